@@ -1,0 +1,269 @@
+// Rates of the CPU kernels that do most of the arithmetic, on the shapes of two GPTs (3.3 M and 124 M parameters).
+//
+//   kernels_bench [THREADS [SECONDS [products | others]]]        defaults: 1 thread, 0.3 s a line, everything
+//
+// Products are measured beside oneDNN with its own threading on the same data (float32: sgemm and the matmul primitive;
+// bfloat16: the matmul primitive with b as it lies and with b in the layout it prefers, reordered before the clock starts), in
+// turns. A line shows the median rates, and the median of the ratios ours / best of oneDNN of each turn.
+
+#include <omp.h>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <functional>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/random.h"
+#include "kernels/cpu/math.h"
+
+namespace trivet::kernels {
+namespace {
+
+using dnnl::memory;
+
+struct Product {
+  std::string name;
+  int64_t m, n, k;
+  bool transpose_a, transpose_b, accumulate;
+};
+
+// The three products of a linear layer with weights [out, in] and `rows` tokens.
+std::vector<Product> linear(const std::string& name, int64_t rows, int64_t in, int64_t out) {
+  return {{name + " forward", rows, out, in, false, true, false},
+          {name + " dx", rows, in, out, false, false, false},
+          {name + " dw", out, in, rows, true, false, true}};
+}
+
+std::vector<Product> products(const std::string& model, int64_t rows, int64_t hidden, int64_t vocabulary,
+                              int64_t vocabulary_rows) {
+  std::vector<Product> all;
+  const auto add = [&](const char* part, int64_t t, int64_t in, int64_t out) {
+    for (Product& p : linear(model + " T" + std::to_string(t) + " " + part, t, in, out)) all.push_back(std::move(p));
+  };
+  add("qkv", rows, hidden, 3 * hidden);
+  add("projection", rows, hidden, hidden);
+  add("up", rows, hidden, 4 * hidden);
+  add("down", rows, 4 * hidden, hidden);
+  add("head", vocabulary_rows, hidden, vocabulary);
+  return all;
+}
+
+std::vector<std::byte> random_bytes(DType dtype, int64_t elements) {
+  std::vector<std::byte> bytes(static_cast<size_t>(elements * size_of(dtype)));
+  for (int64_t e = 0; e < elements; ++e) {
+    const float value = unit_float(static_cast<uint32_t>(e) * 2654435761u) - 0.5f;
+    if (dtype == DType::Float32) reinterpret_cast<float*>(bytes.data())[e] = value;
+    if (dtype == DType::BFloat16) reinterpret_cast<bfloat16*>(bytes.data())[e] = bfloat16(value);
+  }
+  return bytes;
+}
+
+// The time of the thread on a processor: with one thread that is what the work takes even when the machine is busy with other
+// things. With several threads the time that passes.
+double seconds_of(const std::function<void()>& work) {
+  const clockid_t clock = omp_get_max_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
+  timespec start{}, end{};
+  clock_gettime(clock, &start);
+  work();
+  clock_gettime(clock, &end);
+  return static_cast<double>(end.tv_sec - start.tv_sec) + 1e-9 * static_cast<double>(end.tv_nsec - start.tv_nsec);
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+// oneDNN on its own: all of the product at once, its own threads.
+class Peer {
+ public:
+  Peer(const Product& p, DType dtype, DType out, void* a, void* b, void* c, bool packed)
+      : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
+    const auto type = [](DType d) { return d == DType::BFloat16 ? memory::data_type::bf16 : memory::data_type::f32; };
+    const auto strides = [](bool transposed, int64_t rows, int64_t cols) {
+      return transposed ? memory::dims{1, rows} : memory::dims{cols, 1};
+    };
+    const memory::desc a_desc({p.m, p.k}, type(dtype), strides(p.transpose_a, p.m, p.k));
+    const memory::desc b_desc({p.k, p.n}, type(dtype), strides(p.transpose_b, p.k, p.n));
+    const memory::desc c_desc({p.m, p.n}, type(out), memory::dims{p.n, 1});
+    const memory::desc any({p.k, p.n}, type(dtype), memory::format_tag::any);
+    dnnl::primitive_attr attributes;
+    if (p.accumulate) {
+      dnnl::post_ops sum;
+      sum.append_sum();
+      attributes.set_post_ops(sum);
+    }
+    const dnnl::matmul::primitive_desc description({a_desc, packed ? any : b_desc, c_desc}, attributes, engine_);
+    product_ = dnnl::matmul(description);
+    memory b_memory(b_desc, engine_, b);
+    if (packed) {
+      memory reordered(description.weights_desc(), engine_);
+      dnnl::reorder(b_memory, reordered).execute(stream_, b_memory, reordered);
+      stream_.wait();
+      b_memory = reordered;
+    }
+    arguments_ = {
+        {DNNL_ARG_SRC, memory(a_desc, engine_, a)}, {DNNL_ARG_WEIGHTS, b_memory}, {DNNL_ARG_DST, memory(c_desc, engine_, c)}};
+  }
+  void run() {
+    product_.execute(stream_, arguments_);
+    stream_.wait();
+  }
+
+ private:
+  dnnl::engine engine_;
+  dnnl::stream stream_;
+  dnnl::matmul product_;
+  std::unordered_map<int, memory> arguments_;
+};
+
+struct Totals {
+  double ours = 0, best = 0, gflop = 0;
+};
+
+void measure(const Product& p, DType dtype, DType out, int threads, double budget, Totals& totals) {
+  auto a = random_bytes(dtype, p.m * p.k), b = random_bytes(dtype, p.k * p.n), c = random_bytes(out, p.m * p.n);
+  const Shape a_shape = p.transpose_a ? Shape{p.k, p.m} : Shape{p.m, p.k},
+              b_shape = p.transpose_b ? Shape{p.n, p.k} : Shape{p.k, p.n};
+  const Matmul args{.a = {a.data(), dtype, a_shape},
+                    .b = {b.data(), dtype, b_shape},
+                    .out = {c.data(), out, {p.m, p.n}},
+                    .transpose_a = p.transpose_a,
+                    .transpose_b = p.transpose_b,
+                    .accumulate = p.accumulate,
+                    .bias = {}};
+  Peer plain(p, dtype, out, a.data(), b.data(), c.data(), false), packed(p, dtype, out, a.data(), b.data(), c.data(), true);
+  std::vector<std::function<void()>> ways = {[&] { cpu::matmul(args, threads); }, [&] { plain.run(); }, [&] { packed.run(); }};
+  if (dtype == DType::Float32)
+    ways.push_back([&] {
+      dnnl::sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, 1.0f, reinterpret_cast<float*>(a.data()),
+                  a_shape[1], reinterpret_cast<float*>(b.data()), b_shape[1], p.accumulate ? 1.0f : 0.0f,
+                  reinterpret_cast<float*>(c.data()), p.n);
+    });
+  for (auto& way : ways) way();
+  std::vector<std::vector<double>> times(ways.size());
+  std::vector<double> ratios;
+  for (double spent = 0; spent < budget || ratios.size() < 5;) {
+    double best = 1e30;
+    for (size_t way = 0; way < ways.size(); ++way) {
+      times[way].push_back(seconds_of(ways[way]));
+      spent += times[way].back();
+      if (way > 0) best = std::min(best, times[way].back());
+    }
+    ratios.push_back(best / times[0].back());
+  }
+  const double gflop = 2e-9 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+  std::printf("%-28s %s->%s  ours %6.0f  oneDNN plain %6.0f  packed %6.0f", p.name.c_str(),
+              dtype == DType::Float32 ? "f32" : "bf16", out == DType::Float32 ? "f32" : "bf16", gflop / median(times[0]),
+              gflop / median(times[1]), gflop / median(times[2]));
+  std::printf("  sgemm %6.0f", times.size() > 3 ? gflop / median(times[3]) : 0.0);
+  std::printf("  GFLOP/s   ours/best %.2f\n", median(ratios));
+  double best = median(times[1]);
+  for (size_t way = 1; way < ways.size(); ++way) best = std::min(best, median(times[way]));
+  totals.ours += median(times[0]), totals.best += best, totals.gflop += gflop;
+}
+
+void measure_products(const std::vector<Product>& all, DType dtype, int threads, double budget) {
+  Totals totals;
+  for (const Product& p : all) {
+    // Weight gradients are summed in float32; everything else has the type of the activations.
+    measure(p, dtype, p.transpose_a ? DType::Float32 : dtype, threads, budget, totals);
+  }
+  std::printf("sum: ours %.0f GFLOP/s, oneDNN's best %.0f GFLOP/s, ratio %.3f\n\n", totals.gflop / totals.ours,
+              totals.gflop / totals.best, totals.best / totals.ours);
+}
+
+double time_of(const std::function<void()>& work, double budget) {
+  work();
+  std::vector<double> times;
+  for (double spent = 0; spent < budget || times.size() < 5; spent += times.back()) times.push_back(seconds_of(work));
+  return median(times);
+}
+
+void measure_attention(int64_t sequences, int64_t tokens, int64_t heads, int64_t size, DType dtype, float rate, int threads,
+                       double budget) {
+  const int64_t elements = sequences * tokens * heads * size;
+  auto qkv = random_bytes(dtype, 3 * elements), dout = random_bytes(dtype, elements), out = random_bytes(dtype, elements);
+  auto dqkv = random_bytes(dtype, 3 * elements), lse = random_bytes(DType::Float32, sequences * heads * tokens);
+  const Shape wide{sequences, tokens, 3 * heads * size}, narrow{sequences, tokens, heads * size};
+  const TensorView log_sum_exp{lse.data(), DType::Float32, {sequences, heads, tokens}};
+  const DropoutSite dropout{.rate = rate, .key = 1};
+  const double forward = time_of(
+      [&] {
+        cpu::attention({.qkv = {qkv.data(), dtype, wide},
+                        .out = {out.data(), dtype, narrow},
+                        .log_sum_exp = log_sum_exp,
+                        .heads = heads,
+                        .key_value_heads = heads,
+                        .dropout = dropout},
+                       threads);
+      },
+      budget);
+  const double backward = time_of(
+      [&] {
+        cpu::attention_backward({.dout = {dout.data(), dtype, narrow},
+                                 .qkv = {qkv.data(), dtype, wide},
+                                 .out = {out.data(), dtype, narrow},
+                                 .log_sum_exp = log_sum_exp,
+                                 .dqkv = {dqkv.data(), dtype, wide},
+                                 .heads = heads,
+                                 .key_value_heads = heads,
+                                 .dropout = dropout},
+                                threads);
+      },
+      budget);
+  const double gflop = 2e-9 * static_cast<double>(elements * (tokens + 1));  // the causal half of Q K^T and P V
+  std::printf(
+      "attention B%ld S%ld N%ld D%ld %s dropout %.1f: forward %.2f ms (%.0f GFLOP/s), backward %.2f ms (%.0f GFLOP/s)\n",
+      sequences, tokens, heads, size, dtype == DType::Float32 ? "f32" : "bf16", static_cast<double>(rate), 1e3 * forward,
+      gflop / forward, 1e3 * backward, 2.5 * gflop / backward);
+}
+
+void measure_cross_entropy(int64_t rows, int64_t vocabulary, DType dtype, int threads, double budget) {
+  auto logits = random_bytes(dtype, rows * vocabulary), dlogits = logits;
+  const std::vector<int32_t> targets(static_cast<size_t>(rows), 3);
+  const double time = time_of(
+      [&] {
+        cpu::cross_entropy({.logits = {logits.data(), dtype, {rows, vocabulary}},
+                            .targets = {targets.data(), DType::Int32, {rows}},
+                            .dlogits = {dlogits.data(), dtype, {rows, vocabulary}}},
+                           threads);
+      },
+      budget);
+  const double elements = static_cast<double>(rows * vocabulary);
+  std::printf("cross-entropy T%ld V%ld %s: %.2f ms, %.2f ns/element\n", rows, vocabulary,
+              dtype == DType::Float32 ? "f32" : "bf16", 1e3 * time, 1e9 * time / elements);
+}
+
+}  // namespace
+}  // namespace trivet::kernels
+
+int main(int argc, char** argv) {
+  using namespace trivet;
+  using namespace trivet::kernels;
+  const int threads = argc > 1 ? std::atoi(argv[1]) : 1;
+  const double budget = argc > 2 ? std::atof(argv[2]) : 0.3;
+  omp_set_num_threads(threads);  // for oneDNN's own threading
+  std::printf("%d thread(s)\n", threads);
+  const std::string which = argc > 3 ? argv[3] : "everything";
+  for (DType dtype : {DType::Float32, DType::BFloat16}) {
+    if (which == "others") break;
+    measure_products(products("3.3M", 2048, 256, 256, 2048), dtype, threads, budget);
+    measure_products(products("124M", 512, 768, 50257, 128), dtype, threads, budget);
+  }
+  if (which == "products") return 0;
+  for (DType dtype : {DType::Float32, DType::BFloat16})
+    for (float rate : {0.0f, 0.1f}) {
+      measure_attention(8, 256, 8, 32, dtype, rate, threads, budget);
+      measure_attention(2, 256, 12, 64, dtype, rate, threads, budget);
+      measure_attention(1, 2048, 8, 128, dtype, rate, threads, budget);
+    }
+  for (DType dtype : {DType::Float32, DType::BFloat16}) {
+    measure_cross_entropy(2048, 256, dtype, threads, budget);
+    measure_cross_entropy(128, 50257, dtype, threads, budget);
+  }
+}

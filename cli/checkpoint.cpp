@@ -1,0 +1,220 @@
+// trivet checkpoint list | show | verify | diff
+//
+// A path is a directory of checkpoints or one of its steps ("checkpoints/step-00000200"). Nothing is written, no lock is taken:
+// a job may be saving there.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "engine/checkpoint/compare.h"
+#include "engine/checkpoint/store.h"
+
+namespace trivet::cli {
+namespace {
+
+using checkpoint::Difference;
+using checkpoint::LoadedStep;
+using Json = nlohmann::ordered_json;
+
+struct Arguments {
+  std::string path, other;
+  bool json = false;
+};
+
+std::string human_bytes(int64_t bytes) {
+  constexpr std::array<const char*, 4> units{"KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < units.size(); ++unit) value /= 1024;
+  return bytes < 1024 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, units[unit]);
+}
+
+std::string human_time(int64_t unix_seconds) {
+  // Years above 9999 are nobody's clock and would not fit the table.
+  return unix_seconds > 253402300799 ? "?"
+                                     : fmt::format("{:%Y-%m-%d %H:%M:%S}Z", fmt::gmtime(static_cast<time_t>(unix_seconds)));
+}
+
+void print_json(const Json& json) { fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace)); }
+
+std::string last_part(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path.substr(path.rfind('/') + 1);
+}
+
+bool is_step(const std::string& path) {
+  FileSystem& files = real_file_system();
+  return last_part(path).starts_with("step-") || files.kind(path + "/" + checkpoint::kManifestName) != EntryKind::Missing;
+}
+
+void check_directory(const std::string& path) {
+  if (real_file_system().kind(path + "/.") != EntryKind::Directory)
+    throw CheckpointError(ExitCode::Usage,
+                          fmt::format("{}: no such directory; give a directory of checkpoints or one of its steps", path));
+}
+
+LoadedStep open_path(const std::string& path) {
+  check_directory(path);
+  return is_step(path) ? LoadedStep(real_file_system(), path) : checkpoint::open_newest(real_file_system(), path);
+}
+
+// The directories of the steps that a path stands for, oldest first.
+std::vector<std::string> step_directories(const std::string& path) {
+  check_directory(path);
+  if (is_step(path)) return {path};
+  std::vector<std::string> directories;
+  for (const auto& step : checkpoint::list_steps(real_file_system(), path)) directories.push_back(path + "/" + step.name);
+  return directories;
+}
+
+// What is known of a step: `verify` reads all of it, otherwise manifest, sizes and headers.
+Json describe_step(const std::string& directory, bool verify) {
+  Json json = {{"directory", directory}};
+  try {
+    const LoadedStep step(real_file_system(), directory);
+    json["step"] = step.step();
+    json["run_id"] = step.run_id();
+    json["created"] = step.manifest().created;
+    json["ranks"] = step.manifest().ranks;
+    json["tensors"] = step.manifest().tensors.size();
+    json["bytes"] = step.manifest().bytes();
+    if (verify) step.verify();
+    json["valid"] = true;
+  } catch (const CheckpointError& error) {
+    json["valid"] = false;
+    json["error"] = error.what();
+  }
+  return json;
+}
+
+std::string describe_line(const Json& step) {
+  const std::string name = last_part(step.at("directory").get<std::string>());
+  if (!step.contains("step"))
+    return fmt::format("{:16}  damaged: {}\n", escape_control(name), step.at("error").get<std::string>());
+  return fmt::format("{:16}  {:>10}  {:4} ranks  {:5} tensors  {}  run {}  {}\n", escape_control(name),
+                     human_bytes(step.at("bytes")), step.at("ranks").get<int64_t>(), step.at("tensors").get<int64_t>(),
+                     human_time(step.at("created")), escape_control(step.at("run_id").get<std::string>()),
+                     step.at("valid") ? "valid" : "damaged: " + step.at("error").get<std::string>());
+}
+
+Json describe_steps(const Arguments& arguments, bool verify) {
+  Json steps = Json::array();
+  for (const std::string& directory : step_directories(arguments.path)) {
+    steps.push_back(describe_step(directory, verify));
+    if (!arguments.json) fmt::print("{}", describe_line(steps.back()));
+  }
+  if (arguments.json) print_json({{"path", arguments.path}, {"steps", steps}});
+  if (!arguments.json && steps.empty()) fmt::print("{}: there is no checkpoint here\n", arguments.path);
+  return steps;
+}
+
+void list(const Arguments& arguments) { describe_steps(arguments, false); }
+
+void verify(const Arguments& arguments) {
+  const Json steps = describe_steps(arguments, true);
+  int64_t damaged = 0;
+  for (const Json& step : steps) damaged += step.at("valid") ? 0 : 1;
+  if (steps.empty()) throw CheckpointError(ExitCode::Usage, fmt::format("{}: there is no checkpoint here", arguments.path));
+  if (damaged > 0)
+    throw CheckpointError(ExitCode::CheckpointCorrupt,
+                          fmt::format("{}: {} of {} checkpoints are damaged", arguments.path, damaged, steps.size()));
+}
+
+void show(const Arguments& arguments) {
+  const LoadedStep step = open_path(arguments.path);
+  const checkpoint::Manifest& manifest = step.manifest();
+  Json tensors = Json::object();
+  for (const auto& [name, tensor] : manifest.tensors)
+    tensors[name] = {{"dtype", name_of(tensor.dtype)},
+                     {"shape", std::vector<int64_t>(tensor.shape.span().begin(), tensor.shape.span().end())},
+                     {"pieces", Json::array()}};
+  for (const auto& piece : manifest.pieces)
+    tensors[piece.tensor]["pieces"].push_back({{"file", piece.file},
+                                               {"entry", piece.entry},
+                                               {"box_start", to_string(piece.box_start)},
+                                               {"box_shape", to_string(piece.box_shape)},
+                                               {"first", piece.first},
+                                               {"count", piece.count}});
+  if (arguments.json) {
+    Json json = describe_step(step.directory(), false);
+    json["state"] = step.state();
+    json["config"] = step.config();
+    json["tensors"] = tensors;
+    return print_json(json);
+  }
+  fmt::print("{}\nstate: {}\n", describe_line(describe_step(step.directory(), false)), escape_control(step.state()));
+  for (const auto& [name, tensor] : manifest.tensors) {
+    fmt::print("{:50}  {:9} {}\n", escape_control(name), name_of(tensor.dtype), to_string(tensor.shape));
+    for (const Json& piece : tensors[name]["pieces"])
+      fmt::print("    {}  box {} + {}, elements {} + {}\n", piece["file"].get<std::string>(),
+                 piece["box_start"].get<std::string>(), piece["box_shape"].get<std::string>(), piece["first"].get<int64_t>(),
+                 piece["count"].get<int64_t>());
+  }
+}
+
+std::string describe(const checkpoint::TensorDifference& difference) {
+  switch (difference.kind) {
+    case Difference::None: return "equal bits";
+    case Difference::OnlyInFirst: return "only in the first";
+    case Difference::OnlyInSecond: return "only in the second";
+    case Difference::Type: return "another dtype or shape";
+    case Difference::Values: break;
+  }
+  return fmt::format("{} elements differ, by at most {:.6g}", difference.different_elements, difference.largest);
+}
+
+void diff(const Arguments& arguments) {
+  const LoadedStep first = open_path(arguments.path), second = open_path(arguments.other);
+  const auto differences = checkpoint::compare(first, second);
+  Json json = {{"first", first.directory()}, {"second", second.directory()}, {"equal", true}, {"tensors", Json::array()}};
+  int64_t equal = 0;
+  for (const auto& difference : differences) {
+    equal += difference.kind == Difference::None;
+    Json entry = {
+        {"name", difference.name}, {"result", describe(difference)}, {"different_elements", difference.different_elements}};
+    entry["largest_difference"] = std::isfinite(difference.largest) ? Json(difference.largest) : Json("not finite");
+    json["tensors"].push_back(entry);
+    if (!arguments.json && difference.kind != Difference::None)
+      fmt::print("{:50}  {}\n", escape_control(difference.name), describe(difference));
+  }
+  json["equal"] = equal == static_cast<int64_t>(differences.size());
+  if (arguments.json) return print_json(json);
+  fmt::print("{} and {}: {} of {} tensors have equal bits\n", first.directory(), second.directory(), equal, differences.size());
+}
+
+CLI::App* add_command(CLI::App& group, const std::string& name, const std::string& description, void (*run)(const Arguments&)) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = group.add_subcommand(name, description);
+  command->add_option("path", arguments->path, "Directory of checkpoints, or one of its steps")->required();
+  if (name == "diff") command->add_option("other", arguments->other, "The one to compare with")->required();
+  command->add_flag("--json", arguments->json, "Print JSON");
+  command->callback([arguments, run] { run(*arguments); });
+  return command;
+}
+
+}  // namespace
+
+void add_checkpoint(CLI::App& program) {
+  CLI::App& group = *program.add_subcommand("checkpoint", "List, show, verify and compare checkpoints");
+  group.require_subcommand(1);
+  group.footer("Example: trivet checkpoint verify checkpoints");
+  add_command(group, "list", "The steps of a directory: size, time, and whether manifest, sizes and headers are in order", list)
+      ->footer("Example: trivet checkpoint list checkpoints --json");
+  add_command(group, "show", "Tensors, shapes, and which file holds what", show)
+      ->footer("Example: trivet checkpoint show checkpoints/step-00000200");
+  add_command(group, "verify", "Read everything and compare every checksum; exit code 15 when something is damaged", verify)
+      ->footer("Example: trivet checkpoint verify checkpoints");
+  add_command(group, "diff", "Compare two checkpoints tensor by tensor, whatever layouts wrote them", diff)
+      ->footer("Example: trivet checkpoint diff run-a/step-00000200 run-b/step-00000200");
+}
+
+}  // namespace trivet::cli

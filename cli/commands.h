@@ -1,0 +1,20 @@
+// The subcommands of `trivet`, one file each. add_X registers the options and a callback with the program; the callback does
+// the work, prints to stdout, and throws trivet::Error for what a user can cause. main.cpp turns errors into messages and exit
+// codes.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace trivet::cli {
+
+void add_train(CLI::App& program);
+void add_launch(CLI::App& program);
+void add_config(CLI::App& program);
+void add_plan(CLI::App& program);
+void add_checkpoint(CLI::App& program);
+void add_data(CLI::App& program);
+void add_generate(CLI::App& program);
+
+}  // namespace trivet::cli

@@ -1,0 +1,116 @@
+// trivet config check|explain|diff|schema|reference
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "engine/config/explain.h"
+#include "engine/config/load.h"
+#include "engine/config/reference.h"
+#include "engine/config/schema.h"
+
+namespace trivet::cli {
+namespace {
+
+struct ConfigOptions {
+  std::string file, other_file;
+  std::vector<std::string> overrides;
+  bool long_form = false, json = false;
+};
+using Options = std::shared_ptr<ConfigOptions>;
+
+void add_file(CLI::App& command, const Options& options) {
+  command.add_option("CONFIG", options->file, "JSON config")->required();
+  command.add_option("--set", options->overrides, "key=value, replaces what the file says; may be repeated")
+      ->take_all()
+      ->allow_extra_args(false);
+}
+
+void check(const ConfigOptions& options) {
+  const Config config = load_config(options.file, options.overrides);
+  const std::vector<std::string> without_effect = accepted_without_effect(config);
+  if (options.json) {
+    fmt::print("{}\n",
+               nlohmann::ordered_json{{"config", options.file}, {"ok", true}, {"without_effect", without_effect}}.dump(2));
+    return;
+  }
+  fmt::print("{}: OK\n", options.file);
+  if (!without_effect.empty()) fmt::print("accepted without effect in this run:\n");
+  for (const std::string& line : without_effect) fmt::print("  {}\n", line);
+}
+
+void explain_command(const ConfigOptions& options) {
+  const Config config = load_config(options.file, options.overrides);
+  if (!options.long_form) {
+    fmt::print("{}\n", explain_as_json(config));
+    return;
+  }
+  for (const ExplainedKey& key : explain(config)) {
+    fmt::print("{} = {}  [{}]\n    {}\n", key.path, key.value, key.origin, key.meaning);
+    if (!key.without_effect.empty()) fmt::print("    without effect: {}\n", key.without_effect);
+  }
+}
+
+void diff_command(const ConfigOptions& options) {
+  const auto differences = diff(load_config(options.file), load_config(options.other_file));
+  if (options.json) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const auto& [path, before, after] : differences) list.push_back({{"key", path}, {"before", before}, {"after", after}});
+    fmt::print("{}\n", list.dump(2));
+    return;
+  }
+  if (differences.empty()) fmt::print("no difference\n");
+  for (const auto& [path, before, after] : differences) fmt::print("{}: {} -> {}\n", path, before, after);
+}
+
+void add_check(CLI::App& group, const Options& options) {
+  CLI::App* command = group.add_subcommand("check", "Check a config; print OK and the keys without effect, or the mistakes");
+  command->footer("Example: trivet config check configs/gpt_char.json --set zero_optimization.stage=3");
+  add_file(*command, options);
+  command->add_flag("--json", options->json, "print the result as JSON");
+  command->callback([options] { check(*options); });
+}
+
+void add_explain(CLI::App& group, const Options& options) {
+  CLI::App* command = group.add_subcommand("explain", "Print the config with every default, as JSON that can be read back");
+  command->footer("Example: trivet config explain configs/gpt_char.json --long");
+  add_file(*command, options);
+  command->add_flag("--long", options->long_form, "instead of JSON: each key with its meaning and where its value came from");
+  command->add_flag("--json", options->json, "JSON, as without --long")->excludes("--long");
+  command->callback([options] { explain_command(*options); });
+}
+
+void add_diff(CLI::App& group, const Options& options) {
+  CLI::App* command = group.add_subcommand("diff", "Print what differs between two configs, defaults included");
+  command->footer("Example: trivet config diff configs/gpt_char.json configs/llama_char.json");
+  command->add_option("CONFIG", options->file, "JSON config")->required();
+  command->add_option("OTHER", options->other_file, "JSON config")->required();
+  command->add_flag("--json", options->json, "print the differences as JSON");
+  command->callback([options] { diff_command(*options); });
+}
+
+void add_documents(CLI::App& group) {
+  CLI::App* schema = group.add_subcommand("schema", "Print the JSON Schema of configs, for editors");
+  schema->footer("Example: trivet config schema > trivet.schema.json");
+  schema->callback([] { fmt::print("{}\n", config_schema()); });
+  CLI::App* reference = group.add_subcommand("reference", "Print all keys as Markdown");
+  reference->footer("Example: trivet config reference > docs/config.md");
+  reference->callback([] { fmt::print("{}", config_reference()); });
+}
+
+}  // namespace
+
+void add_config(CLI::App& program) {
+  CLI::App* group = program.add_subcommand("config", "Check, explain and compare configs; their schema and reference");
+  group->require_subcommand(1);
+  group->footer("Example: trivet config check configs/gpt_char.json");
+  const auto options = std::make_shared<ConfigOptions>();
+  add_check(*group, options);
+  add_explain(*group, options);
+  add_diff(*group, options);
+  add_documents(*group);
+}
+
+}  // namespace trivet::cli

@@ -1,0 +1,169 @@
+// trivet data prepare | show
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "engine/data/prepare.h"
+#include "engine/data/token_file.h"
+#include "engine/monitor/numbers.h"
+
+namespace trivet::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using monitor::with_commas;
+
+// On stderr, so that stdout is the result alone: a line in place on a terminal, else a line when a phase begins.
+class ProgressLine {
+ public:
+  ~ProgressLine() {
+    if (terminal_ && !phase_.empty()) std::fputs("\r\x1b[K", stderr);
+  }
+  void operator()(std::string_view phase, double done) {
+    const int percent = static_cast<int>(done * 100);
+    const bool new_phase = phase != phase_;
+    if (!new_phase && percent == percent_) return;
+    phase_ = phase;
+    percent_ = percent;
+    if (terminal_)
+      fmt::print(stderr, "\r\x1b[K{} {:3} %", phase, percent);
+    else if (new_phase)
+      fmt::print(stderr, "{}\n", phase);
+  }
+
+ private:
+  bool terminal_ = ::isatty(STDERR_FILENO) == 1;
+  std::string phase_;
+  int percent_ = -1;
+};
+
+struct PrepareArguments {
+  data::PrepareOptions options;
+  bool json = false;
+};
+
+data::PrepareResult prepare_with_progress(const data::PrepareOptions& options) {
+  ProgressLine line;
+  return data::prepare(options, [&](std::string_view phase, double done) { line(phase, done); });
+}
+
+std::string tokenizer_in_words(const data::PrepareOptions& options) {
+  if (options.train_bpe > 0) return fmt::format("a BPE vocabulary of {} learnt from them", with_commas(options.train_bpe));
+  return "vocabulary \"" + options.vocabulary + "\"";
+}
+
+void run_prepare(const PrepareArguments& arguments) {
+  const auto& options = arguments.options;
+  if (!arguments.json)
+    fmt::print("{} text{} -> {} with {}\n", options.inputs.size(), options.inputs.size() == 1 ? "" : "s", options.output,
+               tokenizer_in_words(options));
+  std::fflush(stdout);
+  const auto result = prepare_with_progress(options);
+  if (arguments.json) {
+    const Json json{{"output", options.output},      {"text_bytes", result.text_bytes},
+                    {"tokens", result.tokens},       {"vocabulary_size", result.vocabulary_size},
+                    {"tokenizer", result.tokenizer}, {"file_bytes", result.file_bytes},
+                    {"digest", result.digest}};
+    fmt::print("{}\n", json.dump(2));
+    return;
+  }
+  fmt::print("{} bytes of text, {} tokens ({:.2f} bytes a token), vocabulary {}, file {}\n", with_commas(result.text_bytes),
+             with_commas(result.tokens), static_cast<double>(result.text_bytes) / static_cast<double>(result.tokens),
+             with_commas(result.vocabulary_size), monitor::memory_size(result.file_bytes));
+  fmt::print("next: \"data\": {{\"train\": \"{0}\"}}, \"model\": {{\"vocabulary\": \"{1}\", ...}}\n", options.output,
+             result.tokenizer == "bpe" ? options.output : result.tokenizer);
+}
+
+struct ShowArguments {
+  std::string file;
+  int64_t first = 0, count = 64;
+  bool verify = false, json = false;
+};
+
+std::vector<int32_t> some_tokens(const data::TokenFile& file, int64_t first, int64_t count) {
+  first = std::clamp<int64_t>(first, 0, file.tokens());
+  std::vector<int32_t> ids(static_cast<size_t>(std::clamp<int64_t>(count, 0, file.tokens() - first)));
+  file.read(first, ids);
+  return ids;
+}
+
+// Half a character at the cut must not spoil the JSON.
+std::string printable(const Json& text) { return text.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+void run_show(const ShowArguments& arguments) {
+  const auto file = data::open_token_file(arguments.file);
+  const auto& info = file->info();
+  if (arguments.verify) data::verify_tokens(arguments.file);
+  const auto ids = some_tokens(*file, arguments.first, arguments.count);
+  const bool has_tokenizer = !info.tokenizer_text.empty();
+  const std::string text = has_tokenizer ? data::tokenizer_from_text(info.tokenizer_text, arguments.file)->decode(ids) : "";
+  const int64_t bits = 8 * data::bytes_of(info.type);
+  const std::string type = fmt::format("{}int{}", info.type == data::TokenType::Int32 ? "" : "u", bits);
+  if (arguments.json) {
+    Json json{{"format", info.format}, {"type", type}, {"tokens", info.tokens}, {"digest", file->digest()}};
+    if (info.vocabulary_size > 0) json["vocabulary_size"] = info.vocabulary_size;
+    if (info.documents > 0) json["documents"] = info.documents;
+    if (has_tokenizer) json["tokenizer"] = info.tokenizer_name;
+    if (arguments.verify) json["verified"] = true;
+    json["first"] = arguments.first;
+    json["ids"] = ids;
+    if (has_tokenizer) json["text"] = text;
+    fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+    return;
+  }
+  fmt::print("format      {}\ntokens      {} of {}\n", info.format, with_commas(info.tokens), type);
+  fmt::print("vocabulary  {}\n", info.vocabulary_size > 0 ? with_commas(info.vocabulary_size) : "not said by this format");
+  if (info.documents > 0) fmt::print("documents   {}\n", with_commas(info.documents));
+  if (has_tokenizer) fmt::print("tokenizer   {}\n", info.tokenizer_name);
+  fmt::print("digest      {}\n", file->digest());
+  if (arguments.verify) fmt::print("verified    every token read; all is well\n");
+  fmt::print("from {:<6} {}\n", arguments.first, has_tokenizer ? printable(text) : fmt::format("{}", fmt::join(ids, " ")));
+}
+
+void add_prepare(CLI::App& data) {
+  auto arguments = std::make_shared<PrepareArguments>();
+  auto& options = arguments->options;
+  CLI::App* prepare = data.add_subcommand("prepare", "Turn texts into one token file, which training memory-maps");
+  prepare->add_option("inputs", options.inputs, "texts, plain or .gz")->required();
+  prepare->add_option("-o,--output", options.output, "the token file to write")->required();
+  auto* vocabulary =
+      prepare->add_option("--vocabulary", options.vocabulary,
+                          "bytes (default), characters, or a file: tokenizer.json, vocab.bpe, .tiktoken, .tokens");
+  prepare->add_option("--train-bpe,--vocabulary-size", options.train_bpe, "learn a byte-level BPE vocabulary of this size")
+      ->check(CLI::Range(int64_t{257}, int64_t{1} << 24))
+      ->excludes(vocabulary);
+  prepare->add_flag("--end-of-text", options.end_of_text, "put <|endoftext|> after each input (BPE)");
+  prepare->add_flag("--force", options.replace, "replace the output if it exists");
+  prepare->add_flag("--json", arguments->json, "print the result as JSON");
+  prepare->footer("Example: trivet data prepare book1.txt book2.txt.gz --train-bpe 8192 --output books.tokens");
+  prepare->callback([arguments] { run_prepare(*arguments); });
+}
+
+void add_show(CLI::App& data) {
+  auto arguments = std::make_shared<ShowArguments>();
+  CLI::App* show = data.add_subcommand("show", "Say what is in a token file (.tokens, Megatron .bin/.idx, llm.c .bin)");
+  show->add_option("file", arguments->file, "the token file")->required();
+  show->add_option("--first", arguments->first, "number of the first token to print")->check(CLI::NonNegativeNumber);
+  show->add_option("--count", arguments->count, "how many tokens to print (default 64)")->check(CLI::NonNegativeNumber);
+  show->add_flag("--verify", arguments->verify, "read everything and check it against the checksum");
+  show->add_flag("--json", arguments->json, "print the result as JSON");
+  show->footer("Example: trivet data show books.tokens --first 1000 --verify");
+  show->callback([arguments] { run_show(*arguments); });
+}
+
+}  // namespace
+
+void add_data(CLI::App& program) {
+  CLI::App* data = program.add_subcommand("data", "Prepare and look at training data");
+  data->require_subcommand(1);
+  add_prepare(*data);
+  add_show(*data);
+}
+
+}  // namespace trivet::cli

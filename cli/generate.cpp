@@ -1,0 +1,74 @@
+// trivet generate CHECKPOINTS: text from a trained model.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/run_job.h"
+#include "core/error.h"
+#include "core/file_system.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/config/load.h"
+#include "engine/data/sampling.h"
+#include "engine/data/tokenizer.h"
+#include "engine/generation.h"
+#include "engine/plan.h"
+
+namespace trivet::cli {
+namespace {
+
+struct GenerateArguments {
+  std::string directory, prompt = "\n";
+  int64_t tokens = 300, seed = 1234;
+  data::SamplingOptions sampling{.temperature = 0.8, .top_k = 200};
+};
+
+void run(const GenerateArguments& arguments) {
+  data::check(arguments.sampling);
+  const auto step = checkpoint::open_newest(real_file_system(), arguments.directory);
+  const auto state = nlohmann::json::parse(step.state());
+  const std::string tokenizer_text = state.value("tokenizer", "");
+  if (tokenizer_text.empty())
+    throw ConfigError(arguments.directory + ": the checkpoint holds no tokenizer (it was trained on a token file without one)");
+  const auto tokenizer = data::tokenizer_from_text(tokenizer_text, step.directory());
+  const Config config = parse_config(step.config(), step.directory() + "/manifest.json");
+  // A vocabulary stated as a number may be padded: only what the tokenizer knows is drawn.
+  const bool stated = config.model.vocabulary == VocabularyKind::Size;
+  const int64_t vocabulary = stated ? config.model.vocabulary_size : tokenizer->vocabulary_size();
+  Generator generator(model::build(describe_model(config.model, vocabulary)), step, threads_per_rank(1));
+
+  auto tokens = tokenizer->encode(arguments.prompt);
+  if (tokens.empty()) throw ConfigError("--prompt: is empty; give at least one character");
+  std::fputs(arguments.prompt.c_str(), stdout);
+  for (int64_t i = 0; i < arguments.tokens; ++i) {
+    auto logits = generator.next_logits(tokens);
+    logits.resize(static_cast<size_t>(std::min(vocabulary, tokenizer->vocabulary_size())));
+    const int64_t position = static_cast<int64_t>(tokens.size());
+    tokens.push_back(data::sample_token(logits, arguments.sampling, static_cast<uint64_t>(arguments.seed), 0, position));
+    std::fputs(tokenizer->decode({&tokens.back(), 1}).c_str(), stdout);
+    std::fflush(stdout);
+  }
+  std::fputs("\n", stdout);
+}
+
+}  // namespace
+
+void add_generate(CLI::App& program) {
+  auto arguments = std::make_shared<GenerateArguments>();
+  CLI::App* command = program.add_subcommand("generate", "Sample text from the newest checkpoint of a directory.");
+  command->footer("Example:\n  trivet generate checkpoints --prompt \"In the beginning\" --tokens 200 --temperature 0.8");
+  command->add_option("checkpoints", arguments->directory, "directory of checkpoints")->required();
+  command->add_option("--prompt", arguments->prompt, "what the text begins with (a line break)");
+  command->add_option("--tokens", arguments->tokens, "how many tokens to add (300)")->check(CLI::Range(0, 1000000));
+  command->add_option("--temperature", arguments->sampling.temperature,
+                      "logits are divided by it; 0: the likeliest token (0.8)");
+  command->add_option("--top-k", arguments->sampling.top_k, "keep the k likeliest tokens; 0: all (200)");
+  command->add_option("--top-p", arguments->sampling.top_p, "keep the fewest that have this probability together (1)");
+  command->add_option("--seed", arguments->seed, "of the draws (1234)");
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace trivet::cli

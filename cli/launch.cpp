@@ -1,0 +1,147 @@
+// trivet launch: starts the ranks of a job on this host. DeepSpeed's flags; what they mean: `trivet launch --help` and
+// docs/exit_codes.md.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/launch/cores.h"
+#include "cli/launch/job.h"
+#include "cli/launch/layout.h"
+#include "core/error.h"
+#include "core/log.h"
+
+namespace trivet::cli {
+namespace {
+
+constexpr const char* kFooter = R"(Everything behind PROGRAM is the program's. "trivet" as PROGRAM is this very program.
+
+Example:
+  trivet launch --num_gpus 4 trivet train configs/gpt.json
+)";
+
+// DeepSpeed's flags that this version does not have: refused by name, with what to do.
+struct Refused {
+  const char* flag;
+  const char* why;
+};
+constexpr Refused kRefused[] = {
+    {"--launcher",
+     "starting ranks on other hosts is not implemented in this version; srun or mpirun can start the ranks themselves"},
+    {"--launcher_args", "starting ranks on other hosts is not implemented in this version"},
+    {"--ssh_port", "starting ranks on other hosts is not implemented in this version"},
+    {"--venv_script", "programs are not started through a shell; activate the environment before"},
+    {"--autotuning", "not implemented in this version"},
+    {"--min_elastic_nodes", "elastic training is not implemented in this version"},
+    {"--max_elastic_nodes", "elastic training is not implemented in this version"},
+};
+constexpr Refused kRefusedSwitches[] = {
+    {"--module", "PROGRAM is an executable file, not a Python module; write: python3 -m MODULE"},
+    {"--force_multi", "starting ranks on other hosts is not implemented in this version"},
+    {"--elastic_training", "elastic training is not implemented in this version"},
+};
+
+struct LaunchFlags {
+  LaunchRequest request;
+  int nodes = 1, node_rank = 0;
+  std::string log_level = "info";
+  bool without_effect = false;  // what DeepSpeed needs these flags for does not arise here
+};
+
+void add_refused(CLI::App& launch) {
+  const auto refuse = [](const Refused& entry) { throw ConfigError(std::string(entry.flag) + ": " + entry.why); };
+  for (const Refused& entry : kRefused) {
+    launch.add_option_function<std::string>(entry.flag, [&entry, refuse](const std::string&) { refuse(entry); })->group("");
+  }
+  for (const Refused& entry : kRefusedSwitches) {
+    launch.add_flag_callback(entry.flag, [&entry, refuse] { refuse(entry); })->group("");
+  }
+}
+
+void add_flags(CLI::App& launch, LaunchFlags& flags) {
+  LaunchRequest& request = flags.request;
+  launch.add_option("--num_gpus,--num_accelerators", request.ranks, "ranks to start (slots; default: one per memory node)");
+  launch.add_option("-H,--hostfile", request.hostfile, "lines \"host slots=N\"; only this host is accepted in this version");
+  launch.add_option("-i,--include", request.include, "slots to use: host:0,2");
+  launch.add_option("-e,--exclude", request.exclude, "slots not to use: host:1");
+  launch.add_option("--num_nodes", flags.nodes, "1 in this version");
+  launch.add_option("--node_rank", flags.node_rank, "0 in this version");
+  launch.add_option("--master_addr", request.master_address, "address that rank 0 listens on")->capture_default_str();
+  launch.add_option("--master_port", request.master_port, "its port; 0: a free one")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  launch.add_flag("--bind_cores_to_rank", request.bind_cores, "each rank on cores of its own");
+  launch.add_option("--bind_core_list", request.core_list, "of these cores, as in 0-3,8");
+  launch.add_option("--enable_each_rank_log", request.log_folder, "stdout and stderr of rank N to DIR/rank_N.out and .err");
+  launch.add_flag("--save_pid", request.save_pid, "write the ranks' pids to a file while they run");
+  launch.add_flag("-q,--quiet", request.quiet, "errors only");
+  launch.add_option("--log_level", flags.log_level, "debug, info, warning, error or critical")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error", "critical"}));
+  launch.add_flag("--dry-run", request.dry_run, "print what would be started");
+  launch.add_flag("--json", request.json, "print it as JSON");
+  launch.add_flag("--no_local_rank", flags.without_effect, "accepted; arguments are never added");
+  launch.add_flag("--no_python", flags.without_effect, "accepted; PROGRAM is always an executable");
+  launch.add_flag("--no_ssh", flags.without_effect, "accepted; nothing uses ssh");
+  launch.add_flag("--no_ssh_check", flags.without_effect, "accepted; nothing uses ssh");
+}
+
+void check(const LaunchFlags& flags) {
+  const LaunchRequest& request = flags.request;
+  if (flags.nodes != 1) {
+    throw ConfigError("--num_nodes " + std::to_string(flags.nodes) +
+                      ": starting ranks on other hosts is not implemented in this version; use 1");
+  }
+  if (flags.node_rank != 0) {
+    throw ConfigError("--node_rank " + std::to_string(flags.node_rank) +
+                      ": starting ranks on other hosts is not implemented in this version; use 0");
+  }
+  if (request.json && !request.dry_run) throw ConfigError("--json: prints what --dry-run finds; give both");
+  if (request.program.empty())
+    throw ConfigError("launch: no PROGRAM given; as in: trivet launch --num_gpus 2 trivet train gpt.json");
+  if (request.program[0].starts_with("-")) {
+    throw ConfigError("launch: " + escape_control(request.program[0]) + ": unknown flag; trivet launch --help lists them");
+  }
+}
+
+// Behind the flags comes the program; a "--" may stand between.
+std::vector<std::string> program_of(const CLI::App& launch) {
+  std::vector<std::string> program = launch.remaining();
+  if (!program.empty() && program[0] == "--") program.erase(program.begin());
+  return program;
+}
+
+void launch_job(LaunchFlags& flags) {
+  check(flags);
+  LaunchRequest& request = flags.request;
+  if (flags.log_level == "error" || flags.log_level == "critical") request.quiet = true;
+  if (!request.core_list.empty()) request.bind_cores = true;
+  const comm::Environment environment = comm::current_environment();
+  const Host host = slots_on_this_host(request);
+  const auto allowed = allowed_cores();
+  const auto cores = request.core_list.empty() ? allowed : parse_core_list(request.core_list, allowed);
+  std::vector<RankLayout> ranks = lay_out(request, host, cores, environment);
+  if (request.dry_run) {
+    std::fputs((request.json ? layout_as_json(ranks) : layout_as_text(ranks, request)).c_str(), stdout);
+    return;
+  }
+  const Verdict verdict = run_ranks(request, std::move(ranks), environment);
+  if (verdict.exit_code != 0) throw Error(static_cast<ExitCode>(verdict.exit_code), verdict.text);
+}
+
+}  // namespace
+
+void add_launch(CLI::App& program) {
+  auto* launch =
+      program.add_subcommand("launch", "Start the ranks of a job on this host: trivet launch [flags] PROGRAM ARGS...");
+  launch->footer(kFooter);
+  launch->prefix_command();
+  auto flags = std::make_shared<LaunchFlags>();
+  add_flags(*launch, *flags);
+  add_refused(*launch);
+  launch->callback([launch, flags] {
+    flags->request.program = program_of(*launch);
+    launch_job(*flags);
+  });
+}
+
+}  // namespace trivet::cli

@@ -1,0 +1,18 @@
+// Which cores this process may use, and how ranks share them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace trivet::cli {
+
+std::vector<int> allowed_cores();
+// "0-3,8" -> {0, 1, 2, 3, 8}. Throws ConfigError, also for cores that are not among `allowed`.
+std::vector<int> parse_core_list(const std::string& text, const std::vector<int>& allowed);
+// Contiguous parts, the first ones one larger where it does not divide; with fewer cores than ranks, ranks share.
+std::vector<int> cores_of_rank(const std::vector<int>& cores, int rank, int ranks);
+// "0-3,8"
+std::string core_list_text(const std::vector<int>& cores);
+int memory_nodes();
+
+}  // namespace trivet::cli

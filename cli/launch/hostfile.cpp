@@ -1,0 +1,123 @@
+#include "cli/launch/hostfile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "comm/member.h"
+#include "core/error.h"
+#include "core/log.h"
+
+namespace trivet::cli {
+namespace {
+
+constexpr int kMostSlots = 4096;
+
+int number(const std::string& text, int least, int most, const std::string& where) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
+    throw ConfigError(fmt::format("{}: \"{}\" is not a number from {} to {}", where, escape_control(text), least, most));
+  }
+  return value;
+}
+
+bool acceptable_name(const std::string& name) {
+  const bool characters =
+      name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") == std::string::npos;
+  return !name.empty() && name[0] != '-' && name.size() <= 253 && characters;
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
+  return parts;
+}
+
+// "host:0,2@other" for one of the two flags.
+std::vector<Host> parse_filter(const std::string& text, const std::string& flag, const std::vector<Host>& hosts) {
+  std::vector<Host> chosen;
+  for (const std::string& part : split(text, '@')) {
+    const size_t colon = part.find(':');
+    Host host{part.substr(0, colon), {}};
+    const auto known = std::find_if(hosts.begin(), hosts.end(), [&](const Host& h) { return h.name == host.name; });
+    if (known == hosts.end())
+      throw ConfigError(fmt::format("{}: host \"{}\" is not in the host file", flag, escape_control(host.name)));
+    if (colon == std::string::npos) {
+      host.slots = known->slots;
+    } else {
+      for (const std::string& slot : split(part.substr(colon + 1), ',')) {
+        host.slots.push_back(number(slot, 0, kMostSlots, flag));
+        if (std::find(known->slots.begin(), known->slots.end(), host.slots.back()) == known->slots.end()) {
+          throw ConfigError(
+              fmt::format("{}: host \"{}\" has no slot {}; it has {}", flag, host.name, slot, fmt::join(known->slots, ",")));
+        }
+      }
+    }
+    chosen.push_back(std::move(host));
+  }
+  return chosen;
+}
+
+}  // namespace
+
+std::vector<Host> parse_hosts(const std::string& text, const std::string& path) {
+  std::vector<Host> hosts;
+  std::istringstream lines(text);
+  std::string line;
+  for (int number_of_line = 1; std::getline(lines, line); ++number_of_line) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string name, slots, rest;
+    if (!(words >> name)) continue;
+    const std::string where = fmt::format("{}:{}", path, number_of_line);
+    if (!(words >> slots) || !slots.starts_with("slots=") || (words >> rest) || !acceptable_name(name)) {
+      throw ConfigError(fmt::format("{}: \"{}\" is not accepted; write \"host slots=N\"", where, escape_control(line)));
+    }
+    Host host{name, {}};
+    for (int slot = 0, count = number(slots.substr(6), 1, kMostSlots, where); slot < count; ++slot) host.slots.push_back(slot);
+    for (const Host& other : hosts) {
+      if (other.name == name) throw ConfigError(fmt::format("{}: host \"{}\" is named twice", where, name));
+    }
+    hosts.push_back(std::move(host));
+  }
+  if (hosts.empty()) throw ConfigError(fmt::format("{}: names no host; write lines \"host slots=N\"", path));
+  return hosts;
+}
+
+std::vector<Host> parse_hostfile(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw ConfigError(fmt::format("--hostfile {}: {}", path, std::strerror(errno)));
+  std::ostringstream text;
+  text << file.rdbuf();
+  return parse_hosts(text.str(), path);
+}
+
+std::vector<Host> filter_hosts(const std::vector<Host>& hosts, const std::string& include, const std::string& exclude) {
+  if (!include.empty() && !exclude.empty()) throw ConfigError("--include and --exclude exclude each other; give one of them");
+  if (!include.empty()) return parse_filter(include, "--include", hosts);
+  std::vector<Host> left = hosts;
+  for (const Host& out : parse_filter(exclude, "--exclude", hosts)) {
+    for (Host& host : left) {
+      if (host.name != out.name) continue;
+      std::erase_if(host.slots,
+                    [&](int slot) { return std::find(out.slots.begin(), out.slots.end(), slot) != out.slots.end(); });
+    }
+  }
+  std::erase_if(left, [](const Host& host) { return host.slots.empty(); });
+  if (left.empty()) throw ConfigError(fmt::format("--exclude {}: leaves no slot", escape_control(exclude)));
+  return left;
+}
+
+bool is_this_host(const std::string& name) {
+  const std::string own = comm::this_host();
+  return name == "localhost" || name == "::1" || name.starts_with("127.") || name == own ||
+         name == own.substr(0, own.find('.'));
+}
+
+}  // namespace trivet::cli

@@ -1,0 +1,13 @@
+// A job on this host, from its port and secret to the exit code: what `trivet launch` does after it has read its flags.
+#pragma once
+
+#include <vector>
+
+#include "cli/launch/layout.h"
+#include "cli/launch/verdict.h"
+
+namespace trivet::cli {
+
+Verdict run_ranks(const LaunchRequest& request, const std::vector<RankLayout>& ranks, const comm::Environment& inherited);
+
+}  // namespace trivet::cli

@@ -1,0 +1,105 @@
+#include "cli/launch/program.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+
+#include "comm/descriptor.h"
+#include "core/error.h"
+#include "core/log.h"
+
+namespace trivet::cli {
+namespace {
+
+bool is_executable_file(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && ::access(path.c_str(), X_OK) == 0;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> out;
+  for (std::string& text : texts) out.push_back(text.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+cpu_set_t as_set(const std::vector<int>& cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int core : cores) CPU_SET(static_cast<unsigned>(core), &set);
+  return set;
+}
+
+// Between fork and exec: system calls only. Returns only when one of them fails.
+void become_rank(const Start& how, pid_t launcher, const cpu_set_t& cores, int null, char* const* arguments,
+                 char* const* environment) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != launcher) ::_exit(128 + SIGKILL);  // it died before the line above
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::signal(SIGPIPE, SIG_DFL);
+  ::dup2(null, STDIN_FILENO);
+  if (how.output >= 0) ::dup2(how.output, STDOUT_FILENO);
+  if (how.error >= 0) ::dup2(how.error, STDERR_FILENO);
+  for (int descriptor : how.inherited) ::fcntl(descriptor, F_SETFD, 0);
+  if (!how.cores.empty()) ::sched_setaffinity(0, sizeof cores, &cores);
+  ::execve(how.file.c_str(), arguments, environment);
+}
+
+}  // namespace
+
+std::string find_program(const std::string& name, const std::string& path_variable) {
+  if (name == "trivet") return std::filesystem::read_symlink("/proc/self/exe");
+  if (name.find('/') != std::string::npos) {
+    if (is_executable_file(name)) return name;
+    throw ConfigError(fmt::format("{}: is no file that can be executed", escape_control(name)));
+  }
+  std::istringstream folders(path_variable);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    std::string path = (folder.empty() ? "." : folder) + "/" + name;
+    if (is_executable_file(path)) return path;
+  }
+  throw ConfigError(fmt::format("{}: no such program in PATH; for one in this folder write ./{}", escape_control(name),
+                                escape_control(name)));
+}
+
+pid_t start(const Start& how) {
+  std::vector<std::string> arguments = how.arguments, variables;
+  for (const auto& [name, value] : how.environment) variables.push_back(name + "=" + value);
+  const std::vector<char*> argument_pointers = pointers(arguments), variable_pointers = pointers(variables);
+  const cpu_set_t cores = as_set(how.cores);
+  const comm::Descriptor null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw ConfigError(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+  comm::Descriptor reading(ends[0]), writing(ends[1]);
+
+  const pid_t launcher = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid < 0) throw ConfigError(fmt::format("cannot start a process: {}; see ulimit -u", std::strerror(errno)));
+  if (pid == 0) {
+    become_rank(how, launcher, cores, null.number(), argument_pointers.data(), variable_pointers.data());
+    const int error = errno;
+    [[maybe_unused]] const ssize_t written = ::write(ends[1], &error, sizeof error);
+    ::_exit(static_cast<int>(ExitCode::Usage));
+  }
+  ::setpgid(pid, pid);  // whoever is first
+  writing.reset();
+  int error = 0;
+  if (::read(reading.number(), &error, sizeof error) == sizeof error) {  // closed by exec otherwise
+    throw ConfigError(fmt::format("{}: cannot be executed: {}", escape_control(how.arguments[0]), std::strerror(error)));
+  }
+  return pid;
+}
+
+}  // namespace trivet::cli

@@ -1,0 +1,46 @@
+#include "cli/run_job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+#include "cli/launch/cores.h"
+#include "core/error.h"
+#include "core/log.h"
+
+namespace trivet::cli {
+// Cores / ranks: more threads than cores make a step many times slower. OMP_NUM_THREADS is the user's own choice.
+int threads_per_rank(int local_ranks) {
+  if (const char* chosen = std::getenv("OMP_NUM_THREADS")) return std::max(1, std::atoi(chosen));
+  return std::max(1, static_cast<int>(allowed_cores().size()) / std::max(local_ranks, 1));
+}
+
+void run_job(int ranks, const std::function<void(RankBody)>& body) {
+  if (ranks > 0) {
+    const comm::Place place = comm::place_from_environment(comm::current_environment());
+    if (place.world_size > 1)
+      throw ConfigError(fmt::format("--ranks {}: this process is rank {} of {} already ({}); leave --ranks out", ranks,
+                                    place.rank, place.world_size, place.source));
+    comm::run_threads(ranks, [&](comm::World& world) { body({world, threads_per_rank(ranks)}); });
+    return;
+  }
+  const comm::Place place = comm::place_from_environment(comm::current_environment());
+  comm::WorldOptions options;
+  // While this rank computes, or waits for what will never come, the monitor's thread ends it.
+  options.on_lost = [rank = place.rank](const std::string& message, ExitCode code) {
+    Log(rank).error(message);
+    std::_Exit(static_cast<int>(code));
+  };
+  const auto world = comm::connect(place, options);
+  try {
+    body({*world, threads_per_rank(place.local_size)});
+  } catch (const std::exception& error) {
+    world->abort(error.what());
+    throw;
+  }
+  world->close();
+}
+
+}  // namespace trivet::cli

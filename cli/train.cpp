@@ -1,0 +1,64 @@
+// trivet train CONFIG: one rank of a job, or the whole job with --ranks N.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/run_job.h"
+#include "engine/config/explain.h"
+#include "engine/config/load.h"
+#include "engine/trainer.h"
+
+namespace trivet::cli {
+namespace {
+
+struct TrainArguments {
+  std::string config, resume, metrics;
+  std::vector<std::string> overrides;
+  int ranks = 0;
+  bool resume_given = false;
+};
+
+void run(const TrainArguments& arguments) {
+  const Config config = load_config(arguments.config, arguments.overrides);
+  TrainOptions options;
+  options.metrics_file = arguments.metrics;
+  options.resume = arguments.resume_given;
+  options.resume_directory = arguments.resume;
+  options.config_text = explain_as_json(config);
+  run_job(arguments.ranks, [&](RankBody rank) {
+    TrainOptions mine = options;
+    mine.threads = rank.threads;
+    train(config, rank.world, mine);
+  });
+}
+
+}  // namespace
+
+void add_train(CLI::App& program) {
+  auto arguments = std::make_shared<TrainArguments>();
+  CLI::App* command = program.add_subcommand("train", "Train the model that a config describes.");
+  command->footer(
+      "Examples:\n"
+      "  trivet train gpt.json --ranks 4                     4 ranks as threads of this process\n"
+      "  trivet launch --num_gpus 4 trivet train gpt.json    4 ranks as processes\n"
+      "  trivet train gpt.json --resume --set training.steps=2000");
+  command->add_option("config", arguments->config, "JSON file (docs/config.md)")->required();
+  command->add_option("--ranks", arguments->ranks, "run so many ranks as threads of this process")->check(CLI::Range(1, 1024));
+  command->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
+      ->take_all()
+      ->allow_extra_args(false);
+  command->add_option("--metrics", arguments->metrics, "write one JSON object a step to this file");
+  CLI::Option* resume =
+      command
+          ->add_option("--resume", arguments->resume,
+                       "go on from the newest valid checkpoint of this directory (default: checkpoint.directory)")
+          ->expected(0, 1);
+  command->callback([arguments, resume] {
+    arguments->resume_given = resume->count() > 0;
+    run(*arguments);
+  });
+}
+
+}  // namespace trivet::cli

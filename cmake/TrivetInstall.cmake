@@ -1,0 +1,42 @@
+# What `cmake --install` puts under a prefix:
+#
+#   bin/trivet                     the program
+#   lib/libtrivet_*.a              one library a folder
+#   lib/cmake/trivet/              find_package(trivet), with the targets trivet::trivet (all of it) and trivet::core, trivet::zero ...
+#   include/trivet/                the headers, in their folders: #include "engine/engine.h"
+#   share/trivet/configs/          JSON files that work as given
+#   share/doc/trivet/              this documentation and the licence
+#
+# scripts/test_install builds tests/consumer against such a tree.
+include(CMakePackageConfigHelpers)
+
+get_property(libraries GLOBAL PROPERTY TRIVET_LIBRARIES)
+get_property(programs GLOBAL PROPERTY TRIVET_PROGRAMS)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/trivet)
+
+# A program `trivet` exists already, so the target that stands for all libraries has another name here.
+add_library(trivet_all INTERFACE)
+add_library(trivet::trivet ALIAS trivet_all)
+set_target_properties(trivet_all PROPERTIES EXPORT_NAME trivet)
+target_link_libraries(trivet_all INTERFACE ${libraries})
+
+install(TARGETS ${libraries} trivet_all EXPORT trivetTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(EXPORT trivetTargets NAMESPACE trivet:: DESTINATION ${package_dir})
+
+foreach(library ${libraries})
+  string(REPLACE trivet_ "" folder ${library})
+  # Left out: what only the sources beside it may include.
+  install(DIRECTORY ${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trivet FILES_MATCHING PATTERN "*.h"
+    PATTERN "kernels/cpu" EXCLUDE PATTERN "strict_json.h" EXCLUDE)
+endforeach()
+install(FILES trivet.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trivet)
+install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/trivet FILES_MATCHING PATTERN "*.json")
+install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md")
+
+configure_package_config_file(cmake/trivetConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/trivetConfig.cmake
+  INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/trivetConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/trivetConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/trivetConfigVersion.cmake
+  cmake/FindOneDNN.cmake DESTINATION ${package_dir})

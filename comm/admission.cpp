@@ -1,0 +1,81 @@
+#include "comm/admission.h"
+
+#include <fmt/format.h>
+
+namespace trivet::comm {
+namespace {
+
+constexpr size_t kMostVisitors = 256;  // unproven at a time; the oldest makes room
+constexpr int kMostComplaints = 10;
+
+}  // namespace
+
+Admission::Admission(Descriptor listener, Secret secret, Log log)
+    : listener_(std::move(listener)), secret_(std::move(secret)), log_(log) {}
+
+void Admission::add_to(std::vector<pollfd>& entries) const {
+  entries.push_back({listener_.number(), POLLIN, 0});
+  for (const Visitor& visitor : visitors_) {
+    entries.push_back({visitor.link ? visitor.link.number() : visitor.connection.number(), POLLIN, 0});
+  }
+}
+
+std::vector<Admission::Request> Admission::step() {
+  const TimePoint now = std::chrono::steady_clock::now();
+  accept_visitors(now);
+  std::vector<Request> requests;
+  for (auto visitor = visitors_.begin(); visitor != visitors_.end();) {
+    visitor = advance(*visitor, now, requests) ? visitors_.erase(visitor) : std::next(visitor);
+  }
+  return requests;
+}
+
+void Admission::accept_visitors(TimePoint now) {
+  while (auto connection = accept_from(listener_)) {
+    if (visitors_.size() >= kMostVisitors) visitors_.pop_front();
+    visitors_.push_back({std::move(*connection), {}, Doorkeeper(now + kProofDeadline), now + 2 * kProofDeadline});
+  }
+}
+
+bool Admission::advance(Visitor& visitor, TimePoint now, std::vector<Request>& requests) {
+  if (!visitor.link) {
+    const auto state = visitor.doorkeeper.step(visitor.connection, secret_, now);
+    if (state == Doorkeeper::State::Waiting) return false;
+    if (state == Doorkeeper::State::Refused) {
+      complain(visitor, visitor.doorkeeper.why());
+      return true;
+    }
+    visitor.link = Link(std::move(visitor.connection));
+  }
+  try {
+    const auto state = visitor.link.fill();
+    if (auto frame = visitor.link.next()) {
+      if (frame->kind != FrameKind::Join) throw CommError(ExitCode::Rendezvous, "did not ask to join");
+      PayloadReader payload(frame->payload);
+      const Member member = read_member(payload);
+      requests.push_back({std::move(visitor.link), member});
+      return true;
+    }
+    if (state != Link::State::Open || now >= visitor.deadline)
+      throw CommError(ExitCode::Rendezvous, "left without asking to join");
+  } catch (const CommError& error) {
+    complain(visitor, error.what());
+    return true;
+  }
+  return false;
+}
+
+void Admission::complain(const Visitor& visitor, const std::string& why) {
+  if (++complaints_ > kMostComplaints) return;
+  const std::string peer = visitor.link ? visitor.link.peer() : peer_of(visitor.connection);
+  log_.warning(fmt::format("rendezvous: peer {} {}; refused{}", peer, escape_control(why),
+                           complaints_ == kMostComplaints ? " (further ones are not reported)" : ""));
+}
+
+void refuse(Link& link, const Refusal& refusal) {
+  link.send({FrameKind::Refuse, PayloadWriter().number(static_cast<int>(refusal.code)).text(refusal.reason).take()});
+  flush_until(link, std::chrono::steady_clock::now() + std::chrono::milliseconds(50));
+  link.finish_sending();
+}
+
+}  // namespace trivet::comm

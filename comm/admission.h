@@ -1,0 +1,51 @@
+// The door of a job, at rank 0: accepts connections, has them prove that they know the secret, reads what they ask for.
+// Whether they get it is decided by who calls. Strangers are sent away without disturbing anybody.
+#pragma once
+
+#include <poll.h>
+
+#include <list>
+#include <vector>
+
+#include "comm/handshake.h"
+#include "comm/member.h"
+#include "core/log.h"
+
+namespace trivet::comm {
+
+class Admission {
+ public:
+  struct Request {
+    Link link;
+    Member member;
+  };
+
+  Admission(Descriptor listener, Secret secret, Log log);
+  void add_to(std::vector<pollfd>& entries) const;
+  // Does what can be done without waiting; call it when poll returns, and at least every 100 ms.
+  std::vector<Request> step();
+
+ private:
+  struct Visitor {
+    Descriptor connection;
+    Link link;  // takes the connection over once it is proven
+    Doorkeeper doorkeeper;
+    TimePoint deadline;
+  };
+
+  void accept_visitors(TimePoint now);
+  // Nothing: wait on. A request, or the reason why the visitor is sent away.
+  bool advance(Visitor& visitor, TimePoint now, std::vector<Request>& requests);
+  void complain(const Visitor& visitor, const std::string& why);
+
+  Descriptor listener_;
+  Secret secret_;
+  Log log_;
+  std::list<Visitor> visitors_;
+  int complaints_ = 0;
+};
+
+// Says why and closes.
+void refuse(Link& link, const Refusal& refusal);
+
+}  // namespace trivet::comm

@@ -1,0 +1,76 @@
+#include "comm/arguments.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <stdexcept>
+
+#include "comm/reduce.h"
+
+namespace trivet::comm {
+namespace {
+
+[[noreturn]] void refuse(const ProcessGroup& group, const std::string& what) {
+  throw std::logic_error(fmt::format("comm: group \"{}\" rank {}: {}", group.name(), group.rank(), what));
+}
+
+void check_reducible(const ProcessGroup& group, Operation operation, DType dtype) {
+  if (!can_reduce(dtype)) refuse(group, fmt::format("{} of {} is not defined", name_of(operation), name_of(dtype)));
+}
+
+void check_whole(const ProcessGroup& group, Operation operation, ConstTensorView whole, ConstTensorView shard) {
+  if (whole.dtype == shard.dtype && whole.elements() == shard.elements() * group.size()) return;
+  refuse(group, fmt::format("{}: whole of {} {} is not {} times shard of {} {}", name_of(operation), whole.elements(),
+                            name_of(whole.dtype), group.size(), shard.elements(), name_of(shard.dtype)));
+}
+
+void check_rank(const ProcessGroup& group, Operation operation, int rank, bool may_be_self) {
+  const bool inside = rank >= 0 && rank < group.size();
+  if (!inside) refuse(group, fmt::format("{}: rank {} is not of this group of {}", name_of(operation), rank, group.size()));
+  if (rank == group.rank() && !may_be_self) refuse(group, fmt::format("{}: the peer is the rank itself", name_of(operation)));
+}
+
+}  // namespace
+
+OperationHeader all_reduce_header(const ProcessGroup& group, ConstTensorView data, ReduceOp op) {
+  check_reducible(group, Operation::AllReduce, data.dtype);
+  return {.count = data.elements(), .operation = Operation::AllReduce, .dtype = data.dtype, .reduce = op};
+}
+
+OperationHeader reduce_scatter_header(const ProcessGroup& group, ConstTensorView whole, ConstTensorView shard, ReduceOp op) {
+  check_reducible(group, Operation::ReduceScatter, whole.dtype);
+  check_whole(group, Operation::ReduceScatter, whole, shard);
+  return {.count = shard.elements(), .operation = Operation::ReduceScatter, .dtype = shard.dtype, .reduce = op};
+}
+
+OperationHeader all_gather_header(const ProcessGroup& group, ConstTensorView shard, ConstTensorView whole) {
+  check_whole(group, Operation::AllGather, whole, shard);
+  return {.count = shard.elements(), .operation = Operation::AllGather, .dtype = shard.dtype};
+}
+
+OperationHeader broadcast_header(const ProcessGroup& group, ConstTensorView data, int root) {
+  check_rank(group, Operation::Broadcast, root, true);
+  return {.count = data.elements(), .root = root, .operation = Operation::Broadcast, .dtype = data.dtype};
+}
+
+OperationHeader all_to_all_header(const ProcessGroup& group, ConstTensorView in, ConstTensorView out) {
+  if (in.dtype != out.dtype || in.elements() != out.elements() || in.elements() % group.size() != 0)
+    refuse(group, fmt::format("all_to_all: in of {} {} and out of {} {} are not the same multiple of {} ranks", in.elements(),
+                              name_of(in.dtype), out.elements(), name_of(out.dtype), group.size()));
+  return {.count = in.elements() / group.size(), .operation = Operation::AllToAll, .dtype = in.dtype};
+}
+
+OperationHeader message_header(const ProcessGroup& group, Operation operation, ConstTensorView data, int peer) {
+  check_rank(group, operation, peer, false);
+  return {.count = data.elements(), .root = peer, .operation = operation, .dtype = data.dtype};
+}
+
+void check_members(const ProcessGroup& group, const std::vector<int>& ranks, const std::string& name) {
+  bool ascending = !ranks.empty() && ranks.front() >= 0 && ranks.back() < group.size();
+  for (size_t i = 1; i < ranks.size(); ++i) ascending = ascending && ranks[i - 1] < ranks[i];
+  if (!ascending)
+    refuse(group, fmt::format("subgroup \"{}\" of ranks {} must be ascending ranks below {}", name, fmt::join(ranks, ", "),
+                              group.size()));
+}
+
+}  // namespace trivet::comm

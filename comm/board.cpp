@@ -1,0 +1,30 @@
+#include "comm/board.h"
+
+#include <type_traits>
+
+namespace trivet::comm {
+namespace {
+
+// The memory of a board is never constructed: zero bytes are its initial state in every process that maps it.
+static_assert(std::is_trivially_copyable_v<Entry> && std::is_standard_layout_v<Line> && std::is_standard_layout_v<Channel>);
+static_assert(sizeof(SharedCounter) == 64 && sizeof(Line) % 64 == 0 && sizeof(Channel) % 64 == 0);
+
+constexpr int64_t kPage = 4096;
+
+int64_t head_bytes(int64_t size) {
+  const int64_t bytes = static_cast<int64_t>(sizeof(Verdict)) + 2 * size * static_cast<int64_t>(sizeof(Line)) +
+                        size * size * static_cast<int64_t>(sizeof(Channel));
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
+}  // namespace
+
+int64_t Board::bytes(int size, int64_t slot_bytes) {
+  return head_bytes(size) + size * (kCollectiveSlots + kSendSlots) * slot_bytes;
+}
+
+std::byte* Board::slot(int rank, int64_t index) const {
+  return memory_.get() + head_bytes(size_) + (rank * (kCollectiveSlots + kSendSlots) + index) * slot_bytes_;
+}
+
+}  // namespace trivet::comm

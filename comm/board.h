@@ -1,0 +1,62 @@
+// Where the ranks of a group meet: counters, headers and addresses in memory that they share (one process or one host).
+//
+//   [ verdict | data lane: a line per rank | control lane: a line per rank | channels: sender x receiver | staging slots, if
+//   any ]
+//
+// A rank writes its own line and reads the others'. Lanes and channels are independent of each other: each may be used by one
+// thread of a rank at a time. Headers and addresses alternate between two places: a rank can be at most one operation ahead.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "comm/futex.h"
+#include "comm/operation_header.h"
+#include "comm/verdict.h"
+
+namespace trivet::comm {
+
+// What a rank says when it enters an operation. An address is whatever Ground::publish made of a pointer; 0: cannot be reached.
+struct Entry {
+  OperationHeader header;
+  uint64_t in = 0, out = 0;
+};
+
+struct Line {
+  SharedCounter arrived;
+  Entry entries[2];
+};
+
+// From one rank to another. The sender counts its entry and every further chunk, the receiver its entry and every chunk it has
+// taken.
+struct Channel {
+  SharedCounter sent, received;
+  Entry sender[2], receiver[2];
+};
+
+class Board {
+ public:
+  static constexpr int kCollectiveSlots = 3, kSendSlots = 2;
+
+  static int64_t bytes(int size, int64_t slot_bytes);
+  // `memory` reads as zero when the first rank sees it, is aligned to a page and lives as long as somebody holds it.
+  Board(std::shared_ptr<std::byte> memory, int size, int64_t slot_bytes)
+      : memory_(std::move(memory)), size_(size), slot_bytes_(slot_bytes) {}
+
+  Verdict* verdict() const { return reinterpret_cast<Verdict*>(memory_.get()); }
+  Line* data_lane() const { return reinterpret_cast<Line*>(memory_.get() + sizeof(Verdict)); }
+  Line* control_lane() const { return data_lane() + size_; }
+  Channel& channel(int from, int to) const { return reinterpret_cast<Channel*>(data_lane() + 2 * size_)[from * size_ + to]; }
+  int64_t slot_bytes() const { return slot_bytes_; }  // 0: no slots
+  std::byte* collective_slot(int rank, int64_t index) const { return slot(rank, index % kCollectiveSlots); }
+  std::byte* send_slot(int rank, int64_t index) const { return slot(rank, kCollectiveSlots + index % kSendSlots); }
+
+ private:
+  std::byte* slot(int rank, int64_t index) const;
+
+  std::shared_ptr<std::byte> memory_;
+  int size_;
+  int64_t slot_bytes_;
+};
+
+}  // namespace trivet::comm

@@ -1,0 +1,75 @@
+// The collective operations of one rank of a group, blocking. [Note: direct and staged]
+//
+// Direct: every rank publishes where its tensors are, all meet, each reads the others' memory, all meet again. One copy per
+// byte received.
+//
+// Staged: tensors go through slots in chunks, and a step of all ranks separates what follows:
+//
+//   step        0          1                 2                        3
+//   chunk 0     fill 0 |   combine 0     |   drain 0              |
+//   chunk 1            |   fill 1        |   combine 1            |   drain 1
+//   chunk 2            |                 |   fill 2               |   combine 2 ...
+//
+// fill copies into the rank's own slot, combine (all_reduce only) sums the rank's part of the chunk over all slots, drain
+// copies out of others' slots. Chunk k uses slot k mod 3; whoever fills it has met all others after they drained chunk k - 3.
+// The count of chunks goes on over operations, so that the first fill of the next one may overlap the last drain.
+//
+// Every element is summed by one rank, in rank order, whatever the way: the same bits.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <optional>
+
+#include "comm/ground.h"
+#include "comm/lane.h"
+
+namespace trivet::comm {
+
+// `in` and `out` are the tensors of the operation as process_group.h describes them; the same where it has only one.
+struct Call {
+  OperationHeader header;
+  ConstTensorView in;
+  TensorView out;
+};
+
+class Collectives {
+ public:
+  Collectives(const Seat& seat, const Board& board, const Ground& ground);
+
+  void run(const Call& call);
+  // What `rank` waits for this rank in, while this rank is in no collective operation.
+  std::optional<OperationHeader> ahead(int rank) const { return under_way_ ? std::nullopt : lane_.ahead(rank); }
+
+ private:
+  struct Stages {
+    int64_t chunks = 0;
+    std::function<void(int64_t chunk)> fill, combine, drain;  // combine may be empty
+  };
+
+  void run_entered(const Call& call);
+  bool all_reachable() const;
+  bool any_reachable() const;
+
+  void direct(const Call& call);
+  void direct_all_reduce(const Call& call);
+  void direct_reduce_scatter(const Call& call);
+
+  Stages stages_of(const Call& call);
+  Stages staged_all_reduce(const Call& call);
+  Stages staged_reduce_scatter(const Call& call);
+  Stages staged_all_gather(const Call& call);
+  Stages staged_broadcast(const Call& call);
+  Stages staged_all_to_all(const Call& call);
+  void run_stages(const Stages& stages);
+  std::byte* slot(int rank, int64_t chunk) const { return board_.collective_slot(rank, chunks_used_ + chunk); }
+
+  const Seat& seat_;
+  const Board& board_;
+  const Ground& ground_;
+  Lane lane_;
+  int64_t chunks_used_ = 0;
+  std::atomic<bool> under_way_{false};
+};
+
+}  // namespace trivet::comm

@@ -1,0 +1,103 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "comm/liveness.h"
+#include "comm/rendezvous.h"
+#include "comm/shm/shm_world.h"
+#include "comm/world.h"
+
+namespace trivet::comm {
+namespace {
+
+class SingleWorld final : public World {
+ public:
+  SingleWorld() : group_(make_single_group("world")) {}
+  ProcessGroup& group() const override { return *group_; }
+  std::string host() const override { return this_host(); }
+  void close() override {}
+  void abort(const std::string&) noexcept override {}
+
+ private:
+  std::unique_ptr<ProcessGroup> group_;
+};
+
+// Operations over shared memory, watched over by Liveness.
+class WatchedWorld final : public World {
+ public:
+  WatchedWorld(const Place& place, const WorldOptions& options, Joined joined)
+      : rank_(place.rank), options_(options), job_(std::make_shared<JobState>()) {
+    const std::string segment = fmt::format("/trivet-{}-world", joined.job_id);
+    host_ = joined.members[static_cast<size_t>(rank_)].where();
+    liveness_ = std::make_unique<Liveness>(std::move(joined), rank_, liveness_options(), job_);
+    int meetings = 0;
+    world_ =
+        make_shm_world({.rank = place.rank,
+                        .size = place.world_size,
+                        .segment_name = segment,
+                        .host = host_,
+                        .barrier = [&] { liveness_->meet(fmt::format("connect {}", ++meetings), options_.join_deadline); }},
+                       options, job_);
+  }
+
+  ProcessGroup& group() const override { return world_->group(); }
+  std::string host() const override { return this_host(); }
+
+  void close() override {
+    world_->close();
+    liveness_->close(options_.operation_deadline);
+  }
+
+  void abort(const std::string& reason) noexcept override {
+    liveness_->accuse({rank_, host_, ExitCode::PeerLost, "abort: " + reason});
+    world_->abort(reason);
+  }
+
+ private:
+  LivenessOptions liveness_options() const {
+    LivenessOptions liveness;
+    liveness.silence = options_.silence_deadline;
+    liveness.notice_grace = options_.notice_grace;
+    if (options_.on_lost) {
+      liveness.on_lost = [on_lost = options_.on_lost](const Accusation& accusation) {
+        on_lost(lost_message(accusation, "computation"), accusation.code);
+      };
+    }
+    return liveness;
+  }
+
+  const int rank_;
+  const WorldOptions options_;
+  std::string host_;
+  std::shared_ptr<JobState> job_;
+  std::unique_ptr<Liveness> liveness_;
+  std::unique_ptr<World> world_;  // ends first
+};
+
+Secret secret_of(const Place& place) {
+  if (place.secret_descriptor >= 0) return secret_from_descriptor(place.secret_descriptor);
+  if (!place.secret_file.empty()) return secret_from_file(place.secret_file);
+  return {};
+}
+
+}  // namespace
+
+std::unique_ptr<World> connect(const Place& place, const WorldOptions& options) {
+  if (place.world_size == 1) return std::make_unique<SingleWorld>();
+  RendezvousOptions meeting;
+  meeting.self = {.rank = place.rank,
+                  .world_size = place.world_size,
+                  .job_id = place.job_id,
+                  .epoch = place.epoch,
+                  .build = build_digest(),
+                  .host = this_host(),
+                  .boot_id = this_boot(),
+                  .pid = ::getpid()};
+  meeting.address = place.master_address;
+  meeting.port = place.master_port;
+  meeting.listener = Descriptor(place.listen_descriptor);
+  meeting.secret = secret_of(place);
+  meeting.join_deadline = options.join_deadline;
+  return std::make_unique<WatchedWorld>(place, options, rendezvous(std::move(meeting)));
+}
+
+}  // namespace trivet::comm

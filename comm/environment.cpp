@@ -1,0 +1,171 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "comm/environment_reader.h"
+#include "comm/world.h"
+
+namespace trivet::comm {
+namespace {
+
+constexpr int kUsualPort = 29500, kAzurePort = 6105;
+
+// A port that somebody has set, else the one that is usual there.
+int port_or(const EnvironmentReader& environment, int usual) {
+  return static_cast<int>(environment.number_or("MASTER_PORT", usual, 0, 65535));
+}
+
+std::string first_of(const EnvironmentReader& environment, std::initializer_list<const char*> names,
+                     const std::string& otherwise) {
+  for (const char* name : names) {
+    if (environment.has(name)) return environment.text(name);
+  }
+  return otherwise;
+}
+
+// "10.0.0.4:6000" -> "10.0.0.4"
+std::string host_part(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+// RANK and its companions: torchrun, DeepSpeed, Azure ML's pytorch jobs, `trivet launch`.
+Place from_rank_variables(const EnvironmentReader& environment) {
+  Place place;
+  place.source = "RANK";
+  place.world_size = static_cast<int>(environment.number("WORLD_SIZE", 1, kMostRanks));
+  place.rank = static_cast<int>(environment.number("RANK", 0, place.world_size - 1));
+  const char* local_size = environment.has("LOCAL_SIZE") ? "LOCAL_SIZE" : "LOCAL_WORLD_SIZE";
+  place.local_size = static_cast<int>(environment.number_or(local_size, place.world_size, 1, place.world_size));
+  place.local_rank =
+      static_cast<int>(environment.number_or("LOCAL_RANK", place.rank % place.local_size, 0, place.local_size - 1));
+  if (place.world_size == 1) return place;
+  place.master_address = environment.text("MASTER_ADDR");
+  place.master_port = static_cast<int>(environment.number("MASTER_PORT", 0, 65535));
+  return place;
+}
+
+Place from_open_mpi(const EnvironmentReader& environment) {
+  Place place;
+  place.source = "OMPI_COMM_WORLD_RANK";
+  place.world_size = static_cast<int>(environment.number("OMPI_COMM_WORLD_SIZE", 1, kMostRanks));
+  place.rank = static_cast<int>(environment.number("OMPI_COMM_WORLD_RANK", 0, place.world_size - 1));
+  place.local_size =
+      static_cast<int>(environment.number_or("OMPI_COMM_WORLD_LOCAL_SIZE", place.world_size, 1, place.world_size));
+  place.local_rank = static_cast<int>(
+      environment.number_or("OMPI_COMM_WORLD_LOCAL_RANK", place.rank % place.local_size, 0, place.local_size - 1));
+  const bool one_host = place.local_size == place.world_size;
+  const char* azure = one_host ? "AZ_BATCHAI_MPI_MASTER_NODE" : "AZ_BATCH_MASTER_NODE";
+  const bool in_azure = environment.has("AZUREML_EXPERIMENT_ID") || environment.has(azure);
+  place.master_port = port_or(environment, in_azure ? kAzurePort : kUsualPort);
+  if (one_host) {
+    place.master_address = first_of(environment, {"MASTER_ADDR"}, "127.0.0.1");
+  } else if (environment.has("MASTER_ADDR") || !environment.has(azure)) {
+    place.master_address = environment.text("MASTER_ADDR");
+  } else {
+    place.master_address = host_part(environment.text(azure));
+  }
+  return place;
+}
+
+// MPICH, Intel MPI and others that start ranks with Hydra.
+Place from_pmi(const EnvironmentReader& environment) {
+  Place place;
+  place.source = "PMI_RANK";
+  place.world_size = static_cast<int>(environment.number("PMI_SIZE", 1, kMostRanks));
+  place.rank = static_cast<int>(environment.number("PMI_RANK", 0, place.world_size - 1));
+  place.local_size = static_cast<int>(environment.number_or("MPI_LOCALNRANKS", place.world_size, 1, place.world_size));
+  place.local_rank =
+      static_cast<int>(environment.number_or("MPI_LOCALRANKID", place.rank % place.local_size, 0, place.local_size - 1));
+  place.master_address = place.local_size == place.world_size ? first_of(environment, {"MASTER_ADDR"}, "127.0.0.1")
+                                                              : environment.text("MASTER_ADDR");
+  place.master_port = port_or(environment, kUsualPort);
+  return place;
+}
+
+// "4" and "2,4(x3)": tasks per node; this node's, when all have the same.
+int slurm_tasks_per_node(const EnvironmentReader& environment, int tasks, int nodes) {
+  if (nodes == 1) return tasks;
+  const std::string text = first_of(environment, {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}, "");
+  const size_t digits = text.find_first_not_of("0123456789");
+  if (text.empty() || digits == 0 || text.find(',') != std::string::npos) {
+    throw ConfigError(
+        fmt::format("SLURM_TASKS_PER_NODE: \"{}\" is not accepted; start the same number of tasks on each node, as with "
+                    "srun --ntasks-per-node",
+                    text));
+  }
+  return std::stoi(text.substr(0, digits));
+}
+
+Place from_slurm(const EnvironmentReader& environment) {
+  Place place;
+  place.source = "SLURM_PROCID";
+  const char* size = environment.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+  const char* nodes = environment.has("SLURM_STEP_NUM_NODES") ? "SLURM_STEP_NUM_NODES" : "SLURM_NNODES";
+  place.world_size = static_cast<int>(environment.number(size, 1, kMostRanks));
+  place.rank = static_cast<int>(environment.number("SLURM_PROCID", 0, place.world_size - 1));
+  const int node_count = static_cast<int>(environment.number_or(nodes, 1, 1, place.world_size));
+  place.local_size = slurm_tasks_per_node(environment, place.world_size, node_count);
+  place.local_rank =
+      static_cast<int>(environment.number_or("SLURM_LOCALID", place.rank % place.local_size, 0, place.local_size - 1));
+  place.master_address = node_count == 1 ? first_of(environment, {"MASTER_ADDR"}, "127.0.0.1")
+                                         : first_of(environment, {"MASTER_ADDR", "SLURM_LAUNCH_NODE_IPADDR"}, "");
+  if (place.master_address.empty()) place.master_address = environment.text("MASTER_ADDR");
+  place.master_port = port_or(environment, kUsualPort);
+  return place;
+}
+
+// RANK decides. WORLD_SIZE alone is what batch scripts export before srun or mpirun say the rank: it must then agree with
+// theirs.
+void check_world_size(const EnvironmentReader& environment, const Place& place) {
+  if (!environment.has("WORLD_SIZE")) return;
+  const int64_t said = environment.number("WORLD_SIZE", 1, kMostRanks);
+  if (said == place.world_size) return;
+  if (place.source == "none") {
+    throw ConfigError(fmt::format("WORLD_SIZE={}: RANK is not set; set both, or none of them for a single rank", said));
+  }
+  throw ConfigError(fmt::format("WORLD_SIZE={}: contradicts the {} ranks that {} belongs to; set RANK too, or unset WORLD_SIZE",
+                                said, place.world_size, place.source));
+}
+
+Place place_of_rank(const EnvironmentReader& environment) {
+  if (environment.has("RANK")) return from_rank_variables(environment);
+  if (environment.has("TF_CONFIG")) return place_from_tf_config(environment.text("TF_CONFIG"));
+  if (environment.has("OMPI_COMM_WORLD_RANK")) return from_open_mpi(environment);
+  if (environment.has("PMI_RANK")) return from_pmi(environment);
+  const bool in_slurm = environment.has("SLURM_STEP_NUM_TASKS") || environment.has("SLURM_NTASKS");
+  if (environment.has("SLURM_PROCID") && in_slurm) return from_slurm(environment);
+  Place alone;
+  alone.source = "none";
+  return alone;
+}
+
+}  // namespace
+
+Environment current_environment() {
+  Environment environment;
+  for (char** entry = ::environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const size_t equals = text.find('=');
+    if (equals != std::string::npos) environment[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return environment;
+}
+
+Place place_from_environment(const Environment& variables) {
+  const EnvironmentReader environment(variables);
+  Place place = place_of_rank(environment);
+  check_world_size(environment, place);
+  place.listen_descriptor = static_cast<int>(environment.number_or("TRIVET_LISTEN_FD", -1, 3, 1 << 20));
+  if (place.rank != 0) place.listen_descriptor = -1;
+  if (place.world_size > 1 && place.master_port == 0 && place.listen_descriptor < 0) {
+    throw ConfigError("MASTER_PORT=0: only `trivet launch` can find a free port for all ranks; set a port from 1 to 65535");
+  }
+  place.job_id = first_of(environment, {"TRIVET_JOB_ID"}, "");
+  if (place.job_id.size() > 64 || place.job_id.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    throw ConfigError(
+        fmt::format("TRIVET_JOB_ID={}: must be at most 64 characters of 0123456789abcdef", escape_control(place.job_id)));
+  }
+  place.epoch = environment.number_or("TRIVET_EPOCH", 0, 0, INT64_MAX);
+  place.secret_descriptor = static_cast<int>(environment.number_or("TRIVET_SECRET_FD", -1, 3, 1 << 20));
+  place.secret_file = first_of(environment, {"TRIVET_SECRET_FILE"}, "");
+  return place;
+}
+
+}  // namespace trivet::comm

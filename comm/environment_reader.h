@@ -1,0 +1,30 @@
+// Variables as numbers and texts; an error names the variable, its value and what is accepted. An empty variable is not set.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "comm/world.h"
+#include "core/error.h"
+#include "core/log.h"
+
+namespace trivet::comm {
+
+constexpr int kMostRanks = 1 << 20;
+
+class EnvironmentReader {
+ public:
+  explicit EnvironmentReader(const Environment& variables) : variables_(variables) {}
+  bool has(const std::string& name) const;
+  std::string text(const std::string& name) const;
+  int64_t number(const std::string& name, int64_t least, int64_t most) const;
+  int64_t number_or(const std::string& name, int64_t otherwise, int64_t least, int64_t most) const;
+
+ private:
+  const Environment& variables_;
+};
+
+// {"cluster": {"chief": [...], "worker": [...]}, "task": {"type": "worker", "index": 0}}: chief is rank 0, then the workers.
+Place place_from_tf_config(const std::string& json);
+
+}  // namespace trivet::comm

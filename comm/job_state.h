@@ -1,0 +1,47 @@
+// What a job knows of its own end: the first accusation, which every rank reports alike.
+//
+// One per process (run_threads: one for all ranks). The liveness monitor, World::abort and an operation whose deadline passed
+// accuse; the first accusation wins and stays. Whoever waits for a peer looks here whenever it wakes. Any thread.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+
+namespace trivet::comm {
+
+struct Accusation {
+  int world_rank = -1;
+  std::string host;
+  ExitCode code = ExitCode::PeerLost;
+  std::string cause;  // "eof", "silent", "abort: ..."
+};
+
+class JobState {
+ public:
+  // The first one wins; later ones are ignored. Wakes wait_for and calls what subscribe was given.
+  void accuse(Accusation accusation) noexcept;
+  bool accused() const noexcept { return accused_.load(std::memory_order_acquire); }
+  std::optional<Accusation> accusation() const;
+  // True as soon as somebody is accused, false when the time is over.
+  bool wait_for(std::chrono::milliseconds time) const;
+  // Called once, on the accuser's thread, with the first accusation (at once when there is one already). Must not throw, wait
+  // or call back into this object.
+  void subscribe(std::function<void(const Accusation&)> listener);
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::atomic<bool> accused_{false};
+  std::optional<Accusation> accusation_;  // never changes again once set
+  std::vector<std::function<void(const Accusation&)>> listeners_;
+};
+
+}  // namespace trivet::comm

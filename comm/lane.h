@@ -1,0 +1,32 @@
+// One rank's use of a lane of the board: all ranks enter an operation, see what the others entered, and go on in steps.
+#pragma once
+
+#include <vector>
+
+#include "comm/board.h"
+#include "comm/seat.h"
+
+namespace trivet::comm {
+
+class Lane {
+ public:
+  Lane(Line* lines, const Seat& seat);
+
+  // Returns when all ranks have entered; throws on all of them when headers differ.
+  void enter(const Entry& entry);
+  // Returns when all ranks have stepped as often as this one.
+  void step();
+  // What `rank` entered last with. Valid until this rank enters the next operation.
+  const Entry& entry(int rank) const { return lines_[rank].entries[operations_ % 2]; }
+  // What `rank` has entered that this rank, which is in no operation of the lane now, has not.
+  std::optional<OperationHeader> ahead(int rank) const;
+
+ private:
+  Line* lines_;
+  const Seat& seat_;
+  std::vector<SharedCounter*> counters_;  // of the other ranks, those after this one first
+  std::vector<int> peers_;
+  uint32_t operations_ = 0, steps_ = 0;
+};
+
+}  // namespace trivet::comm

@@ -1,0 +1,95 @@
+#include "comm/messages.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace trivet::comm {
+namespace {
+
+int64_t chunks_of(int64_t bytes, int64_t chunk_bytes) { return bytes == 0 ? 0 : (bytes + chunk_bytes - 1) / chunk_bytes; }
+
+}  // namespace
+
+Messages::Messages(const Seat& seat, const Board& board, const Ground& ground)
+    : seat_(seat), board_(board), ground_(ground), to_(seat.size()), from_(seat.size()) {}
+
+void Messages::send(const OperationHeader& header, ConstTensorView data) {
+  const int peer = header.root;
+  ++under_way_;
+  Channel& channel = board_.channel(seat_.rank, peer);
+  End& end = to_[peer];
+  ++end.operations;
+  Entry& mine = channel.sender[end.operations % 2];
+  mine = {header, ground_.publish(data.data, data.bytes()), 0};
+
+  std::unique_lock lock(slots_, std::defer_lock);
+  const bool staged = mine.in == 0;
+  if (staged) lock.lock();
+  const int64_t chunk = chunk_bytes(mine, data.bytes());
+  const int64_t chunks = chunks_of(data.bytes(), chunk);
+  const auto fill = [&](int64_t index) {
+    const int64_t bytes = std::min(chunk, data.bytes() - index * chunk);
+    const auto* from = static_cast<const std::byte*>(data.data) + index * chunk;
+    if (staged) std::memcpy(board_.send_slot(seat_.rank, index), from, static_cast<size_t>(bytes));
+  };
+  if (chunks > 0) fill(0);
+  channel.sent.advance();
+  const uint32_t entered = end.received + 1;
+  seat_.await(channel.received, peer, entered, header);
+  compare(mine, channel.receiver[end.operations % 2], seat_.rank, peer);
+  for (int64_t index = 1; index < chunks; ++index) {
+    if (index >= 2) seat_.await(channel.received, peer, entered + static_cast<uint32_t>(index - 1), header);
+    fill(index);
+    channel.sent.advance();
+  }
+  end.received = entered + static_cast<uint32_t>(chunks);
+  seat_.await(channel.received, peer, end.received, header);
+  --under_way_;
+}
+
+void Messages::receive(const OperationHeader& header, TensorView data) {
+  const int peer = header.root;
+  ++under_way_;
+  Channel& channel = board_.channel(peer, seat_.rank);
+  End& end = from_[peer];
+  ++end.operations;
+  Entry& mine = channel.receiver[end.operations % 2];
+  mine = {header, 0, 0};
+
+  channel.received.advance();
+  const uint32_t entered = end.sent + 1;
+  seat_.await(channel.sent, peer, entered, header);
+  const Entry& sender = channel.sender[end.operations % 2];
+  compare(sender, mine, peer, seat_.rank);
+  const int64_t chunk = chunk_bytes(sender, data.bytes());
+  const int64_t chunks = chunks_of(data.bytes(), chunk);
+  for (int64_t index = 0; index < chunks; ++index) {
+    if (index > 0) seat_.await(channel.sent, peer, entered + static_cast<uint32_t>(index), header);
+    const int64_t bytes = std::min(chunk, data.bytes() - index * chunk);
+    const std::byte* from = sender.in != 0 ? ground_.resolve(sender.in) : board_.send_slot(peer, index);
+    std::memcpy(static_cast<std::byte*>(data.data) + index * chunk, from, static_cast<size_t>(bytes));
+    channel.received.advance();
+  }
+  end.sent = entered + static_cast<uint32_t>(std::max<int64_t>(chunks, 1) - 1);
+  --under_way_;
+}
+
+std::optional<OperationHeader> Messages::ahead(int peer) const {
+  if (under_way_ > 0) return std::nullopt;
+  const Channel& in = board_.channel(peer, seat_.rank);
+  if (in.sent.reached(from_[peer].sent + 1)) return in.sender[(from_[peer].operations + 1) % 2].header;
+  const Channel& out = board_.channel(seat_.rank, peer);
+  if (out.received.reached(to_[peer].received + 1)) return out.receiver[(to_[peer].operations + 1) % 2].header;
+  return std::nullopt;
+}
+
+void Messages::compare(const Entry& sender, const Entry& receiver, int from, int to) const {
+  if (sender.header.count == receiver.header.count && sender.header.dtype == receiver.header.dtype) return;
+  seat_.disagree(from, sender.header, to, receiver.header);
+}
+
+int64_t Messages::chunk_bytes(const Entry& sender, int64_t bytes) const {
+  return sender.in != 0 ? std::max<int64_t>(bytes, 1) : std::max<int64_t>(board_.slot_bytes(), 1);
+}
+
+}  // namespace trivet::comm

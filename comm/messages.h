@@ -1,0 +1,46 @@
+// send and receive of one rank of a group, blocking. Both sides meet, compare what they came for, and the receiver copies:
+//
+//   sender    fill 0, enter |          fill 1 |           fill 2 (when 0 is taken) | ...  returns when all is taken
+//   receiver  enter         | take 0          | take 1           | take 2
+//
+// Directly out of the sender's tensor where it can be reached (one chunk, no fill), through the sender's slots otherwise.
+// Other ranks are not needed. Channels are independent: a rank may send on one thread and receive on another.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "comm/board.h"
+#include "comm/ground.h"
+#include "comm/seat.h"
+
+namespace trivet::comm {
+
+class Messages {
+ public:
+  Messages(const Seat& seat, const Board& board, const Ground& ground);
+
+  void send(const OperationHeader& header, ConstTensorView data);
+  void receive(const OperationHeader& header, TensorView data);
+  // The message for which `peer` waits for this rank, while this rank sends and receives nothing.
+  std::optional<OperationHeader> ahead(int peer) const;
+
+ private:
+  // This rank's end of a channel: how far both counters are when nothing is under way.
+  struct End {
+    uint32_t operations = 0, sent = 0, received = 0;
+  };
+  void compare(const Entry& sender, const Entry& receiver, int from, int to) const;
+  int64_t chunk_bytes(const Entry& sender, int64_t bytes) const;
+
+  const Seat& seat_;
+  const Board& board_;
+  const Ground& ground_;
+  std::vector<End> to_, from_;
+  std::mutex slots_;  // all sends of a rank share its slots
+  std::atomic<int> under_way_{0};
+};
+
+}  // namespace trivet::comm

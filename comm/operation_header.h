@@ -1,0 +1,28 @@
+// What a rank says about the operation that it enters, so that ranks that disagree are told so at once instead of hanging.
+// Lies in memory that the ranks share: trivially copyable, no pointers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "comm/process_group.h"
+
+namespace trivet::comm {
+
+enum class Occasion : uint8_t { Operation, Subgroup, Close };  // the last two: `operation` means nothing
+
+struct OperationHeader {
+  int64_t count = 0;  // elements of the data, of one shard, or of what one rank sends another in all_to_all
+  int32_t root = -1;  // broadcast: root; send and receive: the peer; subgroup: a digest of name and members
+  Operation operation = Operation::Barrier;
+  DType dtype = DType::Float32;
+  ReduceOp reduce = ReduceOp::Sum;
+  Occasion occasion = Occasion::Operation;
+
+  bool operator==(const OperationHeader&) const = default;
+};
+
+// "all_reduce of 1048576 float32", "all_reduce (max) of 1 int64", "broadcast of 10 int64 from rank 2", "barrier"
+std::string to_string(const OperationHeader& header);
+
+}  // namespace trivet::comm

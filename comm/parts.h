@@ -1,0 +1,31 @@
+// How the ranks share the work of an operation: who sums which elements, and in which order a rank visits the others.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "comm/seat.h"
+
+namespace trivet::comm {
+
+struct Part {
+  int64_t first = 0, count = 0;
+};
+
+// Equal parts in rank order, cut at cache lines so that no two ranks write the same one; the last ranks may get less, or
+// nothing.
+inline Part part_of(int64_t elements, int64_t element_bytes, int rank, int ranks) {
+  const int64_t line = 64 / element_bytes;
+  const int64_t per_rank = ((elements + ranks - 1) / ranks + line - 1) / line * line;
+  const int64_t first = std::min(rank * per_rank, elements);
+  return {first, std::min(per_rank, elements - first)};
+}
+
+// All ranks, this one first, then the next: no two ranks read from the same one at the same time.
+inline std::vector<int> ranks_after(const Seat& seat) {
+  std::vector<int> order;
+  for (int i = 0; i < seat.size(); ++i) order.push_back((seat.rank + i) % seat.size());
+  return order;
+}
+
+}  // namespace trivet::comm

@@ -1,0 +1,100 @@
+#include "comm/reduce.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace trivet::comm {
+namespace {
+
+// One body, compiled for several instruction sets and chosen when the program starts: additions and conversions round alike in
+// all. (Sanitizers start too late for the choice.)
+#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#define TRIVET_COMM_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define TRIVET_COMM_CLONES
+#endif
+
+using Sources = std::span<const void* const>;
+using Targets = std::span<void* const>;
+
+constexpr int64_t kBlock = 1024;  // its sum stays in the first-level cache while the ranks' pieces stream past
+
+template <typename Number>
+struct Plus {
+  [[gnu::always_inline]] Number operator()(Number sum, Number term) const { return sum + term; }
+};
+template <typename Number>
+struct Larger {  // a NaN stays
+  [[gnu::always_inline]] Number operator()(Number largest, Number term) const {
+    return term > largest || term != term ? term : largest;
+  }
+};
+
+// Stored elements are combined as Numbers: bfloat16 as float, int64_t as uint64_t when it may wrap.
+template <typename Number, typename Stored, typename Combine>
+[[gnu::always_inline]] inline void combine(Sources from, Targets to, int64_t count, Combine combine_two) {
+  alignas(64) Number block[kBlock];
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t length = std::min(kBlock, count - begin);
+    const auto* first = static_cast<const Stored*>(from[0]) + begin;
+    for (int64_t i = 0; i < length; ++i) block[i] = static_cast<Number>(first[i]);
+    for (const void* source : from.subspan(1)) {
+      const auto* terms = static_cast<const Stored*>(source) + begin;
+      for (int64_t i = 0; i < length; ++i) block[i] = combine_two(block[i], static_cast<Number>(terms[i]));
+    }
+    for (void* target : to) {
+      auto* out = static_cast<Stored*>(target) + begin;
+      for (int64_t i = 0; i < length; ++i) out[i] = static_cast<Stored>(block[i]);
+    }
+  }
+}
+
+TRIVET_COMM_CLONES void sum_float32(Sources from, Targets to, int64_t count) {
+  combine<float, float>(from, to, count, Plus<float>{});
+}
+TRIVET_COMM_CLONES void sum_bfloat16(Sources from, Targets to, int64_t count) {
+  combine<float, bfloat16>(from, to, count, Plus<float>{});
+}
+TRIVET_COMM_CLONES void sum_float16(Sources from, Targets to, int64_t count) {
+  combine<float, float16>(from, to, count, Plus<float>{});
+}
+TRIVET_COMM_CLONES void sum_float64(Sources from, Targets to, int64_t count) {
+  combine<double, double>(from, to, count, Plus<double>{});
+}
+TRIVET_COMM_CLONES void sum_int64(Sources from, Targets to, int64_t count) {
+  combine<uint64_t, int64_t>(from, to, count, Plus<uint64_t>{});
+}
+TRIVET_COMM_CLONES void sum_int32(Sources from, Targets to, int64_t count) {
+  combine<uint32_t, int32_t>(from, to, count, Plus<uint32_t>{});
+}
+
+void max_of(DType dtype, Sources from, Targets to, int64_t count) {
+  switch (dtype) {
+    case DType::Float32: return combine<float, float>(from, to, count, Larger<float>{});
+    case DType::BFloat16: return combine<float, bfloat16>(from, to, count, Larger<float>{});
+    case DType::Float16: return combine<float, float16>(from, to, count, Larger<float>{});
+    case DType::Float64: return combine<double, double>(from, to, count, Larger<double>{});
+    case DType::Int64: return combine<int64_t, int64_t>(from, to, count, Larger<int64_t>{});
+    case DType::Int32: return combine<int32_t, int32_t>(from, to, count, Larger<int32_t>{});
+    default: throw std::logic_error("reduce: max of this dtype is not defined");
+  }
+}
+
+}  // namespace
+
+bool can_reduce(DType dtype) { return is_float(dtype) || dtype == DType::Int64 || dtype == DType::Int32; }
+
+void reduce(DType dtype, ReduceOp op, Sources from, Targets to, int64_t count) {
+  if (op == ReduceOp::Max) return max_of(dtype, from, to, count);
+  switch (dtype) {
+    case DType::Float32: return sum_float32(from, to, count);
+    case DType::BFloat16: return sum_bfloat16(from, to, count);
+    case DType::Float16: return sum_float16(from, to, count);
+    case DType::Float64: return sum_float64(from, to, count);
+    case DType::Int64: return sum_int64(from, to, count);
+    case DType::Int32: return sum_int32(from, to, count);
+    default: throw std::logic_error("reduce: sum of this dtype is not defined");
+  }
+}
+
+}  // namespace trivet::comm

@@ -1,0 +1,38 @@
+// How the processes of a job find each other: all of them connect to rank 0, and go on when the last one is there.
+//
+//   others: connect, prove, Join ------> rank 0: checks (member.h), waits for all
+//                       Table <--------- everybody is here: who they are, and the job's id
+//                   or  Refuse <-------- not you; or not this time: the missing ranks, at the join deadline
+//
+// The connections stay open: they are what liveness watches, so there is no moment in which a death goes unseen.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/admission.h"
+
+namespace trivet::comm {
+
+struct RendezvousOptions {
+  Member self;
+  std::string address = "127.0.0.1";
+  int port = 0;
+  Descriptor listener;  // rank 0's, when a launcher has reserved it
+  Secret secret;
+  std::chrono::milliseconds join_deadline{30000};
+  std::chrono::milliseconds progress_every{5000};  // rank 0 says who is missing
+};
+
+struct Joined {
+  std::vector<Member> members;  // by rank
+  std::string job_id;
+  std::vector<Link> links;               // rank 0: one per rank, its own is closed; others: links[0] only
+  std::unique_ptr<Admission> admission;  // rank 0: sends away who comes late
+};
+
+// Throws CommError: Rendezvous, or VersionSkew.
+Joined rendezvous(RendezvousOptions options);
+
+}  // namespace trivet::comm

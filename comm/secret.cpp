@@ -1,0 +1,95 @@
+#include "comm/secret.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+
+#include "comm/descriptor.h"
+#include "core/error.h"
+
+namespace trivet::comm {
+namespace {
+
+constexpr size_t kShortest = 16, kLongest = 4096;
+
+// All ranks inherit the same descriptor, so a file is read from its beginning without moving the common position.
+std::string read_all(int descriptor) {
+  std::string out(kLongest + 1, '\0');
+  size_t size = 0;
+  bool seekable = true;
+  while (size < out.size()) {
+    ssize_t got = seekable ? ::pread(descriptor, out.data() + size, out.size() - size, static_cast<off_t>(size))
+                           : ::read(descriptor, out.data() + size, out.size() - size);
+    if (got < 0 && errno == ESPIPE) {
+      seekable = false;
+      continue;
+    }
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw ConfigError(fmt::format("cannot be read: {}", std::strerror(errno)));
+    if (got == 0) break;
+    size += static_cast<size_t>(got);
+  }
+  out.resize(size);
+  return out;
+}
+
+Secret checked(const std::string& source, int descriptor) {
+  std::string key;
+  try {
+    key = read_all(descriptor);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{}: {}", source, error.what()));
+  }
+  if (key.size() < kShortest || key.size() > kLongest) {
+    throw ConfigError(fmt::format("{}: {} bytes are not accepted as a secret; it must have {} to {}", source, key.size(),
+                                  kShortest, kLongest));
+  }
+  return Secret(std::move(key));
+}
+
+}  // namespace
+
+Secret secret_from_descriptor(int descriptor) {
+  Secret secret = checked(fmt::format("TRIVET_SECRET_FD={}", descriptor), descriptor);
+  ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);  // not for the children of this rank
+  return secret;
+}
+
+Secret secret_from_file(const std::string& path) {
+  const std::string source = "TRIVET_SECRET_FILE=" + path;
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file)
+    throw ConfigError(
+        fmt::format("{}: {}; make one with: (umask 077; head -c 32 /dev/urandom > {})", source, std::strerror(errno), path));
+  struct stat status {};
+  ::fstat(file.number(), &status);
+  if ((status.st_mode & 077) != 0 || status.st_uid != ::geteuid()) {
+    throw ConfigError(fmt::format("{}: others may read it (mode {:o}, owner {}); it must be mode 600 and yours: chmod 600 {}",
+                                  source, status.st_mode & 0777, status.st_uid, path));
+  }
+  return checked(source, file.number());
+}
+
+std::string random_bytes(size_t count) {
+  std::string out(count, '\0');
+  size_t size = 0;
+  while (size < count) {
+    const ssize_t got = ::getrandom(out.data() + size, count - size, 0);
+    if (got < 0 && errno != EINTR) throw std::logic_error(fmt::format("getrandom: {}", std::strerror(errno)));
+    if (got > 0) size += static_cast<size_t>(got);
+  }
+  return out;
+}
+
+std::string hexadecimal(std::string_view bytes) {
+  std::string out;
+  for (char c : bytes) out += fmt::format("{:02x}", static_cast<unsigned char>(c));
+  return out;
+}
+
+}  // namespace trivet::comm

@@ -1,0 +1,52 @@
+// A group whose ranks share memory: threads of a process, or processes of a host. What differs between them is the Ground.
+//
+// Operations check their arguments on the caller's thread, count their traffic, and run on the stream. The group must outlive
+// the work that is queued. One operation at a time, but sends and receives with different peers may overlap each other.
+#pragma once
+
+#include <atomic>
+
+#include "comm/collectives.h"
+#include "comm/messages.h"
+
+namespace trivet::comm {
+
+class SharedGroup final : public ProcessGroup {
+ public:
+  SharedGroup(Seat seat, std::shared_ptr<std::byte> board_memory, std::shared_ptr<Ground> ground);
+
+  int rank() const override { return seat_.rank; }
+  int size() const override { return seat_.size(); }
+  const std::string& name() const override { return seat_.group; }
+
+  void all_reduce(TensorView data, ReduceOp op, Stream& stream) override;
+  void reduce_scatter(ConstTensorView whole, TensorView shard, ReduceOp op, Stream& stream) override;
+  void all_gather(ConstTensorView shard, TensorView whole, Stream& stream) override;
+  void broadcast(TensorView data, int root, Stream& stream) override;
+  void all_to_all(ConstTensorView in, TensorView out, Stream& stream) override;
+  void send(ConstTensorView data, int peer, Stream& stream) override;
+  void receive(TensorView data, int peer, Stream& stream) override;
+  void barrier(Stream& stream) override;
+
+  // Blocks until all ranks of this group have called it. Operations of this group may be under way meanwhile.
+  std::unique_ptr<ProcessGroup> subgroup(const std::vector<int>& ranks, const std::string& name) override;
+  Traffic traffic() const override { return {operations_.load(), bytes_sent_.load()}; }
+
+  // All ranks meet for the last time. Blocks.
+  void close();
+
+ private:
+  void count(const OperationHeader& header);
+  void collective(Call call, Stream& stream);
+  std::optional<OperationHeader> waits_elsewhere(int peer, const OperationHeader& during) const;
+
+  Seat seat_;
+  std::shared_ptr<Ground> ground_;
+  Board board_;
+  Collectives collectives_;
+  Messages messages_;
+  Lane control_;
+  std::atomic<int64_t> operations_{0}, bytes_sent_{0};
+};
+
+}  // namespace trivet::comm

@@ -1,0 +1,33 @@
+// Memory that processes of one host share, found by a name until it is unlinked; it lives on until the last mapping ends.
+//
+// create -> others attach -> unlink: a kill at any later moment leaves nothing behind. All of it is reserved at once, so that a
+// full /dev/shm is an error here and not a SIGBUS later. Only the same user may attach.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace trivet::comm {
+
+// Names look like "/trivet-1f2e3d-world". The result unmaps itself. Zeroed when created.
+// Throws CommError Rendezvous (exists already, cannot be opened) or OutOfMemoryError.
+std::shared_ptr<std::byte> create_segment(const std::string& name, int64_t bytes);
+std::shared_ptr<std::byte> attach_segment(const std::string& name, int64_t bytes);
+// It is no error when there is none.
+void unlink_segment(const std::string& name) noexcept;
+
+// Unlinks at the end of its scope, also when that is an exception.
+class SegmentName {
+ public:
+  explicit SegmentName(std::string name) : name_(std::move(name)) {}
+  SegmentName(const SegmentName&) = delete;
+  SegmentName& operator=(const SegmentName&) = delete;
+  ~SegmentName() { unlink_segment(name_); }
+
+ private:
+  std::string name_;
+};
+
+}  // namespace trivet::comm

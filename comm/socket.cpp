@@ -1,0 +1,210 @@
+#include "comm/socket.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "comm/port_holder.h"
+#include "core/error.h"
+
+namespace trivet::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+AddressList resolve(const std::string& address, int port) {
+  addrinfo hints{}, *list = nullptr;
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  const int failed = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &list);
+  if (failed != 0) {
+    throw CommError(ExitCode::Rendezvous,
+                    fmt::format("MASTER_ADDR: \"{}\" is no address of a host: {}", address, ::gai_strerror(failed)));
+  }
+  return {list, &::freeaddrinfo};
+}
+
+void set_option(int descriptor, int level, int option, int value) {
+  ::setsockopt(descriptor, level, option, &value, sizeof value);
+}
+
+// A connection whose other end dies without a word (power, cable) is found by heartbeats; this keeps small frames prompt.
+void set_prompt(int descriptor) { set_option(descriptor, IPPROTO_TCP, TCP_NODELAY, 1); }
+
+int remaining_ms(TimePoint deadline) {
+  const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now()).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000));
+}
+
+bool poll_for(int descriptor, short events, TimePoint deadline) {
+  pollfd entry{descriptor, events, 0};
+  for (;;) {
+    const int ready = ::poll(&entry, 1, remaining_ms(deadline));
+    if (ready > 0) return true;
+    if (ready == 0) return false;
+    if (errno != EINTR) return false;
+  }
+}
+
+// 0, or the errno of the attempt.
+int try_connect(const addrinfo& target, TimePoint deadline, Descriptor& out) {
+  Descriptor attempt(::socket(target.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!attempt) return errno;
+  if (::connect(attempt.number(), target.ai_addr, target.ai_addrlen) != 0) {
+    if (errno != EINPROGRESS) return errno;
+    if (!poll_for(attempt.number(), POLLOUT, deadline)) return ETIMEDOUT;
+    int error = 0;
+    socklen_t size = sizeof error;
+    ::getsockopt(attempt.number(), SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error != 0) return error;
+  }
+  set_prompt(attempt.number());
+  out = std::move(attempt);
+  return 0;
+}
+
+}  // namespace
+
+Descriptor listen_on(const std::string& address, int port) {
+  const AddressList list = resolve(address, port);
+  Descriptor listener(::socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!listener) throw CommError(ExitCode::Rendezvous, fmt::format("cannot make a socket: {}", std::strerror(errno)));
+  set_option(listener.number(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (::bind(listener.number(), list->ai_addr, list->ai_addrlen) != 0 || ::listen(listener.number(), 1024) != 0) {
+    const int error = errno;
+    if (error == EADDRINUSE) {
+      throw CommError(ExitCode::Rendezvous, fmt::format("port {} of {} is held by {}; set MASTER_PORT to a free one", port,
+                                                        address, port_holder(port)));
+    }
+    throw CommError(ExitCode::Rendezvous, fmt::format("cannot listen on {}:{}: {}", address, port, std::strerror(error)));
+  }
+  return listener;
+}
+
+int port_of(const Descriptor& listener) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  ::getsockname(listener.number(), reinterpret_cast<sockaddr*>(&storage), &size);
+  // The port lies at the same place in both families.
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
+}
+
+bool is_loopback(const std::string& address) {
+  const AddressList list = resolve(address, 0);
+  if (list->ai_family == AF_INET) {
+    return (ntohl(reinterpret_cast<const sockaddr_in*>(list->ai_addr)->sin_addr.s_addr) >> 24) == 127;
+  }
+  return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(list->ai_addr)->sin6_addr);
+}
+
+std::string peer_of(const Descriptor& connection) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  if (::getpeername(connection.number(), reinterpret_cast<sockaddr*>(&storage), &size) != 0) return "an unknown address";
+  char host[NI_MAXHOST], port[NI_MAXSERV];
+  ::getnameinfo(reinterpret_cast<sockaddr*>(&storage), size, host, sizeof host, port, sizeof port,
+                NI_NUMERICHOST | NI_NUMERICSERV);
+  return fmt::format("{}:{}", host, port);
+}
+
+Descriptor connect_to(const std::string& address, int port, TimePoint deadline) {
+  const AddressList list = resolve(address, port);
+  milliseconds pause{2};
+  for (;;) {
+    Descriptor connection;
+    int error = 0;
+    for (const addrinfo* target = list.get(); target != nullptr; target = target->ai_next) {
+      error = try_connect(*target, deadline, connection);
+      if (error == 0) return connection;
+    }
+    if (steady_clock::now() + pause >= deadline) {
+      throw CommError(ExitCode::Rendezvous,
+                      fmt::format("rank 0 does not answer at {}:{}: {}; is it started, and are MASTER_ADDR and "
+                                  "MASTER_PORT the same on all ranks?",
+                                  address, port, std::strerror(error)));
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, milliseconds{100});
+  }
+}
+
+std::optional<Descriptor> accept_from(const Descriptor& listener) {
+  Descriptor connection(::accept4(listener.number(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!connection) return std::nullopt;
+  set_prompt(connection.number());
+  return connection;
+}
+
+bool wait_readable(int descriptor, TimePoint deadline) { return poll_for(descriptor, POLLIN, deadline); }
+
+void Link::flush() {
+  while (!out_.empty()) {
+    const ssize_t sent = ::send(number(), out_.data(), out_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (sent < 0) {
+      out_.clear();  // the peer is gone: fill() says so
+      return;
+    }
+    out_.erase(0, static_cast<size_t>(sent));
+  }
+}
+
+Link::State Link::fill() {
+  char buffer[16384];
+  for (;;) {
+    const ssize_t got = ::recv(number(), buffer, sizeof buffer, MSG_DONTWAIT);
+    if (got > 0) {
+      in_.append(buffer, static_cast<size_t>(got));
+      if (in_.size() > 2 * kLongestPayload) return State::Open;  // the caller takes frames out first
+      continue;
+    }
+    if (got == 0) return State::Ended;
+    if (errno == EINTR) continue;
+    return errno == EAGAIN || errno == EWOULDBLOCK ? State::Open : State::Reset;
+  }
+}
+
+std::optional<Frame> Link::next() {
+  if (in_.size() < kFrameHeaderBytes) return std::nullopt;
+  size_t length = 0;
+  for (size_t i = 0; i < 4; ++i) length |= size_t{static_cast<unsigned char>(in_[i])} << (8 * i);
+  const auto kind = static_cast<uint8_t>(in_[4]);
+  if (length > kLongestPayload || kind < static_cast<uint8_t>(FrameKind::Join) || kind > static_cast<uint8_t>(FrameKind::Bye)) {
+    throw CommError(ExitCode::Rendezvous, fmt::format("{} sent what is no message of a rank", peer()));
+  }
+  if (in_.size() < kFrameHeaderBytes + length) return std::nullopt;
+  Frame frame{static_cast<FrameKind>(kind), in_.substr(kFrameHeaderBytes, length)};
+  in_.erase(0, kFrameHeaderBytes + length);
+  return frame;
+}
+
+void Link::finish_sending() { ::shutdown(number(), SHUT_WR); }
+
+Frame wait_for_frame(Link& link, TimePoint deadline, const std::string& what) {
+  for (;;) {
+    const Link::State state = link.fill();
+    if (auto frame = link.next()) return *frame;
+    if (state != Link::State::Open) throw CommError(ExitCode::Rendezvous, what + " closed the connection");
+    if (!wait_readable(link.number(), deadline)) throw CommError(ExitCode::Rendezvous, what + " did not answer in time");
+  }
+}
+
+void flush_until(Link& link, TimePoint deadline) {
+  link.flush();
+  while (link.has_unsent() && poll_for(link.number(), POLLOUT, deadline)) link.flush();
+}
+
+}  // namespace trivet::comm

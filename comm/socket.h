@@ -1,0 +1,57 @@
+// TCP: listening, connecting, and a link that carries frames. Nothing here blocks without a deadline.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "comm/descriptor.h"
+#include "comm/frame.h"
+
+namespace trivet::comm {
+
+using TimePoint = std::chrono::steady_clock::time_point;
+
+// Port 0 takes a free one. Throws CommError (Rendezvous); a port in use is named with its holder.
+Descriptor listen_on(const std::string& address, int port);
+int port_of(const Descriptor& listener);
+bool is_loopback(const std::string& address);
+std::string peer_of(const Descriptor& connection);  // "127.0.0.1:4711"
+
+// Tries again while nobody listens there yet. Throws CommError (Rendezvous) at the deadline. Non-blocking afterwards.
+Descriptor connect_to(const std::string& address, int port, TimePoint deadline);
+// Nothing when no one waits.
+std::optional<Descriptor> accept_from(const Descriptor& listener);
+
+// False at the deadline.
+bool wait_readable(int descriptor, TimePoint deadline);
+
+// A connection that carries frames, non-blocking in both directions. One thread at a time.
+class Link {
+ public:
+  enum class State { Open, Ended, Reset };
+
+  Link() = default;
+  explicit Link(Descriptor connection) : connection_(std::move(connection)) {}
+  int number() const { return connection_.number(); }
+  explicit operator bool() const { return static_cast<bool>(connection_); }
+  std::string peer() const { return peer_of(connection_); }
+
+  void send(const Frame& frame) { out_ += encode(frame); }
+  bool has_unsent() const { return !out_.empty(); }
+  void flush();                 // as much as the kernel takes now
+  State fill();                 // reads what is there
+  std::optional<Frame> next();  // throws CommError when the bytes are no frame
+  void finish_sending();        // the other side then reads the end
+  void reset() { connection_.reset(); }
+
+ private:
+  Descriptor connection_;
+  std::string in_, out_;
+};
+
+// Blocking twins for the side that joins; throw CommError with `what` in it when the link ends or the deadline passes.
+Frame wait_for_frame(Link& link, TimePoint deadline, const std::string& what);
+void flush_until(Link& link, TimePoint deadline);
+
+}  // namespace trivet::comm

@@ -1,0 +1,152 @@
+// The staged way of the collective operations: see [Note: direct and staged].
+#include <algorithm>
+#include <cstring>
+
+#include "comm/collectives.h"
+#include "comm/parts.h"
+#include "comm/reduce.h"
+
+namespace trivet::comm {
+namespace {
+
+void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) { std::memcpy(to, from, static_cast<size_t>(bytes)); }
+
+// A tensor cut into chunks of at most `chunk` elements.
+struct Cut {
+  int64_t total, chunk, element_bytes;
+
+  int64_t chunks() const { return (total + chunk - 1) / chunk; }
+  int64_t first(int64_t index) const { return index * chunk; }
+  int64_t count(int64_t index) const { return std::min(chunk, total - first(index)); }
+  int64_t offset(int64_t index) const { return first(index) * element_bytes; }
+  int64_t bytes(int64_t index) const { return count(index) * element_bytes; }
+};
+
+Cut cut_for(const OperationHeader& header, int64_t chunk_bytes) {
+  const int64_t element_bytes = size_of(header.dtype);
+  return {header.count, chunk_bytes / element_bytes / 64 * 64, element_bytes};
+}
+
+const std::byte* bytes_of(const Call& call) { return static_cast<const std::byte*>(call.in.data); }
+
+}  // namespace
+
+// Runs what [Note: direct and staged] draws; chunk 0 has been filled, and all ranks have met since.
+void Collectives::run_stages(const Stages& stages) {
+  const int64_t lag = stages.combine ? 1 : 0;
+  for (int64_t step = 0; step < stages.chunks + lag; ++step) {
+    if (step > 0) lane_.step();
+    if (step + 1 < stages.chunks) stages.fill(step + 1);
+    if (stages.combine && step < stages.chunks) stages.combine(step);
+    if (step >= lag) stages.drain(step - lag);
+  }
+  chunks_used_ += stages.chunks;
+}
+
+Collectives::Stages Collectives::stages_of(const Call& call) {
+  switch (call.header.operation) {
+    case Operation::AllReduce: return staged_all_reduce(call);
+    case Operation::ReduceScatter: return staged_reduce_scatter(call);
+    case Operation::AllGather: return staged_all_gather(call);
+    case Operation::Broadcast: return staged_broadcast(call);
+    case Operation::AllToAll: return staged_all_to_all(call);
+    default: return {};
+  }
+}
+
+// A rank's own part of a chunk never leaves its tensor; its sum goes there and into the slot, from where the others fetch it.
+Collectives::Stages Collectives::staged_all_reduce(const Call& call) {
+  const Cut cut = cut_for(call.header, board_.slot_bytes());
+  auto* data = static_cast<std::byte*>(call.out.data);
+  const auto copy_parts = [this, cut, data](int64_t chunk, bool to_own_slot) {
+    for (int rank : ranks_after(seat_)) {
+      if (rank == seat_.rank) continue;
+      const Part part = part_of(cut.count(chunk), cut.element_bytes, rank, seat_.size());
+      std::byte* staged = slot(to_own_slot ? seat_.rank : rank, chunk) + part.first * cut.element_bytes;
+      std::byte* here = data + cut.offset(chunk) + part.first * cut.element_bytes;
+      copy_bytes(to_own_slot ? staged : here, to_own_slot ? here : staged, part.count * cut.element_bytes);
+    }
+  };
+  const auto combine = [this, cut, data, header = call.header](int64_t chunk) {
+    const Part part = part_of(cut.count(chunk), cut.element_bytes, seat_.rank, seat_.size());
+    const int64_t offset = part.first * cut.element_bytes;
+    std::byte* here = data + cut.offset(chunk) + offset;
+    std::vector<const void*> from;
+    for (int rank = 0; rank < seat_.size(); ++rank) from.push_back(rank == seat_.rank ? here : slot(rank, chunk) + offset);
+    void* const to[] = {here, slot(seat_.rank, chunk) + offset};
+    reduce(header.dtype, header.reduce, from, to, part.count);
+  };
+  return {cut.chunks(), [=](int64_t chunk) { copy_parts(chunk, true); }, combine,
+          [=](int64_t chunk) { copy_parts(chunk, false); }};
+}
+
+// A slot holds, for every rank, what is meant for it.
+Collectives::Stages Collectives::staged_reduce_scatter(const Call& call) {
+  const Cut cut = cut_for(call.header, board_.slot_bytes() / seat_.size());
+  const std::byte* whole = bytes_of(call);
+  const int64_t shard_bytes = cut.total * cut.element_bytes, stride = cut.chunk * cut.element_bytes;
+  const auto fill = [=, this](int64_t chunk) {
+    for (int rank = 0; rank < seat_.size(); ++rank)
+      if (rank != seat_.rank)
+        copy_bytes(slot(seat_.rank, chunk) + rank * stride, whole + rank * shard_bytes + cut.offset(chunk), cut.bytes(chunk));
+  };
+  const auto drain = [=, this, header = call.header, shard = static_cast<std::byte*>(call.out.data)](int64_t chunk) {
+    std::vector<const void*> from;
+    for (int rank = 0; rank < seat_.size(); ++rank)
+      from.push_back(rank == seat_.rank ? whole + rank * shard_bytes + cut.offset(chunk)
+                                        : slot(rank, chunk) + seat_.rank * stride);
+    void* const to[] = {shard + cut.offset(chunk)};
+    reduce(header.dtype, header.reduce, from, to, cut.count(chunk));
+  };
+  return {cut.chunks(), fill, {}, drain};
+}
+
+Collectives::Stages Collectives::staged_all_gather(const Call& call) {
+  const Cut cut = cut_for(call.header, board_.slot_bytes());
+  const std::byte* shard = bytes_of(call);
+  const auto fill = [=, this](int64_t chunk) {
+    copy_bytes(slot(seat_.rank, chunk), shard + cut.offset(chunk), cut.bytes(chunk));
+  };
+  const auto drain = [=, this, whole = static_cast<std::byte*>(call.out.data)](int64_t chunk) {
+    for (int rank : ranks_after(seat_)) {
+      std::byte* to = whole + rank * cut.total * cut.element_bytes + cut.offset(chunk);
+      const std::byte* from = rank == seat_.rank ? shard + cut.offset(chunk) : slot(rank, chunk);
+      if (from != to) copy_bytes(to, from, cut.bytes(chunk));
+    }
+  };
+  return {cut.chunks(), fill, {}, drain};
+}
+
+Collectives::Stages Collectives::staged_broadcast(const Call& call) {
+  const Cut cut = cut_for(call.header, board_.slot_bytes());
+  auto* data = static_cast<std::byte*>(call.out.data);
+  const int root = call.header.root;
+  const auto fill = [=, this](int64_t chunk) {
+    if (seat_.rank == root) copy_bytes(slot(root, chunk), data + cut.offset(chunk), cut.bytes(chunk));
+  };
+  const auto drain = [=, this](int64_t chunk) {
+    if (seat_.rank != root) copy_bytes(data + cut.offset(chunk), slot(root, chunk), cut.bytes(chunk));
+  };
+  return {cut.chunks(), fill, {}, drain};
+}
+
+Collectives::Stages Collectives::staged_all_to_all(const Call& call) {
+  const Cut cut = cut_for(call.header, board_.slot_bytes() / seat_.size());
+  const std::byte* in = bytes_of(call);
+  const int64_t part_bytes = cut.total * cut.element_bytes, stride = cut.chunk * cut.element_bytes;
+  const auto fill = [=, this](int64_t chunk) {
+    for (int rank = 0; rank < seat_.size(); ++rank)
+      if (rank != seat_.rank)
+        copy_bytes(slot(seat_.rank, chunk) + rank * stride, in + rank * part_bytes + cut.offset(chunk), cut.bytes(chunk));
+  };
+  const auto drain = [=, this, out = static_cast<std::byte*>(call.out.data)](int64_t chunk) {
+    for (int rank : ranks_after(seat_)) {
+      const std::byte* from =
+          rank == seat_.rank ? in + rank * part_bytes + cut.offset(chunk) : slot(rank, chunk) + seat_.rank * stride;
+      copy_bytes(out + rank * part_bytes + cut.offset(chunk), from, cut.bytes(chunk));
+    }
+  };
+  return {cut.chunks(), fill, {}, drain};
+}
+
+}  // namespace trivet::comm

@@ -1,0 +1,20 @@
+#include "comm/traffic.h"
+
+namespace trivet::comm {
+
+int64_t bytes_sent(const OperationHeader& header, int rank, int size) {
+  const int64_t bytes = header.count * size_of(header.dtype);  // of the data, of one shard, or of what one rank sends another
+  switch (header.operation) {
+    case Operation::AllReduce: return 2 * (size - 1) * bytes / size;
+    case Operation::ReduceScatter:
+    case Operation::AllGather:
+    case Operation::AllToAll: return (size - 1) * bytes;
+    case Operation::Broadcast: return rank == header.root ? (size - 1) * bytes : 0;
+    case Operation::Send: return bytes;
+    case Operation::Receive:
+    case Operation::Barrier: return 0;
+  }
+  return 0;
+}
+
+}  // namespace trivet::comm

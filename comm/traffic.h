@@ -1,0 +1,10 @@
+// Bytes that a rank sends in one operation, by the formulas of docs/communication.md.
+#pragma once
+
+#include "comm/operation_header.h"
+
+namespace trivet::comm {
+
+int64_t bytes_sent(const OperationHeader& header, int rank, int size);
+
+}  // namespace trivet::comm

@@ -1,0 +1,33 @@
+// A group's end by disagreement, in memory that its ranks share: all of them give the same two calls as the reason, also those
+// that the two did not wait for. Zero bytes are its initial state.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+namespace trivet::comm {
+
+class alignas(64) Verdict {
+ public:
+  // The first one wins.
+  void give(const std::string& text) {
+    uint32_t none = kNone;
+    if (!state_.compare_exchange_strong(none, kBeingWritten)) return;
+    const size_t length = std::min(text.size(), sizeof text_ - 1);
+    std::memcpy(text_, text.data(), length);
+    text_[length] = 0;
+    state_.store(kGiven, std::memory_order_release);
+  }
+  bool given() const { return state_.load(std::memory_order_acquire) == kGiven; }
+  const char* text() const { return text_; }
+
+ private:
+  enum : uint32_t { kNone, kBeingWritten, kGiven };
+  std::atomic<uint32_t> state_{kNone};
+  char text_[508] = {};
+};
+
+}  // namespace trivet::comm

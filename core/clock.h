@@ -1,0 +1,19 @@
+// Time as a dependency, so that deadlines and retention can be tested without waiting. Monotonic for durations and deadlines.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace trivet {
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual std::chrono::nanoseconds now() const = 0;  // monotonic, from an arbitrary start
+  virtual int64_t unix_seconds() const = 0;          // for people: file names and logs, never for deadlines
+  virtual void sleep(std::chrono::nanoseconds duration) const = 0;
+};
+
+const Clock& system_clock();
+
+}  // namespace trivet

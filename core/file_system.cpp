@@ -1,0 +1,250 @@
+#include "core/file_system.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace trivet {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  Descriptor(Descriptor&& other) noexcept : value_(std::exchange(other.value_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  int get() const { return value_; }
+  int release() { return std::exchange(value_, -1); }
+
+ private:
+  int value_;
+};
+
+// Calls again while a signal interrupts; -1 is thrown.
+template <typename Call>
+auto checked(std::string_view operation, const std::string& path, Call&& call) {
+  for (;;) {
+    const auto result = call();
+    if (result != -1) return result;
+    if (errno != EINTR) throw FileError(operation, path, errno);
+  }
+}
+
+Descriptor open_descriptor(std::string_view operation, const std::string& path, int flags) {
+  return Descriptor(checked(operation, path, [&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0644); }));
+}
+
+EntryKind kind_of(mode_t mode) {
+  if (S_ISREG(mode)) return EntryKind::File;
+  return S_ISDIR(mode) ? EntryKind::Directory : EntryKind::Other;
+}
+
+class RealWritableFile final : public WritableFile {
+ public:
+  RealWritableFile(Descriptor file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
+
+  void reserve(int64_t bytes) {
+    if (bytes <= 0) return;
+    if (::fallocate(file_.get(), FALLOC_FL_KEEP_SIZE, 0, bytes) == 0) return;
+    if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG || errno == EIO) throw FileError("reserve", path_, errno);
+  }
+  size_t write_some(std::span<const std::byte> data) override {
+    const auto written = checked("write", path_, [&] { return ::write(file_.get(), data.data(), data.size()); });
+    if (written == 0 && !data.empty()) throw FileError("write", path_, EIO);  // nothing done: write() would loop for ever
+    return static_cast<size_t>(written);
+  }
+  // Not tried again after an error: the system may have dropped the pages and report success the second time.
+  void sync() override {
+    if (::fsync(file_.get()) != 0) throw FileError("fsync", path_, errno);
+  }
+  void close() override {
+    if (::close(file_.release()) != 0) throw FileError("close", path_, errno);
+  }
+
+ private:
+  Descriptor file_;
+  std::string path_;
+};
+
+class RealReadableFile final : public ReadableFile {
+ public:
+  RealReadableFile(Descriptor file, std::string path, int64_t size)
+      : file_(std::move(file)), path_(std::move(path)), size_(size) {}
+  const std::string& path() const override { return path_; }
+  int64_t size() const override { return size_; }
+  size_t read_some(int64_t offset, std::span<std::byte> out) const override {
+    const auto count = checked("read", path_, [&] { return ::pread(file_.get(), out.data(), out.size(), offset); });
+    return static_cast<size_t>(count);
+  }
+
+ private:
+  Descriptor file_;
+  std::string path_;
+  int64_t size_;
+};
+
+class RealFileLock final : public FileLock {
+ public:
+  explicit RealFileLock(Descriptor file) : file_(std::move(file)) {}
+
+ private:
+  Descriptor file_;  // flock belongs to the open file: closing releases it
+};
+
+std::string read_holder(int file) {
+  std::string text(4096, '\0');
+  const ssize_t count = ::pread(file, text.data(), text.size(), 0);
+  text.resize(count > 0 ? static_cast<size_t>(count) : 0);
+  return text;
+}
+
+class RealFileSystem final : public FileSystem {
+ public:
+  std::unique_ptr<WritableFile> create(const std::string& path, int64_t reserve_bytes) override {
+    auto file = open_descriptor("create", path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW);
+    auto writable = std::make_unique<RealWritableFile>(std::move(file), path);
+    writable->reserve(reserve_bytes);
+    return writable;
+  }
+
+  std::unique_ptr<ReadableFile> open(const std::string& path) override {
+    auto file = open_descriptor("open", path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);  // a pipe must not block the opening
+    struct stat status {};
+    checked("stat", path, [&] { return ::fstat(file.get(), &status); });
+    if (!S_ISREG(status.st_mode)) throw FileError("open", path, S_ISDIR(status.st_mode) ? EISDIR : EINVAL);
+    return std::make_unique<RealReadableFile>(std::move(file), path, status.st_size);
+  }
+
+  void create_directory(const std::string& path) override {
+    if (::mkdir(path.c_str(), 0755) == 0) return;
+    const int error = errno;
+    if (error != EEXIST || kind(path + "/.") != EntryKind::Directory) throw FileError("create directory", path, error);
+  }
+
+  void sync_directory(const std::string& path) override {
+    const auto directory = open_descriptor("open directory", path, O_RDONLY | O_DIRECTORY);
+    if (::fsync(directory.get()) != 0) throw FileError("fsync directory", path, errno);
+  }
+
+  void rename(const std::string& from, const std::string& to) override {
+    if (::rename(from.c_str(), to.c_str()) != 0) throw FileError("rename " + from + " to", to, errno);
+  }
+
+  void remove(const std::string& path) override {
+    if (::remove(path.c_str()) != 0) throw FileError("remove", path, errno);
+  }
+
+  std::vector<DirectoryEntry> list(const std::string& path) override {
+    const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), ::closedir);
+    if (!directory) throw FileError("list", path, errno);
+    std::vector<DirectoryEntry> entries;
+    for (;;) {
+      errno = 0;
+      const dirent* entry = ::readdir(directory.get());
+      if (!entry && errno != 0) throw FileError("list", path, errno);
+      if (!entry) break;
+      const std::string name = entry->d_name;
+      if (name != "." && name != "..") entries.push_back({name, kind(path + "/" + name)});
+    }
+    std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+    return entries;
+  }
+
+  EntryKind kind(const std::string& path) override {
+    struct stat status {};
+    if (::lstat(path.c_str(), &status) == 0) return kind_of(status.st_mode);
+    if (errno == ENOENT || errno == ENOTDIR) return EntryKind::Missing;
+    throw FileError("stat", path, errno);
+  }
+
+  LockAttempt lock(const std::string& path, const std::string& holder) override {
+    auto file = open_descriptor("open lock", path, O_RDWR | O_CREAT | O_NOFOLLOW);
+    if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EWOULDBLOCK) return {nullptr, read_holder(file.get())};
+      throw FileError("lock", path, errno);
+    }
+    checked("truncate", path, [&] { return ::ftruncate(file.get(), 0); });
+    checked("write", path, [&] { return ::pwrite(file.get(), holder.data(), holder.size(), 0); });
+    return {std::make_unique<RealFileLock>(std::move(file)), holder};
+  }
+
+  int64_t free_bytes(const std::string& path) override {
+    struct statvfs status {};
+    checked("statvfs", path, [&] { return ::statvfs(path.c_str(), &status); });
+    return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
+  }
+};
+
+std::string parent_of(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
+}
+
+}  // namespace
+
+FileError::FileError(std::string_view operation, std::string path, int error_number)
+    : std::runtime_error(fmt::format("{} {}: {}", operation, path, std::strerror(error_number))),
+      path_(std::move(path)),
+      error_number_(error_number) {}
+
+void ReadableFile::read_exactly(int64_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const size_t count = read_some(offset, out);
+    if (count == 0) throw FileError(fmt::format("read past the end, byte {} of", offset), path(), ENODATA);
+    offset += static_cast<int64_t>(count);
+    out = out.subspan(count);
+  }
+}
+
+FileSystem& real_file_system() {
+  static RealFileSystem files;
+  return files;
+}
+
+void create_directories(FileSystem& files, const std::string& path) {
+  if (files.kind(path + "/.") == EntryKind::Directory) return;  // "/.": the user's own link to a directory is followed
+  const std::string parent = parent_of(path);
+  create_directories(files, parent);
+  files.create_directory(path);
+  files.sync_directory(parent);
+}
+
+void remove_tree(FileSystem& files, const std::string& path) {
+  for (const DirectoryEntry& entry : files.list(path)) {
+    const std::string child = path + "/" + entry.name;
+    if (entry.kind == EntryKind::Directory)
+      remove_tree(files, child);
+    else
+      files.remove(child);
+  }
+  files.remove(path);
+}
+
+std::string read_text(FileSystem& files, const std::string& path, int64_t limit_bytes) {
+  const auto file = files.open(path);
+  if (file->size() > limit_bytes) throw FileError("read", path, EFBIG);
+  std::string text(static_cast<size_t>(file->size()), '\0');
+  file->read_exactly(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+void write_text(FileSystem& files, const std::string& path, std::string_view text) {
+  const auto file = files.create(path, 0);
+  file->write(text);
+  file->sync();
+  file->close();
+}
+
+}  // namespace trivet

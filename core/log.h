@@ -1,0 +1,30 @@
+// Lines for a person, on stderr: "trivet: rank 1: ...". Not a monitor (engine/monitor): no metrics go through here.
+// Text from outside (host names, tags, file names) is escaped, so that it cannot forge lines.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace trivet {
+
+enum class LogLevel { Debug, Info, Warning, Error };
+
+class Log {
+ public:
+  Log() = default;
+  explicit Log(int world_rank, LogLevel least = LogLevel::Info) : world_rank_(world_rank), least_(least) {}
+  void debug(std::string_view text) const { write(LogLevel::Debug, text); }
+  void info(std::string_view text) const { write(LogLevel::Info, text); }
+  void warning(std::string_view text) const { write(LogLevel::Warning, text); }
+  void error(std::string_view text) const { write(LogLevel::Error, text); }
+
+ private:
+  void write(LogLevel level, std::string_view text) const;
+  int world_rank_ = 0;
+  LogLevel least_ = LogLevel::Info;
+};
+
+// Control characters become \n, \t, \xNN; more than 4096 bytes are cut.
+std::string escape_control(std::string_view text);
+
+}  // namespace trivet

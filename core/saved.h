@@ -1,0 +1,60 @@
+// What one layer keeps of one microbatch from its forward to its backward_weight.
+//
+//   forward --keep()--> Saved --backward_input reads, keep()s more--> backward_weight reads --clear()--> empty
+//
+// Memory comes from the activation arena and goes back in clear(); views put in by reference() are not owned: the layer's input
+// x and output gradient dy stay valid until the layer's backward_weight of that microbatch is done, so they need no copy. A
+// composite layer gives each of its parts a child. Recomputation clears after forward and runs forward again.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "core/arena.h"
+
+namespace trivet {
+
+class Saved {
+ public:
+  Saved() = default;
+  Saved(Saved&&) = default;
+  Saved& operator=(Saved&&) = default;
+
+  // Memory that lives until clear(), remembered under a number that the layer chooses (small, dense).
+  TensorView keep(Arena& arena, int slot, DType dtype, const Shape& shape) {
+    ScopedTensor tensor(arena, dtype, shape);
+    const TensorView view = tensor;
+    owned_.push_back(std::move(tensor));
+    reference(slot, view);
+    return view;
+  }
+  void reference(int slot, ConstTensorView view) {
+    reference(slot, TensorView{const_cast<void*>(view.data), view.dtype, view.shape});
+  }
+  void reference(int slot, TensorView view) {
+    if (static_cast<size_t>(slot) >= slots_.size()) slots_.resize(static_cast<size_t>(slot) + 1);
+    slots_[static_cast<size_t>(slot)] = view;
+  }
+  TensorView operator[](int slot) const {
+    if (static_cast<size_t>(slot) >= slots_.size()) throw std::logic_error("saved: nothing was kept under this slot");
+    return slots_[static_cast<size_t>(slot)];
+  }
+  Saved& child(int index) {
+    while (children_.size() <= static_cast<size_t>(index)) children_.emplace_back();
+    return children_[static_cast<size_t>(index)];
+  }
+  const Saved& child(int index) const { return children_.at(static_cast<size_t>(index)); }
+
+  void clear() {
+    owned_.clear();
+    slots_.clear();
+    children_.clear();
+  }
+
+ private:
+  std::vector<ScopedTensor> owned_;
+  std::vector<TensorView> slots_;
+  std::deque<Saved> children_;
+};
+
+}  // namespace trivet

@@ -1,0 +1,75 @@
+// A dense row-major tensor that somebody else owns. Passed by value; a ConstTensorView cannot write.
+//
+// On Device::Meta `data` is null and shapes are all there is. An empty view (dtype and shape default, data null) means
+// "absent".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+
+#include "core/dtype.h"
+#include "core/shape.h"
+
+namespace trivet {
+
+struct ConstTensorView {
+  const void* data = nullptr;
+  DType dtype = DType::Float32;
+  Shape shape{0};
+
+  int64_t elements() const { return shape.elements(); }
+  int64_t bytes() const { return elements() * size_of(dtype); }
+  bool absent() const { return data == nullptr && elements() == 0; }
+
+  template <typename T>
+  const T* as() const {
+    if (kDTypeOf<T> != dtype) throw std::logic_error("tensor view: read as the wrong dtype");
+    return static_cast<const T*>(data);
+  }
+  // The same elements under another shape.
+  ConstTensorView reshaped(const Shape& other) const {
+    if (other.elements() != elements())
+      throw std::logic_error("tensor view: " + to_string(shape) + " does not reshape to " + to_string(other));
+    return {data, dtype, other};
+  }
+  // Elements [first, first + count) of the flattened tensor.
+  ConstTensorView slice(int64_t first, int64_t count) const {
+    return {data ? static_cast<const std::byte*>(data) + first * size_of(dtype) : nullptr, dtype, Shape{count}};
+  }
+  // Rows [first, first + count) of the tensor seen as [rows, cols].
+  ConstTensorView row_range(int64_t first, int64_t count) const {
+    return slice(first * shape.cols(), count * shape.cols()).reshaped({count, shape.cols()});
+  }
+};
+
+struct TensorView {
+  void* data = nullptr;
+  DType dtype = DType::Float32;
+  Shape shape{0};
+
+  operator ConstTensorView() const { return {data, dtype, shape}; }
+
+  int64_t elements() const { return shape.elements(); }
+  int64_t bytes() const { return elements() * size_of(dtype); }
+  bool absent() const { return data == nullptr && elements() == 0; }
+
+  template <typename T>
+  T* as() const {
+    if (kDTypeOf<T> != dtype) throw std::logic_error("tensor view: written as the wrong dtype");
+    return static_cast<T*>(data);
+  }
+  TensorView reshaped(const Shape& other) const {
+    if (other.elements() != elements())
+      throw std::logic_error("tensor view: " + to_string(shape) + " does not reshape to " + to_string(other));
+    return {data, dtype, other};
+  }
+  TensorView slice(int64_t first, int64_t count) const {
+    return {data ? static_cast<std::byte*>(data) + first * size_of(dtype) : nullptr, dtype, Shape{count}};
+  }
+  TensorView row_range(int64_t first, int64_t count) const {
+    return slice(first * shape.cols(), count * shape.cols()).reshaped({count, shape.cols()});
+  }
+};
+
+}  // namespace trivet

@@ -1,0 +1,79 @@
+#include "engine/checkpoint/async_saver.h"
+
+#include <cstring>
+
+#include "core/error.h"
+
+namespace trivet::checkpoint {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace
+
+AsyncSaver::AsyncSaver(Store& store, Participants ranks, MemoryMeter& meter, Log log, int failure_limit)
+    : store_(store), ranks_(std::move(ranks)), meter_(meter), log_(log), failure_limit_(failure_limit) {}
+
+int64_t AsyncSaver::staging_bytes_for(std::span<const Piece> pieces) {
+  int64_t bytes = 0;
+  for (const Piece& piece : pieces) bytes += aligned(piece.data.bytes());
+  return bytes;
+}
+
+void AsyncSaver::start(const SaveRequest& request) {
+  wait();
+  if (failures_in_a_row_ >= failure_limit_) std::rethrow_exception(failure_);
+  stage(request);
+  thread_ = std::jthread([this] { write(); });
+}
+
+void AsyncSaver::finish() {
+  wait();
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+// Only a failed write is forgiven: a lost peer is not.
+void AsyncSaver::wait() {
+  if (!thread_.joinable()) return;
+  thread_.join();
+  if (!failure_) return;
+  try {
+    std::rethrow_exception(failure_);
+  } catch (const CheckpointError&) {
+  }
+}
+
+void AsyncSaver::stage(const SaveRequest& request) {
+  const int64_t bytes = staging_bytes_for(request.pieces);
+  if (staging_bytes() < bytes) {
+    staging_.reset();
+    staging_ = Buffer(host_allocator(), meter_, MemoryCategory::Buffers, DType::UInt8, {bytes});
+  }
+  pieces_.assign(request.pieces.begin(), request.pieces.end());
+  int64_t offset = 0;
+  for (Piece& piece : pieces_) {
+    std::byte* copy = static_cast<std::byte*>(staging_.view().data) + offset;
+    if (piece.data.bytes() > 0) std::memcpy(copy, piece.data.data, static_cast<size_t>(piece.data.bytes()));
+    offset += aligned(piece.data.bytes());
+    piece.data.data = copy;
+  }
+  request_ = {request.step, pieces_, request.state, request.config};
+}
+
+void AsyncSaver::write() {
+  try {
+    store_.save(request_, ranks_);
+    failure_ = nullptr;
+    failures_in_a_row_ = 0;
+  } catch (const CheckpointError& error) {
+    failure_ = std::current_exception();
+    ++failures_in_a_row_;
+    log_.warning(std::string(error.what()) + "; training goes on");
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+}
+
+}  // namespace trivet::checkpoint

@@ -1,0 +1,55 @@
+// Saving beside training: pieces are copied to a staging buffer, a thread writes them.
+//
+//   start(): wait for the save before | copy | return  ......  thread: write, meet, commit
+//
+// One save is in flight. A save that fails is logged at once and training goes on; the `failure_limit`-th in a row is thrown by
+// the next start() or finish(). All ranks call start() and finish() equally often. The store, the ranks' own group (nobody
+// else's) and the meter must outlive the saver. Destroying it waits for the thread; a lost peer ends that by its error.
+#pragma once
+
+#include <exception>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/buffer.h"
+#include "engine/checkpoint/store.h"
+
+namespace trivet::checkpoint {
+
+class AsyncSaver {
+ public:
+  AsyncSaver(Store& store, Participants ranks, MemoryMeter& meter, Log log = {}, int failure_limit = 3);
+  ~AsyncSaver() = default;
+  AsyncSaver(const AsyncSaver&) = delete;
+  AsyncSaver& operator=(const AsyncSaver&) = delete;
+
+  // Returns when the pieces may change again.
+  void start(const SaveRequest& request);
+  // Waits for the save in flight; throws what it threw.
+  void finish();
+
+  int64_t staging_bytes() const { return staging_.empty() ? 0 : staging_.view().bytes(); }
+  // What start() will take for these pieces, once.
+  static int64_t staging_bytes_for(std::span<const Piece> pieces);
+
+ private:
+  void wait();
+  void stage(const SaveRequest& request);
+  void write();
+
+  Store& store_;
+  Participants ranks_;
+  MemoryMeter& meter_;
+  Log log_;
+  int failure_limit_;
+  int failures_in_a_row_ = 0;
+  std::exception_ptr failure_;  // of the last save
+
+  Buffer staging_;
+  std::vector<Piece> pieces_;  // views of staging_
+  SaveRequest request_;
+  std::jthread thread_;  // last: it uses what is above
+};
+
+}  // namespace trivet::checkpoint

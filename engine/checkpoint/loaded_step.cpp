@@ -1,0 +1,237 @@
+#include "engine/checkpoint/loaded_step.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "engine/checkpoint/crc32c.h"
+#include "engine/checkpoint/overlap.h"
+#include "engine/checkpoint/parallel.h"
+#include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/strict_json.h"
+
+namespace trivet::checkpoint {
+namespace {
+
+constexpr int64_t kManifestLimitBytes = int64_t{256} << 20;
+constexpr int64_t kHeaderLimitBytes = 100'000'008;
+
+// Bytes of a block of a stored piece that go to a wanted one.
+struct Copy {
+  int64_t from = 0;  // from the start of the block
+  std::byte* to = nullptr;
+  int64_t bytes = 0;
+};
+
+struct BlockJob {
+  size_t piece = 0, block = 0;
+  std::vector<Copy> copies;
+};
+
+void add_copies(std::vector<BlockJob>& jobs, size_t piece, const Run& run, int64_t element_bytes, std::byte* out) {
+  int64_t from = run.from * element_bytes, left = run.count * element_bytes;
+  out += run.to * element_bytes;
+  while (left > 0) {
+    const auto block = static_cast<size_t>(from / kBlockBytes);
+    const int64_t in_block = from % kBlockBytes, bytes = std::min(left, kBlockBytes - in_block);
+    if (jobs.empty() || jobs.back().piece != piece || jobs.back().block != block) jobs.push_back({piece, block, {}});
+    jobs.back().copies.push_back({in_block, out, bytes});
+    from += bytes, out += bytes, left -= bytes;
+  }
+}
+
+Region region_of(const StoredPiece& piece) { return {piece.box_start, piece.box_shape, piece.first, piece.count}; }
+Region region_of(const Piece& piece) { return {piece.box_start, piece.box_shape, piece.first, piece.count}; }
+
+// An error of reading is, for the one who loads, the same as a damaged file.
+template <typename Work>
+void reading(Work&& work) {
+  try {
+    work();
+  } catch (const FileError& error) {
+    throw CheckpointError(ExitCode::CheckpointCorrupt, error.what());
+  }
+}
+
+std::string identity_of(const SafetensorsHeader& header) {
+  const auto value = [&](const char* key) {
+    const auto found = header.metadata.find(key);
+    return found == header.metadata.end() ? std::string("?") : found->second;
+  };
+  return fmt::format("rank {} of step {} of run {}", value("trivet.rank"), value("trivet.step"), value("trivet.run_id"));
+}
+
+// What to say about a file whose header is not the one that the manifest describes.
+std::string describe_strange_header(std::string_view start, int64_t file_bytes, const std::string& path) {
+  try {
+    return "it is the file of " + identity_of(parse_safetensors_header(start, file_bytes, path));
+  } catch (const CheckpointError&) {
+    return "the header is damaged";
+  }
+}
+
+}  // namespace
+
+struct LoadedStep::Shard {
+  std::string name;
+  std::unique_ptr<ReadableFile> file;
+  SafetensorsHeader header;
+  std::vector<size_t> pieces;  // in the order of the header's tensors
+};
+
+LoadedStep::LoadedStep(LoadedStep&&) noexcept = default;
+LoadedStep& LoadedStep::operator=(LoadedStep&&) noexcept = default;
+LoadedStep::~LoadedStep() = default;
+
+LoadedStep::LoadedStep(FileSystem& files, std::string directory) : files_(&files), directory_(std::move(directory)) {
+  reading([&] {
+    const std::string path = directory_ + "/" + kManifestName;
+    manifest_ = parse_manifest(read_text(files, path, kManifestLimitBytes), path);
+    places_.resize(manifest_.pieces.size());
+    for (const auto& [name, stored] : manifest_.files) open_shard(name);
+  });
+}
+
+void LoadedStep::open_shard(const std::string& name) {
+  const StoredFile& stored = manifest_.files.at(name);
+  const std::string path = directory_ + "/" + name;
+  auto shard = std::make_unique<Shard>(Shard{name, files_->open(path), {}, {}});
+  if (shard->file->size() != stored.bytes)
+    corrupt(path, fmt::format("the file has {} bytes, the manifest says {}", shard->file->size(), stored.bytes));
+  if (stored.header_bytes < 8 || stored.header_bytes > std::min(stored.bytes, kHeaderLimitBytes))
+    corrupt(path, fmt::format("the manifest says that its header has {} bytes", stored.header_bytes));
+  std::string start(static_cast<size_t>(stored.header_bytes), '\0');
+  shard->file->read_exactly(0, std::as_writable_bytes(std::span(start)));
+  if (const uint32_t crc = crc32c(std::as_bytes(std::span(start))); crc != stored.header_crc32c)
+    corrupt(path, fmt::format("header: crc32c {:08x}, expected {:08x}; {}", crc, stored.header_crc32c,
+                              describe_strange_header(start, stored.bytes, path)));
+  uint64_t json_bytes = 0;
+  std::memcpy(&json_bytes, start.data(), 8);
+  if (json_bytes != static_cast<uint64_t>(stored.header_bytes) - 8)
+    corrupt(path, "the header has another size than the manifest says");
+  shard->header = parse_safetensors_header(start, stored.bytes, path);
+  check_entries(*shard);
+  shards_.push_back(std::move(shard));
+}
+
+// Every tensor of the file is a piece of the manifest and the other way round.
+void LoadedStep::check_entries(Shard& shard) {
+  const std::string path = directory_ + "/" + shard.name;
+  std::map<std::string_view, size_t> pieces;
+  for (size_t i = 0; i < manifest_.pieces.size(); ++i)
+    if (manifest_.pieces[i].file == shard.name && !pieces.emplace(manifest_.pieces[i].entry, i).second)
+      corrupt(path, fmt::format("the manifest names tensor \"{}\" twice", manifest_.pieces[i].entry));
+  for (const TensorEntry& entry : shard.header.tensors) {
+    const auto found = pieces.find(entry.name);
+    if (found == pieces.end()) corrupt(path, fmt::format("tensor \"{}\" is not in the manifest", entry.name));
+    const StoredPiece& piece = manifest_.pieces[found->second];
+    const TensorInfo& tensor = manifest_.tensors.at(piece.tensor);
+    if (entry.dtype != tensor.dtype || entry.shape.elements() != piece.count)
+      corrupt(path, fmt::format("tensor \"{}\" is {} {}, the manifest says {} elements of {}", entry.name, name_of(entry.dtype),
+                                to_string(entry.shape), piece.count, name_of(tensor.dtype)));
+    places_[found->second] = {&shard, shard.header.data_start + entry.begin};
+    shard.pieces.push_back(found->second);
+  }
+  if (shard.pieces.size() != pieces.size())
+    corrupt(path, fmt::format("{} tensors, the manifest says {}", shard.pieces.size(), pieces.size()));
+}
+
+const TensorInfo& LoadedStep::tensor(const std::string& name) const {
+  const auto found = manifest_.tensors.find(name);
+  if (found == manifest_.tensors.end())
+    throw CheckpointError(ExitCode::Usage,
+                          fmt::format("{}: tensor \"{}\" is not in this checkpoint; is it one of another model or "
+                                      "optimizer?",
+                                      directory_, name));
+  return found->second;
+}
+
+void LoadedStep::check_wanted(const Piece& piece) const {
+  const TensorInfo& stored = tensor(piece.name);
+  if (!(stored.shape == piece.shape) || stored.dtype != piece.data.dtype)
+    throw CheckpointError(ExitCode::Usage, fmt::format("{}: tensor \"{}\" is stored as {} {}, wanted is {} {}", directory_,
+                                                       piece.name, name_of(stored.dtype), to_string(stored.shape),
+                                                       name_of(piece.data.dtype), to_string(piece.shape)));
+  if (piece.data.elements() != piece.count || piece.first < 0 || piece.first + piece.count > piece.box_shape.elements())
+    throw std::logic_error(
+        fmt::format("checkpoint: wanted piece of \"{}\": {} elements of memory for elements {} + {} of a box {}", piece.name,
+                    piece.data.elements(), piece.first, piece.count, to_string(piece.box_shape)));
+}
+
+void LoadedStep::read(std::span<const Piece> wanted, int threads) const {
+  for (const Piece& piece : wanted) check_wanted(piece);
+  std::map<std::string_view, std::vector<size_t>> stored;
+  for (size_t i = 0; i < manifest_.pieces.size(); ++i) stored[manifest_.pieces[i].tensor].push_back(i);
+
+  std::vector<BlockJob> jobs;
+  for (const Piece& piece : wanted) {
+    int64_t covered = 0;
+    for (size_t i : stored[piece.name])
+      for (const Run& run : common_runs(piece.shape, region_of(manifest_.pieces[i]), region_of(piece))) {
+        add_copies(jobs, i, run, size_of(piece.data.dtype), static_cast<std::byte*>(piece.data.data));
+        covered += run.count;
+      }
+    if (covered != piece.count)
+      corrupt(directory_, fmt::format("tensor \"{}\" {}: {} of {} wanted elements are stored", piece.name,
+                                      to_string(piece.shape), covered, piece.count));
+  }
+  run_jobs(jobs.size(), threads, [&](size_t index) {
+    const BlockJob& job = jobs[index];
+    const int64_t begin = static_cast<int64_t>(job.block) * kBlockBytes;
+    const StoredPiece& piece = manifest_.pieces[job.piece];
+    const int64_t piece_bytes = piece.count * size_of(manifest_.tensors.at(piece.tensor).dtype);
+    std::vector<std::byte> data(static_cast<size_t>(std::min(kBlockBytes, piece_bytes - begin)));
+    reading([&] { places_[job.piece].shard->file->read_exactly(places_[job.piece].offset + begin, data); });
+    check_block(job.piece, job.block, data);
+    for (const Copy& copy : job.copies) std::memcpy(copy.to, data.data() + copy.from, static_cast<size_t>(copy.bytes));
+  });
+}
+
+void LoadedStep::check_block(size_t piece, size_t block, std::span<const std::byte> data) const {
+  const StoredPiece& stored = manifest_.pieces[piece];
+  const uint32_t crc = crc32c(data), expected = stored.block_crc32c[block];
+  if (crc != expected)
+    corrupt(directory_ + "/" + stored.file,
+            fmt::format("block {} (tensor \"{}\"): crc32c {:08x}, expected {:08x}", block, stored.tensor, crc, expected));
+}
+
+void LoadedStep::verify(int part, int parts, int threads) const {
+  std::vector<const Shard*> mine;
+  for (size_t i = static_cast<size_t>(part); i < shards_.size(); i += static_cast<size_t>(parts))
+    mine.push_back(shards_[i].get());
+  run_jobs(mine.size(), threads, [&](size_t i) { reading([&] { verify_shard(*mine[i]); }); });
+}
+
+void LoadedStep::verify_shard(const Shard& shard) const {
+  alignas(64) XXH3_state_t hash;
+  XXH3_64bits_reset(&hash);
+  std::vector<std::byte> buffer(static_cast<size_t>(kBlockBytes));
+  const auto read = [&](int64_t offset, int64_t bytes) {
+    const std::span data(buffer.data(), static_cast<size_t>(std::min(bytes, kBlockBytes)));
+    shard.file->read_exactly(offset, data);
+    XXH3_64bits_update(&hash, data.data(), data.size());
+    return data;
+  };
+  uint32_t header_crc = 0;
+  for (int64_t at = 0; at < shard.header.data_start; at += kBlockBytes)
+    header_crc = crc32c(read(at, shard.header.data_start - at), header_crc);
+  const StoredFile& stored = manifest_.files.at(shard.name);
+  if (header_crc != stored.header_crc32c)
+    corrupt(directory_ + "/" + shard.name,
+            fmt::format("header: crc32c {:08x}, expected {:08x}", header_crc, stored.header_crc32c));
+  for (size_t i = 0; i < shard.pieces.size(); ++i) {
+    const TensorEntry& entry = shard.header.tensors[i];
+    for (int64_t at = entry.begin; at < entry.end; at += kBlockBytes)
+      check_block(shard.pieces[i], static_cast<size_t>((at - entry.begin) / kBlockBytes),
+                  read(shard.header.data_start + at, entry.end - at));
+  }
+  if (const uint64_t xxh3 = XXH3_64bits_digest(&hash); xxh3 != stored.xxh3)
+    corrupt(directory_ + "/" + shard.name, fmt::format("xxh3 {:016x} of the whole file, expected {:016x}", xxh3, stored.xxh3));
+}
+
+}  // namespace trivet::checkpoint

@@ -1,0 +1,69 @@
+// What a checkpoint holds: manifest.json of docs/checkpoint_format.md.
+//
+//   tensors (global name, dtype, shape)  <-- pieces (box, range, checksums) --> files (one or more a rank)
+//
+// The pieces of a tensor are a partition of it: each element is stored exactly once. A rank's share of a manifest has the same
+// type; merge() joins the shares of all ranks.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/tensor_view.h"
+
+namespace trivet::checkpoint {
+
+inline constexpr int64_t kBlockBytes = int64_t{1} << 20;  // a checksum covers at most this much of one piece
+inline constexpr const char* kManifestName = "manifest.json";
+
+struct TensorInfo {
+  DType dtype = DType::Float32;
+  Shape shape;
+};
+
+struct StoredPiece {
+  std::string tensor;
+  std::string file, entry;  // which tensor of which safetensors file
+  Shape box_start, box_shape;
+  int64_t first = 0, count = 0;        // elements of the flattened box
+  std::vector<uint32_t> block_crc32c;  // of each kBlockBytes of the piece
+};
+
+struct StoredFile {
+  int64_t bytes = 0, header_bytes = 0;
+  uint32_t header_crc32c = 0;
+  uint64_t xxh3 = 0;  // of the whole file
+};
+
+struct Manifest {
+  std::string run_id;
+  int64_t step = 0;
+  int64_t created = 0;  // seconds since 1970, for people
+  int64_t ranks = 1;    // that wrote it
+  std::map<std::string, TensorInfo> tensors;
+  std::map<std::string, StoredFile> files;
+  std::vector<StoredPiece> pieces;
+  std::string config, state;
+
+  int64_t bytes() const;  // of all files but the manifest
+};
+
+std::string to_text(const Manifest& manifest);
+// Checks all that can be known without the other files; CheckpointError (CheckpointCorrupt) names `path` and what is wrong.
+Manifest parse_manifest(std::string_view text, const std::string& path);
+// The same of one rank's share: its pieces need not be a partition.
+Manifest parse_share(std::string_view text, const std::string& path);
+
+// Adds a rank's tensors, files and pieces. Ranks that disagree about a tensor are a CheckpointError naming it.
+void merge(Manifest& whole, Manifest share);
+// Throws CheckpointError (CheckpointCorrupt) unless the pieces of every tensor are a partition of it.
+void check_partition(const Manifest& manifest, const std::string& path);
+
+// [A-Za-z0-9._-], 1 to 128 characters, not "." or "..": cannot leave its directory.
+bool is_safe_name(std::string_view name);
+std::string step_directory_name(int64_t step);
+
+}  // namespace trivet::checkpoint

@@ -1,0 +1,28 @@
+// One rank's file of a checkpoint: safetensors whose entries are pieces of tensors.
+//
+// A piece that is a whole tensor is stored under its name and shape, so that other programs can read it; any other as
+// "<name>#<k>". Checksums are computed from memory before each write.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "core/file_system.h"
+#include "engine/checkpoint/manifest.h"
+#include "engine/checkpoint/piece.h"
+
+namespace trivet::checkpoint {
+
+struct ShardIdentity {
+  std::string run_id;
+  int64_t step = 0;
+  int rank = 0;
+};
+
+std::string shard_file_name(int rank);
+
+// Writes, syncs and closes the file, and returns its rank's share of the manifest.
+Manifest write_shard(FileSystem& files, const std::string& directory, const ShardIdentity& identity,
+                     std::span<const Piece> pieces);
+
+}  // namespace trivet::checkpoint

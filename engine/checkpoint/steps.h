@@ -1,0 +1,30 @@
+// The steps of a directory of checkpoints, by their names.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/file_system.h"
+#include "engine/checkpoint/loaded_step.h"
+
+namespace trivet::checkpoint {
+
+// Before the name of a step that makes room for another one of its number.
+inline constexpr std::string_view kDisplaced = ".old-";
+
+struct StepDirectory {
+  int64_t step = 0;
+  std::string name;  // within the store's directory
+};
+
+// Committed steps, ascending, valid or not. Empty when there is no such directory.
+std::vector<StepDirectory> list_steps(FileSystem& files, const std::string& directory);
+// The newest step whose manifest, sizes and headers are in order, without reading its data. For one process that only reads.
+LoadedStep open_newest(FileSystem& files, const std::string& directory);
+
+std::optional<int64_t> parse_step(std::string_view name);  // "step-00000200" -> 200
+std::string displaced_name(int64_t step);                  // ".old-step-00000200"
+
+}  // namespace trivet::checkpoint

@@ -1,0 +1,22 @@
+// What a rank writes to a checkpoint and reads from one: its part of every weight and optimizer state, by name.
+//
+//   "blocks.3.mlp.up.weight"                     float32: the master weights (frozen ones: as they are)
+//   "optimizer.moment1.blocks.3.mlp.up.weight"   float32: optimizer states, named by optimizer_state_names
+#pragma once
+
+#include <vector>
+
+#include "engine/checkpoint/piece.h"
+#include "engine/config/config.h"
+#include "engine/parameters.h"
+
+namespace trivet {
+
+enum class PieceRange {
+  Shard,  // to save: each element belongs to exactly one rank, also where all ranks own everything (stage 0)
+  Owned,  // to load: all that this rank updates
+};
+std::vector<checkpoint::Piece> checkpoint_pieces(Parameters& parameters, const OptimizerConfig& optimizer, int rank,
+                                                 PieceRange range);
+
+}  // namespace trivet

@@ -1,0 +1,196 @@
+// What must hold between keys.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "engine/config/json_reader.h"
+#include "engine/config/key_table.h"
+#include "engine/config/load.h"
+#include "engine/config/report.h"
+
+namespace trivet {
+namespace {
+
+const GivenKey* find_given(const Config& config, const std::string& path) {
+  for (const GivenKey& given : config.given)
+    if (given.path == path) return &given;
+  return nullptr;
+}
+
+// The key as it was given, perhaps under its other name.
+const GivenKey* find_given_or_alias(const Config& config, const std::string& path) {
+  if (const GivenKey* given = find_given(config, path)) return given;
+  for (const config::KeyEntry& entry : config::key_table().entries())
+    if (entry.alias_of == path && is_given(config, entry.path)) return find_given(config, entry.path);
+  return nullptr;
+}
+
+// Throws, naming the place of `path` in the file when it was given there.
+[[noreturn]] void refuse(const Config& config, const std::string& path, const std::string& what) {
+  if (const GivenKey* given = find_given_or_alias(config, path))
+    throw ConfigError(fmt::format("{}: {}: {}", config::location(config.source, {.line = given->line, .column = given->column}),
+                                  given->path, what));
+  throw ConfigError(fmt::format("{}: {}: {}", config.source.empty() ? "config" : config.source, path, what));
+}
+
+void check_model(const Config& config) {
+  const ModelConfig& model = config.model;
+  if (model.heads < 1 || model.hidden_size % model.heads != 0)
+    refuse(config, "model.heads", fmt::format("{} heads do not divide hidden_size {}", model.heads, model.hidden_size));
+  if (model.key_value_heads > 0 && model.heads % model.key_value_heads != 0)
+    refuse(config, "model.key_value_heads",
+           fmt::format("{} heads of keys and values do not divide {} heads", model.key_value_heads, model.heads));
+  if (model.type == ModelType::Llama && (model.hidden_size / model.heads) % 2 != 0)
+    refuse(config, "model.heads",
+           fmt::format("a head has {} numbers, but rotary positions need an even number; change heads or hidden_size",
+                       model.hidden_size / model.heads));
+}
+
+void check_training(const Config& config) {
+  if (config.training.steps > 0 && config.training.epochs > 0)
+    refuse(config, "training.epochs", "steps and epochs are both given; keep one");
+  if (config.gradient_clipping < 0) refuse(config, "gradient_clipping", "is negative; use 0 for no clipping");
+  const bool has_validation = !config.data.validation.empty() || config.data.validation_fraction > 0;
+  if (config.training.evaluate_every > 0 && !config.data.train.empty() && !has_validation)
+    refuse(
+        config, "training.evaluate_every",
+        fmt::format("{} needs something to evaluate on; give data.validation or a data.validation_fraction above 0, or use 0",
+                    config.training.evaluate_every));
+}
+
+// The kernels write a parameter's gradient in the model's dtype or in float32.
+void check_grad_accum_dtype(const Config& config) {
+  const DType model = config.model_dtype();
+  if (!config.grad_accum_dtype || *config.grad_accum_dtype == model || *config.grad_accum_dtype == DType::Float32) return;
+  const std::string or_model = model == DType::Float32 ? "" : " or " + config::dtype_json(model);
+  refuse(config, "data_types.grad_accum_dtype",
+         fmt::format("{} is not accepted for a model in {}; use \"fp32\"{}", config::dtype_json(*config.grad_accum_dtype),
+                     config::dtype_json(model), or_model));
+}
+
+void check_precision(const Config& config) {
+  const Fp16Config& fp16 = config.fp16;
+  if (fp16.enabled && fp16.loss_scale == 0 && std::ldexp(1.0, static_cast<int>(fp16.initial_scale_power)) < fp16.min_loss_scale)
+    refuse(config, "fp16.min_loss_scale",
+           fmt::format("{} is more than the initial scale, 2^{}", fp16.min_loss_scale, fp16.initial_scale_power));
+  if (config.fp16.enabled && config.bf16.enabled) refuse(config, "bf16.enabled", "fp16 and bf16 are both enabled; enable one");
+  check_grad_accum_dtype(config);
+}
+
+// What the same bits on every layout need.
+void check_reproducible(const Config& config) {
+  if (config.reproducible != Reproducible::Layout) return;
+  if (config.batch.micro_batch_size == 0)
+    refuse(config, "reproducible",
+           "\"layout\" needs train_micro_batch_size_per_gpu: the gradient of a microbatch is what is rounded, and with "
+           "train_batch_size alone the size of a microbatch follows the number of ranks");
+  if (config.bf16.enabled && !config.bf16.check_grad_overflow)
+    refuse(config, "bf16.check_grad_overflow",
+           "false is not accepted with reproducible \"layout\": a contribution out of range is left out of the sum there, so "
+           "the step must be skipped; use true");
+}
+
+void check_optimizer(const Config& config) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  if (optimizer.type == OptimizerType::AdamW && !optimizer.adam_w_mode)
+    refuse(config, "optimizer.params.adam_w_mode", "false contradicts type AdamW; use type Adam");
+  if (optimizer.type == OptimizerType::Lamb && optimizer.min_coefficient > optimizer.max_coefficient)
+    refuse(config, "optimizer.params.min_coeff", "is larger than max_coeff");
+  if (optimizer.type == OptimizerType::Sgd && optimizer.nesterov && (optimizer.momentum <= 0 || optimizer.dampening != 0))
+    refuse(config, "optimizer.params.nesterov", "needs a momentum above 0 and dampening 0");
+  if (optimizer.type == OptimizerType::Muon && (optimizer.muon_lr > 0 || optimizer.adam_lr > 0) && !(optimizer.lr > 0))
+    refuse(config, "optimizer.params.lr",
+           fmt::format(
+               "{} is not accepted with muon_lr or adam_lr, which follow the schedule of lr in proportion; use more than 0",
+               optimizer.lr));
+  if (config.lr_scaling != LrScaling::None && config.lr_scaling_base_batch == 0)
+    refuse(config, "optimizer.lr_scaling.rule", "needs optimizer.lr_scaling.base_batch_size, the batch that lr was chosen for");
+}
+
+void check_total_steps(const Config& config) {
+  const SchedulerConfig& scheduler = config.scheduler;
+  const std::string path = "scheduler.params.total_num_steps";
+  if (scheduler.total_num_steps == 0)
+    refuse(config, config.given.empty() ? path : "scheduler.type",
+           fmt::format("\"{}\" needs {} or training.steps", name_of(scheduler.type), path));
+}
+
+void check_scheduler(const Config& config) {
+  const SchedulerConfig& scheduler = config.scheduler;
+  switch (scheduler.type) {
+    case SchedulerType::WarmupLR:
+      if (scheduler.warmup_num_steps < 1)
+        refuse(config, "scheduler.params.warmup_num_steps", "0 is not accepted; use at least 1");
+      break;
+    case SchedulerType::OneCycle:
+      if (!config.given.empty() && !is_given(config, "scheduler.params.cycle_min_lr"))
+        refuse(config, "scheduler.type", "\"OneCycle\" needs scheduler.params.cycle_min_lr");
+      if (!config.given.empty() && !is_given(config, "scheduler.params.cycle_max_lr"))
+        refuse(config, "scheduler.type", "\"OneCycle\" needs scheduler.params.cycle_max_lr");
+      break;
+    case SchedulerType::WarmupDecayLR:
+    case SchedulerType::WarmupCosineLR:
+    case SchedulerType::Linear:
+    case SchedulerType::Cosine: check_total_steps(config); break;
+    case SchedulerType::LRRangeTest:
+    case SchedulerType::Constant: break;
+  }
+}
+
+void check_offload(const Config& config, const std::string& path, const OffloadConfig& offload) {
+  if (offload.device == OffloadDevice::None) return;
+  const std::string device = path + ".device";
+  if (path.ends_with("offload_param") && config.zero.stage != 3)
+    refuse(config, device, fmt::format("parameters can be offloaded at stage 3 only, the stage is {}", config.zero.stage));
+  if (offload.device == OffloadDevice::Nvme && config.zero.stage != 3)
+    refuse(config, device, fmt::format("\"nvme\" needs stage 3, the stage is {}", config.zero.stage));
+  if (offload.device == OffloadDevice::Nvme && offload.nvme_path.empty())
+    refuse(config, device, fmt::format("\"nvme\" needs {}.nvme_path", path));
+  if (offload.ratio < 1 && config.zero.stage != 3)
+    refuse(config, path + ".ratio", fmt::format("below 1 needs stage 3, the stage is {}", config.zero.stage));
+  refuse(config, device, "offload is not implemented in this version; use \"none\"");
+}
+
+// What the config can say and this version cannot do, by name.
+void check_implemented(const Config& config) {
+  const auto axis = [&](const char* key, int64_t size) {
+    if (size > 1) refuse(config, key, fmt::format("{} is not implemented in this version; use 1", size));
+  };
+  axis("parallel.tensor", config.parallel.tensor);
+  axis("parallel.pipeline", config.parallel.pipeline);
+  axis("parallel.context", config.parallel.context);
+  axis("parallel.expert", config.parallel.expert);
+  if (config.device == Device::Cuda) refuse(config, "device", "\"cuda\" is not implemented in this version; use \"cpu\"");
+  if (config.schedule != ScheduleKind::GPipe && config.schedule != ScheduleKind::OneForwardOneBackward)
+    refuse(config, "pipeline.schedule",
+           fmt::format("\"{}\" is not implemented in this version; use \"gpipe\" or \"1f1b\"", name_of(config.schedule)));
+}
+
+// pipeline.stages and parallel.pipeline must not say different things.
+void check_aliases(const Config& config) {
+  for (const config::KeyEntry& entry : config::key_table().entries()) {
+    const GivenKey* alias = find_given(config, entry.path);
+    const GivenKey* key = entry.alias_of.empty() ? nullptr : find_given(config, entry.alias_of);
+    if (!alias || !key || alias->value == entry.default_json) continue;
+    if (!same_value(config::read_json(alias->value, entry.path), config::read_json(key->value, key->path)))
+      refuse(config, entry.path, fmt::format("{} contradicts {} {}; keep one", alias->value, key->path, key->value));
+  }
+}
+
+}  // namespace
+
+void check(const Config& config) {
+  check_model(config);
+  check_training(config);
+  check_precision(config);
+  check_reproducible(config);
+  check_optimizer(config);
+  check_scheduler(config);
+  check_offload(config, "zero_optimization.offload_param", config.zero.offload_param);
+  check_offload(config, "zero_optimization.offload_optimizer", config.zero.offload_optimizer);
+  check_aliases(config);
+  check_implemented(config);
+}
+
+}  // namespace trivet

@@ -1,0 +1,253 @@
+// What a run is, typed and checked: behind this struct nobody asks "is it set?" and nobody compares strings.
+//
+// Key names, meaning and defaults are DeepSpeed's wherever DeepSpeed has the key; docs/config.md (generated) lists them all.
+// A Config is made by load_config (config/load.h) or by hand and checked by check(); the batch equation is solved when the
+// world size is known (resolve_batch).
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/device.h"
+#include "core/dtype.h"
+#include "core/enum_names.h"
+
+namespace trivet {
+
+enum class ModelType { Gpt, Llama };
+enum class Reproducible { Run, Layout };
+enum class OptimizerType { Adam, AdamW, Sgd, Lion, Lamb, Adagrad, Muon };
+enum class SchedulerType { LRRangeTest, OneCycle, WarmupLR, WarmupDecayLR, WarmupCosineLR, Constant, Linear, Cosine };
+enum class WarmupType { Log, Linear };
+enum class LrScaling { None, Linear, SquareRoot };
+enum class ScheduleKind { GPipe, OneForwardOneBackward, Interleaved, ZeroBubbleH1, ZeroBubble2p, ZeroBubbleV };
+enum class OffloadDevice { None, Cpu, Nvme };
+enum class Recompute { None, Full };
+enum class VocabularyKind { Bytes, Characters, Tokenizer, Size };
+
+template <>
+struct EnumNames<ModelType> {
+  static constexpr std::array<std::pair<std::string_view, ModelType>, 2> table{
+      {{"gpt", ModelType::Gpt}, {"llama", ModelType::Llama}}};
+};
+template <>
+struct EnumNames<Reproducible> {
+  static constexpr std::array<std::pair<std::string_view, Reproducible>, 2> table{
+      {{"run", Reproducible::Run}, {"layout", Reproducible::Layout}}};
+};
+template <>
+struct EnumNames<OptimizerType> {
+  static constexpr std::array<std::pair<std::string_view, OptimizerType>, 7> table{{{"Adam", OptimizerType::Adam},
+                                                                                    {"AdamW", OptimizerType::AdamW},
+                                                                                    {"SGD", OptimizerType::Sgd},
+                                                                                    {"Lion", OptimizerType::Lion},
+                                                                                    {"Lamb", OptimizerType::Lamb},
+                                                                                    {"Adagrad", OptimizerType::Adagrad},
+                                                                                    {"Muon", OptimizerType::Muon}}};
+};
+template <>
+struct EnumNames<SchedulerType> {
+  static constexpr std::array<std::pair<std::string_view, SchedulerType>, 8> table{
+      {{"LRRangeTest", SchedulerType::LRRangeTest},
+       {"OneCycle", SchedulerType::OneCycle},
+       {"WarmupLR", SchedulerType::WarmupLR},
+       {"WarmupDecayLR", SchedulerType::WarmupDecayLR},
+       {"WarmupCosineLR", SchedulerType::WarmupCosineLR},
+       {"Constant", SchedulerType::Constant},
+       {"Linear", SchedulerType::Linear},
+       {"Cosine", SchedulerType::Cosine}}};
+};
+template <>
+struct EnumNames<WarmupType> {
+  static constexpr std::array<std::pair<std::string_view, WarmupType>, 2> table{
+      {{"log", WarmupType::Log}, {"linear", WarmupType::Linear}}};
+};
+template <>
+struct EnumNames<LrScaling> {
+  static constexpr std::array<std::pair<std::string_view, LrScaling>, 3> table{
+      {{"none", LrScaling::None}, {"linear", LrScaling::Linear}, {"sqrt", LrScaling::SquareRoot}}};
+};
+template <>
+struct EnumNames<ScheduleKind> {
+  static constexpr std::array<std::pair<std::string_view, ScheduleKind>, 6> table{
+      {{"gpipe", ScheduleKind::GPipe},
+       {"1f1b", ScheduleKind::OneForwardOneBackward},
+       {"interleaved", ScheduleKind::Interleaved},
+       {"zb-h1", ScheduleKind::ZeroBubbleH1},
+       {"zb-2p", ScheduleKind::ZeroBubble2p},
+       {"zb-v", ScheduleKind::ZeroBubbleV}}};
+};
+template <>
+struct EnumNames<OffloadDevice> {
+  static constexpr std::array<std::pair<std::string_view, OffloadDevice>, 3> table{
+      {{"none", OffloadDevice::None}, {"cpu", OffloadDevice::Cpu}, {"nvme", OffloadDevice::Nvme}}};
+};
+template <>
+struct EnumNames<Recompute> {
+  static constexpr std::array<std::pair<std::string_view, Recompute>, 2> table{
+      {{"none", Recompute::None}, {"full", Recompute::Full}}};
+};
+
+struct ModelConfig {
+  ModelType type = ModelType::Gpt;
+  int64_t layers = 12, hidden_size = 768, heads = 12;
+  int64_t key_value_heads = 0;    // 0: as many as heads
+  int64_t feed_forward_size = 0;  // 0: 4 hidden for gpt; 8/3 hidden, rounded up to a multiple of 32, for llama
+  int64_t sequence_length = 1024;
+  VocabularyKind vocabulary = VocabularyKind::Bytes;
+  std::string tokenizer_file;   // vocabulary is a file
+  int64_t vocabulary_size = 0;  // vocabulary is a number; else filled from the data
+  double dropout = 0.0;         // on embeddings, attention probabilities and residuals
+  bool tied_embedding = true;   // gpt: default true; llama: default false (the parser sets it)
+  bool bias = true;             // gpt: biases of projections and norms
+  double norm_epsilon = 1e-5;
+  double rotary_base = 10000.0;
+  double initializer_range = 0.02;
+};
+
+struct DataConfig {
+  std::string train;       // text file (.txt, .gz), token file (.tokens) ...
+  std::string validation;  // optional file of its own; else a fraction of train
+  double validation_fraction = 0.1;
+  bool shuffle = true;
+};
+
+struct TrainingConfig {
+  int64_t steps = 0;  // either steps or epochs
+  double epochs = 0;
+  int64_t seed = 1234;
+  int64_t evaluate_every = 0;       // 0: never
+  int64_t evaluate_samples = 0;     // 0: the whole validation split
+  int64_t stop_after_skipped = 10;  // consecutive skipped steps before giving up (exit 16); not with a dynamic loss scale
+};
+
+struct ParallelConfig {
+  int64_t tensor = 1, pipeline = 1, context = 1, expert = 1;
+};
+
+struct BatchConfig {  // 0: not given
+  int64_t train_batch_size = 0, micro_batch_size = 0, gradient_accumulation_steps = 0;
+};
+
+struct OptimizerConfig {
+  OptimizerType type = OptimizerType::AdamW;
+  double lr = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.0;
+  bool bias_correction = true;
+  bool adam_w_mode = true;                                // Adam only: decoupled decay
+  double momentum = 0.0, dampening = 0.0;                 // SGD, Muon
+  bool nesterov = false;                                  // SGD, Muon (default true there)
+  double max_coefficient = 10.0, min_coefficient = 0.01;  // LAMB trust ratio
+  double muon_lr = 0.0, adam_lr = 0.0;                    // Muon: 0 means lr
+  bool decay_all = false;                                 // true: biases and norms decay too
+};
+
+struct SchedulerConfig {
+  SchedulerType type = SchedulerType::Constant;
+  int64_t total_num_steps = 0;
+  double warmup_min_lr = 0.0, warmup_max_lr = 0.0;  // 0 max: the optimizer's lr
+  int64_t warmup_num_steps = 0;                     // the parser's default for DeepSpeed's own schedulers is 1000
+  WarmupType warmup_type = WarmupType::Log;
+  double warmup_min_ratio = 0.0, cos_min_ratio = 1e-4;
+  double range_min_lr = 1e-3, range_step_rate = 1.0;
+  int64_t range_step_size = 2000;
+  bool range_staircase = false;
+  double cycle_min_lr = 0, cycle_max_lr = 0, decay_lr_rate = 0;
+  int64_t cycle_first_step_size = 2000, cycle_second_step_size = 0, cycle_first_stair_count = 0, cycle_second_stair_count = -1,
+          decay_step_size = 0;
+  bool cycle_momentum = true;
+  double cycle_min_mom = 0.8, cycle_max_mom = 0.9, decay_mom_rate = 0;
+  double end_ratio = 0.0;  // Linear, Cosine: final lr / lr
+};
+
+struct Fp16Config {
+  bool enabled = false;
+  double loss_scale = 0;  // 0: dynamic
+  int64_t initial_scale_power = 16, loss_scale_window = 1000, hysteresis = 2;
+  bool consecutive_hysteresis = false;
+  double min_loss_scale = 1;
+};
+
+struct Bf16Config {
+  bool enabled = false;
+  bool check_grad_overflow = true;
+};
+
+struct OffloadConfig {
+  OffloadDevice device = OffloadDevice::None;
+  std::string nvme_path;
+  double ratio = 1.0;  // of the optimizer state that is offloaded
+};
+
+struct ZeroConfig {
+  int stage = 0;
+  bool reduce_scatter = true, allgather_partitions = true;
+  int64_t reduce_bucket_size = 500'000'000, allgather_bucket_size = 500'000'000;
+  bool overlap_comm = false;  // default true at stage 3 (the parser sets it)
+  int64_t sub_group_size = 1'000'000'000;
+  int64_t stage3_prefetch_bucket_size = 50'000'000;
+  int64_t stage3_param_persistence_threshold = 100'000;
+  int64_t stage3_model_persistence_threshold = std::numeric_limits<int64_t>::max();
+  int64_t stage3_max_live_parameters = 1'000'000'000;
+  int64_t stage3_max_reuse_distance = 1'000'000'000;
+  OffloadConfig offload_param, offload_optimizer;
+};
+
+struct CheckpointConfig {
+  std::string directory;    // empty: nothing is saved
+  int64_t every_steps = 0;  // 0: only at the end
+  int64_t keep = 0;         // 0: all
+  bool asynchronous = true;
+};
+
+struct CsvMonitorConfig {
+  bool enabled = false;
+  std::string output_path;
+  std::string job_name = "DeepSpeedJobName";
+};
+
+// A key that the file or the command line gave, for messages, `trivet config explain` and the list of keys without effect.
+struct GivenKey {
+  std::string path, value;   // "zero_optimization.stage", "2"
+  int line = 0, column = 0;  // line 0: given by --set
+};
+
+struct Config {
+  std::string source;           // file name, for messages
+  std::vector<GivenKey> given;  // empty for a Config made by hand
+  Device device = Device::Cpu;
+  ModelConfig model;
+  DataConfig data;
+  TrainingConfig training;
+  ParallelConfig parallel;
+  ScheduleKind schedule = ScheduleKind::OneForwardOneBackward;
+  BatchConfig batch;
+  OptimizerConfig optimizer;
+  LrScaling lr_scaling = LrScaling::None;
+  int64_t lr_scaling_base_batch = 0;  // the batch that optimizer.lr was chosen for
+  SchedulerConfig scheduler;
+  Fp16Config fp16;
+  Bf16Config bf16;
+  std::optional<DType> grad_accum_dtype;  // data_types.grad_accum_dtype; none: the model's dtype
+  double gradient_clipping = 1.0;         // 0: off
+  ZeroConfig zero;
+  Recompute recompute = Recompute::None;  // activation_checkpointing
+  Reproducible reproducible = Reproducible::Run;
+  CheckpointConfig checkpoint;
+  CsvMonitorConfig csv_monitor;
+  int64_t steps_per_print = 10;
+
+  DType model_dtype() const { return bf16.enabled ? DType::BFloat16 : fp16.enabled ? DType::Float16 : DType::Float32; }
+};
+
+// train = micro x accumulation x data-parallel size, solved: any two give the third (train alone: accumulation 1; micro alone:
+// accumulation 1). Throws ConfigError with the numbers and the nearest valid values.
+struct ResolvedBatch {
+  int64_t train_batch_size = 0, micro_batch_size = 0, gradient_accumulation_steps = 0;
+};
+ResolvedBatch resolve_batch(const BatchConfig& batch, int64_t data_parallel_size, const std::string& source);
+
+}  // namespace trivet

@@ -1,0 +1,26 @@
+// Defaults that depend on the kind of model, optimizer and scheduler and on the ZeRO stage. Each has a default_note in the
+// table.
+#include "engine/config/key_table.h"
+
+namespace trivet::config {
+
+void set_dependent_defaults(Config& config) {
+  config.model.tied_embedding = config.model.type == ModelType::Gpt;
+  config.zero.overlap_comm = config.zero.stage == 3;
+  OptimizerConfig& optimizer = config.optimizer;
+  if (optimizer.type == OptimizerType::Adagrad) {
+    optimizer.lr = 1e-2;
+    optimizer.epsilon = 1e-10;
+  }
+  if (optimizer.type == OptimizerType::Muon) {
+    optimizer.momentum = 0.95;
+    optimizer.nesterov = true;
+  }
+  SchedulerConfig& scheduler = config.scheduler;
+  const bool warms_up = scheduler.type == SchedulerType::WarmupLR || scheduler.type == SchedulerType::WarmupDecayLR ||
+                        scheduler.type == SchedulerType::WarmupCosineLR;
+  if (warms_up) scheduler.warmup_num_steps = 1000;
+  if (scheduler.type == SchedulerType::WarmupDecayLR) scheduler.warmup_max_lr = 1e-3;
+}
+
+}  // namespace trivet::config

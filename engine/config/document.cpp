@@ -1,0 +1,174 @@
+#include "engine/config/document.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/config/json_reader.h"
+#include "engine/config/suggest.h"
+
+namespace trivet::config {
+namespace {
+
+std::string shown(const JsonNode& node) {
+  const std::string text = to_json(node);
+  return text.size() <= 80 ? text : text.substr(0, 77) + "...";
+}
+
+bool same_name(const std::string& a, const std::string& b, bool ignore_case) {
+  const auto equal = [&](char x, char y) { return ignore_case ? std::tolower(x) == std::tolower(y) : x == y; };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal);
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name, bool ignore_case) {
+  return std::any_of(names.begin(), names.end(), [&](const auto& known) { return same_name(known, name, ignore_case); });
+}
+
+bool has_type(const KeyEntry& entry, const JsonNode& value) {
+  switch (entry.type) {
+    case KeyType::Bool: return value.kind == JsonKind::Bool;
+    case KeyType::Integer: return value.kind == JsonKind::Number && value.is_integer;
+    case KeyType::Number: return value.kind == JsonKind::Number;
+    case KeyType::String: return value.kind == JsonKind::String;
+    case KeyType::Enum: return value.kind == JsonKind::String && contains(entry.names, value.text, entry.ignore_case);
+    case KeyType::List: return value.kind == JsonKind::List;
+    case KeyType::Object: return value.kind == JsonKind::Object;
+    case KeyType::Any: return true;
+  }
+  return false;
+}
+
+// What is wrong with the value; empty if nothing is.
+std::string problem(const KeyEntry& entry, const JsonNode& value) {
+  if (value.kind == JsonKind::Null && entry.nullable) return "";
+  const bool is_default = same_value(value, read_json(entry.default_json, entry.path));
+  if (value.kind == JsonKind::String && value.text == "auto" && !is_default)
+    return "\"auto\" is not accepted; state a value" + (entry.nullable ? "" : " (the default is " + entry.default_json + ")");
+  if (entry.effect == Effect::NotImplemented && is_default) return "";
+  if (entry.type == KeyType::Enum && value.kind == JsonKind::String && contains(entry.refused_names, value.text, true))
+    return fmt::format("{} is known to DeepSpeed but not implemented by Trivet; use {}", shown(value), entry.type_text());
+  if (entry.type == KeyType::Integer && value.kind == JsonKind::Number && !value.is_integer &&
+      std::trunc(value.number) == value.number)
+    return fmt::format("{} is not accepted; an integer of at most 63 bits is expected", shown(value));
+  if (!has_type(entry, value))
+    return entry.type == KeyType::Enum ? fmt::format("{} is not accepted; use {}", shown(value), entry.type_text())
+                                       : fmt::format("{} is not accepted; {} is expected", shown(value), entry.type_text());
+  if (value.kind == JsonKind::Number && !entry.range.contains(value.number))
+    return fmt::format("{} is not accepted; use {}", shown(value), entry.range.text());
+  return "";
+}
+
+// A section without keys of its own in the table, such as compression_training, all of whose parts say "enabled": false.
+bool switched_off(const JsonNode& value) {
+  if (value.kind != JsonKind::Object) return false;
+  if (const JsonNode* enabled = value.find("enabled")) return enabled->kind == JsonKind::Bool && !enabled->boolean;
+  if (const JsonNode* shared = value.find("shared_parameters")) return switched_off(*shared);
+  return std::all_of(value.members.begin(), value.members.end(),
+                     [](const JsonMember& part) { return switched_off(part.value); });
+}
+
+JsonNode integer_node(int64_t value, Position at) {
+  JsonNode node;
+  node.kind = JsonKind::Number;
+  node.at = at;
+  node.number = static_cast<double>(value);
+  node.is_integer = true;
+  node.integer = value;
+  node.text = std::to_string(value);
+  return node;
+}
+
+// Sections that DeepSpeed knows under two names.
+std::string canonical(const std::string& path) { return path == "bfloat16" ? "bf16" : path; }
+
+}  // namespace
+
+Document::Document(const JsonNode& root, const KeyTable& table, Report& report) : table_(table), report_(report) {
+  if (root.kind == JsonKind::Object)
+    collect(root, "");
+  else
+    report_.add(root.at, "", "a config is a JSON object, { ... }");
+  for (const GivenEntry& given : given_) check(given);
+}
+
+const GivenEntry* Document::find(const std::string& path) const {
+  for (const GivenEntry& given : given_)
+    if (given.entry->path == path) return &given;
+  return nullptr;
+}
+
+void Document::collect(const JsonNode& object, const std::string& section) {
+  for (const JsonMember& member : object.members) {
+    const std::string path = canonical(section.empty() ? member.key : section + "." + member.key);
+    if (const KeyEntry* entry = table_.find(path)) {
+      if (find(path)) report_.add(member.at, path, "given twice, once under another name; keep one");
+      given_.push_back({entry, &member.value, member.at});
+    } else if (table_.is_section(path)) {
+      collect_section(member, path);
+    } else {
+      report_unknown(member, path, section);
+    }
+  }
+}
+
+void Document::collect_section(const JsonMember& member, const std::string& path) {
+  const JsonNode& value = member.value;
+  if (value.kind == JsonKind::Object) {
+    collect(value, path);
+  } else if (path == "zero_optimization" && value.kind == JsonKind::Bool) {  // DeepSpeed: true is stage 1
+    made_.push_back(integer_node(value.boolean ? 1 : 0, value.at));
+    given_.push_back({table_.find("zero_optimization.stage"), &made_.back(), member.at});
+  } else if (value.kind == JsonKind::String && value.text == "auto") {
+    report_.add(value.at, path, "\"auto\" is not accepted; state the section's values or remove it");
+  } else if (value.kind != JsonKind::Null) {
+    report_.add(value.at, path, fmt::format("{} is not accepted; an object is expected", shown(value)));
+  }
+}
+
+void Document::report_unknown(const JsonMember& member, const std::string& path, const std::string& section) {
+  const std::vector<std::string> here = table_.names_in(section);
+  const std::vector<std::string> near = nearest_names(member.key, here);
+  const std::vector<std::string> elsewhere = table_.sections_with(member.key);
+  std::string advice = "; `trivet config schema` lists all keys";
+  if (!near.empty())
+    advice = "; did you mean " + one_of(near) + "?";
+  else if (!elsewhere.empty())
+    advice = elsewhere.front().empty() ? "; it belongs at the top level" : "; it belongs in " + one_of(elsewhere);
+  else if (here.size() <= 12)
+    advice = "; known here are " + [&] {
+      std::string text = one_of(here);
+      const size_t last = text.rfind(" or ");
+      return last == std::string::npos ? text : text.replace(last, 4, " and ");
+    }();
+  report_.add(member.at, path, "unknown key" + advice);
+}
+
+bool Document::in_disabled_section(const KeyEntry& entry) const {
+  for (std::string section = entry.section(); !section.empty();) {
+    const KeyEntry* enabled = table_.find(section + ".enabled");
+    if (enabled && enabled != &entry && enabled->effect == Effect::NotImplemented) {
+      const GivenEntry* given = find(enabled->path);
+      if (!given || !given->value->boolean) return true;
+    }
+    const size_t dot = section.rfind('.');
+    section = dot == std::string::npos ? "" : section.substr(0, dot);
+  }
+  return false;
+}
+
+void Document::check(const GivenEntry& given) {
+  const KeyEntry& entry = *given.entry;
+  const std::string what = problem(entry, *given.value);
+  if (!what.empty()) return report_.add(given.value->at, entry.path, what);
+  if (entry.effect != Effect::NotImplemented || in_disabled_section(entry)) return;
+  if (switched_off(*given.value) || given.value->kind == JsonKind::Null ||
+      same_value(*given.value, read_json(entry.default_json, entry.path)))
+    return;
+  const std::string advice = entry.instead.empty() ? fmt::format("remove it or set it to {}", entry.default_json)
+                                                   : fmt::format("use {} instead", entry.instead);
+  report_.add(given.value->at, entry.path,
+              fmt::format("{} is known to DeepSpeed but not implemented by Trivet; {}", shown(*given.value), advice));
+}
+
+}  // namespace trivet::config

@@ -1,0 +1,42 @@
+// A JSON document seen through the key table: which known keys it gives, with what values; everything else is a mistake.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "engine/config/json_node.h"
+#include "engine/config/key_table.h"
+#include "engine/config/report.h"
+
+namespace trivet::config {
+
+struct GivenEntry {
+  const KeyEntry* entry;
+  const JsonNode* value;
+  Position at;  // of the key
+};
+
+class Document {
+ public:
+  // Keeps references to all three. Unknown keys, wrong types and values out of range go to the report.
+  Document(const JsonNode& root, const KeyTable& table, Report& report);
+
+  const std::vector<GivenEntry>& given() const { return given_; }
+  const GivenEntry* find(const std::string& path) const;
+
+  // Is the key in a section whose "enabled" is not true, of a feature that is not implemented?
+  bool in_disabled_section(const KeyEntry& entry) const;
+
+ private:
+  void collect(const JsonNode& object, const std::string& prefix);
+  void collect_section(const JsonMember& member, const std::string& path);
+  void check(const GivenEntry& given);
+  void report_unknown(const JsonMember& member, const std::string& path, const std::string& section);
+
+  const KeyTable& table_;
+  Report& report_;
+  std::vector<GivenEntry> given_;
+  std::deque<JsonNode> made_;  // values that the document says in another way ("zero_optimization": true)
+};
+
+}  // namespace trivet::config

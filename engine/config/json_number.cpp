@@ -1,0 +1,56 @@
+#include "engine/config/json_number.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+namespace trivet::config {
+namespace {
+
+constexpr double kLargestExactInteger = 9007199254740992.0;  // 2^53
+
+bool is_number(const std::string& word) {
+  size_t i = 0;
+  const auto digits = [&] {
+    const size_t start = i;
+    while (i < word.size() && word[i] >= '0' && word[i] <= '9') ++i;
+    return i - start;
+  };
+  const auto accept = [&](char c) { return i < word.size() && word[i] == c ? ++i, true : false; };
+  accept('-');
+  const size_t start = i;
+  const size_t integer_digits = digits();
+  if (integer_digits == 0 || (integer_digits > 1 && word[start] == '0')) return false;
+  if (accept('.') && digits() == 0) return false;
+  if (accept('e') || accept('E')) {
+    if (!accept('+')) accept('-');
+    if (digits() == 0) return false;
+  }
+  return i == word.size();
+}
+
+}  // namespace
+
+std::string read_number(const std::string& word, JsonNode& node) {
+  if (!is_number(word))
+    return fmt::format("{} is not a JSON value; write a number, a string in double quotes, true, false or null", word);
+  node.kind = JsonKind::Number;
+  node.text = word;
+  const char* first = word.data();
+  const char* last = first + word.size();
+  if (std::from_chars(first, last, node.number).ec == std::errc::result_out_of_range) {
+    const bool tiny = word.find("e-") != std::string::npos || word.find("E-") != std::string::npos;
+    if (!tiny) return fmt::format("{} is too large for a number", word);
+    node.number = 0;
+  }
+  if (word.find_first_of(".eE") == std::string::npos) {
+    node.is_integer = std::from_chars(first, last, node.integer).ec == std::errc();
+  } else if (std::trunc(node.number) == node.number && std::abs(node.number) <= kLargestExactInteger) {
+    node.is_integer = true;
+    node.integer = static_cast<int64_t>(node.number);
+  }
+  return "";
+}
+
+}  // namespace trivet::config

@@ -1,0 +1,236 @@
+#include "engine/config/json_reader.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <set>
+
+#include "core/error.h"
+#include "engine/config/json_number.h"
+
+namespace trivet::config {
+namespace {
+
+class JsonReader {
+ public:
+  JsonReader(std::string_view text, const std::string& source) : text_(text), source_(source) {}
+
+  JsonNode read() {
+    if (text_.substr(0, 3) == "\xEF\xBB\xBF") next_ = 3;  // byte order mark
+    skip_space();
+    JsonNode node = value(0);
+    skip_space();
+    if (!at_end()) fail(here(), fmt::format("{} after the end of the JSON value", shown()));
+    return node;
+  }
+
+ private:
+  JsonNode value(int depth) {
+    if (depth > kMaxConfigDepth) fail(here(), fmt::format("nested deeper than {} levels", kMaxConfigDepth));
+    JsonNode node;
+    node.at = here();
+    switch (peek()) {
+      case '{': read_object(node, depth); break;
+      case '[': read_list(node, depth); break;
+      case '"':
+        node.kind = JsonKind::String;
+        node.text = string();
+        break;
+      default: read_scalar(node);
+    }
+    return node;
+  }
+
+  void read_object(JsonNode& node, int depth) {
+    node.kind = JsonKind::Object;
+    const Position open = here();
+    take();
+    std::set<std::string> keys;
+    skip_space();
+    if (accept('}')) return;
+    do {
+      skip_space();
+      expect_more(open, '{');
+      if (peek() != '"') fail(here(), fmt::format("a key in double quotes is expected, found {}", shown()));
+      JsonMember& member = node.members.emplace_back();
+      member.at = here();
+      member.key = string();
+      if (!keys.insert(member.key).second) fail(member.at, fmt::format("{}: key given twice; keep one", quoted(member.key)));
+      skip_space();
+      expect_more(open, '{');
+      if (!accept(':')) fail(here(), fmt::format("\":\" is expected after the key {}, found {}", quoted(member.key), shown()));
+      skip_space();
+      expect_more(open, '{');
+      member.value = value(depth + 1);
+      skip_space();
+      expect_more(open, '{');
+    } while (accept(','));
+    if (!accept('}')) fail(here(), fmt::format("\",\" or \"}}\" is expected, found {}", shown()));
+  }
+
+  void read_list(JsonNode& node, int depth) {
+    node.kind = JsonKind::List;
+    const Position open = here();
+    take();
+    skip_space();
+    if (accept(']')) return;
+    do {
+      skip_space();
+      expect_more(open, '[');
+      node.items.push_back(value(depth + 1));
+      skip_space();
+      expect_more(open, '[');
+    } while (accept(','));
+    if (!accept(']')) fail(here(), fmt::format("\",\" or \"]\" is expected, found {}", shown()));
+  }
+
+  void read_scalar(JsonNode& node) {
+    if (at_end()) fail(here(), "a value is expected, found the end of the file");
+    size_t end = next_;
+    while (end < text_.size() && is_word(text_[end])) ++end;
+    const std::string word(text_.substr(next_, end - next_));
+    if (word == "true" || word == "false") {
+      node.kind = JsonKind::Bool;
+      node.boolean = word == "true";
+    } else if (word != "null") {
+      if (word.empty()) fail(here(), fmt::format("a value is expected, found {}", shown()));
+      const std::string problem = read_number(word, node);
+      if (!problem.empty()) fail(here(), problem);
+    }
+    while (next_ < end) take();
+  }
+
+  std::string string() {
+    const Position open = here();
+    take();
+    std::string out;
+    while (true) {
+      if (at_end() || peek() == '\n') fail(open, "the string is not closed; \" is missing");
+      const char c = take();
+      if (c == '"') return out;
+      if (static_cast<unsigned char>(c) < 0x20)
+        fail(here(), "control character in a string; write it as an escape such as \\t");
+      if (c == '\\') {
+        escape(out, open);
+      } else {
+        out += c;
+      }
+    }
+  }
+
+  void escape(std::string& out, Position open) {
+    if (at_end()) fail(open, "the string is not closed; \" is missing");
+    const char c = take();
+    switch (c) {
+      case '"':
+      case '\\':
+      case '/': out += c; return;
+      case 'b': out += '\b'; return;
+      case 'f': out += '\f'; return;
+      case 'n': out += '\n'; return;
+      case 'r': out += '\r'; return;
+      case 't': out += '\t'; return;
+      case 'u': append_utf8(out, code_point(open)); return;
+      default: fail(open, "unknown escape in the string; JSON has \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX");
+    }
+  }
+
+  uint32_t hex4(Position open) {
+    uint32_t code = 0;
+    if (next_ + 4 > text_.size()) fail(open, "\\u needs four hexadecimal digits");
+    const char* first = text_.data() + next_;
+    const auto [end, error] = std::from_chars(first, first + 4, code, 16);
+    if (error != std::errc() || end != first + 4) fail(open, "\\u needs four hexadecimal digits");
+    for (int i = 0; i < 4; ++i) take();
+    return code;
+  }
+
+  uint32_t code_point(Position open) {
+    const uint32_t high = hex4(open);
+    if (high < 0xD800 || high > 0xDFFF) return high;
+    if (high > 0xDBFF || text_.substr(next_, 2) != "\\u") fail(open, "\\u with half of a surrogate pair");
+    take();
+    take();
+    const uint32_t low = hex4(open);
+    if (low < 0xDC00 || low > 0xDFFF) fail(open, "\\u with half of a surrogate pair");
+    return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+  }
+
+  static void append_utf8(std::string& out, uint32_t code) {
+    const auto put = [&](uint32_t byte) { out += static_cast<char>(byte); };
+    if (code < 0x80) {
+      put(code);
+    } else if (code < 0x800) {
+      put(0xC0 | code >> 6), put(0x80 | (code & 0x3F));
+    } else if (code < 0x10000) {
+      put(0xE0 | code >> 12), put(0x80 | (code >> 6 & 0x3F)), put(0x80 | (code & 0x3F));
+    } else {
+      put(0xF0 | code >> 18), put(0x80 | (code >> 12 & 0x3F)), put(0x80 | (code >> 6 & 0x3F)), put(0x80 | (code & 0x3F));
+    }
+  }
+
+  void skip_space() {
+    while (!at_end()) {
+      const char c = peek();
+      if (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
+        take();
+      } else if (text_.substr(next_, 2) == "//") {
+        while (!at_end() && peek() != '\n') take();
+      } else {
+        return;
+      }
+    }
+  }
+
+  void expect_more(Position open, char bracket) const {
+    if (at_end())
+      fail(here(), fmt::format("the file ends here, but \"{}\" of {}:{} is not closed", bracket, open.line, open.column));
+  }
+
+  static bool is_word(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '+' || c == '-' ||
+           c == '_';
+  }
+
+  bool at_end() const { return next_ >= text_.size(); }
+  char peek() const { return at_end() ? '\0' : text_[next_]; }
+  std::string shown() const { return at_end() ? "the end of the file" : quoted(std::string(1, text_[next_])); }
+  Position here() const { return {line_, column_}; }
+
+  char take() {
+    const char c = text_[next_++];
+    if (c == '\n') {
+      ++line_;
+      column_ = 1;
+    } else if ((static_cast<unsigned char>(c) & 0xC0) != 0x80) {  // columns count characters, not bytes
+      ++column_;
+    }
+    return c;
+  }
+
+  bool accept(char wanted) {
+    if (at_end() || peek() != wanted) return false;
+    take();
+    return true;
+  }
+
+  [[noreturn]] void fail(Position at, const std::string& what) const {
+    throw ConfigError(fmt::format("{}:{}:{}: {}", source_, at.line, at.column, what));
+  }
+
+  std::string_view text_;
+  const std::string& source_;
+  size_t next_ = 0;
+  int line_ = 1, column_ = 1;
+};
+
+}  // namespace
+
+JsonNode read_json(std::string_view text, const std::string& source) {
+  if (text.size() > kMaxConfigBytes)
+    throw ConfigError(
+        fmt::format("{}: {} bytes are too many for a config; at most {} are read", source, text.size(), kMaxConfigBytes));
+  return JsonReader(text, source).read();
+}
+
+}  // namespace trivet::config

@@ -1,0 +1,116 @@
+#include "engine/config/key_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/config/tables.h"
+
+namespace trivet::config {
+
+bool Range::contains(double value) const {
+  return (min_excluded ? value > min : value >= min) && (max_excluded ? value < max : value <= max);
+}
+
+bool Range::limited() const {
+  const double infinity = std::numeric_limits<double>::infinity();
+  return min != -infinity || max != infinity;
+}
+
+std::string Range::text() const {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const std::string low = fmt::format("{} {}", min_excluded ? "more than" : "at least", min);
+  const std::string high = fmt::format("{} {}", max_excluded ? "less than" : "at most", max);
+  if (max == infinity) return low;
+  if (min == -infinity) return high;
+  if (!min_excluded && !max_excluded) return fmt::format("{} to {}", min, max);
+  return low + " and " + high;
+}
+
+std::string KeyEntry::type_text() const {
+  switch (type) {
+    case KeyType::Bool: return "true or false";
+    case KeyType::Integer: return "an integer";
+    case KeyType::Number: return "a number";
+    case KeyType::String: return "a string";
+    case KeyType::List: return "a list";
+    case KeyType::Object: return "an object";
+    case KeyType::Any: return "a value";
+    case KeyType::Enum: {
+      std::string text = names.size() > 1 ? "one of " : "";
+      for (size_t i = 0; i < names.size(); ++i) text += (i ? ", " : "") + quoted(names[i]);
+      return text;
+    }
+  }
+  return "";
+}
+
+std::string KeyEntry::name() const { return path.substr(path.rfind('.') + 1); }
+std::string KeyEntry::section() const {
+  const size_t dot = path.rfind('.');
+  return dot == std::string::npos ? "" : path.substr(0, dot);
+}
+
+KeyTable::KeyTable() {
+  add_run_keys(*this);
+  add_model_keys(*this);
+  add_batch_keys(*this);
+  add_optimizer_keys(*this);
+  add_scheduler_keys(*this);
+  add_precision_keys(*this);
+  add_zero_keys(*this);
+  add_offload_keys(*this);
+  add_parallel_keys(*this);
+  add_checkpoint_keys(*this);
+  add_monitoring_keys(*this);
+  add_autotuning_keys(*this);
+  add_deepspeed_keys(*this);
+  add_data_efficiency_keys(*this);
+}
+
+const KeyEntry* KeyTable::find(const std::string& path) const {
+  for (const KeyEntry& entry : entries_)
+    if (entry.path == path) return &entry;
+  return nullptr;
+}
+
+bool KeyTable::is_section(const std::string& path) const {
+  const std::string prefix = path + ".";
+  return std::any_of(entries_.begin(), entries_.end(), [&](const KeyEntry& entry) { return entry.path.starts_with(prefix); });
+}
+
+std::vector<std::string> KeyTable::names_in(const std::string& section) const {
+  const std::string prefix = section.empty() ? "" : section + ".";
+  std::vector<std::string> names;
+  for (const KeyEntry& entry : entries_) {
+    if (!entry.path.starts_with(prefix)) continue;
+    const std::string name = entry.path.substr(prefix.size(), entry.path.find('.', prefix.size()) - prefix.size());
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return names;
+}
+
+std::vector<std::string> KeyTable::sections_with(const std::string& name) const {
+  std::vector<std::string> sections;
+  for (const KeyEntry& entry : entries_)
+    if (entry.effect == Effect::Works && entry.name() == name) sections.push_back(entry.section());
+  return sections;
+}
+
+KeyEntry& KeyTable::add(KeyEntry entry) {
+  if (find(entry.path)) throw std::logic_error("key_table: " + entry.path + " is there twice");
+  return entries_.emplace_back(std::move(entry));
+}
+
+const KeyTable& key_table() {
+  static const KeyTable table;
+  return table;
+}
+
+std::string number_json(double value) {
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+}  // namespace trivet::config

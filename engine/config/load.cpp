@@ -1,0 +1,95 @@
+#include "engine/config/load.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "core/error.h"
+#include "engine/config/document.h"
+#include "engine/config/json_reader.h"
+#include "engine/config/overrides.h"
+#include "engine/config/suggest.h"
+
+namespace trivet {
+namespace {
+
+using namespace config;
+
+std::string read_text(const std::string& path) {
+  if (std::filesystem::is_directory(path)) throw ConfigError(path + ": is a folder; a JSON file is expected");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw ConfigError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
+  std::string text(kMaxConfigBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+void set_values(Config& config, const Document& document, bool selectors, Report& report) {
+  for (const GivenEntry& given : document.given()) {
+    if (!given.entry->set || given.entry->selects != selectors || given.value->kind == JsonKind::Null) continue;
+    try {
+      given.entry->set(config, *given.value);
+    } catch (const std::invalid_argument& expected) {
+      report.add(given.value->at, given.entry->path,
+                 fmt::format("{} is not accepted; {}", to_json(*given.value), expected.what()));
+    }
+  }
+}
+
+std::string unquoted(const std::string& json) { return json.substr(1, json.size() - 2); }
+
+// "momentum" belongs to SGD: given with AdamW it is refused.
+void check_selected(const Config& config, const Document& document, Report& report) {
+  for (const GivenEntry& given : document.given()) {
+    const KeyEntry& entry = *given.entry;
+    if (entry.selected_by.empty()) continue;
+    const std::string selected = unquoted(key_table().find(entry.selector)->get(config));
+    if (std::find(entry.selected_by.begin(), entry.selected_by.end(), selected) != entry.selected_by.end()) continue;
+    report.add(given.at, entry.path,
+               fmt::format("belongs to {}, not to \"{}\"; remove it", one_of(entry.selected_by), selected));
+  }
+}
+
+Config build(const JsonNode& root, const std::string& source) {
+  Report report(source);
+  const Document document(root, key_table(), report);
+  report.throw_if_any();
+  Config config;
+  config.source = source;
+  for (const GivenEntry& given : document.given())
+    config.given.push_back({given.entry->path, to_json(*given.value), given.at.line, given.at.column});
+  set_values(config, document, true, report);
+  set_dependent_defaults(config);
+  set_values(config, document, false, report);
+  check_selected(config, document, report);
+  report.throw_if_any();
+  if (config.scheduler.total_num_steps == 0) config.scheduler.total_num_steps = config.training.steps;
+  return config;
+}
+
+}  // namespace
+
+Config parse_config(std::string_view text, const std::string& source_name, const std::vector<std::string>& overrides) {
+  JsonNode root = read_json(text, source_name);
+  apply_overrides(root, overrides);
+  Config config = build(root, source_name);
+  check(config);
+  return config;
+}
+
+Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
+  return parse_config(read_text(path), path, overrides);
+}
+
+bool is_given(const Config& config, const std::string& path) {
+  return std::any_of(config.given.begin(), config.given.end(),
+                     [&](const GivenKey& given) { return given.path == path || given.path.starts_with(path + "."); });
+}
+
+}  // namespace trivet

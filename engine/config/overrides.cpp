@@ -1,0 +1,70 @@
+#include "engine/config/overrides.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "engine/config/json_reader.h"
+
+namespace trivet::config {
+namespace {
+
+void forget_positions(JsonNode& node) {
+  node.at = {};
+  for (JsonNode& item : node.items) forget_positions(item);
+  for (JsonMember& member : node.members) {
+    member.at = {};
+    forget_positions(member.value);
+  }
+}
+
+JsonNode value_of(const std::string& text) {
+  JsonNode node;
+  try {
+    node = read_json(text, "--set");
+  } catch (const ConfigError&) {  // not JSON: a string without quotes, such as AdamW
+    node.kind = JsonKind::String;
+    node.text = text;
+  }
+  forget_positions(node);
+  return node;
+}
+
+JsonNode empty_object() {
+  JsonNode node;
+  node.kind = JsonKind::Object;
+  return node;
+}
+
+JsonMember& member_of(JsonNode& object, const std::string& key) {
+  for (JsonMember& member : object.members)
+    if (member.key == key) return member;
+  JsonMember& member = object.members.emplace_back();
+  member.key = key;
+  member.value = empty_object();
+  return member;
+}
+
+void apply(JsonNode& root, const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0)
+    throw ConfigError(fmt::format("--set {}: key=value is expected, such as --set zero_optimization.stage=2", text));
+  JsonNode* object = &root;
+  size_t start = 0;
+  const std::string path = text.substr(0, equals);
+  for (size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', start)) {
+    object = &member_of(*object, path.substr(start, dot - start)).value;
+    if (object->kind != JsonKind::Object) *object = empty_object();
+    start = dot + 1;
+  }
+  JsonMember& member = member_of(*object, path.substr(start));
+  member.at = {};
+  member.value = value_of(text.substr(equals + 1));
+}
+
+}  // namespace
+
+void apply_overrides(JsonNode& root, const std::vector<std::string>& overrides) {
+  for (const std::string& text : overrides) apply(root, text);
+}
+
+}  // namespace trivet::config

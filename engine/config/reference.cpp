@@ -1,0 +1,89 @@
+#include "engine/config/reference.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/config/key_table.h"
+
+namespace trivet {
+namespace {
+
+using namespace config;
+
+const char* const kIntroduction = R"(# Configuration
+
+Generated from the key table in `engine/config`: `trivet config reference > docs/config.md`. A test fails when this page is behind.
+
+A config is a JSON file in DeepSpeed's vocabulary; `//` comments are allowed. Keys that DeepSpeed has keep their name, meaning and
+default. `--set key=value` on the command line replaces or adds a key (`--set zero_optimization.stage=3`).
+
+* Unknown keys, keys given twice, wrong types and values out of range are refused, each with file, line and column.
+* `"auto"` is refused: state a value. `null` means the default where the type says so, and for a whole section.
+* A key of DeepSpeed that Trivet does not implement is accepted at its default, and in a section whose `enabled` is false; any other
+  value is refused by name.
+* Keys that have no effect in a run are listed by `trivet config check`.
+* `bfloat16` is another name of `bf16`; `"zero_optimization": true` means stage 1.
+
+)";
+
+std::string type_column(const KeyEntry& entry) {
+  std::string text;
+  switch (entry.type) {
+    case KeyType::Bool: text = "bool"; break;
+    case KeyType::Integer: text = "integer"; break;
+    case KeyType::Number: text = "number"; break;
+    case KeyType::String: text = "string"; break;
+    case KeyType::List: text = "list"; break;
+    case KeyType::Object: text = "object"; break;
+    case KeyType::Any: text = "any"; break;
+    case KeyType::Enum:
+      for (const std::string& name : entry.names) text += (text.empty() ? "" : ", ") + quoted(name);
+      break;
+  }
+  if (entry.range.limited()) text += ", " + entry.range.text();
+  return entry.nullable ? text + " or null" : text;
+}
+
+std::string meaning_column(const KeyEntry& entry) {
+  std::string text = entry.meaning;
+  if (!entry.selected_by.empty()) {
+    text += " (";
+    for (const std::string& name : entry.selected_by) text += (text.back() == '(' ? "" : ", ") + name;
+    text += ")";
+  }
+  if (!entry.active_when.empty()) text += "; has effect when " + entry.active_when;
+  if (entry.effect == Effect::Inert) text += "; **no effect**: " + entry.reason;
+  if (entry.effect == Effect::NotImplemented)
+    text += entry.instead.empty() ? "; **not implemented**" : "; **not implemented**, use " + entry.instead;
+  return text;
+}
+
+std::string default_column(const KeyEntry& entry) {
+  std::string text = "`" + entry.default_json + "`";
+  return entry.default_note.empty() ? text : text + "; " + entry.default_note;
+}
+
+std::string section_reference(const std::string& section) {
+  std::string text = fmt::format("## {}\n\n| key | type | default | meaning |\n|---|---|---|---|\n",
+                                 section.empty() ? "Top level" : "`" + section + "`");
+  for (const KeyEntry& entry : key_table().entries())
+    if (entry.section() == section)
+      text += fmt::format("| `{}` | {} | {} | {} |\n", entry.name(), type_column(entry), default_column(entry),
+                          meaning_column(entry));
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string config_reference() {
+  std::string text = kIntroduction;
+  std::vector<std::string> sections;
+  for (const KeyEntry& entry : key_table().entries())
+    if (std::find(sections.begin(), sections.end(), entry.section()) == sections.end()) sections.push_back(entry.section());
+  for (const std::string& section : sections) text += section_reference(section);
+  while (text.ends_with("\n\n")) text.pop_back();
+  return text;
+}
+
+}  // namespace trivet

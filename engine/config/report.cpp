@@ -1,0 +1,31 @@
+#include "engine/config/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "core/error.h"
+#include "core/log.h"
+
+namespace trivet::config {
+
+std::string location(const std::string& source, Position at) {
+  return at.line == 0 ? "--set" : fmt::format("{}:{}:{}", source, at.line, at.column);
+}
+
+void Report::add(Position at, const std::string& path, const std::string& what) {
+  const std::string key = path.empty() ? "" : escape_control(path) + ": ";
+  mistakes_.emplace_back(at, fmt::format("{}: {}{}", location(source_, at), key, what));
+}
+
+void Report::throw_if_any() {
+  if (mistakes_.empty()) return;
+  const auto order = [](const auto& mistake) { return std::tuple(mistake.first.line, mistake.first.column); };
+  std::stable_sort(mistakes_.begin(), mistakes_.end(), [&](const auto& a, const auto& b) { return order(a) < order(b); });
+  std::string text;
+  for (const auto& [at, line] : mistakes_) text += (text.empty() ? "" : "\n") + line;
+  throw ConfigError(text);
+}
+
+}  // namespace trivet::config

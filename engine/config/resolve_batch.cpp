@@ -1,0 +1,95 @@
+// The batch equation: train = micro x accumulation x data-parallel size.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "engine/config/config.h"
+
+namespace trivet {
+namespace {
+
+struct Unsolved {
+  const BatchConfig& batch;
+  int64_t data_parallel_size;
+  const std::string& source;
+
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw ConfigError(fmt::format("{}: {}", source.empty() ? "config" : source, what));
+  }
+};
+
+// "use 24 or 32", "use 8": the multiples of `unit` around `value`.
+std::string nearest_multiples(int64_t value, int64_t unit) {
+  const int64_t below = value / unit * unit;
+  return below == 0 ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit);
+}
+
+// The factor that is missing in train = known x data-parallel size x ?, `name` being the known key.
+int64_t divide(const Unsolved& u, const char* name, int64_t known) {
+  const int64_t unit = known * u.data_parallel_size;
+  if (u.batch.train_batch_size % unit != 0)
+    u.refuse(fmt::format("train_batch_size {} is not a multiple of {} {} x data-parallel size {} = {}; use train_batch_size {}",
+                         u.batch.train_batch_size, name, known, u.data_parallel_size, unit,
+                         nearest_multiples(u.batch.train_batch_size, unit)));
+  return u.batch.train_batch_size / unit;
+}
+
+int64_t divide_by_ranks(const Unsolved& u) {
+  const int64_t ranks = u.data_parallel_size;
+  if (u.batch.train_batch_size % ranks != 0)
+    u.refuse(fmt::format("train_batch_size {} is not a multiple of the data-parallel size {}; use train_batch_size {}",
+                         u.batch.train_batch_size, ranks, nearest_multiples(u.batch.train_batch_size, ranks)));
+  return u.batch.train_batch_size / ranks;
+}
+
+void check_product(const Unsolved& u, const ResolvedBatch& b) {
+  const int64_t unit = b.micro_batch_size * u.data_parallel_size;
+  const int64_t product = unit * b.gradient_accumulation_steps;
+  if (product == b.train_batch_size) return;
+  std::string advice = fmt::format("use train_batch_size {}", product);
+  if (b.train_batch_size % unit == 0) advice += fmt::format(" or gradient_accumulation_steps {}", b.train_batch_size / unit);
+  u.refuse(fmt::format(
+      "train_batch_size {} is not train_micro_batch_size_per_gpu {} x gradient_accumulation_steps {} x "
+      "data-parallel size {} = {}; {}",
+      b.train_batch_size, b.micro_batch_size, b.gradient_accumulation_steps, u.data_parallel_size, product, advice));
+}
+
+// The product of what is given must fit, so that no equation below overflows.
+void check_range(const Unsolved& u) {
+  const int64_t micro = std::max<int64_t>(1, u.batch.micro_batch_size);
+  const int64_t steps = std::max<int64_t>(1, u.batch.gradient_accumulation_steps);
+  int64_t product = 0;
+  if (__builtin_mul_overflow(micro, steps, &product) || __builtin_mul_overflow(product, u.data_parallel_size, &product) ||
+      __builtin_mul_overflow(product, int64_t{2}, &product))
+    u.refuse(
+        fmt::format("the batch of a step, {} x {} x data-parallel size {}, is too large", micro, steps, u.data_parallel_size));
+}
+
+}  // namespace
+
+ResolvedBatch resolve_batch(const BatchConfig& batch, int64_t data_parallel_size, const std::string& source) {
+  const Unsolved u{batch, data_parallel_size, source};
+  ResolvedBatch b{batch.train_batch_size, batch.micro_batch_size, batch.gradient_accumulation_steps};
+  if (data_parallel_size < 1) throw std::logic_error("resolve_batch: data-parallel size below 1");
+  if (b.train_batch_size < 0 || b.micro_batch_size < 0 || b.gradient_accumulation_steps < 0)
+    u.refuse("batch sizes and accumulation steps are at least 1");
+  if (b.train_batch_size == 0 && b.micro_batch_size == 0)
+    u.refuse("train_batch_size or train_micro_batch_size_per_gpu is needed; give one of them");
+  check_range(u);
+  if (b.train_batch_size == 0) {
+    if (b.gradient_accumulation_steps == 0) b.gradient_accumulation_steps = 1;
+    b.train_batch_size = b.micro_batch_size * b.gradient_accumulation_steps * data_parallel_size;
+  } else if (b.micro_batch_size == 0 && b.gradient_accumulation_steps == 0) {
+    b.gradient_accumulation_steps = 1;
+    b.micro_batch_size = divide_by_ranks(u);
+  } else if (b.micro_batch_size == 0) {
+    b.micro_batch_size = divide(u, "gradient_accumulation_steps", b.gradient_accumulation_steps);
+  } else if (b.gradient_accumulation_steps == 0) {
+    b.gradient_accumulation_steps = divide(u, "train_micro_batch_size_per_gpu", b.micro_batch_size);
+  }
+  check_product(u, b);
+  return b;
+}
+
+}  // namespace trivet

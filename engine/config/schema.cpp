@@ -1,0 +1,104 @@
+#include "engine/config/schema.h"
+
+#include <cctype>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "engine/config/key_table.h"
+
+namespace trivet {
+namespace {
+
+using namespace config;
+using Json = nlohmann::ordered_json;
+
+// ^([Aa][Dd][Aa][Mm]|...)$: JSON Schema has no way to ignore case.
+std::string any_case_pattern(const std::vector<std::string>& names) {
+  std::string pattern = "^(";
+  for (const std::string& name : names) {
+    if (pattern.size() > 2) pattern += '|';
+    for (const char c : name) {
+      pattern += '[';
+      pattern += static_cast<char>(std::toupper(c));
+      pattern += static_cast<char>(std::tolower(c));
+      pattern += ']';
+    }
+  }
+  return pattern + ")$";
+}
+
+void set_type(Json& schema, const KeyEntry& entry, const char* type) {
+  if (entry.nullable)
+    schema["type"] = {type, "null"};
+  else
+    schema["type"] = type;
+}
+
+void set_enum(Json& schema, const KeyEntry& entry) {
+  if (entry.ignore_case) {
+    schema["type"] = "string";
+    schema["pattern"] = any_case_pattern(entry.names);
+    return;
+  }
+  schema["enum"] = entry.names;
+  if (entry.nullable) schema["enum"].push_back(nullptr);
+}
+
+void set_range(Json& schema, const Range& range) {
+  if (std::isfinite(range.min)) schema[range.min_excluded ? "exclusiveMinimum" : "minimum"] = range.min;
+  if (std::isfinite(range.max)) schema[range.max_excluded ? "exclusiveMaximum" : "maximum"] = range.max;
+}
+
+std::string description(const KeyEntry& entry) {
+  if (entry.effect == Effect::Inert) return entry.meaning + " (accepted without effect: " + entry.reason + ")";
+  if (entry.effect == Effect::NotImplemented) return entry.meaning + " (not implemented: only the default is accepted)";
+  return entry.meaning;
+}
+
+Json schema_of(const KeyEntry& entry) {
+  Json schema;
+  schema["description"] = description(entry);
+  switch (entry.type) {
+    case KeyType::Bool: set_type(schema, entry, "boolean"); break;
+    case KeyType::Integer: set_type(schema, entry, "integer"); break;
+    case KeyType::Number: set_type(schema, entry, "number"); break;
+    case KeyType::String: set_type(schema, entry, "string"); break;
+    case KeyType::List: set_type(schema, entry, "array"); break;
+    case KeyType::Object: set_type(schema, entry, "object"); break;
+    case KeyType::Enum: set_enum(schema, entry); break;
+    case KeyType::Any: break;
+  }
+  set_range(schema, entry.range);
+  schema["default"] = Json::parse(entry.default_json);
+  return schema;
+}
+
+Json empty_section(const char* other_type) {
+  return {{"type", {"object", other_type}}, {"additionalProperties", false}, {"properties", Json::object()}};
+}
+
+// The properties of the section, made on the way if need be.
+Json& properties_of(Json& root, const std::string& section) {
+  if (section.empty()) return root["properties"];
+  const size_t dot = section.rfind('.');
+  Json& parent = properties_of(root, dot == std::string::npos ? "" : section.substr(0, dot));
+  Json& schema = parent[section.substr(dot + 1)];
+  if (schema.is_null()) schema = empty_section(section == "zero_optimization" ? "boolean" : "null");
+  return schema["properties"];
+}
+
+}  // namespace
+
+std::string config_schema() {
+  Json root;
+  root["$schema"] = "https://json-schema.org/draft/2020-12/schema";
+  root["title"] = "Trivet configuration";
+  root["type"] = "object";
+  root["additionalProperties"] = false;
+  root["properties"] = Json::object();
+  for (const KeyEntry& entry : key_table().entries()) properties_of(root, entry.section())[entry.name()] = schema_of(entry);
+  root["properties"]["bfloat16"] = root["properties"]["bf16"];
+  return root.dump(2);
+}
+
+}  // namespace trivet

@@ -1,0 +1,145 @@
+// How a table_*.cpp states its keys: one line a key, the type taken from the member it is stored in.
+//
+//   Section<ZeroConfig> zero(table, "zero_optimization", &Config::zero);
+//   zero.key("stage", &ZeroConfig::stage, "what is partitioned ...").between(0, 3);
+//   zero.unsupported("zero_hpz_partition_size", "1", "secondary partition of ZeRO++");
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "engine/config/key_table.h"
+
+namespace trivet::config {
+
+// Refines the entry just added; points into the table, so finish it before the next key.
+class KeyRefiner {
+ public:
+  explicit KeyRefiner(KeyEntry& entry) : entry_(entry) {}
+
+  KeyRefiner& at_least(double min) { return entry_.range.min = min, *this; }
+  KeyRefiner& more_than(double min) { return entry_.range.min_excluded = true, at_least(min); }
+  KeyRefiner& between(double min, double max) { return entry_.range.max = max, at_least(min); }
+  KeyRefiner& below(double max) { return entry_.range.max_excluded = true, entry_.range.max = max, *this; }
+  KeyRefiner& nullable() { return entry_.nullable = true, *this; }
+  KeyRefiner& selects() { return entry_.selects = true, *this; }
+  KeyRefiner& ignores_case() { return entry_.ignore_case = true, *this; }
+  KeyRefiner& refuses(std::vector<std::string> names) { return entry_.refused_names = std::move(names), *this; }
+  KeyRefiner& default_note(std::string note) { return entry_.default_note = std::move(note), *this; }
+  KeyRefiner& default_json(std::string json) { return entry_.default_json = std::move(json), *this; }
+  KeyRefiner& instead(std::string key) { return entry_.instead = std::move(key), *this; }
+  KeyRefiner& alias_of(std::string path) { return entry_.alias_of = std::move(path), *this; }
+  KeyRefiner& type(KeyType type) { return entry_.type = type, *this; }
+  KeyRefiner& names(std::vector<std::string> names) {
+    entry_.names = std::move(names);
+    return type(KeyType::Enum);
+  }
+  KeyRefiner& only_for(std::string selector, std::vector<std::string> values) {
+    entry_.selector = std::move(selector);
+    entry_.selected_by = std::move(values);
+    return *this;
+  }
+  KeyRefiner& active_when(std::string text, std::function<bool(const Config&)> condition) {
+    entry_.active_when = std::move(text);
+    entry_.active = std::move(condition);
+    return *this;
+  }
+
+ private:
+  KeyEntry& entry_;
+};
+
+// How a member is read from JSON (type and range are checked before) and written back.
+template <typename T>
+void from_json(T& member, const JsonNode& node) {
+  if constexpr (std::is_same_v<T, bool>) {
+    member = node.boolean;
+  } else if constexpr (std::is_integral_v<T>) {
+    member = static_cast<T>(node.integer);
+  } else if constexpr (std::is_floating_point_v<T>) {
+    member = static_cast<T>(node.number);
+  } else if constexpr (std::is_enum_v<T>) {
+    const auto same = [](char a, char b) { return std::tolower(a) == std::tolower(b); };
+    for (const auto& [name, value] : EnumNames<T>::table)
+      if (std::equal(name.begin(), name.end(), node.text.begin(), node.text.end(), same)) member = value;
+  } else {
+    member = node.text;
+  }
+}
+
+template <typename T>
+std::string as_json(const T& member) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return member ? "true" : "false";
+  } else if constexpr (std::is_integral_v<T>) {
+    return std::to_string(member);
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return number_json(member);
+  } else if constexpr (std::is_enum_v<T>) {
+    return quoted(std::string(name_of(member)));
+  } else {
+    return quoted(member);
+  }
+}
+
+template <typename T>
+constexpr KeyType type_of() {
+  if constexpr (std::is_same_v<T, bool>) return KeyType::Bool;
+  if constexpr (std::is_integral_v<T>) return KeyType::Integer;
+  if constexpr (std::is_floating_point_v<T>) return KeyType::Number;
+  if constexpr (std::is_enum_v<T>) return KeyType::Enum;
+  return KeyType::String;
+}
+
+// Keys that are not stored: inert ones and those that are not implemented. The type is the default's.
+class SectionBase {
+ public:
+  SectionBase(KeyTable& table, std::string prefix) : table_(table), prefix_(std::move(prefix)) {}
+
+  KeyRefiner unsupported(const std::string& name, const std::string& default_json, const std::string& meaning);
+  KeyRefiner inert(const std::string& name, const std::string& default_json, const std::string& meaning,
+                   const std::string& reason);
+  // A key with its own way in and out.
+  KeyRefiner custom(const std::string& name, KeyType type, const std::string& meaning,
+                    std::function<void(Config&, const JsonNode&)> set, std::function<std::string(const Config&)> get);
+
+ protected:
+  std::string path(const std::string& name) const { return prefix_.empty() ? name : prefix_ + "." + name; }
+
+  KeyTable& table_;
+
+ private:
+  std::string prefix_;
+};
+
+// Keys stored in one member struct of Config; Section<Config> stores in Config itself.
+template <typename Part>
+class Section : public SectionBase {
+ public:
+  Section(KeyTable& table, std::string prefix, std::function<Part&(Config&)> part)
+      : SectionBase(table, std::move(prefix)), part_(std::move(part)) {}
+
+  template <typename T>
+  KeyRefiner key(const std::string& name, T Part::*member, const std::string& meaning) {
+    KeyRefiner refiner = custom(
+        name, type_of<T>(), meaning,
+        [part = part_, member](Config& config, const JsonNode& node) { from_json(part(config).*member, node); },
+        [part = part_, member](const Config& config) { return as_json(part(const_cast<Config&>(config)).*member); });
+    if constexpr (std::is_enum_v<T>) {
+      std::vector<std::string> names;
+      for (const auto& [text, value] : EnumNames<T>::table) names.emplace_back(text);
+      refiner.names(std::move(names));
+    }
+    return refiner;
+  }
+
+ private:
+  std::function<Part&(Config&)> part_;
+};
+
+}  // namespace trivet::config

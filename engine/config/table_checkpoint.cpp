@@ -1,0 +1,46 @@
+// checkpoint.*, nebula.*
+#include "engine/config/section_builder.h"
+#include "engine/config/tables.h"
+
+namespace trivet::config {
+
+void add_checkpoint_keys(KeyTable& table) {
+  using C = CheckpointConfig;
+  Section<C> checkpoint(table, "checkpoint", [](Config& c) -> C& { return c.checkpoint; });
+  const auto saves = [](const Config& c) { return !c.checkpoint.directory.empty(); };
+  const std::string when = "checkpoint.directory is given";
+  checkpoint.key("directory", &C::directory, "where checkpoints are written; empty: nowhere");
+  checkpoint.key("every_steps", &C::every_steps, "steps between checkpoints; 0: only at the end")
+      .at_least(0)
+      .active_when(when, saves);
+  checkpoint.key("keep", &C::keep, "newest checkpoints kept; 0: all").at_least(0).active_when(when, saves);
+  checkpoint.key("asynchronous", &C::asynchronous, "training goes on while a checkpoint is written").active_when(when, saves);
+  checkpoint.inert("tag_validation", "\"Warn\"", "compare the checkpoint's name on all ranks", "it is always compared")
+      .names({"Ignore", "Warn", "Fail", "IGNORE", "WARN", "FAIL"});
+  checkpoint.inert("load_universal", "false", "read the universal format",
+                   "a checkpoint holds global shapes and loads on any layout");
+  checkpoint.inert("checkpoint_serialization", "true", "PyTorch's zip format", "the format is Trivet's own");
+  checkpoint.unsupported("use_node_local_storage", "false", "every host writes its own files");
+
+  SectionBase(table, "checkpoint.parallel_write")
+      .inert("pipeline_stage", "false", "data-parallel ranks share the writing", "every rank writes what it owns");
+  SectionBase writer(table, "checkpoint.writer");
+  writer.unsupported("type", "\"FAST\"", "DeepSpeed's writers");
+  writer.unsupported("decoupled", "false", "write in another process").instead("checkpoint.asynchronous");
+  writer.unsupported("io_buffer_size", "67108864", "bytes of the writer's buffer");
+  writer.unsupported("io_buffer_double", "true", "two buffers");
+  writer.unsupported("data_parallel", "null", "who writes");
+  writer.unsupported("io_multiplier", "1", "buffers per writer");
+  writer.unsupported("show_statistics", "false", "print the writer's speed");
+
+  SectionBase nebula(table, "nebula");
+  nebula.unsupported("enabled", "false", "Azure's checkpoint service");
+  nebula.unsupported("enable_nebula_load", "true", "load from it");
+  nebula.unsupported("nebula_load_path", "null", "its folder to load from");
+  nebula.unsupported("persistent_storage_path", "null", "its folder");
+  nebula.unsupported("persistent_time_interval", "100", "its interval in seconds");
+  nebula.unsupported("num_of_version_in_retention", "2", "its retention");
+  SectionBase(table, "").unsupported("datastates_ckpt", "null", "the DataStates engine").type(KeyType::Object);
+}
+
+}  // namespace trivet::config

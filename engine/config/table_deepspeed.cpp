@@ -1,0 +1,64 @@
+// Further keys of DeepSpeed. Their defaults are accepted; what they would switch on is refused by name.
+#include "engine/config/section_builder.h"
+#include "engine/config/tables.h"
+
+namespace trivet::config {
+namespace {
+
+void add_compile(KeyTable& table) {
+  SectionBase compile(table, "compile");
+  const char* const meaning = "DeepCompile";
+  for (const char* name : {"deepcompile", "free_activation", "offload_activation", "offload_opt_states", "offload_parameters",
+                           "symmetric_memory", "debug_log", "sync_before_reduce", "sync_after_reduce", "sync_before_allgather",
+                           "sync_after_allgather", "keep_all_input_tensors"})
+    compile.unsupported(name, "false", meaning);
+  for (const char* name : {"double_buffer", "keep_int_input_tensors"}) compile.unsupported(name, "true", meaning);
+  compile.unsupported("free_activation_threshold", "10485760", meaning);
+  compile.unsupported("passes", "null", meaning);
+}
+
+void add_elasticity(KeyTable& table) {
+  SectionBase elasticity(table, "elasticity");
+  elasticity.unsupported("enabled", "false", "batch sizes that suit many numbers of ranks");
+  elasticity.unsupported("max_train_batch_size", "null", "largest batch");
+  elasticity.unsupported("micro_batch_sizes", "null", "microbatches to choose from");
+  elasticity.unsupported("min_gpus", "1", "fewest ranks");
+  elasticity.unsupported("max_gpus", "10000", "most ranks");
+  elasticity.unsupported("num_gpus_per_node", "1", "ranks of a host");
+  elasticity.unsupported("model_parallel_size", "1", "ranks that share the model");
+  elasticity.unsupported("min_time", "0", "minutes between changes");
+  elasticity.unsupported("version", "0.2", "version of the arithmetic");
+  elasticity.unsupported("prefer_larger_batch", "true", "between equals take the larger batch");
+  elasticity.unsupported("ignore_non_elastic_batch_info", "false", "other batch keys are ignored");
+}
+
+void add_hybrid_engine(KeyTable& table) {
+  SectionBase hybrid(table, "hybrid_engine");
+  hybrid.unsupported("enabled", "false", "training and generation in one engine");
+  hybrid.unsupported("max_out_tokens", "512", "tokens generated");
+  hybrid.unsupported("inference_tp_size", "1", "ranks that share a layer when generating");
+  hybrid.unsupported("release_inference_cache", "false", "free the cache after generating");
+  hybrid.unsupported("pin_parameters", "true", "keep parameters when generating");
+  hybrid.unsupported("tp_gather_partition_size", "8", "parameters gathered at once");
+  hybrid.unsupported("enable_cuda_graph", "false", "CUDA graphs when generating");
+}
+
+}  // namespace
+
+void add_deepspeed_keys(KeyTable& table) {
+  SectionBase top(table, "");
+  top.inert("vocabulary_size", "null", "warn when it is no multiple of 8", "model.vocabulary says it").type(KeyType::Integer);
+  top.inert("dataloader_drop_last", "false", "leave out the last, shorter batch",
+            "the data has no last batch: a step may cross epochs");
+  top.unsupported("disable_allgather", "false", "an old kind of communication");
+  top.unsupported("graph_harvesting", "false", "CUDA graphs");
+  top.unsupported("use_data_before_expert_parallelism", "false", "order of ranks");
+  top.unsupported("weight_quantization", "null", "quantize gathered weights").type(KeyType::Object);
+  top.unsupported("sparse_attention", "null", "block-sparse attention").type(KeyType::Object);
+  top.unsupported("compression_training", "{}", "pruning and quantization while training");
+  add_compile(table);
+  add_elasticity(table);
+  add_hybrid_engine(table);
+}
+
+}  // namespace trivet::config

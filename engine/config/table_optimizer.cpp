@@ -1,0 +1,100 @@
+// optimizer.*
+#include <fmt/format.h>
+
+#include "engine/config/section_builder.h"
+#include "engine/config/tables.h"
+
+namespace trivet::config {
+namespace {
+
+void set_betas(Config& config, const JsonNode& node) {
+  const auto valid = [](const JsonNode& beta) { return beta.kind == JsonKind::Number && beta.number >= 0 && beta.number < 1; };
+  if (node.items.size() != 2 || !valid(node.items[0]) || !valid(node.items[1]))
+    throw std::invalid_argument("use two numbers, each at least 0 and less than 1, such as [0.9, 0.999]");
+  config.optimizer.beta1 = node.items[0].number;
+  config.optimizer.beta2 = node.items[1].number;
+}
+
+std::string get_betas(const Config& config) {
+  return fmt::format("[{}, {}]", number_json(config.optimizer.beta1), number_json(config.optimizer.beta2));
+}
+
+void add_parameters(KeyTable& table) {
+  using O = OptimizerConfig;
+  Section<O> params(table, "optimizer.params", [](Config& c) -> O& { return c.optimizer; });
+  const std::string type = "optimizer.type";
+  params.key("lr", &O::lr, "learning rate").at_least(0).default_note("Adagrad: 0.01");
+  params.custom("betas", KeyType::List, "decay of the first and second moment", set_betas, get_betas)
+      .only_for(type, {"Adam", "AdamW", "Lion", "Lamb", "Muon"});
+  params.key("eps", &O::epsilon, "added to the denominator")
+      .more_than(0)
+      .default_note("Adagrad: 1e-10")
+      .only_for(type, {"Adam", "AdamW", "Lamb", "Adagrad", "Muon"});
+  params.key("weight_decay", &O::weight_decay, "decay of the weights").at_least(0);
+  params.key("bias_correction", &O::bias_correction, "correct the moments of the first steps")
+      .only_for(type, {"Adam", "AdamW", "Lamb"});
+  params.key("adam_w_mode", &O::adam_w_mode, "decoupled weight decay; AdamW always has it").only_for(type, {"Adam", "AdamW"});
+  params.key("momentum", &O::momentum, "decay of the momentum")
+      .between(0, 1)
+      .below(1)
+      .default_note("Muon: 0.95")
+      .only_for(type, {"SGD", "Muon"});
+  params.key("dampening", &O::dampening, "share of the gradient kept out of the momentum")
+      .between(0, 1)
+      .only_for(type, {"SGD"});
+  params.key("nesterov", &O::nesterov, "Nesterov momentum").default_note("Muon: true").only_for(type, {"SGD", "Muon"});
+  params.key("max_coeff", &O::max_coefficient, "upper bound of the trust ratio").more_than(0).only_for(type, {"Lamb"});
+  params.key("min_coeff", &O::min_coefficient, "lower bound of the trust ratio").at_least(0).only_for(type, {"Lamb"});
+  params.key("muon_lr", &O::muon_lr, "learning rate of matrices; 0: lr").at_least(0).only_for(type, {"Muon"});
+  params.key("adam_lr", &O::adam_lr, "learning rate of all other parameters; 0: lr").at_least(0).only_for(type, {"Muon"});
+}
+
+void add_known_parameters(KeyTable& table) {
+  SectionBase params(table, "optimizer.params");
+  params.inert("torch_adam", "false", "use PyTorch's Adam", "there is one Adam");
+  params.unsupported("max_grad_norm", "null", "clipping by the optimizer; DeepSpeed refuses it too")
+      .instead("gradient_clipping");
+  params.unsupported("fp32_optimizer_states", "true", "precision of the optimizer state");
+  params.unsupported("amsgrad", "false", "the AMSGrad variant of Adam");
+  params.unsupported("ns_method", "\"standard\"", "Newton-Schulz iteration of Muon");
+  params.unsupported("freeze_step", "100000", "warm-up of the 1-bit optimizers");
+  params.unsupported("cuda_aware", "false", "1-bit optimizers: MPI takes device memory");
+  params.unsupported("comm_backend_name", "\"nccl\"", "1-bit optimizers: who communicates");
+  params.unsupported("var_freeze_step", "100000", "0/1 Adam");
+  params.unsupported("var_update_scaler", "16", "0/1 Adam");
+  params.unsupported("local_step_scaler", "32678", "0/1 Adam");
+  params.unsupported("local_step_clipper", "16", "0/1 Adam");
+  params.unsupported("coeff_beta", "0.9", "1-bit LAMB");
+  params.unsupported("factor_max", "4.0", "1-bit LAMB");
+  params.unsupported("factor_min", "0.5", "1-bit LAMB");
+  params.unsupported("factor_threshold", "0.1", "1-bit LAMB");
+}
+
+}  // namespace
+
+void add_optimizer_keys(KeyTable& table) {
+  Section<OptimizerConfig> optimizer(table, "optimizer", [](Config& c) -> OptimizerConfig& { return c.optimizer; });
+  optimizer.key("type", &OptimizerConfig::type, "the rule that turns gradients into steps; upper or lower case")
+      .selects()
+      .ignores_case()
+      .refuses({"OneBitAdam", "ZeroOneAdam", "OneBitLamb", "MuAdam", "MuAdamW", "MuSGD"});
+  add_parameters(table);
+  add_known_parameters(table);
+  optimizer.key("decay_all", &OptimizerConfig::decay_all, "weight decay also on biases and norms");
+  optimizer.inert("legacy_fusion", "false", "the old fused wrapper for fp16", "there is one implementation of each optimizer");
+
+  Section<Config> scaling(table, "optimizer.lr_scaling", [](Config& c) -> Config& { return c; });
+  scaling.key("rule", &Config::lr_scaling, "how the learning rate follows train_batch_size / base_batch_size");
+  scaling.key("base_batch_size", &Config::lr_scaling_base_batch, "the batch size that lr was chosen for")
+      .at_least(0)
+      .active_when("optimizer.lr_scaling.rule is \"linear\" or \"sqrt\"",
+                   [](const Config& c) { return c.lr_scaling != LrScaling::None; });
+
+  Section<Config> top(table, "", [](Config& c) -> Config& { return c; });
+  top.inert("zero_allow_untested_optimizer", "false", "allow an optimizer that DeepSpeed did not test with ZeRO",
+            "every optimizer of Trivet works with every ZeRO stage");
+  top.inert("zero_force_ds_cpu_optimizer", "true", "insist on DeepSpeed's CPU optimizer when offloading",
+            "there is one implementation of each optimizer");
+}
+
+}  // namespace trivet::config

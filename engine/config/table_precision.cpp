@@ -1,0 +1,96 @@
+// fp16.*, bf16.*, data_types.*, torch_autocast.*, amp.*
+#include "engine/config/section_builder.h"
+#include "engine/config/tables.h"
+
+namespace trivet::config {
+namespace {
+
+void set_grad_accum_dtype(Config& config, const JsonNode& node) {
+  if (node.text == "fp32") config.grad_accum_dtype = DType::Float32;
+  if (node.text == "fp16") config.grad_accum_dtype = DType::Float16;
+  if (node.text == "bf16") config.grad_accum_dtype = DType::BFloat16;
+}
+
+std::string get_grad_accum_dtype(const Config& config) {
+  return config.grad_accum_dtype ? dtype_json(*config.grad_accum_dtype) : "null";
+}
+
+void add_fp16(KeyTable& table) {
+  using F = Fp16Config;
+  Section<F> fp16(table, "fp16", [](Config& c) -> F& { return c.fp16; });
+  const auto enabled = [](const Config& c) { return c.fp16.enabled; };
+  const auto dynamic = [](const Config& c) { return c.fp16.enabled && c.fp16.loss_scale == 0; };
+  const std::string when = "fp16.enabled is true", when_dynamic = "fp16.enabled is true and fp16.loss_scale is 0";
+  fp16.key("enabled", &F::enabled, "weights, activations and gradients in float16, master weights in float32");
+  fp16.key("loss_scale", &F::loss_scale, "the loss is multiplied by it; 0: found dynamically")
+      .at_least(0)
+      .active_when(when, enabled);
+  fp16.key("initial_scale_power", &F::initial_scale_power, "the dynamic scale starts at 2 to this power")
+      .between(0, 64)
+      .active_when(when_dynamic, dynamic);
+  fp16.key("loss_scale_window", &F::loss_scale_window, "clean steps before the scale is doubled")
+      .at_least(1)
+      .active_when(when_dynamic, dynamic);
+  fp16.key("hysteresis", &F::hysteresis, "the scale is halved at this many-th overflow")
+      .at_least(1)
+      .active_when(when_dynamic, dynamic);
+  fp16.key("consecutive_hysteresis", &F::consecutive_hysteresis, "a clean step refills the hysteresis")
+      .active_when(when_dynamic, dynamic);
+  fp16.key("min_loss_scale", &F::min_loss_scale, "an overflow at this scale ends the run")
+      .more_than(0)
+      .active_when(when_dynamic, dynamic);
+  fp16.unsupported("auto_cast", "false", "cast inputs to float16");
+  fp16.unsupported("fp16_master_weights_and_grads", "false", "master weights in float16");
+}
+
+void add_bf16(KeyTable& table) {
+  Section<Bf16Config> bf16(table, "bf16", [](Config& c) -> Bf16Config& { return c.bf16; });
+  bf16.key("enabled", &Bf16Config::enabled, "weights, activations and gradients in bfloat16, master weights in float32");
+  bf16.key("check_grad_overflow", &Bf16Config::check_grad_overflow, "skip a step whose gradients are not finite")
+      .active_when("bf16.enabled is true", [](const Config& c) { return c.bf16.enabled; });
+  bf16.unsupported("immediate_grad_update", "false", "accumulate gradients as soon as they are there");
+  bf16.unsupported("bf16_master_weights_and_grads", "false", "master weights in bfloat16");
+  bf16.unsupported("bf16_optimizer_states", "false", "optimizer state in bfloat16");
+}
+
+}  // namespace
+
+std::string dtype_json(DType dtype) {
+  switch (dtype) {
+    case DType::Float32: return "\"fp32\"";
+    case DType::Float16: return "\"fp16\"";
+    case DType::BFloat16: return "\"bf16\"";
+    default: return quoted(std::string(name_of(dtype)));
+  }
+}
+
+void add_precision_keys(KeyTable& table) {
+  add_fp16(table);
+  add_bf16(table);
+  SectionBase types(table, "data_types");
+  types
+      .custom("grad_accum_dtype", KeyType::Enum,
+              "type in which gradients are summed over microbatches: \"fp32\" or the model's; null: the model's",
+              set_grad_accum_dtype, get_grad_accum_dtype)
+      .names({"fp32", "fp16", "bf16"})
+      .nullable()
+      .active_when("reproducible is \"run\"", [](const Config& c) { return c.reproducible == Reproducible::Run; });
+  types.unsupported("param_dtype", "null", "type of the parameters; fp16.enabled and bf16.enabled say it");
+  types.unsupported("buffer_dtype", "null", "type of buffers");
+
+  SectionBase top(table, "");
+  top.unsupported("communication_data_type", "null", "type in which gradients are reduced");
+  top.unsupported("seq_parallel_communication_data_type", "\"fp32\"", "type of reductions of sequence parallelism");
+  SectionBase autocast(table, "torch_autocast");
+  autocast.unsupported("enabled", "false", "PyTorch's autocast");
+  autocast.unsupported("dtype", "\"bfloat16\"", "its type");
+  autocast.unsupported("lower_precision_safe_modules", "null", "modules that run in it");
+  SectionBase amp(table, "amp");
+  amp.unsupported("enabled", "false", "NVIDIA's amp");
+  amp.unsupported("opt_level", "\"O1\"", "its level");
+  amp.unsupported("loss_scale", "\"dynamic\"", "its loss scale").type(KeyType::Any);
+  amp.unsupported("keep_batchnorm_fp32", "null", "its exception for batch norm");
+  amp.unsupported("master_weights", "null", "its master weights");
+}
+
+}  // namespace trivet::config

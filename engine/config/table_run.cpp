@@ -1,0 +1,39 @@
+// device, reproducible, training.*, data.*
+#include "engine/config/section_builder.h"
+#include "engine/config/tables.h"
+
+namespace trivet::config {
+
+void add_run_keys(KeyTable& table) {
+  Section<Config> top(table, "", [](Config& c) -> Config& { return c; });
+  top.key("device", &Config::device, "where the ranks compute").names({"cpu", "cuda"});
+  top.key("reproducible", &Config::reproducible,
+          "\"run\": one layout always gives the same bits; \"layout\": every layout gives the same bits");
+
+  Section<TrainingConfig> training(table, "training", [](Config& c) -> TrainingConfig& { return c.training; });
+  training.key("steps", &TrainingConfig::steps, "optimizer steps to train; 0: `epochs` says how long").at_least(0);
+  training.key("epochs", &TrainingConfig::epochs, "passes over the training data; 0: `steps` says how long").at_least(0);
+  training.key("seed", &TrainingConfig::seed, "decides initial weights, data order and dropout").at_least(0);
+  training.key("evaluate_every", &TrainingConfig::evaluate_every, "steps between evaluations; 0: never").at_least(0);
+  training
+      .key("evaluate_samples", &TrainingConfig::evaluate_samples,
+           "sequences an evaluation looks at; 0: the whole validation split")
+      .at_least(0);
+  training
+      .key("stop_after_skipped", &TrainingConfig::stop_after_skipped,
+           "consecutive steps skipped for non-finite gradients before the run gives up; with a dynamic fp16 loss scale an "
+           "overflow at fp16.min_loss_scale ends it instead")
+      .at_least(1)
+      .active_when("no loss scale is found dynamically",
+                   [](const Config& c) { return !c.fp16.enabled || c.fp16.loss_scale != 0; });
+
+  Section<DataConfig> data(table, "data", [](Config& c) -> DataConfig& { return c.data; });
+  data.key("train", &DataConfig::train, "training data: a text file (.txt, .gz) or a token file (.tokens)");
+  data.key("validation", &DataConfig::validation, "validation data; empty: a fraction of `train` is held out");
+  data.key("validation_fraction", &DataConfig::validation_fraction, "share of `train` held out for validation")
+      .between(0, 1)
+      .below(1);
+  data.key("shuffle", &DataConfig::shuffle, "visit the sequences in an order computed from the seed");
+}
+
+}  // namespace trivet::config

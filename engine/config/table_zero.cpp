@@ -1,0 +1,107 @@
+// zero_optimization.*, without offload
+#include "engine/config/section_builder.h"
+#include "engine/config/tables.h"
+
+namespace trivet::config {
+namespace {
+
+using Z = ZeroConfig;
+
+void add_buckets(Section<Z>& zero) {
+  const auto partitioned = [](const Config& c) { return c.zero.stage >= 1; };
+  const std::string when = "zero_optimization.stage is 1 or more";
+  zero.inert("contiguous_gradients", "true", "gradients are copied to one buffer as they are made",
+             "a block's gradients are made in one buffer");
+  zero.key("reduce_scatter", &Z::reduce_scatter, "gradients are reduced to their owner instead of to all")
+      .active_when(when, partitioned);
+  zero.key("reduce_bucket_size", &Z::reduce_bucket_size, "elements reduced at once").at_least(1);
+  zero.key("allgather_partitions", &Z::allgather_partitions, "updated parameters are gathered instead of broadcast one by one")
+      .active_when(when, partitioned);
+  zero.key("allgather_bucket_size", &Z::allgather_bucket_size, "elements gathered at once")
+      .at_least(1)
+      .active_when(when, partitioned);
+  zero.key("overlap_comm", &Z::overlap_comm, "communicate while computing").default_note("stage 3: true").nullable();
+  zero.key("sub_group_size", &Z::sub_group_size,
+           "elements the optimizer updates at once, at every stage (DeepSpeed: at stage 3 only)")
+      .at_least(1);
+  zero.inert("round_robin_gradients", "false", "spread the copying of gradients over the ranks",
+             "every rank owns an equal part of every block");
+}
+
+void add_stage3(Section<Z>& zero) {
+  const auto stage3 = [](const Config& c) { return c.zero.stage == 3; };
+  const std::string when = "zero_optimization.stage is 3";
+  zero.key("stage3_prefetch_bucket_size", &Z::stage3_prefetch_bucket_size, "elements gathered ahead of their use; 0: none")
+      .at_least(0)
+      .active_when(when, stage3);
+  zero.key("stage3_param_persistence_threshold", &Z::stage3_param_persistence_threshold,
+           "parameters with fewer elements stay whole on every rank")
+      .at_least(0)
+      .active_when(when, stage3);
+  zero.key("stage3_model_persistence_threshold", &Z::stage3_model_persistence_threshold, "most elements that stay whole")
+      .at_least(0)
+      .active_when(when, stage3);
+  zero.key("stage3_max_live_parameters", &Z::stage3_max_live_parameters, "most elements that are gathered at a time")
+      .at_least(0)
+      .active_when(when, stage3);
+  zero.key("stage3_max_reuse_distance", &Z::stage3_max_reuse_distance,
+           "parameters used again within so many elements stay gathered")
+      .at_least(0)
+      .active_when(when, stage3);
+}
+
+void add_without_effect(SectionBase& zero) {
+  const std::string layout_free = "a checkpoint holds global shapes and loads on any layout";
+  const std::string python = "there are no Python modules";
+  zero.inert("use_multi_rank_bucket_allreduce", "true", "one bucket may hold several owners' gradients", "buckets always may");
+  zero.inert("load_from_fp32_weights", "true", "restore master weights from float32", "master weights are always saved");
+  zero.inert("elastic_checkpoint", "false", "checkpoints for another number of ranks", layout_free);
+  zero.inert("stage3_gather_16bit_weights_on_model_save", "false", "whole weights in a checkpoint", layout_free);
+  zero.inert("stage3_gather_fp16_weights_on_model_save", "false", "older name of stage3_gather_16bit_weights_on_model_save",
+             layout_free);
+  zero.inert("pipeline_loading_checkpoint", "false", "overlap reading a checkpoint with its distribution",
+             "every rank reads its own part");
+  zero.inert("memory_efficient_linear", "true", "keep references instead of copies in linear layers", "layers keep no copies");
+  zero.inert("override_module_apply", "true", "hook Module.apply", python);
+  zero.inert("log_trace_cache_warnings", "false", "warn when the order of modules changes",
+             "the order is decided before the first step");
+  zero.inert("enable_sanity_checks", "false", "more checks", "the checks are always on");
+}
+
+void add_not_implemented(KeyTable& table, SectionBase& zero) {
+  zero.unsupported("stage3_module_granularity_threshold", "0", "gather modules smaller than this together");
+  zero.unsupported("stage3_use_all_reduce_for_fetch_params", "false", "all-reduce instead of all-gather");
+  zero.unsupported("stage3_allgather_sequential", "false", "gather one parameter at a time");
+  zero.unsupported("ignore_unused_parameters", "true", "tolerate parameters without gradient");
+  zero.unsupported("legacy_stage1", "false", "the first implementation of stage 1");
+  zero.unsupported("zero_hpz_partition_size", "1", "ZeRO++: ranks of the secondary partition");
+  zero.unsupported("zero_quantized_weights", "false", "ZeRO++: quantize gathered weights");
+  zero.unsupported("zero_quantized_nontrainable_weights", "false", "ZeRO++: quantize gathered frozen weights");
+  zero.unsupported("zero_quantized_gradients", "false", "ZeRO++: quantize reduced gradients");
+  zero.unsupported("zeropp_loco_param", "null", "ZeRO++: error feedback {err_beta, reset_T}").type(KeyType::Object);
+  zero.unsupported("mics_shard_size", "-1", "MiCS: ranks of a partition");
+  zero.unsupported("mics_hierarchical_params_gather", "false", "MiCS: gather in two steps");
+  zero.unsupported("save_muon_momentum_buffer_in_memory", "false", "where Muon keeps its momentum");
+  zero.unsupported("cpu_offload", "false", "deprecated").instead("offload_optimizer.device").nullable();
+  zero.unsupported("cpu_offload_params", "false", "deprecated").instead("offload_param.device").nullable();
+  zero.unsupported("cpu_offload_use_pin_memory", "false", "deprecated").instead("offload_optimizer.pin_memory").nullable();
+  SectionBase leaf(table, "zero_optimization.leaf_module");
+  leaf.unsupported("classes", "[]", "modules gathered as a whole, by class").type(KeyType::List);
+  leaf.unsupported("names", "[]", "modules gathered as a whole, by name");
+  leaf.unsupported("name_suffixes", "[]", "modules gathered as a whole, by the end of the name");
+}
+
+}  // namespace
+
+void add_zero_keys(KeyTable& table) {
+  Section<Z> zero(table, "zero_optimization", [](Config& c) -> Z& { return c.zero; });
+  zero.key("stage", &Z::stage, "what is partitioned: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters")
+      .between(0, 3)
+      .selects();
+  add_buckets(zero);
+  add_stage3(zero);
+  add_without_effect(zero);
+  add_not_implemented(table, zero);
+}
+
+}  // namespace trivet::config

@@ -1,0 +1,20 @@
+// Byte-level BPE in the files it is found in.
+//
+//   vocab.bpe, merges.txt   one merge a line, "left right" in the byte alphabet; ids follow GPT-2's rule
+//   tokenizer.json          Hugging Face tokenizers: ids and merges; what would encode differently is refused by name
+//   .tiktoken               "base64(token) rank" a line; the merges follow from the ranks
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "engine/data/bpe.h"
+
+namespace trivet::data {
+
+std::shared_ptr<BpeTokenizer> bpe_from_merges(std::string_view text, const std::string& source);
+std::shared_ptr<BpeTokenizer> bpe_from_tokenizer_json(const std::string& text, const std::string& source);
+std::shared_ptr<BpeTokenizer> bpe_from_tiktoken(std::string_view text, const std::string& source);
+
+}  // namespace trivet::data

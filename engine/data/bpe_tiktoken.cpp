@@ -1,0 +1,92 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "engine/data/bpe_files.h"
+#include "engine/data/data_error.h"
+
+namespace trivet::data {
+namespace {
+
+int base64_value(char c) {
+  if (c >= 'A' && c <= 'Z') return c - 'A';
+  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+  if (c >= '0' && c <= '9') return c - '0' + 52;
+  return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+// Nothing when it is not base64.
+std::string from_base64(std::string_view text) {
+  while (text.ends_with('=')) text.remove_suffix(1);
+  std::string bytes;
+  uint32_t buffer = 0;
+  int bits = 0;
+  for (char c : text) {
+    const int value = base64_value(c);
+    if (value < 0) return {};
+    buffer = buffer << 6 | static_cast<uint32_t>(value);
+    bits += 6;
+    if (bits >= 8) bytes += static_cast<char>(buffer >> (bits -= 8) & 0xFF);
+  }
+  return bytes;
+}
+
+std::vector<std::string> read_ranks(std::string_view text, const std::string& source) {
+  std::vector<std::string> tokens;
+  for (size_t line_number = 1; !text.empty(); ++line_number) {
+    const size_t end = text.find('\n');
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    if (line.empty()) continue;
+    const size_t space = line.find(' ');
+    std::string token = from_base64(line.substr(0, space));
+    int64_t rank = -1;
+    if (space != std::string_view::npos) std::from_chars(line.data() + space + 1, line.data() + line.size(), rank);
+    if (token.empty() || rank != static_cast<int64_t>(tokens.size()))
+      bad_file(source, fmt::format("line {}: \"{}\" is not \"base64 {}\"", line_number, line.substr(0, 60), tokens.size()));
+    tokens.push_back(std::move(token));
+  }
+  return tokens;
+}
+
+using Ranks = std::unordered_map<std::string_view, int32_t>;
+
+// The two tokens that were merged into `token`: what is left of its bytes after all merges of a lower rank.
+std::pair<int32_t, int32_t> halves(const std::string& token, int32_t token_rank, const Ranks& ranks,
+                                   const std::string& source) {
+  std::vector<std::string_view> parts;
+  for (size_t i = 0; i < token.size(); ++i) parts.push_back(std::string_view(token).substr(i, 1));
+  while (parts.size() > 2) {
+    int32_t best = token_rank;
+    size_t at = 0;
+    for (size_t i = 0; i + 1 < parts.size(); ++i) {
+      const auto found = ranks.find({parts[i].data(), parts[i].size() + parts[i + 1].size()});
+      if (found != ranks.end() && found->second < best) best = found->second, at = i;
+    }
+    if (best == token_rank) bad_file(source, fmt::format("rank {} cannot be made by merging two earlier tokens", token_rank));
+    parts[at] = {parts[at].data(), parts[at].size() + parts[at + 1].size()};
+    parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+  }
+  const auto left = ranks.find(parts[0]), right = ranks.find(parts[1]);
+  if (left == ranks.end() || right == ranks.end())
+    bad_file(source, fmt::format("rank {} needs a byte that has no rank of its own", token_rank));
+  return {left->second, right->second};
+}
+
+}  // namespace
+
+std::shared_ptr<BpeTokenizer> bpe_from_tiktoken(std::string_view text, const std::string& source) {
+  BpeVocabulary vocabulary;
+  vocabulary.tokens = read_ranks(text, source);
+  Ranks ranks;
+  for (size_t i = 0; i < vocabulary.tokens.size(); ++i) ranks.emplace(vocabulary.tokens[i], static_cast<int32_t>(i));
+  for (size_t i = 0; i < vocabulary.tokens.size(); ++i)
+    if (vocabulary.tokens[i].size() > 1)
+      vocabulary.merges.push_back(halves(vocabulary.tokens[i], static_cast<int32_t>(i), ranks, source));
+  vocabulary.special.push_back(static_cast<int32_t>(vocabulary.tokens.size()));
+  vocabulary.tokens.emplace_back(kEndOfText);
+  return std::make_shared<BpeTokenizer>(std::move(vocabulary), source);
+}
+
+}  // namespace trivet::data

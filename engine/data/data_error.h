@@ -1,0 +1,19 @@
+// What every message about a data file begins with: the file.
+#pragma once
+
+#include <string>
+
+#include "core/error.h"
+
+namespace trivet::data {
+
+// "input.txt: MESSAGE", exit code 2: the file is missing or is not what it should be.
+[[noreturn]] inline void bad_file(const std::string& path, const std::string& message) {
+  throw DataError(ExitCode::Usage, path + ": " + message);
+}
+// Exit code 18: the file is not the one it was, or its content does not match its own checksum.
+[[noreturn]] inline void data_changed(const std::string& path, const std::string& message) {
+  throw DataError(ExitCode::DataChanged, path + ": " + message);
+}
+
+}  // namespace trivet::data

@@ -1,0 +1,177 @@
+#include "engine/data/dataset.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "engine/data/data_error.h"
+#include "engine/data/text_file.h"
+#include "engine/data/token_array.h"
+#include "engine/data/token_file.h"
+
+namespace trivet::data {
+namespace {
+
+[[noreturn]] void bad_key(const DataOptions& options, const std::string& key, const std::string& message) {
+  throw DataError(ExitCode::Usage, (options.source.empty() ? "" : options.source + ": ") + key + ": " + message);
+}
+
+std::string vocabulary_in_words(const DataOptions& options) {
+  switch (options.vocabulary) {
+    case VocabularyKind::Bytes: return "\"bytes\"";
+    case VocabularyKind::Characters: return "\"characters\"";
+    case VocabularyKind::Tokenizer: return "\"" + options.tokenizer_file + "\"";
+    case VocabularyKind::Size: return std::to_string(options.vocabulary_size);
+  }
+  return "?";
+}
+
+// Messages of encode and of characters_tokenizer do not know the file.
+template <typename Work>
+auto naming(const std::string& path, Work work) {
+  try {
+    return work();
+  } catch (const DataError& error) {
+    throw DataError(error.exit_code(), path + ": " + error.what());
+  }
+}
+
+// The tokenizer the config asks for; `text` is the training text, which "characters" is made of.
+std::shared_ptr<Tokenizer> tokenizer_for_text(const DataOptions& options, const std::string& path, const std::string& text) {
+  switch (options.vocabulary) {
+    case VocabularyKind::Bytes: return bytes_tokenizer();
+    case VocabularyKind::Characters: return naming(path, [&] { return characters_tokenizer(text); });
+    case VocabularyKind::Tokenizer: return load_tokenizer(options.tokenizer_file);
+    case VocabularyKind::Size: break;
+  }
+  bad_key(options, "model.vocabulary",
+          fmt::format(
+              "{} is a size, but {} is text, which needs a tokenizer; use \"bytes\", \"characters\" or a tokenizer file, or "
+              "prepare a token file with `trivet data prepare`",
+              options.vocabulary_size, path));
+}
+
+struct Opened {
+  std::shared_ptr<TokenFile> tokens;
+  std::shared_ptr<Tokenizer> tokenizer;
+};
+
+// A token file was made with some tokenizer: refuse it when the config names another.
+void check_vocabulary(const DataOptions& options, const std::string& path, const TokenFileInfo& info) {
+  const auto mismatch = [&](const std::string& advice) {
+    bad_key(options, "model.vocabulary",
+            fmt::format("{}, but {} was made with tokenizer \"{}\" of {} tokens; use {}", vocabulary_in_words(options), path,
+                        info.tokenizer_name, info.vocabulary_size, advice));
+  };
+  const std::string kind = info.tokenizer_name;
+  const std::string own =
+      kind == "bytes" || kind == "characters" ? "\"" + kind + "\"" : "\"" + path + "\" (it holds its tokenizer)";
+  switch (options.vocabulary) {
+    case VocabularyKind::Bytes:
+      if (kind != "bytes") mismatch(own);
+      return;
+    case VocabularyKind::Characters:
+      if (kind != "characters") mismatch(own);
+      return;
+    case VocabularyKind::Tokenizer:
+      if (options.tokenizer_file != path && load_tokenizer(options.tokenizer_file)->to_text() != info.tokenizer_text)
+        mismatch(own);
+      return;
+    case VocabularyKind::Size:
+      if (options.vocabulary_size < info.vocabulary_size) mismatch(fmt::format("at least {}", info.vocabulary_size));
+      return;
+  }
+}
+
+Opened open_token_data(const DataOptions& options, const std::string& path) {
+  const auto file = open_token_file(path);
+  const TokenFileInfo& info = file->info();
+  if (!info.tokenizer_text.empty()) {
+    check_vocabulary(options, path, info);
+    return {file, tokenizer_from_text(info.tokenizer_text, path)};
+  }
+  if (options.vocabulary == VocabularyKind::Tokenizer) return {file, load_tokenizer(options.tokenizer_file)};
+  if (options.vocabulary == VocabularyKind::Size) return {file, nullptr};
+  bad_key(options, "model.vocabulary",
+          fmt::format(
+              "{}, but {} is a {} file, which does not say its vocabulary; use its size (50257 for GPT-2) or a tokenizer file",
+              vocabulary_in_words(options), path, info.format));
+}
+
+// `tokenizer` null: the one that the config asks for.
+Opened open_file(const DataOptions& options, const std::string& path, std::shared_ptr<Tokenizer> tokenizer) {
+  if (token_format_of(path)) return open_token_data(options, path);
+  const std::string text = read_text(path);
+  if (!tokenizer) tokenizer = tokenizer_for_text(options, path, text);
+  const std::vector<int32_t> ids = naming(path, [&] { return tokenizer->encode(text); });
+  return {std::make_shared<TokenArray>(ids, tokenizer->vocabulary_size(), path), tokenizer};
+}
+
+// Ids of files that do not know their vocabulary are checked against the model's as they are read.
+class CheckedTokens : public TokenFile {
+ public:
+  CheckedTokens(std::shared_ptr<TokenFile> file, int64_t vocabulary_size, std::string path)
+      : file_(std::move(file)), vocabulary_size_(vocabulary_size), path_(std::move(path)) {}
+  int64_t tokens() const override { return file_->tokens(); }
+  int64_t vocabulary_size() const override { return vocabulary_size_; }
+  void read(int64_t first, std::span<int32_t> out) const override {
+    file_->read(first, out);
+    check_ids(first, out, vocabulary_size_, path_);
+  }
+  std::string digest() const override { return file_->digest(); }
+
+ private:
+  std::shared_ptr<TokenFile> file_;
+  int64_t vocabulary_size_;
+  std::string path_;
+};
+
+std::shared_ptr<TokenFile> checked(std::shared_ptr<TokenFile> file, int64_t vocabulary_size, const std::string& path) {
+  if (file->vocabulary_size() != 0) return file;
+  return std::make_shared<CheckedTokens>(std::move(file), vocabulary_size, path);
+}
+
+void split(const DataOptions& options, Dataset& dataset) {
+  const auto whole = dataset.train;
+  const int64_t training = training_tokens(whole->tokens(), options.data.validation_fraction);
+  if (training == whole->tokens()) return;
+  dataset.train = std::make_shared<TokenSlice>(whole, 0, training);
+  dataset.validation = std::make_shared<TokenSlice>(whole, training, whole->tokens() - training);
+}
+
+}  // namespace
+
+DataOptions data_options(const Config& config) {
+  return {.data = config.data,
+          .vocabulary = config.model.vocabulary,
+          .tokenizer_file = config.model.tokenizer_file,
+          .vocabulary_size = config.model.vocabulary_size,
+          .source = config.source};
+}
+
+int64_t training_tokens(int64_t tokens, double validation_fraction) {
+  return static_cast<int64_t>(std::floor(static_cast<double>(tokens) * (1.0 - validation_fraction)));
+}
+
+Dataset open_dataset(const DataOptions& options) {
+  if (options.data.train.empty()) bad_key(options, "data.train", "is missing; name a text file or a token file");
+  Dataset dataset;
+  const Opened train = open_file(options, options.data.train, nullptr);
+  dataset.tokenizer = train.tokenizer;
+  dataset.vocabulary_size =
+      options.vocabulary == VocabularyKind::Size ? options.vocabulary_size : dataset.tokenizer->vocabulary_size();
+  dataset.train = checked(train.tokens, dataset.vocabulary_size, options.data.train);
+  if (options.data.validation.empty()) {
+    split(options, dataset);
+    return dataset;
+  }
+  const Opened validation = open_file(options, options.data.validation, dataset.tokenizer);
+  if (validation.tokenizer && dataset.tokenizer && validation.tokenizer->to_text() != dataset.tokenizer->to_text())
+    bad_key(options, "data.validation",
+            fmt::format("{} was made with another tokenizer than {}; prepare both with one", options.data.validation,
+                        options.data.train));
+  dataset.validation = checked(validation.tokens, dataset.vocabulary_size, options.data.validation);
+  return dataset;
+}
+
+}  // namespace trivet::data

@@ -1,0 +1,22 @@
+// Token files that other programs write: Megatron's indexed dataset and llm.c's shards.
+//
+//   Megatron   NAME.bin: ids back to back; NAME.idx: "MMIDIDX\0\0", version, dtype, lengths and byte offsets of the sequences
+//   llm.c      256 x int32 (magic 20240520, version 1, count; or 20240801, 7, count), then uint16 or uint32 ids
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "engine/data/token_file.h"
+
+namespace trivet::data {
+
+// NAME.idx, or NAME.bin beside a NAME.idx. Either may be named.
+bool is_megatron(const std::string& path);
+bool is_llm_c(std::string_view content);
+
+std::shared_ptr<MappedTokens> open_megatron(const std::string& path);
+std::shared_ptr<MappedTokens> open_llm_c(const std::string& path);
+
+}  // namespace trivet::data

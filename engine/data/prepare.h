@@ -1,0 +1,32 @@
+// Texts -> one token file: what `trivet data prepare` does.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trivet::data {
+
+struct PrepareOptions {
+  std::vector<std::string> inputs = {};  // texts, plain or .gz, in this order
+  std::string output = "";
+  std::string vocabulary = "bytes";  // "bytes", "characters" (of all inputs) or a tokenizer file
+  int64_t train_bpe = 0;             // > 0: learn a BPE vocabulary of this size from the inputs instead
+  bool end_of_text = false;          // <|endoftext|> after each input; BPE only
+  bool replace = false;              // the output may exist
+};
+
+struct PrepareResult {
+  int64_t text_bytes = 0, tokens = 0, vocabulary_size = 0, file_bytes = 0;
+  std::string tokenizer = "", digest = "";
+};
+
+// `phase` is one of a few sentences, `done` goes from 0 to 1 within it.
+using PrepareProgress = std::function<void(std::string_view phase, double done)>;
+
+// Throws DataError before any long work for what can be known by then. The output appears whole or not at all.
+PrepareResult prepare(const PrepareOptions& options, const PrepareProgress& progress = {});
+
+}  // namespace trivet::data

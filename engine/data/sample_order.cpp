@@ -1,0 +1,59 @@
+// The order of an epoch is a permutation of [0, samples) that is computed, not stored: a Feistel network is a bijection of the
+// 2h-bit numbers whatever its round function; numbers that fall outside [0, samples) go through it again until they fall inside
+// ("cycle walking", Black and Rogaway 2002), which keeps it a bijection of [0, samples). 2h is the least even number of bits
+// that is enough, so fewer than four passes are expected.
+#include <fmt/format.h>
+
+#include <bit>
+#include <stdexcept>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "engine/data/loader.h"
+
+namespace trivet::data {
+namespace {
+
+constexpr uint64_t kRounds = 8;
+
+uint64_t feistel(uint64_t value, int half_bits, uint64_t key, uint64_t epoch) {
+  const uint64_t mask = (uint64_t{1} << half_bits) - 1;
+  uint64_t left = value >> half_bits, right = value & mask;
+  for (uint64_t round = 0; round < kRounds; ++round) {
+    const PhiloxBlock random = philox(key, right, epoch * kRounds + round);
+    const uint64_t mixed = random[0] | uint64_t{random[1]} << 32;
+    const uint64_t next = left ^ (mixed & mask);
+    left = right, right = next;
+  }
+  return left << half_bits | right;
+}
+
+int64_t permuted(int64_t index, int64_t size, uint64_t key, int64_t epoch) {
+  const auto bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(size - 1)));
+  const int half_bits = (bits + 1) / 2;
+  if (half_bits == 0) return 0;
+  auto value = static_cast<uint64_t>(index);
+  do value = feistel(value, half_bits, key, static_cast<uint64_t>(epoch));
+  while (value >= static_cast<uint64_t>(size));
+  return static_cast<int64_t>(value);
+}
+
+}  // namespace
+
+SampleOrder::SampleOrder(int64_t tokens, int64_t sequence_length, uint64_t seed, bool shuffle)
+    : samples_((tokens - 1) / sequence_length), sequence_length_(sequence_length), seed_(seed), shuffle_(shuffle) {
+  if (samples_ < 1)
+    throw DataError(ExitCode::Usage,
+                    fmt::format("data: {} tokens are too few for one sample of sequence_length {}, which needs {}; "
+                                "give more text or make model.sequence_length at most {}",
+                                tokens, sequence_length, sequence_length + 1, tokens > 1 ? tokens - 1 : 1));
+}
+
+int64_t SampleOrder::first_token_of(int64_t sample_number) const {
+  if (sample_number < 0) throw std::logic_error("sample order: negative sample number");
+  const int64_t epoch = sample_number / samples_, index = sample_number % samples_;
+  const int64_t sample = shuffle_ ? permuted(index, samples_, random_key(seed_, "data order"), epoch) : index;
+  return sample * sequence_length_;
+}
+
+}  // namespace trivet::data

@@ -1,0 +1,93 @@
+#include "engine/data/token_array.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <stdexcept>
+
+#include "engine/data/data_error.h"
+#include "engine/data/hash.h"
+
+namespace trivet::data {
+namespace {
+
+// T as stored, possibly not aligned (Megatron's and llm.c's headers do not care).
+template <typename T>
+void widen(const std::byte* from, std::span<int32_t> out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    T value;
+    std::memcpy(&value, from + i * sizeof(T), sizeof(T));
+    out[i] = static_cast<int32_t>(value);
+  }
+}
+
+template <typename T>
+void narrow(std::vector<std::byte>& bytes, std::span<const int32_t> ids) {
+  const size_t before = bytes.size();
+  bytes.resize(before + ids.size() * sizeof(T));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const T value = static_cast<T>(ids[i]);
+    std::memcpy(bytes.data() + before + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+void check_range(int64_t first, size_t count, int64_t tokens) {
+  if (first < 0 || first + static_cast<int64_t>(count) > tokens)
+    throw std::logic_error(fmt::format("tokens [{}, {}) asked of {}", first, first + static_cast<int64_t>(count), tokens));
+}
+
+}  // namespace
+
+TokenType token_type_for(int64_t vocabulary_size) {
+  if (vocabulary_size <= 256) return TokenType::UInt8;
+  return vocabulary_size <= 65536 ? TokenType::UInt16 : TokenType::Int32;
+}
+
+void PackedTokens::read(int64_t first, std::span<int32_t> out, int64_t vocabulary_size, const std::string& source) const {
+  check_range(first, out.size(), count);
+  const std::byte* from = data + first * bytes_of(type);
+  switch (type) {
+    case TokenType::UInt8: widen<uint8_t>(from, out); break;
+    case TokenType::UInt16: widen<uint16_t>(from, out); break;
+    case TokenType::Int32: widen<int32_t>(from, out); break;
+  }
+  if (vocabulary_size != 0) check_ids(first, out, vocabulary_size, source);
+}
+
+void check_ids(int64_t first, std::span<const int32_t> ids, int64_t vocabulary_size, const std::string& source) {
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 0 || ids[i] >= vocabulary_size)
+      bad_file(source, fmt::format("token {} is {}, outside the vocabulary of {} (0 to {})", first + static_cast<int64_t>(i),
+                                   ids[i], vocabulary_size, vocabulary_size - 1));
+}
+
+void append_packed(std::vector<std::byte>& bytes, std::span<const int32_t> ids, TokenType type) {
+  switch (type) {
+    case TokenType::UInt8: return narrow<uint8_t>(bytes, ids);
+    case TokenType::UInt16: return narrow<uint16_t>(bytes, ids);
+    case TokenType::Int32: return narrow<int32_t>(bytes, ids);
+  }
+}
+
+TokenArray::TokenArray(std::span<const int32_t> ids, int64_t vocabulary_size, std::string source)
+    : vocabulary_size_(vocabulary_size), source_(std::move(source)) {
+  const TokenType type = token_type_for(vocabulary_size);
+  append_packed(bytes_, ids, type);
+  packed_ = {bytes_.data(), type, static_cast<int64_t>(ids.size())};
+  const std::string_view raw(reinterpret_cast<const char*>(bytes_.data()), bytes_.size());
+  digest_ = fmt::format("tokens {} vocabulary {} xxh3 {}", packed_.count, vocabulary_size_, hexadecimal(hash_bytes(raw)));
+}
+
+TokenSlice::TokenSlice(std::shared_ptr<const TokenFile> whole, int64_t first, int64_t count)
+    : whole_(std::move(whole)), first_(first), count_(count) {
+  check_range(first, static_cast<size_t>(count), whole_->tokens());
+}
+
+void TokenSlice::read(int64_t first, std::span<int32_t> out) const {
+  check_range(first, out.size(), count_);
+  whole_->read(first_ + first, out);
+}
+
+std::string TokenSlice::digest() const { return fmt::format("{} part {} + {}", whole_->digest(), first_, count_); }
+
+}  // namespace trivet::data

@@ -1,0 +1,66 @@
+// Token ids in one of three widths, and two owners of such: memory, and a part of another.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/data/loader.h"
+
+namespace trivet::data {
+
+enum class TokenType : uint32_t { UInt8 = 1, UInt16 = 2, Int32 = 4 };  // value = bytes a token
+
+// The narrowest type for ids below `vocabulary_size`.
+TokenType token_type_for(int64_t vocabulary_size);
+inline int64_t bytes_of(TokenType type) { return static_cast<int64_t>(type); }
+
+// Does not own.
+struct PackedTokens {
+  const std::byte* data = nullptr;
+  TokenType type = TokenType::UInt8;
+  int64_t count = 0;
+
+  // out[i] = token first + i. `source` names the file in messages; a vocabulary size of 0 is unknown and not checked.
+  void read(int64_t first, std::span<int32_t> out, int64_t vocabulary_size, const std::string& source) const;
+};
+
+// Throws DataError naming the position and the id when one is outside [0, vocabulary_size).
+void check_ids(int64_t first, std::span<const int32_t> ids, int64_t vocabulary_size, const std::string& source);
+
+void append_packed(std::vector<std::byte>& bytes, std::span<const int32_t> ids, TokenType type);
+
+// Tokens made at start from a text.
+class TokenArray : public TokenFile {
+ public:
+  TokenArray(std::span<const int32_t> ids, int64_t vocabulary_size, std::string source);
+
+  int64_t tokens() const override { return packed_.count; }
+  int64_t vocabulary_size() const override { return vocabulary_size_; }
+  void read(int64_t first, std::span<int32_t> out) const override { packed_.read(first, out, 0, source_); }
+  std::string digest() const override { return digest_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+  PackedTokens packed_;
+  int64_t vocabulary_size_;
+  std::string source_, digest_;
+};
+
+// Tokens [first, first + count) of another.
+class TokenSlice : public TokenFile {
+ public:
+  TokenSlice(std::shared_ptr<const TokenFile> whole, int64_t first, int64_t count);
+
+  int64_t tokens() const override { return count_; }
+  int64_t vocabulary_size() const override { return whole_->vocabulary_size(); }
+  void read(int64_t first, std::span<int32_t> out) const override;
+  std::string digest() const override;
+
+ private:
+  std::shared_ptr<const TokenFile> whole_;
+  int64_t first_, count_;
+};
+
+}  // namespace trivet::data

@@ -1,0 +1,82 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "engine/data/data_error.h"
+#include "engine/data/hash.h"
+#include "engine/data/token_file.h"
+#include "engine/data/token_header.h"
+
+namespace trivet::data {
+
+struct TokenFileWriter::State {
+  std::string path, temporary;
+  std::ofstream file;
+  TokenHeader header;
+  TokenType type = TokenType::UInt8;
+  StreamingHash hash;
+  bool finished = false;
+
+  void write(const void* bytes, size_t count) {
+    file.write(static_cast<const char*>(bytes), static_cast<std::streamsize>(count));
+    if (!file) bad_file(path, std::string("cannot be written: ") + std::strerror(errno));
+  }
+};
+
+TokenFileWriter::TokenFileWriter(std::string path, const Tokenizer& tokenizer) : state_(std::make_unique<State>()) {
+  state_->path = std::move(path);
+  state_->temporary = fmt::format("{}.{}.tmp", state_->path, ::getpid());
+  state_->file.open(state_->temporary, std::ios::binary | std::ios::trunc);
+  if (!state_->file) bad_file(state_->path, std::string("cannot be written: ") + std::strerror(errno));
+
+  const std::string text = tokenizer.to_text(), name = tokenizer.name();
+  state_->type = token_type_for(tokenizer.vocabulary_size());
+  TokenHeader& header = state_->header;
+  std::memcpy(header.magic, kTokenMagic, sizeof header.magic);
+  header.bytes_per_token = static_cast<uint32_t>(state_->type);
+  header.vocabulary_size = static_cast<uint64_t>(tokenizer.vocabulary_size());
+  header.tokenizer_bytes = text.size();
+  header.tokenizer_xxh3 = hash_bytes(text);
+  header.tokens_offset = (sizeof header + text.size() + 63) / 64 * 64;
+  std::memcpy(header.tokenizer_name, name.data(), std::min(name.size(), sizeof header.tokenizer_name));
+
+  std::string before(header.tokens_offset, '\0');
+  text.copy(before.data() + sizeof header, text.size());
+  state_->write(before.data(), before.size());  // the header's place is filled by finish()
+}
+
+TokenFileWriter::~TokenFileWriter() {
+  if (state_->finished) return;
+  state_->file.close();
+  std::error_code ignored;
+  std::filesystem::remove(state_->temporary, ignored);
+}
+
+void TokenFileWriter::add(std::span<const int32_t> ids) {
+  std::vector<std::byte> packed;
+  append_packed(packed, ids, state_->type);
+  state_->write(packed.data(), packed.size());
+  state_->hash.add({reinterpret_cast<const char*>(packed.data()), packed.size()});
+  state_->header.tokens += ids.size();
+}
+
+int64_t TokenFileWriter::tokens() const { return static_cast<int64_t>(state_->header.tokens); }
+
+void TokenFileWriter::finish() {
+  TokenHeader& header = state_->header;
+  header.tokens_xxh3 = state_->hash.value();
+  header.header_xxh3 = hash_bytes({reinterpret_cast<const char*>(&header), kTokenHeaderHashed});
+  state_->file.seekp(0);
+  state_->write(&header, sizeof header);
+  state_->file.close();
+  if (!state_->file) bad_file(state_->path, std::string("cannot be written: ") + std::strerror(errno));
+  std::filesystem::rename(state_->temporary, state_->path);
+  state_->finished = true;
+}
+
+}  // namespace trivet::data

@@ -1,0 +1,92 @@
+#include "engine/data/tokenizer.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/data/bpe_files.h"
+#include "engine/data/characters.h"
+#include "engine/data/data_error.h"
+#include "engine/data/hash.h"
+#include "engine/data/text_file.h"
+#include "engine/data/token_file.h"
+#include "engine/data/token_header.h"
+
+namespace trivet::data {
+namespace {
+
+class BytesTokenizer : public Tokenizer {
+ public:
+  std::string name() const override { return "bytes"; }
+  int64_t vocabulary_size() const override { return 256; }
+  std::vector<int32_t> encode(std::string_view text) const override {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
+    return {bytes, bytes + text.size()};
+  }
+  std::string decode(std::span<const int32_t> ids) const override {
+    std::string text;
+    for (int32_t id : ids) {
+      if (id < 0 || id > 255) throw DataError(ExitCode::Usage, fmt::format("token {} is not a byte (0 to 255)", id));
+      text += static_cast<char>(id);
+    }
+    return text;
+  }
+  std::string to_text() const override { return "{\"trivet_tokenizer\":\"bytes\"}\n"; }
+};
+
+std::shared_ptr<Tokenizer> tokenizer_in_token_file(const std::string& path) {
+  const auto file = open_token_file(path);
+  if (file->info().tokenizer_text.empty()) bad_file(path, "is a token file without a tokenizer");
+  return tokenizer_from_text(file->info().tokenizer_text, path);
+}
+
+bool looks_like_json(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string::npos && text[first] == '{';
+}
+
+std::shared_ptr<Tokenizer> own_format(const nlohmann::json& json, const std::string& source) {
+  const std::string kind = json.at("trivet_tokenizer").get<std::string>();
+  if (kind == "bytes") return bytes_tokenizer();
+  if (kind == "characters") {
+    const std::string all = json.at("characters").get<std::string>();
+    return std::make_shared<CharactersTokenizer>(distinct_characters(all));
+  }
+  bad_file(source, "trivet_tokenizer: \"" + kind + "\" is not accepted; use \"bytes\" or \"characters\"");
+}
+
+}  // namespace
+
+std::shared_ptr<Tokenizer> bytes_tokenizer() { return std::make_shared<BytesTokenizer>(); }
+
+std::shared_ptr<Tokenizer> characters_tokenizer(std::string_view training_text) {
+  return std::make_shared<CharactersTokenizer>(distinct_characters(training_text));
+}
+
+void save_tokenizer(const Tokenizer& tokenizer, const std::string& path) { write_file(path, tokenizer.to_text()); }
+
+std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const std::string& source) try {
+  const auto json = nlohmann::json::parse(text);
+  if (!json.is_object()) bad_file(source, "is JSON, but not a tokenizer (an object)");
+  if (json.contains("trivet_tokenizer")) return own_format(json, source);
+  if (json.contains("model") && json.at("model").is_object()) return bpe_from_tokenizer_json(text, source);
+  bad_file(
+      source,
+      "is JSON, but not a tokenizer (it has neither \"model\" nor \"trivet_tokenizer\"); name a tokenizer.json, or the merges "
+      "(vocab.bpe, merges.txt) that belong to it");
+} catch (const nlohmann::json::exception& error) {
+  bad_file(source, std::string("is not a tokenizer: ") + error.what());
+}
+
+std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path) {
+  if (path.ends_with(".tokens")) return tokenizer_in_token_file(path);
+  const std::string text = read_text(path);
+  if (text.starts_with(std::string_view(kTokenMagic, 8))) return tokenizer_in_token_file(path);
+  if (looks_like_json(text)) return tokenizer_from_text(text, path);
+  if (path.ends_with(".tiktoken")) return bpe_from_tiktoken(text, path);
+  return bpe_from_merges(text, path);
+}
+
+std::string tokenizer_hash(const Tokenizer& tokenizer) { return "xxh3:" + hexadecimal(hash_bytes(tokenizer.to_text())); }
+
+}  // namespace trivet::data

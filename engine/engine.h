@@ -1,0 +1,101 @@
+// One rank's training engine: a plan made real. Embed it, or let `trivet train` drive it (engine/trainer.h).
+//
+//   auto config = trivet::load_config("gpt.json");
+//   auto world  = trivet::comm::connect(trivet::comm::place_from_environment(trivet::comm::current_environment()));
+//   auto model  = trivet::model::build(...);                              // or a list of layers of your own
+//   trivet::Engine engine(trivet::make_plan(config, model, world->size()), std::move(model), *world);
+//   for (...) engine.train_batch(microbatches);                          // or forward_backward(microbatches) and step() apart
+//   engine.save("checkpoints");
+//
+// All ranks make the same calls in the same order. Owns every buffer; two engines in one process do not know of each other. The
+// world must outlive it. Errors: CommError (a peer was lost), OutOfMemoryError, CheckpointError, NumericsError (too many steps
+// skipped in a row).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "comm/world.h"
+#include "core/log.h"
+#include "engine/loss_scale.h"
+#include "engine/plan.h"
+#include "engine/worker.h"
+
+namespace trivet {
+
+namespace checkpoint {
+struct Piece;
+class LoadedStep;
+}  // namespace checkpoint
+
+struct EngineOptions {
+  int threads = 1;  // that kernels may use; give cores / ranks of this host
+};
+
+// Where a run is: with the weights and optimizer states, all that a checkpoint holds.
+struct Progress {
+  int64_t steps = 0;    // done, skipped ones included: the number of the next step, and the data cursor
+  int64_t updates = 0;  // done: what the optimizer and the learning-rate schedule count
+  int64_t skipped_in_a_row = 0;
+};
+
+class Engine {
+ public:
+  Engine(Plan plan, model::Model model, comm::World& world, const EngineOptions& options = {});
+  ~Engine();
+
+  // One step: this rank's microbatches, as many as plan().batch.gradient_accumulation_steps.
+  StepResult train_batch(std::span<const Microbatch> microbatches);
+  // Its two halves. step() returns the outcome of the update.
+  StepLoss forward_backward(std::span<const Microbatch> microbatches);
+  StepOutcome step();
+  // Mean loss over all ranks' targets; every rank passes equally many microbatches.
+  StepResult evaluate(std::span<const Microbatch> microbatches);
+  // The same, each made when it is needed.
+  StepResult evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make);
+
+  const Plan& plan() const { return plan_; }
+  const model::Model& model() const { return model_; }
+  const Progress& progress() const { return progress_; }
+  double learning_rate() const;  // of the next step
+  double loss_scale() const;
+  MemoryBytes measured_memory() const;  // this rank's peak, by category
+  kernels::Kernels& kernels() { return *kernels_; }
+  Parameters& parameters() { return worker_->parameters(); }
+
+  // A synchronous save of everything, and the newest valid checkpoint read back whatever layout wrote it (false: there is
+  // none). Trainers that save beside training use checkpoint::AsyncSaver with what follows.
+  void save(const std::string& directory);
+  bool load(const std::string& directory);
+
+  // For checkpointing: what this rank writes (each element of the model once over all ranks), what it wants to read, the state.
+  std::vector<checkpoint::Piece> pieces_to_save();
+  std::string state() const;
+  void restore(const checkpoint::LoadedStep& step);
+
+  // The whole weight of a parameter as float32 on every rank (for tests, generation, export). All ranks call it together.
+  std::vector<float> weight(const std::string& name);
+
+ private:
+  StepNumbers numbers() const;
+  void finish_step(const StepOutcome& outcome);
+  void wait_for_gathers();
+  void refuse_to_skip_for_ever() const;
+
+  Plan plan_;
+  model::Model model_;
+  comm::World& world_;
+  Progress progress_;
+  LossScale loss_scale_;
+  MemoryMeter meter_;
+  std::unique_ptr<kernels::Kernels> kernels_;
+  std::unique_ptr<comm::ProcessGroup> control_group_, gather_group_, reduce_group_, checkpoint_group_;
+  std::unique_ptr<Stream> control_stream_, gather_stream_, reduce_stream_;
+  std::unique_ptr<Arena> activations_, buffers_;
+  std::unique_ptr<Worker> worker_;
+};
+
+}  // namespace trivet

@@ -1,0 +1,45 @@
+// Text from a checkpoint, one token at a time, on one process. Holds float32 weights and nothing of training.
+//
+// The whole window is computed again for each token (no key/value cache): simple, exact, quick enough to look at a model.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/arena.h"
+#include "engine/parameters.h"
+#include "model/model.h"
+
+namespace trivet {
+
+namespace checkpoint {
+class LoadedStep;
+}
+
+class Generator {
+ public:
+  // Reads the model's weights from the checkpoint. CheckpointError when names or shapes differ; ConfigError when the last layer
+  // is not an LM head.
+  Generator(model::Model model, const checkpoint::LoadedStep& step, int threads);
+
+  // Logits [vocabulary] of the token after `tokens`, of which the last sequence_length count. At least one token.
+  std::vector<float> next_logits(std::span<const int32_t> tokens);
+
+ private:
+  void load(const checkpoint::LoadedStep& step);
+  void forward(kernels::Kernels& kernels, Arena& arena, ConstTensorView tokens, int64_t position, TensorView logits);
+
+  model::Model model_;
+  std::vector<std::vector<ParameterSpec>> frozen_;  // the layers' parameters, without gradients or optimizer
+  zero::ShardLayout layout_;
+  MemoryMeter meter_;
+  std::unique_ptr<kernels::Kernels> kernels_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<comm::ProcessGroup> group_;
+  Arena buffers_{"buffers"};
+  std::unique_ptr<Parameters> parameters_;
+  std::unique_ptr<Arena> activations_;
+};
+
+}  // namespace trivet

@@ -1,0 +1,44 @@
+// The number that the loss of an fp16 run is multiplied by, so that small gradients do not vanish.
+//
+// Dynamic, as DeepSpeed's keys say: an overflow uses up hysteresis, and the last of it halves the scale; after
+// loss_scale_window clean steps the scale is doubled and the hysteresis refilled. An overflow at min_loss_scale ends the run.
+// All ranks must be told the same `overflow`; they then agree on the scale without talking. One thread at a time.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/config/config.h"
+
+namespace trivet {
+
+// What a checkpoint keeps.
+struct LossScaleState {
+  double scale = 1;
+  int64_t clean_steps = 0;  // since the last overflow
+  int64_t hysteresis = 1;   // overflows until the scale is halved
+  bool operator==(const LossScaleState&) const = default;
+};
+
+class LossScale {
+ public:
+  explicit LossScale(const Fp16Config& config);  // not enabled: always 1
+
+  double value() const { return state_.scale; }
+  bool dynamic() const { return dynamic_; }
+
+  // After each step. Throws NumericsError for an overflow that the scale cannot be lowered for.
+  void update(bool overflow);
+
+  const LossScaleState& state() const { return state_; }
+  void restore(const LossScaleState& state);  // a static scale stays what the config says
+
+ private:
+  void overflowed();
+  void went_well();
+
+  Fp16Config config_;
+  bool dynamic_;
+  LossScaleState state_;
+};
+
+}  // namespace trivet

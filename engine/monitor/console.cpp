@@ -1,0 +1,132 @@
+#include "engine/monitor/console.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "engine/monitor/numbers.h"
+
+namespace trivet::monitor {
+namespace {
+
+constexpr const char* kBold = "\x1b[1m";
+constexpr const char* kYellow = "\x1b[33m";
+constexpr const char* kReset = "\x1b[0m";
+constexpr const char* kClearLine = "\r\x1b[K";
+
+std::string fact(const std::pair<std::string, std::string>& line) { return fmt::format("{:<7} {}", line.first, line.second); }
+
+}  // namespace
+
+ConsoleOptions options_for_stdout(int64_t steps_per_print) {
+  ConsoleOptions options{.terminal = ::isatty(STDOUT_FILENO) == 1, .steps_per_print = steps_per_print};
+  const char* no_color = std::getenv("NO_COLOR");
+  const char* term = std::getenv("TERM");
+  const bool dumb = term != nullptr && std::string_view(term) == "dumb";
+  if (dumb) options.terminal = false;
+  options.color = options.terminal && (no_color == nullptr || *no_color == '\0');
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) options.columns = size.ws_col;
+  return options;
+}
+
+Console::~Console() {
+  if (live_) out_ << '\n' << std::flush;  // a run that failed: leave the last state on the screen
+}
+
+void Console::on_start(const RunStart& start) {
+  total_steps_ = start.total_steps;
+  for (const auto& line : start.facts) print_line(fact(line));
+  if (start.steps_done > 0) print_line(fact({"resumed", fmt::format("after step {}", with_commas(start.steps_done))}));
+  if (!start.facts.empty()) print_line("");
+  print_line(fmt::format("{:>8} {:>8} {:>8} {:>8} {:>11} {:>10} {:>9} {:>10}", "step", "loss", "grad", "lr", "tok/s", "step ms",
+                         "mem", "left"),
+             kBold);
+}
+
+void Console::on_step(const StepMetrics& metrics) {
+  count(metrics);
+  if (metrics.skipped) {
+    print_line(fmt::format("{:>8}   skipped: the gradients overflowed{}", with_commas(metrics.step),
+                           metrics.loss_scale != 0 ? fmt::format(" at loss scale {}", metrics.loss_scale) : ""),
+               kYellow);
+    return;
+  }
+  if (stays(metrics)) {
+    print_line(row(metrics));
+  } else if (options_.terminal) {
+    draw_live(row(metrics));
+  }
+}
+
+void Console::on_evaluation(const Evaluation& evaluation) {
+  last_validation_ = evaluation.loss;
+  if (!best_validation_ || evaluation.loss < *best_validation_)
+    best_validation_ = evaluation.loss, best_step_ = evaluation.step;
+  print_line(fmt::format("{:>8}   validation loss {:.4f} over {} tokens in {:.1f} s", with_commas(evaluation.step),
+                         evaluation.loss, with_commas(evaluation.tokens), evaluation.ms / 1000));
+}
+
+void Console::on_end(const RunEnd& end) {
+  print_line(fact({"done", summary()}));
+  for (const auto& line : end.facts) print_line(fact(line));
+}
+
+void Console::count(const StepMetrics& metrics) {
+  ++steps_;
+  all_ms_ += metrics.step_ms;
+  if (steps_ > 1) ++counted_steps_, counted_tokens_ += metrics.tokens, counted_ms_ += metrics.step_ms;
+  if (metrics.skipped) {
+    ++skipped_;
+    return;
+  }
+  if (!first_loss_) first_loss_ = metrics.loss;
+  last_loss_ = metrics.loss;
+}
+
+bool Console::stays(const StepMetrics& metrics) const {
+  const bool every = options_.steps_per_print > 0 && metrics.step % options_.steps_per_print == 0;
+  return steps_ == 1 || every || metrics.step == total_steps_;
+}
+
+std::string Console::row(const StepMetrics& metrics) const {
+  return fmt::format("{:>8} {:>8.4f} {:>8.3f} {:>8.1e} {:>11} {:>10.1f} {:>9} {:>10}", with_commas(metrics.step), metrics.loss,
+                     metrics.grad_norm, metrics.lr, rate(metrics.tokens_per_second), metrics.step_ms,
+                     memory_size(metrics.memory_bytes), time_left(metrics));
+}
+
+std::string Console::time_left(const StepMetrics& metrics) const {
+  if (counted_steps_ == 0) return "";
+  const auto remaining = static_cast<double>(total_steps_ - metrics.step);
+  return duration(counted_ms_ / static_cast<double>(counted_steps_) * remaining / 1000);
+}
+
+std::string Console::summary() const {
+  std::string text = fmt::format("{} steps in {}", with_commas(steps_), duration(all_ms_ / 1000));
+  if (first_loss_) text += fmt::format(", loss {:.4f} -> {:.4f}", *first_loss_, *last_loss_);
+  if (last_validation_)
+    text += fmt::format(", validation {:.4f} (best {:.4f} at step {})", *last_validation_, *best_validation_,
+                        with_commas(best_step_));
+  if (counted_ms_ > 0) text += fmt::format(", {} tok/s", rate(static_cast<double>(counted_tokens_) / counted_ms_ * 1000));
+  return text + fmt::format(", {} skipped", with_commas(skipped_));
+}
+
+void Console::print_line(const std::string& text, const char* style) {
+  if (live_) out_ << kClearLine;
+  live_ = false;
+  const bool styled = options_.color && *style != '\0';
+  out_ << (styled ? style : "") << text << (styled ? kReset : "") << '\n' << std::flush;
+}
+
+void Console::draw_live(const std::string& text) {
+  const auto now = std::chrono::steady_clock::now();
+  if (live_ && std::chrono::duration<double>(now - drawn_).count() < options_.redraw_seconds) return;
+  out_ << kClearLine << text.substr(0, static_cast<size_t>(options_.columns - 1)) << std::flush;
+  live_ = true;
+  drawn_ = now;
+}
+
+}  // namespace trivet::monitor

@@ -1,0 +1,29 @@
+// DeepSpeed's csv_monitor, byte for byte: one file a tag, <output_path>/<job_name>/Train_Samples_lr.csv, lines "samples,value"
+// under a header "step,lr" (the axis is samples although the header says step), CRLF line ends, and the header once more after
+// a restart.
+//
+// Tags: Train/Samples/{lr, loss_scale, train_loss, eval_loss} as DeepSpeed's engines write them, and Train/Samples/grad_norm.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "engine/monitor/monitor.h"
+#include "engine/monitor/output_file.h"
+
+namespace trivet::monitor {
+
+class CsvMonitor : public Monitor {
+ public:
+  CsvMonitor(const std::string& output_path, const std::string& job_name);
+  void on_step(const StepMetrics& metrics) override;
+  void on_evaluation(const Evaluation& evaluation) override;
+
+ private:
+  void write(const std::string& tag, int64_t samples, double value);
+
+  std::string folder_;
+  std::map<std::string, OutputFile> files_;  // by tag
+};
+
+}  // namespace trivet::monitor

@@ -1,0 +1,74 @@
+#include "engine/monitor/jsonl.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "core/error.h"
+#include "engine/monitor/numbers.h"
+
+namespace trivet::monitor {
+namespace {
+
+constexpr std::string_view kStepKey = "{\"step\": ";
+
+// Bytes of the whole lines, from the beginning, whose step is at most `last`.
+uintmax_t bytes_to_keep(const std::string& path, int64_t last) {
+  std::ifstream file(path, std::ios::binary);
+  std::string line;
+  uintmax_t kept = 0;
+  while (std::getline(file, line)) {
+    const bool whole = !file.eof();
+    if (!whole || !line.starts_with(kStepKey) || std::strtoll(line.c_str() + kStepKey.size(), nullptr, 10) > last) break;
+    kept += line.size() + 1;
+  }
+  return kept;
+}
+
+void cut_after(const std::string& path, int64_t last) {
+  if (!std::filesystem::is_regular_file(path)) return;
+  std::error_code error;
+  std::filesystem::resize_file(path, last > 0 ? bytes_to_keep(path, last) : 0, error);
+  if (error) throw Error(ExitCode::Usage, path + ": metrics cannot be written: " + error.message());
+}
+
+}  // namespace
+
+std::string to_json_line(const StepMetrics& metrics) {
+  std::string line = fmt::format(
+      "{{\"step\": {}, \"loss\": {}, \"loss_bits\": \"{}\", \"lr\": {}, \"grad_norm\": {}, \"tokens\": {}, \"step_ms\": {}, "
+      "\"tokens_per_second\": {}, \"memory_bytes\": {}",
+      metrics.step, json_number(metrics.loss), hexadecimal_bits(metrics.loss_bits), json_number(metrics.lr),
+      json_number(metrics.grad_norm), metrics.tokens, json_number(metrics.step_ms), json_number(metrics.tokens_per_second),
+      metrics.memory_bytes);
+  if (metrics.loss_scale != 0) line += ", \"loss_scale\": " + json_number(metrics.loss_scale);
+  if (metrics.skipped) line += ", \"skipped\": true";
+  return line + "}\n";
+}
+
+std::string evaluation_path(const std::string& path) {
+  const std::filesystem::path whole(path);
+  return (whole.parent_path() / (whole.stem().string() + ".evaluation" + whole.extension().string())).string();
+}
+
+void JsonlMonitor::on_start(const RunStart& start) {
+  cut_after(path_, start.steps_done);
+  cut_after(evaluation_path(path_), start.steps_done);
+  steps_.emplace(path_);
+}
+
+void JsonlMonitor::on_step(const StepMetrics& metrics) {
+  if (!steps_) steps_.emplace(path_);
+  steps_->write(to_json_line(metrics));
+}
+
+void JsonlMonitor::on_evaluation(const Evaluation& evaluation) {
+  if (!evaluations_) evaluations_.emplace(evaluation_path(path_));
+  evaluations_->write(fmt::format("{{\"step\": {}, \"loss\": {}, \"loss_bits\": \"{}\", \"tokens\": {}, \"ms\": {}}}\n",
+                                  evaluation.step, json_number(evaluation.loss), hexadecimal_bits(evaluation.loss_bits),
+                                  evaluation.tokens, json_number(evaluation.ms)));
+}
+
+}  // namespace trivet::monitor

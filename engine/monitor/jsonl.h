@@ -1,0 +1,37 @@
+// One JSON object a step, for programs: --metrics FILE.jsonl.
+//
+//   {"step": 1, "loss": 4.1837, "loss_bits": "4085e0df", "lr": 1e-05, "grad_norm": 5.53, "tokens": 768, "step_ms": 86.1,
+//    "tokens_per_second": 8930.4, "memory_bytes": 17825792}
+//
+// (on one line). A skipped step has "skipped": true besides; with loss scaling there is "loss_scale". What is not finite is
+// null; loss_bits keeps it exactly. Evaluations go to FILE.evaluation.jsonl: {"step", "loss", "loss_bits", "tokens", "ms"}.
+//
+// A run that starts at step 0 begins the files anew. A resumed run first cuts off the lines of steps it will do again, and half
+// a line that a killed run may have left.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "engine/monitor/monitor.h"
+#include "engine/monitor/output_file.h"
+
+namespace trivet::monitor {
+
+class JsonlMonitor : public Monitor {
+ public:
+  explicit JsonlMonitor(std::string path) : path_(std::move(path)) {}
+  void on_start(const RunStart& start) override;
+  void on_step(const StepMetrics& metrics) override;
+  void on_evaluation(const Evaluation& evaluation) override;
+
+ private:
+  std::string path_;
+  std::optional<OutputFile> steps_, evaluations_;
+};
+
+std::string to_json_line(const StepMetrics& metrics);
+// "runs/metrics.jsonl" -> "runs/metrics.evaluation.jsonl"
+std::string evaluation_path(const std::string& path);
+
+}  // namespace trivet::monitor

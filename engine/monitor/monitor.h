@@ -1,0 +1,80 @@
+// What a run tells while it goes: each step and each evaluation, to a console and to files. World rank 0 has monitors, other
+// ranks have none. A monitor only listens: nothing in it changes a run. One thread at a time.
+//
+//   on_start  (on_step | on_evaluation)*  on_end
+//
+// A step's number is the number of steps done once it is: the first is 1, and a checkpoint of step N resumes with step N + 1.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace trivet::monitor {
+
+struct RunStart {
+  // Printed as they are: {"model", "gpt, 4 layers x 128, 809,856 parameters"}, {"data", ...}, {"plan", ...}
+  std::vector<std::pair<std::string, std::string>> facts = {};
+  int64_t steps_done = 0;   // > 0: resumed
+  int64_t total_steps = 0;  // the step number at which the run ends
+};
+
+struct StepMetrics {
+  int64_t step = 0;
+  double loss = 0;         // mean over the step's targets
+  uint32_t loss_bits = 0;  // of the loss as float32
+  double lr = 0, grad_norm = 0;
+  double loss_scale = 0;  // that the step was computed with; 0: no loss scaling
+  int64_t samples = 0;    // of the run up to and with this step
+  int64_t tokens = 0;     // of this step, all ranks
+  double step_ms = 0, tokens_per_second = 0;
+  int64_t memory_bytes = 0;  // peak of world rank 0; the others hold as much
+  bool skipped = false;      // an overflow: nothing was updated
+};
+
+struct Evaluation {
+  int64_t step = 0;
+  double loss = 0;
+  uint32_t loss_bits = 0;
+  int64_t samples = 0;  // of the run so far, as in StepMetrics
+  int64_t tokens = 0;   // targets that were counted
+  double ms = 0;
+};
+
+struct RunEnd {
+  std::vector<std::pair<std::string, std::string>> facts = {};  // {"checkpoint", "checkpoints/step-001000"}
+};
+
+class Monitor {
+ public:
+  virtual ~Monitor() = default;
+  virtual void on_start(const RunStart&) {}
+  virtual void on_step(const StepMetrics&) {}
+  virtual void on_evaluation(const Evaluation&) {}
+  virtual void on_end(const RunEnd&) {}
+};
+
+// Tells several, in the order they were added.
+class Monitors : public Monitor {
+ public:
+  void add(std::unique_ptr<Monitor> monitor) { list_.push_back(std::move(monitor)); }
+  void on_start(const RunStart& start) override {
+    for (auto& monitor : list_) monitor->on_start(start);
+  }
+  void on_step(const StepMetrics& metrics) override {
+    for (auto& monitor : list_) monitor->on_step(metrics);
+  }
+  void on_evaluation(const Evaluation& evaluation) override {
+    for (auto& monitor : list_) monitor->on_evaluation(evaluation);
+  }
+  void on_end(const RunEnd& end) override {
+    for (auto& monitor : list_) monitor->on_end(end);
+  }
+
+ private:
+  std::vector<std::unique_ptr<Monitor>> list_;
+};
+
+}  // namespace trivet::monitor

@@ -1,0 +1,105 @@
+// From reduced gradients to new weights: norm, overflow check, clipping, update of the owned shard, publishing.
+//
+//   g = (sum over microbatches and ranks) / (loss scale x microbatches of the step)
+//   norm = ||g||_2 over all trainable parameters, exact: the same bits on every layout
+//   not finite -> every rank skips the step together, weights and states keep their bits
+//   clip: g *= min(1, clipping / (norm + 1e-6))      (as PyTorch's clip_grad_norm_)
+//
+// Each update touches only the range that the rank owns (zero/parameter_group.h).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "comm/process_group.h"
+#include "core/exact_sum.h"
+#include "engine/config/config.h"
+#include "engine/parameters.h"
+#include "kernels/kernels.h"
+
+namespace trivet {
+
+// float32 tensors that an optimizer keeps per parameter, besides the master weights.
+int optimizer_states(OptimizerType type, const OptimizerConfig& config);
+// "moment1", "moment2" ...: what checkpoints call them.
+std::vector<std::string> optimizer_state_names(OptimizerType type, const OptimizerConfig& config);
+
+struct StepSettings {
+  double lr = 0;
+  double beta1 = 0.9, beta2 = 0.999;  // as the schedule has them at this step
+  int64_t update = 1;                 // number of this update, from 1; skipped steps do not count
+  double loss_scale = 1.0;
+  int64_t microbatches = 1;  // of the global step, over all ranks
+  double clipping = 0;       // 0: off
+  bool check_finite = true;  // false: update even with infinities (bf16.check_grad_overflow false)
+};
+
+struct StepOutcome {
+  double grad_norm = 0;  // before clipping; NaN when not finite
+  bool skipped = false;
+};
+
+struct OptimizerResources {
+  kernels::Kernels& kernels;
+  Allocator& allocator;
+  MemoryMeter& meter;
+  Arena& buffers;
+  comm::ProcessGroup& group;  // the ranks that share the parameters
+  Stream& stream;
+  zero::CollectiveOptions collectives;
+  int64_t sub_group_elements = 1'000'000'000;  // an update handles at most so many at once (zero_optimization.sub_group_size)
+};
+
+class OptimizerStep {
+ public:
+  OptimizerStep(const OptimizerConfig& config, Parameters& parameters, const OptimizerResources& resources);
+  // `settings.check_finite` and everything else must be equal on all ranks.
+  StepOutcome run(const StepSettings& settings);
+
+ private:
+  // A range of the owned elements of one group that one call updates: neighbours with the same decay, padding included.
+  struct Segment {
+    int64_t first = 0, count = 0;  // within the owned range
+    bool decay = false;
+  };
+  // A parameter, or the part of it that this rank owns.
+  struct OwnedParameter {
+    zero::ParameterGroup* group = nullptr;
+    int index = 0;
+    zero::Overlap part;  // first_in_range counts within the owned range
+  };
+
+  struct Part {
+    int64_t first = 0, count = 0;
+  };
+
+  ExactSum gradient_square_sum(const StepSettings& settings);
+  void update_elements(const StepSettings& settings, double clip);
+  void update_segment(const zero::OwnedRange& range, const Segment& segment, ConstTensorView gradient,
+                      const StepSettings& settings, double gradient_scale);
+  void apply_lamb(const StepSettings& settings);
+  void apply_muon(const StepSettings& settings, double clip);
+  void muon_momentum(const OwnedParameter& owned, const StepSettings& settings, double clip);
+  void gather_updates(zero::ParameterGroup& group, TensorView updates);
+  void apply_muon_update(const OwnedParameter& owned, ConstTensorView update, const StepSettings& settings);
+  Part shard_part(const OwnedParameter& owned, const zero::OwnedRange& range) const;
+  std::vector<Segment> segments_of(zero::ParameterGroup& group, int block) const;
+  // Calls use(first, gradient as stored or read back from the grid, scale left to apply) over owned elements [first, first +
+  // count), in bounded pieces.
+  template <typename Use>
+  void for_gradient_pieces(const zero::OwnedRange& range, int64_t first, int64_t count, double scale, Use&& use);
+  void all_reduce(std::span<int64_t> words);
+  static const zero::FlatParameter& parameter_of(const OwnedParameter& owned) {
+    return owned.group->layout().parameters[static_cast<size_t>(owned.index)];
+  }
+  bool is_muon(int block, const zero::FlatParameter& parameter) const;
+  double weight_decay(bool decay) const { return decay || config_.decay_all ? config_.weight_decay : 0.0; }
+
+  OptimizerConfig config_;
+  Parameters& parameters_;
+  OptimizerResources resources_;
+  std::vector<OwnedParameter> owned_;  // of trainable groups, in order
+  int blocks_ = 0;
+};
+
+}  // namespace trivet

@@ -1,0 +1,57 @@
+// All parameters of a rank, block by block: which groups a block uses, its weights and where its gradients go.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "zero/gradient_reducer.h"
+#include "zero/parameter_group.h"
+#include "zero/shard_layout.h"
+
+namespace trivet {
+
+struct ParameterOptions {
+  int zero_stage = 0;
+  DType dtype = DType::Float32;
+  DType gradient_dtype = DType::Float32;
+  bool fixed_point = false;
+  int64_t fixed_point_terms = 1;
+  int optimizer_states = 0;
+};
+
+class Parameters {
+ public:
+  // `layout` and what `resources` refers to must outlive it.
+  Parameters(const zero::ShardLayout& layout, const ParameterOptions& options, const zero::Resources& resources);
+
+  // For the executor.
+  void unshard(int block);  // the block's own sharded groups
+  void reshard(int block);
+  void reduce(int block, zero::GradientReducer& reducer);
+  std::vector<ConstTensorView> weights(int block);  // in the order of the layer's parameters(); waits for gathers
+  std::vector<Gradient> gradients(int block);
+  void end_contribution(int block, double scale);
+
+  // For the step, checkpoints and initialisation.
+  const zero::ShardLayout& layout() const { return layout_; }
+  void begin_step();
+  int64_t out_of_range() const;
+  // Calls visit(block, group) in order for every group.
+  template <typename Visit>
+  void for_each_group(Visit&& visit) {
+    for (size_t block = 0; block < groups_.size(); ++block)
+      for (auto& group : groups_[block]) visit(static_cast<int>(block), *group);
+  }
+  void publish();
+  void initialize(uint64_t seed);
+
+ private:
+  zero::ParameterGroup& group(const zero::ParameterPlace& place) {
+    return *groups_[static_cast<size_t>(place.block)][static_cast<size_t>(place.group)];
+  }
+
+  const zero::ShardLayout& layout_;
+  std::vector<std::vector<std::unique_ptr<zero::ParameterGroup>>> groups_;  // [block][group]
+};
+
+}  // namespace trivet

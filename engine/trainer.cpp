@@ -1,0 +1,347 @@
+#include "engine/trainer.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <bit>
+#include <cmath>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/file_system.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/config/explain.h"
+#include "engine/config/load.h"
+#include "engine/data/dataset.h"
+#include "engine/data/microbatch_loader.h"
+#include "engine/engine.h"
+#include "engine/monitor/console.h"
+#include "engine/monitor/csv.h"
+#include "engine/monitor/jsonl.h"
+
+namespace trivet {
+namespace {
+
+double milliseconds(std::chrono::nanoseconds duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
+
+void require(bool given, const Config& config, const std::string& key, const std::string& advice) {
+  if (!given) throw ConfigError(fmt::format("{}: {}: is not given; {}", config.source, key, advice));
+}
+
+void check_complete(const Config& config) {
+  require(!config.data.train.empty(), config, "data.train", "name a text or token file to train on");
+  require(config.training.steps > 0 || config.training.epochs > 0, config, "training.steps",
+          "say how long to train (steps or epochs)");
+}
+
+class Trainer {
+ public:
+  Trainer(const Config& config, comm::World& world, const TrainOptions& options)
+      : config_(config),
+        world_(world),
+        options_(options),
+        dataset_(data::open_dataset(data::data_options(config))),
+        engine_(make_engine()),
+        loader_(make_loader()),
+        total_steps_(config.training.steps > 0 ? config.training.steps : steps_of_epochs()),
+        log_(world.rank()) {
+    if (config.training.evaluate_every > 0 && dataset_.validation) open_evaluation();
+  }
+
+  void run() {
+    open_checkpoints();
+    make_monitors();
+    start_report();
+    while (engine_.progress().steps < total_steps_) {
+      train_step();
+      const int64_t done = engine_.progress().steps;
+      const bool last = done == total_steps_;
+      if (saver_ && (last || (config_.checkpoint.every_steps > 0 && done % config_.checkpoint.every_steps == 0))) save();
+      if (evaluation_ && (done % config_.training.evaluate_every == 0 || last)) evaluate();
+    }
+    if (saver_) saver_->finish();
+    monitors_.on_end({end_facts()});
+  }
+
+ private:
+  Engine make_engine() {
+    model::Model model = model::build(describe_model(config_.model, dataset_.vocabulary_size));
+    Plan plan = make_plan(config_, model, world_.size());
+    return Engine(std::move(plan), std::move(model), world_, {.threads = options_.threads});
+  }
+
+  data::BatchLayout batch_layout() const {
+    const Plan& plan = engine_.plan();
+    return {.micro_batch = plan.batch.micro_batch_size,
+            .accumulation = plan.batch.gradient_accumulation_steps,
+            .data_size = plan.mesh.size(Axis::Data),
+            .data_rank = plan.mesh.coordinate_of(world_.rank(), Axis::Data)};
+  }
+
+  // Now, so that a split that is too short is known before the first step.
+  void open_evaluation() {
+    try {
+      evaluation_.emplace(dataset_.validation, config_.model.sequence_length, loader_.layout().micro_batch,
+                          config_.training.evaluate_samples);
+    } catch (const DataError& error) {
+      throw DataError(error.exit_code(), fmt::format("validation split: {}; make data.validation_fraction larger or "
+                                                     "training.evaluate_every 0",
+                                                     error.what()));
+    }
+  }
+
+  data::SampleOrder sample_order() const {
+    return data::SampleOrder(dataset_.train->tokens(), config_.model.sequence_length,
+                             static_cast<uint64_t>(config_.training.seed), config_.data.shuffle);
+  }
+  data::MicrobatchLoader make_loader() const {
+    return data::MicrobatchLoader(dataset_.train, sample_order(), config_.model.sequence_length, batch_layout());
+  }
+  int64_t steps_of_epochs() const {
+    const double samples = config_.training.epochs * static_cast<double>(sample_order().samples());
+    return static_cast<int64_t>(std::ceil(samples / static_cast<double>(engine_.plan().batch.train_batch_size)));
+  }
+
+  // ---- checkpoints
+
+  std::string data_digest() const {
+    std::string digest = dataset_.train->digest();
+    if (dataset_.validation) digest += " / " + dataset_.validation->digest();
+    return digest;
+  }
+
+  // The directory that is saved to is locked for this run; reading another one to resume from needs no lock.
+  void open_checkpoints() {
+    const std::string& saved_to = config_.checkpoint.directory;
+    const std::string read_from = options_.resume_directory.empty() ? saved_to : options_.resume_directory;
+    if (options_.resume)
+      require(!read_from.empty(), config_, "checkpoint.directory", "--resume needs a directory of checkpoints");
+    group_ = world_.group().subgroup(all_ranks(), "checkpoint.async");
+    // Tells this run's files from any other's; rank 0's is everybody's.
+    run_id_ = checkpoint::over_group(*group_).gather(fmt::format("{:08x}", std::random_device{}())).front();
+    if (!saved_to.empty()) {
+      store_ = std::make_unique<checkpoint::Store>(real_file_system(), store_options(saved_to));
+      store_->acquire(checkpoint::over_group(*group_));
+      saver_ = std::make_unique<checkpoint::AsyncSaver>(*store_, checkpoint::over_group(*group_), meter_, log_);
+    }
+    if (!options_.resume || read_from != saved_to) refuse_to_mix_runs();
+    if (!options_.resume) return;
+    if (read_from == saved_to) return resume_from(*store_);
+    checkpoint::Store other(real_file_system(), store_options(read_from));
+    resume_from(other);
+    if (resumed_from_.empty())
+      throw ConfigError(fmt::format("--resume: \"{}\" holds no checkpoint; name the directory of an earlier run", read_from));
+  }
+
+  checkpoint::StoreOptions store_options(const std::string& directory) const {
+    return {.directory = directory, .run_id = run_id_, .keep = config_.checkpoint.keep, .log = log_};
+  }
+
+  // A new run that saves beside the steps of an old one would later resume from those.
+  void refuse_to_mix_runs() const {
+    if (!store_) return;
+    const auto steps = checkpoint::list_steps(real_file_system(), config_.checkpoint.directory);
+    if (!steps.empty())
+      throw ConfigError(
+          fmt::format("{}: checkpoint.directory: \"{}\" holds steps up to {} of a run before this one; add --resume to go "
+                      "on from it, or choose another directory",
+                      config_.source, config_.checkpoint.directory, steps.back().step));
+  }
+
+  void resume_from(checkpoint::Store& store) {
+    const auto newest = store.open_latest(checkpoint::over_group(*group_));
+    if (!newest) {
+      if (world_.rank() == 0 && &store == store_.get())
+        log_.info(fmt::format("{}: no checkpoint yet, starting at step 1", store.directory()));
+      return;
+    }
+    check_same_data(*newest);
+    engine_.restore(*newest);
+    resumed_from_ = newest->directory();
+  }
+
+  void check_same_data(const checkpoint::LoadedStep& step) const {
+    const auto state = nlohmann::json::parse(step.state());
+    if (!state.contains("data")) return;  // saved by Engine::save: it does not know the data
+    const std::string then = state.at("data"), now = data_digest();
+    if (then != now)
+      throw DataError(
+          ExitCode::DataChanged,
+          fmt::format(
+              "{}: the training or validation data is not what {} was made with: it was {}, now {}; restore the file or "
+              "start anew without --resume",
+              config_.data.train, step.directory(), then, now));
+  }
+
+  void save() {
+    auto state = nlohmann::ordered_json::parse(engine_.state());
+    state["data"] = data_digest();
+    if (dataset_.tokenizer) state["tokenizer"] = dataset_.tokenizer->to_text();
+    const auto pieces = engine_.pieces_to_save();
+    saver_->start({.step = engine_.progress().steps, .pieces = pieces, .state = state.dump(), .config = options_.config_text});
+    if (!config_.checkpoint.asynchronous) saver_->finish();
+    saved_ = true;
+  }
+
+  // ---- the loop
+
+  void train_step() {
+    const auto begin = system_clock().now();
+    const int64_t step = engine_.progress().steps;
+    std::vector<Microbatch> views;
+    microbatches_.resize(static_cast<size_t>(loader_.layout().accumulation));
+    for (size_t m = 0; m < microbatches_.size(); ++m) {
+      loader_.fill(step, static_cast<int64_t>(m), microbatches_[m]);
+      views.push_back(microbatches_[m].view);
+    }
+    const double lr = engine_.learning_rate(), scale = engine_.loss_scale();
+    const StepResult result = engine_.train_batch(views);
+    const double ms = milliseconds(system_clock().now() - begin);
+    monitors_.on_step({.step = step + 1,
+                       .loss = result.loss,
+                       .loss_bits = std::bit_cast<uint32_t>(static_cast<float>(result.loss)),
+                       .lr = lr,
+                       .grad_norm = result.grad_norm,
+                       .loss_scale = config_.fp16.enabled ? scale : 0,
+                       .samples = (step + 1) * loader_.layout().global_batch(),
+                       .tokens = result.tokens,
+                       .step_ms = ms,
+                       .tokens_per_second = static_cast<double>(result.tokens) / ms * 1e3,
+                       .memory_bytes = memory().total(),
+                       .skipped = result.skipped});
+  }
+
+  void evaluate() {
+    const auto begin = system_clock().now();
+    const auto layout = loader_.layout();
+    const int64_t rounds = (evaluation_->batches() + layout.data_size - 1) / layout.data_size;
+    data::HostMicrobatch batch;
+    const StepResult result = engine_.evaluate(rounds, [&](int64_t round) {
+      evaluation_->fill(round * layout.data_size + layout.data_rank, batch);
+      return batch.view;
+    });
+    monitors_.on_evaluation({.step = engine_.progress().steps,
+                             .loss = result.loss,
+                             .loss_bits = std::bit_cast<uint32_t>(static_cast<float>(result.loss)),
+                             .samples = engine_.progress().steps * layout.global_batch(),
+                             .tokens = result.tokens,
+                             .ms = milliseconds(system_clock().now() - begin)});
+  }
+
+  // ---- reports
+
+  void make_monitors() {
+    if (world_.rank() != 0) return;
+    monitors_.add(std::make_unique<monitor::Console>(std::cout, monitor::options_for_stdout(config_.steps_per_print)));
+    if (!options_.metrics_file.empty()) monitors_.add(std::make_unique<monitor::JsonlMonitor>(options_.metrics_file));
+    if (config_.csv_monitor.enabled)
+      monitors_.add(std::make_unique<monitor::CsvMonitor>(config_.csv_monitor.output_path, config_.csv_monitor.job_name));
+  }
+
+  void start_report() {
+    const Plan& plan = engine_.plan();
+    monitor::RunStart start{.steps_done = engine_.progress().steps, .total_steps = total_steps_};
+    start.facts = {
+        {"model", fmt::format("{}, {} layers x {}, vocabulary {}, {} parameters", name_of(config_.model.type),
+                              config_.model.layers, config_.model.hidden_size, dataset_.vocabulary_size, plan.parameters)},
+        {"data", fmt::format("{}: {} training tokens, {} validation tokens", config_.data.train, dataset_.train->tokens(),
+                             dataset_.validation ? dataset_.validation->tokens() : 0)},
+        {"plan", fmt::format("ZeRO-{} on {}, {}, batch {} = {} x {} x {}, kernel threads a rank: {}", config_.zero.stage,
+                             to_string(plan.mesh), name_of(config_.model_dtype()), plan.batch.train_batch_size,
+                             plan.batch.micro_batch_size, plan.batch.gradient_accumulation_steps, plan.mesh.size(Axis::Data),
+                             options_.threads)},
+        {"memory", memory_line(plan)}};
+    if (!resumed_from_.empty()) start.facts.push_back({"resume", resumed_from_});
+    for (const std::string& key : accepted_without_effect(config_)) start.facts.push_back({"no effect", key});
+    monitors_.on_start(start);
+  }
+
+  // Planned and measured side by side; what the process had resident at its peak (all ranks of it) is what the system says.
+  std::string measured_memory_line() const {
+    const MemoryBytes planned = engine_.plan().memory, measured = memory();
+    const auto mebibytes = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+    std::string text;
+    for (const auto& [name, category] : EnumNames<MemoryCategory>::table)
+      text += fmt::format("{} {:.1f}/{:.1f}, ", name, mebibytes(planned[category]), mebibytes(measured[category]));
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return fmt::format("{}total {:.1f} MiB planned / {:.1f} measured; process peak {:.1f} resident", text,
+                       mebibytes(planned.total()), mebibytes(measured.total()), mebibytes(usage.ru_maxrss * 1024));
+  }
+
+  static std::string memory_line(const Plan& plan) {
+    std::string text;
+    for (const auto& [name, category] : EnumNames<MemoryCategory>::table)
+      text += fmt::format("{} {:.1f} + ", name, static_cast<double>(plan.memory[category]) / (1 << 20));
+    text.resize(text.size() - 3);
+    return fmt::format("{} = {:.1f} MiB a rank", text, static_cast<double>(plan.memory.total()) / (1 << 20));
+  }
+
+  std::vector<std::pair<std::string, std::string>> end_facts() const {
+    std::vector<std::pair<std::string, std::string>> facts{{"memory", measured_memory_line()}};
+    if (saved_)
+      facts.push_back({"checkpoint", fmt::format("{}, step {}", config_.checkpoint.directory, engine_.progress().steps)});
+    return facts;
+  }
+
+  // What the engine holds and what saving beside training staged.
+  MemoryBytes memory() const {
+    MemoryBytes bytes = engine_.measured_memory();
+    const MemoryBytes staged = meter_.peak();
+    for (int i = 0; i < kMemoryCategories; ++i) bytes.by_category[i] += staged.by_category[i];
+    return bytes;
+  }
+  std::vector<int> all_ranks() const {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < world_.size(); ++rank) ranks.push_back(rank);
+    return ranks;
+  }
+
+  const Config& config_;
+  comm::World& world_;
+  const TrainOptions& options_;
+  data::Dataset dataset_;
+  Engine engine_;
+  data::MicrobatchLoader loader_;
+  std::optional<data::EvaluationLoader> evaluation_;
+  int64_t total_steps_;
+  Log log_;
+  MemoryMeter meter_;  // of the staging buffer for checkpoints
+  monitor::Monitors monitors_;
+  std::vector<data::HostMicrobatch> microbatches_;
+  std::unique_ptr<comm::ProcessGroup> group_;
+  std::unique_ptr<checkpoint::Store> store_;
+  std::unique_ptr<checkpoint::AsyncSaver> saver_;
+  std::string resumed_from_, run_id_;
+  bool saved_ = false;
+};
+
+// Ranks that run different configs would meet in collectives of different sizes, or worse, of equal ones.
+void check_same_config(const Config& config, comm::World& world, const TrainOptions& options) {
+  if (world.size() == 1) return;
+  // --resume changes what ranks do together as much as a key does.
+  const std::string resume = options.resume ? "// --resume " + options.resume_directory : "";
+  const auto texts = checkpoint::over_group(world.group()).gather(explain_as_json(config) + resume);
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank] == texts[0]) continue;
+    std::string differing;
+    for (const auto& change : diff(parse_config(texts[0], "rank 0"), parse_config(texts[rank], "another rank")))
+      differing += fmt::format("; {} is {} and {}", change.path, change.before, change.after);
+    throw CommError(ExitCode::RanksDisagree,
+                    fmt::format("config: rank 0 and rank {} were given different ones{}", rank, differing));
+  }
+}
+
+}  // namespace
+
+void train(const Config& config, comm::World& world, const TrainOptions& options) {
+  check_complete(config);
+  check_same_config(config, world, options);
+  Trainer(config, world, options).run();
+}
+
+}  // namespace trivet

@@ -1,0 +1,81 @@
+// All that one rank has and does in a step, on whatever it is given: real memory and kernels, or the planner's meta ones.
+//
+// The plan is made by running a Worker on Device::Meta; the Engine runs the same class for real. So what was planned is what
+// runs.
+#pragma once
+
+#include <functional>
+#include <span>
+
+#include "engine/executor.h"
+#include "engine/optimizer/optimizer_step.h"
+#include "engine/parameters.h"
+#include "engine/program.h"
+
+namespace trivet {
+
+struct WorkerResources {
+  kernels::Kernels& kernels;
+  Allocator& allocator;
+  MemoryMeter& meter;
+  Arena& activations;
+  Arena& buffers;
+  // The ranks that share the parameters, once per stream that talks: operations of one group keep one order.
+  comm::ProcessGroup& control_group;
+  Stream& control_stream;
+  comm::ProcessGroup& gather_group;
+  Stream& gather_stream;
+  comm::ProcessGroup& reduce_group;
+  Stream& reduce_stream;
+};
+
+// What a step is told; equal on all ranks.
+struct StepNumbers {
+  uint64_t seed = 0;
+  int64_t step = 0;    // from 0; random numbers depend on it
+  int64_t update = 1;  // from 1; skipped steps do not count
+  double lr = 0, beta1 = 0.9, beta2 = 0.999;
+  double loss_scale = 1.0;
+};
+
+struct StepResult {
+  double loss = 0;     // mean over the targets of the global batch; the same bits on all ranks
+  int64_t tokens = 0;  // of the global batch
+  double grad_norm = 0;
+  bool skipped = false;  // gradients were not finite; nothing changed
+};
+
+class Worker {
+ public:
+  // `config`, `programs`, `layout` and `model` must outlive it. `micro_batch_size`: sequences of a microbatch.
+  Worker(const Config& config, const Programs& programs, const zero::ShardLayout& layout, const model::Model& model,
+         int64_t micro_batch_size, const WorkerResources& resources);
+
+  // forward_backward and update. `microbatches`: this rank's, as many as the accumulation.
+  StepResult train_step(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
+  // The same in two halves, for trainers with a loop of their own.
+  StepLoss forward_backward(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
+  StepOutcome update(const StepNumbers& numbers, int64_t microbatches_of_all_ranks);
+
+  // Mean loss over the targets of all ranks' microbatches, made one at a time; each rank has equally many.
+  StepResult evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make);
+
+  Parameters& parameters() { return parameters_; }
+
+ private:
+  StepResult combine(const StepLoss& loss);
+  void check_shape(const Microbatch& microbatch) const;
+
+  const Config& config_;
+  const Programs& programs_;
+  Shape batch_shape_;  // of the tokens of a microbatch: what the plan made room for
+  WorkerResources resources_;
+  Parameters parameters_;
+  Executor executor_;
+  OptimizerStep optimizer_;
+};
+
+// zero_optimization's bounds as the collectives take them.
+zero::CollectiveOptions collective_options(const ZeroConfig& zero);
+
+}  // namespace trivet

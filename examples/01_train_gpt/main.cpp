@@ -1,0 +1,170 @@
+// The engine embedded in a program of one's own: config, model, plan, training loop, checkpoint.
+//
+//   example_01_train_gpt                           two ranks as threads on a text that it makes; 1 unless the loss falls
+//   example_01_train_gpt CONFIG.json [TEXT]        what the config says, as one rank of the job that the environment describes
+//   trivet launch --num_gpus 2 example_01_train_gpt configs/gpt_char.json input.txt
+//
+// `trivet train` does the same with resume, evaluation, progress display and saving beside training (engine/trainer.cpp).
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "comm/world.h"
+#include "core/error.h"
+#include "core/random.h"
+#include "engine/config/load.h"
+#include "engine/data/dataset.h"
+#include "engine/data/microbatch_loader.h"
+#include "engine/engine.h"
+
+namespace {
+
+using namespace trivet;
+
+// Any key of docs/config.md may stand here; a file is read with load_config.
+constexpr const char* kSmallRun = R"({
+  "model": {"type": "llama", "layers": 2, "hidden_size": 64, "heads": 4, "key_value_heads": 2, "sequence_length": 32,
+            "vocabulary": "characters"},
+  "training": {"steps": 60, "seed": 1234},
+  "train_batch_size": 16, "train_micro_batch_size_per_gpu": 4,
+  "optimizer": {"type": "AdamW", "params": {"lr": 0.005, "betas": [0.9, 0.95], "weight_decay": 0.1}},
+  "zero_optimization": {"stage": 2}
+})";
+
+// Sentences of five words: after the first letters of a word the rest can be known.
+void write_small_text(const std::string& path) {
+  constexpr const char* kWords[] = {"paper", "river", "candle", "window", "garden", "yellow", "thunder", "morning"};
+  std::ofstream file(path);
+  for (uint64_t i = 0; i < 2000; ++i) file << kWords[philox(1, i, 0)[0] % 8] << (i % 5 == 4 ? ".\n" : " ");
+}
+
+// Made once per process; the ranks that are its threads share it.
+struct Job {
+  Config config;
+  data::Dataset dataset;
+};
+
+// All that is knowable before the first step is in the plan: nothing has been allocated when it is printed.
+Engine make_engine(const Job& job, comm::World& world, bool print_plan) {
+  model::Model model = model::build(describe_model(job.config.model, job.dataset.vocabulary_size));
+  Plan plan = make_plan(job.config, model, world.size());
+  if (print_plan && world.rank() == 0) std::printf("%s\n", to_text(plan).c_str());
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return Engine(std::move(plan), std::move(model), world, {.threads = std::max(1, cores / world.size())});
+}
+
+// What this rank reads of each step: it depends on the seed and the step, never on the number of ranks.
+class Loader {
+ public:
+  Loader(const Job& job, const Engine& engine, int rank)
+      : loader_(job.dataset.train,
+                data::SampleOrder(job.dataset.train->tokens(), job.config.model.sequence_length,
+                                  static_cast<uint64_t>(job.config.training.seed), job.config.data.shuffle),
+                job.config.model.sequence_length,
+                {.micro_batch = engine.plan().batch.micro_batch_size,
+                 .accumulation = engine.plan().batch.gradient_accumulation_steps,
+                 .data_size = engine.plan().mesh.size(Axis::Data),
+                 .data_rank = engine.plan().mesh.coordinate_of(rank, Axis::Data)}) {}
+
+  // Valid until the next call.
+  std::span<const Microbatch> of_step(int64_t step) {
+    batches_.resize(static_cast<size_t>(loader_.layout().accumulation));
+    views_.clear();
+    for (size_t m = 0; m < batches_.size(); ++m) {
+      loader_.fill(step, static_cast<int64_t>(m), batches_[m]);
+      views_.push_back(batches_[m].view);
+    }
+    return views_;
+  }
+
+ private:
+  data::MicrobatchLoader loader_;
+  std::vector<data::HostMicrobatch> batches_;
+  std::vector<Microbatch> views_;
+};
+
+struct Losses {
+  double first = 0, last = 0;  // of training
+  double saved = 0;            // of a batch after training
+};
+
+Losses train(const Job& job, comm::World& world, const std::string& directory) {
+  Engine engine = make_engine(job, world, true);
+  Loader loader(job, engine, world.rank());
+  Losses losses;
+  const int64_t steps = job.config.training.steps;
+  for (int64_t step = 0; step < steps; ++step) {
+    // Or forward_backward(...) and step() apart.
+    const StepResult result = engine.train_batch(loader.of_step(step));
+    if (step == 0) losses.first = result.loss;
+    losses.last = result.loss;
+    if (world.rank() == 0 && (step % 20 == 0 || step + 1 == steps))
+      std::printf("step %3lld  loss %.4f  gradient norm %.3f\n", static_cast<long long>(step), result.loss, result.grad_norm);
+  }
+  losses.saved = engine.evaluate(loader.of_step(steps)).loss;
+  if (!directory.empty()) engine.save(directory);
+  return losses;
+}
+
+// A new engine has new weights until it loads. Any number of ranks and any ZeRO stage may load what any other saved.
+double evaluate_checkpoint(const Job& job, comm::World& world, const std::string& directory) {
+  Engine engine = make_engine(job, world, false);
+  if (!engine.load(directory)) throw std::runtime_error(directory + ": holds no checkpoint");
+  return engine.evaluate(Loader(job, engine, world.rank()).of_step(job.config.training.steps)).loss;
+}
+
+// False when training did not reduce the loss or the checkpoint is not what was saved.
+bool run(const Job& job, comm::World& world, const std::string& directory) {
+  const Losses losses = train(job, world, directory);
+  bool good = losses.last < losses.first;
+  if (!directory.empty()) {
+    const double loaded = evaluate_checkpoint(job, world, directory);
+    if (world.rank() == 0) std::printf("saved with loss %.6f, loaded with loss %.6f\n", losses.saved, loaded);
+    good = good && loaded == losses.saved;
+  }
+  return good;
+}
+
+// Ranks as threads of this process: how one develops and tests.
+bool run_small() {
+  const std::string folder = (std::filesystem::temp_directory_path() / "trivet_example_XXXXXX").string();
+  std::string made = folder;
+  if (!mkdtemp(made.data())) throw std::runtime_error(folder + ": cannot be made");
+  const std::string text = made + "/words.txt";
+  write_small_text(text);
+  Job job{.config = parse_config(kSmallRun, "small run", {"data.train=" + text}), .dataset = {}};
+  job.dataset = data::open_dataset(data::data_options(job.config));
+  bool good = false;
+  comm::run_threads(2, [&](comm::World& world) {
+    const bool mine = run(job, world, made + "/checkpoints");
+    if (world.rank() == 0) good = mine;
+  });
+  std::filesystem::remove_all(made);
+  return good;
+}
+
+// One rank per process; alone when no launcher has set the environment (docs/environment.md).
+bool run_as_rank(const std::string& config, const std::vector<std::string>& overrides) {
+  Job job{.config = load_config(config, overrides), .dataset = {}};
+  job.dataset = data::open_dataset(data::data_options(job.config));
+  const auto world = comm::connect(comm::place_from_environment(comm::current_environment()));
+  const bool good = run(job, *world, job.config.checkpoint.directory);
+  world->close();
+  return good;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  std::vector<std::string> overrides;
+  if (argc > 2) overrides.push_back("data.train=" + std::string(argv[2]));
+  const bool good = argc > 1 ? run_as_rank(argv[1], overrides) : run_small();
+  return good ? 0 : 1;
+} catch (const trivet::Error& error) {  // what a user can cause: the message says what to do
+  std::fprintf(stderr, "%s\n", error.what());
+  return static_cast<int>(error.exit_code());
+}

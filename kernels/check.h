@@ -1,0 +1,43 @@
+// Whether the arguments of a kernel fit together: the same rules on every device. What does not fit is a defect of the caller:
+// std::logic_error with the kernel's name, the rule and all types and shapes. No data is read.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace trivet::kernels {
+
+void check(const Matmul& args);
+void check(const BiasGradient& args);
+void check(const LayerNorm& args);
+void check(const LayerNormBackwardInput& args);
+void check(const LayerNormBackwardWeight& args);
+void check(const RmsNorm& args);
+void check(const RmsNormBackwardInput& args);
+void check(const RmsNormBackwardWeight& args);
+void check(const DropoutAdd& args);
+void check(const DropoutBackward& args);
+void check(const Gelu& args);
+void check(const GeluBackward& args);
+void check(const SwiGlu& args);
+void check(const SwiGluBackward& args);
+void check(const Rotary& args);
+void check(const Attention& args);
+void check(const AttentionBackward& args);
+void check(const Embedding& args);
+void check(const EmbeddingBackward& args);
+void check(const CrossEntropy& args);
+
+void check(const Adam& args);
+void check(const Sgd& args);
+void check(const Lion& args);
+void check(const Adagrad& args);
+void check(const LambUpdate& args);
+void check(const ApplyUpdate& args);
+void check(const MomentumUpdate& args);
+
+void check_float(const char* kernel, ConstTensorView x);
+void check_copy(ConstTensorView from, ConstTensorView out);
+void check_add(ConstTensorView from, ConstTensorView out);
+void check_fixed_point(const char* kernel, ConstTensorView values, ConstTensorView sum);
+
+}  // namespace trivet::kernels

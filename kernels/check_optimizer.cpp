@@ -1,0 +1,79 @@
+// Rules of the optimizers and of the kernels on flat ranges.
+#include "kernels/check.h"
+#include "kernels/rules.h"
+
+namespace trivet::kernels {
+namespace {
+
+// gradient in 16 or 32 bits; states float32 and of the gradient's size; copy_out absent or in 16 bits (or float32).
+void check_optimizer(const char* kernel, ConstTensorView gradient, std::initializer_list<NamedView> states,
+                     ConstTensorView copy_out) {
+  std::vector<NamedView> all{{"gradient", gradient}, {"copy_out", copy_out}};
+  all.insert(all.end(), states.begin(), states.end());
+  const Rules rules(kernel, all);
+  rules.floating(gradient.dtype);
+  rules.require(gradient.dtype != DType::Float64, "gradients are float32, bfloat16 or float16");
+  for (const NamedView& state : states) {
+    rules.types(DType::Float32, {state.view});
+    rules.sizes(gradient.elements(), {state.view});
+  }
+  if (copy_out.absent()) return;
+  rules.floating(copy_out.dtype);
+  rules.sizes(gradient.elements(), {copy_out});
+}
+
+}  // namespace
+
+void check(const Adam& args) {
+  check_optimizer("adam", args.gradient, {{"master", args.master}, {"moment1", args.moment1}, {"moment2", args.moment2}},
+                  args.copy_out);
+}
+
+void check(const Sgd& args) {
+  if (args.momentum_buffer.absent()) return check_optimizer("sgd", args.gradient, {{"master", args.master}}, args.copy_out);
+  check_optimizer("sgd", args.gradient, {{"master", args.master}, {"momentum_buffer", args.momentum_buffer}}, args.copy_out);
+}
+
+void check(const Lion& args) {
+  check_optimizer("lion", args.gradient, {{"master", args.master}, {"moment", args.moment}}, args.copy_out);
+}
+
+void check(const Adagrad& args) {
+  check_optimizer("adagrad", args.gradient, {{"master", args.master}, {"sum_of_squares", args.sum_of_squares}}, args.copy_out);
+}
+
+void check(const LambUpdate& args) {
+  check_optimizer("lamb_update", args.gradient,
+                  {{"master", args.master}, {"moment1", args.moment1}, {"moment2", args.moment2}, {"update", args.update}}, {});
+}
+
+void check(const ApplyUpdate& args) { check_optimizer("apply_update", args.update, {{"master", args.master}}, args.copy_out); }
+
+void check(const MomentumUpdate& args) {
+  check_optimizer("momentum_update", args.gradient, {{"momentum_buffer", args.momentum_buffer}, {"out", args.out}}, {});
+}
+
+void check_float(const char* kernel, ConstTensorView x) { Rules(kernel, {{"x", x}}).floating(x.dtype); }
+
+void check_copy(ConstTensorView from, ConstTensorView out) {
+  const Rules rules("copy", {{"from", from}, {"out", out}});
+  rules.sizes(from.elements(), {out});
+  rules.require(from.dtype == out.dtype || (is_float(from.dtype) && is_float(out.dtype)),
+                "only floating-point types are converted");
+}
+
+void check_add(ConstTensorView from, ConstTensorView out) {
+  const Rules rules("add", {{"from", from}, {"out", out}});
+  rules.sizes(from.elements(), {out});
+  rules.types(out.dtype, {from});
+  rules.require(is_float(out.dtype) || out.dtype == DType::Int64, "the type must be floating-point or int64");
+}
+
+void check_fixed_point(const char* kernel, ConstTensorView values, ConstTensorView sum) {
+  const Rules rules(kernel, {{"values", values}, {"sum", sum}});
+  rules.floating(values.dtype);
+  rules.types(DType::Int64, {sum});
+  rules.sizes(values.elements(), {sum});
+}
+
+}  // namespace trivet::kernels

@@ -1,0 +1,57 @@
+// What attention's forward and backward share: where heads lie, tiles in the type that sums are kept in, dropout of
+// probabilities.
+//
+//   B sequences, S tokens a sequence, N query heads, G key/value heads, D head size
+//   qkv[B, S, (N + 2G) D] = [query heads | key heads | value heads]
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "kernels/cpu/attention_loops.h"
+#include "kernels/cpu/numbers.h"
+#include "kernels/kernels.h"
+
+namespace trivet::kernels::cpu {
+
+struct AttentionSizes {
+  int64_t sequences = 0, tokens = 0, heads = 0, key_value_heads = 0, head_size = 0;
+
+  AttentionSizes(const Shape& qkv, const Shape& out, int64_t n, int64_t g) : heads(n), key_value_heads(g) {
+    const bool fits = qkv.dims() == 3 && out.dims() == 3 && n > 0 && g > 0 && n % g == 0 && qkv[2] % (n + 2 * g) == 0 &&
+                      qkv[0] == out[0] && qkv[1] == out[1] && out[2] == qkv[2] / (n + 2 * g) * n;
+    if (!fits)
+      throw std::logic_error("attention: qkv " + to_string(qkv) + ", out " + to_string(out) + ", heads " + std::to_string(n) +
+                             ", key/value heads " + std::to_string(g) +
+                             " do not fit: qkv is [B, S, (N + 2G) D], out is [B, S, N D], G divides N");
+    sequences = qkv[0], tokens = qkv[1], head_size = qkv[2] / (n + 2 * g);
+  }
+  int64_t qkv_width() const { return (heads + 2 * key_value_heads) * head_size; }
+  int64_t out_width() const { return heads * head_size; }
+  int64_t key_column(int64_t g) const { return (heads + g) * head_size; }
+  int64_t value_column(int64_t g) const { return (heads + key_value_heads + g) * head_size; }
+  int64_t padded_head_size() const { return padded(head_size, kProductCols); }
+};
+
+// The statistics of rows are float32, or float64 for gradient checks.
+template <typename Sum>
+void load_rows_of_statistics(const ConstTensorView& from, int64_t first, int64_t count, Sum* to) {
+  dispatch_float(from.dtype, [&]<typename T>() {
+    for (int64_t row = 0; row < count; ++row) to[row] = widen<Sum>(from.as<T>()[first + row]);
+  });
+}
+
+template <typename Sum>
+void store_statistic(Sum value, const TensorView& to, int64_t row) {
+  dispatch_float(to.dtype, [&]<typename T>() { to.as<T>()[row] = narrow<T>(value); });
+}
+
+// What the loops need to know about dropout in the tile of `head` that starts at this query and key.
+inline TileDropout tile_dropout(const DropoutSite& site, int64_t sequence, int64_t head, int64_t tokens, int64_t query,
+                                int64_t key) {
+  const uint64_t sample = static_cast<uint64_t>(site.first_sample + sequence);
+  return {site.rate, site.key, (static_cast<uint64_t>(site.step) << 32) + sample,
+          static_cast<uint64_t>((head * tokens + query) * tokens + key), tokens};
+}
+
+}  // namespace trivet::kernels::cpu

@@ -1,0 +1,99 @@
+// The CPU's Kernels: checks the arguments and calls the function of kernels/cpu/math.h or kernels/cpu/fused/fused.h.
+#include <omp.h>
+
+#include <algorithm>
+
+#include "kernels/check.h"
+#include "kernels/cpu/fused/fused.h"
+#include "kernels/cpu/math.h"
+#include "kernels/kernels.h"
+
+namespace trivet::kernels {
+namespace {
+
+class CpuKernels final : public Kernels {
+ public:
+  explicit CpuKernels(int threads) : threads_(threads > 0 ? threads : std::max(1, omp_get_max_threads())) {}
+  Device device() const override { return Device::Cpu; }
+
+  void matmul(const Matmul& args) override { run(args, cpu::matmul); }
+  void bias_gradient(const BiasGradient& args) override { run(args, cpu::bias_gradient); }
+  void layer_norm(const LayerNorm& args) override { run(args, cpu::layer_norm); }
+  void layer_norm_backward_input(const LayerNormBackwardInput& args) override { run(args, cpu::layer_norm_backward_input); }
+  void layer_norm_backward_weight(const LayerNormBackwardWeight& args) override { run(args, cpu::layer_norm_backward_weight); }
+  void rms_norm(const RmsNorm& args) override { run(args, cpu::rms_norm); }
+  void rms_norm_backward_input(const RmsNormBackwardInput& args) override { run(args, cpu::rms_norm_backward_input); }
+  void rms_norm_backward_weight(const RmsNormBackwardWeight& args) override { run(args, cpu::rms_norm_backward_weight); }
+  void dropout_add(const DropoutAdd& args) override { run(args, cpu::dropout_add); }
+  void dropout_backward(const DropoutBackward& args) override { run(args, cpu::dropout_backward); }
+  void gelu(const Gelu& args) override { run(args, cpu::gelu); }
+  void gelu_backward(const GeluBackward& args) override { run(args, cpu::gelu_backward); }
+  void swiglu(const SwiGlu& args) override { run(args, cpu::swiglu); }
+  void swiglu_backward(const SwiGluBackward& args) override { run(args, cpu::swiglu_backward); }
+  void rotary(const Rotary& args) override { run(args, cpu::rotary); }
+  void attention(const Attention& args) override { run(args, cpu::attention); }
+  void attention_backward(const AttentionBackward& args) override { run(args, cpu::attention_backward); }
+  void embedding(const Embedding& args) override { run(args, cpu::embedding); }
+  void embedding_backward(const EmbeddingBackward& args) override { run(args, cpu::embedding_backward); }
+  CrossEntropyResult cross_entropy(const CrossEntropy& args) override {
+    check(args);
+    return cpu::cross_entropy(args, threads_);
+  }
+
+  void adam(const Adam& args) override { run(args, cpu::adam); }
+  void sgd(const Sgd& args) override { run(args, cpu::sgd); }
+  void lion(const Lion& args) override { run(args, cpu::lion); }
+  void adagrad(const Adagrad& args) override { run(args, cpu::adagrad); }
+  void lamb_update(const LambUpdate& args) override { run(args, cpu::lamb_update); }
+  void apply_update(const ApplyUpdate& args) override { run(args, cpu::apply_update); }
+  void momentum_update(const MomentumUpdate& args) override { run(args, cpu::momentum_update); }
+
+  void zero(TensorView out) override { cpu::zero(out, threads_); }
+  void copy(ConstTensorView from, TensorView out) override {
+    check_copy(from, out);
+    cpu::copy(from, out, threads_);
+  }
+  void add(ConstTensorView from, TensorView out) override {
+    check_add(from, out);
+    cpu::add(from, out, threads_);
+  }
+  void scale(TensorView out, double factor) override {
+    check_float("scale", out);
+    cpu::scale(out, factor, threads_);
+  }
+  void initialize(TensorView out, const Init& init, uint64_t key, int64_t first_element) override {
+    check_float("initialize", out);
+    cpu::initialize(out, init, key, first_element, threads_);
+  }
+  ExactSum sum_of_squares(ConstTensorView x, double factor) override {
+    check_float("sum_of_squares", x);
+    return cpu::sum_of_squares(x, factor, threads_);
+  }
+  int64_t fixed_point_add(ConstTensorView x, double factor, double limit, TensorView sum) override {
+    check_fixed_point("fixed_point_add", x, sum);
+    return cpu::fixed_point_add(x, factor, limit, sum, threads_);
+  }
+  int64_t fixed_point_store(ConstTensorView x, double factor, double limit, TensorView sum) override {
+    check_fixed_point("fixed_point_store", x, sum);
+    return cpu::fixed_point_store(x, factor, limit, sum, threads_);
+  }
+  void fixed_point_read(ConstTensorView sum, double factor, TensorView out) override {
+    check_fixed_point("fixed_point_read", out, sum);
+    cpu::fixed_point_read(sum, factor, out, threads_);
+  }
+
+ private:
+  template <typename Args>
+  void run(const Args& args, void (*kernel)(const Args&, int)) {
+    check(args);
+    kernel(args, threads_);
+  }
+
+  int threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernels> make_cpu_kernels(int threads) { return std::make_unique<CpuKernels>(threads); }
+
+}  // namespace trivet::kernels

@@ -1,0 +1,36 @@
+// Includes the file TRIVET_LOOPS once for each instruction set. See kernels/cpu/isa.h.
+namespace trivet::kernels::cpu::baseline {
+namespace {
+#include TRIVET_LOOPS
+}
+}  // namespace trivet::kernels::cpu::baseline
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v3")
+namespace trivet::kernels::cpu::v3 {
+namespace {
+#include TRIVET_LOOPS
+}
+}  // namespace trivet::kernels::cpu::v3
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
+namespace trivet::kernels::cpu::v4 {
+namespace {
+#include TRIVET_LOOPS
+}
+}  // namespace trivet::kernels::cpu::v4
+#pragma GCC pop_options
+
+#else
+
+namespace trivet::kernels::cpu {
+namespace v3 = baseline;
+namespace v4 = baseline;
+}  // namespace trivet::kernels::cpu
+
+#endif
+#undef TRIVET_LOOPS

@@ -1,0 +1,62 @@
+#include "kernels/cpu/fused/numbers.inl"
+
+// gelu(x) = x sigmoid(2 u) with u = sqrt(2/pi) (x + 0.044715 x^3), because (1 + tanh(u)) / 2 = sigmoid(2 u).
+template <typename Sum>
+inline Sum gelu_argument(Sum x) {
+  return Sum(1.5957691216057308) * (x + Sum(0.044715) * x * x * x);
+}
+
+template <typename T>
+void gelu(const T* x, T* y, int64_t count) {
+  using Sum = SumOf<T>;
+#pragma GCC ivdep
+  for (int64_t e = 0; e < count; ++e) {
+    const Sum value = read(x[e]);
+    y[e] = write<T>(value / (Sum(1) + exponential(-gelu_argument(value))));
+  }
+}
+
+// sigmoid(z) and sigmoid'(z) = sigmoid(z) (1 - sigmoid(z)), both without cancellation.
+template <typename Sum>
+struct Sigmoid {
+  Sum value, slope;
+};
+template <typename Sum>
+inline Sigmoid<Sum> sigmoid(Sum z) {
+  const Sum small = exponential(z < 0 ? z : -z), whole = Sum(1) + small;
+  return {(z < 0 ? small : Sum(1)) / whole, small / (whole * whole)};
+}
+
+template <typename T>
+void gelu_backward(const T* dy, const T* x, T* dx, int64_t count) {
+  using Sum = SumOf<T>;
+#pragma GCC ivdep
+  for (int64_t e = 0; e < count; ++e) {
+    const Sum value = read(x[e]);
+    const Sigmoid<Sum> gate = sigmoid(gelu_argument(value));
+    const Sum inner = Sum(1.5957691216057308) * (Sum(1) + Sum(0.134145) * value * value);
+    dx[e] = write<T>(read(dy[e]) * (gate.value + value * gate.slope * inner));
+  }
+}
+
+template <typename T>
+void swiglu(const T* gate, const T* up, T* y, int64_t count) {
+  using Sum = SumOf<T>;
+#pragma GCC ivdep
+  for (int64_t e = 0; e < count; ++e) {
+    const Sum value = read(gate[e]);
+    y[e] = write<T>(value / (Sum(1) + exponential(-value)) * read(up[e]));
+  }
+}
+
+template <typename T>
+void swiglu_backward(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t count) {
+  using Sum = SumOf<T>;
+#pragma GCC ivdep
+  for (int64_t e = 0; e < count; ++e) {
+    const Sum value = read(gate[e]), gradient = read(dy[e]), factor = read(up[e]);
+    const Sigmoid<Sum> part = sigmoid(value);
+    dgate[e] = write<T>(gradient * factor * (part.value + value * part.slope));
+    dup[e] = write<T>(gradient * value * part.value);
+  }
+}

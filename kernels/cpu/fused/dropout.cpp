@@ -1,0 +1,76 @@
+#include "core/random.h"
+#include "kernels/cpu/fused/fused.h"
+#include "kernels/cpu/fused/ranges.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/numbers.h"
+
+#define TRIVET_LOOPS "kernels/cpu/fused/dropout_loops.inl"
+#include "kernels/cpu/for_each_isa.inl"
+
+namespace trivet::kernels::cpu {
+namespace {
+
+inline constexpr int64_t kChunk = 1024;  // elements whose random words are made at a time, in the first-level cache
+
+// A tensor [B, ...] whose elements [begin, end) one thread handles; e counts within the sample.
+//   body(first, words, count): elements [first, first + count) of the tensor
+template <typename Body>
+void for_each_random_chunk(const DropoutSite& site, int64_t per_sample, int64_t begin, int64_t end, const Body& body) {
+  const auto make_words = by_isa(&baseline::philox_words, &v3::philox_words, &v4::philox_words);
+  alignas(64) uint32_t words[kChunk];
+  while (begin < end) {
+    const int64_t sample = begin / per_sample, element = begin % per_sample, block = element / 4;
+    const int64_t count = std::min({end - begin, per_sample - element, (block + kChunk / 4) * 4 - element});
+    const uint64_t high = (static_cast<uint64_t>(site.step) << 32) + static_cast<uint64_t>(site.first_sample + sample);
+    make_words(site.key, static_cast<uint64_t>(block), high, words, (element + count + 3) / 4 - block);
+    body(begin, words + (element - 4 * block), count);
+    begin += count;
+  }
+}
+
+int64_t elements_per_sample(ConstTensorView x) { return x.shape[0] == 0 ? 0 : x.elements() / x.shape[0]; }
+
+void drop(ConstTensorView x, TensorView out, const DropoutSite& site, int threads) {
+  const int64_t per_sample = elements_per_sample(x);
+  dispatch_float(x.dtype, [&]<typename T>() {
+    const auto loop = by_isa(&baseline::drop_words<T>, &v3::drop_words<T>, &v4::drop_words<T>);
+    for_each_element_range(x.elements(), threads, [&](int64_t begin, int64_t end) {
+      for_each_random_chunk(site, per_sample, begin, end, [&](int64_t first, const uint32_t* words, int64_t count) {
+        loop(x.as<T>() + first, words, site.rate, out.as<T>() + first, count);
+      });
+    });
+  });
+}
+
+void add_without_dropout(const DropoutAdd& args, int threads) {
+  dispatch_float(args.x.dtype, [&]<typename T>() {
+    const auto loop = by_isa(&baseline::add_into<T>, &v3::add_into<T>, &v4::add_into<T>);
+    for_each_element_range(args.x.elements(), threads, [&](int64_t begin, int64_t end) {
+      loop(args.residual.as<T>() + begin, args.x.as<T>() + begin, args.out.as<T>() + begin, end - begin);
+    });
+  });
+}
+
+}  // namespace
+
+void dropout_add(const DropoutAdd& args, int threads) {
+  const DropoutSite& site = args.dropout;
+  if (args.residual.absent()) return site.rate == 0 ? copy(args.x, args.out, threads) : drop(args.x, args.out, site, threads);
+  if (site.rate == 0) return add_without_dropout(args, threads);
+  const int64_t per_sample = elements_per_sample(args.x);
+  dispatch_float(args.x.dtype, [&]<typename T>() {
+    const auto loop = by_isa(&baseline::add_drop_words<T>, &v3::add_drop_words<T>, &v4::add_drop_words<T>);
+    for_each_element_range(args.x.elements(), threads, [&](int64_t begin, int64_t end) {
+      for_each_random_chunk(site, per_sample, begin, end, [&](int64_t first, const uint32_t* words, int64_t count) {
+        loop(args.residual.as<T>() + first, args.x.as<T>() + first, words, site.rate, args.out.as<T>() + first, count);
+      });
+    });
+  });
+}
+
+void dropout_backward(const DropoutBackward& args, int threads) {
+  if (args.dropout.rate == 0) return copy(args.dy, args.dx, threads);
+  drop(args.dy, args.dx, args.dropout, threads);
+}
+
+}  // namespace trivet::kernels::cpu

@@ -1,0 +1,129 @@
+#include <cstring>
+
+#include "core/fixed_point.h"
+#include "kernels/cpu/fused/fused.h"
+#include "kernels/cpu/fused/ranges.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/numbers.h"
+
+#define TRIVET_LOOPS "kernels/cpu/fused/elementwise_loops.inl"
+#include "kernels/cpu/for_each_isa.inl"
+
+namespace trivet::kernels::cpu {
+
+static_assert(fixed_point::kFractionBits == 44, "elementwise_loops.inl spells the grid out");
+
+void zero(TensorView out, int threads) {
+  auto* bytes = static_cast<std::byte*>(out.data);
+  for_each_element_range(out.bytes(), threads,
+                         [&](int64_t begin, int64_t end) { std::memset(bytes + begin, 0, static_cast<size_t>(end - begin)); });
+}
+
+namespace {
+
+void copy_bytes(ConstTensorView from, TensorView out, int threads) {
+  const auto* source = static_cast<const std::byte*>(from.data);
+  auto* target = static_cast<std::byte*>(out.data);
+  if (source == target) return;
+  for_each_element_range(out.bytes(), threads, [&](int64_t begin, int64_t end) {
+    std::memcpy(target + begin, source + begin, static_cast<size_t>(end - begin));
+  });
+}
+
+}  // namespace
+
+void copy(ConstTensorView from, TensorView out, int threads) {
+  if (from.dtype == out.dtype) return copy_bytes(from, out, threads);
+  dispatch_float(from.dtype, [&]<typename From>() {
+    dispatch_float(out.dtype, [&]<typename To>() {
+      const auto loop = by_isa(&baseline::convert<From, To>, &v3::convert<From, To>, &v4::convert<From, To>);
+      const From* source = from.as<From>();
+      To* target = out.as<To>();
+      for_each_element_range(out.elements(), threads,
+                             [&](int64_t begin, int64_t end) { loop(source + begin, target + begin, end - begin); });
+    });
+  });
+}
+
+namespace {
+
+template <typename T>
+void add_with(void (*loop)(const T*, T*, int64_t), const T* from, T* out, int64_t count, int threads) {
+  for_each_element_range(count, threads, [&](int64_t begin, int64_t end) { loop(from + begin, out + begin, end - begin); });
+}
+
+}  // namespace
+
+void add(ConstTensorView from, TensorView out, int threads) {
+  if (out.dtype == DType::Int64)
+    return add_with<int64_t>(by_isa(&baseline::add_integers, &v3::add_integers, &v4::add_integers), from.as<int64_t>(),
+                             out.as<int64_t>(), out.elements(), threads);
+  dispatch_float(out.dtype, [&]<typename T>() {
+    add_with<T>(by_isa(&baseline::add<T>, &v3::add<T>, &v4::add<T>), from.as<T>(), out.as<T>(), out.elements(), threads);
+  });
+}
+
+void scale(TensorView out, double factor, int threads) {
+  dispatch_float(out.dtype, [&]<typename T>() {
+    const auto loop = by_isa(&baseline::scale<T>, &v3::scale<T>, &v4::scale<T>);
+    T* data = out.as<T>();
+    for_each_element_range(out.elements(), threads,
+                           [&](int64_t begin, int64_t end) { loop(data + begin, factor, end - begin); });
+  });
+}
+
+ExactSum sum_of_squares(ConstTensorView x, double scale, int threads) {
+  ExactSum total;
+  dispatch_float(x.dtype, [&]<typename T>() {
+    const auto loop = by_isa(&baseline::square_sum<T>, &v3::square_sum<T>, &v4::square_sum<T>);
+    const T* data = x.as<T>();
+    for_each_range(x.elements(), threads, kSumBlock, 1, [&](int64_t begin, int64_t end) {
+      ExactSum sum;  // of this thread; the order in which threads come does not change an exact sum
+      for (int64_t e = begin; e < end; e += kSumBlock) sum.add(loop(data + e, scale, std::min(kSumBlock, end - e)));
+#pragma omp critical(trivet_sum_of_squares)
+      total.add(sum);
+    });
+  });
+  return total;
+}
+
+namespace {
+
+template <bool kAccumulate>
+int64_t make_fixed_point(ConstTensorView x, double scale, double limit, TensorView sum, int threads) {
+  int64_t refused = 0;
+  dispatch_float(x.dtype, [&]<typename T>() {
+    const auto loop =
+        by_isa(&baseline::make_fixed<T, kAccumulate>, &v3::make_fixed<T, kAccumulate>, &v4::make_fixed<T, kAccumulate>);
+    const T* data = x.as<T>();
+    int64_t* sums = sum.as<int64_t>();
+    for_each_element_range(x.elements(), threads, [&](int64_t begin, int64_t end) {
+      const int64_t here = loop(data + begin, scale, limit, sums + begin, end - begin);
+#pragma omp atomic
+      refused += here;
+    });
+  });
+  return refused;
+}
+
+}  // namespace
+
+int64_t fixed_point_add(ConstTensorView x, double scale, double limit, TensorView sum, int threads) {
+  return make_fixed_point<true>(x, scale, limit, sum, threads);
+}
+
+int64_t fixed_point_store(ConstTensorView x, double scale, double limit, TensorView sum, int threads) {
+  return make_fixed_point<false>(x, scale, limit, sum, threads);
+}
+
+void fixed_point_read(ConstTensorView sum, double scale, TensorView out, int threads) {
+  dispatch_float(out.dtype, [&]<typename T>() {
+    const auto loop = by_isa(&baseline::read_fixed<T>, &v3::read_fixed<T>, &v4::read_fixed<T>);
+    const int64_t* sums = sum.as<int64_t>();
+    T* data = out.as<T>();
+    for_each_element_range(out.elements(), threads,
+                           [&](int64_t begin, int64_t end) { loop(sums + begin, scale, data + begin, end - begin); });
+  });
+}
+
+}  // namespace trivet::kernels::cpu

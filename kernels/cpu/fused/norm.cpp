@@ -1,0 +1,125 @@
+#include "kernels/cpu/fused/column_sums.h"
+#include "kernels/cpu/fused/fused.h"
+#include "kernels/cpu/fused/gradient_types.h"
+#include "kernels/cpu/fused/ranges.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/numbers.h"
+
+#define TRIVET_LOOPS "kernels/cpu/fused/norm_loops.inl"
+#include "kernels/cpu/for_each_isa.inl"
+
+namespace trivet::kernels::cpu {
+namespace {
+
+template <typename T, typename Body>
+void for_each_row(const ConstTensorView& x, int threads, const Body& body) {
+  for_each_range(x.shape.rows(), threads, 1, x.shape.cols(), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) body(row, row * x.shape.cols());
+  });
+}
+
+// mean absent: RmsNorm
+template <typename T, bool kAccumulate>
+void norm_backward_input(ConstTensorView dy, ConstTensorView x, ConstTensorView gain, ConstTensorView mean,
+                         ConstTensorView rstd, TensorView dx, bool centred, int threads) {
+  using Sum = SumOf<T>;
+  const auto loop = centred
+                        ? by_isa(&baseline::norm_backward_row<T, true, kAccumulate>,
+                                 &v3::norm_backward_row<T, true, kAccumulate>, &v4::norm_backward_row<T, true, kAccumulate>)
+                        : by_isa(&baseline::norm_backward_row<T, false, kAccumulate>,
+                                 &v3::norm_backward_row<T, false, kAccumulate>, &v4::norm_backward_row<T, false, kAccumulate>);
+  for_each_row<T>(x, threads, [&](int64_t row, int64_t at) {
+    loop(dy.as<T>() + at, x.as<T>() + at, gain.as<T>(), centred ? mean.as<Sum>()[row] : Sum{0}, rstd.as<Sum>()[row],
+         dx.as<T>() + at, x.shape.cols());
+  });
+}
+
+template <typename Sum, typename G>
+auto store_to(TensorView out, bool accumulate) {
+  const auto store = by_isa(&baseline::store_sums<Sum, G>, &v3::store_sums<Sum, G>, &v4::store_sums<Sum, G>);
+  G* data = out.as<G>();
+  return [=](int64_t col, int64_t cols, const Sum* total) { store(total, data + col, cols, accumulate); };
+}
+
+template <typename Sum>
+auto partial_adder() {
+  return by_isa(&baseline::add_partial<Sum>, &v3::add_partial<Sum>, &v4::add_partial<Sum>);
+}
+
+void gain_gradient(ConstTensorView dy, ConstTensorView x, ConstTensorView mean, ConstTensorView rstd, TensorView dgain,
+                   bool centred, bool accumulate, int threads) {
+  if (dgain.absent()) return;
+  dispatch_gradient(dy.dtype, dgain.dtype, [&]<typename T, typename G>() {
+    using Sum = SumOf<T>;
+    const auto loop =
+        by_isa(&baseline::add_rows_times_normalised<T>, &v3::add_rows_times_normalised<T>, &v4::add_rows_times_normalised<T>);
+    const int64_t stride = dy.shape.cols();
+    const auto add_chunk = [&](int64_t row, int64_t rows, int64_t col, int64_t cols, Sum* sums) {
+      const int64_t at = row * stride + col;
+      loop(dy.as<T>() + at, x.as<T>() + at, centred ? mean.as<Sum>() + row : nullptr, rstd.as<Sum>() + row, rows, stride, sums,
+           cols);
+    };
+    sum_columns<Sum>(dy.shape.rows(), stride, threads, add_chunk, partial_adder<Sum>(), store_to<Sum, G>(dgain, accumulate));
+  });
+}
+
+}  // namespace
+
+void layer_norm(const LayerNorm& args, int threads) {
+  dispatch_float(args.x.dtype, [&]<typename T>() {
+    using Sum = SumOf<T>;
+    const auto loop = by_isa(&baseline::layer_norm_row<T>, &v3::layer_norm_row<T>, &v4::layer_norm_row<T>);
+    for_each_row<T>(args.x, threads, [&](int64_t row, int64_t at) {
+      loop(args.x.as<T>() + at, args.gain.as<T>(), args.bias.as<T>(), args.y.as<T>() + at, args.mean.as<Sum>() + row,
+           args.rstd.as<Sum>() + row, args.epsilon, args.x.shape.cols());
+    });
+  });
+}
+
+void rms_norm(const RmsNorm& args, int threads) {
+  dispatch_float(args.x.dtype, [&]<typename T>() {
+    const auto loop = by_isa(&baseline::rms_norm_row<T>, &v3::rms_norm_row<T>, &v4::rms_norm_row<T>);
+    for_each_row<T>(args.x, threads, [&](int64_t row, int64_t at) {
+      loop(args.x.as<T>() + at, args.gain.as<T>(), args.y.as<T>() + at, args.rstd.as<SumOf<T>>() + row, args.epsilon,
+           args.x.shape.cols());
+    });
+  });
+}
+
+void layer_norm_backward_input(const LayerNormBackwardInput& args, int threads) {
+  dispatch_float(args.x.dtype, [&]<typename T>() {
+    const auto backward = args.accumulate ? &norm_backward_input<T, true> : &norm_backward_input<T, false>;
+    backward(args.dy, args.x, args.gain, args.mean, args.rstd, args.dx, true, threads);
+  });
+}
+
+void rms_norm_backward_input(const RmsNormBackwardInput& args, int threads) {
+  dispatch_float(args.x.dtype, [&]<typename T>() {
+    const auto backward = args.accumulate ? &norm_backward_input<T, true> : &norm_backward_input<T, false>;
+    backward(args.dy, args.x, args.gain, {}, args.rstd, args.dx, false, threads);
+  });
+}
+
+void bias_gradient(const BiasGradient& args, int threads) {
+  dispatch_gradient(args.dy.dtype, args.dbias.dtype, [&]<typename T, typename G>() {
+    using Sum = SumOf<T>;
+    const auto loop = by_isa(&baseline::add_rows<T>, &v3::add_rows<T>, &v4::add_rows<T>);
+    const int64_t stride = args.dy.shape.cols();
+    const auto add_chunk = [&](int64_t row, int64_t rows, int64_t col, int64_t cols, Sum* sums) {
+      loop(args.dy.as<T>() + row * stride + col, rows, stride, sums, cols);
+    };
+    sum_columns<Sum>(args.dy.shape.rows(), stride, threads, add_chunk, partial_adder<Sum>(),
+                     store_to<Sum, G>(args.dbias, args.accumulate));
+  });
+}
+
+void layer_norm_backward_weight(const LayerNormBackwardWeight& args, int threads) {
+  gain_gradient(args.dy, args.x, args.mean, args.rstd, args.dgain, true, args.accumulate_gain, threads);
+  if (!args.dbias.absent()) bias_gradient({.dy = args.dy, .dbias = args.dbias, .accumulate = args.accumulate_bias}, threads);
+}
+
+void rms_norm_backward_weight(const RmsNormBackwardWeight& args, int threads) {
+  gain_gradient(args.dy, args.x, {}, args.rstd, args.dgain, false, args.accumulate, threads);
+}
+
+}  // namespace trivet::kernels::cpu

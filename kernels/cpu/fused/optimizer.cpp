@@ -1,0 +1,120 @@
+// Optimizer steps: one pass over all streams, a chunk at a time. The loops see float32 alone: a gradient in 16 bits is widened,
+// and the copy in 16 bits made, while the chunk is in the first-level cache.
+#include "kernels/cpu/fused/fused.h"
+#include "kernels/cpu/fused/optimizer_scalars.h"
+#include "kernels/cpu/fused/ranges.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/numbers.h"
+
+#define TRIVET_LOOPS "kernels/cpu/fused/optimizer_loops.inl"
+#include "kernels/cpu/for_each_isa.inl"
+
+namespace trivet::kernels::cpu {
+namespace {
+
+inline constexpr int64_t kChunk = 1024;
+
+const float* as_float(ConstTensorView x, int64_t first, int64_t count, float* buffer) {
+  if (x.dtype == DType::Float32) return x.as<float>() + first;
+  dispatch_float(x.dtype, [&]<typename T>() {
+    by_isa(&baseline::convert<T, float>, &v3::convert<T, float>, &v4::convert<T, float>)(x.as<T>() + first, buffer, count);
+  });
+  return buffer;
+}
+
+void round_to(TensorView out, int64_t first, int64_t count, const float* from) {
+  if (out.absent()) return;
+  dispatch_float(out.dtype, [&]<typename T>() {
+    by_isa(&baseline::convert<float, T>, &v3::convert<float, T>, &v4::convert<float, T>)(from, out.as<T>() + first, count);
+  });
+}
+
+// body(first, count, gradient): elements [first, first + count) and their gradient in float32.
+template <typename Body>
+void for_each_chunk(ConstTensorView gradient, int threads, const Body& body) {
+  for_each_element_range(gradient.elements(), threads, [&](int64_t begin, int64_t end) {
+    alignas(64) float buffer[kChunk];
+    for (int64_t first = begin; first < end; first += kChunk) {
+      const int64_t count = std::min(kChunk, end - first);
+      body(first, count, as_float(gradient, first, count, buffer));
+    }
+  });
+}
+
+}  // namespace
+
+void adam(const Adam& args, int threads) {
+  const AdamScalars s = scalars(args);
+  const auto loop = by_isa(&baseline::adam, &v3::adam, &v4::adam);
+  float *master = args.master.as<float>(), *m = args.moment1.as<float>(), *v = args.moment2.as<float>();
+  for_each_chunk(args.gradient, threads, [&](int64_t first, int64_t count, const float* gradient) {
+    loop(s, gradient, master + first, m + first, v + first, count);
+    round_to(args.copy_out, first, count, master + first);
+  });
+}
+
+void sgd(const Sgd& args, int threads) {
+  const SgdScalars s = scalars(args);
+  const auto plain = by_isa(&baseline::sgd, &v3::sgd, &v4::sgd);
+  const auto with_momentum = by_isa(&baseline::sgd_momentum, &v3::sgd_momentum, &v4::sgd_momentum);
+  float* master = args.master.as<float>();
+  float* buffer = args.momentum_buffer.absent() ? nullptr : args.momentum_buffer.as<float>();
+  for_each_chunk(args.gradient, threads, [&](int64_t first, int64_t count, const float* gradient) {
+    if (buffer)
+      with_momentum(s, gradient, master + first, buffer + first, count);
+    else
+      plain(s, gradient, master + first, count);
+    round_to(args.copy_out, first, count, master + first);
+  });
+}
+
+void lion(const Lion& args, int threads) {
+  const LionScalars s = scalars(args);
+  const auto loop = by_isa(&baseline::lion, &v3::lion, &v4::lion);
+  float *master = args.master.as<float>(), *moment = args.moment.as<float>();
+  for_each_chunk(args.gradient, threads, [&](int64_t first, int64_t count, const float* gradient) {
+    loop(s, gradient, master + first, moment + first, count);
+    round_to(args.copy_out, first, count, master + first);
+  });
+}
+
+void adagrad(const Adagrad& args, int threads) {
+  const AdagradScalars s = scalars(args);
+  const auto loop = by_isa(&baseline::adagrad, &v3::adagrad, &v4::adagrad);
+  float *master = args.master.as<float>(), *sum = args.sum_of_squares.as<float>();
+  for_each_chunk(args.gradient, threads, [&](int64_t first, int64_t count, const float* gradient) {
+    loop(s, gradient, master + first, sum + first, count);
+    round_to(args.copy_out, first, count, master + first);
+  });
+}
+
+void lamb_update(const LambUpdate& args, int threads) {
+  const AdamScalars s = scalars(args);
+  const auto loop = by_isa(&baseline::lamb, &v3::lamb, &v4::lamb);
+  const float* master = args.master.as<float>();
+  float *m = args.moment1.as<float>(), *v = args.moment2.as<float>(), *update = args.update.as<float>();
+  for_each_chunk(args.gradient, threads, [&](int64_t first, int64_t count, const float* gradient) {
+    loop(s, gradient, master + first, m + first, v + first, update + first, count);
+  });
+}
+
+void apply_update(const ApplyUpdate& args, int threads) {
+  const auto loop = by_isa(&baseline::apply, &v3::apply, &v4::apply);
+  const auto keep = static_cast<float>(1 - args.decay), factor = static_cast<float>(args.scale);
+  float* master = args.master.as<float>();
+  for_each_chunk(args.update, threads, [&](int64_t first, int64_t count, const float* update) {
+    loop(keep, factor, update, master + first, count);
+    round_to(args.copy_out, first, count, master + first);
+  });
+}
+
+void momentum_update(const MomentumUpdate& args, int threads) {
+  const auto loop = by_isa(&baseline::momentum, &v3::momentum, &v4::momentum);
+  const auto momentum = static_cast<float>(args.momentum), factor = static_cast<float>(args.gradient_scale);
+  float *buffer = args.momentum_buffer.as<float>(), *out = args.out.as<float>();
+  for_each_chunk(args.gradient, threads, [&](int64_t first, int64_t count, const float* gradient) {
+    loop(momentum, factor, args.nesterov, gradient, buffer + first, out + first, count);
+  });
+}
+
+}  // namespace trivet::kernels::cpu

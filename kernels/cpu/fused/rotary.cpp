@@ -1,0 +1,66 @@
+#include <cmath>
+#include <vector>
+
+#include "kernels/cpu/fused/fused.h"
+#include "kernels/cpu/fused/ranges.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/numbers.h"
+
+#define TRIVET_LOOPS "kernels/cpu/fused/rotary_loops.inl"
+#include "kernels/cpu/for_each_isa.inl"
+
+namespace trivet::kernels::cpu {
+namespace {
+
+// cos and sin of position * base^(-2i/D) for every position and pair. A thread keeps the one it used last, because every layer
+// of a model asks for the same.
+template <typename Sum>
+class RotaryTable {
+ public:
+  static const RotaryTable& of(int64_t positions, int64_t half, float base) {
+    thread_local RotaryTable table;
+    if (table.half_ != half || table.base_ != base || table.positions_ < positions) table.fill(positions, half, base);
+    return table;
+  }
+  const Sum* cosine(int64_t position) const { return cosine_.data() + position * half_; }
+  const Sum* sine(int64_t position) const { return sine_.data() + position * half_; }
+
+ private:
+  void fill(int64_t positions, int64_t half, float base) {
+    positions_ = positions, half_ = half, base_ = base;
+    cosine_.resize(static_cast<size_t>(positions * half));
+    sine_.resize(cosine_.size());
+    for (int64_t i = 0; i < half; ++i) {
+      const double frequency = std::pow(static_cast<double>(base), -static_cast<double>(i) / static_cast<double>(half));
+      for (int64_t position = 0; position < positions; ++position) {
+        const double angle = static_cast<double>(position) * frequency;
+        cosine_[static_cast<size_t>(position * half + i)] = static_cast<Sum>(std::cos(angle));
+        sine_[static_cast<size_t>(position * half + i)] = static_cast<Sum>(std::sin(angle));
+      }
+    }
+  }
+
+  int64_t positions_ = 0, half_ = 0;
+  float base_ = 0;
+  std::vector<Sum> cosine_, sine_;
+};
+
+}  // namespace
+
+void rotary(const Rotary& args, int threads) {
+  const int64_t sequence = args.qkv.shape[1], width = args.qkv.shape[2];
+  const int64_t half = width / (args.heads + 2 * args.key_value_heads) / 2;
+  dispatch_float(args.qkv.dtype, [&]<typename T>() {
+    using Sum = SumOf<T>;
+    const auto loop = by_isa(&baseline::rotate_heads<T>, &v3::rotate_heads<T>, &v4::rotate_heads<T>);
+    const RotaryTable<Sum>& table = RotaryTable<Sum>::of(sequence, half, args.base);
+    T* qkv = args.qkv.as<T>();
+    for_each_range(args.qkv.shape[0] * sequence, threads, 1, width, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row)
+        loop(qkv + row * width, args.heads + args.key_value_heads, half, table.cosine(row % sequence),
+             table.sine(row % sequence), args.inverse ? Sum(-1) : Sum(1));
+    });
+  });
+}
+
+}  // namespace trivet::kernels::cpu

@@ -1,0 +1,140 @@
+// Matrix products: `out` is cut into tiles by the shapes alone, each tile is one product of oneDNN by one thread, and what
+// follows it (bias, rounding, adding to a narrower type) is done while the tile is in the cache.
+//
+// [Note: why oneDNN does not thread the product]  It may cut K among its threads when M and N are small, and the bits of the
+// sum then depend on how many there are.
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <tuple>
+#include <type_traits>
+
+#include "kernels/cpu/math.h"
+#include "kernels/cpu/numbers.h"
+#include "kernels/cpu/pieces.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/cpu/tile_product.h"
+
+namespace trivet::kernels::cpu {
+namespace {
+
+struct Sizes {
+  int64_t m = 0, n = 0, k = 0;
+};
+
+[[noreturn]] void refuse(const Matmul& args, const char* why) {
+  throw std::logic_error("matmul: a " + to_string(args.a.shape) + ", b " + to_string(args.b.shape) + ", out " +
+                         to_string(args.out.shape) + ": " + why);
+}
+
+Sizes checked_sizes(const Matmul& args) {
+  if (args.a.shape.dims() != 2 || args.b.shape.dims() != 2 || args.out.shape.dims() != 2) refuse(args, "all must be matrices");
+  const auto& [a, b, out] = std::tie(args.a.shape, args.b.shape, args.out.shape);
+  const Sizes sizes{out[0], out[1], args.transpose_a ? a[0] : a[1]};
+  if ((args.transpose_a ? a[1] : a[0]) != sizes.m) refuse(args, "rows of op(a) and out differ");
+  if ((args.transpose_b ? b[0] : b[1]) != sizes.n) refuse(args, "columns of op(b) and out differ");
+  if ((args.transpose_b ? b[1] : b[0]) != sizes.k) refuse(args, "columns of op(a) and rows of op(b) differ");
+  if (args.a.dtype != args.b.dtype) refuse(args, "a and b have different types");
+  if (args.out.dtype != args.a.dtype && args.out.dtype != DType::Float32)
+    refuse(args, "out must have the type of a or float32");
+  if (args.out.dtype != args.a.dtype && args.a.dtype == DType::Float64) refuse(args, "a product of float64 gives float64");
+  if (!args.bias.absent() && args.accumulate) refuse(args, "bias and accumulate exclude each other");
+  if (!args.bias.absent() && args.bias.elements() != sizes.n)
+    refuse(args, "bias must have as many elements as out has columns");
+  return sizes;
+}
+
+Operand operand(const ConstTensorView& x, bool transposed) {
+  return {x.data, x.dtype, std::max<int64_t>(x.shape[1], 1), transposed};
+}
+
+// How `out` is cut. A function of the sizes alone; the last tile of a row or column is smaller.
+struct Tiling {
+  int64_t tile_m = 0, tile_n = 0, rows = 0, cols = 0;
+
+  // Every tile reads its rows of a and columns of b, which oneDNN copies into its own layout: of the ways to cut, the one that
+  // reads least. Few tiles, because each copy costs; more where a product is so large that several threads want an equal share
+  // of it.
+  explicit Tiling(const Sizes& sizes) {
+    const double gflop = 2e-9 * static_cast<double>(sizes.m) * static_cast<double>(sizes.n) * static_cast<double>(sizes.k);
+    const int64_t wanted = gflop > 12 ? 12 : 4;
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (int64_t candidate = 1; candidate <= wanted; ++candidate) {
+      if (wanted % candidate != 0) continue;
+      const int64_t m = tile_edge(sizes.m, candidate), n = tile_edge(sizes.n, wanted / candidate);
+      const int64_t candidate_rows = pieces_of(sizes.m, m), candidate_cols = pieces_of(sizes.n, n);
+      const int64_t read = candidate_cols * sizes.m + candidate_rows * sizes.n, count = candidate_rows * candidate_cols;
+      if (count < rows * cols || (count == rows * cols && read >= least)) continue;
+      least = read, tile_m = m, tile_n = n, rows = candidate_rows, cols = candidate_cols;
+    }
+  }
+
+ private:
+  static int64_t pieces_of(int64_t size, int64_t edge) { return (size + edge - 1) / edge; }
+  // A multiple of 16, which oneDNN's kernels like; not so small that the copies take longer than the product.
+  static int64_t tile_edge(int64_t size, int64_t pieces) {
+    return std::max<int64_t>(64, pieces_of(pieces_of(size, pieces), 16) * 16);
+  }
+};
+
+// The part of the bias that belongs to a tile, as float32 (float64); null when there is none.
+template <typename Sum>
+const Sum* bias_of_tile(const ConstTensorView& bias, int64_t col, int64_t cols) {
+  if (bias.absent()) return nullptr;
+  thread_local Scratch scratch;
+  Sum* part = scratch.reserve_elements<Sum>(cols);
+  dispatch_float(bias.dtype, [&]<typename T>() {
+    std::transform(bias.as<T>() + col, bias.as<T>() + col + cols, part, [](T x) { return widen<Sum>(x); });
+  });
+  return part;
+}
+
+// out (+)= tile (+ bias); out may be the tile itself.
+template <typename Out, typename Sum>
+void finish_tile(const Sum* tile, int64_t tile_stride, const TileSize& size, Out* out, int64_t out_stride, const Sum* bias,
+                 bool accumulate) {
+  for (int64_t row = 0; row < size.m; ++row) {
+    const Sum* from = tile + row * tile_stride;
+    Out* to = out + row * out_stride;
+    if (bias)
+      for (int64_t col = 0; col < size.n; ++col) to[col] = narrow<Out>(from[col] + bias[col]);
+    else if (accumulate)
+      for (int64_t col = 0; col < size.n; ++col) to[col] = narrow<Out>(widen<Sum>(to[col]) + from[col]);
+    else
+      for (int64_t col = 0; col < size.n; ++col) to[col] = narrow<Out>(from[col]);
+  }
+}
+
+template <typename Out, typename Sum>
+void make_tile(const Matmul& args, const TileSize& size, int64_t row, int64_t col) {
+  const Operand a = operand(args.a, args.transpose_a).at(row, 0), b = operand(args.b, args.transpose_b).at(0, col);
+  const int64_t stride = args.out.shape[1];
+  Out* out = args.out.as<Out>() + row * stride + col;
+  const void* raw_bias = args.bias.absent() ? nullptr : args.bias.slice(col, size.n).data;
+  if (complete_tile(size, a, b, {out, args.out.dtype, stride, args.accumulate, raw_bias, args.bias.dtype})) return;
+  const Sum* bias = bias_of_tile<Sum>(args.bias, col, size.n);
+  if constexpr (std::is_same_v<Out, Sum>) {
+    tile_product(size, a, b, out, stride, args.accumulate);
+    if (bias) finish_tile(out, stride, size, out, stride, bias, false);
+  } else {
+    thread_local Scratch scratch;
+    Sum* tile = scratch.reserve_elements<Sum>(size.m * size.n);
+    tile_product(size, a, b, tile, size.n, false);
+    finish_tile(tile, size.n, size, out, stride, bias, args.accumulate);
+  }
+}
+
+}  // namespace
+
+void matmul(const Matmul& args, int threads) {
+  const Sizes sizes = checked_sizes(args);
+  if (sizes.m == 0 || sizes.n == 0) return;
+  const Tiling tiling(sizes);
+  for_each_piece(tiling.rows * tiling.cols, threads, [&](int64_t piece) {
+    const int64_t row = piece % tiling.rows * tiling.tile_m, col = piece / tiling.rows * tiling.tile_n;
+    const TileSize size{std::min(tiling.tile_m, sizes.m - row), std::min(tiling.tile_n, sizes.n - col), sizes.k};
+    dispatch_float(args.out.dtype, [&]<typename Out>() { make_tile<Out, SumOf<Out>>(args, size, row, col); });
+  });
+}
+
+}  // namespace trivet::kernels::cpu

@@ -1,0 +1,38 @@
+// Independent pieces of work on several threads, for kernels whose bits must not depend on how many there are: the pieces are
+// cut by the shapes alone, each is done by one thread, and no piece reads what another one writes.
+//
+// A library that is called in a piece and has OpenMP threads of its own (oneDNN) finds a team of one there: the setting below
+// belongs to the implicit task of the region and ends with it, so that nothing of the process or of the caller changes.
+#pragma once
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+
+namespace trivet::kernels::cpu {
+
+// body(piece) for every piece in [0, pieces). The first exception is rethrown in the caller when all are done.
+template <typename Body>
+void for_each_piece(int64_t pieces, int threads, Body&& body) {
+  if (pieces <= 0) return;
+  std::exception_ptr error;
+  const int team = static_cast<int>(std::clamp<int64_t>(pieces, 1, std::max(threads, 1)));
+#pragma omp parallel num_threads(team)
+  {
+    omp_set_num_threads(1);
+#pragma omp for schedule(dynamic)
+    for (int64_t piece = 0; piece < pieces; ++piece) {
+      try {
+        body(piece);
+      } catch (...) {
+#pragma omp critical(trivet_for_each_piece)
+        if (!error) error = std::current_exception();
+      }
+    }
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace trivet::kernels::cpu

@@ -1,0 +1,38 @@
+// Temporary memory of a thread that keeps its size from call to call, so that the steady state allocates nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+
+namespace trivet::kernels::cpu {
+
+class Scratch {
+ public:
+  static constexpr std::align_val_t kAlignment{64};
+
+  // At least `bytes` bytes with unspecified contents, valid until the next call.
+  void* reserve(int64_t bytes) {
+    if (bytes > capacity_) {
+      memory_.reset();
+      capacity_ = 0;
+      memory_.reset(static_cast<std::byte*>(::operator new(static_cast<size_t>(bytes), kAlignment)));
+      capacity_ = bytes;
+    }
+    return memory_.get();
+  }
+  template <typename T>
+  T* reserve_elements(int64_t count) {
+    return static_cast<T*>(reserve(count * static_cast<int64_t>(sizeof(T))));
+  }
+
+ private:
+  struct Release {
+    void operator()(std::byte* memory) const noexcept { ::operator delete(memory, kAlignment); }
+  };
+  std::unique_ptr<std::byte, Release> memory_;
+  int64_t capacity_ = 0;
+};
+
+}  // namespace trivet::kernels::cpu

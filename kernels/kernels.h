@@ -1,0 +1,307 @@
+// Every kernel, once. CpuKernels and CudaKernels compute, MetaKernels only counts; all three have the same signatures.
+//
+//   T rows (tokens of a microbatch: batch x sequence), H hidden, F feed-forward, V vocabulary
+//   B sequences, S tokens a sequence, N query heads, G key/value heads (G divides N), D head size
+//
+// Rules for all of them. Tensors are dense and row-major. Unless said otherwise all activations, weights and gradients of a
+// call have one dtype (float32, bfloat16, float16 or, for gradient checks, float64); sums and statistics are kept in float32
+// (float64 when the dtype is float64). Gradients of parameters (Matmul::out, dbias, dgain, dtable, dpositions) may also be
+// float32 whatever the dtype of the rest: layout mode rounds a microbatch's gradient once, from float32. "accumulate" means out
+// += result instead of out = result, rounded once. An argument that is marked optional may be absent. Work is enqueued on the
+// stream that the object is bound to and is done when it returns on a CPU. Results do not depend on the number of threads, nor
+// on what else is in a call: row t of an output depends on row t alone where the mathematics allows it. Sums over rows (weight
+// gradients) run in a fixed order. Sizes may be 0.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "core/device.h"
+#include "core/exact_sum.h"
+#include "core/layer.h"
+#include "core/tensor_view.h"
+
+namespace trivet::kernels {
+
+// out[M, N] (+)= op(a)[M, K] op(b)[K, N] (+ bias[N]). op transposes when asked: a is then stored [K, M], b [N, K].
+// a and b share a dtype; out may be that dtype or float32. Sums over K in float32 (float64).
+struct Matmul {
+  ConstTensorView a, b;
+  TensorView out;
+  bool transpose_a = false, transpose_b = false;
+  bool accumulate = false;
+  ConstTensorView bias;  // optional [N]; not together with accumulate
+};
+
+// dbias[H] (+)= sum over t of dy[T, H]
+struct BiasGradient {
+  ConstTensorView dy;
+  TensorView dbias;
+  bool accumulate = true;
+};
+
+// y = (x - mean) * rstd * gain + bias over the last dim (Ba et al. 2016); mean, rstd: float32 [T], kept for backward.
+struct LayerNorm {
+  ConstTensorView x, gain, bias;
+  TensorView y, mean, rstd;
+  float epsilon = 1e-5f;
+};
+// dx (+)= ...
+struct LayerNormBackwardInput {
+  ConstTensorView dy, x, gain, mean, rstd;
+  TensorView dx;
+  bool accumulate = false;
+};
+// dgain, dbias (+)= sums over rows
+struct LayerNormBackwardWeight {
+  ConstTensorView dy, x, mean, rstd;
+  TensorView dgain, dbias;
+  bool accumulate_gain = true, accumulate_bias = true;
+};
+
+// y = x * rstd * gain, rstd = 1 / sqrt(mean(x^2) + epsilon) (Zhang & Sennrich 2019); rstd: float32 [T].
+struct RmsNorm {
+  ConstTensorView x, gain;
+  TensorView y, rstd;
+  float epsilon = 1e-5f;
+};
+struct RmsNormBackwardInput {
+  ConstTensorView dy, x, gain, rstd;
+  TensorView dx;
+  bool accumulate = false;
+};
+struct RmsNormBackwardWeight {
+  ConstTensorView dy, x, rstd;
+  TensorView dgain;
+  bool accumulate = true;
+};
+
+// Which elements dropout zeroes: element e of sample s (of the step) is dropped when
+//   unit_float(philox(key, counter_low = e / 4, counter_high = (step << 32) + s)[e % 4]) < rate,
+// and the others are divided by (1 - rate). e counts within the sample: a tensor of B samples has elements / B each.
+struct DropoutSite {
+  float rate = 0;    // 0: nothing is dropped
+  uint64_t key = 0;  // random_key(seed, name of the site)
+  int64_t step = 0;
+  int64_t first_sample = 0;
+};
+
+// out = residual + dropout(x); out may be residual. residual optional (then out = dropout(x)); x is [B, ...].
+struct DropoutAdd {
+  ConstTensorView x, residual;
+  TensorView out;
+  DropoutSite dropout;
+};
+// dx = mask * dy / (1 - rate); dx may be dy.
+struct DropoutBackward {
+  ConstTensorView dy;
+  TensorView dx;
+  DropoutSite dropout;
+};
+
+// y = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) (Hendrycks & Gimpel 2016, the tanh form that GPT-2 uses)
+struct Gelu {
+  ConstTensorView x;
+  TensorView y;
+};
+struct GeluBackward {
+  ConstTensorView dy, x;
+  TensorView dx;
+};
+
+// y[T, F] = silu(gate) * up with gate_up[T, 2F] = [gate | up] (Shazeer 2020)
+struct SwiGlu {
+  ConstTensorView gate_up;
+  TensorView y;
+};
+struct SwiGluBackward {
+  ConstTensorView dy, gate_up;
+  TensorView dgate_up;
+};
+
+// Rotates the query and key heads of qkv[B, S, (N + 2G) D] in place (RoFormer, Su et al. 2021), half-split pairs (i, i + D/2),
+// angle = position * base^(-2i/D), position = place in the sequence. `inverse` rotates back: its own backward.
+struct Rotary {
+  TensorView qkv;
+  int64_t heads = 0, key_value_heads = 0;  // N, G
+  float base = 10000.0f;
+  bool inverse = false;
+};
+
+// Causal softmax(q k^T / sqrt(D)) v per head, without a stored score matrix (FlashAttention, Dao et al. 2022).
+// qkv[B, S, (N + 2G) D] = [query heads | key heads | value heads]; out[B, S, N D]; log_sum_exp: float32 [B, N, S], kept for
+// backward. Dropout acts on the probabilities: element (n S + i) S + j of a sample for head n, query i, key j.
+struct Attention {
+  ConstTensorView qkv;
+  TensorView out, log_sum_exp;
+  int64_t heads = 0, key_value_heads = 0;
+  DropoutSite dropout;
+};
+struct AttentionBackward {
+  ConstTensorView dout, qkv, out, log_sum_exp;
+  TensorView dqkv;  // all of it is written
+  int64_t heads = 0, key_value_heads = 0;
+  DropoutSite dropout;
+};
+
+// out[B, S, H] = table[tokens[B, S], H] (+ positions[s, H] when present). Token ids outside [0, V) throw std::out_of_range
+// before anything is written.
+struct Embedding {
+  ConstTensorView tokens, table, positions;
+  TensorView out;
+};
+// dtable[token] += dy rows in token order; dpositions[s] += over b in order. Absent ones are left out.
+struct EmbeddingBackward {
+  ConstTensorView tokens, dy;
+  TensorView dtable, dpositions;
+  bool accumulate_table = true, accumulate_positions = true;
+};
+
+// Row-wise softmax cross-entropy. Returns the sum of losses over rows whose target is >= 0 and their number.
+// When dlogits is present: dlogits = (softmax(logits) - onehot) * gradient_scale, 0 for rows that do not count; it may be
+// logits.
+struct CrossEntropy {
+  ConstTensorView logits;   // [T, V], float32 or the activations' dtype
+  ConstTensorView targets;  // int32 [T]
+  TensorView dlogits;       // optional [T, V], any float dtype
+  double gradient_scale = 1.0;
+};
+struct CrossEntropyResult {
+  double loss_sum = 0;  // fixed order over rows
+  int64_t tokens = 0;
+};
+
+// ---- Optimizers: element-wise over a flat range of a shard. `master` float32, states float32; `gradient` float32, bfloat16,
+// float16 (multiplied by gradient_scale first) ; `copy_out` optional: master rounded to bfloat16 or float16.
+// `decay_*`: weight_decay is 0 where a parameter does not decay, so one call covers elements of one kind.
+
+// Adam (Kingma & Ba 2015), bias-corrected; decoupled decay is AdamW (Loshchilov & Hutter 2019), otherwise L2 in the gradient.
+struct Adam {
+  TensorView master, moment1, moment2, copy_out;
+  ConstTensorView gradient;
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
+  double gradient_scale = 1.0;
+  int64_t step = 1;  // from 1
+  bool decoupled_decay = true, bias_correction = true;
+};
+// buffer = momentum * buffer + (1 - dampening) * g (g itself on the first step); p -= lr * (nesterov ? g + momentum * buffer :
+// buffer)
+struct Sgd {
+  TensorView master, momentum_buffer, copy_out;  // momentum_buffer absent when momentum is 0
+  ConstTensorView gradient;
+  double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0, gradient_scale = 1.0;
+  int64_t step = 1;
+  bool nesterov = false;
+};
+// p -= lr * (sign(beta1 m + (1 - beta1) g) + decay * p); m = beta2 m + (1 - beta2) g (Chen et al. 2023)
+struct Lion {
+  TensorView master, moment, copy_out;
+  ConstTensorView gradient;
+  double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0, gradient_scale = 1.0;
+};
+// sum += g^2; p -= lr * g / (sqrt(sum) + epsilon) (Duchi et al. 2011)
+struct Adagrad {
+  TensorView master, sum_of_squares, copy_out;
+  ConstTensorView gradient;
+  double lr = 1e-2, epsilon = 1e-10, weight_decay = 0, gradient_scale = 1.0;
+};
+// First half of LAMB (You et al. 2020): moments as Adam, update = m_hat / (sqrt(v_hat) + epsilon) + decay * p, left in `update`
+// (float32). The caller scales by the trust ratio of norms over the whole parameter and applies it with ApplyUpdate.
+struct LambUpdate {
+  ConstTensorView master;
+  TensorView moment1, moment2, update;
+  ConstTensorView gradient;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0, gradient_scale = 1.0;
+  int64_t step = 1;
+  bool bias_correction = true;
+};
+// master = master * (1 - decay) - scale * update; copy_out as above. update: any float dtype.
+struct ApplyUpdate {
+  TensorView master, copy_out;
+  ConstTensorView update;
+  double scale = 1.0, decay = 0;
+};
+// buffer = momentum * buffer + gradient * gradient_scale; out = nesterov ? gradient + momentum * buffer : buffer (float32)
+struct MomentumUpdate {
+  TensorView momentum_buffer, out;
+  ConstTensorView gradient;
+  double momentum = 0.95, gradient_scale = 1.0;
+  bool nesterov = true;
+};
+
+// FLOPs, bytes moved and launches since the last reset. Only Meta counts; the others return zeros.
+struct Counters {
+  double flops = 0, bytes = 0;
+  int64_t launches = 0;
+};
+
+class Kernels {
+ public:
+  virtual ~Kernels() = default;
+  virtual Device device() const = 0;
+
+  virtual void matmul(const Matmul&) = 0;
+  virtual void bias_gradient(const BiasGradient&) = 0;
+  virtual void layer_norm(const LayerNorm&) = 0;
+  virtual void layer_norm_backward_input(const LayerNormBackwardInput&) = 0;
+  virtual void layer_norm_backward_weight(const LayerNormBackwardWeight&) = 0;
+  virtual void rms_norm(const RmsNorm&) = 0;
+  virtual void rms_norm_backward_input(const RmsNormBackwardInput&) = 0;
+  virtual void rms_norm_backward_weight(const RmsNormBackwardWeight&) = 0;
+  virtual void dropout_add(const DropoutAdd&) = 0;
+  virtual void dropout_backward(const DropoutBackward&) = 0;
+  virtual void gelu(const Gelu&) = 0;
+  virtual void gelu_backward(const GeluBackward&) = 0;
+  virtual void swiglu(const SwiGlu&) = 0;
+  virtual void swiglu_backward(const SwiGluBackward&) = 0;
+  virtual void rotary(const Rotary&) = 0;
+  virtual void attention(const Attention&) = 0;
+  virtual void attention_backward(const AttentionBackward&) = 0;
+  virtual void embedding(const Embedding&) = 0;
+  virtual void embedding_backward(const EmbeddingBackward&) = 0;
+  virtual CrossEntropyResult cross_entropy(const CrossEntropy&) = 0;
+
+  virtual void adam(const Adam&) = 0;
+  virtual void sgd(const Sgd&) = 0;
+  virtual void lion(const Lion&) = 0;
+  virtual void adagrad(const Adagrad&) = 0;
+  virtual void lamb_update(const LambUpdate&) = 0;
+  virtual void apply_update(const ApplyUpdate&) = 0;
+  virtual void momentum_update(const MomentumUpdate&) = 0;
+
+  // out = 0 (any dtype)
+  virtual void zero(TensorView out) = 0;
+  // out = from, converted between float dtypes (round to nearest even); same dtype: a copy of any dtype
+  virtual void copy(ConstTensorView from, TensorView out) = 0;
+  // out += from; both of one float dtype, or both int64 (wraps: the range was checked when quantised)
+  virtual void add(ConstTensorView from, TensorView out) = 0;
+  // out *= factor
+  virtual void scale(TensorView out, double factor) = 0;
+  // out[e] = initial value of element first_element + e under `key` (core/random.h): zeros, ones, normal or uniform
+  virtual void initialize(TensorView out, const Init& init, uint64_t key, int64_t first_element) = 0;
+
+  // Sum of squares of `scale` * x in float64, in blocks of kSumBlock elements from the start of x, combined exactly. NaN and
+  // infinity make the sum not finite.
+  virtual ExactSum sum_of_squares(ConstTensorView x, double scale) = 0;
+
+  // sum[e] += round(x[e] * scale * 2^44) (core/fixed_point.h). Returns how many values were not finite or not below `limit` in
+  // magnitude (after scaling); those are not added.
+  virtual int64_t fixed_point_add(ConstTensorView x, double scale, double limit, TensorView sum) = 0;
+  // The same with = in place of +=: the first contribution needs no zeros to add to.
+  virtual int64_t fixed_point_store(ConstTensorView x, double scale, double limit, TensorView sum) = 0;
+  // out[e] = sum[e] * 2^-44 * scale, rounded once
+  virtual void fixed_point_read(ConstTensorView sum, double scale, TensorView out) = 0;
+
+  virtual Counters counters() const { return {}; }
+};
+
+// sum_of_squares and every shard boundary use multiples of it, so that a norm has the same bits however a parameter is cut.
+inline constexpr int64_t kSumBlock = 256;
+
+// threads: how many the kernels may use (0: all that OpenMP offers).
+std::unique_ptr<Kernels> make_cpu_kernels(int threads);
+// Computes nothing; views need no memory.
+std::unique_ptr<Kernels> make_meta_kernels();
+
+}  // namespace trivet::kernels

@@ -1,0 +1,46 @@
+// Causal self-attention with grouped queries: one fused projection to queries, keys and values, the attention core, a
+// projection out.
+//
+//   x[B, S, H] --qkv--> [B, S, (N + 2G) D] (--rotary-->) --softmax(q k^T / sqrt(D)) v--> [B, S, N D] --out--> y[B, S, H]
+//
+// B sequences, S tokens a sequence, H hidden, N query heads, G key/value heads (G divides N), D head size.
+#pragma once
+
+#include <string>
+
+#include "model/linear.h"
+#include "model/parts.h"
+
+namespace trivet::model {
+
+class Attention : public Layer {
+ public:
+  struct Options {
+    int64_t hidden = 0, heads = 0, key_value_heads = 0;
+    bool bias = true;
+    double dropout = 0;      // on the probabilities
+    double rotary_base = 0;  // 0: no rotation (positions come from the embedding)
+    double init_deviation = 0.02, init_deviation_out = 0.02;
+  };
+  // `name` is the layer's full name in the model: it identifies its random draws.
+  Attention(std::string name, const Options& options);
+
+  std::span<const ParameterSpec> parameters() const override { return parts_.parameters(); }
+  Shape output_shape(const Shape& input) const override { return input; }
+  void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
+  void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;
+  void backward_weight(Context&, Gradients, const Saved&) const override;
+  void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
+
+ private:
+  void go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
+  void rotate(Context& context, TensorView qkv, bool inverse) const;
+
+  Options options_;
+  std::string dropout_name_;
+  Linear qkv_, out_;
+  Parts parts_;
+  int qkv_part_, out_part_;
+};
+
+}  // namespace trivet::model

@@ -1,0 +1,67 @@
+#include "model/embedding.h"
+
+#include "core/error.h"
+#include "model/parts.h"
+
+namespace trivet::model {
+namespace {
+
+enum Slot { kTokens, kDsum };
+
+// The gradient of the first `used` rows. Rows of positions that the sequence does not reach have none: they are zero.
+Gradient first_rows(Context& context, const Gradient& gradient, int64_t used) {
+  if (gradient.view.absent()) return gradient;
+  const int64_t rows = gradient.view.shape[0];
+  if (!gradient.accumulate && used < rows) context.kernels.zero(gradient.view.row_range(used, rows - used));
+  return {gradient.view.row_range(0, used), gradient.accumulate};
+}
+
+}  // namespace
+
+Embedding::Embedding(const std::string& name, const Options& options) : options_(options), dropout_name_(name + ".dropout") {
+  const Init init{Init::Kind::Normal, options.init_deviation};
+  parameters_.push_back(
+      {.name = kTable, .shape = {options.vocabulary, options.hidden}, .init = init, .split = {0, {options.vocabulary}}});
+  if (options.positions > 0)
+    parameters_.push_back({.name = "positions.weight", .shape = {options.positions, options.hidden}, .init = init});
+}
+
+void Embedding::forward(Context& context, Weights weights, ConstTensorView tokens, TensorView y, Saved& saved) const {
+  saved.reference(kTokens, tokens);
+  const int64_t length = tokens.shape[1];
+  ConstTensorView positions;
+  if (options_.positions > 0) {
+    if (length > options_.positions)
+      throw ConfigError("model.sequence_length: a sequence of " + std::to_string(length) + " tokens was given, the model has " +
+                        std::to_string(options_.positions) + " learned positions; shorten the sequence");
+    positions = weights[1].row_range(0, length);
+  }
+  context.kernels.embedding({.tokens = tokens, .table = weights[0], .positions = positions, .out = y});
+  const kernels::DropoutSite site = dropout_site(context, dropout_name_, options_.dropout);
+  // Dropout is linear and its own transpose: its backward is the form that works in place.
+  if (site.rate > 0) context.kernels.dropout_backward({.dy = y, .dx = y, .dropout = site});
+}
+
+// Tokens have no gradient: all that is to do is to take dropout back, for backward_weight.
+void Embedding::backward_input(Context& context, Weights, ConstTensorView dy, TensorView, Saved& saved) const {
+  const kernels::DropoutSite site = dropout_site(context, dropout_name_, options_.dropout);
+  if (site.rate == 0) return saved.reference(kDsum, dy);
+  const TensorView dsum = saved.keep(context.arena, kDsum, dy.dtype, dy.shape);
+  context.kernels.dropout_backward({.dy = dy, .dx = dsum, .dropout = site});
+}
+
+void Embedding::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
+  const ConstTensorView tokens = saved[kTokens], dy = saved[kDsum];
+  const Gradient& table = gradients[0];
+  Gradient positions;
+  if (options_.positions > 0) positions = first_rows(context, gradients[1], tokens.shape[1]);
+  if (table.view.absent() && positions.view.absent()) return;
+  context.kernels.embedding_backward({.tokens = tokens,
+                                      .dy = dy,
+                                      .dtable = table.view,
+                                      .dpositions = positions.view,
+                                      .accumulate_table = table.accumulate,
+                                      .accumulate_positions = positions.accumulate});
+}
+
+}  // namespace trivet::model

@@ -1,0 +1,38 @@
+// The first layer: tokens[B, S] (int32) -> y[B, S, H] = dropout(table[token] + positions[s]).
+//
+// Learned positions are GPT-2's; Llama rotates queries and keys instead. The table may also be the LM head's weight (tied).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/layer.h"
+
+namespace trivet::model {
+
+class Embedding : public Layer {
+ public:
+  struct Options {
+    int64_t vocabulary = 0, hidden = 0;
+    int64_t positions = 0;  // the longest sequence; 0: no learned positions
+    double dropout = 0;
+    double init_deviation = 0.02;
+  };
+  static constexpr const char* kTable = "tokens.weight";
+
+  // `name` is the layer's full name in the model: it identifies its random draws.
+  Embedding(const std::string& name, const Options& options);
+
+  std::span<const ParameterSpec> parameters() const override { return parameters_; }
+  Shape output_shape(const Shape& tokens) const override { return {tokens[0], tokens[1], options_.hidden}; }
+  void forward(Context&, Weights, ConstTensorView tokens, TensorView y, Saved&) const override;
+  void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;
+  void backward_weight(Context&, Gradients, const Saved&) const override;
+
+ private:
+  Options options_;
+  std::string dropout_name_;
+  std::vector<ParameterSpec> parameters_;
+};
+
+}  // namespace trivet::model

@@ -1,0 +1,151 @@
+#include "model/lm_head.h"
+
+#include <algorithm>
+
+namespace trivet::model {
+namespace {
+
+enum Slot { kHidden, kDlogits, kDhidden };
+
+// Small chunks read and write all of W's gradient too often: 128 rows of GPT-2's vocabulary take 1.2 times as long as 512.
+constexpr int64_t kChunkBytes = int64_t{128} << 20;
+constexpr int64_t kRowMultiple = 64;
+
+int64_t default_rows_of_chunk(int64_t vocabulary) {
+  const int64_t rows = kChunkBytes / (vocabulary * 4);
+  return std::max(rows / kRowMultiple * kRowMultiple, kRowMultiple);
+}
+
+ParameterSpec weight_spec(const LmHead::Options& options) {
+  ParameterSpec weight;
+  weight.name = "weight";
+  weight.shape = {options.vocabulary, options.hidden};
+  weight.init = {Init::Kind::Normal, options.init_deviation};
+  weight.split = {0, {options.vocabulary}};
+  weight.tied_to = options.tied_to;
+  return weight;
+}
+
+ConstTensorView targets_of(const Context& context) {
+  const ConstTensorView targets = context.microbatch->targets;
+  return targets.reshaped({targets.elements()});
+}
+
+// How many targets count: the mean's denominator, needed before the first chunk's gradient.
+int64_t count_targets(const Context& context) {
+  const ConstTensorView targets = targets_of(context);
+  if (context.kernels.device() == Device::Meta) return targets.elements();
+  const int32_t* first = targets.as<int32_t>();
+  return std::count_if(first, first + targets.elements(), [](int32_t target) { return target >= 0; });
+}
+
+double gradient_scale_of(const Context& context) {
+  return context.loss_scale / static_cast<double>(std::max<int64_t>(count_targets(context), 1));
+}
+
+}  // namespace
+
+LmHead::LmHead(const Options& options, std::unique_ptr<Norm> norm)
+    : vocabulary_(options.vocabulary),
+      rows_of_chunk_(options.rows_of_chunk > 0 ? options.rows_of_chunk : default_rows_of_chunk(options.vocabulary)),
+      norm_(std::move(norm)) {
+  norm_part_ = parts_.add("norm", *norm_);
+  weight_ = parts_.parameters().size();
+  parts_.add_own(weight_spec(options));
+}
+
+std::vector<LmHead::Chunk> LmHead::chunks_of(int64_t rows) const {
+  std::vector<Chunk> chunks;
+  for (int64_t first = 0; first < rows; first += rows_of_chunk_)
+    chunks.push_back({first, std::min(rows_of_chunk_, rows - first)});
+  return chunks;
+}
+
+// Logits of some rows and their loss; with `dlogits`, the gradient too, in its dtype. Where that is the logits' own dtype they
+// are made in its memory.
+LmHead::Result LmHead::loss_of_rows(Context& context, ConstTensorView h, ConstTensorView weight, ConstTensorView targets,
+                                    TensorView dlogits, double gradient_scale) const {
+  const DType dtype = statistics_dtype(h.dtype);
+  ScopedTensor scratch;
+  if (dlogits.absent() || dlogits.dtype != dtype) scratch = ScopedTensor(context.arena, dtype, {h.shape[0], vocabulary_});
+  const TensorView logits = scratch.empty() ? dlogits : scratch.view();
+  context.kernels.matmul({.a = h, .b = weight, .out = logits, .transpose_b = true});
+  return context.kernels.cross_entropy(
+      {.logits = logits, .targets = targets, .dlogits = dlogits, .gradient_scale = gradient_scale});
+}
+
+// dW[V, H] += dlogits^T[V, R] h[R, H]; the first chunk obeys the gradient's own flag, the following add to it.
+void LmHead::add_weight_gradient(Context& context, const Gradient& weight, bool first, ConstTensorView dlogits,
+                                 ConstTensorView h) const {
+  if (weight.view.absent()) return;
+  context.kernels.matmul(
+      {.a = dlogits, .b = h, .out = weight.view, .transpose_a = true, .accumulate = weight.accumulate || !first});
+}
+
+void LmHead::forward(Context& context, Weights weights, ConstTensorView x, TensorView, Saved& saved) const {
+  const TensorView h = saved.keep(context.arena, kHidden, x.dtype, {x.shape.rows(), x.shape.cols()});
+  norm_->forward(context, parts_.of(norm_part_, weights), x, h, saved.child(norm_part_));
+  Result total;
+  for (const Chunk& chunk : chunks_of(h.shape[0])) {
+    const Result result = loss_of_rows(context, h.row_range(chunk.first, chunk.rows), weights[weight_],
+                                       targets_of(context).slice(chunk.first, chunk.rows), {}, 1.0);
+    total.loss_sum += result.loss_sum;
+    total.tokens += result.tokens;
+  }
+  context.loss_sum = total.loss_sum;
+  context.loss_tokens = total.tokens;
+}
+
+void LmHead::backward_input(Context& context, Weights weights, ConstTensorView, TensorView dx, Saved& saved) const {
+  const TensorView h = saved[kHidden];
+  const TensorView dlogits = saved.keep(context.arena, kDlogits, h.dtype, {h.shape[0], vocabulary_});
+  const TensorView dh = saved.keep(context.arena, kDhidden, h.dtype, h.shape);
+  const double scale = gradient_scale_of(context);
+  for (const Chunk& chunk : chunks_of(h.shape[0])) {
+    const TensorView dlogits_rows = dlogits.row_range(chunk.first, chunk.rows);
+    loss_of_rows(context, h.row_range(chunk.first, chunk.rows), weights[weight_],
+                 targets_of(context).slice(chunk.first, chunk.rows), dlogits_rows, scale);
+    context.kernels.matmul({.a = dlogits_rows, .b = weights[weight_], .out = dh.row_range(chunk.first, chunk.rows)});
+  }
+  norm_->backward_input(context, parts_.of(norm_part_, weights), dh, dx, saved.child(norm_part_));
+}
+
+void LmHead::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
+  const TensorView h = saved[kHidden], dlogits = saved[kDlogits];
+  for (const Chunk& chunk : chunks_of(h.shape[0]))
+    add_weight_gradient(context, gradients[weight_], chunk.first == 0, dlogits.row_range(chunk.first, chunk.rows),
+                        h.row_range(chunk.first, chunk.rows));
+  norm_->backward_weight(context, parts_.of(norm_part_, gradients), saved.child(norm_part_));
+}
+
+// The gradient of a chunk's h is written over it: nothing reads h after the chunk's weight gradient.
+void LmHead::forward_backward(Context& context, Weights weights, Gradients gradients, ConstTensorView x, TensorView dx,
+                              Saved& saved) const {
+  const ScopedTensor hidden(context.arena, x.dtype, {x.shape.rows(), x.shape.cols()});
+  const TensorView h = hidden;
+  norm_->forward(context, parts_.of(norm_part_, weights), x, h, saved.child(norm_part_));
+  const double scale = gradient_scale_of(context);
+  Result total;
+  for (const Chunk& chunk : chunks_of(h.shape[0])) {
+    const TensorView h_rows = h.row_range(chunk.first, chunk.rows);
+    const ScopedTensor dlogits(context.arena, h.dtype, {chunk.rows, vocabulary_});
+    const Result result =
+        loss_of_rows(context, h_rows, weights[weight_], targets_of(context).slice(chunk.first, chunk.rows), dlogits, scale);
+    add_weight_gradient(context, gradients[weight_], chunk.first == 0, dlogits, h_rows);
+    context.kernels.matmul({.a = dlogits, .b = weights[weight_], .out = h_rows});
+    total.loss_sum += result.loss_sum;
+    total.tokens += result.tokens;
+  }
+  context.loss_sum = total.loss_sum;
+  context.loss_tokens = total.tokens;
+  norm_->backward(context, parts_.of(norm_part_, weights), parts_.of(norm_part_, gradients), h, dx, saved.child(norm_part_));
+}
+
+void LmHead::logits(Context& context, Weights weights, ConstTensorView x, TensorView logits) const {
+  const ScopedTensor h(context.arena, x.dtype, x.shape);
+  Saved saved;
+  norm_->forward(context, parts_.of(norm_part_, weights), x, h, saved);
+  context.kernels.matmul({.a = h, .b = weights[weight_], .out = logits, .transpose_b = true});
+}
+
+}  // namespace trivet::model

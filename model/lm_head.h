@@ -1,0 +1,64 @@
+// The last layer: final norm, projection to the vocabulary, mean cross-entropy of the microbatch's targets.
+//
+//   x[B, S, H] --norm--> h[T, H] --h W^T--> logits[R, V] --softmax cross-entropy--> loss        R rows of T at a time
+//
+// T = B S rows, H hidden, V vocabulary, R rows of a chunk. W[V, H] is the head's own or the embedding's table (tied).
+//
+// [Note: logits in chunks] The logits of all rows would be the largest tensor of the model by far, so they are made, used and
+// dropped R rows at a time. R depends on V alone, so the bits of a gradient do not depend on anything else.
+//   forward_backward: each chunk of logits is made once; this is what training uses.
+//   forward alone computes just the loss (evaluation).
+//   backward_input makes the logits again and has to keep their gradient whole [T, V] for backward_weight, which has no
+//   weights.
+// The loss is left in context.loss_sum and context.loss_tokens; its gradient is that of loss_scale * loss_sum / loss_tokens.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernels/kernels.h"
+#include "model/norm.h"
+#include "model/parts.h"
+
+namespace trivet::model {
+
+class LmHead : public Layer {
+ public:
+  struct Options {
+    int64_t vocabulary = 0, hidden = 0;
+    double init_deviation = 0.02;
+    std::string tied_to;        // full name of the table that W is; empty: a weight of its own
+    int64_t rows_of_chunk = 0;  // 0: chosen from the vocabulary
+  };
+  LmHead(const Options& options, std::unique_ptr<Norm> norm);
+
+  std::span<const ParameterSpec> parameters() const override { return parts_.parameters(); }
+  Shape output_shape(const Shape&) const override { return {0}; }  // absent: the loss is the output
+  void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
+  void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;
+  void backward_weight(Context&, Gradients, const Saved&) const override;
+  void forward_backward(Context&, Weights, Gradients, ConstTensorView x, TensorView dx, Saved&) const override;
+
+  // logits[R, V] of the rows x[R, H], for generation.
+  void logits(Context&, Weights, ConstTensorView x, TensorView logits) const;
+
+  int64_t rows_of_chunk() const { return rows_of_chunk_; }
+
+ private:
+  using Result = kernels::CrossEntropyResult;
+  struct Chunk {
+    int64_t first, rows;
+  };
+  std::vector<Chunk> chunks_of(int64_t rows) const;
+  Result loss_of_rows(Context&, ConstTensorView h, ConstTensorView weight, ConstTensorView targets, TensorView dlogits,
+                      double gradient_scale) const;
+  void add_weight_gradient(Context&, const Gradient& weight, bool first, ConstTensorView dlogits, ConstTensorView h) const;
+
+  int64_t vocabulary_, rows_of_chunk_;
+  std::unique_ptr<Norm> norm_;
+  Parts parts_;
+  int norm_part_;
+  size_t weight_;  // place of W among the parameters
+};
+
+}  // namespace trivet::model

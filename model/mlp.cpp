@@ -1,0 +1,84 @@
+#include "model/mlp.h"
+
+namespace trivet::model {
+namespace {
+
+enum Slot { kWide, kActivated, kDwide };
+
+Linear make_up(const Mlp::Options& options) {
+  const bool gated = options.activation == Activation::SwiGlu;
+  const int64_t feed_forward = options.feed_forward;
+  const Split split = gated ? Split{0, {feed_forward, feed_forward}} : Split{0, {feed_forward}};
+  return Linear({.in = options.hidden,
+                 .out = gated ? 2 * feed_forward : feed_forward,
+                 .bias = options.bias,
+                 .init_deviation = options.init_deviation,
+                 .split = split});
+}
+
+Linear make_down(const Mlp::Options& options) {
+  return Linear({.in = options.feed_forward,
+                 .out = options.hidden,
+                 .bias = options.bias,
+                 .init_deviation = options.init_deviation_out,
+                 .split = {1, {options.feed_forward}}});
+}
+
+}  // namespace
+
+Mlp::Mlp(const Options& options) : options_(options), up_(make_up(options)), down_(make_down(options)) {
+  up_part_ = parts_.add(options.activation == Activation::SwiGlu ? "gate_up" : "up", up_);
+  down_part_ = parts_.add("down", down_);
+}
+
+void Mlp::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
+  Shape narrow = x.shape;
+  narrow[-1] = options_.feed_forward;
+  const TensorView wide = saved.keep(context.arena, kWide, x.dtype, up_.output_shape(x.shape));
+  const TensorView activated = saved.keep(context.arena, kActivated, x.dtype, narrow);
+  up_.forward(context, parts_.of(up_part_, weights), x, wide, saved.child(up_part_));
+  activate(context, as_rows(wide), as_rows(activated));
+  down_.forward(context, parts_.of(down_part_, weights), activated, y, saved.child(down_part_));
+}
+
+void Mlp::go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
+  Context& context = pass.context();
+  const TensorView wide = pass.saved()[kWide], activated = pass.saved()[kActivated];
+  const IntermediateGradient dwide(pass, kDwide, dy.dtype, wide.shape);
+  {
+    const ScopedTensor dactivated(context.arena, dy.dtype, activated.shape);
+    pass.through(down_, parts_, down_part_, dy, dactivated);
+    activate_backward(context, as_rows(dactivated.view()), as_rows(wide), as_rows(dwide.view()));
+  }
+  pass.through(up_, parts_, up_part_, dwide, dx);
+}
+
+void Mlp::activate(Context& context, ConstTensorView wide, TensorView activated) const {
+  switch (options_.activation) {
+    case Activation::Gelu: return context.kernels.gelu({.x = wide, .y = activated});
+    case Activation::SwiGlu: return context.kernels.swiglu({.gate_up = wide, .y = activated});
+  }
+}
+
+void Mlp::activate_backward(Context& context, ConstTensorView dactivated, ConstTensorView wide, TensorView dwide) const {
+  switch (options_.activation) {
+    case Activation::Gelu: return context.kernels.gelu_backward({.dy = dactivated, .x = wide, .dx = dwide});
+    case Activation::SwiGlu: return context.kernels.swiglu_backward({.dy = dactivated, .gate_up = wide, .dgate_up = dwide});
+  }
+}
+
+void Mlp::backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const {
+  go_back(BackwardPass(context, weights, saved), dy, dx);
+}
+
+void Mlp::backward(Context& context, Weights weights, Gradients gradients, ConstTensorView dy, TensorView dx,
+                   Saved& saved) const {
+  go_back(BackwardPass(context, weights, gradients, saved), dy, dx);
+}
+
+void Mlp::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
+  down_.backward_weight(context, parts_.of(down_part_, gradients), saved.child(down_part_));
+  up_.backward_weight(context, parts_.of(up_part_, gradients), saved.child(up_part_));
+}
+
+}  // namespace trivet::model

@@ -1,0 +1,42 @@
+// The feed-forward half of a block, in its two forms. T rows, H hidden, F feed-forward.
+//
+//   Gelu:    x[T, H] --up--> [T, F] --gelu--> [T, F] --down--> y[T, H]                            (GPT-2)
+//   SwiGlu:  x[T, H] --gate_up--> [gate | up][T, 2F] --silu(gate) * up--> [T, F] --down--> y[T, H]   (Llama)
+#pragma once
+
+#include "model/linear.h"
+#include "model/parts.h"
+
+namespace trivet::model {
+
+enum class Activation { Gelu, SwiGlu };
+
+class Mlp : public Layer {
+ public:
+  struct Options {
+    int64_t hidden = 0, feed_forward = 0;
+    Activation activation = Activation::Gelu;
+    bool bias = true;
+    double init_deviation = 0.02, init_deviation_out = 0.02;
+  };
+  explicit Mlp(const Options& options);
+
+  std::span<const ParameterSpec> parameters() const override { return parts_.parameters(); }
+  Shape output_shape(const Shape& input) const override { return input; }
+  void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
+  void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;
+  void backward_weight(Context&, Gradients, const Saved&) const override;
+  void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
+
+ private:
+  void go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
+  void activate(Context& context, ConstTensorView wide, TensorView activated) const;
+  void activate_backward(Context& context, ConstTensorView dactivated, ConstTensorView wide, TensorView dwide) const;
+
+  Options options_;
+  Linear up_, down_;  // up_ is "up" or the fused "gate_up"
+  Parts parts_;
+  int up_part_, down_part_;
+};
+
+}  // namespace trivet::model

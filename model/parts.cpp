@@ -1,0 +1,43 @@
+#include "model/parts.h"
+
+#include "core/random.h"
+
+namespace trivet::model {
+
+int Parts::add(const std::string& name, const Layer& part) {
+  const size_t first = parameters_.size();
+  for (ParameterSpec parameter : part.parameters()) {
+    if (!name.empty()) parameter.name = name + "." + parameter.name;
+    parameters_.push_back(std::move(parameter));
+  }
+  ranges_.push_back({first, parameters_.size() - first});
+  return static_cast<int>(ranges_.size()) - 1;
+}
+
+void BackwardPass::through(const Layer& part, const Parts& parts, int number, ConstTensorView dy, TensorView dx) const {
+  const Weights weights = parts.of(number, weights_);
+  Saved& saved = saved_.child(number);
+  if (fused_)
+    part.backward(context_, weights, parts.of(number, gradients_), dy, dx, saved);
+  else
+    part.backward_input(context_, weights, dy, dx, saved);
+}
+
+IntermediateGradient::IntermediateGradient(const BackwardPass& pass, int slot, DType dtype, const Shape& shape) {
+  if (pass.fused()) {
+    scoped_ = ScopedTensor(pass.context().arena, dtype, shape);
+    view_ = scoped_;
+  } else {
+    view_ = pass.saved().keep(pass.context().arena, slot, dtype, shape);
+  }
+}
+
+kernels::DropoutSite dropout_site(const Context& context, const std::string& name, double rate) {
+  if (!context.training || rate == 0) return {};
+  return {.rate = static_cast<float>(rate),
+          .key = random_key(context.random.seed, name),
+          .step = context.random.step,
+          .first_sample = context.random.first_sample};
+}
+
+}  // namespace trivet::model

@@ -1,0 +1,86 @@
+// What layers that are made of layers share.
+//
+// A composite layer lists the parameters of its parts one after another, each under its part's name ("attention" +
+// "qkv.weight"), gives each part a child of its Saved, and walks the parts forward and backward. It owns the parts.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/layer.h"
+#include "kernels/kernels.h"
+
+namespace trivet::model {
+
+// The parameters of a composite layer and where each part's own begin.
+class Parts {
+ public:
+  // Returns the part's number: its place here and its child of Saved. No name: the part's names are used as they are.
+  int add(const std::string& name, const Layer& part);
+  void add_own(ParameterSpec parameter) { parameters_.push_back(std::move(parameter)); }
+
+  std::span<const ParameterSpec> parameters() const { return parameters_; }
+  template <typename View>
+  std::span<const View> of(int part, std::span<const View> all) const {
+    return all.subspan(ranges_[static_cast<size_t>(part)].first, ranges_[static_cast<size_t>(part)].count);
+  }
+
+ private:
+  struct Range {
+    size_t first, count;
+  };
+  std::vector<ParameterSpec> parameters_;
+  std::vector<Range> ranges_;
+};
+
+// One way back through a composite layer. The mathematics is the same whether the gradients of the weights are made in the same
+// pass (fused) or later; what differs is how long the gradients of intermediates live: backward_weight of a part reads its dy.
+class BackwardPass {
+ public:
+  BackwardPass(Context& context, Weights weights, Saved& saved) : context_(context), weights_(weights), saved_(saved) {}
+  BackwardPass(Context& context, Weights weights, Gradients gradients, Saved& saved)
+      : context_(context), weights_(weights), gradients_(gradients), saved_(saved), fused_(true) {}
+
+  Context& context() const { return context_; }
+  Weights weights() const { return weights_; }
+  Gradients gradients() const { return gradients_; }  // none unless fused
+  Saved& saved() const { return saved_; }
+  bool fused() const { return fused_; }
+
+  // backward_input of a part, or all of its backward.
+  void through(const Layer& part, const Parts& parts, int number, ConstTensorView dy, TensorView dx) const;
+
+ private:
+  Context& context_;
+  Weights weights_;
+  Gradients gradients_;
+  Saved& saved_;
+  bool fused_ = false;
+};
+
+// Memory of an intermediate's gradient: given back with this object in a fused pass, otherwise kept until backward_weight is
+// done.
+class IntermediateGradient {
+ public:
+  IntermediateGradient(const BackwardPass& pass, int slot, DType dtype, const Shape& shape);
+  TensorView view() const { return view_; }
+  operator TensorView() const { return view_; }
+  operator ConstTensorView() const { return view_; }
+
+ private:
+  ScopedTensor scoped_;
+  TensorView view_;
+};
+
+// Statistics (means, log-sum-exps) and logits are float32, or float64 beside float64.
+constexpr DType statistics_dtype(DType dtype) { return dtype == DType::Float64 ? DType::Float64 : DType::Float32; }
+
+// A tensor seen as rows of its last dim.
+inline ConstTensorView as_rows(ConstTensorView view) { return view.reshaped({view.shape.rows(), view.shape.cols()}); }
+inline TensorView as_rows(TensorView view) { return view.reshaped({view.shape.rows(), view.shape.cols()}); }
+
+// Dropout at a place in the model with a name of its own; nothing is dropped outside of training.
+kernels::DropoutSite dropout_site(const Context& context, const std::string& name, double rate);
+
+}  // namespace trivet::model

@@ -1,0 +1,50 @@
+#include "model/transformer_block.h"
+
+namespace trivet::model {
+namespace {
+
+enum Slot { kMiddle, kDmiddle };
+
+std::unique_ptr<Norm> norm_of(const TransformerBlock::Options& options) {
+  return make_norm(options.norm, options.attention.hidden, options.norm_epsilon, options.norm_bias);
+}
+
+}  // namespace
+
+TransformerBlock::TransformerBlock(const std::string& name, const Options& options)
+    : attention_({.name = name, .norm_name = "norm1", .inner_name = "attention", .dropout = options.dropout}, norm_of(options),
+                 std::make_unique<Attention>(name + ".attention", options.attention)),
+      mlp_({.name = name, .norm_name = "norm2", .inner_name = "mlp", .dropout = options.dropout}, norm_of(options),
+           std::make_unique<Mlp>(options.mlp)) {
+  attention_part_ = parts_.add("", attention_);
+  mlp_part_ = parts_.add("", mlp_);
+}
+
+void TransformerBlock::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
+  const TensorView middle = saved.keep(context.arena, kMiddle, x.dtype, x.shape);
+  attention_.forward(context, parts_.of(attention_part_, weights), x, middle, saved.child(attention_part_));
+  mlp_.forward(context, parts_.of(mlp_part_, weights), middle, y, saved.child(mlp_part_));
+}
+
+void TransformerBlock::go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
+  const IntermediateGradient dmiddle(pass, kDmiddle, dy.dtype, dy.shape);
+  pass.through(mlp_, parts_, mlp_part_, dy, dmiddle);
+  pass.through(attention_, parts_, attention_part_, dmiddle, dx);
+}
+
+void TransformerBlock::backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx,
+                                      Saved& saved) const {
+  go_back(BackwardPass(context, weights, saved), dy, dx);
+}
+
+void TransformerBlock::backward(Context& context, Weights weights, Gradients gradients, ConstTensorView dy, TensorView dx,
+                                Saved& saved) const {
+  go_back(BackwardPass(context, weights, gradients, saved), dy, dx);
+}
+
+void TransformerBlock::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
+  mlp_.backward_weight(context, parts_.of(mlp_part_, gradients), saved.child(mlp_part_));
+  attention_.backward_weight(context, parts_.of(attention_part_, gradients), saved.child(attention_part_));
+}
+
+}  // namespace trivet::model

@@ -1,0 +1,39 @@
+// One transformer layer: h = x + dropout(attention(norm1(x))), y = h + dropout(mlp(norm2(h))).
+#pragma once
+
+#include <string>
+
+#include "model/attention.h"
+#include "model/mlp.h"
+#include "model/residual.h"
+
+namespace trivet::model {
+
+class TransformerBlock : public Layer {
+ public:
+  struct Options {
+    Attention::Options attention;
+    Mlp::Options mlp;
+    NormKind norm = NormKind::LayerNorm;
+    double norm_epsilon = 1e-5;
+    bool norm_bias = true;  // LayerNorm only
+    double dropout = 0;     // of both residuals
+  };
+  TransformerBlock(const std::string& name, const Options& options);
+
+  std::span<const ParameterSpec> parameters() const override { return parts_.parameters(); }
+  Shape output_shape(const Shape& input) const override { return input; }
+  void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
+  void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;
+  void backward_weight(Context&, Gradients, const Saved&) const override;
+  void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
+
+ private:
+  void go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
+
+  Residual attention_, mlp_;
+  Parts parts_;
+  int attention_part_, mlp_part_;
+};
+
+}  // namespace trivet::model

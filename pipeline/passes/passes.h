@@ -1,0 +1,62 @@
+// Passes turn compute order into what a rank really runs. Each is a pure function Program -> Program (or Schedule -> Schedule);
+// they are applied in the order in which they stand here (engine/program.cpp does).
+//
+//   gpipe/1f1b        0F0 0I0 0W0
+//   expand_blocks     0.0F0 0.1F0 0.1B0 0.0B0               one instruction a block; I and W side by side become B
+//   fuse_loss         0.0F0 0.1L0 0.0B0                     the last block of the last stage computes the loss: F waits for I
+//   insert_recompute  0.0F0 0.1L0 0.0R0 0.0B0
+//   insert_reduce     ... 0.1REDUCE 0.0B0 0.0REDUCE         as soon as a block's gradients are complete
+//   insert_unshard    0.0UNSHARD 0.0F0 0.0RESHARD ...       ZeRO-3: whole only around their uses
+//   prefetch          0.0UNSHARD 0.1UNSHARD 0.0F0 ...       gathers start early enough to overlap
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "pipeline/instruction.h"
+
+namespace trivet::pipeline {
+
+// Before each F a RECV_F (not on the first stage), after it a SEND_F (not on the last); the same for I with gradients.
+Schedule insert_send_receive(const Schedule& schedule);
+
+// Replaces instructions of whole stages by one per block: F in ascending, I and W in descending order. An I that is directly
+// followed by the W of the same microbatch becomes one B per block.
+Program expand_blocks(const Program& program, int blocks);
+
+// For the stage that ends with the loss block: its forward has no other use than its own backward, so it moves there and both
+// (with the backward_weight) become one L.
+Program fuse_loss(const Program& program, int loss_block);
+
+// An R before each I or B: the block's forward runs again, its Saved was cleared after the first. Not for L.
+Program insert_recompute(const Program& program);
+
+// What the blocks of a stage use, for the two ZeRO passes. A block uses its own parameters and those it is tied to.
+struct BlockParameters {
+  std::vector<std::vector<int>> used_by;   // [block] -> blocks whose parameters it uses (itself first)
+  std::vector<int64_t> sharded_elements;   // [block] -> elements of its own parameters that UNSHARD gathers (0: none)
+  std::vector<int64_t> gradient_elements;  // [block] -> elements of its own parameters that REDUCE reduces (0: none)
+};
+
+enum class ReduceWhen {
+  LastMicrobatch,   // gradients are accumulated whole; one reduction a step (stages 0 and 1)
+  EveryMicrobatch,  // only a shard is kept, so each microbatch's gradient is reduced at once (stages 2 and 3)
+};
+// A REDUCE of block b directly after the last instruction (of the program, or of the microbatch) that adds to b's gradients.
+Program insert_reduce(const Program& program, const BlockParameters& parameters, ReduceWhen when);
+
+struct UnshardLimits {
+  int64_t max_live_elements = 1'000'000'000;  // zero_optimization.stage3_max_live_parameters
+  int64_t max_reuse_distance =
+      1'000'000'000;  // ...stage3_max_reuse_distance: kept whole if fewer elements are used before the next use
+  int64_t prefetch_elements = 50'000'000;  // ...stage3_prefetch_bucket_size
+};
+// UNSHARD before the first use of a block's weights and RESHARD after a use when the next one is further than the reuse
+// distance, when keeping them would exceed max_live_elements, or when there is none.
+Program insert_unshard(const Program& program, const BlockParameters& parameters, const UnshardLimits& limits);
+
+// Moves each UNSHARD before earlier computations, as long as the elements gathered ahead of their use stay within
+// prefetch_elements and the whole ones within max_live_elements. The order of UNSHARDs does not change.
+Program prefetch(const Program& program, const BlockParameters& parameters, const UnshardLimits& limits);
+
+}  // namespace trivet::pipeline

@@ -1,0 +1,142 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "pipeline/passes/passes.h"
+
+namespace trivet::pipeline {
+namespace {
+
+const std::vector<int>& used_blocks(const BlockParameters& parameters, const Instruction& i) {
+  return parameters.used_by.at(static_cast<size_t>(i.block));
+}
+
+int64_t sharded(const BlockParameters& parameters, int block) {
+  return parameters.sharded_elements.at(static_cast<size_t>(block));
+}
+
+// [position] -> for each block whose weights the instruction uses: the position of their next use, or -1.
+std::vector<std::map<int, int>> next_uses(const Program& program, const BlockParameters& parameters) {
+  std::vector<std::map<int, int>> next(program.size());
+  std::map<int, int> seen;
+  for (int at = static_cast<int>(program.size()) - 1; at >= 0; --at) {
+    const Instruction& i = program[static_cast<size_t>(at)];
+    if (!needs_weights(i.op)) continue;
+    for (int block : used_blocks(parameters, i)) {
+      const auto known = seen.find(block);
+      next[static_cast<size_t>(at)][block] = known == seen.end() ? -1 : known->second;
+      seen[block] = at;
+    }
+  }
+  return next;
+}
+
+// Elements of other sharded blocks that are used in (from, to).
+int64_t distance(const Program& program, const BlockParameters& parameters, int from, int to, int block) {
+  int64_t elements = 0;
+  for (int at = from + 1; at < to; ++at) {
+    const Instruction& i = program[static_cast<size_t>(at)];
+    if (!needs_weights(i.op)) continue;
+    for (int other : used_blocks(parameters, i))
+      if (other != block) elements += sharded(parameters, other);
+  }
+  return elements;
+}
+
+}  // namespace
+
+Program insert_reduce(const Program& program, const BlockParameters& parameters, ReduceWhen when) {
+  // (block, microbatch or -1) -> position of the last instruction that adds to its gradients
+  std::map<std::pair<int, int>, size_t> last;
+  for (size_t at = 0; at < program.size(); ++at) {
+    const Instruction& i = program[at];
+    if (!makes_weight_gradients(i.op)) continue;
+    for (int block : used_blocks(parameters, i))
+      if (parameters.gradient_elements.at(static_cast<size_t>(block)) > 0)
+        last[{block, when == ReduceWhen::EveryMicrobatch ? i.microbatch : -1}] = at;
+  }
+  std::multimap<size_t, int> reduce_after;
+  for (const auto& [key, at] : last) reduce_after.emplace(at, key.first);
+
+  Program out;
+  for (size_t at = 0; at < program.size(); ++at) {
+    out.push_back(program[at]);
+    const auto [begin, end] = reduce_after.equal_range(at);
+    for (auto entry = begin; entry != end; ++entry) out.push_back({Op::Reduce, program[at].stage, -1, entry->second});
+  }
+  return out;
+}
+
+Program insert_unshard(const Program& program, const BlockParameters& parameters, const UnshardLimits& limits) {
+  const auto next = next_uses(program, parameters);
+  std::set<int> whole;
+  int64_t live = 0;
+  Program out;
+  for (int at = 0; at < static_cast<int>(program.size()); ++at) {
+    const Instruction& i = program[static_cast<size_t>(at)];
+    if (!needs_weights(i.op)) {
+      out.push_back(i);
+      continue;
+    }
+    for (int block : used_blocks(parameters, i)) {
+      if (sharded(parameters, block) == 0 || !whole.insert(block).second) continue;
+      live += sharded(parameters, block);
+      out.push_back({Op::Unshard, i.stage, -1, block});
+    }
+    out.push_back(i);
+    for (const auto& [block, use] : next[static_cast<size_t>(at)]) {
+      if (sharded(parameters, block) == 0) continue;
+      const bool at_once = use == at + 1;
+      const bool near = use >= 0 && live <= limits.max_live_elements &&
+                        distance(program, parameters, at, use, block) < limits.max_reuse_distance;
+      if (at_once || near) continue;
+      whole.erase(block);
+      live -= sharded(parameters, block);
+      out.push_back({Op::Reshard, i.stage, -1, block});
+    }
+  }
+  return out;
+}
+
+Program prefetch(const Program& program, const BlockParameters& parameters, const UnshardLimits& limits) {
+  std::vector<size_t> transfers;  // positions of UNSHARD and RESHARD
+  for (size_t at = 0; at < program.size(); ++at)
+    if (program[at].op == Op::Unshard || program[at].op == Op::Reshard) transfers.push_back(at);
+
+  std::vector<bool> issued(program.size(), false);
+  Program out;
+  int64_t live = 0;
+  size_t next_transfer = 0;
+  for (size_t at = 0; at < program.size(); ++at) {
+    while (next_transfer < transfers.size() && transfers[next_transfer] <= at) ++next_transfer;
+    const Instruction& i = program[at];
+    if (i.op == Op::Unshard && issued[at]) continue;
+    if (i.op == Op::Unshard) live += sharded(parameters, i.block);
+    if (i.op == Op::Reshard) live -= sharded(parameters, i.block);
+    if (needs_weights(i.op)) {
+      // Look ahead for the gathers that may start before this computation.
+      int64_t ahead = 0;
+      std::set<int> released;
+      for (size_t n = next_transfer; n < transfers.size(); ++n) {
+        const size_t later = transfers[n];
+        const Instruction& candidate = program[later];
+        if (candidate.op == Op::Reshard) {
+          released.insert(candidate.block);
+          continue;
+        }
+        const int64_t elements = sharded(parameters, candidate.block);
+        ahead += elements;
+        const bool fits = ahead <= limits.prefetch_elements && (issued[later] || live + elements <= limits.max_live_elements);
+        if (!fits || released.count(candidate.block)) break;
+        if (issued[later]) continue;
+        issued[later] = true;
+        live += elements;
+        out.push_back(candidate);
+      }
+    }
+    out.push_back(i);
+  }
+  return out;
+}
+
+}  // namespace trivet::pipeline

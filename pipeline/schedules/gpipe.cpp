@@ -1,0 +1,18 @@
+#include "pipeline/schedules/schedules.h"
+
+namespace trivet::pipeline {
+
+Schedule gpipe(int stages, int microbatches) {
+  Schedule schedule(static_cast<size_t>(stages));
+  for (int stage = 0; stage < stages; ++stage) {
+    Program& program = schedule[static_cast<size_t>(stage)];
+    for (int m = 0; m < microbatches; ++m) program.push_back({Op::Forward, stage, m});
+    for (int m = 0; m < microbatches; ++m) {
+      program.push_back({Op::BackwardInput, stage, m});
+      program.push_back({Op::BackwardWeight, stage, m});
+    }
+  }
+  return schedule;
+}
+
+}  // namespace trivet::pipeline

@@ -1,0 +1,83 @@
+// The order of folders: a folder may include only from itself and from those left of it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Folder {
+  std::string name;
+  std::vector<std::string> may_use;
+};
+
+// DESIGN: core -> kernels, comm, pipeline -> tensor_parallel -> model -> zero -> engine -> autotune -> cli
+const std::vector<Folder>& folders() {
+  static const std::vector<Folder> list{
+      {"core", {}},
+      {"kernels", {"core"}},
+      {"comm", {"core"}},
+      {"pipeline", {"core"}},
+      {"tensor_parallel", {"core", "kernels", "comm"}},
+      {"model", {"core", "kernels", "comm", "tensor_parallel"}},
+      {"zero", {"core", "kernels", "comm"}},
+      {"engine", {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "zero"}},
+      {"autotune", {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "zero", "engine"}},
+      {"cli", {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "zero", "engine", "autotune"}},
+  };
+  return list;
+}
+
+bool is_source(const fs::path& path) {
+  const auto extension = path.extension();
+  return extension == ".h" || extension == ".cpp" || extension == ".inl" || extension == ".cu" || extension == ".cuh";
+}
+
+// Folders of this project that a file includes from.
+std::vector<std::string> folders_included(const fs::path& path) {
+  static const std::regex include(R"re(^\s*#\s*include\s+"([a-z_]+)/)re");
+  std::vector<std::string> found;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);)
+    if (std::smatch match; std::regex_search(line, match, include)) found.push_back(match[1]);
+  return found;
+}
+
+TEST(Layering, NoFolderIncludesFromOneRightOfIt) {
+  const fs::path root = TRIVET_SOURCE_DIR;
+  int files = 0;
+  for (const Folder& folder : folders()) {
+    if (!fs::exists(root / folder.name)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder.name)) {
+      if (!entry.is_regular_file() || !is_source(entry.path())) continue;
+      ++files;
+      for (const std::string& used : folders_included(entry.path())) {
+        const bool allowed = used == folder.name || std::count(folder.may_use.begin(), folder.may_use.end(), used) > 0;
+        EXPECT_TRUE(allowed) << entry.path() << " includes from " << used << "/, which is not left of " << folder.name << "/";
+      }
+    }
+  }
+  EXPECT_GT(files, 100);
+}
+
+TEST(Layering, HeadersKeepSlowParsersOutOfOtherFiles) {
+  for (const Folder& folder : folders()) {
+    const fs::path root = fs::path(TRIVET_SOURCE_DIR) / folder.name;
+    if (!fs::exists(root)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(root)) {
+      if (entry.path().extension() != ".h") continue;
+      std::ifstream file(entry.path());
+      const std::string text{std::istreambuf_iterator<char>(file), {}};
+      EXPECT_EQ(text.find("<nlohmann/json.hpp>"), std::string::npos) << entry.path() << ": include <nlohmann/json_fwd.hpp>";
+      EXPECT_EQ(text.find("<CLI/CLI.hpp>"), std::string::npos) << entry.path() << ": declare CLI::App";
+    }
+  }
+}
+
+}  // namespace

@@ -1,0 +1,103 @@
+#include "engine/checkpoint/async_saver.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/checkpoint/ranks.h"
+#include "tests/checkpoint/sample.h"
+#include "tests/support/faulty_file_system.h"
+#include "tests/support/memory_file_system.h"
+
+namespace trivet::checkpoint {
+namespace {
+
+using namespace trivet::testing;
+using ::testing::HasSubstr;
+
+constexpr const char* kDirectory = "/c";
+const Log kQuiet(0, static_cast<LogLevel>(4));
+
+StoreOptions options() { return {.directory = kDirectory, .run_id = "run", .log = kQuiet}; }
+
+TEST(AsyncSaver, WritesWhatThePiecesHeldWhenItWasCalled) {
+  MemoryFileSystem files;
+  run_ranks(2, [&](const Participants& ranks) {
+    Store store(files, options());
+    MemoryMeter meter;
+    AsyncSaver saver(store, ranks, meter, kQuiet);
+    RankPieces mine = make_pieces({.data = 2}, ranks.rank, 1, true);
+    for (int64_t step : {1, 2, 3}) {
+      mine = make_pieces({.data = 2}, ranks.rank, step, true);
+      saver.start({.step = step, .pieces = mine.pieces, .state = "", .config = ""});
+      for (auto& memory : mine.memory) std::fill(memory.begin(), memory.end(), std::byte{0x55});  // training goes on
+    }
+    saver.finish();
+    EXPECT_EQ(saver.staging_bytes(), AsyncSaver::staging_bytes_for(mine.pieces));
+    EXPECT_EQ(meter.peak()[MemoryCategory::Buffers], saver.staging_bytes());
+  });
+  const auto steps = list_steps(files, kDirectory);
+  ASSERT_EQ(steps.size(), 3u);
+  for (const StepDirectory& step : steps) expect_values(LoadedStep(files, std::string(kDirectory) + "/" + step.name));
+}
+
+TEST(AsyncSaver, TrainingGoesOnAfterAFailureUntilThereAreTooManyInARow) {
+  MemoryFileSystem disk;
+  disk.create_directory(kDirectory);
+  FaultyFileSystem full(disk, Fault::DiskFull, 1);
+  Store store(full, options());
+  MemoryMeter meter;
+  AsyncSaver saver(store, {}, meter, kQuiet, 3);
+  const RankPieces mine = make_pieces({}, 0, 1, true);
+  const auto start = [&](int64_t step) { saver.start({.step = step, .pieces = mine.pieces, .state = "", .config = ""}); };
+  for (int64_t step : {1, 2, 3}) EXPECT_NO_THROW(start(step));
+  try {
+    start(4);
+    FAIL();
+  } catch (const CheckpointError& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::CheckpointNotWritten);
+    EXPECT_THAT(error.what(), HasSubstr("No space left on device"));
+  }
+}
+
+TEST(AsyncSaver, OneFailureIsForgivenAndTheNextSaveCommits) {
+  MemoryFileSystem disk;
+  disk.create_directory(kDirectory);
+  FaultyFileSystem once(disk, Fault::IoError, 20);  // a call within the first save
+  Store store(once, options());
+  MemoryMeter meter;
+  AsyncSaver saver(store, {}, meter, kQuiet, 2);
+  for (int64_t step : {1, 2, 3}) {
+    const RankPieces mine = make_pieces({}, 0, step, true);
+    saver.start({.step = step, .pieces = mine.pieces, .state = "", .config = ""});
+  }
+  EXPECT_NO_THROW(saver.finish());
+  EXPECT_EQ(list_steps(disk, kDirectory).size(), 2u);
+  EXPECT_EQ(open_newest(disk, kDirectory).step(), 3);
+}
+
+TEST(AsyncSaver, TheLastFailureIsThrownByFinish) {
+  MemoryFileSystem disk;
+  FaultyFileSystem full(disk, Fault::DiskFull, 1);
+  Store store(full, options());
+  MemoryMeter meter;
+  AsyncSaver saver(store, {}, meter, kQuiet);
+  const RankPieces mine = make_pieces({}, 0, 1, true);
+  saver.start({.step = 1, .pieces = mine.pieces, .state = "", .config = ""});
+  EXPECT_THROW(saver.finish(), CheckpointError);
+}
+
+TEST(AsyncSaver, ALostPeerIsNotForgiven) {
+  MemoryFileSystem disk;
+  disk.create_directory(kDirectory);
+  Store store(disk, options());
+  MemoryMeter meter;
+  const Participants alone{
+      0, 2, [](const std::string&) -> std::vector<std::string> { throw CommError(ExitCode::PeerLost, "rank 1 is lost"); }};
+  AsyncSaver saver(store, alone, meter, kQuiet);
+  const RankPieces mine = make_pieces({.data = 2}, 0, 1, true);
+  saver.start({.step = 1, .pieces = mine.pieces, .state = "", .config = ""});
+  EXPECT_THROW(saver.start({.step = 2, .pieces = mine.pieces, .state = "", .config = ""}), CommError);
+}
+
+}  // namespace
+}  // namespace trivet::checkpoint

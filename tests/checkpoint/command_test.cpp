@@ -1,0 +1,106 @@
+// `trivet checkpoint ...`, the program itself.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/checkpoint/sample.h"
+
+namespace trivet::checkpoint {
+namespace {
+
+using namespace trivet::testing;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kProgram = TRIVET_BINARY_DIR "/trivet";
+
+struct Outcome {
+  int exit_code = -1;
+  std::string output;  // stdout and stderr
+};
+
+Outcome run(const std::string& arguments) {
+  FILE* pipe = ::popen((std::string(kProgram) + " checkpoint " + arguments + " 2>&1").c_str(), "r");
+  if (!pipe) return {};
+  Outcome outcome;
+  std::array<char, 4096> buffer;
+  for (size_t count; (count = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+    outcome.output.append(buffer.data(), count);
+  outcome.exit_code = WEXITSTATUS(::pclose(pipe));
+  return outcome;
+}
+
+class Command : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(kProgram)) GTEST_SKIP() << kProgram << " is not built";
+    for (int64_t step : {10, 20}) save("a", step, step);
+  }
+  // Values of `values_of`, saved as `step`.
+  void save(const std::string& run_id, int64_t step, int64_t values_of) {
+    Store store(real_file_system(), {.directory = path(run_id), .run_id = run_id});
+    const RankPieces mine = make_pieces({}, 0, values_of, true);
+    store.save({.step = step, .pieces = mine.pieces, .state = R"({"loss_scale": 1})", .config = "{}"}, {});
+  }
+  std::string path(const std::string& name) const { return directory_.path() + "/" + name; }
+  void damage(const std::string& run_id, int64_t step) {
+    std::fstream file(path(run_id) + "/" + step_directory_name(step) + "/rank-00000.safetensors",
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put('\x7f');
+  }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_F(Command, ListShowsStepsAndWhetherTheyAreValid) {
+  const Outcome list = run("list " + path("a"));
+  EXPECT_EQ(list.exit_code, 0);
+  EXPECT_THAT(list.output,
+              AllOf(HasSubstr("step-00000010"), HasSubstr("step-00000020"), HasSubstr("1 ranks"), HasSubstr("valid")));
+  std::filesystem::remove(path("a") + "/step-00000020/manifest.json");
+  EXPECT_THAT(run("list " + path("a")).output, HasSubstr("step-00000020     damaged: open "));
+  EXPECT_THAT(run("list --json " + path("a")).output,
+              AllOf(HasSubstr("\"step\": 10"), HasSubstr("\"valid\": true"), HasSubstr("\"valid\": false")));
+}
+
+TEST_F(Command, ShowTellsWhichFileHoldsWhat) {
+  for (const std::string& target : {path("a"), path("a") + "/step-00000020"})
+    EXPECT_THAT(run("show " + target).output,
+                AllOf(HasSubstr("step-00000020"), HasSubstr("blocks.0.cube"), HasSubstr("[3, 12, 5]"),
+                      HasSubstr("rank-00000.safetensors  box [0, 0, 0] + [3, 12, 5], elements 0 + 180")));
+  EXPECT_THAT(run("show --json " + path("a")).output,
+              AllOf(HasSubstr("\"dtype\": \"bfloat16\""), HasSubstr("\"state\": \"{\\\"loss_scale")));
+}
+
+TEST_F(Command, VerifyFindsAFlippedByteAndExitsWith15) {
+  EXPECT_EQ(run("verify " + path("a")).exit_code, 0);
+  damage("a", 20);
+  const Outcome verify = run("verify " + path("a"));
+  EXPECT_EQ(verify.exit_code, 15);
+  EXPECT_THAT(verify.output, AllOf(HasSubstr("rank-00000.safetensors: block "), HasSubstr("1 of 2 checkpoints are damaged")));
+  EXPECT_EQ(run("verify " + path("a") + "/step-00000010").exit_code, 0);
+}
+
+TEST_F(Command, DiffComparesTensorByTensor) {
+  save("b", 30, 10);
+  EXPECT_THAT(run("diff " + path("a") + "/step-00000010 " + path("b")).output, HasSubstr("7 of 7 tensors have equal bits"));
+  const Outcome diff = run("diff " + path("a") + " " + path("b"));
+  EXPECT_EQ(diff.exit_code, 0);
+  EXPECT_THAT(diff.output, AllOf(HasSubstr("elements differ, by at most"), Not(HasSubstr("7 of 7"))));
+  EXPECT_THAT(run("diff --json " + path("a") + " " + path("b")).output, HasSubstr("\"equal\": false"));
+}
+
+TEST_F(Command, APathThatIsNotThereIsAUsageError) {
+  const Outcome list = run("list " + path("nothing"));
+  EXPECT_EQ(list.exit_code, 2);
+  EXPECT_THAT(list.output, HasSubstr("no such directory"));
+}
+
+}  // namespace
+}  // namespace trivet::checkpoint

@@ -1,0 +1,131 @@
+#include "engine/checkpoint/safetensors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "core/error.h"
+#include "tests/support/memory_file_system.h"
+
+namespace trivet::checkpoint {
+namespace {
+
+using ::testing::HasSubstr;
+using trivet::testing::MemoryFileSystem;
+
+std::string file_of(const std::string& json, const std::string& data = "") {
+  const uint64_t bytes = json.size();
+  return std::string(reinterpret_cast<const char*>(&bytes), 8) + json + data;
+}
+
+std::string error_of(const std::string& bytes) {
+  MemoryFileSystem files;
+  write_text(files, "/f", bytes);
+  try {
+    read_safetensors_header(*files.open("/f"));
+  } catch (const CheckpointError& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::CheckpointCorrupt);
+    EXPECT_THAT(error.what(), HasSubstr("/f: "));
+    return error.what();
+  }
+  return "accepted";
+}
+
+// {"a": F32 [1, 2, 3]} with the member `key` replaced.
+std::string with(const std::string& dtype, const std::string& shape, const std::string& offsets, size_t data_bytes = 24) {
+  return file_of(R"({"a":{"dtype":)" + dtype + R"(,"shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}",
+                 std::string(data_bytes, '\0'));
+}
+
+TEST(Safetensors, WritesAndReadsEveryDType) {
+  MemoryFileSystem files;
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<NamedTensor> tensors;
+  for (const auto& [name, dtype] : EnumNames<DType>::table) {
+    memory.emplace_back(static_cast<size_t>(6 * size_of(dtype)), static_cast<std::byte>(memory.size() + 1));
+    tensors.push_back({std::string(name), {memory.back().data(), dtype, {2, 3}}});
+  }
+  write_safetensors(files, "/f", tensors);
+  const auto file = files.open("/f");
+  const SafetensorsHeader header = read_safetensors_header(*file);
+  EXPECT_EQ(header.metadata.at("format"), "pt");
+  EXPECT_EQ(header.data_start % 8, 0);
+  ASSERT_EQ(header.tensors.size(), 8u);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const TensorEntry* entry = header.find(tensors[i].name);
+    ASSERT_TRUE(entry);
+    EXPECT_EQ(entry->shape, (Shape{2, 3}));
+    EXPECT_EQ(entry->begin % size_of(entry->dtype), 0) << "aligned to its own size";
+    std::vector<std::byte> read(memory[i].size());
+    read_tensor(*file, header, *entry, {read.data(), entry->dtype, {2, 3}});
+    EXPECT_EQ(read, memory[i]);
+  }
+}
+
+TEST(Safetensors, AcceptsScalarsEmptyTensorsAndWhiteSpaceAroundTheHeader) {
+  EXPECT_EQ(error_of(with(R"("F32")", "[]", "[0,4]", 4)), "accepted");
+  EXPECT_EQ(error_of(with(R"("F32")", "[0,3]", "[0,0]", 0)), "accepted");
+  EXPECT_EQ(error_of(file_of("\n {}  ")), "accepted");
+}
+
+TEST(Safetensors, RefusesAHeaderThatIsNotOne) {
+  EXPECT_THAT(error_of("<"), HasSubstr("1 bytes are too few"));
+  EXPECT_THAT(error_of(std::string("<\0\0\0\0\0\0\0", 8)), HasSubstr("the header says it has 60 bytes, the file has 8"));
+  EXPECT_THAT(error_of(std::string("\0\0\0\0\0\0\0\x20", 8)),
+              HasSubstr("says it has 2305843009213693952 bytes; at most 100000000"));
+  EXPECT_THAT(error_of(file_of("\xff")), HasSubstr("not JSON"));
+  EXPECT_THAT(error_of(file_of("{")), HasSubstr("not JSON"));
+  EXPECT_THAT(error_of(file_of("[]")), HasSubstr("the header is not an object"));
+  EXPECT_THAT(error_of(file_of(R"({"__metadata__":{"a":1}})")), HasSubstr("1 is not a string"));
+  EXPECT_THAT(error_of(file_of(R"({"__metadata__":{"a":"1","a":"2"}})")), HasSubstr("key \"a\" stands there twice"));
+  EXPECT_THAT(error_of(file_of(std::string(10000, '['))), HasSubstr("nested deeper than 16"));
+}
+
+TEST(Safetensors, RefusesNumbersThatDoNotFit) {
+  EXPECT_THAT(error_of(with(R"("F99")", "[6]", "[0,24]")),
+              HasSubstr("tensor \"a\": dtype \"F99\" is not accepted; use one of I64"));
+  EXPECT_THAT(error_of(with(R"("F32")", "[7]", "[0,24]")), HasSubstr("data_offsets [0, 24] do not hold [7] float32"));
+  EXPECT_THAT(error_of(with(R"("F32")", "[-1]", "[0,24]")), HasSubstr("-1 is not a count of 0 to 2^62"));
+  EXPECT_THAT(error_of(with(R"("F32")", "[0.5]", "[0,24]")), HasSubstr("0.5 is not a count"));
+  EXPECT_THAT(error_of(with(R"("F32")", "[2,18446744073709551614]", "[0,24]")),
+              HasSubstr("18446744073709551614 is not a count"));
+  EXPECT_THAT(error_of(with(R"("F32")", "[2305843009213693952,2305843009213693952]", "[0,24]")),
+              HasSubstr("more than 2^62 elements"));
+  EXPECT_THAT(error_of(with(R"("F32")", "[4611686018427387904]", "[0,24]")), HasSubstr("do not hold"));
+  EXPECT_THAT(error_of(with(R"("F32")", "[1,1,1,1,1,1,6]", "[0,24]")), HasSubstr("7 dims; at most 6"));
+  EXPECT_THAT(error_of(with(R"("F32")", "[6]", "[24,0]")), HasSubstr("do not hold"));
+  EXPECT_THAT(error_of(with(R"("F32")", "[6]", "[0]")), HasSubstr("not two numbers"));
+  EXPECT_THAT(error_of(with(R"("F32")", "[6]", "[0,24]", 23)), HasSubstr("the header says 87 bytes, the file has 86"));
+  EXPECT_THAT(error_of(with(R"("F32")", "[6]", "[0,24]", 25)), HasSubstr("the header says 87 bytes, the file has 88"));
+  EXPECT_THAT(error_of(file_of(R"({"a":{"dtype":"F32","shape":[6]}})")), HasSubstr("\"data_offsets\" is missing"));
+}
+
+TEST(Safetensors, RefusesHolesOverlapsAndDuplicates) {
+  const auto two = [](const std::string& first, const std::string& second, const std::string& name = "b") {
+    return file_of(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":)" + first + R"(},")" + name +
+                       R"(":{"dtype":"U8","shape":[4],"data_offsets":)" + second + "}}",
+                   std::string(8, '\0'));
+  };
+  EXPECT_EQ(error_of(two("[4,8]", "[0,4]")), "accepted");
+  EXPECT_THAT(error_of(two("[0,4]", "[2,6]")),
+              HasSubstr("tensor \"b\" starts at byte 2 of the data, 4 is expected: an overlap"));
+  EXPECT_THAT(error_of(two("[0,4]", "[6,10]")), HasSubstr("tensor \"b\" starts at byte 6 of the data, 4 is expected: a hole"));
+  EXPECT_THAT(error_of(two("[0,4]", "[4,8]", "a")), HasSubstr("key \"a\" stands there twice"));
+}
+
+TEST(Safetensors, ReadsAFileWrittenByAnotherProgram) {
+  const std::string path = TRIVET_SOURCE_DIR "/../shared/data/tiny-gpt2-random/model.safetensors";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is absent";
+  const auto file = real_file_system().open(path);
+  const SafetensorsHeader header = read_safetensors_header(*file);
+  ASSERT_FALSE(header.tensors.empty());
+  for (const TensorEntry& entry : header.tensors) {
+    std::vector<std::byte> data(static_cast<size_t>(entry.end - entry.begin));
+    EXPECT_NO_THROW(read_tensor(*file, header, entry, {data.data(), entry.dtype, entry.shape}));
+  }
+}
+
+}  // namespace
+}  // namespace trivet::checkpoint

@@ -1,0 +1,140 @@
+// `trivet train`, `plan`, `generate` and `launch` as a user runs them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/program.h"
+
+namespace trivet::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class Train : public testing::Test {
+ protected:
+  Train() {
+    std::string text;
+    for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i * i % 97) + " of a text\n";
+    folder.write("text.txt", text);
+    folder.write("config.json", R"({
+      "model": {"type": "gpt", "layers": 1, "hidden_size": 32, "heads": 2, "sequence_length": 16, "vocabulary": "characters", "dropout": 0.1},
+      "data": {"train": "text.txt", "validation_fraction": 0.1},
+      "training": {"steps": 8, "seed": 3, "evaluate_every": 4},
+      "train_batch_size": 12, "train_micro_batch_size_per_gpu": 1, "reproducible": "layout",
+      "optimizer": {"type": "AdamW", "params": {"lr": 0.01}},
+      "zero_optimization": {"stage": 2},
+      "checkpoint": {"directory": "checkpoints", "every_steps": 4}
+    })");
+  }
+
+  // "loss_bits" of every line, in order.
+  std::string losses(const std::string& metrics) const {
+    std::string bits;
+    const std::string text = folder.read(metrics), key = "\"loss_bits\": \"";
+    for (size_t at = text.find(key); at != std::string::npos; at = text.find(key, at + 1))
+      bits += text.substr(at + key.size(), 8) + " ";
+    return bits;
+  }
+
+  Folder folder;
+};
+
+TEST_F(Train, ThreadsProcessesAndAnInterruptedRunOnOtherRanksGiveTheSameBits) {
+  EXPECT_EQ(folder.run("train config.json --ranks 2 --metrics threads.jsonl --set checkpoint.directory=one").code, 0);
+  const Output processes = folder.run("launch --num_gpus 3 " TRIVET_BINARY_DIR
+                                      "/trivet train config.json --metrics processes.jsonl --set checkpoint.directory=two "
+                                      "--set zero_optimization.stage=3");
+  EXPECT_EQ(processes.code, 0) << processes.errors;
+  EXPECT_EQ(folder.run("train config.json --metrics parts.jsonl --set training.steps=4 --set checkpoint.directory=three").code,
+            0);
+  const Output second =
+      folder.run("train config.json --ranks 4 --resume --metrics parts.jsonl --set checkpoint.directory=three");
+  EXPECT_EQ(second.code, 0) << second.errors;
+  EXPECT_THAT(second.text, HasSubstr("resumed after step 4"));
+  EXPECT_EQ(losses("threads.jsonl").size(), 8u * 9u);
+  EXPECT_EQ(losses("threads.jsonl"), losses("processes.jsonl"));
+  EXPECT_EQ(losses("threads.jsonl"), losses("parts.jsonl"));
+  EXPECT_THAT(folder.run("checkpoint diff one two --json").text, HasSubstr("\"equal\": true"));
+  EXPECT_THAT(folder.run("checkpoint diff one three --json").text, HasSubstr("\"equal\": true"));
+}
+
+TEST_F(Train, SaysWhatItDoesAndWhatItUsed) {
+  const Output output = folder.run("train config.json");
+  EXPECT_EQ(output.code, 0) << output.errors;
+  EXPECT_THAT(output.text, HasSubstr("ZeRO-2 on data 1, float32, batch 12 = 1 x 12 x 1"));
+  EXPECT_THAT(output.text, HasSubstr("validation loss"));
+  EXPECT_THAT(output.text, HasSubstr("MiB planned /"));
+  EXPECT_THAT(output.text, HasSubstr("checkpoint checkpoints, step 8"));
+  const Output text = folder.run("generate checkpoints --prompt line --tokens 20");
+  EXPECT_EQ(text.code, 0) << text.errors;
+  EXPECT_THAT(text.text, testing::StartsWith("line"));
+  EXPECT_EQ(text.text, folder.run("generate checkpoints --prompt line --tokens 20").text);
+  EXPECT_THAT(folder.run("generate checkpoints --prompt \"\xe2\x82\xac\"").errors,
+              HasSubstr("is not among the 21 characters of the training text"));
+}
+
+TEST_F(Train, DoesNotMixRuns) {
+  ASSERT_EQ(folder.run("train config.json").code, 0);
+  const Output again = folder.run("train config.json");
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.errors, HasSubstr("\"checkpoints\" holds steps up to 8 of a run before this one; add --resume"));
+  const Output seed = folder.run("train config.json --resume --set training.steps=9 --set training.seed=4");
+  EXPECT_EQ(seed.code, 2);
+  EXPECT_THAT(seed.errors,
+              HasSubstr("training.seed: 4 does not continue checkpoints/step-00000008, which was made with 3; set it to 3"));
+  const Output nowhere = folder.run("train config.json --resume elsewhere --set checkpoint.directory=");
+  EXPECT_EQ(nowhere.code, 2);
+  EXPECT_THAT(nowhere.errors, HasSubstr("--resume: \"elsewhere\" holds no checkpoint"));
+}
+
+TEST_F(Train, DataThatChangedSinceTheCheckpointIsExitCode18) {
+  ASSERT_EQ(folder.run("train config.json").code, 0);
+  folder.write("text.txt", folder.read("text.txt") + "one more line of a text\n");
+  const Output output = folder.run("train config.json --resume --set training.steps=9");
+  EXPECT_EQ(output.code, 18);
+  EXPECT_THAT(output.errors, HasSubstr("the training or validation data is not what checkpoints/step-00000008 was made with"));
+}
+
+TEST_F(Train, AFlippedBitInTheOnlyCheckpointIsExitCode15) {
+  ASSERT_EQ(folder.run("train config.json --set checkpoint.every_steps=0").code, 0);
+  for (const auto& entry : std::filesystem::directory_iterator(folder.at("checkpoints/step-00000008"))) {
+    if (entry.path().extension() != ".safetensors") continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(-5, std::ios::end);
+    const char byte = static_cast<char>(file.peek() ^ 4);
+    file.seekp(-5, std::ios::end);
+    file.write(&byte, 1);
+  }
+  EXPECT_EQ(folder.run("train config.json --resume").code, 15);
+  EXPECT_EQ(folder.run("checkpoint verify checkpoints").code, 15);
+}
+
+TEST_F(Train, MistakesAreExitCode2AndNamedOnce) {
+  const auto refused = [&](const std::string& arguments, const std::string& message) {
+    const Output output = folder.run(arguments);
+    EXPECT_EQ(output.code, 2) << arguments << ": " << output.errors;
+    EXPECT_THAT(output.errors, HasSubstr(message)) << arguments;
+  };
+  refused("train nothing.json", "nothing.json");
+  refused("train config.json --set zero_optimization.stage=4", "zero_optimization.stage");
+  refused("train config.json --set zero_optimisation.stage=2", "did you mean \"zero_optimization");
+  refused("train config.json --set data.train=missing.txt", "missing.txt");
+  refused("train config.json --ranks 5", "train_batch_size");
+  refused("train config.json --set parallel.pipeline=2 --ranks 2", "parallel.pipeline: 2 is not implemented");
+  refused("train config.json --set data.validation_fraction=0.0001", "validation split");
+  refused("plan config.json --world-size 7", "train_batch_size");
+  refused("train", "config is required");
+  refused("trian config.json", "");
+  refused("launch --num_gpus 0 true", "num_gpus");
+}
+
+// The first failure of a rank, not the others' loss of it, is what the job ends with.
+TEST_F(Train, AJobEndsWithTheCodeOfItsFirstFailure) {
+  const Output output =
+      folder.run("launch --num_gpus 2 " TRIVET_BINARY_DIR "/trivet train config.json --set data.train=missing.txt");
+  EXPECT_EQ(output.code, 2);
+  EXPECT_THAT(output.errors, HasSubstr("missing.txt"));
+}
+
+}  // namespace
+}  // namespace trivet::test

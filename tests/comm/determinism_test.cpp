@@ -1,0 +1,117 @@
+// The same bits: as a serial sum in rank order, with threads and with processes, however the elements are cut.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "comm/reduce.h"
+#include "core/stream.h"
+#include "tests/comm/ranks.h"
+
+namespace trivet::comm {
+namespace {
+
+constexpr int64_t kCount = 300007;  // several staging chunks, the last one ragged
+
+// Values of very different size, so that another order or an extra rounding shows.
+float value_of(int rank, int64_t i) {
+  uint64_t x = (static_cast<uint64_t>(rank) << 40) + static_cast<uint64_t>(i) + 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  x ^= x >> 31;
+  return std::ldexp(static_cast<float>(x & 0xffff) - 32768.f, static_cast<int>((x >> 16) % 12) - 20);
+}
+
+template <typename T>
+std::vector<T> values(int rank) {
+  std::vector<T> data(kCount);
+  for (int64_t i = 0; i < kCount; ++i) data[static_cast<size_t>(i)] = static_cast<T>(value_of(rank, i));
+  return data;
+}
+
+// float32 sum in rank order, rounded once (float64: in float64).
+template <typename T>
+std::vector<T> serial_sum(int ranks) {
+  using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  std::vector<T> data(kCount);
+  for (int64_t i = 0; i < kCount; ++i) {
+    Sum sum = static_cast<Sum>(static_cast<T>(value_of(0, i)));
+    for (int rank = 1; rank < ranks; ++rank) sum += static_cast<Sum>(static_cast<T>(value_of(rank, i)));
+    data[static_cast<size_t>(i)] = static_cast<T>(sum);
+  }
+  return data;
+}
+
+template <typename T>
+bool same_bits(const T* a, const T* b, int64_t count) {
+  return std::memcmp(a, b, static_cast<size_t>(count) * sizeof(T)) == 0;
+}
+
+template <typename T>
+void check(ProcessGroup& group) {
+  const auto stream = make_inline_stream();
+  const auto expected = serial_sum<T>(group.size());
+  auto data = values<T>(group.rank());
+  group.all_reduce(view(data), ReduceOp::Sum, *stream);
+  EXPECT_TRUE(same_bits(data.data(), expected.data(), kCount)) << "all_reduce of " << name_of(kDTypeOf<T>);
+
+  const int64_t share = kCount / group.size();
+  const auto whole = values<T>(group.rank());
+  std::vector<T> shard(static_cast<size_t>(share));
+  group.reduce_scatter(view(whole).slice(0, share * group.size()), view(shard), ReduceOp::Sum, *stream);
+  EXPECT_TRUE(same_bits(shard.data(), expected.data() + group.rank() * share, share))
+      << "reduce_scatter of " << name_of(kDTypeOf<T>);
+}
+
+TEST(Sums, HaveTheBitsOfASerialSumInRankOrderWithThreadsAndWithProcesses) {
+  for (Kind kind : {Kind::Threads, Kind::Processes})
+    for (int ranks : {2, 3, 4, 5}) {
+      SCOPED_TRACE(to_string(kind) + " " + std::to_string(ranks));
+      run_ranks(kind, ranks, [](World& world) {
+        check<float>(world.group());
+        check<bfloat16>(world.group());
+        check<float16>(world.group());
+        check<double>(world.group());
+        world.close();
+      });
+    }
+}
+
+TEST(Sums, OfInt64AreExactAndWrap) {
+  run_ranks(Kind::Threads, 3, [](World& world) {
+    const auto stream = make_inline_stream();
+    std::vector<int64_t> data{(int64_t{1} << 62) + world.rank(), INT64_MAX, -(int64_t{1} << 53) - 1};
+    world.group().all_reduce(view(data), ReduceOp::Sum, *stream);
+    const auto three_times = [](int64_t value) { return static_cast<int64_t>(3 * static_cast<uint64_t>(value)); };
+    EXPECT_EQ(data, (std::vector<int64_t>{three_times((int64_t{1} << 62) + 1), three_times(INT64_MAX),
+                                          -3 * ((int64_t{1} << 53) + 1)}));
+  });
+}
+
+TEST(Sums, DoNotDependOnHowTheElementsAreCut) {
+  const auto a = values<bfloat16>(0), b = values<bfloat16>(1), c = values<bfloat16>(2);
+  std::vector<bfloat16> whole(kCount), pieces(kCount);
+  const auto sum = [&](std::vector<bfloat16>& to, int64_t first, int64_t count) {
+    const void* const from[] = {a.data() + first, b.data() + first, c.data() + first};
+    void* const targets[] = {to.data() + first};
+    reduce(DType::BFloat16, ReduceOp::Sum, from, targets, count);
+  };
+  sum(whole, 0, kCount);
+  for (int64_t first = 0, count = 1; first < kCount; first += count, count = count * 3 % 4099)
+    sum(pieces, first, std::min(count, kCount - first));
+  EXPECT_TRUE(same_bits(whole.data(), pieces.data(), kCount));
+}
+
+TEST(Maxima, KeepANanOfAnyRank) {
+  for (int culprit = 0; culprit < 3; ++culprit)
+    run_ranks(Kind::Threads, 3, [&](World& world) {
+      const auto stream = make_inline_stream();
+      std::vector<float> data{world.rank() == culprit ? NAN : 1.f, static_cast<float>(-world.rank())};
+      world.group().all_reduce(view(data), ReduceOp::Max, *stream);
+      EXPECT_TRUE(std::isnan(data[0]));
+      EXPECT_EQ(data[1], 0.f);
+    });
+}
+
+}  // namespace
+}  // namespace trivet::comm

@@ -1,0 +1,192 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "comm/world.h"
+#include "core/error.h"
+
+namespace trivet::comm {
+namespace {
+
+struct Row {
+  const char* name;
+  Environment environment;
+  Place place;
+};
+
+Place place(const char* source, int rank, int world, int local, int local_size, const char* address, int port) {
+  Place p;
+  p.source = source;
+  p.rank = rank, p.world_size = world, p.local_rank = local, p.local_size = local_size;
+  p.master_address = address, p.master_port = port;
+  return p;
+}
+
+const char* const kChiefAndWorkers =
+    R"({"cluster": {"chief": ["a:2222"], "worker": ["a:2223", "b:2222"], "ps": []}, "task": {"type": "worker", "index": 0}})";
+const char* const kWorkersOnly =
+    R"({"cluster": {"worker": ["127.0.0.1:2222", "127.0.0.1:2223"]}, "task": {"type": "worker", "index": 1}, "environment": "cloud"})";
+
+const std::vector<Row>& rows() {
+  static const std::vector<Row> table{
+      {"Nothing", {{"HOME", "/root"}}, place("none", 0, 1, 0, 1, "127.0.0.1", 0)},
+      {"Torchrun",
+       {{"RANK", "3"},
+        {"WORLD_SIZE", "4"},
+        {"LOCAL_RANK", "1"},
+        {"LOCAL_WORLD_SIZE", "2"},
+        {"MASTER_ADDR", "b"},
+        {"MASTER_PORT", "6105"}},
+       place("RANK", 3, 4, 1, 2, "b", 6105)},
+      {"LocalRankMissingMeansOneHost",
+       {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "29500"}},
+       place("RANK", 1, 2, 1, 2, "localhost", 29500)},
+      {"WorldOfOneNeedsNoAddress", {{"RANK", "0"}, {"WORLD_SIZE", "1"}}, place("RANK", 0, 1, 0, 1, "127.0.0.1", 0)},
+      {"WorldSizeOfOneAlone", {{"WORLD_SIZE", "1"}}, place("none", 0, 1, 0, 1, "127.0.0.1", 0)},
+      {"RankComesBeforeOpenMpi",
+       {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}, {"OMPI_COMM_WORLD_RANK", "5"}},
+       place("RANK", 0, 2, 0, 2, "a", 1)},
+      {"TensorFlowWorkerBehindAChief", {{"TF_CONFIG", kChiefAndWorkers}}, place("TF_CONFIG", 1, 3, 1, 2, "a", 2222)},
+      {"TensorFlowWorkersOnly", {{"TF_CONFIG", kWorkersOnly}}, place("TF_CONFIG", 1, 2, 1, 2, "127.0.0.1", 2222)},
+      {"TensorFlowWithoutCluster", {{"TF_CONFIG", "{}"}}, place("TF_CONFIG", 0, 1, 0, 1, "127.0.0.1", 0)},
+      {"OpenMpiOnOneHost",
+       {{"OMPI_COMM_WORLD_RANK", "2"},
+        {"OMPI_COMM_WORLD_SIZE", "4"},
+        {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+        {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}},
+       place("OMPI_COMM_WORLD_RANK", 2, 4, 2, 4, "127.0.0.1", 29500)},
+      {"OpenMpiInAzureOnTwoHosts",
+       {{"OMPI_COMM_WORLD_RANK", "2"},
+        {"OMPI_COMM_WORLD_SIZE", "4"},
+        {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+        {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+        {"AZUREML_EXPERIMENT_ID", "x"},
+        {"AZ_BATCH_MASTER_NODE", "10.0.0.4:6000"}},
+       place("OMPI_COMM_WORLD_RANK", 2, 4, 0, 2, "10.0.0.4", 6105)},
+      {"OpenMpiWithAWorldSizeThatAgrees",
+       {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "7000"}},
+       place("OMPI_COMM_WORLD_RANK", 0, 2, 0, 2, "127.0.0.1", 7000)},
+      {"Mpich",
+       {{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "3"}},
+       place("PMI_RANK", 1, 3, 1, 3, "127.0.0.1", 29500)},
+      {"MpichOnTwoHosts",
+       {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}, {"MASTER_ADDR", "n1"}},
+       place("PMI_RANK", 3, 4, 1, 2, "n1", 29500)},
+      {"SlurmOnOneNode",
+       {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "1"}},
+       place("SLURM_PROCID", 1, 2, 1, 2, "127.0.0.1", 29500)},
+      {"SlurmStepOnTwoNodes",
+       {{"SLURM_PROCID", "5"},
+        {"SLURM_NTASKS", "16"},
+        {"SLURM_STEP_NUM_TASKS", "8"},
+        {"SLURM_STEP_NUM_NODES", "2"},
+        {"SLURM_STEP_TASKS_PER_NODE", "4(x2)"},
+        {"SLURM_LOCALID", "1"},
+        {"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.9"}},
+       place("SLURM_PROCID", 5, 8, 1, 4, "10.0.0.9", 29500)},
+  };
+  return table;
+}
+
+class PlaceFromEnvironment : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(PlaceFromEnvironment, IsFound) {
+  const Row& row = rows()[GetParam()];
+  const Place found = place_from_environment(row.environment);
+  EXPECT_EQ(found.source, row.place.source);
+  EXPECT_EQ(found.rank, row.place.rank);
+  EXPECT_EQ(found.world_size, row.place.world_size);
+  EXPECT_EQ(found.local_rank, row.place.local_rank);
+  EXPECT_EQ(found.local_size, row.place.local_size);
+  EXPECT_EQ(found.master_address, row.place.master_address);
+  EXPECT_EQ(found.master_port, row.place.master_port);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PlaceFromEnvironment, ::testing::Range(size_t{0}, rows().size()),
+                         [](const auto& test) { return std::string(rows()[test.param].name); });
+
+struct BadRow {
+  const char* name;
+  Environment environment;
+  const char* message;
+};
+
+Environment rank_variables(Environment changes) {
+  Environment all{
+      {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}};
+  for (auto& [name, value] : changes) all[name] = value;
+  return all;
+}
+
+Environment tf_config(const char* json) { return {{"TF_CONFIG", json}}; }
+
+const std::vector<BadRow>& bad_rows() {
+  static const std::vector<BadRow> table{
+      {"RankIsNoNumber", rank_variables({{"RANK", "one"}}), "RANK=one: must be a whole number from 0 to 1"},
+      {"RankBehindTheLast", rank_variables({{"RANK", "2"}}), "RANK=2: must be a whole number from 0 to 1"},
+      {"RankNegative", rank_variables({{"RANK", "-1"}}), "RANK=-1: must be a whole number from 0 to 1"},
+      {"RankHuge", rank_variables({{"RANK", "99999999999999999999"}}),
+       "RANK=99999999999999999999: must be a whole number from 0 to 1"},
+      {"RankWithTail", rank_variables({{"RANK", "1x"}}), "RANK=1x: must be"},
+      {"WorldSizeZero", rank_variables({{"WORLD_SIZE", "0"}}), "WORLD_SIZE=0: must be a whole number from 1 to 1048576"},
+      {"WorldSizeFraction", rank_variables({{"WORLD_SIZE", "2.0"}}), "WORLD_SIZE=2.0: must be a whole number"},
+      {"WorldSizeMissing", rank_variables({{"WORLD_SIZE", ""}}), "WORLD_SIZE: is not set"},
+      {"LocalRankBehindTheLast", rank_variables({{"LOCAL_RANK", "2"}}), "LOCAL_RANK=2: must be a whole number from 0 to 1"},
+      {"LocalSizeTooLarge", rank_variables({{"LOCAL_SIZE", "3"}}), "LOCAL_SIZE=3: must be a whole number from 1 to 2"},
+      {"AddressMissing", rank_variables({{"MASTER_ADDR", ""}}), "MASTER_ADDR: is not set"},
+      {"PortMissing", rank_variables({{"MASTER_PORT", ""}}), "MASTER_PORT: is not set"},
+      {"PortTooLarge", rank_variables({{"MASTER_PORT", "65536"}}), "MASTER_PORT=65536: must be a whole number from 0 to 65535"},
+      {"PortZeroWithoutLauncher", rank_variables({{"MASTER_PORT", "0"}}),
+       "MASTER_PORT=0: only `trivet launch` can find a free port"},
+      {"RankMissing", {{"WORLD_SIZE", "4"}}, "WORLD_SIZE=4: RANK is not set"},
+      {"WorldSizeContradictsOpenMpi",
+       {{"WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}},
+       "WORLD_SIZE=4: contradicts the 2 ranks that OMPI_COMM_WORLD_RANK belongs to"},
+      {"OpenMpiSizeMissing", {{"OMPI_COMM_WORLD_RANK", "0"}}, "OMPI_COMM_WORLD_SIZE: is not set"},
+      {"MpichAddressMissing", {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "2"}}, "MASTER_ADDR: is not set"},
+      {"SlurmUnevenNodes",
+       {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "6"}, {"SLURM_NNODES", "2"}, {"SLURM_TASKS_PER_NODE", "2,4"}},
+       "SLURM_TASKS_PER_NODE: \"2,4\" is not accepted; start the same number of tasks on each node"},
+      {"TensorFlowNoJson", tf_config("{"), "TF_CONFIG: is no JSON object"},
+      {"TensorFlowParameterServers",
+       tf_config(R"({"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}})"),
+       "TF_CONFIG: cluster.ps: parameter servers are not implemented"},
+      {"TensorFlowTwoChiefs", tf_config(R"({"cluster": {"chief": ["a:1", "b:1"]}, "task": {"type": "chief", "index": 0}})"),
+       "TF_CONFIG: cluster.chief has 2 entries; at most one is accepted"},
+      {"TensorFlowEvaluator", tf_config(R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator", "index": 0}})"),
+       "TF_CONFIG: task.type: \"evaluator\" is no rank of the training"},
+      {"TensorFlowIndex", tf_config(R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}})"),
+       "TF_CONFIG: task.index: 1 is not accepted; cluster.worker has 1 entries"},
+      {"TensorFlowPort", tf_config(R"({"cluster": {"worker": ["a:http"]}, "task": {"type": "worker", "index": 0}})"),
+       "TF_CONFIG: \"a:http\" must be \"host:port\""},
+      {"TensorFlowListOfNumbers", tf_config(R"({"cluster": {"worker": [1]}, "task": {"type": "worker", "index": 0}})"),
+       "TF_CONFIG: cluster.worker must be a list of \"host:port\""},
+      {"JobIdThatIsNone", rank_variables({{"TRIVET_JOB_ID", "../x"}}), "TRIVET_JOB_ID=../x: must be at most 64 characters"},
+      {"SecretDescriptorIsStdin", rank_variables({{"TRIVET_SECRET_FD", "0"}}),
+       "TRIVET_SECRET_FD=0: must be a whole number from 3"},
+      {"ControlCharactersAreEscaped", rank_variables({{"RANK", "1\x1b[2J"}}), "RANK=1\\x1b[2J: must be"},
+  };
+  return table;
+}
+
+class BadEnvironment : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(BadEnvironment, IsRefusedByName) {
+  const BadRow& row = bad_rows()[GetParam()];
+  try {
+    place_from_environment(row.environment);
+    FAIL() << "accepted; expected: " << row.message;
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr(row.message));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BadEnvironment, ::testing::Range(size_t{0}, bad_rows().size()),
+                         [](const auto& test) { return std::string(bad_rows()[test.param].name); });
+
+TEST(CurrentEnvironment, HasWhatIsSet) {
+  ::setenv("TRIVET_TEST_VARIABLE", "a=b", 1);
+  EXPECT_EQ(current_environment().at("TRIVET_TEST_VARIABLE"), "a=b");
+}
+
+}  // namespace
+}  // namespace trivet::comm

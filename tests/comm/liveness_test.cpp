@@ -1,0 +1,233 @@
+#include "comm/liveness.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include "tests/comm/meeting.h"
+
+namespace trivet::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using ::testing::HasSubstr;
+
+// Ranks of one process, each with its own JobState and monitor, joined by real connections.
+class Job {
+ public:
+  explicit Job(int size, milliseconds silence = milliseconds(60000))
+      : states_(static_cast<size_t>(size)), ranks_(states_.size()) {
+    Meeting meeting(size);
+    std::vector<std::function<void()>> bodies;
+    for (int rank = 0; rank < size; ++rank) {
+      bodies.push_back([this, &meeting, rank, silence] {
+        const auto i = static_cast<size_t>(rank);
+        states_[i] = std::make_shared<JobState>();
+        LivenessOptions options;
+        options.beat = milliseconds(20);
+        options.silence = silence;
+        ranks_[i] = std::make_unique<Liveness>(rendezvous(meeting.options(rank)), rank, options, states_[i]);
+      });
+    }
+    for (const Outcome& outcome : meeting.run(bodies)) EXPECT_EQ(outcome.error, "");
+  }
+  Liveness& operator[](int rank) { return *ranks_[static_cast<size_t>(rank)]; }
+  JobState& state(int rank) { return *states_[static_cast<size_t>(rank)]; }
+  void kill(int rank) { ranks_[static_cast<size_t>(rank)].reset(); }
+  int size() const { return static_cast<int>(ranks_.size()); }
+
+  // Runs `body` on a thread per rank that is still there.
+  std::vector<Outcome> each(const std::function<void(int)>& body) {
+    std::vector<Outcome> outcomes(ranks_.size());
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size(); ++rank) {
+      if (ranks_[static_cast<size_t>(rank)]) {
+        threads.emplace_back([&, rank] { outcomes[static_cast<size_t>(rank)] = outcome_of([&] { body(rank); }); });
+      }
+    }
+    for (auto& thread : threads) thread.join();
+    return outcomes;
+  }
+
+  void expect_accused(int culprit, const std::string& cause, const std::vector<int>& by) {
+    for (int rank : by) {
+      ASSERT_TRUE(state(rank).wait_for(milliseconds(1000))) << "rank " << rank << " noticed nothing";
+      EXPECT_EQ(state(rank).accusation()->world_rank, culprit) << "rank " << rank;
+      EXPECT_THAT(state(rank).accusation()->cause, HasSubstr(cause));
+      EXPECT_EQ(state(rank).accusation()->host, "a, pid " + std::to_string(100 + culprit));
+    }
+  }
+
+ private:
+  std::vector<std::shared_ptr<JobState>> states_;
+  std::vector<std::unique_ptr<Liveness>> ranks_;
+};
+
+TEST(Liveness, CloseIsNoLoss) {
+  Job job(4);
+  for (const Outcome& outcome : job.each([&](int rank) { job[rank].close(milliseconds(2000)); })) EXPECT_EQ(outcome.error, "");
+  for (int rank = 0; rank < 4; ++rank) EXPECT_FALSE(job.state(rank).accused());
+}
+
+TEST(Liveness, CloseIsNoLossWhenRanksComeAtDifferentTimes) {
+  Job job(3);
+  const auto outcomes = job.each([&](int rank) {
+    std::this_thread::sleep_for(milliseconds(60 * rank));
+    job[rank].close(milliseconds(2000));
+    job.kill(rank);
+  });
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
+  for (int rank = 0; rank < 3; ++rank) EXPECT_FALSE(job.state(rank).accused());
+}
+
+TEST(Liveness, EndOfARankIsSeenByAllOthers) {
+  Job job(4);
+  job.kill(2);
+  job.expect_accused(2, "e", {0, 1, 3});  // "eof", or "reset" when its last heartbeat crossed ours
+}
+
+TEST(Liveness, EndOfRankZeroIsSeenByAllOthers) {
+  Job job(4);
+  job.kill(0);
+  job.expect_accused(0, "e", {1, 2, 3});
+}
+
+TEST(Liveness, AllNameTheFirstCulpritWhenOthersFollowIt) {
+  for (int round = 0; round < 20; ++round) {
+    Job job(5);
+    job.kill(3);
+    // Whoever notices leaves at once, as a program does that throws.
+    job.each([&](int rank) {
+      EXPECT_TRUE(job.state(rank).wait_for(milliseconds(1000)));
+      job.kill(rank);
+    });
+    job.expect_accused(3, "e", {0, 1, 2, 4});
+  }
+}
+
+TEST(Liveness, AnAccusationOfOneRankReachesAll) {
+  Job job(3);
+  job[1].accuse({1, "a, pid 101", ExitCode::PeerLost, "abort: loss is not finite"});
+  job.kill(1);
+  job.expect_accused(1, "abort: loss is not finite", {0, 1, 2});
+}
+
+TEST(Liveness, AnOperationThatAccusesInTheJobStateIsGossiped) {
+  Job job(3);
+  job.state(2).accuse({1, "a, pid 101", ExitCode::NoProgress, "has not entered all_reduce"});
+  job.expect_accused(1, "has not entered all_reduce", {0, 1, 2});
+  EXPECT_EQ(job.state(0).accusation()->code, ExitCode::NoProgress);
+}
+
+TEST(Liveness, MeetReturnsWhenTheLastOneComes) {
+  Job job(3);
+  std::atomic<int> arrived{0};
+  const auto outcomes = job.each([&](int rank) {
+    for (int round = 0; round < 5; ++round) {
+      ++arrived;
+      job[rank].meet("round " + std::to_string(round), milliseconds(2000));
+      EXPECT_GE(arrived, 3 * (round + 1));
+    }
+  });
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
+}
+
+TEST(Liveness, MeetNamesWhoDoesNotCome) {
+  Job job(4);
+  const auto outcomes = job.each([&](int rank) {
+    if (rank == 0 || rank == 3) job[rank].meet("there", milliseconds(100));
+  });
+  EXPECT_EQ(outcomes[0].error, "ranks 1,2 are alive but have not come to \"there\" in 0.1 s");
+  EXPECT_EQ(outcomes[0].code, ExitCode::NoProgress);
+  EXPECT_EQ(outcomes[3].error, outcomes[0].error);
+}
+
+TEST(Liveness, MeetEndsWhenARankIsLost) {
+  Job job(3);
+  const auto start = steady_clock::now();
+  const auto outcomes = job.each([&](int rank) {
+    if (rank == 1) return job.kill(1);
+    job[rank].meet("there", milliseconds(10000));
+  });
+  EXPECT_LT(steady_clock::now() - start, milliseconds(1000));
+  for (int rank : {0, 2}) {
+    EXPECT_THAT(outcomes[static_cast<size_t>(rank)].error, HasSubstr("lost rank 1 (host a, pid 101) during there: "));
+    EXPECT_EQ(outcomes[static_cast<size_t>(rank)].code, ExitCode::PeerLost);
+  }
+}
+
+TEST(Liveness, WhoJoinsLateIsToldWhoHoldsTheRank) {
+  Meeting meeting(2);
+  const int port = meeting.port();
+  auto job = std::make_shared<JobState>();
+  std::unique_ptr<Liveness> zero;
+  Joined one;
+  meeting.run({[&] { zero = std::make_unique<Liveness>(rendezvous(meeting.options(0)), 0, LivenessOptions{}, job); },
+               [&] { one = rendezvous(meeting.options(1)); }});
+  const Outcome late = outcome_of([&] { rendezvous(meeting_options(1, 2, port)); });
+  EXPECT_EQ(late.error, "rendezvous: rank 1 is already held by pid 101 on host a");
+  auto stale = meeting_options(1, 2, port);
+  stale.self.epoch = -3;
+  EXPECT_EQ(outcome_of([&] { rendezvous(std::move(stale)); }).error, "rendezvous: epoch -3 is over, now 0");
+  EXPECT_FALSE(job->accused());
+}
+
+TEST(Liveness, SilenceIsALossAtTheDeadlineAndNotBefore) {
+  Meeting meeting(2);
+  auto job = std::make_shared<JobState>();
+  std::unique_ptr<Liveness> zero;
+  Joined mute;  // has joined, holds its connection, says nothing
+  LivenessOptions options;
+  options.silence = milliseconds(300);
+  meeting.run({[&] { zero = std::make_unique<Liveness>(rendezvous(meeting.options(0)), 0, options, job); },
+               [&] { mute = rendezvous(meeting.options(1)); }});
+  EXPECT_FALSE(job->wait_for(milliseconds(150)));
+  ASSERT_TRUE(job->wait_for(milliseconds(2000)));
+  EXPECT_EQ(job->accusation()->world_rank, 1);
+  EXPECT_EQ(job->accusation()->cause, "silent");
+}
+
+TEST(Liveness, HeartbeatsKeepAnIdleJobAlive) {
+  Job job(3, milliseconds(400));
+  std::this_thread::sleep_for(milliseconds(1000));
+  for (int rank = 0; rank < 3; ++rank) EXPECT_FALSE(job.state(rank).accused());
+}
+
+TEST(Liveness, BytesThatAreNoMessageAccuseTheirSender) {
+  Meeting meeting(2);
+  auto job = std::make_shared<JobState>();
+  std::unique_ptr<Liveness> zero;
+  Joined bad;
+  meeting.run({[&] { zero = std::make_unique<Liveness>(rendezvous(meeting.options(0)), 0, LivenessOptions{}, job); },
+               [&] { bad = rendezvous(meeting.options(1)); }});
+  ::send(bad.links[0].number(), "\xff\xff\xff\xff\xff\xff", 6, 0);
+  ASSERT_TRUE(job->wait_for(milliseconds(1000)));
+  EXPECT_EQ(job->accusation()->world_rank, 1);
+  EXPECT_THAT(job->accusation()->cause, HasSubstr("sent what is no message of a rank"));
+}
+
+TEST(Liveness, CallsOnLostAfterTheGraceOnly) {
+  Meeting meeting(2);
+  auto job = std::make_shared<JobState>();
+  std::unique_ptr<Liveness> zero;
+  Joined one;
+  std::atomic<int> calls{0};
+  LivenessOptions options;
+  options.notice_grace = milliseconds(200);
+  options.on_lost = [&](const Accusation& accusation) {
+    EXPECT_EQ(accusation.world_rank, 1);
+    ++calls;
+  };
+  meeting.run({[&] { zero = std::make_unique<Liveness>(rendezvous(meeting.options(0)), 0, options, job); },
+               [&] { one = rendezvous(meeting.options(1)); }});
+  one = {};
+  ASSERT_TRUE(job->wait_for(milliseconds(1000)));
+  std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_EQ(calls, 0);
+  std::this_thread::sleep_for(milliseconds(500));
+  EXPECT_EQ(calls, 1);
+}
+
+}  // namespace
+}  // namespace trivet::comm

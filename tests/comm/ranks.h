@@ -1,0 +1,70 @@
+// Runs a body once per rank, with ranks as threads or as forked processes; expectations that fail in any rank fail the test.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/job_state.h"
+#include "comm/world.h"
+
+namespace trivet::comm {
+
+enum class Kind { Threads, Processes };
+inline std::string to_string(Kind kind) { return kind == Kind::Threads ? "Threads" : "Processes"; }
+
+// A view of a vector's elements.
+template <typename T>
+TensorView view(std::vector<T>& data) {
+  return {data.data(), kDTypeOf<T>, Shape{static_cast<int64_t>(data.size())}};
+}
+template <typename T>
+ConstTensorView view(const std::vector<T>& data) {
+  return {data.data(), kDTypeOf<T>, Shape{static_cast<int64_t>(data.size())}};
+}
+
+// Memory that forked processes share with the test, zeroed.
+class SharedPage {
+ public:
+  explicit SharedPage(size_t bytes);
+  ~SharedPage();
+  void* data() const { return data_; }
+
+ private:
+  void* data_;
+  size_t bytes_;
+};
+
+// Forked ranks. Each runs `body` with its world and its own JobState, then leaves without running anything else.
+class Processes {
+ public:
+  using Body = std::function<void(World&, JobState&)>;
+  Processes(int ranks, const Body& body, const WorldOptions& options = {});
+  ~Processes();
+  pid_t pid(int rank) const { return pids_[static_cast<size_t>(rank)]; }
+  // Waits for the rank's end. Exit status, or 128 + the signal that killed it. 1: an expectation failed or the body threw.
+  int wait(int rank);
+
+ private:
+  std::vector<pid_t> pids_;
+  SharedPage meeting_;
+};
+
+// All ranks must end well.
+void run_ranks(Kind kind, int ranks, const std::function<void(World&)>& body, const WorldOptions& options = {});
+
+// What an action threw as CommError: its text, and its code.
+struct Caught {
+  std::string text;
+  ExitCode code = ExitCode::Done;
+};
+Caught catch_comm_error(const std::function<void()>& action);
+
+// Names in /dev/shm that begin with "trivet-" and the test's process id.
+std::vector<std::string> leftovers();
+
+}  // namespace trivet::comm

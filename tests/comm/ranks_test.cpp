@@ -1,0 +1,131 @@
+#include "tests/comm/ranks.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <iostream>
+#include <new>
+
+#include "comm/futex.h"
+#include "comm/shm/shm_world.h"
+
+namespace trivet::comm {
+namespace {
+
+// All ranks have called it as often as this one.
+struct Meeting {
+  std::atomic<int> ranks{0};
+  SharedCounter calls;
+
+  void meet(int& own_calls) {
+    ++own_calls;
+    calls.advance();
+    while (!calls.wait(static_cast<uint32_t>(ranks * own_calls), std::chrono::milliseconds(20))) {
+    }
+  }
+};
+
+std::string segment_prefix() { return "trivet-" + std::to_string(getpid()); }
+
+int run_body(const ShmPlace& place, const Processes::Body& body, const WorldOptions& options) {
+  try {
+    const auto job = std::make_shared<JobState>();
+    const auto world = make_shm_world(place, options, job);
+    body(*world, *job);
+  } catch (const std::exception& error) {
+    std::cerr << "rank " << place.rank << ": " << error.what() << std::endl;
+    return 1;
+  }
+  return testing::Test::HasFailure() ? 1 : 0;
+}
+
+}  // namespace
+
+SharedPage::SharedPage(size_t bytes)
+    : data_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)), bytes_(bytes) {
+  if (data_ == MAP_FAILED) throw std::bad_alloc();
+}
+
+SharedPage::~SharedPage() { munmap(data_, bytes_); }
+
+Processes::Processes(int ranks, const Body& body, const WorldOptions& options) : meeting_(4096) {
+  static int jobs = 0;
+  auto* meeting = new (meeting_.data()) Meeting;
+  meeting->ranks = ranks;
+  ShmPlace place;
+  place.size = ranks;
+  place.segment_name = "/" + segment_prefix() + "-" + std::to_string(++jobs);
+  place.host = "here";
+  std::cout.flush();
+  for (int rank = 0; rank < ranks; ++rank) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      int calls = 0;
+      place.rank = rank;
+      place.barrier = [&] { meeting->meet(calls); };
+      const int status = run_body(place, body, options);
+      std::cout.flush();
+      _exit(status);
+    }
+    pids_.push_back(pid);
+  }
+}
+
+Processes::~Processes() {
+  for (int rank = 0; rank < static_cast<int>(pids_.size()); ++rank) {
+    if (pid(rank) > 0) kill(pid(rank), SIGKILL);
+    wait(rank);
+  }
+}
+
+int Processes::wait(int rank) {
+  pid_t& pid = pids_[static_cast<size_t>(rank)];
+  int status = 0;
+  if (pid <= 0 || waitpid(pid, &status, 0) != pid) return -1;
+  pid = 0;
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+void run_ranks(Kind kind, int ranks, const std::function<void(World&)>& body, const WorldOptions& options) {
+  if (kind == Kind::Threads) return run_threads(ranks, body, options);
+  Processes processes(
+      ranks, [&](World& world, JobState&) { body(world); }, options);
+  for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(processes.wait(rank), 0) << "of rank " << rank;
+}
+
+Caught catch_comm_error(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const CommError& error) {
+    return {error.what(), error.exit_code()};
+  }
+  return {};
+}
+
+std::vector<std::string> leftovers() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
+    if (entry.path().filename().string().starts_with(segment_prefix())) names.push_back(entry.path());
+  return names;
+}
+
+TEST(ShmWorld, LeavesNothingInDevShmOnceAllAreAttached) {
+  run_ranks(Kind::Processes, 3, [](World& world) {
+    const auto pair = world.group().subgroup({0, 2}, "pair");
+    world.close();
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
+      if (entry.path().filename().string().starts_with("trivet-" + std::to_string(getppid()))) names.push_back(entry.path());
+    EXPECT_EQ(names, std::vector<std::string>{});
+  });
+}
+
+}  // namespace trivet::comm

@@ -1,0 +1,101 @@
+// What is counted equals the formulas of docs/communication.md, and the planner's group counts the same as a real one.
+#include <gtest/gtest.h>
+
+#include "core/stream.h"
+#include "tests/comm/ranks.h"
+
+namespace trivet::comm {
+namespace {
+
+constexpr int64_t kCount = 1001;
+
+struct Views {
+  TensorView whole, other, shard;
+};
+
+// Every operation once; messages go from rank 0 to rank 1. Views may have no data when the group is a planner's.
+void run_all(ProcessGroup& group, const Views& views, Stream& stream) {
+  group.all_reduce(views.shard, ReduceOp::Sum, stream);
+  group.reduce_scatter(views.whole, views.shard, ReduceOp::Sum, stream);
+  group.all_gather(views.shard, views.whole, stream);
+  group.broadcast(views.shard, 0, stream);
+  group.all_to_all(views.whole, views.other, stream);
+  if (group.size() > 1 && group.rank() == 0) group.send(views.shard, 1, stream);
+  if (group.rank() == 1) group.receive(views.shard, 0, stream);
+  group.barrier(stream);
+}
+
+// Elements that a rank sends in run_all.
+int64_t expected_elements(int rank, int n, int64_t c, int64_t element_bytes) {
+  const int64_t all_reduce = 2 * (n - 1) * c * element_bytes / n / element_bytes;
+  const int64_t gather_scatter_exchange = 3 * (n - 1) * c;
+  const int64_t broadcast = rank == 0 ? (n - 1) * c : 0;
+  const int64_t message = rank == 0 && n > 1 ? c : 0;
+  return all_reduce + gather_scatter_exchange + broadcast + message;
+}
+
+TEST(Traffic, EqualsTheFormulasAndThePlannersGroupAgrees) {
+  for (int n : {1, 7, 11})  // 1001 = 7 * 11 * 13: all_reduce's share is whole
+    run_threads(n, [n](World& world) {
+      std::vector<float> whole(static_cast<size_t>(kCount * n)), other(whole.size()), shard(kCount);
+      const auto stream = make_inline_stream();
+      run_all(world.group(), {view(whole), view(other), view(shard)}, *stream);
+      const int64_t expected = expected_elements(world.rank(), n, kCount, sizeof(float)) * static_cast<int64_t>(sizeof(float));
+      EXPECT_EQ(world.group().traffic().bytes_sent, expected);
+
+      const auto planned = make_meta_group(world.rank(), n, "world");
+      const TensorView no_whole{nullptr, DType::Float32, {kCount * n}}, no_shard{nullptr, DType::Float32, {kCount}};
+      run_all(*planned, {no_whole, no_whole, no_shard}, *stream);
+      EXPECT_EQ(planned->traffic().bytes_sent, expected);
+      EXPECT_EQ(planned->traffic().operations, world.group().traffic().operations);
+      world.close();
+    });
+}
+
+TEST(MetaGroup, MakesSubgroups) {
+  const auto group = make_meta_group(5, 8, "world");
+  EXPECT_EQ(group->subgroup({0, 2}, "other"), nullptr);
+  const auto pair = group->subgroup({1, 5}, "pair");
+  EXPECT_EQ(pair->rank(), 1);
+  EXPECT_EQ(pair->size(), 2);
+  EXPECT_EQ(pair->name(), "pair");
+}
+
+TEST(SingleGroup, CopiesAndCountsNoBytes) {
+  const auto group = make_single_group("data");
+  const auto stream = make_inline_stream();
+  std::vector<float> from{1, 2, 3}, to(3);
+  group->reduce_scatter(view(from), view(to), ReduceOp::Sum, *stream);
+  EXPECT_EQ(to, from);
+  from[1] = 5;
+  group->all_gather(view(from), view(to), *stream);
+  EXPECT_EQ(to, from);
+  group->all_reduce(view(to), ReduceOp::Max, *stream);
+  EXPECT_EQ(to, from);
+  EXPECT_EQ(group->traffic().operations, 3);
+  EXPECT_EQ(group->traffic().bytes_sent, 0);
+}
+
+TEST(Arguments, ThatAreWrongAreRefusedOnTheCallersThread) {
+  const auto group = make_meta_group(1, 3, "data");
+  const auto stream = make_inline_stream();
+  std::vector<float> four(4), ten(10), twelve(12);
+  std::vector<uint8_t> bytes(4);
+  EXPECT_THROW(group->all_gather(view(four), view(ten), *stream), std::logic_error);
+  EXPECT_THROW(group->reduce_scatter(view(ten), view(four), ReduceOp::Sum, *stream), std::logic_error);
+  EXPECT_THROW(group->all_to_all(view(ten), view(ten), *stream), std::logic_error);
+  EXPECT_THROW(group->all_reduce(view(bytes), ReduceOp::Sum, *stream), std::logic_error);
+  EXPECT_THROW(group->broadcast(view(four), 3, *stream), std::logic_error);
+  EXPECT_THROW(group->send(view(four), 1, *stream), std::logic_error);
+  EXPECT_THROW(group->subgroup({2, 1}, "pair"), std::logic_error);
+  EXPECT_NO_THROW(group->all_gather(view(four), view(twelve), *stream));
+  try {
+    group->all_gather(view(four), view(ten), *stream);
+  } catch (const std::logic_error& error) {
+    EXPECT_STREQ(error.what(),
+                 "comm: group \"data\" rank 1: all_gather: whole of 10 float32 is not 3 times shard of 4 float32");
+  }
+}
+
+}  // namespace
+}  // namespace trivet::comm

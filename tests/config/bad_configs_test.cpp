@@ -1,0 +1,75 @@
+// The cases are in bad_configs.txt, so that the messages can be read as a user reads them.
+#include "tests/config/support.h"
+
+namespace trivet {
+namespace {
+
+struct Case {
+  std::string name, config, message;
+};
+
+std::string without_last_newlines(std::string text, size_t count) {
+  for (; count > 0 && text.ends_with('\n'); --count) text.pop_back();
+  return text;
+}
+
+std::vector<Case> read_cases() {
+  const std::string text = read_file(TRIVET_SOURCE_DIR "/tests/config/bad_configs.txt") + "\n";
+  std::vector<Case> cases;
+  const std::string start = "\n### ", middle = "\n---\n";
+  for (size_t at = text.find(start); at != std::string::npos;) {
+    const size_t next = text.find(start, at + 1);
+    const std::string block = text.substr(at + start.size(), next - at - start.size());
+    const size_t name_end = block.find('\n'), config_end = block.find(middle, name_end);
+    cases.push_back({block.substr(0, name_end),
+                     config_end > name_end ? block.substr(name_end + 1, config_end - name_end - 1) : "",
+                     without_last_newlines(block.substr(config_end + middle.size()), 3)});
+    at = next;
+  }
+  return cases;
+}
+
+TEST(BadConfigs, EachIsRefusedWithItsMessage) {
+  const std::vector<Case> cases = read_cases();
+  EXPECT_GE(cases.size(), 110u);
+  for (const Case& bad : cases) EXPECT_EQ(refusal(bad.config), bad.message) << bad.name;
+}
+
+TEST(BadConfigs, NoneIsAccepted) {
+  for (const Case& bad : read_cases()) EXPECT_NE(refusal(bad.config), "accepted") << bad.name;
+}
+
+// Truncation at any byte of a whole config is refused with the place, never accepted, never a crash.
+TEST(BadConfigs, AConfigCutAnywhereIsRefused) {
+  const std::string whole = read_file(TRIVET_SOURCE_DIR "/configs/llama_char.json");
+  const size_t end = whole.rfind('}');
+  for (size_t cut = 0; cut <= end; ++cut)
+    EXPECT_TRUE(refusal(whole.substr(0, cut)).starts_with("bad.json:")) << cut << ": " << refusal(whole.substr(0, cut));
+}
+
+TEST(BadConfigs, AFileOfMoreThan16MiBIsNotParsed) {
+  EXPECT_EQ(refusal("{}" + std::string(size_t{16} << 20, ' ')),
+            "bad.json: 16777218 bytes are too many for a config; at most 16777216 are read");
+}
+
+TEST(BadConfigs, AnOverrideIsNamedAsTheSource) {
+  EXPECT_EQ(refusal("{}", {"zero_optimization.stage=4"}), "--set: zero_optimization.stage: 4 is not accepted; use 0 to 3");
+  EXPECT_EQ(refusal("{}", {"zero_optimization.stag=1"}), "--set: zero_optimization.stag: unknown key; did you mean \"stage\"?");
+  EXPECT_EQ(refusal("{}", {"train_batch_size=eight"}),
+            "--set: train_batch_size: \"eight\" is not accepted; an integer is expected");
+  EXPECT_EQ(refusal("{}", {"train_batch_size"}),
+            "--set train_batch_size: key=value is expected, such as --set zero_optimization.stage=2");
+}
+
+TEST(BadConfigs, AFolderIsNoConfig) {
+  try {
+    load_config(TRIVET_SOURCE_DIR);
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::Usage);
+    EXPECT_STREQ(error.what(), TRIVET_SOURCE_DIR ": is a folder; a JSON file is expected");
+  }
+}
+
+}  // namespace
+}  // namespace trivet

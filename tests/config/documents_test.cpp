@@ -1,0 +1,63 @@
+// The JSON Schema and docs/config.md say what the key table says.
+#include <nlohmann/json.hpp>
+
+#include "engine/config/key_table.h"
+#include "engine/config/reference.h"
+#include "engine/config/schema.h"
+#include "tests/config/support.h"
+
+namespace trivet {
+namespace {
+
+TEST(ConfigReference, DocsConfigMdIsUpToDate) {
+  EXPECT_TRUE(read_file(TRIVET_SOURCE_DIR "/docs/config.md") == config_reference())
+      << "docs/config.md is behind the key table: trivet config reference > docs/config.md";
+}
+
+TEST(ConfigReference, NamesEveryKey) {
+  const std::string text = config_reference();
+  for (const config::KeyEntry& entry : config::key_table().entries())
+    EXPECT_NE(text.find("| `" + entry.name() + "` |"), std::string::npos) << entry.path;
+}
+
+nlohmann::json schema_at(const nlohmann::json& root, const std::string& path) {
+  nlohmann::json node = root;
+  size_t start = 0;
+  while (true) {
+    const size_t dot = path.find('.', start);
+    node = node.at("properties").at(path.substr(start, dot - start));
+    if (dot == std::string::npos) return node;
+    start = dot + 1;
+  }
+}
+
+int count_keys(const nlohmann::json& schema) {
+  if (!schema.contains("properties")) return 1;
+  int keys = 0;
+  for (const auto& [name, property] : schema["properties"].items()) keys += name == "bfloat16" ? 0 : count_keys(property);
+  return keys;
+}
+
+TEST(ConfigSchema, HasEveryKeyOfTheTableAndNoOther) {
+  const nlohmann::json schema = nlohmann::json::parse(config_schema());
+  EXPECT_EQ(count_keys(schema), static_cast<int>(config::key_table().entries().size()));
+  for (const config::KeyEntry& entry : config::key_table().entries()) {
+    const nlohmann::json key = schema_at(schema, entry.path);
+    EXPECT_EQ(key.at("default"), nlohmann::json::parse(entry.default_json)) << entry.path;
+    EXPECT_TRUE(key.at("description").get<std::string>().starts_with(entry.meaning)) << entry.path;
+  }
+}
+
+TEST(ConfigSchema, StatesTypesRangesAndNames) {
+  const nlohmann::json schema = nlohmann::json::parse(config_schema());
+  const nlohmann::json stage = schema_at(schema, "zero_optimization.stage");
+  EXPECT_EQ(stage["type"], "integer");
+  EXPECT_EQ(stage["minimum"], 0);
+  EXPECT_EQ(stage["maximum"], 3);
+  EXPECT_EQ(schema_at(schema, "model.type")["enum"], (nlohmann::json{"gpt", "llama"}));
+  EXPECT_EQ(schema_at(schema, "model.dropout")["exclusiveMaximum"], 1);
+  EXPECT_EQ(schema["properties"]["zero_optimization"]["additionalProperties"], false);
+}
+
+}  // namespace
+}  // namespace trivet

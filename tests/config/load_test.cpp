@@ -1,0 +1,209 @@
+#include "engine/config/load.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "engine/config/json_reader.h"
+#include "engine/config/key_table.h"
+
+namespace trivet {
+namespace {
+
+TEST(ParseConfig, BatchSizeAndOptimizerAreEnough) {
+  const Config config =
+      parse_config(R"({"train_batch_size": 8, "optimizer": {"type": "adamw", "params": {"lr": 1e-4}}})", "a.json");
+  EXPECT_EQ(config.batch.train_batch_size, 8);
+  EXPECT_EQ(config.optimizer.type, OptimizerType::AdamW);
+  EXPECT_DOUBLE_EQ(config.optimizer.lr, 1e-4);
+  EXPECT_DOUBLE_EQ(config.gradient_clipping, 1.0);
+  EXPECT_EQ(config.zero.stage, 0);
+  EXPECT_FALSE(is_given(config, "model"));
+}
+
+// The example of DESIGN.md, section 4.
+TEST(ParseConfig, AWholeConfigIsRead) {
+  const Config config = parse_config(R"({
+  // comments are allowed
+  "model": {"type": "llama", "layers": 4, "hidden_size": 256, "heads": 8, "key_value_heads": 2, "sequence_length": 256,
+            "vocabulary": "characters"},
+  "data": {"train": "input.txt", "validation_fraction": 0.1},
+  "training": {"steps": 1000, "seed": 1234, "evaluate_every": 100},
+  "parallel": {"tensor": 1, "pipeline": 1},
+  "pipeline": {"schedule": "gpipe"},
+  "train_batch_size": 32, "train_micro_batch_size_per_gpu": 2,
+  "optimizer": {"type": "AdamW", "params": {"lr": 0.001, "betas": [0.9, 0.95], "weight_decay": 0.1}},
+  "scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": 1000, "warmup_num_steps": 50}},
+  "bf16": {"enabled": true}, "gradient_clipping": 1.0,
+  "zero_optimization": {"stage": 2, "reduce_bucket_size": 5e8},
+  "checkpoint": {"directory": "checkpoints", "every_steps": 200, "keep": 3}
+})",
+                                     "a.json");
+  EXPECT_EQ(config.model.type, ModelType::Llama);
+  EXPECT_FALSE(config.model.tied_embedding);
+  EXPECT_EQ(config.model.vocabulary, VocabularyKind::Characters);
+  EXPECT_EQ(config.schedule, ScheduleKind::GPipe);
+  EXPECT_DOUBLE_EQ(config.optimizer.beta2, 0.95);
+  EXPECT_EQ(config.scheduler.type, SchedulerType::WarmupCosineLR);
+  EXPECT_EQ(config.scheduler.warmup_num_steps, 50);
+  EXPECT_EQ(config.model_dtype(), DType::BFloat16);
+  EXPECT_EQ(config.zero.reduce_bucket_size, 500'000'000);
+  EXPECT_EQ(config.checkpoint.keep, 3);
+}
+
+TEST(ParseConfig, AnOverrideReplacesAddsAndMayBeAStringWithoutQuotes) {
+  const Config config = parse_config(R"({"zero_optimization": {"stage": 1}})", "a.json",
+                                     {"zero_optimization.stage=3", "optimizer.type=SGD", "optimizer.params.lr=0.5"});
+  EXPECT_EQ(config.zero.stage, 3);
+  EXPECT_TRUE(config.zero.overlap_comm);
+  EXPECT_EQ(config.optimizer.type, OptimizerType::Sgd);
+  EXPECT_DOUBLE_EQ(config.optimizer.lr, 0.5);
+}
+
+TEST(ParseConfig, DefaultsFollowTheKindOfModelOptimizerAndScheduler) {
+  EXPECT_TRUE(parse_config(R"({"model": {"type": "gpt"}})", "a").model.tied_embedding);
+  EXPECT_TRUE(parse_config(R"({"model": {"tied_embedding": true, "type": "llama"}})", "a").model.tied_embedding);
+  EXPECT_DOUBLE_EQ(parse_config(R"({"optimizer": {"type": "Adagrad"}})", "a").optimizer.lr, 1e-2);
+  const Config muon = parse_config(R"({"optimizer": {"type": "Muon"}})", "a");
+  EXPECT_DOUBLE_EQ(muon.optimizer.momentum, 0.95);
+  EXPECT_TRUE(muon.optimizer.nesterov);
+  EXPECT_EQ(parse_config(R"({"scheduler": {"type": "WarmupLR"}})", "a").scheduler.warmup_num_steps, 1000);
+  EXPECT_EQ(parse_config("{}", "a").scheduler.warmup_num_steps, 0);
+}
+
+TEST(ParseConfig, ZeroOptimizationTrueIsStageOne) {
+  EXPECT_EQ(parse_config(R"({"zero_optimization": true})", "a").zero.stage, 1);
+  EXPECT_EQ(parse_config(R"({"zero_optimization": false})", "a").zero.stage, 0);
+  EXPECT_EQ(parse_config(R"({"zero_optimization": {}})", "a").zero.stage, 0);
+}
+
+TEST(ParseConfig, Bfloat16IsAnotherNameOfBf16) {
+  EXPECT_TRUE(parse_config(R"({"bfloat16": {"enabled": true}})", "a").bf16.enabled);
+}
+
+TEST(ParseConfig, PipelineStagesAndAutotpSizeAreTheSameAsParallel) {
+  Config config;
+  const auto set = [&](const char* key, const char* value) {
+    config::key_table().find(key)->set(config, config::read_json(value, key));
+  };
+  set("pipeline.stages", "4");
+  set("tensor_parallel.autotp_size", "2");
+  EXPECT_EQ(config.parallel.pipeline, 4);
+  EXPECT_EQ(config.parallel.tensor, 2);
+  EXPECT_EQ(parse_config(R"({"pipeline": {"stages": 1}, "parallel": {"pipeline": 1}})", "a").parallel.pipeline, 1);
+  EXPECT_EQ(parse_config(R"({"pipeline": {"stages": "auto"}, "parallel": {"pipeline": 1}})", "a").parallel.pipeline, 1);
+}
+
+TEST(ParseConfig, ASwitchedOffFeatureMayKeepItsSettings) {
+  const Config config = parse_config(R"({"tensorboard": {"enabled": false, "output_path": "logs"}})", "a");
+  EXPECT_EQ(accepted_without_effect(config), std::vector<std::string>{"tensorboard.output_path: its section is not enabled"});
+}
+
+TEST(ParseConfig, KeysWithoutEffectAreListedWithTheReason) {
+  const Config config = parse_config(R"({"zero_optimization": {"stage": 2, "stage3_max_live_parameters": 1e9},
+                                         "autotuning": {"enabled": true}, "fp16": {"loss_scale_window": 500}})",
+                                     "a");
+  EXPECT_EQ(accepted_without_effect(config),
+            (std::vector<std::string>{
+                "zero_optimization.stage3_max_live_parameters: has effect only when zero_optimization.stage is 3",
+                "autotuning.enabled: the section is for tuning, not for training",
+                "fp16.loss_scale_window: has effect only when fp16.enabled is true and fp16.loss_scale is 0"}));
+}
+
+std::string without_effect(const std::string& text) {
+  std::string lines;
+  for (const std::string& line : accepted_without_effect(parse_config(text, "a"))) lines += (lines.empty() ? "" : "\n") + line;
+  return lines;
+}
+
+TEST(ParseConfig, TheTypeOfSummedGradientsIsFloat32OrTheModels) {
+  EXPECT_EQ(without_effect(R"({"data_types": {"grad_accum_dtype": "fp32"}})"), "");
+  for (const std::string model : {"fp16", "bf16"})
+    for (const std::string& sum : {std::string("fp32"), model})
+      EXPECT_EQ(without_effect("{\"" + model + R"(": {"enabled": true}, "data_types": {"grad_accum_dtype": ")" + sum + "\"}}"),
+                "");
+}
+
+TEST(ParseConfig, TheTypeOfSummedGradientsHasNoEffectInLayoutMode) {
+  EXPECT_EQ(without_effect(R"({"reproducible": "layout", "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
+                               "data_types": {"grad_accum_dtype": "fp32"}})"),
+            "data_types.grad_accum_dtype: has effect only when reproducible is \"run\"");
+}
+
+TEST(ParseConfig, AScheduleHasEffectWhereAStepHasSeveralMicrobatches) {
+  const std::string none =
+      "pipeline.schedule: has effect only when a step has several microbatches or parallel.pipeline is more than 1";
+  const auto with = [](const std::string& batch) {
+    return without_effect(R"({"pipeline": {"schedule": "gpipe"}, )" + batch + "}");
+  };
+  EXPECT_EQ(with(R"("train_batch_size": 8)"), none);
+  EXPECT_EQ(with(R"("train_micro_batch_size_per_gpu": 8)"), none);
+  EXPECT_EQ(with(R"("train_batch_size": 8, "train_micro_batch_size_per_gpu": 8)"), none);
+  EXPECT_EQ(with(R"("train_batch_size": 8, "gradient_accumulation_steps": 1)"), none);
+  EXPECT_EQ(with(R"("train_batch_size": 8, "gradient_accumulation_steps": 2)"), "");
+  EXPECT_EQ(with(R"("train_batch_size": 8, "train_micro_batch_size_per_gpu": 2)"), "");
+}
+
+TEST(ParseConfig, SubGroupsHaveEffectAtEveryStage) {
+  for (const char* stage : {"0", "1", "2", "3"})
+    EXPECT_EQ(without_effect(std::string(R"({"zero_optimization": {"sub_group_size": 4096, "stage": )") + stage + "}}"), "");
+}
+
+TEST(ParseConfig, SkippedStepsAreCountedOnlyWithoutADynamicLossScale) {
+  const auto with = [](const std::string& fp16) {
+    return without_effect(R"({"training": {"stop_after_skipped": 3}, "fp16": )" + fp16 + "}");
+  };
+  EXPECT_EQ(with(R"({"enabled": false})"), "");
+  EXPECT_EQ(with(R"({"enabled": true, "loss_scale": 1024})"), "");
+  EXPECT_EQ(with(R"({"enabled": true})"),
+            "training.stop_after_skipped: has effect only when no loss scale is found dynamically");
+}
+
+TEST(ParseConfig, EvaluationsNeedAValidationSplitOnlyWhereDataIsGiven) {
+  EXPECT_NO_THROW(parse_config(R"({"data": {"validation_fraction": 0}, "training": {"evaluate_every": 1}})", "a"));
+  EXPECT_NO_THROW(parse_config(R"({"data": {"train": "a.txt", "validation": "b.txt", "validation_fraction": 0},
+                                   "training": {"evaluate_every": 1}})",
+                               "a"));
+  EXPECT_NO_THROW(parse_config(R"({"data": {"train": "a.txt", "validation_fraction": 0}})", "a"));
+}
+
+TEST(ParseConfig, WhatOnlyLayoutModeNeedsIsNotAskedOfRunMode) {
+  EXPECT_NO_THROW(parse_config(R"({"train_batch_size": 8, "bf16": {"enabled": true, "check_grad_overflow": false}})", "a"));
+}
+
+TEST(ParseConfig, MuonMayStandStillWithoutRatesOfItsOwn) {
+  EXPECT_NO_THROW(parse_config(R"({"optimizer": {"type": "Muon", "params": {"lr": 0}}})", "a"));
+}
+
+TEST(CheckConfig, AcceptsAConfigMadeByHand) { EXPECT_NO_THROW(check(Config{})); }
+
+TEST(CheckConfig, RefusesAConfigMadeByHandWithoutAPlaceInAFile) {
+  const auto refused = [](auto&& change) -> std::string {
+    Config config;
+    change(config);
+    try {
+      check(config);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refused([](Config& c) { c.parallel.tensor = 2; }),
+            "config: parallel.tensor: 2 is not implemented in this version; use 1");
+  EXPECT_EQ(refused([](Config& c) { c.zero.offload_optimizer.device = OffloadDevice::Cpu; }),
+            "config: zero_optimization.offload_optimizer.device: offload is not implemented in this version; use \"none\"");
+  EXPECT_EQ(refused([](Config& c) { c.model.heads = 0; }), "config: model.heads: 0 heads do not divide hidden_size 768");
+  EXPECT_EQ(refused([](Config& c) { c.grad_accum_dtype = DType::BFloat16; }),
+            "config: data_types.grad_accum_dtype: \"bf16\" is not accepted for a model in \"fp32\"; use \"fp32\"");
+}
+
+TEST(LoadConfig, AMissingFileIsNamed) {
+  try {
+    load_config("/does/not/exist.json");
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(), "/does/not/exist.json: cannot be read: No such file or directory");
+  }
+}
+
+}  // namespace
+}  // namespace trivet

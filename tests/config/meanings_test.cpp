@@ -1,0 +1,68 @@
+// What the meanings of keys say (docs/config.md) is what the engine does.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "engine/config/key_table.h"
+#include "engine/loss_scale.h"
+#include "engine/lr_schedule.h"
+#include "engine/monitor/csv.h"
+#include "tests/config/support.h"
+
+namespace trivet {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+std::string meaning_of(const std::string& path) { return config::key_table().find(path)->meaning; }
+
+struct InEmptyFolder {
+  fs::path before = fs::current_path(), folder = fs::temp_directory_path() / ("meanings" + std::to_string(getpid()));
+  InEmptyFolder() {
+    fs::create_directory(folder);
+    fs::current_path(folder);
+  }
+  ~InEmptyFolder() {
+    fs::current_path(before);
+    fs::remove_all(folder);
+  }
+};
+
+TEST(Meanings, CsvFilesGoBelowTheCurrentFolderWhereOutputPathIsEmpty) {
+  const InEmptyFolder folder;
+  const CsvMonitorConfig csv;
+  monitor::CsvMonitor(csv.output_path, csv.job_name).on_step({.step = 1, .samples = 8});
+  EXPECT_TRUE(fs::exists("DeepSpeedJobName/Train_Samples_lr.csv"));
+  EXPECT_THAT(meaning_of("csv_monitor.output_path"), HasSubstr("empty: the current one"));
+}
+
+TEST(Meanings, MoreStepsChangeARateWhoseScheduleEndsWithTheTraining) {
+  const auto rate = [](const char* type, const char* params, const char* steps) {
+    const Config config = parse_config(std::string(R"({"scheduler": {"type": ")") + type + R"(", "params": {)" + params +
+                                           R"(}}, "training": {"steps": )" + steps + "}}",
+                                       "a");
+    return lr_at(config, 8, 5);
+  };
+  for (const char* type : {"Linear", "Cosine", "WarmupDecayLR", "WarmupCosineLR"}) {
+    EXPECT_NE(rate(type, R"("warmup_num_steps": 2)", "10"), rate(type, R"("warmup_num_steps": 2)", "20")) << type;
+    const char* fixed = R"("warmup_num_steps": 2, "total_num_steps": 10)";
+    EXPECT_EQ(rate(type, fixed, "10"), rate(type, fixed, "20")) << type;
+  }
+  EXPECT_THAT(meaning_of("scheduler.params.total_num_steps"),
+              HasSubstr("0: training.steps, and resuming with more steps then changes the learning rate"));
+}
+
+TEST(Meanings, AnOverflowAtTheSmallestLossScaleEndsTheRunHoweverManySkipsAreAllowed) {
+  const Config config = parse_config(R"({"fp16": {"enabled": true, "initial_scale_power": 1, "hysteresis": 1},
+                                         "training": {"stop_after_skipped": 1000}})",
+                                     "a");
+  LossScale scale(config.fp16);
+  scale.update(true);  // 2 to 1
+  EXPECT_THROW(scale.update(true), NumericsError);
+  EXPECT_THAT(meaning_of("training.stop_after_skipped"), HasSubstr("an overflow at fp16.min_loss_scale ends it instead"));
+}
+
+}  // namespace
+}  // namespace trivet

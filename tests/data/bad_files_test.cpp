@@ -1,0 +1,319 @@
+// What a user reads when a data file is not what it should be: the whole text of each message, and the exit code.
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <cstring>
+
+#include "engine/data/bpe_files.h"
+#include "engine/data/dataset.h"
+#include "engine/data/hash.h"
+#include "engine/data/microbatch_loader.h"
+#include "engine/data/text_file.h"
+#include "engine/data/token_file.h"
+#include "engine/data/token_header.h"
+#include "tests/data/expect_error.h"
+#include "tests/data/temporary_file.h"
+
+namespace trivet::data {
+namespace {
+
+constexpr ExitCode kUsage = ExitCode::Usage, kChanged = ExitCode::DataChanged;
+
+class BadFile : public testing::Test {
+ protected:
+  // 10 tokens of bytes: 128 + 64 + 10 bytes.
+  std::string good_tokens() {
+    TokenFileWriter writer(path("a.tokens"), *bytes_tokenizer());
+    writer.add(bytes_tokenizer()->encode("0123456789"));
+    writer.finish();
+    return file_content(path("a.tokens"));
+  }
+  // A token file with one field of the header changed, and the header's checksum made right again.
+  std::string with_header(void (*change)(TokenHeader&)) {
+    std::string content = good_tokens();
+    TokenHeader header;
+    std::memcpy(&header, content.data(), sizeof header);
+    change(header);
+    header.header_xxh3 = hash_bytes({reinterpret_cast<const char*>(&header), kTokenHeaderHashed});
+    std::memcpy(content.data(), &header, sizeof header);
+    return content;
+  }
+  std::string path(const std::string& name) const { return folder_.path(name); }
+  std::string write(const std::string& name, std::string_view content) const { return folder_.write(name, content); }
+
+  void expect_open(const std::string& name, std::string_view content, ExitCode code, const std::string& message) {
+    write(name, content);
+    expect_error([&] { open_tokens(path(name)); }, code, path(name) + ": " + message);
+  }
+  DataOptions options(const std::string& train, VocabularyKind vocabulary) const {
+    DataOptions result;
+    result.data.train = train;
+    result.vocabulary = vocabulary;
+    result.source = "gpt.json";
+    return result;
+  }
+  void expect_dataset(const DataOptions& options, const std::string& message) {
+    expect_error([&] { open_dataset(options); }, kUsage, message);
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST_F(BadFile, Missing) {
+  expect_error([&] { open_tokens(path("none.tokens")); }, kUsage, path("none.tokens") + ": no such file");
+  expect_dataset(options(path("none.txt"), VocabularyKind::Bytes), path("none.txt") + ": no such file");
+  expect_dataset(options("", VocabularyKind::Bytes), "gpt.json: data.train: is missing; name a text file or a token file");
+}
+
+TEST_F(BadFile, ADirectoryOrEmpty) {
+  std::filesystem::create_directory(path("folder"));
+  expect_dataset(options(path("folder"), VocabularyKind::Bytes), path("folder") + ": is a directory; name a file");
+  expect_dataset(options(write("empty.txt", ""), VocabularyKind::Bytes), path("empty.txt") + ": is empty");
+  expect_open("empty.tokens", "", kUsage, "is empty");
+}
+
+TEST_F(BadFile, ATextWithTheNameOfATokenFile) {
+  expect_open("text.tokens", "To be or not to be", kUsage, "is not a token file (it does not start with \"TRIVTOK\")");
+}
+
+TEST_F(BadFile, ATruncatedHeader) {
+  expect_open("a.tokens", good_tokens().substr(0, 100), kChanged, "is truncated: 100 bytes, the header alone has 128");
+}
+
+TEST_F(BadFile, TruncatedTokens) {
+  expect_open("a.tokens", good_tokens().substr(0, 199), kChanged,
+              "199 bytes, but 10 tokens of 1 bytes from byte 192 make 202: the file is truncated");
+}
+
+TEST_F(BadFile, BytesAfterTheTokens) {
+  expect_open("a.tokens", good_tokens() + "?", kChanged,
+              "203 bytes, but 10 tokens of 1 bytes from byte 192 make 202: the file has grown");
+}
+
+TEST_F(BadFile, AnotherVersion) {
+  expect_open("a.tokens", with_header([](TokenHeader& header) { header.version = 9; }), kUsage,
+              "token file version 9; this program reads version 1");
+}
+
+TEST_F(BadFile, AFlippedBitInTheHeader) {
+  std::string content = good_tokens();
+  content[25] ^= 1;
+  expect_open("a.tokens", content, kChanged,
+              "the checksum of the header does not match: the file is damaged; prepare it again");
+}
+
+TEST_F(BadFile, AFlippedBitInTheTokenizer) {
+  std::string content = good_tokens();
+  content[130] ^= 1;
+  expect_open("a.tokens", content, kChanged,
+              "the checksum of the tokenizer does not match: the file is damaged; prepare it again");
+}
+
+TEST_F(BadFile, AFlippedBitInTheTokens) {
+  std::string content = good_tokens();
+  const std::string header_says = open_token_file(path("a.tokens"))->info().data_hash;
+  content[195] ^= 1;
+  const std::string found = hexadecimal(hash_bytes("012" + std::string(1, '3' ^ 1) + "456789"));
+  write("a.tokens", content);
+  expect_error([&] { verify_tokens(path("a.tokens")); }, kChanged,
+               path("a.tokens") + ": the checksum of the tokens is " + found + ", the header says " + header_says +
+                   ": the file is damaged; prepare it again");
+}
+
+TEST_F(BadFile, AnImpossibleWidthOrPlace) {
+  expect_open("a.tokens", with_header([](TokenHeader& header) { header.bytes_per_token = 3; }), kUsage,
+              "3 bytes a token; 1, 2 and 4 are known");
+  expect_open("a.tokens", with_header([](TokenHeader& header) { header.tokens_offset = 64; }), kUsage,
+              "impossible header: 10 tokens at byte 64");
+  expect_open("a.tokens", with_header([](TokenHeader& header) { header.tokenizer_bytes = ~uint64_t{0} - 100; }), kUsage,
+              "impossible header: 10 tokens at byte 192");
+}
+
+TEST_F(BadFile, ATokenOutsideTheVocabulary) {
+  write("a.tokens", with_header([](TokenHeader& header) { header.vocabulary_size = 50; }));  // '2' is 50
+  const auto file = open_tokens(path("a.tokens"));
+  std::vector<int32_t> ids(4);
+  expect_error([&] { file->read(1, ids); }, kUsage,
+               path("a.tokens") + ": token 2 is 50, outside the vocabulary of 50 (0 to 49)");
+  expect_error([&] { verify_tokens(path("a.tokens")); }, kUsage,
+               path("a.tokens") + ": token 2 is 50, outside the vocabulary of 50 (0 to 49)");
+}
+
+std::string llm_c(int32_t magic, int32_t version, int32_t count, size_t bytes) {
+  std::string content(bytes, '\0');
+  const int32_t header[] = {magic, version, count};
+  std::memcpy(content.data(), header, std::min(bytes, sizeof header));
+  return content;
+}
+
+TEST_F(BadFile, LlmC) {
+  expect_open("a.bin", llm_c(20240520, 1, 5, 1032), kChanged, "1032 bytes, but 5 tokens of 2 bytes after the header make 1034");
+  expect_open("a.bin", llm_c(20240520, 2, 5, 1034), kUsage,
+              "llm.c token file 20240520 version 2; this program reads version 1");
+  expect_open("a.bin", llm_c(20240801, 7, 5, 500), kChanged, "is truncated: 500 bytes, the llm.c header alone has 1024");
+  expect_open("a.bin", llm_c(20240801, 7, -1, 1024), kChanged,
+              "1024 bytes, but -1 tokens of 4 bytes after the header make 1020");
+}
+
+// One sequence of `tokens` 2-byte tokens, one document.
+std::string megatron_index(int32_t tokens, uint64_t version = 1, uint8_t type = 8, int64_t pointer = 0) {
+  std::string index("MMIDIDX\0\0", 9);
+  const auto add = [&](auto value) { index.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  add(version), add(type), add(int64_t{1}), add(int64_t{2}), add(tokens), add(pointer), add(int64_t{0}), add(int64_t{1});
+  return index;
+}
+
+TEST_F(BadFile, Megatron) {
+  const std::string data = write("d.bin", std::string(8, '\1')), index = path("d.idx");
+  const auto expect = [&](const std::string& content, ExitCode code, const std::string& message) {
+    write("d.idx", content);
+    expect_error([&] { open_tokens(data); }, code, message);
+  };
+  expect("MMIDIDY", kUsage, index + ": is not a Megatron index (it does not start with \"MMIDIDX\")");
+  expect(megatron_index(4).substr(0, 20), kChanged, index + ": is truncated: 20 bytes, the header alone has 34");
+  expect(megatron_index(4).substr(0, 50), kChanged, index + ": is truncated: 50 bytes cannot hold 1 sequences and 2 documents");
+  expect(megatron_index(4, 3), kUsage, index + ": Megatron index version 3; this program reads version 1");
+  expect(megatron_index(4, 1, 7), kUsage, index + ": Megatron dtype code 7; 1 (uint8), 4 (int32) and 8 (uint16) are read");
+  expect(megatron_index(4, 1, 8, 6), kUsage, index + ": sequence 0 has 4 tokens at byte 6, expected at byte 0");
+  expect(megatron_index(5), kChanged, data + ": 8 bytes, but " + index + " says 5 tokens of 2 bytes, 10 in all");
+  write("d.idx", megatron_index(4));
+  std::filesystem::remove(data);
+  expect_error([&] { open_tokens(index); }, kUsage, data + ": no such file");
+}
+
+TEST_F(BadFile, AForeignFileDoesNotSayItsVocabulary) {
+  write("a.bin", llm_c(20240520, 1, 5, 1034));
+  expect_dataset(options(path("a.bin"), VocabularyKind::Bytes),
+                 "gpt.json: model.vocabulary: \"bytes\", but " + path("a.bin") +
+                     " is a llm.c file, which does not say its vocabulary; use its size (50257 for GPT-2) or a tokenizer file");
+  std::string content = llm_c(20240520, 1, 5, 1034);
+  content[1024 + 6] = 100;
+  write("a.bin", content);
+  DataOptions sized = options(path("a.bin"), VocabularyKind::Size);
+  sized.vocabulary_size = 100;
+  sized.data.validation_fraction = 0;
+  const Dataset dataset = open_dataset(sized);
+  std::vector<int32_t> ids(5);
+  expect_error([&] { dataset.train->read(0, ids); }, kUsage,
+               path("a.bin") + ": token 3 is 100, outside the vocabulary of 100 (0 to 99)");
+}
+
+TEST_F(BadFile, AnotherVocabularyThanTheConfigs) {
+  good_tokens();
+  expect_dataset(options(path("a.tokens"), VocabularyKind::Characters),
+                 "gpt.json: model.vocabulary: \"characters\", but " + path("a.tokens") +
+                     " was made with tokenizer \"bytes\" of 256 tokens; use \"bytes\"");
+  DataOptions sized = options(path("a.tokens"), VocabularyKind::Size);
+  sized.vocabulary_size = 100;
+  expect_dataset(sized, "gpt.json: model.vocabulary: 100, but " + path("a.tokens") +
+                            " was made with tokenizer \"bytes\" of 256 tokens; use at least 256");
+  sized.data.train = write("a.txt", "text");
+  expect_dataset(
+      sized,
+      "gpt.json: model.vocabulary: 100 is a size, but " + path("a.txt") +
+          " is text, which needs a tokenizer; use \"bytes\", \"characters\" or a tokenizer file, or prepare a token file "
+          "with `trivet data prepare`");
+}
+
+TEST_F(BadFile, TextThatIsNotUtf8HasNoCharacters) {
+  expect_dataset(
+      options(write("latin1.txt", "caf\xE9 au lait"), VocabularyKind::Characters),
+      path("latin1.txt") + ": the text is not UTF-8 at byte 3 (0xe9), so it has no characters; use vocabulary \"bytes\"");
+}
+
+TEST_F(BadFile, AValidationTextWithOtherCharacters) {
+  DataOptions two = options(write("a.txt", "abc"), VocabularyKind::Characters);
+  two.data.validation = write("b.txt", "abxc");
+  expect_dataset(two,
+                 path("b.txt") + ": character \"x\" (U+0078) at byte 2 is not among the 3 characters of the training text");
+}
+
+TEST_F(BadFile, ValidationTokensOfAnotherTokenizer) {
+  good_tokens();
+  const auto letters = characters_tokenizer("abc");
+  TokenFileWriter writer(path("b.tokens"), *letters);
+  writer.add(letters->encode("abccba"));
+  writer.finish();
+  DataOptions two = options(path("a.tokens"), VocabularyKind::Size);
+  two.vocabulary_size = 256;
+  two.data.validation = path("b.tokens");
+  expect_dataset(two, "gpt.json: data.validation: " + path("b.tokens") + " was made with another tokenizer than " +
+                          path("a.tokens") + "; prepare both with one");
+}
+
+TEST_F(BadFile, TruncatedGzip) {
+  gzFile file = gzopen(path("a.gz").c_str(), "wb");
+  gzputs(file, std::string(10000, 'x').c_str());
+  gzclose(file);
+  write("a.gz", file_content(path("a.gz")).substr(0, 30));
+  try {
+    open_dataset(options(path("a.gz"), VocabularyKind::Bytes));
+    ADD_FAILURE() << "no error";
+  } catch (const DataError& error) {
+    EXPECT_EQ(error.exit_code(), kUsage);
+    EXPECT_EQ(std::string(error.what()).rfind(path("a.gz") + ": damaged or truncated gzip data after ", 0), 0u) << error.what();
+  }
+}
+
+TEST_F(BadFile, TooLittleDataForOneSample) {
+  const auto tokens = open_dataset(options(write("a.txt", "0123456789"), VocabularyKind::Bytes)).validation;
+  expect_error([&] { EvaluationLoader(tokens, 64, 1); }, kUsage,
+               "data: 1 tokens are too few for one sample of sequence_length 64, which needs 65; give more text or make "
+               "model.sequence_length at most 1");
+}
+
+TEST_F(BadFile, Tokenizers) {
+  const auto expect = [&](const std::string& name, std::string_view content, const std::string& message) {
+    write(name, content);
+    expect_error([&] { load_tokenizer(path(name)); }, kUsage, path(name) + ": " + message);
+  };
+  expect("merges.txt", "#version: 0.2\nh e\nhe llo\n", "merge 1 joins \"llo\", which no earlier merge makes");
+  expect("merges.txt", "h e\nhello\n", "line 2: \"hello\" is not a merge (two tokens with one space between)");
+  expect("merges.txt", "h e\na \x01\n", "line 2: \"\x01\" is not written in GPT-2's byte alphabet");
+  expect("a.tiktoken", "IQ== 0\nIg== 2\n", "line 2: \"Ig== 2\" is not \"base64 1\"");
+  expect("a.tiktoken", "IQ== 0\n", "byte 0 has no token, so this is not a byte-level vocabulary");
+  expect(
+      "vocab.json", "{\"!\": 0, \"model\": 1}",
+      "is JSON, but not a tokenizer (it has neither \"model\" nor \"trivet_tokenizer\"); name a tokenizer.json, or the merges "
+      "(vocab.bpe, merges.txt) that belong to it");
+  expect("own.json", "{\"trivet_tokenizer\": \"words\"}",
+         "trivet_tokenizer: \"words\" is not accepted; use \"bytes\" or \"characters\"");
+  expect("tokenizer.json", "{\"model\": {\"type\": \"Unigram\"}}", "model.type: \"Unigram\" is not accepted; \"BPE\" is");
+  expect("tokenizer.json", "{\"model\": {\"type\": \"BPE\", \"ignore_merges\": true}}",
+         "model.ignore_merges: true is not accepted; null or false is");
+  expect("tokenizer.json", "{\"model\": {\"type\": \"BPE\"}, \"normalizer\": {\"type\": \"NFC\"}}",
+         "normalizer: {\"type\":\"NFC\"} is not accepted; null is");
+  expect("tokenizer.json",
+         "{\"model\": {\"type\": \"BPE\"}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true}}",
+         "pre_tokenizer: {\"add_prefix_space\":true,\"type\":\"ByteLevel\"} is not accepted; "
+         "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true} is");
+}
+
+TEST_F(BadFile, ATokenizerJsonWithHoles) {
+  auto json = bpe_from_merges("h e\n", "x")->to_text();
+  const auto replaced = [&](const std::string& from, const std::string& to) {
+    std::string text = json;
+    text.replace(text.find(from), from.size(), to);
+    return text;
+  };
+  const auto expect = [&](const std::string& text, const std::string& message) {
+    expect_error([&] { tokenizer_from_text(text, "t.json"); }, kUsage, "t.json: " + message);
+  };
+  expect(replaced("\"he\":256", "\"hx\":256"), "merge 0 makes \"he\", which is not in the vocabulary");
+  expect(replaced("\"he\":256", "\"he\":300"), "id 256 has no token in GPT-2's byte alphabet");
+  expect(replaced("\"he\":256", "\"he\":-1"), "token id -1 is outside 0 to 16777215");
+  expect(replaced("\"h e\"", "\"h q1\""), "model.merges: \"q1\" is not in model.vocab");
+  expect(replaced("\"h e\"", "\"he\""), "model.merges: \"he\" is not two tokens with a space between");
+}
+
+TEST_F(BadFile, ABpeTokenOutsideTheVocabulary) {
+  const auto tokenizer = bpe_from_merges("h e\n", "x");
+  expect_error([&] { tokenizer->decode(std::vector<int32_t>{1, 258}); }, kUsage, "token 258 is outside the vocabulary of 258");
+  expect_error([&] { characters_tokenizer("ab")->decode(std::vector<int32_t>{2}); }, kUsage,
+               "token 2 is outside the vocabulary of 2 characters");
+  expect_error([&] { bytes_tokenizer()->decode(std::vector<int32_t>{256}); }, kUsage, "token 256 is not a byte (0 to 255)");
+}
+
+}  // namespace
+}  // namespace trivet::data

@@ -1,0 +1,173 @@
+#include "engine/data/bpe.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "engine/data/bpe_files.h"
+#include "engine/data/bpe_train.h"
+#include "engine/data/byte_alphabet.h"
+#include "engine/data/text_file.h"
+#include "tests/data/temporary_file.h"
+
+namespace trivet::data {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+// "he" 256, "ll" 257, "hell" 258, "hello" 259, <|endoftext|> 260
+std::shared_ptr<BpeTokenizer> small() { return bpe_from_merges("#version: 0.2\nh e\nl l\nhe ll\nhell o\n", "small.bpe"); }
+
+std::string random_bytes(size_t count, uint32_t seed) {
+  std::mt19937 generator(seed);
+  std::string text;
+  for (size_t i = 0; i < count; ++i) text += static_cast<char>(generator());
+  return text;
+}
+
+// The rule itself, without any data structure: the oracle for encode_word.
+Ids merged_plainly(const BpeVocabulary& vocabulary, const Ids& bytes) {
+  Ids ids = bytes;
+  for (;;) {
+    size_t best_rank = vocabulary.merges.size(), best_at = 0;
+    for (size_t i = 0; i + 1 < ids.size(); ++i)
+      for (size_t rank = 0; rank < best_rank; ++rank)
+        if (vocabulary.merges[rank] == std::pair(ids[i], ids[i + 1])) best_rank = rank, best_at = i;
+    if (best_rank == vocabulary.merges.size()) return ids;
+    ids[best_at] = 256 + static_cast<int32_t>(best_rank);
+    ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(best_at) + 1);
+  }
+}
+
+TEST(ByteAlphabet, FollowsGpt2sTable) {
+  EXPECT_EQ(bytes_by_id()[0], '!');
+  EXPECT_EQ(to_byte_alphabet(" "), "\u0120");
+  EXPECT_EQ(to_byte_alphabet("\n"), "\u010A");
+  EXPECT_EQ(to_byte_alphabet("\x7F"), "\u0121");
+  EXPECT_EQ(to_byte_alphabet("\xAD"), "\u0143");
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
+  EXPECT_EQ(from_byte_alphabet(to_byte_alphabet(all)), all);
+  EXPECT_EQ(from_byte_alphabet(" "), std::nullopt);
+}
+
+TEST(Bpe, JoinsTheEarliestMergeLeftmostFirst) {
+  EXPECT_EQ(small()->encode("hello"), (Ids{259}));
+  EXPECT_EQ(small()->decode(Ids{259, 260}), "hello<|endoftext|>");
+  EXPECT_EQ(small()->vocabulary_size(), 261);
+  const auto overlapping = bpe_from_merges("a a\n", "a.bpe");
+  EXPECT_EQ(overlapping->encode("aaa"), (Ids{256, overlapping->encode("a")[0]}));
+}
+
+// "abcb": b+c, then a+bc; a+b, which was possible at the beginning, is not any more although another b has come next.
+TEST(Bpe, AMergeThatIsNoLongerPossibleIsNotDone) {
+  const auto tokenizer = bpe_from_merges("b c\na bc\na b\n", "abc.bpe");
+  EXPECT_EQ(tokenizer->encode_word("abcb"), (Ids{257, 'b' - '!'}));
+}
+
+TEST(Bpe, WordsEncodeAsTheRuleSays) {
+  WordCounts words;
+  words.add("abababab abba baab aabb abab bbaa babba abbabaab");
+  const auto tokenizer = train_bpe(words, 275);
+  std::mt19937 generator(5);
+  for (int trial = 0; trial < 300; ++trial) {
+    std::string word;
+    for (size_t i = 0; i < 1 + generator() % 30; ++i) word += "ab"[generator() % 2];
+    Ids bytes;
+    for (char c : word) bytes.push_back(c - '!');
+    EXPECT_EQ(tokenizer->encode_word(word), merged_plainly(tokenizer->vocabulary(), bytes)) << word;
+  }
+}
+
+TEST(Bpe, AnyBytesRoundTrip) {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    const std::string text = random_bytes(500, seed);
+    EXPECT_EQ(small()->decode(small()->encode(text)), text);
+  }
+}
+
+TEST(Bpe, SavesAsTokenizerJsonAndLoadsBack) {
+  const auto loaded = tokenizer_from_text(small()->to_text(), "x");
+  EXPECT_EQ(loaded->to_text(), small()->to_text());
+  EXPECT_EQ(loaded->encode("hello hell"), small()->encode("hello hell"));
+}
+
+TEST(BpeTraining, EqualCountsGoToTheGreatestPair) {
+  WordCounts words;
+  words.add("low low low low low lower lower widest widest widest newest newest newest newest newest newest");
+  const auto tokenizer = train_bpe(words, 263);
+  std::vector<std::string> made(tokenizer->vocabulary().tokens.begin() + 256, tokenizer->vocabulary().tokens.end() - 1);
+  EXPECT_EQ(made, (std::vector<std::string>{"st", "est", "ow", "low", "west", "ne"}));
+}
+
+TEST(BpeTraining, StopsWhenNothingIsLeftToMerge) {
+  WordCounts words;
+  words.add("ab");
+  EXPECT_EQ(train_bpe(words, 1000)->vocabulary_size(), 258);
+}
+
+TEST(BpeTraining, FindsTheReferenceMerges) {
+  const std::string corpus = shared_data("bpe-train/corpus.en"),
+                    merges = shared_data("bpe-train/train-bpe-reference-merges.txt");
+  SKIP_WITHOUT(corpus);
+  WordCounts words;
+  words.add(read_text(corpus));
+  const auto tokenizer = train_bpe(words, 500);
+  const auto reference = bpe_from_merges(read_text(merges), merges);
+  EXPECT_EQ(reference->vocabulary().merges.size(), 243u);
+  EXPECT_EQ(tokenizer->to_text(), reference->to_text());
+}
+
+TEST(Gpt2Vocabulary, IsTheSameFromAllThreeFiles) {
+  const std::string folder = shared_data("gpt2-bpe/");
+  SKIP_WITHOUT(folder);
+  const auto merges = load_tokenizer(folder + "vocab.bpe");
+  EXPECT_EQ(merges->vocabulary_size(), 50257);
+  EXPECT_EQ(load_tokenizer(folder + "tokenizer.json")->to_text(), merges->to_text());
+  EXPECT_EQ(load_tokenizer(folder + "r50k_base.tiktoken")->to_text(), merges->to_text());
+}
+
+// "EncodingName: r50k_base\nSample: TEXT\nEncoded: [1, 2]\n\n"
+struct Plan {
+  std::string text;
+  Ids ids;
+};
+
+std::vector<Plan> r50k_plans(const std::string& path) {
+  const std::string all = read_text(path);
+  std::vector<Plan> plans;
+  const std::string begin = "EncodingName: r50k_base\nSample: ", middle = "\nEncoded: ";
+  for (size_t at = all.find(begin); at != std::string::npos; at = all.find(begin, at + 1)) {
+    const size_t text = at + begin.size(), encoded = all.find(middle, text), end = all.find('\n', encoded + 1);
+    plans.push_back({all.substr(text, encoded - text),
+                     nlohmann::json::parse(all.substr(encoded + middle.size(), end - encoded - middle.size()))});
+  }
+  return plans;
+}
+
+TEST(Gpt2Vocabulary, EncodesThePublishedVectors) {
+  const std::string folder = shared_data("gpt2-bpe/");
+  SKIP_WITHOUT(folder);
+  const auto tokenizer = load_tokenizer(folder + "vocab.bpe");
+  const auto plans = r50k_plans(folder + "TestPlans.txt");
+  ASSERT_EQ(plans.size(), 64u);
+  for (const auto& plan : plans) {
+    EXPECT_EQ(tokenizer->encode(plan.text), plan.ids) << plan.text;
+    EXPECT_EQ(tokenizer->decode(plan.ids), plan.text);
+  }
+}
+
+TEST(Gpt2Vocabulary, TinyShakespeareHas338025Tokens) {
+  const std::string folder = shared_data("gpt2-bpe/"), text_path = shared_data("tinyshakespeare/input.txt");
+  SKIP_WITHOUT(folder);
+  SKIP_WITHOUT(text_path);
+  const std::string text = read_text(text_path);
+  const auto tokenizer = load_tokenizer(folder + "vocab.bpe");
+  const Ids ids = tokenizer->encode(text);
+  EXPECT_EQ(ids.size(), 338025u);
+  EXPECT_EQ(tokenizer->decode(ids), text);
+}
+
+}  // namespace
+}  // namespace trivet::data

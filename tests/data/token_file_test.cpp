@@ -1,0 +1,127 @@
+#include "engine/data/token_file.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/data/temporary_file.h"
+
+namespace trivet::data {
+namespace {
+
+// A tokenizer with as many tokens as wanted; nothing is encoded with it.
+class Sized : public Tokenizer {
+ public:
+  explicit Sized(int64_t size) : size_(size) {}
+  std::string name() const override { return "sized"; }
+  int64_t vocabulary_size() const override { return size_; }
+  std::vector<int32_t> encode(std::string_view) const override { return {}; }
+  std::string decode(std::span<const int32_t>) const override { return ""; }
+  std::string to_text() const override { return "{\"sized\":" + std::to_string(size_) + "}"; }
+
+ private:
+  int64_t size_;
+};
+
+std::vector<int32_t> all_of(const TokenFile& file) {
+  std::vector<int32_t> ids(static_cast<size_t>(file.tokens()));
+  file.read(0, ids);
+  return ids;
+}
+
+class TokenFileOfWidth : public testing::TestWithParam<int64_t> {};
+
+TEST_P(TokenFileOfWidth, ReadsBackWhatWasWritten) {
+  const TemporaryFolder folder;
+  const int64_t vocabulary = GetParam();
+  const auto last = static_cast<int32_t>(vocabulary - 1);
+  const std::vector<int32_t> first_piece{0, last, 1 % (last + 1)}, second_piece{last / 2, last};
+  TokenFileWriter writer(folder.path("a.tokens"), Sized(vocabulary));
+  writer.add(first_piece);
+  writer.add({});
+  writer.add(second_piece);
+  EXPECT_EQ(writer.tokens(), 5);
+  writer.finish();
+  const auto file = open_token_file(folder.path("a.tokens"));
+  EXPECT_EQ(all_of(*file), (std::vector<int32_t>{0, last, 1 % (last + 1), last / 2, last}));
+  EXPECT_EQ(file->vocabulary_size(), vocabulary);
+  EXPECT_EQ(file->info().tokenizer_text, Sized(vocabulary).to_text());
+  EXPECT_EQ(file->info().tokenizer_name, "sized");
+  EXPECT_EQ(bytes_of(file->info().type), vocabulary <= 256 ? 1 : vocabulary <= 65536 ? 2 : 4);
+  verify_tokens(folder.path("a.tokens"));
+}
+
+INSTANTIATE_TEST_SUITE_P(TokenFile, TokenFileOfWidth, testing::Values(1, 2, 255, 256, 257, 65536, 65537, 200000));
+
+TEST(TokenFile, ReadsAnyRange) {
+  const TemporaryFolder folder;
+  TokenFileWriter writer(folder.path("a.tokens"), Sized(1000));
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < 1000; ++i) ids.push_back(i);
+  writer.add(ids);
+  writer.finish();
+  const auto file = open_tokens(folder.path("a.tokens"));
+  std::vector<int32_t> some(3);
+  file->read(997, some);
+  EXPECT_EQ(some, (std::vector<int32_t>{997, 998, 999}));
+  file->read(1000, {});
+  EXPECT_THROW(file->read(998, some), std::logic_error);
+  EXPECT_THROW(file->read(-1, some), std::logic_error);
+}
+
+TEST(TokenFile, AnUnfinishedFileLeavesNothing) {
+  const TemporaryFolder folder;
+  {
+    TokenFileWriter writer(folder.path("a.tokens"), Sized(10));
+    writer.add(std::vector<int32_t>{1, 2, 3});
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path("")));
+}
+
+TEST(TokenFile, TheBytesAreAsDocumented) {
+  const TemporaryFolder folder;
+  TokenFileWriter writer(folder.path("a.tokens"), *bytes_tokenizer());
+  writer.add(std::vector<int32_t>{'h', 'i'});
+  writer.finish();
+  const std::string content = file_content(folder.path("a.tokens"));
+  ASSERT_EQ(content.size(), 194u);  // 128 + 29 of tokenizer, up to 192, and two tokens
+  const auto number = [&](size_t offset, size_t bytes) {
+    uint64_t value = 0;
+    for (size_t i = 0; i < bytes; ++i) value |= uint64_t{static_cast<uint8_t>(content[offset + i])} << (8 * i);
+    return value;
+  };
+  EXPECT_EQ(content.substr(0, 8), "TRIVTOK\n");
+  EXPECT_EQ(number(8, 4), 1u);
+  EXPECT_EQ(number(12, 4), 1u);
+  EXPECT_EQ(number(16, 8), 256u);
+  EXPECT_EQ(number(24, 8), 2u);
+  EXPECT_EQ(number(32, 8), 192u);
+  EXPECT_EQ(number(40, 8), 29u);
+  EXPECT_EQ(content.substr(64, 16), std::string("bytes\0\0\0\0\0\0\0\0\0\0\0", 16));
+  EXPECT_EQ(content.substr(128, 29), "{\"trivet_tokenizer\":\"bytes\"}\n");
+  EXPECT_EQ(content.substr(192), "hi");
+}
+
+TEST(ForeignTokens, ReadsMegatronAndLlmC) {
+  SKIP_WITHOUT(shared_data("golden/two_docs.bin"));
+  for (const std::string name : {"golden/two_docs.bin", "golden/two_docs.idx"}) {
+    const auto file = open_token_file(shared_data(name));
+    EXPECT_EQ(all_of(*file), (std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7, 8, 9}));
+    EXPECT_EQ(file->info().documents, 2);
+    EXPECT_EQ(file->vocabulary_size(), 0);
+  }
+  EXPECT_EQ(all_of(*open_tokens(shared_data("golden/five_tokens_llmc.bin"))), (std::vector<int32_t>{50256, 1, 2, 3, 4}));
+}
+
+TEST(ForeignTokens, DigestTellsFilesApart) {
+  const TemporaryFolder folder;
+  std::string content(1024 + 4, '\0');
+  content.replace(0, 12, std::string("\x88\xd8\x34\x01\x01\0\0\0\x02\0\0\0", 12));
+  const auto digest_with = [&](char token) {
+    content[1024] = token;
+    return open_tokens(folder.write("a.bin", content))->digest();
+  };
+  EXPECT_EQ(digest_with(1), digest_with(1));
+  EXPECT_NE(digest_with(1), digest_with(2));
+}
+
+}  // namespace
+}  // namespace trivet::data

@@ -1,0 +1,172 @@
+#include "engine/lr_schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+namespace trivet {
+namespace {
+
+constexpr double kTiny = 1e-15;
+
+SchedulerConfig scheduler(SchedulerType type) {
+  SchedulerConfig config;
+  config.type = type;
+  return config;
+}
+
+void expect_rates(const SchedulerConfig& config, double base_lr, const std::vector<double>& expected) {
+  for (size_t step = 0; step < expected.size(); ++step)
+    EXPECT_NEAR(lr_at(config, base_lr, static_cast<int64_t>(step)), expected[step], kTiny) << "step " << step;
+}
+
+TEST(LrSchedule, WithoutASchedulerTheRateIsTheOptimizers) { expect_rates(SchedulerConfig{}, 0.25, {0.25, 0.25, 0.25}); }
+
+TEST(LrSchedule, WarmupLrGrowsWithTheLogarithm) {
+  SchedulerConfig s = scheduler(SchedulerType::WarmupLR);
+  s.warmup_num_steps = 4;
+  s.warmup_min_lr = 0.1;
+  s.warmup_max_lr = 1.1;
+  const auto rate = [](double n) { return 0.1 + std::log(n) / std::log(4.0); };
+  expect_rates(s, 9, {0.1, 0.1, rate(2), rate(3), 1.1, 1.1, 1.1});
+}
+
+TEST(LrSchedule, WarmupLrGrowsLinearlyToTheOptimizersRate) {
+  SchedulerConfig s = scheduler(SchedulerType::WarmupLR);
+  s.warmup_type = WarmupType::Linear;
+  s.warmup_num_steps = 4;
+  expect_rates(s, 0.8, {0, 0, 0.2, 0.4, 0.6, 0.8, 0.8});
+}
+
+TEST(LrSchedule, AWarmupOfOneStepCountsAsTwo) {
+  SchedulerConfig s = scheduler(SchedulerType::WarmupLR);
+  s.warmup_num_steps = 1;
+  expect_rates(s, 1, {0, 0, 1, 1});
+}
+
+TEST(LrSchedule, WarmupDecayLrFallsLinearlyToZero) {
+  SchedulerConfig s = scheduler(SchedulerType::WarmupDecayLR);
+  s.warmup_type = WarmupType::Linear;
+  s.warmup_num_steps = 2;
+  s.total_num_steps = 6;
+  s.warmup_max_lr = 1;
+  expect_rates(s, 9, {0, 0, 0.5, 1, 0.75, 0.5, 0.25, 0, 0, 0});
+}
+
+TEST(LrSchedule, WarmupCosineLrEndsAtItsMinimumAndStaysThere) {
+  SchedulerConfig s = scheduler(SchedulerType::WarmupCosineLR);
+  s.warmup_type = WarmupType::Linear;
+  s.warmup_num_steps = 2;
+  s.warmup_min_ratio = 0.5;
+  s.total_num_steps = 6;
+  s.cos_min_ratio = 0.1;
+  const auto rate = [](double progress) { return 2 * (0.1 + 0.9 * (1 + std::cos(std::numbers::pi * progress)) / 2); };
+  expect_rates(s, 2, {0, 1, 1.5, rate(0.25), rate(0.5), rate(0.75), 0.2, 0.2, 0.2});
+}
+
+TEST(LrSchedule, WarmupCosineLrWarmsUpWithTheLogarithm) {
+  SchedulerConfig s = scheduler(SchedulerType::WarmupCosineLR);
+  s.warmup_num_steps = 10;
+  s.total_num_steps = 100;
+  EXPECT_NEAR(lr_at(s, 3, 7), 3 * std::log(7.0) / std::log(10.0), kTiny);
+}
+
+TEST(LrSchedule, RangeTestGrowsContinuouslyOrInStairs) {
+  SchedulerConfig s = scheduler(SchedulerType::LRRangeTest);
+  s.range_min_lr = 0.1;
+  s.range_step_size = 2;
+  s.range_step_rate = 3;
+  expect_rates(s, 9, {0.1, 0.25, 0.4, 0.55, 0.7});
+  s.range_staircase = true;
+  expect_rates(s, 9, {0.1, 0.1, 0.4, 0.4, 0.7});
+}
+
+SchedulerConfig one_cycle() {
+  SchedulerConfig s = scheduler(SchedulerType::OneCycle);
+  s.cycle_min_lr = 1;
+  s.cycle_max_lr = 3;
+  s.cycle_first_step_size = 2;
+  s.cycle_second_step_size = 4;
+  s.decay_step_size = 2;
+  s.decay_lr_rate = 1;
+  s.cycle_min_mom = 0.5;
+  s.cycle_max_mom = 0.9;
+  s.decay_mom_rate = 0.1;
+  return s;
+}
+
+TEST(LrSchedule, OneCycleRisesFallsAndDecays) {
+  expect_rates(one_cycle(), 9, {1, 2, 3, 2.5, 2, 1.5, 1, 1 / 1.5, 1 / 2.0, 1 / 2.5});
+}
+
+TEST(LrSchedule, OneCycleWithoutDecayStaysAtTheMinimum) {
+  SchedulerConfig s = one_cycle();
+  s.decay_step_size = 0;
+  expect_rates(s, 9, {1, 2, 3, 2.5, 2, 1.5, 1, 1, 1});
+}
+
+TEST(LrSchedule, OneCycleWithoutSecondSizeIsSymmetric) {
+  SchedulerConfig s = one_cycle();
+  s.cycle_second_step_size = 0;
+  s.decay_step_size = 0;
+  expect_rates(s, 9, {1, 2, 3, 2, 1, 1});
+}
+
+TEST(LrSchedule, OneCycleInStairsHoldsTheRateBetweenThem) {
+  SchedulerConfig s = one_cycle();
+  s.cycle_first_step_size = 4;
+  s.cycle_first_stair_count = 2;
+  s.decay_step_size = 0;
+  expect_rates(s, 9, {1, 1, 2, 2, 3, 2, 2, 1, 1});
+}
+
+TEST(LrSchedule, OneCycleMovesBeta1AgainstTheRate) {
+  OptimizerConfig adam;
+  const double expected[] = {0.5, 0.7, 0.5, 0.6, 0.7, 0.8, 0.9, 0.9 * 1.05, 0.9 * 1.1};
+  for (int64_t step = 0; step < 9; ++step) {
+    const Betas betas = betas_at(one_cycle(), adam, step);
+    EXPECT_NEAR(betas.beta1, expected[step], kTiny) << "step " << step;
+    EXPECT_EQ(betas.beta2, 0.99);
+  }
+}
+
+TEST(LrSchedule, BetasStayTheOptimizersWithoutACycle) {
+  OptimizerConfig optimizer;
+  SchedulerConfig still = one_cycle();
+  still.cycle_momentum = false;
+  EXPECT_EQ(betas_at(still, optimizer, 3).beta1, 0.9);
+  EXPECT_EQ(betas_at(SchedulerConfig{}, optimizer, 3).beta2, 0.999);
+  optimizer.type = OptimizerType::Sgd;
+  EXPECT_EQ(betas_at(one_cycle(), optimizer, 3).beta1, 0.9);
+}
+
+TEST(LrSchedule, ConstantLinearAndCosineLearnInTheFirstStep) {
+  SchedulerConfig s = scheduler(SchedulerType::Constant);
+  s.warmup_num_steps = 2;
+  s.total_num_steps = 6;
+  s.end_ratio = 0.2;
+  expect_rates(s, 1, {0.5, 1, 1, 1, 1, 1, 1});
+  s.type = SchedulerType::Linear;
+  expect_rates(s, 1, {0.5, 1, 1, 0.8, 0.6, 0.4, 0.2, 0.2});
+  s.type = SchedulerType::Cosine;
+  const double h = std::numbers::sqrt2 / 2;
+  expect_rates(s, 1, {0.5, 1, 1, 0.2 + 0.4 * (1 + h), 0.6, 0.2 + 0.4 * (1 - h), 0.2, 0.2});
+}
+
+TEST(LrSchedule, TheRateScalesWithTheBatch) {
+  EXPECT_EQ(lr_factor(LrScaling::None, 0, 64), 1);
+  EXPECT_EQ(lr_factor(LrScaling::Linear, 16, 64), 4);
+  EXPECT_EQ(lr_factor(LrScaling::SquareRoot, 16, 64), 2);
+  Config config;
+  config.optimizer.lr = 0.1;
+  config.lr_scaling = LrScaling::Linear;
+  config.lr_scaling_base_batch = 16;
+  config.scheduler.warmup_num_steps = 2;
+  EXPECT_DOUBLE_EQ(lr_at(config, 64, 0), 0.2);
+  EXPECT_DOUBLE_EQ(lr_at(config, 64, 5), 0.4);
+}
+
+}  // namespace
+}  // namespace trivet

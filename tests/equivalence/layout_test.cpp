@@ -1,0 +1,69 @@
+// reproducible "layout": the same bits on every layout. reproducible "run": the same bits whatever only moves work in time or
+// place.
+#include <gtest/gtest.h>
+
+#include "tests/equivalence/tiny_run.h"
+
+namespace trivet::test {
+namespace {
+
+struct Layout {
+  int ranks, stage;
+  bool recompute, overlap;
+  int threads;
+};
+
+TinyRun with(Config config, const Layout& layout) {
+  config.zero.stage = layout.stage;
+  config.zero.overlap_comm = layout.overlap;
+  config.zero.stage3_max_reuse_distance = layout.recompute ? 1'000'000'000 : 0;
+  config.recompute = layout.recompute ? Recompute::Full : Recompute::None;
+  return {.ranks = layout.ranks, .threads = layout.threads, .config = config};
+}
+
+struct Case {
+  const char* name;
+  ModelType model;
+  bool bf16;
+};
+
+class Equivalence : public testing::TestWithParam<Case> {
+ protected:
+  Config config(Reproducible reproducible) const {
+    Config config = tiny_config(GetParam().model);
+    config.bf16.enabled = GetParam().bf16;
+    config.reproducible = reproducible;
+    return config;
+  }
+};
+
+TEST_P(Equivalence, LayoutModeGivesTheSameBitsOnEveryLayout) {
+  const Trace one = run(with(config(Reproducible::Layout), {1, 0, false, false, 1}));
+  EXPECT_LT(one.grad_norms.back(), 1e3);
+  for (const Layout& layout : {Layout{1, 0, true, false, 2}, Layout{2, 0, false, true, 1}, Layout{2, 1, true, false, 1},
+                               Layout{3, 2, false, true, 1}, Layout{2, 3, true, true, 1}, Layout{4, 3, false, false, 1},
+                               Layout{4, 1, false, true, 2}, Layout{3, 3, false, true, 1}, Layout{4, 2, true, false, 1}})
+    EXPECT_EQ(difference(one, run(with(config(Reproducible::Layout), layout))), "")
+        << layout.ranks << " ranks, stage " << layout.stage << ", recompute " << layout.recompute << ", overlap "
+        << layout.overlap << ", threads " << layout.threads;
+}
+
+TEST_P(Equivalence, RunModeGivesTheSameBitsWhereverWorkOnlyMoves) {
+  for (int stage : {0, 1, 2, 3}) {
+    const Trace plain = run(with(config(Reproducible::Run), {2, stage, false, false, 1}));
+    for (const Layout& layout :
+         {Layout{2, stage, true, false, 1}, Layout{2, stage, false, true, 1}, Layout{2, stage, true, true, 2}})
+      EXPECT_EQ(difference(plain, run(with(config(Reproducible::Run), layout))), "")
+          << "stage " << stage << ", recompute " << layout.recompute << ", overlap " << layout.overlap << ", threads "
+          << layout.threads;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Equivalence,
+                         testing::Values(Case{"gpt_fp32", ModelType::Gpt, false}, Case{"gpt_bf16", ModelType::Gpt, true},
+                                         Case{"llama_fp32", ModelType::Llama, false},
+                                         Case{"llama_bf16", ModelType::Llama, true}),
+                         [](const auto& which) { return which.param.name; });
+
+}  // namespace
+}  // namespace trivet::test

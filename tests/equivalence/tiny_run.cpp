@@ -1,0 +1,120 @@
+#include "tests/equivalence/tiny_run.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+
+#include "comm/world.h"
+#include "core/random.h"
+#include "engine/engine.h"
+
+namespace trivet::test {
+namespace {
+
+constexpr int64_t kVocabulary = 61, kSequence = 16;
+
+// Tokens of a sample are a function of its number in the run alone, as with real data.
+struct MadeUpBatch {
+  std::vector<int32_t> tokens, targets;
+  Microbatch view;
+
+  MadeUpBatch(int64_t step, int64_t first_sample, int64_t samples) {
+    for (int64_t s = 0; s < samples; ++s)
+      for (int64_t t = 0; t < kSequence; ++t) {
+        tokens.push_back(token(step, first_sample + s, t));
+        targets.push_back(token(step, first_sample + s, t + 1));
+      }
+    view = {{tokens.data(), DType::Int32, {samples, kSequence}},
+            {targets.data(), DType::Int32, {samples, kSequence}},
+            first_sample};
+  }
+  static int32_t token(int64_t step, int64_t sample, int64_t position) {
+    // Predictable from the token before, so that there is something to learn.
+    const auto start = philox(7, static_cast<uint64_t>(step), static_cast<uint64_t>(sample))[0];
+    return static_cast<int32_t>((start + static_cast<uint32_t>(position) * 5u) % kVocabulary);
+  }
+};
+
+std::vector<MadeUpBatch> batches_of(const Plan& plan, int rank, int64_t step) {
+  std::vector<MadeUpBatch> batches;
+  const int64_t micro = plan.batch.micro_batch_size;
+  for (int64_t m = 0; m < plan.batch.gradient_accumulation_steps; ++m)
+    batches.emplace_back(step, (m * plan.mesh.size(Axis::Data) + rank) * micro, micro);
+  return batches;
+}
+
+std::vector<Microbatch> views_of(const std::vector<MadeUpBatch>& batches) {
+  std::vector<Microbatch> views;
+  for (const auto& batch : batches) views.push_back(batch.view);
+  return views;
+}
+
+void run_rank(const TinyRun& run, comm::World& world, Trace& trace) {
+  model::Model model = model::build(describe_model(run.config.model, kVocabulary));
+  Plan plan = make_plan(run.config, model, world.size());
+  Engine engine(std::move(plan), std::move(model), world, {.threads = run.threads});
+  for (int64_t step = 0; step < run.steps; ++step) {
+    const auto batches = batches_of(engine.plan(), world.rank(), step);
+    const StepResult result = engine.train_batch(views_of(batches));
+    if (world.rank() != 0) continue;
+    trace.loss_bits.push_back(std::bit_cast<uint32_t>(static_cast<float>(result.loss)));
+    trace.grad_norms.push_back(result.grad_norm);
+  }
+  const auto batches = batches_of(engine.plan(), world.rank(), 1000);
+  const double evaluation = engine.evaluate(views_of(batches)).loss;
+  if (world.rank() == 0) trace.evaluation = evaluation;
+  for (const auto& block : engine.plan().layout.blocks)
+    for (const auto& group : block.groups)
+      for (const auto& parameter : group.parameters) {
+        auto values = engine.weight(parameter.name);
+        if (world.rank() == 0) trace.weights[parameter.name] = std::move(values);
+      }
+}
+
+}  // namespace
+
+Config tiny_config(ModelType type) {
+  Config config;
+  config.source = "tiny";
+  config.model.type = type;
+  config.model.layers = 2;
+  config.model.hidden_size = 32;
+  config.model.heads = 4;
+  config.model.key_value_heads = type == ModelType::Llama ? 2 : 0;
+  config.model.sequence_length = kSequence;
+  config.model.tied_embedding = type == ModelType::Gpt;
+  config.model.dropout = 0.1;
+  config.batch.train_batch_size = 12;
+  config.batch.micro_batch_size = 1;
+  config.optimizer.lr = 1e-2;
+  config.optimizer.weight_decay = 0.1;
+  config.zero.stage3_param_persistence_threshold = 40;
+  return config;
+}
+
+Trace run(const TinyRun& run) {
+  Trace trace;
+  comm::run_threads(run.ranks, [&](comm::World& world) { run_rank(run, world, trace); });
+  return trace;
+}
+
+std::string difference(const Trace& a, const Trace& b) {
+  for (size_t i = 0; i < a.loss_bits.size(); ++i)
+    if (i >= b.loss_bits.size() || a.loss_bits[i] != b.loss_bits[i])
+      return fmt::format("loss of step {}: {} and {}", i, std::bit_cast<float>(a.loss_bits[i]),
+                         i < b.loss_bits.size() ? std::bit_cast<float>(b.loss_bits[i]) : 0.0f);
+  for (size_t i = 0; i < a.grad_norms.size(); ++i)
+    if (a.grad_norms[i] != b.grad_norms[i])
+      return fmt::format("norm of step {}: {} and {}", i, a.grad_norms[i], b.grad_norms[i]);
+  if (a.evaluation != b.evaluation) return fmt::format("evaluation: {} and {}", a.evaluation, b.evaluation);
+  for (const auto& [name, values] : a.weights) {
+    const auto other = b.weights.find(name);
+    if (other == b.weights.end() || other->second.size() != values.size()) return name + " is missing";
+    for (size_t i = 0; i < values.size(); ++i)
+      if (std::bit_cast<uint32_t>(values[i]) != std::bit_cast<uint32_t>(other->second[i]))
+        return fmt::format("{}[{}]: {} and {}", name, i, values[i], other->second[i]);
+  }
+  return "";
+}
+
+}  // namespace trivet::test

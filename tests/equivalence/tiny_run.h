@@ -1,0 +1,35 @@
+// A whole training run in miniature, for comparing layouts: made-up text, a tiny model, ranks as threads.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/config/config.h"
+
+namespace trivet::test {
+
+struct TinyRun {
+  int ranks = 1;
+  int threads = 1;  // a rank
+  int64_t steps = 4;
+  Config config;
+};
+
+struct Trace {
+  std::vector<uint32_t> loss_bits;
+  std::vector<double> grad_norms;
+  double evaluation = 0;
+  std::map<std::string, std::vector<float>> weights;
+  bool operator==(const Trace&) const = default;
+};
+
+// Global batch 12 of sequences of 16 tokens; 12 is divisible by 1, 2, 3, 4 and 6 ranks.
+Config tiny_config(ModelType type);
+Trace run(const TinyRun& run);
+
+// The first difference in words, or "" when every bit is the same.
+std::string difference(const Trace& a, const Trace& b);
+
+}  // namespace trivet::test

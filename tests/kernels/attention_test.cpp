@@ -1,0 +1,254 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <sstream>
+
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/math.h"
+#include "tests/kernels/host_tensor.h"
+
+namespace trivet::kernels {
+namespace {
+
+struct Case {
+  int64_t sequences, tokens, heads, key_value_heads, head_size;
+  DType dtype = DType::Float32;
+  float dropout = 0;
+};
+
+std::string describe(const Case& c) {
+  std::ostringstream text;
+  text << "B " << c.sequences << ", S " << c.tokens << ", N " << c.heads << ", G " << c.key_value_heads << ", D " << c.head_size
+       << ", " << name_of(c.dtype) << ", dropout " << c.dropout;
+  return text.str();
+}
+
+struct Problem {
+  Case c;
+  HostTensor qkv, dout, out, log_sum_exp, dqkv;
+
+  explicit Problem(const Case& chosen)
+      : c(chosen),
+        qkv(HostTensor::random(c.dtype, {c.sequences, c.tokens, width()}, 3)),
+        dout(HostTensor::random(c.dtype, {c.sequences, c.tokens, c.heads * c.head_size}, 4)),
+        out(HostTensor::poisoned(c.dtype, {c.sequences, c.tokens, c.heads * c.head_size})),
+        log_sum_exp(HostTensor::poisoned(c.dtype == DType::Float64 ? DType::Float64 : DType::Float32,
+                                         {c.sequences, c.heads, c.tokens})),
+        dqkv(HostTensor::poisoned(c.dtype, {c.sequences, c.tokens, width()})) {
+    for (int64_t e = 0; e < qkv.elements(); ++e) qkv.set(e, 2 * qkv.at(e));  // scores that differ
+  }
+  int64_t width() const { return (c.heads + 2 * c.key_value_heads) * c.head_size; }
+  DropoutSite site() const { return {.rate = c.dropout, .key = random_key(5, "attention"), .step = 9, .first_sample = 2}; }
+  void forward(int threads) {
+    cpu::attention({.qkv = qkv.view(),
+                    .out = out.view(),
+                    .log_sum_exp = log_sum_exp.view(),
+                    .heads = c.heads,
+                    .key_value_heads = c.key_value_heads,
+                    .dropout = site()},
+                   threads);
+  }
+  void backward(int threads) {
+    cpu::attention_backward({.dout = dout.view(),
+                             .qkv = qkv.view(),
+                             .out = out.view(),
+                             .log_sum_exp = log_sum_exp.view(),
+                             .dqkv = dqkv.view(),
+                             .heads = c.heads,
+                             .key_value_heads = c.key_value_heads,
+                             .dropout = site()},
+                            threads);
+  }
+
+  int64_t query(int64_t b, int64_t s, int64_t n, int64_t d) const { return (b * c.tokens + s) * width() + n * c.head_size + d; }
+  int64_t key(int64_t b, int64_t s, int64_t n, int64_t d) const {
+    return query(b, s, c.heads + n / (c.heads / c.key_value_heads), d);
+  }
+  int64_t value(int64_t b, int64_t s, int64_t n, int64_t d) const {
+    return query(b, s, c.heads + c.key_value_heads + n / (c.heads / c.key_value_heads), d);
+  }
+  int64_t output(int64_t b, int64_t s, int64_t n, int64_t d) const {
+    return ((b * c.tokens + s) * c.heads + n) * c.head_size + d;
+  }
+
+  double factor(int64_t b, int64_t n, int64_t i, int64_t j) const {
+    if (c.dropout == 0) return 1;
+    const uint64_t element = static_cast<uint64_t>((n * c.tokens + i) * c.tokens + j);
+    const PhiloxBlock block = philox(site().key, element / 4, (uint64_t{9} << 32) + 2 + static_cast<uint64_t>(b));
+    return unit_float(block[element % 4]) < c.dropout ? 0 : 1 / (1 - static_cast<double>(c.dropout));
+  }
+  // Probabilities of query i of head n before dropout, and their log-sum-exp at the end.
+  std::vector<double> probabilities(int64_t b, int64_t n, int64_t i) const {
+    std::vector<double> p;
+    double sum = 0;
+    for (int64_t j = 0; j <= i; ++j) {
+      double score = 0;
+      for (int64_t d = 0; d < c.head_size; ++d) score += qkv.at(query(b, i, n, d)) * qkv.at(key(b, j, n, d));
+      p.push_back(std::exp(score / std::sqrt(static_cast<double>(c.head_size))));
+      sum += p.back();
+    }
+    for (double& x : p) x /= sum;
+    p.push_back(std::log(sum));
+    return p;
+  }
+};
+
+struct Reference {
+  std::vector<double> out, log_sum_exp, dqkv;
+};
+
+Reference reference(const Problem& p) {
+  const Case& c = p.c;
+  Reference r{std::vector<double>(p.out.elements()), std::vector<double>(p.log_sum_exp.elements()),
+              std::vector<double>(p.qkv.elements())};
+  const double scale = 1 / std::sqrt(static_cast<double>(c.head_size));
+  for (int64_t b = 0; b < c.sequences; ++b)
+    for (int64_t n = 0; n < c.heads; ++n)
+      for (int64_t i = 0; i < c.tokens; ++i) {
+        const std::vector<double> prob = p.probabilities(b, n, i);
+        r.log_sum_exp[(b * c.heads + n) * c.tokens + i] = prob.back();
+        std::vector<double> dprob(i + 1);
+        double row_sum = 0;
+        for (int64_t j = 0; j <= i; ++j) {
+          const double dropped = prob[j] * p.factor(b, n, i, j);
+          for (int64_t d = 0; d < c.head_size; ++d) {
+            const double dout = p.dout.at(p.output(b, i, n, d));
+            r.out[p.output(b, i, n, d)] += dropped * p.qkv.at(p.value(b, j, n, d));
+            r.dqkv[p.value(b, j, n, d)] += dropped * dout;
+            dprob[j] += dout * p.qkv.at(p.value(b, j, n, d)) * p.factor(b, n, i, j);
+          }
+          row_sum += prob[j] * dprob[j];
+        }
+        for (int64_t j = 0; j <= i; ++j)
+          for (int64_t d = 0; d < c.head_size; ++d) {
+            const double dscore = prob[j] * (dprob[j] - row_sum) * scale;
+            r.dqkv[p.query(b, i, n, d)] += dscore * p.qkv.at(p.key(b, j, n, d));
+            r.dqkv[p.key(b, j, n, d)] += dscore * p.qkv.at(p.query(b, i, n, d));
+          }
+      }
+  return r;
+}
+
+// Values are at most 2 (outputs: averages of values), dO at most 1. Scores have an absolute error of about D u |q| |k| /
+// sqrt(D) <= 4 sqrt(D) u, which is the relative error of a probability; sums over keys and heads add S u at most. Outputs are
+// rounded once to dtype. The backward reads the rounded out: D_i = sum(dO O) is off by up to 2 D half-units in the worst case,
+// sqrt(D) of them typically.
+double forward_tolerance(const Case& c) {
+  const double u = c.dtype == DType::Float64 ? 0x1p-53 : 0x1p-24;
+  return (8 * std::sqrt(static_cast<double>(c.head_size)) + static_cast<double>(c.tokens)) * u * 2 + 2 * half_unit(c.dtype);
+}
+
+void expect_matches_double_reference(const Case& c) {
+  Problem problem(c);
+  problem.forward(2);
+  problem.backward(2);
+  const Reference expected = reference(problem);
+  const double forward = forward_tolerance(c);
+  for (int64_t e = 0; e < problem.out.elements(); ++e)
+    ASSERT_NEAR(problem.out.at(e), expected.out[e], forward * (c.dropout > 0 ? 2 : 1)) << describe(c) << " out " << e;
+  for (int64_t e = 0; e < problem.log_sum_exp.elements(); ++e) {
+    const double u = c.dtype == DType::Float64 ? 0x1p-53 : 0x1p-24;
+    ASSERT_NEAR(problem.log_sum_exp.at(e), expected.log_sum_exp[e],
+                u * (8 * std::sqrt(static_cast<double>(c.head_size)) + static_cast<double>(c.tokens) +
+                     std::abs(expected.log_sum_exp[e])))
+        << describe(c);
+  }
+  double largest = 0;
+  for (double x : expected.dqkv) largest = std::max(largest, std::abs(x));
+  const double backward = forward * 4 * (std::sqrt(static_cast<double>(c.head_size)) + largest);
+  for (int64_t e = 0; e < problem.dqkv.elements(); ++e)
+    ASSERT_NEAR(problem.dqkv.at(e), expected.dqkv[e], backward) << describe(c) << " dqkv " << e;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  for (DType dtype : {DType::Float32, DType::BFloat16, DType::Float16, DType::Float64})
+    for (float dropout : {0.0f, 0.25f})
+      for (const Case& c : {Case{1, 1, 1, 1, 1}, Case{2, 3, 2, 1, 5}, Case{1, 65, 4, 2, 8}, Case{2, 64, 2, 2, 32},
+                            Case{1, 129, 3, 1, 20}, Case{1, 71, 2, 2, 64}, Case{2, 144, 4, 2, 32}, Case{1, 80, 1, 1, 64},
+                            Case{1, 33, 1, 1, 256}, Case{3, 17, 6, 3, 40}}) {
+        list.push_back(c);
+        list.back().dtype = dtype;
+        list.back().dropout = dropout;
+      }
+  return list;
+}
+
+TEST(CpuAttention, ForwardAndBackwardMatchDoubleReference) {
+  for (const Case& c : cases()) expect_matches_double_reference(c);
+}
+
+TEST(CpuAttention, MatchesDoubleReferenceOnEveryInstructionSet) {
+  for (cpu::Isa isa : {cpu::Isa::Baseline, cpu::Isa::V3, cpu::Isa::V4}) {
+    const cpu::ForcedIsa forced(isa);
+    for (DType dtype : {DType::Float32, DType::BFloat16, DType::Float64})
+      expect_matches_double_reference({1, 71, 2, 1, 24, dtype, 0.25f});
+  }
+}
+
+TEST(CpuAttention, BackwardMatchesFiniteDifferences) {
+  const Case c{1, 6, 4, 2, 3, DType::Float64, 0.3f};
+  Problem problem(c);
+  problem.forward(1);
+  problem.backward(1);
+  const double h = 1e-5;
+  const auto loss = [&](int64_t element, double step) {
+    Problem moved(c);
+    moved.qkv.set(element, moved.qkv.at(element) + step);
+    moved.forward(1);
+    double sum = 0;
+    for (int64_t e = 0; e < moved.out.elements(); ++e) sum += moved.out.at(e) * moved.dout.at(e);
+    return sum;
+  };
+  for (int64_t e = 0; e < problem.qkv.elements(); ++e)
+    EXPECT_NEAR(problem.dqkv.at(e), (loss(e, h) - loss(e, -h)) / (2 * h), 1e-8) << e;
+}
+
+TEST(CpuAttention, BitsDoNotDependOnTheNumberOfThreads) {
+  for (const Case& c : cases()) {
+    Problem one(c);
+    one.forward(1);
+    one.backward(1);
+    for (int threads : {2, 4}) {
+      Problem other(c);
+      other.forward(threads);
+      other.backward(threads);
+      ASSERT_TRUE(one.out == other.out && one.log_sum_exp == other.log_sum_exp && one.dqkv == other.dqkv) << describe(c);
+    }
+  }
+}
+
+TEST(CpuAttention, LaterTokensDoNotChangeEarlierOutputs) {
+  Problem whole({1, 150, 2, 1, 16}), changed({1, 150, 2, 1, 16});
+  for (int64_t e = 100 * whole.width(); e < changed.qkv.elements(); ++e) changed.qkv.set(e, 3.0);
+  whole.forward(2);
+  changed.forward(2);
+  for (int64_t e = 0; e < 100 * 32; ++e) ASSERT_EQ(whole.out.at(e), changed.out.at(e));
+  EXPECT_NE(whole.out.at(100 * 32), changed.out.at(100 * 32));
+}
+
+TEST(CpuAttention, LargeScoresDoNotOverflow) {
+  Problem problem({1, 70, 1, 1, 16});
+  for (int64_t e = 0; e < problem.qkv.elements(); ++e) problem.qkv.set(e, 100 * problem.qkv.at(e));
+  problem.forward(1);
+  problem.backward(1);
+  for (int64_t e = 0; e < problem.out.elements(); ++e) ASSERT_TRUE(std::isfinite(problem.out.at(e)));
+  for (int64_t e = 0; e < problem.dqkv.elements(); ++e) ASSERT_TRUE(std::isfinite(problem.dqkv.at(e)));
+}
+
+TEST(CpuAttention, UndefinedInputsReachTheOutput) {
+  Problem problem({1, 70, 1, 1, 16});
+  problem.qkv.set(problem.query(0, 66, 0, 3), std::numeric_limits<double>::quiet_NaN());
+  problem.forward(1);
+  for (int64_t d = 0; d < 16; ++d) EXPECT_TRUE(std::isnan(problem.out.at(problem.output(0, 66, 0, d))));
+}
+
+TEST(CpuAttention, SizesThatDoNotFitAreRefused) {
+  Problem problem({1, 4, 4, 2, 8});
+  problem.c.heads = 3;
+  EXPECT_THROW(problem.forward(1), std::logic_error);
+}
+
+}  // namespace
+}  // namespace trivet::kernels

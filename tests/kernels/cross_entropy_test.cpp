@@ -1,0 +1,150 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/math.h"
+#include "tests/kernels/host_tensor.h"
+
+namespace trivet::kernels {
+namespace {
+
+struct Problem {
+  HostTensor logits, dlogits;
+  std::vector<int32_t> targets;
+  int64_t rows, vocabulary;
+  double scale = 0.125;
+
+  Problem(DType dtype, DType out, int64_t rows_, int64_t vocabulary_, uint64_t seed = 7)
+      : logits(dtype, {rows_, vocabulary_}),
+        dlogits(HostTensor::poisoned(out, {rows_, vocabulary_})),
+        rows(rows_),
+        vocabulary(vocabulary_) {
+    const HostTensor noise = HostTensor::random(DType::Float64, {rows, vocabulary}, seed);
+    for (int64_t e = 0; e < noise.elements(); ++e) logits.set(e, 10 * noise.at(e));
+    for (int64_t row = 0; row < rows; ++row) targets.push_back(row % 5 == 3 ? -1 : static_cast<int32_t>(row * 37 % vocabulary));
+  }
+  CrossEntropy args() {
+    return {.logits = logits.view(),
+            .targets = {targets.data(), DType::Int32, Shape{rows}},
+            .dlogits = dlogits.view(),
+            .gradient_scale = scale};
+  }
+};
+
+struct Reference {
+  double loss_sum = 0;
+  std::vector<double> gradient;
+};
+
+Reference reference(const Problem& p) {
+  Reference result{0, std::vector<double>(p.rows * p.vocabulary, 0.0)};
+  for (int64_t row = 0; row < p.rows; ++row) {
+    if (p.targets[row] < 0) continue;
+    double total = 0;
+    for (int64_t v = 0; v < p.vocabulary; ++v) total += std::exp(p.logits.at(row * p.vocabulary + v));
+    result.loss_sum += std::log(total) - p.logits.at(row * p.vocabulary + p.targets[row]);
+    for (int64_t v = 0; v < p.vocabulary; ++v)
+      result.gradient[row * p.vocabulary + v] =
+          (std::exp(p.logits.at(row * p.vocabulary + v)) / total - (v == p.targets[row] ? 1 : 0)) * p.scale;
+  }
+  return result;
+}
+
+// exp is off by a unit (LanesTest), x - max by half a unit of a number up to 20 (20 * 2^-24 relative in the result), and at
+// most 64 terms are added in float32 before double takes over: 100 units of 2^-24 cover it. Logits themselves are exact in
+// both.
+constexpr double kFloatTolerance = 100 * 0x1p-24;
+
+TEST(CpuCrossEntropy, LossAndGradientMatchDoubleReference) {
+  const std::pair<DType, DType> types[] = {{DType::Float32, DType::Float32},   {DType::Float32, DType::BFloat16},
+                                           {DType::BFloat16, DType::BFloat16}, {DType::BFloat16, DType::Float32},
+                                           {DType::Float16, DType::Float16},   {DType::Float64, DType::Float64}};
+  for (const auto& [dtype, out] : types)
+    for (const auto& [rows, vocabulary] :
+         {std::pair<int64_t, int64_t>{1, 1}, {1, 2}, {7, 5}, {64, 256}, {3, 50257}, {9, 1025}}) {
+      Problem problem(dtype, out, rows, vocabulary);
+      const Reference expected = reference(problem);
+      const CrossEntropyResult result = cpu::cross_entropy(problem.args(), 2);
+      const double relative = dtype == DType::Float64 ? 1e-13 : kFloatTolerance;
+      EXPECT_EQ(result.tokens, std::count_if(problem.targets.begin(), problem.targets.end(), [](int32_t t) { return t >= 0; }));
+      EXPECT_NEAR(result.loss_sum, expected.loss_sum, relative * (expected.loss_sum + static_cast<double>(rows)));
+      for (int64_t e = 0; e < rows * vocabulary; ++e) {
+        const double magnitude = std::abs(expected.gradient[e]) + (dtype == DType::Float64 ? 1e-3 : 0.0) * problem.scale;
+        // The smallest float16 is 2^-24: below 2^-14 its rounding is absolute.
+        const double tiny = out == DType::Float16 ? 0x1p-25 : 0x1p-126;
+        ASSERT_NEAR(
+            problem.dlogits.at(e), expected.gradient[e],
+            (relative + half_unit(out)) * magnitude + relative * problem.scale * (expected.gradient[e] < 0 ? 1 : 0) + tiny)
+            << name_of(dtype) << "->" << name_of(out) << " " << rows << "x" << vocabulary << " at " << e;
+      }
+    }
+}
+
+TEST(CpuCrossEntropy, GradientMatchesFiniteDifferences) {
+  Problem problem(DType::Float64, DType::Float64, 4, 9);
+  problem.scale = 1;
+  cpu::cross_entropy(problem.args(), 1);
+  const double h = 1e-5;
+  for (int64_t e = 0; e < problem.logits.elements(); ++e) {
+    Problem up(DType::Float64, DType::Float64, 4, 9), down(DType::Float64, DType::Float64, 4, 9);
+    up.logits.set(e, up.logits.at(e) + h);
+    down.logits.set(e, down.logits.at(e) - h);
+    const double slope = (cpu::cross_entropy(up.args(), 1).loss_sum - cpu::cross_entropy(down.args(), 1).loss_sum) / (2 * h);
+    EXPECT_NEAR(problem.dlogits.at(e), slope, 1e-8);
+  }
+}
+
+TEST(CpuCrossEntropy, GradientMayOverwriteTheLogits) {
+  for (DType dtype : {DType::Float32, DType::BFloat16}) {
+    Problem apart(dtype, dtype, 10, 300), inside(dtype, dtype, 10, 300);
+    CrossEntropy args = inside.args();
+    args.dlogits = inside.logits.view();
+    const CrossEntropyResult in_place = cpu::cross_entropy(args, 2), other = cpu::cross_entropy(apart.args(), 2);
+    EXPECT_EQ(in_place.loss_sum, other.loss_sum);
+    EXPECT_TRUE(inside.logits == apart.dlogits);
+  }
+}
+
+TEST(CpuCrossEntropy, BitsDoNotDependOnTheNumberOfThreads) {
+  for (int64_t vocabulary : {3, 256, 5000}) {
+    Problem one(DType::Float32, DType::BFloat16, 130, vocabulary);
+    const CrossEntropyResult expected = cpu::cross_entropy(one.args(), 1);
+    for (int threads : {2, 4}) {
+      Problem other(DType::Float32, DType::BFloat16, 130, vocabulary);
+      EXPECT_EQ(cpu::cross_entropy(other.args(), threads).loss_sum, expected.loss_sum);
+      EXPECT_TRUE(one.dlogits == other.dlogits);
+    }
+  }
+}
+
+TEST(CpuCrossEntropy, WithoutGradientTheLossIsTheSame) {
+  Problem problem(DType::Float32, DType::Float32, 20, 77);
+  CrossEntropy loss_only = problem.args();
+  loss_only.dlogits = {};
+  EXPECT_EQ(cpu::cross_entropy(loss_only, 2).loss_sum, cpu::cross_entropy(problem.args(), 2).loss_sum);
+}
+
+TEST(CpuCrossEntropy, InfiniteAndUndefinedLogitsMakeTheLossUndefinedOrInfinite) {
+  for (double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    Problem problem(DType::Float32, DType::Float32, 1, 40);
+    problem.logits.set(33, bad);
+    EXPECT_FALSE(std::isfinite(cpu::cross_entropy(problem.args(), 1).loss_sum));
+    EXPECT_TRUE(std::isnan(problem.dlogits.at(33)));
+  }
+}
+
+TEST(CpuCrossEntropy, TargetOutsideTheVocabularyIsRefused) {
+  Problem problem(DType::Float32, DType::Float32, 2, 4);
+  problem.targets[1] = 4;
+  EXPECT_THROW(cpu::cross_entropy(problem.args(), 1), std::out_of_range);
+}
+
+TEST(CpuCrossEntropy, NoRowsAreNoLoss) {
+  Problem problem(DType::Float32, DType::Float32, 0, 4);
+  EXPECT_EQ(cpu::cross_entropy(problem.args(), 1).tokens, 0);
+}
+
+}  // namespace
+}  // namespace trivet::kernels

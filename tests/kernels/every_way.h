@@ -1,0 +1,41 @@
+// Runs a kernel with 1, 2 and 3 threads on every instruction set that this processor has: all must give the same bits.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "kernels/cpu/isa.h"
+#include "kernels/kernels.h"
+#include "tests/kernels/host_tensor.h"
+
+namespace trivet::kernels {
+
+inline std::vector<cpu::Isa> isa_levels() {
+  std::vector<cpu::Isa> levels;
+  for (const cpu::Isa isa : {cpu::Isa::Baseline, cpu::Isa::V3, cpu::Isa::V4})
+    if (isa <= cpu::best_isa()) levels.push_back(isa);
+  return levels;
+}
+
+// run(Kernels&) -> std::vector<HostTensor>: makes its tensors, calls the kernel, returns what was written.
+template <typename Run>
+std::vector<HostTensor> same_bits_every_way(const Run& run) {
+  std::vector<HostTensor> first;
+  for (const cpu::Isa isa : isa_levels())
+    for (const int threads : {1, 2, 3}) {
+      const cpu::ForcedIsa forced(isa);
+      std::vector<HostTensor> result = run(*make_cpu_kernels(threads));
+      if (first.empty()) first = result;
+      EXPECT_TRUE(result == first) << "level " << static_cast<int>(isa) << ", " << threads << " threads";
+    }
+  return first;
+}
+
+inline constexpr DType kFloatTypes[] = {DType::Float32, DType::BFloat16, DType::Float16, DType::Float64};
+
+// Precision of sums and of intermediate results.
+inline double sum_unit(DType dtype) { return dtype == DType::Float64 ? 0x1p-53 : 0x1p-24; }
+inline DType statistics_of(DType dtype) { return dtype == DType::Float64 ? DType::Float64 : DType::Float32; }
+
+}  // namespace trivet::kernels

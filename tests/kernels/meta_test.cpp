@@ -1,0 +1,112 @@
+#include <gmock/gmock.h>
+
+#include "tests/kernels/every_way.h"
+
+namespace trivet::kernels {
+namespace {
+
+TensorView nothing(DType dtype, const Shape& shape) { return {nullptr, dtype, shape}; }
+constexpr DType kF32 = DType::Float32, kBf16 = DType::BFloat16;
+
+TEST(MetaKernels, CountsProductsAndAttentionByTheirFormulas) {
+  const auto meta = make_meta_kernels();
+  EXPECT_EQ(meta->device(), Device::Meta);
+  meta->matmul({.a = nothing(kBf16, {7, 5}),
+                .b = nothing(kBf16, {3, 5}),
+                .out = nothing(kF32, {7, 3}),
+                .transpose_b = true,
+                .accumulate = true,
+                .bias = {}});
+  EXPECT_EQ(meta->counters().flops, 2.0 * 7 * 3 * 5);
+  EXPECT_EQ(meta->counters().bytes, 2.0 * (7 * 5 + 3 * 5) + 2 * 4.0 * 7 * 3);
+  EXPECT_EQ(meta->counters().launches, 1);
+
+  // B 2, S 16, N 4, G 2, D 8
+  const auto before = meta->counters();
+  const TensorView qkv = nothing(kBf16, {2, 16, 64}), out = nothing(kBf16, {2, 16, 32}), lse = nothing(kF32, {2, 4, 16});
+  meta->attention({.qkv = qkv, .out = out, .log_sum_exp = lse, .heads = 4, .key_value_heads = 2, .dropout = {}});
+  const double forward = 4.0 * 16 * 16 * 4 * 8 * 2 / 2;
+  EXPECT_EQ(meta->counters().flops - before.flops, forward);
+  meta->attention_backward(
+      {.dout = out, .qkv = qkv, .out = out, .log_sum_exp = lse, .dqkv = qkv, .heads = 4, .key_value_heads = 2, .dropout = {}});
+  EXPECT_EQ(meta->counters().flops - before.flops, 3.5 * forward);
+  EXPECT_EQ(meta->counters().launches, 3);
+}
+
+TEST(MetaKernels, AdamMoves28BytesAnElement) {
+  const auto meta = make_meta_kernels();
+  const TensorView state = nothing(kF32, {1000});
+  meta->adam({.master = state, .moment1 = state, .moment2 = state, .copy_out = {}, .gradient = state});
+  EXPECT_EQ(meta->counters().bytes, 28000.0);
+}
+
+TEST(MetaKernels, EveryKernelTakesViewsWithoutMemory) {
+  const auto meta = make_meta_kernels();
+  const TensorView x = nothing(kBf16, {2, 6, 8}), gain = nothing(kBf16, {8}), row = nothing(kF32, {12});
+  const TensorView wide = nothing(kBf16, {2, 6, 16}), flat = nothing(kF32, {96}), fixed = nothing(DType::Int64, {96});
+  const TensorView tokens = nothing(DType::Int32, {2, 6}), table = nothing(kBf16, {50, 8});
+  meta->bias_gradient({x, gain});
+  meta->layer_norm({x, gain, gain, x, row, row});
+  meta->layer_norm_backward_input({x, x, gain, row, row, x});
+  meta->layer_norm_backward_weight({x, x, row, row, gain, gain});
+  meta->rms_norm({x, gain, x, row});
+  meta->rms_norm_backward_input({x, x, gain, row, x});
+  meta->rms_norm_backward_weight({x, x, row, gain});
+  meta->dropout_add({x, x, x, {}});
+  meta->dropout_backward({x, x, {}});
+  meta->gelu({x, x});
+  meta->gelu_backward({x, x, x});
+  meta->swiglu({wide, x});
+  meta->swiglu_backward({x, wide, wide});
+  meta->rotary({x, 2, 1});
+  meta->embedding({tokens, table, {}, x});
+  meta->embedding_backward({tokens, x, table, {}});
+  meta->cross_entropy({table, nothing(DType::Int32, {50}), table});
+  meta->sgd({flat, {}, {}, flat});
+  meta->lion({flat, flat, {}, flat});
+  meta->adagrad({flat, flat, {}, flat});
+  meta->lamb_update({flat, flat, flat, flat, flat});
+  meta->apply_update({flat, {}, flat});
+  meta->momentum_update({flat, flat, flat});
+  meta->zero(flat);
+  meta->copy(x, flat);
+  meta->add(flat, flat);
+  meta->scale(flat, 2);
+  meta->initialize(flat, {}, 1, 0);
+  meta->sum_of_squares(flat, 1);
+  EXPECT_EQ(meta->fixed_point_add(flat, 1, 1, fixed), 0);
+  meta->fixed_point_read(fixed, 1, flat);
+  EXPECT_EQ(meta->counters().launches, 31);
+  EXPECT_GT(meta->counters().flops, 0);
+}
+
+// The same rules on every device; the message names the kernel, the rule and all arguments.
+TEST(KernelArguments, ThatDoNotFitAreRefusedAlikeOnEveryDevice) {
+  HostTensor x(DType::Float32, {3, 8}), gain(DType::Float32, {7}), half(DType::Float16, {3, 8}), row(DType::Float32, {3});
+  for (const auto& kernels : {make_cpu_kernels(1), make_meta_kernels()}) {
+    EXPECT_THAT(
+        [&] {
+          kernels->rms_norm({x.view(), gain.view(), x.view(), row.view()});
+        },
+        testing::ThrowsMessage<std::logic_error>(
+            "rms_norm: numbers of elements do not fit: x float32[3, 8] gain float32[7] y float32[3, 8] rstd float32[3]"));
+    EXPECT_THAT(
+        [&] {
+          kernels->gelu({x.view(), half.view()});
+        },
+        testing::ThrowsMessage<std::logic_error>("gelu: types differ: x float32[3, 8] y float16[3, 8]"));
+    EXPECT_THROW(kernels->swiglu({x.view(), x.view()}), std::logic_error);
+    EXPECT_THROW(kernels->rotary({x.view(), 1, 1}), std::logic_error);
+    EXPECT_THROW(kernels->dropout_add({x.view(), {}, x.view(), {.rate = 1.0f}}), std::logic_error);
+    EXPECT_THROW(kernels->matmul({.a = x.view(), .b = x.view(), .out = x.view(), .bias = {}}), std::logic_error);
+    EXPECT_THROW(kernels->embedding({x.view(), x.view(), {}, x.view()}), std::logic_error);
+    EXPECT_THROW(kernels->adam({half.view(), x.view(), x.view(), {}, x.view()}), std::logic_error);
+    EXPECT_THROW(kernels->adam({row.view(), x.view(), x.view(), {}, x.view()}), std::logic_error);
+    EXPECT_THROW(kernels->copy(x.view(), row.view()), std::logic_error);
+    EXPECT_THROW(kernels->add(x.view(), half.view()), std::logic_error);
+    EXPECT_THROW(kernels->fixed_point_add(x.view(), 1, 1, x.view()), std::logic_error);
+  }
+}
+
+}  // namespace
+}  // namespace trivet::kernels

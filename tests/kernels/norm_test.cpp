@@ -1,0 +1,183 @@
+#include <cmath>
+#include <functional>
+
+#include "tests/kernels/every_way.h"
+
+namespace trivet::kernels {
+namespace {
+
+struct Case {
+  DType dtype;
+  int64_t rows, hidden;
+  bool centred, accumulate;  // centred: LayerNorm
+};
+
+// The inputs of a norm and what double arithmetic says of them.
+struct Problem {
+  Case c;
+  HostTensor x, dy, gain, bias;
+  std::vector<double> mean, rstd;
+
+  explicit Problem(const Case& chosen)
+      : c(chosen),
+        x(HostTensor::random(c.dtype, {c.rows, c.hidden}, 1)),
+        dy(HostTensor::random(c.dtype, {c.rows, c.hidden}, 2)),
+        gain(HostTensor::random(c.dtype, {c.hidden}, 3)),
+        bias(HostTensor::random(c.dtype, {c.hidden}, 4)) {
+    for (int64_t row = 0; row < c.rows; ++row) {
+      double sum = 0, squares = 0;
+      for (int64_t i = 0; i < c.hidden; ++i) sum += x.at(row * c.hidden + i);
+      mean.push_back(c.centred ? sum / static_cast<double>(c.hidden) : 0.0);
+      for (int64_t i = 0; i < c.hidden; ++i) squares += std::pow(x.at(row * c.hidden + i) - mean.back(), 2);
+      rstd.push_back(1 / std::sqrt(squares / static_cast<double>(c.hidden) + 1e-5f));
+    }
+  }
+  double normalised(int64_t row, int64_t i) const {
+    const auto r = static_cast<size_t>(row);
+    return (x.at(row * c.hidden + i) - mean[r]) * rstd[r];
+  }
+  HostTensor statistic(const std::vector<double>& values) const {
+    HostTensor tensor(statistics_of(c.dtype), {c.rows});
+    for (int64_t row = 0; row < c.rows; ++row) tensor.set(row, values[static_cast<size_t>(row)]);
+    return tensor;
+  }
+  // Sums of H terms of magnitude <= 1 in 16 interleaved sums, then a handful of roundings, all amplified by rstd; then the
+  // output's own rounding.
+  double tolerance(int64_t row, double value) const {
+    const double steps = static_cast<double>(c.hidden) / 16 + 16;
+    const double growth = std::max(1.0, rstd[static_cast<size_t>(row)]);
+    return steps * sum_unit(c.dtype) * growth * growth * 4 + half_unit(c.dtype) * (std::abs(value) + 1e-3);
+  }
+};
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  const std::pair<int64_t, int64_t> shapes[] = {{0, 8}, {1, 1}, {3, 17}, {67, 515}, {130, 256}};
+  for (const DType dtype : kFloatTypes)
+    for (const auto& [rows, hidden] : shapes)
+      for (const bool centred : {true, false})
+        for (const bool accumulate : {true, false}) cases.push_back({dtype, rows, hidden, centred, accumulate});
+  return cases;
+}
+
+HostTensor target(const Case& c, DType dtype, const Shape& shape) {
+  return c.accumulate ? HostTensor::random(dtype, shape, 9) : HostTensor::poisoned(dtype, shape);
+}
+
+void expect_row_matches(const Problem& p, const HostTensor& out, const HostTensor& before, int64_t row,
+                        const std::function<double(int64_t)>& expected) {
+  for (int64_t i = 0; i < p.c.hidden; ++i) {
+    const int64_t e = row * p.c.hidden + i;
+    const double value = expected(i) + (p.c.accumulate ? before.at(e) : 0.0);
+    ASSERT_NEAR(out.at(e), value, p.tolerance(row, value)) << name_of(p.c.dtype) << " row " << row << " col " << i;
+  }
+}
+
+TEST(Norm, ForwardMatchesDoubleReference) {
+  for (Case c : all_cases()) {
+    if (c.accumulate) continue;
+    Problem p(c);
+    const Shape rows{c.rows};
+    const auto out = same_bits_every_way([&](Kernels& kernels) {
+      HostTensor y = HostTensor::poisoned(c.dtype, {c.rows, c.hidden});
+      HostTensor mean = HostTensor::poisoned(statistics_of(c.dtype), rows);
+      HostTensor rstd = HostTensor::poisoned(statistics_of(c.dtype), rows);
+      if (c.centred)
+        kernels.layer_norm({p.x.view(), p.gain.view(), p.bias.view(), y.view(), mean.view(), rstd.view()});
+      else
+        kernels.rms_norm({p.x.view(), p.gain.view(), y.view(), rstd.view()});
+      return c.centred ? std::vector{y, rstd, mean} : std::vector{y, rstd};
+    });
+    for (int64_t row = 0; row < c.rows; ++row) {
+      expect_row_matches(p, out[0], {}, row,
+                         [&](int64_t i) { return p.normalised(row, i) * p.gain.at(i) + (c.centred ? p.bias.at(i) : 0.0); });
+      const double rstd = p.rstd[static_cast<size_t>(row)];
+      ASSERT_NEAR(out[1].at(row), rstd, rstd * rstd * rstd * 64 * sum_unit(c.dtype));
+      if (c.centred) {
+        ASSERT_NEAR(out[2].at(row), p.mean[static_cast<size_t>(row)], 64 * sum_unit(c.dtype));
+      }
+    }
+  }
+}
+
+TEST(Norm, BackwardInputMatchesDoubleReference) {
+  for (Case c : all_cases()) {
+    Problem p(c);
+    const HostTensor mean = p.statistic(p.mean), rstd = p.statistic(p.rstd);
+    const HostTensor before = target(c, c.dtype, {c.rows, c.hidden});
+    const auto out = same_bits_every_way([&](Kernels& kernels) {
+      HostTensor dx = before;
+      if (c.centred)
+        kernels.layer_norm_backward_input(
+            {p.dy.view(), p.x.view(), p.gain.view(), mean.view(), rstd.view(), dx.view(), c.accumulate});
+      else
+        kernels.rms_norm_backward_input({p.dy.view(), p.x.view(), p.gain.view(), rstd.view(), dx.view(), c.accumulate});
+      return std::vector{dx};
+    });
+    for (int64_t row = 0; row < c.rows; ++row) {
+      double offset = 0, slope = 0;
+      for (int64_t i = 0; i < c.hidden; ++i) {
+        const double g = p.dy.at(row * c.hidden + i) * p.gain.at(i);
+        offset += c.centred ? g / static_cast<double>(c.hidden) : 0.0;
+        slope += g * p.normalised(row, i) / static_cast<double>(c.hidden);
+      }
+      expect_row_matches(p, out[0], before, row, [&](int64_t i) {
+        const double g = p.dy.at(row * c.hidden + i) * p.gain.at(i);
+        return p.rstd[static_cast<size_t>(row)] * (g - offset - p.normalised(row, i) * slope);
+      });
+    }
+  }
+}
+
+// A sum over T rows of terms up to `largest`, in chunks of 64.
+double column_tolerance(const Case& c, DType out, double magnitude, double value) {
+  return 80 * sum_unit(c.dtype) * (magnitude + 1) + half_unit(out) * (std::abs(value) + 1e-3);
+}
+
+TEST(Norm, BackwardWeightMatchesDoubleReference) {
+  for (Case c : all_cases())
+    for (const DType out_type : {c.dtype, c.dtype == DType::Float64 ? DType::Float64 : DType::Float32}) {
+      Problem p(c);
+      const HostTensor mean = p.statistic(p.mean), rstd = p.statistic(p.rstd), before = target(c, out_type, {c.hidden});
+      const auto out = same_bits_every_way([&](Kernels& kernels) {
+        HostTensor dgain = before, dbias = before;
+        if (c.centred)
+          kernels.layer_norm_backward_weight(
+              {p.dy.view(), p.x.view(), mean.view(), rstd.view(), dgain.view(), dbias.view(), c.accumulate, c.accumulate});
+        else {
+          kernels.rms_norm_backward_weight({p.dy.view(), p.x.view(), rstd.view(), dgain.view(), c.accumulate});
+          kernels.bias_gradient({p.dy.view(), dbias.view(), c.accumulate});
+        }
+        return std::vector{dgain, dbias};
+      });
+      for (int64_t i = 0; i < c.hidden; ++i) {
+        double gain = c.accumulate ? before.at(i) : 0.0, bias = gain, gain_size = 0, bias_size = 0;
+        for (int64_t row = 0; row < c.rows; ++row) {
+          const double dy = p.dy.at(row * c.hidden + i), term = dy * p.normalised(row, i);
+          gain += term, gain_size += std::abs(term), bias += dy, bias_size += std::abs(dy);
+        }
+        ASSERT_NEAR(out[0].at(i), gain, column_tolerance(c, out_type, gain_size, gain));
+        ASSERT_NEAR(out[1].at(i), bias, column_tolerance(c, out_type, bias_size, bias));
+      }
+    }
+}
+
+TEST(Norm, BackwardWeightLeavesAbsentGradientsOut) {
+  Problem p({DType::BFloat16, 5, 12, true, false});
+  const HostTensor mean = p.statistic(p.mean), rstd = p.statistic(p.rstd);
+  HostTensor both_gain = HostTensor::poisoned(DType::Float32, {12}), both_bias = both_gain, gain = both_gain, bias = both_gain;
+  const auto kernels = make_cpu_kernels(1);
+  const LayerNormBackwardWeight args{p.dy.view(),      p.x.view(),       mean.view(), rstd.view(),
+                                     both_gain.view(), both_bias.view(), false,       false};
+  kernels->layer_norm_backward_weight(args);
+  LayerNormBackwardWeight without_bias = args, without_gain = args;
+  without_bias.dgain = gain.view(), without_bias.dbias = {};
+  without_gain.dbias = bias.view(), without_gain.dgain = {};
+  kernels->layer_norm_backward_weight(without_bias);
+  kernels->layer_norm_backward_weight(without_gain);
+  EXPECT_TRUE(gain == both_gain);
+  EXPECT_TRUE(bias == both_bias);
+}
+
+}  // namespace
+}  // namespace trivet::kernels

@@ -1,0 +1,133 @@
+// Ranks that something else than `trivet launch` has started, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT alone.
+#include <gmock/gmock.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "comm/socket.h"
+#include "tests/launch/launched_job.h"
+
+namespace trivet::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+using Variables = LaunchedProcess::Variables;
+
+class Join : public ::testing::Test {
+ protected:
+  Join() {
+    const Descriptor free = comm::listen_on("127.0.0.1", 0);
+    port_ = std::to_string(comm::port_of(free));
+  }
+  LaunchedProcess& start(int rank, int size, const Variables& further = {}, std::vector<std::string> arguments = {}) {
+    Variables variables{{"RANK", std::to_string(rank)},
+                        {"WORLD_SIZE", std::to_string(size)},
+                        {"LOCAL_RANK", std::to_string(rank)},
+                        {"MASTER_ADDR", "127.0.0.1"},
+                        {"MASTER_PORT", port_}};
+    for (const auto& [name, value] : further) variables[name] = value;
+    arguments.insert(arguments.begin(), kRankProgram);
+    ranks_.push_back(std::make_unique<LaunchedProcess>(arguments, variables));
+    return *ranks_.back();
+  }
+  void expect_end(LaunchedProcess& rank, int exit_code, const std::string& text) {
+    EXPECT_EQ(rank.wait(), exit_code) << rank.output();
+    EXPECT_THAT(rank.output(), HasSubstr(text));
+  }
+  std::string secret_file(const std::string& name, const std::string& text) {
+    const fs::path path = fs::temp_directory_path() / ("trivet_join_" + name + "_" + std::to_string(::getpid()));
+    std::ofstream(path) << text;
+    ::chmod(path.c_str(), 0600);
+    files_.push_back(path);
+    return path;
+  }
+  void TearDown() override {
+    for (const fs::path& file : files_) fs::remove(file);
+  }
+
+  std::string port_;
+  std::vector<std::unique_ptr<LaunchedProcess>> ranks_;
+  std::vector<fs::path> files_;
+};
+
+TEST_F(Join, WorksWithTheFiveVariablesInAnyOrderOfStart) {
+  auto& two = start(2, 3);
+  std::this_thread::sleep_for(milliseconds(100));
+  auto& zero = start(0, 3);
+  auto& one = start(1, 3);
+  expect_end(zero, 0, "rank 0 of 3 is connected");
+  expect_end(one, 0, "rank 1 of 3 is connected");
+  expect_end(two, 0, "rank 2 of 3 is connected");
+}
+
+TEST_F(Join, WorksUnderOpenMpisVariables) {
+  const auto variables = [&](int rank) {
+    return Variables{{"OMPI_COMM_WORLD_RANK", std::to_string(rank)}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"MASTER_PORT", port_}};
+  };
+  LaunchedProcess zero({kRankProgram}, variables(0)), one({kRankProgram}, variables(1));
+  expect_end(zero, 0, "rank 0 of 2 is connected");
+  expect_end(one, 0, "rank 1 of 2 is connected");
+}
+
+TEST_F(Join, ListsMissingRanks) {
+  auto& zero = start(0, 4, {}, {"--join-ms", "500"});
+  auto& two = start(2, 4, {}, {"--join-ms", "500"});
+  expect_end(zero, 13, "2 of 4 ranks did not join in 0.5 s: 1,3");
+  expect_end(two, 13, "2 of 4 ranks did not join in 0.5 s: 1,3");
+}
+
+TEST_F(Join, RefusesASecondClaimantWhileTheFirstTrains) {
+  auto& zero = start(0, 2, {}, {"--steps", "100", "--compute-ms", "5"});
+  auto& one = start(1, 2, {}, {"--steps", "100", "--compute-ms", "5"});
+  ASSERT_TRUE(one.prints("is connected", 1));
+  auto& twin = start(1, 2);
+  expect_end(twin, 13, "rank 1 is already held by pid " + std::to_string(one.pid()));
+  expect_end(zero, 0, "");
+  expect_end(one, 0, "");
+}
+
+TEST_F(Join, RefusesAnotherSecret) {
+  const std::string right = secret_file("right", "the secret of this job"),
+                    wrong = secret_file("wrong", "the secret of another job");
+  auto& zero = start(0, 2, {{"TRIVET_SECRET_FILE", right}});
+  auto& stranger = start(1, 2, {{"TRIVET_SECRET_FILE", wrong}});
+  expect_end(stranger, 13, "failed the key proof: it does not know this job's secret");
+  auto& keyless = start(1, 2);
+  expect_end(keyless, 13, "failed the key proof");
+  auto& one = start(1, 2, {{"TRIVET_SECRET_FILE", right}});
+  expect_end(one, 0, "rank 1 of 2 is connected");
+  expect_end(zero, 0, "");
+}
+
+TEST_F(Join, RefusesAnOldEpochAndAnotherJob) {
+  auto& zero = start(0, 2, {{"TRIVET_EPOCH", "4"}, {"TRIVET_JOB_ID", "abc"}});
+  auto& stale = start(1, 2, {{"TRIVET_EPOCH", "3"}, {"TRIVET_JOB_ID", "abc"}});
+  expect_end(stale, 13, "epoch 3 is over, now 4");
+  auto& other = start(1, 2, {{"TRIVET_EPOCH", "4"}, {"TRIVET_JOB_ID", "def"}});
+  expect_end(other, 13, "belongs to another job");
+  auto& one = start(1, 2, {{"TRIVET_EPOCH", "4"}, {"TRIVET_JOB_ID", "abc"}});
+  expect_end(one, 0, "");
+  expect_end(zero, 0, "");
+}
+
+TEST_F(Join, NamesWhoHoldsThePort) {
+  const Descriptor holder = comm::listen_on("127.0.0.1", std::stoi(port_));
+  auto& zero = start(0, 2);
+  expect_end(zero, 13, "port " + port_ + " of 127.0.0.1 is held by pid " + std::to_string(::getpid()));
+}
+
+TEST_F(Join, IsNotDisturbedByGarbage) {
+  auto& zero = start(0, 2, {}, {"--steps", "50", "--compute-ms", "5"});
+  const std::string request = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n and more than a proof may have";
+  std::vector<Descriptor> strangers;
+  for (int i = 0; i < 300; ++i) {
+    strangers.push_back(comm::connect_to("127.0.0.1", std::stoi(port_), steady_clock::now() + milliseconds(5000)));
+    if (i % 2 == 0) ::send(strangers.back().number(), request.data(), request.size(), MSG_NOSIGNAL);
+  }
+  auto& one = start(1, 2, {}, {"--steps", "50", "--compute-ms", "5"});
+  expect_end(one, 0, "rank 1 of 2 is connected");
+  expect_end(zero, 0, "(further ones are not reported)");
+}
+
+}  // namespace
+}  // namespace trivet::test

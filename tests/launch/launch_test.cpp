@@ -1,0 +1,265 @@
+// The launcher's flags, messages, environment and exit codes, through the program itself.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <nlohmann/json.hpp>
+
+#include "comm/socket.h"
+#include "tests/launch/launched_job.h"
+
+namespace trivet::test {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+struct Result {
+  int exit_code;
+  std::string output;
+};
+
+Result run(std::vector<std::string> arguments, const LaunchedProcess::Variables& variables = {}) {
+  arguments.insert(arguments.begin(), {kTrivet, "launch"});
+  LaunchedProcess process(arguments, variables);
+  const int code = process.wait();
+  return {code, process.output()};
+}
+
+class HostFile : public ::testing::Test {
+ protected:
+  std::string with(const std::string& text) {
+    std::ofstream(path_) << text;
+    return path_;
+  }
+  void TearDown() override { fs::remove(path_); }
+  std::string path_ = fs::temp_directory_path() / ("trivet_hostfile_" + std::to_string(::getpid()));
+};
+
+TEST(Launch, DryRunPrintsRanksAndTheirEnvironmentAsJson) {
+  const Result result = run({"--num_gpus", "2", "--master_port", "29511", "--dry-run", "--json", "/bin/true", "--json", "-x"});
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const json ranks = json::parse(result.output).at("ranks");
+  ASSERT_EQ(ranks.size(), 2u);
+  for (int rank = 0; rank < 2; ++rank) {
+    const json& one = ranks.at(static_cast<size_t>(rank));
+    EXPECT_EQ(one.at("rank"), rank);
+    EXPECT_EQ(one.at("local_rank"), rank);
+    EXPECT_EQ(one.at("node_rank"), 0);
+    EXPECT_EQ(one.at("slot"), rank);
+    EXPECT_EQ(one.at("host"), "localhost");
+    const json& environment = one.at("environment");
+    EXPECT_EQ(environment.at("RANK"), std::to_string(rank));
+    EXPECT_EQ(environment.at("LOCAL_RANK"), std::to_string(rank));
+    EXPECT_EQ(environment.at("WORLD_SIZE"), "2");
+    EXPECT_EQ(environment.at("MASTER_ADDR"), "127.0.0.1");
+    EXPECT_EQ(environment.at("MASTER_PORT"), "29511");
+    EXPECT_EQ(environment.at("OMP_WAIT_POLICY"), "passive");
+  }
+}
+
+TEST(Launch, LeavesTheUsersThreadCountAlone) {
+  const Result result = run({"--num_gpus", "2", "--dry-run", "--json", "/bin/true"}, {{"OMP_NUM_THREADS", "7"}});
+  EXPECT_FALSE(json::parse(result.output).at("ranks").at(0).at("environment").contains("OMP_NUM_THREADS"));
+  EXPECT_THAT(run({"--num_gpus", "1", "/usr/bin/env"}, {{"OMP_NUM_THREADS", "7"}}).output, HasSubstr("OMP_NUM_THREADS=7\n"));
+}
+
+TEST(Launch, BindsRanksToCores) {
+  const Result result = run({"--num_gpus", "1", "--bind_cores_to_rank", "--dry-run", "--json", "/bin/true"});
+  const json rank = json::parse(result.output).at("ranks").at(0);
+  ASSERT_FALSE(rank.at("cores").empty());
+  EXPECT_EQ(rank.at("environment").at("OMP_NUM_THREADS"), std::to_string(rank.at("cores").size()));
+  const std::string core = std::to_string(rank.at("cores").at(0).get<int>());
+  const Result bound =
+      run({"--num_gpus", "1", "--bind_core_list", core, "/bin/grep", "Cpus_allowed_list", "/proc/self/status"});
+  EXPECT_EQ(bound.output, "Cpus_allowed_list:\t" + core + "\n");
+}
+
+TEST(Launch, HandsArgumentsOverByteForByte) {
+  const std::vector<std::string> hostile{"$(touch /tmp/trivet_shell)",
+                                         "`id`",
+                                         ";",
+                                         "a b",
+                                         "",
+                                         "\"",
+                                         "'",
+                                         "\\",
+                                         "*",
+                                         "-n",
+                                         "--",
+                                         "--num_gpus",
+                                         "\n",
+                                         "\x01\xff",
+                                         "$HOME",
+                                         "a;b|c&d>e<f",
+                                         "!",
+                                         "%s%n",
+                                         "~"};
+  std::vector<std::string> arguments{"--num_gpus", "1", "/usr/bin/printf", "<%s>"};
+  arguments.insert(arguments.end(), hostile.begin(), hostile.end());
+  std::string expected;
+  for (const std::string& text : hostile) expected += "<" + text + ">";
+  const Result result = run(arguments);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.output, expected);
+}
+
+TEST(Launch, PrefixesWhatOtherRanksThanTheFirstPrint) {
+  const Result result = run({"--num_gpus", "3", "/bin/sh", "-c", "echo out of $RANK; echo err of $RANK >&2; printf 'no end'"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.output, HasSubstr("out of 0\n"));
+  EXPECT_THAT(result.output, ::testing::Not(HasSubstr("[rank 0]")));
+  for (const char* line : {"[rank 1] out of 1\n", "[rank 2] out of 2\n", "[rank 1] err of 1\n", "[rank 2] no end\n"}) {
+    EXPECT_THAT(result.output, HasSubstr(line));
+  }
+}
+
+TEST(Launch, WritesALogPerRank) {
+  const fs::path folder = fs::temp_directory_path() / ("trivet_rank_logs_" + std::to_string(::getpid()));
+  const Result result =
+      run({"--num_gpus", "2", "--enable_each_rank_log", folder, "/bin/sh", "-c", "echo out $RANK; echo err $RANK >&2"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.output, "");
+  std::ifstream out(folder / "rank_1.out"), err(folder / "rank_0.err");
+  std::string line;
+  std::getline(out, line);
+  EXPECT_EQ(line, "out 1");
+  std::getline(err, line);
+  EXPECT_EQ(line, "err 0");
+  fs::remove_all(folder);
+}
+
+TEST(Launch, ExitsWithTheCodeOfTheRankThatFailed) {
+  const Result coded = run({"--num_gpus", "3", "/bin/sh", "-c", "test $RANK != 1 || exit 19"});
+  EXPECT_EQ(coded.exit_code, 19);
+  EXPECT_THAT(coded.output, HasSubstr("trivet: error: launch: rank 1 (pid "));
+  EXPECT_THAT(coded.output, ::testing::EndsWith(") ended with exit code 19\n"));
+  const Result killed = run({"--num_gpus", "2", "/bin/sh", "-c", "test $RANK != 0 || kill -11 $$"});
+  EXPECT_EQ(killed.exit_code, 128 + SIGSEGV);
+  EXPECT_THAT(killed.output, HasSubstr("was killed by signal 11 (SIGSEGV)"));
+}
+
+TEST(Launch, EndsRanksThatDoNotEndThemselves) {
+  const auto start = steady_clock::now();
+  const Result result = run({"--num_gpus", "3", "/bin/sh", "-c", "test $RANK = 2 && exit 3; sleep 100; exit 0"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_LT(ms_since(start), 8000);
+  EXPECT_THAT(result.output, HasSubstr("ending the ranks that still run (SIGTERM)"));
+}
+
+TEST(Launch, EndsWhatARankHasStarted) {
+  LaunchedProcess process({kTrivet, "launch", "--num_gpus", "1", "/bin/sh", "-c", "sleep 1000 & echo child $!; exit 0"});
+  EXPECT_EQ(process.wait(), 0);
+  const std::string line = process.lines_with("child ").at(0);
+  const int child = std::stoi(line.substr(6));
+  std::this_thread::sleep_for(milliseconds(100));
+  std::ifstream status("/proc/" + std::to_string(child) + "/stat");
+  std::string pid, name, state = "gone";
+  status >> pid >> name >> state;
+  EXPECT_THAT(state, ::testing::AnyOf("gone", "Z"));
+}
+
+TEST(Launch, RemovesSharedMemoryThatAKilledRankLeftBehind) {
+  const Result result = run(
+      {"--num_gpus", "1", "/bin/sh", "-c", "echo x > /dev/shm/trivet-$TRIVET_JOB_ID-left; echo id $TRIVET_JOB_ID; kill -9 $$"});
+  EXPECT_EQ(result.exit_code, 128 + SIGKILL);
+  const std::string id = result.output.substr(result.output.find("id ") + 3, 16);
+  EXPECT_FALSE(fs::exists("/dev/shm/trivet-" + id + "-left")) << id;
+}
+
+TEST(Launch, ReportsALostRankByItsCauseNotByItsFollowers) {
+  LaunchedJob job(4, {"--steps", "5", "--exit-rank", "2", "--exit-code", "16", "--abort", "loss is not finite"});
+  EXPECT_EQ(job.wait(), 16);
+  EXPECT_EQ(job.lines_with("lost rank 2 (host").size(), 3u) << job.output();
+  EXPECT_EQ(job.lines_with("abort: loss is not finite").size(), 3u) << job.output();
+  EXPECT_THAT(job.output(), HasSubstr("trivet: error: launch: rank 2 (pid "));
+}
+
+TEST(Launch, PortInUseIsNamedWithItsHolderBeforeAnyRankStarts) {
+  const Descriptor holder = comm::listen_on("127.0.0.1", 0);
+  const std::string port = std::to_string(comm::port_of(holder));
+  const Result result = run({"--num_gpus", "2", "--master_port", port, kRankProgram});
+  EXPECT_EQ(result.exit_code, 13);
+  EXPECT_THAT(result.output, HasSubstr("port " + port + " of 127.0.0.1 is held by pid " + std::to_string(::getpid())));
+}
+
+struct Bad {
+  const char* name;
+  std::vector<std::string> arguments;
+  const char* message;
+};
+
+class BadLaunch : public ::testing::TestWithParam<Bad> {};
+
+TEST_P(BadLaunch, IsRefusedByName) {
+  const Result result = run(GetParam().arguments);
+  EXPECT_EQ(result.exit_code, 2) << result.output;
+  EXPECT_THAT(result.output, HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BadLaunch,
+    ::testing::Values(
+        Bad{"NoProgram", {"--num_gpus", "2"}, "launch: no PROGRAM given"},
+        Bad{"UnknownFlag", {"--num_gpu", "2", "/bin/true"}, "--num_gpu: unknown flag"},
+        Bad{"NoRanks", {"--num_gpus", "0", "/bin/true"}, "--num_gpus 0: must be from 1 to 4096"},
+        Bad{"NegativeRanks", {"--num_gpus=-3", "/bin/true"}, "--num_gpus -3: must be from 1 to 4096"},
+        Bad{"RanksAreNoNumber", {"--num_gpus", "two", "/bin/true"}, "two"},
+        Bad{"NoSuchProgram", {"--num_gpus", "1", "no_such_program_x"}, "no_such_program_x: no such program in PATH"},
+        Bad{"NoSuchFile", {"--num_gpus", "1", "./no_such_program_x"}, "./no_such_program_x: is no file that can be executed"},
+        Bad{"ProgramIsAFolder", {"--num_gpus", "1", "/tmp"}, "/tmp: is no file that can be executed"},
+        Bad{"TwoNodes", {"--num_nodes", "2", "/bin/true"}, "--num_nodes 2: starting ranks on other hosts is not implemented"},
+        Bad{"NodeRank", {"--node_rank", "1", "/bin/true"}, "--node_rank 1: starting ranks on other hosts is not implemented"},
+        Bad{"Launcher", {"--launcher", "pdsh", "/bin/true"}, "--launcher: starting ranks on other hosts is not implemented"},
+        Bad{"Module", {"--module", "/bin/true"}, "--module: PROGRAM is an executable file, not a Python module"},
+        Bad{"Autotuning", {"--autotuning", "run", "/bin/true"}, "--autotuning: not implemented in this version"},
+        Bad{"Elastic", {"--elastic_training", "/bin/true"}, "--elastic_training: elastic training is not implemented"},
+        Bad{"JsonWithoutDryRun", {"--json", "/bin/true"}, "--json: prints what --dry-run finds; give both"},
+        Bad{"NoSuchHostFile",
+            {"--hostfile", "/nowhere/hosts", "/bin/true"},
+            "--hostfile /nowhere/hosts: No such file or directory"},
+        Bad{"CoreListIsNone", {"--bind_core_list", "0-", "/bin/true"}, "--bind_core_list 0-: \"0-\" is not accepted"},
+        Bad{"CoreThatIsNotThere",
+            {"--bind_core_list", "99999", "/bin/true"},
+            "core 99999 is not one that this process may use"},
+        Bad{"IncludeOfAnUnknownHost", {"--include", "far:0", "/bin/true"}, "--include: host \"far\" is not in the host file"},
+        Bad{"IncludeAndExclude", {"--include", "localhost", "--exclude", "localhost", "/bin/true"}, "exclude each other"},
+        Bad{"IncludeAndRanks", {"--include", "localhost", "--num_gpus", "1", "/bin/true"}, "cannot be used with --include"}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+TEST_F(HostFile, OfThisHostGivesItsSlots) {
+  const std::string path = with("# hosts\n\nlocalhost slots=3 # here\n");
+  EXPECT_EQ(json::parse(run({"-H", path, "--dry-run", "--json", "/bin/true"}).output).at("ranks").size(), 3u);
+  const json chosen =
+      json::parse(run({"-H", path, "-i", "localhost:0,2", "--dry-run", "--json", "/bin/true"}).output).at("ranks");
+  ASSERT_EQ(chosen.size(), 2u);
+  EXPECT_EQ(chosen.at(1).at("slot"), 2);
+  EXPECT_EQ(chosen.at(1).at("environment").at("CUDA_VISIBLE_DEVICES"), "0,2");
+  EXPECT_EQ(json::parse(run({"-H", path, "-e", "localhost:1", "--dry-run", "--json", "/bin/true"}).output)
+                .at("ranks")
+                .at(1)
+                .at("slot"),
+            2);
+}
+
+TEST_F(HostFile, WithAnotherHostIsRefusedByItsName) {
+  const Result result = run({"-H", with("localhost slots=1\nnode17 slots=1\n"), "/bin/true"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.output, HasSubstr("host \"node17\": starting ranks on other hosts is not implemented in this version"));
+}
+
+TEST_F(HostFile, ThatIsWrongIsRefusedWithItsLine) {
+  const auto message = [&](const std::string& text) { return run({"-H", with(text), "/bin/true"}).output; };
+  EXPECT_THAT(message("localhost slots=1\nlocalhost slots=1\n"), HasSubstr(path_ + ":2: host \"localhost\" is named twice"));
+  EXPECT_THAT(message("localhost\n"), HasSubstr(path_ + ":1: \"localhost\" is not accepted; write \"host slots=N\""));
+  EXPECT_THAT(message("localhost slots=0\n"), HasSubstr("\"0\" is not a number from 1 to 4096"));
+  EXPECT_THAT(message("-oProxyCommand=x slots=1\n"), HasSubstr("is not accepted"));
+  EXPECT_THAT(message("# nothing\n"), HasSubstr("names no host"));
+  EXPECT_THAT(run({"-H", with("localhost slots=2\n"), "--num_gpus", "3", "/bin/true"}).output,
+              HasSubstr("host \"localhost\" has 2 slots"));
+}
+
+}  // namespace
+}  // namespace trivet::test

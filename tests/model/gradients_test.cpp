@@ -1,0 +1,121 @@
+// Every layer's backward_input and backward_weight against central differences in float64. The differences are of fourth order
+// with a step of 1e-3: truncation and rounding leave about 1e-11.
+#include <gtest/gtest.h>
+
+#include "model/check_gradients.h"
+#include "model/embedding.h"
+#include "model/lm_head.h"
+#include "model/transformer_block.h"
+
+namespace trivet::model {
+namespace {
+
+constexpr double kTolerance = 1e-9;
+
+void expect_right(const Layer& layer, const GradientCheck& check) {
+  const GradientCheckResult result = check_gradients(layer, check);
+  EXPECT_LE(result.worst_error, kTolerance) << result.where;
+  EXPECT_GT(result.compared, 0);
+}
+
+TEST(Linear, GradientsMatchDifferences) {
+  expect_right(Linear({.in = 5, .out = 7}), {.input_shape = {2, 3, 5}});
+  expect_right(Linear({.in = 5, .out = 7, .bias = false}), {.input_shape = {4, 5}});
+  expect_right(Linear({.in = 1, .out = 1}), {.input_shape = {1, 1, 1}});
+}
+
+TEST(LayerNorm, GradientsMatchDifferences) {
+  expect_right(LayerNorm(7, 1e-5, true), {.input_shape = {2, 3, 7}});
+  expect_right(LayerNorm(7, 1e-5, false), {.input_shape = {2, 3, 7}});
+}
+
+TEST(RmsNorm, GradientsMatchDifferences) { expect_right(RmsNorm(7, 1e-5), {.input_shape = {2, 3, 7}}); }
+
+TEST(Attention, GradientsMatchDifferences) {
+  expect_right(Attention("a", {.hidden = 12, .heads = 2, .key_value_heads = 2}), {.input_shape = {2, 5, 12}});
+  expect_right(Attention("a", {.hidden = 9, .heads = 3, .key_value_heads = 3}), {.input_shape = {1, 1, 9}});
+}
+
+TEST(Attention, GradientsMatchDifferencesWithGroupedQueriesRotationAndDropout) {
+  expect_right(Attention("a", {.hidden = 24, .heads = 4, .key_value_heads = 2, .bias = false, .rotary_base = 10000}),
+               {.input_shape = {2, 7, 24}});
+  expect_right(Attention("a", {.hidden = 24, .heads = 4, .key_value_heads = 1, .dropout = 0.3, .rotary_base = 100}),
+               {.input_shape = {2, 7, 24}});
+}
+
+TEST(Mlp, GradientsMatchDifferences) {
+  expect_right(Mlp({.hidden = 6, .feed_forward = 11}), {.input_shape = {2, 3, 6}});
+  expect_right(Mlp({.hidden = 6, .feed_forward = 11, .activation = Activation::SwiGlu, .bias = false}),
+               {.input_shape = {2, 3, 6}});
+}
+
+TransformerBlock::Options gpt_block(double dropout) {
+  return {.attention = {.hidden = 12, .heads = 3, .key_value_heads = 3, .dropout = dropout},
+          .mlp = {.hidden = 12, .feed_forward = 20},
+          .dropout = dropout};
+}
+
+TransformerBlock::Options llama_block(double dropout) {
+  return {
+      .attention = {.hidden = 12, .heads = 3, .key_value_heads = 1, .bias = false, .dropout = dropout, .rotary_base = 10000},
+      .mlp = {.hidden = 12, .feed_forward = 13, .activation = Activation::SwiGlu, .bias = false},
+      .norm = NormKind::RmsNorm,
+      .dropout = dropout};
+}
+
+TEST(TransformerBlock, GradientsMatchDifferencesForGpt) {
+  expect_right(TransformerBlock("b", gpt_block(0)), {.input_shape = {2, 5, 12}});
+  expect_right(TransformerBlock("b", gpt_block(0.2)), {.input_shape = {2, 5, 12}});
+  expect_right(TransformerBlock("b", gpt_block(0.2)), {.input_shape = {2, 5, 12}, .training = false});
+}
+
+TEST(TransformerBlock, GradientsMatchDifferencesWithoutBiases) {
+  TransformerBlock::Options options = gpt_block(0);
+  options.attention.bias = options.mlp.bias = options.norm_bias = false;
+  const TransformerBlock block("b", options);
+  EXPECT_EQ(block.parameters().size(), 6u);
+  expect_right(block, {.input_shape = {2, 5, 12}});
+}
+
+TEST(TransformerBlock, GradientsMatchDifferencesForLlama) {
+  expect_right(TransformerBlock("b", llama_block(0)), {.input_shape = {2, 5, 12}});
+  expect_right(TransformerBlock("b", llama_block(0.2)), {.input_shape = {1, 9, 12}});
+}
+
+TEST(Embedding, GradientsMatchDifferences) {
+  expect_right(Embedding("e", {.vocabulary = 6, .hidden = 5, .positions = 9}),
+               {.input_shape = {3, 4}, .vocabulary = 6, .samples = 0});
+  expect_right(Embedding("e", {.vocabulary = 6, .hidden = 5, .positions = 4, .dropout = 0.4}),
+               {.input_shape = {3, 4}, .vocabulary = 6, .samples = 0});
+  expect_right(Embedding("e", {.vocabulary = 50, .hidden = 5}), {.input_shape = {3, 4}, .vocabulary = 50, .samples = 0});
+}
+
+TEST(LmHead, GradientsMatchDifferencesInOneChunkAndInSeveral) {
+  for (int64_t rows_of_chunk : {0, 1, 4, 15}) {
+    expect_right(
+        LmHead({.vocabulary = 11, .hidden = 6, .rows_of_chunk = rows_of_chunk}, make_norm(NormKind::LayerNorm, 6, 1e-5, true)),
+        {.input_shape = {3, 5, 6}, .targets_below = 11});
+    expect_right(LmHead({.vocabulary = 11, .hidden = 6, .tied_to = "embedding.tokens.weight", .rows_of_chunk = rows_of_chunk},
+                        make_norm(NormKind::RmsNorm, 6, 1e-5, false)),
+                 {.input_shape = {3, 5, 6}, .targets_below = 11});
+  }
+}
+
+// A layer whose dx forgets the second use of x.
+class HalfForgotten : public Linear {
+ public:
+  HalfForgotten() : Linear({.in = 4, .out = 4}) {}
+  void forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const override {
+    Linear::forward(context, weights, x, y, saved);
+    context.kernels.add(x, y);
+  }
+};
+
+TEST(CheckGradients, NamesTheTensorThatIsWrong) {
+  const GradientCheckResult result = check_gradients(HalfForgotten(), {.input_shape = {2, 4}});
+  EXPECT_GT(result.worst_error, 0.1);
+  EXPECT_EQ(result.where.substr(0, 2), "x[");
+}
+
+}  // namespace
+}  // namespace trivet::model

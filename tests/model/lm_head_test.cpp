@@ -1,0 +1,122 @@
+#include "model/lm_head.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/model/whole_model.h"
+
+namespace trivet::model {
+namespace {
+
+constexpr int64_t kVocabulary = 11, kHidden = 6;
+
+LmHead head_with(int64_t rows_of_chunk) {
+  return LmHead({.vocabulary = kVocabulary, .hidden = kHidden, .rows_of_chunk = rows_of_chunk},
+                make_norm(NormKind::LayerNorm, kHidden, 1e-5, true));
+}
+
+// One head with values of its own, in float64.
+struct HeadRun {
+  explicit HeadRun(Batch given) : batch(std::move(given)) {
+    uint64_t key = 0;
+    const LmHead head = head_with(0);
+    for (const ParameterSpec& parameter : head.parameters()) {
+      weights.push_back(make(parameter.shape, ++key));
+      gradients.push_back(make(parameter.shape, 0));
+    }
+    x = make({batch.sequences, batch.length, kHidden}, 9);
+    dx = make({batch.sequences, batch.length, kHidden}, 0);
+  }
+  Buffer make(const Shape& shape, uint64_t key) {
+    Buffer buffer(host_allocator(), meter, MemoryCategory::Buffers, DType::Float64, shape);
+    if (key) kernels->initialize(buffer.view(), {Init::Kind::Normal, 0.5}, key, 0);
+    return buffer;
+  }
+  double train(const LmHead& head, double loss_scale = 1.0, size_t frozen = 99) {
+    std::vector<ConstTensorView> weight_views;
+    std::vector<Gradient> gradient_views;
+    for (Buffer& weight : weights) weight_views.push_back(weight.view());
+    for (size_t i = 0; i < gradients.size(); ++i)
+      gradient_views.push_back(i == frozen ? Gradient{} : Gradient{gradients[i].view(), false});
+    const Microbatch microbatch = batch.view();
+    Context context{*kernels, arena, &microbatch, {}, true, loss_scale};
+    Saved saved;
+    head.forward_backward(context, weight_views, gradient_views, x.view(), dx.view(), saved);
+    loss_tokens = context.loss_tokens;
+    return context.loss_sum;
+  }
+
+  MemoryMeter meter;
+  std::unique_ptr<kernels::Kernels> kernels = kernels::make_cpu_kernels(1);
+  Arena arena{"head", host_allocator(), meter, MemoryCategory::Activations, 1 << 20};
+  Batch batch;
+  std::vector<Buffer> weights, gradients;
+  Buffer x, dx;
+  int64_t loss_tokens = 0;
+};
+
+TEST(LmHead, ChunkSizeDependsOnTheVocabularyAlone) {
+  auto rows = [](int64_t vocabulary) {
+    return LmHead({.vocabulary = vocabulary, .hidden = 4}, make_norm(NormKind::RmsNorm, 4, 1e-5, false)).rows_of_chunk();
+  };
+  EXPECT_EQ(rows(256), 131072);
+  EXPECT_EQ(rows(50257), 640);
+  EXPECT_EQ(rows(1'000'000), 64);  // at least
+}
+
+TEST(LmHead, ChunksGiveTheLossAndGradientsOfTheWhole) {
+  HeadRun whole(random_batch(3, 5, kVocabulary, 1)), chunked(random_batch(3, 5, kVocabulary, 1));
+  EXPECT_NEAR(whole.train(head_with(15)), chunked.train(head_with(4)), 1e-13);
+  for (size_t i = 0; i < whole.gradients.size(); ++i) {
+    const auto expected = values_of(whole.gradients[i].view()), actual = values_of(chunked.gradients[i].view());
+    for (size_t e = 0; e < expected.size(); ++e) EXPECT_NEAR(actual[e], expected[e], 1e-14);
+  }
+  EXPECT_EQ(values_of(whole.dx.view()), values_of(chunked.dx.view()));
+  EXPECT_LT(chunked.arena.peak_bytes(), whole.arena.peak_bytes());
+}
+
+TEST(LmHead, GradientsAreThoseOfTheMeanOverCountingTargetsTimesTheLossScale) {
+  Batch batch = random_batch(2, 4, kVocabulary, 1);
+  HeadRun all(batch);
+  all.train(head_with(0));
+  EXPECT_EQ(all.loss_tokens, 8);
+  HeadRun scaled(batch);
+  scaled.train(head_with(0), 1024);
+  const auto plain = values_of(all.gradients.back().view()), large = values_of(scaled.gradients.back().view());
+  for (size_t e = 0; e < plain.size(); ++e) EXPECT_NEAR(large[e], 1024 * plain[e], 1e-12);
+
+  // A batch whose second sequence does not count trains as the first alone.
+  Batch first{1, 4, {batch.tokens.begin(), batch.tokens.begin() + 4}, {batch.targets.begin(), batch.targets.begin() + 4}};
+  for (size_t i = 4; i < 8; ++i) batch.targets[i] = -1;
+  HeadRun masked(batch), alone(first);
+  EXPECT_NEAR(masked.train(head_with(0)), alone.train(head_with(0)), 1e-13);
+  EXPECT_EQ(masked.loss_tokens, 4);
+  const auto expected = values_of(alone.gradients.back().view()), actual = values_of(masked.gradients.back().view());
+  for (size_t e = 0; e < expected.size(); ++e) EXPECT_NEAR(actual[e], expected[e], 1e-14);
+}
+
+TEST(LmHead, NoCountingTargetMeansZeroLossAndGradients) {
+  Batch batch = random_batch(2, 4, kVocabulary, 1);
+  std::fill(batch.targets.begin(), batch.targets.end(), -1);
+  HeadRun run(batch);
+  EXPECT_EQ(run.train(head_with(3)), 0.0);
+  EXPECT_EQ(run.loss_tokens, 0);
+  for (Buffer& gradient : run.gradients)
+    for (double value : values_of(gradient.view())) EXPECT_EQ(value, 0.0);
+}
+
+TEST(LmHead, FrozenParametersAreLeftOutAndTheOthersUnchanged) {
+  HeadRun all(random_batch(2, 4, kVocabulary, 1));
+  all.train(head_with(3));
+  for (size_t frozen = 0; frozen < all.gradients.size(); ++frozen) {
+    HeadRun run(random_batch(2, 4, kVocabulary, 1));
+    run.train(head_with(3), 1.0, frozen);
+    for (size_t i = 0; i < run.gradients.size(); ++i) {
+      if (i == frozen) continue;
+      EXPECT_EQ(values_of(run.gradients[i].view()), values_of(all.gradients[i].view()));
+    }
+    EXPECT_EQ(values_of(run.dx.view()), values_of(all.dx.view()));
+  }
+}
+
+}  // namespace
+}  // namespace trivet::model

@@ -1,0 +1,228 @@
+#include "model/model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/model/whole_model.h"
+
+namespace trivet::model {
+namespace {
+
+Description tiny(Type type, double dropout = 0) {
+  return {.type = type,
+          .layers = 2,
+          .hidden = 24,
+          .heads = 4,
+          .key_value_heads = type == Type::Llama ? 2 : 0,
+          .sequence_length = 12,
+          .vocabulary_size = 31,
+          .dropout = dropout,
+          .tied_embedding = type == Type::Gpt};
+}
+
+class BothModels : public testing::TestWithParam<Type> {};
+
+TEST_P(BothModels, TwentyStepsOfPlainSgdLowerTheLoss) {
+  WholeModel model(tiny(GetParam()), DType::Float32, Device::Cpu);
+  const Batch batch = random_batch(3, 12, 31, 1);
+  const double before = model.loss(batch);
+  EXPECT_NEAR(before, std::log(31.0), 0.05);  // small initial values: nearly uniform
+  for (int step = 0; step < 20; ++step) {
+    model.train(batch);
+    model.sgd_step(1.0);
+  }
+  EXPECT_LT(model.loss(batch), before - 0.5);
+}
+
+TEST_P(BothModels, EvaluationGivesTheTrainingLossToTheLastBitWithoutDropout) {
+  WholeModel model(tiny(GetParam()), DType::Float32, Device::Cpu);
+  const Batch batch = random_batch(3, 12, 31, 1);
+  const double trained = model.train(batch);
+  model.training = false;
+  EXPECT_EQ(model.loss(batch), trained);
+}
+
+TEST_P(BothModels, DropoutActsInTrainingOnlyAndDependsOnTheStep) {
+  WholeModel model(tiny(GetParam(), 0.3), DType::Float32, Device::Cpu);
+  WholeModel without(tiny(GetParam()), DType::Float32, Device::Cpu);
+  const Batch batch = random_batch(3, 12, 31, 1);
+  const double first = model.train(batch);
+  EXPECT_EQ(model.train(batch), first);
+  model.step = 1;
+  EXPECT_NE(model.train(batch), first);
+  model.training = false;
+  EXPECT_EQ(model.loss(batch), without.loss(batch));
+}
+
+TEST_P(BothModels, DropoutOfASampleDependsOnItsNumberAndNotOnItsNeighbours) {
+  WholeModel model(tiny(GetParam(), 0.3), DType::Float64, Device::Cpu);
+  const Batch batch = random_batch(2, 12, 31, 1);
+  const Batch first{
+      1, 12, {batch.tokens.begin(), batch.tokens.begin() + 12}, {batch.targets.begin(), batch.targets.begin() + 12}};
+  const Batch second{1, 12, {batch.tokens.begin() + 12, batch.tokens.end()}, {batch.targets.begin() + 12, batch.targets.end()}};
+  model.first_sample = 5;
+  const double together = model.loss(batch), alone_first = model.loss(first);
+  model.first_sample = 6;
+  EXPECT_NEAR(together, (alone_first + model.loss(second)) / 2, 1e-13);
+}
+
+TEST_P(BothModels, GradientsMayBeFloat32BesideBFloat16AndRoundToTheSame) {
+  WholeModel narrow(tiny(GetParam(), 0.1), DType::BFloat16, Device::Cpu);
+  WholeModel wide(tiny(GetParam(), 0.1), DType::BFloat16, Device::Cpu, DType::Float32);
+  const Batch batch = random_batch(3, 12, 31, 1);
+  EXPECT_EQ(narrow.train(batch), wide.train(batch));
+  for (const std::string& name : narrow.parameter_names()) {
+    if (GetParam() == Type::Gpt && name == "embedding.tokens.weight") continue;  // tied: two contributions, each rounded
+    std::vector<double> rounded = values_of(wide.gradient(name));
+    for (double& value : rounded) value = static_cast<double>(static_cast<float>(bfloat16(static_cast<float>(value))));
+    EXPECT_EQ(values_of(narrow.gradient(name)), rounded) << name;
+  }
+}
+
+TEST_P(BothModels, FusedAndSeparateBackwardGiveTheSameBits) {
+  for (DType dtype : {DType::Float32, DType::BFloat16}) {
+    WholeModel fused(tiny(GetParam(), 0.1), dtype, Device::Cpu), separate(tiny(GetParam(), 0.1), dtype, Device::Cpu);
+    const Batch batch = random_batch(3, 12, 31, 1);
+    EXPECT_EQ(fused.train(batch, true), separate.train(batch, false));
+    for (const std::string& name : fused.parameter_names())
+      EXPECT_EQ(values_of(fused.gradient(name)), values_of(separate.gradient(name))) << name;
+    EXPECT_LT(fused.arena().peak_bytes(), separate.arena().peak_bytes());
+  }
+}
+
+TEST_P(BothModels, APlanNeedsTheSameMemoryAsTheRun) {
+  for (bool fused : {true, false}) {
+    for (DType dtype : {DType::Float32, DType::BFloat16}) {
+      WholeModel real(tiny(GetParam(), 0.1), dtype, Device::Cpu), planned(tiny(GetParam(), 0.1), dtype, Device::Meta);
+      const Batch batch = random_batch(3, 12, 31, 1);
+      real.train(batch, fused);
+      planned.train(batch, fused);
+      EXPECT_EQ(planned.arena().peak_bytes(), real.arena().peak_bytes());
+      EXPECT_EQ(real.arena().used_bytes(), 0);
+      EXPECT_EQ(planned.arena().used_bytes(), 0);
+      EXPECT_GT(planned.kernels().counters().flops, 0);
+    }
+  }
+}
+
+TEST_P(BothModels, AFrozenParameterIsLeftOutAndTheOthersKeepTheirBits) {
+  WholeModel all(tiny(GetParam()), DType::Float32, Device::Cpu), part(tiny(GetParam()), DType::Float32, Device::Cpu);
+  const Batch batch = random_batch(3, 12, 31, 1);
+  all.train(batch);
+  for (const std::string& frozen : all.parameter_names()) {
+    part.frozen = frozen;
+    part.train(batch);
+    for (const std::string& name : all.parameter_names()) {
+      const std::vector<double> expected = values_of(all.gradient(name)), actual = values_of(part.gradient(name));
+      EXPECT_EQ(actual, name == frozen ? std::vector<double>(expected.size()) : expected) << name << " while " << frozen;
+    }
+  }
+}
+
+TEST_P(BothModels, BFloat16FollowsFloat32) {
+  WholeModel exact(tiny(GetParam()), DType::Float32, Device::Cpu), rounded(tiny(GetParam()), DType::BFloat16, Device::Cpu);
+  const Batch batch = random_batch(3, 12, 31, 1);
+  EXPECT_NEAR(rounded.train(batch), exact.train(batch), 0.02);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, BothModels, testing::Values(Type::Gpt, Type::Llama),
+                         [](const auto& type) { return type.param == Type::Gpt ? "Gpt" : "Llama"; });
+
+TEST(Build, ListsLayersAndNamesParameters) {
+  const Model gpt = build(tiny(Type::Gpt));
+  EXPECT_THAT(gpt.names, testing::ElementsAre("embedding", "blocks.0", "blocks.1", "head"));
+  std::vector<std::string> names;
+  for (const ParameterSpec& parameter : gpt.layers[1]->parameters()) names.push_back(parameter.name);
+  EXPECT_THAT(names, testing::ElementsAre("norm1.gain", "norm1.bias", "attention.qkv.weight", "attention.qkv.bias",
+                                          "attention.out.weight", "attention.out.bias", "norm2.gain", "norm2.bias",
+                                          "mlp.up.weight", "mlp.up.bias", "mlp.down.weight", "mlp.down.bias"));
+  EXPECT_EQ(gpt.layers.back()->parameters().back().tied_to, parameter_name(gpt, 0, 0));
+  names.clear();
+  const Model llama = build(tiny(Type::Llama));
+  for (const ParameterSpec& parameter : llama.layers[1]->parameters()) names.push_back(parameter.name);
+  EXPECT_THAT(names, testing::ElementsAre("norm1.gain", "attention.qkv.weight", "attention.out.weight", "norm2.gain",
+                                          "mlp.gate_up.weight", "mlp.down.weight"));
+}
+
+TEST(Build, DecaysMatricesOnlyAndNarrowsProjectionsIntoTheResidual) {
+  for (Type type : {Type::Gpt, Type::Llama}) {
+    const Model model = build(tiny(type));
+    for (const auto& layer : model.layers) {
+      for (const ParameterSpec& parameter : layer->parameters()) {
+        const bool matrix = parameter.shape.dims() == 2;
+        EXPECT_EQ(parameter.decay, matrix) << parameter.name;
+        const bool into_residual = parameter.name == "attention.out.weight" || parameter.name == "mlp.down.weight";
+        if (matrix) {
+          EXPECT_DOUBLE_EQ(parameter.init.scale, into_residual ? 0.01 : 0.02) << parameter.name;
+        }
+      }
+    }
+  }
+}
+
+TEST(Build, SaysHowFusedProjectionsAreCut) {
+  const Model llama = build(tiny(Type::Llama));
+  const auto parameters = llama.layers[1]->parameters();
+  EXPECT_EQ(parameters[1].split.dim, 0);
+  EXPECT_THAT(parameters[1].split.segments, testing::ElementsAre(24, 12, 12));
+  EXPECT_EQ(parameters[2].split.dim, 1);
+  EXPECT_EQ(parameters[4].split.dim, 0);
+  EXPECT_THAT(parameters[4].split.segments, testing::ElementsAre(64, 64));
+}
+
+TEST(ParameterCount, IsThePublishedOneOfGpt2) {
+  EXPECT_EQ(parameter_count(build({.vocabulary_size = 50257})), 124'439'808);
+  EXPECT_EQ(parameter_count(build({.type = Type::Llama,
+                                   .layers = 32,
+                                   .hidden = 4096,
+                                   .heads = 32,
+                                   .feed_forward = 11008,
+                                   .sequence_length = 4096,
+                                   .vocabulary_size = 32000,
+                                   .tied_embedding = false})),
+            6'738'415'616);
+}
+
+TEST(FlopsPerToken, AreSixForEachMultiplyingElementAndAttention) {
+  // 12 H^2 + 13 H a block, of which 12 H^2 multiply.
+  EXPECT_DOUBLE_EQ(flops_per_token(build({.vocabulary_size = 50257})),
+                   6.0 * (12 * 12 * 768.0 * 768 + 50257 * 768.0) + 6.0 * 12 * 768 * 1024);
+}
+
+void expect_refused(const Description& description, const std::string& message) {
+  try {
+    build(description);
+    ADD_FAILURE() << "was accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(std::string(error.what()), message);
+  }
+}
+
+TEST(Embedding, RefusesASequenceLongerThanItsPositions) {
+  WholeModel model(tiny(Type::Gpt), DType::Float32, Device::Cpu);
+  try {
+    model.loss(random_batch(1, 13, 31, 1));
+    ADD_FAILURE() << "was accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "model.sequence_length: a sequence of 13 tokens was given, the model has 12 learned positions; shorten the "
+                 "sequence");
+  }
+}
+
+TEST(Build, RefusesSizesThatDoNotFit) {
+  expect_refused({.vocabulary_size = 0}, "model.vocabulary_size: 0 is not accepted; give a number of at least 1");
+  expect_refused({.hidden = 10, .heads = 3, .vocabulary_size = 5},
+                 "model.heads: 3 heads do not divide model.hidden_size 10; use a divisor");
+  expect_refused({.hidden = 12, .heads = 4, .key_value_heads = 3, .vocabulary_size = 5},
+                 "model.key_value_heads: 3 does not divide model.heads 4; use a divisor");
+  expect_refused(
+      {.type = Type::Llama, .hidden = 12, .heads = 4, .vocabulary_size = 5},
+      "model.heads: 4 heads of model.hidden_size 12 have the odd size 3, which rotary positions cannot turn in pairs; "
+      "make hidden_size / heads even");
+  expect_refused({.vocabulary_size = 5, .dropout = 1.0}, "model.dropout: 1 is not accepted; give a number from 0 to below 1");
+}
+
+}  // namespace
+}  // namespace trivet::model

@@ -1,0 +1,113 @@
+#include "engine/monitor/console.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace trivet::monitor {
+namespace {
+
+StepMetrics metrics_of(int64_t step) {
+  StepMetrics metrics;
+  metrics.step = step;
+  metrics.loss = 4.0 - 0.1 * static_cast<double>(step);
+  metrics.lr = 5e-4;
+  metrics.grad_norm = 1.4071;
+  metrics.tokens = 5400;
+  metrics.step_ms = step == 1 ? 900 : 540;
+  metrics.tokens_per_second = step == 1 ? 6000 : 10000;
+  metrics.memory_bytes = 17 << 20;
+  return metrics;
+}
+
+std::string run(const ConsoleOptions& options, int64_t skipped_step = 0) {
+  std::ostringstream out;
+  Console console(out, options);
+  console.on_start({.facts = {{"model", "gpt, 809,856 parameters"}}, .total_steps = 5});
+  for (int64_t step = 1; step <= 5; ++step) {
+    StepMetrics metrics = metrics_of(step);
+    if (step == skipped_step) metrics.skipped = true, metrics.loss_scale = 32768;
+    console.on_step(metrics);
+  }
+  console.on_evaluation({.step = 5, .loss = 2.5, .tokens = 111540, .ms = 840});
+  console.on_end({.facts = {{"saved", "checkpoints/step-000005"}}});
+  return out.str();
+}
+
+TEST(Console, PrintsPlainLinesWhenPiped) {
+  EXPECT_EQ(
+      run({.steps_per_print = 2}),
+      "model   gpt, 809,856 parameters\n"
+      "\n"
+      "    step     loss     grad       lr       tok/s    step ms       mem       left\n"
+      "       1   3.9000    1.407  5.0e-04       6,000      900.0    17 MiB           \n"
+      "       2   3.8000    1.407  5.0e-04      10,000      540.0    17 MiB       0:02\n"
+      "       4   3.6000    1.407  5.0e-04      10,000      540.0    17 MiB       0:01\n"
+      "       5   3.5000    1.407  5.0e-04      10,000      540.0    17 MiB       0:00\n"
+      "       5   validation loss 2.5000 over 111,540 tokens in 0.8 s\n"
+      "done    5 steps in 0:03, loss 3.9000 -> 3.5000, validation 2.5000 (best 2.5000 at step 5), 10,000 tok/s, 0 skipped\n"
+      "saved   checkpoints/step-000005\n");
+}
+
+TEST(Console, ShowsSkippedStepsWhateverTheInterval) {
+  const std::string text = run({.steps_per_print = 100}, 3);
+  EXPECT_NE(text.find("       3   skipped: the gradients overflowed at loss scale 32768\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(", 1 skipped\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("       4 "), std::string::npos) << text;
+}
+
+TEST(Console, DrawsALiveLineOnATerminal) {
+  const std::string text = run({.terminal = true, .steps_per_print = 100, .redraw_seconds = 0});
+  EXPECT_NE(text.find("\r\x1b[K       2   3.8000"), std::string::npos) << text;
+  EXPECT_NE(text.find("\r\x1b[K       3   3.7000"), std::string::npos) << text;
+  EXPECT_NE(text.find("\r\x1b[K       5   3.5000    1.407  5.0e-04      10,000      540.0    17 MiB       0:00\n"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(text.find("\x1b[1m"), std::string::npos) << "no color was asked for";
+}
+
+TEST(Console, CutsTheLiveLineToTheTerminal) {
+  const std::string text = run({.terminal = true, .steps_per_print = 100, .columns = 20, .redraw_seconds = 0});
+  EXPECT_NE(text.find("\x1b[K       2   3.8000  \r"), std::string::npos) << text;
+}
+
+TEST(Console, RedrawsNoMoreOftenThanAsked) {
+  const std::string text = run({.terminal = true, .steps_per_print = 100, .redraw_seconds = 1000});
+  EXPECT_NE(text.find("3.8000"), std::string::npos) << text;
+  EXPECT_EQ(text.find("3.7000"), std::string::npos) << text;
+}
+
+TEST(Console, ColorsAreOnlyStyle) {
+  std::string text = run({.color = true, .steps_per_print = 2}, 3);
+  EXPECT_NE(text.find("\x1b[33m       3   skipped"), std::string::npos) << text;
+  for (const std::string code : {"\x1b[1m", "\x1b[33m", "\x1b[0m"})
+    for (size_t at; (at = text.find(code)) != std::string::npos;) text.erase(at, code.size());
+  EXPECT_EQ(text, run({.steps_per_print = 2}, 3));
+}
+
+TEST(Console, SaysThatARunIsResumed) {
+  std::ostringstream out;
+  Console console(out, {});
+  console.on_start({.steps_done = 1200, .total_steps = 5000});
+  EXPECT_EQ(out.str().rfind("resumed after step 1,200\n", 0), 0u) << out.str();
+}
+
+TEST(Console, NoColorIsRespected) {
+  ::setenv("NO_COLOR", "1", 1);
+  EXPECT_FALSE(options_for_stdout(10).color);
+  ::unsetenv("NO_COLOR");
+}
+
+TEST(Monitors, TellEachInOrder) {
+  std::ostringstream out;
+  Monitors monitors;
+  monitors.add(std::make_unique<Console>(out, ConsoleOptions{}));
+  monitors.add(std::make_unique<Console>(out, ConsoleOptions{}));
+  monitors.on_evaluation({.step = 1, .loss = 1.5, .tokens = 10});
+  EXPECT_EQ(out.str(),
+            "       1   validation loss 1.5000 over 10 tokens in 0.0 s\n"
+            "       1   validation loss 1.5000 over 10 tokens in 0.0 s\n");
+}
+
+}  // namespace
+}  // namespace trivet::monitor

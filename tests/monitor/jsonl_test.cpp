@@ -1,0 +1,108 @@
+#include "engine/monitor/jsonl.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+
+#include "core/error.h"
+#include "tests/data/temporary_file.h"
+
+namespace trivet::monitor {
+namespace {
+
+using data::file_content;
+using data::TemporaryFolder;
+
+StepMetrics metrics_of(int64_t step) {
+  StepMetrics metrics;
+  metrics.step = step;
+  metrics.loss = 4.5;
+  metrics.loss_bits = std::bit_cast<uint32_t>(4.5f);
+  metrics.lr = 1e-5;
+  metrics.grad_norm = 5.5;
+  metrics.samples = step * 8;
+  metrics.tokens = 768;
+  metrics.step_ms = 86.25;
+  metrics.tokens_per_second = 8904.5;
+  metrics.memory_bytes = 17825792;
+  return metrics;
+}
+
+std::string line_of(int64_t step) { return to_json_line(metrics_of(step)); }
+
+// A run from `steps_done` + 1 to `last`.
+void run(const std::string& path, int64_t steps_done, int64_t last) {
+  JsonlMonitor monitor(path);
+  monitor.on_start({.steps_done = steps_done, .total_steps = last});
+  for (int64_t step = steps_done + 1; step <= last; ++step) {
+    monitor.on_step(metrics_of(step));
+    if (step % 2 == 0) monitor.on_evaluation({.step = step, .loss = 0.5, .loss_bits = 0x3f000000, .tokens = 64, .ms = 1.5});
+  }
+}
+
+TEST(JsonlMonitor, AStepIsOneLineWithTheDocumentedKeys) {
+  EXPECT_EQ(line_of(3),
+            "{\"step\": 3, \"loss\": 4.5, \"loss_bits\": \"40900000\", \"lr\": 1e-05, \"grad_norm\": 5.5, \"tokens\": 768, "
+            "\"step_ms\": 86.25, \"tokens_per_second\": 8904.5, \"memory_bytes\": 17825792}\n");
+}
+
+TEST(JsonlMonitor, SkippedStepsAndLossScalesShow) {
+  StepMetrics metrics = metrics_of(3);
+  metrics.loss = NAN;
+  metrics.loss_bits = 0x7fc00000;
+  metrics.loss_scale = 32768;
+  metrics.skipped = true;
+  const std::string line = to_json_line(metrics);
+  EXPECT_NE(line.find("\"loss\": null, \"loss_bits\": \"7fc00000\""), std::string::npos) << line;
+  EXPECT_TRUE(line.ends_with(", \"loss_scale\": 32768, \"skipped\": true}\n")) << line;
+}
+
+TEST(JsonlMonitor, LinesAreOnDiskBeforeTheStepReturns) {
+  const TemporaryFolder folder;
+  JsonlMonitor monitor(folder.path("new/folder/m.jsonl"));
+  monitor.on_start({.total_steps = 2});
+  monitor.on_step(metrics_of(1));
+  EXPECT_EQ(file_content(folder.path("new/folder/m.jsonl")), line_of(1));
+}
+
+TEST(JsonlMonitor, AResumedRunCutsOffTheStepsItWillDoAgain) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("m.jsonl");
+  run(path, 0, 5);
+  EXPECT_EQ(file_content(path), line_of(1) + line_of(2) + line_of(3) + line_of(4) + line_of(5));
+  run(path, 3, 4);
+  EXPECT_EQ(file_content(path), line_of(1) + line_of(2) + line_of(3) + line_of(4));
+  const std::string evaluation = "\"loss\": 0.5, \"loss_bits\": \"3f000000\", \"tokens\": 64, \"ms\": 1.5}\n";
+  EXPECT_EQ(file_content(folder.path("m.evaluation.jsonl")), "{\"step\": 2, " + evaluation + "{\"step\": 4, " + evaluation);
+}
+
+TEST(JsonlMonitor, AResumedRunCutsOffHalfALine) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("m.jsonl", line_of(1) + line_of(2).substr(0, 30));
+  run(path, 2, 3);
+  EXPECT_EQ(file_content(path), line_of(1) + line_of(3));
+}
+
+TEST(JsonlMonitor, ANewRunBeginsTheFileAnew) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("m.jsonl");
+  run(path, 0, 3);
+  run(path, 0, 1);
+  EXPECT_EQ(file_content(path), line_of(1));
+  EXPECT_EQ(file_content(folder.path("m.evaluation.jsonl")), "");
+}
+
+TEST(JsonlMonitor, AFileThatCannotBeWrittenIsNamed) {
+  JsonlMonitor monitor("/proc/no/such.jsonl");
+  try {
+    monitor.on_start({});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()).rfind("/proc/no/such.jsonl: metrics cannot be written: ", 0), 0u) << error.what();
+    EXPECT_EQ(error.exit_code(), ExitCode::Usage);
+  }
+}
+
+}  // namespace
+}  // namespace trivet::monitor

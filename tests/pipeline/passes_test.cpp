@@ -1,0 +1,142 @@
+#include "pipeline/passes/passes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "pipeline/schedules/schedules.h"
+#include "pipeline/validate.h"
+
+namespace trivet::pipeline {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+// Three blocks: an embedding, one block, a head tied to the embedding.
+BlockParameters tied_head() { return {{{0}, {1}, {2, 0}}, {100, 50, 10}, {100, 50, 10}}; }
+
+Program one_rank(int microbatches, int blocks, bool recompute = false) {
+  Program program = fuse_loss(expand_blocks(one_forward_one_backward(1, microbatches)[0], blocks), blocks - 1);
+  return recompute ? insert_recompute(program) : program;
+}
+
+TEST(Instruction, PrintsAndParsesBack) {
+  const std::string text =
+      "0F0 1I12 2.3W4 0.1B2 0.2L0 0SEND_F3 1RECV_F3 1SEND_B0 0RECV_B0 0.4UNSHARD 0.4RESHARD 0.4REDUCE 0.1R7";
+  EXPECT_EQ(to_string(parse_program(text)), text);
+  EXPECT_TRUE(parse_program("  \n").empty());
+  EXPECT_THAT([] { parse_program("0F0 0X1"); }, ThrowsMessage<ConfigError>(HasSubstr("\"0X1\" is not an instruction")));
+  for (const char* bad : {"F0", "0", "0.F0", "0F0x", "0.1", "zero"}) EXPECT_THROW(parse_program(bad), ConfigError) << bad;
+}
+
+TEST(Schedules, OneForwardOneBackwardIsItsText) {
+  EXPECT_EQ(to_string(one_forward_one_backward(2, 3)[0]), "0F0 0F1 0I0 0W0 0F2 0I1 0W1 0I2 0W2");
+  EXPECT_EQ(to_string(one_forward_one_backward(2, 3)[1]), "1F0 1I0 1W0 1F1 1I1 1W1 1F2 1I2 1W2");
+  EXPECT_EQ(to_string(gpipe(1, 2)[0]), "0F0 0F1 0I0 0W0 0I1 0W1");
+}
+
+TEST(Validate, AcceptsSchedulesAndStatesPeakMicrobatches) {
+  for (int stages : {1, 2, 4})
+    for (int microbatches : {1, 3, 8}) {
+      const auto flat = one_forward_one_backward(stages, microbatches);
+      const auto facts = validate(insert_send_receive(flat), microbatches);
+      for (int s = 0; s < stages; ++s) EXPECT_EQ(facts.peak_microbatches[s], std::min(microbatches, stages - s));
+      EXPECT_EQ(validate(insert_send_receive(gpipe(stages, microbatches)), microbatches).peak_microbatches[0], microbatches);
+    }
+}
+
+TEST(Validate, NamesEveryRankThatWaitsForEver) {
+  auto schedule = one_forward_one_backward(2, 2);
+  std::swap(schedule[1][0], schedule[1][1]);
+  EXPECT_THAT([&] { validate(schedule, 2); }, ThrowsMessage<std::logic_error>(HasSubstr("rank 1 waits for ever at 1I0")));
+  EXPECT_THAT([&] { validate(insert_send_receive(schedule), 2); },
+              ThrowsMessage<std::logic_error>(HasSubstr("rank 0 waits for ever at")));
+  auto twice = gpipe(1, 1);
+  twice[0].push_back({Op::Forward, 0, 0});
+  EXPECT_THAT([&] { validate(twice, 1); }, ThrowsMessage<std::logic_error>(HasSubstr("0F0 runs twice")));
+  EXPECT_THAT([&] { validate(gpipe(1, 1), 2); }, ThrowsMessage<std::logic_error>(HasSubstr("0F1 is missing")));
+}
+
+TEST(Validate, FindsSendsThatCrossOnOneStream) {
+  // Rank 0 wants to send microbatch 1 first, rank 1 to receive microbatch 0 first: no buffering can be relied on.
+  Schedule schedule{parse_program("0F0 0F1 0SEND_F1 0SEND_F0"), parse_program("1RECV_F0 1F0 1RECV_F1 1F1")};
+  EXPECT_THAT([&] { validate(schedule, 2); }, ThrowsMessage<std::logic_error>(HasSubstr("deadlocks")));
+}
+
+TEST(Passes, ExpandBlocksFusesBackwardsThatStandSideBySide) {
+  EXPECT_EQ(to_string(expand_blocks(gpipe(1, 1)[0], 3)), "0.0F0 0.1F0 0.2F0 0.2B0 0.1B0 0.0B0");
+  EXPECT_EQ(to_string(expand_blocks(parse_program("0F0 0I0 0F1 0W0"), 2)), "0.0F0 0.1F0 0.1I0 0.0I0 0.0F1 0.1F1 0.1W0 0.0W0");
+}
+
+TEST(Passes, TheLossBlockRunsOnceWhereItsBackwardIs) {
+  EXPECT_EQ(to_string(one_rank(2, 3)), "0.0F0 0.1F0 0.2L0 0.1B0 0.0B0 0.0F1 0.1F1 0.2L1 0.1B1 0.0B1");
+  EXPECT_EQ(to_string(fuse_loss(expand_blocks(gpipe(1, 2)[0], 2), 1)), "0.0F0 0.0F1 0.1L0 0.0B0 0.1L1 0.0B1");
+}
+
+TEST(Passes, RecomputeRunsForwardAgainBeforeEachBackwardButNotForTheLoss) {
+  EXPECT_EQ(to_string(one_rank(1, 3, true)), "0.0F0 0.1F0 0.2L0 0.1R0 0.1B0 0.0R0 0.0B0");
+}
+
+TEST(Passes, ReduceFollowsTheLastContribution) {
+  const Program program = one_rank(2, 3);
+  EXPECT_EQ(to_string(insert_reduce(program, tied_head(), ReduceWhen::EveryMicrobatch)),
+            "0.0F0 0.1F0 0.2L0 0.2REDUCE 0.1B0 0.1REDUCE 0.0B0 0.0REDUCE 0.0F1 0.1F1 0.2L1 0.2REDUCE 0.1B1 0.1REDUCE 0.0B1 "
+            "0.0REDUCE");
+  EXPECT_EQ(to_string(insert_reduce(program, tied_head(), ReduceWhen::LastMicrobatch)),
+            "0.0F0 0.1F0 0.2L0 0.1B0 0.0B0 0.0F1 0.1F1 0.2L1 0.2REDUCE 0.1B1 0.1REDUCE 0.0B1 0.0REDUCE");
+}
+
+TEST(Passes, UnshardSurroundsEachUseWhenNothingMayBeKept) {
+  const UnshardLimits limits{.max_live_elements = 1'000'000, .max_reuse_distance = 0, .prefetch_elements = 0};
+  const Program program = insert_unshard(one_rank(1, 3), tied_head(), limits);
+  EXPECT_EQ(to_string(program),
+            "0.0UNSHARD 0.0F0 0.0RESHARD 0.1UNSHARD 0.1F0 0.1RESHARD 0.2UNSHARD 0.0UNSHARD 0.2L0 0.0RESHARD 0.2RESHARD "
+            "0.1UNSHARD 0.1B0 0.1RESHARD 0.0UNSHARD 0.0B0 0.0RESHARD");
+}
+
+TEST(Passes, UnshardKeepsWhatIsUsedAgainSoon) {
+  const UnshardLimits limits{.max_live_elements = 1'000'000, .max_reuse_distance = 1'000'000, .prefetch_elements = 0};
+  EXPECT_EQ(to_string(insert_unshard(one_rank(1, 3), tied_head(), limits)),
+            "0.0UNSHARD 0.0F0 0.1UNSHARD 0.1F0 0.2UNSHARD 0.2L0 0.2RESHARD 0.1B0 0.1RESHARD 0.0B0 0.0RESHARD");
+  // A recomputed block is used twice in a row: never released in between, whatever the distance.
+  const UnshardLimits none{.max_live_elements = 0, .max_reuse_distance = 0, .prefetch_elements = 0};
+  EXPECT_THAT(to_string(insert_unshard(one_rank(1, 3, true), tied_head(), none)),
+              HasSubstr("0.1UNSHARD 0.1R0 0.1B0 0.1RESHARD"));
+}
+
+TEST(Passes, PrefetchStartsGathersBeforeEarlierComputationsWithinItsLimit) {
+  const UnshardLimits one{.max_live_elements = 1'000'000, .max_reuse_distance = 0, .prefetch_elements = 60};
+  const Program program = prefetch(insert_unshard(one_rank(1, 3), tied_head(), one), tied_head(), one);
+  EXPECT_THAT(to_string(program), HasSubstr("0.0UNSHARD 0.1UNSHARD 0.2UNSHARD 0.0F0 0.0RESHARD 0.1F0"));
+  const UnshardLimits little{.max_live_elements = 150, .max_reuse_distance = 0, .prefetch_elements = 1000};
+  const Program tight = prefetch(insert_unshard(one_rank(1, 3), tied_head(), little), tied_head(), little);
+  EXPECT_THAT(to_string(tight), HasSubstr("0.0UNSHARD 0.1UNSHARD 0.0F0 0.0RESHARD 0.2UNSHARD 0.1F0"));
+}
+
+TEST(Passes, EveryCombinationKeepsLifetimesValid) {
+  const auto parameters = tied_head();
+  for (int microbatches : {1, 2, 5})
+    for (bool recompute : {false, true})
+      for (int64_t reuse : {int64_t{0}, int64_t{60}, int64_t{1000}})
+        for (int64_t ahead : {int64_t{0}, int64_t{60}, int64_t{1000}})
+          for (auto when : {ReduceWhen::LastMicrobatch, ReduceWhen::EveryMicrobatch}) {
+            const UnshardLimits limits{.max_live_elements = 120, .max_reuse_distance = reuse, .prefetch_elements = ahead};
+            Program program = insert_reduce(one_rank(microbatches, 3, recompute), parameters, when);
+            program = prefetch(insert_unshard(program, parameters, limits), parameters, limits);
+            EXPECT_NO_THROW(validate_lifetimes(program, parameters)) << to_string(program);
+          }
+}
+
+TEST(Validate, FindsWeightsUsedWhileSharded) {
+  const BlockParameters sharded{{{0}}, {10}, {10}}, whole{{{0}}, {0}, {10}};
+  EXPECT_THAT([&] { validate_lifetimes(parse_program("0.0F0"), sharded); },
+              ThrowsMessage<std::logic_error>(HasSubstr("an UNSHARD is missing")));
+  EXPECT_THAT([&] { validate_lifetimes(parse_program("0.0UNSHARD 0.0F0"), sharded); },
+              ThrowsMessage<std::logic_error>(HasSubstr("still whole at the end")));
+  EXPECT_THAT([&] { validate_lifetimes(parse_program("0.0F0 0.0B0 0.0REDUCE 0.0B1"), whole); },
+              ThrowsMessage<std::logic_error>(HasSubstr("never reduced")));
+}
+
+}  // namespace
+}  // namespace trivet::pipeline

@@ -1,0 +1,191 @@
+#include "zero/parameter_group.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/fixed_point.h"
+#include "core/random.h"
+
+namespace trivet::zero {
+
+ParameterGroup::ParameterGroup(const FlatGroup& layout, const GroupOptions& options, const Resources& resources)
+    : layout_(layout), options_(options), resources_(resources) {
+  const auto buffer = [&](MemoryCategory category, DType dtype, int64_t elements) {
+    return Buffer(resources_.allocator, resources_.meter, category, dtype, {elements});
+  };
+  const bool sharded = options_.lifetimes.shard_parameters;
+  weights_ = buffer(MemoryCategory::Parameters, options_.dtype, sharded ? layout_.shard_elements : layout_.whole_elements);
+  if (!layout_.trainable) return;
+  if (low_precision()) master_ = buffer(MemoryCategory::Optimizer, DType::Float32, owned_count());
+  for (int i = 0; i < options_.optimizer_states; ++i)
+    states_.push_back(buffer(MemoryCategory::Optimizer, DType::Float32, owned_count()));
+  gradients_ = buffer(MemoryCategory::Gradients, accumulator_dtype(),
+                      options_.lifetimes.shard_gradients ? layout_.shard_elements : layout_.whole_elements);
+  written_.assign(layout_.parameters.size(), false);
+  in_contribution_.assign(layout_.parameters.size(), false);
+}
+
+int64_t ParameterGroup::owned_first() const {
+  return options_.lifetimes.shard_optimizer ? resources_.gather_group.rank() * layout_.shard_elements : 0;
+}
+int64_t ParameterGroup::owned_count() const {
+  return options_.lifetimes.shard_optimizer ? layout_.shard_elements : layout_.whole_elements;
+}
+
+// ---- weights
+
+void ParameterGroup::unshard() {
+  if (!options_.lifetimes.shard_parameters) return;
+  if (!gathered_.empty()) throw std::logic_error("zero: unshard of a group that is whole already");
+  gathered_ = ScopedTensor(resources_.buffers, options_.dtype, {layout_.whole_elements});
+  gather_whole(weights_.view(), gathered_, resources_.gather_group, resources_.gather_stream, resources_.kernels,
+               resources_.buffers, resources_.collectives);
+  gathered_event_ = resources_.gather_stream.record();
+}
+
+void ParameterGroup::wait() {
+  gathered_event_.synchronize();
+  gathered_event_ = {};
+}
+
+void ParameterGroup::reshard() {
+  if (!options_.lifetimes.shard_parameters) return;
+  wait();
+  gathered_.reset();
+}
+
+ConstTensorView ParameterGroup::weight(int index) const {
+  const FlatParameter& parameter = layout_.parameters[static_cast<size_t>(index)];
+  if (options_.lifetimes.shard_parameters && gathered_.empty())
+    throw std::logic_error(fmt::format(
+        "zero: {} is used while it is sharded; the program lacks an UNSHARD before this instruction", parameter.name));
+  const ConstTensorView whole = options_.lifetimes.shard_parameters ? ConstTensorView(gathered_) : weights_.view();
+  return whole.slice(parameter.offset, parameter.elements()).reshaped(parameter.spec.shape);
+}
+
+// ---- gradients
+
+void ParameterGroup::begin_step() {
+  std::fill(written_.begin(), written_.end(), false);
+  shard_written_ = false;
+  out_of_range_ = 0;
+}
+
+// The whole tensor that contributions are summed in: for good, or until the next reduce() when gradients are sharded.
+TensorView ParameterGroup::accumulator() {
+  if (!options_.lifetimes.shard_gradients) return gradients_.view();
+  if (in_flight_.empty()) in_flight_ = ScopedTensor(resources_.buffers, accumulator_dtype(), {layout_.whole_elements});
+  return in_flight_;
+}
+
+Gradient ParameterGroup::gradient(int index) {
+  const FlatParameter& parameter = layout_.parameters[static_cast<size_t>(index)];
+  if (!layout_.trainable) return {};
+  if (reducing_) retire();
+  std::vector<bool>& written = options_.fixed_point ? in_contribution_ : written_;
+  if (options_.fixed_point && scratch_.empty())
+    scratch_ = ScopedTensor(resources_.buffers, DType::Float32, {layout_.whole_elements});
+  const TensorView whole = options_.fixed_point ? scratch_.view() : accumulator();
+  const bool accumulate = written[static_cast<size_t>(index)];
+  written[static_cast<size_t>(index)] = true;
+  return {whole.slice(parameter.offset, parameter.elements()).reshaped(parameter.spec.shape), accumulate};
+}
+
+void ParameterGroup::end_contribution(double scale) {
+  if (!options_.fixed_point || scratch_.empty()) return;
+  const double limit = fixed_point::limit(options_.fixed_point_terms);
+  for (size_t i = 0; i < layout_.parameters.size(); ++i) {
+    if (!in_contribution_[i]) continue;
+    const FlatParameter& parameter = layout_.parameters[i];
+    const TensorView sum = accumulator().slice(parameter.offset, parameter.elements());
+    const TensorView contribution = scratch_.view().slice(parameter.offset, parameter.elements());
+    kernels::Kernels& kernels = resources_.kernels;
+    out_of_range_ += written_[i] ? kernels.fixed_point_add(contribution, scale, limit, sum)
+                                 : kernels.fixed_point_store(contribution, scale, limit, sum);
+    written_[i] = true;
+    in_contribution_[i] = false;
+  }
+  scratch_.reset();
+}
+
+// Padding and parameters without a contribution must read as zero where the sum over ranks is taken.
+void ParameterGroup::clear_unwritten(TensorView whole) {
+  int64_t end = 0;
+  for (size_t i = 0; i < layout_.parameters.size(); ++i) {
+    const FlatParameter& parameter = layout_.parameters[i];
+    if (parameter.offset > end) resources_.kernels.zero(whole.slice(end, parameter.offset - end));
+    if (!written_[i]) resources_.kernels.zero(whole.slice(parameter.offset, parameter.elements()));
+    end = parameter.offset + parameter.elements();
+  }
+  resources_.kernels.zero(whole.slice(end, layout_.whole_elements - end));
+}
+
+void ParameterGroup::reduce() {
+  if (!layout_.trainable) return;
+  const TensorView whole = accumulator();
+  clear_unwritten(whole);
+  std::fill(written_.begin(), written_.end(), !options_.lifetimes.shard_gradients);
+  Stream& stream = resources_.reduce_stream;
+  if (!options_.lifetimes.shard_optimizer) {
+    reduce_whole(whole, resources_.reduce_group, stream, resources_.collectives);
+  } else {
+    reduce_to_shard(whole, resources_.reduce_group, stream, resources_.kernels, resources_.buffers, resources_.collectives);
+  }
+  if (options_.lifetimes.shard_gradients) {
+    const TensorView own = whole.slice(owned_first(), owned_count()), shard = gradients_.view();
+    stream.enqueue([this, own, shard, first = !shard_written_] {
+      first ? resources_.kernels.copy(own, shard) : resources_.kernels.add(own, shard);
+    });
+    shard_written_ = true;
+  }
+  reduced_event_ = stream.record();
+  reducing_ = true;
+}
+
+void ParameterGroup::retire() {
+  if (!reducing_) return;
+  reduced_event_.synchronize();
+  reduced_event_ = {};
+  in_flight_.reset();
+  reducing_ = false;
+}
+
+// ---- the owned range
+
+OwnedRange ParameterGroup::owned() {
+  OwnedRange range;
+  range.first = owned_first();
+  range.count = owned_count();
+  const bool shard = options_.lifetimes.shard_parameters;
+  const TensorView weights = weights_.view().slice(shard ? 0 : range.first, range.count);
+  const bool separate_master = low_precision() && layout_.trainable;
+  range.master = separate_master ? master_.view() : weights;
+  if (separate_master) range.copy_out = weights;
+  if (layout_.trainable)
+    range.gradient = options_.lifetimes.shard_gradients ? gradients_.view() : gradients_.view().slice(range.first, range.count);
+  for (Buffer& state : states_) range.states.push_back(state.view());
+  return range;
+}
+
+void ParameterGroup::publish() {
+  if (!options_.lifetimes.shard_optimizer || options_.lifetimes.shard_parameters) return;
+  const TensorView whole = weights_.view();
+  gather_whole(whole.slice(owned_first(), owned_count()), whole, resources_.gather_group, resources_.gather_stream,
+               resources_.kernels, resources_.buffers, resources_.collectives);
+  gathered_event_ = resources_.gather_stream.record();
+}
+
+void ParameterGroup::initialize(uint64_t seed) {
+  const OwnedRange range = owned();
+  for (const FlatParameter& parameter : layout_.parameters) {
+    const Overlap part = overlap(parameter, range.first, range.count);
+    if (part.count == 0) continue;
+    resources_.kernels.initialize(range.master.slice(part.first_in_range, part.count), parameter.spec.init,
+                                  random_key(seed, parameter.name), part.first_in_parameter);
+  }
+  if (!range.copy_out.absent()) resources_.kernels.copy(range.master, range.copy_out);
+  publish();
+}
+
+}  // namespace trivet::zero
