@@ -97,7 +97,11 @@ class Peer {
       sum.append_sum();
       attributes.set_post_ops(sum);
     }
+#if DNNL_VERSION_MAJOR >= 3
+    const dnnl::matmul::primitive_desc description(engine_, a_desc, packed ? any : b_desc, c_desc, attributes);
+#else
     const dnnl::matmul::primitive_desc description({a_desc, packed ? any : b_desc, c_desc}, attributes, engine_);
+#endif
     product_ = dnnl::matmul(description);
     memory b_memory(b_desc, engine_, b);
     if (packed) {

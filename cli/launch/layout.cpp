@@ -63,6 +63,7 @@ Host slots_on_this_host(const LaunchRequest& request) {
 std::vector<RankLayout> lay_out(const LaunchRequest& request, const Host& host, const std::vector<int>& cores,
                                 const comm::Environment& inherited) {
   const int ranks = static_cast<int>(host.slots.size());
+  const auto wait_policy = inherited.find("OMP_WAIT_POLICY");
   std::vector<RankLayout> layout;
   for (int rank = 0; rank < ranks; ++rank) {
     RankLayout one{.rank = rank, .local_rank = rank, .host = host.name, .slot = host.slots[static_cast<size_t>(rank)]};
@@ -79,7 +80,8 @@ std::vector<RankLayout> lay_out(const LaunchRequest& request, const Host& host, 
                        {"MASTER_ADDR", request.master_address},
                        {"MASTER_PORT", std::to_string(request.master_port)}};
     if (!inherited.contains("OMP_NUM_THREADS")) one.environment["OMP_NUM_THREADS"] = std::to_string(threads);
-    if (!inherited.contains("OMP_WAIT_POLICY")) one.environment["OMP_WAIT_POLICY"] = "passive";
+    // Always listed: `trivet` sets it for itself, so that whether it is inherited says nothing about the user's choice.
+    one.environment["OMP_WAIT_POLICY"] = wait_policy == inherited.end() ? "passive" : wait_policy->second;
     if (!are_the_first(host.slots)) one.environment["CUDA_VISIBLE_DEVICES"] = fmt::format("{}", fmt::join(host.slots, ","));
     layout.push_back(std::move(one));
   }

@@ -28,8 +28,10 @@ dnnl::stream& this_threads_stream() {
 // True where the processor multiplies bfloat16; elsewhere converting to float32 first is faster than oneDNN's emulation.
 bool multiplies_bfloat16() {
   static const bool yes = [] {
-    const auto isa = dnnl::get_effective_cpu_isa();
-    return isa == dnnl::cpu_isa::avx512_core_bf16 || isa == dnnl::cpu_isa::avx512_core_amx;
+    // The values are sets of features as bits (dnnl_types.h).
+    const auto features = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+    const auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+    return (features & needed) == needed;
   }();
   return yes;
 }
@@ -59,8 +61,14 @@ class BFloat16Product {
       sum.append_sum();
       attributes.set_post_ops(sum);
     }
+#if DNNL_VERSION_MAJOR >= 3
+    using Description = dnnl::matmul::primitive_desc;
+    const Description description = c.bias ? Description(cpu_engine(), a_desc, b_desc, bias, c_desc, attributes)
+                                           : Description(cpu_engine(), a_desc, b_desc, c_desc, attributes);
+#else
     const auto wanted = c.bias ? dnnl::matmul::desc(a_desc, b_desc, bias, c_desc) : dnnl::matmul::desc(a_desc, b_desc, c_desc);
     const dnnl::matmul::primitive_desc description(wanted, attributes, cpu_engine());
+#endif
     product_ = dnnl::matmul(description);
     add(DNNL_ARG_SRC, a_desc);
     add(DNNL_ARG_WEIGHTS, b_desc);

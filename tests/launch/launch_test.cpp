@@ -60,6 +60,11 @@ TEST(Launch, DryRunPrintsRanksAndTheirEnvironmentAsJson) {
   }
 }
 
+TEST(Launch, LeavesTheUsersWaitPolicyAlone) {
+  const Result result = run({"--num_gpus", "1", "--dry-run", "--json", "/bin/true"}, {{"OMP_WAIT_POLICY", "active"}});
+  EXPECT_EQ(json::parse(result.output).at("ranks").at(0).at("environment").at("OMP_WAIT_POLICY"), "active");
+}
+
 TEST(Launch, LeavesTheUsersThreadCountAlone) {
   const Result result = run({"--num_gpus", "2", "--dry-run", "--json", "/bin/true"}, {{"OMP_NUM_THREADS", "7"}});
   EXPECT_FALSE(json::parse(result.output).at("ranks").at(0).at("environment").contains("OMP_NUM_THREADS"));
