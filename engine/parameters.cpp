@@ -1,25 +1,41 @@
 #include "engine/parameters.h"
 
+#include <algorithm>
 #include <set>
 
 namespace trivet {
+
+namespace {
+
+// How many blocks put gradients into a group: its own, and those that are tied to it.
+int users_of(const zero::ShardLayout& layout, int block, int group) {
+  const auto uses = [&](const zero::BlockLayout& user) {
+    return std::any_of(user.places.begin(), user.places.end(),
+                       [&](const zero::ParameterPlace& place) { return place.block == block && place.group == group; });
+  };
+  return static_cast<int>(std::count_if(layout.blocks.begin(), layout.blocks.end(), uses));
+}
+
+}  // namespace
 
 Parameters::Parameters(const zero::ShardLayout& layout, const ParameterOptions& options, const zero::Resources& resources)
     : layout_(layout) {
   // With one rank a shard is the whole.
   const int stage = layout.ranks > 1 ? options.zero_stage : 0;
   for (const zero::BlockLayout& block : layout.blocks) {
+    const int block_index = static_cast<int>(groups_.size());
     auto& groups = groups_.emplace_back();
-    for (const zero::FlatGroup& flat : block.groups)
-      groups.push_back(
-          std::make_unique<zero::ParameterGroup>(flat,
-                                                 zero::GroupOptions{.lifetimes = zero::lifetimes_of(stage, flat.persistent),
-                                                                    .dtype = options.dtype,
-                                                                    .gradient_dtype = options.gradient_dtype,
-                                                                    .fixed_point = options.fixed_point,
-                                                                    .fixed_point_terms = options.fixed_point_terms,
-                                                                    .optimizer_states = options.optimizer_states},
-                                                 resources));
+    for (const zero::FlatGroup& flat : block.groups) {
+      const int users = users_of(layout, block_index, static_cast<int>(groups.size()));
+      const zero::GroupOptions group{.lifetimes = zero::lifetimes_of(stage, flat.persistent),
+                                     .dtype = options.dtype,
+                                     .gradient_dtype = options.gradient_dtype,
+                                     .fixed_point = options.fixed_point,
+                                     .fixed_point_terms = options.fixed_point_terms,
+                                     .contributions = options.microbatches * users,
+                                     .optimizer_states = options.optimizer_states};
+      groups.push_back(std::make_unique<zero::ParameterGroup>(flat, group, resources));
+    }
   }
 }
 

@@ -16,6 +16,7 @@ struct ParameterOptions {
   DType gradient_dtype = DType::Float32;
   bool fixed_point = false;
   int64_t fixed_point_terms = 1;
+  int microbatches = 1;  // of this rank in a step
   int optimizer_states = 0;
 };
 

@@ -12,12 +12,14 @@ namespace {
 // A reduction may run beside the backward of the next block; holding more whole gradients would only cost memory.
 constexpr int kOverlappedReductions = 1;
 
-ParameterOptions parameter_options(const Config& config, int64_t terms) {
+// A tied parameter gets two contributions a microbatch, hence the 2 in the number of terms.
+ParameterOptions parameter_options(const Config& config, int microbatches, int ranks) {
   return {.zero_stage = config.zero.stage,
           .dtype = config.model_dtype(),
           .gradient_dtype = config.grad_accum_dtype.value_or(config.model_dtype()),
           .fixed_point = config.reproducible == Reproducible::Layout,
-          .fixed_point_terms = terms,
+          .fixed_point_terms = int64_t{2} * microbatches * ranks,
+          .microbatches = microbatches,
           .optimizer_states = optimizer_states(config.optimizer.type, config.optimizer)};
 }
 
@@ -30,14 +32,13 @@ zero::CollectiveOptions collective_options(const ZeroConfig& zero) {
           .allgather_partitions = zero.allgather_partitions};
 }
 
-// A tied parameter gets two contributions a microbatch, hence the 2 in the number of terms.
 Worker::Worker(const Config& config, const Programs& programs, const zero::ShardLayout& layout, const model::Model& model,
                int64_t micro_batch_size, const WorkerResources& resources)
     : config_(config),
       programs_(programs),
       batch_shape_{micro_batch_size, model.sequence_length},
       resources_(resources),
-      parameters_(layout, parameter_options(config, int64_t{2} * programs.microbatches * layout.ranks),
+      parameters_(layout, parameter_options(config, programs.microbatches, layout.ranks),
                   {.kernels = resources.kernels,
                    .allocator = resources.allocator,
                    .meter = resources.meter,

@@ -39,5 +39,6 @@ void check_float(const char* kernel, ConstTensorView x);
 void check_copy(ConstTensorView from, ConstTensorView out);
 void check_add(ConstTensorView from, ConstTensorView out);
 void check_fixed_point(const char* kernel, ConstTensorView values, ConstTensorView sum);
+void check_fixed_point_round(ConstTensorView x, ConstTensorView out);
 
 }  // namespace trivet::kernels

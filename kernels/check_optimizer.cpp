@@ -76,4 +76,11 @@ void check_fixed_point(const char* kernel, ConstTensorView values, ConstTensorVi
   rules.sizes(values.elements(), {sum});
 }
 
+void check_fixed_point_round(ConstTensorView x, ConstTensorView out) {
+  const Rules rules("fixed_point_round", {{"x", x}, {"out", out}});
+  rules.floating(x.dtype);
+  rules.floating(out.dtype);
+  rules.sizes(x.elements(), {out});
+}
+
 }  // namespace trivet::kernels

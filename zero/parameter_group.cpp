@@ -20,8 +20,9 @@ ParameterGroup::ParameterGroup(const FlatGroup& layout, const GroupOptions& opti
   if (low_precision()) master_ = buffer(MemoryCategory::Optimizer, DType::Float32, owned_count());
   for (int i = 0; i < options_.optimizer_states; ++i)
     states_.push_back(buffer(MemoryCategory::Optimizer, DType::Float32, owned_count()));
-  gradients_ = buffer(MemoryCategory::Gradients, accumulator_dtype(),
-                      options_.lifetimes.shard_gradients ? layout_.shard_elements : layout_.whole_elements);
+  gradients_ = options_.lifetimes.shard_gradients
+                   ? buffer(MemoryCategory::Gradients, gradient_shard_dtype(), layout_.shard_elements)
+                   : buffer(MemoryCategory::Gradients, accumulator_dtype(), layout_.whole_elements);
   written_.assign(layout_.parameters.size(), false);
   in_contribution_.assign(layout_.parameters.size(), false);
 }
@@ -72,6 +73,17 @@ void ParameterGroup::begin_step() {
   out_of_range_ = 0;
 }
 
+// Integers are needed where terms are added: several contributions of this rank, or those of several ranks.
+DType ParameterGroup::accumulator_dtype() const {
+  if (!options_.fixed_point) return options_.gradient_dtype;
+  return options_.contributions == 1 && resources_.reduce_group.size() == 1 ? DType::Float32 : DType::Int64;
+}
+
+DType ParameterGroup::gradient_shard_dtype() const {
+  if (!options_.fixed_point) return options_.gradient_dtype;
+  return options_.contributions == 1 ? DType::Float32 : DType::Int64;
+}
+
 // The whole tensor that contributions are summed in: for good, or until the next reduce() when gradients are sharded.
 TensorView ParameterGroup::accumulator() {
   if (!options_.lifetimes.shard_gradients) return gradients_.view();
@@ -101,8 +113,9 @@ void ParameterGroup::end_contribution(double scale) {
     const TensorView sum = accumulator().slice(parameter.offset, parameter.elements());
     const TensorView contribution = scratch_.view().slice(parameter.offset, parameter.elements());
     kernels::Kernels& kernels = resources_.kernels;
-    out_of_range_ += written_[i] ? kernels.fixed_point_add(contribution, scale, limit, sum)
-                                 : kernels.fixed_point_store(contribution, scale, limit, sum);
+    out_of_range_ += sum.dtype != DType::Int64 ? kernels.fixed_point_round(contribution, scale, limit, sum)
+                     : written_[i]             ? kernels.fixed_point_add(contribution, scale, limit, sum)
+                                               : kernels.fixed_point_store(contribution, scale, limit, sum);
     written_[i] = true;
     in_contribution_[i] = false;
   }
@@ -135,7 +148,9 @@ void ParameterGroup::reduce() {
   if (options_.lifetimes.shard_gradients) {
     const TensorView own = whole.slice(owned_first(), owned_count()), shard = gradients_.view();
     stream.enqueue([this, own, shard, first = !shard_written_] {
-      first ? resources_.kernels.copy(own, shard) : resources_.kernels.add(own, shard);
+      kernels::Kernels& kernels = resources_.kernels;
+      if (own.dtype == DType::Int64 && shard.dtype != DType::Int64) return kernels.fixed_point_read(own, shard);
+      first ? kernels.copy(own, shard) : kernels.add(own, shard);
     });
     shard_written_ = true;
   }

@@ -6,7 +6,8 @@
 //
 // What is whole and what is a shard is the table of zero/stage.h. `owned()` is the range that this rank updates: the whole
 // group at stage 0, its shard otherwise. In layout mode (fixed_point) each contribution goes to float32 scratch, is rounded
-// once to the grid and summed as integers (core/fixed_point.h), so owned().gradient is int64.
+// once to the grid and summed as integers (core/fixed_point.h). owned().gradient is then int64, or float32 where nothing is
+// left to add; the values are the same.
 //
 // Owns its buffers. Resources must outlive it. One thread at a time; communication runs on the streams it was given.
 #pragma once
@@ -44,6 +45,7 @@ struct GroupOptions {
   DType gradient_dtype = DType::Float32;  // of accumulated gradients in run mode
   bool fixed_point = false;               // layout mode
   int64_t fixed_point_terms = 1;          // contributions that may be added to one element in a step, over all ranks
+  int contributions = 1;                  // of this rank in a step
   int optimizer_states = 0;               // float32 tensors per parameter besides the master weights
 };
 
@@ -52,7 +54,7 @@ struct OwnedRange {
   int64_t first = 0, count = 0;
   TensorView master;         // float32
   TensorView copy_out;       // the weights in the model's dtype; absent when that is the master itself
-  ConstTensorView gradient;  // gradient dtype, or int64 on the fixed-point grid; absent for frozen groups
+  ConstTensorView gradient;  // gradient dtype; in layout mode int64 on the fixed-point grid, or float32; absent when frozen
   std::vector<TensorView> states;
 };
 
@@ -74,7 +76,7 @@ class ParameterGroup {
   void begin_step();
   // Where a layer puts the gradient of parameter `index` in this contribution; call it for the parameters that the layer has.
   Gradient gradient(int index);
-  // The layer is done. `scale` (1 / loss scale) takes a contribution to the fixed-point grid; not used in run mode.
+  // The layer is done. `scale` (1 / loss scale) is applied before rounding to the fixed-point grid; not used in run mode.
   void end_contribution(double scale);
   // Starts the reduction of what was contributed so far; retire() waits for it and releases what was in flight.
   void reduce();
@@ -91,7 +93,8 @@ class ParameterGroup {
   int64_t owned_first() const;
   int64_t owned_count() const;
   bool low_precision() const { return options_.dtype != DType::Float32; }
-  DType accumulator_dtype() const { return options_.fixed_point ? DType::Int64 : options_.gradient_dtype; }
+  DType accumulator_dtype() const;
+  DType gradient_shard_dtype() const;
   TensorView accumulator();
   void clear_unwritten(TensorView whole);
 

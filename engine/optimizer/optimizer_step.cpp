@@ -13,10 +13,9 @@ constexpr int64_t kPieceElements = int64_t{1} << 18;
 constexpr size_t kWords = ExactSum::kLimbs + 1;
 
 void put(const ExactSum& sum, std::span<int64_t> words) { std::copy(sum.words().begin(), sum.words().end(), words.begin()); }
-// What takes the stored sum of gradients to their mean. On the grid the loss scale is out already.
-double mean_scale(const zero::OwnedRange& range, const StepSettings& settings) {
-  const bool fixed_point = range.gradient.dtype == DType::Int64;
-  return 1.0 / ((fixed_point ? 1.0 : settings.loss_scale) * static_cast<double>(settings.microbatches));
+// What takes the stored sum of gradients to their mean. In layout mode the loss scale is out already.
+double mean_scale(const zero::ParameterGroup& group, const StepSettings& settings) {
+  return 1.0 / ((group.options().fixed_point ? 1.0 : settings.loss_scale) * static_cast<double>(settings.microbatches));
 }
 
 ExactSum take(std::span<const int64_t> words) {
@@ -83,7 +82,7 @@ StepOutcome OptimizerStep::run(const StepSettings& settings) {
 }
 
 template <typename Use>
-void OptimizerStep::for_gradient_pieces(const zero::OwnedRange& range, int64_t first, int64_t count, double scale, Use&& use) {
+void OptimizerStep::for_gradient_pieces(const zero::OwnedRange& range, int64_t first, int64_t count, Use&& use) {
   const bool fixed_point = range.gradient.dtype == DType::Int64;
   // A multiple of kSumBlock: a norm's blocks are never cut.
   const int64_t sub_group = std::max<int64_t>(resources_.sub_group_elements / kernels::kSumBlock, 1) * kernels::kSumBlock;
@@ -94,12 +93,11 @@ void OptimizerStep::for_gradient_pieces(const zero::OwnedRange& range, int64_t f
     const int64_t piece = std::min(most, count - done);
     const ConstTensorView stored = range.gradient.slice(first + done, piece);
     if (!fixed_point) {
-      use(first + done, stored, scale);
+      use(first + done, stored);
       continue;
     }
-    // The loss scale was taken out when the contribution was rounded; what is left is exact until this one rounding.
-    resources_.kernels.fixed_point_read(stored, scale, read.view().slice(0, piece));
-    use(first + done, ConstTensorView(read).slice(0, piece), 1.0);
+    resources_.kernels.fixed_point_read(stored, read.view().slice(0, piece));
+    use(first + done, ConstTensorView(read).slice(0, piece));
   }
 }
 
@@ -117,9 +115,10 @@ ExactSum OptimizerStep::gradient_square_sum(const StepSettings& settings) {
   for (const OwnedParameter& owned : owned_) {
     const zero::OwnedRange range = owned.group->owned();
     const Part part = shard_part(owned, range);
-    for_gradient_pieces(
-        range, part.first, part.count, mean_scale(range, settings),
-        [&](int64_t, ConstTensorView gradient, double left) { sum.add(resources_.kernels.sum_of_squares(gradient, left)); });
+    const double scale = mean_scale(*owned.group, settings);
+    for_gradient_pieces(range, part.first, part.count, [&](int64_t, ConstTensorView gradient) {
+      sum.add(resources_.kernels.sum_of_squares(gradient, scale));
+    });
   }
   std::vector<int64_t> words(kWords);
   put(sum, words);
@@ -156,12 +155,11 @@ void OptimizerStep::update_elements(const StepSettings& settings, double clip) {
   parameters_.for_each_group([&](int block, zero::ParameterGroup& group) {
     if (!group.layout().trainable) return;
     const zero::OwnedRange range = group.owned();
-    const double scale = mean_scale(range, settings) * clip;
+    const double scale = mean_scale(group, settings) * clip;
     for (const Segment& segment : segments_of(group, block))
-      for_gradient_pieces(range, segment.first, segment.count, scale,
-                          [&](int64_t first, ConstTensorView gradient, double left) {
-                            update_segment(range, {first, gradient.elements(), segment.decay}, gradient, settings, left);
-                          });
+      for_gradient_pieces(range, segment.first, segment.count, [&](int64_t first, ConstTensorView gradient) {
+        update_segment(range, {first, gradient.elements(), segment.decay}, gradient, settings, scale);
+      });
   });
 }
 
@@ -299,9 +297,9 @@ void OptimizerStep::apply_muon(const StepSettings& settings, double clip) {
 
 void OptimizerStep::muon_momentum(const OwnedParameter& owned, const StepSettings& settings, double clip) {
   const zero::OwnedRange range = owned.group->owned();
+  const double scale = mean_scale(*owned.group, settings) * clip;
   for_gradient_pieces(
-      range, owned.part.first_in_range, owned.part.count, mean_scale(range, settings) * clip,
-      [&](int64_t first, ConstTensorView gradient, double scale) {
+      range, owned.part.first_in_range, owned.part.count, [&](int64_t first, ConstTensorView gradient) {
         resources_.kernels.momentum_update({.momentum_buffer = range.states[0].slice(first, gradient.elements()),
                                             .out = range.states[1].slice(first, gradient.elements()),
                                             .gradient = gradient,

@@ -77,9 +77,13 @@ class CpuKernels final : public Kernels {
     check_fixed_point("fixed_point_store", x, sum);
     return cpu::fixed_point_store(x, factor, limit, sum, threads_);
   }
-  void fixed_point_read(ConstTensorView sum, double factor, TensorView out) override {
+  void fixed_point_read(ConstTensorView sum, TensorView out) override {
     check_fixed_point("fixed_point_read", out, sum);
-    cpu::fixed_point_read(sum, factor, out, threads_);
+    cpu::fixed_point_read(sum, out, threads_);
+  }
+  int64_t fixed_point_round(ConstTensorView x, double factor, double limit, TensorView out) override {
+    check_fixed_point_round(x, out);
+    return cpu::fixed_point_round(x, factor, limit, out, threads_);
   }
 
  private:

@@ -180,9 +180,14 @@ class MetaKernels final : public Kernels {
     count(elements(x), total_bytes({x}) + written(sum, false));
     return 0;
   }
-  void fixed_point_read(ConstTensorView sum, double, TensorView out) override {
+  void fixed_point_read(ConstTensorView sum, TensorView out) override {
     check_fixed_point("fixed_point_read", out, sum);
     count(elements(out), total_bytes({sum, out}));
+  }
+  int64_t fixed_point_round(ConstTensorView x, double, double, TensorView out) override {
+    check_fixed_point_round(x, out);
+    count(elements(x), total_bytes({x, out}));
+    return 0;
   }
 
  private:

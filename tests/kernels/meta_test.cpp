@@ -75,8 +75,9 @@ TEST(MetaKernels, EveryKernelTakesViewsWithoutMemory) {
   meta->initialize(flat, {}, 1, 0);
   meta->sum_of_squares(flat, 1);
   EXPECT_EQ(meta->fixed_point_add(flat, 1, 1, fixed), 0);
-  meta->fixed_point_read(fixed, 1, flat);
-  EXPECT_EQ(meta->counters().launches, 31);
+  meta->fixed_point_read(fixed, flat);
+  EXPECT_EQ(meta->fixed_point_round(flat, 1, 1, flat), 0);
+  EXPECT_EQ(meta->counters().launches, 32);
   EXPECT_GT(meta->counters().flops, 0);
 }
 
@@ -105,6 +106,7 @@ TEST(KernelArguments, ThatDoNotFitAreRefusedAlikeOnEveryDevice) {
     EXPECT_THROW(kernels->copy(x.view(), row.view()), std::logic_error);
     EXPECT_THROW(kernels->add(x.view(), half.view()), std::logic_error);
     EXPECT_THROW(kernels->fixed_point_add(x.view(), 1, 1, x.view()), std::logic_error);
+    EXPECT_THROW(kernels->fixed_point_round(x.view(), 1, 1, row.view()), std::logic_error);
   }
 }
 

@@ -89,19 +89,17 @@ ExactSum sum_of_squares(ConstTensorView x, double scale, int threads) {
 
 namespace {
 
-template <bool kAccumulate>
-int64_t make_fixed_point(ConstTensorView x, double scale, double limit, TensorView sum, int threads) {
+// `loop` returns how many elements of a range it refused.
+template <typename T, typename To>
+int64_t count_refused(int64_t (*loop)(const T*, double, double, To*, int64_t), ConstTensorView x, double scale, double limit,
+                      TensorView out, int threads) {
   int64_t refused = 0;
-  dispatch_float(x.dtype, [&]<typename T>() {
-    const auto loop =
-        by_isa(&baseline::make_fixed<T, kAccumulate>, &v3::make_fixed<T, kAccumulate>, &v4::make_fixed<T, kAccumulate>);
-    const T* data = x.as<T>();
-    int64_t* sums = sum.as<int64_t>();
-    for_each_element_range(x.elements(), threads, [&](int64_t begin, int64_t end) {
-      const int64_t here = loop(data + begin, scale, limit, sums + begin, end - begin);
+  const T* data = x.as<T>();
+  To* to = out.as<To>();
+  for_each_element_range(x.elements(), threads, [&](int64_t begin, int64_t end) {
+    const int64_t here = loop(data + begin, scale, limit, to + begin, end - begin);
 #pragma omp atomic
-      refused += here;
-    });
+    refused += here;
   });
   return refused;
 }
@@ -109,20 +107,35 @@ int64_t make_fixed_point(ConstTensorView x, double scale, double limit, TensorVi
 }  // namespace
 
 int64_t fixed_point_add(ConstTensorView x, double scale, double limit, TensorView sum, int threads) {
-  return make_fixed_point<true>(x, scale, limit, sum, threads);
+  return dispatch_float(x.dtype, [&]<typename T>() {
+    const auto loop = by_isa(&baseline::add_fixed<T>, &v3::add_fixed<T>, &v4::add_fixed<T>);
+    return count_refused<T, int64_t>(loop, x, scale, limit, sum, threads);
+  });
 }
 
 int64_t fixed_point_store(ConstTensorView x, double scale, double limit, TensorView sum, int threads) {
-  return make_fixed_point<false>(x, scale, limit, sum, threads);
+  return dispatch_float(x.dtype, [&]<typename T>() {
+    const auto loop = by_isa(&baseline::store_fixed<T>, &v3::store_fixed<T>, &v4::store_fixed<T>);
+    return count_refused<T, int64_t>(loop, x, scale, limit, sum, threads);
+  });
 }
 
-void fixed_point_read(ConstTensorView sum, double scale, TensorView out, int threads) {
+int64_t fixed_point_round(ConstTensorView x, double scale, double limit, TensorView out, int threads) {
+  return dispatch_float(x.dtype, [&]<typename T>() {
+    return dispatch_float(out.dtype, [&]<typename To>() {
+      const auto loop = by_isa(&baseline::round_fixed<T, To>, &v3::round_fixed<T, To>, &v4::round_fixed<T, To>);
+      return count_refused<T, To>(loop, x, scale, limit, out, threads);
+    });
+  });
+}
+
+void fixed_point_read(ConstTensorView sum, TensorView out, int threads) {
   dispatch_float(out.dtype, [&]<typename T>() {
     const auto loop = by_isa(&baseline::read_fixed<T>, &v3::read_fixed<T>, &v4::read_fixed<T>);
     const int64_t* sums = sum.as<int64_t>();
     T* data = out.as<T>();
     for_each_element_range(out.elements(), threads,
-                           [&](int64_t begin, int64_t end) { loop(sums + begin, scale, data + begin, end - begin); });
+                           [&](int64_t begin, int64_t end) { loop(sums + begin, data + begin, end - begin); });
   });
 }
 

@@ -42,6 +42,7 @@ void initialize(TensorView out, const Init& init, uint64_t key, int64_t first_el
 ExactSum sum_of_squares(ConstTensorView x, double scale, int threads);
 int64_t fixed_point_add(ConstTensorView x, double scale, double limit, TensorView sum, int threads);
 int64_t fixed_point_store(ConstTensorView x, double scale, double limit, TensorView sum, int threads);
-void fixed_point_read(ConstTensorView sum, double scale, TensorView out, int threads);
+void fixed_point_read(ConstTensorView sum, TensorView out, int threads);
+int64_t fixed_point_round(ConstTensorView x, double scale, double limit, TensorView out, int threads);
 
 }  // namespace trivet::kernels::cpu
