@@ -58,7 +58,7 @@ void run(const GenerateArguments& arguments) {
 
 void add_generate(CLI::App& program) {
   auto arguments = std::make_shared<GenerateArguments>();
-  CLI::App* command = program.add_subcommand("generate", "Sample text from the newest checkpoint of a directory.");
+  CLI::App* command = program.add_subcommand("generate", "Sample text from the newest checkpoint of a directory");
   command->footer("Example:\n  trivet generate checkpoints --prompt \"In the beginning\" --tokens 200 --temperature 0.8");
   command->add_option("checkpoints", arguments->directory, "directory of checkpoints")->required();
   command->add_option("--prompt", arguments->prompt, "what the text begins with (a line break)");

@@ -1,5 +1,6 @@
 // trivet: one binary, one file a subcommand (commands.h). Turns errors into one line on stderr and the exit codes of
 // docs/exit_codes.md.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -9,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "core/error.h"
+#include "engine/config/suggest.h"
 
 namespace {
 
@@ -24,6 +26,22 @@ void wait_without_spinning(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY")) return;
   setenv("OMP_WAIT_POLICY", "passive", 1);
   execv("/proc/self/exe", argv);  // returns only when it failed: then the policy is OpenMP's own
+}
+
+// CLI11 says of an unknown subcommand only that one is required.
+void check_subcommand(const CLI::App& group, int argc, char** argv, int position) {
+  const auto known = group.get_subcommands([](const CLI::App*) { return true; });
+  if (known.empty() || position >= argc || argv[position][0] == '-') return;
+  const std::string word = argv[position];
+  std::vector<std::string> names;
+  for (const CLI::App* subcommand : known) {
+    if (subcommand->get_name() == word) return check_subcommand(*subcommand, argc, argv, position + 1);
+    names.push_back(subcommand->get_name());
+  }
+  const auto near = trivet::config::nearest_names(word, names);
+  throw trivet::ConfigError(fmt::format("\"{}\" is not a subcommand of {}; {}", word, group.get_name(),
+                                        near.empty() ? "there are " + fmt::format("{}", fmt::join(names, ", "))
+                                                     : "did you mean " + trivet::config::one_of(near) + "?"));
 }
 
 }  // namespace
@@ -43,6 +61,7 @@ int main(int argc, char** argv) {
   trivet::cli::add_data(program);
   trivet::cli::add_generate(program);
   try {
+    check_subcommand(program, argc, argv, 1);
     program.parse(argc, argv);
     return 0;
   } catch (const CLI::ParseError& error) {

@@ -38,7 +38,7 @@ void run(const TrainArguments& arguments) {
 
 void add_train(CLI::App& program) {
   auto arguments = std::make_shared<TrainArguments>();
-  CLI::App* command = program.add_subcommand("train", "Train the model that a config describes.");
+  CLI::App* command = program.add_subcommand("train", "Train the model that a config describes");
   command->footer(
       "Examples:\n"
       "  trivet train gpt.json --ranks 4                     4 ranks as threads of this process\n"

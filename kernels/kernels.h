@@ -292,7 +292,8 @@ class Kernels {
   virtual int64_t fixed_point_store(ConstTensorView x, double scale, double limit, TensorView sum) = 0;
   // out[e] = sum[e] * 2^-44, rounded once
   virtual void fixed_point_read(ConstTensorView sum, TensorView out) = 0;
-  // fixed_point_store and fixed_point_read in one, without the sum between: for values that nothing is added to. In place or not.
+  // fixed_point_store and fixed_point_read in one, without the sum between: for values that nothing is added to. In place or
+  // not.
   virtual int64_t fixed_point_round(ConstTensorView x, double scale, double limit, TensorView out) = 0;
 
   virtual Counters counters() const { return {}; }

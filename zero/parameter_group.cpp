@@ -8,6 +8,14 @@
 #include "core/random.h"
 
 namespace trivet::zero {
+namespace {
+
+std::logic_error too_many_contributions(const std::string& parameter) {
+  return std::logic_error(
+      fmt::format("zero: {} gets a second contribution in a step; GroupOptions::contributions said 1", parameter));
+}
+
+}  // namespace
 
 ParameterGroup::ParameterGroup(const FlatGroup& layout, const GroupOptions& options, const Resources& resources)
     : layout_(layout), options_(options), resources_(resources) {
@@ -113,6 +121,7 @@ void ParameterGroup::end_contribution(double scale) {
     const TensorView sum = accumulator().slice(parameter.offset, parameter.elements());
     const TensorView contribution = scratch_.view().slice(parameter.offset, parameter.elements());
     kernels::Kernels& kernels = resources_.kernels;
+    if (written_[i] && sum.dtype != DType::Int64) throw too_many_contributions(parameter.name);
     out_of_range_ += sum.dtype != DType::Int64 ? kernels.fixed_point_round(contribution, scale, limit, sum)
                      : written_[i]             ? kernels.fixed_point_add(contribution, scale, limit, sum)
                                                : kernels.fixed_point_store(contribution, scale, limit, sum);
@@ -146,6 +155,8 @@ void ParameterGroup::reduce() {
     reduce_to_shard(whole, resources_.reduce_group, stream, resources_.kernels, resources_.buffers, resources_.collectives);
   }
   if (options_.lifetimes.shard_gradients) {
+    if (shard_written_ && options_.fixed_point && gradients_.view().dtype != DType::Int64)
+      throw too_many_contributions(layout_.parameters.front().name);
     const TensorView own = whole.slice(owned_first(), owned_count()), shard = gradients_.view();
     stream.enqueue([this, own, shard, first = !shard_written_] {
       kernels::Kernels& kernels = resources_.kernels;

@@ -45,7 +45,7 @@ struct GroupOptions {
   DType gradient_dtype = DType::Float32;  // of accumulated gradients in run mode
   bool fixed_point = false;               // layout mode
   int64_t fixed_point_terms = 1;          // contributions that may be added to one element in a step, over all ranks
-  int contributions = 1;                  // of this rank in a step
+  int contributions = 0;                  // of this rank in a step; 0: any number
   int optimizer_states = 0;               // float32 tensors per parameter besides the master weights
 };
 

@@ -85,6 +85,10 @@ void check_reproducible(const Config& config) {
     refuse(config, "reproducible",
            "\"layout\" needs train_micro_batch_size_per_gpu: the gradient of a microbatch is what is rounded, and with "
            "train_batch_size alone the size of a microbatch follows the number of ranks");
+  if (config.batch.train_batch_size == 0)
+    refuse(config, "reproducible",
+           "\"layout\" needs train_batch_size: without it the global batch, and with it the training, follows the number of "
+           "ranks");
   if (config.bf16.enabled && !config.bf16.check_grad_overflow)
     refuse(config, "bf16.check_grad_overflow",
            "false is not accepted with reproducible \"layout\": a contribution out of range is left out of the sum there, so "

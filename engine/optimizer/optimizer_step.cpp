@@ -298,15 +298,14 @@ void OptimizerStep::apply_muon(const StepSettings& settings, double clip) {
 void OptimizerStep::muon_momentum(const OwnedParameter& owned, const StepSettings& settings, double clip) {
   const zero::OwnedRange range = owned.group->owned();
   const double scale = mean_scale(*owned.group, settings) * clip;
-  for_gradient_pieces(
-      range, owned.part.first_in_range, owned.part.count, [&](int64_t first, ConstTensorView gradient) {
-        resources_.kernels.momentum_update({.momentum_buffer = range.states[0].slice(first, gradient.elements()),
-                                            .out = range.states[1].slice(first, gradient.elements()),
-                                            .gradient = gradient,
-                                            .momentum = config_.momentum,
-                                            .gradient_scale = scale,
-                                            .nesterov = config_.nesterov});
-      });
+  for_gradient_pieces(range, owned.part.first_in_range, owned.part.count, [&](int64_t first, ConstTensorView gradient) {
+    resources_.kernels.momentum_update({.momentum_buffer = range.states[0].slice(first, gradient.elements()),
+                                        .out = range.states[1].slice(first, gradient.elements()),
+                                        .gradient = gradient,
+                                        .momentum = config_.momentum,
+                                        .gradient_scale = scale,
+                                        .nesterov = config_.nesterov});
+  });
 }
 
 void OptimizerStep::gather_updates(zero::ParameterGroup& group, TensorView updates) {

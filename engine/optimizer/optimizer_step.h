@@ -84,7 +84,8 @@ class OptimizerStep {
   void apply_muon_update(const OwnedParameter& owned, ConstTensorView update, const StepSettings& settings);
   Part shard_part(const OwnedParameter& owned, const zero::OwnedRange& range) const;
   std::vector<Segment> segments_of(zero::ParameterGroup& group, int block) const;
-  // Calls use(first, gradient as stored or read back from the grid) over owned elements [first, first + count), in bounded pieces.
+  // Calls use(first, gradient as stored or read back from the grid) over owned elements [first, first + count), in bounded
+  // pieces.
   template <typename Use>
   void for_gradient_pieces(const zero::OwnedRange& range, int64_t first, int64_t count, Use&& use);
   void all_reduce(std::span<int64_t> words);

@@ -159,13 +159,14 @@ class Trainer {
   void update(int64_t number) {
     const zero::OwnedRange range = group_.owned();
     const ScopedTensor gradient(buffers_, DType::Float32, {range.count});
-    kernels_->fixed_point_read(range.gradient, 1.0 / (kMicrobatches * kMicrobatchSamples), gradient);
+    kernels_->fixed_point_read(range.gradient, gradient);
     kernels_->adam({.master = range.master,
                     .moment1 = range.states[0],
                     .moment2 = range.states[1],
                     .copy_out = range.copy_out,
                     .gradient = gradient,
                     .lr = 0.02,
+                    .gradient_scale = 1.0 / (kMicrobatches * kMicrobatchSamples),
                     .step = number + 1});
   }
 

@@ -124,7 +124,8 @@ TEST_F(Train, MistakesAreExitCode2AndNamedOnce) {
   refused("train config.json --set data.validation_fraction=0.0001", "validation split");
   refused("plan config.json --world-size 7", "train_batch_size");
   refused("train", "config is required");
-  refused("trian config.json", "");
+  refused("trian config.json", "\"trian\" is not a subcommand of trivet; did you mean \"train\"?");
+  refused("checkpoint show-all", "\"show-all\" is not a subcommand of checkpoint");
   refused("launch --num_gpus 0 true", "num_gpus");
 }
 

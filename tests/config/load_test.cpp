@@ -124,8 +124,8 @@ TEST(ParseConfig, TheTypeOfSummedGradientsIsFloat32OrTheModels) {
 }
 
 TEST(ParseConfig, TheTypeOfSummedGradientsHasNoEffectInLayoutMode) {
-  EXPECT_EQ(without_effect(R"({"reproducible": "layout", "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
-                               "data_types": {"grad_accum_dtype": "fp32"}})"),
+  EXPECT_EQ(without_effect(R"({"reproducible": "layout", "train_batch_size": 4, "train_micro_batch_size_per_gpu": 1,
+                               "bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp32"}})"),
             "data_types.grad_accum_dtype: has effect only when reproducible is \"run\"");
 }
 

@@ -1,7 +1,9 @@
 #include "tests/equivalence/tiny_run.h"
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "comm/world.h"
@@ -49,8 +51,43 @@ std::vector<Microbatch> views_of(const std::vector<MadeUpBatch>& batches) {
   return views;
 }
 
-void run_rank(const TinyRun& run, comm::World& world, Trace& trace) {
+// A layer whose parameters are not trained.
+class Frozen final : public Layer {
+ public:
+  explicit Frozen(std::unique_ptr<Layer> layer) : layer_(std::move(layer)) {
+    for (ParameterSpec spec : layer_->parameters()) {
+      spec.trainable = false;
+      specs_.push_back(std::move(spec));
+    }
+  }
+  std::span<const ParameterSpec> parameters() const override { return specs_; }
+  Shape output_shape(const Shape& input) const override { return layer_->output_shape(input); }
+  void forward(Context& c, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const override {
+    layer_->forward(c, weights, x, y, saved);
+  }
+  void backward_input(Context& c, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const override {
+    layer_->backward_input(c, weights, dy, dx, saved);
+  }
+  void backward_weight(Context& c, Gradients gradients, const Saved& saved) const override {
+    for (const Gradient& gradient : gradients) EXPECT_TRUE(gradient.view.absent());
+    layer_->backward_weight(c, gradients, saved);
+  }
+
+ private:
+  std::unique_ptr<Layer> layer_;
+  std::vector<ParameterSpec> specs_;
+};
+
+model::Model build_model(const TinyRun& run) {
   model::Model model = model::build(describe_model(run.config.model, kVocabulary));
+  for (size_t i = 0; i < model.layers.size(); ++i)
+    if (std::count(run.frozen.begin(), run.frozen.end(), model.names[i]))
+      model.layers[i] = std::make_unique<Frozen>(std::move(model.layers[i]));
+  return model;
+}
+
+void run_rank(const TinyRun& run, comm::World& world, Trace& trace) {
+  model::Model model = build_model(run);
   Plan plan = make_plan(run.config, model, world.size());
   Engine engine(std::move(plan), std::move(model), world, {.threads = run.threads});
   for (int64_t step = 0; step < run.steps; ++step) {

@@ -14,6 +14,7 @@ struct TinyRun {
   int ranks = 1;
   int threads = 1;  // a rank
   int64_t steps = 4;
+  std::vector<std::string> frozen = {};  // layers whose parameters are not trained
   Config config;
 };
 

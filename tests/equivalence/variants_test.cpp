@@ -61,6 +61,48 @@ INSTANTIATE_TEST_SUITE_P(Types, EveryOptimizer,
                                          OptimizerType::Lamb, OptimizerType::Adagrad, OptimizerType::Muon),
                          [](const auto& which) { return std::string(name_of(which.param)); });
 
+// A frozen layer still passes the gradient on: what is before it learns.
+TEST(FrozenLayers, KeepTheirBitsAndTheLayoutPromise) {
+  for (const ModelType type : {ModelType::Gpt, ModelType::Llama}) {
+    const Trace untrained = run({.ranks = 1, .steps = 0, .config = layout_config(type)});
+    const Trace one = run({.ranks = 1, .frozen = {"blocks.1"}, .config = layout_config(type)});
+    int changed = 0;
+    for (const auto& [name, values] : one.weights) {
+      if (name.starts_with("blocks.1.")) {
+        EXPECT_EQ(values, untrained.weights.at(name)) << name;
+      } else {
+        changed += values != untrained.weights.at(name);
+      }
+    }
+    EXPECT_GT(changed, 6);
+    for (const auto& [ranks, stage] : {std::pair{2, 1}, {3, 2}, {2, 3}, {4, 3}}) {
+      Config config = layout_config(type);
+      config.zero.stage = stage;
+      EXPECT_EQ(difference(one, run({.ranks = ranks, .frozen = {"blocks.1"}, .config = config})), "")
+          << ranks << " ranks, stage " << stage;
+    }
+  }
+}
+
+// Where a rank has one microbatch, gradients are not kept as integers (zero/parameter_group.h).
+TEST(OneContribution, GivesTheBitsOfSeveral) {
+  for (const bool bf16 : {false, true}) {
+    Config config = layout_config();
+    config.bf16.enabled = bf16;
+    config.batch.micro_batch_size = 3;
+    const Trace one = run({.ranks = 1, .config = config});
+    for (const int stage : {0, 1, 2, 3}) {
+      config.zero.stage = stage;
+      EXPECT_EQ(difference(one, run({.ranks = 4, .config = config})), "") << "stage " << stage;
+    }
+    config.zero.stage = 0;
+    config.batch.train_batch_size = 3;
+    const Trace alone = run({.ranks = 1, .config = config});
+    config.recompute = Recompute::Full;
+    EXPECT_EQ(difference(alone, run({.ranks = 1, .threads = 2, .config = config})), "");
+  }
+}
+
 TEST(Fp16, SkipsOnAllRanksTogetherAndGoesOnWithTheSameBits) {
   Config config = layout_config(ModelType::Gpt);
   config.fp16.enabled = true;
