@@ -8,6 +8,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint_pieces.h"
 #include "engine/config/explain.h"
+#include "engine/config/load.h"
 #include "engine/lr_schedule.h"
 
 namespace trivet {
@@ -110,9 +111,10 @@ void Engine::refuse_to_skip_for_ever() const {
   const int64_t limit = plan_.config.training.stop_after_skipped;
   if (loss_scale_.dynamic() || limit == 0 || progress_.skipped_in_a_row < limit) return;
   throw NumericsError(
-      fmt::format("step {}: gradients were not finite {} times in a row (training.stop_after_skipped {}); lower "
-                  "optimizer.params.lr or gradient_clipping and resume from a checkpoint",
-                  progress_.steps, progress_.skipped_in_a_row, limit));
+      fmt::format("step {}: gradients were not finite {} times in a row (training.stop_after_skipped {}); lower {} and "
+                  "resume from a checkpoint",
+                  progress_.steps, progress_.skipped_in_a_row, limit,
+                  plan_.config.fp16.enabled ? "fp16.loss_scale" : "optimizer.params.lr or gradient_clipping"));
 }
 
 StepResult Engine::evaluate(std::span<const Microbatch> microbatches) {
@@ -148,6 +150,22 @@ void Engine::wait_for_gathers() {
   parameters().for_each_group([](int, zero::ParameterGroup& group) { group.wait(); });
 }
 
+namespace {
+
+// What is computed with the weights, and which samples come in which order, is not seen in any shape.
+void refuse_another_model(const Config& config, const checkpoint::LoadedStep& step) {
+  if (step.config().empty()) return;
+  for (const auto& change : diff(parse_config(step.config(), step.directory()), config)) {
+    const bool may_change = change.path == "model.dropout" || change.path == "model.initializer_range" ||
+                            change.path == "model.vocabulary";  // another way to name the same tokens; sizes are compared
+    if (may_change || (!change.path.starts_with("model.") && change.path != "data.shuffle")) continue;
+    throw ConfigError(fmt::format("{}: {}: {} does not continue {}, which was made with {}; set it to {}", config.source,
+                                  change.path, change.after, step.directory(), change.before, change.before));
+  }
+}
+
+}  // namespace
+
 void Engine::restore(const checkpoint::LoadedStep& step) {
   const auto state = nlohmann::json::parse(step.state());
   const auto must_continue = [&](const char* key, const char* stored, int64_t now) {
@@ -160,6 +178,7 @@ void Engine::restore(const checkpoint::LoadedStep& step) {
   must_continue("training.seed", "seed", plan_.config.training.seed);
   if (plan_.config.reproducible == Reproducible::Layout)  // a microbatch's gradient is what is rounded
     must_continue("train_micro_batch_size_per_gpu", "train_micro_batch_size_per_gpu", plan_.batch.micro_batch_size);
+  refuse_another_model(plan_.config, step);
   wait_for_gathers();
   const auto wanted = checkpoint_pieces(parameters(), plan_.config.optimizer, control_group_->rank(), PieceRange::Owned);
   step.read(wanted);

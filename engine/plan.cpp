@@ -1,7 +1,10 @@
 #include "engine/plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "core/error.h"
 #include "engine/checkpoint/async_saver.h"
 #include "engine/checkpoint_pieces.h"
 #include "engine/config/load.h"
@@ -72,6 +75,21 @@ class Rehearsal {
   std::unique_ptr<comm::ProcessGroup> control_, gather_, reduce_;
 };
 
+constexpr int64_t kMostTokens = int64_t{1} << 31, kMostMicrobatches = int64_t{1} << 16;
+
+// Beyond these no machine goes, and counting bytes and instructions would overflow or never end.
+void check_batch(const Config& config, const model::Model& model, const ResolvedBatch& batch) {
+  const auto refuse = [&](const std::string& what) { throw ConfigError(fmt::format("{}: {}", config.source, what)); };
+  if (batch.micro_batch_size > kMostTokens / model.sequence_length)
+    refuse(
+        fmt::format("train_micro_batch_size_per_gpu: a microbatch of {} sequences of {} tokens is more than {} tokens; use a "
+                    "smaller one and gradient_accumulation_steps",
+                    batch.micro_batch_size, model.sequence_length, kMostTokens));
+  if (batch.gradient_accumulation_steps > kMostMicrobatches)
+    refuse(fmt::format("gradient_accumulation_steps: {} is more than {}; use a larger train_micro_batch_size_per_gpu",
+                       batch.gradient_accumulation_steps, kMostMicrobatches));
+}
+
 }  // namespace
 
 Plan make_plan(const Config& config, const model::Model& model, int world_size) {
@@ -81,6 +99,7 @@ Plan make_plan(const Config& config, const model::Model& model, int world_size) 
   plan.mesh = Mesh(config.parallel, world_size);
   const int data = plan.mesh.size(Axis::Data);
   plan.batch = resolve_batch(config.batch, data, config.source);
+  check_batch(config, model, plan.batch);
   plan.layout = zero::make_shard_layout(
       named_parameters(model),
       {.ranks = data,

@@ -33,9 +33,11 @@ void require(bool given, const Config& config, const std::string& key, const std
 }
 
 void check_complete(const Config& config) {
-  require(!config.data.train.empty(), config, "data.train", "name a text or token file to train on");
-  require(config.training.steps > 0 || config.training.epochs > 0, config, "training.steps",
-          "say how long to train (steps or epochs)");
+  const bool no_data = config.data.train.empty(), no_end = config.training.steps == 0 && config.training.epochs == 0;
+  require(!(no_data && no_end), config, "data.train, training.steps",
+          "name a text or token file to train on, and say how long to train (steps or epochs)");
+  require(!no_data, config, "data.train", "name a text or token file to train on");
+  require(!no_end, config, "training.steps", "say how long to train (steps or epochs)");
 }
 
 class Trainer {
@@ -156,7 +158,7 @@ class Trainer {
     const auto newest = store.open_latest(checkpoint::over_group(*group_));
     if (!newest) {
       if (world_.rank() == 0 && &store == store_.get())
-        log_.info(fmt::format("{}: no checkpoint yet, starting at step 1", store.directory()));
+        log_.warning(fmt::format("--resume: {} holds no checkpoint; starting at step 1", store.directory()));
       return;
     }
     check_same_data(*newest);
@@ -201,6 +203,7 @@ class Trainer {
     const double lr = engine_.learning_rate(), scale = engine_.loss_scale();
     const StepResult result = engine_.train_batch(views);
     const double ms = milliseconds(system_clock().now() - begin);
+    refuse_to_learn_nothing(step, result);
     monitors_.on_step({.step = step + 1,
                        .loss = result.loss,
                        .loss_bits = std::bit_cast<uint32_t>(static_cast<float>(result.loss)),
@@ -213,6 +216,15 @@ class Trainer {
                        .tokens_per_second = static_cast<double>(result.tokens) / ms * 1e3,
                        .memory_bytes = memory().total(),
                        .skipped = result.skipped});
+  }
+
+  // Weights that are not finite never become so again.
+  static void refuse_to_learn_nothing(int64_t step, const StepResult& result) {
+    if (std::isfinite(result.loss) || result.skipped) return;
+    throw NumericsError(
+        fmt::format("step {}: the loss is {} and the step was not skipped: the weights are no numbers any more; resume from a "
+                    "checkpoint with a lower optimizer.params.lr, or bf16.check_grad_overflow true",
+                    step + 1, result.loss));
   }
 
   void evaluate() {
@@ -256,6 +268,9 @@ class Trainer {
                              options_.threads)},
         {"memory", memory_line(plan)}};
     if (!resumed_from_.empty()) start.facts.push_back({"resume", resumed_from_});
+    if (start.steps_done >= total_steps_)
+      start.facts.push_back(
+          {"nothing", fmt::format("to do: step {} is reached, training.steps is {}", start.steps_done, total_steps_)});
     for (const std::string& key : accepted_without_effect(config_)) start.facts.push_back({"no effect", key});
     monitors_.on_start(start);
   }

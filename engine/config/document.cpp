@@ -115,7 +115,12 @@ void Document::collect(const JsonNode& object, const std::string& section) {
 void Document::collect_section(const JsonMember& member, const std::string& path) {
   const JsonNode& value = member.value;
   if (value.kind == JsonKind::Object) {
+    const size_t before = report_.size();
     collect(value, path);
+    if (table_.is_switch(path) && report_.size() == before)
+      report_.add(member.at, path,
+                  "is known to DeepSpeed, which switches it on when the section is there, but not implemented by Trivet; "
+                  "remove the section");
   } else if (path == "zero_optimization" && value.kind == JsonKind::Bool) {  // DeepSpeed: true is stage 1
     made_.push_back(integer_node(value.boolean ? 1 : 0, value.at));
     given_.push_back({table_.find("zero_optimization.stage"), &made_.back(), member.at});

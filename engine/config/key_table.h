@@ -2,6 +2,7 @@
 // are made from this table; the keys themselves are in table_*.cpp, one file a part of the document.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -70,9 +71,15 @@ class KeyTable {
   std::vector<std::string> names_in(const std::string& section) const;  // keys and sections directly in it
   std::vector<std::string> sections_with(const std::string& name) const;
   KeyEntry& add(KeyEntry entry);
+  // A section that is not implemented and that DeepSpeed switches on by its presence, even empty.
+  void add_switch(const std::string& section) { switches_.push_back(section); }
+  bool is_switch(const std::string& section) const {
+    return std::find(switches_.begin(), switches_.end(), section) != switches_.end();
+  }
 
  private:
   std::vector<KeyEntry> entries_;
+  std::vector<std::string> switches_;
 };
 
 const KeyTable& key_table();

@@ -17,6 +17,7 @@ class Report {
   explicit Report(std::string source) : source_(std::move(source)) {}
 
   void add(Position at, const std::string& path, const std::string& what);
+  size_t size() const { return mistakes_.size(); }
   void throw_if_any();  // ConfigError with one line a mistake
 
  private:

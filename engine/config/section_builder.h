@@ -104,6 +104,7 @@ class SectionBase {
   KeyRefiner unsupported(const std::string& name, const std::string& default_json, const std::string& meaning);
   KeyRefiner inert(const std::string& name, const std::string& default_json, const std::string& meaning,
                    const std::string& reason);
+  void on_when_given() { table_.add_switch(prefix_); }  // KeyTable::add_switch
   // A key with its own way in and out.
   KeyRefiner custom(const std::string& name, KeyType type, const std::string& meaning,
                     std::function<void(Config&, const JsonNode&)> set, std::function<std::string(const Config&)> get);

@@ -25,6 +25,7 @@ void add_checkpoint_keys(KeyTable& table) {
   SectionBase(table, "checkpoint.parallel_write")
       .inert("pipeline_stage", "false", "data-parallel ranks share the writing", "every rank writes what it owns");
   SectionBase writer(table, "checkpoint.writer");
+  writer.on_when_given();
   writer.unsupported("type", "\"FAST\"", "DeepSpeed's writers");
   writer.unsupported("decoupled", "false", "write in another process").instead("checkpoint.asynchronous");
   writer.unsupported("io_buffer_size", "67108864", "bytes of the writer's buffer");

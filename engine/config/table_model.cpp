@@ -1,15 +1,21 @@
 // model.*
+#include <limits>
+
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
 
 namespace trivet::config {
 namespace {
 
+// Sizes up to these, with 2^31 tokens in a microbatch, cannot overflow 64 bits when bytes are counted.
+constexpr double kLargestWidth = 1 << 18;
+
 void set_vocabulary(Config& config, const JsonNode& node) {
   ModelConfig& model = config.model;
   model.tokenizer_file.clear();
   model.vocabulary_size = 0;
-  if (node.kind == JsonKind::Number && node.is_integer && node.integer > 0) {
+  if (node.kind == JsonKind::Number && node.is_integer && node.integer > 0 &&
+      node.integer <= std::numeric_limits<int32_t>::max()) {
     model.vocabulary = VocabularyKind::Size;
     model.vocabulary_size = node.integer;
   } else if (node.kind == JsonKind::String && node.text == "bytes") {
@@ -21,7 +27,7 @@ void set_vocabulary(Config& config, const JsonNode& node) {
     model.tokenizer_file = node.text;
   } else {
     throw std::invalid_argument(
-        R"(use "bytes", "characters", the path of a tokenizer file (with a "." or "/") or a positive size)");
+        R"(use "bytes", "characters", the path of a tokenizer file (with a "." or "/") or a size from 1 to 2147483647)");
   }
 }
 
@@ -41,19 +47,19 @@ void add_model_keys(KeyTable& table) {
   Section<ModelConfig> model(table, "model", [](Config& c) -> ModelConfig& { return c.model; });
   const auto is_llama = [](const Config& c) { return c.model.type == ModelType::Llama; };
   model.key("type", &ModelConfig::type, "gpt: learned positions, LayerNorm, GELU; llama: rotary, RMSNorm, SwiGLU").selects();
-  model.key("layers", &ModelConfig::layers, "transformer blocks").at_least(1);
-  model.key("hidden_size", &ModelConfig::hidden_size, "width of the residual stream").at_least(1);
-  model.key("heads", &ModelConfig::heads, "attention heads; divides hidden_size").at_least(1);
+  model.key("layers", &ModelConfig::layers, "transformer blocks").between(1, 1 << 16);
+  model.key("hidden_size", &ModelConfig::hidden_size, "width of the residual stream").between(1, kLargestWidth);
+  model.key("heads", &ModelConfig::heads, "attention heads; divides hidden_size").between(1, kLargestWidth);
   model.key("key_value_heads", &ModelConfig::key_value_heads, "heads of keys and values; divides heads; 0: as many as heads")
-      .at_least(0);
+      .between(0, kLargestWidth);
   model
       .key("feed_forward_size", &ModelConfig::feed_forward_size,
            "width inside the MLP; 0: 4 hidden for gpt, 8/3 hidden rounded up to a multiple of 32 for llama")
-      .at_least(0);
-  model.key("sequence_length", &ModelConfig::sequence_length, "tokens of one training sequence").at_least(1);
+      .between(0, 4 * kLargestWidth);
+  model.key("sequence_length", &ModelConfig::sequence_length, "tokens of one training sequence").between(1, 1 << 24);
   model.custom("vocabulary", KeyType::Any, "\"bytes\", \"characters\", a tokenizer file or a number of tokens", set_vocabulary,
                get_vocabulary);
-  model.key("dropout", &ModelConfig::dropout, "on embeddings, attention probabilities and residuals").between(0, 1).below(1);
+  model.key("dropout", &ModelConfig::dropout, "on embeddings, attention probabilities and residuals").between(0, 0.99);
   model.key("tied_embedding", &ModelConfig::tied_embedding, "input and output embedding are one matrix")
       .default_note("llama: false");
   model.key("bias", &ModelConfig::bias, "biases in projections and norms")

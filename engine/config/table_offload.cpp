@@ -42,6 +42,7 @@ void add_offload_optimizer(KeyTable& table) {
 
 void add_zenflow(KeyTable& table) {
   SectionBase zenflow(table, "zero_optimization.zenflow");
+  zenflow.on_when_given();
   zenflow.unsupported("topk_ratio", "0.1", "ZenFlow: share of columns updated at once");
   zenflow.unsupported("select_strategy", "\"auto\"", "ZenFlow: when columns are chosen");
   zenflow.unsupported("select_interval", "\"auto\"", "ZenFlow: how often columns are chosen").type(KeyType::Any);

@@ -73,6 +73,34 @@ TEST_F(Train, SaysWhatItDoesAndWhatItUsed) {
               HasSubstr("is not among the 21 characters of the training text"));
 }
 
+TEST_F(Train, ResumesNoOtherModelAndSaysWhenNothingIsLeftToDo) {
+  ASSERT_EQ(folder.run("train config.json").code, 0);
+  for (const auto& [change, message] :
+       {std::pair{"model.heads=4",
+                  "model.heads: 4 does not continue checkpoints/step-00000008, which was made with 2; set it to 2"},
+        {"model.norm_epsilon=0.1", "model.norm_epsilon: 0.1 does not continue"},
+        {"model.sequence_length=8", "model.sequence_length: 8 does not continue"},
+        {"data.shuffle=false", "data.shuffle: false does not continue"}}) {
+    const Output output = folder.run(std::string("train config.json --resume --set training.steps=9 --set ") + change);
+    EXPECT_EQ(output.code, 2);
+    EXPECT_THAT(output.errors, HasSubstr(message));
+  }
+  EXPECT_EQ(folder.run("train config.json --resume --set model.dropout=0 --set training.steps=9").code, 0);
+  const Output done = folder.run("train config.json --resume");
+  EXPECT_EQ(done.code, 0);
+  EXPECT_THAT(done.text, HasSubstr("nothing to do: step 9 is reached, training.steps is 8"));
+  EXPECT_THAT(folder.run("train config.json --resume --set checkpoint.directory=elsewhere").errors,
+              HasSubstr("elsewhere holds no checkpoint; starting at step 1"));
+}
+
+TEST_F(Train, StopsWhenTheWeightsAreNoNumbersAnyMore) {
+  const Output output = folder.run(
+      "train config.json --set bf16.enabled=true --set bf16.check_grad_overflow=false --set reproducible=run "
+      "--set optimizer.params.lr=1e30");
+  EXPECT_EQ(output.code, 16);
+  EXPECT_THAT(output.errors, HasSubstr("the weights are no numbers any more"));
+}
+
 TEST_F(Train, DoesNotMixRuns) {
   ASSERT_EQ(folder.run("train config.json").code, 0);
   const Output again = folder.run("train config.json");
@@ -123,6 +151,10 @@ TEST_F(Train, MistakesAreExitCode2AndNamedOnce) {
   refused("train config.json --set parallel.pipeline=2 --ranks 2", "parallel.pipeline: 2 is not implemented");
   refused("train config.json --set data.validation_fraction=0.0001", "validation split");
   refused("plan config.json --world-size 7", "train_batch_size");
+  refused("plan config.json --set train_micro_batch_size_per_gpu=4000000000 --set train_batch_size=4000000000",
+          "is more than 2147483648 tokens");
+  refused("train config.json --set train_batch_size=4611686018427387904",
+          "gradient_accumulation_steps: 4611686018427387904 is more than 65536");
   refused("train", "config is required");
   refused("trian config.json", "\"trian\" is not a subcommand of trivet; did you mean \"train\"?");
   refused("checkpoint show-all", "\"show-all\" is not a subcommand of checkpoint");

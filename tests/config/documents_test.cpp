@@ -55,7 +55,8 @@ TEST(ConfigSchema, StatesTypesRangesAndNames) {
   EXPECT_EQ(stage["minimum"], 0);
   EXPECT_EQ(stage["maximum"], 3);
   EXPECT_EQ(schema_at(schema, "model.type")["enum"], (nlohmann::json{"gpt", "llama"}));
-  EXPECT_EQ(schema_at(schema, "model.dropout")["exclusiveMaximum"], 1);
+  EXPECT_EQ(schema_at(schema, "model.dropout")["maximum"], 0.99);
+  EXPECT_EQ(schema_at(schema, "model.norm_epsilon")["exclusiveMinimum"], 0);
   EXPECT_EQ(schema["properties"]["zero_optimization"]["additionalProperties"], false);
 }
 
