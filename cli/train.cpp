@@ -50,11 +50,11 @@ void add_train(CLI::App& program) {
       ->take_all()
       ->allow_extra_args(false);
   command->add_option("--metrics", arguments->metrics, "write one JSON object a step to this file");
-  CLI::Option* resume =
-      command
-          ->add_option("--resume", arguments->resume,
-                       "go on from the newest valid checkpoint of this directory (default: checkpoint.directory)")
-          ->expected(0, 1);
+  CLI::Option* resume = command
+                            ->add_option("--resume", arguments->resume,
+                                         "go on from the newest valid checkpoint of this directory (default: "
+                                         "checkpoint.directory), or from one step: DIR/step-00000200")
+                            ->expected(0, 1);
   command->callback([arguments, resume] {
     arguments->resume_given = resume->count() > 0;
     run(*arguments);

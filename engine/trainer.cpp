@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -133,6 +134,8 @@ class Trainer {
     if (!options_.resume || read_from != saved_to) refuse_to_mix_runs();
     if (!options_.resume) return;
     if (read_from == saved_to) return resume_from(*store_);
+    if (std::filesystem::path(read_from).filename().string().starts_with("step-"))
+      return resume_from(checkpoint::LoadedStep(real_file_system(), read_from));
     checkpoint::Store other(real_file_system(), store_options(read_from));
     resume_from(other);
     if (resumed_from_.empty())
@@ -161,9 +164,13 @@ class Trainer {
         log_.warning(fmt::format("--resume: {} holds no checkpoint; starting at step 1", store.directory()));
       return;
     }
-    check_same_data(*newest);
-    engine_.restore(*newest);
-    resumed_from_ = newest->directory();
+    resume_from(*newest);
+  }
+
+  void resume_from(const checkpoint::LoadedStep& step) {
+    check_same_data(step);
+    engine_.restore(step);
+    resumed_from_ = step.directory();
   }
 
   void check_same_data(const checkpoint::LoadedStep& step) const {

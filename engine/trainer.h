@@ -14,7 +14,7 @@ struct TrainOptions {
   int threads = 1;               // that the kernels of one rank may use
   std::string metrics_file;      // JSON lines, one a step; empty: none
   bool resume = false;           // go on from the newest valid checkpoint of resume_directory (or start when there is none)
-  std::string resume_directory;  // empty: checkpoint.directory
+  std::string resume_directory;  // empty: checkpoint.directory; may also name one step, ".../step-00000200"
   std::string config_text;       // the resolved config as JSON, kept in checkpoints
 };
 

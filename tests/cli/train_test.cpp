@@ -93,6 +93,15 @@ TEST_F(Train, ResumesNoOtherModelAndSaysWhenNothingIsLeftToDo) {
               HasSubstr("elsewhere holds no checkpoint; starting at step 1"));
 }
 
+TEST_F(Train, GoesBackToAnEarlierStepInAnotherDirectory) {
+  ASSERT_EQ(folder.run("train config.json").code, 0);
+  EXPECT_EQ(folder.run("train config.json --ranks 2 --resume checkpoints/step-00000004 --set checkpoint.directory=again").code,
+            0);
+  EXPECT_THAT(folder.run("checkpoint diff checkpoints again --json").text, HasSubstr("\"equal\": true"));
+  EXPECT_EQ(folder.run("train config.json --resume checkpoints/step-00000004").code, 2);  // later steps are in its way
+  EXPECT_EQ(folder.run("train config.json --resume checkpoints/step-00000099 --set checkpoint.directory=third").code, 15);
+}
+
 TEST_F(Train, StopsWhenTheWeightsAreNoNumbersAnyMore) {
   const Output output = folder.run(
       "train config.json --set bf16.enabled=true --set bf16.check_grad_overflow=false --set reproducible=run "
