@@ -51,6 +51,7 @@ class JsonReader {
     do {
       skip_space();
       expect_more(open, '{');
+      if (peek() == '}' && !node.members.empty()) break;  // behind a trailing comma
       if (peek() != '"') fail(here(), fmt::format("a key in double quotes is expected, found {}", shown()));
       JsonMember& member = node.members.emplace_back();
       member.at = here();
@@ -77,6 +78,7 @@ class JsonReader {
     do {
       skip_space();
       expect_more(open, '[');
+      if (peek() == ']' && !node.items.empty()) break;  // behind a trailing comma
       node.items.push_back(value(depth + 1));
       skip_space();
       expect_more(open, '[');

@@ -1,5 +1,6 @@
-// Reads JSON into JsonNodes with positions. `//` comments are allowed; anything else is as RFC 8259 says: no trailing commas,
-// no NaN, no duplicate keys. Limits guard against files that are no configs: 16 MiB and 64 levels.
+// Reads JSON into JsonNodes with positions. `//` comments are allowed, and a comma behind the last value of an object or list;
+// anything else is as RFC 8259 says: no NaN, no duplicate keys. Limits guard against files that are no configs: 16 MiB and 64
+// levels.
 //
 // Written here because nlohmann's reader tells no position of a key.
 #pragma once

@@ -15,8 +15,9 @@ const char* const kIntroduction = R"(# Configuration
 
 Generated from the key table in `engine/config`: `trivet config reference > docs/config.md`. A test fails when this page is behind.
 
-A config is a JSON file in DeepSpeed's vocabulary; `//` comments are allowed. Keys that DeepSpeed has keep their name, meaning and
-default. `--set key=value` on the command line replaces or adds a key (`--set zero_optimization.stage=3`).
+A config is a JSON file in DeepSpeed's vocabulary; `//` comments and a comma behind the last value are allowed. Keys that
+DeepSpeed has keep their name, meaning and default. `--set key=value` on the command line replaces or adds a key
+(`--set zero_optimization.stage=3`).
 
 * Unknown keys, keys given twice, wrong types and values out of range are refused, each with file, line and column.
 * `"auto"` is refused: state a value. `null` means the default where the type says so, and for a whole section.

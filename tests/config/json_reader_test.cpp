@@ -39,6 +39,11 @@ TEST(JsonReader, DecodesEscapes) {
             "\"\\/\b\f\n\r\tA\u00e9\u20ac\U0001F600");
 }
 
+TEST(JsonReader, AcceptsACommaBehindTheLastValue) {
+  EXPECT_EQ(to_json(read_json("{\"a\": [1, 2 , // the last\n ], \"b\": {\"c\": [[],],},\n}", "x")),
+            R"({"a": [1, 2], "b": {"c": [[]]}})");
+}
+
 TEST(JsonReader, SkipsAByteOrderMark) { EXPECT_EQ(read_json("\xEF\xBB\xBF{}", "x").kind, JsonKind::Object); }
 
 TEST(JsonReader, SixtyFourLevelsAreAllowed) {
