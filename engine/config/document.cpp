@@ -98,14 +98,22 @@ const GivenEntry* Document::find(const std::string& path) const {
   return nullptr;
 }
 
+// {"type": "RAdam", "params": {...}}: with a type that is refused by name, its parameters say nothing more.
+bool Document::refuses_type(const JsonNode& object, const std::string& section) const {
+  const KeyEntry* entry = table_.find(section + ".type");
+  const JsonNode* type = object.find("type");
+  return entry && type && type->kind == JsonKind::String && contains(entry->refused_names, type->text, true);
+}
+
 void Document::collect(const JsonNode& object, const std::string& section) {
+  const bool type_is_refused = refuses_type(object, section);
   for (const JsonMember& member : object.members) {
     const std::string path = canonical(section.empty() ? member.key : section + "." + member.key);
     if (const KeyEntry* entry = table_.find(path)) {
       if (find(path)) report_.add(member.at, path, "given twice, once under another name; keep one");
       given_.push_back({entry, &member.value, member.at});
     } else if (table_.is_section(path)) {
-      collect_section(member, path);
+      if (!type_is_refused || member.key != "params") collect_section(member, path);
     } else {
       report_unknown(member, path, section);
     }

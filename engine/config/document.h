@@ -29,6 +29,7 @@ class Document {
 
  private:
   void collect(const JsonNode& object, const std::string& prefix);
+  bool refuses_type(const JsonNode& object, const std::string& section) const;
   void collect_section(const JsonMember& member, const std::string& path);
   void check(const GivenEntry& given);
   void report_unknown(const JsonMember& member, const std::string& path, const std::string& section);

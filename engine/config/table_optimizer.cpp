@@ -7,6 +7,14 @@
 namespace trivet::config {
 namespace {
 
+// DeepSpeed's other optimizers, then PyTorch's, which it takes by name.
+std::vector<std::string> known_to_deepspeed() {
+  return {
+      "OneBitAdam",       "ZeroOneAdam", "OneBitLamb", "MuAdam",  "MuAdamW",    "MuSGD",          "FusedAdam", "CPUAdam",
+      "DeepSpeedCPUAdam", "FusedLamb",   "FusedLion",  "CPULion", "CPUAdagrad", "ZenFlowCPUAdam", "Adadelta",  "Adafactor",
+      "Adamax",           "ASGD",        "LBFGS",      "NAdam",   "RAdam",      "RMSprop",        "Rprop",     "SparseAdam"};
+}
+
 void set_betas(Config& config, const JsonNode& node) {
   const auto valid = [](const JsonNode& beta) { return beta.kind == JsonKind::Number && beta.number >= 0 && beta.number < 1; };
   if (node.items.size() != 2 || !valid(node.items[0]) || !valid(node.items[1]))
@@ -77,7 +85,7 @@ void add_optimizer_keys(KeyTable& table) {
   optimizer.key("type", &OptimizerConfig::type, "the rule that turns gradients into steps; upper or lower case")
       .selects()
       .ignores_case()
-      .refuses({"OneBitAdam", "ZeroOneAdam", "OneBitLamb", "MuAdam", "MuAdamW", "MuSGD"});
+      .refuses(known_to_deepspeed());
   add_parameters(table);
   add_known_parameters(table);
   optimizer.key("decay_all", &OptimizerConfig::decay_all, "weight decay also on biases and norms");

@@ -9,6 +9,13 @@ using S = SchedulerConfig;
 using Names = std::vector<std::string>;
 const char* const kType = "scheduler.type";
 
+// PyTorch's, which DeepSpeed takes by name.
+Names known_to_deepspeed() {
+  return {"LambdaLR",         "MultiplicativeLR",  "StepLR",       "MultiStepLR",  "ConstantLR",
+          "LinearLR",         "ExponentialLR",     "SequentialLR", "PolynomialLR", "CosineAnnealingLR",
+          "ChainedScheduler", "ReduceLROnPlateau", "CyclicLR",     "OneCycleLR",   "CosineAnnealingWarmRestarts"};
+}
+
 void add_warmup(Section<S>& params) {
   const Names warmup{"WarmupLR", "WarmupDecayLR"};
   params
@@ -86,7 +93,8 @@ void add_one_cycle(Section<S>& params) {
 void add_scheduler_keys(KeyTable& table) {
   Section<S> scheduler(table, "scheduler", [](Config& c) -> S& { return c.scheduler; });
   scheduler.key("type", &S::type, "how the learning rate changes: DeepSpeed's five, or Constant, Linear, Cosine with warm-up")
-      .selects();
+      .selects()
+      .refuses(known_to_deepspeed());
   Section<S> params(table, "scheduler.params", [](Config& c) -> S& { return c.scheduler; });
   add_warmup(params);
   add_range_test(params);
