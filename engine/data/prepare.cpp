@@ -26,12 +26,26 @@ void check_input(const std::string& path, const std::string& output) {
   if (token_format_of(path)) bad_file(path, "is a token file already; `trivet data show` says what is in it");
 }
 
+std::string name_of(fs::file_type type) {
+  switch (type) {
+    case fs::file_type::directory: return "directory";
+    case fs::file_type::fifo: return "FIFO";
+    case fs::file_type::socket: return "socket";
+    case fs::file_type::block:
+    case fs::file_type::character: return "device";
+    default: return "special file";
+  }
+}
+
+// The output is put in place by a rename, which would replace a device or a FIFO by a file.
 void check_output(const PrepareOptions& options) {
   const fs::path folder = fs::path(options.output).parent_path();
   if (!folder.empty() && !fs::is_directory(folder))
     bad_file(options.output, "the folder " + folder.string() + " does not exist");
-  if (fs::is_directory(options.output)) bad_file(options.output, "is a directory; name a file");
-  if (fs::exists(options.output) && !options.replace) bad_file(options.output, "exists; give --force to replace it");
+  const fs::file_status status = fs::status(options.output);
+  if (!fs::exists(status)) return;
+  if (!fs::is_regular_file(status)) bad_file(options.output, "is a " + name_of(status.type()) + "; name a file");
+  if (!options.replace) bad_file(options.output, "exists; give --force to replace it");
 }
 
 class Preparation {

@@ -1,6 +1,7 @@
 #include "engine/data/prepare.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 
@@ -97,6 +98,26 @@ TEST_F(Prepare, RefusesWhatItCannotDoBeforeItStarts) {
   with.inputs.clear();
   expect(with, "data prepare: no input; name one or more texts");
   EXPECT_FALSE(std::filesystem::exists(folder_.path("other.tokens")));
+}
+
+TEST_F(Prepare, ReplacesOnlyAFile) {
+  const std::string fifo = folder_.path("fifo"), directory = folder_.path("directory");
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  std::filesystem::create_directory(directory);
+  std::filesystem::create_symlink(fifo, folder_.path("to_fifo"));
+  std::filesystem::create_symlink(directory, folder_.path("to_directory"));
+  for (const bool replace : {false, true}) {
+    for (const std::string kind : {"FIFO", "directory"}) {
+      for (const std::string name : {kind == "FIFO" ? "fifo" : "directory", kind == "FIFO" ? "to_fifo" : "to_directory"}) {
+        PrepareOptions with = options("bytes");
+        with.output = folder_.path(name);
+        with.replace = replace;
+        expect_error([&] { prepare(with); }, ExitCode::Usage, with.output + ": is a " + kind + "; name a file");
+      }
+    }
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(fifo));
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_.path("to_fifo")));
 }
 
 TEST_F(Prepare, NamesTheInputThatCannotBeEncoded) {
