@@ -48,6 +48,14 @@ void check_output(const PrepareOptions& options) {
   if (!options.replace) bad_file(options.output, "exists; give --force to replace it");
 }
 
+void check_vocabulary(const PrepareOptions& options) {
+  const std::string& name = options.vocabulary;
+  if (options.train_bpe > 0 || name == "bytes" || name == "characters" || fs::exists(name)) return;
+  throw DataError(ExitCode::Usage, fmt::format("--vocabulary {}: no such file; use bytes, characters or a tokenizer file; "
+                                               "--train-bpe N learns a BPE vocabulary of N tokens instead",
+                                               name));
+}
+
 class Preparation {
  public:
   Preparation(const PrepareOptions& options, const PrepareProgress& progress) : options_(options), progress_(progress) {}
@@ -154,6 +162,7 @@ PrepareResult prepare(const PrepareOptions& options, const PrepareProgress& prog
   if (options.inputs.empty()) throw DataError(ExitCode::Usage, "data prepare: no input; name one or more texts");
   for (const auto& input : options.inputs) check_input(input, options.output);
   check_output(options);
+  check_vocabulary(options);
   return Preparation(options, progress).run();
 }
 

@@ -90,6 +90,11 @@ TEST_F(Prepare, RefusesWhatItCannotDoBeforeItStarts) {
   with = options("bytes");
   with.output = folder_.path("no/such/folder/out.tokens");
   expect(with, with.output + ": the folder " + folder_.path("no/such/folder") + " does not exist");
+  with = options("bpe");
+  with.output = folder_.path("other.tokens");
+  expect(with,
+         "--vocabulary bpe: no such file; use bytes, characters or a tokenizer file; --train-bpe N learns a BPE vocabulary of "
+         "N tokens instead");
   with = options("characters");
   with.end_of_text = true;
   with.output = folder_.path("other.tokens");
