@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -76,7 +78,8 @@ std::vector<std::string> step_directories(const std::string& path) {
   return directories;
 }
 
-// What is known of a step: `verify` reads all of it, otherwise manifest, sizes and headers.
+// What is known of a step: "verified" when all of it was read, "complete" when manifest, sizes and headers are in order,
+// otherwise "damaged".
 Json describe_step(const std::string& directory, bool verify) {
   Json json = {{"directory", directory}};
   try {
@@ -88,22 +91,28 @@ Json describe_step(const std::string& directory, bool verify) {
     json["tensors"] = step.manifest().tensors.size();
     json["bytes"] = step.manifest().bytes();
     if (verify) step.verify();
-    json["valid"] = true;
+    json["status"] = verify ? "verified" : "complete";
   } catch (const CheckpointError& error) {
-    json["valid"] = false;
+    json["status"] = "damaged";
     json["error"] = error.what();
   }
   return json;
 }
 
+bool is_damaged(const Json& step) { return step.at("status") == "damaged"; }
+
+std::string status_in_words(const Json& step) {
+  if (is_damaged(step)) return "damaged: " + step.at("error").get<std::string>();
+  return step.at("status") == "verified" ? "verified" : "complete (data not read)";
+}
+
 std::string describe_line(const Json& step) {
   const std::string name = last_part(step.at("directory").get<std::string>());
-  if (!step.contains("step"))
-    return fmt::format("{:16}  damaged: {}\n", escape_control(name), step.at("error").get<std::string>());
+  if (!step.contains("step")) return fmt::format("{:16}  {}\n", escape_control(name), status_in_words(step));
   return fmt::format("{:16}  {:>10}  {:4} ranks  {:5} tensors  {}  run {}  {}\n", escape_control(name),
                      human_bytes(step.at("bytes")), step.at("ranks").get<int64_t>(), step.at("tensors").get<int64_t>(),
                      human_time(step.at("created")), escape_control(step.at("run_id").get<std::string>()),
-                     step.at("valid") ? "valid" : "damaged: " + step.at("error").get<std::string>());
+                     status_in_words(step));
 }
 
 Json describe_steps(const Arguments& arguments, bool verify) {
@@ -117,16 +126,29 @@ Json describe_steps(const Arguments& arguments, bool verify) {
   return steps;
 }
 
-void list(const Arguments& arguments) { describe_steps(arguments, false); }
-
-void verify(const Arguments& arguments) {
-  const Json steps = describe_steps(arguments, true);
-  int64_t damaged = 0;
-  for (const Json& step : steps) damaged += step.at("valid") ? 0 : 1;
-  if (steps.empty()) throw CheckpointError(ExitCode::Usage, fmt::format("{}: there is no checkpoint here", arguments.path));
+void fail_if_damaged(const Arguments& arguments, const Json& steps) {
+  const auto damaged = std::count_if(steps.begin(), steps.end(), is_damaged);
   if (damaged > 0)
     throw CheckpointError(ExitCode::CheckpointCorrupt,
                           fmt::format("{}: {} of {} checkpoints are damaged", arguments.path, damaged, steps.size()));
+}
+
+void print_what_was_checked(const std::string& path) {
+  fmt::print("manifest, sizes and headers were checked; trivet checkpoint verify {} reads every byte\n", escape_control(path));
+}
+
+void list(const Arguments& arguments) {
+  const Json steps = describe_steps(arguments, false);
+  if (!arguments.json && !steps.empty()) print_what_was_checked(arguments.path);
+  std::fflush(stdout);
+  fail_if_damaged(arguments, steps);
+}
+
+void verify(const Arguments& arguments) {
+  const Json steps = describe_steps(arguments, true);
+  std::fflush(stdout);
+  if (steps.empty()) throw CheckpointError(ExitCode::Usage, fmt::format("{}: there is no checkpoint here", arguments.path));
+  fail_if_damaged(arguments, steps);
 }
 
 void show(const Arguments& arguments) {
@@ -151,7 +173,9 @@ void show(const Arguments& arguments) {
     json["tensors"] = tensors;
     return print_json(json);
   }
-  fmt::print("{}\nstate: {}\n", describe_line(describe_step(step.directory(), false)), escape_control(step.state()));
+  fmt::print("{}", describe_line(describe_step(step.directory(), false)));
+  print_what_was_checked(step.directory());
+  fmt::print("state: {}\n", escape_control(step.state()));
   for (const auto& [name, tensor] : manifest.tensors) {
     fmt::print("{:50}  {:9} {}\n", escape_control(name), name_of(tensor.dtype), to_string(tensor.shape));
     for (const Json& piece : tensors[name]["pieces"])
@@ -207,7 +231,10 @@ void add_checkpoint(CLI::App& program) {
   CLI::App& group = *program.add_subcommand("checkpoint", "List, show, verify and compare checkpoints");
   group.require_subcommand(1);
   group.footer("Example: trivet checkpoint verify checkpoints");
-  add_command(group, "list", "The steps of a directory: size, time, and whether manifest, sizes and headers are in order", list)
+  add_command(group, "list",
+              "The steps of a directory: size, time, and whether manifest, sizes and headers are in order; exit code 15 when "
+              "one is damaged",
+              list)
       ->footer("Example: trivet checkpoint list checkpoints --json");
   add_command(group, "show", "Tensors, shapes, and which file holds what", show)
       ->footer("Example: trivet checkpoint show checkpoints/step-00000200");

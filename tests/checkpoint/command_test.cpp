@@ -58,15 +58,40 @@ class Command : public ::testing::Test {
   TemporaryDirectory directory_;
 };
 
-TEST_F(Command, ListShowsStepsAndWhetherTheyAreValid) {
+TEST_F(Command, ListShowsStepsAndWhetherTheyAreComplete) {
   const Outcome list = run("list " + path("a"));
   EXPECT_EQ(list.exit_code, 0);
-  EXPECT_THAT(list.output,
-              AllOf(HasSubstr("step-00000010"), HasSubstr("step-00000020"), HasSubstr("1 ranks"), HasSubstr("valid")));
-  std::filesystem::remove(path("a") + "/step-00000020/manifest.json");
-  EXPECT_THAT(run("list " + path("a")).output, HasSubstr("step-00000020     damaged: open "));
-  EXPECT_THAT(run("list --json " + path("a")).output,
-              AllOf(HasSubstr("\"step\": 10"), HasSubstr("\"valid\": true"), HasSubstr("\"valid\": false")));
+  EXPECT_THAT(list.output, AllOf(HasSubstr("step-00000010"), HasSubstr("step-00000020"), HasSubstr("1 ranks"),
+                                 HasSubstr("complete (data not read)"),
+                                 HasSubstr("; trivet checkpoint verify " + path("a") + " reads every byte")));
+  EXPECT_THAT(list.output, Not(HasSubstr("valid")));
+}
+
+TEST_F(Command, ListShowsAllStepsAndExitsWith15WhenAManifestIsDamaged) {
+  std::filesystem::resize_file(path("a") + "/step-00000010/manifest.json", 100);
+  const Outcome list = run("list " + path("a"));
+  EXPECT_EQ(list.exit_code, 15);
+  EXPECT_THAT(list.output, AllOf(HasSubstr("step-00000010     damaged: "), HasSubstr("complete (data not read)"),
+                                 HasSubstr("1 of 2 checkpoints are damaged")));
+  std::filesystem::remove(path("a") + "/step-00000010/manifest.json");
+  EXPECT_THAT(run("list " + path("a")).output, HasSubstr("step-00000010     damaged: open "));
+  const Outcome json = run("list --json " + path("a"));
+  EXPECT_EQ(json.exit_code, 15);
+  EXPECT_THAT(json.output,
+              AllOf(HasSubstr("\"step\": 20"), HasSubstr("\"status\": \"complete\""), HasSubstr("\"status\": \"damaged\"")));
+}
+
+TEST_F(Command, ListAndShowDoNotVouchForDataTheyHaveNotRead) {
+  damage("a", 20);
+  for (const char* command : {"list ", "show "}) {
+    const Outcome outcome = run(command + path("a"));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    EXPECT_THAT(outcome.output, AllOf(HasSubstr("complete (data not read)"), HasSubstr(" reads every byte\n")));
+    EXPECT_THAT(run(command + ("--json " + path("a"))).output,
+                AllOf(HasSubstr("\"status\": \"complete\""), Not(HasSubstr("valid"))));
+  }
+  EXPECT_THAT(run("verify --json " + path("a")).output,
+              AllOf(HasSubstr("\"status\": \"verified\""), HasSubstr("\"status\": \"damaged\"")));
 }
 
 TEST_F(Command, ShowTellsWhichFileHoldsWhat) {
