@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kFooter = R"(Everything behind PROGRAM is the program's. "trivet" as PROGRAM is this very program.
 
 Example:
-  trivet launch --num_gpus 4 trivet train configs/gpt.json
+  trivet launch --num_gpus 4 trivet train configs/gpt_char.json
 )";
 
 // DeepSpeed's flags that this version does not have: refused by name, with what to do.

@@ -178,5 +178,14 @@ TEST_F(Train, AJobEndsWithTheCodeOfItsFirstFailure) {
   EXPECT_THAT(output.errors, HasSubstr("missing.txt"));
 }
 
+TEST(Help, NamesConfigsThatExist) {
+  const Folder folder;
+  const std::string help = folder.run("launch --help").text, start = "configs/";
+  const size_t at = help.find(start);
+  ASSERT_NE(at, std::string::npos) << help;
+  const std::string config = help.substr(at, help.find_first_of(" \n", at) - at);
+  EXPECT_TRUE(std::filesystem::exists(TRIVET_SOURCE_DIR "/" + config)) << config;
+}
+
 }  // namespace
 }  // namespace trivet::test
