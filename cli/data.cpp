@@ -80,6 +80,8 @@ void run_prepare(const PrepareArguments& arguments) {
              result.tokenizer == "bpe" ? options.output : result.tokenizer);
 }
 
+const CLI::Range kTokenNumber(int64_t{0}, int64_t{1} << 62);
+
 struct ShowArguments {
   std::string file;
   int64_t first = 0, count = 64;
@@ -149,8 +151,8 @@ void add_show(CLI::App& data) {
   auto arguments = std::make_shared<ShowArguments>();
   CLI::App* show = data.add_subcommand("show", "Say what is in a token file (.tokens, Megatron .bin/.idx, llm.c .bin)");
   show->add_option("file", arguments->file, "the token file")->required();
-  show->add_option("--first", arguments->first, "number of the first token to print")->check(CLI::NonNegativeNumber);
-  show->add_option("--count", arguments->count, "how many tokens to print (default 64)")->check(CLI::NonNegativeNumber);
+  show->add_option("--first", arguments->first, "number of the first token to print")->check(kTokenNumber);
+  show->add_option("--count", arguments->count, "how many tokens to print (default 64)")->check(kTokenNumber);
   show->add_flag("--verify", arguments->verify, "read everything and check it against the checksum");
   show->add_flag("--json", arguments->json, "print the result as JSON");
   show->footer("Example: trivet data show books.tokens --first 1000 --verify");

@@ -8,8 +8,8 @@
 #include "cli/launch/cores.h"
 #include "cli/launch/job.h"
 #include "cli/launch/layout.h"
+#include "cli/usage.h"
 #include "core/error.h"
-#include "core/log.h"
 
 namespace trivet::cli {
 namespace {
@@ -85,7 +85,7 @@ void add_flags(CLI::App& launch, LaunchFlags& flags) {
   launch.add_flag("--no_ssh_check", flags.without_effect, "accepted; nothing uses ssh");
 }
 
-void check(const LaunchFlags& flags) {
+void check(const CLI::App& launch, const LaunchFlags& flags) {
   const LaunchRequest& request = flags.request;
   if (flags.nodes != 1) {
     throw ConfigError("--num_nodes " + std::to_string(flags.nodes) +
@@ -98,9 +98,7 @@ void check(const LaunchFlags& flags) {
   if (request.json && !request.dry_run) throw ConfigError("--json: prints what --dry-run finds; give both");
   if (request.program.empty())
     throw ConfigError("launch: no PROGRAM given; as in: trivet launch --num_gpus 2 trivet train gpt.json");
-  if (request.program[0].starts_with("-")) {
-    throw ConfigError("launch: " + escape_control(request.program[0]) + ": unknown flag; trivet launch --help lists them");
-  }
+  if (request.program[0].starts_with("-")) throw ConfigError(with_help(launch, unknown_flag(launch, request.program[0])));
 }
 
 // Behind the flags comes the program; a "--" may stand between.
@@ -110,8 +108,8 @@ std::vector<std::string> program_of(const CLI::App& launch) {
   return program;
 }
 
-void launch_job(LaunchFlags& flags) {
-  check(flags);
+void launch_job(const CLI::App& launch, LaunchFlags& flags) {
+  check(launch, flags);
   LaunchRequest& request = flags.request;
   if (flags.log_level == "error" || flags.log_level == "critical") request.quiet = true;
   if (!request.core_list.empty()) request.bind_cores = true;
@@ -140,7 +138,7 @@ void add_launch(CLI::App& program) {
   add_refused(*launch);
   launch->callback([launch, flags] {
     flags->request.program = program_of(*launch);
-    launch_job(*flags);
+    launch_job(*launch, *flags);
   });
 }
 

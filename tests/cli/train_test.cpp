@@ -178,6 +178,47 @@ TEST_F(Train, AJobEndsWithTheCodeOfItsFirstFailure) {
   EXPECT_THAT(output.errors, HasSubstr("missing.txt"));
 }
 
+TEST(CommandLine, AMistakeIsOneLineThatSaysWhatToDo) {
+  const Folder folder;
+  const auto refused = [&](const std::string& arguments, const std::string& message) {
+    const Output output = folder.run(arguments);
+    EXPECT_EQ(output.code, 2) << arguments;
+    EXPECT_EQ(output.text, "") << arguments;
+    EXPECT_EQ(output.errors, "trivet: error: " + message + "\n") << arguments;
+  };
+  refused("", "a subcommand is required; there are train, launch, plan, config, checkpoint, data, generate; see trivet --help");
+  refused("data", "data: a subcommand is required; there are prepare, show; see trivet data --help");
+  refused("train", "train: config is required; see trivet train --help");
+  refused("train a.json b.json", "train: \"b.json\" is not expected; see trivet train --help");
+  refused("train a.json --rank 4", "train: --rank: unknown flag; did you mean \"--ranks\"? see trivet train --help");
+  refused("train a.json --metrix=x", "train: --metrix: unknown flag; did you mean \"--metrics\"? see trivet train --help");
+  refused("train a.json --unheard-of", "train: --unheard-of: unknown flag; see trivet train --help");
+  refused("train --ranks", "train: --ranks: a value is missing; see trivet train --help");
+  refused("train a.json --ranks 5000", "train: --ranks: Value 5000 not in range 1 to 1024; see trivet train --help");
+  refused("data show a.tokens --first -3",
+          "data show: --first: Value -3 not in range 0 to 4611686018427387904; see trivet data show --help");
+  refused("generate a --top-k many",
+          "generate: --top-k: \"many\" is not accepted; a whole number is expected; see trivet generate --help");
+  refused("generate a --top-p many",
+          "generate: --top-p: \"many\" is not accepted; a number is expected; see trivet generate --help");
+  refused("data prepare a.txt --outptu b",
+          "data prepare: --outptu: unknown flag; did you mean \"--output\"? see trivet data prepare --help");
+  refused("data prepare a.txt --output b --vocabulary bytes --train-bpe 300",
+          "data prepare: --vocabulary excludes --train-bpe; see trivet data prepare --help");
+  refused("launch --num_gpu 2 true", "launch: --num_gpu: unknown flag; did you mean \"--num_gpus\"? see trivet launch --help");
+  refused("--versoin", "--versoin: unknown flag; did you mean \"--version\"? see trivet --help");
+}
+
+TEST(CommandLine, HelpAndVersionAreNoErrors) {
+  const Folder folder;
+  for (const std::string arguments : {"--help", "train --help", "data prepare --help", "--version"}) {
+    const Output output = folder.run(arguments);
+    EXPECT_EQ(output.code, 0) << arguments;
+    EXPECT_EQ(output.errors, "") << arguments;
+    EXPECT_THAT(output.text, HasSubstr(arguments == "--version" ? "trivet 0." : "--help")) << arguments;
+  }
+}
+
 TEST(Help, NamesConfigsThatExist) {
   const Folder folder;
   const std::string help = folder.run("launch --help").text, start = "configs/";

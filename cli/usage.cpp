@@ -1,0 +1,121 @@
+#include "cli/usage.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <vector>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "engine/config/suggest.h"
+
+namespace trivet::cli {
+namespace {
+
+std::vector<std::string> names_of_subcommands(const CLI::App& group) {
+  std::vector<std::string> names;
+  for (const CLI::App* subcommand : group.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(subcommand->get_name());
+  return names;
+}
+
+void check_subcommand(const CLI::App& group, int argc, char** argv, int position) {
+  const auto names = names_of_subcommands(group);
+  if (names.empty() || position >= argc || argv[position][0] == '-') return;
+  const std::string word = argv[position];
+  if (std::find(names.begin(), names.end(), word) != names.end())
+    return check_subcommand(*group.get_subcommand(word), argc, argv, position + 1);
+  const auto near = config::nearest_names(word, names);
+  throw ConfigError(fmt::format(
+      "\"{}\" is not a subcommand of {}; {}", escape_control(word), group.get_name(),
+      near.empty() ? fmt::format("there are {}", fmt::join(names, ", ")) : "did you mean " + config::one_of(near) + "?"));
+}
+
+const CLI::App& given_command(const CLI::App& program) {
+  const auto given = program.get_subcommands();
+  return given.empty() ? program : given_command(*given.back());
+}
+
+std::string whole_name(const CLI::App& command) {
+  return command.get_parent() ? whole_name(*command.get_parent()) + " " + command.get_name() : command.get_name();
+}
+
+std::string describe_extra(const CLI::App& program, const CLI::App& command) {
+  const auto extra = program.remaining(true);
+  for (const std::string& word : extra)
+    if (word.size() > 1 && word[0] == '-') return unknown_flag(command, word);
+  return extra.empty() ? "" : fmt::format("\"{}\" is not expected", escape_control(extra.front()));
+}
+
+std::string kind_of_value(const CLI::Option* option) {
+  const std::string type = option ? option->get_type_name() : "";
+  if (type.starts_with("INT") || type.starts_with("UINT")) return "a whole number is expected";
+  if (type.starts_with("FLOAT")) return "a number is expected";
+  return "another value is expected";
+}
+
+// CLI11: "Could not convert: NAME = VALUE"
+std::string describe_conversion(const CLI::App& command, const std::string& message) {
+  const std::string start = "Could not convert: ";
+  const size_t equals = message.find(" = ");
+  if (!message.starts_with(start) || equals == std::string::npos) return message;
+  const std::string name = message.substr(start.size(), equals - start.size());
+  return fmt::format("{}: \"{}\" is not accepted; {}", name, message.substr(equals + 3),
+                     kind_of_value(command.get_option_no_throw(name)));
+}
+
+// CLI11: "NAME: 1 required INT missing"
+std::string describe_mismatch(const std::string& message) {
+  const size_t name_end = message.find(": 1 required ");
+  return name_end == std::string::npos ? message : message.substr(0, name_end) + ": a value is missing";
+}
+
+std::string describe_missing(const CLI::App& command, const std::string& message) {
+  const auto names = names_of_subcommands(command);
+  return names.empty() ? message : fmt::format("a subcommand is required; there are {}", fmt::join(names, ", "));
+}
+
+template <typename Kind>
+bool is(const CLI::ParseError& error) {
+  return dynamic_cast<const Kind*>(&error) != nullptr;
+}
+
+std::string what_is_wrong(const CLI::App& program, const CLI::App& command, const CLI::ParseError& error) {
+  const std::string message = error.what();
+  if (is<CLI::ExtrasError>(error) || is<CLI::RequiredError>(error)) {  // a misspelt flag leaves a required one out
+    const std::string extra = describe_extra(program, command);
+    return extra.empty() ? describe_missing(command, message) : extra;
+  }
+  if (is<CLI::ConversionError>(error)) return describe_conversion(command, message);
+  if (is<CLI::ArgumentMismatch>(error)) return describe_mismatch(message);
+  return message;
+}
+
+}  // namespace
+
+void check_subcommand(const CLI::App& program, int argc, char** argv) { check_subcommand(program, argc, argv, 1); }
+
+std::string unknown_flag(const CLI::App& command, const std::string& word) {
+  const std::string flag = word.substr(0, word.find('='));
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options())
+    if (!option->get_group().empty())
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  const auto near = config::nearest_names(flag, names);
+  return escape_control(flag) + ": unknown flag" + (near.empty() ? "" : "; did you mean " + config::one_of(near) + "?");
+}
+
+std::string with_help(const CLI::App& command, const std::string& wrong) {
+  const std::string name = whole_name(command);
+  const std::string place = command.get_parent() ? name.substr(name.find(' ') + 1) + ": " : "";
+  return fmt::format("{}{}{} see {} --help", place, wrong, wrong.ends_with('?') ? "" : ";", name);
+}
+
+std::string describe(const CLI::App& program, const CLI::ParseError& error) {
+  const CLI::App& command = given_command(program);
+  return with_help(command, escape_control(what_is_wrong(program, command, error)));
+}
+
+}  // namespace trivet::cli

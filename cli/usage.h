@@ -1,0 +1,24 @@
+// What is wrong with a command line, in one line that says what to do.
+#pragma once
+
+#include <string>
+
+namespace CLI {
+class App;
+class ParseError;
+}  // namespace CLI
+
+namespace trivet::cli {
+
+// Throws ConfigError for a word in the place of a subcommand that is none. CLI11 says of it only that one is required.
+void check_subcommand(const CLI::App& program, int argc, char** argv);
+
+// `--rank: unknown flag; did you mean "--ranks"?`
+std::string unknown_flag(const CLI::App& command, const std::string& word);
+
+// `train: WRONG; see trivet train --help`
+std::string with_help(const CLI::App& command, const std::string& wrong);
+
+std::string describe(const CLI::App& program, const CLI::ParseError& error);
+
+}  // namespace trivet::cli
