@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/usage.h"
 #include "engine/data/prepare.h"
 #include "engine/data/token_file.h"
 #include "engine/monitor/numbers.h"
@@ -80,7 +81,7 @@ void run_prepare(const PrepareArguments& arguments) {
              result.tokenizer == "bpe" ? options.output : result.tokenizer);
 }
 
-const CLI::Range kTokenNumber(int64_t{0}, int64_t{1} << 62);
+const auto kTokenNumber = from_to(0, int64_t{1} << 62);
 
 struct ShowArguments {
   std::string file;
@@ -138,7 +139,7 @@ void add_prepare(CLI::App& data) {
       prepare->add_option("--vocabulary", options.vocabulary,
                           "bytes (default), characters, or a file: tokenizer.json, vocab.bpe, .tiktoken, .tokens");
   prepare->add_option("--train-bpe,--vocabulary-size", options.train_bpe, "learn a byte-level BPE vocabulary of this size")
-      ->check(CLI::Range(int64_t{257}, int64_t{1} << 24))
+      ->check(from_to(257, int64_t{1} << 24))
       ->excludes(vocabulary);
   prepare->add_flag("--end-of-text", options.end_of_text, "put <|endoftext|> after each input (BPE)");
   prepare->add_flag("--force", options.replace, "replace the output if it exists");

@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/run_job.h"
+#include "cli/usage.h"
 #include "core/error.h"
 #include "core/file_system.h"
 #include "engine/checkpoint/checkpoint.h"
@@ -62,7 +63,7 @@ void add_generate(CLI::App& program) {
   command->footer("Example:\n  trivet generate checkpoints --prompt \"In the beginning\" --tokens 200 --temperature 0.8");
   command->add_option("checkpoints", arguments->directory, "directory of checkpoints")->required();
   command->add_option("--prompt", arguments->prompt, "what the text begins with (a line break)");
-  command->add_option("--tokens", arguments->tokens, "how many tokens to add (300)")->check(CLI::Range(0, 1000000));
+  command->add_option("--tokens", arguments->tokens, "how many tokens to add (300)")->check(from_to(0, 1000000));
   command->add_option("--temperature", arguments->sampling.temperature,
                       "logits are divided by it; 0: the likeliest token (0.8)");
   command->add_option("--top-k", arguments->sampling.top_k, "keep the k likeliest tokens; 0: all (200)");

@@ -68,7 +68,7 @@ void add_flags(CLI::App& launch, LaunchFlags& flags) {
   launch.add_option("--node_rank", flags.node_rank, "0 in this version");
   launch.add_option("--master_addr", request.master_address, "address that rank 0 listens on")->capture_default_str();
   launch.add_option("--master_port", request.master_port, "its port; 0: a free one")
-      ->check(CLI::Range(0, 65535))
+      ->check(from_to(0, 65535))
       ->capture_default_str();
   launch.add_flag("--bind_cores_to_rank", request.bind_cores, "each rank on cores of its own");
   launch.add_option("--bind_core_list", request.core_list, "of these cores, as in 0-3,8");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/usage.h"
 #include "engine/config/load.h"
 #include "engine/data/dataset.h"
 #include "engine/plan.h"
@@ -43,7 +44,7 @@ void add_plan(CLI::App& program) {
       program.add_subcommand("plan", "Print mesh, memory per rank, communication and program of a run. Runs nothing.");
   command->footer("Example:\n  trivet plan gpt.json --world-size 8 --set zero_optimization.stage=3");
   command->add_option("config", arguments->config, "JSON file (docs/config.md)")->required();
-  command->add_option("--world-size", arguments->world_size, "number of ranks (1)")->check(CLI::Range(1, 1000000));
+  command->add_option("--world-size", arguments->world_size, "number of ranks (1)")->check(from_to(1, 1000000));
   command->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
       ->take_all()
       ->allow_extra_args(false);

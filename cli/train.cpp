@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/run_job.h"
+#include "cli/usage.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
 #include "engine/trainer.h"
@@ -45,7 +46,7 @@ void add_train(CLI::App& program) {
       "  trivet launch --num_gpus 4 trivet train gpt.json    4 ranks as processes\n"
       "  trivet train gpt.json --resume --set training.steps=2000");
   command->add_option("config", arguments->config, "JSON file (docs/config.md)")->required();
-  command->add_option("--ranks", arguments->ranks, "run so many ranks as threads of this process")->check(CLI::Range(1, 1024));
+  command->add_option("--ranks", arguments->ranks, "run so many ranks as threads of this process")->check(from_to(1, 1024));
   command->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
       ->take_all()
       ->allow_extra_args(false);

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <vector>
 
 #include "core/error.h"
@@ -111,6 +112,16 @@ std::string with_help(const CLI::App& command, const std::string& wrong) {
   const std::string name = whole_name(command);
   const std::string place = command.get_parent() ? name.substr(name.find(' ') + 1) + ": " : "";
   return fmt::format("{}{}{} see {} --help", place, wrong, wrong.ends_with('?') ? "" : ";", name);
+}
+
+std::function<std::string(const std::string&)> from_to(int64_t least, int64_t most) {
+  return [least, most](const std::string& text) -> std::string {
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool whole = error == std::errc() && end == text.data() + text.size();
+    if (whole && value >= least && value <= most) return "";
+    return fmt::format("{} is not accepted; use {} to {}", text, least, most);
+  };
 }
 
 std::string describe(const CLI::App& program, const CLI::ParseError& error) {

@@ -1,6 +1,8 @@
 // What is wrong with a command line, in one line that says what to do.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 
 namespace CLI {
@@ -18,6 +20,9 @@ std::string unknown_flag(const CLI::App& command, const std::string& word);
 
 // `train: WRONG; see trivet train --help`
 std::string with_help(const CLI::App& command, const std::string& wrong);
+
+// For CLI::Option::check: a whole number from `least` to `most`.
+std::function<std::string(const std::string&)> from_to(int64_t least, int64_t most);
 
 std::string describe(const CLI::App& program, const CLI::ParseError& error);
 

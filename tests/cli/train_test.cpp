@@ -194,9 +194,9 @@ TEST(CommandLine, AMistakeIsOneLineThatSaysWhatToDo) {
   refused("train a.json --metrix=x", "train: --metrix: unknown flag; did you mean \"--metrics\"? see trivet train --help");
   refused("train a.json --unheard-of", "train: --unheard-of: unknown flag; see trivet train --help");
   refused("train --ranks", "train: --ranks: a value is missing; see trivet train --help");
-  refused("train a.json --ranks 5000", "train: --ranks: Value 5000 not in range 1 to 1024; see trivet train --help");
+  refused("train a.json --ranks 5000", "train: --ranks: 5000 is not accepted; use 1 to 1024; see trivet train --help");
   refused("data show a.tokens --first -3",
-          "data show: --first: Value -3 not in range 0 to 4611686018427387904; see trivet data show --help");
+          "data show: --first: -3 is not accepted; use 0 to 4611686018427387904; see trivet data show --help");
   refused("generate a --top-k many",
           "generate: --top-k: \"many\" is not accepted; a whole number is expected; see trivet generate --help");
   refused("generate a --top-p many",
