@@ -122,7 +122,7 @@ void launch_job(const CLI::App& launch, LaunchFlags& flags) {
     std::fputs((request.json ? layout_as_json(ranks) : layout_as_text(ranks, request)).c_str(), stdout);
     return;
   }
-  const Verdict verdict = run_ranks(request, std::move(ranks), environment);
+  const Verdict verdict = run_ranks(request, ranks, environment);
   if (verdict.exit_code != 0) throw Error(static_cast<ExitCode>(verdict.exit_code), verdict.text);
 }
 
