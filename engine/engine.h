@@ -74,6 +74,7 @@ class Engine {
   // For checkpointing: what this rank writes (each element of the model once over all ranks), what it wants to read, the state.
   std::vector<checkpoint::Piece> pieces_to_save();
   std::string state() const;
+  // ConfigError when the step does not continue: another seed, batch, order of samples or model (dropout may change).
   void restore(const checkpoint::LoadedStep& step);
 
   // The whole weight of a parameter as float32 on every rank (for tests, generation, export). All ranks call it together.

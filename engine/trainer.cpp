@@ -210,7 +210,6 @@ class Trainer {
     const double lr = engine_.learning_rate(), scale = engine_.loss_scale();
     const StepResult result = engine_.train_batch(views);
     const double ms = milliseconds(system_clock().now() - begin);
-    refuse_to_learn_nothing(step, result);
     monitors_.on_step({.step = step + 1,
                        .loss = result.loss,
                        .loss_bits = std::bit_cast<uint32_t>(static_cast<float>(result.loss)),
@@ -223,14 +222,15 @@ class Trainer {
                        .tokens_per_second = static_cast<double>(result.tokens) / ms * 1e3,
                        .memory_bytes = memory().total(),
                        .skipped = result.skipped});
+    stop_when_lost(step, result);
   }
 
-  // Weights that are not finite never become so again.
-  static void refuse_to_learn_nothing(int64_t step, const StepResult& result) {
+  // Weights that took in such a step do not recover. Behind the report, so that the step is in it.
+  static void stop_when_lost(int64_t step, const StepResult& result) {
     if (std::isfinite(result.loss) || result.skipped) return;
     throw NumericsError(
-        fmt::format("step {}: the loss is {} and the step was not skipped: the weights are no numbers any more; resume from a "
-                    "checkpoint with a lower optimizer.params.lr, or bf16.check_grad_overflow true",
+        fmt::format("step {}: the loss is {} and the step was not skipped; resume from a checkpoint with a lower "
+                    "optimizer.params.lr, or with bf16.check_grad_overflow true",
                     step + 1, result.loss));
   }
 
@@ -277,7 +277,7 @@ class Trainer {
     if (!resumed_from_.empty()) start.facts.push_back({"resume", resumed_from_});
     if (start.steps_done >= total_steps_)
       start.facts.push_back(
-          {"nothing", fmt::format("to do: step {} is reached, training.steps is {}", start.steps_done, total_steps_)});
+          {"note", fmt::format("nothing to do: step {} is reached, the run ends at {}", start.steps_done, total_steps_)});
     for (const std::string& key : accepted_without_effect(config_)) start.facts.push_back({"no effect", key});
     monitors_.on_start(start);
   }
