@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <bit>
 #include <stdexcept>
 
 #include "comm/reduce.h"
@@ -14,7 +15,10 @@ namespace {
   throw std::logic_error(fmt::format("comm: group \"{}\" rank {}: {}", group.name(), group.rank(), what));
 }
 
-void check_reducible(const ProcessGroup& group, Operation operation, DType dtype) {
+void check_reducible(const ProcessGroup& group, Operation operation, DType dtype, ReduceOp op) {
+  if (op == ReduceOp::TreeSum && !std::has_single_bit(static_cast<unsigned>(group.size())))
+    refuse(group, fmt::format("{}: a tree sum over {} ranks is not defined; their number must be a power of two",
+                              name_of(operation), group.size()));
   if (!can_reduce(dtype)) refuse(group, fmt::format("{} of {} is not defined", name_of(operation), name_of(dtype)));
 }
 
@@ -33,12 +37,12 @@ void check_rank(const ProcessGroup& group, Operation operation, int rank, bool m
 }  // namespace
 
 OperationHeader all_reduce_header(const ProcessGroup& group, ConstTensorView data, ReduceOp op) {
-  check_reducible(group, Operation::AllReduce, data.dtype);
+  check_reducible(group, Operation::AllReduce, data.dtype, op);
   return {.count = data.elements(), .operation = Operation::AllReduce, .dtype = data.dtype, .reduce = op};
 }
 
 OperationHeader reduce_scatter_header(const ProcessGroup& group, ConstTensorView whole, ConstTensorView shard, ReduceOp op) {
-  check_reducible(group, Operation::ReduceScatter, whole.dtype);
+  check_reducible(group, Operation::ReduceScatter, whole.dtype, op);
   check_whole(group, Operation::ReduceScatter, whole, shard);
   return {.count = shard.elements(), .operation = Operation::ReduceScatter, .dtype = shard.dtype, .reduce = op};
 }

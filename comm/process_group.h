@@ -22,8 +22,10 @@
 namespace trivet::comm {
 
 // Sum of float32, bfloat16 or float16 adds in float32, in rank order, and rounds once: the same bits on every rank and in every
-// run. Sum of float64 in rank order. Sum of int64 is exact. Max: of any of these (used for flags and digests).
-enum class ReduceOp : uint8_t { Sum, Max };
+// run. Sum of float64 in rank order. Sum of int64 is exact. Max: of any of these (used for flags and digests). TreeSum: as Sum,
+// but neighbours first, ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), for groups of a power of two: what each rank has may be the
+// same tree over more terms, and the bits then do not depend on how many ranks share them.
+enum class ReduceOp : uint8_t { Sum, Max, TreeSum };
 
 enum class Operation : uint8_t { AllReduce, ReduceScatter, AllGather, Broadcast, AllToAll, Send, Receive, Barrier };
 }  // namespace trivet::comm

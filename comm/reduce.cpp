@@ -17,6 +17,7 @@ namespace {
 using Sources = std::span<const void* const>;
 using Targets = std::span<void* const>;
 
+constexpr int64_t kTreeBlock = 256;
 constexpr int64_t kBlock = 1024;  // its sum stays in the first-level cache while the ranks' pieces stream past
 
 template <typename Number>
@@ -47,6 +48,40 @@ template <typename Number, typename Stored, typename Combine>
       for (int64_t i = 0; i < length; ++i) out[i] = static_cast<Stored>(block[i]);
     }
   }
+}
+
+constexpr size_t kTreeBlocks = 32;  // a group has fewer than 2^32 ranks
+
+// The sum of elements [begin, begin + length) of all sources, left in blocks[0]: like a binary counter, equal halves are added
+// as soon as both are there.
+template <typename Number, typename Stored>
+[[gnu::always_inline]] inline void sum_in_tree(Sources from, int64_t begin, int64_t length, Number (*blocks)[kTreeBlock]) {
+  size_t held = 0;
+  for (size_t source = 0; source < from.size(); ++source) {
+    const auto* terms = static_cast<const Stored*>(from[source]) + begin;
+    for (int64_t i = 0; i < length; ++i) blocks[held][i] = static_cast<Number>(terms[i]);
+    ++held;
+    for (size_t carry = source; carry & 1; carry >>= 1, --held)
+      for (int64_t i = 0; i < length; ++i) blocks[held - 2][i] += blocks[held - 1][i];
+  }
+}
+
+template <typename Number, typename Stored>
+[[gnu::always_inline]] inline void tree_sum(Sources from, Targets to, int64_t count) {
+  alignas(64) Number blocks[kTreeBlocks][kTreeBlock];
+  for (int64_t begin = 0; begin < count; begin += kTreeBlock) {
+    const int64_t length = std::min(kTreeBlock, count - begin);
+    sum_in_tree<Number, Stored>(from, begin, length, blocks);
+    for (void* target : to) {
+      auto* out = static_cast<Stored*>(target) + begin;
+      for (int64_t i = 0; i < length; ++i) out[i] = static_cast<Stored>(blocks[0][i]);
+    }
+  }
+}
+
+TRIVET_COMM_CLONES void tree_sum_float32(Sources from, Targets to, int64_t count) { tree_sum<float, float>(from, to, count); }
+TRIVET_COMM_CLONES void tree_sum_bfloat16(Sources from, Targets to, int64_t count) {
+  tree_sum<float, bfloat16>(from, to, count);
 }
 
 TRIVET_COMM_CLONES void sum_float32(Sources from, Targets to, int64_t count) {
@@ -80,12 +115,25 @@ void max_of(DType dtype, Sources from, Targets to, int64_t count) {
   }
 }
 
+void tree_sum_of(DType dtype, Sources from, Targets to, int64_t count) {
+  switch (dtype) {
+    case DType::Float32: return tree_sum_float32(from, to, count);
+    case DType::BFloat16: return tree_sum_bfloat16(from, to, count);
+    case DType::Float16: return tree_sum<float, float16>(from, to, count);
+    case DType::Float64: return tree_sum<double, double>(from, to, count);
+    case DType::Int64: return sum_int64(from, to, count);  // integers have no order
+    case DType::Int32: return sum_int32(from, to, count);
+    default: throw std::logic_error("reduce: tree sum of this dtype is not defined");
+  }
+}
+
 }  // namespace
 
 bool can_reduce(DType dtype) { return is_float(dtype) || dtype == DType::Int64 || dtype == DType::Int32; }
 
 void reduce(DType dtype, ReduceOp op, Sources from, Targets to, int64_t count) {
   if (op == ReduceOp::Max) return max_of(dtype, from, to, count);
+  if (op == ReduceOp::TreeSum) return tree_sum_of(dtype, from, to, count);
   switch (dtype) {
     case DType::Float32: return sum_float32(from, to, count);
     case DType::BFloat16: return sum_bfloat16(from, to, count);

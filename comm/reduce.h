@@ -2,7 +2,7 @@
 //
 // In rank order: the same bits wherever and in however many pieces it is computed. float32, bfloat16 and float16 add in float32
 // and round once; float64, int64 and int32 add in their own type (integers wrap). A maximum with a NaN is the NaN of the last
-// rank that has one.
+// rank that has one. A tree sum adds neighbours first (comm/process_group.h); it has a power of two of sources.
 #pragma once
 
 #include <span>

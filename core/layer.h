@@ -29,8 +29,8 @@ namespace trivet {
 namespace kernels {
 class Kernels;
 }
-namespace comm {
-class ProcessGroup;
+namespace tensor_parallel {
+struct TensorAxis;
 }
 
 // B sequences of S tokens each; in a step, samples are numbered 0 .. global batch - 1 over all ranks and microbatches.
@@ -53,14 +53,16 @@ struct Context {
   const Microbatch* microbatch = nullptr;
   RandomSite random;
   bool training = true;     // false: dropout does nothing, nothing need be kept
-  double loss_scale = 1.0;  // what the loss layer multiplies its gradient by
+  double loss_scale = 1.0;  // the loss layer's gradient is that of loss_scale * loss_sum / number of targets, counting or not
   // Where the loss layer leaves the microbatch's loss: the sum over targets that count, and how many count.
   double loss_sum = 0;
   int64_t loss_tokens = 0;
-  comm::ProcessGroup* tensor_group = nullptr;  // null: tensor size 1
+  // The ranks that hold the other parts of split parameters (tensor_parallel/tensor_axis.h); null: there are none and sums need
+  // no fixed chunks.
+  const tensor_parallel::TensorAxis* tensor = nullptr;
 };
 
-// Whole parameters of one layer, in the order of parameters().
+// Parameters of one layer, in the order of parameters(): not sharded by ZeRO, but this rank's part of split ones.
 using Weights = std::span<const ConstTensorView>;
 
 // Where backward_weight puts the gradient of one parameter. `accumulate` false: the memory holds nothing yet, overwrite it.

@@ -17,10 +17,13 @@ struct Init {
 };
 
 // How tensor parallelism divides a parameter. `segments` are the lengths along `dim` that are each divided by themselves: a
-// fused [query, key, value] projection has three. No dim: every rank holds the whole.
+// fused [query, key, value] projection has three. A segment is cut between its `units` only (heads); with fewer units than
+// ranks, neighbouring ranks hold the same unit. No dim: every rank holds the whole. tensor_parallel/split.h does the
+// arithmetic.
 struct Split {
   int dim = -1;
   std::vector<int64_t> segments;
+  std::vector<int64_t> units;  // of each segment; empty: each element is one
 };
 
 struct ParameterSpec {

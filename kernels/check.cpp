@@ -1,9 +1,30 @@
 // Rules of the kernels of a model.
 #include "kernels/check.h"
 
+#include <algorithm>
+
 #include "kernels/rules.h"
 
 namespace trivet::kernels {
+
+namespace {
+
+void check_pieces(const Rules& rules, const std::vector<int64_t>& ends, int64_t size) {
+  if (ends.empty()) return;
+  rules.require(std::is_sorted(ends.begin(), ends.end()) && ends.front() >= 0 && ends.back() == size,
+                "the cuts do not end with out");
+}
+
+void check_cuts(const Rules& rules, const ProductCuts& cuts, const Shape& m_n_k) {
+  check_pieces(rules, cuts.row_ends, m_n_k[0]);
+  check_pieces(rules, cuts.col_ends, m_n_k[1]);
+  rules.require((cuts.leaves.size() & (cuts.leaves.size() - 1)) == 0, "the number of leaves must be a power of two");
+  for (const auto& leaf : cuts.leaves)
+    for (const ProductCuts::Range& range : leaf)
+      rules.require(range.begin >= 0 && range.begin <= range.end && range.end <= m_n_k[2], "a leaf reaches beyond K");
+}
+
+}  // namespace
 
 void check(const Matmul& args) {
   const Rules rules("matmul", {{"a", args.a}, {"b", args.b}, {"out", args.out}, {"bias", args.bias}});
@@ -15,10 +36,21 @@ void check(const Matmul& args) {
   rules.require(a[args.transpose_a ? 1 : 0] == out[0], "rows of op(a) and out differ");
   rules.require(b[args.transpose_b ? 0 : 1] == out[1], "columns of op(b) and out differ");
   rules.require(a[args.transpose_a ? 0 : 1] == b[args.transpose_b ? 1 : 0], "columns of op(a) and rows of op(b) differ");
+  if (args.cuts) check_cuts(rules, *args.cuts, {out[0], out[1], a[args.transpose_a ? 0 : 1]});
   if (args.bias.absent()) return;
   rules.require(!args.accumulate, "bias and accumulate exclude each other");
   rules.types(args.a.dtype, {args.bias});
   rules.sizes(out[1], {args.bias});
+}
+
+void check(const AddBias& args) {
+  const Rules rules("add_bias", {{"x", args.x}, {"bias", args.bias}, {"out", args.out}});
+  rules.floating(args.out.dtype);
+  rules.parameter_gradient(args.out.dtype, args.x);
+  rules.shapes(args.out.shape, {args.x});
+  if (args.bias.absent()) return;
+  rules.types(args.out.dtype, {args.bias});
+  rules.sizes(args.out.shape.cols(), {args.bias});
 }
 
 void check(const BiasGradient& args) {
@@ -242,6 +274,39 @@ void check(const CrossEntropy& args) {
   rules.types(DType::Int32, {args.targets});
   rules.require(args.logits.shape.dims() == 2, "logits must be a matrix");
   rules.sizes(args.logits.shape[0], {args.targets});
+  if (args.dlogits.absent()) return;
+  rules.floating(args.dlogits.dtype);
+  rules.shapes(args.logits.shape, {args.dlogits});
+}
+
+void check(const RowMaxima& args) {
+  const Rules rules("row_maxima", {{"logits", args.logits}, {"maximum", args.maximum}});
+  rules.floating(args.logits.dtype);
+  rules.types(statistics_type(args.logits.dtype), {args.maximum});
+  rules.sizes(args.logits.shape.rows(), {args.maximum});
+}
+
+void check(const RowSums& args) {
+  const Rules rules("row_sums",
+                    {{"logits", args.logits}, {"targets", args.targets}, {"maximum", args.maximum}, {"sums", args.sums}});
+  rules.floating(args.logits.dtype);
+  rules.types(DType::Int32, {args.targets});
+  rules.types(statistics_type(args.logits.dtype), {args.maximum, args.sums});
+  rules.sizes(args.logits.shape.rows(), {args.targets, args.maximum});
+  rules.sizes(2 * args.logits.shape.rows(), {args.sums});
+}
+
+void check(const CrossEntropyOfPart& args) {
+  const Rules rules("cross_entropy_of_part", {{"logits", args.logits},
+                                              {"targets", args.targets},
+                                              {"maximum", args.maximum},
+                                              {"sums", args.sums},
+                                              {"dlogits", args.dlogits}});
+  rules.floating(args.logits.dtype);
+  rules.types(DType::Int32, {args.targets});
+  rules.types(statistics_type(args.logits.dtype), {args.maximum, args.sums});
+  rules.sizes(args.logits.shape.rows(), {args.targets, args.maximum});
+  rules.sizes(2 * args.logits.shape.rows(), {args.sums});
   if (args.dlogits.absent()) return;
   rules.floating(args.dlogits.dtype);
   rules.shapes(args.logits.shape, {args.dlogits});

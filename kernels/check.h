@@ -7,6 +7,7 @@
 namespace trivet::kernels {
 
 void check(const Matmul& args);
+void check(const AddBias& args);
 void check(const BiasGradient& args);
 void check(const LayerNorm& args);
 void check(const LayerNormBackwardInput& args);
@@ -26,6 +27,9 @@ void check(const AttentionBackward& args);
 void check(const Embedding& args);
 void check(const EmbeddingBackward& args);
 void check(const CrossEntropy& args);
+void check(const RowMaxima& args);
+void check(const RowSums& args);
+void check(const CrossEntropyOfPart& args);
 
 void check(const Adam& args);
 void check(const Sgd& args);

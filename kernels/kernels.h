@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "core/device.h"
 #include "core/exact_sum.h"
@@ -24,6 +25,18 @@
 
 namespace trivet::kernels {
 
+// Where a product is cut so that its bits do not depend on how many ranks share one of its dims: every piece of out is made as
+// if it were alone, and a sum over K is a sum over each leaf's ranges, in their order, and then over the leaves in a balanced
+// tree, ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), in float32 (float64), before bias and rounding. A leaf without elements adds
+// nothing.
+struct ProductCuts {
+  struct Range {
+    int64_t begin = 0, end = 0;
+  };
+  std::vector<int64_t> row_ends, col_ends;  // ends of the pieces of out; none: one piece
+  std::vector<std::vector<Range>> leaves;   // of K; none: one leaf of all of it
+};
+
 // out[M, N] (+)= op(a)[M, K] op(b)[K, N] (+ bias[N]). op transposes when asked: a is then stored [K, M], b [N, K].
 // a and b share a dtype; out may be that dtype or float32. Sums over K in float32 (float64).
 struct Matmul {
@@ -31,7 +44,14 @@ struct Matmul {
   TensorView out;
   bool transpose_a = false, transpose_b = false;
   bool accumulate = false;
-  ConstTensorView bias;  // optional [N]; not together with accumulate
+  ConstTensorView bias;               // optional [N]; not together with accumulate
+  const ProductCuts* cuts = nullptr;  // optional
+};
+
+// out[T, H] = x[T, H] (+ bias[H]), rounded once; x has the type of out or float32 and may be out. bias optional, of out's type.
+struct AddBias {
+  ConstTensorView x, bias;
+  TensorView out;
 };
 
 // dbias[H] (+)= sum over t of dy[T, H]
@@ -79,12 +99,14 @@ struct RmsNormBackwardWeight {
 
 // Which elements dropout zeroes: element e of sample s (of the step) is dropped when
 //   unit_float(philox(key, counter_low = e / 4, counter_high = (step << 32) + s)[e % 4]) < rate,
-// and the others are divided by (1 - rate). e counts within the sample: a tensor of B samples has elements / B each.
+// and the others are divided by (1 - rate). e counts within the sample: a tensor of B samples has elements / B each, and where
+// it holds a part of every sample, that part begins with first_element.
 struct DropoutSite {
   float rate = 0;    // 0: nothing is dropped
   uint64_t key = 0;  // random_key(seed, name of the site)
   int64_t step = 0;
   int64_t first_sample = 0;
+  int64_t first_element = 0;
 };
 
 // out = residual + dropout(x); out may be residual. residual optional (then out = dropout(x)); x is [B, ...].
@@ -131,7 +153,7 @@ struct Rotary {
 
 // Causal softmax(q k^T / sqrt(D)) v per head, without a stored score matrix (FlashAttention, Dao et al. 2022).
 // qkv[B, S, (N + 2G) D] = [query heads | key heads | value heads]; out[B, S, N D]; log_sum_exp: float32 [B, N, S], kept for
-// backward. Dropout acts on the probabilities: element (n S + i) S + j of a sample for head n, query i, key j.
+// backward. Dropout acts on the probabilities: element first_element + (n S + i) S + j of a sample for head n, query i, key j.
 struct Attention {
   ConstTensorView qkv;
   TensorView out, log_sum_exp;
@@ -145,17 +167,23 @@ struct AttentionBackward {
   DropoutSite dropout;
 };
 
-// out[B, S, H] = table[tokens[B, S], H] (+ positions[s, H] when present). Token ids outside [0, V) throw std::out_of_range
-// before anything is written.
+// The rows of a table that a call has: [first, first + rows of the table) of `vocabulary` (0: the table is whole).
+struct TableRows {
+  int64_t first = 0, vocabulary = 0;
+};
+// out[B, S, H] = table[tokens[B, S], H] (+ positions[s, H] when present); zeros for tokens whose row is not in this part of the
+// table. Token ids outside [0, V) throw std::out_of_range before anything is written.
 struct Embedding {
   ConstTensorView tokens, table, positions;
   TensorView out;
+  TableRows rows;
 };
 // dtable[token] += dy rows in token order; dpositions[s] += over b in order. Absent ones are left out.
 struct EmbeddingBackward {
   ConstTensorView tokens, dy;
   TensorView dtable, dpositions;
   bool accumulate_table = true, accumulate_positions = true;
+  TableRows rows;
 };
 
 // Row-wise softmax cross-entropy. Returns the sum of losses over rows whose target is >= 0 and their number.
@@ -166,10 +194,35 @@ struct CrossEntropy {
   ConstTensorView targets;  // int32 [T]
   TensorView dlogits;       // optional [T, V], any float dtype
   double gradient_scale = 1.0;
+  // Optional: the sum of a row's exponentials is made of chunks that end at these columns, each rounded to float32 (float64),
+  // and of a balanced tree over them (see ProductCuts).
+  std::span<const int64_t> chunk_ends;
 };
 struct CrossEntropyResult {
   double loss_sum = 0;  // fixed order over rows
   int64_t tokens = 0;
+};
+
+// The same for logits[T, columns first ..] of rows that go on elsewhere: a maximum over all parts, then sums over all parts,
+// then loss and gradient. Statistics are float32 (float64).
+//
+//   row_maxima -> maximum[T] --max over parts--> row_sums -> sums[2, T] --sum over parts--> cross_entropy_of_part
+struct RowMaxima {
+  ConstTensorView logits;
+  TensorView maximum;
+};
+// sums[0] = sum over columns of exp(logits - maximum); sums[1] = the target's logit, 0 where another part has it.
+struct RowSums {
+  ConstTensorView logits, targets, maximum;
+  TensorView sums;
+  TableRows columns;
+  std::span<const int64_t> chunk_ends;  // as in CrossEntropy
+};
+struct CrossEntropyOfPart {
+  ConstTensorView logits, targets, maximum, sums;  // of whole rows
+  TensorView dlogits;                              // optional, of this part; may be logits
+  TableRows columns;
+  double gradient_scale = 1.0;
 };
 
 // ---- Optimizers: element-wise over a flat range of a shard. `master` float32, states float32; `gradient` float32, bfloat16,
@@ -242,6 +295,7 @@ class Kernels {
   virtual Device device() const = 0;
 
   virtual void matmul(const Matmul&) = 0;
+  virtual void add_bias(const AddBias&) = 0;
   virtual void bias_gradient(const BiasGradient&) = 0;
   virtual void layer_norm(const LayerNorm&) = 0;
   virtual void layer_norm_backward_input(const LayerNormBackwardInput&) = 0;
@@ -261,6 +315,9 @@ class Kernels {
   virtual void embedding(const Embedding&) = 0;
   virtual void embedding_backward(const EmbeddingBackward&) = 0;
   virtual CrossEntropyResult cross_entropy(const CrossEntropy&) = 0;
+  virtual void row_maxima(const RowMaxima&) = 0;
+  virtual void row_sums(const RowSums&) = 0;
+  virtual CrossEntropyResult cross_entropy_of_part(const CrossEntropyOfPart&) = 0;
 
   virtual void adam(const Adam&) = 0;
   virtual void sgd(const Sgd&) = 0;

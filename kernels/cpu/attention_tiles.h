@@ -51,7 +51,7 @@ inline TileDropout tile_dropout(const DropoutSite& site, int64_t sequence, int64
                                 int64_t key) {
   const uint64_t sample = static_cast<uint64_t>(site.first_sample + sequence);
   return {site.rate, site.key, (static_cast<uint64_t>(site.step) << 32) + sample,
-          static_cast<uint64_t>((head * tokens + query) * tokens + key), tokens};
+          static_cast<uint64_t>(site.first_element + (head * tokens + query) * tokens + key), tokens};
 }
 
 }  // namespace trivet::kernels::cpu

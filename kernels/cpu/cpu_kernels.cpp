@@ -17,6 +17,7 @@ class CpuKernels final : public Kernels {
   Device device() const override { return Device::Cpu; }
 
   void matmul(const Matmul& args) override { run(args, cpu::matmul); }
+  void add_bias(const AddBias& args) override { run(args, cpu::add_bias); }
   void bias_gradient(const BiasGradient& args) override { run(args, cpu::bias_gradient); }
   void layer_norm(const LayerNorm& args) override { run(args, cpu::layer_norm); }
   void layer_norm_backward_input(const LayerNormBackwardInput& args) override { run(args, cpu::layer_norm_backward_input); }
@@ -38,6 +39,12 @@ class CpuKernels final : public Kernels {
   CrossEntropyResult cross_entropy(const CrossEntropy& args) override {
     check(args);
     return cpu::cross_entropy(args, threads_);
+  }
+  void row_maxima(const RowMaxima& args) override { run(args, cpu::row_maxima); }
+  void row_sums(const RowSums& args) override { run(args, cpu::row_sums); }
+  CrossEntropyResult cross_entropy_of_part(const CrossEntropyOfPart& args) override {
+    check(args);
+    return cpu::cross_entropy_of_part(args, threads_);
   }
 
   void adam(const Adam& args) override { run(args, cpu::adam); }

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
-#include <vector>
 
+#include "kernels/balanced_tree.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/numbers.h"
@@ -19,59 +19,111 @@ namespace {
 
 constexpr int64_t kRoomForLanes = 16;
 
+template <typename T>
+struct RowLoops {
+  using Sum = SumOf<T>;
+  Sum (*maximum)(const T*, int64_t) = by_isa(&baseline::row_maximum<T>, &v3::row_maximum<T>, &v4::row_maximum<T>);
+  double (*exponentials)(const T*, int64_t, Sum, Sum*) = by_isa(&baseline::exponentials_of_row<T>, &v3::exponentials_of_row<T>,
+                                                                &v4::exponentials_of_row<T>);
+};
+
+// What is known of a row before its gradient is made.
+template <typename Sum>
+struct RowStatistics {
+  Sum maximum;
+  double total;  // sum of exponentials
+  double target_logit;
+};
+
+// exponentials[v] = exp(logits[v] - maximum); returns their sum, over chunks in a tree when there are any.
+template <typename T, typename Sum = SumOf<T>>
+double sum_of_exponentials(const RowLoops<T>& loops, const T* logits, int64_t columns, Sum maximum,
+                           std::span<const int64_t> chunk_ends, Sum* exponentials) {
+  if (chunk_ends.empty()) return loops.exponentials(logits, columns, maximum, exponentials);
+  const auto chunk = [&](int64_t i) -> std::optional<Sum> {
+    const int64_t begin = i == 0 ? 0 : chunk_ends[static_cast<size_t>(i) - 1], end = chunk_ends[static_cast<size_t>(i)];
+    if (begin == end) return std::nullopt;
+    return static_cast<Sum>(loops.exponentials(logits + begin, end - begin, maximum, exponentials + begin));
+  };
+  return balanced_sum<Sum>(0, static_cast<int64_t>(chunk_ends.size()), chunk).value_or(Sum{0});
+}
+
+// `exponentials` have been made; `target` may lie in another part of the row.
+template <typename T, typename Out, typename Sum = SumOf<T>>
+void row_gradient(const RowStatistics<Sum>& row, const Sum* exponentials, int64_t columns, int64_t target,
+                  double gradient_scale, Out* dlogits) {
+  const auto scale_row = by_isa(&baseline::scale_row<Sum, Out>, &v3::scale_row<Sum, Out>, &v4::scale_row<Sum, Out>);
+  scale_row(exponentials, columns, static_cast<Sum>(gradient_scale / row.total), dlogits);
+  if (target < 0 || target >= columns) return;
+  const double probability = static_cast<double>(exponentials[target]) / row.total;
+  dlogits[target] = narrow<Out>(static_cast<Sum>((probability - 1.0) * gradient_scale));
+}
+
+template <typename Sum>
+double loss_of(const RowStatistics<Sum>& row) {
+  return std::log(row.total) + static_cast<double>(row.maximum) - row.target_logit;
+}
+
 // The loss of a row that counts. dlogits may be null, and may be the logits.
 template <typename T, typename Out>
-double row_loss(const T* logits, int64_t vocabulary, int32_t target, double gradient_scale, Out* dlogits) {
+double row_loss(const CrossEntropy& args, const T* logits, int32_t target, Out* dlogits) {
   using Sum = SumOf<T>;
-  const auto maximum_of_row = by_isa(&baseline::row_maximum<T>, &v3::row_maximum<T>, &v4::row_maximum<T>);
-  const auto exponentials_of_row =
-      by_isa(&baseline::exponentials_of_row<T>, &v3::exponentials_of_row<T>, &v4::exponentials_of_row<T>);
-  const auto scale_row = by_isa(&baseline::scale_row<Sum, Out>, &v3::scale_row<Sum, Out>, &v4::scale_row<Sum, Out>);
+  const int64_t vocabulary = args.logits.shape.cols();
+  const RowLoops<T> loops;
   thread_local Scratch scratch;
   Sum* exponentials = scratch.reserve_elements<Sum>(vocabulary + kRoomForLanes);
-  const Sum maximum = maximum_of_row(logits, vocabulary);
-  const double total = exponentials_of_row(logits, vocabulary, maximum, exponentials);
-  const double loss = std::log(total) + static_cast<double>(maximum) - widen<double>(logits[target]);
-  if (dlogits) {
-    scale_row(exponentials, vocabulary, static_cast<Sum>(gradient_scale / total), dlogits);
-    const double probability = static_cast<double>(exponentials[target]) / total;
-    dlogits[target] = narrow<Out>(static_cast<Sum>((probability - 1.0) * gradient_scale));
-  }
-  return loss;
+  RowStatistics<Sum> row{loops.maximum(logits, vocabulary), 0, widen<double>(logits[target])};
+  row.total = sum_of_exponentials(loops, logits, vocabulary, row.maximum, args.chunk_ends, exponentials);
+  if (dlogits) row_gradient<T>(row, exponentials, vocabulary, target, args.gradient_scale, dlogits);
+  return loss_of(row);
 }
 
-void check(const CrossEntropy& args) {
-  const int64_t rows = args.logits.shape.rows(), vocabulary = args.logits.shape.cols();
-  if (args.targets.elements() != rows)
-    throw std::logic_error("cross_entropy: logits " + to_string(args.logits.shape) + " and targets " +
-                           to_string(args.targets.shape) + " differ in rows");
-  if (!args.dlogits.absent() && args.dlogits.elements() != args.logits.elements())
-    throw std::logic_error("cross_entropy: dlogits " + to_string(args.dlogits.shape) + " must have the shape of logits " +
-                           to_string(args.logits.shape));
-  const int32_t* targets = args.targets.as<int32_t>();
-  for (int64_t row = 0; row < rows; ++row)
-    if (targets[row] >= vocabulary)
-      throw std::out_of_range("cross_entropy: target " + std::to_string(targets[row]) + " of row " + std::to_string(row) +
-                              " is not below the vocabulary of " + std::to_string(vocabulary));
-}
-
+// The same where maximum and sums are those of the whole row.
 template <typename T, typename Out>
-CrossEntropyResult all_rows(const CrossEntropy& args, int threads) {
-  const int64_t rows = args.logits.shape.rows(), vocabulary = args.logits.shape.cols();
-  const T* logits = args.logits.as<T>();
-  const int32_t* targets = args.targets.as<int32_t>();
-  Out* dlogits = args.dlogits.absent() ? nullptr : args.dlogits.as<Out>();
+double row_loss(const CrossEntropyOfPart& args, const T* logits, int64_t index, int64_t target, Out* dlogits) {
+  using Sum = SumOf<T>;
+  const int64_t columns = args.logits.shape.cols();
+  const Sum* sums = args.sums.as<Sum>();
+  const RowStatistics<Sum> row{args.maximum.as<Sum>()[index], static_cast<double>(sums[index]),
+                               static_cast<double>(sums[args.targets.elements() + index])};
+  if (dlogits) {
+    thread_local Scratch scratch;
+    Sum* exponentials = scratch.reserve_elements<Sum>(columns + kRoomForLanes);
+    RowLoops<T>().exponentials(logits, columns, row.maximum, exponentials);
+    row_gradient<T>(row, exponentials, columns, target - args.columns.first, args.gradient_scale, dlogits);
+  }
+  return loss_of(row);
+}
+
+void check_targets(ConstTensorView targets, int64_t vocabulary) {
+  for (int64_t row = 0; row < targets.elements(); ++row)
+    if (targets.as<int32_t>()[row] >= vocabulary)
+      throw std::out_of_range("cross_entropy: target " + std::to_string(targets.as<int32_t>()[row]) + " of row " +
+                              std::to_string(row) + " is not below the vocabulary of " + std::to_string(vocabulary));
+}
+
+template <typename Body>
+void for_each_row(int64_t rows, int64_t columns, int threads, const Body& body) {
+  const int64_t rows_per_piece = std::max<int64_t>(1, 16384 / std::max<int64_t>(columns, 1));
+  for_each_piece((rows + rows_per_piece - 1) / rows_per_piece, threads, [&](int64_t piece) {
+    for (int64_t row = piece * rows_per_piece; row < std::min(rows, (piece + 1) * rows_per_piece); ++row) body(row);
+  });
+}
+
+// loss(row, drow): of a row that counts. Gradients of the others are zero.
+template <typename Out, typename Args, typename Loss>
+CrossEntropyResult sum_of_losses(const Args& args, int threads, const Loss& loss) {
+  const int64_t rows = args.logits.shape.rows(), columns = args.logits.shape.cols();
+  const int32_t* targets = args.targets.template as<int32_t>();
+  Out* dlogits = args.dlogits.absent() ? nullptr : args.dlogits.template as<Out>();
   thread_local Scratch scratch;
   double* losses = scratch.reserve_elements<double>(rows);
-  const int64_t rows_per_piece = std::max<int64_t>(1, 16384 / std::max<int64_t>(vocabulary, 1));
-  for_each_piece((rows + rows_per_piece - 1) / rows_per_piece, threads, [&](int64_t piece) {
-    for (int64_t row = piece * rows_per_piece; row < std::min(rows, (piece + 1) * rows_per_piece); ++row) {
-      Out* drow = dlogits ? dlogits + row * vocabulary : nullptr;
-      if (targets[row] >= 0)
-        losses[row] = row_loss(logits + row * vocabulary, vocabulary, targets[row], args.gradient_scale, drow);
-      else if (drow)
-        std::fill_n(drow, vocabulary, Out{});
-    }
+  for_each_row(rows, columns, threads, [&](int64_t row) {
+    Out* drow = dlogits ? dlogits + row * columns : nullptr;
+    if (targets[row] >= 0)
+      losses[row] = loss(row, drow);
+    else if (drow)
+      std::fill_n(drow, columns, Out{});
   });
   CrossEntropyResult result;
   for (int64_t row = 0; row < rows; ++row) {
@@ -82,14 +134,63 @@ CrossEntropyResult all_rows(const CrossEntropy& args, int threads) {
   return result;
 }
 
+// body.operator()<T, Out>() with the types of logits and dlogits.
+template <typename Args, typename Body>
+CrossEntropyResult dispatch_logits(const Args& args, const Body& body) {
+  return dispatch_float(args.logits.dtype, [&]<typename T>() {
+    const DType out = args.dlogits.absent() ? args.logits.dtype : args.dlogits.dtype;
+    return dispatch_float(out, [&]<typename Out>() { return body.template operator()<T, Out>(); });
+  });
+}
+
 }  // namespace
 
 CrossEntropyResult cross_entropy(const CrossEntropy& args, int threads) {
   if (args.logits.elements() == 0) return {};
-  check(args);
-  return dispatch_float(args.logits.dtype, [&]<typename T>() {
-    const DType out = args.dlogits.absent() ? args.logits.dtype : args.dlogits.dtype;
-    return dispatch_float(out, [&]<typename Out>() { return all_rows<T, Out>(args, threads); });
+  const int64_t vocabulary = args.logits.shape.cols();
+  check_targets(args.targets, vocabulary);
+  return dispatch_logits(args, [&]<typename T, typename Out>() {
+    return sum_of_losses<Out>(args, threads, [&](int64_t row, Out* drow) {
+      return row_loss(args, args.logits.as<T>() + row * vocabulary, args.targets.as<int32_t>()[row], drow);
+    });
+  });
+}
+
+void row_maxima(const RowMaxima& args, int threads) {
+  const int64_t columns = args.logits.shape.cols();
+  dispatch_float(args.logits.dtype, [&]<typename T>() {
+    const RowLoops<T> loops;
+    for_each_row(args.maximum.elements(), columns, threads, [&](int64_t row) {
+      args.maximum.as<SumOf<T>>()[row] = loops.maximum(args.logits.as<T>() + row * columns, columns);
+    });
+  });
+}
+
+void row_sums(const RowSums& args, int threads) {
+  const int64_t rows = args.targets.elements(), columns = args.logits.shape.cols();
+  check_targets(args.targets, args.columns.vocabulary > 0 ? args.columns.vocabulary : columns);
+  dispatch_float(args.logits.dtype, [&]<typename T>() {
+    using Sum = SumOf<T>;
+    const RowLoops<T> loops;
+    for_each_row(rows, columns, threads, [&](int64_t row) {
+      thread_local Scratch scratch;
+      Sum* exponentials = scratch.reserve_elements<Sum>(columns + kRoomForLanes);
+      const T* logits = args.logits.as<T>() + row * columns;
+      const int64_t target = args.targets.as<int32_t>()[row] - args.columns.first;
+      const Sum maximum = args.maximum.as<Sum>()[row];
+      Sum* sums = args.sums.as<Sum>();
+      sums[row] = static_cast<Sum>(sum_of_exponentials(loops, logits, columns, maximum, args.chunk_ends, exponentials));
+      sums[rows + row] = target >= 0 && target < columns ? widen<Sum>(logits[target]) : Sum{0};
+    });
+  });
+}
+
+CrossEntropyResult cross_entropy_of_part(const CrossEntropyOfPart& args, int threads) {
+  const int64_t columns = args.logits.shape.cols();
+  return dispatch_logits(args, [&]<typename T, typename Out>() {
+    return sum_of_losses<Out>(args, threads, [&](int64_t row, Out* drow) {
+      return row_loss(args, args.logits.as<T>() + row * columns, row, args.targets.as<int32_t>()[row], drow);
+    });
   });
 }
 

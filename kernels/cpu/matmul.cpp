@@ -1,13 +1,20 @@
 // Matrix products: `out` is cut into tiles by the shapes alone, each tile is one product of oneDNN by one thread, and what
 // follows it (bias, rounding, adding to a narrower type) is done while the tile is in the cache.
 //
+// With cuts (kernels/kernels.h, ProductCuts) the tiles are cut by the pieces of out, and a tile is summed over the leaves of K
+// in a tree of float32 tiles that stay in the cache.
+//
 // [Note: why oneDNN does not thread the product]  It may cut K among its threads when M and N are small, and the bits of the
 // sum then depend on how many there are.
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <limits>
+#include <span>
 #include <stdexcept>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/numbers.h"
@@ -124,11 +131,124 @@ void make_tile(const Matmul& args, const TileSize& size, int64_t row, int64_t co
   }
 }
 
+struct Tile {
+  int64_t row = 0, col = 0, rows = 0, cols = 0;
+};
+
+// The tiles of a product with cuts: every piece of out is cut by its own size.
+class CutTiling {
+ public:
+  CutTiling(const Sizes& sizes, const ProductCuts& cuts) {
+    for_each_part(sizes.m, cuts.row_ends, [&](int64_t row, int64_t rows) {
+      for_each_part(sizes.n, cuts.col_ends, [&](int64_t col, int64_t cols) { tiles_.push_back({row, col, rows, cols}); });
+    });
+  }
+  const std::vector<Tile>& tiles() const { return tiles_; }
+
+ private:
+  static constexpr int64_t kEdge = 512;  // the float32 tiles of a tree stay in the second-level cache
+
+  template <typename Body>
+  static void for_each_part(int64_t size, const std::vector<int64_t>& ends, const Body& body) {
+    const int64_t whole[] = {size};
+    int64_t begin = 0;
+    for (int64_t end : ends.empty() ? std::span<const int64_t>(whole) : std::span<const int64_t>(ends)) {
+      const int64_t parts = (end - begin + kEdge - 1) / kEdge;
+      for (int64_t part = 0; part < parts; ++part) {
+        const int64_t first = begin + (end - begin) * part / parts, last = begin + (end - begin) * (part + 1) / parts;
+        body(first, last - first);
+      }
+      begin = end;
+    }
+  }
+
+  std::vector<Tile> tiles_;
+};
+
+// [Note: why operands of cut products are packed]  oneDNN chooses among its kernels by the strides too, and their sums differ
+// in the last bits: seen for bfloat16, and for float32 where K is 2048. A rank's strides depend on how many share the matrix.
+Operand packed(const Operand& x, int64_t rows, int64_t cols, Scratch& scratch) {
+  const int64_t lines = x.transposed ? cols : rows, width = x.transposed ? rows : cols, bytes = size_of(x.dtype);
+  auto* to = static_cast<std::byte*>(scratch.reserve(lines * width * bytes));
+  for (int64_t line = 0; line < lines; ++line)
+    std::memcpy(to + line * width * bytes, static_cast<const std::byte*>(x.data) + line * x.stride * bytes,
+                static_cast<size_t>(width * bytes));
+  return {to, x.dtype, width, x.transposed};
+}
+
+// The sum over some leaves of K for one tile, in dense float32 (float64) tiles of which each level of the tree has one.
+template <typename Sum>
+class TileTree {
+ public:
+  TileTree(const Matmul& args, const TileSize& size, const Operand& a, const Operand& b)
+      : leaves_(args.cuts->leaves), size_(size), a_(a), b_(b) {
+    if (leaves_.empty()) leaves_ = {{{0, size.k}}};
+  }
+
+  // Leaves [first, first + count), left in `to`, with room for further levels behind it. False: they have no elements.
+  bool sum(size_t first, size_t count, Sum* to) const {
+    if (count == 1) return leaf(leaves_[first], to);
+    const bool left = sum(first, count / 2, to);
+    Sum* other = left ? to + elements() : to;
+    const bool right = sum(first + count / 2, count / 2, other);
+    if (left && right)
+      for (int64_t i = 0; i < elements(); ++i) to[i] += other[i];
+    return left || right;
+  }
+  // sum(), and zeros where there is nothing to add. Valid until the thread's next.
+  const Sum* sum_of_all() const {
+    thread_local Scratch scratch;
+    const int64_t levels = 1 + std::bit_width(leaves_.size());
+    Sum* to = scratch.reserve_elements<Sum>(levels * elements());
+    if (!sum(0, leaves_.size(), to)) std::fill_n(to, elements(), Sum{0});
+    return to;
+  }
+
+ private:
+  int64_t elements() const { return size_.m * size_.n; }
+  bool leaf(const std::vector<ProductCuts::Range>& ranges, Sum* to) const {
+    bool any = false;
+    for (const ProductCuts::Range& range : ranges) {
+      if (range.begin == range.end) continue;
+      const int64_t length = range.end - range.begin;
+      thread_local Scratch a_scratch, b_scratch;
+      const Operand a = packed(a_.at(0, range.begin), size_.m, length, a_scratch);
+      const Operand b = packed(b_.at(range.begin, 0), length, size_.n, b_scratch);
+      tile_product({size_.m, size_.n, length}, a, b, to, size_.n, any);
+      any = true;
+    }
+    return any;
+  }
+
+  std::vector<std::vector<ProductCuts::Range>> leaves_;
+  TileSize size_;
+  Operand a_, b_;
+};
+
+template <typename Out, typename Sum>
+void make_cut_tile(const Matmul& args, const TileSize& size, int64_t row, int64_t col) {
+  const Operand a = operand(args.a, args.transpose_a).at(row, 0), b = operand(args.b, args.transpose_b).at(0, col);
+  const int64_t stride = args.out.shape[1];
+  finish_tile(TileTree<Sum>(args, size, a, b).sum_of_all(), size.n, size, args.out.as<Out>() + row * stride + col, stride,
+              bias_of_tile<Sum>(args.bias, col, size.n), args.accumulate);
+}
+
+void matmul_in_cuts(const Matmul& args, const Sizes& sizes, int threads) {
+  const CutTiling tiling(sizes, *args.cuts);
+  for_each_piece(static_cast<int64_t>(tiling.tiles().size()), threads, [&](int64_t piece) {
+    const Tile& tile = tiling.tiles()[static_cast<size_t>(piece)];
+    dispatch_float(args.out.dtype, [&]<typename Out>() {
+      make_cut_tile<Out, SumOf<Out>>(args, {tile.rows, tile.cols, sizes.k}, tile.row, tile.col);
+    });
+  });
+}
+
 }  // namespace
 
 void matmul(const Matmul& args, int threads) {
   const Sizes sizes = checked_sizes(args);
   if (sizes.m == 0 || sizes.n == 0) return;
+  if (args.cuts) return matmul_in_cuts(args, sizes, threads);
   const Tiling tiling(sizes);
   for_each_piece(tiling.rows * tiling.cols, threads, [&](int64_t piece) {
     const int64_t row = piece % tiling.rows * tiling.tile_m, col = piece / tiling.rows * tiling.tile_n;

@@ -36,6 +36,10 @@ class MetaKernels final : public Kernels {
     const double inner = static_cast<double>(a.a.shape[a.transpose_a ? 0 : 1]);
     count(2 * elements(a.out) * inner, total_bytes({a.a, a.b, a.bias}) + written(a.out, a.accumulate));
   }
+  void add_bias(const AddBias& a) override {
+    check(a);
+    count(elements(a.bias.absent() ? a.bias : a.x), total_bytes({a.x, a.bias, a.out}));
+  }
   void bias_gradient(const BiasGradient& a) override {
     check(a);
     count(elements(a.dy), total_bytes({a.dy}) + written(a.dbias, a.accumulate));
@@ -116,6 +120,19 @@ class MetaKernels final : public Kernels {
   CrossEntropyResult cross_entropy(const CrossEntropy& a) override {
     check(a);
     count(6 * elements(a.logits), total_bytes({a.logits, a.targets, a.dlogits}));
+    return {};
+  }
+  void row_maxima(const RowMaxima& a) override {
+    check(a);
+    count(elements(a.logits), total_bytes({a.logits, a.maximum}));
+  }
+  void row_sums(const RowSums& a) override {
+    check(a);
+    count(3 * elements(a.logits), total_bytes({a.logits, a.targets, a.maximum, a.sums}));
+  }
+  CrossEntropyResult cross_entropy_of_part(const CrossEntropyOfPart& a) override {
+    check(a);
+    count(3 * elements(a.dlogits), total_bytes({a.targets, a.maximum, a.sums, a.dlogits}) + total_bytes({a.dlogits}));
     return {};
   }
 

@@ -26,7 +26,7 @@ const std::vector<Folder>& folders() {
       {"pipeline", {"core"}},
       {"tensor_parallel", {"core", "kernels", "comm"}},
       {"model", {"core", "kernels", "comm", "tensor_parallel"}},
-      {"zero", {"core", "kernels", "comm"}},
+      {"zero", {"core", "kernels", "comm", "tensor_parallel"}},
       {"engine", {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "zero"}},
       {"autotune", {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "zero", "engine"}},
       {"cli", {"core", "kernels", "comm", "pipeline", "tensor_parallel", "model", "zero", "engine", "autotune"}},

@@ -62,6 +62,13 @@ void check_reductions(ProcessGroup& group, int64_t count, Stream& stream) {
   expect_equal<T>(
       data, [&](int64_t i) { return element<T>(n - 1, i); }, "all_reduce (max)");
 
+  if ((n & (n - 1)) == 0) {
+    data = elements<T>(rank, count);
+    group.all_reduce(view(data), ReduceOp::TreeSum, stream);
+    expect_equal<T>(
+        data, [&](int64_t i) { return sum_of_elements<T>(n, i); }, "all_reduce (tree sum)");
+  }
+
   auto whole = elements<T>(rank, n * count);
   std::vector<T> shard(static_cast<size_t>(count));
   group.reduce_scatter(view(whole), view(shard), ReduceOp::Sum, stream);
@@ -223,6 +230,29 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Collectives,
                          [](const auto& given) {
                            return to_string(std::get<0>(given.param)) + std::to_string(std::get<1>(given.param));
                          });
+
+// 1, 2^-24, 2^-24, 2^-24: in rank order float32 keeps 1 alone, in a tree 2^-24 + 2^-24 counts.
+TEST(TreeSum, AddsNeighboursFirst) {
+  for (Kind kind : {Kind::Threads, Kind::Processes})
+    run_ranks(kind, 4, [](World& world) {
+      const auto stream = make_inline_stream();
+      const float mine = world.rank() == 0 ? 1.0f : 0x1p-24f;
+      std::vector<float> data(1003, mine), shard(1003), whole(4 * 1003, mine);
+      world.group().all_reduce(view(data), ReduceOp::Sum, *stream);
+      EXPECT_EQ(data.back(), 1.0f);
+      data.assign(1003, mine);
+      world.group().all_reduce(view(data), ReduceOp::TreeSum, *stream);
+      EXPECT_EQ(data, std::vector<float>(1003, 1.0f + 0x1p-23f));
+      world.group().reduce_scatter(view(whole), view(shard), ReduceOp::TreeSum, *stream);
+      EXPECT_EQ(shard, data);
+    });
+}
+
+TEST(TreeSum, WantsAPowerOfTwoOfRanks) {
+  const auto group = make_meta_group(0, 3, "tensor");
+  std::vector<float> data(3);
+  EXPECT_THROW(group->all_reduce(view(data), ReduceOp::TreeSum, *make_inline_stream()), std::logic_error);
+}
 
 }  // namespace
 }  // namespace trivet::comm

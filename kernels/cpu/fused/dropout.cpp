@@ -12,15 +12,16 @@ namespace {
 
 inline constexpr int64_t kChunk = 1024;  // elements whose random words are made at a time, in the first-level cache
 
-// A tensor [B, ...] whose elements [begin, end) one thread handles; e counts within the sample.
+// A tensor [B, ...] whose elements [begin, end) one thread handles; e counts within the sample, from the site's first element.
 //   body(first, words, count): elements [first, first + count) of the tensor
 template <typename Body>
 void for_each_random_chunk(const DropoutSite& site, int64_t per_sample, int64_t begin, int64_t end, const Body& body) {
   const auto make_words = by_isa(&baseline::philox_words, &v3::philox_words, &v4::philox_words);
   alignas(64) uint32_t words[kChunk];
   while (begin < end) {
-    const int64_t sample = begin / per_sample, element = begin % per_sample, block = element / 4;
-    const int64_t count = std::min({end - begin, per_sample - element, (block + kChunk / 4) * 4 - element});
+    const int64_t sample = begin / per_sample, place = begin % per_sample;
+    const int64_t element = site.first_element + place, block = element / 4;
+    const int64_t count = std::min({end - begin, per_sample - place, (block + kChunk / 4) * 4 - element});
     const uint64_t high = (static_cast<uint64_t>(site.step) << 32) + static_cast<uint64_t>(site.first_sample + sample);
     make_words(site.key, static_cast<uint64_t>(block), high, words, (element + count + 3) / 4 - block);
     body(begin, words + (element - 4 * block), count);

@@ -2,6 +2,7 @@
 
 #include "core/fixed_point.h"
 #include "kernels/cpu/fused/fused.h"
+#include "kernels/cpu/fused/gradient_types.h"
 #include "kernels/cpu/fused/ranges.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/numbers.h"
@@ -60,6 +61,18 @@ void add(ConstTensorView from, TensorView out, int threads) {
                              out.as<int64_t>(), out.elements(), threads);
   dispatch_float(out.dtype, [&]<typename T>() {
     add_with<T>(by_isa(&baseline::add<T>, &v3::add<T>, &v4::add<T>), from.as<T>(), out.as<T>(), out.elements(), threads);
+  });
+}
+
+void add_bias(const AddBias& args, int threads) {
+  if (args.bias.absent()) return copy(args.x, args.out, threads);
+  const int64_t cols = args.out.shape.cols();
+  dispatch_gradient(args.out.dtype, args.x.dtype, [&]<typename T, typename X>() {
+    const auto loop = by_isa(&baseline::add_bias_row<X, T>, &v3::add_bias_row<X, T>, &v4::add_bias_row<X, T>);
+    for_each_range(args.out.shape.rows(), threads, 1, cols, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row)
+        loop(args.x.as<X>() + row * cols, args.bias.as<T>(), args.out.as<T>() + row * cols, cols);
+    });
   });
 }
 

@@ -12,6 +12,12 @@ void add(const T* from, T* out, int64_t count) {
   for (int64_t e = 0; e < count; ++e) out[e] = write<T>(read(out[e]) + read(from[e]));
 }
 
+template <typename X, typename T>
+void add_bias_row(const X* x, const T* bias, T* out, int64_t count) {
+#pragma GCC ivdep
+  for (int64_t e = 0; e < count; ++e) out[e] = write<T>(read(x[e]) + read(bias[e]));
+}
+
 inline void add_integers(const int64_t* from, int64_t* out, int64_t count) {
 #pragma GCC ivdep
   for (int64_t e = 0; e < count; ++e)

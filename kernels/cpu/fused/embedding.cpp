@@ -21,8 +21,9 @@
 namespace trivet::kernels::cpu {
 namespace {
 
-void check_tokens(ConstTensorView tokens, int64_t vocabulary, const char* kernel) {
+void check_tokens(ConstTensorView tokens, const TableRows& rows, int64_t rows_here, const char* kernel) {
   const int32_t* ids = tokens.as<int32_t>();
+  const int64_t vocabulary = rows.vocabulary > 0 ? rows.vocabulary : rows_here;
   for (int64_t t = 0; t < tokens.elements(); ++t)
     if (ids[t] < 0 || ids[t] >= vocabulary)
       throw std::out_of_range(std::string(kernel) + ": token " + std::to_string(ids[t]) + " at place " + std::to_string(t) +
@@ -54,7 +55,7 @@ struct RowSums {
 
 template <typename T, typename G>
 void table_gradient(const EmbeddingBackward& args, int threads) {
-  const int64_t hidden = args.dy.shape.cols();
+  const int64_t hidden = args.dy.shape.cols(), rows = args.dtable.shape[0];
   const Occurrences occurrences(args.tokens);
   const RowSums<T, G> sums;
   const int32_t* ids = args.tokens.as<int32_t>();
@@ -63,11 +64,12 @@ void table_gradient(const EmbeddingBackward& args, int threads) {
   for_each_range(occurrences.distinct(), threads, 1, hidden * std::max<int64_t>(rows_each, 1), [&](int64_t begin, int64_t end) {
     std::vector<SumOf<T>> row(static_cast<size_t>(hidden));
     for (int64_t i = begin; i < end; ++i) {
-      std::fill(row.begin(), row.end(), SumOf<T>{0});
       const int64_t first = occurrences.first[static_cast<size_t>(i)], last = occurrences.first[static_cast<size_t>(i) + 1];
+      const int64_t id = ids[occurrences.places[static_cast<size_t>(first)]] - args.rows.first;
+      if (id < 0 || id >= rows) continue;
+      std::fill(row.begin(), row.end(), SumOf<T>{0});
       for (int64_t p = first; p < last; ++p)
         sums.add(args.dy.as<T>() + occurrences.places[static_cast<size_t>(p)] * hidden, row.data(), hidden);
-      const int64_t id = ids[occurrences.places[static_cast<size_t>(first)]];
       sums.store(row.data(), args.dtable.as<G>() + id * hidden, hidden, args.accumulate_table);
     }
   });
@@ -91,14 +93,16 @@ void position_gradient(const EmbeddingBackward& args, int threads) {
 }  // namespace
 
 void embedding(const Embedding& args, int threads) {
-  check_tokens(args.tokens, args.table.shape[0], "embedding");
-  const int64_t hidden = args.table.shape[1], sequence = args.tokens.shape[1];
+  const int64_t rows = args.table.shape[0], hidden = args.table.shape[1], sequence = args.tokens.shape[1];
+  check_tokens(args.tokens, args.rows, rows, "embedding");
   const int32_t* ids = args.tokens.as<int32_t>();
   dispatch_float(args.table.dtype, [&]<typename T>() {
     const auto loop = by_isa(&baseline::add_pair<T>, &v3::add_pair<T>, &v4::add_pair<T>);
+    const std::vector<T> zeros(args.rows.vocabulary > 0 ? static_cast<size_t>(hidden) : 0, T{});
     for_each_range(args.tokens.elements(), threads, 1, hidden, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
-        const T* row = args.table.as<T>() + ids[t] * hidden;
+        const int64_t id = ids[t] - args.rows.first;
+        const T* row = id >= 0 && id < rows ? args.table.as<T>() + id * hidden : zeros.data();
         T* out = args.out.as<T>() + t * hidden;
         if (args.positions.absent())
           std::memcpy(out, row, static_cast<size_t>(hidden) * sizeof(T));
@@ -111,7 +115,7 @@ void embedding(const Embedding& args, int threads) {
 
 void embedding_backward(const EmbeddingBackward& args, int threads) {
   if (!args.dtable.absent()) {
-    check_tokens(args.tokens, args.dtable.shape[0], "embedding_backward");
+    check_tokens(args.tokens, args.rows, args.dtable.shape[0], "embedding_backward");
     dispatch_gradient(args.dy.dtype, args.dtable.dtype, [&]<typename T, typename G>() { table_gradient<T, G>(args, threads); });
   }
   if (!args.dpositions.absent())

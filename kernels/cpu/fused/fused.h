@@ -9,6 +9,7 @@
 
 namespace trivet::kernels::cpu {
 
+void add_bias(const AddBias& args, int threads);
 void bias_gradient(const BiasGradient& args, int threads);
 void layer_norm(const LayerNorm& args, int threads);
 void layer_norm_backward_input(const LayerNormBackwardInput& args, int threads);
