@@ -5,52 +5,52 @@ namespace {
 
 enum Slot { kQkv, kOut, kLogSumExp, kDqkv };
 
-Linear make_qkv(const Attention::Options& options) {
-  const int64_t head_size = options.hidden / options.heads;
-  const int64_t queries = options.heads * head_size, keys = options.key_value_heads * head_size;
-  return Linear({.in = options.hidden,
-                 .out = queries + 2 * keys,
-                 .bias = options.bias,
-                 .init_deviation = options.init_deviation,
-                 .split = {0, {queries, keys, keys}}});
-}
-
 Linear make_out(const Attention::Options& options) {
   return Linear({.in = options.hidden,
                  .out = options.hidden,
                  .bias = options.bias,
                  .init_deviation = options.init_deviation_out,
-                 .split = {1, {options.hidden}}});
+                 .split = {1, {options.hidden}, {options.heads}}});
 }
 
 }  // namespace
 
 Attention::Attention(std::string name, const Options& options)
-    : options_(options), dropout_name_(std::move(name) + ".probabilities"), qkv_(make_qkv(options)), out_(make_out(options)) {
+    : options_(options),
+      dropout_name_(std::move(name) + ".probabilities"),
+      qkv_({.hidden = options.hidden,
+            .heads = options.heads,
+            .key_value_heads = options.key_value_heads,
+            .bias = options.bias,
+            .init_deviation = options.init_deviation}),
+      out_(make_out(options)) {
   qkv_part_ = parts_.add("qkv", qkv_);
   out_part_ = parts_.add("out", out_);
 }
 
 void Attention::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
   Arena& arena = context.arena;
-  const TensorView qkv = saved.keep(arena, kQkv, x.dtype, qkv_.output_shape(x.shape));
-  const TensorView out = saved.keep(arena, kOut, x.dtype, x.shape);
-  const TensorView log_sum_exp =
-      saved.keep(arena, kLogSumExp, statistics_dtype(x.dtype), {x.shape[0], options_.heads, x.shape[1]});
+  const int64_t batch = x.shape[0], sequence = x.shape[1], head_size = options_.hidden / options_.heads;
+  const HeadRange heads = qkv_.heads_of(sharing_axis(context));
+  const TensorView qkv =
+      saved.keep(arena, kQkv, x.dtype, {batch, sequence, (heads.count + 2 * heads.key_value_count) * head_size});
+  const TensorView out = saved.keep(arena, kOut, x.dtype, {batch, sequence, heads.count * head_size});
+  const TensorView log_sum_exp = saved.keep(arena, kLogSumExp, statistics_dtype(x.dtype), {batch, heads.count, sequence});
   qkv_.forward(context, parts_.of(qkv_part_, weights), x, qkv, saved.child(qkv_part_));
   rotate(context, qkv, false);
   context.kernels.attention({.qkv = qkv,
                              .out = out,
                              .log_sum_exp = log_sum_exp,
-                             .heads = options_.heads,
-                             .key_value_heads = options_.key_value_heads,
-                             .dropout = dropout_site(context, dropout_name_, options_.dropout)});
+                             .heads = heads.count,
+                             .key_value_heads = heads.key_value_count,
+                             .dropout = dropout(context, sequence)});
   out_.forward(context, parts_.of(out_part_, weights), out, y, saved.child(out_part_));
 }
 
 void Attention::go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
   Context& context = pass.context();
   const Saved& saved = pass.saved();
+  const HeadRange heads = qkv_.heads_of(sharing_axis(context));
   const TensorView qkv = saved[kQkv], out = saved[kOut];
   const IntermediateGradient dqkv(pass, kDqkv, dy.dtype, qkv.shape);
   {
@@ -61,9 +61,9 @@ void Attention::go_back(const BackwardPass& pass, ConstTensorView dy, TensorView
                                         .out = out,
                                         .log_sum_exp = saved[kLogSumExp],
                                         .dqkv = dqkv,
-                                        .heads = options_.heads,
-                                        .key_value_heads = options_.key_value_heads,
-                                        .dropout = dropout_site(context, dropout_name_, options_.dropout)});
+                                        .heads = heads.count,
+                                        .key_value_heads = heads.key_value_count,
+                                        .dropout = dropout(context, qkv.shape[1])});
   }
   rotate(context, dqkv, true);
   pass.through(qkv_, parts_, qkv_part_, dqkv, dx);
@@ -72,11 +72,19 @@ void Attention::go_back(const BackwardPass& pass, ConstTensorView dy, TensorView
 // A rotation's transpose is the rotation back.
 void Attention::rotate(Context& context, TensorView qkv, bool inverse) const {
   if (options_.rotary_base == 0) return;
+  const HeadRange heads = qkv_.heads_of(sharing_axis(context));
   context.kernels.rotary({.qkv = qkv,
-                          .heads = options_.heads,
-                          .key_value_heads = options_.key_value_heads,
+                          .heads = heads.count,
+                          .key_value_heads = heads.key_value_count,
                           .base = static_cast<float>(options_.rotary_base),
                           .inverse = inverse});
+}
+
+// A head's draws are its own, whichever rank has it.
+kernels::DropoutSite Attention::dropout(const Context& context, int64_t sequence) const {
+  kernels::DropoutSite site = dropout_site(context, dropout_name_, options_.dropout);
+  site.first_element = qkv_.heads_of(sharing_axis(context)).first * sequence * sequence;
+  return site;
 }
 
 void Attention::backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const {

@@ -4,12 +4,15 @@
 //   x[B, S, H] --qkv--> [B, S, (N + 2G) D] (--rotary-->) --softmax(q k^T / sqrt(D)) v--> [B, S, N D] --out--> y[B, S, H]
 //
 // B sequences, S tokens a sequence, H hidden, N query heads, G key/value heads (G divides N), D head size.
+// Tensor ranks share the heads: each has N / size query heads and their key/value heads. With more ranks than key/value heads,
+// neighbours hold the same one (model/qkv_projection.h).
 #pragma once
 
 #include <string>
 
 #include "model/linear.h"
 #include "model/parts.h"
+#include "model/qkv_projection.h"
 
 namespace trivet::model {
 
@@ -35,10 +38,12 @@ class Attention : public Layer {
  private:
   void go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
   void rotate(Context& context, TensorView qkv, bool inverse) const;
+  kernels::DropoutSite dropout(const Context& context, int64_t sequence) const;
 
   Options options_;
   std::string dropout_name_;
-  Linear qkv_, out_;
+  QkvProjection qkv_;
+  Linear out_;
   Parts parts_;
   int qkv_part_, out_part_;
 };

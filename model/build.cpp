@@ -100,6 +100,7 @@ Model build(const Description& description) {
   const Description d = with_defaults(description);
   check(d);
   Model model;
+  model.description = d;
   model.vocabulary_size = d.vocabulary_size;
   model.sequence_length = d.sequence_length;
   model.attention_flops_per_token = 6.0 * static_cast<double>(d.layers * d.hidden * d.sequence_length);

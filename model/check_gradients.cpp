@@ -104,13 +104,13 @@ const char* Checker::name_of(Way way) {
   return "";
 }
 
-// The number whose gradient is checked: dy . y, or the mean loss.
+// The number whose gradient is checked: dy . y, or the loss (a target that does not count adds nothing to its sum).
 double Checker::objective() {
   Values y(computes_loss() ? 0 : dy_.size(), kGarbage);
   Context context = this->context();
   Saved saved;
   layer_.forward(context, weight_views_, input(), output_view(y), saved);
-  if (computes_loss()) return context.loss_sum / static_cast<double>(std::max<int64_t>(context.loss_tokens, 1));
+  if (computes_loss()) return context.loss_sum / static_cast<double>(std::max<int64_t>(microbatch_.targets.elements(), 1));
   double sum = 0;
   for (size_t i = 0; i < y.size(); ++i) sum += dy_[i] * y[i];
   return sum;

@@ -1,7 +1,9 @@
 #include "model/embedding.h"
 
 #include "core/error.h"
+#include "model/axis_sum.h"
 #include "model/parts.h"
+#include "tensor_parallel/split.h"
 
 namespace trivet::model {
 namespace {
@@ -26,6 +28,14 @@ Embedding::Embedding(const std::string& name, const Options& options) : options_
     parameters_.push_back({.name = "positions.weight", .shape = {options.positions, options.hidden}, .init = init});
 }
 
+// The rows of the table that this rank has.
+kernels::TableRows Embedding::rows_of(const Context& context) const {
+  const tensor_parallel::TensorAxis* axis = sharing_axis(context);
+  if (!axis) return {};
+  return {tensor_parallel::unit_range(options_.vocabulary, axis->rank(), axis->size()).begin, options_.vocabulary};
+}
+
+// The rank that comes first in the sum over the axis adds the positions.
 void Embedding::forward(Context& context, Weights weights, ConstTensorView tokens, TensorView y, Saved& saved) const {
   saved.reference(kTokens, tokens);
   const int64_t length = tokens.shape[1];
@@ -36,7 +46,13 @@ void Embedding::forward(Context& context, Weights weights, ConstTensorView token
                         std::to_string(options_.positions) + " learned positions; shorten the sequence");
     positions = weights[1].row_range(0, length);
   }
-  context.kernels.embedding({.tokens = tokens, .table = weights[0], .positions = positions, .out = y});
+  const tensor_parallel::TensorAxis* axis = sharing_axis(context);
+  if (axis && axis->rank() != 0) positions = {};
+  AxisSum sum(axis, y);
+  context.kernels.embedding(
+      {.tokens = tokens, .table = weights[0], .positions = positions, .out = sum.partial(), .rows = rows_of(context)});
+  sum.start();
+  sum.finish();
   const kernels::DropoutSite site = dropout_site(context, dropout_name_, options_.dropout);
   // Dropout is linear and its own transpose: its backward is the form that works in place.
   if (site.rate > 0) context.kernels.dropout_backward({.dy = y, .dx = y, .dropout = site});
@@ -61,7 +77,8 @@ void Embedding::backward_weight(Context& context, Gradients gradients, const Sav
                                       .dtable = table.view,
                                       .dpositions = positions.view,
                                       .accumulate_table = table.accumulate,
-                                      .accumulate_positions = positions.accumulate});
+                                      .accumulate_positions = positions.accumulate,
+                                      .rows = rows_of(context)});
 }
 
 }  // namespace trivet::model

@@ -1,12 +1,16 @@
 // The first layer: tokens[B, S] (int32) -> y[B, S, H] = dropout(table[token] + positions[s]).
 //
 // Learned positions are GPT-2's; Llama rotates queries and keys instead. The table may also be the LM head's weight (tied).
+//
+// Tensor ranks share the table's rows (the vocabulary): tokens whose row another rank has are zeros, and y is the sum over
+// ranks. All but one of the terms of a token are zeros, so the sum has the bits of the whole table's.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "core/layer.h"
+#include "kernels/kernels.h"
 
 namespace trivet::model {
 
@@ -30,6 +34,8 @@ class Embedding : public Layer {
   void backward_weight(Context&, Gradients, const Saved&) const override;
 
  private:
+  kernels::TableRows rows_of(const Context& context) const;
+
   Options options_;
   std::string dropout_name_;
   std::vector<ParameterSpec> parameters_;

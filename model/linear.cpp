@@ -28,20 +28,41 @@ Shape Linear::output_shape(const Shape& input) const {
   return output;
 }
 
+// The rank that comes first in the sum over the axis adds the bias: the sum is rounded once, with it.
 void Linear::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
   saved.reference(kX, x);
+  const tensor_parallel::TensorAxis* axis = options_.split.dim == 1 ? sharing_axis(context) : nullptr;
+  const bool adds_bias = options_.bias && (!axis || axis->rank() == 0);
+  AxisSum sum(axis, y);
   context.kernels.matmul({.a = as_rows(x),
                           .b = weights[0],
-                          .out = as_rows(y),
+                          .out = as_rows(sum.partial()),
                           .transpose_b = true,
-                          .bias = options_.bias ? weights[1] : ConstTensorView{}});
+                          .bias = adds_bias ? weights[1] : ConstTensorView{}});
+  sum.start();
+  sum.finish();
 }
 
 // dx[T, in] = dy[T, out] W[out, in]
-void Linear::backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const {
+AxisSum Linear::start_input_gradient(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const {
   saved.reference(kDy, dy);
-  if (dx.absent()) return;
-  context.kernels.matmul({.a = as_rows(dy), .b = weights[0], .out = as_rows(dx)});
+  const bool shared = options_.split.dim == 0 && !dx.absent();
+  AxisSum sum(shared ? sharing_axis(context) : nullptr, dx);
+  if (dx.absent()) return sum;
+  context.kernels.matmul({.a = as_rows(dy), .b = weights[0], .out = as_rows(sum.partial())});
+  sum.start();
+  return sum;
+}
+
+void Linear::backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const {
+  start_input_gradient(context, weights, dy, dx, saved).finish();
+}
+
+void Linear::backward(Context& context, Weights weights, Gradients gradients, ConstTensorView dy, TensorView dx,
+                      Saved& saved) const {
+  AxisSum sum = start_input_gradient(context, weights, dy, dx, saved);
+  backward_weight(context, gradients, saved);
+  sum.finish();
 }
 
 // dW[out, in] += dy^T[out, T] x[T, in]

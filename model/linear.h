@@ -1,10 +1,15 @@
 // y[T, out] = x[T, in] W^T + b, with W[out, in] as in every checkpoint format of the field.
+//
+// Where tensor ranks share W (Shoeybi et al. 2019), Split says how:
+//   dim 0  each makes its columns of y from all of x; dx is the sum over ranks   ("column parallel")
+//   dim 1  each has its columns of x; y is the sum over ranks, b is added once   ("row parallel")
+// x and y are as wide as the rank's own part of W. The sum of dx goes on while backward makes the gradient of W.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "core/layer.h"
+#include "model/axis_sum.h"
 
 namespace trivet::model {
 
@@ -19,12 +24,15 @@ class Linear : public Layer {
   explicit Linear(const Options& options);
 
   std::span<const ParameterSpec> parameters() const override { return parameters_; }
-  Shape output_shape(const Shape& input) const override;
+  Shape output_shape(const Shape& input) const override;  // of the whole
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
   void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;
   void backward_weight(Context&, Gradients, const Saved&) const override;
+  void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
 
  private:
+  AxisSum start_input_gradient(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const;
+
   Options options_;
   std::vector<ParameterSpec> parameters_;
 };

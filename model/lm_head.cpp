@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "model/axis_sum.h"
+#include "tensor_parallel/split.h"
+
 namespace trivet::model {
 namespace {
 
@@ -31,16 +34,8 @@ ConstTensorView targets_of(const Context& context) {
   return targets.reshaped({targets.elements()});
 }
 
-// How many targets count: the mean's denominator, needed before the first chunk's gradient.
-int64_t count_targets(const Context& context) {
-  const ConstTensorView targets = targets_of(context);
-  if (context.kernels.device() == Device::Meta) return targets.elements();
-  const int32_t* first = targets.as<int32_t>();
-  return std::count_if(first, first + targets.elements(), [](int32_t target) { return target >= 0; });
-}
-
 double gradient_scale_of(const Context& context) {
-  return context.loss_scale / static_cast<double>(std::max<int64_t>(count_targets(context), 1));
+  return context.loss_scale / static_cast<double>(std::max<int64_t>(targets_of(context).elements(), 1));
 }
 
 }  // namespace
@@ -61,17 +56,45 @@ std::vector<LmHead::Chunk> LmHead::chunks_of(int64_t rows) const {
   return chunks;
 }
 
+// The columns of the logits that this rank makes.
+kernels::TableRows LmHead::columns_of(const Context& context) const {
+  const tensor_parallel::TensorAxis* axis = sharing_axis(context);
+  if (!axis) return {};
+  return {tensor_parallel::unit_range(vocabulary_, axis->rank(), axis->size()).begin, vocabulary_};
+}
+
+LmHead::Result LmHead::loss_of_logits(Context& context, ConstTensorView logits, ConstTensorView targets, TensorView dlogits,
+                                      double gradient_scale) const {
+  const tensor_parallel::TensorAxis* axis = sharing_axis(context);
+  if (!axis)
+    return context.kernels.cross_entropy(
+        {.logits = logits, .targets = targets, .dlogits = dlogits, .gradient_scale = gradient_scale});
+  const kernels::TableRows columns = columns_of(context);
+  const ScopedTensor maximum(context.arena, logits.dtype, {logits.shape[0]});
+  const ScopedTensor sums(context.arena, logits.dtype, {2, logits.shape[0]});
+  context.kernels.row_maxima({.logits = logits, .maximum = maximum});
+  reduce_over(*axis, maximum, comm::ReduceOp::Max);
+  context.kernels.row_sums({.logits = logits, .targets = targets, .maximum = maximum, .sums = sums, .columns = columns});
+  reduce_over(*axis, sums);
+  return context.kernels.cross_entropy_of_part({.logits = logits,
+                                                .targets = targets,
+                                                .maximum = maximum,
+                                                .sums = sums,
+                                                .dlogits = dlogits,
+                                                .columns = columns,
+                                                .gradient_scale = gradient_scale});
+}
+
 // Logits of some rows and their loss; with `dlogits`, the gradient too, in its dtype. Where that is the logits' own dtype they
 // are made in its memory.
 LmHead::Result LmHead::loss_of_rows(Context& context, ConstTensorView h, ConstTensorView weight, ConstTensorView targets,
                                     TensorView dlogits, double gradient_scale) const {
   const DType dtype = statistics_dtype(h.dtype);
   ScopedTensor scratch;
-  if (dlogits.absent() || dlogits.dtype != dtype) scratch = ScopedTensor(context.arena, dtype, {h.shape[0], vocabulary_});
+  if (dlogits.absent() || dlogits.dtype != dtype) scratch = ScopedTensor(context.arena, dtype, {h.shape[0], weight.shape[0]});
   const TensorView logits = scratch.empty() ? dlogits : scratch.view();
   context.kernels.matmul({.a = h, .b = weight, .out = logits, .transpose_b = true});
-  return context.kernels.cross_entropy(
-      {.logits = logits, .targets = targets, .dlogits = dlogits, .gradient_scale = gradient_scale});
+  return loss_of_logits(context, logits, targets, dlogits, gradient_scale);
 }
 
 // dW[V, H] += dlogits^T[V, R] h[R, H]; the first chunk obeys the gradient's own flag, the following add to it.
@@ -98,15 +121,18 @@ void LmHead::forward(Context& context, Weights weights, ConstTensorView x, Tenso
 
 void LmHead::backward_input(Context& context, Weights weights, ConstTensorView, TensorView dx, Saved& saved) const {
   const TensorView h = saved[kHidden];
-  const TensorView dlogits = saved.keep(context.arena, kDlogits, h.dtype, {h.shape[0], vocabulary_});
+  const TensorView dlogits = saved.keep(context.arena, kDlogits, h.dtype, {h.shape[0], weights[weight_].shape[0]});
   const TensorView dh = saved.keep(context.arena, kDhidden, h.dtype, h.shape);
   const double scale = gradient_scale_of(context);
+  AxisSum sum(sharing_axis(context), dh);
   for (const Chunk& chunk : chunks_of(h.shape[0])) {
     const TensorView dlogits_rows = dlogits.row_range(chunk.first, chunk.rows);
     loss_of_rows(context, h.row_range(chunk.first, chunk.rows), weights[weight_],
                  targets_of(context).slice(chunk.first, chunk.rows), dlogits_rows, scale);
-    context.kernels.matmul({.a = dlogits_rows, .b = weights[weight_], .out = dh.row_range(chunk.first, chunk.rows)});
+    context.kernels.matmul({.a = dlogits_rows, .b = weights[weight_], .out = sum.partial().row_range(chunk.first, chunk.rows)});
   }
+  sum.start();
+  sum.finish();
   norm_->backward_input(context, parts_.of(norm_part_, weights), dh, dx, saved.child(norm_part_));
 }
 
@@ -125,10 +151,11 @@ void LmHead::forward_backward(Context& context, Weights weights, Gradients gradi
   const TensorView h = hidden;
   norm_->forward(context, parts_.of(norm_part_, weights), x, h, saved.child(norm_part_));
   const double scale = gradient_scale_of(context);
+  AxisSum sum(sharing_axis(context), h);
   Result total;
   for (const Chunk& chunk : chunks_of(h.shape[0])) {
     const TensorView h_rows = h.row_range(chunk.first, chunk.rows);
-    const ScopedTensor dlogits(context.arena, h.dtype, {chunk.rows, vocabulary_});
+    const ScopedTensor dlogits(context.arena, h.dtype, {chunk.rows, weights[weight_].shape[0]});
     const Result result =
         loss_of_rows(context, h_rows, weights[weight_], targets_of(context).slice(chunk.first, chunk.rows), dlogits, scale);
     add_weight_gradient(context, gradients[weight_], chunk.first == 0, dlogits, h_rows);
@@ -138,6 +165,8 @@ void LmHead::forward_backward(Context& context, Weights weights, Gradients gradi
   }
   context.loss_sum = total.loss_sum;
   context.loss_tokens = total.tokens;
+  sum.start();
+  sum.finish();
   norm_->backward(context, parts_.of(norm_part_, weights), parts_.of(norm_part_, gradients), h, dx, saved.child(norm_part_));
 }
 
@@ -145,7 +174,19 @@ void LmHead::logits(Context& context, Weights weights, ConstTensorView x, Tensor
   const ScopedTensor h(context.arena, x.dtype, x.shape);
   Saved saved;
   norm_->forward(context, parts_.of(norm_part_, weights), x, h, saved);
+  if (sharing_axis(context)) return logits_of_all_parts(context, h, weights[weight_], logits);
   context.kernels.matmul({.a = h, .b = weights[weight_], .out = logits, .transpose_b = true});
+}
+
+// Each rank puts its columns among zeros; the sum over ranks is then exact, and the parts may be uneven.
+void LmHead::logits_of_all_parts(Context& context, ConstTensorView h, ConstTensorView weight, TensorView logits) const {
+  const int64_t rows = h.shape[0], columns = weight.shape[0], first = columns_of(context).first;
+  const ScopedTensor own(context.arena, logits.dtype, {rows, columns});
+  context.kernels.matmul({.a = h, .b = weight, .out = own, .transpose_b = true});
+  context.kernels.zero(logits);
+  for (int64_t row = 0; row < rows; ++row)
+    context.kernels.copy(own.view().slice(row * columns, columns), logits.slice(row * vocabulary_ + first, columns));
+  reduce_over(*sharing_axis(context), logits);
 }
 
 }  // namespace trivet::model

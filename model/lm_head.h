@@ -1,4 +1,4 @@
-// The last layer: final norm, projection to the vocabulary, mean cross-entropy of the microbatch's targets.
+// The last layer: final norm, projection to the vocabulary, cross-entropy of the microbatch's targets.
 //
 //   x[B, S, H] --norm--> h[T, H] --h W^T--> logits[R, V] --softmax cross-entropy--> loss        R rows of T at a time
 //
@@ -10,7 +10,11 @@
 //   forward alone computes just the loss (evaluation).
 //   backward_input makes the logits again and has to keep their gradient whole [T, V] for backward_weight, which has no
 //   weights.
-// The loss is left in context.loss_sum and context.loss_tokens; its gradient is that of loss_scale * loss_sum / loss_tokens.
+// The loss is left in context.loss_sum and context.loss_tokens (the targets that count). The gradient is that of
+// loss_scale * loss_sum / T: what the mean over the counting targets of a whole step is to a microbatch, only the caller knows.
+//
+// Tensor ranks share W's rows (the vocabulary). Each makes its columns of the logits and gets the rows' softmax from a maximum
+// and two sums over ranks; h, the loss and, after a sum over ranks, the gradient of h are whole on every one.
 #pragma once
 
 #include <memory>
@@ -39,7 +43,7 @@ class LmHead : public Layer {
   void backward_weight(Context&, Gradients, const Saved&) const override;
   void forward_backward(Context&, Weights, Gradients, ConstTensorView x, TensorView dx, Saved&) const override;
 
-  // logits[R, V] of the rows x[R, H], for generation.
+  // logits[R, V] of the rows x[R, H], for generation; whole on every tensor rank.
   void logits(Context&, Weights, ConstTensorView x, TensorView logits) const;
 
   int64_t rows_of_chunk() const { return rows_of_chunk_; }
@@ -50,6 +54,10 @@ class LmHead : public Layer {
     int64_t first, rows;
   };
   std::vector<Chunk> chunks_of(int64_t rows) const;
+  kernels::TableRows columns_of(const Context&) const;
+  void logits_of_all_parts(Context&, ConstTensorView h, ConstTensorView weight, TensorView logits) const;
+  Result loss_of_logits(Context&, ConstTensorView logits, ConstTensorView targets, TensorView dlogits,
+                        double gradient_scale) const;
   Result loss_of_rows(Context&, ConstTensorView h, ConstTensorView weight, ConstTensorView targets, TensorView dlogits,
                       double gradient_scale) const;
   void add_weight_gradient(Context&, const Gradient& weight, bool first, ConstTensorView dlogits, ConstTensorView h) const;

@@ -32,9 +32,10 @@ Mlp::Mlp(const Options& options) : options_(options), up_(make_up(options)), dow
 }
 
 void Mlp::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
-  Shape narrow = x.shape;
-  narrow[-1] = options_.feed_forward;
-  const TensorView wide = saved.keep(context.arena, kWide, x.dtype, up_.output_shape(x.shape));
+  Shape wide_shape = x.shape, narrow = x.shape;
+  wide_shape[-1] = parts_.of(up_part_, weights)[0].shape[0];
+  narrow[-1] = parts_.of(down_part_, weights)[0].shape[1];
+  const TensorView wide = saved.keep(context.arena, kWide, x.dtype, wide_shape);
   const TensorView activated = saved.keep(context.arena, kActivated, x.dtype, narrow);
   up_.forward(context, parts_.of(up_part_, weights), x, wide, saved.child(up_part_));
   activate(context, as_rows(wide), as_rows(activated));

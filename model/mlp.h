@@ -2,6 +2,8 @@
 //
 //   Gelu:    x[T, H] --up--> [T, F] --gelu--> [T, F] --down--> y[T, H]                            (GPT-2)
 //   SwiGlu:  x[T, H] --gate_up--> [gate | up][T, 2F] --silu(gate) * up--> [T, F] --down--> y[T, H]   (Llama)
+//
+// Tensor ranks share F: each has its part of gate, of up and of the columns of down.
 #pragma once
 
 #include "model/linear.h"

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ struct Description {
 };
 
 struct Model {
+  std::optional<Description> description;  // without defaults left open; none for a list of one's own layers
   std::vector<std::unique_ptr<Layer>> layers;
   std::vector<std::string> names;  // one for each layer
   int64_t vocabulary_size = 0, sequence_length = 0;
@@ -43,6 +45,10 @@ struct Model {
 
 // Throws ConfigError for sizes that do not fit together.
 Model build(const Description& description);
+
+// Throws ConfigError, naming what does not divide and what would, when `size` tensor ranks cannot share the model: query heads
+// and feed-forward divide evenly, key/value heads evenly or into ranks that hold the same one, the vocabulary in any way.
+void check_tensor_size(const Model& model, int size);
 
 // Full name of parameter `index` of layer `layer`.
 std::string parameter_name(const Model& model, size_t layer, size_t index);

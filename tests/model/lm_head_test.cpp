@@ -74,7 +74,7 @@ TEST(LmHead, ChunksGiveTheLossAndGradientsOfTheWhole) {
   EXPECT_LT(chunked.arena.peak_bytes(), whole.arena.peak_bytes());
 }
 
-TEST(LmHead, GradientsAreThoseOfTheMeanOverCountingTargetsTimesTheLossScale) {
+TEST(LmHead, GradientsAreThoseOfTheLossSumOverAllTargetsTimesTheLossScale) {
   Batch batch = random_batch(2, 4, kVocabulary, 1);
   HeadRun all(batch);
   all.train(head_with(0));
@@ -84,14 +84,14 @@ TEST(LmHead, GradientsAreThoseOfTheMeanOverCountingTargetsTimesTheLossScale) {
   const auto plain = values_of(all.gradients.back().view()), large = values_of(scaled.gradients.back().view());
   for (size_t e = 0; e < plain.size(); ++e) EXPECT_NEAR(large[e], 1024 * plain[e], 1e-12);
 
-  // A batch whose second sequence does not count trains as the first alone.
+  // A batch whose second sequence does not count has the loss of the first alone, over twice as many targets.
   Batch first{1, 4, {batch.tokens.begin(), batch.tokens.begin() + 4}, {batch.targets.begin(), batch.targets.begin() + 4}};
   for (size_t i = 4; i < 8; ++i) batch.targets[i] = -1;
   HeadRun masked(batch), alone(first);
   EXPECT_NEAR(masked.train(head_with(0)), alone.train(head_with(0)), 1e-13);
   EXPECT_EQ(masked.loss_tokens, 4);
   const auto expected = values_of(alone.gradients.back().view()), actual = values_of(masked.gradients.back().view());
-  for (size_t e = 0; e < expected.size(); ++e) EXPECT_NEAR(actual[e], expected[e], 1e-14);
+  for (size_t e = 0; e < expected.size(); ++e) EXPECT_NEAR(2 * actual[e], expected[e], 1e-14);
 }
 
 TEST(LmHead, NoCountingTargetMeansZeroLossAndGradients) {

@@ -14,6 +14,8 @@
 #include "kernels/kernels.h"
 #include "model/lm_head.h"
 #include "model/model.h"
+#include "tensor_parallel/tensor_axis.h"
+#include "tests/model/local_places.h"
 
 namespace trivet::model {
 
@@ -66,8 +68,14 @@ inline Batch random_batch(int64_t sequences, int64_t length, int64_t vocabulary,
 class WholeModel {
  public:
   // On Device::Meta nothing has memory and the arena is a planning one.
-  WholeModel(const Description& description, DType dtype, Device device, std::optional<DType> gradient_dtype = {})
-      : model_(build(description)), dtype_(dtype), gradient_dtype_(gradient_dtype.value_or(dtype)), device_(device) {
+  // With a tensor axis, weights and gradients are this rank's parts; initial values do not depend on the axis.
+  WholeModel(const Description& description, DType dtype, Device device, std::optional<DType> gradient_dtype = {},
+             const tensor_parallel::TensorAxis* tensor = nullptr)
+      : model_(build(description)),
+        dtype_(dtype),
+        gradient_dtype_(gradient_dtype.value_or(dtype)),
+        device_(device),
+        tensor_(tensor) {
     kernels_ = device == Device::Meta ? kernels::make_meta_kernels() : kernels::make_cpu_kernels(1);
     arena_ = device == Device::Meta ? std::make_unique<Arena>("plan")
                                     : std::make_unique<Arena>("activations", host_allocator(), meter_,
@@ -106,6 +114,7 @@ class WholeModel {
     for (auto& [name, buffer] : gradients_) kernels_->zero(buffer.view());
     const Microbatch microbatch = batch.view();
     Context context = make_context(microbatch);
+    context.loss_scale = targets_per_counting_one(batch);
     std::vector<Saved> saved(model_.layers.size());
     std::vector<ScopedTensor> outputs = forward(context, microbatch, saved);
     const size_t last = model_.layers.size() - 1;
@@ -151,10 +160,19 @@ class WholeModel {
       const ParameterSpec& spec = model_.layers[layer]->parameters()[i];
       if (!spec.tied_to.empty()) continue;
       const std::string name = parameter_name(model_, layer, i);
-      weights_[name] = Buffer(allocator, meter_, MemoryCategory::Parameters, dtype_, spec.shape);
-      gradients_[name] = Buffer(allocator, meter_, MemoryCategory::Gradients, gradient_dtype_, spec.shape);
-      kernels_->initialize(weight(name), spec.init, random_key(seed_, name), 0);
+      const int rank = tensor_ ? tensor_->rank() : 0, size = tensor_ ? tensor_->size() : 1;
+      const Shape shape = tensor_parallel::local_part(spec, rank, size).shape;
+      weights_[name] = Buffer(allocator, meter_, MemoryCategory::Parameters, dtype_, shape);
+      gradients_[name] = Buffer(allocator, meter_, MemoryCategory::Gradients, gradient_dtype_, shape);
+      Buffer whole(allocator, meter_, MemoryCategory::Parameters, dtype_, spec.shape);
+      kernels_->initialize(whole.view(), spec.init, random_key(seed_, name), 0);
+      if (device_ != Device::Meta) set_values(weight(name), local_values(values_of(whole.view()), spec, rank, size));
     }
+  }
+  // The gradient is to be that of the mean over the targets that count.
+  static double targets_per_counting_one(const Batch& batch) {
+    const auto counting = std::count_if(batch.targets.begin(), batch.targets.end(), [](int32_t target) { return target >= 0; });
+    return static_cast<double>(batch.targets.size()) / static_cast<double>(std::max<int64_t>(counting, 1));
   }
   std::string owner_name(size_t layer, size_t index) const {
     const std::string& tied_to = model_.layers[layer]->parameters()[index].tied_to;
@@ -172,7 +190,9 @@ class WholeModel {
     return views;
   }
   Context make_context(const Microbatch& microbatch) {
-    return {*kernels_, *arena_, &microbatch, {seed_, step, first_sample}, training};
+    Context context{*kernels_, *arena_, &microbatch, {seed_, step, first_sample}, training};
+    context.tensor = tensor_;
+    return context;
   }
   // Outputs of all layers but the last.
   std::vector<ScopedTensor> forward(Context& context, const Microbatch& microbatch, std::vector<Saved>& saved) {
@@ -201,6 +221,7 @@ class WholeModel {
   DType dtype_, gradient_dtype_;
   uint64_t seed_ = 7;
   Device device_;
+  const tensor_parallel::TensorAxis* tensor_;
   MemoryMeter meter_;
   std::unique_ptr<kernels::Kernels> kernels_;
   std::unique_ptr<Arena> arena_;

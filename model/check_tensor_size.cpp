@@ -1,0 +1,55 @@
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "model/model.h"
+#include "tensor_parallel/split.h"
+
+namespace trivet::model {
+namespace {
+
+void require_divided(const char* key, int64_t value, int size) {
+  if (value % size == 0) return;
+  throw ConfigError(
+      fmt::format("parallel.tensor: model.{} {} does not divide among {} ranks; use a divisor of {}", key, value, size, value));
+}
+
+void check_description(const Description& d, int size) {
+  require_divided("heads", d.heads, size);
+  if (d.key_value_heads % size != 0 && size % d.key_value_heads != 0)
+    throw ConfigError(
+        fmt::format("parallel.tensor: model.key_value_heads {} neither divides {} ranks nor is divided by them; "
+                    "use a divisor or a multiple of {}",
+                    d.key_value_heads, size, d.key_value_heads));
+  require_divided("feed_forward_size", d.feed_forward, size);
+  if (d.vocabulary_size < size)
+    throw ConfigError(fmt::format("parallel.tensor: model.vocabulary_size {} is less than {} ranks; use at most {}",
+                                  d.vocabulary_size, size, d.vocabulary_size));
+}
+
+// Units (heads) are dealt out evenly, or one to several neighbours; what has no units may be cut anywhere.
+void check_units(const std::string& name, const Split& split, int size) {
+  for (int64_t units : split.units)
+    if (units % size != 0 && size % units != 0)
+      throw ConfigError(
+          fmt::format("parallel.tensor: {} parts of {} do not divide among {} ranks; use a divisor or a multiple "
+                      "of {}",
+                      units, name, size, units));
+}
+
+}  // namespace
+
+void check_tensor_size(const Model& model, int size) {
+  if (size == 1) return;
+  if (model.description) check_description(*model.description, size);
+  for (size_t layer = 0; layer < model.layers.size(); ++layer) {
+    const auto parameters = model.layers[layer]->parameters();
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      ParameterSpec named = parameters[i];
+      named.name = parameter_name(model, layer, i);
+      check_units(named.name, named.split, size);
+      tensor_parallel::local_part(named, 0, size);  // throws
+    }
+  }
+}
+
+}  // namespace trivet::model

@@ -1,0 +1,44 @@
+// The fused projection to queries, keys and values: x[T, H] -> [query heads | key heads | value heads][T, (N + 2G) D].
+//
+// Tensor ranks share the heads. With fewer key/value heads than ranks, size / G neighbours hold the same one:
+//
+//   N = 4, G = 2, size 4:   rank 0 | q0 k0 v0 |   rank 1 | q1 k0 v0 |   rank 2 | q2 k1 v1 |   rank 3 | q3 k1 v1 |
+//
+// [Note: gradients of shared key/value heads] Each holder's dk and dv come from its own query heads alone. That is right for
+// dx, which is summed over all ranks anyway; the gradients of the weight's key and value rows are parts too, and are summed
+// over the holders, so that all of them get the same, whole gradient.
+//
+// H hidden, N query heads, G key/value heads, D head size.
+#pragma once
+
+#include "model/linear.h"
+
+namespace trivet::model {
+
+// The heads of a rank.
+struct HeadRange {
+  int64_t first = 0, count = 0;
+  int64_t first_key_value = 0, key_value_count = 0;
+  bool key_value_shared = false;  // with a neighbour
+};
+
+class QkvProjection : public Linear {
+ public:
+  struct Options {
+    int64_t hidden = 0, heads = 0, key_value_heads = 0;
+    bool bias = true;
+    double init_deviation = 0.02;
+  };
+  explicit QkvProjection(const Options& options);
+
+  // No axis: all heads. Throws std::logic_error for sizes that check_tensor_size (model/model.h) refuses.
+  HeadRange heads_of(const tensor_parallel::TensorAxis* axis) const;
+  void backward_weight(Context&, Gradients, const Saved&) const override;
+
+ private:
+  void sum_over_holders(Context&, const tensor_parallel::TensorAxis&, const HeadRange&, TensorView rows) const;
+
+  Options options_;
+};
+
+}  // namespace trivet::model
