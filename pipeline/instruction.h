@@ -1,12 +1,19 @@
 // A schedule is data: per pipeline rank a list of instructions. This is one instruction, how it prints and how it is read back.
 //
 //   0F3         stage 0 runs the forward of microbatch 3          0.2F3  only block 2 of it (after expand_blocks)
+//
+// A stage is a run of consecutive blocks of the model; stages are numbered in the order of the model, and a pipeline rank may
+// have several (interleaved schedules: rank r has stages r, r + P, r + 2P ...; V schedules: r and 2P - 1 - r). Blocks are
+// numbered over the whole model.
+//
 //   0I3 0W3     backward_input, backward_weight                   0B3    both at once
 //   0L3         the loss block: forward, backward_input and backward_weight in one
 //   0R3         forward again, to fill Saved (recomputation)
 //   0SEND_F3    send the output of microbatch 3 to the next stage; RECV_F, SEND_B (gradients, to the previous), RECV_B
 //   0.2UNSHARD  make the sharded weights of block 2 whole; 0.2RESHARD lets them go
 //   0.2REDUCE   reduce the gradients of block 2 over the data axis
+//   3.9TIE      add up the gradients of the weights that block 9 shares with a block before it; both their ranks have one
+//   0SUM_LOSS   sum the loss over all ranks
 #pragma once
 
 #include <cstdint>
@@ -32,13 +39,15 @@ enum class Op : uint8_t {
   Unshard,
   Reshard,
   Reduce,
+  Tie,
+  SumLoss,
 };
 
 struct Instruction {
   Op op = Op::Forward;
   int stage = 0;
   int microbatch = -1;  // -1: not of one microbatch
-  int block = -1;       // -1: the whole stage; else a block of the stage, counted from its first
+  int block = -1;       // -1: the whole stage; else a block, numbered over the whole model
   bool operator==(const Instruction&) const = default;
 };
 
@@ -62,7 +71,7 @@ namespace trivet {
 template <>
 struct EnumNames<pipeline::Op> {
   using Op = pipeline::Op;
-  static constexpr std::array<std::pair<std::string_view, Op>, 13> table{{{"F", Op::Forward},
+  static constexpr std::array<std::pair<std::string_view, Op>, 15> table{{{"F", Op::Forward},
                                                                           {"I", Op::BackwardInput},
                                                                           {"W", Op::BackwardWeight},
                                                                           {"B", Op::Backward},
@@ -74,6 +83,8 @@ struct EnumNames<pipeline::Op> {
                                                                           {"RECV_B", Op::ReceiveBackward},
                                                                           {"UNSHARD", Op::Unshard},
                                                                           {"RESHARD", Op::Reshard},
-                                                                          {"REDUCE", Op::Reduce}}};
+                                                                          {"REDUCE", Op::Reduce},
+                                                                          {"TIE", Op::Tie},
+                                                                          {"SUM_LOSS", Op::SumLoss}}};
 };
 }  // namespace trivet

@@ -10,16 +10,18 @@ bool weight_follows(const Program& program, size_t at) {
          program[at + 1].microbatch == program[at].microbatch;
 }
 
-void expand(Program& out, Instruction instruction, int blocks) {
-  for (int n = 0; n < blocks; ++n) {
-    instruction.block = instruction.op == Op::Forward ? n : blocks - 1 - n;
+void expand(Program& out, Instruction instruction, const std::vector<int>& first_blocks) {
+  const int first = first_blocks.at(static_cast<size_t>(instruction.stage));
+  const int end = first_blocks.at(static_cast<size_t>(instruction.stage) + 1);
+  for (int n = 0; n < end - first; ++n) {
+    instruction.block = instruction.op == Op::Forward ? first + n : end - 1 - n;
     out.push_back(instruction);
   }
 }
 
 }  // namespace
 
-Program expand_blocks(const Program& program, int blocks) {
+Program expand_blocks(const Program& program, const std::vector<int>& first_blocks) {
   Program out;
   for (size_t at = 0; at < program.size(); ++at) {
     Instruction instruction = program[at];
@@ -27,10 +29,10 @@ Program expand_blocks(const Program& program, int blocks) {
       out.push_back(instruction);
     } else if (instruction.op == Op::BackwardInput && weight_follows(program, at)) {
       instruction.op = Op::Backward;
-      expand(out, instruction, blocks);
+      expand(out, instruction, first_blocks);
       ++at;
     } else {
-      expand(out, instruction, blocks);
+      expand(out, instruction, first_blocks);
     }
   }
   return out;
@@ -48,12 +50,26 @@ Program fuse_loss(const Program& program, int loss_block) {
   return out;
 }
 
-Program insert_recompute(const Program& program) {
+Program insert_recompute(const Program& program, const std::vector<bool>& recomputed) {
   Program out;
   for (const Instruction& i : program) {
-    if (i.op == Op::BackwardInput || i.op == Op::Backward) out.push_back({Op::Recompute, i.stage, i.microbatch, i.block});
+    const bool backward = i.op == Op::BackwardInput || i.op == Op::Backward;
+    if (backward && recomputed.at(static_cast<size_t>(i.block))) out.push_back({Op::Recompute, i.stage, i.microbatch, i.block});
     out.push_back(i);
   }
+  return out;
+}
+
+Program insert_tie(const Program& program, const std::vector<Tie>& ties, const std::vector<int>& stage_of_block) {
+  Program out = program;
+  for (const Tie& tie : ties)
+    out.push_back({Op::Tie, stage_of_block.at(static_cast<size_t>(tie.user_block)), -1, tie.user_block});
+  return out;
+}
+
+Program insert_sum_loss(const Program& program) {
+  Program out = program;
+  out.push_back({Op::SumLoss, program.empty() ? 0 : program.front().stage});
   return out;
 }
 

@@ -1,20 +1,96 @@
+#include <algorithm>
+#include <map>
+#include <optional>
+
 #include "pipeline/passes/passes.h"
+#include "pipeline/stages.h"
 
 namespace trivet::pipeline {
+namespace {
 
-Schedule insert_send_receive(const Schedule& schedule) {
-  const int last = static_cast<int>(schedule.size()) - 1;
-  Schedule out;
-  for (const Program& program : schedule) {
-    Program& lowered = out.emplace_back();
+bool weight_follows(const Program& program, size_t at) {
+  return program[at].op == Op::BackwardInput && at + 1 < program.size() && program[at + 1].op == Op::BackwardWeight &&
+         program[at + 1].stage == program[at].stage && program[at + 1].microbatch == program[at].microbatch;
+}
+
+class Inserter {
+ public:
+  Inserter(const std::vector<int>& ranks, BackwardSends sends) : ranks_(ranks), sends_(sends) {}
+
+  Program run(const Program& program) {
+    out_.clear();
+    last_compute_.reset();
+    for (size_t at = 0; at < program.size(); ++at) {
+      const Instruction& i = program[at];
+      const bool backward = i.op == Op::BackwardInput;
+      if (i.op == Op::Forward && apart(i.stage, i.stage - 1)) post({Op::ReceiveForward, i.stage, i.microbatch});
+      if (backward && apart(i.stage, i.stage + 1)) post({Op::ReceiveBackward, i.stage, i.microbatch});
+      compute(i);
+      if (sends_ == BackwardSends::AfterWeights && weight_follows(program, at))
+        out_.push_back(program[++at]);  // one B with its I
+      if (i.op == Op::Forward && apart(i.stage, i.stage + 1)) out_.push_back({Op::SendForward, i.stage, i.microbatch});
+      if (backward && apart(i.stage, i.stage - 1)) out_.push_back({Op::SendBackward, i.stage, i.microbatch});
+    }
+    return std::move(out_);
+  }
+
+ private:
+  bool apart(int stage, int other) const {
+    return other >= 0 && other < static_cast<int>(ranks_.size()) &&
+           ranks_[static_cast<size_t>(stage)] != ranks_[static_cast<size_t>(other)];
+  }
+  // Before the computation that precedes its use, so that the transfer runs beside it.
+  void post(const Instruction& receive) {
+    const size_t place = last_compute_.value_or(out_.size());
+    out_.insert(out_.begin() + static_cast<std::ptrdiff_t>(place), receive);
+    if (last_compute_) ++*last_compute_;
+  }
+  void compute(const Instruction& i) {
+    last_compute_ = out_.size();
+    out_.push_back(i);
+  }
+
+  const std::vector<int>& ranks_;
+  BackwardSends sends_;
+  Program out_;
+  std::optional<size_t> last_compute_;
+};
+
+// Receives of a link come in the order of its sends: the k-th place of a receive gets what the k-th send brings.
+void sort_receives(Schedule& schedule, const std::vector<int>& ranks) {
+  using Link = std::tuple<bool, int, int>;  // forward, from rank, to rank
+  std::map<Link, std::vector<Instruction>> sent;
+  for (const Program& program : schedule)
     for (const Instruction& i : program) {
-      if (i.op == Op::Forward && i.stage > 0) lowered.push_back({Op::ReceiveForward, i.stage, i.microbatch});
-      if (i.op == Op::BackwardInput && i.stage < last) lowered.push_back({Op::ReceiveBackward, i.stage, i.microbatch});
-      lowered.push_back(i);
-      if (i.op == Op::Forward && i.stage < last) lowered.push_back({Op::SendForward, i.stage, i.microbatch});
-      if (i.op == Op::BackwardInput && i.stage > 0) lowered.push_back({Op::SendBackward, i.stage, i.microbatch});
+      const auto rank = [&](int stage) { return ranks[static_cast<size_t>(stage)]; };
+      if (i.op == Op::SendForward)
+        sent[{true, rank(i.stage), rank(i.stage + 1)}].push_back({Op::ReceiveForward, i.stage + 1, i.microbatch});
+      if (i.op == Op::SendBackward)
+        sent[{false, rank(i.stage), rank(i.stage - 1)}].push_back({Op::ReceiveBackward, i.stage - 1, i.microbatch});
+    }
+  for (auto& [link, receives] : sent) {
+    Program& program = schedule[static_cast<size_t>(std::get<2>(link))];
+    // From the end: a receive moves to where the one after it in the link's order stands, if that is earlier.
+    size_t limit = program.size();
+    for (auto receive = receives.rbegin(); receive != receives.rend(); ++receive) {
+      const auto found = std::find(program.begin(), program.end(), *receive);
+      const auto place = static_cast<size_t>(found - program.begin());
+      if (place >= limit && found != program.end()) {
+        std::rotate(program.begin() + static_cast<std::ptrdiff_t>(limit), found, found + 1);
+      } else {
+        limit = place;
+      }
     }
   }
+}
+
+}  // namespace
+
+Schedule insert_send_receive(const Schedule& schedule, BackwardSends sends) {
+  const std::vector<int> ranks = stage_ranks(schedule);
+  Schedule out;
+  for (const Program& program : schedule) out.push_back(Inserter(ranks, sends).run(program));
+  sort_receives(out, ranks);
   return out;
 }
 

@@ -8,7 +8,16 @@ namespace trivet::pipeline {
 namespace {
 
 const std::vector<int>& used_blocks(const BlockParameters& parameters, const Instruction& i) {
-  return parameters.used_by.at(static_cast<size_t>(i.block));
+  return parameters.weights_of.at(static_cast<size_t>(i.block));
+}
+
+// The blocks whose gradients an instruction adds to.
+std::vector<int> gradient_blocks(const BlockParameters& parameters, const std::vector<Tie>& ties, const Instruction& i) {
+  if (makes_weight_gradients(i.op)) return parameters.gradients_of.at(static_cast<size_t>(i.block));
+  if (i.op != Op::Tie) return {};
+  for (const Tie& tie : ties)
+    if (tie.user_block == i.block) return {tie.owner_block};
+  return {};
 }
 
 int64_t sharded(const BlockParameters& parameters, int block) {
@@ -45,13 +54,13 @@ int64_t distance(const Program& program, const BlockParameters& parameters, int 
 
 }  // namespace
 
-Program insert_reduce(const Program& program, const BlockParameters& parameters, ReduceWhen when) {
+Program insert_reduce(const Program& program, const BlockParameters& parameters, ReduceWhen when,
+                      const std::vector<Tie>& ties) {
   // (block, microbatch or -1) -> position of the last instruction that adds to its gradients
   std::map<std::pair<int, int>, size_t> last;
   for (size_t at = 0; at < program.size(); ++at) {
     const Instruction& i = program[at];
-    if (!makes_weight_gradients(i.op)) continue;
-    for (int block : used_blocks(parameters, i))
+    for (int block : gradient_blocks(parameters, ties, i))
       if (parameters.gradient_elements.at(static_cast<size_t>(block)) > 0)
         last[{block, when == ReduceWhen::EveryMicrobatch ? i.microbatch : -1}] = at;
   }
@@ -62,7 +71,11 @@ Program insert_reduce(const Program& program, const BlockParameters& parameters,
   for (size_t at = 0; at < program.size(); ++at) {
     out.push_back(program[at]);
     const auto [begin, end] = reduce_after.equal_range(at);
-    for (auto entry = begin; entry != end; ++entry) out.push_back({Op::Reduce, program[at].stage, -1, entry->second});
+    for (auto entry = begin; entry != end; ++entry) {
+      const auto block = static_cast<size_t>(entry->second);
+      const int stage = parameters.stage_of.empty() ? program[at].stage : parameters.stage_of.at(block);
+      out.push_back({Op::Reduce, stage, -1, entry->second});
+    }
   }
   return out;
 }

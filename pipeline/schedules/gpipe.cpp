@@ -2,9 +2,9 @@
 
 namespace trivet::pipeline {
 
-Schedule gpipe(int stages, int microbatches) {
-  Schedule schedule(static_cast<size_t>(stages));
-  for (int stage = 0; stage < stages; ++stage) {
+Schedule gpipe(int ranks, int microbatches) {
+  Schedule schedule(static_cast<size_t>(ranks));
+  for (int stage = 0; stage < ranks; ++stage) {
     Program& program = schedule[static_cast<size_t>(stage)];
     for (int m = 0; m < microbatches; ++m) program.push_back({Op::Forward, stage, m});
     for (int m = 0; m < microbatches; ++m) {

@@ -1,0 +1,136 @@
+#include "pipeline/partition.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <regex>
+#include <stdexcept>
+
+#include "core/error.h"
+
+namespace trivet::pipeline {
+namespace {
+
+// Weights of consecutive blocks. Rounding is monotonic, so a longer run never weighs less, also in floating point.
+class Weights {
+ public:
+  explicit Weights(const std::vector<double>& blocks) : sums_(blocks.size() + 1) {
+    for (const double weight : blocks)
+      if (!(weight >= 0) || !std::isfinite(weight)) throw std::logic_error("partition: a block weighs less than nothing");
+    std::partial_sum(blocks.begin(), blocks.end(), sums_.begin() + 1);
+  }
+
+  int blocks() const { return static_cast<int>(sums_.size()) - 1; }
+  double of(int begin, int end) const { return sums_[static_cast<size_t>(end)] - sums_[static_cast<size_t>(begin)]; }
+
+ private:
+  std::vector<double> sums_;
+};
+
+std::vector<double> matches(std::span<const BlockFacts> blocks, const std::string& text) {
+  std::regex regex;
+  try {
+    regex.assign(text, std::regex::ECMAScript | std::regex::icase);
+  } catch (const std::regex_error& error) {
+    throw ConfigError(
+        fmt::format("pipeline.partition: \"type:{}\" is no regular expression ({}); use one such as "
+                    "\"type:transformer\"",
+                    text, error.what()));
+  }
+  std::vector<double> weights;
+  bool any = false;
+  for (const BlockFacts& block : blocks) {
+    const bool match = std::regex_search(block.type, regex) || std::regex_search(block.name, regex);
+    weights.push_back(match ? 1 : 0);
+    any |= match;
+  }
+  if (any) return weights;
+  std::vector<std::string> types;
+  for (const BlockFacts& block : blocks)
+    if (std::find(types.begin(), types.end(), block.type) == types.end()) types.push_back(block.type);
+  throw ConfigError(
+      fmt::format("pipeline.partition: \"type:{}\" matches no block; the types are {}", text, fmt::join(types, ", ")));
+}
+
+std::vector<double> weights_of(std::span<const BlockFacts> blocks, PartitionMethod method, const std::string& regex) {
+  if (method == PartitionMethod::Type) return matches(blocks, regex);
+  std::vector<double> weights;
+  for (const BlockFacts& block : blocks)
+    weights.push_back(method == PartitionMethod::Parameters ? static_cast<double>(block.parameters) : block.cost);
+  return weights;
+}
+
+// Do stages of at most `limit` suffice? With as many blocks as stages or more, fewer stages can always be split further.
+bool suffices(const Weights& weights, int stages, double limit) {
+  int begin = 0;
+  for (int stage = 0; stage < stages && begin < weights.blocks(); ++stage) {
+    int end = begin;
+    while (end < weights.blocks() && weights.of(begin, end + 1) <= limit) ++end;
+    begin = end;
+  }
+  return begin == weights.blocks();
+}
+
+// The least weight of the heaviest stage, to the last bit: halves the interval until no double lies inside.
+double least_heaviest(const Weights& weights, int stages) {
+  double too_little = -1, enough = weights.of(0, weights.blocks());
+  while (true) {
+    const double middle = too_little + (enough - too_little) / 2;
+    if (middle <= too_little || middle >= enough) return enough;
+    (suffices(weights, stages, middle) ? enough : too_little) = middle;
+  }
+}
+
+// Dynamic programming over the end of a stage: the least sum of squares of the first s stages, none heavier than `limit`.
+std::vector<int> most_even(const Weights& weights, int stages, double limit) {
+  const int blocks = weights.blocks();
+  const double never = std::numeric_limits<double>::infinity();
+  std::vector<double> least(static_cast<size_t>(blocks) + 1, never);  // by the end of the stage
+  least[0] = 0;
+  std::vector<std::vector<int>> begins;  // by stage and end: where the stage begins
+  for (int stage = 0; stage < stages; ++stage) {
+    std::vector<double> next(least.size(), never);
+    std::vector<int>& begin_of = begins.emplace_back(least.size(), -1);
+    for (int end = stage + 1; end <= blocks; ++end) {
+      for (int begin = end - 1; begin >= stage && weights.of(begin, end) <= limit; --begin) {
+        const double weight = weights.of(begin, end);
+        const double sum = least[static_cast<size_t>(begin)] + weight * weight;
+        if (sum == never || sum > next[static_cast<size_t>(end)]) continue;  // equal: the longer, later stage
+        next[static_cast<size_t>(end)] = sum;
+        begin_of[static_cast<size_t>(end)] = begin;
+      }
+    }
+    least = std::move(next);
+  }
+  std::vector<int> bounds(static_cast<size_t>(stages) + 1, blocks);
+  for (size_t stage = begins.size(); stage > 0; --stage)
+    bounds[stage - 1] = begins[stage - 1][static_cast<size_t>(bounds[stage])];
+  return bounds;
+}
+
+std::vector<int> uniform(int blocks, int stages) {
+  std::vector<int> bounds{0};
+  for (int stage = 0; stage < stages; ++stage)
+    bounds.push_back(bounds.back() + blocks / stages + (stage < blocks % stages ? 1 : 0));
+  return bounds;
+}
+
+}  // namespace
+
+std::vector<int> partition(std::span<const BlockFacts> blocks, int stages, PartitionMethod method, const std::string& regex) {
+  const int count = static_cast<int>(blocks.size());
+  if (stages < 1) throw std::logic_error("partition: a pipeline has at least one stage");
+  if (stages > count)
+    throw ConfigError(fmt::format(
+        "pipeline: {} stages need as many blocks, the model has {}; use parallel.pipeline x pipeline.chunks of at most {}, or "
+        "more layers",
+        stages, count, count));
+  if (method == PartitionMethod::Uniform) return uniform(count, stages);
+  const Weights weights(weights_of(blocks, method, regex));
+  return most_even(weights, stages, least_heaviest(weights, stages));
+}
+
+}  // namespace trivet::pipeline

@@ -1,0 +1,61 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "pipeline/render.h"
+
+namespace trivet::pipeline {
+namespace {
+
+std::string label(const Instruction& i, const Caption& caption) {
+  const std::string name = fmt::format("{}{}", name_of(i.op), i.microbatch);
+  return caption.chunks > 1 || i.block >= 0 ? to_string(i) : name;
+}
+
+bool drawn(const TimedInstruction& timed) { return computes(timed.instruction.op) && timed.end > timed.start; }
+
+// So many that the label of the shortest instruction has room, and a space behind it.
+double columns_per_time(const Timeline& timeline, const Caption& caption) {
+  size_t longest = 0;
+  double shortest = std::numeric_limits<double>::infinity();
+  for (const auto& rank : timeline.ranks)
+    for (const TimedInstruction& timed : rank) {
+      if (!drawn(timed)) continue;
+      longest = std::max(longest, label(timed.instruction, caption).size());
+      shortest = std::min(shortest, timed.end - timed.start);
+    }
+  return static_cast<double>(longest + 1) / shortest;
+}
+
+std::string row(const std::vector<TimedInstruction>& rank, double columns, const Caption& caption) {
+  std::string text;
+  for (const TimedInstruction& timed : rank) {
+    if (!drawn(timed)) continue;
+    const auto begin = static_cast<size_t>(std::lround(timed.start * columns));
+    const auto end = static_cast<size_t>(std::lround(timed.end * columns));
+    text.resize(std::max(begin, text.size()), ' ');
+    text += fmt::format("{:<{}}", label(timed.instruction, caption), end - begin);
+  }
+  text.erase(text.find_last_not_of(' ') + 1);
+  return text;
+}
+
+}  // namespace
+
+std::string to_string(const Caption& caption, const Timeline& timeline) {
+  return fmt::format("{}: P {}, M {}{}, makespan {:.6g}, bubble {:.1f} %", caption.schedule, caption.ranks,
+                     caption.microbatches, caption.chunks > 1 ? fmt::format(", V {}", caption.chunks) : "", timeline.makespan,
+                     100 * timeline.bubble_fraction);
+}
+
+std::string to_text(const Timeline& timeline, const Caption& caption) {
+  const double columns = columns_per_time(timeline, caption);
+  std::string text = to_string(caption, timeline) + "\n";
+  for (size_t rank = 0; rank < timeline.ranks.size(); ++rank)
+    text += fmt::format("rank {:<3} {}\n", rank, row(timeline.ranks[rank], columns, caption));
+  return text + fmt::format("peak microbatches of a stage, from F to W: {}\n", fmt::join(timeline.peak_microbatches, " "));
+}
+
+}  // namespace trivet::pipeline

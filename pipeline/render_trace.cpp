@@ -1,0 +1,54 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+
+#include "pipeline/render.h"
+
+namespace trivet::pipeline {
+namespace {
+
+constexpr double kMicrosecondsPerUnit = 1000;
+
+bool is_forward(Op op) { return op == Op::SendForward; }
+
+// Sends of one link follow each other, those of different links overlap: a thread each.
+int thread_of(const TimedInstruction& timed) {
+  const int queue = static_cast<int>(timed.queue);
+  return timed.queue == Queue::Send ? 10 + 2 * timed.peer + (is_forward(timed.instruction.op) ? 0 : 1) : queue;
+}
+
+std::string thread_name(const TimedInstruction& timed) {
+  switch (timed.queue) {
+    case Queue::Compute: return "compute";
+    case Queue::Gather: return "gather";
+    case Queue::Reduce: return "reduce";
+    case Queue::Meet: return "ties and loss";
+    case Queue::Send: break;
+  }
+  return fmt::format("{} to rank {}", is_forward(timed.instruction.op) ? "activations" : "gradients", timed.peer);
+}
+
+std::string name_event(const char* what, size_t rank, int thread, const std::string& name) {
+  return fmt::format(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":"{}"}}}})", what, rank, thread, name);
+}
+
+}  // namespace
+
+std::string to_chrome_trace(const Timeline& timeline) {
+  std::vector<std::string> events;
+  for (size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
+    events.push_back(name_event("process_name", rank, 0, fmt::format("rank {}", rank)));
+    std::set<int> named;
+    for (const TimedInstruction& timed : timeline.ranks[rank]) {
+      const int thread = thread_of(timed);
+      if (named.insert(thread).second) events.push_back(name_event("thread_name", rank, thread, thread_name(timed)));
+      events.push_back(fmt::format(R"({{"ph":"X","name":"{}","pid":{},"tid":{},"ts":{:.10g},"dur":{:.10g}}})",
+                                   to_string(timed.instruction), rank, thread, timed.start * kMicrosecondsPerUnit,
+                                   (timed.end - timed.start) * kMicrosecondsPerUnit));
+    }
+  }
+  return fmt::format("{{\"traceEvents\":[\n{}\n]}}\n", fmt::join(events, ",\n"));
+}
+
+}  // namespace trivet::pipeline

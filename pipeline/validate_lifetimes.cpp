@@ -1,0 +1,31 @@
+#include <fmt/format.h>
+
+#include <set>
+#include <stdexcept>
+
+#include "pipeline/validate.h"
+
+namespace trivet::pipeline {
+
+void validate_lifetimes(const Program& program, const BlockParameters& parameters) {
+  const auto has = [](const std::vector<int64_t>& elements, int block) { return elements.at(static_cast<size_t>(block)) > 0; };
+  std::set<int> whole, incomplete;
+  for (const Instruction& i : program) {
+    const auto fail = [&](const std::string& why) { throw std::logic_error(fmt::format("program: {} {}", to_string(i), why)); };
+    if (i.op == Op::Unshard && !whole.insert(i.block).second) fail("gathers what is whole already");
+    if (i.op == Op::Reshard && whole.erase(i.block) == 0) fail("releases what is not whole");
+    if (i.op == Op::Reduce) incomplete.erase(i.block);
+    if (!computes(i.op)) continue;
+    for (int block : parameters.weights_of.at(static_cast<size_t>(i.block)))
+      if (needs_weights(i.op) && has(parameters.sharded_elements, block) && !whole.count(block))
+        fail(fmt::format("uses the weights of block {} while they are sharded; an UNSHARD is missing", block));
+    for (int block : parameters.gradients_of.at(static_cast<size_t>(i.block)))
+      if (makes_weight_gradients(i.op) && has(parameters.gradient_elements, block)) incomplete.insert(block);
+  }
+  if (!whole.empty()) throw std::logic_error(fmt::format("program: block {} is still whole at the end", *whole.begin()));
+  if (!incomplete.empty())
+    throw std::logic_error(
+        fmt::format("program: the gradients of block {} are never reduced when complete", *incomplete.begin()));
+}
+
+}  // namespace trivet::pipeline

@@ -1,0 +1,52 @@
+#include "pipeline/render.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "pipeline/schedules/schedules.h"
+
+namespace trivet::pipeline {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+Timeline two_by_two(const ComputeCosts& costs = {}) {
+  const Schedule schedule = one_forward_one_backward(2, 2);
+  return simulate(schedule, {.cost = even_costs(schedule, costs), .sends = BackwardSends::AfterWeights});
+}
+
+TEST(Render, TextIsAGridOfRanksAndTime) {
+  EXPECT_EQ(to_text(two_by_two(), {"1f1b", 2, 2}),
+            "1f1b: P 2, M 2, makespan 9, bubble 33.3 %\n"
+            "rank 0   F0 F1       I0 W0    I1 W1\n"
+            "rank 1      F0 I0 W0 F1 I1 W1\n"
+            "peak microbatches of a stage, from F to W: 2 1\n");
+  EXPECT_THAT(to_text(two_by_two({.forward = 1, .backward_input = 2, .backward_weight = 1}), {"1f1b", 2, 2}),
+              HasSubstr("rank 1      F0 I0    W0 F1 I1    W1\n"));
+}
+
+TEST(Render, TextNamesStagesWhereRanksHaveSeveral) {
+  const Schedule schedule = zero_bubble_v(1, 1);
+  const Timeline timeline = simulate(schedule, {.cost = even_costs(schedule, {})});
+  EXPECT_THAT(to_text(timeline, {"zb-v", 1, 1, 2}), HasSubstr("rank 0   0F0 1F0 1I0 1W0 0I0 0W0\n"));
+  EXPECT_THAT(to_text(timeline, {"zb-v", 1, 1, 2}), HasSubstr("zb-v: P 1, M 1, V 2, makespan 3, bubble 0.0 %\n"));
+}
+
+TEST(Render, SvgHasABoxForEachComputation) {
+  const std::string svg = to_svg(two_by_two(), {"<1f1b>", 2, 2});
+  EXPECT_THAT(svg, HasSubstr(">&lt;1f1b&gt;: P 2, M 2, makespan 9, bubble 33.3 %</text>"));
+  EXPECT_THAT(svg, HasSubstr("<title>1W1 from 6 to 7</title>"));
+  EXPECT_THAT(svg, HasSubstr("W backward_weight"));
+  EXPECT_THAT(svg, Not(HasSubstr("L loss")));
+}
+
+TEST(Render, ChromeTraceHasAThreadForEachLink) {
+  const Schedule schedule = gpipe(2, 1);
+  const std::string trace = to_chrome_trace(simulate(schedule, {.cost = [](int, const Instruction&) { return 1.0; }}));
+  EXPECT_THAT(trace, HasSubstr(R"({"ph":"X","name":"0SEND_F0","pid":0,"tid":12,"ts":1000,"dur":1000})"));
+  EXPECT_THAT(trace, HasSubstr(R"("args":{"name":"gradients to rank 0"})"));
+}
+
+}  // namespace
+}  // namespace trivet::pipeline
