@@ -2,20 +2,59 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace trivet {
+namespace {
+
+// "pipeline 2 x tensor 2": the axes whose size the config gives and that are more than 1.
+std::string given_axes(const ParallelConfig& parallel) {
+  std::string text;
+  for (const auto& [name, size] : {std::pair{"pipeline", parallel.pipeline},
+                                   {"context", parallel.context},
+                                   {"expert", parallel.expert},
+                                   {"tensor", parallel.tensor}})
+    if (size != 1) text += fmt::format("{}{} {}", text.empty() ? "" : " x ", name, size);
+  return text.empty() ? "data 1" : text;
+}
+
+int64_t product_of_given_axes(const ParallelConfig& parallel) {
+  int64_t product = 1;
+  for (const int64_t size : {parallel.pipeline, parallel.context, parallel.expert, parallel.tensor})
+    if (size < 1 || __builtin_mul_overflow(product, size, &product))
+      throw ConfigError(fmt::format("mesh: {} is no grid of ranks; give each axis at least 1 and together fewer than 2^63",
+                                    given_axes(parallel)));
+  return product;
+}
+
+void check_world(const ParallelConfig& parallel, int64_t others, int world_size) {
+  if (world_size >= others && world_size % others == 0) return;
+  const int64_t below = world_size / others * others;
+  throw ConfigError(fmt::format("mesh: {} needs {} ranks, {} were started; start {}{} ranks or make an axis smaller",
+                                given_axes(parallel),
+                                others > world_size ? std::to_string(others) : fmt::format("a multiple of {}", others),
+                                world_size, below > 0 ? fmt::format("{} or ", below) : "", below + others));
+}
+
+}  // namespace
 
 Mesh::Mesh(const ParallelConfig& parallel, int world_size) {
-  const int64_t others = parallel.pipeline * parallel.context * parallel.expert * parallel.tensor;
-  if (others <= 0 || world_size % others != 0 || world_size < others)
-    throw ConfigError(fmt::format(
-        "mesh: pipeline {} x context {} x expert {} x tensor {} needs a multiple of {} ranks, {} were started; start {} "
-        "ranks or make an axis smaller",
-        parallel.pipeline, parallel.context, parallel.expert, parallel.tensor, others, world_size,
-        (world_size / std::max<int64_t>(others, 1) + 1) * others));
+  const int64_t others = product_of_given_axes(parallel);
+  check_world(parallel, others, world_size);
   sizes_ = {static_cast<int>(parallel.pipeline), static_cast<int>(world_size / others), static_cast<int>(parallel.context),
             static_cast<int>(parallel.expert), static_cast<int>(parallel.tensor)};
+  // Axes that rank_order leaves out have size 1: their place does not matter.
+  const auto left_out = [&](Axis axis) { return std::ranges::find(parallel.rank_order, axis) == parallel.rank_order.end(); };
+  const auto named = std::stable_partition(order_.begin(), order_.end(), left_out);
+  if (order_.end() - named != static_cast<std::ptrdiff_t>(parallel.rank_order.size()))
+    throw ConfigError("mesh: parallel.rank_order names an axis twice");
+  std::copy(parallel.rank_order.begin(), parallel.rank_order.end(), named);
+  for (auto axis = order_.begin(); axis != named; ++axis)
+    if (size(*axis) != 1)
+      throw ConfigError(
+          fmt::format("mesh: parallel.rank_order leaves out \"{}\", which has {} ranks; name it", name_of(*axis), size(*axis)));
 }
 
 int Mesh::size() const {
@@ -26,17 +65,16 @@ int Mesh::size() const {
 
 Mesh::Coordinates Mesh::coordinates_of(int rank) const {
   Coordinates coordinates{};
-  for (int axis = kAxes - 1; axis >= 0; --axis) {
-    coordinates[static_cast<size_t>(axis)] = rank % sizes_[static_cast<size_t>(axis)];
-    rank /= sizes_[static_cast<size_t>(axis)];
+  for (auto axis = order_.rbegin(); axis != order_.rend(); ++axis) {
+    coordinates[static_cast<size_t>(*axis)] = rank % size(*axis);
+    rank /= size(*axis);
   }
   return coordinates;
 }
 
 int Mesh::rank_at(const Coordinates& coordinates) const {
   int rank = 0;
-  for (int axis = 0; axis < kAxes; ++axis)
-    rank = rank * sizes_[static_cast<size_t>(axis)] + coordinates[static_cast<size_t>(axis)];
+  for (const Axis axis : order_) rank = rank * size(axis) + coordinates[static_cast<size_t>(axis)];
   return rank;
 }
 
@@ -47,6 +85,33 @@ std::vector<int> Mesh::group_of(int rank, Axis axis) const {
     coordinates[static_cast<size_t>(axis)] = i;
     ranks.push_back(rank_at(coordinates));
   }
+  return ranks;
+}
+
+std::vector<int> Mesh::group_of(int rank, std::span<const Axis> axes) const {
+  const auto without = [&](Coordinates coordinates) {
+    for (const Axis axis : axes) coordinates[static_cast<size_t>(axis)] = 0;
+    return coordinates;
+  };
+  const Coordinates others = without(coordinates_of(rank));
+  std::vector<int> ranks;
+  for (int other = 0; other < size(); ++other)
+    if (without(coordinates_of(other)) == others) ranks.push_back(other);
+  return ranks;
+}
+
+std::vector<std::vector<int>> Mesh::groups(Axis axis) const {
+  std::vector<std::vector<int>> groups;
+  for (int rank = 0; rank < size(); ++rank)
+    if (coordinate_of(rank, axis) == 0) groups.push_back(group_of(rank, axis));
+  return groups;
+}
+
+std::vector<int> Mesh::ranks_at(std::initializer_list<std::pair<Axis, int>> coordinates) const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size(); ++rank)
+    if (std::ranges::all_of(coordinates, [&](const auto& at) { return coordinate_of(rank, at.first) == at.second; }))
+      ranks.push_back(rank);
   return ranks;
 }
 

@@ -1,33 +1,24 @@
 // The grid of ranks: named axes, and rank <-> coordinates. Arithmetic only.
 //
-// Ranks count through the axes with tensor fastest and pipeline slowest (DeepSpeed's order pipe, data, model): neighbours in
-// rank share a tensor group, which talks most.
+// By default ranks count through the axes with tensor fastest and pipeline slowest (DeepSpeed's order pipe, data, model):
+// neighbours in rank share a tensor group, which talks most. parallel.rank_order says otherwise.
 #pragma once
 
 #include <array>
+#include <initializer_list>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "core/enum_names.h"
+#include "engine/axis.h"
 #include "engine/config/config.h"
 
 namespace trivet {
 
-enum class Axis : uint8_t { Pipeline, Data, Context, Expert, Tensor };
-inline constexpr int kAxes = 5;
-
-template <>
-struct EnumNames<Axis> {
-  static constexpr std::array<std::pair<std::string_view, Axis>, kAxes> table{{{"pipeline", Axis::Pipeline},
-                                                                               {"data", Axis::Data},
-                                                                               {"context", Axis::Context},
-                                                                               {"expert", Axis::Expert},
-                                                                               {"tensor", Axis::Tensor}}};
-};
-
 class Mesh {
  public:
-  using Coordinates = std::array<int, kAxes>;
+  using Coordinates = std::array<int, kAxes>;  // by Axis, whatever the order of ranks
 
   Mesh() = default;
   // The data axis is what remains of the world. Throws ConfigError when nothing whole remains.
@@ -35,17 +26,39 @@ class Mesh {
 
   int size() const;
   int size(Axis axis) const { return sizes_[static_cast<size_t>(axis)]; }
+  const std::array<Axis, kAxes>& rank_order() const { return order_; }  // slowest first
+
   Coordinates coordinates_of(int rank) const;
   int coordinate_of(int rank, Axis axis) const { return coordinates_of(rank)[static_cast<size_t>(axis)]; }
   int rank_at(const Coordinates& coordinates) const;
-  // World ranks that differ from `rank` along `axis` only, ascending; `rank` is one of them.
+
+  // World ranks that differ from `rank` along `axis` only, ascending; `rank` is one of them, at its coordinate.
   std::vector<int> group_of(int rank, Axis axis) const;
+  // World ranks that differ from `rank` along these axes only, ascending.
+  std::vector<int> group_of(int rank, std::span<const Axis> axes) const;
+  std::vector<int> group_of(int rank, std::initializer_list<Axis> axes) const {
+    return group_of(rank, std::span(axes.begin(), axes.size()));
+  }
+  // All groups of an axis, by their first rank; every world rank is in one of them.
+  std::vector<std::vector<int>> groups(Axis axis) const;
+  // World ranks at these coordinates, ascending: ranks_at({{Axis::Pipeline, 0}, {Axis::Tensor, 1}}).
+  std::vector<int> ranks_at(std::initializer_list<std::pair<Axis, int>> coordinates) const;
 
  private:
   std::array<int, kAxes> sizes_{1, 1, 1, 1, 1};
+  std::array<Axis, kAxes> order_{Axis::Pipeline, Axis::Data, Axis::Context, Axis::Expert, Axis::Tensor};
 };
 
 // "pipeline 2 x data 3 x tensor 2"; axes of size 1 other than data are left out.
 std::string to_string(const Mesh& mesh);
+
+// The ranks as a table: a row for each pipeline coordinate, a column for each data coordinate, in a cell the ranks of the other
+// axes. `rows` names the rows ("stages 0, 2"); without it they are "stage 0", "stage 1" ... Above 64 ranks the middle is left
+// out.
+//
+//   data    |   0   |   1   |   2
+//   stage 0 |  0  1 |  2  3 |  4  5
+//   stage 1 |  6  7 |  8  9 | 10 11
+std::string to_grid(const Mesh& mesh, std::span<const std::string> rows = {});
 
 }  // namespace trivet

@@ -7,32 +7,13 @@
 #include "engine/config/json_reader.h"
 #include "engine/config/key_table.h"
 #include "engine/config/load.h"
-#include "engine/config/report.h"
+#include "engine/config/refuse.h"
 
 namespace trivet {
 namespace {
 
-const GivenKey* find_given(const Config& config, const std::string& path) {
-  for (const GivenKey& given : config.given)
-    if (given.path == path) return &given;
-  return nullptr;
-}
-
-// The key as it was given, perhaps under its other name.
-const GivenKey* find_given_or_alias(const Config& config, const std::string& path) {
-  if (const GivenKey* given = find_given(config, path)) return given;
-  for (const config::KeyEntry& entry : config::key_table().entries())
-    if (entry.alias_of == path && is_given(config, entry.path)) return find_given(config, entry.path);
-  return nullptr;
-}
-
-// Throws, naming the place of `path` in the file when it was given there.
-[[noreturn]] void refuse(const Config& config, const std::string& path, const std::string& what) {
-  if (const GivenKey* given = find_given_or_alias(config, path))
-    throw ConfigError(fmt::format("{}: {}: {}", config::location(config.source, {.line = given->line, .column = given->column}),
-                                  given->path, what));
-  throw ConfigError(fmt::format("{}: {}: {}", config.source.empty() ? "config" : config.source, path, what));
-}
+using config::find_given;
+using config::refuse;
 
 void check_model(const Config& config) {
   const ModelConfig& model = config.model;
@@ -161,14 +142,9 @@ void check_implemented(const Config& config) {
   const auto axis = [&](const char* key, int64_t size) {
     if (size > 1) refuse(config, key, fmt::format("{} is not implemented in this version; use 1", size));
   };
-  axis("parallel.tensor", config.parallel.tensor);
-  axis("parallel.pipeline", config.parallel.pipeline);
   axis("parallel.context", config.parallel.context);
   axis("parallel.expert", config.parallel.expert);
   if (config.device == Device::Cuda) refuse(config, "device", "\"cuda\" is not implemented in this version; use \"cpu\"");
-  if (config.schedule != ScheduleKind::GPipe && config.schedule != ScheduleKind::OneForwardOneBackward)
-    refuse(config, "pipeline.schedule",
-           fmt::format("\"{}\" is not implemented in this version; use \"gpipe\" or \"1f1b\"", name_of(config.schedule)));
 }
 
 // pipeline.stages and parallel.pipeline must not say different things.
@@ -194,6 +170,7 @@ void check(const Config& config) {
   check_offload(config, "zero_optimization.offload_param", config.zero.offload_param);
   check_offload(config, "zero_optimization.offload_optimizer", config.zero.offload_optimizer);
   check_aliases(config);
+  config::check_parallel(config);
   check_implemented(config);
 }
 

@@ -14,6 +14,9 @@
 #include "core/device.h"
 #include "core/dtype.h"
 #include "core/enum_names.h"
+#include "engine/axis.h"
+#include "pipeline/partition_method.h"
+#include "pipeline/schedules/schedule_kind.h"
 
 namespace trivet {
 
@@ -23,9 +26,8 @@ enum class OptimizerType { Adam, AdamW, Sgd, Lion, Lamb, Adagrad, Muon };
 enum class SchedulerType { LRRangeTest, OneCycle, WarmupLR, WarmupDecayLR, WarmupCosineLR, Constant, Linear, Cosine };
 enum class WarmupType { Log, Linear };
 enum class LrScaling { None, Linear, SquareRoot };
-enum class ScheduleKind { GPipe, OneForwardOneBackward, Interleaved, ZeroBubbleH1, ZeroBubble2p, ZeroBubbleV };
 enum class OffloadDevice { None, Cpu, Nvme };
-enum class Recompute { None, Full };
+enum class Recompute { None, Full, Selective };
 enum class VocabularyKind { Bytes, Characters, Tokenizer, Size };
 
 template <>
@@ -71,24 +73,14 @@ struct EnumNames<LrScaling> {
       {{"none", LrScaling::None}, {"linear", LrScaling::Linear}, {"sqrt", LrScaling::SquareRoot}}};
 };
 template <>
-struct EnumNames<ScheduleKind> {
-  static constexpr std::array<std::pair<std::string_view, ScheduleKind>, 6> table{
-      {{"gpipe", ScheduleKind::GPipe},
-       {"1f1b", ScheduleKind::OneForwardOneBackward},
-       {"interleaved", ScheduleKind::Interleaved},
-       {"zb-h1", ScheduleKind::ZeroBubbleH1},
-       {"zb-2p", ScheduleKind::ZeroBubble2p},
-       {"zb-v", ScheduleKind::ZeroBubbleV}}};
-};
-template <>
 struct EnumNames<OffloadDevice> {
   static constexpr std::array<std::pair<std::string_view, OffloadDevice>, 3> table{
       {{"none", OffloadDevice::None}, {"cpu", OffloadDevice::Cpu}, {"nvme", OffloadDevice::Nvme}}};
 };
 template <>
 struct EnumNames<Recompute> {
-  static constexpr std::array<std::pair<std::string_view, Recompute>, 2> table{
-      {{"none", Recompute::None}, {"full", Recompute::Full}}};
+  static constexpr std::array<std::pair<std::string_view, Recompute>, 3> table{
+      {{"none", Recompute::None}, {"full", Recompute::Full}, {"selective", Recompute::Selective}}};
 };
 
 struct ModelConfig {
@@ -124,9 +116,27 @@ struct TrainingConfig {
   int64_t stop_after_skipped = 10;  // consecutive skipped steps before giving up (exit 16); not with a dynamic loss scale
 };
 
-struct ParallelConfig {
+struct ParallelConfig {  // the data axis is what remains of the world
   int64_t tensor = 1, pipeline = 1, context = 1, expert = 1;
+  bool sequence_parallel = false;  // the tensor axis also splits the sequence, where layers keep it whole
+  // Axes as ranks count through them, slowest first. An axis of size 1 may be left out; data may not.
+  std::vector<Axis> rank_order = {Axis::Pipeline, Axis::Data, Axis::Context, Axis::Expert, Axis::Tensor};
 };
+
+struct PipelineConfig {
+  ScheduleKind schedule = ScheduleKind::OneForwardOneBackward;
+  std::string schedule_file;  // not empty: the programs are read from it, whatever `schedule` says
+  int64_t chunks = 0;         // stages of a rank; 0: as the schedule needs (chunks_of)
+  pipeline::PartitionMethod partition = pipeline::PartitionMethod::Cost;
+  std::string partition_regex;  // partition is Type
+};
+
+// Stages of a rank. 0: a schedule file says how many there are.
+constexpr int64_t chunks_of(const PipelineConfig& pipeline) {
+  if (!pipeline.schedule_file.empty()) return 0;
+  if (pipeline.chunks > 0) return pipeline.chunks;
+  return pipeline.schedule == ScheduleKind::Interleaved || pipeline.schedule == ScheduleKind::ZeroBubbleV ? 2 : 1;
+}
 
 struct BatchConfig {  // 0: not given
   int64_t train_batch_size = 0, micro_batch_size = 0, gradient_accumulation_steps = 0;
@@ -223,7 +233,7 @@ struct Config {
   DataConfig data;
   TrainingConfig training;
   ParallelConfig parallel;
-  ScheduleKind schedule = ScheduleKind::OneForwardOneBackward;
+  PipelineConfig pipeline;
   BatchConfig batch;
   OptimizerConfig optimizer;
   LrScaling lr_scaling = LrScaling::None;
@@ -234,7 +244,9 @@ struct Config {
   std::optional<DType> grad_accum_dtype;  // data_types.grad_accum_dtype; none: the model's dtype
   double gradient_clipping = 1.0;         // 0: off
   ZeroConfig zero;
-  Recompute recompute = Recompute::None;  // activation_checkpointing
+  Recompute recompute = Recompute::None;  // activation_checkpointing; Selective: attention only
+  int64_t recompute_every = 1;            // every N-th block is recomputed, the others keep their activations
+  bool partition_activations = false;     // Recompute::Full: kept block inputs are split over the tensor axis
   Reproducible reproducible = Reproducible::Run;
   CheckpointConfig checkpoint;
   CsvMonitorConfig csv_monitor;

@@ -31,7 +31,9 @@ bool has_type(const KeyEntry& entry, const JsonNode& value) {
     case KeyType::Integer: return value.kind == JsonKind::Number && value.is_integer;
     case KeyType::Number: return value.kind == JsonKind::Number;
     case KeyType::String: return value.kind == JsonKind::String;
-    case KeyType::Enum: return value.kind == JsonKind::String && contains(entry.names, value.text, entry.ignore_case);
+    case KeyType::Enum:
+      return value.kind == JsonKind::String &&
+             (contains(entry.names, value.text, entry.ignore_case) || entry.is_open_name(value.text));
     case KeyType::List: return value.kind == JsonKind::List;
     case KeyType::Object: return value.kind == JsonKind::Object;
     case KeyType::Any: return true;

@@ -37,12 +37,25 @@ std::string KeyEntry::type_text() const {
     case KeyType::Object: return "an object";
     case KeyType::Any: return "a value";
     case KeyType::Enum: {
-      std::string text = names.size() > 1 ? "one of " : "";
-      for (size_t i = 0; i < names.size(); ++i) text += (i ? ", " : "") + quoted(names[i]);
-      return text;
+      std::string text;
+      for (const std::string& name : shown_names()) text += (text.empty() ? "" : ", ") + quoted(name);
+      return (shown_names().size() > 1 ? "one of " : "") + text;
     }
   }
   return "";
+}
+
+std::vector<std::string> KeyEntry::shown_names() const {
+  std::vector<std::string> all = names;
+  all.insert(all.end(), open_names.begin(), open_names.end());
+  return all;
+}
+
+bool KeyEntry::is_open_name(const std::string& text) const {
+  return std::any_of(open_names.begin(), open_names.end(), [&](const std::string& open) {
+    const std::string prefix = open.substr(0, open.find(':') + 1);
+    return text.starts_with(prefix) && text.size() > prefix.size();
+  });
 }
 
 std::string KeyEntry::name() const { return path.substr(path.rfind('.') + 1); }
@@ -61,6 +74,7 @@ KeyTable::KeyTable() {
   add_zero_keys(*this);
   add_offload_keys(*this);
   add_parallel_keys(*this);
+  add_pipeline_keys(*this);
   add_checkpoint_keys(*this);
   add_monitoring_keys(*this);
   add_autotuning_keys(*this);

@@ -46,6 +46,7 @@ struct KeyEntry {
   Range range;                                // of numbers
   std::vector<std::string> names;             // of an enum
   bool ignore_case = false;                   // of an enum
+  std::vector<std::string> open_names;        // of an enum: "file:PATH" accepts "file:" with anything behind it
   std::vector<std::string> refused_names;     // enum names that DeepSpeed knows and Trivet does not implement
   std::string selector;                       // "optimizer.type": the key that decides whether this one may be given
   std::vector<std::string> selected_by;       // values of the selector it belongs to; empty: all
@@ -56,6 +57,8 @@ struct KeyEntry {
   std::function<void(Config&, const JsonNode&)> set;  // throws std::invalid_argument: what is expected
   std::function<std::string(const Config&)> get;      // as JSON
 
+  std::vector<std::string> shown_names() const;  // of an enum, open ones last
+  bool is_open_name(const std::string& text) const;
   std::string type_text() const;  // "integer", "one of "a", "b""
   std::string name() const;       // the last part of the path
   std::string section() const;    // the path without it

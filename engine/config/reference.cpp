@@ -39,7 +39,7 @@ std::string type_column(const KeyEntry& entry) {
     case KeyType::Object: text = "object"; break;
     case KeyType::Any: text = "any"; break;
     case KeyType::Enum:
-      for (const std::string& name : entry.names) text += (text.empty() ? "" : ", ") + quoted(name);
+      for (const std::string& name : entry.shown_names()) text += (text.empty() ? "" : ", ") + quoted(name);
       break;
   }
   if (entry.range.limited()) text += ", " + entry.range.text();

@@ -40,6 +40,12 @@ void set_enum(Json& schema, const KeyEntry& entry) {
     schema["pattern"] = any_case_pattern(entry.names);
     return;
   }
+  if (!entry.open_names.empty()) {
+    schema["anyOf"] = {{{"enum", entry.names}}};
+    for (const std::string& open : entry.open_names)
+      schema["anyOf"].push_back({{"type", "string"}, {"pattern", "^" + open.substr(0, open.find(':') + 1) + "."}});
+    return;
+  }
   schema["enum"] = entry.names;
   if (entry.nullable) schema["enum"].push_back(nullptr);
 }

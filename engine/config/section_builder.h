@@ -35,6 +35,7 @@ class KeyRefiner {
   KeyRefiner& instead(std::string key) { return entry_.instead = std::move(key), *this; }
   KeyRefiner& alias_of(std::string path) { return entry_.alias_of = std::move(path), *this; }
   KeyRefiner& type(KeyType type) { return entry_.type = type, *this; }
+  KeyRefiner& open_names(std::vector<std::string> names) { return entry_.open_names = std::move(names), *this; }
   KeyRefiner& names(std::vector<std::string> names) {
     entry_.names = std::move(names);
     return type(KeyType::Enum);
@@ -96,6 +97,13 @@ constexpr KeyType type_of() {
   return KeyType::String;
 }
 
+template <typename Enum>
+std::vector<std::string> names_of() {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : EnumNames<Enum>::table) names.emplace_back(name);
+  return names;
+}
+
 // Keys that are not stored: inert ones and those that are not implemented. The type is the default's.
 class SectionBase {
  public:
@@ -131,11 +139,7 @@ class Section : public SectionBase {
         name, type_of<T>(), meaning,
         [part = part_, member](Config& config, const JsonNode& node) { from_json(part(config).*member, node); },
         [part = part_, member](const Config& config) { return as_json(part(const_cast<Config&>(config)).*member); });
-    if constexpr (std::is_enum_v<T>) {
-      std::vector<std::string> names;
-      for (const auto& [text, value] : EnumNames<T>::table) names.emplace_back(text);
-      refiner.names(std::move(names));
-    }
+    if constexpr (std::is_enum_v<T>) refiner.names(names_of<T>());
     return refiner;
   }
 

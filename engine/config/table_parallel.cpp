@@ -1,44 +1,27 @@
-// parallel.*, pipeline.*, tensor_parallel.*, expert_parallel.*, activation_checkpointing.*
+// parallel.*, tensor_parallel.*, expert_parallel.*
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
 
 namespace trivet::config {
 namespace {
 
-void set_pipeline_stages(Config& config, const JsonNode& node) {
-  if (node.kind == JsonKind::String && node.text == "auto") return;  // DeepSpeed's default
-  if (!node.is_integer || node.integer < 1) throw std::invalid_argument("use a positive integer");
-  config.parallel.pipeline = node.integer;
+void set_rank_order(Config& config, const JsonNode& node) {
+  config.parallel.rank_order.clear();
+  for (const JsonNode& item : node.items) {
+    const std::optional<Axis> axis = from_name<Axis>(item.text);
+    if (item.kind != JsonKind::String || !axis) throw std::invalid_argument("use a list of " + accepted_names<Axis>());
+    config.parallel.rank_order.push_back(*axis);
+  }
+}
+
+std::string get_rank_order(const Config& config) {
+  std::string text;
+  for (const Axis axis : config.parallel.rank_order) text += (text.empty() ? "" : ", ") + as_json(axis);
+  return "[" + text + "]";
 }
 
 void set_autotp_size(Config& config, const JsonNode& node) {
   if (node.integer > 0) config.parallel.tensor = node.integer;  // 0, DeepSpeed's default: off
-}
-
-// May a rank have several microbatches a step? With both sizes given it depends on the ranks: resolve_batch.
-bool accumulates(const BatchConfig& batch) {
-  if (batch.gradient_accumulation_steps > 0) return batch.gradient_accumulation_steps > 1;
-  return batch.micro_batch_size > 0 && batch.train_batch_size > batch.micro_batch_size;
-}
-
-void add_pipeline(KeyTable& table) {
-  Section<Config> pipeline(table, "pipeline", [](Config& c) -> Config& { return c; });
-  pipeline
-      .key("schedule", &Config::schedule,
-           "in which order a stage works on its microbatches; \"gpipe\" keeps the activations of all of them, on one stage too")
-      .active_when("a step has several microbatches or parallel.pipeline is more than 1",
-                   [](const Config& c) { return c.parallel.pipeline > 1 || accumulates(c.batch); });
-  pipeline
-      .custom("stages", KeyType::Any, "the same as parallel.pipeline", set_pipeline_stages,
-              [](const Config& c) { return std::to_string(c.parallel.pipeline); })
-      .default_json("\"auto\"")
-      .alias_of("parallel.pipeline");
-  pipeline.unsupported("partition", "\"best\"", "how layers are dealt to stages; Trivet balances their cost");
-  pipeline.unsupported("seed_layers", "false", "one seed per layer");
-  pipeline.unsupported("activation_checkpoint_interval", "0", "layers per checkpoint").instead("activation_checkpointing.mode");
-  pipeline.unsupported("pipe_partitioned", "true", "split activations over the tensor axis before sending");
-  pipeline.unsupported("grad_partitioned", "true", "split gradients over the tensor axis before sending");
-  pipeline.inert("use_reentrant", "true", "PyTorch's kind of recompute", "there is one kind of recompute");
 }
 
 void add_tensor_parallel(KeyTable& table) {
@@ -82,18 +65,6 @@ void add_expert_parallel(KeyTable& table) {
   expert.unsupported("expert_tensor_parallel_size", "1", "ranks that share one expert");
 }
 
-void add_activation_checkpointing(KeyTable& table) {
-  Section<Config> recompute(table, "activation_checkpointing", [](Config& c) -> Config& { return c; });
-  recompute.key("mode", &Config::recompute,
-                "\"full\": backward computes each block's activations again instead of keeping them");
-  recompute.unsupported("partition_activations", "false", "split kept activations over the tensor axis");
-  recompute.unsupported("number_checkpoints", "null", "kept activations; Trivet keeps one a block");
-  recompute.unsupported("contiguous_memory_optimization", "false", "kept activations in one buffer");
-  recompute.unsupported("synchronize_checkpoint_boundary", "false", "wait for the device at each block");
-  recompute.unsupported("profile", "false", "time forward and backward of each block");
-  recompute.unsupported("cpu_checkpointing", "false", "kept activations in host memory");
-}
-
 }  // namespace
 
 void add_parallel_keys(KeyTable& table) {
@@ -103,10 +74,14 @@ void add_parallel_keys(KeyTable& table) {
   parallel.key("pipeline", &P::pipeline, "stages that share the layers").at_least(1);
   parallel.key("context", &P::context, "ranks that share each sequence").at_least(1);
   parallel.key("expert", &P::expert, "ranks that share the experts").at_least(1);
-  add_pipeline(table);
+  parallel
+      .key("sequence_parallel", &P::sequence_parallel, "the ranks of the tensor axis split the sequence where layers are whole")
+      .active_when("parallel.tensor is more than 1", [](const Config& c) { return c.parallel.tensor > 1; });
+  parallel.custom("rank_order", KeyType::List,
+                  "the axes as ranks count through them, slowest first; an axis of size 1 may be left out, \"data\" may not",
+                  set_rank_order, get_rank_order);
   add_tensor_parallel(table);
   add_expert_parallel(table);
-  add_activation_checkpointing(table);
 }
 
 }  // namespace trivet::config

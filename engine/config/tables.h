@@ -14,6 +14,7 @@ void add_precision_keys(KeyTable& table);
 void add_zero_keys(KeyTable& table);
 void add_offload_keys(KeyTable& table);
 void add_parallel_keys(KeyTable& table);
+void add_pipeline_keys(KeyTable& table);  // and activation_checkpointing
 void add_checkpoint_keys(KeyTable& table);
 void add_monitoring_keys(KeyTable& table);
 void add_autotuning_keys(KeyTable& table);

@@ -41,7 +41,7 @@ TEST(ParseConfig, AWholeConfigIsRead) {
   EXPECT_EQ(config.model.type, ModelType::Llama);
   EXPECT_FALSE(config.model.tied_embedding);
   EXPECT_EQ(config.model.vocabulary, VocabularyKind::Characters);
-  EXPECT_EQ(config.schedule, ScheduleKind::GPipe);
+  EXPECT_EQ(config.pipeline.schedule, ScheduleKind::GPipe);
   EXPECT_DOUBLE_EQ(config.optimizer.beta2, 0.95);
   EXPECT_EQ(config.scheduler.type, SchedulerType::WarmupCosineLR);
   EXPECT_EQ(config.scheduler.warmup_num_steps, 50);
@@ -187,8 +187,10 @@ TEST(CheckConfig, RefusesAConfigMadeByHandWithoutAPlaceInAFile) {
     }
     return "accepted";
   };
-  EXPECT_EQ(refused([](Config& c) { c.parallel.tensor = 2; }),
-            "config: parallel.tensor: 2 is not implemented in this version; use 1");
+  EXPECT_EQ(refused([](Config& c) { c.parallel.tensor = 5; }),
+            "config: parallel.tensor: 5 does not divide model.heads 12; use 1, 2, 3, 4, 6 or 12");
+  EXPECT_EQ(refused([](Config& c) { c.parallel.context = 2; }),
+            "config: parallel.context: 2 is not implemented in this version; use 1");
   EXPECT_EQ(refused([](Config& c) { c.zero.offload_optimizer.device = OffloadDevice::Cpu; }),
             "config: zero_optimization.offload_optimizer.device: offload is not implemented in this version; use \"none\"");
   EXPECT_EQ(refused([](Config& c) { c.model.heads = 0; }), "config: model.heads: 0 heads do not divide hidden_size 768");

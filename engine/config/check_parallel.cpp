@@ -1,0 +1,107 @@
+// Layouts that the config alone shows to be impossible.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/config/refuse.h"
+
+namespace trivet::config {
+namespace {
+
+// As model::build fills it in.
+int64_t feed_forward_size(const ModelConfig& model) {
+  if (model.feed_forward_size > 0) return model.feed_forward_size;
+  return model.type == ModelType::Gpt ? 4 * model.hidden_size : (8 * model.hidden_size / 3 + 31) / 32 * 32;
+}
+
+// Why the model cannot be shared by so many tensor ranks; empty if it can. hidden_size needs no rule of its own: heads divides
+// it. Neither does the vocabulary: ranks may have uneven parts of it.
+std::string tensor_problem(const Config& config, int64_t ranks) {
+  const ModelConfig& model = config.model;
+  const int64_t key_value_heads = model.key_value_heads > 0 ? model.key_value_heads : model.heads;
+  const bool layout = config.reproducible == Reproducible::Layout;
+  if (model.heads % ranks != 0) return fmt::format("does not divide model.heads {}", model.heads);
+  if (key_value_heads % ranks != 0 && ranks % key_value_heads != 0)
+    return fmt::format("neither divides model.key_value_heads {} nor is a multiple of it", key_value_heads);
+  if (feed_forward_size(model) % ranks != 0)
+    return fmt::format("does not divide model.feed_forward_size {}{}", feed_forward_size(model),
+                       model.feed_forward_size > 0 ? "" : fmt::format(", the default of hidden_size {}", model.hidden_size));
+  if (config.parallel.sequence_parallel && model.sequence_length % ranks != 0)
+    return fmt::format("does not divide model.sequence_length {}, as parallel.sequence_parallel needs", model.sequence_length);
+  if (layout && (ranks > 8 || (ranks & (ranks - 1)) != 0))
+    return "is not 1, 2, 4 or 8, as reproducible \"layout\" needs to add partial sums in one order";
+  if (layout && key_value_heads % ranks != 0)
+    return fmt::format("does not divide model.key_value_heads {}, as reproducible \"layout\" needs", key_value_heads);
+  return "";
+}
+
+// "1, 2 or 4"
+std::string accepted_tensor_sizes(const Config& config) {
+  std::vector<int64_t> sizes;
+  for (int64_t ranks = 1; ranks <= config.model.heads; ++ranks)
+    if (tensor_problem(config, ranks).empty()) sizes.push_back(ranks);
+  std::string text = std::to_string(sizes.front());
+  for (size_t i = 1; i < sizes.size(); ++i) text += fmt::format("{}{}", i + 1 == sizes.size() ? " or " : ", ", sizes[i]);
+  return text;
+}
+
+void check_tensor(const Config& config) {
+  const int64_t ranks = config.parallel.tensor;
+  const std::string problem = tensor_problem(config, ranks);
+  if (!problem.empty())
+    refuse(config, "parallel.tensor", fmt::format("{} {}; use {}", ranks, problem, accepted_tensor_sizes(config)));
+}
+
+void check_chunks(const Config& config) {
+  const PipelineConfig& pipeline = config.pipeline;
+  if (!pipeline.schedule_file.empty() || pipeline.schedule == ScheduleKind::Interleaved || pipeline.chunks == 0) return;
+  const int64_t needed = pipeline.schedule == ScheduleKind::ZeroBubbleV ? 2 : 1;
+  if (pipeline.chunks != needed)
+    refuse(config, "pipeline.chunks",
+           fmt::format("{} is not accepted with schedule \"{}\", which has {} a rank; use {} or schedule \"interleaved\"",
+                       pipeline.chunks, name_of(pipeline.schedule), needed == 1 ? "one stage" : "2 stages", needed));
+}
+
+void check_stages(const Config& config) {
+  const int64_t blocks = config.model.layers + 2, ranks = config.parallel.pipeline;
+  const int64_t chunks = std::max<int64_t>(chunks_of(config.pipeline), 1);  // a schedule file may have more
+  if (ranks <= blocks / chunks) return;
+  const std::string have = fmt::format("the model has {} blocks (embedding, {} layer{}, head)", blocks, config.model.layers,
+                                       config.model.layers == 1 ? "" : "s");
+  if (blocks < chunks)
+    refuse(config, "pipeline.chunks", fmt::format("{} stages on each rank, but {}; use at most {}", chunks, have, blocks));
+  const std::string of_a_rank = chunks == 1 ? "" : fmt::format(" with {} stages each", chunks);
+  const bool fewer_chunks = chunks > 1 && config.pipeline.schedule == ScheduleKind::Interleaved;
+  refuse(config, "parallel.pipeline",
+         fmt::format("{} ranks{}, but {}; use at most {},{} or more layers", ranks, of_a_rank, have, blocks / chunks,
+                     fewer_chunks ? " fewer chunks" : ""));
+}
+
+void check_rank_order(const Config& config) {
+  const std::vector<Axis>& order = config.parallel.rank_order;
+  const auto check = [&](Axis axis, int64_t size) {
+    const auto times = std::count(order.begin(), order.end(), axis);
+    if (times > 1)
+      refuse(config, "parallel.rank_order", fmt::format("\"{}\" is there {} times; name each axis once", name_of(axis), times));
+    if (times == 0 && size != 1)
+      refuse(config, "parallel.rank_order",
+             fmt::format("\"{}\" is missing, which has {} ranks; name every axis of more than one rank, and \"data\"",
+                         name_of(axis), size == 0 ? "the remaining" : std::to_string(size)));
+  };
+  check(Axis::Pipeline, config.parallel.pipeline);
+  check(Axis::Data, 0);  // not known yet
+  check(Axis::Context, config.parallel.context);
+  check(Axis::Expert, config.parallel.expert);
+  check(Axis::Tensor, config.parallel.tensor);
+}
+
+}  // namespace
+
+void check_parallel(const Config& config) {
+  check_tensor(config);
+  check_chunks(config);
+  check_stages(config);
+  check_rank_order(config);
+}
+
+}  // namespace trivet::config

@@ -1,0 +1,31 @@
+#include "engine/config/refuse.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "engine/config/key_table.h"
+#include "engine/config/report.h"
+
+namespace trivet::config {
+
+const GivenKey* find_given(const Config& config, const std::string& path) {
+  for (const GivenKey& given : config.given)
+    if (given.path == path) return &given;
+  return nullptr;
+}
+
+const GivenKey* find_given_or_alias(const Config& config, const std::string& path) {
+  if (const GivenKey* given = find_given(config, path)) return given;
+  for (const KeyEntry& entry : key_table().entries())
+    if (entry.alias_of == path && find_given(config, entry.path)) return find_given(config, entry.path);
+  return nullptr;
+}
+
+void refuse(const Config& config, const std::string& path, const std::string& what) {
+  if (const GivenKey* given = find_given_or_alias(config, path))
+    throw ConfigError(
+        fmt::format("{}: {}: {}", location(config.source, {.line = given->line, .column = given->column}), given->path, what));
+  throw ConfigError(fmt::format("{}: {}: {}", config.source.empty() ? "config" : config.source, path, what));
+}
+
+}  // namespace trivet::config

@@ -1,0 +1,131 @@
+// pipeline.*, activation_checkpointing.*
+#include <regex>
+
+#include "engine/config/section_builder.h"
+#include "engine/config/tables.h"
+
+namespace trivet::config {
+namespace {
+
+using pipeline::PartitionMethod;
+
+const std::string kFile = "file:", kType = "type:";
+
+void set_schedule(Config& config, const JsonNode& node) {
+  config.pipeline.schedule_file.clear();
+  if (node.text.starts_with(kFile))
+    config.pipeline.schedule_file = node.text.substr(kFile.size());
+  else
+    from_json(config.pipeline.schedule, node);
+}
+
+std::string get_schedule(const Config& config) {
+  const PipelineConfig& pipeline = config.pipeline;
+  return pipeline.schedule_file.empty() ? as_json(pipeline.schedule) : quoted(kFile + pipeline.schedule_file);
+}
+
+void check_regex(const std::string& text) {
+  try {
+    const std::regex regex(text, std::regex::ECMAScript);
+  } catch (const std::regex_error&) {
+    throw std::invalid_argument("use a regular expression behind \"type:\", such as \"type:transformer\"");
+  }
+}
+
+// DeepSpeed's "best" is its choice of what to balance; here it is the cost.
+void set_partition(Config& config, const JsonNode& node) {
+  PipelineConfig& pipeline = config.pipeline;
+  const bool type = node.text.starts_with(kType);
+  if (type) check_regex(node.text.substr(kType.size()));
+  pipeline.partition_regex = type ? node.text.substr(kType.size()) : "";
+  pipeline.partition = type ? PartitionMethod::Type : from_name<PartitionMethod>(node.text).value_or(PartitionMethod::Cost);
+}
+
+std::string get_partition(const Config& config) {
+  const PipelineConfig& pipeline = config.pipeline;
+  return pipeline.partition == PartitionMethod::Type ? quoted(kType + pipeline.partition_regex) : as_json(pipeline.partition);
+}
+
+void set_stages(Config& config, const JsonNode& node) {
+  if (node.kind == JsonKind::String && node.text == "auto") return;  // DeepSpeed's default
+  if (!node.is_integer || node.integer < 1) throw std::invalid_argument("use a positive integer");
+  config.parallel.pipeline = node.integer;
+}
+
+// May a rank have several microbatches a step? With both sizes given it depends on the ranks: resolve_batch.
+bool accumulates(const BatchConfig& batch) {
+  if (batch.gradient_accumulation_steps > 0) return batch.gradient_accumulation_steps > 1;
+  return batch.micro_batch_size > 0 && batch.train_batch_size > batch.micro_batch_size;
+}
+
+void add_schedule(Section<PipelineConfig>& pipeline) {
+  using P = PipelineConfig;
+  pipeline
+      .custom("schedule", KeyType::Enum,
+              "in which order a stage works on its microbatches; \"gpipe\" keeps the activations of all of them, on one stage "
+              "too; \"file:PATH\" reads the programs from a file",
+              set_schedule, get_schedule)
+      .names(names_of<ScheduleKind>())
+      .open_names({"file:PATH"})
+      .active_when("a step has several microbatches or parallel.pipeline is more than 1",
+                   [](const Config& c) { return c.parallel.pipeline > 1 || accumulates(c.batch); });
+  pipeline
+      .key("chunks", &P::chunks,
+           "stages of a rank: any number with \"interleaved\", 2 with \"zb-v\", 1 with the others; 0: 2 with \"interleaved\"")
+      .at_least(0)
+      .active_when("pipeline.schedule is no file", [](const Config& c) { return c.pipeline.schedule_file.empty(); });
+}
+
+void add_pipeline(KeyTable& table) {
+  Section<PipelineConfig> pipeline(table, "pipeline", [](Config& c) -> PipelineConfig& { return c.pipeline; });
+  add_schedule(pipeline);
+  pipeline
+      .custom("stages", KeyType::Any, "the same as parallel.pipeline", set_stages,
+              [](const Config& c) { return std::to_string(c.parallel.pipeline); })
+      .default_json("\"auto\"")
+      .alias_of("parallel.pipeline");
+  pipeline
+      .custom("partition", KeyType::Enum,
+              "what is balanced when blocks are dealt to stages: what they cost to compute (\"best\" too), their number, their "
+              "parameters, or the number of those whose type or name matches a regular expression",
+              set_partition, get_partition)
+      .names({"best", "uniform", "parameters", "cost"})
+      .open_names({"type:REGEX"})
+      .refuses({"profile"})
+      .default_json("\"best\"")
+      .active_when("there is more than one stage",
+                   [](const Config& c) { return c.parallel.pipeline > 1 || chunks_of(c.pipeline) != 1; });
+  pipeline.unsupported("seed_layers", "false", "one seed per layer");
+  pipeline.unsupported("activation_checkpoint_interval", "0", "layers per checkpoint").instead("activation_checkpointing.mode");
+  pipeline.unsupported("pipe_partitioned", "true", "split activations over the tensor axis before sending");
+  pipeline.unsupported("grad_partitioned", "true", "split gradients over the tensor axis before sending");
+  pipeline.inert("use_reentrant", "true", "PyTorch's kind of recompute", "there is one kind of recompute");
+}
+
+void add_activation_checkpointing(KeyTable& table) {
+  Section<Config> recompute(table, "activation_checkpointing", [](Config& c) -> Config& { return c; });
+  recompute.key("mode", &Config::recompute,
+                "\"full\": backward computes each block's activations again instead of keeping them; \"selective\": only those "
+                "inside attention");
+  recompute.key("every", &Config::recompute_every, "every N-th block is recomputed, the others keep their activations")
+      .at_least(1)
+      .active_when("activation_checkpointing.mode is not \"none\"",
+                   [](const Config& c) { return c.recompute != Recompute::None; });
+  recompute.key("partition_activations", &Config::partition_activations, "split kept block inputs over the tensor axis")
+      .active_when("activation_checkpointing.mode is \"full\" and parallel.tensor is more than 1",
+                   [](const Config& c) { return c.recompute == Recompute::Full && c.parallel.tensor > 1; });
+  recompute.unsupported("number_checkpoints", "null", "kept activations; Trivet keeps one a block");
+  recompute.unsupported("contiguous_memory_optimization", "false", "kept activations in one buffer");
+  recompute.unsupported("synchronize_checkpoint_boundary", "false", "wait for the device at each block");
+  recompute.unsupported("profile", "false", "time forward and backward of each block");
+  recompute.unsupported("cpu_checkpointing", "false", "kept activations in host memory");
+}
+
+}  // namespace
+
+void add_pipeline_keys(KeyTable& table) {
+  add_pipeline(table);
+  add_activation_checkpointing(table);
+}
+
+}  // namespace trivet::config
