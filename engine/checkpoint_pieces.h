@@ -19,4 +19,7 @@ enum class PieceRange {
 std::vector<checkpoint::Piece> checkpoint_pieces(Parameters& parameters, const OptimizerConfig& optimizer, int rank,
                                                  PieceRange range);
 
+// Puts the values of a piece at their place in `whole`, the whole tensor as float32.
+void copy_piece(kernels::Kernels& kernels, const checkpoint::Piece& piece, TensorView whole);
+
 }  // namespace trivet

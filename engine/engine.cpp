@@ -14,8 +14,10 @@
 namespace trivet {
 namespace {
 
-std::unique_ptr<comm::ProcessGroup> data_group(comm::World& world, const Mesh& mesh, const std::string& name) {
-  return world.group().subgroup(mesh.group_of(world.rank(), Axis::Data), name);
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size; ++rank) ranks.push_back(rank);
+  return ranks;
 }
 
 std::unique_ptr<Stream> communication_stream(const Config& config, const std::string& name) {
@@ -30,35 +32,36 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
     throw ConfigError(fmt::format("engine: the plan is for {} ranks, {} were started; make the plan with world.size()",
                                   plan_.mesh.size(), world.size()));
   kernels_ = kernels::make_cpu_kernels(options.threads);
-  control_group_ = data_group(world, plan_.mesh, "data");
-  gather_group_ = data_group(world, plan_.mesh, "data.gather");
-  reduce_group_ = data_group(world, plan_.mesh, "data.reduce");
-  checkpoint_group_ = data_group(world, plan_.mesh, "checkpoint");
+  groups_ = make_groups(world.group(), plan_.mesh, plan_.stages, plan_.tied_ranks(), comm::make_single_group);
+  checkpoint_group_ = world.group().subgroup(all_ranks(world.size()), "checkpoint");
   control_stream_ = make_inline_stream();
   gather_stream_ = communication_stream(plan_.config, "trivet.gather");
   reduce_stream_ = communication_stream(plan_.config, "trivet.reduce");
+  tensor_stream_ = plan_.mesh.size(Axis::Tensor) > 1 ? make_thread_stream("trivet.tensor") : make_inline_stream();
   activations_ = std::make_unique<Arena>("activations", host_allocator(), meter_, MemoryCategory::Activations,
-                                         plan_.activation_arena_bytes);
-  buffers_ = std::make_unique<Arena>("buffers", host_allocator(), meter_, MemoryCategory::Buffers, plan_.buffer_arena_bytes);
-  worker_ = std::make_unique<Worker>(plan_.config, plan_.programs, plan_.layout, model_, plan_.batch.micro_batch_size,
+                                         rank_plan().activation_arena_bytes);
+  buffers_ =
+      std::make_unique<Arena>("buffers", host_allocator(), meter_, MemoryCategory::Buffers, rank_plan().buffer_arena_bytes);
+  worker_ = std::make_unique<Worker>(plan_.config, plan_.stages, rank_plan(), model_, plan_.batch.micro_batch_size,
                                      WorkerResources{.kernels = *kernels_,
                                                      .allocator = host_allocator(),
                                                      .meter = meter_,
                                                      .activations = *activations_,
                                                      .buffers = *buffers_,
-                                                     .control_group = *control_group_,
+                                                     .groups = groups_,
                                                      .control_stream = *control_stream_,
-                                                     .gather_group = *gather_group_,
                                                      .gather_stream = *gather_stream_,
-                                                     .reduce_group = *reduce_group_,
-                                                     .reduce_stream = *reduce_stream_});
-  worker_->parameters().initialize(static_cast<uint64_t>(plan_.config.training.seed));
+                                                     .reduce_stream = *reduce_stream_,
+                                                     .tensor_stream = *tensor_stream_,
+                                                     .make_link_stream = [] { return make_thread_stream("trivet.link"); }});
+  parameters().initialize(static_cast<uint64_t>(plan_.config.training.seed));
 }
 
 // The last step's gathers may still run: they end before what they read and write is freed.
 Engine::~Engine() {
   gather_stream_.reset();
   reduce_stream_.reset();
+  tensor_stream_.reset();
 }
 
 double Engine::learning_rate() const { return numbers().lr; }
@@ -76,21 +79,31 @@ StepNumbers Engine::numbers() const {
           .loss_scale = loss_scale_.value()};
 }
 
+// Other ranks may wait for what this one will not send any more: they are told at once why.
+template <typename Work>
+auto Engine::with_others_told(Work&& work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    world_.abort(error.what());
+    throw;
+  }
+}
+
 StepResult Engine::train_batch(std::span<const Microbatch> microbatches) {
   refuse_to_skip_for_ever();
-  const StepResult result = worker_->train_step(microbatches, numbers());
+  const StepResult result = with_others_told([&] { return worker_->train_step(microbatches, numbers()); });
   finish_step({result.grad_norm, result.skipped});
   return result;
 }
 
 StepLoss Engine::forward_backward(std::span<const Microbatch> microbatches) {
   refuse_to_skip_for_ever();
-  return worker_->forward_backward(microbatches, numbers());
+  return with_others_told([&] { return worker_->forward_backward(microbatches, numbers()); });
 }
 
 StepOutcome Engine::step() {
-  const int64_t microbatches = plan_.batch.gradient_accumulation_steps * plan_.mesh.size(Axis::Data);
-  const StepOutcome outcome = worker_->update(numbers(), microbatches);
+  const StepOutcome outcome = with_others_told([&] { return worker_->update(numbers()); });
   finish_step(outcome);
   return outcome;
 }
@@ -122,13 +135,13 @@ StepResult Engine::evaluate(std::span<const Microbatch> microbatches) {
 }
 
 StepResult Engine::evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make) {
-  return worker_->evaluate(microbatches, make);
+  return with_others_told([&] { return worker_->evaluate(microbatches, make); });
 }
 
 // ---- checkpoints
 
 std::vector<checkpoint::Piece> Engine::pieces_to_save() {
-  return checkpoint_pieces(parameters(), plan_.config.optimizer, control_group_->rank(), PieceRange::Shard);
+  return checkpoint_pieces(parameters(), plan_.config.optimizer, groups_.data->rank(), PieceRange::Shard);
 }
 
 std::string Engine::state() const {
@@ -180,7 +193,7 @@ void Engine::restore(const checkpoint::LoadedStep& step) {
     must_continue("train_micro_batch_size_per_gpu", "train_micro_batch_size_per_gpu", plan_.batch.micro_batch_size);
   refuse_another_model(plan_.config, step);
   wait_for_gathers();
-  const auto wanted = checkpoint_pieces(parameters(), plan_.config.optimizer, control_group_->rank(), PieceRange::Owned);
+  const auto wanted = checkpoint_pieces(parameters(), plan_.config.optimizer, groups_.data->rank(), PieceRange::Owned);
   step.read(wanted);
   progress_ = {state.at("steps"), state.at("updates"), state.at("skipped_in_a_row")};
   if (state.contains("loss_scale")) {  // else it was not an fp16 run: the scale starts as the config says
@@ -190,8 +203,8 @@ void Engine::restore(const checkpoint::LoadedStep& step) {
   parameters().for_each_group([&](int, zero::ParameterGroup& group) {
     const zero::OwnedRange range = group.owned();
     if (!range.copy_out.absent()) kernels_->copy(range.master, range.copy_out);
-    group.publish();
   });
+  parameters().publish(true);
 }
 
 void Engine::save(const std::string& directory) {
@@ -209,22 +222,26 @@ bool Engine::load(const std::string& directory) {
   return newest.has_value();
 }
 
+namespace {
+
+const ParameterSpec* find_parameter(const model::Model& model, const std::string& name) {
+  for (size_t layer = 0; layer < model.layers.size(); ++layer)
+    for (const ParameterSpec& spec : model.layers[layer]->parameters())
+      if (spec.tied_to.empty() && model.names[layer] + "." + spec.name == name) return &spec;
+  return nullptr;
+}
+
+}  // namespace
+
+// Every element is put in by one rank, as a checkpoint would write it; the others have zeros.
 std::vector<float> Engine::weight(const std::string& name) {
-  std::vector<float> values;
-  parameters().for_each_group([&](int, zero::ParameterGroup& group) {
-    for (const zero::FlatParameter& parameter : group.layout().parameters) {
-      if (parameter.name != name) continue;
-      values.assign(static_cast<size_t>(parameter.elements()), 0.0f);
-      const zero::OwnedRange range = group.owned();
-      const zero::Overlap part = zero::overlap(parameter, range.first, range.count);
-      const bool first_owner = group.options().lifetimes.shard_optimizer || control_group_->rank() == 0;
-      const TensorView all{values.data(), DType::Float32, {parameter.elements()}};
-      if (part.count > 0 && first_owner)
-        kernels_->copy(range.master.slice(part.first_in_range, part.count), all.slice(part.first_in_parameter, part.count));
-      control_group_->all_reduce(all, comm::ReduceOp::Sum, *control_stream_);
-    }
-  });
-  if (values.empty()) throw std::logic_error(fmt::format("engine: no parameter is named \"{}\"", name));
+  const ParameterSpec* spec = find_parameter(model_, name);
+  if (!spec) throw std::logic_error(fmt::format("engine: no parameter is named \"{}\"", name));
+  std::vector<float> values(static_cast<size_t>(spec->shape.elements()), 0.0f);
+  const TensorView all{values.data(), DType::Float32, {spec->shape.elements()}};
+  for (const checkpoint::Piece& piece : pieces_to_save())
+    if (piece.name == name) copy_piece(*kernels_, piece, all);
+  groups_.control->all_reduce(all, comm::ReduceOp::Sum, *control_stream_);
   return values;
 }
 

@@ -85,6 +85,9 @@ class Engine {
   void finish_step(const StepOutcome& outcome);
   void wait_for_gathers();
   void refuse_to_skip_for_ever() const;
+  template <typename Work>
+  auto with_others_told(Work&& work);
+  const RankPlan& rank_plan() const { return plan_.rank(world_.rank()); }
 
   Plan plan_;
   model::Model model_;
@@ -93,8 +96,9 @@ class Engine {
   LossScale loss_scale_;
   MemoryMeter meter_;
   std::unique_ptr<kernels::Kernels> kernels_;
-  std::unique_ptr<comm::ProcessGroup> control_group_, gather_group_, reduce_group_, checkpoint_group_;
-  std::unique_ptr<Stream> control_stream_, gather_stream_, reduce_stream_;
+  Groups groups_;
+  std::unique_ptr<comm::ProcessGroup> checkpoint_group_;
+  std::unique_ptr<Stream> control_stream_, gather_stream_, reduce_stream_, tensor_stream_;
   std::unique_ptr<Arena> activations_, buffers_;
   std::unique_ptr<Worker> worker_;
 };

@@ -7,27 +7,34 @@ namespace trivet {
 using pipeline::Instruction;
 using pipeline::Op;
 
-Executor::Executor(const model::Model& model, Parameters& parameters, kernels::Kernels& kernels, Arena& activations,
+Executor::Executor(const model::Model& model, Parameters& parameters, const ExecutorResources& resources,
                    const ExecutorOptions& options)
     : model_(model),
       parameters_(parameters),
-      kernels_(kernels),
-      activations_(activations),
+      resources_(resources),
       options_(options),
       reducer_(options.reductions_in_flight) {}
 
-StepLoss Executor::run(const pipeline::Program& program, const StepInputs& inputs) {
+StepLoss Executor::run(const pipeline::Program& program, const std::vector<bool>& recomputed, const StepInputs& inputs) {
   inputs_ = inputs;
+  recomputed_ = &recomputed;
   loss_ = {};
+  shapes_.clear();
+  for (size_t block = 0; block < model_.layers.size(); ++block)
+    shapes_.push_back(block == 0 ? inputs.microbatches[0].tokens.shape
+                                 : model_.layers[block - 1]->output_shape(shapes_.back()));
   flights_.clear();
   flights_.resize(inputs.microbatches.size());
   for (Flight& flight : flights_) {
     flight.inputs.resize(model_.layers.size());
     flight.output_gradients.resize(model_.layers.size());
+    flight.input_arrived.resize(model_.layers.size());
+    flight.gradient_arrived.resize(model_.layers.size());
     flight.saved.resize(model_.layers.size());
   }
   for (const Instruction& instruction : program) run(instruction);
   reducer_.finish();
+  resources_.links.finish();
   flights_.clear();
   return loss_;
 }
@@ -43,13 +50,48 @@ void Executor::run(const Instruction& i) {
     case Op::Unshard: return parameters_.unshard(i.block);
     case Op::Reshard: return parameters_.reshard(i.block);
     case Op::Reduce: return parameters_.reduce(i.block, reducer_);
-    case Op::SendForward:
-    case Op::ReceiveForward:
-    case Op::SendBackward:
-    case Op::ReceiveBackward: break;
+    case Op::SendForward: return send_forward(i.stage, i.microbatch);
+    case Op::ReceiveForward: return receive_forward(i.stage, i.microbatch);
+    case Op::SendBackward: return send_backward(i.stage, i.microbatch);
+    case Op::ReceiveBackward: return receive_backward(i.stage, i.microbatch);
+    case Op::Tie: reducer_.finish(); return parameters_.tie(i.block);
+    case Op::SumLoss: loss_ = sum_over(loss_, resources_.control_group, resources_.control_stream); return;
   }
-  throw std::logic_error("executor: " + to_string(i) + " is not an instruction of a single stage");
+  throw std::logic_error("executor: " + to_string(i) + " is not an instruction");
 }
+
+// ---- between stages
+
+void Executor::send_forward(int stage, int microbatch) {
+  const int next = stage + 1, block = resources_.stages.first_blocks[static_cast<size_t>(next)];
+  resources_.links.send(Direction::Forward, resources_.stages.rank_of_stage[static_cast<size_t>(next)],
+                        std::move(flight(microbatch).inputs[static_cast<size_t>(block)]));
+}
+
+void Executor::receive_forward(int stage, int microbatch) {
+  const auto block = static_cast<size_t>(resources_.stages.first_blocks[static_cast<size_t>(stage)]);
+  ScopedTensor& input = flight(microbatch).inputs[block];
+  input = ScopedTensor(resources_.activations, options_.dtype, input_shape(static_cast<int>(block)));
+  flight(microbatch).input_arrived[block] = resources_.links.receive(
+      Direction::Forward, resources_.stages.rank_of_stage[static_cast<size_t>(stage) - 1], input.view());
+}
+
+void Executor::send_backward(int stage, int microbatch) {
+  const int block = resources_.stages.first_blocks[static_cast<size_t>(stage)] - 1;
+  resources_.links.send(Direction::Backward, resources_.stages.rank_of_stage[static_cast<size_t>(stage) - 1],
+                        std::move(flight(microbatch).output_gradients[static_cast<size_t>(block)]));
+}
+
+void Executor::receive_backward(int stage, int microbatch) {
+  const int next = resources_.stages.first_blocks[static_cast<size_t>(stage) + 1];
+  const auto block = static_cast<size_t>(next) - 1;
+  ScopedTensor& gradient = flight(microbatch).output_gradients[block];
+  gradient = ScopedTensor(resources_.activations, options_.dtype, input_shape(next));
+  flight(microbatch).gradient_arrived[block] = resources_.links.receive(
+      Direction::Backward, resources_.stages.rank_of_stage[static_cast<size_t>(stage) + 1], gradient.view());
+}
+
+// ---- blocks
 
 void Executor::forward(int block, int microbatch) {
   const ConstTensorView x = input(block, microbatch);
@@ -59,24 +101,24 @@ void Executor::forward(int block, int microbatch) {
     layer(block).forward(c, parameters_.weights(block), x, {}, saved);
     collect_loss(c);
   } else {
-    ScopedTensor y(activations_, options_.dtype, layer(block).output_shape(x.shape));
+    ScopedTensor y(resources_.activations, options_.dtype, input_shape(block + 1));
     layer(block).forward(c, parameters_.weights(block), x, y, saved);
     flight(microbatch).inputs[static_cast<size_t>(block) + 1] = std::move(y);
   }
-  if (options_.clear_after_forward || !inputs_.training) saved.clear();
+  if ((*recomputed_)[static_cast<size_t>(block)] || !inputs_.training) saved.clear();
   if (!inputs_.training) flight(microbatch).inputs[static_cast<size_t>(block)].reset();
 }
 
 void Executor::recompute(int block, int microbatch) {
   const ConstTensorView x = input(block, microbatch);
   Context c = context(microbatch);
-  ScopedTensor y(activations_, options_.dtype, layer(block).output_shape(x.shape));
+  ScopedTensor y(resources_.activations, options_.dtype, input_shape(block + 1));
   layer(block).forward(c, parameters_.weights(block), x, y, flight(microbatch).saved[static_cast<size_t>(block)]);
 }
 
 void Executor::loss(int block, int microbatch) {
   Context c = context(microbatch);
-  ScopedTensor dx = input_gradient(block, microbatch);
+  ScopedTensor dx = input_gradient(block);
   layer(block).forward_backward(c, parameters_.weights(block), parameters_.gradients(block), input(block, microbatch), dx,
                                 flight(microbatch).saved[static_cast<size_t>(block)]);
   collect_loss(c);
@@ -87,9 +129,8 @@ void Executor::loss(int block, int microbatch) {
 
 void Executor::backward(int block, int microbatch) {
   Context c = context(microbatch);
-  ScopedTensor dx = input_gradient(block, microbatch);
-  layer(block).backward(c, parameters_.weights(block), parameters_.gradients(block),
-                        flight(microbatch).output_gradients[static_cast<size_t>(block)], dx,
+  ScopedTensor dx = input_gradient(block);
+  layer(block).backward(c, parameters_.weights(block), parameters_.gradients(block), output_gradient(block, microbatch), dx,
                         flight(microbatch).saved[static_cast<size_t>(block)]);
   parameters_.end_contribution(block, 1.0 / inputs_.loss_scale);
   pass_gradient_on(block, microbatch, std::move(dx));
@@ -98,9 +139,9 @@ void Executor::backward(int block, int microbatch) {
 
 void Executor::backward_input(int block, int microbatch) {
   Context c = context(microbatch);
-  ScopedTensor dx = input_gradient(block, microbatch);
-  layer(block).backward_input(c, parameters_.weights(block), flight(microbatch).output_gradients[static_cast<size_t>(block)],
-                              dx, flight(microbatch).saved[static_cast<size_t>(block)]);
+  ScopedTensor dx = input_gradient(block);
+  layer(block).backward_input(c, parameters_.weights(block), output_gradient(block, microbatch), dx,
+                              flight(microbatch).saved[static_cast<size_t>(block)]);
   pass_gradient_on(block, microbatch, std::move(dx));
 }
 
@@ -113,22 +154,31 @@ void Executor::backward_weight(int block, int microbatch) {
 
 Context Executor::context(int microbatch) {
   const Microbatch& batch = inputs_.microbatches[static_cast<size_t>(microbatch)];
-  Context c{.kernels = kernels_, .arena = activations_};
+  Context c{.kernels = resources_.kernels, .arena = resources_.activations};
   c.microbatch = &batch;
   c.random = {inputs_.seed, inputs_.step, batch.first_sample};
   c.training = inputs_.training;
   c.loss_scale = inputs_.loss_scale;
+  c.tensor = resources_.tensor;
   return c;
 }
 
-ConstTensorView Executor::input(int block, int microbatch) const {
+ConstTensorView Executor::input(int block, int microbatch) {
   if (block == 0) return inputs_.microbatches[static_cast<size_t>(microbatch)].tokens;
-  return flights_[static_cast<size_t>(microbatch)].inputs[static_cast<size_t>(block)];
+  Flight& f = flight(microbatch);
+  f.input_arrived[static_cast<size_t>(block)].synchronize();
+  return f.inputs[static_cast<size_t>(block)];
 }
 
-ScopedTensor Executor::input_gradient(int block, int microbatch) {
+ConstTensorView Executor::output_gradient(int block, int microbatch) {
+  Flight& f = flight(microbatch);
+  f.gradient_arrived[static_cast<size_t>(block)].synchronize();
+  return f.output_gradients[static_cast<size_t>(block)];
+}
+
+ScopedTensor Executor::input_gradient(int block) {
   if (block == 0) return {};
-  return ScopedTensor(activations_, options_.dtype, input(block, microbatch).shape);
+  return ScopedTensor(resources_.activations, options_.dtype, input_shape(block));
 }
 
 // The gradient with respect to a block's input is the previous block's output gradient.
@@ -145,6 +195,7 @@ void Executor::finish_block(int block, int microbatch) {
 }
 
 void Executor::collect_loss(const Context& c) {
+  if (!options_.counts_loss) return;
   loss_.loss_sum.add(c.loss_sum);
   loss_.loss_tokens += c.loss_tokens;
 }

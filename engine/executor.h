@@ -1,15 +1,19 @@
 // Walks one rank's program. No decisions here: what runs, in which order and what is whole when, is in the program.
 //
-// Owns the activations of the microbatches in flight (from its arena): the input of each block and what its layers Saved.
-// One thread. Used by training, by evaluation (programs of F only) and, on meta kernels, by the plan.
+// Owns the activations of the microbatches in flight (from its arena): the input of each block and what its layers Saved. A
+// stage boundary is no special case: what a stage sends is the input of the block behind its last (or the output gradient of
+// the block before its first), and what it receives takes the same place. One thread. Used by training, by evaluation (programs
+// of F only) and, on meta kernels, by the plan.
 #pragma once
 
 #include <span>
 #include <vector>
 
-#include "core/exact_sum.h"
 #include "core/layer.h"
+#include "engine/links.h"
 #include "engine/parameters.h"
+#include "engine/program.h"
+#include "engine/step_loss.h"
 #include "model/model.h"
 #include "pipeline/instruction.h"
 #include "zero/gradient_reducer.h"
@@ -17,9 +21,20 @@
 namespace trivet {
 
 struct ExecutorOptions {
-  DType dtype = DType::Float32;      // of activations
-  bool clear_after_forward = false;  // the program recomputes: forward keeps nothing but its input
+  DType dtype = DType::Float32;  // of activations
   int reductions_in_flight = 0;
+  bool counts_loss = true;  // false: another rank of the tensor axis does
+};
+
+// What a run of a program needs besides layers and parameters.
+struct ExecutorResources {
+  kernels::Kernels& kernels;
+  Arena& activations;
+  const StageMap& stages;
+  StageLinks& links;
+  comm::ProcessGroup& control_group;  // all ranks
+  Stream& control_stream;
+  const tensor_parallel::TensorAxis* tensor = nullptr;  // null: tensor size 1
 };
 
 // What holds for all microbatches of one run of a program.
@@ -31,24 +46,21 @@ struct StepInputs {
   bool training = true;
 };
 
-struct StepLoss {
-  ExactSum loss_sum;  // over targets that count, of this rank
-  int64_t loss_tokens = 0;
-};
-
 class Executor {
  public:
-  Executor(const model::Model& model, Parameters& parameters, kernels::Kernels& kernels, Arena& activations,
+  Executor(const model::Model& model, Parameters& parameters, const ExecutorResources& resources,
            const ExecutorOptions& options);
 
-  StepLoss run(const pipeline::Program& program, const StepInputs& inputs);
+  // `recomputed`: [block] forward keeps nothing but its input. The loss is of this rank, or of all after a SUM_LOSS.
+  StepLoss run(const pipeline::Program& program, const std::vector<bool>& recomputed, const StepInputs& inputs);
 
  private:
-  // One microbatch on its way through the blocks of this stage.
+  // One microbatch on its way through the blocks of this rank.
   struct Flight {
-    std::vector<ScopedTensor> inputs;            // [block]; block 0 reads the tokens
-    std::vector<ScopedTensor> output_gradients;  // [block], from I of the next block to W of this one
-    std::vector<Saved> saved;                    // [block]
+    std::vector<ScopedTensor> inputs;                    // [block]; block 0 reads the tokens
+    std::vector<ScopedTensor> output_gradients;          // [block], from I of the next block to W of this one
+    std::vector<Event> input_arrived, gradient_arrived;  // [block]; empty where nothing is received
+    std::vector<Saved> saved;                            // [block]
   };
 
   void run(const pipeline::Instruction& instruction);
@@ -58,12 +70,18 @@ class Executor {
   void backward(int block, int microbatch);
   void backward_input(int block, int microbatch);
   void backward_weight(int block, int microbatch);
+  void send_forward(int stage, int microbatch);
+  void receive_forward(int stage, int microbatch);
+  void send_backward(int stage, int microbatch);
+  void receive_backward(int stage, int microbatch);
 
   const Layer& layer(int block) const { return *model_.layers[static_cast<size_t>(block)]; }
   bool last(int block) const { return block + 1 == static_cast<int>(model_.layers.size()); }
   Context context(int microbatch);
-  ConstTensorView input(int block, int microbatch) const;
-  ScopedTensor input_gradient(int block, int microbatch);
+  ConstTensorView input(int block, int microbatch);            // waits for it where it is received
+  ConstTensorView output_gradient(int block, int microbatch);  // likewise
+  Shape input_shape(int block) const { return shapes_[static_cast<size_t>(block)]; }
+  ScopedTensor input_gradient(int block);
   void pass_gradient_on(int block, int microbatch, ScopedTensor gradient);
   void finish_block(int block, int microbatch);
   Flight& flight(int microbatch) { return flights_[static_cast<size_t>(microbatch)]; }
@@ -71,12 +89,13 @@ class Executor {
 
   const model::Model& model_;
   Parameters& parameters_;
-  kernels::Kernels& kernels_;
-  Arena& activations_;
+  ExecutorResources resources_;
   ExecutorOptions options_;
   zero::GradientReducer reducer_;
 
   StepInputs inputs_;
+  const std::vector<bool>* recomputed_ = nullptr;
+  std::vector<Shape> shapes_;  // [block] of its input
   StepLoss loss_;
   std::vector<Flight> flights_;  // [microbatch]
 };

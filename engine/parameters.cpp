@@ -1,38 +1,24 @@
 #include "engine/parameters.h"
 
-#include <algorithm>
 #include <set>
 
 namespace trivet {
 
-namespace {
-
-// How many blocks put gradients into a group: its own, and those that are tied to it.
-int users_of(const zero::ShardLayout& layout, int block, int group) {
-  const auto uses = [&](const zero::BlockLayout& user) {
-    return std::any_of(user.places.begin(), user.places.end(),
-                       [&](const zero::ParameterPlace& place) { return place.block == block && place.group == group; });
-  };
-  return static_cast<int>(std::count_if(layout.blocks.begin(), layout.blocks.end(), uses));
-}
-
-}  // namespace
-
-Parameters::Parameters(const zero::ShardLayout& layout, const ParameterOptions& options, const zero::Resources& resources)
-    : layout_(layout) {
+Parameters::Parameters(const zero::ShardLayout& layout, const ParameterOptions& options, const zero::Resources& resources,
+                       std::vector<TieChannel> channels)
+    : layout_(layout), resources_(resources), channels_(std::move(channels)) {
+  channels_.resize(layout.ties.size());
   // With one rank a shard is the whole.
   const int stage = layout.ranks > 1 ? options.zero_stage : 0;
   for (const zero::BlockLayout& block : layout.blocks) {
-    const int block_index = static_cast<int>(groups_.size());
     auto& groups = groups_.emplace_back();
     for (const zero::FlatGroup& flat : block.groups) {
-      const int users = users_of(layout, block_index, static_cast<int>(groups.size()));
       const zero::GroupOptions group{.lifetimes = zero::lifetimes_of(stage, flat.persistent),
                                      .dtype = options.dtype,
                                      .gradient_dtype = options.gradient_dtype,
                                      .fixed_point = options.fixed_point,
                                      .fixed_point_terms = options.fixed_point_terms,
-                                     .contributions = options.microbatches * users,
+                                     .contributions = options.microbatches * flat.users,
                                      .optimizer_states = options.optimizer_states};
       groups.push_back(std::make_unique<zero::ParameterGroup>(flat, group, resources));
     }
@@ -49,12 +35,12 @@ void Parameters::reshard(int block) {
 
 void Parameters::reduce(int block, zero::GradientReducer& reducer) {
   for (auto& group : groups_[static_cast<size_t>(block)])
-    if (group->layout().trainable) reducer.reduce(*group);
+    if (group->reduces()) reducer.reduce(*group);
 }
 
 std::vector<ConstTensorView> Parameters::weights(int block) {
   std::vector<ConstTensorView> views;
-  for (const zero::ParameterPlace& place : layout_.blocks[static_cast<size_t>(block)].places) {
+  for (const zero::ParameterPlace& place : layout_.blocks[static_cast<size_t>(block)].weights) {
     group(place).wait();
     views.push_back(group(place).weight(place.index));
   }
@@ -63,15 +49,50 @@ std::vector<ConstTensorView> Parameters::weights(int block) {
 
 std::vector<Gradient> Parameters::gradients(int block) {
   std::vector<Gradient> gradients;
-  for (const zero::ParameterPlace& place : layout_.blocks[static_cast<size_t>(block)].places)
+  for (const zero::ParameterPlace& place : layout_.blocks[static_cast<size_t>(block)].gradients)
     gradients.push_back(group(place).gradient(place.index));
   return gradients;
 }
 
 void Parameters::end_contribution(int block, double scale) {
   std::set<zero::ParameterGroup*> touched;
-  for (const zero::ParameterPlace& place : layout_.blocks[static_cast<size_t>(block)].places)
+  for (const zero::ParameterPlace& place : layout_.blocks[static_cast<size_t>(block)].gradients)
     if (touched.insert(&group(place)).second) group(place).end_contribution(scale);
+}
+
+void Parameters::tie(int user_block) {
+  for (size_t i = 0; i < layout_.ties.size(); ++i) {
+    const zero::TiedWeight& tied = layout_.ties[i];
+    const TieChannel& channel = channels_[i];
+    if (tied.user_block != user_block) continue;
+    if (channel.group == nullptr) {
+      resources_.kernels.add(group(tied.user).tied_gradients(), group(tied.owner).tied_gradients());
+    } else if (layout_.blocks[static_cast<size_t>(tied.user_block)].here) {
+      channel.group->send(group(tied.user).tied_gradients(), channel.peer, *channel.stream);
+      channel.stream->synchronize();
+    } else {
+      const TensorView own = group(tied.owner).tied_gradients();
+      const ScopedTensor received(resources_.buffers, own.dtype, own.shape);
+      channel.group->receive(received, channel.peer, *channel.stream);
+      channel.stream->synchronize();
+      resources_.kernels.add(received, own);
+    }
+  }
+}
+
+// Each data rank gives its range to the rank of the same range in the other stage, which then gathers as the owner does.
+void Parameters::publish_tied(bool frozen_too) {
+  for (size_t i = 0; i < layout_.ties.size(); ++i) {
+    const zero::TiedWeight& tied = layout_.ties[i];
+    const TieChannel& channel = channels_[i];
+    const bool user = layout_.blocks[static_cast<size_t>(tied.user_block)].here;
+    const zero::ParameterPlace& place = user ? tied.user : tied.owner;
+    if (channel.group == nullptr || !(frozen_too || group(place).layout().trainable)) continue;
+    const TensorView weights = group(place).owned_weights();
+    user ? channel.group->receive(weights, channel.peer, *channel.stream)
+         : channel.group->send(weights, channel.peer, *channel.stream);
+    channel.stream->synchronize();
+  }
 }
 
 void Parameters::begin_step() {
@@ -85,12 +106,16 @@ int64_t Parameters::out_of_range() const {
   return count;
 }
 
-void Parameters::publish() {
-  for_each_group([](int, zero::ParameterGroup& group) { group.publish(); });
+void Parameters::publish(bool frozen_too) {
+  publish_tied(frozen_too);
+  for_each_group([&](int, zero::ParameterGroup& group) {
+    if (frozen_too || group.layout().trainable) group.publish();
+  });
 }
 
 void Parameters::initialize(uint64_t seed) {
   for_each_group([&](int, zero::ParameterGroup& group) { group.initialize(seed); });
+  publish(true);
 }
 
 }  // namespace trivet

@@ -10,6 +10,13 @@
 
 namespace trivet {
 
+// The pair of ranks that share a tied weight.
+struct TieChannel {
+  comm::ProcessGroup* group = nullptr;  // null: both blocks are on this rank
+  int peer = 0;                         // in the group
+  Stream* stream = nullptr;
+};
+
 struct ParameterOptions {
   int zero_stage = 0;
   DType dtype = DType::Float32;
@@ -22,8 +29,9 @@ struct ParameterOptions {
 
 class Parameters {
  public:
-  // `layout` and what `resources` refers to must outlive it.
-  Parameters(const zero::ShardLayout& layout, const ParameterOptions& options, const zero::Resources& resources);
+  // `layout` and what `resources` and `channels` refer to must outlive it. channels[i] belongs to layout.ties[i].
+  Parameters(const zero::ShardLayout& layout, const ParameterOptions& options, const zero::Resources& resources,
+             std::vector<TieChannel> channels = {});
 
   // For the executor.
   void unshard(int block);  // the block's own sharded groups
@@ -32,6 +40,9 @@ class Parameters {
   std::vector<ConstTensorView> weights(int block);  // in the order of the layer's parameters(); waits for gathers
   std::vector<Gradient> gradients(int block);
   void end_contribution(int block, double scale);
+  // Adds the gradients of the weights that `user_block` shares with a block before it to those of their owner; both ranks call
+  // it, and return when it is done.
+  void tie(int user_block);
 
   // For the step, checkpoints and initialisation.
   const zero::ShardLayout& layout() const { return layout_; }
@@ -43,15 +54,20 @@ class Parameters {
     for (size_t block = 0; block < groups_.size(); ++block)
       for (auto& group : groups_[block]) visit(static_cast<int>(block), *group);
   }
-  void publish();
+  // Gives new values of the weights that this rank owns to all that hold a copy. `frozen_too`: also of those that no step
+  // changes.
+  void publish(bool frozen_too = false);
   void initialize(uint64_t seed);
 
  private:
+  void publish_tied(bool frozen_too);
   zero::ParameterGroup& group(const zero::ParameterPlace& place) {
     return *groups_[static_cast<size_t>(place.block)][static_cast<size_t>(place.group)];
   }
 
   const zero::ShardLayout& layout_;
+  zero::Resources resources_;
+  std::vector<TieChannel> channels_;
   std::vector<std::vector<std::unique_ptr<zero::ParameterGroup>>> groups_;  // [block][group]
 };
 

@@ -3,12 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/error.h"
 #include "engine/checkpoint/async_saver.h"
 #include "engine/checkpoint_pieces.h"
 #include "engine/config/load.h"
+#include "engine/config/refuse.h"
 #include "engine/worker.h"
+#include "pipeline/partition.h"
+#include "pipeline/stages.h"
+#include "pipeline/validate.h"
 
 namespace trivet {
 namespace {
@@ -19,60 +24,75 @@ std::vector<zero::NamedParameters> named_parameters(const model::Model& model) {
   return layers;
 }
 
-// One step and one evaluation of rank 0 on meta kernels. The ranks of a data group differ in nothing that costs memory.
+// One step and one evaluation of one rank on meta kernels. The ranks of a data group differ in nothing that costs memory.
 class Rehearsal {
  public:
-  Rehearsal(Plan& plan, const model::Model& model)
+  Rehearsal(const Plan& plan, RankPlan& rank, const model::Model& model)
       : plan_(plan),
+        rank_(rank),
         model_(model),
         kernels_(kernels::make_meta_kernels()),
         stream_(make_inline_stream()),
-        control_(comm::make_meta_group(0, plan.layout.ranks, "data.control")),
-        gather_(comm::make_meta_group(0, plan.layout.ranks, "data.gather")),
-        reduce_(comm::make_meta_group(0, plan.layout.ranks, "data.reduce")) {}
+        world_(comm::make_meta_group(world_rank(), plan.mesh.size(), "world")),
+        groups_(make_groups(*world_, plan.mesh, plan.stages, plan.tied_ranks(), alone)) {}
 
   void run() {
-    Worker worker(plan_.config, plan_.programs, plan_.layout, model_, plan_.batch.micro_batch_size,
+    Worker worker(plan_.config, plan_.stages, rank_, model_, plan_.batch.micro_batch_size,
                   {.kernels = *kernels_,
                    .allocator = meta_allocator(),
                    .meter = meter_,
                    .activations = activations_,
                    .buffers = buffers_,
-                   .control_group = *control_,
+                   .groups = groups_,
                    .control_stream = *stream_,
-                   .gather_group = *gather_,
                    .gather_stream = *stream_,
-                   .reduce_group = *reduce_,
-                   .reduce_stream = *stream_});
+                   .reduce_stream = *stream_,
+                   .tensor_stream = *stream_,
+                   .make_link_stream = make_inline_stream});
     const Shape shape{plan_.batch.micro_batch_size, model_.sequence_length};
     const Microbatch microbatch{{nullptr, DType::Int32, shape}, {nullptr, DType::Int32, shape}, 0};
     const std::vector<Microbatch> microbatches(static_cast<size_t>(plan_.batch.gradient_accumulation_steps), microbatch);
     worker.train_step(microbatches, {});
-    plan_.step_counters = kernels_->counters();
-    plan_.gather = gather_->traffic();
-    plan_.reduce = reduce_->traffic();
+    rank_.step_counters = kernels_->counters();
+    rank_.gather = groups_.gather->traffic();
+    rank_.reduce = groups_.reduce->traffic();
+    rank_.tensor = groups_.tensor->traffic();
+    for (const auto& [key, link] : groups_.links) add(link->traffic(), rank_.pipeline);
     worker.evaluate(1, [&](int64_t) { return microbatch; });
-    plan_.activation_arena_bytes = activations_.peak_bytes();
-    plan_.buffer_arena_bytes = buffers_.peak_bytes();
-    plan_.memory = meter_.peak();
-    plan_.memory[MemoryCategory::Activations] += activations_.peak_bytes();
-    plan_.memory[MemoryCategory::Buffers] += buffers_.peak_bytes() + staging_bytes(worker);
+    rank_.activation_arena_bytes = activations_.peak_bytes();
+    rank_.buffer_arena_bytes = buffers_.peak_bytes();
+    rank_.memory = meter_.peak();
+    rank_.memory[MemoryCategory::Activations] += activations_.peak_bytes();
+    rank_.memory[MemoryCategory::Buffers] += buffers_.peak_bytes() + staging_bytes(worker);
   }
 
  private:
+  static std::unique_ptr<comm::ProcessGroup> alone(const std::string& name) { return comm::make_meta_group(0, 1, name); }
+  static void add(const comm::Traffic& traffic, comm::Traffic& sum) {
+    sum.operations += traffic.operations;
+    sum.bytes_sent += traffic.bytes_sent;
+  }
+  int world_rank() const {
+    Mesh::Coordinates coordinates{};
+    coordinates[static_cast<size_t>(Axis::Pipeline)] = rank_.pipeline_rank;
+    coordinates[static_cast<size_t>(Axis::Tensor)] = rank_.tensor_rank;
+    return plan_.mesh.rank_at(coordinates);
+  }
   int64_t staging_bytes(Worker& worker) const {
     if (plan_.config.checkpoint.directory.empty()) return 0;
     return checkpoint::AsyncSaver::staging_bytes_for(
         checkpoint_pieces(worker.parameters(), plan_.config.optimizer, 0, PieceRange::Shard));
   }
 
-  Plan& plan_;
+  const Plan& plan_;
+  RankPlan& rank_;
   const model::Model& model_;
   MemoryMeter meter_;
   Arena activations_{"activations"}, buffers_{"buffers"};
   std::unique_ptr<kernels::Kernels> kernels_;
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<comm::ProcessGroup> control_, gather_, reduce_;
+  std::unique_ptr<comm::ProcessGroup> world_;
+  Groups groups_;
 };
 
 constexpr int64_t kMostTokens = int64_t{1} << 31, kMostMicrobatches = int64_t{1} << 16;
@@ -90,26 +110,154 @@ void check_batch(const Config& config, const model::Model& model, const Resolved
                        batch.gradient_accumulation_steps, kMostMicrobatches));
 }
 
+// Of forward and backward of one microbatch.
+double block_flops(const Layer& layer, const Shape& input, const Shape& tokens, bool reads_tokens) {
+  const auto kernels = kernels::make_meta_kernels();
+  Arena arena("costs");
+  const Microbatch microbatch{{nullptr, DType::Int32, tokens}, {nullptr, DType::Int32, tokens}, 0};
+  Context context{.kernels = *kernels, .arena = arena, .microbatch = &microbatch};
+  std::vector<ConstTensorView> weights;
+  std::vector<Gradient> gradients;
+  for (const ParameterSpec& spec : layer.parameters()) {
+    weights.push_back({nullptr, DType::Float32, spec.shape});
+    gradients.push_back(spec.trainable ? Gradient{{nullptr, DType::Float32, spec.shape}, false} : Gradient{});
+  }
+  const Shape output = layer.output_shape(input);
+  const ConstTensorView x{nullptr, reads_tokens ? DType::Int32 : DType::Float32, input};
+  const TensorView dx = reads_tokens ? TensorView{} : TensorView{nullptr, DType::Float32, input};
+  Saved saved;
+  if (output.elements() == 0) {
+    layer.forward_backward(context, weights, gradients, x, dx, saved);
+  } else {
+    const TensorView y{nullptr, DType::Float32, output};
+    layer.forward(context, weights, x, y, saved);
+    layer.backward(context, weights, gradients, y, dx, saved);
+  }
+  return kernels->counters().flops;
+}
+
+// Time of each block by what it computes: matrix products dominate, and the meta kernels count them.
+std::vector<pipeline::BlockFacts> block_facts(const model::Model& model, const Shape& tokens) {
+  std::vector<pipeline::BlockFacts> facts;
+  Shape input = tokens;
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    const Layer& layer = *model.layers[i];
+    int64_t parameters = 0;
+    for (const ParameterSpec& spec : layer.parameters()) parameters += spec.tied_to.empty() ? spec.shape.elements() : 0;
+    const std::string type = i == 0 ? "embedding" : i + 1 == model.layers.size() ? "lm_head" : "transformer_block";
+    facts.push_back({model.names[i], type, parameters, block_flops(layer, input, tokens, i == 0)});
+    input = layer.output_shape(input);
+  }
+  return facts;
+}
+
+StageMap make_stages(const Config& config, const model::Model& model, const ResolvedBatch& batch,
+                     const pipeline::Schedule& schedule) {
+  StageMap stages;
+  stages.rank_of_stage = pipeline::stage_ranks(schedule);
+  const auto facts = block_facts(model, {batch.micro_batch_size, model.sequence_length});
+  stages.first_blocks = pipeline::partition(facts, stages.stages(), config.pipeline.partition, config.pipeline.partition_regex);
+  return stages;
+}
+
+zero::ShardLayout make_layout(const Plan& plan, const model::Model& model, int pipeline_rank, int tensor_rank) {
+  const Config& config = plan.config;
+  const int data = plan.mesh.size(Axis::Data);
+  const bool layout_mode = config.reproducible == Reproducible::Layout;
+  // Two contributions to float32 in a fixed order need no accumulator of their own.
+  const bool one_of_each = plan.batch.gradient_accumulation_steps == 1 && config.model_dtype() == DType::Float32 &&
+                           (config.zero.stage < 2 || data == 1);
+  zero::LayoutOptions options{
+      .ranks = data,
+      .persistence_threshold = config.zero.stage >= 3 ? config.zero.stage3_param_persistence_threshold : 0,
+      .persistence_limit = config.zero.stage3_model_persistence_threshold,
+      .tensor_rank = tensor_rank,
+      .tensor_size = plan.mesh.size(Axis::Tensor),
+      .sequence_parallel = config.parallel.sequence_parallel && !layout_mode,
+      .pipeline_rank = pipeline_rank,
+      .separate_tied_gradients = !layout_mode && !one_of_each};
+  for (int block = 0; block < plan.stages.blocks(); ++block)
+    options.pipeline_rank_of_block.push_back(plan.stages.rank_of_block(block));
+  return zero::make_shard_layout(named_parameters(model), options);
+}
+
+// What all ranks of one pipeline will run can run together.
+void validate_programs(const Plan& plan) {
+  pipeline::Schedule train, evaluate;
+  for (const RankPlan& rank : plan.ranks) {
+    if (rank.tensor_rank != 0) continue;
+    train.push_back(rank.programs.train);
+    evaluate.push_back(rank.programs.evaluate);
+  }
+  pipeline::validate(train, static_cast<int>(plan.batch.gradient_accumulation_steps));
+  pipeline::validate_forward(evaluate, 1);
+}
+
+// What the configuration can say and this version cannot do yet.
+void refuse_unfinished(const Config& config) {
+  using trivet::config::refuse;
+  if (config.recompute == Recompute::Selective)
+    refuse(config, "activation_checkpointing.mode",
+           "\"selective\" is not implemented in this version; use \"none\" or \"full\"");
+  if (config.partition_activations && config.parallel.tensor > 1)
+    refuse(config, "activation_checkpointing.partition_activations", "true is not implemented in this version; use false");
+  if (config.parallel.tensor == 1) return;
+  if (config.parallel.sequence_parallel)
+    refuse(config, "parallel.sequence_parallel", "true is not implemented in this version; use false");
+  if (config.reproducible == Reproducible::Layout)
+    refuse(config, "parallel.tensor",
+           fmt::format("{} with reproducible \"layout\" is not implemented in this version; use 1, or reproducible \"run\"",
+                       config.parallel.tensor));
+  if (config.optimizer.type == OptimizerType::Muon)
+    refuse(config, "parallel.tensor",
+           fmt::format("{} is not accepted with optimizer Muon, which needs whole matrices; use 1", config.parallel.tensor));
+}
+
 }  // namespace
+
+const RankPlan& Plan::rank(int world_rank) const {
+  const int pipeline = mesh.coordinate_of(world_rank, Axis::Pipeline), tensor = mesh.coordinate_of(world_rank, Axis::Tensor);
+  return ranks[static_cast<size_t>(pipeline * mesh.size(Axis::Tensor) + tensor)];
+}
+
+const RankPlan& Plan::heaviest() const {
+  return *std::max_element(ranks.begin(), ranks.end(),
+                           [](const RankPlan& a, const RankPlan& b) { return a.memory.total() < b.memory.total(); });
+}
+
+std::vector<std::pair<int, int>> Plan::tied_ranks() const {
+  std::set<std::pair<int, int>> pairs;
+  for (const RankPlan& rank : ranks)
+    for (const zero::TiedWeight& tied : rank.layout.ties)
+      if (tied.owner_rank != tied.user_rank) pairs.insert(std::minmax(tied.owner_rank, tied.user_rank));
+  return {pairs.begin(), pairs.end()};
+}
 
 Plan make_plan(const Config& config, const model::Model& model, int world_size) {
   check(config);
   Plan plan;
   plan.config = config;
   plan.mesh = Mesh(config.parallel, world_size);
-  const int data = plan.mesh.size(Axis::Data);
-  plan.batch = resolve_batch(config.batch, data, config.source);
+  plan.batch = resolve_batch(config.batch, plan.mesh.size(Axis::Data), config.source);
   check_batch(config, model, plan.batch);
-  plan.layout = zero::make_shard_layout(
-      named_parameters(model),
-      {.ranks = data,
-       .persistence_threshold = config.zero.stage >= 3 ? config.zero.stage3_param_persistence_threshold : 0,
-       .persistence_limit = config.zero.stage3_model_persistence_threshold});
-  plan.programs = make_programs(config, plan.layout, plan.batch.gradient_accumulation_steps);
+  refuse_unfinished(config);
+  model::check_tensor_size(model, plan.mesh.size(Axis::Tensor));
+  const int microbatches = static_cast<int>(plan.batch.gradient_accumulation_steps);
+  plan.schedule = make_schedule(config, microbatches);
+  plan.stages = make_stages(config, model, plan.batch, plan.schedule);
   plan.parameters = model::parameter_count(model);
   plan.model_flops_per_step =
       model::flops_per_token(model) * static_cast<double>(plan.batch.train_batch_size * model.sequence_length);
-  Rehearsal(plan, model).run();
+  for (int pipeline = 0; pipeline < plan.mesh.size(Axis::Pipeline); ++pipeline)
+    for (int tensor = 0; tensor < plan.mesh.size(Axis::Tensor); ++tensor) {
+      RankPlan& rank = plan.ranks.emplace_back();
+      rank.pipeline_rank = pipeline;
+      rank.tensor_rank = tensor;
+      rank.layout = make_layout(plan, model, pipeline, tensor);
+      rank.programs = make_programs(config, plan.schedule, plan.stages, pipeline, rank.layout, microbatches);
+    }
+  validate_programs(plan);
+  for (RankPlan& rank : plan.ranks) Rehearsal(plan, rank, model).run();
   return plan;
 }
 

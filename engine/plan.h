@@ -1,19 +1,16 @@
 // All that is knowable before step 0, computed without touching a device: mesh, shard layout, programs, memory, traffic.
 //
-// make_plan is pure. Memory and traffic are not estimated: a Worker runs one step and one evaluation on meta kernels, meta
-// groups and arenas without memory, so the numbers are those of the code that will run (core/arena.h).
+// make_plan is pure. Memory and traffic are not estimated: for every stage of the pipeline a Worker runs one step and one
+// evaluation on meta kernels, meta groups and arenas without memory, so the numbers are those of the code that will run
+// (core/arena.h).
 #pragma once
 
 #include <string>
 
-#include "comm/process_group.h"
-#include "core/memory.h"
 #include "engine/config/config.h"
 #include "engine/mesh.h"
-#include "engine/program.h"
-#include "kernels/kernels.h"
+#include "engine/rank_plan.h"
 #include "model/model.h"
-#include "zero/shard_layout.h"
 
 namespace trivet {
 
@@ -21,15 +18,16 @@ struct Plan {
   Config config;
   Mesh mesh;
   ResolvedBatch batch;
-  zero::ShardLayout layout;
-  Programs programs;
-
-  int64_t parameters = 0;  // of the model
-  int64_t activation_arena_bytes = 0, buffer_arena_bytes = 0;
-  MemoryBytes memory;               // of the heaviest rank, at its peak; buffers include what saving beside training stages
-  comm::Traffic gather, reduce;     // of one rank in one step
-  kernels::Counters step_counters;  // of one rank in one step
+  StageMap stages;
+  pipeline::Schedule schedule;      // the compute order of all pipeline ranks, with sends and receives
+  std::vector<RankPlan> ranks;      // [pipeline rank x tensor size + tensor rank]
+  int64_t parameters = 0;           // of the model
   double model_flops_per_step = 0;  // of all ranks, by the convention of model::flops_per_token
+
+  const RankPlan& rank(int world_rank) const;
+  const RankPlan& heaviest() const;  // most memory
+  // Pairs of pipeline ranks that share a tied weight.
+  std::vector<std::pair<int, int>> tied_ranks() const;
 };
 
 // Throws ConfigError for what cannot be: mesh, batch equation, what this version does not implement.

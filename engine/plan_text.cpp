@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/plan.h"
+#include "pipeline/simulate.h"
 
 namespace trivet {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 double mebibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 std::string traffic_line(const char* name, const comm::Traffic& traffic) {
-  return fmt::format("  {:<10} {:>4} operations {:>10.2f} MiB sent by each rank\n", name, traffic.operations,
+  return fmt::format("  {:<10} {:>4} operations {:>10.2f} MiB sent by a rank\n", name, traffic.operations,
                      mebibytes(traffic.bytes_sent));
 }
 
@@ -22,25 +23,79 @@ std::string shortened(const pipeline::Program& program) {
   return fmt::format("{} ... ({} more) ... {}", to_string(head), program.size() - kMost, to_string(tail));
 }
 
+// "stages    0: embedding .. blocks.1 | 1: blocks.2 .. head"
+std::string stages_text(const Plan& plan) {
+  const StageMap& stages = plan.stages;
+  if (stages.stages() == 1) return "";
+  std::string text;
+  for (int stage = 0; stage < stages.stages(); ++stage) {
+    const auto& blocks = plan.ranks.front().layout.blocks;
+    const int first = stages.first_blocks[static_cast<size_t>(stage)],
+              end = stages.first_blocks[static_cast<size_t>(stage) + 1];
+    text += fmt::format("{}{} on rank {}: {} .. {}", text.empty() ? "" : " | ", stage,
+                        stages.rank_of_stage[static_cast<size_t>(stage)], blocks[static_cast<size_t>(first)].name,
+                        blocks[static_cast<size_t>(end) - 1].name);
+  }
+  return fmt::format("stages    {}\n", text);
+}
+
+// With stages that are equally long, and I and W as long as F: what the schedule itself costs.
+pipeline::Timeline timeline_of(const Plan& plan) {
+  return pipeline::simulate(plan.schedule, {.cost = pipeline::even_costs(plan.schedule, {})});
+}
+
+std::string schedule_text(const Plan& plan) {
+  if (plan.mesh.size(Axis::Pipeline) == 1) return "";
+  const pipeline::Timeline timeline = timeline_of(plan);
+  const PipelineConfig& config = plan.config.pipeline;
+  return fmt::format(
+      "schedule  {}, {} microbatches: bubble {:.1f} % where F, I and W take equally long; at most {} activations on rank 0\n",
+      config.schedule_file.empty() ? std::string(name_of(config.schedule)) : config.schedule_file,
+      plan.batch.gradient_accumulation_steps, 100 * timeline.bubble_fraction, timeline.peak_microbatches.front());
+}
+
+// The most that any rank sends of each kind.
+comm::Traffic most(const Plan& plan, comm::Traffic RankPlan::*kind) {
+  comm::Traffic traffic;
+  for (const RankPlan& rank : plan.ranks)
+    if ((rank.*kind).bytes_sent >= traffic.bytes_sent) traffic = rank.*kind;
+  return traffic;
+}
+
+std::string communication_text(const Plan& plan) {
+  std::string text = "communication of one step\n";
+  text += traffic_line("gather", most(plan, &RankPlan::gather));
+  text += traffic_line("reduce", most(plan, &RankPlan::reduce));
+  if (plan.mesh.size(Axis::Tensor) > 1) text += traffic_line("tensor", most(plan, &RankPlan::tensor));
+  if (plan.mesh.size(Axis::Pipeline) > 1) text += traffic_line("pipeline", most(plan, &RankPlan::pipeline));
+  return text;
+}
+
 }  // namespace
 
 std::string to_text(const Plan& plan) {
   std::string text;
   text += fmt::format("mesh      {}, {} ranks\n", to_string(plan.mesh), plan.mesh.size());
-  text += fmt::format("model     {} parameters in {} blocks\n", plan.parameters, plan.layout.blocks.size());
+  if (plan.mesh.size(Axis::Pipeline) > 1 || plan.mesh.size(Axis::Tensor) > 1) text += to_grid(plan.mesh);
+  text += fmt::format("model     {} parameters in {} blocks\n", plan.parameters, plan.stages.blocks());
+  text += stages_text(plan);
+  text += schedule_text(plan);
   text += fmt::format("batch     {} = micro {} x accumulation {} x data {}\n", plan.batch.train_batch_size,
                       plan.batch.micro_batch_size, plan.batch.gradient_accumulation_steps, plan.mesh.size(Axis::Data));
   text += fmt::format("precision {}, ZeRO stage {}, reproducible \"{}\"\n", name_of(plan.config.model_dtype()),
                       plan.config.zero.stage, name_of(plan.config.reproducible));
+  const RankPlan& heaviest = plan.heaviest();
   text += "memory of the heaviest rank\n";
   for (const auto& [name, category] : EnumNames<MemoryCategory>::table)
-    text += fmt::format("  {:<12} {:>10.2f} MiB\n", name, mebibytes(plan.memory[category]));
-  text += fmt::format("  {:<12} {:>10.2f} MiB\n", "total", mebibytes(plan.memory.total()));
-  text += "communication of one step\n";
-  text += traffic_line("gather", plan.gather);
-  text += traffic_line("reduce", plan.reduce);
+    text += fmt::format("  {:<12} {:>10.2f} MiB\n", name, mebibytes(heaviest.memory[category]));
+  text += fmt::format("  {:<12} {:>10.2f} MiB\n", "total", mebibytes(heaviest.memory.total()));
+  text += communication_text(plan);
   text += fmt::format("compute   {:.2f} GFLOP a step on all ranks\n", plan.model_flops_per_step / 1e9);
-  text += fmt::format("program   {}\n", shortened(plan.programs.train));
+  for (const RankPlan& rank : plan.ranks)
+    if (rank.tensor_rank == 0)
+      text += fmt::format("program   {}{}\n",
+                          plan.stages.stages() > 1 ? fmt::format("of pipeline rank {}: ", rank.pipeline_rank) : "",
+                          shortened(rank.programs.train));
   return text;
 }
 
@@ -48,17 +103,25 @@ std::string to_json(const Plan& plan) {
   nlohmann::ordered_json json;
   for (const auto& [name, axis] : EnumNames<Axis>::table) json["mesh"][std::string(name)] = plan.mesh.size(axis);
   for (const auto& [name, category] : EnumNames<MemoryCategory>::table)
-    json["memory_bytes"][std::string(name)] = plan.memory[category];
-  json["memory_bytes"]["total"] = plan.memory.total();
+    json["memory_bytes"][std::string(name)] = plan.heaviest().memory[category];
+  json["memory_bytes"]["total"] = plan.heaviest().memory.total();
   json["parameters"] = plan.parameters;
   json["train_batch_size"] = plan.batch.train_batch_size;
   json["train_micro_batch_size_per_gpu"] = plan.batch.micro_batch_size;
   json["gradient_accumulation_steps"] = plan.batch.gradient_accumulation_steps;
-  json["communication_bytes"] = {{"gather", plan.gather.bytes_sent}, {"reduce", plan.reduce.bytes_sent}};
+  json["communication_bytes"] = {{"gather", most(plan, &RankPlan::gather).bytes_sent},
+                                 {"reduce", most(plan, &RankPlan::reduce).bytes_sent},
+                                 {"tensor", most(plan, &RankPlan::tensor).bytes_sent},
+                                 {"pipeline", most(plan, &RankPlan::pipeline).bytes_sent}};
+  json["stages"] = plan.stages.first_blocks;
+  json["bubble_fraction"] = timeline_of(plan).bubble_fraction;
   json["model_flops_per_step"] = plan.model_flops_per_step;
   json["programs"] = nlohmann::ordered_json::array();
-  auto& program = json["programs"].emplace_back(nlohmann::ordered_json::array());
-  for (const auto& instruction : plan.programs.train) program.push_back(to_string(instruction));
+  for (const RankPlan& rank : plan.ranks) {
+    if (rank.tensor_rank != 0) continue;
+    auto& program = json["programs"].emplace_back(nlohmann::ordered_json::array());
+    for (const auto& instruction : rank.programs.train) program.push_back(to_string(instruction));
+  }
   return json.dump(2);
 }
 

@@ -1,5 +1,7 @@
 #include "engine/program.h"
 
+#include <algorithm>
+
 #include "pipeline/schedules/schedules.h"
 #include "pipeline/validate.h"
 
@@ -8,54 +10,100 @@ namespace {
 
 using namespace pipeline;
 
-Schedule generate(ScheduleKind kind, int stages, int microbatches) {
-  return kind == ScheduleKind::GPipe ? gpipe(stages, microbatches) : one_forward_one_backward(stages, microbatches);
+// Each of the rank's stages in turn, for one microbatch.
+Program forward_only(const StageMap& stages, int rank) {
+  Program program;
+  for (int stage = 0; stage < stages.stages(); ++stage) {
+    if (stages.rank_of_stage[static_cast<size_t>(stage)] != rank) continue;
+    if (stages.receives_forward(stage)) program.push_back({Op::ReceiveForward, stage, 0});
+    program.push_back({Op::Forward, stage, 0});
+    if (stages.receives_backward(stage)) program.push_back({Op::SendForward, stage, 0});
+  }
+  return program;
 }
 
-Program forward_only(int microbatches) {
-  Program program;
-  for (int m = 0; m < microbatches; ++m) program.push_back({Op::Forward, 0, m});
-  return program;
+std::vector<bool> recomputed_blocks(const Config& config, int blocks) {
+  std::vector<bool> recomputed(static_cast<size_t>(blocks), false);
+  if (config.recompute != Recompute::Full) return recomputed;
+  for (int block = 0; block < blocks; ++block) recomputed[static_cast<size_t>(block)] = block % config.recompute_every == 0;
+  return recomputed;
+}
+
+std::vector<Tie> ties_of(const zero::ShardLayout& layout) {
+  std::vector<Tie> ties;
+  for (const zero::TiedWeight& tied : layout.ties)
+    // A frozen weight has no gradients to add.
+    if (layout.blocks[static_cast<size_t>(tied.owner_block)].here
+            ? layout.blocks[static_cast<size_t>(tied.owner_block)].groups[static_cast<size_t>(tied.owner.group)].trainable
+            : layout.blocks[static_cast<size_t>(tied.user_block)].groups[static_cast<size_t>(tied.user.group)].trainable)
+      ties.push_back({tied.owner_block, tied.user_block});
+  return ties;
 }
 
 }  // namespace
 
+int StageMap::stage_of_block(int block) const {
+  const auto after = std::upper_bound(first_blocks.begin(), first_blocks.end(), block);
+  return static_cast<int>(after - first_blocks.begin()) - 1;
+}
+
+Schedule make_schedule(const Config& config, int microbatches) {
+  const int ranks = static_cast<int>(config.parallel.pipeline), chunks = static_cast<int>(chunks_of(config.pipeline));
+  const bool trivial = ranks == 1 && chunks == 1;
+  // Without neighbours the kinds differ from 1F1B in nothing but memory; gpipe is asked for where all forwards come first.
+  const ScheduleKind kind = trivial && config.pipeline.schedule != ScheduleKind::GPipe ? ScheduleKind::OneForwardOneBackward
+                                                                                       : config.pipeline.schedule;
+  Schedule schedule = config.pipeline.schedule_file.empty() ? generate(kind, {ranks, microbatches, chunks})
+                                                            : read_schedule(config.pipeline.schedule_file);
+  const bool from_file = !config.pipeline.schedule_file.empty();
+  validate(schedule, microbatches);
+  schedule = insert_send_receive(schedule, from_file ? BackwardSends::AfterWeights : backward_sends(kind));
+  validate(schedule, microbatches);
+  return schedule;
+}
+
 BlockParameters block_parameters(const zero::ShardLayout& layout, int zero_stage) {
   BlockParameters parameters;
+  const bool shards_gradients = zero_stage >= 2 && layout.ranks > 1;
   for (const zero::BlockLayout& block : layout.blocks) {
     int64_t sharded = 0, gradients = 0;
     for (const zero::FlatGroup& group : block.groups) {
-      if (zero_stage >= 3 && layout.ranks > 1 && !group.persistent) sharded += group.whole_elements;
-      if (group.trainable) gradients += group.whole_elements;
+      const bool weights = group.role != zero::GroupRole::TiedGradients;
+      if (zero_stage >= 3 && layout.ranks > 1 && !group.persistent && weights) sharded += group.whole_elements;
+      if (group.trainable && (group.role == zero::GroupRole::Own || shards_gradients)) gradients += group.whole_elements;
     }
-    parameters.used_by.push_back(block.used_blocks);
+    parameters.weights_of.push_back(block.weight_blocks);
+    parameters.gradients_of.push_back(block.gradient_blocks);
     parameters.sharded_elements.push_back(sharded);
     parameters.gradient_elements.push_back(gradients);
   }
   return parameters;
 }
 
-Programs make_programs(const Config& config, const zero::ShardLayout& layout, int64_t microbatches) {
-  const int blocks = static_cast<int>(layout.blocks.size());
-  const BlockParameters parameters = block_parameters(layout, config.zero.stage);
+Programs make_programs(const Config& config, const Schedule& schedule, const StageMap& stages, int pipeline_rank,
+                       const zero::ShardLayout& layout, int microbatches) {
+  BlockParameters parameters = block_parameters(layout, config.zero.stage);
+  for (int block = 0; block < stages.blocks(); ++block) parameters.stage_of.push_back(stages.stage_of_block(block));
   const UnshardLimits limits{.max_live_elements = config.zero.stage3_max_live_parameters,
                              .max_reuse_distance = config.zero.stage3_max_reuse_distance,
                              .prefetch_elements = config.zero.stage3_prefetch_bucket_size};
   const bool shards_gradients = config.zero.stage >= 2 && layout.ranks > 1;
+  const std::vector<Tie> ties = ties_of(layout);
   const auto lower_zero = [&](const Program& program) {
     return prefetch(insert_unshard(program, parameters, limits), parameters, limits);
   };
 
   Programs programs;
-  programs.microbatches = static_cast<int>(microbatches);
-  programs.recompute = config.recompute == Recompute::Full;
-  const Schedule schedule = generate(config.schedule, 1, programs.microbatches);
-  validate(schedule, programs.microbatches);
-  Program train = fuse_loss(expand_blocks(schedule[0], blocks), blocks - 1);
-  if (programs.recompute) train = insert_recompute(train);
-  train = insert_reduce(train, parameters, shards_gradients ? ReduceWhen::EveryMicrobatch : ReduceWhen::LastMicrobatch);
-  programs.train = lower_zero(train);
-  programs.evaluate = lower_zero(expand_blocks(forward_only(1), blocks));
+  programs.microbatches = microbatches;
+  programs.recomputed = recomputed_blocks(config, stages.blocks());
+  Program train =
+      fuse_loss(expand_blocks(schedule[static_cast<size_t>(pipeline_rank)], stages.first_blocks), stages.blocks() - 1);
+  train = insert_recompute(train, programs.recomputed);
+  if (!shards_gradients) train = insert_tie(train, ties, parameters.stage_of);
+  train = insert_reduce(train, parameters, shards_gradients ? ReduceWhen::EveryMicrobatch : ReduceWhen::LastMicrobatch, ties);
+  if (shards_gradients) train = insert_tie(train, ties, parameters.stage_of);
+  programs.train = insert_sum_loss(lower_zero(train));
+  programs.evaluate = lower_zero(expand_blocks(forward_only(stages, pipeline_rank), stages.first_blocks));
 
   validate_lifetimes(programs.train, parameters);
   validate_lifetimes(programs.evaluate, parameters);

@@ -284,7 +284,7 @@ class Trainer {
 
   // Planned and measured side by side; what the process had resident at its peak (all ranks of it) is what the system says.
   std::string measured_memory_line() const {
-    const MemoryBytes planned = engine_.plan().memory, measured = memory();
+    const MemoryBytes planned = engine_.plan().rank(world_.rank()).memory, measured = memory();
     const auto mebibytes = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
     std::string text;
     for (const auto& [name, category] : EnumNames<MemoryCategory>::table)
@@ -298,9 +298,9 @@ class Trainer {
   static std::string memory_line(const Plan& plan) {
     std::string text;
     for (const auto& [name, category] : EnumNames<MemoryCategory>::table)
-      text += fmt::format("{} {:.1f} + ", name, static_cast<double>(plan.memory[category]) / (1 << 20));
+      text += fmt::format("{} {:.1f} + ", name, static_cast<double>(plan.heaviest().memory[category]) / (1 << 20));
     text.resize(text.size() - 3);
-    return fmt::format("{} = {:.1f} MiB a rank", text, static_cast<double>(plan.memory.total()) / (1 << 20));
+    return fmt::format("{} = {:.1f} MiB a rank", text, static_cast<double>(plan.heaviest().memory.total()) / (1 << 20));
   }
 
   std::vector<std::pair<std::string, std::string>> end_facts() const {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "core/error.h"
@@ -32,32 +33,63 @@ zero::CollectiveOptions collective_options(const ZeroConfig& zero) {
           .allgather_partitions = zero.allgather_partitions};
 }
 
-Worker::Worker(const Config& config, const Programs& programs, const zero::ShardLayout& layout, const model::Model& model,
+namespace {
+
+std::vector<TieChannel> tie_channels(const zero::ShardLayout& layout, Groups& groups, Stream& stream) {
+  std::vector<TieChannel> channels;
+  for (const zero::TiedWeight& tied : layout.ties) {
+    if (tied.owner_rank == tied.user_rank) {
+      channels.push_back({});
+      continue;
+    }
+    const bool user = layout.blocks[static_cast<size_t>(tied.user_block)].here;
+    comm::ProcessGroup& group = *groups.ties.at(user ? tied.owner_rank : tied.user_rank);
+    channels.push_back({&group, 1 - group.rank(), &stream});
+  }
+  return channels;
+}
+
+}  // namespace
+
+Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& rank, const model::Model& model,
                int64_t micro_batch_size, const WorkerResources& resources)
     : config_(config),
-      programs_(programs),
+      programs_(rank.programs),
       batch_shape_{micro_batch_size, model.sequence_length},
       resources_(resources),
-      parameters_(layout, parameter_options(config, programs.microbatches, layout.ranks),
+      tensor_axis_{*resources.groups.tensor, resources.tensor_stream},
+      links_(resources.groups, resources.make_link_stream),
+      parameters_(rank.layout, parameter_options(config, rank.programs.microbatches, rank.layout.ranks),
                   {.kernels = resources.kernels,
                    .allocator = resources.allocator,
                    .meter = resources.meter,
                    .buffers = resources.buffers,
-                   .gather_group = resources.gather_group,
+                   .gather_group = *resources.groups.gather,
                    .gather_stream = resources.gather_stream,
-                   .reduce_group = resources.reduce_group,
+                   .reduce_group = *resources.groups.reduce,
                    .reduce_stream = resources.reduce_stream,
-                   .collectives = collective_options(config.zero)}),
-      executor_(model, parameters_, resources.kernels, resources.activations,
+                   .collectives = collective_options(config.zero),
+                   .tensor_group = resources.groups.tensor_reduce.get()},
+                  tie_channels(rank.layout, resources.groups, resources.control_stream)),
+      executor_(model, parameters_,
+                {.kernels = resources.kernels,
+                 .activations = resources.activations,
+                 .stages = stages,
+                 .links = links_,
+                 .control_group = *resources.groups.control,
+                 .control_stream = resources.control_stream,
+                 .tensor = rank.layout.tensor_size > 1 ? &tensor_axis_ : nullptr},
                 {.dtype = config.model_dtype(),
-                 .clear_after_forward = programs.recompute,
-                 .reductions_in_flight = config.zero.overlap_comm ? kOverlappedReductions : 0}),
+                 .reductions_in_flight = config.zero.overlap_comm ? kOverlappedReductions : 0,
+                 .counts_loss = rank.tensor_rank == 0}),
       optimizer_(config.optimizer, parameters_,
                  {.kernels = resources.kernels,
                   .allocator = resources.allocator,
                   .meter = resources.meter,
                   .buffers = resources.buffers,
-                  .group = resources.control_group,
+                  .control_group = *resources.groups.control,
+                  .part_group = *resources.groups.part,
+                  .data_group = *resources.groups.data,
                   .stream = resources.control_stream,
                   .collectives = collective_options(config.zero),
                   .sub_group_elements = config.zero.sub_group_size}) {}
@@ -77,32 +109,33 @@ StepLoss Worker::forward_backward(std::span<const Microbatch> microbatches, cons
                                 microbatches.size(), programs_.microbatches));
   for (const Microbatch& microbatch : microbatches) check_shape(microbatch);
   parameters_.begin_step();
-  return executor_.run(programs_.train, {.microbatches = microbatches,
-                                         .seed = numbers.seed,
-                                         .step = numbers.step,
-                                         .loss_scale = numbers.loss_scale,
-                                         .training = true});
+  const StepLoss loss = executor_.run(programs_.train, programs_.recomputed,
+                                      {.microbatches = microbatches,
+                                       .seed = numbers.seed,
+                                       .step = numbers.step,
+                                       .loss_scale = numbers.loss_scale,
+                                       .training = true});
+  loss_tokens_ = loss.loss_tokens;
+  return loss;
 }
 
-StepOutcome Worker::update(const StepNumbers& numbers, int64_t microbatches_of_all_ranks) {
+StepOutcome Worker::update(const StepNumbers& numbers) {
   const bool check_finite = !config_.bf16.enabled || config_.bf16.check_grad_overflow;
-  return optimizer_.run({.lr = numbers.lr,
-                         .beta1 = numbers.beta1,
-                         .beta2 = numbers.beta2,
-                         .update = numbers.update,
-                         .loss_scale = numbers.loss_scale,
-                         .microbatches = microbatches_of_all_ranks,
-                         .clipping = config_.gradient_clipping,
-                         .check_finite = check_finite});
+  return optimizer_.run(
+      {.lr = numbers.lr,
+       .beta1 = numbers.beta1,
+       .beta2 = numbers.beta2,
+       .update = numbers.update,
+       .loss_scale = numbers.loss_scale,
+       .microbatches = static_cast<double>(std::max<int64_t>(loss_tokens_, 1)) / static_cast<double>(batch_shape_.elements()),
+       .clipping = config_.gradient_clipping,
+       .check_finite = check_finite});
 }
 
 StepResult Worker::train_step(std::span<const Microbatch> microbatches, const StepNumbers& numbers) {
-  StepResult result = combine(forward_backward(microbatches, numbers));
-  const int64_t all = static_cast<int64_t>(microbatches.size()) * resources_.control_group.size();
-  const StepOutcome outcome = update(numbers, all);
-  result.grad_norm = outcome.grad_norm;
-  result.skipped = outcome.skipped;
-  return result;
+  const StepLoss loss = forward_backward(microbatches, numbers);
+  const StepOutcome outcome = update(numbers);
+  return {.loss = loss.mean(), .tokens = loss.loss_tokens, .grad_norm = outcome.grad_norm, .skipped = outcome.skipped};
 }
 
 StepResult Worker::evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make) {
@@ -110,27 +143,10 @@ StepResult Worker::evaluate(int64_t microbatches, const std::function<Microbatch
   for (int64_t i = 0; i < microbatches; ++i) {
     const Microbatch microbatch = make(i);
     check_shape(microbatch);
-    const StepLoss loss = executor_.run(programs_.evaluate, {.microbatches = {&microbatch, 1}, .training = false});
-    sum.loss_sum.add(loss.loss_sum);
-    sum.loss_tokens += loss.loss_tokens;
+    sum.add(executor_.run(programs_.evaluate, programs_.recomputed, {.microbatches = {&microbatch, 1}, .training = false}));
   }
-  return combine(sum);
-}
-
-StepResult Worker::combine(const StepLoss& loss) {
-  std::vector<int64_t> words(loss.loss_sum.words().begin(), loss.loss_sum.words().end());
-  words.push_back(loss.loss_tokens);
-  if (resources_.control_group.size() > 1) {
-    resources_.control_group.all_reduce({words.data(), DType::Int64, {static_cast<int64_t>(words.size())}}, comm::ReduceOp::Sum,
-                                        resources_.control_stream);
-    resources_.control_stream.synchronize();
-  }
-  ExactSum sum;
-  std::copy(words.begin(), words.end() - 1, sum.words().begin());
-  StepResult result;
-  result.tokens = words.back();
-  result.loss = result.tokens > 0 ? sum.value() / static_cast<double>(result.tokens) : 0.0;
-  return result;
+  sum = sum_over(sum, *resources_.groups.control, resources_.control_stream);
+  return {.loss = sum.mean(), .tokens = sum.loss_tokens};
 }
 
 }  // namespace trivet

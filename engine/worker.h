@@ -11,6 +11,9 @@
 #include "engine/optimizer/optimizer_step.h"
 #include "engine/parameters.h"
 #include "engine/program.h"
+#include "engine/rank_plan.h"
+#include "engine/step_loss.h"
+#include "tensor_parallel/tensor_axis.h"
 
 namespace trivet {
 
@@ -20,13 +23,12 @@ struct WorkerResources {
   MemoryMeter& meter;
   Arena& activations;
   Arena& buffers;
-  // The ranks that share the parameters, once per stream that talks: operations of one group keep one order.
-  comm::ProcessGroup& control_group;
+  Groups& groups;
   Stream& control_stream;
-  comm::ProcessGroup& gather_group;
   Stream& gather_stream;
-  comm::ProcessGroup& reduce_group;
   Stream& reduce_stream;
+  Stream& tensor_stream;
+  std::function<std::unique_ptr<Stream>()> make_link_stream;
 };
 
 // What a step is told; equal on all ranks.
@@ -47,15 +49,15 @@ struct StepResult {
 
 class Worker {
  public:
-  // `config`, `programs`, `layout` and `model` must outlive it. `micro_batch_size`: sequences of a microbatch.
-  Worker(const Config& config, const Programs& programs, const zero::ShardLayout& layout, const model::Model& model,
+  // `config`, `stages`, `rank` and `model` must outlive it. `micro_batch_size`: sequences of a microbatch.
+  Worker(const Config& config, const StageMap& stages, const RankPlan& rank, const model::Model& model,
          int64_t micro_batch_size, const WorkerResources& resources);
 
   // forward_backward and update. `microbatches`: this rank's, as many as the accumulation.
   StepResult train_step(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
-  // The same in two halves, for trainers with a loop of their own.
+  // The same in two halves, for trainers with a loop of their own. The loss is that of all ranks.
   StepLoss forward_backward(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
-  StepOutcome update(const StepNumbers& numbers, int64_t microbatches_of_all_ranks);
+  StepOutcome update(const StepNumbers& numbers);
 
   // Mean loss over the targets of all ranks' microbatches, made one at a time; each rank has equally many.
   StepResult evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make);
@@ -63,16 +65,18 @@ class Worker {
   Parameters& parameters() { return parameters_; }
 
  private:
-  StepResult combine(const StepLoss& loss);
   void check_shape(const Microbatch& microbatch) const;
 
   const Config& config_;
   const Programs& programs_;
   Shape batch_shape_;  // of the tokens of a microbatch: what the plan made room for
   WorkerResources resources_;
+  tensor_parallel::TensorAxis tensor_axis_;
+  StageLinks links_;
   Parameters parameters_;
   Executor executor_;
   OptimizerStep optimizer_;
+  int64_t loss_tokens_ = 0;  // of the last forward_backward, over all ranks
 };
 
 // zero_optimization's bounds as the collectives take them.

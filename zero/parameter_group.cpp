@@ -15,6 +15,13 @@ std::logic_error too_many_contributions(const std::string& parameter) {
       fmt::format("zero: {} gets a second contribution in a step; GroupOptions::contributions said 1", parameter));
 }
 
+// Place of `index` in a row-major tensor of `shape`.
+int64_t first_element(const Shape& index, const Shape& shape) {
+  int64_t place = 0;
+  for (int dim = 0; dim < shape.dims(); ++dim) place = place * shape[dim] + index[dim];
+  return place;
+}
+
 }  // namespace
 
 ParameterGroup::ParameterGroup(const FlatGroup& layout, const GroupOptions& options, const Resources& resources)
@@ -23,10 +30,11 @@ ParameterGroup::ParameterGroup(const FlatGroup& layout, const GroupOptions& opti
     return Buffer(resources_.allocator, resources_.meter, category, dtype, {elements});
   };
   const bool sharded = options_.lifetimes.shard_parameters;
-  weights_ = buffer(MemoryCategory::Parameters, options_.dtype, sharded ? layout_.shard_elements : layout_.whole_elements);
+  if (has_weights())
+    weights_ = buffer(MemoryCategory::Parameters, options_.dtype, sharded ? layout_.shard_elements : layout_.whole_elements);
   if (!layout_.trainable) return;
-  if (low_precision()) master_ = buffer(MemoryCategory::Optimizer, DType::Float32, owned_count());
-  for (int i = 0; i < options_.optimizer_states; ++i)
+  if (separate_master()) master_ = buffer(MemoryCategory::Optimizer, DType::Float32, owned_count());
+  for (int i = 0; i < options_.optimizer_states && layout_.role == GroupRole::Own; ++i)
     states_.push_back(buffer(MemoryCategory::Optimizer, DType::Float32, owned_count()));
   gradients_ = options_.lifetimes.shard_gradients
                    ? buffer(MemoryCategory::Gradients, gradient_shard_dtype(), layout_.shard_elements)
@@ -45,7 +53,7 @@ int64_t ParameterGroup::owned_count() const {
 // ---- weights
 
 void ParameterGroup::unshard() {
-  if (!options_.lifetimes.shard_parameters) return;
+  if (!options_.lifetimes.shard_parameters || !has_weights()) return;
   if (!gathered_.empty()) throw std::logic_error("zero: unshard of a group that is whole already");
   gathered_ = ScopedTensor(resources_.buffers, options_.dtype, {layout_.whole_elements});
   gather_whole(weights_.view(), gathered_, resources_.gather_group, resources_.gather_stream, resources_.kernels,
@@ -70,7 +78,7 @@ ConstTensorView ParameterGroup::weight(int index) const {
     throw std::logic_error(fmt::format(
         "zero: {} is used while it is sharded; the program lacks an UNSHARD before this instruction", parameter.name));
   const ConstTensorView whole = options_.lifetimes.shard_parameters ? ConstTensorView(gathered_) : weights_.view();
-  return whole.slice(parameter.offset, parameter.elements()).reshaped(parameter.spec.shape);
+  return whole.slice(parameter.offset, parameter.elements()).reshaped(parameter.part.shape);
 }
 
 // ---- gradients
@@ -109,7 +117,7 @@ Gradient ParameterGroup::gradient(int index) {
   const TensorView whole = options_.fixed_point ? scratch_.view() : accumulator();
   const bool accumulate = written[static_cast<size_t>(index)];
   written[static_cast<size_t>(index)] = true;
-  return {whole.slice(parameter.offset, parameter.elements()).reshaped(parameter.spec.shape), accumulate};
+  return {whole.slice(parameter.offset, parameter.elements()).reshaped(parameter.part.shape), accumulate};
 }
 
 void ParameterGroup::end_contribution(double scale) {
@@ -149,6 +157,8 @@ void ParameterGroup::reduce() {
   clear_unwritten(whole);
   std::fill(written_.begin(), written_.end(), !options_.lifetimes.shard_gradients);
   Stream& stream = resources_.reduce_stream;
+  if (layout_.summed_over_tensor && resources_.tensor_group)
+    resources_.tensor_group->all_reduce(whole, comm::ReduceOp::Sum, stream);
   if (!options_.lifetimes.shard_optimizer) {
     reduce_whole(whole, resources_.reduce_group, stream, resources_.collectives);
   } else {
@@ -177,41 +187,63 @@ void ParameterGroup::retire() {
   reducing_ = false;
 }
 
+TensorView ParameterGroup::tied_gradients() {
+  retire();
+  if (options_.lifetimes.shard_gradients) return gradients_.view();
+  clear_unwritten(gradients_.view());
+  std::fill(written_.begin(), written_.end(), true);
+  return gradients_.view();
+}
+
 // ---- the owned range
 
 OwnedRange ParameterGroup::owned() {
   OwnedRange range;
   range.first = owned_first();
   range.count = owned_count();
-  const bool shard = options_.lifetimes.shard_parameters;
-  const TensorView weights = weights_.view().slice(shard ? 0 : range.first, range.count);
-  const bool separate_master = low_precision() && layout_.trainable;
-  range.master = separate_master ? master_.view() : weights;
-  if (separate_master) range.copy_out = weights;
+  const TensorView weights = owned_weights();
+  range.master = separate_master() ? master_.view() : weights;
+  if (separate_master()) range.copy_out = weights;
   if (layout_.trainable)
     range.gradient = options_.lifetimes.shard_gradients ? gradients_.view() : gradients_.view().slice(range.first, range.count);
   for (Buffer& state : states_) range.states.push_back(state.view());
   return range;
 }
 
+TensorView ParameterGroup::owned_weights() {
+  if (!has_weights()) return {};
+  return weights_.view().slice(options_.lifetimes.shard_parameters ? 0 : owned_first(), owned_count());
+}
+
 void ParameterGroup::publish() {
-  if (!options_.lifetimes.shard_optimizer || options_.lifetimes.shard_parameters) return;
+  if (!options_.lifetimes.shard_optimizer || options_.lifetimes.shard_parameters || !has_weights()) return;
   const TensorView whole = weights_.view();
   gather_whole(whole.slice(owned_first(), owned_count()), whole, resources_.gather_group, resources_.gather_stream,
                resources_.kernels, resources_.buffers, resources_.collectives);
   gathered_event_ = resources_.gather_stream.record();
 }
 
+// Values are those of the whole parameter: row by row where the part is a range of columns.
 void ParameterGroup::initialize(uint64_t seed) {
+  if (!has_weights()) return;
   const OwnedRange range = owned();
-  for (const FlatParameter& parameter : layout_.parameters) {
-    const Overlap part = overlap(parameter, range.first, range.count);
+  for (const FlatParameter& parameter : layout_.parameters)
+    for (const tensor_parallel::LocalBox& box : parameter.part.boxes) initialize_box(parameter, box, seed, range);
+  if (!range.copy_out.absent()) resources_.kernels.copy(range.master, range.copy_out);
+}
+
+void ParameterGroup::initialize_box(const FlatParameter& parameter, const tensor_parallel::LocalBox& box, uint64_t seed,
+                                    const OwnedRange& range) {
+  const int64_t cols = box.shape.cols(), whole_cols = parameter.spec.shape.cols();
+  const bool full_rows = cols == whole_cols;  // then the box is one run of the whole, too
+  const int64_t runs = full_rows ? 1 : box.shape.rows(), run = full_rows ? box.shape.elements() : cols;
+  const int64_t start = first_element(box.start, parameter.spec.shape);
+  for (int64_t i = 0; i < runs; ++i) {
+    const Overlap part = overlap(parameter.offset + box.first + i * run, run, range.first, range.count);
     if (part.count == 0) continue;
     resources_.kernels.initialize(range.master.slice(part.first_in_range, part.count), parameter.spec.init,
-                                  random_key(seed, parameter.name), part.first_in_parameter);
+                                  random_key(seed, parameter.name), start + i * whole_cols + part.first_in_parameter);
   }
-  if (!range.copy_out.absent()) resources_.kernels.copy(range.master, range.copy_out);
-  publish();
 }
 
 }  // namespace trivet::zero

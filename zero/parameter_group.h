@@ -9,6 +9,8 @@
 // once to the grid and summed as integers (core/fixed_point.h). owned().gradient is then int64, or float32 where nothing is
 // left to add; the values are the same.
 //
+// Replica and TiedGradients (zero/shard_layout.h) have no optimizer; TiedGradients has no weights either.
+//
 // Owns its buffers. Resources must outlive it. One thread at a time; communication runs on the streams it was given.
 #pragma once
 
@@ -37,6 +39,7 @@ struct Resources {
   comm::ProcessGroup& reduce_group;
   Stream& reduce_stream;
   CollectiveOptions collectives;
+  comm::ProcessGroup* tensor_group = nullptr;  // for groups that are summed over the tensor axis; on reduce_stream
 };
 
 struct GroupOptions {
@@ -81,22 +84,35 @@ class ParameterGroup {
   // Starts the reduction of what was contributed so far; retire() waits for it and releases what was in flight.
   void reduce();
   void retire();
+  // Whether reduce() is for this group: gradients that a TIE takes are not reduced while they are whole.
+  bool reduces() const { return layout_.trainable && (layout_.role == GroupRole::Own || options_.lifetimes.shard_gradients); }
+  // All of this rank's gradients so far, for a TIE: whole before the reduction, or the reduced shard.
+  TensorView tied_gradients();
   // Contributions that could not be put on the fixed-point grid since begin_step.
   int64_t out_of_range() const { return out_of_range_; }
 
   OwnedRange owned();
-  // Makes the weights that others hold follow the owned range: after an update, a load or initialisation.
+  // The weights of the owned range, as layers see them; absent for TiedGradients.
+  TensorView owned_weights();
+  // Makes the weights that others of the data axis hold follow the owned range: after an update, a load or initialisation.
   void publish();
+  // Of the owned range only: publish() follows.
   void initialize(uint64_t seed);
 
  private:
   int64_t owned_first() const;
   int64_t owned_count() const;
-  bool low_precision() const { return options_.dtype != DType::Float32; }
+  bool has_weights() const { return layout_.role != GroupRole::TiedGradients; }
+  // In float32 whatever the layers' dtype: only where an optimizer updates them.
+  bool separate_master() const {
+    return options_.dtype != DType::Float32 && layout_.trainable && layout_.role == GroupRole::Own;
+  }
   DType accumulator_dtype() const;
   DType gradient_shard_dtype() const;
   TensorView accumulator();
   void clear_unwritten(TensorView whole);
+  void initialize_box(const FlatParameter& parameter, const tensor_parallel::LocalBox& box, uint64_t seed,
+                      const OwnedRange& range);
 
   const FlatGroup& layout_;
   GroupOptions options_;

@@ -4,47 +4,122 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "core/error.h"
 #include "kernels/kernels.h"
+#include "tensor_parallel/tensor_axis.h"
 
 namespace trivet::zero {
 namespace {
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
+// The longest run of elements, up to kSumBlock, that begins at every place where a tensor size that divides kSumChunks may cut.
+int64_t sum_block_of(const ParameterSpec& spec) {
+  int64_t block = kernels::kSumBlock;
+  if (spec.split.dim < 0) return block;
+  int64_t below = 1;  // elements of one index along the split dim
+  for (int dim = spec.split.dim + 1; dim < spec.shape.dims(); ++dim) below *= spec.shape[dim];
+  int64_t end = 0;
+  for (size_t i = 0; i < spec.split.segments.size(); ++i) {
+    const int64_t units = spec.split.units.empty() ? spec.split.segments[i] : spec.split.units[i];
+    for (int chunk = 0; chunk < tensor_parallel::kSumChunks; ++chunk) {
+      const int64_t boundary = units * chunk / tensor_parallel::kSumChunks * (spec.split.segments[i] / units);
+      block = std::gcd(block, (end + boundary) * below);
+    }
+    end += spec.split.segments[i];
+    block = std::gcd(block, end * below);
+  }
+  return block;
+}
+
+// What parameters of one group have in common.
+struct Kind {
+  bool trainable, persistent, summed_over_tensor, shared;
+  GroupRole role;
+};
+
 class LayoutBuilder {
  public:
-  explicit LayoutBuilder(const LayoutOptions& options) : options_(options) { layout_.ranks = options.ranks; }
+  LayoutBuilder(const std::vector<NamedParameters>& layers, const LayoutOptions& options) : layers_(layers), options_(options) {
+    layout_.ranks = options.ranks;
+    layout_.tensor_size = options.tensor_size;
+  }
 
-  ShardLayout build(const std::vector<NamedParameters>& layers) {
-    for (const auto& layer : layers) add_owned(layer);
-    for (size_t block = 0; block < layers.size(); ++block) place(static_cast<int>(block), layers[block]);
-    for (BlockLayout& block : layout_.blocks)
+  ShardLayout build() {
+    find_owners();
+    for (size_t block = 0; block < layers_.size(); ++block) add_owned(static_cast<int>(block));
+    for (size_t block = 0; block < layers_.size(); ++block) place(static_cast<int>(block));
+    for (BlockLayout& block : layout_.blocks) {
+      if (!block.here) block.groups.clear(), block.weights.clear(), block.gradients.clear();
       for (FlatGroup& group : block.groups) pad(group);
+    }
     return std::move(layout_);
   }
 
  private:
-  static std::string full_name(const NamedParameters& layer, const ParameterSpec& spec) {
-    return layer.layer + "." + spec.name;
+  struct Owner {
+    int block = 0;
+    const ParameterSpec* spec = nullptr;
+    int users = 1;
+    bool shared = false;
+    ParameterPlace place;
+  };
+
+  int rank_of(int block) const {
+    return options_.pipeline_rank_of_block.empty() ? options_.pipeline_rank
+                                                   : options_.pipeline_rank_of_block[static_cast<size_t>(block)];
+  }
+  bool here(int block) const { return rank_of(block) == options_.pipeline_rank; }
+  std::string full_name(int block, const ParameterSpec& spec) const {
+    return layers_[static_cast<size_t>(block)].layer + "." + spec.name;
   }
 
-  void add_owned(const NamedParameters& layer) {
-    const int block = static_cast<int>(layout_.blocks.size());
+  void find_owners() {
+    for (int block = 0; block < static_cast<int>(layers_.size()); ++block)
+      for (const ParameterSpec& spec : layers_[static_cast<size_t>(block)].parameters) {
+        if (!spec.tied_to.empty()) continue;
+        const std::string name = full_name(block, spec);
+        if (!owners_.emplace(name, Owner{block, &spec, 1, false, {}}).second)
+          throw ConfigError(fmt::format("model: two parameters are named \"{}\"", name));
+      }
+    for (int block = 0; block < static_cast<int>(layers_.size()); ++block)
+      for (const ParameterSpec& spec : layers_[static_cast<size_t>(block)].parameters)
+        if (!spec.tied_to.empty()) add_user(block, spec);
+  }
+
+  void add_user(int block, const ParameterSpec& spec) {
+    const auto found = owners_.find(spec.tied_to);
+    if (found == owners_.end())
+      throw ConfigError(fmt::format("model: {} is tied to \"{}\", which no layer owns", full_name(block, spec), spec.tied_to));
+    Owner& owner = found->second;
+    if (!(owner.spec->shape == spec.shape))
+      throw ConfigError(fmt::format("model: {} has shape {} but is tied to \"{}\" of shape {}", full_name(block, spec),
+                                    to_string(spec.shape), spec.tied_to, to_string(owner.spec->shape)));
+    ++owner.users;
+    owner.shared |= needs_tie(block, owner);
+  }
+
+  // Whether gradients of `block` for the weight go somewhere else than to the owner's accumulator.
+  bool needs_tie(int block, const Owner& owner) const {
+    return rank_of(block) != rank_of(owner.block) || (options_.separate_tied_gradients && owner.spec->trainable);
+  }
+
+  void add_owned(int block) {
     BlockLayout& out = layout_.blocks.emplace_back();
-    out.name = layer.layer;
-    out.used_blocks = {block};
-    for (const ParameterSpec& spec : layer.parameters) {
+    out.name = layers_[static_cast<size_t>(block)].layer;
+    out.here = here(block);
+    for (const ParameterSpec& spec : layers_[static_cast<size_t>(block)].parameters) {
       if (!spec.tied_to.empty()) continue;
-      const std::string name = full_name(layer, spec);
-      const int group = group_for(out, spec.trainable, persists(spec));
-      FlatGroup& flat = out.groups[static_cast<size_t>(group)];
-      const ParameterPlace place{block, group, static_cast<int>(flat.parameters.size())};
-      if (!owners_.emplace(name, place).second) throw ConfigError(fmt::format("model: two parameters are named \"{}\"", name));
-      flat.parameters.push_back({name, spec, flat.whole_elements});
-      flat.whole_elements += round_up(spec.shape.elements(), kernels::kSumBlock);
+      Owner& owner = owners_.at(full_name(block, spec));
+      owner.place = append(block, full_name(block, spec), spec, kind_of(spec, owner.shared, GroupRole::Own), owner.users);
     }
+  }
+
+  Kind kind_of(const ParameterSpec& spec, bool shared, GroupRole role) {
+    return {spec.trainable, role == GroupRole::Own ? persists(spec) : false,
+            options_.sequence_parallel && options_.tensor_size > 1 && spec.split.dim < 0, shared, role};
   }
 
   bool persists(const ParameterSpec& spec) {
@@ -54,35 +129,73 @@ class LayoutBuilder {
     return true;
   }
 
-  static int group_for(BlockLayout& block, bool trainable, bool persistent) {
-    for (size_t g = 0; g < block.groups.size(); ++g)
-      if (block.groups[g].trainable == trainable && block.groups[g].persistent == persistent) return static_cast<int>(g);
+  ParameterPlace append(int block, const std::string& name, const ParameterSpec& spec, const Kind& kind, int users) {
+    BlockLayout& out = layout_.blocks[static_cast<size_t>(block)];
+    const int group = group_for(out, kind);
+    FlatGroup& flat = out.groups[static_cast<size_t>(group)];
+    flat.users = std::max(flat.users, users);
+    const ParameterPlace place{block, group, static_cast<int>(flat.parameters.size())};
+    auto part = tensor_parallel::local_part(spec, options_.tensor_rank, options_.tensor_size);
+    const int64_t elements = part.shape.elements();
+    flat.parameters.push_back({name, spec, std::move(part), flat.whole_elements, sum_block_of(spec)});
+    flat.whole_elements += round_up(elements, kernels::kSumBlock);
+    return place;
+  }
+
+  static int group_for(BlockLayout& block, const Kind& kind) {
+    for (size_t g = 0; g < block.groups.size(); ++g) {
+      const FlatGroup& group = block.groups[g];
+      const bool alike = group.trainable == kind.trainable && group.persistent == kind.persistent &&
+                         group.summed_over_tensor == kind.summed_over_tensor;
+      // A replica and its owner must be cut alike, so a shared weight is alone in its group.
+      if (alike && !kind.shared && !group.shared && kind.role == GroupRole::Own && group.role == GroupRole::Own)
+        return static_cast<int>(g);
+    }
     FlatGroup group;
-    group.trainable = trainable;
-    group.persistent = persistent;
+    group.trainable = kind.trainable;
+    group.persistent = kind.persistent;
+    group.summed_over_tensor = kind.summed_over_tensor;
+    group.shared = kind.shared;
+    group.role = kind.role;
     block.groups.push_back(std::move(group));
     return static_cast<int>(block.groups.size()) - 1;
   }
 
-  void place(int block, const NamedParameters& layer) {
-    BlockLayout& out = layout_.blocks[static_cast<size_t>(block)];
-    for (const ParameterSpec& spec : layer.parameters) {
-      const std::string name = spec.tied_to.empty() ? full_name(layer, spec) : spec.tied_to;
-      const auto owner = owners_.find(name);
-      if (owner == owners_.end())
-        throw ConfigError(
-            fmt::format("model: {} is tied to \"{}\", which no layer owns", full_name(layer, spec), spec.tied_to));
-      const ParameterPlace& place = owner->second;
-      const FlatParameter& target = layout_.blocks[static_cast<size_t>(place.block)]
-                                        .groups[static_cast<size_t>(place.group)]
-                                        .parameters[static_cast<size_t>(place.index)];
-      if (!(target.spec.shape == spec.shape))
-        throw ConfigError(fmt::format("model: {} has shape {} but is tied to \"{}\" of shape {}", full_name(layer, spec),
-                                      to_string(spec.shape), name, to_string(target.spec.shape)));
-      out.places.push_back(place);
-      if (std::find(out.used_blocks.begin(), out.used_blocks.end(), place.block) == out.used_blocks.end())
-        out.used_blocks.push_back(place.block);
+  void place(int block) {
+    std::vector<ParameterPlace> weights, gradients;
+    for (const ParameterSpec& spec : layers_[static_cast<size_t>(block)].parameters) {
+      const std::string name = spec.tied_to.empty() ? full_name(block, spec) : spec.tied_to;
+      const Owner& owner = owners_.at(name);
+      weights.push_back(owner.place);
+      gradients.push_back(owner.place);
+      if (!spec.tied_to.empty()) tie(block, name, owner, weights.back(), gradients.back());
     }
+    BlockLayout& out = layout_.blocks[static_cast<size_t>(block)];
+    out.weight_blocks = blocks_of(block, weights);
+    out.gradient_blocks = blocks_of(block, gradients);
+    out.weights = std::move(weights);
+    out.gradients = std::move(gradients);
+  }
+
+  // A tied parameter of `block`: see the Note.
+  void tie(int block, const std::string& name, const Owner& owner, ParameterPlace& weight, ParameterPlace& gradient) {
+    if (!needs_tie(block, owner)) return;
+    const bool elsewhere = rank_of(block) != rank_of(owner.block);
+    TiedWeight tied{owner.block, block, rank_of(owner.block), rank_of(block), owner.place, {}};
+    const FlatGroup& owners = layout_.blocks[static_cast<size_t>(owner.block)].groups[static_cast<size_t>(owner.place.group)];
+    Kind kind = kind_of(*owner.spec, owner.shared, elsewhere ? GroupRole::Replica : GroupRole::TiedGradients);
+    kind.persistent = owners.persistent;
+    gradient = append(block, name, *owner.spec, kind, owner.users);
+    if (elsewhere) weight = gradient;
+    tied.user = gradient;
+    if (here(block) || here(owner.block)) layout_.ties.push_back(tied);
+  }
+
+  static std::vector<int> blocks_of(int block, const std::vector<ParameterPlace>& places) {
+    std::vector<int> blocks{block};
+    for (const ParameterPlace& place : places)
+      if (std::find(blocks.begin(), blocks.end(), place.block) == blocks.end()) blocks.push_back(place.block);
+    return blocks;
   }
 
   void pad(FlatGroup& group) const {
@@ -90,9 +203,10 @@ class LayoutBuilder {
     group.whole_elements = group.shard_elements * options_.ranks;
   }
 
+  const std::vector<NamedParameters>& layers_;
   const LayoutOptions& options_;
   ShardLayout layout_;
-  std::map<std::string, ParameterPlace> owners_;
+  std::map<std::string, Owner> owners_;
   int64_t persisted_ = 0;
 };
 
@@ -105,14 +219,14 @@ int64_t FlatGroup::parameter_elements() const {
 }
 
 ShardLayout make_shard_layout(const std::vector<NamedParameters>& layers, const LayoutOptions& options) {
-  return LayoutBuilder(options).build(layers);
+  return LayoutBuilder(layers, options).build();
 }
 
-Overlap overlap(const FlatParameter& parameter, int64_t first, int64_t count) {
-  const int64_t begin = std::max(parameter.offset, first);
-  const int64_t end = std::min(parameter.offset + parameter.elements(), first + count);
+Overlap overlap(int64_t offset, int64_t elements, int64_t first, int64_t count) {
+  const int64_t begin = std::max(offset, first);
+  const int64_t end = std::min(offset + elements, first + count);
   if (begin >= end) return {};
-  return {begin - parameter.offset, begin - first, end - begin};
+  return {begin - offset, begin - first, end - begin};
 }
 
 }  // namespace trivet::zero

@@ -15,7 +15,7 @@ constexpr size_t kWords = ExactSum::kLimbs + 1;
 void put(const ExactSum& sum, std::span<int64_t> words) { std::copy(sum.words().begin(), sum.words().end(), words.begin()); }
 // What takes the stored sum of gradients to their mean. In layout mode the loss scale is out already.
 double mean_scale(const zero::ParameterGroup& group, const StepSettings& settings) {
-  return 1.0 / ((group.options().fixed_point ? 1.0 : settings.loss_scale) * static_cast<double>(settings.microbatches));
+  return 1.0 / ((group.options().fixed_point ? 1.0 : settings.loss_scale) * settings.microbatches);
 }
 
 ExactSum take(std::span<const int64_t> words) {
@@ -49,7 +49,7 @@ OptimizerStep::OptimizerStep(const OptimizerConfig& config, Parameters& paramete
       resources_(resources),
       blocks_(static_cast<int>(parameters.layout().blocks.size())) {
   parameters_.for_each_group([&](int, zero::ParameterGroup& group) {
-    if (!group.layout().trainable) return;
+    if (!group.layout().trainable || group.layout().role != zero::GroupRole::Own) return;
     const zero::OwnedRange range = group.owned();
     for (size_t i = 0; i < group.layout().parameters.size(); ++i) {
       const auto& parameter = group.layout().parameters[i];
@@ -75,9 +75,7 @@ StepOutcome OptimizerStep::run(const StepSettings& settings) {
   update_elements(settings, clip);
   if (config_.type == OptimizerType::Lamb) apply_lamb(settings);
   if (config_.type == OptimizerType::Muon) apply_muon(settings, clip);
-  parameters_.for_each_group([](int, zero::ParameterGroup& group) {
-    if (group.layout().trainable) group.publish();
-  });
+  parameters_.publish();
   return outcome;
 }
 
@@ -101,12 +99,20 @@ void OptimizerStep::for_gradient_pieces(const zero::OwnedRange& range, int64_t f
   }
 }
 
-// The part of a parameter that lies in this rank's shard, counted within the owned range (which is the whole group at stage 0).
-OptimizerStep::Part OptimizerStep::shard_part(const OwnedParameter& owned, const zero::OwnedRange& range) const {
+// Counted within the owned range, which is the whole group at stage 0.
+std::vector<OptimizerStep::Part> OptimizerStep::counted_parts(const OwnedParameter& owned,
+                                                              const zero::OwnedRange& range) const {
   const zero::FlatGroup& layout = owned.group->layout();
-  const int64_t shard_first = resources_.group.rank() * layout.shard_elements;
-  const zero::Overlap part = overlap(layout.parameters[static_cast<size_t>(owned.index)], shard_first, layout.shard_elements);
-  return {shard_first - range.first + part.first_in_range, part.count};
+  const zero::FlatParameter& parameter = layout.parameters[static_cast<size_t>(owned.index)];
+  const int64_t shard_first = resources_.data_group.rank() * layout.shard_elements;
+  std::vector<Part> parts;
+  for (const tensor_parallel::LocalBox& box : parameter.part.boxes) {
+    if (!box.counted) continue;
+    const zero::Overlap part =
+        zero::overlap(parameter.offset + box.first, box.shape.elements(), shard_first, layout.shard_elements);
+    if (part.count > 0) parts.push_back({shard_first - range.first + part.first_in_range, part.count});
+  }
+  return parts;
 }
 
 // Each rank sums over its shard, also where it owns the whole; blocks are aligned to the parameter, so no layout changes a bit.
@@ -114,23 +120,22 @@ ExactSum OptimizerStep::gradient_square_sum(const StepSettings& settings) {
   ExactSum sum;
   for (const OwnedParameter& owned : owned_) {
     const zero::OwnedRange range = owned.group->owned();
-    const Part part = shard_part(owned, range);
     const double scale = mean_scale(*owned.group, settings);
-    for_gradient_pieces(range, part.first, part.count, [&](int64_t, ConstTensorView gradient) {
-      sum.add(resources_.kernels.sum_of_squares(gradient, scale));
-    });
+    for (const Part& part : counted_parts(owned, range))
+      for_gradient_pieces(range, part.first, part.count, [&](int64_t, ConstTensorView gradient) {
+        sum.add(resources_.kernels.sum_of_squares(gradient, scale));
+      });
   }
   std::vector<int64_t> words(kWords);
   put(sum, words);
   words[kWords - 1] += parameters_.out_of_range();
-  all_reduce(words);
+  all_reduce(words, resources_.control_group);
   return take(words);
 }
 
-void OptimizerStep::all_reduce(std::span<int64_t> words) {
-  if (resources_.group.size() == 1) return;
-  resources_.group.all_reduce({words.data(), DType::Int64, {static_cast<int64_t>(words.size())}}, comm::ReduceOp::Sum,
-                              resources_.stream);
+void OptimizerStep::all_reduce(std::span<int64_t> words, comm::ProcessGroup& group) {
+  if (group.size() == 1) return;
+  group.all_reduce({words.data(), DType::Int64, {static_cast<int64_t>(words.size())}}, comm::ReduceOp::Sum, resources_.stream);
   resources_.stream.synchronize();
 }
 
@@ -153,7 +158,7 @@ std::vector<OptimizerStep::Segment> OptimizerStep::segments_of(zero::ParameterGr
 
 void OptimizerStep::update_elements(const StepSettings& settings, double clip) {
   parameters_.for_each_group([&](int block, zero::ParameterGroup& group) {
-    if (!group.layout().trainable) return;
+    if (!group.layout().trainable || group.layout().role != zero::GroupRole::Own) return;
     const zero::OwnedRange range = group.owned();
     const double scale = mean_scale(group, settings) * clip;
     for (const Segment& segment : segments_of(group, block))
@@ -244,13 +249,16 @@ void OptimizerStep::apply_lamb(const StepSettings& settings) {
   for (size_t i = 0; i < owned_.size(); ++i) {
     const OwnedParameter& owned = owned_[i];
     const zero::OwnedRange range = owned.group->owned();
-    const Part part = shard_part(owned, range);
     const std::span<int64_t> place(words.data() + i * 2 * kWords, 2 * kWords);
-    if (part.count == 0) continue;
-    put(resources_.kernels.sum_of_squares(range.master.slice(part.first, part.count), 1.0), place.first(kWords));
-    put(resources_.kernels.sum_of_squares(range.states[2].slice(part.first, part.count), 1.0), place.last(kWords));
+    ExactSum weights, updates;
+    for (const Part& part : counted_parts(owned, range)) {
+      weights.add(resources_.kernels.sum_of_squares(range.master.slice(part.first, part.count), 1.0));
+      updates.add(resources_.kernels.sum_of_squares(range.states[2].slice(part.first, part.count), 1.0));
+    }
+    put(weights, place.first(kWords));
+    put(updates, place.last(kWords));
   }
-  all_reduce(words);
+  all_reduce(words, resources_.part_group);
   for (size_t i = 0; i < owned_.size(); ++i) {
     const OwnedParameter& owned = owned_[i];
     if (owned.part.count == 0) continue;
@@ -285,10 +293,10 @@ void OptimizerStep::apply_muon(const StepSettings& settings, double clip) {
     for (const OwnedParameter* owned : matrices) {
       const zero::FlatParameter& parameter = parameter_of(*owned);
       const TensorView update = updates.view().slice(parameter.offset, parameter.elements()).reshaped(parameter.spec.shape);
-      const int owner = matrix++ % resources_.group.size();
+      const int owner = matrix++ % resources_.data_group.size();
       const NewtonSchulzScratch scratch(resources_.buffers, parameter.spec.shape);
-      if (owner == resources_.group.rank()) newton_schulz(resources_.kernels, scratch, update);
-      resources_.group.broadcast(update, owner, resources_.stream);
+      if (owner == resources_.data_group.rank()) newton_schulz(resources_.kernels, scratch, update);
+      resources_.data_group.broadcast(update, owner, resources_.stream);
       resources_.stream.synchronize();
       apply_muon_update(*owned, update, settings);
     }
@@ -311,7 +319,7 @@ void OptimizerStep::muon_momentum(const OwnedParameter& owned, const StepSetting
 void OptimizerStep::gather_updates(zero::ParameterGroup& group, TensorView updates) {
   const zero::OwnedRange range = group.owned();
   if (range.count == updates.elements()) return resources_.kernels.copy(range.states[1], updates);
-  zero::gather_whole(range.states[1], updates, resources_.group, resources_.stream, resources_.kernels, resources_.buffers,
+  zero::gather_whole(range.states[1], updates, resources_.data_group, resources_.stream, resources_.kernels, resources_.buffers,
                      resources_.collectives);
   resources_.stream.synchronize();
 }

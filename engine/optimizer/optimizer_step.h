@@ -1,6 +1,6 @@
 // From reduced gradients to new weights: norm, overflow check, clipping, update of the owned shard, publishing.
 //
-//   g = (sum over microbatches and ranks) / (loss scale x microbatches of the step)
+//   g = (sum over microbatches and ranks) / (loss scale x microbatches of the step): the gradient of the mean over all targets
 //   norm = ||g||_2 over all trainable parameters, exact: the same bits on every layout
 //   not finite -> every rank skips the step together, weights and states keep their bits
 //   clip: g *= min(1, clipping / (norm + 1e-6))      (as PyTorch's clip_grad_norm_)
@@ -29,7 +29,7 @@ struct StepSettings {
   double beta1 = 0.9, beta2 = 0.999;  // as the schedule has them at this step
   int64_t update = 1;                 // number of this update, from 1; skipped steps do not count
   double loss_scale = 1.0;
-  int64_t microbatches = 1;  // of the global step, over all ranks
+  double microbatches = 1;   // of the global step, over all ranks; less where targets do not count: tokens / tokens of one
   double clipping = 0;       // 0: off
   bool check_finite = true;  // false: update even with infinities (bf16.check_grad_overflow false)
 };
@@ -44,7 +44,9 @@ struct OptimizerResources {
   Allocator& allocator;
   MemoryMeter& meter;
   Arena& buffers;
-  comm::ProcessGroup& group;  // the ranks that share the parameters
+  comm::ProcessGroup& control_group;  // all ranks
+  comm::ProcessGroup& part_group;     // those that have the same blocks
+  comm::ProcessGroup& data_group;     // those that share each shard's parameters
   Stream& stream;
   zero::CollectiveOptions collectives;
   int64_t sub_group_elements = 1'000'000'000;  // an update handles at most so many at once (zero_optimization.sub_group_size)
@@ -82,13 +84,14 @@ class OptimizerStep {
   void muon_momentum(const OwnedParameter& owned, const StepSettings& settings, double clip);
   void gather_updates(zero::ParameterGroup& group, TensorView updates);
   void apply_muon_update(const OwnedParameter& owned, ConstTensorView update, const StepSettings& settings);
-  Part shard_part(const OwnedParameter& owned, const zero::OwnedRange& range) const;
+  // What this rank alone counts of a parameter: its shard of the parts that no neighbour of the tensor axis counts.
+  std::vector<Part> counted_parts(const OwnedParameter& owned, const zero::OwnedRange& range) const;
   std::vector<Segment> segments_of(zero::ParameterGroup& group, int block) const;
   // Calls use(first, gradient as stored or read back from the grid) over owned elements [first, first + count), in bounded
   // pieces.
   template <typename Use>
   void for_gradient_pieces(const zero::OwnedRange& range, int64_t first, int64_t count, Use&& use);
-  void all_reduce(std::span<int64_t> words);
+  void all_reduce(std::span<int64_t> words, comm::ProcessGroup& group);
   static const zero::FlatParameter& parameter_of(const OwnedParameter& owned) {
     return owned.group->layout().parameters[static_cast<size_t>(owned.index)];
   }

@@ -103,6 +103,7 @@ class Trainer {
                 .reduce_stream = *stream_,
                 .collectives = {}}) {
     group_.initialize(1234);  // from seed and names: the same on every layout
+    group_.publish();
   }
 
   void step(int64_t number) {

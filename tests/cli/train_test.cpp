@@ -157,7 +157,8 @@ TEST_F(Train, MistakesAreExitCode2AndNamedOnce) {
   refused("train config.json --set zero_optimisation.stage=2", "did you mean \"zero_optimization");
   refused("train config.json --set data.train=missing.txt", "missing.txt");
   refused("train config.json --ranks 5", "train_batch_size");
-  refused("train config.json --set parallel.pipeline=2 --ranks 2", "parallel.pipeline: 2 is not implemented");
+  refused("train config.json --set parallel.context=2 --ranks 2", "parallel.context: 2 is not implemented");
+  refused("train config.json --set parallel.pipeline=2 --ranks 3", "mesh: ");
   refused("train config.json --set data.validation_fraction=0.0001", "validation split");
   refused("plan config.json --world-size 7", "train_batch_size");
   refused("plan config.json --set train_micro_batch_size_per_gpu=4000000000 --set train_batch_size=4000000000",
@@ -186,7 +187,9 @@ TEST(CommandLine, AMistakeIsOneLineThatSaysWhatToDo) {
     EXPECT_EQ(output.text, "") << arguments;
     EXPECT_EQ(output.errors, "trivet: error: " + message + "\n") << arguments;
   };
-  refused("", "a subcommand is required; there are train, launch, plan, config, checkpoint, data, generate; see trivet --help");
+  refused("",
+          "a subcommand is required; there are train, launch, plan, schedule, config, checkpoint, data, generate; see trivet "
+          "--help");
   refused("data", "data: a subcommand is required; there are prepare, show; see trivet data --help");
   refused("train", "train: config is required; see trivet train --help");
   refused("train a.json b.json", "train: \"b.json\" is not expected; see trivet train --help");

@@ -41,7 +41,7 @@ std::vector<MadeUpBatch> batches_of(const Plan& plan, int rank, int64_t step) {
   std::vector<MadeUpBatch> batches;
   const int64_t micro = plan.batch.micro_batch_size;
   for (int64_t m = 0; m < plan.batch.gradient_accumulation_steps; ++m)
-    batches.emplace_back(step, (m * plan.mesh.size(Axis::Data) + rank) * micro, micro);
+    batches.emplace_back(step, (m * plan.mesh.size(Axis::Data) + plan.mesh.coordinate_of(rank, Axis::Data)) * micro, micro);
   return batches;
 }
 
@@ -107,12 +107,13 @@ void run_rank(const TinyRun& run, comm::World& world, Trace& trace) {
   const auto batches = batches_of(engine.plan(), world.rank(), 1000);
   const double evaluation = engine.evaluate(views_of(batches)).loss;
   if (world.rank() == 0) trace.evaluation = evaluation;
-  for (const auto& block : engine.plan().layout.blocks)
-    for (const auto& group : block.groups)
-      for (const auto& parameter : group.parameters) {
-        auto values = engine.weight(parameter.name);
-        if (world.rank() == 0) trace.weights[parameter.name] = std::move(values);
-      }
+  for (size_t layer = 0; layer < engine.model().layers.size(); ++layer)
+    for (const ParameterSpec& parameter : engine.model().layers[layer]->parameters()) {
+      if (!parameter.tied_to.empty()) continue;
+      const std::string name = engine.model().names[layer] + "." + parameter.name;
+      auto values = engine.weight(name);
+      if (world.rank() == 0) trace.weights[name] = std::move(values);
+    }
 }
 
 }  // namespace

@@ -49,8 +49,8 @@ TEST(ShardLayout, TiedParametersPointToTheirOwner) {
   const Fixture model;
   const ShardLayout layout = make_shard_layout(model.layers(), {.ranks = 2});
   EXPECT_TRUE(layout.blocks[2].groups.empty());
-  EXPECT_EQ(layout.blocks[2].used_blocks, (std::vector<int>{2, 0}));
-  EXPECT_EQ(layout.blocks[2].places[0].block, 0);
+  EXPECT_EQ(layout.blocks[2].weight_blocks, (std::vector<int>{2, 0}));
+  EXPECT_EQ(layout.blocks[2].weights[0].block, 0);
 }
 
 TEST(ShardLayout, SmallParametersPersistUpToALimitAndFrozenOnesStandApart) {

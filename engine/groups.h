@@ -1,0 +1,36 @@
+// All process groups of one rank, made once. Each stream that communicates has groups of its own: the operations of one group
+// keep one order on all its ranks.
+//
+//   control        all ranks: loss, norm, what is said once a step
+//   data           the ranks that share each shard's parameters; data.gather and data.reduce the same for the two streams
+//   part           data x tensor: the ranks that have the same blocks
+//   tensor         the ranks that share each split parameter; tensor.reduce the same on the reduce stream
+//   links          to each neighbouring pipeline rank, one for activations and one for gradients
+//   tie            to the pipeline rank with the other end of a tied weight
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "comm/process_group.h"
+#include "engine/mesh.h"
+#include "engine/program.h"
+
+namespace trivet {
+
+enum class Direction { Forward, Backward };
+
+struct Groups {
+  using Group = std::unique_ptr<comm::ProcessGroup>;
+  Group control, data, gather, reduce, part, tensor, tensor_reduce;
+  std::map<std::pair<Direction, int>, Group> links;  // key: direction and the neighbour's pipeline rank
+  std::map<int, Group> ties;                         // key: the other pipeline rank
+};
+
+// Collective over `world`. `alone(name)` makes a group of this rank only. `tied_ranks`: pairs of pipeline ranks, ascending.
+Groups make_groups(comm::ProcessGroup& world, const Mesh& mesh, const StageMap& stages,
+                   const std::vector<std::pair<int, int>>& tied_ranks,
+                   std::unique_ptr<comm::ProcessGroup> (*alone)(const std::string& name));
+
+}  // namespace trivet

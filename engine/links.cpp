@@ -1,0 +1,54 @@
+#include "engine/links.h"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+namespace trivet {
+
+StageLinks::StageLinks(Groups& groups, const std::function<std::unique_ptr<Stream>()>& make_stream) {
+  for (auto& [key, group] : groups.links) {
+    Link& link = links_[key];
+    link.group = group.get();
+    link.peer = 1 - group->rank();
+    link.sends = make_stream();
+    link.receives = make_stream();
+  }
+}
+
+StageLinks::Link& StageLinks::link(Direction direction, int pipeline_rank) {
+  const auto found = links_.find({direction, pipeline_rank});
+  if (found == links_.end()) throw std::logic_error(fmt::format("pipeline: no link to pipeline rank {}", pipeline_rank));
+  return found->second;
+}
+
+void StageLinks::send(Direction direction, int to_pipeline_rank, ScopedTensor tensor) {
+  Link& l = link(direction, to_pipeline_rank);
+  if (l.in_flight.size() >= pipeline::kSendsInFlight) {
+    l.in_flight.front().first.synchronize();
+    l.in_flight.pop_front();
+  }
+  l.group->send(tensor.view(), l.peer, *l.sends);
+  l.in_flight.emplace_back(l.sends->record(), std::move(tensor));
+}
+
+Event StageLinks::receive(Direction direction, int from_pipeline_rank, TensorView tensor) {
+  Link& l = link(direction, from_pipeline_rank);
+  l.group->receive(tensor, l.peer, *l.receives);
+  return l.receives->record();
+}
+
+void StageLinks::finish() {
+  for (auto& [key, l] : links_) {
+    for (auto& [event, tensor] : l.in_flight) event.synchronize();
+    l.in_flight.clear();
+  }
+}
+
+int64_t StageLinks::bytes_sent() const {
+  int64_t bytes = 0;
+  for (const auto& [key, l] : links_) bytes += l.group->traffic().bytes_sent;
+  return bytes;
+}
+
+}  // namespace trivet

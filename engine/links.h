@@ -1,0 +1,44 @@
+// What a pipeline rank exchanges with its neighbours: activations forward, gradients backward.
+//
+// A send returns at once and its tensor is kept until the neighbour has it; at most pipeline::kSendsInFlight of one link are
+// under way, the next one waits. A receive is posted and returns at once; its event says when the tensor is there. Every link
+// has a stream for its sends and one for its receives, because transfers are rendezvous and the two directions must not wait
+// for each other (pipeline/validate.h proves freedom from deadlock under exactly these rules).
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "core/arena.h"
+#include "core/stream.h"
+#include "engine/groups.h"
+#include "pipeline/transfers.h"
+
+namespace trivet {
+
+class StageLinks {
+ public:
+  // `groups` must outlive it. `make_stream` gives each link its streams.
+  StageLinks(Groups& groups, const std::function<std::unique_ptr<Stream>()>& make_stream);
+
+  void send(Direction direction, int to_pipeline_rank, ScopedTensor tensor);
+  Event receive(Direction direction, int from_pipeline_rank, TensorView tensor);
+  // Waits until everything sent has arrived.
+  void finish();
+  int64_t bytes_sent() const;
+
+ private:
+  struct Link {
+    comm::ProcessGroup* group = nullptr;
+    int peer = 0;  // in the group
+    std::unique_ptr<Stream> sends, receives;
+    std::deque<std::pair<Event, ScopedTensor>> in_flight;
+  };
+  Link& link(Direction direction, int pipeline_rank);
+
+  std::map<std::pair<Direction, int>, Link> links_;
+};
+
+}  // namespace trivet

@@ -1,0 +1,26 @@
+// What the plan knows of one rank: its part of the parameters, its programs, the memory it needs and what it sends.
+//
+// Ranks that differ along the data axis only have the same one.
+#pragma once
+
+#include "comm/process_group.h"
+#include "core/memory.h"
+#include "engine/program.h"
+#include "kernels/kernels.h"
+#include "zero/shard_layout.h"
+
+namespace trivet {
+
+struct RankPlan {
+  int pipeline_rank = 0, tensor_rank = 0;
+  zero::ShardLayout layout;
+  Programs programs;
+  int64_t activation_arena_bytes = 0, buffer_arena_bytes = 0;
+  MemoryBytes memory;  // at its peak; buffers include what saving beside training stages
+  // Bytes sent in one step, by what for: gathering and reducing over the data axis, sums over the tensor axis, activations and
+  // gradients to neighbouring stages.
+  comm::Traffic gather, reduce, tensor, pipeline;
+  kernels::Counters step_counters;  // of one step
+};
+
+}  // namespace trivet

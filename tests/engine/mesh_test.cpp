@@ -1,0 +1,176 @@
+#include "engine/mesh.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace trivet {
+namespace {
+
+using Ranks = std::vector<int>;
+using testing::ThrowsMessage;
+
+Mesh::Coordinates at(int pipeline, int data, int tensor = 0) { return {pipeline, data, 0, 0, tensor}; }
+
+TEST(Mesh, CountsTensorFastestAndPipelineSlowest) {
+  const Mesh mesh({.tensor = 2, .pipeline = 2}, 12);
+  EXPECT_EQ(to_string(mesh), "pipeline 2 x data 3 x tensor 2");
+  EXPECT_EQ(mesh.group_of(0, Axis::Tensor), (Ranks{0, 1}));
+  EXPECT_EQ(mesh.group_of(1, Axis::Data), (Ranks{1, 3, 5}));
+  EXPECT_EQ(mesh.group_of(5, Axis::Pipeline), (Ranks{5, 11}));
+}
+
+// DeepSpeed's PipeDataParallelTopology(num_pp=2, num_dp=4): axes [pipe, data].
+TEST(Mesh, PipeDataIsDeepSpeedsTopology) {
+  const Mesh mesh({.pipeline = 2}, 8);
+  EXPECT_EQ(mesh.rank_at(at(0, 0)), 0);
+  EXPECT_EQ(mesh.rank_at(at(0, 3)), 3);
+  EXPECT_EQ(mesh.rank_at(at(1, 0)), 4);
+  EXPECT_EQ(mesh.rank_at(at(1, 3)), 7);
+  EXPECT_EQ(mesh.coordinates_of(6), at(1, 2));
+  EXPECT_EQ(mesh.groups(Axis::Pipeline), (std::vector<Ranks>{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
+  EXPECT_EQ(mesh.groups(Axis::Data), (std::vector<Ranks>{{0, 1, 2, 3}, {4, 5, 6, 7}}));
+  EXPECT_EQ(mesh.ranks_at({{Axis::Data, 2}}), (Ranks{2, 6}));
+  EXPECT_EQ(mesh.ranks_at({{Axis::Pipeline, 1}, {Axis::Data, 0}}), (Ranks{4}));
+}
+
+// PipeModelDataParallelTopology(num_pp=2, num_mp=2, num_dp=2): axes [pipe, data, model].
+TEST(Mesh, PipeDataModelIsDeepSpeedsTopology) {
+  const Mesh mesh({.tensor = 2, .pipeline = 2}, 8);
+  EXPECT_EQ(mesh.rank_at(at(0, 0, 1)), 1);
+  EXPECT_EQ(mesh.rank_at(at(0, 1, 0)), 2);
+  EXPECT_EQ(mesh.rank_at(at(1, 0, 0)), 4);
+  EXPECT_EQ(mesh.rank_at(at(1, 1, 1)), 7);
+  EXPECT_EQ(mesh.groups(Axis::Pipeline), (std::vector<Ranks>{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
+  EXPECT_EQ(mesh.groups(Axis::Data), (std::vector<Ranks>{{0, 2}, {1, 3}, {4, 6}, {5, 7}}));
+  EXPECT_EQ(mesh.groups(Axis::Tensor), (std::vector<Ranks>{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
+  EXPECT_EQ(mesh.ranks_at({{Axis::Pipeline, 0}, {Axis::Data, 1}}), (Ranks{2, 3}));
+  EXPECT_EQ(mesh.ranks_at({{Axis::Tensor, 1}}), (Ranks{1, 3, 5, 7}));
+}
+
+// rank = (pipeline x D + data) x T + tensor, for every size and rank.
+TEST(Mesh, RanksFollowTheClosedFormulaOnEverySize) {
+  for (const int64_t pipeline : {1, 2, 3, 4})
+    for (const int64_t tensor : {1, 2, 3, 8})
+      for (const int data : {1, 2, 5}) {
+        const int p = static_cast<int>(pipeline), t = static_cast<int>(tensor);
+        const Mesh mesh({.tensor = tensor, .pipeline = pipeline}, p * data * t);
+        EXPECT_EQ(mesh.size(Axis::Data), data);
+        for (int rank = 0; rank < mesh.size(); ++rank) {
+          EXPECT_EQ(mesh.coordinates_of(rank), at(rank / (data * t), rank / t % data, rank % t));
+          EXPECT_EQ(mesh.rank_at(mesh.coordinates_of(rank)), rank);
+          EXPECT_EQ(mesh.group_of(rank, Axis::Tensor).front(), rank / t * t);
+          EXPECT_EQ(mesh.group_of(rank, Axis::Pipeline).front(), rank % (data * t));
+          EXPECT_EQ(mesh.group_of(rank, Axis::Data).front(), rank / (data * t) * data * t + rank % t);
+        }
+      }
+}
+
+TEST(Mesh, DataMayBeSlowest) {
+  const Mesh mesh({.tensor = 2, .pipeline = 2, .rank_order = {Axis::Data, Axis::Pipeline, Axis::Tensor}}, 12);
+  EXPECT_EQ(mesh.groups(Axis::Tensor).front(), (Ranks{0, 1}));
+  EXPECT_EQ(mesh.group_of(0, Axis::Pipeline), (Ranks{0, 2}));
+  EXPECT_EQ(mesh.group_of(3, Axis::Data), (Ranks{3, 7, 11}));
+  EXPECT_EQ(mesh.coordinates_of(7), at(1, 1, 1));
+}
+
+TEST(Mesh, PipelineMayBeFastest) {
+  const Mesh mesh({.tensor = 2, .pipeline = 4, .rank_order = {Axis::Tensor, Axis::Data, Axis::Pipeline}}, 16);
+  EXPECT_EQ(mesh.group_of(5, Axis::Pipeline), (Ranks{4, 5, 6, 7}));
+  EXPECT_EQ(mesh.group_of(5, Axis::Data), (Ranks{1, 5}));
+  EXPECT_EQ(mesh.group_of(5, Axis::Tensor), (Ranks{5, 13}));
+}
+
+// Whatever the order, the groups of an axis split the world, and a rank's place in its group is its coordinate.
+TEST(Mesh, GroupsSplitTheWorldInEveryOrder) {
+  std::vector<Axis> order{Axis::Pipeline, Axis::Data, Axis::Context, Axis::Expert, Axis::Tensor};
+  do {
+    const Mesh mesh({.tensor = 2, .pipeline = 3, .context = 2, .expert = 1, .rank_order = order}, 24);
+    for (const auto& [name, axis] : EnumNames<Axis>::table) {
+      std::vector<int> seen(24, 0);
+      for (const Ranks& group : mesh.groups(axis)) {
+        EXPECT_TRUE(std::ranges::is_sorted(group)) << name;
+        for (size_t i = 0; i < group.size(); ++i) {
+          ++seen[static_cast<size_t>(group[i])];
+          EXPECT_EQ(mesh.coordinate_of(group[i], axis), static_cast<int>(i)) << name;
+        }
+      }
+      EXPECT_EQ(seen, std::vector<int>(24, 1)) << name;
+    }
+    for (int rank = 0; rank < 24; ++rank) EXPECT_EQ(mesh.rank_at(mesh.coordinates_of(rank)), rank);
+  } while (std::ranges::next_permutation(order).found);
+}
+
+TEST(Mesh, AGroupOfSeveralAxesIsTheirProduct) {
+  const Mesh mesh({.tensor = 2, .pipeline = 2}, 12);
+  EXPECT_EQ(mesh.group_of(3, {Axis::Data, Axis::Tensor}), (Ranks{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(mesh.group_of(9, {Axis::Pipeline, Axis::Tensor}), (Ranks{2, 3, 8, 9}));
+  EXPECT_EQ(mesh.group_of(9, {Axis::Pipeline, Axis::Data}), (Ranks{1, 3, 5, 7, 9, 11}));
+  EXPECT_EQ(mesh.group_of(9, {Axis::Data}), mesh.group_of(9, Axis::Data));
+  EXPECT_EQ(mesh.group_of(9, {}), (Ranks{9}));
+  EXPECT_EQ(mesh.group_of(9, {Axis::Pipeline, Axis::Data, Axis::Tensor}).size(), 12u);
+}
+
+TEST(Mesh, SaysHowManyRanksToStart) {
+  const auto refused = [](const ParallelConfig& parallel, int world, const std::string& message) {
+    EXPECT_THAT(([&] { Mesh(parallel, world); }), ThrowsMessage<ConfigError>(message));
+  };
+  refused(
+      {.tensor = 2, .pipeline = 2}, 10,
+      "mesh: pipeline 2 x tensor 2 needs a multiple of 4 ranks, 10 were started; start 8 or 12 ranks or make an axis smaller");
+  refused({.tensor = 4, .pipeline = 8}, 16,
+          "mesh: pipeline 8 x tensor 4 needs 32 ranks, 16 were started; start 32 ranks or make an axis smaller");
+  refused({.tensor = 3}, 4,
+          "mesh: tensor 3 needs a multiple of 3 ranks, 4 were started; start 3 or 6 ranks or make an axis smaller");
+  refused(
+      {.tensor = int64_t{1} << 40, .pipeline = int64_t{1} << 40}, 4,
+      "mesh: pipeline 1099511627776 x tensor 1099511627776 is no grid of ranks; give each axis at least 1 and together fewer "
+      "than 2^63");
+  refused({.tensor = 2, .rank_order = {Axis::Data}}, 4,
+          "mesh: parallel.rank_order leaves out \"tensor\", which has 2 ranks; name it");
+  refused({.rank_order = {Axis::Data, Axis::Data}}, 4, "mesh: parallel.rank_order names an axis twice");
+}
+
+TEST(MeshGrid, HasARowForEachStageAndTheTensorRanksInACell) {
+  EXPECT_EQ(to_grid(Mesh({.tensor = 2, .pipeline = 2}, 12)),
+            "data    |   0   |   1   |   2\n"
+            "stage 0 |  0  1 |  2  3 |  4  5\n"
+            "stage 1 |  6  7 |  8  9 | 10 11\n");
+  EXPECT_EQ(to_grid(Mesh({}, 1)), "data    | 0\nstage 0 | 0\n");
+}
+
+TEST(MeshGrid, NamesTheStagesOfARank) {
+  const std::vector<std::string> rows{"stages 0, 3", "stages 1, 2"};
+  EXPECT_EQ(to_grid(Mesh({.pipeline = 2}, 4), rows),
+            "data        | 0 | 1\n"
+            "stages 0, 3 | 0 | 1\n"
+            "stages 1, 2 | 2 | 3\n");
+}
+
+TEST(MeshGrid, ShowsEveryOneOf64RanksInLinesThatFit) {
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{}, ParallelConfig{.pipeline = 64}, ParallelConfig{.tensor = 64},
+        ParallelConfig{.tensor = 4, .pipeline = 4}, ParallelConfig{.tensor = 8, .pipeline = 2}}) {
+    const std::string grid = to_grid(Mesh(parallel, 64));
+    EXPECT_EQ(grid.find(".."), std::string::npos);
+    for (int rank = 0; rank < 64; ++rank) EXPECT_NE(grid.find(std::to_string(rank)), std::string::npos) << rank;
+    if (parallel.tensor == 64) continue;  // one cell
+    for (size_t begin = 0, end = 0; (end = grid.find('\n', begin)) != std::string::npos; begin = end + 1)
+      EXPECT_LE(end - begin, 120u);
+  }
+}
+
+TEST(MeshGrid, LeavesOutTheMiddleOfMoreThan64Ranks) {
+  EXPECT_EQ(to_grid(Mesh({.tensor = 8, .pipeline = 8}, 1024)),
+            "data    |          0          |          1          |         ..          |         15\n"
+            "stage 0 |    0    1   ..    7 |    8    9   ..   15 |         ..          |  120  121   ..  127\n"
+            "stage 1 |  128  129   ..  135 |  136  137   ..  143 |         ..          |  248  249   ..  255\n"
+            "..      |         ..          |         ..          |         ..          |         ..\n"
+            "stage 7 |  896  897   ..  903 |  904  905   ..  911 |         ..          | 1016 1017   .. 1023\n");
+}
+
+}  // namespace
+}  // namespace trivet
