@@ -34,7 +34,7 @@ struct ExecutorResources {
   StageLinks& links;
   comm::ProcessGroup& control_group;  // all ranks
   Stream& control_stream;
-  const tensor_parallel::TensorAxis* tensor = nullptr;  // null: tensor size 1
+  const tensor_parallel::TensorAxis* tensor = nullptr;
 };
 
 // What holds for all microbatches of one run of a program.

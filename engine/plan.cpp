@@ -204,10 +204,6 @@ void refuse_unfinished(const Config& config) {
   if (config.parallel.tensor == 1) return;
   if (config.parallel.sequence_parallel)
     refuse(config, "parallel.sequence_parallel", "true is not implemented in this version; use false");
-  if (config.reproducible == Reproducible::Layout)
-    refuse(config, "parallel.tensor",
-           fmt::format("{} with reproducible \"layout\" is not implemented in this version; use 1, or reproducible \"run\"",
-                       config.parallel.tensor));
   if (config.optimizer.type == OptimizerType::Muon)
     refuse(config, "parallel.tensor",
            fmt::format("{} is not accepted with optimizer Muon, which needs whole matrices; use 1", config.parallel.tensor));
@@ -242,6 +238,7 @@ Plan make_plan(const Config& config, const model::Model& model, int world_size) 
   check_batch(config, model, plan.batch);
   refuse_unfinished(config);
   model::check_tensor_size(model, plan.mesh.size(Axis::Tensor));
+  if (config.reproducible == Reproducible::Layout) model::check_fixed_sums(model, plan.mesh.size(Axis::Tensor));
   const int microbatches = static_cast<int>(plan.batch.gradient_accumulation_steps);
   plan.schedule = make_schedule(config, microbatches);
   plan.stages = make_stages(config, model, plan.batch, plan.schedule);

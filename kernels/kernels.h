@@ -338,9 +338,9 @@ class Kernels {
   // out[e] = initial value of element first_element + e under `key` (core/random.h): zeros, ones, normal or uniform
   virtual void initialize(TensorView out, const Init& init, uint64_t key, int64_t first_element) = 0;
 
-  // Sum of squares of `scale` * x in float64, in blocks of kSumBlock elements from the start of x, combined exactly. NaN and
-  // infinity make the sum not finite.
-  virtual ExactSum sum_of_squares(ConstTensorView x, double scale) = 0;
+  // Sum of squares of `scale` * x in float64, in blocks of `block` elements (a divisor of kSumBlock) from the start of x,
+  // combined exactly. NaN and infinity make the sum not finite.
+  virtual ExactSum sum_of_squares(ConstTensorView x, double scale, int64_t block) = 0;
 
   // sum[e] += round(x[e] * scale * 2^44) (core/fixed_point.h). Returns how many values were not finite or not below `limit` in
   // magnitude (after scaling); those are not added.
@@ -356,7 +356,7 @@ class Kernels {
   virtual Counters counters() const { return {}; }
 };
 
-// sum_of_squares and every shard boundary use multiples of it, so that a norm has the same bits however a parameter is cut.
+// Every shard boundary is a multiple of it, so that a norm has the same bits however a parameter is cut.
 inline constexpr int64_t kSumBlock = 256;
 
 // threads: how many the kernels may use (0: all that OpenMP offers).

@@ -1,35 +1,65 @@
-// A tensor that is the sum of what each tensor rank made of it (Shoeybi et al. 2019).
+// Layers whose parameters tensor ranks share (Shoeybi et al. 2019): sums over the ranks, and in layout mode the fixed chunks of
+// every product along a split dim (tensor_parallel/cuts.h).
 //
-//   AxisSum sum(axis, y);      write sum.partial();      sum.start();  (other work)  sum.finish();      y is whole
+//   AxisSum sum(context, axis, y, bias);
+//   product into sum.partial() with bias sum.partial_bias();  sum.start();  (other work)  sum.finish();      y is whole
 //
-// The partial is y itself and is summed in place. Without an axis there is nothing to add: start and finish do nothing. start
-// enqueues on the axis's stream, finish waits for it; nobody may touch y in between.
+// The partial is y itself and is summed in place; with fixed chunks it is float32, and y is rounded once, after the sum and with
+// the bias. Without an axis there is nothing to add: start and finish do nothing. start enqueues on the axis's stream, finish
+// waits for it; nobody may touch y in between.
 #pragma once
 
+#include <optional>
+
 #include "core/layer.h"
+#include "tensor_parallel/cuts.h"
 #include "tensor_parallel/tensor_axis.h"
 
 namespace trivet::model {
 
-// The ranks that share this layer's split parameters; null when this rank holds them whole. Throws std::logic_error for what
-// layers do not do yet: sequence parallelism and sums over fixed chunks.
+// The ranks that share this layer's split parameters; null when this rank holds them whole. Throws std::logic_error for
+// sequence parallelism, which layers do not do yet.
 const tensor_parallel::TensorAxis* sharing_axis(const Context& context);
+
+// The cuts of a layer's products along its split dim; null ones where sums need no fixed chunks.
+class AxisCuts {
+ public:
+  AxisCuts(const Context& context, const Split& split);
+
+  const kernels::ProductCuts* rows() const { return cuts_ ? &cuts_->rows : nullptr; }
+  const kernels::ProductCuts* cols() const { return cuts_ ? &cuts_->cols : nullptr; }
+  const kernels::ProductCuts* sums() const { return cuts_ ? &cuts_->sums : nullptr; }
+  std::span<const int64_t> ends() const { return cuts_ ? std::span<const int64_t>(cuts_->ends) : std::span<const int64_t>{}; }
+
+ private:
+  std::optional<tensor_parallel::SplitCuts> cuts_;
+};
 
 class AxisSum {
  public:
-  AxisSum(const tensor_parallel::TensorAxis* axis, TensorView out) : axis_(axis), out_(out) {}
+  // `axis` null: y needs no sum. The bias is optional.
+  AxisSum(Context& context, const tensor_parallel::TensorAxis* axis, TensorView y, ConstTensorView bias = {});
 
-  TensorView partial() const { return out_; }
+  TensorView partial() const { return scratch_.empty() ? y_ : scratch_.view(); }
+  // Added once in the sum over ranks.
+  ConstTensorView partial_bias() const;
   void start();
-  void finish() { started_.synchronize(); }
+  void finish();
 
  private:
+  bool rounds_after() const { return axis_ && axis_->fixed_sums; }
+
+  Context* context_;
   const tensor_parallel::TensorAxis* axis_;
-  TensorView out_;
+  TensorView y_;
+  ConstTensorView bias_;
+  ScopedTensor scratch_;
   Event started_;
 };
 
-// The same at once, with another operation if need be.
+// A sum that has the same bits in any order, or a maximum.
 void reduce_over(const tensor_parallel::TensorAxis& axis, TensorView data, comm::ReduceOp op = comm::ReduceOp::Sum);
+// A sum of float32 (float64); in layout mode each rank gives the tree over its chunks.
+void sum_over(const tensor_parallel::TensorAxis& axis, TensorView data);
 
 }  // namespace trivet::model

@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "model/model.h"
+#include "tensor_parallel/cuts.h"
 #include "tensor_parallel/split.h"
 
 namespace trivet::model {
@@ -48,6 +51,22 @@ void check_tensor_size(const Model& model, int size) {
       named.name = parameter_name(model, layer, i);
       check_units(named.name, named.split, size);
       tensor_parallel::local_part(named, 0, size);  // throws
+    }
+  }
+}
+
+
+void check_fixed_sums(const Model& model, int size) {
+  for (size_t layer = 0; layer < model.layers.size(); ++layer) {
+    const auto parameters = model.layers[layer]->parameters();
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const Split& split = parameters[i].split;
+      if (split.dim < 0 || tensor_parallel::can_cut(split, size)) continue;
+      throw ConfigError(fmt::format(
+          "parallel.tensor: {} with reproducible \"layout\" is more than the {} parts (key/value heads) of {}, whose gradients "
+          "would be sums over ranks; use at most {}, or reproducible \"run\"",
+          size, *std::min_element(split.units.begin(), split.units.end()), parameter_name(model, layer, i),
+          *std::min_element(split.units.begin(), split.units.end())));
     }
   }
 }

@@ -35,7 +35,7 @@ kernels::TableRows Embedding::rows_of(const Context& context) const {
   return {tensor_parallel::unit_range(options_.vocabulary, axis->rank(), axis->size()).begin, options_.vocabulary};
 }
 
-// The rank that comes first in the sum over the axis adds the positions.
+// The first rank of the axis adds the positions. A sum of two terms and zeros: exact until it is rounded, in any order.
 void Embedding::forward(Context& context, Weights weights, ConstTensorView tokens, TensorView y, Saved& saved) const {
   saved.reference(kTokens, tokens);
   const int64_t length = tokens.shape[1];
@@ -48,11 +48,9 @@ void Embedding::forward(Context& context, Weights weights, ConstTensorView token
   }
   const tensor_parallel::TensorAxis* axis = sharing_axis(context);
   if (axis && axis->rank() != 0) positions = {};
-  AxisSum sum(axis, y);
   context.kernels.embedding(
-      {.tokens = tokens, .table = weights[0], .positions = positions, .out = sum.partial(), .rows = rows_of(context)});
-  sum.start();
-  sum.finish();
+      {.tokens = tokens, .table = weights[0], .positions = positions, .out = y, .rows = rows_of(context)});
+  if (axis) reduce_over(*axis, y);
   const kernels::DropoutSite site = dropout_site(context, dropout_name_, options_.dropout);
   // Dropout is linear and its own transpose: its backward is the form that works in place.
   if (site.rate > 0) context.kernels.dropout_backward({.dy = y, .dx = y, .dropout = site});

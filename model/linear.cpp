@@ -28,17 +28,16 @@ Shape Linear::output_shape(const Shape& input) const {
   return output;
 }
 
-// The rank that comes first in the sum over the axis adds the bias: the sum is rounded once, with it.
 void Linear::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
   saved.reference(kX, x);
-  const tensor_parallel::TensorAxis* axis = options_.split.dim == 1 ? sharing_axis(context) : nullptr;
-  const bool adds_bias = options_.bias && (!axis || axis->rank() == 0);
-  AxisSum sum(axis, y);
+  const AxisCuts cuts(context, options_.split);
+  AxisSum sum(context, row_parallel() ? sharing_axis(context) : nullptr, y, options_.bias ? weights[1] : ConstTensorView{});
   context.kernels.matmul({.a = as_rows(x),
                           .b = weights[0],
                           .out = as_rows(sum.partial()),
                           .transpose_b = true,
-                          .bias = adds_bias ? weights[1] : ConstTensorView{}});
+                          .bias = sum.partial_bias(),
+                          .cuts = row_parallel() ? cuts.sums() : cuts.cols()});
   sum.start();
   sum.finish();
 }
@@ -46,10 +45,13 @@ void Linear::forward(Context& context, Weights weights, ConstTensorView x, Tenso
 // dx[T, in] = dy[T, out] W[out, in]
 AxisSum Linear::start_input_gradient(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const {
   saved.reference(kDy, dy);
-  const bool shared = options_.split.dim == 0 && !dx.absent();
-  AxisSum sum(shared ? sharing_axis(context) : nullptr, dx);
+  const AxisCuts cuts(context, options_.split);
+  AxisSum sum(context, column_parallel() && !dx.absent() ? sharing_axis(context) : nullptr, dx);
   if (dx.absent()) return sum;
-  context.kernels.matmul({.a = as_rows(dy), .b = weights[0], .out = as_rows(sum.partial())});
+  context.kernels.matmul({.a = as_rows(dy),
+                          .b = weights[0],
+                          .out = as_rows(sum.partial()),
+                          .cuts = column_parallel() ? cuts.sums() : cuts.cols()});
   sum.start();
   return sum;
 }
@@ -68,9 +70,15 @@ void Linear::backward(Context& context, Weights weights, Gradients gradients, Co
 // dW[out, in] += dy^T[out, T] x[T, in]
 void Linear::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
   const ConstTensorView x = as_rows(saved[kX]), dy = as_rows(saved[kDy]);
+  const AxisCuts cuts(context, options_.split);
   const Gradient& dweight = gradients[0];
   if (!dweight.view.absent())
-    context.kernels.matmul({.a = dy, .b = x, .out = dweight.view, .transpose_a = true, .accumulate = dweight.accumulate});
+    context.kernels.matmul({.a = dy,
+                            .b = x,
+                            .out = dweight.view,
+                            .transpose_a = true,
+                            .accumulate = dweight.accumulate,
+                            .cuts = column_parallel() ? cuts.rows() : cuts.cols()});
   if (options_.bias && !gradients[1].view.absent())
     context.kernels.bias_gradient({.dy = dy, .dbias = gradients[1].view, .accumulate = gradients[1].accumulate});
 }

@@ -31,6 +31,8 @@ class Linear : public Layer {
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
 
  private:
+  bool column_parallel() const { return options_.split.dim == 0; }
+  bool row_parallel() const { return options_.split.dim == 1; }
   AxisSum start_input_gradient(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const;
 
   Options options_;

@@ -66,16 +66,25 @@ kernels::TableRows LmHead::columns_of(const Context& context) const {
 LmHead::Result LmHead::loss_of_logits(Context& context, ConstTensorView logits, ConstTensorView targets, TensorView dlogits,
                                       double gradient_scale) const {
   const tensor_parallel::TensorAxis* axis = sharing_axis(context);
+  const AxisCuts cuts(context, split());
   if (!axis)
-    return context.kernels.cross_entropy(
-        {.logits = logits, .targets = targets, .dlogits = dlogits, .gradient_scale = gradient_scale});
+    return context.kernels.cross_entropy({.logits = logits,
+                                          .targets = targets,
+                                          .dlogits = dlogits,
+                                          .gradient_scale = gradient_scale,
+                                          .chunk_ends = cuts.ends()});
   const kernels::TableRows columns = columns_of(context);
   const ScopedTensor maximum(context.arena, logits.dtype, {logits.shape[0]});
   const ScopedTensor sums(context.arena, logits.dtype, {2, logits.shape[0]});
   context.kernels.row_maxima({.logits = logits, .maximum = maximum});
   reduce_over(*axis, maximum, comm::ReduceOp::Max);
-  context.kernels.row_sums({.logits = logits, .targets = targets, .maximum = maximum, .sums = sums, .columns = columns});
-  reduce_over(*axis, sums);
+  context.kernels.row_sums({.logits = logits,
+                            .targets = targets,
+                            .maximum = maximum,
+                            .sums = sums,
+                            .columns = columns,
+                            .chunk_ends = cuts.ends()});
+  sum_over(*axis, sums);
   return context.kernels.cross_entropy_of_part({.logits = logits,
                                                 .targets = targets,
                                                 .maximum = maximum,
@@ -93,7 +102,8 @@ LmHead::Result LmHead::loss_of_rows(Context& context, ConstTensorView h, ConstTe
   ScopedTensor scratch;
   if (dlogits.absent() || dlogits.dtype != dtype) scratch = ScopedTensor(context.arena, dtype, {h.shape[0], weight.shape[0]});
   const TensorView logits = scratch.empty() ? dlogits : scratch.view();
-  context.kernels.matmul({.a = h, .b = weight, .out = logits, .transpose_b = true});
+  context.kernels.matmul(
+      {.a = h, .b = weight, .out = logits, .transpose_b = true, .cuts = AxisCuts(context, split()).cols()});
   return loss_of_logits(context, logits, targets, dlogits, gradient_scale);
 }
 
@@ -101,8 +111,17 @@ LmHead::Result LmHead::loss_of_rows(Context& context, ConstTensorView h, ConstTe
 void LmHead::add_weight_gradient(Context& context, const Gradient& weight, bool first, ConstTensorView dlogits,
                                  ConstTensorView h) const {
   if (weight.view.absent()) return;
-  context.kernels.matmul(
-      {.a = dlogits, .b = h, .out = weight.view, .transpose_a = true, .accumulate = weight.accumulate || !first});
+  context.kernels.matmul({.a = dlogits,
+                          .b = h,
+                          .out = weight.view,
+                          .transpose_a = true,
+                          .accumulate = weight.accumulate || !first,
+                          .cuts = AxisCuts(context, split()).rows()});
+}
+
+// This rank's part of dh[R, H] = dlogits[R, V] W[V, H].
+void LmHead::make_input_gradient(Context& context, ConstTensorView weight, ConstTensorView dlogits, TensorView dh) const {
+  context.kernels.matmul({.a = dlogits, .b = weight, .out = dh, .cuts = AxisCuts(context, split()).sums()});
 }
 
 void LmHead::forward(Context& context, Weights weights, ConstTensorView x, TensorView, Saved& saved) const {
@@ -124,12 +143,12 @@ void LmHead::backward_input(Context& context, Weights weights, ConstTensorView, 
   const TensorView dlogits = saved.keep(context.arena, kDlogits, h.dtype, {h.shape[0], weights[weight_].shape[0]});
   const TensorView dh = saved.keep(context.arena, kDhidden, h.dtype, h.shape);
   const double scale = gradient_scale_of(context);
-  AxisSum sum(sharing_axis(context), dh);
+  AxisSum sum(context, sharing_axis(context), dh);
   for (const Chunk& chunk : chunks_of(h.shape[0])) {
     const TensorView dlogits_rows = dlogits.row_range(chunk.first, chunk.rows);
     loss_of_rows(context, h.row_range(chunk.first, chunk.rows), weights[weight_],
                  targets_of(context).slice(chunk.first, chunk.rows), dlogits_rows, scale);
-    context.kernels.matmul({.a = dlogits_rows, .b = weights[weight_], .out = sum.partial().row_range(chunk.first, chunk.rows)});
+    make_input_gradient(context, weights[weight_], dlogits_rows, sum.partial().row_range(chunk.first, chunk.rows));
   }
   sum.start();
   sum.finish();
@@ -144,14 +163,15 @@ void LmHead::backward_weight(Context& context, Gradients gradients, const Saved&
   norm_->backward_weight(context, parts_.of(norm_part_, gradients), saved.child(norm_part_));
 }
 
-// The gradient of a chunk's h is written over it: nothing reads h after the chunk's weight gradient.
+// The gradient of a chunk's h is written over it, unless its partial sums are float32: nothing reads h after the chunk's weight
+// gradient.
 void LmHead::forward_backward(Context& context, Weights weights, Gradients gradients, ConstTensorView x, TensorView dx,
                               Saved& saved) const {
   const ScopedTensor hidden(context.arena, x.dtype, {x.shape.rows(), x.shape.cols()});
   const TensorView h = hidden;
   norm_->forward(context, parts_.of(norm_part_, weights), x, h, saved.child(norm_part_));
   const double scale = gradient_scale_of(context);
-  AxisSum sum(sharing_axis(context), h);
+  AxisSum sum(context, sharing_axis(context), h);
   Result total;
   for (const Chunk& chunk : chunks_of(h.shape[0])) {
     const TensorView h_rows = h.row_range(chunk.first, chunk.rows);
@@ -159,7 +179,7 @@ void LmHead::forward_backward(Context& context, Weights weights, Gradients gradi
     const Result result =
         loss_of_rows(context, h_rows, weights[weight_], targets_of(context).slice(chunk.first, chunk.rows), dlogits, scale);
     add_weight_gradient(context, gradients[weight_], chunk.first == 0, dlogits, h_rows);
-    context.kernels.matmul({.a = dlogits, .b = weights[weight_], .out = h_rows});
+    make_input_gradient(context, weights[weight_], dlogits, sum.partial().row_range(chunk.first, chunk.rows));
     total.loss_sum += result.loss_sum;
     total.tokens += result.tokens;
   }

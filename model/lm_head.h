@@ -60,6 +60,8 @@ class LmHead : public Layer {
                         double gradient_scale) const;
   Result loss_of_rows(Context&, ConstTensorView h, ConstTensorView weight, ConstTensorView targets, TensorView dlogits,
                       double gradient_scale) const;
+  const Split& split() const { return parts_.parameters()[weight_].split; }
+  void make_input_gradient(Context&, ConstTensorView weight, ConstTensorView dlogits, TensorView dh) const;
   void add_weight_gradient(Context&, const Gradient& weight, bool first, ConstTensorView dlogits, ConstTensorView h) const;
 
   int64_t vocabulary_, rows_of_chunk_;

@@ -49,6 +49,8 @@ Model build(const Description& description);
 // Throws ConfigError, naming what does not divide and what would, when `size` tensor ranks cannot share the model: query heads
 // and feed-forward divide evenly, key/value heads evenly or into ranks that hold the same one, the vocabulary in any way.
 void check_tensor_size(const Model& model, int size);
+// Likewise where sums must not depend on `size`, a divisor of tensor_parallel::kSumChunks: neighbours may not share units.
+void check_fixed_sums(const Model& model, int size);
 
 // Full name of parameter `index` of layer `layer`.
 std::string parameter_name(const Model& model, size_t layer, size_t index);

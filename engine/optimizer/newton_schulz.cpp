@@ -16,7 +16,7 @@ void newton_schulz(kernels::Kernels& kernels, const NewtonSchulzScratch& scratch
   const bool tall = x.shape[0] > x.shape[1];  // X^T X is then the smaller Gram matrix
   const TensorView gram = scratch.gram, polynomial = scratch.polynomial, next = scratch.next;
 
-  const double norm = std::sqrt(kernels.sum_of_squares(x, 1.0).value());
+  const double norm = std::sqrt(kernels.sum_of_squares(x, 1.0, kernels::kSumBlock).value());
   kernels.scale(x, 1.0 / (norm + 1e-7));
   for (int step = 0; step < kSteps; ++step) {
     // A = X X^T (or X^T X);  B = b A + c A A;  X = a X + B X (or X B)

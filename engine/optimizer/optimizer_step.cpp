@@ -115,15 +115,21 @@ std::vector<OptimizerStep::Part> OptimizerStep::counted_parts(const OwnedParamet
   return parts;
 }
 
+// Small blocks are slower; only layout mode promises the same bits for every tensor size.
+int64_t OptimizerStep::sum_block(const OwnedParameter& owned) {
+  return owned.group->options().fixed_point ? parameter_of(owned).sum_block : kernels::kSumBlock;
+}
+
 // Each rank sums over its shard, also where it owns the whole; blocks are aligned to the parameter, so no layout changes a bit.
 ExactSum OptimizerStep::gradient_square_sum(const StepSettings& settings) {
   ExactSum sum;
   for (const OwnedParameter& owned : owned_) {
     const zero::OwnedRange range = owned.group->owned();
     const double scale = mean_scale(*owned.group, settings);
+    const int64_t block = sum_block(owned);
     for (const Part& part : counted_parts(owned, range))
       for_gradient_pieces(range, part.first, part.count, [&](int64_t, ConstTensorView gradient) {
-        sum.add(resources_.kernels.sum_of_squares(gradient, scale));
+        sum.add(resources_.kernels.sum_of_squares(gradient, scale, block));
       });
   }
   std::vector<int64_t> words(kWords);
@@ -251,9 +257,10 @@ void OptimizerStep::apply_lamb(const StepSettings& settings) {
     const zero::OwnedRange range = owned.group->owned();
     const std::span<int64_t> place(words.data() + i * 2 * kWords, 2 * kWords);
     ExactSum weights, updates;
+    const int64_t block = sum_block(owned);
     for (const Part& part : counted_parts(owned, range)) {
-      weights.add(resources_.kernels.sum_of_squares(range.master.slice(part.first, part.count), 1.0));
-      updates.add(resources_.kernels.sum_of_squares(range.states[2].slice(part.first, part.count), 1.0));
+      weights.add(resources_.kernels.sum_of_squares(range.master.slice(part.first, part.count), 1.0, block));
+      updates.add(resources_.kernels.sum_of_squares(range.states[2].slice(part.first, part.count), 1.0, block));
     }
     put(weights, place.first(kWords));
     put(updates, place.last(kWords));

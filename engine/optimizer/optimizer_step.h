@@ -84,6 +84,7 @@ class OptimizerStep {
   void muon_momentum(const OwnedParameter& owned, const StepSettings& settings, double clip);
   void gather_updates(zero::ParameterGroup& group, TensorView updates);
   void apply_muon_update(const OwnedParameter& owned, ConstTensorView update, const StepSettings& settings);
+  static int64_t sum_block(const OwnedParameter& owned);
   // What this rank alone counts of a parameter: its shard of the parts that no neighbour of the tensor axis counts.
   std::vector<Part> counted_parts(const OwnedParameter& owned, const zero::OwnedRange& range) const;
   std::vector<Segment> segments_of(zero::ParameterGroup& group, int block) const;

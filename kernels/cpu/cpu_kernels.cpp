@@ -72,9 +72,9 @@ class CpuKernels final : public Kernels {
     check_float("initialize", out);
     cpu::initialize(out, init, key, first_element, threads_);
   }
-  ExactSum sum_of_squares(ConstTensorView x, double factor) override {
+  ExactSum sum_of_squares(ConstTensorView x, double factor, int64_t block) override {
     check_float("sum_of_squares", x);
-    return cpu::sum_of_squares(x, factor, threads_);
+    return cpu::sum_of_squares(x, factor, block, threads_);
   }
   int64_t fixed_point_add(ConstTensorView x, double factor, double limit, TensorView sum) override {
     check_fixed_point("fixed_point_add", x, sum);

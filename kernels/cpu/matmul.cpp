@@ -166,7 +166,8 @@ class CutTiling {
 };
 
 // [Note: why operands of cut products are packed]  oneDNN chooses among its kernels by the strides too, and their sums differ
-// in the last bits: seen for bfloat16, and for float32 where K is 2048. A rank's strides depend on how many share the matrix.
+// in the last bits: seen for bfloat16, and for float32 where K is 2048. Where an operand's lines lie along the cut dim, its
+// stride depends on how many ranks share it.
 Operand packed(const Operand& x, int64_t rows, int64_t cols, Scratch& scratch) {
   const int64_t lines = x.transposed ? cols : rows, width = x.transposed ? rows : cols, bytes = size_of(x.dtype);
   auto* to = static_cast<std::byte*>(scratch.reserve(lines * width * bytes));
@@ -181,7 +182,12 @@ template <typename Sum>
 class TileTree {
  public:
   TileTree(const Matmul& args, const TileSize& size, const Operand& a, const Operand& b)
-      : leaves_(args.cuts->leaves), size_(size), a_(a), b_(b) {
+      : leaves_(args.cuts->leaves),
+        size_(size),
+        a_(a),
+        b_(b),
+        pack_a_(args.transpose_a ? !args.cuts->row_ends.empty() : !leaves_.empty()),
+        pack_b_(args.transpose_b ? !leaves_.empty() : !args.cuts->col_ends.empty()) {
     if (leaves_.empty()) leaves_ = {{{0, size.k}}};
   }
 
@@ -212,8 +218,9 @@ class TileTree {
       if (range.begin == range.end) continue;
       const int64_t length = range.end - range.begin;
       thread_local Scratch a_scratch, b_scratch;
-      const Operand a = packed(a_.at(0, range.begin), size_.m, length, a_scratch);
-      const Operand b = packed(b_.at(range.begin, 0), length, size_.n, b_scratch);
+      Operand a = a_.at(0, range.begin), b = b_.at(range.begin, 0);
+      if (pack_a_) a = packed(a, size_.m, length, a_scratch);
+      if (pack_b_) b = packed(b, length, size_.n, b_scratch);
       tile_product({size_.m, size_.n, length}, a, b, to, size_.n, any);
       any = true;
     }
@@ -223,6 +230,7 @@ class TileTree {
   std::vector<std::vector<ProductCuts::Range>> leaves_;
   TileSize size_;
   Operand a_, b_;
+  bool pack_a_, pack_b_;
 };
 
 template <typename Out, typename Sum>

@@ -182,7 +182,7 @@ class MetaKernels final : public Kernels {
     check_float("initialize", out);
     count(0, total_bytes({out}));
   }
-  ExactSum sum_of_squares(ConstTensorView x, double) override {
+  ExactSum sum_of_squares(ConstTensorView x, double, int64_t) override {
     check_float("sum_of_squares", x);
     count(2 * elements(x), total_bytes({x}));
     return {};

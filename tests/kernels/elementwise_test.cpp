@@ -113,34 +113,45 @@ TEST(SumOfSquares, IsExactOverBlocksHoweverItIsComputed) {
   for (const DType dtype : kFloatTypes)
     for (const int64_t size : {0, 1, 256, 257, 1000, 70001}) {
       const HostTensor x = HostTensor::random(dtype, {size}, 1);
-      const std::vector<int64_t> whole = words_of(make_cpu_kernels(1)->sum_of_squares(x.view(), 0.7));
+      const std::vector<int64_t> whole = words_of(make_cpu_kernels(1)->sum_of_squares(x.view(), 0.7, kSumBlock));
       double reference = 0;
       for (int64_t e = 0; e < size; ++e) reference += std::pow(0.7 * x.at(e), 2);
       for (const cpu::Isa isa : isa_levels())
         for (const int threads : {1, 2, 3}) {
           const cpu::ForcedIsa forced(isa);
           const auto kernels = make_cpu_kernels(threads);
-          EXPECT_EQ(words_of(kernels->sum_of_squares(x.view(), 0.7)), whole);
+          EXPECT_EQ(words_of(kernels->sum_of_squares(x.view(), 0.7, kSumBlock)), whole);
           ExactSum parts;  // cut at a multiple of kSumBlock
           const int64_t cut = std::min(size, kSumBlock * 3);
-          parts.add(kernels->sum_of_squares(x.view().slice(0, cut), 0.7));
-          parts.add(kernels->sum_of_squares(x.view().slice(cut, size - cut), 0.7));
+          parts.add(kernels->sum_of_squares(x.view().slice(0, cut), 0.7, kSumBlock));
+          parts.add(kernels->sum_of_squares(x.view().slice(cut, size - cut), 0.7, kSumBlock));
           EXPECT_EQ(words_of(parts), whole);
         }
-      EXPECT_NEAR(make_cpu_kernels(2)->sum_of_squares(x.view(), 0.7).value(), reference, 1e-12 * (reference + 1));
+      EXPECT_NEAR(make_cpu_kernels(2)->sum_of_squares(x.view(), 0.7, kSumBlock).value(), reference, 1e-12 * (reference + 1));
     }
+}
+
+TEST(SumOfSquares, SmallBlocksMayBeCutAnywhereBetweenThem) {
+  const HostTensor x = HostTensor::random(DType::Float32, {1000}, 1);
+  const auto kernels = make_cpu_kernels(2);
+  const std::vector<int64_t> whole = words_of(kernels->sum_of_squares(x.view(), 1, 8));
+  ExactSum parts;
+  for (int64_t first = 0; first < 1000; first += 24)
+    parts.add(kernels->sum_of_squares(x.view().slice(first, std::min<int64_t>(24, 1000 - first)), 1, 8));
+  EXPECT_EQ(words_of(parts), whole);
+  EXPECT_NE(words_of(kernels->sum_of_squares(x.view(), 1, kSumBlock)), whole);  // rounded elsewhere
 }
 
 TEST(SumOfSquares, RanksAsThreadsMaySumAtTheSameTime) {
   const HostTensor x = HostTensor::random(DType::BFloat16, {70001}, 1);
-  const std::vector<int64_t> expected = words_of(make_cpu_kernels(1)->sum_of_squares(x.view(), 1));
+  const std::vector<int64_t> expected = words_of(make_cpu_kernels(1)->sum_of_squares(x.view(), 1, kSumBlock));
   std::vector<int> wrong(3, 0);
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < 3; ++rank)
     ranks.emplace_back([&, rank] {
       const auto kernels = make_cpu_kernels(1 + rank);
       for (int round = 0; round < 50; ++round)
-        wrong[static_cast<size_t>(rank)] += words_of(kernels->sum_of_squares(x.view(), 1)) != expected;
+        wrong[static_cast<size_t>(rank)] += words_of(kernels->sum_of_squares(x.view(), 1, kSumBlock)) != expected;
     });
   for (std::thread& rank : ranks) rank.join();
   EXPECT_EQ(wrong, std::vector<int>(3, 0));
@@ -151,7 +162,7 @@ TEST(SumOfSquares, IsNotFiniteWhenAnElementIsNot) {
     for (const double bad : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
       HostTensor x = HostTensor::random(dtype, {1000}, 1);
       x.set(611, bad);
-      EXPECT_FALSE(make_cpu_kernels(1)->sum_of_squares(x.view(), 1).finite());
+      EXPECT_FALSE(make_cpu_kernels(1)->sum_of_squares(x.view(), 1, kSumBlock).finite());
     }
 }
 

@@ -73,7 +73,7 @@ TEST(MetaKernels, EveryKernelTakesViewsWithoutMemory) {
   meta->add(flat, flat);
   meta->scale(flat, 2);
   meta->initialize(flat, {}, 1, 0);
-  meta->sum_of_squares(flat, 1);
+  meta->sum_of_squares(flat, 1, kSumBlock);
   EXPECT_EQ(meta->fixed_point_add(flat, 1, 1, fixed), 0);
   meta->fixed_point_read(fixed, flat);
   EXPECT_EQ(meta->fixed_point_round(flat, 1, 1, flat), 0);

@@ -85,14 +85,14 @@ void scale(TensorView out, double factor, int threads) {
   });
 }
 
-ExactSum sum_of_squares(ConstTensorView x, double scale, int threads) {
+ExactSum sum_of_squares(ConstTensorView x, double scale, int64_t block, int threads) {
   ExactSum total;
   dispatch_float(x.dtype, [&]<typename T>() {
     const auto loop = by_isa(&baseline::square_sum<T>, &v3::square_sum<T>, &v4::square_sum<T>);
     const T* data = x.as<T>();
     for_each_range(x.elements(), threads, kSumBlock, 1, [&](int64_t begin, int64_t end) {
       ExactSum sum;  // of this thread; the order in which threads come does not change an exact sum
-      for (int64_t e = begin; e < end; e += kSumBlock) sum.add(loop(data + e, scale, std::min(kSumBlock, end - e)));
+      for (int64_t e = begin; e < end; e += block) sum.add(loop(data + e, scale, std::min(block, end - e)));
 #pragma omp critical(trivet_sum_of_squares)
       total.add(sum);
     });

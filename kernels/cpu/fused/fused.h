@@ -40,7 +40,7 @@ void copy(ConstTensorView from, TensorView out, int threads);
 void add(ConstTensorView from, TensorView out, int threads);
 void scale(TensorView out, double factor, int threads);
 void initialize(TensorView out, const Init& init, uint64_t key, int64_t first_element, int threads);
-ExactSum sum_of_squares(ConstTensorView x, double scale, int threads);
+ExactSum sum_of_squares(ConstTensorView x, double scale, int64_t block, int threads);
 int64_t fixed_point_add(ConstTensorView x, double scale, double limit, TensorView sum, int threads);
 int64_t fixed_point_store(ConstTensorView x, double scale, double limit, TensorView sum, int threads);
 void fixed_point_read(ConstTensorView sum, TensorView out, int threads);
