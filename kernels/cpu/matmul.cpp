@@ -139,21 +139,26 @@ struct Tile {
 class CutTiling {
  public:
   CutTiling(const Sizes& sizes, const ProductCuts& cuts) {
-    for_each_part(sizes.m, cuts.row_ends, [&](int64_t row, int64_t rows) {
-      for_each_part(sizes.n, cuts.col_ends, [&](int64_t col, int64_t cols) { tiles_.push_back({row, col, rows, cols}); });
+    const auto [tile_rows, tile_cols] = cuts.leaves.empty() ? Edges{512, 512} : kTreeEdges;
+    for_each_part(sizes.m, cuts.row_ends, tile_rows, [&](int64_t row, int64_t rows) {
+      for_each_part(sizes.n, cuts.col_ends, tile_cols,
+                    [&](int64_t col, int64_t cols) { tiles_.push_back({row, col, rows, cols}); });
     });
   }
   const std::vector<Tile>& tiles() const { return tiles_; }
 
  private:
-  static constexpr int64_t kEdge = 512;  // the float32 tiles of a tree stay in the second-level cache
+  struct Edges {
+    int64_t rows, cols;
+  };
+  static constexpr Edges kTreeEdges{128, 256};  // a float32 tile for each level of the tree stays in the second-level cache
 
   template <typename Body>
-  static void for_each_part(int64_t size, const std::vector<int64_t>& ends, const Body& body) {
+  static void for_each_part(int64_t size, const std::vector<int64_t>& ends, int64_t edge, const Body& body) {
     const int64_t whole[] = {size};
     int64_t begin = 0;
     for (int64_t end : ends.empty() ? std::span<const int64_t>(whole) : std::span<const int64_t>(ends)) {
-      const int64_t parts = (end - begin + kEdge - 1) / kEdge;
+      const int64_t parts = (end - begin + edge - 1) / edge;
       for (int64_t part = 0; part < parts; ++part) {
         const int64_t first = begin + (end - begin) * part / parts, last = begin + (end - begin) * (part + 1) / parts;
         body(first, last - first);

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "kernels/kernels.h"
 
@@ -64,6 +66,37 @@ TEST(ShardLayout, SmallParametersPersistUpToALimitAndFrozenOnesStandApart) {
   const ShardLayout none =
       make_shard_layout(model.layers(), {.ranks = 2, .persistence_threshold = 100, .persistence_limit = 6});
   EXPECT_FALSE(none.blocks[1].groups[0].persistent);  // 7 elements are more than the limit
+}
+
+// Elements of the whole parameter, block by block of a norm, that the ranks of a tensor size count; sorted.
+std::vector<std::vector<int64_t>> norm_blocks(const ParameterSpec& spec, int size) {
+  std::vector<std::vector<int64_t>> blocks;
+  for (int rank = 0; rank < size; ++rank) {
+    const std::vector<ParameterSpec> specs{spec};
+    const ShardLayout layout = make_shard_layout({{"layer", specs}}, {.ranks = 1, .tensor_rank = rank, .tensor_size = size});
+    const FlatParameter& parameter = layout.blocks[0].groups[0].parameters[0];
+    const int64_t width = spec.shape.dims() > 1 ? spec.shape[1] : 1;
+    for (const tensor_parallel::LocalBox& box : parameter.part.boxes) {
+      if (!box.counted) continue;
+      const int64_t box_width = spec.shape.dims() > 1 ? box.shape[1] : 1, first_col = spec.shape.dims() > 1 ? box.start[1] : 0;
+      for (int64_t e = 0; e < box.shape.elements(); ++e) {
+        if (e % parameter.sum_block == 0) blocks.emplace_back();
+        blocks.back().push_back((box.start[0] + e / box_width) * width + first_col + e % box_width);
+      }
+    }
+  }
+  std::sort(blocks.begin(), blocks.end());
+  return blocks;
+}
+
+TEST(ShardLayout, NoTensorSizeCutsABlockOfANorm) {
+  for (const ParameterSpec& spec : {ParameterSpec{.name = "qkv", .shape = {96, 10}, .split = {0, {48, 24, 24}, {8, 8, 8}}},
+                                    ParameterSpec{.name = "down", .shape = {6, 200}, .split = {1, {200}, {}}},
+                                    ParameterSpec{.name = "out", .shape = {64, 64}, .split = {1, {64}, {8}}},
+                                    ParameterSpec{.name = "table", .shape = {61, 64}, .split = {0, {61}, {}}},
+                                    ParameterSpec{.name = "bias", .shape = {512}, .split = {0, {512}, {}}},
+                                    ParameterSpec{.name = "gain", .shape = {300}}})
+    for (int size : {2, 4, 8}) EXPECT_EQ(norm_blocks(spec, size), norm_blocks(spec, 1)) << spec.name << " on " << size;
 }
 
 TEST(ShardLayout, RefusesTiesThatCannotBe) {
