@@ -58,7 +58,8 @@ struct Context {
   double loss_sum = 0;
   int64_t loss_tokens = 0;
   // The ranks that hold the other parts of split parameters (tensor_parallel/tensor_axis.h); null: there are none and sums need
-  // no fixed chunks.
+  // no fixed chunks. With sequence parallelism x, y, dy and dx are of the rank's own tokens, [B, S / size, H]: what a layer does
+  // with each token alone needs no change.
   const tensor_parallel::TensorAxis* tensor = nullptr;
 };
 

@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "tensor_parallel/tensor_axis.h"
+
 namespace trivet {
 
 using pipeline::Instruction;
@@ -23,6 +25,10 @@ StepLoss Executor::run(const pipeline::Program& program, const std::vector<bool>
   for (size_t block = 0; block < model_.layers.size(); ++block)
     shapes_.push_back(block == 0 ? inputs.microbatches[0].tokens.shape
                                  : model_.layers[block - 1]->output_shape(shapes_.back()));
+  // Tokens are whole on every rank; what the first block makes of them is not (tensor_parallel/tensor_axis.h).
+  const tensor_parallel::TensorAxis& axis = *resources_.tensor;
+  if (axis.sequence_parallel)
+    for (size_t block = 1; block < shapes_.size(); ++block) shapes_[block][1] /= axis.size();
   flights_.clear();
   flights_.resize(inputs.microbatches.size());
   for (Flight& flight : flights_) {

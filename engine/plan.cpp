@@ -57,6 +57,7 @@ class Rehearsal {
     rank_.gather = groups_.gather->traffic();
     rank_.reduce = groups_.reduce->traffic();
     rank_.tensor = groups_.tensor->traffic();
+    if (groups_.tensor_reduce) add(groups_.tensor_reduce->traffic(), rank_.tensor);
     for (const auto& [key, link] : groups_.links) add(link->traffic(), rank_.pipeline);
     worker.evaluate(1, [&](int64_t) { return microbatch; });
     rank_.activation_arena_bytes = activations_.peak_bytes();
@@ -108,6 +109,16 @@ void check_batch(const Config& config, const model::Model& model, const Resolved
   if (batch.gradient_accumulation_steps > kMostMicrobatches)
     refuse(fmt::format("gradient_accumulation_steps: {} is more than {}; use a larger train_micro_batch_size_per_gpu",
                        batch.gradient_accumulation_steps, kMostMicrobatches));
+}
+
+// A model of the caller's own has a length of its own.
+void check_sequence(const Config& config, const model::Model& model) {
+  if (!config.parallel.sequence_parallel || model.sequence_length % config.parallel.tensor == 0) return;
+  config::refuse(
+      config, "parallel.tensor",
+      fmt::format("{} does not divide the model's sequences of {} tokens, as parallel.sequence_parallel needs; use a "
+                  "divisor of {}",
+                  config.parallel.tensor, model.sequence_length, model.sequence_length));
 }
 
 // Of forward and backward of one microbatch.
@@ -173,7 +184,7 @@ zero::ShardLayout make_layout(const Plan& plan, const model::Model& model, int p
       .persistence_limit = config.zero.stage3_model_persistence_threshold,
       .tensor_rank = tensor_rank,
       .tensor_size = plan.mesh.size(Axis::Tensor),
-      .sequence_parallel = config.parallel.sequence_parallel && !layout_mode,
+      .sequence_parallel = config.parallel.sequence_parallel,
       .pipeline_rank = pipeline_rank,
       .separate_tied_gradients = !layout_mode && !one_of_each};
   for (int block = 0; block < plan.stages.blocks(); ++block)
@@ -202,8 +213,9 @@ void refuse_unfinished(const Config& config) {
   if (config.partition_activations && config.parallel.tensor > 1)
     refuse(config, "activation_checkpointing.partition_activations", "true is not implemented in this version; use false");
   if (config.parallel.tensor == 1) return;
-  if (config.parallel.sequence_parallel)
-    refuse(config, "parallel.sequence_parallel", "true is not implemented in this version; use false");
+  if (config.parallel.sequence_parallel && config.reproducible == Reproducible::Layout)
+    refuse(config, "parallel.sequence_parallel",
+           "true with reproducible \"layout\" is not accepted: gradients of norms would be rounded once a rank; use false");
   if (config.optimizer.type == OptimizerType::Muon)
     refuse(config, "parallel.tensor",
            fmt::format("{} is not accepted with optimizer Muon, which needs whole matrices; use 1", config.parallel.tensor));
@@ -238,6 +250,7 @@ Plan make_plan(const Config& config, const model::Model& model, int world_size) 
   check_batch(config, model, plan.batch);
   refuse_unfinished(config);
   model::check_tensor_size(model, plan.mesh.size(Axis::Tensor));
+  check_sequence(config, model);
   if (config.reproducible == Reproducible::Layout) model::check_fixed_sums(model, plan.mesh.size(Axis::Tensor));
   const int microbatches = static_cast<int>(plan.batch.gradient_accumulation_steps);
   plan.schedule = make_schedule(config, microbatches);

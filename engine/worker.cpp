@@ -57,7 +57,7 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
       programs_(rank.programs),
       batch_shape_{micro_batch_size, model.sequence_length},
       resources_(resources),
-      tensor_axis_{*resources.groups.tensor, resources.tensor_stream, false, config.reproducible == Reproducible::Layout},
+      tensor_axis_{*resources.groups.tensor, resources.tensor_stream, config.parallel.sequence_parallel, config.reproducible == Reproducible::Layout},
       links_(resources.groups, resources.make_link_stream),
       parameters_(rank.layout, parameter_options(config, rank.programs.microbatches, rank.layout.ranks),
                   {.kernels = resources.kernels,

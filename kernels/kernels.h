@@ -178,7 +178,7 @@ struct Embedding {
   TensorView out;
   TableRows rows;
 };
-// dtable[token] += dy rows in token order; dpositions[s] += over b in order. Absent ones are left out.
+// dtable[token] += dy rows in token order; dpositions[s] += over b in order, whatever the tokens are. Absent ones are left out.
 struct EmbeddingBackward {
   ConstTensorView tokens, dy;
   TensorView dtable, dpositions;

@@ -1,5 +1,7 @@
 #include "model/attention.h"
 
+#include "model/token_gather.h"
+
 namespace trivet::model {
 namespace {
 
@@ -30,7 +32,7 @@ Attention::Attention(std::string name, const Options& options)
 
 void Attention::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
   Arena& arena = context.arena;
-  const int64_t batch = x.shape[0], sequence = x.shape[1], head_size = options_.hidden / options_.heads;
+  const int64_t batch = x.shape[0], sequence = all_tokens(context, x.shape)[1], head_size = options_.hidden / options_.heads;
   const HeadRange heads = qkv_.heads_of(sharing_axis(context));
   const TensorView qkv =
       saved.keep(arena, kQkv, x.dtype, {batch, sequence, (heads.count + 2 * heads.key_value_count) * head_size});

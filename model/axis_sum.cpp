@@ -1,24 +1,14 @@
 #include "model/axis_sum.h"
 
-#include <stdexcept>
-
 #include "kernels/kernels.h"
 #include "model/parts.h"
+#include "model/token_gather.h"
 
 namespace trivet::model {
-namespace {
-
-comm::ReduceOp sum_of(const tensor_parallel::TensorAxis& axis) {
-  return axis.fixed_sums ? comm::ReduceOp::TreeSum : comm::ReduceOp::Sum;
-}
-
-}  // namespace
 
 const tensor_parallel::TensorAxis* sharing_axis(const Context& context) {
   const tensor_parallel::TensorAxis* axis = context.tensor;
-  if (!axis || axis->size() == 1) return nullptr;
-  if (axis->sequence_parallel) throw std::logic_error("model: layers are not sequence parallel");
-  return axis;
+  return axis && axis->size() > 1 ? axis : nullptr;
 }
 
 AxisCuts::AxisCuts(const Context& context, const Split& split) {
@@ -26,10 +16,10 @@ AxisCuts::AxisCuts(const Context& context, const Split& split) {
   if (axis && axis->fixed_sums) cuts_ = tensor_parallel::cuts_of(split, axis->rank(), axis->size());
 }
 
-AxisSum::AxisSum(Context& context, const tensor_parallel::TensorAxis* axis, TensorView y, ConstTensorView bias)
-    : context_(&context), axis_(axis), y_(y), bias_(bias) {
-  const DType sum_type = statistics_dtype(y.dtype);
-  if (rounds_after() && y.dtype != sum_type) scratch_ = ScopedTensor(context.arena, sum_type, y.shape);
+AxisSum::AxisSum(Context& context, const tensor_parallel::TensorAxis* axis, TensorView y, ConstTensorView bias, Terms terms)
+    : context_(&context), axis_(axis), y_(y), bias_(bias), terms_(terms) {
+  const DType sum_type = rounds_after() ? statistics_dtype(y.dtype) : y.dtype;
+  if (scatters() || y.dtype != sum_type) scratch_ = ScopedTensor(context.arena, sum_type, all_tokens(context, y.shape));
 }
 
 ConstTensorView AxisSum::partial_bias() const {
@@ -39,7 +29,14 @@ ConstTensorView AxisSum::partial_bias() const {
 
 void AxisSum::start() {
   if (!axis_) return;
-  axis_->group.all_reduce(partial(), sum_of(*axis_), axis_->stream);
+  if (scatters()) {
+    const int64_t own = y_.elements() / y_.shape[0], all = own * axis_->size();
+    for (int64_t sequence = 0; sequence < y_.shape[0]; ++sequence)
+      axis_->group.reduce_scatter(partial().slice(sequence * all, all), y_.slice(sequence * own, own), comm::ReduceOp::Sum,
+                                  axis_->stream);
+  } else {
+    axis_->group.all_reduce(partial(), rounds_after() ? comm::ReduceOp::TreeSum : comm::ReduceOp::Sum, axis_->stream);
+  }
   started_ = axis_->stream.record();
 }
 
@@ -54,6 +51,8 @@ void reduce_over(const tensor_parallel::TensorAxis& axis, TensorView data, comm:
   axis.stream.record().synchronize();
 }
 
-void sum_over(const tensor_parallel::TensorAxis& axis, TensorView data) { reduce_over(axis, data, sum_of(axis)); }
+void sum_over(const tensor_parallel::TensorAxis& axis, TensorView data) {
+  reduce_over(axis, data, axis.fixed_sums ? comm::ReduceOp::TreeSum : comm::ReduceOp::Sum);
+}
 
 }  // namespace trivet::model

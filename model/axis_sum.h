@@ -4,9 +4,10 @@
 //   AxisSum sum(context, axis, y, bias);
 //   product into sum.partial() with bias sum.partial_bias();  sum.start();  (other work)  sum.finish();      y is whole
 //
-// The partial is y itself and is summed in place; with fixed chunks it is float32, and y is rounded once, after the sum and with
-// the bias. Without an axis there is nothing to add: start and finish do nothing. start enqueues on the axis's stream, finish
-// waits for it; nobody may touch y in between.
+// The partial is y itself and is summed in place; with fixed chunks it is float32, and y is rounded once, after the sum and
+// with the bias. With sequence parallelism the partial is of all tokens and y of the rank's own (model/token_gather.h). Without
+// an axis there is nothing to add: start and finish do nothing. start enqueues on the axis's stream, finish waits for it;
+// nobody may touch y in between.
 #pragma once
 
 #include <optional>
@@ -17,8 +18,7 @@
 
 namespace trivet::model {
 
-// The ranks that share this layer's split parameters; null when this rank holds them whole. Throws std::logic_error for
-// sequence parallelism, which layers do not do yet.
+// The ranks that share this layer's split parameters; null when this rank holds them whole.
 const tensor_parallel::TensorAxis* sharing_axis(const Context& context);
 
 // The cuts of a layer's products along its split dim; null ones where sums need no fixed chunks.
@@ -37,27 +37,32 @@ class AxisCuts {
 
 class AxisSum {
  public:
+  // Exact: of an element's terms all but two are zeros, so that the sum has the same bits in any order, rounded once.
+  enum class Terms { Any, Exact };
   // `axis` null: y needs no sum. The bias is optional.
-  AxisSum(Context& context, const tensor_parallel::TensorAxis* axis, TensorView y, ConstTensorView bias = {});
+  AxisSum(Context& context, const tensor_parallel::TensorAxis* axis, TensorView y, ConstTensorView bias = {},
+          Terms terms = Terms::Any);
 
-  TensorView partial() const { return scratch_.empty() ? y_ : scratch_.view(); }
+  TensorView partial() const { return scratch_.empty() ? y_ : scratch_.view(); }  // [as y, but all tokens]
   // Added once in the sum over ranks.
   ConstTensorView partial_bias() const;
   void start();
   void finish();
 
  private:
-  bool rounds_after() const { return axis_ && axis_->fixed_sums; }
+  bool rounds_after() const { return axis_ && axis_->fixed_sums && terms_ == Terms::Any; }
+  bool scatters() const { return axis_ && axis_->sequence_parallel; }
 
   Context* context_;
   const tensor_parallel::TensorAxis* axis_;
   TensorView y_;
   ConstTensorView bias_;
+  Terms terms_;
   ScopedTensor scratch_;
   Event started_;
 };
 
-// A sum that has the same bits in any order, or a maximum.
+// A sum whose bits do not depend on the order, or a maximum.
 void reduce_over(const tensor_parallel::TensorAxis& axis, TensorView data, comm::ReduceOp op = comm::ReduceOp::Sum);
 // A sum of float32 (float64); in layout mode each rank gives the tree over its chunks.
 void sum_over(const tensor_parallel::TensorAxis& axis, TensorView data);

@@ -55,7 +55,6 @@ void check_tensor_size(const Model& model, int size) {
   }
 }
 
-
 void check_fixed_sums(const Model& model, int size) {
   for (size_t layer = 0; layer < model.layers.size(); ++layer) {
     const auto parameters = model.layers[layer]->parameters();

@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "model/axis_sum.h"
 #include "model/parts.h"
+#include "model/token_gather.h"
 #include "tensor_parallel/split.h"
 
 namespace trivet::model {
@@ -10,12 +11,15 @@ namespace {
 
 enum Slot { kTokens, kDsum };
 
-// The gradient of the first `used` rows. Rows of positions that the sequence does not reach have none: they are zero.
-Gradient first_rows(Context& context, const Gradient& gradient, int64_t used) {
+// The gradient of rows [first, first + used). Rows of positions that nothing reaches have none: they are zero.
+Gradient rows_used(Context& context, const Gradient& gradient, int64_t first, int64_t used) {
   if (gradient.view.absent()) return gradient;
-  const int64_t rows = gradient.view.shape[0];
-  if (!gradient.accumulate && used < rows) context.kernels.zero(gradient.view.row_range(used, rows - used));
-  return {gradient.view.row_range(0, used), gradient.accumulate};
+  const int64_t end = first + used, rows = gradient.view.shape[0];
+  if (!gradient.accumulate) {
+    context.kernels.zero(gradient.view.row_range(0, first));
+    context.kernels.zero(gradient.view.row_range(end, rows - end));
+  }
+  return {gradient.view.row_range(first, used), gradient.accumulate};
 }
 
 }  // namespace
@@ -35,7 +39,7 @@ kernels::TableRows Embedding::rows_of(const Context& context) const {
   return {tensor_parallel::unit_range(options_.vocabulary, axis->rank(), axis->size()).begin, options_.vocabulary};
 }
 
-// The first rank of the axis adds the positions. A sum of two terms and zeros: exact until it is rounded, in any order.
+// The first rank of the axis adds the positions.
 void Embedding::forward(Context& context, Weights weights, ConstTensorView tokens, TensorView y, Saved& saved) const {
   saved.reference(kTokens, tokens);
   const int64_t length = tokens.shape[1];
@@ -48,17 +52,19 @@ void Embedding::forward(Context& context, Weights weights, ConstTensorView token
   }
   const tensor_parallel::TensorAxis* axis = sharing_axis(context);
   if (axis && axis->rank() != 0) positions = {};
+  AxisSum sum(context, axis, y, {}, AxisSum::Terms::Exact);
   context.kernels.embedding(
-      {.tokens = tokens, .table = weights[0], .positions = positions, .out = y, .rows = rows_of(context)});
-  if (axis) reduce_over(*axis, y);
-  const kernels::DropoutSite site = dropout_site(context, dropout_name_, options_.dropout);
+      {.tokens = tokens, .table = weights[0], .positions = positions, .out = sum.partial(), .rows = rows_of(context)});
+  sum.start();
+  sum.finish();
+  const kernels::DropoutSite site = dropout_site(context, dropout_name_, options_.dropout, y.shape);
   // Dropout is linear and its own transpose: its backward is the form that works in place.
   if (site.rate > 0) context.kernels.dropout_backward({.dy = y, .dx = y, .dropout = site});
 }
 
 // Tokens have no gradient: all that is to do is to take dropout back, for backward_weight.
 void Embedding::backward_input(Context& context, Weights, ConstTensorView dy, TensorView, Saved& saved) const {
-  const kernels::DropoutSite site = dropout_site(context, dropout_name_, options_.dropout);
+  const kernels::DropoutSite site = dropout_site(context, dropout_name_, options_.dropout, dy.shape);
   if (site.rate == 0) return saved.reference(kDsum, dy);
   const TensorView dsum = saved.keep(context.arena, kDsum, dy.dtype, dy.shape);
   context.kernels.dropout_backward({.dy = dy, .dx = dsum, .dropout = site});
@@ -67,16 +73,27 @@ void Embedding::backward_input(Context& context, Weights, ConstTensorView dy, Te
 void Embedding::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
   const ConstTensorView tokens = saved[kTokens], dy = saved[kDsum];
   const Gradient& table = gradients[0];
-  Gradient positions;
-  if (options_.positions > 0) positions = first_rows(context, gradients[1], tokens.shape[1]);
-  if (table.view.absent() && positions.view.absent()) return;
-  context.kernels.embedding_backward({.tokens = tokens,
+  if (!table.view.absent()) {
+    TokenGather all_dy(context, dy);
+    context.kernels.embedding_backward({.tokens = tokens,
+                                        .dy = all_dy.view(),
+                                        .dtable = table.view,
+                                        .accumulate_table = table.accumulate,
+                                        .rows = rows_of(context)});
+  }
+  if (options_.positions > 0 && !gradients[1].view.absent()) add_position_gradient(context, gradients[1], tokens, dy);
+}
+
+// Of the rank's own tokens, which are those of all sequences at the same places. Only how many there are is read of them.
+void Embedding::add_position_gradient(Context& context, const Gradient& gradient, ConstTensorView tokens,
+                                      ConstTensorView dy) const {
+  const int64_t sequences = dy.shape[0], length = dy.shape[1];
+  const tensor_parallel::TensorAxis* axis = sequence_axis(context);
+  const Gradient used = rows_used(context, gradient, axis ? axis->rank() * length : 0, length);
+  context.kernels.embedding_backward({.tokens = tokens.slice(0, sequences * length).reshaped({sequences, length}),
                                       .dy = dy,
-                                      .dtable = table.view,
-                                      .dpositions = positions.view,
-                                      .accumulate_table = table.accumulate,
-                                      .accumulate_positions = positions.accumulate,
-                                      .rows = rows_of(context)});
+                                      .dpositions = used.view,
+                                      .accumulate_positions = used.accumulate});
 }
 
 }  // namespace trivet::model

@@ -34,6 +34,7 @@ class Embedding : public Layer {
   void backward_weight(Context&, Gradients, const Saved&) const override;
 
  private:
+  void add_position_gradient(Context&, const Gradient&, ConstTensorView tokens, ConstTensorView dy) const;
   kernels::TableRows rows_of(const Context& context) const;
 
   Options options_;

@@ -1,6 +1,7 @@
 #include "model/linear.h"
 
 #include "model/parts.h"
+#include "model/token_gather.h"
 
 namespace trivet::model {
 namespace {
@@ -31,8 +32,9 @@ Shape Linear::output_shape(const Shape& input) const {
 void Linear::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
   saved.reference(kX, x);
   const AxisCuts cuts(context, options_.split);
+  TokenGather all_x(context, x, column_parallel());
   AxisSum sum(context, row_parallel() ? sharing_axis(context) : nullptr, y, options_.bias ? weights[1] : ConstTensorView{});
-  context.kernels.matmul({.a = as_rows(x),
+  context.kernels.matmul({.a = as_rows(all_x.view()),
                           .b = weights[0],
                           .out = as_rows(sum.partial()),
                           .transpose_b = true,
@@ -43,8 +45,7 @@ void Linear::forward(Context& context, Weights weights, ConstTensorView x, Tenso
 }
 
 // dx[T, in] = dy[T, out] W[out, in]
-AxisSum Linear::start_input_gradient(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const {
-  saved.reference(kDy, dy);
+AxisSum Linear::start_input_gradient(Context& context, Weights weights, ConstTensorView dy, TensorView dx) const {
   const AxisCuts cuts(context, options_.split);
   AxisSum sum(context, column_parallel() && !dx.absent() ? sharing_axis(context) : nullptr, dx);
   if (dx.absent()) return sum;
@@ -57,30 +58,41 @@ AxisSum Linear::start_input_gradient(Context& context, Weights weights, ConstTen
 }
 
 void Linear::backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const {
-  start_input_gradient(context, weights, dy, dx, saved).finish();
+  saved.reference(kDy, dy);
+  TokenGather all_dy(context, dy, row_parallel());
+  start_input_gradient(context, weights, all_dy.view(), dx).finish();
 }
 
+void Linear::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
+  TokenGather all_x(context, saved[kX], column_parallel()), all_dy(context, saved[kDy], row_parallel());
+  make_weight_gradients(context, gradients, all_x.view(), all_dy.view(), saved);
+}
+
+// x is gathered while dx is made, and dx summed while the gradient of W is.
 void Linear::backward(Context& context, Weights weights, Gradients gradients, ConstTensorView dy, TensorView dx,
                       Saved& saved) const {
-  AxisSum sum = start_input_gradient(context, weights, dy, dx, saved);
-  backward_weight(context, gradients, saved);
+  saved.reference(kDy, dy);
+  TokenGather all_dy(context, dy, row_parallel()), all_x(context, saved[kX], column_parallel());
+  AxisSum sum = start_input_gradient(context, weights, all_dy.view(), dx);
+  make_weight_gradients(context, gradients, all_x.view(), all_dy.view(), saved);
   sum.finish();
 }
 
-// dW[out, in] += dy^T[out, T] x[T, in]
-void Linear::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
-  const ConstTensorView x = as_rows(saved[kX]), dy = as_rows(saved[kDy]);
+// dW[out, in] += dy^T[out, T] x[T, in]. A bias that is not split gets the sum over the rank's own tokens.
+void Linear::make_weight_gradients(Context& context, Gradients gradients, ConstTensorView x, ConstTensorView dy,
+                                   const Saved& saved) const {
   const AxisCuts cuts(context, options_.split);
   const Gradient& dweight = gradients[0];
   if (!dweight.view.absent())
-    context.kernels.matmul({.a = dy,
-                            .b = x,
+    context.kernels.matmul({.a = as_rows(dy),
+                            .b = as_rows(x),
                             .out = dweight.view,
                             .transpose_a = true,
                             .accumulate = dweight.accumulate,
                             .cuts = column_parallel() ? cuts.rows() : cuts.cols()});
   if (options_.bias && !gradients[1].view.absent())
-    context.kernels.bias_gradient({.dy = dy, .dbias = gradients[1].view, .accumulate = gradients[1].accumulate});
+    context.kernels.bias_gradient(
+        {.dy = as_rows(saved[kDy]), .dbias = gradients[1].view, .accumulate = gradients[1].accumulate});
 }
 
 }  // namespace trivet::model

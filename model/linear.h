@@ -3,7 +3,8 @@
 // Where tensor ranks share W (Shoeybi et al. 2019), Split says how:
 //   dim 0  each makes its columns of y from all of x; dx is the sum over ranks   ("column parallel")
 //   dim 1  each has its columns of x; y is the sum over ranks, b is added once   ("row parallel")
-// x and y are as wide as the rank's own part of W. The sum of dx goes on while backward makes the gradient of W.
+// x and y are as wide as the rank's own part of W. The sum of dx goes on while backward makes the gradient of W. With sequence
+// parallelism what would be whole is of the rank's own tokens: x and dx (dim 0), y and dy (dim 1), all of them without a split.
 #pragma once
 
 #include <string>
@@ -30,10 +31,14 @@ class Linear : public Layer {
   void backward_weight(Context&, Gradients, const Saved&) const override;
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
 
+ protected:
+  // `x`, `dy`: of all tokens where W is split.
+  virtual void make_weight_gradients(Context&, Gradients, ConstTensorView x, ConstTensorView dy, const Saved&) const;
+
  private:
   bool column_parallel() const { return options_.split.dim == 0; }
   bool row_parallel() const { return options_.split.dim == 1; }
-  AxisSum start_input_gradient(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const;
+  AxisSum start_input_gradient(Context&, Weights, ConstTensorView dy, TensorView dx) const;
 
   Options options_;
   std::vector<ParameterSpec> parameters_;

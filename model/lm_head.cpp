@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/axis_sum.h"
+#include "model/token_gather.h"
 #include "tensor_parallel/split.h"
 
 namespace trivet::model {
@@ -78,12 +79,8 @@ LmHead::Result LmHead::loss_of_logits(Context& context, ConstTensorView logits, 
   const ScopedTensor sums(context.arena, logits.dtype, {2, logits.shape[0]});
   context.kernels.row_maxima({.logits = logits, .maximum = maximum});
   reduce_over(*axis, maximum, comm::ReduceOp::Max);
-  context.kernels.row_sums({.logits = logits,
-                            .targets = targets,
-                            .maximum = maximum,
-                            .sums = sums,
-                            .columns = columns,
-                            .chunk_ends = cuts.ends()});
+  context.kernels.row_sums(
+      {.logits = logits, .targets = targets, .maximum = maximum, .sums = sums, .columns = columns, .chunk_ends = cuts.ends()});
   sum_over(*axis, sums);
   return context.kernels.cross_entropy_of_part({.logits = logits,
                                                 .targets = targets,
@@ -102,8 +99,7 @@ LmHead::Result LmHead::loss_of_rows(Context& context, ConstTensorView h, ConstTe
   ScopedTensor scratch;
   if (dlogits.absent() || dlogits.dtype != dtype) scratch = ScopedTensor(context.arena, dtype, {h.shape[0], weight.shape[0]});
   const TensorView logits = scratch.empty() ? dlogits : scratch.view();
-  context.kernels.matmul(
-      {.a = h, .b = weight, .out = logits, .transpose_b = true, .cuts = AxisCuts(context, split()).cols()});
+  context.kernels.matmul({.a = h, .b = weight, .out = logits, .transpose_b = true, .cuts = AxisCuts(context, split()).cols()});
   return loss_of_logits(context, logits, targets, dlogits, gradient_scale);
 }
 
@@ -125,8 +121,10 @@ void LmHead::make_input_gradient(Context& context, ConstTensorView weight, Const
 }
 
 void LmHead::forward(Context& context, Weights weights, ConstTensorView x, TensorView, Saved& saved) const {
-  const TensorView h = saved.keep(context.arena, kHidden, x.dtype, {x.shape.rows(), x.shape.cols()});
-  norm_->forward(context, parts_.of(norm_part_, weights), x, h, saved.child(norm_part_));
+  const TensorView own = saved.keep(context.arena, kHidden, x.dtype, x.shape);
+  norm_->forward(context, parts_.of(norm_part_, weights), x, own, saved.child(norm_part_));
+  TokenGather all(context, own);
+  const ConstTensorView h = as_rows(all.view());
   Result total;
   for (const Chunk& chunk : chunks_of(h.shape[0])) {
     const Result result = loss_of_rows(context, h.row_range(chunk.first, chunk.rows), weights[weight_],
@@ -139,16 +137,17 @@ void LmHead::forward(Context& context, Weights weights, ConstTensorView x, Tenso
 }
 
 void LmHead::backward_input(Context& context, Weights weights, ConstTensorView, TensorView dx, Saved& saved) const {
-  const TensorView h = saved[kHidden];
+  TokenGather all(context, saved[kHidden]);
+  const ConstTensorView h = as_rows(all.view());
   const TensorView dlogits = saved.keep(context.arena, kDlogits, h.dtype, {h.shape[0], weights[weight_].shape[0]});
-  const TensorView dh = saved.keep(context.arena, kDhidden, h.dtype, h.shape);
+  const TensorView dh = saved.keep(context.arena, kDhidden, h.dtype, saved[kHidden].shape);
   const double scale = gradient_scale_of(context);
   AxisSum sum(context, sharing_axis(context), dh);
   for (const Chunk& chunk : chunks_of(h.shape[0])) {
     const TensorView dlogits_rows = dlogits.row_range(chunk.first, chunk.rows);
     loss_of_rows(context, h.row_range(chunk.first, chunk.rows), weights[weight_],
                  targets_of(context).slice(chunk.first, chunk.rows), dlogits_rows, scale);
-    make_input_gradient(context, weights[weight_], dlogits_rows, sum.partial().row_range(chunk.first, chunk.rows));
+    make_input_gradient(context, weights[weight_], dlogits_rows, as_rows(sum.partial()).row_range(chunk.first, chunk.rows));
   }
   sum.start();
   sum.finish();
@@ -156,30 +155,32 @@ void LmHead::backward_input(Context& context, Weights weights, ConstTensorView, 
 }
 
 void LmHead::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
-  const TensorView h = saved[kHidden], dlogits = saved[kDlogits];
+  TokenGather all(context, saved[kHidden], !gradients[weight_].view.absent());
+  const ConstTensorView h = as_rows(all.view()), dlogits = saved[kDlogits];
   for (const Chunk& chunk : chunks_of(h.shape[0]))
     add_weight_gradient(context, gradients[weight_], chunk.first == 0, dlogits.row_range(chunk.first, chunk.rows),
                         h.row_range(chunk.first, chunk.rows));
   norm_->backward_weight(context, parts_.of(norm_part_, gradients), saved.child(norm_part_));
 }
 
-// The gradient of a chunk's h is written over it, unless its partial sums are float32: nothing reads h after the chunk's weight
-// gradient.
+// The gradient of a chunk's h is written over it, where its partial sums need no memory of their own: nothing reads h after the
+// chunk's weight gradient.
 void LmHead::forward_backward(Context& context, Weights weights, Gradients gradients, ConstTensorView x, TensorView dx,
                               Saved& saved) const {
-  const ScopedTensor hidden(context.arena, x.dtype, {x.shape.rows(), x.shape.cols()});
-  const TensorView h = hidden;
-  norm_->forward(context, parts_.of(norm_part_, weights), x, h, saved.child(norm_part_));
+  const ScopedTensor own(context.arena, x.dtype, x.shape);
+  norm_->forward(context, parts_.of(norm_part_, weights), x, own, saved.child(norm_part_));
+  TokenGather all(context, own);
+  const ConstTensorView h = as_rows(all.view());
   const double scale = gradient_scale_of(context);
-  AxisSum sum(context, sharing_axis(context), h);
+  AxisSum sum(context, sharing_axis(context), own);
   Result total;
   for (const Chunk& chunk : chunks_of(h.shape[0])) {
-    const TensorView h_rows = h.row_range(chunk.first, chunk.rows);
+    const ConstTensorView h_rows = h.row_range(chunk.first, chunk.rows);
     const ScopedTensor dlogits(context.arena, h.dtype, {chunk.rows, weights[weight_].shape[0]});
     const Result result =
         loss_of_rows(context, h_rows, weights[weight_], targets_of(context).slice(chunk.first, chunk.rows), dlogits, scale);
     add_weight_gradient(context, gradients[weight_], chunk.first == 0, dlogits, h_rows);
-    make_input_gradient(context, weights[weight_], dlogits, sum.partial().row_range(chunk.first, chunk.rows));
+    make_input_gradient(context, weights[weight_], dlogits, as_rows(sum.partial()).row_range(chunk.first, chunk.rows));
     total.loss_sum += result.loss_sum;
     total.tokens += result.tokens;
   }
@@ -187,7 +188,7 @@ void LmHead::forward_backward(Context& context, Weights weights, Gradients gradi
   context.loss_tokens = total.tokens;
   sum.start();
   sum.finish();
-  norm_->backward(context, parts_.of(norm_part_, weights), parts_.of(norm_part_, gradients), h, dx, saved.child(norm_part_));
+  norm_->backward(context, parts_.of(norm_part_, weights), parts_.of(norm_part_, gradients), own, dx, saved.child(norm_part_));
 }
 
 void LmHead::logits(Context& context, Weights weights, ConstTensorView x, TensorView logits) const {

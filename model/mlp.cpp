@@ -1,5 +1,7 @@
 #include "model/mlp.h"
 
+#include "model/token_gather.h"
+
 namespace trivet::model {
 namespace {
 
@@ -32,7 +34,7 @@ Mlp::Mlp(const Options& options) : options_(options), up_(make_up(options)), dow
 }
 
 void Mlp::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
-  Shape wide_shape = x.shape, narrow = x.shape;
+  Shape wide_shape = all_tokens(context, x.shape), narrow = wide_shape;
   wide_shape[-1] = parts_.of(up_part_, weights)[0].shape[0];
   narrow[-1] = parts_.of(down_part_, weights)[0].shape[1];
   const TensorView wide = saved.keep(context.arena, kWide, x.dtype, wide_shape);

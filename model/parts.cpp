@@ -1,6 +1,7 @@
 #include "model/parts.h"
 
 #include "core/random.h"
+#include "model/token_gather.h"
 
 namespace trivet::model {
 
@@ -38,6 +39,13 @@ kernels::DropoutSite dropout_site(const Context& context, const std::string& nam
           .key = random_key(context.random.seed, name),
           .step = context.random.step,
           .first_sample = context.random.first_sample};
+}
+
+kernels::DropoutSite dropout_site(const Context& context, const std::string& name, double rate, const Shape& own_tokens) {
+  kernels::DropoutSite site = dropout_site(context, name, rate);
+  if (const tensor_parallel::TensorAxis* axis = sequence_axis(context))
+    site.first_element = axis->rank() * (own_tokens.elements() / own_tokens[0]);
+  return site;
 }
 
 }  // namespace trivet::model

@@ -82,5 +82,7 @@ inline TensorView as_rows(TensorView view) { return view.reshaped({view.shape.ro
 
 // Dropout at a place in the model with a name of its own; nothing is dropped outside of training.
 kernels::DropoutSite dropout_site(const Context& context, const std::string& name, double rate);
+// The same for an activation between blocks, of which a rank may have its own tokens [B, S / size, H] only.
+kernels::DropoutSite dropout_site(const Context& context, const std::string& name, double rate, const Shape& own_tokens);
 
 }  // namespace trivet::model

@@ -36,10 +36,11 @@ HeadRange QkvProjection::heads_of(const tensor_parallel::TensorAxis* axis) const
 
 // [Note: gradients of shared key/value heads] What the gradient held before is put aside while the rows of keys and values
 // hold this microbatch's part, because a sum over ranks must not count it more than once.
-void QkvProjection::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
+void QkvProjection::make_weight_gradients(Context& context, Gradients gradients, ConstTensorView x, ConstTensorView dy,
+                                          const Saved& saved) const {
   const tensor_parallel::TensorAxis* axis = sharing_axis(context);
   const HeadRange heads = heads_of(axis);
-  if (!heads.key_value_shared) return Linear::backward_weight(context, gradients, saved);
+  if (!heads.key_value_shared) return Linear::make_weight_gradients(context, gradients, x, dy, saved);
   const int64_t head_size = options_.hidden / options_.heads;
   std::array<TensorView, 2> rows;  // of keys and values: of the weight, of the bias
   std::array<ScopedTensor, 2> before;
@@ -53,7 +54,7 @@ void QkvProjection::backward_weight(Context& context, Gradients gradients, const
     context.kernels.copy(rows[i], before[i]);
     context.kernels.zero(rows[i]);
   }
-  Linear::backward_weight(context, gradients, saved);
+  Linear::make_weight_gradients(context, gradients, x, dy, saved);
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (rows[i].absent()) continue;
     sum_over_holders(context, *axis, heads, rows[i]);

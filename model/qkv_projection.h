@@ -33,9 +33,9 @@ class QkvProjection : public Linear {
 
   // No axis: all heads. Throws std::logic_error for sizes that check_tensor_size (model/model.h) refuses.
   HeadRange heads_of(const tensor_parallel::TensorAxis* axis) const;
-  void backward_weight(Context&, Gradients, const Saved&) const override;
 
  private:
+  void make_weight_gradients(Context&, Gradients, ConstTensorView x, ConstTensorView dy, const Saved&) const override;
   void sum_over_holders(Context&, const tensor_parallel::TensorAxis&, const HeadRange&, TensorView rows) const;
 
   Options options_;

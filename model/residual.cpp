@@ -21,7 +21,8 @@ void Residual::forward(Context& context, Weights weights, ConstTensorView x, Ten
   norm_->forward(context, parts_.of(norm_part_, weights), x, normed, saved.child(norm_part_));
   const ScopedTensor inner(context.arena, x.dtype, x.shape);
   inner_->forward(context, parts_.of(inner_part_, weights), normed, inner, saved.child(inner_part_));
-  context.kernels.dropout_add({.x = inner, .residual = x, .out = y, .dropout = dropout_site(context, dropout_name_, dropout_)});
+  context.kernels.dropout_add(
+      {.x = inner, .residual = x, .out = y, .dropout = dropout_site(context, dropout_name_, dropout_, x.shape)});
 }
 
 void Residual::go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
@@ -32,7 +33,7 @@ void Residual::go_back(const BackwardPass& pass, ConstTensorView dy, TensorView 
 
 // Without dropout the inner layer's output gradient is dy itself.
 void Residual::through_inner(const BackwardPass& pass, ConstTensorView dy, TensorView dnormed) const {
-  const kernels::DropoutSite site = dropout_site(pass.context(), dropout_name_, dropout_);
+  const kernels::DropoutSite site = dropout_site(pass.context(), dropout_name_, dropout_, dy.shape);
   if (site.rate == 0) return pass.through(*inner_, parts_, inner_part_, dy, dnormed);
   const IntermediateGradient dinner(pass, kDinner, dy.dtype, dy.shape);
   pass.context().kernels.dropout_backward({.dy = dy, .dx = dinner, .dropout = site});

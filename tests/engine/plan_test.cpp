@@ -81,6 +81,7 @@ struct Axes {
   int pipeline, data, tensor, stage;
   ScheduleKind schedule;
   bool layout, recompute;
+  bool bf16 = false, sequence_parallel = false;
 };
 
 TEST(Plan, PredictsTheMemoryOfEveryStageToTheByte) {
@@ -90,10 +91,16 @@ TEST(Plan, PredictsTheMemoryOfEveryStageToTheByte) {
                         {2, 1, 1, 1, ScheduleKind::ZeroBubbleV, false, false},
                         {4, 1, 1, 0, ScheduleKind::GPipe, true, false},
                         {1, 2, 2, 2, ScheduleKind::OneForwardOneBackward, false, false},
-                        {2, 2, 2, 3, ScheduleKind::ZeroBubble2p, false, true}}) {
+                        {2, 2, 2, 3, ScheduleKind::ZeroBubble2p, false, true},
+                        {2, 1, 2, 1, ScheduleKind::OneForwardOneBackward, true, true, true},
+                        {1, 1, 4, 0, ScheduleKind::OneForwardOneBackward, true, false},
+                        {2, 1, 2, 2, ScheduleKind::ZeroBubbleH1, false, false, true, true},
+                        {1, 2, 4, 3, ScheduleKind::OneForwardOneBackward, false, true, false, true}}) {
     Config config = small_config();
     config.parallel.pipeline = v.pipeline;
     config.parallel.tensor = v.tensor;
+    config.parallel.sequence_parallel = v.sequence_parallel;
+    config.bf16.enabled = v.bf16;
     config.pipeline.schedule = v.schedule;
     config.zero.stage = v.stage;
     config.zero.overlap_comm = v.stage == 3;
@@ -132,6 +139,39 @@ TEST(Plan, TrafficOfStagesAndTensorRanksFollowsTheFormula) {
     const double expected = microbatches * share * ((4 * layers + 2) * tensor_bytes + 3 * 32 * 4);
     EXPECT_DOUBLE_EQ(static_cast<double>(plan_of(config, t).ranks[0].tensor.bytes_sent), expected) << t;
   }
+}
+
+// Sequence parallelism moves (t - 1) / t of B S H ten times a block (docs/communication.md), twice for the embedding and twice
+// for the head; and gradients of what is not split are summed once a step.
+TEST(Plan, TrafficOfSequenceParallelismFollowsTheFormula) {
+  Config config = small_config();
+  config.parallel.sequence_parallel = true;
+  const double tensor_bytes = 1.0 * 32 * 64 * 4, microbatches = 12, layers = 3;
+  for (const int t : {2, 4}) {
+    config.parallel.tensor = t;
+    const Plan plan = plan_of(config, t);
+    double unsplit = 0;  // padded elements
+    for (const zero::BlockLayout& block : plan.ranks[0].layout.blocks)
+      for (const zero::FlatGroup& group : block.groups)
+        if (group.summed_over_tensor) unsplit += static_cast<double>(group.whole_elements);
+    EXPECT_GE(unsplit, 3 * 6 * 64 + 2 * 64 + 32 * 64);  // norms and biases of rows, of the head; positions
+    const double share = 1.0 * (t - 1) / t, loss = 2 * 3 * 32 * 4;
+    const double expected = share * (microbatches * ((10 * layers + 4) * tensor_bytes + loss) + 2 * unsplit * 4);
+    EXPECT_DOUBLE_EQ(static_cast<double>(plan.ranks[0].tensor.bytes_sent), expected) << t;
+  }
+}
+
+// Partial sums are float32 in layout mode.
+TEST(Plan, TrafficOfTensorRanksInLayoutModeIsOfFloat32) {
+  Config config = small_config();
+  config.parallel.tensor = 2;
+  config.bf16.enabled = true;
+  const double of_bf16 = static_cast<double>(plan_of(config, 2).ranks[0].tensor.bytes_sent);
+  config.reproducible = Reproducible::Layout;
+  const double layers = 3, elements = 32 * 64, microbatches = 12;
+  // The embedding's sum is exact and stays bfloat16.
+  EXPECT_DOUBLE_EQ(static_cast<double>(plan_of(config, 2).ranks[0].tensor.bytes_sent),
+                   of_bf16 + microbatches * (4 * layers + 1) * elements * 2);
 }
 
 // 16 bytes a parameter with Adam in bf16, divided as the stage says (zero/stage.h). What is above it is padding: every

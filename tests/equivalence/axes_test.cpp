@@ -24,11 +24,13 @@ struct Case {
   ScheduleKind schedule;
   Recompute recompute;
   int tensor = 1;
+  bool sequence_parallel = false;
 };
 
 TinyRun with(Config config, const Case& c) {
   config.parallel.pipeline = c.pipeline;
   config.parallel.tensor = c.tensor;
+  config.parallel.sequence_parallel = c.sequence_parallel;
   config.pipeline.schedule = c.schedule;
   config.zero.stage = c.stage;
   config.zero.overlap_comm = c.stage == 3;
@@ -40,8 +42,8 @@ TinyRun with(Config config, const Case& c) {
 float loss_of(const Trace& trace, size_t step) { return std::bit_cast<float>(trace.loss_bits.at(step)); }
 
 std::string to_string(const Case& c) {
-  return fmt::format("pipeline {} data {} tensor {} stage {} {} recompute {}", c.pipeline, c.data, c.tensor, c.stage,
-                     name_of(c.schedule), name_of(c.recompute));
+  return fmt::format("pipeline {} data {} tensor {}{} stage {} {} recompute {}", c.pipeline, c.data, c.tensor,
+                     c.sequence_parallel ? " sequence parallel" : "", c.stage, name_of(c.schedule), name_of(c.recompute));
 }
 
 class PipelineEquivalence : public testing::TestWithParam<Model> {
@@ -56,15 +58,15 @@ class PipelineEquivalence : public testing::TestWithParam<Model> {
   }
   // What only moves work in time or place must equal: no pipeline, the same data and tensor ranks and stage.
   const Trace& plain_run(const Case& c) {
-    Trace& trace = plain_[{c.data, c.tensor, c.stage}];
+    Trace& trace = plain_[{c.data, c.tensor, c.stage, c.sequence_parallel ? 1 : 0}];
     if (trace.loss_bits.empty())
-      trace = run(with(config(Reproducible::Run),
-                       {1, c.data, c.stage, ScheduleKind::OneForwardOneBackward, Recompute::None, c.tensor}));
+      trace = run(with(config(Reproducible::Run), {1, c.data, c.stage, ScheduleKind::OneForwardOneBackward, Recompute::None,
+                                                   c.tensor, c.sequence_parallel}));
     return trace;
   }
 
  private:
-  std::map<std::array<int, 3>, Trace> plain_;
+  std::map<std::array<int, 4>, Trace> plain_;
 };
 
 constexpr ScheduleKind kSchedules[] = {ScheduleKind::GPipe,        ScheduleKind::OneForwardOneBackward,
@@ -130,6 +132,7 @@ TEST_P(PipelineEquivalence, RunModeGivesTheBitsOfTheSameTensorRanksToo) {
   for (Case c : cases()) {
     if (c.pipeline == 3) c.pipeline = 1;  // 12 ranks are many threads for little more
     c.tensor = 2;
+    c.sequence_parallel = (c.stage + static_cast<int>(c.schedule)) % 2 == 1;
     const Trace& reference = plain_run(c);
     EXPECT_EQ(difference(reference, run(with(config(Reproducible::Run), c))), "") << to_string(c);
   }
@@ -143,7 +146,10 @@ TEST_P(PipelineEquivalence, TensorRanksAgreeButForRounding) {
   for (const Case& c : {Case{1, 1, 0, ScheduleKind::OneForwardOneBackward, Recompute::None, 2},
                         Case{1, 2, 3, ScheduleKind::OneForwardOneBackward, Recompute::None, 2},
                         Case{2, 1, 1, ScheduleKind::ZeroBubbleH1, Recompute::Full, 4},
-                        Case{2, 2, 2, ScheduleKind::Interleaved, Recompute::None, 4}}) {
+                        Case{2, 2, 2, ScheduleKind::Interleaved, Recompute::None, 4},
+                        Case{1, 1, 0, ScheduleKind::OneForwardOneBackward, Recompute::None, 2, true},
+                        Case{2, 1, 3, ScheduleKind::ZeroBubbleH1, Recompute::Full, 4, true},
+                        Case{1, 2, 2, ScheduleKind::OneForwardOneBackward, Recompute::None, 2, true}}) {
     const Trace split = run(with(config(Reproducible::Run), c));
     EXPECT_NEAR(loss_of(split, 0), loss_of(one, 0), 8 * rounding * loss_of(one, 0)) << to_string(c);
     EXPECT_NEAR(split.grad_norms[0], one.grad_norms[0], 16 * rounding * one.grad_norms[0]) << to_string(c);

@@ -62,6 +62,19 @@ Values draw(int64_t count, const std::string& name, double spread) {
 
 TensorView view_of(Values& values, const Shape& shape) { return {values.data(), DType::Float64, shape}; }
 
+bool shares_tokens(const TensorAxis* axis) { return axis && axis->sequence_parallel; }
+
+// A rank's own tokens of [B, S, H].
+Values own_tokens(const Values& whole, const Shape& shape, int rank, int size) {
+  Values own;
+  const auto part = static_cast<std::ptrdiff_t>(shape[1] / size * shape[2]);
+  for (int64_t sequence = 0; sequence < shape[0]; ++sequence) {
+    const auto first = whole.begin() + static_cast<std::ptrdiff_t>(sequence * shape[1] * shape[2]) + rank * part;
+    own.insert(own.end(), first, first + part);
+  }
+  return own;
+}
+
 // One microbatch through a layer on this rank.
 Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const TensorAxis* axis) {
   const int rank = axis ? axis->rank() : 0, size = axis ? axis->size() : 1;
@@ -71,8 +84,12 @@ Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const Tensor
   for (int32_t& target : batch.targets) target -= 1;  // some do not count
   const Microbatch microbatch = batch.view();
 
-  const Shape y_shape = layer.output_shape(it.input_shape);
+  Shape x_shape = it.input_shape, y_shape = layer.output_shape(it.input_shape);
   Values x = draw(it.vocabulary > 0 ? 0 : tokens * it.input_shape[-1], "x", 1), dy = draw(y_shape.elements(), "dy", 1);
+  if (shares_tokens(axis)) {
+    if (!x.empty()) x = own_tokens(x, x_shape, rank, size), x_shape[1] /= size;
+    if (!dy.empty()) dy = own_tokens(dy, y_shape, rank, size), y_shape[1] /= size;
+  }
   Outcome outcome{Values(dy.size(), kGarbage), Values(x.size(), kGarbage), {}, 0, 0, {}};
   std::vector<Values> weights;
   for (const ParameterSpec& spec : layer.parameters()) {
@@ -86,11 +103,11 @@ Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const Tensor
     weight_views.push_back(view_of(weights[i], shape));
     gradients.push_back({view_of(outcome.gradients[i], shape), way == Way::Accumulated});
   }
-  const ConstTensorView input = it.vocabulary > 0 ? microbatch.tokens : view_of(x, it.input_shape);
+  const ConstTensorView input = it.vocabulary > 0 ? microbatch.tokens : view_of(x, x_shape);
   const bool loss = it.targets_below > 0;
   const TensorView y = loss ? TensorView{} : view_of(outcome.y, y_shape),
                    out_gradient = loss ? TensorView{} : view_of(dy, y_shape);
-  const TensorView dx = x.empty() ? TensorView{} : view_of(outcome.dx, it.input_shape);
+  const TensorView dx = x.empty() ? TensorView{} : view_of(outcome.dx, x_shape);
 
   const auto kernels = kernels::make_cpu_kernels(1);
   MemoryMeter meter;
@@ -119,20 +136,56 @@ Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const Tensor
 
 // Runs `body` on `size` ranks that are a tensor axis with a stream of its own.
 template <typename Body>
-void on_axis(int size, const Body& body) {
+void on_axis(int size, const Body& body, bool sequence_parallel = false) {
   comm::run_threads(size, [&](comm::World& world) {
     const auto stream = make_thread_stream("tensor");
-    const TensorAxis axis{world.group(), *stream};
+    const TensorAxis axis{world.group(), *stream, sequence_parallel};
     body(axis);
     stream->synchronize();
     world.close();
   });
 }
 
-std::vector<Outcome> run_ranks(const Layer& layer, const LayerCase& it, Way way, int size) {
+std::vector<Outcome> run_ranks(const Layer& layer, const LayerCase& it, Way way, int size, bool sequence_parallel = false) {
   std::vector<Outcome> outcomes(static_cast<size_t>(size));
-  on_axis(size, [&](const TensorAxis& axis) { outcomes[static_cast<size_t>(axis.rank())] = run_layer(layer, it, way, &axis); });
+  on_axis(
+      size, [&](const TensorAxis& axis) { outcomes[static_cast<size_t>(axis.rank())] = run_layer(layer, it, way, &axis); },
+      sequence_parallel);
   return outcomes;
+}
+
+// What the gradients of a parameter that is not split add up to over the ranks' own tokens.
+Values sum_over_tokens(const std::vector<Outcome>& ranks, size_t parameter, Way way) {
+  Values sum(ranks[0].gradients[parameter].size(), way == Way::Accumulated ? kThere : 0);
+  for (const Outcome& rank : ranks)
+    for (size_t e = 0; e < sum.size(); ++e) sum[e] += rank.gradients[parameter][e] - (way == Way::Accumulated ? kThere : 0);
+  return sum;
+}
+
+// With sequence parallelism every rank has its own tokens of y and dx.
+void expect_as_one_rank_in_parts(const Layer& layer, const LayerCase& it, int size) {
+  const Shape y_shape = layer.output_shape(it.input_shape);
+  for (Way way : {Way::Fused, Way::Apart, Way::Accumulated, Way::Evaluated}) {
+    const Outcome whole = run_layer(layer, it, way, nullptr);
+    const std::vector<Outcome> ranks = run_ranks(layer, it, way, size, true);
+    for (int rank = 0; rank < size; ++rank) {
+      const Outcome& outcome = ranks[static_cast<size_t>(rank)];
+      const std::string where =
+          " of rank " + std::to_string(rank) + " of " + std::to_string(size) + " way " + std::to_string(static_cast<int>(way));
+      if (!whole.y.empty() && it.targets_below == 0)
+        expect_near(outcome.y, own_tokens(whole.y, y_shape, rank, size), "y" + where);
+      EXPECT_NEAR(outcome.loss_sum, whole.loss_sum, kTolerance * std::abs(whole.loss_sum)) << where;
+      EXPECT_EQ(outcome.loss_tokens, whole.loss_tokens) << where;
+      if (way == Way::Evaluated) continue;
+      if (!whole.dx.empty()) expect_near(outcome.dx, own_tokens(whole.dx, it.input_shape, rank, size), "dx" + where);
+      for (size_t i = 0; i < whole.gradients.size(); ++i) {
+        const ParameterSpec& spec = layer.parameters()[i];
+        const bool split = spec.split.dim >= 0;
+        expect_near(split ? outcome.gradients[i] : sum_over_tokens(ranks, i, way),
+                    split ? local_values(whole.gradients[i], spec, rank, size) : whole.gradients[i], spec.name + where);
+      }
+    }
+  }
 }
 
 // Every rank has y, dx and the loss whole, and its part of each gradient.
@@ -453,9 +506,12 @@ class AnnouncingLinear : public Linear {
  public:
   AnnouncingLinear(const Options& options, HeldStream& stream, std::promise<void>& made)
       : Linear(options), stream_(stream), made_(made) {}
-  void backward_weight(Context& context, Gradients gradients, const Saved& saved) const override {
+
+ protected:
+  void make_weight_gradients(Context& context, Gradients gradients, ConstTensorView inputs, ConstTensorView output_gradients,
+                             const Saved& saved) const override {
     EXPECT_EQ(stream_.enqueued, 1);
-    Linear::backward_weight(context, gradients, saved);
+    Linear::make_weight_gradients(context, gradients, inputs, output_gradients, saved);
     made_.set_value();
   }
 
@@ -486,16 +542,27 @@ TEST(TensorParallelLayers, MakeTheWeightGradientWhileDxIsSummed) {
   });
 }
 
-TEST(TensorParallelLayers, RefuseWhatTheyDoNotDo) {
-  const auto group = comm::make_meta_group(0, 2, "tensor"), one = comm::make_single_group("tensor");
-  const auto stream = make_inline_stream();
+TEST_P(TensorParallel, LayersAreAsOnOneRankWithSequenceParallelism) {
+  expect_as_one_rank_in_parts(Linear({.in = 5, .out = 7}), {.input_shape = {2, 4, 5}}, size());
+  expect_as_one_rank_in_parts(TransformerBlock("b", gpt_block(0.3)), {.input_shape = {2, 8, 24}}, size());
+  expect_as_one_rank_in_parts(TransformerBlock("b", llama_block(0, 2, true)), {.input_shape = {1, 8, 32}}, size());
+  expect_as_one_rank_in_parts(Embedding("e", {.vocabulary = 61, .hidden = 6, .positions = 9, .dropout = 0.3}),
+                              {.input_shape = {3, 8}, .vocabulary = 61}, size());
+  expect_as_one_rank_in_parts(
+      LmHead({.vocabulary = 61, .hidden = 6, .rows_of_chunk = 5}, make_norm(NormKind::LayerNorm, 6, 1e-5, true)),
+      {.input_shape = {3, 8, 6}, .targets_below = 61}, size());
+}
+
+// A block gathers its tokens twice forward, for the projection to queries and to the feed-forward, and scatters as many sums:
+// together what the two all-reduces of a rank with whole activations send. Backward gathers dy of the row-parallel products,
+// and x of the column-parallel ones again.
+TEST_P(TensorParallel, SequenceParallelismSendsAsMuchForward) {
   const TransformerBlock block("b", gpt_block(0));
-  const LayerCase it{.input_shape = {2, 4, 24}};
-  const TensorAxis sequence{*group, *stream, true, false}, fixed{*group, *stream, false, true};
-  EXPECT_THROW(run_layer(block, it, Way::Fused, &sequence), std::logic_error);
-  EXPECT_THROW(run_layer(block, it, Way::Fused, &fixed), std::logic_error);
-  const TensorAxis fixed_alone{*one, *stream, false, true};  // fixed chunks matter on one rank too
-  EXPECT_THROW(run_layer(block, it, Way::Fused, &fixed_alone), std::logic_error);
+  const LayerCase it{.input_shape = {2, 8, 24}};
+  const int64_t bytes = 2 * 8 * 24 * 8, once = bytes * (size() - 1) / size();
+  EXPECT_EQ(run_ranks(block, it, Way::Evaluated, size(), true)[0].traffic.bytes_sent, 4 * once);
+  EXPECT_EQ(run_ranks(block, it, Way::Fused, size(), true)[0].traffic.bytes_sent, (4 + 6) * once);
+  EXPECT_EQ(run_ranks(block, it, Way::Apart, size(), true)[0].traffic.bytes_sent, (4 + 8) * once);
 }
 
 void expect_size_refused(const Description& description, int size, const std::string& message) {

@@ -90,12 +90,12 @@ std::vector<std::vector<int64_t>> norm_blocks(const ParameterSpec& spec, int siz
 }
 
 TEST(ShardLayout, NoTensorSizeCutsABlockOfANorm) {
-  for (const ParameterSpec& spec : {ParameterSpec{.name = "qkv", .shape = {96, 10}, .split = {0, {48, 24, 24}, {8, 8, 8}}},
-                                    ParameterSpec{.name = "down", .shape = {6, 200}, .split = {1, {200}, {}}},
-                                    ParameterSpec{.name = "out", .shape = {64, 64}, .split = {1, {64}, {8}}},
-                                    ParameterSpec{.name = "table", .shape = {61, 64}, .split = {0, {61}, {}}},
-                                    ParameterSpec{.name = "bias", .shape = {512}, .split = {0, {512}, {}}},
-                                    ParameterSpec{.name = "gain", .shape = {300}}})
+  for (const ParameterSpec& spec :
+       {ParameterSpec{.name = "qkv", .shape = {96, 10}, .split = {0, {48, 24, 24}, {8, 8, 8}}},
+        ParameterSpec{.name = "down", .shape = {6, 200}, .split = {1, {200}, {}}},
+        ParameterSpec{.name = "out", .shape = {64, 64}, .split = {1, {64}, {8}}},
+        ParameterSpec{.name = "table", .shape = {61, 64}, .split = {0, {61}, {}}},
+        ParameterSpec{.name = "bias", .shape = {512}, .split = {0, {512}, {}}}, ParameterSpec{.name = "gain", .shape = {300}}})
     for (int size : {2, 4, 8}) EXPECT_EQ(norm_blocks(spec, size), norm_blocks(spec, 1)) << spec.name << " on " << size;
 }
 

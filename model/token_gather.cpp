@@ -1,0 +1,33 @@
+#include "model/token_gather.h"
+
+#include "model/axis_sum.h"
+
+namespace trivet::model {
+
+const tensor_parallel::TensorAxis* sequence_axis(const Context& context) {
+  const tensor_parallel::TensorAxis* axis = sharing_axis(context);
+  return axis && axis->sequence_parallel ? axis : nullptr;
+}
+
+Shape all_tokens(const Context& context, Shape own) {
+  if (const tensor_parallel::TensorAxis* axis = sequence_axis(context)) own[1] *= axis->size();
+  return own;
+}
+
+TokenGather::TokenGather(Context& context, ConstTensorView x, bool wanted) : x_(x) {
+  const tensor_parallel::TensorAxis* axis = wanted ? sequence_axis(context) : nullptr;
+  if (!axis || x.absent()) return;
+  all_ = ScopedTensor(context.arena, x.dtype, all_tokens(context, x.shape));
+  const int64_t own = x.elements() / x.shape[0], all = own * axis->size();
+  for (int64_t sequence = 0; sequence < x.shape[0]; ++sequence)
+    axis->group.all_gather(x.slice(sequence * own, own), all_.view().slice(sequence * all, all), axis->stream);
+  arrived_ = axis->stream.record();
+}
+
+ConstTensorView TokenGather::view() {
+  if (all_.empty()) return x_;
+  arrived_.synchronize();
+  return all_;
+}
+
+}  // namespace trivet::model
