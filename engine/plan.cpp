@@ -213,9 +213,6 @@ void refuse_unfinished(const Config& config) {
   if (config.partition_activations && config.parallel.tensor > 1)
     refuse(config, "activation_checkpointing.partition_activations", "true is not implemented in this version; use false");
   if (config.parallel.tensor == 1) return;
-  if (config.parallel.sequence_parallel && config.reproducible == Reproducible::Layout)
-    refuse(config, "parallel.sequence_parallel",
-           "true with reproducible \"layout\" is not accepted: gradients of norms would be rounded once a rank; use false");
   if (config.optimizer.type == OptimizerType::Muon)
     refuse(config, "parallel.tensor",
            fmt::format("{} is not accepted with optimizer Muon, which needs whole matrices; use 1", config.parallel.tensor));
