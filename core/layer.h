@@ -57,6 +57,9 @@ struct Context {
   // Where the loss layer leaves the microbatch's loss: the sum over targets that count, and how many count.
   double loss_sum = 0;
   int64_t loss_tokens = 0;
+  // Attention keeps its core's input and makes the core's output again in backward (Korthikanti et al. 2022). The same in a
+  // microbatch's forward and backward.
+  bool recompute_attention = false;
   // The ranks that hold the other parts of split parameters (tensor_parallel/tensor_axis.h); null: there are none and sums need
   // no fixed chunks. With sequence parallelism x, y, dy and dx are of the rank's own tokens, [B, S / size, H]: what a layer does
   // with each token alone needs no change.

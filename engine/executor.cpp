@@ -17,9 +17,9 @@ Executor::Executor(const model::Model& model, Parameters& parameters, const Exec
       options_(options),
       reducer_(options.reductions_in_flight) {}
 
-StepLoss Executor::run(const pipeline::Program& program, const std::vector<bool>& recomputed, const StepInputs& inputs) {
+StepLoss Executor::run(const pipeline::Program& program, const std::vector<Recompute>& recompute, const StepInputs& inputs) {
   inputs_ = inputs;
-  recomputed_ = &recomputed;
+  recompute_ = &recompute;
   loss_ = {};
   shapes_.clear();
   for (size_t block = 0; block < model_.layers.size(); ++block)
@@ -102,7 +102,7 @@ void Executor::receive_backward(int stage, int microbatch) {
 void Executor::forward(int block, int microbatch) {
   const ConstTensorView x = input(block, microbatch);
   Saved& saved = flight(microbatch).saved[static_cast<size_t>(block)];
-  Context c = context(microbatch);
+  Context c = context(block, microbatch);
   if (last(block)) {  // only in programs without a backward: training runs the last block as L
     layer(block).forward(c, parameters_.weights(block), x, {}, saved);
     collect_loss(c);
@@ -111,19 +111,19 @@ void Executor::forward(int block, int microbatch) {
     layer(block).forward(c, parameters_.weights(block), x, y, saved);
     flight(microbatch).inputs[static_cast<size_t>(block) + 1] = std::move(y);
   }
-  if ((*recomputed_)[static_cast<size_t>(block)] || !inputs_.training) saved.clear();
+  if (recompute_of(block) == Recompute::Full || !inputs_.training) saved.clear();
   if (!inputs_.training) flight(microbatch).inputs[static_cast<size_t>(block)].reset();
 }
 
 void Executor::recompute(int block, int microbatch) {
   const ConstTensorView x = input(block, microbatch);
-  Context c = context(microbatch);
+  Context c = context(block, microbatch);
   ScopedTensor y(resources_.activations, options_.dtype, input_shape(block + 1));
   layer(block).forward(c, parameters_.weights(block), x, y, flight(microbatch).saved[static_cast<size_t>(block)]);
 }
 
 void Executor::loss(int block, int microbatch) {
-  Context c = context(microbatch);
+  Context c = context(block, microbatch);
   ScopedTensor dx = input_gradient(block);
   layer(block).forward_backward(c, parameters_.weights(block), parameters_.gradients(block), input(block, microbatch), dx,
                                 flight(microbatch).saved[static_cast<size_t>(block)]);
@@ -134,7 +134,7 @@ void Executor::loss(int block, int microbatch) {
 }
 
 void Executor::backward(int block, int microbatch) {
-  Context c = context(microbatch);
+  Context c = context(block, microbatch);
   ScopedTensor dx = input_gradient(block);
   layer(block).backward(c, parameters_.weights(block), parameters_.gradients(block), output_gradient(block, microbatch), dx,
                         flight(microbatch).saved[static_cast<size_t>(block)]);
@@ -144,7 +144,7 @@ void Executor::backward(int block, int microbatch) {
 }
 
 void Executor::backward_input(int block, int microbatch) {
-  Context c = context(microbatch);
+  Context c = context(block, microbatch);
   ScopedTensor dx = input_gradient(block);
   layer(block).backward_input(c, parameters_.weights(block), output_gradient(block, microbatch), dx,
                               flight(microbatch).saved[static_cast<size_t>(block)]);
@@ -152,19 +152,20 @@ void Executor::backward_input(int block, int microbatch) {
 }
 
 void Executor::backward_weight(int block, int microbatch) {
-  Context c = context(microbatch);
+  Context c = context(block, microbatch);
   layer(block).backward_weight(c, parameters_.gradients(block), flight(microbatch).saved[static_cast<size_t>(block)]);
   parameters_.end_contribution(block, 1.0 / inputs_.loss_scale);
   finish_block(block, microbatch);
 }
 
-Context Executor::context(int microbatch) {
+Context Executor::context(int block, int microbatch) {
   const Microbatch& batch = inputs_.microbatches[static_cast<size_t>(microbatch)];
   Context c{.kernels = resources_.kernels, .arena = resources_.activations};
   c.microbatch = &batch;
   c.random = {inputs_.seed, inputs_.step, batch.first_sample};
   c.training = inputs_.training;
   c.loss_scale = inputs_.loss_scale;
+  c.recompute_attention = recompute_of(block) == Recompute::Selective;
   c.tensor = resources_.tensor;
   return c;
 }

@@ -51,8 +51,9 @@ class Executor {
   Executor(const model::Model& model, Parameters& parameters, const ExecutorResources& resources,
            const ExecutorOptions& options);
 
-  // `recomputed`: [block] forward keeps nothing but its input. The loss is of this rank, or of all after a SUM_LOSS.
-  StepLoss run(const pipeline::Program& program, const std::vector<bool>& recomputed, const StepInputs& inputs);
+  // `recompute`: [block] with Full, forward keeps nothing but its input; with Selective, not what attention makes of its qkv.
+  // The loss is of this rank, or of all after a SUM_LOSS.
+  StepLoss run(const pipeline::Program& program, const std::vector<Recompute>& recompute, const StepInputs& inputs);
 
  private:
   // One microbatch on its way through the blocks of this rank.
@@ -77,7 +78,8 @@ class Executor {
 
   const Layer& layer(int block) const { return *model_.layers[static_cast<size_t>(block)]; }
   bool last(int block) const { return block + 1 == static_cast<int>(model_.layers.size()); }
-  Context context(int microbatch);
+  Context context(int block, int microbatch);
+  Recompute recompute_of(int block) const { return (*recompute_)[static_cast<size_t>(block)]; }
   ConstTensorView input(int block, int microbatch);            // waits for it where it is received
   ConstTensorView output_gradient(int block, int microbatch);  // likewise
   Shape input_shape(int block) const { return shapes_[static_cast<size_t>(block)]; }
@@ -94,7 +96,7 @@ class Executor {
   zero::GradientReducer reducer_;
 
   StepInputs inputs_;
-  const std::vector<bool>* recomputed_ = nullptr;
+  const std::vector<Recompute>* recompute_ = nullptr;
   std::vector<Shape> shapes_;  // [block] of its input
   StepLoss loss_;
   std::vector<Flight> flights_;  // [microbatch]

@@ -207,9 +207,6 @@ void validate_programs(const Plan& plan) {
 // What the configuration can say and this version cannot do yet.
 void refuse_unfinished(const Config& config) {
   using trivet::config::refuse;
-  if (config.recompute == Recompute::Selective)
-    refuse(config, "activation_checkpointing.mode",
-           "\"selective\" is not implemented in this version; use \"none\" or \"full\"");
   if (config.partition_activations && config.parallel.tensor > 1)
     refuse(config, "activation_checkpointing.partition_activations", "true is not implemented in this version; use false");
   if (config.parallel.tensor == 1) return;

@@ -22,11 +22,18 @@ Program forward_only(const StageMap& stages, int rank) {
   return program;
 }
 
-std::vector<bool> recomputed_blocks(const Config& config, int blocks) {
-  std::vector<bool> recomputed(static_cast<size_t>(blocks), false);
-  if (config.recompute != Recompute::Full) return recomputed;
-  for (int block = 0; block < blocks; ++block) recomputed[static_cast<size_t>(block)] = block % config.recompute_every == 0;
-  return recomputed;
+// Nothing of the last block outlives the instruction that runs it.
+std::vector<Recompute> recompute_of_blocks(const Config& config, int blocks) {
+  std::vector<Recompute> recompute(static_cast<size_t>(blocks), Recompute::None);
+  for (int block = 0; block + 1 < blocks; ++block)
+    if (block % config.recompute_every == 0) recompute[static_cast<size_t>(block)] = config.recompute;
+  return recompute;
+}
+
+std::vector<bool> wholly_recomputed(const std::vector<Recompute>& recompute) {
+  std::vector<bool> blocks;
+  for (const Recompute what : recompute) blocks.push_back(what == Recompute::Full);
+  return blocks;
 }
 
 std::vector<Tie> ties_of(const zero::ShardLayout& layout) {
@@ -95,10 +102,10 @@ Programs make_programs(const Config& config, const Schedule& schedule, const Sta
 
   Programs programs;
   programs.microbatches = microbatches;
-  programs.recomputed = recomputed_blocks(config, stages.blocks());
+  programs.recompute = recompute_of_blocks(config, stages.blocks());
   Program train =
       fuse_loss(expand_blocks(schedule[static_cast<size_t>(pipeline_rank)], stages.first_blocks), stages.blocks() - 1);
-  train = insert_recompute(train, programs.recomputed);
+  train = insert_recompute(train, wholly_recomputed(programs.recompute));
   if (!shards_gradients) train = insert_tie(train, ties, parameters.stage_of);
   train = insert_reduce(train, parameters, shards_gradients ? ReduceWhen::EveryMicrobatch : ReduceWhen::LastMicrobatch, ties);
   if (shards_gradients) train = insert_tie(train, ties, parameters.stage_of);

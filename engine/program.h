@@ -29,10 +29,10 @@ struct StageMap {
 };
 
 struct Programs {
-  pipeline::Program train;       // of all microbatches of a step
-  pipeline::Program evaluate;    // forward of one microbatch
-  int microbatches = 1;          // of this rank's data rank in a step
-  std::vector<bool> recomputed;  // [block]
+  pipeline::Program train;           // of all microbatches of a step
+  pipeline::Program evaluate;        // forward of one microbatch
+  int microbatches = 1;              // of this rank's data rank in a step
+  std::vector<Recompute> recompute;  // [block] what of its forward is not kept but made again
 };
 
 // The compute order of all pipeline ranks with their sends and receives, validated.

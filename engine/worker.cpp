@@ -109,7 +109,7 @@ StepLoss Worker::forward_backward(std::span<const Microbatch> microbatches, cons
                                 microbatches.size(), programs_.microbatches));
   for (const Microbatch& microbatch : microbatches) check_shape(microbatch);
   parameters_.begin_step();
-  const StepLoss loss = executor_.run(programs_.train, programs_.recomputed,
+  const StepLoss loss = executor_.run(programs_.train, programs_.recompute,
                                       {.microbatches = microbatches,
                                        .seed = numbers.seed,
                                        .step = numbers.step,
@@ -143,7 +143,7 @@ StepResult Worker::evaluate(int64_t microbatches, const std::function<Microbatch
   for (int64_t i = 0; i < microbatches; ++i) {
     const Microbatch microbatch = make(i);
     check_shape(microbatch);
-    sum.add(executor_.run(programs_.evaluate, programs_.recomputed, {.microbatches = {&microbatch, 1}, .training = false}));
+    sum.add(executor_.run(programs_.evaluate, programs_.recompute, {.microbatches = {&microbatch, 1}, .training = false}));
   }
   sum = sum_over(sum, *resources_.groups.control, resources_.control_stream);
   return {.loss = sum.mean(), .tokens = sum.loss_tokens};

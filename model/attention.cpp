@@ -1,5 +1,7 @@
 #include "model/attention.h"
 
+#include <optional>
+
 #include "model/token_gather.h"
 
 namespace trivet::model {
@@ -31,37 +33,54 @@ Attention::Attention(std::string name, const Options& options)
 }
 
 void Attention::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
-  Arena& arena = context.arena;
-  const int64_t batch = x.shape[0], sequence = all_tokens(context, x.shape)[1], head_size = options_.hidden / options_.heads;
   const HeadRange heads = qkv_.heads_of(sharing_axis(context));
-  const TensorView qkv =
-      saved.keep(arena, kQkv, x.dtype, {batch, sequence, (heads.count + 2 * heads.key_value_count) * head_size});
-  const TensorView out = saved.keep(arena, kOut, x.dtype, {batch, sequence, heads.count * head_size});
-  const TensorView log_sum_exp = saved.keep(arena, kLogSumExp, statistics_dtype(x.dtype), {batch, heads.count, sequence});
+  const int64_t width = (heads.count + 2 * heads.key_value_count) * head_size();
+  const TensorView qkv = saved.keep(context.arena, kQkv, x.dtype, {x.shape[0], all_tokens(context, x.shape)[1], width});
   qkv_.forward(context, parts_.of(qkv_part_, weights), x, qkv, saved.child(qkv_part_));
   rotate(context, qkv, false);
+  Saved* keeper = context.recompute_attention ? nullptr : &saved;
+  const Core core = run_core(context, qkv, keeper, keeper);
+  out_.forward(context, parts_.of(out_part_, weights), core.out, y, saved.child(out_part_));
+}
+
+Attention::Core Attention::run_core(Context& context, ConstTensorView qkv, Saved* keeper_of_out,
+                                    Saved* keeper_of_statistics) const {
+  const HeadRange heads = qkv_.heads_of(sharing_axis(context));
+  const int64_t batch = qkv.shape[0], sequence = qkv.shape[1];
+  Core core{{context.arena, keeper_of_out, kOut, qkv.dtype, {batch, sequence, heads.count * head_size()}},
+            {context.arena, keeper_of_statistics, kLogSumExp, statistics_dtype(qkv.dtype), {batch, heads.count, sequence}}};
   context.kernels.attention({.qkv = qkv,
-                             .out = out,
-                             .log_sum_exp = log_sum_exp,
+                             .out = core.out,
+                             .log_sum_exp = core.log_sum_exp,
                              .heads = heads.count,
                              .key_value_heads = heads.key_value_count,
                              .dropout = dropout(context, sequence)});
-  out_.forward(context, parts_.of(out_part_, weights), out, y, saved.child(out_part_));
+  return core;
+}
+
+// The output projection's weight gradient reads out, and nothing reads log_sum_exp after this pass.
+Attention::Core Attention::core_again(const BackwardPass& pass) const {
+  Core core = run_core(pass.context(), pass.saved()[kQkv], pass.keeper(), nullptr);
+  out_.renew_input(core.out, pass.saved().child(out_part_));
+  return core;
 }
 
 void Attention::go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
   Context& context = pass.context();
   const Saved& saved = pass.saved();
   const HeadRange heads = qkv_.heads_of(sharing_axis(context));
-  const TensorView qkv = saved[kQkv], out = saved[kOut];
+  const TensorView qkv = saved[kQkv];
   const IntermediateGradient dqkv(pass, kDqkv, dy.dtype, qkv.shape);
   {
+    std::optional<Core> again;
+    if (context.recompute_attention) again = core_again(pass);
+    const TensorView out = again ? again->out : saved[kOut];
     const ScopedTensor dout(context.arena, dy.dtype, out.shape);
     pass.through(out_, parts_, out_part_, dy, dout);
     context.kernels.attention_backward({.dout = dout,
                                         .qkv = qkv,
                                         .out = out,
-                                        .log_sum_exp = saved[kLogSumExp],
+                                        .log_sum_exp = again ? again->log_sum_exp : saved[kLogSumExp],
                                         .dqkv = dqkv,
                                         .heads = heads.count,
                                         .key_value_heads = heads.key_value_count,

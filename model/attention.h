@@ -3,6 +3,9 @@
 //
 //   x[B, S, H] --qkv--> [B, S, (N + 2G) D] (--rotary-->) --softmax(q k^T / sqrt(D)) v--> [B, S, N D] --out--> y[B, S, H]
 //
+// Selective recomputation (Korthikanti et al. 2022; Context::recompute_attention): forward keeps qkv and not what the core
+// makes of it, and backward runs the core again. The core's draws and bits are a function of qkv and of the place in the model.
+//
 // B sequences, S tokens a sequence, H hidden, N query heads, G key/value heads (G divides N), D head size.
 // Tensor ranks share the heads: each has N / size query heads and their key/value heads. With more ranks than key/value heads,
 // neighbours hold the same one (model/qkv_projection.h).
@@ -36,7 +39,14 @@ class Attention : public Layer {
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
 
  private:
+  // What the core makes of qkv.
+  struct Core {
+    Intermediate out, log_sum_exp;  // [B, S, N D], [B, N, S]
+  };
+  Core run_core(Context& context, ConstTensorView qkv, Saved* keeper_of_out, Saved* keeper_of_statistics) const;
+  Core core_again(const BackwardPass& pass) const;
   void go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
+  int64_t head_size() const { return options_.hidden / options_.heads; }
   void rotate(Context& context, TensorView qkv, bool inverse) const;
   kernels::DropoutSite dropout(const Context& context, int64_t sequence) const;
 

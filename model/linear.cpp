@@ -44,6 +44,8 @@ void Linear::forward(Context& context, Weights weights, ConstTensorView x, Tenso
   sum.finish();
 }
 
+void Linear::renew_input(ConstTensorView x, Saved& saved) const { saved.reference(kX, x); }
+
 // dx[T, in] = dy[T, out] W[out, in]
 AxisSum Linear::start_input_gradient(Context& context, Weights weights, ConstTensorView dy, TensorView dx) const {
   const AxisCuts cuts(context, options_.split);

@@ -31,6 +31,9 @@ class Linear : public Layer {
   void backward_weight(Context&, Gradients, const Saved&) const override;
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
 
+  // The x of forward was not kept and lies, made again, elsewhere.
+  void renew_input(ConstTensorView x, Saved& saved) const;
+
  protected:
   // `x`, `dy`: of all tokens where W is split.
   virtual void make_weight_gradients(Context&, Gradients, ConstTensorView x, ConstTensorView dy, const Saved&) const;

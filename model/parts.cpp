@@ -24,12 +24,12 @@ void BackwardPass::through(const Layer& part, const Parts& parts, int number, Co
     part.backward_input(context_, weights, dy, dx, saved);
 }
 
-IntermediateGradient::IntermediateGradient(const BackwardPass& pass, int slot, DType dtype, const Shape& shape) {
-  if (pass.fused()) {
-    scoped_ = ScopedTensor(pass.context().arena, dtype, shape);
-    view_ = scoped_;
+Intermediate::Intermediate(Arena& arena, Saved* keeper, int slot, DType dtype, const Shape& shape) {
+  if (keeper) {
+    view_ = keeper->keep(arena, slot, dtype, shape);
   } else {
-    view_ = pass.saved().keep(pass.context().arena, slot, dtype, shape);
+    scoped_ = ScopedTensor(arena, dtype, shape);
+    view_ = scoped_;
   }
 }
 

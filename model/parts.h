@@ -47,6 +47,8 @@ class BackwardPass {
   Gradients gradients() const { return gradients_; }  // none unless fused
   Saved& saved() const { return saved_; }
   bool fused() const { return fused_; }
+  // Of what backward_weight reads: none in a fused pass, which has done with it at its end.
+  Saved* keeper() const { return fused_ ? nullptr : &saved_; }
 
   // backward_input of a part, or all of its backward.
   void through(const Layer& part, const Parts& parts, int number, ConstTensorView dy, TensorView dx) const;
@@ -59,11 +61,10 @@ class BackwardPass {
   bool fused_ = false;
 };
 
-// Memory of an intermediate's gradient: given back with this object in a fused pass, otherwise kept until backward_weight is
-// done.
-class IntermediateGradient {
+// Memory of an intermediate: kept by `keeper` under `slot`, or, without one, given back with this object.
+class Intermediate {
  public:
-  IntermediateGradient(const BackwardPass& pass, int slot, DType dtype, const Shape& shape);
+  Intermediate(Arena& arena, Saved* keeper, int slot, DType dtype, const Shape& shape);
   TensorView view() const { return view_; }
   operator TensorView() const { return view_; }
   operator ConstTensorView() const { return view_; }
@@ -71,6 +72,13 @@ class IntermediateGradient {
  private:
   ScopedTensor scoped_;
   TensorView view_;
+};
+
+// backward_weight reads it, so it is kept until that is done unless the pass is fused.
+class IntermediateGradient : public Intermediate {
+ public:
+  IntermediateGradient(const BackwardPass& pass, int slot, DType dtype, const Shape& shape)
+      : Intermediate(pass.context().arena, pass.keeper(), slot, dtype, shape) {}
 };
 
 // Statistics (means, log-sum-exps) and logits are float32, or float64 beside float64.

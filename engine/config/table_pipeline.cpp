@@ -105,8 +105,8 @@ void add_pipeline(KeyTable& table) {
 void add_activation_checkpointing(KeyTable& table) {
   Section<Config> recompute(table, "activation_checkpointing", [](Config& c) -> Config& { return c; });
   recompute.key("mode", &Config::recompute,
-                "\"full\": backward computes each block's activations again instead of keeping them; \"selective\": only those "
-                "inside attention");
+                "\"full\": backward computes each block's activations again instead of keeping them; \"selective\": only what "
+                "attention makes of queries, keys and values");
   recompute.key("every", &Config::recompute_every, "every N-th block is recomputed, the others keep their activations")
       .at_least(1)
       .active_when("activation_checkpointing.mode is not \"none\"",

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "comm/world.h"
 #include "core/error.h"
 #include "engine/engine.h"
@@ -50,23 +52,25 @@ std::vector<MemoryBytes> measured(const Config& config, int ranks) {
 
 struct Variant {
   int ranks, stage;
-  bool bf16, recompute, overlap, layout;
+  bool bf16;
+  Recompute recompute;
+  bool overlap, layout;
   OptimizerType optimizer;
 };
 
 TEST(Plan, PredictsTheMemoryOfEveryRankToTheByte) {
-  for (const Variant& v : {Variant{1, 0, false, false, false, false, OptimizerType::AdamW},
-                           {4, 0, true, false, false, false, OptimizerType::AdamW},
-                           {4, 1, true, true, false, false, OptimizerType::AdamW},
-                           {3, 2, true, false, true, false, OptimizerType::Lion},
-                           {4, 3, true, false, true, false, OptimizerType::AdamW},
-                           {4, 3, false, true, false, true, OptimizerType::Lamb},
-                           {2, 2, true, false, true, true, OptimizerType::Muon},
-                           {3, 3, true, true, true, true, OptimizerType::Sgd}}) {
+  for (const Variant& v : {Variant{1, 0, false, Recompute::None, false, false, OptimizerType::AdamW},
+                           {4, 0, true, Recompute::Selective, false, false, OptimizerType::AdamW},
+                           {4, 1, true, Recompute::Full, false, false, OptimizerType::AdamW},
+                           {3, 2, true, Recompute::None, true, false, OptimizerType::Lion},
+                           {4, 3, true, Recompute::None, true, false, OptimizerType::AdamW},
+                           {4, 3, false, Recompute::Full, false, true, OptimizerType::Lamb},
+                           {2, 2, true, Recompute::None, true, true, OptimizerType::Muon},
+                           {3, 3, true, Recompute::Selective, true, true, OptimizerType::Sgd}}) {
     Config config = small_config();
     config.zero.stage = v.stage;
     config.bf16.enabled = v.bf16;
-    config.recompute = v.recompute ? Recompute::Full : Recompute::None;
+    config.recompute = v.recompute;
     config.zero.overlap_comm = v.overlap;
     config.reproducible = v.layout ? Reproducible::Layout : Reproducible::Run;
     config.optimizer.type = v.optimizer;
@@ -80,22 +84,24 @@ TEST(Plan, PredictsTheMemoryOfEveryRankToTheByte) {
 struct Axes {
   int pipeline, data, tensor, stage;
   ScheduleKind schedule;
-  bool layout, recompute;
+  bool layout;
+  Recompute recompute;
   bool bf16 = false, sequence_parallel = false;
 };
 
 TEST(Plan, PredictsTheMemoryOfEveryStageToTheByte) {
-  for (const Axes& v : {Axes{2, 1, 1, 0, ScheduleKind::OneForwardOneBackward, false, false},
-                        {2, 2, 1, 3, ScheduleKind::ZeroBubbleH1, false, false},
-                        {2, 2, 1, 2, ScheduleKind::Interleaved, true, true},
-                        {2, 1, 1, 1, ScheduleKind::ZeroBubbleV, false, false},
-                        {4, 1, 1, 0, ScheduleKind::GPipe, true, false},
-                        {1, 2, 2, 2, ScheduleKind::OneForwardOneBackward, false, false},
-                        {2, 2, 2, 3, ScheduleKind::ZeroBubble2p, false, true},
-                        {2, 1, 2, 1, ScheduleKind::OneForwardOneBackward, true, true, true},
-                        {1, 1, 4, 0, ScheduleKind::OneForwardOneBackward, true, false},
-                        {2, 1, 2, 2, ScheduleKind::ZeroBubbleH1, false, false, true, true},
-                        {1, 2, 4, 3, ScheduleKind::OneForwardOneBackward, false, true, false, true}}) {
+  constexpr Recompute kNone = Recompute::None, kFull = Recompute::Full, kSelective = Recompute::Selective;
+  for (const Axes& v : {Axes{2, 1, 1, 0, ScheduleKind::OneForwardOneBackward, false, kNone},
+                        {2, 2, 1, 3, ScheduleKind::ZeroBubbleH1, false, kSelective},
+                        {2, 2, 1, 2, ScheduleKind::Interleaved, true, kFull},
+                        {2, 1, 1, 1, ScheduleKind::ZeroBubbleV, false, kNone},
+                        {4, 1, 1, 0, ScheduleKind::GPipe, true, kNone},
+                        {1, 2, 2, 2, ScheduleKind::OneForwardOneBackward, false, kSelective},
+                        {2, 2, 2, 3, ScheduleKind::ZeroBubble2p, false, kFull},
+                        {2, 1, 2, 1, ScheduleKind::OneForwardOneBackward, true, kFull, true},
+                        {1, 1, 4, 0, ScheduleKind::OneForwardOneBackward, true, kNone},
+                        {2, 1, 2, 2, ScheduleKind::ZeroBubbleH1, false, kSelective, true, true},
+                        {1, 2, 4, 3, ScheduleKind::OneForwardOneBackward, false, kFull, false, true}}) {
     Config config = small_config();
     config.parallel.pipeline = v.pipeline;
     config.parallel.tensor = v.tensor;
@@ -104,7 +110,7 @@ TEST(Plan, PredictsTheMemoryOfEveryStageToTheByte) {
     config.pipeline.schedule = v.schedule;
     config.zero.stage = v.stage;
     config.zero.overlap_comm = v.stage == 3;
-    config.recompute = v.recompute ? Recompute::Full : Recompute::None;
+    config.recompute = v.recompute;
     config.reproducible = v.layout ? Reproducible::Layout : Reproducible::Run;
     const int ranks = v.pipeline * v.data * v.tensor;
     const Plan plan = plan_of(config, ranks);
@@ -114,6 +120,40 @@ TEST(Plan, PredictsTheMemoryOfEveryStageToTheByte) {
         EXPECT_EQ(bytes[static_cast<size_t>(rank)][category], plan.rank(rank).memory[category])
             << name << ", rank " << rank << " of " << to_string(plan.mesh) << ", stage " << v.stage;
   }
+}
+
+// Korthikanti et al. 2022: forward does not keep what the core of attention makes, out[B, S, H / t] and the float32
+// log_sum_exp[B, N / t, S], and backward runs the core's forward again.
+TEST(Plan, SelectiveRecomputationSavesWhatAttentionsCoreMakesAndComputesItAgain) {
+  for (const bool bf16 : {false, true})
+    for (const auto& [schedule, pipeline, tensor] : {std::tuple{ScheduleKind::OneForwardOneBackward, 1, 1},
+                                                     {ScheduleKind::GPipe, 1, 1},
+                                                     {ScheduleKind::OneForwardOneBackward, 2, 2},
+                                                     {ScheduleKind::GPipe, 2, 1}}) {
+      Config config = small_config();
+      config.model.layers = 6;
+      config.bf16.enabled = bf16;
+      config.pipeline.schedule = schedule;
+      config.parallel.pipeline = pipeline;
+      config.parallel.tensor = tensor;
+      const Plan kept = plan_of(config, pipeline * tensor);
+      config.recompute = Recompute::Selective;
+      const Plan again = plan_of(config, pipeline * tensor);
+      const int64_t sequence = 32, hidden = 64 / tensor, heads = 4 / tensor, microbatches = 12;
+      const int64_t core_bytes = sequence * hidden * (bf16 ? 2 : 4) + heads * sequence * 4;
+      const double core_flops = 2.0 * static_cast<double>(sequence * sequence * hidden);
+      for (size_t rank = 0; rank < kept.ranks.size(); ++rank) {
+        const int stage = kept.ranks[rank].pipeline_rank;
+        const int first = std::max(kept.stages.first_blocks[static_cast<size_t>(stage)], 1);    // not the embedding
+        const int end = std::min(kept.stages.first_blocks[static_cast<size_t>(stage) + 1], 7);  // nor the head
+        const int64_t in_flight = schedule == ScheduleKind::GPipe ? microbatches : pipeline - stage;
+        EXPECT_EQ(kept.ranks[rank].memory[MemoryCategory::Activations] - again.ranks[rank].memory[MemoryCategory::Activations],
+                  (end - first) * in_flight * core_bytes)
+            << name_of(schedule) << ", pipeline rank " << stage << " of " << pipeline << ", tensor " << tensor;
+        EXPECT_DOUBLE_EQ(again.ranks[rank].step_counters.flops - kept.ranks[rank].step_counters.flops,
+                         static_cast<double>((end - first) * microbatches) * core_flops);
+      }
+    }
 }
 
 // Each microbatch crosses a boundary as B S H activations forward and as many gradients back; interleaved schedules have more
@@ -232,6 +272,21 @@ TEST(Plan, ShowsTheProgramOfARank) {
             "0.1REDUCE 0.0UNSHARD 0.0B0 0.0RESHARD 0.0REDUCE 0.2TIE 0SUM_LOSS");
   EXPECT_THAT(to_text(plan_of(config, 2)), HasSubstr("mesh      data 2, 2 ranks"));
   EXPECT_THAT(to_json(plan_of(config, 2)), HasSubstr("\"memory_bytes\""));
+}
+
+TEST(Plan, RecomputesEveryNthBlockAndNeverTheLast) {
+  Config config = small_config();
+  config.batch.train_batch_size = 1;
+  config.recompute = Recompute::Full;
+  config.recompute_every = 2;  // of the blocks 0 to 4: embedding, three layers, head
+  EXPECT_EQ(
+      to_string(plan_of(config, 1).ranks[0].programs.train),
+      "0.0F0 0.1F0 0.2F0 0.3F0 0.4L0 0.4REDUCE 0.3B0 0.3REDUCE 0.2R0 0.2B0 0.2REDUCE 0.1B0 0.1REDUCE 0.0R0 0.0B0 0.0REDUCE "
+      "0SUM_LOSS");
+  config.recompute = Recompute::Selective;
+  EXPECT_EQ(plan_of(config, 1).ranks[0].programs.recompute,
+            (std::vector{Recompute::Selective, Recompute::None, Recompute::Selective, Recompute::None, Recompute::None}));
+  EXPECT_THAT(to_text(plan_of(config, 1)), HasSubstr("\nrecompute selective, in 2 of 5 blocks\n"));
 }
 
 TEST(Plan, ShowsStagesScheduleAndBubble) {

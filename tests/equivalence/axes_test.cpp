@@ -36,6 +36,7 @@ TinyRun with(Config config, const Case& c) {
   config.zero.overlap_comm = c.stage == 3;
   config.zero.stage3_max_reuse_distance = c.recompute == Recompute::Full ? 1'000'000'000 : 0;
   config.recompute = c.recompute;
+  config.recompute_every = c.data;  // 1 or 2: every case with several data ranks keeps each second block
   return {.ranks = c.pipeline * c.data * c.tensor, .steps = 3, .config = config};
 }
 
@@ -74,22 +75,19 @@ constexpr ScheduleKind kSchedules[] = {ScheduleKind::GPipe,        ScheduleKind:
                                        ScheduleKind::ZeroBubble2p, ScheduleKind::ZeroBubbleV};
 
 constexpr int kStages[] = {0, 1, 2, 3};
+constexpr Recompute kRecomputes[] = {Recompute::None, Recompute::Full, Recompute::Selective};
 
 // With TRIVET_WHOLE_MATRIX in the environment every combination (scripts/equivalence --axes sets it); else every schedule and
-// stage, spread over the other axes.
+// stage, spread over the other axes; each stage with each recomputation, too.
 std::vector<Case> cases() {
   std::vector<Case> all, sample;
   for (ScheduleKind schedule : kSchedules)
     for (int stage : kStages) {
       const int n = static_cast<int>(sample.size());
-      sample.push_back({n % 3 == 0   ? 4
-                        : n % 3 == 1 ? 2
-                                     : 3,
-                        2 - n % 2, stage, schedule, n % 4 == 1 ? Recompute::Full : Recompute::None});
+      sample.push_back({n % 3 == 0 ? 4 : n % 3 == 1 ? 2 : 3, 2 - n % 2, stage, schedule, kRecomputes[(n + n / 4 + 1) % 3]});
       for (int pipeline : {1, 2, 4})
         for (int data : {1, 2})
-          for (Recompute recompute : {Recompute::None, Recompute::Full})
-            all.push_back({pipeline, data, stage, schedule, recompute});
+          for (Recompute recompute : kRecomputes) all.push_back({pipeline, data, stage, schedule, recompute});
     }
   return std::getenv("TRIVET_WHOLE_MATRIX") ? all : sample;
 }

@@ -91,6 +91,21 @@ TEST_P(BothModels, FusedAndSeparateBackwardGiveTheSameBits) {
   }
 }
 
+TEST_P(BothModels, RecomputingAttentionChangesNoBitAndNeedsLessMemory) {
+  for (bool fused : {true, false}) {
+    for (DType dtype : {DType::Float32, DType::BFloat16}) {
+      WholeModel kept(tiny(GetParam(), 0.1), dtype, Device::Cpu), made_again(tiny(GetParam(), 0.1), dtype, Device::Cpu);
+      made_again.recompute_attention = true;
+      const Batch batch = random_batch(3, 12, 31, 1);
+      EXPECT_EQ(kept.train(batch, fused), made_again.train(batch, fused));
+      for (const std::string& name : kept.parameter_names())
+        EXPECT_EQ(values_of(kept.gradient(name)), values_of(made_again.gradient(name))) << name;
+      EXPECT_LT(made_again.arena().peak_bytes(), kept.arena().peak_bytes());
+      EXPECT_EQ(made_again.arena().used_bytes(), 0);
+    }
+  }
+}
+
 TEST_P(BothModels, APlanNeedsTheSameMemoryAsTheRun) {
   for (bool fused : {true, false}) {
     for (DType dtype : {DType::Float32, DType::BFloat16}) {

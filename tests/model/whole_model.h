@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -94,7 +95,7 @@ class WholeModel {
   TensorView weight(const std::string& name) { return weights_.at(name).view(); }
   TensorView gradient(const std::string& name) { return gradients_.at(name).view(); }
 
-  bool training = true;
+  bool training = true, recompute_attention = false;
   int64_t step = 0, first_sample = 0;
   std::string frozen;  // name of a parameter that has no gradient
 
@@ -191,6 +192,7 @@ class WholeModel {
   }
   Context make_context(const Microbatch& microbatch) {
     Context context{*kernels_, *arena_, &microbatch, {seed_, step, first_sample}, training};
+    context.recompute_attention = recompute_attention;
     context.tensor = tensor_;
     return context;
   }
@@ -214,7 +216,18 @@ class WholeModel {
     if (fused) return it.backward(context, weights, gradients, dy, dx, saved);
     if (!x.absent()) it.forward(context, weights, x, {}, saved);
     it.backward_input(context, weights, dy, dx, saved);
+    poison_free_memory();
     it.backward_weight(context, gradients, saved);
+  }
+
+  // What was given back holds something else by now.
+  void poison_free_memory() {
+    if (device_ == Device::Meta) return;
+    std::vector<ScopedTensor> blocks;
+    for (int64_t free = arena_->peak_bytes() - arena_->used_bytes(); free > 0; free -= Arena::kAlignment) {
+      blocks.emplace_back(*arena_, DType::Float32, Shape{Arena::kAlignment / 4});
+      std::fill_n(blocks.back().view().as<float>(), Arena::kAlignment / 4, std::numeric_limits<float>::quiet_NaN());
+    }
   }
 
   Model model_;
