@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "engine/partitioned_input.h"
 #include "tensor_parallel/tensor_axis.h"
 
 namespace trivet {
@@ -112,10 +113,14 @@ void Executor::forward(int block, int microbatch) {
     flight(microbatch).inputs[static_cast<size_t>(block) + 1] = std::move(y);
   }
   if (recompute_of(block) == Recompute::Full || !inputs_.training) saved.clear();
-  if (!inputs_.training) flight(microbatch).inputs[static_cast<size_t>(block)].reset();
+  ScopedTensor& kept = flight(microbatch).inputs[static_cast<size_t>(block)];
+  if (!inputs_.training) kept.reset();
+  if (partitions_input(block)) kept = keep_slice(kept, *resources_.tensor, resources_.kernels, resources_.activations);
 }
 
 void Executor::recompute(int block, int microbatch) {
+  ScopedTensor& kept = flight(microbatch).inputs[static_cast<size_t>(block)];
+  if (partitions_input(block)) kept = gather_slices(kept, input_shape(block), *resources_.tensor, resources_.activations);
   const ConstTensorView x = input(block, microbatch);
   Context c = context(block, microbatch);
   ScopedTensor y(resources_.activations, options_.dtype, input_shape(block + 1));

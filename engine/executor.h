@@ -23,7 +23,8 @@ namespace trivet {
 struct ExecutorOptions {
   DType dtype = DType::Float32;  // of activations
   int reductions_in_flight = 0;
-  bool counts_loss = true;  // false: another rank of the tensor axis does
+  bool counts_loss = true;         // false: another rank of the tensor axis does
+  bool partitions_inputs = false;  // of wholly recomputed blocks, over the tensor axis (engine/partitioned_input.h)
 };
 
 // What a run of a program needs besides layers and parameters.
@@ -83,6 +84,9 @@ class Executor {
   ConstTensorView input(int block, int microbatch);            // waits for it where it is received
   ConstTensorView output_gradient(int block, int microbatch);  // likewise
   Shape input_shape(int block) const { return shapes_[static_cast<size_t>(block)]; }
+  bool partitions_input(int block) const {
+    return options_.partitions_inputs && inputs_.training && block > 0 && recompute_of(block) == Recompute::Full;
+  }
   ScopedTensor input_gradient(int block);
   void pass_gradient_on(int block, int microbatch, ScopedTensor gradient);
   void finish_block(int block, int microbatch);

@@ -10,6 +10,7 @@
 #include "engine/checkpoint_pieces.h"
 #include "engine/config/load.h"
 #include "engine/config/refuse.h"
+#include "engine/partitioned_input.h"
 #include "engine/worker.h"
 #include "pipeline/partition.h"
 #include "pipeline/stages.h"
@@ -207,8 +208,6 @@ void validate_programs(const Plan& plan) {
 // What the configuration can say and this version cannot do yet.
 void refuse_unfinished(const Config& config) {
   using trivet::config::refuse;
-  if (config.partition_activations && config.parallel.tensor > 1)
-    refuse(config, "activation_checkpointing.partition_activations", "true is not implemented in this version; use false");
   if (config.parallel.tensor == 1) return;
   if (config.optimizer.type == OptimizerType::Muon)
     refuse(config, "parallel.tensor",
@@ -260,6 +259,7 @@ Plan make_plan(const Config& config, const model::Model& model, int world_size) 
       rank.layout = make_layout(plan, model, pipeline, tensor);
       rank.programs = make_programs(config, plan.schedule, plan.stages, pipeline, rank.layout, microbatches);
     }
+  check_partitioned_inputs(plan, model);
   validate_programs(plan);
   for (RankPlan& rank : plan.ranks) Rehearsal(plan, rank, model).run();
   return plan;

@@ -252,6 +252,10 @@ struct Config {
   CsvMonitorConfig csv_monitor;
   int64_t steps_per_print = 10;
 
+  // With sequence parallelism each tensor rank has its own tokens of a block's input, and nothing to split.
+  bool partitions_inputs() const {
+    return partition_activations && recompute == Recompute::Full && parallel.tensor > 1 && !parallel.sequence_parallel;
+  }
   DType model_dtype() const { return bf16.enabled ? DType::BFloat16 : fp16.enabled ? DType::Float16 : DType::Float32; }
 };
 

@@ -111,9 +111,14 @@ void add_activation_checkpointing(KeyTable& table) {
       .at_least(1)
       .active_when("activation_checkpointing.mode is not \"none\"",
                    [](const Config& c) { return c.recompute != Recompute::None; });
-  recompute.key("partition_activations", &Config::partition_activations, "split kept block inputs over the tensor axis")
-      .active_when("activation_checkpointing.mode is \"full\" and parallel.tensor is more than 1",
-                   [](const Config& c) { return c.recompute == Recompute::Full && c.parallel.tensor > 1; });
+  recompute
+      .key("partition_activations", &Config::partition_activations,
+           "each tensor rank keeps its share of a recomputed block's input, and they gather it before they recompute")
+      .active_when(
+          "activation_checkpointing.mode is \"full\", parallel.tensor is more than 1 and parallel.sequence_parallel is false",
+          [](const Config& c) {
+            return c.recompute == Recompute::Full && c.parallel.tensor > 1 && !c.parallel.sequence_parallel;
+          });
   recompute.unsupported("number_checkpoints", "null", "kept activations; Trivet keeps one a block");
   recompute.unsupported("contiguous_memory_optimization", "false", "kept activations in one buffer");
   recompute.unsupported("synchronize_checkpoint_boundary", "false", "wait for the device at each block");

@@ -3,35 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <tuple>
-
 #include "comm/world.h"
 #include "core/error.h"
 #include "engine/engine.h"
+#include "tests/engine/small_plan.h"
 
 namespace trivet {
 namespace {
 
 using testing::HasSubstr;
 using testing::ThrowsMessage;
-
-Config small_config() {
-  Config config;
-  config.source = "small.json";
-  config.model.layers = 3;
-  config.model.hidden_size = 64;
-  config.model.heads = 4;
-  config.model.sequence_length = 32;
-  config.batch.train_batch_size = 12;
-  config.batch.micro_batch_size = 1;
-  config.zero.stage3_param_persistence_threshold = 100;
-  config.zero.stage3_max_reuse_distance = 0;
-  config.zero.stage3_prefetch_bucket_size = 60'000;
-  return config;
-}
-
-model::Model model_of(const Config& config) { return model::build(describe_model(config.model, 97)); }
-Plan plan_of(const Config& config, int ranks) { return make_plan(config, model_of(config), ranks); }
 
 // The peak of each category on each rank after two steps and an evaluation.
 std::vector<MemoryBytes> measured(const Config& config, int ranks) {
@@ -86,7 +67,7 @@ struct Axes {
   ScheduleKind schedule;
   bool layout;
   Recompute recompute;
-  bool bf16 = false, sequence_parallel = false;
+  bool bf16 = false, sequence_parallel = false, partition = false;
 };
 
 TEST(Plan, PredictsTheMemoryOfEveryStageToTheByte) {
@@ -101,7 +82,9 @@ TEST(Plan, PredictsTheMemoryOfEveryStageToTheByte) {
                         {2, 1, 2, 1, ScheduleKind::OneForwardOneBackward, true, kFull, true},
                         {1, 1, 4, 0, ScheduleKind::OneForwardOneBackward, true, kNone},
                         {2, 1, 2, 2, ScheduleKind::ZeroBubbleH1, false, kSelective, true, true},
-                        {1, 2, 4, 3, ScheduleKind::OneForwardOneBackward, false, kFull, false, true}}) {
+                        {1, 2, 4, 3, ScheduleKind::OneForwardOneBackward, false, kFull, false, true},
+                        {2, 1, 2, 0, ScheduleKind::ZeroBubbleV, false, kFull, false, false, true},
+                        {1, 1, 4, 0, ScheduleKind::GPipe, true, kFull, true, false, true}}) {
     Config config = small_config();
     config.parallel.pipeline = v.pipeline;
     config.parallel.tensor = v.tensor;
@@ -111,6 +94,7 @@ TEST(Plan, PredictsTheMemoryOfEveryStageToTheByte) {
     config.zero.stage = v.stage;
     config.zero.overlap_comm = v.stage == 3;
     config.recompute = v.recompute;
+    config.partition_activations = v.partition;
     config.reproducible = v.layout ? Reproducible::Layout : Reproducible::Run;
     const int ranks = v.pipeline * v.data * v.tensor;
     const Plan plan = plan_of(config, ranks);
@@ -120,40 +104,6 @@ TEST(Plan, PredictsTheMemoryOfEveryStageToTheByte) {
         EXPECT_EQ(bytes[static_cast<size_t>(rank)][category], plan.rank(rank).memory[category])
             << name << ", rank " << rank << " of " << to_string(plan.mesh) << ", stage " << v.stage;
   }
-}
-
-// Korthikanti et al. 2022: forward does not keep what the core of attention makes, out[B, S, H / t] and the float32
-// log_sum_exp[B, N / t, S], and backward runs the core's forward again.
-TEST(Plan, SelectiveRecomputationSavesWhatAttentionsCoreMakesAndComputesItAgain) {
-  for (const bool bf16 : {false, true})
-    for (const auto& [schedule, pipeline, tensor] : {std::tuple{ScheduleKind::OneForwardOneBackward, 1, 1},
-                                                     {ScheduleKind::GPipe, 1, 1},
-                                                     {ScheduleKind::OneForwardOneBackward, 2, 2},
-                                                     {ScheduleKind::GPipe, 2, 1}}) {
-      Config config = small_config();
-      config.model.layers = 6;
-      config.bf16.enabled = bf16;
-      config.pipeline.schedule = schedule;
-      config.parallel.pipeline = pipeline;
-      config.parallel.tensor = tensor;
-      const Plan kept = plan_of(config, pipeline * tensor);
-      config.recompute = Recompute::Selective;
-      const Plan again = plan_of(config, pipeline * tensor);
-      const int64_t sequence = 32, hidden = 64 / tensor, heads = 4 / tensor, microbatches = 12;
-      const int64_t core_bytes = sequence * hidden * (bf16 ? 2 : 4) + heads * sequence * 4;
-      const double core_flops = 2.0 * static_cast<double>(sequence * sequence * hidden);
-      for (size_t rank = 0; rank < kept.ranks.size(); ++rank) {
-        const int stage = kept.ranks[rank].pipeline_rank;
-        const int first = std::max(kept.stages.first_blocks[static_cast<size_t>(stage)], 1);    // not the embedding
-        const int end = std::min(kept.stages.first_blocks[static_cast<size_t>(stage) + 1], 7);  // nor the head
-        const int64_t in_flight = schedule == ScheduleKind::GPipe ? microbatches : pipeline - stage;
-        EXPECT_EQ(kept.ranks[rank].memory[MemoryCategory::Activations] - again.ranks[rank].memory[MemoryCategory::Activations],
-                  (end - first) * in_flight * core_bytes)
-            << name_of(schedule) << ", pipeline rank " << stage << " of " << pipeline << ", tensor " << tensor;
-        EXPECT_DOUBLE_EQ(again.ranks[rank].step_counters.flops - kept.ranks[rank].step_counters.flops,
-                         static_cast<double>((end - first) * microbatches) * core_flops);
-      }
-    }
 }
 
 // Each microbatch crosses a boundary as B S H activations forward and as many gradients back; interleaved schedules have more
@@ -272,21 +222,6 @@ TEST(Plan, ShowsTheProgramOfARank) {
             "0.1REDUCE 0.0UNSHARD 0.0B0 0.0RESHARD 0.0REDUCE 0.2TIE 0SUM_LOSS");
   EXPECT_THAT(to_text(plan_of(config, 2)), HasSubstr("mesh      data 2, 2 ranks"));
   EXPECT_THAT(to_json(plan_of(config, 2)), HasSubstr("\"memory_bytes\""));
-}
-
-TEST(Plan, RecomputesEveryNthBlockAndNeverTheLast) {
-  Config config = small_config();
-  config.batch.train_batch_size = 1;
-  config.recompute = Recompute::Full;
-  config.recompute_every = 2;  // of the blocks 0 to 4: embedding, three layers, head
-  EXPECT_EQ(
-      to_string(plan_of(config, 1).ranks[0].programs.train),
-      "0.0F0 0.1F0 0.2F0 0.3F0 0.4L0 0.4REDUCE 0.3B0 0.3REDUCE 0.2R0 0.2B0 0.2REDUCE 0.1B0 0.1REDUCE 0.0R0 0.0B0 0.0REDUCE "
-      "0SUM_LOSS");
-  config.recompute = Recompute::Selective;
-  EXPECT_EQ(plan_of(config, 1).ranks[0].programs.recompute,
-            (std::vector{Recompute::Selective, Recompute::None, Recompute::Selective, Recompute::None, Recompute::None}));
-  EXPECT_THAT(to_text(plan_of(config, 1)), HasSubstr("\nrecompute selective, in 2 of 5 blocks\n"));
 }
 
 TEST(Plan, ShowsStagesScheduleAndBubble) {

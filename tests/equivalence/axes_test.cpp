@@ -36,6 +36,7 @@ TinyRun with(Config config, const Case& c) {
   config.zero.overlap_comm = c.stage == 3;
   config.zero.stage3_max_reuse_distance = c.recompute == Recompute::Full ? 1'000'000'000 : 0;
   config.recompute = c.recompute;
+  config.partition_activations = c.tensor > 1;
   config.recompute_every = c.data;  // 1 or 2: every case with several data ranks keeps each second block
   return {.ranks = c.pipeline * c.data * c.tensor, .steps = 3, .config = config};
 }

@@ -1,0 +1,45 @@
+#include "engine/partitioned_input.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "core/error.h"
+#include "engine/config/refuse.h"
+#include "engine/plan.h"
+
+namespace trivet {
+
+ScopedTensor keep_slice(ConstTensorView whole, const tensor_parallel::TensorAxis& axis, kernels::Kernels& kernels,
+                        Arena& arena) {
+  const int64_t count = whole.elements() / axis.size();
+  ScopedTensor slice(arena, whole.dtype, {count});
+  kernels.copy(whole.slice(axis.rank() * count, count), slice);
+  return slice;
+}
+
+ScopedTensor gather_slices(ConstTensorView slice, const Shape& shape, const tensor_parallel::TensorAxis& axis, Arena& arena) {
+  ScopedTensor whole(arena, slice.dtype, shape);
+  axis.group.all_gather(slice, whole, axis.stream);
+  axis.stream.record().synchronize();
+  return whole;
+}
+
+// The models of model::build always divide: heads divide hidden_size, and tensor ranks divide the heads.
+void check_partitioned_inputs(const Plan& plan, const model::Model& model) {
+  if (!plan.config.partitions_inputs()) return;
+  const int64_t ranks = plan.mesh.size(Axis::Tensor), sequences = plan.batch.micro_batch_size;
+  Shape input{sequences, model.sequence_length};
+  for (size_t block = 0; block + 1 < model.layers.size(); ++block) {
+    const bool recomputed = plan.ranks.front().programs.recompute[block] == Recompute::Full;
+    if (block > 0 && recomputed && input.elements() % ranks != 0)
+      config::refuse(
+          plan.config, "activation_checkpointing.partition_activations",
+          fmt::format("true needs block inputs that {} tensor ranks divide evenly, and that of {} is {}; use false, or "
+                      "train_micro_batch_size_per_gpu a multiple of {}",
+                      ranks, model.names[block], to_string(input), ranks / std::gcd(ranks, input.elements() / sequences)));
+    input = model.layers[block]->output_shape(input);
+  }
+}
+
+}  // namespace trivet

@@ -1,0 +1,27 @@
+// DeepSpeed's partition_activations: tensor ranks have the same input of a block, so between the block's forward and its
+// recomputation each keeps 1/t of it.
+//
+//   forward -> | slice 0 | slice 1 | ... | slice t-1 |  -> all_gather -> recompute, backward
+//              rank 0     rank 1          rank t-1
+//
+// Bytes sent: (t-1)/t of an input for each recomputed block and microbatch.
+#pragma once
+
+#include "core/arena.h"
+#include "kernels/kernels.h"
+#include "model/model.h"
+#include "tensor_parallel/tensor_axis.h"
+
+namespace trivet {
+
+struct Plan;
+
+// Throws ConfigError when the ranks of the axis do not divide the elements of a recomputed block's input evenly.
+void check_partitioned_inputs(const Plan& plan, const model::Model& model);
+
+// This rank's slice of `whole`.
+ScopedTensor keep_slice(ConstTensorView whole, const tensor_parallel::TensorAxis&, kernels::Kernels&, Arena&);
+// The whole, of that shape, from all slices; waits for it.
+ScopedTensor gather_slices(ConstTensorView slice, const Shape& shape, const tensor_parallel::TensorAxis&, Arena&);
+
+}  // namespace trivet

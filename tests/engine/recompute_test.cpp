@@ -1,0 +1,119 @@
+// What recomputation costs and saves, as the plan says; that it changes no bit is in tests/equivalence.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "core/error.h"
+#include "model/embedding.h"
+#include "model/linear.h"
+#include "model/lm_head.h"
+#include "tests/engine/small_plan.h"
+
+namespace trivet {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+TEST(Recompute, IsOfEveryNthBlockAndNeverOfTheLast) {
+  Config config = small_config();
+  config.batch.train_batch_size = 1;
+  config.recompute = Recompute::Full;
+  config.recompute_every = 2;  // of the blocks 0 to 4: embedding, three layers, head
+  EXPECT_EQ(
+      to_string(plan_of(config, 1).ranks[0].programs.train),
+      "0.0F0 0.1F0 0.2F0 0.3F0 0.4L0 0.4REDUCE 0.3B0 0.3REDUCE 0.2R0 0.2B0 0.2REDUCE 0.1B0 0.1REDUCE 0.0R0 0.0B0 0.0REDUCE "
+      "0SUM_LOSS");
+  config.recompute = Recompute::Selective;
+  EXPECT_EQ(plan_of(config, 1).ranks[0].programs.recompute,
+            (std::vector{Recompute::Selective, Recompute::None, Recompute::Selective, Recompute::None, Recompute::None}));
+  EXPECT_THAT(to_text(plan_of(config, 1)), HasSubstr("\nrecompute selective, in 2 of 5 blocks\n"));
+}
+
+// Korthikanti et al. 2022: forward does not keep what the core of attention makes, out[B, S, H / t] and the float32
+// log_sum_exp[B, N / t, S], and backward runs the core's forward again.
+TEST(Recompute, SelectiveSavesWhatAttentionsCoreMakesAndComputesItAgain) {
+  for (const bool bf16 : {false, true})
+    for (const auto& [schedule, pipeline, tensor] : {std::tuple{ScheduleKind::OneForwardOneBackward, 1, 1},
+                                                     {ScheduleKind::GPipe, 1, 1},
+                                                     {ScheduleKind::OneForwardOneBackward, 2, 2},
+                                                     {ScheduleKind::GPipe, 2, 1}}) {
+      Config config = small_config();
+      config.model.layers = 6;
+      config.bf16.enabled = bf16;
+      config.pipeline.schedule = schedule;
+      config.parallel.pipeline = pipeline;
+      config.parallel.tensor = tensor;
+      const Plan kept = plan_of(config, pipeline * tensor);
+      config.recompute = Recompute::Selective;
+      const Plan again = plan_of(config, pipeline * tensor);
+      const int64_t sequence = 32, hidden = 64 / tensor, heads = 4 / tensor, microbatches = 12;
+      const int64_t core_bytes = sequence * hidden * (bf16 ? 2 : 4) + heads * sequence * 4;
+      const double core_flops = 2.0 * static_cast<double>(sequence * sequence * hidden);
+      for (size_t rank = 0; rank < kept.ranks.size(); ++rank) {
+        const int stage = kept.ranks[rank].pipeline_rank;
+        const int first = std::max(kept.stages.first_blocks[static_cast<size_t>(stage)], 1);    // not the embedding
+        const int end = std::min(kept.stages.first_blocks[static_cast<size_t>(stage) + 1], 7);  // nor the head
+        const int64_t in_flight = schedule == ScheduleKind::GPipe ? microbatches : pipeline - stage;
+        EXPECT_EQ(kept.ranks[rank].memory[MemoryCategory::Activations] - again.ranks[rank].memory[MemoryCategory::Activations],
+                  (end - first) * in_flight * core_bytes)
+            << name_of(schedule) << ", pipeline rank " << stage << " of " << pipeline << ", tensor " << tensor;
+        EXPECT_DOUBLE_EQ(again.ranks[rank].step_counters.flops - kept.ranks[rank].step_counters.flops,
+                         static_cast<double>((end - first) * microbatches) * core_flops);
+      }
+    }
+}
+
+// Between its forward and its recomputation a rank has 1/t of a block's input, so it saves (t - 1)/t of B S H, but for the one
+// input that is whole while its block is recomputed; the gathers send as much.
+TEST(Recompute, PartitionedInputsSaveMemoryAndSendAsTheFormulaSays) {
+  for (const bool bf16 : {false, true})
+    for (const int64_t tensor : {2, 4})
+      for (const int64_t every : {1, 3}) {
+        Config config = small_config();
+        config.model.layers = 6;
+        config.bf16.enabled = bf16;
+        config.parallel.tensor = tensor;
+        config.pipeline.schedule = ScheduleKind::GPipe;
+        config.recompute = Recompute::Full;
+        config.recompute_every = every;
+        const RankPlan whole = plan_of(config, static_cast<int>(tensor)).ranks.back();
+        config.partition_activations = true;
+        const RankPlan part = plan_of(config, static_cast<int>(tensor)).ranks.back();
+        const int64_t blocks = 6 / every, microbatches = 12, input_bytes = 32 * 64 * (bf16 ? 2 : 4);
+        const int64_t saved = blocks * microbatches * (input_bytes - input_bytes / tensor);
+        const int64_t less = whole.memory[MemoryCategory::Activations] - part.memory[MemoryCategory::Activations];
+        EXPECT_LE(less, saved);
+        EXPECT_GE(less, saved - input_bytes);
+        EXPECT_EQ(part.tensor.bytes_sent - whole.tensor.bytes_sent, saved);
+        EXPECT_EQ(part.tensor.operations - whole.tensor.operations, blocks * microbatches);
+      }
+}
+
+TEST(Recompute, RefusesPartitionedInputsThatTensorRanksDoNotDivide) {
+  Config config = small_config();
+  config.parallel.tensor = 4;
+  config.batch = {.train_batch_size = 4, .micro_batch_size = 2};
+  config.recompute = Recompute::Full;
+  config.partition_activations = true;
+  model::Model own;
+  own.vocabulary_size = 97;
+  own.sequence_length = 5;
+  own.names = {"embedding", "mixer", "head"};
+  own.layers.push_back(
+      std::make_unique<model::Embedding>("embedding", model::Embedding::Options{.vocabulary = 97, .hidden = 6}));
+  own.layers.push_back(std::make_unique<model::Linear>(model::Linear::Options{.in = 6, .out = 6}));
+  own.layers.push_back(std::make_unique<model::LmHead>(model::LmHead::Options{.vocabulary = 97, .hidden = 6},
+                                                       std::make_unique<model::RmsNorm>(6, 1e-5)));
+  const auto plan = [&] { make_plan(config, own, 4); };
+  EXPECT_NO_THROW(plan());  // 2 x 5 x 6 = 4 x 15
+  config.batch.micro_batch_size = 1;
+  EXPECT_THAT(plan,
+              ThrowsMessage<ConfigError>(HasSubstr(
+                  "activation_checkpointing.partition_activations: true needs block inputs that 4 tensor ranks divide "
+                  "evenly, and that of mixer is [1, 5, 6]; use false, or train_micro_batch_size_per_gpu a multiple of 2")));
+}
+
+}  // namespace
+}  // namespace trivet
