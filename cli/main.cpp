@@ -3,9 +3,12 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
+#include <string>
 
 #include "cli/commands.h"
 #include "cli/usage.h"
@@ -27,6 +30,13 @@ void wait_without_spinning(char** argv) {
   execv("/proc/self/exe", argv);  // returns only when it failed: then the policy is OpenMP's own
 }
 
+// What a command prints is its result: a full disk behind `> file` must not look like success. Those of training are elsewhere.
+void check_output(const CLI::App& program) {
+  if (program.got_subcommand("train") || program.got_subcommand("launch")) return;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  throw trivet::Error(trivet::ExitCode::Usage, std::string("standard output cannot be written: ") + std::strerror(errno));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -46,6 +56,7 @@ int main(int argc, char** argv) {
   try {
     trivet::cli::check_subcommand(program, argc, argv);
     program.parse(argc, argv);
+    check_output(program);
     return 0;
   } catch (const CLI::Success& help_or_version) {
     return program.exit(help_or_version);
@@ -56,6 +67,6 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return fail(trivet::ExitCode::OutOfMemory, "out of host memory");
   } catch (const std::exception& error) {
-    return fail(trivet::ExitCode::Internal, error.what());
+    return fail(std::ferror(stdout) ? trivet::ExitCode::Usage : trivet::ExitCode::Internal, error.what());
   }
 }

@@ -34,10 +34,10 @@ class Folder {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  // trivet ARGUMENTS in this folder, with kernels of one thread.
-  Output run(const std::string& arguments) const {
+  // trivet ARGUMENTS in this folder, with kernels of one thread. What it prints is in Output only if it goes to "out".
+  Output run(const std::string& arguments, const std::string& standard_output = "out") const {
     const std::string command = "cd '" + path_.string() + "' && OMP_NUM_THREADS=1 " TRIVET_BINARY_DIR "/trivet " + arguments +
-                                " > out 2> err < /dev/null";
+                                " > " + standard_output + " 2> err < /dev/null";
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read("out"), read("err")};
   }
