@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "engine/plan.h"
@@ -55,12 +54,12 @@ std::string schedule_text(const Plan& plan) {
       plan.batch.gradient_accumulation_steps, 100 * timeline.bubble_fraction, timeline.peak_microbatches.front());
 }
 
-// "recompute selective, in 3 of 5 blocks"
-std::string recompute_text(const Plan& plan) {
-  if (plan.config.recompute == Recompute::None) return "";
-  const auto& blocks = plan.ranks.front().programs.recompute;
-  return fmt::format("recompute {}, in {} of {} blocks\n", name_of(plan.config.recompute),
-                     std::count(blocks.begin(), blocks.end(), plan.config.recompute), blocks.size());
+// "recompute selective, one block in 2"
+std::string recompute_text(const Config& config) {
+  if (config.recompute == Recompute::None) return "";
+  const std::string every = config.recompute_every == 1 ? "" : fmt::format(", one block in {}", config.recompute_every);
+  return fmt::format("recompute {}{}{}\n", name_of(config.recompute), every,
+                     config.partitions_inputs() ? ", kept inputs split over the tensor axis" : "");
 }
 
 // The most that any rank sends of each kind.
@@ -93,7 +92,7 @@ std::string to_text(const Plan& plan) {
                       plan.batch.micro_batch_size, plan.batch.gradient_accumulation_steps, plan.mesh.size(Axis::Data));
   text += fmt::format("precision {}, ZeRO stage {}, reproducible \"{}\"\n", name_of(plan.config.model_dtype()),
                       plan.config.zero.stage, name_of(plan.config.reproducible));
-  text += recompute_text(plan);
+  text += recompute_text(plan.config);
   const RankPlan& heaviest = plan.heaviest();
   text += "memory of the heaviest rank\n";
   for (const auto& [name, category] : EnumNames<MemoryCategory>::table)

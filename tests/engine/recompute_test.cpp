@@ -28,7 +28,7 @@ TEST(Recompute, IsOfEveryNthBlockAndNeverOfTheLast) {
   config.recompute = Recompute::Selective;
   EXPECT_EQ(plan_of(config, 1).ranks[0].programs.recompute,
             (std::vector{Recompute::Selective, Recompute::None, Recompute::Selective, Recompute::None, Recompute::None}));
-  EXPECT_THAT(to_text(plan_of(config, 1)), HasSubstr("\nrecompute selective, in 2 of 5 blocks\n"));
+  EXPECT_THAT(to_text(plan_of(config, 1)), HasSubstr("\nrecompute selective, one block in 2\n"));
 }
 
 // Korthikanti et al. 2022: forward does not keep what the core of attention makes, out[B, S, H / t] and the float32
@@ -80,7 +80,9 @@ TEST(Recompute, PartitionedInputsSaveMemoryAndSendAsTheFormulaSays) {
         config.recompute_every = every;
         const RankPlan whole = plan_of(config, static_cast<int>(tensor)).ranks.back();
         config.partition_activations = true;
-        const RankPlan part = plan_of(config, static_cast<int>(tensor)).ranks.back();
+        const Plan plan = plan_of(config, static_cast<int>(tensor));
+        EXPECT_THAT(to_text(plan), HasSubstr("kept inputs split over the tensor axis\n"));
+        const RankPlan& part = plan.ranks.back();
         const int64_t blocks = 6 / every, microbatches = 12, input_bytes = 32 * 64 * (bf16 ? 2 : 4);
         const int64_t saved = blocks * microbatches * (input_bytes - input_bytes / tensor);
         const int64_t less = whole.memory[MemoryCategory::Activations] - part.memory[MemoryCategory::Activations];
