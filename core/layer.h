@@ -61,8 +61,8 @@ struct Context {
   // microbatch's forward and backward.
   bool recompute_attention = false;
   // The ranks that hold the other parts of split parameters (tensor_parallel/tensor_axis.h); null: there are none and sums need
-  // no fixed chunks. With sequence parallelism x, y, dy and dx are of the rank's own tokens, [B, S / size, H]: what a layer does
-  // with each token alone needs no change.
+  // no fixed chunks. With sequence parallelism x, y, dy and dx are of the rank's own tokens, [B, S / size, H]: what a layer
+  // does with each token alone needs no change.
   const tensor_parallel::TensorAxis* tensor = nullptr;
 };
 
