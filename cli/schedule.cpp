@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "pipeline/render.h"
 #include "pipeline/schedules/schedules.h"
+#include "pipeline/simulate.h"
 #include "pipeline/stages.h"
 #include "pipeline/validate.h"
 

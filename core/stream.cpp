@@ -15,6 +15,21 @@ struct Event::State {
   std::condition_variable changed;
   bool done = false;
   std::exception_ptr error;
+  WaitObserver* observer = nullptr;
+
+  // Returns the lock, held.
+  std::unique_lock<std::mutex> wait() {
+    std::unique_lock lock(mutex);
+    if (!observer) {
+      changed.wait(lock, [&] { return done; });
+      return lock;
+    }
+    const auto from = std::chrono::steady_clock::now();
+    const bool waits = !done;
+    changed.wait(lock, [&] { return done; });
+    observer->waited(from, waits ? std::chrono::steady_clock::now() : from);
+    return lock;
+  }
 
   void finish(std::exception_ptr failure) {
     {
@@ -28,8 +43,7 @@ struct Event::State {
 
 void Event::synchronize() const {
   if (!state_) return;
-  std::unique_lock lock(state_->mutex);
-  state_->changed.wait(lock, [&] { return state_->done; });
+  const auto lock = state_->wait();
   if (state_->error) std::rethrow_exception(state_->error);
 }
 
@@ -37,6 +51,12 @@ bool Event::done() const {
   if (!state_) return true;
   std::lock_guard lock(state_->mutex);
   return state_->done;
+}
+
+void Event::observe(WaitObserver& observer) const {
+  if (!state_) return;
+  std::lock_guard lock(state_->mutex);
+  state_->observer = &observer;
 }
 
 namespace {

@@ -7,11 +7,20 @@
 // synchronize() that depends on it, so that a lost peer surfaces on the thread that runs the program.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
 
 namespace trivet {
+
+// Told how long a thread was kept waiting for an event, from == to where it had happened; called on that thread.
+class WaitObserver {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  virtual ~WaitObserver() = default;
+  virtual void waited(Time from, Time to) = 0;
+};
 
 // A point in a stream's order. Copyable; an empty event has always happened.
 class Event {
@@ -22,6 +31,8 @@ class Event {
   // Blocks the caller until the work before the event is done; rethrows what that work threw.
   void synchronize() const;
   bool done() const;
+  // From now on of all copies of this event. The observer must outlive them.
+  void observe(WaitObserver& observer) const;
 
  private:
   std::shared_ptr<State> state_;

@@ -34,26 +34,33 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
   kernels_ = kernels::make_cpu_kernels(options.threads);
   groups_ = make_groups(world.group(), plan_.mesh, plan_.stages, plan_.tied_ranks(), comm::make_single_group);
   checkpoint_group_ = world.group().subgroup(all_ranks(world.size()), "checkpoint");
-  control_stream_ = make_inline_stream();
-  gather_stream_ = communication_stream(plan_.config, "trivet.gather");
-  reduce_stream_ = communication_stream(plan_.config, "trivet.reduce");
-  tensor_stream_ = plan_.mesh.size(Axis::Tensor) > 1 ? make_thread_stream("trivet.tensor") : make_inline_stream();
+  recorder_ = std::make_unique<timeline::Recorder>();
+  const auto observed = [this](std::unique_ptr<Stream> stream, pipeline::Queue queue) {
+    return recorder_->observe(std::move(stream), queue);
+  };
+  control_stream_ = observed(make_inline_stream(), pipeline::Queue::Meet);
+  gather_stream_ = observed(communication_stream(plan_.config, "trivet.gather"), pipeline::Queue::Gather);
+  reduce_stream_ = observed(communication_stream(plan_.config, "trivet.reduce"), pipeline::Queue::Reduce);
+  tensor_stream_ = observed(plan_.mesh.size(Axis::Tensor) > 1 ? make_thread_stream("trivet.tensor") : make_inline_stream(),
+                            pipeline::Queue::Tensor);
   activations_ = std::make_unique<Arena>("activations", host_allocator(), meter_, MemoryCategory::Activations,
                                          rank_plan().activation_arena_bytes);
   buffers_ =
       std::make_unique<Arena>("buffers", host_allocator(), meter_, MemoryCategory::Buffers, rank_plan().buffer_arena_bytes);
-  worker_ = std::make_unique<Worker>(plan_.config, plan_.stages, rank_plan(), model_, plan_.batch.micro_batch_size,
-                                     WorkerResources{.kernels = *kernels_,
-                                                     .allocator = host_allocator(),
-                                                     .meter = meter_,
-                                                     .activations = *activations_,
-                                                     .buffers = *buffers_,
-                                                     .groups = groups_,
-                                                     .control_stream = *control_stream_,
-                                                     .gather_stream = *gather_stream_,
-                                                     .reduce_stream = *reduce_stream_,
-                                                     .tensor_stream = *tensor_stream_,
-                                                     .make_link_stream = [] { return make_thread_stream("trivet.link"); }});
+  worker_ = std::make_unique<Worker>(
+      plan_.config, plan_.stages, rank_plan(), model_, plan_.batch.micro_batch_size,
+      WorkerResources{.kernels = *kernels_,
+                      .allocator = host_allocator(),
+                      .meter = meter_,
+                      .activations = *activations_,
+                      .buffers = *buffers_,
+                      .groups = groups_,
+                      .control_stream = *control_stream_,
+                      .gather_stream = *gather_stream_,
+                      .reduce_stream = *reduce_stream_,
+                      .tensor_stream = *tensor_stream_,
+                      .make_link_stream = [&] { return observed(make_thread_stream("trivet.link"), pipeline::Queue::Send); },
+                      .recorder = recorder_.get()});
   parameters().initialize(static_cast<uint64_t>(plan_.config.training.seed));
 }
 

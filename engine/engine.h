@@ -57,6 +57,10 @@ class Engine {
   // The same, each made when it is needed.
   StepResult evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make);
 
+  // Times the steps from the next one on, or no longer; and what was recorded since the last call (pipeline/recording.h).
+  void record(bool on) { recorder_->record(on); }
+  std::vector<pipeline::Recording> take_recordings() { return recorder_->take(); }
+
   const Plan& plan() const { return plan_; }
   const model::Model& model() const { return model_; }
   const Progress& progress() const { return progress_; }
@@ -98,6 +102,7 @@ class Engine {
   std::unique_ptr<kernels::Kernels> kernels_;
   Groups groups_;
   std::unique_ptr<comm::ProcessGroup> checkpoint_group_;
+  std::unique_ptr<timeline::Recorder> recorder_;
   std::unique_ptr<Stream> control_stream_, gather_stream_, reduce_stream_, tensor_stream_;
   std::unique_ptr<Arena> activations_, buffers_;
   std::unique_ptr<Worker> worker_;

@@ -39,7 +39,10 @@ StepLoss Executor::run(const pipeline::Program& program, const std::vector<Recom
     flight.gradient_arrived.resize(model_.layers.size());
     flight.saved.resize(model_.layers.size());
   }
-  for (const Instruction& instruction : program) run(instruction);
+  for (size_t at = 0; at < program.size(); ++at) {
+    const timeline::RecordedInstruction recorded(inputs.recorder, at);
+    run(program[at]);
+  }
   reducer_.finish();
   resources_.links.finish();
   flights_.clear();

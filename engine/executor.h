@@ -14,6 +14,7 @@
 #include "engine/parameters.h"
 #include "engine/program.h"
 #include "engine/step_loss.h"
+#include "engine/timeline/recorder.h"
 #include "model/model.h"
 #include "pipeline/instruction.h"
 #include "zero/gradient_reducer.h"
@@ -45,6 +46,7 @@ struct StepInputs {
   int64_t step = 0;
   double loss_scale = 1.0;
   bool training = true;
+  timeline::Recorder* recorder = nullptr;  // null: the step is not recorded
 };
 
 class Executor {

@@ -23,6 +23,7 @@
 #include "engine/monitor/console.h"
 #include "engine/monitor/csv.h"
 #include "engine/monitor/jsonl.h"
+#include "engine/timeline/report.h"
 
 namespace trivet {
 namespace {
@@ -59,9 +60,12 @@ class Trainer {
     open_checkpoints();
     make_monitors();
     start_report();
+    prepare_timeline();
     while (engine_.progress().steps < total_steps_) {
+      engine_.record(is_recorded(engine_.progress().steps + 1));
       train_step();
       const int64_t done = engine_.progress().steps;
+      if (is_recorded(done) && !is_recorded(done + 1)) report_timeline();
       const bool last = done == total_steps_;
       if (saver_ && (last || (config_.checkpoint.every_steps > 0 && done % config_.checkpoint.every_steps == 0))) save();
       if (evaluation_ && (done % config_.training.evaluate_every == 0 || last)) evaluate();
@@ -225,6 +229,33 @@ class Trainer {
     stop_when_lost(step, result);
   }
 
+  // With epochs the end is known only now; a resumed run may be past the step.
+  void prepare_timeline() {
+    const TimelineConfig& timeline = config_.timeline;
+    if (timeline.step == 0 || timeline.step <= engine_.progress().steps) return;
+    if (timeline.step + timeline.steps - 1 > total_steps_)
+      throw ConfigError(fmt::format("{}: timeline.step: {} and the {} steps behind it are not all in the {} steps of this run",
+                                    config_.source, timeline.step, timeline.steps - 1, total_steps_));
+    if (world_.rank() == 0) timeline::make_directory(config_);
+    recorded_from_ = timeline.step;
+  }
+
+  bool is_recorded(int64_t step) const {
+    return recorded_from_ > 0 && step >= recorded_from_ && step < recorded_from_ + config_.timeline.steps;
+  }
+
+  void report_timeline() {
+    std::vector<std::vector<pipeline::Recording>> recordings;
+    for (const std::string& text : checkpoint::over_group(world_.group()).gather(timeline::to_text(engine_.take_recordings())))
+      recordings.push_back(timeline::from_text(text));
+    if (world_.rank() != 0) return;
+    const timeline::Report report = timeline::make_report(engine_.plan(), std::move(recordings));
+    timeline::write(report, engine_.plan());
+    monitors_.on_note(
+        {"timeline", fmt::format("{}: {}", (std::filesystem::path(config_.timeline.directory) / "timeline.svg").string(),
+                                 timeline::summary(report))});
+  }
+
   // Weights that took in such a step do not recover. Behind the report, so that the step is in it.
   static void stop_when_lost(int64_t step, const StepResult& result) {
     if (std::isfinite(result.loss) || result.skipped) return;
@@ -278,6 +309,9 @@ class Trainer {
     if (start.steps_done >= total_steps_)
       start.facts.push_back(
           {"note", fmt::format("nothing to do: step {} is reached, the run ends at {}", start.steps_done, total_steps_)});
+    if (config_.timeline.step > 0 && config_.timeline.step <= start.steps_done)
+      start.facts.push_back(
+          {"note", fmt::format("timeline.step {} is done already: nothing is recorded", config_.timeline.step)});
     for (const std::string& key : accepted_without_effect(config_)) start.facts.push_back({"no effect", key});
     monitors_.on_start(start);
   }
@@ -340,6 +374,7 @@ class Trainer {
   std::unique_ptr<checkpoint::AsyncSaver> saver_;
   std::string resumed_from_, run_id_;
   bool saved_ = false;
+  int64_t recorded_from_ = 0;  // the first step of the timeline; 0: none
 };
 
 // Ranks that run different configs would meet in collectives of different sizes, or worse, of equal ones.

@@ -6,12 +6,10 @@
 #include <vector>
 
 #include "core/error.h"
+#include "pipeline/event_graph.h"
 
 namespace trivet {
 namespace {
-
-// A reduction may run beside the backward of the next block; holding more whole gradients would only cost memory.
-constexpr int kOverlappedReductions = 1;
 
 // A tied parameter gets two contributions a microbatch, hence the 2 in the number of terms.
 ParameterOptions parameter_options(const Config& config, int microbatches, int ranks) {
@@ -81,7 +79,7 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
                  .control_stream = resources.control_stream,
                  .tensor = &tensor_axis_},
                 {.dtype = config.model_dtype(),
-                 .reductions_in_flight = config.zero.overlap_comm ? kOverlappedReductions : 0,
+                 .reductions_in_flight = config.zero.overlap_comm ? pipeline::kReductionsInFlight : 0,
                  .counts_loss = rank.tensor_rank == 0,
                  .partitions_inputs = config.partitions_inputs()}),
       optimizer_(config.optimizer, parameters_,
@@ -110,20 +108,24 @@ StepLoss Worker::forward_backward(std::span<const Microbatch> microbatches, cons
                     fmt::format("engine: {} microbatches were given, a step has {} (gradient_accumulation_steps)",
                                 microbatches.size(), programs_.microbatches));
   for (const Microbatch& microbatch : microbatches) check_shape(microbatch);
+  timeline::Recorder* const recorder = resources_.recorder;
+  if (recorder) recorder->begin_step();
   parameters_.begin_step();
   const StepLoss loss = executor_.run(programs_.train, programs_.recompute,
                                       {.microbatches = microbatches,
                                        .seed = numbers.seed,
                                        .step = numbers.step,
                                        .loss_scale = numbers.loss_scale,
-                                       .training = true});
+                                       .training = true,
+                                       .recorder = recorder && recorder->recording() ? recorder : nullptr});
+  if (recorder) recorder->end_program();
   loss_tokens_ = loss.loss_tokens;
   return loss;
 }
 
 StepOutcome Worker::update(const StepNumbers& numbers) {
   const bool check_finite = !config_.bf16.enabled || config_.bf16.check_grad_overflow;
-  return optimizer_.run(
+  const StepOutcome outcome = optimizer_.run(
       {.lr = numbers.lr,
        .beta1 = numbers.beta1,
        .beta2 = numbers.beta2,
@@ -132,6 +134,8 @@ StepOutcome Worker::update(const StepNumbers& numbers) {
        .microbatches = static_cast<double>(std::max<int64_t>(loss_tokens_, 1)) / static_cast<double>(batch_shape_.elements()),
        .clipping = config_.gradient_clipping,
        .check_finite = check_finite});
+  if (resources_.recorder) resources_.recorder->end_step();
+  return outcome;
 }
 
 StepResult Worker::train_step(std::span<const Microbatch> microbatches, const StepNumbers& numbers) {

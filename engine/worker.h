@@ -29,6 +29,7 @@ struct WorkerResources {
   Stream& reduce_stream;
   Stream& tensor_stream;
   std::function<std::unique_ptr<Stream>()> make_link_stream;
+  timeline::Recorder* recorder = nullptr;  // null: no step is ever recorded
 };
 
 // What a step is told; equal on all ranks.

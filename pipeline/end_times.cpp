@@ -28,7 +28,7 @@ struct Followers {
 
 }  // namespace
 
-std::vector<double> end_times(const EventGraph& graph, std::span<const double> durations) {
+std::vector<double> end_times(const EventGraph& graph, std::span<const double> durations, std::vector<double> starts) {
   const Followers followers(graph);
   std::vector<int> waits(graph.events.size(), 0);
   for (const auto& [earlier, later] : graph.waits) ++waits[static_cast<size_t>(later)];
@@ -36,7 +36,8 @@ std::vector<double> end_times(const EventGraph& graph, std::span<const double> d
   for (size_t event = 0; event < waits.size(); ++event)
     if (waits[event] == 0) ready.push_back(static_cast<int>(event));
 
-  std::vector<double> starts(waits.size(), 0), ends(waits.size(), -1);
+  starts.resize(waits.size(), 0);
+  std::vector<double> ends(waits.size(), -1);
   while (!ready.empty()) {
     const int event = ready.back();
     ready.pop_back();

@@ -18,11 +18,11 @@ class Builder {
     never_ = add({});
     wait(never_, never_);
     add_transfers();
-    add_meetings();
     for (size_t rank = 0; rank < schedule_.size(); ++rank) {
       add_jobs(rank);
       for (size_t at = 0; at < schedule_[rank].size(); ++at) add_data_flow(schedule_[rank][at], work_.numbers().of(rank, at));
     }
+    add_meetings();
     return std::move(graph_);
   }
 
@@ -67,6 +67,7 @@ class Builder {
       for (const auto& [rank, at] : meeting) {
         const int step = work_.numbers().of(rank, at);
         if (at > 0) wait(step - 1, event);
+        if (const auto reduced = reduced_before_.find(step); reduced != reduced_before_.end()) wait(reduced->second, event);
         wait(event, step);
       }
     }
@@ -80,12 +81,15 @@ class Builder {
       const int step = work_.numbers().of(rank, at);
       const auto gather = gathered.find(i.block);
       if (needs_weights(i.op) && gather != gathered.end()) wait(gather->second, step);
+      if (i.op == Op::Tie && last.contains(Queue::Reduce)) reduced_before_[step] = last[Queue::Reduce];
       if (i.op != Op::Unshard && i.op != Op::Reduce) continue;
       if (overlap_ == Overlap::None) {
         graph_.events[static_cast<size_t>(step)].instant = false;
         continue;
       }
       const Queue queue = i.op == Op::Unshard ? Queue::Gather : Queue::Reduce;
+      static_assert(kReductionsInFlight == 1);
+      if (queue == Queue::Reduce && last.contains(queue)) wait(last[queue], step);
       const int job = add({.rank = static_cast<int>(rank), .at = at, .queue = queue});
       wait(step, job);
       if (last.contains(queue)) wait(last[queue], job);
@@ -137,6 +141,7 @@ class Builder {
   bool sends_;
   int never_ = -1;
   std::map<std::tuple<Op, int, int>, int> arrival_;  // (op, stage, microbatch) of the send -> the transfer
+  std::map<int, int> reduced_before_;                // step of a TIE -> the last REDUCE of its rank before it
   EventGraph graph_;
 };
 

@@ -4,15 +4,17 @@
 //   rank 0  F0  F1  F2  F3          I0  W0  F4 ...
 #pragma once
 
+#include <span>
 #include <string>
 
-#include "pipeline/simulate.h"
+#include "pipeline/timeline.h"
 
 namespace trivet::pipeline {
 
 struct Caption {
   std::string schedule;  // "zb-h1"
   int ranks = 1, microbatches = 1, chunks = 1;
+  std::string unit = {};  // of time: "ms"
 };
 
 // `zb-v: P 4, M 8, V 2, makespan 25.5, bubble 5.9 %`; V where it is not 1.
@@ -24,7 +26,15 @@ std::string to_text(const Timeline& timeline, const Caption& caption);
 // The same as a picture: colours by kind, lighter for later chunks, the number of the microbatch in each box.
 std::string to_svg(const Timeline& timeline, const Caption& caption);
 
-// JSON for chrome://tracing and Perfetto, a process a rank and a thread a queue; a unit of time shows as a millisecond.
+// Several below each other, on one scale.
+struct Panel {
+  const Timeline& timeline;
+  const Caption& caption;
+};
+std::string to_svg(std::span<const Panel> panels);
+
+// JSON for chrome://tracing and Perfetto, a process a rank and a thread a queue, and one for what the rank waits for; a unit of
+// time shows as a millisecond.
 std::string to_chrome_trace(const Timeline& timeline);
 
 }  // namespace trivet::pipeline

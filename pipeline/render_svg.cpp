@@ -11,7 +11,7 @@
 namespace trivet::pipeline {
 namespace {
 
-constexpr double kLeft = 64, kRight = 76, kTop = 44, kRow = 30, kBox = 24, kBottom = 66;
+constexpr double kLeft = 64, kRight = 76, kTop = 44, kRow = 30, kBox = 24, kTime = 30, kLegend = 36;
 
 struct Colour {
   double red, green, blue;
@@ -50,67 +50,87 @@ std::string escaped(const std::string& text) {
 
 class Picture {
  public:
-  Picture(const Timeline& timeline, const Caption& caption) : timeline_(timeline), caption_(caption) {
+  explicit Picture(std::span<const Panel> panels) : panels_(panels) {
     double shortest = std::numeric_limits<double>::infinity();
-    for (const auto& rank : timeline.ranks)
-      for (const TimedInstruction& timed : rank)
-        if (drawn(timed)) shortest = std::min(shortest, timed.end - timed.start);
+    for (const Panel& panel : panels) {
+      makespan_ = std::max(makespan_, panel.timeline.makespan);
+      chunks_ = std::max(chunks_, panel.caption.chunks);
+      for (const auto& rank : panel.timeline.ranks)
+        for (const TimedInstruction& timed : rank)
+          if (drawn(timed)) shortest = std::min(shortest, timed.end - timed.start);
+    }
     // Room for two digits in the shortest box, unless that makes the picture too wide.
-    scale_ = std::max(900 / timeline.makespan, std::min(16 / shortest, 2600 / timeline.makespan));
+    scale_ = std::max(900 / makespan_, std::min(16 / shortest, 2600 / makespan_));
   }
 
   std::string draw() {
-    const double width = kLeft + timeline_.makespan * scale_ + kRight;
-    const double rows = kRow * static_cast<double>(timeline_.ranks.size());
+    const double width = kLeft + makespan_ * scale_ + kRight;
+    double height = kLegend;
+    for (const Panel& panel : panels_) height += height_of(panel);
     out_ = fmt::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
         "font-family=\"system-ui, sans-serif\" font-size=\"11\" fill=\"#222\">\n"
         "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
-        width, kTop + rows + kBottom);
-    out_ += text_at(kLeft, 26, escaped(to_string(caption_, timeline_)), " font-size=\"15\" font-weight=\"600\"");
-    out_ += text_at(width - kRight + 8, kTop - 6, "peak", " fill=\"#666\"");
-    for (size_t rank = 0; rank < timeline_.ranks.size(); ++rank) draw_rank(rank);
-    draw_time(kTop + rows);
-    draw_legend(kTop + rows + 46);
+        width, height);
+    double top = 0;
+    for (const Panel& panel : panels_) {
+      draw_panel(panel, top, width);
+      top += height_of(panel);
+    }
+    draw_legend(top + 16);
     return out_ + "</svg>\n";
   }
 
  private:
-  void draw_rank(size_t rank) {
-    const double y = kTop + kRow * static_cast<double>(rank), middle = y + kBox / 2 + 4;
-    out_ += text_at(kLeft - 8, middle, fmt::format("rank {}", rank), " text-anchor=\"end\"");
-    out_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill=\"#eee\"/>\n", kLeft, y,
-                        timeline_.makespan * scale_, kBox);
-    std::set<int> stages;
-    for (const TimedInstruction& timed : timeline_.ranks[rank])
-      if (drawn(timed)) stages.insert(timed.instruction.stage);
-    for (const TimedInstruction& timed : timeline_.ranks[rank])
-      if (drawn(timed))
-        draw_box(timed, y, static_cast<int>(std::distance(stages.begin(), stages.find(timed.instruction.stage))));
-    out_ += text_at(kLeft + timeline_.makespan * scale_ + 8, middle, std::to_string(timeline_.peak_microbatches[rank]));
+  static double height_of(const Panel& panel) { return kTop + kRow * static_cast<double>(panel.timeline.ranks.size()) + kTime; }
+
+  void draw_panel(const Panel& panel, double top, double width) {
+    out_ +=
+        text_at(kLeft, top + 26, escaped(to_string(panel.caption, panel.timeline)), " font-size=\"15\" font-weight=\"600\"");
+    out_ += text_at(width - kRight + 8, top + kTop - 6, "peak", " fill=\"#666\"");
+    for (size_t rank = 0; rank < panel.timeline.ranks.size(); ++rank)
+      draw_rank(panel, rank, top + kTop + kRow * static_cast<double>(rank));
+    draw_time(panel, top + height_of(panel) - kTime);
   }
 
-  void draw_box(const TimedInstruction& timed, double y, int chunk) {
+  void draw_rank(const Panel& panel, size_t rank, double y) {
+    const Timeline& timeline = panel.timeline;
+    const double middle = y + kBox / 2 + 4;
+    out_ += text_at(kLeft - 8, middle, fmt::format("rank {}", rank), " text-anchor=\"end\"");
+    out_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill=\"#eee\"/>\n", kLeft, y,
+                        timeline.makespan * scale_, kBox);
+    std::set<int> stages;
+    for (const TimedInstruction& timed : timeline.ranks[rank])
+      if (drawn(timed)) stages.insert(timed.instruction.stage);
+    for (const TimedInstruction& timed : timeline.ranks[rank])
+      if (drawn(timed))
+        draw_box(panel, timed, y, static_cast<int>(std::distance(stages.begin(), stages.find(timed.instruction.stage))));
+    out_ += text_at(kLeft + timeline.makespan * scale_ + 8, middle, std::to_string(timeline.peak_microbatches[rank]));
+  }
+
+  void draw_box(const Panel& panel, const TimedInstruction& timed, double y, int chunk) {
     const Instruction& i = timed.instruction;
     const double x = kLeft + timed.start * scale_, width = (timed.end - timed.start) * scale_;
     kinds_.insert(i.op);
     out_ += fmt::format(
         "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\" stroke=\"#fff\" stroke-width=\"0.8\">"
         "<title>{} from {:.6g} to {:.6g}</title></rect>\n",
-        x, y, width, kBox, shade(i.op, chunk, caption_.chunks), to_string(i), timed.start, timed.end);
+        x, y, width, kBox, shade(i.op, chunk, panel.caption.chunks), to_string(i), timed.start, timed.end);
     const std::string number = std::to_string(i.microbatch);
     if (width >= 7 * static_cast<double>(number.size()))
       out_ += text_at(x + width / 2, y + kBox / 2 + 4, number, " text-anchor=\"middle\" pointer-events=\"none\"");
   }
 
   // Ticks at 1, 2 or 5 times a power of ten, about ten of them.
-  void draw_time(double y) {
-    const double rough = timeline_.makespan / 10, power = std::pow(10, std::floor(std::log10(rough)));
+  void draw_time(const Panel& panel, double y) {
+    const Timeline& timeline = panel.timeline;
+    const double rough = timeline.makespan / 10, power = std::pow(10, std::floor(std::log10(rough)));
     const double step = rough / power > 5 ? 10 * power : rough / power > 2 ? 5 * power : rough / power > 1 ? 2 * power : power;
-    for (int tick = 0; tick * step <= timeline_.makespan * (1 + 1e-9); ++tick)
+    for (int tick = 0; tick * step <= timeline.makespan * (1 + 1e-9); ++tick)
       out_ += text_at(kLeft + tick * step * scale_, y + 12, fmt::format("{:.6g}", tick * step),
                       " text-anchor=\"middle\" fill=\"#666\"");
-    out_ += text_at(kLeft - 8, y + 12, "time", " text-anchor=\"end\" fill=\"#666\"");
+    out_ += text_at(kLeft - 8, y + 12, panel.caption.unit.empty() ? "time" : panel.caption.unit,
+                    " text-anchor=\"end\" fill=\"#666\"");
   }
 
   void draw_legend(double y) {
@@ -122,25 +142,30 @@ class Picture {
                                                  {Op::Recompute, "R forward again"}};
     double x = kLeft;
     for (Op op : kinds_) {
-      for (int chunk = 0; chunk < caption_.chunks; ++chunk, x += 14)
+      for (int chunk = 0; chunk < chunks_; ++chunk, x += 14)
         out_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"13\" height=\"13\" fill=\"{}\"/>\n", x, y - 11,
-                            shade(op, chunk, caption_.chunks));
+                            shade(op, chunk, chunks_));
       out_ += text_at(x + 4, y, names.at(op));
       x += 124;
     }
     out_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"13\" height=\"13\" fill=\"#eee\"/>\n", x, y - 11);
-    out_ += text_at(x + 18, y, caption_.chunks > 1 ? "idle (lighter: later chunks of a rank)" : "idle");
+    out_ += text_at(x + 18, y, chunks_ > 1 ? "idle (lighter: later chunks of a rank)" : "idle");
   }
 
-  const Timeline& timeline_;
-  const Caption& caption_;
-  double scale_ = 1;
+  std::span<const Panel> panels_;
+  double makespan_ = 0, scale_ = 1;
+  int chunks_ = 1;
   std::set<Op> kinds_;
   std::string out_;
 };
 
 }  // namespace
 
-std::string to_svg(const Timeline& timeline, const Caption& caption) { return Picture(timeline, caption).draw(); }
+std::string to_svg(const Timeline& timeline, const Caption& caption) {
+  const Panel panel{timeline, caption};
+  return to_svg({&panel, 1});
+}
+
+std::string to_svg(std::span<const Panel> panels) { return Picture(panels).draw(); }
 
 }  // namespace trivet::pipeline

@@ -45,9 +45,9 @@ std::string row(const std::vector<TimedInstruction>& rank, double columns, const
 }  // namespace
 
 std::string to_string(const Caption& caption, const Timeline& timeline) {
-  return fmt::format("{}: P {}, M {}{}, makespan {:.6g}, bubble {:.1f} %", caption.schedule, caption.ranks,
+  return fmt::format("{}: P {}, M {}{}, makespan {:.6g}{}, bubble {:.1f} %", caption.schedule, caption.ranks,
                      caption.microbatches, caption.chunks > 1 ? fmt::format(", V {}", caption.chunks) : "", timeline.makespan,
-                     100 * timeline.bubble_fraction);
+                     caption.unit.empty() ? "" : " " + caption.unit, 100 * timeline.bubble_fraction);
 }
 
 std::string to_text(const Timeline& timeline, const Caption& caption) {

@@ -24,6 +24,7 @@ std::string thread_name(const TimedInstruction& timed) {
     case Queue::Gather: return "gather";
     case Queue::Reduce: return "reduce";
     case Queue::Meet: return "ties and loss";
+    case Queue::Tensor: return "tensor";
     case Queue::Send: break;
   }
   return fmt::format("{} to rank {}", is_forward(timed.instruction.op) ? "activations" : "gradients", timed.peer);
@@ -31,6 +32,25 @@ std::string thread_name(const TimedInstruction& timed) {
 
 std::string name_event(const char* what, size_t rank, int thread, const std::string& name) {
   return fmt::format(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":"{}"}}}})", what, rank, thread, name);
+}
+
+constexpr int kWaits = static_cast<int>(Queue::Tensor) + 1;  // the thread for waits
+
+std::string wait_name(Queue queue) {
+  switch (queue) {
+    case Queue::Gather: return "for weights";
+    case Queue::Reduce: return "for a reduction";
+    case Queue::Meet: return "for other ranks";
+    case Queue::Tensor: return "for a tensor sum";
+    case Queue::Send: return "for a transfer";
+    case Queue::Compute: break;
+  }
+  return "";
+}
+
+std::string event(const std::string& name, size_t rank, int thread, double start, double end) {
+  return fmt::format(R"({{"ph":"X","name":"{}","pid":{},"tid":{},"ts":{:.10g},"dur":{:.10g}}})", name, rank, thread,
+                     start * kMicrosecondsPerUnit, (end - start) * kMicrosecondsPerUnit);
 }
 
 }  // namespace
@@ -43,10 +63,11 @@ std::string to_chrome_trace(const Timeline& timeline) {
     for (const TimedInstruction& timed : timeline.ranks[rank]) {
       const int thread = thread_of(timed);
       if (named.insert(thread).second) events.push_back(name_event("thread_name", rank, thread, thread_name(timed)));
-      events.push_back(fmt::format(R"({{"ph":"X","name":"{}","pid":{},"tid":{},"ts":{:.10g},"dur":{:.10g}}})",
-                                   to_string(timed.instruction), rank, thread, timed.start * kMicrosecondsPerUnit,
-                                   (timed.end - timed.start) * kMicrosecondsPerUnit));
+      events.push_back(event(to_string(timed.instruction), rank, thread, timed.start, timed.end));
     }
+    if (!timeline.waits[rank].empty()) events.push_back(name_event("thread_name", rank, kWaits, "waits"));
+    for (const TimedWait& wait : timeline.waits[rank])
+      events.push_back(event(wait_name(wait.queue), rank, kWaits, wait.start, wait.end));
   }
   return fmt::format("{{\"traceEvents\":[\n{}\n]}}\n", fmt::join(events, ",\n"));
 }

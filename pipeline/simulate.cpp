@@ -1,6 +1,5 @@
 #include "pipeline/simulate.h"
 
-#include <algorithm>
 #include <map>
 
 #include "pipeline/transfers.h"
@@ -14,40 +13,50 @@ const Instruction& instruction_of(const Schedule& schedule, const Event& event) 
 
 std::vector<double> durations_of(const Schedule& schedule, const EventGraph& graph, const SimulateOptions& options) {
   std::vector<double> durations;
-  for (const Event& event : graph.events)
-    durations.push_back(event.rank < 0 || event.instant ? 0 : options.cost(event.rank, instruction_of(schedule, event)));
+  for (const Event& event : graph.events) {
+    const auto& cost = event.instant ? options.issue : options.cost;
+    durations.push_back(event.rank < 0 || !cost ? 0 : cost(event.rank, instruction_of(schedule, event)));
+  }
   return durations;
 }
 
-double busy(const std::vector<TimedInstruction>& rank) {
-  double time = 0;
-  for (const TimedInstruction& timed : rank)
-    if (computes(timed.instruction.op)) time += timed.end - timed.start;
-  return time;
+// [step] Of the first of each rank, when the rank begins.
+std::vector<double> earliest_times(const Schedule& schedule, const Numbering& numbers, std::span<const double> starts) {
+  std::vector<double> earliest(static_cast<size_t>(numbers.count()), 0);
+  for (size_t rank = 0; rank < schedule.size(); ++rank)
+    if (!schedule[rank].empty()) earliest[static_cast<size_t>(numbers.of(rank, 0))] = starts[rank];
+  return earliest;
 }
 
-Timeline timeline_of(const Schedule& schedule, const EventGraph& graph, const std::vector<double>& durations,
-                     const std::vector<double>& ends) {
-  Timeline timeline{.ranks = std::vector<std::vector<TimedInstruction>>(schedule.size())};
-  for (size_t n = 0; n < graph.events.size(); ++n) {
-    const Event& event = graph.events[n];
-    if (event.rank < 0) continue;
-    timeline.makespan = std::max(timeline.makespan, ends[n]);
-    const Instruction& i = instruction_of(schedule, event);
-    const bool shown = durations[n] > 0 || (computes(i.op) && event.queue == Queue::Compute);
-    if (shown)
-      timeline.ranks[static_cast<size_t>(event.rank)].push_back({i, event.queue, event.peer, ends[n] - durations[n], ends[n]});
+// [step] What it waits for and ends last of all.
+std::vector<int> latest_causes(const EventGraph& graph, std::span<const Interval> times, int steps) {
+  std::vector<int> latest(static_cast<size_t>(steps), -1);
+  for (const auto& [earlier, later] : graph.waits) {
+    if (later >= steps) continue;
+    int& known = latest[static_cast<size_t>(later)];
+    if (known < 0 || times[static_cast<size_t>(earlier)].end > times[static_cast<size_t>(known)].end) known = earlier;
   }
-  double computing = 0;
+  return latest;
+}
+
+void add_waits(Timeline& timeline, const Schedule& schedule, const EventGraph& graph, std::span<const Interval> times,
+               const Numbering& numbers, std::span<const double> starts) {
+  const std::vector<int> causes = latest_causes(graph, times, numbers.count());
   for (size_t rank = 0; rank < schedule.size(); ++rank) {
-    auto& timed = timeline.ranks[rank];
-    std::stable_sort(timed.begin(), timed.end(), [](const auto& a, const auto& b) { return a.start < b.start; });
-    computing += busy(timed);
-    timeline.peak_microbatches.push_back(peak_microbatches(schedule[rank], Part::BackwardWeight));
+    double free = starts[rank];
+    for (size_t at = 0; at < schedule[rank].size(); ++at) {
+      const auto step = static_cast<size_t>(numbers.of(rank, at));
+      const auto cause = static_cast<size_t>(causes[step]);
+      if (causes[step] >= 0 && times[cause].end > free)
+        timeline.waits[rank].push_back({graph.events[cause].queue, free, times[cause].end});
+      // Without a queue of its own, communication is a wait, too.
+      const Instruction& i = schedule[rank][at];
+      if (!graph.events[step].instant && !computes(i.op))
+        timeline.waits[rank].push_back(
+            {i.op == Op::Unshard ? Queue::Gather : Queue::Reduce, times[step].start, times[step].end});
+      free = times[step].end;
+    }
   }
-  const double available = static_cast<double>(schedule.size()) * timeline.makespan;
-  timeline.bubble_fraction = available > 0 ? std::max(0.0, 1 - computing / available) : 0;
-  return timeline;
 }
 
 }  // namespace
@@ -57,9 +66,15 @@ Timeline simulate(const Schedule& compute_order, const SimulateOptions& options)
   const Work work(schedule, count_microbatches(schedule));
   const EventGraph graph = event_graph(schedule, work, options.overlap);
   const std::vector<double> durations = durations_of(schedule, graph, options);
-  const std::vector<double> ends = end_times(graph, durations);
+  std::vector<double> starts = options.starts;
+  starts.resize(schedule.size(), 0);
+  const std::vector<double> ends = end_times(graph, durations, earliest_times(schedule, work.numbers(), starts));
   expect_all_end(schedule, work.numbers(), ends);
-  return timeline_of(schedule, graph, durations, ends);
+  std::vector<Interval> times;
+  for (size_t n = 0; n < ends.size(); ++n) times.push_back({ends[n] - durations[n], ends[n]});
+  Timeline timeline = make_timeline(schedule, graph, times, starts);
+  add_waits(timeline, schedule, graph, times, work.numbers(), starts);
+  return timeline;
 }
 
 std::function<double(int, const Instruction&)> even_costs(const Schedule& schedule, const ComputeCosts& costs) {

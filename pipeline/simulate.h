@@ -7,26 +7,16 @@
 
 #include "pipeline/event_graph.h"
 #include "pipeline/passes/passes.h"
+#include "pipeline/timeline.h"
 
 namespace trivet::pipeline {
-
-struct TimedInstruction {
-  Instruction instruction;
-  Queue queue = Queue::Compute;
-  int peer = -1;  // of a transfer, which stands at its sender: the rank that receives
-  double start = 0, end = 0;
-};
-
-struct Timeline {
-  std::vector<std::vector<TimedInstruction>> ranks;  // [rank] by start; nothing of what takes no time but computation
-  double makespan = 0;
-  double bubble_fraction = 0;          // 1 - time of computation / (ranks x makespan)
-  std::vector<int> peak_microbatches;  // [rank] microbatches of one stage between the start of F and the end of W
-};
 
 struct SimulateOptions {
   // A transfer takes what its SEND costs, a meeting what the dearest of its members does.
   std::function<double(int rank, const Instruction&)> cost;
+  // What the program itself is busy with where the work runs elsewhere: enqueueing a transfer, a gather ... None: nothing.
+  std::function<double(int rank, const Instruction&)> issue = {};
+  std::vector<double> starts = {};                  // [rank] when its program begins; empty: 0
   BackwardSends sends = BackwardSends::AfterInput;  // for a schedule without transfers, which are inserted
   Overlap overlap = Overlap::Queues;
 };

@@ -1,6 +1,7 @@
 // What must hold between keys.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
@@ -38,6 +39,16 @@ void check_training(const Config& config) {
         config, "training.evaluate_every",
         fmt::format("{} needs something to evaluate on; give data.validation or a data.validation_fraction above 0, or use 0",
                     config.training.evaluate_every));
+}
+
+void check_timeline(const Config& config) {
+  const TimelineConfig& timeline = config.timeline;
+  const int64_t end = config.training.steps;
+  if (timeline.step == 0 || end == 0 || timeline.step + timeline.steps - 1 <= end) return;
+  refuse(config, "timeline.step",
+         fmt::format("{} and the {} steps behind it are not all in training.steps {}; use a step of at most {}, or fewer "
+                     "timeline.steps",
+                     timeline.step, timeline.steps - 1, end, std::max<int64_t>(end - timeline.steps + 1, 1)));
 }
 
 // The kernels write a parameter's gradient in the model's dtype or in float32.
@@ -163,6 +174,7 @@ void check_aliases(const Config& config) {
 void check(const Config& config) {
   check_model(config);
   check_training(config);
+  check_timeline(config);
   check_precision(config);
   check_reproducible(config);
   check_optimizer(config);

@@ -219,6 +219,12 @@ struct CsvMonitorConfig {
   std::string job_name = "DeepSpeedJobName";
 };
 
+struct TimelineConfig {
+  int64_t step = 0;   // 0: no step is recorded
+  int64_t steps = 3;  // recorded from there on
+  std::string directory = "timeline";
+};
+
 // A key that the file or the command line gave, for messages, `trivet config explain` and the list of keys without effect.
 struct GivenKey {
   std::string path, value;   // "zero_optimization.stage", "2"
@@ -250,6 +256,7 @@ struct Config {
   Reproducible reproducible = Reproducible::Run;
   CheckpointConfig checkpoint;
   CsvMonitorConfig csv_monitor;
+  TimelineConfig timeline;
   int64_t steps_per_print = 10;
 
   // With sequence parallelism each tensor rank has its own tokens of a block's input, and nothing to split.

@@ -16,6 +16,23 @@ void add_csv(KeyTable& table) {
   csv.key("job_name", &M::job_name, "folder of the CSV files, below output_path").active_when(when, enabled);
 }
 
+void add_timeline(KeyTable& table) {
+  using T = TimelineConfig;
+  Section<T> timeline(table, "timeline", [](Config& c) -> T& { return c.timeline; });
+  const auto recorded = [](const Config& c) { return c.timeline.step > 0; };
+  const std::string when = "timeline.step is more than 0";
+  timeline
+      .key("step", &T::step,
+           "the first step that is recorded instruction by instruction and drawn beside its simulation (docs/schedules.md); 0: "
+           "none")
+      .at_least(0);
+  timeline.key("steps", &T::steps, "steps that are recorded from there on; costs are their medians")
+      .between(1, 1000)
+      .active_when(when, recorded);
+  timeline.key("directory", &T::directory, "folder of timeline.svg, measured.json, simulated.json and costs.json")
+      .active_when(when, recorded);
+}
+
 void add_services(KeyTable& table) {
   SectionBase tensorboard(table, "tensorboard");
   tensorboard.unsupported("enabled", "false", "TensorBoard files");
@@ -58,11 +75,13 @@ void add_profilers(KeyTable& table) {
 void add_monitoring_keys(KeyTable& table) {
   Section<Config> top(table, "", [](Config& c) -> Config& { return c; });
   top.key("steps_per_print", &Config::steps_per_print, "steps between lines of progress").at_least(1).nullable();
-  top.unsupported("wall_clock_breakdown", "false", "print the time of forward, backward, communication and step");
+  top.unsupported("wall_clock_breakdown", "false", "print the time of forward, backward, communication and step")
+      .instead("timeline.step");
   top.unsupported("memory_breakdown", "false", "print memory at each phase");
   top.unsupported("dump_state", "false", "print the engine's state at the start; `trivet plan` prints it");
   top.unsupported("log_level", "null", "level of the log");
   add_csv(table);
+  add_timeline(table);
   add_services(table);
   add_profilers(table);
 }

@@ -70,6 +70,8 @@ void Console::on_evaluation(const Evaluation& evaluation) {
                          evaluation.loss, with_commas(evaluation.tokens), evaluation.ms / 1000));
 }
 
+void Console::on_note(const std::pair<std::string, std::string>& note) { print_line(fact(note)); }
+
 void Console::on_end(const RunEnd& end) {
   print_line(fact({"done", summary()}));
   for (const auto& line : end.facts) print_line(fact(line));

@@ -42,6 +42,7 @@ class Console : public Monitor {
   void on_start(const RunStart& start) override;
   void on_step(const StepMetrics& metrics) override;
   void on_evaluation(const Evaluation& evaluation) override;
+  void on_note(const std::pair<std::string, std::string>& note) override;
   void on_end(const RunEnd& end) override;
 
  private:

@@ -1,7 +1,7 @@
 // What a run tells while it goes: each step and each evaluation, to a console and to files. World rank 0 has monitors, other
 // ranks have none. A monitor only listens: nothing in it changes a run. One thread at a time.
 //
-//   on_start  (on_step | on_evaluation)*  on_end
+//   on_start  (on_step | on_evaluation | on_note)*  on_end
 //
 // A step's number is the number of steps done once it is: the first is 1, and a checkpoint of step N resumes with step N + 1.
 #pragma once
@@ -53,6 +53,7 @@ class Monitor {
   virtual void on_start(const RunStart&) {}
   virtual void on_step(const StepMetrics&) {}
   virtual void on_evaluation(const Evaluation&) {}
+  virtual void on_note(const std::pair<std::string, std::string>&) {}  // a fact that is known only while the run goes
   virtual void on_end(const RunEnd&) {}
 };
 
@@ -68,6 +69,9 @@ class Monitors : public Monitor {
   }
   void on_evaluation(const Evaluation& evaluation) override {
     for (auto& monitor : list_) monitor->on_evaluation(evaluation);
+  }
+  void on_note(const std::pair<std::string, std::string>& note) override {
+    for (auto& monitor : list_) monitor->on_note(note);
   }
   void on_end(const RunEnd& end) override {
     for (auto& monitor : list_) monitor->on_end(end);

@@ -231,5 +231,34 @@ TEST(Help, NamesConfigsThatExist) {
   EXPECT_TRUE(std::filesystem::exists(TRIVET_SOURCE_DIR "/" + config)) << config;
 }
 
+TEST_F(Train, ATimelineIsMeasuredAndSimulated) {
+  const Output run = folder.run(
+      "train config.json --ranks 2 --set parallel.pipeline=2 --set timeline.step=3 --set timeline.directory=times --set "
+      "checkpoint.directory=x");
+  EXPECT_EQ(run.code, 0) << run.errors;
+  EXPECT_THAT(run.text, HasSubstr("timeline times/timeline.svg: "));
+  EXPECT_THAT(run.text, HasSubstr(" ms measured and "));
+  EXPECT_THAT(folder.read("times/timeline.svg"), HasSubstr("measured 1f1b: P 2, M 12, makespan "));
+  EXPECT_THAT(folder.read("times/timeline.svg"), HasSubstr("simulated 1f1b: P 2, M 12, makespan "));
+  for (const char* trace : {"times/measured.json", "times/simulated.json"}) {
+    EXPECT_THAT(folder.read(trace), HasSubstr("\"name\":\"0.0B11\",\"pid\":0,"));
+    EXPECT_THAT(folder.read(trace), HasSubstr("\"name\":\"1.2L11\",\"pid\":1,"));
+    EXPECT_THAT(folder.read(trace), HasSubstr("\"name\":\"0SEND_F0\""));
+  }
+  EXPECT_THAT(folder.read("times/costs.json"), HasSubstr("\"name\": \"blocks.0\""));
+}
+
+TEST_F(Train, ATimelineThatCannotBeIsRefusedBeforeTheFirstStep) {
+  Output run = folder.run("train config.json --set timeline.step=7");
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.errors, HasSubstr("timeline.step: 7 and the 2 steps behind it are not all in training.steps 8"));
+  run = folder.run("train config.json --set timeline.step=7 --set training.steps=0 --set training.epochs=0.1");
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.errors, HasSubstr("timeline.step: 7 and the 2 steps behind it are not all in the "));
+  run = folder.run("train config.json --set timeline.step=2 --set timeline.directory=config.json/x");
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.errors, HasSubstr("timeline.directory: \"config.json/x\" cannot be made: Not a directory"));
+}
+
 }  // namespace
 }  // namespace trivet::test

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "pipeline/schedules/schedules.h"
+#include "pipeline/simulate.h"
 
 namespace trivet::pipeline {
 namespace {

@@ -1,0 +1,103 @@
+// Recordings as text, and the files of a report.
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "engine/config/refuse.h"
+#include "engine/timeline/report.h"
+#include "pipeline/render.h"
+
+namespace trivet::timeline {
+namespace {
+
+using nlohmann::ordered_json;
+using pipeline::Recording;
+
+constexpr std::array<std::pair<pipeline::Op, const char*>, 6> kCostNames{{{pipeline::Op::Forward, "forward"},
+                                                                          {pipeline::Op::Recompute, "recompute"},
+                                                                          {pipeline::Op::Backward, "backward"},
+                                                                          {pipeline::Op::BackwardInput, "backward_input"},
+                                                                          {pipeline::Op::BackwardWeight, "backward_weight"},
+                                                                          {pipeline::Op::Loss, "loss"}}};
+
+pipeline::Caption caption(const Plan& plan, const std::string& what) {
+  const PipelineConfig& config = plan.config.pipeline;
+  const std::string schedule =
+      config.schedule_file.empty() ? std::string(name_of(config.schedule)) : config.schedule_file;
+  const int ranks = plan.mesh.size(Axis::Pipeline);
+  return {what + " " + schedule, ranks, static_cast<int>(plan.batch.gradient_accumulation_steps),
+          (plan.stages.stages() + ranks - 1) / ranks, "ms"};
+}
+
+std::string svg(const Report& report, const Plan& plan) {
+  const pipeline::Caption measured = caption(plan, "measured"), simulated = caption(plan, "simulated");
+  const pipeline::Panel panels[] = {{report.measured.timeline, measured}, {report.simulated.timeline, simulated}};
+  return pipeline::to_svg(panels);
+}
+
+std::string costs_json(const Report& report, const Plan& plan) {
+  ordered_json json;
+  json["micro_batch_size"] = plan.batch.micro_batch_size;
+  json["unit"] = "seconds of a microbatch";
+  json["blocks"] = ordered_json::array();
+  for (const BlockCosts& block : report.blocks) {
+    ordered_json& entry = json["blocks"].emplace_back();
+    entry["name"] = block.name;
+    for (const auto& [op, name] : kCostNames)
+      if (const auto found = block.ms.find(op); found != block.ms.end()) entry[name] = found->second / 1e3;
+  }
+  return json.dump(1) + "\n";
+}
+
+void write_file(const Config& config, const std::string& name, const std::string& text) {
+  const std::string path = (std::filesystem::path(config.timeline.directory) / name).string();
+  std::ofstream file(path, std::ios::binary);
+  if (!(file << text << std::flush))
+    config::refuse(config, "timeline.directory", fmt::format("{} cannot be written: {}", path, std::strerror(errno)));
+}
+
+}  // namespace
+
+std::string to_text(const std::vector<Recording>& steps) {
+  auto json = nlohmann::json::array();
+  for (const Recording& step : steps) {
+    auto spans = nlohmann::json::array();
+    for (const Recording::Span& span : step.spans)
+      spans.push_back({static_cast<int>(span.kind), static_cast<int>(span.queue), span.at, span.start, span.end});
+    json.push_back({step.begin, step.program_end, step.end, std::move(spans)});
+  }
+  return json.dump();
+}
+
+std::vector<Recording> from_text(const std::string& text) {
+  std::vector<Recording> steps;
+  for (const auto& step : nlohmann::json::parse(text)) {
+    Recording& recording = steps.emplace_back(Recording{step[0], step[1], step[2], {}});
+    for (const auto& span : step[3])
+      recording.spans.push_back({static_cast<Recording::Kind>(span[0].get<int>()), static_cast<pipeline::Queue>(span[1].get<int>()),
+                                 span[2], span[3], span[4]});
+  }
+  return steps;
+}
+
+void make_directory(const Config& config) {
+  std::error_code error;
+  std::filesystem::create_directories(config.timeline.directory, error);
+  if (error)
+    config::refuse(config, "timeline.directory",
+                   fmt::format("\"{}\" cannot be made: {}", config.timeline.directory, error.message()));
+}
+
+void write(const Report& report, const Plan& plan) {
+  write_file(plan.config, "timeline.svg", svg(report, plan));
+  write_file(plan.config, "measured.json", pipeline::to_chrome_trace(report.measured.timeline));
+  write_file(plan.config, "simulated.json", pipeline::to_chrome_trace(report.simulated.timeline));
+  write_file(plan.config, "costs.json", costs_json(report, plan));
+}
+
+}  // namespace trivet::timeline

@@ -1,0 +1,187 @@
+#include "engine/timeline/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace trivet::timeline {
+namespace {
+
+using namespace pipeline;
+
+using Recordings = std::vector<std::vector<Recording>>;  // [world rank][step]
+
+// An operation of several ranks begins when the last of them is there: what came before is waiting, not its cost.
+void align_collectives(const Mesh& mesh, Recordings& recordings) {
+  for (const std::vector<int>& group : mesh.groups(Axis::Data))
+    for (size_t step = 0; step < recordings.front().size(); ++step) {
+      std::map<std::pair<int, Queue>, double> last_start;
+      const auto each = [&](auto&& visit) {
+        for (const int rank : group)
+          for (Recording::Span& span : recordings[static_cast<size_t>(rank)][step].spans)
+            if (span.kind == Recording::Kind::Work && span.at != Recording::kUpdate &&
+                (span.queue == Queue::Gather || span.queue == Queue::Reduce))
+              visit(rank, span);
+      };
+      std::map<std::tuple<int, int, Queue>, double> first_start;  // an instruction's first operation on each rank
+      each([&](int rank, const Recording::Span& span) {
+        const auto [known, added] = first_start.try_emplace({rank, span.at, span.queue}, span.start);
+        known->second = std::min(known->second, span.start);
+      });
+      for (const auto& [key, start] : first_start) {
+        double& last = last_start[{std::get<1>(key), std::get<2>(key)}];
+        last = std::max(last, start);
+      }
+      each([&](int, Recording::Span& span) {
+        span.start = std::min(std::max(span.start, last_start[{span.at, span.queue}]), span.end);
+      });
+    }
+}
+
+Overlap overlap_of(const Plan& plan) { return plan.config.zero.overlap_comm ? Overlap::Queues : Overlap::None; }
+
+// The ranks that differ along the pipeline axis only, their programs and what they recorded.
+struct Line {
+  std::vector<int> ranks;  // [pipeline rank] in the world
+  Schedule schedule;
+  std::vector<RecordedStep> steps;
+};
+
+std::vector<Line> lines_of(const Plan& plan, const Recordings& recordings) {
+  std::vector<Line> lines;
+  for (const std::vector<int>& ranks : plan.mesh.groups(Axis::Pipeline)) {
+    Line& line = lines.emplace_back(Line{ranks, {}, std::vector<RecordedStep>(recordings.front().size())});
+    for (const int rank : ranks) {
+      line.schedule.push_back(plan.rank(rank).programs.train);
+      for (size_t step = 0; step < line.steps.size(); ++step)
+        line.steps[step].push_back(recordings[static_cast<size_t>(rank)][step]);
+    }
+  }
+  return lines;
+}
+
+double origin_of(const std::vector<Line>& lines, size_t step) {
+  double first = origin(lines.front().steps[step]);
+  for (const Line& line : lines) first = std::min(first, origin(line.steps[step]));
+  return first;
+}
+
+double length_of(const std::vector<Line>& lines, size_t step) {
+  double last = 0;
+  for (const Line& line : lines)
+    for (const Recording& recording : line.steps[step]) last = std::max(last, recording.program_end);
+  return last - origin_of(lines, step);
+}
+
+size_t median_step(const std::vector<Line>& lines) {
+  std::vector<size_t> steps;
+  for (size_t step = 0; step < lines.front().steps.size(); ++step) steps.push_back(step);
+  std::stable_sort(steps.begin(), steps.end(),
+                   [&](size_t a, size_t b) { return length_of(lines, a) < length_of(lines, b); });
+  return steps[(steps.size() - 1) / 2];
+}
+
+// The timelines of the lines as one.
+Timeline joined(const std::vector<Line>& lines, const std::vector<Timeline>& parts) {
+  Timeline all;
+  size_t world = 0;
+  for (const Line& line : lines) world += line.ranks.size();
+  all.ranks.resize(world);
+  all.waits.resize(world);
+  all.peak_microbatches.resize(world);
+  for (size_t n = 0; n < lines.size(); ++n) {
+    all.makespan = std::max(all.makespan, parts[n].makespan);
+    all.bubble_fraction += parts[n].bubble_fraction / static_cast<double>(lines.size());
+    for (size_t place = 0; place < lines[n].ranks.size(); ++place) {
+      const auto rank = static_cast<size_t>(lines[n].ranks[place]);
+      all.ranks[rank] = parts[n].ranks[place];
+      all.waits[rank] = parts[n].waits[place];
+      all.peak_microbatches[rank] = parts[n].peak_microbatches[place];
+    }
+  }
+  return all;
+}
+
+void add_wait(Exposed& exposed, Queue queue, double ms) {
+  switch (queue) {
+    case Queue::Send: exposed.pipeline += ms; return;
+    case Queue::Gather:
+    case Queue::Reduce: exposed.data += ms; return;
+    case Queue::Tensor: exposed.tensor += ms; return;
+    case Queue::Meet: exposed.all += ms; return;
+    case Queue::Compute: return;
+  }
+}
+
+Exposed exposed_of(const Timeline& timeline, const Recordings& recordings, size_t step) {
+  Exposed exposed;
+  const double share = 1.0 / static_cast<double>(timeline.waits.size());
+  for (const auto& waits : timeline.waits)
+    for (const TimedWait& wait : waits) add_wait(exposed, wait.queue, (wait.end - wait.start) * share);
+  for (const auto& steps : recordings)  // nothing predicts the optimizer step: it is as measured on both sides
+    for (const Recording::Span& span : steps[step].spans)
+      if (span.kind == Recording::Kind::Wait && span.at == Recording::kUpdate)
+        add_wait(exposed, span.queue, (span.end - span.start) * share);
+  return exposed;
+}
+
+std::vector<BlockCosts> block_costs(const Plan& plan, const std::vector<Line>& lines, const std::vector<MeasuredCosts>& costs) {
+  std::vector<BlockCosts> blocks;
+  for (const auto& block : plan.ranks.front().layout.blocks) blocks.push_back({block.name, {}});
+  for (size_t n = 0; n < lines.size(); ++n)
+    for (size_t rank = 0; rank < lines[n].schedule.size(); ++rank) {
+      std::set<std::pair<Op, int>> seen;
+      for (const Instruction& i : lines[n].schedule[rank])
+        if (computes(i.op) && seen.insert({i.op, i.block}).second)
+          blocks[static_cast<size_t>(i.block)].ms[i.op] +=
+              costs[n].cost(static_cast<int>(rank), i) / static_cast<double>(lines.size());
+    }
+  return blocks;
+}
+
+double mean_update(const Recordings& recordings, size_t step) {
+  double sum = 0;
+  for (const auto& steps : recordings) sum += steps[step].update_ms();
+  return sum / static_cast<double>(recordings.size());
+}
+
+}  // namespace
+
+Report make_report(const Plan& plan, Recordings recordings) {
+  align_collectives(plan.mesh, recordings);
+  const Overlap overlap = overlap_of(plan);
+  const std::vector<Line> lines = lines_of(plan, recordings);
+  const size_t step = median_step(lines);
+  std::vector<Timeline> measured, simulated;
+  std::vector<MeasuredCosts> costs;
+  for (const Line& line : lines) {
+    measured.push_back(measured_timeline(line.schedule, line.steps[step], overlap, origin_of(lines, step)));
+    costs.emplace_back(line.schedule, line.steps, overlap);
+    simulated.push_back(predicted_timeline(line.schedule, costs.back(), overlap));
+  }
+  Report report;
+  report.measured.timeline = joined(lines, measured);
+  report.simulated.timeline = joined(lines, simulated);
+  report.measured.exposed = exposed_of(report.measured.timeline, recordings, step);
+  report.simulated.exposed = exposed_of(report.simulated.timeline, recordings, step);
+  report.update_ms = mean_update(recordings, step);
+  report.blocks = block_costs(plan, lines, costs);
+  return report;
+}
+
+std::string summary(const Report& report) {
+  const auto &m = report.measured, &s = report.simulated;
+  const auto pair = [](const char* name, double measured, double predicted) {
+    return measured < 0.005 && predicted < 0.005 ? "" : fmt::format(", {} {:.2f} and {:.2f}", name, measured, predicted);
+  };
+  const std::string waits = pair("pipeline", m.exposed.pipeline, s.exposed.pipeline) +
+                            pair("data", m.exposed.data, s.exposed.data) +
+                            pair("tensor", m.exposed.tensor, s.exposed.tensor) +
+                            pair("loss, norm and ties", m.exposed.all, s.exposed.all);
+  return fmt::format("{:.2f} ms measured and {:.2f} predicted, bubble {:.1f} and {:.1f} %; a rank waits{} ms; optimizer {:.2f} ms",
+                     m.timeline.makespan, s.timeline.makespan, 100 * m.timeline.bubble_fraction,
+                     100 * s.timeline.bubble_fraction, waits.empty() ? " 0" : waits.substr(1), report.update_ms);
+}
+
+}  // namespace trivet::timeline

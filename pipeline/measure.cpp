@@ -1,0 +1,208 @@
+#include "pipeline/measure.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "pipeline/meetings.h"
+#include "pipeline/transfers.h"
+#include "pipeline/work.h"
+
+namespace trivet::pipeline {
+namespace {
+
+void extend(std::optional<Interval>& interval, const Interval& part) {
+  interval = interval ? Interval{std::min(interval->start, part.start), std::max(interval->end, part.end)} : part;
+}
+
+// What was recorded of one instruction.
+struct Step {
+  Interval whole;
+  double ready = -std::numeric_limits<double>::infinity();  // when the last wait ended; sums over the tensor axis are computing
+  double waited = 0;                                        // of that, what the graph knows
+  std::optional<Interval> work, met;
+};
+
+struct RankSteps {
+  RankSteps(const Program& program, const Recording& recording, Overlap overlap) : steps(program.size()) {
+    const bool gathers =
+        std::any_of(program.begin(), program.end(), [](const Instruction& i) { return i.op == Op::Unshard; });
+    for (const Recording::Span& span : recording.spans) {
+      if (span.at == Recording::kUpdate) continue;
+      Step& step = steps.at(static_cast<size_t>(span.at));
+      const Interval interval{span.start, span.end};
+      if (span.kind == Recording::Kind::Step) step.whole = interval;
+      if (span.kind == Recording::Kind::Work) extend(step.work, interval);
+      if (span.kind != Recording::Kind::Wait || span.queue == Queue::Tensor) continue;
+      step.ready = std::max(step.ready, span.end);
+      if (span.queue == Queue::Meet) extend(step.met, interval);
+      // Without a queue of its own such work is the instruction's; weights that are published are not in the program.
+      const bool own = (span.queue == Queue::Gather || span.queue == Queue::Reduce) && overlap == Overlap::None;
+      const bool published = span.queue == Queue::Gather && !gathers;
+      if (!own && !published) step.waited += span.end - span.start;
+    }
+    for (Step& step : steps) step.ready = std::max(step.ready, step.whole.start);
+  }
+  std::vector<Step> steps;
+};
+
+class Measurement {
+ public:
+  Measurement(const Schedule& schedule, const RecordedStep& step, Overlap overlap) : schedule_(schedule) {
+    for (size_t rank = 0; rank < schedule.size(); ++rank) ranks_.emplace_back(schedule[rank], step.at(rank), overlap);
+    for (const Link& link : find_links(schedule, find_stages(schedule)))
+      for (const Transfer& t : link) receives_[{t.from, t.send_at}] = {t.to, t.receive_at};
+    for (const Meeting& meeting : find_meetings(schedule)) meetings_[meeting.front()] = meeting;
+  }
+
+  Interval time_of(const Event& event) const {
+    if (event.rank < 0) return {};
+    const Step& own = step(event.rank, event.at);
+    switch (event.queue) {
+      case Queue::Send: return transfer(event);
+      case Queue::Meet: return meeting({static_cast<size_t>(event.rank), event.at});
+      case Queue::Compute: return instruction(event, own);
+      default: return own.work.value_or(Interval{own.ready, own.ready});
+    }
+  }
+
+  // Of an instruction: the program's own time.
+  double busy(const Event& event) const {
+    const Step& own = step(event.rank, event.at);
+    return own.whole.end - own.whole.start - own.waited;
+  }
+
+ private:
+  const Step& step(int rank, size_t at) const { return ranks_[static_cast<size_t>(rank)].steps[at]; }
+
+  Interval instruction(const Event& event, const Step& own) const {
+    const Op op = schedule_[static_cast<size_t>(event.rank)][event.at].op;
+    if (op == Op::Tie || op == Op::SumLoss) return {own.whole.end, own.whole.end};
+    if (event.instant) {  // a REDUCE of several groups also waits for its own first
+      const double point = own.work ? std::min(own.ready, own.work->start) : own.ready;
+      return {point, point};
+    }
+    return {computes(op) ? own.ready : own.whole.start, own.whole.end};
+  }
+
+  Interval transfer(const Event& event) const {
+    const auto [to, receive_at] = receives_.at({event.rank, event.at});
+    return together({step(event.rank, event.at).work, step(to, receive_at).work});
+  }
+
+  Interval meeting(std::pair<size_t, size_t> first) const {
+    std::vector<std::optional<Interval>> parts;
+    for (const auto& [rank, at] : meetings_.at(first)) parts.push_back(step(static_cast<int>(rank), at).met);
+    const Step& own = step(static_cast<int>(first.first), first.second);
+    return parts.front() ? together(parts) : Interval{own.ready, own.ready};  // alone: nobody to wait for
+  }
+
+  static Interval together(const std::vector<std::optional<Interval>>& parts) {
+    Interval all{-std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
+    for (const auto& part : parts) all = {std::max(all.start, part.value().start), std::min(all.end, part.value().end)};
+    return {all.start, std::max(all.start, all.end)};
+  }
+
+  const Schedule& schedule_;
+  std::vector<RankSteps> ranks_;
+  std::map<std::pair<int, size_t>, std::pair<int, size_t>> receives_;  // of each send: (rank, place)
+  std::map<std::pair<size_t, size_t>, Meeting> meetings_;              // by the first that meets
+};
+
+EventGraph graph_of(const Schedule& schedule, Overlap overlap) {
+  return event_graph(schedule, Work(schedule, count_microbatches(schedule)), overlap);
+}
+
+double first_start(const Recording& recording) {
+  for (const Recording::Span& span : recording.spans)
+    if (span.kind == Recording::Kind::Step) return span.start;
+  return recording.program_end;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+template <typename Key>
+std::map<Key, double> medians(const std::map<Key, std::vector<double>>& values) {
+  std::map<Key, double> result;
+  for (const auto& [key, of_steps] : values) result[key] = median(of_steps);
+  return result;
+}
+
+struct Mean {
+  double sum = 0;
+  int count = 0;
+};
+
+template <typename Key>
+void add_means(const std::map<Key, Mean>& means, std::map<Key, std::vector<double>>& values) {
+  for (const auto& [key, mean] : means) values[key].push_back(mean.sum / mean.count);
+}
+
+}  // namespace
+
+std::vector<Interval> measured_times(const Schedule& schedule, const EventGraph& graph, const RecordedStep& step) {
+  const Measurement measurement(schedule, step, Overlap::Queues);
+  std::vector<Interval> times;
+  for (const Event& event : graph.events) times.push_back(measurement.time_of(event));
+  return times;
+}
+
+double origin(const RecordedStep& step) {
+  double first = std::numeric_limits<double>::infinity();
+  for (const Recording& rank : step) first = std::min(first, rank.begin - rank.update_ms());
+  return first;
+}
+
+Timeline measured_timeline(const Schedule& schedule, const RecordedStep& step, Overlap overlap, double from) {
+  const EventGraph graph = graph_of(schedule, overlap);
+  std::vector<Interval> times = measured_times(schedule, graph, step);
+  for (Interval& time : times) time = {time.start - from, time.end - from};
+  std::vector<double> starts;
+  for (const Recording& rank : step) starts.push_back(first_start(rank) - from);
+  Timeline timeline = make_timeline(schedule, graph, times, starts);
+  for (size_t rank = 0; rank < step.size(); ++rank)
+    for (const Recording::Span& span : step[rank].spans)
+      if (span.kind == Recording::Kind::Wait && span.at != Recording::kUpdate && span.end > span.start)
+        timeline.waits[rank].push_back({span.queue, span.start - from, span.end - from});
+  return timeline;
+}
+
+MeasuredCosts::MeasuredCosts(const Schedule& schedule, std::span<const RecordedStep> steps, Overlap overlap) {
+  const EventGraph graph = graph_of(schedule, overlap);
+  std::map<Key, std::vector<double>> costs, issues;
+  std::vector<std::vector<double>> leads(schedule.size());
+  for (const RecordedStep& step : steps) {
+    const Measurement measurement(schedule, step, overlap);
+    std::map<Key, Mean> step_costs, step_issues;
+    for (const Event& event : graph.events) {
+      if (event.rank < 0) continue;
+      const Interval time = measurement.time_of(event);
+      const double spent = event.queue == Queue::Compute ? measurement.busy(event) : time.end - time.start;
+      Mean& mean =
+          (event.instant ? step_issues : step_costs)[key(event.rank, schedule[static_cast<size_t>(event.rank)][event.at])];
+      mean.sum += spent;
+      ++mean.count;
+    }
+    add_means(step_costs, costs);
+    add_means(step_issues, issues);
+    for (size_t rank = 0; rank < step.size(); ++rank)
+      leads[rank].push_back(step[rank].update_ms() + first_start(step[rank]) - step[rank].begin);
+  }
+  costs_ = medians(costs);
+  issues_ = medians(issues);
+  for (const auto& lead : leads) leads_.push_back(median(lead));
+}
+
+Timeline predicted_timeline(const Schedule& schedule, const MeasuredCosts& costs, Overlap overlap) {
+  SimulateOptions options{.cost = [&](int rank, const Instruction& i) { return costs.cost(rank, i); },
+                          .issue = [&](int rank, const Instruction& i) { return costs.issue(rank, i); },
+                          .overlap = overlap};
+  for (size_t rank = 0; rank < schedule.size(); ++rank) options.starts.push_back(costs.lead(static_cast<int>(rank)));
+  return simulate(schedule, options);
+}
+
+}  // namespace trivet::pipeline

@@ -1,0 +1,111 @@
+// From the recordings of a real run on all three axes to the timelines, costs and exposed communication of its ranks.
+#include "engine/timeline/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "comm/world.h"
+#include "engine/engine.h"
+
+namespace trivet::timeline {
+namespace {
+
+using pipeline::Op;
+using pipeline::Recording;
+using testing::HasSubstr;
+
+struct RecordedRun {
+  Plan plan;
+  std::vector<std::vector<Recording>> recordings;
+};
+
+RecordedRun run(const Config& config, int ranks, int steps) {
+  const auto model = [&] { return model::build(describe_model(config.model, 17)); };
+  RecordedRun run{make_plan(config, model(), ranks), std::vector<std::vector<Recording>>(static_cast<size_t>(ranks))};
+  comm::run_threads(ranks, [&](comm::World& world) {
+    Engine engine(run.plan, model(), world);
+    const std::vector<int32_t> ids(static_cast<size_t>(config.model.sequence_length), 5);
+    const ConstTensorView view{ids.data(), DType::Int32, {1, config.model.sequence_length}};
+    const std::vector<Microbatch> batch(static_cast<size_t>(run.plan.batch.gradient_accumulation_steps), {view, view, 0});
+    engine.record(true);
+    for (int step = 0; step < steps; ++step) engine.train_batch(batch);
+    run.recordings[static_cast<size_t>(world.rank())] = engine.take_recordings();
+  });
+  return run;
+}
+
+Config three_axes() {
+  Config config;
+  config.model.layers = 3;
+  config.model.hidden_size = 32;
+  config.model.heads = 2;
+  config.model.sequence_length = 8;
+  config.parallel.pipeline = 2;
+  config.parallel.tensor = 2;
+  config.batch.micro_batch_size = 1;
+  config.batch.gradient_accumulation_steps = 4;
+  config.zero.stage = 3;
+  config.zero.overlap_comm = true;
+  config.zero.stage3_param_persistence_threshold = 0;
+  config.zero.stage3_max_reuse_distance = 0;
+  return config;
+}
+
+size_t computations(const pipeline::Program& program) {
+  return static_cast<size_t>(
+      std::count_if(program.begin(), program.end(), [](const auto& i) { return pipeline::computes(i.op); }));
+}
+
+size_t computations(const std::vector<pipeline::TimedInstruction>& rank) {
+  return static_cast<size_t>(
+      std::count_if(rank.begin(), rank.end(), [](const auto& timed) { return pipeline::computes(timed.instruction.op); }));
+}
+
+TEST(TimelineReport, HasARowForEachRankOfThreeAxesAndCostsForEachBlock) {
+  const RecordedRun one = run(three_axes(), 8, 3);
+  const Report report = make_report(one.plan, one.recordings);
+  for (const Side* side : {&report.measured, &report.simulated}) {
+    ASSERT_EQ(side->timeline.ranks.size(), 8u);
+    for (int rank = 0; rank < 8; ++rank)
+      EXPECT_EQ(computations(side->timeline.ranks[static_cast<size_t>(rank)]), computations(one.plan.rank(rank).programs.train));
+    EXPECT_GT(side->timeline.makespan, report.update_ms);
+    EXPECT_GT(side->timeline.bubble_fraction, 0);
+    EXPECT_LT(side->timeline.bubble_fraction, 1);
+    EXPECT_GT(side->exposed.pipeline, 0);
+  }
+  EXPECT_GT(report.measured.exposed.data + report.measured.exposed.tensor, 0);
+  ASSERT_EQ(report.blocks.size(), 5u);
+  EXPECT_EQ(report.blocks[0].name, "embedding");
+  for (size_t block = 0; block + 1 < report.blocks.size(); ++block) {
+    EXPECT_GT(report.blocks[block].ms.at(Op::Forward), 0);
+    EXPECT_GT(report.blocks[block].ms.at(Op::Backward), 0);
+  }
+  EXPECT_GT(report.blocks.back().ms.at(Op::Loss), 0);
+  EXPECT_THAT(summary(report), HasSubstr("ms measured and "));
+}
+
+TEST(TimelineReport, RecordingsSurviveTheWayToAnotherRank) {
+  const RecordedRun one = run(three_axes(), 4, 2);
+  ASSERT_EQ(one.recordings[3].size(), 2u);
+  EXPECT_EQ(from_text(to_text(one.recordings[3])), one.recordings[3]);
+}
+
+// One rank, one step: what is predicted is what each instruction took, and nothing else.
+TEST(TimelineReport, WithoutOtherRanksAStepIsTheSumOfItsInstructions) {
+  Config config = three_axes();
+  config.parallel.pipeline = config.parallel.tensor = 1;
+  config.zero.overlap_comm = false;  // nothing runs beside the program
+  const RecordedRun one = run(config, 1, 1);
+  const Report report = make_report(one.plan, one.recordings);
+  const Recording& recording = one.recordings[0][0];
+  double sum = recording.update_ms() + recording.spans.front().start - recording.begin;
+  for (const Recording::Span& span : recording.spans)
+    if (span.kind == Recording::Kind::Step) sum += span.end - span.start;
+  EXPECT_NEAR(report.simulated.timeline.makespan, sum, 1e-6);
+  EXPECT_LE(sum, report.measured.timeline.makespan + 1e-6);
+  EXPECT_EQ(report.measured.exposed.pipeline, 0);
+  EXPECT_EQ(report.simulated.exposed.pipeline, 0);
+}
+
+}  // namespace
+}  // namespace trivet::timeline
