@@ -25,8 +25,7 @@ struct Step {
 
 struct RankSteps {
   RankSteps(const Program& program, const Recording& recording, Overlap overlap) : steps(program.size()) {
-    const bool gathers =
-        std::any_of(program.begin(), program.end(), [](const Instruction& i) { return i.op == Op::Unshard; });
+    const bool gathers = std::any_of(program.begin(), program.end(), [](const Instruction& i) { return i.op == Op::Unshard; });
     for (const Recording::Span& span : recording.spans) {
       if (span.at == Recording::kUpdate) continue;
       Step& step = steps.at(static_cast<size_t>(span.at));

@@ -27,8 +27,7 @@ constexpr std::array<std::pair<pipeline::Op, const char*>, 6> kCostNames{{{pipel
 
 pipeline::Caption caption(const Plan& plan, const std::string& what) {
   const PipelineConfig& config = plan.config.pipeline;
-  const std::string schedule =
-      config.schedule_file.empty() ? std::string(name_of(config.schedule)) : config.schedule_file;
+  const std::string schedule = config.schedule_file.empty() ? std::string(name_of(config.schedule)) : config.schedule_file;
   const int ranks = plan.mesh.size(Axis::Pipeline);
   return {what + " " + schedule, ranks, static_cast<int>(plan.batch.gradient_accumulation_steps),
           (plan.stages.stages() + ranks - 1) / ranks, "ms"};
@@ -79,8 +78,8 @@ std::vector<Recording> from_text(const std::string& text) {
   for (const auto& step : nlohmann::json::parse(text)) {
     Recording& recording = steps.emplace_back(Recording{step[0], step[1], step[2], {}});
     for (const auto& span : step[3])
-      recording.spans.push_back({static_cast<Recording::Kind>(span[0].get<int>()), static_cast<pipeline::Queue>(span[1].get<int>()),
-                                 span[2], span[3], span[4]});
+      recording.spans.push_back({static_cast<Recording::Kind>(span[0].get<int>()),
+                                 static_cast<pipeline::Queue>(span[1].get<int>()), span[2], span[3], span[4]});
   }
   return steps;
 }

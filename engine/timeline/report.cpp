@@ -77,8 +77,7 @@ double length_of(const std::vector<Line>& lines, size_t step) {
 size_t median_step(const std::vector<Line>& lines) {
   std::vector<size_t> steps;
   for (size_t step = 0; step < lines.front().steps.size(); ++step) steps.push_back(step);
-  std::stable_sort(steps.begin(), steps.end(),
-                   [&](size_t a, size_t b) { return length_of(lines, a) < length_of(lines, b); });
+  std::stable_sort(steps.begin(), steps.end(), [&](size_t a, size_t b) { return length_of(lines, a) < length_of(lines, b); });
   return steps[(steps.size() - 1) / 2];
 }
 
@@ -176,12 +175,12 @@ std::string summary(const Report& report) {
     return measured < 0.005 && predicted < 0.005 ? "" : fmt::format(", {} {:.2f} and {:.2f}", name, measured, predicted);
   };
   const std::string waits = pair("pipeline", m.exposed.pipeline, s.exposed.pipeline) +
-                            pair("data", m.exposed.data, s.exposed.data) +
-                            pair("tensor", m.exposed.tensor, s.exposed.tensor) +
+                            pair("data", m.exposed.data, s.exposed.data) + pair("tensor", m.exposed.tensor, s.exposed.tensor) +
                             pair("loss, norm and ties", m.exposed.all, s.exposed.all);
-  return fmt::format("{:.2f} ms measured and {:.2f} predicted, bubble {:.1f} and {:.1f} %; a rank waits{} ms; optimizer {:.2f} ms",
-                     m.timeline.makespan, s.timeline.makespan, 100 * m.timeline.bubble_fraction,
-                     100 * s.timeline.bubble_fraction, waits.empty() ? " 0" : waits.substr(1), report.update_ms);
+  return fmt::format(
+      "{:.2f} ms measured and {:.2f} predicted, bubble {:.1f} and {:.1f} %; a rank waits{} ms; optimizer {:.2f} ms",
+      m.timeline.makespan, s.timeline.makespan, 100 * m.timeline.bubble_fraction, 100 * s.timeline.bubble_fraction,
+      waits.empty() ? " 0" : waits.substr(1), report.update_ms);
 }
 
 }  // namespace trivet::timeline

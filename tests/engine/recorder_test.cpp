@@ -114,7 +114,8 @@ void expect_waits_kept(const Schedule& schedule, const RecordedStep& step, Overl
   const EventGraph graph = event_graph(schedule, Work(schedule, count_microbatches(schedule)), overlap);
   const std::vector<Interval> times = measured_times(schedule, graph, step);
   for (const auto& [earlier, later] : graph.waits) {
-    const pipeline::Event &before = graph.events[static_cast<size_t>(earlier)], &after = graph.events[static_cast<size_t>(later)];
+    const pipeline::Event &before = graph.events[static_cast<size_t>(earlier)],
+                          &after = graph.events[static_cast<size_t>(later)];
     if (before.rank < 0 || after.rank < 0) continue;
     EXPECT_GE(times[static_cast<size_t>(later)].start, times[static_cast<size_t>(earlier)].end)
         << describe(schedule, after) << " waits for " << describe(schedule, before);

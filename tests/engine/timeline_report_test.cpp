@@ -67,7 +67,8 @@ TEST(TimelineReport, HasARowForEachRankOfThreeAxesAndCostsForEachBlock) {
   for (const Side* side : {&report.measured, &report.simulated}) {
     ASSERT_EQ(side->timeline.ranks.size(), 8u);
     for (int rank = 0; rank < 8; ++rank)
-      EXPECT_EQ(computations(side->timeline.ranks[static_cast<size_t>(rank)]), computations(one.plan.rank(rank).programs.train));
+      EXPECT_EQ(computations(side->timeline.ranks[static_cast<size_t>(rank)]),
+                computations(one.plan.rank(rank).programs.train));
     EXPECT_GT(side->timeline.makespan, report.update_ms);
     EXPECT_GT(side->timeline.bubble_fraction, 0);
     EXPECT_LT(side->timeline.bubble_fraction, 1);

@@ -132,8 +132,7 @@ TEST(Measure, GathersCostWhereTheyKeepTheProgramWaiting) {
 // Stages 1 and 2 gather new weights behind the optimizer step; no instruction says so.
 TEST(Measure, AWaitForWhatNoInstructionGathersIsPartOfTheCost) {
   const Schedule one{parse_program("0.0L0")};
-  const RecordedStep step{
-      {0, 8, 8, {{Kind::Wait, Queue::Gather, 0, 0, 3}, {Kind::Step, Queue::Compute, 0, 0, 8}}}};
+  const RecordedStep step{{0, 8, 8, {{Kind::Wait, Queue::Gather, 0, 0, 3}, {Kind::Step, Queue::Compute, 0, 0, 8}}}};
   EXPECT_EQ(MeasuredCosts(one, {&step, 1}, Overlap::Queues).cost(0, one[0][0]), 8);
 }
 
