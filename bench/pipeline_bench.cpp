@@ -157,7 +157,8 @@ Options parse(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const trivet::Options options = trivet::parse(argc, argv);
-  fmt::print("| layout | predicted ms | measured ms | ratio | bubble | waits for pipeline | for data | optimizer ms | others |\n");
+  fmt::print(
+      "| layout | predicted ms | measured ms | ratio | bubble | waits for pipeline | for data | optimizer ms | others |\n");
   fmt::print("|---|---|---|---|---|---|---|---|---|\n");
   for (const trivet::Layout& layout : trivet::layouts())
     if (layout.name.find(options.only) != std::string::npos) print_row(layout, run(layout, options));

@@ -79,6 +79,45 @@ std::string communication_text(const Plan& plan) {
   return text;
 }
 
+// What ZeRO-3 costs when weights are released so: of the rank that sends most, and of the rank that has most whole at once.
+struct ReleaseCost {
+  int64_t gather_bytes = 0, whole_bytes = 0;
+};
+
+ReleaseCost release_cost(const Plan& plan, pipeline::UnshardRelease release) {
+  Config config = plan.config;
+  config.zero.stage3_release = release;
+  const int64_t element = size_of(config.model_dtype()), data = plan.mesh.size(Axis::Data);
+  ReleaseCost cost;
+  for (const RankPlan& rank : plan.ranks) {
+    const Programs programs =
+        release == plan.config.zero.stage3_release
+            ? rank.programs
+            : make_programs(config, plan.schedule, plan.stages, rank.pipeline_rank, rank.layout, rank.programs.microbatches);
+    const auto whole = whole_weights(programs.train, block_parameters(rank.layout, config.zero.stage));
+    cost.gather_bytes = std::max(cost.gather_bytes, whole.gathered_elements / data * (data - 1) * element);
+    cost.whole_bytes = std::max(cost.whole_bytes, whole.peak_elements * element);
+  }
+  return cost;
+}
+
+bool shards_weights(const Plan& plan) { return plan.config.zero.stage == 3 && plan.mesh.size(Axis::Data) > 1; }
+
+std::string release_text(const Plan& plan) {
+  if (!shards_weights(plan)) return "";
+  std::string text = "weights are whole over a window, zero_optimization.stage3_release\n";
+  for (const auto& [name, release] : EnumNames<pipeline::UnshardRelease>::table) {
+    const ReleaseCost cost = release_cost(plan, release);
+    const bool chosen = release == plan.config.zero.stage3_release;
+    const std::string distance = release == pipeline::UnshardRelease::Distance
+                                     ? fmt::format(", stage3_max_reuse_distance {}", plan.config.zero.stage3_max_reuse_distance)
+                                     : "";
+    text += fmt::format("  {:<10} gathers {:>10.2f} MiB a step, {:>10.2f} MiB whole at once{}{}\n", name,
+                        mebibytes(cost.gather_bytes), mebibytes(cost.whole_bytes), distance, chosen ? "  <- this config" : "");
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string to_text(const Plan& plan) {
@@ -99,6 +138,7 @@ std::string to_text(const Plan& plan) {
     text += fmt::format("  {:<12} {:>10.2f} MiB\n", name, mebibytes(heaviest.memory[category]));
   text += fmt::format("  {:<12} {:>10.2f} MiB\n", "total", mebibytes(heaviest.memory.total()));
   text += communication_text(plan);
+  text += release_text(plan);
   text += fmt::format("compute   {:.2f} GFLOP a step on all ranks\n", plan.model_flops_per_step / 1e9);
   for (const RankPlan& rank : plan.ranks)
     if (rank.tensor_rank == 0)
@@ -122,6 +162,11 @@ std::string to_json(const Plan& plan) {
                                  {"reduce", most(plan, &RankPlan::reduce).bytes_sent},
                                  {"tensor", most(plan, &RankPlan::tensor).bytes_sent},
                                  {"pipeline", most(plan, &RankPlan::pipeline).bytes_sent}};
+  if (shards_weights(plan))
+    for (const auto& [name, release] : EnumNames<pipeline::UnshardRelease>::table) {
+      const ReleaseCost cost = release_cost(plan, release);
+      json["stage3_release"][std::string(name)] = {{"gather_bytes", cost.gather_bytes}, {"whole_bytes", cost.whole_bytes}};
+    }
   json["stages"] = plan.stages.first_blocks;
   json["bubble_fraction"] = timeline_of(plan).bubble_fraction;
   json["model_flops_per_step"] = plan.model_flops_per_step;

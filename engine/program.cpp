@@ -91,7 +91,8 @@ Programs make_programs(const Config& config, const Schedule& schedule, const Sta
                        const zero::ShardLayout& layout, int microbatches) {
   BlockParameters parameters = block_parameters(layout, config.zero.stage);
   for (int block = 0; block < stages.blocks(); ++block) parameters.stage_of.push_back(stages.stage_of_block(block));
-  const UnshardLimits limits{.max_live_elements = config.zero.stage3_max_live_parameters,
+  const UnshardLimits limits{.release = config.zero.stage3_release,
+                             .max_live_elements = config.zero.stage3_max_live_parameters,
                              .max_reuse_distance = config.zero.stage3_max_reuse_distance,
                              .prefetch_elements = config.zero.stage3_prefetch_bucket_size};
   const bool shards_gradients = config.zero.stage >= 2 && layout.ranks > 1;

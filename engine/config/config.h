@@ -16,6 +16,7 @@
 #include "core/enum_names.h"
 #include "engine/axis.h"
 #include "pipeline/partition_method.h"
+#include "pipeline/passes/unshard_release.h"
 #include "pipeline/schedules/schedule_kind.h"
 
 namespace trivet {
@@ -203,6 +204,7 @@ struct ZeroConfig {
   int64_t stage3_model_persistence_threshold = std::numeric_limits<int64_t>::max();
   int64_t stage3_max_live_parameters = 1'000'000'000;
   int64_t stage3_max_reuse_distance = 1'000'000'000;
+  pipeline::UnshardRelease stage3_release = pipeline::UnshardRelease::Distance;
   OffloadConfig offload_param, offload_optimizer;
 };
 

@@ -47,6 +47,13 @@ void add_stage3(Section<Z>& zero) {
   zero.key("stage3_max_reuse_distance", &Z::stage3_max_reuse_distance,
            "parameters used again within so many elements stay gathered")
       .at_least(0)
+      .active_when(when + " and stage3_release is \"distance\"", [](const Config& c) {
+        return c.zero.stage == 3 && c.zero.stage3_release == pipeline::UnshardRelease::Distance;
+      });
+  zero.key("stage3_release", &Z::stage3_release,
+           "when gathered parameters are released: \"distance\": as stage3_max_reuse_distance says; \"use\": behind each use; "
+           "\"microbatch\": they stay from a microbatch's forward to its backward; \"step\": at the end of the step; `trivet "
+           "plan` prints what each costs")
       .active_when(when, stage3);
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "pipeline/instruction.h"
+#include "pipeline/passes/unshard_release.h"
 
 namespace trivet::pipeline {
 
@@ -71,17 +72,24 @@ Program insert_reduce(const Program& program, const BlockParameters& parameters,
                       const std::vector<Tie>& ties = {});
 
 struct UnshardLimits {
-  int64_t max_live_elements = 1'000'000'000;  // zero_optimization.stage3_max_live_parameters
+  UnshardRelease release = UnshardRelease::Distance;  // zero_optimization.stage3_release
+  int64_t max_live_elements = 1'000'000'000;          // zero_optimization.stage3_max_live_parameters
   int64_t max_reuse_distance =
       1'000'000'000;  // ...stage3_max_reuse_distance: kept whole if fewer elements are used before the next use
   int64_t prefetch_elements = 50'000'000;  // ...stage3_prefetch_bucket_size
 };
-// UNSHARD before the first use of a block's weights and RESHARD after a use when the next one is further than the reuse
-// distance, when keeping them would exceed max_live_elements, or when there is none.
+// UNSHARD before the first use of a block's weights and RESHARD after a use where `release` says so, when keeping them would
+// exceed max_live_elements, or when it is the last.
 Program insert_unshard(const Program& program, const BlockParameters& parameters, const UnshardLimits& limits);
 
 // Moves each UNSHARD before earlier computations, as long as the elements gathered ahead of their use stay within
 // prefetch_elements and the whole ones within max_live_elements. The order of UNSHARDs does not change.
 Program prefetch(const Program& program, const BlockParameters& parameters, const UnshardLimits& limits);
+
+// What a program with its UNSHARDs gathers, and how much of it is whole at once.
+struct WholeWeights {
+  int64_t gathered_elements = 0, peak_elements = 0;
+};
+WholeWeights whole_weights(const Program& program, const BlockParameters& parameters);
 
 }  // namespace trivet::pipeline

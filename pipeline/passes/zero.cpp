@@ -52,6 +52,32 @@ int64_t distance(const Program& program, const BlockParameters& parameters, int 
   return elements;
 }
 
+// Blocks that some microbatch has used and will use again, while a program is walked.
+class MicrobatchWindows {
+ public:
+  MicrobatchWindows(const Program& program, const BlockParameters& parameters) : parameters_(parameters) {
+    for (const Instruction& i : program)
+      if (needs_weights(i.op))
+        for (int block : used_blocks(parameters, i)) ++uses_ahead_[{block, i.microbatch}];
+  }
+  void pass(const Instruction& i) {
+    for (int block : used_blocks(parameters_, i)) {
+      int& ahead = uses_ahead_[{block, i.microbatch}];
+      std::set<int>& open = open_[block];
+      --ahead > 0 ? void(open.insert(i.microbatch)) : void(open.erase(i.microbatch));
+    }
+  }
+  bool open(int block) const {
+    const auto found = open_.find(block);
+    return found != open_.end() && !found->second.empty();
+  }
+
+ private:
+  const BlockParameters& parameters_;
+  std::map<std::pair<int, int>, int> uses_ahead_;  // (block, microbatch)
+  std::map<int, std::set<int>> open_;              // block -> microbatches
+};
+
 }  // namespace
 
 Program insert_reduce(const Program& program, const BlockParameters& parameters, ReduceWhen when,
@@ -82,8 +108,18 @@ Program insert_reduce(const Program& program, const BlockParameters& parameters,
 
 Program insert_unshard(const Program& program, const BlockParameters& parameters, const UnshardLimits& limits) {
   const auto next = next_uses(program, parameters);
+  MicrobatchWindows windows(program, parameters);
   std::set<int> whole;
   int64_t live = 0;
+  const auto stays = [&](int block, int at, int use) {
+    switch (limits.release) {
+      case UnshardRelease::Distance: return distance(program, parameters, at, use, block) < limits.max_reuse_distance;
+      case UnshardRelease::Use: return false;
+      case UnshardRelease::Microbatch: return windows.open(block);
+      case UnshardRelease::Step: return true;
+    }
+    return false;
+  };
   Program out;
   for (int at = 0; at < static_cast<int>(program.size()); ++at) {
     const Instruction& i = program[static_cast<size_t>(at)];
@@ -97,12 +133,11 @@ Program insert_unshard(const Program& program, const BlockParameters& parameters
       out.push_back({Op::Unshard, i.stage, -1, block});
     }
     out.push_back(i);
+    windows.pass(i);
     for (const auto& [block, use] : next[static_cast<size_t>(at)]) {
       if (sharded(parameters, block) == 0) continue;
       const bool at_once = use == at + 1;
-      const bool near = use >= 0 && live <= limits.max_live_elements &&
-                        distance(program, parameters, at, use, block) < limits.max_reuse_distance;
-      if (at_once || near) continue;
+      if (at_once || (use >= 0 && live <= limits.max_live_elements && stays(block, at, use))) continue;
       whole.erase(block);
       live -= sharded(parameters, block);
       out.push_back({Op::Reshard, i.stage, -1, block});
@@ -150,6 +185,19 @@ Program prefetch(const Program& program, const BlockParameters& parameters, cons
     out.push_back(i);
   }
   return out;
+}
+
+WholeWeights whole_weights(const Program& program, const BlockParameters& parameters) {
+  WholeWeights weights;
+  int64_t live = 0;
+  for (const Instruction& i : program) {
+    if (i.op == Op::Reshard) live -= sharded(parameters, i.block);
+    if (i.op != Op::Unshard) continue;
+    live += sharded(parameters, i.block);
+    weights.gathered_elements += sharded(parameters, i.block);
+    weights.peak_elements = std::max(weights.peak_elements, live);
+  }
+  return weights;
 }
 
 }  // namespace trivet::pipeline

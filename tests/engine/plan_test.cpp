@@ -1,5 +1,6 @@
 #include "engine/plan.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -60,6 +61,28 @@ TEST(Plan, PredictsTheMemoryOfEveryRankToTheByte) {
       for (const auto& [name, category] : EnumNames<MemoryCategory>::table)
         EXPECT_EQ(bytes[category], planned[category]) << name << ", " << v.ranks << " ranks, stage " << v.stage;
   }
+}
+
+// What the plan states for the config's own window is what the groups of the rehearsal sent.
+TEST(Plan, StatesWhatEachWindowOfWholeWeightsGathers) {
+  Config config = small_config();
+  config.zero.stage = 3;
+  config.zero.stage3_param_persistence_threshold = 0;
+  std::vector<int64_t> sent;
+  for (const auto& [name, release] : EnumNames<pipeline::UnshardRelease>::table) {
+    config.zero.stage3_release = release;
+    const Plan plan = plan_of(config, 4);
+    sent.push_back(plan.ranks[0].gather.bytes_sent);
+    const auto mebibytes = static_cast<double>(sent.back()) / (1 << 20);
+    EXPECT_THAT(to_text(plan),
+                testing::ContainsRegex(fmt::format("  {} +gathers +{:.2f} MiB a step.*<- this config", name, mebibytes)));
+    EXPECT_THAT(to_json(plan), HasSubstr(fmt::format("\"gather_bytes\": {}", sent.back())));
+  }
+  EXPECT_EQ(sent[0], sent[1]);      // distance 0 is each use
+  EXPECT_GT(sent[1], 2 * sent[2]);  // forward and backward of each block; the tied table in the head, too
+  EXPECT_EQ(sent[2], 3 * sent[3]);  // 3 microbatches
+  config.zero.stage = 2;
+  EXPECT_THAT(to_text(plan_of(config, 4)), testing::Not(HasSubstr("stage3_release")));
 }
 
 struct Axes {

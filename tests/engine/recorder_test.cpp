@@ -22,10 +22,11 @@ struct Layout {
   ScheduleKind kind = ScheduleKind::OneForwardOneBackward;
   int ranks = 1, microbatches = 1, chunks = 1, data = 1, stage = 0;
   bool overlap = true, tied = false, recompute = false;
+  UnshardRelease release = UnshardRelease::Use;
 
   std::string text() const {
-    return fmt::format("{} P {} M {} V {} data {} stage {} overlap {} tied {} recompute {}", name_of(kind), ranks, microbatches,
-                       chunks, data, stage, overlap, tied, recompute);
+    return fmt::format("{} P {} M {} V {} data {} stage {} overlap {} tied {} recompute {} release {}", name_of(kind), ranks,
+                       microbatches, chunks, data, stage, overlap, tied, recompute, name_of(release));
   }
 };
 
@@ -36,11 +37,12 @@ Layout draw(std::mt19937& random) {
   layout.ranks = number(1, 4);
   layout.microbatches = number(1, 6);
   layout.chunks = layout.kind == ScheduleKind::Interleaved ? number(2, 3) : default_chunks(layout.kind);
-  layout.data = number(1, 4) == 1 ? 2 : 1;
+  layout.data = number(1, 3) == 1 ? 2 : 1;
   layout.stage = number(0, 3);
   layout.overlap = number(0, 2) > 0;
   layout.tied = number(0, 1) == 1;
   layout.recompute = number(0, 3) == 0;
+  layout.release = EnumNames<UnshardRelease>::table[static_cast<size_t>(number(0, 3))].second;
   return layout;
 }
 
@@ -59,7 +61,8 @@ Config config_of(const Layout& layout) {
   config.zero.stage = layout.stage;
   config.zero.overlap_comm = layout.overlap;
   config.zero.stage3_param_persistence_threshold = 100;
-  config.zero.stage3_max_reuse_distance = 0;
+  config.zero.stage3_max_reuse_distance = 2000;
+  config.zero.stage3_release = layout.release;
   config.recompute = layout.recompute ? Recompute::Full : Recompute::None;
   return config;
 }

@@ -35,6 +35,7 @@ TinyRun with(Config config, const Case& c) {
   config.zero.stage = c.stage;
   config.zero.overlap_comm = c.stage == 3;
   config.zero.stage3_max_reuse_distance = c.recompute == Recompute::Full ? 1'000'000'000 : 0;
+  if (c.schedule == ScheduleKind::ZeroBubbleH1) config.zero.stage3_release = pipeline::UnshardRelease::Microbatch;
   config.recompute = c.recompute;
   config.partition_activations = c.tensor > 1;
   config.recompute_every = c.data;  // 1 or 2: every case with several data ranks keeps each second block

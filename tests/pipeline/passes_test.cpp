@@ -78,6 +78,41 @@ TEST(Passes, UnshardKeepsWhatIsUsedAgainSoon) {
               HasSubstr("0.1UNSHARD 0.1R0 0.1B0 0.1RESHARD"));
 }
 
+// Two microbatches that overlap, as on the first rank of 1F1B: F0 F1 B0 B1. And two that do not: F0 B0 F1 B1.
+TEST(Passes, UnshardKeepsWeightsOverTheWindowThatIsChosen) {
+  const BlockParameters two{{{0}, {1}}, {{0}, {1}}, {100, 50}, {100, 50}};
+  const auto lowered = [&](const char* program, UnshardRelease release) {
+    return insert_unshard(parse_program(program), two, {.release = release, .max_reuse_distance = 0});
+  };
+  const char* apart = "0.0F0 0.1F0 0.1B0 0.0B0 0.1W0 0.0F1 0.1F1 0.1B1 0.0B1";
+  EXPECT_EQ(to_string(lowered(apart, UnshardRelease::Use)),
+            "0.0UNSHARD 0.0F0 0.0RESHARD 0.1UNSHARD 0.1F0 0.1B0 0.1RESHARD 0.0UNSHARD 0.0B0 0.0RESHARD 0.1W0 0.0UNSHARD 0.0F1 "
+            "0.0RESHARD 0.1UNSHARD 0.1F1 0.1B1 0.1RESHARD 0.0UNSHARD 0.0B1 0.0RESHARD");
+  EXPECT_EQ(to_string(lowered(apart, UnshardRelease::Microbatch)),
+            "0.0UNSHARD 0.0F0 0.1UNSHARD 0.1F0 0.1B0 0.1RESHARD 0.0B0 0.0RESHARD 0.1W0 0.0UNSHARD 0.0F1 0.1UNSHARD 0.1F1 0.1B1 "
+            "0.1RESHARD 0.0B1 0.0RESHARD");
+  EXPECT_EQ(to_string(lowered(apart, UnshardRelease::Step)),
+            "0.0UNSHARD 0.0F0 0.1UNSHARD 0.1F0 0.1B0 0.0B0 0.1W0 0.0F1 0.1F1 0.1B1 0.1RESHARD 0.0B1 0.0RESHARD");
+  const char* overlapping = "0.0F0 0.1F0 0.0F1 0.1F1 0.1B0 0.0B0 0.1B1 0.0B1";
+  EXPECT_EQ(lowered(overlapping, UnshardRelease::Microbatch), lowered(overlapping, UnshardRelease::Step));
+}
+
+TEST(Passes, UnshardKeepsNoMoreThanMayLive) {
+  const BlockParameters two{{{0}, {1}}, {{0}, {1}}, {100, 50}, {100, 50}};
+  const UnshardLimits little{.release = UnshardRelease::Step, .max_live_elements = 120};
+  EXPECT_EQ(to_string(insert_unshard(parse_program("0.0F0 0.1F0 0.0F1 0.1F1 0.1B0 0.0B0 0.1B1 0.0B1"), two, little)),
+            "0.0UNSHARD 0.0F0 0.1UNSHARD 0.1F0 0.1RESHARD 0.0F1 0.1UNSHARD 0.1F1 0.1B0 0.1RESHARD 0.0B0 0.1UNSHARD 0.1B1 "
+            "0.1RESHARD 0.0B1 0.0RESHARD");
+}
+
+TEST(Passes, WholeWeightsAreThoseBetweenUnshardAndReshard) {
+  const BlockParameters two{{{0}, {1}}, {{0}, {1}}, {100, 50}, {100, 50}};
+  const WholeWeights weights = whole_weights(
+      parse_program("0.0UNSHARD 0.0F0 0.0RESHARD 0.1UNSHARD 0.1F0 0.1B0 0.0UNSHARD 0.1RESHARD 0.0B0 0.0RESHARD"), two);
+  EXPECT_EQ(weights.gathered_elements, 250);
+  EXPECT_EQ(weights.peak_elements, 150);
+}
+
 TEST(Passes, PrefetchStartsGathersBeforeEarlierComputationsWithinItsLimit) {
   const UnshardLimits one{.max_live_elements = 1'000'000, .max_reuse_distance = 0, .prefetch_elements = 60};
   const Program program = prefetch(insert_unshard(one_rank(1, 3), tied_head(), one), tied_head(), one);
@@ -93,12 +128,14 @@ TEST(Passes, EveryCombinationKeepsLifetimesValid) {
     for (bool recompute : {false, true})
       for (int64_t reuse : {int64_t{0}, int64_t{60}, int64_t{1000}})
         for (int64_t ahead : {int64_t{0}, int64_t{60}, int64_t{1000}})
-          for (auto when : {ReduceWhen::LastMicrobatch, ReduceWhen::EveryMicrobatch}) {
-            const UnshardLimits limits{.max_live_elements = 120, .max_reuse_distance = reuse, .prefetch_elements = ahead};
-            Program program = insert_reduce(one_rank(microbatches, 3, recompute), parameters, when);
-            program = prefetch(insert_unshard(program, parameters, limits), parameters, limits);
-            EXPECT_NO_THROW(validate_lifetimes(program, parameters)) << to_string(program);
-          }
+          for (auto when : {ReduceWhen::LastMicrobatch, ReduceWhen::EveryMicrobatch})
+            for (const auto& [name, release] : EnumNames<UnshardRelease>::table) {
+              const UnshardLimits limits{
+                  .release = release, .max_live_elements = 120, .max_reuse_distance = reuse, .prefetch_elements = ahead};
+              Program program = insert_reduce(one_rank(microbatches, 3, recompute), parameters, when);
+              program = prefetch(insert_unshard(program, parameters, limits), parameters, limits);
+              EXPECT_NO_THROW(validate_lifetimes(program, parameters)) << to_string(program);
+            }
 }
 
 TEST(Validate, FindsWeightsUsedWhileSharded) {
