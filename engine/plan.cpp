@@ -11,6 +11,7 @@
 #include "engine/config/load.h"
 #include "engine/config/refuse.h"
 #include "engine/partitioned_input.h"
+#include "engine/timeline/block_costs.h"
 #include "engine/worker.h"
 #include "pipeline/partition.h"
 #include "pipeline/stages.h"
@@ -148,8 +149,10 @@ double block_flops(const Layer& layer, const Shape& input, const Shape& tokens, 
   return kernels->counters().flops;
 }
 
-// Time of each block by what it computes: matrix products dominate, and the meta kernels count them.
-std::vector<pipeline::BlockFacts> block_facts(const model::Model& model, const Shape& tokens) {
+// Time of each block as it was measured, or by what it computes: matrix products dominate, and the meta kernels count them.
+std::vector<pipeline::BlockFacts> block_facts(const PipelineConfig& config, const model::Model& model, const Shape& tokens) {
+  std::vector<timeline::BlockCosts> measured;
+  if (!config.cost_file.empty()) measured = timeline::read_block_costs(config.cost_file, model.names);
   std::vector<pipeline::BlockFacts> facts;
   Shape input = tokens;
   for (size_t i = 0; i < model.layers.size(); ++i) {
@@ -157,7 +160,8 @@ std::vector<pipeline::BlockFacts> block_facts(const model::Model& model, const S
     int64_t parameters = 0;
     for (const ParameterSpec& spec : layer.parameters()) parameters += spec.tied_to.empty() ? spec.shape.elements() : 0;
     const std::string type = i == 0 ? "embedding" : i + 1 == model.layers.size() ? "lm_head" : "transformer_block";
-    facts.push_back({model.names[i], type, parameters, block_flops(layer, input, tokens, i == 0)});
+    const double cost = measured.empty() ? block_flops(layer, input, tokens, i == 0) : measured[i].total_ms();
+    facts.push_back({model.names[i], type, parameters, cost});
     input = layer.output_shape(input);
   }
   return facts;
@@ -167,7 +171,7 @@ StageMap make_stages(const Config& config, const model::Model& model, const Reso
                      const pipeline::Schedule& schedule) {
   StageMap stages;
   stages.rank_of_stage = pipeline::stage_ranks(schedule);
-  const auto facts = block_facts(model, {batch.micro_batch_size, model.sequence_length});
+  const auto facts = block_facts(config.pipeline, model, {batch.micro_batch_size, model.sequence_length});
   stages.first_blocks = pipeline::partition(facts, stages.stages(), config.pipeline.partition, config.pipeline.partition_regex);
   return stages;
 }

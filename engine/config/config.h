@@ -130,6 +130,7 @@ struct PipelineConfig {
   int64_t chunks = 0;         // stages of a rank; 0: as the schedule needs (chunks_of)
   pipeline::PartitionMethod partition = pipeline::PartitionMethod::Cost;
   std::string partition_regex;  // partition is Type
+  std::string cost_file;        // partition is Cost; measured (engine/timeline/block_costs.h); empty: counted FLOPs
 };
 
 // Stages of a rank. 0: a schedule file says how many there are.

@@ -9,7 +9,7 @@ namespace {
 
 using pipeline::PartitionMethod;
 
-const std::string kFile = "file:", kType = "type:";
+const std::string kFile = "file:", kType = "type:", kCost = "cost:";
 
 void set_schedule(Config& config, const JsonNode& node) {
   config.pipeline.schedule_file.clear();
@@ -37,12 +37,14 @@ void set_partition(Config& config, const JsonNode& node) {
   PipelineConfig& pipeline = config.pipeline;
   const bool type = node.text.starts_with(kType);
   if (type) check_regex(node.text.substr(kType.size()));
+  pipeline.cost_file = node.text.starts_with(kCost) ? node.text.substr(kCost.size()) : "";
   pipeline.partition_regex = type ? node.text.substr(kType.size()) : "";
   pipeline.partition = type ? PartitionMethod::Type : from_name<PartitionMethod>(node.text).value_or(PartitionMethod::Cost);
 }
 
 std::string get_partition(const Config& config) {
   const PipelineConfig& pipeline = config.pipeline;
+  if (!pipeline.cost_file.empty()) return quoted(kCost + pipeline.cost_file);
   return pipeline.partition == PartitionMethod::Type ? quoted(kType + pipeline.partition_regex) : as_json(pipeline.partition);
 }
 
@@ -85,12 +87,14 @@ void add_pipeline(KeyTable& table) {
       .default_json("\"auto\"")
       .alias_of("parallel.pipeline");
   pipeline
-      .custom("partition", KeyType::Enum,
-              "what is balanced when blocks are dealt to stages: what they cost to compute (\"best\" too), their number, their "
-              "parameters, or the number of those whose type or name matches a regular expression",
-              set_partition, get_partition)
+      .custom(
+          "partition", KeyType::Enum,
+          "what is balanced when blocks are dealt to stages: what they cost to compute (\"best\" too; \"cost:PATH\": as the "
+          "costs.json of a run with timeline.step has measured it), their number, their parameters, or the number of those "
+          "whose type or name matches a regular expression",
+          set_partition, get_partition)
       .names({"best", "uniform", "parameters", "cost"})
-      .open_names({"type:REGEX"})
+      .open_names({"type:REGEX", "cost:PATH"})
       .refuses({"profile"})
       .default_json("\"best\"")
       .active_when("there is more than one stage",

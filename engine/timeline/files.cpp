@@ -15,15 +15,7 @@
 namespace trivet::timeline {
 namespace {
 
-using nlohmann::ordered_json;
 using pipeline::Recording;
-
-constexpr std::array<std::pair<pipeline::Op, const char*>, 6> kCostNames{{{pipeline::Op::Forward, "forward"},
-                                                                          {pipeline::Op::Recompute, "recompute"},
-                                                                          {pipeline::Op::Backward, "backward"},
-                                                                          {pipeline::Op::BackwardInput, "backward_input"},
-                                                                          {pipeline::Op::BackwardWeight, "backward_weight"},
-                                                                          {pipeline::Op::Loss, "loss"}}};
 
 pipeline::Caption caption(const Plan& plan, const std::string& what) {
   const PipelineConfig& config = plan.config.pipeline;
@@ -37,20 +29,6 @@ std::string svg(const Report& report, const Plan& plan) {
   const pipeline::Caption measured = caption(plan, "measured"), simulated = caption(plan, "simulated");
   const pipeline::Panel panels[] = {{report.measured.timeline, measured}, {report.simulated.timeline, simulated}};
   return pipeline::to_svg(panels);
-}
-
-std::string costs_json(const Report& report, const Plan& plan) {
-  ordered_json json;
-  json["micro_batch_size"] = plan.batch.micro_batch_size;
-  json["unit"] = "seconds of a microbatch";
-  json["blocks"] = ordered_json::array();
-  for (const BlockCosts& block : report.blocks) {
-    ordered_json& entry = json["blocks"].emplace_back();
-    entry["name"] = block.name;
-    for (const auto& [op, name] : kCostNames)
-      if (const auto found = block.ms.find(op); found != block.ms.end()) entry[name] = found->second / 1e3;
-  }
-  return json.dump(1) + "\n";
 }
 
 void write_file(const Config& config, const std::string& name, const std::string& text) {
@@ -96,7 +74,7 @@ void write(const Report& report, const Plan& plan) {
   write_file(plan.config, "timeline.svg", svg(report, plan));
   write_file(plan.config, "measured.json", pipeline::to_chrome_trace(report.measured.timeline));
   write_file(plan.config, "simulated.json", pipeline::to_chrome_trace(report.simulated.timeline));
-  write_file(plan.config, "costs.json", costs_json(report, plan));
+  write_file(plan.config, "costs.json", to_json(report.blocks, plan.batch.micro_batch_size));
 }
 
 }  // namespace trivet::timeline

@@ -8,11 +8,11 @@
 //   costs.json        seconds of each block, as pipeline.partition "cost:PATH" reads them
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
 #include "engine/plan.h"
+#include "engine/timeline/block_costs.h"
 #include "pipeline/measure.h"
 
 namespace trivet::timeline {
@@ -25,12 +25,6 @@ struct Exposed {
   double all = 0;       // for the sums of loss and norm, and for ties
 };
 
-// Means over the ranks that have the block, ms of a microbatch.
-struct BlockCosts {
-  std::string name;
-  std::map<pipeline::Op, double> ms;
-};
-
 struct Side {
   pipeline::Timeline timeline;  // [world rank]
   Exposed exposed;
@@ -38,8 +32,8 @@ struct Side {
 
 struct Report {
   Side measured, simulated;
-  double update_ms = 0;  // of the optimizer step, mean over the ranks; part of both makespans
-  std::vector<BlockCosts> blocks;
+  double update_ms = 0;            // of the optimizer step, mean over the ranks; part of both makespans
+  std::vector<BlockCosts> blocks;  // means over the ranks that have the block
 };
 
 // `recordings`: [world rank][step], equally many steps of each rank.

@@ -68,6 +68,7 @@ TEST(ParallelConfig, EveryWayToDealBlocks) {
   EXPECT_EQ(method("uniform"), PartitionMethod::Uniform);
   EXPECT_EQ(method("parameters"), PartitionMethod::Parameters);
   EXPECT_EQ(method("type:block"), PartitionMethod::Type);
+  EXPECT_EQ(method("cost:costs.json"), PartitionMethod::Cost);
 }
 
 TEST(ParallelConfig, LayoutsThatJustFit) {
