@@ -49,5 +49,23 @@ TEST(Render, ChromeTraceHasAThreadForEachLink) {
   EXPECT_THAT(trace, HasSubstr(R"("args":{"name":"gradients to rank 0"})"));
 }
 
+TEST(Render, PanelsShareOneScale) {
+  const Timeline fast = two_by_two(), slow = two_by_two({.forward = 2, .backward_input = 2, .backward_weight = 2});
+  const Caption measured{"measured 1f1b", 2, 2, 1, "ms"}, simulated{"simulated 1f1b", 2, 2, 1, "ms"};
+  const Panel panels[] = {{slow, measured}, {fast, simulated}};
+  const std::string svg = to_svg(panels);
+  EXPECT_THAT(svg, HasSubstr("measured 1f1b: P 2, M 2, makespan 18 ms, bubble 33.3 %"));
+  EXPECT_THAT(svg, HasSubstr("simulated 1f1b: P 2, M 2, makespan 9 ms, bubble 33.3 %"));
+  // 18 ms are 900 wide; F0 of rank 0 and its peak behind the end of either panel.
+  EXPECT_THAT(svg, HasSubstr("<rect x=\"64.0\" y=\"44.0\" width=\"100.0\" height=\"24\" fill=\"#4a86d6\""));
+  EXPECT_THAT(svg, HasSubstr("<rect x=\"64.0\" y=\"178.0\" width=\"50.0\" height=\"24\" fill=\"#4a86d6\""));
+  EXPECT_THAT(svg, HasSubstr(">ms</text>"));
+}
+
+TEST(Render, ChromeTraceNamesWhatARankWaitsFor) {
+  const std::string trace = to_chrome_trace(two_by_two());
+  EXPECT_THAT(trace, HasSubstr(R"({"ph":"X","name":"for a transfer","pid":1,"tid":6,"ts":0,"dur":1000})"));
+}
+
 }  // namespace
 }  // namespace trivet::pipeline
