@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace trivet::timeline {
@@ -12,30 +13,26 @@ using namespace pipeline;
 
 using Recordings = std::vector<std::vector<Recording>>;  // [world rank][step]
 
+bool runs_on_data_axis(const Recording::Span& span) {
+  return span.kind == Recording::Kind::Work && span.at != Recording::kUpdate &&
+         (span.queue == Queue::Gather || span.queue == Queue::Reduce);
+}
+
 // An operation of several ranks begins when the last of them is there: what came before is waiting, not its cost.
 void align_collectives(const Mesh& mesh, Recordings& recordings) {
+  using Key = std::pair<int, Queue>;  // instruction
   for (const std::vector<int>& group : mesh.groups(Axis::Data))
     for (size_t step = 0; step < recordings.front().size(); ++step) {
-      std::map<std::pair<int, Queue>, double> last_start;
-      const auto each = [&](auto&& visit) {
-        for (const int rank : group)
-          for (Recording::Span& span : recordings[static_cast<size_t>(rank)][step].spans)
-            if (span.kind == Recording::Kind::Work && span.at != Recording::kUpdate &&
-                (span.queue == Queue::Gather || span.queue == Queue::Reduce))
-              visit(rank, span);
-      };
-      std::map<std::tuple<int, int, Queue>, double> first_start;  // an instruction's first operation on each rank
-      each([&](int rank, const Recording::Span& span) {
-        const auto [known, added] = first_start.try_emplace({rank, span.at, span.queue}, span.start);
-        known->second = std::min(known->second, span.start);
-      });
-      for (const auto& [key, start] : first_start) {
-        double& last = last_start[{std::get<1>(key), std::get<2>(key)}];
-        last = std::max(last, start);
+      std::map<Key, double> last_start;
+      for (const int rank : group) {
+        std::set<Key> begun;  // an instruction may have several operations
+        for (const Recording::Span& span : recordings[static_cast<size_t>(rank)][step].spans)
+          if (runs_on_data_axis(span) && begun.insert({span.at, span.queue}).second)
+            last_start[{span.at, span.queue}] = std::max(last_start[{span.at, span.queue}], span.start);
       }
-      each([&](int, Recording::Span& span) {
-        span.start = std::min(std::max(span.start, last_start[{span.at, span.queue}]), span.end);
-      });
+      for (const int rank : group)
+        for (Recording::Span& span : recordings[static_cast<size_t>(rank)][step].spans)
+          if (runs_on_data_axis(span)) span.start = std::min(std::max(span.start, last_start[{span.at, span.queue}]), span.end);
     }
 }
 
