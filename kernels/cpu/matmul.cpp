@@ -139,9 +139,9 @@ struct Tile {
 class CutTiling {
  public:
   CutTiling(const Sizes& sizes, const ProductCuts& cuts) {
-    const auto [tile_rows, tile_cols] = cuts.leaves.empty() ? Edges{512, 512} : kTreeEdges;
-    for_each_part(sizes.m, cuts.row_ends, tile_rows, [&](int64_t row, int64_t rows) {
-      for_each_part(sizes.n, cuts.col_ends, tile_cols, [&](int64_t col, int64_t cols) {
+    const Edges edges = cuts.leaves.empty() ? Edges{512, 512} : kTreeEdges;
+    for_each_part(sizes.m, cuts.row_ends, edges.rows, [&](int64_t row, int64_t rows) {
+      for_each_part(sizes.n, cuts.col_ends, edges.cols, [&](int64_t col, int64_t cols) {
         tiles_.push_back({row, col, rows, cols});
       });
     });
