@@ -11,6 +11,12 @@
 //
 // [Note: outputs are given by the caller] A layer writes into the y and dx it is handed instead of returning memory of its own:
 // only the caller knows whether an output outlives the layer (a stage boundary), lives as long as Saved, or is scratch.
+//
+// [Note: layers with split parameters] What goes from one layer of a model to the next is whole on every tensor rank. A layer
+// whose ParameterSpecs have a Split gets its part of them, and what it makes of the parts is as wide as they are: it reads
+// widths from weights[i].shape, and ends with a sum over the ranks. Made of model::Linear layers, a column-parallel one first
+// and a row-parallel one last, it need say no more than their splits (model/mlp.h); one with products of its own uses AxisSum
+// and AxisCuts (model/axis_sum.h).
 #pragma once
 
 #include <cstdint>
@@ -82,6 +88,9 @@ class Layer {
   virtual ~Layer() = default;
   virtual std::span<const ParameterSpec> parameters() const = 0;
   virtual Shape output_shape(const Shape& input) const = 0;
+  // Whether it is right where x has a rank's own tokens only (sequence parallelism): it treats each token by itself, or gathers
+  // and scatters as model/token_gather.h and model/axis_sum.h do. A model with a layer that does not say so is refused.
+  virtual bool allows_sequence_parallelism() const { return false; }
 
   virtual void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const = 0;
   // dx is absent when nobody needs it (the first layer).

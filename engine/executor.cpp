@@ -27,7 +27,7 @@ StepLoss Executor::run(const pipeline::Program& program, const std::vector<Recom
     shapes_.push_back(block == 0 ? inputs.microbatches[0].tokens.shape
                                  : model_.layers[block - 1]->output_shape(shapes_.back()));
   // Tokens are whole on every rank; what the first block makes of them is not (tensor_parallel/tensor_axis.h).
-  const tensor_parallel::TensorAxis& axis = *resources_.tensor;
+  const tensor_parallel::TensorAxis& axis = resources_.tensor;
   if (axis.sequence_parallel)
     for (size_t block = 1; block < shapes_.size(); ++block) shapes_[block][1] /= axis.size();
   flights_.clear();
@@ -118,12 +118,12 @@ void Executor::forward(int block, int microbatch) {
   if (recompute_of(block) == Recompute::Full || !inputs_.training) saved.clear();
   ScopedTensor& kept = flight(microbatch).inputs[static_cast<size_t>(block)];
   if (!inputs_.training) kept.reset();
-  if (partitions_input(block)) kept = keep_slice(kept, *resources_.tensor, resources_.kernels, resources_.activations);
+  if (partitions_input(block)) kept = keep_slice(kept, resources_.tensor, resources_.kernels, resources_.activations);
 }
 
 void Executor::recompute(int block, int microbatch) {
   ScopedTensor& kept = flight(microbatch).inputs[static_cast<size_t>(block)];
-  if (partitions_input(block)) kept = gather_slices(kept, input_shape(block), *resources_.tensor, resources_.activations);
+  if (partitions_input(block)) kept = gather_slices(kept, input_shape(block), resources_.tensor, resources_.activations);
   const ConstTensorView x = input(block, microbatch);
   Context c = context(block, microbatch);
   ScopedTensor y(resources_.activations, options_.dtype, input_shape(block + 1));
@@ -174,7 +174,7 @@ Context Executor::context(int block, int microbatch) {
   c.training = inputs_.training;
   c.loss_scale = inputs_.loss_scale;
   c.recompute_attention = recompute_of(block) == Recompute::Selective;
-  c.tensor = resources_.tensor;
+  c.tensor = &resources_.tensor;
   return c;
 }
 

@@ -36,7 +36,7 @@ struct ExecutorResources {
   StageLinks& links;
   comm::ProcessGroup& control_group;  // all ranks
   Stream& control_stream;
-  const tensor_parallel::TensorAxis* tensor = nullptr;
+  const tensor_parallel::TensorAxis& tensor;
 };
 
 // What holds for all microbatches of one run of a program.

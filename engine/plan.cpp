@@ -113,14 +113,24 @@ void check_batch(const Config& config, const model::Model& model, const Resolved
                        batch.gradient_accumulation_steps, kMostMicrobatches));
 }
 
-// A model of the caller's own has a length of its own.
-void check_sequence(const Config& config, const model::Model& model) {
-  if (!config.parallel.sequence_parallel || model.sequence_length % config.parallel.tensor == 0) return;
-  config::refuse(
-      config, "parallel.tensor",
-      fmt::format("{} does not divide the model's sequences of {} tokens, as parallel.sequence_parallel needs; use a "
-                  "divisor of {}",
-                  config.parallel.tensor, model.sequence_length, model.sequence_length));
+// Of a model of the caller's own; the config's has been checked.
+void check_own_tokens(const Config& config, const model::Model& model) {
+  if (!config.parallel.sequence_parallel || config.parallel.tensor == 1) return;
+  const auto refuse = [&](const std::string& what) { config::refuse(config, "parallel.sequence_parallel", "true " + what); };
+  const int64_t length = model.sequence_length;
+  if (length % config.parallel.tensor != 0)
+    refuse(fmt::format("is not accepted, as {} tensor ranks do not divide the model's {} tokens; use false, or a divisor of {}",
+                       config.parallel.tensor, length, length));
+  Shape shape{1, length};
+  for (size_t layer = 0; layer < model.layers.size(); ++layer) {
+    if (!model.layers[layer]->allows_sequence_parallelism())
+      refuse(fmt::format("is not accepted by layer {} (Layer::allows_sequence_parallelism in core/layer.h); use false",
+                         model.names[layer]));
+    shape = model.layers[layer]->output_shape(shape);
+    if (layer + 1 < model.layers.size() && (shape.dims() < 2 || shape[1] != length))
+      refuse(fmt::format("is not accepted, as layer {} makes {} of {} tokens, which is not [B, S, ...]; use false",
+                         model.names[layer], to_string(shape), length));
+  }
 }
 
 // Of forward and backward of one microbatch.
@@ -247,7 +257,7 @@ Plan make_plan(const Config& config, const model::Model& model, int world_size) 
   check_batch(config, model, plan.batch);
   refuse_unfinished(config);
   model::check_tensor_size(model, plan.mesh.size(Axis::Tensor));
-  check_sequence(config, model);
+  check_own_tokens(config, model);
   if (config.reproducible == Reproducible::Layout) model::check_fixed_sums(model, plan.mesh.size(Axis::Tensor));
   const int microbatches = static_cast<int>(plan.batch.gradient_accumulation_steps);
   plan.schedule = make_schedule(config, microbatches);

@@ -54,10 +54,11 @@ std::string schedule_text(const Plan& plan) {
       plan.batch.gradient_accumulation_steps, 100 * timeline.bubble_fraction, timeline.peak_microbatches.front());
 }
 
-// "recompute selective, one block in 2"
+// "recompute selective, the first of every 2 layers"
 std::string recompute_text(const Config& config) {
   if (config.recompute == Recompute::None) return "";
-  const std::string every = config.recompute_every == 1 ? "" : fmt::format(", one block in {}", config.recompute_every);
+  const std::string every =
+      config.recompute_every == 1 ? "" : fmt::format(", the first of every {} layers", config.recompute_every);
   return fmt::format("recompute {}{}{}\n", name_of(config.recompute), every,
                      config.partitions_inputs() ? ", kept inputs split over the tensor axis" : "");
 }
@@ -131,6 +132,8 @@ std::string to_text(const Plan& plan) {
                       plan.batch.micro_batch_size, plan.batch.gradient_accumulation_steps, plan.mesh.size(Axis::Data));
   text += fmt::format("precision {}, ZeRO stage {}, reproducible \"{}\"\n", name_of(plan.config.model_dtype()),
                       plan.config.zero.stage, name_of(plan.config.reproducible));
+  if (plan.config.parallel.sequence_parallel && plan.mesh.size(Axis::Tensor) > 1)
+    text += "tokens    of every sequence shared by the tensor ranks between blocks (sequence parallelism)\n";
   text += recompute_text(plan.config);
   const RankPlan& heaviest = plan.heaviest();
   text += "memory of the heaviest rank\n";

@@ -22,11 +22,11 @@ Program forward_only(const StageMap& stages, int rank) {
   return program;
 }
 
-// Nothing of the last block outlives the instruction that runs it.
+// The first block keeps little more than the tokens, and nothing of the last outlives the instruction that runs it.
 std::vector<Recompute> recompute_of_blocks(const Config& config, int blocks) {
   std::vector<Recompute> recompute(static_cast<size_t>(blocks), Recompute::None);
-  for (int block = 0; block + 1 < blocks; ++block)
-    if (block % config.recompute_every == 0) recompute[static_cast<size_t>(block)] = config.recompute;
+  for (int block = 1; block + 1 < blocks; ++block)
+    if ((block - 1) % config.recompute_every == 0) recompute[static_cast<size_t>(block)] = config.recompute;
   return recompute;
 }
 

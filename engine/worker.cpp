@@ -77,7 +77,7 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
                  .links = links_,
                  .control_group = *resources.groups.control,
                  .control_stream = resources.control_stream,
-                 .tensor = &tensor_axis_},
+                 .tensor = tensor_axis_},
                 {.dtype = config.model_dtype(),
                  .reductions_in_flight = config.zero.overlap_comm ? pipeline::kReductionsInFlight : 0,
                  .counts_loss = rank.tensor_rank == 0,

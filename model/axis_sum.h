@@ -7,7 +7,8 @@
 // The partial is y itself and is summed in place; with fixed chunks it is float32, and y is rounded once, after the sum and
 // with the bias. With sequence parallelism the partial is of all tokens and y of the rank's own (model/token_gather.h). Without
 // an axis there is nothing to add: start and finish do nothing. start enqueues on the axis's stream, finish waits for it;
-// nobody may touch y in between.
+// nobody may touch y in between. After an exception between the two the stream may still be at work: it must end before the
+// arena does.
 #pragma once
 
 #include <optional>

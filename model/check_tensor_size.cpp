@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "core/error.h"
 #include "model/model.h"
 #include "tensor_parallel/cuts.h"
 #include "tensor_parallel/split.h"
+#include "tensor_parallel/tensor_axis.h"
 
 namespace trivet::model {
 namespace {
@@ -56,6 +58,7 @@ void check_tensor_size(const Model& model, int size) {
 }
 
 void check_fixed_sums(const Model& model, int size) {
+  if (tensor_parallel::kSumChunks % size != 0) throw std::logic_error("check_fixed_sums: no divisor of kSumChunks");
   for (size_t layer = 0; layer < model.layers.size(); ++layer) {
     const auto parameters = model.layers[layer]->parameters();
     for (size_t i = 0; i < parameters.size(); ++i) {

@@ -66,7 +66,8 @@ void Linear::backward_input(Context& context, Weights weights, ConstTensorView d
 }
 
 void Linear::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
-  TokenGather all_x(context, saved[kX], column_parallel()), all_dy(context, saved[kDy], row_parallel());
+  const bool wanted = !gradients[0].view.absent();
+  TokenGather all_x(context, saved[kX], wanted && column_parallel()), all_dy(context, saved[kDy], wanted && row_parallel());
   make_weight_gradients(context, gradients, all_x.view(), all_dy.view(), saved);
 }
 
@@ -74,7 +75,8 @@ void Linear::backward_weight(Context& context, Gradients gradients, const Saved&
 void Linear::backward(Context& context, Weights weights, Gradients gradients, ConstTensorView dy, TensorView dx,
                       Saved& saved) const {
   saved.reference(kDy, dy);
-  TokenGather all_dy(context, dy, row_parallel()), all_x(context, saved[kX], column_parallel());
+  const bool wanted = !gradients[0].view.absent();
+  TokenGather all_dy(context, dy, row_parallel()), all_x(context, saved[kX], wanted && column_parallel());
   AxisSum sum = start_input_gradient(context, weights, all_dy.view(), dx);
   make_weight_gradients(context, gradients, all_x.view(), all_dy.view(), saved);
   sum.finish();

@@ -14,6 +14,7 @@ class Norm : public Layer {
  public:
   std::span<const ParameterSpec> parameters() const override { return parameters_; }
   Shape output_shape(const Shape& input) const override { return input; }
+  bool allows_sequence_parallelism() const override { return true; }
   void backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const override {
     backward_input(context, weights, dy, dx, saved, false);
   }

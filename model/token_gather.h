@@ -2,10 +2,11 @@
 // sequence, x[B, S / size, H]. Norms, residuals and dropout work on them; what mixes tokens or channels of several ranks
 // gathers all tokens first, and AxisSum scatters the sums (model/axis_sum.h).
 //
-//   TokenGather all(context, axis, x);      (other work)      all.view()      [B, S, H]
+//   TokenGather all(context, x);      (other work)      all.view()      [B, S, H]
 //
 // One all_gather a sequence, since a sequence's tokens are neighbours in memory and those of a rank are not. What is gathered
-// is scratch: backward gathers again rather than keep it.
+// is scratch: backward gathers again rather than keep it. view() must be called before the object goes; after an exception the
+// stream must end before the arena does.
 #pragma once
 
 #include "core/layer.h"

@@ -52,12 +52,11 @@ void check_tensor(const Config& config) {
     refuse(config, "parallel.tensor", fmt::format("{} {}; use {}", ranks, problem, accepted_tensor_sizes(config)));
 }
 
-void check_sequence(const Config& config) {
+void check_sequence_parallel(const Config& config) {
   if (config.parallel.tensor > 1 && config.parallel.sequence_parallel && config.reproducible == Reproducible::Layout)
     refuse(config, "parallel.sequence_parallel",
            "true with reproducible \"layout\" is not accepted: gradients of norms would be rounded once for every rank; use "
-           "false, or "
-           "reproducible \"run\"");
+           "false, or reproducible \"run\"");
 }
 
 void check_chunks(const Config& config) {
@@ -107,7 +106,7 @@ void check_rank_order(const Config& config) {
 
 void check_parallel(const Config& config) {
   check_tensor(config);
-  check_sequence(config);
+  check_sequence_parallel(config);
   check_chunks(config);
   check_stages(config);
   check_rank_order(config);

@@ -75,7 +75,10 @@ void add_parallel_keys(KeyTable& table) {
   parallel.key("context", &P::context, "ranks that share each sequence").at_least(1);
   parallel.key("expert", &P::expert, "ranks that share the experts").at_least(1);
   parallel
-      .key("sequence_parallel", &P::sequence_parallel, "the ranks of the tensor axis split the sequence where layers are whole")
+      .key("sequence_parallel", &P::sequence_parallel,
+           "between blocks each tensor rank has its own tokens: norms, residuals, dropout and what is kept of them are "
+           "1/tensor; not "
+           "with reproducible \"layout\"")
       .active_when("parallel.tensor is more than 1", [](const Config& c) { return c.parallel.tensor > 1; });
   parallel.custom("rank_order", KeyType::List,
                   "the axes as ranks count through them, slowest first; an axis of size 1 may be left out, \"data\" may not",

@@ -111,7 +111,9 @@ void add_activation_checkpointing(KeyTable& table) {
   recompute.key("mode", &Config::recompute,
                 "\"full\": backward computes each block's activations again instead of keeping them; \"selective\": only what "
                 "attention makes of queries, keys and values");
-  recompute.key("every", &Config::recompute_every, "every N-th block is recomputed, the others keep their activations")
+  recompute
+      .key("every", &Config::recompute_every,
+           "the first of every N transformer layers is recomputed, the others keep their activations")
       .at_least(1)
       .active_when("activation_checkpointing.mode is not \"none\"",
                    [](const Config& c) { return c.recompute != Recompute::None; });

@@ -8,7 +8,9 @@ void add_run_keys(KeyTable& table) {
   Section<Config> top(table, "", [](Config& c) -> Config& { return c; });
   top.key("device", &Config::device, "where the ranks compute").names({"cpu", "cuda"});
   top.key("reproducible", &Config::reproducible,
-          "\"run\": one layout always gives the same bits; \"layout\": every layout gives the same bits");
+          "\"run\": one layout always gives the same bits; \"layout\": every layout does, with 1, 2, 4 or 8 tensor ranks and "
+          "no sequence "
+          "parallelism");
 
   Section<TrainingConfig> training(table, "training", [](Config& c) -> TrainingConfig& { return c.training; });
   training.key("steps", &TrainingConfig::steps, "optimizer steps to train; 0: `epochs` says how long").at_least(0);

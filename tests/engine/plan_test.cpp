@@ -7,6 +7,8 @@
 #include "comm/world.h"
 #include "core/error.h"
 #include "engine/engine.h"
+#include "model/attention.h"
+#include "model/mlp.h"
 #include "tests/engine/small_plan.h"
 
 namespace trivet {
@@ -270,6 +272,38 @@ TEST(Plan, RefusesByNameWhatThisVersionCannotDo) {
   refused([](Config& c) { c.zero.offload_optimizer.device = OffloadDevice::Cpu; },
           "zero_optimization.offload_optimizer.device: offload");
   refused([](Config& c) { c.batch = {.train_batch_size = 10, .micro_batch_size = 3}; }, "train_batch_size");
+  refused([](Config& c) { c.parallel.tensor = 2, c.optimizer.type = OptimizerType::Muon; },
+          "parallel.tensor: 2 is not accepted with optimizer Muon, which needs whole matrices; use 1");
+}
+
+// Mixes a token with the one before it, which another rank may have.
+class Mixing final : public model::Mlp {
+ public:
+  Mixing() : Mlp({.hidden = 64, .feed_forward = 64}) {}
+  bool allows_sequence_parallelism() const override { return false; }
+};
+
+TEST(Plan, RefusesLayersThatCannotShareTheTensorAxis) {
+  Config config = small_config();
+  config.parallel.tensor = 2;
+  const auto expect_refused = [&](const model::Model& model, const std::string& message) {
+    EXPECT_THAT([&] { make_plan(config, model, 2); }, ThrowsMessage<ConfigError>(HasSubstr(message)));
+  };
+  model::Model model = model_of(config);
+  model.layers[2] = std::make_unique<Mixing>();
+  make_plan(config, model, 2);
+  config.parallel.sequence_parallel = true;
+  expect_refused(model, "parallel.sequence_parallel: true is not accepted by layer " + model.names[2]);
+  model = model_of(config);
+  model.sequence_length = 31;
+  expect_refused(model, "as 2 tensor ranks do not divide the model's 31 tokens");
+
+  config.parallel.sequence_parallel = false;
+  config.reproducible = Reproducible::Layout;
+  model = model_of(config);
+  const model::Attention::Options grouped{.hidden = 64, .heads = 4, .key_value_heads = 1};
+  model.layers[1] = std::make_unique<model::Attention>("grouped", grouped);
+  expect_refused(model, "more than the 1 parts (key/value heads) of " + model.names[1]);
 }
 
 }  // namespace

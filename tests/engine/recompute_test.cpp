@@ -16,19 +16,19 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-TEST(Recompute, IsOfEveryNthBlockAndNeverOfTheLast) {
+TEST(Recompute, IsOfTheFirstOfEveryNLayersAndNeverOfEmbeddingAndHead) {
   Config config = small_config();
   config.batch.train_batch_size = 1;
   config.recompute = Recompute::Full;
   config.recompute_every = 2;  // of the blocks 0 to 4: embedding, three layers, head
   EXPECT_EQ(
       to_string(plan_of(config, 1).ranks[0].programs.train),
-      "0.0F0 0.1F0 0.2F0 0.3F0 0.4L0 0.4REDUCE 0.3B0 0.3REDUCE 0.2R0 0.2B0 0.2REDUCE 0.1B0 0.1REDUCE 0.0R0 0.0B0 0.0REDUCE "
+      "0.0F0 0.1F0 0.2F0 0.3F0 0.4L0 0.4REDUCE 0.3R0 0.3B0 0.3REDUCE 0.2B0 0.2REDUCE 0.1R0 0.1B0 0.1REDUCE 0.0B0 0.0REDUCE "
       "0SUM_LOSS");
   config.recompute = Recompute::Selective;
   EXPECT_EQ(plan_of(config, 1).ranks[0].programs.recompute,
-            (std::vector{Recompute::Selective, Recompute::None, Recompute::Selective, Recompute::None, Recompute::None}));
-  EXPECT_THAT(to_text(plan_of(config, 1)), HasSubstr("\nrecompute selective, one block in 2\n"));
+            (std::vector{Recompute::None, Recompute::Selective, Recompute::None, Recompute::Selective, Recompute::None}));
+  EXPECT_THAT(to_text(plan_of(config, 1)), HasSubstr("\nrecompute selective, the first of every 2 layers\n"));
 }
 
 // Korthikanti et al. 2022: forward does not keep what the core of attention makes, out[B, S, H / t] and the float32
