@@ -1,5 +1,5 @@
 // Is a step as long as the simulator says? Two ranks as threads, one kernel thread each; steps are recorded and not recorded in
-// turn. The simulator gets what the instructions cost in the recorded ones and predicts the others:
+// turn. The simulator gets what the instructions cost in a recorded one, and the median of its results predicts the others:
 //
 //   pipeline_bench [--pairs N] [--layers N] [--hidden N] [--microbatches N] [--only TEXT]    default: 12 pairs, 6, 256, 8, all
 //
@@ -132,7 +132,7 @@ Result run(const Layout& layout, const Options& options) {
 void print_row(const Layout& layout, const Result& result) {
   const auto &simulated = result.report.simulated, &measured = result.report.measured;
   fmt::print("| {} | {:.1f} | {:.1f} | {:.3f} | {:.1f} / {:.1f} % | {:.2f} / {:.2f} | {:.2f} / {:.2f} | {:.2f} | {:.0f} % |\n",
-             layout.name, simulated.timeline.makespan, result.measured_ms, simulated.timeline.makespan / result.measured_ms,
+             layout.name, result.report.predicted_ms, result.measured_ms, result.report.predicted_ms / result.measured_ms,
              100 * simulated.timeline.bubble_fraction, 100 * measured.timeline.bubble_fraction, simulated.exposed.pipeline,
              measured.exposed.pipeline, simulated.exposed.data, measured.exposed.data, result.report.update_ms,
              100 * result.others);

@@ -196,12 +196,15 @@ MeasuredCosts::MeasuredCosts(const Schedule& schedule, std::span<const RecordedS
   for (const auto& lead : leads) leads_.push_back(median(lead));
 }
 
-Timeline predicted_timeline(const Schedule& schedule, const MeasuredCosts& costs, Overlap overlap) {
-  SimulateOptions options{.cost = [&](int rank, const Instruction& i) { return costs.cost(rank, i); },
-                          .issue = [&](int rank, const Instruction& i) { return costs.issue(rank, i); },
-                          .overlap = overlap};
-  for (size_t rank = 0; rank < schedule.size(); ++rank) options.starts.push_back(costs.lead(static_cast<int>(rank)));
-  return simulate(schedule, options);
+std::vector<Timeline> predicted_timelines(const Schedule& schedule, std::span<const MeasuredCosts> replicas, Overlap overlap) {
+  std::vector<SimulateOptions> options;
+  for (const MeasuredCosts& costs : replicas) {
+    options.push_back({.cost = [&costs](int rank, const Instruction& i) { return costs.cost(rank, i); },
+                       .issue = [&costs](int rank, const Instruction& i) { return costs.issue(rank, i); },
+                       .overlap = overlap});
+    for (size_t rank = 0; rank < schedule.size(); ++rank) options.back().starts.push_back(costs.lead(static_cast<int>(rank)));
+  }
+  return simulate_replicas(schedule, options);
 }
 
 }  // namespace trivet::pipeline

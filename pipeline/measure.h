@@ -46,7 +46,7 @@ class MeasuredCosts {
   std::vector<double> leads_;  // [rank]
 };
 
-// The schedule with these costs.
-Timeline predicted_timeline(const Schedule& schedule, const MeasuredCosts& costs, Overlap overlap);
+// The schedule with these costs on each data rank.
+std::vector<Timeline> predicted_timelines(const Schedule& schedule, std::span<const MeasuredCosts> replicas, Overlap overlap);
 
 }  // namespace trivet::pipeline

@@ -20,14 +20,6 @@ std::vector<double> durations_of(const Schedule& schedule, const EventGraph& gra
   return durations;
 }
 
-// [step] Of the first of each rank, when the rank begins.
-std::vector<double> earliest_times(const Schedule& schedule, const Numbering& numbers, std::span<const double> starts) {
-  std::vector<double> earliest(static_cast<size_t>(numbers.count()), 0);
-  for (size_t rank = 0; rank < schedule.size(); ++rank)
-    if (!schedule[rank].empty()) earliest[static_cast<size_t>(numbers.of(rank, 0))] = starts[rank];
-  return earliest;
-}
-
 // [step] What it waits for and ends last of all.
 std::vector<int> latest_causes(const EventGraph& graph, std::span<const Interval> times, int steps) {
   std::vector<int> latest(static_cast<size_t>(steps), -1);
@@ -59,22 +51,62 @@ void add_waits(Timeline& timeline, const Schedule& schedule, const EventGraph& g
   }
 }
 
+bool is_of_all_replicas(const Schedule& schedule, const Event& event) {
+  if (event.queue == Queue::Meet) return instruction_of(schedule, event).op == Op::SumLoss;
+  return event.queue == Queue::Gather || event.queue == Queue::Reduce;
+}
+
+// One graph after the other; what all replicas do together waits for what any of them waits for.
+EventGraph replicated(const EventGraph& one, size_t copies, const Schedule& schedule) {
+  EventGraph all;
+  const auto count = static_cast<int>(one.events.size()), end = count * static_cast<int>(copies);
+  for (int first = 0; first < end; first += count) {
+    all.events.insert(all.events.end(), one.events.begin(), one.events.end());
+    for (const auto& [earlier, later] : one.waits) {
+      all.waits.emplace_back(first + earlier, first + later);
+      if (!is_of_all_replicas(schedule, one.events[static_cast<size_t>(later)])) continue;
+      for (int other = 0; other < end; other += count)
+        if (other != first) all.waits.emplace_back(other + earlier, first + later);
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
-Timeline simulate(const Schedule& compute_order, const SimulateOptions& options) {
-  const Schedule schedule = has_sends(compute_order) ? compute_order : insert_send_receive(compute_order, options.sends);
+Timeline simulate(const Schedule& schedule, const SimulateOptions& options) {
+  return simulate_replicas(schedule, {&options, 1}).front();
+}
+
+std::vector<Timeline> simulate_replicas(const Schedule& compute_order, std::span<const SimulateOptions> replicas) {
+  const Schedule schedule =
+      has_sends(compute_order) ? compute_order : insert_send_receive(compute_order, replicas.front().sends);
   const Work work(schedule, count_microbatches(schedule));
-  const EventGraph graph = event_graph(schedule, work, options.overlap);
-  const std::vector<double> durations = durations_of(schedule, graph, options);
-  std::vector<double> starts = options.starts;
-  starts.resize(schedule.size(), 0);
-  const std::vector<double> ends = end_times(graph, durations, earliest_times(schedule, work.numbers(), starts));
+  const EventGraph graph = event_graph(schedule, work, replicas.front().overlap);
+  const size_t count = graph.events.size();
+  std::vector<double> durations, earliest(replicas.size() * count, 0);
+  std::vector<std::vector<double>> starts;  // [replica][rank]
+  for (const SimulateOptions& options : replicas) {
+    const std::vector<double> own = durations_of(schedule, graph, options);
+    starts.push_back(options.starts);
+    starts.back().resize(schedule.size(), 0);
+    for (size_t rank = 0; rank < schedule.size(); ++rank)
+      if (!schedule[rank].empty())
+        earliest[durations.size() + static_cast<size_t>(work.numbers().of(rank, 0))] = starts.back()[rank];
+    durations.insert(durations.end(), own.begin(), own.end());
+  }
+  const std::vector<double> ends =
+      replicas.size() == 1 ? end_times(graph, durations, std::move(earliest))
+                           : end_times(replicated(graph, replicas.size(), schedule), durations, std::move(earliest));
   expect_all_end(schedule, work.numbers(), ends);
-  std::vector<Interval> times;
-  for (size_t n = 0; n < ends.size(); ++n) times.push_back({ends[n] - durations[n], ends[n]});
-  Timeline timeline = make_timeline(schedule, graph, times, starts);
-  add_waits(timeline, schedule, graph, times, work.numbers(), starts);
-  return timeline;
+  std::vector<Timeline> timelines;
+  for (size_t replica = 0; replica < replicas.size(); ++replica) {
+    std::vector<Interval> times;
+    for (size_t n = replica * count; n < (replica + 1) * count; ++n) times.push_back({ends[n] - durations[n], ends[n]});
+    timelines.push_back(make_timeline(schedule, graph, times, starts[replica]));
+    add_waits(timelines.back(), schedule, graph, times, work.numbers(), starts[replica]);
+  }
+  return timelines;
 }
 
 std::function<double(int, const Instruction&)> even_costs(const Schedule& schedule, const ComputeCosts& costs) {

@@ -24,6 +24,10 @@ struct SimulateOptions {
 // Throws std::logic_error as validate() does.
 Timeline simulate(const Schedule& schedule, const SimulateOptions& options);
 
+// The same schedule on several data ranks, each with costs and starts of its own, `sends` and `overlap` as the first has them.
+// They do each gather and reduction that has a queue together, and meet at SUM_LOSS.
+std::vector<Timeline> simulate_replicas(const Schedule& schedule, std::span<const SimulateOptions> replicas);
+
 // Costs of a microbatch on a rank, which its chunks (stages) share evenly; of one block, its stage's blocks do. B is I and W, L
 // is F, I and W, R is F; all else is free.
 struct ComputeCosts {

@@ -1,5 +1,6 @@
 #include "engine/timeline/recorder.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace trivet::timeline {
@@ -24,10 +25,12 @@ class Recorder::ObservedStream final : public Stream {
 
   void enqueue(std::function<void()> work) override {
     if (!recorder_.recording()) return inner_->enqueue(std::move(work));
-    inner_->enqueue([this, work = std::move(work), step = recorder_.step_, at = recorder_.at_] {
-      const Time from = Clock::now();
+    // Its turn comes behind the work before it; that the stream's thread must wake up is part of what it takes.
+    inner_->enqueue([this, work = std::move(work), step = recorder_.step_, at = recorder_.at_, queued = Clock::now()] {
+      const Time turn = std::max(queued, free_);
       work();
-      recorder_.worked(queue_, step, at, from, Clock::now());
+      free_ = Clock::now();
+      recorder_.worked(queue_, step, at, turn, free_);
     });
   }
   Event record() override {
@@ -42,6 +45,7 @@ class Recorder::ObservedStream final : public Stream {
   Recorder& recorder_;
   Queue queue_;
   std::unique_ptr<Stream> inner_;
+  Time free_;  // when the last recorded work ended; of the thread that does the work
 };
 
 Recorder::Recorder() {

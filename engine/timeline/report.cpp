@@ -40,6 +40,7 @@ Overlap overlap_of(const Plan& plan) { return plan.config.zero.overlap_comm ? Ov
 
 // The ranks that differ along the pipeline axis only, their programs and what they recorded.
 struct Line {
+  int tensor_rank = 0;
   std::vector<int> ranks;  // [pipeline rank] in the world
   Schedule schedule;
   std::vector<RecordedStep> steps;
@@ -48,7 +49,8 @@ struct Line {
 std::vector<Line> lines_of(const Plan& plan, const Recordings& recordings) {
   std::vector<Line> lines;
   for (const std::vector<int>& ranks : plan.mesh.groups(Axis::Pipeline)) {
-    Line& line = lines.emplace_back(Line{ranks, {}, std::vector<RecordedStep>(recordings.front().size())});
+    Line& line = lines.emplace_back(Line{
+        plan.mesh.coordinate_of(ranks.front(), Axis::Tensor), ranks, {}, std::vector<RecordedStep>(recordings.front().size())});
     for (const int rank : ranks) {
       line.schedule.push_back(plan.rank(rank).programs.train);
       for (size_t step = 0; step < line.steps.size(); ++step)
@@ -99,6 +101,35 @@ Timeline joined(const std::vector<Line>& lines, const std::vector<Timeline>& par
   return all;
 }
 
+Timeline measured_step(const std::vector<Line>& lines, size_t step, Overlap overlap) {
+  std::vector<Timeline> parts;
+  for (const Line& line : lines)
+    parts.push_back(measured_timeline(line.schedule, line.steps[step], overlap, origin_of(lines, step)));
+  return joined(lines, parts);
+}
+
+// Lines of one tensor rank have the same programs: they are data ranks of each other.
+Timeline simulated_step(const std::vector<Line>& lines, size_t step, Overlap overlap) {
+  std::map<int, std::vector<size_t>> replicas;
+  for (size_t n = 0; n < lines.size(); ++n) replicas[lines[n].tensor_rank].push_back(n);
+  std::vector<Timeline> parts(lines.size());
+  for (const auto& [tensor_rank, members] : replicas) {
+    std::vector<MeasuredCosts> costs;
+    for (const size_t n : members) costs.emplace_back(lines[n].schedule, std::span(&lines[n].steps[step], 1), overlap);
+    const std::vector<Timeline> timelines = predicted_timelines(lines[members.front()].schedule, costs, overlap);
+    for (size_t place = 0; place < members.size(); ++place) parts[members[place]] = timelines[place];
+  }
+  return joined(lines, parts);
+}
+
+double median_prediction(const std::vector<Line>& lines, Overlap overlap) {
+  std::vector<double> makespans;
+  for (size_t step = 0; step < lines.front().steps.size(); ++step)
+    makespans.push_back(simulated_step(lines, step, overlap).makespan);
+  std::sort(makespans.begin(), makespans.end());
+  return makespans[(makespans.size() - 1) / 2];
+}
+
 void add_wait(Exposed& exposed, Queue queue, double ms) {
   switch (queue) {
     case Queue::Send: exposed.pipeline += ms; return;
@@ -122,17 +153,19 @@ Exposed exposed_of(const Timeline& timeline, const Recordings& recordings, size_
   return exposed;
 }
 
-std::vector<BlockCosts> block_costs(const Plan& plan, const std::vector<Line>& lines, const std::vector<MeasuredCosts>& costs) {
+std::vector<BlockCosts> block_costs(const Plan& plan, const std::vector<Line>& lines, Overlap overlap) {
   std::vector<BlockCosts> blocks;
   for (const auto& block : plan.ranks.front().layout.blocks) blocks.push_back({block.name, {}});
-  for (size_t n = 0; n < lines.size(); ++n)
-    for (size_t rank = 0; rank < lines[n].schedule.size(); ++rank) {
+  for (const Line& line : lines) {
+    const MeasuredCosts costs(line.schedule, line.steps, overlap);
+    for (size_t rank = 0; rank < line.schedule.size(); ++rank) {
       std::set<std::pair<Op, int>> seen;
-      for (const Instruction& i : lines[n].schedule[rank])
+      for (const Instruction& i : line.schedule[rank])
         if (computes(i.op) && seen.insert({i.op, i.block}).second)
           blocks[static_cast<size_t>(i.block)].ms[i.op] +=
-              costs[n].cost(static_cast<int>(rank), i) / static_cast<double>(lines.size());
+              costs.cost(static_cast<int>(rank), i) / static_cast<double>(lines.size());
     }
+  }
   return blocks;
 }
 
@@ -149,20 +182,14 @@ Report make_report(const Plan& plan, Recordings recordings) {
   const Overlap overlap = overlap_of(plan);
   const std::vector<Line> lines = lines_of(plan, recordings);
   const size_t step = median_step(lines);
-  std::vector<Timeline> measured, simulated;
-  std::vector<MeasuredCosts> costs;
-  for (const Line& line : lines) {
-    measured.push_back(measured_timeline(line.schedule, line.steps[step], overlap, origin_of(lines, step)));
-    costs.emplace_back(line.schedule, line.steps, overlap);
-    simulated.push_back(predicted_timeline(line.schedule, costs.back(), overlap));
-  }
   Report report;
-  report.measured.timeline = joined(lines, measured);
-  report.simulated.timeline = joined(lines, simulated);
+  report.measured.timeline = measured_step(lines, step, overlap);
+  report.simulated.timeline = simulated_step(lines, step, overlap);
   report.measured.exposed = exposed_of(report.measured.timeline, recordings, step);
   report.simulated.exposed = exposed_of(report.simulated.timeline, recordings, step);
+  report.predicted_ms = median_prediction(lines, overlap);
   report.update_ms = mean_update(recordings, step);
-  report.blocks = block_costs(plan, lines, costs);
+  report.blocks = block_costs(plan, lines, overlap);
   return report;
 }
 

@@ -5,7 +5,7 @@
 //                     measured costs (pipeline/measure.h)
 //   measured.json     the two for chrome://tracing and Perfetto
 //   simulated.json
-//   costs.json        seconds of each block, as pipeline.partition "cost:PATH" reads them
+//   costs.json        seconds of each block, medians over the steps, as pipeline.partition "cost:PATH" reads them
 #pragma once
 
 #include <string>
@@ -32,6 +32,7 @@ struct Side {
 
 struct Report {
   Side measured, simulated;
+  double predicted_ms = 0;         // of a step: median of the simulations of all recorded ones
   double update_ms = 0;            // of the optimizer step, mean over the ranks; part of both makespans
   std::vector<BlockCosts> blocks;  // means over the ranks that have the block
 };
@@ -46,7 +47,7 @@ std::vector<pipeline::Recording> from_text(const std::string& text);
 // Makes the folder. Throws ConfigError naming timeline.directory where that cannot be.
 void make_directory(const Config& config);
 void write(const Report& report, const Plan& plan);
-// "41.2 ms measured, 40.6 predicted; bubble 11.2 and 10.9 %; waiting for pipeline 4.1 and 3.9 ms ..."
+// "41.20 ms measured and 40.60 predicted, bubble 11.2 and 10.9 %; a rank waits pipeline 4.10 and 3.90 ms; optimizer 2.10 ms"
 std::string summary(const Report& report);
 
 }  // namespace trivet::timeline

@@ -63,7 +63,7 @@ TEST(Measure, CostsAreWithoutWhatTheProgramWaitedFor) {
 TEST(Measure, APredictedStepIsTheOptimizerStepAndThenTheProgram) {
   const RecordedStep step = recorded();
   const MeasuredCosts costs(kSchedule, {&step, 1}, Overlap::Queues);
-  const Timeline timeline = predicted_timeline(kSchedule, costs, Overlap::Queues);
+  const Timeline timeline = predicted_timelines(kSchedule, {&costs, 1}, Overlap::Queues).front();
   // rank 0: 4 + 0.5 + F 10 + 0.5; transfer 2.3; L 5.1; 0.2; transfer 2.7; B 13.5; meeting 1.6; 0.4
   EXPECT_NEAR(timeline.makespan, 40.8, 1e-9);
   ASSERT_EQ(timeline.waits[0].size(), 2u);
@@ -123,7 +123,7 @@ TEST(Measure, GathersCostWhereTheyKeepTheProgramWaiting) {
                               {Kind::Step, Queue::Compute, 2, 8, 9}}}};
   const MeasuredCosts inline_costs(one, {&inside, 1}, Overlap::None);
   EXPECT_EQ(inline_costs.cost(0, one[0][0]), 4.5);
-  const Timeline timeline = predicted_timeline(one, inline_costs, Overlap::None);
+  const Timeline timeline = predicted_timelines(one, {&inline_costs, 1}, Overlap::None).front();
   EXPECT_EQ(timeline.makespan, 9);
   ASSERT_EQ(timeline.waits[0].size(), 1u);
   EXPECT_EQ(timeline.waits[0][0].queue, Queue::Gather);

@@ -142,5 +142,29 @@ TEST(Simulate, GathersRunBesideComputationOnlyWhenTheyMay) {
   EXPECT_EQ(simulate(schedule, {.cost = cost, .overlap = Overlap::None}).makespan, 9);
 }
 
+// The second data rank computes half as fast: the first one waits for it at each reduction but one, and at the end.
+TEST(Simulate, ReplicasReduceTogether) {
+  const Schedule schedule{parse_program("0.0L0 0.0REDUCE 0.0L1 0.0REDUCE 0.0L2 0.0REDUCE 0SUM_LOSS")};
+  const auto costs = [](double loss) {
+    return SimulateOptions{.cost = [loss](int, const Instruction& i) {
+      return i.op == Op::Loss ? loss : i.op == Op::Reduce ? 1.0 : 0.0;
+    }};
+  };
+  const SimulateOptions both[] = {costs(2), costs(4)};
+  const std::vector<Timeline> timelines = simulate_replicas(schedule, both);
+  EXPECT_EQ(simulate(schedule, both[0]).makespan, 7);
+  EXPECT_EQ(timelines[0].makespan, 13);
+  EXPECT_EQ(timelines[1].makespan, 13);
+  // L0 2, L1 2, waits for the reduction that began at 4; L2 2, waits for the one that began at 8 ...
+  ASSERT_EQ(timelines[0].waits[0].size(), 3u);
+  EXPECT_EQ(timelines[0].waits[0][0].queue, Queue::Reduce);
+  EXPECT_EQ(timelines[0].waits[0][0].start, 4);
+  EXPECT_EQ(timelines[0].waits[0][0].end, 5);
+  EXPECT_EQ(timelines[0].waits[0][1].start, 7);
+  EXPECT_EQ(timelines[0].waits[0][1].end, 9);
+  EXPECT_EQ(timelines[0].waits[0][2].queue, Queue::Meet);
+  EXPECT_EQ(timelines[0].waits[0][2].end, 12);
+}
+
 }  // namespace
 }  // namespace trivet::pipeline
