@@ -271,6 +271,8 @@ TEST(Plan, RefusesByNameWhatThisVersionCannotDo) {
   refused([](Config& c) { c.device = Device::Cuda; }, "device: \"cuda\" is not implemented in this version; use \"cpu\"");
   refused([](Config& c) { c.zero.offload_optimizer.device = OffloadDevice::Cpu; },
           "zero_optimization.offload_optimizer.device: offload");
+  refused([](Config& c) { c.optimizer.type = OptimizerType::Muon, c.parallel.tensor = 2; },
+          "small.json: parallel.tensor: 2 is not accepted with optimizer Muon, which needs whole matrices; use 1");
   refused([](Config& c) { c.batch = {.train_batch_size = 10, .micro_batch_size = 3}; }, "train_batch_size");
   refused([](Config& c) { c.parallel.tensor = 2, c.optimizer.type = OptimizerType::Muon; },
           "parallel.tensor: 2 is not accepted with optimizer Muon, which needs whole matrices; use 1");

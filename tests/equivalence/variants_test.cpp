@@ -1,6 +1,7 @@
 // The same promise for every optimizer, for fp16 with its loss scale, and for each way to cut communication.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 
@@ -61,6 +62,29 @@ INSTANTIATE_TEST_SUITE_P(Types, EveryOptimizer,
                                          OptimizerType::Lamb, OptimizerType::Adagrad, OptimizerType::Muon),
                          [](const auto& which) { return std::string(name_of(which.param)); });
 
+// All but Muon, which needs whole matrices (tests/engine/plan_test.cpp). With tied tables and with parameters that every tensor
+// rank has whole: LAMB's norms count those once.
+class OptimizerOnTensorRanks : public testing::TestWithParam<OptimizerType> {};
+
+TEST_P(OptimizerOnTensorRanks, GivesTheBitsOfOneRank) {
+  Config config = layout_config(ModelType::Gpt);
+  config.optimizer.type = GetParam();
+  config.optimizer.momentum = 0.9;
+  config.bf16.enabled = true;
+  const Trace one = run({.ranks = 1, .config = config});
+  for (const auto& [tensor, data, stage] : {std::array{2, 1, 0}, {2, 2, 3}, {4, 1, 1}}) {
+    config.parallel.tensor = tensor;
+    config.zero.stage = stage;
+    EXPECT_EQ(difference(one, run({.ranks = tensor * data, .config = config})), "")
+        << "tensor " << tensor << ", data " << data << ", stage " << stage;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, OptimizerOnTensorRanks,
+                         testing::Values(OptimizerType::Adam, OptimizerType::AdamW, OptimizerType::Sgd, OptimizerType::Lion,
+                                         OptimizerType::Lamb, OptimizerType::Adagrad),
+                         [](const auto& which) { return std::string(name_of(which.param)); });
+
 // A frozen layer still passes the gradient on: what is before it learns.
 TEST(FrozenLayers, KeepTheirBitsAndTheLayoutPromise) {
   for (const ModelType type : {ModelType::Gpt, ModelType::Llama}) {
@@ -114,9 +138,12 @@ TEST(Fp16, SkipsOnAllRanksTogetherAndGoesOnWithTheSameBits) {
   EXPECT_GT(skipped, 0);
   EXPECT_LT(skipped, 14);
   config.zero.stage = 2;
-  const Trace three = run({.ranks = 3, .steps = 14, .config = config});
-  EXPECT_EQ(one.loss_bits, three.loss_bits);
-  EXPECT_EQ(one.weights, three.weights);
+  for (const auto& [tensor, data] : {std::pair{1, 3}, {2, 2}, {4, 1}}) {
+    config.parallel.tensor = tensor;
+    const Trace several = run({.ranks = tensor * data, .steps = 14, .config = config});
+    EXPECT_EQ(one.loss_bits, several.loss_bits) << "tensor " << tensor;
+    EXPECT_EQ(one.weights, several.weights) << "tensor " << tensor;
+  }
 }
 
 TEST(Communication, PiecesBroadcastsAndAllReducesChangeNoBit) {
