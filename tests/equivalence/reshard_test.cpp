@@ -1,4 +1,5 @@
-// A checkpoint of one grid of ranks loads on any other: every weight and moment is where it belongs, to the last bit.
+// A checkpoint of one grid of ranks loads on any other: every weight and moment is where it belongs, to the last bit, and in
+// layout mode training goes on as if nothing had happened.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -17,13 +18,22 @@ namespace {
 struct Grid {
   int pipeline, data, tensor, stage;
   ScheduleKind schedule = ScheduleKind::OneForwardOneBackward;
+  Reproducible reproducible = Reproducible::Run;
+  bool sequence_parallel = false;
   int ranks() const { return pipeline * data * tensor; }
 };
+
+std::string to_string(const Grid& grid) {
+  return fmt::format("pipeline {} data {} tensor {}{} stage {} {}", grid.pipeline, grid.data, grid.tensor,
+                     grid.sequence_parallel ? " sequence parallel" : "", grid.stage, name_of(grid.reproducible));
+}
 
 Config config_of(const Grid& grid) {
   Config config = tiny_config(ModelType::Gpt);
   config.parallel.pipeline = grid.pipeline;
   config.parallel.tensor = grid.tensor;
+  config.parallel.sequence_parallel = grid.sequence_parallel;
+  config.reproducible = grid.reproducible;
   config.pipeline.schedule = grid.schedule;
   config.zero.stage = grid.stage;
   return config;
@@ -49,18 +59,34 @@ void train_once(Engine& engine) {
       std::vector<Microbatch>(static_cast<size_t>(engine.plan().batch.gradient_accumulation_steps), {view, view, 0}));
 }
 
-TEST(Checkpoint, LoadsAcrossAllAxes) {
-  const auto folder = std::filesystem::temp_directory_path() / fmt::format("trivet-reshard-{}", ::getpid());
-  const std::vector<Grid> grids{
-      {1, 1, 1, 0}, {2, 1, 2, 1}, {4, 1, 1, 0}, {2, 2, 1, 3, ScheduleKind::ZeroBubbleV}, {1, 2, 4, 2}};
-  for (const Grid& from : grids)
+class Checkpoint : public testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string directory(const char* name) const { return folder_ / name; }
+
+ private:
+  const std::filesystem::path folder_ = std::filesystem::temp_directory_path() / fmt::format("trivet-reshard-{}", ::getpid());
+};
+
+constexpr ScheduleKind kOneForwardOneBackward = ScheduleKind::OneForwardOneBackward;
+
+TEST_F(Checkpoint, LoadsAcrossAllAxes) {
+  const std::vector<Grid> grids{{1, 1, 1, 0},
+                                {2, 1, 2, 1},
+                                {4, 1, 1, 0},
+                                {2, 2, 1, 3, ScheduleKind::ZeroBubbleV},
+                                {1, 2, 4, 2},
+                                {1, 2, 2, 3, kOneForwardOneBackward, Reproducible::Run, true},
+                                {2, 1, 2, 3, kOneForwardOneBackward, Reproducible::Layout}};
+  const std::string first = directory("first"), second = directory("second");
+  for (const Grid& from : grids) {
+    std::filesystem::remove_all(first);
+    with_engine(from, [&](Engine& engine) {
+      train_once(engine);
+      engine.save(first);
+    });
     for (const Grid& to : grids) {
-      std::filesystem::remove_all(folder);
-      const std::string first = folder / "first", second = folder / "second";
-      with_engine(from, [&](Engine& engine) {
-        train_once(engine);
-        engine.save(first);
-      });
+      std::filesystem::remove_all(second);
       with_engine(to, [&](Engine& engine) {
         EXPECT_TRUE(engine.load(first));
         engine.save(second);
@@ -68,10 +94,32 @@ TEST(Checkpoint, LoadsAcrossAllAxes) {
       for (const auto& difference : checkpoint::compare(checkpoint::open_newest(real_file_system(), first),
                                                         checkpoint::open_newest(real_file_system(), second)))
         EXPECT_EQ(difference.kind, checkpoint::Difference::None)
-            << difference.name << " from " << from.pipeline << from.data << from.tensor << " to " << to.pipeline << to.data
-            << to.tensor;
+            << difference.name << " from " << to_string(from) << " to " << to_string(to);
     }
-  std::filesystem::remove_all(folder);
+  }
+}
+
+// The steps before the stop and those after it.
+Trace joined(const Trace& stopped, Trace resumed) {
+  resumed.loss_bits.insert(resumed.loss_bits.begin(), stopped.loss_bits.begin(), stopped.loss_bits.end());
+  resumed.grad_norms.insert(resumed.grad_norms.begin(), stopped.grad_norms.begin(), stopped.grad_norms.end());
+  return resumed;
+}
+
+TEST_F(Checkpoint, GoesOnOnAnotherGridWithTheBitsOfOneRankInLayoutMode) {
+  const auto layout_grid = [](int pipeline, int data, int tensor, int stage) {
+    return Grid{pipeline, data, tensor, stage, kOneForwardOneBackward, Reproducible::Layout};
+  };
+  const Trace one = run({.ranks = 1, .steps = 4, .config = config_of(layout_grid(1, 1, 1, 0))});
+  const Grid deep = layout_grid(2, 2, 2, 3), wide = layout_grid(1, 1, 4, 0), sharded = layout_grid(1, 2, 1, 1);
+  for (const auto& [from, to] : {std::pair{deep, wide}, {deep, sharded}, {wide, deep}, {sharded, wide}}) {
+    const std::string stop = directory("stop");
+    std::filesystem::remove_all(stop);
+    const Trace stopped = run({.ranks = from.ranks(), .steps = 2, .save_to = stop, .config = config_of(from)});
+    const Trace resumed = run({.ranks = to.ranks(), .steps = 4, .load_from = stop, .config = config_of(to)});
+    EXPECT_EQ(resumed.loss_bits.size(), 2u);
+    EXPECT_EQ(difference(one, joined(stopped, resumed)), "") << to_string(from) << " to " << to_string(to);
+  }
 }
 
 }  // namespace

@@ -98,13 +98,17 @@ void run_rank(const TinyRun& run, comm::World& world, Trace& trace) {
   model::Model model = build_model(run);
   Plan plan = make_plan(run.config, model, world.size());
   Engine engine(std::move(plan), std::move(model), world, {.threads = kOneKernelThread ? 1 : run.threads});
-  for (int64_t step = 0; step < run.steps; ++step) {
+  if (!run.load_from.empty()) {
+    EXPECT_TRUE(engine.load(run.load_from));
+  }
+  for (int64_t step = engine.progress().steps; step < run.steps; ++step) {
     const auto batches = batches_of(engine.plan(), world.rank(), step);
     const StepResult result = engine.train_batch(views_of(batches));
     if (world.rank() != 0) continue;
     trace.loss_bits.push_back(std::bit_cast<uint32_t>(static_cast<float>(result.loss)));
     trace.grad_norms.push_back(result.grad_norm);
   }
+  if (!run.save_to.empty()) engine.save(run.save_to);
   const auto batches = batches_of(engine.plan(), world.rank(), 1000);
   const double evaluation = engine.evaluate(views_of(batches)).loss;
   if (world.rank() == 0) trace.evaluation = evaluation;

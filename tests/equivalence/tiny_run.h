@@ -12,9 +12,10 @@ namespace trivet::test {
 
 struct TinyRun {
   int ranks = 1;
-  int threads = 1;  // a rank
-  int64_t steps = 4;
-  std::vector<std::string> frozen = {};  // layers whose parameters are not trained
+  int threads = 1;                           // a rank
+  int64_t steps = 4;                         // those of a checkpoint included
+  std::vector<std::string> frozen = {};      // layers whose parameters are not trained
+  std::string load_from = {}, save_to = {};  // directories of checkpoints: where to go on, and where to end
   Config config;
 };
 
