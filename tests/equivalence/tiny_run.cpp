@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "comm/world.h"
 #include "core/random.h"
@@ -70,11 +71,20 @@ class Frozen final : public Layer {
     layer_->backward_input(c, weights, dy, dx, saved);
   }
   void backward_weight(Context& c, Gradients gradients, const Saved& saved) const override {
-    for (const Gradient& gradient : gradients) EXPECT_TRUE(gradient.view.absent());
+    expect_absent(gradients);
     layer_->backward_weight(c, gradients, saved);
+  }
+  void backward(Context& c, Weights weights, Gradients gradients, ConstTensorView dy, TensorView dx,
+                Saved& saved) const override {
+    expect_absent(gradients);
+    layer_->backward(c, weights, gradients, dy, dx, saved);
   }
 
  private:
+  static void expect_absent(Gradients gradients) {
+    for (const Gradient& gradient : gradients) EXPECT_TRUE(gradient.view.absent());
+  }
+
   std::unique_ptr<Layer> layer_;
   std::vector<ParameterSpec> specs_;
 };
@@ -165,6 +175,20 @@ std::string difference(const Trace& a, const Trace& b) {
         return fmt::format("{}[{}]: {} and {}", name, i, values[i], other->second[i]);
   }
   return "";
+}
+
+std::string difference_beyond_rounding(const Trace& a, const Trace& b) {
+  constexpr double kRounding = 0x1p-23;
+  const auto loss = [](uint32_t bits) { return static_cast<double>(std::bit_cast<float>(bits)); };
+  std::string found;
+  const auto compare = [&](const char* what, double of_a, double of_b, double tolerance) {
+    const bool close = std::abs(of_a - of_b) <= tolerance * std::abs(of_a);
+    if (found.empty() && !close) found = fmt::format("{}: {} and {}", what, of_a, of_b);
+  };
+  compare("first loss", loss(a.loss_bits.front()), loss(b.loss_bits.front()), 8 * kRounding);
+  compare("first norm", a.grad_norms.front(), b.grad_norms.front(), 16 * kRounding);
+  compare("last loss", loss(a.loss_bits.back()), loss(b.loss_bits.back()), 3e-4);
+  return found;
 }
 
 }  // namespace trivet::test

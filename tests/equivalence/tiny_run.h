@@ -34,4 +34,8 @@ Trace run(const TinyRun& run);
 // The first difference in words, or "" when every bit is the same.
 std::string difference(const Trace& a, const Trace& b);
 
+// The same of two float32 runs of about 3 steps that are equal but for the order of sums: loss and norm of the first step
+// differ by rounding, the last loss by what Adam makes of it (axes_test.cpp).
+std::string difference_beyond_rounding(const Trace& a, const Trace& b);
+
 }  // namespace trivet::test

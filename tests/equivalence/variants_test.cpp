@@ -1,4 +1,5 @@
 // The same promise for every optimizer, for fp16 with its loss scale, and for each way to cut communication.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -106,6 +107,32 @@ TEST(FrozenLayers, KeepTheirBitsAndTheLayoutPromise) {
           << ranks << " ranks, stage " << stage;
     }
   }
+}
+
+// Sequence parallelism is part of the order of sums in run mode; stages and schedules are not.
+TEST(FrozenLayers, KeepTheirBitsWithSequenceParallelism) {
+  for (const ModelType type : {ModelType::Gpt, ModelType::Llama})
+    for (const std::string frozen : {"blocks.0", "blocks.1"}) {
+      const auto run_with = [&](int ranks, const Config& config) {
+        return run({.ranks = ranks, .steps = 3, .frozen = {frozen}, .config = config});
+      };
+      Config config = tiny_config(type);
+      const Trace untrained = run({.ranks = 1, .steps = 0, .config = config}), one = run_with(1, config);
+      config.parallel.tensor = 2;
+      config.parallel.sequence_parallel = true;
+      for (const int stage : {0, 3}) {
+        const std::string which = fmt::format("{} of {}, stage {}", frozen, name_of(type), stage);
+        config.zero.stage = stage;
+        const Trace shared = run_with(4, config);
+        for (const auto& [name, values] : shared.weights)
+          EXPECT_EQ(values == untrained.weights.at(name), name.starts_with(frozen)) << name << ", " << which;
+        EXPECT_EQ(difference_beyond_rounding(one, shared), "") << which;
+        Config stages = config;
+        stages.parallel.pipeline = 2;
+        stages.pipeline.schedule = ScheduleKind::ZeroBubbleH1;  // which makes gradients of weights apart
+        EXPECT_EQ(difference(shared, run_with(8, stages)), "") << which;
+      }
+    }
 }
 
 // Where a rank has one microbatch, gradients are not kept as integers (zero/parameter_group.h).
