@@ -91,6 +91,7 @@ class Frozen final : public Layer {
 
 model::Model build_model(const TinyRun& run) {
   model::Model model = model::build(describe_model(run.config.model, kVocabulary));
+  if (run.change) run.change(model);
   for (size_t i = 0; i < model.layers.size(); ++i)
     if (std::count(run.frozen.begin(), run.frozen.end(), model.names[i]))
       model.layers[i] = std::make_unique<Frozen>(std::move(model.layers[i]));

@@ -2,20 +2,23 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "engine/config/config.h"
+#include "model/model.h"
 
 namespace trivet::test {
 
 struct TinyRun {
   int ranks = 1;
-  int threads = 1;                           // a rank
-  int64_t steps = 4;                         // those of a checkpoint included
-  std::vector<std::string> frozen = {};      // layers whose parameters are not trained
-  std::string load_from = {}, save_to = {};  // directories of checkpoints: where to go on, and where to end
+  int threads = 1;                                 // a rank
+  int64_t steps = 4;                               // those of a checkpoint included
+  std::function<void(model::Model&)> change = {};  // of the model as it was built
+  std::vector<std::string> frozen = {};            // layers whose parameters are not trained
+  std::string load_from = {}, save_to = {};        // directories of checkpoints: where to go on, and where to end
   Config config;
 };
 
