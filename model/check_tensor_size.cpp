@@ -64,11 +64,12 @@ void check_fixed_sums(const Model& model, int size) {
     for (size_t i = 0; i < parameters.size(); ++i) {
       const Split& split = parameters[i].split;
       if (split.dim < 0 || tensor_parallel::can_cut(split, size)) continue;
+      const std::vector<int64_t>& parts = split.units.empty() ? split.segments : split.units;
+      const int64_t fewest = *std::min_element(parts.begin(), parts.end());
       throw ConfigError(fmt::format(
           "parallel.tensor: {} with reproducible \"layout\" is more than the {} parts (key/value heads) of {}, whose gradients "
           "would be sums over ranks; use at most {}, or reproducible \"run\"",
-          size, *std::min_element(split.units.begin(), split.units.end()), parameter_name(model, layer, i),
-          *std::min_element(split.units.begin(), split.units.end())));
+          size, fewest, parameter_name(model, layer, i), fewest));
     }
   }
 }

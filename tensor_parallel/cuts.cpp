@@ -1,5 +1,6 @@
 #include "tensor_parallel/cuts.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "tensor_parallel/tensor_axis.h"
@@ -8,9 +9,8 @@ namespace trivet::tensor_parallel {
 
 bool can_cut(const Split& split, int size) {
   if (kSumChunks % size != 0) return false;
-  for (int64_t units : split.units)
-    if (units < size) return false;
-  return true;
+  const std::vector<int64_t>& units = split.units.empty() ? split.segments : split.units;
+  return std::all_of(units.begin(), units.end(), [&](int64_t count) { return count >= size; });
 }
 
 SplitCuts cuts_of(const Split& split, int rank, int size) {

@@ -27,7 +27,7 @@ void check_split(const ParameterSpec& parameter) {
 
 }  // namespace
 
-bool can_divide(int64_t units, int size) { return units >= size || size % units == 0; }
+bool can_divide(int64_t units, int size, bool may_share) { return units >= size || (may_share && size % units == 0); }
 
 UnitRange unit_range(int64_t units, int rank, int size) {
   if (units >= size) return {units * rank / size, units * (rank + 1) / size, true};
@@ -47,7 +47,7 @@ LocalPart local_part(const ParameterSpec& parameter, int rank, int size) {
   int64_t segment_start = 0, first = 0;
   for (size_t i = 0; i < split.segments.size(); ++i) {
     const int64_t units = split.units.empty() ? split.segments[i] : split.units[i];
-    if (!can_divide(units, size))
+    if (!can_divide(units, size, !split.units.empty() && split.dim == 0))
       throw ConfigError(fmt::format("parallel.tensor: {} parts of {} cannot be dealt to {} ranks; use a divisor of {}", units,
                                     parameter.name, size, units));
     const int64_t unit = split.segments[i] / units;

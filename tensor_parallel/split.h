@@ -5,8 +5,9 @@
 //   rank 0  | q0 q1 | k0 | v0 |              three boxes of the whole, one after another in the rank's memory
 //
 // Unit u of U belongs to rank r when u is in [floor(U r / n), floor(U (r + 1) / n)): parts of uneven lengths differ by at most
-// one unit, and nothing is padded. With fewer units than ranks (U divides n) rank r holds unit floor(U r / n), as some of its
-// neighbours do; the first of them is the one that counts it.
+// one unit, and nothing is padded. With fewer units than ranks (U divides n, dim 0) rank r holds unit floor(U r / n), as some
+// of its neighbours do; the first of them is the one that counts it. Without units there is nothing to share, and along dim 1 a
+// sum over ranks would count what is shared twice.
 #pragma once
 
 #include <vector>
@@ -37,7 +38,7 @@ struct UnitRange {
   int64_t count() const { return end - begin; }
 };
 UnitRange unit_range(int64_t units, int rank, int size);
-// Whether every rank of `size` gets a part: equal ones or shared ones, or uneven ones where there are at least as many.
-bool can_divide(int64_t units, int size);
+// Whether every rank of `size` gets a part; `may_share`: fewer units than ranks will do where they divide them.
+bool can_divide(int64_t units, int size, bool may_share);
 
 }  // namespace trivet::tensor_parallel

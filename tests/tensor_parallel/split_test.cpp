@@ -76,6 +76,12 @@ TEST(LocalPart, RefusesHeadsThatCannotBeDealt) {
   }
 }
 
+TEST(LocalPart, SharesNothingButUnitsOfRows) {
+  for (const ParameterSpec& spec :
+       {spec_of({2, 8}, {0, {2}, {}}), spec_of({8, 2}, {1, {2}, {}}), spec_of({8, 4}, {1, {4}, {2}})})
+    EXPECT_THROW(local_part(spec, 0, 4), ConfigError) << to_string(spec.shape);
+}
+
 TEST(LocalPart, SizesOfOneShareNothing) {
   const LocalPart part = local_part(spec_of({24, 5}, {0, {12, 6, 6}, {4, 2, 2}}), 0, 1);
   ASSERT_EQ(part.boxes.size(), 1u);
