@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <random>
 
 #include "comm/world.h"
@@ -127,7 +128,9 @@ void expect_waits_kept(const Schedule& schedule, const RecordedStep& step, Overl
 
 TEST(Recorder, TheExecutorKeepsTheOrderOfProgramsAndOfTheEventGraph) {
   std::mt19937 random{2025};
-  for (int n = 0; n < 300 && !testing::Test::HasFailure(); ++n) {
+  const char* count = std::getenv("TRIVET_RANDOM_LAYOUTS");  // 10,000 take a minute and a half
+  const int layouts = count ? std::atoi(count) : 300;
+  for (int n = 0; n < layouts && !testing::Test::HasFailure(); ++n) {
     const Layout layout = draw(random);
     SCOPED_TRACE(layout.text());
     const RecordedRun one = run(config_of(layout), layout.ranks * layout.data);

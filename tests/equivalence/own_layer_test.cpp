@@ -21,6 +21,7 @@ class TwoProducts final : public Layer {
 
   std::span<const ParameterSpec> parameters() const override { return parts_.parameters(); }
   Shape output_shape(const Shape& input) const override { return input; }
+  bool allows_sequence_parallelism() const override { return true; }
 
   void forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const override {
     Shape wide = model::all_tokens(context, x.shape);
