@@ -219,15 +219,6 @@ void validate_programs(const Plan& plan) {
   pipeline::validate_forward(evaluate, 1);
 }
 
-// What the configuration can say and this version cannot do yet.
-void refuse_unfinished(const Config& config) {
-  using trivet::config::refuse;
-  if (config.parallel.tensor == 1) return;
-  if (config.optimizer.type == OptimizerType::Muon)
-    refuse(config, "parallel.tensor",
-           fmt::format("{} is not accepted with optimizer Muon, which needs whole matrices; use 1", config.parallel.tensor));
-}
-
 }  // namespace
 
 const RankPlan& Plan::rank(int world_rank) const {
@@ -255,7 +246,6 @@ Plan make_plan(const Config& config, const model::Model& model, int world_size) 
   plan.mesh = Mesh(config.parallel, world_size);
   plan.batch = resolve_batch(config.batch, plan.mesh.size(Axis::Data), config.source);
   check_batch(config, model, plan.batch);
-  refuse_unfinished(config);
   model::check_tensor_size(model, plan.mesh.size(Axis::Tensor));
   check_own_tokens(config, model);
   if (config.reproducible == Reproducible::Layout) model::check_fixed_sums(model, plan.mesh.size(Axis::Tensor));

@@ -1,8 +1,8 @@
 // What one rank recorded of one step.
 //
 //   step   an instruction on the program's thread, from its start to its end, waits included
-//   work   a transfer, gather, reduction or sum of the instruction, on its stream's thread, or on the program's where it has
-//   none wait   the program's thread had nothing to do but wait for such work; of no length where that was done already
+//   work   a transfer, gather, reduction or sum of the instruction, on its stream's thread or else on the program's
+//   wait   the program's thread had nothing to do but wait for such work; of no length where that was done already
 //
 // Times are milliseconds of a clock that all ranks share.
 #pragma once

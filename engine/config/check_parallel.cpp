@@ -59,6 +59,12 @@ void check_sequence_parallel(const Config& config) {
            "false, or reproducible \"run\"");
 }
 
+void check_optimizer(const Config& config) {
+  if (config.parallel.tensor > 1 && config.optimizer.type == OptimizerType::Muon)
+    refuse(config, "parallel.tensor",
+           fmt::format("{} is not accepted with optimizer Muon, which needs whole matrices; use 1", config.parallel.tensor));
+}
+
 void check_chunks(const Config& config) {
   const PipelineConfig& pipeline = config.pipeline;
   if (!pipeline.schedule_file.empty() || pipeline.schedule == ScheduleKind::Interleaved || pipeline.chunks == 0) return;
@@ -107,6 +113,7 @@ void check_rank_order(const Config& config) {
 void check_parallel(const Config& config) {
   check_tensor(config);
   check_sequence_parallel(config);
+  check_optimizer(config);
   check_chunks(config);
   check_stages(config);
   check_rank_order(config);

@@ -1,8 +1,7 @@
 // What is made of the recordings of all ranks: what was measured beside what the simulator makes of it.
 //
-//   timeline.svg      the recorded step of median length, a row a rank, and below it, on the same scale, its simulation with
-//   the
-//                     measured costs (pipeline/measure.h)
+//   timeline.svg      the recorded step of median length, a row a rank, and below it, on the same scale, its simulation
+//                     with the measured costs (pipeline/measure.h)
 //   measured.json     the two for chrome://tracing and Perfetto
 //   simulated.json
 //   costs.json        seconds of each block, medians over the steps, as pipeline.partition "cost:PATH" reads them
