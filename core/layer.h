@@ -59,10 +59,10 @@ struct Context {
   const Microbatch* microbatch = nullptr;
   RandomSite random;
   bool training = true;     // false: dropout does nothing, nothing need be kept
-  double loss_scale = 1.0;  // the loss layer's gradient is that of loss_scale * loss_sum / number of targets, counting or not
-  // Where the loss layer leaves the microbatch's loss: the sum over targets that count, and how many count.
-  double loss_sum = 0;
-  int64_t loss_tokens = 0;
+  double loss_scale = 1.0;  // the loss layer's gradient is that of loss_scale * loss[0] / number of targets, counting or not
+  // float64 [2]: the loss layer adds the sum of the microbatch's losses over targets that count, and how many count. Absent:
+  // the loss is not wanted.
+  TensorView loss;
   // Attention keeps its core's input and makes the core's output again in backward (Korthikanti et al. 2022). The same in a
   // microbatch's forward and backward.
   bool recompute_attention = false;

@@ -10,56 +10,44 @@
 
 namespace trivet {
 
-struct Event::State {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool done = false;
-  std::exception_ptr error;
-  WaitObserver* observer = nullptr;
+namespace {
 
-  // Returns the lock, held.
-  std::unique_lock<std::mutex> wait() {
-    std::unique_lock lock(mutex);
-    if (!observer) {
-      changed.wait(lock, [&] { return done; });
-      return lock;
-    }
-    const auto from = std::chrono::steady_clock::now();
-    const bool waits = !done;
-    changed.wait(lock, [&] { return done; });
-    observer->waited(from, waits ? std::chrono::steady_clock::now() : from);
-    return lock;
+// Of work that a thread of this process does.
+class ThreadEvent final : public Event::State {
+ public:
+  void synchronize() override {
+    std::unique_lock lock(mutex_);
+    wait(lock);
+    if (error_) std::rethrow_exception(error_);
   }
-
+  void observe(WaitObserver& observer) override {
+    std::lock_guard lock(mutex_);
+    observer_ = &observer;
+  }
   void finish(std::exception_ptr failure) {
     {
-      std::lock_guard lock(mutex);
-      done = true;
-      error = std::move(failure);
+      std::lock_guard lock(mutex_);
+      done_ = true;
+      error_ = std::move(failure);
     }
-    changed.notify_all();
+    changed_.notify_all();
   }
+
+ private:
+  void wait(std::unique_lock<std::mutex>& lock) {
+    if (!observer_) return changed_.wait(lock, [&] { return done_; });
+    const auto from = std::chrono::steady_clock::now();
+    const bool waits = !done_;
+    changed_.wait(lock, [&] { return done_; });
+    observer_->waited(from, waits ? std::chrono::steady_clock::now() : from);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  std::exception_ptr error_;
+  WaitObserver* observer_ = nullptr;
 };
-
-void Event::synchronize() const {
-  if (!state_) return;
-  const auto lock = state_->wait();
-  if (state_->error) std::rethrow_exception(state_->error);
-}
-
-bool Event::done() const {
-  if (!state_) return true;
-  std::lock_guard lock(state_->mutex);
-  return state_->done;
-}
-
-void Event::observe(WaitObserver& observer) const {
-  if (!state_) return;
-  std::lock_guard lock(state_->mutex);
-  state_->observer = &observer;
-}
-
-namespace {
 
 class InlineStream final : public Stream {
  public:
@@ -95,7 +83,7 @@ class ThreadStream final : public Stream {
     });
   }
   Event record() override {
-    auto state = std::make_shared<Event::State>();
+    auto state = std::make_shared<ThreadEvent>();
     push([this, state] { state->finish(error_); });
     return Event(state);
   }

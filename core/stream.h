@@ -2,9 +2,10 @@
 //
 //   gather.wait(compute.record());  gather.enqueue(...);  compute.wait(gather.record());
 //
-// InlineStream runs the work at once on the caller's thread (no overlap). ThreadStream runs it on a thread of its own: this is
-// what `overlap_comm` means on a CPU. An exception thrown by queued work is kept and thrown again by the next wait() or
-// synchronize() that depends on it, so that a lost peer surfaces on the thread that runs the program.
+// What is enqueued sees all that the caller's kernels computed before. InlineStream runs the work at once on the caller's
+// thread (no overlap). ThreadStream runs it on a thread of its own: this is what `overlap_comm` means on a CPU. An exception
+// thrown by queued work is kept and thrown again by the next wait() or synchronize() that depends on it, so that a lost peer
+// surfaces on the thread that runs the program.
 #pragma once
 
 #include <chrono>
@@ -25,14 +26,25 @@ class WaitObserver {
 // A point in a stream's order. Copyable; an empty event has always happened.
 class Event {
  public:
-  struct State;
+  // Each kind of stream has its own.
+  class State {
+   public:
+    virtual ~State() = default;
+    virtual void synchronize() = 0;
+    virtual void observe(WaitObserver& observer) = 0;
+  };
   Event() = default;
   explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  // Blocks the caller until the work before the event is done; rethrows what that work threw.
-  void synchronize() const;
-  bool done() const;
+  // What the caller does next comes after the work before the event: on a CPU the caller waits for it and what it threw is
+  // thrown again; on a device the caller's stream waits (docs/cuda.md).
+  void synchronize() const {
+    if (state_) state_->synchronize();
+  }
   // From now on of all copies of this event. The observer must outlive them.
-  void observe(WaitObserver& observer) const;
+  void observe(WaitObserver& observer) const {
+    if (state_) state_->observe(observer);
+  }
+  State* state() const { return state_.get(); }
 
  private:
   std::shared_ptr<State> state_;
@@ -45,7 +57,7 @@ class Stream {
   virtual Event record() = 0;
   // Work enqueued after this waits for the event.
   virtual void wait(const Event& event) = 0;
-  // Blocks the caller until all work so far is done; rethrows what it threw.
+  // record().synchronize()
   virtual void synchronize() = 0;
 };
 

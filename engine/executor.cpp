@@ -18,10 +18,11 @@ Executor::Executor(const model::Model& model, Parameters& parameters, const Exec
       options_(options),
       reducer_(options.reductions_in_flight) {}
 
-StepLoss Executor::run(const pipeline::Program& program, const std::vector<Recompute>& recompute, const StepInputs& inputs) {
+void Executor::run(const pipeline::Program& program, const std::vector<Recompute>& recompute, const StepInputs& inputs) {
   inputs_ = inputs;
   recompute_ = &recompute;
-  loss_ = {};
+  microbatches_ = static_cast<int>(inputs.microbatches.size());
+  resources_.kernels.zero(inputs_.results->losses(microbatches_));
   shapes_.clear();
   for (size_t block = 0; block < model_.layers.size(); ++block)
     shapes_.push_back(block == 0 ? inputs.microbatches[0].tokens.shape
@@ -46,7 +47,7 @@ StepLoss Executor::run(const pipeline::Program& program, const std::vector<Recom
   reducer_.finish();
   resources_.links.finish();
   flights_.clear();
-  return loss_;
+  if (!inputs.training) add_losses();  // its programs have no SUM_LOSS
 }
 
 void Executor::run(const Instruction& i) {
@@ -65,7 +66,9 @@ void Executor::run(const Instruction& i) {
     case Op::SendBackward: return send_backward(i.stage, i.microbatch);
     case Op::ReceiveBackward: return receive_backward(i.stage, i.microbatch);
     case Op::Tie: reducer_.finish(); return parameters_.tie(i.block);
-    case Op::SumLoss: loss_ = sum_over(loss_, resources_.control_group, resources_.control_stream); return;
+    case Op::SumLoss:
+      add_losses();
+      return inputs_.results->sum_losses_over(resources_.control_group, resources_.control_stream);
   }
   throw std::logic_error("executor: " + to_string(i) + " is not an instruction");
 }
@@ -109,7 +112,6 @@ void Executor::forward(int block, int microbatch) {
   Context c = context(block, microbatch);
   if (last(block)) {  // only in programs without a backward: training runs the last block as L
     layer(block).forward(c, parameters_.weights(block), x, {}, saved);
-    collect_loss(c);
   } else {
     ScopedTensor y(resources_.activations, options_.dtype, input_shape(block + 1));
     layer(block).forward(c, parameters_.weights(block), x, y, saved);
@@ -135,7 +137,6 @@ void Executor::loss(int block, int microbatch) {
   ScopedTensor dx = input_gradient(block);
   layer(block).forward_backward(c, parameters_.weights(block), parameters_.gradients(block), input(block, microbatch), dx,
                                 flight(microbatch).saved[static_cast<size_t>(block)]);
-  collect_loss(c);
   parameters_.end_contribution(block, 1.0 / inputs_.loss_scale);
   pass_gradient_on(block, microbatch, std::move(dx));
   finish_block(block, microbatch);
@@ -175,6 +176,7 @@ Context Executor::context(int block, int microbatch) {
   c.loss_scale = inputs_.loss_scale;
   c.recompute_attention = recompute_of(block) == Recompute::Selective;
   c.tensor = &resources_.tensor;
+  if (options_.counts_loss) c.loss = inputs_.results->losses(microbatches_).row_range(microbatch, 1).reshaped({2});
   return c;
 }
 
@@ -209,10 +211,8 @@ void Executor::finish_block(int block, int microbatch) {
   f.output_gradients[static_cast<size_t>(block)].reset();
 }
 
-void Executor::collect_loss(const Context& c) {
-  if (!options_.counts_loss) return;
-  loss_.loss_sum.add(c.loss_sum);
-  loss_.loss_tokens += c.loss_tokens;
+void Executor::add_losses() {
+  resources_.kernels.sum_losses({.losses = inputs_.results->losses(microbatches_), .words = inputs_.results->loss_words()});
 }
 
 }  // namespace trivet

@@ -13,7 +13,7 @@
 #include "engine/links.h"
 #include "engine/parameters.h"
 #include "engine/program.h"
-#include "engine/step_loss.h"
+#include "engine/step_results.h"
 #include "engine/timeline/recorder.h"
 #include "model/model.h"
 #include "pipeline/instruction.h"
@@ -42,6 +42,7 @@ struct ExecutorResources {
 // What holds for all microbatches of one run of a program.
 struct StepInputs {
   std::span<const Microbatch> microbatches;
+  StepResults* results = nullptr;  // where losses go
   uint64_t seed = 0;
   int64_t step = 0;
   double loss_scale = 1.0;
@@ -55,8 +56,8 @@ class Executor {
            const ExecutorOptions& options);
 
   // `recompute`: [block] with Full, forward keeps nothing but its input; with Selective, not what attention makes of its qkv.
-  // The loss is of this rank, or of all after a SUM_LOSS.
-  StepLoss run(const pipeline::Program& program, const std::vector<Recompute>& recompute, const StepInputs& inputs);
+  // Adds the losses to the results' words, which are those of all ranks after a SUM_LOSS and this rank's without one.
+  void run(const pipeline::Program& program, const std::vector<Recompute>& recompute, const StepInputs& inputs);
 
  private:
   // One microbatch on its way through the blocks of this rank.
@@ -93,7 +94,7 @@ class Executor {
   void pass_gradient_on(int block, int microbatch, ScopedTensor gradient);
   void finish_block(int block, int microbatch);
   Flight& flight(int microbatch) { return flights_[static_cast<size_t>(microbatch)]; }
-  void collect_loss(const Context& context);
+  void add_losses();
 
   const model::Model& model_;
   Parameters& parameters_;
@@ -102,9 +103,9 @@ class Executor {
   zero::GradientReducer reducer_;
 
   StepInputs inputs_;
+  int microbatches_ = 0;
   const std::vector<Recompute>* recompute_ = nullptr;
-  std::vector<Shape> shapes_;  // [block] of its input
-  StepLoss loss_;
+  std::vector<Shape> shapes_;    // [block] of its input
   std::vector<Flight> flights_;  // [microbatch]
 };
 

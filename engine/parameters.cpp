@@ -99,13 +99,6 @@ void Parameters::begin_step() {
   for_each_group([](int, zero::ParameterGroup& group) { group.begin_step(); });
 }
 
-int64_t Parameters::out_of_range() const {
-  int64_t count = 0;
-  for (const auto& block : groups_)
-    for (const auto& group : block) count += group->out_of_range();
-  return count;
-}
-
 void Parameters::publish(bool frozen_too) {
   publish_tied(frozen_too);
   for_each_group([&](int, zero::ParameterGroup& group) {

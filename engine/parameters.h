@@ -47,7 +47,6 @@ class Parameters {
   // For the step, checkpoints and initialisation.
   const zero::ShardLayout& layout() const { return layout_; }
   void begin_step();
-  int64_t out_of_range() const;
   // Calls visit(block, group) in order for every group.
   template <typename Visit>
   void for_each_group(Visit&& visit) {

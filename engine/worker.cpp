@@ -57,6 +57,8 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
       resources_(resources),
       tensor_axis_{*resources.groups.tensor, resources.tensor_stream, config.parallel.sequence_parallel,
                    config.reproducible == Reproducible::Layout},
+      results_(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1)),
+      evaluation_(resources.allocator, resources.meter, 1),
       links_(resources.groups, resources.make_link_stream),
       parameters_(rank.layout, parameter_options(config, rank.programs.microbatches, rank.layout.ranks),
                   {.kernels = resources.kernels,
@@ -68,7 +70,8 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
                    .reduce_group = *resources.groups.reduce,
                    .reduce_stream = resources.reduce_stream,
                    .collectives = collective_options(config.zero),
-                   .tensor_group = resources.groups.tensor_reduce.get()},
+                   .tensor_group = resources.groups.tensor_reduce.get(),
+                   .refused = results_.refused()},
                   tie_channels(rank.layout, resources.groups, resources.control_stream)),
       executor_(model, parameters_,
                 {.kernels = resources.kernels,
@@ -90,6 +93,7 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
                   .control_group = *resources.groups.control,
                   .part_group = *resources.groups.part,
                   .data_group = *resources.groups.data,
+                  .results = results_,
                   .stream = resources.control_stream,
                   .collectives = collective_options(config.zero),
                   .sub_group_elements = config.zero.sub_group_size}) {}
@@ -102,7 +106,7 @@ void Worker::check_shape(const Microbatch& microbatch) const {
                                                  to_string(batch_shape_)));
 }
 
-StepLoss Worker::forward_backward(std::span<const Microbatch> microbatches, const StepNumbers& numbers) {
+void Worker::run_program(std::span<const Microbatch> microbatches, const StepNumbers& numbers) {
   if (static_cast<int>(microbatches.size()) != programs_.microbatches)
     throw DataError(ExitCode::Usage,
                     fmt::format("engine: {} microbatches were given, a step has {} (gradient_accumulation_steps)",
@@ -110,49 +114,64 @@ StepLoss Worker::forward_backward(std::span<const Microbatch> microbatches, cons
   for (const Microbatch& microbatch : microbatches) check_shape(microbatch);
   timeline::Recorder* const recorder = resources_.recorder;
   if (recorder) recorder->begin_step();
+  results_.begin(resources_.kernels);
   parameters_.begin_step();
-  const StepLoss loss = executor_.run(programs_.train, programs_.recompute,
-                                      {.microbatches = microbatches,
-                                       .seed = numbers.seed,
-                                       .step = numbers.step,
-                                       .loss_scale = numbers.loss_scale,
-                                       .training = true,
-                                       .recorder = recorder && recorder->recording() ? recorder : nullptr});
+  executor_.run(programs_.train, programs_.recompute,
+                {.microbatches = microbatches,
+                 .results = &results_,
+                 .seed = numbers.seed,
+                 .step = numbers.step,
+                 .loss_scale = numbers.loss_scale,
+                 .training = true,
+                 .recorder = recorder && recorder->recording() ? recorder : nullptr});
   if (recorder) recorder->end_program();
-  loss_tokens_ = loss.loss_tokens;
-  return loss;
+}
+
+void Worker::run_optimizer(const StepNumbers& numbers) {
+  optimizer_.run({.lr = numbers.lr,
+                  .beta1 = numbers.beta1,
+                  .beta2 = numbers.beta2,
+                  .update = numbers.update,
+                  .loss_scale = numbers.loss_scale,
+                  .unit = static_cast<double>(batch_shape_.elements()),
+                  .clipping = config_.gradient_clipping,
+                  .check_finite = !config_.bf16.enabled || config_.bf16.check_grad_overflow});
+  if (resources_.recorder) resources_.recorder->end_step();
+}
+
+StepLoss Worker::forward_backward(std::span<const Microbatch> microbatches, const StepNumbers& numbers) {
+  run_program(microbatches, numbers);
+  results_.read(resources_.kernels);
+  return results_.loss();
 }
 
 StepOutcome Worker::update(const StepNumbers& numbers) {
-  const bool check_finite = !config_.bf16.enabled || config_.bf16.check_grad_overflow;
-  const StepOutcome outcome = optimizer_.run(
-      {.lr = numbers.lr,
-       .beta1 = numbers.beta1,
-       .beta2 = numbers.beta2,
-       .update = numbers.update,
-       .loss_scale = numbers.loss_scale,
-       .microbatches = static_cast<double>(std::max<int64_t>(loss_tokens_, 1)) / static_cast<double>(batch_shape_.elements()),
-       .clipping = config_.gradient_clipping,
-       .check_finite = check_finite});
-  if (resources_.recorder) resources_.recorder->end_step();
-  return outcome;
+  run_optimizer(numbers);
+  results_.read(resources_.kernels);
+  return outcome();
 }
 
 StepResult Worker::train_step(std::span<const Microbatch> microbatches, const StepNumbers& numbers) {
-  const StepLoss loss = forward_backward(microbatches, numbers);
-  const StepOutcome outcome = update(numbers);
-  return {.loss = loss.mean(), .tokens = loss.loss_tokens, .grad_norm = outcome.grad_norm, .skipped = outcome.skipped};
+  run_program(microbatches, numbers);
+  run_optimizer(numbers);
+  results_.read(resources_.kernels);
+  const StepLoss loss = results_.loss();
+  const StepOutcome update = outcome();
+  return {.loss = loss.mean(), .tokens = loss.loss_tokens, .grad_norm = update.grad_norm, .skipped = update.skipped};
 }
 
 StepResult Worker::evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make) {
-  StepLoss sum;
+  evaluation_.begin(resources_.kernels);
   for (int64_t i = 0; i < microbatches; ++i) {
     const Microbatch microbatch = make(i);
     check_shape(microbatch);
-    sum.add(executor_.run(programs_.evaluate, programs_.recompute, {.microbatches = {&microbatch, 1}, .training = false}));
+    executor_.run(programs_.evaluate, programs_.recompute,
+                  {.microbatches = {&microbatch, 1}, .results = &evaluation_, .training = false});
   }
-  sum = sum_over(sum, *resources_.groups.control, resources_.control_stream);
-  return {.loss = sum.mean(), .tokens = sum.loss_tokens};
+  evaluation_.sum_losses_over(*resources_.groups.control, resources_.control_stream);
+  evaluation_.read(resources_.kernels);
+  const StepLoss loss = evaluation_.loss();
+  return {.loss = loss.mean(), .tokens = loss.loss_tokens};
 }
 
 }  // namespace trivet

@@ -12,7 +12,7 @@
 #include "engine/parameters.h"
 #include "engine/program.h"
 #include "engine/rank_plan.h"
-#include "engine/step_loss.h"
+#include "engine/step_results.h"
 #include "tensor_parallel/tensor_axis.h"
 
 namespace trivet {
@@ -41,6 +41,11 @@ struct StepNumbers {
   double loss_scale = 1.0;
 };
 
+struct StepOutcome {
+  double grad_norm = 0;  // before clipping; NaN when not finite
+  bool skipped = false;
+};
+
 struct StepResult {
   double loss = 0;     // mean over the targets of the global batch; the same bits on all ranks
   int64_t tokens = 0;  // of the global batch
@@ -67,17 +72,20 @@ class Worker {
 
  private:
   void check_shape(const Microbatch& microbatch) const;
+  void run_program(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
+  void run_optimizer(const StepNumbers& numbers);
+  StepOutcome outcome() const { return {results_.grad_norm(), !results_.applied()}; }
 
   const Config& config_;
   const Programs& programs_;
   Shape batch_shape_;  // of the tokens of a microbatch: what the plan made room for
   WorkerResources resources_;
   tensor_parallel::TensorAxis tensor_axis_;
+  StepResults results_, evaluation_;
   StageLinks links_;
   Parameters parameters_;
   Executor executor_;
   OptimizerStep optimizer_;
-  int64_t loss_tokens_ = 0;  // of the last forward_backward, over all ranks
 };
 
 // zero_optimization's bounds as the collectives take them.

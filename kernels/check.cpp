@@ -268,8 +268,20 @@ void check(const EmbeddingBackward& args) {
                 "dpositions must have a row for each place");
 }
 
+namespace {
+
+void check_loss(const Rules& rules, ConstTensorView loss) {
+  if (loss.absent()) return;
+  rules.types(DType::Float64, {loss});
+  rules.sizes(2, {loss});
+}
+
+}  // namespace
+
 void check(const CrossEntropy& args) {
-  const Rules rules("cross_entropy", {{"logits", args.logits}, {"targets", args.targets}, {"dlogits", args.dlogits}});
+  const Rules rules("cross_entropy",
+                    {{"logits", args.logits}, {"targets", args.targets}, {"dlogits", args.dlogits}, {"loss", args.loss}});
+  check_loss(rules, args.loss);
   rules.floating(args.logits.dtype);
   rules.types(DType::Int32, {args.targets});
   rules.require(args.logits.shape.dims() == 2, "logits must be a matrix");
@@ -301,7 +313,9 @@ void check(const CrossEntropyOfPart& args) {
                                               {"targets", args.targets},
                                               {"maximum", args.maximum},
                                               {"sums", args.sums},
-                                              {"dlogits", args.dlogits}});
+                                              {"dlogits", args.dlogits},
+                                              {"loss", args.loss}});
+  check_loss(rules, args.loss);
   rules.floating(args.logits.dtype);
   rules.types(DType::Int32, {args.targets});
   rules.types(statistics_type(args.logits.dtype), {args.maximum, args.sums});

@@ -30,6 +30,8 @@ void check(const CrossEntropy& args);
 void check(const RowMaxima& args);
 void check(const RowSums& args);
 void check(const CrossEntropyOfPart& args);
+void check(const SumLosses& args);
+void check(const JudgeGradients& args);
 
 void check(const Adam& args);
 void check(const Sgd& args);
@@ -40,6 +42,10 @@ void check(const ApplyUpdate& args);
 void check(const MomentumUpdate& args);
 
 void check_float(const char* kernel, ConstTensorView x);
+void check_sum_of_squares(ConstTensorView x, ConstTensorView sum);
+void check_refused(const char* kernel, ConstTensorView refused);
+// Data is not read: `from` and `out` may be in different memory.
+void check_host_copy(ConstTensorView from, ConstTensorView out);
 void check_copy(ConstTensorView from, ConstTensorView out);
 void check_add(ConstTensorView from, ConstTensorView out);
 void check_fixed_point(const char* kernel, ConstTensorView values, ConstTensorView sum);

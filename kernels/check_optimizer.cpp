@@ -7,8 +7,8 @@ namespace {
 
 // gradient in 16 or 32 bits; states float32 and of the gradient's size; copy_out absent or in 16 bits (or float32).
 void check_optimizer(const char* kernel, ConstTensorView gradient, std::initializer_list<NamedView> states,
-                     ConstTensorView copy_out) {
-  std::vector<NamedView> all{{"gradient", gradient}, {"copy_out", copy_out}};
+                     ConstTensorView copy_out, ConstTensorView verdict) {
+  std::vector<NamedView> all{{"gradient", gradient}, {"copy_out", copy_out}, {"verdict", verdict}};
   all.insert(all.end(), states.begin(), states.end());
   const Rules rules(kernel, all);
   rules.floating(gradient.dtype);
@@ -16,6 +16,10 @@ void check_optimizer(const char* kernel, ConstTensorView gradient, std::initiali
   for (const NamedView& state : states) {
     rules.types(DType::Float32, {state.view});
     rules.sizes(gradient.elements(), {state.view});
+  }
+  if (!verdict.absent()) {
+    rules.types(DType::Float64, {verdict});
+    rules.sizes(3, {verdict});
   }
   if (copy_out.absent()) return;
   rules.floating(copy_out.dtype);
@@ -26,34 +30,81 @@ void check_optimizer(const char* kernel, ConstTensorView gradient, std::initiali
 
 void check(const Adam& args) {
   check_optimizer("adam", args.gradient, {{"master", args.master}, {"moment1", args.moment1}, {"moment2", args.moment2}},
-                  args.copy_out);
+                  args.copy_out, args.verdict);
 }
 
 void check(const Sgd& args) {
-  if (args.momentum_buffer.absent()) return check_optimizer("sgd", args.gradient, {{"master", args.master}}, args.copy_out);
-  check_optimizer("sgd", args.gradient, {{"master", args.master}, {"momentum_buffer", args.momentum_buffer}}, args.copy_out);
+  if (args.momentum_buffer.absent())
+    return check_optimizer("sgd", args.gradient, {{"master", args.master}}, args.copy_out, args.verdict);
+  check_optimizer("sgd", args.gradient, {{"master", args.master}, {"momentum_buffer", args.momentum_buffer}}, args.copy_out,
+                  args.verdict);
 }
 
 void check(const Lion& args) {
-  check_optimizer("lion", args.gradient, {{"master", args.master}, {"moment", args.moment}}, args.copy_out);
+  check_optimizer("lion", args.gradient, {{"master", args.master}, {"moment", args.moment}}, args.copy_out, args.verdict);
 }
 
 void check(const Adagrad& args) {
-  check_optimizer("adagrad", args.gradient, {{"master", args.master}, {"sum_of_squares", args.sum_of_squares}}, args.copy_out);
+  check_optimizer("adagrad", args.gradient, {{"master", args.master}, {"sum_of_squares", args.sum_of_squares}}, args.copy_out,
+                  args.verdict);
 }
 
 void check(const LambUpdate& args) {
   check_optimizer("lamb_update", args.gradient,
-                  {{"master", args.master}, {"moment1", args.moment1}, {"moment2", args.moment2}, {"update", args.update}}, {});
+                  {{"master", args.master}, {"moment1", args.moment1}, {"moment2", args.moment2}, {"update", args.update}}, {},
+                  args.verdict);
 }
 
-void check(const ApplyUpdate& args) { check_optimizer("apply_update", args.update, {{"master", args.master}}, args.copy_out); }
+void check(const ApplyUpdate& args) {
+  check_optimizer("apply_update", args.update, {{"master", args.master}}, args.copy_out, args.verdict);
+  if (args.square_sums.absent()) return;
+  const Rules rules("apply_update", {{"square_sums", args.square_sums}});
+  rules.types(DType::Int64, {args.square_sums});
+  rules.sizes(2 * ExactSum::kWords, {args.square_sums});
+}
 
 void check(const MomentumUpdate& args) {
-  check_optimizer("momentum_update", args.gradient, {{"momentum_buffer", args.momentum_buffer}, {"out", args.out}}, {});
+  check_optimizer("momentum_update", args.gradient, {{"momentum_buffer", args.momentum_buffer}, {"out", args.out}}, {},
+                  args.verdict);
+}
+
+void check(const JudgeGradients& args) {
+  const Rules rules("judge_gradients", {{"square_sum", args.square_sum}, {"losses", args.losses}, {"verdict", args.verdict}});
+  rules.types(DType::Int64, {args.square_sum, args.losses});
+  rules.types(DType::Float64, {args.verdict});
+  rules.sizes(ExactSum::kWords, {args.square_sum});
+  rules.sizes(ExactSum::kWords + 1, {args.losses});
+  rules.sizes(3, {args.verdict});
+}
+
+void check(const SumLosses& args) {
+  const Rules rules("sum_losses", {{"losses", args.losses}, {"words", args.words}});
+  rules.types(DType::Float64, {args.losses});
+  rules.types(DType::Int64, {args.words});
+  rules.sizes(ExactSum::kWords + 1, {args.words});
+  rules.require(args.losses.elements() % 2 == 0, "losses come with their numbers of targets");
 }
 
 void check_float(const char* kernel, ConstTensorView x) { Rules(kernel, {{"x", x}}).floating(x.dtype); }
+
+void check_sum_of_squares(ConstTensorView x, ConstTensorView sum) {
+  const Rules rules("sum_of_squares", {{"x", x}, {"sum", sum}});
+  rules.floating(x.dtype);
+  rules.types(DType::Int64, {sum});
+  rules.sizes(ExactSum::kWords, {sum});
+}
+
+void check_refused(const char* kernel, ConstTensorView refused) {
+  const Rules rules(kernel, {{"refused", refused}});
+  rules.types(DType::Int64, {refused});
+  rules.sizes(1, {refused});
+}
+
+void check_host_copy(ConstTensorView from, ConstTensorView out) {
+  const Rules rules("host copy", {{"from", from}, {"out", out}});
+  rules.types(out.dtype, {from});
+  rules.sizes(from.elements(), {out});
+}
 
 void check_copy(ConstTensorView from, ConstTensorView out) {
   const Rules rules("copy", {{"from", from}, {"out", out}});

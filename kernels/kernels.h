@@ -8,9 +8,10 @@
 // (float64 when the dtype is float64). Gradients of parameters (Matmul::out, dbias, dgain, dtable, dpositions) may also be
 // float32 whatever the dtype of the rest: layout mode rounds a microbatch's gradient once, from float32. "accumulate" means out
 // += result instead of out = result, rounded once. An argument that is marked optional may be absent. Work is enqueued on the
-// stream that the object is bound to and is done when it returns on a CPU. Results do not depend on the number of threads, nor
-// on what else is in a call: row t of an output depends on row t alone where the mathematics allows it. Sums over rows (weight
-// gradients) run in a fixed order. Sizes may be 0.
+// stream that the object is bound to and is done when it returns on a CPU. What a kernel finds out (losses, sums, counts) is
+// added to tensors too, so that nobody has to wait for it. Results do not depend on the number of threads, nor on what else is
+// in a call: row t of an output depends on row t alone where the mathematics allows it. Sums over rows (weight gradients) run
+// in a fixed order. Sizes may be 0.
 #pragma once
 
 #include <cstdint>
@@ -172,7 +173,8 @@ struct TableRows {
   int64_t first = 0, vocabulary = 0;
 };
 // out[B, S, H] = table[tokens[B, S], H] (+ positions[s, H] when present); zeros for tokens whose row is not in this part of the
-// table. Token ids outside [0, V) throw std::out_of_range before anything is written.
+// table. Token ids outside [0, V) throw std::out_of_range before anything is written; where the host cannot see them, their
+// rows become NaN.
 struct Embedding {
   ConstTensorView tokens, table, positions;
   TensorView out;
@@ -186,7 +188,8 @@ struct EmbeddingBackward {
   TableRows rows;
 };
 
-// Row-wise softmax cross-entropy. Returns the sum of losses over rows whose target is >= 0 and their number.
+// Row-wise softmax cross-entropy. loss[0] += the sum of losses over rows whose target is >= 0, in a fixed order over rows;
+// loss[1] += their number.
 // When dlogits is present: dlogits = (softmax(logits) - onehot) * gradient_scale, 0 for rows that do not count; it may be
 // logits.
 struct CrossEntropy {
@@ -197,10 +200,7 @@ struct CrossEntropy {
   // Optional: the sum of a row's exponentials is made of chunks that end at these columns, each rounded to float32 (float64),
   // and of a balanced tree over them (see ProductCuts).
   std::span<const int64_t> chunk_ends;
-};
-struct CrossEntropyResult {
-  double loss_sum = 0;  // fixed order over rows
-  int64_t tokens = 0;
+  TensorView loss;  // optional float64 [2]
 };
 
 // The same for logits[T, columns first ..] of rows that go on elsewhere: a maximum over all parts, then sums over all parts,
@@ -223,16 +223,39 @@ struct CrossEntropyOfPart {
   TensorView dlogits;                              // optional, of this part; may be logits
   TableRows columns;
   double gradient_scale = 1.0;
+  TensorView loss;  // optional float64 [2], as in CrossEntropy
+};
+
+// The losses of microbatches as an exact sum: words[0 .. kWords) += losses[m][0] exactly, words[kWords] += losses[m][1].
+struct SumLosses {
+  ConstTensorView losses;  // float64 [M, 2], of CrossEntropy
+  TensorView words;        // int64 [ExactSum::kWords + 1]
+};
+
+// What the gradients of all ranks say to an update. With T = words[kWords] of `losses` targets, the gradient of their mean is
+// the stored sum of gradients x unit / T:
+//
+//   norm = sqrt(square_sum) x unit / T    apply = 1, or 0 when the sum is not finite and that is checked
+//   factor = unit / T x min(1, clipping / (norm + 1e-6))     (as PyTorch's clip_grad_norm_; clipping 0: off)
+//
+// A step without targets has T = 1.
+struct JudgeGradients {
+  ConstTensorView square_sum;  // int64 [ExactSum::kWords], of the stored gradients
+  ConstTensorView losses;      // int64 [ExactSum::kWords + 1]
+  TensorView verdict;          // float64 [3]: norm (NaN when not finite), factor, apply
+  double unit = 1, clipping = 0;
+  bool check_finite = true;
 };
 
 // ---- Optimizers: element-wise over a flat range of a shard. `master` float32, states float32; `gradient` float32, bfloat16,
 // float16 (multiplied by gradient_scale first) ; `copy_out` optional: master rounded to bfloat16 or float16.
-// `decay_*`: weight_decay is 0 where a parameter does not decay, so one call covers elements of one kind.
+// weight_decay is 0 where a parameter does not decay, so one call covers elements of one kind. `verdict` optional (absent: 1
+// and apply): the gradient is multiplied by its factor too, and nothing is written when it says not to apply.
 
 // Adam (Kingma & Ba 2015), bias-corrected; decoupled decay is AdamW (Loshchilov & Hutter 2019), otherwise L2 in the gradient.
 struct Adam {
   TensorView master, moment1, moment2, copy_out;
-  ConstTensorView gradient;
+  ConstTensorView gradient, verdict;
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
   double gradient_scale = 1.0;
   int64_t step = 1;  // from 1
@@ -242,7 +265,7 @@ struct Adam {
 // buffer)
 struct Sgd {
   TensorView master, momentum_buffer, copy_out;  // momentum_buffer absent when momentum is 0
-  ConstTensorView gradient;
+  ConstTensorView gradient, verdict;
   double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0, gradient_scale = 1.0;
   int64_t step = 1;
   bool nesterov = false;
@@ -250,35 +273,38 @@ struct Sgd {
 // p -= lr * (sign(beta1 m + (1 - beta1) g) + decay * p); m = beta2 m + (1 - beta2) g (Chen et al. 2023)
 struct Lion {
   TensorView master, moment, copy_out;
-  ConstTensorView gradient;
+  ConstTensorView gradient, verdict;
   double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0, gradient_scale = 1.0;
 };
 // sum += g^2; p -= lr * g / (sqrt(sum) + epsilon) (Duchi et al. 2011)
 struct Adagrad {
   TensorView master, sum_of_squares, copy_out;
-  ConstTensorView gradient;
+  ConstTensorView gradient, verdict;
   double lr = 1e-2, epsilon = 1e-10, weight_decay = 0, gradient_scale = 1.0;
 };
 // First half of LAMB (You et al. 2020): moments as Adam, update = m_hat / (sqrt(v_hat) + epsilon) + decay * p, left in `update`
-// (float32). The caller scales by the trust ratio of norms over the whole parameter and applies it with ApplyUpdate.
+// (float32). ApplyUpdate scales it by the trust ratio of norms over the whole parameter.
 struct LambUpdate {
   ConstTensorView master;
   TensorView moment1, moment2, update;
-  ConstTensorView gradient;
+  ConstTensorView gradient, verdict;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0, gradient_scale = 1.0;
   int64_t step = 1;
   bool bias_correction = true;
 };
-// master = master * (1 - decay) - scale * update; copy_out as above. update: any float dtype.
+// master = master * (1 - decay) - scale * ratio * update; copy_out as above. update: any float dtype. Without `square_sums`
+// ratio is 1, with them ||master|| / ||update|| within [min_ratio, max_ratio], and 1 where one of them is 0.
 struct ApplyUpdate {
   TensorView master, copy_out;
-  ConstTensorView update;
+  ConstTensorView update, verdict;
   double scale = 1.0, decay = 0;
+  ConstTensorView square_sums;  // optional int64 [2, ExactSum::kWords]: of the weights, of the update
+  double min_ratio = 0, max_ratio = 0;
 };
 // buffer = momentum * buffer + gradient * gradient_scale; out = nesterov ? gradient + momentum * buffer : buffer (float32)
 struct MomentumUpdate {
   TensorView momentum_buffer, out;
-  ConstTensorView gradient;
+  ConstTensorView gradient, verdict;
   double momentum = 0.95, gradient_scale = 1.0;
   bool nesterov = true;
 };
@@ -314,10 +340,13 @@ class Kernels {
   virtual void attention_backward(const AttentionBackward&) = 0;
   virtual void embedding(const Embedding&) = 0;
   virtual void embedding_backward(const EmbeddingBackward&) = 0;
-  virtual CrossEntropyResult cross_entropy(const CrossEntropy&) = 0;
+  virtual void cross_entropy(const CrossEntropy&) = 0;
   virtual void row_maxima(const RowMaxima&) = 0;
   virtual void row_sums(const RowSums&) = 0;
-  virtual CrossEntropyResult cross_entropy_of_part(const CrossEntropyOfPart&) = 0;
+  virtual void cross_entropy_of_part(const CrossEntropyOfPart&) = 0;
+  virtual void sum_losses(const SumLosses&) = 0;
+
+  virtual void judge_gradients(const JudgeGradients&) = 0;
 
   virtual void adam(const Adam&) = 0;
   virtual void sgd(const Sgd&) = 0;
@@ -338,20 +367,27 @@ class Kernels {
   // out[e] = initial value of element first_element + e under `key` (core/random.h): zeros, ones, normal or uniform
   virtual void initialize(TensorView out, const Init& init, uint64_t key, int64_t first_element) = 0;
 
-  // Sum of squares of `scale` * x in float64, in blocks of `block` elements (a divisor of kSumBlock) from the start of x,
-  // combined exactly. NaN and infinity make the sum not finite.
-  virtual ExactSum sum_of_squares(ConstTensorView x, double scale, int64_t block) = 0;
+  // sum += squares of `scale` * x in float64, in blocks of `block` elements (a divisor of kSumBlock) from the start of x,
+  // combined exactly. NaN and infinity make the sum not finite. sum: int64 [ExactSum::kWords].
+  virtual void sum_of_squares(ConstTensorView x, double scale, int64_t block, TensorView sum) = 0;
+  // out /= sqrt(square_sum) + epsilon; square_sum: int64 [ExactSum::kWords].
+  virtual void divide_by_norm(TensorView out, ConstTensorView square_sum, double epsilon) = 0;
 
-  // sum[e] += round(x[e] * scale * 2^44) (core/fixed_point.h). Returns how many values were not finite or not below `limit` in
-  // magnitude (after scaling); those are not added.
-  virtual int64_t fixed_point_add(ConstTensorView x, double scale, double limit, TensorView sum) = 0;
+  // sum[e] += round(x[e] * scale * 2^44) (core/fixed_point.h). Values that are not finite or not below `limit` in magnitude
+  // (after scaling) are not added; refused[0] += their number. refused: int64 [1].
+  virtual void fixed_point_add(ConstTensorView x, double scale, double limit, TensorView sum, TensorView refused) = 0;
   // The same with = in place of +=: the first contribution needs no zeros to add to.
-  virtual int64_t fixed_point_store(ConstTensorView x, double scale, double limit, TensorView sum) = 0;
+  virtual void fixed_point_store(ConstTensorView x, double scale, double limit, TensorView sum, TensorView refused) = 0;
   // out[e] = sum[e] * 2^-44, rounded once
   virtual void fixed_point_read(ConstTensorView sum, TensorView out) = 0;
   // fixed_point_store and fixed_point_read in one, without the sum between: for values that nothing is added to. In place or
   // not.
-  virtual int64_t fixed_point_round(ConstTensorView x, double scale, double limit, TensorView out) = 0;
+  virtual void fixed_point_round(ConstTensorView x, double scale, double limit, TensorView out, TensorView refused) = 0;
+
+  // Between the device and host memory; the same type and size. from_host may return before it is done and `from` must stay as
+  // it is until the next to_host; to_host returns when all work before it is done: the only thing here that waits.
+  virtual void from_host(ConstTensorView from, TensorView out) = 0;
+  virtual void to_host(ConstTensorView from, TensorView out) = 0;
 
   virtual Counters counters() const { return {}; }
 };

@@ -49,7 +49,12 @@ class Checker {
   enum class Way { Apart, Accumulated, Together, WithForward };
   static const char* name_of(Way way);
 
-  Context context() { return {*kernels_, arena_, &microbatch_, {check_.seed, 3, 5}, check_.training}; }
+  Context context() {
+    Context context{*kernels_, arena_, &microbatch_, {check_.seed, 3, 5}, check_.training};
+    loss_[0] = loss_[1] = 0;
+    context.loss = {loss_, DType::Float64, {2}};
+    return context;
+  }
   bool computes_loss() const { return output_shape_.elements() == 0; }
   ConstTensorView input() {
     if (check_.vocabulary > 0) return {tokens_.data(), DType::Int32, check_.input_shape};
@@ -73,6 +78,7 @@ class Checker {
   std::vector<ConstTensorView> weight_views_;
   std::vector<int32_t> tokens_, targets_;
   Microbatch microbatch_;
+  double loss_[2] = {};
   GradientCheckResult result_;
 };
 
@@ -110,7 +116,7 @@ double Checker::objective() {
   Context context = this->context();
   Saved saved;
   layer_.forward(context, weight_views_, input(), output_view(y), saved);
-  if (computes_loss()) return context.loss_sum / static_cast<double>(std::max<int64_t>(microbatch_.targets.elements(), 1));
+  if (computes_loss()) return loss_[0] / static_cast<double>(std::max<int64_t>(microbatch_.targets.elements(), 1));
   double sum = 0;
   for (size_t i = 0; i < y.size(); ++i) sum += dy_[i] * y[i];
   return sum;

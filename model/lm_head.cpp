@@ -64,16 +64,16 @@ kernels::TableRows LmHead::columns_of(const Context& context) const {
   return {tensor_parallel::unit_range(vocabulary_, axis->rank(), axis->size()).begin, vocabulary_};
 }
 
-LmHead::Result LmHead::loss_of_logits(Context& context, ConstTensorView logits, ConstTensorView targets, TensorView dlogits,
-                                      double gradient_scale) const {
+void LmHead::loss_of_logits(Context& context, ConstTensorView logits, ConstTensorView targets, const Wanted& wanted) const {
   const tensor_parallel::TensorAxis* axis = sharing_axis(context);
   const AxisCuts cuts(context, split());
   if (!axis)
     return context.kernels.cross_entropy({.logits = logits,
                                           .targets = targets,
-                                          .dlogits = dlogits,
-                                          .gradient_scale = gradient_scale,
-                                          .chunk_ends = cuts.ends()});
+                                          .dlogits = wanted.dlogits,
+                                          .gradient_scale = wanted.gradient_scale,
+                                          .chunk_ends = cuts.ends(),
+                                          .loss = wanted.loss});
   const kernels::TableRows columns = columns_of(context);
   const ScopedTensor maximum(context.arena, logits.dtype, {logits.shape[0]});
   const ScopedTensor sums(context.arena, logits.dtype, {2, logits.shape[0]});
@@ -82,25 +82,27 @@ LmHead::Result LmHead::loss_of_logits(Context& context, ConstTensorView logits, 
   context.kernels.row_sums(
       {.logits = logits, .targets = targets, .maximum = maximum, .sums = sums, .columns = columns, .chunk_ends = cuts.ends()});
   sum_over(*axis, sums);
-  return context.kernels.cross_entropy_of_part({.logits = logits,
-                                                .targets = targets,
-                                                .maximum = maximum,
-                                                .sums = sums,
-                                                .dlogits = dlogits,
-                                                .columns = columns,
-                                                .gradient_scale = gradient_scale});
+  context.kernels.cross_entropy_of_part({.logits = logits,
+                                         .targets = targets,
+                                         .maximum = maximum,
+                                         .sums = sums,
+                                         .dlogits = wanted.dlogits,
+                                         .columns = columns,
+                                         .gradient_scale = wanted.gradient_scale,
+                                         .loss = wanted.loss});
 }
 
 // Logits of some rows and their loss; with `dlogits`, the gradient too, in its dtype. Where that is the logits' own dtype they
 // are made in its memory.
-LmHead::Result LmHead::loss_of_rows(Context& context, ConstTensorView h, ConstTensorView weight, ConstTensorView targets,
-                                    TensorView dlogits, double gradient_scale) const {
+void LmHead::loss_of_rows(Context& context, ConstTensorView h, ConstTensorView weight, ConstTensorView targets,
+                          const Wanted& wanted) const {
   const DType dtype = statistics_dtype(h.dtype);
+  const TensorView dlogits = wanted.dlogits;
   ScopedTensor scratch;
   if (dlogits.absent() || dlogits.dtype != dtype) scratch = ScopedTensor(context.arena, dtype, {h.shape[0], weight.shape[0]});
   const TensorView logits = scratch.empty() ? dlogits : scratch.view();
   context.kernels.matmul({.a = h, .b = weight, .out = logits, .transpose_b = true, .cuts = AxisCuts(context, split()).cols()});
-  return loss_of_logits(context, logits, targets, dlogits, gradient_scale);
+  loss_of_logits(context, logits, targets, wanted);
 }
 
 // dW[V, H] += dlogits^T[V, R] h[R, H]; the first chunk obeys the gradient's own flag, the following add to it.
@@ -125,15 +127,9 @@ void LmHead::forward(Context& context, Weights weights, ConstTensorView x, Tenso
   norm_->forward(context, parts_.of(norm_part_, weights), x, own, saved.child(norm_part_));
   TokenGather all(context, own);
   const ConstTensorView h = as_rows(all.view());
-  Result total;
-  for (const Chunk& chunk : chunks_of(h.shape[0])) {
-    const Result result = loss_of_rows(context, h.row_range(chunk.first, chunk.rows), weights[weight_],
-                                       targets_of(context).slice(chunk.first, chunk.rows), {}, 1.0);
-    total.loss_sum += result.loss_sum;
-    total.tokens += result.tokens;
-  }
-  context.loss_sum = total.loss_sum;
-  context.loss_tokens = total.tokens;
+  for (const Chunk& chunk : chunks_of(h.shape[0]))
+    loss_of_rows(context, h.row_range(chunk.first, chunk.rows), weights[weight_],
+                 targets_of(context).slice(chunk.first, chunk.rows), {.loss = context.loss});
 }
 
 void LmHead::backward_input(Context& context, Weights weights, ConstTensorView, TensorView dx, Saved& saved) const {
@@ -146,7 +142,7 @@ void LmHead::backward_input(Context& context, Weights weights, ConstTensorView, 
   for (const Chunk& chunk : chunks_of(h.shape[0])) {
     const TensorView dlogits_rows = dlogits.row_range(chunk.first, chunk.rows);
     loss_of_rows(context, h.row_range(chunk.first, chunk.rows), weights[weight_],
-                 targets_of(context).slice(chunk.first, chunk.rows), dlogits_rows, scale);
+                 targets_of(context).slice(chunk.first, chunk.rows), {.dlogits = dlogits_rows, .gradient_scale = scale});
     make_input_gradient(context, weights[weight_], dlogits_rows, as_rows(sum.partial()).row_range(chunk.first, chunk.rows));
   }
   sum.start();
@@ -173,19 +169,14 @@ void LmHead::forward_backward(Context& context, Weights weights, Gradients gradi
   const ConstTensorView h = as_rows(all.view());
   const double scale = gradient_scale_of(context);
   AxisSum sum(context, sharing_axis(context), own);
-  Result total;
   for (const Chunk& chunk : chunks_of(h.shape[0])) {
     const ConstTensorView h_rows = h.row_range(chunk.first, chunk.rows);
     const ScopedTensor dlogits(context.arena, h.dtype, {chunk.rows, weights[weight_].shape[0]});
-    const Result result =
-        loss_of_rows(context, h_rows, weights[weight_], targets_of(context).slice(chunk.first, chunk.rows), dlogits, scale);
+    loss_of_rows(context, h_rows, weights[weight_], targets_of(context).slice(chunk.first, chunk.rows),
+                 {.loss = context.loss, .dlogits = dlogits, .gradient_scale = scale});
     add_weight_gradient(context, gradients[weight_], chunk.first == 0, dlogits, h_rows);
     make_input_gradient(context, weights[weight_], dlogits, as_rows(sum.partial()).row_range(chunk.first, chunk.rows));
-    total.loss_sum += result.loss_sum;
-    total.tokens += result.tokens;
   }
-  context.loss_sum = total.loss_sum;
-  context.loss_tokens = total.tokens;
   sum.start();
   sum.finish();
   norm_->backward(context, parts_.of(norm_part_, weights), parts_.of(norm_part_, gradients), own, dx, saved.child(norm_part_));

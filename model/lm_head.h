@@ -10,8 +10,8 @@
 //   forward alone computes just the loss (evaluation).
 //   backward_input makes the logits again and has to keep their gradient whole [T, V] for backward_weight, which has no
 //   weights.
-// The loss is left in context.loss_sum and context.loss_tokens (the targets that count). The gradient is that of
-// loss_scale * loss_sum / T: what the mean over the counting targets of a whole step is to a microbatch, only the caller knows.
+// The loss is added to context.loss. The gradient is that of loss_scale * its sum / T: what the mean over the counting targets
+// of a whole step is to a microbatch, only the caller knows.
 //
 // Tensor ranks share W's rows (the vocabulary). Each makes its columns of the logits and gets the rows' softmax from a maximum
 // and two sums over ranks; h, the loss and, after a sum over ranks, the gradient of h are whole on every one.
@@ -50,17 +50,19 @@ class LmHead : public Layer {
   int64_t rows_of_chunk() const { return rows_of_chunk_; }
 
  private:
-  using Result = kernels::CrossEntropyResult;
   struct Chunk {
     int64_t first, rows;
   };
   std::vector<Chunk> chunks_of(int64_t rows) const;
   kernels::TableRows columns_of(const Context&) const;
   void logits_of_all_parts(Context&, ConstTensorView h, ConstTensorView weight, TensorView logits) const;
-  Result loss_of_logits(Context&, ConstTensorView logits, ConstTensorView targets, TensorView dlogits,
-                        double gradient_scale) const;
-  Result loss_of_rows(Context&, ConstTensorView h, ConstTensorView weight, ConstTensorView targets, TensorView dlogits,
-                      double gradient_scale) const;
+  // What the two below are asked for.
+  struct Wanted {
+    TensorView loss, dlogits;  // each may be absent
+    double gradient_scale = 1.0;
+  };
+  void loss_of_logits(Context&, ConstTensorView logits, ConstTensorView targets, const Wanted& wanted) const;
+  void loss_of_rows(Context&, ConstTensorView h, ConstTensorView weight, ConstTensorView targets, const Wanted& wanted) const;
   const Split& split() const { return parts_.parameters()[weight_].split; }
   void make_input_gradient(Context&, ConstTensorView weight, ConstTensorView dlogits, TensorView dh) const;
   void add_weight_gradient(Context&, const Gradient& weight, bool first, ConstTensorView dlogits, ConstTensorView h) const;

@@ -86,7 +86,6 @@ ConstTensorView ParameterGroup::weight(int index) const {
 void ParameterGroup::begin_step() {
   std::fill(written_.begin(), written_.end(), false);
   shard_written_ = false;
-  out_of_range_ = 0;
 }
 
 // Integers are needed where terms are added: several contributions of this rank, or those of several ranks.
@@ -130,9 +129,13 @@ void ParameterGroup::end_contribution(double scale) {
     const TensorView contribution = scratch_.view().slice(parameter.offset, parameter.elements());
     kernels::Kernels& kernels = resources_.kernels;
     if (written_[i] && sum.dtype != DType::Int64) throw too_many_contributions(parameter.name);
-    out_of_range_ += sum.dtype != DType::Int64 ? kernels.fixed_point_round(contribution, scale, limit, sum)
-                     : written_[i]             ? kernels.fixed_point_add(contribution, scale, limit, sum)
-                                               : kernels.fixed_point_store(contribution, scale, limit, sum);
+    const TensorView refused = resources_.refused;
+    if (sum.dtype != DType::Int64)
+      kernels.fixed_point_round(contribution, scale, limit, sum, refused);
+    else if (written_[i])
+      kernels.fixed_point_add(contribution, scale, limit, sum, refused);
+    else
+      kernels.fixed_point_store(contribution, scale, limit, sum, refused);
     written_[i] = true;
     in_contribution_[i] = false;
   }

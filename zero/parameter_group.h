@@ -40,6 +40,7 @@ struct Resources {
   Stream& reduce_stream;
   CollectiveOptions collectives;
   comm::ProcessGroup* tensor_group = nullptr;  // for groups that are summed over the tensor axis; on reduce_stream
+  TensorView refused;  // int64 [1], layout mode: += contributions that could not be put on the fixed-point grid
 };
 
 struct GroupOptions {
@@ -88,8 +89,6 @@ class ParameterGroup {
   bool reduces() const { return layout_.trainable && (layout_.role == GroupRole::Own || options_.lifetimes.shard_gradients); }
   // All of this rank's gradients so far, for a TIE: whole before the reduction, or the reduced shard.
   TensorView tied_gradients();
-  // Contributions that could not be put on the fixed-point grid since begin_step.
-  int64_t out_of_range() const { return out_of_range_; }
 
   OwnedRange owned();
   // The weights of the owned range, as layers see them; absent for TiedGradients.
@@ -130,7 +129,6 @@ class ParameterGroup {
   bool shard_written_ = false;         // the gradient shard holds something of this step
   std::vector<bool> written_;          // [parameter] the accumulator holds something
   std::vector<bool> in_contribution_;  // [parameter] the scratch holds something
-  int64_t out_of_range_ = 0;
 };
 
 }  // namespace trivet::zero

@@ -9,7 +9,7 @@ namespace trivet {
 // Temporaries for one matrix. Every rank makes them, also those that only receive the result, so that one plan fits all ranks.
 struct NewtonSchulzScratch {
   NewtonSchulzScratch(Arena& arena, const Shape& shape);
-  ScopedTensor gram, polynomial, next;
+  ScopedTensor gram, polynomial, next, square_sum;
 };
 
 // matrix[R, C] float32, in place. Singular values end near 1.

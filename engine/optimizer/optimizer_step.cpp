@@ -10,18 +10,10 @@ namespace {
 
 // Gradients on the fixed-point grid are read back in pieces of so many elements; a multiple of kSumBlock.
 constexpr int64_t kPieceElements = int64_t{1} << 18;
-constexpr size_t kWords = ExactSum::kLimbs + 1;
 
-void put(const ExactSum& sum, std::span<int64_t> words) { std::copy(sum.words().begin(), sum.words().end(), words.begin()); }
-// What takes the stored sum of gradients to their mean. In layout mode the loss scale is out already.
-double mean_scale(const zero::ParameterGroup& group, const StepSettings& settings) {
-  return 1.0 / ((group.options().fixed_point ? 1.0 : settings.loss_scale) * settings.microbatches);
-}
-
-ExactSum take(std::span<const int64_t> words) {
-  ExactSum sum;
-  std::copy(words.begin(), words.end(), sum.words().begin());
-  return sum;
+// What takes stored gradients to those of a loss of 1 each. In layout mode the loss scale is out already.
+double unscale(const zero::ParameterGroup& group, const StepSettings& settings) {
+  return group.options().fixed_point ? 1.0 : 1.0 / settings.loss_scale;
 }
 
 }  // namespace
@@ -56,6 +48,9 @@ OptimizerStep::OptimizerStep(const OptimizerConfig& config, Parameters& paramete
       owned_.push_back({&group, static_cast<int>(i), overlap(parameter, range.first, range.count)});
     }
   });
+  if (config_.type == OptimizerType::Lamb)
+    lamb_sums_ = Buffer(resources_.allocator, resources_.meter, MemoryCategory::Buffers, DType::Int64,
+                        {static_cast<int64_t>(owned_.size()) * 2 * ExactSum::kWords});
 }
 
 // Muon orthogonalises the matrices of hidden blocks; embedding, head, gains and biases get Adam.
@@ -63,20 +58,18 @@ bool OptimizerStep::is_muon(int block, const zero::FlatParameter& parameter) con
   return config_.type == OptimizerType::Muon && block > 0 && block + 1 < blocks_ && parameter.spec.shape.dims() == 2;
 }
 
-StepOutcome OptimizerStep::run(const StepSettings& settings) {
-  const ExactSum square_sum = gradient_square_sum(settings);
-  StepOutcome outcome;
-  outcome.grad_norm = std::sqrt(square_sum.value());
-  outcome.skipped = settings.check_finite && !square_sum.finite();
-  if (outcome.skipped) return outcome;
-
-  double clip = 1.0;
-  if (settings.clipping > 0 && outcome.grad_norm > 0) clip = std::min(1.0, settings.clipping / (outcome.grad_norm + 1e-6));
-  update_elements(settings, clip);
+void OptimizerStep::run(const StepSettings& settings) {
+  sum_gradient_squares(settings);
+  resources_.kernels.judge_gradients({.square_sum = resources_.results.square_sum(),
+                                      .losses = resources_.results.loss_words(),
+                                      .verdict = resources_.results.verdict(),
+                                      .unit = settings.unit,
+                                      .clipping = settings.clipping,
+                                      .check_finite = settings.check_finite});
+  update_elements(settings);
   if (config_.type == OptimizerType::Lamb) apply_lamb(settings);
-  if (config_.type == OptimizerType::Muon) apply_muon(settings, clip);
+  if (config_.type == OptimizerType::Muon) apply_muon(settings);
   parameters_.publish();
-  return outcome;
 }
 
 template <typename Use>
@@ -121,27 +114,25 @@ int64_t OptimizerStep::sum_block(const OwnedParameter& owned) {
 }
 
 // Each rank sums over its shard, also where it owns the whole; blocks are aligned to the parameter, so no layout changes a bit.
-ExactSum OptimizerStep::gradient_square_sum(const StepSettings& settings) {
-  ExactSum sum;
+void OptimizerStep::sum_gradient_squares(const StepSettings& settings) {
+  const TensorView sum = resources_.results.square_sum();
   for (const OwnedParameter& owned : owned_) {
     const zero::OwnedRange range = owned.group->owned();
-    const double scale = mean_scale(*owned.group, settings);
+    const double scale = unscale(*owned.group, settings);
     const int64_t block = sum_block(owned);
     for (const Part& part : counted_parts(owned, range))
       for_gradient_pieces(range, part.first, part.count, [&](int64_t, ConstTensorView gradient) {
-        sum.add(resources_.kernels.sum_of_squares(gradient, scale, block));
+        resources_.kernels.sum_of_squares(gradient, scale, block, sum);
       });
   }
-  std::vector<int64_t> words(kWords);
-  put(sum, words);
-  words[kWords - 1] += parameters_.out_of_range();
-  all_reduce(words, resources_.control_group);
-  return take(words);
+  // A contribution that was refused counts as a term that does not fit.
+  resources_.kernels.add(resources_.results.refused(), sum.slice(ExactSum::kLimbs, 1));
+  all_reduce(sum, resources_.control_group);
 }
 
-void OptimizerStep::all_reduce(std::span<int64_t> words, comm::ProcessGroup& group) {
+void OptimizerStep::all_reduce(TensorView words, comm::ProcessGroup& group) {
   if (group.size() == 1) return;
-  group.all_reduce({words.data(), DType::Int64, {static_cast<int64_t>(words.size())}}, comm::ReduceOp::Sum, resources_.stream);
+  group.all_reduce(words, comm::ReduceOp::Sum, resources_.stream);
   resources_.stream.synchronize();
 }
 
@@ -162,11 +153,11 @@ std::vector<OptimizerStep::Segment> OptimizerStep::segments_of(zero::ParameterGr
   return segments;
 }
 
-void OptimizerStep::update_elements(const StepSettings& settings, double clip) {
+void OptimizerStep::update_elements(const StepSettings& settings) {
   parameters_.for_each_group([&](int block, zero::ParameterGroup& group) {
     if (!group.layout().trainable || group.layout().role != zero::GroupRole::Own) return;
     const zero::OwnedRange range = group.owned();
-    const double scale = mean_scale(group, settings) * clip;
+    const double scale = unscale(group, settings);
     for (const Segment& segment : segments_of(group, block))
       for_gradient_pieces(range, segment.first, segment.count, [&](int64_t first, ConstTensorView gradient) {
         update_segment(range, {first, gradient.elements(), segment.decay}, gradient, settings, scale);
@@ -180,6 +171,7 @@ void OptimizerStep::update_segment(const zero::OwnedRange& range, const Segment&
   const auto state = [&](size_t index) { return index < range.states.size() ? part(range.states[index]) : TensorView{}; };
   const TensorView master = part(range.master), copy_out = part(range.copy_out);
   const double decay = weight_decay(segment.decay);
+  const ConstTensorView verdict = resources_.results.verdict();
   kernels::Kernels& kernels = resources_.kernels;
   switch (config_.type) {
     case OptimizerType::Adam:
@@ -190,6 +182,7 @@ void OptimizerStep::update_segment(const zero::OwnedRange& range, const Segment&
                            .moment2 = state(1),
                            .copy_out = copy_out,
                            .gradient = gradient,
+                           .verdict = verdict,
                            .lr = config_.type == OptimizerType::Muon && config_.adam_lr > 0
                                      ? settings.lr * config_.adam_lr / config_.lr
                                      : settings.lr,
@@ -206,6 +199,7 @@ void OptimizerStep::update_segment(const zero::OwnedRange& range, const Segment&
                           .momentum_buffer = state(0),
                           .copy_out = copy_out,
                           .gradient = gradient,
+                          .verdict = verdict,
                           .lr = settings.lr,
                           .momentum = config_.momentum,
                           .dampening = config_.dampening,
@@ -218,6 +212,7 @@ void OptimizerStep::update_segment(const zero::OwnedRange& range, const Segment&
                            .moment = state(0),
                            .copy_out = copy_out,
                            .gradient = gradient,
+                           .verdict = verdict,
                            .lr = settings.lr,
                            .beta1 = settings.beta1,
                            .beta2 = settings.beta2,
@@ -228,6 +223,7 @@ void OptimizerStep::update_segment(const zero::OwnedRange& range, const Segment&
                               .sum_of_squares = state(0),
                               .copy_out = copy_out,
                               .gradient = gradient,
+                              .verdict = verdict,
                               .lr = settings.lr,
                               .epsilon = config_.epsilon,
                               .weight_decay = decay,
@@ -238,6 +234,7 @@ void OptimizerStep::update_segment(const zero::OwnedRange& range, const Segment&
                                   .moment2 = state(1),
                                   .update = state(2),
                                   .gradient = gradient,
+                                  .verdict = verdict,
                                   .beta1 = settings.beta1,
                                   .beta2 = settings.beta2,
                                   .epsilon = config_.epsilon,
@@ -251,30 +248,20 @@ void OptimizerStep::update_segment(const zero::OwnedRange& range, const Segment&
 // Trust ratio per parameter: ||w|| / ||update||, clamped (You et al. 2020); 1 where either norm is 0. Norms over the whole
 // parameter.
 void OptimizerStep::apply_lamb(const StepSettings& settings) {
-  std::vector<int64_t> words(owned_.size() * 2 * kWords);
+  const TensorView sums = lamb_sums_.view();
+  const auto sums_of = [&](size_t owned) {
+    return sums.slice(static_cast<int64_t>(owned) * 2 * ExactSum::kWords, 2 * ExactSum::kWords);
+  };
+  resources_.kernels.zero(sums);
   for (size_t i = 0; i < owned_.size(); ++i) {
-    const OwnedParameter& owned = owned_[i];
-    const zero::OwnedRange range = owned.group->owned();
-    const std::span<int64_t> place(words.data() + i * 2 * kWords, 2 * kWords);
-    ExactSum weights, updates;
-    const int64_t block = sum_block(owned);
-    for (const Part& part : counted_parts(owned, range)) {
-      weights.add(resources_.kernels.sum_of_squares(range.master.slice(part.first, part.count), 1.0, block));
-      updates.add(resources_.kernels.sum_of_squares(range.states[2].slice(part.first, part.count), 1.0, block));
-    }
-    put(weights, place.first(kWords));
-    put(updates, place.last(kWords));
+    const zero::OwnedRange range = owned_[i].group->owned();
+    sum_squares(owned_[i], range, range.master, sums_of(i).slice(0, ExactSum::kWords));
+    sum_squares(owned_[i], range, range.states[2], sums_of(i).slice(ExactSum::kWords, ExactSum::kWords));
   }
-  all_reduce(words, resources_.part_group);
+  all_reduce(sums, resources_.part_group);
   for (size_t i = 0; i < owned_.size(); ++i) {
     const OwnedParameter& owned = owned_[i];
     if (owned.part.count == 0) continue;
-    const std::span<const int64_t> place(words.data() + i * 2 * kWords, 2 * kWords);
-    const double weight_norm = std::sqrt(take(place.first(kWords)).value());
-    const double update_norm = std::sqrt(take(place.last(kWords)).value());
-    const double ratio = weight_norm > 0 && update_norm > 0
-                             ? std::clamp(weight_norm / update_norm, config_.min_coefficient, config_.max_coefficient)
-                             : 1.0;
     const zero::OwnedRange range = owned.group->owned();
     const auto slice = [&](TensorView view) {
       return view.absent() ? TensorView{} : view.slice(owned.part.first_in_range, owned.part.count);
@@ -282,19 +269,30 @@ void OptimizerStep::apply_lamb(const StepSettings& settings) {
     resources_.kernels.apply_update({.master = slice(range.master),
                                      .copy_out = slice(range.copy_out),
                                      .update = slice(range.states[2]),
-                                     .scale = settings.lr * ratio});
+                                     .verdict = resources_.results.verdict(),
+                                     .scale = settings.lr,
+                                     .square_sums = sums_of(i),
+                                     .min_ratio = config_.min_coefficient,
+                                     .max_ratio = config_.max_coefficient});
   }
 }
 
+// Of the elements of a parameter that this rank counts.
+void OptimizerStep::sum_squares(const OwnedParameter& owned, const zero::OwnedRange& range, ConstTensorView values,
+                                TensorView sum) {
+  for (const Part& part : counted_parts(owned, range))
+    resources_.kernels.sum_of_squares(values.slice(part.first, part.count), 1.0, sum_block(owned), sum);
+}
+
 // Momentum on the owned range, the whole update of a group gathered, each matrix orthogonalised by one rank and broadcast.
-void OptimizerStep::apply_muon(const StepSettings& settings, double clip) {
+void OptimizerStep::apply_muon(const StepSettings& settings) {
   int matrix = 0;
   parameters_.for_each_group([&](int block, zero::ParameterGroup& group) {
     std::vector<const OwnedParameter*> matrices;
     for (const OwnedParameter& owned : owned_)
       if (owned.group == &group && is_muon(block, parameter_of(owned))) matrices.push_back(&owned);
     if (matrices.empty()) return;
-    for (const OwnedParameter* owned : matrices) muon_momentum(*owned, settings, clip);
+    for (const OwnedParameter* owned : matrices) muon_momentum(*owned, settings);
     ScopedTensor updates(resources_.buffers, DType::Float32, {group.layout().whole_elements});
     gather_updates(group, updates);
     for (const OwnedParameter* owned : matrices) {
@@ -310,13 +308,14 @@ void OptimizerStep::apply_muon(const StepSettings& settings, double clip) {
   });
 }
 
-void OptimizerStep::muon_momentum(const OwnedParameter& owned, const StepSettings& settings, double clip) {
+void OptimizerStep::muon_momentum(const OwnedParameter& owned, const StepSettings& settings) {
   const zero::OwnedRange range = owned.group->owned();
-  const double scale = mean_scale(*owned.group, settings) * clip;
+  const double scale = unscale(*owned.group, settings);
   for_gradient_pieces(range, owned.part.first_in_range, owned.part.count, [&](int64_t first, ConstTensorView gradient) {
     resources_.kernels.momentum_update({.momentum_buffer = range.states[0].slice(first, gradient.elements()),
                                         .out = range.states[1].slice(first, gradient.elements()),
                                         .gradient = gradient,
+                                        .verdict = resources_.results.verdict(),
                                         .momentum = config_.momentum,
                                         .gradient_scale = scale,
                                         .nesterov = config_.nesterov});
@@ -345,6 +344,7 @@ void OptimizerStep::apply_muon_update(const OwnedParameter& owned, ConstTensorVi
   resources_.kernels.apply_update({.master = slice(range.master),
                                    .copy_out = slice(range.copy_out),
                                    .update = update.slice(owned.part.first_in_parameter, owned.part.count),
+                                   .verdict = resources_.results.verdict(),
                                    .scale = lr * shape_scale,
                                    .decay = lr * weight_decay(parameter_of(owned).spec.decay)});
 }

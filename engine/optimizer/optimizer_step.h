@@ -1,20 +1,20 @@
 // From reduced gradients to new weights: norm, overflow check, clipping, update of the owned shard, publishing.
 //
-//   g = (sum over microbatches and ranks) / (loss scale x microbatches of the step): the gradient of the mean over all targets
-//   norm = ||g||_2 over all trainable parameters, exact: the same bits on every layout
+//   norm of the gradient of the mean over all targets, exact: the same bits on every layout
 //   not finite -> every rank skips the step together, weights and states keep their bits
-//   clip: g *= min(1, clipping / (norm + 1e-6))      (as PyTorch's clip_grad_norm_)
+//   clip: g *= min(1, clipping / (norm + 1e-6))
 //
-// Each update touches only the range that the rank owns (zero/parameter_group.h).
+// What the norm says is a verdict in the device's memory (kernels::JudgeGradients) that updates obey: the host neither knows it
+// nor waits for it. Each update touches only the range that the rank owns (zero/parameter_group.h).
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "comm/process_group.h"
-#include "core/exact_sum.h"
 #include "engine/config/config.h"
 #include "engine/parameters.h"
+#include "engine/step_results.h"
 #include "kernels/kernels.h"
 
 namespace trivet {
@@ -29,14 +29,9 @@ struct StepSettings {
   double beta1 = 0.9, beta2 = 0.999;  // as the schedule has them at this step
   int64_t update = 1;                 // number of this update, from 1; skipped steps do not count
   double loss_scale = 1.0;
-  double microbatches = 1;   // of the global step, over all ranks; less where targets do not count: tokens / tokens of one
+  double unit = 1;           // targets of a microbatch, counting or not: what the stored gradients are divided by
   double clipping = 0;       // 0: off
   bool check_finite = true;  // false: update even with infinities (bf16.check_grad_overflow false)
-};
-
-struct StepOutcome {
-  double grad_norm = 0;  // before clipping; NaN when not finite
-  bool skipped = false;
 };
 
 struct OptimizerResources {
@@ -47,6 +42,7 @@ struct OptimizerResources {
   comm::ProcessGroup& control_group;  // all ranks
   comm::ProcessGroup& part_group;     // those that have the same blocks
   comm::ProcessGroup& data_group;     // those that share each shard's parameters
+  StepResults& results;
   Stream& stream;
   zero::CollectiveOptions collectives;
   int64_t sub_group_elements = 1'000'000'000;  // an update handles at most so many at once (zero_optimization.sub_group_size)
@@ -55,8 +51,8 @@ struct OptimizerResources {
 class OptimizerStep {
  public:
   OptimizerStep(const OptimizerConfig& config, Parameters& parameters, const OptimizerResources& resources);
-  // `settings.check_finite` and everything else must be equal on all ranks.
-  StepOutcome run(const StepSettings& settings);
+  // All of `settings` must be equal on all ranks. The verdict is left in the results.
+  void run(const StepSettings& settings);
 
  private:
   // A range of the owned elements of one group that one call updates: neighbours with the same decay, padding included.
@@ -75,13 +71,14 @@ class OptimizerStep {
     int64_t first = 0, count = 0;
   };
 
-  ExactSum gradient_square_sum(const StepSettings& settings);
-  void update_elements(const StepSettings& settings, double clip);
+  void sum_gradient_squares(const StepSettings& settings);
+  void sum_squares(const OwnedParameter& owned, const zero::OwnedRange& range, ConstTensorView values, TensorView sum);
+  void update_elements(const StepSettings& settings);
   void update_segment(const zero::OwnedRange& range, const Segment& segment, ConstTensorView gradient,
                       const StepSettings& settings, double gradient_scale);
   void apply_lamb(const StepSettings& settings);
-  void apply_muon(const StepSettings& settings, double clip);
-  void muon_momentum(const OwnedParameter& owned, const StepSettings& settings, double clip);
+  void apply_muon(const StepSettings& settings);
+  void muon_momentum(const OwnedParameter& owned, const StepSettings& settings);
   void gather_updates(zero::ParameterGroup& group, TensorView updates);
   void apply_muon_update(const OwnedParameter& owned, ConstTensorView update, const StepSettings& settings);
   static int64_t sum_block(const OwnedParameter& owned);
@@ -92,7 +89,7 @@ class OptimizerStep {
   // pieces.
   template <typename Use>
   void for_gradient_pieces(const zero::OwnedRange& range, int64_t first, int64_t count, Use&& use);
-  void all_reduce(std::span<int64_t> words, comm::ProcessGroup& group);
+  void all_reduce(TensorView words, comm::ProcessGroup& group);
   static const zero::FlatParameter& parameter_of(const OwnedParameter& owned) {
     return owned.group->layout().parameters[static_cast<size_t>(owned.index)];
   }
@@ -103,6 +100,7 @@ class OptimizerStep {
   Parameters& parameters_;
   OptimizerResources resources_;
   std::vector<OwnedParameter> owned_;  // of trainable groups, in order
+  Buffer lamb_sums_;                   // int64 [owned, 2, ExactSum::kWords]: squares of weights and updates
   int blocks_ = 0;
 };
 

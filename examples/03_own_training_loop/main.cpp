@@ -15,6 +15,7 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <stdexcept>
 #include <vector>
 
 #include "comm/world.h"
@@ -101,7 +102,8 @@ class Trainer {
                 .gather_stream = *stream_,
                 .reduce_group = world.group(),
                 .reduce_stream = *stream_,
-                .collectives = {}}) {
+                .collectives = {},
+                .refused = {&refused_, DType::Int64, {1}}}) {
     group_.initialize(1234);  // from seed and names: the same on every layout
     group_.publish();
   }
@@ -154,6 +156,7 @@ class Trainer {
     }
     for (int s = 0; s < kMicrobatchSamples; ++s) net.add_gradient(sample(first_sample + s), gradients);
     group_.end_contribution(1.0);
+    if (refused_ > 0) throw std::runtime_error("a gradient does not fit into fixed-point sums");
   }
 
   // Any update that treats each element by itself may stand here; it sees this rank's part of the parameters and nothing else.
@@ -172,6 +175,7 @@ class Trainer {
   }
 
   comm::World& world_;
+  int64_t refused_ = 0;  // gradients too large for fixed-point sums
   std::unique_ptr<kernels::Kernels> kernels_;
   std::unique_ptr<Stream> stream_;
   MemoryMeter meter_;

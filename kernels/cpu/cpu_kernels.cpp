@@ -2,6 +2,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/check.h"
 #include "kernels/cpu/fused/fused.h"
@@ -36,17 +37,19 @@ class CpuKernels final : public Kernels {
   void attention_backward(const AttentionBackward& args) override { run(args, cpu::attention_backward); }
   void embedding(const Embedding& args) override { run(args, cpu::embedding); }
   void embedding_backward(const EmbeddingBackward& args) override { run(args, cpu::embedding_backward); }
-  CrossEntropyResult cross_entropy(const CrossEntropy& args) override {
-    check(args);
-    return cpu::cross_entropy(args, threads_);
-  }
+  void cross_entropy(const CrossEntropy& args) override { run(args, cpu::cross_entropy); }
   void row_maxima(const RowMaxima& args) override { run(args, cpu::row_maxima); }
   void row_sums(const RowSums& args) override { run(args, cpu::row_sums); }
-  CrossEntropyResult cross_entropy_of_part(const CrossEntropyOfPart& args) override {
+  void cross_entropy_of_part(const CrossEntropyOfPart& args) override { run(args, cpu::cross_entropy_of_part); }
+  void sum_losses(const SumLosses& args) override {
     check(args);
-    return cpu::cross_entropy_of_part(args, threads_);
+    cpu::sum_losses(args);
   }
 
+  void judge_gradients(const JudgeGradients& args) override {
+    check(args);
+    cpu::judge_gradients(args);
+  }
   void adam(const Adam& args) override { run(args, cpu::adam); }
   void sgd(const Sgd& args) override { run(args, cpu::sgd); }
   void lion(const Lion& args) override { run(args, cpu::lion); }
@@ -72,32 +75,46 @@ class CpuKernels final : public Kernels {
     check_float("initialize", out);
     cpu::initialize(out, init, key, first_element, threads_);
   }
-  ExactSum sum_of_squares(ConstTensorView x, double factor, int64_t block) override {
-    check_float("sum_of_squares", x);
-    return cpu::sum_of_squares(x, factor, block, threads_);
+  void sum_of_squares(ConstTensorView x, double factor, int64_t block, TensorView sum) override {
+    check_sum_of_squares(x, sum);
+    cpu::sum_of_squares(x, factor, block, sum, threads_);
   }
-  int64_t fixed_point_add(ConstTensorView x, double factor, double limit, TensorView sum) override {
+  void divide_by_norm(TensorView out, ConstTensorView square_sum, double epsilon) override {
+    check_sum_of_squares(out, square_sum);
+    cpu::scale(out, 1 / (std::sqrt(ExactSum::value_of(square_sum.as<int64_t>())) + epsilon), threads_);
+  }
+  void fixed_point_add(ConstTensorView x, double factor, double limit, TensorView sum, TensorView refused) override {
     check_fixed_point("fixed_point_add", x, sum);
-    return cpu::fixed_point_add(x, factor, limit, sum, threads_);
+    check_refused("fixed_point_add", refused);
+    cpu::fixed_point_add(x, factor, limit, sum, refused, threads_);
   }
-  int64_t fixed_point_store(ConstTensorView x, double factor, double limit, TensorView sum) override {
+  void fixed_point_store(ConstTensorView x, double factor, double limit, TensorView sum, TensorView refused) override {
     check_fixed_point("fixed_point_store", x, sum);
-    return cpu::fixed_point_store(x, factor, limit, sum, threads_);
+    check_refused("fixed_point_store", refused);
+    cpu::fixed_point_store(x, factor, limit, sum, refused, threads_);
   }
   void fixed_point_read(ConstTensorView sum, TensorView out) override {
     check_fixed_point("fixed_point_read", out, sum);
     cpu::fixed_point_read(sum, out, threads_);
   }
-  int64_t fixed_point_round(ConstTensorView x, double factor, double limit, TensorView out) override {
+  void fixed_point_round(ConstTensorView x, double factor, double limit, TensorView out, TensorView refused) override {
     check_fixed_point_round(x, out);
-    return cpu::fixed_point_round(x, factor, limit, out, threads_);
+    check_refused("fixed_point_round", refused);
+    cpu::fixed_point_round(x, factor, limit, out, refused, threads_);
   }
+  void from_host(ConstTensorView from, TensorView out) override { copy_same(from, out); }
+  void to_host(ConstTensorView from, TensorView out) override { copy_same(from, out); }
 
  private:
   template <typename Args>
   void run(const Args& args, void (*kernel)(const Args&, int)) {
     check(args);
     kernel(args, threads_);
+  }
+
+  void copy_same(ConstTensorView from, TensorView out) {
+    check_host_copy(from, out);
+    cpu::copy(from, out, threads_);
   }
 
   int threads_;

@@ -112,7 +112,7 @@ void for_each_row(int64_t rows, int64_t columns, int threads, const Body& body) 
 
 // loss(row, drow): of a row that counts. Gradients of the others are zero.
 template <typename Out, typename Args, typename Loss>
-CrossEntropyResult sum_of_losses(const Args& args, int threads, const Loss& loss) {
+void sum_of_losses(const Args& args, int threads, const Loss& loss) {
   const int64_t rows = args.logits.shape.rows(), columns = args.logits.shape.cols();
   const int32_t* targets = args.targets.template as<int32_t>();
   Out* dlogits = args.dlogits.absent() ? nullptr : args.dlogits.template as<Out>();
@@ -125,32 +125,36 @@ CrossEntropyResult sum_of_losses(const Args& args, int threads, const Loss& loss
     else if (drow)
       std::fill_n(drow, columns, Out{});
   });
-  CrossEntropyResult result;
+  if (args.loss.absent()) return;
+  double sum = 0;
+  int64_t tokens = 0;
   for (int64_t row = 0; row < rows; ++row) {
     if (targets[row] < 0) continue;
-    result.loss_sum += losses[row];
-    ++result.tokens;
+    sum += losses[row];
+    ++tokens;
   }
-  return result;
+  double* total = args.loss.template as<double>();
+  total[0] += sum;
+  total[1] += static_cast<double>(tokens);
 }
 
 // body.operator()<T, Out>() with the types of logits and dlogits.
 template <typename Args, typename Body>
-CrossEntropyResult dispatch_logits(const Args& args, const Body& body) {
-  return dispatch_float(args.logits.dtype, [&]<typename T>() {
+void dispatch_logits(const Args& args, const Body& body) {
+  dispatch_float(args.logits.dtype, [&]<typename T>() {
     const DType out = args.dlogits.absent() ? args.logits.dtype : args.dlogits.dtype;
-    return dispatch_float(out, [&]<typename Out>() { return body.template operator()<T, Out>(); });
+    dispatch_float(out, [&]<typename Out>() { body.template operator()<T, Out>(); });
   });
 }
 
 }  // namespace
 
-CrossEntropyResult cross_entropy(const CrossEntropy& args, int threads) {
-  if (args.logits.elements() == 0) return {};
+void cross_entropy(const CrossEntropy& args, int threads) {
+  if (args.logits.elements() == 0) return;
   const int64_t vocabulary = args.logits.shape.cols();
   check_targets(args.targets, vocabulary);
-  return dispatch_logits(args, [&]<typename T, typename Out>() {
-    return sum_of_losses<Out>(args, threads, [&](int64_t row, Out* drow) {
+  dispatch_logits(args, [&]<typename T, typename Out>() {
+    sum_of_losses<Out>(args, threads, [&](int64_t row, Out* drow) {
       return row_loss(args, args.logits.as<T>() + row * vocabulary, args.targets.as<int32_t>()[row], drow);
     });
   });
@@ -185,10 +189,10 @@ void row_sums(const RowSums& args, int threads) {
   });
 }
 
-CrossEntropyResult cross_entropy_of_part(const CrossEntropyOfPart& args, int threads) {
+void cross_entropy_of_part(const CrossEntropyOfPart& args, int threads) {
   const int64_t columns = args.logits.shape.cols();
-  return dispatch_logits(args, [&]<typename T, typename Out>() {
-    return sum_of_losses<Out>(args, threads, [&](int64_t row, Out* drow) {
+  dispatch_logits(args, [&]<typename T, typename Out>() {
+    sum_of_losses<Out>(args, threads, [&](int64_t row, Out* drow) {
       return row_loss(args, args.logits.as<T>() + row * columns, row, args.targets.as<int32_t>()[row], drow);
     });
   });

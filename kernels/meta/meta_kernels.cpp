@@ -117,10 +117,9 @@ class MetaKernels final : public Kernels {
     const double uses = (a.dtable.absent() ? 0 : 1) + (a.dpositions.absent() ? 0 : 1);
     count(uses * elements(a.dy), total_bytes({a.tokens}) + 3 * uses * total_bytes({a.dy}));
   }
-  CrossEntropyResult cross_entropy(const CrossEntropy& a) override {
+  void cross_entropy(const CrossEntropy& a) override {
     check(a);
     count(6 * elements(a.logits), total_bytes({a.logits, a.targets, a.dlogits}));
-    return {};
   }
   void row_maxima(const RowMaxima& a) override {
     check(a);
@@ -130,12 +129,20 @@ class MetaKernels final : public Kernels {
     check(a);
     count(3 * elements(a.logits), total_bytes({a.logits, a.targets, a.maximum, a.sums}));
   }
-  CrossEntropyResult cross_entropy_of_part(const CrossEntropyOfPart& a) override {
+  void cross_entropy_of_part(const CrossEntropyOfPart& a) override {
     check(a);
     count(3 * elements(a.dlogits), total_bytes({a.targets, a.maximum, a.sums, a.dlogits}) + total_bytes({a.dlogits}));
-    return {};
   }
 
+  void sum_losses(const SumLosses& a) override {
+    check(a);
+    count(elements(a.losses), total_bytes({a.losses}) + written(a.words, true));
+  }
+
+  void judge_gradients(const JudgeGradients& a) override {
+    check(a);
+    count(0, total_bytes({a.square_sum, a.losses, a.verdict}));
+  }
   void adam(const Adam& a) override {
     check(a);
     count(15 * elements(a.master), total_bytes({a.gradient, a.copy_out}) + 2 * total_bytes({a.master, a.moment1, a.moment2}));
@@ -182,30 +189,35 @@ class MetaKernels final : public Kernels {
     check_float("initialize", out);
     count(0, total_bytes({out}));
   }
-  ExactSum sum_of_squares(ConstTensorView x, double, int64_t) override {
-    check_float("sum_of_squares", x);
+  void sum_of_squares(ConstTensorView x, double, int64_t, TensorView sum) override {
+    check_sum_of_squares(x, sum);
     count(2 * elements(x), total_bytes({x}));
-    return {};
   }
-  int64_t fixed_point_add(ConstTensorView x, double, double, TensorView sum) override {
+  void divide_by_norm(TensorView out, ConstTensorView square_sum, double) override {
+    check_sum_of_squares(out, square_sum);
+    count(elements(out), written(out, true));
+  }
+  void fixed_point_add(ConstTensorView x, double, double, TensorView sum, TensorView refused) override {
     check_fixed_point("fixed_point_add", x, sum);
+    check_refused("fixed_point_add", refused);
     count(2 * elements(x), total_bytes({x}) + written(sum, true));
-    return 0;
   }
-  int64_t fixed_point_store(ConstTensorView x, double, double, TensorView sum) override {
+  void fixed_point_store(ConstTensorView x, double, double, TensorView sum, TensorView refused) override {
     check_fixed_point("fixed_point_store", x, sum);
+    check_refused("fixed_point_store", refused);
     count(elements(x), total_bytes({x}) + written(sum, false));
-    return 0;
   }
   void fixed_point_read(ConstTensorView sum, TensorView out) override {
     check_fixed_point("fixed_point_read", out, sum);
     count(elements(out), total_bytes({sum, out}));
   }
-  int64_t fixed_point_round(ConstTensorView x, double, double, TensorView out) override {
+  void fixed_point_round(ConstTensorView x, double, double, TensorView out, TensorView refused) override {
     check_fixed_point_round(x, out);
+    check_refused("fixed_point_round", refused);
     count(elements(x), total_bytes({x, out}));
-    return 0;
   }
+  void from_host(ConstTensorView from, TensorView out) override { check_host_copy(from, out); }
+  void to_host(ConstTensorView from, TensorView out) override { check_host_copy(from, out); }
 
  private:
   void count(double flops, double bytes) {

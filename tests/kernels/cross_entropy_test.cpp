@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/math.h"
 #include "tests/kernels/host_tensor.h"
+#include "tests/kernels/results.h"
 
 namespace trivet::kernels {
 namespace {
@@ -57,6 +58,10 @@ Reference reference(const Problem& p) {
 // both.
 constexpr double kFloatTolerance = 100 * 0x1p-24;
 
+Loss cross_entropy(const CrossEntropy& args, int threads) {
+  return loss_of(args, [&](const CrossEntropy& with_loss) { cpu::cross_entropy(with_loss, threads); });
+}
+
 TEST(CpuCrossEntropy, LossAndGradientMatchDoubleReference) {
   const std::pair<DType, DType> types[] = {{DType::Float32, DType::Float32},   {DType::Float32, DType::BFloat16},
                                            {DType::BFloat16, DType::BFloat16}, {DType::BFloat16, DType::Float32},
@@ -66,7 +71,7 @@ TEST(CpuCrossEntropy, LossAndGradientMatchDoubleReference) {
          {std::pair<int64_t, int64_t>{1, 1}, {1, 2}, {7, 5}, {64, 256}, {3, 50257}, {9, 1025}}) {
       Problem problem(dtype, out, rows, vocabulary);
       const Reference expected = reference(problem);
-      const CrossEntropyResult result = cpu::cross_entropy(problem.args(), 2);
+      const Loss result = cross_entropy(problem.args(), 2);
       const double relative = dtype == DType::Float64 ? 1e-13 : kFloatTolerance;
       EXPECT_EQ(result.tokens, std::count_if(problem.targets.begin(), problem.targets.end(), [](int32_t t) { return t >= 0; }));
       EXPECT_NEAR(result.loss_sum, expected.loss_sum, relative * (expected.loss_sum + static_cast<double>(rows)));
@@ -85,13 +90,13 @@ TEST(CpuCrossEntropy, LossAndGradientMatchDoubleReference) {
 TEST(CpuCrossEntropy, GradientMatchesFiniteDifferences) {
   Problem problem(DType::Float64, DType::Float64, 4, 9);
   problem.scale = 1;
-  cpu::cross_entropy(problem.args(), 1);
+  cross_entropy(problem.args(), 1);
   const double h = 1e-5;
   for (int64_t e = 0; e < problem.logits.elements(); ++e) {
     Problem up(DType::Float64, DType::Float64, 4, 9), down(DType::Float64, DType::Float64, 4, 9);
     up.logits.set(e, up.logits.at(e) + h);
     down.logits.set(e, down.logits.at(e) - h);
-    const double slope = (cpu::cross_entropy(up.args(), 1).loss_sum - cpu::cross_entropy(down.args(), 1).loss_sum) / (2 * h);
+    const double slope = (cross_entropy(up.args(), 1).loss_sum - cross_entropy(down.args(), 1).loss_sum) / (2 * h);
     EXPECT_NEAR(problem.dlogits.at(e), slope, 1e-8);
   }
 }
@@ -101,7 +106,7 @@ TEST(CpuCrossEntropy, GradientMayOverwriteTheLogits) {
     Problem apart(dtype, dtype, 10, 300), inside(dtype, dtype, 10, 300);
     CrossEntropy args = inside.args();
     args.dlogits = inside.logits.view();
-    const CrossEntropyResult in_place = cpu::cross_entropy(args, 2), other = cpu::cross_entropy(apart.args(), 2);
+    const Loss in_place = cross_entropy(args, 2), other = cross_entropy(apart.args(), 2);
     EXPECT_EQ(in_place.loss_sum, other.loss_sum);
     EXPECT_TRUE(inside.logits == apart.dlogits);
   }
@@ -110,10 +115,10 @@ TEST(CpuCrossEntropy, GradientMayOverwriteTheLogits) {
 TEST(CpuCrossEntropy, BitsDoNotDependOnTheNumberOfThreads) {
   for (int64_t vocabulary : {3, 256, 5000}) {
     Problem one(DType::Float32, DType::BFloat16, 130, vocabulary);
-    const CrossEntropyResult expected = cpu::cross_entropy(one.args(), 1);
+    const Loss expected = cross_entropy(one.args(), 1);
     for (int threads : {2, 4}) {
       Problem other(DType::Float32, DType::BFloat16, 130, vocabulary);
-      EXPECT_EQ(cpu::cross_entropy(other.args(), threads).loss_sum, expected.loss_sum);
+      EXPECT_EQ(cross_entropy(other.args(), threads).loss_sum, expected.loss_sum);
       EXPECT_TRUE(one.dlogits == other.dlogits);
     }
   }
@@ -123,14 +128,14 @@ TEST(CpuCrossEntropy, WithoutGradientTheLossIsTheSame) {
   Problem problem(DType::Float32, DType::Float32, 20, 77);
   CrossEntropy loss_only = problem.args();
   loss_only.dlogits = {};
-  EXPECT_EQ(cpu::cross_entropy(loss_only, 2).loss_sum, cpu::cross_entropy(problem.args(), 2).loss_sum);
+  EXPECT_EQ(cross_entropy(loss_only, 2).loss_sum, cross_entropy(problem.args(), 2).loss_sum);
 }
 
 TEST(CpuCrossEntropy, InfiniteAndUndefinedLogitsMakeTheLossUndefinedOrInfinite) {
   for (double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     Problem problem(DType::Float32, DType::Float32, 1, 40);
     problem.logits.set(33, bad);
-    EXPECT_FALSE(std::isfinite(cpu::cross_entropy(problem.args(), 1).loss_sum));
+    EXPECT_FALSE(std::isfinite(cross_entropy(problem.args(), 1).loss_sum));
     EXPECT_TRUE(std::isnan(problem.dlogits.at(33)));
   }
 }
@@ -138,12 +143,23 @@ TEST(CpuCrossEntropy, InfiniteAndUndefinedLogitsMakeTheLossUndefinedOrInfinite) 
 TEST(CpuCrossEntropy, TargetOutsideTheVocabularyIsRefused) {
   Problem problem(DType::Float32, DType::Float32, 2, 4);
   problem.targets[1] = 4;
-  EXPECT_THROW(cpu::cross_entropy(problem.args(), 1), std::out_of_range);
+  EXPECT_THROW(cross_entropy(problem.args(), 1), std::out_of_range);
+}
+
+TEST(CpuCrossEntropy, AddsToTheLoss) {
+  Problem problem(DType::Float32, DType::Float32, 20, 77);
+  const Loss once = cross_entropy(problem.args(), 1);
+  const Loss twice = loss_of(problem.args(), [](const CrossEntropy& args) {
+    cpu::cross_entropy(args, 1);
+    cpu::cross_entropy(args, 1);
+  });
+  EXPECT_EQ(twice.loss_sum, 2 * once.loss_sum);
+  EXPECT_EQ(twice.tokens, 2 * once.tokens);
 }
 
 TEST(CpuCrossEntropy, NoRowsAreNoLoss) {
   Problem problem(DType::Float32, DType::Float32, 0, 4);
-  EXPECT_EQ(cpu::cross_entropy(problem.args(), 1).tokens, 0);
+  EXPECT_EQ(cross_entropy(problem.args(), 1).tokens, 0);
 }
 
 }  // namespace

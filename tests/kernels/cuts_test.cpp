@@ -5,6 +5,7 @@
 
 #include "kernels/kernels.h"
 #include "tests/kernels/host_tensor.h"
+#include "tests/kernels/results.h"
 
 namespace trivet::kernels {
 namespace {
@@ -129,8 +130,10 @@ TEST(CrossEntropyOfParts, IsThatOfTheWholeRow) {
   const ConstTensorView targets{ids.data(), DType::Int32, {rows}};
   const int64_t ends[] = {30, 61}, left_end[] = {30}, right_end[] = {31};
   HostTensor gradient = HostTensor::poisoned(DType::Float32, {rows, vocabulary});
-  const CrossEntropyResult whole = kKernels->cross_entropy(
-      {.logits = logits.view(), .targets = targets, .dlogits = gradient.view(), .gradient_scale = 2, .chunk_ends = ends});
+  const Loss whole = loss_of(
+      CrossEntropy{
+          .logits = logits.view(), .targets = targets, .dlogits = gradient.view(), .gradient_scale = 2, .chunk_ends = ends},
+      [](const CrossEntropy& args) { kKernels->cross_entropy(args); });
   const HostTensor parts[] = {columns_of(logits, DType::Float32, rows, vocabulary, 0, 30),
                               columns_of(logits, DType::Float32, rows, vocabulary, 30, 61)};
   HostTensor maxima[2], sums[2];
@@ -151,13 +154,14 @@ TEST(CrossEntropyOfParts, IsThatOfTheWholeRow) {
   kKernels->add(sums[1].view(), sums[0].view());
   for (int p = 0; p < 2; ++p) {
     HostTensor dlogits = HostTensor::poisoned(DType::Float32, {rows, p == 0 ? 30 : 31});
-    const CrossEntropyResult result = kKernels->cross_entropy_of_part({.logits = parts[p].view(),
-                                                                       .targets = targets,
-                                                                       .maximum = maxima[0].view(),
-                                                                       .sums = sums[0].view(),
-                                                                       .dlogits = dlogits.view(),
-                                                                       .columns = {p * 30, vocabulary},
-                                                                       .gradient_scale = 2});
+    const Loss result = loss_of(CrossEntropyOfPart{.logits = parts[p].view(),
+                                                   .targets = targets,
+                                                   .maximum = maxima[0].view(),
+                                                   .sums = sums[0].view(),
+                                                   .dlogits = dlogits.view(),
+                                                   .columns = {p * 30, vocabulary},
+                                                   .gradient_scale = 2},
+                                [](const CrossEntropyOfPart& args) { kKernels->cross_entropy_of_part(args); });
     EXPECT_EQ(result.loss_sum, whole.loss_sum);
     EXPECT_EQ(result.tokens, 6);
     EXPECT_EQ(dlogits, columns_of(gradient, DType::Float32, rows, vocabulary, p == 0 ? 0 : 30, p == 0 ? 30 : 61));

@@ -6,6 +6,7 @@
 
 #include "core/fixed_point.h"
 #include "tests/kernels/every_way.h"
+#include "tests/kernels/results.h"
 
 namespace trivet::kernels {
 namespace {
@@ -113,45 +114,45 @@ TEST(SumOfSquares, IsExactOverBlocksHoweverItIsComputed) {
   for (const DType dtype : kFloatTypes)
     for (const int64_t size : {0, 1, 256, 257, 1000, 70001}) {
       const HostTensor x = HostTensor::random(dtype, {size}, 1);
-      const std::vector<int64_t> whole = words_of(make_cpu_kernels(1)->sum_of_squares(x.view(), 0.7, kSumBlock));
+      const std::vector<int64_t> whole = words_of(sum_of_squares(*make_cpu_kernels(1), x.view(), 0.7, kSumBlock));
       double reference = 0;
       for (int64_t e = 0; e < size; ++e) reference += std::pow(0.7 * x.at(e), 2);
       for (const cpu::Isa isa : isa_levels())
         for (const int threads : {1, 2, 3}) {
           const cpu::ForcedIsa forced(isa);
           const auto kernels = make_cpu_kernels(threads);
-          EXPECT_EQ(words_of(kernels->sum_of_squares(x.view(), 0.7, kSumBlock)), whole);
+          EXPECT_EQ(words_of(sum_of_squares(*kernels, x.view(), 0.7, kSumBlock)), whole);
           ExactSum parts;  // cut at a multiple of kSumBlock
           const int64_t cut = std::min(size, kSumBlock * 3);
-          parts.add(kernels->sum_of_squares(x.view().slice(0, cut), 0.7, kSumBlock));
-          parts.add(kernels->sum_of_squares(x.view().slice(cut, size - cut), 0.7, kSumBlock));
+          parts.add(sum_of_squares(*kernels, x.view().slice(0, cut), 0.7, kSumBlock));
+          parts.add(sum_of_squares(*kernels, x.view().slice(cut, size - cut), 0.7, kSumBlock));
           EXPECT_EQ(words_of(parts), whole);
         }
-      EXPECT_NEAR(make_cpu_kernels(2)->sum_of_squares(x.view(), 0.7, kSumBlock).value(), reference, 1e-12 * (reference + 1));
+      EXPECT_NEAR(sum_of_squares(*make_cpu_kernels(2), x.view(), 0.7, kSumBlock).value(), reference, 1e-12 * (reference + 1));
     }
 }
 
 TEST(SumOfSquares, SmallBlocksMayBeCutAnywhereBetweenThem) {
   const HostTensor x = HostTensor::random(DType::Float32, {1000}, 1);
   const auto kernels = make_cpu_kernels(2);
-  const std::vector<int64_t> whole = words_of(kernels->sum_of_squares(x.view(), 1, 8));
+  const std::vector<int64_t> whole = words_of(sum_of_squares(*kernels, x.view(), 1, 8));
   ExactSum parts;
   for (int64_t first = 0; first < 1000; first += 24)
-    parts.add(kernels->sum_of_squares(x.view().slice(first, std::min<int64_t>(24, 1000 - first)), 1, 8));
+    parts.add(sum_of_squares(*kernels, x.view().slice(first, std::min<int64_t>(24, 1000 - first)), 1, 8));
   EXPECT_EQ(words_of(parts), whole);
-  EXPECT_NE(words_of(kernels->sum_of_squares(x.view(), 1, kSumBlock)), whole);  // rounded elsewhere
+  EXPECT_NE(words_of(sum_of_squares(*kernels, x.view(), 1, kSumBlock)), whole);  // rounded elsewhere
 }
 
 TEST(SumOfSquares, RanksAsThreadsMaySumAtTheSameTime) {
   const HostTensor x = HostTensor::random(DType::BFloat16, {70001}, 1);
-  const std::vector<int64_t> expected = words_of(make_cpu_kernels(1)->sum_of_squares(x.view(), 1, kSumBlock));
+  const std::vector<int64_t> expected = words_of(sum_of_squares(*make_cpu_kernels(1), x.view(), 1, kSumBlock));
   std::vector<int> wrong(3, 0);
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < 3; ++rank)
     ranks.emplace_back([&, rank] {
       const auto kernels = make_cpu_kernels(1 + rank);
       for (int round = 0; round < 50; ++round)
-        wrong[static_cast<size_t>(rank)] += words_of(kernels->sum_of_squares(x.view(), 1, kSumBlock)) != expected;
+        wrong[static_cast<size_t>(rank)] += words_of(sum_of_squares(*kernels, x.view(), 1, kSumBlock)) != expected;
     });
   for (std::thread& rank : ranks) rank.join();
   EXPECT_EQ(wrong, std::vector<int>(3, 0));
@@ -162,7 +163,7 @@ TEST(SumOfSquares, IsNotFiniteWhenAnElementIsNot) {
     for (const double bad : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
       HostTensor x = HostTensor::random(dtype, {1000}, 1);
       x.set(611, bad);
-      EXPECT_FALSE(make_cpu_kernels(1)->sum_of_squares(x.view(), 1, kSumBlock).finite());
+      EXPECT_FALSE(sum_of_squares(*make_cpu_kernels(1), x.view(), 1, kSumBlock).finite());
     }
 }
 
@@ -190,16 +191,27 @@ TEST(FixedPoint, AddRoundsToTheGridAndSkipsWhatDoesNotFit) {
           const cpu::ForcedIsa forced(isa);
           std::vector<int64_t> sum = before;
           const TensorView view{sum.data(), DType::Int64, {size}};
-          EXPECT_EQ(make_cpu_kernels(threads)->fixed_point_add(x.view(), scale, limit, view), refused);
+          EXPECT_EQ(refused_by([&](TensorView count) {
+                      make_cpu_kernels(threads)->fixed_point_add(x.view(), scale, limit, view, count);
+                    }),
+                    refused);
           EXPECT_EQ(sum, expected);
           std::vector<int64_t> stored = before, added(before.size());
-          EXPECT_EQ(make_cpu_kernels(threads)->fixed_point_store(x.view(), scale, limit, {stored.data(), DType::Int64, {size}}),
+          EXPECT_EQ(refused_by([&](TensorView count) {
+                      make_cpu_kernels(threads)->fixed_point_store(x.view(), scale, limit,
+                                                                   {stored.data(), DType::Int64, {size}}, count);
+                    }),
                     refused);
-          make_cpu_kernels(threads)->fixed_point_add(x.view(), scale, limit, {added.data(), DType::Int64, {size}});
+          refused_by([&](TensorView count) {
+            make_cpu_kernels(threads)->fixed_point_add(x.view(), scale, limit, {added.data(), DType::Int64, {size}}, count);
+          });
           EXPECT_EQ(stored, added);
           HostTensor read(DType::Float32, {size}), rounded = HostTensor::poisoned(DType::Float32, {size});
           make_cpu_kernels(threads)->fixed_point_read({stored.data(), DType::Int64, {size}}, read.view());
-          EXPECT_EQ(make_cpu_kernels(threads)->fixed_point_round(x.view(), scale, limit, rounded.view()), refused);
+          EXPECT_EQ(refused_by([&](TensorView count) {
+                      make_cpu_kernels(threads)->fixed_point_round(x.view(), scale, limit, rounded.view(), count);
+                    }),
+                    refused);
           for (int64_t e = 0; e < size; ++e) {
             ASSERT_EQ(rounded.at(e), read.at(e)) << e;
             ASSERT_EQ(std::signbit(rounded.at(e)), std::signbit(read.at(e))) << e;
@@ -213,7 +225,10 @@ TEST(FixedPoint, TiesGoToEvenAndTheWholeRangeIsExact) {
   const double limit = fixed_point::limit(1), values[] = {0x1p-45, 0x3p-45, -0x1p-45, 0x5p-45, std::nextafter(limit, 0), limit};
   for (int64_t e = 0; e < 6; ++e) x.set(e, values[e]);
   std::vector<int64_t> sum(6);
-  EXPECT_EQ(make_cpu_kernels(1)->fixed_point_add(x.view(), 1, limit, {sum.data(), DType::Int64, {6}}), 1);
+  EXPECT_EQ(refused_by([&](TensorView count) {
+              make_cpu_kernels(1)->fixed_point_add(x.view(), 1, limit, {sum.data(), DType::Int64, {6}}, count);
+            }),
+            1);
   EXPECT_EQ(sum, (std::vector<int64_t>{0, 2, 0, 2, (int64_t{1} << 62) - 512, 0}));
 }
 

@@ -73,17 +73,23 @@ TEST(MetaKernels, EveryKernelTakesViewsWithoutMemory) {
   meta->add(flat, flat);
   meta->scale(flat, 2);
   meta->initialize(flat, {}, 1, 0);
-  meta->sum_of_squares(flat, 1, kSumBlock);
-  EXPECT_EQ(meta->fixed_point_add(flat, 1, 1, fixed), 0);
+  const TensorView words = nothing(DType::Int64, {ExactSum::kWords}), losses = nothing(DType::Int64, {ExactSum::kWords + 1});
+  const TensorView count = nothing(DType::Int64, {1});
+  meta->sum_of_squares(flat, 1, kSumBlock, words);
+  meta->divide_by_norm(flat, words, 0);
+  meta->sum_losses({nothing(DType::Float64, {3, 2}), losses});
+  meta->judge_gradients({words, losses, nothing(DType::Float64, {3})});
+  meta->fixed_point_add(flat, 1, 1, fixed, count);
   meta->fixed_point_read(fixed, flat);
-  EXPECT_EQ(meta->fixed_point_round(flat, 1, 1, flat), 0);
-  EXPECT_EQ(meta->counters().launches, 32);
+  meta->fixed_point_round(flat, 1, 1, flat, count);
+  EXPECT_EQ(meta->counters().launches, 35);
   EXPECT_GT(meta->counters().flops, 0);
 }
 
 // The same rules on every device; the message names the kernel, the rule and all arguments.
 TEST(KernelArguments, ThatDoNotFitAreRefusedAlikeOnEveryDevice) {
-  HostTensor x(DType::Float32, {3, 8}), gain(DType::Float32, {7}), half(DType::Float16, {3, 8}), row(DType::Float32, {3});
+  HostTensor x(DType::Float32, {3, 8}), gain(DType::Float32, {7}), half(DType::Float16, {3, 8}), row(DType::Float32, {3}),
+      count(DType::Int64, {1});
   for (const auto& kernels : {make_cpu_kernels(1), make_meta_kernels()}) {
     EXPECT_THAT(
         [&] {
@@ -105,8 +111,11 @@ TEST(KernelArguments, ThatDoNotFitAreRefusedAlikeOnEveryDevice) {
     EXPECT_THROW(kernels->adam({row.view(), x.view(), x.view(), {}, x.view()}), std::logic_error);
     EXPECT_THROW(kernels->copy(x.view(), row.view()), std::logic_error);
     EXPECT_THROW(kernels->add(x.view(), half.view()), std::logic_error);
-    EXPECT_THROW(kernels->fixed_point_add(x.view(), 1, 1, x.view()), std::logic_error);
-    EXPECT_THROW(kernels->fixed_point_round(x.view(), 1, 1, row.view()), std::logic_error);
+    EXPECT_THROW(kernels->fixed_point_add(x.view(), 1, 1, x.view(), count.view()), std::logic_error);
+    EXPECT_THROW(kernels->fixed_point_round(x.view(), 1, 1, row.view(), count.view()), std::logic_error);
+    EXPECT_THROW(kernels->fixed_point_round(x.view(), 1, 1, x.view(), row.view()), std::logic_error);
+    EXPECT_THROW(kernels->sum_of_squares(x.view(), 1, kSumBlock, count.view()), std::logic_error);
+    EXPECT_THROW(kernels->to_host(x.view(), row.view()), std::logic_error);
   }
 }
 

@@ -246,7 +246,12 @@ TEST(Optimizer, MomentumUpdateMatchesItsFormula) {
       const auto out = same_bits_every_way([&](Kernels& kernels) {
         States s = before;
         HostTensor update = HostTensor::poisoned(DType::Float32, {2051});
-        kernels.momentum_update({s.first.view(), update.view(), s.gradient.view(), 0.95, 0.5, nesterov});
+        kernels.momentum_update({.momentum_buffer = s.first.view(),
+                                 .out = update.view(),
+                                 .gradient = s.gradient.view(),
+                                 .momentum = 0.95,
+                                 .gradient_scale = 0.5,
+                                 .nesterov = nesterov});
         return std::vector{s.first, update};
       });
       for (int64_t e = 0; e < 2051; ++e) {

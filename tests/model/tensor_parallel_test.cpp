@@ -114,6 +114,8 @@ Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const Tensor
   Arena arena("layer", host_allocator(), meter, MemoryCategory::Activations, 1 << 22);
   Context context{*kernels, arena, &microbatch, {11, 3, 5}, way != Way::Evaluated};
   context.tensor = axis;
+  double loss_of_layer[2] = {};
+  context.loss = {loss_of_layer, DType::Float64, {2}};
   Saved saved;
   if (loss && way == Way::Fused) {
     layer.forward_backward(context, weight_views, gradients, input, dx, saved);
@@ -128,8 +130,8 @@ Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const Tensor
   }
   saved.clear();
   EXPECT_EQ(arena.used_bytes(), 0);
-  outcome.loss_sum = context.loss_sum;
-  outcome.loss_tokens = context.loss_tokens;
+  outcome.loss_sum = loss_of_layer[0];
+  outcome.loss_tokens = static_cast<int64_t>(loss_of_layer[1]);
   if (axis) outcome.traffic = axis->group.traffic();
   return outcome;
 }

@@ -107,7 +107,7 @@ class WholeModel {
     std::vector<ScopedTensor> outputs = forward(context, microbatch, saved);
     const size_t last = model_.layers.size() - 1;
     model_.layers[last]->forward(context, weights_of(last), outputs.back(), {}, saved[last]);
-    return context.loss_sum / static_cast<double>(std::max<int64_t>(context.loss_tokens, 1));
+    return loss_[0] / std::max(loss_[1], 1.0);
   }
 
   // Mean loss; gradients of all parameters are left in gradient(name). Fused, or each backward in its two halves.
@@ -129,7 +129,7 @@ class WholeModel {
       dy = std::move(dx);
       if (layer > 0) outputs.pop_back();
     }
-    return context.loss_sum / static_cast<double>(std::max<int64_t>(context.loss_tokens, 1));
+    return loss_[0] / std::max(loss_[1], 1.0);
   }
 
   void sgd_step(double lr) {
@@ -194,6 +194,8 @@ class WholeModel {
     Context context{*kernels_, *arena_, &microbatch, {seed_, step, first_sample}, training};
     context.recompute_attention = recompute_attention;
     context.tensor = tensor_;
+    loss_[0] = loss_[1] = 0;
+    if (device_ != Device::Meta) context.loss = {loss_, DType::Float64, {2}};
     return context;
   }
   // Outputs of all layers but the last.
@@ -231,6 +233,7 @@ class WholeModel {
   }
 
   Model model_;
+  double loss_[2] = {};
   DType dtype_, gradient_dtype_;
   uint64_t seed_ = 7;
   Device device_;

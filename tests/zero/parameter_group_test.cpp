@@ -18,6 +18,7 @@ struct Group {
   std::unique_ptr<Stream> stream = make_inline_stream();
   std::unique_ptr<comm::ProcessGroup> single = comm::make_single_group("single");
   MemoryMeter meter;
+  int64_t refused = 0;
   Arena buffers{"buffers", host_allocator(), meter, MemoryCategory::Buffers, 1 << 16};
   ParameterGroup group;
 
@@ -31,7 +32,8 @@ struct Group {
                .gather_stream = *stream,
                .reduce_group = *single,
                .reduce_stream = *stream,
-               .collectives = {}}) {
+               .collectives = {},
+               .refused = {&refused, DType::Int64, {1}}}) {
     group.begin_step();
   }
   void contribute(float value) {
@@ -57,6 +59,15 @@ TEST(ParameterGroup, AGradientOfOneContributionIsFloat32OfTheSameValue) {
   EXPECT_EQ(one.group.owned().gradient.dtype, DType::Float32);
   EXPECT_EQ(any.group.owned().gradient.dtype, DType::Int64);
   EXPECT_LT(one.meter.now().total(), any.meter.now().total());
+  EXPECT_EQ(one.refused + any.refused, 0);
+}
+
+TEST(ParameterGroup, CountsContributionsThatDoNotFitOnTheGrid) {
+  for (const int contributions : {0, 1}) {
+    Group group(contributions);
+    group.contribute(1e30f);
+    EXPECT_EQ(group.refused, 14);  // element 0 is 0
+  }
 }
 
 TEST(ParameterGroup, AnyNumberOfContributionsIsSummed) {

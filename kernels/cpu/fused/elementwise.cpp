@@ -85,59 +85,59 @@ void scale(TensorView out, double factor, int threads) {
   });
 }
 
-ExactSum sum_of_squares(ConstTensorView x, double scale, int64_t block, int threads) {
+void sum_of_squares(ConstTensorView x, double scale, int64_t block, TensorView sum, int threads) {
   ExactSum total;
   dispatch_float(x.dtype, [&]<typename T>() {
     const auto loop = by_isa(&baseline::square_sum<T>, &v3::square_sum<T>, &v4::square_sum<T>);
     const T* data = x.as<T>();
     for_each_range(x.elements(), threads, kSumBlock, 1, [&](int64_t begin, int64_t end) {
-      ExactSum sum;  // of this thread; the order in which threads come does not change an exact sum
-      for (int64_t e = begin; e < end; e += block) sum.add(loop(data + e, scale, std::min(block, end - e)));
+      ExactSum own;  // of this thread; the order in which threads come does not change an exact sum
+      for (int64_t e = begin; e < end; e += block) own.add(loop(data + e, scale, std::min(block, end - e)));
 #pragma omp critical(trivet_sum_of_squares)
-      total.add(sum);
+      total.add(own);
     });
   });
-  return total;
+  for (int word = 0; word < ExactSum::kWords; ++word) sum.as<int64_t>()[word] += total.words()[static_cast<size_t>(word)];
 }
 
 namespace {
 
 // `loop` returns how many elements of a range it refused.
 template <typename T, typename To>
-int64_t count_refused(int64_t (*loop)(const T*, double, double, To*, int64_t), ConstTensorView x, double scale, double limit,
-                      TensorView out, int threads) {
-  int64_t refused = 0;
+void count_refused(int64_t (*loop)(const T*, double, double, To*, int64_t), ConstTensorView x, double scale, double limit,
+                   TensorView out, TensorView refused, int threads) {
+  int64_t total = 0;
   const T* data = x.as<T>();
   To* to = out.as<To>();
   for_each_element_range(x.elements(), threads, [&](int64_t begin, int64_t end) {
     const int64_t here = loop(data + begin, scale, limit, to + begin, end - begin);
 #pragma omp atomic
-    refused += here;
+    total += here;
   });
-  return refused;
+  *refused.as<int64_t>() += total;
 }
 
 }  // namespace
 
-int64_t fixed_point_add(ConstTensorView x, double scale, double limit, TensorView sum, int threads) {
-  return dispatch_float(x.dtype, [&]<typename T>() {
+void fixed_point_add(ConstTensorView x, double scale, double limit, TensorView sum, TensorView refused, int threads) {
+  dispatch_float(x.dtype, [&]<typename T>() {
     const auto loop = by_isa(&baseline::add_fixed<T>, &v3::add_fixed<T>, &v4::add_fixed<T>);
-    return count_refused<T, int64_t>(loop, x, scale, limit, sum, threads);
+    count_refused<T, int64_t>(loop, x, scale, limit, sum, refused, threads);
   });
 }
 
-int64_t fixed_point_store(ConstTensorView x, double scale, double limit, TensorView sum, int threads) {
-  return dispatch_float(x.dtype, [&]<typename T>() {
+void fixed_point_store(ConstTensorView x, double scale, double limit, TensorView sum, TensorView refused, int threads) {
+  dispatch_float(x.dtype, [&]<typename T>() {
     const auto loop = by_isa(&baseline::store_fixed<T>, &v3::store_fixed<T>, &v4::store_fixed<T>);
-    return count_refused<T, int64_t>(loop, x, scale, limit, sum, threads);
+    count_refused<T, int64_t>(loop, x, scale, limit, sum, refused, threads);
   });
 }
 
-int64_t fixed_point_round(ConstTensorView x, double scale, double limit, TensorView out, int threads) {
-  return dispatch_float(x.dtype, [&]<typename T>() {
-    return dispatch_float(out.dtype, [&]<typename To>() {
+void fixed_point_round(ConstTensorView x, double scale, double limit, TensorView out, TensorView refused, int threads) {
+  dispatch_float(x.dtype, [&]<typename T>() {
+    dispatch_float(out.dtype, [&]<typename To>() {
       const auto loop = by_isa(&baseline::round_fixed<T, To>, &v3::round_fixed<T, To>, &v4::round_fixed<T, To>);
-      return count_refused<T, To>(loop, x, scale, limit, out, threads);
+      count_refused<T, To>(loop, x, scale, limit, out, refused, threads);
     });
   });
 }

@@ -27,6 +27,8 @@ void rotary(const Rotary& args, int threads);
 void embedding(const Embedding& args, int threads);
 void embedding_backward(const EmbeddingBackward& args, int threads);
 
+void sum_losses(const SumLosses& args);
+void judge_gradients(const JudgeGradients& args);
 void adam(const Adam& args, int threads);
 void sgd(const Sgd& args, int threads);
 void lion(const Lion& args, int threads);
@@ -40,10 +42,10 @@ void copy(ConstTensorView from, TensorView out, int threads);
 void add(ConstTensorView from, TensorView out, int threads);
 void scale(TensorView out, double factor, int threads);
 void initialize(TensorView out, const Init& init, uint64_t key, int64_t first_element, int threads);
-ExactSum sum_of_squares(ConstTensorView x, double scale, int64_t block, int threads);
-int64_t fixed_point_add(ConstTensorView x, double scale, double limit, TensorView sum, int threads);
-int64_t fixed_point_store(ConstTensorView x, double scale, double limit, TensorView sum, int threads);
+void sum_of_squares(ConstTensorView x, double scale, int64_t block, TensorView sum, int threads);
+void fixed_point_add(ConstTensorView x, double scale, double limit, TensorView sum, TensorView refused, int threads);
+void fixed_point_store(ConstTensorView x, double scale, double limit, TensorView sum, TensorView refused, int threads);
 void fixed_point_read(ConstTensorView sum, TensorView out, int threads);
-int64_t fixed_point_round(ConstTensorView x, double scale, double limit, TensorView out, int threads);
+void fixed_point_round(ConstTensorView x, double scale, double limit, TensorView out, TensorView refused, int threads);
 
 }  // namespace trivet::kernels::cpu

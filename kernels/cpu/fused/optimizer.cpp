@@ -43,7 +43,24 @@ void for_each_chunk(ConstTensorView gradient, int threads, const Body& body) {
 
 }  // namespace
 
+void sum_losses(const SumLosses& args) {
+  const double* losses = args.losses.as<double>();
+  int64_t* words = args.words.as<int64_t>();
+  ExactSum sum;
+  for (int64_t m = 0; m < args.losses.elements() / 2; ++m) {
+    sum.add(losses[2 * m]);
+    words[ExactSum::kWords] += static_cast<int64_t>(losses[2 * m + 1]);
+  }
+  for (int word = 0; word < ExactSum::kWords; ++word) words[word] += sum.words()[static_cast<size_t>(word)];
+}
+
+void judge_gradients(const JudgeGradients& args) {
+  judge(args.square_sum.as<int64_t>(), args.losses.as<int64_t>(), {args.unit, args.clipping, args.check_finite},
+        args.verdict.as<double>());
+}
+
 void adam(const Adam& args, int threads) {
+  if (!applies(args.verdict)) return;
   const AdamScalars s = scalars(args);
   const auto loop = by_isa(&baseline::adam, &v3::adam, &v4::adam);
   float *master = args.master.as<float>(), *m = args.moment1.as<float>(), *v = args.moment2.as<float>();
@@ -54,6 +71,7 @@ void adam(const Adam& args, int threads) {
 }
 
 void sgd(const Sgd& args, int threads) {
+  if (!applies(args.verdict)) return;
   const SgdScalars s = scalars(args);
   const auto plain = by_isa(&baseline::sgd, &v3::sgd, &v4::sgd);
   const auto with_momentum = by_isa(&baseline::sgd_momentum, &v3::sgd_momentum, &v4::sgd_momentum);
@@ -69,6 +87,7 @@ void sgd(const Sgd& args, int threads) {
 }
 
 void lion(const Lion& args, int threads) {
+  if (!applies(args.verdict)) return;
   const LionScalars s = scalars(args);
   const auto loop = by_isa(&baseline::lion, &v3::lion, &v4::lion);
   float *master = args.master.as<float>(), *moment = args.moment.as<float>();
@@ -79,6 +98,7 @@ void lion(const Lion& args, int threads) {
 }
 
 void adagrad(const Adagrad& args, int threads) {
+  if (!applies(args.verdict)) return;
   const AdagradScalars s = scalars(args);
   const auto loop = by_isa(&baseline::adagrad, &v3::adagrad, &v4::adagrad);
   float *master = args.master.as<float>(), *sum = args.sum_of_squares.as<float>();
@@ -89,6 +109,7 @@ void adagrad(const Adagrad& args, int threads) {
 }
 
 void lamb_update(const LambUpdate& args, int threads) {
+  if (!applies(args.verdict)) return;
   const AdamScalars s = scalars(args);
   const auto loop = by_isa(&baseline::lamb, &v3::lamb, &v4::lamb);
   const float* master = args.master.as<float>();
@@ -99,8 +120,11 @@ void lamb_update(const LambUpdate& args, int threads) {
 }
 
 void apply_update(const ApplyUpdate& args, int threads) {
+  if (!applies(args.verdict)) return;
   const auto loop = by_isa(&baseline::apply, &v3::apply, &v4::apply);
-  const auto keep = static_cast<float>(1 - args.decay), factor = static_cast<float>(args.scale);
+  const double ratio =
+      args.square_sums.absent() ? 1.0 : trust_ratio(args.square_sums.as<int64_t>(), args.min_ratio, args.max_ratio);
+  const auto keep = static_cast<float>(1 - args.decay), factor = static_cast<float>(args.scale * ratio);
   float* master = args.master.as<float>();
   for_each_chunk(args.update, threads, [&](int64_t first, int64_t count, const float* update) {
     loop(keep, factor, update, master + first, count);
@@ -109,8 +133,9 @@ void apply_update(const ApplyUpdate& args, int threads) {
 }
 
 void momentum_update(const MomentumUpdate& args, int threads) {
+  if (!applies(args.verdict)) return;
   const auto loop = by_isa(&baseline::momentum, &v3::momentum, &v4::momentum);
-  const auto momentum = static_cast<float>(args.momentum), factor = static_cast<float>(args.gradient_scale);
+  const auto momentum = static_cast<float>(args.momentum), factor = static_cast<float>(gradient_scale(args));
   float *buffer = args.momentum_buffer.as<float>(), *out = args.out.as<float>();
   for_each_chunk(args.gradient, threads, [&](int64_t first, int64_t count, const float* gradient) {
     loop(momentum, factor, args.nesterov, gradient, buffer + first, out + first, count);

@@ -4,8 +4,16 @@
 #include <cmath>
 
 #include "kernels/kernels.h"
+#include "kernels/verdict.h"
 
 namespace trivet::kernels::cpu {
+
+inline bool applies(ConstTensorView verdict) { return verdict.absent() || verdict.as<double>()[kApply] != 0; }
+
+template <typename Args>
+double gradient_scale(const Args& args) {
+  return args.gradient_scale * (args.verdict.absent() ? 1.0 : args.verdict.template as<double>()[kFactor]);
+}
 
 struct AdamScalars {
   float gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, inverse_root_correction2, epsilon, step_size;
@@ -18,7 +26,7 @@ AdamScalars moments(const Args& args) {
   const auto step = static_cast<double>(args.step);
   const double correction1 = args.bias_correction ? 1 - std::pow(args.beta1, step) : 1;
   const double correction2 = args.bias_correction ? 1 - std::pow(args.beta2, step) : 1;
-  return {.gradient_scale = static_cast<float>(args.gradient_scale),
+  return {.gradient_scale = static_cast<float>(gradient_scale(args)),
           .beta1 = static_cast<float>(args.beta1),
           .one_minus_beta1 = static_cast<float>(1 - args.beta1),
           .beta2 = static_cast<float>(args.beta2),
@@ -53,7 +61,7 @@ struct SgdScalars {
 
 inline SgdScalars scalars(const Sgd& args) {
   const bool first = args.step <= 1;
-  return {.gradient_scale = static_cast<float>(args.gradient_scale),
+  return {.gradient_scale = static_cast<float>(gradient_scale(args)),
           .lr = static_cast<float>(args.lr),
           .decay = static_cast<float>(args.weight_decay),
           .momentum = static_cast<float>(args.momentum),
@@ -68,8 +76,8 @@ struct LionScalars {
 };
 
 inline LionScalars scalars(const Lion& args) {
-  return {static_cast<float>(args.gradient_scale), static_cast<float>(args.lr),        static_cast<float>(args.weight_decay),
-          static_cast<float>(args.beta1),          static_cast<float>(1 - args.beta1), static_cast<float>(args.beta2),
+  return {static_cast<float>(gradient_scale(args)), static_cast<float>(args.lr),        static_cast<float>(args.weight_decay),
+          static_cast<float>(args.beta1),           static_cast<float>(1 - args.beta1), static_cast<float>(args.beta2),
           static_cast<float>(1 - args.beta2)};
 }
 
@@ -78,7 +86,7 @@ struct AdagradScalars {
 };
 
 inline AdagradScalars scalars(const Adagrad& args) {
-  return {static_cast<float>(args.gradient_scale), static_cast<float>(args.lr), static_cast<float>(args.weight_decay),
+  return {static_cast<float>(gradient_scale(args)), static_cast<float>(args.lr), static_cast<float>(args.weight_decay),
           static_cast<float>(args.epsilon)};
 }
 

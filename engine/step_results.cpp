@@ -1,0 +1,62 @@
+#include "engine/step_results.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/verdict.h"
+
+namespace trivet {
+namespace {
+
+// Places in the memory.
+constexpr int64_t kLossWords = 0;
+constexpr int64_t kSquareSum = kLossWords + ExactSum::kWords + 1;
+constexpr int64_t kRefused = kSquareSum + ExactSum::kWords;
+constexpr int64_t kVerdict = kRefused + 1;
+constexpr int64_t kLosses = kVerdict + kernels::kVerdictSize;
+
+}  // namespace
+
+double StepLoss::mean() const { return loss_tokens > 0 ? loss_sum.value() / static_cast<double>(loss_tokens) : 0.0; }
+
+StepResults::StepResults(Allocator& allocator, MemoryMeter& meter, int microbatches)
+    : memory_(allocator, meter, MemoryCategory::Buffers, DType::Int64, {kLosses + 2 * int64_t{microbatches}}),
+      host_(static_cast<size_t>(kLosses)) {}
+
+TensorView StepResults::numbers(int64_t first, int64_t count) {
+  TensorView view = words(first, count);
+  view.dtype = DType::Float64;
+  return view;
+}
+
+TensorView StepResults::losses(int microbatches) {
+  return numbers(kLosses, 2 * int64_t{microbatches}).reshaped({microbatches, 2});
+}
+TensorView StepResults::loss_words() { return words(kLossWords, ExactSum::kWords + 1); }
+TensorView StepResults::square_sum() { return words(kSquareSum, ExactSum::kWords); }
+TensorView StepResults::refused() { return words(kRefused, 1); }
+TensorView StepResults::verdict() { return numbers(kVerdict, kernels::kVerdictSize); }
+
+void StepResults::begin(kernels::Kernels& kernels) { kernels.zero(words(0, kVerdict)); }
+
+void StepResults::sum_losses_over(comm::ProcessGroup& group, Stream& stream) {
+  if (group.size() == 1) return;
+  group.all_reduce(loss_words(), comm::ReduceOp::Sum, stream);
+  stream.synchronize();
+}
+
+void StepResults::read(kernels::Kernels& kernels) {
+  kernels.to_host(words(0, kLosses), {host_.data(), DType::Int64, {kLosses}});
+}
+
+StepLoss StepResults::loss() const {
+  StepLoss loss;
+  std::copy_n(host_.begin() + kLossWords, ExactSum::kWords, loss.loss_sum.words().begin());
+  loss.loss_tokens = host_[kLossWords + ExactSum::kWords];
+  return loss;
+}
+
+double StepResults::grad_norm() const { return std::bit_cast<double>(host_[kVerdict + kernels::kNorm]); }
+bool StepResults::applied() const { return std::bit_cast<double>(host_[kVerdict + kernels::kApply]) != 0; }
+
+}  // namespace trivet

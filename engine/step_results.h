@@ -1,0 +1,55 @@
+// What a step finds out on the way: its losses, the norm of its gradients, whether it is skipped. In the device's memory, so
+// that no kernel waits for the host; read() at the end of a step is the only time that the host waits for the device.
+//
+//   losses of microbatches --SUM_LOSS--> loss words --\                      of this rank -> of all ranks
+//   gradients --> square sum, refused ----------------> verdict --> optimizer
+#pragma once
+
+#include <vector>
+
+#include "comm/process_group.h"
+#include "core/buffer.h"
+#include "core/exact_sum.h"
+#include "kernels/kernels.h"
+
+namespace trivet {
+
+// The loss of a step or an evaluation, as an exact sum: combined over ranks it has the same bits on every layout.
+struct StepLoss {
+  ExactSum loss_sum;  // over targets that count
+  int64_t loss_tokens = 0;
+
+  double mean() const;  // 0 without targets
+};
+
+class StepResults {
+ public:
+  // `microbatches`: at most so many losses are kept at a time.
+  StepResults(Allocator& allocator, MemoryMeter& meter, int microbatches);
+
+  TensorView losses(int microbatches);  // float64 [microbatches, 2]: of each, see kernels::CrossEntropy
+  TensorView loss_words();              // int64 [ExactSum::kWords + 1], see kernels::SumLosses
+  TensorView square_sum();              // int64 [ExactSum::kWords]
+  TensorView refused();                 // int64 [1]: contributions that do not fit on the fixed-point grid
+  TensorView verdict();                 // float64 [3], see kernels::JudgeGradients
+
+  // The loss words become those of all ranks.
+  void sum_losses_over(comm::ProcessGroup& group, Stream& stream);
+
+  // Sums so far are forgotten.
+  void begin(kernels::Kernels& kernels);
+  // Waits for the device; what it says holds until the next read.
+  void read(kernels::Kernels& kernels);
+  StepLoss loss() const;
+  double grad_norm() const;
+  bool applied() const;
+
+ private:
+  TensorView words(int64_t first, int64_t count) { return memory_.view().slice(first, count); }
+  TensorView numbers(int64_t first, int64_t count);
+
+  Buffer memory_;              // int64: sums, verdict, then losses
+  std::vector<int64_t> host_;  // of sums and verdict, as read
+};
+
+}  // namespace trivet
