@@ -23,7 +23,7 @@ void run_job(int ranks, const std::function<void(RankBody)>& body) {
     if (place.world_size > 1)
       throw ConfigError(fmt::format("--ranks {}: this process is rank {} of {} already ({}); leave --ranks out", ranks,
                                     place.rank, place.world_size, place.source));
-    comm::run_threads(ranks, [&](comm::World& world) { body({world, threads_per_rank(ranks)}); });
+    comm::run_threads(ranks, [&](comm::World& world) { body({world, threads_per_rank(ranks), world.rank()}); });
     return;
   }
   const comm::Place place = comm::place_from_environment(comm::current_environment());
@@ -35,7 +35,7 @@ void run_job(int ranks, const std::function<void(RankBody)>& body) {
   };
   const auto world = comm::connect(place, options);
   try {
-    body({*world, threads_per_rank(place.local_size)});
+    body({*world, threads_per_rank(place.local_size), place.local_rank});
   } catch (const std::exception& error) {
     world->abort(error.what());
     throw;

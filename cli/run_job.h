@@ -11,7 +11,8 @@ namespace trivet::cli {
 
 struct RankBody {
   comm::World& world;
-  int threads;  // that this rank's kernels may use
+  int threads;     // that this rank's kernels may use
+  int local_rank;  // among the ranks of this host
 };
 
 // Cores that this process may use / ranks, at least 1; OMP_NUM_THREADS when the user chose it.

@@ -31,6 +31,7 @@ void run(const TrainArguments& arguments) {
   run_job(arguments.ranks, [&](RankBody rank) {
     TrainOptions mine = options;
     mine.threads = rank.threads;
+    mine.local_rank = rank.local_rank;
     train(config, rank.world, mine);
   });
 }

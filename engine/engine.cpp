@@ -9,6 +9,7 @@
 #include "engine/checkpoint_pieces.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
+#include "engine/host_pieces.h"
 #include "engine/lr_schedule.h"
 
 namespace trivet {
@@ -20,10 +21,6 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-std::unique_ptr<Stream> communication_stream(const Config& config, const std::string& name) {
-  return config.zero.overlap_comm ? make_thread_stream(name) : make_inline_stream();
-}
-
 }  // namespace
 
 Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOptions& options)
@@ -31,26 +28,31 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
   if (world.size() != plan_.mesh.size())
     throw ConfigError(fmt::format("engine: the plan is for {} ranks, {} were started; make the plan with world.size()",
                                   plan_.mesh.size(), world.size()));
-  kernels_ = kernels::make_cpu_kernels(options.threads);
-  groups_ = make_groups(world.group(), plan_.mesh, plan_.stages, plan_.tied_ranks(), comm::make_single_group);
   checkpoint_group_ = world.group().subgroup(all_ranks(world.size()), "checkpoint");
+  refuse_different_devices();
+  backend_ =
+      make_backend(plan_.config.compute_device(), {.threads = options.threads,
+                                                   .local_rank = options.local_rank >= 0 ? options.local_rank : world.rank(),
+                                                   .workspace_bytes = rank_plan().workspace_bytes});
+  const GroupMakers makers{.place = [this](Groups::Group host) { return backend_->place(std::move(host)); }};
+  groups_ = make_groups(world.group(), plan_.mesh, plan_.stages, plan_.tied_ranks(), makers);
   recorder_ = std::make_unique<timeline::Recorder>();
-  const auto observed = [this](std::unique_ptr<Stream> stream, pipeline::Queue queue) {
-    return recorder_->observe(std::move(stream), queue);
+  const auto stream = [this](StreamUse use, bool overlaps, pipeline::Queue queue) {
+    return recorder_->observe(backend_->make_stream(use, overlaps), queue);
   };
-  control_stream_ = observed(make_inline_stream(), pipeline::Queue::Meet);
-  gather_stream_ = observed(communication_stream(plan_.config, "trivet.gather"), pipeline::Queue::Gather);
-  reduce_stream_ = observed(communication_stream(plan_.config, "trivet.reduce"), pipeline::Queue::Reduce);
-  tensor_stream_ = observed(plan_.mesh.size(Axis::Tensor) > 1 ? make_thread_stream("trivet.tensor") : make_inline_stream(),
-                            pipeline::Queue::Tensor);
-  activations_ = std::make_unique<Arena>("activations", host_allocator(), meter_, MemoryCategory::Activations,
+  const bool overlap = plan_.config.zero.overlap_comm;
+  control_stream_ = stream(StreamUse::Control, false, pipeline::Queue::Meet);
+  gather_stream_ = stream(StreamUse::Gather, overlap, pipeline::Queue::Gather);
+  reduce_stream_ = stream(StreamUse::Reduce, overlap, pipeline::Queue::Reduce);
+  tensor_stream_ = stream(StreamUse::Tensor, plan_.mesh.size(Axis::Tensor) > 1, pipeline::Queue::Tensor);
+  activations_ = std::make_unique<Arena>("activations", backend_->allocator(), meter_, MemoryCategory::Activations,
                                          rank_plan().activation_arena_bytes);
-  buffers_ =
-      std::make_unique<Arena>("buffers", host_allocator(), meter_, MemoryCategory::Buffers, rank_plan().buffer_arena_bytes);
+  buffers_ = std::make_unique<Arena>("buffers", backend_->allocator(), meter_, MemoryCategory::Buffers,
+                                     rank_plan().buffer_arena_bytes);
   worker_ = std::make_unique<Worker>(
       plan_.config, plan_.stages, rank_plan(), model_, plan_.batch.micro_batch_size,
-      WorkerResources{.kernels = *kernels_,
-                      .allocator = host_allocator(),
+      WorkerResources{.kernels = kernels(),
+                      .allocator = backend_->allocator(),
                       .meter = meter_,
                       .activations = *activations_,
                       .buffers = *buffers_,
@@ -59,9 +61,20 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
                       .gather_stream = *gather_stream_,
                       .reduce_stream = *reduce_stream_,
                       .tensor_stream = *tensor_stream_,
-                      .make_link_stream = [&] { return observed(make_thread_stream("trivet.link"), pipeline::Queue::Send); },
+                      .make_link_stream = [&] { return stream(StreamUse::Link, true, pipeline::Queue::Send); },
                       .recorder = recorder_.get()});
   parameters().initialize(static_cast<uint64_t>(plan_.config.training.seed));
+}
+
+// "auto" may find a GPU on one host and none on another.
+void Engine::refuse_different_devices() {
+  if (!plan_.found_device || world_.size() == 1) return;
+  const auto found = checkpoint::over_group(*checkpoint_group_).gather(*plan_.found_device);
+  for (size_t rank = 1; rank < found.size(); ++rank)
+    if (found[rank] != found[0])
+      throw CommError(ExitCode::RanksDisagree,
+                      fmt::format("device: \"auto\" is {} on rank 0 and {} on rank {}; set device to \"cpu\" or \"cuda\"",
+                                  found[0], found[rank], rank));
 }
 
 // The last step's gathers may still run: they end before what they read and write is freed.
@@ -201,7 +214,7 @@ void Engine::restore(const checkpoint::LoadedStep& step) {
   refuse_another_model(plan_.config, step);
   wait_for_gathers();
   const auto wanted = checkpoint_pieces(parameters(), plan_.config.optimizer, groups_.data->rank(), PieceRange::Owned);
-  step.read(wanted);
+  read_pieces(step, wanted);
   progress_ = {state.at("steps"), state.at("updates"), state.at("skipped_in_a_row")};
   if (state.contains("loss_scale")) {  // else it was not an fp16 run: the scale starts as the config says
     const auto& scale = state.at("loss_scale");
@@ -209,16 +222,24 @@ void Engine::restore(const checkpoint::LoadedStep& step) {
   }
   parameters().for_each_group([&](int, zero::ParameterGroup& group) {
     const zero::OwnedRange range = group.owned();
-    if (!range.copy_out.absent()) kernels_->copy(range.master, range.copy_out);
+    if (!range.copy_out.absent()) kernels().copy(range.master, range.copy_out);
   });
   parameters().publish(true);
+}
+
+// Through host memory, where the device's is not.
+void Engine::read_pieces(const checkpoint::LoadedStep& step, std::span<const checkpoint::Piece> wanted) {
+  HostPieces on_host(*backend_, {wanted.begin(), wanted.end()}, HostPieces::Contents::None);
+  step.read(on_host.pieces());
+  on_host.write_back(wanted);
 }
 
 void Engine::save(const std::string& directory) {
   const auto ranks = checkpoint::over_group(*checkpoint_group_);
   checkpoint::Store store(real_file_system(), {.directory = directory, .run_id = "engine"});
-  const auto pieces = pieces_to_save();
-  store.save({.step = progress_.steps, .pieces = pieces, .state = state(), .config = explain_as_json(plan_.config)}, ranks);
+  const HostPieces on_host(*backend_, pieces_to_save());
+  store.save({.step = progress_.steps, .pieces = on_host.pieces(), .state = state(), .config = explain_as_json(plan_.config)},
+             ranks);
 }
 
 bool Engine::load(const std::string& directory) {
@@ -246,9 +267,13 @@ std::vector<float> Engine::weight(const std::string& name) {
   if (!spec) throw std::logic_error(fmt::format("engine: no parameter is named \"{}\"", name));
   std::vector<float> values(static_cast<size_t>(spec->shape.elements()), 0.0f);
   const TensorView all{values.data(), DType::Float32, {spec->shape.elements()}};
-  for (const checkpoint::Piece& piece : pieces_to_save())
-    if (piece.name == name) copy_piece(*kernels_, piece, all);
-  groups_.control->all_reduce(all, comm::ReduceOp::Sum, *control_stream_);
+  std::vector<checkpoint::Piece> pieces = pieces_to_save();
+  std::erase_if(pieces, [&](const checkpoint::Piece& piece) { return piece.name != name; });
+  const HostPieces on_host(*backend_, std::move(pieces));
+  const auto host_kernels = kernels::make_cpu_kernels(1);
+  for (const checkpoint::Piece& piece : on_host.pieces()) copy_piece(*host_kernels, piece, all);
+  const auto stream = make_inline_stream();
+  checkpoint_group_->all_reduce(all, comm::ReduceOp::Sum, *stream);
   return values;
 }
 

@@ -20,6 +20,7 @@
 
 #include "comm/world.h"
 #include "core/log.h"
+#include "engine/backend/backend.h"
 #include "engine/loss_scale.h"
 #include "engine/plan.h"
 #include "engine/worker.h"
@@ -32,7 +33,8 @@ class LoadedStep;
 }  // namespace checkpoint
 
 struct EngineOptions {
-  int threads = 1;  // that kernels may use; give cores / ranks of this host
+  int threads = 1;      // that kernels may use; give cores / ranks of this host
+  int local_rank = -1;  // among the ranks of this host, chooses the GPU; -1: the world rank
 };
 
 // Where a run is: with the weights and optimizer states, all that a checkpoint holds.
@@ -67,7 +69,8 @@ class Engine {
   double learning_rate() const;  // of the next step
   double loss_scale() const;
   MemoryBytes measured_memory() const;  // this rank's peak, by category
-  kernels::Kernels& kernels() { return *kernels_; }
+  Backend& backend() { return *backend_; }
+  kernels::Kernels& kernels() { return backend_->kernels(); }
   Parameters& parameters() { return worker_->parameters(); }
 
   // A synchronous save of everything, and the newest valid checkpoint read back whatever layout wrote it (false: there is
@@ -88,6 +91,8 @@ class Engine {
   StepNumbers numbers() const;
   void finish_step(const StepOutcome& outcome);
   void wait_for_gathers();
+  void refuse_different_devices();
+  void read_pieces(const checkpoint::LoadedStep& step, std::span<const checkpoint::Piece> wanted);
   void refuse_to_skip_for_ever() const;
   template <typename Work>
   auto with_others_told(Work&& work);
@@ -99,7 +104,7 @@ class Engine {
   Progress progress_;
   LossScale loss_scale_;
   MemoryMeter meter_;
-  std::unique_ptr<kernels::Kernels> kernels_;
+  std::unique_ptr<Backend> backend_;
   Groups groups_;
   std::unique_ptr<comm::ProcessGroup> checkpoint_group_;
   std::unique_ptr<timeline::Recorder> recorder_;

@@ -9,8 +9,7 @@ namespace {
 
 class GroupMaker {
  public:
-  GroupMaker(comm::ProcessGroup& world, std::unique_ptr<comm::ProcessGroup> (*alone)(const std::string&))
-      : world_(world), alone_(alone) {}
+  GroupMaker(comm::ProcessGroup& world, const GroupMakers& makers) : world_(world), makers_(makers) {}
 
   // All ranks go through all groups of one kind in the order of their first members, and keep their own.
   Groups::Group make(const std::string& name, const std::function<std::vector<int>(int rank)>& members_of) {
@@ -19,17 +18,19 @@ class GroupMaker {
       const std::vector<int> members = members_of(rank);
       if (members.empty() || members.front() != rank) continue;
       if (members.size() == 1) {
-        if (rank == world_.rank()) own = alone_(name);
+        if (rank == world_.rank()) own = placed(makers_.alone(name));
       } else if (auto group = world_.subgroup(members, name)) {
-        own = std::move(group);
+        own = placed(std::move(group));
       }
     }
     return own;
   }
 
  private:
+  Groups::Group placed(Groups::Group host) const { return makers_.place ? makers_.place(std::move(host)) : std::move(host); }
+
   comm::ProcessGroup& world_;
-  std::unique_ptr<comm::ProcessGroup> (*alone_)(const std::string&);
+  const GroupMakers& makers_;
 };
 
 // The ranks of `rank`'s pipeline that are at two places of the pipeline axis; none unless `rank` is one of them.
@@ -72,9 +73,8 @@ std::set<std::pair<int, int>> neighbours(const StageMap& stages) {
 }  // namespace
 
 Groups make_groups(comm::ProcessGroup& world, const Mesh& mesh, const StageMap& stages,
-                   const std::vector<std::pair<int, int>>& tied_ranks,
-                   std::unique_ptr<comm::ProcessGroup> (*alone)(const std::string&)) {
-  GroupMaker maker(world, alone);
+                   const std::vector<std::pair<int, int>>& tied_ranks, const GroupMakers& makers) {
+  GroupMaker maker(world, makers);
   const auto along = [&](Axis axis) { return [&mesh, axis](int rank) { return mesh.group_of(rank, axis); }; };
   Groups groups;
   groups.control = maker.make("control", [&](int) { return all_ranks(world.size()); });

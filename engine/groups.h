@@ -9,6 +9,7 @@
 //   tie            to the pipeline rank with the other end of a tied weight
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -28,9 +29,12 @@ struct Groups {
   std::map<int, Group> ties;                         // key: the other pipeline rank
 };
 
-// Collective over `world`. `alone(name)` makes a group of this rank only. `tied_ranks`: pairs of pipeline ranks, ascending.
+struct GroupMakers {
+  std::function<Groups::Group(const std::string& name)> alone = comm::make_single_group;  // of this rank only
+  std::function<Groups::Group(Groups::Group host)> place;  // for tensors of a device; empty: they are the host's
+};
+// Collective over `world`. `tied_ranks`: pairs of pipeline ranks, ascending.
 Groups make_groups(comm::ProcessGroup& world, const Mesh& mesh, const StageMap& stages,
-                   const std::vector<std::pair<int, int>>& tied_ranks,
-                   std::unique_ptr<comm::ProcessGroup> (*alone)(const std::string& name));
+                   const std::vector<std::pair<int, int>>& tied_ranks, const GroupMakers& makers);
 
 }  // namespace trivet

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "engine/backend/cuda_module.h"
 #include "engine/checkpoint/async_saver.h"
 #include "engine/checkpoint_pieces.h"
 #include "engine/config/load.h"
@@ -36,7 +37,7 @@ class Rehearsal {
         kernels_(kernels::make_meta_kernels()),
         stream_(make_inline_stream()),
         world_(comm::make_meta_group(world_rank(), plan.mesh.size(), "world")),
-        groups_(make_groups(*world_, plan.mesh, plan.stages, plan.tied_ranks(), alone)) {}
+        groups_(make_groups(*world_, plan.mesh, plan.stages, plan.tied_ranks(), {.alone = alone, .place = {}})) {}
 
   void run() {
     Worker worker(plan_.config, plan_.stages, rank_, model_, plan_.batch.micro_batch_size,
@@ -82,7 +83,7 @@ class Rehearsal {
     return plan_.mesh.rank_at(coordinates);
   }
   int64_t staging_bytes(Worker& worker) const {
-    if (plan_.config.checkpoint.directory.empty()) return 0;
+    if (plan_.config.checkpoint.directory.empty() || plan_.config.compute_device() != Device::Cpu) return 0;
     return checkpoint::AsyncSaver::staging_bytes_for(
         checkpoint_pieces(worker.parameters(), plan_.config.optimizer, 0, PieceRange::Shard));
   }
@@ -239,10 +240,26 @@ std::vector<std::pair<int, int>> Plan::tied_ranks() const {
   return {pairs.begin(), pairs.end()};
 }
 
-Plan make_plan(const Config& config, const model::Model& model, int world_size) {
-  check(config);
+namespace {
+
+// Puts what is found in place of "auto".
+void find_device(Plan& plan) {
+  if (plan.config.device != DeviceChoice::Auto) return;
+  std::string reason;
+  const bool gpu = trivet::find_device(reason) == Device::Cuda;
+  plan.config.device = gpu ? DeviceChoice::Cuda : DeviceChoice::Cpu;
+  plan.found_device = gpu ? "cuda" : fmt::format("cpu ({})", reason);
+}
+
+}  // namespace
+
+Plan make_plan(const Config& given, const model::Model& model, int world_size) {
+  check(given);
   Plan plan;
-  plan.config = config;
+  plan.config = given;
+  find_device(plan);
+  const Config& config = plan.config;
+  check(config);
   plan.mesh = Mesh(config.parallel, world_size);
   plan.batch = resolve_batch(config.batch, plan.mesh.size(Axis::Data), config.source);
   check_batch(config, model, plan.batch);

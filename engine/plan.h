@@ -1,10 +1,11 @@
 // All that is knowable before step 0, computed without touching a device: mesh, shard layout, programs, memory, traffic.
 //
-// make_plan is pure. Memory and traffic are not estimated: for every stage of the pipeline a Worker runs one step and one
-// evaluation on meta kernels, meta groups and arenas without memory, so the numbers are those of the code that will run
-// (core/arena.h).
+// make_plan is pure, but for device "auto", which looks for a GPU. Memory and traffic are not estimated: for every stage of the
+// pipeline a Worker runs one step and one evaluation on meta kernels, meta groups and arenas without memory, so the numbers are
+// those of the code that will run (core/arena.h).
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "engine/config/config.h"
@@ -23,6 +24,8 @@ struct Plan {
   std::vector<RankPlan> ranks;      // [pipeline rank x tensor size + tensor rank]
   int64_t parameters = 0;           // of the model
   double model_flops_per_step = 0;  // of all ranks, by the convention of model::flops_per_token
+
+  std::optional<std::string> found_device;  // what device "auto" became, and why; config.device is that
 
   const RankPlan& rank(int world_rank) const;
   const RankPlan& heaviest() const;  // most memory

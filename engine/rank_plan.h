@@ -16,7 +16,9 @@ struct RankPlan {
   zero::ShardLayout layout;
   Programs programs;
   int64_t activation_arena_bytes = 0, buffer_arena_bytes = 0;
-  MemoryBytes memory;  // at its peak; buffers include what saving beside training stages
+  int64_t workspace_bytes = 0;  // of kernels on a GPU, for each stream that launches some
+  // At its peak, of the device. On a CPU buffers include what saving beside training stages.
+  MemoryBytes memory;
   // Bytes sent in one step, by what for: gathering and reducing over the data axis, sums over the tensor axis, activations and
   // gradients to neighbouring stages.
   comm::Traffic gather, reduce, tensor, pipeline;

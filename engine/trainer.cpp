@@ -78,7 +78,7 @@ class Trainer {
   Engine make_engine() {
     model::Model model = model::build(describe_model(config_.model, dataset_.vocabulary_size));
     Plan plan = make_plan(config_, model, world_.size());
-    return Engine(std::move(plan), std::move(model), world_, {.threads = options_.threads});
+    return Engine(std::move(plan), std::move(model), world_, {.threads = options_.threads, .local_rank = options_.local_rank});
   }
 
   data::BatchLayout batch_layout() const {
@@ -133,7 +133,7 @@ class Trainer {
     if (!saved_to.empty()) {
       store_ = std::make_unique<checkpoint::Store>(real_file_system(), store_options(saved_to));
       store_->acquire(checkpoint::over_group(*group_));
-      saver_ = std::make_unique<checkpoint::AsyncSaver>(*store_, checkpoint::over_group(*group_), meter_, log_);
+      saver_ = std::make_unique<checkpoint::AsyncSaver>(*store_, checkpoint::over_group(*group_), meter_, log_, staging());
     }
     if (!options_.resume || read_from != saved_to) refuse_to_mix_runs();
     if (!options_.resume) return;
@@ -188,6 +188,12 @@ class Trainer {
               "{}: the training or validation data is not what {} was made with: it was {}, now {}; restore the file or "
               "start anew without --resume",
               config_.data.train, step.directory(), then, now));
+  }
+
+  checkpoint::Staging staging() {
+    if (engine_.backend().device() == Device::Cpu) return {};
+    return {engine_.backend().staging_allocator(),
+            [this](ConstTensorView from, TensorView to) { engine_.kernels().to_host(from, to); }};
   }
 
   void save() {
@@ -305,6 +311,8 @@ class Trainer {
                              plan.batch.micro_batch_size, plan.batch.gradient_accumulation_steps, plan.mesh.size(Axis::Data),
                              options_.threads)},
         {"memory", memory_line(plan)}};
+    if (plan.found_device || plan.config.compute_device() != Device::Cpu)
+      start.facts.push_back({"device", plan.found_device ? "auto: " + *plan.found_device : engine_.backend().description()});
     if (!resumed_from_.empty()) start.facts.push_back({"resume", resumed_from_});
     if (start.steps_done >= total_steps_)
       start.facts.push_back(

@@ -12,6 +12,7 @@ namespace trivet {
 
 struct TrainOptions {
   int threads = 1;               // that the kernels of one rank may use
+  int local_rank = -1;           // as in EngineOptions
   std::string metrics_file;      // JSON lines, one a step; empty: none
   bool resume = false;           // go on from the newest valid checkpoint of resume_directory (or start when there is none)
   std::string resume_directory;  // empty: checkpoint.directory; may also name one step, ".../step-00000200"

@@ -96,7 +96,11 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
                   .results = results_,
                   .stream = resources.control_stream,
                   .collectives = collective_options(config.zero),
-                  .sub_group_elements = config.zero.sub_group_size}) {}
+                  .sub_group_elements = config.zero.sub_group_size}) {
+  if (config.compute_device() != Device::Cpu)
+    batches_.emplace(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1), batch_shape_,
+                     model.vocabulary_size);
+}
 
 // The arenas were planned for one shape; another one would be a defect far from its cause.
 void Worker::check_shape(const Microbatch& microbatch) const {
@@ -104,6 +108,13 @@ void Worker::check_shape(const Microbatch& microbatch) const {
     throw DataError(ExitCode::Usage, fmt::format("engine: a microbatch has tokens {} and targets {}, the plan is for {}",
                                                  to_string(microbatch.tokens.shape), to_string(microbatch.targets.shape),
                                                  to_string(batch_shape_)));
+}
+
+std::vector<Microbatch> Worker::on_device(std::span<const Microbatch> microbatches) {
+  std::vector<Microbatch> views(microbatches.begin(), microbatches.end());
+  for (size_t i = 0; batches_ && i < views.size(); ++i)
+    views[i] = batches_->copy(resources_.kernels, static_cast<int>(i), microbatches[i]);
+  return views;
 }
 
 void Worker::run_program(std::span<const Microbatch> microbatches, const StepNumbers& numbers) {
@@ -116,8 +127,9 @@ void Worker::run_program(std::span<const Microbatch> microbatches, const StepNum
   if (recorder) recorder->begin_step();
   results_.begin(resources_.kernels);
   parameters_.begin_step();
+  const std::vector<Microbatch> batches = on_device(microbatches);
   executor_.run(programs_.train, programs_.recompute,
-                {.microbatches = microbatches,
+                {.microbatches = batches,
                  .results = &results_,
                  .seed = numbers.seed,
                  .step = numbers.step,

@@ -5,8 +5,11 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
+#include <vector>
 
+#include "engine/device_batches.h"
 #include "engine/executor.h"
 #include "engine/optimizer/optimizer_step.h"
 #include "engine/parameters.h"
@@ -74,6 +77,7 @@ class Worker {
   void check_shape(const Microbatch& microbatch) const;
   void run_program(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
   void run_optimizer(const StepNumbers& numbers);
+  std::vector<Microbatch> on_device(std::span<const Microbatch> microbatches);
   StepOutcome outcome() const { return {results_.grad_norm(), !results_.applied()}; }
 
   const Config& config_;
@@ -82,6 +86,7 @@ class Worker {
   WorkerResources resources_;
   tensor_parallel::TensorAxis tensor_axis_;
   StepResults results_, evaluation_;
+  std::optional<DeviceBatches> batches_;  // where kernels cannot read the caller's memory
   StageLinks links_;
   Parameters parameters_;
   Executor executor_;

@@ -13,8 +13,17 @@ int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * 
 
 }  // namespace
 
-AsyncSaver::AsyncSaver(Store& store, Participants ranks, MemoryMeter& meter, Log log, int failure_limit)
-    : store_(store), ranks_(std::move(ranks)), meter_(meter), log_(log), failure_limit_(failure_limit) {}
+void Staging::copy_in_host_memory(ConstTensorView from, TensorView to) {
+  if (from.bytes() > 0) std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
+}
+
+AsyncSaver::AsyncSaver(Store& store, Participants ranks, MemoryMeter& meter, Log log, Staging staging, int failure_limit)
+    : store_(store),
+      ranks_(std::move(ranks)),
+      meter_(meter),
+      log_(log),
+      how_(std::move(staging)),
+      failure_limit_(failure_limit) {}
 
 int64_t AsyncSaver::staging_bytes_for(std::span<const Piece> pieces) {
   int64_t bytes = 0;
@@ -49,15 +58,16 @@ void AsyncSaver::stage(const SaveRequest& request) {
   const int64_t bytes = staging_bytes_for(request.pieces);
   if (staging_bytes() < bytes) {
     staging_.reset();
-    staging_ = Buffer(host_allocator(), meter_, MemoryCategory::Buffers, DType::UInt8, {bytes});
+    staging_ = Buffer(how_.allocator, meter_, MemoryCategory::Buffers, DType::UInt8, {bytes});
   }
   pieces_.assign(request.pieces.begin(), request.pieces.end());
   int64_t offset = 0;
   for (Piece& piece : pieces_) {
-    std::byte* copy = static_cast<std::byte*>(staging_.view().data) + offset;
-    if (piece.data.bytes() > 0) std::memcpy(copy, piece.data.data, static_cast<size_t>(piece.data.bytes()));
+    TensorView staged = piece.data;
+    staged.data = static_cast<std::byte*>(staging_.view().data) + offset;
+    how_.copy(piece.data, staged);
     offset += aligned(piece.data.bytes());
-    piece.data.data = copy;
+    piece.data = staged;
   }
   request_ = {request.step, pieces_, request.state, request.config};
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,9 +18,16 @@
 
 namespace trivet::checkpoint {
 
+// Where pieces are copied to, and how.
+struct Staging {
+  Allocator& allocator = host_allocator();
+  std::function<void(ConstTensorView from, TensorView to)> copy = copy_in_host_memory;
+  static void copy_in_host_memory(ConstTensorView from, TensorView to);
+};
+
 class AsyncSaver {
  public:
-  AsyncSaver(Store& store, Participants ranks, MemoryMeter& meter, Log log = {}, int failure_limit = 3);
+  AsyncSaver(Store& store, Participants ranks, MemoryMeter& meter, Log log = {}, Staging staging = {}, int failure_limit = 3);
   ~AsyncSaver() = default;
   AsyncSaver(const AsyncSaver&) = delete;
   AsyncSaver& operator=(const AsyncSaver&) = delete;
@@ -42,6 +50,7 @@ class AsyncSaver {
   Participants ranks_;
   MemoryMeter& meter_;
   Log log_;
+  Staging how_;
   int failure_limit_;
   int failures_in_a_row_ = 0;
   std::exception_ptr failure_;  // of the last save

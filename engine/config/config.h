@@ -22,6 +22,7 @@
 namespace trivet {
 
 enum class ModelType { Gpt, Llama };
+enum class DeviceChoice { Cpu, Cuda, Auto };
 enum class Reproducible { Run, Layout };
 enum class OptimizerType { Adam, AdamW, Sgd, Lion, Lamb, Adagrad, Muon };
 enum class SchedulerType { LRRangeTest, OneCycle, WarmupLR, WarmupDecayLR, WarmupCosineLR, Constant, Linear, Cosine };
@@ -35,6 +36,11 @@ template <>
 struct EnumNames<ModelType> {
   static constexpr std::array<std::pair<std::string_view, ModelType>, 2> table{
       {{"gpt", ModelType::Gpt}, {"llama", ModelType::Llama}}};
+};
+template <>
+struct EnumNames<DeviceChoice> {
+  static constexpr std::array<std::pair<std::string_view, DeviceChoice>, 3> table{
+      {{"cpu", DeviceChoice::Cpu}, {"cuda", DeviceChoice::Cuda}, {"auto", DeviceChoice::Auto}}};
 };
 template <>
 struct EnumNames<Reproducible> {
@@ -237,7 +243,7 @@ struct GivenKey {
 struct Config {
   std::string source;           // file name, for messages
   std::vector<GivenKey> given;  // empty for a Config made by hand
-  Device device = Device::Cpu;
+  DeviceChoice device = DeviceChoice::Cpu;
   ModelConfig model;
   DataConfig data;
   TrainingConfig training;
@@ -266,6 +272,8 @@ struct Config {
   bool partitions_inputs() const {
     return partition_activations && recompute == Recompute::Full && parallel.tensor > 1 && !parallel.sequence_parallel;
   }
+  // make_plan has put what it found in place of Auto.
+  Device compute_device() const { return device == DeviceChoice::Cuda ? Device::Cuda : Device::Cpu; }
   DType model_dtype() const { return bf16.enabled ? DType::BFloat16 : fp16.enabled ? DType::Float16 : DType::Float32; }
 };
 

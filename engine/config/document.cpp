@@ -45,7 +45,7 @@ bool has_type(const KeyEntry& entry, const JsonNode& value) {
 std::string problem(const KeyEntry& entry, const JsonNode& value) {
   if (value.kind == JsonKind::Null && entry.nullable) return "";
   const bool is_default = same_value(value, read_json(entry.default_json, entry.path));
-  if (value.kind == JsonKind::String && value.text == "auto" && !is_default)
+  if (value.kind == JsonKind::String && value.text == "auto" && !is_default && !contains(entry.names, "auto", false))
     return "\"auto\" is not accepted; state a value" + (entry.nullable ? "" : " (the default is " + entry.default_json + ")");
   if (entry.effect == Effect::NotImplemented && is_default) return "";
   if (entry.type == KeyType::Enum && value.kind == JsonKind::String && contains(entry.refused_names, value.text, true))

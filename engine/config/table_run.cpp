@@ -6,7 +6,7 @@ namespace trivet::config {
 
 void add_run_keys(KeyTable& table) {
   Section<Config> top(table, "", [](Config& c) -> Config& { return c; });
-  top.key("device", &Config::device, "where the ranks compute").names({"cpu", "cuda"});
+  top.key("device", &Config::device, "where the ranks compute; \"auto\": on GPUs where there are some");
   top.key("reproducible", &Config::reproducible,
           "\"run\": one layout always gives the same bits; \"layout\": every layout does, with 1, 2, 4 or 8 tensor ranks and "
           "no sequence "

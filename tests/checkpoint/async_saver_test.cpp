@@ -46,7 +46,7 @@ TEST(AsyncSaver, TrainingGoesOnAfterAFailureUntilThereAreTooManyInARow) {
   FaultyFileSystem full(disk, Fault::DiskFull, 1);
   Store store(full, options());
   MemoryMeter meter;
-  AsyncSaver saver(store, {}, meter, kQuiet, 3);
+  AsyncSaver saver(store, {}, meter, kQuiet, {}, 3);
   const RankPieces mine = make_pieces({}, 0, 1, true);
   const auto start = [&](int64_t step) { saver.start({.step = step, .pieces = mine.pieces, .state = "", .config = ""}); };
   for (int64_t step : {1, 2, 3}) EXPECT_NO_THROW(start(step));
@@ -65,7 +65,7 @@ TEST(AsyncSaver, OneFailureIsForgivenAndTheNextSaveCommits) {
   FaultyFileSystem once(disk, Fault::IoError, 20);  // a call within the first save
   Store store(once, options());
   MemoryMeter meter;
-  AsyncSaver saver(store, {}, meter, kQuiet, 2);
+  AsyncSaver saver(store, {}, meter, kQuiet, {}, 2);
   for (int64_t step : {1, 2, 3}) {
     const RankPieces mine = make_pieces({}, 0, step, true);
     saver.start({.step = step, .pieces = mine.pieces, .state = "", .config = ""});

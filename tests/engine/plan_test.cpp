@@ -268,7 +268,8 @@ TEST(Plan, RefusesByNameWhatThisVersionCannotDo) {
     change(config);
     EXPECT_THAT([&] { plan_of(config, 4); }, ThrowsMessage<ConfigError>(HasSubstr(message)));
   };
-  refused([](Config& c) { c.device = Device::Cuda; }, "device: \"cuda\" is not implemented in this version; use \"cpu\"");
+  refused([](Config& c) { c.device = DeviceChoice::Cuda, c.timeline.step = 5; },
+          "timeline.step: 5 is not implemented for device \"cuda\" in this version; use 0");
   refused([](Config& c) { c.zero.offload_optimizer.device = OffloadDevice::Cpu; },
           "zero_optimization.offload_optimizer.device: offload");
   refused([](Config& c) { c.optimizer.type = OptimizerType::Muon, c.parallel.tensor = 2; },

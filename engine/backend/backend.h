@@ -1,0 +1,48 @@
+// What a device offers to one rank's engine: kernels, memory, streams and groups for its tensors. One backend a rank.
+//
+// The engine does not ask what it is on: it takes all of this from here, and the order of work is the same (docs/cuda.md).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/process_group.h"
+#include "core/buffer.h"
+#include "core/device.h"
+#include "core/stream.h"
+#include "kernels/kernels.h"
+
+namespace trivet {
+
+// Streams of higher urgency go first where the device must choose.
+enum class StreamUse { Control, Gather, Reduce, Tensor, Link };
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual Device device() const = 0;
+  virtual std::string description() const = 0;  // for the first lines of a run: "cuda:0 NVIDIA H200, 139.8 GiB"
+  virtual kernels::Kernels& kernels() = 0;
+  // Of what kernels work on.
+  virtual Allocator& allocator() = 0;
+  // Host memory that the device copies from and to at full speed.
+  virtual Allocator& staging_allocator() = 0;
+  // `overlaps`: its work may run beside the kernels; otherwise it runs in their order.
+  virtual std::unique_ptr<Stream> make_stream(StreamUse use, bool overlaps) = 0;
+  // A group of the same ranks for tensors of the device. `host` is one for tensors of the host, which the result owns.
+  // Collective over the group.
+  virtual std::unique_ptr<comm::ProcessGroup> place(std::unique_ptr<comm::ProcessGroup> host) = 0;
+};
+
+struct BackendOptions {
+  int threads = 1;              // that kernels on a CPU may use
+  int local_rank = 0;           // of the ranks of this host: chooses the GPU
+  int64_t workspace_bytes = 0;  // that kernels need besides their arguments (kernels/workspace.h), on each stream
+};
+
+// Throws ConfigError or DeviceError when the device is not there, with what is missing.
+std::unique_ptr<Backend> make_backend(Device device, const BackendOptions& options);
+
+std::unique_ptr<Backend> make_cpu_backend(int threads);
+
+}  // namespace trivet
