@@ -1,11 +1,13 @@
 # trivet_folder(NAME [AS_PROGRAM PROGRAM] USES targets... [PRIVATE_USES targets...])
 #
-# One folder = one static library trivet_NAME (or one program), made of every .cpp below the folder.
+# One folder = one static library trivet_NAME (or one program), made of every .cpp below the folder, without those in folders
+# named cuda or nccl: the CUDA backend (TrivetCuda.cmake).
 # A folder without sources yet is an interface library, so that the chain of folders stays whole. What is installed is in the
 # global properties TRIVET_LIBRARIES and TRIVET_PROGRAMS (TrivetInstall.cmake).
 function(trivet_folder name)
   cmake_parse_arguments(arg "" "AS_PROGRAM" "USES;PRIVATE_USES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "^${CMAKE_CURRENT_SOURCE_DIR}/${name}/(.*/)?(cuda|nccl)/")
   set(target trivet_${name})
   if(arg_AS_PROGRAM)
     if(NOT sources)

@@ -2,6 +2,7 @@
 #
 #   bin/trivet                     the program
 #   lib/libtrivet_*.a              one library a folder
+#   lib/libtrivet_cuda.so          the CUDA backend, where it is built (TrivetCuda.cmake)
 #   lib/cmake/trivet/              find_package(trivet), with the targets trivet::trivet (all of it) and trivet::core, trivet::zero ...
 #   include/trivet/                the headers, in their folders: #include "engine/engine.h"
 #   share/trivet/configs/          JSON files that work as given
@@ -28,7 +29,7 @@ foreach(library ${libraries})
   string(REPLACE trivet_ "" folder ${library})
   # Left out: what only the sources beside it may include.
   install(DIRECTORY ${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trivet FILES_MATCHING PATTERN "*.h"
-    PATTERN "kernels/cpu" EXCLUDE PATTERN "strict_json.h" EXCLUDE)
+    PATTERN "kernels/cpu" EXCLUDE PATTERN "cuda" EXCLUDE PATTERN "nccl" EXCLUDE PATTERN "strict_json.h" EXCLUDE)
 endforeach()
 install(FILES trivet.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trivet)
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/trivet FILES_MATCHING PATTERN "*.json")

@@ -1,0 +1,121 @@
+# The CUDA backend: one module, libtrivet_cuda.so, that the program opens when a config asks for it. Made of all folders named
+# cuda or nccl, which no other library takes in (trivet_folder).
+#
+#   TRIVET_CUDA                AUTO: where nvcc is found; ON: an error where it is not; OFF
+#   CMAKE_CUDA_ARCHITECTURES   80-real;90-real;90-virtual, or what was asked for. Files *_sm90a.cu are compiled for sm_90a only.
+#
+# tests/cuda/shim compiles the same sources with the C++ compiler, wherever tests are built.
+
+# All sources of the backend, for both compilers.
+function(trivet_cuda_sources out)
+  foreach(folder core kernels comm engine)
+    file(GLOB_RECURSE found CONFIGURE_DEPENDS
+      ${PROJECT_SOURCE_DIR}/${folder}/cuda/*.cpp ${PROJECT_SOURCE_DIR}/${folder}/cuda/*.cu
+      ${PROJECT_SOURCE_DIR}/${folder}/nccl/*.cpp ${PROJECT_SOURCE_DIR}/${folder}/nccl/*.cu)
+    list(APPEND sources ${found})
+  endforeach()
+  set(${out} ${sources} PARENT_SCOPE)
+endfunction()
+
+# Trivet's libraries that the backend uses.
+set(TRIVET_CUDA_USES trivet_comm trivet_kernels)
+
+set(TRIVET_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO (where nvcc is found), ON or OFF")
+set_property(CACHE TRIVET_CUDA PROPERTY STRINGS AUTO ON OFF)
+if(NOT TRIVET_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "TRIVET_CUDA is ${TRIVET_CUDA}; use AUTO, ON or OFF")
+endif()
+set(TRIVET_CUDA_FOUND OFF)
+if(TRIVET_CUDA STREQUAL OFF)
+  return()
+endif()
+if(TRIVET_SANITIZE)
+  if(TRIVET_CUDA STREQUAL ON)
+    message(FATAL_ERROR "TRIVET_CUDA=ON and TRIVET_SANITIZE=${TRIVET_SANITIZE}: nvcc has no sanitizers; use one of the two")
+  endif()
+  return()
+endif()
+
+# nvcc is not in PATH on many hosts: look where the toolkit usually is.
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  find_program(TRIVET_NVCC nvcc HINTS $ENV{CUDA_HOME} $ENV{CUDA_PATH} /usr/local/cuda PATH_SUFFIXES bin)
+  mark_as_advanced(TRIVET_NVCC)
+  if(TRIVET_NVCC)
+    set(CMAKE_CUDA_COMPILER ${TRIVET_NVCC})
+  endif()
+endif()
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES "80-real;90-real;90-virtual" CACHE STRING "Architectures to compile for")
+endif()
+include(CheckLanguage)
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+  if(TRIVET_CUDA STREQUAL ON)
+    message(FATAL_ERROR "TRIVET_CUDA=ON, but there is no nvcc in PATH, CUDACXX, CUDA_HOME/bin or /usr/local/cuda/bin. Install a "
+      "CUDA toolkit of version 12 or newer (Debian: nvidia-cuda-toolkit is too old before 13; NVIDIA: cuda-toolkit) and NCCL "
+      "(libnccl-dev), or configure with -DTRIVET_CUDA=OFF")
+  endif()
+  message(STATUS "CUDA backend: off, there is no nvcc")
+  return()
+endif()
+
+enable_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER_ID STREQUAL NVIDIA OR CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.0)
+  if(TRIVET_CUDA STREQUAL ON)
+    message(FATAL_ERROR "TRIVET_CUDA=ON needs nvcc 12.0 or newer (for C++20); "
+      "${CMAKE_CUDA_COMPILER} is ${CMAKE_CUDA_COMPILER_ID} ${CMAKE_CUDA_COMPILER_VERSION}")
+  endif()
+  message(STATUS "CUDA backend: off, ${CMAKE_CUDA_COMPILER} is older than nvcc 12.0")
+  return()
+endif()
+# CMake 3.25.1 (Debian 12) does not know that nvcc has -std=c++20. Only here: set earlier, enable_language's own test fails.
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
+  set(CMAKE_CUDA20_COMPILE_FEATURES cuda_std_20)
+endif()
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_EXTENSIONS OFF)
+
+if(TRIVET_CUDA STREQUAL ON)
+  find_package(CUDAToolkit REQUIRED)
+  find_package(NCCL 2.18 REQUIRED)
+else()
+  find_package(CUDAToolkit)
+  find_package(NCCL 2.18)
+  if(NOT CUDAToolkit_FOUND OR NOT NCCL_FOUND)
+    message(STATUS "CUDA backend: off, there is nvcc but not all of the CUDA toolkit and NCCL (libnccl-dev)")
+    return()
+  endif()
+endif()
+set(TRIVET_CUDA_FOUND ON)
+message(STATUS "CUDA backend: on, nvcc ${CMAKE_CUDA_COMPILER_VERSION}, NCCL ${NCCL_VERSION}, ${CMAKE_CUDA_ARCHITECTURES}")
+
+trivet_cuda_sources(sources)
+add_library(trivet_cuda MODULE ${sources})
+target_link_libraries(trivet_cuda PRIVATE ${TRIVET_CUDA_USES} CUDA::cudart CUDA::cublas CUDA::cublasLt NCCL::NCCL)
+target_link_options(trivet_cuda PRIVATE -Wl,--no-undefined)
+target_compile_options(trivet_cuda PRIVATE
+  # No -use_fast_math: kernels name the fast forms where they are meant.
+  $<$<COMPILE_LANGUAGE:CUDA>:-O3 -lineinfo --expt-relaxed-constexpr -Werror=cross-execution-space-call
+    -Xcompiler=-Wall,-Wextra,-Wno-restrict,-Wno-unknown-pragmas>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wno-restrict -Wno-missing-field-initializers>)
+set_target_properties(trivet_cuda PROPERTIES
+  BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN;$ORIGIN/../lib;${CUDAToolkit_LIBRARY_DIR}")
+# An architecture of its own is a property of a target only: these files become objects of another.
+set(sm90a ${sources})
+list(FILTER sm90a INCLUDE REGEX "_sm90a\\.cu$")
+if(sm90a)
+  list(REMOVE_ITEM sources ${sm90a})
+  set_target_properties(trivet_cuda PROPERTIES SOURCES "${sources}")
+  add_library(trivet_cuda_sm90a OBJECT ${sm90a})
+  set_target_properties(trivet_cuda_sm90a PROPERTIES CUDA_ARCHITECTURES 90a-real)
+  target_link_libraries(trivet_cuda_sm90a PRIVATE ${TRIVET_CUDA_USES} CUDA::cudart)
+  target_compile_options(trivet_cuda_sm90a PRIVATE $<TARGET_PROPERTY:trivet_cuda,COMPILE_OPTIONS>)
+  target_link_libraries(trivet_cuda PRIVATE trivet_cuda_sm90a)
+endif()
+if(TRIVET_INSTALL)
+  install(TARGETS trivet_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()

@@ -1,0 +1,125 @@
+#include "fiber.h"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <new>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#elif defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+
+#if !defined(__x86_64__)
+#error "the switch between fibers is written for x86-64: configure with -DTRIVET_TESTS=OFF, or add this processor's switch"
+#endif
+
+// Saves the registers that a function must keep and the stack pointer, takes another stack and its registers.
+extern "C" void cuda_shim_switch(void** save_stack_pointer, void* stack_pointer);
+asm(R"(
+.text
+.globl cuda_shim_switch
+.hidden cuda_shim_switch
+.type cuda_shim_switch,@function
+cuda_shim_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size cuda_shim_switch,.-cuda_shim_switch
+)");
+
+namespace cuda_shim {
+namespace {
+
+constexpr size_t kPage = 4096;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr size_t kStackBytes = 256 << 10;  // instrumented frames are larger
+#else
+constexpr size_t kStackBytes = 64 << 10;
+#endif
+
+}  // namespace
+
+Fiber::Fiber(void (*entry)(), int number) {
+  // The lowest page stays without access: a stack that runs over stops the program there.
+  void* memory = mmap(nullptr, kStackBytes + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  stack_ = static_cast<char*>(memory) + kPage;
+  mprotect(stack_, kStackBytes, PROT_READ | PROT_WRITE);
+  // The tops of all stacks would fall into the same sets of the caches.
+  const size_t top = kStackBytes - static_cast<size_t>(number % 16) * 192;
+  void** stack = reinterpret_cast<void**>(stack_ + top);
+  *--stack = nullptr;  // entry() starts with the alignment that a call would leave
+  *--stack = reinterpret_cast<void*>(entry);
+  for (int registers = 0; registers < 6; ++registers) *--stack = nullptr;
+  stack_pointer_ = stack;
+#if defined(__SANITIZE_THREAD__)
+  fiber_context_ = __tsan_create_fiber(0);
+#endif
+}
+
+Fiber::~Fiber() {
+#if defined(__SANITIZE_ADDRESS__)
+  __asan_unpoison_memory_region(stack_, kStackBytes);
+#elif defined(__SANITIZE_THREAD__)
+  __tsan_destroy_fiber(fiber_context_);
+#endif
+  munmap(stack_ - kPage, kStackBytes + kPage);
+}
+
+void Fiber::resume() {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(&host_context_, stack_, kStackBytes);
+  cuda_shim_switch(&host_stack_pointer_, stack_pointer_);
+  __sanitizer_finish_switch_fiber(host_context_, nullptr, nullptr);
+#elif defined(__SANITIZE_THREAD__)
+  host_context_ = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(fiber_context_, __tsan_switch_to_fiber_no_sync);
+  cuda_shim_switch(&host_stack_pointer_, stack_pointer_);
+#else
+  cuda_shim_switch(&host_stack_pointer_, stack_pointer_);
+#endif
+}
+
+void Fiber::entered() {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(nullptr, &host_stack_, &host_stack_bytes_);
+#endif
+}
+
+void Fiber::pause() {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(&fiber_context_, host_stack_, host_stack_bytes_);
+  cuda_shim_switch(&stack_pointer_, host_stack_pointer_);
+  __sanitizer_finish_switch_fiber(fiber_context_, &host_stack_, &host_stack_bytes_);
+#elif defined(__SANITIZE_THREAD__)
+  __tsan_switch_to_fiber(host_context_, __tsan_switch_to_fiber_no_sync);
+  cuda_shim_switch(&stack_pointer_, host_stack_pointer_);
+#else
+  cuda_shim_switch(&stack_pointer_, host_stack_pointer_);
+#endif
+}
+
+#if defined(__SANITIZE_THREAD__)
+void release_to(void* object) { __tsan_release(object); }
+void acquire_from(void* object) { __tsan_acquire(object); }
+#else
+void release_to(void*) {}
+void acquire_from(void*) {}
+#endif
+
+}  // namespace cuda_shim

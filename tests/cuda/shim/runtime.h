@@ -1,0 +1,141 @@
+// The state of the fake devices, shared by the files of this folder.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "shim.h"
+
+namespace cuda_shim {
+
+// What streams are given while they are captured, in that order.
+struct Capture {
+  struct Node {
+    std::function<void()> work;
+    std::vector<int> after;
+  };
+  cudaStream_t origin;
+  bool valid = true;
+  std::vector<Node> nodes;
+  std::vector<cudaStream_t> streams;  // the origin and those that have joined by waiting for an event of it
+};
+
+// A point in a stream's order. Happened: at `time`.
+class Moment {
+ public:
+  void happen();
+  bool happened();
+  void wait();
+  std::chrono::steady_clock::time_point time();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool happened_ = false;
+  std::chrono::steady_clock::time_point time_;
+};
+
+// What an event was recorded in: a stream's order, or a capture.
+struct Recording {
+  std::shared_ptr<Moment> moment;  // null: never recorded, counts as happened
+  std::shared_ptr<Capture> capture;
+  std::vector<int> nodes;  // of the capture: what the recording stream had done
+};
+
+struct Allocation {
+  size_t bytes;
+  int device;  // -1: pinned memory of the host
+};
+
+struct Device {
+  cudaError_t fault = cudaSuccess;  // returned by every call once set
+  std::string report;
+  int64_t allocated_bytes = 0;
+  std::vector<cudaStream_t> streams;
+  cudaStream_t default_stream = nullptr;
+};
+
+struct Runtime {
+  Runtime();
+  std::mutex mutex;  // of all below
+  Configuration configuration;
+  std::map<int, Device> devices;
+  std::map<uintptr_t, Allocation> allocations;
+  std::map<std::pair<int, const void*>, int> dynamic_shared_limits;  // by device and kernel, where a program has set them
+  struct {
+    std::atomic<int64_t> launches, host_waits, allocations, events_made, streams_made, pageable_copies;
+  } counts{};
+};
+Runtime& runtime();
+
+int current_device();
+size_t max_shared_bytes();                  // of a block, dynamic, after cudaFuncSetAttribute
+cudaStream_t resolve(cudaStream_t stream);  // the current device's default stream for null
+void break_device(int device, cudaError_t error, const std::string& report);
+bool broken(int device);
+// Both make the host wait.
+void wait_for_all_streams(int device);
+cudaError_t wait_for(CUstream_st& stream);
+// An error for calls that may not be made by a thread that is capturing; they end the capture.
+cudaError_t refuse_in_capture();
+void join_capture(CUstream_st& stream, const Recording& recording);
+
+// The error that every call gives now: no driver, no device, a fault, a call from inside a host function.
+cudaError_t obstacle();
+cudaError_t remember(cudaError_t error);
+
+// The frame of every function of the runtime.
+template <typename Body>
+cudaError_t call(Body&& body) {
+  cudaError_t error = obstacle();
+  if (error == cudaSuccess) error = body();
+  return remember(error);
+}
+
+// A host function runs on this thread: it may not call the runtime.
+class InHostFunction {
+ public:
+  InHostFunction();
+  ~InHostFunction();
+};
+
+}  // namespace cuda_shim
+
+struct CUstream_st {
+  CUstream_st(int device, int priority);
+  ~CUstream_st();  // when all is done
+
+  // Runs on the stream's thread, or becomes a node of the graph that is being captured.
+  void enqueue(std::function<void()> work);
+  std::shared_ptr<cuda_shim::Moment> record();
+  bool idle();
+
+  const int device, priority;
+  std::shared_ptr<cuda_shim::Capture> capture;  // while capturing
+  std::vector<int> last_nodes;                  // of the capture: what comes next follows them
+
+ private:
+  void run();
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> queue_;
+  int unfinished_ = 0;
+  bool closing_ = false;
+  std::thread thread_;  // last: starts when all else is ready
+};
+
+struct CUevent_st {
+  int device;
+  bool timing;
+  cuda_shim::Recording recording;
+};

@@ -1,0 +1,78 @@
+// A CUDA device made of the CPU: its behaviour, and what tests can set and ask.
+//
+//   host thread --- launch, copy, record ---> stream (a queue and a thread of its own) ---> blocks, one after another
+//
+// Threads of a block are fibers that run until they wait: at a barrier, or for the other lanes of a warp operation. In which
+// order is a setting. Whoever does not come to a barrier that others wait at is reported, as an error of the launch. Under
+// ThreadSanitizer each fiber counts as a thread of its own that only barriers order, so that a barrier that is missing between
+// two accesses to the same address is found whatever the order of the fibers was. (Not found: races between two blocks.)
+//
+// Streams really run at the same time, so that a missing wait is a race, too. All of them are as with cudaStreamNonBlocking,
+// the default stream included. Device memory is memory of the host, full of 0xFF (NaN as any float type) until it is written;
+// kernels may touch all memory of the process, but copies are checked against what was allocated. Its bounds are checked when
+// it is freed, and by AddressSanitizer at each access.
+//
+// The first call of the runtime reads the configuration from the environment (of programs that tests start): CUDA_SHIM_DEVICES,
+// CUDA_SHIM_DRIVER_VERSION, CUDA_SHIM_MEMORY_BYTES, CUDA_SHIM_CAPABILITY (90 is 9.0), CUDA_SHIM_ORDER (in_order, reversed or a
+// number: shuffled with this seed).
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <string>
+
+namespace cuda_shim {
+
+enum class Order { InOrder, Reversed, Shuffled };
+
+struct Configuration {
+  int devices = 1;
+  int driver_version = 13000;  // 0: no driver; below the runtime's version: too old
+  int capability = 90;
+  int multiprocessors = 4;
+  int64_t memory_bytes = int64_t{1} << 32;  // of each device
+  Order order = Order::InOrder;             // of the threads of a block and of the blocks of a grid
+  uint32_t seed = 1;                        // of the shuffled order
+};
+
+const Configuration& configuration();
+// Waits for all streams, forgets faults, then changes the device. Memory and streams stay. Not while other threads use it.
+void configure(const Configuration& configuration);
+
+// A configuration for the length of a scope.
+class Configured {
+ public:
+  explicit Configured(const Configuration& changed) : before_(configuration()) { configure(changed); }
+  ~Configured() { configure(before_); }
+  Configured(const Configured&) = delete;
+  Configured& operator=(const Configured&) = delete;
+
+ private:
+  Configuration before_;
+};
+
+// What has happened on all devices since the process started: differences of it show what a step does not do.
+struct Counts {
+  int64_t launches = 0;
+  int64_t host_waits = 0;   // calls that made the host wait for the device
+  int64_t allocations = 0;  // of device and pinned memory
+  int64_t events_made = 0;
+  int64_t streams_made = 0;
+  int64_t pageable_copies = 0;  // asynchronous copies from or to memory that is not pinned: the device waits for the host or
+                                // the host for the device
+};
+Counts counts();
+
+// From now on the current device fails every call with `error`, as after an illegal access: until configure().
+void break_device(cudaError_t error);
+// What was wrong, in words, with the last kernel that broke the device by itself; empty if none did since configure().
+std::string fault_report();
+
+// Bytes that are allocated on the current device: 0 when a test has released everything.
+int64_t allocated_bytes();
+
+// Named barrier `id` (bar.sync id, threads): for the emulation of what is written in PTX under nvcc.
+void named_barrier(int id, int threads);
+
+}  // namespace cuda_shim
