@@ -1,4 +1,4 @@
-// Compiled without ThreadSanitizer: what the scheduler keeps about fibers is no concern of the kernels that it checks.
+// Compiled without ThreadSanitizer, as fiber.cpp is: what is kept about fibers is no concern of the kernels that it checks.
 #include "block.h"
 
 #include <fmt/format.h>
@@ -39,9 +39,9 @@ void BlockRunner::fiber_main() {
   Thread& thread = *runner.running_;
   thread.fiber->entered();
   for (;;) {
-    acquire_from(&runner);  // all that came before this block
+    acquire_from(&runner.start_);
     (*runner.kernel_)();
-    release_to(&runner);
+    release_to(&runner.end_);
     thread.done = true;
     thread.fiber->pause();
   }
@@ -96,7 +96,7 @@ void BlockRunner::run_block(uint3 index) {
     threads_[i]->done = false;
   }
   blockIdx = index;
-  release_to(this);
+  release_to(&start_);
   for (int remaining = thread_count_; remaining > 0;) {
     arrange(order);
     bool any_ran = false;
@@ -113,10 +113,10 @@ void BlockRunner::run_block(uint3 index) {
     if (!any_ran) failure_ = "divergent barrier: " + who_waits_where();
     if (!failure_.empty()) {
       failure_ = fmt::format("block ({}, {}, {}): {}", index.x, index.y, index.z, failure_);
-      return;
+      break;
     }
   }
-  acquire_from(this);
+  acquire_from(&end_);
 }
 
 void BlockRunner::arrange(std::vector<int>& order) {
@@ -142,22 +142,29 @@ std::string BlockRunner::who_waits_where() const {
 void BlockRunner::wait_at(Barrier& barrier) {
   Thread& thread = *running_;
   release_to(&barrier);
-  if (++barrier.arrived < barrier.expected) {
-    thread.waits_at = &barrier;
+  arrive(thread, barrier);
+  if (thread.waits_at) {
+    release_to(&end_);  // should nobody come
     thread.fiber->pause();
-    acquire_from(&barrier);
-    return;
   }
   acquire_from(&barrier);
+}
+
+void BlockRunner::arrive(Thread& thread, Barrier& barrier) {
+  const Unseen guard;
+  if (++barrier.arrived < barrier.expected) {
+    thread.waits_at = &barrier;
+    return;
+  }
   barrier.arrived = 0;
   std::copy(std::begin(barrier.given), std::end(barrier.given), std::begin(barrier.taken));
-  release_to(&barrier);
   for (int i = 0; i < thread_count_; ++i)
     if (threads_[i]->waits_at == &barrier) threads_[i]->waits_at = nullptr;
 }
 
 void BlockRunner::fail(const std::string& what) {
   failure_ = fmt::format("thread {}: {}", running_->number, what);
+  release_to(&end_);
   for (;;) running_->fiber->pause();
 }
 
@@ -165,6 +172,7 @@ Barrier& BlockRunner::warp_barrier(uint32_t mask, WarpOperation operation) {
   static const char* const names[] = {"__syncwarp", "a shuffle", "a vote"};
   if (!(mask >> lane & 1))
     fail(fmt::format("{} with mask {:#010x}, where it is not in", names[static_cast<int>(operation)], mask));
+  const Unseen guard;
   const int warp = running_->number / warpSize;
   auto& barriers = warp_barriers_[warp];
   for (const auto& barrier : barriers)
@@ -182,6 +190,7 @@ Barrier& BlockRunner::warp_barrier(uint32_t mask, WarpOperation operation) {
 }
 
 Barrier& BlockRunner::named_barrier(int number, int threads) {
+  const Unseen guard;
   for (const auto& barrier : named_barriers_)
     if (barrier->number == number && (barrier->expected == threads || barrier->arrived == 0)) {
       barrier->expected = threads;

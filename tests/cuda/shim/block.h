@@ -52,6 +52,7 @@ class BlockRunner {
     bool done = true;
   };
   static void fiber_main();
+  void arrive(Thread& thread, Barrier& barrier);
   void prepare_threads(dim3 grid, dim3 block, size_t dynamic_shared_bytes);
   void run_block(uint3 index);
   std::string who_waits_where() const;
@@ -67,6 +68,7 @@ class BlockRunner {
   std::string failure_;
   std::unique_ptr<void, void (*)(void*)> dynamic_shared_;
   size_t dynamic_shared_bytes_ = 0;
+  char start_, end_;  // of a block, to ThreadSanitizer: two, as a fiber may end before another starts
   Order order_ = Order::InOrder;
   std::minstd_rand random_;
 };

@@ -1,3 +1,4 @@
+// Compiled without ThreadSanitizer, as block.cpp is.
 #include "fiber.h"
 
 #include <sys/mman.h>
@@ -10,6 +11,12 @@
 #include <sanitizer/common_interface_defs.h>
 #elif defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
+extern "C" {  // of ThreadSanitizer, in no header
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+}
 #endif
 
 #if !defined(__x86_64__)
@@ -117,9 +124,19 @@ void Fiber::pause() {
 #if defined(__SANITIZE_THREAD__)
 void release_to(void* object) { __tsan_release(object); }
 void acquire_from(void* object) { __tsan_acquire(object); }
+Unseen::Unseen() {
+  AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+  AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+}
+Unseen::~Unseen() {
+  AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+  AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+}
 #else
 void release_to(void*) {}
 void acquire_from(void*) {}
+Unseen::Unseen() = default;
+Unseen::~Unseen() = default;
 #endif
 
 }  // namespace cuda_shim
