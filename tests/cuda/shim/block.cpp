@@ -112,8 +112,9 @@ void BlockRunner::run_block(uint3 index) {
     }
     if (!any_ran) failure_ = "divergent barrier: " + who_waits_where();
     if (!failure_.empty()) {
+      acquire_from(&end_);
       failure_ = fmt::format("block ({}, {}, {}): {}", index.x, index.y, index.z, failure_);
-      break;
+      return;
     }
   }
   acquire_from(&end_);
