@@ -1,0 +1,26 @@
+// Our element types as NCCL's.
+#pragma once
+
+#include <nccl.h>
+
+#include <stdexcept>
+
+#include "core/dtype.h"
+
+namespace trivet::comm {
+
+inline ncclDataType_t nccl_type(DType dtype) {
+  switch (dtype) {
+    case DType::Float32: return ncclFloat32;
+    case DType::BFloat16: return ncclBfloat16;
+    case DType::Float16: return ncclFloat16;
+    case DType::Float64: return ncclFloat64;
+    case DType::Int64: return ncclInt64;
+    case DType::Int32: return ncclInt32;
+    case DType::UInt8: return ncclUint8;
+    case DType::UInt16: return ncclFloat16;  // where elements are only moved
+  }
+  throw std::logic_error("nccl: unknown dtype");
+}
+
+}  // namespace trivet::comm

@@ -1,0 +1,147 @@
+#include "comm/nccl/staged_sums.h"
+
+#include <algorithm>
+
+#include "comm/nccl/data_types.h"
+#include "core/cuda/error.h"
+
+namespace trivet::comm {
+namespace {
+
+constexpr int64_t kAligned = 16;                // bytes: pieces begin at multiples of it where the tensor does
+constexpr int64_t kOneMeetingBytes = 32 << 10;  // below it everybody sums everything: one exchange and no gather
+
+int64_t round_down(int64_t count, int64_t to) { return count / to * to; }
+int64_t round_up(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
+
+}  // namespace
+
+StagedSums::StagedSums(Communicator& communicator, NcclResources& resources)
+    : communicator_(communicator), resources_(resources) {}
+
+void StagedSums::all_reduce(const std::string& during, TensorView data, ReduceOp op, cudaStream_t stream) {
+  run(during, rounds_of_all_reduce(data), data.dtype, op, stream);
+}
+
+void StagedSums::reduce_scatter(const std::string& during, ConstTensorView whole, TensorView shard, ReduceOp op,
+                                cudaStream_t stream) {
+  run(during, rounds_of_reduce_scatter(whole, shard), shard.dtype, op, stream);
+}
+
+// Elements of one piece: a half of the staging memory holds one of each other rank.
+int64_t StagedSums::most_elements(DType dtype) const {
+  const int64_t bytes = resources_.options().staging_bytes / 2 / (communicator_.seat().size() - 1);
+  return std::max(round_down(bytes, kAligned), kAligned) / size_of(dtype);
+}
+
+// Equal aligned pieces, and a rest of less than ranks x 16 bytes (or a small tensor) that everybody sums.
+std::vector<StagedSums::Round> StagedSums::rounds_of_all_reduce(TensorView data) const {
+  const int64_t ranks = communicator_.seat().size(), total = data.elements();
+  auto* const bytes = static_cast<std::byte*>(data.data);
+  const int64_t aligned = kAligned / size_of(data.dtype), most = most_elements(data.dtype);
+  std::vector<Round> rounds;
+  int64_t first = 0;
+  if (data.bytes() > kOneMeetingBytes)
+    while (total - first >= ranks * aligned) {
+      const int64_t count = std::min(most, round_down((total - first) / ranks, aligned));
+      rounds.push_back({.from = bytes, .to = bytes, .first = first, .stride = count, .count = count, .gathers = true});
+      first += ranks * count;
+    }
+  while (first < total) {
+    const int64_t count = std::min(most, total - first);
+    rounds.push_back({.from = bytes, .to = bytes, .first = first, .stride = 0, .count = count});
+    first += count;
+  }
+  return rounds;
+}
+
+std::vector<StagedSums::Round> StagedSums::rounds_of_reduce_scatter(ConstTensorView whole, TensorView shard) const {
+  const int64_t total = shard.elements(), most = most_elements(shard.dtype), element = size_of(shard.dtype);
+  std::vector<Round> rounds;
+  for (int64_t first = 0; first < total; first += most)
+    rounds.push_back({.from = static_cast<const std::byte*>(whole.data),
+                      .to = static_cast<std::byte*>(shard.data) - communicator_.seat().rank * total * element,
+                      .first = first,
+                      .stride = total,
+                      .count = std::min(most, total - first)});
+  return rounds;
+}
+
+void StagedSums::run(const std::string& during, const std::vector<Round>& rounds, DType dtype, ReduceOp op,
+                     cudaStream_t stream) {
+  if (staging_.empty()) staging_ = resources_.buffer(nccl_staging_bytes(communicator_.seat().size(), resources_.options()));
+  if (rounds.size() == 1) {
+    exchange(during, rounds[0], dtype, half(0), stream);
+    sum(rounds[0], dtype, op, half(0), stream);
+    return gather(during, rounds[0], dtype, stream);
+  }
+  if (!sides_) sides_.emplace(Sides{make_stream_handle(), make_event_handle(), make_event_handle()});
+  const auto finish = [&](size_t round) {
+    CUDA_CHECK(cudaStreamWaitEvent(stream, sides_->summed.get(), 0));
+    gather(during, rounds[round], dtype, stream);
+  };
+  for (size_t round = 0; round < rounds.size(); ++round) {
+    exchange(during, rounds[round], dtype, half(round), stream);
+    CUDA_CHECK(cudaEventRecord(sides_->received.get(), stream));
+    if (round > 0) finish(round - 1);
+    CUDA_CHECK(cudaStreamWaitEvent(sides_->sums.get(), sides_->received.get(), 0));
+    sum(rounds[round], dtype, op, half(round), sides_->sums.get());
+    CUDA_CHECK(cudaEventRecord(sides_->summed.get(), sides_->sums.get()));
+  }
+  finish(rounds.size() - 1);
+}
+
+std::byte* StagedSums::half(size_t round) {
+  return static_cast<std::byte*>(staging_.view().data) + (round % 2) * static_cast<size_t>(staging_.view().bytes() / 2);
+}
+
+namespace {
+
+// Where in a half the piece of a rank is: without a place for this rank's own.
+int64_t slot_stride(int64_t count, DType dtype) { return round_up(count, kAligned / size_of(dtype)); }
+
+}  // namespace
+
+void StagedSums::exchange(const std::string& during, const Round& round, DType dtype, std::byte* half, cudaStream_t stream) {
+  const NcclSeat& seat = communicator_.seat();
+  const int64_t element = size_of(dtype), slot = slot_stride(round.count, dtype) * element;
+  communicator_.run(during, [&](ncclComm_t comm) {
+    for (int step = 1; step < seat.size(); ++step) {
+      const int to = (seat.rank + step) % seat.size(), from = (seat.rank + seat.size() - step) % seat.size();
+      const std::byte* piece = round.from + (round.first + to * round.stride) * element;
+      const auto count = static_cast<size_t>(round.count);
+      const ncclResult_t sent = ncclSend(piece, count, nccl_type(dtype), to, comm, stream);
+      if (sent != ncclSuccess) return sent;
+      std::byte* place = half + (from < seat.rank ? from : from - 1) * slot;
+      const ncclResult_t received = ncclRecv(place, count, nccl_type(dtype), from, comm, stream);
+      if (received != ncclSuccess) return received;
+    }
+    return ncclSuccess;
+  });
+}
+
+void StagedSums::sum(const Round& round, DType dtype, ReduceOp op, const std::byte* half, cudaStream_t stream) {
+  const NcclSeat& seat = communicator_.seat();
+  const int64_t own = (round.first + seat.rank * round.stride) * size_of(dtype);
+  rank_sum({.dtype = dtype,
+            .op = op,
+            .received = half,
+            .stride = slot_stride(round.count, dtype),
+            .own = round.from + own,
+            .out = round.to + own,
+            .count = round.count,
+            .rank = seat.rank,
+            .ranks = seat.size()},
+           2 * resources_.multiprocessors(), stream);
+}
+
+void StagedSums::gather(const std::string& during, const Round& round, DType dtype, cudaStream_t stream) {
+  if (!round.gathers) return;
+  std::byte* whole = round.to + round.first * size_of(dtype);
+  const std::byte* own = whole + communicator_.seat().rank * round.count * size_of(dtype);
+  communicator_.run(during, [&](ncclComm_t comm) {
+    return ncclAllGather(own, whole, static_cast<size_t>(round.count), nccl_type(dtype), comm, stream);
+  });
+}
+
+}  // namespace trivet::comm
