@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -83,7 +84,9 @@ class ProcessGroup {
 };
 
 // The group of one: every operation is a copy.
-std::unique_ptr<ProcessGroup> make_single_group(const std::string& name);
+// `copy` is for tensors that are not in host memory.
+using CopyTensor = std::function<void(ConstTensorView from, TensorView to)>;
+std::unique_ptr<ProcessGroup> make_single_group(const std::string& name, CopyTensor copy = {});
 // Counts traffic and moves nothing: the planner's.
 std::unique_ptr<ProcessGroup> make_meta_group(int rank, int size, const std::string& name);
 

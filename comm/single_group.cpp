@@ -10,7 +10,7 @@ namespace {
 
 class SingleGroup final : public ProcessGroup {
  public:
-  explicit SingleGroup(std::string name) : name_(std::move(name)) {}
+  SingleGroup(std::string name, CopyTensor copy) : name_(std::move(name)), copy_(std::move(copy)) {}
 
   int rank() const override { return 0; }
   int size() const override { return 1; }
@@ -36,23 +36,34 @@ class SingleGroup final : public ProcessGroup {
 
   std::unique_ptr<ProcessGroup> subgroup(const std::vector<int>& ranks, const std::string& name) override {
     check_members(*this, ranks, name);
-    return make_single_group(name);
+    return make_single_group(name, copy_);
   }
   Traffic traffic() const override { return traffic_; }
 
  private:
   void count(const OperationHeader&) { traffic_.operations += 1; }
-  static void copy(ConstTensorView from, TensorView to, Stream& stream) {
+  void copy(ConstTensorView from, TensorView to, Stream& stream) const {
     if (from.data == to.data || from.elements() == 0) return;
-    stream.enqueue([from, to] { std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes())); });
+    stream.enqueue([from, to, this] { copy_(from, to); });
   }
 
   std::string name_;
+  CopyTensor copy_;
   Traffic traffic_;
 };
 
 }  // namespace
 
-std::unique_ptr<ProcessGroup> make_single_group(const std::string& name) { return std::make_unique<SingleGroup>(name); }
+namespace {
+
+void copy_in_host_memory(ConstTensorView from, TensorView to) {
+  std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
+}
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> make_single_group(const std::string& name, CopyTensor copy) {
+  return std::make_unique<SingleGroup>(name, copy ? std::move(copy) : copy_in_host_memory);
+}
 
 }  // namespace trivet::comm

@@ -12,8 +12,7 @@ class DeviceBatches {
   // `microbatches` of `shape` [B, S] at a time, with token ids below `vocabulary`.
   DeviceBatches(Allocator& allocator, MemoryMeter& meter, int microbatches, const Shape& shape, int64_t vocabulary);
 
-  // `host` must stay as it is until the kernels' next to_host. Throws std::out_of_range for ids that the vocabulary lacks,
-  // since kernels cannot.
+  // Throws std::out_of_range for ids that the vocabulary lacks, since kernels cannot.
   Microbatch copy(kernels::Kernels& kernels, int place, const Microbatch& host);
 
  private:

@@ -31,7 +31,7 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
   checkpoint_group_ = world.group().subgroup(all_ranks(world.size()), "checkpoint");
   refuse_different_devices();
   backend_ =
-      make_backend(plan_.config.compute_device(), {.threads = options.threads,
+      make_backend(plan_.config.compute_device(), {.world = *checkpoint_group_, .meter = meter_, .threads = options.threads,
                                                    .local_rank = options.local_rank >= 0 ? options.local_rank : world.rank(),
                                                    .workspace_bytes = rank_plan().workspace_bytes});
   const GroupMakers makers{.place = [this](Groups::Group host) { return backend_->place(std::move(host)); }};
@@ -77,8 +77,13 @@ void Engine::refuse_different_devices() {
                                   found[0], found[rank], rank));
 }
 
-// The last step's gathers may still run: they end before what they read and write is freed.
+// The last step's gathers may still run, here and on other ranks: they end before what they read and write is freed. A rank
+// that leaves with an error waits for nobody.
 Engine::~Engine() {
+  if (std::uncaught_exceptions() == exceptions_at_start_) try {
+      backend_->close();
+    } catch (const std::exception&) {  // another rank's error, which the world tells
+    }
   gather_stream_.reset();
   reduce_stream_.reset();
   tensor_stream_.reset();

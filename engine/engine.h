@@ -12,6 +12,7 @@
 // skipped in a row).
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -111,6 +112,7 @@ class Engine {
   std::unique_ptr<Stream> control_stream_, gather_stream_, reduce_stream_, tensor_stream_;
   std::unique_ptr<Arena> activations_, buffers_;
   std::unique_ptr<Worker> worker_;
+  int exceptions_at_start_ = std::uncaught_exceptions();
 };
 
 }  // namespace trivet

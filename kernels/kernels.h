@@ -384,8 +384,8 @@ class Kernels {
   // not.
   virtual void fixed_point_round(ConstTensorView x, double scale, double limit, TensorView out, TensorView refused) = 0;
 
-  // Between the device and host memory; the same type and size. from_host may return before it is done and `from` must stay as
-  // it is until the next to_host; to_host returns when all work before it is done: the only thing here that waits.
+  // Between the device and host memory; the same type and size. What is copied from the host may change when from_host
+  // returns. to_host returns when all work before it is done: the only thing here that waits.
   virtual void from_host(ConstTensorView from, TensorView out) = 0;
   virtual void to_host(ConstTensorView from, TensorView out) = 0;
 

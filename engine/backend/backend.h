@@ -32,12 +32,17 @@ class Backend {
   // A group of the same ranks for tensors of the device. `host` is one for tensors of the host, which the result owns.
   // Collective over the group.
   virtual std::unique_ptr<comm::ProcessGroup> place(std::unique_ptr<comm::ProcessGroup> host) = 0;
+  // Collective over the world: waits until the work of all ranks' devices is done. What is placed on the device may go then.
+  virtual void close() {}
 };
 
+// `world` and `meter` must outlive the backend.
 struct BackendOptions {
+  comm::ProcessGroup& world;    // all ranks, for tensors of the host
+  MemoryMeter& meter;           // of what the backend itself takes
   int threads = 1;              // that kernels on a CPU may use
   int local_rank = 0;           // of the ranks of this host: chooses the GPU
-  int64_t workspace_bytes = 0;  // that kernels need besides their arguments (kernels/workspace.h), on each stream
+  int64_t workspace_bytes = 0;  // that kernels need besides their arguments (kernels/workspace.h)
 };
 
 // Throws ConfigError or DeviceError when the device is not there, with what is missing.
