@@ -31,7 +31,9 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
   checkpoint_group_ = world.group().subgroup(all_ranks(world.size()), "checkpoint");
   refuse_different_devices();
   backend_ =
-      make_backend(plan_.config.compute_device(), {.world = *checkpoint_group_, .meter = meter_, .threads = options.threads,
+      make_backend(plan_.config.compute_device(), {.world = *checkpoint_group_,
+                                                   .meter = meter_,
+                                                   .threads = options.threads,
                                                    .local_rank = options.local_rank >= 0 ? options.local_rank : world.rank(),
                                                    .workspace_bytes = rank_plan().workspace_bytes});
   const GroupMakers makers{.place = [this](Groups::Group host) { return backend_->place(std::move(host)); }};

@@ -30,7 +30,9 @@ struct Groups {
 };
 
 struct GroupMakers {
-  std::function<Groups::Group(const std::string& name)> alone = [](const std::string& name) { return comm::make_single_group(name); };  // of this rank only
+  std::function<Groups::Group(const std::string& name)> alone = [](const std::string& name) {
+    return comm::make_single_group(name);
+  };                                                       // of this rank only
   std::function<Groups::Group(Groups::Group host)> place;  // for tensors of a device; empty: they are the host's
 };
 // Collective over `world`. `tied_ranks`: pairs of pipeline ranks, ascending.
