@@ -1,10 +1,11 @@
 // Optimizer steps: one pass over all streams, a chunk at a time. The loops see float32 alone: a gradient in 16 bits is widened,
 // and the copy in 16 bits made, while the chunk is in the first-level cache.
 #include "kernels/cpu/fused/fused.h"
-#include "kernels/cpu/fused/optimizer_scalars.h"
 #include "kernels/cpu/fused/ranges.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/numbers.h"
+#include "kernels/optimizer_scalars.h"
+#include "kernels/verdict.h"
 
 #define TRIVET_LOOPS "kernels/cpu/fused/optimizer_loops.inl"
 #include "kernels/cpu/for_each_isa.inl"
@@ -13,6 +14,13 @@ namespace trivet::kernels::cpu {
 namespace {
 
 inline constexpr int64_t kChunk = 1024;
+
+bool applies(ConstTensorView verdict) { return verdict.absent() || verdict.as<double>()[kApply] != 0; }
+
+template <typename Args>
+double gradient_scale(const Args& args) {
+  return args.gradient_scale * (args.verdict.absent() ? 1.0 : args.verdict.template as<double>()[kFactor]);
+}
 
 const float* as_float(ConstTensorView x, int64_t first, int64_t count, float* buffer) {
   if (x.dtype == DType::Float32) return x.as<float>() + first;
@@ -61,7 +69,7 @@ void judge_gradients(const JudgeGradients& args) {
 
 void adam(const Adam& args, int threads) {
   if (!applies(args.verdict)) return;
-  const AdamScalars s = scalars(args);
+  const AdamScalars s = scalars(args, gradient_scale(args));
   const auto loop = by_isa(&baseline::adam, &v3::adam, &v4::adam);
   float *master = args.master.as<float>(), *m = args.moment1.as<float>(), *v = args.moment2.as<float>();
   for_each_chunk(args.gradient, threads, [&](int64_t first, int64_t count, const float* gradient) {
@@ -72,7 +80,7 @@ void adam(const Adam& args, int threads) {
 
 void sgd(const Sgd& args, int threads) {
   if (!applies(args.verdict)) return;
-  const SgdScalars s = scalars(args);
+  const SgdScalars s = scalars(args, gradient_scale(args));
   const auto plain = by_isa(&baseline::sgd, &v3::sgd, &v4::sgd);
   const auto with_momentum = by_isa(&baseline::sgd_momentum, &v3::sgd_momentum, &v4::sgd_momentum);
   float* master = args.master.as<float>();
@@ -88,7 +96,7 @@ void sgd(const Sgd& args, int threads) {
 
 void lion(const Lion& args, int threads) {
   if (!applies(args.verdict)) return;
-  const LionScalars s = scalars(args);
+  const LionScalars s = scalars(args, gradient_scale(args));
   const auto loop = by_isa(&baseline::lion, &v3::lion, &v4::lion);
   float *master = args.master.as<float>(), *moment = args.moment.as<float>();
   for_each_chunk(args.gradient, threads, [&](int64_t first, int64_t count, const float* gradient) {
@@ -99,7 +107,7 @@ void lion(const Lion& args, int threads) {
 
 void adagrad(const Adagrad& args, int threads) {
   if (!applies(args.verdict)) return;
-  const AdagradScalars s = scalars(args);
+  const AdagradScalars s = scalars(args, gradient_scale(args));
   const auto loop = by_isa(&baseline::adagrad, &v3::adagrad, &v4::adagrad);
   float *master = args.master.as<float>(), *sum = args.sum_of_squares.as<float>();
   for_each_chunk(args.gradient, threads, [&](int64_t first, int64_t count, const float* gradient) {
@@ -110,7 +118,7 @@ void adagrad(const Adagrad& args, int threads) {
 
 void lamb_update(const LambUpdate& args, int threads) {
   if (!applies(args.verdict)) return;
-  const AdamScalars s = scalars(args);
+  const AdamScalars s = scalars(args, gradient_scale(args));
   const auto loop = by_isa(&baseline::lamb, &v3::lamb, &v4::lamb);
   const float* master = args.master.as<float>();
   float *m = args.moment1.as<float>(), *v = args.moment2.as<float>(), *update = args.update.as<float>();

@@ -1,19 +1,12 @@
-// What the optimizers' loops need, prepared in double and rounded once.
+// What the optimizers' loops need on every device, prepared in double on the host and rounded once. `gradient_scale` is that of
+// the call times the factor of its verdict.
 #pragma once
 
 #include <cmath>
 
 #include "kernels/kernels.h"
-#include "kernels/verdict.h"
 
-namespace trivet::kernels::cpu {
-
-inline bool applies(ConstTensorView verdict) { return verdict.absent() || verdict.as<double>()[kApply] != 0; }
-
-template <typename Args>
-double gradient_scale(const Args& args) {
-  return args.gradient_scale * (args.verdict.absent() ? 1.0 : args.verdict.template as<double>()[kFactor]);
-}
+namespace trivet::kernels {
 
 struct AdamScalars {
   float gradient_scale, beta1, one_minus_beta1, beta2, one_minus_beta2, inverse_root_correction2, epsilon, step_size;
@@ -22,11 +15,11 @@ struct AdamScalars {
 };
 
 template <typename Args>
-AdamScalars moments(const Args& args) {
+AdamScalars moments(const Args& args, double gradient_scale) {
   const auto step = static_cast<double>(args.step);
   const double correction1 = args.bias_correction ? 1 - std::pow(args.beta1, step) : 1;
   const double correction2 = args.bias_correction ? 1 - std::pow(args.beta2, step) : 1;
-  return {.gradient_scale = static_cast<float>(gradient_scale(args)),
+  return {.gradient_scale = static_cast<float>(gradient_scale),
           .beta1 = static_cast<float>(args.beta1),
           .one_minus_beta1 = static_cast<float>(1 - args.beta1),
           .beta2 = static_cast<float>(args.beta2),
@@ -38,8 +31,8 @@ AdamScalars moments(const Args& args) {
           .l2_decay = 0};
 }
 
-inline AdamScalars scalars(const Adam& args) {
-  AdamScalars s = moments(args);
+inline AdamScalars scalars(const Adam& args, double gradient_scale) {
+  AdamScalars s = moments(args, gradient_scale);
   const double correction1 = args.bias_correction ? 1 - std::pow(args.beta1, static_cast<double>(args.step)) : 1;
   s.step_size = static_cast<float>(args.lr / correction1);
   s.keep = args.decoupled_decay ? static_cast<float>(1 - args.lr * args.weight_decay) : 1.0f;
@@ -47,8 +40,8 @@ inline AdamScalars scalars(const Adam& args) {
   return s;
 }
 
-inline AdamScalars scalars(const LambUpdate& args) {
-  AdamScalars s = moments(args);
+inline AdamScalars scalars(const LambUpdate& args, double gradient_scale) {
+  AdamScalars s = moments(args, gradient_scale);
   s.l2_decay = static_cast<float>(args.weight_decay);
   return s;
 }
@@ -59,9 +52,9 @@ struct SgdScalars {
   bool first_step;         // the buffer holds nothing yet
 };
 
-inline SgdScalars scalars(const Sgd& args) {
+inline SgdScalars scalars(const Sgd& args, double gradient_scale) {
   const bool first = args.step <= 1;
-  return {.gradient_scale = static_cast<float>(gradient_scale(args)),
+  return {.gradient_scale = static_cast<float>(gradient_scale),
           .lr = static_cast<float>(args.lr),
           .decay = static_cast<float>(args.weight_decay),
           .momentum = static_cast<float>(args.momentum),
@@ -75,9 +68,9 @@ struct LionScalars {
   float gradient_scale, lr, decay, beta1, one_minus_beta1, beta2, one_minus_beta2;
 };
 
-inline LionScalars scalars(const Lion& args) {
-  return {static_cast<float>(gradient_scale(args)), static_cast<float>(args.lr),        static_cast<float>(args.weight_decay),
-          static_cast<float>(args.beta1),           static_cast<float>(1 - args.beta1), static_cast<float>(args.beta2),
+inline LionScalars scalars(const Lion& args, double gradient_scale) {
+  return {static_cast<float>(gradient_scale), static_cast<float>(args.lr),        static_cast<float>(args.weight_decay),
+          static_cast<float>(args.beta1),     static_cast<float>(1 - args.beta1), static_cast<float>(args.beta2),
           static_cast<float>(1 - args.beta2)};
 }
 
@@ -85,9 +78,9 @@ struct AdagradScalars {
   float gradient_scale, lr, decay, epsilon;
 };
 
-inline AdagradScalars scalars(const Adagrad& args) {
-  return {static_cast<float>(gradient_scale(args)), static_cast<float>(args.lr), static_cast<float>(args.weight_decay),
+inline AdagradScalars scalars(const Adagrad& args, double gradient_scale) {
+  return {static_cast<float>(gradient_scale), static_cast<float>(args.lr), static_cast<float>(args.weight_decay),
           static_cast<float>(args.epsilon)};
 }
 
-}  // namespace trivet::kernels::cpu
+}  // namespace trivet::kernels

@@ -1,0 +1,115 @@
+// Exact sums (core/exact_sum.h) on a device: squares of a tensor, losses of microbatches, and what gradients say to an update.
+// Terms become integers before they meet, so that integer atomics have no order to keep.
+#include "core/exact_sum.h"
+#include "kernels/cuda/fused/elements.cuh"
+#include "kernels/verdict.h"
+
+namespace trivet::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256, kGroup = 16, kGroupsOfWarp = 2, kWarps = kThreads / 32;
+
+// Words of a sum that a thread keeps in registers.
+struct Words {
+  int64_t words[ExactSum::kWords] = {};
+
+  __device__ void add(double value) {
+    const ExactTerm term = ExactSum::term_of(value);
+    if (term.limb < 0) ++words[ExactSum::kLimbs];
+#pragma unroll
+    for (int word = 0; word < ExactSum::kLimbs; ++word)  // indices that are known: registers, not memory
+#pragma unroll
+      for (int digit = 0; digit < ExactTerm::kDigits; ++digit)
+        words[word] += term.limb >= 0 && term.limb + digit == word ? term.digits[digit] : 0;
+  }
+};
+
+// 16 threads sum a block of elements as the CPU does: thread i elements i, i + 16 ... in order, then a tree.
+template <typename T>
+__device__ double sum_of_block(const T* x, double scale, int64_t count, int lane) {
+  double sum = 0;
+  int64_t i = lane;
+  const auto square = [&](T element) {
+    const double value = static_cast<double>(widen(element)) * scale;
+    return value * value;
+  };
+  constexpr int kUnroll = 16;  // all of a whole block
+  for (; i + (kUnroll - 1) * kGroup < count; i += kUnroll * kGroup) {
+    T loaded[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) loaded[u] = x[i + u * kGroup];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) sum += square(loaded[u]);
+  }
+  for (; i < count; i += kGroup) sum += square(x[i]);
+#pragma unroll
+  for (int mask = kGroup / 2; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, mask);
+  return sum;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) sum_squares(const T* x, int64_t count, double scale, int64_t block, int64_t* sum) {
+  const int lane = static_cast<int>(threadIdx.x) % kGroup, warp = static_cast<int>(threadIdx.x) / 32;
+  const int64_t step = int64_t{gridDim.x} * kThreads / kGroup;
+  const int64_t first = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
+  Words words;
+  // Both halves of a warp stay in the loop together, as the shuffles ask.
+  for (int64_t group = first, of_warp = first - first % kGroupsOfWarp; of_warp * block < count;
+       group += step, of_warp += step) {
+    const int64_t begin = std::min(group * block, count);
+    const double total = sum_of_block(x + begin, scale, std::min(block, count - begin), lane);
+    if (lane == 0) words.add(total);
+  }
+  __shared__ int64_t of_warps[kWarps][ExactSum::kWords];
+#pragma unroll
+  for (int word = 0; word < ExactSum::kWords; ++word) {  // lanes that are not first have zeros
+    const int64_t both = words.words[word] + __shfl_xor_sync(0xffffffffu, words.words[word], kGroup);
+    if (threadIdx.x % 32 == 0) of_warps[warp][word] = both;
+  }
+  __syncthreads();
+  if (threadIdx.x >= ExactSum::kWords) return;
+  int64_t total = 0;
+  for (int w = 0; w < kWarps; ++w) total += of_warps[w][threadIdx.x];
+  if (total != 0) add_atomically(sum + threadIdx.x, total);
+}
+
+__global__ void __launch_bounds__(kThreads) add_losses(const double* losses, int64_t count, int64_t* words) {
+  for (int64_t m = threadIdx.x; m < count; m += kThreads) {
+    const ExactTerm term = ExactSum::term_of(losses[2 * m]);
+    if (term.limb < 0) add_atomically(words + ExactSum::kLimbs, 1);
+    for (int i = 0; term.limb >= 0 && i < ExactTerm::kDigits && term.limb + i < ExactSum::kLimbs; ++i)
+      add_atomically(words + term.limb + i, term.digits[i]);
+    add_atomically(words + ExactSum::kWords, static_cast<int64_t>(losses[2 * m + 1]));
+  }
+}
+
+__global__ void judge_once(const int64_t* square_sum, const int64_t* losses, GradientRules rules, double* verdict) {
+  judge(square_sum, losses, rules, verdict);
+}
+
+}  // namespace
+
+void sum_of_squares(ConstTensorView x, double scale, int64_t block, TensorView sum, const Launch& launch) {
+  if (x.elements() == 0) return;
+  dispatch_device_float(x.dtype, [&]<typename T>() {
+    const int64_t groups = (x.elements() + block - 1) / block;
+    // Not more blocks than run at a time: each ends with atomics on the same words.
+    const int64_t wanted = (groups + kThreads / kGroup - 1) / (kThreads / kGroup), most = launch.multiprocessors * int64_t{8};
+    TRIVET_LAUNCH(&sum_squares<T>, static_cast<unsigned>(std::min(wanted, most)), kThreads, 0, launch.stream, data_of<T>(x),
+                  x.elements(), scale, block, data_of<int64_t>(sum));
+  });
+}
+
+void sum_losses(const SumLosses& args, const Launch& launch) {
+  if (args.losses.elements() == 0) return;
+  TRIVET_LAUNCH(&add_losses, 1, kThreads, 0, launch.stream, data_of<double>(args.losses), args.losses.elements() / 2,
+                data_of<int64_t>(args.words));
+}
+
+void judge_gradients(const JudgeGradients& args, const Launch& launch) {
+  const GradientRules rules{args.unit, args.clipping, args.check_finite};
+  TRIVET_LAUNCH(&judge_once, 1, 1, 0, launch.stream, data_of<int64_t>(args.square_sum), data_of<int64_t>(args.losses), rules,
+                data_of<double>(args.verdict));
+}
+
+}  // namespace trivet::kernels::cuda

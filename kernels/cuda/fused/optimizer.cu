@@ -1,0 +1,352 @@
+// Optimizer steps: one pass over all tensors, with the CPU's arithmetic. What an update is told by its verdict is read from
+// device memory, so that the host need not know.
+#include "kernels/cuda/fused/elements.cuh"
+#include "kernels/optimizer_scalars.h"
+#include "kernels/verdict.h"
+
+namespace trivet::kernels::cuda {
+namespace {
+
+constexpr int kPack = kPackOf<float>;
+
+// The verdict of a call. Absent (null): 1 and apply.
+struct Verdict {
+  const double* values;
+  double gradient_scale;
+
+  __device__ bool applies() const { return values == nullptr || values[kApply] != 0; }
+  __device__ float scale() const { return static_cast<float>(gradient_scale * (values == nullptr ? 1.0 : values[kFactor])); }
+};
+
+template <typename Args>
+Verdict verdict_of(const Args& args) {
+  return {data_of<double>(args.verdict), args.gradient_scale};
+}
+
+// The weights and, where wanted, their copy in another type.
+struct Weights {
+  float* master;
+  void* copy;
+  DType copy_type;
+
+  template <int N>
+  __device__ void store(int64_t first, const Pack<float, N>& values) const {
+    store_pack(master + first, values);
+    if (copy == nullptr) return;
+    if (copy_type == DType::BFloat16) return store_copy<__nv_bfloat16>(first, values);
+    if (copy_type == DType::Float16) return store_copy<__half>(first, values);
+    if (copy_type == DType::Float32) return store_copy<float>(first, values);
+    store_copy<double>(first, values);
+  }
+
+ private:
+  template <typename T, int N>
+  __device__ void store_copy(int64_t first, const Pack<float, N>& values) const {
+    Pack<T, N> rounded;
+#pragma unroll
+    for (int i = 0; i < N; ++i) rounded[i] = narrow<T>(values[i]);
+    store_pack(static_cast<T*>(copy) + first, rounded);
+  }
+};
+
+Weights weights_of(TensorView master, TensorView copy_out) { return {data_of<float>(master), copy_out.data, copy_out.dtype}; }
+
+template <typename G, typename Scalars, int kStates>
+struct Step : ElementOp {
+  Scalars scalars;
+  Verdict verdict;
+  const G* gradient;
+  Weights weights;
+  float* states[std::max(kStates, 1)];
+
+  template <int N>
+  struct Loaded {
+    Pack<G, N> gradient;
+    Pack<float, N> master, states[std::max(kStates, 1)];
+  };
+  __device__ bool begin() {
+    if (!verdict.applies()) return false;
+    scalars.gradient_scale = verdict.scale();
+    return true;
+  }
+  template <int N>
+  __device__ Loaded<N> load(int64_t first) const {
+    Loaded<N> loaded;
+    loaded.gradient = load_pack<N>(gradient + first);
+    loaded.master = load_pack<N>(weights.master + first);
+#pragma unroll
+    for (int s = 0; s < kStates; ++s) loaded.states[s] = load_pack<N>(states[s] + first);
+    return loaded;
+  }
+  template <int N>
+  __device__ void store(int64_t first, const Loaded<N>& loaded) const {
+    weights.store(first, loaded.master);
+#pragma unroll
+    for (int s = 0; s < kStates; ++s) store_pack(states[s] + first, loaded.states[s]);
+  }
+};
+
+// A step on one element is `update(scalars, gradient, master, states...)`, the same lines as in the CPU's loops.
+
+__device__ __forceinline__ void moments_of(const AdamScalars& s, float g, float& m, float& v) {
+  m = s.beta1 * m + s.one_minus_beta1 * g;
+  v = s.beta2 * v + s.one_minus_beta2 * (g * g);
+}
+__device__ __forceinline__ float direction(const AdamScalars& s, float m, float v) {
+  return m / (sqrtf(v) * s.inverse_root_correction2 + s.epsilon);
+}
+
+template <typename G>
+struct AdamStep : Step<G, AdamScalars, 2> {
+  template <int N>
+  using Loaded = typename Step<G, AdamScalars, 2>::template Loaded<N>;
+  template <int N>
+  __device__ void finish(int64_t first, Loaded<N> x) const {
+    const AdamScalars& s = this->scalars;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float g = widen(x.gradient[i]) * s.gradient_scale + s.l2_decay * x.master[i];
+      moments_of(s, g, x.states[0][i], x.states[1][i]);
+      x.master[i] = x.master[i] * s.keep - s.step_size * direction(s, x.states[0][i], x.states[1][i]);
+    }
+    this->store(first, x);
+  }
+};
+
+template <typename G>
+struct LambStep : Step<G, AdamScalars, 2> {
+  template <int N>
+  using Loaded = typename Step<G, AdamScalars, 2>::template Loaded<N>;
+  float* update;
+  template <int N>
+  __device__ void finish(int64_t first, Loaded<N> x) const {
+    const AdamScalars& s = this->scalars;
+    Pack<float, N> out;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      moments_of(s, widen(x.gradient[i]) * s.gradient_scale, x.states[0][i], x.states[1][i]);
+      out[i] = s.step_size * direction(s, x.states[0][i], x.states[1][i]) + s.l2_decay * x.master[i];
+    }
+    store_pack(this->states[0] + first, x.states[0]);
+    store_pack(this->states[1] + first, x.states[1]);
+    store_pack(update + first, out);
+  }
+};
+
+// kMomentum: states[0] is the buffer.
+template <typename G, bool kMomentum>
+struct SgdStep : Step<G, SgdScalars, kMomentum ? 1 : 0> {
+  template <int N>
+  using Loaded = typename Step<G, SgdScalars, kMomentum ? 1 : 0>::template Loaded<N>;
+  template <int N>
+  __device__ void finish(int64_t first, Loaded<N> x) const {
+    const SgdScalars& s = this->scalars;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float g = widen(x.gradient[i]) * s.gradient_scale + s.decay * x.master[i];
+      if constexpr (kMomentum) {
+        const float previous = s.first_step ? 0.0f : x.states[0][i];  // what is in there then may be anything
+        const float b = s.momentum * previous + s.gradient_weight * g;
+        x.states[0][i] = b;
+        x.master[i] -= s.lr * (s.direct * g + s.buffered * b);
+      } else {
+        x.master[i] -= s.lr * g;
+      }
+    }
+    this->store(first, x);
+  }
+};
+
+template <typename G>
+struct LionStep : Step<G, LionScalars, 1> {
+  template <int N>
+  using Loaded = typename Step<G, LionScalars, 1>::template Loaded<N>;
+  template <int N>
+  __device__ void finish(int64_t first, Loaded<N> x) const {
+    const LionScalars& s = this->scalars;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float g = widen(x.gradient[i]) * s.gradient_scale, m = x.states[0][i];
+      const float blend = s.beta1 * m + s.one_minus_beta1 * g;
+      const float sign = blend > 0.0f ? 1.0f : blend < 0.0f ? -1.0f : blend;  // NaN stays NaN
+      x.master[i] -= s.lr * (sign + s.decay * x.master[i]);
+      x.states[0][i] = s.beta2 * m + s.one_minus_beta2 * g;
+    }
+    this->store(first, x);
+  }
+};
+
+template <typename G>
+struct AdagradStep : Step<G, AdagradScalars, 1> {
+  template <int N>
+  using Loaded = typename Step<G, AdagradScalars, 1>::template Loaded<N>;
+  template <int N>
+  __device__ void finish(int64_t first, Loaded<N> x) const {
+    const AdagradScalars& s = this->scalars;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float g = widen(x.gradient[i]) * s.gradient_scale + s.decay * x.master[i];
+      const float sum = x.states[0][i] + g * g;
+      x.states[0][i] = sum;
+      x.master[i] -= s.lr * (g / (sqrtf(sum) + s.epsilon));
+    }
+    this->store(first, x);
+  }
+};
+
+struct MomentumScalars {
+  float gradient_scale, momentum, direct, buffered;
+};
+
+// The buffer takes the place of the weights.
+template <typename G>
+struct MomentumStep : Step<G, MomentumScalars, 0> {
+  template <int N>
+  using Loaded = typename Step<G, MomentumScalars, 0>::template Loaded<N>;
+  float* out;
+  template <int N>
+  __device__ void finish(int64_t first, Loaded<N> x) const {
+    const MomentumScalars& s = this->scalars;
+    Pack<float, N> result;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float g = widen(x.gradient[i]) * s.gradient_scale, b = s.momentum * x.master[i] + g;
+      x.master[i] = b;
+      result[i] = s.direct * g + s.buffered * b;
+    }
+    store_pack(this->weights.master + first, x.master);
+    store_pack(out + first, result);
+  }
+};
+
+struct ApplyScalars {
+  float gradient_scale, keep;
+  double scale, min_ratio, max_ratio;
+};
+
+// gradient_scale holds what an update is multiplied by; one thread of a block works it out.
+template <typename G>
+struct ApplyStep : Step<G, ApplyScalars, 0> {
+  template <int N>
+  using Loaded = typename Step<G, ApplyScalars, 0>::template Loaded<N>;
+  const int64_t* square_sums;
+  __device__ bool begin() {
+    if (!this->verdict.applies()) return false;
+    __shared__ float factor;
+    ApplyScalars& s = this->scalars;
+    if (threadIdx.x == 0) {
+      const double ratio = square_sums == nullptr ? 1.0 : trust_ratio(square_sums, s.min_ratio, s.max_ratio);
+      factor = static_cast<float>(s.scale * ratio);
+    }
+    __syncthreads();
+    s.gradient_scale = factor;
+    return true;
+  }
+  template <int N>
+  __device__ void finish(int64_t first, Loaded<N> x) const {
+    const ApplyScalars& s = this->scalars;
+#pragma unroll
+    for (int i = 0; i < N; ++i) x.master[i] = x.master[i] * s.keep - s.gradient_scale * widen(x.gradient[i]);
+    this->store(first, x);
+  }
+};
+
+bool aligned_copy(TensorView copy) {
+  const auto bytes = static_cast<uintptr_t>(std::min<int64_t>(kAccessBytes, kPack * size_of(copy.dtype)));
+  return reinterpret_cast<uintptr_t>(copy.data) % bytes == 0;
+}
+
+// Gradients have any type where they are updates, else at most 32 bits.
+template <template <typename> typename StepOf, typename Fill>
+void launch_step(ConstTensorView gradient, TensorView master, TensorView copy_out, std::initializer_list<TensorView> states,
+                 const Verdict& verdict, const Launch& launch, const Fill& fill) {
+  const auto with_type = [&]<typename G>() {
+    StepOf<G> step;
+    step.verdict = verdict;
+    step.gradient = data_of<G>(gradient);
+    step.weights = weights_of(master, copy_out);
+    bool aligned = aligned_for_packs<kPack>(step.gradient, step.weights.master) && aligned_copy(copy_out);
+    float** place = step.states;
+    for (const TensorView& state : states) {
+      *place = data_of<float>(state);
+      aligned = aligned && aligned_for_packs<kPack>(*place);
+      ++place;
+    }
+    aligned = fill(step) && aligned;
+    launch_elements<kPack, 1>(step, gradient.elements(), aligned, launch);
+  };
+  if (gradient.dtype == DType::BFloat16) return with_type.template operator()<__nv_bfloat16>();
+  if (gradient.dtype == DType::Float16) return with_type.template operator()<__half>();
+  with_type.template operator()<float>();
+}
+
+template <typename G>
+using PlainSgdStep = SgdStep<G, false>;
+template <typename G>
+using SgdStepWithMomentum = SgdStep<G, true>;
+
+}  // namespace
+
+void adam(const Adam& args, const Launch& launch) {
+  launch_step<AdamStep>(args.gradient, args.master, args.copy_out, {args.moment1, args.moment2}, verdict_of(args), launch,
+                        [&](auto& step) {
+                          step.scalars = scalars(args, 1);
+                          return true;
+                        });
+}
+
+void sgd(const Sgd& args, const Launch& launch) {
+  const auto fill = [&](auto& step) {
+    step.scalars = scalars(args, 1);
+    return true;
+  };
+  if (args.momentum_buffer.absent())
+    launch_step<PlainSgdStep>(args.gradient, args.master, args.copy_out, {}, verdict_of(args), launch, fill);
+  else
+    launch_step<SgdStepWithMomentum>(args.gradient, args.master, args.copy_out, {args.momentum_buffer}, verdict_of(args),
+                                     launch, fill);
+}
+
+void lion(const Lion& args, const Launch& launch) {
+  launch_step<LionStep>(args.gradient, args.master, args.copy_out, {args.moment}, verdict_of(args), launch, [&](auto& step) {
+    step.scalars = scalars(args, 1);
+    return true;
+  });
+}
+
+void adagrad(const Adagrad& args, const Launch& launch) {
+  launch_step<AdagradStep>(args.gradient, args.master, args.copy_out, {args.sum_of_squares}, verdict_of(args), launch,
+                           [&](auto& step) {
+                             step.scalars = scalars(args, 1);
+                             return true;
+                           });
+}
+
+void lamb_update(const LambUpdate& args, const Launch& launch) {
+  const TensorView master{const_cast<void*>(args.master.data), args.master.dtype, args.master.shape};  // read only
+  launch_step<LambStep>(args.gradient, master, {}, {args.moment1, args.moment2}, verdict_of(args), launch, [&](auto& step) {
+    step.scalars = scalars(args, 1);
+    step.update = data_of<float>(args.update);
+    return aligned_for_packs<kPack>(step.update);
+  });
+}
+
+void momentum_update(const MomentumUpdate& args, const Launch& launch) {
+  const auto momentum = static_cast<float>(args.momentum);
+  launch_step<MomentumStep>(args.gradient, args.momentum_buffer, {}, {}, verdict_of(args), launch, [&](auto& step) {
+    step.scalars = {1, momentum, args.nesterov ? 1.0f : 0.0f, args.nesterov ? momentum : 1.0f};
+    step.out = data_of<float>(args.out);
+    return aligned_for_packs<kPack>(step.out);
+  });
+}
+
+void apply_update(const ApplyUpdate& args, const Launch& launch) {
+  launch_step<ApplyStep>(args.update, args.master, args.copy_out, {}, {data_of<double>(args.verdict), 1}, launch,
+                         [&](auto& step) {
+                           step.scalars = {1, static_cast<float>(1 - args.decay), args.scale, args.min_ratio, args.max_ratio};
+                           step.square_sums = data_of<int64_t>(args.square_sums);
+                           return true;
+                         });
+}
+
+}  // namespace trivet::kernels::cuda

@@ -1,0 +1,64 @@
+// Scratch memory that kernels of a device need besides their arguments, in bytes: arithmetic on shapes, so that a plan can
+// count it without a device. A launch may be given more.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/kernels.h"
+#include "kernels/rules.h"
+
+namespace trivet::kernels {
+
+inline constexpr int64_t kWorkspaceAlignment = 256;  // of a workspace, and of the parts that a kernel cuts it into
+constexpr int64_t aligned_workspace(int64_t bytes) {
+  return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+}
+
+// Sums over rows are made of sums over chunks of this many rows, on every device.
+inline constexpr int64_t kRowChunk = 64;
+
+// The chunks' sums of one parameter: [chunks, H].
+inline int64_t column_sum_bytes(ConstTensorView rows) {
+  const int64_t chunks = (rows.shape.rows() + kRowChunk - 1) / kRowChunk;
+  return aligned_workspace(chunks * rows.shape.cols() * size_of(statistics_type(rows.dtype)));
+}
+
+inline int64_t workspace_bytes(const BiasGradient& args) { return column_sum_bytes(args.dy); }
+inline int64_t workspace_bytes(const LayerNormBackwardWeight& args) {
+  return column_sum_bytes(args.dy) * ((args.dgain.absent() ? 0 : 1) + (args.dbias.absent() ? 0 : 1));
+}
+inline int64_t workspace_bytes(const RmsNormBackwardWeight& args) { return column_sum_bytes(args.dy); }
+
+// Where the tokens of each row of the table are: see kernels/cuda/embedding.cu.
+struct EmbeddingScratch {
+  int64_t counts, starts, slots, places, sorted, few, many, cursors;  // offsets in bytes
+  int64_t bytes;
+
+  EmbeddingScratch(int64_t tokens, int64_t rows) {
+    int64_t end = 0;
+    const auto take = [&end](int64_t words) {
+      const int64_t first = end;
+      end += aligned_workspace(words * size_of(DType::Int32));
+      return first;
+    };
+    cursors = take(4);
+    counts = take(rows);
+    starts = take(rows);
+    slots = take(tokens);
+    places = take(tokens);
+    sorted = take(tokens);
+    few = take(std::min(tokens, rows));
+    many = take(std::min(tokens, rows));
+    bytes = end;
+  }
+};
+inline int64_t workspace_bytes(const EmbeddingBackward& args) {
+  return args.dtable.absent() ? 0 : EmbeddingScratch(args.tokens.elements(), args.dtable.shape[0]).bytes;
+}
+
+// The losses of rows, before they are added in order.
+inline int64_t workspace_bytes(const CrossEntropy& args) { return args.logits.shape.rows() * size_of(DType::Float64); }
+inline int64_t workspace_bytes(const CrossEntropyOfPart& args) { return args.logits.shape.rows() * size_of(DType::Float64); }
+
+}  // namespace trivet::kernels

@@ -1,0 +1,66 @@
+// Tensors of a test in device memory, on a GPU or on the fake device.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstring>
+#include <utility>
+
+#include "core/cuda/error.h"
+#include "kernels/cuda/math.h"
+#include "tests/kernels/host_tensor.h"
+
+namespace trivet::kernels {
+
+// A copy of a host tensor. `elements_before`: unused elements in front, so that the tensor is not aligned as an allocation is.
+class DeviceTensor {
+ public:
+  explicit DeviceTensor(const HostTensor& host, int64_t elements_before = 0)
+      : dtype_(host.view().dtype), shape_(host.view().shape), offset_bytes_(elements_before * size_of(dtype_)) {
+    const int64_t bytes = host.view().bytes();
+    CUDA_CHECK(cudaMalloc(&memory_, static_cast<size_t>(offset_bytes_ + bytes)));
+    if (bytes > 0) CUDA_CHECK(cudaMemcpy(view().data, host.view().data, static_cast<size_t>(bytes), cudaMemcpyHostToDevice));
+  }
+  ~DeviceTensor() { cudaFree(memory_); }
+  DeviceTensor(const DeviceTensor&) = delete;
+  DeviceTensor& operator=(const DeviceTensor&) = delete;
+
+  TensorView view() const { return {static_cast<std::byte*>(memory_) + offset_bytes_, dtype_, shape_}; }
+  // What is there when all streams are done.
+  HostTensor read() const {
+    CUDA_CHECK(cudaDeviceSynchronize());
+    HostTensor host(dtype_, shape_);
+    const auto bytes = static_cast<size_t>(host.view().bytes());
+    if (bytes > 0) CUDA_CHECK(cudaMemcpy(host.view().data, view().data, bytes, cudaMemcpyDeviceToHost));
+    return host;
+  }
+
+ private:
+  DType dtype_;
+  Shape shape_;
+  int64_t offset_bytes_;
+  void* memory_ = nullptr;
+};
+
+// A stream with a workspace of exactly the size that was asked for, full of NaN.
+class TestLaunch {
+ public:
+  explicit TestLaunch(int64_t workspace_bytes)
+      : workspace_(HostTensor::poisoned(DType::Float64, {(workspace_bytes + 7) / 8})), workspace_bytes_(workspace_bytes) {
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  }
+  ~TestLaunch() { cudaStreamDestroy(stream_); }
+  TestLaunch(const TestLaunch&) = delete;
+  TestLaunch& operator=(const TestLaunch&) = delete;
+
+  cuda::Launch launch() const {
+    return {.stream = stream_, .multiprocessors = 4, .workspace = {workspace_.view().data, DType::UInt8, {workspace_bytes_}}};
+  }
+
+ private:
+  DeviceTensor workspace_;
+  int64_t workspace_bytes_;
+  cudaStream_t stream_ = nullptr;
+};
+
+}  // namespace trivet::kernels

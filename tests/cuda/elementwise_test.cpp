@@ -1,0 +1,265 @@
+#include "tests/cuda/twins.h"
+
+namespace trivet::kernels {
+namespace {
+
+constexpr int64_t kSizes[] = {0, 1, 7, 1024, 2051};
+constexpr int64_t kOffsets[] = {0, 1};
+
+TEST(CudaElementwise, ZeroesAnyBytes) {
+  for (const int64_t size : kSizes)
+    for (const int64_t offset : kOffsets) {
+      Twin out = Twin::random(DType::BFloat16, {size}, 1, offset);
+      run_twins(
+          0, [&](const auto& view) { cpu::zero(view(out), 1); },
+          [&](const auto& view, const cuda::Launch& launch) { cuda::zero(view(out), launch); });
+      out.expect_same_bits("zero");
+    }
+}
+
+// Random bits, so that infinities, subnormals and rounding boundaries are among them; NaN is of any payload.
+HostTensor any_bits(DType dtype, int64_t size) {
+  HostTensor tensor(dtype, {size});
+  auto* bytes = static_cast<unsigned char*>(tensor.view().data);
+  for (int64_t b = 0; b < tensor.view().bytes(); ++b)
+    bytes[b] = static_cast<unsigned char>(philox(3, static_cast<uint64_t>(b) / 4, 0)[static_cast<size_t>(b) % 4] >> 11);
+  return tensor;
+}
+
+TEST(CudaElementwise, ConvertsBetweenAllTypes) {
+  for (const DType from_type : kFloatTypes)
+    for (const DType to_type : kFloatTypes)
+      for (const int64_t size : kSizes)
+        for (const int64_t offset : kOffsets) {
+          Twin from(any_bits(from_type, size), offset), out = Twin::poisoned(to_type, {size});
+          run_twins(
+              0, [&](const auto& view) { cpu::copy(view(from), view(out), 1); },
+              [&](const auto& view, const cuda::Launch& launch) { cuda::copy(view(from), view(out), launch); });
+          out.expect_near(text(from_type) + " to " + text(to_type), 0, 0);
+        }
+}
+
+TEST(CudaElementwise, CopiesIntegersToo) {
+  Twin from = Twin::of<int32_t>({1, -2, 3, 4, 5}, {5}), out = Twin::of<int32_t>({0, 0, 0, 0, 0}, {5});
+  run_twins(
+      0, [&](const auto& view) { cpu::copy(view(from), view(out), 1); },
+      [&](const auto& view, const cuda::Launch& launch) { cuda::copy(view(from), view(out), launch); });
+  out.expect_same_bits("copy of int32");
+}
+
+TEST(CudaElementwise, AddsAndScales) {
+  for (const DType dtype : kFloatTypes)
+    for (const int64_t size : kSizes)
+      for (const int64_t offset : kOffsets) {
+        Twin from = Twin::random(dtype, {size}, 1, offset), out = Twin::random(dtype, {size}, 2);
+        run_twins(
+            0,
+            [&](const auto& view) {
+              cpu::add(view(from), view(out), 1);
+              cpu::scale(view(out), 1.0 / 3, 1);
+            },
+            [&](const auto& view, const cuda::Launch& launch) {
+              cuda::add(view(from), view(out), launch);
+              cuda::scale(view(out), 1.0 / 3, launch);
+            });
+        out.expect_same_bits("add and scale " + text(dtype));
+      }
+}
+
+TEST(CudaElementwise, AddsIntegersThatWrap) {
+  Twin from = Twin::of<int64_t>({INT64_MAX, -5, 7}, {3}), out = Twin::of<int64_t>({2, 3, -9}, {3});
+  run_twins(
+      0, [&](const auto& view) { cpu::add(view(from), view(out), 1); },
+      [&](const auto& view, const cuda::Launch& launch) { cuda::add(view(from), view(out), launch); });
+  out.expect_same_bits("add of int64");
+}
+
+TEST(CudaElementwise, AddsABiasToRows) {
+  for (const DType dtype : kFloatTypes)
+    for (const DType x_type : {dtype, DType::Float32})
+      for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{0, 3}, {1, 1}, {5, 13}, {70, 64}, {3, 4104}}) {
+        if (dtype == DType::Float64 && x_type != dtype) continue;
+        Twin x = Twin::random(x_type, {rows, cols}, 1), bias = Twin::random(dtype, {cols}, 2, rows % 2);
+        Twin out = Twin::poisoned(dtype, {rows, cols});
+        const auto make = [&](const auto& view) { return AddBias{.x = view(x), .bias = view(bias), .out = view(out)}; };
+        run_twins<AddBias>(make, cpu::add_bias, cuda::add_bias);
+        out.expect_same_bits("add_bias " + text(dtype));
+      }
+}
+
+TEST(CudaElementwise, AddsNoBiasInPlace) {
+  Twin x = Twin::random(DType::BFloat16, {3, 5}, 1);
+  const auto make = [&](const auto& view) { return AddBias{.x = view(x), .out = view(x)}; };
+  run_twins<AddBias>(make, cpu::add_bias, cuda::add_bias);
+  x.expect_same_bits("add_bias without bias");
+}
+
+TEST(CudaElementwise, SumsSquaresExactlyAsTheCpu) {
+  for (const DType dtype : kFloatTypes)
+    for (const int64_t size : {0, 1, 17, 255, 256, 2048, 5003})
+      for (const int64_t block : {1, 64, 256}) {
+        if (block == 1 && size > 300) continue;
+        Twin x = Twin::random(dtype, {size}, 5, size % 3);
+        Twin sum = Twin::of<int64_t>(std::vector<int64_t>(ExactSum::kWords, 7), {ExactSum::kWords});
+        run_twins(
+            0, [&](const auto& view) { cpu::sum_of_squares(view(x), 3.0, block, view(sum), 1); },
+            [&](const auto& view, const cuda::Launch& launch) {
+              cuda::sum_of_squares(view(x), 3.0, block, view(sum), launch);
+            });
+        sum.expect_same_bits("sum_of_squares " + text(dtype) + " " + std::to_string(size));
+      }
+}
+
+TEST(CudaElementwise, CountsBlocksThatAreNotFinite) {
+  HostTensor values = HostTensor::random(DType::Float32, {1000}, 1);
+  values.set(300, NAN);
+  values.set(900, INFINITY);
+  Twin x(values), sum = Twin::of<int64_t>(std::vector<int64_t>(ExactSum::kWords, 0), {ExactSum::kWords});
+  run_twins(
+      0, [&](const auto& view) { cpu::sum_of_squares(view(x), 1.0, 256, view(sum), 1); },
+      [&](const auto& view, const cuda::Launch& launch) { cuda::sum_of_squares(view(x), 1.0, 256, view(sum), launch); });
+  sum.expect_same_bits("sum_of_squares");
+}
+
+Twin exact_sum_of(std::initializer_list<double> terms) {
+  ExactSum sum;
+  for (const double term : terms) sum.add(term);
+  return Twin::of<int64_t>({sum.words().begin(), sum.words().end()}, {ExactSum::kWords});
+}
+
+TEST(CudaElementwise, DividesByANorm) {
+  for (const DType dtype : kFloatTypes)
+    for (const int64_t size : kSizes) {
+      Twin out = Twin::random(dtype, {size}, 3, size % 2), square_sum = exact_sum_of({2.0, 0.25});
+      run_twins(
+          0,
+          [&](const auto& view) {
+            const double norm = std::sqrt(ExactSum::value_of(view(square_sum).template as<int64_t>()));
+            cpu::scale(view(out), 1 / (norm + 1e-3), 1);
+          },
+          [&](const auto& view, const cuda::Launch& launch) {
+            cuda::divide_by_norm(view(out), view(square_sum), 1e-3, launch);
+          });
+      out.expect_same_bits("divide_by_norm " + text(dtype));
+    }
+}
+
+TEST(CudaElementwise, SumsLossesExactly) {
+  Twin losses = Twin::of<double>({1e-20, 3, 4.5, 2, -7e10, 1, INFINITY, 5}, {4, 2});
+  Twin words = Twin::of<int64_t>(std::vector<int64_t>(ExactSum::kWords + 1, 2), {ExactSum::kWords + 1});
+  run_twins(
+      0, [&](const auto& view) { cpu::sum_losses({.losses = view(losses), .words = view(words)}); },
+      [&](const auto& view, const cuda::Launch& launch) {
+        cuda::sum_losses({.losses = view(losses), .words = view(words)}, launch);
+      });
+  words.expect_same_bits("sum_losses");
+}
+
+TEST(CudaElementwise, JudgesGradients) {
+  for (const double clipping : {0.0, 0.5})
+    for (const double square : {9.0, static_cast<double>(INFINITY), 0.0}) {
+      Twin square_sum = exact_sum_of({square}), verdict = Twin::poisoned(DType::Float64, {3});
+      std::vector<int64_t> words(ExactSum::kWords + 1, 0);
+      words.back() = 12;
+      Twin losses = Twin::of<int64_t>(words, {ExactSum::kWords + 1});
+      const auto make = [&](const auto& view) {
+        return JudgeGradients{
+            .square_sum = view(square_sum), .losses = view(losses), .verdict = view(verdict), .unit = 64, .clipping = clipping};
+      };
+      run_twins(
+          0, [&](const auto& view) { cpu::judge_gradients(make(view)); },
+          [&](const auto& view, const cuda::Launch& launch) { cuda::judge_gradients(make(view), launch); });
+      verdict.expect_near("judge_gradients", 0, 0);
+    }
+}
+
+HostTensor values_with_misfits(DType dtype, int64_t size) {
+  HostTensor values = HostTensor::random(dtype, {size}, 4);
+  for (int64_t e = 0; e < size; e += 97) values.set(e, e % 2 == 0 ? NAN : 60000.0);
+  for (int64_t e = 5; e < size; e += 8) values.set(e, e % 16 == 5 ? -0.0 : 0.0);
+  return values;
+}
+
+TEST(CudaFixedPoint, AddsStoresAndRoundsAsTheCpu) {
+  for (const DType dtype : kFloatTypes)
+    for (const int64_t size : kSizes)
+      for (const int64_t offset : kOffsets) {
+        Twin x(values_with_misfits(dtype, size), offset), refused = Twin::of<int64_t>({10}, {1});
+        std::vector<int64_t> before(static_cast<size_t>(size));
+        std::iota(before.begin(), before.end(), int64_t{-5} << 40);
+        Twin sum = Twin::of(before, {size}), stored = Twin::of(before, {size});
+        run_twins(
+            0,
+            [&](const auto& view) {
+              cpu::fixed_point_add(view(x), 0.1, 100, view(sum), view(refused), 1);
+              cpu::fixed_point_store(view(x), 0.1, 100, view(stored), view(refused), 1);
+            },
+            [&](const auto& view, const cuda::Launch& launch) {
+              cuda::fixed_point_add(view(x), 0.1, 100, view(sum), view(refused), launch);
+              cuda::fixed_point_store(view(x), 0.1, 100, view(stored), view(refused), launch);
+            });
+        sum.expect_same_bits("fixed_point_add " + text(dtype));
+        stored.expect_same_bits("fixed_point_store " + text(dtype));
+        refused.expect_same_bits("refused");
+        for (const DType to : kFloatTypes) {
+          Twin read = Twin::poisoned(to, {size}), rounded = Twin::poisoned(to, {size}, offset);
+          run_twins(
+              0,
+              [&](const auto& view) {
+                cpu::fixed_point_read(view(sum), view(read), 1);
+                cpu::fixed_point_round(view(x), 0.1, 100, view(rounded), view(refused), 1);
+              },
+              [&](const auto& view, const cuda::Launch& launch) {
+                cuda::fixed_point_read(view(sum), view(read), launch);
+                cuda::fixed_point_round(view(x), 0.1, 100, view(rounded), view(refused), launch);
+              });
+          read.expect_same_bits("fixed_point_read " + text(to));
+          rounded.expect_same_bits("fixed_point_round " + text(dtype) + " to " + text(to));
+          refused.expect_same_bits("refused");
+        }
+      }
+}
+
+// Normal numbers go through log, cos and sin: two units in the last place of a double on a device, and with them now and then
+// one of the tensor's type.
+TEST(CudaInitialize, DrawsTheCpusValues) {
+  for (const Init::Kind kind : {Init::Kind::Zeros, Init::Kind::Ones, Init::Kind::Normal, Init::Kind::Uniform})
+    for (const DType dtype : kFloatTypes)
+      for (const int64_t size : kSizes)
+        for (const int64_t first : {0, 3, 4}) {
+          Twin out = Twin::poisoned(dtype, {size}, size % 2);
+          const Init init{kind, 0.02};
+          run_twins(
+              0, [&](const auto& view) { cpu::initialize(view(out), init, 99, first, 1); },
+              [&](const auto& view, const cuda::Launch& launch) { cuda::initialize(view(out), init, 99, first, launch); });
+          if (kind == Init::Kind::Normal)
+            out.expect_near("initialize " + text(dtype), 1e-18, std::max(2 * half_unit(dtype), 1e-14));
+          else
+            out.expect_same_bits("initialize " + text(dtype));
+        }
+}
+
+TEST(CudaElementwise, ResultsHaveNoOrder) {
+  in_every_order([] {
+    Twin x = Twin::random(DType::Float32, {3000}, 5);
+    Twin sum = Twin::of<int64_t>(std::vector<int64_t>(ExactSum::kWords, 0), {ExactSum::kWords});
+    Twin refused = Twin::of<int64_t>({0}, {1}), fixed = Twin::of(std::vector<int64_t>(3000, 1), {3000});
+    Twin quotient = Twin::random(DType::Float32, {3000}, 6), square_sum = exact_sum_of({5.0});
+    run_twins(
+        0,
+        [&](const auto& view) {
+          cpu::sum_of_squares(view(x), 1, 256, view(sum), 1);
+          cpu::fixed_point_add(view(x), 1, 0.5, view(fixed), view(refused), 1);
+          cpu::scale(view(quotient), 1 / (std::sqrt(5.0) + 1.0), 1);
+        },
+        [&](const auto& view, const cuda::Launch& launch) {
+          cuda::sum_of_squares(view(x), 1, 256, view(sum), launch);
+          cuda::fixed_point_add(view(x), 1, 0.5, view(fixed), view(refused), launch);
+          cuda::divide_by_norm(view(quotient), view(square_sum), 1.0, launch);
+        });
+    for (const Twin* twin : {&sum, &refused, &fixed, &quotient}) twin->expect_same_bits("any order");
+  });
+}
+
+}  // namespace
+}  // namespace trivet::kernels

@@ -1,0 +1,186 @@
+// Optimizer steps have the CPU's bits: the same operations in the same order, each rounded.
+#include "tests/cuda/twins.h"
+
+namespace trivet::kernels {
+namespace {
+
+struct Case {
+  DType gradient, copy;
+  int64_t size, elements_before;
+  double factor;  // of the verdict; negative: there is none
+  bool apply = true;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const DType gradient : {DType::Float32, DType::BFloat16, DType::Float16})
+    for (const int64_t size : {0, 1, 6, 1029})
+      all.push_back({gradient, size % 2 == 0 ? DType::BFloat16 : DType::Float16, size, size % 4 == 1 ? 1 : 0, -1});
+  all.push_back({DType::BFloat16, DType::Float32, 64, 0, 0.3});
+  all.push_back({DType::Float32, DType::Float64, 64, 3, 0.3});
+  all.push_back({DType::BFloat16, DType::BFloat16, 64, 0, 0.3, false});
+  return all;
+}
+
+// Everything a step may read and write.
+struct Tensors {
+  Twin gradient, master, first, second, copy, verdict;
+
+  explicit Tensors(const Case& c)
+      : gradient(Twin::random(c.gradient, {c.size}, 1)),
+        master(Twin::random(DType::Float32, {c.size}, 2, c.elements_before)),
+        first(Twin::random(DType::Float32, {c.size}, 3)),
+        copy(Twin::random(c.copy, {c.size}, 5, c.elements_before)) {
+    HostTensor squares = HostTensor::random(DType::Float32, {c.size}, 4);
+    for (int64_t e = 0; e < c.size; ++e) squares.set(e, std::abs(squares.at(e)));
+    second = Twin(squares);
+    if (c.factor >= 0) verdict = Twin::of<double>({1.0, c.factor, c.apply ? 1.0 : 0.0}, {3});
+  }
+  void expect_same_bits(const std::string& what) const {
+    for (const Twin* twin : {&master, &first, &second, &copy}) twin->expect_same_bits(what);
+  }
+};
+
+template <typename Args, typename Make>
+void expect_the_cpus_step(const std::string& name, void (*cpu)(const Args&, int),
+                          void (*device)(const Args&, const cuda::Launch&), const Make& make) {
+  for (const Case& c : cases()) {
+    Tensors t(c);
+    run_twins<Args>([&](const auto& view) { return make(t, view); }, cpu, device);
+    t.expect_same_bits(name + " " + text(c.gradient) + " " + std::to_string(c.size));
+  }
+}
+
+TEST(CudaOptimizer, AdamIsTheCpus) {
+  for (const bool decoupled : {true, false})
+    expect_the_cpus_step<Adam>("adam", cpu::adam, cuda::adam, [&](Tensors& t, const auto& view) {
+      return Adam{.master = view(t.master),
+                  .moment1 = view(t.first),
+                  .moment2 = view(t.second),
+                  .copy_out = view(t.copy),
+                  .gradient = view(t.gradient),
+                  .verdict = view(t.verdict),
+                  .weight_decay = 0.1,
+                  .gradient_scale = 0.7,
+                  .step = 3,
+                  .decoupled_decay = decoupled};
+    });
+}
+
+TEST(CudaOptimizer, SgdIsTheCpus) {
+  for (const double momentum : {0.0, 0.9})
+    for (const int64_t step : {1, 2})
+      expect_the_cpus_step<Sgd>("sgd", cpu::sgd, cuda::sgd, [&](Tensors& t, const auto& view) {
+        Sgd args{.master = view(t.master),
+                 .copy_out = view(t.copy),
+                 .gradient = view(t.gradient),
+                 .verdict = view(t.verdict),
+                 .momentum = momentum,
+                 .dampening = 0.1,
+                 .weight_decay = 0.1,
+                 .step = step,
+                 .nesterov = step == 2};
+        if (momentum != 0) args.momentum_buffer = view(t.first);
+        return args;
+      });
+}
+
+TEST(CudaOptimizer, LionIsTheCpus) {
+  expect_the_cpus_step<Lion>("lion", cpu::lion, cuda::lion, [](Tensors& t, const auto& view) {
+    return Lion{.master = view(t.master),
+                .moment = view(t.first),
+                .copy_out = view(t.copy),
+                .gradient = view(t.gradient),
+                .verdict = view(t.verdict),
+                .weight_decay = 0.1};
+  });
+}
+
+TEST(CudaOptimizer, AdagradIsTheCpus) {
+  expect_the_cpus_step<Adagrad>("adagrad", cpu::adagrad, cuda::adagrad, [](Tensors& t, const auto& view) {
+    return Adagrad{.master = view(t.master),
+                   .sum_of_squares = view(t.second),
+                   .copy_out = view(t.copy),
+                   .gradient = view(t.gradient),
+                   .verdict = view(t.verdict),
+                   .weight_decay = 0.1};
+  });
+}
+
+TEST(CudaOptimizer, LambIsTheCpus) {
+  for (const Case& c : cases()) {
+    Tensors t(c);
+    Twin update = Twin::random(DType::Float32, {c.size}, 9);
+    const auto make = [&](const auto& view) {
+      return LambUpdate{.master = view(t.master),
+                        .moment1 = view(t.first),
+                        .moment2 = view(t.second),
+                        .update = view(update),
+                        .gradient = view(t.gradient),
+                        .verdict = view(t.verdict),
+                        .weight_decay = 0.1,
+                        .step = 2};
+    };
+    run_twins<LambUpdate>(make, cpu::lamb_update, cuda::lamb_update);
+    t.expect_same_bits("lamb_update");
+    update.expect_same_bits("lamb_update");
+  }
+}
+
+TEST(CudaOptimizer, MomentumUpdateIsTheCpus) {
+  for (const bool nesterov : {true, false})
+    for (const Case& c : cases()) {
+      Tensors t(c);
+      const auto make = [&](const auto& view) {
+        return MomentumUpdate{.momentum_buffer = view(t.first),
+                              .out = view(t.second),
+                              .gradient = view(t.gradient),
+                              .verdict = view(t.verdict),
+                              .nesterov = nesterov};
+      };
+      run_twins<MomentumUpdate>(make, cpu::momentum_update, cuda::momentum_update);
+      t.expect_same_bits("momentum_update");
+    }
+}
+
+TEST(CudaOptimizer, ApplyUpdateScalesByTheTrustRatio) {
+  for (const double weights : {4.0, 0.0, 1e6}) {
+    std::vector<int64_t> words;
+    for (const double squares : {weights, 0.5}) {
+      ExactSum sum;
+      sum.add(squares);
+      words.insert(words.end(), sum.words().begin(), sum.words().end());
+    }
+    Twin square_sums = Twin::of<int64_t>(words, {2, ExactSum::kWords});
+    expect_the_cpus_step<ApplyUpdate>("apply_update", cpu::apply_update, cuda::apply_update, [&](Tensors& t, const auto& view) {
+      return ApplyUpdate{.master = view(t.master),
+                         .copy_out = view(t.copy),
+                         .update = view(t.gradient),
+                         .verdict = view(t.verdict),
+                         .scale = 0.1,
+                         .decay = 0.01,
+                         .square_sums = view(square_sums),
+                         .min_ratio = 0.01,
+                         .max_ratio = 10};
+    });
+  }
+}
+
+TEST(CudaOptimizer, StepsHaveNoOrder) {
+  in_every_order([] {
+    Tensors t({DType::BFloat16, DType::BFloat16, 3000, 0, 0.5});
+    const auto make = [&](const auto& view) {
+      return Adam{.master = view(t.master),
+                  .moment1 = view(t.first),
+                  .moment2 = view(t.second),
+                  .copy_out = view(t.copy),
+                  .gradient = view(t.gradient),
+                  .verdict = view(t.verdict)};
+    };
+    run_twins<Adam>(make, cpu::adam, cuda::adam);
+    t.expect_same_bits("adam");
+  });
+}
+
+}  // namespace
+}  // namespace trivet::kernels
