@@ -1,0 +1,159 @@
+// Gradients of parameters that are sums over rows: bias, and gain and bias of the norms. As on the CPU, chunks of kRowChunk
+// rows are summed in row order and then the chunks in order: the same bits.
+//
+//   sum_chunks: a thread has a pack of columns of a chunk         dy, x [T, H] -> sums [chunks, H] in the workspace
+//   sum_of_chunks: a thread has a column; the others fetch for it  sums [chunks, H] -> out [H]
+#include "kernels/cuda/fused/elements.cuh"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/workspace.h"
+
+namespace trivet::kernels::cuda {
+namespace {
+
+constexpr int kChunksOfBlock = 4;
+
+template <typename T>
+struct Columns {
+  const T *dy, *x;
+  const SumOf<T>*mean, *rstd;  // mean null: 0
+  SumOf<T>*gain_sums, *bias_sums;
+  int64_t rows, cols, chunks;
+};
+
+template <typename T, bool kGain, bool kBias, int kPack>
+__global__ void __launch_bounds__(kWarp* kChunksOfBlock) sum_chunks(Columns<T> a) {
+  using Sum = SumOf<T>;
+  constexpr int kUnroll = 8;
+  const int64_t col = (int64_t{blockIdx.x} * kWarp + threadIdx.x) * kPack;
+  if (col >= a.cols) return;
+  for (int64_t chunk = int64_t{blockIdx.y} * kChunksOfBlock + threadIdx.y; chunk < a.chunks;
+       chunk += int64_t{gridDim.y} * kChunksOfBlock) {
+    const int64_t begin = chunk * kRowChunk, end = std::min(begin + kRowChunk, a.rows);
+    [[maybe_unused]] Sum gain[kPack] = {}, bias[kPack] = {};
+    const auto add_rows = [&]<int kRows>(int64_t row) {
+      Pack<T, kPack> dy[kRows];
+      [[maybe_unused]] Pack<T, kPack> x[kRows];
+#pragma unroll
+      for (int u = 0; u < kRows; ++u) {
+        dy[u] = load_pack<kPack>(a.dy + (row + u) * a.cols + col);
+        if constexpr (kGain) x[u] = load_pack<kPack>(a.x + (row + u) * a.cols + col);
+      }
+#pragma unroll
+      for (int u = 0; u < kRows; ++u) {
+        [[maybe_unused]] Sum mean = 0, rstd = 0;
+        if constexpr (kGain) {
+          mean = a.mean == nullptr ? Sum(0) : a.mean[row + u];
+          rstd = a.rstd[row + u];
+        }
+#pragma unroll
+        for (int i = 0; i < kPack; ++i) {
+          if constexpr (kGain) gain[i] += widen(dy[u][i]) * ((widen(x[u][i]) - mean) * rstd);
+          if constexpr (kBias) bias[i] += widen(dy[u][i]);
+        }
+      }
+    };
+    int64_t row = begin;
+    for (; row + kUnroll <= end; row += kUnroll) add_rows.template operator()<kUnroll>(row);
+    for (; row < end; ++row) add_rows.template operator()<1>(row);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      if constexpr (kGain) a.gain_sums[chunk * a.cols + col + i] = gain[i];
+      if constexpr (kBias) a.bias_sums[chunk * a.cols + col + i] = bias[i];
+    }
+  }
+}
+
+constexpr int kFetchers = 8;
+
+template <typename Sum, typename G>
+__global__ void __launch_bounds__(kWarp* kFetchers)
+    sum_of_chunks(const Sum* sums, int64_t chunks, int64_t cols, G* out, bool accumulate) {
+  constexpr int kTile = 32768 / (kWarp * static_cast<int>(sizeof(Sum)));  // chunks in shared memory at a time
+  __shared__ Sum tile[kTile][kWarp];
+  const int64_t col = int64_t{blockIdx.x} * kWarp + threadIdx.x;
+  Sum total = 0;
+  for (int64_t first = 0; first < chunks; first += kTile) {
+    const int here = static_cast<int>(std::min<int64_t>(kTile, chunks - first));
+#pragma unroll 8
+    for (int i = static_cast<int>(threadIdx.y); i < here; i += kFetchers)
+      if (col < cols) tile[i][threadIdx.x] = sums[(first + i) * cols + col];
+    __syncthreads();
+    if (threadIdx.y == 0 && col < cols)
+      for (int i = 0; i < here; ++i) total += tile[i][threadIdx.x];
+    __syncthreads();
+  }
+  if (threadIdx.y == 0 && col < cols) out[col] = narrow<G>(accumulate ? static_cast<Sum>(widen(out[col])) + total : total);
+}
+
+template <typename T>
+void finish(const SumOf<T>* sums, int64_t chunks, TensorView out, bool accumulate, const Launch& launch) {
+  const int64_t cols = out.elements();
+  const auto with_type = [&]<typename G>() {
+    TRIVET_LAUNCH((sum_of_chunks<SumOf<T>, G>), static_cast<unsigned>((cols + kWarp - 1) / kWarp), dim3(kWarp, kFetchers), 0,
+                  launch.stream, sums, chunks, cols, data_of<G>(out), accumulate);
+  };
+  if (out.dtype == DType::Float32)
+    with_type.template operator()<float>();
+  else
+    with_type.template operator()<T>();
+}
+
+struct Output {
+  TensorView out;
+  bool accumulate;
+};
+
+// dgain and dbias may be absent.
+void sum_columns(ConstTensorView dy, ConstTensorView x, ConstTensorView mean, ConstTensorView rstd, const Output& dgain,
+                 const Output& dbias, const Launch& launch) {
+  const bool gain = !dgain.out.absent(), bias = !dbias.out.absent();
+  if (dy.shape.cols() == 0 || (!gain && !bias)) return;
+  dispatch_device_float(dy.dtype, [&]<typename T>() {
+    using Sum = SumOf<T>;
+    auto* sums = static_cast<std::byte*>(launch.workspace.data);
+    Columns<T> args{data_of<T>(dy),
+                    data_of<T>(x),
+                    data_of<Sum>(mean),
+                    data_of<Sum>(rstd),
+                    reinterpret_cast<Sum*>(sums),
+                    reinterpret_cast<Sum*>(sums + (gain ? column_sum_bytes(dy) : 0)),
+                    dy.shape.rows(),
+                    dy.shape.cols(),
+                    (dy.shape.rows() + kRowChunk - 1) / kRowChunk};
+    constexpr int kPack = kPackOf<T>;
+    const auto launch_chunks = [&]<int kWidth>() {
+      const auto kernel = gain && bias ? &sum_chunks<T, true, true, kWidth>
+                          : gain       ? &sum_chunks<T, true, false, kWidth>
+                                       : &sum_chunks<T, false, true, kWidth>;
+      const int64_t col_blocks = (args.cols / kWidth + kWarp - 1) / kWarp;
+      const int64_t chunk_blocks = std::min<int64_t>((args.chunks + kChunksOfBlock - 1) / kChunksOfBlock, 65535);
+      TRIVET_LAUNCH(kernel, dim3(static_cast<unsigned>(col_blocks), static_cast<unsigned>(chunk_blocks)),
+                    dim3(kWarp, kChunksOfBlock), 0, launch.stream, args);
+    };
+    if (args.chunks > 0) {
+      if (args.cols % kPack == 0 && aligned_for_packs<kPack>(args.dy, args.x))
+        launch_chunks.template operator()<kPack>();
+      else
+        launch_chunks.template operator()<1>();
+    }
+    if (gain) finish<T>(args.gain_sums, args.chunks, dgain.out, dgain.accumulate, launch);
+    if (bias) finish<T>(args.bias_sums, args.chunks, dbias.out, dbias.accumulate, launch);
+  });
+}
+
+}  // namespace
+
+void bias_gradient(const BiasGradient& args, const Launch& launch) {
+  sum_columns(args.dy, {}, {}, {}, {}, {args.dbias, args.accumulate}, launch);
+}
+
+void layer_norm_backward_weight(const LayerNormBackwardWeight& args, const Launch& launch) {
+  sum_columns(args.dy, args.x, args.mean, args.rstd, {args.dgain, args.accumulate_gain}, {args.dbias, args.accumulate_bias},
+              launch);
+}
+
+void rms_norm_backward_weight(const RmsNormBackwardWeight& args, const Launch& launch) {
+  sum_columns(args.dy, args.x, {}, args.rstd, {args.dgain, args.accumulate}, {}, launch);
+}
+
+}  // namespace trivet::kernels::cuda

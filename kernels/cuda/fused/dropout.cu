@@ -1,0 +1,143 @@
+// Dropout with the CPU's masks: each element's random word is a function of the site, the step and its place in the sample. A
+// row here is a sample, so that a thread knows its elements' places in all samples. Bit for bit the CPU's results.
+#include "core/random.h"
+#include "kernels/cuda/fused/elements.cuh"
+
+namespace trivet::kernels::cuda {
+namespace {
+
+// A site on a device. `drop` keeps x / keep, or gives 0.
+template <typename Sum>
+struct Mask {
+  float rate;
+  Sum keep;
+  uint64_t key, counter_high, first_element;
+
+  explicit Mask(const DropoutSite& site)
+      : rate(site.rate),
+        keep(Sum(1) - static_cast<Sum>(site.rate)),
+        key(site.key),
+        counter_high((static_cast<uint64_t>(site.step) << 32) + static_cast<uint64_t>(site.first_sample)),
+        first_element(static_cast<uint64_t>(site.first_element)) {}
+
+  __device__ __forceinline__ Sum drop(Sum x, uint32_t word) const {
+    const Sum kept = x / keep;
+    return unit_float(word) < rate ? Sum(0) : kept;
+  }
+
+  // values = drop(values) for elements [col, col + N) of a sample. Four elements that share a Philox block start at a multiple
+  // of four; fewer do not cross the end of one.
+  template <int N>
+  __device__ __forceinline__ void apply(int64_t sample, int64_t col, Sum (&values)[N]) const {
+    const uint64_t element = first_element + static_cast<uint64_t>(col), high = counter_high + static_cast<uint64_t>(sample);
+    if constexpr (N >= 4) {
+#pragma unroll
+      for (int quad = 0; quad < N / 4; ++quad) {
+        const PhiloxBlock words = philox(key, element / 4 + quad, high);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) values[4 * quad + i] = drop(values[4 * quad + i], words[i]);
+      }
+    } else {
+      const PhiloxBlock words = philox(key, element / 4, high);
+      const uint32_t place = static_cast<uint32_t>(element % 4);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        const uint32_t p = place + i;  // words stay in registers: no index that is not known
+        values[i] = drop(values[i], p == 0 ? words[0] : p == 1 ? words[1] : p == 2 ? words[2] : words[3]);
+      }
+    }
+  }
+};
+
+// out = (residual +) dropout(x)
+template <typename T, bool kResidual>
+struct DropoutOp {
+  const T *x, *residual;
+  T* out;
+  int64_t per_sample;
+  Mask<SumOf<T>> mask;
+  template <int N>
+  struct Loaded {
+    Pack<T, N> x, residual;
+  };
+  template <int N>
+  __device__ Loaded<N> load(int64_t sample, int64_t col) const {
+    const int64_t at = sample * per_sample + col;
+    Loaded<N> loaded;
+    loaded.x = load_pack<N>(x + at);
+    if constexpr (kResidual) loaded.residual = load_pack<N>(residual + at);
+    return loaded;
+  }
+  template <int N>
+  __device__ void finish(int64_t sample, int64_t col, const Loaded<N>& loaded) const {
+    SumOf<T> values[N];
+#pragma unroll
+    for (int i = 0; i < N; ++i) values[i] = widen(loaded.x[i]);
+    mask.template apply<N>(sample, col, values);
+    Pack<T, N> result;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      if constexpr (kResidual)
+        result[i] = narrow<T>(widen(loaded.residual[i]) + values[i]);
+      else
+        result[i] = narrow<T>(values[i]);
+    }
+    store_pack(out + sample * per_sample + col, result);
+  }
+};
+
+template <typename T>
+struct AddOp : ElementOp {
+  const T *x, *residual;
+  T* out;
+  template <int N>
+  struct Loaded {
+    Pack<T, N> x, residual;
+  };
+  template <int N>
+  __device__ Loaded<N> load(int64_t first) const {
+    return {load_pack<N>(x + first), load_pack<N>(residual + first)};
+  }
+  template <int N>
+  __device__ void finish(int64_t first, const Loaded<N>& loaded) const {
+    Pack<T, N> sum;
+#pragma unroll
+    for (int i = 0; i < N; ++i) sum[i] = narrow<T>(widen(loaded.residual[i]) + widen(loaded.x[i]));
+    store_pack(out + first, sum);
+  }
+};
+
+template <bool kResidual>
+void drop(ConstTensorView x, ConstTensorView residual, TensorView out, const DropoutSite& site, const Launch& launch) {
+  const int64_t samples = x.shape[0], per_sample = samples == 0 ? 0 : x.elements() / samples;
+  dispatch_device_float(x.dtype, [&]<typename T>() {
+    constexpr int kPack = kPackOf<T>;
+    const DropoutOp<T, kResidual> op{data_of<T>(x), data_of<T>(residual), data_of<T>(out), per_sample, Mask<SumOf<T>>(site)};
+    const bool whole_blocks = site.first_element % std::min(kPack, 4) == 0;
+    launch_rows<kPack, 2>(op, samples, per_sample, whole_blocks && aligned_for_packs<kPack>(op.x, op.residual, op.out), launch);
+  });
+}
+
+}  // namespace
+
+void dropout_add(const DropoutAdd& args, const Launch& launch) {
+  const DropoutSite& site = args.dropout;
+  if (args.residual.absent())
+    return site.rate == 0 ? copy(args.x, args.out, launch) : drop<false>(args.x, {}, args.out, site, launch);
+  if (site.rate != 0) return drop<true>(args.x, args.residual, args.out, site, launch);
+  dispatch_device_float(args.x.dtype, [&]<typename T>() {
+    constexpr int kPack = kPackOf<T>;
+    AddOp<T> op;
+    op.x = data_of<T>(args.x);
+    op.residual = data_of<T>(args.residual);
+    op.out = data_of<T>(args.out);
+    launch_elements<kPack, 2>(op, args.x.elements(), aligned_for_packs<kPack>(op.x, op.residual, op.out), launch);
+  });
+}
+
+void dropout_backward(const DropoutBackward& args, const Launch& launch) {
+  if (args.dropout.rate == 0) return copy(args.dy, args.dx, launch);
+  drop<false>(args.dy, {}, args.dx, args.dropout, launch);
+}
+
+}  // namespace trivet::kernels::cuda

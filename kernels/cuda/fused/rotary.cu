@@ -1,0 +1,78 @@
+// Rotary embedding. A block has one position: it works out that position's cosines and sines once, in double as the CPU does,
+// and turns all heads of all its sequences by them.
+#include "kernels/cuda/fused/elements.cuh"
+
+namespace trivet::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <typename T>
+struct Heads {
+  T* qkv;
+  int64_t sequences, width;
+  int positions, heads, half;  // heads: those that turn; half: of a head
+  float base;
+  SumOf<T> direction;  // 1 or, back, -1
+};
+
+template <typename T, int kPack>
+__global__ void __launch_bounds__(kThreads) rotate(Heads<T> a) {
+  using Sum = SumOf<T>;
+  TRIVET_DYNAMIC_SHARED(Sum, cosine);
+  Sum* const sine = cosine + a.half;
+  const int64_t position = blockIdx.x;
+  for (int i = static_cast<int>(threadIdx.x); i < a.half; i += kThreads) {
+    const double frequency = pow(static_cast<double>(a.base), -static_cast<double>(i) / static_cast<double>(a.half));
+    const double angle = static_cast<double>(position) * frequency;
+    cosine[i] = static_cast<Sum>(cos(angle));
+    sine[i] = static_cast<Sum>(sin(angle));
+  }
+  __syncthreads();
+  const int packs = a.half / kPack, of_sequence = a.heads * packs;
+  for (int64_t sequence = blockIdx.y; sequence < a.sequences; sequence += gridDim.y) {
+    T* const row = a.qkv + (sequence * a.positions + position) * a.width;
+#pragma unroll 2
+    for (int place = static_cast<int>(threadIdx.x); place < of_sequence; place += kThreads) {
+      const int head = place / packs, first = (place - head * packs) * kPack;
+      T* const low = row + int64_t{head} * 2 * a.half + first;
+      T* const high = low + a.half;
+      Pack<T, kPack> x = load_pack<kPack>(low), y = load_pack<kPack>(high);
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        const Sum c = cosine[first + i], s = a.direction * sine[first + i], before_x = widen(x[i]), before_y = widen(y[i]);
+        x[i] = narrow<T>(before_x * c - before_y * s);
+        y[i] = narrow<T>(before_y * c + before_x * s);
+      }
+      store_pack(low, x);
+      store_pack(high, y);
+    }
+  }
+}
+
+}  // namespace
+
+void rotary(const Rotary& args, const Launch& launch) {
+  if (args.qkv.elements() == 0) return;
+  const int64_t sequences = args.qkv.shape[0], positions = args.qkv.shape[1], width = args.qkv.shape[2];
+  const int64_t half = width / (args.heads + 2 * args.key_value_heads) / 2;
+  // Enough blocks for the device: short sequences are shared out by sequence too.
+  const int64_t shares = std::clamp<int64_t>(launch.multiprocessors * 4 / positions, 1, std::min<int64_t>(sequences, 65535));
+  dispatch_device_float(args.qkv.dtype, [&]<typename T>() {
+    using Sum = SumOf<T>;
+    constexpr int kPack = kPackOf<T>;
+    const Heads<T> heads{data_of<T>(args.qkv),
+                         sequences,
+                         width,
+                         static_cast<int>(positions),
+                         static_cast<int>(args.heads + args.key_value_heads),
+                         static_cast<int>(half),
+                         args.base,
+                         args.inverse ? Sum(-1) : Sum(1)};
+    const auto kernel = half % kPack == 0 && aligned_for_packs<kPack>(heads.qkv) ? &rotate<T, kPack> : &rotate<T, 1>;
+    TRIVET_LAUNCH(kernel, dim3(static_cast<unsigned>(positions), static_cast<unsigned>(shares)), kThreads,
+                  static_cast<size_t>(2 * half) * sizeof(Sum), launch.stream, heads);
+  });
+}
+
+}  // namespace trivet::kernels::cuda

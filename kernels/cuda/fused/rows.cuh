@@ -1,0 +1,94 @@
+// Kernels with a row per group of threads (a warp, or a block where rows are long) that keep the row in registers, so that
+// several passes over it read memory once.
+#pragma once
+
+#include "kernels/cuda/fused/elements.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace trivet::kernels::cuda {
+
+// kStreams rows of the same length, as a thread of a group of kGroup sees them: every kGroup-th pack. kPacks: how many of them
+// a thread has at most; 0: the row is not kept, each pass reads it again, one element at a time.
+template <typename T, int kStreams, int kGroup, int kPacks>
+class Row {
+ public:
+  static constexpr int kWidth = kPackOf<T>;
+
+  __device__ __forceinline__ Row(const T* const (&rows)[kStreams], int cols, int lane) : cols_(cols), lane_(lane) {
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p)
+#pragma unroll
+      for (int s = 0; s < kStreams; ++s)
+        if (column(p) < cols_) packs_[p].of[s] = load_pack<kWidth>(rows[s] + column(p));
+  }
+  // body(first column, packs of the streams), in the order of columns
+  template <typename Body>
+  __device__ __forceinline__ void for_each(const Body& body) const {
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p)
+      if (column(p) < cols_) body(column(p), packs_[p].of);
+  }
+
+ private:
+  struct Packs {
+    Pack<T, kWidth> of[kStreams];
+  };
+  __device__ __forceinline__ int column(int p) const { return (p * kGroup + lane_) * kWidth; }
+
+  Packs packs_[kPacks];
+  int cols_, lane_;
+};
+
+template <typename T, int kStreams, int kGroup>
+class Row<T, kStreams, kGroup, 0> {
+ public:
+  static constexpr int kWidth = 1;
+
+  __device__ __forceinline__ Row(const T* const (&rows)[kStreams], int cols, int lane) : cols_(cols), lane_(lane) {
+#pragma unroll
+    for (int s = 0; s < kStreams; ++s) rows_[s] = rows[s];
+  }
+  template <typename Body>
+  __device__ __forceinline__ void for_each(const Body& body) const {
+    for (int col = lane_; col < cols_; col += kGroup) {
+      Pack<T, 1> elements[kStreams];
+#pragma unroll
+      for (int s = 0; s < kStreams; ++s) elements[s] = load_pack<1>(rows_[s] + col);
+      body(col, elements);
+    }
+  }
+
+ private:
+  const T* rows_[kStreams];
+  int cols_, lane_;
+};
+
+inline constexpr int kWarpRowThreads = 128;  // of a block whose warps have a row each
+
+template <int kGroup>
+inline constexpr int kRowThreads = kGroup == kWarp ? kWarpRowThreads : kGroup;
+
+// Calls body.operator()<kGroup, kPacks>() for rows of `cols` elements of T. `aligned`: of 16 bytes, for all tensors.
+template <typename T, typename Body>
+void dispatch_row(int64_t cols, bool aligned, const Body& body) {
+  constexpr int kPacks = 4, kWidth = kPackOf<T>;
+  if (!aligned || cols % kWidth != 0 || cols > 512 * kPacks * kWidth) return body.template operator()<256, 0>();
+  if (cols <= kWarp * kPacks * kWidth) return body.template operator()<kWarp, kPacks>();
+  if (cols <= 128 * kPacks * kWidth) return body.template operator()<128, kPacks>();
+  body.template operator()<512, kPacks>();
+}
+
+// A kernel calls body(row, lane) for its rows. All threads of a group come to the same rows.
+template <int kGroup, typename Body>
+__device__ __forceinline__ void for_each_row(int64_t rows, const Body& body) {
+  constexpr int kRows = kRowThreads<kGroup> / kGroup;
+  const int group = static_cast<int>(threadIdx.x) / kGroup, lane = static_cast<int>(threadIdx.x) % kGroup;
+  for (int64_t row = int64_t{blockIdx.x} * kRows + group; row < rows; row += int64_t{gridDim.x} * kRows) body(row, lane);
+}
+template <int kGroup>
+unsigned row_blocks(int64_t rows, const Launch& launch) {
+  constexpr int kRows = kRowThreads<kGroup> / kGroup;
+  return grid_blocks((rows + kRows - 1) / kRows, launch);
+}
+
+}  // namespace trivet::kernels::cuda

@@ -1,0 +1,47 @@
+// Sums and maxima over a warp or a block, in an order that the number of threads alone decides. Every thread gets the result.
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace trivet::kernels::cuda {
+
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+struct Plus {
+  template <typename T>
+  __device__ __forceinline__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct Maximum {
+  template <typename T>
+  __device__ __forceinline__ T operator()(T a, T b) const {
+    return a < b ? b : a;
+  }
+};
+
+template <typename T, typename Join>
+__device__ __forceinline__ T join_warp(T value, const Join& join) {
+#pragma unroll
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) value = join(value, __shfl_xor_sync(kAllLanes, value, mask));
+  return value;
+}
+
+// kThreads: of a warp, or of the whole block, whose threads must all come here.
+template <int kThreads, typename T, typename Join>
+__device__ __forceinline__ T join_group(T value, const Join& join) {
+  value = join_warp(value, join);
+  if constexpr (kThreads > kWarp) {
+    __shared__ T of_warps[kThreads / kWarp];
+    if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = value;
+    __syncthreads();
+    value = of_warps[0];
+#pragma unroll
+    for (int warp = 1; warp < kThreads / kWarp; ++warp) value = join(value, of_warps[warp]);
+    __syncthreads();  // the next call may write
+  }
+  return value;
+}
+
+}  // namespace trivet::kernels::cuda

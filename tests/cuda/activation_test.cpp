@@ -1,0 +1,104 @@
+// Activations, dropout and rotary embedding beside the CPU's.
+#include "tests/cuda/twins.h"
+
+namespace trivet::kernels {
+namespace {
+
+// Exponentials and divisions of float32 are the device's: up to 2 units each in the last place, in a handful of operations.
+double relative(DType dtype) { return 2 * half_unit(dtype) + (dtype == DType::Float64 ? 0x1p-48 : 0x1p-19); }
+double absolute(DType dtype) { return dtype == DType::Float64 ? 1e-15 : 1e-6; }
+
+constexpr int64_t kSizes[] = {0, 1, 9, 2056};
+
+Twin wide(DType dtype, const Shape& shape, uint64_t seed, int64_t elements_before = 0) {
+  HostTensor values = HostTensor::random(dtype, shape, seed);
+  for (int64_t e = 0; e < values.elements(); ++e) values.set(e, values.at(e) * (e % 7 == 0 ? 100 : 6));
+  return Twin(values, elements_before);
+}
+
+TEST(CudaActivation, GeluIsNearTheCpus) {
+  for (const DType dtype : kFloatTypes)
+    for (const int64_t size : kSizes)
+      for (const int64_t offset : {0, 1}) {
+        Twin x = wide(dtype, {size}, 1, offset), dy = Twin::random(dtype, {size}, 2);
+        Twin y = Twin::poisoned(dtype, {size}), dx = Twin::poisoned(dtype, {size});
+        run_twins<Gelu>([&](const auto& view) { return Gelu{view(x), view(y)}; }, cpu::gelu, cuda::gelu);
+        y.expect_near("gelu " + text(dtype), absolute(dtype), relative(dtype));
+        run_twins<GeluBackward>(
+            [&](const auto& view) {
+              return GeluBackward{view(dy), view(x), view(dx)};
+            },
+            cpu::gelu_backward, cuda::gelu_backward);
+        dx.expect_near("gelu_backward " + text(dtype), absolute(dtype), relative(dtype));
+      }
+}
+
+TEST(CudaActivation, SwiGluIsNearTheCpus) {
+  for (const DType dtype : kFloatTypes)
+    for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{0, 4}, {1, 1}, {3, 5}, {7, 64}, {2, 1032}}) {
+      Twin gate_up = wide(dtype, {rows, 2 * width}, 1, rows == 3 ? 1 : 0), dy = Twin::random(dtype, {rows, width}, 2);
+      Twin y = Twin::poisoned(dtype, {rows, width}), dgate_up = Twin::poisoned(dtype, {rows, 2 * width});
+      run_twins<SwiGlu>([&](const auto& view) { return SwiGlu{view(gate_up), view(y)}; }, cpu::swiglu, cuda::swiglu);
+      y.expect_near("swiglu " + text(dtype), absolute(dtype), relative(dtype));
+      run_twins<SwiGluBackward>(
+          [&](const auto& view) {
+            return SwiGluBackward{view(dy), view(gate_up), view(dgate_up)};
+          },
+          cpu::swiglu_backward, cuda::swiglu_backward);
+      dgate_up.expect_near("swiglu_backward " + text(dtype), 100 * absolute(dtype), relative(dtype));
+    }
+}
+
+// x [B, ...]: whole packs of four random words, odd sizes, and parts of samples that begin anywhere.
+TEST(CudaDropout, MasksAndSumsAreTheCpus) {
+  for (const DType dtype : kFloatTypes)
+    for (const auto& [samples, size] : {std::pair<int64_t, int64_t>{0, 8}, {1, 1}, {3, 40}, {2, 33}, {2, 2048}})
+      for (const int64_t first_element : {0, 2, 3, 8})
+        for (const float rate : {0.0f, 0.1f}) {
+          Twin x = Twin::random(dtype, {samples, size}, 1), residual = Twin::random(dtype, {samples, size}, 2);
+          Twin alone = Twin::poisoned(dtype, {samples, size}), dx = Twin::poisoned(dtype, {samples, size});
+          const DropoutSite site{.rate = rate, .key = 77, .step = 5, .first_sample = 3, .first_element = first_element};
+          const auto add = [&](const auto& view) {
+            return DropoutAdd{.x = view(x), .residual = view(residual), .out = view(residual), .dropout = site};
+          };
+          run_twins<DropoutAdd>(add, cpu::dropout_add, cuda::dropout_add);
+          const auto drop = [&](const auto& view) { return DropoutAdd{.x = view(x), .out = view(alone), .dropout = site}; };
+          run_twins<DropoutAdd>(drop, cpu::dropout_add, cuda::dropout_add);
+          const auto back = [&](const auto& view) { return DropoutBackward{.dy = view(x), .dx = view(dx), .dropout = site}; };
+          run_twins<DropoutBackward>(back, cpu::dropout_backward, cuda::dropout_backward);
+          for (const Twin* twin : {&residual, &alone, &dx})
+            twin->expect_same_bits("dropout " + text(dtype) + " " + std::to_string(size) + " from " +
+                                   std::to_string(first_element));
+        }
+}
+
+// Angles are made in double and rounded once: the same but for a unit in the last place of a double, which a float32 shows
+// once in 10^8.
+TEST(CudaRotary, TurnsHeadsAsTheCpu) {
+  struct Shapes {
+    int64_t sequences, positions, heads, key_value_heads, head_size;
+  };
+  for (const DType dtype : kFloatTypes)
+    for (const Shapes& s : {Shapes{1, 1, 1, 1, 2}, {2, 5, 2, 1, 6}, {1, 3, 4, 2, 64}, {3, 2, 2, 2, 48}, {0, 4, 1, 1, 8}})
+      for (const bool inverse : {false, true}) {
+        const int64_t width = (s.heads + 2 * s.key_value_heads) * s.head_size;
+        Twin qkv = Twin::random(dtype, {s.sequences, s.positions, width}, 1, s.head_size == 48 ? 1 : 0);
+        const auto make = [&](const auto& view) {
+          return Rotary{.qkv = view(qkv), .heads = s.heads, .key_value_heads = s.key_value_heads, .inverse = inverse};
+        };
+        run_twins<Rotary>(make, cpu::rotary, cuda::rotary);
+        qkv.expect_near("rotary " + text(dtype), 2 * sum_unit(dtype), 2 * half_unit(dtype));
+      }
+}
+
+TEST(CudaRotary, HeadsHaveNoOrder) {
+  in_every_order([] {
+    Twin qkv = Twin::random(DType::Float32, {2, 3, 4 * 64}, 1);
+    const auto make = [&](const auto& view) { return Rotary{.qkv = view(qkv), .heads = 2, .key_value_heads = 1}; };
+    run_twins<Rotary>(make, cpu::rotary, cuda::rotary);
+    qkv.expect_near("rotary", 2 * sum_unit(DType::Float32), 2 * half_unit(DType::Float32));
+  });
+}
+
+}  // namespace
+}  // namespace trivet::kernels

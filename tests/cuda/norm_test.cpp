@@ -1,0 +1,178 @@
+// Norms beside the CPU's. A row's sum is of other partial sums than there, so that statistics differ by roundings of the sum;
+// gradients of parameters are summed in the CPU's order and have its bits.
+#include "tests/cuda/twins.h"
+
+namespace trivet::kernels {
+namespace {
+
+struct Case {
+  DType dtype;
+  int64_t rows, hidden, elements_before;
+};
+
+// Of each way a row can go: a warp, a block of 128 or 512 in registers, and not kept.
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const DType dtype : kFloatTypes) {
+    const int64_t pack = 16 / size_of(dtype);
+    all.push_back({dtype, 0, 8, 0});
+    all.push_back({dtype, 1, 1, 0});
+    all.push_back({dtype, 9, 3 * pack, 0});
+    all.push_back({dtype, 5, 33 * pack, 0});
+    all.push_back({dtype, 5, 33 * pack, 1});
+    all.push_back({dtype, 3, 130 * pack, 0});
+    all.push_back({dtype, 2, 519 * pack, 0});
+    all.push_back({dtype, 2, 515, 0});
+  }
+  return all;
+}
+
+std::string name(const Case& c) { return text(c.dtype) + " " + std::to_string(c.rows) + " x " + std::to_string(c.hidden); }
+
+// Roundings of sums of `hidden` terms of magnitude about 1, then the result's own.
+double relative(const Case& c) { return 2 * half_unit(c.dtype) + 32 * sum_unit(c.dtype); }
+double absolute(const Case& c) { return 256 * sum_unit(c.dtype); }
+
+struct Tensors {
+  Twin x, dy, gain, bias, y, dx, mean, rstd;
+
+  explicit Tensors(const Case& c)
+      : x(Twin::random(c.dtype, {c.rows, c.hidden}, 1, c.elements_before)),
+        dy(Twin::random(c.dtype, {c.rows, c.hidden}, 2)),
+        gain(Twin::random(c.dtype, {c.hidden}, 3)),
+        bias(Twin::random(c.dtype, {c.hidden}, 4)),
+        y(Twin::poisoned(c.dtype, {c.rows, c.hidden}, c.elements_before)),
+        dx(Twin::poisoned(c.dtype, {c.rows, c.hidden})),
+        mean(Twin::poisoned(statistics_of(c.dtype), {c.rows})),
+        rstd(Twin::poisoned(statistics_of(c.dtype), {c.rows})) {}
+  // Of inputs of the backward: the same in both memories.
+  void invent_statistics(const Case& c) {
+    mean = Twin::random(statistics_of(c.dtype), {c.rows}, 5);
+    HostTensor positive = HostTensor::random(statistics_of(c.dtype), {c.rows}, 6);
+    for (int64_t row = 0; row < c.rows; ++row) positive.set(row, 1 + std::abs(positive.at(row)));
+    rstd = Twin(positive);
+  }
+};
+
+TEST(CudaNorm, ForwardIsNearTheCpus) {
+  for (const Case& c : cases()) {
+    Tensors t(c);
+    const auto layer = [&](const auto& view) {
+      return LayerNorm{.x = view(t.x),
+                       .gain = view(t.gain),
+                       .bias = view(t.bias),
+                       .y = view(t.y),
+                       .mean = view(t.mean),
+                       .rstd = view(t.rstd)};
+    };
+    run_twins<LayerNorm>(layer, cpu::layer_norm, cuda::layer_norm);
+    t.y.expect_near("layer_norm " + name(c), absolute(c), relative(c));
+    t.mean.expect_near("mean " + name(c), absolute(c), 0);
+    t.rstd.expect_near("rstd " + name(c), 0, 64 * sum_unit(c.dtype));
+    const auto rms = [&](const auto& view) {
+      return RmsNorm{.x = view(t.x), .gain = view(t.gain), .y = view(t.dx), .rstd = view(t.rstd)};
+    };
+    run_twins<RmsNorm>(rms, cpu::rms_norm, cuda::rms_norm);
+    t.dx.expect_near("rms_norm " + name(c), absolute(c), relative(c));
+    t.rstd.expect_near("rstd " + name(c), 0, 64 * sum_unit(c.dtype));
+  }
+}
+
+TEST(CudaNorm, BackwardInputIsNearTheCpus) {
+  for (const Case& c : cases())
+    for (const bool accumulate : {false, true}) {
+      Tensors t(c);
+      t.invent_statistics(c);
+      const auto target = [&] {
+        return accumulate ? Twin::random(c.dtype, {c.rows, c.hidden}, 7) : Twin::poisoned(c.dtype, {c.rows, c.hidden});
+      };
+      Twin of_layer = target(), of_rms = target();
+      const auto layer = [&](const auto& view) {
+        return LayerNormBackwardInput{.dy = view(t.dy),
+                                      .x = view(t.x),
+                                      .gain = view(t.gain),
+                                      .mean = view(t.mean),
+                                      .rstd = view(t.rstd),
+                                      .dx = view(of_layer),
+                                      .accumulate = accumulate};
+      };
+      run_twins<LayerNormBackwardInput>(layer, cpu::layer_norm_backward_input, cuda::layer_norm_backward_input);
+      of_layer.expect_near("layer_norm_backward_input " + name(c), absolute(c), relative(c));
+      const auto rms = [&](const auto& view) {
+        return RmsNormBackwardInput{.dy = view(t.dy),
+                                    .x = view(t.x),
+                                    .gain = view(t.gain),
+                                    .rstd = view(t.rstd),
+                                    .dx = view(of_rms),
+                                    .accumulate = accumulate};
+      };
+      run_twins<RmsNormBackwardInput>(rms, cpu::rms_norm_backward_input, cuda::rms_norm_backward_input);
+      of_rms.expect_near("rms_norm_backward_input " + name(c), absolute(c), relative(c));
+    }
+}
+
+// Rows: several chunks, and more of them than one tile of the second pass holds.
+TEST(CudaNorm, GradientsOfParametersHaveTheCpusBits) {
+  for (const DType dtype : kFloatTypes)
+    for (const auto& [rows, hidden] : {std::pair<int64_t, int64_t>{0, 5}, {1, 1}, {130, 36}, {67, 264}, {9000, 3}})
+      for (const bool accumulate : {false, true}) {
+        const Case c{dtype, rows, hidden, rows == 130 ? 1 : 0};
+        Tensors t(c);
+        t.invent_statistics(c);
+        const auto target = [&](DType type, uint64_t seed) {
+          return accumulate ? Twin::random(type, {hidden}, seed) : Twin::poisoned(type, {hidden});
+        };
+        const DType gain_type = dtype == DType::BFloat16 ? DType::Float32 : dtype;
+        Twin dgain = target(gain_type, 8), dbias = target(dtype, 9), rms_gain = target(dtype, 10),
+             only_bias = target(dtype, 11);
+        const auto layer = [&](const auto& view) {
+          return LayerNormBackwardWeight{.dy = view(t.dy),
+                                         .x = view(t.x),
+                                         .mean = view(t.mean),
+                                         .rstd = view(t.rstd),
+                                         .dgain = view(dgain),
+                                         .dbias = view(dbias),
+                                         .accumulate_gain = accumulate,
+                                         .accumulate_bias = accumulate};
+        };
+        run_twins<LayerNormBackwardWeight>(layer, cpu::layer_norm_backward_weight, cuda::layer_norm_backward_weight);
+        const auto rms = [&](const auto& view) {
+          return RmsNormBackwardWeight{
+              .dy = view(t.dy), .x = view(t.x), .rstd = view(t.rstd), .dgain = view(rms_gain), .accumulate = accumulate};
+        };
+        run_twins<RmsNormBackwardWeight>(rms, cpu::rms_norm_backward_weight, cuda::rms_norm_backward_weight);
+        const auto bias = [&](const auto& view) {
+          return BiasGradient{.dy = view(t.dy), .dbias = view(only_bias), .accumulate = accumulate};
+        };
+        run_twins<BiasGradient>(bias, cpu::bias_gradient, cuda::bias_gradient);
+        for (const Twin* twin : {&dgain, &dbias, &rms_gain, &only_bias}) twin->expect_same_bits("gradient " + name(c));
+      }
+}
+
+TEST(CudaNorm, RowsAndSumsHaveNoOrder) {
+  in_every_order([] {
+    const Case c{DType::Float32, 300, 640, 0};  // a block of 128 threads a row
+    Tensors t(c);
+    t.invent_statistics(c);
+    Twin dgain = Twin::poisoned(DType::Float32, {c.hidden});
+    const auto weight = [&](const auto& view) {
+      return RmsNormBackwardWeight{
+          .dy = view(t.dy), .x = view(t.x), .rstd = view(t.rstd), .dgain = view(dgain), .accumulate = false};
+    };
+    run_twins<RmsNormBackwardWeight>(weight, cpu::rms_norm_backward_weight, cuda::rms_norm_backward_weight);
+    dgain.expect_same_bits("rms_norm_backward_weight");
+    const auto input = [&](const auto& view) {
+      return LayerNormBackwardInput{.dy = view(t.dy).row_range(0, 3),
+                                    .x = view(t.x).row_range(0, 3),
+                                    .gain = view(t.gain),
+                                    .mean = view(t.mean).slice(0, 3),
+                                    .rstd = view(t.rstd).slice(0, 3),
+                                    .dx = view(t.dx).row_range(0, 3)};
+    };
+    run_twins<LayerNormBackwardInput>(input, cpu::layer_norm_backward_input, cuda::layer_norm_backward_input);
+    t.dx.expect_near("layer_norm_backward_input", absolute(c), relative(c));
+  });
+}
+
+}  // namespace
+}  // namespace trivet::kernels
