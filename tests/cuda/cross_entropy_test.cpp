@@ -1,0 +1,197 @@
+// Cross-entropy beside the CPU's. Exponentials are the device's and sums of a row are made of other partial sums, so that a
+// loss differs by some roundings of float32; what layouts are promised, that a row's bits do not depend on how it is cut, is
+// exact.
+#include "tests/cuda/twins.h"
+
+namespace trivet::kernels {
+namespace {
+
+struct Case {
+  DType logits, dlogits;
+  int64_t rows, columns, elements_before;
+};
+
+// Rows in packs, rows of which each begins elsewhere, and types that go an element at a time.
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const DType dtype : kFloatTypes)
+    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{0, 4}, {1, 1}, {5, 37}, {3, 8200}})
+      all.push_back({dtype, dtype, rows, columns, columns == 37 ? 1 : 0});
+  all.push_back({DType::Float32, DType::BFloat16, 4, 64, 0});
+  all.push_back({DType::Float32, DType::Float16, 4, 67, 0});
+  all.push_back({DType::BFloat16, DType::Float32, 4, 64, 0});
+  all.push_back({DType::BFloat16, DType::BFloat16, 2, 60000, 3});  // too long to be kept
+  return all;
+}
+
+std::string name(const Case& c) {
+  return text(c.logits) + " to " + text(c.dlogits) + " " + std::to_string(c.rows) + " x " + std::to_string(c.columns);
+}
+double near(const Case& c) { return 64 * sum_unit(c.logits) + (c.logits == DType::Float64 ? 0 : 1e-6); }
+
+bool masked(const Case& c, int64_t element) { return c.columns > 40 && element % 3 == 0; }
+
+// Columns that are not masked, and a row that does not count.
+Twin targets_of(const Case& c) {
+  std::vector<int32_t> targets;
+  for (int64_t row = 0; row < c.rows; ++row) {
+    int64_t column = philox(8, static_cast<uint64_t>(row), 0)[0] % c.columns;
+    while (masked(c, row * c.columns + column)) column = (column + 1) % c.columns;
+    targets.push_back(row == 2 ? -1 : static_cast<int32_t>(column));
+  }
+  return Twin::of(targets, {c.rows});
+}
+
+Twin logits_of(const Case& c) {
+  HostTensor logits = HostTensor::random(c.logits, {c.rows, c.columns}, 1);
+  for (int64_t e = 0; e < logits.elements(); ++e) logits.set(e, logits.at(e) * 8);
+  for (int64_t e = 0; e < logits.elements(); ++e)
+    if (masked(c, e)) logits.set(e, -static_cast<double>(INFINITY));
+  return Twin(logits, c.elements_before);
+}
+
+Twin loss_before() { return Twin::of<double>({0.5, 7}, {2}); }
+
+TEST(CudaCrossEntropy, LossAndGradientAreNearTheCpus) {
+  for (const Case& c : cases())
+    for (const bool in_place : {false, true}) {
+      if (in_place && c.logits != c.dlogits) continue;
+      Twin logits = logits_of(c), targets = targets_of(c), loss = loss_before();
+      Twin apart = Twin::poisoned(c.dlogits, {c.rows, c.columns});
+      Twin& dlogits = in_place ? logits : apart;
+      const auto make = [&](const auto& view) {
+        return CrossEntropy{.logits = view(logits),
+                            .targets = view(targets),
+                            .dlogits = view(dlogits),
+                            .gradient_scale = 0.25,
+                            .loss = view(loss)};
+      };
+      run_twins<CrossEntropy>(make, cpu::cross_entropy, cuda::cross_entropy);
+      dlogits.expect_near("dlogits " + name(c), 1e-7, near(c) + 2 * half_unit(c.dlogits));
+      loss.expect_near("loss " + name(c), 0, near(c));
+    }
+}
+
+TEST(CudaCrossEntropy, ALossAloneNeedsNoGradient) {
+  const Case c{DType::BFloat16, DType::BFloat16, 4, 203, 0};
+  Twin logits = logits_of(c), targets = targets_of(c), loss = loss_before();
+  const auto make = [&](const auto& view) {
+    return CrossEntropy{.logits = view(logits), .targets = view(targets), .loss = view(loss)};
+  };
+  run_twins<CrossEntropy>(make, cpu::cross_entropy, cuda::cross_entropy);
+  loss.expect_near("loss", 0, near(c));
+  logits.expect_same_bits("logits");
+}
+
+TEST(CudaCrossEntropy, ATargetThatIsNoColumnMakesNaN) {
+  const Twin targets = Twin::of<int32_t>({1, 5}, {2});
+  const DeviceTensor logits(HostTensor::random(DType::Float32, {2, 5}, 1)), loss(HostTensor(DType::Float64, {2}));
+  const TestLaunch launch(2 * 8);
+  cuda::cross_entropy({.logits = logits.view(), .targets = targets.device(), .dlogits = logits.view(), .loss = loss.view()},
+                      launch.launch());
+  EXPECT_TRUE(std::isnan(loss.read().at(0)));
+  const HostTensor gradient = logits.read();
+  for (int64_t e = 0; e < 10; ++e) EXPECT_EQ(std::isnan(gradient.at(e)), e >= 5);
+}
+
+// The columns [first, first + count) of a row's logits, as a rank has them.
+Twin part_of(const Twin& whole, int64_t rows, int64_t columns, int64_t first, int64_t count) {
+  HostTensor part(whole.expected().view().dtype, {rows, count});
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t v = 0; v < count; ++v) part.set(row * count + v, whole.expected().at(row * columns + first + v));
+  return Twin(part);
+}
+
+TEST(CudaCrossEntropy, PartsOfRowsAreNearTheCpus) {
+  for (const Case& c : cases()) {
+    if (c.columns < 30 || c.columns > 10000) continue;
+    const Twin whole = logits_of(c);
+    const int64_t first = c.columns / 3, count = c.columns / 2;
+    Twin logits = part_of(whole, c.rows, c.columns, first, count), targets = targets_of(c);
+    const DType statistics = statistics_of(c.logits);
+    Twin maximum = Twin::poisoned(statistics, {c.rows}), sums = Twin::poisoned(statistics, {2, c.rows});
+    const TableRows columns{.first = first, .vocabulary = c.columns};
+    run_twins<RowMaxima>(
+        [&](const auto& view) {
+          return RowMaxima{view(logits), view(maximum)};
+        },
+        cpu::row_maxima, cuda::row_maxima);
+    maximum.expect_same_bits("row_maxima " + name(c));
+    const auto sum = [&](const auto& view) {
+      return RowSums{
+          .logits = view(logits), .targets = view(targets), .maximum = view(maximum), .sums = view(sums), .columns = columns};
+    };
+    run_twins<RowSums>(sum, cpu::row_sums, cuda::row_sums);
+    sums.expect_near("row_sums " + name(c), 0, near(c));
+    Twin dlogits = Twin::poisoned(c.dlogits, {c.rows, count}), loss = loss_before();
+    const auto finish = [&](const auto& view) {
+      return CrossEntropyOfPart{.logits = view(logits),
+                                .targets = view(targets),
+                                .maximum = view(maximum),
+                                .sums = view(sums),
+                                .dlogits = view(dlogits),
+                                .columns = columns,
+                                .gradient_scale = 0.5,
+                                .loss = view(loss)};
+    };
+    run_twins<CrossEntropyOfPart>(finish, cpu::cross_entropy_of_part, cuda::cross_entropy_of_part);
+    dlogits.expect_near("dlogits " + name(c), 1e-7, near(c) + 2 * half_unit(c.dlogits));
+    loss.expect_near("loss " + name(c), 0, near(c));
+  }
+}
+
+// A row in eight chunks, one of them empty, on one rank; and in two parts of four chunks that a tree joins: the same bits.
+TEST(CudaCrossEntropy, ChunksMakeARowTheSameHoweverItIsCut) {
+  for (const DType dtype : kFloatTypes) {
+    const Case c{dtype, dtype, 3, 101, 0};
+    Twin logits = logits_of(c), targets = targets_of(c);
+    const std::vector<int64_t> ends{13, 26, 26, 52, 65, 78, 91, 101}, left{13, 26, 26, 52}, right{13, 26, 39, 49};
+    const DType statistics = statistics_of(dtype);
+    const auto sums_of = [&](Twin& part, int64_t first, const std::vector<int64_t>& chunk_ends) {
+      Twin maximum = Twin::of(std::vector<int64_t>{}, {0}), sums = Twin::poisoned(statistics, {2, c.rows});
+      maximum = Twin(HostTensor::filled(statistics, {c.rows}, 8));
+      const auto make = [&](const auto& view) {
+        return RowSums{.logits = view(part),
+                       .targets = view(targets),
+                       .maximum = view(maximum),
+                       .sums = view(sums),
+                       .columns = {.first = first, .vocabulary = c.columns},
+                       .chunk_ends = chunk_ends};
+      };
+      run_twins<RowSums>(make, cpu::row_sums, cuda::row_sums);
+      sums.expect_near("row_sums", 0, near(c));
+      return sums.read();
+    };
+    Twin first = part_of(logits, c.rows, c.columns, 0, 52), second = part_of(logits, c.rows, c.columns, 52, 49);
+    const HostTensor whole = sums_of(logits, 0, ends), one = sums_of(first, 0, left), other = sums_of(second, 52, right);
+    for (int64_t row = 0; row < c.rows; ++row) {
+      HostTensor joined(statistics, {1});
+      joined.set(0, one.at(row) + other.at(row));
+      EXPECT_EQ(joined.at(0), whole.at(row)) << text(dtype);
+    }
+    Twin loss = loss_before(), dlogits = Twin::poisoned(dtype, {c.rows, c.columns});
+    const auto make = [&](const auto& view) {
+      return CrossEntropy{
+          .logits = view(logits), .targets = view(targets), .dlogits = view(dlogits), .chunk_ends = ends, .loss = view(loss)};
+    };
+    run_twins<CrossEntropy>(make, cpu::cross_entropy, cuda::cross_entropy);
+    dlogits.expect_near("dlogits", 1e-7, near(c) + 2 * half_unit(dtype));
+    loss.expect_near("loss", 0, near(c));
+  }
+}
+
+TEST(CudaCrossEntropy, RowsHaveNoOrder) {
+  in_every_order([] {
+    const Case c{DType::BFloat16, DType::BFloat16, 30, 4099, 0};
+    Twin logits = logits_of(c), targets = targets_of(c), loss = loss_before();
+    const auto make = [&](const auto& view) {
+      return CrossEntropy{.logits = view(logits), .targets = view(targets), .dlogits = view(logits), .loss = view(loss)};
+    };
+    run_twins<CrossEntropy>(make, cpu::cross_entropy, cuda::cross_entropy);
+    logits.expect_near("dlogits", 1e-7, near(c) + 2 * half_unit(c.dlogits));
+    loss.expect_near("loss", 0, near(c));
+  });
+}
+
+}  // namespace
+}  // namespace trivet::kernels
