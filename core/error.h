@@ -22,6 +22,7 @@ enum class ExitCode : int {
   DataChanged = 18,
   OutOfMemory = 19,
   VersionSkew = 20,
+  Device = 22,
   Internal = 70,
 };
 
@@ -45,6 +46,7 @@ class CommError : public Error {
   using Error::Error;
 };
 
+// Usage (no GPU, too few, too old), Device (it fails), VersionSkew (its module is of another build) or Internal.
 class DeviceError : public Error {
  public:
   using Error::Error;

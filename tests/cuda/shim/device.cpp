@@ -207,6 +207,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     if (device < 0 || device >= configuration().devices) return cudaErrorInvalidDevice;
     *properties = {};
     std::snprintf(properties->name, sizeof properties->name, "shim");
+    properties->uuid.bytes[15] = static_cast<char>(device + 1);
     properties->totalGlobalMem = static_cast<size_t>(configuration().memory_bytes);
     properties->sharedMemPerBlock = 48 << 10;
     properties->sharedMemPerBlockOptin = cuda_shim::max_shared_bytes();

@@ -51,8 +51,12 @@ cudaError_t cudaPeekAtLastError();
 
 // ---- devices
 
+struct cudaUUID_t {
+  char bytes[16];
+};
 struct cudaDeviceProp {
   char name[256];
+  cudaUUID_t uuid;
   size_t totalGlobalMem;
   size_t sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor;
   int warpSize, maxThreadsPerBlock;

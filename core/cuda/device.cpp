@@ -1,0 +1,95 @@
+#include "core/cuda/device.h"
+
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <map>
+#include <string_view>
+
+#include "core/cuda/error.h"
+#include "core/error.h"
+
+namespace trivet::cuda {
+namespace {
+
+// bfloat16 products and copies to shared memory that do not pass through registers.
+constexpr int kLeastMajor = 8;
+
+std::string visible_devices() {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return visible ? fmt::format(" (CUDA_VISIBLE_DEVICES={})", visible) : "";
+}
+
+std::string hexadecimal(const cudaUUID_t& uuid) {
+  std::string text;
+  for (const char byte : uuid.bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
+}  // namespace
+
+DeviceCount count_devices() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess) {
+    cudaGetLastError();
+    return {0, describe(error)};
+  }
+  return {count, count == 0 ? describe(cudaErrorNoDevice) : ""};
+}
+
+bool sharing_allowed() {
+  const char* share = std::getenv("TRIVET_SHARE_GPU");
+  return share && std::string_view(share) == "1";
+}
+
+int choose_device(int local_rank) {
+  const DeviceCount devices = count_devices();
+  if (devices.count == 0) throw DeviceError(ExitCode::Usage, "cuda: " + devices.reason);
+  if (local_rank < devices.count) return local_rank;
+  if (sharing_allowed()) return local_rank % devices.count;
+  throw DeviceError(
+      ExitCode::Usage,
+      fmt::format("cuda: rank {} of this host has no GPU: there {}{}; start no more ranks on a host than it has "
+                  "GPUs (TRIVET_SHARE_GPU=1 lets ranks share them, slowly, for a test)",
+                  local_rank, devices.count == 1 ? "is 1" : fmt::format("are {}", devices.count), visible_devices()));
+}
+
+DeviceInfo open_device(int index) {
+  CUDA_CHECK(cudaSetDevice(index));
+  cudaDeviceProp properties{};
+  CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
+  if (properties.major < kLeastMajor)
+    throw DeviceError(ExitCode::Usage, fmt::format("cuda:{}: {} has compute capability {}.{}; {}.0 (A100) or newer is needed",
+                                                   index, properties.name, properties.major, properties.minor, kLeastMajor));
+  return {.index = index,
+          .name = properties.name,
+          .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
+          .multiprocessors = properties.multiProcessorCount,
+          .capability_major = properties.major,
+          .capability_minor = properties.minor,
+          .uuid = hexadecimal(properties.uuid)};
+}
+
+void refuse_shared_devices(std::span<const std::string> uuids) {
+  if (sharing_allowed()) return;
+  std::map<std::string_view, size_t> owners;
+  for (size_t rank = 0; rank < uuids.size(); ++rank) {
+    if (uuids[rank].empty()) continue;
+    const auto [owner, is_new] = owners.emplace(uuids[rank], rank);
+    if (!is_new)
+      throw DeviceError(ExitCode::Usage,
+                        fmt::format("cuda: ranks {} and {} have the same GPU{}; give each rank its own (LOCAL_RANK, or "
+                                    "CUDA_VISIBLE_DEVICES of each), or set TRIVET_SHARE_GPU=1 to share it, slowly, for a test",
+                                    owner->second, rank, visible_devices()));
+  }
+}
+
+DeviceScope::DeviceScope(int device) {
+  CUDA_CHECK(cudaGetDevice(&before_));
+  if (device != before_) CUDA_CHECK(cudaSetDevice(device));
+}
+DeviceScope::~DeviceScope() { cudaSetDevice(before_); }
+
+}  // namespace trivet::cuda

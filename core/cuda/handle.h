@@ -1,0 +1,35 @@
+// Owner of a CUDA object. Move-only.
+//
+//   using EventHandle = UniqueHandle<cudaEvent_t, cudaEventDestroy>;
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <utility>
+
+namespace trivet::cuda {
+
+template <typename Handle, cudaError_t (*destroy)(Handle)>
+class UniqueHandle {
+ public:
+  UniqueHandle() = default;
+  explicit UniqueHandle(Handle handle) : handle_(handle) {}
+  UniqueHandle(UniqueHandle&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  UniqueHandle& operator=(UniqueHandle&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  // What it says is of no use to a destructor: an error of the device is said again by the next call.
+  ~UniqueHandle() {
+    if (handle_) destroy(handle_);
+  }
+  Handle get() const { return handle_; }
+
+ private:
+  Handle handle_ = nullptr;
+};
+
+using StreamHandle = UniqueHandle<cudaStream_t, cudaStreamDestroy>;
+using EventHandle = UniqueHandle<cudaEvent_t, cudaEventDestroy>;
+
+}  // namespace trivet::cuda

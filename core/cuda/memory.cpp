@@ -1,0 +1,82 @@
+#include "core/cuda/memory.h"
+
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "core/cuda/device.h"
+#include "core/cuda/error.h"
+#include "core/error.h"
+
+namespace trivet::cuda {
+namespace {
+
+double gibibytes(size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+[[noreturn]] void throw_out_of_memory(int device, int64_t bytes) {
+  size_t free_bytes = 0, total_bytes = 0;
+  CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
+  throw OutOfMemoryError(
+      fmt::format("cuda:{}: out of memory: {:.2f} GiB ({} bytes) were asked for, {:.2f} of {:.2f} GiB are free; use a smaller "
+                  "micro-batch, recomputation, a higher ZeRO stage or offload",
+                  device, gibibytes(static_cast<size_t>(bytes)), bytes, gibibytes(free_bytes), gibibytes(total_bytes)));
+}
+
+class DeviceAllocator final : public Allocator {
+ public:
+  explicit DeviceAllocator(int device) : device_(device) {}
+  Device device() const override { return Device::Cuda; }
+  void* allocate(int64_t bytes) override {
+    if (bytes == 0) return nullptr;
+    const DeviceScope scope(device_);
+    void* data = nullptr;
+    const cudaError_t error = cudaMalloc(&data, static_cast<size_t>(bytes));
+    if (error == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      throw_out_of_memory(device_, bytes);
+    }
+    check(error, "cudaMalloc");
+    // Zeros are written by the default stream, which orders nothing of ours.
+    CUDA_CHECK(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), nullptr));
+    CUDA_CHECK(cudaStreamSynchronize(nullptr));
+    return data;
+  }
+  void release(void* data, int64_t) noexcept override { cudaFree(data); }
+
+ private:
+  int device_;
+};
+
+class PinnedAllocator final : public Allocator {
+ public:
+  explicit PinnedAllocator(int device) : device_(device) {}
+  Device device() const override { return Device::Cpu; }
+  void* allocate(int64_t bytes) override {
+    if (bytes == 0) return nullptr;
+    const DeviceScope scope(device_);
+    void* data = nullptr;
+    const cudaError_t error = cudaHostAlloc(&data, static_cast<size_t>(bytes), cudaHostAllocPortable);
+    if (error == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      throw OutOfMemoryError(
+          fmt::format("pinned host memory: {:.2f} GiB ({} bytes) were refused by the system; use more hosts, "
+                      "offload less, or raise the limits of memory and of locked memory (ulimit -l)",
+                      gibibytes(static_cast<size_t>(bytes)), bytes));
+    }
+    check(error, "cudaHostAlloc");
+    std::memset(data, 0, static_cast<size_t>(bytes));
+    return data;
+  }
+  void release(void* data, int64_t) noexcept override { cudaFreeHost(data); }
+
+ private:
+  int device_;
+};
+
+}  // namespace
+
+std::unique_ptr<Allocator> make_device_allocator(int device) { return std::make_unique<DeviceAllocator>(device); }
+std::unique_ptr<Allocator> make_pinned_allocator(int device) { return std::make_unique<PinnedAllocator>(device); }
+
+}  // namespace trivet::cuda

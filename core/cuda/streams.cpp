@@ -1,0 +1,149 @@
+#include "core/cuda/streams.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "core/cuda/device.h"
+#include "core/cuda/error.h"
+
+namespace trivet::cuda {
+namespace {
+
+// Of the innermost StreamScope of this thread.
+thread_local const Streams* scope_streams = nullptr;
+thread_local cudaStream_t scope_stream = nullptr;
+
+class CudaEvent final : public Event::State {
+ public:
+  CudaEvent(const Streams& streams, cudaStream_t stream)
+      : streams_(streams), stream_(stream), pool_(streams.events()), event_(pool_->take()) {
+    CUDA_CHECK(cudaEventRecord(event_.get(), stream));
+  }
+  ~CudaEvent() override { pool_->give_back(std::move(event_)); }
+
+  void synchronize() override {
+    if (!streams_.on_own_thread()) return wait_on_host();
+    hold(streams_.current());
+    // The time that a stream is held is the device's; the host goes on at once.
+    if (observer_) {
+      const auto now = std::chrono::steady_clock::now();
+      observer_->waited(now, now);
+    }
+  }
+  void observe(WaitObserver& observer) override { observer_ = &observer; }
+
+  // What `stream` does next comes after the event.
+  void hold(cudaStream_t stream) const {
+    if (stream != stream_) CUDA_CHECK(cudaStreamWaitEvent(stream, event_.get(), 0));
+  }
+  void wait_on_host() const { CUDA_CHECK(cudaEventSynchronize(event_.get())); }
+
+ private:
+  const Streams& streams_;
+  cudaStream_t stream_;
+  std::shared_ptr<EventPool> pool_;
+  EventHandle event_;
+  WaitObserver* observer_ = nullptr;
+};
+
+// An event of host work holds the host: nothing else could hold the stream.
+void hold(cudaStream_t stream, const Event& event) {
+  if (const auto* ours = dynamic_cast<const CudaEvent*>(event.state())) {
+    ours->hold(stream);
+  } else {
+    event.synchronize();
+  }
+}
+
+StreamHandle make_handle(int urgency) {
+  int least = 0, greatest = 0;  // a smaller number goes first
+  CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  cudaStream_t stream = nullptr;
+  // Non-blocking: nothing of ours is ordered by the default stream.
+  CUDA_CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, std::max(least - urgency, greatest)));
+  return StreamHandle(stream);
+}
+
+class ComputeStream final : public Stream {
+ public:
+  explicit ComputeStream(const Streams& streams) : streams_(streams) {}
+  void enqueue(std::function<void()> work) override {
+    const StreamScope scope(streams_, streams_.compute());
+    work();
+  }
+  Event record() override { return Event(std::make_shared<CudaEvent>(streams_, streams_.compute())); }
+  void wait(const Event& event) override { hold(streams_.compute(), event); }
+  void synchronize() override { record().synchronize(); }
+
+ private:
+  const Streams& streams_;
+};
+
+class SideStream final : public Stream {
+ public:
+  SideStream(const Streams& streams, int urgency) : streams_(streams), stream_(make_handle(urgency)) {}
+  void enqueue(std::function<void()> work) override {
+    // After all that the caller has launched so far; the event is free again as soon as the wait is queued.
+    CudaEvent(streams_, streams_.current()).hold(stream_.get());
+    const StreamScope scope(streams_, stream_.get());
+    work();
+  }
+  Event record() override { return Event(std::make_shared<CudaEvent>(streams_, stream_.get())); }
+  void wait(const Event& event) override { hold(stream_.get(), event); }
+  void synchronize() override { record().synchronize(); }
+
+ private:
+  const Streams& streams_;
+  StreamHandle stream_;
+};
+
+}  // namespace
+
+EventHandle EventPool::take() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_.empty()) {
+      EventHandle event = std::move(free_.back());
+      free_.pop_back();
+      return event;
+    }
+  }
+  const DeviceScope scope(device_);
+  cudaEvent_t event = nullptr;
+  CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  return EventHandle(event);
+}
+
+void EventPool::give_back(EventHandle event) {
+  const std::lock_guard lock(mutex_);
+  free_.push_back(std::move(event));
+}
+
+Streams::Streams(int device) : device_(device), events_(std::make_shared<EventPool>(device)) {
+  CUDA_CHECK(cudaSetDevice(device));
+  compute_ = make_handle(0);
+}
+
+cudaStream_t Streams::current() const { return scope_streams == this ? scope_stream : compute_.get(); }
+
+std::unique_ptr<Stream> Streams::make_stream(int urgency) const { return std::make_unique<SideStream>(*this, urgency); }
+std::unique_ptr<Stream> Streams::make_compute_stream() const { return std::make_unique<ComputeStream>(*this); }
+
+void Streams::wait_on_host(const Event& event) {
+  if (const auto* ours = dynamic_cast<const CudaEvent*>(event.state())) {
+    ours->wait_on_host();
+  } else {
+    event.synchronize();
+  }
+}
+
+StreamScope::StreamScope(const Streams& streams, cudaStream_t stream)
+    : before_streams_(std::exchange(scope_streams, &streams)), before_stream_(std::exchange(scope_stream, stream)) {}
+
+StreamScope::~StreamScope() {
+  scope_streams = before_streams_;
+  scope_stream = before_stream_;
+}
+
+}  // namespace trivet::cuda

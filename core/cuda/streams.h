@@ -1,0 +1,86 @@
+// The streams of one rank on its GPU (docs/cuda.md, "Order").
+//
+//   compute   k1 ---- k2 ------------- k3 ------ k4        kernels, in program order
+//                 \                   /
+//   gather         `- all_gather ----'                     side stream: enqueue() waits for k1, event.synchronize() holds k3
+//
+// One thread runs a rank: it makes the Streams, launches kernels and enqueues. Where its kernels go is current(): compute, or
+// within enqueue(work) the side stream. The host never waits here, with one exception: an event that is synchronized by another
+// thread than the rank's (a stream of host work: offload, checkpoints) makes that thread wait, because what it does next is
+// done by the host.
+//
+// Work throws out of enqueue() at once: it runs on the caller's thread. What fails later, on the device, shows at a later call
+// as a DeviceError. Destroying a stream does not wait; what is queued is still done.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "core/cuda/handle.h"
+#include "core/stream.h"
+
+namespace trivet::cuda {
+
+// Events of one device to use again: none is created once a step has had all it needs at a time. Any thread.
+class EventPool {
+ public:
+  explicit EventPool(int device) : device_(device) {}
+  EventHandle take();
+  void give_back(EventHandle event);
+
+ private:
+  int device_;
+  std::mutex mutex_;
+  std::vector<EventHandle> free_;
+};
+
+class Streams {
+ public:
+  // On the rank's thread, which uses `device` from now on.
+  explicit Streams(int device);
+  Streams(const Streams&) = delete;
+  Streams& operator=(const Streams&) = delete;
+
+  int device() const { return device_; }
+  cudaStream_t compute() const { return compute_.get(); }
+  // The stream that this thread's kernels and copies belong to now.
+  cudaStream_t current() const;
+
+  // A side stream. `urgency`: where the GPU must choose between blocks of two streams, those of the higher go first; 0 is the
+  // compute stream's, and more than the device has is its highest. The Streams must outlive it and its events.
+  std::unique_ptr<Stream> make_stream(int urgency) const;
+  // Its work runs in the order of the kernels: no overlap.
+  std::unique_ptr<Stream> make_compute_stream() const;
+
+  // Makes the host wait until all that the event stands for is done. An event of any kind of stream.
+  static void wait_on_host(const Event& event);
+
+  // For the streams and events themselves.
+  bool on_own_thread() const { return std::this_thread::get_id() == thread_; }
+  const std::shared_ptr<EventPool>& events() const { return events_; }
+
+ private:
+  const int device_;
+  const std::thread::id thread_ = std::this_thread::get_id();
+  std::shared_ptr<EventPool> events_;
+  StreamHandle compute_;
+};
+
+// The stream that kernels of this thread go to within a scope, in place of the compute stream.
+class StreamScope {
+ public:
+  explicit StreamScope(const Streams& streams, cudaStream_t stream);
+  ~StreamScope();
+  StreamScope(const StreamScope&) = delete;
+  StreamScope& operator=(const StreamScope&) = delete;
+
+ private:
+  const Streams* before_streams_;
+  cudaStream_t before_stream_;
+};
+
+}  // namespace trivet::cuda

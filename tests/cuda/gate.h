@@ -1,0 +1,48 @@
+// Holds a stream at a point until it is opened: what the stream was given behind it cannot have run before. So a test of an
+// order does not depend on who is faster.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <chrono>
+#include <latch>
+#include <memory>
+#include <thread>
+
+#include "core/cuda/error.h"
+
+namespace trivet::cuda {
+
+class Gate {
+ public:
+  explicit Gate(cudaStream_t stream) {
+    // The stream may wake up after the gate is gone.
+    const auto wait = [](void* data) {
+      const std::unique_ptr<std::shared_ptr<std::latch>> latch(static_cast<std::shared_ptr<std::latch>*>(data));
+      (*latch)->wait();
+    };
+    CUDA_CHECK(cudaLaunchHostFunc(stream, wait, new std::shared_ptr<std::latch>(latch_)));
+  }
+  ~Gate() { open(); }
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+  void open() {
+    if (!latch_->try_wait()) latch_->count_down();
+  }
+
+ private:
+  std::shared_ptr<std::latch> latch_ = std::make_shared<std::latch>(1);
+};
+
+// Whether the stream still has work after a while in which it would have done all that it may do.
+inline bool stays_busy(cudaStream_t stream) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(30);
+  while (std::chrono::steady_clock::now() < end) {
+    if (cudaStreamQuery(stream) == cudaSuccess) return false;
+    cudaGetLastError();  // "not ready" is noted as an error
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+}  // namespace trivet::cuda

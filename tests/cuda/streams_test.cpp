@@ -1,0 +1,224 @@
+// The rules of docs/cuda.md, "Order".
+#include "core/cuda/streams.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <stdexcept>
+#include <thread>
+
+#include "core/cuda/launch.h"
+#include "core/cuda/memory.h"
+#include "core/error.h"
+#include "shim.h"
+#include "tests/cuda/gate.h"
+
+namespace trivet::cuda {
+namespace {
+
+__global__ void store(int* out, int value) { *out = value; }
+__global__ void copy_one(const int* from, int* out) { *out = *from; }
+
+class StreamOrder : public testing::Test {
+ protected:
+  StreamOrder() {
+    const auto allocator = make_pinned_allocator(0);
+    numbers_ = static_cast<int*>(allocator->allocate(64 * sizeof(int)));
+  }
+  ~StreamOrder() override { make_pinned_allocator(0)->release(numbers_, 64 * sizeof(int)); }
+
+  // On the stream that is current; numbers are pinned memory, which the host reads when it has waited.
+  void launch_store(int place, int value) { TRIVET_LAUNCH(store, 1, 1, 0, streams_.current(), numbers_ + place, value); }
+  void launch_copy(int from, int to) { TRIVET_LAUNCH(copy_one, 1, 1, 0, streams_.current(), numbers_ + from, numbers_ + to); }
+  // The stream of what is enqueued.
+  cudaStream_t handle_of(Stream& stream) {
+    cudaStream_t handle = nullptr;
+    stream.enqueue([&] { handle = streams_.current(); });
+    return handle;
+  }
+
+  Streams streams_{0};
+  std::unique_ptr<Stream> side_ = streams_.make_stream(1), other_ = streams_.make_stream(1);
+  int* numbers_ = nullptr;
+};
+
+TEST_F(StreamOrder, WorkSeesWhatWasComputedBeforeIt) {
+  std::optional<Gate> gate(streams_.compute());
+  launch_store(0, 7);
+  side_->enqueue([&] { launch_copy(0, 1); });
+  EXPECT_TRUE(stays_busy(handle_of(*side_)));
+  gate->open();
+  Streams::wait_on_host(side_->record());
+  EXPECT_EQ(numbers_[1], 7);
+}
+
+TEST_F(StreamOrder, WorkIsCalledAtOnceAndItsKernelsGoToTheStream) {
+  const cudaStream_t side = handle_of(*side_);
+  EXPECT_NE(side, streams_.compute());
+  EXPECT_EQ(streams_.current(), streams_.compute());
+  cudaStream_t inner = nullptr, after = nullptr;
+  other_->enqueue([&] {
+    inner = handle_of(*side_);
+    after = streams_.current();
+  });
+  EXPECT_EQ(inner, side);
+  EXPECT_EQ(after, handle_of(*other_));
+}
+
+TEST_F(StreamOrder, KernelsDoNotWaitForAStreamThatNobodySynchronized) {
+  Gate gate(handle_of(*side_));
+  launch_store(0, 1);
+  Streams::wait_on_host(streams_.make_compute_stream()->record());
+  EXPECT_EQ(numbers_[0], 1);
+}
+
+TEST_F(StreamOrder, SynchronizeHoldsTheKernelsAndNotTheHost) {
+  std::optional<Gate> gate(handle_of(*side_));
+  side_->enqueue([&] { launch_store(0, 5); });
+  const Event done = side_->record();
+  const auto waits = cuda_shim::counts().host_waits;
+  done.synchronize();  // would not return if the host waited
+  EXPECT_EQ(cuda_shim::counts().host_waits, waits);
+  launch_copy(0, 1);
+  EXPECT_TRUE(stays_busy(streams_.compute()));
+  gate->open();
+  Streams::wait_on_host(streams_.make_compute_stream()->record());
+  EXPECT_EQ(numbers_[1], 5);
+}
+
+TEST_F(StreamOrder, StreamsWaitForEventsOfOthers) {
+  std::optional<Gate> gate(handle_of(*side_));
+  side_->enqueue([&] { launch_store(0, 3); });
+  other_->wait(side_->record());
+  other_->enqueue([&] { launch_copy(0, 1); });
+  EXPECT_TRUE(stays_busy(handle_of(*other_)));
+  gate->open();
+  Streams::wait_on_host(other_->record());
+  EXPECT_EQ(numbers_[1], 3);
+}
+
+TEST_F(StreamOrder, AnEventStandsForWhatCameBeforeItOnly) {
+  const Event early = side_->record();
+  Gate gate(handle_of(*side_));
+  early.synchronize();
+  launch_store(0, 1);
+  Streams::wait_on_host(streams_.make_compute_stream()->record());
+  EXPECT_EQ(numbers_[0], 1);
+}
+
+TEST_F(StreamOrder, WorkInsideWorkWaitsForTheOuterStream) {
+  std::optional<Gate> gate;
+  other_->enqueue([&] {
+    gate.emplace(streams_.current());
+    launch_store(0, 9);
+    side_->enqueue([&] { launch_copy(0, 1); });
+  });
+  EXPECT_TRUE(stays_busy(handle_of(*side_)));
+  gate->open();
+  Streams::wait_on_host(side_->record());
+  EXPECT_EQ(numbers_[1], 9);
+}
+
+TEST_F(StreamOrder, AStreamWithoutOverlapIsTheKernels) {
+  const auto inline_stream = streams_.make_compute_stream();
+  EXPECT_EQ(handle_of(*inline_stream), streams_.compute());
+  std::optional<Gate> gate(handle_of(*side_));
+  inline_stream->wait(side_->record());
+  launch_store(0, 1);
+  EXPECT_TRUE(stays_busy(streams_.compute()));
+}
+
+TEST_F(StreamOrder, EventsOfHostWorkHoldTheCallerAndEventsOfTheDeviceHoldHostWork) {
+  const auto host_work = make_thread_stream("host work");
+  std::optional<Gate> gate(handle_of(*side_));
+  side_->enqueue([&] { launch_store(0, 4); });
+  host_work->wait(side_->record());
+  int seen = 0;
+  host_work->enqueue([&] { seen = numbers_[0]; });
+  gate->open();
+  other_->wait(host_work->record());  // on this thread: `seen` is there when it returns
+  EXPECT_EQ(seen, 4);
+}
+
+TEST_F(StreamOrder, WhatWorkThrowsComesOutAtOnce) {
+  EXPECT_THROW(side_->enqueue([] { throw std::runtime_error("peer lost"); }), std::runtime_error);
+  EXPECT_EQ(streams_.current(), streams_.compute());
+}
+
+TEST_F(StreamOrder, AFailedKernelIsAnErrorOfALaterCall) {
+  const cuda_shim::Configured configured(cuda_shim::configuration());
+  cuda_shim::break_device(cudaErrorIllegalAddress);
+  EXPECT_THROW(side_->enqueue([] {}), DeviceError);
+  EXPECT_THROW(side_->record(), DeviceError);
+}
+
+TEST_F(StreamOrder, ObserversLearnThatTheHostDidNotWait) {
+  struct Observer : WaitObserver {
+    void waited(Time from, Time to) override {
+      ++calls;
+      EXPECT_EQ(from, to);
+    }
+    int calls = 0;
+  } observer;
+  const Event event = side_->record();
+  event.observe(observer);
+  event.synchronize();
+  EXPECT_EQ(observer.calls, 1);
+}
+
+// As a step does it: gathers ahead, reductions behind, events kept until they are needed.
+TEST_F(StreamOrder, TheSteadyStateCreatesNothingAndNeverWaits) {
+  const auto step = [&] {
+    std::vector<Event> gathered;
+    for (int block = 0; block < 4; ++block) {
+      side_->enqueue([&] { launch_store(block, block); });
+      gathered.push_back(side_->record());
+    }
+    for (const Event& event : gathered) {
+      event.synchronize();
+      launch_copy(0, 10);
+      other_->enqueue([&] { launch_copy(10, 11); });
+    }
+    other_->synchronize();
+  };
+  step();
+  const auto before = cuda_shim::counts();
+  for (int i = 0; i < 3; ++i) step();
+  const auto after = cuda_shim::counts();
+  EXPECT_EQ(after.events_made, before.events_made);
+  EXPECT_EQ(after.streams_made, before.streams_made);
+  EXPECT_EQ(after.allocations, before.allocations);
+  EXPECT_EQ(after.host_waits, before.host_waits);
+  EXPECT_EQ(after.launches - before.launches, 3 * 12);
+}
+
+TEST_F(StreamOrder, UrgentStreamsHaveTheHigherPriority) {
+  const auto priority = [](cudaStream_t stream) {
+    int value = 0;
+    CUDA_CHECK(cudaStreamGetPriority(stream, &value));
+    return value;
+  };
+  EXPECT_EQ(priority(streams_.compute()), 0);
+  EXPECT_EQ(priority(handle_of(*streams_.make_stream(2))), -2);
+  EXPECT_EQ(priority(handle_of(*streams_.make_stream(100))), -5);
+}
+
+TEST(Streams, RanksOnOneGpuHaveTheirOwn) {
+  std::thread ranks[2];
+  for (std::thread& rank : ranks)
+    rank = std::thread([] {
+      const Streams streams(0);
+      const auto pinned = make_pinned_allocator(0);
+      int* number = static_cast<int*>(pinned->allocate(sizeof(int)));
+      const auto side = streams.make_compute_stream();
+      for (int i = 0; i < 20; ++i) TRIVET_LAUNCH(store, 1, 1, 0, streams.current(), number, i);
+      Streams::wait_on_host(side->record());
+      EXPECT_EQ(*number, 19);
+      pinned->release(number, sizeof(int));
+    });
+  for (std::thread& rank : ranks) rank.join();
+}
+
+}  // namespace
+}  // namespace trivet::cuda
