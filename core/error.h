@@ -22,6 +22,7 @@ enum class ExitCode : int {
   DataChanged = 18,
   OutOfMemory = 19,
   VersionSkew = 20,
+  Storage = 21,
   Device = 22,
   Internal = 70,
 };
@@ -55,6 +56,12 @@ class DeviceError : public Error {
 class OutOfMemoryError : public DeviceError {
  public:
   explicit OutOfMemoryError(const std::string& message) : DeviceError(ExitCode::OutOfMemory, message) {}
+};
+
+// A file that holds weights or optimizer states while training runs (offload) could not be made, written or read.
+class StorageError : public Error {
+ public:
+  explicit StorageError(const std::string& message) : Error(ExitCode::Storage, message) {}
 };
 
 // CheckpointNotWritten or CheckpointCorrupt.

@@ -94,6 +94,46 @@ class RealReadableFile final : public ReadableFile {
   int64_t size_;
 };
 
+class RealScratchFile final : public ScratchFile {
+ public:
+  RealScratchFile(Descriptor file, std::string path, bool direct)
+      : file_(std::move(file)), path_(std::move(path)), direct_(direct) {}
+
+  void reserve(int64_t bytes) {
+    if (bytes <= 0) return;
+    if (::fallocate(file_.get(), 0, 0, bytes) == 0) return;
+    if (errno != EOPNOTSUPP) throw FileError("reserve", path_, errno);
+    checked("truncate", path_, [&] { return ::ftruncate(file_.get(), bytes); });  // space is taken as it is written
+  }
+  const std::string& path() const override { return path_; }
+  bool direct() const override { return direct_; }
+  size_t read_some(int64_t offset, std::span<std::byte> out) const override {
+    return static_cast<size_t>(checked("read", path_, [&] { return ::pread(file_.get(), out.data(), out.size(), offset); }));
+  }
+  size_t write_some(int64_t offset, std::span<const std::byte> data) override {
+    return static_cast<size_t>(
+        checked("write", path_, [&] { return ::pwrite(file_.get(), data.data(), data.size(), offset); }));
+  }
+
+ private:
+  Descriptor file_;
+  std::string path_;
+  bool direct_;
+};
+
+// Without a name from the start; where the file system has no such files, with one for a moment, while it is empty.
+Descriptor open_scratch(const std::string& directory, const std::string& path, int flags) {
+  const int unnamed = ::open(directory.c_str(), flags | O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (unnamed >= 0) return Descriptor(unnamed);
+  if (errno != EOPNOTSUPP && errno != EISDIR) throw FileError("create", path, errno);
+  const std::string named = fmt::format("{}.{}", path, ::getpid());
+  Descriptor file(checked("create", named, [&] {
+    return ::open(named.c_str(), flags | O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+  }));
+  if (::unlink(named.c_str()) != 0) throw FileError("remove", named, errno);
+  return file;
+}
+
 class RealFileLock final : public FileLock {
  public:
   explicit RealFileLock(Descriptor file) : file_(std::move(file)) {}
@@ -107,6 +147,12 @@ std::string read_holder(int file) {
   const ssize_t count = ::pread(file, text.data(), text.size(), 0);
   text.resize(count > 0 ? static_cast<size_t>(count) : 0);
   return text;
+}
+
+std::string parent_of(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
 }
 
 class RealFileSystem final : public FileSystem {
@@ -179,18 +225,18 @@ class RealFileSystem final : public FileSystem {
     return {std::make_unique<RealFileLock>(std::move(file)), holder};
   }
 
+  std::unique_ptr<ScratchFile> create_scratch(const std::string& path, int64_t bytes, bool direct) override {
+    auto file = std::make_unique<RealScratchFile>(open_scratch(parent_of(path), path, direct ? O_DIRECT : 0), path, direct);
+    file->reserve(bytes);
+    return file;
+  }
+
   int64_t free_bytes(const std::string& path) override {
     struct statvfs status {};
     checked("statvfs", path, [&] { return ::statvfs(path.c_str(), &status); });
     return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
   }
 };
-
-std::string parent_of(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
-}
 
 }  // namespace
 

@@ -53,6 +53,20 @@ class ReadableFile {
   void read_exactly(int64_t offset, std::span<std::byte> out) const;
 };
 
+// Addresses, offsets and sizes of uncached transfers are multiples of it.
+inline constexpr int64_t kDirectAlignment = 4096;
+
+// A file that keeps data while the process lives. It has no name: nobody else can open it, and the system frees it when it is
+// closed or the process dies, however that ends. Thread-safe.
+class ScratchFile {
+ public:
+  virtual ~ScratchFile() = default;
+  virtual const std::string& path() const = 0;  // where it would be if it had its name; for messages
+  virtual bool direct() const = 0;              // transfers do not go through the system's cache
+  virtual size_t read_some(int64_t offset, std::span<std::byte> out) const = 0;  // 0: the end
+  virtual size_t write_some(int64_t offset, std::span<const std::byte> data) = 0;
+};
+
 // Held until destroyed; the system releases it when the process dies.
 class FileLock {
  public:
@@ -89,6 +103,9 @@ class FileSystem {
   // An exclusive lock on the file `path`, which is created if need be; the holder's text is `holder`. Never waits.
   virtual LockAttempt lock(const std::string& path, const std::string& holder) = 0;
   virtual int64_t free_bytes(const std::string& path) = 0;
+  // A file of `bytes` zeros in the directory of `path`; its space is taken now where the file system can. `direct`: uncached
+  // (O_DIRECT); FileError EINVAL where the file system refuses that.
+  virtual std::unique_ptr<ScratchFile> create_scratch(const std::string& path, int64_t bytes, bool direct) = 0;
 };
 
 FileSystem& real_file_system();

@@ -46,6 +46,25 @@ class FaultyReadableFile final : public ReadableFile {
   std::unique_ptr<ReadableFile> inner_;
 };
 
+class FaultyScratchFile final : public ScratchFile {
+ public:
+  FaultyScratchFile(FaultyFileSystem& files, std::unique_ptr<ScratchFile> inner) : files_(files), inner_(std::move(inner)) {}
+  const std::string& path() const override { return inner_->path(); }
+  bool direct() const override { return inner_->direct(); }
+  size_t read_some(int64_t offset, std::span<std::byte> out) const override {
+    const size_t allowed = files_.enter("read", path(), false, out.size());
+    return std::min(inner_->read_some(offset, out), allowed);
+  }
+  size_t write_some(int64_t offset, std::span<const std::byte> data) override {
+    const size_t allowed = files_.enter("write", path(), true, data.size());
+    return std::min(inner_->write_some(offset, data), allowed);
+  }
+
+ private:
+  FaultyFileSystem& files_;
+  std::unique_ptr<ScratchFile> inner_;
+};
+
 }  // namespace
 
 size_t FaultyFileSystem::enter(const char* operation, const std::string& path, bool needs_space, size_t bytes) {
@@ -119,6 +138,11 @@ LockAttempt FaultyFileSystem::lock(const std::string& path, const std::string& h
 int64_t FaultyFileSystem::free_bytes(const std::string& path) {
   enter("statvfs", path, false);
   return inner_.free_bytes(path);
+}
+
+std::unique_ptr<ScratchFile> FaultyFileSystem::create_scratch(const std::string& path, int64_t bytes, bool direct) {
+  enter("create", path, true);
+  return std::make_unique<FaultyScratchFile>(*this, inner_.create_scratch(path, bytes, direct));
 }
 
 }  // namespace trivet::testing

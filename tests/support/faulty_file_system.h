@@ -38,6 +38,7 @@ class FaultyFileSystem final : public FileSystem {
   EntryKind kind(const std::string& path) override;
   LockAttempt lock(const std::string& path, const std::string& holder) override;
   int64_t free_bytes(const std::string& path) override;
+  std::unique_ptr<ScratchFile> create_scratch(const std::string& path, int64_t bytes, bool direct) override;
 
   // Counts a call and throws if it is the one that fails. Returns how many of `bytes` it may transfer.
   size_t enter(const char* operation, const std::string& path, bool needs_space, size_t bytes = 0);

@@ -64,6 +64,31 @@ class MemoryReadableFile final : public ReadableFile {
   std::string path_;
 };
 
+class MemoryScratchFile final : public ScratchFile {
+ public:
+  MemoryScratchFile(std::string path, int64_t bytes) : path_(std::move(path)), bytes_(static_cast<size_t>(bytes)) {}
+  const std::string& path() const override { return path_; }
+  bool direct() const override { return false; }
+  size_t read_some(int64_t offset, std::span<std::byte> out) const override {
+    const std::scoped_lock lock(mutex_);
+    const size_t begin = std::min(static_cast<size_t>(offset), bytes_.size());
+    const size_t count = std::min(out.size(), bytes_.size() - begin);
+    std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(begin), count, out.begin());
+    return count;
+  }
+  size_t write_some(int64_t offset, std::span<const std::byte> data) override {
+    const std::scoped_lock lock(mutex_);
+    bytes_.resize(std::max(bytes_.size(), static_cast<size_t>(offset) + data.size()));
+    std::copy(data.begin(), data.end(), bytes_.begin() + static_cast<std::ptrdiff_t>(offset));
+    return data.size();
+  }
+
+ private:
+  std::string path_;
+  mutable std::mutex mutex_;
+  std::vector<std::byte> bytes_;
+};
+
 class MemoryFileLock final : public FileLock {
  public:
   explicit MemoryFileLock(std::shared_ptr<int> held) : held_(std::move(held)) {}
@@ -209,6 +234,13 @@ void MemoryFileSystem::lose_power(PowerLoss loss_of, uint64_t seed) {
   const std::scoped_lock lock(mutex_);
   std::mt19937_64 random(seed);
   lose(*root_, loss_of, random);
+}
+
+std::unique_ptr<ScratchFile> MemoryFileSystem::create_scratch(const std::string& path, int64_t bytes, bool direct) {
+  const std::scoped_lock lock(mutex_);
+  parent("create", path);
+  if (direct) throw FileError("create", path, EINVAL);
+  return std::make_unique<MemoryScratchFile>(path, bytes);
 }
 
 }  // namespace trivet::testing

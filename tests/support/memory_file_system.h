@@ -36,6 +36,8 @@ class MemoryFileSystem final : public FileSystem {
   EntryKind kind(const std::string& path) override;
   LockAttempt lock(const std::string& path, const std::string& holder) override;
   int64_t free_bytes(const std::string&) override { return int64_t{1} << 40; }
+  // As a file system without O_DIRECT.
+  std::unique_ptr<ScratchFile> create_scratch(const std::string& path, int64_t bytes, bool direct) override;
 
   // As if the machine had lost its power and come back. No file may be open.
   void lose_power(PowerLoss loss, uint64_t seed = 0);
