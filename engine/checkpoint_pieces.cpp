@@ -6,31 +6,74 @@
 
 namespace trivet {
 
-std::vector<checkpoint::Piece> checkpoint_pieces(Parameters& parameters, const OptimizerConfig& optimizer, int rank,
-                                                 PieceRange which) {
+namespace {
+
+// The elements [first, first + count) of a group that `range` holds. `counted`: without those that a neighbour of the tensor
+// axis saves.
+void add_pieces(const zero::FlatGroup& layout, const zero::OwnedRange& range, int64_t first, int64_t count, bool counted,
+                const OptimizerConfig& optimizer, std::vector<checkpoint::Piece>& pieces) {
   const auto states = optimizer_state_names(optimizer.type, optimizer);
+  for (const zero::FlatParameter& parameter : layout.parameters)
+    for (const tensor_parallel::LocalBox& box : parameter.part.boxes) {
+      if (counted && !box.counted) continue;
+      const zero::Overlap part = zero::overlap(parameter.offset + box.first, box.shape.elements(), first, count);
+      if (part.count == 0) continue;
+      const int64_t at = first - range.first + part.first_in_range;
+      const auto add = [&](const std::string& name, TensorView view, zero::TensorPlace* place) {
+        pieces.push_back({name, parameter.spec.shape, box.start, box.shape, part.first_in_parameter, part.count,
+                          view.slice(at, part.count), place, at});
+      };
+      add(parameter.name, range.master, range.master_place);
+      for (size_t i = 0; i < range.states.size(); ++i)
+        add("optimizer." + states[i] + "." + parameter.name, range.states[i], range.state_places[i]);
+    }
+}
+
+// A range that a visit has staged: all of it is in memory.
+zero::OwnedRange in_memory_of(zero::OwnedRange range) {
+  range.master_place = range.copy_out_place = nullptr;
+  std::fill(range.state_places.begin(), range.state_places.end(), nullptr);
+  return range;
+}
+
+}  // namespace
+
+std::vector<checkpoint::Piece> checkpoint_pieces(Parameters& parameters, const OptimizerConfig& optimizer, int rank) {
   std::vector<checkpoint::Piece> pieces;
   parameters.for_each_group([&](int, zero::ParameterGroup& group) {
-    if (group.layout().role != zero::GroupRole::Own) return;  // its values are the owner's
-    const zero::OwnedRange range = group.owned();
     const zero::FlatGroup& layout = group.layout();
-    const int64_t first = which == PieceRange::Shard ? rank * layout.shard_elements : range.first;
-    const int64_t count = which == PieceRange::Shard ? layout.shard_elements : range.count;
-    for (const zero::FlatParameter& parameter : layout.parameters)
-      for (const tensor_parallel::LocalBox& box : parameter.part.boxes) {
-        if (which == PieceRange::Shard && !box.counted) continue;  // a neighbour of the tensor axis saves it
-        const zero::Overlap part = zero::overlap(parameter.offset + box.first, box.shape.elements(), first, count);
-        if (part.count == 0) continue;
-        const int64_t place = first - range.first + part.first_in_range;
-        const auto add = [&](const std::string& name, TensorView view) {
-          pieces.push_back({name, parameter.spec.shape, box.start, box.shape, part.first_in_parameter, part.count,
-                            view.slice(place, part.count)});
-        };
-        add(parameter.name, range.master);
-        for (size_t i = 0; i < range.states.size(); ++i) add("optimizer." + states[i] + "." + parameter.name, range.states[i]);
-      }
+    if (layout.role != zero::GroupRole::Own) return;  // its values are the owner's
+    add_pieces(layout, group.owned(), rank * layout.shard_elements, layout.shard_elements, true, optimizer, pieces);
   });
   return pieces;
+}
+
+void load_pieces(Parameters& parameters, const OptimizerConfig& optimizer, const ReadPieces& read, kernels::Kernels& kernels,
+                 Arena& buffers, const zero::StagingOptions& staging) {
+  std::vector<checkpoint::Piece> in_memory;
+  std::vector<zero::ParameterGroup*> staged;
+  parameters.for_each_group([&](int, zero::ParameterGroup& group) {
+    if (group.layout().role != zero::GroupRole::Own) return;
+    const zero::OwnedRange range = group.owned();
+    if (range.staged()) return staged.push_back(&group);
+    add_pieces(group.layout(), range, range.first, range.count, false, optimizer, in_memory);
+  });
+  read(in_memory);
+  for (zero::ParameterGroup* group : staged)
+    zero::visit(zero::pieces_of(*group, staging.most_elements), zero::access_to_all(*group, zero::Access::Write), buffers,
+                staging, [&](const zero::OwnedPiece&, const zero::OwnedRange& range) {
+                  if (range.master_place) kernels.zero(range.master);  // what is between parameters
+                  for (size_t i = 0; i < range.states.size(); ++i)
+                    if (range.state_places[i]) kernels.zero(range.states[i]);
+                  std::vector<checkpoint::Piece> pieces;
+                  add_pieces(group->layout(), in_memory_of(range), range.first, range.count, false, optimizer, pieces);
+                  read(pieces);
+                  if (!range.copy_out.absent()) kernels.copy(range.master, range.copy_out);
+                });
+  parameters.for_each_group([&](int, zero::ParameterGroup& group) {
+    const zero::OwnedRange range = group.owned();
+    if (!range.staged() && !range.copy_out.absent()) kernels.copy(range.master, range.copy_out);
+  });
 }
 
 void copy_piece(kernels::Kernels& kernels, const checkpoint::Piece& piece, TensorView whole) {
@@ -38,11 +81,13 @@ void copy_piece(kernels::Kernels& kernels, const checkpoint::Piece& piece, Tenso
                 rows_before = piece.shape.elements() / piece.shape[0];
   const int64_t start = (piece.shape.dims() > 1 ? piece.box_start[0] * rows_before : 0) + piece.box_start[-1];
   const bool full_rows = box_cols == cols;  // then the box is one run of the whole
+  zero::PlaceReader from_place;
+  const ConstTensorView data = piece.place ? from_place.read(*piece.place, piece.place_first, piece.count) : piece.data;
   for (int64_t done = 0; done < piece.count;) {
     const int64_t place = piece.first + done;
     const int64_t run = full_rows ? piece.count - done : std::min(piece.count - done, box_cols - place % box_cols);
     const int64_t to = start + (full_rows ? place : place / box_cols * cols + place % box_cols);
-    kernels.copy(piece.data.slice(done, run), whole.slice(to, run));
+    kernels.copy(data.slice(done, run), whole.slice(to, run));
     done += run;
   }
 }

@@ -4,20 +4,24 @@
 //   "optimizer.moment1.blocks.3.mlp.up.weight"   float32: optimizer states, named by optimizer_state_names
 #pragma once
 
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "engine/checkpoint/piece.h"
 #include "engine/config/config.h"
 #include "engine/parameters.h"
+#include "zero/staged_walk.h"
 
 namespace trivet {
 
-enum class PieceRange {
-  Shard,  // to save: each element belongs to exactly one rank, also where all ranks own everything (stage 0)
-  Owned,  // to load: all that this rank updates
-};
-std::vector<checkpoint::Piece> checkpoint_pieces(Parameters& parameters, const OptimizerConfig& optimizer, int rank,
-                                                 PieceRange range);
+// To save: each element belongs to exactly one rank, also where all ranks own everything (stage 0).
+std::vector<checkpoint::Piece> checkpoint_pieces(Parameters& parameters, const OptimizerConfig& optimizer, int rank);
+// Fills pieces with what a checkpoint has of them.
+using ReadPieces = std::function<void(std::span<const checkpoint::Piece>)>;
+// Reads all that this rank updates, and makes its weights of it; publish() follows. Through `buffers` where it is in files.
+void load_pieces(Parameters& parameters, const OptimizerConfig& optimizer, const ReadPieces& read, kernels::Kernels& kernels,
+                 Arena& buffers, const zero::StagingOptions& staging);
 
 // Puts the values of a piece at their place in `whole`, the whole tensor as float32.
 void copy_piece(kernels::Kernels& kernels, const checkpoint::Piece& piece, TensorView whole);

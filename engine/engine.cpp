@@ -21,6 +21,22 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
+// Null where nothing is in a file.
+std::unique_ptr<zero::offload::FileStore> open_files(const FilePlan& plan, const std::string& folder, const char* key,
+                                                     const std::string& name, const AioConfig& aio, FileSystem& files,
+                                                     const Log& log) {
+  constexpr int64_t kMostThreads = 64;
+  if (plan.bytes == 0) return nullptr;
+  return zero::offload::make_file_store(
+      files,
+      {.path = folder + "/" + name,
+       .folder_key = key,
+       .capacity_bytes = plan.bytes,
+       .block_bytes = aio.block_size,
+       .threads = static_cast<int>(std::min(kMostThreads, aio.queue_depth * aio.intra_op_parallelism))},
+      [&](const std::string& text) { log.info(text); });
+}
+
 }  // namespace
 
 Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOptions& options)
@@ -51,6 +67,13 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
                                          rank_plan().activation_arena_bytes);
   buffers_ = std::make_unique<Arena>("buffers", backend_->allocator(), meter_, MemoryCategory::Buffers,
                                      rank_plan().buffer_arena_bytes);
+  const ZeroConfig& zero = plan_.config.zero;
+  const Log log(world.rank(), world.rank() == 0 ? LogLevel::Info : LogLevel::Error);
+  weight_files_ = open_files(rank_plan().weight_file, zero.offload_param.nvme_path, "zero_optimization.offload_param.nvme_path",
+                             fmt::format("trivet-weights-rank-{}", world.rank()), plan_.config.aio, *options.files, log);
+  state_files_ =
+      open_files(rank_plan().state_file, zero.offload_optimizer.nvme_path, "zero_optimization.offload_optimizer.nvme_path",
+                 fmt::format("trivet-optimizer-rank-{}", world.rank()), plan_.config.aio, *options.files, log);
   worker_ = std::make_unique<Worker>(
       plan_.config, plan_.stages, rank_plan(), model_, plan_.batch.micro_batch_size,
       WorkerResources{.kernels = kernels(),
@@ -64,7 +87,9 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
                       .reduce_stream = *reduce_stream_,
                       .tensor_stream = *tensor_stream_,
                       .make_link_stream = [&] { return stream(StreamUse::Link, true, pipeline::Queue::Send); },
-                      .recorder = recorder_.get()});
+                      .recorder = recorder_.get(),
+                      .weight_files = weight_files_.get(),
+                      .state_files = state_files_.get()});
   parameters().initialize(static_cast<uint64_t>(plan_.config.training.seed));
 }
 
@@ -168,7 +193,7 @@ StepResult Engine::evaluate(int64_t microbatches, const std::function<Microbatch
 // ---- checkpoints
 
 std::vector<checkpoint::Piece> Engine::pieces_to_save() {
-  return checkpoint_pieces(parameters(), plan_.config.optimizer, groups_.data->rank(), PieceRange::Shard);
+  return checkpoint_pieces(parameters(), plan_.config.optimizer, groups_.data->rank());
 }
 
 std::string Engine::state() const {
@@ -220,17 +245,14 @@ void Engine::restore(const checkpoint::LoadedStep& step) {
     must_continue("train_micro_batch_size_per_gpu", "train_micro_batch_size_per_gpu", plan_.batch.micro_batch_size);
   refuse_another_model(plan_.config, step);
   wait_for_gathers();
-  const auto wanted = checkpoint_pieces(parameters(), plan_.config.optimizer, groups_.data->rank(), PieceRange::Owned);
-  read_pieces(step, wanted);
+  load_pieces(
+      parameters(), plan_.config.optimizer, [&](std::span<const checkpoint::Piece> wanted) { read_pieces(step, wanted); },
+      kernels(), *buffers_, staging_options(plan_.config));
   progress_ = {state.at("steps"), state.at("updates"), state.at("skipped_in_a_row")};
   if (state.contains("loss_scale")) {  // else it was not an fp16 run: the scale starts as the config says
     const auto& scale = state.at("loss_scale");
     loss_scale_.restore({scale.at("scale"), scale.at("clean_steps"), scale.at("hysteresis")});
   }
-  parameters().for_each_group([&](int, zero::ParameterGroup& group) {
-    const zero::OwnedRange range = group.owned();
-    if (!range.copy_out.absent()) kernels().copy(range.master, range.copy_out);
-  });
   parameters().publish(true);
 }
 

@@ -20,6 +20,7 @@
 #include <string>
 
 #include "comm/world.h"
+#include "core/file_system.h"
 #include "core/log.h"
 #include "engine/backend/backend.h"
 #include "engine/loss_scale.h"
@@ -34,8 +35,9 @@ class LoadedStep;
 }  // namespace checkpoint
 
 struct EngineOptions {
-  int threads = 1;      // that kernels may use; give cores / ranks of this host
-  int local_rank = -1;  // among the ranks of this host, chooses the GPU; -1: the world rank
+  int threads = 1;                          // that kernels may use; give cores / ranks of this host
+  int local_rank = -1;                      // among the ranks of this host, chooses the GPU; -1: the world rank
+  FileSystem* files = &real_file_system();  // for what is offloaded; outlives the engine
 };
 
 // Where a run is: with the weights and optimizer states, all that a checkpoint holds.
@@ -111,6 +113,7 @@ class Engine {
   std::unique_ptr<timeline::Recorder> recorder_;
   std::unique_ptr<Stream> control_stream_, gather_stream_, reduce_stream_, tensor_stream_;
   std::unique_ptr<Arena> activations_, buffers_;
+  std::unique_ptr<zero::offload::FileStore> weight_files_, state_files_;
   std::unique_ptr<Worker> worker_;
   int exceptions_at_start_ = std::uncaught_exceptions();
 };

@@ -1,5 +1,6 @@
 #include "engine/parameters.h"
 
+#include <algorithm>
 #include <set>
 
 namespace trivet {
@@ -8,21 +9,43 @@ Parameters::Parameters(const zero::ShardLayout& layout, const ParameterOptions& 
                        std::vector<TieChannel> channels)
     : layout_(layout), resources_(resources), channels_(std::move(channels)) {
   channels_.resize(layout.ties.size());
-  // With one rank a shard is the whole.
-  const int stage = layout.ranks > 1 ? options.zero_stage : 0;
+  make_staging(options);
   for (const zero::BlockLayout& block : layout.blocks) {
     auto& groups = groups_.emplace_back();
     for (const zero::FlatGroup& flat : block.groups) {
-      const zero::GroupOptions group{.lifetimes = zero::lifetimes_of(stage, flat.persistent),
+      const zero::GroupOptions group{.lifetimes = lifetimes(flat, options.zero_stage),
                                      .dtype = options.dtype,
                                      .gradient_dtype = options.gradient_dtype,
                                      .fixed_point = options.fixed_point,
                                      .fixed_point_terms = options.fixed_point_terms,
                                      .contributions = options.microbatches * flat.users,
                                      .optimizer_states = options.optimizer_states};
-      groups.push_back(std::make_unique<zero::ParameterGroup>(flat, group, resources));
+      groups.push_back(std::make_unique<zero::ParameterGroup>(flat, group, resources_));
     }
   }
+}
+
+// With one rank a shard is the whole; what is in a file is gathered from there all the same.
+zero::Lifetimes Parameters::lifetimes(const zero::FlatGroup& group, int zero_stage) const {
+  if (layout_.ranks > 1) return zero::lifetimes_of(zero_stage, group.persistent);
+  return {.shard_parameters = group.weights == zero::Placement::File};
+}
+
+// As many buffers as are asked for, but no more than there are pieces to read, and none larger than the largest shard.
+void Parameters::make_staging(const ParameterOptions& options) {
+  const int64_t size = size_of(options.dtype);
+  int64_t largest = 0, pieces = 0;
+  const auto for_each_shard_in_a_file = [&](auto&& visit) {
+    for (const zero::BlockLayout& block : layout_.blocks)
+      for (const zero::FlatGroup& group : block.groups)
+        if (group.weights == zero::Placement::File) visit(group.shard_elements);
+  };
+  for_each_shard_in_a_file([&](int64_t elements) { largest = std::max(largest, elements); });
+  if (largest == 0) return;
+  const int64_t bytes = zero::staging_bytes(std::min(largest, options.staging_buffer_elements) * size);
+  for_each_shard_in_a_file([&](int64_t elements) { pieces += (elements * size + bytes - 1) / bytes; });
+  staging_.emplace(resources_.allocator, resources_.meter, std::min(options.staging_buffers, pieces), bytes);
+  resources_.offload.gathers = &*staging_;
 }
 
 void Parameters::unshard(int block) {
@@ -88,10 +111,11 @@ void Parameters::publish_tied(bool frozen_too) {
     const bool user = layout_.blocks[static_cast<size_t>(tied.user_block)].here;
     const zero::ParameterPlace& place = user ? tied.user : tied.owner;
     if (channel.group == nullptr || !(frozen_too || group(place).layout().trainable)) continue;
-    const TensorView weights = group(place).owned_weights();
-    user ? channel.group->receive(weights, channel.peer, *channel.stream)
-         : channel.group->send(weights, channel.peer, *channel.stream);
-    channel.stream->synchronize();
+    group(place).with_owned_weights(user, [&](TensorView weights) {
+      user ? channel.group->receive(weights, channel.peer, *channel.stream)
+           : channel.group->send(weights, channel.peer, *channel.stream);
+      channel.stream->synchronize();
+    });
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "zero/gradient_reducer.h"
@@ -25,6 +26,7 @@ struct ParameterOptions {
   int64_t fixed_point_terms = 1;
   int microbatches = 1;  // of this rank in a step
   int optimizer_states = 0;
+  int64_t staging_buffers = 1, staging_buffer_elements = 1;  // for reading weights that are in a file
 };
 
 class Parameters {
@@ -59,6 +61,8 @@ class Parameters {
   void initialize(uint64_t seed);
 
  private:
+  zero::Lifetimes lifetimes(const zero::FlatGroup& group, int zero_stage) const;
+  void make_staging(const ParameterOptions& options);
   void publish_tied(bool frozen_too);
   zero::ParameterGroup& group(const zero::ParameterPlace& place) {
     return *groups_[static_cast<size_t>(place.block)][static_cast<size_t>(place.group)];
@@ -67,6 +71,7 @@ class Parameters {
   const zero::ShardLayout& layout_;
   zero::Resources resources_;
   std::vector<TieChannel> channels_;
+  std::optional<zero::StagingRing> staging_;                                // before the groups, whose gathers use it
   std::vector<std::vector<std::unique_ptr<zero::ParameterGroup>>> groups_;  // [block][group]
 };
 

@@ -17,6 +17,7 @@
 #include "pipeline/partition.h"
 #include "pipeline/stages.h"
 #include "pipeline/validate.h"
+#include "zero/place_groups.h"
 
 namespace trivet {
 namespace {
@@ -37,7 +38,9 @@ class Rehearsal {
         kernels_(kernels::make_meta_kernels()),
         stream_(make_inline_stream()),
         world_(comm::make_meta_group(world_rank(), plan.mesh.size(), "world")),
-        groups_(make_groups(*world_, plan.mesh, plan.stages, plan.tied_ranks(), {.alone = alone, .place = {}})) {}
+        groups_(make_groups(*world_, plan.mesh, plan.stages, plan.tied_ranks(), {.alone = alone, .place = {}})),
+        weight_files_(zero::offload::make_meta_file_store()),
+        state_files_(zero::offload::make_meta_file_store()) {}
 
   void run() {
     Worker worker(plan_.config, plan_.stages, rank_, model_, plan_.batch.micro_batch_size,
@@ -51,18 +54,23 @@ class Rehearsal {
                    .gather_stream = *stream_,
                    .reduce_stream = *stream_,
                    .tensor_stream = *stream_,
-                   .make_link_stream = make_inline_stream});
+                   .make_link_stream = make_inline_stream,
+                   .weight_files = weight_files_.get(),
+                   .state_files = state_files_.get()});
     const Shape shape{plan_.batch.micro_batch_size, model_.sequence_length};
     const Microbatch microbatch{{nullptr, DType::Int32, shape}, {nullptr, DType::Int32, shape}, 0};
     const std::vector<Microbatch> microbatches(static_cast<size_t>(plan_.batch.gradient_accumulation_steps), microbatch);
     worker.train_step(microbatches, {});
     rank_.step_counters = kernels_->counters();
+    rank_.weight_file = file_plan(*weight_files_);
+    rank_.state_file = file_plan(*state_files_);
     rank_.gather = groups_.gather->traffic();
     rank_.reduce = groups_.reduce->traffic();
     rank_.tensor = groups_.tensor->traffic();
     if (groups_.tensor_reduce) add(groups_.tensor_reduce->traffic(), rank_.tensor);
     for (const auto& [key, link] : groups_.links) add(link->traffic(), rank_.pipeline);
     worker.evaluate(1, [&](int64_t) { return microbatch; });
+    worker.parameters().initialize(0);  // which stages what is frozen, too
     rank_.activation_arena_bytes = activations_.peak_bytes();
     rank_.buffer_arena_bytes = buffers_.peak_bytes();
     rank_.memory = meter_.peak();
@@ -72,6 +80,9 @@ class Rehearsal {
 
  private:
   static std::unique_ptr<comm::ProcessGroup> alone(const std::string& name) { return comm::make_meta_group(0, 1, name); }
+  static FilePlan file_plan(const zero::offload::FileStore& files) {
+    return {files.allocated_bytes(), files.bytes_read(), files.bytes_written()};
+  }
   static void add(const comm::Traffic& traffic, comm::Traffic& sum) {
     sum.operations += traffic.operations;
     sum.bytes_sent += traffic.bytes_sent;
@@ -84,8 +95,7 @@ class Rehearsal {
   }
   int64_t staging_bytes(Worker& worker) const {
     if (plan_.config.checkpoint.directory.empty() || plan_.config.compute_device() != Device::Cpu) return 0;
-    return checkpoint::AsyncSaver::staging_bytes_for(
-        checkpoint_pieces(worker.parameters(), plan_.config.optimizer, 0, PieceRange::Shard));
+    return checkpoint::AsyncSaver::staging_bytes_for(checkpoint_pieces(worker.parameters(), plan_.config.optimizer, 0));
   }
 
   const Plan& plan_;
@@ -97,6 +107,7 @@ class Rehearsal {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<comm::ProcessGroup> world_;
   Groups groups_;
+  std::unique_ptr<zero::offload::FileStore> weight_files_, state_files_;
 };
 
 constexpr int64_t kMostTokens = int64_t{1} << 31, kMostMicrobatches = int64_t{1} << 16;
@@ -187,6 +198,17 @@ StageMap make_stages(const Config& config, const model::Model& model, const Reso
   return stages;
 }
 
+// On a CPU host memory is the device's: only files are another place.
+zero::PlacementOptions placement_options(const ZeroConfig& zero) {
+  const auto place = [](OffloadDevice device) {
+    return device == OffloadDevice::Nvme ? zero::Placement::File : zero::Placement::Device;
+  };
+  return {.states = place(zero.offload_optimizer.device),
+          .states_ratio = zero.offload_optimizer.ratio,
+          .weights = place(zero.offload_param.device),
+          .weights_in_memory = zero.offload_param.max_in_cpu};
+}
+
 zero::ShardLayout make_layout(const Plan& plan, const model::Model& model, int pipeline_rank, int tensor_rank) {
   const Config& config = plan.config;
   const int data = plan.mesh.size(Axis::Data);
@@ -205,7 +227,9 @@ zero::ShardLayout make_layout(const Plan& plan, const model::Model& model, int p
       .separate_tied_gradients = !layout_mode && !one_of_each};
   for (int block = 0; block < plan.stages.blocks(); ++block)
     options.pipeline_rank_of_block.push_back(plan.stages.rank_of_block(block));
-  return zero::make_shard_layout(named_parameters(model), options);
+  zero::ShardLayout layout = zero::make_shard_layout(named_parameters(model), options);
+  zero::place_groups(layout, placement_options(config.zero));
+  return layout;
 }
 
 // What all ranks of one pipeline will run can run together.

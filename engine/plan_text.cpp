@@ -80,6 +80,39 @@ std::string communication_text(const Plan& plan) {
   return text;
 }
 
+// Of the rank with most.
+FilePlan largest(const Plan& plan, FilePlan RankPlan::*file) {
+  FilePlan most;
+  for (const RankPlan& rank : plan.ranks)
+    if ((rank.*file).bytes >= most.bytes) most = rank.*file;
+  return most;
+}
+
+std::string file_line(const Plan& plan, const char* name, FilePlan RankPlan::*file) {
+  const FilePlan most = largest(plan, file);
+  return fmt::format("  {:<10} {:>10.2f} MiB in a file of a rank, {:>10.2f} MiB read and {:>10.2f} MiB written a step\n", name,
+                     mebibytes(most.bytes), mebibytes(most.bytes_read), mebibytes(most.bytes_written));
+}
+
+std::string offload_text(const Plan& plan) {
+  if (!plan.config.offloads_to_files()) return "";
+  std::string text = "offloaded; staging is in buffers\n";
+  if (plan.config.zero.offload_optimizer.device == OffloadDevice::Nvme)
+    text += file_line(plan, "optimizer", &RankPlan::state_file);
+  if (plan.config.zero.offload_param.device == OffloadDevice::Nvme) {
+    text += file_line(plan, "weights", &RankPlan::weight_file);
+    if (largest(plan, &RankPlan::weight_file).bytes == 0)
+      text += fmt::format("             zero_optimization.offload_param.max_in_cpu {} keeps all of them in memory\n",
+                          plan.config.zero.offload_param.max_in_cpu);
+  }
+  return text;
+}
+
+nlohmann::ordered_json file_json(const Plan& plan, FilePlan RankPlan::*file) {
+  const FilePlan most = largest(plan, file);
+  return {{"bytes", most.bytes}, {"bytes_read", most.bytes_read}, {"bytes_written", most.bytes_written}};
+}
+
 // What ZeRO-3 costs when weights are released so: of the rank that sends most, and of the rank that has most whole at once.
 struct ReleaseCost {
   int64_t gather_bytes = 0, whole_bytes = 0;
@@ -141,6 +174,7 @@ std::string to_text(const Plan& plan) {
     text += fmt::format("  {:<12} {:>10.2f} MiB\n", name, mebibytes(heaviest.memory[category]));
   text += fmt::format("  {:<12} {:>10.2f} MiB\n", "total", mebibytes(heaviest.memory.total()));
   text += communication_text(plan);
+  text += offload_text(plan);
   text += release_text(plan);
   text += fmt::format("compute   {:.2f} GFLOP a step on all ranks\n", plan.model_flops_per_step / 1e9);
   for (const RankPlan& rank : plan.ranks)
@@ -170,6 +204,9 @@ std::string to_json(const Plan& plan) {
       const ReleaseCost cost = release_cost(plan, release);
       json["stage3_release"][std::string(name)] = {{"gather_bytes", cost.gather_bytes}, {"whole_bytes", cost.whole_bytes}};
     }
+  if (plan.config.offloads_to_files())
+    json["files"] = {{"optimizer", file_json(plan, &RankPlan::state_file)},
+                     {"weights", file_json(plan, &RankPlan::weight_file)}};
   json["stages"] = plan.stages.first_blocks;
   json["bubble_fraction"] = timeline_of(plan).bubble_fraction;
   json["model_flops_per_step"] = plan.model_flops_per_step;

@@ -76,7 +76,8 @@ BlockParameters block_parameters(const zero::ShardLayout& layout, int zero_stage
     int64_t sharded = 0, gradients = 0;
     for (const zero::FlatGroup& group : block.groups) {
       const bool weights = group.role != zero::GroupRole::TiedGradients;
-      if (zero_stage >= 3 && layout.ranks > 1 && !group.persistent && weights) sharded += group.whole_elements;
+      const bool gathered = layout.ranks > 1 || group.weights == zero::Placement::File;
+      if (zero_stage >= 3 && gathered && !group.persistent && weights) sharded += group.whole_elements;
       if (group.trainable && (group.role == zero::GroupRole::Own || shards_gradients)) gradients += group.whole_elements;
     }
     parameters.weights_of.push_back(block.weight_blocks);

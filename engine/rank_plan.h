@@ -11,6 +11,11 @@
 
 namespace trivet {
 
+// A file that something is offloaded to; what a step reads and writes.
+struct FilePlan {
+  int64_t bytes = 0, bytes_read = 0, bytes_written = 0;
+};
+
 struct RankPlan {
   int pipeline_rank = 0, tensor_rank = 0;
   zero::ShardLayout layout;
@@ -22,7 +27,8 @@ struct RankPlan {
   // Bytes sent in one step, by what for: gathering and reducing over the data axis, sums over the tensor axis, activations and
   // gradients to neighbouring stages.
   comm::Traffic gather, reduce, tensor, pipeline;
-  kernels::Counters step_counters;  // of one step
+  FilePlan weight_file, state_file;  // weights; master weights and optimizer states
+  kernels::Counters step_counters;   // of one step
 };
 
 }  // namespace trivet

@@ -19,7 +19,9 @@ ParameterOptions parameter_options(const Config& config, int microbatches, int r
           .fixed_point = config.reproducible == Reproducible::Layout,
           .fixed_point_terms = int64_t{2} * microbatches * ranks,
           .microbatches = microbatches,
-          .optimizer_states = optimizer_states(config.optimizer.type, config.optimizer)};
+          .optimizer_states = optimizer_states(config.optimizer.type, config.optimizer),
+          .staging_buffers = config.zero.offload_param.buffer_count,
+          .staging_buffer_elements = config.zero.offload_param.buffer_size};
 }
 
 }  // namespace
@@ -29,6 +31,16 @@ zero::CollectiveOptions collective_options(const ZeroConfig& zero) {
           .gather_bucket_elements = zero.allgather_bucket_size,
           .reduce_scatter = zero.reduce_scatter,
           .allgather_partitions = zero.allgather_partitions};
+}
+
+// Where weights alone are in a file, their buffers are what is pipelined with.
+zero::StagingOptions staging_options(const Config& config) {
+  const OffloadOptimizerConfig& optimizer = config.zero.offload_optimizer;
+  const bool states = optimizer.device == OffloadDevice::Nvme;
+  const int64_t buffers = config.zero.offload_param.buffer_count;
+  return {.most_elements = config.zero.sub_group_size,
+          .read_ahead = states ? optimizer.pipeline_read : buffers > 1,
+          .write_behind = states ? optimizer.pipeline_write : buffers > 2};
 }
 
 namespace {
@@ -71,7 +83,11 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
                    .reduce_stream = resources.reduce_stream,
                    .collectives = collective_options(config.zero),
                    .tensor_group = resources.groups.tensor_reduce.get(),
-                   .refused = results_.refused()},
+                   .refused = results_.refused(),
+                   .offload = {.weights = resources.weight_files,
+                               .states = resources.state_files,
+                               .gathers = nullptr,
+                               .staging = staging_options(config)}},
                   tie_channels(rank.layout, resources.groups, resources.control_stream)),
       executor_(model, parameters_,
                 {.kernels = resources.kernels,
@@ -96,7 +112,7 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
                   .results = results_,
                   .stream = resources.control_stream,
                   .collectives = collective_options(config.zero),
-                  .sub_group_elements = config.zero.sub_group_size}) {
+                  .staging = staging_options(config)}) {
   if (config.compute_device() != Device::Cpu)
     batches_.emplace(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1), batch_shape_,
                      model.vocabulary_size);

@@ -33,6 +33,9 @@ struct WorkerResources {
   Stream& tensor_stream;
   std::function<std::unique_ptr<Stream>()> make_link_stream;
   timeline::Recorder* recorder = nullptr;  // null: no step is ever recorded
+  // For what is offloaded to files; null where nothing is.
+  zero::offload::FileStore* weight_files = nullptr;
+  zero::offload::FileStore* state_files = nullptr;
 };
 
 // What a step is told; equal on all ranks.
@@ -95,5 +98,7 @@ class Worker {
 
 // zero_optimization's bounds as the collectives take them.
 zero::CollectiveOptions collective_options(const ZeroConfig& zero);
+// How pieces of what is offloaded are staged.
+zero::StagingOptions staging_options(const Config& config);
 
 }  // namespace trivet

@@ -6,6 +6,8 @@
 
 #include "core/fixed_point.h"
 #include "core/random.h"
+#include "zero/offload/file_tensor.h"
+#include "zero/staged_walk.h"
 
 namespace trivet::zero {
 namespace {
@@ -29,13 +31,24 @@ ParameterGroup::ParameterGroup(const FlatGroup& layout, const GroupOptions& opti
   const auto buffer = [&](MemoryCategory category, DType dtype, int64_t elements) {
     return Buffer(resources_.allocator, resources_.meter, category, dtype, {elements});
   };
+  const auto placed = [&](offload::FileStore* files, MemoryCategory category, DType dtype, int64_t elements) {
+    Placed tensor{.dtype = dtype, .elements = elements};
+    if (files)
+      tensor.place = std::make_unique<offload::FileTensor>(*files, dtype, elements);
+    else
+      tensor.memory = buffer(category, dtype, elements);
+    return tensor;
+  };
   const bool sharded = options_.lifetimes.shard_parameters;
+  offload::FileStore* const weight_files = sharded && layout_.weights == Placement::File ? resources_.offload.weights : nullptr;
+  offload::FileStore* const state_files = layout_.states == Placement::File ? resources_.offload.states : nullptr;
   if (has_weights())
-    weights_ = buffer(MemoryCategory::Parameters, options_.dtype, sharded ? layout_.shard_elements : layout_.whole_elements);
+    weights_ = placed(weight_files, MemoryCategory::Parameters, options_.dtype,
+                      sharded ? layout_.shard_elements : layout_.whole_elements);
   if (!layout_.trainable) return;
-  if (separate_master()) master_ = buffer(MemoryCategory::Optimizer, DType::Float32, owned_count());
+  if (separate_master()) master_ = placed(state_files, MemoryCategory::Optimizer, DType::Float32, owned_count());
   for (int i = 0; i < options_.optimizer_states && layout_.role == GroupRole::Own; ++i)
-    states_.push_back(buffer(MemoryCategory::Optimizer, DType::Float32, owned_count()));
+    states_.push_back(placed(state_files, MemoryCategory::Optimizer, DType::Float32, owned_count()));
   gradients_ = options_.lifetimes.shard_gradients
                    ? buffer(MemoryCategory::Gradients, gradient_shard_dtype(), layout_.shard_elements)
                    : buffer(MemoryCategory::Gradients, accumulator_dtype(), layout_.whole_elements);
@@ -56,8 +69,14 @@ void ParameterGroup::unshard() {
   if (!options_.lifetimes.shard_parameters || !has_weights()) return;
   if (!gathered_.empty()) throw std::logic_error("zero: unshard of a group that is whole already");
   gathered_ = ScopedTensor(resources_.buffers, options_.dtype, {layout_.whole_elements});
-  gather_whole(weights_.view(), gathered_, resources_.gather_group, resources_.gather_stream, resources_.kernels,
-               resources_.buffers, resources_.collectives);
+  ConstTensorView shard = weights_.view();
+  if (weights_.place) {
+    const TensorView own = gathered_.view().slice(resources_.gather_group.rank() * shard.elements(), shard.elements());
+    resources_.offload.gathers->read(*weights_.place, own, resources_.gather_stream, resources_.kernels);
+    shard = own;
+  }
+  gather_whole(shard, gathered_, resources_.gather_group, resources_.gather_stream, resources_.kernels, resources_.buffers,
+               resources_.collectives);
   gathered_event_ = resources_.gather_stream.record();
 }
 
@@ -209,7 +228,12 @@ OwnedRange ParameterGroup::owned() {
   if (separate_master()) range.copy_out = weights;
   if (layout_.trainable)
     range.gradient = options_.lifetimes.shard_gradients ? gradients_.view() : gradients_.view().slice(range.first, range.count);
-  for (Buffer& state : states_) range.states.push_back(state.view());
+  for (Placed& state : states_) {
+    range.states.push_back(state.view());
+    range.state_places.push_back(state.place.get());
+  }
+  range.master_place = (separate_master() ? master_ : weights_).place.get();
+  if (separate_master()) range.copy_out_place = weights_.place.get();
   return range;
 }
 
@@ -229,10 +253,14 @@ void ParameterGroup::publish() {
 // Values are those of the whole parameter: row by row where the part is a range of columns.
 void ParameterGroup::initialize(uint64_t seed) {
   if (!has_weights()) return;
-  const OwnedRange range = owned();
-  for (const FlatParameter& parameter : layout_.parameters)
-    for (const tensor_parallel::LocalBox& box : parameter.part.boxes) initialize_box(parameter, box, seed, range);
-  if (!range.copy_out.absent()) resources_.kernels.copy(range.master, range.copy_out);
+  const auto pieces = pieces_of(*this, resources_.offload.staging.most_elements);
+  visit(pieces, {.master = Access::Write, .copy_out = Access::Write}, resources_.buffers, resources_.offload.staging,
+        [&](const OwnedPiece&, const OwnedRange& range) {
+          if (range.master_place) resources_.kernels.zero(range.master);  // padding too: memory of a group starts as zeros
+          for (const FlatParameter& parameter : layout_.parameters)
+            for (const tensor_parallel::LocalBox& box : parameter.part.boxes) initialize_box(parameter, box, seed, range);
+          if (!range.copy_out.absent()) resources_.kernels.copy(range.master, range.copy_out);
+        });
 }
 
 void ParameterGroup::initialize_box(const FlatParameter& parameter, const tensor_parallel::LocalBox& box, uint64_t seed,

@@ -11,9 +11,13 @@
 //
 // Replica and TiedGradients (zero/shard_layout.h) have no optimizer; TiedGradients has no weights either.
 //
+// Sharded weights, and master weights with the optimizer states, may be placed in a file (zero/placement.h): then unshard()
+// reads the shard before it is gathered, and updates go through visit() (zero/staged_walk.h), which stages what they use.
+//
 // Owns its buffers. Resources must outlive it. One thread at a time; communication runs on the streams it was given.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -23,10 +27,26 @@
 #include "core/layer.h"
 #include "kernels/kernels.h"
 #include "zero/collectives.h"
+#include "zero/offload/file_store.h"
 #include "zero/shard_layout.h"
 #include "zero/stage.h"
+#include "zero/staging.h"
 
 namespace trivet::zero {
+
+// How visits stage what is not in memory.
+struct StagingOptions {
+  int64_t most_elements = 1'000'000'000;          // of a piece
+  bool read_ahead = false, write_behind = false;  // beside the use of another piece
+};
+
+// Where groups that are placed in files keep them; null where none is.
+struct OffloadResources {
+  offload::FileStore* weights = nullptr;
+  offload::FileStore* states = nullptr;
+  StagingRing* gathers = nullptr;  // for reading weights that are gathered
+  StagingOptions staging;
+};
 
 // What the groups of a rank share.
 struct Resources {
@@ -41,6 +61,7 @@ struct Resources {
   CollectiveOptions collectives;
   comm::ProcessGroup* tensor_group = nullptr;  // for groups that are summed over the tensor axis; on reduce_stream
   TensorView refused;  // int64 [1], layout mode: += contributions that could not be put on the fixed-point grid
+  OffloadResources offload;
 };
 
 struct GroupOptions {
@@ -60,6 +81,14 @@ struct OwnedRange {
   TensorView copy_out;       // the weights in the model's dtype; absent when that is the master itself
   ConstTensorView gradient;  // gradient dtype; in layout mode int64 on the fixed-point grid, or float32; absent when frozen
   std::vector<TensorView> states;
+  // Where these are when they have no memory here (their data is null then); null: they have.
+  TensorPlace* master_place = nullptr;
+  TensorPlace* copy_out_place = nullptr;
+  std::vector<TensorPlace*> state_places;
+  bool staged() const {
+    const auto is_placed = [](const TensorPlace* place) { return place != nullptr; };
+    return master_place || copy_out_place || std::any_of(state_places.begin(), state_places.end(), is_placed);
+  }
 };
 
 class ParameterGroup {
@@ -91,14 +120,25 @@ class ParameterGroup {
   TensorView tied_gradients();
 
   OwnedRange owned();
-  // The weights of the owned range, as layers see them; absent for TiedGradients.
-  TensorView owned_weights();
+  // Calls use(the weights of the owned range, as layers see them), and takes what it wrote back to their place.
+  template <typename Use>
+  void with_owned_weights(bool written, Use&& use);
   // Makes the weights that others of the data axis hold follow the owned range: after an update, a load or initialisation.
   void publish();
   // Of the owned range only: publish() follows.
   void initialize(uint64_t seed);
 
  private:
+  // A tensor of the group: its memory, or where else it is.
+  struct Placed {
+    Buffer memory;
+    std::unique_ptr<TensorPlace> place;
+    DType dtype = DType::Float32;
+    int64_t elements = 0;
+    TensorView view() { return place ? TensorView{nullptr, dtype, {elements}} : memory.view(); }
+    ConstTensorView view() const { return const_cast<Placed*>(this)->view(); }
+  };
+
   int64_t owned_first() const;
   int64_t owned_count() const;
   bool has_weights() const { return layout_.role != GroupRole::TiedGradients; }
@@ -108,6 +148,7 @@ class ParameterGroup {
   }
   DType accumulator_dtype() const;
   DType gradient_shard_dtype() const;
+  TensorView owned_weights();  // without memory where they are placed elsewhere
   TensorView accumulator();
   void clear_unwritten(TensorView whole);
   void initialize_box(const FlatParameter& parameter, const tensor_parallel::LocalBox& box, uint64_t seed,
@@ -117,9 +158,9 @@ class ParameterGroup {
   GroupOptions options_;
   Resources resources_;
 
-  Buffer weights_;  // whole, or the shard when parameters are sharded
-  Buffer master_;   // float32, owned range; empty when weights_ are float32
-  std::vector<Buffer> states_;
+  Placed weights_;  // whole, or the shard when parameters are sharded
+  Placed master_;   // float32, owned range; empty when weights_ are float32
+  std::vector<Placed> states_;
   Buffer gradients_;        // whole accumulator, or the shard when gradients are sharded
   ScopedTensor gathered_;   // whole weights between unshard and reshard
   ScopedTensor in_flight_;  // whole gradients of this microbatch when gradients are sharded
@@ -130,5 +171,16 @@ class ParameterGroup {
   std::vector<bool> written_;          // [parameter] the accumulator holds something
   std::vector<bool> in_contribution_;  // [parameter] the scratch holds something
 };
+
+template <typename Use>
+void ParameterGroup::with_owned_weights(bool written, Use&& use) {
+  const TensorView weights = owned_weights();
+  if (!weights_.place) return use(weights);
+  const StagingMemory memory(resources_.buffers, weights.bytes());
+  const TensorView staged = memory.tensor(0, weights.dtype, weights.elements());
+  if (!written) weights_.place->read(0, staged).wait();
+  use(staged);
+  if (written) weights_.place->write(0, staged).wait();
+}
 
 }  // namespace trivet::zero

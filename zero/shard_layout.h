@@ -24,6 +24,7 @@
 
 #include "core/parameter_spec.h"
 #include "tensor_parallel/split.h"
+#include "zero/placement.h"
 
 namespace trivet::zero {
 
@@ -45,6 +46,8 @@ struct FlatGroup {
   bool summed_over_tensor = false;  // gradients are of a rank's own tokens only (sequence parallelism)
   bool shared = false;              // a TIE adds another group's gradients to it, which is cut alike: nothing else is in it
   GroupRole role = GroupRole::Own;
+  // Of sharded weights; of master weights and optimizer states (place_groups.h).
+  Placement weights = Placement::Device, states = Placement::Device;
   int users = 1;  // blocks of the model that put gradients into it, or into a replica
   std::vector<FlatParameter> parameters;
   int64_t whole_elements = 0;  // padded; ranks x shard_elements

@@ -1,5 +1,6 @@
 #include "engine/checkpoint/async_saver.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/error.h"
@@ -10,6 +11,10 @@ namespace {
 constexpr int64_t kAlignment = 64;
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+bool in_files(std::span<const Piece> pieces) {
+  return std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.place != nullptr; });
+}
 
 }  // namespace
 
@@ -26,6 +31,7 @@ AsyncSaver::AsyncSaver(Store& store, Participants ranks, MemoryMeter& meter, Log
       failure_limit_(failure_limit) {}
 
 int64_t AsyncSaver::staging_bytes_for(std::span<const Piece> pieces) {
+  if (in_files(pieces)) return 0;
   int64_t bytes = 0;
   for (const Piece& piece : pieces) bytes += aligned(piece.data.bytes());
   return bytes;
@@ -34,6 +40,12 @@ int64_t AsyncSaver::staging_bytes_for(std::span<const Piece> pieces) {
 void AsyncSaver::start(const SaveRequest& request) {
   wait();
   if (failures_in_a_row_ >= failure_limit_) std::rethrow_exception(failure_);
+  if (in_files(request.pieces)) {
+    pieces_.assign(request.pieces.begin(), request.pieces.end());
+    request_ = {request.step, pieces_, request.state, request.config};
+    write();
+    return forgive_failed_write();
+  }
   stage(request);
   thread_ = std::jthread([this] { write(); });
 }
@@ -43,10 +55,14 @@ void AsyncSaver::finish() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-// Only a failed write is forgiven: a lost peer is not.
 void AsyncSaver::wait() {
   if (!thread_.joinable()) return;
   thread_.join();
+  forgive_failed_write();
+}
+
+// Only that is forgiven: a lost peer is not.
+void AsyncSaver::forgive_failed_write() const {
   if (!failure_) return;
   try {
     std::rethrow_exception(failure_);

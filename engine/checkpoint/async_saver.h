@@ -2,6 +2,8 @@
 //
 //   start(): wait for the save before | copy | return  ......  thread: write, meet, commit
 //
+// Where pieces are in files (offload), they are not copied: start() writes them itself and returns when the save is done.
+//
 // One save is in flight. A save that fails is logged at once and training goes on; the `failure_limit`-th in a row is thrown by
 // the next start() or finish(). All ranks call start() and finish() equally often. The store, the ranks' own group (nobody
 // else's) and the meter must outlive the saver. Destroying it waits for the thread; a lost peer ends that by its error.
@@ -43,6 +45,7 @@ class AsyncSaver {
 
  private:
   void wait();
+  void forgive_failed_write() const;
   void stage(const SaveRequest& request);
   void write();
 
@@ -56,7 +59,7 @@ class AsyncSaver {
   std::exception_ptr failure_;  // of the last save
 
   Buffer staging_;
-  std::vector<Piece> pieces_;  // views of staging_
+  std::vector<Piece> pieces_;  // views of staging_, or where else the data is
   SaveRequest request_;
   std::jthread thread_;  // last: it uses what is above
 };

@@ -157,6 +157,7 @@ void LoadedStep::check_wanted(const Piece& piece) const {
     throw CheckpointError(ExitCode::Usage, fmt::format("{}: tensor \"{}\" is stored as {} {}, wanted is {} {}", directory_,
                                                        piece.name, name_of(stored.dtype), to_string(stored.shape),
                                                        name_of(piece.data.dtype), to_string(piece.shape)));
+  if (piece.place) throw std::logic_error(fmt::format("checkpoint: wanted piece of \"{}\" has no memory", piece.name));
   if (piece.data.elements() != piece.count || piece.first < 0 || piece.first + piece.count > piece.box_shape.elements())
     throw std::logic_error(
         fmt::format("checkpoint: wanted piece of \"{}\": {} elements of memory for elements {} + {} of a box {}", piece.name,

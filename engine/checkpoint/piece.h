@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/tensor_view.h"
+#include "zero/placement.h"
 
 namespace trivet::checkpoint {
 
@@ -17,6 +18,9 @@ struct Piece {
   Shape box_start, box_shape;
   int64_t first = 0, count = 0;  // elements of the flattened box
   TensorView data;               // [count]; read when saving, written when loading
+  // Where the data is if it has no memory: elements [place_first, place_first + count) of this. When saving only.
+  zero::TensorPlace* place = nullptr;
+  int64_t place_first = 0;
 };
 
 inline Piece whole_box_piece(std::string name, const Shape& shape, int64_t first, TensorView data) {

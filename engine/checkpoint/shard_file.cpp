@@ -9,6 +9,7 @@
 
 #include "engine/checkpoint/crc32c.h"
 #include "engine/checkpoint/safetensors.h"
+#include "zero/staging.h"
 
 namespace trivet::checkpoint {
 namespace {
@@ -67,13 +68,17 @@ SafetensorsHeader make_header(const Entries& entries, const ShardIdentity& ident
   return header;
 }
 
-std::vector<uint32_t> write_blocks(HashingFile& file, std::span<const std::byte> data) {
+// `from_place`: for pieces that have no memory.
+std::vector<uint32_t> write_blocks(HashingFile& file, const Piece& piece, zero::PlaceReader& from_place) {
   std::vector<uint32_t> checksums;
-  while (!data.empty()) {
-    const auto block = data.first(std::min(data.size(), static_cast<size_t>(kBlockBytes)));
+  const int64_t block_elements = kBlockBytes / size_of(piece.data.dtype);
+  for (int64_t done = 0; done < piece.count; done += block_elements) {
+    const int64_t count = std::min(block_elements, piece.count - done);
+    const ConstTensorView data = piece.place ? from_place.read(*piece.place, piece.place_first + done, count)
+                                             : ConstTensorView(piece.data.slice(done, count));
+    const std::span block(static_cast<const std::byte*>(data.data), static_cast<size_t>(data.bytes()));
     checksums.push_back(crc32c(block));
     file.write(block);
-    data = data.subspan(block.size());
   }
   return checksums;
 }
@@ -93,13 +98,13 @@ Manifest write_shard(FileSystem& files, const std::string& directory, const Shar
   const auto output = files.create(directory + "/" + name, header.data_start + data_bytes);
   HashingFile file(*output);
   Manifest share;
+  zero::PlaceReader from_place;
   for (const Piece& piece : pieces) share.tensors[piece.name] = {piece.data.dtype, piece.shape};
   file.write(std::as_bytes(std::span(start)));
   for (const TensorEntry& entry : header.tensors) {
     const Piece& piece = *entries.at(entry.name);
-    const std::span data(static_cast<const std::byte*>(piece.data.data), static_cast<size_t>(piece.data.bytes()));
-    share.pieces.push_back(
-        {piece.name, name, entry.name, piece.box_start, piece.box_shape, piece.first, piece.count, write_blocks(file, data)});
+    share.pieces.push_back({piece.name, name, entry.name, piece.box_start, piece.box_shape, piece.first, piece.count,
+                            write_blocks(file, piece, from_place)});
   }
   output->sync();
   output->close();

@@ -134,20 +134,6 @@ void check_scheduler(const Config& config) {
   }
 }
 
-void check_offload(const Config& config, const std::string& path, const OffloadConfig& offload) {
-  if (offload.device == OffloadDevice::None) return;
-  const std::string device = path + ".device";
-  if (path.ends_with("offload_param") && config.zero.stage != 3)
-    refuse(config, device, fmt::format("parameters can be offloaded at stage 3 only, the stage is {}", config.zero.stage));
-  if (offload.device == OffloadDevice::Nvme && config.zero.stage != 3)
-    refuse(config, device, fmt::format("\"nvme\" needs stage 3, the stage is {}", config.zero.stage));
-  if (offload.device == OffloadDevice::Nvme && offload.nvme_path.empty())
-    refuse(config, device, fmt::format("\"nvme\" needs {}.nvme_path", path));
-  if (offload.ratio < 1 && config.zero.stage != 3)
-    refuse(config, path + ".ratio", fmt::format("below 1 needs stage 3, the stage is {}", config.zero.stage));
-  refuse(config, device, "offload is not implemented in this version; use \"none\"");
-}
-
 // What the config can say and this version cannot do, by name.
 void check_implemented(const Config& config) {
   const auto axis = [&](const char* key, int64_t size) {
@@ -181,8 +167,7 @@ void check(const Config& config) {
   check_reproducible(config);
   check_optimizer(config);
   check_scheduler(config);
-  check_offload(config, "zero_optimization.offload_param", config.zero.offload_param);
-  check_offload(config, "zero_optimization.offload_optimizer", config.zero.offload_optimizer);
+  config::check_offload(config);
   check_aliases(config);
   config::check_parallel(config);
   check_implemented(config);

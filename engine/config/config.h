@@ -194,10 +194,26 @@ struct Bf16Config {
   bool check_grad_overflow = true;
 };
 
-struct OffloadConfig {
+// Master weights and optimizer states (ZeRO-Offload, Ren et al. 2021; ZeRO-Infinity, Rajbhandari et al. 2021).
+struct OffloadOptimizerConfig {
   OffloadDevice device = OffloadDevice::None;
   std::string nvme_path;
-  double ratio = 1.0;  // of the optimizer state that is offloaded
+  int64_t buffer_count = 4;                            // tensors of a sub-group that memory is there for
+  bool pipeline_read = false, pipeline_write = false;  // beside the update of another sub-group
+  double ratio = 1.0;                                  // of the optimizer state that is offloaded
+};
+
+// Weights as layers see them, at stage 3.
+struct OffloadParamConfig {
+  OffloadDevice device = OffloadDevice::None;
+  std::string nvme_path;
+  int64_t buffer_count = 5, buffer_size = 100'000'000;  // elements
+  int64_t max_in_cpu = 1'000'000'000;                   // elements of a rank that stay in memory
+};
+
+// How files are read and written.
+struct AioConfig {
+  int64_t block_size = 1048576, queue_depth = 8, intra_op_parallelism = 1;
 };
 
 struct ZeroConfig {
@@ -212,7 +228,8 @@ struct ZeroConfig {
   int64_t stage3_max_live_parameters = 1'000'000'000;
   int64_t stage3_max_reuse_distance = 1'000'000'000;
   pipeline::UnshardRelease stage3_release = pipeline::UnshardRelease::Distance;
-  OffloadConfig offload_param, offload_optimizer;
+  OffloadParamConfig offload_param;
+  OffloadOptimizerConfig offload_optimizer;
 };
 
 struct CheckpointConfig {
@@ -259,6 +276,7 @@ struct Config {
   std::optional<DType> grad_accum_dtype;  // data_types.grad_accum_dtype; none: the model's dtype
   double gradient_clipping = 1.0;         // 0: off
   ZeroConfig zero;
+  AioConfig aio;
   Recompute recompute = Recompute::None;  // activation_checkpointing; Selective: attention only
   int64_t recompute_every = 1;            // every N-th block is recomputed, the others keep their activations
   bool partition_activations = false;     // Recompute::Full: kept block inputs are split over the tensor axis
@@ -274,6 +292,9 @@ struct Config {
   }
   // make_plan has put what it found in place of Auto.
   Device compute_device() const { return device == DeviceChoice::Cuda ? Device::Cuda : Device::Cpu; }
+  bool offloads_to_files() const {
+    return zero.offload_param.device == OffloadDevice::Nvme || zero.offload_optimizer.device == OffloadDevice::Nvme;
+  }
   DType model_dtype() const { return bf16.enabled ? DType::BFloat16 : fp16.enabled ? DType::Float16 : DType::Float32; }
 };
 

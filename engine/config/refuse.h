@@ -18,4 +18,7 @@ const GivenKey* find_given_or_alias(const Config& config, const std::string& pat
 // The axes, the pipeline and what they ask of the model.
 void check_parallel(const Config& config);
 
+// offload_param, offload_optimizer.
+void check_offload(const Config& config);
+
 }  // namespace trivet::config

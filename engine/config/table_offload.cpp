@@ -5,39 +5,95 @@
 namespace trivet::config {
 namespace {
 
-const char* const kNoOffload = "nothing is offloaded";
+// Host memory is the CPU backend's own memory: nothing moves.
+const char* const kElsewhere = "it is \"nvme\", or the device has memory of its own";
+const char* const kNoCopies = "no device copies from host memory in this version";
+
+template <typename Part>
+bool moves(const Part& offload, const Config& config) {
+  return offload.device != OffloadDevice::Cpu || config.device == Device::Cuda;
+}
 
 void add_offload_param(KeyTable& table) {
-  Section<OffloadConfig> param(table, "zero_optimization.offload_param",
-                               [](Config& c) -> OffloadConfig& { return c.zero.offload_param; });
-  param.key("device", &OffloadConfig::device, "where parameters are kept; only \"none\" in this version").nullable();
-  param.key("nvme_path", &OffloadConfig::nvme_path, "folder on the NVMe drive")
+  using P = OffloadParamConfig;
+  Section<P> param(table, "zero_optimization.offload_param", [](Config& c) -> P& { return c.zero.offload_param; });
+  const auto in_files = [](const Config& c) { return c.zero.offload_param.device == OffloadDevice::Nvme; };
+  const std::string when = "zero_optimization.offload_param.device is \"nvme\"";
+  param.key("device", &P::device, "where sharded parameters are kept, at stage 3: \"cpu\": host memory; \"nvme\": a file")
       .nullable()
-      .active_when("zero_optimization.offload_param.device is \"nvme\"",
-                   [](const Config& c) { return c.zero.offload_param.device == OffloadDevice::Nvme; });
-  param.inert("buffer_count", "5", "staging buffers", kNoOffload).at_least(0);
-  param.inert("buffer_size", "100000000", "elements of a staging buffer", kNoOffload).at_least(0);
-  param.inert("max_in_cpu", "1000000000", "elements kept in memory with nvme", kNoOffload).at_least(0);
-  param.inert("pin_memory", "true", "page-lock host memory", kNoOffload);
+      .active_when(kElsewhere, [](const Config& c) { return moves(c.zero.offload_param, c); });
+  param.key("nvme_path", &P::nvme_path, "folder of the file of each rank").nullable().active_when(when, in_files);
+  param
+      .key("buffer_count", &P::buffer_count,
+           "staging buffers of a rank: shards, or pieces of one, that are read ahead of their gather")
+      .at_least(1)
+      .active_when(when, in_files);
+  param
+      .key("buffer_size", &P::buffer_size,
+           "most elements of a staging buffer; a larger shard goes in pieces (DeepSpeed: it must fit)")
+      .at_least(1)
+      .active_when(when, in_files);
+  param.key("max_in_cpu", &P::max_in_cpu, "elements of a rank that stay in memory; the first blocks' do, as far as that goes")
+      .at_least(0)
+      .active_when(when, in_files);
+  param.inert("pin_memory", "true", "page-lock host memory", kNoCopies);
 }
 
 void add_offload_optimizer(KeyTable& table) {
-  Section<OffloadConfig> optimizer(table, "zero_optimization.offload_optimizer",
-                                   [](Config& c) -> OffloadConfig& { return c.zero.offload_optimizer; });
-  const auto offloaded = [](const Config& c) { return c.zero.offload_optimizer.device != OffloadDevice::None; };
-  const std::string when = "zero_optimization.offload_optimizer.device is not \"none\"";
-  optimizer.key("device", &OffloadConfig::device, "where optimizer state is kept; only \"none\" in this version").nullable();
-  optimizer.key("nvme_path", &OffloadConfig::nvme_path, "folder on the NVMe drive").nullable().active_when(when, offloaded);
-  optimizer.key("ratio", &OffloadConfig::ratio, "share of the optimizer state that is offloaded")
+  using O = OffloadOptimizerConfig;
+  Section<O> optimizer(table, "zero_optimization.offload_optimizer", [](Config& c) -> O& { return c.zero.offload_optimizer; });
+  const auto in_files = [](const Config& c) { return c.zero.offload_optimizer.device == OffloadDevice::Nvme; };
+  const std::string when = "zero_optimization.offload_optimizer.device is \"nvme\"";
+  optimizer
+      .key("device", &O::device,
+           "where master weights and optimizer states are kept, at stages 1 to 3: \"cpu\": host memory; \"nvme\": a file "
+           "(DeepSpeed: at stage 3 only)")
+      .nullable()
+      .active_when(kElsewhere, [](const Config& c) { return moves(c.zero.offload_optimizer, c); });
+  optimizer.key("nvme_path", &O::nvme_path, "folder of the file of each rank").nullable().active_when(when, in_files);
+  optimizer
+      .key("ratio", &O::ratio, "share of the optimizer state that is offloaded, the first blocks'; the rest stays in memory")
       .between(0, 1)
-      .active_when(when, offloaded);
-  optimizer.inert("buffer_count", "4", "staging buffers", kNoOffload).at_least(0);
-  optimizer.inert("pin_memory", "true", "page-lock host memory", kNoOffload);
-  optimizer.inert("pipeline_read", "false", "overlap reading with the step", kNoOffload);
-  optimizer.inert("pipeline_write", "false", "overlap writing with the step", kNoOffload);
-  optimizer.inert("fast_init", "false", "skip the first transfer", kNoOffload);
+      .active_when(when, in_files);
+  optimizer
+      .key("buffer_count", &O::buffer_count,
+           "staging buffers, each for one tensor (master weights or a state) of a sub-group of sub_group_size elements; "
+           "pipeline_read and pipeline_write need a set each besides that of the sub-group which is updated")
+      .at_least(1)
+      .active_when(when, in_files);
+  optimizer.key("pipeline_read", &O::pipeline_read, "read a sub-group while the one before it is updated")
+      .active_when(when, in_files);
+  optimizer.key("pipeline_write", &O::pipeline_write, "write a sub-group while the one behind it is updated")
+      .active_when(when, in_files);
+  optimizer.inert("pin_memory", "true", "page-lock host memory", kNoCopies);
+  optimizer.inert("fast_init", "false", "skip the first transfer", "a new file reads as zeros: states are not written first");
   optimizer.unsupported("super_offload", "false", "SuperOffload");
-  optimizer.inert("cpuadam_cores_perc", "0.8", "SuperOffload: share of the cores", kNoOffload).between(0, 1);
+  optimizer.inert("cpuadam_cores_perc", "0.8", "SuperOffload: share of the cores", "SuperOffload is not there").between(0, 1);
+}
+
+void add_aio(KeyTable& table) {
+  Section<AioConfig> aio(table, "aio", [](Config& c) -> AioConfig& { return c.aio; });
+  const auto in_files = [](const Config& c) { return c.offloads_to_files(); };
+  const std::string when = "zero_optimization.offload_optimizer.device or .offload_param.device is \"nvme\"";
+  aio.key("block_size", &AioConfig::block_size, "bytes of one read or write, rounded up to a multiple of 4096")
+      .at_least(1)
+      .active_when(when, in_files);
+  aio.key("queue_depth", &AioConfig::queue_depth,
+          "reads and writes under way at once, times intra_op_parallelism; each is a thread that waits for the disk, at most "
+          "64 of them for a file")
+      .at_least(1)
+      .active_when(when, in_files);
+  aio.key("intra_op_parallelism", &AioConfig::intra_op_parallelism, "see queue_depth").at_least(1).active_when(when, in_files);
+  aio.custom(
+         "thread_count", KeyType::Integer, "older name of intra_op_parallelism",
+         [](Config& c, const JsonNode& node) { c.aio.intra_op_parallelism = node.integer; },
+         [](const Config& c) { return std::to_string(c.aio.intra_op_parallelism); })
+      .at_least(1)
+      .alias_of("aio.intra_op_parallelism")
+      .active_when(when, in_files);
+  aio.inert("single_submit", "false", "submit requests one by one", "each request is a system call of its own");
+  aio.inert("overlap_events", "true", "overlap submission and completion", "requests never wait for each other");
+  aio.unsupported("use_gds", "false", "GPUDirect Storage");
 }
 
 void add_zenflow(KeyTable& table) {
@@ -60,14 +116,7 @@ void add_offload_keys(KeyTable& table) {
   add_offload_param(table);
   add_offload_optimizer(table);
   add_zenflow(table);
-  SectionBase aio(table, "aio");
-  aio.inert("block_size", "1048576", "bytes of one asynchronous read or write", kNoOffload).at_least(1);
-  aio.inert("queue_depth", "8", "requests in flight", kNoOffload).at_least(1);
-  aio.inert("intra_op_parallelism", "1", "threads of one request", kNoOffload).at_least(1);
-  aio.inert("thread_count", "1", "older name of intra_op_parallelism", kNoOffload).at_least(1);
-  aio.inert("single_submit", "false", "submit requests one by one", kNoOffload);
-  aio.inert("overlap_events", "true", "overlap submission and completion", kNoOffload);
-  aio.unsupported("use_gds", "false", "GPUDirect Storage");
+  add_aio(table);
 }
 
 }  // namespace trivet::config

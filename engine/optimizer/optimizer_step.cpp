@@ -40,13 +40,12 @@ OptimizerStep::OptimizerStep(const OptimizerConfig& config, Parameters& paramete
       parameters_(parameters),
       resources_(resources),
       blocks_(static_cast<int>(parameters.layout().blocks.size())) {
-  parameters_.for_each_group([&](int, zero::ParameterGroup& group) {
+  parameters_.for_each_group([&](int block, zero::ParameterGroup& group) {
     if (!group.layout().trainable || group.layout().role != zero::GroupRole::Own) return;
-    const zero::OwnedRange range = group.owned();
-    for (size_t i = 0; i < group.layout().parameters.size(); ++i) {
-      const auto& parameter = group.layout().parameters[i];
-      owned_.push_back({&group, static_cast<int>(i), overlap(parameter, range.first, range.count)});
-    }
+    groups_[&group] = {block, owned_.size()};
+    for (size_t i = 0; i < group.layout().parameters.size(); ++i) owned_.push_back({&group, static_cast<int>(i)});
+    const auto pieces = zero::pieces_of(group, resources_.staging.most_elements);
+    pieces_.insert(pieces_.end(), pieces.begin(), pieces.end());
   });
   if (config_.type == OptimizerType::Lamb)
     lamb_sums_ = Buffer(resources_.allocator, resources_.meter, MemoryCategory::Buffers, DType::Int64,
@@ -54,8 +53,19 @@ OptimizerStep::OptimizerStep(const OptimizerConfig& config, Parameters& paramete
 }
 
 // Muon orthogonalises the matrices of hidden blocks; embedding, head, gains and biases get Adam.
-bool OptimizerStep::is_muon(int block, const zero::FlatParameter& parameter) const {
+bool OptimizerStep::is_muon(const zero::ParameterGroup& group, const zero::FlatParameter& parameter) const {
+  const int block = groups_.at(&group).block;
   return config_.type == OptimizerType::Muon && block > 0 && block + 1 < blocks_ && parameter.spec.shape.dims() == 2;
+}
+
+bool OptimizerStep::has_muon(const zero::ParameterGroup& group) const {
+  const auto& parameters = group.layout().parameters;
+  return std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) { return is_muon(group, parameter); });
+}
+
+zero::RangeAccess OptimizerStep::access(zero::Access master, zero::Access copy_out) const {
+  const auto states = static_cast<size_t>(optimizer_states(config_.type, config_));
+  return {master, copy_out, std::vector<zero::Access>(states, zero::Access::ReadWrite)};
 }
 
 void OptimizerStep::run(const StepSettings& settings) {
@@ -76,7 +86,7 @@ template <typename Use>
 void OptimizerStep::for_gradient_pieces(const zero::OwnedRange& range, int64_t first, int64_t count, Use&& use) {
   const bool fixed_point = range.gradient.dtype == DType::Int64;
   // A multiple of kSumBlock: a norm's blocks are never cut.
-  const int64_t sub_group = std::max<int64_t>(resources_.sub_group_elements / kernels::kSumBlock, 1) * kernels::kSumBlock;
+  const int64_t sub_group = std::max<int64_t>(resources_.staging.most_elements / kernels::kSumBlock, 1) * kernels::kSumBlock;
   const int64_t most = std::min(sub_group, fixed_point ? kPieceElements : std::max<int64_t>(count, 1));
   ScopedTensor read;
   if (fixed_point && count > 0) read = ScopedTensor(resources_.buffers, DType::Float32, {std::min(most, count)});
@@ -136,12 +146,12 @@ void OptimizerStep::all_reduce(TensorView words, comm::ProcessGroup& group) {
   resources_.stream.synchronize();
 }
 
-std::vector<OptimizerStep::Segment> OptimizerStep::segments_of(zero::ParameterGroup& group, int block) const {
-  const zero::OwnedRange range = group.owned();
+std::vector<OptimizerStep::Segment> OptimizerStep::segments_of(const zero::OwnedPiece& piece,
+                                                               const zero::OwnedRange& range) const {
   std::vector<Segment> segments;
-  for (const auto& parameter : group.layout().parameters) {
+  for (const auto& parameter : piece.group->layout().parameters) {
     const zero::Overlap part = overlap(parameter, range.first, range.count);
-    if (part.count == 0 || is_muon(block, parameter)) continue;
+    if (part.count == 0 || is_muon(*piece.group, parameter)) continue;
     const bool mergeable =
         !segments.empty() && segments.back().decay == parameter.spec.decay && config_.type != OptimizerType::Muon;
     if (mergeable) {
@@ -153,16 +163,23 @@ std::vector<OptimizerStep::Segment> OptimizerStep::segments_of(zero::ParameterGr
   return segments;
 }
 
+// Weights are read before they are written, because a step that is skipped writes none.
 void OptimizerStep::update_elements(const StepSettings& settings) {
-  parameters_.for_each_group([&](int block, zero::ParameterGroup& group) {
-    if (!group.layout().trainable || group.layout().role != zero::GroupRole::Own) return;
-    const zero::OwnedRange range = group.owned();
-    const double scale = unscale(group, settings);
-    for (const Segment& segment : segments_of(group, block))
-      for_gradient_pieces(range, segment.first, segment.count, [&](int64_t first, ConstTensorView gradient) {
-        update_segment(range, {first, gradient.elements(), segment.decay}, gradient, settings, scale);
-      });
-  });
+  const bool lamb = config_.type == OptimizerType::Lamb;  // which has no new weights yet
+  const zero::RangeAccess how =
+      lamb ? access(zero::Access::Read, zero::Access::None) : access(zero::Access::ReadWrite, zero::Access::ReadWrite);
+  zero::visit(pieces_, how, resources_.buffers, resources_.staging,
+              [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) { update_piece(piece, range, settings); });
+}
+
+void OptimizerStep::update_piece(const zero::OwnedPiece& piece, const zero::OwnedRange& range, const StepSettings& settings) {
+  const double scale = unscale(*piece.group, settings);
+  for (const Segment& segment : segments_of(piece, range))
+    for_gradient_pieces(range, segment.first, segment.count, [&](int64_t first, ConstTensorView gradient) {
+      update_segment(range, {first, gradient.elements(), segment.decay}, gradient, settings, scale);
+    });
+  for (const zero::FlatParameter& parameter : piece.group->layout().parameters)
+    if (is_muon(*piece.group, parameter)) muon_momentum(range, parameter, scale);
 }
 
 void OptimizerStep::update_segment(const zero::OwnedRange& range, const Segment& segment, ConstTensorView gradient,
@@ -248,105 +265,133 @@ void OptimizerStep::update_segment(const zero::OwnedRange& range, const Segment&
 // Trust ratio per parameter: ||w|| / ||update||, clamped (You et al. 2020); 1 where either norm is 0. Norms over the whole
 // parameter.
 void OptimizerStep::apply_lamb(const StepSettings& settings) {
-  const TensorView sums = lamb_sums_.view();
-  const auto sums_of = [&](size_t owned) {
-    return sums.slice(static_cast<int64_t>(owned) * 2 * ExactSum::kWords, 2 * ExactSum::kWords);
-  };
-  resources_.kernels.zero(sums);
-  for (size_t i = 0; i < owned_.size(); ++i) {
-    const zero::OwnedRange range = owned_[i].group->owned();
-    sum_squares(owned_[i], range, range.master, sums_of(i).slice(0, ExactSum::kWords));
-    sum_squares(owned_[i], range, range.states[2], sums_of(i).slice(ExactSum::kWords, ExactSum::kWords));
-  }
-  all_reduce(sums, resources_.part_group);
-  for (size_t i = 0; i < owned_.size(); ++i) {
-    const OwnedParameter& owned = owned_[i];
-    if (owned.part.count == 0) continue;
-    const zero::OwnedRange range = owned.group->owned();
-    const auto slice = [&](TensorView view) {
-      return view.absent() ? TensorView{} : view.slice(owned.part.first_in_range, owned.part.count);
-    };
-    resources_.kernels.apply_update({.master = slice(range.master),
-                                     .copy_out = slice(range.copy_out),
-                                     .update = slice(range.states[2]),
-                                     .verdict = resources_.results.verdict(),
-                                     .scale = settings.lr,
-                                     .square_sums = sums_of(i),
-                                     .min_ratio = config_.min_coefficient,
-                                     .max_ratio = config_.max_coefficient});
-  }
+  sum_lamb_squares();
+  const zero::RangeAccess how{
+      zero::Access::ReadWrite, zero::Access::ReadWrite, {zero::Access::None, zero::Access::None, zero::Access::Read}};
+  zero::visit(pieces_, how, resources_.buffers, resources_.staging,
+              [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) {
+                const auto& parameters = piece.group->layout().parameters;
+                for (size_t i = 0; i < parameters.size(); ++i) {
+                  const zero::Overlap part = overlap(parameters[i], range.first, range.count);
+                  if (part.count == 0) continue;
+                  const auto slice = [&](TensorView view) {
+                    return view.absent() ? TensorView{} : view.slice(part.first_in_range, part.count);
+                  };
+                  resources_.kernels.apply_update({.master = slice(range.master),
+                                                   .copy_out = slice(range.copy_out),
+                                                   .update = slice(range.states[2]),
+                                                   .verdict = resources_.results.verdict(),
+                                                   .scale = settings.lr,
+                                                   .square_sums = lamb_sums(groups_.at(piece.group).first_parameter + i),
+                                                   .min_ratio = config_.min_coefficient,
+                                                   .max_ratio = config_.max_coefficient});
+                }
+              });
 }
 
-// Of the elements of a parameter that this rank counts.
-void OptimizerStep::sum_squares(const OwnedParameter& owned, const zero::OwnedRange& range, ConstTensorView values,
-                                TensorView sum) {
-  for (const Part& part : counted_parts(owned, range))
-    resources_.kernels.sum_of_squares(values.slice(part.first, part.count), 1.0, sum_block(owned), sum);
+// Of the elements that this rank counts; pieces end where blocks of the sums do, which begin with the part.
+void OptimizerStep::sum_lamb_squares() {
+  std::vector<zero::OwnedPiece> pieces;
+  std::vector<size_t> owners;  // of the pieces, in owned_
+  const int64_t most = std::max<int64_t>(resources_.staging.most_elements / kernels::kSumBlock, 1) * kernels::kSumBlock;
+  for (size_t i = 0; i < owned_.size(); ++i)
+    for (const Part& part : counted_parts(owned_[i], owned_[i].group->owned()))
+      for (int64_t done = 0; done < part.count; done += most) {
+        pieces.push_back({owned_[i].group, part.first + done, std::min(most, part.count - done)});
+        owners.push_back(i);
+      }
+  resources_.kernels.zero(lamb_sums_.view());
+  size_t next = 0;
+  const zero::RangeAccess how{
+      zero::Access::Read, zero::Access::None, {zero::Access::None, zero::Access::None, zero::Access::Read}};
+  zero::visit(pieces, how, resources_.buffers, resources_.staging, [&](const zero::OwnedPiece&, const zero::OwnedRange& range) {
+    const size_t owner = owners[next++];
+    const TensorView sums = lamb_sums(owner);
+    const int64_t block = sum_block(owned_[owner]);
+    resources_.kernels.sum_of_squares(range.master, 1.0, block, sums.slice(0, ExactSum::kWords));
+    resources_.kernels.sum_of_squares(range.states[2], 1.0, block, sums.slice(ExactSum::kWords, ExactSum::kWords));
+  });
+  all_reduce(lamb_sums_.view(), resources_.part_group);
 }
 
-// Momentum on the owned range, the whole update of a group gathered, each matrix orthogonalised by one rank and broadcast.
+TensorView OptimizerStep::lamb_sums(size_t owned) {
+  return lamb_sums_.view().slice(static_cast<int64_t>(owned) * 2 * ExactSum::kWords, 2 * ExactSum::kWords);
+}
+
+// The momentum is there already. The whole update of a group is gathered, each matrix orthogonalised by one rank and broadcast.
 void OptimizerStep::apply_muon(const StepSettings& settings) {
   int matrix = 0;
-  parameters_.for_each_group([&](int block, zero::ParameterGroup& group) {
-    std::vector<const OwnedParameter*> matrices;
-    for (const OwnedParameter& owned : owned_)
-      if (owned.group == &group && is_muon(block, parameter_of(owned))) matrices.push_back(&owned);
-    if (matrices.empty()) return;
-    for (const OwnedParameter* owned : matrices) muon_momentum(*owned, settings);
+  parameters_.for_each_group([&](int, zero::ParameterGroup& group) {
+    if (!groups_.contains(&group) || !has_muon(group)) return;
     ScopedTensor updates(resources_.buffers, DType::Float32, {group.layout().whole_elements});
     gather_updates(group, updates);
-    for (const OwnedParameter* owned : matrices) {
-      const zero::FlatParameter& parameter = parameter_of(*owned);
-      const TensorView update = updates.view().slice(parameter.offset, parameter.elements()).reshaped(parameter.spec.shape);
-      const int owner = matrix++ % resources_.data_group.size();
-      const NewtonSchulzScratch scratch(resources_.buffers, parameter.spec.shape);
-      if (owner == resources_.data_group.rank()) newton_schulz(resources_.kernels, scratch, update);
-      resources_.data_group.broadcast(update, owner, resources_.stream);
-      resources_.stream.synchronize();
-      apply_muon_update(*owned, update, settings);
-    }
+    matrix = orthogonalise(group, updates, matrix);
+    zero::visit(zero::pieces_of(group, resources_.staging.most_elements), {zero::Access::ReadWrite, zero::Access::ReadWrite},
+                resources_.buffers, resources_.staging, [&](const zero::OwnedPiece&, const zero::OwnedRange& range) {
+                  for (const zero::FlatParameter& parameter : group.layout().parameters)
+                    if (is_muon(group, parameter)) apply_muon_update(range, parameter, updates.view(), settings);
+                });
   });
 }
 
-void OptimizerStep::muon_momentum(const OwnedParameter& owned, const StepSettings& settings) {
-  const zero::OwnedRange range = owned.group->owned();
-  const double scale = unscale(*owned.group, settings);
-  for_gradient_pieces(range, owned.part.first_in_range, owned.part.count, [&](int64_t first, ConstTensorView gradient) {
+// The matrices of a group; `matrix` counts those of the groups before it, and decides with it which rank has which.
+int OptimizerStep::orthogonalise(const zero::ParameterGroup& group, TensorView updates, int matrix) {
+  for (const zero::FlatParameter& parameter : group.layout().parameters) {
+    if (!is_muon(group, parameter)) continue;
+    const TensorView update = updates.slice(parameter.offset, parameter.elements()).reshaped(parameter.spec.shape);
+    const int owner = matrix++ % resources_.data_group.size();
+    const NewtonSchulzScratch scratch(resources_.buffers, parameter.spec.shape);
+    if (owner == resources_.data_group.rank()) newton_schulz(resources_.kernels, scratch, update);
+    resources_.data_group.broadcast(update, owner, resources_.stream);
+    resources_.stream.synchronize();
+  }
+  return matrix;
+}
+
+void OptimizerStep::muon_momentum(const zero::OwnedRange& range, const zero::FlatParameter& parameter, double gradient_scale) {
+  const zero::Overlap part = overlap(parameter, range.first, range.count);
+  for_gradient_pieces(range, part.first_in_range, part.count, [&](int64_t first, ConstTensorView gradient) {
     resources_.kernels.momentum_update({.momentum_buffer = range.states[0].slice(first, gradient.elements()),
                                         .out = range.states[1].slice(first, gradient.elements()),
                                         .gradient = gradient,
                                         .verdict = resources_.results.verdict(),
                                         .momentum = config_.momentum,
-                                        .gradient_scale = scale,
+                                        .gradient_scale = gradient_scale,
                                         .nesterov = config_.nesterov});
   });
 }
 
 void OptimizerStep::gather_updates(zero::ParameterGroup& group, TensorView updates) {
-  const zero::OwnedRange range = group.owned();
-  if (range.count == updates.elements()) return resources_.kernels.copy(range.states[1], updates);
-  zero::gather_whole(range.states[1], updates, resources_.data_group, resources_.stream, resources_.kernels, resources_.buffers,
-                     resources_.collectives);
+  const zero::OwnedRange owned = group.owned();
+  zero::visit(zero::pieces_of(group, resources_.staging.most_elements),
+              {zero::Access::None, zero::Access::None, {zero::Access::None, zero::Access::Read}}, resources_.buffers,
+              resources_.staging, [&](const zero::OwnedPiece&, const zero::OwnedRange& range) {
+                resources_.kernels.copy(range.states[1], updates.slice(range.first, range.count));
+              });
+  if (owned.count == updates.elements()) return;
+  zero::gather_whole(updates.slice(owned.first, owned.count), updates, resources_.data_group, resources_.stream,
+                     resources_.kernels, resources_.buffers, resources_.collectives);
   resources_.stream.synchronize();
 }
 
 // The update of a matrix [R, C] is scaled by sqrt(max(1, R / C)), so that its size does not depend on the shape (Jordan et al.
-// 2024).
-void OptimizerStep::apply_muon_update(const OwnedParameter& owned, ConstTensorView update, const StepSettings& settings) {
-  if (owned.part.count == 0) return;
-  const zero::OwnedRange range = owned.group->owned();
-  const Shape& shape = parameter_of(owned).spec.shape;
+// 2024). `updates`: of the whole group.
+void OptimizerStep::apply_muon_update(const zero::OwnedRange& range, const zero::FlatParameter& parameter,
+                                      ConstTensorView updates, const StepSettings& settings) {
+  const zero::Overlap part = overlap(parameter, range.first, range.count);
+  if (part.count == 0) return;
+  const Shape& shape = parameter.spec.shape;
   const double lr = config_.muon_lr > 0 ? settings.lr * config_.muon_lr / config_.lr : settings.lr;
   const double shape_scale = std::sqrt(std::max(1.0, static_cast<double>(shape[0]) / static_cast<double>(shape[1])));
   const auto slice = [&](TensorView view) {
-    return view.absent() ? TensorView{} : view.slice(owned.part.first_in_range, owned.part.count);
+    return view.absent() ? TensorView{} : view.slice(part.first_in_range, part.count);
   };
   resources_.kernels.apply_update({.master = slice(range.master),
                                    .copy_out = slice(range.copy_out),
-                                   .update = update.slice(owned.part.first_in_parameter, owned.part.count),
+                                   .update = updates.slice(parameter.offset + part.first_in_parameter, part.count),
                                    .verdict = resources_.results.verdict(),
                                    .scale = lr * shape_scale,
-                                   .decay = lr * weight_decay(parameter_of(owned).spec.decay)});
+                                   .decay = lr * weight_decay(parameter.spec.decay)});
 }
 
 }  // namespace trivet

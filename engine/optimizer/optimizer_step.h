@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "comm/process_group.h"
@@ -16,6 +17,7 @@
 #include "engine/parameters.h"
 #include "engine/step_results.h"
 #include "kernels/kernels.h"
+#include "zero/staged_walk.h"
 
 namespace trivet {
 
@@ -45,7 +47,7 @@ struct OptimizerResources {
   StepResults& results;
   Stream& stream;
   zero::CollectiveOptions collectives;
-  int64_t sub_group_elements = 1'000'000'000;  // an update handles at most so many at once (zero_optimization.sub_group_size)
+  zero::StagingOptions staging;  // an update handles at most staging.most_elements at once (zero_optimization.sub_group_size)
 };
 
 class OptimizerStep {
@@ -57,14 +59,17 @@ class OptimizerStep {
  private:
   // A range of the owned elements of one group that one call updates: neighbours with the same decay, padding included.
   struct Segment {
-    int64_t first = 0, count = 0;  // within the owned range
+    int64_t first = 0, count = 0;  // within the range that is visited
     bool decay = false;
   };
-  // A parameter, or the part of it that this rank owns.
+  // A trainable group: the places of its parameters in owned_.
+  struct OwnedGroup {
+    int block = 0;
+    size_t first_parameter = 0;
+  };
   struct OwnedParameter {
     zero::ParameterGroup* group = nullptr;
     int index = 0;
-    zero::Overlap part;  // first_in_range counts within the owned range
   };
 
   struct Part {
@@ -72,19 +77,23 @@ class OptimizerStep {
   };
 
   void sum_gradient_squares(const StepSettings& settings);
-  void sum_squares(const OwnedParameter& owned, const zero::OwnedRange& range, ConstTensorView values, TensorView sum);
   void update_elements(const StepSettings& settings);
+  void update_piece(const zero::OwnedPiece& piece, const zero::OwnedRange& range, const StepSettings& settings);
   void update_segment(const zero::OwnedRange& range, const Segment& segment, ConstTensorView gradient,
                       const StepSettings& settings, double gradient_scale);
   void apply_lamb(const StepSettings& settings);
+  void sum_lamb_squares();
+  TensorView lamb_sums(size_t owned);
   void apply_muon(const StepSettings& settings);
-  void muon_momentum(const OwnedParameter& owned, const StepSettings& settings);
+  int orthogonalise(const zero::ParameterGroup& group, TensorView updates, int matrix);
+  void muon_momentum(const zero::OwnedRange& range, const zero::FlatParameter& parameter, double gradient_scale);
   void gather_updates(zero::ParameterGroup& group, TensorView updates);
-  void apply_muon_update(const OwnedParameter& owned, ConstTensorView update, const StepSettings& settings);
+  void apply_muon_update(const zero::OwnedRange& range, const zero::FlatParameter& parameter, ConstTensorView updates,
+                         const StepSettings& settings);
   static int64_t sum_block(const OwnedParameter& owned);
   // What this rank alone counts of a parameter: its shard of the parts that no neighbour of the tensor axis counts.
   std::vector<Part> counted_parts(const OwnedParameter& owned, const zero::OwnedRange& range) const;
-  std::vector<Segment> segments_of(zero::ParameterGroup& group, int block) const;
+  std::vector<Segment> segments_of(const zero::OwnedPiece& piece, const zero::OwnedRange& range) const;
   // Calls use(first, gradient as stored or read back from the grid) over owned elements [first, first + count), in bounded
   // pieces.
   template <typename Use>
@@ -93,14 +102,19 @@ class OptimizerStep {
   static const zero::FlatParameter& parameter_of(const OwnedParameter& owned) {
     return owned.group->layout().parameters[static_cast<size_t>(owned.index)];
   }
-  bool is_muon(int block, const zero::FlatParameter& parameter) const;
+  bool is_muon(const zero::ParameterGroup& group, const zero::FlatParameter& parameter) const;
+  bool has_muon(const zero::ParameterGroup& group) const;
+  // With every state of the optimizer read and written.
+  zero::RangeAccess access(zero::Access master, zero::Access copy_out) const;
   double weight_decay(bool decay) const { return decay || config_.decay_all ? config_.weight_decay : 0.0; }
 
   OptimizerConfig config_;
   Parameters& parameters_;
   OptimizerResources resources_;
-  std::vector<OwnedParameter> owned_;  // of trainable groups, in order
-  Buffer lamb_sums_;                   // int64 [owned, 2, ExactSum::kWords]: squares of weights and updates
+  std::vector<zero::OwnedPiece> pieces_;  // of all that this rank updates, in order
+  std::vector<OwnedParameter> owned_;     // of trainable groups, in order
+  std::map<const zero::ParameterGroup*, OwnedGroup> groups_;
+  Buffer lamb_sums_;  // int64 [owned, 2, ExactSum::kWords]: squares of weights and updates
   int blocks_ = 0;
 };
 

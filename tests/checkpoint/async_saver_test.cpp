@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "tests/checkpoint/ranks.h"
 #include "tests/checkpoint/sample.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/memory_file_system.h"
+#include "zero/offload/file_tensor.h"
 
 namespace trivet::checkpoint {
 namespace {
@@ -38,6 +41,37 @@ TEST(AsyncSaver, WritesWhatThePiecesHeldWhenItWasCalled) {
   const auto steps = list_steps(files, kDirectory);
   ASSERT_EQ(steps.size(), 3u);
   for (const StepDirectory& step : steps) expect_values(LoadedStep(files, std::string(kDirectory) + "/" + step.name));
+}
+
+// Written before start() returns, with nothing staged.
+TEST(AsyncSaver, PiecesInFilesAreWrittenFromThere) {
+  MemoryFileSystem files;
+  files.create_directory(kDirectory);
+  const auto offloaded =
+      zero::offload::make_file_store(files, {.path = "/store", .folder_key = "KEY", .capacity_bytes = int64_t{16} << 20});
+  Store store(files, options());
+  MemoryMeter meter;
+  AsyncSaver saver(store, {}, meter, kQuiet);
+  RankPieces mine = make_pieces({}, 0, 1, true);
+  std::vector<std::unique_ptr<zero::offload::FileTensor>> places;
+  for (Piece& piece : mine.pieces) {
+    constexpr int64_t kBefore = 3;  // the piece does not begin where transfers may
+    const int64_t bytes = (piece.count + kBefore) * size_of(piece.data.dtype);
+    Buffer memory(host_allocator(), meter, MemoryCategory::Activations, DType::UInt8, {bytes});
+    auto* const data = static_cast<std::byte*>(memory.view().data);
+    if (piece.count > 0)
+      std::memcpy(data + kBefore * size_of(piece.data.dtype), piece.data.data, static_cast<size_t>(piece.data.bytes()));
+    places.push_back(std::make_unique<zero::offload::FileTensor>(*offloaded, piece.data.dtype, piece.count + kBefore));
+    places.back()->write(0, {data, piece.data.dtype, {piece.count + kBefore}}).wait();
+    piece.data.data = nullptr;
+    piece.place = places.back().get();
+    piece.place_first = kBefore;
+  }
+  saver.start({.step = 1, .pieces = mine.pieces, .state = "", .config = ""});
+  expect_values(LoadedStep(files, std::string(kDirectory) + "/" + list_steps(files, kDirectory).at(0).name));
+  EXPECT_EQ(saver.staging_bytes(), 0);
+  EXPECT_EQ(AsyncSaver::staging_bytes_for(mine.pieces), 0);
+  saver.finish();
 }
 
 TEST(AsyncSaver, TrainingGoesOnAfterAFailureUntilThereAreTooManyInARow) {

@@ -36,8 +36,12 @@ class Folder {
 
   // trivet ARGUMENTS in this folder, with kernels of one thread. What it prints is in Output only if it goes to "out".
   Output run(const std::string& arguments, const std::string& standard_output = "out") const {
-    const std::string command = "cd '" + path_.string() + "' && OMP_NUM_THREADS=1 " TRIVET_BINARY_DIR "/trivet " + arguments +
-                                " > " + standard_output + " 2> err < /dev/null";
+    return run_in("", arguments, standard_output);
+  }
+  // The same, started by `wrapper`.
+  Output run_in(const std::string& wrapper, const std::string& arguments, const std::string& standard_output = "out") const {
+    const std::string command = "cd '" + path_.string() + "' && OMP_NUM_THREADS=1 " + wrapper +
+                                " " TRIVET_BINARY_DIR "/trivet " + arguments + " > " + standard_output + " 2> err < /dev/null";
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read("out"), read("err")};
   }

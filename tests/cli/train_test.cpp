@@ -58,6 +58,37 @@ TEST_F(Train, ThreadsProcessesAndAnInterruptedRunOnOtherRanksGiveTheSameBits) {
   EXPECT_THAT(folder.run("checkpoint diff one three --json").text, HasSubstr("\"equal\": true"));
 }
 
+TEST_F(Train, OffloadedToFilesItGivesTheSameBitsAndLeavesNothing) {
+  ASSERT_EQ(folder.run("train config.json --metrics plain.jsonl --set checkpoint.directory=one").code, 0);
+  const std::string offload =
+      " --set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme --set "
+      "zero_optimization.offload_optimizer.nvme_path=scratch --set zero_optimization.offload_param.device=nvme --set "
+      "zero_optimization.offload_param.nvme_path=scratch --set zero_optimization.offload_param.max_in_cpu=0 --set "
+      "zero_optimization.stage3_param_persistence_threshold=0";
+  const Output missing = folder.run("train config.json --set checkpoint.directory=two" + offload);
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_THAT(missing.errors, HasSubstr("zero_optimization.offload_param.nvme_path: create scratch/trivet-weights-rank-0: No "
+                                        "such file or directory; name a folder that exists"));
+  std::filesystem::create_directory(folder.at("scratch"));
+  const Output files = folder.run("train config.json --ranks 2 --metrics files.jsonl --set checkpoint.directory=two" + offload);
+  EXPECT_EQ(files.code, 0) << files.errors;
+  EXPECT_EQ(losses("plain.jsonl"), losses("files.jsonl"));
+  EXPECT_THAT(folder.run("checkpoint diff one two --json").text, HasSubstr("\"equal\": true"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder.at("scratch")));
+  EXPECT_THAT(folder.run("plan config.json" + offload).text, HasSubstr("MiB in a file of a rank"));
+}
+
+// The system lets no file grow beyond a few KiB; a signal that would say so is ignored.
+TEST_F(Train, ADiskThatDoesNotTakeWhatIsOffloadedHasAnExitCodeOfItsOwn) {
+  folder.write("small", "trap '' XFSZ\nulimit -f 8\nexec \"$@\"\n");
+  const Output output = folder.run_in("sh small",
+                                      "train config.json --set zero_optimization.offload_optimizer.device=nvme "
+                                      "--set zero_optimization.offload_optimizer.nvme_path=.");
+  EXPECT_EQ(output.code, 21);
+  EXPECT_THAT(output.errors, HasSubstr("zero_optimization.offload_optimizer.nvme_path: reserve ./trivet-optimizer-rank-0: File "
+                                       "too large; this rank keeps "));
+}
+
 TEST_F(Train, SaysWhatItDoesAndWhatItUsed) {
   const Output output = folder.run("train config.json");
   EXPECT_EQ(output.code, 0) << output.errors;

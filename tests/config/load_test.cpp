@@ -174,6 +174,40 @@ TEST(ParseConfig, MuonMayStandStillWithoutRatesOfItsOwn) {
   EXPECT_NO_THROW(parse_config(R"({"optimizer": {"type": "Muon", "params": {"lr": 0}}})", "a"));
 }
 
+TEST(ParseConfig, OffloadToHostMemoryIsAcceptedAndListedAsWithoutEffectOnACpu) {
+  const Config config = parse_config(R"({"zero_optimization": {"stage": 3,
+      "offload_param": {"device": "cpu", "buffer_size": 5, "pin_memory": true},
+      "offload_optimizer": {"device": "cpu", "ratio": 0.5, "pipeline_read": true, "fast_init": true}},
+      "aio": {"block_size": 262144, "queue_depth": 32, "thread_count": 2, "single_submit": true, "overlap_events": false}})",
+                                     "a");
+  const std::string zero = "zero_optimization.", only = "has effect only when ",
+                    elsewhere = "it is \"nvme\", or the device has memory of its own",
+                    param = only + zero + "offload_param.device is \"nvme\"",
+                    optimizer = only + zero + "offload_optimizer.device is \"nvme\"",
+                    either = only + zero + "offload_optimizer.device or .offload_param.device is \"nvme\"";
+  EXPECT_EQ(accepted_without_effect(config),
+            (std::vector<std::string>{
+                zero + "offload_param.device: " + only + elsewhere, zero + "offload_param.buffer_size: " + param,
+                zero + "offload_param.pin_memory: no device copies from host memory in this version",
+                zero + "offload_optimizer.device: " + only + elsewhere, zero + "offload_optimizer.ratio: " + optimizer,
+                zero + "offload_optimizer.pipeline_read: " + optimizer,
+                zero + "offload_optimizer.fast_init: a new file reads as zeros: states are not written first",
+                "aio.block_size: " + either, "aio.queue_depth: " + either, "aio.thread_count: " + either,
+                "aio.single_submit: each request is a system call of its own",
+                "aio.overlap_events: requests never wait for each other"}));
+  EXPECT_EQ(config.aio.intra_op_parallelism, 2);
+}
+
+TEST(ParseConfig, AConfigOfZeroInfinityHasEffectAsItStands) {
+  EXPECT_EQ(accepted_without_effect(parse_config(R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 3,
+      "offload_optimizer": {"device": "nvme", "nvme_path": "/local_nvme", "buffer_count": 4},
+      "offload_param": {"device": "nvme", "nvme_path": "/local_nvme", "buffer_count": 5, "buffer_size": 1e8,
+                        "max_in_cpu": 1e9}},
+      "aio": {"block_size": 262144, "queue_depth": 32, "thread_count": 1}})",
+                                                 "a")),
+            std::vector<std::string>{});
+}
+
 TEST(CheckConfig, AcceptsAConfigMadeByHand) { EXPECT_NO_THROW(check(Config{})); }
 
 TEST(CheckConfig, RefusesAConfigMadeByHandWithoutAPlaceInAFile) {
@@ -191,8 +225,10 @@ TEST(CheckConfig, RefusesAConfigMadeByHandWithoutAPlaceInAFile) {
             "config: parallel.tensor: 5 does not divide model.heads 12; use 1, 2, 3, 4, 6 or 12");
   EXPECT_EQ(refused([](Config& c) { c.parallel.context = 2; }),
             "config: parallel.context: 2 is not implemented in this version; use 1");
-  EXPECT_EQ(refused([](Config& c) { c.zero.offload_optimizer.device = OffloadDevice::Cpu; }),
-            "config: zero_optimization.offload_optimizer.device: offload is not implemented in this version; use \"none\"");
+  EXPECT_EQ(
+      refused([](Config& c) { c.zero.offload_optimizer.device = OffloadDevice::Cpu; }),
+      "config: zero_optimization.offload_optimizer.device: optimizer state can be offloaded at stages 1 to 3 only, the stage "
+      "is 0");
   EXPECT_EQ(refused([](Config& c) { c.model.heads = 0; }), "config: model.heads: 0 heads do not divide hidden_size 768");
   EXPECT_EQ(refused([](Config& c) { c.grad_accum_dtype = DType::BFloat16; }),
             "config: data_types.grad_accum_dtype: \"bf16\" is not accepted for a model in \"fp32\"; use \"fp32\"");

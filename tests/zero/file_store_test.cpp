@@ -52,7 +52,8 @@ class Folder : public ::testing::Test {
   }
   ~Folder() override { std::filesystem::remove_all(root_); }
   FileStoreOptions options(int64_t capacity, int64_t block = 8192, int threads = 3) const {
-    return {.path = root_ + "/store", .folder_key = "KEY", .capacity_bytes = capacity, .block_bytes = block, .threads = threads};
+    return {
+        .path = root_ + "/store", .folder_key = "KEY", .capacity_bytes = capacity, .block_bytes = block, .threads = threads};
   }
   bool empty() const { return std::filesystem::is_empty(root_); }
   std::string root_;
@@ -160,13 +161,13 @@ TEST_F(FileStoreInFolder, AFolderThatCannotBeUsedIsAMatterOfTheConfig) {
   FileStoreOptions missing = options(1 << 20);
   missing.path = root_ + "/none/store";
   EXPECT_EQ(message_of([&] { make_file_store(real_file_system(), missing); }),
-            "config: KEY: create " + root_ + "/none/store: No such file or directory; name a folder that exists and that this "
-                                             "user may write to");
+            "config: KEY: create " + root_ +
+                "/none/store: No such file or directory; name a folder that exists and that this "
+                "user may write to");
 }
 
 TEST_F(FileStoreInFolder, TooLittleSpaceIsKnownAtTheStart) {
-  const std::string message =
-      message_of([&] { make_file_store(real_file_system(), options(int64_t{1} << 50)); });
+  const std::string message = message_of([&] { make_file_store(real_file_system(), options(int64_t{1} << 50)); });
   EXPECT_THAT(message, StartsWith("KEY: reserve " + root_ + "/store: "));
   EXPECT_THAT(message, HasSubstr("; this rank keeps 1125899906842624 bytes there"));
   EXPECT_TRUE(empty());
@@ -195,8 +196,9 @@ TEST_F(FileStoreFaults, AreNamedWithFileBytesAndReason) {
   EXPECT_THAT(message(Fault::NoSpace, 4),
               ::testing::MatchesRegex(".*/store: write of 8192 bytes at 16384: No space left on device, [0-9]+ are free; free "
                                       "space, or name another folder"));
-  EXPECT_THAT(message(Fault::NoSpace, 1), HasSubstr("KEY: create " + root_ + "/store: No space left on device; this rank keeps "
-                                                                              "1048576 bytes there"));
+  EXPECT_THAT(message(Fault::NoSpace, 1), HasSubstr("KEY: create " + root_ +
+                                                    "/store: No space left on device; this rank keeps "
+                                                    "1048576 bytes there"));
 }
 
 TEST_F(FileStoreFaults, AShortTransferIsFinished) {

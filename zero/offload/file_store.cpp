@@ -93,9 +93,10 @@ class RealFileStore final : public FileStore {
         if (error.error_number() != EINVAL) throw;
         auto file = files_.create_scratch(options_.path, options_.capacity_bytes, false);
         if (on_cached)
-          on_cached(fmt::format("{}: the file system refuses uncached transfers (O_DIRECT); offloading goes through the "
-                                "system's cache",
-                                options_.path));
+          on_cached(
+              fmt::format("{}: the file system refuses uncached transfers (O_DIRECT); offloading goes through the "
+                          "system's cache",
+                          options_.path));
         return file;
       }
     } catch (const FileError& error) {
@@ -124,9 +125,10 @@ class RealFileStore final : public FileStore {
     if (whole.bytes == 0) return {};
     const bool aligned = whole.offset % kUnit == 0 && reinterpret_cast<uintptr_t>(address) % static_cast<size_t>(kUnit) == 0;
     if (!aligned || whole.offset < 0 || whole.offset + round_up(whole.bytes) > allocated_bytes_)
-      throw std::logic_error(fmt::format("file store {}: a transfer of {} bytes at {} to or from {} is not aligned, or not in "
-                                         "the {} bytes that were allocated",
-                                         options_.path, whole.bytes, whole.offset, fmt::ptr(address), allocated_bytes_));
+      throw std::logic_error(
+          fmt::format("file store {}: a transfer of {} bytes at {} to or from {} is not aligned, or not in "
+                      "the {} bytes that were allocated",
+                      options_.path, whole.bytes, whole.offset, fmt::ptr(address), allocated_bytes_));
     const int64_t block_bytes = round_up(std::max<int64_t>(options_.block_bytes, 1));
     const int64_t blocks = (whole.bytes + block_bytes - 1) / block_bytes;
     const auto transfer = std::make_shared<BlockTransfer>(blocks);
@@ -181,8 +183,8 @@ class RealFileStore final : public FileStore {
       } catch (const FileError& error) {
         fail(block, to != nullptr, error.error_number());
       }
-      const int64_t step = static_cast<int64_t>(moved) == bytes - done ? bytes - done
-                                                                         : static_cast<int64_t>(moved) / unit * unit;
+      const int64_t step =
+          static_cast<int64_t>(moved) == bytes - done ? bytes - done : static_cast<int64_t>(moved) / unit * unit;
       without_progress = step == 0 ? without_progress + 1 : 0;
       if (moved == 0 || without_progress > 1) fail(block, to != nullptr, to ? ENODATA : EIO);
       done += step;

@@ -23,8 +23,8 @@
 namespace trivet::zero::offload {
 
 struct FileStoreOptions {
-  std::string path;         // of the file, were it to have a name
-  std::string folder_key;   // the config key that says where; for messages
+  std::string path;        // of the file, were it to have a name
+  std::string folder_key;  // the config key that says where; for messages
   int64_t capacity_bytes = 0;
   int64_t block_bytes = int64_t{1} << 20;  // rounded up to a multiple of 4096
   int threads = 8;                         // blocks under way at once

@@ -1,0 +1,77 @@
+// Offload: what DeepSpeed leaves to asserts in the first step, or ignores.
+#include <fmt/format.h>
+
+#include "engine/config/refuse.h"
+#include "engine/optimizer/optimizer_step.h"
+
+namespace trivet::config {
+namespace {
+
+const std::string kParam = "zero_optimization.offload_param", kOptimizer = "zero_optimization.offload_optimizer";
+
+template <typename Part>
+void check_place(const Config& config, const std::string& path, const Part& offload) {
+  if (config.compute_device() == Device::Cuda)
+    refuse(config, path + ".device",
+           fmt::format("\"{}\" is not implemented on device \"cuda\" in this version; use \"none\"", name_of(offload.device)));
+  if (offload.device == OffloadDevice::Nvme && offload.nvme_path.empty())
+    refuse(config, path + ".device", fmt::format("\"nvme\" needs {}.nvme_path, a folder for the file of each rank", path));
+}
+
+void check_param(const Config& config) {
+  const OffloadParamConfig& param = config.zero.offload_param;
+  if (param.device == OffloadDevice::None) return;
+  if (config.zero.stage != 3)
+    refuse(config, kParam + ".device",
+           fmt::format("parameters can be offloaded at stage 3 only, the stage is {}", config.zero.stage));
+  check_place(config, kParam, param);
+}
+
+// In float32 the weights are the master weights: they are not optimizer state.
+std::vector<std::string> offloaded_tensors(const Config& config) {
+  std::vector<std::string> names = optimizer_state_names(config.optimizer.type, config.optimizer);
+  if (config.model_dtype() != DType::Float32) names.insert(names.begin(), "master weights");
+  return names;
+}
+
+// Each sub-group that is in memory needs all of its tensors there.
+void check_buffers(const Config& config) {
+  const OffloadOptimizerConfig& optimizer = config.zero.offload_optimizer;
+  const std::vector<std::string> names = offloaded_tensors(config);
+  const int64_t tensors = std::ssize(names), sets = 1 + optimizer.pipeline_read + optimizer.pipeline_write;
+  if (tensors == 0)
+    refuse(config, kOptimizer + ".device",
+           fmt::format("\"nvme\" has nothing to offload: optimizer {} without momentum keeps no state of a model in fp32; use "
+                       "\"none\"",
+                       name_of(config.optimizer.type)));
+  if (optimizer.buffer_count >= sets * tensors) return;
+  const std::string why =
+      sets == 1 ? ""
+                : fmt::format(", {} sub-groups of them with {}", sets,
+                              optimizer.pipeline_read && optimizer.pipeline_write ? "pipeline_read and pipeline_write"
+                              : optimizer.pipeline_read                           ? "pipeline_read"
+                                                                                  : "pipeline_write");
+  refuse(config, kOptimizer + ".buffer_count",
+         fmt::format("{} is too small for {} tensors ({}){}; use at least {}", optimizer.buffer_count, tensors,
+                     fmt::join(names, ", "), why, sets * tensors));
+}
+
+void check_optimizer(const Config& config) {
+  const OffloadOptimizerConfig& optimizer = config.zero.offload_optimizer;
+  if (optimizer.device == OffloadDevice::None) return;
+  if (config.zero.stage == 0)
+    refuse(config, kOptimizer + ".device", "optimizer state can be offloaded at stages 1 to 3 only, the stage is 0");
+  check_place(config, kOptimizer, optimizer);
+  if (optimizer.ratio < 1 && config.zero.stage != 3)
+    refuse(config, kOptimizer + ".ratio", fmt::format("below 1 needs stage 3, the stage is {}", config.zero.stage));
+  if (optimizer.device == OffloadDevice::Nvme) check_buffers(config);
+}
+
+}  // namespace
+
+void check_offload(const Config& config) {
+  check_param(config);
+  check_optimizer(config);
+}
+
+}  // namespace trivet::config

@@ -1,0 +1,175 @@
+// Offload is a placement: it changes no bit, whatever is offloaded, however it is staged.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <tuple>
+
+#include "tests/equivalence/tiny_run.h"
+
+namespace trivet::test {
+namespace {
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = std::filesystem::temp_directory_path() / "trivet-offload-XXXXXX";
+    if (::mkdtemp(name.data())) path_ = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Sub-groups far smaller than a block, and all weights in the file that can be.
+Config offloaded(Config config, const Folder& folder, bool optimizer, bool weights) {
+  ZeroConfig& zero = config.zero;
+  zero.sub_group_size = 3000;  // not a multiple of what is aligned
+  if (optimizer) {
+    zero.offload_optimizer.device = OffloadDevice::Nvme;
+    zero.offload_optimizer.nvme_path = folder.path();
+    zero.offload_optimizer.buffer_count = 12;
+  }
+  if (weights) {
+    zero.offload_param.device = OffloadDevice::Nvme;
+    zero.offload_param.nvme_path = folder.path();
+    zero.offload_param.max_in_cpu = 0;
+    zero.offload_param.buffer_size = 5000;
+    zero.offload_param.buffer_count = 3;
+  }
+  config.aio.block_size = 5000;
+  return config;
+}
+
+Config config_of(ModelType type, int stage, bool bf16, bool layout) {
+  Config config = tiny_config(type);
+  config.zero.stage = stage;
+  config.zero.overlap_comm = stage == 3;
+  config.zero.stage3_max_reuse_distance = 0;
+  config.bf16.enabled = bf16;
+  config.reproducible = layout ? Reproducible::Layout : Reproducible::Run;
+  return config;
+}
+
+TEST(Offload, OfOptimizerStatesChangesNoBit) {
+  const Folder folder;
+  for (const auto& [ranks, stage, bf16, layout] :
+       {std::tuple{1, 1, false, false}, {1, 2, true, true}, {2, 1, true, false}, {2, 2, false, true}, {2, 3, true, false},
+        {2, 3, false, false}, {3, 2, true, false}}) {
+    const Config config = config_of(ModelType::Gpt, stage, bf16, layout);
+    const Trace plain = run({.ranks = ranks, .config = config});
+    Config files = offloaded(config, folder, true, false);
+    for (const bool read : {false, true})
+      for (const bool write : {false, true}) {
+        files.zero.offload_optimizer.pipeline_read = read;
+        files.zero.offload_optimizer.pipeline_write = write;
+        EXPECT_EQ(difference(plain, run({.ranks = ranks, .config = files})), "")
+            << ranks << " ranks, stage " << stage << (bf16 ? ", bf16" : "") << ", pipeline " << read << write;
+      }
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(Offload, OfWeightsChangesNoBit) {
+  const Folder folder;
+  for (const auto& [ranks, bf16, layout, optimizer] :
+       {std::tuple{1, false, false, false}, {1, true, false, true}, {2, true, true, true}, {2, false, false, true},
+        {2, true, false, false}, {3, true, false, true}}) {
+    const Config config = config_of(ModelType::Llama, 3, bf16, layout);
+    const Trace plain = run({.ranks = ranks, .config = config});
+    for (const bool overlap : {false, true}) {
+      Config files = offloaded(config, folder, optimizer, true);
+      files.zero.overlap_comm = overlap;
+      files.zero.offload_optimizer.pipeline_read = files.zero.offload_optimizer.pipeline_write = overlap;
+      EXPECT_EQ(difference(plain, run({.ranks = ranks, .config = files})), "")
+          << ranks << " ranks" << (bf16 ? ", bf16" : "") << ", overlap " << overlap;
+    }
+  }
+}
+
+class OffloadOfEveryOptimizer : public testing::TestWithParam<OptimizerType> {};
+
+TEST_P(OffloadOfEveryOptimizer, ChangesNoBit) {
+  const Folder folder;
+  for (const bool bf16 : {false, true}) {
+    Config config = config_of(ModelType::Gpt, 3, bf16, false);
+    config.optimizer.type = GetParam();
+    config.optimizer.momentum = 0.9;
+    const Trace plain = run({.ranks = 2, .config = config});
+    Config files = offloaded(config, folder, true, true);
+    EXPECT_EQ(difference(plain, run({.ranks = 2, .config = files})), "");
+    files.zero.offload_optimizer.pipeline_read = true;
+    files.zero.offload_optimizer.ratio = 0.5;
+    files.zero.offload_param.max_in_cpu = 15'000;
+    EXPECT_EQ(difference(plain, run({.ranks = 2, .config = files})), "") << "half of it";
+    config.zero.stage = files.zero.stage = 1;
+    files.zero.offload_optimizer.ratio = 1;
+    files.zero.offload_param.device = OffloadDevice::None;
+    EXPECT_EQ(difference(run({.ranks = 1, .config = config}), run({.ranks = 1, .config = files})), "") << "one rank";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, OffloadOfEveryOptimizer,
+                         testing::Values(OptimizerType::Adam, OptimizerType::AdamW, OptimizerType::Sgd, OptimizerType::Lion,
+                                         OptimizerType::Lamb, OptimizerType::Adagrad, OptimizerType::Muon),
+                         [](const auto& which) { return std::string(name_of(which.param)); });
+
+// Tied tables on two stages, split matrices, frozen layers, recomputation.
+TEST(Offload, ComposesWithTheOtherAxes) {
+  const Folder folder;
+  for (const auto& [pipeline, tensor, optimizer] :
+       {std::tuple{2, 1, OptimizerType::AdamW}, {1, 2, OptimizerType::Lamb}, {2, 2, OptimizerType::AdamW}}) {
+    Config config = config_of(ModelType::Gpt, 3, true, false);
+    config.parallel.pipeline = pipeline;
+    config.parallel.tensor = tensor;
+    config.optimizer.type = optimizer;
+    config.recompute = Recompute::Full;
+    const TinyRun plain{.ranks = 2 * pipeline * tensor, .frozen = {"blocks.1"}, .config = config};
+    TinyRun files = plain;
+    files.config = offloaded(config, folder, true, true);
+    files.config.zero.offload_optimizer.pipeline_write = true;
+    EXPECT_EQ(difference(run(plain), run(files)), "") << "pipeline " << pipeline << ", tensor " << tensor;
+  }
+}
+
+// A step that is skipped leaves weights and states as they are, in files too.
+TEST(Offload, SkippedStepsChangeNothing) {
+  const Folder folder;
+  Config config = config_of(ModelType::Gpt, 3, false, false);
+  config.fp16.enabled = true;
+  config.fp16.initial_scale_power = 24;
+  config.fp16.hysteresis = 1;
+  const Trace plain = run({.ranks = 2, .steps = 12, .config = config});
+  EXPECT_TRUE(std::any_of(plain.grad_norms.begin(), plain.grad_norms.end(), [](double norm) { return !std::isfinite(norm); }));
+  const Trace files = run({.ranks = 2, .steps = 12, .config = offloaded(config, folder, true, true)});
+  EXPECT_EQ(plain.loss_bits, files.loss_bits);
+  EXPECT_EQ(plain.weights, files.weights);
+}
+
+TEST(Offload, CheckpointsContinueWithAndWithoutIt) {
+  const Folder folder;
+  for (const bool bf16 : {false, true}) {
+    Config config = config_of(ModelType::Gpt, 3, bf16, false);
+    config.optimizer.type = bf16 ? OptimizerType::Lamb : OptimizerType::AdamW;
+    const Config files = offloaded(config, folder, true, true);
+    const Trace whole = run({.ranks = 2, .steps = 5, .config = config});
+    for (const bool first : {false, true})
+      for (const bool second : {false, true}) {
+        const std::string saved = folder / fmt::format("saved-{}{}{}", bf16, first, second);
+        run({.ranks = 2, .steps = 3, .save_to = saved, .config = first ? files : config});
+        Trace rest = run({.ranks = 2, .steps = 5, .load_from = saved, .config = second ? files : config});
+        EXPECT_EQ(whole.weights, rest.weights) << "offloaded before " << first << ", after " << second;
+        EXPECT_EQ(whole.evaluation, rest.evaluation);
+        EXPECT_EQ(whole.loss_bits.back(), rest.loss_bits.back());
+      }
+  }
+}
+
+}  // namespace
+}  // namespace trivet::test

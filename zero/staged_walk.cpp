@@ -1,0 +1,151 @@
+#include "zero/staged_walk.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace trivet::zero {
+namespace {
+
+bool reads(Access access) { return access == Access::Read || access == Access::ReadWrite; }
+bool writes(Access access) { return access == Access::Write || access == Access::ReadWrite; }
+
+// One tensor of a piece that is staged: elements [first, first + count) of the place around those of the piece.
+struct StagedTensor {
+  TensorPlace* place = nullptr;
+  Access access = Access::None;
+  TensorView* view = nullptr;  // of the piece's range
+  int64_t first = 0, count = 0, skipped = 0;
+  TensorView memory;
+
+  int64_t bytes() const { return staging_bytes(count * size_of(place->dtype())); }
+};
+
+StagedTensor staged(const OwnedPiece& piece, TensorPlace* place, Access access, TensorView* view) {
+  const int64_t granule = place->granule_elements();
+  StagedTensor tensor{place, access, view};
+  tensor.first = piece.first / granule * granule;
+  tensor.skipped = piece.first - tensor.first;
+  const int64_t end = (piece.first + piece.count + granule - 1) / granule * granule;
+  tensor.count = std::min(end, place->elements()) - tensor.first;
+  if (writes(access) && (tensor.skipped != 0 || tensor.count != piece.count))
+    throw std::logic_error("zero: a piece that is written begins or ends within a granule of its place");
+  return tensor;
+}
+
+OwnedRange piece_of(const OwnedPiece& piece) {
+  OwnedRange range = piece.group->owned();
+  const auto cut = [&](auto& view) {
+    if (!view.absent()) view = view.slice(piece.first, piece.count);
+  };
+  cut(range.master);
+  cut(range.copy_out);
+  cut(range.gradient);
+  for (TensorView& state : range.states) cut(state);
+  range.first += piece.first;
+  range.count = piece.count;
+  return range;
+}
+
+// A piece on its way through memory.
+struct Visit {
+  const OwnedPiece* piece = nullptr;
+  OwnedRange range;
+  std::vector<StagedTensor> tensors;
+  std::vector<Transfer> transfers;
+
+  Visit(const OwnedPiece& of, const RangeAccess& access) : piece(&of), range(piece_of(of)) {
+    const auto add = [&](TensorPlace* place, Access how, TensorView& view) {
+      if (place && how != Access::None) tensors.push_back(staged(of, place, how, &view));
+    };
+    add(range.master_place, access.master, range.master);
+    add(range.copy_out_place, access.copy_out, range.copy_out);
+    for (size_t i = 0; i < range.states.size() && i < access.states.size(); ++i)
+      add(range.state_places[i], access.states[i], range.states[i]);
+  }
+  Visit(const Visit&) = delete;
+  Visit& operator=(const Visit&) = delete;
+  // After an error: what is under way uses memory that is given back behind this.
+  ~Visit() {
+    for (const Transfer& transfer : transfers) {
+      try {
+        transfer.wait();
+      } catch (...) {
+      }
+    }
+  }
+
+  int64_t bytes() const {
+    int64_t sum = 0;
+    for (const StagedTensor& tensor : tensors) sum += tensor.bytes();
+    return sum;
+  }
+  void read(const StagingMemory& memory) {
+    int64_t offset = 0;
+    for (StagedTensor& tensor : tensors) {
+      tensor.memory = memory.tensor(offset, tensor.place->dtype(), tensor.count);
+      *tensor.view = tensor.memory.slice(tensor.skipped, range.count);
+      offset += tensor.bytes();
+      if (reads(tensor.access)) transfers.push_back(tensor.place->read(tensor.first, tensor.memory));
+    }
+  }
+  void write() {
+    for (const StagedTensor& tensor : tensors)
+      if (writes(tensor.access)) transfers.push_back(tensor.place->write(tensor.first, tensor.memory));
+  }
+  void wait() {
+    for (const Transfer& transfer : transfers) transfer.wait();
+    transfers.clear();
+  }
+};
+
+}  // namespace
+
+RangeAccess access_to_all(const ParameterGroup& group, Access access) {
+  return {access, access, std::vector<Access>(static_cast<size_t>(group.options().optimizer_states), access)};
+}
+
+std::vector<OwnedPiece> pieces_of(ParameterGroup& group, int64_t most_elements) {
+  const OwnedRange range = group.owned();
+  const int64_t most = range.staged() ? std::max<int64_t>(most_elements / kPieceAlignment, 1) * kPieceAlignment : range.count;
+  std::vector<OwnedPiece> pieces;
+  for (int64_t first = 0; first < range.count; first += most)
+    pieces.push_back({&group, first, std::min(most, range.count - first)});
+  return pieces;
+}
+
+void visit(std::span<const OwnedPiece> pieces, const RangeAccess& access, Arena& buffers, const StagingOptions& options,
+           const UsePiece& use) {
+  std::vector<std::unique_ptr<Visit>> visits;
+  for (const OwnedPiece& piece : pieces) visits.push_back(std::make_unique<Visit>(piece, access));
+  int64_t set_bytes = 0;
+  std::vector<size_t> with_staging;  // visits[with_staging[k]] uses set k % sets
+  for (size_t i = 0; i < visits.size(); ++i) {
+    set_bytes = std::max(set_bytes, visits[i]->bytes());
+    if (visits[i]->bytes() > 0) with_staging.push_back(i);
+  }
+  const size_t sets = std::min<size_t>(1 + options.read_ahead + options.write_behind, with_staging.size());
+  std::vector<StagingMemory> memory(sets);
+  for (StagingMemory& set : memory) set = StagingMemory(buffers, set_bytes);
+
+  size_t read = 0, staged_before = 0;
+  // Reads all staged pieces before number `end`, each when the piece that had its buffers is written.
+  const auto read_up_to = [&](size_t end) {
+    for (; read < std::min(end, with_staging.size()); ++read) {
+      if (read >= sets) visits[with_staging[read - sets]]->wait();
+      visits[with_staging[read]]->read(memory[read % sets]);
+    }
+  };
+  for (const std::unique_ptr<Visit>& now : visits) {
+    const bool is_staged = !now->tensors.empty();
+    if (is_staged) read_up_to(staged_before + (options.read_ahead ? 2 : 1));
+    now->wait();
+    use(*now->piece, now->range);
+    if (!is_staged) continue;
+    now->write();
+    if (!options.write_behind) now->wait();
+    ++staged_before;
+  }
+  for (const std::unique_ptr<Visit>& done : visits) done->wait();
+}
+
+}  // namespace trivet::zero
