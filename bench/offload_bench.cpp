@@ -131,7 +131,8 @@ void steps(const std::string& folder, int count) {
     const auto add = [&](const std::string& name, const Config& config) {
       model::Model model = model::build(describe_model(config.model, 256));
       Plan plan = make_plan(config, model, 1);
-      runs.push_back({name, std::make_unique<Engine>(std::move(plan), std::move(model), world, EngineOptions{.threads = 2}), {}});
+      runs.push_back(
+          {name, std::make_unique<Engine>(std::move(plan), std::move(model), world, EngineOptions{.threads = 2}), {}});
     };
     add("in memory", step_config(folder, false, false, false));
     add("optimizer", step_config(folder, true, false, false));
@@ -151,8 +152,8 @@ void steps(const std::string& folder, int count) {
     for (const Run& run : runs) {
       const RankPlan& rank = run.engine->plan().ranks[0];
       const auto mebibytes = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-      std::printf("%-20s %12.1f %12.1f %12.1f %12.1f\n", run.name.c_str(), median(run.times) * 1e3, mebibytes(rank.memory.total()),
-                  mebibytes(rank.state_file.bytes_read + rank.weight_file.bytes_read),
+      std::printf("%-20s %12.1f %12.1f %12.1f %12.1f\n", run.name.c_str(), median(run.times) * 1e3,
+                  mebibytes(rank.memory.total()), mebibytes(rank.state_file.bytes_read + rank.weight_file.bytes_read),
                   mebibytes(rank.state_file.bytes_written + rank.weight_file.bytes_written));
     }
   });

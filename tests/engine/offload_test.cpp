@@ -58,7 +58,8 @@ class Offload : public ::testing::Test {
       const int64_t micro = engine.plan().batch.micro_batch_size, tokens = micro * config.model.sequence_length;
       const std::vector<int32_t> ids(static_cast<size_t>(tokens), 5);
       const ConstTensorView view{ids.data(), DType::Int32, {micro, config.model.sequence_length}};
-      const std::vector<Microbatch> batch(static_cast<size_t>(engine.plan().batch.gradient_accumulation_steps), {view, view, 0});
+      const std::vector<Microbatch> batch(static_cast<size_t>(engine.plan().batch.gradient_accumulation_steps),
+                                          {view, view, 0});
       engine.train_batch(batch);
       engine.train_batch(batch);
       engine.evaluate(batch);
@@ -190,9 +191,9 @@ TEST_F(Offload, AFolderThatIsNotThereIsAMatterOfTheConfig) {
   Config config = this->config(true, false);
   config.zero.offload_optimizer.nvme_path = folder_ + "/none";
   EXPECT_THAT([&] { train(config, 1); },
-              ::testing::ThrowsMessage<ConfigError>(HasSubstr(
-                  "zero_optimization.offload_optimizer.nvme_path: create " + folder_ +
-                  "/none/trivet-optimizer-rank-0: No such file or directory; name a folder that exists")));
+              ::testing::ThrowsMessage<ConfigError>(
+                  HasSubstr("zero_optimization.offload_optimizer.nvme_path: create " + folder_ +
+                            "/none/trivet-optimizer-rank-0: No such file or directory; name a folder that exists")));
 }
 
 }  // namespace

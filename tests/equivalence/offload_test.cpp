@@ -59,9 +59,13 @@ Config config_of(ModelType type, int stage, bool bf16, bool layout) {
 
 TEST(Offload, OfOptimizerStatesChangesNoBit) {
   const Folder folder;
-  for (const auto& [ranks, stage, bf16, layout] :
-       {std::tuple{1, 1, false, false}, {1, 2, true, true}, {2, 1, true, false}, {2, 2, false, true}, {2, 3, true, false},
-        {2, 3, false, false}, {3, 2, true, false}}) {
+  for (const auto& [ranks, stage, bf16, layout] : {std::tuple{1, 1, false, false},
+                                                   {1, 2, true, true},
+                                                   {2, 1, true, false},
+                                                   {2, 2, false, true},
+                                                   {2, 3, true, false},
+                                                   {2, 3, false, false},
+                                                   {3, 2, true, false}}) {
     const Config config = config_of(ModelType::Gpt, stage, bf16, layout);
     const Trace plain = run({.ranks = ranks, .config = config});
     Config files = offloaded(config, folder, true, false);
@@ -78,9 +82,12 @@ TEST(Offload, OfOptimizerStatesChangesNoBit) {
 
 TEST(Offload, OfWeightsChangesNoBit) {
   const Folder folder;
-  for (const auto& [ranks, bf16, layout, optimizer] :
-       {std::tuple{1, false, false, false}, {1, true, false, true}, {2, true, true, true}, {2, false, false, true},
-        {2, true, false, false}, {3, true, false, true}}) {
+  for (const auto& [ranks, bf16, layout, optimizer] : {std::tuple{1, false, false, false},
+                                                       {1, true, false, true},
+                                                       {2, true, true, true},
+                                                       {2, false, false, true},
+                                                       {2, true, false, false},
+                                                       {3, true, false, true}}) {
     const Config config = config_of(ModelType::Llama, 3, bf16, layout);
     const Trace plain = run({.ranks = ranks, .config = config});
     for (const bool overlap : {false, true}) {

@@ -51,16 +51,21 @@ class FaultyScratchFile final : public ScratchFile {
   FaultyScratchFile(FaultyFileSystem& files, std::unique_ptr<ScratchFile> inner) : files_(files), inner_(std::move(inner)) {}
   const std::string& path() const override { return inner_->path(); }
   bool direct() const override { return inner_->direct(); }
+  // Uncached files move whole units only: of what a short transfer is allowed beyond them nothing is moved.
   size_t read_some(int64_t offset, std::span<std::byte> out) const override {
     const size_t allowed = files_.enter("read", path(), false, out.size());
-    return std::min(inner_->read_some(offset, out), allowed);
+    if (moved(allowed) > 0) inner_->read_some(offset, out.first(moved(allowed)));
+    return allowed;
   }
   size_t write_some(int64_t offset, std::span<const std::byte> data) override {
     const size_t allowed = files_.enter("write", path(), true, data.size());
-    return std::min(inner_->write_some(offset, data), allowed);
+    if (moved(allowed) > 0) inner_->write_some(offset, data.first(moved(allowed)));
+    return allowed;
   }
 
  private:
+  size_t moved(size_t bytes) const { return direct() ? bytes / kDirectAlignment * kDirectAlignment : bytes; }
+
   FaultyFileSystem& files_;
   std::unique_ptr<ScratchFile> inner_;
 };
