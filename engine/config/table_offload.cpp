@@ -11,7 +11,7 @@ const char* const kNoCopies = "no device copies from host memory in this version
 
 template <typename Part>
 bool moves(const Part& offload, const Config& config) {
-  return offload.device != OffloadDevice::Cpu || config.device == Device::Cuda;
+  return offload.device != OffloadDevice::Cpu || config.compute_device() == Device::Cuda;
 }
 
 void add_offload_param(KeyTable& table) {
