@@ -10,6 +10,8 @@
 #include <map>
 #include <new>
 
+#include "tensor_core_emulation.h"
+
 constinit thread_local uint3 threadIdx{}, blockIdx{};
 constinit thread_local dim3 blockDim{}, gridDim{};
 
@@ -41,6 +43,8 @@ void BlockRunner::fiber_main() {
   for (;;) {
     acquire_from(&runner.start_);
     (*runner.kernel_)();
+    if (const int left = forget_copies(thread.number))
+      runner.fail(fmt::format("ended without having waited for {} groups of cp.async", left));
     release_to(&runner.end_);
     thread.done = true;
     thread.fiber->pause();
@@ -77,7 +81,10 @@ void BlockRunner::prepare_threads(dim3 grid, dim3 block, size_t dynamic_shared_b
     threads_.back()->number = number;
     threads_.back()->fiber = std::make_unique<Fiber>(fiber_main, number);
   }
-  for (int i = 0; i < thread_count_; ++i) threads_[i]->index = unflatten(i, block);
+  for (int i = 0; i < thread_count_; ++i) {
+    threads_[i]->index = unflatten(i, block);
+    forget_copies(i);  // of a launch that failed
+  }
   gridDim = grid;
   blockDim = block;
   dynamic_shared = static_cast<unsigned char*>(memory);
@@ -169,8 +176,13 @@ void BlockRunner::fail(const std::string& what) {
   for (;;) running_->fiber->pause();
 }
 
+bool BlockRunner::in_dynamic_shared(const void* address, size_t bytes) const {
+  const auto first = reinterpret_cast<uintptr_t>(dynamic_shared_.get()), place = reinterpret_cast<uintptr_t>(address);
+  return place >= first && place + bytes <= first + dynamic_shared_bytes_;
+}
+
 Barrier& BlockRunner::warp_barrier(uint32_t mask, WarpOperation operation) {
-  static const char* const names[] = {"__syncwarp", "a shuffle", "a vote"};
+  static const char* const names[] = {"__syncwarp", "a shuffle", "a vote", "an instruction on matrices"};
   if (!(mask >> lane & 1))
     fail(fmt::format("{} with mask {:#010x}, where it is not in", names[static_cast<int>(operation)], mask));
   const Unseen guard;

@@ -40,6 +40,8 @@ class BlockRunner {
   Barrier& block_barrier() { return block_barrier_; }
   Barrier& warp_barrier(uint32_t mask, WarpOperation operation);
   Barrier& named_barrier(int number, int threads);
+  int running_thread() const { return running_->number; }
+  bool in_dynamic_shared(const void* address, size_t bytes) const;
   // Ends the grid: the fiber does not go on.
   [[noreturn]] void fail(const std::string& what);
 

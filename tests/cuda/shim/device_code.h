@@ -33,7 +33,7 @@ extern constinit thread_local int lane;                       // of the fiber th
 extern constinit thread_local unsigned char* dynamic_shared;  // of its block, 1024-byte aligned
 
 void block_barrier();
-enum class WarpOperation { Barrier, Shuffle, Vote };
+enum class WarpOperation { Barrier, Shuffle, Vote, Matrix };
 // What the lanes of `mask` gave. Lanes that the block does not have, or that are not in `mask`, read as all ones. Valid until
 // the caller's next barrier or warp operation.
 const uint64_t* exchange(WarpOperation operation, uint32_t mask, uint64_t value);
