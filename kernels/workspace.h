@@ -61,4 +61,16 @@ inline int64_t workspace_bytes(const EmbeddingBackward& args) {
 inline int64_t workspace_bytes(const CrossEntropy& args) { return args.logits.shape.rows() * size_of(DType::Float64); }
 inline int64_t workspace_bytes(const CrossEntropyOfPart& args) { return args.logits.shape.rows() * size_of(DType::Float64); }
 
+// The statistics that attention's backward reads are padded to whole tiles of this many queries.
+inline constexpr int64_t kAttentionRows = 128;
+constexpr int64_t padded_attention_rows(int64_t tokens) {
+  return (tokens + kAttentionRows - 1) / kAttentionRows * kAttentionRows;
+}
+
+// The log-sum-exp and sum over d of dO O of every row: [2, B, N, padded S].
+inline int64_t workspace_bytes(const AttentionBackward& args) {
+  const int64_t rows = args.qkv.shape[0] * args.heads * padded_attention_rows(args.qkv.shape[1]);
+  return 2 * rows * size_of(args.log_sum_exp.dtype);
+}
+
 }  // namespace trivet::kernels

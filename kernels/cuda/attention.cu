@@ -1,0 +1,177 @@
+// Causal attention on tensor cores with a running softmax (Milakov & Gimelshein 2018; FlashAttention-2, Dao 2023). A block has
+// 128 queries of a head, a warp 32 of them; keys and values come in tiles of 64, the next ones while a tile is worked on.
+// Scores, probabilities and sums stay in registers. What tensor cores cannot do is in attention_simple.cu.
+#include "core/cuda/launch.h"
+#include "kernels/cuda/attention_dispatch.h"
+#include "kernels/cuda/attention_dropout.cuh"
+#include "kernels/cuda/attention_simple.h"
+#include "kernels/cuda/attention_tiles.cuh"
+
+namespace trivet::kernels::cuda {
+namespace {
+
+constexpr int kQueries = 128, kKeys = 64, kThreads = 128;
+constexpr int kRowTiles = kQueries / 16 / (kThreads / kWarpThreads), kColTiles = kKeys / 8;
+
+template <typename T>
+struct Arguments {
+  const T* qkv;
+  T* out;
+  float* log_sum_exp;
+  AttentionSizes sizes;
+  ScoreScale<float> scale;
+  AttentionDropout dropout;
+  BlockOrder order;
+};
+
+// Maxima and sums of a lane's rows g and g + 8 of every tile. A sum is of this lane's columns until the end.
+struct RowStatistics {
+  float maximum[kRowTiles][2], total[kRowTiles][2];
+};
+
+__device__ __forceinline__ float maximum_of_group(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+__device__ __forceinline__ float sum_of_group(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+// Scores become exp(scale * (score - maximum)); what was summed with an earlier maximum is scaled to the new one.
+// scale_log2 is log2(e) / sqrt(D).
+template <int kOutTiles>
+__device__ __forceinline__ void add_to_softmax(Sums<kRowTiles, kColTiles>& scores, RowStatistics& rows,
+                                               Sums<kRowTiles, kOutTiles>& out, float scale_log2) {
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float maximum = rows.maximum[r][half];
+#pragma unroll
+      for (int n = 0; n < kColTiles; ++n)
+        maximum = fmaxf(maximum, fmaxf(scores.c[r][n][2 * half], scores.c[r][n][2 * half + 1]));
+      maximum = maximum_of_group(maximum);
+      const float shrink = exp2_approximate((rows.maximum[r][half] - maximum) * scale_log2);
+      const float offset = maximum * scale_log2;
+      float total = rows.total[r][half] * shrink;
+#pragma unroll
+      for (int n = 0; n < kColTiles; ++n)
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; ++e) {
+          scores.c[r][n][e] = exp2_approximate(fmaf(scores.c[r][n][e], scale_log2, -offset));
+          total += scores.c[r][n][e];
+        }
+#pragma unroll
+      for (int n = 0; n < kOutTiles; ++n) {
+        out.c[r][n][2 * half] *= shrink;
+        out.c[r][n][2 * half + 1] *= shrink;
+      }
+      rows.maximum[r][half] = maximum;
+      rows.total[r][half] = total;
+    }
+}
+
+// The factor of what is kept is left for the end.
+__device__ __forceinline__ void drop(Sums<kRowTiles, kColTiles>& probabilities, const KeptProbabilities<kRowTiles>& kept) {
+  probabilities.for_each([&](float& probability, int r, int n, int e) {
+    if (!kept.at(r, n, e)) probability = 0;
+  });
+}
+
+template <typename T, int D, bool kDropout>
+__global__ void __launch_bounds__(kThreads, 2) attention_kernel(const Arguments<T> args) {
+  TRIVET_DYNAMIC_SHARED(T, shared);
+  const SharedTile<T, D> queries{shared};
+  const auto keys = [&](int stage) { return SharedTile<T, D>{shared + (kQueries + stage * 2 * kKeys) * D}; };
+  const auto values = [&](int stage) { return SharedTile<T, D>{shared + (kQueries + (stage * 2 + 1) * kKeys) * D}; };
+
+  const AttentionSizes& sizes = args.sizes;
+  const BlockPlace place(args.order, blockIdx.x);
+  const int64_t sequence = place.head / sizes.heads;
+  const int head = place.head % sizes.heads, group = head / (sizes.heads / sizes.key_value_heads);
+  const int first_query = (args.order.tiles - 1 - place.tile) * kQueries;  // the last queries see most keys
+  const int tiles = (min(first_query + kQueries, sizes.tokens) + kKeys - 1) / kKeys;
+  const T* qkv = args.qkv + sequence * sizes.tokens * sizes.qkv_width;
+  const auto start_tile = [&](int tile) {
+    const T* from = qkv + (sizes.heads + group) * D;
+    start_copy<kThreads, kKeys>(keys(tile % 2), from, sizes.qkv_width, tile * kKeys, sizes.tokens);
+    start_copy<kThreads, kKeys>(values(tile % 2), from + sizes.key_value_heads * D, sizes.qkv_width, tile * kKeys,
+                                sizes.tokens);
+    cp_async_commit();
+  };
+  start_copy<kThreads, kQueries>(queries, qkv + head * D, sizes.qkv_width, first_query, sizes.tokens);
+  start_tile(0);
+
+  const auto warp_row = [] { return warp_index() * 16 * kRowTiles; };
+  const auto first_row = [&] { return first_query + warp_row(); };
+  const HeadDropout dropout(args.dropout, sizes, sequence, head);
+  Sums<kRowTiles, D / 8> out;
+  out.clear();
+  RowStatistics rows;
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) rows.maximum[r][half] = -INFINITY, rows.total[r][half] = 0;
+
+#pragma unroll 1
+  for (int tile = 0; tile < tiles; ++tile) {
+    cp_async_wait<0>();
+    __syncthreads();  // this tile is here, and nobody reads the one before it, whose place the next one takes
+    if (tile + 1 < tiles) start_tile(tile + 1);
+    const int first_key = tile * kKeys;
+    if (first_key >= first_row() + 16 * kRowTiles || first_row() >= sizes.tokens) continue;  // nothing for this warp
+    KeptProbabilities<kRowTiles> kept;  // made first, when fewest registers are in use
+    if constexpr (kDropout) kept.make<RowsAre::Queries, kColTiles>(dropout, first_row(), first_key);
+    Sums<kRowTiles, kColTiles> scores;
+    scores.clear();
+    add_product_of_rows(scores, queries, warp_row(), keys(tile % 2), 0);
+    if (first_key + kKeys - 1 > first_row()) hide_later_keys<RowsAre::Queries>(scores, first_row(), first_key);
+    add_to_softmax(scores, rows, out, args.scale.log2);
+    if constexpr (kDropout) drop(scores, kept);
+    add_product(out, scores, values(tile % 2), 0);
+  }
+
+  float* log_sum_exp = args.log_sum_exp + (sequence * sizes.heads + head) * sizes.tokens;
+#pragma unroll
+  for (int r = 0; r < kRowTiles; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float total = sum_of_group(rows.total[r][half]), inverse = (kDropout ? args.dropout.keep : 1.0f) / total;
+#pragma unroll
+      for (int n = 0; n < D / 8; ++n) out.c[r][n][2 * half] *= inverse, out.c[r][n][2 * half + 1] *= inverse;
+      const int row = first_row() + 16 * r + 8 * half + lane_group();
+      if (lane_in_group() == 0 && row < sizes.tokens) log_sum_exp[row] = rows.maximum[r][half] * args.scale.plain + logf(total);
+    }
+  T* to = args.out + sequence * sizes.tokens * sizes.out_width + head * D;
+  store_rows(out, 1.0f, queries, warp_row(), to, sizes.out_width, first_row(), sizes.tokens);
+}
+
+template <typename T, int D, bool kDropout>
+void start(const Attention& args, const Launch& launch) {
+  const AttentionSizes sizes(args.qkv.shape, args.heads, args.key_value_heads);
+  const int64_t key_value_bytes = int64_t{2} * sizes.tokens * D * sizeof(T);
+  const BlockOrder order((sizes.tokens + kQueries - 1) / kQueries, sizes.sequences * sizes.heads,
+                         key_value_bytes / (sizes.heads / sizes.key_value_heads) + 1);
+  const Arguments<T> arguments{static_cast<const T*>(args.qkv.data),
+                               static_cast<T*>(args.out.data),
+                               static_cast<float*>(args.log_sum_exp.data),
+                               sizes,
+                               ScoreScale<float>(D),
+                               AttentionDropout(args.dropout),
+                               order};
+  const int shared_bytes = (kQueries + 4 * kKeys) * D * static_cast<int>(sizeof(T));
+  trivet::cuda::allow_dynamic_shared(attention_kernel<T, D, kDropout>, shared_bytes);
+  TRIVET_LAUNCH((attention_kernel<T, D, kDropout>), order.blocks(), kThreads, shared_bytes, launch.stream, arguments);
+}
+
+}  // namespace
+
+void attention(const Attention& args, const Launch& launch) {
+  if (args.out.elements() == 0) return;
+  if (!on_tensor_cores(args.qkv, args.heads, args.key_value_heads, {args.out})) return simple_attention(args, launch);
+  dispatch_tensor_cores(args.qkv, args.heads, args.key_value_heads, args.dropout.rate > 0,
+                        [&]<typename T, int D, bool kDropout>() { start<T, D, kDropout>(args, launch); });
+}
+
+}  // namespace trivet::kernels::cuda

@@ -1,0 +1,41 @@
+// Threads and blocks of attention's kernels: which part of the work is whose, and in which order.
+#pragma once
+
+#include "kernels/cuda/attention_sizes.h"
+#include "kernels/cuda/tensor_core.cuh"
+
+namespace trivet::kernels::cuda {
+
+inline constexpr int kWarpThreads = 32;
+
+// Of blocks with one dimension.
+__device__ __forceinline__ int lane_index() { return thread_index() % kWarpThreads; }
+__device__ __forceinline__ int warp_index() { return thread_index() / kWarpThreads; }
+
+// [Note: order of blocks] Blocks start in the order of their index. Those of `together` heads are interleaved, the longest of
+// all of them first: what these heads share then stays in the second-level cache, and the blocks that end last are short.
+struct BlockOrder {
+  int tiles, heads, together;
+
+  BlockOrder(int64_t tiles_of_head, int64_t all_heads, int64_t bytes_of_head)
+      : tiles(static_cast<int>(tiles_of_head)),
+        heads(static_cast<int>(all_heads)),
+        together(static_cast<int>(kCacheBytes / bytes_of_head + 1)) {}
+
+  static constexpr int64_t kCacheBytes = int64_t{16} << 20;  // well below the 40 to 60 MB that there are
+
+  unsigned blocks() const { return static_cast<unsigned>(tiles) * static_cast<unsigned>(heads); }
+};
+struct BlockPlace {
+  int tile, head;  // tile 0 starts first
+
+  __device__ __forceinline__ BlockPlace(const BlockOrder& order, unsigned block) {
+    const unsigned size = static_cast<unsigned>(order.together) * static_cast<unsigned>(order.tiles);
+    const unsigned first_head = block / size * static_cast<unsigned>(order.together), place = block % size;
+    const unsigned present = min(static_cast<unsigned>(order.heads) - first_head, static_cast<unsigned>(order.together));
+    tile = static_cast<int>(place / present);
+    head = static_cast<int>(first_head + place % present);
+  }
+};
+
+}  // namespace trivet::kernels::cuda

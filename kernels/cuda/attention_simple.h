@@ -1,0 +1,13 @@
+// Attention without tensor cores: any float type, any head size up to kLargestHeadSize, any alignment.
+#pragma once
+
+#include "kernels/cuda/math.h"
+
+namespace trivet::kernels::cuda {
+
+inline constexpr int kLargestHeadSize = 256;
+
+void simple_attention(const Attention& args, const Launch& launch);
+void simple_attention_backward(const AttentionBackward& args, const Launch& launch);
+
+}  // namespace trivet::kernels::cuda

@@ -1,0 +1,56 @@
+// What attention's kernels need to know of their arguments, as plain numbers that a launch takes by value.
+//
+//   B sequences, S tokens a sequence, N query heads, G key/value heads, D head size
+//   qkv[B, S, (N + 2G) D] = [query heads | key heads | value heads], out[B, S, N D]
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/kernels.h"
+#include "kernels/workspace.h"
+
+namespace trivet::kernels::cuda {
+
+inline constexpr double kLog2E = 1.4426950408889634074;
+
+struct AttentionSizes {
+  int64_t sequences, qkv_width, out_width;
+  int tokens, heads, key_value_heads, head_size, padded_tokens;
+
+  AttentionSizes(const Shape& qkv, int64_t n, int64_t g)
+      : sequences(qkv[0]),
+        qkv_width(qkv[2]),
+        out_width(qkv[2] / (n + 2 * g) * n),
+        tokens(static_cast<int>(qkv[1])),
+        heads(static_cast<int>(n)),
+        key_value_heads(static_cast<int>(g)),
+        head_size(static_cast<int>(qkv[2] / (n + 2 * g))),
+        padded_tokens(static_cast<int>(padded_attention_rows(qkv[1]))) {}
+};
+
+// 1 / sqrt(D), and that times log2(e): probabilities are powers of two.
+template <typename Sum>
+struct ScoreScale {
+  Sum plain, log2;
+
+  explicit ScoreScale(int head_size)
+      : plain(static_cast<Sum>(1 / std::sqrt(static_cast<double>(head_size)))),
+        log2(static_cast<Sum>(kLog2E / std::sqrt(static_cast<double>(head_size)))) {}
+};
+
+// Dropout of probabilities: element first_element + (n S + i) S + j of sample first_sample + b for head n, query i, key j.
+struct AttentionDropout {
+  uint64_t key, step, first_sample, first_element;
+  float rate, keep;  // keep: 1 / (1 - rate), the factor of what is not dropped
+
+  explicit AttentionDropout(const DropoutSite& site)
+      : key(site.key),
+        step(static_cast<uint64_t>(site.step) << 32),
+        first_sample(static_cast<uint64_t>(site.first_sample)),
+        first_element(static_cast<uint64_t>(site.first_element)),
+        rate(site.rate),
+        keep(1.0f / (1.0f - site.rate)) {}
+};
+
+}  // namespace trivet::kernels::cuda

@@ -1,0 +1,312 @@
+// Attention on a device against sums in double.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/math.h"
+#include "kernels/workspace.h"
+#include "tests/cuda/device_tensor.h"
+
+namespace trivet::kernels {
+namespace {
+
+struct Case {
+  int64_t sequences, tokens, heads, key_value_heads, head_size;
+  DType dtype = DType::BFloat16;
+  float dropout = 0;
+  int64_t elements_before = 0;  // of every tensor, in its allocation
+
+  bool drops() const { return dropout > 0; }
+};
+
+std::string name_of_case(const testing::TestParamInfo<Case>& info) {
+  const Case& c = info.param;
+  const auto number = [](int64_t n) { return std::to_string(n); };
+  return std::string(name_of(c.dtype)) + "_B" + number(c.sequences) + "_S" + number(c.tokens) + "_N" + number(c.heads) + "_G" +
+         number(c.key_value_heads) + "_D" + number(c.head_size) + (c.drops() ? "_dropout" : "") +
+         (c.elements_before > 0 ? "_misaligned" : "");
+}
+
+DropoutSite site_of(const Case& c) {
+  return {.rate = c.dropout, .key = random_key(5, "attention"), .step = 9, .first_sample = 2, .first_element = 5};
+}
+
+// A tensor as numbers, by sequence, token, head and place in the head.
+struct Heads {
+  std::vector<double> numbers;
+  int64_t tokens, heads, head_size;
+
+  Heads(int64_t sequences, int64_t s, int64_t n, int64_t d)
+      : numbers(sequences * s * n * d), tokens(s), heads(n), head_size(d) {}
+  Heads(const HostTensor& tensor, int64_t s, int64_t n, int64_t d) : Heads(tensor.elements() / (s * n * d), s, n, d) {
+    for (int64_t e = 0; e < tensor.elements(); ++e) numbers[e] = tensor.at(e);
+  }
+  double* at(int64_t b, int64_t s, int64_t n) { return &numbers[((b * tokens + s) * heads + n) * head_size]; }
+  const double* at(int64_t b, int64_t s, int64_t n) const { return &numbers[((b * tokens + s) * heads + n) * head_size]; }
+};
+
+// Results and what bounds their errors: the same sums with the magnitudes of all terms.
+struct Reference {
+  Heads out, out_magnitude, dqkv, dqkv_magnitude;
+  std::vector<double> log_sum_exp;
+};
+
+double product(const double* x, const double* y, int64_t n) {
+  double sum = 0;
+  for (int64_t d = 0; d < n; ++d) sum += x[d] * y[d];
+  return sum;
+}
+void add(double factor, const double* x, int64_t n, double* sum, double* magnitude, double factor_magnitude) {
+  for (int64_t d = 0; d < n; ++d) sum[d] += factor * x[d], magnitude[d] += factor_magnitude * std::abs(x[d]);
+}
+
+double dropout_factor(const Case& c, int64_t b, int64_t n, int64_t i, int64_t j) {
+  const DropoutSite site = site_of(c);
+  if (site.rate == 0) return 1;
+  const auto element = static_cast<uint64_t>(site.first_element + (n * c.tokens + i) * c.tokens + j);
+  const PhiloxBlock block =
+      philox(site.key, element / 4, (static_cast<uint64_t>(site.step) << 32) + static_cast<uint64_t>(site.first_sample + b));
+  return unit_float(block[element % 4]) < site.rate ? 0 : 1 / (1 - static_cast<double>(site.rate));
+}
+
+// Row i of head n of sequence b, and what it adds to gradients.
+void add_row(const Case& c, const Heads& qkv, const Heads& dout, int64_t b, int64_t n, int64_t i, Reference& r) {
+  const int64_t D = c.head_size, k = c.heads + n / (c.heads / c.key_value_heads), v = k + c.key_value_heads;
+  const double scale = 1 / std::sqrt(static_cast<double>(D));
+  std::vector<double> p(i + 1), factor(i + 1), dp(i + 1);
+  double maximum = -std::numeric_limits<double>::infinity(), total = 0;
+  for (int64_t j = 0; j <= i; ++j) {
+    p[j] = product(qkv.at(b, i, n), qkv.at(b, j, k), D) * scale;
+    maximum = std::max(maximum, p[j]);
+  }
+  for (double& x : p) total += x = std::exp(x - maximum);
+  for (double& x : p) x /= total;
+  r.log_sum_exp[(b * c.heads + n) * c.tokens + i] = maximum + std::log(total);
+
+  double* out = r.out.at(b, i, n);
+  double* out_magnitude = r.out_magnitude.at(b, i, n);
+  for (int64_t j = 0; j <= i; ++j) {
+    factor[j] = dropout_factor(c, b, n, i, j);
+    add(p[j] * factor[j], qkv.at(b, j, v), D, out, out_magnitude, p[j] * factor[j]);
+  }
+  const double* dy = dout.at(b, i, n);
+  const double delta = product(dy, out, D);
+  double delta_magnitude = 0;
+  for (int64_t d = 0; d < D; ++d) delta_magnitude += std::abs(dy[d]) * out_magnitude[d];
+  for (int64_t j = 0; j <= i; ++j) {
+    const double dropped = p[j] * factor[j], dp_j = product(dy, qkv.at(b, j, v), D) * factor[j];
+    const double ds = p[j] * (dp_j - delta) * scale, ds_magnitude = p[j] * (std::abs(dp_j - delta) + delta_magnitude) * scale;
+    add(dropped, dy, D, r.dqkv.at(b, j, v), r.dqkv_magnitude.at(b, j, v), dropped);
+    add(ds, qkv.at(b, j, k), D, r.dqkv.at(b, i, n), r.dqkv_magnitude.at(b, i, n), ds_magnitude);
+    add(ds, qkv.at(b, i, n), D, r.dqkv.at(b, j, k), r.dqkv_magnitude.at(b, j, k), ds_magnitude);
+  }
+}
+
+Reference reference(const Case& c, const HostTensor& qkv, const HostTensor& dout) {
+  const int64_t all_heads = c.heads + 2 * c.key_value_heads;
+  const Heads out(c.sequences, c.tokens, c.heads, c.head_size), dqkv(c.sequences, c.tokens, all_heads, c.head_size);
+  Reference r{out, out, dqkv, dqkv, std::vector<double>(c.sequences * c.heads * c.tokens)};
+  const Heads x(qkv, c.tokens, all_heads, c.head_size), dy(dout, c.tokens, c.heads, c.head_size);
+  for (int64_t b = 0; b < c.sequences; ++b)
+    for (int64_t n = 0; n < c.heads; ++n)
+      for (int64_t i = 0; i < c.tokens; ++i) add_row(c, x, dy, b, n, i, r);
+  return r;
+}
+
+struct Results {
+  HostTensor out, log_sum_exp, dqkv;
+  bool operator==(const Results&) const = default;
+};
+
+DType statistics_of(DType dtype) { return dtype == DType::Float64 ? DType::Float64 : DType::Float32; }
+
+// Forward, and backward with what it left, on the device. Outputs are NaN before.
+Results on_device(const Case& c, const HostTensor& qkv, const HostTensor& dout) {
+  const DeviceTensor x(qkv, c.elements_before), dy(dout, c.elements_before);
+  const DeviceTensor out(HostTensor::poisoned(c.dtype, dout.view().shape), c.elements_before);
+  const DeviceTensor log_sum_exp(HostTensor::poisoned(statistics_of(c.dtype), {c.sequences, c.heads, c.tokens}),
+                                 c.elements_before);
+  const DeviceTensor dx(HostTensor::poisoned(c.dtype, qkv.view().shape), c.elements_before);
+  const AttentionBackward backward{.dout = dy.view(),
+                                   .qkv = x.view(),
+                                   .out = out.view(),
+                                   .log_sum_exp = log_sum_exp.view(),
+                                   .dqkv = dx.view(),
+                                   .heads = c.heads,
+                                   .key_value_heads = c.key_value_heads,
+                                   .dropout = site_of(c)};
+  const TestLaunch device(workspace_bytes(backward));
+  cuda::attention({.qkv = x.view(),
+                   .out = out.view(),
+                   .log_sum_exp = log_sum_exp.view(),
+                   .heads = c.heads,
+                   .key_value_heads = c.key_value_heads,
+                   .dropout = site_of(c)},
+                  device.launch());
+  cuda::attention_backward(backward, device.launch());
+  return {out.read(), log_sum_exp.read(), dx.read()};
+}
+
+struct Inputs {
+  HostTensor qkv, dout;
+
+  explicit Inputs(const Case& c)
+      : qkv(HostTensor::random(c.dtype, {c.sequences, c.tokens, (c.heads + 2 * c.key_value_heads) * c.head_size}, 3)),
+        dout(HostTensor::random(c.dtype, {c.sequences, c.tokens, c.heads * c.head_size}, 4)) {
+    for (int64_t e = 0; e < qkv.elements(); ++e) qkv.set(e, 2 * qkv.at(e));  // scores that differ
+  }
+};
+
+// Probabilities and their gradients are rounded to dtype before they are multiplied, results once more; the backward multiplies
+// dO with a rounded out: 3 half-units of the magnitudes. Scores have an error of about D u |q| |k| / sqrt(D) <= 4 sqrt(D) u in
+// the type of sums, which is the relative error of a probability; sums over keys and heads add S u at most. Numbers below
+// float16's normal range lose up to 2^-25, whatever their size.
+void expect_near(const Case& c, const char* what, const HostTensor& result, const std::vector<double>& expected,
+                 const std::vector<double>& magnitudes) {
+  const double u = c.dtype == DType::Float64 ? 0x1p-53 : 0x1p-24;
+  const double tolerance =
+      3 * half_unit(c.dtype) + (8 * std::sqrt(static_cast<double>(c.head_size)) + static_cast<double>(c.tokens)) * u;
+  const double underflow = c.dtype == DType::Float16 ? 0x1p-25 * static_cast<double>(1 + 2 * c.tokens * c.heads) : 0x1p-130;
+  ASSERT_EQ(result.elements(), static_cast<int64_t>(expected.size()));
+  for (int64_t e = 0; e < result.elements(); ++e)
+    ASSERT_NEAR(result.at(e), expected[e], tolerance * magnitudes[e] + underflow)
+        << what << " " << e << " of " << result.elements();
+}
+
+void expect_matches_reference(const Case& c, const Inputs& inputs) {
+  const Results results = on_device(c, inputs.qkv, inputs.dout);
+  const Reference expected = reference(c, inputs.qkv, inputs.dout);
+  expect_near(c, "out", results.out, expected.out.numbers, expected.out_magnitude.numbers);
+  expect_near(c, "dqkv", results.dqkv, expected.dqkv.numbers, expected.dqkv_magnitude.numbers);
+  std::vector<double> ones(expected.log_sum_exp.size());
+  for (size_t i = 0; i < ones.size(); ++i) ones[i] = 1 + std::abs(expected.log_sum_exp[i]);
+  Case in_sums = c;
+  in_sums.dtype = statistics_of(c.dtype);
+  expect_near(in_sums, "log_sum_exp", results.log_sum_exp, expected.log_sum_exp, ones);
+}
+
+class CudaAttention : public testing::TestWithParam<Case> {};
+
+TEST_P(CudaAttention, ForwardAndBackwardMatchDoubleReference) { expect_matches_reference(GetParam(), Inputs(GetParam())); }
+
+// Below, at and above the sizes of tiles; several blocks and groups of heads.
+std::vector<Case> tensor_core_cases() {
+  std::vector<Case> list;
+  for (int64_t head_size : {64, 96, 128})
+    for (DType dtype : {DType::BFloat16, DType::Float16})
+      for (float dropout : {0.0f, 0.25f})
+        for (const auto& [sequences, tokens, heads, key_value_heads] : std::vector<std::array<int64_t, 4>>{
+                 {1, 1, 1, 1}, {2, 2, 2, 1}, {2, 31, 4, 2}, {1, 64, 1, 1}, {1, 65, 2, 2}, {1, 127, 1, 1}, {1, 129, 4, 1}})
+          list.push_back({sequences, tokens, heads, key_value_heads, head_size, dtype, dropout});
+  list.push_back({1, 300, 2, 1, 64});
+  list.push_back({1, 260, 1, 1, 128, DType::BFloat16, 0.25f});
+  list.push_back({3, 20, 8, 1, 64, DType::Float16});
+  return list;
+}
+INSTANTIATE_TEST_SUITE_P(OnTensorCores, CudaAttention, testing::ValuesIn(tensor_core_cases()), name_of_case);
+
+std::vector<Case> simple_cases() {
+  std::vector<Case> list;
+  for (DType dtype : {DType::Float32, DType::BFloat16, DType::Float16, DType::Float64})
+    for (float dropout : {0.0f, 0.25f})
+      for (const Case& c : {Case{1, 1, 1, 1, 1}, Case{2, 3, 2, 1, 5}, Case{1, 65, 4, 2, 8}, Case{2, 32, 2, 2, 32},
+                            Case{1, 71, 2, 1, 20}, Case{1, 33, 1, 1, 256}, Case{1, 40, 8, 2, 72}}) {
+        list.push_back(c);
+        list.back().dtype = dtype;
+        list.back().dropout = dropout;
+      }
+  for (int64_t head_size : {64, 128}) {
+    list.push_back({1, 33, 2, 1, head_size, DType::Float32, 0.25f});
+    list.push_back({1, 33, 2, 1, head_size, DType::BFloat16, 0.25f, 1});
+    list.push_back({1, 33, 2, 1, head_size, DType::Float16, 0, 4});
+  }
+  return list;
+}
+INSTANTIATE_TEST_SUITE_P(WithoutTensorCores, CudaAttention, testing::ValuesIn(simple_cases()), name_of_case);
+
+// Keys and values are unit vectors, one a token: out is a row's dropped probabilities, dQ its dS, dV (dO are unit vectors, too)
+// the probabilities transposed. So no probability can be dropped in the place of another one.
+class CudaAttentionDropout : public testing::TestWithParam<Case> {};
+
+TEST_P(CudaAttentionDropout, DropsTheProbabilitiesThatTheCpuDrops) {
+  const Case& c = GetParam();
+  const int64_t all_heads = c.heads + 2 * c.key_value_heads;
+  for (bool unit_dout : {true, false}) {
+    Inputs inputs(c);
+    for (int64_t token = 0; token < c.tokens; ++token)
+      for (int64_t d = 0; d < c.head_size; ++d) {
+        for (int64_t n = c.heads; n < all_heads; ++n) inputs.qkv.set((token * all_heads + n) * c.head_size + d, d == token);
+        for (int64_t n = 0; unit_dout && n < c.heads; ++n) inputs.dout.set((token * c.heads + n) * c.head_size + d, d == token);
+      }
+    expect_matches_reference(c, inputs);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaAttentionDropout,
+                         testing::Values(Case{1, 64, 2, 1, 64, DType::Float16, 0.5f},
+                                         Case{1, 63, 3, 1, 64, DType::Float16, 0.5f},
+                                         Case{1, 90, 1, 1, 96, DType::BFloat16, 0.1f},
+                                         Case{1, 127, 1, 1, 128, DType::Float16, 0.5f},
+                                         Case{1, 37, 2, 1, 40, DType::Float32, 0.5f}),
+                         name_of_case);
+
+TEST(CudaAttention, RepeatsItsBits) {
+  for (const Case& c : {Case{1, 140, 4, 2, 64}, Case{1, 50, 2, 1, 24, DType::Float32}}) {
+    const Inputs inputs(c);
+    EXPECT_TRUE(on_device(c, inputs.qkv, inputs.dout) == on_device(c, inputs.qkv, inputs.dout));
+  }
+}
+
+TEST(CudaAttention, LaterTokensDoNotChangeEarlierOutputs) {
+  const Case c{1, 150, 2, 1, 64};
+  const Inputs inputs(c);
+  Inputs changed(c);
+  const int64_t width = changed.qkv.elements() / c.tokens, out_width = c.heads * c.head_size;
+  for (int64_t e = 100 * width; e < changed.qkv.elements(); ++e) changed.qkv.set(e, 3.0);
+  const HostTensor before = on_device(c, inputs.qkv, inputs.dout).out, after = on_device(c, changed.qkv, changed.dout).out;
+  for (int64_t e = 0; e < 100 * out_width; ++e) ASSERT_EQ(before.at(e), after.at(e));
+  EXPECT_NE(before.at(100 * out_width), after.at(100 * out_width));
+}
+
+TEST(CudaAttention, LargeScoresDoNotOverflow) {
+  for (const Case& c : {Case{1, 70, 1, 1, 64}, Case{1, 70, 1, 1, 16, DType::Float32}}) {
+    Inputs inputs(c);
+    for (int64_t e = 0; e < inputs.qkv.elements(); ++e) inputs.qkv.set(e, 100 * inputs.qkv.at(e));
+    const Results results = on_device(c, inputs.qkv, inputs.dout);
+    for (int64_t e = 0; e < results.out.elements(); ++e) ASSERT_TRUE(std::isfinite(results.out.at(e)));
+    for (int64_t e = 0; e < results.dqkv.elements(); ++e) ASSERT_TRUE(std::isfinite(results.dqkv.at(e)));
+  }
+}
+
+TEST(CudaAttention, UndefinedInputsReachTheOutput) {
+  for (const Case& c : {Case{1, 70, 1, 1, 64}, Case{1, 70, 1, 1, 16, DType::Float32}}) {
+    Inputs inputs(c);
+    inputs.qkv.set(66 * 3 * c.head_size + 3, std::numeric_limits<double>::quiet_NaN());  // of query 66
+    const Results results = on_device(c, inputs.qkv, inputs.dout);
+    for (int64_t d = 0; d < c.head_size; ++d) EXPECT_TRUE(std::isnan(results.out.at(66 * c.head_size + d)));
+  }
+}
+
+TEST(CudaAttention, NothingToDoLaunchesNothing) {
+  const Case c{0, 7, 2, 1, 64};
+  EXPECT_EQ(on_device(c, HostTensor(c.dtype, {0, 7, 256}), HostTensor(c.dtype, {0, 7, 128})).out.elements(), 0);
+}
+
+TEST(CudaAttention, HeadsThatAreTooLargeAreRefused) {
+  const Case c{1, 2, 1, 1, 257, DType::Float32};
+  const Inputs inputs(c);
+  try {
+    on_device(c, inputs.qkv, inputs.dout);
+    FAIL();
+  } catch (const std::logic_error& error) {
+    EXPECT_STREQ(error.what(), "attention: the head size is 257, on CUDA it may be at most 256");
+  }
+}
+
+}  // namespace
+}  // namespace trivet::kernels
