@@ -20,6 +20,7 @@ class DeviceTensor {
     const int64_t bytes = host.view().bytes();
     CUDA_CHECK(cudaMalloc(&memory_, static_cast<size_t>(offset_bytes_ + bytes)));
     if (bytes > 0) CUDA_CHECK(cudaMemcpy(view().data, host.view().data, static_cast<size_t>(bytes), cudaMemcpyHostToDevice));
+    CUDA_CHECK(cudaDeviceSynchronize());  // a copy from pageable memory may return before it has arrived
   }
   ~DeviceTensor() { cudaFree(memory_); }
   DeviceTensor(const DeviceTensor&) = delete;
