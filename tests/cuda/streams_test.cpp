@@ -175,10 +175,10 @@ TEST_F(StreamOrder, TheSteadyStateCreatesNothingAndNeverWaits) {
       side_->enqueue([&] { launch_store(block, block); });
       gathered.push_back(side_->record());
     }
-    for (const Event& event : gathered) {
-      event.synchronize();
-      launch_copy(0, 10);
-      other_->enqueue([&] { launch_copy(10, 11); });
+    for (int block = 0; block < 4; ++block) {
+      gathered[static_cast<size_t>(block)].synchronize();
+      launch_copy(block, 10 + block);
+      other_->enqueue([&] { launch_copy(10 + block, 20 + block); });
     }
     other_->synchronize();
   };

@@ -1,0 +1,125 @@
+// Capture and replay on the fake device, as with CUDA's.
+#include <gtest/gtest.h>
+
+#include "core/cuda/handle.h"
+#include "core/cuda/launch.h"
+#include "core/cuda/memory.h"
+#include "shim.h"
+
+namespace trivet::cuda {
+namespace {
+
+__global__ void add_to(int* number, int value) { *number += value; }
+
+class Capture : public testing::Test {
+ protected:
+  Capture() { number_ = static_cast<int*>(pinned_->allocate(sizeof(int))); }
+  ~Capture() override { pinned_->release(number_, sizeof(int)); }
+
+  static StreamHandle make_stream() {
+    cudaStream_t stream = nullptr;
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return StreamHandle(stream);
+  }
+  static EventHandle make_event() {
+    cudaEvent_t event = nullptr;
+    CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    return EventHandle(event);
+  }
+  void begin() { CUDA_CHECK(cudaStreamBeginCapture(main_.get(), cudaStreamCaptureModeThreadLocal)); }
+  cudaError_t end() { return cudaStreamEndCapture(main_.get(), &graph_); }
+  // main forks to side, which adds 10.
+  void fork() {
+    CUDA_CHECK(cudaEventRecord(forked_.get(), main_.get()));
+    CUDA_CHECK(cudaStreamWaitEvent(side_.get(), forked_.get()));
+    TRIVET_LAUNCH(add_to, 1, 1, 0, side_.get(), number_, 10);
+  }
+  void join() {
+    CUDA_CHECK(cudaEventRecord(joined_.get(), side_.get()));
+    CUDA_CHECK(cudaStreamWaitEvent(main_.get(), joined_.get()));
+  }
+
+  std::unique_ptr<Allocator> pinned_ = make_pinned_allocator(0);
+  StreamHandle main_ = make_stream(), side_ = make_stream();
+  EventHandle forked_ = make_event(), joined_ = make_event();
+  cudaGraph_t graph_ = nullptr;
+  int* number_ = nullptr;
+};
+
+TEST_F(Capture, RunsWhatWasCapturedAtEachLaunchAndNotBefore) {
+  begin();
+  TRIVET_LAUNCH(add_to, 1, 1, 0, main_.get(), number_, 1);
+  fork();
+  join();
+  TRIVET_LAUNCH(add_to, 1, 1, 0, main_.get(), number_, 100);
+  CUDA_CHECK(end());
+  CUDA_CHECK(cudaDeviceSynchronize());
+  EXPECT_EQ(*number_, 0);
+  cudaGraphExec_t executable = nullptr;
+  CUDA_CHECK(cudaGraphInstantiate(&executable, graph_));
+  CUDA_CHECK(cudaGraphDestroy(graph_));
+  for (int i = 0; i < 3; ++i) CUDA_CHECK(cudaGraphLaunch(executable, main_.get()));
+  CUDA_CHECK(cudaStreamSynchronize(main_.get()));
+  CUDA_CHECK(cudaGraphExecDestroy(executable));
+  EXPECT_EQ(*number_, 333);
+}
+
+TEST_F(Capture, StreamsMustJoinAgain) {
+  begin();
+  fork();
+  EXPECT_EQ(end(), cudaErrorStreamCaptureUnjoined);
+  cudaGetLastError();
+}
+
+TEST_F(Capture, WaitingOrAllocatingEndsIt) {
+  begin();
+  EXPECT_EQ(cudaStreamSynchronize(main_.get()), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(end(), cudaErrorStreamCaptureInvalidated);
+  begin();
+  void* data = nullptr;
+  EXPECT_EQ(cudaMalloc(&data, 16), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(end(), cudaErrorStreamCaptureInvalidated);
+  cudaGetLastError();
+}
+
+TEST_F(Capture, EventsFromOutsideAreRefused) {
+  CUDA_CHECK(cudaEventRecord(forked_.get(), side_.get()));
+  begin();
+  EXPECT_EQ(cudaStreamWaitEvent(main_.get(), forked_.get()), cudaErrorStreamCaptureIsolation);
+  CUDA_CHECK(end());
+  CUDA_CHECK(cudaGraphDestroy(graph_));
+  cudaGetLastError();
+}
+
+TEST_F(Capture, EventsOfACaptureCannotBeWaitedForOutside) {
+  begin();
+  CUDA_CHECK(cudaEventRecord(forked_.get(), main_.get()));
+  EXPECT_EQ(cudaEventSynchronize(forked_.get()), cudaErrorCapturedEvent);
+  CUDA_CHECK(end());
+  CUDA_CHECK(cudaGraphDestroy(graph_));
+  cudaGetLastError();
+}
+
+TEST(HostFunctions, MayNotCallTheRuntime) {
+  cudaError_t seen = cudaSuccess;
+  CUDA_CHECK(cudaLaunchHostFunc(
+      nullptr, [](void* error) { *static_cast<cudaError_t*>(error) = cudaDeviceSynchronize(); }, &seen));
+  CUDA_CHECK(cudaStreamSynchronize(nullptr));
+  EXPECT_EQ(seen, cudaErrorNotPermitted);
+}
+
+TEST(Events, MeasureTime) {
+  cudaEvent_t start = nullptr, end = nullptr;
+  CUDA_CHECK(cudaEventCreate(&start));
+  CUDA_CHECK(cudaEventCreate(&end));
+  const EventHandle start_owner(start), end_owner(end);
+  CUDA_CHECK(cudaEventRecord(start));
+  CUDA_CHECK(cudaEventRecord(end));
+  CUDA_CHECK(cudaEventSynchronize(end));
+  float milliseconds = -1;
+  CUDA_CHECK(cudaEventElapsedTime(&milliseconds, start, end));
+  EXPECT_GE(milliseconds, 0);
+}
+
+}  // namespace
+}  // namespace trivet::cuda
