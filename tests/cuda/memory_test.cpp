@@ -5,12 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 #include <vector>
 
 #include "core/arena.h"
 #include "core/cuda/error.h"
 #include "core/error.h"
 #include "shim.h"
+#include "tests/cuda/gate.h"
 
 namespace trivet::cuda {
 namespace {
@@ -33,6 +36,22 @@ TEST(DeviceMemory, ReadsAsZeroAndIsAligned) {
     allocator->release(data, bytes);
   }
   EXPECT_EQ(cuda_shim::allocated_bytes(), 0);
+}
+
+// Streams of ours do not wait for the default stream, which writes the zeros.
+TEST(DeviceMemory, IsZeroBeforeAnyStreamCanUseIt) {
+  const auto allocator = make_device_allocator(0);
+  Gate gate(nullptr);
+  std::atomic<bool> opened = false;
+  std::thread opener([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    opened = true;
+    gate.open();
+  });
+  void* data = allocator->allocate(16);
+  EXPECT_TRUE(opened);
+  opener.join();
+  allocator->release(data, 16);
 }
 
 TEST(DeviceMemory, NothingIsNoMemory) {

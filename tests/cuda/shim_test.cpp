@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -58,6 +59,29 @@ TEST_P(EveryOrder, EveryThreadRunsInItsPlace) {
   TRIVET_LAUNCH(write_place, dim3(2, 3, 4), dim3(5, 3, 2), 0, nullptr, out.data());
   const auto host = out.read();
   for (int i = 0; i < 24 * 30; ++i) EXPECT_EQ(host[i], 1000 * (i / 30) + i % 30);
+}
+
+__global__ void draw_number(int* next, int* numbers) { numbers[blockIdx.x * blockDim.x + threadIdx.x] = atomicAdd(next, 1); }
+
+// Which thread came first, second ...
+std::vector<int> numbers_in(cuda_shim::Order order, uint32_t seed) {
+  const cuda_shim::Configured configured({.order = order, .seed = seed});
+  DeviceArray<int> next(1), numbers(128);
+  CUDA_CHECK(cudaMemset(next.data(), 0, sizeof(int)));
+  TRIVET_LAUNCH(draw_number, 2, 64, 0, nullptr, next.data(), numbers.data());
+  return numbers.read();
+}
+
+TEST(Shim, ThreadsRunInTheOrderThatWasAskedFor) {
+  std::vector<int> forward(128);
+  std::iota(forward.begin(), forward.end(), 0);
+  EXPECT_EQ(numbers_in(cuda_shim::Order::InOrder, 0), forward);
+  EXPECT_EQ(numbers_in(cuda_shim::Order::Reversed, 0), std::vector<int>(forward.rbegin(), forward.rend()));
+  const auto shuffled = numbers_in(cuda_shim::Order::Shuffled, 1);
+  EXPECT_TRUE(std::is_permutation(shuffled.begin(), shuffled.end(), forward.begin()));
+  EXPECT_NE(shuffled, forward);
+  EXPECT_EQ(shuffled, numbers_in(cuda_shim::Order::Shuffled, 1));
+  EXPECT_NE(shuffled, numbers_in(cuda_shim::Order::Shuffled, 2));
 }
 
 // Sums by a tree in shared memory, static and dynamic, of different sizes from launch to launch.
