@@ -71,6 +71,7 @@ class Rehearsal {
     for (const auto& [key, link] : groups_.links) add(link->traffic(), rank_.pipeline);
     worker.evaluate(1, [&](int64_t) { return microbatch; });
     worker.parameters().initialize(0);  // which stages what is frozen, too
+    if (plan_.config.compute_device() == Device::Cuda) add_backend_memory();
     rank_.activation_arena_bytes = activations_.peak_bytes();
     rank_.buffer_arena_bytes = buffers_.peak_bytes();
     rank_.memory = meter_.peak();
@@ -92,6 +93,18 @@ class Rehearsal {
     coordinates[static_cast<size_t>(Axis::Pipeline)] = rank_.pipeline_rank;
     coordinates[static_cast<size_t>(Axis::Tensor)] = rank_.tensor_rank;
     return plan_.mesh.rank_at(coordinates);
+  }
+  // What a GPU's backend takes for itself: scratch of kernels, and of groups that sum floats in the order of ranks.
+  void add_backend_memory() {
+    rank_.workspace_bytes = kernels_->counters().workspace_bytes;
+    meter_.add(MemoryCategory::Buffers, rank_.workspace_bytes);
+    const bool sums_gradients = plan_.config.reproducible == Reproducible::Run;
+    const auto add_staging = [&](const comm::ProcessGroup* group, bool sums_floats) {
+      if (group && group->size() > 1 && sums_floats) meter_.add(MemoryCategory::Buffers, comm::kDeviceStagingBytes);
+    };
+    add_staging(groups_.reduce.get(), sums_gradients);
+    add_staging(groups_.tensor.get(), true);
+    add_staging(groups_.tensor_reduce.get(), sums_gradients && plan_.config.parallel.sequence_parallel);
   }
   int64_t staging_bytes(Worker& worker) const {
     if (plan_.config.checkpoint.directory.empty() || plan_.config.compute_device() != Device::Cpu) return 0;

@@ -309,10 +309,11 @@ struct MomentumUpdate {
   bool nesterov = true;
 };
 
-// FLOPs, bytes moved and launches since the last reset. Only Meta counts; the others return zeros.
+// FLOPs, bytes moved and launches so far, and the largest scratch memory that a call needs on a GPU (kernels/workspace.h). Only
+// Meta counts; the others return zeros.
 struct Counters {
   double flops = 0, bytes = 0;
-  int64_t launches = 0;
+  int64_t launches = 0, workspace_bytes = 0;
 };
 
 class Kernels {

@@ -113,6 +113,7 @@ class CudaKernels final : public Kernels {
   void to_host(ConstTensorView from, TensorView out) override {
     check_host_copy(from, out);
     host_copies_.to_host(from.data, out.data, out.bytes(), launch().stream);
+    if (options_.after_wait) options_.after_wait();
   }
 
  private:

@@ -7,6 +7,7 @@
 // allocated.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "core/buffer.h"
@@ -22,6 +23,7 @@ struct CudaKernelsOptions {
   MemoryMeter* meter = nullptr;
 
   int64_t workspace_bytes = 0;               // of each stream
+  std::function<void()> after_wait;          // called when to_host has waited; what it throws, to_host throws
   int64_t staging_bytes = int64_t{4} << 20;  // pinned, for each direction: copies from and to pageable memory go through it
 };
 

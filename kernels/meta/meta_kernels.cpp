@@ -2,10 +2,12 @@
 //
 // FLOPs: 2 M N K for a product; 4 S^2 N D B / 2 for causal attention (half of the scores are masked) and 2.5 times that in its
 // backward; a few per element for the rest. Bytes: each argument once for every time it is read or written.
+#include <algorithm>
 #include <initializer_list>
 
 #include "kernels/check.h"
 #include "kernels/kernels.h"
+#include "kernels/workspace.h"
 
 namespace trivet::kernels {
 namespace {
@@ -32,143 +34,143 @@ class MetaKernels final : public Kernels {
   Counters counters() const override { return counters_; }
 
   void matmul(const Matmul& a) override {
-    check(a);
+    admit(a);
     const double inner = static_cast<double>(a.a.shape[a.transpose_a ? 0 : 1]);
     count(2 * elements(a.out) * inner, total_bytes({a.a, a.b, a.bias}) + written(a.out, a.accumulate));
   }
   void add_bias(const AddBias& a) override {
-    check(a);
+    admit(a);
     count(elements(a.bias.absent() ? a.bias : a.x), total_bytes({a.x, a.bias, a.out}));
   }
   void bias_gradient(const BiasGradient& a) override {
-    check(a);
+    admit(a);
     count(elements(a.dy), total_bytes({a.dy}) + written(a.dbias, a.accumulate));
   }
   void layer_norm(const LayerNorm& a) override {
-    check(a);
+    admit(a);
     count(8 * elements(a.x), total_bytes({a.x, a.gain, a.bias, a.y, a.mean, a.rstd}));
   }
   void layer_norm_backward_input(const LayerNormBackwardInput& a) override {
-    check(a);
+    admit(a);
     count(12 * elements(a.x), total_bytes({a.dy, a.x, a.gain, a.mean, a.rstd}) + written(a.dx, a.accumulate));
   }
   void layer_norm_backward_weight(const LayerNormBackwardWeight& a) override {
-    check(a);
+    admit(a);
     count(5 * elements(a.x),
           total_bytes({a.dy, a.x, a.mean, a.rstd}) + written(a.dgain, a.accumulate_gain) + written(a.dbias, a.accumulate_bias));
   }
   void rms_norm(const RmsNorm& a) override {
-    check(a);
+    admit(a);
     count(5 * elements(a.x), total_bytes({a.x, a.gain, a.y, a.rstd}));
   }
   void rms_norm_backward_input(const RmsNormBackwardInput& a) override {
-    check(a);
+    admit(a);
     count(9 * elements(a.x), total_bytes({a.dy, a.x, a.gain, a.rstd}) + written(a.dx, a.accumulate));
   }
   void rms_norm_backward_weight(const RmsNormBackwardWeight& a) override {
-    check(a);
+    admit(a);
     count(3 * elements(a.x), total_bytes({a.dy, a.x, a.rstd}) + written(a.dgain, a.accumulate));
   }
   void dropout_add(const DropoutAdd& a) override {
-    check(a);
+    admit(a);
     count(2 * elements(a.x), total_bytes({a.x, a.residual, a.out}));
   }
   void dropout_backward(const DropoutBackward& a) override {
-    check(a);
+    admit(a);
     count(elements(a.dy), total_bytes({a.dy, a.dx}));
   }
   void gelu(const Gelu& a) override {
-    check(a);
+    admit(a);
     count(8 * elements(a.x), total_bytes({a.x, a.y}));
   }
   void gelu_backward(const GeluBackward& a) override {
-    check(a);
+    admit(a);
     count(14 * elements(a.x), total_bytes({a.dy, a.x, a.dx}));
   }
   void swiglu(const SwiGlu& a) override {
-    check(a);
+    admit(a);
     count(4 * elements(a.y), total_bytes({a.gate_up, a.y}));
   }
   void swiglu_backward(const SwiGluBackward& a) override {
-    check(a);
+    admit(a);
     count(10 * elements(a.dy), total_bytes({a.dy, a.gate_up, a.dgate_up}));
   }
   void rotary(const Rotary& a) override {
-    check(a);
+    admit(a);
     const double share =
         static_cast<double>(a.heads + a.key_value_heads) / static_cast<double>(a.heads + 2 * a.key_value_heads);
     count(3 * share * elements(a.qkv), 2 * share * total_bytes({a.qkv}));
   }
   void attention(const Attention& a) override {
-    check(a);
+    admit(a);
     count(attention_flops(a.qkv, a.heads, a.key_value_heads), total_bytes({a.qkv, a.out, a.log_sum_exp}));
   }
   void attention_backward(const AttentionBackward& a) override {
-    check(a);
+    admit(a);
     count(2.5 * attention_flops(a.qkv, a.heads, a.key_value_heads), total_bytes({a.dout, a.qkv, a.out, a.log_sum_exp, a.dqkv}));
   }
   void embedding(const Embedding& a) override {
-    check(a);
+    admit(a);
     const bool positions = !a.positions.absent();
     count(positions ? elements(a.out) : 0, total_bytes({a.tokens, a.out}) + written(a.out, positions));
   }
   void embedding_backward(const EmbeddingBackward& a) override {
-    check(a);
+    admit(a);
     const double uses = (a.dtable.absent() ? 0 : 1) + (a.dpositions.absent() ? 0 : 1);
     count(uses * elements(a.dy), total_bytes({a.tokens}) + 3 * uses * total_bytes({a.dy}));
   }
   void cross_entropy(const CrossEntropy& a) override {
-    check(a);
+    admit(a);
     count(6 * elements(a.logits), total_bytes({a.logits, a.targets, a.dlogits}));
   }
   void row_maxima(const RowMaxima& a) override {
-    check(a);
+    admit(a);
     count(elements(a.logits), total_bytes({a.logits, a.maximum}));
   }
   void row_sums(const RowSums& a) override {
-    check(a);
+    admit(a);
     count(3 * elements(a.logits), total_bytes({a.logits, a.targets, a.maximum, a.sums}));
   }
   void cross_entropy_of_part(const CrossEntropyOfPart& a) override {
-    check(a);
+    admit(a);
     count(3 * elements(a.dlogits), total_bytes({a.targets, a.maximum, a.sums, a.dlogits}) + total_bytes({a.dlogits}));
   }
 
   void sum_losses(const SumLosses& a) override {
-    check(a);
+    admit(a);
     count(elements(a.losses), total_bytes({a.losses}) + written(a.words, true));
   }
 
   void judge_gradients(const JudgeGradients& a) override {
-    check(a);
+    admit(a);
     count(0, total_bytes({a.square_sum, a.losses, a.verdict}));
   }
   void adam(const Adam& a) override {
-    check(a);
+    admit(a);
     count(15 * elements(a.master), total_bytes({a.gradient, a.copy_out}) + 2 * total_bytes({a.master, a.moment1, a.moment2}));
   }
   void sgd(const Sgd& a) override {
-    check(a);
+    admit(a);
     count(6 * elements(a.master), total_bytes({a.gradient, a.copy_out}) + 2 * total_bytes({a.master, a.momentum_buffer}));
   }
   void lion(const Lion& a) override {
-    check(a);
+    admit(a);
     count(10 * elements(a.master), total_bytes({a.gradient, a.copy_out}) + 2 * total_bytes({a.master, a.moment}));
   }
   void adagrad(const Adagrad& a) override {
-    check(a);
+    admit(a);
     count(9 * elements(a.master), total_bytes({a.gradient, a.copy_out}) + 2 * total_bytes({a.master, a.sum_of_squares}));
   }
   void lamb_update(const LambUpdate& a) override {
-    check(a);
+    admit(a);
     count(14 * elements(a.master), total_bytes({a.gradient, a.master, a.update}) + 2 * total_bytes({a.moment1, a.moment2}));
   }
   void apply_update(const ApplyUpdate& a) override {
-    check(a);
+    admit(a);
     count(3 * elements(a.master), total_bytes({a.update, a.copy_out}) + 2 * total_bytes({a.master}));
   }
   void momentum_update(const MomentumUpdate& a) override {
-    check(a);
+    admit(a);
     count(5 * elements(a.gradient), total_bytes({a.gradient, a.out}) + 2 * total_bytes({a.momentum_buffer}));
   }
 
@@ -220,6 +222,13 @@ class MetaKernels final : public Kernels {
   void to_host(ConstTensorView from, TensorView out) override { check_host_copy(from, out); }
 
  private:
+  // Checks the arguments and notes what a GPU would need besides them.
+  template <typename Args>
+  void admit(const Args& args) {
+    check(args);
+    if constexpr (requires { kernels::workspace_bytes(args); })
+      counters_.workspace_bytes = std::max(counters_.workspace_bytes, kernels::workspace_bytes(args));
+  }
   void count(double flops, double bytes) {
     counters_.flops += flops;
     counters_.bytes += bytes;

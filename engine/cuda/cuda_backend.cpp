@@ -1,0 +1,110 @@
+#include "engine/cuda/cuda_backend.h"
+
+#include <fmt/format.h>
+
+#include "comm/nccl/nccl_group.h"
+#include "comm/nccl/nccl_resources.h"
+#include "core/cuda/device.h"
+#include "core/cuda/memory.h"
+#include "core/cuda/streams.h"
+#include "kernels/cuda/cuda_kernels.h"
+
+namespace trivet {
+namespace {
+
+// Gradients on their way out hold back nothing but the end of the step, whole weights hold back the next kernel.
+int urgency_of(StreamUse use) {
+  switch (use) {
+    case StreamUse::Reduce: return 1;
+    case StreamUse::Gather: return 2;
+    case StreamUse::Tensor:
+    case StreamUse::Link:
+    case StreamUse::Control: return 3;
+  }
+  return 0;
+}
+
+// Owns the group that it stands on.
+class PlacedGroup final : public comm::ProcessGroup {
+ public:
+  PlacedGroup(std::unique_ptr<comm::ProcessGroup> host, comm::NcclResources& resources)
+      : host_(std::move(host)), group_(comm::make_nccl_group(*host_, host_->name(), resources)) {}
+
+  int rank() const override { return group_->rank(); }
+  int size() const override { return group_->size(); }
+  const std::string& name() const override { return group_->name(); }
+  void all_reduce(TensorView data, comm::ReduceOp op, Stream& stream) override { group_->all_reduce(data, op, stream); }
+  void reduce_scatter(ConstTensorView whole, TensorView shard, comm::ReduceOp op, Stream& stream) override {
+    group_->reduce_scatter(whole, shard, op, stream);
+  }
+  void all_gather(ConstTensorView shard, TensorView whole, Stream& stream) override {
+    group_->all_gather(shard, whole, stream);
+  }
+  void broadcast(TensorView data, int root, Stream& stream) override { group_->broadcast(data, root, stream); }
+  void all_to_all(ConstTensorView in, TensorView out, Stream& stream) override { group_->all_to_all(in, out, stream); }
+  void send(ConstTensorView data, int peer, Stream& stream) override { group_->send(data, peer, stream); }
+  void receive(TensorView data, int peer, Stream& stream) override { group_->receive(data, peer, stream); }
+  void barrier(Stream& stream) override { group_->barrier(stream); }
+  std::unique_ptr<comm::ProcessGroup> subgroup(const std::vector<int>& ranks, const std::string& name) override {
+    return group_->subgroup(ranks, name);
+  }
+  comm::Traffic traffic() const override { return group_->traffic(); }
+
+ private:
+  std::unique_ptr<comm::ProcessGroup> host_, group_;
+};
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(const BackendOptions& options)
+      : info_(cuda::open_device(cuda::choose_device(options.local_rank))),
+        streams_(info_.index),
+        memory_(cuda::make_device_allocator(info_.index)),
+        pinned_(cuda::make_pinned_allocator(info_.index)),
+        nccl_(options.world.size() > 1 ? std::make_unique<comm::NcclResources>(options.world, *memory_, options.meter,
+                                                                               [this] { return streams_.current(); })
+                                       : nullptr),
+        kernels_(kernels::make_cuda_kernels({.streams = &streams_,
+                                             .allocator = memory_.get(),
+                                             .meter = &options.meter,
+                                             .workspace_bytes = options.workspace_bytes,
+                                             .after_wait = [this] { check(); }})) {}
+
+  Device device() const override { return Device::Cuda; }
+  std::string description() const override {
+    return fmt::format("cuda:{} {}, {:.1f} GiB", info_.index, info_.name,
+                       static_cast<double>(info_.memory_bytes) / (int64_t{1} << 30));
+  }
+  kernels::Kernels& kernels() override { return *kernels_; }
+  Allocator& allocator() override { return *memory_; }
+  Allocator& staging_allocator() override { return *pinned_; }
+  std::unique_ptr<Stream> make_stream(StreamUse use, bool overlaps) override {
+    return overlaps ? streams_.make_stream(urgency_of(use)) : streams_.make_compute_stream();
+  }
+  std::unique_ptr<comm::ProcessGroup> place(std::unique_ptr<comm::ProcessGroup> host) override {
+    if (host->size() > 1) return std::make_unique<PlacedGroup>(std::move(host), *nccl_);
+    return comm::make_single_group(host->name(), [this](ConstTensorView from, TensorView to) { kernels_->copy(from, to); });
+  }
+  void close() override {
+    CUDA_CHECK(cudaDeviceSynchronize());
+    if (nccl_) nccl_->close();
+  }
+
+ private:
+  // Kernels of an operation that was given up look as if they had ended.
+  void check() {
+    if (nccl_) nccl_->watch().check();
+  }
+
+  cuda::DeviceInfo info_;
+  cuda::Streams streams_;
+  std::unique_ptr<Allocator> memory_, pinned_;
+  std::unique_ptr<comm::NcclResources> nccl_;
+  std::unique_ptr<kernels::Kernels> kernels_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options) { return std::make_unique<CudaBackend>(options); }
+
+}  // namespace trivet
