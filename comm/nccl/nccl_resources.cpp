@@ -24,8 +24,8 @@ int multiprocessors_of_current_device() {
 
 }  // namespace
 
-NcclResources::NcclResources(ProcessGroup& world, Allocator& memory, MemoryMeter& meter, cudaStream_t (*stream_of_now)(),
-                             const NcclOptions& options)
+NcclResources::NcclResources(ProcessGroup& world, Allocator& memory, MemoryMeter& meter,
+                             const std::function<cudaStream_t()>& stream_of_now, const NcclOptions& options)
     : memory_(memory),
       meter_(meter),
       current_stream_(stream_of_now),

@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -21,6 +22,7 @@ struct NcclOptions {
   std::chrono::milliseconds operation_deadline{600000};  // for an operation on the device
   std::chrono::milliseconds heartbeat{100};              // how often the ranks' watches meet
   int64_t staging_bytes = int64_t{32} << 20;             // of each group that sums floats; see nccl_staging_bytes
+  int64_t one_exchange_bytes = 32 << 10;                 // all_reduce of up to so many: everybody sums everything
   // Compares the headers of collective operations over the host before each: ranks that disagree are told so, as by the other
   // groups, instead of hanging until the deadline. For debugging: the host waits for all ranks at every operation.
   bool compare_calls = false;
@@ -33,7 +35,7 @@ class NcclResources {
  public:
   // Throws CommError VersionSkew or ConfigError (comm/nccl/places.h). `memory` is the current device's; all must outlive it.
   // `stream_of_now()`: where work goes that runs inside Stream::enqueue.
-  NcclResources(ProcessGroup& world, Allocator& memory, MemoryMeter& meter, cudaStream_t (*stream_of_now)(),
+  NcclResources(ProcessGroup& world, Allocator& memory, MemoryMeter& meter, const std::function<cudaStream_t()>& stream_of_now,
                 const NcclOptions& options = {});
 
   int world_rank() const { return world_rank_; }
@@ -50,7 +52,7 @@ class NcclResources {
  private:
   Allocator& memory_;
   MemoryMeter& meter_;
-  cudaStream_t (*const current_stream_)();
+  const std::function<cudaStream_t()> current_stream_;
   const NcclOptions options_;
   const int world_rank_;
   std::string host_;

@@ -59,7 +59,7 @@ struct InRankOrder {
     SumOf<T> sum[N];
     Pack<T, N> term = pieces.template load<N>(0, index);
     for (int i = 0; i < N; ++i) sum[i] = widen(term.at[i]);
-#pragma unroll 4
+#pragma unroll 2
     for (int from = 1; from < pieces.ranks; ++from) {
       term = pieces.template load<N>(from, index);
       for (int i = 0; i < N; ++i) sum[i] += widen(term.at[i]);
@@ -125,11 +125,15 @@ __global__ void __launch_bounds__(kThreads) combine_ranks(Pieces<T> pieces, T* o
     out[index] = How::template combine<T, 1>(pieces, index).at[0];
 }
 
+template <typename T>
+constexpr int kWide = 16 / static_cast<int>(sizeof(T));
+
 bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
 template <typename T, typename How>
 void launch(const RankSum& sum, int blocks, cudaStream_t stream) {
-  constexpr int kPack = 16 / static_cast<int>(sizeof(T));
+  // Eight elements' partial sums of all levels would not fit into registers.
+  constexpr int kPack = std::is_same_v<How, InTree> ? std::min(4, kWide<T>) : kWide<T>;
   const Pieces<T> pieces{static_cast<const T*>(sum.received), sum.stride, static_cast<const T*>(sum.own), sum.rank, sum.ranks};
   const bool packed = aligned(sum.received) && aligned(sum.own) && aligned(sum.out) && sum.stride % kPack == 0;
   const int64_t work = packed ? sum.count / kPack + sum.count % kPack : sum.count;

@@ -8,8 +8,7 @@
 namespace trivet::comm {
 namespace {
 
-constexpr int64_t kAligned = 16;                // bytes: pieces begin at multiples of it where the tensor does
-constexpr int64_t kOneMeetingBytes = 32 << 10;  // below it everybody sums everything: one exchange and no gather
+constexpr int64_t kAligned = 16;  // bytes: pieces begin at multiples of it where the tensor does
 
 int64_t round_down(int64_t count, int64_t to) { return count / to * to; }
 int64_t round_up(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
@@ -41,7 +40,7 @@ std::vector<StagedSums::Round> StagedSums::rounds_of_all_reduce(TensorView data)
   const int64_t aligned = kAligned / size_of(data.dtype), most = most_elements(data.dtype);
   std::vector<Round> rounds;
   int64_t first = 0;
-  if (data.bytes() > kOneMeetingBytes)
+  if (data.bytes() > resources_.options().one_exchange_bytes)
     while (total - first >= ranks * aligned) {
       const int64_t count = std::min(most, round_down((total - first) / ranks, aligned));
       rounds.push_back({.from = bytes, .to = bytes, .first = first, .stride = count, .count = count, .gathers = true});

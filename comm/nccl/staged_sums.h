@@ -41,8 +41,8 @@ class StagedSums {
     bool gathers = false;  // the sums to all ranks afterwards
   };
   struct Sides {  // made with the first tensor of several rounds
-    StreamHandle sums;
-    EventHandle received, summed;
+    cuda::StreamHandle sums;
+    cuda::EventHandle received, summed;
   };
 
   std::vector<Round> rounds_of_all_reduce(TensorView data) const;

@@ -41,9 +41,9 @@ void UnderWay::drop_ended() {
   cudaGetLastError();  // "not ready" is no error that anybody should find
 }
 
-EventHandle UnderWay::free_event() {
+cuda::EventHandle UnderWay::free_event() {
   if (free_.empty()) return make_event_handle();
-  EventHandle event = std::move(free_.back());
+  cuda::EventHandle event = std::move(free_.back());
   free_.pop_back();
   return event;
 }

@@ -33,16 +33,16 @@ class UnderWay {
   struct Operation {
     OperationHeader header;
     int64_t number = 0;  // in the order of calls, from 1: the same on all ranks for collective operations
-    EventHandle end;
+    cuda::EventHandle end;
   };
-  EventHandle free_event();
+  cuda::EventHandle free_event();
   void drop_ended();
 
   const NcclSeat seat_;
   std::mutex mutex_;
   std::deque<Operation> operations_;
   Clock::time_point first_since_;  // when the first of them became the first
-  std::vector<EventHandle> free_;
+  std::vector<cuda::EventHandle> free_;
   int64_t count_ = 0;
 };
 

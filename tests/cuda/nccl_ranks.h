@@ -98,7 +98,8 @@ inline NcclOptions quick_options() {
   NcclOptions options;
   options.heartbeat = std::chrono::milliseconds(5);
   options.join_deadline = options.operation_deadline = std::chrono::milliseconds(20000);
-  options.staging_bytes = 16 << 10;  // so that small tensors take several rounds
+  options.staging_bytes = 2 << 10;  // so that small tensors take several rounds
+  options.one_exchange_bytes = 512;
   return options;
 }
 
