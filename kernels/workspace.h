@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/kernels.h"
+#include "kernels/product_scratch.h"
 #include "kernels/rules.h"
 
 namespace trivet::kernels {

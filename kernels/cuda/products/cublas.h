@@ -1,0 +1,85 @@
+// Products by cuBLASLt: descriptors and algorithms, looked up once for each kind of product.
+//
+// [Note: which algorithm]  Bits depend on the algorithm, so the choice must be the same on all ranks and in every run: it is
+// the first that cuBLASLt's heuristic names, a function of the question, the library's version and the GPU. The fastest may be
+// another. Measuring it during a run would let ranks choose differently; so that is done ahead (bench/cuda/matmul_bench --tune)
+// and written to a file, which TRIVET_CUBLAS_TUNE names. Kinds of products that are not in it are made as without.
+//
+// Sums are in float32 (float64), never TF32. Splits of K are allowed whose parts are summed in float32, in a fixed order, in
+// the workspace.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <array>
+#include <compare>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "kernels/product_scratch.h"
+
+namespace trivet::kernels::cuda {
+
+// out[m, n] = op(a)[m, k] op(b)[k, n] (+ out) (+ bias[n]), all row-major; rows are `a_stride` ... elements apart. m, n, k > 0.
+// out has the type of a or is float32; the bias has the type of out.
+struct Product {
+  const void *a = nullptr, *b = nullptr, *bias = nullptr;
+  void* out = nullptr;
+  DType dtype = DType::Float32, out_dtype = DType::Float32;
+  bool transpose_a = false, transpose_b = false, accumulate = false;
+  int64_t m = 0, n = 0, k = 0;
+  int64_t a_stride = 0, b_stride = 0, out_stride = 0;
+};
+
+// All that the choice of an algorithm depends on.
+struct ProductKind {
+  DType dtype = DType::Float32, out_dtype = DType::Float32;
+  bool transpose_a = false, transpose_b = false, bias = false;
+  int64_t m = 0, n = 0, k = 0, a_stride = 0, b_stride = 0, out_stride = 0;
+  int a_alignment = 1, b_alignment = 1, out_alignment = 1;  // bytes, at most 16
+
+  auto operator<=>(const ProductKind&) const = default;
+};
+// Of tensors at their real places.
+ProductKind kind_of(const Product& product);
+// "bfloat16->float32 8192x768x3072 NT bias strides 768,768,3072 alignment 16,16,16"
+std::string to_string(const ProductKind& kind);
+
+// A device's cuBLASLt. Threads may share it.
+class Cublas {
+ public:
+  // Of the thread's current device; made with its first use and kept.
+  static Cublas& of_current_device();
+  // `choices`: a file of measured choices, or empty. ConfigError when it is not one or not for this GPU and library.
+  Cublas(const std::string& device_name, const std::string& choices);
+  ~Cublas();
+
+  // Enqueues the product. workspace: kCublasWorkspaceBytes, 256-byte aligned. False: cuBLASLt has no algorithm for this kind.
+  // The product may be more aligned than the kind says.
+  bool multiply(const Product& product, const ProductKind& kind, void* workspace, cudaStream_t stream);
+
+  // For measuring: up to `most` algorithms in the heuristic's order, using one in place of the chosen one, and the line of a
+  // file of choices.
+  std::vector<cublasLtMatmulAlgo_t> algorithms(const ProductKind& kind, int most);
+  void choose(const ProductKind& kind, const cublasLtMatmulAlgo_t& algorithm);
+  std::string line_of(const ProductKind& kind, const cublasLtMatmulAlgo_t& algorithm) const;
+  std::string header() const;  // the first line of such a file
+
+ private:
+  struct Entry;  // descriptors and the algorithm of a kind
+  Entry& entry_of(const ProductKind& kind);
+  std::unique_ptr<Entry> make_entry(const ProductKind& kind);
+  void read_choices(const std::string& path);
+
+  const std::string device_name_;
+  cublasLtHandle_t handle_ = nullptr;
+  std::mutex mutex_;
+  std::map<std::string, cublasLtMatmulAlgo_t> choices_;  // by the kind's text
+  std::map<ProductKind, std::unique_ptr<Entry>> entries_;
+};
+
+}  // namespace trivet::kernels::cuda

@@ -1,0 +1,364 @@
+// Products of the device against sums in double and, where bits are promised, against themselves. The fake cuBLASLt refuses
+// what the real one may not take, and has an algorithm of its own for nearly every question.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "core/error.h"
+#include "kernels/cuda/products/cublas.h"
+#include "kernels/workspace.h"
+#include "tests/cuda/twins.h"
+
+#if __has_include("cublas_shim.h")  // on the fake device
+#include "cublas_shim.h"
+#endif
+
+namespace trivet::kernels {
+namespace {
+
+using testing::HasSubstr;
+
+struct Case {
+  int64_t m, n, k;
+  DType dtype, out;
+  bool transpose_a, transpose_b, accumulate, bias;
+  int64_t offset = 0;  // elements from an aligned address
+};
+
+std::string describe(const Case& c) {
+  return std::to_string(c.m) + "x" + std::to_string(c.n) + "x" + std::to_string(c.k) + " " + std::string(name_of(c.dtype)) +
+         "->" + std::string(name_of(c.out)) + (c.transpose_a ? " ta" : "") + (c.transpose_b ? " tb" : "") +
+         (c.accumulate ? " acc" : "") + (c.bias ? " bias" : "") + " offset " + std::to_string(c.offset);
+}
+
+// A workspace of the size that was asked for, at the end of one allocation for all: it is large, and what writes behind it is
+// found.
+class Workspace {
+ public:
+  TensorView of(int64_t bytes) {
+    if (!memory_) CUDA_CHECK(cudaMalloc(&memory_, static_cast<size_t>(kBytes)));
+    if (bytes > kBytes || bytes % kWorkspaceAlignment != 0) throw std::logic_error("test: raise kBytes");
+    return {static_cast<std::byte*>(memory_) + kBytes - bytes, DType::UInt8, {bytes}};
+  }
+  void release() {
+    cudaFree(memory_);
+    memory_ = nullptr;
+  }
+
+ private:
+  static constexpr int64_t kBytes = kCublasWorkspaceBytes + (int64_t{1} << 20);
+  void* memory_ = nullptr;
+};
+Workspace workspace;
+
+class CudaMatmul : public testing::Test {
+ protected:
+  static void TearDownTestSuite() { workspace.release(); }
+};
+
+void run(const Matmul& args) {
+  check(args);
+  cuda::matmul(args, {.stream = nullptr, .multiprocessors = 4, .workspace = workspace.of(workspace_bytes(args))});
+  CUDA_CHECK(cudaDeviceSynchronize());
+}
+
+// A sum of K products in a format of precision u, in any order, is off by at most K u times the sum of magnitudes (Higham 2002,
+// section 3.1); rounding the result adds the output's own half unit, and the addend's rounding another.
+void expect_matches_double_reference(const Case& c) {
+  const Shape a_shape = c.transpose_a ? Shape{c.k, c.m} : Shape{c.m, c.k};
+  const Shape b_shape = c.transpose_b ? Shape{c.n, c.k} : Shape{c.k, c.n};
+  const HostTensor a = HostTensor::random(c.dtype, a_shape, 1), b = HostTensor::random(c.dtype, b_shape, 2);
+  const HostTensor bias = HostTensor::random(c.dtype, {c.n}, 3);
+  const HostTensor before = c.accumulate ? HostTensor::random(c.out, {c.m, c.n}, 4) : HostTensor::poisoned(c.out, {c.m, c.n});
+  const DeviceTensor da(a, c.offset), db(b, c.offset), dbias(bias, c.offset), dout(before, c.offset);
+  Matmul args{.a = da.view(),
+              .b = db.view(),
+              .out = dout.view(),
+              .transpose_a = c.transpose_a,
+              .transpose_b = c.transpose_b,
+              .accumulate = c.accumulate};
+  if (c.bias) args.bias = dbias.view();
+  run(args);
+  const HostTensor got = dout.read();
+  const double u = c.dtype == DType::Float64 ? 0x1p-53 : 0x1p-24;
+  for (int64_t i = 0; i < c.m; ++i)
+    for (int64_t j = 0; j < c.n; ++j) {
+      double sum = 0, magnitude = 0;
+      for (int64_t p = 0; p < c.k; ++p) {
+        const double product =
+            a.at(c.transpose_a ? p * c.m + i : i * c.k + p) * b.at(c.transpose_b ? j * c.k + p : p * c.n + j);
+        sum += product;
+        magnitude += std::abs(product);
+      }
+      const double addend = c.accumulate ? before.at(i * c.n + j) : c.bias ? bias.at(j) : 0.0;
+      const double expected = sum + addend;
+      const double tolerance =
+          static_cast<double>(c.k + 2) * u * (magnitude + std::abs(addend)) + half_unit(c.out) * (std::abs(expected) + 1e-30);
+      ASSERT_NEAR(got.at(i * c.n + j), expected, tolerance) << describe(c) << " at " << i << ", " << j;
+    }
+}
+
+std::vector<Case> all_kinds(int64_t m, int64_t n, int64_t k, int64_t offset = 0) {
+  std::vector<Case> cases;
+  const std::pair<DType, DType> types[] = {{DType::Float32, DType::Float32},  {DType::BFloat16, DType::BFloat16},
+                                           {DType::BFloat16, DType::Float32}, {DType::Float16, DType::Float16},
+                                           {DType::Float16, DType::Float32},  {DType::Float64, DType::Float64}};
+  for (const auto& [dtype, out] : types)
+    for (int transposes = 0; transposes < 4; ++transposes)
+      for (int epilogue = 0; epilogue < 3; ++epilogue)
+        cases.push_back(
+            {m, n, k, dtype, out, (transposes & 1) != 0, (transposes & 2) != 0, epilogue == 1, epilogue == 2, offset});
+  return cases;
+}
+
+TEST_F(CudaMatmul, MatchesDoubleReference) {
+  const int64_t shapes[][3] = {{1, 1, 1}, {1, 7, 5}, {5, 1, 9}, {3, 5, 1}, {17, 33, 19}, {32, 48, 16}};
+  for (const auto& [m, n, k] : shapes)
+    for (const Case& c : all_kinds(m, n, k)) expect_matches_double_reference(c);
+}
+
+TEST_F(CudaMatmul, TakesTensorsThatBeginAnywhere) {
+  for (int64_t offset : {1, 2, 3, 4})
+    for (const Case& c : all_kinds(16, 24, 8, offset)) expect_matches_double_reference(c);
+}
+
+TEST_F(CudaMatmul, EmptySumIsZeroPlusBiasAndEmptyOutputIsNothing) {
+  for (const Case& c : all_kinds(3, 5, 0)) expect_matches_double_reference(c);
+  for (const Case& c : all_kinds(0, 5, 4)) expect_matches_double_reference(c);
+  for (const Case& c : all_kinds(3, 0, 4)) expect_matches_double_reference(c);
+}
+
+HostTensor columns_of(const HostTensor& whole, DType dtype, int64_t rows, int64_t cols, int64_t begin, int64_t end) {
+  HostTensor part(dtype, {rows, end - begin});
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t col = begin; col < end; ++col) part.set(row * (end - begin) + col - begin, whole.at(row * cols + col));
+  return part;
+}
+
+struct Options {
+  DType out = DType::Float32;
+  bool transpose_a = false, transpose_b = false;
+  const HostTensor* bias = nullptr;
+  const HostTensor* before = nullptr;  // accumulate
+};
+HostTensor product(const HostTensor& a, const HostTensor& b, const ProductCuts& cuts, const Shape& shape, const Options& o) {
+  const DeviceTensor da(a), db(b), out(o.before ? *o.before : HostTensor::poisoned(o.out, shape));
+  std::unique_ptr<DeviceTensor> bias;
+  Matmul args{.a = da.view(),
+              .b = db.view(),
+              .out = out.view(),
+              .transpose_a = o.transpose_a,
+              .transpose_b = o.transpose_b,
+              .accumulate = o.before != nullptr,
+              .cuts = &cuts};
+  if (o.bias) {
+    bias = std::make_unique<DeviceTensor>(*o.bias);
+    args.bias = bias->view();
+  }
+  run(args);
+  return out.read();
+}
+
+class CudaCuts : public testing::TestWithParam<DType> {
+ protected:
+  static void TearDownTestSuite() { workspace.release(); }
+  static HostTensor random(int64_t rows, int64_t cols, uint64_t seed) {
+    return HostTensor::random(GetParam(), {rows, cols}, seed);
+  }
+};
+
+// Odd sizes: the second piece begins at an address that is not aligned.
+TEST_P(CudaCuts, PiecesOfOutAreTheSameBitsAlone) {
+  const int64_t m = 6, n = 29, k = 40, cut = 13;
+  const HostTensor bias = HostTensor::random(GetParam(), {n}, 3);
+  for (bool transpose_b : {false, true}) {
+    const HostTensor a = random(m, k, 1), b = transpose_b ? random(n, k, 2) : random(k, n, 2);
+    const HostTensor whole =
+        product(a, b, {.col_ends = {cut, n}}, {m, n}, {.out = GetParam(), .transpose_b = transpose_b, .bias = &bias});
+    for (auto [begin, end] : {std::pair(int64_t{0}, cut), std::pair(cut, n)}) {
+      const HostTensor part = transpose_b ? [&] {
+        HostTensor rows(GetParam(), {end - begin, k});
+        for (int64_t e = 0; e < rows.elements(); ++e) rows.set(e, b.at(begin * k + e));
+        return rows;
+      }() : columns_of(b, GetParam(), k, n, begin, end);
+      const HostTensor part_of_bias = columns_of(bias, GetParam(), 1, n, begin, end);
+      const HostTensor alone = product(a, part, {.col_ends = {end - begin}}, {m, end - begin},
+                                       {.out = GetParam(), .transpose_b = transpose_b, .bias = &part_of_bias});
+      EXPECT_EQ(alone, columns_of(whole, GetParam(), m, n, begin, end)) << "transposed " << transpose_b << " from " << begin;
+    }
+  }
+}
+
+TEST_P(CudaCuts, RowsOfOutAreTheSameBitsAlone) {
+  const int64_t m = 29, n = 10, k = 40, cut = 13;
+  const HostTensor a = random(k, m, 1), b = random(k, n, 2);
+  const HostTensor whole = product(a, b, {.row_ends = {cut, m}}, {m, n}, {.transpose_a = true});
+  for (auto [begin, end] : {std::pair(int64_t{0}, cut), std::pair(cut, m)}) {
+    const HostTensor alone = product(columns_of(a, GetParam(), k, m, begin, end), b, {.row_ends = {end - begin}},
+                                     {end - begin, n}, {.transpose_a = true});
+    for (int64_t e = 0; e < alone.elements(); ++e) ASSERT_EQ(alone.at(e), whole.at(begin * n + e)) << begin << " " << e;
+  }
+}
+
+TEST_P(CudaCuts, LeavesAddUpOverTwoPartsToTheSameBits) {
+  const int64_t m = 7, n = 9, k = 96;
+  const HostTensor a = random(m, k, 1), b = random(n, k, 2);
+  const ProductCuts cuts{.leaves = {{{0, 40}, {40, 47}}, {}, {{47, 70}}, {{70, 96}}}};
+  const ProductCuts halves[] = {{.leaves = {{{0, 40}, {40, 47}}, {}}}, {.leaves = {{{0, 23}}, {{23, 49}}}}};
+  const HostTensor whole = product(a, b, cuts, {m, n}, {.transpose_b = true});
+  HostTensor parts[2];
+  for (int rank = 0; rank < 2; ++rank) {
+    const int64_t begin = rank == 0 ? 0 : 47, end = rank == 0 ? 47 : 96;
+    parts[rank] = product(columns_of(a, GetParam(), m, k, begin, end), columns_of(b, GetParam(), n, k, begin, end),
+                          halves[rank], {m, n}, {.transpose_b = true});
+  }
+  for (int64_t e = 0; e < whole.elements(); ++e)
+    ASSERT_EQ(static_cast<float>(parts[0].at(e)) + static_cast<float>(parts[1].at(e)), static_cast<float>(whole.at(e))) << e;
+}
+
+// ((0 + 1) + (2 + 3)), ranges of a leaf in their order, then what is there already or the bias, then one rounding.
+TEST_P(CudaCuts, AddLeavesInATreeAndRoundOnce) {
+  const int64_t k = 4;
+  const HostTensor a = HostTensor::filled(GetParam(), {1, k}, 1);
+  HostTensor b(GetParam(), {k, 1});
+  const double terms[] = {1, 0x1p-24, 0x1p-24, 0x1p-24};
+  for (int64_t p = 0; p < k; ++p) b.set(p, terms[p]);
+  const ProductCuts leaves{.leaves = {{{0, 1}}, {{1, 2}}, {{2, 3}}, {{3, 4}}}},
+      ranges{.leaves = {{{0, 1}, {1, 2}, {2, 3}, {3, 4}}}};
+  EXPECT_EQ(product(a, b, leaves, {1, 1}, {}).at(0), 1 + 0x1p-23);
+  EXPECT_EQ(product(a, b, ranges, {1, 1}, {}).at(0), 1);
+  const ProductCuts nothing{.leaves = {{}, {}}};
+  const HostTensor three = HostTensor::filled(DType::Float32, {1, 1}, 3);
+  EXPECT_EQ(product(a, b, nothing, {1, 1}, {}).at(0), 0);
+  EXPECT_EQ(product(a, b, nothing, {1, 1}, {.before = &three}).at(0), 3);
+  EXPECT_EQ(product(a, b, leaves, {1, 1}, {.before = &three}).at(0), 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaCuts, testing::Values(DType::Float32, DType::BFloat16, DType::Float16),
+                         [](const auto& type) { return std::string(name_of(type.param)); });
+
+TEST_F(CudaMatmul, OfManyRowsWithCutsIsMadeInBlocks) {
+  const int64_t cols = int64_t{4} << 20;
+  EXPECT_EQ(rows_of_block(cols), 128);
+  EXPECT_EQ(rows_of_block(1024), 4096);
+  // With blocks of 128 rows the workspace holds one of them for each level.
+  const ConstTensorView a{nullptr, DType::BFloat16, {8192, 1024}}, b{nullptr, DType::BFloat16, {1024, 4096}};
+  const TensorView out{nullptr, DType::BFloat16, {8192, 4096}};
+  const ProductCuts cuts{.leaves = {{{0, 512}}, {{512, 1024}}}};
+  const int64_t bytes = workspace_bytes(Matmul{.a = a, .b = b, .out = out, .cuts = &cuts});
+  EXPECT_EQ(bytes, kCublasWorkspaceBytes + 1024 * 512 * 2 + 4096 * 512 * 2 + 2 * 1024 * 4096 * 4);
+  EXPECT_EQ(workspace_bytes(Matmul{.a = a, .b = b, .out = out}), kCublasWorkspaceBytes);
+}
+
+#if __has_include("cublas_shim.h")
+
+TEST_F(CudaMatmul, AddsTheBiasItselfWhereCublasLtDoesNot) {
+  cuda_shim::forget_bias_algorithms(true);
+  for (const Case& c : all_kinds(18, 7, 11))
+    if (c.bias) expect_matches_double_reference(c);
+  cuda_shim::forget_bias_algorithms(false);
+}
+
+TEST_F(CudaMatmul, AsksForAnAlgorithmOncePerKind) {
+  const Case c{21, 22, 23, DType::BFloat16, DType::BFloat16, false, false, false, true};
+  expect_matches_double_reference(c);
+  const int asked = cuda_shim::heuristics_asked();
+  expect_matches_double_reference(c);
+  EXPECT_EQ(cuda_shim::heuristics_asked(), asked);
+}
+
+#endif
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// A file of choices, removed at the end of the scope.
+class Choices {
+ public:
+  explicit Choices(const std::string& text)
+      : path_(std::filesystem::temp_directory_path() / ("choices-" + std::to_string(getpid()))) {
+    std::ofstream(path_) << text;
+  }
+  ~Choices() { std::filesystem::remove(path_); }
+  std::string path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+class MeasuredChoices : public testing::Test {
+ protected:
+  static void TearDownTestSuite() { workspace.release(); }
+  const HostTensor a_ = HostTensor::random(DType::Float32, {4, 33}, 1), b_ = HostTensor::random(DType::Float32, {33, 5}, 2);
+  DeviceTensor da_{a_}, db_{b_}, out_{HostTensor::poisoned(DType::Float32, {4, 5})};
+  const cuda::Product product_{.a = da_.view().data,
+                               .b = db_.view().data,
+                               .out = out_.view().data,
+                               .m = 4,
+                               .n = 5,
+                               .k = 33,
+                               .a_stride = 33,
+                               .b_stride = 5,
+                               .out_stride = 5};
+  const cuda::ProductKind kind_ = cuda::kind_of(product_);
+
+  HostTensor with(cuda::Cublas& cublas) {
+    EXPECT_TRUE(cublas.multiply(product_, kind_, workspace.of(kCublasWorkspaceBytes).data, nullptr));
+    return out_.read();
+  }
+};
+
+TEST_F(MeasuredChoices, AreUsedInPlaceOfTheHeuristicsFirst) {
+  cuda::Cublas plain("GPU", "");
+  const auto algorithms = plain.algorithms(kind_, 8);
+  ASSERT_GE(algorithms.size(), 2u);
+  const HostTensor first = with(plain);
+  for (const auto& algorithm : algorithms) {
+    const Choices file(plain.header() + "\n" + plain.line_of(kind_, algorithm) + "\n");
+    cuda::Cublas tuned("GPU", file.path());
+    const HostTensor result = with(tuned);
+    plain.choose(kind_, algorithm);
+    EXPECT_EQ(result, with(plain));
+    if (&algorithm == &algorithms[0]) {
+      EXPECT_EQ(result, first);
+    }
+  }
+  EXPECT_NE(with(plain), first);  // the last one: another order of the sum
+}
+
+TEST_F(MeasuredChoices, OfAnotherGpuOrThatAreDamagedAreRefused) {
+  cuda::Cublas plain("GPU", "");
+  const auto algorithm = plain.algorithms(kind_, 1).at(0);
+  EXPECT_EQ(error_of([] { cuda::Cublas("GPU", "/nowhere"); }), "TRIVET_CUBLAS_TUNE: cannot read /nowhere");
+  {
+    const Choices file(plain.header() + "\n");
+    EXPECT_THAT(error_of([&] { cuda::Cublas("other GPU", file.path()); }), HasSubstr("it is for another GPU or library"));
+  }
+  {
+    const Choices file(plain.header() + "\nfloat32->float32 4x5x33: 12 zz\n");
+    EXPECT_EQ(
+        error_of([&] { cuda::Cublas("GPU", file.path()); }),
+        "TRIVET_CUBLAS_TUNE: " + file.path() + ":2: not \"kind: eight hexadecimal words\": \"float32->float32 4x5x33: 12 zz\"");
+  }
+  {
+    auto broken = algorithm;
+    for (uint64_t& word : broken.data) word = 0;
+    const Choices file(plain.header() + "\n" + plain.line_of(kind_, broken) + "\n");
+    cuda::Cublas tuned("GPU", file.path());
+    EXPECT_EQ(error_of([&] { with(tuned); }),
+              "TRIVET_CUBLAS_TUNE: the choice for float32->float32 4x5x33 NN strides 33,5,5 "
+              "alignment 16,16,16 does not work here; measure again with matmul_bench --tune");
+  }
+}
+
+}  // namespace
+}  // namespace trivet::kernels

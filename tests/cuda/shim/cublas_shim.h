@@ -1,0 +1,13 @@
+// What tests can plant in the fake cuBLASLt and ask of it. See cublasLt.h.
+#pragma once
+
+#include <cublasLt.h>
+
+namespace cuda_shim {
+
+// From now on the heuristic knows no algorithm for products with a bias (as for shapes that the real one does not take).
+void forget_bias_algorithms(bool forget);
+// How often the heuristic has been asked since the process started.
+int heuristics_asked();
+
+}  // namespace cuda_shim
