@@ -41,6 +41,9 @@ void check(const LambUpdate& args);
 void check(const ApplyUpdate& args);
 void check(const MomentumUpdate& args);
 
+void check(const Quantize& args);
+void check(const Dequantize& args);
+
 void check_float(const char* kernel, ConstTensorView x);
 void check_sum_of_squares(ConstTensorView x, ConstTensorView sum);
 void check_refused(const char* kernel, ConstTensorView refused);

@@ -85,6 +85,25 @@ void check(const SumLosses& args) {
   rules.require(args.losses.elements() % 2 == 0, "losses come with their numbers of targets");
 }
 
+namespace {
+
+void check_quantized(const char* kernel, ConstTensorView x, ConstTensorView values, ConstTensorView scales, int bits,
+                     int64_t block) {
+  const Rules rules(kernel, {{"x", x}, {"values", values}, {"scales", scales}});
+  rules.floating(x.dtype);
+  rules.types(DType::UInt8, {values});
+  rules.types(DType::Float32, {scales});
+  rules.require(bits == 8 || bits == 4, "values have 8 or 4 bits");
+  rules.require(block >= 64 && block <= 2048 && block % 64 == 0, "a block has 64 to 2048 elements, a multiple of 64");
+  rules.sizes(bits == 8 ? x.elements() : (x.elements() + 1) / 2, {values});
+  rules.sizes((x.elements() + block - 1) / block, {scales});
+}
+
+}  // namespace
+
+void check(const Quantize& args) { check_quantized("quantize", args.x, args.values, args.scales, args.bits, args.block); }
+void check(const Dequantize& args) { check_quantized("dequantize", args.out, args.values, args.scales, args.bits, args.block); }
+
 void check_float(const char* kernel, ConstTensorView x) { Rules(kernel, {{"x", x}}).floating(x.dtype); }
 
 void check_sum_of_squares(ConstTensorView x, ConstTensorView sum) {

@@ -309,6 +309,29 @@ struct MomentumUpdate {
   bool nesterov = true;
 };
 
+// ---- Block quantisation (ZeRO++, Wang et al. 2023) of x[E], in blocks of `block` elements from its start: 64 to 2048, a
+// multiple of 64. Symmetric, with one scale a block:
+//
+//   scale = max |x| / L    value = x / scale, to nearest even, in [-L, L]    L = 127 (8 bits) or 7 (4 bits)
+//
+// in float32. A block of zeros has scale 0, one with a NaN or an infinity scale NaN, so that all of it comes back as NaN.
+// values: uint8 in two's complement, [E] of 8 bits, [(E + 1) / 2] of 4 bits with element 2 i in the low half of byte i; scales:
+// float32 [ceil(E / block)].
+struct Quantize {
+  ConstTensorView x;
+  TensorView values, scales;
+  int bits = 8;
+  int64_t block = 256;
+};
+// out[E] (+)= value * scale
+struct Dequantize {
+  ConstTensorView values, scales;
+  TensorView out;
+  int bits = 8;
+  int64_t block = 256;
+  bool accumulate = false;
+};
+
 // FLOPs, bytes moved and launches so far, and the largest scratch memory that a call needs on a GPU (kernels/workspace.h). Only
 // Meta counts; the others return zeros.
 struct Counters {
@@ -384,6 +407,9 @@ class Kernels {
   // fixed_point_store and fixed_point_read in one, without the sum between: for values that nothing is added to. In place or
   // not.
   virtual void fixed_point_round(ConstTensorView x, double scale, double limit, TensorView out, TensorView refused) = 0;
+
+  virtual void quantize(const Quantize&) = 0;
+  virtual void dequantize(const Dequantize&) = 0;
 
   // Between the device and host memory; the same type and size. What is copied from the host may change when from_host
   // returns. to_host returns when all work before it is done: the only thing here that waits.

@@ -102,6 +102,8 @@ class CpuKernels final : public Kernels {
     check_refused("fixed_point_round", refused);
     cpu::fixed_point_round(x, factor, limit, out, refused, threads_);
   }
+  void quantize(const Quantize& args) override { run(args, cpu::quantize); }
+  void dequantize(const Dequantize& args) override { run(args, cpu::dequantize); }
   void from_host(ConstTensorView from, TensorView out) override { copy_same(from, out); }
   void to_host(ConstTensorView from, TensorView out) override { copy_same(from, out); }
 

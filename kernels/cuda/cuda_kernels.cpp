@@ -106,6 +106,8 @@ class CudaKernels final : public Kernels {
     check_refused("fixed_point_round", refused);
     cuda::fixed_point_round(x, factor, limit, out, refused, launch());
   }
+  void quantize(const Quantize& args) override { run(args, cuda::quantize); }
+  void dequantize(const Dequantize& args) override { run(args, cuda::dequantize); }
   void from_host(ConstTensorView from, TensorView out) override {
     check_host_copy(from, out);
     host_copies_.to_device(from.data, out.data, out.bytes(), launch().stream);

@@ -218,6 +218,14 @@ class MetaKernels final : public Kernels {
     check_refused("fixed_point_round", refused);
     count(elements(x), total_bytes({x, out}));
   }
+  void quantize(const Quantize& a) override {
+    admit(a);
+    count(3 * elements(a.x), total_bytes({a.x, a.values, a.scales}));
+  }
+  void dequantize(const Dequantize& a) override {
+    admit(a);
+    count(elements(a.out), total_bytes({a.values, a.scales}) + written(a.out, a.accumulate));
+  }
   void from_host(ConstTensorView from, TensorView out) override { check_host_copy(from, out); }
   void to_host(ConstTensorView from, TensorView out) override { check_host_copy(from, out); }
 
