@@ -87,7 +87,8 @@ class ProcessGroup {
 // `copy` is for tensors that are not in host memory.
 using CopyTensor = std::function<void(ConstTensorView from, TensorView to)>;
 std::unique_ptr<ProcessGroup> make_single_group(const std::string& name, CopyTensor copy = {});
-// Device memory that a group over NCCL takes with its first sum of floats (comm/nccl/staged_sums.h).
+// Device memory that a group over NCCL takes: at the start, and with its first sum of floats (comm/nccl/staged_sums.h).
+inline constexpr int64_t kDeviceGroupBytes = 8;
 inline constexpr int64_t kDeviceStagingBytes = int64_t{32} << 20;
 
 // Counts traffic and moves nothing: the planner's.

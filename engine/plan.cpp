@@ -98,6 +98,14 @@ class Rehearsal {
   void add_backend_memory() {
     rank_.workspace_bytes = kernels_->counters().workspace_bytes;
     meter_.add(MemoryCategory::Buffers, rank_.workspace_bytes);
+    const auto add_group = [&](const comm::ProcessGroup* group) {
+      if (group && group->size() > 1) meter_.add(MemoryCategory::Buffers, comm::kDeviceGroupBytes);
+    };
+    for (const Groups::Group* group : {&groups_.control, &groups_.data, &groups_.gather, &groups_.reduce, &groups_.part,
+                                       &groups_.tensor, &groups_.tensor_reduce})
+      add_group(group->get());
+    for (const auto& [key, link] : groups_.links) add_group(link.get());
+    for (const auto& [key, tie] : groups_.ties) add_group(tie.get());
     const bool sums_gradients = plan_.config.reproducible == Reproducible::Run;
     const auto add_staging = [&](const comm::ProcessGroup* group, bool sums_floats) {
       if (group && group->size() > 1 && sums_floats) meter_.add(MemoryCategory::Buffers, comm::kDeviceStagingBytes);
