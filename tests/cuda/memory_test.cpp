@@ -11,6 +11,7 @@
 
 #include "core/arena.h"
 #include "core/cuda/error.h"
+#include "core/cuda/launch.h"
 #include "core/error.h"
 #include "shim.h"
 #include "tests/cuda/gate.h"
@@ -142,15 +143,42 @@ TEST(ShimMemory, CopiesAreCheckedAgainstWhatWasAllocated) {
   EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidValue);
 }
 
-#if !defined(__SANITIZE_ADDRESS__)  // which reports the access itself
-TEST(ShimMemoryDeathTest, WritesBesideAnAllocationAreFoundWhenItIsFreed) {
+TEST(ShimMemoryDeathTest, ProtectedMemoryIsTheStreamsAlone) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const cuda_shim::Configured configured({.protect = true});
+  char* data = nullptr;
+  CUDA_CHECK(cudaMalloc(&data, 30));
+  CUDA_CHECK(cudaMemset(data, 1, 30));
+  EXPECT_EQ(read(data, 30), std::vector<unsigned char>(30, 1));
+  EXPECT_DEATH(*static_cast<volatile char*>(data + 3) = 2, "");
+  EXPECT_EQ(read(data, 30), std::vector<unsigned char>(30, 1));
+  CUDA_CHECK(cudaFree(data));
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+__global__ void write_behind(char* data) { data[30 + threadIdx.x] = 1; }
+
+TEST(ShimMemoryDeathTest, AccessesBesideAnAllocationAreReportedWhereTheyAre) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(
       {
-        volatile char* data = nullptr;
-        CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(const_cast<char**>(&data)), 30));
-        data[30] = 1;
-        cudaFree(const_cast<char*>(data));
+        char* data = nullptr;
+        CUDA_CHECK(cudaMalloc(&data, 30));
+        TRIVET_LAUNCH(write_behind, 1, 1, 0, nullptr, data);
+        cudaDeviceSynchronize();
+      },
+      "use-after-poison(.|\n)*write_behind");
+}
+#else
+TEST(ShimMemoryDeathTest, WritesBesideAnAllocationAreFoundWhenItIsFreed) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const cuda_shim::Configured configured({.protect = false});
+  EXPECT_DEATH(
+      {
+        char* data = nullptr;
+        CUDA_CHECK(cudaMalloc(&data, 30));
+        *static_cast<volatile char*>(data + 30) = 1;
+        cudaFree(data);
       },
       "byte 30 of an allocation of 30 bytes was written");
 }

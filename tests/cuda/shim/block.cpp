@@ -170,8 +170,9 @@ void BlockRunner::arrive(Thread& thread, Barrier& barrier) {
     if (threads_[i]->waits_at == &barrier) threads_[i]->waits_at = nullptr;
 }
 
-void BlockRunner::fail(const std::string& what) {
+void BlockRunner::fail(std::string what) {
   failure_ = fmt::format("thread {}: {}", running_->number, what);
+  std::string().swap(what);  // nothing on this stack is destroyed
   release_to(&end_);
   for (;;) running_->fiber->pause();
 }

@@ -43,7 +43,7 @@ class BlockRunner {
   int running_thread() const { return running_->number; }
   bool in_dynamic_shared(const void* address, size_t bytes) const;
   // Ends the grid: the fiber does not go on.
-  [[noreturn]] void fail(const std::string& what);
+  [[noreturn]] void fail(std::string what);
 
  private:
   struct Thread {

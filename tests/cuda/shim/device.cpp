@@ -22,6 +22,7 @@ Configuration configuration_from_environment() {
   c.devices = static_cast<int>(number_from_environment("CUDA_SHIM_DEVICES", c.devices));
   c.driver_version = static_cast<int>(number_from_environment("CUDA_SHIM_DRIVER_VERSION", c.driver_version));
   c.memory_bytes = number_from_environment("CUDA_SHIM_MEMORY_BYTES", c.memory_bytes);
+  c.protect = number_from_environment("CUDA_SHIM_PROTECT", c.protect) != 0;
   c.capability = static_cast<int>(number_from_environment("CUDA_SHIM_CAPABILITY", c.capability));
   if (const char* text = std::getenv("CUDA_SHIM_ORDER")) {
     const std::string order = text;

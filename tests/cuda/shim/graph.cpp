@@ -106,7 +106,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   return call([&] {
-    cuda_shim::resolve(stream)->enqueue([nodes = executable->nodes] {
+    cuda_shim::resolve(stream)->enqueue_on_host([nodes = executable->nodes] {
       for (const auto& node : *nodes) node.work();
     });
     return cudaSuccess;

@@ -3,6 +3,8 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
+#include <sys/mman.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -48,13 +50,25 @@ struct Block {
   }
 };
 
-void* allocate(size_t bytes) {
+// Pages of their own for memory that is to be protected, so that access to it can be taken away; null where there is none.
+void* take_memory(size_t bytes, bool pages) {
   void* memory = nullptr;
-  if (posix_memalign(&memory, kGuard, rounded(bytes) + 2 * kGuard) != 0) return nullptr;
+  if (!pages) return posix_memalign(&memory, kGuard, bytes) == 0 ? memory : nullptr;
+  memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return memory == MAP_FAILED ? nullptr : memory;
+}
+
+void* allocate(size_t bytes, bool pages) {
+  void* memory = take_memory(rounded(bytes) + 2 * kGuard, pages);
+  if (!memory) return nullptr;
   const Block block{static_cast<unsigned char*>(memory) + kGuard, bytes};
   std::memset(block.data, 0xFF, bytes);
   block.make_guards();
   return block.data;
+}
+
+void set_access(uintptr_t data, const Allocation& allocation, int access) {
+  if (allocation.pages) mprotect(reinterpret_cast<void*>(data - kGuard), rounded(allocation.bytes) + 2 * kGuard, access);
 }
 
 // The allocation that `data` lies in, and how many bytes from there to its end. The caller holds the lock.
@@ -85,9 +99,12 @@ cudaError_t add(void** data, size_t bytes, int device) {
     if (bytes > static_cast<size_t>(free_bytes > 0 ? free_bytes : 0)) return cudaErrorMemoryAllocation;
     allocated += static_cast<int64_t>(rounded(bytes));
   }
-  *data = allocate(bytes);
+  const bool pages = device >= 0 && runtime().configuration.protect;
+  *data = allocate(bytes, pages);
   if (!*data) return cudaErrorMemoryAllocation;
-  runtime().allocations[reinterpret_cast<uintptr_t>(*data)] = {bytes, device};
+  const auto address = reinterpret_cast<uintptr_t>(*data);
+  runtime().allocations[address] = {bytes, device, pages};
+  if (runtime().streams_working == 0) set_access(address, runtime().allocations[address], PROT_NONE);
   ++runtime().counts.allocations;
   return cudaSuccess;
 }
@@ -99,8 +116,13 @@ cudaError_t remove(void* data, bool device_memory) {
   if (device_memory)
     runtime().devices[found->second.device].allocated_bytes -= static_cast<int64_t>(rounded(found->second.bytes));
   const Block block{static_cast<unsigned char*>(data), found->second.bytes};
+  set_access(found->first, found->second, PROT_READ | PROT_WRITE);
   block.check_guards();
-  std::free(block.memory());
+  if (found->second.pages) {
+    munmap(block.memory(), rounded(block.bytes) + 2 * kGuard);
+  } else {
+    std::free(block.memory());
+  }
   runtime().allocations.erase(found);
   return cudaSuccess;
 }
@@ -150,6 +172,18 @@ cudaError_t set(void* data, int value, size_t bytes, cudaStream_t stream) {
 }
 
 }  // namespace
+
+StreamWork::StreamWork() {
+  std::lock_guard lock(runtime().mutex);
+  if (runtime().streams_working++ > 0) return;
+  for (const auto& [data, allocation] : runtime().allocations) set_access(data, allocation, PROT_READ | PROT_WRITE);
+}
+StreamWork::~StreamWork() {
+  std::lock_guard lock(runtime().mutex);
+  if (--runtime().streams_working > 0) return;
+  for (const auto& [data, allocation] : runtime().allocations) set_access(data, allocation, PROT_NONE);
+}
+
 }  // namespace cuda_shim
 
 using cuda_shim::call;

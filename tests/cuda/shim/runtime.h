@@ -55,6 +55,7 @@ struct Recording {
 struct Allocation {
   size_t bytes;
   int device;  // -1: pinned memory of the host
+  bool pages;  // its own, which only working streams may access
 };
 
 struct Device {
@@ -71,6 +72,7 @@ struct Runtime {
   Configuration configuration;
   std::map<int, Device> devices;
   std::map<uintptr_t, Allocation> allocations;
+  int streams_working = 0;
   std::map<std::pair<int, const void*>, int> dynamic_shared_limits;  // by device and kernel, where a program has set them
   struct {
     std::atomic<int64_t> launches, host_waits, allocations, events_made, streams_made, pageable_copies;
@@ -102,6 +104,15 @@ cudaError_t call(Body&& body) {
   return remember(error);
 }
 
+// A stream does something with device memory.
+class StreamWork {
+ public:
+  StreamWork();
+  ~StreamWork();
+  StreamWork(const StreamWork&) = delete;
+  StreamWork& operator=(const StreamWork&) = delete;
+};
+
 // A host function runs on this thread: it may not call the runtime.
 class InHostFunction {
  public:
@@ -115,8 +126,9 @@ struct CUstream_st {
   CUstream_st(int device, int priority);
   ~CUstream_st();  // when all is done
 
-  // Runs on the stream's thread, or becomes a node of the graph that is being captured.
-  void enqueue(std::function<void()> work);
+  // Both run on the stream's thread, or become a node of the graph that is being captured.
+  void enqueue(std::function<void()> work);          // may access device memory
+  void enqueue_on_host(std::function<void()> work);  // may not
   std::shared_ptr<cuda_shim::Moment> record();
   bool idle();
 

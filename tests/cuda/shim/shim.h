@@ -10,11 +10,12 @@
 // Streams really run at the same time, so that a missing wait is a race, too. All of them are as with cudaStreamNonBlocking,
 // the default stream included. Device memory is memory of the host, full of 0xFF (NaN as any float type) until it is written;
 // kernels may touch all memory of the process, but copies are checked against what was allocated. Its bounds are checked when
-// it is freed, and by AddressSanitizer at each access.
+// it is freed, and by AddressSanitizer at each access. `protect`: while no stream works, nobody may access it, so that host
+// code that does, which a GPU would not allow, crashes (if not at each time: streams may be working at that moment).
 //
 // The first call of the runtime reads the configuration from the environment (of programs that tests start): CUDA_SHIM_DEVICES,
-// CUDA_SHIM_DRIVER_VERSION, CUDA_SHIM_MEMORY_BYTES, CUDA_SHIM_CAPABILITY (90 is 9.0), CUDA_SHIM_ORDER (in_order, reversed or a
-// number: shuffled with this seed).
+// CUDA_SHIM_DRIVER_VERSION, CUDA_SHIM_MEMORY_BYTES, CUDA_SHIM_CAPABILITY (90 is 9.0), CUDA_SHIM_PROTECT (1), CUDA_SHIM_ORDER
+// (in_order, reversed or a number: shuffled with this seed).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -34,6 +35,7 @@ struct Configuration {
   int64_t memory_bytes = int64_t{1} << 32;  // of each device
   Order order = Order::InOrder;             // of the threads of a block and of the blocks of a grid
   uint32_t seed = 1;                        // of the shuffled order
+  bool protect = false;                     // host code that accesses device memory crashes
 };
 
 const Configuration& configuration();

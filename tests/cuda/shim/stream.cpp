@@ -92,7 +92,7 @@ cudaError_t wait(CUstream_st& stream, const Recording& recording) {
     return cudaSuccess;
   }
   if (stream.capture) return cudaErrorStreamCaptureIsolation;
-  if (recording.moment) stream.enqueue([moment = recording.moment] { moment->wait(); });
+  if (recording.moment) stream.enqueue_on_host([moment = recording.moment] { moment->wait(); });
   return cudaSuccess;
 }
 
@@ -113,6 +113,13 @@ CUstream_st::~CUstream_st() {
 }
 
 void CUstream_st::enqueue(std::function<void()> work) {
+  enqueue_on_host([work = std::move(work)] {
+    const cuda_shim::StreamWork guard;
+    work();
+  });
+}
+
+void CUstream_st::enqueue_on_host(std::function<void()> work) {
   if (capture) {
     capture->nodes.push_back({std::move(work), last_nodes});
     last_nodes = {static_cast<int>(capture->nodes.size()) - 1};
@@ -211,7 +218,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
   return call([&] {
-    resolve(stream)->enqueue([function, data] {
+    resolve(stream)->enqueue_on_host([function, data] {
       const cuda_shim::InHostFunction guard;
       function(data);
     });
