@@ -87,25 +87,21 @@ __global__ void __launch_bounds__(kThreads, 2) attention_kernel(const Arguments<
   const auto values = [&](int stage) { return SharedTile<T, D>{shared + (kQueries + (stage * 2 + 1) * kKeys) * D}; };
 
   const AttentionSizes& sizes = args.sizes;
-  const BlockPlace place(args.order, blockIdx.x);
-  const int64_t sequence = place.head / sizes.heads;
-  const int head = place.head % sizes.heads, group = head / (sizes.heads / sizes.key_value_heads);
-  const int first_query = (args.order.tiles - 1 - place.tile) * kQueries;  // the last queries see most keys
-  const int tiles = (min(first_query + kQueries, sizes.tokens) + kKeys - 1) / kKeys;
-  const T* qkv = args.qkv + sequence * sizes.tokens * sizes.qkv_width;
+  const QueryBlock block(args.order, sizes, kQueries);
+  const int tiles = (min(block.first_query + kQueries, sizes.tokens) + kKeys - 1) / kKeys;
+  const T* qkv = args.qkv + block.sequence * sizes.tokens * sizes.qkv_width;
   const auto start_tile = [&](int tile) {
-    const T* from = qkv + (sizes.heads + group) * D;
+    const T* from = qkv + (sizes.heads + block.group) * D;
     start_copy<kThreads, kKeys>(keys(tile % 2), from, sizes.qkv_width, tile * kKeys, sizes.tokens);
     start_copy<kThreads, kKeys>(values(tile % 2), from + sizes.key_value_heads * D, sizes.qkv_width, tile * kKeys,
                                 sizes.tokens);
     cp_async_commit();
   };
-  start_copy<kThreads, kQueries>(queries, qkv + head * D, sizes.qkv_width, first_query, sizes.tokens);
+  start_copy<kThreads, kQueries>(queries, qkv + block.head * D, sizes.qkv_width, block.first_query, sizes.tokens);
   start_tile(0);
 
   const auto warp_row = [] { return warp_index() * 16 * kRowTiles; };
-  const auto first_row = [&] { return first_query + warp_row(); };
-  const HeadDropout dropout(args.dropout, sizes, sequence, head);
+  const auto first_row = [&] { return block.first_query + warp_row(); };
   Sums<kRowTiles, D / 8> out;
   out.clear();
   RowStatistics rows;
@@ -121,18 +117,23 @@ __global__ void __launch_bounds__(kThreads, 2) attention_kernel(const Arguments<
     if (tile + 1 < tiles) start_tile(tile + 1);
     const int first_key = tile * kKeys;
     if (first_key >= first_row() + 16 * kRowTiles || first_row() >= sizes.tokens) continue;  // nothing for this warp
-    KeptProbabilities<kRowTiles> kept;  // made first, when fewest registers are in use
-    if constexpr (kDropout) kept.make<RowsAre::Queries, kColTiles>(dropout, first_row(), first_key);
     Sums<kRowTiles, kColTiles> scores;
     scores.clear();
     add_product_of_rows(scores, queries, warp_row(), keys(tile % 2), 0);
     if (first_key + kKeys - 1 > first_row()) hide_later_keys<RowsAre::Queries>(scores, first_row(), first_key);
     add_to_softmax(scores, rows, out, args.scale.log2);
-    if constexpr (kDropout) drop(scores, kept);
+    if constexpr (kDropout) {
+      KeptProbabilities<kRowTiles> kept;
+      kept.make<RowsAre::Queries, kColTiles>(HeadDropout(args.dropout, sizes, block.sequence, block.head), first_row(),
+                                             first_key);
+      drop(scores, kept);
+    }
     add_product(out, scores, values(tile % 2), 0);
   }
 
-  float* log_sum_exp = args.log_sum_exp + (sequence * sizes.heads + head) * sizes.tokens;
+  const QueryBlock same(args.order, sizes, kQueries);
+  const int row_of_warp = same.first_query + warp_row();
+  float* log_sum_exp = args.log_sum_exp + (same.sequence * sizes.heads + same.head) * sizes.tokens;
 #pragma unroll
   for (int r = 0; r < kRowTiles; ++r)
 #pragma unroll
@@ -140,11 +141,11 @@ __global__ void __launch_bounds__(kThreads, 2) attention_kernel(const Arguments<
       const float total = sum_of_group(rows.total[r][half]), inverse = (kDropout ? args.dropout.keep : 1.0f) / total;
 #pragma unroll
       for (int n = 0; n < D / 8; ++n) out.c[r][n][2 * half] *= inverse, out.c[r][n][2 * half + 1] *= inverse;
-      const int row = first_row() + 16 * r + 8 * half + lane_group();
+      const int row = row_of_warp + 16 * r + 8 * half + lane_group();
       if (lane_in_group() == 0 && row < sizes.tokens) log_sum_exp[row] = rows.maximum[r][half] * args.scale.plain + logf(total);
     }
-  T* to = args.out + sequence * sizes.tokens * sizes.out_width + head * D;
-  store_rows(out, 1.0f, queries, warp_row(), to, sizes.out_width, first_row(), sizes.tokens);
+  T* to = args.out + same.sequence * sizes.tokens * sizes.out_width + same.head * D;
+  store_rows(out, 1.0f, queries, warp_row(), to, sizes.out_width, row_of_warp, sizes.tokens);
 }
 
 template <typename T, int D, bool kDropout>

@@ -83,36 +83,35 @@ __global__ void __launch_bounds__(KeyPass<D>::kThreads, D == 64 ? 2 : 1) key_gra
   const auto douts = [&](int stage) { return SharedTile<T, D>{stages + stage * Pass::kTileElements + Pass::kQueries * D}; };
 
   const AttentionSizes& sizes = args.sizes;
-  const BlockPlace place(args.order, blockIdx.x);
-  const int64_t sequence = place.head / sizes.key_value_heads;
-  const int group = place.head % sizes.key_value_heads, heads = sizes.heads / sizes.key_value_heads;
-  const int first_key = place.tile * Pass::kKeys;  // the first keys are seen by most queries
-  const int first_tile = first_key / Pass::kQueries, tiles = (sizes.tokens + Pass::kQueries - 1) / Pass::kQueries - first_tile;
-  const T* qkv = args.qkv + sequence * sizes.tokens * sizes.qkv_width;
-  const T* dout = args.dout + sequence * sizes.tokens * sizes.out_width;
+  const KeyBlock block(args.order, sizes, Pass::kKeys);
+  const int heads = sizes.heads / sizes.key_value_heads, first_tile = block.first_key / Pass::kQueries;
+  const int tiles = (sizes.tokens + Pass::kQueries - 1) / Pass::kQueries - first_tile;
+  const T* qkv = args.qkv + block.sequence * sizes.tokens * sizes.qkv_width;
+  const T* dout = args.dout + block.sequence * sizes.tokens * sizes.out_width;
 
   const auto start_tile = [&](int head, int first_query, int stage) {
     start_copy<Pass::kThreads, Pass::kQueries>(queries(stage), qkv + head * D, sizes.qkv_width, first_query, sizes.tokens);
     start_copy<Pass::kThreads, Pass::kQueries>(douts(stage), dout + head * D, sizes.out_width, first_query, sizes.tokens);
     constexpr int kChunks = Pass::kQueries / 4;  // of 16 bytes: offsets, then deltas
-    const int64_t row = args.statistics.first_row(sequence, sizes.heads, head) + first_query;
+    const int64_t row = args.statistics.first_row(block.sequence, sizes.heads, head) + first_query;
     const int index = thread_index();
     if (index < 2 * kChunks)
       cp_async_16(stage_statistics + stage * 2 * Pass::kQueries + index * 4,
                   (index < kChunks ? args.statistics.offsets : args.statistics.deltas) + row + index % kChunks * 4, true);
     cp_async_commit();
   };
-  const T* from = qkv + (sizes.heads + group) * D;
-  start_copy<Pass::kThreads, Pass::kKeys>(keys, from, sizes.qkv_width, first_key, sizes.tokens);
-  start_copy<Pass::kThreads, Pass::kKeys>(values, from + sizes.key_value_heads * D, sizes.qkv_width, first_key, sizes.tokens);
-  int head = group * heads, tile = 0;  // of what is copied next
+  const T* from = qkv + (sizes.heads + block.group) * D;
+  start_copy<Pass::kThreads, Pass::kKeys>(keys, from, sizes.qkv_width, block.first_key, sizes.tokens);
+  start_copy<Pass::kThreads, Pass::kKeys>(values, from + sizes.key_value_heads * D, sizes.qkv_width, block.first_key,
+                                          sizes.tokens);
+  int head = block.first_head, tile = 0;  // of what is copied next
   const auto start_next_tile = [&](int stage) {
     start_tile(head, (first_tile + tile) * Pass::kQueries, stage);
     if (++tile == tiles) tile = 0, ++head;
   };
   start_next_tile(0);
 
-  const int warp_row = warp_index() * 16 * kRowTiles, first_row = first_key + warp_row,
+  const int warp_row = warp_index() * 16 * kRowTiles, first_row = block.first_key + warp_row,
             last_row = first_row + 16 * kRowTiles - 1;
   Sums<kRowTiles, D / 8> dkeys, dvalues;
   dkeys.clear();
@@ -123,7 +122,7 @@ __global__ void __launch_bounds__(KeyPass<D>::kThreads, D == 64 ? 2 : 1) key_gra
   for (int step = 0; step < steps; ++step) {
     cp_async_wait<0>();
     __syncthreads();  // this tile is here, and nobody reads the one before it, whose place the next one takes
-    const int stage = step % 2, this_head = group * heads + step / tiles;
+    const int stage = step % 2, this_head = block.first_head + step / tiles;
     const int first_of_tile = (first_tile + step % tiles) * Pass::kQueries;
     if (step + 1 < steps) start_next_tile(1 - stage);
 #pragma unroll 1
@@ -132,17 +131,20 @@ __global__ void __launch_bounds__(KeyPass<D>::kThreads, D == 64 ? 2 : 1) key_gra
       if (first_query + Pass::kStep - 1 < first_row || first_query >= sizes.tokens) continue;  // sees none of this warp's keys
       const float* offsets = stage_statistics + stage * 2 * Pass::kQueries + part;
       const float* deltas = offsets + Pass::kQueries;
-      const auto query = [&](int n, int e) { return 8 * n + 2 * lane_in_group() + e % 2; };
+      const auto of_query = [col = 2 * lane_in_group()](const float* numbers, int n, int e) {
+        const float2 pair = *reinterpret_cast<const float2*>(numbers + 8 * n + col);
+        return e % 2 == 0 ? pair.x : pair.y;
+      };
 
       KeptProbabilities<kRowTiles> kept;
       if constexpr (kDropout)
-        kept.template make<RowsAre::Keys, kColTiles>(HeadDropout(args.dropout, sizes, sequence, this_head), first_row,
+        kept.template make<RowsAre::Keys, kColTiles>(HeadDropout(args.dropout, sizes, block.sequence, this_head), first_row,
                                                      first_query);
       Sums<kRowTiles, kColTiles> probabilities, dscores;
       probabilities.clear();
       add_product_of_rows(probabilities, keys, warp_row, queries(stage), part);
       if (first_query < last_row) hide_later_keys<RowsAre::Keys>(probabilities, first_row, first_query);
-      to_probabilities(probabilities, args.scale.log2, [&](int, int n, int e) { return offsets[query(n, e)]; });
+      to_probabilities(probabilities, args.scale.log2, [&](int, int n, int e) { return of_query(offsets, n, e); });
       if constexpr (kDropout) {
         mark_dropped(probabilities, kept);
         add_product(dvalues, probabilities, douts(stage), part, ZeroWhereDropped{});
@@ -152,12 +154,13 @@ __global__ void __launch_bounds__(KeyPass<D>::kThreads, D == 64 ? 2 : 1) key_gra
       dscores.clear();
       add_product_of_rows(dscores, values, warp_row, douts(stage), part);
       to_score_gradients<kDropout>(
-          dscores, probabilities, [&](int, int n, int e) { return deltas[query(n, e)]; }, args.dropout.keep);
+          dscores, probabilities, [&](int, int n, int e) { return of_query(deltas, n, e); }, args.dropout.keep);
       add_product(dkeys, dscores, queries(stage), part);
     }
   }
 
-  T* to = args.dqkv + sequence * sizes.tokens * sizes.qkv_width + (sizes.heads + group) * D;
+  const KeyBlock same(args.order, sizes, Pass::kKeys);
+  T* to = args.dqkv + same.sequence * sizes.tokens * sizes.qkv_width + (sizes.heads + same.group) * D;
   store_rows(dkeys, args.scale.plain, keys, warp_row, to, sizes.qkv_width, first_row, sizes.tokens);
   store_rows(dvalues, kDropout ? args.dropout.keep : 1.0f, values, warp_row, to + sizes.key_value_heads * D, sizes.qkv_width,
              first_row, sizes.tokens);
@@ -182,33 +185,30 @@ __global__ void __launch_bounds__(QueryPass<D>::kThreads, 2) query_gradients_ker
   const auto values = [&](int stage) { return SharedTile<T, D>{stages + (stage * 2 + 1) * Pass::kKeys * D}; };
 
   const AttentionSizes& sizes = args.sizes;
-  const BlockPlace place(args.order, blockIdx.x);
-  const int64_t sequence = place.head / sizes.heads;
-  const int head = place.head % sizes.heads, group = head / (sizes.heads / sizes.key_value_heads);
-  const int first_query = (args.order.tiles - 1 - place.tile) * Pass::kQueries;  // the last queries see most keys
-  const int tiles = (min(first_query + Pass::kQueries, sizes.tokens) + Pass::kKeys - 1) / Pass::kKeys;
-  const T* qkv = args.qkv + sequence * sizes.tokens * sizes.qkv_width;
-  const T* dout = args.dout + sequence * sizes.tokens * sizes.out_width + head * D;
+  const QueryBlock block(args.order, sizes, Pass::kQueries);
+  const int tiles = (min(block.first_query + Pass::kQueries, sizes.tokens) + Pass::kKeys - 1) / Pass::kKeys;
+  const T* qkv = args.qkv + block.sequence * sizes.tokens * sizes.qkv_width;
+  const T* dout = args.dout + block.sequence * sizes.tokens * sizes.out_width + block.head * D;
   const auto start_tile = [&](int tile) {
-    const T* from = qkv + (sizes.heads + group) * D;
+    const T* from = qkv + (sizes.heads + block.group) * D;
     start_copy<Pass::kThreads, Pass::kKeys>(keys(tile % 2), from, sizes.qkv_width, tile * Pass::kKeys, sizes.tokens);
     start_copy<Pass::kThreads, Pass::kKeys>(values(tile % 2), from + sizes.key_value_heads * D, sizes.qkv_width,
                                             tile * Pass::kKeys, sizes.tokens);
     cp_async_commit();
   };
-  start_copy<Pass::kThreads, Pass::kQueries>(queries, qkv + head * D, sizes.qkv_width, first_query, sizes.tokens);
-  start_copy<Pass::kThreads, Pass::kQueries>(douts, dout, sizes.out_width, first_query, sizes.tokens);
+  start_copy<Pass::kThreads, Pass::kQueries>(queries, qkv + block.head * D, sizes.qkv_width, block.first_query, sizes.tokens);
+  start_copy<Pass::kThreads, Pass::kQueries>(douts, dout, sizes.out_width, block.first_query, sizes.tokens);
   start_tile(0);
 
-  const int warp_row = warp_index() * 16 * kRowTiles, first_row = first_query + warp_row,
+  const int warp_row = warp_index() * 16 * kRowTiles, first_row = block.first_query + warp_row,
             last_row = first_row + 16 * kRowTiles - 1;
-  const HeadDropout dropout(args.dropout, sizes, sequence, head);
   float offsets[kRowTiles][2], deltas[kRowTiles][2];
 #pragma unroll
   for (int r = 0; r < kRowTiles; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int64_t row = args.statistics.first_row(sequence, sizes.heads, head) + first_row + 16 * r + 8 * half + lane_group();
+      const int64_t row =
+          args.statistics.first_row(block.sequence, sizes.heads, block.head) + first_row + 16 * r + 8 * half + lane_group();
       offsets[r][half] = args.statistics.offsets[row];
       deltas[r][half] = args.statistics.deltas[row];
     }
@@ -223,7 +223,9 @@ __global__ void __launch_bounds__(QueryPass<D>::kThreads, 2) query_gradients_ker
     const int first_key = tile * Pass::kKeys;
     if (first_key > last_row || first_row >= sizes.tokens) continue;  // nothing for this warp
     KeptProbabilities<kRowTiles> kept;
-    if constexpr (kDropout) kept.template make<RowsAre::Queries, kColTiles>(dropout, first_row, first_key);
+    if constexpr (kDropout)
+      kept.template make<RowsAre::Queries, kColTiles>(HeadDropout(args.dropout, sizes, block.sequence, block.head), first_row,
+                                                      first_key);
     Sums<kRowTiles, kColTiles> probabilities, dscores;
     probabilities.clear();
     add_product_of_rows(probabilities, queries, warp_row, keys(tile % 2), 0);
@@ -237,7 +239,8 @@ __global__ void __launch_bounds__(QueryPass<D>::kThreads, 2) query_gradients_ker
     add_product(dqueries, dscores, keys(tile % 2), 0);
   }
 
-  T* to = args.dqkv + sequence * sizes.tokens * sizes.qkv_width + head * D;
+  const QueryBlock same(args.order, sizes, Pass::kQueries);
+  T* to = args.dqkv + same.sequence * sizes.tokens * sizes.qkv_width + same.head * D;
   store_rows(dqueries, args.scale.plain, queries, warp_row, to, sizes.qkv_width, first_row, sizes.tokens);
 }
 
@@ -250,7 +253,7 @@ void start(const AttentionBackward& args, const Launch& launch) {
       static_cast<const T*>(args.qkv.data),
       static_cast<const T*>(args.dout.data),
       static_cast<T*>(args.dqkv.data),
-      start_statistics<T, float>(args, sizes, launch),
+      start_statistics<T, float, 8>(args, sizes, launch),
       sizes,
       ScoreScale<float>(D),
       AttentionDropout(args.dropout),
@@ -270,7 +273,7 @@ void start(const AttentionBackward& args, const Launch& launch) {
 
 void attention_backward(const AttentionBackward& args, const Launch& launch) {
   if (args.dout.elements() == 0) return;
-  if (!on_tensor_cores(args.qkv, args.heads, args.key_value_heads, {args.dout, args.dqkv}))
+  if (!on_tensor_cores(args.qkv, args.heads, args.key_value_heads, {args.dout, args.out, args.dqkv}))
     return simple_attention_backward(args, launch);
   dispatch_tensor_cores(args.qkv, args.heads, args.key_value_heads, args.dropout.rate > 0,
                         [&]<typename T, int D, bool kDropout>() { start<T, D, kDropout>(args, launch); });

@@ -29,12 +29,40 @@ struct BlockOrder {
 struct BlockPlace {
   int tile, head;  // tile 0 starts first
 
-  __device__ __forceinline__ BlockPlace(const BlockOrder& order, unsigned block) {
+  __device__ __forceinline__ explicit BlockPlace(const BlockOrder& order) {
+    const auto block = static_cast<unsigned>(block_index());
     const unsigned size = static_cast<unsigned>(order.together) * static_cast<unsigned>(order.tiles);
     const unsigned first_head = block / size * static_cast<unsigned>(order.together), place = block % size;
     const unsigned present = min(static_cast<unsigned>(order.heads) - first_head, static_cast<unsigned>(order.together));
     tile = static_cast<int>(place / present);
     head = static_cast<int>(first_head + place % present);
+  }
+};
+
+// What a block is to do: some queries of a head, or some keys of a key/value head, of one sequence. It is cheap to make anew
+// where a loop lies between two uses.
+struct QueryBlock {
+  int64_t sequence;
+  int head, group, first_query;
+
+  __device__ __forceinline__ QueryBlock(const BlockOrder& order, const AttentionSizes& sizes, int queries) {
+    const BlockPlace place(order);
+    sequence = place.head / sizes.heads;
+    head = place.head % sizes.heads;
+    group = head / (sizes.heads / sizes.key_value_heads);
+    first_query = (order.tiles - 1 - place.tile) * queries;  // the last queries see most keys
+  }
+};
+struct KeyBlock {
+  int64_t sequence;
+  int group, first_head, first_key;
+
+  __device__ __forceinline__ KeyBlock(const BlockOrder& order, const AttentionSizes& sizes, int keys) {
+    const BlockPlace place(order);
+    sequence = place.head / sizes.key_value_heads;
+    group = place.head % sizes.key_value_heads;
+    first_head = group * (sizes.heads / sizes.key_value_heads);
+    first_key = place.tile * keys;  // the first keys are seen by most queries
   }
 };
 

@@ -135,11 +135,10 @@ __global__ void __launch_bounds__(SimpleBlock<Sum>::kThreads, 1) simple_attentio
   const SharedRows<Sum> queries{shared + 2 * kPartners * stride, head_size};
   const SharedRows<Sum> probabilities{queries.data + Block::kRows * head_size, kPartners};
 
-  const BlockPlace place(args.order, blockIdx.x);
-  const int64_t sequence = place.head / sizes.heads;
-  const int head = place.head % sizes.heads, group = head / (sizes.heads / sizes.key_value_heads);
-  const int first_query = (args.order.tiles - 1 - place.tile) * Block::kRows, end = min(first_query + Block::kRows, tokens);
-  const int own = warp_index() * kRows, first_row = first_query + own;
+  const QueryBlock block(args.order, sizes, Block::kRows);
+  const int64_t sequence = block.sequence;
+  const int head = block.head, group = block.group, end = min(block.first_query + Block::kRows, tokens);
+  const int own = warp_index() * kRows, first_row = block.first_query + own;
   const T* qkv = args.qkv + sequence * tokens * sizes.qkv_width;
   const T* key_columns = qkv + static_cast<int64_t>(sizes.heads + group) * head_size;
   const T* value_columns = key_columns + static_cast<int64_t>(sizes.key_value_heads) * head_size;
@@ -216,7 +215,7 @@ __global__ void __launch_bounds__(SimpleBlock<Sum>::kThreads, 1) simple_gradient
   const SharedRows<Sum> dscores{y_own.data + Block::kRows * head_size, kPartners};
   const SharedRows<Sum> probabilities{dscores.data + Block::kRows * kPartners, kPartners};
 
-  const BlockPlace place(args.order, blockIdx.x);
+  const BlockPlace place(args.order);
   const int heads_of_group = sizes.heads / sizes.key_value_heads, own_heads = kOwnKeys ? sizes.key_value_heads : sizes.heads;
   const int64_t sequence = place.head / own_heads;
   const int own_head = place.head % own_heads, group = kOwnKeys ? own_head : own_head / heads_of_group;
@@ -335,7 +334,7 @@ void simple_attention_backward(const AttentionBackward& args, const Launch& laun
     BackwardArguments<T, Sum> arguments{static_cast<const T*>(args.qkv.data),
                                         static_cast<const T*>(args.dout.data),
                                         static_cast<T*>(args.dqkv.data),
-                                        start_statistics<T, Sum>(args, sizes, launch),
+                                        start_statistics<T, Sum, 1>(args, sizes, launch),
                                         sizes,
                                         ScoreScale<Sum>(sizes.head_size),
                                         AttentionDropout(args.dropout),

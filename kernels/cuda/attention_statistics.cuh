@@ -32,8 +32,14 @@ struct AttentionStatistics {
 
 inline constexpr int kStatisticsThreads = 256, kLanesOfRow = 8;
 
+// Numbers that a lane reads at a time, aligned to all of them.
+template <typename T, int kCount>
+struct alignas(kCount * sizeof(T)) Numbers {
+  T numbers[kCount];
+};
+
 // kLanesOfRow lanes sum one row, in a fixed order.
-template <typename T, typename Sum>
+template <typename T, typename Sum, int kAtOnce>
 __global__ void __launch_bounds__(kStatisticsThreads)
     attention_statistics_kernel(const T* dout, const T* out, const Sum* log_sum_exp, AttentionSizes sizes,
                                 AttentionStatistics<Sum> statistics) {
@@ -45,8 +51,12 @@ __global__ void __launch_bounds__(kStatisticsThreads)
   Sum delta = 0;
   if (present) {
     const int64_t first = ((sequence * sizes.tokens + token) * sizes.heads + head) * sizes.head_size;
-    for (int d = lane; d < sizes.head_size; d += kLanesOfRow)
-      delta += static_cast<Sum>(dout[first + d]) * static_cast<Sum>(out[first + d]);
+    using Read = Numbers<T, kAtOnce>;
+    for (int d = lane * kAtOnce; d < sizes.head_size; d += kLanesOfRow * kAtOnce) {
+      const Read x = *reinterpret_cast<const Read*>(dout + first + d), y = *reinterpret_cast<const Read*>(out + first + d);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) delta += static_cast<Sum>(x.numbers[i]) * static_cast<Sum>(y.numbers[i]);
+    }
   }
   for (int distance = kLanesOfRow / 2; distance > 0; distance /= 2) delta += __shfl_xor_sync(0xffffffffu, delta, distance);
   if (sequence >= sizes.sequences || lane != 0) return;
@@ -56,14 +66,15 @@ __global__ void __launch_bounds__(kStatisticsThreads)
   statistics.deltas[place] = delta;
 }
 
-template <typename T, typename Sum>
+// kAtOnce divides the head size, and dout and out are aligned to as many numbers.
+template <typename T, typename Sum, int kAtOnce>
 AttentionStatistics<Sum> start_statistics(const AttentionBackward& args, const AttentionSizes& sizes, const Launch& launch) {
   if (launch.workspace.bytes() < workspace_bytes(args))
     throw std::logic_error("attention_backward: the workspace has " + std::to_string(launch.workspace.bytes()) +
                            " bytes, needed are " + std::to_string(workspace_bytes(args)));
   const AttentionStatistics<Sum> statistics(sizes, launch.workspace);
   const int64_t threads = sizes.sequences * sizes.heads * sizes.padded_tokens * kLanesOfRow;
-  TRIVET_LAUNCH((attention_statistics_kernel<T, Sum>),
+  TRIVET_LAUNCH((attention_statistics_kernel<T, Sum, kAtOnce>),
                 static_cast<unsigned>((threads + kStatisticsThreads - 1) / kStatisticsThreads), kStatisticsThreads, 0,
                 launch.stream, static_cast<const T*>(args.dout.data), static_cast<const T*>(args.out.data),
                 static_cast<const Sum*>(args.log_sum_exp.data), sizes, statistics);

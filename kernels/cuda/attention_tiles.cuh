@@ -103,7 +103,7 @@ __device__ __forceinline__ void add_product_of_rows(Sums<kRowTiles, kColTiles>& 
                                                     SharedTile<T, D> b, int b_row) {
   static_assert(kColTiles % 2 == 0);
   const LaneRows<T, D> a_lane = rows_then_cols(a, a_row), b_lane = cols_then_rows(b, b_row);
-#pragma unroll 4  // more takes registers, for matrices that are loaded long before they are needed
+#pragma unroll 2  // more would fill registers with matrices that are loaded long before they are needed
   for (int k = 0; k < D / 16; ++k) {
     uint32_t left[kRowTiles][4];
 #pragma unroll

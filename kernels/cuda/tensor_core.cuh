@@ -25,11 +25,17 @@
 
 namespace trivet::kernels::cuda {
 
-// The thread's place in a block of one dimension. The instruction is executed wherever this is called: what follows from a
-// place is cheap to compute again, and compilers would keep it in registers for the length of a kernel.
+// The thread's place in a block, and the block's in a grid, of one dimension. The instruction is executed wherever one of these
+// is called: what follows from a place is cheap to compute again, and compilers would keep it in registers all through a
+// kernel.
 __device__ __forceinline__ int thread_index() {
   int index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  return index;
+}
+__device__ __forceinline__ int block_index() {
+  int index;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
   return index;
 }
 

@@ -33,6 +33,7 @@ int forget_copies(int thread);
 namespace trivet::kernels::cuda {
 
 inline int thread_index() { return static_cast<int>(threadIdx.x); }
+inline int block_index() { return static_cast<int>(blockIdx.x); }
 
 template <typename T>
 float lower_half(uint32_t pair) {
