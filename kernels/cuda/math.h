@@ -70,7 +70,6 @@ void fixed_point_store(ConstTensorView x, double scale, double limit, TensorView
 void fixed_point_read(ConstTensorView sum, TensorView out, const Launch& launch);
 void fixed_point_round(ConstTensorView x, double scale, double limit, TensorView out, TensorView refused, const Launch& launch);
 
-
 void quantize(const Quantize& args, const Launch& launch);
 void dequantize(const Dequantize& args, const Launch& launch);
 

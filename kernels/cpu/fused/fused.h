@@ -48,7 +48,6 @@ void fixed_point_store(ConstTensorView x, double scale, double limit, TensorView
 void fixed_point_read(ConstTensorView sum, TensorView out, int threads);
 void fixed_point_round(ConstTensorView x, double scale, double limit, TensorView out, TensorView refused, int threads);
 
-
 void quantize(const Quantize& args, int threads);
 void dequantize(const Dequantize& args, int threads);
 
