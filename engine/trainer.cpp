@@ -352,9 +352,10 @@ class Trainer {
     return facts;
   }
 
-  // What the engine holds and what saving beside training staged.
+  // What the engine holds and, where that is the same memory, what saving beside training staged.
   MemoryBytes memory() const {
     MemoryBytes bytes = engine_.measured_memory();
+    if (engine_.plan().config.compute_device() != Device::Cpu) return bytes;
     const MemoryBytes staged = meter_.peak();
     for (int i = 0; i < kMemoryCategories; ++i) bytes.by_category[i] += staged.by_category[i];
     return bytes;

@@ -193,8 +193,8 @@ StepResult Worker::evaluate(int64_t microbatches, const std::function<Microbatch
   for (int64_t i = 0; i < microbatches; ++i) {
     const Microbatch microbatch = make(i);
     check_shape(microbatch);
-    executor_.run(programs_.evaluate, programs_.recompute,
-                  {.microbatches = {&microbatch, 1}, .results = &evaluation_, .training = false});
+    const std::vector<Microbatch> batch = on_device({&microbatch, 1});
+    executor_.run(programs_.evaluate, programs_.recompute, {.microbatches = batch, .results = &evaluation_, .training = false});
   }
   evaluation_.sum_losses_over(*resources_.groups.control, resources_.control_stream);
   evaluation_.read(resources_.kernels);

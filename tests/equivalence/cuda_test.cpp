@@ -140,6 +140,33 @@ TEST_P(CudaEngine, AStepWaitsForTheDeviceOnceAndAllocatesNothing) {
   });
 }
 
+// The caller may make each microbatch in the memory of the one before.
+TEST_P(CudaEngine, EvaluatesWhatTheHostHadWhenItWasAsked) {
+  with_engine(tiny_config(GetParam()), 1, [](Engine& engine, const auto&, int) {
+    constexpr int64_t kBatches = 4, kTokens = 16;
+    std::vector<std::vector<int32_t>> all(kBatches, std::vector<int32_t>(kTokens));
+    for (int64_t b = 0; b < kBatches; ++b)
+      for (int64_t t = 0; t < kTokens; ++t) all[b][t] = static_cast<int32_t>((b * 17 + t * (b + 3)) % 61);
+    const auto view_of = [](const std::vector<int32_t>& ids) {
+      const ConstTensorView view{ids.data(), DType::Int32, {1, kTokens}};
+      return Microbatch{view, view, 0};
+    };
+    std::vector<int32_t> one(kTokens);
+    const double apart = engine.evaluate(kBatches, [&](int64_t b) { return view_of(all[b]); }).loss;
+    const double reused = engine
+                              .evaluate(kBatches,
+                                        [&](int64_t b) {
+                                          one = all[b];
+                                          return view_of(one);
+                                        })
+                              .loss;
+    double each = 0;
+    for (int64_t b = 0; b < kBatches; ++b) each += engine.evaluate(1, [&](int64_t) { return view_of(all[b]); }).loss / kBatches;
+    EXPECT_EQ(reused, apart);
+    EXPECT_NEAR(apart, each, 1e-6);
+  });
+}
+
 TEST_P(CudaEngine, MemoryIsWhatThePlanSays) {
   for (const int ranks : {1, 2, 4})
     for (const Reproducible mode : {Reproducible::Run, Reproducible::Layout}) {
