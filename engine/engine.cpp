@@ -11,6 +11,7 @@
 #include "engine/config/load.h"
 #include "engine/host_pieces.h"
 #include "engine/lr_schedule.h"
+#include "engine/memory_advice.h"
 
 namespace trivet {
 namespace {
@@ -52,6 +53,7 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
                                                    .threads = options.threads,
                                                    .local_rank = options.local_rank >= 0 ? options.local_rank : world.rank(),
                                                    .workspace_bytes = rank_plan().workspace_bytes});
+  check_fits(plan_, model_, world.rank(), backend_->free_bytes(), backend_->description());
   const GroupMakers makers{.place = [this](Groups::Group host) { return backend_->place(std::move(host)); }};
   groups_ = make_groups(world.group(), plan_.mesh, plan_.stages, plan_.tied_ranks(), makers);
   recorder_ = std::make_unique<timeline::Recorder>();

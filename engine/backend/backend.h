@@ -3,6 +3,7 @@
 // The engine does not ask what it is on: it takes all of this from here, and the order of work is the same (docs/cuda.md).
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -25,6 +26,8 @@ class Backend {
   virtual kernels::Kernels& kernels() = 0;
   // Of what kernels work on.
   virtual Allocator& allocator() = 0;
+  // Of the device, now. A CPU does not say.
+  virtual int64_t free_bytes() const { return std::numeric_limits<int64_t>::max(); }
   // Host memory that the device copies from and to at full speed.
   virtual Allocator& staging_allocator() = 0;
   // `overlaps`: its work may run beside the kernels; otherwise it runs in their order.

@@ -5,6 +5,7 @@
 #include "comm/nccl/nccl_group.h"
 #include "comm/nccl/nccl_resources.h"
 #include "core/cuda/device.h"
+#include "core/cuda/error.h"
 #include "core/cuda/memory.h"
 #include "core/cuda/streams.h"
 #include "kernels/cuda/cuda_kernels.h"
@@ -77,6 +78,11 @@ class CudaBackend final : public Backend {
   }
   kernels::Kernels& kernels() override { return *kernels_; }
   Allocator& allocator() override { return *memory_; }
+  int64_t free_bytes() const override {
+    size_t free = 0, total = 0;
+    CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    return static_cast<int64_t>(free);
+  }
   Allocator& staging_allocator() override { return *pinned_; }
   std::unique_ptr<Stream> make_stream(StreamUse use, bool overlaps) override {
     return overlaps ? streams_.make_stream(urgency_of(use)) : streams_.make_compute_stream();

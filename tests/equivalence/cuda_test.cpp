@@ -1,4 +1,5 @@
 // The engine on GPUs (the tests' fake ones): the same promises as on the CPU, and the CPU's losses within rounding.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "engine/backend/cuda_module.h"
 #include "engine/engine.h"
 #include "tests/cuda/shim/shim.h"
@@ -181,6 +183,34 @@ TEST_P(CudaEngine, MemoryIsWhatThePlanSays) {
           EXPECT_EQ(measured[category], planned[category]) << name;
       });
     }
+}
+
+// Before anything is allocated: what a rank would hold, and what would fit.
+TEST(CudaMemory, APlanThatDoesNotFitSaysWhatWould) {
+  use_cuda_module(*trivet_cuda_module());
+  Config config = tiny_config(ModelType::Gpt);
+  config.model.layers = 8;
+  config.batch.micro_batch_size = 12;
+  const int64_t needs = make_plan(
+                            [&] {
+                              Config cuda = config;
+                              cuda.device = DeviceChoice::Cuda;
+                              return cuda;
+                            }(),
+                            model::build(describe_model(config.model, 61)), 1)
+                            .heaviest()
+                            .memory.total();
+  const cuda_shim::Configured small({.memory_bytes = needs - (int64_t{1} << 20)});
+  EXPECT_THAT([&] { with_engine(config, 1, [](Engine&, const auto&, int) {}); },
+              testing::ThrowsMessage<OutOfMemoryError>(testing::AllOf(
+                  testing::StartsWith("rank 0: the plan does not fit into cuda:0 shim"), testing::HasSubstr("activations 0.0"),
+                  testing::HasSubstr("what would fit: activation_checkpointing.mode \"full\" ("),
+                  testing::HasSubstr("; or train_micro_batch_size_per_gpu 6 ("))));
+  const cuda_shim::Configured tiny({.memory_bytes = int64_t{1} << 20});
+  EXPECT_THAT([&] { with_engine(config, 1, [](Engine&, const auto&, int) {}); },
+              testing::ThrowsMessage<OutOfMemoryError>(
+                  testing::AllOf(testing::HasSubstr("the least that was found is"),
+                                 testing::HasSubstr("; more ranks, a smaller model or offload are what is left"))));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaEngine, testing::Values(ModelType::Gpt, ModelType::Llama),

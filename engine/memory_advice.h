@@ -1,0 +1,20 @@
+// What to say when a rank's plan does not fit into its device: where the memory goes, and the nearest configs that would fit.
+#pragma once
+
+#include <string>
+
+#include "engine/plan.h"
+
+namespace trivet {
+
+// "parameters 1.2 + gradients 1.2 + ... = 9.8 GiB"
+std::string to_words(const MemoryBytes& memory);
+
+// Changes of the config that make every rank's plan fit into `bytes`, each with what a rank then needs: smaller microbatches,
+// recomputation, a higher ZeRO stage, and all of them. Says so when none does.
+std::string what_would_fit(const Plan& plan, const model::Model& model, int64_t bytes);
+
+// Throws OutOfMemoryError when the plan of `rank` needs more than `free_bytes` of `device`.
+void check_fits(const Plan& plan, const model::Model& model, int rank, int64_t free_bytes, const std::string& device);
+
+}  // namespace trivet
