@@ -1,15 +1,21 @@
-// What a missing __syncthreads looks like (scripts/show_missing_barrier): missing_barrier kept|removed
+// What missing order looks like (scripts/show_missing_barrier): missing_barrier barrier|wait kept|removed
 //
-// Every thread passes its number to its neighbour through shared memory. Without the barrier the fibers of the fake device, run
-// in order, still give the right numbers; ThreadSanitizer reports the access that nothing orders.
+// "barrier": every thread passes its number to its neighbour through shared memory. "wait": a stream reads what another wrote
+// long before. On the fake device the numbers are right either way; ThreadSanitizer reports the access that nothing orders.
 #include <cuda_runtime.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include "core/cuda/launch.h"
+#include "core/cuda/streams.h"
 
 namespace {
+
+using trivet::cuda::Streams;
 
 template <bool kBarrier>
 __global__ void pass_to_neighbour(int* out) {
@@ -17,19 +23,50 @@ __global__ void pass_to_neighbour(int* out) {
   const int i = static_cast<int>(threadIdx.x);
   numbers[i] = i;
   if constexpr (kBarrier) __syncthreads();
-  out[i] = i > 0 ? numbers[i - 1] : 0;
+  out[i] = i > 0 ? numbers[i - 1] : 63;
+}
+
+__global__ void copy_from_neighbour(const int* from, int* out) { out[threadIdx.x] = from[(threadIdx.x + 63) % 64]; }
+
+__global__ void say_done(int* done) { atomicAdd(done, 1); }
+
+void run_barrier(bool kept, cudaStream_t stream, int* numbers) {
+  TRIVET_LAUNCH(kept ? pass_to_neighbour<true> : pass_to_neighbour<false>, 1, 64, 0, stream, numbers);
+}
+
+void run_wait(bool kept, const Streams& streams, int* numbers) {
+  const auto side = streams.make_stream(0), other = streams.make_stream(0);
+  int done = 0;
+  side->enqueue([&] {
+    run_barrier(true, streams.current(), numbers + 64);
+    TRIVET_LAUNCH(say_done, 1, 1, 0, streams.current(), &done);
+  });
+  if (kept) other->wait(side->record());
+  while (std::atomic_ref(done).load(std::memory_order_relaxed) == 0) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  side->enqueue([] {});  // what is done between host and stream meanwhile orders nothing
+  other->enqueue([&] { TRIVET_LAUNCH(copy_from_neighbour, 1, 64, 0, streams.current(), numbers + 64, numbers); });
+  Streams::wait_on_host(other->record());
 }
 
 }  // namespace
 
 int main(int count, char** arguments) {
-  const bool removed = count == 2 && std::strcmp(arguments[1], "removed") == 0;
-  int *device = nullptr, host[64];
-  CUDA_CHECK(cudaMalloc(&device, sizeof host));
-  TRIVET_LAUNCH(removed ? pass_to_neighbour<false> : pass_to_neighbour<true>, 1, 64, 0, nullptr, device);
-  CUDA_CHECK(cudaMemcpy(host, device, sizeof host, cudaMemcpyDeviceToHost));
-  CUDA_CHECK(cudaFree(device));
-  int wrong = 0;
-  for (int i = 1; i < 64; ++i) wrong += host[i] != i - 1;
-  std::printf("barrier %s: %d of 64 numbers are wrong\n", removed ? "removed" : "kept", wrong);
+  if (count != 3) return 2;
+  const bool kept = std::strcmp(arguments[2], "kept") == 0;
+  const Streams streams(0);
+  int* numbers = nullptr;
+  CUDA_CHECK(cudaMalloc(&numbers, 2 * 64 * sizeof(int)));
+  if (std::strcmp(arguments[1], "barrier") == 0) {
+    run_barrier(kept, streams.current(), numbers);
+  } else {
+    run_wait(kept, streams, numbers);
+  }
+  Streams::wait_on_host(streams.make_compute_stream()->record());
+  int host[64];
+  CUDA_CHECK(cudaMemcpy(host, numbers, sizeof host, cudaMemcpyDeviceToHost));
+  CUDA_CHECK(cudaFree(numbers));
+  int right = 0;
+  for (int i = 0; i < 64; ++i) right += host[i] == (i + 63) % 64 || host[i] == (i + 62) % 64;
+  std::printf("%s %s: %d of 64 numbers are right\n", arguments[1], arguments[2], right);
 }

@@ -1,4 +1,3 @@
-// Compiled without ThreadSanitizer, as fiber.cpp is: what is kept about fibers is no concern of the kernels that it checks.
 #include "block.h"
 
 #include <fmt/format.h>

@@ -55,11 +55,11 @@ const Configuration& configuration() { return runtime().configuration; }
 void configure(const Configuration& changed) {
   std::vector<int> devices;
   {
-    std::lock_guard lock(runtime().mutex);
+    const Locked lock;
     for (auto& [index, device] : runtime().devices) devices.push_back(index);
   }
   for (int device : devices) wait_for_all_streams(device);
-  std::lock_guard lock(runtime().mutex);
+  const Locked lock;
   runtime().configuration = changed;
   for (auto& [index, device] : runtime().devices) {
     device.fault = cudaSuccess;
@@ -82,7 +82,7 @@ Counts counts() {
 void break_device(cudaError_t error) { break_device(current_device(), error, ""); }
 
 void break_device(int device, cudaError_t error, const std::string& report) {
-  std::lock_guard lock(runtime().mutex);
+  const Locked lock;
   Device& state = runtime().devices[device];
   if (state.fault != cudaSuccess) return;
   state.fault = error;
@@ -91,17 +91,17 @@ void break_device(int device, cudaError_t error, const std::string& report) {
 }
 
 bool broken(int device) {
-  std::lock_guard lock(runtime().mutex);
+  const Locked lock;
   return runtime().devices[device].fault != cudaSuccess;
 }
 
 std::string fault_report() {
-  std::lock_guard lock(runtime().mutex);
+  const Locked lock;
   return runtime().devices[current_device()].report;
 }
 
 int64_t allocated_bytes() {
-  std::lock_guard lock(runtime().mutex);
+  const Locked lock;
   return runtime().devices[current_device()].allocated_bytes;
 }
 
@@ -109,7 +109,7 @@ int current_device() { return device_of_thread; }
 
 cudaError_t obstacle() {
   if (in_host_function) return cudaErrorNotPermitted;
-  std::lock_guard lock(runtime().mutex);
+  const Locked lock;
   if (const cudaError_t error = missing_device(runtime().configuration)) return error;
   return runtime().devices[current_device()].fault;
 }

@@ -1,4 +1,3 @@
-// Compiled without ThreadSanitizer, as block.cpp is.
 #include "fiber.h"
 
 #include <sys/mman.h>
@@ -16,6 +15,8 @@ void AnnotateIgnoreReadsBegin(const char* file, int line);
 void AnnotateIgnoreReadsEnd(const char* file, int line);
 void AnnotateIgnoreWritesBegin(const char* file, int line);
 void AnnotateIgnoreWritesEnd(const char* file, int line);
+void AnnotateIgnoreSyncBegin(const char* file, int line);
+void AnnotateIgnoreSyncEnd(const char* file, int line);
 }
 #endif
 
@@ -127,8 +128,10 @@ void acquire_from(void* object) { __tsan_acquire(object); }
 Unseen::Unseen() {
   AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
   AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+  AnnotateIgnoreSyncBegin(__FILE__, __LINE__);
 }
 Unseen::~Unseen() {
+  AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
   AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
   AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
 }

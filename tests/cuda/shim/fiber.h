@@ -34,7 +34,8 @@ class Fiber {
 void release_to(void* object);
 void acquire_from(void* object);
 
-// While one lives, ThreadSanitizer looks away from what the fiber does: from what we keep about it, that is.
+// While one lives, ThreadSanitizer looks away from what this thread or fiber does: from what we keep about streams and fibers,
+// that is. Accesses are no races then, and locks order nothing.
 class Unseen {
  public:
   Unseen();

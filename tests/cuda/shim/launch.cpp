@@ -24,7 +24,7 @@ bool block_fits(dim3 block) {
 }
 
 size_t shared_limit(const void* kernel) {
-  std::lock_guard lock(runtime().mutex);
+  const Locked lock;
   const auto& limits = runtime().dynamic_shared_limits;
   const auto found = limits.find({current_device(), kernel});
   return found == limits.end() ? kDefaultSharedBytes : static_cast<size_t>(found->second);
@@ -62,7 +62,7 @@ cudaError_t set_attribute(const void* kernel, cudaFuncAttribute attribute, int v
   return call([&] {
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;  // a hint
     if (value < 0 || static_cast<size_t>(value) > max_shared_bytes()) return cudaErrorInvalidValue;
-    std::lock_guard lock(runtime().mutex);
+    const Locked lock;
     runtime().dynamic_shared_limits[{current_device(), kernel}] = value;
     return cudaSuccess;
   });

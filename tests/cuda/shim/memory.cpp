@@ -92,7 +92,7 @@ cudaError_t add(void** data, size_t bytes, int device) {
   *data = nullptr;
   if (const cudaError_t error = refuse_in_capture()) return error;
   if (bytes == 0) return cudaSuccess;
-  std::lock_guard lock(runtime().mutex);
+  const Locked lock;
   if (device >= 0) {
     int64_t& allocated = runtime().devices[device].allocated_bytes;
     const int64_t free_bytes = runtime().configuration.memory_bytes - allocated;
@@ -110,7 +110,7 @@ cudaError_t add(void** data, size_t bytes, int device) {
 }
 
 cudaError_t remove(void* data, bool device_memory) {
-  std::lock_guard lock(runtime().mutex);
+  const Locked lock;
   const auto found = runtime().allocations.find(reinterpret_cast<uintptr_t>(data));
   if (found == runtime().allocations.end() || (found->second.device >= 0) != device_memory) return cudaErrorInvalidValue;
   if (device_memory)
@@ -143,7 +143,7 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, 
     if (const cudaError_t error = refuse_in_capture()) return error;
   bool to_pageable = false, from_pageable = false;
   {
-    std::lock_guard lock(runtime().mutex);
+    const Locked lock;
     const Found target = find(to), source = find(from);
     if (const cudaError_t error = check_copy(target, source, bytes, kind)) return error;
     to_pageable = !target.allocation;
@@ -153,7 +153,7 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, 
   if (from_pageable) {  // taken at the call
     auto staged = std::make_shared<std::vector<unsigned char>>(bytes);
     std::memcpy(staged->data(), from, bytes);
-    stream->enqueue([=] { std::memcpy(to, staged->data(), bytes); });
+    stream->enqueue([to, bytes, staged = std::move(staged)] { std::memcpy(to, staged->data(), bytes); });
   } else {
     stream->enqueue([=] { std::memmove(to, from, bytes); });
   }
@@ -163,7 +163,7 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, 
 cudaError_t set(void* data, int value, size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   {
-    std::lock_guard lock(runtime().mutex);
+    const Locked lock;
     const Found found = find(data);
     if (!found.allocation || bytes > found.bytes_left) return cudaErrorInvalidValue;
   }
@@ -174,12 +174,12 @@ cudaError_t set(void* data, int value, size_t bytes, cudaStream_t stream) {
 }  // namespace
 
 StreamWork::StreamWork() {
-  std::lock_guard lock(runtime().mutex);
+  const Locked lock;
   if (runtime().streams_working++ > 0) return;
   for (const auto& [data, allocation] : runtime().allocations) set_access(data, allocation, PROT_READ | PROT_WRITE);
 }
 StreamWork::~StreamWork() {
-  std::lock_guard lock(runtime().mutex);
+  const Locked lock;
   if (--runtime().streams_working > 0) return;
   for (const auto& [data, allocation] : runtime().allocations) set_access(data, allocation, PROT_NONE);
 }
@@ -218,7 +218,7 @@ cudaError_t cudaFreeHost(void* data) {
 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   return call([&] {
-    std::lock_guard lock(runtime().mutex);
+    const cuda_shim::Locked lock;
     const int64_t total = runtime().configuration.memory_bytes;
     const int64_t used = runtime().devices[cuda_shim::current_device()].allocated_bytes;
     *total_bytes = static_cast<size_t>(total);
@@ -229,7 +229,7 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data) {
   return call([&] {
-    std::lock_guard lock(runtime().mutex);
+    const cuda_shim::Locked lock;
     const auto found = cuda_shim::find(data);
     void* const pointer = const_cast<void*>(data);
     if (!found.allocation) {

@@ -8,8 +8,12 @@
 
 namespace cuda_shim {
 
+// A moment and the hand-over of work are all that orders threads, to ThreadSanitizer as on a GPU: not the locks.
+
 void Moment::happen() {
+  release_to(this);
   {
+    const Unseen unseen;
     std::lock_guard lock(mutex_);
     happened_ = true;
     time_ = std::chrono::steady_clock::now();
@@ -18,13 +22,22 @@ void Moment::happen() {
 }
 
 bool Moment::happened() {
-  std::lock_guard lock(mutex_);
-  return happened_;
+  {
+    const Unseen unseen;
+    std::lock_guard lock(mutex_);
+    if (!happened_) return false;
+  }
+  acquire_from(this);
+  return true;
 }
 
 void Moment::wait() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return happened_; });
+  {
+    const Unseen unseen;
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return happened_; });
+  }
+  acquire_from(this);
 }
 
 std::chrono::steady_clock::time_point Moment::time() {
@@ -34,7 +47,7 @@ std::chrono::steady_clock::time_point Moment::time() {
 
 cudaStream_t resolve(cudaStream_t stream) {
   if (stream) return stream;
-  std::lock_guard lock(runtime().mutex);
+  const Locked lock;
   Device& device = runtime().devices[current_device()];
   if (!device.default_stream) {
     device.default_stream = new CUstream_st(current_device(), 0);  // lives as long as the process
@@ -47,7 +60,7 @@ void wait_for_all_streams(int device) {
   ++runtime().counts.host_waits;
   std::vector<std::shared_ptr<Moment>> ends;
   {
-    std::lock_guard lock(runtime().mutex);
+    const Locked lock;
     for (cudaStream_t stream : runtime().devices[device].streams) ends.push_back(stream->record());
   }
   for (const auto& end : ends) end->wait();
@@ -69,14 +82,21 @@ cudaError_t make_stream(cudaStream_t* stream, int priority) {
   return call([&] {
     *stream = new CUstream_st(current_device(), std::clamp(priority, -5, 0));
     ++runtime().counts.streams_made;
-    std::lock_guard lock(runtime().mutex);
+    const Locked lock;
     runtime().devices[current_device()].streams.push_back(*stream);
     return cudaSuccess;
   });
 }
 
+// Who drops the last reference to a moment is not ordered after it.
+void forget(Recording& recording) {
+  const Unseen unseen;
+  recording = {};
+}
+
 cudaError_t record(CUevent_st& event, CUstream_st& stream) {
   if (event.device != stream.device) return cudaErrorInvalidResourceHandle;
+  forget(event.recording);
   if (stream.capture) {
     event.recording = {nullptr, stream.capture, stream.last_nodes};
   } else {
@@ -105,6 +125,7 @@ CUstream_st::CUstream_st(int device_, int priority_) : device(device_), priority
 
 CUstream_st::~CUstream_st() {
   {
+    const cuda_shim::Unseen unseen;
     std::lock_guard lock(mutex_);
     closing_ = true;
   }
@@ -125,46 +146,69 @@ void CUstream_st::enqueue_on_host(std::function<void()> work) {
     last_nodes = {static_cast<int>(capture->nodes.size()) - 1};
     return;
   }
-  {
-    std::lock_guard lock(mutex_);
-    queue_.push_back([this, work = std::move(work)] {
-      if (!cuda_shim::broken(device)) work();
-    });
-    ++unfinished_;
-  }
-  wake_.notify_one();
+  push([this, work = std::move(work)] {
+    if (!cuda_shim::broken(device)) work();
+  });
 }
 
 // Happens on a broken device, too: what waits for it must find out.
 std::shared_ptr<cuda_shim::Moment> CUstream_st::record() {
-  auto moment = std::make_shared<cuda_shim::Moment>();
-  {
-    std::lock_guard lock(mutex_);
-    queue_.push_back([moment] { moment->happen(); });
-    ++unfinished_;
-  }
-  wake_.notify_one();
+  // The last owner may be any thread.
+  const auto forget = [](cuda_shim::Moment* moment) {
+    const cuda_shim::Unseen unseen;
+    delete moment;
+  };
+  const std::shared_ptr<cuda_shim::Moment> moment(new cuda_shim::Moment, forget);
+  push([moment] { moment->happen(); });
   return moment;
 }
 
-bool CUstream_st::idle() {
+void CUstream_st::push(Work work) {
+  auto item = std::make_unique<Work>(std::move(work));
+  cuda_shim::release_to(item.get());
+  {
+    const cuda_shim::Unseen unseen;
+    std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(item));
+    ++unfinished_;
+  }
+  wake_.notify_one();
+}
+
+std::unique_ptr<CUstream_st::Work> CUstream_st::next() {
+  const cuda_shim::Unseen unseen;
+  std::unique_lock lock(mutex_);
+  wake_.wait(lock, [&] { return closing_ || !queue_.empty(); });
+  if (queue_.empty()) return nullptr;
+  auto item = std::move(queue_.front());
+  queue_.pop_front();
+  return item;
+}
+
+void CUstream_st::finish_one(std::unique_ptr<Work> item) {
+  cuda_shim::release_to(&unfinished_);
+  const cuda_shim::Unseen unseen;  // of the counts of shared pointers, too
+  item.reset();
   std::lock_guard lock(mutex_);
-  return unfinished_ == 0;
+  --unfinished_;
+}
+
+bool CUstream_st::idle() {
+  {
+    const cuda_shim::Unseen unseen;
+    std::lock_guard lock(mutex_);
+    if (unfinished_ > 0) return false;
+  }
+  cuda_shim::acquire_from(&unfinished_);
+  return true;
 }
 
 void CUstream_st::run() {
   cuda_shim::BlockRunner runner;  // of the kernels on this stream
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    wake_.wait(lock, [&] { return closing_ || !queue_.empty(); });
-    if (queue_.empty()) return;
-    auto work = std::move(queue_.front());
-    queue_.pop_front();
-    lock.unlock();
-    work();
-    work = nullptr;
-    lock.lock();
-    --unfinished_;
+  while (auto item = next()) {
+    cuda_shim::acquire_from(item.get());
+    (*item)();
+    finish_one(std::move(item));
   }
 }
 
@@ -194,7 +238,7 @@ cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   if (!stream) return cuda_shim::remember(cudaErrorInvalidResourceHandle);
   {
-    std::lock_guard lock(cuda_shim::runtime().mutex);
+    const cuda_shim::Locked lock;
     std::erase(cuda_shim::runtime().devices[stream->device].streams, stream);
   }
   delete stream;
@@ -238,6 +282,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   if (!event) return cuda_shim::remember(cudaErrorInvalidResourceHandle);
+  cuda_shim::forget(event->recording);
   delete event;
   return cuda_shim::obstacle();
 }
