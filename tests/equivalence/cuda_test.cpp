@@ -191,15 +191,8 @@ TEST(CudaMemory, APlanThatDoesNotFitSaysWhatWould) {
   Config config = tiny_config(ModelType::Gpt);
   config.model.layers = 8;
   config.batch.micro_batch_size = 12;
-  const int64_t needs = make_plan(
-                            [&] {
-                              Config cuda = config;
-                              cuda.device = DeviceChoice::Cuda;
-                              return cuda;
-                            }(),
-                            model::build(describe_model(config.model, 61)), 1)
-                            .heaviest()
-                            .memory.total();
+  config.device = DeviceChoice::Cuda;
+  const int64_t needs = make_plan(config, model::build(describe_model(config.model, 61)), 1).heaviest().memory.total();
   const cuda_shim::Configured small({.memory_bytes = needs - (int64_t{1} << 20)});
   EXPECT_THAT([&] { with_engine(config, 1, [](Engine&, const auto&, int) {}); },
               testing::ThrowsMessage<OutOfMemoryError>(testing::AllOf(
