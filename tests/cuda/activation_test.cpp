@@ -52,9 +52,10 @@ TEST(CudaActivation, SwiGluIsNearTheCpus) {
 // x [B, ...]: whole packs of four random words, odd sizes, and parts of samples that begin anywhere.
 TEST(CudaDropout, MasksAndSumsAreTheCpus) {
   for (const DType dtype : kFloatTypes)
-    for (const auto& [samples, size] : {std::pair<int64_t, int64_t>{0, 8}, {1, 1}, {3, 40}, {2, 33}, {2, 2048}})
+    for (const auto& [samples, size] : {std::pair<int64_t, int64_t>{0, 8}, {1, 1}, {3, 40}, {2, 33}, {2, 1032}})
       for (const int64_t first_element : {0, 2, 3, 8})
         for (const float rate : {0.0f, 0.1f}) {
+          if (rate == 0 && first_element != 0) continue;
           Twin x = Twin::random(dtype, {samples, size}, 1), residual = Twin::random(dtype, {samples, size}, 2);
           Twin alone = Twin::poisoned(dtype, {samples, size}), dx = Twin::poisoned(dtype, {samples, size});
           const DropoutSite site{.rate = rate, .key = 77, .step = 5, .first_sample = 3, .first_element = first_element};

