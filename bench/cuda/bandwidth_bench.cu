@@ -1,0 +1,317 @@
+// Rates of the GPU kernels that move memory, beside what copying reaches on the same device.
+//
+//   bandwidth_bench [PART...]        elementwise, quantisation, norms, activations, embeddings, cross_entropies, optimizers
+//
+// A line: the median time of a launch by events, the bytes that must move (each argument once for every time it must be read or
+// written) over that time, and its share of the rate of cudaMemcpyAsync from device to device. Tensors are far larger than the
+// second-level cache and hold random numbers.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/cuda/error.h"
+#include "core/cuda/launch.h"
+#include "core/cuda/memory.h"
+#include "core/cuda/streams.h"
+#include "core/random.h"
+#include "kernels/cuda/math.h"
+#include "kernels/cuda/packs.cuh"
+#include "kernels/workspace.h"
+
+namespace trivet::kernels {
+namespace {
+
+constexpr int64_t kTokens = 16384, kHidden = 4096, kParameters = int64_t{1} << 28, kWorkspace = int64_t{256} << 20;
+
+__global__ void __launch_bounds__(512) copy_packs(const float* from, float* to, int64_t packs) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t p = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; p < packs; p += step)
+    cuda::store_pack(to + 4 * p, cuda::load_pack<4>(from + 4 * p));
+}
+
+class Bench {
+ public:
+  explicit Bench(std::vector<std::string> wanted) : wanted_(std::move(wanted)) {
+    cudaDeviceProp properties{};
+    CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
+    CUDA_CHECK(cudaEventCreate(&start_));
+    CUDA_CHECK(cudaEventCreate(&end_));
+    launch_ = {streams_.compute(), properties.multiProcessorCount, allocate(DType::UInt8, {kWorkspace})};
+    std::printf("%s, %d multiprocessors\n%-28s %10s %10s %8s\n", properties.name, properties.multiProcessorCount, "kernel",
+                "us", "GB/s", "of copy");
+    measure_copy();
+  }
+  ~Bench() {
+    cudaEventDestroy(start_);
+    cudaEventDestroy(end_);
+  }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  bool wants(const std::string& name) const {
+    return wanted_.empty() ||
+           std::any_of(wanted_.begin(), wanted_.end(), [&](const auto& part) { return name.find(part) != std::string::npos; });
+  }
+  // Memory lasts until the next call of release().
+  TensorView allocate(DType dtype, const Shape& shape) {
+    buffers_.emplace_back(*allocator_, meter_, MemoryCategory::Buffers, dtype, shape);
+    return buffers_.back().view();
+  }
+  TensorView random(DType dtype, const Shape& shape) {
+    const TensorView view = allocate(dtype, shape);
+    cuda::initialize(view, {Init::Kind::Uniform, 1.0}, 7 + buffers_.size(), 0, launch_);
+    return view;
+  }
+  template <typename T>
+  TensorView from_host(const std::vector<T>& values, const Shape& shape) {
+    const TensorView view = allocate(kDTypeOf<T>, shape);
+    CUDA_CHECK(cudaMemcpy(view.data, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+    return view;
+  }
+  void release() {
+    CUDA_CHECK(cudaDeviceSynchronize());
+    buffers_.resize(1);  // the workspace
+  }
+
+  void run(const std::string& name, std::initializer_list<ConstTensorView> moved, const std::function<void()>& work) {
+    double bytes = 0;
+    for (const ConstTensorView& view : moved) bytes += static_cast<double>(view.bytes());
+    print(name, bytes, median_seconds(work));
+  }
+  template <typename Args>
+  void run(const std::string& name, std::initializer_list<ConstTensorView> moved,
+           void (*kernel)(const Args&, const cuda::Launch&), const Args& args) {
+    run(name, moved, [&] { kernel(args, launch_); });
+  }
+  const cuda::Launch& launch() const { return launch_; }
+
+ private:
+  double median_seconds(const std::function<void()>& work) {
+    std::vector<float> times;
+    for (int i = 0; i < 23; ++i) {
+      CUDA_CHECK(cudaEventRecord(start_, launch_.stream));
+      work();
+      CUDA_CHECK(cudaEventRecord(end_, launch_.stream));
+      CUDA_CHECK(cudaEventSynchronize(end_));
+      float milliseconds = 0;
+      CUDA_CHECK(cudaEventElapsedTime(&milliseconds, start_, end_));
+      if (i >= 3) times.push_back(milliseconds);  // warm
+    }
+    std::nth_element(times.begin(), times.begin() + 10, times.end());
+    return 1e-3 * static_cast<double>(times[10]);
+  }
+  void print(const std::string& name, double bytes, double seconds) const {
+    const double rate = bytes / seconds;
+    std::printf("%-28s %10.1f %10.0f %7.0f%%\n", name.c_str(), 1e6 * seconds, 1e-9 * rate,
+                copy_rate_ > 0 ? 100 * rate / copy_rate_ : 100.0);
+  }
+  void measure_copy() {
+    const TensorView from = random(DType::Float32, {kParameters}), to = allocate(DType::Float32, {kParameters});
+    const double bytes = 2.0 * static_cast<double>(from.bytes());
+    const double seconds = median_seconds([&] { cuda::copy(from, to, launch_); });
+    copy_rate_ = bytes / seconds;
+    print("cudaMemcpyAsync", bytes, seconds);
+    run("own copy, 16 bytes a thread", {from, to}, [&] {
+      TRIVET_LAUNCH(copy_packs, static_cast<unsigned>(launch_.multiprocessors * 16), 512, 0, launch_.stream,
+                    static_cast<const float*>(from.data), static_cast<float*>(to.data), kParameters / 4);
+    });
+    release();
+  }
+
+  std::vector<std::string> wanted_;
+  trivet::cuda::Streams streams_{0};
+  std::unique_ptr<Allocator> allocator_ = trivet::cuda::make_device_allocator(0);
+  MemoryMeter meter_;
+  std::vector<Buffer> buffers_;
+  cudaEvent_t start_ = nullptr, end_ = nullptr;
+  cuda::Launch launch_;
+  double copy_rate_ = 0;
+};
+
+void elementwise(Bench& b) {
+  const TensorView x = b.random(DType::BFloat16, {kTokens, kHidden}), y = b.random(DType::BFloat16, {kTokens, kHidden});
+  const TensorView wide = b.random(DType::Float32, {kTokens, kHidden}), row = b.random(DType::BFloat16, {kHidden});
+  const TensorView sums = b.allocate(DType::Int64, {kTokens, kHidden}), refused = b.allocate(DType::Int64, {1});
+  const TensorView norm = b.allocate(DType::Int64, {ExactSum::kWords});
+  const cuda::Launch& on = b.launch();
+  b.run("zero", {x}, [&] { cuda::zero(x, on); });
+  b.run("copy bf16 to fp32", {x, wide}, [&] { cuda::copy(x, wide, on); });
+  b.run("copy fp32 to bf16", {wide, x}, [&] { cuda::copy(wide, x, on); });
+  b.run("add bf16", {x, y, y}, [&] { cuda::add(x, y, on); });
+  b.run("scale bf16", {x, x}, [&] { cuda::scale(x, 1.0, on); });
+  b.run<AddBias>("add_bias", {x, x}, cuda::add_bias, {.x = x, .bias = row, .out = x});
+  b.run("sum_of_squares bf16", {x}, [&] { cuda::sum_of_squares(x, 1.0, kSumBlock, norm, on); });
+  b.run("sum_of_squares fp32", {wide}, [&] { cuda::sum_of_squares(wide, 1.0, kSumBlock, norm, on); });
+  b.run("divide_by_norm fp32", {wide, wide}, [&] { cuda::divide_by_norm(wide, norm, 1.0, on); });
+  b.run("fixed_point_store", {x, sums}, [&] { cuda::fixed_point_store(x, 1.0, 100, sums, refused, on); });
+  b.run("fixed_point_add", {x, sums, sums}, [&] { cuda::fixed_point_add(x, 1.0, 100, sums, refused, on); });
+  b.run("fixed_point_read", {sums, x}, [&] { cuda::fixed_point_read(sums, x, on); });
+  b.run("fixed_point_round", {wide, x}, [&] { cuda::fixed_point_round(wide, 1.0, 100, x, refused, on); });
+}
+
+void quantisation(Bench& b) {
+  const TensorView x = b.random(DType::BFloat16, {kParameters}), bytes = b.allocate(DType::UInt8, {kParameters});
+  for (const int64_t block : {64, 256, 2048}) {
+    const TensorView scales = b.allocate(DType::Float32, {kParameters / block});
+    for (const int bits : {8, 4}) {
+      const TensorView values = bytes.slice(0, bits == 8 ? kParameters : kParameters / 2);
+      const std::string kind = " int" + std::to_string(bits) + " / " + std::to_string(block);
+      b.run<Quantize>("quantize" + kind, {x, values, scales}, cuda::quantize,
+                      {.x = x, .values = values, .scales = scales, .bits = bits, .block = block});
+      b.run<Dequantize>("dequantize" + kind, {x, values, scales}, cuda::dequantize,
+                        {.values = values, .scales = scales, .out = x, .bits = bits, .block = block});
+    }
+  }
+}
+
+void norms(Bench& b) {
+  for (const int64_t hidden : {int64_t{768}, int64_t{1600}, kHidden, int64_t{8192}}) {
+    const int64_t rows = kTokens * kHidden / hidden;
+    const Shape shape{rows, hidden};
+    const TensorView x = b.random(DType::BFloat16, shape), dy = b.random(DType::BFloat16, shape);
+    const TensorView y = b.random(DType::BFloat16, shape), gain = b.random(DType::BFloat16, {hidden});
+    const TensorView mean = b.allocate(DType::Float32, {rows}), rstd = b.allocate(DType::Float32, {rows});
+    const TensorView dgain = b.random(DType::Float32, {hidden}), dbias = b.random(DType::Float32, {hidden});
+    const std::string width = " " + std::to_string(hidden);
+    b.run<LayerNorm>("layer_norm" + width, {x, y}, cuda::layer_norm,
+                     {.x = x, .gain = gain, .bias = gain, .y = y, .mean = mean, .rstd = rstd});
+    b.run<LayerNormBackwardInput>("layer_norm dx +=" + width, {dy, x, y, y}, cuda::layer_norm_backward_input,
+                                  {.dy = dy, .x = x, .gain = gain, .mean = mean, .rstd = rstd, .dx = y, .accumulate = true});
+    b.run<LayerNormBackwardWeight>("layer_norm dw" + width, {dy, x}, cuda::layer_norm_backward_weight,
+                                   {.dy = dy, .x = x, .mean = mean, .rstd = rstd, .dgain = dgain, .dbias = dbias});
+    b.run<RmsNorm>("rms_norm" + width, {x, y}, cuda::rms_norm, {.x = x, .gain = gain, .y = y, .rstd = rstd});
+    b.run<RmsNormBackwardInput>("rms_norm dx" + width, {dy, x, y}, cuda::rms_norm_backward_input,
+                                {.dy = dy, .x = x, .gain = gain, .rstd = rstd, .dx = y});
+    b.run<RmsNormBackwardWeight>("rms_norm dw" + width, {dy, x}, cuda::rms_norm_backward_weight,
+                                 {.dy = dy, .x = x, .rstd = rstd, .dgain = dgain});
+    b.run<BiasGradient>("bias_gradient" + width, {dy}, cuda::bias_gradient, {.dy = dy, .dbias = dbias});
+    b.release();
+  }
+}
+
+void activations(Bench& b) {
+  const Shape shape{8, kTokens / 8, kHidden};
+  const TensorView x = b.random(DType::BFloat16, shape), dy = b.random(DType::BFloat16, shape);
+  const TensorView y = b.random(DType::BFloat16, shape);
+  const TensorView gate_up = b.random(DType::BFloat16, {kTokens, 2 * kHidden});
+  const TensorView dgate_up = b.allocate(DType::BFloat16, {kTokens, 2 * kHidden});
+  const TensorView rows = y.reshaped({kTokens, kHidden});
+  const DropoutSite site{.rate = 0.1f, .key = 1};
+  b.run<Gelu>("gelu", {x, y}, cuda::gelu, {.x = x, .y = y});
+  b.run<GeluBackward>("gelu_backward", {dy, x, y}, cuda::gelu_backward, {.dy = dy, .x = x, .dx = y});
+  b.run<SwiGlu>("swiglu", {gate_up, y}, cuda::swiglu, {.gate_up = gate_up, .y = rows});
+  b.run<SwiGluBackward>("swiglu_backward", {gate_up, dgate_up, y}, cuda::swiglu_backward,
+                        {.dy = rows, .gate_up = gate_up, .dgate_up = dgate_up});
+  b.run<DropoutAdd>("dropout_add", {x, y, y}, cuda::dropout_add, {.x = x, .residual = y, .out = y, .dropout = site});
+  b.run<DropoutBackward>("dropout_backward", {dy, dy}, cuda::dropout_backward, {.dy = dy, .dx = dy, .dropout = site});
+  const TensorView qkv = b.random(DType::BFloat16, {8, kTokens / 8, 48 * 128});
+  const ConstTensorView turned = qkv.slice(0, qkv.elements() / 48 * 40);  // 32 query and 8 key heads
+  b.run<Rotary>("rotary", {turned, turned}, cuda::rotary, {.qkv = qkv, .heads = 32, .key_value_heads = 8});
+}
+
+// Token ids that are all as likely, or as in text: the k-th with probability about 1 / k.
+std::vector<int32_t> token_ids(int64_t count, int64_t vocabulary, bool as_in_text) {
+  std::vector<int32_t> ids(static_cast<size_t>(count));
+  for (size_t t = 0; t < ids.size(); ++t) {
+    const double uniform = static_cast<double>(unit_float(philox(3, t, 0)[0]));
+    const double place =
+        as_in_text ? std::pow(static_cast<double>(vocabulary), uniform) - 1 : uniform * static_cast<double>(vocabulary);
+    ids[t] = static_cast<int32_t>(place);
+  }
+  return ids;
+}
+
+void embeddings(Bench& b) {
+  constexpr int64_t kCount = 65536, kVocabulary = 131072, kWidth = 2048;
+  const TensorView table = b.random(DType::BFloat16, {kVocabulary, kWidth});
+  const TensorView dtable = b.random(DType::Float32, {kVocabulary, kWidth});
+  const TensorView x = b.random(DType::BFloat16, {32, kCount / 32, kWidth});
+  const TensorView dpositions = b.random(DType::Float32, {kCount / 32, kWidth});
+  for (const bool as_in_text : {false, true}) {
+    const std::vector<int32_t> ids = token_ids(kCount, kVocabulary, as_in_text);
+    std::vector<int32_t> used = ids;
+    std::sort(used.begin(), used.end());
+    const int64_t rows = std::unique(used.begin(), used.end()) - used.begin();
+    const TensorView tokens = b.from_host(ids, {32, kCount / 32}), used_rows = dtable.row_range(0, rows);
+    const std::string kind = as_in_text ? " (text)" : " (uniform)";
+    b.run<Embedding>("embedding" + kind, {tokens, x, x}, cuda::embedding, {.tokens = tokens, .table = table, .out = x});
+    b.run<EmbeddingBackward>("embedding dtable" + kind, {tokens, x, used_rows, used_rows}, cuda::embedding_backward,
+                             {.tokens = tokens, .dy = x, .dtable = dtable});
+    b.run<EmbeddingBackward>("embedding dpositions" + kind, {x, dpositions, dpositions}, cuda::embedding_backward,
+                             {.tokens = tokens, .dy = x, .dpositions = dpositions});
+  }
+}
+
+void cross_entropies(Bench& b) {
+  for (const auto& [rows, vocabulary] : {std::pair<int64_t, int64_t>{8192, 50304}, {8192, 50257}, {4096, 128256}}) {
+    const TensorView logits = b.random(DType::BFloat16, {rows, vocabulary}), loss = b.allocate(DType::Float64, {2});
+    const TensorView dlogits = b.allocate(DType::BFloat16, {rows, vocabulary});
+    const TensorView targets = b.from_host(token_ids(rows, vocabulary, true), {rows});
+    const TensorView maximum = b.allocate(DType::Float32, {rows}), sums = b.allocate(DType::Float32, {2, rows});
+    const std::string width = " " + std::to_string(vocabulary);
+    b.run<CrossEntropy>("cross_entropy" + width, {logits, dlogits}, cuda::cross_entropy,
+                        {.logits = logits, .targets = targets, .dlogits = dlogits, .loss = loss});
+    b.run<RowMaxima>("row_maxima" + width, {logits}, cuda::row_maxima, {.logits = logits, .maximum = maximum});
+    b.run<RowSums>("row_sums" + width, {logits}, cuda::row_sums,
+                   {.logits = logits, .targets = targets, .maximum = maximum, .sums = sums});
+    b.run<CrossEntropyOfPart>(
+        "cross_entropy_of_part" + width, {logits, dlogits}, cuda::cross_entropy_of_part,
+        {.logits = logits, .targets = targets, .maximum = maximum, .sums = sums, .dlogits = dlogits, .loss = loss});
+    b.release();
+  }
+}
+
+void optimizers(Bench& b) {
+  const Shape shape{kParameters};
+  const TensorView master = b.random(DType::Float32, shape), m = b.random(DType::Float32, shape);
+  const TensorView v = b.random(DType::Float32, shape), update = b.allocate(DType::Float32, shape);
+  const TensorView g = b.random(DType::BFloat16, shape), copy = b.allocate(DType::BFloat16, shape);
+  const TensorView verdict = b.from_host<double>({1, 1, 1}, {3});
+  b.run<Adam>("adam, bf16 gradient", {g, copy, master, master, m, m, v, v}, cuda::adam,
+              {.master = master, .moment1 = m, .moment2 = v, .copy_out = copy, .gradient = g, .verdict = verdict});
+  b.run<Adam>("adam, fp32 gradient", {update, copy, master, master, m, m, v, v}, cuda::adam,
+              {.master = master, .moment1 = m, .moment2 = v, .copy_out = copy, .gradient = update, .verdict = verdict});
+  b.run<Sgd>("sgd with momentum", {g, copy, master, master, m, m}, cuda::sgd,
+             {.master = master, .momentum_buffer = m, .copy_out = copy, .gradient = g, .verdict = verdict, .momentum = 0.9});
+  b.run<Lion>("lion", {g, copy, master, master, m, m}, cuda::lion,
+              {.master = master, .moment = m, .copy_out = copy, .gradient = g, .verdict = verdict});
+  b.run<Adagrad>("adagrad", {g, copy, master, master, v, v}, cuda::adagrad,
+                 {.master = master, .sum_of_squares = v, .copy_out = copy, .gradient = g, .verdict = verdict});
+  b.run<LambUpdate>("lamb_update", {g, master, m, m, v, v, update}, cuda::lamb_update,
+                    {.master = master, .moment1 = m, .moment2 = v, .update = update, .gradient = g, .verdict = verdict});
+  b.run<ApplyUpdate>("apply_update", {update, copy, master, master}, cuda::apply_update,
+                     {.master = master, .copy_out = copy, .update = update, .verdict = verdict, .scale = 1e-3});
+  b.run<MomentumUpdate>("momentum_update", {g, m, m, update}, cuda::momentum_update,
+                        {.momentum_buffer = m, .out = update, .gradient = g, .verdict = verdict});
+}
+
+int run(int argc, char** argv) {
+  const std::pair<const char*, void (*)(Bench&)> parts[] = {
+      {"elementwise", elementwise}, {"quantisation", quantisation}, {"norms", norms},
+      {"activations", activations}, {"embeddings", embeddings},     {"cross_entropies", cross_entropies},
+      {"optimizers", optimizers}};
+  Bench bench(std::vector<std::string>(argv + 1, argv + argc));
+  for (const auto& [name, part] : parts) {
+    if (!bench.wants(name)) continue;
+    part(bench);
+    bench.release();
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace trivet::kernels
+
+int main(int argc, char** argv) {
+  try {
+    return trivet::kernels::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bandwidth_bench: %s\n", error.what());
+    return 1;
+  }
+}
