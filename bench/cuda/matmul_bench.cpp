@@ -109,8 +109,8 @@ struct Measured {
 
 Measured measure(Cublas& cublas, const Product& product, const ProductKind& kind, const Memory& workspace) {
   Measured measured;
-  for (const cublasLtMatmulAlgo_t& algorithm : cublas.algorithms(kind, 8)) {
-    cublas.choose(kind, algorithm);
+  for (const cublasLtMatmulAlgo_t& algorithm : cublas.algorithms(product, 8)) {
+    cublas.choose(product, algorithm);
     const double ms = milliseconds_of([&] { cublas.multiply(product, kind, workspace.data(), nullptr); });
     if (measured.first_ms == 0) measured.first_ms = ms;
     if (measured.best_ms != 0 && ms >= measured.best_ms) continue;

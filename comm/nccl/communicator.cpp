@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "comm/nccl/data_types.h"
 #include "comm/nccl/watch.h"
 
 namespace trivet::comm {
@@ -50,7 +51,7 @@ void Communicator::run(const std::string& during, const Work& work) {
       ncclGroupStart();
       result = work(comm_);
       const ncclResult_t ended = ncclGroupEnd();
-      if (result == ncclSuccess || result == ncclInProgress) result = ended;
+      if (!went_wrong(result)) result = ended;
     }
   }
   settle(during, result, ExitCode::PeerLost, deadline_);
@@ -59,7 +60,7 @@ void Communicator::run(const std::string& during, const Work& work) {
 void Communicator::settle(const std::string& during, ncclResult_t result, ExitCode code, std::chrono::milliseconds deadline) {
   const auto start = Clock::now();
   while (true) {
-    if (result != ncclSuccess && result != ncclInProgress) fail(during, result, code);
+    if (went_wrong(result)) fail(during, result, code);
     result = state(during);
     if (result == ncclSuccess) return;
     if (result == ncclInProgress && Clock::now() - start > deadline)
@@ -118,7 +119,7 @@ std::exception_ptr Communicator::failure() {
   ncclResult_t state = ncclSuccess;
   const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
   if (asked != ncclSuccess) state = asked;
-  if (state == ncclSuccess || state == ncclInProgress) return nullptr;
+  if (!went_wrong(state)) return nullptr;
   return nccl_error(seat_, "an operation on the device", state, ncclGetLastError(comm_), ExitCode::PeerLost);
 }
 

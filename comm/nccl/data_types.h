@@ -1,4 +1,4 @@
-// Our element types as NCCL's.
+// Our element types as NCCL's, and its results.
 #pragma once
 
 #include <nccl.h>
@@ -22,5 +22,8 @@ inline ncclDataType_t nccl_type(DType dtype) {
   }
   throw std::logic_error("nccl: unknown dtype");
 }
+
+// Within a group, calls of a communicator that does not block may say that they are in progress: the group goes on.
+inline bool went_wrong(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
 
 }  // namespace trivet::comm

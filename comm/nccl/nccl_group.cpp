@@ -225,10 +225,10 @@ void NcclGroup::all_to_all(ConstTensorView in, TensorView out, Stream& stream) {
       for (int step = 1; step < size(); ++step) {
         const int to = (rank() + step) % size(), from = (rank() + size() - step) % size();
         const ncclResult_t sent = ncclSend(in.slice(to * count, count).data, elements, nccl_type(in.dtype), to, comm, target);
-        if (sent != ncclSuccess) return sent;
+        if (went_wrong(sent)) return sent;
         const ncclResult_t received =
             ncclRecv(out.slice(from * count, count).data, elements, nccl_type(in.dtype), from, comm, target);
-        if (received != ncclSuccess) return received;
+        if (went_wrong(received)) return received;
       }
       return ncclSuccess;
     });

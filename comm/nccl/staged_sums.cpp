@@ -110,10 +110,10 @@ void StagedSums::exchange(const std::string& during, const Round& round, DType d
       const std::byte* piece = round.from + (round.first + to * round.stride) * element;
       const auto count = static_cast<size_t>(round.count);
       const ncclResult_t sent = ncclSend(piece, count, nccl_type(dtype), to, comm, stream);
-      if (sent != ncclSuccess) return sent;
+      if (went_wrong(sent)) return sent;
       std::byte* place = half + (from < seat.rank ? from : from - 1) * slot;
       const ncclResult_t received = ncclRecv(place, count, nccl_type(dtype), from, comm, stream);
-      if (received != ncclSuccess) return received;
+      if (went_wrong(received)) return received;
     }
     return ncclSuccess;
   });

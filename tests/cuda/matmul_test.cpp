@@ -25,7 +25,8 @@ struct Case {
   int64_t m, n, k;
   DType dtype, out;
   bool transpose_a, transpose_b, accumulate, bias;
-  int64_t offset = 0;  // elements from an aligned address
+  int64_t offset = 0;  // elements from an aligned address, of:
+  bool offset_a = true, offset_b = true, offset_bias = true, offset_out = true;
 };
 
 std::string describe(const Case& c) {
@@ -73,7 +74,8 @@ void expect_matches_double_reference(const Case& c) {
   const HostTensor a = HostTensor::random(c.dtype, a_shape, 1), b = HostTensor::random(c.dtype, b_shape, 2);
   const HostTensor bias = HostTensor::random(c.dtype, {c.n}, 3);
   const HostTensor before = c.accumulate ? HostTensor::random(c.out, {c.m, c.n}, 4) : HostTensor::poisoned(c.out, {c.m, c.n});
-  const DeviceTensor da(a, c.offset), db(b, c.offset), dbias(bias, c.offset), dout(before, c.offset);
+  const DeviceTensor da(a, c.offset_a ? c.offset : 0), db(b, c.offset_b ? c.offset : 0);
+  const DeviceTensor dbias(bias, c.offset_bias ? c.offset : 0), dout(before, c.offset_out ? c.offset : 0);
   Matmul args{.a = da.view(),
               .b = db.view(),
               .out = dout.view(),
@@ -121,8 +123,14 @@ TEST_F(CudaMatmul, MatchesDoubleReference) {
 }
 
 TEST_F(CudaMatmul, TakesTensorsThatBeginAnywhere) {
-  for (int64_t offset : {1, 2, 3, 4})
-    for (const Case& c : all_kinds(16, 24, 8, offset)) expect_matches_double_reference(c);
+  for (int64_t offset : {1, 2, 4})
+    for (Case c : all_kinds(16, 24, 8, offset)) {
+      expect_matches_double_reference(c);
+      for (int only = 0; only < 4; ++only) {
+        c.offset_a = only == 0, c.offset_b = only == 1, c.offset_bias = only == 2, c.offset_out = only == 3;
+        expect_matches_double_reference(c);
+      }
+    }
 }
 
 TEST_F(CudaMatmul, EmptySumIsZeroPlusBiasAndEmptyOutputIsNothing) {
@@ -172,7 +180,7 @@ class CudaCuts : public testing::TestWithParam<DType> {
 
 // Odd sizes: the second piece begins at an address that is not aligned.
 TEST_P(CudaCuts, PiecesOfOutAreTheSameBitsAlone) {
-  const int64_t m = 6, n = 29, k = 40, cut = 13;
+  const int64_t m = 6, n = 29, k = 37, cut = 13;
   const HostTensor bias = HostTensor::random(GetParam(), {n}, 3);
   for (bool transpose_b : {false, true}) {
     const HostTensor a = random(m, k, 1), b = transpose_b ? random(n, k, 2) : random(k, n, 2);
@@ -319,14 +327,14 @@ class MeasuredChoices : public testing::Test {
 
 TEST_F(MeasuredChoices, AreUsedInPlaceOfTheHeuristicsFirst) {
   cuda::Cublas plain("GPU", "");
-  const auto algorithms = plain.algorithms(kind_, 8);
+  const auto algorithms = plain.algorithms(product_, 8);
   ASSERT_GE(algorithms.size(), 2u);
   const HostTensor first = with(plain);
   for (const auto& algorithm : algorithms) {
     const Choices file(plain.header() + "\n" + plain.line_of(kind_, algorithm) + "\n");
     cuda::Cublas tuned("GPU", file.path());
     const HostTensor result = with(tuned);
-    plain.choose(kind_, algorithm);
+    plain.choose(product_, algorithm);
     EXPECT_EQ(result, with(plain));
     if (&algorithm == &algorithms[0]) {
       EXPECT_EQ(result, first);
@@ -337,7 +345,7 @@ TEST_F(MeasuredChoices, AreUsedInPlaceOfTheHeuristicsFirst) {
 
 TEST_F(MeasuredChoices, OfAnotherGpuOrThatAreDamagedAreRefused) {
   cuda::Cublas plain("GPU", "");
-  const auto algorithm = plain.algorithms(kind_, 1).at(0);
+  const auto algorithm = plain.algorithms(product_, 1).at(0);
   EXPECT_EQ(error_of([] { cuda::Cublas("GPU", "/nowhere"); }), "TRIVET_CUBLAS_TUNE: cannot read /nowhere");
   {
     const Choices file(plain.header() + "\n");

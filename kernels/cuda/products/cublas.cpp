@@ -142,7 +142,7 @@ void make_layout(Layout& layout, DType dtype, int64_t rows, int64_t cols, int64_
 
 }  // namespace
 
-std::unique_ptr<Cublas::Entry> Cublas::make_entry(const ProductKind& kind) {
+std::unique_ptr<Cublas::Entry> Cublas::make_entry(const ProductKind& kind, const void* bias) {
   auto entry = std::make_unique<Entry>();
   const std::string& during = entry->text = to_string(kind);
   const bool in_double = kind.dtype == DType::Float64;
@@ -154,7 +154,10 @@ std::unique_ptr<Cublas::Entry> Cublas::make_entry(const ProductKind& kind) {
   };
   set(CUBLASLT_MATMUL_DESC_TRANSA, kind.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(CUBLASLT_MATMUL_DESC_TRANSB, kind.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-  if (kind.bias) set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+  if (kind.bias) {
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  }
   const auto [a_rows, a_cols] = kind.transpose_a ? std::pair(kind.k, kind.m) : std::pair(kind.m, kind.k);
   const auto [b_rows, b_cols] = kind.transpose_b ? std::pair(kind.n, kind.k) : std::pair(kind.k, kind.n);
   make_layout(entry->a, kind.dtype, a_rows, a_cols, kind.a_stride, during);
@@ -163,15 +166,14 @@ std::unique_ptr<Cublas::Entry> Cublas::make_entry(const ProductKind& kind) {
   return entry;
 }
 
-std::vector<cublasLtMatmulAlgo_t> Cublas::algorithms(const ProductKind& kind, int most) {
-  const std::unique_ptr<Entry> entry = make_entry(kind);
+std::vector<cublasLtMatmulAlgo_t> Cublas::algorithms_of(const Entry& entry, const ProductKind& kind, int most) {
   Preference preference;
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
   int count = 0;
   const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle_, entry->description.handle, entry->b.handle, entry->a.handle, entry->out.handle,
-                                     entry->out.handle, fill(preference, kind, to_string(kind)), most, results.data(), &count);
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "cublasLtMatmulAlgoGetHeuristic", to_string(kind));
+      cublasLtMatmulAlgoGetHeuristic(handle_, entry.description.handle, entry.b.handle, entry.a.handle, entry.out.handle,
+                                     entry.out.handle, fill(preference, kind, entry.text), most, results.data(), &count);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "cublasLtMatmulAlgoGetHeuristic", entry.text);
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   for (int i = 0; i < count; ++i)
     if (results[static_cast<size_t>(i)].state == CUBLAS_STATUS_SUCCESS)
@@ -179,10 +181,15 @@ std::vector<cublasLtMatmulAlgo_t> Cublas::algorithms(const ProductKind& kind, in
   return algorithms;
 }
 
-Cublas::Entry& Cublas::entry_of(const ProductKind& kind) {
+std::vector<cublasLtMatmulAlgo_t> Cublas::algorithms(const Product& product, int most) {
+  const ProductKind kind = kind_of(product);
+  return algorithms_of(*make_entry(kind, product.bias), kind, most);
+}
+
+Cublas::Entry& Cublas::entry_of(const ProductKind& kind, const void* bias) {
   auto& entry = entries_[kind];
   if (entry) return *entry;
-  entry = make_entry(kind);
+  entry = make_entry(kind, bias);
   const auto measured = choices_.find(entry->text);
   if (measured != choices_.end()) {
     cublasLtMatmulHeuristicResult_t result{};
@@ -194,20 +201,20 @@ Cublas::Entry& Cublas::entry_of(const ProductKind& kind) {
                       "matmul_bench --tune",
                       measured->first));
     entry->algorithm = measured->second;
-  } else if (const auto found = algorithms(kind, 1); !found.empty()) {
+  } else if (const auto found = algorithms_of(*entry, kind, 1); !found.empty()) {
     entry->algorithm = found[0];
   }
   return *entry;
 }
 
-void Cublas::choose(const ProductKind& kind, const cublasLtMatmulAlgo_t& algorithm) {
+void Cublas::choose(const Product& product, const cublasLtMatmulAlgo_t& algorithm) {
   const std::lock_guard lock(mutex_);
-  entry_of(kind).algorithm = algorithm;
+  entry_of(kind_of(product), product.bias).algorithm = algorithm;
 }
 
 bool Cublas::multiply(const Product& product, const ProductKind& kind, void* workspace, cudaStream_t stream) {
   const std::lock_guard lock(mutex_);  // the bias is set in a description that others use
-  Entry& entry = entry_of(kind);
+  Entry& entry = entry_of(kind, product.bias);
   if (!entry.algorithm) return false;
   const std::string& during = entry.text;
   if (product.bias)

@@ -64,15 +64,16 @@ class Cublas {
 
   // For measuring: up to `most` algorithms in the heuristic's order, using one in place of the chosen one, and the line of a
   // file of choices.
-  std::vector<cublasLtMatmulAlgo_t> algorithms(const ProductKind& kind, int most);
-  void choose(const ProductKind& kind, const cublasLtMatmulAlgo_t& algorithm);
+  std::vector<cublasLtMatmulAlgo_t> algorithms(const Product& product, int most);
+  void choose(const Product& product, const cublasLtMatmulAlgo_t& algorithm);
   std::string line_of(const ProductKind& kind, const cublasLtMatmulAlgo_t& algorithm) const;
   std::string header() const;  // the first line of such a file
 
  private:
   struct Entry;  // descriptors and the algorithm of a kind
-  Entry& entry_of(const ProductKind& kind);
-  std::unique_ptr<Entry> make_entry(const ProductKind& kind);
+  Entry& entry_of(const ProductKind& kind, const void* bias);
+  std::unique_ptr<Entry> make_entry(const ProductKind& kind, const void* bias);
+  std::vector<cublasLtMatmulAlgo_t> algorithms_of(const Entry& entry, const ProductKind& kind, int most);
   void read_choices(const std::string& path);
 
   const std::string device_name_;

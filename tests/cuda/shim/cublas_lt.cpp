@@ -44,7 +44,7 @@ constexpr size_t kWorkspace = 4096;  // what algorithms that split K want
 // What an algorithm is: cublasLtMatmulAlgo_t::data.
 enum Field { Order, Alignment, Workspace, Mark };
 constexpr uint64_t kMark = 0x74726976;
-enum SumOrder : uint64_t { Forwards, Backwards, EvenThenOdd, SplitK };
+enum SumOrder : uint64_t { Forwards, Backwards, EvenThenOdd, SplitK, SplitAndRounded };
 
 std::atomic<bool> bias_is_forgotten{false};
 std::atomic<int> heuristics{0};
@@ -121,6 +121,14 @@ void store(cudaDataType type, void* data, int64_t index, Sum value) {
   }
 }
 
+// As it comes back from memory of this type.
+template <typename Sum>
+Sum rounded(cudaDataType type, Sum value) {
+  double memory = 0;
+  store<Sum>(type, &memory, 0, value);
+  return load<Sum>(type, &memory, 0);
+}
+
 struct Call {
   cublasLtMatmulDescOpaque desc;
   Layout a, b, c, d;
@@ -150,6 +158,7 @@ Sum dot(const Call& call, int64_t row, int64_t col) {
     case Forwards: return sum_of(0, k, 1);
     case EvenThenOdd: return sum_of(0, k, 2) + sum_of(1, k, 2);
     case SplitK: return sum_of(0, k / 2, 1) + sum_of(k / 2, k, 1);
+    case SplitAndRounded: return rounded(call.d.type, sum_of(0, k / 2, 1)) + rounded(call.d.type, sum_of(k / 2, k, 1));
     default: {
       Sum sum = 0;
       for (int64_t p = k; p-- > 0;) sum += product(p);
@@ -160,7 +169,7 @@ Sum dot(const Call& call, int64_t row, int64_t col) {
 
 template <typename Sum>
 void multiply(const Call& call) {
-  if (call.order == SplitK) std::memset(call.workspace, 0, kWorkspace);
+  if (call.order >= SplitK) std::memset(call.workspace, 0, kWorkspace);
   for (int64_t col = 0; col < call.sizes.n; ++col)
     for (int64_t row = 0; row < call.sizes.m; ++row) {
       Sum value = static_cast<Sum>(call.alpha) * dot<Sum>(call, row, col);
@@ -268,6 +277,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   ++heuristics;
   *returned = 0;
   if (!sizes_of(*desc, *a, *b, *c, *d)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (desc->epilogue == CUBLASLT_EPILOGUE_BIAS && desc->bias == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
   if (!known_types(*desc, *a, *b, *c, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
   uint32_t least = 256;
   for (auto of : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -278,6 +288,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   for (const Layout* layout : {a, b, d})
     mixture = mixture * 31 + static_cast<uint64_t>(layout->rows * 7 + layout->cols * 3 + layout->leading_dimension);
   std::vector<cublasLtMatmulAlgo_t> candidates;
+  const uint32_t in_output = CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+  if ((preference->reductions & in_output) != 0 && preference->workspace_bytes >= kWorkspace)
+    candidates.push_back({{SplitAndRounded, 1, kWorkspace, kMark}});
   for (uint64_t alignment : {uint64_t{16}, uint64_t{1}})
     for (uint64_t i = 0; i < 4; ++i) {
       const uint64_t order = (i + mixture / 5) % 4;
