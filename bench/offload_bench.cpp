@@ -4,7 +4,7 @@
 //   offload_bench FOLDER [MIB [STEPS]]        defaults: 1024 MiB, 5 steps
 //
 // Bandwidth: MB/s of writing and reading the same bytes, uncached; the loop is one thread and calls of 1 MiB, as dd does it
-// with oflag=direct. Step: a GPT of 4 layers of 512 (15 M parameters) in bfloat16, one rank, AdamW; in turns, medians.
+// with oflag=direct. Step: a GPT of 4 layers of 512 (13 M parameters) in bfloat16, one rank, AdamW; in turns, medians.
 #include <fcntl.h>
 #include <unistd.h>
 

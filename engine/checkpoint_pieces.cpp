@@ -48,8 +48,7 @@ std::vector<checkpoint::Piece> checkpoint_pieces(Parameters& parameters, const O
   return pieces;
 }
 
-void load_pieces(Parameters& parameters, const OptimizerConfig& optimizer, const ReadPieces& read, kernels::Kernels& kernels,
-                 Arena& buffers, const zero::StagingOptions& staging) {
+void load_pieces(Parameters& parameters, const OptimizerConfig& optimizer, const LoadResources& resources) {
   std::vector<checkpoint::Piece> in_memory;
   std::vector<zero::ParameterGroup*> staged;
   parameters.for_each_group([&](int, zero::ParameterGroup& group) {
@@ -58,21 +57,23 @@ void load_pieces(Parameters& parameters, const OptimizerConfig& optimizer, const
     if (range.staged()) return staged.push_back(&group);
     add_pieces(group.layout(), range, range.first, range.count, false, optimizer, in_memory);
   });
-  read(in_memory);
+  resources.read(in_memory);
+  const auto load_range = [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) {
+    kernels::Kernels& kernels = range.host ? range.host->kernels() : resources.kernels;
+    if (range.master_place) kernels.zero(range.master);  // what is between parameters
+    for (size_t i = 0; i < range.states.size(); ++i)
+      if (range.state_places[i]) kernels.zero(range.states[i]);
+    std::vector<checkpoint::Piece> pieces;
+    add_pieces(piece.group->layout(), in_memory_of(range), range.first, range.count, false, optimizer, pieces);
+    range.host ? resources.read_on_host(pieces) : resources.read(pieces);
+    if (!range.copy_out.absent()) kernels.copy(range.master, range.copy_out);
+  };
   for (zero::ParameterGroup* group : staged)
-    zero::visit(zero::pieces_of(*group, staging.most_elements), zero::access_to_all(*group, zero::Access::Write), buffers,
-                staging, [&](const zero::OwnedPiece&, const zero::OwnedRange& range) {
-                  if (range.master_place) kernels.zero(range.master);  // what is between parameters
-                  for (size_t i = 0; i < range.states.size(); ++i)
-                    if (range.state_places[i]) kernels.zero(range.states[i]);
-                  std::vector<checkpoint::Piece> pieces;
-                  add_pieces(group->layout(), in_memory_of(range), range.first, range.count, false, optimizer, pieces);
-                  read(pieces);
-                  if (!range.copy_out.absent()) kernels.copy(range.master, range.copy_out);
-                });
+    zero::visit(zero::pieces_of(*group, resources.staging.most_elements), zero::access_to_all(*group, zero::Access::Write),
+                resources.buffers, resources.staging, load_range);
   parameters.for_each_group([&](int, zero::ParameterGroup& group) {
     const zero::OwnedRange range = group.owned();
-    if (!range.staged() && !range.copy_out.absent()) kernels.copy(range.master, range.copy_out);
+    if (!range.staged() && !range.copy_out.absent()) resources.kernels.copy(range.master, range.copy_out);
   });
 }
 

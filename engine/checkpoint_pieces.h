@@ -19,9 +19,14 @@ namespace trivet {
 std::vector<checkpoint::Piece> checkpoint_pieces(Parameters& parameters, const OptimizerConfig& optimizer, int rank);
 // Fills pieces with what a checkpoint has of them.
 using ReadPieces = std::function<void(std::span<const checkpoint::Piece>)>;
-// Reads all that this rank updates, and makes its weights of it; publish() follows. Through `buffers` where it is in files.
-void load_pieces(Parameters& parameters, const OptimizerConfig& optimizer, const ReadPieces& read, kernels::Kernels& kernels,
-                 Arena& buffers, const zero::StagingOptions& staging);
+struct LoadResources {
+  ReadPieces read, read_on_host;  // pieces of the device's memory, of the host's
+  kernels::Kernels& kernels;
+  Arena& buffers;  // for what is in files
+  zero::StagingOptions staging;
+};
+// Reads all that this rank updates, and makes its weights of it; publish() follows.
+void load_pieces(Parameters& parameters, const OptimizerConfig& optimizer, const LoadResources& resources);
 
 // Puts the values of a piece at their place in `whole`, the whole tensor as float32.
 void copy_piece(kernels::Kernels& kernels, const checkpoint::Piece& piece, TensorView whole);

@@ -76,6 +76,13 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
   state_files_ =
       open_files(rank_plan().state_file, zero.offload_optimizer.nvme_path, "zero_optimization.offload_optimizer.nvme_path",
                  fmt::format("trivet-optimizer-rank-{}", world.rank()), plan_.config.aio, *options.files, log);
+  if (plan_.config.updates_on_host()) {
+    host_kernels_ = kernels::make_cpu_kernels(options.threads);
+    host_side_ = zero::make_host_side({.device = kernels(),
+                                       .host = *host_kernels_,
+                                       .allocator = backend_->staging_allocator(),
+                                       .staging_bytes = rank_plan().host_staging_bytes});
+  }
   worker_ = std::make_unique<Worker>(
       plan_.config, plan_.stages, rank_plan(), model_, plan_.batch.micro_batch_size,
       WorkerResources{.kernels = kernels(),
@@ -91,7 +98,8 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
                       .make_link_stream = [&] { return stream(StreamUse::Link, true, pipeline::Queue::Send); },
                       .recorder = recorder_.get(),
                       .weight_files = weight_files_.get(),
-                      .state_files = state_files_.get()});
+                      .state_files = state_files_.get(),
+                      .host_side = host_side_.get()});
   parameters().initialize(static_cast<uint64_t>(plan_.config.training.seed));
 }
 
@@ -247,9 +255,12 @@ void Engine::restore(const checkpoint::LoadedStep& step) {
     must_continue("train_micro_batch_size_per_gpu", "train_micro_batch_size_per_gpu", plan_.batch.micro_batch_size);
   refuse_another_model(plan_.config, step);
   wait_for_gathers();
-  load_pieces(
-      parameters(), plan_.config.optimizer, [&](std::span<const checkpoint::Piece> wanted) { read_pieces(step, wanted); },
-      kernels(), *buffers_, staging_options(plan_.config));
+  load_pieces(parameters(), plan_.config.optimizer,
+              {.read = [&](std::span<const checkpoint::Piece> wanted) { read_pieces(step, wanted); },
+               .read_on_host = [&](std::span<const checkpoint::Piece> wanted) { step.read(wanted); },
+               .kernels = kernels(),
+               .buffers = *buffers_,
+               .staging = staging_options(plan_.config)});
   progress_ = {state.at("steps"), state.at("updates"), state.at("skipped_in_a_row")};
   if (state.contains("loss_scale")) {  // else it was not an fp16 run: the scale starts as the config says
     const auto& scale = state.at("loss_scale");

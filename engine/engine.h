@@ -114,6 +114,8 @@ class Engine {
   std::unique_ptr<Stream> control_stream_, gather_stream_, reduce_stream_, tensor_stream_;
   std::unique_ptr<Arena> activations_, buffers_;
   std::unique_ptr<zero::offload::FileStore> weight_files_, state_files_;
+  std::unique_ptr<kernels::Kernels> host_kernels_;  // for updates of what is offloaded from a device
+  std::unique_ptr<zero::HostSide> host_side_;
   std::unique_ptr<Worker> worker_;
   int exceptions_at_start_ = std::uncaught_exceptions();
 };

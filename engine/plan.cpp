@@ -39,6 +39,8 @@ class Rehearsal {
         stream_(make_inline_stream()),
         world_(comm::make_meta_group(world_rank(), plan.mesh.size(), "world")),
         groups_(make_groups(*world_, plan.mesh, plan.stages, plan.tied_ranks(), {.alone = alone, .place = {}})),
+        host_kernels_(kernels::make_meta_kernels()),
+        host_side_(zero::make_meta_host_side(*host_kernels_)),
         weight_files_(zero::offload::make_meta_file_store()),
         state_files_(zero::offload::make_meta_file_store()) {}
 
@@ -56,7 +58,8 @@ class Rehearsal {
                    .tensor_stream = *stream_,
                    .make_link_stream = make_inline_stream,
                    .weight_files = weight_files_.get(),
-                   .state_files = state_files_.get()});
+                   .state_files = state_files_.get(),
+                   .host_side = plan_.config.updates_on_host() ? host_side_.get() : nullptr});
     const Shape shape{plan_.batch.micro_batch_size, model_.sequence_length};
     const Microbatch microbatch{{nullptr, DType::Int32, shape}, {nullptr, DType::Int32, shape}, 0};
     const std::vector<Microbatch> microbatches(static_cast<size_t>(plan_.batch.gradient_accumulation_steps), microbatch);
@@ -74,6 +77,8 @@ class Rehearsal {
     if (plan_.config.compute_device() == Device::Cuda) add_backend_memory();
     rank_.activation_arena_bytes = activations_.peak_bytes();
     rank_.buffer_arena_bytes = buffers_.peak_bytes();
+    rank_.host_staging_bytes = host_side_->staging().peak_bytes();
+    rank_.host_memory_bytes = host_side_->meter().peak().total() + rank_.host_staging_bytes;
     rank_.memory = meter_.peak();
     rank_.memory[MemoryCategory::Activations] += activations_.peak_bytes();
     rank_.memory[MemoryCategory::Buffers] += buffers_.peak_bytes() + staging_bytes(worker);
@@ -128,6 +133,8 @@ class Rehearsal {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<comm::ProcessGroup> world_;
   Groups groups_;
+  std::unique_ptr<kernels::Kernels> host_kernels_;
+  std::unique_ptr<zero::HostSide> host_side_;
   std::unique_ptr<zero::offload::FileStore> weight_files_, state_files_;
 };
 
@@ -220,9 +227,12 @@ StageMap make_stages(const Config& config, const model::Model& model, const Reso
 }
 
 // On a CPU host memory is the device's: only files are another place.
-zero::PlacementOptions placement_options(const ZeroConfig& zero) {
-  const auto place = [](OffloadDevice device) {
-    return device == OffloadDevice::Nvme ? zero::Placement::File : zero::Placement::Device;
+zero::PlacementOptions placement_options(const Config& config) {
+  const ZeroConfig& zero = config.zero;
+  const auto place = [&](OffloadDevice device) {
+    if (device == OffloadDevice::Nvme) return zero::Placement::File;
+    const bool apart = device == OffloadDevice::Cpu && config.compute_device() != Device::Cpu;
+    return apart ? zero::Placement::Host : zero::Placement::Device;
   };
   return {.states = place(zero.offload_optimizer.device),
           .states_ratio = zero.offload_optimizer.ratio,
@@ -249,7 +259,7 @@ zero::ShardLayout make_layout(const Plan& plan, const model::Model& model, int p
   for (int block = 0; block < plan.stages.blocks(); ++block)
     options.pipeline_rank_of_block.push_back(plan.stages.rank_of_block(block));
   zero::ShardLayout layout = zero::make_shard_layout(named_parameters(model), options);
-  zero::place_groups(layout, placement_options(config.zero));
+  zero::place_groups(layout, placement_options(config));
   return layout;
 }
 

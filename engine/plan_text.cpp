@@ -88,6 +88,12 @@ FilePlan largest(const Plan& plan, FilePlan RankPlan::*file) {
   return most;
 }
 
+int64_t host_memory(const Plan& plan) {
+  int64_t most = 0;
+  for (const RankPlan& rank : plan.ranks) most = std::max(most, rank.host_memory_bytes);
+  return most;
+}
+
 std::string file_line(const Plan& plan, const char* name, FilePlan RankPlan::*file) {
   const FilePlan most = largest(plan, file);
   return fmt::format("  {:<10} {:>10.2f} MiB in a file of a rank, {:>10.2f} MiB read and {:>10.2f} MiB written a step\n", name,
@@ -95,8 +101,10 @@ std::string file_line(const Plan& plan, const char* name, FilePlan RankPlan::*fi
 }
 
 std::string offload_text(const Plan& plan) {
-  if (!plan.config.offloads_to_files()) return "";
-  std::string text = "offloaded; staging is in buffers\n";
+  if (!plan.config.offloads_to_files() && !plan.config.updates_on_host()) return "";
+  std::string text = "offloaded\n";
+  if (plan.config.updates_on_host())
+    text += fmt::format("  optimizer  {:>10.2f} MiB of host memory of a rank, updated there\n", mebibytes(host_memory(plan)));
   if (plan.config.zero.offload_optimizer.device == OffloadDevice::Nvme)
     text += file_line(plan, "optimizer", &RankPlan::state_file);
   if (plan.config.zero.offload_param.device == OffloadDevice::Nvme) {
@@ -207,6 +215,7 @@ std::string to_json(const Plan& plan) {
   if (plan.config.offloads_to_files())
     json["files"] = {{"optimizer", file_json(plan, &RankPlan::state_file)},
                      {"weights", file_json(plan, &RankPlan::weight_file)}};
+  if (plan.config.updates_on_host()) json["host_memory_bytes"] = host_memory(plan);
   json["stages"] = plan.stages.first_blocks;
   json["bubble_fraction"] = timeline_of(plan).bubble_fraction;
   json["model_flops_per_step"] = plan.model_flops_per_step;

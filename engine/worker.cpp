@@ -86,6 +86,7 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
                    .refused = results_.refused(),
                    .offload = {.weights = resources.weight_files,
                                .states = resources.state_files,
+                               .host = resources.host_side,
                                .gathers = nullptr,
                                .staging = staging_options(config)}},
                   tie_channels(rank.layout, resources.groups, resources.control_stream)),

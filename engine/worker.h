@@ -36,6 +36,7 @@ struct WorkerResources {
   // For what is offloaded to files; null where nothing is.
   zero::offload::FileStore* weight_files = nullptr;
   zero::offload::FileStore* state_files = nullptr;
+  zero::HostSide* host_side = nullptr;  // for what is offloaded from a device with memory of its own; else null
 };
 
 // What a step is told; equal on all ranks.

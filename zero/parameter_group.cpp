@@ -31,29 +31,34 @@ ParameterGroup::ParameterGroup(const FlatGroup& layout, const GroupOptions& opti
   const auto buffer = [&](MemoryCategory category, DType dtype, int64_t elements) {
     return Buffer(resources_.allocator, resources_.meter, category, dtype, {elements});
   };
-  const auto placed = [&](offload::FileStore* files, MemoryCategory category, DType dtype, int64_t elements) {
+  const auto placed = [&](Placement place, offload::FileStore* files, MemoryCategory category, DType dtype, int64_t elements) {
     Placed tensor{.dtype = dtype, .elements = elements};
-    if (files)
+    if (place == Placement::File)
       tensor.place = std::make_unique<offload::FileTensor>(*files, dtype, elements);
+    else if (place == Placement::Host)
+      tensor.place = std::make_unique<HostTensor>(*resources_.offload.host, dtype, elements);
     else
       tensor.memory = buffer(category, dtype, elements);
     return tensor;
   };
   const bool sharded = options_.lifetimes.shard_parameters;
-  offload::FileStore* const weight_files = sharded && layout_.weights == Placement::File ? resources_.offload.weights : nullptr;
-  offload::FileStore* const state_files = layout_.states == Placement::File ? resources_.offload.states : nullptr;
   if (has_weights())
-    weights_ = placed(weight_files, MemoryCategory::Parameters, options_.dtype,
-                      sharded ? layout_.shard_elements : layout_.whole_elements);
+    weights_ = placed(sharded ? layout_.weights : Placement::Device, resources_.offload.weights, MemoryCategory::Parameters,
+                      options_.dtype, sharded ? layout_.shard_elements : layout_.whole_elements);
   if (!layout_.trainable) return;
-  if (separate_master()) master_ = placed(state_files, MemoryCategory::Optimizer, DType::Float32, owned_count());
-  for (int i = 0; i < options_.optimizer_states && layout_.role == GroupRole::Own; ++i)
-    states_.push_back(placed(state_files, MemoryCategory::Optimizer, DType::Float32, owned_count()));
+  const auto state = [&] {
+    return placed(layout_.states, resources_.offload.states, MemoryCategory::Optimizer, DType::Float32, owned_count());
+  };
+  if (separate_master()) master_ = state();
+  for (int i = 0; i < options_.optimizer_states && layout_.role == GroupRole::Own; ++i) states_.push_back(state());
   gradients_ = options_.lifetimes.shard_gradients
                    ? buffer(MemoryCategory::Gradients, gradient_shard_dtype(), layout_.shard_elements)
                    : buffer(MemoryCategory::Gradients, accumulator_dtype(), layout_.whole_elements);
   written_.assign(layout_.parameters.size(), false);
   in_contribution_.assign(layout_.parameters.size(), false);
+  if (!on_host()) return;
+  gradients_on_device_ = std::make_unique<DeviceTensor>(*resources_.offload.host, owned_gradients());
+  if (!weights_.place) weights_on_device_ = std::make_unique<DeviceTensor>(*resources_.offload.host, owned_weights());
 }
 
 int64_t ParameterGroup::owned_first() const {
@@ -226,15 +231,21 @@ OwnedRange ParameterGroup::owned() {
   const TensorView weights = owned_weights();
   range.master = separate_master() ? master_.view() : weights;
   if (separate_master()) range.copy_out = weights;
-  if (layout_.trainable)
-    range.gradient = options_.lifetimes.shard_gradients ? gradients_.view() : gradients_.view().slice(range.first, range.count);
+  if (layout_.trainable) range.gradient = owned_gradients();
   for (Placed& state : states_) {
     range.states.push_back(state.view());
     range.state_places.push_back(state.place.get());
   }
-  range.master_place = (separate_master() ? master_ : weights_).place.get();
-  if (separate_master()) range.copy_out_place = weights_.place.get();
+  TensorPlace* const weights_place = weights_on_device_ ? weights_on_device_.get() : weights_.place.get();
+  range.master_place = separate_master() ? master_.place.get() : weights_place;
+  if (separate_master()) range.copy_out_place = weights_place;
+  range.gradient_place = gradients_on_device_.get();
+  if (on_host()) range.host = resources_.offload.host;
   return range;
+}
+
+TensorView ParameterGroup::owned_gradients() {
+  return options_.lifetimes.shard_gradients ? gradients_.view() : gradients_.view().slice(owned_first(), owned_count());
 }
 
 TensorView ParameterGroup::owned_weights() {
@@ -256,10 +267,11 @@ void ParameterGroup::initialize(uint64_t seed) {
   const auto pieces = pieces_of(*this, resources_.offload.staging.most_elements);
   visit(pieces, {.master = Access::Write, .copy_out = Access::Write}, resources_.buffers, resources_.offload.staging,
         [&](const OwnedPiece&, const OwnedRange& range) {
-          if (range.master_place) resources_.kernels.zero(range.master);  // padding too: memory of a group starts as zeros
+          kernels::Kernels& kernels = range.host ? range.host->kernels() : resources_.kernels;
+          if (range.master_place) kernels.zero(range.master);  // padding too: memory of a group starts as zeros
           for (const FlatParameter& parameter : layout_.parameters)
             for (const tensor_parallel::LocalBox& box : parameter.part.boxes) initialize_box(parameter, box, seed, range);
-          if (!range.copy_out.absent()) resources_.kernels.copy(range.master, range.copy_out);
+          if (!range.copy_out.absent()) kernels.copy(range.master, range.copy_out);
         });
 }
 
@@ -272,8 +284,9 @@ void ParameterGroup::initialize_box(const FlatParameter& parameter, const tensor
   for (int64_t i = 0; i < runs; ++i) {
     const Overlap part = overlap(parameter.offset + box.first + i * run, run, range.first, range.count);
     if (part.count == 0) continue;
-    resources_.kernels.initialize(range.master.slice(part.first_in_range, part.count), parameter.spec.init,
-                                  random_key(seed, parameter.name), start + i * whole_cols + part.first_in_parameter);
+    kernels::Kernels& kernels = range.host ? range.host->kernels() : resources_.kernels;
+    kernels.initialize(range.master.slice(part.first_in_range, part.count), parameter.spec.init,
+                       random_key(seed, parameter.name), start + i * whole_cols + part.first_in_parameter);
   }
 }
 

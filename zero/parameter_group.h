@@ -27,6 +27,7 @@
 #include "core/layer.h"
 #include "kernels/kernels.h"
 #include "zero/collectives.h"
+#include "zero/host_side.h"
 #include "zero/offload/file_store.h"
 #include "zero/shard_layout.h"
 #include "zero/stage.h"
@@ -44,6 +45,7 @@ struct StagingOptions {
 struct OffloadResources {
   offload::FileStore* weights = nullptr;
   offload::FileStore* states = nullptr;
+  HostSide* host = nullptr;        // where the device has memory of its own: states that are placed elsewhere are updated there
   StagingRing* gathers = nullptr;  // for reading weights that are gathered
   StagingOptions staging;
 };
@@ -84,7 +86,9 @@ struct OwnedRange {
   // Where these are when they have no memory here (their data is null then); null: they have.
   TensorPlace* master_place = nullptr;
   TensorPlace* copy_out_place = nullptr;
+  TensorPlace* gradient_place = nullptr;  // beside its memory on the device, when it is used on the host
   std::vector<TensorPlace*> state_places;
+  HostSide* host = nullptr;  // whose kernels the range is for; null: the device's
   bool staged() const {
     const auto is_placed = [](const TensorPlace* place) { return place != nullptr; };
     return master_place || copy_out_place || std::any_of(state_places.begin(), state_places.end(), is_placed);
@@ -148,6 +152,10 @@ class ParameterGroup {
   }
   DType accumulator_dtype() const;
   DType gradient_shard_dtype() const;
+  // States are elsewhere, and the device's memory is not the host's.
+  bool on_host() const { return resources_.offload.host && layout_.states != Placement::Device && is_updated(); }
+  bool is_updated() const { return layout_.trainable && layout_.role == GroupRole::Own; }
+  TensorView owned_gradients();
   TensorView owned_weights();  // without memory where they are placed elsewhere
   TensorView accumulator();
   void clear_unwritten(TensorView whole);
@@ -161,6 +169,7 @@ class ParameterGroup {
   Placed weights_;  // whole, or the shard when parameters are sharded
   Placed master_;   // float32, owned range; empty when weights_ are float32
   std::vector<Placed> states_;
+  std::unique_ptr<DeviceTensor> weights_on_device_, gradients_on_device_;  // of the owned range, for the host
   Buffer gradients_;        // whole accumulator, or the shard when gradients are sharded
   ScopedTensor gathered_;   // whole weights between unshard and reshard
   ScopedTensor in_flight_;  // whole gradients of this microbatch when gradients are sharded

@@ -1,7 +1,7 @@
 // Where a tensor of a rank lies between its uses. Moving it changes no bit.
 //
 //   Device   memory that the rank's kernels read and write: nothing is moved
-//   Host     host memory beside a device that has its own
+//   Host     host memory beside a device that has its own (zero/host_side.h)
 //   File     a file of the rank (zero/offload/file_store.h)
 //
 // On the CPU backend Device is host memory, and nothing is placed on Host.
@@ -47,6 +47,8 @@ class TensorPlace {
   virtual int64_t granule_elements() const = 0;
   virtual Transfer read(int64_t first, TensorView to) = 0;
   virtual Transfer write(int64_t first, ConstTensorView from) = 0;
+  // The tensor itself where it is host memory: kernels of the host (zero/host_side.h) need no copy of it. Absent elsewhere.
+  virtual TensorView host_memory() { return {}; }
 };
 
 inline constexpr int64_t kStagingAlignment = 4096;

@@ -50,13 +50,19 @@ OwnedRange piece_of(const OwnedPiece& piece) {
 struct Visit {
   const OwnedPiece* piece = nullptr;
   OwnedRange range;
+  TensorView gradient;  // staged
   std::vector<StagedTensor> tensors;
   std::vector<Transfer> transfers;
 
   Visit(const OwnedPiece& of, const RangeAccess& access) : piece(&of), range(piece_of(of)) {
     const auto add = [&](TensorPlace* place, Access how, TensorView& view) {
-      if (place && how != Access::None) tensors.push_back(staged(of, place, how, &view));
+      if (!place || how == Access::None) return;
+      if (const TensorView memory = place->host_memory(); range.host && !memory.absent())
+        view = memory.slice(of.first, of.count);
+      else
+        tensors.push_back(staged(of, place, how, &view));
     };
+    add(range.gradient_place, access.gradient ? Access::Read : Access::None, gradient);
     add(range.master_place, access.master, range.master);
     add(range.copy_out_place, access.copy_out, range.copy_out);
     for (size_t i = 0; i < range.states.size() && i < access.states.size(); ++i)
@@ -95,6 +101,7 @@ struct Visit {
   void wait() {
     for (const Transfer& transfer : transfers) transfer.wait();
     transfers.clear();
+    if (!gradient.absent()) range.gradient = gradient;
   }
 };
 
@@ -125,7 +132,8 @@ void visit(std::span<const OwnedPiece> pieces, const RangeAccess& access, Arena&
   }
   const size_t sets = std::min<size_t>(1 + options.read_ahead + options.write_behind, with_staging.size());
   std::vector<StagingMemory> memory(sets);
-  for (StagingMemory& set : memory) set = StagingMemory(buffers, set_bytes);
+  HostSide* const host = visits.empty() ? nullptr : visits.front()->range.host;
+  for (StagingMemory& set : memory) set = StagingMemory(host ? host->staging() : buffers, set_bytes);
 
   size_t read = 0, staged_before = 0;
   // Reads all staged pieces before number `end`, each when the piece that had its buffers is written.

@@ -30,6 +30,7 @@ enum class Access : uint8_t { None, Read, Write, ReadWrite };
 struct RangeAccess {
   Access master = Access::None, copy_out = Access::None;
   std::vector<Access> states;  // None where there are fewer
+  bool gradient = false;       // is read
 };
 RangeAccess access_to_all(const ParameterGroup& group, Access access);
 
@@ -39,7 +40,8 @@ inline constexpr int64_t kPieceAlignment = kStagingAlignment / 2;  // elements o
 std::vector<OwnedPiece> pieces_of(ParameterGroup& group, int64_t most_elements);
 
 // Calls use(piece, range), one piece after the other; `range` is of the piece's elements alone, its gradient included. Staging
-// memory is taken from `buffers` for the time of the call.
+// memory is taken from `buffers` for the time of the call, or from the host's where ranges are for its kernels
+// (OwnedRange::host): for all of the pieces, or for none.
 using UsePiece = std::function<void(const OwnedPiece&, const OwnedRange&)>;
 void visit(std::span<const OwnedPiece> pieces, const RangeAccess& access, Arena& buffers, const StagingOptions& options,
            const UsePiece& use);

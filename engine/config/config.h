@@ -295,6 +295,10 @@ struct Config {
   bool offloads_to_files() const {
     return zero.offload_param.device == OffloadDevice::Nvme || zero.offload_optimizer.device == OffloadDevice::Nvme;
   }
+  // Master weights and optimizer states are in host memory or come through it, and the device has memory of its own.
+  bool updates_on_host() const {
+    return compute_device() != Device::Cpu && zero.offload_optimizer.device != OffloadDevice::None;
+  }
   DType model_dtype() const { return bf16.enabled ? DType::BFloat16 : fp16.enabled ? DType::Float16 : DType::Float32; }
 };
 

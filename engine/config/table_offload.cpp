@@ -7,7 +7,7 @@ namespace {
 
 // Host memory is the CPU backend's own memory: nothing moves.
 const char* const kElsewhere = "it is \"nvme\", or the device has memory of its own";
-const char* const kNoCopies = "no device copies from host memory in this version";
+const char* const kAlwaysPinned = "memory that a device copies from is always page-locked";
 
 template <typename Part>
 bool moves(const Part& offload, const Config& config) {
@@ -36,7 +36,7 @@ void add_offload_param(KeyTable& table) {
   param.key("max_in_cpu", &P::max_in_cpu, "elements of a rank that stay in memory; the first blocks' do, as far as that goes")
       .at_least(0)
       .active_when(when, in_files);
-  param.inert("pin_memory", "true", "page-lock host memory", kNoCopies);
+  param.inert("pin_memory", "true", "page-lock host memory", kAlwaysPinned);
 }
 
 void add_offload_optimizer(KeyTable& table) {
@@ -65,7 +65,7 @@ void add_offload_optimizer(KeyTable& table) {
       .active_when(when, in_files);
   optimizer.key("pipeline_write", &O::pipeline_write, "write a sub-group while the one behind it is updated")
       .active_when(when, in_files);
-  optimizer.inert("pin_memory", "true", "page-lock host memory", kNoCopies);
+  optimizer.inert("pin_memory", "true", "page-lock host memory", kAlwaysPinned);
   optimizer.inert("fast_init", "false", "skip the first transfer", "a new file reads as zeros: states are not written first");
   optimizer.unsupported("super_offload", "false", "SuperOffload");
   optimizer.inert("cpuadam_cores_perc", "0.8", "SuperOffload: share of the cores", "SuperOffload is not there").between(0, 1);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/optimizer/newton_schulz.h"
+#include "kernels/verdict.h"
 
 namespace trivet {
 namespace {
@@ -45,7 +46,8 @@ OptimizerStep::OptimizerStep(const OptimizerConfig& config, Parameters& paramete
     groups_[&group] = {block, owned_.size()};
     for (size_t i = 0; i < group.layout().parameters.size(); ++i) owned_.push_back({&group, static_cast<int>(i)});
     const auto pieces = zero::pieces_of(group, resources_.staging.most_elements);
-    pieces_.insert(pieces_.end(), pieces.begin(), pieces.end());
+    std::vector<zero::OwnedPiece>& all = group.owned().host ? pieces_on_host_ : pieces_;
+    all.insert(all.end(), pieces.begin(), pieces.end());
   });
   if (config_.type == OptimizerType::Lamb)
     lamb_sums_ = Buffer(resources_.allocator, resources_.meter, MemoryCategory::Buffers, DType::Int64,
@@ -83,13 +85,14 @@ void OptimizerStep::run(const StepSettings& settings) {
 }
 
 template <typename Use>
-void OptimizerStep::for_gradient_pieces(const zero::OwnedRange& range, int64_t first, int64_t count, Use&& use) {
+void OptimizerStep::for_gradient_pieces(const Side& side, const zero::OwnedRange& range, int64_t first, int64_t count,
+                                        Use&& use) {
   const bool fixed_point = range.gradient.dtype == DType::Int64;
   // A multiple of kSumBlock: a norm's blocks are never cut.
   const int64_t sub_group = std::max<int64_t>(resources_.staging.most_elements / kernels::kSumBlock, 1) * kernels::kSumBlock;
   const int64_t most = std::min(sub_group, fixed_point ? kPieceElements : std::max<int64_t>(count, 1));
   ScopedTensor read;
-  if (fixed_point && count > 0) read = ScopedTensor(resources_.buffers, DType::Float32, {std::min(most, count)});
+  if (fixed_point && count > 0) read = ScopedTensor(side.buffers, DType::Float32, {std::min(most, count)});
   for (int64_t done = 0; done < count; done += most) {
     const int64_t piece = std::min(most, count - done);
     const ConstTensorView stored = range.gradient.slice(first + done, piece);
@@ -97,7 +100,7 @@ void OptimizerStep::for_gradient_pieces(const zero::OwnedRange& range, int64_t f
       use(first + done, stored);
       continue;
     }
-    resources_.kernels.fixed_point_read(stored, read.view().slice(0, piece));
+    side.kernels.fixed_point_read(stored, read.view().slice(0, piece));
     use(first + done, ConstTensorView(read).slice(0, piece));
   }
 }
@@ -131,7 +134,7 @@ void OptimizerStep::sum_gradient_squares(const StepSettings& settings) {
     const double scale = unscale(*owned.group, settings);
     const int64_t block = sum_block(owned);
     for (const Part& part : counted_parts(owned, range))
-      for_gradient_pieces(range, part.first, part.count, [&](int64_t, ConstTensorView gradient) {
+      for_gradient_pieces(device(), range, part.first, part.count, [&](int64_t, ConstTensorView gradient) {
         resources_.kernels.sum_of_squares(gradient, scale, block, sum);
       });
   }
@@ -168,28 +171,49 @@ void OptimizerStep::update_elements(const StepSettings& settings) {
   const bool lamb = config_.type == OptimizerType::Lamb;  // which has no new weights yet
   const zero::RangeAccess how =
       lamb ? access(zero::Access::Read, zero::Access::None) : access(zero::Access::ReadWrite, zero::Access::ReadWrite);
-  zero::visit(pieces_, how, resources_.buffers, resources_.staging,
-              [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) { update_piece(piece, range, settings); });
+  zero::visit(
+      pieces_, how, resources_.buffers, resources_.staging,
+      [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) { update_piece(device(), piece, range, settings); });
+  if (!pieces_on_host_.empty()) update_on_host(settings);
 }
 
-void OptimizerStep::update_piece(const zero::OwnedPiece& piece, const zero::OwnedRange& range, const StepSettings& settings) {
+// The host has to know the verdict before it can begin, and so need not move anything of a step that is skipped.
+void OptimizerStep::update_on_host(const StepSettings& settings) {
+  zero::HostSide& host = *pieces_on_host_.front().group->owned().host;
+  const ConstTensorView on_device = resources_.results.verdict();
+  const ScopedTensor verdict(host.staging(), on_device.dtype, on_device.shape);
+  host.to_host(on_device, verdict).wait();
+  const bool meta = host.kernels().device() == Device::Meta;
+  if (!meta && verdict.view().as<double>()[kernels::kApply] == 0) return;
+  zero::RangeAccess how = access(zero::Access::ReadWrite, zero::Access::Write);
+  how.gradient = true;
+  const Side side{host.kernels(), verdict, host.staging()};
+  zero::visit(pieces_on_host_, how, host.staging(), resources_.staging,
+              [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) {
+                if (!range.copy_out.absent()) host.kernels().zero(range.copy_out);  // padding, which no segment has
+                update_piece(side, piece, range, settings);
+              });
+}
+
+void OptimizerStep::update_piece(const Side& side, const zero::OwnedPiece& piece, const zero::OwnedRange& range,
+                                 const StepSettings& settings) {
   const double scale = unscale(*piece.group, settings);
   for (const Segment& segment : segments_of(piece, range))
-    for_gradient_pieces(range, segment.first, segment.count, [&](int64_t first, ConstTensorView gradient) {
-      update_segment(range, {first, gradient.elements(), segment.decay}, gradient, settings, scale);
+    for_gradient_pieces(side, range, segment.first, segment.count, [&](int64_t first, ConstTensorView gradient) {
+      update_segment(side, range, {first, gradient.elements(), segment.decay}, gradient, settings, scale);
     });
   for (const zero::FlatParameter& parameter : piece.group->layout().parameters)
-    if (is_muon(*piece.group, parameter)) muon_momentum(range, parameter, scale);
+    if (is_muon(*piece.group, parameter)) muon_momentum(side, range, parameter, scale);
 }
 
-void OptimizerStep::update_segment(const zero::OwnedRange& range, const Segment& segment, ConstTensorView gradient,
-                                   const StepSettings& settings, double gradient_scale) {
+void OptimizerStep::update_segment(const Side& side, const zero::OwnedRange& range, const Segment& segment,
+                                   ConstTensorView gradient, const StepSettings& settings, double gradient_scale) {
   const auto part = [&](TensorView view) { return view.absent() ? TensorView{} : view.slice(segment.first, segment.count); };
   const auto state = [&](size_t index) { return index < range.states.size() ? part(range.states[index]) : TensorView{}; };
   const TensorView master = part(range.master), copy_out = part(range.copy_out);
   const double decay = weight_decay(segment.decay);
-  const ConstTensorView verdict = resources_.results.verdict();
-  kernels::Kernels& kernels = resources_.kernels;
+  const ConstTensorView verdict = side.verdict;
+  kernels::Kernels& kernels = side.kernels;
   switch (config_.type) {
     case OptimizerType::Adam:
     case OptimizerType::AdamW:
@@ -348,16 +372,17 @@ int OptimizerStep::orthogonalise(const zero::ParameterGroup& group, TensorView u
   return matrix;
 }
 
-void OptimizerStep::muon_momentum(const zero::OwnedRange& range, const zero::FlatParameter& parameter, double gradient_scale) {
+void OptimizerStep::muon_momentum(const Side& side, const zero::OwnedRange& range, const zero::FlatParameter& parameter,
+                                  double gradient_scale) {
   const zero::Overlap part = overlap(parameter, range.first, range.count);
-  for_gradient_pieces(range, part.first_in_range, part.count, [&](int64_t first, ConstTensorView gradient) {
-    resources_.kernels.momentum_update({.momentum_buffer = range.states[0].slice(first, gradient.elements()),
-                                        .out = range.states[1].slice(first, gradient.elements()),
-                                        .gradient = gradient,
-                                        .verdict = resources_.results.verdict(),
-                                        .momentum = config_.momentum,
-                                        .gradient_scale = gradient_scale,
-                                        .nesterov = config_.nesterov});
+  for_gradient_pieces(side, range, part.first_in_range, part.count, [&](int64_t first, ConstTensorView gradient) {
+    side.kernels.momentum_update({.momentum_buffer = range.states[0].slice(first, gradient.elements()),
+                                  .out = range.states[1].slice(first, gradient.elements()),
+                                  .gradient = gradient,
+                                  .verdict = side.verdict,
+                                  .momentum = config_.momentum,
+                                  .gradient_scale = gradient_scale,
+                                  .nesterov = config_.nesterov});
   });
 }
 

@@ -62,6 +62,12 @@ class OptimizerStep {
     int64_t first = 0, count = 0;  // within the range that is visited
     bool decay = false;
   };
+  // What an update runs on: the device's, or the host's for states that are kept there.
+  struct Side {
+    kernels::Kernels& kernels;
+    ConstTensorView verdict;
+    Arena& buffers;
+  };
   // A trainable group: the places of its parameters in owned_.
   struct OwnedGroup {
     int block = 0;
@@ -78,15 +84,19 @@ class OptimizerStep {
 
   void sum_gradient_squares(const StepSettings& settings);
   void update_elements(const StepSettings& settings);
-  void update_piece(const zero::OwnedPiece& piece, const zero::OwnedRange& range, const StepSettings& settings);
-  void update_segment(const zero::OwnedRange& range, const Segment& segment, ConstTensorView gradient,
+  void update_on_host(const StepSettings& settings);
+  void update_piece(const Side& side, const zero::OwnedPiece& piece, const zero::OwnedRange& range,
+                    const StepSettings& settings);
+  void update_segment(const Side& side, const zero::OwnedRange& range, const Segment& segment, ConstTensorView gradient,
                       const StepSettings& settings, double gradient_scale);
+  Side device() { return {resources_.kernels, resources_.results.verdict(), resources_.buffers}; }
   void apply_lamb(const StepSettings& settings);
   void sum_lamb_squares();
   TensorView lamb_sums(size_t owned);
   void apply_muon(const StepSettings& settings);
   int orthogonalise(const zero::ParameterGroup& group, TensorView updates, int matrix);
-  void muon_momentum(const zero::OwnedRange& range, const zero::FlatParameter& parameter, double gradient_scale);
+  void muon_momentum(const Side& side, const zero::OwnedRange& range, const zero::FlatParameter& parameter,
+                     double gradient_scale);
   void gather_updates(zero::ParameterGroup& group, TensorView updates);
   void apply_muon_update(const zero::OwnedRange& range, const zero::FlatParameter& parameter, ConstTensorView updates,
                          const StepSettings& settings);
@@ -97,7 +107,7 @@ class OptimizerStep {
   // Calls use(first, gradient as stored or read back from the grid) over owned elements [first, first + count), in bounded
   // pieces.
   template <typename Use>
-  void for_gradient_pieces(const zero::OwnedRange& range, int64_t first, int64_t count, Use&& use);
+  void for_gradient_pieces(const Side& side, const zero::OwnedRange& range, int64_t first, int64_t count, Use&& use);
   void all_reduce(TensorView words, comm::ProcessGroup& group);
   static const zero::FlatParameter& parameter_of(const OwnedParameter& owned) {
     return owned.group->layout().parameters[static_cast<size_t>(owned.index)];
@@ -111,8 +121,9 @@ class OptimizerStep {
   OptimizerConfig config_;
   Parameters& parameters_;
   OptimizerResources resources_;
-  std::vector<zero::OwnedPiece> pieces_;  // of all that this rank updates, in order
-  std::vector<OwnedParameter> owned_;     // of trainable groups, in order
+  std::vector<zero::OwnedPiece> pieces_;          // of all that this rank updates on the device, in order
+  std::vector<zero::OwnedPiece> pieces_on_host_;  // and on the host
+  std::vector<OwnedParameter> owned_;             // of trainable groups, in order
   std::map<const zero::ParameterGroup*, OwnedGroup> groups_;
   Buffer lamb_sums_;  // int64 [owned, 2, ExactSum::kWords]: squares of weights and updates
   int blocks_ = 0;

@@ -188,7 +188,7 @@ TEST(ParseConfig, OffloadToHostMemoryIsAcceptedAndListedAsWithoutEffectOnACpu) {
   EXPECT_EQ(accepted_without_effect(config),
             (std::vector<std::string>{
                 zero + "offload_param.device: " + only + elsewhere, zero + "offload_param.buffer_size: " + param,
-                zero + "offload_param.pin_memory: no device copies from host memory in this version",
+                zero + "offload_param.pin_memory: memory that a device copies from is always page-locked",
                 zero + "offload_optimizer.device: " + only + elsewhere, zero + "offload_optimizer.ratio: " + optimizer,
                 zero + "offload_optimizer.pipeline_read: " + optimizer,
                 zero + "offload_optimizer.fast_init: a new file reads as zeros: states are not written first",

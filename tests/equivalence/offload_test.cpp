@@ -145,6 +145,26 @@ TEST(Offload, ComposesWithTheOtherAxes) {
   }
 }
 
+// Frozen weights are staged when they are initialised and loaded, never in a step: the plan knows.
+TEST(Offload, OfFrozenWeightsThatAreLargerThanAllElse) {
+  const Folder folder;
+  for (const int ranks : {1, 2}) {
+    Config config = config_of(ModelType::Gpt, 3, false, false);
+    config.zero.overlap_comm = false;
+    config.zero.stage3_prefetch_bucket_size = 0;
+    const TinyRun plain{.ranks = ranks, .frozen = {"blocks.0", "blocks.1"}, .config = config};
+    TinyRun files = plain;
+    files.config = offloaded(config, folder, false, true);
+    files.config.zero.sub_group_size = 1'000'000;
+    files.save_to = folder / fmt::format("frozen-{}", ranks);
+    EXPECT_EQ(difference(run(plain), run(files)), "");
+    files.load_from = files.save_to;
+    files.save_to.clear();
+    files.steps = 6;
+    EXPECT_NO_THROW(run(files));
+  }
+}
+
 // A step that is skipped leaves weights and states as they are, in files too.
 TEST(Offload, SkippedStepsChangeNothing) {
   const Folder folder;

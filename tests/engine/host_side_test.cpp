@@ -1,0 +1,172 @@
+// Updates on the host of a device with memory of its own (zero/host_side.h). The device is a CPU here, whose kernels copy
+// between the two as a GPU's do; what is where, and how much of it, is what a plan for a GPU says.
+#include "zero/host_side.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "comm/process_group.h"
+#include "engine/worker.h"
+#include "tests/engine/small_plan.h"
+#include "tests/support/memory_file_system.h"
+
+namespace trivet {
+namespace {
+
+Config config_of(OptimizerType type, bool bf16, bool layout) {
+  Config config = small_config();
+  config.batch.train_batch_size = 3;
+  config.optimizer.type = type;
+  config.optimizer.momentum = 0.9;
+  config.optimizer.weight_decay = 0.1;
+  config.zero.stage = 2;
+  config.zero.sub_group_size = 20'000;
+  config.zero.offload_optimizer.buffer_count = 9;
+  config.bf16.enabled = bf16;
+  config.reproducible = layout ? Reproducible::Layout : Reproducible::Run;
+  return config;
+}
+
+// One rank of a plan, on CPU kernels.
+class Rank {
+ public:
+  explicit Rank(const Config& config)
+      : model_(model_of(config)),
+        plan_(plan_of(config, 1)),
+        groups_(make_groups(*world_, plan_.mesh, plan_.stages, {}, {})),
+        activations_("activations", host_allocator(), meter_, MemoryCategory::Activations, planned().activation_arena_bytes),
+        buffers_("buffers", host_allocator(), meter_, MemoryCategory::Buffers, planned().buffer_arena_bytes) {
+    if (config.updates_on_host())
+      host_ = zero::make_host_side({.device = *kernels_,
+                                    .host = *host_kernels_,
+                                    .allocator = host_allocator(),
+                                    .staging_bytes = planned().host_staging_bytes});
+    states_ = zero::offload::make_file_store(
+        files_, {.path = "/states", .folder_key = "KEY", .capacity_bytes = planned().state_file.bytes});
+    worker_ = std::make_unique<Worker>(plan_.config, plan_.stages, planned(), model_, plan_.batch.micro_batch_size,
+                                       WorkerResources{.kernels = *kernels_,
+                                                       .allocator = host_allocator(),
+                                                       .meter = meter_,
+                                                       .activations = activations_,
+                                                       .buffers = buffers_,
+                                                       .groups = groups_,
+                                                       .control_stream = *stream_,
+                                                       .gather_stream = *stream_,
+                                                       .reduce_stream = *stream_,
+                                                       .tensor_stream = *stream_,
+                                                       .make_link_stream = make_inline_stream,
+                                                       .state_files = states_.get(),
+                                                       .host_side = host_.get()});
+    worker_->parameters().initialize(7);
+  }
+
+  StepResult step(int64_t number, double loss_scale = 1) {
+    const Shape shape{plan_.batch.micro_batch_size, plan_.config.model.sequence_length};
+    std::vector<int32_t> tokens;
+    for (int64_t e = 0; e < shape.elements(); ++e) tokens.push_back(static_cast<int32_t>((e * e + 3 * number) % 97));
+    const ConstTensorView view{tokens.data(), DType::Int32, shape};
+    const std::vector<Microbatch> batch(static_cast<size_t>(plan_.batch.gradient_accumulation_steps), {view, view, 0});
+    return worker_->train_step(batch,
+                               {.seed = 7, .step = number, .update = number + 1, .lr = 0.01, .loss_scale = loss_scale});
+  }
+  // All weights as layers see them, and all master weights and states, wherever they are.
+  std::vector<float> values() {
+    std::vector<float> all;
+    zero::PlaceReader reader;
+    worker_->parameters().for_each_group([&](int, zero::ParameterGroup& group) {
+      if (group.layout().role != zero::GroupRole::Own) return;
+      const zero::OwnedRange range = group.owned();
+      const auto add = [&](TensorView view, zero::TensorPlace* place) {
+        const ConstTensorView data = place ? reader.read(*place, 0, place->elements()) : ConstTensorView(view);
+        std::vector<float> values(static_cast<size_t>(data.elements()));
+        kernels_->copy(data, {values.data(), DType::Float32, {data.elements()}});
+        for (const zero::FlatParameter& parameter : group.layout().parameters)  // padding may differ
+          all.insert(all.end(), values.begin() + parameter.offset, values.begin() + parameter.offset + parameter.elements());
+      };
+      add(range.master, range.master_place);
+      if (!range.copy_out.absent()) add(range.copy_out, range.copy_out_place);
+      for (size_t i = 0; i < range.states.size(); ++i) add(range.states[i], range.state_places[i]);
+    });
+    return all;
+  }
+
+  const RankPlan& planned() const { return plan_.ranks[0]; }
+  const Plan& plan() const { return plan_; }
+  const MemoryMeter& meter() const { return meter_; }
+  zero::HostSide& host() { return *host_; }
+
+ private:
+  model::Model model_;
+  Plan plan_;
+  std::unique_ptr<kernels::Kernels> kernels_ = kernels::make_cpu_kernels(1), host_kernels_ = kernels::make_cpu_kernels(1);
+  std::unique_ptr<comm::ProcessGroup> world_ = comm::make_single_group("world");
+  Groups groups_;
+  MemoryMeter meter_;
+  Arena activations_, buffers_;
+  std::unique_ptr<Stream> stream_ = make_inline_stream();
+  testing::MemoryFileSystem files_;
+  std::unique_ptr<zero::HostSide> host_;
+  std::unique_ptr<zero::offload::FileStore> states_;
+  std::unique_ptr<Worker> worker_;
+};
+
+Config on_a_gpu(Config config, OffloadDevice where) {
+  config.device = DeviceChoice::Cuda;
+  config.zero.offload_optimizer.device = where;
+  config.zero.offload_optimizer.nvme_path = "/";
+  config.zero.offload_optimizer.pipeline_read = config.zero.offload_optimizer.pipeline_write = true;
+  return config;
+}
+
+TEST(HostSide, UpdatesThereGiveTheSameBits) {
+  for (const OptimizerType type :
+       {OptimizerType::AdamW, OptimizerType::Sgd, OptimizerType::Lion, OptimizerType::Adagrad})
+    for (const auto& [bf16, layout] : {std::pair{false, false}, {true, false}, {true, true}})
+      for (const OffloadDevice where : {OffloadDevice::Cpu, OffloadDevice::Nvme}) {
+        const Config config = config_of(type, bf16, layout);
+        Rank plain(config), offloaded(on_a_gpu(config, where));
+        EXPECT_EQ(plain.values(), offloaded.values());
+        for (int64_t step = 0; step < 3; ++step) {
+          const StepResult expected = plain.step(step), result = offloaded.step(step);
+          EXPECT_EQ(expected.loss, result.loss);
+          EXPECT_EQ(expected.grad_norm, result.grad_norm);
+        }
+        EXPECT_EQ(plain.values(), offloaded.values()) << name_of(type) << (bf16 ? ", bf16, " : ", ") << name_of(where);
+      }
+}
+
+// On the device gradients and weights are left; on the host there is what the plan says.
+TEST(HostSide, TakesTheMemoryThatIsPlannedOnBothSides) {
+  for (const OffloadDevice where : {OffloadDevice::Cpu, OffloadDevice::Nvme}) {
+    Rank rank(on_a_gpu(config_of(OptimizerType::AdamW, true, false), where));
+    rank.step(0);
+    rank.step(1);
+    const MemoryBytes measured = rank.meter().peak();
+    EXPECT_EQ(measured[MemoryCategory::Optimizer], 0);
+    EXPECT_EQ(rank.planned().memory[MemoryCategory::Optimizer], 0);
+    EXPECT_EQ(measured[MemoryCategory::Gradients], rank.planned().memory[MemoryCategory::Gradients]);
+    EXPECT_EQ(rank.host().meter().peak().total(), rank.planned().host_memory_bytes);
+    EXPECT_EQ(rank.host().staging().peak_bytes(), rank.planned().host_staging_bytes);
+    EXPECT_NE(to_text(rank.plan()).find(fmt::format("{:.2f} MiB of host memory of a rank",
+                                                    static_cast<double>(rank.planned().host_memory_bytes) / (1 << 20))),
+              std::string::npos);
+  }
+}
+
+TEST(HostSide, AStepThatIsSkippedMovesNothing) {
+  for (const OffloadDevice where : {OffloadDevice::Cpu, OffloadDevice::Nvme}) {
+    Config config = config_of(OptimizerType::AdamW, false, false);
+    config.fp16.enabled = true;
+    Rank rank(on_a_gpu(config, where));
+    rank.step(0, 1024);
+    const std::vector<float> before = rank.values();
+    const StepResult result = rank.step(1, std::ldexp(1.0, 40));
+    EXPECT_TRUE(result.skipped);
+    EXPECT_EQ(before, rank.values());
+  }
+}
+
+}  // namespace
+}  // namespace trivet
