@@ -105,7 +105,7 @@ target_compile_options(trivet_cuda PRIVATE
 # As their twins on the CPU (CMakeLists.txt), so that both round alike: products and sums are not contracted.
 file(GLOB fused_cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/fused/*.cu)
 set_source_files_properties(${fused_cuda_kernels} PROPERTIES COMPILE_OPTIONS "--fmad=false")
-set_target_properties(trivet_cuda PROPERTIES
+set_target_properties(trivet_cuda PROPERTIES CUDA_RUNTIME_LIBRARY Shared
   BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN;$ORIGIN/../lib;${CUDAToolkit_LIBRARY_DIR}")
 # An architecture of its own is a property of a target only: these files become objects of another.
 set(sm90a ${sources})

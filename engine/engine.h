@@ -107,9 +107,9 @@ class Engine {
   Progress progress_;
   LossScale loss_scale_;
   MemoryMeter meter_;
+  std::unique_ptr<comm::ProcessGroup> checkpoint_group_;  // all ranks, for tensors of the host
   std::unique_ptr<Backend> backend_;
   Groups groups_;
-  std::unique_ptr<comm::ProcessGroup> checkpoint_group_;
   std::unique_ptr<timeline::Recorder> recorder_;
   std::unique_ptr<Stream> control_stream_, gather_stream_, reduce_stream_, tensor_stream_;
   std::unique_ptr<Arena> activations_, buffers_;

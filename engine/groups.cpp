@@ -18,12 +18,13 @@ class GroupMaker {
       const std::vector<int> members = members_of(rank);
       if (members.empty() || members.front() != rank) continue;
       if (members.size() == 1) {
-        if (rank == world_.rank()) own = placed(makers_.alone(name));
+        if (rank == world_.rank()) own = makers_.alone(name);
       } else if (auto group = world_.subgroup(members, name)) {
-        own = placed(std::move(group));
+        own = std::move(group);
       }
     }
-    return own;
+    // Behind the loop: groups without common ranks are placed at the same time.
+    return own ? placed(std::move(own)) : nullptr;
   }
 
  private:

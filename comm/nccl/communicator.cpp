@@ -23,14 +23,15 @@ void pause_since(Clock::time_point start) {
 
 // blocking = 0: what waits for other ranks, the first use of a connection too, is done by a thread of NCCL's, and this one can
 // give up.
-Communicator::Communicator(const NcclSeat& seat, const ncclUniqueId& id, NcclWatch& watch, std::chrono::milliseconds deadline)
-    : seat_(seat), watch_(watch), deadline_(deadline) {
+Communicator::Communicator(const NcclSeat& seat, const ncclUniqueId& id, NcclWatch& watch,
+                           const CommunicatorDeadlines& deadlines)
+    : seat_(seat), watch_(watch), deadlines_(deadlines) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   config.commName = seat_.group.c_str();
   const ncclResult_t result = ncclCommInitRankConfig(&comm_, seat_.size(), id, seat_.rank, &config);
   try {
-    settle(fmt::format("making a communicator of {} ranks", seat_.size()), result, ExitCode::Rendezvous, deadline_);
+    settle(fmt::format("making a communicator of {} ranks", seat_.size()), result, ExitCode::Rendezvous, deadlines_.join);
   } catch (...) {
     abort();
     throw;
@@ -54,7 +55,7 @@ void Communicator::run(const std::string& during, const Work& work) {
       if (!went_wrong(result)) result = ended;
     }
   }
-  settle(during, result, ExitCode::PeerLost, deadline_);
+  settle(during, result, ExitCode::PeerLost, deadlines_.operation);
 }
 
 void Communicator::settle(const std::string& during, ncclResult_t result, ExitCode code, std::chrono::milliseconds deadline) {
@@ -100,7 +101,7 @@ void Communicator::close() {
     const std::lock_guard lock(mutex_);
     result = ncclCommFinalize(comm_);
   }
-  settle("close", result, ExitCode::PeerLost, deadline_);
+  settle("close", result, ExitCode::PeerLost, deadlines_.operation);
   watch_.remove(*this);
   const std::lock_guard lock(mutex_);
   ncclCommDestroy(comm_);

@@ -21,11 +21,16 @@ namespace trivet::comm {
 
 class NcclWatch;
 
+// For all ranks to come: when it is made, and to what it then does (the first use of a connection waits for the peer).
+struct CommunicatorDeadlines {
+  std::chrono::milliseconds join, operation;
+};
+
 class Communicator {
  public:
   // Collective over the ranks of `seat`, which all have the same id. The watch must outlive it.
   // Throws CommError Rendezvous at the deadline or when NCCL fails.
-  Communicator(const NcclSeat& seat, const ncclUniqueId& id, NcclWatch& watch, std::chrono::milliseconds deadline);
+  Communicator(const NcclSeat& seat, const ncclUniqueId& id, NcclWatch& watch, const CommunicatorDeadlines& deadlines);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -50,7 +55,7 @@ class Communicator {
 
   const NcclSeat seat_;
   NcclWatch& watch_;
-  const std::chrono::milliseconds deadline_;
+  const CommunicatorDeadlines deadlines_;
   std::mutex mutex_;  // of the handle: NCCL's calls on one communicator come one at a time
   ncclComm_t comm_ = nullptr;
 };

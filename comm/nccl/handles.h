@@ -1,4 +1,4 @@
-// A stream and an event of the current device.
+// A stream and an event of the current device. The stream is for what others wait for: its work goes first.
 #pragma once
 
 #include "core/cuda/error.h"
@@ -7,8 +7,10 @@
 namespace trivet::comm {
 
 inline cuda::StreamHandle make_stream_handle() {
+  int least = 0, greatest = 0;
+  CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   cudaStream_t stream = nullptr;
-  CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  CUDA_CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest));
   return cuda::StreamHandle(stream);
 }
 

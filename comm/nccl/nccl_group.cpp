@@ -43,7 +43,9 @@ std::unique_ptr<Communicator> make_communicator(ProcessGroup& host, const NcclSe
     if (const ncclResult_t result = ncclGetUniqueId(&id); result != ncclSuccess)
       std::rethrow_exception(nccl_error(seat, "ncclGetUniqueId", result, ncclGetLastError(nullptr), ExitCode::Rendezvous));
   broadcast_bytes(host, &id, sizeof id);
-  return std::make_unique<Communicator>(seat, id, resources.watch(), resources.options().join_deadline);
+  return std::make_unique<Communicator>(
+      seat, id, resources.watch(),
+      CommunicatorDeadlines{resources.options().join_deadline, resources.options().operation_deadline});
 }
 
 class NcclGroup final : public ProcessGroup {
@@ -77,6 +79,7 @@ class NcclGroup final : public ProcessGroup {
   void call(const OperationHeader& header, bool moves, Stream& stream, const Calls& calls);
   void compare(const OperationHeader& header);
   Communicator& communicator_from(int sender);
+  void make_communicators();
   void connect(Communicator& communicator, int from, int to);
   void copy(ConstTensorView from, TensorView to, cudaStream_t stream);
 
@@ -98,8 +101,11 @@ NcclGroup::NcclGroup(ProcessGroup& host, std::unique_ptr<ProcessGroup> owned_hos
       resources_(resources),
       seat_(seat_in(host, name, resources)),
       under_way_(seat_) {
-  resources_.watch().add(under_way_);
-  if (size() == 1) return;
+  if (size() > 1) make_communicators();
+  resources_.watch().add(under_way_);  // last: what throws above leaves nothing behind
+}
+
+void NcclGroup::make_communicators() {
   word_ = resources_.buffer(sizeof(int64_t));
   communicator_ = make_communicator(host_, seat_, resources_);
   sums_.emplace(*communicator_, resources_);

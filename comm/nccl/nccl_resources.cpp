@@ -32,11 +32,11 @@ NcclResources::NcclResources(ProcessGroup& world, Allocator& memory, MemoryMeter
       options_(options),
       world_rank_(world.rank()),
       multiprocessors_(multiprocessors_of_current_device()) {
-  const bool share_gpu = shares_gpu();
-  if (share_gpu) prepare_shared_gpu(world_rank_);
   const GpuPlace place = this_gpu_place();
   host_ = place.host;
-  check_places(gather_places(world, place), share_gpu);
+  const std::vector<GpuPlace> places = gather_places(world, place);
+  check_places(places, shares_gpu());
+  if (any_shares_a_gpu(places)) prepare_shared_gpu(world_rank_);  // it costs the ways between GPUs that need none of it
   watch_ = std::make_unique<NcclWatch>(group_of_watches(world), WatchOptions{options.heartbeat, options.operation_deadline});
 }
 

@@ -106,6 +106,13 @@ bool shares_gpu() {
   return value != nullptr && std::string(value) == "1";
 }
 
+bool any_shares_a_gpu(const std::vector<GpuPlace>& places) {
+  for (size_t a = 0; a < places.size(); ++a)
+    for (size_t b = a + 1; b < places.size(); ++b)
+      if (places[a].boot_id == places[b].boot_id && places[a].bus_id == places[b].bus_id) return true;
+  return false;
+}
+
 void prepare_shared_gpu(int world_rank) {
   const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 0); };
   set("NCCL_HOSTID", fmt::format("trivet-rank-{}", world_rank));  // else NCCL refuses two ranks on one GPU

@@ -27,6 +27,8 @@ void check_places(const std::vector<GpuPlace>& places, bool share_gpu);
 
 // TRIVET_SHARE_GPU=1: several ranks on one GPU, for tests.
 bool shares_gpu();
+// Whether two ranks are on one GPU.
+bool any_shares_a_gpu(const std::vector<GpuPlace>& places);
 // What NCCL needs for that, in this process's environment, before the first call of NCCL: every rank counts as a host of its
 // own, and they talk over loopback sockets. What is set already stays.
 void prepare_shared_gpu(int world_rank);

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <map>
 #include <string_view>
 
 #include "core/cuda/error.h"
@@ -15,16 +14,11 @@ namespace {
 
 // bfloat16 products and copies to shared memory that do not pass through registers.
 constexpr int kLeastMajor = 8;
+constexpr int kLeastSharedBytes = 163 * 1024;  // of a block, when asked for
 
 std::string visible_devices() {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   return visible ? fmt::format(" (CUDA_VISIBLE_DEVICES={})", visible) : "";
-}
-
-std::string hexadecimal(const cudaUUID_t& uuid) {
-  std::string text;
-  for (const char byte : uuid.bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  return text;
 }
 
 }  // namespace
@@ -63,27 +57,20 @@ DeviceInfo open_device(int index) {
   if (properties.major < kLeastMajor)
     throw DeviceError(ExitCode::Usage, fmt::format("cuda:{}: {} has compute capability {}.{}; {}.0 (A100) or newer is needed",
                                                    index, properties.name, properties.major, properties.minor, kLeastMajor));
+  int shared_bytes = 0;
+  CUDA_CHECK(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, index));
+  if (shared_bytes < kLeastSharedBytes)
+    throw DeviceError(
+        ExitCode::Usage,
+        fmt::format("cuda:{}: {} (compute capability {}.{}) gives a block {} KiB of shared memory; {} KiB (A100, "
+                    "H100, H200) are needed by attention",
+                    index, properties.name, properties.major, properties.minor, shared_bytes / 1024, kLeastSharedBytes / 1024));
   return {.index = index,
           .name = properties.name,
           .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
           .multiprocessors = properties.multiProcessorCount,
           .capability_major = properties.major,
-          .capability_minor = properties.minor,
-          .uuid = hexadecimal(properties.uuid)};
-}
-
-void refuse_shared_devices(std::span<const std::string> uuids) {
-  if (sharing_allowed()) return;
-  std::map<std::string_view, size_t> owners;
-  for (size_t rank = 0; rank < uuids.size(); ++rank) {
-    if (uuids[rank].empty()) continue;
-    const auto [owner, is_new] = owners.emplace(uuids[rank], rank);
-    if (!is_new)
-      throw DeviceError(ExitCode::Usage,
-                        fmt::format("cuda: ranks {} and {} have the same GPU{}; give each rank its own (LOCAL_RANK, or "
-                                    "CUDA_VISIBLE_DEVICES of each), or set TRIVET_SHARE_GPU=1 to share it, slowly, for a test",
-                                    owner->second, rank, visible_devices()));
-  }
+          .capability_minor = properties.minor};
 }
 
 DeviceScope::DeviceScope(int device) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 
 namespace trivet::cuda {
@@ -13,7 +12,6 @@ struct DeviceInfo {
   int64_t memory_bytes = 0;
   int multiprocessors = 0;
   int capability_major = 0, capability_minor = 0;
-  std::string uuid;  // the same for all who see this GPU, whatever index they know it by
 };
 
 // GPUs that this process sees; when there is none, why. Does not throw.
@@ -32,10 +30,6 @@ int choose_device(int local_rank);
 
 // Makes `index` the device of this thread. DeviceError when it is too old for this build.
 DeviceInfo open_device(int index);
-
-// What ranks say of their GPUs, in the order of ranks: DeviceError naming both ranks when two of them have the same one by
-// accident (all ranks with the same CUDA_VISIBLE_DEVICES, say), unless sharing is allowed. uuids: empty for ranks without one.
-void refuse_shared_devices(std::span<const std::string> uuids);
 
 // The thread's device within a scope.
 class DeviceScope {

@@ -67,24 +67,6 @@ TEST(DeviceChoice, MoreRanksThanGpusAreRefusedUnlessTheyMayShare) {
   EXPECT_EQ(choose_device(3), 1);
 }
 
-TEST(DeviceChoice, TwoRanksOnOneGpuAreRefusedUnlessTheyMayShare) {
-  const std::vector<std::string> different{"a", "b", "", ""}, same{"a", "b", "", "b"};
-  refuse_shared_devices(different);
-  expect_error(
-      [&] { refuse_shared_devices(same); }, ExitCode::Usage,
-      "cuda: ranks 1 and 3 have the same GPU; give each rank its own (LOCAL_RANK, or CUDA_VISIBLE_DEVICES of each), or "
-      "set TRIVET_SHARE_GPU=1 to share it, slowly, for a test");
-  const Variable share("TRIVET_SHARE_GPU", "1");
-  refuse_shared_devices(same);
-}
-
-TEST(DeviceChoice, GpusAreKnownByTheirUuid) {
-  const Configured two({.devices = 2});
-  EXPECT_NE(open_device(0).uuid, open_device(1).uuid);
-  EXPECT_EQ(open_device(1).uuid, open_device(1).uuid);
-  open_device(0);
-}
-
 TEST(DeviceInfo, SaysWhatIsThere) {
   const Configured configured({.capability = 80, .multiprocessors = 7, .memory_bytes = 1 << 20});
   const DeviceInfo info = open_device(0);
@@ -99,6 +81,13 @@ TEST(DeviceInfo, OldGpusAreRefusedByName) {
   const Configured configured({.capability = 75});
   expect_error([] { open_device(0); }, ExitCode::Usage,
                "cuda:0: shim has compute capability 7.5; 8.0 (A100) or newer is needed");
+}
+
+TEST(DeviceInfo, GpusWithoutRoomForAttentionAreRefusedByName) {
+  const Configured configured({.capability = 89});
+  expect_error([] { open_device(0); }, ExitCode::Usage,
+               "cuda:0: shim (compute capability 8.9) gives a block 99 KiB of shared memory; 163 KiB (A100, H100, H200) are "
+               "needed by attention");
 }
 
 TEST(NoDevice, SaysSo) {

@@ -126,7 +126,9 @@ TEST_F(NcclFailures, ARankThatNeverJoinsIsGivenUpAtTheDeadline) {
     ncclUniqueId id;
     ncclGetUniqueId(&id);
     const NcclSeat seat{"data", 0, {0, 1}, "a"};
-    const Caught alone = caught([&] { Communicator(seat, id, rank.resources.watch(), milliseconds(100)); });
+    const Caught alone = caught([&] {
+      Communicator(seat, id, rank.resources.watch(), {milliseconds(100), milliseconds(100)});
+    });
     EXPECT_EQ(alone.code, ExitCode::Rendezvous);
     EXPECT_EQ(
         alone.text,

@@ -103,7 +103,8 @@ Cublas::~Cublas() { cublasLtDestroy(handle_); }
 // A library's state, not ours: what it holds is a function of what it is asked.
 Cublas& Cublas::of_current_device() {
   static std::mutex mutex;
-  static std::map<int, std::unique_ptr<Cublas>> of_devices;
+  // Never destroyed: at the end of a program CUDA may be gone already.
+  static auto& of_devices = *new std::map<int, std::unique_ptr<Cublas>>;
   int device = 0;
   CUDA_CHECK(cudaGetDevice(&device));
   const std::lock_guard lock(mutex);
