@@ -24,7 +24,7 @@ struct CudaKernelsOptions {
 
   int64_t workspace_bytes = 0;               // of each stream
   std::function<void()> after_wait;          // called when to_host has waited; what it throws, to_host throws
-  int64_t staging_bytes = int64_t{4} << 20;  // pinned, for each direction: copies from and to pageable memory go through it
+  int64_t staging_bytes = int64_t{4} << 20;  // pinned, for each direction
 };
 
 // On the rank's thread.

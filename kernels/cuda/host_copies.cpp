@@ -47,8 +47,6 @@ std::byte* HostCopies::stage(int64_t bytes, cudaStream_t stream, int64_t& staged
 }
 
 void HostCopies::to_device(const void* from, void* to, int64_t bytes, cudaStream_t stream) {
-  if (bytes == 0) return;
-  if (pinned(from)) return copy(to, from, bytes, cudaMemcpyHostToDevice, stream);
   for (int64_t done = 0, staged = 0; done < bytes; done += staged) {
     std::byte* place = stage(bytes - done, stream, staged);
     std::memcpy(place, static_cast<const std::byte*>(from) + done, static_cast<size_t>(staged));

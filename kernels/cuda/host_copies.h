@@ -21,7 +21,8 @@ class HostCopies {
   HostCopies(const HostCopies&) = delete;
   HostCopies& operator=(const HostCopies&) = delete;
 
-  // Returns before the copy is done; waits only when the staging memory is full of copies that are not.
+  // Returns before the copy is done, but `from` is not read any more. Waits only when the staging memory is full of copies that
+  // are not done.
   void to_device(const void* from, void* to, int64_t bytes, cudaStream_t stream);
   // Returns when the copy, and all that the stream was given before, is done.
   void to_host(const void* from, void* to, int64_t bytes, cudaStream_t stream);

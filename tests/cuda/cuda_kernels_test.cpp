@@ -39,6 +39,21 @@ TEST_F(CudaKernelsTest, CopiesPageableMemoryThroughStagingOfAnySize) {
   }
 }
 
+TEST_F(CudaKernelsTest, WhatWasCopiedFromTheHostMayChangeAtOnce) {
+  const auto kernels = make(0, 4096);
+  const DeviceTensor x(HostTensor::filled(DType::Float32, {64 * 1024}, 1)), copy(HostTensor(DType::Float32, {4}));
+  float* pinned = nullptr;
+  CUDA_CHECK(cudaMallocHost(&pinned, 4 * sizeof(float)));
+  std::fill_n(pinned, 4, 5.0f);
+  for (int i = 0; i < 10; ++i) kernels->scale(x.view(), 2);  // keeps the stream busy meanwhile
+  kernels->from_host({pinned, DType::Float32, {4}}, copy.view());
+  std::fill_n(pinned, 4, 6.0f);
+  HostTensor back(DType::Float32, {4});
+  kernels->to_host(copy.view(), back.view());
+  EXPECT_EQ(back.at(3), 5);
+  CUDA_CHECK(cudaFreeHost(pinned));
+}
+
 TEST_F(CudaKernelsTest, ToHostWaitsForTheKernelsBeforeIt) {
   const auto kernels = make(0);
   const DeviceTensor x(HostTensor::filled(DType::Float32, {64 * 1024}, 1));
