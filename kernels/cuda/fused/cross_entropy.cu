@@ -10,7 +10,7 @@
 namespace trivet::kernels::cuda {
 namespace {
 
-constexpr int64_t kStagedBytes = 112 * 1024;
+constexpr int64_t kStagedBytes = 110 * 1024;  // twice that and what a block has besides: the 228 KiB of sm_90
 
 template <typename T>
 constexpr int kBlocksAtATime = sizeof(T) == 8 ? 1 : 2;  // of a multiprocessor, by registers
@@ -88,7 +88,7 @@ __device__ bool no_target(const Rows<T, Out>& a, const LogitWalk<T, kPack>& walk
 }
 
 template <typename T, typename Out, int kPack, bool kStaged>
-__global__ void __launch_bounds__(kLogitThreads, kBlocksAtATime<T>) whole_rows(Rows<T, Out> a) {
+__global__ void __launch_bounds__(kLogitThreads, kStaged ? kBlocksAtATime<T> : 1) whole_rows(Rows<T, Out> a) {
   using Sum = SumOf<T>;
   TRIVET_DYNAMIC_SHARED(T, kept);
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
@@ -239,14 +239,22 @@ void dispatch_logits(const Args& args, const Body& body) {
   });
 }
 
+bool can_be_kept(int64_t row_bytes) {
+  if (row_bytes > kStagedBytes) return false;
+  int device = 0, most = 0;
+  CUDA_CHECK(cudaGetDevice(&device));
+  CUDA_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return row_bytes + 4096 <= most;  // with the static part
+}
+
 template <typename T, typename Out, int kPack>
 void launch_whole_rows(const Rows<T, Out>& rows, const Launch& launch) {
   const int64_t row_bytes = (rows.cols + 2 * kPack) * static_cast<int64_t>(sizeof(T));
   const unsigned blocks = blocks_for_rows(rows.rows, row_bytes, launch);
   if constexpr (kPack > 1) {
-    if (row_bytes <= kStagedBytes && rows.dlogits != nullptr) {
+    if (rows.dlogits != nullptr && can_be_kept(row_bytes)) {
       const auto kernel = &whole_rows<T, Out, kPack, true>;
-      if (row_bytes > 48 * 1024) trivet::cuda::allow_dynamic_shared(kernel, static_cast<size_t>(row_bytes));
+      trivet::cuda::allow_dynamic_shared(kernel, static_cast<size_t>(row_bytes));
       TRIVET_LAUNCH(kernel, blocks, kLogitThreads, static_cast<size_t>(row_bytes), launch.stream, rows);
       return;
     }

@@ -139,8 +139,14 @@ __device__ __forceinline__ int sort_in_warp(int token, int count, int lane) {
   return sorted;
 }
 
+template <typename T, int N>
+__device__ __forceinline__ void add_to(SumOf<T> (&sums)[N], const Pack<T, N>& pack) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) sums[i] += widen(pack[i]);
+}
+
 template <typename T, typename G, int kPack>
-__global__ void __launch_bounds__(kThreads) sum_few(Table<T, G> table, Lists lists) {
+__global__ void __launch_bounds__(kThreads, 2) sum_few(Table<T, G> table, Lists lists) {
   constexpr int kUnroll = 4;
   const int lane = thread_in_block() % kWarp;
   const int used = lists.cursors[kFewRows];
@@ -150,20 +156,18 @@ __global__ void __launch_bounds__(kThreads) sum_few(Table<T, G> table, Lists lis
     for (int64_t first = 0; first < table.hidden; first += kWarp * kPack) {  // lanes stay together: they ask each other
       const int64_t col = first + lane * kPack;
       const bool inside = col < table.hidden;
+      const T* const from = table.dy + (inside ? col : 0);  // lanes outside read too, and store nothing
       SumOf<T> sums[kPack] = {};
-      for (int begin = 0; begin < count; begin += kUnroll) {
+      int begin = 0;
+      for (; begin + kUnroll <= count; begin += kUnroll) {
         Pack<T, kPack> dy[kUnroll];
 #pragma unroll
-        for (int u = 0; u < kUnroll; ++u) {
-          const int64_t from = __shfl_sync(kAllLanes, token, begin + u);
-          if (inside && begin + u < count) dy[u] = load_pack<kPack>(table.dy + from * table.hidden + col);
-        }
-#pragma unroll
         for (int u = 0; u < kUnroll; ++u)
-          if (inside && begin + u < count)
+          dy[u] = load_pack<kPack>(from + __shfl_sync(kAllLanes, token, begin + u) * table.hidden);
 #pragma unroll
-            for (int k = 0; k < kPack; ++k) sums[k] += widen(dy[u][k]);
+        for (int u = 0; u < kUnroll; ++u) add_to(sums, dy[u]);
       }
+      for (; begin < count; ++begin) add_to(sums, load_pack<kPack>(from + __shfl_sync(kAllLanes, token, begin) * table.hidden));
       if (inside) table.store(row, col, sums);
     }
   }
@@ -275,11 +279,9 @@ struct SumOverSequences {
   template <int N>
   __device__ Loaded<N> load(int64_t position, int64_t col) const {
     Loaded<N> loaded{};
-#pragma unroll 4
+#pragma unroll 2
     for (int64_t b = 0; b < sequences; ++b) {
-      const Pack<T, N> row = load_pack<N>(gradient.dy + (b * positions + position) * gradient.hidden + col);
-#pragma unroll
-      for (int i = 0; i < N; ++i) loaded.sums[i] += widen(row[i]);
+      add_to(loaded.sums, load_pack<N>(gradient.dy + (b * positions + position) * gradient.hidden + col));
     }
     return loaded;
   }
