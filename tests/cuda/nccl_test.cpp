@@ -207,9 +207,8 @@ TEST_P(NcclGroups, OfTwoRanksSendAndReceiveAtTheSameTime) {
     const DeviceVector<int64_t> out(values<int64_t>(r, 5003)), in(values<int64_t>(9, 5003));
     for (int round = 0; round < 3; ++round) {
       to_next.send(out.view(), 1 - to_next.rank(), rank.stream);
+      from_last.send(out.view().slice(0, 100), 1 - from_last.rank(), rank.stream);  // against the ring, on the same links
       from_last.receive(in.view(), 1 - from_last.rank(), receives);
-      // And against the direction of the ring, on the same links.
-      from_last.send(out.view().slice(0, 100), 1 - from_last.rank(), rank.stream);
       to_next.receive(in.view().slice(0, 100), 1 - to_next.rank(), receives);
     }
     rank.wait();
