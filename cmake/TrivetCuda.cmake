@@ -93,32 +93,50 @@ endif()
 set(TRIVET_CUDA_FOUND ON)
 message(STATUS "CUDA backend: on, nvcc ${CMAKE_CUDA_COMPILER_VERSION}, NCCL ${NCCL_VERSION}, ${CMAKE_CUDA_ARCHITECTURES}")
 
+# One CUDA runtime, the shared one: CMake's default would compile for, and link with, the static one besides.
+set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+#   trivet_cuda_objects   all of the backend, compiled once
+#   trivet_cuda           the module
+#   trivet_cuda_static    linked into test_gpu and the benchmarks, which call kernels directly
 trivet_cuda_sources(sources)
-add_library(trivet_cuda MODULE ${sources})
-target_link_libraries(trivet_cuda PRIVATE ${TRIVET_CUDA_USES} CUDA::cudart CUDA::cublas CUDA::cublasLt NCCL::NCCL)
-target_link_options(trivet_cuda PRIVATE -Wl,--no-undefined)
-target_compile_options(trivet_cuda PRIVATE
-  # No -use_fast_math: kernels name the fast forms where they are meant.
-  $<$<COMPILE_LANGUAGE:CUDA>:-O3 -lineinfo --expt-relaxed-constexpr -Werror=cross-execution-space-call
-    -Xcompiler=-Wall,-Wextra,-Wno-restrict,-Wno-unknown-pragmas>
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wno-restrict -Wno-missing-field-initializers>)
 # As their twins on the CPU (CMakeLists.txt), so that both round alike: products and sums are not contracted.
 file(GLOB fused_cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/fused/*.cu)
 set_source_files_properties(${fused_cuda_kernels} PROPERTIES COMPILE_OPTIONS "--fmad=false")
-set_target_properties(trivet_cuda PROPERTIES CUDA_RUNTIME_LIBRARY Shared
-  BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN;$ORIGIN/../lib;${CUDAToolkit_LIBRARY_DIR}")
-# An architecture of its own is a property of a target only: these files become objects of another.
+# An architecture of its own is a property of a target only: files *_sm90a.cu are objects of another one.
 set(sm90a ${sources})
 list(FILTER sm90a INCLUDE REGEX "_sm90a\\.cu$")
+list(FILTER sources EXCLUDE REGEX "_sm90a\\.cu$")
+add_library(trivet_cuda_objects OBJECT ${sources})
+set(objects trivet_cuda_objects)
 if(sm90a)
-  list(REMOVE_ITEM sources ${sm90a})
-  set_target_properties(trivet_cuda PROPERTIES SOURCES "${sources}")
   add_library(trivet_cuda_sm90a OBJECT ${sm90a})
   set_target_properties(trivet_cuda_sm90a PROPERTIES CUDA_ARCHITECTURES 90a-real)
-  target_link_libraries(trivet_cuda_sm90a PRIVATE ${TRIVET_CUDA_USES} CUDA::cudart)
-  target_compile_options(trivet_cuda_sm90a PRIVATE $<TARGET_PROPERTY:trivet_cuda,COMPILE_OPTIONS>)
-  target_link_libraries(trivet_cuda PRIVATE trivet_cuda_sm90a)
+  list(APPEND objects trivet_cuda_sm90a)
 endif()
+set(cuda_libraries ${TRIVET_CUDA_USES} CUDA::cudart CUDA::cublas CUDA::cublasLt NCCL::NCCL)
+function(trivet_cuda_compile_options target)
+  target_compile_options(${target} PRIVATE
+    # No -use_fast_math: kernels name the fast forms where they are meant.
+    $<$<COMPILE_LANGUAGE:CUDA>:-O3 -lineinfo --expt-relaxed-constexpr -Werror=cross-execution-space-call
+      -Xcompiler=-Wall,-Wextra,-Wno-restrict,-Wno-unknown-pragmas>
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wno-restrict -Wno-missing-field-initializers>)
+endfunction()
+set(object_files "")
+foreach(target ${objects})
+  target_link_libraries(${target} PRIVATE ${cuda_libraries})
+  set_target_properties(${target} PROPERTIES CUDA_RUNTIME_LIBRARY Shared)
+  trivet_cuda_compile_options(${target})
+  list(APPEND object_files $<TARGET_OBJECTS:${target}>)
+endforeach()
+
+add_library(trivet_cuda MODULE ${object_files})
+target_link_libraries(trivet_cuda PRIVATE ${cuda_libraries})
+target_link_options(trivet_cuda PRIVATE -Wl,--no-undefined)
+set_target_properties(trivet_cuda PROPERTIES LINKER_LANGUAGE CXX CUDA_RUNTIME_LIBRARY Shared
+  BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN;$ORIGIN/../lib;${CUDAToolkit_LIBRARY_DIR}")
+add_library(trivet_cuda_static STATIC EXCLUDE_FROM_ALL ${object_files})
+target_link_libraries(trivet_cuda_static PUBLIC ${cuda_libraries})
+set_target_properties(trivet_cuda_static PROPERTIES LINKER_LANGUAGE CXX)
 if(TRIVET_INSTALL)
   install(TARGETS trivet_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()

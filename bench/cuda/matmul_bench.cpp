@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/cuda/ceilings.h"
 #include "core/cuda/error.h"
 #include "core/cuda/handle.h"
 #include "kernels/cuda/products/cublas.h"
@@ -67,7 +68,7 @@ class Memory {
  public:
   explicit Memory(int64_t bytes) {
     CUDA_CHECK(cudaMalloc(&data_, static_cast<size_t>(bytes)));
-    CUDA_CHECK(cudaMemset(data_, 0, static_cast<size_t>(bytes)));
+    trivet::cuda::fill_bfloat16(data_, bytes, 1, nullptr);
   }
   ~Memory() { cudaFree(data_); }
   Memory(const Memory&) = delete;

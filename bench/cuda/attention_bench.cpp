@@ -1,0 +1,92 @@
+// Attention forward and backward beside the matrix rate measured in the same run, at the shapes of the models in configs/, with
+// heads of 128, and at 4096 tokens. FLOPs are those that MetaKernels counts: the half of the scores that causality leaves.
+#include <fmt/format.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/cuda/ceilings.h"
+#include "core/cuda/memory.h"
+#include "core/cuda/streams.h"
+#include "core/memory.h"
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/kernels.h"
+
+namespace trivet::kernels {
+namespace {
+
+using trivet::cuda::print_figure;
+
+// Shares of the matrix rate that are aimed at.
+constexpr double kForwardTarget = 0.60, kBackwardTarget = 0.50;
+constexpr int64_t kWorkspaceBytes = int64_t{64} << 20;
+
+// B sequences, S tokens, N query heads, G key/value heads, D head size
+struct Case {
+  int64_t b, s, n, g, d;
+};
+constexpr Case kCases[] = {{32, 1024, 12, 12, 64},  // GPT-2 124 M
+                           {8, 1024, 25, 25, 64},   // GPT-2 1.5 B
+                           {8, 1024, 32, 4, 64},    // Llama 1 B
+                           {8, 1024, 16, 16, 128}, {4, 4096, 16, 16, 64}, {4, 4096, 16, 16, 128}};
+
+class Bench {
+ public:
+  void run() {
+    const double peak = cuda::matrix_rate(streams_.compute(), timer_);
+    print_figure("product of 8192 x 8192 x 8192, bfloat16", 1e-12 * peak, "TFLOP/s");
+    for (const Case& c : kCases) run(c, peak);
+  }
+
+ private:
+  TensorView tensor(DType dtype, const Shape& shape) {
+    buffers_.emplace_back(*allocator_, meter_, MemoryCategory::Buffers, dtype, shape);
+    const TensorView view = buffers_.back().view();
+    kernels_->initialize(view, {.kind = Init::Kind::Normal, .scale = 1}, buffers_.size(), 0);
+    return view;
+  }
+  void run(const Case& c, double peak) {
+    constexpr DType kType = DType::BFloat16;
+    const TensorView qkv = tensor(kType, {c.b, c.s, (c.n + 2 * c.g) * c.d}), dqkv = tensor(kType, qkv.shape);
+    const TensorView out = tensor(kType, {c.b, c.s, c.n * c.d}), dout = tensor(kType, out.shape);
+    const TensorView sums = tensor(DType::Float32, {c.b, c.n, c.s});
+    const std::string shape = fmt::format(", B {} S {} N {} G {} D {}", c.b, c.s, c.n, c.g, c.d);
+    measure("attention" + shape, kForwardTarget, peak, [&](Kernels& k) {
+      k.attention({.qkv = qkv, .out = out, .log_sum_exp = sums, .heads = c.n, .key_value_heads = c.g});
+    });
+    measure("attention_backward" + shape, kBackwardTarget, peak, [&](Kernels& k) {
+      k.attention_backward(
+          {.dout = dout, .qkv = qkv, .out = out, .log_sum_exp = sums, .dqkv = dqkv, .heads = c.n, .key_value_heads = c.g});
+    });
+    buffers_.clear();
+  }
+  void measure(const std::string& name, double target, double peak, const std::function<void(Kernels&)>& call) {
+    const auto meta = make_meta_kernels();
+    call(*meta);
+    const double seconds = timer_.median_seconds([&](int) { call(*kernels_); });
+    const double rate = meta->counters().flops / seconds;
+    print_figure(
+        name, 1e-12 * rate, "TFLOP/s",
+        fmt::format(", \"microseconds\": {:.1f}, \"share\": {:.3f}, \"target\": {:.2f}", seconds * 1e6, rate / peak, target));
+  }
+
+  MemoryMeter meter_;
+  cuda::Streams streams_{0};
+  std::unique_ptr<Allocator> allocator_ = cuda::make_device_allocator(0);
+  cuda::Timer timer_{streams_.compute()};
+  std::unique_ptr<Kernels> kernels_ = make_cuda_kernels({.streams = &streams_,
+                                                         .allocator = allocator_.get(),
+                                                         .meter = &meter_,
+                                                         .workspace_bytes = kWorkspaceBytes,
+                                                         .after_wait = {}});
+  std::vector<Buffer> buffers_;
+};
+
+}  // namespace
+}  // namespace trivet::kernels
+
+int main() {
+  return trivet::cuda::run_bench("attention_bench", [] { trivet::kernels::Bench().run(); });
+}
