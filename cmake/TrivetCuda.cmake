@@ -118,7 +118,7 @@ function(trivet_cuda_compile_options target)
   target_compile_options(${target} PRIVATE
     # No -use_fast_math: kernels name the fast forms where they are meant.
     $<$<COMPILE_LANGUAGE:CUDA>:-O3 -lineinfo --expt-relaxed-constexpr -Werror=cross-execution-space-call
-      -Xcompiler=-Wall,-Wextra,-Wno-restrict,-Wno-unknown-pragmas>
+      -Xcompiler=-Wall,-Wextra,-Wno-restrict,-Wno-unknown-pragmas,-Wno-missing-field-initializers>
     $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wno-restrict -Wno-missing-field-initializers>)
 endfunction()
 set(object_files "")

@@ -47,7 +47,7 @@ class DeviceTensor {
 class TestLaunch {
  public:
   explicit TestLaunch(int64_t workspace_bytes)
-      : workspace_(HostTensor::poisoned(DType::Float64, {(workspace_bytes + 7) / 8})), workspace_bytes_(workspace_bytes) {
+      : workspace_(HostTensor::poisoned(DType::Float64, Shape{(workspace_bytes + 7) / 8})), workspace_bytes_(workspace_bytes) {
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   }
   ~TestLaunch() { cudaStreamDestroy(stream_); }
