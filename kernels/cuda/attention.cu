@@ -1,5 +1,5 @@
 // Causal attention on tensor cores with a running softmax (Milakov & Gimelshein 2018; FlashAttention-2, Dao 2023). A block has
-// 128 queries of a head, a warp 32 of them; keys and values come in tiles of 64, the next ones while a tile is worked on.
+// 128 queries of a head, a warp 32 of them; keys and values come in tiles, the next ones while a tile is worked on.
 // Scores, probabilities and sums stay in registers. What tensor cores cannot do is in attention_simple.cu.
 #include "core/cuda/launch.h"
 #include "kernels/cuda/attention_dispatch.h"
@@ -10,8 +10,11 @@
 namespace trivet::kernels::cuda {
 namespace {
 
-constexpr int kQueries = 128, kKeys = 64, kThreads = 128;
-constexpr int kRowTiles = kQueries / 16 / (kThreads / kWarpThreads), kColTiles = kKeys / 8;
+constexpr int kQueries = 128, kThreads = 128;
+constexpr int kRowTiles = kQueries / 16 / (kThreads / kWarpThreads);
+// Of a tile. With D = 128, scores of 64 keys would leave too few registers, and two blocks too large for sm_80's shared memory.
+template <int D>
+constexpr int kKeysOf = D == 128 ? 48 : 64;
 
 template <typename T>
 struct Arguments {
@@ -40,7 +43,7 @@ __device__ __forceinline__ float sum_of_group(float x) {
 
 // Scores become exp(scale * (score - maximum)); what was summed with an earlier maximum is scaled to the new one.
 // scale_log2 is log2(e) / sqrt(D).
-template <int kOutTiles>
+template <int kColTiles, int kOutTiles>
 __device__ __forceinline__ void add_to_softmax(Sums<kRowTiles, kColTiles>& scores, RowStatistics& rows,
                                                Sums<kRowTiles, kOutTiles>& out, float scale_log2) {
 #pragma unroll
@@ -73,6 +76,7 @@ __device__ __forceinline__ void add_to_softmax(Sums<kRowTiles, kColTiles>& score
 }
 
 // The factor of what is kept is left for the end.
+template <int kColTiles>
 __device__ __forceinline__ void drop(Sums<kRowTiles, kColTiles>& probabilities, const KeptProbabilities<kRowTiles>& kept) {
   probabilities.for_each([&](float& probability, int r, int n, int e) {
     if (!kept.at(r, n, e)) probability = 0;
@@ -81,6 +85,7 @@ __device__ __forceinline__ void drop(Sums<kRowTiles, kColTiles>& probabilities, 
 
 template <typename T, int D, bool kDropout>
 __global__ void __launch_bounds__(kThreads, 2) attention_kernel(const Arguments<T> args) {
+  constexpr int kKeys = kKeysOf<D>, kColTiles = kKeys / 8;
   TRIVET_DYNAMIC_SHARED(T, shared);
   const SharedTile<T, D> queries{shared};
   const auto keys = [&](int stage) { return SharedTile<T, D>{shared + (kQueries + stage * 2 * kKeys) * D}; };
@@ -124,8 +129,8 @@ __global__ void __launch_bounds__(kThreads, 2) attention_kernel(const Arguments<
     add_to_softmax(scores, rows, out, args.scale.log2);
     if constexpr (kDropout) {
       KeptProbabilities<kRowTiles> kept;
-      kept.make<RowsAre::Queries, kColTiles>(HeadDropout(args.dropout, sizes, block.sequence, block.head), first_row(),
-                                             first_key);
+      kept.template make<RowsAre::Queries, kColTiles>(HeadDropout(args.dropout, sizes, block.sequence, block.head), first_row(),
+                                                      first_key);
       drop(scores, kept);
     }
     add_product(out, scores, values(tile % 2), 0);
@@ -161,7 +166,7 @@ void start(const Attention& args, const Launch& launch) {
                                ScoreScale<float>(D),
                                AttentionDropout(args.dropout),
                                order};
-  const int shared_bytes = (kQueries + 4 * kKeys) * D * static_cast<int>(sizeof(T));
+  const int shared_bytes = (kQueries + 4 * kKeysOf<D>)*D * static_cast<int>(sizeof(T));
   trivet::cuda::allow_dynamic_shared(attention_kernel<T, D, kDropout>, shared_bytes);
   TRIVET_LAUNCH((attention_kernel<T, D, kDropout>), order.blocks(), kThreads, shared_bytes, launch.stream, arguments);
 }

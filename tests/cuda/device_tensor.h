@@ -46,8 +46,7 @@ class DeviceTensor {
 // A stream with a workspace of exactly the size that was asked for, full of NaN.
 class TestLaunch {
  public:
-  explicit TestLaunch(int64_t workspace_bytes)
-      : workspace_(HostTensor::poisoned(DType::Float64, Shape{(workspace_bytes + 7) / 8})), workspace_bytes_(workspace_bytes) {
+  explicit TestLaunch(int64_t workspace_bytes) : workspace_(poison(workspace_bytes)), workspace_bytes_(workspace_bytes) {
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   }
   ~TestLaunch() { cudaStreamDestroy(stream_); }
@@ -59,6 +58,11 @@ class TestLaunch {
   }
 
  private:
+  static HostTensor poison(int64_t bytes) {
+    const Shape numbers{(bytes + 7) / 8};
+    return HostTensor::poisoned(DType::Float64, numbers);
+  }
+
   DeviceTensor workspace_;
   int64_t workspace_bytes_;
   cudaStream_t stream_ = nullptr;
