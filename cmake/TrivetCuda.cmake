@@ -119,7 +119,8 @@ function(trivet_cuda_compile_options target)
     # No -use_fast_math: kernels name the fast forms where they are meant.
     $<$<COMPILE_LANGUAGE:CUDA>:-O3 -lineinfo --expt-relaxed-constexpr -Werror=cross-execution-space-call
       -Xcompiler=-Wall,-Wextra,-Wno-restrict,-Wno-unknown-pragmas,-Wno-missing-field-initializers>
-    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wno-restrict -Wno-missing-field-initializers>)
+    # -Wno-maybe-uninitialized: g++ 12 warns of the loop of Shape's constructor where it is unrolled.
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wno-restrict -Wno-maybe-uninitialized -Wno-missing-field-initializers>)
 endfunction()
 set(object_files "")
 foreach(target ${objects})

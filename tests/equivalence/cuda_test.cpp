@@ -29,7 +29,9 @@ class CudaEngine : public testing::TestWithParam<ModelType> {
  protected:
   CudaEngine() {
     use_cuda_module(*trivet_cuda_module());
-    cuda_shim::configure({.devices = 4});
+    cuda_shim::Configuration four = cuda_shim::configuration();
+    four.devices = 4;
+    cuda_shim::configure(four);
   }
 
   static TinyRun on(DeviceChoice device, const Grid& grid, Config config) {

@@ -9,6 +9,7 @@
 #include "cublas_shim.h"
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
+#include "runtime.h"
 
 struct cublasLtContext {};
 
@@ -341,6 +342,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   cudaStreamIsCapturing(stream, &capture);
   call->captured = capture != cudaStreamCaptureStatusNone;
   const auto run = [](void* data) {
+    const cuda_shim::StreamWork guard;  // a host function in name only
     std::unique_ptr<Call> owned(static_cast<Call*>(data));
     owned->desc.compute == CUBLAS_COMPUTE_64F ? multiply<double>(*owned) : multiply<float>(*owned);
     if (owned->captured) static_cast<void>(owned.release());

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "nccl_shim.h"
+#include "runtime.h"
 
 namespace {
 
@@ -297,6 +298,7 @@ ncclResult_t put_into_graph(ncclComm& comm, cudaStream_t stream) {
   comm.captured.push_back(std::make_unique<Launch>(Launch{nullptr, &comm, std::move(comm.launching)}));
   comm.launching.clear();
   const auto body = [](void* data) {
+    const cuda_shim::StreamWork guard;  // a host function in name only
     const auto& launch = *static_cast<Launch*>(data);
     {
       std::lock_guard lock(launch.comm->clique->mutex);
@@ -321,6 +323,7 @@ ncclResult_t put_on_stream(ncclComm& comm) {
   auto* launch = new Launch{shared(&comm), &comm, std::move(comm.launching)};
   comm.launching.clear();
   const auto body = [](void* data) {
+    const cuda_shim::StreamWork guard;
     const std::unique_ptr<Launch> owned(static_cast<Launch*>(data));
     run(*owned->comm, owned->tasks);
   };
