@@ -27,8 +27,8 @@ class HostSide {
   virtual Transfer from_host(ConstTensorView host, TensorView device) = 0;
 };
 
-// By the device's own Kernels::to_host and from_host; each copy is done when the call returns. `staging_bytes`: as the planner's
-// had at its peak. What is referred to outlives it.
+// By the device's own Kernels::to_host and from_host; each copy is done when the call returns. `staging_bytes`: as the
+// planner's had at its peak. What is referred to outlives it.
 struct HostSideOptions {
   kernels::Kernels& device;
   kernels::Kernels& host;

@@ -12,9 +12,10 @@ namespace {
 
 constexpr int kQueries = 128, kThreads = 128;
 constexpr int kRowTiles = kQueries / 16 / (kThreads / kWarpThreads);
-// Of a tile. With D = 128, scores of 64 keys would leave too few registers, and two blocks too large for sm_80's shared memory.
+// Of a tile. With D = 128, scores of 64 keys would leave too few registers, and two blocks too large for sm_80's shared memory;
+// those of 48 still spill there.
 template <int D>
-constexpr int kKeysOf = D == 128 ? 48 : 64;
+constexpr int kKeysOf = D == 128 ? 32 : 64;
 
 template <typename T>
 struct Arguments {

@@ -68,8 +68,7 @@ class Rank {
     for (int64_t e = 0; e < shape.elements(); ++e) tokens.push_back(static_cast<int32_t>((e * e + 3 * number) % 97));
     const ConstTensorView view{tokens.data(), DType::Int32, shape};
     const std::vector<Microbatch> batch(static_cast<size_t>(plan_.batch.gradient_accumulation_steps), {view, view, 0});
-    return worker_->train_step(batch,
-                               {.seed = 7, .step = number, .update = number + 1, .lr = 0.01, .loss_scale = loss_scale});
+    return worker_->train_step(batch, {.seed = 7, .step = number, .update = number + 1, .lr = 0.01, .loss_scale = loss_scale});
   }
   // All weights as layers see them, and all master weights and states, wherever they are.
   std::vector<float> values() {
@@ -121,8 +120,7 @@ Config on_a_gpu(Config config, OffloadDevice where) {
 }
 
 TEST(HostSide, UpdatesThereGiveTheSameBits) {
-  for (const OptimizerType type :
-       {OptimizerType::AdamW, OptimizerType::Sgd, OptimizerType::Lion, OptimizerType::Adagrad})
+  for (const OptimizerType type : {OptimizerType::AdamW, OptimizerType::Sgd, OptimizerType::Lion, OptimizerType::Adagrad})
     for (const auto& [bf16, layout] : {std::pair{false, false}, {true, false}, {true, true}})
       for (const OffloadDevice where : {OffloadDevice::Cpu, OffloadDevice::Nvme}) {
         const Config config = config_of(type, bf16, layout);
@@ -149,8 +147,9 @@ TEST(HostSide, TakesTheMemoryThatIsPlannedOnBothSides) {
     EXPECT_EQ(measured[MemoryCategory::Gradients], rank.planned().memory[MemoryCategory::Gradients]);
     EXPECT_EQ(rank.host().meter().peak().total(), rank.planned().host_memory_bytes);
     EXPECT_EQ(rank.host().staging().peak_bytes(), rank.planned().host_staging_bytes);
-    EXPECT_NE(to_text(rank.plan()).find(fmt::format("{:.2f} MiB of host memory of a rank",
-                                                    static_cast<double>(rank.planned().host_memory_bytes) / (1 << 20))),
+    EXPECT_NE(to_text(rank.plan())
+                  .find(fmt::format("{:.2f} MiB of host memory of a rank",
+                                    static_cast<double>(rank.planned().host_memory_bytes) / (1 << 20))),
               std::string::npos);
   }
 }

@@ -21,7 +21,7 @@ struct Columns {
 };
 
 template <typename T, bool kGain, bool kBias, int kPack>
-__global__ void __launch_bounds__(kWarp* kChunksOfBlock) sum_chunks(Columns<T> a) {
+__global__ void __launch_bounds__(kWarp* kChunksOfBlock, 4) sum_chunks(Columns<T> a) {
   using Sum = SumOf<T>;
   constexpr int kUnroll = 8;
   const int64_t col = (int64_t{blockIdx.x} * kWarp + threadIdx.x) * kPack;

@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kLogitThreads, kStaged ? kBlocksAtATime<T> : 1
 
 // Rows that go on elsewhere: the statistics are known.
 template <typename T, typename Out, int kPack>
-__global__ void __launch_bounds__(kLogitThreads, kBlocksAtATime<T>) part_rows(Rows<T, Out> a) {
+__global__ void __launch_bounds__(kLogitThreads, 1) part_rows(Rows<T, Out> a) {
   using Sum = SumOf<T>;
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
     const T* const logits = a.logits + row * a.cols;

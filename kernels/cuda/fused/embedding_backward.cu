@@ -203,7 +203,7 @@ template <typename T>
 constexpr int kTile = 32768 / (kColumns * static_cast<int>(sizeof(T)));  // rows of dy in shared memory
 
 template <typename T, typename G, int kPack>
-__global__ void __launch_bounds__(kThreads) sum_many(Table<T, G> table, Lists lists) {
+__global__ void __launch_bounds__(kThreads, 2) sum_many(Table<T, G> table, Lists lists) {
   constexpr int kPacks = kColumns / kPack;
   __shared__ Pack<T, kPack> tile[kTile<T>][kPacks];
   const int thread = thread_in_block(), used = lists.cursors[kManyRows];

@@ -39,7 +39,7 @@ template <int kBits>
 constexpr int kRunBytes = kRun* kBits / 8;
 
 template <typename T, int kBits, int kLanes>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     quantize_blocks(const T* x, uint8_t* values, float* scales, int64_t elements, int block, bool aligned) {
   constexpr float kLargest = kBits == 8 ? 127.0f : 7.0f;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
