@@ -42,7 +42,7 @@ struct ProductKind {
   int64_t m = 0, n = 0, k = 0, a_stride = 0, b_stride = 0, out_stride = 0;
   int a_alignment = 1, b_alignment = 1, out_alignment = 1;  // bytes, at most 16
 
-  auto operator<=>(const ProductKind&) const = default;
+  auto operator<=>(const ProductKind&) const = default;  // NOLINT(modernize-use-nullptr): of the comparison that it makes
 };
 // Of tensors at their real places.
 ProductKind kind_of(const Product& product);
