@@ -94,8 +94,8 @@ struct Cublas::Entry {
 };
 
 Cublas::Cublas(const std::string& device_name, const std::string& choices) : device_name_(device_name) {
-  CUBLAS_CHECK(cublasLtCreate(&handle_), "starting cuBLASLt");
   if (!choices.empty()) read_choices(choices);
+  CUBLAS_CHECK(cublasLtCreate(&handle_), "starting cuBLASLt");  // last: what throws above leaves no handle behind
 }
 
 Cublas::~Cublas() { cublasLtDestroy(handle_); }
