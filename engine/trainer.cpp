@@ -312,7 +312,9 @@ class Trainer {
                              options_.threads)},
         {"memory", memory_line(plan)}};
     if (plan.found_device || plan.config.compute_device() != Device::Cpu)
-      start.facts.push_back({"device", plan.found_device ? "auto: " + *plan.found_device : engine_.backend().description()});
+      start.facts.push_back(
+          {"device", (plan.found_device ? "auto: " : "") +
+                         (plan.config.compute_device() == Device::Cpu ? *plan.found_device : engine_.backend().description())});
     if (!resumed_from_.empty()) start.facts.push_back({"resume", resumed_from_});
     if (start.steps_done >= total_steps_)
       start.facts.push_back(

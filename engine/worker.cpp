@@ -37,7 +37,8 @@ zero::CollectiveOptions collective_options(const ZeroConfig& zero) {
 zero::StagingOptions staging_options(const Config& config) {
   const OffloadOptimizerConfig& optimizer = config.zero.offload_optimizer;
   const bool states = optimizer.device == OffloadDevice::Nvme;
-  const int64_t buffers = config.zero.offload_param.buffer_count;
+  // Only files are read ahead and written behind: copies between a device and its host are waited for (zero/host_side.h).
+  const int64_t buffers = config.zero.offload_param.device == OffloadDevice::Nvme ? config.zero.offload_param.buffer_count : 1;
   return {.most_elements = config.zero.sub_group_size,
           .read_ahead = states ? optimizer.pipeline_read : buffers > 1,
           .write_behind = states ? optimizer.pipeline_write : buffers > 2};

@@ -50,7 +50,7 @@ std::unique_ptr<Communicator> make_communicator(ProcessGroup& host, const NcclSe
 
 class NcclGroup final : public ProcessGroup {
  public:
-  NcclGroup(ProcessGroup& host, std::unique_ptr<ProcessGroup> owned_host, const std::string& name, NcclResources& resources);
+  NcclGroup(std::unique_ptr<ProcessGroup> host, NcclResources& resources);
   ~NcclGroup() override { resources_.watch().remove(under_way_); }
 
   int rank() const override { return seat_.rank; }
@@ -83,8 +83,7 @@ class NcclGroup final : public ProcessGroup {
   void connect(Communicator& communicator, int from, int to);
   void copy(ConstTensorView from, TensorView to, cudaStream_t stream);
 
-  ProcessGroup& host_;
-  std::unique_ptr<ProcessGroup> owned_host_;
+  std::unique_ptr<ProcessGroup> host_;
   NcclResources& resources_;
   NcclSeat seat_;
   Buffer word_;  // what a barrier sums
@@ -94,23 +93,18 @@ class NcclGroup final : public ProcessGroup {
   Traffic traffic_;
 };
 
-NcclGroup::NcclGroup(ProcessGroup& host, std::unique_ptr<ProcessGroup> owned_host, const std::string& name,
-                     NcclResources& resources)
-    : host_(host),
-      owned_host_(std::move(owned_host)),
-      resources_(resources),
-      seat_(seat_in(host, name, resources)),
-      under_way_(seat_) {
+NcclGroup::NcclGroup(std::unique_ptr<ProcessGroup> host, NcclResources& resources)
+    : host_(std::move(host)), resources_(resources), seat_(seat_in(*host_, host_->name(), resources)), under_way_(seat_) {
   if (size() > 1) make_communicators();
   resources_.watch().add(under_way_);  // last: what throws above leaves nothing behind
 }
 
 void NcclGroup::make_communicators() {
   word_ = resources_.buffer(sizeof(int64_t));
-  communicator_ = make_communicator(host_, seat_, resources_);
+  communicator_ = make_communicator(*host_, seat_, resources_);
   sums_.emplace(*communicator_, resources_);
   if (size() != 2) return;
-  backward_ = make_communicator(host_, seat_, resources_);
+  backward_ = make_communicator(*host_, seat_, resources_);
   connect(*communicator_, 0, 1);
   connect(*backward_, 1, 0);
 }
@@ -152,7 +146,7 @@ void NcclGroup::call(const OperationHeader& header, bool moves, Stream& stream, 
 
 void NcclGroup::compare(const OperationHeader& header) {
   static_assert(std::is_trivially_copyable_v<OperationHeader>);
-  const std::vector<OperationHeader> headers = gather_values(host_, header);
+  const std::vector<OperationHeader> headers = gather_values(*host_, header);
   for (size_t other = 1; other < headers.size(); ++other)
     if (headers[other] != headers[0])
       throw CommError(ExitCode::RanksDisagree,
@@ -264,10 +258,8 @@ void NcclGroup::barrier(Stream& stream) {
 // [Note: why groups are not split]  ncclCommSplit saves little where ranks can meet on the host anyway, and ties the new
 // communicator's making to the operations of the old one.
 std::unique_ptr<ProcessGroup> NcclGroup::subgroup(const std::vector<int>& ranks, const std::string& name) {
-  auto host = host_.subgroup(ranks, name);
-  if (!host) return nullptr;
-  ProcessGroup& members = *host;
-  return std::make_unique<NcclGroup>(members, std::move(host), name, resources_);
+  auto host = host_->subgroup(ranks, name);
+  return host ? std::make_unique<NcclGroup>(std::move(host), resources_) : nullptr;
 }
 
 void NcclGroup::close() {
@@ -277,8 +269,8 @@ void NcclGroup::close() {
 
 }  // namespace
 
-std::unique_ptr<ProcessGroup> make_nccl_group(ProcessGroup& host, const std::string& name, NcclResources& resources) {
-  return std::make_unique<NcclGroup>(host, nullptr, name, resources);
+std::unique_ptr<ProcessGroup> make_nccl_group(std::unique_ptr<ProcessGroup> host, NcclResources& resources) {
+  return std::make_unique<NcclGroup>(std::move(host), resources);
 }
 
 void close_nccl_group(ProcessGroup& group) { dynamic_cast<NcclGroup&>(group).close(); }

@@ -20,9 +20,9 @@
 
 namespace trivet::comm {
 
-// Collective over `host`, a group of the same ranks on the host. It and the resources must outlive the group, which must
-// outlive the work that is queued. Its destructor aborts what is under way; close_nccl_group ends politely.
-std::unique_ptr<ProcessGroup> make_nccl_group(ProcessGroup& host, const std::string& name, NcclResources& resources);
+// Collective over `host`, a group of the same ranks on the host, whose name it takes. The resources must outlive the group,
+// which must outlive the work that is queued. Its destructor aborts what is under way; close_nccl_group ends politely.
+std::unique_ptr<ProcessGroup> make_nccl_group(std::unique_ptr<ProcessGroup> host, NcclResources& resources);
 
 // Collective: waits until all ranks' operations of this group (made by make_nccl_group, or a subgroup of one) have ended.
 void close_nccl_group(ProcessGroup& group);

@@ -52,9 +52,12 @@ void add_offload_optimizer(KeyTable& table) {
       .active_when(kElsewhere, [](const Config& c) { return moves(c.zero.offload_optimizer, c); });
   optimizer.key("nvme_path", &O::nvme_path, "folder of the file of each rank").nullable().active_when(when, in_files);
   optimizer
-      .key("ratio", &O::ratio, "share of the optimizer state that is offloaded, the first blocks'; the rest stays in memory")
+      .key("ratio", &O::ratio,
+           "share of the optimizer state that is offloaded, the first blocks'; the rest stays where the rank computes")
       .between(0, 1)
-      .active_when(when, in_files);
+      .active_when(when + ", or the device has memory of its own", [](const Config& c) {
+        return c.zero.offload_optimizer.device != OffloadDevice::None && moves(c.zero.offload_optimizer, c);
+      });
   optimizer
       .key("buffer_count", &O::buffer_count,
            "staging buffers, each for one tensor (master weights or a state) of a sub-group of sub_group_size elements; "

@@ -25,36 +25,6 @@ int urgency_of(StreamUse use) {
   return 0;
 }
 
-// Owns the group that it stands on.
-class PlacedGroup final : public comm::ProcessGroup {
- public:
-  PlacedGroup(std::unique_ptr<comm::ProcessGroup> host, comm::NcclResources& resources)
-      : host_(std::move(host)), group_(comm::make_nccl_group(*host_, host_->name(), resources)) {}
-
-  int rank() const override { return group_->rank(); }
-  int size() const override { return group_->size(); }
-  const std::string& name() const override { return group_->name(); }
-  void all_reduce(TensorView data, comm::ReduceOp op, Stream& stream) override { group_->all_reduce(data, op, stream); }
-  void reduce_scatter(ConstTensorView whole, TensorView shard, comm::ReduceOp op, Stream& stream) override {
-    group_->reduce_scatter(whole, shard, op, stream);
-  }
-  void all_gather(ConstTensorView shard, TensorView whole, Stream& stream) override {
-    group_->all_gather(shard, whole, stream);
-  }
-  void broadcast(TensorView data, int root, Stream& stream) override { group_->broadcast(data, root, stream); }
-  void all_to_all(ConstTensorView in, TensorView out, Stream& stream) override { group_->all_to_all(in, out, stream); }
-  void send(ConstTensorView data, int peer, Stream& stream) override { group_->send(data, peer, stream); }
-  void receive(TensorView data, int peer, Stream& stream) override { group_->receive(data, peer, stream); }
-  void barrier(Stream& stream) override { group_->barrier(stream); }
-  std::unique_ptr<comm::ProcessGroup> subgroup(const std::vector<int>& ranks, const std::string& name) override {
-    return group_->subgroup(ranks, name);
-  }
-  comm::Traffic traffic() const override { return group_->traffic(); }
-
- private:
-  std::unique_ptr<comm::ProcessGroup> host_, group_;
-};
-
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const BackendOptions& options)
@@ -88,7 +58,7 @@ class CudaBackend final : public Backend {
     return overlaps ? streams_.make_stream(urgency_of(use)) : streams_.make_compute_stream();
   }
   std::unique_ptr<comm::ProcessGroup> place(std::unique_ptr<comm::ProcessGroup> host) override {
-    if (host->size() > 1) return std::make_unique<PlacedGroup>(std::move(host), *nccl_);
+    if (host->size() > 1) return comm::make_nccl_group(std::move(host), *nccl_);
     return comm::make_single_group(host->name(), [this](ConstTensorView from, TensorView to) { kernels_->copy(from, to); });
   }
   void close() override {

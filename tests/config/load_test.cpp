@@ -189,13 +189,21 @@ TEST(ParseConfig, OffloadToHostMemoryIsAcceptedAndListedAsWithoutEffectOnACpu) {
             (std::vector<std::string>{
                 zero + "offload_param.device: " + only + elsewhere, zero + "offload_param.buffer_size: " + param,
                 zero + "offload_param.pin_memory: memory that a device copies from is always page-locked",
-                zero + "offload_optimizer.device: " + only + elsewhere, zero + "offload_optimizer.ratio: " + optimizer,
+                zero + "offload_optimizer.device: " + only + elsewhere,
+                zero + "offload_optimizer.ratio: " + optimizer + ", or the device has memory of its own",
                 zero + "offload_optimizer.pipeline_read: " + optimizer,
                 zero + "offload_optimizer.fast_init: a new file reads as zeros: states are not written first",
                 "aio.block_size: " + either, "aio.queue_depth: " + either, "aio.thread_count: " + either,
                 "aio.single_submit: each request is a system call of its own",
                 "aio.overlap_events: requests never wait for each other"}));
   EXPECT_EQ(config.aio.intra_op_parallelism, 2);
+}
+
+TEST(ParseConfig, TheRatioOfStatesInHostMemoryHasEffectBesideAGpu) {
+  const Config config = parse_config(R"({"device": "cuda", "zero_optimization": {"stage": 3,
+      "offload_optimizer": {"device": "cpu", "ratio": 0.5}}})",
+                                     "a");
+  EXPECT_EQ(accepted_without_effect(config), std::vector<std::string>{});
 }
 
 TEST(ParseConfig, AConfigOfZeroInfinityHasEffectAsItStands) {

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -118,7 +119,9 @@ inline void run_nccl(int ranks, const std::function<void(NcclRank&)>& body, cons
         NcclResources resources(
             world.group(), memory, meter, [] { return the_current_stream; }, options);
         DeviceStream stream;
-        auto group = make_nccl_group(world.group(), "world", resources);
+        std::vector<int> all(static_cast<size_t>(world.size()));
+        std::iota(all.begin(), all.end(), 0);
+        auto group = make_nccl_group(world.group().subgroup(all, "world"), resources);
         NcclRank rank{world, resources, *group, stream};
         body(rank);
         rank.wait();
