@@ -1,4 +1,6 @@
 // trivet generate CHECKPOINTS: text from a trained model.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -11,6 +13,7 @@
 #include "cli/usage.h"
 #include "core/error.h"
 #include "core/file_system.h"
+#include "engine/backend/cuda_module.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/config/load.h"
 #include "engine/data/sampling.h"
@@ -22,10 +25,18 @@ namespace trivet::cli {
 namespace {
 
 struct GenerateArguments {
-  std::string directory, prompt = "\n";
+  std::string directory, prompt = "\n", device = "cpu";
   int64_t tokens = 300, seed = 1234;
   data::SamplingOptions sampling{.temperature = 0.8, .top_k = 200};
 };
+
+Device device_of(const std::string& choice) {
+  if (choice != "auto") return choice == "cuda" ? Device::Cuda : Device::Cpu;
+  std::string reason;
+  const Device device = find_device(reason);
+  if (device == Device::Cpu) fmt::print(stderr, "trivet: device: auto is cpu ({})\n", reason);
+  return device;
+}
 
 void run(const GenerateArguments& arguments) {
   data::check(arguments.sampling);
@@ -39,7 +50,8 @@ void run(const GenerateArguments& arguments) {
   // A vocabulary stated as a number may be padded: only what the tokenizer knows is drawn.
   const bool stated = config.model.vocabulary == VocabularyKind::Size;
   const int64_t vocabulary = stated ? config.model.vocabulary_size : tokenizer->vocabulary_size();
-  Generator generator(model::build(describe_model(config.model, vocabulary)), step, threads_per_rank(1));
+  Generator generator(model::build(describe_model(config.model, vocabulary)), step, device_of(arguments.device),
+                      threads_per_rank(1));
 
   auto tokens = tokenizer->encode(arguments.prompt);
   if (tokens.empty()) throw ConfigError("--prompt: is empty; give at least one character");
@@ -69,6 +81,8 @@ void add_generate(CLI::App& program) {
   command->add_option("--top-k", arguments->sampling.top_k, "keep the k likeliest tokens; 0: all (200)");
   command->add_option("--top-p", arguments->sampling.top_p, "keep the fewest that have this probability together (1)");
   command->add_option("--seed", arguments->seed, "of the draws (1234)");
+  command->add_option("--device", arguments->device, "cpu, cuda, or auto: cuda where a GPU is found (cpu)")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
   command->callback([arguments] { run(*arguments); });
 }
 

@@ -36,10 +36,10 @@ class ThreadEvent final : public Event::State {
  private:
   void wait(std::unique_lock<std::mutex>& lock) {
     if (!observer_) return changed_.wait(lock, [&] { return done_; });
-    const auto from = std::chrono::steady_clock::now();
+    const auto from = observer_->now();
     const bool waits = !done_;
     changed_.wait(lock, [&] { return done_; });
-    observer_->waited(from, waits ? std::chrono::steady_clock::now() : from);
+    observer_->waited(from, waits ? observer_->now() : from);
   }
 
   std::mutex mutex_;

@@ -8,19 +8,22 @@
 // surfaces on the thread that runs the program.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "core/stream_clock.h"
+
 namespace trivet {
 
-// Told how long a thread was kept waiting for an event, from == to where it had happened; called on that thread.
+// Told how long who waits for an event was kept waiting, from == to where a thread found that it had happened. Called on the
+// thread that waits or, where a stream of a device waits, on the one that made it wait.
 class WaitObserver {
  public:
-  using Time = std::chrono::steady_clock::time_point;
+  using Moment = StreamClock::Moment;
   virtual ~WaitObserver() = default;
-  virtual void waited(Time from, Time to) = 0;
+  virtual Moment now() = 0;
+  virtual void waited(Moment from, Moment to) = 0;
 };
 
 // A point in a stream's order. Copyable; an empty event has always happened.

@@ -56,9 +56,9 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
   check_fits(plan_, model_, world.rank(), backend_->free_bytes(), backend_->description());
   const GroupMakers makers{.place = [this](Groups::Group host) { return backend_->place(std::move(host)); }};
   groups_ = make_groups(world.group(), plan_.mesh, plan_.stages, plan_.tied_ranks(), makers);
-  recorder_ = std::make_unique<timeline::Recorder>();
+  recorder_ = std::make_unique<timeline::Recorder>(backend_->make_clock());
   const auto stream = [this](StreamUse use, bool overlaps, pipeline::Queue queue) {
-    return recorder_->observe(backend_->make_stream(use, overlaps), queue);
+    return recorder_->observe(backend_->make_stream(use, overlaps), queue, overlaps);
   };
   const bool overlap = plan_.config.zero.overlap_comm;
   control_stream_ = stream(StreamUse::Control, false, pipeline::Queue::Meet);

@@ -1,9 +1,12 @@
 #include "engine/generation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/error.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "engine/host_pieces.h"
 #include "model/lm_head.h"
 
 namespace trivet {
@@ -17,35 +20,43 @@ std::vector<ParameterSpec> without_training(std::span<const ParameterSpec> specs
 
 }  // namespace
 
-Generator::Generator(model::Model model, const checkpoint::LoadedStep& step, int threads)
-    : model_(std::move(model)),
-      kernels_(kernels::make_cpu_kernels(threads)),
-      stream_(make_inline_stream()),
-      group_(comm::make_single_group("generate")) {
+Generator::Generator(model::Model model, const checkpoint::LoadedStep& step, Device device, int threads)
+    : model_(std::move(model)), group_(comm::make_single_group("generate")), stream_(make_inline_stream()) {
   if (!dynamic_cast<const model::LmHead*>(model_.layers.back().get()))
     throw ConfigError("generate: the model's last layer is not a language-model head");
   for (const auto& layer : model_.layers) frozen_.push_back(without_training(layer->parameters()));
   std::vector<zero::NamedParameters> named;
   for (size_t i = 0; i < frozen_.size(); ++i) named.push_back({model_.names[i], frozen_[i]});
   layout_ = zero::make_shard_layout(named, {});
-  parameters_ = std::make_unique<Parameters>(layout_, ParameterOptions{},
-                                             zero::Resources{.kernels = *kernels_,
-                                                             .allocator = host_allocator(),
-                                                             .meter = meter_,
-                                                             .buffers = buffers_,
-                                                             .gather_group = *group_,
-                                                             .gather_stream = *stream_,
-                                                             .reduce_group = *group_,
-                                                             .reduce_stream = *stream_,
-                                                             .collectives = {}});
-  load(step);
-  // The arena is as large as a rehearsal on meta kernels says.
+
+  const Shape window{1, model_.sequence_length}, vocabulary{1, model_.vocabulary_size};
+  // The arena and the workspace are as large as a rehearsal on meta kernels says.
   Arena planned("generate");
   const auto meta = kernels::make_meta_kernels();
-  forward(*meta, planned, {nullptr, DType::Int32, {1, model_.sequence_length}}, 0,
-          {nullptr, DType::Float32, {1, model_.vocabulary_size}});
-  activations_ =
-      std::make_unique<Arena>("generate", host_allocator(), meter_, MemoryCategory::Activations, planned.peak_bytes());
+  MemoryMeter unused;
+  forward(*meta, *make_parameters(*meta, meta_allocator(), unused), planned, {nullptr, DType::Int32, window}, 0,
+          {nullptr, DType::Float32, vocabulary});
+  backend_ = make_backend(
+      device, {.world = *group_, .meter = meter_, .threads = threads, .workspace_bytes = meta->counters().workspace_bytes});
+  Allocator& allocator = backend_->allocator();
+  parameters_ = make_parameters(backend_->kernels(), allocator, meter_);
+  load(step);
+  activations_ = std::make_unique<Arena>("generate", allocator, meter_, MemoryCategory::Activations, planned.peak_bytes());
+  tokens_ = Buffer(allocator, meter_, MemoryCategory::Buffers, DType::Int32, window);
+  logits_ = Buffer(allocator, meter_, MemoryCategory::Buffers, DType::Float32, vocabulary);
+}
+
+std::unique_ptr<Parameters> Generator::make_parameters(kernels::Kernels& kernels, Allocator& allocator, MemoryMeter& meter) {
+  return std::make_unique<Parameters>(layout_, ParameterOptions{},
+                                      zero::Resources{.kernels = kernels,
+                                                      .allocator = allocator,
+                                                      .meter = meter,
+                                                      .buffers = buffers_,
+                                                      .gather_group = *group_,
+                                                      .gather_stream = *stream_,
+                                                      .reduce_group = *group_,
+                                                      .reduce_stream = *stream_,
+                                                      .collectives = {}});
 }
 
 void Generator::load(const checkpoint::LoadedStep& step) {
@@ -56,22 +67,31 @@ void Generator::load(const checkpoint::LoadedStep& step) {
       wanted.push_back(checkpoint::whole_box_piece(parameter.name, parameter.spec.shape, 0,
                                                    range.master.slice(parameter.offset, parameter.elements())));
   });
-  step.read(wanted);
+  HostPieces on_host(*backend_, wanted, HostPieces::Contents::None);
+  step.read(on_host.pieces());
+  on_host.write_back(wanted);
 }
 
 // Positions after the last token are padding: attention is causal, so they change nothing before them.
 std::vector<float> Generator::next_logits(std::span<const int32_t> tokens) {
   if (tokens.empty()) throw std::logic_error("generate: at least one token is needed");
+  for (const int32_t token : tokens)  // kernels of a device cannot tell
+    if (token < 0 || token >= model_.vocabulary_size)
+      throw std::out_of_range(
+          fmt::format("generate: token {} is not below the vocabulary's {}", token, model_.vocabulary_size));
   const int64_t length = std::min<int64_t>(model_.sequence_length, static_cast<int64_t>(tokens.size()));
   std::vector<int32_t> window(static_cast<size_t>(model_.sequence_length), 0);
   std::copy(tokens.end() - length, tokens.end(), window.begin());
+  kernels::Kernels& kernels = backend_->kernels();
+  kernels.from_host({window.data(), DType::Int32, tokens_.view().shape}, tokens_.view());
+  forward(kernels, *parameters_, *activations_, tokens_.view(), length - 1, logits_.view());
   std::vector<float> logits(static_cast<size_t>(model_.vocabulary_size));
-  forward(*kernels_, *activations_, {window.data(), DType::Int32, {1, model_.sequence_length}}, length - 1,
-          {logits.data(), DType::Float32, {1, model_.vocabulary_size}});
+  kernels.to_host(logits_.view(), {logits.data(), DType::Float32, logits_.view().shape});
   return logits;
 }
 
-void Generator::forward(kernels::Kernels& kernels, Arena& arena, ConstTensorView tokens, int64_t position, TensorView logits) {
+void Generator::forward(kernels::Kernels& kernels, Parameters& parameters, Arena& arena, ConstTensorView tokens,
+                        int64_t position, TensorView logits) {
   const Microbatch microbatch{tokens, {}, 0};
   Context context{.kernels = kernels, .arena = arena, .microbatch = &microbatch};
   context.training = false;
@@ -80,13 +100,13 @@ void Generator::forward(kernels::Kernels& kernels, Arena& arena, ConstTensorView
     const ConstTensorView x = block == 0 ? tokens : ConstTensorView(hidden);
     ScopedTensor y(arena, DType::Float32, model_.layers[block]->output_shape(x.shape));
     Saved saved;
-    model_.layers[block]->forward(context, parameters_->weights(static_cast<int>(block)), x, y, saved);
+    model_.layers[block]->forward(context, parameters.weights(static_cast<int>(block)), x, y, saved);
     hidden = std::move(y);
   }
   const auto& head = dynamic_cast<const model::LmHead&>(*model_.layers.back());
   const int64_t width = hidden.view().shape.cols();
   const ConstTensorView row = ConstTensorView(hidden).reshaped({model_.sequence_length, width}).row_range(position, 1);
-  head.logits(context, parameters_->weights(static_cast<int>(model_.layers.size()) - 1), row, logits);
+  head.logits(context, parameters.weights(static_cast<int>(model_.layers.size()) - 1), row, logits);
 }
 
 }  // namespace trivet

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/arena.h"
+#include "engine/backend/backend.h"
 #include "engine/parameters.h"
 #include "model/model.h"
 
@@ -20,26 +21,30 @@ class LoadedStep;
 class Generator {
  public:
   // Reads the model's weights from the checkpoint. CheckpointError when names or shapes differ; ConfigError when the last layer
-  // is not an LM head.
-  Generator(model::Model model, const checkpoint::LoadedStep& step, int threads);
+  // is not an LM head; as make_backend for the device.
+  Generator(model::Model model, const checkpoint::LoadedStep& step, Device device, int threads);
 
-  // Logits [vocabulary] of the token after `tokens`, of which the last sequence_length count. At least one token.
+  // Logits [vocabulary] of the token after `tokens`, of which the last sequence_length count. At least one token, all of the
+  // vocabulary.
   std::vector<float> next_logits(std::span<const int32_t> tokens);
 
  private:
+  std::unique_ptr<Parameters> make_parameters(kernels::Kernels& kernels, Allocator& allocator, MemoryMeter& meter);
   void load(const checkpoint::LoadedStep& step);
-  void forward(kernels::Kernels& kernels, Arena& arena, ConstTensorView tokens, int64_t position, TensorView logits);
+  void forward(kernels::Kernels& kernels, Parameters& parameters, Arena& arena, ConstTensorView tokens, int64_t position,
+               TensorView logits);
 
   model::Model model_;
   std::vector<std::vector<ParameterSpec>> frozen_;  // the layers' parameters, without gradients or optimizer
   zero::ShardLayout layout_;
   MemoryMeter meter_;
-  std::unique_ptr<kernels::Kernels> kernels_;
-  std::unique_ptr<Stream> stream_;
   std::unique_ptr<comm::ProcessGroup> group_;
+  std::unique_ptr<Stream> stream_;
   Arena buffers_{"buffers"};
+  std::unique_ptr<Backend> backend_;
   std::unique_ptr<Parameters> parameters_;
   std::unique_ptr<Arena> activations_;
+  Buffer tokens_, logits_;  // of the device
 };
 
 }  // namespace trivet

@@ -1,7 +1,6 @@
 #include "core/cuda/streams.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "core/cuda/device.h"
@@ -24,12 +23,10 @@ class CudaEvent final : public Event::State {
 
   void synchronize() override {
     if (!streams_.on_own_thread()) return wait_on_host();
+    if (!observer_) return hold(streams_.current());
+    const auto from = observer_->now();
     hold(streams_.current());
-    // The time that a stream is held is the device's; the host goes on at once.
-    if (observer_) {
-      const auto now = std::chrono::steady_clock::now();
-      observer_->waited(now, now);
-    }
+    observer_->waited(from, observer_->now());
   }
   void observe(WaitObserver& observer) override { observer_ = &observer; }
 

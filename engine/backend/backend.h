@@ -11,6 +11,7 @@
 #include "core/buffer.h"
 #include "core/device.h"
 #include "core/stream.h"
+#include "core/stream_clock.h"
 #include "kernels/kernels.h"
 
 namespace trivet {
@@ -32,6 +33,8 @@ class Backend {
   virtual Allocator& staging_allocator() = 0;
   // `overlaps`: its work may run beside the kernels; otherwise it runs in their order.
   virtual std::unique_ptr<Stream> make_stream(StreamUse use, bool overlaps) = 0;
+  // Of the streams and of what the kernels do.
+  virtual std::unique_ptr<StreamClock> make_clock() = 0;
   // A group of the same ranks for tensors of the device. `host` is one for tensors of the host, which the result owns.
   // Collective over the group.
   virtual std::unique_ptr<comm::ProcessGroup> place(std::unique_ptr<comm::ProcessGroup> host) = 0;

@@ -26,6 +26,7 @@ class CpuBackend final : public Backend {
   std::unique_ptr<Stream> make_stream(StreamUse use, bool overlaps) override {
     return overlaps ? make_thread_stream(thread_name(use)) : make_inline_stream();
   }
+  std::unique_ptr<StreamClock> make_clock() override { return make_host_clock(); }
   std::unique_ptr<comm::ProcessGroup> place(std::unique_ptr<comm::ProcessGroup> host) override { return host; }
 
  private:

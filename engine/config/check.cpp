@@ -141,9 +141,6 @@ void check_implemented(const Config& config) {
   };
   axis("parallel.context", config.parallel.context);
   axis("parallel.expert", config.parallel.expert);
-  if (config.compute_device() == Device::Cuda && config.timeline.step > 0)
-    refuse(config, "timeline.step",
-           fmt::format("{} is not implemented for device \"cuda\" in this version; use 0", config.timeline.step));
 }
 
 // pipeline.stages and parallel.pipeline must not say different things.

@@ -6,6 +6,7 @@
 #include "comm/nccl/nccl_resources.h"
 #include "core/cuda/device.h"
 #include "core/cuda/error.h"
+#include "core/cuda/event_clock.h"
 #include "core/cuda/memory.h"
 #include "core/cuda/streams.h"
 #include "kernels/cuda/cuda_kernels.h"
@@ -57,6 +58,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Stream> make_stream(StreamUse use, bool overlaps) override {
     return overlaps ? streams_.make_stream(urgency_of(use)) : streams_.make_compute_stream();
   }
+  std::unique_ptr<StreamClock> make_clock() override { return cuda::make_event_clock(streams_); }
   std::unique_ptr<comm::ProcessGroup> place(std::unique_ptr<comm::ProcessGroup> host) override {
     if (host->size() > 1) return comm::make_nccl_group(std::move(host), *nccl_);
     return comm::make_single_group(host->name(), [this](ConstTensorView from, TensorView to) { kernels_->copy(from, to); });

@@ -1,6 +1,5 @@
 #include "engine/timeline/recorder.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace trivet::timeline {
@@ -8,29 +7,21 @@ namespace trivet::timeline {
 using pipeline::Queue;
 using pipeline::Recording;
 
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double milliseconds(Clock::time_point time) {
-  return std::chrono::duration<double, std::milli>(time.time_since_epoch()).count();
-}
-
-}  // namespace
-
 class Recorder::ObservedStream final : public Stream {
  public:
-  ObservedStream(Recorder& recorder, Queue queue, std::unique_ptr<Stream> inner)
-      : recorder_(recorder), queue_(queue), inner_(std::move(inner)) {}
+  ObservedStream(Recorder& recorder, Queue queue, bool overlaps, std::unique_ptr<Stream> inner)
+      : recorder_(recorder), queue_(queue), overlaps_(overlaps), inner_(std::move(inner)) {}
 
   void enqueue(std::function<void()> work) override {
     if (!recorder_.recording()) return inner_->enqueue(std::move(work));
-    // Its turn comes behind the work before it; that the stream's thread must wake up is part of what it takes.
-    inner_->enqueue([this, work = std::move(work), step = recorder_.step_, at = recorder_.at_, queued = Clock::now()] {
-      const Time turn = std::max(queued, free_);
+    // Its turn comes behind the work before it.
+    StreamClock& clock = *recorder_.clock_;
+    const Work recorded{queue_, recorder_.at_, recorder_.step_, overlaps_};
+    inner_->enqueue([this, &clock, work = std::move(work), recorded, queued = clock.now()] {
+      const Moment turn = clock.turn(queued, free_);
       work();
-      free_ = Clock::now();
-      recorder_.worked(queue_, step, at, turn, free_);
+      free_ = clock.now();
+      recorder_.worked(recorded, turn, free_);
     });
   }
   Event record() override {
@@ -44,25 +35,43 @@ class Recorder::ObservedStream final : public Stream {
  private:
   Recorder& recorder_;
   Queue queue_;
+  bool overlaps_;
   std::unique_ptr<Stream> inner_;
-  Time free_;  // when the last recorded work ended; of the thread that does the work
+  Moment free_ = 0;  // when the last recorded work ended; of the thread that does the work
 };
 
-Recorder::Recorder() {
+Recorder::Recorder(std::unique_ptr<StreamClock> clock) : clock_(std::move(clock)) {
   for (size_t queue = 0; queue < observers_.size(); ++queue) {
     observers_[queue].recorder = this;
     observers_[queue].queue = static_cast<Queue>(queue);
   }
 }
 
-std::unique_ptr<Stream> Recorder::observe(std::unique_ptr<Stream> stream, Queue queue) {
-  return std::make_unique<ObservedStream>(*this, queue, std::move(stream));
+std::unique_ptr<Stream> Recorder::observe(std::unique_ptr<Stream> stream, Queue queue, bool overlaps) {
+  return std::make_unique<ObservedStream>(*this, queue, overlaps, std::move(stream));
 }
 
 std::vector<Recording> Recorder::take() {
   std::lock_guard lock(mutex_);
   ++step_;
-  return std::exchange(steps_, {});
+  std::vector<Recording> recordings;
+  for (const Step& step : std::exchange(steps_, {})) recordings.push_back(timed(step));
+  clock_->forget();
+  return recordings;
+}
+
+// What ends behind its step, as the gathers of new weights may, is left out.
+Recording Recorder::timed(const Step& step) {
+  Recording recording{.begin = clock_->milliseconds(step.begin),
+                      .program_end = clock_->milliseconds(step.program_end),
+                      .end = clock_->milliseconds(step.end),
+                      .spans = {}};
+  for (const Span& span : step.spans) {
+    const double end = clock_->milliseconds(span.end);
+    if (end <= recording.end)
+      recording.spans.push_back({span.kind, span.queue, span.at, clock_->milliseconds(span.start), end});
+  }
+  return recording;
 }
 
 void Recorder::begin_step() {
@@ -72,45 +81,48 @@ void Recorder::begin_step() {
   if (!recording_) return;
   program_thread_ = std::this_thread::get_id();
   at_ = Recording::kUpdate;
-  steps_.emplace_back().begin = milliseconds(Clock::now());
+  steps_.emplace_back().begin = clock_->now();
 }
 
 void Recorder::end_program() {
   std::lock_guard lock(mutex_);
-  if (recording_) steps_.back().program_end = milliseconds(Clock::now());
+  if (recording_) steps_.back().program_end = clock_->now();
 }
 
 void Recorder::end_step() {
   std::lock_guard lock(mutex_);
-  if (recording_) steps_.back().end = milliseconds(Clock::now());
+  if (recording_) steps_.back().end = clock_->now();
   recording_ = false;
 }
 
 void Recorder::begin_instruction(size_t at) {
   at_ = static_cast<int>(at);
-  instruction_begin_ = Clock::now();
+  instruction_begin_ = clock_->now();
 }
 
 void Recorder::end_instruction() {
-  const Time end = Clock::now();
+  const Moment end = clock_->now();
   std::lock_guard lock(mutex_);
-  add({Recording::Kind::Step, Queue::Compute, at_, milliseconds(instruction_begin_), milliseconds(end)});
+  steps_.back().spans.push_back({Recording::Kind::Step, Queue::Compute, at_, instruction_begin_, end});
   at_ = Recording::kUpdate;
 }
 
-// What ends behind its step, as the gathers of new weights may, is left out.
-void Recorder::worked(Queue queue, int64_t step, int at, Time from, Time to) {
+void Recorder::worked(const Work& work, Moment from, Moment to) {
   std::lock_guard lock(mutex_);
-  if (!recording_ || step != step_) return;
-  add({Recording::Kind::Work, queue, at, milliseconds(from), milliseconds(to)});
-  if (std::this_thread::get_id() == program_thread_)
-    add({Recording::Kind::Wait, queue, at, milliseconds(from), milliseconds(to)});
+  if (!recording_ || work.step != step_) return;
+  steps_.back().spans.push_back({Recording::Kind::Work, work.queue, work.at, from, to});
+  if (!work.overlaps) steps_.back().spans.push_back({Recording::Kind::Wait, work.queue, work.at, from, to});
 }
 
-void Recorder::waited(Queue queue, Time from, Time to) {
+StreamClock::Moment Recorder::wait_moment() {
   std::lock_guard lock(mutex_);
-  if (!recording_ || std::this_thread::get_id() != program_thread_) return;
-  add({Recording::Kind::Wait, queue, at_, milliseconds(from), milliseconds(to)});
+  return records_this_thread() ? clock_->now() : 0;
+}
+
+void Recorder::waited(Queue queue, Moment from, Moment to) {
+  std::lock_guard lock(mutex_);
+  if (!records_this_thread()) return;
+  steps_.back().spans.push_back({Recording::Kind::Wait, queue, at_, from, to});
 }
 
 }  // namespace trivet::timeline

@@ -5,10 +5,10 @@
 //   engine.train_batch(...);        // the worker and the executor tell it where they are
 //   recorder.take();
 //
-// When it does not record, a stream costs one branch an operation and the executor has no pointer to it. The clock is
-// CLOCK_MONOTONIC, which all threads and processes of a host share; ranks of this version are on one host. begin_step and what
-// follows it are called on the thread that runs the program; streams report from their own threads. Must outlive its streams
-// and their events.
+// When it does not record, a stream costs one branch an operation and the executor has no pointer to it. Times are those of
+// CLOCK_MONOTONIC, which all threads and processes of a host share; ranks of this version are on one host. What runs on a
+// device is timed by the device (core/stream_clock.h). begin_step and what follows it are called on the thread that runs the
+// program; streams report from their own threads. Must outlive its streams and their events.
 #pragma once
 
 #include <array>
@@ -18,21 +18,22 @@
 #include <vector>
 
 #include "core/stream.h"
+#include "core/stream_clock.h"
 #include "pipeline/recording.h"
 
 namespace trivet::timeline {
 
 class Recorder {
  public:
-  Recorder();
+  explicit Recorder(std::unique_ptr<StreamClock> clock);
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // Operations of an inline stream keep the program's thread waiting: they are recorded as work and as wait.
-  std::unique_ptr<Stream> observe(std::unique_ptr<Stream> stream, pipeline::Queue queue);
+  // Operations of a stream that does not overlap keep the program waiting: they are recorded as work and as wait.
+  std::unique_ptr<Stream> observe(std::unique_ptr<Stream> stream, pipeline::Queue queue, bool overlaps);
 
   void record(bool on) { on_ = on; }
-  // The steps recorded since the last call.
+  // The steps recorded since the last call. Waits until all work of theirs is done.
   std::vector<pipeline::Recording> take();
 
   bool recording() const { return recording_; }  // a step
@@ -43,29 +44,51 @@ class Recorder {
   void end_instruction();
 
  private:
-  using Time = WaitObserver::Time;
+  using Moment = StreamClock::Moment;
   class ObservedStream;
   struct QueueObserver final : WaitObserver {
-    void waited(Time from, Time to) override { recorder->waited(queue, from, to); }
+    Moment now() override { return recorder->wait_moment(); }
+    void waited(Moment from, Moment to) override { recorder->waited(queue, from, to); }
     Recorder* recorder = nullptr;
     pipeline::Queue queue = pipeline::Queue::Compute;
   };
 
-  void worked(pipeline::Queue queue, int64_t step, int at, Time from, Time to);
-  void waited(pipeline::Queue queue, Time from, Time to);
-  void add(const pipeline::Recording::Span& span) { steps_.back().spans.push_back(span); }
+  // What a Recording has, before its times are known.
+  struct Span {
+    pipeline::Recording::Kind kind;
+    pipeline::Queue queue;
+    int at;
+    Moment start, end;
+  };
+  struct Step {
+    Moment begin = 0, program_end = 0, end = 0;
+    std::vector<Span> spans;
+  };
 
+  struct Work {
+    pipeline::Queue queue;
+    int at;
+    int64_t step;
+    bool overlaps;
+  };
+  void worked(const Work& work, Moment from, Moment to);
+  bool records_this_thread() const { return recording_ && std::this_thread::get_id() == program_thread_; }
+  Moment wait_moment();
+  void waited(pipeline::Queue queue, Moment from, Moment to);
+  pipeline::Recording timed(const Step& step);
+
+  const std::unique_ptr<StreamClock> clock_;
   std::array<QueueObserver, 6> observers_;  // [queue]
   bool on_ = false;
   int at_ = pipeline::Recording::kUpdate;  // of the instruction that runs
-  Time instruction_begin_;
+  Moment instruction_begin_ = 0;
 
   // Written by the program's thread under the mutex, read by others under it.
   std::mutex mutex_;
   bool recording_ = false;
   int64_t step_ = 0;  // tells a step's late work from the next one's
   std::thread::id program_thread_;
-  std::vector<pipeline::Recording> steps_;
+  std::vector<Step> steps_;
 };
 
 // One instruction; does nothing without a recorder.

@@ -94,6 +94,8 @@ def train_same_bits(session, kind, reference):
     config = small_config(session, kind)
     layout = with_changes(config, {"reproducible": "layout"})
     runs = {"repeated": (config, reference), "recompute full": (with_changes(config, {"activation_checkpointing__mode": "full"}), reference)}
+    recorded = {"timeline__step": 2, "timeline__steps": 1, "timeline__directory": str(session.work / f"timeline-{kind}")}
+    runs["timeline recorded"] = (with_changes(config, recorded), reference)
     first = train(session, layout, f"{kind}-layout-zero-0")
     for stage in (1, 3):
         runs[f"layout, zero {stage}"] = (with_changes(layout, {"zero_optimization__stage": stage}), first)

@@ -41,6 +41,17 @@ TEST_F(NoModule, AutoTakesTheCpuAndSaysWhy) {
   EXPECT_THAT(output.text, HasSubstr("auto: cpu (cuda: the module libtrivet_cuda.so was not found"));
 }
 
+TEST_F(NoModule, GenerateComputesWhereItIsTold) {
+  ASSERT_EQ(folder.run("train config.json --set checkpoint.directory=steps").code, 0);
+  const Output cpu = folder.run("generate steps --tokens 5"), automatic = folder.run("generate steps --tokens 5 --device auto");
+  EXPECT_EQ(automatic.text, cpu.text);
+  EXPECT_THAT(automatic.errors, HasSubstr("device: auto is cpu (cuda: the module libtrivet_cuda.so was not found"));
+  EXPECT_EQ(cpu.errors, "");
+  const Output cuda = folder.run("generate steps --tokens 5 --device cuda");
+  EXPECT_EQ(cuda.code, 2);
+  EXPECT_THAT(cuda.errors, HasSubstr("libtrivet_cuda.so was not found"));
+}
+
 TEST_F(NoModule, TheCpuSaysNothingOfIt) {
   const Output output = folder.run("train config.json");
   EXPECT_EQ(output.code, 0) << output.errors;

@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <optional>
 #include <stdexcept>
 #include <thread>
 
+#include "core/clock.h"
+#include "core/cuda/event_clock.h"
 #include "core/cuda/launch.h"
 #include "core/cuda/memory.h"
 #include "core/error.h"
@@ -15,6 +18,8 @@
 
 namespace trivet::cuda {
 namespace {
+
+double milliseconds_now() { return std::chrono::duration<double, std::milli>(system_clock().now()).count(); }
 
 TEST_F(StreamOrder, WorkSeesWhatWasComputedBeforeIt) {
   std::optional<Gate> gate(streams_.compute());
@@ -117,18 +122,41 @@ TEST_F(StreamOrder, WhatWorkThrowsComesOutAtOnce) {
   EXPECT_EQ(streams_.current(), streams_.compute());
 }
 
-TEST_F(StreamOrder, ObserversLearnThatTheHostDidNotWait) {
+// The compute stream is held for as long as the side stream is busy, and the host is not.
+TEST_F(StreamOrder, ObserversAreToldHowLongAStreamWasHeld) {
   struct Observer : WaitObserver {
-    void waited(Time from, Time to) override {
-      ++calls;
-      EXPECT_EQ(from, to);
-    }
-    int calls = 0;
-  } observer;
+    explicit Observer(StreamClock& clock) : clock(clock) {}
+    Moment now() override { return clock.now(); }
+    void waited(Moment from, Moment to) override { moments.assign({from, to}); }
+    StreamClock& clock;
+    std::vector<Moment> moments;
+  };
+  const auto clock = make_event_clock(streams_);
+  Observer observer(*clock);
+  std::optional<Gate> gate(handle_of(*side_));
   const Event event = side_->record();
   event.observe(observer);
   event.synchronize();
-  EXPECT_EQ(observer.calls, 1);
+  ASSERT_EQ(observer.moments.size(), 2);  // the gate is shut
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const double opened = milliseconds_now();
+  gate->open();
+  EXPECT_LT(clock->milliseconds(observer.moments[0]), opened - 15);
+  EXPECT_GE(clock->milliseconds(observer.moments[1]), opened - 1);  // two clocks, read one after the other
+}
+
+TEST_F(StreamOrder, AClockTellsTheHostsTimeAndUsesItsEventsAgain) {
+  const auto clock = make_event_clock(streams_);
+  for (int round = 0; round < 2; ++round) {
+    const double before = milliseconds_now();
+    const StreamClock::Moment first = clock->now(), second = clock->now();
+    const double one = clock->milliseconds(first), two = clock->milliseconds(second);
+    EXPECT_GE(one, before - 1);
+    EXPECT_GE(two, one);
+    EXPECT_LE(two, milliseconds_now() + 1);
+    EXPECT_EQ(second, 2);  // the first event tells the host's time
+    clock->forget();
+  }
 }
 
 TEST_F(StreamOrder, UrgentStreamsHaveTheHigherPriority) {

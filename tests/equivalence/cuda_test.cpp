@@ -9,9 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/error.h"
+#include "core/file_system.h"
 #include "engine/backend/cuda_module.h"
+#include "engine/checkpoint/checkpoint.h"
 #include "engine/engine.h"
+#include "engine/generation.h"
 #include "tests/cuda/shim/shim.h"
 #include "tests/equivalence/tiny_run.h"
 
@@ -147,6 +151,70 @@ TEST_P(CudaEngine, AStepWaitsForTheDeviceOnceAndAllocatesNothing) {
     EXPECT_EQ(after.streams_made, before.streams_made);
     EXPECT_EQ(after.pageable_copies, before.pageable_copies);
   });
+}
+
+// Instructions one after the other on the compute stream, gathers and reductions beside it on their own, all within the step,
+// in the time of the host; nothing is left of it in the next step.
+TEST_P(CudaEngine, RecordsWhatTheDeviceDid) {
+  Config config = tiny_config(GetParam());
+  config.zero.stage = 3;
+  config.zero.overlap_comm = true;
+  config.zero.stage3_param_persistence_threshold = 0;
+  const auto now = [] { return static_cast<double>(system_clock().now().count()) * 1e-6; };
+  with_engine(config, 2, [&](Engine& engine, const auto& step, int rank) {
+    using pipeline::Recording;
+    const double before = now();
+    engine.record(true);
+    step();
+    const std::vector<Recording> steps = engine.take_recordings();
+    const double after = now();
+    ASSERT_EQ(steps.size(), 1);
+    const Recording& recording = steps.front();
+    EXPECT_GE(recording.begin, before - 1);  // two clocks that are read one after the other
+    EXPECT_LE(recording.end, after + 1);
+    size_t instructions = 0, works = 0;
+    double free = recording.begin;
+    for (const Recording::Span& span : recording.spans) {
+      EXPECT_LE(span.start, span.end);
+      EXPECT_GE(span.start, recording.begin);
+      EXPECT_LE(span.end, recording.end);
+      works += span.kind == Recording::Kind::Work && span.queue == pipeline::Queue::Gather;
+      if (span.kind != Recording::Kind::Step) continue;
+      EXPECT_EQ(span.at, static_cast<int>(instructions++));
+      EXPECT_GE(span.start, free);
+      free = span.end;
+    }
+    EXPECT_EQ(instructions, engine.plan().rank(rank).programs.train.size());
+    EXPECT_GT(works, 0);
+    engine.record(false);
+    step();
+    EXPECT_TRUE(engine.take_recordings().empty());
+  });
+}
+
+// A checkpoint of the CPU's; logits differ as losses do (difference_beyond_rounding).
+TEST_P(CudaEngine, GeneratesFromTheCpusWeights) {
+  const Config config = tiny_config(GetParam());
+  const auto folder = std::filesystem::temp_directory_path() / ("trivet-cuda-generate-" + std::to_string(getpid()));
+  std::filesystem::remove_all(folder);
+  TinyRun cpu = on(DeviceChoice::Cpu, {}, config);
+  cpu.save_to = folder.string();
+  run(cpu);
+  const auto step = checkpoint::open_newest(real_file_system(), folder.string());
+  const auto logits = [&](Device device, std::span<const int32_t> tokens) {
+    return Generator(model::build(describe_model(config.model, 61)), step, device, 1).next_logits(tokens);
+  };
+  const std::vector<int32_t> tokens{3, 1, 4, 1, 5};
+  const std::vector<float> on_cpu = logits(Device::Cpu, tokens), on_cuda = logits(Device::Cuda, tokens);
+  ASSERT_EQ(on_cuda.size(), 61);
+  for (size_t i = 0; i < on_cpu.size(); ++i) EXPECT_NEAR(on_cuda[i], on_cpu[i], 1e-5) << i;
+  EXPECT_NE(logits(Device::Cuda, {{3, 1}}), on_cuda);
+  EXPECT_THAT(
+      [&] {
+        logits(Device::Cuda, {{3, 61}});
+      },
+      testing::ThrowsMessage<std::out_of_range>("generate: token 61 is not below the vocabulary's 61"));
+  std::filesystem::remove_all(folder);
 }
 
 // The caller may make each microbatch in the memory of the one before.

@@ -19,8 +19,9 @@
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __grid_constant__
-// The threads of a block are fibers of one thread of the system, and no two blocks share such a thread at a time.
-#define __shared__ static thread_local
+// The threads of a block are fibers of one thread of the system, and no two blocks share such a thread at a time. constinit:
+// else the compiler may add a flag of its own, "initialised", which all fibers write.
+#define __shared__ static constinit thread_local
 
 // Of the fiber that runs now.
 extern constinit thread_local uint3 threadIdx, blockIdx;
