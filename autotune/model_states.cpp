@@ -1,0 +1,36 @@
+#include "autotune/model_states.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace trivet::autotune {
+
+double model_state_bytes(int zero_stage, double parameters, int64_t data_ranks, const StateBytes& bytes) {
+  if (zero_stage < 0 || zero_stage > 3) throw std::logic_error("model_state_bytes: there is no such ZeRO stage");
+  const auto share = [&](int sharded_from) { return zero_stage >= sharded_from ? 1.0 / static_cast<double>(data_ranks) : 1.0; };
+  return parameters * (bytes.weights * share(3) + bytes.gradients * share(2) + bytes.optimizer * share(1));
+}
+
+// 18 bytes: a gradient in 16 bits and one in 32, master weights, two moments.
+Estimate estimate_zero2(const EstimatorOptions& o) {
+  const double gpus = static_cast<double>(o.gpus_per_node * o.nodes);
+  if (o.offload_optimizer) return {o.parameters * std::max(4 * gpus, 16.0) * o.buffer_factor, 2 * o.parameters};
+  return {o.parameters * 4 * static_cast<double>(o.gpus_per_node) * o.buffer_factor,
+          2 * o.parameters + std::floor(18 * o.parameters / gpus)};
+}
+
+Estimate estimate_zero3(const EstimatorOptions& o) {
+  const double gpus = static_cast<double>(o.gpus_per_node * o.nodes), of_a_node = 1.0 / static_cast<double>(o.nodes);
+  const double made_whole = 4 * static_cast<double>(o.gpus_per_node);  // float32, once for each process of the node
+  const double layer = 4 * o.largest_layer_parameters;                 // 16-bit weights and gradients, whole
+  if (!o.offload_optimizer) {
+    const double made = o.zero_init ? o.largest_layer_parameters : o.parameters;
+    return {made * made_whole * o.buffer_factor, layer + std::floor(18 * o.parameters / gpus)};
+  }
+  const double kept = (o.offload_parameters ? 18 : 16) * of_a_node;
+  return {o.parameters * (o.zero_init ? kept : std::max(made_whole, kept)) * o.buffer_factor,
+          layer + (o.offload_parameters ? 0.0 : std::floor(2 * o.parameters / gpus))};
+}
+
+}  // namespace trivet::autotune
