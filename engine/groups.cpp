@@ -1,7 +1,6 @@
 #include "engine/groups.h"
 
 #include <algorithm>
-#include <functional>
 #include <set>
 
 namespace trivet {
@@ -12,13 +11,11 @@ class GroupMaker {
   GroupMaker(comm::ProcessGroup& world, const GroupMakers& makers) : world_(world), makers_(makers) {}
 
   // All ranks go through all groups of one kind in the order of their first members, and keep their own.
-  Groups::Group make(const std::string& name, const std::function<std::vector<int>(int rank)>& members_of) {
+  Groups::Group make(const std::string& name, const std::vector<std::vector<int>>& groups) {
     Groups::Group own;
-    for (int rank = 0; rank < world_.size(); ++rank) {
-      const std::vector<int> members = members_of(rank);
-      if (members.empty() || members.front() != rank) continue;
+    for (const std::vector<int>& members : groups) {
       if (members.size() == 1) {
-        if (rank == world_.rank()) own = makers_.alone(name);
+        if (members.front() == world_.rank()) own = makers_.alone(name);
       } else if (auto group = world_.subgroup(members, name)) {
         own = std::move(group);
       }
@@ -34,18 +31,15 @@ class GroupMaker {
   const GroupMakers& makers_;
 };
 
-// The ranks of `rank`'s pipeline that are at two places of the pipeline axis; none unless `rank` is one of them.
-std::vector<int> pair_of(const Mesh& mesh, int rank, std::pair<int, int> places) {
-  Mesh::Coordinates coordinates = mesh.coordinates_of(rank);
-  int& place = coordinates[static_cast<size_t>(Axis::Pipeline)];
-  if (place != places.first && place != places.second) return {};
-  std::vector<int> ranks;
-  for (int end : {places.first, places.second}) {
-    place = end;
-    ranks.push_back(mesh.rank_at(coordinates));
+// Of each pipeline the ranks at two places of its axis, the first before the second.
+std::vector<std::vector<int>> pairs_at(const Mesh& mesh, std::pair<int, int> places) {
+  std::vector<std::vector<int>> pairs;
+  for (const int rank : mesh.ranks_at({{Axis::Pipeline, places.first}})) {
+    Mesh::Coordinates coordinates = mesh.coordinates_of(rank);
+    coordinates[static_cast<size_t>(Axis::Pipeline)] = places.second;
+    pairs.push_back({rank, mesh.rank_at(coordinates)});
   }
-  std::sort(ranks.begin(), ranks.end());
-  return ranks;
+  return pairs;
 }
 
 std::vector<int> all_ranks(int size) {
@@ -54,11 +48,12 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-std::vector<int> part_of(const Mesh& mesh, int rank) {
-  std::vector<int> ranks;
-  for (int other = 0; other < mesh.size(); ++other)
-    if (mesh.coordinate_of(other, Axis::Pipeline) == mesh.coordinate_of(rank, Axis::Pipeline)) ranks.push_back(other);
-  return ranks;
+// Those that have the same blocks.
+std::vector<std::vector<int>> parts_of(const Mesh& mesh) {
+  std::vector<std::vector<int>> parts(static_cast<size_t>(mesh.size(Axis::Pipeline)));
+  for (int rank = 0; rank < mesh.size(); ++rank)
+    parts[static_cast<size_t>(mesh.coordinate_of(rank, Axis::Pipeline))].push_back(rank);
+  return parts;
 }
 
 // Pairs of pipeline ranks that have neighbouring stages.
@@ -76,26 +71,26 @@ std::set<std::pair<int, int>> neighbours(const StageMap& stages) {
 Groups make_groups(comm::ProcessGroup& world, const Mesh& mesh, const StageMap& stages,
                    const std::vector<std::pair<int, int>>& tied_ranks, const GroupMakers& makers) {
   GroupMaker maker(world, makers);
-  const auto along = [&](Axis axis) { return [&mesh, axis](int rank) { return mesh.group_of(rank, axis); }; };
+  const auto data = mesh.groups(Axis::Data), tensor = mesh.groups(Axis::Tensor);
   Groups groups;
-  groups.control = maker.make("control", [&](int) { return all_ranks(world.size()); });
-  groups.data = maker.make("data", along(Axis::Data));
-  groups.gather = maker.make("data.gather", along(Axis::Data));
-  groups.reduce = maker.make("data.reduce", along(Axis::Data));
-  groups.part = maker.make("part", [&](int rank) { return part_of(mesh, rank); });
-  groups.tensor = maker.make("tensor", along(Axis::Tensor));
-  groups.tensor_reduce = maker.make("tensor.reduce", along(Axis::Tensor));
+  groups.control = maker.make("control", {all_ranks(world.size())});
+  groups.data = maker.make("data", data);
+  groups.gather = maker.make("data.gather", data);
+  groups.reduce = maker.make("data.reduce", data);
+  groups.part = maker.make("part", parts_of(mesh));
+  groups.tensor = maker.make("tensor", tensor);
+  groups.tensor_reduce = maker.make("tensor.reduce", tensor);
   const int place = mesh.coordinate_of(world.rank(), Axis::Pipeline);
   const auto other_of = [&](std::pair<int, int> pair) { return pair.first == place ? pair.second : pair.first; };
-  for (const auto& pair : neighbours(stages))
+  for (const auto& pair : neighbours(stages)) {
+    const auto ends = pairs_at(mesh, pair);
     for (Direction direction : {Direction::Forward, Direction::Backward}) {
-      auto link = maker.make(direction == Direction::Forward ? "pipeline.forward" : "pipeline.backward",
-                             [&](int rank) { return pair_of(mesh, rank, pair); });
+      auto link = maker.make(direction == Direction::Forward ? "pipeline.forward" : "pipeline.backward", ends);
       if (link) groups.links[{direction, other_of(pair)}] = std::move(link);
     }
+  }
   for (const auto& pair : tied_ranks)
-    if (auto tie = maker.make("tied", [&](int rank) { return pair_of(mesh, rank, pair); }))
-      groups.ties[other_of(pair)] = std::move(tie);
+    if (auto tie = maker.make("tied", pairs_at(mesh, pair))) groups.ties[other_of(pair)] = std::move(tie);
   return groups;
 }
 
