@@ -60,6 +60,27 @@ void check(const BiasGradient& args) {
   rules.sizes(args.dy.shape.cols(), {args.dbias});
 }
 
+namespace {
+
+// The sum that a norm of x makes first.
+void check_sum(const Rules& rules, const DropoutAdd& sum, ConstTensorView x) {
+  if (sum.out.absent()) return;
+  check(sum);
+  rules.require(!sum.residual.absent(), "the sum needs a residual");
+  rules.require(sum.out.data == x.data, "x must be what the sum makes");
+  rules.types(x.dtype, {sum.out});
+  rules.sizes(x.elements(), {sum.out});
+  rules.require(x.elements() == 0 || x.shape.rows() % sum.x.shape[0] == 0, "a row must not lie in two samples");
+}
+
+void check_residual(const Rules& rules, ConstTensorView residual, ConstTensorView dx) {
+  if (residual.absent()) return;
+  rules.types(dx.dtype, {residual});
+  rules.shapes(dx.shape, {residual});
+}
+
+}  // namespace
+
 void check(const LayerNorm& args) {
   const Rules rules(
       "layer_norm",
@@ -70,18 +91,24 @@ void check(const LayerNorm& args) {
   rules.shapes(args.x.shape, {args.y});
   rules.sizes(args.x.shape.cols(), {args.gain, args.bias});
   rules.sizes(args.x.shape.rows(), {args.mean, args.rstd});
+  check_sum(rules, args.sum, args.x);
 }
 
 void check(const LayerNormBackwardInput& args) {
-  const Rules rules(
-      "layer_norm_backward_input",
-      {{"dy", args.dy}, {"x", args.x}, {"gain", args.gain}, {"mean", args.mean}, {"rstd", args.rstd}, {"dx", args.dx}});
+  const Rules rules("layer_norm_backward_input", {{"dy", args.dy},
+                                                  {"x", args.x},
+                                                  {"gain", args.gain},
+                                                  {"mean", args.mean},
+                                                  {"rstd", args.rstd},
+                                                  {"dx", args.dx},
+                                                  {"residual", args.residual}});
   rules.floating(args.x.dtype);
   rules.types(args.x.dtype, {args.dy, args.gain, args.dx});
   rules.types(statistics_type(args.x.dtype), {args.mean, args.rstd});
   rules.shapes(args.x.shape, {args.dy, args.dx});
   rules.sizes(args.x.shape.cols(), {args.gain});
   rules.sizes(args.x.shape.rows(), {args.mean, args.rstd});
+  check_residual(rules, args.residual, args.dx);
 }
 
 void check(const LayerNormBackwardWeight& args) {
@@ -108,17 +135,20 @@ void check(const RmsNorm& args) {
   rules.shapes(args.x.shape, {args.y});
   rules.sizes(args.x.shape.cols(), {args.gain});
   rules.sizes(args.x.shape.rows(), {args.rstd});
+  check_sum(rules, args.sum, args.x);
 }
 
 void check(const RmsNormBackwardInput& args) {
-  const Rules rules("rms_norm_backward_input",
-                    {{"dy", args.dy}, {"x", args.x}, {"gain", args.gain}, {"rstd", args.rstd}, {"dx", args.dx}});
+  const Rules rules(
+      "rms_norm_backward_input",
+      {{"dy", args.dy}, {"x", args.x}, {"gain", args.gain}, {"rstd", args.rstd}, {"dx", args.dx}, {"residual", args.residual}});
   rules.floating(args.x.dtype);
   rules.types(args.x.dtype, {args.dy, args.gain, args.dx});
   rules.types(statistics_type(args.x.dtype), {args.rstd});
   rules.shapes(args.x.shape, {args.dy, args.dx});
   rules.sizes(args.x.shape.cols(), {args.gain});
   rules.sizes(args.x.shape.rows(), {args.rstd});
+  check_residual(rules, args.residual, args.dx);
 }
 
 void check(const RmsNormBackwardWeight& args) {

@@ -62,42 +62,6 @@ struct BiasGradient {
   bool accumulate = true;
 };
 
-// y = (x - mean) * rstd * gain + bias over the last dim (Ba et al. 2016); mean, rstd: float32 [T], kept for backward.
-struct LayerNorm {
-  ConstTensorView x, gain, bias;
-  TensorView y, mean, rstd;
-  float epsilon = 1e-5f;
-};
-// dx (+)= ...
-struct LayerNormBackwardInput {
-  ConstTensorView dy, x, gain, mean, rstd;
-  TensorView dx;
-  bool accumulate = false;
-};
-// dgain, dbias (+)= sums over rows
-struct LayerNormBackwardWeight {
-  ConstTensorView dy, x, mean, rstd;
-  TensorView dgain, dbias;
-  bool accumulate_gain = true, accumulate_bias = true;
-};
-
-// y = x * rstd * gain, rstd = 1 / sqrt(mean(x^2) + epsilon) (Zhang & Sennrich 2019); rstd: float32 [T].
-struct RmsNorm {
-  ConstTensorView x, gain;
-  TensorView y, rstd;
-  float epsilon = 1e-5f;
-};
-struct RmsNormBackwardInput {
-  ConstTensorView dy, x, gain, rstd;
-  TensorView dx;
-  bool accumulate = false;
-};
-struct RmsNormBackwardWeight {
-  ConstTensorView dy, x, rstd;
-  TensorView dgain;
-  bool accumulate = true;
-};
-
 // Which elements dropout zeroes: element e of sample s (of the step) is dropped when
 //   unit_float(philox(key, counter_low = e / 4, counter_high = (step << 32) + s)[e % 4]) < rate,
 // and the others are divided by (1 - rate). e counts within the sample: a tensor of B samples has elements / B each, and where
@@ -121,6 +85,46 @@ struct DropoutBackward {
   ConstTensorView dy;
   TensorView dx;
   DropoutSite dropout;
+};
+
+// y = (x - mean) * rstd * gain + bias over the last dim (Ba et al. 2016); mean, rstd: float32 [T], kept for backward.
+struct LayerNorm {
+  ConstTensorView x, gain, bias;
+  TensorView y, mean, rstd;
+  float epsilon = 1e-5f;
+  // Optional, with a residual and x as its out: the sum that the norm is of is made in the same pass, with the bits of
+  // dropout_add(sum) before the norm. y may be sum.x.
+  DropoutAdd sum;
+};
+// dx = (residual +) ..., rounded once; residual optional, may be dx
+struct LayerNormBackwardInput {
+  ConstTensorView dy, x, gain, mean, rstd;
+  TensorView dx;
+  ConstTensorView residual;
+};
+// dgain, dbias (+)= sums over rows
+struct LayerNormBackwardWeight {
+  ConstTensorView dy, x, mean, rstd;
+  TensorView dgain, dbias;
+  bool accumulate_gain = true, accumulate_bias = true;
+};
+
+// y = x * rstd * gain, rstd = 1 / sqrt(mean(x^2) + epsilon) (Zhang & Sennrich 2019); rstd: float32 [T].
+struct RmsNorm {
+  ConstTensorView x, gain;
+  TensorView y, rstd;
+  float epsilon = 1e-5f;
+  DropoutAdd sum;  // optional, as in LayerNorm
+};
+struct RmsNormBackwardInput {
+  ConstTensorView dy, x, gain, rstd;
+  TensorView dx;
+  ConstTensorView residual;  // optional, may be dx
+};
+struct RmsNormBackwardWeight {
+  ConstTensorView dy, x, rstd;
+  TensorView dgain;
+  bool accumulate = true;
 };
 
 // y = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) (Hendrycks & Gimpel 2016, the tanh form that GPT-2 uses)

@@ -30,7 +30,8 @@ struct WantedOrScratch {
 LayerNorm::LayerNorm(int64_t hidden, double epsilon, bool bias)
     : Norm(gain_and_bias(hidden, bias)), epsilon_(static_cast<float>(epsilon)), bias_(bias) {}
 
-void LayerNorm::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
+void LayerNorm::run(Context& context, Weights weights, ConstTensorView x, const kernels::DropoutAdd& sum, TensorView y,
+                    Saved& saved) const {
   const Shape rows{x.shape.rows()};
   saved.reference(kX, x);
   const TensorView mean = saved.keep(context.arena, kMean, statistics_dtype(x.dtype), rows);
@@ -46,11 +47,12 @@ void LayerNorm::forward(Context& context, Weights weights, ConstTensorView x, Te
                               .y = as_rows(y),
                               .mean = mean,
                               .rstd = rstd,
-                              .epsilon = epsilon_});
+                              .epsilon = epsilon_,
+                              .sum = sum});
 }
 
 void LayerNorm::backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved,
-                               bool accumulate) const {
+                               ConstTensorView residual) const {
   saved.reference(kDy, dy);
   if (dx.absent()) return;
   context.kernels.layer_norm_backward_input({.dy = as_rows(dy),
@@ -59,7 +61,7 @@ void LayerNorm::backward_input(Context& context, Weights weights, ConstTensorVie
                                              .mean = saved[kMean],
                                              .rstd = saved[kRstd],
                                              .dx = as_rows(dx),
-                                             .accumulate = accumulate});
+                                             .residual = residual.absent() ? residual : as_rows(residual)});
 }
 
 void LayerNorm::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
@@ -80,14 +82,16 @@ void LayerNorm::backward_weight(Context& context, Gradients gradients, const Sav
 
 RmsNorm::RmsNorm(int64_t hidden, double epsilon) : Norm(gain_and_bias(hidden, false)), epsilon_(static_cast<float>(epsilon)) {}
 
-void RmsNorm::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
+void RmsNorm::run(Context& context, Weights weights, ConstTensorView x, const kernels::DropoutAdd& sum, TensorView y,
+                  Saved& saved) const {
   saved.reference(kX, x);
   const TensorView rstd = saved.keep(context.arena, kRstd, statistics_dtype(x.dtype), {x.shape.rows()});
-  context.kernels.rms_norm({.x = as_rows(x), .gain = weights[0], .y = as_rows(y), .rstd = rstd, .epsilon = epsilon_});
+  context.kernels.rms_norm(
+      {.x = as_rows(x), .gain = weights[0], .y = as_rows(y), .rstd = rstd, .epsilon = epsilon_, .sum = sum});
 }
 
 void RmsNorm::backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved,
-                             bool accumulate) const {
+                             ConstTensorView residual) const {
   saved.reference(kDy, dy);
   if (dx.absent()) return;
   context.kernels.rms_norm_backward_input({.dy = as_rows(dy),
@@ -95,7 +99,7 @@ void RmsNorm::backward_input(Context& context, Weights weights, ConstTensorView 
                                            .gain = weights[0],
                                            .rstd = saved[kRstd],
                                            .dx = as_rows(dx),
-                                           .accumulate = accumulate});
+                                           .residual = residual.absent() ? residual : as_rows(residual)});
 }
 
 void RmsNorm::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/layer.h"
+#include "kernels/kernels.h"
 
 namespace trivet::model {
 
@@ -15,16 +16,26 @@ class Norm : public Layer {
   std::span<const ParameterSpec> parameters() const override { return parameters_; }
   Shape output_shape(const Shape& input) const override { return input; }
   bool allows_sequence_parallelism() const override { return true; }
-  void backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const override {
-    backward_input(context, weights, dy, dx, saved, false);
+  void forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const override {
+    run(context, weights, x, {}, y, saved);
   }
-  // dx += instead of dx = where a residual's gradient is already in dx: rounded once.
-  virtual void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&, bool accumulate) const = 0;
+  // The norm of what `sum` makes, in one pass over both. y may lie where sum.x does.
+  void forward_of_sum(Context& context, Weights weights, const kernels::DropoutAdd& sum, TensorView y, Saved& saved) const {
+    run(context, weights, sum.out, sum, y, saved);
+  }
+  void backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const override {
+    backward_input(context, weights, dy, dx, saved, {});
+  }
+  // `residual`: the gradient that goes around the norm, part of dx, which is rounded once. May be absent.
+  virtual void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&, ConstTensorView residual) const = 0;
 
  protected:
   explicit Norm(std::vector<ParameterSpec> parameters) : parameters_(std::move(parameters)) {}
 
  private:
+  // `sum` makes x first, unless it is absent.
+  virtual void run(Context&, Weights, ConstTensorView x, const kernels::DropoutAdd& sum, TensorView y, Saved&) const = 0;
+
   std::vector<ParameterSpec> parameters_;
 };
 
@@ -33,11 +44,12 @@ class LayerNorm : public Norm {
   LayerNorm(int64_t hidden, double epsilon, bool bias);
 
   using Norm::backward_input;
-  void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
-  void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&, bool accumulate) const override;
+  void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&, ConstTensorView residual) const override;
   void backward_weight(Context&, Gradients, const Saved&) const override;
 
  private:
+  void run(Context&, Weights, ConstTensorView x, const kernels::DropoutAdd& sum, TensorView y, Saved&) const override;
+
   float epsilon_;
   bool bias_;
 };
@@ -47,11 +59,12 @@ class RmsNorm : public Norm {
   RmsNorm(int64_t hidden, double epsilon);
 
   using Norm::backward_input;
-  void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
-  void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&, bool accumulate) const override;
+  void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&, ConstTensorView residual) const override;
   void backward_weight(Context&, Gradients, const Saved&) const override;
 
  private:
+  void run(Context&, Weights, ConstTensorView x, const kernels::DropoutAdd& sum, TensorView y, Saved&) const override;
+
   float epsilon_;
 };
 

@@ -17,12 +17,36 @@ Residual::Residual(const Options& options, std::unique_ptr<Norm> norm, std::uniq
 }
 
 void Residual::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
-  const TensorView normed = saved.keep(context.arena, kNormed, x.dtype, x.shape);
-  norm_->forward(context, parts_.of(norm_part_, weights), x, normed, saved.child(norm_part_));
-  const ScopedTensor inner(context.arena, x.dtype, x.shape);
-  inner_->forward(context, parts_.of(inner_part_, weights), normed, inner, saved.child(inner_part_));
-  context.kernels.dropout_add(
-      {.x = inner, .residual = x, .out = y, .dropout = dropout_site(context, dropout_name_, dropout_, x.shape)});
+  norm_->forward(context, parts_.of(norm_part_, weights), x, keep_normed(context, x, saved), saved.child(norm_part_));
+  add_inner(context, weights, x, y, saved);
+}
+
+TensorView Residual::keep_normed(Context& context, ConstTensorView x, Saved& saved) const {
+  return saved.keep(context.arena, kNormed, x.dtype, x.shape);
+}
+
+kernels::DropoutAdd Residual::forward_to_sum(Context& context, Weights weights, ConstTensorView x, TensorView branch,
+                                             TensorView y, Saved& saved) const {
+  norm_->forward(context, parts_.of(norm_part_, weights), x, keep_normed(context, x, saved), saved.child(norm_part_));
+  return run_inner(context, weights, x, branch, y, saved);
+}
+
+void Residual::forward_from_sum(Context& context, Weights weights, const kernels::DropoutAdd& sum, TensorView y,
+                                Saved& saved) const {
+  norm_->forward_of_sum(context, parts_.of(norm_part_, weights), sum, saved[kNormed], saved.child(norm_part_));
+  add_inner(context, weights, sum.out, y, saved);
+}
+
+// What is left to do for y.
+kernels::DropoutAdd Residual::run_inner(Context& context, Weights weights, ConstTensorView x, TensorView branch, TensorView y,
+                                        Saved& saved) const {
+  inner_->forward(context, parts_.of(inner_part_, weights), saved[kNormed], branch, saved.child(inner_part_));
+  return {.x = branch, .residual = x, .out = y, .dropout = dropout_site(context, dropout_name_, dropout_, x.shape)};
+}
+
+void Residual::add_inner(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
+  const ScopedTensor branch(context.arena, x.dtype, x.shape);
+  context.kernels.dropout_add(run_inner(context, weights, x, branch, y, saved));
 }
 
 void Residual::go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
@@ -44,8 +68,7 @@ void Residual::through_inner(const BackwardPass& pass, ConstTensorView dy, Tenso
 void Residual::through_norm(const BackwardPass& pass, ConstTensorView dnormed, ConstTensorView dy, TensorView dx) const {
   Context& context = pass.context();
   Saved& saved = pass.saved().child(norm_part_);
-  if (!dx.absent()) context.kernels.copy(dy, dx);
-  norm_->backward_input(context, parts_.of(norm_part_, pass.weights()), dnormed, dx, saved, true);
+  norm_->backward_input(context, parts_.of(norm_part_, pass.weights()), dnormed, dx, saved, dy);
   if (pass.fused()) norm_->backward_weight(context, parts_.of(norm_part_, pass.gradients()), saved);
 }
 

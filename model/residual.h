@@ -26,7 +26,19 @@ class Residual : public Layer {
   void backward_weight(Context&, Gradients, const Saved&) const override;
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
 
+  // Two residuals in a row, second(first(x)): the sum at the end of the first is made by the norm at the beginning of the
+  // second, in one pass over both.
+  //
+  //   normed = second.keep_normed(x)                     of x's type and shape; holds what the first adds, until its norm does
+  //   sum = first.forward_to_sum(x, normed, middle)      all but middle = x + dropout(inner(norm(x)))
+  //   second.forward_from_sum(sum, y)                    that, and forward(middle)
+  TensorView keep_normed(Context&, ConstTensorView x, Saved&) const;
+  kernels::DropoutAdd forward_to_sum(Context&, Weights, ConstTensorView x, TensorView branch, TensorView y, Saved&) const;
+  void forward_from_sum(Context&, Weights, const kernels::DropoutAdd& sum, TensorView y, Saved&) const;
+
  private:
+  kernels::DropoutAdd run_inner(Context&, Weights, ConstTensorView x, TensorView branch, TensorView y, Saved&) const;
+  void add_inner(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const;
   void go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
   void through_inner(const BackwardPass& pass, ConstTensorView dy, TensorView dnormed) const;
   void through_norm(const BackwardPass& pass, ConstTensorView dnormed, ConstTensorView dy, TensorView dx) const;

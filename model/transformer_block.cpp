@@ -22,8 +22,11 @@ TransformerBlock::TransformerBlock(const std::string& name, const Options& optio
 
 void TransformerBlock::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
   const TensorView middle = saved.keep(context.arena, kMiddle, x.dtype, x.shape);
-  attention_.forward(context, parts_.of(attention_part_, weights), x, middle, saved.child(attention_part_));
-  mlp_.forward(context, parts_.of(mlp_part_, weights), middle, y, saved.child(mlp_part_));
+  Saved &of_attention = saved.child(attention_part_), &of_mlp = saved.child(mlp_part_);
+  const TensorView normed = mlp_.keep_normed(context, x, of_mlp);
+  const kernels::DropoutAdd sum =
+      attention_.forward_to_sum(context, parts_.of(attention_part_, weights), x, normed, middle, of_attention);
+  mlp_.forward_from_sum(context, parts_.of(mlp_part_, weights), sum, y, of_mlp);
 }
 
 void TransformerBlock::go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {

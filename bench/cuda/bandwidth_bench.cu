@@ -180,8 +180,16 @@ void norms(Bench& b) {
     const std::string width = " " + std::to_string(hidden);
     b.run<LayerNorm>("layer_norm" + width, {x, y}, cuda::layer_norm,
                      {.x = x, .gain = gain, .bias = gain, .y = y, .mean = mean, .rstd = rstd});
-    b.run<LayerNormBackwardInput>("layer_norm dx +=" + width, {dy, x, y, y}, cuda::layer_norm_backward_input,
-                                  {.dy = dy, .x = x, .gain = gain, .mean = mean, .rstd = rstd, .dx = y, .accumulate = true});
+    b.run<LayerNorm>("sum and layer_norm" + width, {x, dy, x, y}, cuda::layer_norm,
+                     {.x = x,
+                      .gain = gain,
+                      .bias = gain,
+                      .y = y,
+                      .mean = mean,
+                      .rstd = rstd,
+                      .sum = {.x = dy, .residual = x, .out = x, .dropout = {.rate = 0.1f}}});
+    b.run<LayerNormBackwardInput>("layer_norm dx + residual" + width, {dy, x, y, y}, cuda::layer_norm_backward_input,
+                                  {.dy = dy, .x = x, .gain = gain, .mean = mean, .rstd = rstd, .dx = y, .residual = y});
     b.run<LayerNormBackwardWeight>("layer_norm dw" + width, {dy, x}, cuda::layer_norm_backward_weight,
                                    {.dy = dy, .x = x, .mean = mean, .rstd = rstd, .dgain = dgain, .dbias = dbias});
     b.run<RmsNorm>("rms_norm" + width, {x, y}, cuda::rms_norm, {.x = x, .gain = gain, .y = y, .rstd = rstd});

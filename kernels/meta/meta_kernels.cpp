@@ -22,6 +22,13 @@ double written(ConstTensorView view, bool accumulate) { return static_cast<doubl
 
 double elements(ConstTensorView view) { return static_cast<double>(view.elements()); }
 
+// A norm reads its x, or makes it.
+template <typename Norm>
+double bytes_of_input(const Norm& norm) {
+  if (norm.sum.out.absent()) return total_bytes({norm.x});
+  return total_bytes({norm.sum.x, norm.sum.residual, norm.sum.out});
+}
+
 double attention_flops(ConstTensorView qkv, int64_t heads, int64_t key_value_heads) {
   const double sequence = static_cast<double>(qkv.shape[1]);
   const double head_size = static_cast<double>(qkv.shape[2] / (heads + 2 * key_value_heads));
@@ -48,11 +55,11 @@ class MetaKernels final : public Kernels {
   }
   void layer_norm(const LayerNorm& a) override {
     admit(a);
-    count(8 * elements(a.x), total_bytes({a.x, a.gain, a.bias, a.y, a.mean, a.rstd}));
+    count(8 * elements(a.x) + 2 * elements(a.sum.x), bytes_of_input(a) + total_bytes({a.gain, a.bias, a.y, a.mean, a.rstd}));
   }
   void layer_norm_backward_input(const LayerNormBackwardInput& a) override {
     admit(a);
-    count(12 * elements(a.x), total_bytes({a.dy, a.x, a.gain, a.mean, a.rstd}) + written(a.dx, a.accumulate));
+    count(12 * elements(a.x), total_bytes({a.dy, a.x, a.gain, a.mean, a.rstd, a.dx, a.residual}));
   }
   void layer_norm_backward_weight(const LayerNormBackwardWeight& a) override {
     admit(a);
@@ -61,11 +68,11 @@ class MetaKernels final : public Kernels {
   }
   void rms_norm(const RmsNorm& a) override {
     admit(a);
-    count(5 * elements(a.x), total_bytes({a.x, a.gain, a.y, a.rstd}));
+    count(5 * elements(a.x) + 2 * elements(a.sum.x), bytes_of_input(a) + total_bytes({a.gain, a.y, a.rstd}));
   }
   void rms_norm_backward_input(const RmsNormBackwardInput& a) override {
     admit(a);
-    count(9 * elements(a.x), total_bytes({a.dy, a.x, a.gain, a.rstd}) + written(a.dx, a.accumulate));
+    count(9 * elements(a.x), total_bytes({a.dy, a.x, a.gain, a.rstd, a.dx, a.residual}));
   }
   void rms_norm_backward_weight(const RmsNormBackwardWeight& a) override {
     admit(a);

@@ -78,6 +78,48 @@ TEST(CudaNorm, ForwardIsNearTheCpus) {
   }
 }
 
+// The same rows, B samples of them, and no memory of their own for y: it lies where the addend was.
+TEST(CudaNorm, OfASumHasTheBitsOfTheSumAndThenTheNorm) {
+  for (const Case& c : cases())
+    for (const DropoutSite& site : {DropoutSite{}, DropoutSite{.rate = 0.3f, .key = 5, .step = 7, .first_element = 4},
+                                    DropoutSite{.rate = 0.3f, .key = 5, .first_element = 3}}) {
+      const Shape shape{c.rows % 3 == 0 ? 3 : 1, c.rows % 3 == 0 ? c.rows / 3 : c.rows, c.hidden}, matrix{c.rows, c.hidden};
+      Tensors t(c);
+      Twin addend = Twin::random(c.dtype, shape, 8), residual = Twin::random(c.dtype, shape, 9, c.elements_before);
+      Twin sum = Twin::poisoned(c.dtype, shape);
+      const auto layer = [&](const auto& view, bool fused) {
+        LayerNorm args{.x = view(sum).reshaped(matrix),
+                       .gain = view(t.gain),
+                       .bias = view(t.bias),
+                       .y = view(addend).reshaped(matrix),
+                       .mean = view(t.mean),
+                       .rstd = view(t.rstd)};
+        if (fused) args.sum = {.x = view(addend), .residual = view(residual), .out = view(sum), .dropout = site};
+        return args;
+      };
+      run_twins<LayerNorm>([&](const auto& view) { return layer(view, true); }, cpu::layer_norm, cuda::layer_norm);
+      sum.expect_same_bits("sum " + name(c));
+      addend.expect_near("layer_norm of a sum " + name(c), absolute(c), relative(c));
+      // Of the sum that is there now, in a pass of its own.
+      const HostTensor fused[] = {addend.read(), t.mean.read(), t.rstd.read()};
+      const TestLaunch launch(0);
+      cuda::layer_norm(layer([](Twin& twin) { return twin.device(); }, false), launch.launch());
+      EXPECT_TRUE(fused[0] == addend.read() && fused[1] == t.mean.read() && fused[2] == t.rstd.read()) << name(c);
+
+      Twin branch = Twin::random(c.dtype, shape, 10);
+      const auto rms = [&](const auto& view, bool adds) {
+        RmsNorm args{.x = view(sum).reshaped(matrix), .gain = view(t.gain), .y = view(t.y), .rstd = view(t.rstd)};
+        if (adds) args.sum = {.x = view(branch), .residual = view(residual), .out = view(sum), .dropout = site};
+        return args;
+      };
+      run_twins<RmsNorm>([&](const auto& view) { return rms(view, true); }, cpu::rms_norm, cuda::rms_norm);
+      sum.expect_same_bits("sum " + name(c));
+      const HostTensor y = t.y.read();
+      cuda::rms_norm(rms([](Twin& twin) { return twin.device(); }, false), launch.launch());
+      EXPECT_TRUE(y == t.y.read()) << name(c);
+    }
+}
+
 TEST(CudaNorm, BackwardInputIsNearTheCpus) {
   for (const Case& c : cases())
     for (const bool accumulate : {false, true}) {
@@ -94,7 +136,7 @@ TEST(CudaNorm, BackwardInputIsNearTheCpus) {
                                       .mean = view(t.mean),
                                       .rstd = view(t.rstd),
                                       .dx = view(of_layer),
-                                      .accumulate = accumulate};
+                                      .residual = accumulate ? ConstTensorView(view(of_layer)) : ConstTensorView{}};
       };
       run_twins<LayerNormBackwardInput>(layer, cpu::layer_norm_backward_input, cuda::layer_norm_backward_input);
       of_layer.expect_near("layer_norm_backward_input " + name(c), absolute(c), relative(c));
@@ -104,7 +146,7 @@ TEST(CudaNorm, BackwardInputIsNearTheCpus) {
                                     .gain = view(t.gain),
                                     .rstd = view(t.rstd),
                                     .dx = view(of_rms),
-                                    .accumulate = accumulate};
+                                    .residual = accumulate ? ConstTensorView(view(of_rms)) : ConstTensorView{}};
       };
       run_twins<RmsNormBackwardInput>(rms, cpu::rms_norm_backward_input, cuda::rms_norm_backward_input);
       of_rms.expect_near("rms_norm_backward_input " + name(c), absolute(c), relative(c));

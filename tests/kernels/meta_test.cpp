@@ -33,6 +33,15 @@ TEST(MetaKernels, CountsProductsAndAttentionByTheirFormulas) {
   EXPECT_EQ(meta->counters().launches, 3);
 }
 
+TEST(MetaKernels, CountsASumThatANormMakesAsOnePass) {
+  const auto meta = make_meta_kernels();
+  const TensorView x = nothing(kBf16, {6, 8}), gain = nothing(kBf16, {8}), row = nothing(kF32, {6});
+  meta->rms_norm({.x = x, .gain = gain, .y = x, .rstd = row, .sum = {.x = x, .residual = x, .out = x}});
+  EXPECT_EQ(meta->counters().launches, 1);
+  EXPECT_EQ(meta->counters().bytes, 4 * 96.0 + 16 + 24);
+  EXPECT_EQ(meta->counters().flops, 7 * 48.0);
+}
+
 TEST(MetaKernels, AdamMoves28BytesAnElement) {
   const auto meta = make_meta_kernels();
   const TensorView state = nothing(kF32, {1000});

@@ -100,6 +100,59 @@ TEST(Norm, ForwardMatchesDoubleReference) {
   }
 }
 
+// x [B, rows of a sample, H]; y lies where the addend was, as a model has it.
+TEST(Norm, OfASumHasTheBitsOfTheSumAndThenTheNorm) {
+  for (const DType dtype : kFloatTypes)
+    for (const Shape& shape : {Shape{0, 3, 8}, Shape{1, 1, 1}, Shape{3, 5, 17}, Shape{2, 9, 515}})
+      for (const float rate : {0.0f, 0.3f}) {
+        const DropoutSite site{.rate = rate, .key = 5, .step = 7, .first_sample = 2, .first_element = 6};
+        const Shape rows{shape.rows()}, matrix{shape.rows(), shape.cols()};
+        const HostTensor addend = HostTensor::random(dtype, shape, 1), residual = HostTensor::random(dtype, shape, 2);
+        const HostTensor gain = HostTensor::random(dtype, {shape.cols()}, 3),
+                         bias = HostTensor::random(dtype, {shape.cols()}, 4);
+        const auto norms = [&](bool fused) {
+          return same_bits_every_way([&](Kernels& kernels) {
+            HostTensor sum = HostTensor::poisoned(dtype, shape), layer = addend, rms = addend;
+            HostTensor mean = HostTensor::poisoned(statistics_of(dtype), rows), rstd = mean, rms_rstd = mean;
+            const ConstTensorView x = sum.view().reshaped(matrix);
+            LayerNorm of_layer{.x = x,
+                               .gain = gain.view(),
+                               .bias = bias.view(),
+                               .y = layer.view().reshaped(matrix),
+                               .mean = mean.view(),
+                               .rstd = rstd.view()};
+            RmsNorm of_rms{.x = x, .gain = gain.view(), .y = rms.view().reshaped(matrix), .rstd = rms_rstd.view()};
+            DropoutAdd add{.x = layer.view(), .residual = residual.view(), .out = sum.view(), .dropout = site};
+            if (fused)
+              of_layer.sum = add;
+            else
+              kernels.dropout_add(add);
+            kernels.layer_norm(of_layer);
+            add.x = rms.view();
+            if (fused) {
+              sum = HostTensor::poisoned(dtype, shape);
+              add.out = sum.view();
+              of_rms.x = sum.view().reshaped(matrix);
+              of_rms.sum = add;
+            }
+            kernels.rms_norm(of_rms);
+            return std::vector{sum, layer, mean, rstd, rms, rms_rstd};
+          });
+        };
+        EXPECT_TRUE(norms(true) == norms(false)) << name_of(dtype) << " " << to_string(shape) << " rate " << rate;
+      }
+}
+
+TEST(Norm, OfASumRefusesAnotherX) {
+  HostTensor x(DType::Float32, {2, 8}), other(DType::Float32, {2, 8}), gain(DType::Float32, {8}), row(DType::Float32, {2});
+  RmsNorm args{.x = x.view(), .gain = gain.view(), .y = other.view(), .rstd = row.view()};
+  for (const DropoutAdd& sum : {DropoutAdd{.x = other.view(), .residual = x.view(), .out = other.view()},
+                                DropoutAdd{.x = other.view(), .out = x.view()}}) {
+    args.sum = sum;
+    EXPECT_THROW(make_cpu_kernels(1)->rms_norm(args), std::logic_error);
+  }
+}
+
 TEST(Norm, BackwardInputMatchesDoubleReference) {
   for (Case c : all_cases()) {
     Problem p(c);
@@ -107,11 +160,12 @@ TEST(Norm, BackwardInputMatchesDoubleReference) {
     const HostTensor before = target(c, c.dtype, {c.rows, c.hidden});
     const auto out = same_bits_every_way([&](Kernels& kernels) {
       HostTensor dx = before;
+      const ConstTensorView residual = c.accumulate ? ConstTensorView(dx.view()) : ConstTensorView{};
       if (c.centred)
         kernels.layer_norm_backward_input(
-            {p.dy.view(), p.x.view(), p.gain.view(), mean.view(), rstd.view(), dx.view(), c.accumulate});
+            {p.dy.view(), p.x.view(), p.gain.view(), mean.view(), rstd.view(), dx.view(), residual});
       else
-        kernels.rms_norm_backward_input({p.dy.view(), p.x.view(), p.gain.view(), rstd.view(), dx.view(), c.accumulate});
+        kernels.rms_norm_backward_input({p.dy.view(), p.x.view(), p.gain.view(), rstd.view(), dx.view(), residual});
       return std::vector{dx};
     });
     for (int64_t row = 0; row < c.rows; ++row) {

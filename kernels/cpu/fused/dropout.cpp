@@ -43,30 +43,30 @@ void drop(ConstTensorView x, TensorView out, const DropoutSite& site, int thread
   });
 }
 
-void add_without_dropout(const DropoutAdd& args, int threads) {
+}  // namespace
+
+void add_dropped_elements(const DropoutAdd& args, int64_t begin, int64_t end) {
+  const DropoutSite& site = args.dropout;
   dispatch_float(args.x.dtype, [&]<typename T>() {
-    const auto loop = by_isa(&baseline::add_into<T>, &v3::add_into<T>, &v4::add_into<T>);
-    for_each_element_range(args.x.elements(), threads, [&](int64_t begin, int64_t end) {
-      loop(args.residual.as<T>() + begin, args.x.as<T>() + begin, args.out.as<T>() + begin, end - begin);
+    const T *residual = args.residual.as<T>(), *x = args.x.as<T>();
+    T* out = args.out.as<T>();
+    if (site.rate == 0) {
+      const auto loop = by_isa(&baseline::add_into<T>, &v3::add_into<T>, &v4::add_into<T>);
+      return loop(residual + begin, x + begin, out + begin, end - begin);
+    }
+    const auto loop = by_isa(&baseline::add_drop_words<T>, &v3::add_drop_words<T>, &v4::add_drop_words<T>);
+    const int64_t per_sample = elements_per_sample(args.x);
+    for_each_random_chunk(site, per_sample, begin, end, [&](int64_t first, const uint32_t* words, int64_t count) {
+      loop(residual + first, x + first, words, site.rate, out + first, count);
     });
   });
 }
 
-}  // namespace
-
 void dropout_add(const DropoutAdd& args, int threads) {
   const DropoutSite& site = args.dropout;
   if (args.residual.absent()) return site.rate == 0 ? copy(args.x, args.out, threads) : drop(args.x, args.out, site, threads);
-  if (site.rate == 0) return add_without_dropout(args, threads);
-  const int64_t per_sample = elements_per_sample(args.x);
-  dispatch_float(args.x.dtype, [&]<typename T>() {
-    const auto loop = by_isa(&baseline::add_drop_words<T>, &v3::add_drop_words<T>, &v4::add_drop_words<T>);
-    for_each_element_range(args.x.elements(), threads, [&](int64_t begin, int64_t end) {
-      for_each_random_chunk(site, per_sample, begin, end, [&](int64_t first, const uint32_t* words, int64_t count) {
-        loop(args.residual.as<T>() + first, args.x.as<T>() + first, words, site.rate, args.out.as<T>() + first, count);
-      });
-    });
-  });
+  for_each_element_range(args.x.elements(), threads,
+                         [&](int64_t begin, int64_t end) { add_dropped_elements(args, begin, end); });
 }
 
 void dropout_backward(const DropoutBackward& args, int threads) {

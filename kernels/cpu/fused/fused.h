@@ -18,6 +18,8 @@ void rms_norm(const RmsNorm& args, int threads);
 void rms_norm_backward_input(const RmsNormBackwardInput& args, int threads);
 void rms_norm_backward_weight(const RmsNormBackwardWeight& args, int threads);
 void dropout_add(const DropoutAdd& args, int threads);
+// Elements [begin, end) of a sum with a residual, on the calling thread.
+void add_dropped_elements(const DropoutAdd& sum, int64_t begin, int64_t end);
 void dropout_backward(const DropoutBackward& args, int threads);
 void gelu(const Gelu& args, int threads);
 void gelu_backward(const GeluBackward& args, int threads);

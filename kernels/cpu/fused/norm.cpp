@@ -18,19 +18,23 @@ void for_each_row(const ConstTensorView& x, int threads, const Body& body) {
   });
 }
 
+// Elements [begin, end) of the sum that a norm is of, where it is to make it: just before it reads them.
+void make_sum(const DropoutAdd& sum, int64_t begin, int64_t end) {
+  if (!sum.out.absent()) add_dropped_elements(sum, begin, end);
+}
+
 // mean absent: RmsNorm
-template <typename T, bool kAccumulate>
+template <typename T, bool kResidual>
 void norm_backward_input(ConstTensorView dy, ConstTensorView x, ConstTensorView gain, ConstTensorView mean,
-                         ConstTensorView rstd, TensorView dx, bool centred, int threads) {
+                         ConstTensorView rstd, TensorView dx, ConstTensorView residual, bool centred, int threads) {
   using Sum = SumOf<T>;
-  const auto loop = centred
-                        ? by_isa(&baseline::norm_backward_row<T, true, kAccumulate>,
-                                 &v3::norm_backward_row<T, true, kAccumulate>, &v4::norm_backward_row<T, true, kAccumulate>)
-                        : by_isa(&baseline::norm_backward_row<T, false, kAccumulate>,
-                                 &v3::norm_backward_row<T, false, kAccumulate>, &v4::norm_backward_row<T, false, kAccumulate>);
+  const auto loop = centred ? by_isa(&baseline::norm_backward_row<T, true, kResidual>,
+                                     &v3::norm_backward_row<T, true, kResidual>, &v4::norm_backward_row<T, true, kResidual>)
+                            : by_isa(&baseline::norm_backward_row<T, false, kResidual>,
+                                     &v3::norm_backward_row<T, false, kResidual>, &v4::norm_backward_row<T, false, kResidual>);
   for_each_row<T>(x, threads, [&](int64_t row, int64_t at) {
     loop(dy.as<T>() + at, x.as<T>() + at, gain.as<T>(), centred ? mean.as<Sum>()[row] : Sum{0}, rstd.as<Sum>()[row],
-         dx.as<T>() + at, x.shape.cols());
+         kResidual ? residual.as<T>() + at : nullptr, dx.as<T>() + at, x.shape.cols());
   });
 }
 
@@ -70,6 +74,7 @@ void layer_norm(const LayerNorm& args, int threads) {
     using Sum = SumOf<T>;
     const auto loop = by_isa(&baseline::layer_norm_row<T>, &v3::layer_norm_row<T>, &v4::layer_norm_row<T>);
     for_each_row<T>(args.x, threads, [&](int64_t row, int64_t at) {
+      make_sum(args.sum, at, at + args.x.shape.cols());
       loop(args.x.as<T>() + at, args.gain.as<T>(), args.bias.as<T>(), args.y.as<T>() + at, args.mean.as<Sum>() + row,
            args.rstd.as<Sum>() + row, args.epsilon, args.x.shape.cols());
     });
@@ -80,6 +85,7 @@ void rms_norm(const RmsNorm& args, int threads) {
   dispatch_float(args.x.dtype, [&]<typename T>() {
     const auto loop = by_isa(&baseline::rms_norm_row<T>, &v3::rms_norm_row<T>, &v4::rms_norm_row<T>);
     for_each_row<T>(args.x, threads, [&](int64_t row, int64_t at) {
+      make_sum(args.sum, at, at + args.x.shape.cols());
       loop(args.x.as<T>() + at, args.gain.as<T>(), args.y.as<T>() + at, args.rstd.as<SumOf<T>>() + row, args.epsilon,
            args.x.shape.cols());
     });
@@ -88,15 +94,15 @@ void rms_norm(const RmsNorm& args, int threads) {
 
 void layer_norm_backward_input(const LayerNormBackwardInput& args, int threads) {
   dispatch_float(args.x.dtype, [&]<typename T>() {
-    const auto backward = args.accumulate ? &norm_backward_input<T, true> : &norm_backward_input<T, false>;
-    backward(args.dy, args.x, args.gain, args.mean, args.rstd, args.dx, true, threads);
+    const auto backward = args.residual.absent() ? &norm_backward_input<T, false> : &norm_backward_input<T, true>;
+    backward(args.dy, args.x, args.gain, args.mean, args.rstd, args.dx, args.residual, true, threads);
   });
 }
 
 void rms_norm_backward_input(const RmsNormBackwardInput& args, int threads) {
   dispatch_float(args.x.dtype, [&]<typename T>() {
-    const auto backward = args.accumulate ? &norm_backward_input<T, true> : &norm_backward_input<T, false>;
-    backward(args.dy, args.x, args.gain, {}, args.rstd, args.dx, false, threads);
+    const auto backward = args.residual.absent() ? &norm_backward_input<T, false> : &norm_backward_input<T, true>;
+    backward(args.dy, args.x, args.gain, {}, args.rstd, args.dx, args.residual, false, threads);
   });
 }
 

@@ -50,9 +50,11 @@ struct ScaledTimesNormalised {
   SumOf<T> operator()(int64_t i) const { return read(dy[i]) * read(gain[i]) * ((read(x[i]) - mean) * rstd); }
 };
 
-// dx = rstd (g - sum(g) / H - n sum(g n) / H) with g = dy gain and n the normalised row. RmsNorm has mean 0 and no middle term.
-template <typename T, bool kCentred, bool kAccumulate>
-void norm_backward_row(const T* dy, const T* x, const T* gain, SumOf<T> mean, SumOf<T> rstd, T* dx, int64_t hidden) {
+// dx = (residual +) rstd (g - sum(g) / H - n sum(g n) / H) with g = dy gain and n the normalised row. RmsNorm has mean 0 and no
+// middle term. dx may be the residual.
+template <typename T, bool kCentred, bool kResidual>
+void norm_backward_row(const T* dy, const T* x, const T* gain, SumOf<T> mean, SumOf<T> rstd, const T* residual, T* dx,
+                       int64_t hidden) {
   using Sum = SumOf<T>;
   const Sum count = static_cast<Sum>(hidden);
   const Sum offset = kCentred ? lane_sum<Sum>(hidden, Scaled<T>{dy, gain}) / count : Sum(0);
@@ -61,7 +63,7 @@ void norm_backward_row(const T* dy, const T* x, const T* gain, SumOf<T> mean, Su
   for (int64_t i = 0; i < hidden; ++i) {
     const Sum normalised = (read(x[i]) - mean) * rstd;
     const Sum gradient = rstd * (read(dy[i]) * read(gain[i]) - offset - normalised * slope);
-    dx[i] = write<T>(kAccumulate ? read(dx[i]) + gradient : gradient);
+    dx[i] = write<T>(kResidual ? read(residual[i]) + gradient : gradient);
   }
 }
 

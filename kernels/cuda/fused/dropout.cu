@@ -1,53 +1,10 @@
 // Dropout with the CPU's masks: each element's random word is a function of the site, the step and its place in the sample. A
 // row here is a sample, so that a thread knows its elements' places in all samples. Bit for bit the CPU's results.
-#include "core/random.h"
+#include "kernels/cuda/fused/dropout_mask.cuh"
 #include "kernels/cuda/fused/elements.cuh"
 
 namespace trivet::kernels::cuda {
 namespace {
-
-// A site on a device. `drop` keeps x / keep, or gives 0.
-template <typename Sum>
-struct Mask {
-  float rate;
-  Sum keep;
-  uint64_t key, counter_high, first_element;
-
-  explicit Mask(const DropoutSite& site)
-      : rate(site.rate),
-        keep(Sum(1) - static_cast<Sum>(site.rate)),
-        key(site.key),
-        counter_high((static_cast<uint64_t>(site.step) << 32) + static_cast<uint64_t>(site.first_sample)),
-        first_element(static_cast<uint64_t>(site.first_element)) {}
-
-  __device__ __forceinline__ Sum drop(Sum x, uint32_t word) const {
-    const Sum kept = x / keep;
-    return unit_float(word) < rate ? Sum(0) : kept;
-  }
-
-  // values = drop(values) for elements [col, col + N) of a sample. Four elements that share a Philox block start at a multiple
-  // of four; fewer do not cross the end of one.
-  template <int N>
-  __device__ __forceinline__ void apply(int64_t sample, int64_t col, Sum (&values)[N]) const {
-    const uint64_t element = first_element + static_cast<uint64_t>(col), high = counter_high + static_cast<uint64_t>(sample);
-    if constexpr (N >= 4) {
-#pragma unroll
-      for (int quad = 0; quad < N / 4; ++quad) {
-        const PhiloxBlock words = philox(key, element / 4 + quad, high);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) values[4 * quad + i] = drop(values[4 * quad + i], words[i]);
-      }
-    } else {
-      const PhiloxBlock words = philox(key, element / 4, high);
-      const uint32_t place = static_cast<uint32_t>(element % 4);
-#pragma unroll
-      for (int i = 0; i < N; ++i) {
-        const uint32_t p = place + i;  // words stay in registers: no index that is not known
-        values[i] = drop(values[i], p == 0 ? words[0] : p == 1 ? words[1] : p == 2 ? words[2] : words[3]);
-      }
-    }
-  }
-};
 
 // out = (residual +) dropout(x)
 template <typename T, bool kResidual>
@@ -113,8 +70,8 @@ void drop(ConstTensorView x, ConstTensorView residual, TensorView out, const Dro
   dispatch_device_float(x.dtype, [&]<typename T>() {
     constexpr int kPack = kPackOf<T>;
     const DropoutOp<T, kResidual> op{data_of<T>(x), data_of<T>(residual), data_of<T>(out), per_sample, Mask<SumOf<T>>(site)};
-    const bool whole_blocks = site.first_element % std::min(kPack, 4) == 0;
-    launch_rows<kPack, 2>(op, samples, per_sample, whole_blocks && aligned_for_packs<kPack>(op.x, op.residual, op.out), launch);
+    const bool aligned = mask_fits_packs<T>(site) && aligned_for_packs<kPack>(op.x, op.residual, op.out);
+    launch_rows<kPack, 2>(op, samples, per_sample, aligned, launch);
   });
 }
 

@@ -1,4 +1,5 @@
-// LayerNorm and RmsNorm, and what their backward says of their inputs. Each tensor is read once.
+// LayerNorm and RmsNorm, and what their backward says of their inputs. Each tensor is read once, and written once.
+#include "kernels/cuda/fused/dropout_mask.cuh"
 #include "kernels/cuda/fused/rows.cuh"
 
 namespace trivet::kernels::cuda {
@@ -12,12 +13,56 @@ struct Forward {
   float epsilon;
 };
 
-template <typename T, bool kCentred, int kGroup, int kPacks>
-__global__ void __launch_bounds__(kRowThreads<kGroup>) norm_rows(Forward<T> a, int64_t rows, int cols) {
+// The sum that a norm is of, where it makes it: out = residual + dropout(x), the operations of DropoutAdd.
+template <typename T>
+struct Addition {
+  const T *x, *residual;
+  T* out;
+  int64_t rows_of_sample;
+  bool drops_packs;
+  Mask<SumOf<T>> mask;
+
+  explicit Addition(const DropoutAdd& sum, int64_t rows)
+      : x(data_of<T>(sum.x)),
+        residual(data_of<T>(sum.residual)),
+        out(data_of<T>(sum.out)),
+        rows_of_sample(sum.out.absent() ? 1 : rows / sum.x.shape[0]),
+        drops_packs(mask_fits_packs<T>(sum.dropout)),
+        mask(sum.dropout) {}
+
+  bool fits_packs() const { return aligned_for_packs<kPackOf<T>>(x, residual) && drops_packs; }
+
+  template <int kGroup, int kPacks>
+  __device__ __forceinline__ Row<T, 2, kGroup, kPacks> make_row(int64_t row, int cols, int lane) const {
+    using Rows = Row<T, 2, kGroup, kPacks>;
+    constexpr int kWidth = Rows::kWidth;
+    const int64_t at = row * cols, sample = row / rows_of_sample, first = (row - sample * rows_of_sample) * cols;
+    Rows streams({x + at, residual + at}, cols, lane);
+    streams.replace_first(out + at, [&](int col, const auto& packs) {
+      SumOf<T> values[kWidth];
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) values[i] = widen(packs[0][i]);
+      if (mask.rate != 0) mask.template apply<kWidth>(sample, first + col, values);
+      Pack<T, kWidth> sum;
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) sum[i] = narrow<T>(widen(packs[1][i]) + values[i]);
+      return sum;
+    });
+    return streams;
+  }
+};
+
+template <typename T, bool kCentred, bool kAdds, int kGroup, int kPacks>
+__global__ void __launch_bounds__(kRowThreads<kGroup>) norm_rows(Forward<T> a, Addition<T> addition, int64_t rows, int cols) {
   using Sum = SumOf<T>;
   const Sum count = static_cast<Sum>(cols);
   for_each_row<kGroup>(rows, [&](int64_t row, int lane) {
-    const Row<T, 1, kGroup, kPacks> x({a.x + row * cols}, cols, lane);
+    const auto x = [&] {
+      if constexpr (kAdds)
+        return addition.template make_row<kGroup, kPacks>(row, cols, lane);
+      else
+        return Row<T, 1, kGroup, kPacks>({a.x + row * cols}, cols, lane);
+    }();
     const auto mean_of = [&](const auto& term) {
       Sum sum = 0;
       x.for_each([&](int, const auto& packs) {
@@ -55,22 +100,23 @@ template <typename T>
 struct Backward {
   const T *dy, *x, *gain;
   const SumOf<T>*mean, *rstd;
+  const T* residual;
   T* dx;
 };
 
-// dx (+)= rstd (g - sum(g) / H - n sum(g n) / H) with g = dy gain and n the normalised row. RmsNorm has mean 0 and no middle
-// term.
-template <typename T, bool kCentred, bool kAccumulate, int kGroup, int kPacks>
+// dx = (residual +) rstd (g - sum(g) / H - n sum(g n) / H) with g = dy gain and n the normalised row. RmsNorm has mean 0 and no
+// middle term.
+template <typename T, bool kCentred, bool kResidual, int kGroup, int kPacks>
 __global__ void __launch_bounds__(kRowThreads<kGroup>) norm_backward_rows(Backward<T> a, int64_t rows, int cols) {
   using Sum = SumOf<T>;
-  using Rows = Row<T, kAccumulate ? 3 : 2, kGroup, kPacks>;
+  using Rows = Row<T, kResidual ? 3 : 2, kGroup, kPacks>;
   constexpr int kWidth = Rows::kWidth;
   const Sum count = static_cast<Sum>(cols);
   for_each_row<kGroup>(rows, [&](int64_t row, int lane) {
     const int64_t at = row * cols;
     const Rows streams = [&] {
-      if constexpr (kAccumulate)
-        return Rows({a.dy + at, a.x + at, a.dx + at}, cols, lane);
+      if constexpr (kResidual)
+        return Rows({a.dy + at, a.x + at, a.residual + at}, cols, lane);
       else
         return Rows({a.dy + at, a.x + at}, cols, lane);
     }();
@@ -94,7 +140,7 @@ __global__ void __launch_bounds__(kRowThreads<kGroup>) norm_backward_rows(Backwa
       for (int i = 0; i < kWidth; ++i) {
         const Sum normalised = (widen(packs[1][i]) - mean) * rstd;
         const Sum gradient = rstd * (widen(packs[0][i]) * widen(gain[i]) - offset - normalised * slope);
-        if constexpr (kAccumulate)
+        if constexpr (kResidual)
           dx[i] = narrow<T>(widen(packs[2][i]) + gradient);
         else
           dx[i] = narrow<T>(gradient);
@@ -105,31 +151,54 @@ __global__ void __launch_bounds__(kRowThreads<kGroup>) norm_backward_rows(Backwa
 }
 
 template <bool kCentred>
-void forward(ConstTensorView x, ConstTensorView gain, ConstTensorView bias, TensorView y, TensorView mean, TensorView rstd,
-             float epsilon, const Launch& launch) {
+void forward(const LayerNorm& norm, const Launch& launch);
+
+// The order of a row's sums depends on how it is read, and the norm's bits may not depend on where the addend lies.
+template <bool kCentred>
+void forward_in_two_passes(const LayerNorm& norm, const Launch& launch) {
+  dropout_add(norm.sum, launch);
+  LayerNorm of_sum = norm;
+  of_sum.sum = {};
+  forward<kCentred>(of_sum, launch);
+}
+
+// RmsNorm: without bias and mean.
+template <bool kCentred>
+void forward(const LayerNorm& norm, const Launch& launch) {
+  const ConstTensorView& x = norm.x;
   if (x.elements() == 0) return;
   dispatch_device_float(x.dtype, [&]<typename T>() {
-    const Forward<T> args{data_of<T>(x),           data_of<T>(gain),        data_of<T>(bias), data_of<T>(y),
-                          data_of<SumOf<T>>(mean), data_of<SumOf<T>>(rstd), epsilon};
-    const bool aligned = aligned_for_packs<kPackOf<T>>(args.x, args.gain, args.bias, static_cast<const T*>(args.y));
-    dispatch_row<T>(x.shape.cols(), aligned, [&]<int kGroup, int kPacks>() {
-      TRIVET_LAUNCH((norm_rows<T, kCentred, kGroup, kPacks>), row_blocks<kGroup>(x.shape.rows(), launch), kRowThreads<kGroup>,
-                    0, launch.stream, args, x.shape.rows(), static_cast<int>(x.shape.cols()));
+    constexpr int kPack = kPackOf<T>;
+    const int64_t rows = x.shape.rows(), cols = x.shape.cols();
+    const Forward<T> args{data_of<T>(x),      data_of<T>(norm.gain),        data_of<T>(norm.bias),
+                          data_of<T>(norm.y), data_of<SumOf<T>>(norm.mean), data_of<SumOf<T>>(norm.rstd),
+                          norm.epsilon};
+    const Addition<T> addition(norm.sum, rows);
+    const bool adds = addition.out != nullptr;
+    const bool aligned = aligned_for_packs<kPack>(args.x, args.gain, args.bias, static_cast<const T*>(args.y));
+    if (adds && aligned && !addition.fits_packs()) return forward_in_two_passes<kCentred>(norm, launch);
+    dispatch_row<T>(cols, aligned, [&]<int kGroup, int kPacks>() {
+      const auto kernel = adds ? &norm_rows<T, kCentred, true, kGroup, kPacks> : &norm_rows<T, kCentred, false, kGroup, kPacks>;
+      TRIVET_LAUNCH(kernel, row_blocks<kGroup>(rows, launch), kRowThreads<kGroup>, 0, launch.stream, args, addition, rows,
+                    static_cast<int>(cols));
     });
   });
 }
 
 template <bool kCentred>
-void backward_input(ConstTensorView dy, ConstTensorView x, ConstTensorView gain, ConstTensorView mean, ConstTensorView rstd,
-                    TensorView dx, bool accumulate, const Launch& launch) {
+void backward_input(const LayerNormBackwardInput& norm, const Launch& launch) {
+  const ConstTensorView& x = norm.x;
   if (x.elements() == 0) return;
   dispatch_device_float(x.dtype, [&]<typename T>() {
-    const Backward<T> args{data_of<T>(dy),          data_of<T>(x),           data_of<T>(gain),
-                           data_of<SumOf<T>>(mean), data_of<SumOf<T>>(rstd), data_of<T>(dx)};
-    const bool aligned = aligned_for_packs<kPackOf<T>>(args.dy, args.x, args.gain, static_cast<const T*>(args.dx));
+    const Backward<T> args{data_of<T>(norm.dy),          data_of<T>(x),
+                           data_of<T>(norm.gain),        data_of<SumOf<T>>(norm.mean),
+                           data_of<SumOf<T>>(norm.rstd), data_of<T>(norm.residual),
+                           data_of<T>(norm.dx)};
+    const bool aligned =
+        aligned_for_packs<kPackOf<T>>(args.dy, args.x, args.gain, args.residual, static_cast<const T*>(args.dx));
     dispatch_row<T>(x.shape.cols(), aligned, [&]<int kGroup, int kPacks>() {
-      const auto kernel = accumulate ? &norm_backward_rows<T, kCentred, true, kGroup, kPacks>
-                                     : &norm_backward_rows<T, kCentred, false, kGroup, kPacks>;
+      const auto kernel = args.residual == nullptr ? &norm_backward_rows<T, kCentred, false, kGroup, kPacks>
+                                                   : &norm_backward_rows<T, kCentred, true, kGroup, kPacks>;
       TRIVET_LAUNCH(kernel, row_blocks<kGroup>(x.shape.rows(), launch), kRowThreads<kGroup>, 0, launch.stream, args,
                     x.shape.rows(), static_cast<int>(x.shape.cols()));
     });
@@ -138,20 +207,18 @@ void backward_input(ConstTensorView dy, ConstTensorView x, ConstTensorView gain,
 
 }  // namespace
 
-void layer_norm(const LayerNorm& args, const Launch& launch) {
-  forward<true>(args.x, args.gain, args.bias, args.y, args.mean, args.rstd, args.epsilon, launch);
-}
+void layer_norm(const LayerNorm& args, const Launch& launch) { forward<true>(args, launch); }
 
 void rms_norm(const RmsNorm& args, const Launch& launch) {
-  forward<false>(args.x, args.gain, {}, args.y, {}, args.rstd, args.epsilon, launch);
+  forward<false>({.x = args.x, .gain = args.gain, .y = args.y, .rstd = args.rstd, .epsilon = args.epsilon, .sum = args.sum},
+                 launch);
 }
 
-void layer_norm_backward_input(const LayerNormBackwardInput& args, const Launch& launch) {
-  backward_input<true>(args.dy, args.x, args.gain, args.mean, args.rstd, args.dx, args.accumulate, launch);
-}
+void layer_norm_backward_input(const LayerNormBackwardInput& args, const Launch& launch) { backward_input<true>(args, launch); }
 
 void rms_norm_backward_input(const RmsNormBackwardInput& args, const Launch& launch) {
-  backward_input<false>(args.dy, args.x, args.gain, {}, args.rstd, args.dx, args.accumulate, launch);
+  backward_input<false>(
+      {.dy = args.dy, .x = args.x, .gain = args.gain, .rstd = args.rstd, .dx = args.dx, .residual = args.residual}, launch);
 }
 
 }  // namespace trivet::kernels::cuda

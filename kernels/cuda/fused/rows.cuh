@@ -21,6 +21,16 @@ class Row {
       for (int s = 0; s < kStreams; ++s)
         if (column(p) < cols_) packs_[p].of[s] = load_pack<kWidth>(rows[s] + column(p));
   }
+  // Stream 0 becomes body(first column, packs of the streams), which goes to `out`, too: this row's, and maybe a stream's.
+  template <typename Body>
+  __device__ __forceinline__ void replace_first(T* out, const Body& body) {
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p)
+      if (column(p) < cols_) {
+        packs_[p].of[0] = body(column(p), packs_[p].of);
+        store_pack(out + column(p), packs_[p].of[0]);
+      }
+  }
   // body(first column, packs of the streams), in the order of columns
   template <typename Body>
   __device__ __forceinline__ void for_each(const Body& body) const {
@@ -47,6 +57,12 @@ class Row<T, kStreams, kGroup, 0> {
   __device__ __forceinline__ Row(const T* const (&rows)[kStreams], int cols, int lane) : cols_(cols), lane_(lane) {
 #pragma unroll
     for (int s = 0; s < kStreams; ++s) rows_[s] = rows[s];
+  }
+  // Later passes read `out`, each thread what it has written itself.
+  template <typename Body>
+  __device__ __forceinline__ void replace_first(T* out, const Body& body) {
+    for_each([&](int col, const auto& elements) { store_pack(out + col, body(col, elements)); });
+    rows_[0] = out;
   }
   template <typename Body>
   __device__ __forceinline__ void for_each(const Body& body) const {
