@@ -1,0 +1,177 @@
+#include "autotune/block_work.h"
+
+#include <algorithm>
+#include <typeinfo>
+
+#include "tensor_parallel/split.h"
+#include "tensor_parallel/tensor_axis.h"
+
+namespace trivet::autotune {
+namespace {
+
+class CallLog final : public kernels::KernelObserver {
+ public:
+  void ended(const kernels::KernelCall& call) override {
+    note(Work::Kind::Kernel, to_->calls.size());
+    to_->calls.push_back(call);
+  }
+  void started(const AxisOperation& operation) {
+    note(Work::Kind::Operation, to_->operations.size());
+    to_->operations.push_back(operation);
+  }
+  void waits(const Work* work, size_t operations) {
+    if (work == to_) note(Work::Kind::Wait, operations);  // what another part has started has ended with it
+  }
+  void write_to(Work& work) { to_ = &work; }
+  const Work& work() const { return *to_; }
+
+ private:
+  void note(Work::Kind kind, size_t index) { to_->items.push_back({kind, index}); }
+
+  Work* to_ = nullptr;
+};
+
+// The stream of the tensor axis. Its group's operations are told by the group.
+class LoggingStream final : public Stream {
+ public:
+  explicit LoggingStream(CallLog& log) : log_(log) {}
+  void enqueue(std::function<void()> work) override { work(); }
+  Event record() override { return Event(std::make_shared<Started>(log_)); }
+  void wait(const Event&) override {}
+  void synchronize() override { record().synchronize(); }
+
+ private:
+  class Started final : public Event::State {
+   public:
+    explicit Started(CallLog& log) : log_(log), work_(&log.work()), operations_(log.work().operations.size()) {}
+    void synchronize() override { log_.waits(work_, operations_); }
+    void observe(WaitObserver&) override {}
+
+   private:
+    CallLog& log_;
+    const Work* work_;
+    size_t operations_;
+  };
+  CallLog& log_;
+};
+
+// The tensor axis: notes what it is asked for.
+class LoggingGroup final : public comm::ProcessGroup {
+ public:
+  LoggingGroup(int size, CallLog& log) : size_(size), log_(log) {}
+  int rank() const override { return 0; }
+  int size() const override { return size_; }
+  const std::string& name() const override { return name_; }
+  void all_reduce(TensorView data, comm::ReduceOp, Stream&) override { note(comm::Operation::AllReduce, data); }
+  void reduce_scatter(ConstTensorView whole, TensorView, comm::ReduceOp, Stream&) override {
+    note(comm::Operation::ReduceScatter, whole);
+  }
+  void all_gather(ConstTensorView, TensorView whole, Stream&) override { note(comm::Operation::AllGather, whole); }
+  void broadcast(TensorView data, int, Stream&) override { note(comm::Operation::Broadcast, data); }
+  void all_to_all(ConstTensorView in, TensorView, Stream&) override { note(comm::Operation::AllToAll, in); }
+  void send(ConstTensorView data, int, Stream&) override { note(comm::Operation::Send, data); }
+  void receive(TensorView data, int, Stream&) override { note(comm::Operation::Receive, data); }
+  void barrier(Stream&) override {}
+  std::unique_ptr<comm::ProcessGroup> subgroup(const std::vector<int>&, const std::string&) override { return nullptr; }
+  comm::Traffic traffic() const override { return {}; }
+
+ private:
+  void note(comm::Operation operation, ConstTensorView data) {
+    if (size_ > 1) log_.started({operation, static_cast<double>(data.bytes())});
+  }
+
+  int size_;
+  CallLog& log_;
+  std::string name_ = "tensor";
+};
+
+// One block at a time, on memory that is not there.
+class BlockRun {
+ public:
+  BlockRun(const model::Model& model, const BlockSite& site)
+      : model_(model),
+        site_(site),
+        meta_(kernels::make_meta_kernels()),
+        kernels_(kernels::make_observed_kernels(*meta_, log_)),
+        stream_(log_),
+        group_(site.tensor, log_),
+        axis_{group_, stream_, site.sequence_parallel, false},
+        tokens_{nullptr, DType::Int32, {site.microbatch, model.sequence_length}} {}
+
+  BlockWork run(const Layer& layer, const Shape& input, bool first, bool last) {
+    BlockWork work;
+    std::vector<ConstTensorView> weights;
+    std::vector<Gradient> gradients;
+    for (const ParameterSpec& spec : layer.parameters()) {
+      const Shape shape = tensor_parallel::local_part(spec, 0, site_.tensor).shape;
+      weights.push_back({nullptr, site_.dtype, shape});
+      gradients.push_back(spec.trainable ? Gradient{{nullptr, DType::Float32, shape}, true} : Gradient{});
+      work.parameters += shape.elements();
+    }
+    Arena arena("block");
+    const Microbatch microbatch{tokens_, tokens_, 0};
+    Context context{.kernels = *kernels_, .arena = arena, .microbatch = &microbatch};
+    context.recompute_attention = site_.recompute_attention;
+    context.tensor = &axis_;
+    const ConstTensorView x = first ? tokens_ : ConstTensorView(nullptr, site_.dtype, input);
+    const TensorView dx = first ? TensorView{} : TensorView{nullptr, site_.dtype, input};
+    Saved saved;
+    const int64_t input_bytes = first ? 0 : x.bytes();
+    if (last) {
+      log_.write_to(work.backward);
+      layer.forward_backward(context, weights, gradients, x, dx, saved);
+      work.saved_bytes = input_bytes;
+    } else {
+      const TensorView y{nullptr, site_.dtype, output(layer, input)};
+      work.output_elements = y.elements();
+      log_.write_to(work.forward);
+      layer.forward(context, weights, x, y, saved);
+      work.saved_bytes = input_bytes + arena.used_bytes();
+      log_.write_to(work.backward);
+      layer.backward(context, weights, gradients, y, dx, saved);
+    }
+    work.peak_bytes = arena.peak_bytes();
+    return work;
+  }
+
+  // With sequence parallelism a rank has its own tokens of what is between blocks.
+  Shape output(const Layer& layer, const Shape& input) const {
+    Shape shape = layer.output_shape(input);
+    if (site_.sequence_parallel && input == tokens_.shape) shape[1] /= site_.tensor;
+    return shape;
+  }
+  const Shape& tokens() const { return tokens_.shape; }
+
+ private:
+  const model::Model& model_;
+  BlockSite site_;
+  CallLog log_;
+  std::unique_ptr<kernels::Kernels> meta_, kernels_;
+  LoggingStream stream_;
+  LoggingGroup group_;
+  tensor_parallel::TensorAxis axis_;
+  ConstTensorView tokens_;
+};
+
+bool alike(const Layer& a, const Layer& b) {
+  const auto same = [](const ParameterSpec& x, const ParameterSpec& y) { return x.name == y.name && x.shape == y.shape; };
+  return typeid(a) == typeid(b) && std::ranges::equal(a.parameters(), b.parameters(), same);
+}
+
+}  // namespace
+
+std::vector<BlockWork> work_of_blocks(const model::Model& model, const BlockSite& site) {
+  BlockRun run(model, site);
+  std::vector<BlockWork> works;
+  Shape input = run.tokens();
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    const Layer& layer = *model.layers[i];
+    const bool last = i + 1 == model.layers.size();
+    const bool repeats = i > 1 && !last && alike(layer, *model.layers[i - 1]);
+    works.push_back(repeats ? works.back() : run.run(layer, input, i == 0, last));
+    if (!last) input = run.output(layer, input);
+  }
+  return works;
+}
+
+}  // namespace trivet::autotune

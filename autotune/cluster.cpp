@@ -1,0 +1,218 @@
+#include "autotune/cluster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <limits>
+
+#include "core/error.h"
+#include "engine/config/json_reader.h"
+#include "engine/config/suggest.h"
+#include "engine/data/text_file.h"
+
+namespace trivet::autotune {
+namespace {
+
+using config::JsonKind;
+using config::JsonNode;
+
+// Bandwidth is the share of the link's that NCCL's rings reach (about 0.8 of NVLink's, 0.9 of InfiniBand's), latency that of
+// one step of a ring.
+Link link_of(double bytes_per_second, double latency_seconds) {
+  return {.alpha = latency_seconds, .beta = 1 / bytes_per_second};
+}
+
+std::vector<Cluster> known_clusters() {
+  const auto node = [](Accelerator device, double nvlink, double network) {
+    Cluster cluster;
+    cluster.device = std::move(device);
+    cluster.devices_per_node = 8;
+    cluster.inside = link_of(0.8 * nvlink, 2e-6);
+    cluster.outside = link_of(0.9 * network, 6e-6);
+    return cluster;
+  };
+  constexpr int64_t kGb = 1'000'000'000;
+  std::vector<Cluster> clusters;
+  const auto add = [&](const char* name, Cluster cluster, double host) {
+    cluster.name = name;
+    cluster.host_bandwidth = host;
+    clusters.push_back(std::move(cluster));
+  };
+  Accelerator a100{.name = "NVIDIA A100 SXM 80 GB",
+                   .memory_bytes = 79 * kGb,
+                   .memory_bandwidth = 0.9 * 2039e9,
+                   .matrix_flops = 312e12,
+                   .float32_flops = 19.5e12,
+                   .product_efficiency = 0.64,
+                   .launch_seconds = 4e-6};
+  add("a100", node(a100, 300e9, 25e9), 25e9);
+  a100.name = "NVIDIA A100 SXM 40 GB", a100.memory_bytes = 39 * kGb, a100.memory_bandwidth = 0.9 * 1555e9;
+  add("a100-40", node(a100, 300e9, 25e9), 25e9);
+  Accelerator h100{.name = "NVIDIA H100 SXM 80 GB",
+                   .memory_bytes = 79 * kGb,
+                   .memory_bandwidth = 0.9 * 3350e9,
+                   .matrix_flops = 989e12,
+                   .float32_flops = 67e12,
+                   .product_efficiency = 0.58,
+                   .launch_seconds = 4e-6};
+  add("h100", node(h100, 450e9, 50e9), 50e9);
+  h100.name = "NVIDIA H200 SXM 141 GB", h100.memory_bytes = 139 * kGb, h100.memory_bandwidth = 0.9 * 4800e9;
+  add("h200", node(h100, 450e9, 50e9), 50e9);
+  return clusters;
+}
+
+// Reads the keys of one object, each once, and refuses the rest.
+class ObjectReader {
+ public:
+  ObjectReader(const JsonNode& node, std::string path, const std::string& source)
+      : node_(node), path_(std::move(path)), source_(source) {
+    if (node.kind != JsonKind::Object) refuse(node.at, "", config::to_json(node) + " is not accepted; give an object {...}");
+  }
+
+  void number(const std::string& key, double& value, bool zero_allowed = false) {
+    if (const JsonNode* given = take(key)) {
+      const bool fits = given->kind == JsonKind::Number && std::isfinite(given->number) &&
+                        (given->number > 0 || (zero_allowed && given->number == 0));
+      if (!fits)
+        refuse(given->at, key,
+               fmt::format("{} is not accepted; give a number {} 0", config::to_json(*given),
+                           zero_allowed ? "of at least" : "above"));
+      value = given->number;
+    }
+  }
+  void integer(const std::string& key, int64_t& value) {
+    if (const JsonNode* given = take(key)) {
+      const bool fits = given->kind == JsonKind::Number && given->number >= 1 && given->number <= 1e15 &&
+                        std::floor(given->number) == given->number;
+      if (!fits) refuse(given->at, key, config::to_json(*given) + " is not accepted; give a whole number from 1");
+      value = static_cast<int64_t>(given->number);
+    }
+  }
+  void text(const std::string& key, std::string& value) {
+    if (const JsonNode* given = take(key)) {
+      if (given->kind != JsonKind::String) refuse(given->at, key, config::to_json(*given) + " is not accepted; give a string");
+      value = given->text;
+    }
+  }
+  void object(const std::string& key, const std::function<void(ObjectReader&)>& read) {
+    if (const JsonNode* given = take(key)) {
+      ObjectReader reader(*given, path_ + key + ".", source_);
+      read(reader);
+      reader.end();
+    }
+  }
+  // Behind the last key that is known.
+  void end() const {
+    for (const config::JsonMember& member : node_.members) {
+      if (std::ranges::find(known_, member.key) != known_.end()) continue;
+      const auto near = config::nearest_names(member.key, known_);
+      refuse(member.at, member.key,
+             near.empty() ? "unknown key; there are " + config::one_of(known_)
+                          : "unknown key; did you mean " + config::one_of(near) + "?");
+    }
+  }
+  [[noreturn]] void refuse(const config::Position& at, const std::string& key, const std::string& what) const {
+    std::string name = path_ + key;
+    if (name.ends_with('.')) name.pop_back();
+    throw ConfigError(fmt::format("{}:{}:{}: {}{}", source_, at.line, at.column, name.empty() ? "" : name + ": ", what));
+  }
+  const config::Position& at() const { return node_.at; }
+
+ private:
+  const JsonNode* take(const std::string& key) {
+    known_.push_back(key);
+    return node_.find(key);
+  }
+
+  const JsonNode& node_;
+  std::string path_;
+  const std::string& source_;
+  std::vector<std::string> known_;
+};
+
+void read_link(ObjectReader& reader, Link& link) {
+  double bytes_per_second = link.beta > 0 ? 1 / link.beta : 0;
+  reader.number("bytes_per_second", bytes_per_second);
+  reader.number("latency_seconds", link.alpha, true);
+  link.beta = bytes_per_second > 0 ? 1 / bytes_per_second : 0;
+}
+
+void read_device(ObjectReader& reader, Accelerator& device) {
+  reader.text("name", device.name);
+  reader.integer("memory_bytes", device.memory_bytes);
+  reader.number("memory_bytes_per_second", device.memory_bandwidth);
+  reader.number("matrix_flops", device.matrix_flops);
+  reader.number("float32_flops", device.float32_flops);
+  reader.number("product_efficiency", device.product_efficiency);
+  reader.number("launch_seconds", device.launch_seconds, true);
+}
+
+// What nobody can plan without.
+void check(const Cluster& cluster, const ObjectReader& reader) {
+  const auto missing = [&](bool is_missing, const char* key) {
+    if (is_missing)
+      reader.refuse(reader.at(), key,
+                    fmt::format("is missing; give it, or \"like\": one of {}", config::one_of(cluster_names())));
+  };
+  missing(cluster.device.memory_bytes == 0, "device.memory_bytes");
+  missing(cluster.device.memory_bandwidth == 0, "device.memory_bytes_per_second");
+  missing(cluster.device.matrix_flops == 0, "device.matrix_flops");
+  missing(cluster.device.float32_flops == 0, "device.float32_flops");
+  missing(cluster.devices_per_node > 1 && cluster.inside.beta == 0, "inside.bytes_per_second");
+  missing(cluster.nodes != 1 && cluster.outside.beta == 0, "outside.bytes_per_second");
+  if (cluster.device.product_efficiency > 1)
+    reader.refuse(
+        reader.at(), "device.product_efficiency",
+        fmt::format("{} is not accepted; it is a share of the matrix rate, from 0 to 1", cluster.device.product_efficiency));
+  if (cluster.nodes > std::numeric_limits<int>::max() / cluster.devices_per_node)
+    reader.refuse(reader.at(), "nodes",
+                  fmt::format("{} nodes of {} devices are more than 2^31 devices", cluster.nodes, cluster.devices_per_node));
+}
+
+}  // namespace
+
+std::vector<std::string> cluster_names() {
+  std::vector<std::string> names;
+  for (const Cluster& cluster : known_clusters()) names.push_back(cluster.name);
+  return names;
+}
+
+Cluster cluster_named(std::string_view name) {
+  for (Cluster& cluster : known_clusters())
+    if (cluster.name == name) return cluster;
+  throw ConfigError(fmt::format("cluster: \"{}\" is not known; use {} or a file", name, config::one_of(cluster_names())));
+}
+
+Cluster parse_cluster(std::string_view json, const std::string& source) {
+  const JsonNode root = config::read_json(json, source);
+  ObjectReader reader(root, "", source);
+  Cluster cluster;
+  std::string like;
+  reader.text("like", like);
+  if (!like.empty()) cluster = cluster_named(like);
+  reader.text("name", cluster.name);
+  reader.integer("devices_per_node", cluster.devices_per_node);
+  reader.integer("nodes", cluster.nodes);
+  reader.object("device", [&](ObjectReader& r) { read_device(r, cluster.device); });
+  reader.object("inside", [&](ObjectReader& r) { read_link(r, cluster.inside); });
+  reader.object("outside", [&](ObjectReader& r) { read_link(r, cluster.outside); });
+  reader.number("host_bytes_per_second", cluster.host_bandwidth);
+  reader.number("file_bytes_per_second", cluster.file_bandwidth);
+  reader.number("price_per_device_hour", cluster.price_per_device_hour);
+  reader.end();
+  check(cluster, reader);
+  return cluster;
+}
+
+Cluster find_cluster(const std::string& name_or_path) {
+  const auto names = cluster_names();
+  if (std::ranges::find(names, name_or_path) != names.end()) return cluster_named(name_or_path);
+  if (!std::filesystem::exists(name_or_path))
+    throw ConfigError(fmt::format("cluster: \"{}\" is neither a file nor one of {}", name_or_path, config::one_of(names)));
+  return parse_cluster(data::read_text(name_or_path), name_or_path);
+}
+
+}  // namespace trivet::autotune

@@ -1,0 +1,89 @@
+// How long a step takes and what a device holds, on a cluster that is described and need not be there: what the blocks do
+// (block_work.h) at the device's rates, collectives by the alpha-beta model, pipelines by their closed formulas. Fast enough to
+// try thousands of layouts; a Plan says exactly what the best of them will hold.
+//
+//   kernel       max(FLOPs / (matrix rate x efficiency), bytes / memory bandwidth, launch)
+//   stage        its blocks' kernels and tensor axis, forward and backward of a microbatch; the slowest stage counts
+//   pipeline     m microbatches of the slowest stage, and the schedule's bubble (docs/schedules.md)
+//   data axis    what the last microbatch's backward and the first one's forward cannot hide
+//   optimizer    bytes of the owned states
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "autotune/block_work.h"
+#include "autotune/cluster.h"
+#include "engine/config/config.h"
+
+namespace trivet::autotune {
+
+struct Layout {
+  int64_t data = 1, tensor = 1, pipeline = 1, chunks = 1;  // chunks: stages of a pipeline rank
+  ScheduleKind schedule = ScheduleKind::OneForwardOneBackward;
+  int zero_stage = 0;
+  int64_t microbatch = 1, microbatches = 1;  // sequences; of a data rank in a step
+  Recompute recompute = Recompute::None;
+  bool sequence_parallel = false;
+  bool overlap = true;         // of the data axis with computing
+  bool overlap_tensor = true;  // of the tensor axis, as far as the layers start operations before they need them
+
+  int64_t devices() const { return data * tensor * pipeline; }
+  int64_t global_batch() const { return data * microbatch * microbatches; }
+};
+
+struct StepSeconds {
+  double compute = 0;    // of the model's products and kernels
+  double recompute = 0;  // forwards that are made again
+  double tensor = 0;     // of the tensor axis, what is not hidden
+  double bubble = 0;     // of the pipeline, transfers of the first microbatch among it
+  double data = 0;       // of the data axis, what is not hidden
+  double optimizer = 0;
+  double total() const { return compute + recompute + tensor + bubble + data + optimizer; }
+};
+
+struct StepBytes {
+  double parameters = 0, gradients = 0, optimizer = 0, activations = 0, buffers = 0;
+  double total() const { return parameters + gradients + optimizer + activations + buffers; }
+};
+
+struct StepPrediction {
+  StepSeconds seconds;
+  StepBytes bytes;  // of the stage that holds most
+  double tokens_per_second = 0;
+  double model_flops_utilization = 0;  // model::flops_per_token x tokens/s / (devices x matrix rate)
+};
+
+// How the numbers of a model's states are kept; the default is Trivet's bfloat16 with float32 sums of gradients.
+struct StateTypes {
+  double weight_bytes = 2, gradient_bytes = 4, optimizer_bytes = 12;  // master weights and two moments
+  double sent_gradient_bytes = 4;                                     // on the data axis
+};
+
+class StepModel {
+ public:
+  // Both must outlive it.
+  StepModel(const model::Model& model, const Cluster& cluster, const StateTypes& types = {});
+
+  // The layout must divide: stages into blocks, tensor ranks into heads ...
+  StepPrediction predict(const Layout& layout) const;
+
+  double kernel_seconds(const kernels::KernelCall& call) const;
+  // Of an operation among `ranks` devices, `stride` apart in the order of devices (tensor axis 1, data axis the tensor size).
+  double operation_seconds(comm::Operation operation, double bytes, int64_t ranks, int64_t stride) const;
+
+ private:
+  struct BlockSeconds {
+    double forward = 0, backward = 0;                  // kernels
+    double forward_axis = 0, backward_axis = 0;        // waiting for the tensor axis
+    double forward_again = 0, forward_again_axis = 0;  // of what is recomputed
+  };
+  BlockSeconds seconds_of(const BlockWork& work, const Layout& layout, bool recomputed) const;
+  Nodes nodes_of(int64_t ranks, int64_t stride) const;
+
+  const model::Model& model_;
+  const Cluster& cluster_;
+  StateTypes types_;
+};
+
+}  // namespace trivet::autotune

@@ -1,0 +1,70 @@
+#include "autotune/cluster.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+
+namespace trivet::autotune {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+TEST(Cluster, NamedOnesHaveAllNumbers) {
+  EXPECT_EQ(cluster_names(), (std::vector<std::string>{"a100", "a100-40", "h100", "h200"}));
+  for (const std::string& name : cluster_names()) {
+    const Cluster cluster = find_cluster(name);
+    EXPECT_EQ(cluster.devices_per_node, 8);
+    EXPECT_EQ(cluster.most_devices(), 0);  // any number
+    EXPECT_GT(cluster.device.memory_bytes, 0);
+    EXPECT_GT(cluster.device.memory_bandwidth, 1e12);
+    EXPECT_GT(cluster.device.matrix_flops, cluster.device.float32_flops);
+    EXPECT_GT(1 / cluster.inside.beta, 1 / cluster.outside.beta);
+  }
+}
+
+TEST(Cluster, AFileChangesWhatItSays) {
+  const Cluster cluster = parse_cluster(R"({
+    "like": "h100", "name": "ours", "nodes": 2048, "devices_per_node": 4,   // half a node
+    "device": {"memory_bytes": 94000000000},
+    "outside": {"bytes_per_second": 25e9, "latency_seconds": 0},
+    "price_per_device_hour": 2.5
+  })",
+                                        "ours.json");
+  EXPECT_EQ(cluster.name, "ours");
+  EXPECT_EQ(cluster.most_devices(), 8192);
+  EXPECT_EQ(cluster.device.memory_bytes, 94'000'000'000);
+  EXPECT_EQ(cluster.device.matrix_flops, cluster_named("h100").device.matrix_flops);
+  EXPECT_DOUBLE_EQ(cluster.outside.beta, 1 / 25e9);
+  EXPECT_EQ(cluster.outside.alpha, 0);
+  EXPECT_EQ(cluster.inside.alpha, cluster_named("h100").inside.alpha);
+  EXPECT_EQ(cluster.price_per_device_hour, 2.5);
+}
+
+TEST(Cluster, RefusesWhatCannotBeWithThePlaceAndWhatIsAccepted) {
+  const auto refused = [](const std::string& json, const std::string& message) {
+    EXPECT_THAT([&] { parse_cluster(json, "c.json"); }, ThrowsMessage<ConfigError>(HasSubstr(message))) << json;
+  };
+  refused(R"({"like": "h300"})", "cluster: \"h300\" is not known; use \"a100\", \"a100-40\", \"h100\" or \"h200\" or a file");
+  refused(R"({"like": "h100", "node": 3})", "c.json:1:18: node: unknown key; did you mean \"nodes\" or \"name\"?");
+  refused(R"({"like": "h100", "inside": {"latency": 3}})",
+          "inside.latency: unknown key; there are \"bytes_per_second\" or \"latency_seconds\"");
+  refused(R"({"like": "h100", "nodes": 0})", "c.json:1:27: nodes: 0 is not accepted; give a whole number from 1");
+  refused(R"({"like": "h100", "nodes": 2.5})", "nodes: 2.5 is not accepted");
+  refused(R"({"like": "h100", "nodes": 1000000000})", "are more than 2^31 devices");
+  refused(R"({"like": "h100", "outside": {"bytes_per_second": 0}})",
+          "outside.bytes_per_second: 0 is not accepted; give a number above 0");
+  refused(R"({"like": "h100", "outside": {"latency_seconds": -1}})",
+          "outside.latency_seconds: -1 is not accepted; give a number of at least 0");
+  refused(R"({"like": "h100", "device": {"product_efficiency": 1.5}})", "it is a share of the matrix rate, from 0 to 1");
+  refused(R"({"like": "h100", "device": 3})", "c.json:1:28: device: 3 is not accepted; give an object {...}");
+  refused(R"({"nodes": 2})", "device.memory_bytes: is missing; give it, or \"like\": one of \"a100\"");
+  refused("[]", "c.json:1:1: [] is not accepted; give an object {...}");
+  EXPECT_THAT([] { find_cluster("/nowhere/c.json"); },
+              ThrowsMessage<ConfigError>("cluster: \"/nowhere/c.json\" is neither a file nor one of \"a100\", \"a100-40\", "
+                                         "\"h100\" or \"h200\""));
+}
+
+}  // namespace
+}  // namespace trivet::autotune

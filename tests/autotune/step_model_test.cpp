@@ -1,0 +1,182 @@
+#include "autotune/step_model.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "engine/plan.h"
+
+namespace trivet::autotune {
+namespace {
+
+model::Description small_gpt() {
+  return {.layers = 6, .hidden = 512, .heads = 8, .sequence_length = 256, .vocabulary_size = 1024, .tied_embedding = false};
+}
+
+double flops_of(const Work& work) {
+  return std::accumulate(work.calls.begin(), work.calls.end(), 0.0,
+                         [](double sum, const kernels::KernelCall& call) { return sum + call.flops; });
+}
+double bytes_of(const Work& work) {
+  return std::accumulate(work.operations.begin(), work.operations.end(), 0.0,
+                         [](double sum, const AxisOperation& operation) { return sum + operation.bytes; });
+}
+
+// The plan rehearses whole ranks; what it counts is the sum of the blocks, and the optimizer's.
+TEST(BlockWork, AddsUpToWhatAPlanCounts) {
+  const model::Model model = model::build(small_gpt());
+  Config config;
+  config.model.layers = 6, config.model.hidden_size = 512, config.model.heads = 8, config.model.sequence_length = 256;
+  config.model.tied_embedding = false;
+  config.bf16.enabled = true;
+  config.batch = {.micro_batch_size = 2, .gradient_accumulation_steps = 1};
+  for (const int tensor : {1, 2, 4}) {
+    config.parallel.tensor = tensor;
+    const Plan plan = make_plan(config, model, tensor);
+    double flops = 0, products = 0;
+    int64_t parameters = 0;
+    for (const BlockWork& work : work_of_blocks(model, {.microbatch = 2, .tensor = tensor})) {
+      flops += flops_of(work.forward) + flops_of(work.backward);
+      parameters += work.parameters;
+      for (const Work* part : {&work.forward, &work.backward})
+        for (const kernels::KernelCall& call : part->calls) products += call.kernel == "matmul" ? call.flops : 0;
+    }
+    EXPECT_EQ(
+        parameters, plan.ranks[0].layout.blocks.empty() ? 0 : [&] {
+          int64_t sum = 0;
+          for (const auto& block : plan.ranks[0].layout.blocks)
+            for (const auto& group : block.groups) sum += group.parameter_elements();
+          return sum;
+        }());
+    const double optimizer = 25.0 * static_cast<double>(parameters);  // a few FLOPs a parameter: Adam, the norm
+    EXPECT_GE(plan.ranks[0].step_counters.flops, flops);
+    EXPECT_LE(plan.ranks[0].step_counters.flops, flops + optimizer);
+    EXPECT_GT(products, 0.9 * flops);
+  }
+}
+
+// Shoeybi et al. 2019: of b s h elements, two all_reduces in the forward of a block and two in its backward. With sequence
+// parallelism gathers and scatters of the same size; the backward gathers what it multiplies with once more.
+TEST(BlockWork, CountsTheTrafficOfTensorRanks) {
+  const model::Model model = model::build(small_gpt());
+  const double whole = 2.0 * 2 * 256 * 512;  // bytes of b s h
+  const auto block = [&](int tensor, bool sequence) {
+    return work_of_blocks(model, {.microbatch = 2, .tensor = tensor, .sequence_parallel = sequence})[3];
+  };
+  EXPECT_TRUE(block(1, false).forward.operations.empty());
+  EXPECT_EQ(bytes_of(block(2, false).forward), 2 * whole);
+  EXPECT_EQ(bytes_of(block(2, false).backward), 2 * whole);
+  EXPECT_EQ(bytes_of(block(4, true).forward), 4 * whole);
+  EXPECT_EQ(bytes_of(block(4, true).backward), 6 * whole);
+}
+
+TEST(BlockWork, KeepsLessWithRecomputationAndTensorRanks) {
+  const model::Model model = model::build(small_gpt());
+  const auto saved = [&](const BlockSite& site) { return work_of_blocks(model, site)[3].saved_bytes; };
+  const int64_t all = saved({}), attention = saved({.recompute_attention = true}), split = saved({.tensor = 2}),
+                sequence = saved({.tensor = 2, .sequence_parallel = true});
+  EXPECT_LT(attention, all);
+  EXPECT_LT(split, all);
+  EXPECT_LT(sequence, split);
+  EXPECT_GE(2 * sequence, all);  // half of everything that is a token's
+  EXPECT_LE(2 * sequence, all + 4096);
+}
+
+class OfSmallGpt : public testing::Test {
+ protected:
+  OfSmallGpt() : model(model::build(small_gpt())), cluster(cluster_named("h100")), steps(model, cluster) {}
+  StepSeconds seconds(const Layout& layout) const { return steps.predict(layout).seconds; }
+
+  model::Model model;
+  Cluster cluster;
+  StepModel steps;
+};
+
+TEST_F(OfSmallGpt, KernelsTakeWhatLimitsThem) {
+  const Accelerator& device = cluster.device;
+  EXPECT_DOUBLE_EQ(steps.kernel_seconds({"matmul", "nn", DType::BFloat16, {}, 1e15, 1e6}),
+                   1e15 / (device.matrix_flops * device.product_efficiency));
+  EXPECT_DOUBLE_EQ(steps.kernel_seconds({"matmul", "nn", DType::Float32, {}, 1e15, 1e6}),
+                   1e15 / (device.float32_flops * device.product_efficiency));
+  EXPECT_DOUBLE_EQ(steps.kernel_seconds({"gelu", "", DType::BFloat16, {}, 1e15, 3e9}), 3e9 / device.memory_bandwidth);
+  EXPECT_DOUBLE_EQ(steps.kernel_seconds({"gelu", "", DType::BFloat16, {}, 1, 1}), device.launch_seconds);
+}
+
+// A tensor axis of 8 stays in a node; a data axis across it takes every eighth device, each on another node.
+TEST_F(OfSmallGpt, OperationsRunWhereTheirRanksAre) {
+  const double bytes = 1e9;
+  const auto gather = [&](int64_t ranks, int64_t stride) {
+    return steps.operation_seconds(comm::Operation::AllGather, bytes, ranks, stride);
+  };
+  EXPECT_DOUBLE_EQ(gather(8, 1), ring_all_gather(8, bytes, cluster.inside));
+  EXPECT_DOUBLE_EQ(gather(4, 8), ring_all_gather(4, bytes, cluster.outside));
+  EXPECT_DOUBLE_EQ(gather(16, 1), ring_all_gather(2, bytes / 8, cluster.outside) + ring_all_gather(8, bytes, cluster.inside));
+  EXPECT_DOUBLE_EQ(gather(8, 2), ring_all_gather(2, bytes / 4, cluster.outside) + ring_all_gather(4, bytes, cluster.inside));
+  EXPECT_EQ(gather(1, 1), 0);
+}
+
+TEST_F(OfSmallGpt, MicrobatchesAddUpAndAPipelineHasItsBubble) {
+  const StepSeconds one = seconds({}), four = seconds({.microbatches = 4});
+  EXPECT_DOUBLE_EQ(four.compute, 4 * one.compute);
+  EXPECT_EQ(one.bubble, 0);
+  EXPECT_EQ(one.data, 0);
+  EXPECT_EQ(one.tensor, 0);
+  const StepSeconds few = seconds({.pipeline = 4, .microbatches = 4}), many = seconds({.pipeline = 4, .microbatches = 64});
+  EXPECT_DOUBLE_EQ(few.bubble, many.bubble);  // the first and the last microbatch's
+  EXPECT_NEAR(few.bubble, 3 * few.compute / 4, 0.05 * few.bubble);
+  const StepSeconds split = seconds({.pipeline = 2, .chunks = 3, .schedule = ScheduleKind::Interleaved, .microbatches = 4}),
+                    whole = seconds({.pipeline = 2, .microbatches = 4}),
+                    zero_bubble = seconds({.pipeline = 2, .schedule = ScheduleKind::ZeroBubbleH1, .microbatches = 4});
+  EXPECT_LT(split.bubble, 0.5 * whole.bubble);
+  EXPECT_LT(zero_bubble.bubble, 0.5 * whole.bubble);
+}
+
+TEST_F(OfSmallGpt, RecomputingIsAForwardMore) {
+  const StepSeconds kept = seconds({.microbatches = 2}), again = seconds({.microbatches = 2, .recompute = Recompute::Full});
+  EXPECT_EQ(kept.recompute, 0);
+  EXPECT_DOUBLE_EQ(again.compute, kept.compute);
+  EXPECT_GT(again.recompute, 0.2 * kept.compute);
+  EXPECT_LT(again.recompute, 0.4 * kept.compute);
+}
+
+TEST_F(OfSmallGpt, WhatIsHiddenIsNotExposed) {
+  const Layout layout{.data = 16, .zero_stage = 1, .microbatches = 2};
+  Layout in_turn = layout;
+  in_turn.overlap = false;
+  EXPECT_GT(seconds(layout).data, 0);
+  EXPECT_LT(seconds(layout).data, seconds(in_turn).data);
+  Layout split{.tensor = 8, .sequence_parallel = true}, split_in_turn = split;
+  split_in_turn.overlap_tensor = false;
+  EXPECT_LT(seconds(split).tensor, seconds(split_in_turn).tensor);
+}
+
+// 2 + 4 + 12 bytes a parameter, of which each stage leaves a share.
+TEST_F(OfSmallGpt, StatesAreShardedByTheirStage) {
+  const double parameters = static_cast<double>(model::parameter_count(model));
+  for (int stage = 0; stage <= 3; ++stage) {
+    const StepBytes bytes = steps.predict({.data = 8, .zero_stage = stage}).bytes;
+    EXPECT_DOUBLE_EQ(bytes.parameters, parameters * 2 / (stage >= 3 ? 8 : 1));
+    EXPECT_DOUBLE_EQ(bytes.gradients, parameters * 4 / (stage >= 2 ? 8 : 1));
+    EXPECT_DOUBLE_EQ(bytes.optimizer, parameters * 12 / (stage >= 1 ? 8 : 1));
+  }
+}
+
+TEST_F(OfSmallGpt, EarlierStagesHoldMoreMicrobatches) {
+  const auto activations = [&](const Layout& layout) { return steps.predict(layout).bytes.activations; };
+  EXPECT_GT(activations({.pipeline = 2, .schedule = ScheduleKind::GPipe, .microbatches = 8}),
+            2 * activations({.pipeline = 2, .microbatches = 8}));
+  EXPECT_LT(activations({.pipeline = 2, .microbatches = 8, .recompute = Recompute::Full}),
+            activations({.pipeline = 2, .microbatches = 8}));
+}
+
+// model FLOPs / (time x devices x matrix rate)
+TEST_F(OfSmallGpt, UtilizationIsOfTheModelsFlops) {
+  const StepPrediction step = steps.predict({.data = 4, .zero_stage = 1, .microbatch = 2, .microbatches = 3});
+  const double tokens = 4 * 2 * 3 * 256;
+  EXPECT_DOUBLE_EQ(step.tokens_per_second, tokens / step.seconds.total());
+  EXPECT_NEAR(step.model_flops_utilization,
+              model::flops_per_token(model) * tokens / step.seconds.total() / (4 * cluster.device.matrix_flops), 1e-12);
+}
+
+}  // namespace
+}  // namespace trivet::autotune
