@@ -56,7 +56,7 @@ std::vector<Cluster> known_clusters() {
                    .memory_bandwidth = 0.9 * 3350e9,
                    .matrix_flops = 989e12,
                    .float32_flops = 67e12,
-                   .product_efficiency = 0.58,
+                   .product_efficiency = 0.62,
                    .launch_seconds = 4e-6};
   add("h100", node(h100, 450e9, 50e9), 50e9);
   h100.name = "NVIDIA H200 SXM 141 GB", h100.memory_bytes = 139 * kGb, h100.memory_bandwidth = 0.9 * 4800e9;

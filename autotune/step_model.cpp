@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <span>
 
-#include "pipeline/partition.h"
+#include "pipeline/schedules/schedules.h"
+#include "pipeline/simulate.h"
 
 namespace trivet::autotune {
 namespace {
@@ -23,25 +26,39 @@ double microbatches_in_flight(const Layout& layout, int64_t pipeline_rank) {
     case ScheduleKind::OneForwardOneBackward: return std::min(m, p - i);
     case ScheduleKind::Interleaved: return std::min(m, (2 * (p - i - 1) + (v - 1) * p + 1) / v);
     case ScheduleKind::ZeroBubbleH1:
-    case ScheduleKind::ZeroBubbleV: return std::min(m, p);
+    case ScheduleKind::ZeroBubbleV: return std::min(m, p);  // zb-v: 2 P of half as many blocks
     case ScheduleKind::ZeroBubble2p: return std::min(m, 2 * p - 1);
   }
   return m;
 }
 
-// Time in which a pipeline rank has nothing to do, for one with `forward` and `backward` a microbatch. The two halves of a
-// backward take equally long.
-double bubble_seconds(const Layout& layout, double forward, double backward) {
-  const double others = as_double(layout.pipeline - 1), input = backward / 2, weight = backward / 2;
-  switch (layout.schedule) {
-    case ScheduleKind::GPipe:
-    case ScheduleKind::OneForwardOneBackward: return others * (forward + backward);
-    case ScheduleKind::Interleaved: return others * (forward + backward) / as_double(layout.chunks);
-    case ScheduleKind::ZeroBubbleH1: return others * (forward + input - weight);
-    case ScheduleKind::ZeroBubble2p: return others * std::max(0.0, forward + input - 2 * weight);
-    case ScheduleKind::ZeroBubbleV: return others * std::max(0.0, forward - weight);
+// Kernels that backward_weight runs.
+bool makes_weight_gradients(const kernels::KernelCall& call) {
+  return call.variant.starts_with("tn") || call.kernel == "bias_gradient" || call.kernel.ends_with("_backward_weight");
+}
+
+// The end of each stage, where the heaviest is as light as can be: the least limit that a greedy walk keeps, each stage with at
+// least one block.
+std::vector<size_t> ends_of_stages(std::span<const double> costs, size_t stages) {
+  const auto walk = [&](double limit) {
+    std::vector<size_t> ends;
+    double sum = 0;
+    for (size_t b = 0; b < costs.size(); ++b) {
+      const size_t left = stages - ends.size();  // with the one that is being filled
+      const bool full = sum > 0 && (sum + costs[b] > limit || costs.size() - b < left);
+      if (full && left > 1) ends.push_back(b), sum = 0;
+      sum += costs[b];
+      if (sum > limit && ends.size() + 1 == stages) return std::vector<size_t>{};
+    }
+    ends.push_back(costs.size());
+    return ends;
+  };
+  double low = *std::ranges::max_element(costs), high = std::accumulate(costs.begin(), costs.end(), 0.0) * (1 + 1e-9);
+  for (int i = 0; i < 50; ++i) {
+    const double middle = (low + high) / 2;
+    (walk(middle).empty() ? low : high) = middle;
   }
-  return 0;
+  return walk(high);
 }
 
 }  // namespace
@@ -112,115 +129,160 @@ StepModel::BlockSeconds StepModel::seconds_of(const BlockWork& work, const Layou
     wait(free);
     return waited;
   };
-  BlockSeconds seconds{kernels(work.forward), kernels(work.backward), axis(work.forward), axis(work.backward)};
+  BlockSeconds seconds{.forward = kernels(work.forward),
+                       .backward = kernels(work.backward),
+                       .forward_axis = axis(work.forward),
+                       .backward_axis = axis(work.backward)};
+  for (const kernels::KernelCall& call : work.backward.calls)
+    if (makes_weight_gradients(call)) seconds.weights += kernel_seconds(call);
   if (recomputed) seconds.forward_again = seconds.forward, seconds.forward_again_axis = seconds.forward_axis;
   return seconds;
 }
 
-StepPrediction StepModel::predict(const Layout& layout) const {
-  const std::vector<BlockWork> works =
-      work_of_blocks(model_, {.microbatch = layout.microbatch,
-                              .dtype = DType::BFloat16,
-                              .tensor = static_cast<int>(layout.tensor),
-                              .sequence_parallel = layout.sequence_parallel,
-                              .recompute_attention = layout.recompute == Recompute::Selective});
-  const size_t blocks = works.size();
-  std::vector<BlockSeconds> times;
-  std::vector<pipeline::BlockFacts> facts;
-  for (size_t b = 0; b < blocks; ++b) {
-    // As in the engine, the first block and the last are not recomputed.
-    const bool again = layout.recompute == Recompute::Full && b > 0 && b + 1 < blocks;
-    times.push_back(seconds_of(works[b], layout, again));
-    const BlockSeconds& t = times.back();
-    facts.push_back({model_.names[b], "", works[b].parameters,
-                     t.forward + t.backward + t.forward_axis + t.backward_axis + t.forward_again + t.forward_again_axis});
-  }
-  const int stages = static_cast<int>(layout.pipeline * layout.chunks);
-  const std::vector<int> first_blocks = pipeline::partition(facts, stages, pipeline::PartitionMethod::Cost);
+StepModel::BlockSeconds& StepModel::BlockSeconds::operator+=(const BlockSeconds& other) {
+  forward += other.forward, backward += other.backward, weights += other.weights;
+  forward_axis += other.forward_axis, backward_axis += other.backward_axis;
+  forward_again += other.forward_again, forward_again_axis += other.forward_again_axis;
+  return *this;
+}
 
-  StepPrediction prediction;
-  double slowest = -1, owned = 0;
-  BlockSeconds of_slowest;
-  for (int64_t rank = 0; rank < layout.pipeline; ++rank) {
-    BlockSeconds sum;
-    double parameters = 0, saved = 0, largest = 0, peak = 0, block_parameters = 0;
-    for (int64_t chunk = 0; chunk < layout.chunks; ++chunk) {
-      const int64_t down = layout.schedule == ScheduleKind::ZeroBubbleV && chunk == 1 ? layout.pipeline - 1 - rank : rank;
-      const auto stage = static_cast<size_t>(chunk * layout.pipeline + down);
-      for (auto b = static_cast<size_t>(first_blocks[stage]); b < static_cast<size_t>(first_blocks[stage + 1]); ++b) {
-        const BlockSeconds& t = times[b];
-        sum.forward += t.forward, sum.backward += t.backward;
-        sum.forward_axis += t.forward_axis, sum.backward_axis += t.backward_axis;
-        sum.forward_again += t.forward_again, sum.forward_again_axis += t.forward_again_axis;
-        parameters += as_double(works[b].parameters);
-        const double input = b == 0 ? 0 : as_double(works[b - 1].output_elements) * 2;
-        saved += t.forward_again > 0 ? input : as_double(works[b].saved_bytes);
-        if (t.forward_again > 0) largest = std::max(largest, as_double(works[b].saved_bytes));
-        peak = std::max(peak, as_double(works[b].peak_bytes - (t.forward_again > 0 ? 0 : works[b].saved_bytes)));
-        block_parameters = std::max(block_parameters, as_double(works[b].parameters));
-      }
+const std::vector<BlockWork>& StepModel::works_of(const Layout& layout) const {
+  const bool selective = layout.recompute == Recompute::Selective;
+  std::vector<BlockWork>& works = works_[{layout.microbatch, layout.tensor, layout.sequence_parallel, selective}];
+  if (works.empty())
+    works = work_of_blocks(model_, {.microbatch = layout.microbatch,
+                                    .dtype = DType::BFloat16,
+                                    .tensor = static_cast<int>(layout.tensor),
+                                    .sequence_parallel = layout.sequence_parallel,
+                                    .recompute_attention = selective});
+  return works;
+}
+
+const std::vector<StepModel::Stage>& StepModel::stages_of(const Layout& layout) const {
+  const int64_t count = layout.pipeline * layout.chunks;
+  std::vector<Stage>& stages = stages_[{layout.microbatch, layout.tensor, layout.sequence_parallel,
+                                        static_cast<int64_t>(layout.recompute), layout.overlap_tensor, count}];
+  if (!stages.empty()) return stages;
+  const std::vector<BlockWork>& works = works_of(layout);
+  // As in the engine, the first block and the last are not recomputed.
+  const auto recomputed = [&](size_t b) { return layout.recompute == Recompute::Full && b > 0 && b + 1 < works.size(); };
+  std::vector<BlockSeconds> times;
+  std::vector<double> costs;
+  for (size_t b = 0; b < works.size(); ++b) {
+    times.push_back(seconds_of(works[b], layout, recomputed(b)));
+    costs.push_back(times.back().total());
+  }
+  const std::vector<size_t> ends = ends_of_stages(costs, static_cast<size_t>(count));
+  for (size_t stage = 0, b = 0; stage < ends.size(); ++stage) {
+    Stage& sum = stages.emplace_back();
+    for (; b < ends[stage]; ++b) {
+      const BlockWork& work = works[b];
+      const double parameters = as_double(work.parameters), saved = as_double(work.saved_bytes);
+      const double input = b == 0 ? 0 : as_double(works[b - 1].output_elements * size_of(DType::BFloat16));
+      sum.seconds += times[b];
+      sum.parameters += parameters;
+      sum.most_parameters = std::max(sum.most_parameters, parameters);
+      sum.saved_bytes += recomputed(b) ? input : saved;
+      sum.transient_bytes = std::max(sum.transient_bytes, as_double(work.peak_bytes) - (recomputed(b) ? 0 : saved - input));
     }
-    const double whole =
-        sum.forward + sum.backward + sum.forward_axis + sum.backward_axis + sum.forward_again + sum.forward_again_axis;
-    if (whole > slowest) slowest = whole, of_slowest = sum, owned = parameters;
-    const double share = 1.0 / as_double(layout.data);
-    const auto kept = [&](double bytes, int sharded_from) {
-      return parameters * bytes * (layout.zero_stage >= sharded_from ? share : 1);
-    };
-    StepBytes bytes{.parameters = kept(types_.weight_bytes, 3),
-                    .gradients = kept(types_.gradient_bytes, 2),
-                    .optimizer = kept(types_.optimizer_bytes, 1),
-                    .activations = saved * microbatches_in_flight(layout, rank) + largest + std::max(0.0, peak),
-                    .buffers = layout.zero_stage >= 3 ? 2 * block_parameters * types_.weight_bytes : 0};
-    if (layout.zero_stage >= 2 && layout.data > 1) bytes.buffers += 2 * block_parameters * types_.gradient_bytes;
+  }
+  return stages;
+}
+
+StepBytes StepModel::bytes_of(const Layout& layout, int64_t pipeline_rank, const Stage& stage) const {
+  const auto kept = [&](double bytes, int sharded_from) {
+    return stage.parameters * bytes / (layout.zero_stage >= sharded_from ? as_double(layout.data) : 1);
+  };
+  StepBytes bytes{.parameters = kept(types_.weight_bytes, 3),
+                  .gradients = kept(types_.gradient_bytes, 2),
+                  .optimizer = kept(types_.optimizer_bytes, 1),
+                  .activations = stage.saved_bytes * microbatches_in_flight(layout, pipeline_rank) + stage.transient_bytes};
+  // A block on its way and the one before it.
+  if (layout.zero_stage >= 3) bytes.buffers += 2 * stage.most_parameters * types_.weight_bytes;
+  if (layout.zero_stage >= 2) bytes.buffers += 2 * stage.most_parameters * types_.gradient_bytes;
+  return bytes;
+}
+
+// Gradients go out while the backward that makes the last of them runs; whole weights come in while it, or the forward, does.
+double StepModel::exposed_data_seconds(const Layout& layout, double parameters, double forward, double backward) const {
+  if (layout.data == 1) return 0;
+  const auto seconds = [&](comm::Operation operation, double bytes) {
+    return operation_seconds(operation, parameters * bytes, layout.data, layout.tensor);
+  };
+  const double m = as_double(layout.microbatches);
+  const double times_out = layout.zero_stage >= 2 ? m : 1, times_in = layout.zero_stage == 3 ? 2 * m : 1;
+  const double out = layout.zero_stage == 0 ? seconds(comm::Operation::AllReduce, types_.sent_gradient_bytes)
+                                            : seconds(comm::Operation::ReduceScatter, types_.sent_gradient_bytes);
+  const double in = layout.zero_stage == 0 ? 0 : seconds(comm::Operation::AllGather, types_.weight_bytes);
+  if (!layout.overlap) return times_out * out + times_in * in;
+  // What belongs to the last block computed and to the first one needed has nothing beside it.
+  const double of_a_block = std::min(1.0, as_double(layout.pipeline) / static_cast<double>(model_.layers.size()));
+  const double hides_in = layout.zero_stage == 3 ? m * (forward + backward) : forward;
+  return std::max(times_out * (out - backward), of_a_block * out) + std::max(times_in * in - hides_in, of_a_block * in);
+}
+
+// What is left of the makespan beside the microbatches' own time. It grows with them up to a few for each rank, and then no
+// more; it is simulated for shares of F, I and W in percent.
+double StepModel::bubble_seconds(const Layout& layout, double forward, double input, double weight) const {
+  const double whole = forward + input + weight, p = as_double(layout.pipeline);
+  if (layout.schedule == ScheduleKind::GPipe || layout.schedule == ScheduleKind::OneForwardOneBackward) return (p - 1) * whole;
+  const int64_t enough = 3 * layout.pipeline, m = layout.microbatches;
+  const int64_t simulated = m <= 4 * layout.pipeline ? m : enough + m % layout.pipeline;
+  const auto percent = [&](double part) { return static_cast<int64_t>(std::lround(100 * part / whole)); };
+  const int64_t f = percent(forward), i = percent(input), w = 100 - f - i;
+  const auto [found, added] =
+      bubbles_.try_emplace({static_cast<int64_t>(layout.schedule), layout.pipeline, layout.chunks, simulated, f, i});
+  if (added) {
+    const pipeline::Schedule schedule = pipeline::generate(layout.schedule, {.ranks = static_cast<int>(layout.pipeline),
+                                                                             .microbatches = static_cast<int>(simulated),
+                                                                             .chunks = static_cast<int>(layout.chunks)});
+    const pipeline::ComputeCosts costs{as_double(f) / 100, as_double(i) / 100, as_double(w) / 100};
+    const pipeline::Timeline timeline = pipeline::simulate(
+        schedule, {.cost = pipeline::even_costs(schedule, costs), .sends = pipeline::backward_sends(layout.schedule)});
+    found->second = timeline.makespan - as_double(simulated);
+  }
+  return whole * found->second;
+}
+
+StepPrediction StepModel::predict(const Layout& layout) const {
+  const std::vector<Stage>& stages = stages_of(layout);
+  StepPrediction prediction;
+  Stage slowest;
+  for (int64_t rank = 0; rank < layout.pipeline; ++rank) {
+    Stage sum;
+    for (int64_t chunk = 0; chunk < layout.chunks; ++chunk) {
+      const bool upwards = layout.schedule == ScheduleKind::ZeroBubbleV && chunk == 1;
+      const Stage& stage = stages[static_cast<size_t>(chunk * layout.pipeline + (upwards ? layout.pipeline - 1 - rank : rank))];
+      sum.seconds += stage.seconds;
+      sum.parameters += stage.parameters;
+      sum.most_parameters = std::max(sum.most_parameters, stage.most_parameters);
+      sum.saved_bytes += stage.saved_bytes;
+      sum.transient_bytes = std::max(sum.transient_bytes, stage.transient_bytes);
+    }
+    if (rank == 0 || sum.seconds.total() > slowest.seconds.total()) slowest = sum;
+    const StepBytes bytes = bytes_of(layout, rank, sum);
     if (bytes.total() > prediction.bytes.total()) prediction.bytes = bytes;
   }
 
   const double m = as_double(layout.microbatches);
+  const BlockSeconds& of = slowest.seconds;
+  const double forward = of.forward + of.forward_axis, backward = of.total() - forward;
   StepSeconds& seconds = prediction.seconds;
-  seconds.compute = m * (of_slowest.forward + of_slowest.backward);
-  seconds.recompute = m * of_slowest.forward_again;
-  seconds.tensor = m * (of_slowest.forward_axis + of_slowest.backward_axis + of_slowest.forward_again_axis);
-  const double forward = of_slowest.forward + of_slowest.forward_axis;
-  const double backward = slowest - forward;
+  seconds.compute = m * (of.forward + of.backward);
+  seconds.recompute = m * of.forward_again;
+  seconds.tensor = m * (of.forward_axis + of.backward_axis + of.forward_again_axis);
   if (layout.pipeline > 1) {
-    const double hop =
-        operation_seconds(comm::Operation::Send, as_double(works[0].output_elements) * 2, 2, layout.tensor * layout.data);
-    seconds.bubble = bubble_seconds(layout, forward, backward) + 2 * as_double((layout.pipeline - 1) * layout.chunks) * hop;
+    const double message = as_double(works_of(layout)[0].output_elements * size_of(DType::BFloat16));
+    const double hop = operation_seconds(comm::Operation::Send, message, 2, layout.tensor * layout.data);
+    seconds.bubble = bubble_seconds(layout, forward, backward - of.weights, of.weights) +
+                     2 * as_double((layout.pipeline - 1) * layout.chunks) * hop;
   }
+  seconds.data = exposed_data_seconds(layout, slowest.parameters, forward, backward);
+  const double updated = slowest.parameters / (layout.zero_stage >= 1 ? as_double(layout.data) : 1);
+  const double moved = types_.gradient_bytes + 2 * types_.optimizer_bytes + types_.weight_bytes;
+  seconds.optimizer = updated * moved / cluster_.device.memory_bandwidth;
 
-  // Gradients go out while the backward that makes the last of them runs; whole weights come in while it, or the forward, does.
-  const auto over_data = [&](comm::Operation operation, double bytes) {
-    return operation_seconds(operation, bytes, layout.data, layout.tensor);
-  };
-  const double gradients = owned * types_.sent_gradient_bytes, weights = owned * types_.weight_bytes;
-  double out = 0, in = 0, hides_out = backward, hides_in = forward;
-  switch (layout.zero_stage) {
-    case 0: out = over_data(comm::Operation::AllReduce, gradients); break;
-    case 1:
-      out = over_data(comm::Operation::ReduceScatter, gradients);
-      in = over_data(comm::Operation::AllGather, weights);
-      break;
-    default:
-      out = m * over_data(comm::Operation::ReduceScatter, gradients);
-      in = (layout.zero_stage == 3 ? 2 * m : 1) * over_data(comm::Operation::AllGather, weights);
-      hides_out = m * backward;
-      if (layout.zero_stage == 3) hides_in = m * (forward + backward);
-      break;
-  }
-  // What belongs to the last block computed and the first one needed has nothing beside it.
-  const double of_a_block = 1 / std::max(1.0, as_double(static_cast<int64_t>(blocks)) / as_double(layout.pipeline));
-  const auto exposed = [&](double communication, double window) {
-    if (!layout.overlap) return communication;
-    return std::max(communication - window, of_a_block * communication / (layout.zero_stage >= 2 ? m : 1));
-  };
-  seconds.data = exposed(out, hides_out) + exposed(in, hides_in);
-
-  const double updated = owned * (layout.zero_stage >= 1 ? 1.0 / as_double(layout.data) : 1);
-  seconds.optimizer =
-      updated * (types_.gradient_bytes + 2 * types_.optimizer_bytes + types_.weight_bytes) / cluster_.device.memory_bandwidth;
-
-  const double tokens = as_double(layout.global_batch()) * as_double(model_.sequence_length);
+  const double tokens = as_double(layout.global_batch() * model_.sequence_length);
   prediction.tokens_per_second = tokens / seconds.total();
   prediction.model_flops_utilization = model::flops_per_token(model_) * prediction.tokens_per_second /
                                        (as_double(layout.devices()) * cluster_.device.matrix_flops);

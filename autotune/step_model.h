@@ -1,15 +1,17 @@
 // How long a step takes and what a device holds, on a cluster that is described and need not be there: what the blocks do
-// (block_work.h) at the device's rates, collectives by the alpha-beta model, pipelines by their closed formulas. Fast enough to
+// (block_work.h) at the device's rates, collectives by the alpha-beta model, pipelines by their schedules. Fast enough to
 // try thousands of layouts; a Plan says exactly what the best of them will hold.
 //
 //   kernel       max(FLOPs / (matrix rate x efficiency), bytes / memory bandwidth, launch)
 //   stage        its blocks' kernels and tensor axis, forward and backward of a microbatch; the slowest stage counts
-//   pipeline     m microbatches of the slowest stage, and the schedule's bubble (docs/schedules.md)
+//   pipeline     m microbatches of the slowest stage, and what the schedule leaves idle, simulated (docs/schedules.md)
 //   data axis    what the last microbatch's backward and the first one's forward cannot hide
 //   optimizer    bytes of the owned states
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "autotune/block_work.h"
@@ -60,6 +62,7 @@ struct StateTypes {
   double sent_gradient_bytes = 4;                                     // on the data axis
 };
 
+// One thread at a time: it remembers what blocks do.
 class StepModel {
  public:
   // Both must outlive it.
@@ -75,15 +78,35 @@ class StepModel {
  private:
   struct BlockSeconds {
     double forward = 0, backward = 0;                  // kernels
+    double weights = 0;                                // of backward: gradients of weights
     double forward_axis = 0, backward_axis = 0;        // waiting for the tensor axis
     double forward_again = 0, forward_again_axis = 0;  // of what is recomputed
+    double total() const { return forward + backward + forward_axis + backward_axis + forward_again + forward_again_axis; }
+    BlockSeconds& operator+=(const BlockSeconds& other);
   };
+  // A stage of the pipeline, or all of a pipeline rank's.
+  struct Stage {
+    BlockSeconds seconds;
+    double parameters = 0, most_parameters = 0;  // of all blocks, of one
+    double saved_bytes = 0;                      // of a microbatch in flight
+    double transient_bytes = 0;                  // beside that, while a block computes
+  };
+  // What does not depend on how many data ranks and microbatches there are.
+  using Key = std::array<int64_t, 6>;
+  const std::vector<BlockWork>& works_of(const Layout& layout) const;
+  const std::vector<Stage>& stages_of(const Layout& layout) const;
   BlockSeconds seconds_of(const BlockWork& work, const Layout& layout, bool recomputed) const;
+  StepBytes bytes_of(const Layout& layout, int64_t pipeline_rank, const Stage& stages) const;
+  double bubble_seconds(const Layout& layout, double forward, double input, double weight) const;
+  double exposed_data_seconds(const Layout& layout, double parameters, double forward, double backward) const;
   Nodes nodes_of(int64_t ranks, int64_t stride) const;
 
   const model::Model& model_;
   const Cluster& cluster_;
   StateTypes types_;
+  mutable std::map<Key, std::vector<BlockWork>> works_;
+  mutable std::map<Key, std::vector<Stage>> stages_;
+  mutable std::map<Key, double> bubbles_;  // in parts of a microbatch
 };
 
 }  // namespace trivet::autotune

@@ -1,0 +1,221 @@
+#include "autotune/search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <optional>
+
+#include "core/error.h"
+
+namespace trivet::autotune {
+namespace {
+
+constexpr double kGib = 1 << 30;
+
+std::vector<int64_t> divisors(int64_t number, int64_t most) {
+  std::vector<int64_t> all;
+  for (int64_t d = 1; d <= std::min(number, most); ++d)
+    if (number % d == 0) all.push_back(d);
+  return all;
+}
+
+struct PipelineKind {
+  ScheduleKind schedule;
+  int64_t chunks;
+};
+
+// Of so many blocks on so many pipeline ranks.
+std::vector<PipelineKind> pipelines(int64_t pipeline, int64_t blocks) {
+  if (pipeline == 1) return {{ScheduleKind::OneForwardOneBackward, 1}};
+  std::vector<PipelineKind> kinds{
+      {ScheduleKind::OneForwardOneBackward, 1}, {ScheduleKind::ZeroBubbleH1, 1}, {ScheduleKind::ZeroBubble2p, 1}};
+  if (2 * pipeline <= blocks) kinds.push_back({ScheduleKind::ZeroBubbleV, 2});
+  for (int64_t chunks = 2; chunks * pipeline <= blocks && chunks <= 16; ++chunks)
+    kinds.push_back({ScheduleKind::Interleaved, chunks});
+  return kinds;
+}
+
+bool shares(const model::Model& model, int64_t tensor) {
+  try {
+    model::check_tensor_size(model, static_cast<int>(tensor));
+  } catch (const ConfigError&) {
+    return false;
+  }
+  return true;
+}
+
+// Calls use(layout) for each that divides.
+template <typename Use>
+void for_each_layout(const model::Model& model, const Cluster& cluster, const SearchSpace& space, Use&& use) {
+  const auto blocks = static_cast<int64_t>(model.layers.size());
+  const int64_t most_tensor = space.most_tensor > 0 ? space.most_tensor : cluster.devices_per_node;
+  for (const int64_t tensor : divisors(space.devices, most_tensor)) {
+    if (!shares(model, tensor)) continue;
+    for (const int64_t pipeline : divisors(space.devices / tensor, blocks)) {
+      const int64_t data = space.devices / tensor / pipeline;
+      if (space.train_batch_size % data != 0) continue;
+      for (const int64_t microbatch : divisors(space.train_batch_size / data, space.most_microbatch))
+        for (const PipelineKind& kind : pipelines(pipeline, blocks))
+          for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full})
+            for (const int stage : space.zero_stages) {
+              if (data == 1 && stage > 0) continue;
+              use(Layout{.data = data,
+                         .tensor = tensor,
+                         .pipeline = pipeline,
+                         .chunks = kind.chunks,
+                         .schedule = kind.schedule,
+                         .zero_stage = stage,
+                         .microbatch = microbatch,
+                         .microbatches = space.train_batch_size / data / microbatch,
+                         .recompute = recompute,
+                         .sequence_parallel = tensor > 1 && model.sequence_length % tensor == 0});
+            }
+    }
+  }
+}
+
+std::string name_of_recompute(Recompute recompute) { return std::string(name_of(recompute)); }
+
+// What a layout is a choice of, by name; values as text.
+using Choice = std::pair<const char*, std::function<std::string(const Layout&)>>;
+const std::vector<Choice>& choices() {
+  static const std::vector<Choice> all{
+      {"tensor", [](const Layout& l) { return std::to_string(l.tensor); }},
+      {"pipeline", [](const Layout& l) { return std::to_string(l.pipeline); }},
+      {"stage", [](const Layout& l) { return std::to_string(l.zero_stage); }},
+      {"schedule", [](const Layout& l) { return std::string(name_of(l.schedule)); }},
+      {"microbatch", [](const Layout& l) { return std::to_string(l.microbatch); }},
+      {"recompute", [](const Layout& l) { return name_of_recompute(l.recompute); }},
+  };
+  return all;
+}
+
+// The part of the step that grew most, as shares of each step.
+std::string reason(const StepSeconds& best, const StepSeconds& other) {
+  struct Part {
+    const char* name;
+    double StepSeconds::*seconds;
+  };
+  static constexpr Part parts[] = {{"exposed tensor axis", &StepSeconds::tensor}, {"pipeline bubble", &StepSeconds::bubble},
+                                   {"exposed data axis", &StepSeconds::data},     {"recomputation", &StepSeconds::recompute},
+                                   {"optimizer", &StepSeconds::optimizer},        {"kernels", &StepSeconds::compute}};
+  const Part* worst = parts;
+  for (const Part& part : parts)
+    if (other.*part.seconds - best.*part.seconds > other.*worst->seconds - best.*worst->seconds) worst = &part;
+  return fmt::format("{} {:.0f} % of the step (best: {:.0f} %)", worst->name, 100 * other.*worst->seconds / other.total(),
+                     100 * best.*worst->seconds / best.total());
+}
+
+double memory_limit(const Cluster& cluster) { return static_cast<double>(cluster.device.memory_bytes); }
+
+class Search {
+ public:
+  Search(const Cluster& cluster, size_t ranked) : cluster_(cluster), ranked_(ranked) {}
+
+  void add(const Layout& layout, const StepPrediction& step) {
+    ++result_.tried;
+    const Candidate candidate{layout, step};
+    if (result_.tried == 1 || step.bytes.total() < result_.smallest.step.bytes.total()) result_.smallest = candidate;
+    const bool fits = step.bytes.total() <= memory_limit(cluster_);
+    for (size_t c = 0; c < choices().size(); ++c) note(by_value_[c][choices()[c].second(layout)], candidate, fits);
+    if (!fits) return;
+    ++result_.fitting;
+    auto& ranking = result_.ranking;
+    const auto place = std::ranges::upper_bound(ranking, step.seconds.total(), {},
+                                                [](const Candidate& other) { return other.step.seconds.total(); });
+    if (place == ranking.end() && ranking.size() >= ranked_) return;
+    ranking.insert(place, candidate);
+    if (ranking.size() > ranked_) ranking.pop_back();
+  }
+
+  SearchResult finish() {
+    if (!result_.ranking.empty()) compare();
+    return std::move(result_);
+  }
+
+ private:
+  struct Best {
+    std::optional<Candidate> fastest, smallest;  // that fit; of all
+  };
+  static void note(Best& best, const Candidate& candidate, bool fits) {
+    if (!best.smallest || candidate.step.bytes.total() < best.smallest->step.bytes.total()) best.smallest = candidate;
+    if (fits && (!best.fastest || candidate.step.seconds.total() < best.fastest->step.seconds.total()))
+      best.fastest = candidate;
+  }
+
+  void compare() {
+    const Candidate& best = result_.ranking.front();
+    for (size_t c = 0; c < choices().size(); ++c)
+      for (const auto& [value, of_value] : by_value_[c]) {
+        if (value == choices()[c].second(best.layout)) continue;
+        Alternative alternative{.choice = fmt::format("{} {}", choices()[c].first, value)};
+        alternative.fits = of_value.fastest.has_value();
+        alternative.best = alternative.fits ? *of_value.fastest : *of_value.smallest;
+        const StepPrediction& step = alternative.best.step;
+        alternative.why = alternative.fits
+                              ? fmt::format("{:.1f} % slower: {}", 100 * (step.seconds.total() / best.step.seconds.total() - 1),
+                                            reason(best.step.seconds, step.seconds))
+                              : fmt::format("{:.1f} GiB over at best", (step.bytes.total() - memory_limit(cluster_)) / kGib);
+        result_.alternatives.push_back(std::move(alternative));
+      }
+  }
+
+  const Cluster& cluster_;
+  size_t ranked_;
+  SearchResult result_;
+  std::map<size_t, std::map<std::string, Best>> by_value_;  // [choice][value]
+};
+
+[[noreturn]] void refuse(const model::Model& model, const Cluster& cluster, const SearchSpace& space) {
+  // The nearest numbers of devices below and above that some layout divides.
+  const auto divides = [&](int64_t devices) {
+    SearchSpace other = space;
+    other.devices = devices;
+    bool any = false;
+    for_each_layout(model, cluster, other, [&](const Layout&) { any = true; });
+    return any;
+  };
+  int64_t below = space.devices - 1, above = space.devices + 1;
+  while (below > 0 && !divides(below)) --below;
+  while (above < 2 * space.devices && !divides(above)) ++above;
+  throw ConfigError(fmt::format(
+      "search: no layout divides {} devices among {} blocks and a batch of {}: the data axis must divide train_batch_size, "
+      "the pipeline cannot have more ranks than blocks; {} or {} devices would do, or another train_batch_size",
+      space.devices, model.layers.size(), space.train_batch_size, below, above));
+}
+
+}  // namespace
+
+SearchResult search(const model::Model& model, const Cluster& cluster, const SearchSpace& space, size_t ranked) {
+  if (cluster.most_devices() > 0 && space.devices > cluster.most_devices())
+    throw ConfigError(fmt::format("search: {} devices are more than cluster \"{}\" has ({} nodes of {}); use at most {}",
+                                  space.devices, cluster.name, cluster.nodes, cluster.devices_per_node,
+                                  cluster.most_devices()));
+  const auto begin = std::chrono::steady_clock::now();
+  const StepModel steps(model, cluster);
+  Search search(cluster, ranked);
+  bool any = false;
+  for_each_layout(model, cluster, space, [&](const Layout& layout) {
+    any = true;
+    search.add(layout, steps.predict(layout));
+  });
+  if (!any) refuse(model, cluster, space);
+  SearchResult result = search.finish();
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+std::string to_string(const Layout& layout) {
+  std::string text = fmt::format("pipeline {} x data {} x tensor {}", layout.pipeline, layout.data, layout.tensor);
+  if (layout.pipeline > 1)
+    text +=
+        fmt::format(", {}{}", name_of(layout.schedule), layout.chunks > 1 ? fmt::format(" with {} chunks", layout.chunks) : "");
+  text += fmt::format(", ZeRO-{}, microbatch {} x {}", layout.zero_stage, layout.microbatch, layout.microbatches);
+  if (layout.recompute != Recompute::None) text += ", recompute " + name_of_recompute(layout.recompute);
+  if (layout.sequence_parallel) text += ", sequence parallel";
+  return text;
+}
+
+}  // namespace trivet::autotune
