@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -119,7 +120,7 @@ class Search {
     const Candidate candidate{layout, step};
     if (result_.tried == 1 || step.bytes.total() < result_.smallest.step.bytes.total()) result_.smallest = candidate;
     const bool fits = step.bytes.total() <= memory_limit(cluster_);
-    for (size_t c = 0; c < choices().size(); ++c) note(by_value_[c][choices()[c].second(layout)], candidate, fits);
+    for (size_t c = 0; c < choices().size(); ++c) note(by_value_[c][in_order(choices()[c].second(layout))], candidate, fits);
     if (!fits) return;
     ++result_.fitting;
     auto& ranking = result_.ranking;
@@ -149,8 +150,8 @@ class Search {
     const Candidate& best = result_.ranking.front();
     for (size_t c = 0; c < choices().size(); ++c)
       for (const auto& [value, of_value] : by_value_[c]) {
-        if (value == choices()[c].second(best.layout)) continue;
-        Alternative alternative{.choice = fmt::format("{} {}", choices()[c].first, value)};
+        if (value.second == choices()[c].second(best.layout)) continue;
+        Alternative alternative{.choice = fmt::format("{} {}", choices()[c].first, value.second)};
         alternative.fits = of_value.fastest.has_value();
         alternative.best = alternative.fits ? *of_value.fastest : *of_value.smallest;
         const StepPrediction& step = alternative.best.step;
@@ -165,7 +166,11 @@ class Search {
   const Cluster& cluster_;
   size_t ranked_;
   SearchResult result_;
-  std::map<size_t, std::map<std::string, Best>> by_value_;  // [choice][value]
+  // Numbers by their size: 2 before 16.
+  using Value = std::pair<size_t, std::string>;
+  static Value in_order(const std::string& value) { return {std::isdigit(value.front()) ? value.size() : 0, value}; }
+
+  std::map<size_t, std::map<Value, Best>> by_value_;  // [choice][value]
 };
 
 [[noreturn]] void refuse(const model::Model& model, const Cluster& cluster, const SearchSpace& space) {

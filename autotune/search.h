@@ -46,5 +46,8 @@ SearchResult search(const model::Model& model, const Cluster& cluster, const Sea
 
 // "pipeline 8 x data 16 x tensor 8, interleaved with 2 chunks, ZeRO-1, microbatch 1 x 16, recompute full, sequence parallel"
 std::string to_string(const Layout& layout);
+// A table of the ranking and why the others lose; where nothing fits, what is short.
+std::string to_text(const SearchResult& result, const Cluster& cluster);
+std::string to_json(const SearchResult& result, const Cluster& cluster);
 
 }  // namespace trivet::autotune
