@@ -52,12 +52,14 @@ class Shard {
   }
 
   void adam(Kernels& kernels, bool mixed) {
+    const int64_t step = ++step_;
     kernels.adam({.master = master_.view(),
                   .moment1 = moment1_.view(),
                   .moment2 = moment2_.view(),
                   .copy_out = mixed ? copy_.view() : TensorView{},
                   .gradient = mixed ? narrow_gradient_.view() : gradient_.view(),
-                  .step = ++step_});
+                  .correction1 = bias_correction(0.9, step),
+                  .correction2 = bias_correction(0.999, step)});
   }
   void triad(int threads) {
     kernels::triad(gradient_.view().as<float>(), moment1_.view().as<float>(), master_.view().as<float>(), elements_, threads);

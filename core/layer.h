@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "core/arena.h"
+#include "core/number.h"
 #include "core/parameter_spec.h"
 #include "core/saved.h"
 #include "core/tensor_view.h"
@@ -49,7 +50,7 @@ struct Microbatch {
 // What identifies a random draw besides the place in the model: no generator state exists (core/random.h).
 struct RandomSite {
   uint64_t seed = 0;
-  int64_t step = 0;
+  Number step = 0;
   int64_t first_sample = 0;
 };
 
@@ -59,7 +60,7 @@ struct Context {
   const Microbatch* microbatch = nullptr;
   RandomSite random;
   bool training = true;     // false: dropout does nothing, nothing need be kept
-  double loss_scale = 1.0;  // the loss layer's gradient is that of loss_scale * loss[0] / number of targets, counting or not
+  Number loss_scale = 1.0;  // the loss layer's gradient is that of loss_scale * loss[0] / number of targets, counting or not
   // float64 [2]: the loss layer adds the sum of the microbatch's losses over targets that count, and how many count. Absent:
   // the loss is not wanted.
   TensorView loss;

@@ -99,7 +99,8 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
                       .recorder = recorder_.get(),
                       .weight_files = weight_files_.get(),
                       .state_files = state_files_.get(),
-                      .host_side = host_side_.get()});
+                      .host_side = host_side_.get(),
+                      .repeats_steps = plan_.step_graph.used ? backend_.get() : nullptr});
   parameters().initialize(static_cast<uint64_t>(plan_.config.training.seed));
 }
 

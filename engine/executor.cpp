@@ -137,7 +137,7 @@ void Executor::loss(int block, int microbatch) {
   ScopedTensor dx = input_gradient(block);
   layer(block).forward_backward(c, parameters_.weights(block), parameters_.gradients(block), input(block, microbatch), dx,
                                 flight(microbatch).saved[static_cast<size_t>(block)]);
-  parameters_.end_contribution(block, 1.0 / inputs_.loss_scale);
+  parameters_.end_contribution(block, inputs_.scalars.inverse_loss_scale);
   pass_gradient_on(block, microbatch, std::move(dx));
   finish_block(block, microbatch);
 }
@@ -147,7 +147,7 @@ void Executor::backward(int block, int microbatch) {
   ScopedTensor dx = input_gradient(block);
   layer(block).backward(c, parameters_.weights(block), parameters_.gradients(block), output_gradient(block, microbatch), dx,
                         flight(microbatch).saved[static_cast<size_t>(block)]);
-  parameters_.end_contribution(block, 1.0 / inputs_.loss_scale);
+  parameters_.end_contribution(block, inputs_.scalars.inverse_loss_scale);
   pass_gradient_on(block, microbatch, std::move(dx));
   finish_block(block, microbatch);
 }
@@ -163,7 +163,7 @@ void Executor::backward_input(int block, int microbatch) {
 void Executor::backward_weight(int block, int microbatch) {
   Context c = context(block, microbatch);
   layer(block).backward_weight(c, parameters_.gradients(block), flight(microbatch).saved[static_cast<size_t>(block)]);
-  parameters_.end_contribution(block, 1.0 / inputs_.loss_scale);
+  parameters_.end_contribution(block, inputs_.scalars.inverse_loss_scale);
   finish_block(block, microbatch);
 }
 
@@ -171,9 +171,9 @@ Context Executor::context(int block, int microbatch) {
   const Microbatch& batch = inputs_.microbatches[static_cast<size_t>(microbatch)];
   Context c{.kernels = resources_.kernels, .arena = resources_.activations};
   c.microbatch = &batch;
-  c.random = {inputs_.seed, inputs_.step, batch.first_sample};
+  c.random = {inputs_.seed, inputs_.scalars.step, batch.first_sample};
   c.training = inputs_.training;
-  c.loss_scale = inputs_.loss_scale;
+  c.loss_scale = inputs_.scalars.loss_scale;
   c.recompute_attention = recompute_of(block) == Recompute::Selective;
   c.tensor = &resources_.tensor;
   if (options_.counts_loss) c.loss = inputs_.results->losses(microbatches_).row_range(microbatch, 1).reshaped({2});

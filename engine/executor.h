@@ -14,6 +14,7 @@
 #include "engine/parameters.h"
 #include "engine/program.h"
 #include "engine/step_results.h"
+#include "engine/step_scalars.h"
 #include "engine/timeline/recorder.h"
 #include "model/model.h"
 #include "pipeline/instruction.h"
@@ -44,8 +45,7 @@ struct StepInputs {
   std::span<const Microbatch> microbatches;
   StepResults* results = nullptr;  // where losses go
   uint64_t seed = 0;
-  int64_t step = 0;
-  double loss_scale = 1.0;
+  StepScalars scalars;
   bool training = true;
   timeline::Recorder* recorder = nullptr;  // null: the step is not recorded
 };

@@ -77,7 +77,7 @@ std::vector<Gradient> Parameters::gradients(int block) {
   return gradients;
 }
 
-void Parameters::end_contribution(int block, double scale) {
+void Parameters::end_contribution(int block, Number scale) {
   std::set<zero::ParameterGroup*> touched;
   for (const zero::ParameterPlace& place : layout_.blocks[static_cast<size_t>(block)].gradients)
     if (touched.insert(&group(place)).second) group(place).end_contribution(scale);

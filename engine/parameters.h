@@ -41,7 +41,7 @@ class Parameters {
   void reduce(int block, zero::GradientReducer& reducer);
   std::vector<ConstTensorView> weights(int block);  // in the order of the layer's parameters(); waits for gathers
   std::vector<Gradient> gradients(int block);
-  void end_contribution(int block, double scale);
+  void end_contribution(int block, Number scale);
   // Adds the gradients of the weights that `user_block` shares with a block before it to those of their owner; both ranks call
   // it, and return when it is done.
   void tie(int user_block);

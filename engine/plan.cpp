@@ -316,6 +316,7 @@ Plan make_plan(const Config& given, const model::Model& model, int world_size) {
   const Config& config = plan.config;
   check(config);
   plan.mesh = Mesh(config.parallel, world_size);
+  plan.step_graph = step_graph(config, plan.mesh);
   plan.batch = resolve_batch(config.batch, plan.mesh.size(Axis::Data), config.source);
   check_batch(config, model, plan.batch);
   model::check_tensor_size(model, plan.mesh.size(Axis::Tensor));

@@ -11,6 +11,7 @@
 #include "engine/config/config.h"
 #include "engine/mesh.h"
 #include "engine/rank_plan.h"
+#include "engine/step_graph.h"
 #include "model/model.h"
 
 namespace trivet {
@@ -26,6 +27,7 @@ struct Plan {
   double model_flops_per_step = 0;  // of all ranks, by the convention of model::flops_per_token
 
   std::optional<std::string> found_device;  // what device "auto" became, and why; config.device is that
+  StepGraph step_graph;
 
   const RankPlan& rank(int world_rank) const;
   const RankPlan& heaviest() const;  // most memory

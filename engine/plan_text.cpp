@@ -176,6 +176,7 @@ std::string to_text(const Plan& plan) {
   if (plan.config.parallel.sequence_parallel && plan.mesh.size(Axis::Tensor) > 1)
     text += "tokens    of every sequence shared by the tensor ranks between blocks (sequence parallelism)\n";
   text += recompute_text(plan.config);
+  if (plan.config.compute_device() == Device::Cuda) text += fmt::format("launches  {}\n", to_text(plan.step_graph));
   const RankPlan& heaviest = plan.heaviest();
   text += "memory of the heaviest rank\n";
   for (const auto& [name, category] : EnumNames<MemoryCategory>::table)

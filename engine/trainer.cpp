@@ -315,6 +315,7 @@ class Trainer {
       start.facts.push_back(
           {"device", (plan.found_device ? "auto: " : "") +
                          (plan.config.compute_device() == Device::Cpu ? *plan.found_device : engine_.backend().description())});
+    if (plan.config.compute_device() == Device::Cuda) start.facts.push_back({"launches", to_text(plan.step_graph)});
     if (!resumed_from_.empty()) start.facts.push_back({"resume", resumed_from_});
     if (start.steps_done >= total_steps_)
       start.facts.push_back(

@@ -115,9 +115,10 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
                   .stream = resources.control_stream,
                   .collectives = collective_options(config.zero),
                   .staging = staging_options(config)}) {
-  if (config.compute_device() != Device::Cpu)
-    batches_.emplace(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1), batch_shape_,
-                     model.vocabulary_size);
+  if (config.compute_device() == Device::Cpu) return;
+  batches_.emplace(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1), batch_shape_,
+                   model.vocabulary_size);
+  scalars_.emplace(resources.allocator, resources.meter);
 }
 
 // The arenas were planned for one shape; another one would be a defect far from its cause.
@@ -135,55 +136,75 @@ std::vector<Microbatch> Worker::on_device(std::span<const Microbatch> microbatch
   return views;
 }
 
-void Worker::run_program(std::span<const Microbatch> microbatches, const StepNumbers& numbers) {
+StepScalars Worker::on_device(const StepNumbers& numbers) {
+  const StepScalars scalars = step_scalars(numbers, config_.optimizer);
+  return scalars_ ? scalars_->copy(resources_.kernels, scalars) : scalars;
+}
+
+Worker::Step Worker::begin_step(std::span<const Microbatch> microbatches, const StepNumbers& numbers) {
   if (static_cast<int>(microbatches.size()) != programs_.microbatches)
     throw DataError(ExitCode::Usage,
                     fmt::format("engine: {} microbatches were given, a step has {} (gradient_accumulation_steps)",
                                 microbatches.size(), programs_.microbatches));
   for (const Microbatch& microbatch : microbatches) check_shape(microbatch);
+  if (resources_.recorder) resources_.recorder->begin_step();
+  return {.microbatches = on_device(microbatches), .seed = numbers.seed, .scalars = on_device(numbers)};
+}
+
+void Worker::run_program(const Step& step) {
   timeline::Recorder* const recorder = resources_.recorder;
-  if (recorder) recorder->begin_step();
   results_.begin(resources_.kernels);
   parameters_.begin_step();
-  const std::vector<Microbatch> batches = on_device(microbatches);
   executor_.run(programs_.train, programs_.recompute,
-                {.microbatches = batches,
+                {.microbatches = step.microbatches,
                  .results = &results_,
-                 .seed = numbers.seed,
-                 .step = numbers.step,
-                 .loss_scale = numbers.loss_scale,
+                 .seed = step.seed,
+                 .scalars = step.scalars,
                  .training = true,
                  .recorder = recorder && recorder->recording() ? recorder : nullptr});
   if (recorder) recorder->end_program();
 }
 
-void Worker::run_optimizer(const StepNumbers& numbers) {
-  optimizer_.run({.lr = numbers.lr,
-                  .beta1 = numbers.beta1,
-                  .beta2 = numbers.beta2,
-                  .update = numbers.update,
-                  .loss_scale = numbers.loss_scale,
+void Worker::run_optimizer(const StepScalars& scalars) {
+  optimizer_.run({.scalars = scalars,
                   .unit = static_cast<double>(batch_shape_.elements()),
                   .clipping = config_.gradient_clipping,
                   .check_finite = !config_.bf16.enabled || config_.bf16.check_grad_overflow});
   if (resources_.recorder) resources_.recorder->end_step();
 }
 
+// What a step launches is a function of the config and of this. Arenas hand out the same views where they are as used.
+RepeatKey Worker::repeat_key(const Step& step) const {
+  RepeatKey key{resources_.activations.used_bytes(), resources_.buffers.used_bytes()};
+  for (const Microbatch& microbatch : step.microbatches) key.push_back(microbatch.first_sample);
+  return key;
+}
+
+// A step that is recorded is to show what its instructions take.
+void Worker::run_whole(const Step& step) {
+  const auto work = [&] {
+    run_program(step);
+    run_optimizer(step.scalars);
+  };
+  const bool recording = resources_.recorder && resources_.recorder->recording();
+  if (!resources_.repeats_steps || recording) return work();
+  resources_.repeats_steps->repeat(repeat_key(step), work);
+}
+
 StepLoss Worker::forward_backward(std::span<const Microbatch> microbatches, const StepNumbers& numbers) {
-  run_program(microbatches, numbers);
+  run_program(begin_step(microbatches, numbers));
   results_.read(resources_.kernels);
   return results_.loss();
 }
 
 StepOutcome Worker::update(const StepNumbers& numbers) {
-  run_optimizer(numbers);
+  run_optimizer(on_device(numbers));
   results_.read(resources_.kernels);
   return outcome();
 }
 
 StepResult Worker::train_step(std::span<const Microbatch> microbatches, const StepNumbers& numbers) {
-  run_program(microbatches, numbers);
-  run_optimizer(numbers);
+  run_whole(begin_step(microbatches, numbers));
   results_.read(resources_.kernels);
   const StepLoss loss = results_.loss();
   const StepOutcome update = outcome();

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/backend/backend.h"
 #include "engine/device_batches.h"
 #include "engine/executor.h"
 #include "engine/optimizer/optimizer_step.h"
@@ -16,6 +17,7 @@
 #include "engine/program.h"
 #include "engine/rank_plan.h"
 #include "engine/step_results.h"
+#include "engine/step_scalars.h"
 #include "tensor_parallel/tensor_axis.h"
 
 namespace trivet {
@@ -37,15 +39,7 @@ struct WorkerResources {
   zero::offload::FileStore* weight_files = nullptr;
   zero::offload::FileStore* state_files = nullptr;
   zero::HostSide* host_side = nullptr;  // for what is offloaded from a device with memory of its own; else null
-};
-
-// What a step is told; equal on all ranks.
-struct StepNumbers {
-  uint64_t seed = 0;
-  int64_t step = 0;    // from 0; random numbers depend on it
-  int64_t update = 1;  // from 1; skipped steps do not count
-  double lr = 0, beta1 = 0.9, beta2 = 0.999;
-  double loss_scale = 1.0;
+  Backend* repeats_steps = nullptr;     // does whole steps by Backend::repeat; null: steps are done as they come
 };
 
 struct StepOutcome {
@@ -78,10 +72,21 @@ class Worker {
   Parameters& parameters() { return parameters_; }
 
  private:
+  // A step's inputs where kernels read them.
+  struct Step {
+    std::vector<Microbatch> microbatches;
+    uint64_t seed = 0;
+    StepScalars scalars;
+  };
+
   void check_shape(const Microbatch& microbatch) const;
-  void run_program(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
-  void run_optimizer(const StepNumbers& numbers);
+  Step begin_step(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
+  void run_program(const Step& step);
+  void run_optimizer(const StepScalars& scalars);
+  void run_whole(const Step& step);
+  RepeatKey repeat_key(const Step& step) const;
   std::vector<Microbatch> on_device(std::span<const Microbatch> microbatches);
+  StepScalars on_device(const StepNumbers& numbers);
   StepOutcome outcome() const { return {results_.grad_norm(), !results_.applied()}; }
 
   const Config& config_;
@@ -91,6 +96,7 @@ class Worker {
   tensor_parallel::TensorAxis tensor_axis_;
   StepResults results_, evaluation_;
   std::optional<DeviceBatches> batches_;  // where kernels cannot read the caller's memory
+  std::optional<DeviceScalars> scalars_;  // likewise
   StageLinks links_;
   Parameters parameters_;
   Executor executor_;

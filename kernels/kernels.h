@@ -11,9 +11,10 @@
 // stream that the object is bound to and is done when it returns on a CPU. What a kernel finds out (losses, sums, counts) is
 // added to tensors too, so that nobody has to wait for it. Results do not depend on the number of threads, nor on what else is
 // in a call: row t of an output depends on row t alone where the mathematics allows it. Sums over rows (weight gradients) run
-// in a fixed order. Sizes may be 0.
+// in a fixed order. Sizes may be 0. What may differ from step to step is a Number.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -22,6 +23,7 @@
 #include "core/device.h"
 #include "core/exact_sum.h"
 #include "core/layer.h"
+#include "core/number.h"
 #include "core/tensor_view.h"
 
 namespace trivet::kernels {
@@ -69,7 +71,7 @@ struct BiasGradient {
 struct DropoutSite {
   float rate = 0;    // 0: nothing is dropped
   uint64_t key = 0;  // random_key(seed, name of the site)
-  int64_t step = 0;
+  Number step = 0;
   int64_t first_sample = 0;
   int64_t first_element = 0;
 };
@@ -200,7 +202,7 @@ struct CrossEntropy {
   ConstTensorView logits;   // [T, V], float32 or the activations' dtype
   ConstTensorView targets;  // int32 [T]
   TensorView dlogits;       // optional [T, V], any float dtype
-  double gradient_scale = 1.0;
+  Number gradient_scale = 1.0;
   // Optional: the sum of a row's exponentials is made of chunks that end at these columns, each rounded to float32 (float64),
   // and of a balanced tree over them (see ProductCuts).
   std::span<const int64_t> chunk_ends;
@@ -226,7 +228,7 @@ struct CrossEntropyOfPart {
   ConstTensorView logits, targets, maximum, sums;  // of whole rows
   TensorView dlogits;                              // optional, of this part; may be logits
   TableRows columns;
-  double gradient_scale = 1.0;
+  Number gradient_scale = 1.0;
   TensorView loss;  // optional float64 [2], as in CrossEntropy
 };
 
@@ -256,35 +258,44 @@ struct JudgeGradients {
 // weight_decay is 0 where a parameter does not decay, so one call covers elements of one kind. `verdict` optional (absent: 1
 // and apply): the gradient is multiplied by its factor too, and nothing is written when it says not to apply.
 
+// 1 - beta^step: by what the mean of `step` (from 1) terms that decay by beta is divided, because it began at 0.
+inline double bias_correction(double beta, int64_t step) { return 1 - std::pow(beta, static_cast<double>(step)); }
+
 // Adam (Kingma & Ba 2015), bias-corrected; decoupled decay is AdamW (Loshchilov & Hutter 2019), otherwise L2 in the gradient.
 struct Adam {
   TensorView master, moment1, moment2, copy_out;
   ConstTensorView gradient, verdict;
-  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
-  double gradient_scale = 1.0;
-  int64_t step = 1;  // from 1
-  bool decoupled_decay = true, bias_correction = true;
+  Number lr = 1e-3, beta1 = 0.9, beta2 = 0.999;
+  double epsilon = 1e-8, weight_decay = 0;
+  Number gradient_scale = 1.0;
+  Number correction1 = 1.0, correction2 = 1.0;  // bias_correction of beta1 and beta2; 1: none
+  bool decoupled_decay = true;
 };
 // buffer = momentum * buffer + (1 - dampening) * g (g itself on the first step); p -= lr * (nesterov ? g + momentum * buffer :
 // buffer)
 struct Sgd {
   TensorView master, momentum_buffer, copy_out;  // momentum_buffer absent when momentum is 0
   ConstTensorView gradient, verdict;
-  double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0, gradient_scale = 1.0;
-  int64_t step = 1;
+  Number lr = 1e-3;
+  double momentum = 0, dampening = 0, weight_decay = 0;
+  Number gradient_scale = 1.0, step = 1;
   bool nesterov = false;
 };
 // p -= lr * (sign(beta1 m + (1 - beta1) g) + decay * p); m = beta2 m + (1 - beta2) g (Chen et al. 2023)
 struct Lion {
   TensorView master, moment, copy_out;
   ConstTensorView gradient, verdict;
-  double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0, gradient_scale = 1.0;
+  Number lr = 1e-4, beta1 = 0.9, beta2 = 0.99;
+  double weight_decay = 0;
+  Number gradient_scale = 1.0;
 };
 // sum += g^2; p -= lr * g / (sqrt(sum) + epsilon) (Duchi et al. 2011)
 struct Adagrad {
   TensorView master, sum_of_squares, copy_out;
   ConstTensorView gradient, verdict;
-  double lr = 1e-2, epsilon = 1e-10, weight_decay = 0, gradient_scale = 1.0;
+  Number lr = 1e-2;
+  double epsilon = 1e-10, weight_decay = 0;
+  Number gradient_scale = 1.0;
 };
 // First half of LAMB (You et al. 2020): moments as Adam, update = m_hat / (sqrt(v_hat) + epsilon) + decay * p, left in `update`
 // (float32). ApplyUpdate scales it by the trust ratio of norms over the whole parameter.
@@ -292,16 +303,17 @@ struct LambUpdate {
   ConstTensorView master;
   TensorView moment1, moment2, update;
   ConstTensorView gradient, verdict;
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0, gradient_scale = 1.0;
-  int64_t step = 1;
-  bool bias_correction = true;
+  Number beta1 = 0.9, beta2 = 0.999;
+  double epsilon = 1e-8, weight_decay = 0;
+  Number gradient_scale = 1.0, correction1 = 1.0, correction2 = 1.0;
 };
-// master = master * (1 - decay) - scale * ratio * update; copy_out as above. update: any float dtype. Without `square_sums`
-// ratio is 1, with them ||master|| / ||update|| within [min_ratio, max_ratio], and 1 where one of them is 0.
+// master = master * (1 - lr * weight_decay) - lr * scale * ratio * update; copy_out as above. update: any float dtype. Without
+// `square_sums` ratio is 1, with them ||master|| / ||update|| within [min_ratio, max_ratio], and 1 where one of them is 0.
 struct ApplyUpdate {
   TensorView master, copy_out;
   ConstTensorView update, verdict;
-  double scale = 1.0, decay = 0;
+  Number lr = 1.0;
+  double scale = 1.0, weight_decay = 0;
   ConstTensorView square_sums;  // optional int64 [2, ExactSum::kWords]: of the weights, of the update
   double min_ratio = 0, max_ratio = 0;
 };
@@ -309,7 +321,8 @@ struct ApplyUpdate {
 struct MomentumUpdate {
   TensorView momentum_buffer, out;
   ConstTensorView gradient, verdict;
-  double momentum = 0.95, gradient_scale = 1.0;
+  double momentum = 0.95;
+  Number gradient_scale = 1.0;
   bool nesterov = true;
 };
 
@@ -397,20 +410,20 @@ class Kernels {
 
   // sum += squares of `scale` * x in float64, in blocks of `block` elements (a divisor of kSumBlock) from the start of x,
   // combined exactly. NaN and infinity make the sum not finite. sum: int64 [ExactSum::kWords].
-  virtual void sum_of_squares(ConstTensorView x, double scale, int64_t block, TensorView sum) = 0;
+  virtual void sum_of_squares(ConstTensorView x, Number scale, int64_t block, TensorView sum) = 0;
   // out /= sqrt(square_sum) + epsilon; square_sum: int64 [ExactSum::kWords].
   virtual void divide_by_norm(TensorView out, ConstTensorView square_sum, double epsilon) = 0;
 
   // sum[e] += round(x[e] * scale * 2^44) (core/fixed_point.h). Values that are not finite or not below `limit` in magnitude
   // (after scaling) are not added; refused[0] += their number. refused: int64 [1].
-  virtual void fixed_point_add(ConstTensorView x, double scale, double limit, TensorView sum, TensorView refused) = 0;
+  virtual void fixed_point_add(ConstTensorView x, Number scale, double limit, TensorView sum, TensorView refused) = 0;
   // The same with = in place of +=: the first contribution needs no zeros to add to.
-  virtual void fixed_point_store(ConstTensorView x, double scale, double limit, TensorView sum, TensorView refused) = 0;
+  virtual void fixed_point_store(ConstTensorView x, Number scale, double limit, TensorView sum, TensorView refused) = 0;
   // out[e] = sum[e] * 2^-44, rounded once
   virtual void fixed_point_read(ConstTensorView sum, TensorView out) = 0;
   // fixed_point_store and fixed_point_read in one, without the sum between: for values that nothing is added to. In place or
   // not.
-  virtual void fixed_point_round(ConstTensorView x, double scale, double limit, TensorView out, TensorView refused) = 0;
+  virtual void fixed_point_round(ConstTensorView x, Number scale, double limit, TensorView out, TensorView refused) = 0;
 
   virtual void quantize(const Quantize&) = 0;
   virtual void dequantize(const Dequantize&) = 0;

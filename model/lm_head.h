@@ -59,7 +59,7 @@ class LmHead : public Layer {
   // What the two below are asked for.
   struct Wanted {
     TensorView loss, dlogits;  // each may be absent
-    double gradient_scale = 1.0;
+    Number gradient_scale = 1.0;
   };
   void loss_of_logits(Context&, ConstTensorView logits, ConstTensorView targets, const Wanted& wanted) const;
   void loss_of_rows(Context&, ConstTensorView h, ConstTensorView weight, ConstTensorView targets, const Wanted& wanted) const;

@@ -143,7 +143,7 @@ Gradient ParameterGroup::gradient(int index) {
   return {whole.slice(parameter.offset, parameter.elements()).reshaped(parameter.part.shape), accumulate};
 }
 
-void ParameterGroup::end_contribution(double scale) {
+void ParameterGroup::end_contribution(Number scale) {
   if (!options_.fixed_point || scratch_.empty()) return;
   const double limit = fixed_point::limit(options_.fixed_point_terms);
   for (size_t i = 0; i < layout_.parameters.size(); ++i) {

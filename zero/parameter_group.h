@@ -114,7 +114,7 @@ class ParameterGroup {
   // Where a layer puts the gradient of parameter `index` in this contribution; call it for the parameters that the layer has.
   Gradient gradient(int index);
   // The layer is done. `scale` (1 / loss scale) is applied before rounding to the fixed-point grid; not used in run mode.
-  void end_contribution(double scale);
+  void end_contribution(Number scale);
   // Starts the reduction of what was contributed so far; retire() waits for it and releases what was in flight.
   void reduce();
   void retire();

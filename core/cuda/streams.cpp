@@ -16,7 +16,7 @@ thread_local cudaStream_t scope_stream = nullptr;
 class CudaEvent final : public Event::State {
  public:
   CudaEvent(const Streams& streams, cudaStream_t stream)
-      : streams_(streams), stream_(stream), pool_(streams.events()), event_(pool_->take()) {
+      : streams_(streams), stream_(stream), capture_(streams.capture()), pool_(streams.events()), event_(pool_->take()) {
     CUDA_CHECK(cudaEventRecord(event_.get(), stream));
   }
   ~CudaEvent() override { pool_->give_back(std::move(event_)); }
@@ -30,15 +30,21 @@ class CudaEvent final : public Event::State {
   }
   void observe(WaitObserver& observer) override { observer_ = &observer; }
 
-  // What `stream` does next comes after the event.
+  // What `stream` does next comes after the event. Where a capture begins or ends in between, it does so already.
   void hold(cudaStream_t stream) const {
-    if (stream != stream_) CUDA_CHECK(cudaStreamWaitEvent(stream, event_.get(), 0));
+    if (stream != stream_ && capture_ == streams_.capture()) CUDA_CHECK(cudaStreamWaitEvent(stream, event_.get(), 0));
   }
-  void wait_on_host() const { CUDA_CHECK(cudaEventSynchronize(event_.get())); }
+  void wait_on_host() const {
+    if (capture_ == 0)
+      CUDA_CHECK(cudaEventSynchronize(event_.get()));
+    else
+      CUDA_CHECK(cudaStreamSynchronize(streams_.compute()));  // an event of a capture never happens: the graph's launch does
+  }
 
  private:
   const Streams& streams_;
   cudaStream_t stream_;
+  int64_t capture_;
   std::shared_ptr<EventPool> pool_;
   EventHandle event_;
   WaitObserver* observer_ = nullptr;
@@ -79,7 +85,10 @@ class ComputeStream final : public Stream {
 
 class SideStream final : public Stream {
  public:
-  SideStream(const Streams& streams, int urgency) : streams_(streams), stream_(make_handle(urgency)) {}
+  SideStream(const Streams& streams, int urgency) : streams_(streams), stream_(make_handle(urgency)) {
+    streams_.add(stream_.get());
+  }
+  ~SideStream() override { streams_.remove(stream_.get()); }
   void enqueue(std::function<void()> work) override {
     // After all that the caller has launched so far; the event is free again as soon as the wait is queued.
     CudaEvent(streams_, streams_.current()).hold(stream_.get());
@@ -126,6 +135,16 @@ cudaStream_t Streams::current() const { return scope_streams == this ? scope_str
 
 std::unique_ptr<Stream> Streams::make_stream(int urgency) const { return std::make_unique<SideStream>(*this, urgency); }
 std::unique_ptr<Stream> Streams::make_compute_stream() const { return std::make_unique<ComputeStream>(*this); }
+
+void Streams::join() const {
+  for (cudaStream_t side : side_streams_) CudaEvent(*this, side).hold(compute_.get());
+}
+
+void Streams::fork() const {
+  if (side_streams_.empty()) return;
+  const CudaEvent event(*this, compute_.get());
+  for (cudaStream_t side : side_streams_) event.hold(side);
+}
 
 void Streams::wait_on_host(const Event& event) {
   if (const auto* ours = dynamic_cast<const CudaEvent*>(event.state())) {

@@ -15,6 +15,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -56,18 +57,43 @@ class Streams {
   // Its work runs in the order of the kernels: no overlap.
   std::unique_ptr<Stream> make_compute_stream() const;
 
+  // The compute stream comes after all that side streams were given; they come after it.
+  void join() const;
+  void fork() const;
+
   // Makes the host wait until all that the event stands for is done. An event of any kind of stream.
   static void wait_on_host(const Event& event);
 
   // For the streams and events themselves.
   bool on_own_thread() const { return std::this_thread::get_id() == thread_; }
   const std::shared_ptr<EventPool>& events() const { return events_; }
+  void add(cudaStream_t side_stream) const { side_streams_.push_back(side_stream); }
+  void remove(cudaStream_t side_stream) const { std::erase(side_streams_, side_stream); }
+  // Of the capture that the rank's thread is in, from 1; 0: none.
+  int64_t capture() const { return capture_; }
 
  private:
+  friend class CaptureScope;
+
   const int device_;
   const std::thread::id thread_ = std::this_thread::get_id();
   std::shared_ptr<EventPool> events_;
   StreamHandle compute_;
+  mutable std::vector<cudaStream_t> side_streams_;
+  int64_t capture_ = 0, captures_ = 0;
+};
+
+// What the streams are given is captured (core/cuda/graph.h). Events of a capture order what is in it and nothing else: before
+// and after, join() and fork() do.
+class CaptureScope {
+ public:
+  explicit CaptureScope(Streams& streams) : streams_(streams) { streams_.capture_ = ++streams_.captures_; }
+  ~CaptureScope() { streams_.capture_ = 0; }
+  CaptureScope(const CaptureScope&) = delete;
+  CaptureScope& operator=(const CaptureScope&) = delete;
+
+ private:
+  Streams& streams_;
 };
 
 // The stream that kernels of this thread go to within a scope, in place of the compute stream.

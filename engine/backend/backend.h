@@ -3,9 +3,12 @@
 // The engine does not ask what it is on: it takes all of this from here, and the order of work is the same (docs/cuda.md).
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "comm/process_group.h"
 #include "core/buffer.h"
@@ -18,6 +21,9 @@ namespace trivet {
 
 // Streams of higher urgency go first where the device must choose.
 enum class StreamUse { Control, Gather, Reduce, Tensor, Link };
+
+// Work with the same key launches the same kernels on the same memory.
+using RepeatKey = std::vector<int64_t>;
 
 class Backend {
  public:
@@ -38,6 +44,10 @@ class Backend {
   // A group of the same ranks for tensors of the device. `host` is one for tensors of the host, which the result owns.
   // Collective over the group.
   virtual std::unique_ptr<comm::ProcessGroup> place(std::unique_ptr<comm::ProcessGroup> host) = 0;
+  // Does `work`. A device may keep what it launched and from then on launch that again in place of calling `work`, as long as
+  // the key is the same. So the work is kernels alone, which learn from memory what changes; it does not wait for them, copies
+  // nothing from or to the host, and leaves the host's objects as it finds them.
+  virtual void repeat(const RepeatKey&, const std::function<void()>& work) { work(); }
   // Collective over the world: waits until the work of all ranks' devices is done. What is placed on the device may go then.
   virtual void close() {}
 };

@@ -23,7 +23,7 @@ struct CudaModule {
 };
 
 // Changes with every change of what module and program share.
-inline constexpr const char* kCudaInterface = "trivet 0.1.0, backend 1";
+inline constexpr const char* kCudaInterface = "trivet 0.1.0, backend 2";
 inline constexpr const char* kCudaModuleEntry = "trivet_cuda_module";  // const CudaModule* (*)()
 
 // Throws DeviceError: no module (with the places that were tried), or one of another version (VersionSkew).

@@ -23,6 +23,7 @@ namespace trivet {
 
 enum class ModelType { Gpt, Llama };
 enum class DeviceChoice { Cpu, Cuda, Auto };
+enum class CudaGraph { Auto, On, Off };
 enum class Reproducible { Run, Layout };
 enum class OptimizerType { Adam, AdamW, Sgd, Lion, Lamb, Adagrad, Muon };
 enum class SchedulerType { LRRangeTest, OneCycle, WarmupLR, WarmupDecayLR, WarmupCosineLR, Constant, Linear, Cosine };
@@ -41,6 +42,11 @@ template <>
 struct EnumNames<DeviceChoice> {
   static constexpr std::array<std::pair<std::string_view, DeviceChoice>, 3> table{
       {{"cpu", DeviceChoice::Cpu}, {"cuda", DeviceChoice::Cuda}, {"auto", DeviceChoice::Auto}}};
+};
+template <>
+struct EnumNames<CudaGraph> {
+  static constexpr std::array<std::pair<std::string_view, CudaGraph>, 3> table{
+      {{"auto", CudaGraph::Auto}, {"on", CudaGraph::On}, {"off", CudaGraph::Off}}};
 };
 template <>
 struct EnumNames<Reproducible> {
@@ -280,6 +286,7 @@ struct Config {
   Recompute recompute = Recompute::None;  // activation_checkpointing; Selective: attention only
   int64_t recompute_every = 1;            // every N-th block is recomputed, the others keep their activations
   bool partition_activations = false;     // Recompute::Full: kept block inputs are split over the tensor axis
+  CudaGraph cuda_graph = CudaGraph::Auto;
   Reproducible reproducible = Reproducible::Run;
   CheckpointConfig checkpoint;
   CsvMonitorConfig csv_monitor;

@@ -20,7 +20,7 @@ DeepSpeed has keep their name, meaning and default. `--set key=value` on the com
 (`--set zero_optimization.stage=3`).
 
 * Unknown keys, keys given twice, wrong types and values out of range are refused, each with file, line and column.
-* `"auto"` is refused but for `device`: state a value. `null` means the default where the type says so, and for a whole section.
+* `"auto"` is refused but for `device` and `cuda_graph`: state a value. `null` means the default where the type says so, and for a whole section.
 * A key of DeepSpeed that Trivet does not implement is accepted at its default, and in a section whose `enabled` is false; any other
   value is refused by name.
 * Keys that have no effect in a run are listed by `trivet config check`.

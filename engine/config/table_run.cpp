@@ -1,4 +1,4 @@
-// device, reproducible, training.*, data.*
+// device, cuda_graph, reproducible, training.*, data.*
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
 
@@ -7,6 +7,11 @@ namespace trivet::config {
 void add_run_keys(KeyTable& table) {
   Section<Config> top(table, "", [](Config& c) -> Config& { return c; });
   top.key("device", &Config::device, "where the ranks compute; \"auto\": on GPUs where there are some");
+  top.key("cuda_graph", &Config::cuda_graph,
+          "launch a training step's kernels as one CUDA graph, captured at the second step; \"auto\": where that can be, which "
+          "is "
+          "with one rank and without offload")
+      .active_when("the device is a GPU", [](const Config& c) { return c.compute_device() == Device::Cuda; });
   top.key("reproducible", &Config::reproducible,
           "\"run\": one layout always gives the same bits; \"layout\": every layout does, with 1, 2, 4 or 8 tensor ranks and "
           "no sequence "

@@ -7,6 +7,7 @@
 #include "core/cuda/device.h"
 #include "core/cuda/error.h"
 #include "core/cuda/event_clock.h"
+#include "core/cuda/graph.h"
 #include "core/cuda/memory.h"
 #include "core/cuda/streams.h"
 #include "kernels/cuda/cuda_kernels.h"
@@ -63,6 +64,7 @@ class CudaBackend final : public Backend {
     if (host->size() > 1) return comm::make_nccl_group(std::move(host), *nccl_);
     return comm::make_single_group(host->name(), [this](ConstTensorView from, TensorView to) { kernels_->copy(from, to); });
   }
+  void repeat(const RepeatKey& key, const std::function<void()>& work) override { repeated_.run(key, work); }
   void close() override {
     CUDA_CHECK(cudaDeviceSynchronize());
     if (nccl_) nccl_->close();
@@ -76,6 +78,7 @@ class CudaBackend final : public Backend {
 
   cuda::DeviceInfo info_;
   cuda::Streams streams_;
+  cuda::RepeatedWork repeated_{streams_};
   std::unique_ptr<Allocator> memory_, pinned_;
   std::unique_ptr<comm::NcclResources> nccl_;
   std::unique_ptr<kernels::Kernels> kernels_;

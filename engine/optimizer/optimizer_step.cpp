@@ -13,8 +13,8 @@ namespace {
 constexpr int64_t kPieceElements = int64_t{1} << 18;
 
 // What takes stored gradients to those of a loss of 1 each. In layout mode the loss scale is out already.
-double unscale(const zero::ParameterGroup& group, const StepSettings& settings) {
-  return group.options().fixed_point ? 1.0 : 1.0 / settings.loss_scale;
+Number unscale(const zero::ParameterGroup& group, const StepSettings& settings) {
+  return group.options().fixed_point ? Number(1.0) : settings.scalars.inverse_loss_scale;
 }
 
 }  // namespace
@@ -131,7 +131,7 @@ void OptimizerStep::sum_gradient_squares(const StepSettings& settings) {
   const TensorView sum = resources_.results.square_sum();
   for (const OwnedParameter& owned : owned_) {
     const zero::OwnedRange range = owned.group->owned();
-    const double scale = unscale(*owned.group, settings);
+    const Number scale = unscale(*owned.group, settings);
     const int64_t block = sum_block(owned);
     for (const Part& part : counted_parts(owned, range))
       for_gradient_pieces(device(), range, part.first, part.count, [&](int64_t, ConstTensorView gradient) {
@@ -197,17 +197,17 @@ void OptimizerStep::update_on_host(const StepSettings& settings) {
 
 void OptimizerStep::update_piece(const Side& side, const zero::OwnedPiece& piece, const zero::OwnedRange& range,
                                  const StepSettings& settings) {
-  const double scale = unscale(*piece.group, settings);
+  const Number scale = unscale(*piece.group, settings);
   for (const Segment& segment : segments_of(piece, range))
     for_gradient_pieces(side, range, segment.first, segment.count, [&](int64_t first, ConstTensorView gradient) {
-      update_segment(side, range, {first, gradient.elements(), segment.decay}, gradient, settings, scale);
+      update_segment(side, range, {first, gradient.elements(), segment.decay}, gradient, settings.scalars, scale);
     });
   for (const zero::FlatParameter& parameter : piece.group->layout().parameters)
     if (is_muon(*piece.group, parameter)) muon_momentum(side, range, parameter, scale);
 }
 
 void OptimizerStep::update_segment(const Side& side, const zero::OwnedRange& range, const Segment& segment,
-                                   ConstTensorView gradient, const StepSettings& settings, double gradient_scale) {
+                                   ConstTensorView gradient, const StepScalars& scalars, Number gradient_scale) {
   const auto part = [&](TensorView view) { return view.absent() ? TensorView{} : view.slice(segment.first, segment.count); };
   const auto state = [&](size_t index) { return index < range.states.size() ? part(range.states[index]) : TensorView{}; };
   const TensorView master = part(range.master), copy_out = part(range.copy_out);
@@ -224,29 +224,27 @@ void OptimizerStep::update_segment(const Side& side, const zero::OwnedRange& ran
                            .copy_out = copy_out,
                            .gradient = gradient,
                            .verdict = verdict,
-                           .lr = config_.type == OptimizerType::Muon && config_.adam_lr > 0
-                                     ? settings.lr * config_.adam_lr / config_.lr
-                                     : settings.lr,
-                           .beta1 = settings.beta1,
-                           .beta2 = settings.beta2,
+                           .lr = config_.type == OptimizerType::Muon ? scalars.adam_lr : scalars.lr,
+                           .beta1 = scalars.beta1,
+                           .beta2 = scalars.beta2,
                            .epsilon = config_.epsilon,
                            .weight_decay = decay,
                            .gradient_scale = gradient_scale,
-                           .step = settings.update,
-                           .decoupled_decay = config_.type != OptimizerType::Adam || config_.adam_w_mode,
-                           .bias_correction = config_.bias_correction});
+                           .correction1 = scalars.correction1,
+                           .correction2 = scalars.correction2,
+                           .decoupled_decay = config_.type != OptimizerType::Adam || config_.adam_w_mode});
     case OptimizerType::Sgd:
       return kernels.sgd({.master = master,
                           .momentum_buffer = state(0),
                           .copy_out = copy_out,
                           .gradient = gradient,
                           .verdict = verdict,
-                          .lr = settings.lr,
+                          .lr = scalars.lr,
                           .momentum = config_.momentum,
                           .dampening = config_.dampening,
                           .weight_decay = decay,
                           .gradient_scale = gradient_scale,
-                          .step = settings.update,
+                          .step = scalars.update,
                           .nesterov = config_.nesterov});
     case OptimizerType::Lion:
       return kernels.lion({.master = master,
@@ -254,9 +252,9 @@ void OptimizerStep::update_segment(const Side& side, const zero::OwnedRange& ran
                            .copy_out = copy_out,
                            .gradient = gradient,
                            .verdict = verdict,
-                           .lr = settings.lr,
-                           .beta1 = settings.beta1,
-                           .beta2 = settings.beta2,
+                           .lr = scalars.lr,
+                           .beta1 = scalars.beta1,
+                           .beta2 = scalars.beta2,
                            .weight_decay = decay,
                            .gradient_scale = gradient_scale});
     case OptimizerType::Adagrad:
@@ -265,7 +263,7 @@ void OptimizerStep::update_segment(const Side& side, const zero::OwnedRange& ran
                               .copy_out = copy_out,
                               .gradient = gradient,
                               .verdict = verdict,
-                              .lr = settings.lr,
+                              .lr = scalars.lr,
                               .epsilon = config_.epsilon,
                               .weight_decay = decay,
                               .gradient_scale = gradient_scale});
@@ -276,13 +274,13 @@ void OptimizerStep::update_segment(const Side& side, const zero::OwnedRange& ran
                                   .update = state(2),
                                   .gradient = gradient,
                                   .verdict = verdict,
-                                  .beta1 = settings.beta1,
-                                  .beta2 = settings.beta2,
+                                  .beta1 = scalars.beta1,
+                                  .beta2 = scalars.beta2,
                                   .epsilon = config_.epsilon,
                                   .weight_decay = decay,
                                   .gradient_scale = gradient_scale,
-                                  .step = settings.update,
-                                  .bias_correction = config_.bias_correction});
+                                  .correction1 = scalars.correction1,
+                                  .correction2 = scalars.correction2});
   }
 }
 
@@ -305,7 +303,7 @@ void OptimizerStep::apply_lamb(const StepSettings& settings) {
                                                    .copy_out = slice(range.copy_out),
                                                    .update = slice(range.states[2]),
                                                    .verdict = resources_.results.verdict(),
-                                                   .scale = settings.lr,
+                                                   .lr = settings.scalars.lr,
                                                    .square_sums = lamb_sums(groups_.at(piece.group).first_parameter + i),
                                                    .min_ratio = config_.min_coefficient,
                                                    .max_ratio = config_.max_coefficient});
@@ -373,7 +371,7 @@ int OptimizerStep::orthogonalise(const zero::ParameterGroup& group, TensorView u
 }
 
 void OptimizerStep::muon_momentum(const Side& side, const zero::OwnedRange& range, const zero::FlatParameter& parameter,
-                                  double gradient_scale) {
+                                  Number gradient_scale) {
   const zero::Overlap part = overlap(parameter, range.first, range.count);
   for_gradient_pieces(side, range, part.first_in_range, part.count, [&](int64_t first, ConstTensorView gradient) {
     side.kernels.momentum_update({.momentum_buffer = range.states[0].slice(first, gradient.elements()),
@@ -406,7 +404,6 @@ void OptimizerStep::apply_muon_update(const zero::OwnedRange& range, const zero:
   const zero::Overlap part = overlap(parameter, range.first, range.count);
   if (part.count == 0) return;
   const Shape& shape = parameter.spec.shape;
-  const double lr = config_.muon_lr > 0 ? settings.lr * config_.muon_lr / config_.lr : settings.lr;
   const double shape_scale = std::sqrt(std::max(1.0, static_cast<double>(shape[0]) / static_cast<double>(shape[1])));
   const auto slice = [&](TensorView view) {
     return view.absent() ? TensorView{} : view.slice(part.first_in_range, part.count);
@@ -415,8 +412,9 @@ void OptimizerStep::apply_muon_update(const zero::OwnedRange& range, const zero:
                                    .copy_out = slice(range.copy_out),
                                    .update = updates.slice(parameter.offset + part.first_in_parameter, part.count),
                                    .verdict = resources_.results.verdict(),
-                                   .scale = lr * shape_scale,
-                                   .decay = lr * weight_decay(parameter.spec.decay)});
+                                   .lr = settings.scalars.muon_lr,
+                                   .scale = shape_scale,
+                                   .weight_decay = weight_decay(parameter.spec.decay)});
 }
 
 }  // namespace trivet

@@ -16,6 +16,7 @@
 #include "engine/config/config.h"
 #include "engine/parameters.h"
 #include "engine/step_results.h"
+#include "engine/step_scalars.h"
 #include "kernels/kernels.h"
 #include "zero/staged_walk.h"
 
@@ -27,10 +28,7 @@ int optimizer_states(OptimizerType type, const OptimizerConfig& config);
 std::vector<std::string> optimizer_state_names(OptimizerType type, const OptimizerConfig& config);
 
 struct StepSettings {
-  double lr = 0;
-  double beta1 = 0.9, beta2 = 0.999;  // as the schedule has them at this step
-  int64_t update = 1;                 // number of this update, from 1; skipped steps do not count
-  double loss_scale = 1.0;
+  StepScalars scalars;
   double unit = 1;           // targets of a microbatch, counting or not: what the stored gradients are divided by
   double clipping = 0;       // 0: off
   bool check_finite = true;  // false: update even with infinities (bf16.check_grad_overflow false)
@@ -88,7 +86,7 @@ class OptimizerStep {
   void update_piece(const Side& side, const zero::OwnedPiece& piece, const zero::OwnedRange& range,
                     const StepSettings& settings);
   void update_segment(const Side& side, const zero::OwnedRange& range, const Segment& segment, ConstTensorView gradient,
-                      const StepSettings& settings, double gradient_scale);
+                      const StepScalars& scalars, Number gradient_scale);
   Side device() { return {resources_.kernels, resources_.results.verdict(), resources_.buffers}; }
   void apply_lamb(const StepSettings& settings);
   void sum_lamb_squares();
@@ -96,7 +94,7 @@ class OptimizerStep {
   void apply_muon(const StepSettings& settings);
   int orthogonalise(const zero::ParameterGroup& group, TensorView updates, int matrix);
   void muon_momentum(const Side& side, const zero::OwnedRange& range, const zero::FlatParameter& parameter,
-                     double gradient_scale);
+                     Number gradient_scale);
   void gather_updates(zero::ParameterGroup& group, TensorView updates);
   void apply_muon_update(const zero::OwnedRange& range, const zero::FlatParameter& parameter, ConstTensorView updates,
                          const StepSettings& settings);

@@ -171,7 +171,8 @@ class Trainer {
                     .gradient = gradient,
                     .lr = 0.02,
                     .gradient_scale = 1.0 / (kMicrobatches * kMicrobatchSamples),
-                    .step = number + 1});
+                    .correction1 = kernels::bias_correction(0.9, number + 1),
+                    .correction2 = kernels::bias_correction(0.999, number + 1)});
   }
 
   comm::World& world_;

@@ -50,7 +50,7 @@ void store_statistic(Sum value, const TensorView& to, int64_t row) {
 inline TileDropout tile_dropout(const DropoutSite& site, int64_t sequence, int64_t head, int64_t tokens, int64_t query,
                                 int64_t key) {
   const uint64_t sample = static_cast<uint64_t>(site.first_sample + sequence);
-  return {site.rate, site.key, (static_cast<uint64_t>(site.step) << 32) + sample,
+  return {site.rate, site.key, (static_cast<uint64_t>(site.step.value()) << 32) + sample,
           static_cast<uint64_t>(site.first_element + (head * tokens + query) * tokens + key), tokens};
 }
 

@@ -75,7 +75,7 @@ class CpuKernels final : public Kernels {
     check_float("initialize", out);
     cpu::initialize(out, init, key, first_element, threads_);
   }
-  void sum_of_squares(ConstTensorView x, double factor, int64_t block, TensorView sum) override {
+  void sum_of_squares(ConstTensorView x, Number factor, int64_t block, TensorView sum) override {
     check_sum_of_squares(x, sum);
     cpu::sum_of_squares(x, factor, block, sum, threads_);
   }
@@ -83,12 +83,12 @@ class CpuKernels final : public Kernels {
     check_sum_of_squares(out, square_sum);
     cpu::scale(out, 1 / (std::sqrt(ExactSum::value_of(square_sum.as<int64_t>())) + epsilon), threads_);
   }
-  void fixed_point_add(ConstTensorView x, double factor, double limit, TensorView sum, TensorView refused) override {
+  void fixed_point_add(ConstTensorView x, Number factor, double limit, TensorView sum, TensorView refused) override {
     check_fixed_point("fixed_point_add", x, sum);
     check_refused("fixed_point_add", refused);
     cpu::fixed_point_add(x, factor, limit, sum, refused, threads_);
   }
-  void fixed_point_store(ConstTensorView x, double factor, double limit, TensorView sum, TensorView refused) override {
+  void fixed_point_store(ConstTensorView x, Number factor, double limit, TensorView sum, TensorView refused) override {
     check_fixed_point("fixed_point_store", x, sum);
     check_refused("fixed_point_store", refused);
     cpu::fixed_point_store(x, factor, limit, sum, refused, threads_);
@@ -97,7 +97,7 @@ class CpuKernels final : public Kernels {
     check_fixed_point("fixed_point_read", out, sum);
     cpu::fixed_point_read(sum, out, threads_);
   }
-  void fixed_point_round(ConstTensorView x, double factor, double limit, TensorView out, TensorView refused) override {
+  void fixed_point_round(ConstTensorView x, Number factor, double limit, TensorView out, TensorView refused) override {
     check_fixed_point_round(x, out);
     check_refused("fixed_point_round", refused);
     cpu::fixed_point_round(x, factor, limit, out, refused, threads_);

@@ -74,7 +74,7 @@ double row_loss(const CrossEntropy& args, const T* logits, int32_t target, Out* 
   Sum* exponentials = scratch.reserve_elements<Sum>(vocabulary + kRoomForLanes);
   RowStatistics<Sum> row{loops.maximum(logits, vocabulary), 0, widen<double>(logits[target])};
   row.total = sum_of_exponentials(loops, logits, vocabulary, row.maximum, args.chunk_ends, exponentials);
-  if (dlogits) row_gradient<T>(row, exponentials, vocabulary, target, args.gradient_scale, dlogits);
+  if (dlogits) row_gradient<T>(row, exponentials, vocabulary, target, args.gradient_scale.value(), dlogits);
   return loss_of(row);
 }
 
@@ -90,7 +90,7 @@ double row_loss(const CrossEntropyOfPart& args, const T* logits, int64_t index, 
     thread_local Scratch scratch;
     Sum* exponentials = scratch.reserve_elements<Sum>(columns + kRoomForLanes);
     RowLoops<T>().exponentials(logits, columns, row.maximum, exponentials);
-    row_gradient<T>(row, exponentials, columns, target - args.columns.first, args.gradient_scale, dlogits);
+    row_gradient<T>(row, exponentials, columns, target - args.columns.first, args.gradient_scale.value(), dlogits);
   }
   return loss_of(row);
 }

@@ -31,7 +31,7 @@ struct HeadDropout {
   __device__ __forceinline__ HeadDropout(const AttentionDropout& dropout, const AttentionSizes& sizes, int64_t sequence,
                                          int head)
       : site(dropout),
-        counter_high(dropout.step + dropout.first_sample + static_cast<uint64_t>(sequence)),
+        counter_high(dropout.counter_high(sequence)),
         first_element(dropout.first_element +
                       static_cast<uint64_t>(head) * static_cast<uint64_t>(sizes.tokens) * static_cast<uint64_t>(sizes.tokens)),
         tokens(sizes.tokens) {}

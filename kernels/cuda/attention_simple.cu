@@ -52,8 +52,7 @@ __device__ __forceinline__ Sum dropout_factor(const AttentionDropout& dropout, c
                                               int64_t head, int64_t query, int64_t key) {
   if (dropout.rate == 0) return Sum{1};
   const uint64_t element = dropout.first_element + static_cast<uint64_t>((head * sizes.tokens + query) * sizes.tokens + key);
-  const PhiloxBlock words =
-      philox(dropout.key, element / 4, dropout.step + dropout.first_sample + static_cast<uint64_t>(sequence));
+  const PhiloxBlock words = philox(dropout.key, element / 4, dropout.counter_high(sequence));
   const uint32_t place = static_cast<uint32_t>(element % 4);
   const uint32_t word = place == 0 ? words[0] : place == 1 ? words[1] : place == 2 ? words[2] : words[3];
   return unit_float(word) < dropout.rate ? Sum{0} : Sum{1} / (Sum{1} - static_cast<Sum>(dropout.rate));

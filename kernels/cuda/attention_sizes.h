@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/cuda/number.cuh"
 #include "kernels/kernels.h"
 #include "kernels/workspace.h"
 
@@ -41,16 +42,22 @@ struct ScoreScale {
 
 // Dropout of probabilities: element first_element + (n S + i) S + j of sample first_sample + b for head n, query i, key j.
 struct AttentionDropout {
-  uint64_t key, step, first_sample, first_element;
+  Number step;
+  uint64_t key, first_sample, first_element;
   float rate, keep;  // keep: 1 / (1 - rate), the factor of what is not dropped
 
   explicit AttentionDropout(const DropoutSite& site)
-      : key(site.key),
-        step(static_cast<uint64_t>(site.step) << 32),
+      : step(site.step),
+        key(site.key),
         first_sample(static_cast<uint64_t>(site.first_sample)),
         first_element(static_cast<uint64_t>(site.first_element)),
         rate(site.rate),
         keep(1.0f / (1.0f - site.rate)) {}
+
+  // Of the random words of a sequence.
+  __device__ __forceinline__ uint64_t counter_high(int64_t sequence) const {
+    return (static_cast<uint64_t>(read(step)) << 32) + first_sample + static_cast<uint64_t>(sequence);
+  }
 };
 
 }  // namespace trivet::kernels::cuda

@@ -79,7 +79,7 @@ class CudaKernels final : public Kernels {
     check_float("initialize", out);
     cuda::initialize(out, init, key, first_element, launch());
   }
-  void sum_of_squares(ConstTensorView x, double factor, int64_t block, TensorView sum) override {
+  void sum_of_squares(ConstTensorView x, Number factor, int64_t block, TensorView sum) override {
     check_sum_of_squares(x, sum);
     cuda::sum_of_squares(x, factor, block, sum, launch());
   }
@@ -87,12 +87,12 @@ class CudaKernels final : public Kernels {
     check_sum_of_squares(out, square_sum);
     cuda::divide_by_norm(out, square_sum, epsilon, launch());
   }
-  void fixed_point_add(ConstTensorView x, double factor, double limit, TensorView sum, TensorView refused) override {
+  void fixed_point_add(ConstTensorView x, Number factor, double limit, TensorView sum, TensorView refused) override {
     check_fixed_point("fixed_point_add", x, sum);
     check_refused("fixed_point_add", refused);
     cuda::fixed_point_add(x, factor, limit, sum, refused, launch());
   }
-  void fixed_point_store(ConstTensorView x, double factor, double limit, TensorView sum, TensorView refused) override {
+  void fixed_point_store(ConstTensorView x, Number factor, double limit, TensorView sum, TensorView refused) override {
     check_fixed_point("fixed_point_store", x, sum);
     check_refused("fixed_point_store", refused);
     cuda::fixed_point_store(x, factor, limit, sum, refused, launch());
@@ -101,7 +101,7 @@ class CudaKernels final : public Kernels {
     check_fixed_point("fixed_point_read", out, sum);
     cuda::fixed_point_read(sum, out, launch());
   }
-  void fixed_point_round(ConstTensorView x, double factor, double limit, TensorView out, TensorView refused) override {
+  void fixed_point_round(ConstTensorView x, Number factor, double limit, TensorView out, TensorView refused) override {
     check_fixed_point_round(x, out);
     check_refused("fixed_point_round", refused);
     cuda::fixed_point_round(x, factor, limit, out, refused, launch());

@@ -63,12 +63,12 @@ void copy(ConstTensorView from, TensorView out, const Launch& launch);
 void add(ConstTensorView from, TensorView out, const Launch& launch);
 void scale(TensorView out, double factor, const Launch& launch);
 void initialize(TensorView out, const Init& init, uint64_t key, int64_t first_element, const Launch& launch);
-void sum_of_squares(ConstTensorView x, double scale, int64_t block, TensorView sum, const Launch& launch);
+void sum_of_squares(ConstTensorView x, Number scale, int64_t block, TensorView sum, const Launch& launch);
 void divide_by_norm(TensorView out, ConstTensorView square_sum, double epsilon, const Launch& launch);
-void fixed_point_add(ConstTensorView x, double scale, double limit, TensorView sum, TensorView refused, const Launch& launch);
-void fixed_point_store(ConstTensorView x, double scale, double limit, TensorView sum, TensorView refused, const Launch& launch);
+void fixed_point_add(ConstTensorView x, Number scale, double limit, TensorView sum, TensorView refused, const Launch& launch);
+void fixed_point_store(ConstTensorView x, Number scale, double limit, TensorView sum, TensorView refused, const Launch& launch);
 void fixed_point_read(ConstTensorView sum, TensorView out, const Launch& launch);
-void fixed_point_round(ConstTensorView x, double scale, double limit, TensorView out, TensorView refused, const Launch& launch);
+void fixed_point_round(ConstTensorView x, Number scale, double limit, TensorView out, TensorView refused, const Launch& launch);
 
 void quantize(const Quantize& args, const Launch& launch);
 void dequantize(const Dequantize& args, const Launch& launch);

@@ -198,7 +198,7 @@ class MetaKernels final : public Kernels {
     check_float("initialize", out);
     count(0, total_bytes({out}));
   }
-  void sum_of_squares(ConstTensorView x, double, int64_t, TensorView sum) override {
+  void sum_of_squares(ConstTensorView x, Number, int64_t, TensorView sum) override {
     check_sum_of_squares(x, sum);
     count(2 * elements(x), total_bytes({x}));
   }
@@ -206,12 +206,12 @@ class MetaKernels final : public Kernels {
     check_sum_of_squares(out, square_sum);
     count(elements(out), written(out, true));
   }
-  void fixed_point_add(ConstTensorView x, double, double, TensorView sum, TensorView refused) override {
+  void fixed_point_add(ConstTensorView x, Number, double, TensorView sum, TensorView refused) override {
     check_fixed_point("fixed_point_add", x, sum);
     check_refused("fixed_point_add", refused);
     count(2 * elements(x), total_bytes({x}) + written(sum, true));
   }
-  void fixed_point_store(ConstTensorView x, double, double, TensorView sum, TensorView refused) override {
+  void fixed_point_store(ConstTensorView x, Number, double, TensorView sum, TensorView refused) override {
     check_fixed_point("fixed_point_store", x, sum);
     check_refused("fixed_point_store", refused);
     count(elements(x), total_bytes({x}) + written(sum, false));
@@ -220,7 +220,7 @@ class MetaKernels final : public Kernels {
     check_fixed_point("fixed_point_read", out, sum);
     count(elements(out), total_bytes({sum, out}));
   }
-  void fixed_point_round(ConstTensorView x, double, double, TensorView out, TensorView refused) override {
+  void fixed_point_round(ConstTensorView x, Number, double, TensorView out, TensorView refused) override {
     check_fixed_point_round(x, out);
     check_refused("fixed_point_round", refused);
     count(elements(x), total_bytes({x, out}));

@@ -93,7 +93,8 @@ def train_same_bits(session, kind, reference):
     """What moves work in time or place changes no bit: against the bf16 run of train_curves."""
     config = small_config(session, kind)
     layout = with_changes(config, {"reproducible": "layout"})
-    runs = {"repeated": (config, reference), "recompute full": (with_changes(config, {"activation_checkpointing__mode": "full"}), reference)}
+    runs = {"repeated": (config, reference), "without graph": (with_changes(config, {"cuda_graph": "off"}), reference),
+            "recompute full": (with_changes(config, {"activation_checkpointing__mode": "full"}), reference)}
     recorded = {"timeline__step": 2, "timeline__steps": 1, "timeline__directory": str(session.work / f"timeline-{kind}")}
     runs["timeline recorded"] = (with_changes(config, recorded), reference)
     first = train(session, layout, f"{kind}-layout-zero-0")

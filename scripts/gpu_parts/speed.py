@@ -12,6 +12,7 @@ from gpu_parts.training import Run, prepare, read_config, read_metrics, refused,
 DENSE_BF16_FLOPS = 989e12  # of an H100 or H200 SXM, by its data sheet
 UTILISATION = "model FLOPs utilisation = (6 N + 6 L C T) x tokens/s / 989 TFLOP/s; N parameters, L layers, C hidden size, T sequence length"
 MODELS = ["gpt2_124m", "gpt2_1.5b", "llama_1b"]
+HOST_BOUND = "gpt2_124m"  # whose kernels are short: what launching them as one graph gains shows here
 CONFIGS = pathlib.Path("bench/cuda/configs")
 
 
@@ -120,7 +121,11 @@ def model(session):
     for name in MODELS:
         try:
             config = model_config(session, name)
-            rows.append(measure(session, name, config, plan(session, config)["parameters"], name))
+            parameters = plan(session, config)["parameters"]
+            rows.append(measure(session, name, config, parameters, name))
+            if name == HOST_BOUND:
+                without = with_changes(config, {"cuda_graph": "off"})
+                rows.append(measure(session, f"{name} without graph", without, parameters, f"{name}-without-graph"))
         except (Failure, process.OutOfTime) as problem:
             problems.append(f"{name}: {problem}")
     session.details["models"] = rows

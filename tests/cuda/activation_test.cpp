@@ -58,14 +58,22 @@ TEST(CudaDropout, MasksAndSumsAreTheCpus) {
           if (rate == 0 && first_element != 0) continue;
           Twin x = Twin::random(dtype, {samples, size}, 1), residual = Twin::random(dtype, {samples, size}, 2);
           Twin alone = Twin::poisoned(dtype, {samples, size}), dx = Twin::poisoned(dtype, {samples, size});
-          const DropoutSite site{.rate = rate, .key = 77, .step = 5, .first_sample = 3, .first_element = first_element};
+          Twin step = number_of(5);
+          const auto site = [&](const auto& view) {
+            return DropoutSite{
+                .rate = rate, .key = 77, .step = number(view, step), .first_sample = 3, .first_element = first_element};
+          };
           const auto add = [&](const auto& view) {
-            return DropoutAdd{.x = view(x), .residual = view(residual), .out = view(residual), .dropout = site};
+            return DropoutAdd{.x = view(x), .residual = view(residual), .out = view(residual), .dropout = site(view)};
           };
           run_twins<DropoutAdd>(add, cpu::dropout_add, cuda::dropout_add);
-          const auto drop = [&](const auto& view) { return DropoutAdd{.x = view(x), .out = view(alone), .dropout = site}; };
+          const auto drop = [&](const auto& view) {
+            return DropoutAdd{.x = view(x), .out = view(alone), .dropout = site(view)};
+          };
           run_twins<DropoutAdd>(drop, cpu::dropout_add, cuda::dropout_add);
-          const auto back = [&](const auto& view) { return DropoutBackward{.dy = view(x), .dx = view(dx), .dropout = site}; };
+          const auto back = [&](const auto& view) {
+            return DropoutBackward{.dy = view(x), .dx = view(dx), .dropout = site(view)};
+          };
           run_twins<DropoutBackward>(back, cpu::dropout_backward, cuda::dropout_backward);
           for (const Twin* twin : {&residual, &alone, &dx})
             twin->expect_same_bits("dropout " + text(dtype) + " " + std::to_string(size) + " from " +

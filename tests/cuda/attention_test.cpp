@@ -69,8 +69,8 @@ double dropout_factor(const Case& c, int64_t b, int64_t n, int64_t i, int64_t j)
   const DropoutSite site = site_of(c);
   if (site.rate == 0) return 1;
   const auto element = static_cast<uint64_t>(site.first_element + (n * c.tokens + i) * c.tokens + j);
-  const PhiloxBlock block =
-      philox(site.key, element / 4, (static_cast<uint64_t>(site.step) << 32) + static_cast<uint64_t>(site.first_sample + b));
+  const PhiloxBlock block = philox(
+      site.key, element / 4, (static_cast<uint64_t>(site.step.value()) << 32) + static_cast<uint64_t>(site.first_sample + b));
   return unit_float(block[element % 4]) < site.rate ? 0 : 1 / (1 - static_cast<double>(site.rate));
 }
 
@@ -132,6 +132,11 @@ Results on_device(const Case& c, const HostTensor& qkv, const HostTensor& dout) 
   const DeviceTensor log_sum_exp(HostTensor::poisoned(statistics_of(c.dtype), {c.sequences, c.heads, c.tokens}),
                                  c.elements_before);
   const DeviceTensor dx(HostTensor::poisoned(c.dtype, qkv.view().shape), c.elements_before);
+  HostTensor step(DType::Float64, {1});
+  step.set(0, site_of(c).step.value());
+  const DeviceTensor step_on_device(step);
+  DropoutSite site = site_of(c);  // whose step the kernels must read from memory
+  site.step = Number(NAN, step_on_device.view().as<double>());
   const AttentionBackward backward{.dout = dy.view(),
                                    .qkv = x.view(),
                                    .out = out.view(),
@@ -139,14 +144,14 @@ Results on_device(const Case& c, const HostTensor& qkv, const HostTensor& dout) 
                                    .dqkv = dx.view(),
                                    .heads = c.heads,
                                    .key_value_heads = c.key_value_heads,
-                                   .dropout = site_of(c)};
+                                   .dropout = site};
   const TestLaunch device(workspace_bytes(backward));
   cuda::attention({.qkv = x.view(),
                    .out = out.view(),
                    .log_sum_exp = log_sum_exp.view(),
                    .heads = c.heads,
                    .key_value_heads = c.key_value_heads,
-                   .dropout = site_of(c)},
+                   .dropout = site},
                   device.launch());
   cuda::attention_backward(backward, device.launch());
   return {out.read(), log_sum_exp.read(), dx.read()};

@@ -100,11 +100,11 @@ TEST(CudaElementwise, SumsSquaresExactlyAsTheCpu) {
       for (const int64_t block : {1, 64, 256}) {
         if (block == 1 && size > 300) continue;
         Twin x = Twin::random(dtype, {size}, 5, size % 3);
-        Twin sum = Twin::of<int64_t>(std::vector<int64_t>(ExactSum::kWords, 7), {ExactSum::kWords});
+        Twin sum = Twin::of<int64_t>(std::vector<int64_t>(ExactSum::kWords, 7), {ExactSum::kWords}), scale = number_of(3.0);
         run_twins(
-            0, [&](const auto& view) { cpu::sum_of_squares(view(x), 3.0, block, view(sum), 1); },
+            0, [&](const auto& view) { cpu::sum_of_squares(view(x), number(view, scale), block, view(sum), 1); },
             [&](const auto& view, const cuda::Launch& launch) {
-              cuda::sum_of_squares(view(x), 3.0, block, view(sum), launch);
+              cuda::sum_of_squares(view(x), number(view, scale), block, view(sum), launch);
             });
         sum.expect_same_bits("sum_of_squares " + text(dtype) + " " + std::to_string(size));
       }
@@ -185,19 +185,19 @@ TEST(CudaFixedPoint, AddsStoresAndRoundsAsTheCpu) {
     for (const int64_t size : kSizes)
       for (const int64_t offset : kOffsets) {
         if (offset != 0 && size < 1000) continue;
-        Twin x(values_with_misfits(dtype, size), offset), refused = Twin::of<int64_t>({10}, {1});
+        Twin x(values_with_misfits(dtype, size), offset), refused = Twin::of<int64_t>({10}, {1}), tenth = number_of(0.1);
         std::vector<int64_t> before(static_cast<size_t>(size));
         std::iota(before.begin(), before.end(), int64_t{-5} << 40);
         Twin sum = Twin::of(before, {size}), stored = Twin::of(before, {size});
         run_twins(
             0,
             [&](const auto& view) {
-              cpu::fixed_point_add(view(x), 0.1, 100, view(sum), view(refused), 1);
-              cpu::fixed_point_store(view(x), 0.1, 100, view(stored), view(refused), 1);
+              cpu::fixed_point_add(view(x), number(view, tenth), 100, view(sum), view(refused), 1);
+              cpu::fixed_point_store(view(x), number(view, tenth), 100, view(stored), view(refused), 1);
             },
             [&](const auto& view, const cuda::Launch& launch) {
-              cuda::fixed_point_add(view(x), 0.1, 100, view(sum), view(refused), launch);
-              cuda::fixed_point_store(view(x), 0.1, 100, view(stored), view(refused), launch);
+              cuda::fixed_point_add(view(x), number(view, tenth), 100, view(sum), view(refused), launch);
+              cuda::fixed_point_store(view(x), number(view, tenth), 100, view(stored), view(refused), launch);
             });
         sum.expect_same_bits("fixed_point_add " + text(dtype));
         stored.expect_same_bits("fixed_point_store " + text(dtype));
@@ -208,11 +208,11 @@ TEST(CudaFixedPoint, AddsStoresAndRoundsAsTheCpu) {
               0,
               [&](const auto& view) {
                 cpu::fixed_point_read(view(sum), view(read), 1);
-                cpu::fixed_point_round(view(x), 0.1, 100, view(rounded), view(refused), 1);
+                cpu::fixed_point_round(view(x), number(view, tenth), 100, view(rounded), view(refused), 1);
               },
               [&](const auto& view, const cuda::Launch& launch) {
                 cuda::fixed_point_read(view(sum), view(read), launch);
-                cuda::fixed_point_round(view(x), 0.1, 100, view(rounded), view(refused), launch);
+                cuda::fixed_point_round(view(x), number(view, tenth), 100, view(rounded), view(refused), launch);
               });
           read.expect_same_bits("fixed_point_read " + text(to));
           rounded.expect_same_bits("fixed_point_round " + text(dtype) + " to " + text(to));

@@ -1,6 +1,8 @@
 // Capture and replay on the fake device, as with CUDA's.
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "core/cuda/handle.h"
 #include "core/cuda/launch.h"
 #include "core/cuda/memory.h"
@@ -79,6 +81,54 @@ TEST_F(Capture, WaitingOrAllocatingEndsIt) {
   void* data = nullptr;
   EXPECT_EQ(cudaMalloc(&data, 16), cudaErrorStreamCaptureUnsupported);
   EXPECT_EQ(end(), cudaErrorStreamCaptureInvalidated);
+  cudaGetLastError();
+}
+
+TEST_F(Capture, CopiesOfPageableMemoryEndIt) {
+  begin();
+  int pageable = 0;
+  EXPECT_EQ(cudaMemcpyAsync(number_, &pageable, sizeof(int), cudaMemcpyDefault, main_.get()),
+            cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(end(), cudaErrorStreamCaptureInvalidated);
+  cudaGetLastError();
+}
+
+TEST_F(Capture, OtherThreadsMayAllocateBesideItUnlessItIsGlobal) {
+  const auto allocate_elsewhere = [] {
+    cudaError_t error = cudaSuccess;
+    std::thread([&] {
+      void* data = nullptr;
+      error = cudaMalloc(&data, 16);
+      if (error == cudaSuccess) error = cudaFree(data);
+    }).join();
+    return error;
+  };
+  begin();
+  EXPECT_EQ(allocate_elsewhere(), cudaSuccess);
+  CUDA_CHECK(end());
+  CUDA_CHECK(cudaGraphDestroy(graph_));
+  CUDA_CHECK(cudaStreamBeginCapture(main_.get(), cudaStreamCaptureModeGlobal));
+  EXPECT_EQ(allocate_elsewhere(), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(end(), cudaErrorStreamCaptureInvalidated);
+  EXPECT_EQ(allocate_elsewhere(), cudaSuccess);
+  cudaGetLastError();
+}
+
+TEST_F(Capture, OnlyItsThreadEndsIt) {
+  begin();
+  cudaError_t elsewhere = cudaSuccess;
+  std::thread([&] { elsewhere = end(); }).join();
+  EXPECT_EQ(elsewhere, cudaErrorStreamCaptureWrongThread);
+  CUDA_CHECK(end());
+  CUDA_CHECK(cudaGraphDestroy(graph_));
+}
+
+TEST_F(Capture, ItsEventsOrderNothingAfterIt) {
+  begin();
+  CUDA_CHECK(cudaEventRecord(forked_.get(), main_.get()));
+  CUDA_CHECK(end());
+  CUDA_CHECK(cudaGraphDestroy(graph_));
+  EXPECT_EQ(cudaStreamWaitEvent(side_.get(), forked_.get()), cudaErrorStreamCaptureIsolation);
   cudaGetLastError();
 }
 

@@ -25,6 +25,8 @@ std::vector<Case> cases() {
 // Everything a step may read and write.
 struct Tensors {
   Twin gradient, master, first, second, copy, verdict;
+  Twin lr = number_of(3e-3), beta1 = number_of(0.8), beta2 = number_of(0.95), scale = number_of(0.7);
+  Twin correction1 = number_of(bias_correction(0.8, 3)), correction2 = number_of(bias_correction(0.95, 3));
 
   explicit Tensors(const Case& c)
       : gradient(Twin::random(c.gradient, {c.size}, 1)),
@@ -60,29 +62,37 @@ TEST(CudaOptimizer, AdamIsTheCpus) {
                   .copy_out = view(t.copy),
                   .gradient = view(t.gradient),
                   .verdict = view(t.verdict),
+                  .lr = number(view, t.lr),
+                  .beta1 = number(view, t.beta1),
+                  .beta2 = number(view, t.beta2),
                   .weight_decay = 0.1,
-                  .gradient_scale = 0.7,
-                  .step = 3,
+                  .gradient_scale = number(view, t.scale),
+                  .correction1 = number(view, t.correction1),
+                  .correction2 = number(view, t.correction2),
                   .decoupled_decay = decoupled};
     });
 }
 
 TEST(CudaOptimizer, SgdIsTheCpus) {
   for (const double momentum : {0.0, 0.9})
-    for (const int64_t step : {1, 2})
+    for (const int64_t step : {1, 2}) {
+      Twin of_step = number_of(static_cast<double>(step));
       expect_the_cpus_step<Sgd>("sgd", cpu::sgd, cuda::sgd, [&](Tensors& t, const auto& view) {
         Sgd args{.master = view(t.master),
                  .copy_out = view(t.copy),
                  .gradient = view(t.gradient),
                  .verdict = view(t.verdict),
+                 .lr = number(view, t.lr),
                  .momentum = momentum,
                  .dampening = 0.1,
                  .weight_decay = 0.1,
-                 .step = step,
+                 .gradient_scale = number(view, t.scale),
+                 .step = number(view, of_step),
                  .nesterov = step == 2};
         if (momentum != 0) args.momentum_buffer = view(t.first);
         return args;
       });
+    }
 }
 
 TEST(CudaOptimizer, LionIsTheCpus) {
@@ -92,7 +102,11 @@ TEST(CudaOptimizer, LionIsTheCpus) {
                 .copy_out = view(t.copy),
                 .gradient = view(t.gradient),
                 .verdict = view(t.verdict),
-                .weight_decay = 0.1};
+                .lr = number(view, t.lr),
+                .beta1 = number(view, t.beta1),
+                .beta2 = number(view, t.beta2),
+                .weight_decay = 0.1,
+                .gradient_scale = number(view, t.scale)};
   });
 }
 
@@ -103,7 +117,9 @@ TEST(CudaOptimizer, AdagradIsTheCpus) {
                    .copy_out = view(t.copy),
                    .gradient = view(t.gradient),
                    .verdict = view(t.verdict),
-                   .weight_decay = 0.1};
+                   .lr = number(view, t.lr),
+                   .weight_decay = 0.1,
+                   .gradient_scale = number(view, t.scale)};
   });
 }
 
@@ -118,8 +134,12 @@ TEST(CudaOptimizer, LambIsTheCpus) {
                         .update = view(update),
                         .gradient = view(t.gradient),
                         .verdict = view(t.verdict),
+                        .beta1 = number(view, t.beta1),
+                        .beta2 = number(view, t.beta2),
                         .weight_decay = 0.1,
-                        .step = 2};
+                        .gradient_scale = number(view, t.scale),
+                        .correction1 = number(view, t.correction1),
+                        .correction2 = number(view, t.correction2)};
     };
     run_twins<LambUpdate>(make, cpu::lamb_update, cuda::lamb_update);
     t.expect_same_bits("lamb_update");
@@ -136,6 +156,7 @@ TEST(CudaOptimizer, MomentumUpdateIsTheCpus) {
                               .out = view(t.second),
                               .gradient = view(t.gradient),
                               .verdict = view(t.verdict),
+                              .gradient_scale = number(view, t.scale),
                               .nesterov = nesterov};
       };
       run_twins<MomentumUpdate>(make, cpu::momentum_update, cuda::momentum_update);
@@ -157,8 +178,9 @@ TEST(CudaOptimizer, ApplyUpdateScalesByTheTrustRatio) {
                          .copy_out = view(t.copy),
                          .update = view(t.gradient),
                          .verdict = view(t.verdict),
-                         .scale = 0.1,
-                         .decay = 0.01,
+                         .lr = number(view, t.lr),
+                         .scale = 40,
+                         .weight_decay = 3,
                          .square_sums = view(square_sums),
                          .min_ratio = 0.01,
                          .max_ratio = 10};

@@ -111,6 +111,15 @@ void run_twins(const Make& make, void (*cpu)(const Args&, int), void (*device)(c
       [&](const auto& view, const cuda::Launch& launch) { device(make(view), launch); });
 }
 
+// A number of the step: its value for the host; for the device NaN, and where in its memory the value is.
+template <typename View>
+Number number(const View& view, Twin& value) {
+  const TensorView memory = view(value);
+  if (memory.data == value.host().data) return value.expected().at(0);
+  return {NAN, static_cast<const double*>(memory.data)};
+}
+inline Twin number_of(double value) { return Twin::of<double>({value}, {1}); }
+
 inline std::string text(DType dtype) { return std::string(name_of(dtype)); }
 
 }  // namespace trivet::kernels

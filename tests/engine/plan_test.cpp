@@ -15,6 +15,7 @@ namespace trivet {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 using testing::ThrowsMessage;
 
 // The peak of each category on each rank after two steps and an evaluation.
@@ -274,6 +275,25 @@ TEST(Plan, RefusesByNameWhatThisVersionCannotDo) {
   refused([](Config& c) { c.batch = {.train_batch_size = 10, .micro_batch_size = 3}; }, "train_batch_size");
   refused([](Config& c) { c.parallel.tensor = 2, c.optimizer.type = OptimizerType::Muon; },
           "parallel.tensor: 2 is not accepted with optimizer Muon, which needs whole matrices; use 1");
+}
+
+TEST(Plan, SaysWhetherAStepIsOneCudaGraph) {
+  const auto text = [](int ranks, auto&& change) {
+    Config config = small_config();
+    config.device = DeviceChoice::Cuda;
+    change(config);
+    return to_text(plan_of(config, ranks));
+  };
+  EXPECT_THAT(text(1, [](Config&) {}), HasSubstr("launches  a step is launched as one CUDA graph\n"));
+  EXPECT_THAT(text(1, [](Config& c) { c.cuda_graph = CudaGraph::Off; }), HasSubstr("one by one: cuda_graph \"off\"\n"));
+  EXPECT_THAT(text(2, [](Config&) {}), HasSubstr("one by one: 2 ranks, whose communication"));
+  EXPECT_THAT(text(1, [](Config& c) { c.zero.stage = 1, c.zero.offload_optimizer.device = OffloadDevice::Cpu; }),
+              HasSubstr("one by one: zero_optimization.offload_optimizer.device \"cpu\", whose updates the host makes\n"));
+  EXPECT_THAT(text(1, [](Config& c) { c.device = DeviceChoice::Cpu, c.cuda_graph = CudaGraph::On; }),
+              Not(HasSubstr("launches")));
+  EXPECT_THAT([&] { text(2, [](Config& c) { c.cuda_graph = CudaGraph::On; }); },
+              ThrowsMessage<ConfigError>(HasSubstr("cuda_graph: \"on\" is not accepted with 2 ranks, whose communication this "
+                                                   "version does not capture; use \"auto\" or \"off\"")));
 }
 
 // Mixes a token with the one before it, which another rank may have.

@@ -165,7 +165,7 @@ std::string difference(const Trace& a, const Trace& b) {
       return fmt::format("loss of step {}: {} and {}", i, std::bit_cast<float>(a.loss_bits[i]),
                          i < b.loss_bits.size() ? std::bit_cast<float>(b.loss_bits[i]) : 0.0f);
   for (size_t i = 0; i < a.grad_norms.size(); ++i)
-    if (a.grad_norms[i] != b.grad_norms[i])
+    if (std::bit_cast<uint64_t>(a.grad_norms[i]) != std::bit_cast<uint64_t>(b.grad_norms[i]))  // NaN where a step is skipped
       return fmt::format("norm of step {}: {} and {}", i, a.grad_norms[i], b.grad_norms[i]);
   if (a.evaluation != b.evaluation) return fmt::format("evaluation: {} and {}", a.evaluation, b.evaluation);
   for (const auto& [name, values] : a.weights) {

@@ -73,7 +73,8 @@ TEST(Optimizer, AdamWMatchesItsFormula) {
               .epsilon = 1e-6,
               .weight_decay = 0.1,
               .gradient_scale = 0.5,
-              .step = step};
+              .correction1 = bias_correction(0.9, step),
+              .correction2 = bias_correction(0.99, step)};
     expect_matches(
         [&](Kernels& kernels, States& s) {
           adam.master = s.master.view(), adam.moment1 = s.first.view(), adam.moment2 = s.second.view();
@@ -99,9 +100,7 @@ TEST(Optimizer, AdamWithL2DecayAndWithoutCorrectionMatchesItsFormula) {
             .lr = 0.05,
             .epsilon = 1e-6,
             .weight_decay = 0.1,
-            .step = 3,
-            .decoupled_decay = false,
-            .bias_correction = false};
+            .decoupled_decay = false};
   expect_matches(
       [&](Kernels& kernels, States& s) {
         adam.master = s.master.view(), adam.moment1 = s.first.view(), adam.moment2 = s.second.view();
@@ -216,7 +215,8 @@ TEST(Optimizer, LambUpdateMatchesItsFormula) {
                            .gradient = s.gradient.view(),
                            .epsilon = 1e-6,
                            .weight_decay = 0.1,
-                           .step = 2});
+                           .correction1 = bias_correction(0.9, 2),
+                           .correction2 = bias_correction(0.999, 2)});
       return std::vector{s.first, s.second, update};
     });
     for (int64_t e = 0; e < size; ++e) {
@@ -233,8 +233,11 @@ TEST(Optimizer, LambUpdateMatchesItsFormula) {
 TEST(Optimizer, ApplyUpdateMatchesItsFormula) {
   expect_matches(
       [](Kernels& kernels, States& s) {
-        kernels.apply_update(
-            {.master = s.master.view(), .copy_out = s.copy.view(), .update = s.gradient.view(), .scale = 0.3, .decay = 0.01});
+        kernels.apply_update({.master = s.master.view(),
+                              .copy_out = s.copy.view(),
+                              .update = s.gradient.view(),
+                              .scale = 0.3,
+                              .weight_decay = 0.01});
       },
       [](Element& x) { x.master = x.master * 0.99 - 0.3 * x.gradient; });
 }

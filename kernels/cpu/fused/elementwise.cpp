@@ -85,14 +85,15 @@ void scale(TensorView out, double factor, int threads) {
   });
 }
 
-void sum_of_squares(ConstTensorView x, double scale, int64_t block, TensorView sum, int threads) {
+void sum_of_squares(ConstTensorView x, Number scale, int64_t block, TensorView sum, int threads) {
   ExactSum total;
   dispatch_float(x.dtype, [&]<typename T>() {
     const auto loop = by_isa(&baseline::square_sum<T>, &v3::square_sum<T>, &v4::square_sum<T>);
     const T* data = x.as<T>();
+    const double factor = scale.value();
     for_each_range(x.elements(), threads, kSumBlock, 1, [&](int64_t begin, int64_t end) {
       ExactSum own;  // of this thread; the order in which threads come does not change an exact sum
-      for (int64_t e = begin; e < end; e += block) own.add(loop(data + e, scale, std::min(block, end - e)));
+      for (int64_t e = begin; e < end; e += block) own.add(loop(data + e, factor, std::min(block, end - e)));
 #pragma omp critical(trivet_sum_of_squares)
       total.add(own);
     });
@@ -119,25 +120,25 @@ void count_refused(int64_t (*loop)(const T*, double, double, To*, int64_t), Cons
 
 }  // namespace
 
-void fixed_point_add(ConstTensorView x, double scale, double limit, TensorView sum, TensorView refused, int threads) {
+void fixed_point_add(ConstTensorView x, Number scale, double limit, TensorView sum, TensorView refused, int threads) {
   dispatch_float(x.dtype, [&]<typename T>() {
     const auto loop = by_isa(&baseline::add_fixed<T>, &v3::add_fixed<T>, &v4::add_fixed<T>);
-    count_refused<T, int64_t>(loop, x, scale, limit, sum, refused, threads);
+    count_refused<T, int64_t>(loop, x, scale.value(), limit, sum, refused, threads);
   });
 }
 
-void fixed_point_store(ConstTensorView x, double scale, double limit, TensorView sum, TensorView refused, int threads) {
+void fixed_point_store(ConstTensorView x, Number scale, double limit, TensorView sum, TensorView refused, int threads) {
   dispatch_float(x.dtype, [&]<typename T>() {
     const auto loop = by_isa(&baseline::store_fixed<T>, &v3::store_fixed<T>, &v4::store_fixed<T>);
-    count_refused<T, int64_t>(loop, x, scale, limit, sum, refused, threads);
+    count_refused<T, int64_t>(loop, x, scale.value(), limit, sum, refused, threads);
   });
 }
 
-void fixed_point_round(ConstTensorView x, double scale, double limit, TensorView out, TensorView refused, int threads) {
+void fixed_point_round(ConstTensorView x, Number scale, double limit, TensorView out, TensorView refused, int threads) {
   dispatch_float(x.dtype, [&]<typename T>() {
     dispatch_float(out.dtype, [&]<typename To>() {
       const auto loop = by_isa(&baseline::round_fixed<T, To>, &v3::round_fixed<T, To>, &v4::round_fixed<T, To>);
-      count_refused<T, To>(loop, x, scale, limit, out, refused, threads);
+      count_refused<T, To>(loop, x, scale.value(), limit, out, refused, threads);
     });
   });
 }

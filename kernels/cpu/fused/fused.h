@@ -44,11 +44,11 @@ void copy(ConstTensorView from, TensorView out, int threads);
 void add(ConstTensorView from, TensorView out, int threads);
 void scale(TensorView out, double factor, int threads);
 void initialize(TensorView out, const Init& init, uint64_t key, int64_t first_element, int threads);
-void sum_of_squares(ConstTensorView x, double scale, int64_t block, TensorView sum, int threads);
-void fixed_point_add(ConstTensorView x, double scale, double limit, TensorView sum, TensorView refused, int threads);
-void fixed_point_store(ConstTensorView x, double scale, double limit, TensorView sum, TensorView refused, int threads);
+void sum_of_squares(ConstTensorView x, Number scale, int64_t block, TensorView sum, int threads);
+void fixed_point_add(ConstTensorView x, Number scale, double limit, TensorView sum, TensorView refused, int threads);
+void fixed_point_store(ConstTensorView x, Number scale, double limit, TensorView sum, TensorView refused, int threads);
 void fixed_point_read(ConstTensorView sum, TensorView out, int threads);
-void fixed_point_round(ConstTensorView x, double scale, double limit, TensorView out, TensorView refused, int threads);
+void fixed_point_round(ConstTensorView x, Number scale, double limit, TensorView out, TensorView refused, int threads);
 
 void quantize(const Quantize& args, int threads);
 void dequantize(const Dequantize& args, int threads);

@@ -18,8 +18,9 @@ inline constexpr int64_t kChunk = 1024;
 bool applies(ConstTensorView verdict) { return verdict.absent() || verdict.as<double>()[kApply] != 0; }
 
 template <typename Args>
-double gradient_scale(const Args& args) {
-  return args.gradient_scale * (args.verdict.absent() ? 1.0 : args.verdict.template as<double>()[kFactor]);
+auto scalars_of(const Args& args) {
+  const double factor = args.verdict.absent() ? 1.0 : args.verdict.template as<double>()[kFactor];
+  return scalars(numbers(args), factor, [](const Number& number) { return number.value(); });
 }
 
 const float* as_float(ConstTensorView x, int64_t first, int64_t count, float* buffer) {
@@ -69,7 +70,7 @@ void judge_gradients(const JudgeGradients& args) {
 
 void adam(const Adam& args, int threads) {
   if (!applies(args.verdict)) return;
-  const AdamScalars s = scalars(args, gradient_scale(args));
+  const AdamScalars s = scalars_of(args);
   const auto loop = by_isa(&baseline::adam, &v3::adam, &v4::adam);
   float *master = args.master.as<float>(), *m = args.moment1.as<float>(), *v = args.moment2.as<float>();
   for_each_chunk(args.gradient, threads, [&](int64_t first, int64_t count, const float* gradient) {
@@ -80,7 +81,7 @@ void adam(const Adam& args, int threads) {
 
 void sgd(const Sgd& args, int threads) {
   if (!applies(args.verdict)) return;
-  const SgdScalars s = scalars(args, gradient_scale(args));
+  const SgdScalars s = scalars_of(args);
   const auto plain = by_isa(&baseline::sgd, &v3::sgd, &v4::sgd);
   const auto with_momentum = by_isa(&baseline::sgd_momentum, &v3::sgd_momentum, &v4::sgd_momentum);
   float* master = args.master.as<float>();
@@ -96,7 +97,7 @@ void sgd(const Sgd& args, int threads) {
 
 void lion(const Lion& args, int threads) {
   if (!applies(args.verdict)) return;
-  const LionScalars s = scalars(args, gradient_scale(args));
+  const LionScalars s = scalars_of(args);
   const auto loop = by_isa(&baseline::lion, &v3::lion, &v4::lion);
   float *master = args.master.as<float>(), *moment = args.moment.as<float>();
   for_each_chunk(args.gradient, threads, [&](int64_t first, int64_t count, const float* gradient) {
@@ -107,7 +108,7 @@ void lion(const Lion& args, int threads) {
 
 void adagrad(const Adagrad& args, int threads) {
   if (!applies(args.verdict)) return;
-  const AdagradScalars s = scalars(args, gradient_scale(args));
+  const AdagradScalars s = scalars_of(args);
   const auto loop = by_isa(&baseline::adagrad, &v3::adagrad, &v4::adagrad);
   float *master = args.master.as<float>(), *sum = args.sum_of_squares.as<float>();
   for_each_chunk(args.gradient, threads, [&](int64_t first, int64_t count, const float* gradient) {
@@ -118,7 +119,7 @@ void adagrad(const Adagrad& args, int threads) {
 
 void lamb_update(const LambUpdate& args, int threads) {
   if (!applies(args.verdict)) return;
-  const AdamScalars s = scalars(args, gradient_scale(args));
+  const AdamScalars s = scalars_of(args);
   const auto loop = by_isa(&baseline::lamb, &v3::lamb, &v4::lamb);
   const float* master = args.master.as<float>();
   float *m = args.moment1.as<float>(), *v = args.moment2.as<float>(), *update = args.update.as<float>();
@@ -132,10 +133,10 @@ void apply_update(const ApplyUpdate& args, int threads) {
   const auto loop = by_isa(&baseline::apply, &v3::apply, &v4::apply);
   const double ratio =
       args.square_sums.absent() ? 1.0 : trust_ratio(args.square_sums.as<int64_t>(), args.min_ratio, args.max_ratio);
-  const auto keep = static_cast<float>(1 - args.decay), factor = static_cast<float>(args.scale * ratio);
+  const ApplyScalars s = scalars(numbers(args), ratio, [](const Number& number) { return number.value(); });
   float* master = args.master.as<float>();
   for_each_chunk(args.update, threads, [&](int64_t first, int64_t count, const float* update) {
-    loop(keep, factor, update, master + first, count);
+    loop(s.keep, s.factor, update, master + first, count);
     round_to(args.copy_out, first, count, master + first);
   });
 }
@@ -143,10 +144,10 @@ void apply_update(const ApplyUpdate& args, int threads) {
 void momentum_update(const MomentumUpdate& args, int threads) {
   if (!applies(args.verdict)) return;
   const auto loop = by_isa(&baseline::momentum, &v3::momentum, &v4::momentum);
-  const auto momentum = static_cast<float>(args.momentum), factor = static_cast<float>(gradient_scale(args));
+  const MomentumScalars s = scalars_of(args);
   float *buffer = args.momentum_buffer.as<float>(), *out = args.out.as<float>();
   for_each_chunk(args.gradient, threads, [&](int64_t first, int64_t count, const float* gradient) {
-    loop(momentum, factor, args.nesterov, gradient, buffer + first, out + first, count);
+    loop(s, gradient, buffer + first, out + first, count);
   });
 }
 

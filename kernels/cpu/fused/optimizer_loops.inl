@@ -78,13 +78,11 @@ inline void apply(float keep, float scale, const float* update, float* master, i
   for (int64_t e = 0; e < count; ++e) master[e] = master[e] * keep - scale * update[e];
 }
 
-inline void momentum(float momentum, float gradient_scale, bool nesterov, const float* gradient, float* buffer, float* out,
-                     int64_t count) {
-  const float direct = nesterov ? 1.0f : 0.0f, buffered = nesterov ? momentum : 1.0f;
+inline void momentum(const MomentumScalars& s, const float* gradient, float* buffer, float* out, int64_t count) {
 #pragma GCC ivdep
   for (int64_t e = 0; e < count; ++e) {
-    const float g = gradient[e] * gradient_scale, b = momentum * buffer[e] + g;
+    const float g = gradient[e] * s.gradient_scale, b = s.momentum * buffer[e] + g;
     buffer[e] = b;
-    out[e] = direct * g + buffered * b;
+    out[e] = s.direct * g + s.buffered * b;
   }
 }

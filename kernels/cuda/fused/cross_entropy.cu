@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/fused/elements.cuh"
 #include "kernels/cuda/fused/logits.cuh"
+#include "kernels/cuda/number.cuh"
 #include "kernels/workspace.h"
 
 namespace trivet::kernels::cuda {
@@ -30,7 +31,7 @@ struct Rows {
   int64_t rows;
   int cols;
   int64_t first_col, vocabulary;
-  double gradient_scale;
+  Number gradient_scale;
   const SumOf<T>*maximum, *sums;  // of whole rows, where they are known
   LogitChunks chunks;
 };
@@ -112,7 +113,8 @@ __global__ void __launch_bounds__(kLogitThreads, kStaged ? kBlocksAtATime<T> : 1
     if (drow == nullptr) continue;
     const T* const again = kStaged ? copy : logits;
     write_gradient<T, Out, kPack>(
-        walk, [&]<int N>(int col) { return load_pack<N>(again + col); }, statistics, a.gradient_scale, target, a.cols, drow);
+        walk, [&]<int N>(int col) { return load_pack<N>(again + col); }, statistics, read(a.gradient_scale), target, a.cols,
+        drow);
   }
 }
 
@@ -130,8 +132,8 @@ __global__ void __launch_bounds__(kLogitThreads, 1) part_rows(Rows<T, Out> a) {
     if (threadIdx.x == 0 && a.losses != nullptr) a.losses[row] = loss_of(statistics);
     if (drow != nullptr)
       write_gradient<T, Out, kPack>(
-          walk, [&]<int N>(int col) { return load_pack<N>(logits + col); }, statistics, a.gradient_scale, target - a.first_col,
-          a.cols, drow);
+          walk, [&]<int N>(int col) { return load_pack<N>(logits + col); }, statistics, read(a.gradient_scale),
+          target - a.first_col, a.cols, drow);
   }
 }
 

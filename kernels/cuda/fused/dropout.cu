@@ -13,6 +13,7 @@ struct DropoutOp {
   T* out;
   int64_t per_sample;
   Mask<SumOf<T>> mask;
+  __device__ void begin() { mask.begin(); }
   template <int N>
   struct Loaded {
     Pack<T, N> x, residual;

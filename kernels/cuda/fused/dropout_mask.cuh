@@ -4,24 +4,30 @@
 #include <algorithm>
 
 #include "core/random.h"
+#include "kernels/cuda/number.cuh"
 #include "kernels/cuda/packs.cuh"
 #include "kernels/kernels.h"
 
 namespace trivet::kernels::cuda {
 
-// `drop` gives x / keep, or 0.
+// `drop` gives x / keep, or 0. begin() comes first, once in a thread: the step may be a number of the device.
 template <typename Sum>
 struct Mask {
   float rate;
   Sum keep;
-  uint64_t key, counter_high, first_element;
+  uint64_t key, first_sample, first_element;
+  Number step;
+  uint64_t counter_high = 0;  // of the first sample, once begun
 
   explicit Mask(const DropoutSite& site)
       : rate(site.rate),
         keep(Sum(1) - static_cast<Sum>(site.rate)),
         key(site.key),
-        counter_high((static_cast<uint64_t>(site.step) << 32) + static_cast<uint64_t>(site.first_sample)),
-        first_element(static_cast<uint64_t>(site.first_element)) {}
+        first_sample(static_cast<uint64_t>(site.first_sample)),
+        first_element(static_cast<uint64_t>(site.first_element)),
+        step(site.step) {}
+
+  __device__ void begin() { counter_high = (static_cast<uint64_t>(read(step)) << 32) + first_sample; }
 
   __device__ __forceinline__ Sum drop(Sum x, uint32_t word) const {
     const Sum kept = x / keep;

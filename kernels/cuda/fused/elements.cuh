@@ -57,11 +57,13 @@ void launch_elements(const Op& op, int64_t count, bool aligned, const Launch& la
 }
 
 // The same for [rows, cols]: load<N>(row, col), finish<N>(row, col, loaded). A thread keeps its columns. kPack divides cols.
+// begin() may be missing, returns nothing and is not called by threads without columns.
 template <int kPack, int kUnroll, typename Op>
 __global__ void __launch_bounds__(kElementThreads) for_each_row_pack(int64_t rows, int64_t cols, Op op) {
   const int64_t col = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kPack;
   const int64_t step = int64_t{gridDim.y} * blockDim.y;
   if (col >= cols) return;
+  if constexpr (requires { op.begin(); }) op.begin();
   int64_t row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y;
   for (; row + (kUnroll - 1) * step < rows; row += kUnroll * step) {
     decltype(op.template load<kPack>(0, 0)) loaded[kUnroll];

@@ -2,6 +2,7 @@
 // Terms become integers before they meet, so that integer atomics have no order to keep.
 #include "core/exact_sum.h"
 #include "kernels/cuda/fused/elements.cuh"
+#include "kernels/cuda/number.cuh"
 #include "kernels/verdict.h"
 
 namespace trivet::kernels::cuda {
@@ -48,7 +49,8 @@ __device__ double sum_of_block(const T* x, double scale, int64_t count, int lane
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads) sum_squares(const T* x, int64_t count, double scale, int64_t block, int64_t* sum) {
+__global__ void __launch_bounds__(kThreads) sum_squares(const T* x, int64_t count, Number scale, int64_t block, int64_t* sum) {
+  const double factor = read(scale);
   const int lane = static_cast<int>(threadIdx.x) % kGroup, warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t step = int64_t{gridDim.x} * kThreads / kGroup;
   const int64_t first = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
@@ -57,7 +59,7 @@ __global__ void __launch_bounds__(kThreads) sum_squares(const T* x, int64_t coun
   for (int64_t group = first, of_warp = first - first % kGroupsOfWarp; of_warp * block < count;
        group += step, of_warp += step) {
     const int64_t begin = std::min(group * block, count);
-    const double total = sum_of_block(x + begin, scale, std::min(block, count - begin), lane);
+    const double total = sum_of_block(x + begin, factor, std::min(block, count - begin), lane);
     if (lane == 0) words.add(total);
   }
   __shared__ int64_t of_warps[kWarps][ExactSum::kWords];
@@ -89,7 +91,7 @@ __global__ void judge_once(const int64_t* square_sum, const int64_t* losses, Gra
 
 }  // namespace
 
-void sum_of_squares(ConstTensorView x, double scale, int64_t block, TensorView sum, const Launch& launch) {
+void sum_of_squares(ConstTensorView x, Number scale, int64_t block, TensorView sum, const Launch& launch) {
   if (x.elements() == 0) return;
   dispatch_device_float(x.dtype, [&]<typename T>() {
     const int64_t groups = (x.elements() + block - 1) / block;

@@ -2,6 +2,7 @@
 // none, so that each thread that has some adds its own.
 #include "core/fixed_point.h"
 #include "kernels/cuda/fused/elements.cuh"
+#include "kernels/cuda/number.cuh"
 
 namespace trivet::kernels::cuda {
 namespace {
@@ -9,12 +10,18 @@ namespace {
 static_assert(fixed_point::kFractionBits == 44, "the grid is spelt out below");
 
 struct Grid {
-  double scale, limit;
+  Number scale;
+  double limit;
   int64_t* refused;
+  double factor = 1;  // the scale, once begun
 
-  // The multiple of 2^-44 next to x * scale, times 2^44; 0 for what does not fit.
+  __device__ bool begin() {
+    factor = read(scale);
+    return true;
+  }
+  // The multiple of 2^-44 next to x * factor, times 2^44; 0 for what does not fit.
   __device__ double to_grid(double x, int& refused_here) const {
-    const double value = x * scale;
+    const double value = x * factor;
     const bool fits = fabs(value) < limit;  // false for NaN
     refused_here += fits ? 0 : 1;
     return rint((fits ? value : 0.0) * 0x1p44);
@@ -31,6 +38,7 @@ struct ToFixedPoint : ElementOp {
   const T* x;
   int64_t* sum;
   Grid grid;
+  __device__ bool begin() { return grid.begin(); }
   template <int N>
   __device__ Pack<T, N> load(int64_t first) const {
     return load_pack<N>(x + first);
@@ -79,6 +87,7 @@ struct RoundToGrid : ElementOp {
   const T* x;
   To* out;
   Grid grid;
+  __device__ bool begin() { return grid.begin(); }
   template <int N>
   __device__ Pack<T, N> load(int64_t first) const {
     return load_pack<N>(x + first);
@@ -110,11 +119,11 @@ void to_fixed_point(ConstTensorView x, const Grid& grid, TensorView sum, const L
 
 }  // namespace
 
-void fixed_point_add(ConstTensorView x, double scale, double limit, TensorView sum, TensorView refused, const Launch& launch) {
+void fixed_point_add(ConstTensorView x, Number scale, double limit, TensorView sum, TensorView refused, const Launch& launch) {
   to_fixed_point<true>(x, {scale, limit, data_of<int64_t>(refused)}, sum, launch);
 }
 
-void fixed_point_store(ConstTensorView x, double scale, double limit, TensorView sum, TensorView refused,
+void fixed_point_store(ConstTensorView x, Number scale, double limit, TensorView sum, TensorView refused,
                        const Launch& launch) {
   to_fixed_point<false>(x, {scale, limit, data_of<int64_t>(refused)}, sum, launch);
 }
@@ -130,7 +139,7 @@ void fixed_point_read(ConstTensorView sum, TensorView out, const Launch& launch)
   });
 }
 
-void fixed_point_round(ConstTensorView x, double scale, double limit, TensorView out, TensorView refused,
+void fixed_point_round(ConstTensorView x, Number scale, double limit, TensorView out, TensorView refused,
                        const Launch& launch) {
   dispatch_device_float(x.dtype, [&]<typename T>() {
     dispatch_device_float(out.dtype, [&]<typename To>() {

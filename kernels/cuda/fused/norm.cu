@@ -55,6 +55,7 @@ struct Addition {
 template <typename T, bool kCentred, bool kAdds, int kGroup, int kPacks>
 __global__ void __launch_bounds__(kRowThreads<kGroup>) norm_rows(Forward<T> a, Addition<T> addition, int64_t rows, int cols) {
   using Sum = SumOf<T>;
+  if constexpr (kAdds) addition.mask.begin();
   const Sum count = static_cast<Sum>(cols);
   for_each_row<kGroup>(rows, [&](int64_t row, int lane) {
     const auto x = [&] {

@@ -1,6 +1,7 @@
 // Optimizer steps: one pass over all tensors, with the CPU's arithmetic. What an update is told by its verdict is read from
 // device memory, so that the host need not know.
 #include "kernels/cuda/fused/elements.cuh"
+#include "kernels/cuda/number.cuh"
 #include "kernels/optimizer_scalars.h"
 #include "kernels/verdict.h"
 
@@ -12,16 +13,10 @@ constexpr int kPack = kPackOf<float>;
 // The verdict of a call. Absent (null): 1 and apply.
 struct Verdict {
   const double* values;
-  double gradient_scale;
 
   __device__ bool applies() const { return values == nullptr || values[kApply] != 0; }
-  __device__ float scale() const { return static_cast<float>(gradient_scale * (values == nullptr ? 1.0 : values[kFactor])); }
+  __device__ double factor() const { return values == nullptr ? 1.0 : values[kFactor]; }
 };
-
-template <typename Args>
-Verdict verdict_of(const Args& args) {
-  return {data_of<double>(args.verdict), args.gradient_scale};
-}
 
 // The weights and, where wanted, their copy in another type.
 struct Weights {
@@ -51,8 +46,18 @@ struct Weights {
 
 Weights weights_of(TensorView master, TensorView copy_out) { return {data_of<float>(master), copy_out.data, copy_out.dtype}; }
 
-template <typename G, typename Scalars, int kStates>
+// What one thread makes of a call's numbers, for all of its block: they are in double.
+template <typename Make>
+__device__ auto made_once(const Make& make) {
+  __shared__ decltype(make()) made;
+  if (threadIdx.x == 0) made = make();
+  __syncthreads();
+  return made;
+}
+
+template <typename G, typename Numbers, typename Scalars, int kStates>
 struct Step : ElementOp {
+  Numbers numbers;
   Scalars scalars;
   Verdict verdict;
   const G* gradient;
@@ -66,7 +71,7 @@ struct Step : ElementOp {
   };
   __device__ bool begin() {
     if (!verdict.applies()) return false;
-    scalars.gradient_scale = verdict.scale();
+    scalars = made_once([&] { return kernels::scalars(numbers, verdict.factor(), ReadNumber{}); });
     return true;
   }
   template <int N>
@@ -97,9 +102,9 @@ __device__ __forceinline__ float direction(const AdamScalars& s, float m, float 
 }
 
 template <typename G>
-struct AdamStep : Step<G, AdamScalars, 2> {
+struct AdamStep : Step<G, AdamNumbers, AdamScalars, 2> {
   template <int N>
-  using Loaded = typename Step<G, AdamScalars, 2>::template Loaded<N>;
+  using Loaded = typename Step<G, AdamNumbers, AdamScalars, 2>::template Loaded<N>;
   template <int N>
   __device__ void finish(int64_t first, Loaded<N> x) const {
     const AdamScalars& s = this->scalars;
@@ -114,9 +119,9 @@ struct AdamStep : Step<G, AdamScalars, 2> {
 };
 
 template <typename G>
-struct LambStep : Step<G, AdamScalars, 2> {
+struct LambStep : Step<G, AdamNumbers, AdamScalars, 2> {
   template <int N>
-  using Loaded = typename Step<G, AdamScalars, 2>::template Loaded<N>;
+  using Loaded = typename Step<G, AdamNumbers, AdamScalars, 2>::template Loaded<N>;
   float* update;
   template <int N>
   __device__ void finish(int64_t first, Loaded<N> x) const {
@@ -135,9 +140,9 @@ struct LambStep : Step<G, AdamScalars, 2> {
 
 // kMomentum: states[0] is the buffer.
 template <typename G, bool kMomentum>
-struct SgdStep : Step<G, SgdScalars, kMomentum ? 1 : 0> {
+struct SgdStep : Step<G, SgdNumbers, SgdScalars, kMomentum ? 1 : 0> {
   template <int N>
-  using Loaded = typename Step<G, SgdScalars, kMomentum ? 1 : 0>::template Loaded<N>;
+  using Loaded = typename Step<G, SgdNumbers, SgdScalars, kMomentum ? 1 : 0>::template Loaded<N>;
   template <int N>
   __device__ void finish(int64_t first, Loaded<N> x) const {
     const SgdScalars& s = this->scalars;
@@ -158,9 +163,9 @@ struct SgdStep : Step<G, SgdScalars, kMomentum ? 1 : 0> {
 };
 
 template <typename G>
-struct LionStep : Step<G, LionScalars, 1> {
+struct LionStep : Step<G, LionNumbers, LionScalars, 1> {
   template <int N>
-  using Loaded = typename Step<G, LionScalars, 1>::template Loaded<N>;
+  using Loaded = typename Step<G, LionNumbers, LionScalars, 1>::template Loaded<N>;
   template <int N>
   __device__ void finish(int64_t first, Loaded<N> x) const {
     const LionScalars& s = this->scalars;
@@ -177,9 +182,9 @@ struct LionStep : Step<G, LionScalars, 1> {
 };
 
 template <typename G>
-struct AdagradStep : Step<G, AdagradScalars, 1> {
+struct AdagradStep : Step<G, AdagradNumbers, AdagradScalars, 1> {
   template <int N>
-  using Loaded = typename Step<G, AdagradScalars, 1>::template Loaded<N>;
+  using Loaded = typename Step<G, AdagradNumbers, AdagradScalars, 1>::template Loaded<N>;
   template <int N>
   __device__ void finish(int64_t first, Loaded<N> x) const {
     const AdagradScalars& s = this->scalars;
@@ -194,15 +199,11 @@ struct AdagradStep : Step<G, AdagradScalars, 1> {
   }
 };
 
-struct MomentumScalars {
-  float gradient_scale, momentum, direct, buffered;
-};
-
 // The buffer takes the place of the weights.
 template <typename G>
-struct MomentumStep : Step<G, MomentumScalars, 0> {
+struct MomentumStep : Step<G, MomentumNumbers, MomentumScalars, 0> {
   template <int N>
-  using Loaded = typename Step<G, MomentumScalars, 0>::template Loaded<N>;
+  using Loaded = typename Step<G, MomentumNumbers, MomentumScalars, 0>::template Loaded<N>;
   float* out;
   template <int N>
   __device__ void finish(int64_t first, Loaded<N> x) const {
@@ -219,34 +220,25 @@ struct MomentumStep : Step<G, MomentumScalars, 0> {
   }
 };
 
-struct ApplyScalars {
-  float gradient_scale, keep;
-  double scale, min_ratio, max_ratio;
-};
-
-// gradient_scale holds what an update is multiplied by; one thread of a block works it out.
 template <typename G>
-struct ApplyStep : Step<G, ApplyScalars, 0> {
+struct ApplyStep : Step<G, ApplyNumbers, ApplyScalars, 0> {
   template <int N>
-  using Loaded = typename Step<G, ApplyScalars, 0>::template Loaded<N>;
+  using Loaded = typename Step<G, ApplyNumbers, ApplyScalars, 0>::template Loaded<N>;
   const int64_t* square_sums;
   __device__ bool begin() {
     if (!this->verdict.applies()) return false;
-    __shared__ float factor;
-    ApplyScalars& s = this->scalars;
-    if (threadIdx.x == 0) {
-      const double ratio = square_sums == nullptr ? 1.0 : trust_ratio(square_sums, s.min_ratio, s.max_ratio);
-      factor = static_cast<float>(s.scale * ratio);
-    }
-    __syncthreads();
-    s.gradient_scale = factor;
+    this->scalars = made_once([&] {
+      const ApplyNumbers& n = this->numbers;
+      const double ratio = square_sums == nullptr ? 1.0 : trust_ratio(square_sums, n.min_ratio, n.max_ratio);
+      return kernels::scalars(n, ratio, ReadNumber{});
+    });
     return true;
   }
   template <int N>
   __device__ void finish(int64_t first, Loaded<N> x) const {
     const ApplyScalars& s = this->scalars;
 #pragma unroll
-    for (int i = 0; i < N; ++i) x.master[i] = x.master[i] * s.keep - s.gradient_scale * widen(x.gradient[i]);
+    for (int i = 0; i < N; ++i) x.master[i] = x.master[i] * s.keep - s.factor * widen(x.gradient[i]);
     this->store(first, x);
   }
 };
@@ -256,28 +248,34 @@ bool aligned_copy(TensorView copy) {
   return reinterpret_cast<uintptr_t>(copy.data) % bytes == 0;
 }
 
-// Gradients have any type where they are updates, else at most 32 bits.
-template <template <typename> typename StepOf, typename Fill>
-void launch_step(ConstTensorView gradient, TensorView master, TensorView copy_out, std::initializer_list<TensorView> states,
-                 const Verdict& verdict, const Launch& launch, const Fill& fill) {
+bool aligned_states(std::initializer_list<TensorView> states) {
+  return std::all_of(states.begin(), states.end(),
+                     [](const TensorView& state) { return aligned_for_packs<kPack>(data_of<float>(state)); });
+}
+
+// Gradients have any type where they are updates, else at most 32 bits. `rest` sets what only some steps have.
+template <template <typename> typename StepOf, typename Args>
+void launch_step(const Args& args, ConstTensorView gradient, TensorView master, TensorView copy_out,
+                 std::initializer_list<TensorView> states, const Launch& launch, const auto& rest) {
   const auto with_type = [&]<typename G>() {
     StepOf<G> step;
-    step.verdict = verdict;
+    step.numbers = numbers(args);
+    step.verdict = {data_of<double>(args.verdict)};
     step.gradient = data_of<G>(gradient);
     step.weights = weights_of(master, copy_out);
-    bool aligned = aligned_for_packs<kPack>(step.gradient, step.weights.master) && aligned_copy(copy_out);
     float** place = step.states;
-    for (const TensorView& state : states) {
-      *place = data_of<float>(state);
-      aligned = aligned && aligned_for_packs<kPack>(*place);
-      ++place;
-    }
-    aligned = fill(step) && aligned;
+    for (const TensorView& state : states) *place++ = data_of<float>(state);
+    const bool aligned = rest(step) && aligned_for_packs<kPack>(step.gradient, step.weights.master) && aligned_copy(copy_out) &&
+                         aligned_states(states);
     launch_elements<kPack, 1>(step, gradient.elements(), aligned, launch);
   };
   if (gradient.dtype == DType::BFloat16) return with_type.template operator()<__nv_bfloat16>();
   if (gradient.dtype == DType::Float16) return with_type.template operator()<__half>();
   with_type.template operator()<float>();
+}
+template <template <typename> typename StepOf, typename Args>
+void launch_step(const Args& args, std::initializer_list<TensorView> states, const Launch& launch) {
+  launch_step<StepOf>(args, args.gradient, args.master, args.copy_out, states, launch, [](auto&) { return true; });
 }
 
 template <typename G>
@@ -287,66 +285,39 @@ using SgdStepWithMomentum = SgdStep<G, true>;
 
 }  // namespace
 
-void adam(const Adam& args, const Launch& launch) {
-  launch_step<AdamStep>(args.gradient, args.master, args.copy_out, {args.moment1, args.moment2}, verdict_of(args), launch,
-                        [&](auto& step) {
-                          step.scalars = scalars(args, 1);
-                          return true;
-                        });
-}
+void adam(const Adam& args, const Launch& launch) { launch_step<AdamStep>(args, {args.moment1, args.moment2}, launch); }
 
 void sgd(const Sgd& args, const Launch& launch) {
-  const auto fill = [&](auto& step) {
-    step.scalars = scalars(args, 1);
-    return true;
-  };
   if (args.momentum_buffer.absent())
-    launch_step<PlainSgdStep>(args.gradient, args.master, args.copy_out, {}, verdict_of(args), launch, fill);
+    launch_step<PlainSgdStep>(args, {}, launch);
   else
-    launch_step<SgdStepWithMomentum>(args.gradient, args.master, args.copy_out, {args.momentum_buffer}, verdict_of(args),
-                                     launch, fill);
+    launch_step<SgdStepWithMomentum>(args, {args.momentum_buffer}, launch);
 }
 
-void lion(const Lion& args, const Launch& launch) {
-  launch_step<LionStep>(args.gradient, args.master, args.copy_out, {args.moment}, verdict_of(args), launch, [&](auto& step) {
-    step.scalars = scalars(args, 1);
-    return true;
-  });
-}
+void lion(const Lion& args, const Launch& launch) { launch_step<LionStep>(args, {args.moment}, launch); }
 
-void adagrad(const Adagrad& args, const Launch& launch) {
-  launch_step<AdagradStep>(args.gradient, args.master, args.copy_out, {args.sum_of_squares}, verdict_of(args), launch,
-                           [&](auto& step) {
-                             step.scalars = scalars(args, 1);
-                             return true;
-                           });
-}
+void adagrad(const Adagrad& args, const Launch& launch) { launch_step<AdagradStep>(args, {args.sum_of_squares}, launch); }
 
 void lamb_update(const LambUpdate& args, const Launch& launch) {
   const TensorView master{const_cast<void*>(args.master.data), args.master.dtype, args.master.shape};  // read only
-  launch_step<LambStep>(args.gradient, master, {}, {args.moment1, args.moment2}, verdict_of(args), launch, [&](auto& step) {
-    step.scalars = scalars(args, 1);
+  launch_step<LambStep>(args, args.gradient, master, {}, {args.moment1, args.moment2}, launch, [&](auto& step) {
     step.update = data_of<float>(args.update);
     return aligned_for_packs<kPack>(step.update);
   });
 }
 
 void momentum_update(const MomentumUpdate& args, const Launch& launch) {
-  const auto momentum = static_cast<float>(args.momentum);
-  launch_step<MomentumStep>(args.gradient, args.momentum_buffer, {}, {}, verdict_of(args), launch, [&](auto& step) {
-    step.scalars = {1, momentum, args.nesterov ? 1.0f : 0.0f, args.nesterov ? momentum : 1.0f};
+  launch_step<MomentumStep>(args, args.gradient, args.momentum_buffer, {}, {}, launch, [&](auto& step) {
     step.out = data_of<float>(args.out);
     return aligned_for_packs<kPack>(step.out);
   });
 }
 
 void apply_update(const ApplyUpdate& args, const Launch& launch) {
-  launch_step<ApplyStep>(args.update, args.master, args.copy_out, {}, {data_of<double>(args.verdict), 1}, launch,
-                         [&](auto& step) {
-                           step.scalars = {1, static_cast<float>(1 - args.decay), args.scale, args.min_ratio, args.max_ratio};
-                           step.square_sums = data_of<int64_t>(args.square_sums);
-                           return true;
-                         });
+  launch_step<ApplyStep>(args, args.update, args.master, args.copy_out, {}, launch, [&](auto& step) {
+    step.square_sums = data_of<int64_t>(args.square_sums);
+    return true;
+  });
 }
 
 }  // namespace trivet::kernels::cuda

@@ -72,6 +72,7 @@ void configure(const Configuration& changed) {
 Counts counts() {
   const auto& c = runtime().counts;
   return {.launches = c.launches,
+          .graph_launches = c.graph_launches,
           .host_waits = c.host_waits,
           .allocations = c.allocations,
           .events_made = c.events_made,
@@ -160,6 +161,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     CUDA_SHIM_NAME(cudaErrorStreamCaptureUnjoined);
     CUDA_SHIM_NAME(cudaErrorStreamCaptureIsolation);
     CUDA_SHIM_NAME(cudaErrorCapturedEvent);
+    CUDA_SHIM_NAME(cudaErrorStreamCaptureWrongThread);
     CUDA_SHIM_NAME(cudaErrorUnknown);
 #undef CUDA_SHIM_NAME
   }

@@ -1,6 +1,7 @@
 // Capture of streams, and graphs. A graph runs its nodes one after another in the order of the capture, on the stream that it
 // is launched on: an order that the graph allows.
 #include <algorithm>
+#include <mutex>
 
 #include "runtime.h"
 
@@ -14,9 +15,17 @@ struct CUgraphExec_st {
 namespace cuda_shim {
 namespace {
 
-// The capture that this thread has begun and not ended; it refuses unsafe calls of this thread. (Of other threads, too, with
-// cudaStreamCaptureModeGlobal: not done here.)
-thread_local std::weak_ptr<Capture> strict_capture;
+// The capture that this thread has begun and not ended, unless its mode is relaxed, and the last one anywhere of mode global.
+thread_local std::weak_ptr<Capture> own_capture;
+std::mutex global_mutex;
+std::weak_ptr<Capture> global_capture;
+
+std::shared_ptr<Capture> capture_that_refuses() {
+  if (auto own = own_capture.lock(); own && !own->ended) return own;
+  const std::lock_guard lock(global_mutex);
+  auto global = global_capture.lock();
+  return global && !global->ended ? global : nullptr;
+}
 
 // Whether all work of all streams comes before the end of the origin's.
 bool joined(const Capture& capture) {
@@ -35,7 +44,7 @@ bool joined(const Capture& capture) {
 }  // namespace
 
 cudaError_t refuse_in_capture() {
-  const auto capture = strict_capture.lock();
+  const auto capture = capture_that_refuses();
   if (!capture) return cudaSuccess;
   capture->valid = false;
   return cudaErrorStreamCaptureUnsupported;
@@ -63,9 +72,12 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
     if (stream->capture) return cudaErrorStreamCaptureUnsupported;
     stream->capture = std::make_shared<Capture>();
     stream->capture->origin = stream;
+    stream->capture->mode = mode;
     stream->capture->streams = {stream};
     stream->last_nodes.clear();
-    if (mode != cudaStreamCaptureModeRelaxed) cuda_shim::strict_capture = stream->capture;
+    if (mode != cudaStreamCaptureModeRelaxed) cuda_shim::own_capture = stream->capture;
+    const std::lock_guard lock(cuda_shim::global_mutex);
+    if (mode == cudaStreamCaptureModeGlobal) cuda_shim::global_capture = stream->capture;
     return cudaSuccess;
   });
 }
@@ -75,12 +87,14 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     *graph = nullptr;
     if (!stream || !stream->capture || stream->capture->origin != stream) return cudaErrorStreamCaptureUnmatched;
     const auto capture = stream->capture;
+    if (capture->mode != cudaStreamCaptureModeRelaxed && cuda_shim::own_capture.lock() != capture)
+      return cudaErrorStreamCaptureWrongThread;
+    capture->ended = true;
     const bool all_joined = cuda_shim::joined(*capture);
     for (cudaStream_t each : capture->streams) {
       each->capture = nullptr;
       each->last_nodes.clear();
     }
-    cuda_shim::strict_capture.reset();
     if (!capture->valid) return cudaErrorStreamCaptureInvalidated;
     if (!all_joined) return cudaErrorStreamCaptureUnjoined;
     *graph = new CUgraph_st{capture->nodes};
@@ -106,6 +120,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   return call([&] {
+    ++cuda_shim::runtime().counts.graph_launches;
     cuda_shim::resolve(stream)->enqueue_on_host([nodes = executable->nodes] {
       for (const auto& node : *nodes) node.work();
     });

@@ -149,6 +149,10 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, 
     to_pageable = !target.allocation;
     from_pageable = !source.allocation;
   }
+  if (stream->capture && (to_pageable || from_pageable)) {
+    stream->capture->valid = false;
+    return cudaErrorStreamCaptureUnsupported;
+  }
   if (!wait && (to_pageable || from_pageable)) ++runtime().counts.pageable_copies;
   if (from_pageable) {  // taken at the call
     auto staged = std::make_shared<std::vector<unsigned char>>(bytes);

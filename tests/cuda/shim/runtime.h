@@ -26,7 +26,8 @@ struct Capture {
     std::vector<int> after;
   };
   cudaStream_t origin;
-  bool valid = true;
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+  std::atomic<bool> valid = true, ended = false;  // other threads may look
   std::vector<Node> nodes;
   std::vector<cudaStream_t> streams;  // the origin and those that have joined by waiting for an event of it
 };
@@ -76,7 +77,7 @@ struct Runtime {
   int streams_working = 0;
   std::map<std::pair<int, const void*>, int> dynamic_shared_limits;  // by device and kernel, where a program has set them
   struct {
-    std::atomic<int64_t> launches, host_waits, allocations, events_made, streams_made, pageable_copies;
+    std::atomic<int64_t> launches, graph_launches, host_waits, allocations, events_made, streams_made, pageable_copies;
   } counts{};
 };
 Runtime& runtime();
@@ -100,7 +101,8 @@ bool broken(int device);
 // Both make the host wait.
 void wait_for_all_streams(int device);
 cudaError_t wait_for(CUstream_st& stream);
-// An error for calls that may not be made by a thread that is capturing; they end the capture.
+// An error for calls that may not be made now, by a thread that is capturing or beside a capture that refuses them to all; they
+// end the capture.
 cudaError_t refuse_in_capture();
 void join_capture(CUstream_st& stream, const Recording& recording);
 

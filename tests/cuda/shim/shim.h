@@ -56,7 +56,8 @@ class Configured {
 
 // What has happened on all devices since the process started: differences of it show what a step does not do.
 struct Counts {
-  int64_t launches = 0;
+  int64_t launches = 0;  // by the host; those of a graph are none
+  int64_t graph_launches = 0;
   int64_t host_waits = 0;   // calls that made the host wait for the device
   int64_t allocations = 0;  // of device and pinned memory
   int64_t events_made = 0;

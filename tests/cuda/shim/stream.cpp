@@ -107,7 +107,8 @@ cudaError_t record(CUevent_st& event, CUstream_st& stream) {
 
 cudaError_t wait(CUstream_st& stream, const Recording& recording) {
   if (recording.capture) {
-    if (stream.capture && stream.capture != recording.capture) return cudaErrorStreamCaptureIsolation;
+    if (recording.capture->ended || (stream.capture && stream.capture != recording.capture))
+      return cudaErrorStreamCaptureIsolation;
     join_capture(stream, recording);
     return cudaSuccess;
   }

@@ -1,0 +1,65 @@
+#include "core/cuda/graph.h"
+
+#include "core/cuda/error.h"
+#include "core/error.h"
+
+namespace trivet::cuda {
+namespace {
+
+using GraphHandle = UniqueHandle<cudaGraph_t, cudaGraphDestroy>;
+
+// Other threads (a checkpoint's) may go on with what a capture forbids: allocate, wait, ask.
+constexpr cudaStreamCaptureMode kMode = cudaStreamCaptureModeThreadLocal;
+
+// Ends the capture whatever happens: a stream that captures for ever takes no work any more.
+GraphHandle capture(Streams& streams, const std::function<void()>& work) {
+  streams.join();
+  CUDA_CHECK(cudaStreamBeginCapture(streams.compute(), kMode));
+  cudaGraph_t graph = nullptr;
+  try {
+    const CaptureScope scope(streams);
+    streams.fork();
+    work();
+    streams.join();
+  } catch (...) {
+    cudaStreamEndCapture(streams.compute(), &graph);  // what it says follows from what was thrown
+    cudaGetLastError();
+    const GraphHandle discarded(graph);
+    throw;
+  }
+  CUDA_CHECK(cudaStreamEndCapture(streams.compute(), &graph));
+  return GraphHandle(graph);
+}
+
+}  // namespace
+
+Graph::Graph(Streams& streams, const std::function<void()>& work) : streams_(streams) {
+  try {
+    const GraphHandle graph = capture(streams, work);
+    cudaGraphExec_t executable = nullptr;
+    CUDA_CHECK(cudaGraphInstantiate(&executable, graph.get(), 0));
+    executable_ = UniqueHandle<cudaGraphExec_t, cudaGraphExecDestroy>(executable);
+  } catch (const DeviceError& error) {
+    throw DeviceError(error.exit_code(),
+                      std::string("capturing a step as a CUDA graph: ") + error.what() + "; cuda_graph \"off\" does without");
+  }
+}
+
+void Graph::launch() const {
+  streams_.join();
+  CUDA_CHECK(cudaGraphLaunch(executable_.get(), streams_.compute()));
+  streams_.fork();
+}
+
+void RepeatedWork::run(const std::vector<int64_t>& key, const std::function<void()>& work) {
+  if (key_ != key) {
+    graph_.reset();
+    work();
+    key_ = key;
+    return;
+  }
+  if (!graph_) graph_.emplace(streams_, work);
+  graph_->launch();
+}
+
+}  // namespace trivet::cuda

@@ -1,0 +1,34 @@
+#include "engine/step_graph.h"
+
+#include <fmt/format.h>
+
+#include "engine/config/refuse.h"
+
+namespace trivet {
+namespace {
+
+// Empty where nothing does.
+std::string obstacle(const Config& config, const Mesh& mesh) {
+  if (mesh.size() > 1) return fmt::format("{} ranks, whose communication this version does not capture", mesh.size());
+  if (config.updates_on_host())
+    return fmt::format("zero_optimization.offload_optimizer.device \"{}\", whose updates the host makes",
+                       name_of(config.zero.offload_optimizer.device));
+  return "";
+}
+
+}  // namespace
+
+StepGraph step_graph(const Config& config, const Mesh& mesh) {
+  if (config.compute_device() != Device::Cuda) return {false, "the device is no GPU"};
+  if (config.cuda_graph == CudaGraph::Off) return {false, "cuda_graph \"off\""};
+  const std::string why_not = obstacle(config, mesh);
+  if (!why_not.empty() && config.cuda_graph == CudaGraph::On)
+    config::refuse(config, "cuda_graph", "\"on\" is not accepted with " + why_not + "; use \"auto\" or \"off\"");
+  return {why_not.empty(), why_not};
+}
+
+std::string to_text(const StepGraph& graph) {
+  return graph.used ? "a step is launched as one CUDA graph" : "kernels are launched one by one: " + graph.why_not;
+}
+
+}  // namespace trivet

@@ -1,0 +1,17 @@
+// Numbers of the step on a device: where it has one in memory, that is read when the kernel runs, whatever the launch said.
+#pragma once
+
+#include "core/host_device.h"
+#include "core/number.h"
+
+namespace trivet::kernels::cuda {
+
+struct ReadNumber {  // for functions of the host and the device (kernels/optimizer_scalars.h); called on the device
+  TRIVET_HOST_DEVICE double operator()(const Number& number) const {
+    const double base = number.on_device == nullptr ? number.base : *number.on_device;
+    return number.divisor == 1 ? base : base / number.divisor;
+  }
+};
+__device__ __forceinline__ double read(const Number& number) { return ReadNumber{}(number); }
+
+}  // namespace trivet::kernels::cuda
