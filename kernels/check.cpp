@@ -24,10 +24,26 @@ void check_cuts(const Rules& rules, const ProductCuts& cuts, const Shape& m_n_k)
       rules.require(range.begin >= 0 && range.begin <= range.end && range.end <= m_n_k[2], "a leaf reaches beyond K");
 }
 
+void check_gelu(const Rules& rules, const Matmul& args) {
+  const bool forward = !args.activated.absent(), backward = !args.before_gelu.absent();
+  if (!forward && !backward) return;
+  const ConstTensorView other = forward ? ConstTensorView(args.activated) : args.before_gelu;
+  rules.require(!forward || !backward, "activated and before_gelu exclude each other");
+  rules.require(!args.accumulate, "gelu and accumulate exclude each other");
+  rules.require(!backward || args.bias.absent(), "before_gelu and bias exclude each other");
+  rules.types(args.a.dtype, {args.out, other});
+  rules.shapes(args.out.shape, {other});
+}
+
 }  // namespace
 
 void check(const Matmul& args) {
-  const Rules rules("matmul", {{"a", args.a}, {"b", args.b}, {"out", args.out}, {"bias", args.bias}});
+  const Rules rules("matmul", {{"a", args.a},
+                               {"b", args.b},
+                               {"out", args.out},
+                               {"bias", args.bias},
+                               {"activated", args.activated},
+                               {"before_gelu", args.before_gelu}});
   const Shape &a = args.a.shape, &b = args.b.shape, &out = args.out.shape;
   rules.floating(args.a.dtype);
   rules.types(args.a.dtype, {args.b});
@@ -37,6 +53,7 @@ void check(const Matmul& args) {
   rules.require(b[args.transpose_b ? 0 : 1] == out[1], "columns of op(b) and out differ");
   rules.require(a[args.transpose_a ? 0 : 1] == b[args.transpose_b ? 1 : 0], "columns of op(a) and rows of op(b) differ");
   if (args.cuts) check_cuts(rules, *args.cuts, {out[0], out[1], a[args.transpose_a ? 0 : 1]});
+  check_gelu(rules, args);
   if (args.bias.absent()) return;
   rules.require(!args.accumulate, "bias and accumulate exclude each other");
   rules.types(args.a.dtype, {args.bias});

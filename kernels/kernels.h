@@ -49,6 +49,9 @@ struct Matmul {
   bool accumulate = false;
   ConstTensorView bias;               // optional [N]; not together with accumulate
   const ProductCuts* cuts = nullptr;  // optional
+  // Optional, one of them, [M, N] of the type that all of a, b and out have; not together with accumulate.
+  TensorView activated;         // also = gelu(out) (Gelu), of out as it was before or after rounding; with cuts: after
+  ConstTensorView before_gelu;  // out = the product times gelu'(before_gelu) (GeluBackward), rounded before or not; no bias
 };
 
 // out[T, H] = x[T, H] (+ bias[H]), rounded once; x has the type of out or float32 and may be out. bias optional, of out's type.

@@ -8,6 +8,11 @@ namespace {
 
 enum Slot { kX, kDy };
 
+template <typename View>
+View rows_or_absent(View view) {
+  return view.absent() ? view : as_rows(view);
+}
+
 }  // namespace
 
 Linear::Linear(const Options& options) : options_(options) {
@@ -30,6 +35,11 @@ Shape Linear::output_shape(const Shape& input) const {
 }
 
 void Linear::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
+  forward_with_gelu(context, weights, x, y, {}, saved);
+}
+
+void Linear::forward_with_gelu(Context& context, Weights weights, ConstTensorView x, TensorView y, TensorView activated,
+                               Saved& saved) const {
   saved.reference(kX, x);
   const AxisCuts cuts(context, options_.split);
   TokenGather all_x(context, x, column_parallel());
@@ -39,7 +49,8 @@ void Linear::forward(Context& context, Weights weights, ConstTensorView x, Tenso
                           .out = as_rows(sum.partial()),
                           .transpose_b = true,
                           .bias = sum.partial_bias(),
-                          .cuts = row_parallel() ? cuts.sums() : cuts.cols()});
+                          .cuts = row_parallel() ? cuts.sums() : cuts.cols(),
+                          .activated = rows_or_absent(activated)});
   sum.start();
   sum.finish();
 }
@@ -47,22 +58,29 @@ void Linear::forward(Context& context, Weights weights, ConstTensorView x, Tenso
 void Linear::renew_input(ConstTensorView x, Saved& saved) const { saved.reference(kX, x); }
 
 // dx[T, in] = dy[T, out] W[out, in]
-AxisSum Linear::start_input_gradient(Context& context, Weights weights, ConstTensorView dy, TensorView dx) const {
+AxisSum Linear::start_input_gradient(Context& context, Weights weights, ConstTensorView dy, ConstTensorView before_gelu,
+                                     TensorView dx) const {
   const AxisCuts cuts(context, options_.split);
   AxisSum sum(context, column_parallel() && !dx.absent() ? sharing_axis(context) : nullptr, dx);
   if (dx.absent()) return sum;
   context.kernels.matmul({.a = as_rows(dy),
                           .b = weights[0],
                           .out = as_rows(sum.partial()),
-                          .cuts = column_parallel() ? cuts.sums() : cuts.cols()});
+                          .cuts = column_parallel() ? cuts.sums() : cuts.cols(),
+                          .before_gelu = rows_or_absent(before_gelu)});
   sum.start();
   return sum;
 }
 
 void Linear::backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const {
+  backward_input_with_gelu(context, weights, dy, {}, dx, saved);
+}
+
+void Linear::backward_input_with_gelu(Context& context, Weights weights, ConstTensorView dy, ConstTensorView before,
+                                      TensorView dx, Saved& saved) const {
   saved.reference(kDy, dy);
   TokenGather all_dy(context, dy, row_parallel());
-  start_input_gradient(context, weights, all_dy.view(), dx).finish();
+  start_input_gradient(context, weights, all_dy.view(), before, dx).finish();
 }
 
 void Linear::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
@@ -71,13 +89,18 @@ void Linear::backward_weight(Context& context, Gradients gradients, const Saved&
   make_weight_gradients(context, gradients, all_x.view(), all_dy.view(), saved);
 }
 
-// x is gathered while dx is made, and dx summed while the gradient of W is.
 void Linear::backward(Context& context, Weights weights, Gradients gradients, ConstTensorView dy, TensorView dx,
                       Saved& saved) const {
+  backward_with_gelu(context, weights, gradients, dy, {}, dx, saved);
+}
+
+// x is gathered while dx is made, and dx summed while the gradient of W is.
+void Linear::backward_with_gelu(Context& context, Weights weights, Gradients gradients, ConstTensorView dy,
+                                ConstTensorView before, TensorView dx, Saved& saved) const {
   saved.reference(kDy, dy);
   const bool wanted = !gradients[0].view.absent();
   TokenGather all_dy(context, dy, row_parallel()), all_x(context, saved[kX], wanted && column_parallel());
-  AxisSum sum = start_input_gradient(context, weights, all_dy.view(), dx);
+  AxisSum sum = start_input_gradient(context, weights, all_dy.view(), before, dx);
   make_weight_gradients(context, gradients, all_x.view(), all_dy.view(), saved);
   sum.finish();
 }

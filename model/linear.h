@@ -32,6 +32,14 @@ class Linear : public Layer {
   void backward_weight(Context&, Gradients, const Saved&) const override;
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
 
+  // With a GELU behind or before it, in the pass of the product:
+  //   forward: also activated = gelu(y), where y is no sum over ranks (dim 1)
+  //   backward: dx is the gradient of `before`, of which x is the gelu, where dx is no sum over ranks (dim 0)
+  void forward_with_gelu(Context&, Weights, ConstTensorView x, TensorView y, TensorView activated, Saved&) const;
+  void backward_input_with_gelu(Context&, Weights, ConstTensorView dy, ConstTensorView before, TensorView dx, Saved&) const;
+  void backward_with_gelu(Context&, Weights, Gradients, ConstTensorView dy, ConstTensorView before, TensorView dx,
+                          Saved&) const;
+
   // The x of forward was not kept and lies, made again, elsewhere.
   void renew_input(ConstTensorView x, Saved& saved) const;
 
@@ -42,7 +50,7 @@ class Linear : public Layer {
  private:
   bool column_parallel() const { return options_.split.dim == 0; }
   bool row_parallel() const { return options_.split.dim == 1; }
-  AxisSum start_input_gradient(Context&, Weights, ConstTensorView dy, TensorView dx) const;
+  AxisSum start_input_gradient(Context&, Weights, ConstTensorView dy, ConstTensorView before_gelu, TensorView dx) const;
 
   Options options_;
   std::vector<ParameterSpec> parameters_;

@@ -39,35 +39,42 @@ void Mlp::forward(Context& context, Weights weights, ConstTensorView x, TensorVi
   narrow[-1] = parts_.of(down_part_, weights)[0].shape[1];
   const TensorView wide = saved.keep(context.arena, kWide, x.dtype, wide_shape);
   const TensorView activated = saved.keep(context.arena, kActivated, x.dtype, narrow);
-  up_.forward(context, parts_.of(up_part_, weights), x, wide, saved.child(up_part_));
-  activate(context, as_rows(wide), as_rows(activated));
+  const Weights of_up = parts_.of(up_part_, weights);
+  Saved& up_saved = saved.child(up_part_);
+  switch (options_.activation) {
+    case Activation::Gelu: up_.forward_with_gelu(context, of_up, x, wide, activated, up_saved); break;
+    case Activation::SwiGlu:
+      up_.forward(context, of_up, x, wide, up_saved);
+      context.kernels.swiglu({.gate_up = as_rows(wide), .y = as_rows(activated)});
+  }
   down_.forward(context, parts_.of(down_part_, weights), activated, y, saved.child(down_part_));
 }
 
 void Mlp::go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
-  Context& context = pass.context();
-  const TensorView wide = pass.saved()[kWide], activated = pass.saved()[kActivated];
-  const IntermediateGradient dwide(pass, kDwide, dy.dtype, wide.shape);
-  {
-    const ScopedTensor dactivated(context.arena, dy.dtype, activated.shape);
-    pass.through(down_, parts_, down_part_, dy, dactivated);
-    activate_backward(context, as_rows(dactivated.view()), as_rows(wide), as_rows(dwide.view()));
+  const IntermediateGradient dwide(pass, kDwide, dy.dtype, pass.saved()[kWide].shape);
+  switch (options_.activation) {
+    case Activation::Gelu: through_gelu(pass, dy, dwide); break;
+    case Activation::SwiGlu: through_swiglu(pass, dy, dwide);
   }
   pass.through(up_, parts_, up_part_, dwide, dx);
 }
 
-void Mlp::activate(Context& context, ConstTensorView wide, TensorView activated) const {
-  switch (options_.activation) {
-    case Activation::Gelu: return context.kernels.gelu({.x = wide, .y = activated});
-    case Activation::SwiGlu: return context.kernels.swiglu({.gate_up = wide, .y = activated});
-  }
+// dwide is made by the product that makes the gradient of down's input, which is not stored.
+void Mlp::through_gelu(const BackwardPass& pass, ConstTensorView dy, TensorView dwide) const {
+  const ConstTensorView wide = pass.saved()[kWide];
+  const Weights weights = parts_.of(down_part_, pass.weights());
+  Saved& saved = pass.saved().child(down_part_);
+  if (pass.fused())
+    down_.backward_with_gelu(pass.context(), weights, parts_.of(down_part_, pass.gradients()), dy, wide, dwide, saved);
+  else
+    down_.backward_input_with_gelu(pass.context(), weights, dy, wide, dwide, saved);
 }
 
-void Mlp::activate_backward(Context& context, ConstTensorView dactivated, ConstTensorView wide, TensorView dwide) const {
-  switch (options_.activation) {
-    case Activation::Gelu: return context.kernels.gelu_backward({.dy = dactivated, .x = wide, .dx = dwide});
-    case Activation::SwiGlu: return context.kernels.swiglu_backward({.dy = dactivated, .gate_up = wide, .dgate_up = dwide});
-  }
+void Mlp::through_swiglu(const BackwardPass& pass, ConstTensorView dy, TensorView dwide) const {
+  const ScopedTensor dactivated(pass.context().arena, dy.dtype, pass.saved()[kActivated].shape);
+  pass.through(down_, parts_, down_part_, dy, dactivated);
+  pass.context().kernels.swiglu_backward(
+      {.dy = as_rows(dactivated.view()), .gate_up = as_rows(pass.saved()[kWide]), .dgate_up = as_rows(dwide)});
 }
 
 void Mlp::backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const {

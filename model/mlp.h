@@ -33,8 +33,8 @@ class Mlp : public Layer {
 
  private:
   void go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
-  void activate(Context& context, ConstTensorView wide, TensorView activated) const;
-  void activate_backward(Context& context, ConstTensorView dactivated, ConstTensorView wide, TensorView dwide) const;
+  void through_gelu(const BackwardPass& pass, ConstTensorView dy, TensorView dwide) const;
+  void through_swiglu(const BackwardPass& pass, ConstTensorView dy, TensorView dwide) const;
 
   Options options_;
   Linear up_, down_;  // up_ is "up" or the fused "gate_up"

@@ -16,6 +16,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/cpu/fused/fused.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/numbers.h"
 #include "kernels/cpu/pieces.h"
@@ -257,18 +258,26 @@ void matmul_in_cuts(const Matmul& args, const Sizes& sizes, int threads) {
   });
 }
 
-}  // namespace
-
-void matmul(const Matmul& args, int threads) {
-  const Sizes sizes = checked_sizes(args);
-  if (sizes.m == 0 || sizes.n == 0) return;
-  if (args.cuts) return matmul_in_cuts(args, sizes, threads);
+void matmul_in_tiles(const Matmul& args, const Sizes& sizes, int threads) {
   const Tiling tiling(sizes);
   for_each_piece(tiling.rows * tiling.cols, threads, [&](int64_t piece) {
     const int64_t row = piece % tiling.rows * tiling.tile_m, col = piece / tiling.rows * tiling.tile_n;
     const TileSize size{std::min(tiling.tile_m, sizes.m - row), std::min(tiling.tile_n, sizes.n - col), sizes.k};
     dispatch_float(args.out.dtype, [&]<typename Out>() { make_tile<Out, SumOf<Out>>(args, size, row, col); });
   });
+}
+
+}  // namespace
+
+void matmul(const Matmul& args, int threads) {
+  const Sizes sizes = checked_sizes(args);
+  if (sizes.m == 0 || sizes.n == 0) return;
+  if (args.cuts)
+    matmul_in_cuts(args, sizes, threads);
+  else
+    matmul_in_tiles(args, sizes, threads);
+  if (!args.activated.absent()) gelu({.x = args.out, .y = args.activated}, threads);
+  if (!args.before_gelu.absent()) gelu_backward({.dy = args.out, .x = args.before_gelu, .dx = args.out}, threads);
 }
 
 }  // namespace trivet::kernels::cpu

@@ -43,7 +43,8 @@ class MetaKernels final : public Kernels {
   void matmul(const Matmul& a) override {
     admit(a);
     const double inner = static_cast<double>(a.a.shape[a.transpose_a ? 0 : 1]);
-    count(2 * elements(a.out) * inner, total_bytes({a.a, a.b, a.bias}) + written(a.out, a.accumulate));
+    count(2 * elements(a.out) * inner + 8 * elements(a.activated) + 14 * elements(a.before_gelu),
+          total_bytes({a.a, a.b, a.bias, a.activated, a.before_gelu}) + written(a.out, a.accumulate));
   }
   void add_bias(const AddBias& a) override {
     admit(a);

@@ -58,9 +58,11 @@ class TestLaunch {
   }
 
  private:
+  // Bytes of ones: not a number in any type.
   static HostTensor poison(int64_t bytes) {
-    const Shape numbers{(bytes + 7) / 8};
-    return HostTensor::poisoned(DType::Float64, numbers);
+    HostTensor memory(DType::UInt8, {bytes});
+    if (bytes > 0) std::memset(memory.view().data, 0xff, static_cast<size_t>(bytes));
+    return memory;
   }
 
   DeviceTensor workspace_;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "core/error.h"
 #include "kernels/cuda/products/cublas.h"
@@ -261,7 +262,147 @@ TEST_F(CudaMatmul, OfManyRowsWithCutsIsMadeInBlocks) {
   EXPECT_EQ(workspace_bytes(Matmul{.a = a, .b = b, .out = out}), kCublasWorkspaceBytes);
 }
 
+double gelu(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
+double gelu_slope(double x) {
+  const double t = std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+}
+
+struct GeluCase {
+  int64_t m, n, k;
+  DType dtype;
+  bool bias;
+  int64_t offset = 0;  // elements from an aligned address, of out
+  bool cuts = false;
+  bool in_epilogue = false;  // by cuBLASLt
+};
+
+std::vector<GeluCase> gelu_cases() {
+  std::vector<GeluCase> cases;
+  for (const DType dtype : kFloatTypes)
+    for (const bool bias : {false, true}) {
+      const bool narrow = size_of(dtype) == 2;
+      cases.push_back({17, 24, 19, dtype, bias, 0, false, narrow});
+      cases.push_back({1, 8, 5, dtype, bias, 0, false, narrow});
+      cases.push_back({5, 7, 9, dtype, bias});
+      cases.push_back({5, 16, 9, dtype, bias, 1});
+      cases.push_back({5, 16, 8, dtype, bias, 0, true});
+      cases.push_back({3, 8, 0, dtype, bias});
+      cases.push_back({0, 8, 4, dtype, bias});
+    }
+  return cases;
+}
+
+// Operands of a product [m, k] [n, k]^T and what is beside it, in device memory.
+struct GeluProduct {
+  const GeluCase& c;
+  HostTensor beside;
+  DeviceTensor a, b, bias, out, other;
+  ProductCuts cuts;
+
+  GeluProduct(const GeluCase& of, bool backward)
+      : c(of),
+        beside(HostTensor::random(c.dtype, {c.m, c.n}, 4)),
+        a(HostTensor::random(c.dtype, {c.m, c.k}, 1)),
+        b(HostTensor::random(c.dtype, {c.n, c.k}, 2)),
+        bias(HostTensor::random(c.dtype, {c.n}, 3)),
+        out(HostTensor::poisoned(c.dtype, {c.m, c.n}), c.offset),
+        other(backward ? beside : HostTensor::poisoned(c.dtype, {c.m, c.n})),
+        cuts{.col_ends = {c.n}} {}
+  Matmul args() const {
+    Matmul args{.a = a.view(), .b = b.view(), .out = out.view(), .transpose_b = true};
+    if (c.cuts) args.cuts = &cuts;
+    return args;
+  }
+  Matmul forward() const {
+    Matmul forward = args();
+    forward.activated = other.view();
+    if (c.bias) forward.bias = bias.view();
+    return forward;
+  }
+  Matmul backward() const {
+    Matmul backward = args();
+    backward.before_gelu = other.view();
+    return backward;
+  }
+  // The product without a GELU, left in out.
+  HostTensor alone(bool with_bias) const {
+    Matmul product = args();
+    if (with_bias) product.bias = bias.view();
+    run(product);
+    return out.read();
+  }
+};
+
+// How many GELUs cuBLASLt has made in epilogues, where that can be seen: on the fake device.
+std::optional<int> gelus_in_epilogues() {
 #if __has_include("cublas_shim.h")
+  return cuda_shim::gelu_epilogues();
+#else
+  return std::nullopt;
+#endif
+}
+
+void run_gelu(const Matmul& args, const GeluCase& c) {
+  const std::optional<int> before = gelus_in_epilogues();
+  run(args);
+  if (!before) return;
+  EXPECT_EQ(*gelus_in_epilogues() - *before, c.in_epilogue ? 1 : 0) << name_of(c.dtype) << " " << c.n;
+}
+
+// cuBLASLt's GELU is of the sum before it is rounded, with a tanh that may be off by 2^-11: half of x times that.
+TEST_F(CudaMatmul, MakesGeluOfItsResult) {
+  for (const GeluCase& c : gelu_cases()) {
+    const GeluProduct earlier(c, false), p(c, false);  // of the same kind: what is kept of the first must not be its addresses
+    run(earlier.forward());
+    run_gelu(p.forward(), c);
+    const HostTensor product = earlier.alone(c.bias);
+    const HostTensor out = p.out.read(), activated = p.other.read();
+    EXPECT_TRUE(c.in_epilogue || out == product) << name_of(c.dtype) << " " << c.n;
+    for (int64_t e = 0; e < c.m * c.n; ++e) {
+      const double x = out.at(e), y = gelu(x), unit = half_unit(c.dtype);
+      ASSERT_NEAR(x, product.at(e), 2 * unit * std::abs(x) + 1e-5) << e;
+      const double epilogue = c.in_epilogue ? unit * std::abs(x) * 2 + 0x1p-12 * std::abs(x) : 1e-6;
+      ASSERT_NEAR(activated.at(e), y, unit * std::abs(y) + epilogue) << name_of(c.dtype) << " " << e;
+    }
+  }
+}
+
+TEST_F(CudaMatmul, GoesBackThroughGelu) {
+  for (const GeluCase& c : gelu_cases()) {
+    if (c.bias) continue;
+    const GeluProduct p(c, true);
+    const HostTensor product = p.alone(false);
+    run_gelu(p.backward(), c);
+    const HostTensor out = p.out.read();
+    for (int64_t e = 0; e < c.m * c.n; ++e) {
+      const double dy = product.at(e), expected = dy * gelu_slope(p.beside.at(e)), unit = half_unit(c.dtype);
+      const double epilogue = c.in_epilogue ? 0x1p-10 : 1e-6;
+      ASSERT_NEAR(out.at(e), expected, 2 * unit * std::abs(expected) + epilogue * std::abs(dy) + 1e-6)
+          << name_of(c.dtype) << " " << e;
+    }
+    EXPECT_TRUE(p.other.read() == p.beside);  // read only
+  }
+}
+
+#if __has_include("cublas_shim.h")
+
+TEST_F(CudaMatmul, MakesGeluItselfWhereCublasLtDoesNot) {
+  cuda_shim::forget_gelu_algorithms(true);
+  GeluCase c{18, 24, 11, DType::BFloat16, true};
+  const GeluProduct forward(c, false);
+  run(forward.forward());
+  const HostTensor product = forward.alone(true), activated = forward.other.read();
+  for (int64_t e = 0; e < c.m * c.n; ++e)
+    ASSERT_NEAR(activated.at(e), gelu(product.at(e)), half_unit(c.dtype) * std::abs(product.at(e)) + 1e-6);
+  c.bias = false;
+  const GeluProduct backward(c, true);
+  const HostTensor dy = backward.alone(false);
+  run(backward.backward());
+  for (int64_t e = 0; e < c.m * c.n; ++e)
+    ASSERT_NEAR(backward.out.read().at(e), dy.at(e) * gelu_slope(backward.beside.at(e)), 0x1p-7 * std::abs(dy.at(e)) + 1e-6);
+  cuda_shim::forget_gelu_algorithms(false);
+}
 
 TEST_F(CudaMatmul, AddsTheBiasItselfWhereCublasLtDoesNot) {
   cuda_shim::forget_bias_algorithms(true);

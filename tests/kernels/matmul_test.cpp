@@ -4,6 +4,7 @@
 #include <limits>
 #include <thread>
 
+#include "kernels/cpu/fused/fused.h"
 #include "kernels/cpu/math.h"
 #include "tests/kernels/host_tensor.h"
 
@@ -145,6 +146,31 @@ TEST(CpuMatmul, NotANumberReachesTheOutput) {
     cpu::matmul(problem.args(), 2);
     for (int64_t j = 0; j < c.n; ++j) EXPECT_TRUE(std::isnan(problem.out.at(2 * c.n + j))) << describe(c);
   }
+}
+
+// gelu and gelu_backward of what the product alone leaves.
+TEST(CpuMatmul, MakesGeluOfItsResultAndGoesBackThroughIt) {
+  const ProductCuts cuts{.col_ends = {40, 70}};
+  for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16, DType::Float64})
+    for (const ProductCuts* cut : {static_cast<const ProductCuts*>(nullptr), &cuts})
+      for (const bool bias : {false, true}) {
+        Problem problem({65, 70, 33, dtype, dtype, false, true, false, bias});
+        Matmul args = problem.args();
+        args.cuts = cut;
+        cpu::matmul(args, 2);
+        const HostTensor alone = problem.out, before = HostTensor::random(dtype, {65, 70}, 9);
+        HostTensor activated = HostTensor::poisoned(dtype, {65, 70}), expected = activated;
+        cpu::gelu({.x = alone.view(), .y = expected.view()}, 1);
+        args.activated = activated.view();
+        cpu::matmul(args, 2);
+        EXPECT_TRUE(problem.out == alone && activated == expected) << name_of(dtype);
+        if (bias) continue;
+        cpu::gelu_backward({.dy = alone.view(), .x = before.view(), .dx = expected.view()}, 1);
+        args.activated = {};
+        args.before_gelu = before.view();
+        cpu::matmul(args, 2);
+        EXPECT_TRUE(problem.out == expected) << name_of(dtype);
+      }
 }
 
 TEST(CpuMatmul, ShapesThatDoNotFitAreRefused) {

@@ -42,6 +42,18 @@ TEST(MetaKernels, CountsASumThatANormMakesAsOnePass) {
   EXPECT_EQ(meta->counters().flops, 7 * 48.0);
 }
 
+TEST(MetaKernels, CountsGeluWithItsProduct) {
+  const auto meta = make_meta_kernels();
+  const TensorView a = nothing(kBf16, {6, 8}), b = nothing(kBf16, {8, 4}), out = nothing(kBf16, {6, 4});
+  meta->matmul({.a = a, .b = b, .out = out, .activated = out});
+  EXPECT_EQ(meta->counters().bytes, 2.0 * (48 + 32 + 24 + 24));
+  EXPECT_EQ(meta->counters().flops, 2.0 * 6 * 8 * 4 + 8 * 24);
+  meta->matmul({.a = a, .b = b, .out = out, .before_gelu = out});
+  EXPECT_EQ(meta->counters().bytes, 4.0 * (48 + 32 + 24 + 24));
+  EXPECT_EQ(meta->counters().flops, 4.0 * 6 * 8 * 4 + 22 * 24);
+  EXPECT_EQ(meta->counters().launches, 2);
+}
+
 TEST(MetaKernels, AdamMoves28BytesAnElement) {
   const auto meta = make_meta_kernels();
   const TensorView state = nothing(kF32, {1000});
@@ -98,7 +110,7 @@ TEST(MetaKernels, EveryKernelTakesViewsWithoutMemory) {
 // The same rules on every device; the message names the kernel, the rule and all arguments.
 TEST(KernelArguments, ThatDoNotFitAreRefusedAlikeOnEveryDevice) {
   HostTensor x(DType::Float32, {3, 8}), gain(DType::Float32, {7}), half(DType::Float16, {3, 8}), row(DType::Float32, {3}),
-      count(DType::Int64, {1});
+      count(DType::Int64, {1}), square(DType::Float32, {8, 8}), eight(DType::Float32, {8});
   for (const auto& kernels : {make_cpu_kernels(1), make_meta_kernels()}) {
     EXPECT_THAT(
         [&] {
@@ -114,6 +126,13 @@ TEST(KernelArguments, ThatDoNotFitAreRefusedAlikeOnEveryDevice) {
     EXPECT_THROW(kernels->swiglu({x.view(), x.view()}), std::logic_error);
     EXPECT_THROW(kernels->rotary({x.view(), 1, 1}), std::logic_error);
     EXPECT_THROW(kernels->dropout_add({x.view(), {}, x.view(), {.rate = 1.0f}}), std::logic_error);
+    const Matmul product{.a = square.view(), .b = square.view(), .out = square.view()};
+    Matmul both = product, accumulated = product, biased = product, narrow = product;
+    both.activated = square.view(), both.before_gelu = square.view();
+    accumulated.activated = square.view(), accumulated.accumulate = true;
+    biased.before_gelu = square.view(), biased.bias = eight.view();
+    narrow.activated = x.view();
+    for (const Matmul& wrong : {both, accumulated, biased, narrow}) EXPECT_THROW(kernels->matmul(wrong), std::logic_error);
     EXPECT_THROW(kernels->matmul({.a = x.view(), .b = x.view(), .out = x.view(), .bias = {}}), std::logic_error);
     EXPECT_THROW(kernels->embedding({x.view(), x.view(), {}, x.view()}), std::logic_error);
     EXPECT_THROW(kernels->adam({half.view(), x.view(), x.view(), {}, x.view()}), std::logic_error);

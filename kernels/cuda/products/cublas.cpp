@@ -59,12 +59,15 @@ constexpr const char* kHeader = "trivet measured choices of cuBLASLt";
 
 ProductKind kind_of(const Product& p) {
   int out_alignment = alignment_of(p.out);
-  if (p.bias) out_alignment = std::min(out_alignment, alignment_of(p.bias));  // there is no setting for the bias alone
+  // There are no settings for the bias and aux alone.
+  if (p.bias) out_alignment = std::min(out_alignment, alignment_of(p.bias));
+  if (p.aux) out_alignment = std::min(out_alignment, alignment_of(p.aux));
   return {.dtype = p.dtype,
           .out_dtype = p.out_dtype,
           .transpose_a = p.transpose_a,
           .transpose_b = p.transpose_b,
           .bias = p.bias != nullptr,
+          .gelu = p.gelu,
           .m = p.m,
           .n = p.n,
           .k = p.k,
@@ -77,10 +80,11 @@ ProductKind kind_of(const Product& p) {
 }
 
 std::string to_string(const ProductKind& kind) {
-  return fmt::format("{}->{} {}x{}x{} {}{}{} strides {},{},{} alignment {},{},{}", name_of(kind.dtype), name_of(kind.out_dtype),
-                     kind.m, kind.n, kind.k, kind.transpose_a ? 'T' : 'N', kind.transpose_b ? 'T' : 'N',
-                     kind.bias ? " bias" : "", kind.a_stride, kind.b_stride, kind.out_stride, kind.a_alignment,
-                     kind.b_alignment, kind.out_alignment);
+  constexpr const char* kGelu[] = {"", " gelu", " gelu'"};
+  return fmt::format("{}->{} {}x{}x{} {}{}{}{} strides {},{},{} alignment {},{},{}", name_of(kind.dtype),
+                     name_of(kind.out_dtype), kind.m, kind.n, kind.k, kind.transpose_a ? 'T' : 'N',
+                     kind.transpose_b ? 'T' : 'N', kind.bias ? " bias" : "", kGelu[static_cast<int>(kind.gelu)], kind.a_stride,
+                     kind.b_stride, kind.out_stride, kind.a_alignment, kind.b_alignment, kind.out_alignment);
 }
 
 // [Note: rows and columns]  cuBLASLt's matrices are column-major, and the same memory read that way is the transpose. So it is
@@ -134,6 +138,15 @@ cublasLtMatmulPreference_t fill(Preference& preference, const ProductKind& kind,
   return preference.handle;
 }
 
+cublasLtEpilogue_t epilogue_of(const ProductKind& kind) {
+  switch (kind.gelu) {
+    case GeluEpilogue::Forward: return kind.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case GeluEpilogue::Backward: return CUBLASLT_EPILOGUE_DGELU;
+    case GeluEpilogue::None: break;
+  }
+  return kind.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
 // Of x[rows, cols], row-major, as a column-major matrix.
 void make_layout(Layout& layout, DType dtype, int64_t rows, int64_t cols, int64_t stride, const std::string& during) {
   CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&layout.handle, type_of(dtype), static_cast<uint64_t>(cols),
@@ -143,7 +156,7 @@ void make_layout(Layout& layout, DType dtype, int64_t rows, int64_t cols, int64_
 
 }  // namespace
 
-std::unique_ptr<Cublas::Entry> Cublas::make_entry(const ProductKind& kind, const void* bias) {
+std::unique_ptr<Cublas::Entry> Cublas::make_entry(const ProductKind& kind, const Product& product) {
   auto entry = std::make_unique<Entry>();
   const std::string& during = entry->text = to_string(kind);
   const bool in_double = kind.dtype == DType::Float64;
@@ -155,9 +168,11 @@ std::unique_ptr<Cublas::Entry> Cublas::make_entry(const ProductKind& kind, const
   };
   set(CUBLASLT_MATMUL_DESC_TRANSA, kind.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(CUBLASLT_MATMUL_DESC_TRANSB, kind.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-  if (kind.bias) {
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(kind));
+  if (kind.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
+  if (kind.gelu != GeluEpilogue::None) {
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product.aux);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, kind.out_stride);
   }
   const auto [a_rows, a_cols] = kind.transpose_a ? std::pair(kind.k, kind.m) : std::pair(kind.m, kind.k);
   const auto [b_rows, b_cols] = kind.transpose_b ? std::pair(kind.n, kind.k) : std::pair(kind.k, kind.n);
@@ -184,13 +199,13 @@ std::vector<cublasLtMatmulAlgo_t> Cublas::algorithms_of(const Entry& entry, cons
 
 std::vector<cublasLtMatmulAlgo_t> Cublas::algorithms(const Product& product, int most) {
   const ProductKind kind = kind_of(product);
-  return algorithms_of(*make_entry(kind, product.bias), kind, most);
+  return algorithms_of(*make_entry(kind, product), kind, most);
 }
 
-Cublas::Entry& Cublas::entry_of(const ProductKind& kind, const void* bias) {
+Cublas::Entry& Cublas::entry_of(const ProductKind& kind, const Product& product) {
   auto& entry = entries_[kind];
   if (entry) return *entry;
-  entry = make_entry(kind, bias);
+  entry = make_entry(kind, product);
   const auto measured = choices_.find(entry->text);
   if (measured != choices_.end()) {
     cublasLtMatmulHeuristicResult_t result{};
@@ -210,18 +225,19 @@ Cublas::Entry& Cublas::entry_of(const ProductKind& kind, const void* bias) {
 
 void Cublas::choose(const Product& product, const cublasLtMatmulAlgo_t& algorithm) {
   const std::lock_guard lock(mutex_);
-  entry_of(kind_of(product), product.bias).algorithm = algorithm;
+  entry_of(kind_of(product), product).algorithm = algorithm;
 }
 
 bool Cublas::multiply(const Product& product, const ProductKind& kind, void* workspace, cudaStream_t stream) {
-  const std::lock_guard lock(mutex_);  // the bias is set in a description that others use
-  Entry& entry = entry_of(kind, product.bias);
+  const std::lock_guard lock(mutex_);  // bias and aux are set in a description that others use
+  Entry& entry = entry_of(kind, product);
   if (!entry.algorithm) return false;
   const std::string& during = entry.text;
-  if (product.bias)
-    CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(entry.description.handle, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &product.bias,
-                                                sizeof product.bias),
-                 during);
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const void* pointer) {
+    CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(entry.description.handle, attribute, &pointer, sizeof pointer), during);
+  };
+  if (product.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
+  if (product.aux) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product.aux);
   const float float_one = 1, float_beta = product.accumulate ? 1 : 0;
   const double double_one = 1, double_beta = product.accumulate ? 1 : 0;
   const bool in_double = product.dtype == DType::Float64;

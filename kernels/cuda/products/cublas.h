@@ -24,13 +24,17 @@
 
 namespace trivet::kernels::cuda {
 
+// What is made of a sum, in float32, before it is rounded: nothing; out = gelu(sum) and aux = sum; out = sum gelu'(aux).
+enum class GeluEpilogue { None, Forward, Backward };
+
 // out[m, n] = op(a)[m, k] op(b)[k, n] (+ out) (+ bias[n]), all row-major; rows are `a_stride` ... elements apart. m, n, k > 0.
-// out has the type of a or is float32; the bias has the type of out.
+// out has the type of a or is float32; the bias has the type of out. aux has out's type and stride, which 8 divides.
 struct Product {
   const void *a = nullptr, *b = nullptr, *bias = nullptr;
-  void* out = nullptr;
+  void *out = nullptr, *aux = nullptr;
   DType dtype = DType::Float32, out_dtype = DType::Float32;
   bool transpose_a = false, transpose_b = false, accumulate = false;
+  GeluEpilogue gelu = GeluEpilogue::None;
   int64_t m = 0, n = 0, k = 0;
   int64_t a_stride = 0, b_stride = 0, out_stride = 0;
 };
@@ -39,6 +43,7 @@ struct Product {
 struct ProductKind {
   DType dtype = DType::Float32, out_dtype = DType::Float32;
   bool transpose_a = false, transpose_b = false, bias = false;
+  GeluEpilogue gelu = GeluEpilogue::None;
   int64_t m = 0, n = 0, k = 0, a_stride = 0, b_stride = 0, out_stride = 0;
   int a_alignment = 1, b_alignment = 1, out_alignment = 1;  // bytes, at most 16
 
@@ -71,8 +76,8 @@ class Cublas {
 
  private:
   struct Entry;  // descriptors and the algorithm of a kind
-  Entry& entry_of(const ProductKind& kind, const void* bias);
-  std::unique_ptr<Entry> make_entry(const ProductKind& kind, const void* bias);
+  Entry& entry_of(const ProductKind& kind, const Product& product);
+  std::unique_ptr<Entry> make_entry(const ProductKind& kind, const Product& product);
   std::vector<cublasLtMatmulAlgo_t> algorithms_of(const Entry& entry, const ProductKind& kind, int most);
   void read_choices(const std::string& path);
 

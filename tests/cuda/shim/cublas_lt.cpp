@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -19,6 +20,11 @@ struct cublasLtMatmulDescOpaque {
   cublasOperation_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;
+  void* aux = nullptr;
+  int64_t aux_leading_dimension = 0;
+
+  bool biased() const { return (epilogue & CUBLASLT_EPILOGUE_BIAS) != 0; }
+  bool uses_aux() const { return (epilogue & 128) != 0; }
 };
 
 struct cublasLtMatrixLayoutOpaque {  // column-major
@@ -47,8 +53,8 @@ enum Field { Order, Alignment, Workspace, Mark };
 constexpr uint64_t kMark = 0x74726976;
 enum SumOrder : uint64_t { Forwards, Backwards, EvenThenOdd, SplitK, SplitAndRounded };
 
-std::atomic<bool> bias_is_forgotten{false};
-std::atomic<int> heuristics{0};
+std::atomic<bool> bias_is_forgotten{false}, gelu_is_forgotten{false};
+std::atomic<int> heuristics{0}, products_with_gelu{0};
 
 size_t size_of(cudaDataType type) {
   switch (type) {
@@ -71,7 +77,8 @@ bool known_types(const cublasLtMatmulDescOpaque& desc, const Layout& a, const La
   if (a.type == CUDA_R_64F)
     return d.type == CUDA_R_64F && desc.compute == CUBLAS_COMPUTE_64F && desc.scale == CUDA_R_64F &&
            desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT;
-  if (desc.epilogue == CUBLASLT_EPILOGUE_BIAS && (a.type != d.type || bias_is_forgotten)) return false;
+  if (desc.biased() && (a.type != d.type || bias_is_forgotten)) return false;
+  if (desc.uses_aux() && (a.type != d.type || gelu_is_forgotten)) return false;
   return (d.type == a.type || d.type == CUDA_R_32F) && desc.compute == CUBLAS_COMPUTE_32F && desc.scale == CUDA_R_32F;
 }
 
@@ -89,13 +96,21 @@ std::optional<Sizes> sizes_of(const cublasLtMatmulDescOpaque& desc, const Layout
   return fits ? std::optional(sizes) : std::nullopt;
 }
 
+// The pointers that an epilogue wants; what goes into a GELU has a leading dimension that 8 divides.
+bool complete(const cublasLtMatmulDescOpaque& desc, const Layout& d) {
+  if (desc.biased() && desc.bias == nullptr) return false;
+  if (!desc.uses_aux()) return true;
+  return desc.aux != nullptr && desc.aux_leading_dimension % 8 == 0 && desc.aux_leading_dimension >= d.rows;
+}
+
 bool aligned_to(const Layout& layout, uint64_t bytes) {
   return static_cast<uint64_t>(layout.leading_dimension) * size_of(layout.type) % bytes == 0;
 }
 
 bool serves(const cublasLtMatmulAlgo_t& algo, const cublasLtMatmulDescOpaque& desc, const Layout& a, const Layout& b,
             const Layout& c, const Layout& d) {
-  if (algo.data[Mark] != kMark || !known_types(desc, a, b, c, d) || !sizes_of(desc, a, b, c, d)) return false;
+  if (algo.data[Mark] != kMark || !known_types(desc, a, b, c, d) || !sizes_of(desc, a, b, c, d) || !complete(desc, d))
+    return false;
   for (const Layout* layout : {&a, &b, &c, &d})
     if (algo.data[Alignment] > size_of(layout->type) && !aligned_to(*layout, algo.data[Alignment])) return false;
   return true;
@@ -168,6 +183,24 @@ Sum dot(const Call& call, int64_t row, int64_t col) {
   }
 }
 
+// The tanh form, in `Sum`: what is stored of it is rounded afterwards.
+template <typename Sum>
+Sum gelu_slope_or_value(Sum x, bool slope) {
+  const Sum root = static_cast<Sum>(0.7978845608028654), cubic = static_cast<Sum>(0.044715);
+  const Sum t = std::tanh(root * (x + cubic * x * x * x));
+  if (!slope) return x * (1 + t) / 2;
+  return (1 + t) / 2 + x * (1 - t * t) * root * (1 + 3 * cubic * x * x) / 2;
+}
+
+template <typename Sum>
+Sum through_gelu(const Call& call, int64_t row, int64_t col, Sum value) {
+  const int64_t place = row + col * call.desc.aux_leading_dimension;
+  if (call.desc.epilogue == CUBLASLT_EPILOGUE_DGELU)
+    return value * gelu_slope_or_value(load<Sum>(call.d.type, call.desc.aux, place), true);
+  store<Sum>(call.d.type, call.desc.aux, place, value);
+  return gelu_slope_or_value(value, false);
+}
+
 template <typename Sum>
 void multiply(const Call& call) {
   if (call.order >= SplitK) std::memset(call.workspace, 0, kWorkspace);
@@ -176,7 +209,8 @@ void multiply(const Call& call) {
       Sum value = static_cast<Sum>(call.alpha) * dot<Sum>(call, row, col);
       if (call.beta != 0)
         value += static_cast<Sum>(call.beta) * load<Sum>(call.c.type, call.c_data, row + col * call.c.leading_dimension);
-      if (call.desc.epilogue == CUBLASLT_EPILOGUE_BIAS) value += load<Sum>(call.d.type, call.desc.bias, row);
+      if (call.desc.biased()) value += load<Sum>(call.d.type, call.desc.bias, row);
+      if (call.desc.uses_aux()) value = through_gelu(call, row, col, value);
       store<Sum>(call.d.type, call.d_data, row + col * call.d.leading_dimension, value);
     }
 }
@@ -198,6 +232,8 @@ bool aligned(const void* data, uint64_t bytes) { return reinterpret_cast<uintptr
 namespace cuda_shim {
 
 void forget_bias_algorithms(bool forget) { bias_is_forgotten = forget; }
+void forget_gelu_algorithms(bool forget) { gelu_is_forgotten = forget; }
+int gelu_epilogues() { return products_with_gelu; }
 int heuristics_asked() { return heuristics; }
 
 }  // namespace cuda_shim
@@ -239,6 +275,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
     case CUBLASLT_MATMUL_DESC_TRANSB: return valid(take(value, bytes, desc->transpose_b));
     case CUBLASLT_MATMUL_DESC_EPILOGUE: return valid(take(value, bytes, desc->epilogue));
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return valid(take(value, bytes, desc->bias));
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return valid(take(value, bytes, desc->aux));
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return valid(take(value, bytes, desc->aux_leading_dimension));
   }
   return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -278,7 +316,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   ++heuristics;
   *returned = 0;
   if (!sizes_of(*desc, *a, *b, *c, *d)) return CUBLAS_STATUS_INVALID_VALUE;
-  if (desc->epilogue == CUBLASLT_EPILOGUE_BIAS && desc->bias == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!complete(*desc, *d)) return CUBLAS_STATUS_INVALID_VALUE;
   if (!known_types(*desc, *a, *b, *c, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
   uint32_t least = 256;
   for (auto of : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -323,13 +361,18 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                               const cublasLtMatmulAlgo_t* algo, void* workspace, size_t workspace_bytes, cudaStream_t stream) {
   if (algo == nullptr || !serves(*algo, *desc, *a, *b, *c, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
   const uint64_t alignment = algo->data[Alignment];
-  const bool biased = desc->epilogue == CUBLASLT_EPILOGUE_BIAS;
   for (const auto& [data, layout] :
        {std::pair(a_data, a), std::pair(b_data, b), std::pair(c_data, c), std::pair(static_cast<const void*>(d_data), d)})
     if (!on_device(data, *layout) || !aligned(data, std::max<uint64_t>(alignment, size_of(layout->type))))
       return CUBLAS_STATUS_INVALID_VALUE;
-  if (biased && (!on_device(desc->bias, static_cast<size_t>(d->rows) * size_of(d->type)) || !aligned(desc->bias, alignment)))
+  if (desc->biased() &&
+      (!on_device(desc->bias, static_cast<size_t>(d->rows) * size_of(d->type)) || !aligned(desc->bias, alignment)))
     return CUBLAS_STATUS_INVALID_VALUE;
+  if (desc->uses_aux()) {
+    const Layout aux{d->type, d->rows, d->cols, desc->aux_leading_dimension};
+    if (!on_device(desc->aux, aux) || !aligned(desc->aux, alignment)) return CUBLAS_STATUS_INVALID_VALUE;
+    ++products_with_gelu;
+  }
   if (algo->data[Workspace] > workspace_bytes ||
       (algo->data[Workspace] > 0 && (!aligned(workspace, 16) || !on_device(workspace, kWorkspace))))
     return CUBLAS_STATUS_INVALID_VALUE;
