@@ -352,6 +352,13 @@ struct Dequantize {
   bool accumulate = false;
 };
 
+// Squares of scale * x in float64, in blocks of `block` elements (a divisor of kSumBlock) from the start of x.
+struct Squares {
+  ConstTensorView x;
+  Number scale = 1;
+  int64_t block = 0;
+};
+
 // FLOPs, bytes moved and launches so far, and the largest scratch memory that a call needs on a GPU (kernels/workspace.h). Only
 // Meta counts; the others return zeros.
 struct Counters {
@@ -392,7 +399,9 @@ class Kernels {
 
   virtual void judge_gradients(const JudgeGradients&) = 0;
 
-  virtual void adam(const Adam&) = 0;
+  // Each as if it were alone, and with few launches; what they write does not overlap.
+  virtual void adam(std::span<const Adam>) = 0;
+  void adam(const Adam& one) { adam(std::span(&one, 1)); }
   virtual void sgd(const Sgd&) = 0;
   virtual void lion(const Lion&) = 0;
   virtual void adagrad(const Adagrad&) = 0;
@@ -411,9 +420,13 @@ class Kernels {
   // out[e] = initial value of element first_element + e under `key` (core/random.h): zeros, ones, normal or uniform
   virtual void initialize(TensorView out, const Init& init, uint64_t key, int64_t first_element) = 0;
 
-  // sum += squares of `scale` * x in float64, in blocks of `block` elements (a divisor of kSumBlock) from the start of x,
-  // combined exactly. NaN and infinity make the sum not finite. sum: int64 [ExactSum::kWords].
-  virtual void sum_of_squares(ConstTensorView x, Number scale, int64_t block, TensorView sum) = 0;
+  // sum += the blocks' sums of squares, combined exactly. NaN and infinity make the sum not finite. sum: int64
+  // [ExactSum::kWords].
+  virtual void sum_of_squares(std::span<const Squares> terms, TensorView sum) = 0;
+  void sum_of_squares(ConstTensorView x, Number scale, int64_t block, TensorView sum) {
+    const Squares one{x, scale, block};
+    sum_of_squares(std::span(&one, 1), sum);
+  }
   // out /= sqrt(square_sum) + epsilon; square_sum: int64 [ExactSum::kWords].
   virtual void divide_by_norm(TensorView out, ConstTensorView square_sum, double epsilon) = 0;
 

@@ -7,6 +7,17 @@ using Sizes = std::array<int64_t, 5>;
 
 Sizes rows_of(ConstTensorView x) { return {x.shape.rows(), x.shape.cols()}; }
 Sizes elements_of(ConstTensorView x) { return {x.elements()}; }
+// Of a list: all together, and the first one's type.
+template <typename Args>
+Sizes elements_of(std::span<const Args> list, ConstTensorView Args::*view) {
+  Sizes sizes{};
+  for (const Args& args : list) sizes[0] += (args.*view).elements();
+  return sizes;
+}
+template <typename Args>
+DType type_of(std::span<const Args> list, ConstTensorView Args::*view) {
+  return list.empty() ? DType::Float32 : (list.front().*view).dtype;
+}
 
 std::string_view variant_of(const Matmul& a) {
   static constexpr std::string_view names[2][2][2] = {{{"nn", "nn+"}, {"nt", "nt+"}}, {{"tn", "tn+"}, {"tt", "tt+"}}};
@@ -110,8 +121,9 @@ class ObservedKernels final : public Kernels {
   void judge_gradients(const JudgeGradients& a) override {
     call({"judge_gradients", "", DType::Int64, {}}, [&](Kernels& k) { k.judge_gradients(a); });
   }
-  void adam(const Adam& a) override {
-    call({"adam", "", a.gradient.dtype, elements_of(a.master)}, [&](Kernels& k) { k.adam(a); });
+  void adam(std::span<const Adam> updates) override {
+    call({"adam", "", type_of(updates, &Adam::gradient), elements_of(updates, &Adam::gradient)},
+         [&](Kernels& k) { k.adam(updates); });
   }
   void sgd(const Sgd& a) override {
     call({"sgd", "", a.gradient.dtype, elements_of(a.master)}, [&](Kernels& k) { k.sgd(a); });
@@ -147,24 +159,25 @@ class ObservedKernels final : public Kernels {
   void initialize(TensorView out, const Init& init, uint64_t key, int64_t first_element) override {
     call({"initialize", "", out.dtype, elements_of(out)}, [&](Kernels& k) { k.initialize(out, init, key, first_element); });
   }
-  void sum_of_squares(ConstTensorView x, double scale, int64_t block, TensorView sum) override {
-    call({"sum_of_squares", "", x.dtype, elements_of(x)}, [&](Kernels& k) { k.sum_of_squares(x, scale, block, sum); });
+  void sum_of_squares(std::span<const Squares> terms, TensorView sum) override {
+    call({"sum_of_squares", "", type_of(terms, &Squares::x), elements_of(terms, &Squares::x)},
+         [&](Kernels& k) { k.sum_of_squares(terms, sum); });
   }
   void divide_by_norm(TensorView out, ConstTensorView square_sum, double epsilon) override {
     call({"divide_by_norm", "", out.dtype, elements_of(out)}, [&](Kernels& k) { k.divide_by_norm(out, square_sum, epsilon); });
   }
-  void fixed_point_add(ConstTensorView x, double scale, double limit, TensorView sum, TensorView refused) override {
+  void fixed_point_add(ConstTensorView x, Number scale, double limit, TensorView sum, TensorView refused) override {
     call({"fixed_point_add", "", x.dtype, elements_of(x)},
          [&](Kernels& k) { k.fixed_point_add(x, scale, limit, sum, refused); });
   }
-  void fixed_point_store(ConstTensorView x, double scale, double limit, TensorView sum, TensorView refused) override {
+  void fixed_point_store(ConstTensorView x, Number scale, double limit, TensorView sum, TensorView refused) override {
     call({"fixed_point_store", "", x.dtype, elements_of(x)},
          [&](Kernels& k) { k.fixed_point_store(x, scale, limit, sum, refused); });
   }
   void fixed_point_read(ConstTensorView sum, TensorView out) override {
     call({"fixed_point_read", "", out.dtype, elements_of(out)}, [&](Kernels& k) { k.fixed_point_read(sum, out); });
   }
-  void fixed_point_round(ConstTensorView x, double scale, double limit, TensorView out, TensorView refused) override {
+  void fixed_point_round(ConstTensorView x, Number scale, double limit, TensorView out, TensorView refused) override {
     call({"fixed_point_round", "", x.dtype, elements_of(x)},
          [&](Kernels& k) { k.fixed_point_round(x, scale, limit, out, refused); });
   }

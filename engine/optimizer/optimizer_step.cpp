@@ -17,6 +17,10 @@ Number unscale(const zero::ParameterGroup& group, const StepSettings& settings) 
   return group.options().fixed_point ? Number(1.0) : settings.scalars.inverse_loss_scale;
 }
 
+// Whether a piece of for_gradient_pieces is the gradient itself, which stays, or was read from the grid to memory that the next
+// piece takes.
+bool is_stored(const ConstTensorView& piece, const zero::OwnedRange& range) { return piece.dtype == range.gradient.dtype; }
+
 }  // namespace
 
 int optimizer_states(OptimizerType type, const OptimizerConfig& config) {
@@ -129,18 +133,27 @@ int64_t OptimizerStep::sum_block(const OwnedParameter& owned) {
 // Each rank sums over its shard, also where it owns the whole; blocks are aligned to the parameter, so no layout changes a bit.
 void OptimizerStep::sum_gradient_squares(const StepSettings& settings) {
   const TensorView sum = resources_.results.square_sum();
+  std::vector<kernels::Squares> terms;
   for (const OwnedParameter& owned : owned_) {
     const zero::OwnedRange range = owned.group->owned();
     const Number scale = unscale(*owned.group, settings);
     const int64_t block = sum_block(owned);
     for (const Part& part : counted_parts(owned, range))
       for_gradient_pieces(device(), range, part.first, part.count, [&](int64_t, ConstTensorView gradient) {
-        resources_.kernels.sum_of_squares(gradient, scale, block, sum);
+        terms.push_back({gradient, scale, block});
+        if (!is_stored(gradient, range)) sum_squares(terms, sum);
       });
   }
+  sum_squares(terms, sum);
   // A contribution that was refused counts as a term that does not fit.
   resources_.kernels.add(resources_.results.refused(), sum.slice(ExactSum::kLimbs, 1));
   all_reduce(sum, resources_.control_group);
+}
+
+// Of terms that are in memory together, which are none afterwards.
+void OptimizerStep::sum_squares(std::vector<kernels::Squares>& terms, TensorView sum) {
+  if (!terms.empty()) resources_.kernels.sum_of_squares(terms, sum);
+  terms.clear();
 }
 
 void OptimizerStep::all_reduce(TensorView words, comm::ProcessGroup& group) {
@@ -198,16 +211,27 @@ void OptimizerStep::update_on_host(const StepSettings& settings) {
 void OptimizerStep::update_piece(const Side& side, const zero::OwnedPiece& piece, const zero::OwnedRange& range,
                                  const StepSettings& settings) {
   const Number scale = unscale(*piece.group, settings);
+  std::vector<kernels::Adam> updates;
   for (const Segment& segment : segments_of(piece, range))
     for_gradient_pieces(side, range, segment.first, segment.count, [&](int64_t first, ConstTensorView gradient) {
-      update_segment(side, range, {first, gradient.elements(), segment.decay}, gradient, settings.scalars, scale);
+      update_segment(side, range, {first, gradient.elements(), segment.decay}, gradient, settings.scalars, scale, updates);
+      if (!is_stored(gradient, range)) run_adam(side, updates);
     });
+  run_adam(side, updates);
   for (const zero::FlatParameter& parameter : piece.group->layout().parameters)
     if (is_muon(*piece.group, parameter)) muon_momentum(side, range, parameter, scale);
 }
 
+// All at once, and none are left.
+void OptimizerStep::run_adam(const Side& side, std::vector<kernels::Adam>& updates) {
+  if (!updates.empty()) side.kernels.adam(updates);
+  updates.clear();
+}
+
+// Adam's is added to `adam`, to be run with others; those that are rarer run at once.
 void OptimizerStep::update_segment(const Side& side, const zero::OwnedRange& range, const Segment& segment,
-                                   ConstTensorView gradient, const StepScalars& scalars, Number gradient_scale) {
+                                   ConstTensorView gradient, const StepScalars& scalars, Number gradient_scale,
+                                   std::vector<kernels::Adam>& adam) {
   const auto part = [&](TensorView view) { return view.absent() ? TensorView{} : view.slice(segment.first, segment.count); };
   const auto state = [&](size_t index) { return index < range.states.size() ? part(range.states[index]) : TensorView{}; };
   const TensorView master = part(range.master), copy_out = part(range.copy_out);
@@ -218,21 +242,22 @@ void OptimizerStep::update_segment(const Side& side, const zero::OwnedRange& ran
     case OptimizerType::Adam:
     case OptimizerType::AdamW:
     case OptimizerType::Muon:
-      return kernels.adam({.master = master,
-                           .moment1 = state(0),
-                           .moment2 = state(1),
-                           .copy_out = copy_out,
-                           .gradient = gradient,
-                           .verdict = verdict,
-                           .lr = config_.type == OptimizerType::Muon ? scalars.adam_lr : scalars.lr,
-                           .beta1 = scalars.beta1,
-                           .beta2 = scalars.beta2,
-                           .epsilon = config_.epsilon,
-                           .weight_decay = decay,
-                           .gradient_scale = gradient_scale,
-                           .correction1 = scalars.correction1,
-                           .correction2 = scalars.correction2,
-                           .decoupled_decay = config_.type != OptimizerType::Adam || config_.adam_w_mode});
+      adam.push_back({.master = master,
+                      .moment1 = state(0),
+                      .moment2 = state(1),
+                      .copy_out = copy_out,
+                      .gradient = gradient,
+                      .verdict = verdict,
+                      .lr = config_.type == OptimizerType::Muon ? scalars.adam_lr : scalars.lr,
+                      .beta1 = scalars.beta1,
+                      .beta2 = scalars.beta2,
+                      .epsilon = config_.epsilon,
+                      .weight_decay = decay,
+                      .gradient_scale = gradient_scale,
+                      .correction1 = scalars.correction1,
+                      .correction2 = scalars.correction2,
+                      .decoupled_decay = config_.type != OptimizerType::Adam || config_.adam_w_mode});
+      return;
     case OptimizerType::Sgd:
       return kernels.sgd({.master = master,
                           .momentum_buffer = state(0),

@@ -86,7 +86,9 @@ class OptimizerStep {
   void update_piece(const Side& side, const zero::OwnedPiece& piece, const zero::OwnedRange& range,
                     const StepSettings& settings);
   void update_segment(const Side& side, const zero::OwnedRange& range, const Segment& segment, ConstTensorView gradient,
-                      const StepScalars& scalars, Number gradient_scale);
+                      const StepScalars& scalars, Number gradient_scale, std::vector<kernels::Adam>& adam);
+  static void run_adam(const Side& side, std::vector<kernels::Adam>& updates);
+  void sum_squares(std::vector<kernels::Squares>& terms, TensorView sum);
   Side device() { return {resources_.kernels, resources_.results.verdict(), resources_.buffers}; }
   void apply_lamb(const StepSettings& settings);
   void sum_lamb_squares();

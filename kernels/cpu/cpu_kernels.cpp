@@ -50,7 +50,9 @@ class CpuKernels final : public Kernels {
     check(args);
     cpu::judge_gradients(args);
   }
-  void adam(const Adam& args) override { run(args, cpu::adam); }
+  void adam(std::span<const Adam> updates) override {
+    for (const Adam& args : updates) run(args, cpu::adam);
+  }
   void sgd(const Sgd& args) override { run(args, cpu::sgd); }
   void lion(const Lion& args) override { run(args, cpu::lion); }
   void adagrad(const Adagrad& args) override { run(args, cpu::adagrad); }
@@ -75,9 +77,11 @@ class CpuKernels final : public Kernels {
     check_float("initialize", out);
     cpu::initialize(out, init, key, first_element, threads_);
   }
-  void sum_of_squares(ConstTensorView x, Number factor, int64_t block, TensorView sum) override {
-    check_sum_of_squares(x, sum);
-    cpu::sum_of_squares(x, factor, block, sum, threads_);
+  void sum_of_squares(std::span<const Squares> terms, TensorView sum) override {
+    for (const Squares& term : terms) {
+      check_sum_of_squares(term.x, sum);
+      cpu::sum_of_squares(term.x, term.scale, term.block, sum, threads_);
+    }
   }
   void divide_by_norm(TensorView out, ConstTensorView square_sum, double epsilon) override {
     check_sum_of_squares(out, square_sum);

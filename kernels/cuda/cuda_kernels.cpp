@@ -54,7 +54,10 @@ class CudaKernels final : public Kernels {
   void sum_losses(const SumLosses& args) override { run(args, cuda::sum_losses); }
 
   void judge_gradients(const JudgeGradients& args) override { run(args, cuda::judge_gradients); }
-  void adam(const Adam& args) override { run(args, cuda::adam); }
+  void adam(std::span<const Adam> updates) override {
+    for (const Adam& args : updates) check(args);
+    cuda::adam(updates, launch());
+  }
   void sgd(const Sgd& args) override { run(args, cuda::sgd); }
   void lion(const Lion& args) override { run(args, cuda::lion); }
   void adagrad(const Adagrad& args) override { run(args, cuda::adagrad); }
@@ -79,9 +82,9 @@ class CudaKernels final : public Kernels {
     check_float("initialize", out);
     cuda::initialize(out, init, key, first_element, launch());
   }
-  void sum_of_squares(ConstTensorView x, Number factor, int64_t block, TensorView sum) override {
-    check_sum_of_squares(x, sum);
-    cuda::sum_of_squares(x, factor, block, sum, launch());
+  void sum_of_squares(std::span<const Squares> terms, TensorView sum) override {
+    for (const Squares& term : terms) check_sum_of_squares(term.x, sum);
+    cuda::sum_of_squares(terms, sum, launch());
   }
   void divide_by_norm(TensorView out, ConstTensorView square_sum, double epsilon) override {
     check_sum_of_squares(out, square_sum);

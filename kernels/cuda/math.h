@@ -50,7 +50,8 @@ void cross_entropy_of_part(const CrossEntropyOfPart& args, const Launch& launch)
 
 void sum_losses(const SumLosses& args, const Launch& launch);
 void judge_gradients(const JudgeGradients& args, const Launch& launch);
-void adam(const Adam& args, const Launch& launch);
+void adam(std::span<const Adam> updates, const Launch& launch);
+inline void adam(const Adam& one, const Launch& launch) { adam(std::span(&one, 1), launch); }
 void sgd(const Sgd& args, const Launch& launch);
 void lion(const Lion& args, const Launch& launch);
 void adagrad(const Adagrad& args, const Launch& launch);
@@ -63,7 +64,11 @@ void copy(ConstTensorView from, TensorView out, const Launch& launch);
 void add(ConstTensorView from, TensorView out, const Launch& launch);
 void scale(TensorView out, double factor, const Launch& launch);
 void initialize(TensorView out, const Init& init, uint64_t key, int64_t first_element, const Launch& launch);
-void sum_of_squares(ConstTensorView x, Number scale, int64_t block, TensorView sum, const Launch& launch);
+void sum_of_squares(std::span<const Squares> terms, TensorView sum, const Launch& launch);
+inline void sum_of_squares(ConstTensorView x, Number scale, int64_t block, TensorView sum, const Launch& launch) {
+  const Squares one{x, scale, block};
+  sum_of_squares(std::span(&one, 1), sum, launch);
+}
 void divide_by_norm(TensorView out, ConstTensorView square_sum, double epsilon, const Launch& launch);
 void fixed_point_add(ConstTensorView x, Number scale, double limit, TensorView sum, TensorView refused, const Launch& launch);
 void fixed_point_store(ConstTensorView x, Number scale, double limit, TensorView sum, TensorView refused, const Launch& launch);

@@ -153,9 +153,14 @@ class MetaKernels final : public Kernels {
     admit(a);
     count(0, total_bytes({a.square_sum, a.losses, a.verdict}));
   }
-  void adam(const Adam& a) override {
-    admit(a);
-    count(15 * elements(a.master), total_bytes({a.gradient, a.copy_out}) + 2 * total_bytes({a.master, a.moment1, a.moment2}));
+  void adam(std::span<const Adam> updates) override {
+    double flops = 0, bytes = 0;
+    for (const Adam& a : updates) {
+      admit(a);
+      flops += 15 * elements(a.master);
+      bytes += total_bytes({a.gradient, a.copy_out}) + 2 * total_bytes({a.master, a.moment1, a.moment2});
+    }
+    count(flops, bytes);
   }
   void sgd(const Sgd& a) override {
     admit(a);
@@ -199,9 +204,14 @@ class MetaKernels final : public Kernels {
     check_float("initialize", out);
     count(0, total_bytes({out}));
   }
-  void sum_of_squares(ConstTensorView x, Number, int64_t, TensorView sum) override {
-    check_sum_of_squares(x, sum);
-    count(2 * elements(x), total_bytes({x}));
+  void sum_of_squares(std::span<const Squares> terms, TensorView sum) override {
+    double flops = 0, bytes = 0;
+    for (const Squares& term : terms) {
+      check_sum_of_squares(term.x, sum);
+      flops += 2 * elements(term.x);
+      bytes += total_bytes({term.x});
+    }
+    count(flops, bytes);
   }
   void divide_by_norm(TensorView out, ConstTensorView square_sum, double) override {
     check_sum_of_squares(out, square_sum);

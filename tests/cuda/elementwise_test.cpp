@@ -110,6 +110,34 @@ TEST(CudaElementwise, SumsSquaresExactlyAsTheCpu) {
       }
 }
 
+// Types in runs and mixed, empty tensors, more of them than one launch takes, blocks and scales of each.
+TEST(CudaElementwise, SumsSquaresOfManyTensorsAsOfEach) {
+  std::vector<std::unique_ptr<Twin>> all;
+  for (int64_t i = 0; i < 200; ++i)
+    all.push_back(std::make_unique<Twin>(
+        Twin::random(i < 150 ? DType::BFloat16 : kFloatTypes[i % 4], {i % 5 == 0 ? 0 : i * 37 % 700}, 5, i % 3)));
+  const auto terms = [&](const auto& view) {
+    std::vector<Squares> list;
+    for (size_t i = 0; i < all.size(); ++i)
+      list.push_back({view(*all[i]), 1.0 + static_cast<double>(i), i % 2 == 0 ? 256 : 64});
+    return list;
+  };
+  for (const size_t used : {size_t{0}, size_t{1}, size_t{3}, all.size()}) {
+    Twin sum = Twin::of<int64_t>(std::vector<int64_t>(ExactSum::kWords, 7), {ExactSum::kWords});
+    run_twins(
+        0,
+        [&](const auto& view) {
+          const std::vector<Squares> list = terms(view);
+          for (size_t i = 0; i < used; ++i) cpu::sum_of_squares(list[i].x, list[i].scale, list[i].block, view(sum), 1);
+        },
+        [&](const auto& view, const cuda::Launch& launch) {
+          const std::vector<Squares> list = terms(view);
+          cuda::sum_of_squares(std::span(list).first(used), view(sum), launch);
+        });
+    sum.expect_same_bits("sum_of_squares of " + std::to_string(used));
+  }
+}
+
 TEST(CudaElementwise, CountsBlocksThatAreNotFinite) {
   HostTensor values = HostTensor::random(DType::Float32, {1000}, 1);
   values.set(300, NAN);

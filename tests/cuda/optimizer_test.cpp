@@ -73,6 +73,61 @@ TEST(CudaOptimizer, AdamIsTheCpus) {
     });
 }
 
+// Types in runs and mixed, empty ranges, more of them than one launch takes, some that do not apply.
+TEST(CudaOptimizer, AdamOfManyRangesIsTheCpuOfEach) {
+  std::vector<std::unique_ptr<Tensors>> all;
+  const DType types[] = {DType::BFloat16, DType::Float32, DType::Float16};
+  for (int64_t i = 0; i < 90; ++i)
+    all.push_back(std::make_unique<Tensors>(Case{.gradient = types[i < 70 ? 0 : i % 3],
+                                                 .copy = DType::BFloat16,
+                                                 .size = i % 5 == 0 ? 0 : i * 29 % 301,
+                                                 .elements_before = i % 4 == 1 ? 1 : 0,
+                                                 .factor = i % 7 == 3 ? 0.3 : -1,
+                                                 .apply = i % 2 == 0}));
+  all.push_back(std::make_unique<Tensors>(Case{DType::BFloat16, DType::Float16, 9000, 0, -1}));
+  const auto updates = [&](const auto& view) {
+    std::vector<Adam> list;
+    for (size_t i = 0; i < all.size(); ++i)
+      list.push_back({.master = view(all[i]->master),
+                      .moment1 = view(all[i]->first),
+                      .moment2 = view(all[i]->second),
+                      .copy_out = view(all[i]->copy),
+                      .gradient = view(all[i]->gradient),
+                      .verdict = view(all[i]->verdict),
+                      .weight_decay = i % 2 == 0 ? 0.1 : 0.0,
+                      .step = 3});
+    return list;
+  };
+  run_twins(
+      0,
+      [&](const auto& view) {
+        for (const Adam& one : updates(view)) cpu::adam(one, 1);
+      },
+      [&](const auto& view, const cuda::Launch& launch) { cuda::adam(updates(view), launch); });
+  for (size_t i = 0; i < all.size(); ++i) all[i]->expect_same_bits("range " + std::to_string(i));
+}
+
+#if __has_include("shim.h")
+
+TEST(CudaOptimizer, AdamOfABlocksRangesIsOneLaunch) {
+  Tensors t({DType::BFloat16, DType::BFloat16, 1029, 0, -1});
+  std::vector<Adam> updates;
+  for (int64_t i = 0; i < 20; ++i) {
+    const auto part = [i](Twin& twin) { return twin.device().slice(50 * i, i == 7 ? 0 : 50); };
+    updates.push_back({.master = part(t.master),
+                       .moment1 = part(t.first),
+                       .moment2 = part(t.second),
+                       .copy_out = part(t.copy),
+                       .gradient = part(t.gradient)});
+  }
+  const TestLaunch launch(0);
+  const int64_t before = cuda_shim::counts().launches;
+  cuda::adam(updates, launch.launch());
+  EXPECT_EQ(cuda_shim::counts().launches - before, 1);
+}
+
+#endif
+
 TEST(CudaOptimizer, SgdIsTheCpus) {
   for (const double momentum : {0.0, 0.9})
     for (const int64_t step : {1, 2}) {

@@ -1,4 +1,4 @@
-// The two shapes of element-wise kernels: a flat range, and rows with columns.
+// The shapes of element-wise kernels: a flat range, several of them, and rows with columns.
 //
 // What is done to elements is an Op:
 //   bool begin()                         once per thread, by all threads of a block; false: nothing is to be done
@@ -28,11 +28,12 @@ inline unsigned grid_blocks(int64_t wanted, const Launch& launch) {
   return static_cast<unsigned>(std::clamp<int64_t>(wanted, 1, launch.multiprocessors * kBlocksPerMultiprocessor));
 }
 
+// What block `block` of `blocks` does of a range.
 template <int kPack, int kUnroll, typename Op>
-__global__ void __launch_bounds__(kElementThreads) for_each_pack(int64_t count, Op op) {
+__device__ __forceinline__ void go_over_packs(int64_t count, Op& op, unsigned block, unsigned blocks) {
   if (!op.begin()) return;
-  const int64_t packs = count / kPack, step = int64_t{gridDim.x} * kElementThreads;
-  const int64_t thread = int64_t{blockIdx.x} * kElementThreads + threadIdx.x;
+  const int64_t packs = count / kPack, step = int64_t{blocks} * kElementThreads;
+  const int64_t thread = int64_t{block} * kElementThreads + threadIdx.x;
   int64_t pack = thread;
   for (; pack + (kUnroll - 1) * step < packs; pack += kUnroll * step) {
     decltype(op.template load<kPack>(0)) loaded[kUnroll];
@@ -46,14 +47,71 @@ __global__ void __launch_bounds__(kElementThreads) for_each_pack(int64_t count, 
     if (const int64_t rest = packs * kPack + thread; rest < count) op.template finish<1>(rest, op.template load<1>(rest));
 }
 
+template <int kPack, int kUnroll, typename Op>
+__global__ void __launch_bounds__(kElementThreads) for_each_pack(int64_t count, Op op) {
+  go_over_packs<kPack, kUnroll>(count, op, blockIdx.x, gridDim.x);
+}
+
+inline unsigned element_blocks(int64_t count, int per_thread, const Launch& launch) {
+  const int64_t per_block = int64_t{kElementThreads} * per_thread;
+  return grid_blocks((count + per_block - 1) / per_block, launch);
+}
+
 // kUnroll: packs under way at a time; 1 where an Op reads several streams.
 template <int kPack, int kUnroll, typename Op>
 void launch_elements(const Op& op, int64_t count, bool aligned, const Launch& launch) {
   if (count == 0) return;
-  const int64_t per_thread = (aligned ? kPack : 1) * kUnroll;
-  const unsigned blocks = grid_blocks((count + kElementThreads * per_thread - 1) / (kElementThreads * per_thread), launch);
+  const unsigned blocks = element_blocks(count, (aligned ? kPack : 1) * kUnroll, launch);
   const auto kernel = aligned ? &for_each_pack<kPack, kUnroll, Op> : &for_each_pack<1, kUnroll, Op>;
   TRIVET_LAUNCH(kernel, blocks, kElementThreads, 0, launch.stream, count, op);
+}
+
+// Ranges that one launch goes over, each with blocks of its own, so that short ones cost no launch. As many as its arguments,
+// of at most 4 KiB, hold.
+template <typename Op>
+struct RangeList {
+  struct Range {
+    Op op;
+    int64_t count;
+    unsigned end_block;  // of the grid
+    bool aligned;
+  };
+  static constexpr int kMost = (4096 - 16) / static_cast<int>(sizeof(Range));
+  Range ranges[kMost];
+};
+
+template <int kPack, typename Op>
+__global__ void __launch_bounds__(kElementThreads) for_each_range(const __grid_constant__ RangeList<Op> list) {
+  int range = 0;
+  while (blockIdx.x >= list.ranges[range].end_block) ++range;
+  const unsigned first_block = range == 0 ? 0 : list.ranges[range - 1].end_block;
+  const unsigned block = blockIdx.x - first_block, blocks = list.ranges[range].end_block - first_block;
+  Op op = list.ranges[range].op;
+  if (list.ranges[range].aligned)
+    go_over_packs<kPack, 1>(list.ranges[range].count, op, block, blocks);
+  else
+    go_over_packs<1, 1>(list.ranges[range].count, op, block, blocks);
+}
+
+// make(i, range) fills in the op, count and alignment of range i of `size`, which are launched in as few lists as hold them.
+template <int kPack, typename Op, typename Make>
+void launch_ranges(size_t size, const Make& make, const Launch& launch) {
+  RangeList<Op> list{};
+  int filled = 0;
+  unsigned blocks = 0;
+  for (size_t i = 0; i < size; ++i) {
+    auto& range = list.ranges[filled];
+    make(i, range);
+    if (range.count > 0) {
+      blocks += element_blocks(range.count, range.aligned ? kPack : 1, launch);
+      range.end_block = blocks;
+      ++filled;
+    }
+    if (filled == 0 || (filled < RangeList<Op>::kMost && i + 1 < size)) continue;
+    TRIVET_LAUNCH((for_each_range<kPack, Op>), blocks, kElementThreads, 0, launch.stream, list);
+    filled = 0;
+    blocks = 0;
+  }
 }
 
 // The same for [rows, cols]: load<N>(row, col), finish<N>(row, col, loaded). A thread keeps its columns. kPack divides cols.

@@ -48,18 +48,37 @@ __device__ double sum_of_block(const T* x, double scale, int64_t count, int lane
   return sum;
 }
 
+// Tensors whose squares one launch sums, their blocks counted through: as many as its arguments, of at most 4 KiB, hold.
 template <typename T>
-__global__ void __launch_bounds__(kThreads) sum_squares(const T* x, int64_t count, Number scale, int64_t block, int64_t* sum) {
-  const double factor = read(scale);
+struct SquaresList {
+  struct Term {
+    const T* x;
+    Number scale;
+    int64_t count, block, end_group;  // groups of 16 threads, a block of elements each
+  };
+  static constexpr int kMost = (4096 - 32) / static_cast<int>(sizeof(Term));
+  Term terms[kMost];
+};
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    sum_squares(const __grid_constant__ SquaresList<T> list, int64_t groups, int64_t* sum) {
   const int lane = static_cast<int>(threadIdx.x) % kGroup, warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t step = int64_t{gridDim.x} * kThreads / kGroup;
   const int64_t first = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kGroup;
   Words words;
+  int term = 0;
+  int64_t first_group = 0;  // of the term
+  double factor = read(list.terms[0].scale);
   // Both halves of a warp stay in the loop together, as the shuffles ask.
-  for (int64_t group = first, of_warp = first - first % kGroupsOfWarp; of_warp * block < count;
-       group += step, of_warp += step) {
-    const int64_t begin = std::min(group * block, count);
-    const double total = sum_of_block(x + begin, factor, std::min(block, count - begin), lane);
+  for (int64_t group = first, of_warp = first - first % kGroupsOfWarp; of_warp < groups; group += step, of_warp += step) {
+    while (group < groups && group >= list.terms[term].end_group) {
+      first_group = list.terms[term++].end_group;
+      factor = read(list.terms[term].scale);
+    }
+    const typename SquaresList<T>::Term& t = list.terms[term];
+    const int64_t begin = group < groups ? (group - first_group) * t.block : t.count;
+    const double total = sum_of_block(t.x + begin, factor, std::min(t.block, t.count - begin), lane);
     if (lane == 0) words.add(total);
   }
   __shared__ int64_t of_warps[kWarps][ExactSum::kWords];
@@ -89,17 +108,35 @@ __global__ void judge_once(const int64_t* square_sum, const int64_t* losses, Gra
   judge(square_sum, losses, rules, verdict);
 }
 
+// Terms of one type, at most as many as a list holds.
+template <typename T>
+void launch_squares(std::span<const Squares> terms, TensorView sum, const Launch& launch) {
+  SquaresList<T> list{};
+  int64_t groups = 0;
+  for (size_t i = 0; i < terms.size(); ++i) {
+    const int64_t count = terms[i].x.elements(), block = terms[i].block;
+    groups += (count + block - 1) / block;
+    list.terms[i] = {data_of<T>(terms[i].x), terms[i].scale, count, block, groups};
+  }
+  if (groups == 0) return;
+  // Not more blocks than run at a time: each ends with atomics on the same words.
+  const int64_t wanted = (groups + kThreads / kGroup - 1) / (kThreads / kGroup), most = launch.multiprocessors * int64_t{8};
+  TRIVET_LAUNCH(&sum_squares<T>, static_cast<unsigned>(std::min(wanted, most)), kThreads, 0, launch.stream, list, groups,
+                data_of<int64_t>(sum));
+}
+
 }  // namespace
 
-void sum_of_squares(ConstTensorView x, Number scale, int64_t block, TensorView sum, const Launch& launch) {
-  if (x.elements() == 0) return;
-  dispatch_device_float(x.dtype, [&]<typename T>() {
-    const int64_t groups = (x.elements() + block - 1) / block;
-    // Not more blocks than run at a time: each ends with atomics on the same words.
-    const int64_t wanted = (groups + kThreads / kGroup - 1) / (kThreads / kGroup), most = launch.multiprocessors * int64_t{8};
-    TRIVET_LAUNCH(&sum_squares<T>, static_cast<unsigned>(std::min(wanted, most)), kThreads, 0, launch.stream, data_of<T>(x),
-                  x.elements(), scale, block, data_of<int64_t>(sum));
-  });
+void sum_of_squares(std::span<const Squares> terms, TensorView sum, const Launch& launch) {
+  while (!terms.empty()) {
+    const DType dtype = terms.front().x.dtype;
+    size_t taken = 0;
+    dispatch_device_float(dtype, [&]<typename T>() {
+      while (taken < terms.size() && taken < SquaresList<T>::kMost && terms[taken].x.dtype == dtype) ++taken;
+      launch_squares<T>(terms.first(taken), sum, launch);
+    });
+    terms = terms.subspan(taken);
+  }
 }
 
 void sum_losses(const SumLosses& args, const Launch& launch) {

@@ -1,5 +1,7 @@
 // Optimizer steps: one pass over all tensors, with the CPU's arithmetic. What an update is told by its verdict is read from
 // device memory, so that the host need not know.
+#include <algorithm>
+
 #include "kernels/cuda/fused/elements.cuh"
 #include "kernels/cuda/number.cuh"
 #include "kernels/optimizer_scalars.h"
@@ -248,31 +250,50 @@ bool aligned_copy(TensorView copy) {
   return reinterpret_cast<uintptr_t>(copy.data) % bytes == 0;
 }
 
-bool aligned_states(std::initializer_list<TensorView> states) {
-  return std::all_of(states.begin(), states.end(),
-                     [](const TensorView& state) { return aligned_for_packs<kPack>(data_of<float>(state)); });
+// Sets all that steps have in common. Whether packs may start at all its addresses.
+template <typename Step, typename Args>
+bool set_up(Step& step, const Args& args, ConstTensorView gradient, TensorView master, TensorView copy_out,
+            std::initializer_list<TensorView> states) {
+  step.numbers = numbers(args);
+  step.verdict = {data_of<double>(args.verdict)};
+  step.gradient = static_cast<decltype(step.gradient)>(gradient.data);
+  step.weights = weights_of(master, copy_out);
+  bool aligned = aligned_for_packs<kPack>(step.gradient, step.weights.master) && aligned_copy(copy_out);
+  float** place = step.states;
+  for (const TensorView& state : states) {
+    *place = data_of<float>(state);
+    aligned = aligned && aligned_for_packs<kPack>(*place);
+    ++place;
+  }
+  return aligned;
 }
 
-// Gradients have any type where they are updates, else at most 32 bits. `rest` sets what only some steps have.
-template <template <typename> typename StepOf, typename Args>
-void launch_step(const Args& args, ConstTensorView gradient, TensorView master, TensorView copy_out,
-                 std::initializer_list<TensorView> states, const Launch& launch, const auto& rest) {
-  const auto with_type = [&]<typename G>() {
-    StepOf<G> step;
-    step.numbers = numbers(args);
-    step.verdict = {data_of<double>(args.verdict)};
-    step.gradient = data_of<G>(gradient);
-    step.weights = weights_of(master, copy_out);
-    float** place = step.states;
-    for (const TensorView& state : states) *place++ = data_of<float>(state);
-    const bool aligned = rest(step) && aligned_for_packs<kPack>(step.gradient, step.weights.master) && aligned_copy(copy_out) &&
-                         aligned_states(states);
-    launch_elements<kPack, 1>(step, gradient.elements(), aligned, launch);
-  };
-  if (gradient.dtype == DType::BFloat16) return with_type.template operator()<__nv_bfloat16>();
-  if (gradient.dtype == DType::Float16) return with_type.template operator()<__half>();
-  with_type.template operator()<float>();
+// Gradients have any type where they are updates, else at most 32 bits.
+template <typename Body>
+void dispatch_update(DType gradient, const Body& body) {
+  if (gradient == DType::BFloat16) return body.template operator()<__nv_bfloat16>();
+  if (gradient == DType::Float16) return body.template operator()<__half>();
+  body.template operator()<float>();
 }
+
+// `rest` sets what only some steps have.
+template <template <typename> typename StepOf, typename Args, typename Rest>
+void launch_step(const Args& args, ConstTensorView gradient, TensorView master, TensorView copy_out,
+                 std::initializer_list<TensorView> states, const Launch& launch, const Rest& rest) {
+  dispatch_update(gradient.dtype, [&]<typename G>() {
+    StepOf<G> step;
+    bool aligned = set_up(step, args, gradient, master, copy_out, states);
+    aligned = rest(step) && aligned;
+    launch_elements<kPack, 1>(step, gradient.elements(), aligned, launch);
+  });
+}
+
+// How many of the first updates have gradients of one type.
+size_t of_one_type(std::span<const Adam> updates) {
+  const auto same = [&](const Adam& update) { return update.gradient.dtype == updates.front().gradient.dtype; };
+  return static_cast<size_t>(std::find_if_not(updates.begin(), updates.end(), same) - updates.begin());
+}
+
 template <template <typename> typename StepOf, typename Args>
 void launch_step(const Args& args, std::initializer_list<TensorView> states, const Launch& launch) {
   launch_step<StepOf>(args, args.gradient, args.master, args.copy_out, states, launch, [](auto&) { return true; });
@@ -285,7 +306,23 @@ using SgdStepWithMomentum = SgdStep<G, true>;
 
 }  // namespace
 
-void adam(const Adam& args, const Launch& launch) { launch_step<AdamStep>(args, {args.moment1, args.moment2}, launch); }
+void adam(std::span<const Adam> updates, const Launch& launch) {
+  while (!updates.empty()) {
+    const std::span<const Adam> some = updates.first(of_one_type(updates));
+    dispatch_update(some.front().gradient.dtype, [&]<typename G>() {
+      launch_ranges<kPack, AdamStep<G>>(
+          some.size(),
+          [&](size_t i, auto& range) {
+            const Adam& args = some[i];
+            range.count = args.gradient.elements();
+            range.aligned =
+                set_up(range.op, args, args.gradient, args.master, args.copy_out, {args.moment1, args.moment2});
+          },
+          launch);
+    });
+    updates = updates.subspan(some.size());
+  }
+}
 
 void sgd(const Sgd& args, const Launch& launch) {
   if (args.momentum_buffer.absent())
