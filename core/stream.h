@@ -34,6 +34,7 @@ class Event {
    public:
     virtual ~State() = default;
     virtual void synchronize() = 0;
+    virtual void wait_on_host() { synchronize(); }
     virtual void observe(WaitObserver& observer) = 0;
   };
   Event() = default;
@@ -42,6 +43,10 @@ class Event {
   // thrown again; on a device the caller's stream waits (docs/cuda.md).
   void synchronize() const {
     if (state_) state_->synchronize();
+  }
+  // The caller waits until that work is done, on a device too: for what the host itself does next with the results.
+  void wait_on_host() const {
+    if (state_) state_->wait_on_host();
   }
   // From now on of all copies of this event. The observer must outlive them.
   void observe(WaitObserver& observer) const {

@@ -448,6 +448,9 @@ class Kernels {
   // returns. to_host returns when all work before it is done: the only thing here that waits.
   virtual void from_host(ConstTensorView from, TensorView out) = 0;
   virtual void to_host(ConstTensorView from, TensorView out) = 0;
+  // Between the same, either way, in order like a kernel: nobody waits, so `from` stays as it is, and `out` is nobody else's,
+  // until it is done. Host memory that is not page-locked (Backend::staging_allocator) makes it slow.
+  virtual void copy_pinned(ConstTensorView from, TensorView out) = 0;
 
   virtual Counters counters() const { return {}; }
 };

@@ -21,6 +21,8 @@ DType type_of(std::span<const Args> list, ConstTensorView Args::*view) {
 
 std::string_view variant_of(const Matmul& a) {
   static constexpr std::string_view names[2][2][2] = {{{"nn", "nn+"}, {"nt", "nt+"}}, {{"tn", "tn+"}, {"tt", "tt+"}}};
+  if (!a.activated.absent()) return a.transpose_b ? "nt gelu" : "nn gelu";
+  if (!a.before_gelu.absent()) return a.transpose_b ? "nt gelu backward" : "nn gelu backward";
   return names[a.transpose_a][a.transpose_b][a.accumulate];
 }
 Sizes sizes_of(const Matmul& a) {

@@ -13,7 +13,8 @@ namespace trivet::kernels {
 
 struct KernelCall {
   std::string_view kernel;   // as Kernels names it; lives as long as the program
-  std::string_view variant;  // of products, which operands are transposed ("nn", "nt", "tn", "tt"), "+" where out is added to
+  // Of products, which operands are transposed ("nn", "nt", "tn", "tt"), "+" where out is added to, "gelu" with an activation.
+  std::string_view variant;
   DType dtype = DType::Float32;  // of what is read most
   // Products: M, N, K. Attention: B, S, N, G, D. Of rows: rows, columns. Of flat ranges: elements.
   std::array<int64_t, 5> sizes{};

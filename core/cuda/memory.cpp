@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <fstream>
+#include <limits>
+#include <string>
 
 #include "core/cuda/device.h"
 #include "core/cuda/error.h"
@@ -48,6 +51,25 @@ class DeviceAllocator final : public Allocator {
   int device_;
 };
 
+// Of the host, that the system can still give. 0 where it does not say.
+int64_t available_host_bytes() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string key; file >> key;) {
+    int64_t kibibytes = 0;
+    if (key == "MemAvailable:" && file >> kibibytes) return kibibytes * 1024;
+    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return 0;
+}
+
+[[noreturn]] void throw_out_of_pinned_memory(int64_t bytes) {
+  const int64_t available = available_host_bytes();
+  throw OutOfMemoryError(fmt::format(
+      "pinned host memory: {:.2f} GiB ({} bytes) were asked for and refused by the system, {:.2f} GiB of host memory "
+      "are free; offload less, use more hosts, or raise the limits of memory and of locked memory (ulimit -l)",
+      gibibytes(static_cast<size_t>(bytes)), bytes, gibibytes(static_cast<size_t>(available))));
+}
+
 class PinnedAllocator final : public Allocator {
  public:
   explicit PinnedAllocator(int device) : device_(device) {}
@@ -59,10 +81,7 @@ class PinnedAllocator final : public Allocator {
     const cudaError_t error = cudaHostAlloc(&data, static_cast<size_t>(bytes), cudaHostAllocPortable);
     if (error == cudaErrorMemoryAllocation) {
       cudaGetLastError();
-      throw OutOfMemoryError(
-          fmt::format("pinned host memory: {:.2f} GiB ({} bytes) were refused by the system; use more hosts, "
-                      "offload less, or raise the limits of memory and of locked memory (ulimit -l)",
-                      gibibytes(static_cast<size_t>(bytes)), bytes));
+      throw_out_of_pinned_memory(bytes);
     }
     check(error, "cudaHostAlloc");
     std::memset(data, 0, static_cast<size_t>(bytes));

@@ -11,7 +11,8 @@ namespace trivet::cuda {
 
 // OutOfMemoryError names what was asked for, and what is free and in all on the device.
 std::unique_ptr<Allocator> make_device_allocator(int device);
-// Page-locked memory of the host. `device`: of the rank that uses it; the others' devices may use it, too.
+// Page-locked memory of the host. `device`: of the rank that uses it; the others' devices may use it, too. OutOfMemoryError
+// names what was asked for, and what the system has.
 std::unique_ptr<Allocator> make_pinned_allocator(int device);
 
 }  // namespace trivet::cuda

@@ -34,7 +34,7 @@ class CudaEvent final : public Event::State {
   void hold(cudaStream_t stream) const {
     if (stream != stream_ && capture_ == streams_.capture()) CUDA_CHECK(cudaStreamWaitEvent(stream, event_.get(), 0));
   }
-  void wait_on_host() const {
+  void wait_on_host() override {
     if (capture_ == 0)
       CUDA_CHECK(cudaEventSynchronize(event_.get()));
     else
@@ -144,14 +144,6 @@ void Streams::fork() const {
   if (side_streams_.empty()) return;
   const CudaEvent event(*this, compute_.get());
   for (cudaStream_t side : side_streams_) event.hold(side);
-}
-
-void Streams::wait_on_host(const Event& event) {
-  if (const auto* ours = dynamic_cast<const CudaEvent*>(event.state())) {
-    ours->wait_on_host();
-  } else {
-    event.synchronize();
-  }
 }
 
 StreamScope::StreamScope(const Streams& streams, cudaStream_t stream)

@@ -5,9 +5,9 @@
 //   gather         `- all_gather ----'                     side stream: enqueue() waits for k1, event.synchronize() holds k3
 //
 // One thread runs a rank: it makes the Streams, launches kernels and enqueues. Where its kernels go is current(): compute, or
-// within enqueue(work) the side stream. The host never waits here, with one exception: an event that is synchronized by another
-// thread than the rank's (a stream of host work: offload, checkpoints) makes that thread wait, because what it does next is
-// done by the host.
+// within enqueue(work) the side stream. The host waits in Event::wait_on_host() alone, and where an event is synchronized by
+// another thread than the rank's (a stream of host work: offload, checkpoints), because what that does next is done by the
+// host.
 //
 // Work throws out of enqueue() at once: it runs on the caller's thread. What fails later, on the device, shows at a later call
 // as a DeviceError. Destroying a stream does not wait; what is queued is still done.
@@ -60,9 +60,6 @@ class Streams {
   // The compute stream comes after all that side streams were given; they come after it.
   void join() const;
   void fork() const;
-
-  // Makes the host wait until all that the event stands for is done. An event of any kind of stream.
-  static void wait_on_host(const Event& event);
 
   // For the streams and events themselves.
   bool on_own_thread() const { return std::this_thread::get_id() == thread_; }

@@ -110,6 +110,7 @@ class CpuKernels final : public Kernels {
   void dequantize(const Dequantize& args) override { run(args, cpu::dequantize); }
   void from_host(ConstTensorView from, TensorView out) override { copy_same(from, out); }
   void to_host(ConstTensorView from, TensorView out) override { copy_same(from, out); }
+  void copy_pinned(ConstTensorView from, TensorView out) override { copy_same(from, out); }
 
  private:
   template <typename Args>

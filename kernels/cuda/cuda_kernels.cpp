@@ -120,6 +120,10 @@ class CudaKernels final : public Kernels {
     host_copies_.to_host(from.data, out.data, out.bytes(), launch().stream);
     if (options_.after_wait) options_.after_wait();
   }
+  void copy_pinned(ConstTensorView from, TensorView out) override {
+    check_host_copy(from, out);
+    cuda::HostCopies::pinned(from.data, out.data, out.bytes(), launch().stream);
+  }
 
  private:
   template <typename Args>

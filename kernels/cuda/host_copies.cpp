@@ -10,7 +10,7 @@
 namespace trivet::kernels::cuda {
 namespace {
 
-bool pinned(const void* memory) {
+bool is_pinned(const void* memory) {
   cudaPointerAttributes attributes{};
   CUDA_CHECK(cudaPointerGetAttributes(&attributes, memory));
   return attributes.type == cudaMemoryTypeHost;
@@ -54,8 +54,12 @@ void HostCopies::to_device(const void* from, void* to, int64_t bytes, cudaStream
   }
 }
 
+void HostCopies::pinned(const void* from, void* to, int64_t bytes, cudaStream_t stream) {
+  if (bytes > 0) copy(to, from, bytes, cudaMemcpyDefault, stream);
+}
+
 void HostCopies::to_host(const void* from, void* to, int64_t bytes, cudaStream_t stream) {
-  const bool direct = bytes > 0 && pinned(to);
+  const bool direct = bytes > 0 && is_pinned(to);
   if (direct) copy(to, from, bytes, cudaMemcpyDeviceToHost, stream);
   if (direct || bytes == 0) return wait(stream);
   for (int64_t done = 0; done < bytes; done += capacity_) {

@@ -26,6 +26,8 @@ class HostCopies {
   void to_device(const void* from, void* to, int64_t bytes, cudaStream_t stream);
   // Returns when the copy, and all that the stream was given before, is done.
   void to_host(const void* from, void* to, int64_t bytes, cudaStream_t stream);
+  // Either way between the device and pinned memory: no staging, nobody waits.
+  static void pinned(const void* from, void* to, int64_t bytes, cudaStream_t stream);
 
  private:
   void wait(cudaStream_t stream);  // and give its staging memory back

@@ -246,6 +246,7 @@ class MetaKernels final : public Kernels {
   }
   void from_host(ConstTensorView from, TensorView out) override { check_host_copy(from, out); }
   void to_host(ConstTensorView from, TensorView out) override { check_host_copy(from, out); }
+  void copy_pinned(ConstTensorView from, TensorView out) override { check_host_copy(from, out); }
 
  private:
   // Checks the arguments and notes what a GPU would need besides them.

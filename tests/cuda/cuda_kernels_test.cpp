@@ -3,7 +3,10 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "core/cuda/memory.h"
+#include "tests/cuda/gate.h"
 #include "tests/cuda/twins.h"
 
 namespace trivet::kernels {
@@ -61,6 +64,29 @@ TEST_F(CudaKernelsTest, ToHostWaitsForTheKernelsBeforeIt) {
   HostTensor last(DType::Float32, {1});
   kernels->to_host(x.view().slice(64 * 1024 - 1, 1), last.view());
   EXPECT_EQ(last.at(0), 1024);
+}
+
+// Sizes 0, 1 and odd, wherever they begin; in the order of the stream, without a wait.
+TEST_F(CudaKernelsTest, PinnedMemoryIsCopiedInOrderWithoutAWait) {
+  const auto kernels = make(0);
+  constexpr int64_t kElements = 1001;
+  uint16_t* pinned = nullptr;
+  CUDA_CHECK(cudaMallocHost(&pinned, 2 * kElements * sizeof(uint16_t)));
+  const TensorView up{pinned, DType::BFloat16, {kElements}}, down{pinned + kElements, DType::BFloat16, {kElements}};
+  for (int64_t e = 0; e < kElements; ++e) pinned[e] = static_cast<uint16_t>(0x3f80 + e % 7);
+  const DeviceTensor x(HostTensor(DType::BFloat16, {kElements}));
+  {
+    trivet::cuda::Gate gate(streams.compute());
+    for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 0}, {0, 1}, {1, kElements - 2}, {kElements - 1, 1}}) {
+      kernels->copy_pinned(up.slice(first, count), x.view().slice(first, count));
+      kernels->copy_pinned(x.view().slice(first, count), down.slice(first, count));
+    }
+    EXPECT_TRUE(trivet::cuda::stays_busy(streams.compute()));
+  }
+  streams.make_compute_stream()->record().wait_on_host();
+  EXPECT_TRUE(std::equal(pinned, pinned + kElements, pinned + kElements));
+  EXPECT_THROW(kernels->copy_pinned(up, x.view().slice(0, 1)), std::logic_error);
+  CUDA_CHECK(cudaFreeHost(pinned));
 }
 
 TEST_F(CudaKernelsTest, KernelsOfWorkGoToItsStream) {

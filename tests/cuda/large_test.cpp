@@ -117,7 +117,8 @@ TEST(CudaLarge, UpdatesAndNormOfAGroupInSegments) {
                         .copy_out = part(copy),
                         .gradient = part(gradient),
                         .weight_decay = begin % 2 == 0 ? 0.1 : 0.0,
-                        .step = 7});
+                        .correction1 = bias_correction(0.9, 7),
+                        .correction2 = bias_correction(0.999, 7)});
       });
       return list;
     };

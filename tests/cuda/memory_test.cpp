@@ -119,6 +119,22 @@ TEST(PinnedMemory, ReadsAsZeroOnTheHostAndIsKnownToTheDevice) {
   allocator->release(const_cast<unsigned char*>(data), 1000);
 }
 
+TEST(PinnedMemory, RunningOutNamesWhatWasAskedForAndWhatIsThere) {
+  const cuda_shim::Configured small({.pinned_bytes = int64_t{8} << 20});
+  const auto allocator = make_pinned_allocator(0);
+  try {
+    allocator->allocate(int64_t{3} << 29);
+    FAIL() << "1.5 GiB of 8 MiB";
+  } catch (const OutOfMemoryError& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::OutOfMemory);
+    EXPECT_THAT(error.what(),
+                testing::MatchesRegex("pinned host memory: 1.50 GiB \\(1610612736 bytes\\) were asked for and refused "
+                                      "by the system, [0-9.]+ GiB of host memory are free; offload less, .*"));
+    EXPECT_THAT(error.what(), testing::Not(HasSubstr(" 0.00 GiB")));
+  }
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
 // What the fake device does so that mistakes show.
 
 TEST(ShimMemory, ReadsAsNanUntilItIsWritten) {

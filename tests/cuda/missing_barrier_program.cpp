@@ -46,7 +46,7 @@ void run_wait(bool kept, const Streams& streams, int* numbers) {
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   side->enqueue([] {});  // what is done between host and stream meanwhile orders nothing
   other->enqueue([&] { TRIVET_LAUNCH(copy_from_neighbour, 1, 64, 0, streams.current(), numbers + 64, numbers); });
-  Streams::wait_on_host(other->record());
+  other->record().wait_on_host();
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ int main(int count, char** arguments) {
   } else {
     run_wait(kept, streams, numbers);
   }
-  Streams::wait_on_host(streams.make_compute_stream()->record());
+  streams.make_compute_stream()->record().wait_on_host();
   int host[64];
   CUDA_CHECK(cudaMemcpy(host, numbers, sizeof host, cudaMemcpyDeviceToHost));
   CUDA_CHECK(cudaFree(numbers));

@@ -95,7 +95,8 @@ TEST(CudaOptimizer, AdamOfManyRangesIsTheCpuOfEach) {
                       .gradient = view(all[i]->gradient),
                       .verdict = view(all[i]->verdict),
                       .weight_decay = i % 2 == 0 ? 0.1 : 0.0,
-                      .step = 3});
+                      .correction1 = bias_correction(0.9, 3),
+                      .correction2 = bias_correction(0.999, 3)});
     return list;
   };
   run_twins(

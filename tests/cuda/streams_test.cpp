@@ -27,7 +27,7 @@ TEST_F(StreamOrder, WorkSeesWhatWasComputedBeforeIt) {
   side_->enqueue([&] { launch_copy(0, 1); });
   EXPECT_TRUE(stays_busy(handle_of(*side_)));
   gate->open();
-  Streams::wait_on_host(side_->record());
+  side_->record().wait_on_host();
   EXPECT_EQ(numbers_[1], 7);
 }
 
@@ -47,7 +47,7 @@ TEST_F(StreamOrder, WorkIsCalledAtOnceAndItsKernelsGoToTheStream) {
 TEST_F(StreamOrder, KernelsDoNotWaitForAStreamThatNobodySynchronized) {
   Gate gate(handle_of(*side_));
   launch_store(0, 1);
-  Streams::wait_on_host(streams_.make_compute_stream()->record());
+  streams_.make_compute_stream()->record().wait_on_host();
   EXPECT_EQ(numbers_[0], 1);
 }
 
@@ -59,7 +59,7 @@ TEST_F(StreamOrder, SynchronizeHoldsTheKernelsAndNotTheHost) {
   launch_copy(0, 1);
   EXPECT_TRUE(stays_busy(streams_.compute()));
   gate->open();
-  Streams::wait_on_host(streams_.make_compute_stream()->record());
+  streams_.make_compute_stream()->record().wait_on_host();
   EXPECT_EQ(numbers_[1], 5);
 }
 
@@ -70,7 +70,7 @@ TEST_F(StreamOrder, StreamsWaitForEventsOfOthers) {
   other_->enqueue([&] { launch_copy(0, 1); });
   EXPECT_TRUE(stays_busy(handle_of(*other_)));
   gate->open();
-  Streams::wait_on_host(other_->record());
+  other_->record().wait_on_host();
   EXPECT_EQ(numbers_[1], 3);
 }
 
@@ -79,7 +79,7 @@ TEST_F(StreamOrder, AnEventStandsForWhatCameBeforeItOnly) {
   Gate gate(handle_of(*side_));
   early.synchronize();
   launch_store(0, 1);
-  Streams::wait_on_host(streams_.make_compute_stream()->record());
+  streams_.make_compute_stream()->record().wait_on_host();
   EXPECT_EQ(numbers_[0], 1);
 }
 
@@ -92,7 +92,7 @@ TEST_F(StreamOrder, WorkInsideWorkWaitsForTheOuterStream) {
   });
   EXPECT_TRUE(stays_busy(handle_of(*side_)));
   gate->open();
-  Streams::wait_on_host(side_->record());
+  side_->record().wait_on_host();
   EXPECT_EQ(numbers_[1], 9);
 }
 
@@ -179,7 +179,7 @@ TEST(Streams, RanksOnOneGpuHaveTheirOwn) {
       int* number = static_cast<int*>(pinned->allocate(sizeof(int)));
       const auto side = streams.make_compute_stream();
       for (int i = 0; i < 20; ++i) TRIVET_LAUNCH(store, 1, 1, 0, streams.current(), number, i);
-      Streams::wait_on_host(side->record());
+      side->record().wait_on_host();
       EXPECT_EQ(*number, 19);
       pinned->release(number, sizeof(int));
     });

@@ -315,8 +315,7 @@ void adam(std::span<const Adam> updates, const Launch& launch) {
           [&](size_t i, auto& range) {
             const Adam& args = some[i];
             range.count = args.gradient.elements();
-            range.aligned =
-                set_up(range.op, args, args.gradient, args.master, args.copy_out, {args.moment1, args.moment2});
+            range.aligned = set_up(range.op, args, args.gradient, args.master, args.copy_out, {args.moment1, args.moment2});
           },
           launch);
     });

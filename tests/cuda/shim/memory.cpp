@@ -98,6 +98,8 @@ cudaError_t add(void** data, size_t bytes, int device) {
     const int64_t free_bytes = runtime().configuration.memory_bytes - allocated;
     if (bytes > static_cast<size_t>(free_bytes > 0 ? free_bytes : 0)) return cudaErrorMemoryAllocation;
     allocated += static_cast<int64_t>(rounded(bytes));
+  } else if (static_cast<int64_t>(bytes) > runtime().configuration.pinned_bytes) {
+    return cudaErrorMemoryAllocation;
   }
   const bool pages = device >= 0 && runtime().configuration.protect;
   *data = allocate(bytes, pages);

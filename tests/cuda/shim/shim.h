@@ -33,6 +33,7 @@ struct Configuration {
   int capability = 90;
   int multiprocessors = 4;
   int64_t memory_bytes = int64_t{1} << 32;  // of each device
+  int64_t pinned_bytes = int64_t{1} << 40;  // of host memory: most of one allocation
   Order order = Order::InOrder;             // of the threads of a block and of the blocks of a grid
   uint32_t seed = 1;                        // of the shuffled order
   bool protect = false;                     // host code that accesses device memory crashes
