@@ -12,7 +12,7 @@ constexpr int64_t kAlignment = 64;
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-bool in_files(std::span<const Piece> pieces) {
+bool in_places(std::span<const Piece> pieces) {
   return std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.place != nullptr; });
 }
 
@@ -31,7 +31,7 @@ AsyncSaver::AsyncSaver(Store& store, Participants ranks, MemoryMeter& meter, Log
       failure_limit_(failure_limit) {}
 
 int64_t AsyncSaver::staging_bytes_for(std::span<const Piece> pieces) {
-  if (in_files(pieces)) return 0;
+  if (in_places(pieces)) return 0;
   int64_t bytes = 0;
   for (const Piece& piece : pieces) bytes += aligned(piece.data.bytes());
   return bytes;
@@ -40,13 +40,12 @@ int64_t AsyncSaver::staging_bytes_for(std::span<const Piece> pieces) {
 void AsyncSaver::start(const SaveRequest& request) {
   wait();
   if (failures_in_a_row_ >= failure_limit_) std::rethrow_exception(failure_);
-  if (in_files(request.pieces)) {
-    pieces_.assign(request.pieces.begin(), request.pieces.end());
-    request_ = {request.step, pieces_, request.state, request.config};
+  if (in_places(request.pieces)) {
+    stage(request, how_.apart);
     write();
     return forgive_failed_write();
   }
-  stage(request);
+  stage(request, true);
   thread_ = std::jthread([this] { write(); });
 }
 
@@ -70,22 +69,25 @@ void AsyncSaver::forgive_failed_write() const {
   }
 }
 
-void AsyncSaver::stage(const SaveRequest& request) {
-  const int64_t bytes = staging_bytes_for(request.pieces);
+// What has a place is read from there when it is written.
+void AsyncSaver::stage(const SaveRequest& request, bool copies) {
+  pieces_.assign(request.pieces.begin(), request.pieces.end());
+  request_ = {request.step, pieces_, request.state, request.config};
+  const auto is_copied = [&](const Piece& piece) { return copies && !piece.place; };
+  int64_t bytes = 0, offset = 0;
+  for (const Piece& piece : pieces_) bytes += is_copied(piece) ? aligned(piece.data.bytes()) : 0;
   if (staging_bytes() < bytes) {
     staging_.reset();
     staging_ = Buffer(how_.allocator, meter_, MemoryCategory::Buffers, DType::UInt8, {bytes});
   }
-  pieces_.assign(request.pieces.begin(), request.pieces.end());
-  int64_t offset = 0;
   for (Piece& piece : pieces_) {
+    if (!is_copied(piece)) continue;
     TensorView staged = piece.data;
     staged.data = static_cast<std::byte*>(staging_.view().data) + offset;
     how_.copy(piece.data, staged);
     offset += aligned(piece.data.bytes());
     piece.data = staged;
   }
-  request_ = {request.step, pieces_, request.state, request.config};
 }
 
 void AsyncSaver::write() {

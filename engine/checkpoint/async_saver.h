@@ -2,7 +2,8 @@
 //
 //   start(): wait for the save before | copy | return  ......  thread: write, meet, commit
 //
-// Where pieces are in files (offload), they are not copied: start() writes them itself and returns when the save is done.
+// Where pieces are in files, or in host memory beside a device (offload), they are not copied: start() writes all itself and
+// returns when the save is done.
 //
 // One save is in flight. A save that fails is logged at once and training goes on; the `failure_limit`-th in a row is thrown by
 // the next start() or finish(). All ranks call start() and finish() equally often. The store, the ranks' own group (nobody
@@ -20,10 +21,11 @@
 
 namespace trivet::checkpoint {
 
-// Where pieces are copied to, and how.
+// Where pieces are copied to, and how. `apart`: they are in memory that only this copy reaches, unless they have a place.
 struct Staging {
   Allocator& allocator = host_allocator();
   std::function<void(ConstTensorView from, TensorView to)> copy = copy_in_host_memory;
+  bool apart = false;
   static void copy_in_host_memory(ConstTensorView from, TensorView to);
 };
 
@@ -46,7 +48,7 @@ class AsyncSaver {
  private:
   void wait();
   void forgive_failed_write() const;
-  void stage(const SaveRequest& request);
+  void stage(const SaveRequest& request, bool copies);
   void write();
 
   Store& store_;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "tests/checkpoint/ranks.h"
@@ -43,34 +44,68 @@ TEST(AsyncSaver, WritesWhatThePiecesHeldWhenItWasCalled) {
   for (const StepDirectory& step : steps) expect_values(LoadedStep(files, std::string(kDirectory) + "/" + step.name));
 }
 
+// The piece's data goes to a place of its own in the store; it does not begin where transfers may.
+std::unique_ptr<zero::offload::FileTensor> put_into(zero::offload::FileStore& store, Piece& piece) {
+  constexpr int64_t kBefore = 3;
+  MemoryMeter meter;
+  const int64_t bytes = (piece.count + kBefore) * size_of(piece.data.dtype);
+  Buffer memory(host_allocator(), meter, MemoryCategory::Activations, DType::UInt8, {bytes});
+  auto* const data = static_cast<std::byte*>(memory.view().data);
+  if (piece.count > 0)
+    std::memcpy(data + kBefore * size_of(piece.data.dtype), piece.data.data, static_cast<size_t>(piece.data.bytes()));
+  auto place = std::make_unique<zero::offload::FileTensor>(store, piece.data.dtype, piece.count + kBefore);
+  place->write(0, {data, piece.data.dtype, {piece.count + kBefore}}).wait();
+  piece.data.data = nullptr;
+  piece.place = place.get();
+  piece.place_first = kBefore;
+  return place;
+}
+
+std::unique_ptr<zero::offload::FileStore> make_store(MemoryFileSystem& files) {
+  files.create_directory(kDirectory);
+  return zero::offload::make_file_store(files, {.path = "/store", .folder_key = "KEY", .capacity_bytes = int64_t{16} << 20});
+}
+
 // Written before start() returns, with nothing staged.
 TEST(AsyncSaver, PiecesInFilesAreWrittenFromThere) {
   MemoryFileSystem files;
-  files.create_directory(kDirectory);
-  const auto offloaded =
-      zero::offload::make_file_store(files, {.path = "/store", .folder_key = "KEY", .capacity_bytes = int64_t{16} << 20});
+  const auto offloaded = make_store(files);
   Store store(files, options());
   MemoryMeter meter;
   AsyncSaver saver(store, {}, meter, kQuiet);
   RankPieces mine = make_pieces({}, 0, 1, true);
   std::vector<std::unique_ptr<zero::offload::FileTensor>> places;
-  for (Piece& piece : mine.pieces) {
-    constexpr int64_t kBefore = 3;  // the piece does not begin where transfers may
-    const int64_t bytes = (piece.count + kBefore) * size_of(piece.data.dtype);
-    Buffer memory(host_allocator(), meter, MemoryCategory::Activations, DType::UInt8, {bytes});
-    auto* const data = static_cast<std::byte*>(memory.view().data);
-    if (piece.count > 0)
-      std::memcpy(data + kBefore * size_of(piece.data.dtype), piece.data.data, static_cast<size_t>(piece.data.bytes()));
-    places.push_back(std::make_unique<zero::offload::FileTensor>(*offloaded, piece.data.dtype, piece.count + kBefore));
-    places.back()->write(0, {data, piece.data.dtype, {piece.count + kBefore}}).wait();
-    piece.data.data = nullptr;
-    piece.place = places.back().get();
-    piece.place_first = kBefore;
-  }
+  for (Piece& piece : mine.pieces) places.push_back(put_into(*offloaded, piece));
   saver.start({.step = 1, .pieces = mine.pieces, .state = "", .config = ""});
   expect_values(LoadedStep(files, std::string(kDirectory) + "/" + list_steps(files, kDirectory).at(0).name));
   EXPECT_EQ(saver.staging_bytes(), 0);
   EXPECT_EQ(AsyncSaver::staging_bytes_for(mine.pieces), 0);
+  saver.finish();
+}
+
+// A device's memory, which holds the complement here, is read by the device's copy alone.
+TEST(AsyncSaver, PiecesOnADeviceAreStagedBesideThoseInFiles) {
+  MemoryFileSystem files;
+  const auto offloaded = make_store(files);
+  Store store(files, options());
+  MemoryMeter meter;
+  const auto copy_from_device = [](ConstTensorView from, TensorView to) {
+    const auto* const complement = static_cast<const std::byte*>(from.data);
+    std::transform(complement, complement + from.bytes(), static_cast<std::byte*>(to.data), [](std::byte b) { return ~b; });
+  };
+  AsyncSaver saver(store, {}, meter, kQuiet, {.copy = copy_from_device, .apart = true});
+  RankPieces mine = make_pieces({}, 0, 1, true);
+  std::vector<std::unique_ptr<zero::offload::FileTensor>> places;
+  for (size_t i = 0; i < mine.pieces.size(); ++i) {
+    if (i % 2 == 0) {
+      places.push_back(put_into(*offloaded, mine.pieces[i]));
+    } else {
+      auto* const data = static_cast<std::byte*>(mine.pieces[i].data.data);
+      std::transform(data, data + mine.pieces[i].data.bytes(), data, [](std::byte b) { return ~b; });
+    }
+  }
+  saver.start({.step = 1, .pieces = mine.pieces, .state = "", .config = ""});
+  expect_values(LoadedStep(files, std::string(kDirectory) + "/" + list_steps(files, kDirectory).at(0).name));
   saver.finish();
 }
 
