@@ -76,12 +76,14 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
   state_files_ =
       open_files(rank_plan().state_file, zero.offload_optimizer.nvme_path, "zero_optimization.offload_optimizer.nvme_path",
                  fmt::format("trivet-optimizer-rank-{}", world.rank()), plan_.config.aio, *options.files, log);
-  if (plan_.config.updates_on_host()) {
+  if (plan_.config.uses_host_side()) {
     host_kernels_ = kernels::make_cpu_kernels(options.threads);
-    host_side_ = zero::make_host_side({.device = kernels(),
-                                       .host = *host_kernels_,
-                                       .allocator = backend_->staging_allocator(),
-                                       .staging_bytes = rank_plan().host_staging_bytes});
+    host_side_ = std::make_unique<zero::HostSide>(zero::HostSideOptions{.device = kernels(),
+                                                                        .host = *host_kernels_,
+                                                                        .allocator = backend_->staging_allocator(),
+                                                                        .to = backend_->make_stream(StreamUse::Copy, true),
+                                                                        .from = backend_->make_stream(StreamUse::Copy, true),
+                                                                        .staging_bytes = rank_plan().host_staging_bytes});
   }
   worker_ = std::make_unique<Worker>(
       plan_.config, plan_.stages, rank_plan(), model_, plan_.batch.micro_batch_size,
@@ -130,6 +132,7 @@ Engine::~Engine() {
 double Engine::learning_rate() const { return numbers().lr; }
 double Engine::loss_scale() const { return loss_scale_.value(); }
 MemoryBytes Engine::measured_memory() const { return meter_.peak(); }
+MemoryBytes Engine::measured_host_memory() const { return host_side_ ? host_side_->meter().peak() : MemoryBytes{}; }
 
 StepNumbers Engine::numbers() const {
   const Betas betas = betas_at(plan_.config.scheduler, plan_.config.optimizer, progress_.updates);

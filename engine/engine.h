@@ -72,6 +72,8 @@ class Engine {
   double learning_rate() const;  // of the next step
   double loss_scale() const;
   MemoryBytes measured_memory() const;  // this rank's peak, by category
+  // The same of host memory beside a device that has its own (RankPlan::host_memory).
+  MemoryBytes measured_host_memory() const;
   Backend& backend() { return *backend_; }
   kernels::Kernels& kernels() { return backend_->kernels(); }
   Parameters& parameters() { return worker_->parameters(); }

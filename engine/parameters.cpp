@@ -25,10 +25,10 @@ Parameters::Parameters(const zero::ShardLayout& layout, const ParameterOptions& 
   }
 }
 
-// With one rank a shard is the whole; what is in a file is gathered from there all the same.
+// With one rank a shard is the whole; what is elsewhere is gathered from there all the same.
 zero::Lifetimes Parameters::lifetimes(const zero::FlatGroup& group, int zero_stage) const {
   if (layout_.ranks > 1) return zero::lifetimes_of(zero_stage, group.persistent);
-  return {.shard_parameters = group.weights == zero::Placement::File};
+  return {.shard_parameters = group.weights != zero::Placement::Device};
 }
 
 // As many buffers as are asked for, but no more than there are pieces to read, and none larger than the largest shard.
@@ -44,7 +44,9 @@ void Parameters::make_staging(const ParameterOptions& options) {
   if (largest == 0) return;
   const int64_t bytes = zero::staging_bytes(std::min(largest, options.staging_buffer_elements) * size);
   for_each_shard_in_a_file([&](int64_t elements) { pieces += (elements * size + bytes - 1) / bytes; });
-  staging_.emplace(resources_.allocator, resources_.meter, std::min(options.staging_buffers, pieces), bytes);
+  zero::HostSide* const host = resources_.offload.host;
+  staging_.emplace(host ? host->allocator() : resources_.allocator, host ? host->meter() : resources_.meter,
+                   std::min(options.staging_buffers, pieces), bytes);
   resources_.offload.gathers = &*staging_;
 }
 

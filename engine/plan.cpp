@@ -40,7 +40,7 @@ class Rehearsal {
         world_(comm::make_meta_group(world_rank(), plan.mesh.size(), "world")),
         groups_(make_groups(*world_, plan.mesh, plan.stages, plan.tied_ranks(), {.alone = alone, .place = {}})),
         host_kernels_(kernels::make_meta_kernels()),
-        host_side_(zero::make_meta_host_side(*host_kernels_)),
+        host_side_(*host_kernels_),
         weight_files_(zero::offload::make_meta_file_store()),
         state_files_(zero::offload::make_meta_file_store()) {}
 
@@ -59,7 +59,7 @@ class Rehearsal {
                    .make_link_stream = make_inline_stream,
                    .weight_files = weight_files_.get(),
                    .state_files = state_files_.get(),
-                   .host_side = plan_.config.updates_on_host() ? host_side_.get() : nullptr});
+                   .host_side = plan_.config.uses_host_side() ? &host_side_ : nullptr});
     const Shape shape{plan_.batch.micro_batch_size, model_.sequence_length};
     const Microbatch microbatch{{nullptr, DType::Int32, shape}, {nullptr, DType::Int32, shape}, 0};
     const std::vector<Microbatch> microbatches(static_cast<size_t>(plan_.batch.gradient_accumulation_steps), microbatch);
@@ -77,8 +77,9 @@ class Rehearsal {
     if (plan_.config.compute_device() == Device::Cuda) add_backend_memory();
     rank_.activation_arena_bytes = activations_.peak_bytes();
     rank_.buffer_arena_bytes = buffers_.peak_bytes();
-    rank_.host_staging_bytes = host_side_->staging().peak_bytes();
-    rank_.host_memory_bytes = host_side_->meter().peak().total() + rank_.host_staging_bytes;
+    rank_.host_staging_bytes = host_side_.staging().peak_bytes();
+    rank_.host_memory = host_side_.meter().peak();
+    rank_.host_memory[MemoryCategory::Buffers] += rank_.host_staging_bytes;
     rank_.memory = meter_.peak();
     rank_.memory[MemoryCategory::Activations] += activations_.peak_bytes();
     rank_.memory[MemoryCategory::Buffers] += buffers_.peak_bytes() + staging_bytes(worker);
@@ -134,7 +135,7 @@ class Rehearsal {
   std::unique_ptr<comm::ProcessGroup> world_;
   Groups groups_;
   std::unique_ptr<kernels::Kernels> host_kernels_;
-  std::unique_ptr<zero::HostSide> host_side_;
+  zero::HostSide host_side_;
   std::unique_ptr<zero::offload::FileStore> weight_files_, state_files_;
 };
 
@@ -229,15 +230,17 @@ StageMap make_stages(const Config& config, const model::Model& model, const Reso
 // On a CPU host memory is the device's: only files are another place.
 zero::PlacementOptions placement_options(const Config& config) {
   const ZeroConfig& zero = config.zero;
+  const zero::Placement host = config.compute_device() == Device::Cpu ? zero::Placement::Device : zero::Placement::Host;
   const auto place = [&](OffloadDevice device) {
     if (device == OffloadDevice::Nvme) return zero::Placement::File;
-    const bool apart = device == OffloadDevice::Cpu && config.compute_device() != Device::Cpu;
-    return apart ? zero::Placement::Host : zero::Placement::Device;
+    return device == OffloadDevice::Cpu ? host : zero::Placement::Device;
   };
+  const bool weights_in_files = zero.offload_param.device == OffloadDevice::Nvme;
   return {.states = place(zero.offload_optimizer.device),
           .states_ratio = zero.offload_optimizer.ratio,
           .weights = place(zero.offload_param.device),
-          .weights_in_memory = zero.offload_param.max_in_cpu};
+          .weights_in_memory = weights_in_files ? zero.offload_param.max_in_cpu : 0,
+          .kept_weights = host};
 }
 
 zero::ShardLayout make_layout(const Plan& plan, const model::Model& model, int pipeline_rank, int tensor_rank) {

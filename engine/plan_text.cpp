@@ -88,10 +88,18 @@ FilePlan largest(const Plan& plan, FilePlan RankPlan::*file) {
   return most;
 }
 
-int64_t host_memory(const Plan& plan) {
-  int64_t most = 0;
-  for (const RankPlan& rank : plan.ranks) most = std::max(most, rank.host_memory_bytes);
+MemoryBytes host_memory(const Plan& plan) {
+  MemoryBytes most;
+  for (const RankPlan& rank : plan.ranks)
+    if (rank.host_memory.total() > most.total()) most = rank.host_memory;
   return most;
+}
+
+std::string host_memory_line(const Plan& plan) {
+  const MemoryBytes memory = host_memory(plan);
+  return fmt::format("  in memory  {:>10.2f} MiB of host memory of a rank: weights {:.2f}, optimizer {:.2f}, buffers {:.2f}\n",
+                     mebibytes(memory.total()), mebibytes(memory[MemoryCategory::Parameters]),
+                     mebibytes(memory[MemoryCategory::Optimizer]), mebibytes(memory[MemoryCategory::Buffers]));
 }
 
 std::string file_line(const Plan& plan, const char* name, FilePlan RankPlan::*file) {
@@ -101,10 +109,9 @@ std::string file_line(const Plan& plan, const char* name, FilePlan RankPlan::*fi
 }
 
 std::string offload_text(const Plan& plan) {
-  if (!plan.config.offloads_to_files() && !plan.config.updates_on_host()) return "";
-  std::string text = "offloaded\n";
-  if (plan.config.updates_on_host())
-    text += fmt::format("  optimizer  {:>10.2f} MiB of host memory of a rank, updated there\n", mebibytes(host_memory(plan)));
+  if (!plan.config.offloads_to_files() && !plan.config.uses_host_side()) return "";
+  std::string text = plan.config.updates_on_host() ? "offloaded, optimizer states are updated on the host\n" : "offloaded\n";
+  if (plan.config.uses_host_side()) text += host_memory_line(plan);
   if (plan.config.zero.offload_optimizer.device == OffloadDevice::Nvme)
     text += file_line(plan, "optimizer", &RankPlan::state_file);
   if (plan.config.zero.offload_param.device == OffloadDevice::Nvme) {
@@ -216,7 +223,7 @@ std::string to_json(const Plan& plan) {
   if (plan.config.offloads_to_files())
     json["files"] = {{"optimizer", file_json(plan, &RankPlan::state_file)},
                      {"weights", file_json(plan, &RankPlan::weight_file)}};
-  if (plan.config.updates_on_host()) json["host_memory_bytes"] = host_memory(plan);
+  if (plan.config.uses_host_side()) json["host_memory_bytes"] = host_memory(plan).total();
   json["stages"] = plan.stages.first_blocks;
   json["bubble_fraction"] = timeline_of(plan).bubble_fraction;
   json["model_flops_per_step"] = plan.model_flops_per_step;

@@ -27,8 +27,8 @@ struct RankPlan {
   // Bytes sent in one step, by what for: gathering and reducing over the data axis, sums over the tensor axis, activations and
   // gradients to neighbouring stages.
   comm::Traffic gather, reduce, tensor, pipeline;
-  int64_t host_memory_bytes = 0;     // beside the device's: offloaded states, and what stages them
-  int64_t host_staging_bytes = 0;    // of these
+  MemoryBytes host_memory;           // beside the device's: offloaded weights and states, and buffers that stage them
+  int64_t host_staging_bytes = 0;    // of these buffers
   FilePlan weight_file, state_file;  // weights; master weights and optimizer states
   kernels::Counters step_counters;   // of one step
 };

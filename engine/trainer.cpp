@@ -193,7 +193,7 @@ class Trainer {
   checkpoint::Staging staging() {
     if (engine_.backend().device() == Device::Cpu) return {};
     return {engine_.backend().staging_allocator(),
-            [this](ConstTensorView from, TensorView to) { engine_.kernels().to_host(from, to); }};
+            [this](ConstTensorView from, TensorView to) { engine_.kernels().to_host(from, to); }, true};
   }
 
   void save() {
@@ -334,10 +334,15 @@ class Trainer {
     std::string text;
     for (const auto& [name, category] : EnumNames<MemoryCategory>::table)
       text += fmt::format("{} {:.1f}/{:.1f}, ", name, mebibytes(planned[category]), mebibytes(measured[category]));
+    text +=
+        fmt::format("total {:.1f} MiB planned / {:.1f} measured; ", mebibytes(planned.total()), mebibytes(measured.total()));
+    if (engine_.plan().config.uses_host_side())
+      text += fmt::format("host memory {:.1f} planned / {:.1f} measured; ",
+                          mebibytes(engine_.plan().rank(world_.rank()).host_memory.total()),
+                          mebibytes(engine_.measured_host_memory().total()));
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
-    return fmt::format("{}total {:.1f} MiB planned / {:.1f} measured; process peak {:.1f} resident", text,
-                       mebibytes(planned.total()), mebibytes(measured.total()), mebibytes(usage.ru_maxrss * 1024));
+    return fmt::format("{}process peak {:.1f} resident", text, mebibytes(usage.ru_maxrss * 1024));
   }
 
   static std::string memory_line(const Plan& plan) {

@@ -33,15 +33,22 @@ zero::CollectiveOptions collective_options(const ZeroConfig& zero) {
           .allgather_partitions = zero.allgather_partitions};
 }
 
-// Where weights alone are in a file, their buffers are what is pipelined with.
+// Where weights alone are in a file, their buffers are what is pipelined with. Copies between a device and its host always run
+// beside the use of another piece (zero/host_side.h).
 zero::StagingOptions staging_options(const Config& config) {
   const OffloadOptimizerConfig& optimizer = config.zero.offload_optimizer;
-  const bool states = optimizer.device == OffloadDevice::Nvme;
-  // Only files are read ahead and written behind: copies between a device and its host are waited for (zero/host_side.h).
-  const int64_t buffers = config.zero.offload_param.device == OffloadDevice::Nvme ? config.zero.offload_param.buffer_count : 1;
-  return {.most_elements = config.zero.sub_group_size,
-          .read_ahead = states ? optimizer.pipeline_read : buffers > 1,
-          .write_behind = states ? optimizer.pipeline_write : buffers > 2};
+  const OffloadParamConfig& param = config.zero.offload_param;
+  zero::StagingOptions options{.most_elements = config.zero.sub_group_size};
+  if (optimizer.device == OffloadDevice::Nvme) {
+    options.read_ahead = optimizer.pipeline_read;
+    options.write_behind = optimizer.pipeline_write;
+  } else if (param.device == OffloadDevice::Nvme) {
+    options.read_ahead = param.buffer_count > 1;
+    options.write_behind = param.buffer_count > 2;
+  } else {
+    options.read_ahead = options.write_behind = config.uses_host_side();
+  }
+  return options;
 }
 
 namespace {
@@ -114,7 +121,8 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
                   .results = results_,
                   .stream = resources.control_stream,
                   .collectives = collective_options(config.zero),
-                  .staging = staging_options(config)}) {
+                  .staging = staging_options(config),
+                  .host = resources.host_side}) {
   if (config.compute_device() == Device::Cpu) return;
   batches_.emplace(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1), batch_shape_,
                    model.vocabulary_size);

@@ -1,61 +1,164 @@
 #include "zero/host_side.h"
 
+#include <utility>
+
 namespace trivet::zero {
 namespace {
 
-class BlockingHostSide final : public HostSide {
+// A copy that the host's thread waits for.
+class HostWaits final : public Transfer::State {
  public:
-  explicit BlockingHostSide(const HostSideOptions& options)
-      : device_(options.device),
-        host_(options.host),
-        allocator_(options.allocator),
-        staging_("host staging", allocator_, meter_, MemoryCategory::Buffers, options.staging_bytes) {}
-  BlockingHostSide(kernels::Kernels& meta, Allocator& allocator)
-      : device_(meta), host_(meta), allocator_(allocator), staging_("host staging") {}
+  explicit HostWaits(Event copied) : copied_(std::move(copied)) {}
+  void wait() override { copied_.wait_on_host(); }
 
-  kernels::Kernels& kernels() override { return host_; }
-  Allocator& allocator() override { return allocator_; }
-  MemoryMeter& meter() override { return meter_; }
-  Arena& staging() override { return staging_; }
-  Transfer to_host(ConstTensorView device, TensorView host) override {
-    device_.to_host(device, host);
-    return {};
-  }
-  // A copy out of page-locked memory reads it after from_host has returned; to_host waits for all before it.
-  Transfer from_host(ConstTensorView host, TensorView device) override {
-    if (device.elements() == 0) return {};
-    device_.from_host(host, device);
-    std::byte last[sizeof(int64_t)];
-    device_.to_host(device.slice(device.elements() - 1, 1), {last, device.dtype, {1}});
-    return {};
+ private:
+  Event copied_;
+};
+
+// A copy that the device's kernels come behind.
+class KernelsWait final : public Transfer::State {
+ public:
+  explicit KernelsWait(Event copied) : copied_(std::move(copied)) {}
+  void wait() override { copied_.synchronize(); }
+
+ private:
+  Event copied_;
+};
+
+Transfer for_host(Event copied) { return Transfer(std::make_shared<HostWaits>(std::move(copied))); }
+Transfer for_device(Event copied) { return Transfer(std::make_shared<KernelsWait>(std::move(copied))); }
+
+// file -> staging, from now on; staging -> device when it is waited for.
+class FileToDevice final : public Transfer::State {
+ public:
+  FileToDevice(HostSide& side, TensorPlace& file, int64_t first, TensorView to)
+      : side_(side),
+        to_(to),
+        memory_(side.staging(), to.bytes()),
+        staged_(memory_.tensor(0, to.dtype, to.elements())),
+        read_(file.read(first, staged_)) {}
+  void wait() override {
+    if (done_) return;
+    read_.wait();
+    side_.from_host(staged_, to_).wait_on_host();
+    memory_ = {};
+    done_ = true;
   }
 
  private:
-  kernels::Kernels &device_, &host_;
-  Allocator& allocator_;
-  MemoryMeter meter_;
-  Arena staging_;
+  HostSide& side_;
+  TensorView to_;
+  StagingMemory memory_;
+  TensorView staged_;
+  Transfer read_;
+  bool done_ = false;
+};
+
+// device -> staging, from now on; staging -> file when it is waited for.
+class DeviceToFile final : public Transfer::State {
+ public:
+  DeviceToFile(HostSide& side, ConstTensorView from, TensorPlace& file, int64_t first)
+      : file_(file),
+        first_(first),
+        memory_(side.staging(), from.bytes()),
+        staged_(memory_.tensor(0, from.dtype, from.elements())),
+        copied_(side.to_host(from, staged_)) {}
+  void wait() override {
+    if (done_) return;
+    copied_.wait_on_host();
+    file_.write(first_, staged_).wait();
+    memory_ = {};
+    done_ = true;
+  }
+
+ private:
+  TensorPlace& file_;
+  int64_t first_;
+  StagingMemory memory_;
+  TensorView staged_;
+  Event copied_;
+  bool done_ = false;
 };
 
 }  // namespace
 
-std::unique_ptr<HostSide> make_host_side(const HostSideOptions& options) { return std::make_unique<BlockingHostSide>(options); }
+HostSide::HostSide(HostSideOptions options)
+    : device_(options.device),
+      host_(options.host),
+      allocator_(options.allocator),
+      to_(std::move(options.to)),
+      from_(std::move(options.from)),
+      staging_("host staging", allocator_, meter_, MemoryCategory::Buffers, options.staging_bytes) {}
 
-std::unique_ptr<HostSide> make_meta_host_side(kernels::Kernels& meta) {
-  return std::make_unique<BlockingHostSide>(meta, meta_allocator());
+HostSide::HostSide(kernels::Kernels& meta)
+    : device_(meta),
+      host_(meta),
+      allocator_(meta_allocator()),
+      to_(make_inline_stream()),
+      from_(make_inline_stream()),
+      staging_("host staging") {}
+
+Event HostSide::copy(ConstTensorView from, TensorView to, Stream& stream) {
+  stream.enqueue([this, from, to] { device_.copy_pinned(from, to); });
+  return stream.record();
 }
 
-HostTensor::HostTensor(HostSide& side, DType dtype, int64_t elements)
-    : side_(side), memory_(side.allocator(), side.meter(), MemoryCategory::Optimizer, dtype, {elements}) {}
+Event HostSide::to_host(ConstTensorView device, TensorView host) { return copy(device, host, *to_); }
+Event HostSide::from_host(ConstTensorView host, TensorView device) { return copy(host, device, *from_); }
+
+// ---- in host memory
+
+HostTensor::HostTensor(HostSide& side, MemoryCategory category, DType dtype, int64_t elements)
+    : side_(side), memory_(side.allocator(), side.meter(), category, dtype, {elements}) {}
+
+TensorView HostTensor::host_memory() {
+  used_.wait_on_host();
+  used_ = {};
+  return memory_.view();
+}
 
 Transfer HostTensor::read(int64_t first, TensorView to) {
-  side_.kernels().copy(memory_.view().slice(first, to.elements()), to);
+  side_.kernels().copy(host_memory().slice(first, to.elements()), to);
   return {};
 }
 
 Transfer HostTensor::write(int64_t first, ConstTensorView from) {
-  side_.kernels().copy(from, memory_.view().slice(first, from.elements()));
+  side_.kernels().copy(from, host_memory().slice(first, from.elements()));
   return {};
+}
+
+Event HostTensor::copy_up(int64_t first, TensorView to) {
+  return used_ = side_.from_host(memory_.view().slice(first, to.elements()), to);
+}
+
+Event HostTensor::copy_down(ConstTensorView from, int64_t first) {
+  return used_ = side_.to_host(from, memory_.view().slice(first, from.elements()));
+}
+
+void HostTensor::copy_up_on(Stream& stream, TensorView to) {
+  stream.enqueue([this, to] { side_.device().copy_pinned(memory_.view(), to); });
+  used_ = stream.record();
+}
+
+// ---- seen from the other side
+
+Transfer DeviceTensor::read(int64_t first, TensorView to) {
+  return for_host(side_.to_host(tensor_.slice(first, to.elements()), to));
+}
+
+Transfer DeviceTensor::write(int64_t first, ConstTensorView from) {
+  return for_host(side_.from_host(from, tensor_.slice(first, from.elements())));
+}
+
+Transfer HostTensorOnDevice::read(int64_t first, TensorView to) { return for_device(tensor_.copy_up(first, to)); }
+Transfer HostTensorOnDevice::write(int64_t first, ConstTensorView from) { return for_device(tensor_.copy_down(from, first)); }
+
+Transfer FileTensorOnDevice::read(int64_t first, TensorView to) {
+  return Transfer(std::make_shared<FileToDevice>(side_, file_, first, to));
+}
+
+Transfer FileTensorOnDevice::write(int64_t first, ConstTensorView from) {
+  return Transfer(std::make_shared<DeviceToFile>(side_, from, file_, first));
 }
 
 }  // namespace trivet::zero

@@ -33,18 +33,25 @@ ParameterGroup::ParameterGroup(const FlatGroup& layout, const GroupOptions& opti
   };
   const auto placed = [&](Placement place, offload::FileStore* files, MemoryCategory category, DType dtype, int64_t elements) {
     Placed tensor{.dtype = dtype, .elements = elements};
-    if (place == Placement::File)
+    if (place == Placement::File) {
       tensor.place = std::make_unique<offload::FileTensor>(*files, dtype, elements);
-    else if (place == Placement::Host)
-      tensor.place = std::make_unique<HostTensor>(*resources_.offload.host, dtype, elements);
-    else
+    } else if (place == Placement::Host) {
+      auto in_host_memory = std::make_unique<HostTensor>(*resources_.offload.host, category, dtype, elements);
+      tensor.in_host_memory = in_host_memory.get();
+      tensor.place = std::move(in_host_memory);
+    } else {
       tensor.memory = buffer(category, dtype, elements);
+    }
     return tensor;
   };
   const bool sharded = options_.lifetimes.shard_parameters;
   if (has_weights())
     weights_ = placed(sharded ? layout_.weights : Placement::Device, resources_.offload.weights, MemoryCategory::Parameters,
                       options_.dtype, sharded ? layout_.shard_elements : layout_.whole_elements);
+  if (weights_.in_host_memory)
+    placed_weights_on_device_ = std::make_unique<HostTensorOnDevice>(*weights_.in_host_memory);
+  else if (weights_.place && resources_.offload.host)
+    placed_weights_on_device_ = std::make_unique<FileTensorOnDevice>(*resources_.offload.host, *weights_.place);
   if (!layout_.trainable) return;
   const auto state = [&] {
     return placed(layout_.states, resources_.offload.states, MemoryCategory::Optimizer, DType::Float32, owned_count());
@@ -77,7 +84,10 @@ void ParameterGroup::unshard() {
   ConstTensorView shard = weights_.view();
   if (weights_.place) {
     const TensorView own = gathered_.view().slice(resources_.gather_group.rank() * shard.elements(), shard.elements());
-    resources_.offload.gathers->read(*weights_.place, own, resources_.gather_stream, resources_.kernels);
+    if (weights_.in_host_memory)
+      weights_.in_host_memory->copy_up_on(resources_.gather_stream, own);
+    else
+      resources_.offload.gathers->read(*weights_.place, own, resources_.gather_stream, resources_.kernels);
     shard = own;
   }
   gather_whole(shard, gathered_, resources_.gather_group, resources_.gather_stream, resources_.kernels, resources_.buffers,
@@ -236,7 +246,9 @@ OwnedRange ParameterGroup::owned() {
     range.states.push_back(state.view());
     range.state_places.push_back(state.place.get());
   }
-  TensorPlace* const weights_place = weights_on_device_ ? weights_on_device_.get() : weights_.place.get();
+  TensorPlace* const weights_place = weights_on_device_ ? weights_on_device_.get()
+                                     : on_host()        ? weights_.place.get()
+                                                        : weights_place_on_device();
   range.master_place = separate_master() ? master_.place.get() : weights_place;
   if (separate_master()) range.copy_out_place = weights_place;
   range.gradient_place = gradients_on_device_.get();
@@ -284,9 +296,20 @@ void ParameterGroup::initialize_box(const FlatParameter& parameter, const tensor
   for (int64_t i = 0; i < runs; ++i) {
     const Overlap part = overlap(parameter.offset + box.first + i * run, run, range.first, range.count);
     if (part.count == 0) continue;
-    kernels::Kernels& kernels = range.host ? range.host->kernels() : resources_.kernels;
-    kernels.initialize(range.master.slice(part.first_in_range, part.count), parameter.spec.init,
-                       random_key(seed, parameter.name), start + i * whole_cols + part.first_in_parameter);
+    initialize_run(range, range.master.slice(part.first_in_range, part.count), parameter.spec.init,
+                   random_key(seed, parameter.name), start + i * whole_cols + part.first_in_parameter);
+  }
+}
+
+// By the device's kernels wherever the values lie: the last bit of a normal number may be another on the host (docs/cuda.md).
+void ParameterGroup::initialize_run(const OwnedRange& range, TensorView run, const Init& init, uint64_t key,
+                                    int64_t first_element) {
+  if (!range.host) return resources_.kernels.initialize(run, init, key, first_element);
+  constexpr int64_t kMost = int64_t{1} << 20;
+  for (int64_t first = 0; first < run.elements(); first += kMost) {
+    const ScopedTensor values(resources_.buffers, run.dtype, {std::min(kMost, run.elements() - first)});
+    resources_.kernels.initialize(values, init, key, first_element + first);
+    range.host->to_host(values, run.slice(first, values.view().elements())).wait_on_host();
   }
 }
 

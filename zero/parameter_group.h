@@ -13,6 +13,8 @@
 //
 // Sharded weights, and master weights with the optimizer states, may be placed in a file (zero/placement.h): then unshard()
 // reads the shard before it is gathered, and updates go through visit() (zero/staged_walk.h), which stages what they use.
+// Beside a device with memory of its own they may be in host memory, too (zero/host_side.h): unshard() copies the shard up.
+// Where the states are elsewhere, the update runs on the host.
 //
 // Owns its buffers. Resources must outlive it. One thread at a time; communication runs on the streams it was given.
 #pragma once
@@ -41,11 +43,11 @@ struct StagingOptions {
   bool read_ahead = false, write_behind = false;  // beside the use of another piece
 };
 
-// Where groups that are placed in files keep them; null where none is.
+// Where groups keep what is not in memory that kernels reach; null where nothing is.
 struct OffloadResources {
   offload::FileStore* weights = nullptr;
   offload::FileStore* states = nullptr;
-  HostSide* host = nullptr;        // where the device has memory of its own: states that are placed elsewhere are updated there
+  HostSide* host = nullptr;        // where the device has memory of its own and something is placed elsewhere
   StagingRing* gathers = nullptr;  // for reading weights that are gathered
   StagingOptions staging;
 };
@@ -137,6 +139,7 @@ class ParameterGroup {
   struct Placed {
     Buffer memory;
     std::unique_ptr<TensorPlace> place;
+    HostTensor* in_host_memory = nullptr;  // the place, where it is that
     DType dtype = DType::Float32;
     int64_t elements = 0;
     TensorView view() { return place ? TensorView{nullptr, dtype, {elements}} : memory.view(); }
@@ -157,10 +160,15 @@ class ParameterGroup {
   bool is_updated() const { return layout_.trainable && layout_.role == GroupRole::Own; }
   TensorView owned_gradients();
   TensorView owned_weights();  // without memory where they are placed elsewhere
+  // Of weights that are placed elsewhere, for the device's kernels.
+  TensorPlace* weights_place_on_device() {
+    return placed_weights_on_device_ ? placed_weights_on_device_.get() : weights_.place.get();
+  }
   TensorView accumulator();
   void clear_unwritten(TensorView whole);
   void initialize_box(const FlatParameter& parameter, const tensor_parallel::LocalBox& box, uint64_t seed,
                       const OwnedRange& range);
+  void initialize_run(const OwnedRange& range, TensorView run, const Init& init, uint64_t key, int64_t first_element);
 
   const FlatGroup& layout_;
   GroupOptions options_;
@@ -169,7 +177,8 @@ class ParameterGroup {
   Placed weights_;  // whole, or the shard when parameters are sharded
   Placed master_;   // float32, owned range; empty when weights_ are float32
   std::vector<Placed> states_;
-  std::unique_ptr<DeviceTensor> weights_on_device_, gradients_on_device_;  // of the owned range, for the host
+  std::unique_ptr<DeviceTensor> weights_on_device_, gradients_on_device_;  // of the owned range, seen from the host
+  std::unique_ptr<TensorPlace> placed_weights_on_device_;                  // weights_.place, seen from the device
   Buffer gradients_;        // whole accumulator, or the shard when gradients are sharded
   ScopedTensor gathered_;   // whole weights between unshard and reshard
   ScopedTensor in_flight_;  // whole gradients of this microbatch when gradients are sharded
@@ -187,9 +196,9 @@ void ParameterGroup::with_owned_weights(bool written, Use&& use) {
   if (!weights_.place) return use(weights);
   const StagingMemory memory(resources_.buffers, weights.bytes());
   const TensorView staged = memory.tensor(0, weights.dtype, weights.elements());
-  if (!written) weights_.place->read(0, staged).wait();
+  if (!written) weights_place_on_device()->read(0, staged).wait();
   use(staged);
-  if (written) weights_.place->write(0, staged).wait();
+  if (written) weights_place_on_device()->write(0, staged).wait();
 }
 
 }  // namespace trivet::zero

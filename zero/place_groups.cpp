@@ -26,6 +26,7 @@ void place_groups(ShardLayout& layout, const PlacementOptions& options) {
     if (!has_sharded_weights(group)) return;
     if (kept_weights + group.shard_elements <= options.weights_in_memory) {
       kept_weights += group.shard_elements;
+      group.weights = options.kept_weights;
     } else {
       group.weights = options.weights;
     }

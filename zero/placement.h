@@ -49,6 +49,8 @@ class TensorPlace {
   virtual Transfer write(int64_t first, ConstTensorView from) = 0;
   // The tensor itself where it is host memory: kernels of the host (zero/host_side.h) need no copy of it. Absent elsewhere.
   virtual TensorView host_memory() { return {}; }
+  // The place whose staging is host memory, where this one's is the device's.
+  virtual TensorPlace& on_host() { return *this; }
 };
 
 inline constexpr int64_t kStagingAlignment = 4096;

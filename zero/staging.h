@@ -14,14 +14,17 @@ constexpr int64_t staging_bytes(int64_t bytes) {
   return (bytes + kStagingAlignment - 1) / kStagingAlignment * kStagingAlignment;
 }
 
+inline std::byte* staging_address(void* memory) {
+  const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory));
+  return reinterpret_cast<std::byte*>(staging_bytes(address));
+}
+
 // Memory of an arena that begins at a multiple of kStagingAlignment, for as long as the object lives.
 class StagingMemory {
  public:
   StagingMemory() = default;
   StagingMemory(Arena& arena, int64_t bytes) : memory_(arena, DType::UInt8, {staging_bytes(bytes) + kStagingAlignment}) {
-    auto address = reinterpret_cast<uintptr_t>(memory_.view().data);
-    address = (address + kStagingAlignment - 1) / kStagingAlignment * kStagingAlignment;
-    data_ = reinterpret_cast<std::byte*>(address);
+    data_ = staging_address(memory_.view().data);
   }
   // `offset`: a multiple of kStagingAlignment.
   TensorView tensor(int64_t offset, DType dtype, int64_t elements) const { return {data_ + offset, dtype, {elements}}; }
@@ -36,7 +39,8 @@ class StagingMemory {
 //   caller  | read 0 -> buffer 0 | read 1 -> buffer 1 | ... waits until buffer 0 is free | read n -> buffer 0 |
 //   stream  |      | copy of 0, gather of 0 | copy of 1, gather of 1 | ...
 //
-// One thread calls read(). The stream's work must be done before it is destroyed, the places and the meter outlive it.
+// Beside a device with memory of its own the buffers are page-locked host memory. One thread calls read(). The stream's work
+// must be done before it is destroyed, the places and the meter outlive it.
 class StagingRing {
  public:
   StagingRing(Allocator& allocator, MemoryMeter& meter, int64_t buffers, int64_t buffer_bytes);
@@ -46,10 +50,12 @@ class StagingRing {
 
  private:
   struct Slot {
-    Buffer memory;
+    void* memory = nullptr;
     Transfer transfer;
     Event copied;
   };
+  Buffer memory_;
+  int64_t slot_bytes_;
   std::vector<Slot> slots_;
   size_t next_ = 0;
 };

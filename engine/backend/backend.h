@@ -20,7 +20,7 @@
 namespace trivet {
 
 // Streams of higher urgency go first where the device must choose.
-enum class StreamUse { Control, Gather, Reduce, Tensor, Link };
+enum class StreamUse { Control, Gather, Reduce, Tensor, Link, Copy };
 
 // Work with the same key launches the same kernels on the same memory.
 using RepeatKey = std::vector<int64_t>;

@@ -10,6 +10,7 @@ const char* thread_name(StreamUse use) {
     case StreamUse::Reduce: return "trivet.reduce";
     case StreamUse::Tensor: return "trivet.tensor";
     case StreamUse::Link: return "trivet.link";
+    case StreamUse::Copy: return "trivet.copy";
   }
   return "";
 }

@@ -21,9 +21,6 @@ void check_param(const Config& config) {
   if (config.zero.stage != 3)
     refuse(config, kParam + ".device",
            fmt::format("parameters can be offloaded at stage 3 only, the stage is {}", config.zero.stage));
-  if (config.compute_device() == Device::Cuda)
-    refuse(config, kParam + ".device",
-           fmt::format("\"{}\" is not implemented on device \"cuda\" in this version; use \"none\"", name_of(param.device)));
   check_path(config, kParam, param);
 }
 
@@ -56,22 +53,11 @@ void check_buffers(const Config& config) {
                      fmt::join(names, ", "), why, sets * tensors));
 }
 
-// Updates on the host see a sub-group of a rank at a time.
-void check_on_device(const Config& config) {
-  const OptimizerType type = config.optimizer.type;
-  if (!config.updates_on_host() || (type != OptimizerType::Lamb && type != OptimizerType::Muon)) return;
-  refuse(config, kOptimizer + ".device",
-         fmt::format("\"{}\" is not accepted on device \"cuda\" with optimizer {}, whose update needs {}; use \"none\"",
-                     name_of(config.zero.offload_optimizer.device), name_of(type),
-                     type == OptimizerType::Lamb ? "norms of whole parameters" : "whole matrices"));
-}
-
 void check_optimizer(const Config& config) {
   const OffloadOptimizerConfig& optimizer = config.zero.offload_optimizer;
   if (optimizer.device == OffloadDevice::None) return;
   if (config.zero.stage == 0)
     refuse(config, kOptimizer + ".device", "optimizer state can be offloaded at stages 1 to 3 only, the stage is 0");
-  check_on_device(config);
   check_path(config, kOptimizer, optimizer);
   if (optimizer.ratio < 1 && config.zero.stage != 3)
     refuse(config, kOptimizer + ".ratio", fmt::format("below 1 needs stage 3, the stage is {}", config.zero.stage));

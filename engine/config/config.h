@@ -306,6 +306,10 @@ struct Config {
   bool updates_on_host() const {
     return compute_device() != Device::Cpu && zero.offload_optimizer.device != OffloadDevice::None;
   }
+  // Weights or states are outside of the memory of a device that has its own: zero/host_side.h.
+  bool uses_host_side() const {
+    return updates_on_host() || (compute_device() != Device::Cpu && zero.offload_param.device != OffloadDevice::None);
+  }
   DType model_dtype() const { return bf16.enabled ? DType::BFloat16 : fp16.enabled ? DType::Float16 : DType::Float32; }
 };
 

@@ -33,7 +33,9 @@ void add_offload_param(KeyTable& table) {
            "most elements of a staging buffer; a larger shard goes in pieces (DeepSpeed: it must fit)")
       .at_least(1)
       .active_when(when, in_files);
-  param.key("max_in_cpu", &P::max_in_cpu, "elements of a rank that stay in memory; the first blocks' do, as far as that goes")
+  param
+      .key("max_in_cpu", &P::max_in_cpu,
+           "elements of a rank that stay in host memory; the first blocks' do, as far as that goes")
       .at_least(0)
       .active_when(when, in_files);
   param.inert("pin_memory", "true", "page-lock host memory", kAlwaysPinned);

@@ -18,6 +18,7 @@ namespace {
 // Gradients on their way out hold back nothing but the end of the step, whole weights hold back the next kernel.
 int urgency_of(StreamUse use) {
   switch (use) {
+    case StreamUse::Copy: return 0;  // no blocks
     case StreamUse::Reduce: return 1;
     case StreamUse::Gather: return 2;
     case StreamUse::Tensor:

@@ -53,9 +53,30 @@ OptimizerStep::OptimizerStep(const OptimizerConfig& config, Parameters& paramete
     std::vector<zero::OwnedPiece>& all = group.owned().host ? pieces_on_host_ : pieces_;
     all.insert(all.end(), pieces.begin(), pieces.end());
   });
+  const Shape sums{static_cast<int64_t>(owned_.size()) * 2 * ExactSum::kWords};
   if (config_.type == OptimizerType::Lamb)
-    lamb_sums_ = Buffer(resources_.allocator, resources_.meter, MemoryCategory::Buffers, DType::Int64,
-                        {static_cast<int64_t>(owned_.size()) * 2 * ExactSum::kWords});
+    lamb_sums_ = Buffer(resources_.allocator, resources_.meter, MemoryCategory::Buffers, DType::Int64, sums);
+  zero::HostSide* const host = resources_.host;
+  if (!host) return;
+  const ConstTensorView verdict = resources_.results.verdict();
+  verdict_on_host_ = Buffer(host->allocator(), host->meter(), MemoryCategory::Buffers, verdict.dtype, verdict.shape);
+  if (config_.type == OptimizerType::Lamb)
+    lamb_sums_on_host_ = Buffer(host->allocator(), host->meter(), MemoryCategory::Buffers, DType::Int64, sums);
+}
+
+OptimizerStep::Side OptimizerStep::device() {
+  return {resources_.kernels, resources_.results.verdict(), resources_.buffers, pieces_, lamb_sums_.view()};
+}
+
+OptimizerStep::Side OptimizerStep::host() {
+  zero::HostSide& host = *resources_.host;
+  return {host.kernels(), verdict_on_host_.view(), host.staging(), pieces_on_host_, lamb_sums_on_host_.view()};
+}
+
+std::vector<OptimizerStep::Side> OptimizerStep::sides() {
+  std::vector<Side> sides{device()};
+  if (resources_.host) sides.push_back(host());
+  return sides;
 }
 
 // Muon orthogonalises the matrices of hidden blocks; embedding, head, gains and biases get Adam.
@@ -82,7 +103,8 @@ void OptimizerStep::run(const StepSettings& settings) {
                                       .unit = settings.unit,
                                       .clipping = settings.clipping,
                                       .check_finite = settings.check_finite});
-  update_elements(settings);
+  if (resources_.host && is_skipped_on_host()) return;
+  for (const Side& side : sides()) update_elements(side, settings);
   if (config_.type == OptimizerType::Lamb) apply_lamb(settings);
   if (config_.type == OptimizerType::Muon) apply_muon(settings);
   parameters_.publish();
@@ -179,31 +201,22 @@ std::vector<OptimizerStep::Segment> OptimizerStep::segments_of(const zero::Owned
   return segments;
 }
 
-// Weights are read before they are written, because a step that is skipped writes none.
-void OptimizerStep::update_elements(const StepSettings& settings) {
-  const bool lamb = config_.type == OptimizerType::Lamb;  // which has no new weights yet
-  const zero::RangeAccess how =
-      lamb ? access(zero::Access::Read, zero::Access::None) : access(zero::Access::ReadWrite, zero::Access::ReadWrite);
-  zero::visit(
-      pieces_, how, resources_.buffers, resources_.staging,
-      [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) { update_piece(device(), piece, range, settings); });
-  if (!pieces_on_host_.empty()) update_on_host(settings);
+bool OptimizerStep::is_skipped_on_host() {
+  resources_.kernels.to_host(resources_.results.verdict(), verdict_on_host_.view());
+  return resources_.kernels.device() != Device::Meta && verdict_on_host_.view().as<double>()[kernels::kApply] == 0;
 }
 
-// The host has to know the verdict before it can begin, and so need not move anything of a step that is skipped.
-void OptimizerStep::update_on_host(const StepSettings& settings) {
-  zero::HostSide& host = *pieces_on_host_.front().group->owned().host;
-  const ConstTensorView on_device = resources_.results.verdict();
-  const ScopedTensor verdict(host.staging(), on_device.dtype, on_device.shape);
-  host.to_host(on_device, verdict).wait();
-  const bool meta = host.kernels().device() == Device::Meta;
-  if (!meta && verdict.view().as<double>()[kernels::kApply] == 0) return;
-  zero::RangeAccess how = access(zero::Access::ReadWrite, zero::Access::Write);
+// Weights are read before they are written where nobody here knows whether the step is skipped, which writes none.
+void OptimizerStep::update_elements(const Side& side, const StepSettings& settings) {
+  const bool lamb = config_.type == OptimizerType::Lamb;  // which has no new weights yet
+  const bool is_certain = resources_.host != nullptr;
+  zero::RangeAccess how = lamb ? access(zero::Access::Read, zero::Access::None)
+                               : access(zero::Access::ReadWrite, is_certain ? zero::Access::Write : zero::Access::ReadWrite);
   how.gradient = true;
-  const Side side{host.kernels(), verdict, host.staging()};
-  zero::visit(pieces_on_host_, how, host.staging(), resources_.staging,
+  zero::visit(side.pieces, how, side.buffers, resources_.staging,
               [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) {
-                if (!range.copy_out.absent()) host.kernels().zero(range.copy_out);  // padding, which no segment has
+                if (!lamb && is_certain && range.copy_out_place)
+                  side.kernels.zero(range.copy_out);  // padding, which no segment has
                 update_piece(side, piece, range, settings);
               });
 }
@@ -315,54 +328,71 @@ void OptimizerStep::apply_lamb(const StepSettings& settings) {
   sum_lamb_squares();
   const zero::RangeAccess how{
       zero::Access::ReadWrite, zero::Access::ReadWrite, {zero::Access::None, zero::Access::None, zero::Access::Read}};
-  zero::visit(pieces_, how, resources_.buffers, resources_.staging,
-              [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) {
-                const auto& parameters = piece.group->layout().parameters;
-                for (size_t i = 0; i < parameters.size(); ++i) {
-                  const zero::Overlap part = overlap(parameters[i], range.first, range.count);
-                  if (part.count == 0) continue;
-                  const auto slice = [&](TensorView view) {
-                    return view.absent() ? TensorView{} : view.slice(part.first_in_range, part.count);
-                  };
-                  resources_.kernels.apply_update({.master = slice(range.master),
-                                                   .copy_out = slice(range.copy_out),
-                                                   .update = slice(range.states[2]),
-                                                   .verdict = resources_.results.verdict(),
-                                                   .lr = settings.scalars.lr,
-                                                   .square_sums = lamb_sums(groups_.at(piece.group).first_parameter + i),
-                                                   .min_ratio = config_.min_coefficient,
-                                                   .max_ratio = config_.max_coefficient});
-                }
-              });
+  for (const Side& side : sides())
+    zero::visit(side.pieces, how, side.buffers, resources_.staging,
+                [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) {
+                  const auto& parameters = piece.group->layout().parameters;
+                  for (size_t i = 0; i < parameters.size(); ++i) {
+                    const zero::Overlap part = overlap(parameters[i], range.first, range.count);
+                    if (part.count == 0) continue;
+                    const auto slice = [&](TensorView view) {
+                      return view.absent() ? TensorView{} : view.slice(part.first_in_range, part.count);
+                    };
+                    side.kernels.apply_update({.master = slice(range.master),
+                                               .copy_out = slice(range.copy_out),
+                                               .update = slice(range.states[2]),
+                                               .verdict = side.verdict,
+                                               .lr = settings.scalars.lr,
+                                               .square_sums = lamb_sums_of(side, groups_.at(piece.group).first_parameter + i),
+                                               .min_ratio = config_.min_coefficient,
+                                               .max_ratio = config_.max_coefficient});
+                  }
+                });
+}
+
+// The sums are integers (core/exact_sum.h): where they are made and in which order they are added changes no bit. The host's
+// are what the device's begin with.
+void OptimizerStep::sum_lamb_squares() {
+  if (resources_.host) {
+    host().kernels.zero(lamb_sums_on_host_.view());
+    sum_lamb_squares_of(host());
+    resources_.kernels.from_host(lamb_sums_on_host_.view(), lamb_sums_.view());
+  } else {
+    resources_.kernels.zero(lamb_sums_.view());
+  }
+  sum_lamb_squares_of(device());
+  all_reduce(lamb_sums_.view(), resources_.part_group);
+  if (resources_.host) resources_.kernels.to_host(lamb_sums_.view(), lamb_sums_on_host_.view());
 }
 
 // Of the elements that this rank counts; pieces end where blocks of the sums do, which begin with the part.
-void OptimizerStep::sum_lamb_squares() {
+void OptimizerStep::sum_lamb_squares_of(const Side& side) {
   std::vector<zero::OwnedPiece> pieces;
   std::vector<size_t> owners;  // of the pieces, in owned_
   const int64_t most = std::max<int64_t>(resources_.staging.most_elements / kernels::kSumBlock, 1) * kernels::kSumBlock;
-  for (size_t i = 0; i < owned_.size(); ++i)
-    for (const Part& part : counted_parts(owned_[i], owned_[i].group->owned()))
+  for (size_t i = 0; i < owned_.size(); ++i) {
+    const zero::OwnedRange range = owned_[i].group->owned();
+    if (&side_of(range).kernels != &side.kernels) continue;
+    for (const Part& part : counted_parts(owned_[i], range))
       for (int64_t done = 0; done < part.count; done += most) {
         pieces.push_back({owned_[i].group, part.first + done, std::min(most, part.count - done)});
         owners.push_back(i);
       }
-  resources_.kernels.zero(lamb_sums_.view());
+  }
   size_t next = 0;
   const zero::RangeAccess how{
       zero::Access::Read, zero::Access::None, {zero::Access::None, zero::Access::None, zero::Access::Read}};
-  zero::visit(pieces, how, resources_.buffers, resources_.staging, [&](const zero::OwnedPiece&, const zero::OwnedRange& range) {
+  zero::visit(pieces, how, side.buffers, resources_.staging, [&](const zero::OwnedPiece&, const zero::OwnedRange& range) {
     const size_t owner = owners[next++];
-    const TensorView sums = lamb_sums(owner);
+    const TensorView sums = lamb_sums_of(side, owner);
     const int64_t block = sum_block(owned_[owner]);
-    resources_.kernels.sum_of_squares(range.master, 1.0, block, sums.slice(0, ExactSum::kWords));
-    resources_.kernels.sum_of_squares(range.states[2], 1.0, block, sums.slice(ExactSum::kWords, ExactSum::kWords));
+    side.kernels.sum_of_squares(range.master, 1.0, block, sums.slice(0, ExactSum::kWords));
+    side.kernels.sum_of_squares(range.states[2], 1.0, block, sums.slice(ExactSum::kWords, ExactSum::kWords));
   });
-  all_reduce(lamb_sums_.view(), resources_.part_group);
 }
 
-TensorView OptimizerStep::lamb_sums(size_t owned) {
-  return lamb_sums_.view().slice(static_cast<int64_t>(owned) * 2 * ExactSum::kWords, 2 * ExactSum::kWords);
+TensorView OptimizerStep::lamb_sums_of(const Side& side, size_t owned) const {
+  return side.lamb_sums.slice(static_cast<int64_t>(owned) * 2 * ExactSum::kWords, 2 * ExactSum::kWords);
 }
 
 // The momentum is there already. The whole update of a group is gathered, each matrix orthogonalised by one rank and broadcast.
@@ -375,8 +405,11 @@ void OptimizerStep::apply_muon(const StepSettings& settings) {
     matrix = orthogonalise(group, updates, matrix);
     zero::visit(zero::pieces_of(group, resources_.staging.most_elements), {zero::Access::ReadWrite, zero::Access::ReadWrite},
                 resources_.buffers, resources_.staging, [&](const zero::OwnedPiece&, const zero::OwnedRange& range) {
-                  for (const zero::FlatParameter& parameter : group.layout().parameters)
-                    if (is_muon(group, parameter)) apply_muon_update(range, parameter, updates.view(), settings);
+                  const TensorView own = updates.view().slice(range.first, range.count);
+                  if (!range.host) return apply_muon_updates(group, range, own, settings);
+                  const ScopedTensor on_host(range.host->staging(), own.dtype, own.shape);
+                  range.host->to_host(own, on_host).wait_on_host();
+                  apply_muon_updates(group, range, on_host, settings);
                 });
   });
 }
@@ -414,7 +447,9 @@ void OptimizerStep::gather_updates(zero::ParameterGroup& group, TensorView updat
   zero::visit(zero::pieces_of(group, resources_.staging.most_elements),
               {zero::Access::None, zero::Access::None, {zero::Access::None, zero::Access::Read}}, resources_.buffers,
               resources_.staging, [&](const zero::OwnedPiece&, const zero::OwnedRange& range) {
-                resources_.kernels.copy(range.states[1], updates.slice(range.first, range.count));
+                const TensorView own = updates.slice(range.first, range.count);
+                if (!range.host) return resources_.kernels.copy(range.states[1], own);
+                range.host->from_host(range.states[1], own).wait_on_host();
               });
   if (owned.count == updates.elements()) return;
   zero::gather_whole(updates.slice(owned.first, owned.count), updates, resources_.data_group, resources_.stream,
@@ -423,23 +458,26 @@ void OptimizerStep::gather_updates(zero::ParameterGroup& group, TensorView updat
 }
 
 // The update of a matrix [R, C] is scaled by sqrt(max(1, R / C)), so that its size does not depend on the shape (Jordan et al.
-// 2024). `updates`: of the whole group.
-void OptimizerStep::apply_muon_update(const zero::OwnedRange& range, const zero::FlatParameter& parameter,
-                                      ConstTensorView updates, const StepSettings& settings) {
-  const zero::Overlap part = overlap(parameter, range.first, range.count);
-  if (part.count == 0) return;
-  const Shape& shape = parameter.spec.shape;
-  const double shape_scale = std::sqrt(std::max(1.0, static_cast<double>(shape[0]) / static_cast<double>(shape[1])));
-  const auto slice = [&](TensorView view) {
-    return view.absent() ? TensorView{} : view.slice(part.first_in_range, part.count);
-  };
-  resources_.kernels.apply_update({.master = slice(range.master),
-                                   .copy_out = slice(range.copy_out),
-                                   .update = updates.slice(parameter.offset + part.first_in_parameter, part.count),
-                                   .verdict = resources_.results.verdict(),
-                                   .lr = settings.scalars.muon_lr,
-                                   .scale = shape_scale,
-                                   .weight_decay = weight_decay(parameter.spec.decay)});
+// 2024). `updates`: of the range.
+void OptimizerStep::apply_muon_updates(const zero::ParameterGroup& group, const zero::OwnedRange& range,
+                                       ConstTensorView updates, const StepSettings& settings) {
+  const Side side = side_of(range);
+  for (const zero::FlatParameter& parameter : group.layout().parameters) {
+    const zero::Overlap part = overlap(parameter, range.first, range.count);
+    if (part.count == 0 || !is_muon(group, parameter)) continue;
+    const Shape& shape = parameter.spec.shape;
+    const double shape_scale = std::sqrt(std::max(1.0, static_cast<double>(shape[0]) / static_cast<double>(shape[1])));
+    const auto slice = [&](TensorView view) {
+      return view.absent() ? TensorView{} : view.slice(part.first_in_range, part.count);
+    };
+    side.kernels.apply_update({.master = slice(range.master),
+                               .copy_out = slice(range.copy_out),
+                               .update = updates.slice(part.first_in_range, part.count),
+                               .verdict = side.verdict,
+                               .lr = settings.scalars.muon_lr,
+                               .scale = shape_scale,
+                               .weight_decay = weight_decay(parameter.spec.decay)});
+  }
 }
 
 }  // namespace trivet

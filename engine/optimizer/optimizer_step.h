@@ -5,11 +5,13 @@
 //   clip: g *= min(1, clipping / (norm + 1e-6))
 //
 // What the norm says is a verdict in the device's memory (kernels::JudgeGradients) that updates obey: the host neither knows it
-// nor waits for it. Each update touches only the range that the rank owns (zero/parameter_group.h).
+// nor waits for it, unless something is offloaded to its memory (zero/host_side.h). Then it does, and a step that is skipped
+// moves nothing. Each update touches only the range that the rank owns (zero/parameter_group.h).
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "comm/process_group.h"
@@ -45,7 +47,8 @@ struct OptimizerResources {
   StepResults& results;
   Stream& stream;
   zero::CollectiveOptions collectives;
-  zero::StagingOptions staging;  // an update handles at most staging.most_elements at once (zero_optimization.sub_group_size)
+  zero::StagingOptions staging;    // an update handles at most staging.most_elements at once (zero_optimization.sub_group_size)
+  zero::HostSide* host = nullptr;  // where something is offloaded from a device with memory of its own, on all ranks or none
 };
 
 class OptimizerStep {
@@ -65,6 +68,8 @@ class OptimizerStep {
     kernels::Kernels& kernels;
     ConstTensorView verdict;
     Arena& buffers;
+    std::span<const zero::OwnedPiece> pieces;  // that are updated there
+    TensorView lamb_sums;
   };
   // A trainable group: the places of its parameters in owned_.
   struct OwnedGroup {
@@ -81,25 +86,30 @@ class OptimizerStep {
   };
 
   void sum_gradient_squares(const StepSettings& settings);
-  void update_elements(const StepSettings& settings);
-  void update_on_host(const StepSettings& settings);
+  bool is_skipped_on_host();
+  void update_elements(const Side& side, const StepSettings& settings);
   void update_piece(const Side& side, const zero::OwnedPiece& piece, const zero::OwnedRange& range,
                     const StepSettings& settings);
   void update_segment(const Side& side, const zero::OwnedRange& range, const Segment& segment, ConstTensorView gradient,
                       const StepScalars& scalars, Number gradient_scale, std::vector<kernels::Adam>& adam);
   static void run_adam(const Side& side, std::vector<kernels::Adam>& updates);
   void sum_squares(std::vector<kernels::Squares>& terms, TensorView sum);
-  Side device() { return {resources_.kernels, resources_.results.verdict(), resources_.buffers}; }
+  Side device();
+  Side host();
+  Side side_of(const zero::OwnedRange& range) { return range.host ? host() : device(); }
+  // The device's, and the host's where there is one.
+  std::vector<Side> sides();
   void apply_lamb(const StepSettings& settings);
   void sum_lamb_squares();
-  TensorView lamb_sums(size_t owned);
+  void sum_lamb_squares_of(const Side& side);
+  TensorView lamb_sums_of(const Side& side, size_t owned) const;
   void apply_muon(const StepSettings& settings);
   int orthogonalise(const zero::ParameterGroup& group, TensorView updates, int matrix);
   void muon_momentum(const Side& side, const zero::OwnedRange& range, const zero::FlatParameter& parameter,
                      Number gradient_scale);
   void gather_updates(zero::ParameterGroup& group, TensorView updates);
-  void apply_muon_update(const zero::OwnedRange& range, const zero::FlatParameter& parameter, ConstTensorView updates,
-                         const StepSettings& settings);
+  void apply_muon_updates(const zero::ParameterGroup& group, const zero::OwnedRange& range, ConstTensorView updates,
+                          const StepSettings& settings);
   static int64_t sum_block(const OwnedParameter& owned);
   // What this rank alone counts of a parameter: its shard of the parts that no neighbour of the tensor axis counts.
   std::vector<Part> counted_parts(const OwnedParameter& owned, const zero::OwnedRange& range) const;
@@ -125,7 +135,8 @@ class OptimizerStep {
   std::vector<zero::OwnedPiece> pieces_on_host_;  // and on the host
   std::vector<OwnedParameter> owned_;             // of trainable groups, in order
   std::map<const zero::ParameterGroup*, OwnedGroup> groups_;
-  Buffer lamb_sums_;  // int64 [owned, 2, ExactSum::kWords]: squares of weights and updates
+  Buffer lamb_sums_;                            // int64 [owned, 2, ExactSum::kWords]: squares of weights and updates
+  Buffer verdict_on_host_, lamb_sums_on_host_;  // copies for updates there
   int blocks_ = 0;
 };
 

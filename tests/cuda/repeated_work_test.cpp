@@ -32,7 +32,7 @@ class Repeated : public StreamOrder {
   void run(int64_t key = 1) {
     repeated_.run({key}, [&] { work(); });
   }
-  void wait() { Streams::wait_on_host(streams_.make_compute_stream()->record()); }
+  void wait() { streams_.make_compute_stream()->record().wait_on_host(); }
 
   RepeatedWork repeated_{streams_};
   int calls_ = 0;
@@ -66,7 +66,7 @@ TEST_F(Repeated, ComesAfterWhatStreamsWereGivenAndBeforeWhatTheyAreGiven) {
     TRIVET_LAUNCH(copy_one, 1, 1, 0, side, numbers_ + 4, numbers_ + 9);
     EXPECT_TRUE(stays_busy(side));
     gate->open();
-    Streams::wait_on_host(side_->record());
+    side_->record().wait_on_host();
     EXPECT_EQ(numbers_[9], value + 4);
   }
 }
@@ -82,7 +82,7 @@ TEST_F(Repeated, WaitsForEventsFromBeforeAndLeavesSomeBehind) {
   };
   numbers_[5] = 0;
   for (int time = 0; time < 4; ++time) repeated_.run({7}, gather_ahead);
-  Streams::wait_on_host(kept);
+  kept.wait_on_host();
   EXPECT_EQ(numbers_[5], 8);
   kept.synchronize();
   launch_add(5, 7);

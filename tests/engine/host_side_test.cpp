@@ -23,7 +23,7 @@ Config config_of(OptimizerType type, bool bf16, bool layout) {
   config.optimizer.weight_decay = 0.1;
   config.zero.stage = 2;
   config.zero.sub_group_size = 20'000;
-  config.zero.offload_optimizer.buffer_count = 9;
+  config.zero.offload_optimizer.buffer_count = 12;
   config.bf16.enabled = bf16;
   config.reproducible = layout ? Reproducible::Layout : Reproducible::Run;
   return config;
@@ -38,13 +38,17 @@ class Rank {
         groups_(make_groups(*world_, plan_.mesh, plan_.stages, {}, {})),
         activations_("activations", host_allocator(), meter_, MemoryCategory::Activations, planned().activation_arena_bytes),
         buffers_("buffers", host_allocator(), meter_, MemoryCategory::Buffers, planned().buffer_arena_bytes) {
-    if (config.updates_on_host())
-      host_ = zero::make_host_side({.device = *kernels_,
-                                    .host = *host_kernels_,
-                                    .allocator = host_allocator(),
-                                    .staging_bytes = planned().host_staging_bytes});
+    if (config.uses_host_side())
+      host_ = std::make_unique<zero::HostSide>(zero::HostSideOptions{.device = *kernels_,
+                                                                     .host = *host_kernels_,
+                                                                     .allocator = host_allocator(),
+                                                                     .to = make_inline_stream(),
+                                                                     .from = make_inline_stream(),
+                                                                     .staging_bytes = planned().host_staging_bytes});
     states_ = zero::offload::make_file_store(
         files_, {.path = "/states", .folder_key = "KEY", .capacity_bytes = planned().state_file.bytes});
+    weights_ = zero::offload::make_file_store(
+        files_, {.path = "/weights", .folder_key = "KEY", .capacity_bytes = planned().weight_file.bytes});
     worker_ = std::make_unique<Worker>(plan_.config, plan_.stages, planned(), model_, plan_.batch.micro_batch_size,
                                        WorkerResources{.kernels = *kernels_,
                                                        .allocator = host_allocator(),
@@ -57,6 +61,7 @@ class Rank {
                                                        .reduce_stream = *stream_,
                                                        .tensor_stream = *stream_,
                                                        .make_link_stream = make_inline_stream,
+                                                       .weight_files = weights_.get(),
                                                        .state_files = states_.get(),
                                                        .host_side = host_.get()});
     worker_->parameters().initialize(7);
@@ -107,20 +112,23 @@ class Rank {
   std::unique_ptr<Stream> stream_ = make_inline_stream();
   testing::MemoryFileSystem files_;
   std::unique_ptr<zero::HostSide> host_;
-  std::unique_ptr<zero::offload::FileStore> states_;
+  std::unique_ptr<zero::offload::FileStore> states_, weights_;
   std::unique_ptr<Worker> worker_;
 };
 
-Config on_a_gpu(Config config, OffloadDevice where) {
+Config on_a_gpu(Config config, OffloadDevice where, OffloadDevice weights = OffloadDevice::None) {
   config.device = DeviceChoice::Cuda;
   config.zero.offload_optimizer.device = where;
-  config.zero.offload_optimizer.nvme_path = "/";
+  config.zero.offload_param.device = weights;
+  config.zero.offload_optimizer.nvme_path = config.zero.offload_param.nvme_path = "/";
+  config.zero.offload_param.max_in_cpu = 0;
   config.zero.offload_optimizer.pipeline_read = config.zero.offload_optimizer.pipeline_write = true;
   return config;
 }
 
 TEST(HostSide, UpdatesThereGiveTheSameBits) {
-  for (const OptimizerType type : {OptimizerType::AdamW, OptimizerType::Sgd, OptimizerType::Lion, OptimizerType::Adagrad})
+  for (const OptimizerType type : {OptimizerType::AdamW, OptimizerType::Sgd, OptimizerType::Lion, OptimizerType::Adagrad,
+                                   OptimizerType::Lamb, OptimizerType::Muon})
     for (const auto& [bf16, layout] : {std::pair{false, false}, {true, false}, {true, true}})
       for (const OffloadDevice where : {OffloadDevice::Cpu, OffloadDevice::Nvme}) {
         const Config config = config_of(type, bf16, layout);
@@ -135,21 +143,44 @@ TEST(HostSide, UpdatesThereGiveTheSameBits) {
       }
 }
 
-// On the device gradients and weights are left; on the host there is what the plan says.
+TEST(HostSide, WeightsThereGiveTheSameBits) {
+  constexpr OffloadDevice kNone = OffloadDevice::None, kHost = OffloadDevice::Cpu, kFile = OffloadDevice::Nvme;
+  for (const OptimizerType type : {OptimizerType::AdamW, OptimizerType::Lamb, OptimizerType::Muon})
+    for (const bool bf16 : {false, true})
+      for (const auto& [states, weights] :
+           {std::pair{kNone, kHost}, {kNone, kFile}, {kHost, kHost}, {kHost, kFile}, {kFile, kHost}, {kFile, kFile}}) {
+        Config config = config_of(type, bf16, false);
+        config.zero.stage = 3;
+        Rank plain(config), offloaded(on_a_gpu(config, states, weights));
+        for (int64_t step = 0; step < 2; ++step) EXPECT_EQ(plain.step(step).loss, offloaded.step(step).loss);
+        EXPECT_EQ(plain.values(), offloaded.values())
+            << name_of(type) << (bf16 ? ", bf16, " : ", ") << name_of(states) << ", " << name_of(weights);
+      }
+}
+
+// On the device gradients and weights are left, or no shards of them either; on the host there is what the plan says.
 TEST(HostSide, TakesTheMemoryThatIsPlannedOnBothSides) {
-  for (const OffloadDevice where : {OffloadDevice::Cpu, OffloadDevice::Nvme}) {
-    Rank rank(on_a_gpu(config_of(OptimizerType::AdamW, true, false), where));
+  for (const auto& [where, weights] : {std::pair{OffloadDevice::Cpu, OffloadDevice::None},
+                                       {OffloadDevice::Nvme, OffloadDevice::None},
+                                       {OffloadDevice::Cpu, OffloadDevice::Cpu},
+                                       {OffloadDevice::Nvme, OffloadDevice::Nvme}}) {
+    Config config = config_of(OptimizerType::AdamW, true, false);
+    config.zero.stage = weights == OffloadDevice::None ? 2 : 3;
+    config.zero.stage3_param_persistence_threshold = 0;
+    Rank rank(on_a_gpu(config, where, weights));
     rank.step(0);
     rank.step(1);
     const MemoryBytes measured = rank.meter().peak();
     EXPECT_EQ(measured[MemoryCategory::Optimizer], 0);
     EXPECT_EQ(rank.planned().memory[MemoryCategory::Optimizer], 0);
+    EXPECT_EQ(measured[MemoryCategory::Parameters] == 0, weights != OffloadDevice::None);
+    EXPECT_EQ(measured[MemoryCategory::Parameters], rank.planned().memory[MemoryCategory::Parameters]);
     EXPECT_EQ(measured[MemoryCategory::Gradients], rank.planned().memory[MemoryCategory::Gradients]);
-    EXPECT_EQ(rank.host().meter().peak().total(), rank.planned().host_memory_bytes);
+    EXPECT_EQ(rank.host().meter().peak(), rank.planned().host_memory);
     EXPECT_EQ(rank.host().staging().peak_bytes(), rank.planned().host_staging_bytes);
     EXPECT_NE(to_text(rank.plan())
                   .find(fmt::format("{:.2f} MiB of host memory of a rank",
-                                    static_cast<double>(rank.planned().host_memory_bytes) / (1 << 20))),
+                                    static_cast<double>(rank.planned().host_memory.total()) / (1 << 20))),
               std::string::npos);
   }
 }
