@@ -13,6 +13,9 @@ std::string obstacle(const Config& config, const Mesh& mesh) {
   if (config.updates_on_host())
     return fmt::format("zero_optimization.offload_optimizer.device \"{}\", whose updates the host makes",
                        name_of(config.zero.offload_optimizer.device));
+  if (config.zero.offload_param.device != OffloadDevice::None)
+    return fmt::format("zero_optimization.offload_param.device \"{}\", whose weights the host brings",
+                       name_of(config.zero.offload_param.device));
   return "";
 }
 

@@ -191,6 +191,7 @@ class ObservedKernels final : public Kernels {
   }
   void from_host(ConstTensorView from, TensorView out) override { inner_.from_host(from, out); }
   void to_host(ConstTensorView from, TensorView out) override { inner_.to_host(from, out); }
+  void copy_pinned(ConstTensorView from, TensorView out) override { inner_.copy_pinned(from, out); }
 
  private:
   template <typename Work>

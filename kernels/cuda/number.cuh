@@ -1,6 +1,8 @@
 // Numbers of the step on a device: where it has one in memory, that is read when the kernel runs, whatever the launch said.
 #pragma once
 
+#include <cuda_runtime.h>
+
 #include "core/host_device.h"
 #include "core/number.h"
 
