@@ -1,4 +1,5 @@
 // What recomputation costs and saves, as the plan says; that it changes no bit is in tests/equivalence.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +33,8 @@ TEST(Recompute, IsOfTheFirstOfEveryNLayersAndNeverOfEmbeddingAndHead) {
 }
 
 // Korthikanti et al. 2022: forward does not keep what the core of attention makes, out[B, S, H / t] and the float32
-// log_sum_exp[B, N / t, S], and backward runs the core's forward again.
+// log_sum_exp[B, N / t, S], and backward runs the core's forward again: all cores are saved but for the one that goes back, if
+// the peak is there.
 TEST(Recompute, SelectiveSavesWhatAttentionsCoreMakesAndComputesItAgain) {
   for (const bool bf16 : {false, true})
     for (const auto& [schedule, pipeline, tensor] : {std::tuple{ScheduleKind::OneForwardOneBackward, 1, 1},
@@ -56,9 +58,12 @@ TEST(Recompute, SelectiveSavesWhatAttentionsCoreMakesAndComputesItAgain) {
         const int first = std::max(kept.stages.first_blocks[static_cast<size_t>(stage)], 1);    // not the embedding
         const int end = std::min(kept.stages.first_blocks[static_cast<size_t>(stage) + 1], 7);  // nor the head
         const int64_t in_flight = schedule == ScheduleKind::GPipe ? microbatches : pipeline - stage;
-        EXPECT_EQ(kept.ranks[rank].memory[MemoryCategory::Activations] - again.ranks[rank].memory[MemoryCategory::Activations],
-                  (end - first) * in_flight * core_bytes)
-            << name_of(schedule) << ", pipeline rank " << stage << " of " << pipeline << ", tensor " << tensor;
+        const int64_t cores = (end - first) * in_flight, less = kept.ranks[rank].memory[MemoryCategory::Activations] -
+                                                                again.ranks[rank].memory[MemoryCategory::Activations];
+        const std::string what =
+            fmt::format("{}, pipeline rank {} of {}, tensor {}", name_of(schedule), stage, pipeline, tensor);
+        EXPECT_LE(less, cores * core_bytes) << what;
+        EXPECT_GE(less, (cores - 1) * core_bytes) << what;
         EXPECT_DOUBLE_EQ(again.ranks[rank].step_counters.flops - kept.ranks[rank].step_counters.flops,
                          static_cast<double>((end - first) * microbatches) * core_flops);
       }
