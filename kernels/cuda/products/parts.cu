@@ -2,6 +2,8 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <stdexcept>
 #include <type_traits>
 
@@ -42,6 +44,15 @@ void dispatch(DType dtype, Body&& body) {
   }
 }
 
+// Calls body.operator()<Index>() with what counts to `count`: divisions of 64 bits are slower than memory.
+template <typename Body>
+void dispatch_index(int64_t count, const Body& body) {
+  if (count <= std::numeric_limits<int32_t>::max())
+    body.template operator()<uint32_t>();
+  else
+    body.template operator()<uint64_t>();
+}
+
 __device__ inline int64_t first_index() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ inline int64_t all_threads() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 
@@ -49,18 +60,22 @@ int grid_for(int64_t work, int blocks) { return static_cast<int>(std::min<int64_
 bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
 // Word: what is copied at once. Columns and stride count words.
-template <typename Word>
-__global__ void __launch_bounds__(kThreads)
-    pack_words(const Word* from, Word* to, int64_t count, int64_t cols, int64_t stride) {
-  for (int64_t i = first_index(); i < count; i += all_threads()) to[i] = from[i / cols * stride + i % cols];
+template <typename Word, typename Index>
+__global__ void __launch_bounds__(kThreads) pack_words(const Word* from, Word* to, int64_t count, Index cols, int64_t stride) {
+  for (int64_t i = first_index(); i < count; i += all_threads()) {
+    const Index row = static_cast<Index>(i) / cols, col = static_cast<Index>(i) - row * cols;
+    to[i] = from[row * stride + col];
+  }
 }
 
 template <typename Word>
 void pack_as(const PackPart& part, int64_t element, int blocks, cudaStream_t stream) {
   constexpr auto kBytes = static_cast<int64_t>(sizeof(Word));
   const int64_t cols = part.cols * element / kBytes, count = part.rows * cols;
-  TRIVET_LAUNCH(pack_words<Word>, grid_for(count, blocks), kThreads, 0, stream, static_cast<const Word*>(part.from),
-                static_cast<Word*>(part.to), count, cols, part.stride * element / kBytes);
+  dispatch_index(count, [&]<typename Index>() {
+    TRIVET_LAUNCH((pack_words<Word, Index>), grid_for(count, blocks), kThreads, 0, stream, static_cast<const Word*>(part.from),
+                  static_cast<Word*>(part.to), count, static_cast<Index>(cols), part.stride * element / kBytes);
+  });
 }
 
 template <typename T>
@@ -68,11 +83,12 @@ __global__ void __launch_bounds__(kThreads) add_elements(const T* from, T* to, i
   for (int64_t i = first_index(); i < count; i += all_threads()) to[i] += from[i];
 }
 
-template <typename Out, typename Bias>
+template <typename Out, typename Bias, typename Index>
 __global__ void __launch_bounds__(kThreads) finish_elements(const SumOf<Out>* sum, Out* out, const Bias* bias, int64_t count,
-                                                            int64_t cols, int64_t out_stride, bool accumulate) {
+                                                            Index cols, int64_t out_stride, bool accumulate) {
   for (int64_t i = first_index(); i < count; i += all_threads()) {
-    const int64_t col = i % cols, place = i / cols * out_stride + col;
+    const Index row = static_cast<Index>(i) / cols, col = static_cast<Index>(i) - row * cols;
+    const int64_t place = row * out_stride + col;
     SumOf<Out> value = sum ? sum[i] : SumOf<Out>{0};
     if (bias) value += widen(bias[col]);
     if (accumulate) value = widen(out[place]) + value;
@@ -108,9 +124,12 @@ void finish_part(const FinishPart& part, int blocks, cudaStream_t stream) {
   dispatch(part.out_dtype, [&]<typename Out>() {
     dispatch(part.bias ? part.bias_dtype : part.out_dtype, [&]<typename Bias>() {
       if constexpr (std::is_same_v<Bias, double> == std::is_same_v<Out, double>)
-        TRIVET_LAUNCH((finish_elements<Out, Bias>), grid_for(count, blocks), kThreads, 0, stream,
-                      static_cast<const SumOf<Out>*>(part.sum), static_cast<Out*>(part.out),
-                      static_cast<const Bias*>(part.bias), count, part.cols, part.out_stride, part.accumulate);
+        dispatch_index(count, [&]<typename Index>() {
+          TRIVET_LAUNCH((finish_elements<Out, Bias, Index>), grid_for(count, blocks), kThreads, 0, stream,
+                        static_cast<const SumOf<Out>*>(part.sum), static_cast<Out*>(part.out),
+                        static_cast<const Bias*>(part.bias), count, static_cast<Index>(part.cols), part.out_stride,
+                        part.accumulate);
+        });
     });
   });
 }
