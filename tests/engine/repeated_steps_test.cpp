@@ -1,0 +1,91 @@
+// Under which key a device may launch a step again (Backend::repeat).
+#include <gtest/gtest.h>
+
+#include "engine/backend/backend.h"
+#include "engine/worker.h"
+#include "tests/engine/small_plan.h"
+
+namespace trivet {
+namespace {
+
+// A CPU that keeps the keys and does the work.
+class KeepsKeys final : public Backend {
+ public:
+  Device device() const override { return Device::Cpu; }
+  std::string description() const override { return "keeps keys"; }
+  kernels::Kernels& kernels() override { return *kernels_; }
+  Allocator& allocator() override { return host_allocator(); }
+  Allocator& staging_allocator() override { return host_allocator(); }
+  std::unique_ptr<Stream> make_stream(StreamUse, bool) override { return make_inline_stream(); }
+  std::unique_ptr<comm::ProcessGroup> place(std::unique_ptr<comm::ProcessGroup> host) override { return host; }
+  void repeat(const RepeatKey& key, const std::function<void()>& work) override {
+    keys.push_back(key);
+    work();
+  }
+  std::vector<RepeatKey> keys;
+
+ private:
+  std::unique_ptr<kernels::Kernels> kernels_ = kernels::make_cpu_kernels(1);
+};
+
+class RepeatedSteps : public testing::Test {
+ protected:
+  static constexpr int64_t kHeld = 4096;  // bytes of each arena, which the plan has no use for
+
+  RepeatedSteps() { worker_.parameters().initialize(7); }
+
+  RepeatKey key_of_step(int64_t first_sample) {
+    const Shape shape{plan_.batch.micro_batch_size, plan_.config.model.sequence_length};
+    const std::vector<int32_t> tokens(static_cast<size_t>(shape.elements()), 3);
+    const ConstTensorView view{tokens.data(), DType::Int32, shape};
+    const std::vector<Microbatch> batch(static_cast<size_t>(plan_.batch.gradient_accumulation_steps),
+                                        {view, view, first_sample});
+    worker_.train_step(batch, {.seed = 7});
+    return backend_.keys.back();
+  }
+  Arena arena(const char* name, int64_t bytes) {
+    return {name, host_allocator(), meter_, MemoryCategory::Buffers, bytes + kHeld};
+  }
+
+  Config config_ = small_config();
+  model::Model model_ = model_of(config_);
+  Plan plan_ = plan_of(config_, 1);
+  KeepsKeys backend_;
+  std::unique_ptr<comm::ProcessGroup> world_ = comm::make_single_group("world");
+  Groups groups_ = make_groups(*world_, plan_.mesh, plan_.stages, {}, {});
+  MemoryMeter meter_;
+  Arena activations_ = arena("activations", plan_.ranks[0].activation_arena_bytes);
+  Arena buffers_ = arena("buffers", plan_.ranks[0].buffer_arena_bytes);
+  std::unique_ptr<Stream> stream_ = make_inline_stream();
+  Worker worker_{plan_.config,
+                 plan_.stages,
+                 plan_.ranks[0],
+                 model_,
+                 plan_.batch.micro_batch_size,
+                 {.kernels = backend_.kernels(),
+                  .allocator = host_allocator(),
+                  .meter = meter_,
+                  .activations = activations_,
+                  .buffers = buffers_,
+                  .groups = groups_,
+                  .control_stream = *stream_,
+                  .gather_stream = *stream_,
+                  .reduce_stream = *stream_,
+                  .tensor_stream = *stream_,
+                  .make_link_stream = make_inline_stream,
+                  .repeats_steps = &backend_}};
+};
+
+TEST_F(RepeatedSteps, HaveOneKeyAsLongAsSamplesAndArenasAreTheSame) {
+  const RepeatKey first = key_of_step(0);
+  EXPECT_EQ(key_of_step(0), first);
+  EXPECT_NE(key_of_step(1), first);
+  for (Arena* arena : {&activations_, &buffers_}) {
+    const ScopedTensor held(*arena, DType::UInt8, {kHeld});  // what a step is given lies elsewhere
+    EXPECT_NE(key_of_step(0), first) << arena->name();
+  }
+  EXPECT_EQ(key_of_step(0), first);
+}
+
+}  // namespace
+}  // namespace trivet
