@@ -12,7 +12,7 @@
 namespace trivet::kernels {
 
 struct KernelCall {
-  std::string_view kernel;   // as Kernels names it; lives as long as the program
+  std::string_view kernel;  // as Kernels names it; lives as long as the program
   // Of products, which operands are transposed ("nn", "nt", "tn", "tt"), "+" where out is added to, "gelu" with an activation.
   std::string_view variant;
   DType dtype = DType::Float32;  // of what is read most

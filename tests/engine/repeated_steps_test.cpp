@@ -17,6 +17,7 @@ class KeepsKeys final : public Backend {
   Allocator& allocator() override { return host_allocator(); }
   Allocator& staging_allocator() override { return host_allocator(); }
   std::unique_ptr<Stream> make_stream(StreamUse, bool) override { return make_inline_stream(); }
+  std::unique_ptr<StreamClock> make_clock() override { return make_host_clock(); }
   std::unique_ptr<comm::ProcessGroup> place(std::unique_ptr<comm::ProcessGroup> host) override { return host; }
   void repeat(const RepeatKey& key, const std::function<void()>& work) override {
     keys.push_back(key);
