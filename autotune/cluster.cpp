@@ -46,7 +46,7 @@ std::vector<Cluster> known_clusters() {
                    .memory_bandwidth = 0.9 * 2039e9,
                    .matrix_flops = 312e12,
                    .float32_flops = 19.5e12,
-                   .product_efficiency = 0.64,
+                   .product_efficiency = 0.63,
                    .launch_seconds = 4e-6};
   add("a100", node(a100, 300e9, 25e9), 25e9);
   a100.name = "NVIDIA A100 SXM 40 GB", a100.memory_bytes = 39 * kGb, a100.memory_bandwidth = 0.9 * 1555e9;
@@ -56,7 +56,7 @@ std::vector<Cluster> known_clusters() {
                    .memory_bandwidth = 0.9 * 3350e9,
                    .matrix_flops = 989e12,
                    .float32_flops = 67e12,
-                   .product_efficiency = 0.62,
+                   .product_efficiency = 0.61,
                    .launch_seconds = 4e-6};
   add("h100", node(h100, 450e9, 50e9), 50e9);
   h100.name = "NVIDIA H200 SXM 141 GB", h100.memory_bytes = 139 * kGb, h100.memory_bandwidth = 0.9 * 4800e9;
