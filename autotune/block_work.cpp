@@ -98,6 +98,13 @@ class BlockRun {
         axis_{group_, stream_, site.sequence_parallel, false},
         tokens_{nullptr, DType::Int32, {site.microbatch, model.sequence_length}} {}
 
+  Context context_of(Arena& arena, const Microbatch& microbatch) {
+    Context context{.kernels = *kernels_, .arena = arena, .microbatch = &microbatch};
+    context.recompute_attention = site_.recompute_attention;
+    context.tensor = &axis_;
+    return context;
+  }
+
   BlockWork run(const Layer& layer, const Shape& input, bool first, bool last) {
     BlockWork work;
     std::vector<ConstTensorView> weights;
@@ -110,9 +117,7 @@ class BlockRun {
     }
     Arena arena("block");
     const Microbatch microbatch{tokens_, tokens_, 0};
-    Context context{.kernels = *kernels_, .arena = arena, .microbatch = &microbatch};
-    context.recompute_attention = site_.recompute_attention;
-    context.tensor = &axis_;
+    Context context = context_of(arena, microbatch);
     const ConstTensorView x = first ? tokens_ : ConstTensorView(nullptr, site_.dtype, input);
     const TensorView dx = first ? TensorView{} : TensorView{nullptr, site_.dtype, input};
     Saved saved;
@@ -129,9 +134,22 @@ class BlockRun {
       work.saved_bytes = input_bytes + arena.used_bytes();
       log_.write_to(work.backward);
       layer.backward(context, weights, gradients, y, dx, saved);
+      work.pending_bytes = input_bytes + bytes_between_halves(layer, weights, x, y, dx);
     }
     work.peak_bytes = arena.peak_bytes();
     return work;
+  }
+
+  int64_t bytes_between_halves(const Layer& layer, Weights weights, ConstTensorView x, TensorView y, TensorView dx) {
+    Work unused;
+    log_.write_to(unused);
+    Arena arena("halves");
+    Saved saved;
+    const Microbatch microbatch{tokens_, tokens_, 0};
+    Context context = context_of(arena, microbatch);
+    layer.forward(context, weights, x, y, saved);
+    layer.backward_input(context, weights, y, dx, saved);
+    return arena.used_bytes();
   }
 
   // With sequence parallelism a rank has its own tokens of what is between blocks.

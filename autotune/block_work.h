@@ -35,6 +35,7 @@ struct BlockWork {
   int64_t parameters = 0;       // elements of this tensor rank; a tied weight counts where it is used, too
   int64_t output_elements = 0;  // of what goes to the next block, on this rank; 0 behind the last
   int64_t saved_bytes = 0;      // kept from forward to backward, the block's input among it
+  int64_t pending_bytes = 0;    // kept from backward_input to backward_weight where they are apart, the above among it
   int64_t peak_bytes = 0;       // at most at a time, while it computes
 };
 

@@ -199,7 +199,7 @@ SearchResult search(const model::Model& model, const Cluster& cluster, const Sea
                                   space.devices, cluster.name, cluster.nodes, cluster.devices_per_node,
                                   cluster.most_devices()));
   const auto begin = std::chrono::steady_clock::now();
-  const StepModel steps(model, cluster);
+  const StepModel steps(model, cluster, space.types);
   Search search(cluster, ranked);
   bool any = false;
   for_each_layout(model, cluster, space, [&](const Layout& layout) {

@@ -18,6 +18,7 @@ struct SearchSpace {
   int64_t most_microbatch = 16;  // sequences
   int64_t most_tensor = 0;       // 0: a node
   std::vector<int> zero_stages{0, 1, 2, 3};
+  StateTypes types;
 };
 
 struct Candidate {

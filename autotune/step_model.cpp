@@ -5,6 +5,7 @@
 #include <numeric>
 #include <span>
 
+#include "engine/optimizer/optimizer_step.h"
 #include "pipeline/schedules/schedules.h"
 #include "pipeline/simulate.h"
 
@@ -30,6 +31,12 @@ double microbatches_in_flight(const Layout& layout, int64_t pipeline_rank) {
     case ScheduleKind::ZeroBubble2p: return std::min(m, 2 * p - 1);
   }
   return m;
+}
+
+// Gradients leave before those of weights are made, which wait for a gap: what they need is kept until then.
+bool splits_backward(ScheduleKind schedule) {
+  return schedule == ScheduleKind::ZeroBubbleH1 || schedule == ScheduleKind::ZeroBubble2p ||
+         schedule == ScheduleKind::ZeroBubbleV;
 }
 
 // Kernels that backward_weight runs.
@@ -62,6 +69,16 @@ std::vector<size_t> ends_of_stages(std::span<const double> costs, size_t stages)
 }
 
 }  // namespace
+
+StateTypes state_types(const Config& config) {
+  StateTypes types{.dtype = config.model_dtype()};
+  const bool fixed_point = config.reproducible == Reproducible::Layout;
+  const DType gradients = fixed_point ? DType::Int64 : config.grad_accum_dtype.value_or(types.dtype);
+  types.gradient_bytes = types.sent_gradient_bytes = as_double(size_of(gradients));
+  const bool has_master = types.dtype != DType::Float32;
+  types.optimizer_bytes = 4.0 * (optimizer_states(config.optimizer.type, config.optimizer) + (has_master ? 1 : 0));
+  return types;
+}
 
 StepModel::StepModel(const model::Model& model, const Cluster& cluster, const StateTypes& types)
     : model_(model), cluster_(cluster), types_(types) {}
@@ -151,7 +168,7 @@ const std::vector<BlockWork>& StepModel::works_of(const Layout& layout) const {
   std::vector<BlockWork>& works = works_[{layout.microbatch, layout.tensor, layout.sequence_parallel, selective}];
   if (works.empty())
     works = work_of_blocks(model_, {.microbatch = layout.microbatch,
-                                    .dtype = DType::BFloat16,
+                                    .dtype = types_.dtype,
                                     .tensor = static_cast<int>(layout.tensor),
                                     .sequence_parallel = layout.sequence_parallel,
                                     .recompute_attention = selective});
@@ -160,8 +177,9 @@ const std::vector<BlockWork>& StepModel::works_of(const Layout& layout) const {
 
 const std::vector<StepModel::Stage>& StepModel::stages_of(const Layout& layout) const {
   const int64_t count = layout.pipeline * layout.chunks;
-  std::vector<Stage>& stages = stages_[{layout.microbatch, layout.tensor, layout.sequence_parallel,
-                                        static_cast<int64_t>(layout.recompute), layout.overlap_tensor, count}];
+  std::vector<Stage>& stages =
+      stages_[{layout.microbatch, layout.tensor, layout.sequence_parallel, static_cast<int64_t>(layout.recompute),
+               layout.overlap_tensor, splits_backward(layout.schedule), count}];
   if (!stages.empty()) return stages;
   const std::vector<BlockWork>& works = works_of(layout);
   // As in the engine, the first block and the last are not recomputed.
@@ -178,11 +196,12 @@ const std::vector<StepModel::Stage>& StepModel::stages_of(const Layout& layout) 
     for (; b < ends[stage]; ++b) {
       const BlockWork& work = works[b];
       const double parameters = as_double(work.parameters), saved = as_double(work.saved_bytes);
-      const double input = b == 0 ? 0 : as_double(works[b - 1].output_elements * size_of(DType::BFloat16));
+      const double held = splits_backward(layout.schedule) ? std::max(saved, as_double(work.pending_bytes)) : saved;
+      const double input = b == 0 ? 0 : as_double(works[b - 1].output_elements * size_of(types_.dtype));
       sum.seconds += times[b];
       sum.parameters += parameters;
       sum.most_parameters = std::max(sum.most_parameters, parameters);
-      sum.saved_bytes += recomputed(b) ? input : saved;
+      sum.saved_bytes += recomputed(b) && !splits_backward(layout.schedule) ? input : held;
       sum.transient_bytes = std::max(sum.transient_bytes, as_double(work.peak_bytes) - (recomputed(b) ? 0 : saved - input));
     }
   }
@@ -193,12 +212,15 @@ StepBytes StepModel::bytes_of(const Layout& layout, int64_t pipeline_rank, const
   const auto kept = [&](double bytes, int sharded_from) {
     return stage.parameters * bytes / (layout.zero_stage >= sharded_from ? as_double(layout.data) : 1);
   };
-  StepBytes bytes{.parameters = kept(types_.weight_bytes, 3),
-                  .gradients = kept(types_.gradient_bytes, 2),
-                  .optimizer = kept(types_.optimizer_bytes, 1),
-                  .activations = stage.saved_bytes * microbatches_in_flight(layout, pipeline_rank) + stage.transient_bytes};
+  // What is on its way between stages: inputs and gradients that come, outputs and gradients that go.
+  const double messages = layout.pipeline > 1 ? 4 * as_double(works_of(layout)[0].output_elements) * types_.weight_bytes() : 0;
+  StepBytes bytes{
+      .parameters = kept(types_.weight_bytes(), 3),
+      .gradients = kept(types_.gradient_bytes, 2),
+      .optimizer = kept(types_.optimizer_bytes, 1),
+      .activations = stage.saved_bytes * microbatches_in_flight(layout, pipeline_rank) + stage.transient_bytes + messages};
   // A block on its way and the one before it.
-  if (layout.zero_stage >= 3) bytes.buffers += 2 * stage.most_parameters * types_.weight_bytes;
+  if (layout.zero_stage >= 3) bytes.buffers += 2 * stage.most_parameters * types_.weight_bytes();
   if (layout.zero_stage >= 2) bytes.buffers += 2 * stage.most_parameters * types_.gradient_bytes;
   return bytes;
 }
@@ -213,7 +235,7 @@ double StepModel::exposed_data_seconds(const Layout& layout, double parameters, 
   const double times_out = layout.zero_stage >= 2 ? m : 1, times_in = layout.zero_stage == 3 ? 2 * m : 1;
   const double out = layout.zero_stage == 0 ? seconds(comm::Operation::AllReduce, types_.sent_gradient_bytes)
                                             : seconds(comm::Operation::ReduceScatter, types_.sent_gradient_bytes);
-  const double in = layout.zero_stage == 0 ? 0 : seconds(comm::Operation::AllGather, types_.weight_bytes);
+  const double in = layout.zero_stage == 0 ? 0 : seconds(comm::Operation::AllGather, types_.weight_bytes());
   if (!layout.overlap) return times_out * out + times_in * in;
   // What belongs to the last block computed and to the first one needed has nothing beside it.
   const double of_a_block = std::min(1.0, as_double(layout.pipeline) / static_cast<double>(model_.layers.size()));
@@ -272,14 +294,14 @@ StepPrediction StepModel::predict(const Layout& layout) const {
   seconds.recompute = m * of.forward_again;
   seconds.tensor = m * (of.forward_axis + of.backward_axis + of.forward_again_axis);
   if (layout.pipeline > 1) {
-    const double message = as_double(works_of(layout)[0].output_elements * size_of(DType::BFloat16));
+    const double message = as_double(works_of(layout)[0].output_elements * size_of(types_.dtype));
     const double hop = operation_seconds(comm::Operation::Send, message, 2, layout.tensor * layout.data);
     seconds.bubble = bubble_seconds(layout, forward, backward - of.weights, of.weights) +
                      2 * as_double((layout.pipeline - 1) * layout.chunks) * hop;
   }
   seconds.data = exposed_data_seconds(layout, slowest.parameters, forward, backward);
   const double updated = slowest.parameters / (layout.zero_stage >= 1 ? as_double(layout.data) : 1);
-  const double moved = types_.gradient_bytes + 2 * types_.optimizer_bytes + types_.weight_bytes;
+  const double moved = types_.gradient_bytes + 2 * types_.optimizer_bytes + types_.weight_bytes();
   seconds.optimizer = updated * moved / cluster_.device.memory_bandwidth;
 
   const double tokens = as_double(layout.global_batch() * model_.sequence_length);

@@ -56,11 +56,16 @@ struct StepPrediction {
   double model_flops_utilization = 0;  // model::flops_per_token x tokens/s / (devices x matrix rate)
 };
 
-// How the numbers of a model's states are kept; the default is Trivet's bfloat16 with float32 sums of gradients.
+// How the numbers of a model and of its states are kept; bytes a parameter.
 struct StateTypes {
-  double weight_bytes = 2, gradient_bytes = 4, optimizer_bytes = 12;  // master weights and two moments
-  double sent_gradient_bytes = 4;                                     // on the data axis
+  DType dtype = DType::BFloat16;                       // of weights and activations
+  double gradient_bytes = 2, sent_gradient_bytes = 2;  // as they are summed, and on the data axis
+  double optimizer_bytes = 12;                         // master weights and two moments
+
+  double weight_bytes() const { return static_cast<double>(size_of(dtype)); }
 };
+// Those of the engine with this config: precision, data_types.grad_accum_dtype, optimizer, reproducible.
+StateTypes state_types(const Config& config);
 
 // One thread at a time: it remembers what blocks do.
 class StepModel {
@@ -92,7 +97,7 @@ class StepModel {
     double transient_bytes = 0;                  // beside that, while a block computes
   };
   // What does not depend on how many data ranks and microbatches there are.
-  using Key = std::array<int64_t, 6>;
+  using Key = std::array<int64_t, 7>;
   const std::vector<BlockWork>& works_of(const Layout& layout) const;
   const std::vector<Stage>& stages_of(const Layout& layout) const;
   BlockSeconds seconds_of(const BlockWork& work, const Layout& layout, bool recomputed) const;

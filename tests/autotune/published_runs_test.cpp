@@ -142,7 +142,7 @@ Table megatron_a100() {
                                     .vocabulary_size = 51200,
                                     .dropout = 0.1},
                           .candidates = open_layouts(grid, row.batch, row.layers),
-                          .types = {.sent_gradient_bytes = 2},
+                          .types = {.gradient_bytes = 4},
                           .published = row.published,
                           .in_unit =
                               [=](const Layout& layout, double seconds) {
@@ -183,7 +183,7 @@ Table megatron_a100() {
                                     .vocabulary_size = 51200,
                                     .dropout = 0.1},
                           .candidates = {grid},
-                          .types = {.sent_gradient_bytes = 2},
+                          .types = {.gradient_bytes = 4},
                           .published = row.published / 100 * 312,
                           .in_unit =
                               [=](const Layout& layout, double seconds) {
@@ -221,7 +221,7 @@ Table megatron_h100() {
                                     .vocabulary_size = 131072,
                                     .tied_embedding = false},
                           .candidates = open_layouts(grid, row.batch, row.layers),
-                          .types = {},
+                          .types = {.gradient_bytes = 4, .sent_gradient_bytes = 4},
                           .published = row.published,
                           .in_unit = [=](const Layout& layout, double seconds) {
                             return gpt_step_flops(shape, row.batch) / (seconds * static_cast<double>(layout.devices())) / 1e12;
@@ -273,7 +273,7 @@ Table torchtitan() {
     table.runs.push_back({.name = row.name,
                           .model = llama,
                           .candidates = layouts,
-                          .types = {},
+                          .types = {.gradient_bytes = 4, .sent_gradient_bytes = 4},
                           .published = row.published,
                           .in_unit =
                               [](const Layout& layout, double seconds) {

@@ -43,10 +43,10 @@ TEST(Search, TakesTheSimplestLayoutWhereAllFit) {
   EXPECT_THAT(find(result, "recompute full")->why, HasSubstr("recomputation"));
 }
 
-// 30 B parameters in 16 x 39 GB: whole states of 18 bytes fill them.
+// 30 B parameters in 14 x 39 GB: whole states of 16 bytes fill them.
 TEST(Search, SaysByHowMuchAChoiceDoesNotFit) {
   const model::Model model = gpt(48, 7168);
-  const SearchResult result = search(model, cluster_named("a100-40"), {.devices = 16, .train_batch_size = 64});
+  const SearchResult result = search(model, cluster_named("a100-40"), {.devices = 14, .train_batch_size = 56});
   ASSERT_FALSE(result.ranking.empty());
   EXPECT_FALSE(std::ranges::all_of(result.alternatives, &Alternative::fits));
   for (const Alternative& alternative : result.alternatives)
