@@ -9,11 +9,11 @@
 
 #include "autotune/search.h"
 #include "cli/commands.h"
+#include "cli/config_model.h"
 #include "cli/usage.h"
 #include "core/error.h"
 #include "engine/config/load.h"
 #include "engine/config/suggest.h"
-#include "engine/data/dataset.h"
 #include "engine/plan.h"
 
 namespace trivet::cli {
@@ -27,13 +27,6 @@ struct PlanArguments {
   std::string cluster;
   int64_t top = 10;
 };
-
-// The data decides the vocabulary's size unless the config states it or it is that of bytes.
-int64_t vocabulary_size(const Config& config) {
-  if (config.model.vocabulary == VocabularyKind::Size) return config.model.vocabulary_size;
-  if (config.model.vocabulary == VocabularyKind::Bytes) return 256;
-  return data::open_dataset(data::data_options(config)).vocabulary_size;
-}
 
 // All layouts of the config's model and train_batch_size; what else it says of the layout is left open.
 void search(const PlanArguments& arguments, const Config& config, const model::Model& model) {
@@ -58,7 +51,7 @@ void search(const PlanArguments& arguments, const Config& config, const model::M
 
 void run(const PlanArguments& arguments) {
   const Config config = load_config(arguments.config, arguments.overrides);
-  const model::Model model = model::build(describe_model(config.model, vocabulary_size(config)));
+  const model::Model model = model_of(config);
   if (arguments.search) return search(arguments, config, model);
   if (!arguments.cluster.empty()) throw ConfigError("--cluster: is for --search; give both");
   const Plan plan = make_plan(config, model, arguments.world_size);

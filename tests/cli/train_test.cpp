@@ -219,7 +219,8 @@ TEST(CommandLine, AMistakeIsOneLineThatSaysWhatToDo) {
     EXPECT_EQ(output.errors, "trivet: error: " + message + "\n") << arguments;
   };
   refused("",
-          "a subcommand is required; there are train, launch, plan, schedule, config, checkpoint, data, generate; see trivet "
+          "a subcommand is required; there are train, launch, plan, estimate, schedule, config, checkpoint, data, generate; "
+          "see trivet "
           "--help");
   refused("data", "data: a subcommand is required; there are prepare, show; see trivet data --help");
   refused("train", "train: config is required; see trivet train --help");

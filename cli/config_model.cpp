@@ -1,0 +1,19 @@
+#include "cli/config_model.h"
+
+#include "engine/data/dataset.h"
+#include "engine/plan.h"
+
+namespace trivet::cli {
+namespace {
+
+int64_t vocabulary_size(const Config& config) {
+  if (config.model.vocabulary == VocabularyKind::Size) return config.model.vocabulary_size;
+  if (config.model.vocabulary == VocabularyKind::Bytes) return 256;
+  return data::open_dataset(data::data_options(config)).vocabulary_size;
+}
+
+}  // namespace
+
+model::Model model_of(const Config& config) { return model::build(describe_model(config.model, vocabulary_size(config))); }
+
+}  // namespace trivet::cli

@@ -1,0 +1,129 @@
+// trivet estimate: what a model's states need with ZeRO-2 and ZeRO-3, by DeepSpeed's estimators.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "autotune/model_states.h"
+#include "cli/commands.h"
+#include "cli/config_model.h"
+#include "cli/usage.h"
+#include "core/error.h"
+#include "engine/config/load.h"
+
+namespace trivet::cli {
+namespace {
+
+struct EstimateArguments {
+  std::string config;
+  double parameters = 0, largest_layer = 0;
+  int64_t gpus_per_node = 8, nodes = 1;
+  bool json = false;
+};
+
+struct Row {
+  int stage;
+  std::string options;
+  autotune::Estimate estimate;
+};
+
+std::vector<Row> rows_of(autotune::EstimatorOptions options) {
+  std::vector<Row> rows;
+  for (const bool optimizer : {true, false}) {
+    options.offload_optimizer = optimizer;
+    rows.push_back({2, optimizer ? "offload_optimizer=cpu" : "offload_optimizer=none", autotune::estimate_zero2(options)});
+  }
+  for (const auto& [parameters, optimizer] : {std::pair{true, true}, {false, true}, {false, false}})
+    for (const bool zero_init : {true, false}) {
+      options.offload_parameters = parameters, options.offload_optimizer = optimizer, options.zero_init = zero_init;
+      rows.push_back({3,
+                      fmt::format("offload_param={}, offload_optimizer={}, zero_init={}", parameters ? "cpu" : "none",
+                                  optimizer ? "cpu" : "none", zero_init ? 1 : 0),
+                      autotune::estimate_zero3(options)});
+    }
+  return rows;
+}
+
+std::string to_text(const autotune::EstimatorOptions& options) {
+  std::string text = fmt::format(
+      "weights, gradients and optimizer states of {:.0f} M parameters, {:.0f} M in the largest layer,\n"
+      "on {} node{} of {} GPUs; by DeepSpeed's estimators: activations and buffers come on top\n\n"
+      "stage    GiB a node    GiB a GPU\n          of the host\n",
+      options.parameters / 1e6, options.largest_layer_parameters / 1e6, options.nodes, options.nodes == 1 ? "" : "s",
+      options.gpus_per_node);
+  constexpr double kGib = 1 << 30;
+  for (const Row& row : rows_of(options))
+    text += fmt::format("{:5} {:13.2f} {:12.2f}   {}\n", row.stage, row.estimate.host_bytes / kGib,
+                        row.estimate.gpu_bytes / kGib, row.options);
+  return text;
+}
+
+std::string to_json(const autotune::EstimatorOptions& options) {
+  nlohmann::ordered_json json;
+  json["parameters"] = options.parameters;
+  json["largest_layer_parameters"] = options.largest_layer_parameters;
+  json["gpus_per_node"] = options.gpus_per_node;
+  json["nodes"] = options.nodes;
+  json["estimates"] = nlohmann::ordered_json::array();
+  for (const Row& row : rows_of(options))
+    json["estimates"].push_back({{"stage", row.stage},
+                                 {"options", row.options},
+                                 {"host_bytes_per_node", row.estimate.host_bytes},
+                                 {"bytes_per_gpu", row.estimate.gpu_bytes}});
+  return json.dump(2) + "\n";
+}
+
+// As DeepSpeed counts: the module that has most parameters of its own, a weight and its bias here.
+double largest_module(const model::Model& model) {
+  std::map<std::string, int64_t> modules;
+  int64_t largest = 0;
+  for (size_t layer = 0; layer < model.layers.size(); ++layer)
+    for (const ParameterSpec& spec : model.layers[layer]->parameters()) {
+      const std::string name = model.names[layer] + "." + spec.name.substr(0, spec.name.rfind('.'));
+      if (spec.tied_to.empty()) largest = std::max(largest, modules[name] += spec.shape.elements());
+    }
+  return static_cast<double>(largest);
+}
+
+void run(const EstimateArguments& arguments) {
+  autotune::EstimatorOptions options{.parameters = arguments.parameters,
+                                     .largest_layer_parameters = arguments.largest_layer,
+                                     .gpus_per_node = arguments.gpus_per_node,
+                                     .nodes = arguments.nodes};
+  if (arguments.config.empty() == (arguments.parameters == 0))
+    throw ConfigError("estimate: give either a config or --parameters, and with these --largest-layer");
+  if (!arguments.config.empty()) {
+    const Config config = load_config(arguments.config, {});
+    const model::Model model = model_of(config);
+    options.parameters = static_cast<double>(model::parameter_count(model));
+    options.largest_layer_parameters = largest_module(model);
+  }
+  const std::string text = arguments.json ? to_json(options) : to_text(options);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+}  // namespace
+
+void add_estimate(CLI::App& program) {
+  auto arguments = std::make_shared<EstimateArguments>();
+  CLI::App* command = program.add_subcommand(
+      "estimate",
+      "What a model's states need with ZeRO-2 and 3, by DeepSpeed's estimators; `trivet plan` says what a run needs");
+  command->footer("Example:\n  trivet estimate --parameters 2851e6 --largest-layer 32e6 --gpus-per-node 8");
+  command->add_option("config", arguments->config, "JSON file whose model it is (docs/config.md)");
+  command->add_option("--parameters", arguments->parameters, "of a model without a config")->check(CLI::PositiveNumber);
+  command->add_option("--largest-layer", arguments->largest_layer, "parameters of its largest layer (0)")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--gpus-per-node", arguments->gpus_per_node, "GPUs of a node (8)")->check(from_to(1, 1024));
+  command->add_option("--nodes", arguments->nodes, "nodes (1)")->check(from_to(1, 1000000));
+  command->add_flag("--json", arguments->json, "print JSON");
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace trivet::cli
