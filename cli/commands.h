@@ -18,5 +18,6 @@ void add_schedule(CLI::App& program);
 void add_checkpoint(CLI::App& program);
 void add_data(CLI::App& program);
 void add_generate(CLI::App& program);
+void add_doctor(CLI::App& program);
 
 }  // namespace trivet::cli

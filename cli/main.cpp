@@ -54,6 +54,7 @@ int main(int argc, char** argv) {
   trivet::cli::add_checkpoint(program);
   trivet::cli::add_data(program);
   trivet::cli::add_generate(program);
+  trivet::cli::add_doctor(program);
   try {
     trivet::cli::check_subcommand(program, argc, argv);
     program.parse(argc, argv);

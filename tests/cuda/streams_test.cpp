@@ -125,7 +125,7 @@ TEST_F(StreamOrder, WhatWorkThrowsComesOutAtOnce) {
 // The compute stream is held for as long as the side stream is busy, and the host is not.
 TEST_F(StreamOrder, ObserversAreToldHowLongAStreamWasHeld) {
   struct Observer : WaitObserver {
-    explicit Observer(StreamClock& clock) : clock(clock) {}
+    explicit Observer(StreamClock& of) : clock(of) {}
     Moment now() override { return clock.now(); }
     void waited(Moment from, Moment to) override { moments.assign({from, to}); }
     StreamClock& clock;

@@ -127,7 +127,7 @@ TEST(Optimizer, SgdMatchesItsFormula) {
               .dampening = nesterov ? 0.0 : 0.3,
               .weight_decay = 0.01,
               .gradient_scale = 2,
-              .step = step,
+              .step = static_cast<double>(step),
               .nesterov = nesterov};
       expect_matches(
           [&](Kernels& kernels, States& s) {

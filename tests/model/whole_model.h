@@ -191,7 +191,7 @@ class WholeModel {
     return views;
   }
   Context make_context(const Microbatch& microbatch) {
-    Context context{*kernels_, *arena_, &microbatch, {seed_, step, first_sample}, training};
+    Context context{*kernels_, *arena_, &microbatch, {seed_, static_cast<double>(step), first_sample}, training};
     context.recompute_attention = recompute_attention;
     context.tensor = tensor_;
     loss_[0] = loss_[1] = 0;

@@ -179,7 +179,13 @@ void forward(const LayerNorm& norm, const Launch& launch) {
     const bool aligned = aligned_for_packs<kPack>(args.x, args.gain, args.bias, static_cast<const T*>(args.y));
     if (adds && aligned && !addition.fits_packs()) return forward_in_two_passes<kCentred>(norm, launch);
     dispatch_row<T>(cols, aligned, [&]<int kGroup, int kPacks>() {
-      const auto kernel = adds ? &norm_rows<T, kCentred, true, kGroup, kPacks> : &norm_rows<T, kCentred, false, kGroup, kPacks>;
+      auto kernel = &norm_rows<T, kCentred, false, kGroup, kPacks>;
+      // A row that is not kept is read again by each pass: to add it in one of them saves little, and takes registers.
+      if constexpr (kPacks > 0) {
+        if (adds) kernel = &norm_rows<T, kCentred, true, kGroup, kPacks>;
+      } else if (adds) {
+        return forward_in_two_passes<kCentred>(norm, launch);
+      }
       TRIVET_LAUNCH(kernel, row_blocks<kGroup>(rows, launch), kRowThreads<kGroup>, 0, launch.stream, args, addition, rows,
                     static_cast<int>(cols));
     });

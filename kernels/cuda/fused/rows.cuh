@@ -58,12 +58,6 @@ class Row<T, kStreams, kGroup, 0> {
 #pragma unroll
     for (int s = 0; s < kStreams; ++s) rows_[s] = rows[s];
   }
-  // Later passes read `out`, each thread what it has written itself.
-  template <typename Body>
-  __device__ __forceinline__ void replace_first(T* out, const Body& body) {
-    for_each([&](int col, const auto& elements) { store_pack(out + col, body(col, elements)); });
-    rows_[0] = out;
-  }
   template <typename Body>
   __device__ __forceinline__ void for_each(const Body& body) const {
     for (int col = lane_; col < cols_; col += kGroup) {

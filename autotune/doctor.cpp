@@ -1,0 +1,284 @@
+#include "autotune/doctor.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+
+#include "comm/world.h"
+#include "core/error.h"
+#include "core/file_system.h"
+#include "engine/backend/cuda_module.h"
+#include "kernels/kernels.h"
+
+namespace trivet::autotune {
+namespace {
+
+constexpr double kGib = 1 << 30, kMib = 1 << 20;
+
+// The first line of a file that begins with `key`, behind its colon; of a file without keys its first line.
+std::string line_of(const std::string& path, const std::string& key = "") {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (key.empty()) return line;
+    if (!line.starts_with(key)) continue;
+    const size_t colon = line.find(':');
+    return colon == std::string::npos ? "" : line.substr(std::min(line.size(), colon + 2));
+  }
+  return "";
+}
+
+// -1 where it says no number ("max").
+double number_in(const std::string& text) {
+  std::istringstream stream(text);
+  double number = -1;
+  return stream >> number ? number : -1;
+}
+
+// Mean seconds of `work`, run for about a fifth of a second after a first time that does not count.
+double seconds_of(const std::function<void()>& work) {
+  using Clock = std::chrono::steady_clock;
+  work();
+  const auto begin = Clock::now();
+  int times = 0;
+  double seconds = 0;
+  do {
+    work();
+    ++times;
+    seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  } while (seconds < 0.2);
+  return seconds / times;
+}
+
+// A finding never ends the examination.
+Finding guarded(const std::string& subject, const std::function<Finding()>& examine_it) {
+  try {
+    return examine_it();
+  } catch (const std::exception& error) {
+    return {subject, Health::Missing, error.what(), "see the message", {}};
+  }
+}
+
+struct HostMatrix {
+  HostMatrix(DType dtype, const Shape& shape) : memory(host_allocator(), meter, MemoryCategory::Buffers, dtype, shape) {}
+  MemoryMeter meter;
+  Buffer memory;
+  operator TensorView() { return memory.view(); }
+};
+
+Finding processor(const DoctorOptions& options) {
+  const std::string cpuinfo = options.system_root + "/proc/cpuinfo";
+  const std::string flags = " " + line_of(cpuinfo, "flags") + " ";
+  const auto has = [&](const char* flag) { return flags.find(fmt::format(" {} ", flag)) != std::string::npos; };
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const int cores =
+      sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  const std::string bf16 = has("amx_bf16") ? "AMX" : has("avx512_bf16") ? "AVX-512" : "";
+  const std::string vectors = has("avx512f") ? "AVX-512" : has("avx2") ? "AVX2" : "128-bit vectors";
+  Finding finding{"processor",
+                  Health::Fine,
+                  fmt::format("{}, {} core{}, {}{}; caches {} KiB, {} KiB, {} MiB", line_of(cpuinfo, "model name"), cores,
+                              cores == 1 ? "" : "s", vectors, bf16.empty() ? "" : ", bfloat16 by " + bf16,
+                              sysconf(_SC_LEVEL1_DCACHE_SIZE) >> 10, sysconf(_SC_LEVEL2_CACHE_SIZE) >> 10,
+                              sysconf(_SC_LEVEL3_CACHE_SIZE) >> 20),
+                  "",
+                  {{"cores", cores}}};
+  const std::string quota = line_of(options.system_root + "/sys/fs/cgroup/cpu.max");
+  const double allowed = number_in(quota);
+  if (allowed > 0) {
+    std::istringstream words(quota);
+    double period = 1e5;
+    words >> period >> period;
+    if (allowed / period < cores) {
+      finding.health = Health::Note;
+      finding.text += fmt::format("; a limit of {:.1f} cores", allowed / period);
+      finding.advice =
+          fmt::format("set OMP_NUM_THREADS so that threads x ranks are at most {:.0f}", std::max(1.0, allowed / period));
+    }
+  } else if (bf16.empty()) {
+    finding.health = Health::Note;
+    finding.advice = "bfloat16 is slower than float32 here; on GPUs it is not";
+  }
+  return finding;
+}
+
+Finding products(const DoctorOptions& options) {
+  const auto kernels = kernels::make_cpu_kernels(options.threads);
+  constexpr int64_t kSize = 1024;
+  Finding finding{"products", Health::Fine, "", "", {}};
+  for (const DType dtype : {DType::Float32, DType::BFloat16}) {
+    HostMatrix a(dtype, {kSize, kSize}), b(dtype, {kSize, kSize}), c(dtype, {kSize, kSize});
+    const double seconds = seconds_of([&] { kernels->matmul({.a = TensorView(a), .b = TensorView(b), .out = c}); });
+    const double rate = 2.0 * kSize * kSize * kSize / seconds;
+    finding.text += fmt::format("{}{:.0f} GFLOP/s {}", finding.text.empty() ? "" : ", ", rate / 1e9, name_of(dtype));
+    finding.figures.emplace_back(fmt::format("{}_flops_per_second", name_of(dtype)), rate);
+  }
+  return finding;
+}
+
+Finding memory(const DoctorOptions& options) {
+  const std::string meminfo = options.system_root + "/proc/meminfo";
+  const double total = 1024 * number_in(line_of(meminfo, "MemTotal")),
+               free = 1024 * number_in(line_of(meminfo, "MemAvailable"));
+  const double limit = number_in(line_of(options.system_root + "/sys/fs/cgroup/memory.max"));
+  Finding finding{"memory",
+                  Health::Fine,
+                  fmt::format("{:.1f} GiB, {:.1f} free", total / kGib, free / kGib),
+                  "",
+                  {{"total_bytes", total}, {"free_bytes", free}}};
+  if (limit > 0 && limit < total) {
+    finding.health = Health::Note;
+    finding.text += fmt::format("; a limit of {:.1f} GiB", limit / kGib);
+    finding.advice = "a run beyond the limit is killed without a message (exit code 137): compare it with `trivet plan`";
+  }
+  if (!options.measures) return finding;
+  const auto kernels = kernels::make_cpu_kernels(options.threads);
+  constexpr int64_t kElements = int64_t{1} << 25;  // 128 MiB: no cache
+  HostMatrix from(DType::Float32, {kElements}), to(DType::Float32, {kElements});
+  const double rate = 8.0 * kElements / seconds_of([&] { kernels->copy(TensorView(from), to); });
+  finding.text += fmt::format("; copies read and write {:.1f} GB/s", rate / 1e9);
+  finding.figures.emplace_back("copy_bytes_per_second", rate);
+  return finding;
+}
+
+// Of ranks that are processes of this host: they share memory.
+Finding ranks(const DoctorOptions& options) {
+  const std::string shared = options.system_root + "/dev/shm";
+  Finding finding{"ranks", Health::Fine, "", "", {}};
+  double free = 0;
+  try {
+    free = static_cast<double>(real_file_system().free_bytes(shared));
+  } catch (const std::exception&) {
+    return {"ranks",
+            Health::Missing,
+            shared + " is not there",
+            "ranks as processes need it; ranks as threads (--ranks N) do not",
+            {}};
+  }
+  finding.text = fmt::format("{:.0f} MiB free in {}", free / kMib, shared);
+  finding.figures.emplace_back("shared_memory_free_bytes", free);
+  if (free < 64 * kMib) {
+    finding.health = Health::Missing;
+    finding.advice = "ranks as processes need some MiB each: give the container more (docker run --shm-size 1g)";
+  }
+  if (!options.measures) return finding;
+  constexpr int64_t kElements = int64_t{4} << 20;
+  double seconds = 0;
+  comm::run_threads(2, [&](comm::World& world) {
+    HostMatrix data(DType::Float32, {kElements});
+    const auto stream = make_inline_stream();
+    constexpr int kTimes = 8;
+    world.group().all_reduce(data, comm::ReduceOp::Sum, *stream);
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < kTimes; ++i) world.group().all_reduce(data, comm::ReduceOp::Sum, *stream);
+    if (world.rank() == 0) seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / kTimes;
+  });
+  const double rate = 4.0 * kElements / seconds;
+  finding.text += fmt::format("; 2 ranks sum {:.1f} GB/s", rate / 1e9);
+  finding.figures.emplace_back("all_reduce_bytes_per_second", rate);
+  return finding;
+}
+
+Finding gpus(const DoctorOptions& options) {
+  Finding finding{"GPUs", Health::Fine, "", "", {}};
+  const auto none = [&](const std::string& reason) {
+    finding.health = options.needs_gpu ? Health::Missing : Health::Note;
+    finding.text = "none: " + reason;
+    finding.advice = "device \"cpu\" works; for \"cuda\" see docs/cuda.md";
+    return finding;
+  };
+  std::string reason;
+  if (find_device(reason) != Device::Cuda) return none(reason);
+  const int count = cuda_module().devices().count;
+  finding.figures.emplace_back("gpus", count);
+  const auto alone = comm::make_single_group("doctor");
+  for (int index = 0; index < count; ++index) {
+    MemoryMeter meter;
+    const auto backend = make_backend(Device::Cuda, {.world = *alone, .meter = meter, .local_rank = index});
+    finding.text += fmt::format("{}{}, {:.1f} GiB free", index == 0 ? "" : "; ", backend->description(),
+                                static_cast<double>(backend->free_bytes()) / kGib);
+  }
+  return finding;
+}
+
+Finding disk(const DoctorOptions& options) {
+  FileSystem& files = real_file_system();
+  const double free = static_cast<double>(files.free_bytes(options.directory));
+  Finding finding{
+      "disk", Health::Fine, fmt::format("{:.1f} GiB free in {}", free / kGib, options.directory), "", {{"free_bytes", free}}};
+  constexpr int64_t kBytes = int64_t{64} << 20;
+  if (free < 2.0 * kBytes) {
+    finding.health = Health::Missing;
+    finding.advice = "checkpoints take 12 to 16 bytes a parameter: name a directory with more room";
+    return finding;
+  }
+  bool direct = true;
+  std::unique_ptr<ScratchFile> file;
+  try {
+    file = files.create_scratch(options.directory + "/trivet-doctor", kBytes, true);
+  } catch (const FileError& error) {
+    if (error.error_number() != EINVAL) throw;
+    direct = false;
+    file = files.create_scratch(options.directory + "/trivet-doctor", kBytes, false);
+  }
+  if (!direct) {
+    finding.health = Health::Note;
+    finding.text += ", no uncached access";
+    finding.advice = "offload to files goes through the system's cache there, and takes its memory";
+  }
+  if (!options.measures) return finding;
+  HostMatrix data(DType::UInt8, {kBytes});  // page-aligned
+  const std::span bytes(static_cast<std::byte*>(TensorView(data).data), static_cast<size_t>(kBytes));
+  const auto rate = [&](const auto& transfer) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int64_t done = 0; done < kBytes;)
+      done += static_cast<int64_t>(transfer(done, bytes.subspan(static_cast<size_t>(done))));
+    return static_cast<double>(kBytes) / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  const double written = rate([&](int64_t at, std::span<std::byte> part) { return file->write_some(at, part); });
+  const double read = rate([&](int64_t at, std::span<std::byte> part) { return file->read_some(at, part); });
+  finding.text += fmt::format("; writes {:.0f} MB/s, reads {:.0f}", written / 1e6, read / 1e6);
+  finding.figures.insert(finding.figures.end(), {{"write_bytes_per_second", written}, {"read_bytes_per_second", read}});
+  return finding;
+}
+
+Finding limits(const DoctorOptions&) {
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  Finding finding{"limits",
+                  Health::Fine,
+                  fmt::format("{} open files", files.rlim_cur),
+                  "",
+                  {{"open_files", static_cast<double>(files.rlim_cur)}}};
+  if (files.rlim_cur < 1024) {
+    finding.health = Health::Note;
+    finding.advice = "many ranks need more: ulimit -n 4096";
+  }
+  return finding;
+}
+
+}  // namespace
+
+std::vector<Finding> examine(const DoctorOptions& options) {
+  std::vector<Finding> findings;
+  const auto add = [&](const char* subject, Finding (*look)(const DoctorOptions&)) {
+    findings.push_back(guarded(subject, [&] { return look(options); }));
+  };
+  add("processor", processor);
+  if (options.measures) add("products", products);
+  add("memory", memory);
+  add("ranks", ranks);
+  add("GPUs", gpus);
+  add("disk", disk);
+  add("limits", limits);
+  return findings;
+}
+
+}  // namespace trivet::autotune
