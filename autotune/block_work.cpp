@@ -113,7 +113,7 @@ class BlockRun {
       const Shape shape = tensor_parallel::local_part(spec, 0, site_.tensor).shape;
       weights.push_back({nullptr, site_.dtype, shape});
       gradients.push_back(spec.trainable ? Gradient{{nullptr, DType::Float32, shape}, true} : Gradient{});
-      work.parameters += shape.elements();
+      (spec.tied_to.empty() ? work.parameters : work.tied_parameters) += shape.elements();
     }
     Arena arena("block");
     const Microbatch microbatch{tokens_, tokens_, 0};

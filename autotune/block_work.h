@@ -32,7 +32,8 @@ struct Work {
 
 struct BlockWork {
   Work forward, backward;       // of the last block all is in backward: it makes loss and gradients at once
-  int64_t parameters = 0;       // elements of this tensor rank; a tied weight counts where it is used, too
+  int64_t parameters = 0;       // elements of this tensor rank, tied ones not among them
+  int64_t tied_parameters = 0;  // whose owner is another block
   int64_t output_elements = 0;  // of what goes to the next block, on this rank; 0 behind the last
   int64_t saved_bytes = 0;      // kept from forward to backward, the block's input among it
   int64_t pending_bytes = 0;    // kept from backward_input to backward_weight where they are apart, the above among it

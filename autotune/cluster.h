@@ -1,7 +1,7 @@
 // The machines that a plan is for, described by numbers from data sheets or benchmarks; they need not be there.
 //
 //   cluster_named("h100")                      // a node of 8 with its network, as many nodes as the plan needs
-//   read_cluster("cluster.json")               // {"like": "h100", "nodes": 128, "outside": {"bytes_per_second": 25e9}}
+//   find_cluster("cluster.json")               // {"like": "h100", "nodes": 128, "outside": {"bytes_per_second": 25e9}}
 //
 // docs/planning.md has all keys. Bandwidths are of one direction and for each device alone.
 #pragma once
@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "autotune/collective_cost.h"
-#include "core/dtype.h"
 
 namespace trivet::autotune {
 
@@ -22,7 +21,7 @@ struct Accelerator {
   double memory_bandwidth = 0;    // bytes/s of copies and element-wise kernels
   double matrix_flops = 0;        // a second, of products of bfloat16 and float16, dense
   double float32_flops = 0;       // of products of float32
-  double product_efficiency = 1;  // share of it that large products reach in a run
+  double product_efficiency = 0;  // share of it that large products reach in a run
   double launch_seconds = 0;      // of a kernel, where the device has nothing else to do meanwhile
 };
 

@@ -45,7 +45,7 @@ struct Nodes {
 double two_level_all_reduce(const Nodes& nodes, double bytes);
 double two_level_all_gather(const Nodes& nodes, double bytes);
 double two_level_reduce_scatter(const Nodes& nodes, double bytes);
-// Of what a flat ring over all ranks sends, the share that leaves its node: (k-1)/(n-1) for k nodes, n ranks.
+// Of what a rank sends in a two-level operation, the share that leaves its node: (k-1)/(n-1) for k nodes, n ranks.
 double share_leaving_node(const Nodes& nodes);
 
 // What nccl-tests call bus bandwidth: S / time x 2 (n-1)/n for all_reduce, (n-1)/n for reduce_scatter, all_gather and

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
 
 #include "core/error.h"
@@ -38,22 +39,31 @@ std::vector<PipelineKind> pipelines(int64_t pipeline, int64_t blocks) {
   return kinds;
 }
 
-bool shares(const model::Model& model, int64_t tensor) {
+bool shares(const model::Model& model, const SearchSpace& space, int64_t tensor) {
   try {
     model::check_tensor_size(model, static_cast<int>(tensor));
+    if (space.fixed_sums) model::check_fixed_sums(model, static_cast<int>(tensor));
   } catch (const ConfigError&) {
     return false;
   }
   return true;
 }
 
+// Those that fill nodes: another would lie across two of them.
+std::vector<int64_t> tensor_sizes(const model::Model& model, const Cluster& cluster, const SearchSpace& space) {
+  std::vector<int64_t> sizes;
+  for (const int64_t size :
+       divisors(cluster.devices_per_node, space.most_tensor > 0 ? space.most_tensor : cluster.devices_per_node))
+    if (shares(model, space, size)) sizes.push_back(size);
+  return sizes;
+}
+
 // Calls use(layout) for each that divides.
 template <typename Use>
 void for_each_layout(const model::Model& model, const Cluster& cluster, const SearchSpace& space, Use&& use) {
   const auto blocks = static_cast<int64_t>(model.layers.size());
-  const int64_t most_tensor = space.most_tensor > 0 ? space.most_tensor : cluster.devices_per_node;
-  for (const int64_t tensor : divisors(space.devices, most_tensor)) {
-    if (!shares(model, tensor)) continue;
+  for (const int64_t tensor : tensor_sizes(model, cluster, space)) {
+    if (space.devices % tensor != 0) continue;
     for (const int64_t pipeline : divisors(space.devices / tensor, blocks)) {
       const int64_t data = space.devices / tensor / pipeline;
       if (space.train_batch_size % data != 0) continue;
@@ -71,7 +81,7 @@ void for_each_layout(const model::Model& model, const Cluster& cluster, const Se
                          .microbatch = microbatch,
                          .microbatches = space.train_batch_size / data / microbatch,
                          .recompute = recompute,
-                         .sequence_parallel = tensor > 1 && model.sequence_length % tensor == 0});
+                         .sequence_parallel = space.sequence_parallel && tensor > 1 && model.sequence_length % tensor == 0});
             }
     }
   }
@@ -93,7 +103,7 @@ const std::vector<Choice>& choices() {
   return all;
 }
 
-// The part of the step that grew most, as shares of each step.
+// The part of the step that grew most.
 std::string reason(const StepSeconds& best, const StepSeconds& other) {
   struct Part {
     const char* name;
@@ -102,11 +112,10 @@ std::string reason(const StepSeconds& best, const StepSeconds& other) {
   static constexpr Part parts[] = {{"exposed tensor axis", &StepSeconds::tensor}, {"pipeline bubble", &StepSeconds::bubble},
                                    {"exposed data axis", &StepSeconds::data},     {"recomputation", &StepSeconds::recompute},
                                    {"optimizer", &StepSeconds::optimizer},        {"kernels", &StepSeconds::compute}};
-  const Part* worst = parts;
-  for (const Part& part : parts)
-    if (other.*part.seconds - best.*part.seconds > other.*worst->seconds - best.*worst->seconds) worst = &part;
-  return fmt::format("{} {:.0f} % of the step (best: {:.0f} %)", worst->name, 100 * other.*worst->seconds / other.total(),
-                     100 * best.*worst->seconds / best.total());
+  const auto growth = [&](const Part& part) { return other.*part.seconds - best.*part.seconds; };
+  const Part& worst = *std::ranges::max_element(parts, {}, growth);
+  return fmt::format("{} {:.0f} % of the step, {:.3g} s more", worst.name, 100 * other.*worst.seconds / other.total(),
+                     growth(worst));
 }
 
 double memory_limit(const Cluster& cluster) { return static_cast<double>(cluster.device.memory_bytes); }
@@ -115,11 +124,13 @@ class Search {
  public:
   Search(const Cluster& cluster, size_t ranked) : cluster_(cluster), ranked_(ranked) {}
 
-  void add(const Layout& layout, const StepPrediction& step) {
+  void add(const Layout& layout, const StepModel& steps) {
     ++result_.tried;
-    const Candidate candidate{layout, step};
-    if (result_.tried == 1 || step.bytes.total() < result_.smallest.step.bytes.total()) result_.smallest = candidate;
-    const bool fits = step.bytes.total() <= memory_limit(cluster_);
+    Candidate candidate{layout, {.seconds = {}, .bytes = steps.bytes(layout)}};
+    if (result_.tried == 1 || candidate.step.bytes.total() < result_.smallest.step.bytes.total()) result_.smallest = candidate;
+    const bool fits = candidate.step.bytes.total() <= memory_limit(cluster_);
+    if (fits) candidate.step = steps.predict(layout);
+    const StepPrediction& step = candidate.step;
     for (size_t c = 0; c < choices().size(); ++c) note(by_value_[c][in_order(choices()[c].second(layout))], candidate, fits);
     if (!fits) return;
     ++result_.fitting;
@@ -173,25 +184,42 @@ class Search {
   std::map<size_t, std::map<Value, Best>> by_value_;  // [choice][value]
 };
 
+// Whether some layout divides so many devices.
+bool divides(const std::vector<int64_t>& tensors, int64_t blocks, const SearchSpace& space, int64_t devices) {
+  for (const int64_t tensor : tensors)
+    for (int64_t pipeline = 1; devices % tensor == 0 && pipeline <= std::min(blocks, devices / tensor); ++pipeline)
+      if (devices / tensor % pipeline == 0 && space.train_batch_size % (devices / tensor / pipeline) == 0) return true;
+  return false;
+}
+
+// With the nearest numbers of devices that would do.
 [[noreturn]] void refuse(const model::Model& model, const Cluster& cluster, const SearchSpace& space) {
-  // The nearest numbers of devices below and above that some layout divides.
-  const auto divides = [&](int64_t devices) {
-    SearchSpace other = space;
-    other.devices = devices;
-    bool any = false;
-    for_each_layout(model, cluster, other, [&](const Layout&) { any = true; });
-    return any;
-  };
+  const std::vector<int64_t> tensors = tensor_sizes(model, cluster, space);
+  const auto blocks = static_cast<int64_t>(model.layers.size());
   int64_t below = space.devices - 1, above = space.devices + 1;
-  while (below > 0 && !divides(below)) --below;
-  while (above < 2 * space.devices && !divides(above)) ++above;
+  while (below > 1 && !divides(tensors, blocks, space, below)) --below;
+  const int64_t most = blocks * tensors.back() * space.train_batch_size;  // beyond it there is none
+  while (above <= most && !divides(tensors, blocks, space, above)) ++above;
   throw ConfigError(fmt::format(
       "search: no layout divides {} devices among {} blocks and a batch of {}: the data axis must divide train_batch_size, "
-      "the pipeline cannot have more ranks than blocks; {} or {} devices would do, or another train_batch_size",
-      space.devices, model.layers.size(), space.train_batch_size, below, above));
+      "the pipeline cannot have more ranks than blocks; {}{} devices would do, or another train_batch_size",
+      space.devices, blocks, space.train_batch_size, below, above <= most ? fmt::format(" or {}", above) : ""));
 }
 
 }  // namespace
+
+SearchSpace search_space(const Config& config, int64_t devices) {
+  if (config.batch.train_batch_size == 0)
+    throw ConfigError(config.source +
+                      ": train_batch_size: --search needs it: a layout must not change what is trained; give it");
+  const bool fixed_sums = config.reproducible == Reproducible::Layout;
+  return {.devices = devices,
+          .train_batch_size = config.batch.train_batch_size,
+          .most_tensor = config.optimizer.type == OptimizerType::Muon ? 1 : 0,
+          .sequence_parallel = !fixed_sums,
+          .fixed_sums = fixed_sums,
+          .types = state_types(config)};
+}
 
 SearchResult search(const model::Model& model, const Cluster& cluster, const SearchSpace& space, size_t ranked) {
   if (cluster.most_devices() > 0 && space.devices > cluster.most_devices())
@@ -204,7 +232,7 @@ SearchResult search(const model::Model& model, const Cluster& cluster, const Sea
   bool any = false;
   for_each_layout(model, cluster, space, [&](const Layout& layout) {
     any = true;
-    search.add(layout, steps.predict(layout));
+    search.add(layout, steps);
   });
   if (!any) refuse(model, cluster, space);
   SearchResult result = search.finish();

@@ -14,12 +14,16 @@ namespace trivet::autotune {
 
 struct SearchSpace {
   int64_t devices = 1;
-  int64_t train_batch_size = 1;  // sequences of a step
-  int64_t most_microbatch = 16;  // sequences
-  int64_t most_tensor = 0;       // 0: a node
+  int64_t train_batch_size = 1;   // sequences of a step
+  int64_t most_microbatch = 64;   // sequences
+  int64_t most_tensor = 0;        // 0: a node
+  bool sequence_parallel = true;  // with tensor ranks, where they divide the tokens
+  bool fixed_sums = false;        // reproducible "layout": tensor sizes for which model::check_fixed_sums holds
   std::vector<int> zero_stages{0, 1, 2, 3};
   StateTypes types;
 };
+// What the engine accepts with the rest of this config. Throws ConfigError where it has no train_batch_size.
+SearchSpace search_space(const Config& config, int64_t devices);
 
 struct Candidate {
   Layout layout;

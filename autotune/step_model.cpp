@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <span>
+#include <limits>
 
 #include "engine/optimizer/optimizer_step.h"
+#include "pipeline/partition.h"
 #include "pipeline/schedules/schedules.h"
 #include "pipeline/simulate.h"
 
@@ -18,54 +18,28 @@ bool is_product(const kernels::KernelCall& call) {
 
 double as_double(int64_t number) { return static_cast<double>(number); }
 
-// Microbatches whose activations a pipeline rank holds at most, in those of all of its stages (docs/schedules.md).
-double microbatches_in_flight(const Layout& layout, int64_t pipeline_rank) {
+// Microbatches that a pipeline rank holds at most, in those of all of its stages: between their forward and the gradient of
+// their input, and from there to the gradients of weights where these wait (docs/schedules.md).
+struct InFlight {
+  double before_input = 0, pending = 0;
+};
+InFlight microbatches_in_flight(const Layout& layout, int64_t pipeline_rank) {
   const double p = as_double(layout.pipeline), m = as_double(layout.microbatches), i = as_double(pipeline_rank);
   const double v = as_double(layout.chunks);
   switch (layout.schedule) {
-    case ScheduleKind::GPipe: return m;
-    case ScheduleKind::OneForwardOneBackward: return std::min(m, p - i);
-    case ScheduleKind::Interleaved: return std::min(m, (2 * (p - i - 1) + (v - 1) * p + 1) / v);
-    case ScheduleKind::ZeroBubbleH1:
-    case ScheduleKind::ZeroBubbleV: return std::min(m, p);  // zb-v: 2 P of half as many blocks
-    case ScheduleKind::ZeroBubble2p: return std::min(m, 2 * p - 1);
+    case ScheduleKind::GPipe: return {m, 0};
+    case ScheduleKind::OneForwardOneBackward: return {std::min(m, p - i), 0};
+    case ScheduleKind::Interleaved: return {std::min(m, (2 * (p - i - 1) + (v - 1) * p + 1) / v), 0};
+    case ScheduleKind::ZeroBubbleH1: return {std::min(m - 1, p - i - 1), std::min(m, i + 1)};
+    case ScheduleKind::ZeroBubble2p: return {std::min(m - 1, 2 * (p - 1 - i)), std::min(m, 2 * i + 1)};
+    case ScheduleKind::ZeroBubbleV: return {std::min(m, p) / 2, std::min(m, p) / 2};  // 2 p of half as many blocks
   }
-  return m;
-}
-
-// Gradients leave before those of weights are made, which wait for a gap: what they need is kept until then.
-bool splits_backward(ScheduleKind schedule) {
-  return schedule == ScheduleKind::ZeroBubbleH1 || schedule == ScheduleKind::ZeroBubble2p ||
-         schedule == ScheduleKind::ZeroBubbleV;
+  return {m, 0};
 }
 
 // Kernels that backward_weight runs.
 bool makes_weight_gradients(const kernels::KernelCall& call) {
   return call.variant.starts_with("tn") || call.kernel == "bias_gradient" || call.kernel.ends_with("_backward_weight");
-}
-
-// The end of each stage, where the heaviest is as light as can be: the least limit that a greedy walk keeps, each stage with at
-// least one block.
-std::vector<size_t> ends_of_stages(std::span<const double> costs, size_t stages) {
-  const auto walk = [&](double limit) {
-    std::vector<size_t> ends;
-    double sum = 0;
-    for (size_t b = 0; b < costs.size(); ++b) {
-      const size_t left = stages - ends.size();  // with the one that is being filled
-      const bool full = sum > 0 && (sum + costs[b] > limit || costs.size() - b < left);
-      if (full && left > 1) ends.push_back(b), sum = 0;
-      sum += costs[b];
-      if (sum > limit && ends.size() + 1 == stages) return std::vector<size_t>{};
-    }
-    ends.push_back(costs.size());
-    return ends;
-  };
-  double low = *std::ranges::max_element(costs), high = std::accumulate(costs.begin(), costs.end(), 0.0) * (1 + 1e-9);
-  for (int i = 0; i < 50; ++i) {
-    const double middle = (low + high) / 2;
-    (walk(middle).empty() ? low : high) = middle;
-  }
-  return walk(high);
 }
 
 }  // namespace
@@ -77,6 +51,14 @@ StateTypes state_types(const Config& config) {
   types.gradient_bytes = types.sent_gradient_bytes = as_double(size_of(gradients));
   const bool has_master = types.dtype != DType::Float32;
   types.optimizer_bytes = 4.0 * (optimizer_states(config.optimizer.type, config.optimizer) + (has_master ? 1 : 0));
+  switch (config.zero.stage3_release) {
+    case pipeline::UnshardRelease::Distance:
+      types.most_reuse_distance = as_double(config.zero.stage3_max_reuse_distance);
+      break;
+    case pipeline::UnshardRelease::Step: types.most_reuse_distance = std::numeric_limits<double>::infinity(); break;
+    case pipeline::UnshardRelease::Use:
+    case pipeline::UnshardRelease::Microbatch: types.most_reuse_distance = 0; break;
+  }
   return types;
 }
 
@@ -90,11 +72,12 @@ double StepModel::kernel_seconds(const kernels::KernelCall& call) const {
   return std::max({computing, call.bytes / device.memory_bandwidth, device.launch_seconds});
 }
 
-// Neighbours first fill a node.
+// Neighbours first fill a node. Where groups do not, some of them lie across two nodes, and the slowest counts.
 Nodes StepModel::nodes_of(int64_t ranks, int64_t stride) const {
-  const int64_t of_a_node = std::max<int64_t>(1, cluster_.devices_per_node / stride);
-  const int64_t inner = std::min(ranks, of_a_node);
-  return {.inner = inner, .nodes = (ranks + inner - 1) / inner, .inside = cluster_.inside, .outside = cluster_.outside};
+  const int64_t node = cluster_.devices_per_node, span = ranks * stride;
+  const bool straddles = node % stride != 0 ? stride % node != 0 : node % span != 0 && span % node != 0;
+  const int64_t inner = straddles ? 1 : std::min(ranks, std::max<int64_t>(1, node / stride));
+  return {.inner = inner, .nodes = ranks / inner, .inside = cluster_.inside, .outside = cluster_.outside};
 }
 
 double StepModel::operation_seconds(comm::Operation operation, double bytes, int64_t ranks, int64_t stride) const {
@@ -150,9 +133,13 @@ StepModel::BlockSeconds StepModel::seconds_of(const BlockWork& work, const Layou
                        .backward = kernels(work.backward),
                        .forward_axis = axis(work.forward),
                        .backward_axis = axis(work.backward)};
-  for (const kernels::KernelCall& call : work.backward.calls)
+  for (const kernels::KernelCall& call : work.backward.calls) {
     if (makes_weight_gradients(call)) seconds.weights += kernel_seconds(call);
-  if (recomputed) seconds.forward_again = seconds.forward, seconds.forward_again_axis = seconds.forward_axis;
+    if (call.kernel != "attention") continue;  // of the forward, made again
+    seconds.backward -= kernel_seconds(call);
+    seconds.forward_again += kernel_seconds(call);
+  }
+  if (recomputed) seconds.forward_again += seconds.forward, seconds.forward_again_axis = seconds.forward_axis;
   return seconds;
 }
 
@@ -177,70 +164,97 @@ const std::vector<BlockWork>& StepModel::works_of(const Layout& layout) const {
 
 const std::vector<StepModel::Stage>& StepModel::stages_of(const Layout& layout) const {
   const int64_t count = layout.pipeline * layout.chunks;
-  std::vector<Stage>& stages =
-      stages_[{layout.microbatch, layout.tensor, layout.sequence_parallel, static_cast<int64_t>(layout.recompute),
-               layout.overlap_tensor, splits_backward(layout.schedule), count}];
+  std::vector<Stage>& stages = stages_[{layout.microbatch, layout.tensor, layout.sequence_parallel,
+                                        static_cast<int64_t>(layout.recompute), layout.overlap_tensor, count}];
   if (!stages.empty()) return stages;
   const std::vector<BlockWork>& works = works_of(layout);
-  // As in the engine, the first block and the last are not recomputed.
-  const auto recomputed = [&](size_t b) { return layout.recompute == Recompute::Full && b > 0 && b + 1 < works.size(); };
-  std::vector<BlockSeconds> times;
-  std::vector<double> costs;
-  for (size_t b = 0; b < works.size(); ++b) {
-    times.push_back(seconds_of(works[b], layout, recomputed(b)));
-    costs.push_back(times.back().total());
-  }
-  const std::vector<size_t> ends = ends_of_stages(costs, static_cast<size_t>(count));
-  for (size_t stage = 0, b = 0; stage < ends.size(); ++stage) {
+  const std::vector<int> first_blocks =
+      pipeline::partition(facts_of(layout), static_cast<int>(count), pipeline::PartitionMethod::Cost);
+  for (int64_t stage = 0; stage < count; ++stage) {
     Stage& sum = stages.emplace_back();
-    for (; b < ends[stage]; ++b) {
+    const auto end = static_cast<size_t>(first_blocks[static_cast<size_t>(stage) + 1]);
+    for (auto b = static_cast<size_t>(first_blocks[static_cast<size_t>(stage)]); b < end; ++b) {
       const BlockWork& work = works[b];
-      const double parameters = as_double(work.parameters), saved = as_double(work.saved_bytes);
-      const double held = splits_backward(layout.schedule) ? std::max(saved, as_double(work.pending_bytes)) : saved;
-      const double input = b == 0 ? 0 : as_double(works[b - 1].output_elements * size_of(types_.dtype));
-      sum.seconds += times[b];
-      sum.parameters += parameters;
-      sum.most_parameters = std::max(sum.most_parameters, parameters);
-      sum.saved_bytes += recomputed(b) && !splits_backward(layout.schedule) ? input : held;
-      sum.transient_bytes = std::max(sum.transient_bytes, as_double(work.peak_bytes) - (recomputed(b) ? 0 : saved - input));
+      // As in the engine, the first block and the last are not recomputed.
+      const bool recomputed = layout.recompute == Recompute::Full && b > 0 && b + 1 < works.size();
+      const double saved = as_double(work.saved_bytes);
+      const double input = b == 0 ? 0 : as_double(works[b - 1].output_elements) * types_.weight_bytes();
+      sum.blocks += 1;
+      sum.seconds += seconds_of(work, layout, recomputed);
+      sum.parameters += as_double(work.parameters);
+      sum.tied_parameters += as_double(work.tied_parameters);
+      sum.most_parameters = std::max(sum.most_parameters, as_double(work.parameters + work.tied_parameters));
+      sum.saved_bytes += recomputed ? input : saved;
+      sum.pending_bytes += std::max(saved, as_double(work.pending_bytes));
+      sum.transient_bytes = std::max(sum.transient_bytes, as_double(work.peak_bytes) - (recomputed ? 0 : saved - input));
     }
   }
   return stages;
 }
 
+// What the engine deals stages by: counted FLOPs of whole blocks.
+const std::vector<pipeline::BlockFacts>& StepModel::facts_of(const Layout& layout) const {
+  if (!facts_.empty()) return facts_;
+  Layout whole{.microbatch = layout.microbatch};
+  const std::vector<BlockWork>& works = works_of(whole);
+  for (size_t b = 0; b < works.size(); ++b) {
+    double flops = 0;
+    for (const Work* part : {&works[b].forward, &works[b].backward})
+      for (const kernels::KernelCall& call : part->calls) flops += call.flops;
+    facts_.push_back({model_.names[b], "", works[b].parameters, flops});
+  }
+  return facts_;
+}
+
+// With ZeRO-3 and stage3_release "distance", weights that are used again before so many others stay whole.
+bool StepModel::stays_whole(const Layout& layout, double parameters) const {
+  return layout.zero_stage == 3 && 2 * parameters < types_.most_reuse_distance;
+}
+
 StepBytes StepModel::bytes_of(const Layout& layout, int64_t pipeline_rank, const Stage& stage) const {
-  const auto kept = [&](double bytes, int sharded_from) {
-    return stage.parameters * bytes / (layout.zero_stage >= sharded_from ? as_double(layout.data) : 1);
-  };
+  const auto share = [&](int sharded_from) { return layout.zero_stage >= sharded_from ? 1 / as_double(layout.data) : 1.0; };
+  // A tied weight lies beside its owner, or is a replica of one on another rank; its gradients have a place of their own.
+  const bool replica = stage.tied_parameters > 0 && layout.pipeline > 1 && layout.schedule != ScheduleKind::ZeroBubbleV;
+  const double weights = stage.parameters + (replica ? stage.tied_parameters : 0);
+  const auto [before_input, pending] = microbatches_in_flight(layout, pipeline_rank);
   // What is on its way between stages: inputs and gradients that come, outputs and gradients that go.
   const double messages = layout.pipeline > 1 ? 4 * as_double(works_of(layout)[0].output_elements) * types_.weight_bytes() : 0;
   StepBytes bytes{
-      .parameters = kept(types_.weight_bytes(), 3),
-      .gradients = kept(types_.gradient_bytes, 2),
-      .optimizer = kept(types_.optimizer_bytes, 1),
-      .activations = stage.saved_bytes * microbatches_in_flight(layout, pipeline_rank) + stage.transient_bytes + messages};
-  // A block on its way and the one before it.
-  if (layout.zero_stage >= 3) bytes.buffers += 2 * stage.most_parameters * types_.weight_bytes();
+      .parameters = weights * types_.weight_bytes() * share(3),
+      .gradients = (stage.parameters + stage.tied_parameters) * types_.gradient_bytes * share(2),
+      .optimizer = stage.parameters * types_.optimizer_bytes * share(1),
+      .activations = stage.saved_bytes * before_input + stage.pending_bytes * pending + stage.transient_bytes + messages};
+  // Whole weights, or a block on its way and the one before it.
+  if (layout.zero_stage >= 3)
+    bytes.buffers += (stays_whole(layout, weights) ? weights : 2 * stage.most_parameters) * types_.weight_bytes();
   if (layout.zero_stage >= 2) bytes.buffers += 2 * stage.most_parameters * types_.gradient_bytes;
   return bytes;
 }
 
-// Gradients go out while the backward that makes the last of them runs; whole weights come in while it, or the forward, does.
-double StepModel::exposed_data_seconds(const Layout& layout, double parameters, double forward, double backward) const {
+// Gradients go out while the backward that makes the last of them runs; whole weights come in while a forward or a backward
+// needs the ones before. Both share the links, an operation a block.
+double StepModel::exposed_data_seconds(const Layout& layout, const Stage& stage, double forward, double backward) const {
   if (layout.data == 1) return 0;
-  const auto seconds = [&](comm::Operation operation, double bytes) {
-    return operation_seconds(operation, parameters * bytes, layout.data, layout.tensor);
-  };
   const double m = as_double(layout.microbatches);
-  const double times_out = layout.zero_stage >= 2 ? m : 1, times_in = layout.zero_stage == 3 ? 2 * m : 1;
+  const auto seconds = [&](comm::Operation operation, double bytes) {
+    return stage.blocks * operation_seconds(operation, stage.parameters / stage.blocks * bytes, layout.data, layout.tensor);
+  };
   const double out = layout.zero_stage == 0 ? seconds(comm::Operation::AllReduce, types_.sent_gradient_bytes)
                                             : seconds(comm::Operation::ReduceScatter, types_.sent_gradient_bytes);
   const double in = layout.zero_stage == 0 ? 0 : seconds(comm::Operation::AllGather, types_.weight_bytes());
+  const bool gathers_always = layout.zero_stage == 3 && !stays_whole(layout, stage.parameters);
+  const double times_out = layout.zero_stage >= 2 ? m : 1, times_in = gathers_always ? 2 * m : 1;
   if (!layout.overlap) return times_out * out + times_in * in;
+  const auto beyond = [](double communication, double window) { return std::max(0.0, communication - window); };
   // What belongs to the last block computed and to the first one needed has nothing beside it.
-  const double of_a_block = std::min(1.0, as_double(layout.pipeline) / static_cast<double>(model_.layers.size()));
-  const double hides_in = layout.zero_stage == 3 ? m * (forward + backward) : forward;
-  return std::max(times_out * (out - backward), of_a_block * out) + std::max(times_in * in - hides_in, of_a_block * in);
+  const double at_least = (out + in) / stage.blocks;
+  double exposed = 0;
+  if (gathers_always) {
+    exposed = m * (beyond(in, forward) + beyond(in + out, backward));
+  } else {
+    exposed = times_out * beyond(out, backward) + beyond(in, forward);
+  }
+  return std::max(exposed, at_least);
 }
 
 // What is left of the makespan beside the microbatches' own time. It grows with them up to a few for each rank, and then no
@@ -248,6 +262,8 @@ double StepModel::exposed_data_seconds(const Layout& layout, double parameters, 
 double StepModel::bubble_seconds(const Layout& layout, double forward, double input, double weight) const {
   const double whole = forward + input + weight, p = as_double(layout.pipeline);
   if (layout.schedule == ScheduleKind::GPipe || layout.schedule == ScheduleKind::OneForwardOneBackward) return (p - 1) * whole;
+  if (layout.schedule == ScheduleKind::Interleaved && layout.microbatches % layout.pipeline == 0)
+    return (p - 1) * whole / as_double(layout.chunks);
   const int64_t enough = 3 * layout.pipeline, m = layout.microbatches;
   const int64_t simulated = m <= 4 * layout.pipeline ? m : enough + m % layout.pipeline;
   const auto percent = [&](double part) { return static_cast<int64_t>(std::lround(100 * part / whole)); };
@@ -266,43 +282,60 @@ double StepModel::bubble_seconds(const Layout& layout, double forward, double in
   return whole * found->second;
 }
 
-StepPrediction StepModel::predict(const Layout& layout) const {
+StepModel::Stage StepModel::stage_of_rank(const Layout& layout, int64_t pipeline_rank) const {
   const std::vector<Stage>& stages = stages_of(layout);
-  StepPrediction prediction;
-  Stage slowest;
+  Stage sum;
+  for (int64_t chunk = 0; chunk < layout.chunks; ++chunk) {
+    const bool upwards = layout.schedule == ScheduleKind::ZeroBubbleV && chunk == 1;
+    const int64_t place = upwards ? layout.pipeline - 1 - pipeline_rank : pipeline_rank;
+    const Stage& stage = stages[static_cast<size_t>(chunk * layout.pipeline + place)];
+    sum.seconds += stage.seconds;
+    sum.blocks += stage.blocks;
+    sum.parameters += stage.parameters, sum.tied_parameters += stage.tied_parameters;
+    sum.most_parameters = std::max(sum.most_parameters, stage.most_parameters);
+    sum.saved_bytes += stage.saved_bytes, sum.pending_bytes += stage.pending_bytes;
+    sum.transient_bytes = std::max(sum.transient_bytes, stage.transient_bytes);
+  }
+  return sum;
+}
+
+StepBytes StepModel::bytes(const Layout& layout) const {
+  StepBytes most;
   for (int64_t rank = 0; rank < layout.pipeline; ++rank) {
-    Stage sum;
-    for (int64_t chunk = 0; chunk < layout.chunks; ++chunk) {
-      const bool upwards = layout.schedule == ScheduleKind::ZeroBubbleV && chunk == 1;
-      const Stage& stage = stages[static_cast<size_t>(chunk * layout.pipeline + (upwards ? layout.pipeline - 1 - rank : rank))];
-      sum.seconds += stage.seconds;
-      sum.parameters += stage.parameters;
-      sum.most_parameters = std::max(sum.most_parameters, stage.most_parameters);
-      sum.saved_bytes += stage.saved_bytes;
-      sum.transient_bytes = std::max(sum.transient_bytes, stage.transient_bytes);
-    }
-    if (rank == 0 || sum.seconds.total() > slowest.seconds.total()) slowest = sum;
-    const StepBytes bytes = bytes_of(layout, rank, sum);
-    if (bytes.total() > prediction.bytes.total()) prediction.bytes = bytes;
+    const StepBytes bytes = bytes_of(layout, rank, stage_of_rank(layout, rank));
+    if (bytes.total() > most.total()) most = bytes;
+  }
+  return most;
+}
+
+StepPrediction StepModel::predict(const Layout& layout) const {
+  StepPrediction prediction{.seconds = {}, .bytes = bytes(layout)};
+  Stage slowest;
+  StepSeconds& seconds = prediction.seconds;
+  const double moved = types_.gradient_bytes + 2 * types_.optimizer_bytes + types_.weight_bytes();
+  for (int64_t rank = 0; rank < layout.pipeline; ++rank) {
+    const Stage stage = stage_of_rank(layout, rank);
+    if (rank == 0 || stage.seconds.total() > slowest.seconds.total()) slowest = stage;
+    const double forward = stage.seconds.forward + stage.seconds.forward_axis;
+    const double updated = stage.parameters / (layout.zero_stage >= 1 ? as_double(layout.data) : 1);
+    seconds.data = std::max(seconds.data, exposed_data_seconds(layout, stage, forward, stage.seconds.total() - forward));
+    seconds.optimizer = std::max(seconds.optimizer, updated * moved / cluster_.device.memory_bandwidth);
   }
 
   const double m = as_double(layout.microbatches);
   const BlockSeconds& of = slowest.seconds;
   const double forward = of.forward + of.forward_axis, backward = of.total() - forward;
-  StepSeconds& seconds = prediction.seconds;
   seconds.compute = m * (of.forward + of.backward);
   seconds.recompute = m * of.forward_again;
   seconds.tensor = m * (of.forward_axis + of.backward_axis + of.forward_again_axis);
   if (layout.pipeline > 1) {
-    const double message = as_double(works_of(layout)[0].output_elements * size_of(types_.dtype));
-    const double hop = operation_seconds(comm::Operation::Send, message, 2, layout.tensor * layout.data);
+    const double message = as_double(works_of(layout)[0].output_elements) * types_.weight_bytes();
+    const int64_t stride = layout.tensor * layout.data;
+    const bool leaves_node = layout.pipeline * stride > cluster_.devices_per_node;  // some neighbours do
+    const double hop = operation_seconds(comm::Operation::Send, message, 2, leaves_node ? cluster_.devices_per_node : stride);
     seconds.bubble = bubble_seconds(layout, forward, backward - of.weights, of.weights) +
                      2 * as_double((layout.pipeline - 1) * layout.chunks) * hop;
   }
-  seconds.data = exposed_data_seconds(layout, slowest.parameters, forward, backward);
-  const double updated = slowest.parameters / (layout.zero_stage >= 1 ? as_double(layout.data) : 1);
-  const double moved = types_.gradient_bytes + 2 * types_.optimizer_bytes + types_.weight_bytes();
-  seconds.optimizer = updated * moved / cluster_.device.memory_bandwidth;
 
   const double tokens = as_double(layout.global_batch() * model_.sequence_length);
   prediction.tokens_per_second = tokens / seconds.total();

@@ -17,6 +17,7 @@
 #include "autotune/block_work.h"
 #include "autotune/cluster.h"
 #include "engine/config/config.h"
+#include "pipeline/partition.h"
 
 namespace trivet::autotune {
 
@@ -62,6 +63,8 @@ struct StateTypes {
   double gradient_bytes = 2, sent_gradient_bytes = 2;  // as they are summed, and on the data axis
   double optimizer_bytes = 12;                         // master weights and two moments
 
+  double most_reuse_distance = 1e9;  // zero_optimization.stage3_max_reuse_distance, of stage3_release "distance"
+
   double weight_bytes() const { return static_cast<double>(size_of(dtype)); }
 };
 // Those of the engine with this config: precision, data_types.grad_accum_dtype, optimizer, reproducible.
@@ -75,6 +78,8 @@ class StepModel {
 
   // The layout must divide: stages into blocks, tensor ranks into heads ...
   StepPrediction predict(const Layout& layout) const;
+  // The memory alone, which is quicker.
+  StepBytes bytes(const Layout& layout) const;
 
   double kernel_seconds(const kernels::KernelCall& call) const;
   // Of an operation among `ranks` devices, `stride` apart in the order of devices (tensor axis 1, data axis the tensor size).
@@ -92,24 +97,29 @@ class StepModel {
   // A stage of the pipeline, or all of a pipeline rank's.
   struct Stage {
     BlockSeconds seconds;
-    double parameters = 0, most_parameters = 0;  // of all blocks, of one
-    double saved_bytes = 0;                      // of a microbatch in flight
-    double transient_bytes = 0;                  // beside that, while a block computes
+    double blocks = 0;
+    double parameters = 0, tied_parameters = 0, most_parameters = 0;  // of all blocks, whose owner is elsewhere, of one
+    double saved_bytes = 0, pending_bytes = 0;                        // of a microbatch in flight (block_work.h)
+    double transient_bytes = 0;                                       // beside that, while a block computes
   };
   // What does not depend on how many data ranks and microbatches there are.
-  using Key = std::array<int64_t, 7>;
+  using Key = std::array<int64_t, 6>;
   const std::vector<BlockWork>& works_of(const Layout& layout) const;
+  const std::vector<pipeline::BlockFacts>& facts_of(const Layout& layout) const;
   const std::vector<Stage>& stages_of(const Layout& layout) const;
+  Stage stage_of_rank(const Layout& layout, int64_t pipeline_rank) const;
   BlockSeconds seconds_of(const BlockWork& work, const Layout& layout, bool recomputed) const;
+  bool stays_whole(const Layout& layout, double parameters) const;
   StepBytes bytes_of(const Layout& layout, int64_t pipeline_rank, const Stage& stages) const;
   double bubble_seconds(const Layout& layout, double forward, double input, double weight) const;
-  double exposed_data_seconds(const Layout& layout, double parameters, double forward, double backward) const;
+  double exposed_data_seconds(const Layout& layout, const Stage& stage, double forward, double backward) const;
   Nodes nodes_of(int64_t ranks, int64_t stride) const;
 
   const model::Model& model_;
   const Cluster& cluster_;
   StateTypes types_;
   mutable std::map<Key, std::vector<BlockWork>> works_;
+  mutable std::vector<pipeline::BlockFacts> facts_;
   mutable std::map<Key, std::vector<Stage>> stages_;
   mutable std::map<Key, double> bubbles_;  // in parts of a microbatch
 };

@@ -33,14 +33,8 @@ void search(const PlanArguments& arguments, const Config& config, const model::M
   if (arguments.cluster.empty())
     throw ConfigError("--search: needs --cluster, the machines to search for: " + config::one_of(autotune::cluster_names()) +
                       " or a file (docs/planning.md)");
-  if (config.batch.train_batch_size == 0)
-    throw ConfigError(config.source +
-                      ": train_batch_size: --search needs it: a layout must not change what is trained; give it");
   const autotune::Cluster cluster = autotune::find_cluster(arguments.cluster);
-  const autotune::SearchResult result = autotune::search(model, cluster,
-                                                         {.devices = arguments.world_size,
-                                                          .train_batch_size = config.batch.train_batch_size,
-                                                          .types = autotune::state_types(config)},
+  const autotune::SearchResult result = autotune::search(model, cluster, autotune::search_space(config, arguments.world_size),
                                                          static_cast<size_t>(arguments.top));
   const std::string text = arguments.json ? to_json(result, cluster) + "\n" : to_text(result, cluster);
   std::fwrite(text.data(), 1, text.size(), stdout);

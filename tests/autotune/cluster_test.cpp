@@ -46,7 +46,8 @@ TEST(Cluster, RefusesWhatCannotBeWithThePlaceAndWhatIsAccepted) {
   const auto refused = [](const std::string& json, const std::string& message) {
     EXPECT_THAT([&] { parse_cluster(json, "c.json"); }, ThrowsMessage<ConfigError>(HasSubstr(message))) << json;
   };
-  refused(R"({"like": "h300"})", "cluster: \"h300\" is not known; use \"a100\", \"a100-40\", \"h100\" or \"h200\" or a file");
+  refused(R"({"like": "h300"})",
+          "c.json:1:10: like: \"h300\" is not accepted; use \"a100\", \"a100-40\", \"h100\" or \"h200\"");
   refused(R"({"like": "h100", "node": 3})", "c.json:1:18: node: unknown key; did you mean \"nodes\" or \"name\"?");
   refused(R"({"like": "h100", "inside": {"latency": 3}})",
           "inside.latency: unknown key; there are \"bytes_per_second\" or \"latency_seconds\"");

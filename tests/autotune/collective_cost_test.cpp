@@ -66,7 +66,7 @@ TEST(CollectiveCost, TwoLevelsSendOneNodesShareOutside) {
   EXPECT_DOUBLE_EQ(two_level_all_reduce({.inner = 1, .nodes = 8, .outside = kLink}, 1e6), ring_all_reduce(8, 1e6, kLink));
 }
 
-TEST(CollectiveCost, AFlatRingLeavesANodeWhereItsNeighbourIsElsewhere) {
+TEST(CollectiveCost, SaysWhatShareOfATwoLevelOperationLeavesANode) {
   EXPECT_DOUBLE_EQ(share_leaving_node({.inner = 8, .nodes = 2}), 1.0 / 15);
   EXPECT_DOUBLE_EQ(share_leaving_node({.inner = 1, .nodes = 4}), 1);
   EXPECT_EQ(share_leaving_node({.inner = 1, .nodes = 1}), 0);

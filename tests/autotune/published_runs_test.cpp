@@ -1,14 +1,15 @@
-// Runs that others have published, predicted: Megatron-LM on A100 (Narayanan et al. 2021; Korthikanti et al. 2022) and H100
-// (the table of its repository, core r0.8), torchtitan on H100 of 96 GB and 500 W. Hardware figures are public; one number of
-// each GPU, the share of the matrix rate that its products reach, is fitted to a third of the rows, and the rest is predicted.
-// Where a publication does not say the microbatch and the chunks of its pipeline, the best that fit are taken, as its authors
-// will have done.
+// Runs in 16 bits that others have published, predicted: Megatron-LM on A100 (Narayanan et al. 2021; Korthikanti et al. 2022)
+// and H100 (the table of its repository, core r0.8), torchtitan on H100 of 96 GB and 500 W. One number of each GPU, the share
+// of the matrix rate that its products reach, is fitted to a third of the rows, and the rest is predicted; that for each of
+// three thirds. Assumed besides: the public figures of cluster.cpp with its shares of links and memory; where a publication
+// does not say the microbatch and the chunks of its pipeline, the best that fit, as its authors will have taken; what Run says.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <optional>
 
 #include "autotune/step_model.h"
@@ -29,7 +30,8 @@ struct Run {
 };
 
 // What attention takes longer where it stores its scores, of a microbatch on a stage: products of whole squares in place of
-// halves, and 13 bytes moved a score in the forward (product, softmax, dropout with its mask, product), 19 in the backward.
+// halves, and 13 bytes moved a score in the forward (product, softmax, dropout with its mask, product), 19 in the backward,
+// which has four products and not the five halves of one that makes the scores again.
 double seconds_of_scores(const Run& run, const Layout& layout, const Cluster& cluster) {
   const double scores = static_cast<double>(layout.microbatch * run.model.heads / layout.tensor * run.model.sequence_length *
                                             run.model.sequence_length);
@@ -37,7 +39,7 @@ double seconds_of_scores(const Run& run, const Layout& layout, const Cluster& cl
   const double moved = (13 * forwards + 19) * scores / cluster.device.memory_bandwidth;
   const double head = static_cast<double>(run.model.hidden / run.model.heads);
   const double computed =
-      (2 * forwards + 4) * scores * head / (cluster.device.matrix_flops * cluster.device.product_efficiency);
+      (2 * forwards + 3) * scores * head / (cluster.device.matrix_flops * cluster.device.product_efficiency);
   return (moved + computed) * static_cast<double>(run.model.layers) / static_cast<double>(layout.pipeline);
 }
 
@@ -50,7 +52,8 @@ struct Table {
 struct Predicted {
   Layout layout;
   StepPrediction step;
-  double value = 0;  // in the unit of the table
+  double seconds = 0;  // with what Run says besides
+  double value = 0;    // in the unit of the table
 };
 
 Predicted predict(const Run& run, const Cluster& cluster) {
@@ -65,7 +68,7 @@ Predicted predict(const Run& run, const Cluster& cluster) {
     if (run.stores_scores) seconds += slots * seconds_of_scores(run, layout, cluster);
     const bool fits = step.bytes.total() <= static_cast<double>(cluster.device.memory_bytes) || run.candidates.size() == 1;
     const double value = run.in_unit(layout, seconds);
-    if (fits && (!best || value > best->value)) best = Predicted{layout, step, value};
+    if (fits && (!best || value > best->value)) best = Predicted{layout, step, seconds, value};
   }
   if (!best) throw std::logic_error(run.name + ": no candidate fits");
   return *best;
@@ -77,20 +80,24 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-bool fitted_to(size_t row) { return row % 3 == 1; }
+// Rows of which a share is fitted to: every third, from one on; kAll: all.
+constexpr size_t kAll = 3;
+bool fitted_to(size_t row, size_t third) { return third == kAll || row % 3 == third; }
 
-// The least sum of errors.
-double fit(const Table& table) {
+// The least sum of errors. Remembered: each takes a thousand predictions.
+double fit(const Table& table, size_t third) {
+  static std::map<std::pair<std::string, size_t>, double> fitted;
+  const auto [found, added] = fitted.try_emplace({table.name, third}, 0.0);
   Cluster cluster = table.cluster;
-  double best = 0, least = 1e9;
-  for (int percent = 30; percent <= 90; ++percent) {
+  double least = 1e9;
+  for (int percent = 40; added && percent <= 80; ++percent) {
     cluster.device.product_efficiency = percent / 100.0;
     double sum = 0;
     for (size_t row = 0; row < table.runs.size(); ++row)
-      if (fitted_to(row)) sum += std::abs(std::log(predict(table.runs[row], cluster).value / table.runs[row].published));
-    if (sum < least) least = sum, best = cluster.device.product_efficiency;
+      if (fitted_to(row, third)) sum += std::abs(std::log(predict(table.runs[row], cluster).value / table.runs[row].published));
+    if (sum < least) least = sum, found->second = percent / 100.0;
   }
-  return best;
+  return found->second;
 }
 
 // All ways to run `batch` sequences on a grid whose microbatch and chunks are not known.
@@ -285,41 +292,56 @@ Table torchtitan() {
   return table;
 }
 
-std::vector<double> print(const Table& table, const Cluster& cluster) {
+std::vector<double> errors_of_others(const Table& table, size_t third) {
+  Cluster cluster = table.cluster;
+  cluster.device.product_efficiency = fit(table, third);
+  std::vector<double> errors;
+  for (size_t row = 0; row < table.runs.size(); ++row)
+    if (!fitted_to(row, third))
+      errors.push_back(std::abs(predict(table.runs[row], cluster).value / table.runs[row].published - 1));
+  return errors;
+}
+
+void print(const Table& table, size_t third) {
+  Cluster cluster = table.cluster;
+  cluster.device.product_efficiency = fit(table, third);
   fmt::print("\n{}: {:.2f} of {:.0f} TFLOP/s, fitted to the rows with a star\n", table.name, cluster.device.product_efficiency,
              cluster.device.matrix_flops / 1e12);
-  fmt::print("{:28} {:>10} {:>10} {:>7}   {:>8} {:>6} {:>6} {:>6} {:>6} {:>6}\n", table.unit, "published", "predicted", "ratio",
-             "compute", "again", "tensor", "bubble", "data", "update");
-  std::vector<double> errors;
+  fmt::print("{:28} {:>10} {:>10} {:>7}   {:>8} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6}\n", table.unit, "published",
+             "predicted", "ratio", "compute", "again", "tensor", "bubble", "data", "update", "other", "GiB");
   for (size_t row = 0; row < table.runs.size(); ++row) {
     const Run& run = table.runs[row];
     const Predicted now = predict(run, cluster);
     const StepSeconds& s = now.step.seconds;
-    const auto percent = [&](double part) { return fmt::format("{:.0f} %", 100 * part / s.total()); };
-    fmt::print("{:28} {:10.1f} {:10.1f} {:6.3f}{}   {:>8} {:>6} {:>6} {:>6} {:>6} {:>6}\n", run.name, run.published, now.value,
-               now.value / run.published, fitted_to(row) ? "*" : " ", percent(s.compute), percent(s.recompute),
-               percent(s.tensor), percent(s.bubble), percent(s.data), percent(s.optimizer));
-    if (!fitted_to(row)) errors.push_back(std::abs(now.value / run.published - 1));
+    const auto percent = [&](double part) { return fmt::format("{:.0f} %", 100 * part / now.seconds); };
+    fmt::print("{:28} {:10.1f} {:10.1f} {:6.3f}{}   {:>8} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:6.1f}\n", run.name,
+               run.published, now.value, now.value / run.published, fitted_to(row, third) ? "*" : " ", percent(s.compute),
+               percent(s.recompute * run.recomputed_share), percent(s.tensor), percent(s.bubble), percent(s.data),
+               percent(s.optimizer), percent(now.seconds - s.total() + (1 - run.recomputed_share) * s.recompute),
+               now.step.bytes.total() / (1 << 30));
   }
-  return errors;
+  fmt::print("median error of the others: {:.1f} %\n", 100 * median(errors_of_others(table, third)));
 }
 
-// The median error of the rows that nothing was fitted to is at most 10 %.
+// Whichever third is fitted to, the median error of all other rows is at most 10 %.
 TEST(PublishedRuns, ArePredictedFromPublicFigures) {
-  std::vector<double> errors;
-  for (const Table& table : {megatron_a100(), megatron_h100(), torchtitan()}) {
-    Cluster cluster = table.cluster;
-    cluster.device.product_efficiency = fit(table);
-    for (const double error : print(table, cluster)) errors.push_back(error);
+  const std::vector<Table> tables{megatron_a100(), megatron_h100(), torchtitan()};
+  for (const Table& table : tables) print(table, 1);
+  for (size_t third = 0; third < 3; ++third) {
+    std::vector<double> errors;
+    for (const Table& table : tables)
+      for (const double error : errors_of_others(table, third)) errors.push_back(error);
+    fmt::print("{}fitted to rows {}, {}, ...: median error of the {} others {:.1f} %, the largest {:.1f} %\n",
+               third == 0 ? "\n" : "", third + 1, third + 4, errors.size(), 100 * median(errors),
+               100 * *std::ranges::max_element(errors));
+    EXPECT_LE(median(errors), 0.10);
   }
-  fmt::print("\nmedian error of the {} other rows: {:.1f} %\n", errors.size(), 100 * median(errors));
-  EXPECT_LE(median(errors), 0.10);
 }
 
-// What the clusters that come with Trivet say is what was fitted.
+// What the clusters that come with Trivet say is what all rows say.
 TEST(PublishedRuns, GiveTheEfficiencyOfTheClustersThatComeWithTrivet) {
-  EXPECT_NEAR(fit(megatron_a100()), cluster_named("a100").device.product_efficiency, 0.005);
-  EXPECT_NEAR(fit(megatron_h100()), cluster_named("h100").device.product_efficiency, 0.005);
+  EXPECT_NEAR(fit(megatron_a100(), kAll), cluster_named("a100").device.product_efficiency, 0.005);
+  EXPECT_NEAR(fit(megatron_h100(), kAll), cluster_named("h100").device.product_efficiency, 0.005);
   EXPECT_EQ(cluster_named("h200").device.product_efficiency, cluster_named("h100").device.product_efficiency);
 }
 

@@ -186,7 +186,7 @@ TEST_F(OfSmallGpt, EarlierStagesHoldMoreMicrobatches) {
             activations({.pipeline = 2, .microbatches = 8}));
 }
 
-// Beside what the engine's own code says, rank by rank: within 4 % of it, or 1 MiB where all is small.
+// Beside what the engine's own code says of the heaviest rank: within 4 % of it, or 1 MiB where all is small.
 TEST_F(OfSmallGpt, BytesAreThoseOfThePlan) {
   Config config;
   config.model.layers = 6, config.model.hidden_size = 512, config.model.heads = 8, config.model.sequence_length = 256;

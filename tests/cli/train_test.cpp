@@ -219,7 +219,8 @@ TEST(CommandLine, AMistakeIsOneLineThatSaysWhatToDo) {
     EXPECT_EQ(output.errors, "trivet: error: " + message + "\n") << arguments;
   };
   refused("",
-          "a subcommand is required; there are train, launch, plan, estimate, schedule, config, checkpoint, data, generate; "
+          "a subcommand is required; there are train, launch, plan, estimate, schedule, config, checkpoint, data, generate, "
+          "doctor; "
           "see trivet "
           "--help");
   refused("data", "data: a subcommand is required; there are prepare, show; see trivet data --help");
