@@ -183,7 +183,7 @@ void Worker::run_optimizer(const StepScalars& scalars) {
 
 // What a step launches is a function of the config and of this. Arenas hand out the same views where they are as used.
 RepeatKey Worker::repeat_key(const Step& step) const {
-  RepeatKey key{resources_.activations.used_bytes(), resources_.buffers.used_bytes()};
+  RepeatKey key{resources_.activations.used_bytes(), resources_.buffers.used_bytes(), static_cast<int64_t>(step.seed)};
   for (const Microbatch& microbatch : step.microbatches) key.push_back(microbatch.first_sample);
   return key;
 }

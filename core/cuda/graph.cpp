@@ -39,6 +39,8 @@ Graph::Graph(Streams& streams, const std::function<void()>& work) : streams_(str
     cudaGraphExec_t executable = nullptr;
     CUDA_CHECK(cudaGraphInstantiate(&executable, graph.get(), 0));
     executable_ = UniqueHandle<cudaGraphExec_t, cudaGraphExecDestroy>(executable);
+  } catch (const OutOfMemoryError&) {
+    throw;
   } catch (const DeviceError& error) {
     throw DeviceError(error.exit_code(),
                       std::string("capturing a step as a CUDA graph: ") + error.what() + "; cuda_graph \"off\" does without");

@@ -43,6 +43,7 @@ void AsyncSaver::start(const SaveRequest& request) {
   if (in_places(request.pieces)) {
     stage(request, how_.apart);
     write();
+    staging_.reset();  // nobody needs it until the next one
     return forgive_failed_write();
   }
   stage(request, true);

@@ -15,8 +15,9 @@ void add_checkpoint_keys(KeyTable& table) {
       .active_when(when, saves);
   checkpoint.key("keep", &C::keep, "newest checkpoints kept; 0: all").at_least(0).active_when(when, saves);
   checkpoint.key("asynchronous", &C::asynchronous, "training goes on while a checkpoint is written")
-      .active_when(when + " and nothing is offloaded to files",
-                   [](const Config& c) { return !c.checkpoint.directory.empty() && !c.offloads_to_files(); });
+      .active_when(when + ", nothing is offloaded to files and no states to a GPU's host", [](const Config& c) {
+        return !c.checkpoint.directory.empty() && !c.offloads_to_files() && !c.updates_on_host();
+      });
   checkpoint.inert("tag_validation", "\"Warn\"", "compare the checkpoint's name on all ranks", "it is always compared")
       .names({"Ignore", "Warn", "Fail", "IGNORE", "WARN", "FAIL"});
   checkpoint.inert("load_universal", "false", "read the universal format",

@@ -157,7 +157,7 @@ def large_config(session, layers, changes):
     """One sequence a step, everything recomputed, so that what is kept of parameters decides."""
     sizes = dict(hidden_size=64, heads=2, sequence_length=32, vocabulary=96) if session.shim else \
         dict(hidden_size=4096, heads=32, sequence_length=1024, vocabulary=50304)
-    config = small_config(session, "gpt", training__steps=1, train_batch_size=1, train_micro_batch_size_per_gpu=1,
+    config = small_config(session, "gpt", training__steps=3, train_batch_size=1, train_micro_batch_size_per_gpu=1,
                           activation_checkpointing__mode="full", **changes)
     config["model"] = {"type": "gpt", "layers": layers, **sizes}
     return config

@@ -35,13 +35,13 @@ class RepeatedSteps : public testing::Test {
 
   RepeatedSteps() { worker_.parameters().initialize(7); }
 
-  RepeatKey key_of_step(int64_t first_sample) {
+  RepeatKey key_of_step(int64_t first_sample, uint64_t seed = 7) {
     const Shape shape{plan_.batch.micro_batch_size, plan_.config.model.sequence_length};
     const std::vector<int32_t> tokens(static_cast<size_t>(shape.elements()), 3);
     const ConstTensorView view{tokens.data(), DType::Int32, shape};
     const std::vector<Microbatch> batch(static_cast<size_t>(plan_.batch.gradient_accumulation_steps),
                                         {view, view, first_sample});
-    worker_.train_step(batch, {.seed = 7});
+    worker_.train_step(batch, {.seed = seed});
     return backend_.keys.back();
   }
   Arena arena(const char* name, int64_t bytes) {
@@ -81,6 +81,7 @@ TEST_F(RepeatedSteps, HaveOneKeyAsLongAsSamplesAndArenasAreTheSame) {
   const RepeatKey first = key_of_step(0);
   EXPECT_EQ(key_of_step(0), first);
   EXPECT_NE(key_of_step(1), first);
+  EXPECT_NE(key_of_step(0, 8), first);
   for (Arena* arena : {&activations_, &buffers_}) {
     const ScopedTensor held(*arena, DType::UInt8, {kHeld});  // what a step is given lies elsewhere
     EXPECT_NE(key_of_step(0), first) << arena->name();

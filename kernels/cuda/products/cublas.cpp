@@ -189,7 +189,10 @@ std::vector<cublasLtMatmulAlgo_t> Cublas::algorithms_of(const Entry& entry, cons
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle_, entry.description.handle, entry.b.handle, entry.a.handle, entry.out.handle,
                                      entry.out.handle, fill(preference, kind, entry.text), most, results.data(), &count);
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "cublasLtMatmulAlgoGetHeuristic", entry.text);
+  // An epilogue that it does not take is one that small kernels of ours do.
+  const bool refused =
+      status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_INVALID_VALUE && kind.gelu != GeluEpilogue::None);
+  if (!refused) check(status, "cublasLtMatmulAlgoGetHeuristic", entry.text);
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   for (int i = 0; i < count; ++i)
     if (results[static_cast<size_t>(i)].state == CUBLAS_STATUS_SUCCESS)
