@@ -1,4 +1,4 @@
-// `trivet plan --search` and `trivet estimate` as a user runs them.
+// `trivet plan --search`, `trivet estimate` and `trivet doctor` as a user runs them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -78,6 +78,18 @@ TEST_F(Planning, EstimateSaysWhatDeepSpeedsEstimatorsSay) {
   EXPECT_EQ(data["estimates"].size(), 8);
   refused("estimate", 2, "estimate: give either a config or --parameters, and with these --largest-layer");
   refused("estimate llama.json --parameters 5", 2, "estimate: give either a config or --parameters");
+}
+
+TEST_F(Planning, DoctorSaysWhatIsThereAndWhatIsMissing) {
+  const Output output = folder.run("doctor --quick");
+  EXPECT_EQ(output.code, 0) << output.errors;
+  EXPECT_THAT(output.text, HasSubstr("processor "));
+  EXPECT_THAT(output.text, HasSubstr("GiB free in ."));
+  const auto data = nlohmann::json::parse(folder.run("doctor --quick --json").text);
+  ASSERT_EQ(data.size(), 6);
+  EXPECT_EQ(data[1]["subject"], "memory");
+  EXPECT_GT(data[1]["total_bytes"].get<double>(), 1e8);
+  refused("doctor --quick --directory /nowhere", 2, "doctor: disk: ");
 }
 
 }  // namespace

@@ -1,0 +1,84 @@
+#include "autotune/doctor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace trivet::autotune {
+namespace {
+
+using testing::HasSubstr;
+
+// A system of files: what the doctor reads of the real one.
+class Doctor : public testing::Test {
+ protected:
+  Doctor() {
+    options.system_root = (std::filesystem::temp_directory_path() / ("trivet-doctor-" + std::to_string(getpid()))).string();
+    options.measures = false;
+    options.directory = options.system_root;
+    write("/proc/cpuinfo", "model name\t: Some Processor\nflags\t\t: fpu avx2 avx512f avx512_bf16 rdpid\n");
+    write("/proc/meminfo", "MemTotal:       16777216 kB\nMemFree: 1 kB\nMemAvailable:    8388608 kB\n");
+    std::filesystem::create_directories(options.system_root + "/dev/shm");
+    setenv("TRIVET_CUDA_MODULE", "/nowhere/libtrivet_cuda.so", 1);
+  }
+  ~Doctor() override {
+    unsetenv("TRIVET_CUDA_MODULE");
+    std::filesystem::remove_all(options.system_root);
+  }
+  void write(const std::string& path, const std::string& text) const {
+    const std::filesystem::path file = options.system_root + path;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+  Finding of(const std::string& subject) const {
+    for (Finding& finding : examine(options))
+      if (finding.subject == subject) return finding;
+    ADD_FAILURE() << "nothing is said of " << subject;
+    return {};
+  }
+  DoctorOptions options;
+};
+
+TEST_F(Doctor, ReadsWhatTheSystemSays) {
+  EXPECT_THAT(of("processor").text, HasSubstr("Some Processor, "));
+  EXPECT_THAT(of("processor").text, HasSubstr("AVX-512, bfloat16 by AVX-512"));
+  EXPECT_EQ(of("processor").health, Health::Fine);
+  EXPECT_EQ(of("memory").text, "16.0 GiB, 8.0 free");
+  EXPECT_EQ(of("disk").health, Health::Fine);
+}
+
+TEST_F(Doctor, SaysWhatAContainerMayUse) {
+  write("/sys/fs/cgroup/cpu.max", "50000 100000\n");
+  write("/sys/fs/cgroup/memory.max", "4294967296\n");
+  EXPECT_EQ(of("processor").health, Health::Note);
+  EXPECT_THAT(of("processor").text, HasSubstr("a limit of 0.5 cores"));
+  EXPECT_THAT(of("processor").advice, HasSubstr("threads x ranks are at most 1"));
+  EXPECT_EQ(of("memory").health, Health::Note);
+  EXPECT_THAT(of("memory").text, HasSubstr("a limit of 4.0 GiB"));
+  write("/sys/fs/cgroup/cpu.max", "max 100000\n");
+  write("/sys/fs/cgroup/memory.max", "max\n");
+  EXPECT_EQ(of("processor").health, Health::Fine);
+  EXPECT_EQ(of("memory").health, Health::Fine);
+}
+
+TEST_F(Doctor, AMissingGpuIsMissingOnlyWhereOneIsNeeded) {
+  EXPECT_EQ(of("GPUs").health, Health::Note);
+  EXPECT_THAT(of("GPUs").text, HasSubstr("none: cuda: the module libtrivet_cuda.so was not found"));
+  options.needs_gpu = true;
+  EXPECT_EQ(of("GPUs").health, Health::Missing);
+}
+
+TEST_F(Doctor, NamesAFolderThatIsNotThere) {
+  options.directory = "/nowhere";
+  EXPECT_EQ(of("disk").health, Health::Missing);
+  EXPECT_THAT(of("disk").text, HasSubstr("/nowhere"));
+  std::filesystem::remove_all(options.system_root + "/dev/shm");
+  EXPECT_EQ(of("ranks").health, Health::Missing);
+  EXPECT_THAT(of("ranks").text, HasSubstr("/dev/shm is not there"));
+}
+
+}  // namespace
+}  // namespace trivet::autotune
