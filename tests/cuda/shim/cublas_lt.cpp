@@ -153,7 +153,6 @@ struct Call {
   double alpha, beta;
   uint64_t order;
   Sizes sizes;
-  bool captured = false;  // a graph runs it as often as it is launched: it is never freed
 };
 
 template <typename Sum>
@@ -379,17 +378,24 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   if (c_data == d_data && c->leading_dimension != d->leading_dimension) return CUBLAS_STATUS_INVALID_VALUE;
   const bool in_double = desc->compute == CUBLAS_COMPUTE_64F;
   const auto number = [&](const void* value) { return load<double>(in_double ? CUDA_R_64F : CUDA_R_32F, value, 0); };
-  auto call = std::unique_ptr<Call>(new Call{*desc, *a, *b, *c, *d, a_data, b_data, c_data, d_data, workspace, number(alpha),
-                                             number(beta), algo->data[Order], *sizes_of(*desc, *a, *b, *c, *d)});
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  cudaStreamIsCapturing(stream, &capture);
-  call->captured = capture != cudaStreamCaptureStatusNone;
-  const auto run = [](void* data) {
-    const cuda_shim::StreamWork guard;  // a host function in name only
-    std::unique_ptr<Call> owned(static_cast<Call*>(data));
-    owned->desc.compute == CUBLAS_COMPUTE_64F ? multiply<double>(*owned) : multiply<float>(*owned);
-    if (owned->captured) static_cast<void>(owned.release());
-  };
-  return cudaLaunchHostFunc(stream, run, call.release()) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
-                                                                        : CUBLAS_STATUS_EXECUTION_FAILED;
+  const Call call{*desc,
+                  *a,
+                  *b,
+                  *c,
+                  *d,
+                  a_data,
+                  b_data,
+                  c_data,
+                  d_data,
+                  workspace,
+                  number(alpha),
+                  number(beta),
+                  algo->data[Order],
+                  *sizes_of(*desc, *a, *b, *c, *d)};
+  const cudaError_t error = cuda_shim::call([&] {
+    cuda_shim::resolve(stream)->enqueue(
+        [call] { call.desc.compute == CUBLAS_COMPUTE_64F ? multiply<double>(call) : multiply<float>(call); });
+    return cudaSuccess;
+  });
+  return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
