@@ -19,5 +19,6 @@ void add_checkpoint(CLI::App& program);
 void add_data(CLI::App& program);
 void add_generate(CLI::App& program);
 void add_doctor(CLI::App& program);
+void add_bench(CLI::App& program);
 
 }  // namespace trivet::cli

@@ -55,6 +55,7 @@ int main(int argc, char** argv) {
   trivet::cli::add_data(program);
   trivet::cli::add_generate(program);
   trivet::cli::add_doctor(program);
+  trivet::cli::add_bench(program);
   try {
     trivet::cli::check_subcommand(program, argc, argv);
     program.parse(argc, argv);

@@ -33,6 +33,11 @@ enum class Operation : uint8_t { AllReduce, ReduceScatter, AllGather, Broadcast,
 
 namespace trivet {
 template <>
+struct EnumNames<comm::ReduceOp> {
+  static constexpr std::array<std::pair<std::string_view, comm::ReduceOp>, 3> table{
+      {{"sum", comm::ReduceOp::Sum}, {"max", comm::ReduceOp::Max}, {"tree_sum", comm::ReduceOp::TreeSum}}};
+};
+template <>
 struct EnumNames<comm::Operation> {
   static constexpr std::array<std::pair<std::string_view, comm::Operation>, 8> table{
       {{"all_reduce", comm::Operation::AllReduce},

@@ -53,6 +53,7 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
                                                    .threads = options.threads,
                                                    .local_rank = options.local_rank >= 0 ? options.local_rank : world.rank(),
                                                    .workspace_bytes = rank_plan().workspace_bytes});
+  if (options.observer) observed_kernels_ = kernels::make_observed_kernels(backend_->kernels(), *options.observer);
   check_fits(plan_, model_, world.rank(), backend_->free_bytes(), backend_->description());
   const GroupMakers makers{.place = [this](Groups::Group host) { return backend_->place(std::move(host)); }};
   groups_ = make_groups(world.group(), plan_.mesh, plan_.stages, plan_.tied_ranks(), makers);
@@ -102,7 +103,7 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
                       .weight_files = weight_files_.get(),
                       .state_files = state_files_.get(),
                       .host_side = host_side_.get(),
-                      .repeats_steps = plan_.step_graph.used ? backend_.get() : nullptr});
+                      .repeats_steps = plan_.step_graph.used && !options.observer ? backend_.get() : nullptr});
   parameters().initialize(static_cast<uint64_t>(plan_.config.training.seed));
 }
 

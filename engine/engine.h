@@ -26,6 +26,7 @@
 #include "engine/loss_scale.h"
 #include "engine/plan.h"
 #include "engine/worker.h"
+#include "kernels/observed_kernels.h"
 
 namespace trivet {
 
@@ -38,6 +39,8 @@ struct EngineOptions {
   int threads = 1;                          // that kernels may use; give cores / ranks of this host
   int local_rank = -1;                      // among the ranks of this host, chooses the GPU; -1: the world rank
   FileSystem* files = &real_file_system();  // for what is offloaded; outlives the engine
+  // Told of every kernel, on whatever thread calls it; outlives the engine. Steps are then not repeated as graphs.
+  kernels::KernelObserver* observer = nullptr;
 };
 
 // Where a run is: with the weights and optimizer states, all that a checkpoint holds.
@@ -75,7 +78,7 @@ class Engine {
   // The same of host memory beside a device that has its own (RankPlan::host_memory).
   MemoryBytes measured_host_memory() const;
   Backend& backend() { return *backend_; }
-  kernels::Kernels& kernels() { return backend_->kernels(); }
+  kernels::Kernels& kernels() { return observed_kernels_ ? *observed_kernels_ : backend_->kernels(); }
   Parameters& parameters() { return worker_->parameters(); }
 
   // A synchronous save of everything, and the newest valid checkpoint read back whatever layout wrote it (false: there is
@@ -111,6 +114,7 @@ class Engine {
   MemoryMeter meter_;
   std::unique_ptr<comm::ProcessGroup> checkpoint_group_;  // all ranks, for tensors of the host
   std::unique_ptr<Backend> backend_;
+  std::unique_ptr<kernels::Kernels> observed_kernels_;  // null: nobody observes
   Groups groups_;
   std::unique_ptr<timeline::Recorder> recorder_;
   std::unique_ptr<Stream> control_stream_, gather_stream_, reduce_stream_, tensor_stream_;

@@ -7,13 +7,11 @@
 
 #include "core/error.h"
 #include "engine/backend/cuda_module.h"
-#include "engine/checkpoint/async_saver.h"
-#include "engine/checkpoint_pieces.h"
 #include "engine/config/load.h"
 #include "engine/config/refuse.h"
 #include "engine/partitioned_input.h"
+#include "engine/rehearsal.h"
 #include "engine/timeline/block_costs.h"
-#include "engine/worker.h"
 #include "pipeline/partition.h"
 #include "pipeline/stages.h"
 #include "pipeline/validate.h"
@@ -27,117 +25,6 @@ std::vector<zero::NamedParameters> named_parameters(const model::Model& model) {
   for (size_t i = 0; i < model.layers.size(); ++i) layers.push_back({model.names[i], model.layers[i]->parameters()});
   return layers;
 }
-
-// One step and one evaluation of one rank on meta kernels. The ranks of a data group differ in nothing that costs memory.
-class Rehearsal {
- public:
-  Rehearsal(const Plan& plan, RankPlan& rank, const model::Model& model)
-      : plan_(plan),
-        rank_(rank),
-        model_(model),
-        kernels_(kernels::make_meta_kernels()),
-        stream_(make_inline_stream()),
-        world_(comm::make_meta_group(world_rank(), plan.mesh.size(), "world")),
-        groups_(make_groups(*world_, plan.mesh, plan.stages, plan.tied_ranks(), {.alone = alone, .place = {}})),
-        host_kernels_(kernels::make_meta_kernels()),
-        host_side_(*host_kernels_),
-        weight_files_(zero::offload::make_meta_file_store()),
-        state_files_(zero::offload::make_meta_file_store()) {}
-
-  void run() {
-    Worker worker(plan_.config, plan_.stages, rank_, model_, plan_.batch.micro_batch_size,
-                  {.kernels = *kernels_,
-                   .allocator = meta_allocator(),
-                   .meter = meter_,
-                   .activations = activations_,
-                   .buffers = buffers_,
-                   .groups = groups_,
-                   .control_stream = *stream_,
-                   .gather_stream = *stream_,
-                   .reduce_stream = *stream_,
-                   .tensor_stream = *stream_,
-                   .make_link_stream = make_inline_stream,
-                   .weight_files = weight_files_.get(),
-                   .state_files = state_files_.get(),
-                   .host_side = plan_.config.uses_host_side() ? &host_side_ : nullptr});
-    const Shape shape{plan_.batch.micro_batch_size, model_.sequence_length};
-    const Microbatch microbatch{{nullptr, DType::Int32, shape}, {nullptr, DType::Int32, shape}, 0};
-    const std::vector<Microbatch> microbatches(static_cast<size_t>(plan_.batch.gradient_accumulation_steps), microbatch);
-    worker.train_step(microbatches, {});
-    rank_.step_counters = kernels_->counters();
-    rank_.weight_file = file_plan(*weight_files_);
-    rank_.state_file = file_plan(*state_files_);
-    rank_.gather = groups_.gather->traffic();
-    rank_.reduce = groups_.reduce->traffic();
-    rank_.tensor = groups_.tensor->traffic();
-    if (groups_.tensor_reduce) add(groups_.tensor_reduce->traffic(), rank_.tensor);
-    for (const auto& [key, link] : groups_.links) add(link->traffic(), rank_.pipeline);
-    worker.evaluate(1, [&](int64_t) { return microbatch; });
-    worker.parameters().initialize(0);  // which stages what is frozen, too
-    if (plan_.config.compute_device() == Device::Cuda) add_backend_memory();
-    rank_.activation_arena_bytes = activations_.peak_bytes();
-    rank_.buffer_arena_bytes = buffers_.peak_bytes();
-    rank_.host_staging_bytes = host_side_.staging().peak_bytes();
-    rank_.host_memory = host_side_.meter().peak();
-    rank_.host_memory[MemoryCategory::Buffers] += rank_.host_staging_bytes;
-    rank_.memory = meter_.peak();
-    rank_.memory[MemoryCategory::Activations] += activations_.peak_bytes();
-    rank_.memory[MemoryCategory::Buffers] += buffers_.peak_bytes() + staging_bytes(worker);
-  }
-
- private:
-  static std::unique_ptr<comm::ProcessGroup> alone(const std::string& name) { return comm::make_meta_group(0, 1, name); }
-  static FilePlan file_plan(const zero::offload::FileStore& files) {
-    return {files.allocated_bytes(), files.bytes_read(), files.bytes_written()};
-  }
-  static void add(const comm::Traffic& traffic, comm::Traffic& sum) {
-    sum.operations += traffic.operations;
-    sum.bytes_sent += traffic.bytes_sent;
-  }
-  int world_rank() const {
-    Mesh::Coordinates coordinates{};
-    coordinates[static_cast<size_t>(Axis::Pipeline)] = rank_.pipeline_rank;
-    coordinates[static_cast<size_t>(Axis::Tensor)] = rank_.tensor_rank;
-    return plan_.mesh.rank_at(coordinates);
-  }
-  // What a GPU's backend takes for itself: scratch of kernels, and of groups that sum floats in the order of ranks.
-  void add_backend_memory() {
-    rank_.workspace_bytes = kernels_->counters().workspace_bytes;
-    meter_.add(MemoryCategory::Buffers, rank_.workspace_bytes);
-    const auto add_group = [&](const comm::ProcessGroup* group) {
-      if (group && group->size() > 1) meter_.add(MemoryCategory::Buffers, comm::kDeviceGroupBytes);
-    };
-    for (const Groups::Group* group : {&groups_.control, &groups_.data, &groups_.gather, &groups_.reduce, &groups_.part,
-                                       &groups_.tensor, &groups_.tensor_reduce})
-      add_group(group->get());
-    for (const auto& [key, link] : groups_.links) add_group(link.get());
-    for (const auto& [key, tie] : groups_.ties) add_group(tie.get());
-    const bool sums_gradients = plan_.config.reproducible == Reproducible::Run;
-    const auto add_staging = [&](const comm::ProcessGroup* group, bool sums_floats) {
-      if (group && group->size() > 1 && sums_floats) meter_.add(MemoryCategory::Buffers, comm::kDeviceStagingBytes);
-    };
-    add_staging(groups_.reduce.get(), sums_gradients);
-    add_staging(groups_.tensor.get(), true);
-    add_staging(groups_.tensor_reduce.get(), sums_gradients && plan_.config.parallel.sequence_parallel);
-  }
-  int64_t staging_bytes(Worker& worker) const {
-    if (plan_.config.checkpoint.directory.empty() || plan_.config.compute_device() != Device::Cpu) return 0;
-    return checkpoint::AsyncSaver::staging_bytes_for(checkpoint_pieces(worker.parameters(), plan_.config.optimizer, 0));
-  }
-
-  const Plan& plan_;
-  RankPlan& rank_;
-  const model::Model& model_;
-  MemoryMeter meter_;
-  Arena activations_{"activations"}, buffers_{"buffers"};
-  std::unique_ptr<kernels::Kernels> kernels_;
-  std::unique_ptr<Stream> stream_;
-  std::unique_ptr<comm::ProcessGroup> world_;
-  Groups groups_;
-  std::unique_ptr<kernels::Kernels> host_kernels_;
-  zero::HostSide host_side_;
-  std::unique_ptr<zero::offload::FileStore> weight_files_, state_files_;
-};
 
 constexpr int64_t kMostTokens = int64_t{1} << 31, kMostMicrobatches = int64_t{1} << 16;
 
@@ -341,7 +228,8 @@ Plan make_plan(const Config& given, const model::Model& model, int world_size) {
     }
   check_partitioned_inputs(plan, model);
   validate_programs(plan);
-  for (RankPlan& rank : plan.ranks) Rehearsal(plan, rank, model).run();
+  // The ranks of a data group differ in nothing that costs memory.
+  for (RankPlan& rank : plan.ranks) Rehearsal(plan, rank, model).measure(rank);
   return plan;
 }
 

@@ -47,7 +47,8 @@ struct RankSteps {
 
 class Measurement {
  public:
-  Measurement(const Schedule& schedule, const RecordedStep& step, Overlap overlap) : schedule_(schedule) {
+  Measurement(const Schedule& schedule, const RecordedStep& step, Overlap overlap, Clocks clocks = Clocks::Shared)
+      : schedule_(schedule), clocks_(clocks) {
     for (size_t rank = 0; rank < schedule.size(); ++rank) ranks_.emplace_back(schedule[rank], step.at(rank), overlap);
     for (const Link& link : find_links(schedule, find_stages(schedule)))
       for (const Transfer& t : link) receives_[{t.from, t.send_at}] = {t.to, t.receive_at};
@@ -85,14 +86,16 @@ class Measurement {
   }
 
   Interval transfer(const Event& event) const {
+    if (clocks_ == Clocks::Apart) return step(event.rank, event.at).work.value();
     const auto [to, receive_at] = receives_.at({event.rank, event.at});
     return together({step(event.rank, event.at).work, step(to, receive_at).work});
   }
 
   Interval meeting(std::pair<size_t, size_t> first) const {
     std::vector<std::optional<Interval>> parts;
-    for (const auto& [rank, at] : meetings_.at(first)) parts.push_back(step(static_cast<int>(rank), at).met);
     const Step& own = step(static_cast<int>(first.first), first.second);
+    if (clocks_ == Clocks::Apart) return own.met.value_or(Interval{own.ready, own.ready});
+    for (const auto& [rank, at] : meetings_.at(first)) parts.push_back(step(static_cast<int>(rank), at).met);
     return parts.front() ? together(parts) : Interval{own.ready, own.ready};  // alone: nobody to wait for
   }
 
@@ -103,6 +106,7 @@ class Measurement {
   }
 
   const Schedule& schedule_;
+  Clocks clocks_;
   std::vector<RankSteps> ranks_;
   std::map<std::pair<int, size_t>, std::pair<int, size_t>> receives_;  // of each send: (rank, place)
   std::map<std::pair<size_t, size_t>, Meeting> meetings_;              // by the first that meets
@@ -170,12 +174,12 @@ Timeline measured_timeline(const Schedule& schedule, const RecordedStep& step, O
   return timeline;
 }
 
-MeasuredCosts::MeasuredCosts(const Schedule& schedule, std::span<const RecordedStep> steps, Overlap overlap) {
+MeasuredCosts::MeasuredCosts(const Schedule& schedule, std::span<const RecordedStep> steps, Overlap overlap, Clocks clocks) {
   const EventGraph graph = graph_of(schedule, overlap);
   std::map<Key, std::vector<double>> costs, issues;
   std::vector<std::vector<double>> leads(schedule.size());
   for (const RecordedStep& step : steps) {
-    const Measurement measurement(schedule, step, overlap);
+    const Measurement measurement(schedule, step, overlap, clocks);
     std::map<Key, Mean> step_costs, step_issues;
     for (const Event& event : graph.events) {
       if (event.rank < 0) continue;

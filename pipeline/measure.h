@@ -28,10 +28,14 @@ double origin(const RecordedStep& step);
 // `from`: what is time 0.
 Timeline measured_timeline(const Schedule& schedule, const RecordedStep& step, Overlap overlap, double from);
 
+// Shared: ranks that ran together; a transfer or meeting begins when all its ranks are there. Apart: ranks that ran each for
+// itself and met nobody; a transfer takes what it took its sender.
+enum class Clocks : uint8_t { Shared, Apart };
+
 // For each rank, kind of instruction, stage and block the mean over the microbatches, of that the median over the steps.
 class MeasuredCosts {
  public:
-  MeasuredCosts(const Schedule& schedule, std::span<const RecordedStep> steps, Overlap overlap);
+  MeasuredCosts(const Schedule& schedule, std::span<const RecordedStep> steps, Overlap overlap, Clocks clocks = Clocks::Shared);
 
   // As SimulateOptions has them. They throw std::out_of_range for an instruction that never ran.
   double cost(int rank, const Instruction& i) const { return costs_.at(key(rank, i)); }

@@ -1,0 +1,43 @@
+#include "autotune/bench/kernel_timer.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace trivet::autotune {
+
+void KernelTimer::begins() {
+  if (clock_) begin_ = clock_->now();
+}
+
+void KernelTimer::ended(const kernels::KernelCall& call) {
+  if (clock_) timed_.push_back({call, begin_, clock_->now()});
+}
+
+KernelTimer::Times KernelTimer::take() {
+  using Key = std::tuple<std::string_view, std::string_view, DType, std::array<int64_t, 5>>;
+  std::map<Key, std::vector<double>> alike;
+  std::map<Key, kernels::KernelCall> calls;
+  double gaps = 0, counted = 0, before = 0;
+  for (const Timed& timed : timed_) {
+    const double begin = clock_->milliseconds(timed.begin) / 1e3, end = clock_->milliseconds(timed.end) / 1e3;
+    const kernels::KernelCall& call = timed.call;
+    const Key key{call.kernel, call.variant, call.dtype, call.sizes};
+    alike[key].push_back(end - begin);
+    calls[key] = call;
+    if (before > 0 && begin - before < kWait) gaps += begin - before, counted += 1;
+    before = end;
+  }
+  Times times{.samples = {}, .gap_seconds = counted > 0 ? gaps / counted : 0};
+  for (auto& [key, seconds] : alike) {
+    std::ranges::sort(seconds);
+    const kernels::KernelCall& call = calls[key];
+    times.samples.push_back({std::string(call.kernel), std::string(call.variant), call.dtype, call.sizes, call.flops,
+                             call.bytes, seconds[seconds.size() / 2]});
+  }
+  timed_.clear();
+  clock_->forget();
+  return times;
+}
+
+}  // namespace trivet::autotune

@@ -1,0 +1,63 @@
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "autotune/bench/bench.h"
+#include "autotune/bench/kernel_timer.h"
+#include "autotune/bench/run_steps.h"
+#include "autotune/bench/shapes.h"
+
+namespace trivet::autotune {
+namespace {
+
+constexpr int kSteps = 3;         // timed ones of a shape
+constexpr int kFewestShapes = 2;  // whatever the time
+constexpr int kMostTries = 5000;
+
+// What rank 0 decides.
+bool agree(comm::World& world, bool goes_on) {
+  int64_t word = world.rank() == 0 && goes_on ? 1 : 0;
+  const auto stream = make_inline_stream();
+  world.group().all_reduce({&word, DType::Int64, {1}}, comm::ReduceOp::Max, *stream);
+  return word != 0;
+}
+
+KernelTimer::Times time_steps(comm::World& world, const Config& config, const BenchOptions& options, std::string& machine) {
+  model::Model model = model::build(describe_model(config.model, config.model.vocabulary_size));
+  const Plan plan = make_plan(config, model, world.size());
+  const MadeUpBatch batch(plan, model);
+  KernelTimer timer;
+  Engine engine(plan, std::move(model), world,
+                {.threads = options.threads, .local_rank = options.local_rank, .observer = &timer});
+  run_step(engine, batch);  // makes what is made once
+  machine = machine_name(engine.backend());
+  timer.start(engine.backend().make_clock());
+  for (int step = 0; step < kSteps; ++step) run_step(engine, batch);
+  return timer.take();
+}
+
+}  // namespace
+
+MeasuredSetup measure_kernels(comm::World& world, const BenchOptions& options) {
+  using Clock = std::chrono::steady_clock;
+  const OwnCores cores(world);
+  const auto begin = Clock::now();
+  const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
+  MeasuredSetup setup{.machine = "", .ranks = world.size(), .threads = options.threads, .kernels = {}, .operations = {}};
+  std::vector<double> gaps;
+  int shapes = 0;
+  for (int n = 0; n < kMostTries && agree(world, shapes < kFewestShapes || seconds() < options.seconds); ++n) {
+    const std::optional<Config> config = bench_config(n, world.size(), options.device);
+    if (!config) continue;
+    ++shapes;
+    KernelTimer::Times times = time_steps(world, *config, options, setup.machine);
+    setup.kernels.insert(setup.kernels.end(), times.samples.begin(), times.samples.end());
+    gaps.push_back(times.gap_seconds);
+    if (world.rank() == 0 && shapes % 20 == 0)
+      options.progress(fmt::format("{} shapes, {} kernels, {:.0f} s", shapes, setup.kernels.size(), seconds()));
+  }
+  for (const double gap : gaps) setup.call_seconds += gap / static_cast<double>(gaps.size());
+  return setup;
+}
+
+}  // namespace trivet::autotune

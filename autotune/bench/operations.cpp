@@ -1,0 +1,167 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "autotune/bench/bench.h"
+#include "autotune/bench/run_steps.h"
+#include "engine/backend/backend.h"
+
+namespace trivet::autotune {
+namespace {
+
+using comm::Operation;
+using comm::ReduceOp;
+using Clock = std::chrono::steady_clock;
+
+struct Kind {
+  Operation operation;
+  ReduceOp reduce = ReduceOp::Sum;
+  DType dtype = DType::Float32;
+};
+
+// What steps do.
+constexpr Kind kKinds[] = {{Operation::AllReduce, ReduceOp::Sum, DType::Float32},
+                           {Operation::AllReduce, ReduceOp::Sum, DType::BFloat16},
+                           {Operation::AllReduce, ReduceOp::Sum, DType::Int64},
+                           {Operation::AllReduce, ReduceOp::TreeSum, DType::Float32},
+                           {Operation::AllReduce, ReduceOp::TreeSum, DType::BFloat16},
+                           {Operation::AllReduce, ReduceOp::Max, DType::Float32},
+                           {Operation::ReduceScatter, ReduceOp::Sum, DType::Float32},
+                           {Operation::ReduceScatter, ReduceOp::Sum, DType::BFloat16},
+                           {Operation::ReduceScatter, ReduceOp::Sum, DType::Int64},
+                           {Operation::ReduceScatter, ReduceOp::TreeSum, DType::Float32},
+                           {Operation::ReduceScatter, ReduceOp::TreeSum, DType::BFloat16},
+                           {Operation::AllGather},
+                           {Operation::Broadcast},
+                           {Operation::Send}};
+constexpr int64_t kSmallest = 1 << 10, kLargest = 1 << 26;  // bytes of what is whole
+constexpr int kMostRounds = 25, kFewestRounds = 5;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+class Operations {
+ public:
+  Operations(comm::World& world, const BenchOptions& options)
+      : world_(world),
+        backend_(make_backend(options.device == DeviceChoice::Cuda ? Device::Cuda : Device::Cpu,
+                              {.world = world.group(),
+                               .meter = meter_,
+                               .threads = options.threads,
+                               .local_rank = options.local_rank >= 0 ? options.local_rank : world.rank()})),
+        stream_(backend_->make_stream(StreamUse::Control, false)),
+        memory_(backend_->allocator(), meter_, MemoryCategory::Buffers, DType::Int64, {kLargest / 8}),
+        part_(backend_->allocator(), meter_, MemoryCategory::Buffers, DType::Int64, {kLargest / 8}) {
+    backend_->kernels().zero(memory_.view());
+    backend_->kernels().zero(part_.view());
+  }
+
+  std::string machine() const { return machine_name(*backend_); }
+
+  // Each rank's median; the slowest one's counts.
+  void measure(int size, double seconds, std::vector<OperationSample>& samples) {
+    const std::unique_ptr<comm::ProcessGroup> group = group_of(size);
+    const double each = seconds / static_cast<double>(std::size(kKinds)) / 9;  // sizes of a kind
+    for (const Kind& kind : kKinds)
+      for (int64_t bytes = kSmallest; bytes <= kLargest; bytes *= 4)
+        samples.push_back({kind.operation, kind.reduce, kind.dtype, bytes, size, time(*group, kind, bytes, each)});
+  }
+
+  double handover() {
+    const std::unique_ptr<Stream> stream = backend_->make_stream(StreamUse::Gather, true);
+    std::vector<double> rounds;
+    for (int round = 0; round < 200; ++round) {
+      meet();
+      const auto begin = Clock::now();
+      stream->enqueue([] {});
+      stream->record().wait_on_host();
+      rounds.push_back(seconds_since(begin));
+    }
+    return median(rounds);
+  }
+
+ private:
+  // This rank's of the groups of neighbours.
+  std::unique_ptr<comm::ProcessGroup> group_of(int size) {
+    std::unique_ptr<comm::ProcessGroup> own;
+    for (int first = 0; first < world_.size(); first += size) {
+      std::vector<int> ranks;
+      for (int rank = first; rank < first + size; ++rank) ranks.push_back(rank);
+      if (auto group = world_.group().subgroup(ranks, "bench")) own = std::move(group);
+    }
+    return backend_->place(std::move(own));
+  }
+
+  void meet() { world_.group().barrier(*meeting_); }
+
+  double time(comm::ProcessGroup& group, const Kind& kind, int64_t bytes, double seconds) {
+    std::vector<double> rounds;
+    double spent = 0;
+    for (int round = 0; round <= kMostRounds; ++round) {
+      meet();
+      const auto begin = Clock::now();
+      run(group, kind, bytes);
+      stream_->record().wait_on_host();
+      double took = seconds_since(begin);
+      world_.group().all_reduce({&took, DType::Float64, {1}}, ReduceOp::Max, *meeting_);
+      if (round > 0) rounds.push_back(took);
+      spent += took;
+      if (round >= kFewestRounds && spent > seconds) break;
+    }
+    return median(rounds);
+  }
+
+  void run(comm::ProcessGroup& group, const Kind& kind, int64_t bytes) {
+    const int64_t elements = bytes / size_of(kind.dtype), share = elements / group.size();
+    const TensorView whole{memory_.view().data, kind.dtype, {share * group.size()}};
+    const TensorView shard{part_.view().data, kind.dtype, {share}};
+    switch (kind.operation) {
+      case Operation::AllReduce: return group.all_reduce(whole, kind.reduce, *stream_);
+      case Operation::ReduceScatter: return group.reduce_scatter(whole, shard, kind.reduce, *stream_);
+      case Operation::AllGather: return group.all_gather(shard, whole, *stream_);
+      case Operation::Broadcast: return group.broadcast(whole, 0, *stream_);
+      case Operation::Send: return pass_on(group, whole);
+      default: return;
+    }
+  }
+
+  // Pairs; a rank without one has nothing to do.
+  void pass_on(comm::ProcessGroup& group, TensorView whole) {
+    const int other = group.rank() ^ 1;
+    if (other >= group.size()) return;
+    group.rank() < other ? group.send(whole, other, *stream_) : group.receive(whole, other, *stream_);
+  }
+
+  comm::World& world_;
+  MemoryMeter meter_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Stream> stream_, meeting_ = make_inline_stream();
+  Buffer memory_, part_;
+};
+
+}  // namespace
+
+MeasuredSetup measure_operations(comm::World& world, const BenchOptions& options) {
+  MeasuredSetup setup{.machine = "", .ranks = world.size(), .threads = options.threads, .kernels = {}, .operations = {}};
+  if (world.size() == 1) return setup;
+  const OwnCores cores(world);
+  Operations operations(world, options);
+  std::vector<int> sizes;
+  for (int size = 2; size <= world.size(); ++size)
+    if (world.size() % size == 0) sizes.push_back(size);
+  for (const int size : sizes) {
+    operations.measure(size, options.seconds / static_cast<double>(sizes.size()), setup.operations);
+    if (world.rank() == 0) options.progress(fmt::format("groups of {}: {} operations", size, setup.operations.size()));
+  }
+  setup.handover_seconds = operations.handover();
+  setup.machine = operations.machine();
+  return setup;
+}
+
+}  // namespace trivet::autotune

@@ -1,0 +1,94 @@
+#include <fstream>
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "autotune/bench/bench.h"
+#include "autotune/bench/run_steps.h"
+
+namespace trivet::autotune {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::vector<int> allowed_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &set)) cores.push_back(core);
+  return cores;
+}
+
+bool run_on(const std::vector<int>& cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) CPU_SET(core, &set);
+  return sched_setaffinity(0, sizeof set, &set) == 0;
+}
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+}  // namespace
+
+OwnCores::OwnCores(const comm::World& world) {
+  const std::vector<int> cores = allowed_cores();
+  const auto ranks = static_cast<size_t>(world.size()), rank = static_cast<size_t>(world.rank());
+  if (ranks == 1 || cores.size() % ranks != 0) return;
+  const size_t each = cores.size() / ranks;
+  if (!run_on({cores.begin() + static_cast<std::ptrdiff_t>(rank * each),
+               cores.begin() + static_cast<std::ptrdiff_t>((rank + 1) * each)}))
+    return;
+  before_ = cores;
+}
+
+OwnCores::~OwnCores() {
+  if (!before_.empty()) run_on(before_);
+}
+
+MadeUpBatch::MadeUpBatch(const Plan& plan, const model::Model& model)
+    : ids_(static_cast<size_t>(plan.batch.micro_batch_size * model.sequence_length)) {
+  for (size_t i = 0; i < ids_.size(); ++i)
+    ids_[i] = static_cast<int32_t>(i * 7919 % static_cast<size_t>(model.vocabulary_size));
+  const ConstTensorView view{ids_.data(), DType::Int32, {plan.batch.micro_batch_size, model.sequence_length}};
+  microbatches_.assign(static_cast<size_t>(plan.batch.gradient_accumulation_steps), {view, view, 0});
+}
+
+double run_step(Engine& engine, const MadeUpBatch& batch) {
+  const auto begin = Clock::now();
+  engine.train_batch(batch.microbatches());
+  return seconds_since(begin);
+}
+
+std::vector<double> measure_step(comm::World& world, const Plan& plan, model::Model model, int steps,
+                                 const BenchOptions& options) {
+  const MadeUpBatch batch(plan, model);
+  const OwnCores cores(world);
+  Engine engine(plan, std::move(model), world, {.threads = options.threads, .local_rank = options.local_rank});
+  run_step(engine, batch);
+  std::vector<double> seconds;
+  for (int step = 0; step < steps; ++step) seconds.push_back(run_step(engine, batch));
+  const auto stream = make_inline_stream();
+  world.group().all_reduce({seconds.data(), DType::Float64, {steps}}, comm::ReduceOp::Max, *stream);
+  return seconds;
+}
+
+std::string machine_name(const Backend& backend) {
+  const std::string description = backend.description();
+  if (backend.device() == Device::Cuda) return description.substr(description.find(' ') + 1);
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  std::string name = "unknown processor";
+  for (std::string line; std::getline(cpuinfo, line);)
+    if (line.starts_with("model name")) {
+      name = line.substr(line.find(':') + 2);
+      break;
+    }
+  return fmt::format("{}, {} cores", name, sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+}  // namespace trivet::autotune

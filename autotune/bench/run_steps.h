@@ -1,0 +1,41 @@
+// Steps of an engine with tokens that are made up.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace trivet::autotune {
+
+// While it lives, this thread and those that it makes run on the rank's own cores, where the ranks of this process can have
+// equally many: threads that the system moves about make short steps twice as long at times. Like launch --bind_cores_to_rank.
+class OwnCores {
+ public:
+  explicit OwnCores(const comm::World& world);
+  ~OwnCores();
+  OwnCores(const OwnCores&) = delete;
+  OwnCores& operator=(const OwnCores&) = delete;
+
+ private:
+  std::vector<int> before_;  // empty: nothing was changed
+};
+
+// "AMD EPYC, 2 cores"; of a GPU "NVIDIA H200, 139.8 GiB".
+std::string machine_name(const Backend& backend);
+
+class MadeUpBatch {
+ public:
+  MadeUpBatch(const Plan& plan, const model::Model& model);
+  const std::vector<Microbatch>& microbatches() const { return microbatches_; }
+
+ private:
+  std::vector<int32_t> ids_;
+  std::vector<Microbatch> microbatches_;
+};
+
+// Seconds that it took this rank.
+double run_step(Engine& engine, const MadeUpBatch& batch);
+
+}  // namespace trivet::autotune

@@ -1,0 +1,98 @@
+#include "autotune/bench/shapes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/error.h"
+#include "engine/plan.h"
+
+namespace trivet::autotune {
+namespace {
+
+// The n-th of the van der Corput sequence of a base, in [0, 1).
+double halton(int n, int base) {
+  double value = 0, digit = 1;
+  for (; n > 0; n /= base) {
+    digit /= base;
+    value += digit * (n % base);
+  }
+  return value;
+}
+
+// A part of the sequence a question: each has a base of its own.
+class Choices {
+ public:
+  explicit Choices(int n) : n_(n) {}
+  template <typename T, size_t N>
+  T of(const std::array<T, N>& values) {
+    return values[static_cast<size_t>(next() * N)];
+  }
+  // Evenly by logarithm, a multiple of `step`.
+  int64_t between(double low, double high, int64_t step) {
+    const double value = low * std::pow(high / low, next());
+    return std::max<int64_t>(1, std::llround(value / static_cast<double>(step))) * step;
+  }
+
+ private:
+  double next() {
+    static constexpr std::array<int, 14> primes{2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43};
+    return halton(n_, primes.at(asked_++));
+  }
+  int n_;
+  size_t asked_ = 0;
+};
+
+// Of a step of one rank: about a fifth of a second on a core, and nothing on a GPU.
+double most_flops(DeviceChoice device) { return device == DeviceChoice::Cpu ? 12e9 : 4e12; }
+
+Config config_of(int n, int ranks, DeviceChoice device) {
+  Choices choose(n + 1);
+  const double wider = device == DeviceChoice::Cpu ? 1 : 8;
+  Config config;
+  config.source = "trivet bench";
+  config.device = device;
+  ModelConfig& model = config.model;
+  model.hidden_size = choose.between(64, 1024 * wider, 32);
+  model.sequence_length = choose.between(64, 1024 * wider, 32);
+  config.batch.micro_batch_size = choose.of(std::array<int64_t, 4>{1, 2, 4, 8});
+  const auto dtype = choose.of(std::array{DType::Float32, DType::BFloat16});
+  config.bf16.enabled = dtype == DType::BFloat16;
+  model.type = choose.of(std::array{ModelType::Gpt, ModelType::Llama, ModelType::Gpt});
+  model.tied_embedding = model.type == ModelType::Gpt;
+  const auto head = choose.of(std::array<int64_t, 4>{16, 32, 64, 128});
+  model.heads = std::max<int64_t>(1, model.hidden_size / head);
+  while (model.hidden_size % (2 * model.heads) != 0) --model.heads;
+  model.vocabulary_size = choose.of(std::array<int64_t, 4>{256, 1024, 4096, 16384});
+  model.layers = choose.of(std::array<int64_t, 3>{1, 2, 3});
+  config.batch.gradient_accumulation_steps = choose.of(std::array<int64_t, 2>{1, 2});
+  model.dropout = choose.of(std::array{0.0, 0.0, 0.0, 0.1});
+  config.optimizer.type = choose.of(std::array{OptimizerType::AdamW, OptimizerType::AdamW, OptimizerType::AdamW,
+                                               OptimizerType::Sgd, OptimizerType::Lion, OptimizerType::Lamb});
+  config.reproducible = choose.of(std::array{Reproducible::Run, Reproducible::Run, Reproducible::Run, Reproducible::Layout});
+  config.zero.stage = ranks == 1 ? 0 : choose.of(std::array<int, 4>{0, 1, 2, 3});
+  config.zero.overlap_comm = false;  // KernelTimer
+  config.parallel.tensor = ranks == 1 ? 1 : choose.of(std::array<int64_t, 2>{1, ranks});
+  config.gradient_clipping = 1;
+  return config;
+}
+
+}  // namespace
+
+std::optional<Config> bench_config(int n, int ranks, DeviceChoice device) {
+  const Config config = config_of(n, ranks, device);
+  const auto tokens = static_cast<double>(config.batch.micro_batch_size * config.batch.gradient_accumulation_steps *
+                                          config.model.sequence_length);
+  try {
+    const model::Model model = model::build(describe_model(config.model, config.model.vocabulary_size));
+    if (model::flops_per_token(model) * tokens / static_cast<double>(config.parallel.tensor) > most_flops(device)) return {};
+    make_plan(config, model, ranks);
+  } catch (const ConfigError&) {  // heads that the tensor ranks cannot share ...
+    return {};
+  }
+  return config;
+}
+
+}  // namespace trivet::autotune

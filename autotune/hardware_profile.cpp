@@ -1,0 +1,202 @@
+#include "autotune/hardware_profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/file_system.h"
+
+namespace trivet::autotune {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* kFormat = "trivet hardware profile 1";
+
+// What only moves does so whatever the numbers are; messages have no sum.
+std::tuple<comm::Operation, comm::ReduceOp, DType, int> curve_key(comm::Operation operation, comm::ReduceOp reduce, DType dtype,
+                                                                  int ranks) {
+  const bool sums = operation == comm::Operation::AllReduce || operation == comm::Operation::ReduceScatter;
+  return {operation, sums ? reduce : comm::ReduceOp::Sum, sums ? dtype : DType::Float32, ranks};
+}
+
+template <typename... Cells>
+void add_row(ordered_json& rows, const Cells&... cells) {
+  ordered_json row = ordered_json::array();
+  (row.push_back(ordered_json(cells)), ...);
+  rows.push_back(std::move(row));
+}
+
+ordered_json to_json(const MeasuredSetup& setup) {
+  ordered_json json{{"machine", setup.machine},
+                    {"ranks", setup.ranks},
+                    {"threads", setup.threads},
+                    {"call_seconds", setup.call_seconds},
+                    {"handover_seconds", setup.handover_seconds},
+                    {"kernels", ordered_json::array()},
+                    {"operations", ordered_json::array()}};
+  for (const KernelSample& k : setup.kernels)
+    add_row(json["kernels"], k.kernel, k.variant, name_of(k.dtype), k.sizes, k.flops, k.bytes, k.seconds);
+  for (const OperationSample& o : setup.operations)
+    add_row(json["operations"], name_of(o.operation), name_of(o.reduce), name_of(o.dtype), o.bytes, o.ranks, o.seconds);
+  return json;
+}
+
+template <typename Enum>
+Enum value_of(const ordered_json& json) {
+  const auto name = json.get<std::string>();
+  for (const auto& [known, value] : EnumNames<Enum>::table)
+    if (known == name) return value;
+  throw std::runtime_error(fmt::format("\"{}\" is not known", name));
+}
+
+double positive(const ordered_json& json) {
+  const double seconds = json.get<double>();
+  if (!(seconds > 0) || !std::isfinite(seconds)) throw std::runtime_error(fmt::format("{} is no time", seconds));
+  return seconds;
+}
+
+MeasuredSetup setup_of(const ordered_json& json) {
+  MeasuredSetup setup{.machine = json.at("machine"),
+                      .ranks = json.at("ranks"),
+                      .threads = json.at("threads"),
+                      .kernels = {},
+                      .call_seconds = json.at("call_seconds"),
+                      .operations = {},
+                      .handover_seconds = json.at("handover_seconds")};
+  for (const ordered_json& k : json.at("kernels"))
+    setup.kernels.push_back({k.at(0), k.at(1), value_of<DType>(k.at(2)), k.at(3), k.at(4), k.at(5), positive(k.at(6))});
+  for (const ordered_json& o : json.at("operations"))
+    setup.operations.push_back({value_of<comm::Operation>(o.at(0)), value_of<comm::ReduceOp>(o.at(1)), value_of<DType>(o.at(2)),
+                                o.at(3), o.at(4), positive(o.at(5))});
+  return setup;
+}
+
+}  // namespace
+
+const MeasuredSetup* HardwareProfile::find(int ranks) const {
+  const auto found = std::ranges::find(setups, ranks, &MeasuredSetup::ranks);
+  return found == setups.end() ? nullptr : &*found;
+}
+
+void HardwareProfile::merge(MeasuredSetup setup) {
+  if (!setups.empty() && setups.front().machine != setup.machine)
+    throw ConfigError(
+        fmt::format("the profile is of {}, this is {}; give another --profile", setups.front().machine, setup.machine));
+  const auto found = std::ranges::find(setups, setup.ranks, &MeasuredSetup::ranks);
+  if (found == setups.end()) {
+    setups.push_back(std::move(setup));
+    return;
+  }
+  if (setup.kernels.empty()) setup.kernels = std::move(found->kernels), setup.call_seconds = found->call_seconds;
+  if (setup.operations.empty())
+    setup.operations = std::move(found->operations), setup.handover_seconds = found->handover_seconds;
+  *found = std::move(setup);
+}
+
+HardwareProfile read_profile(const std::string& path) {
+  const auto refuse = [&](const std::string& what) {
+    throw ConfigError(fmt::format("{}: {}; `trivet bench` writes such a file", path, what));
+  };
+  std::ifstream file(path);
+  if (!file) refuse("cannot be read");
+  HardwareProfile profile;
+  try {
+    const ordered_json json = ordered_json::parse(file);
+    if (!json.is_object() || json.value("format", "") != kFormat) refuse(fmt::format("is no \"{}\"", kFormat));
+    profile.version = json.at("version"), profile.date = json.at("date");
+    for (const ordered_json& setup : json.at("setups")) profile.setups.push_back(setup_of(setup));
+  } catch (const ordered_json::exception& error) {
+    refuse(fmt::format("is not what a profile is ({})", error.what()));
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const std::runtime_error& error) {
+    refuse(error.what());
+  }
+  return profile;
+}
+
+void write_profile(const HardwareProfile& profile, const std::string& path) {
+  // A line for each sample, so that people can read it.
+  std::string text =
+      fmt::format("{{\n\"format\": {},\n\"version\": {},\n\"date\": {},\n\"setups\": [", ordered_json(kFormat).dump(),
+                  ordered_json(profile.version).dump(), ordered_json(profile.date).dump());
+  for (size_t n = 0; n < profile.setups.size(); ++n) {
+    text += n > 0 ? ",\n{" : "\n{";
+    bool first = true;
+    const ordered_json setup = to_json(profile.setups[n]);
+    for (const auto& [key, value] : setup.items()) {
+      text += fmt::format("{}\"{}\": ", first ? "" : ",\n", key);
+      first = false;
+      if (!value.is_array()) {
+        text += value.dump();
+        continue;
+      }
+      text += "[";
+      for (size_t i = 0; i < value.size(); ++i) text += (i > 0 ? ",\n  " : "\n  ") + value[i].dump();
+      text += "]";
+    }
+    text += "}";
+  }
+  try {
+    write_text(real_file_system(), path, text + "\n]}\n");
+  } catch (const FileError& error) {
+    throw ConfigError(fmt::format("{}; give another --profile", error.what()));
+  }
+}
+
+MeasuredCostModel::MeasuredCostModel(const MeasuredSetup& setup, const std::string& path, bool on_cpu)
+    : table_(setup.kernels), on_cpu_(on_cpu), call_seconds_(setup.call_seconds), handover_seconds_(setup.handover_seconds) {
+  const auto require = [&](bool there, const char* what) {
+    if (!there)
+      throw ConfigError(
+          fmt::format("{}: has no {} measured with {} ranks on this host; run `trivet bench {} --ranks {} "
+                      "--profile {}`",
+                      path, what, setup.ranks, what, setup.ranks, path));
+  };
+  require(!setup.kernels.empty(), "kernels");
+  require(setup.ranks == 1 || !setup.operations.empty(), "comm");
+  for (const OperationSample& o : setup.operations)
+    curves_[curve_key(o.operation, o.reduce, o.dtype, o.ranks)].emplace_back(
+        std::log(std::max(1.0, static_cast<double>(o.bytes))), std::log(o.seconds));
+  for (auto& [key, curve] : curves_) std::ranges::sort(curve);
+}
+
+double MeasuredCostModel::kernel_seconds(const kernels::KernelCall& call) const {
+  const double seconds = table_.seconds(call) + call_seconds_;
+  asked_ += seconds;
+  if (!table_.measured(call)) unmeasured_ += seconds;
+  return seconds;
+}
+
+// Between the measured sizes a straight line of the logarithms; below them as long as the smallest, above them in proportion.
+double MeasuredCostModel::operation_seconds(const OperationCall& call) const {
+  if (call.ranks == 1 || call.operation == comm::Operation::Receive) return 0;
+  const auto curve_of = [&](comm::ReduceOp reduce, DType dtype) {
+    return curves_.find(curve_key(call.operation, reduce, dtype, call.ranks));
+  };
+  auto found = curve_of(call.reduce, call.dtype);
+  if (found == curves_.end()) found = curve_of(comm::ReduceOp::Sum, DType::Float32);
+  // What the engine does not do in a step takes as long as what it does.
+  if (found == curves_.end())
+    found = curves_.find({comm::Operation::AllReduce, comm::ReduceOp::Sum, DType::Float32, call.ranks});
+  if (found == curves_.end())
+    throw ConfigError(fmt::format("the profile has no {} among {} ranks; run `trivet bench comm` again",
+                                  name_of(call.operation), call.ranks));
+  const Curve& curve = found->second;
+  const double x = std::log(std::max(1.0, static_cast<double>(call.bytes)));
+  if (x <= curve.front().first) return std::exp(curve.front().second);
+  if (x >= curve.back().first) return std::exp(curve.back().second + x - curve.back().first);
+  const auto above = std::ranges::upper_bound(curve, x, {}, &std::pair<double, double>::first);
+  const auto below = above - 1;
+  const double part = (x - below->first) / (above->first - below->first);
+  return std::exp(below->second + part * (above->second - below->second));
+}
+
+double MeasuredCostModel::unmeasured_share() const { return asked_ > 0 ? unmeasured_ / asked_ : 0; }
+
+}  // namespace trivet::autotune

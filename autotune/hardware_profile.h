@@ -1,0 +1,72 @@
+// What `trivet bench` measured on a machine, by how many ranks shared it: a JSON file, and the cost model that it is.
+#pragma once
+
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "autotune/cost_model.h"
+#include "autotune/kernel_table.h"
+
+namespace trivet::autotune {
+
+struct OperationSample {
+  comm::Operation operation = comm::Operation::Barrier;
+  comm::ReduceOp reduce = comm::ReduceOp::Sum;
+  DType dtype = DType::Float32;
+  int64_t bytes = 0;  // of what is whole
+  int ranks = 1;
+  double seconds = 0;
+  bool operator==(const OperationSample&) const = default;
+};
+
+// Measured with all of these ranks at work.
+struct MeasuredSetup {
+  std::string machine;         // "AMD EPYC, 2 cores" or "NVIDIA H200, 139.8 GiB"
+  int ranks = 1, threads = 1;  // of the host; kernel threads of a rank
+  std::vector<KernelSample> kernels;
+  double call_seconds = 0;  // that a step takes beside its kernels, for each of them
+  std::vector<OperationSample> operations;
+  double handover_seconds = 0;  // from giving work to another thread's stream to knowing that it is done, beside the work
+};
+
+struct HardwareProfile {
+  std::string version;  // of Trivet
+  std::string date;
+  std::vector<MeasuredSetup> setups;
+
+  // Null where so many ranks were not measured.
+  const MeasuredSetup* find(int ranks) const;
+  // In place of one with the same ranks; what it does not have (kernels, operations) stays. ConfigError for another machine's.
+  void merge(MeasuredSetup setup);
+};
+
+// Throws ConfigError naming the file and what is wrong with it.
+HardwareProfile read_profile(const std::string& path);
+void write_profile(const HardwareProfile& profile, const std::string& path);
+
+class MeasuredCostModel final : public CostModel {
+ public:
+  // Throws ConfigError, naming what to run, where kernels or, for several ranks, operations were not measured.
+  // `on_cpu`: ranks have all cores of the machine between them, so that nothing is free.
+  MeasuredCostModel(const MeasuredSetup& setup, const std::string& path, bool on_cpu = true);
+
+  double kernel_seconds(const kernels::KernelCall& call) const override;
+  double operation_seconds(const OperationCall& call) const override;
+  // Of the time of all kernels asked for so far, the share of those of kinds that were not measured.
+  double unmeasured_share() const;
+  double handover_seconds() const override { return handover_seconds_; }
+  bool streams_share_cores() const override { return on_cpu_; }
+
+ private:
+  KernelTable table_;
+  bool on_cpu_;
+  double call_seconds_, handover_seconds_;
+  using Curve = std::vector<std::pair<double, double>>;  // (log bytes, log seconds), ascending
+  std::map<std::tuple<comm::Operation, comm::ReduceOp, DType, int>, Curve> curves_;
+  mutable double asked_ = 0, unmeasured_ = 0;
+};
+
+}  // namespace trivet::autotune

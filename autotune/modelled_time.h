@@ -1,0 +1,43 @@
+// Time that goes on as a cost model says, for an engine that computes nothing: kernels, streams and groups that take their time
+// of one clock, each stream from when it is free. One rank, one thread.
+//
+//   ModelledTime time(costs);
+//   Rehearsal rehearsal(plan, rank, model, {.kernels = &time.kernels(), .make_stream = ..., .place = ...});
+#pragma once
+
+#include <memory>
+
+#include "autotune/cost_model.h"
+#include "core/stream.h"
+#include "core/stream_clock.h"
+
+namespace trivet::autotune {
+
+class ModelledTime final : kernels::KernelObserver {
+ public:
+  // `costs` must outlive it.
+  explicit ModelledTime(const CostModel& costs);
+
+  // Of what runs on the program's thread or, while a stream's work is done, on that stream; seconds from the start.
+  double now() const { return now_; }
+  void pass(double seconds) { now_ += seconds; }
+  void go_to(double moment) { now_ = moment; }
+
+  kernels::Kernels& kernels() { return *kernels_; }
+  // What these make must not outlive the time.
+  std::unique_ptr<Stream> make_stream(bool overlaps);
+  std::unique_ptr<StreamClock> make_clock();
+  // `meta` counts what is sent.
+  std::unique_ptr<comm::ProcessGroup> place(std::unique_ptr<comm::ProcessGroup> meta);
+
+  const CostModel& costs() const { return costs_; }
+
+ private:
+  void ended(const kernels::KernelCall& call) override { pass(costs_.kernel_seconds(call)); }
+
+  const CostModel& costs_;
+  double now_ = 0;
+  std::unique_ptr<kernels::Kernels> meta_, kernels_;
+};
+
+}  // namespace trivet::autotune

@@ -1,0 +1,61 @@
+// One rank's part of a job without the job: its Worker on meta kernels, groups that only count and arenas without memory, so
+// that what is counted is what the code that will run does. Plans count with it; with parts that let a modelled clock go on,
+// it says how long a step takes (autotune/rehearsed_step.h).
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "comm/process_group.h"
+#include "core/arena.h"
+#include "core/stream.h"
+#include "engine/groups.h"
+#include "engine/plan.h"
+#include "engine/worker.h"
+#include "pipeline/event_graph.h"
+#include "zero/host_side.h"
+#include "zero/offload/file_store.h"
+
+namespace trivet {
+
+// What takes the place of the rehearsal's own, which take no time. All must outlive it.
+struct RehearsalParts {
+  kernels::Kernels* kernels = nullptr;
+  std::function<std::unique_ptr<Stream>(pipeline::Queue queue, bool overlaps)> make_stream;  // empty: inline ones
+  std::function<Groups::Group(Groups::Group meta)> place;                                    // empty: as they are
+  timeline::Recorder* recorder = nullptr;
+};
+
+class Rehearsal {
+ public:
+  // Of the ranks with `rank`'s programs; `plan` needs no more than its other ranks' layouts. All must outlive it.
+  Rehearsal(const Plan& plan, const RankPlan& rank, const model::Model& model, const RehearsalParts& parts = {});
+
+  void train_step();
+  // A step, an evaluation and the start of a run: fills what `rank` says of memory, files, traffic and counters.
+  void measure(RankPlan& rank);
+
+ private:
+  int world_rank() const;
+  WorkerResources resources(const RehearsalParts& parts);
+  void count_step(RankPlan& rank) const;
+  void add_backend_memory(RankPlan& rank);
+  int64_t staging_bytes();
+
+  const Plan& plan_;
+  const RankPlan& rank_;
+  const model::Model& model_;
+  MemoryMeter meter_;
+  Arena activations_{"activations"}, buffers_{"buffers"};
+  std::unique_ptr<kernels::Kernels> own_kernels_;
+  kernels::Kernels& kernels_;
+  std::unique_ptr<comm::ProcessGroup> world_;
+  Groups groups_;
+  std::unique_ptr<Stream> control_, gather_, reduce_, tensor_;
+  std::unique_ptr<kernels::Kernels> host_kernels_;
+  zero::HostSide host_side_;
+  std::unique_ptr<zero::offload::FileStore> weight_files_, state_files_;
+  Worker worker_;
+};
+
+}  // namespace trivet

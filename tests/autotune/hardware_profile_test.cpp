@@ -1,0 +1,138 @@
+// Profiles as files, and the times that they give operations.
+#include "autotune/hardware_profile.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "core/error.h"
+
+namespace trivet::autotune {
+namespace {
+
+using comm::Operation;
+using comm::ReduceOp;
+
+MeasuredSetup two_ranks() {
+  return {.machine = "a machine",
+          .ranks = 2,
+          .threads = 3,
+          .kernels = {{"matmul", "nt", DType::BFloat16, {4, 5, 6}, 240, 148, 1.25e-6}},
+          .call_seconds = 2e-7,
+          .operations = {{Operation::AllReduce, ReduceOp::Sum, DType::Float32, 1000, 2, 1e-5},
+                         {Operation::AllReduce, ReduceOp::Sum, DType::Float32, 100000, 2, 1e-4},
+                         {Operation::AllGather, ReduceOp::Sum, DType::Float32, 1000, 2, 7e-6}},
+          .handover_seconds = 2e-5};
+}
+
+class Profiles : public testing::Test {
+ protected:
+  Profiles() : path_(std::filesystem::temp_directory_path() / ("trivet_profile_test." + std::to_string(getpid()))) {}
+  ~Profiles() override { std::filesystem::remove(path_); }
+  std::string refusal(const std::string& text) {
+    std::ofstream(path_) << text;
+    try {
+      read_profile(path_);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+  std::string path_;
+};
+
+TEST_F(Profiles, AreReadAsTheyWereWritten) {
+  HardwareProfile profile{.version = "1.2", .date = "2026-01-02", .setups = {}};
+  profile.merge(two_ranks());
+  MeasuredSetup one{.machine = "a machine", .ranks = 1, .threads = 6, .kernels = {}, .operations = {}};
+  profile.merge(one);
+  write_profile(profile, path_);
+  const HardwareProfile read = read_profile(path_);
+  EXPECT_EQ(read.version, "1.2");
+  EXPECT_EQ(read.date, "2026-01-02");
+  ASSERT_EQ(read.setups.size(), 2);
+  EXPECT_EQ(read.find(3), nullptr);
+  EXPECT_EQ(read.find(1)->threads, 6);
+  const MeasuredSetup &setup = *read.find(2), written = two_ranks();
+  EXPECT_EQ(setup.machine, written.machine);
+  EXPECT_EQ(setup.threads, written.threads);
+  EXPECT_EQ(setup.kernels, written.kernels);
+  EXPECT_EQ(setup.operations, written.operations);
+  EXPECT_EQ(setup.call_seconds, written.call_seconds);
+  EXPECT_EQ(setup.handover_seconds, written.handover_seconds);
+}
+
+TEST_F(Profiles, KeepWhatANewMeasurementDoesNotHave) {
+  HardwareProfile profile;
+  profile.merge(two_ranks());
+  MeasuredSetup kernels = two_ranks();
+  kernels.operations.clear();
+  kernels.kernels.front().seconds = 9;
+  kernels.handover_seconds = 0;
+  profile.merge(kernels);
+  ASSERT_EQ(profile.setups.size(), 1);
+  EXPECT_EQ(profile.find(2)->kernels.front().seconds, 9);
+  EXPECT_EQ(profile.find(2)->operations, two_ranks().operations);
+  EXPECT_EQ(profile.find(2)->handover_seconds, two_ranks().handover_seconds);
+  kernels.machine = "another";
+  EXPECT_THROW(profile.merge(kernels), ConfigError);
+}
+
+TEST_F(Profiles, RefuseWhatIsNone) {
+  EXPECT_EQ(refusal("{}"), path_ + ": is no \"trivet hardware profile 1\"; `trivet bench` writes such a file");
+  EXPECT_NE(refusal("{").find("is not what a profile is"), std::string::npos);
+  const std::string head = R"({"format": "trivet hardware profile 1", "version": "1", "date": "", "setups": [)";
+  const std::string setup = R"({"machine": "m", "ranks": 1, "threads": 1, "call_seconds": 0, "handover_seconds": 0,)";
+  EXPECT_EQ(refusal(head + setup + R"("kernels": [["matmul", "nt", "float31", [1,1,1,0,0], 1, 1, 1]], "operations": []}]})"),
+            path_ + ": \"float31\" is not known; `trivet bench` writes such a file");
+  EXPECT_EQ(refusal(head + setup + R"("kernels": [["matmul", "nt", "float32", [1,1,1,0,0], 1, 1, -2]], "operations": []}]})"),
+            path_ + ": -2 is no time; `trivet bench` writes such a file");
+  std::filesystem::remove(path_);
+  EXPECT_THROW(read_profile(path_), ConfigError);
+}
+
+TEST_F(Profiles, SayWhatToMeasure) {
+  MeasuredSetup setup = two_ranks();
+  setup.operations.clear();
+  try {
+    MeasuredCostModel(setup, "p.json");
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "p.json: has no comm measured with 2 ranks on this host; run `trivet bench comm --ranks 2 --profile p.json`");
+  }
+}
+
+// Straight lines of the logarithms: between 1e-5 s at 1e3 bytes and 1e-4 s at 1e5 bytes, 10^-4.5 s at 1e4.
+TEST_F(Profiles, GiveOperationsTimesBetweenThoseMeasured) {
+  const MeasuredCostModel costs(two_ranks(), "p.json");
+  const auto seconds = [&](Operation operation, int64_t bytes, ReduceOp reduce = ReduceOp::Sum, DType dtype = DType::Float32) {
+    return costs.operation_seconds({operation, reduce, dtype, bytes, 2});
+  };
+  EXPECT_NEAR(seconds(Operation::AllReduce, 1000), 1e-5, 1e-12);
+  EXPECT_NEAR(seconds(Operation::AllReduce, 10000), std::pow(10, -4.5), 1e-11);
+  EXPECT_NEAR(seconds(Operation::AllReduce, 1), 1e-5, 1e-12);
+  EXPECT_NEAR(seconds(Operation::AllReduce, 1000000), 1e-3, 1e-10);
+  // What moves does not care for the type; a sum that was not measured is taken from one that was.
+  EXPECT_NEAR(seconds(Operation::AllGather, 1000, ReduceOp::Sum, DType::BFloat16), 7e-6, 1e-12);
+  EXPECT_NEAR(seconds(Operation::AllReduce, 1000, ReduceOp::TreeSum), 1e-5, 1e-12);
+  EXPECT_EQ(seconds(Operation::Receive, 1000), 0);
+  EXPECT_EQ(costs.operation_seconds({Operation::AllReduce, ReduceOp::Sum, DType::Float32, 1000, 1}), 0);
+}
+
+TEST_F(Profiles, CountWhatWasNotMeasured) {
+  const MeasuredCostModel costs(two_ranks(), "p.json");
+  const kernels::KernelCall known{
+      .kernel = "matmul", .variant = "nt", .dtype = DType::BFloat16, .sizes = {4, 5, 6}, .flops = 240, .bytes = 148};
+  EXPECT_NEAR(costs.kernel_seconds(known), 1.25e-6 + 2e-7, 1e-15);
+  EXPECT_EQ(costs.unmeasured_share(), 0);
+  kernels::KernelCall other = known;
+  other.variant = "nn";
+  costs.kernel_seconds(other);
+  EXPECT_NEAR(costs.unmeasured_share(), 0.5, 1e-12);
+}
+
+}  // namespace
+}  // namespace trivet::autotune

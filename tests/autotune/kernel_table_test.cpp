@@ -1,0 +1,88 @@
+// Times between measured sizes: exact where the law is one that the table assumes, and never far from its neighbours.
+#include "autotune/kernel_table.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace trivet::autotune {
+namespace {
+
+kernels::KernelCall product(int64_t m, int64_t n, int64_t k, std::string_view variant = "nt", DType dtype = DType::Float32) {
+  const auto cube = 2.0 * static_cast<double>(m * n * k);
+  return {.kernel = "matmul", .variant = variant, .dtype = dtype, .sizes = {m, n, k}, .flops = cube, .bytes = 8};
+}
+
+KernelSample sample(const kernels::KernelCall& call, double seconds) {
+  return {std::string(call.kernel), std::string(call.variant), call.dtype, call.sizes, call.flops, call.bytes, seconds};
+}
+
+// Products at 10 GFLOP/s and `growth` faster a doubling of M.
+std::vector<KernelSample> products(double growth) {
+  std::vector<KernelSample> samples;
+  for (const int64_t m : {31, 63, 127, 255, 511})  // log2(1 + m) is whole
+    for (const int64_t n : {63, 127, 255})
+      for (const int64_t k : {63, 127, 255}) {
+        const auto call = product(m, n, k);
+        samples.push_back(sample(call, call.flops / 1e10 * std::pow(growth, -std::log2(1.0 + static_cast<double>(m)))));
+      }
+  return samples;
+}
+
+TEST(KernelTable, MeasuredSizesAreWhatTheyWereMeasured) {
+  const KernelTable table(products(1.1));
+  for (const KernelSample& s : products(1.1)) {
+    const auto call = product(s.sizes[0], s.sizes[1], s.sizes[2]);
+    EXPECT_TRUE(table.measured(call));
+    EXPECT_NEAR(table.seconds(call) / s.seconds, 1, 1e-12);  // log and exp
+  }
+}
+
+TEST(KernelTable, ConstantRatesAreKeptEverywhere) {
+  const KernelTable table(products(1));
+  for (const int64_t m : {1, 40, 100, 300, 5000}) {
+    const auto call = product(m, 100, 90);
+    EXPECT_NEAR(table.seconds(call) / (call.flops / 1e10), 1, 1e-9) << m;
+  }
+}
+
+// The regression pulls slopes to 0 by kRidge: less than a twentieth of the change to the next point is lost.
+TEST(KernelTable, BetweenSizesRatesAreOnTheLineThroughThem) {
+  const KernelTable table(products(1.2));
+  const auto call = product(90, 90, 90);
+  const double expected = call.flops / 1e10 * std::pow(1.2, -std::log2(91.0));
+  EXPECT_NEAR(table.seconds(call) / expected, 1, 0.02);
+}
+
+TEST(KernelTable, BeyondTheMeasuredTheRateStaysNearThatOfTheNearest) {
+  const KernelTable table(products(1.5));
+  const auto call = product(1 << 20, 255, 255), edge = product(511, 255, 255);
+  const double rate = call.flops / table.seconds(call), edge_rate = edge.flops / table.seconds(edge);
+  EXPECT_LT(rate / edge_rate, 1.4);
+  EXPECT_GT(rate / edge_rate, 0.5);
+}
+
+TEST(KernelTable, SeveralOfTheSameSizesAreTheirMean) {
+  const auto call = product(64, 64, 64);
+  const KernelTable table({sample(call, 1e-3), sample(call, 3e-3)});
+  EXPECT_NEAR(table.seconds(call), 2e-3, 1e-12);
+}
+
+TEST(KernelTable, WhatWasNotMeasuredIsTakenFromTheNearestKindAndIsSaidSo) {
+  const auto measured = product(64, 64, 64);
+  std::vector<KernelSample> samples{sample(measured, 1e-3)};
+  const kernels::KernelCall copy{.kernel = "copy", .sizes = {1 << 20}, .bytes = 1 << 23};
+  samples.push_back(sample(copy, (1 << 23) / 1e9));
+  const KernelTable table(samples);
+  for (const auto& call : {product(64, 64, 64, "tn+"), product(64, 64, 64, "nt", DType::BFloat16)}) {
+    EXPECT_FALSE(table.measured(call));
+    EXPECT_NEAR(table.seconds(call), 1e-3, 1e-12);
+  }
+  // A kernel of no kind that is known moves its bytes as the others do.
+  const kernels::KernelCall other{.kernel = "swiglu", .sizes = {64, 64}, .bytes = 5e5};
+  EXPECT_FALSE(table.measured(other));
+  EXPECT_NEAR(table.seconds(other), 5e5 / 1e9, 1e-12);
+}
+
+}  // namespace
+}  // namespace trivet::autotune

@@ -1,0 +1,166 @@
+// Steps in modelled time against what closed formulas make of the plan's own counts.
+#include "autotune/rehearsed_step.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/engine/small_plan.h"
+
+namespace trivet::autotune {
+namespace {
+
+// Kernels at a rate of FLOPs, operations of more than one rank at a rate of bytes and a latency.
+class Costs final : public CostModel {
+ public:
+  double flop = 0, byte = 0, latency = 0;
+  bool shares_cores = false;
+  double kernel_seconds(const kernels::KernelCall& call) const override { return call.flops * flop; }
+  double operation_seconds(const OperationCall& call) const override {
+    if (call.ranks == 1 || call.operation == comm::Operation::Receive) return 0;
+    return latency + static_cast<double>(call.bytes) * byte;
+  }
+  bool streams_share_cores() const override { return shares_cores; }
+};
+
+// Moments are whole nanoseconds.
+constexpr double kTick = 1e-9;
+
+RehearsedStep rehearse(const Config& config, int ranks, const Costs& costs) {
+  return rehearse_step(plan_of(config, ranks), model_of(config), costs);
+}
+
+TEST(RehearsedStep, OneRankTakesWhatItsKernelsTake) {
+  const Config config = small_config();
+  Costs costs;
+  costs.flop = 1e-9;
+  const Plan plan = plan_of(config, 1);
+  const RehearsedStep step = rehearse(config, 1, costs);
+  const double expected = plan.ranks[0].step_counters.flops * 1e-9;
+  EXPECT_NEAR(step.seconds / expected, 1, 1e-4);
+  EXPECT_NEAR(step.parts.total(), step.seconds, 10 * kTick);
+  EXPECT_GT(step.parts.compute, 0.9 * step.seconds);
+  EXPECT_GT(step.parts.optimizer, 0);
+}
+
+TEST(RehearsedStep, RecomputedForwardsAreTheirOwnPart) {
+  Config config = small_config();
+  Costs costs;
+  costs.flop = 1e-9;
+  const RehearsedStep kept = rehearse(config, 1, costs);
+  config.recompute = Recompute::Full;
+  const RehearsedStep again = rehearse(config, 1, costs);
+  EXPECT_EQ(kept.parts.recompute, 0);
+  EXPECT_GT(again.parts.recompute, 0);
+  EXPECT_NEAR(again.parts.compute, kept.parts.compute, 1e-4 * kept.parts.compute);
+  EXPECT_NEAR(again.seconds - kept.seconds, again.parts.recompute, 1e-4 * kept.seconds);
+}
+
+// Ranks that only communicate, one operation after the other: as many latencies as the plan counts operations.
+TEST(RehearsedStep, TheDataAxisTakesItsOperations) {
+  for (const int stage : {0, 1, 2, 3}) {
+    Config config = small_config();
+    config.zero.stage = stage;
+    config.zero.overlap_comm = false;
+    Costs costs;
+    costs.latency = 1e-3;
+    const Plan plan = plan_of(config, 2);
+    const RehearsedStep step = rehearse(config, 2, costs);
+    const int64_t operations = plan.ranks[0].gather.operations + plan.ranks[0].reduce.operations;
+    EXPECT_NEAR(step.parts.data, 1e-3 * static_cast<double>(operations), 1e-6) << stage;
+    EXPECT_NEAR(step.parts.total(), step.seconds, 10 * kTick) << stage;
+    EXPECT_NEAR(step.seconds, step.parts.data + step.parts.all, 1e-6) << stage;  // sums of loss and norm
+  }
+}
+
+TEST(RehearsedStep, OverlapHidesGathersBehindKernels) {
+  Config config = small_config();
+  config.zero.stage = 3;
+  Costs costs;
+  costs.flop = 1e-9, costs.byte = 1e-10;
+  config.zero.overlap_comm = false;
+  const RehearsedStep serial = rehearse(config, 2, costs);
+  config.zero.overlap_comm = true;
+  const RehearsedStep beside = rehearse(config, 2, costs);
+  costs.shares_cores = true;
+  const RehearsedStep shared = rehearse(config, 2, costs);
+  EXPECT_LT(beside.parts.data, 0.5 * serial.parts.data);
+  EXPECT_NEAR(beside.parts.compute, serial.parts.compute, 1e-6);
+  EXPECT_NEAR(serial.seconds - beside.seconds, serial.parts.data - beside.parts.data, 1e-2 * serial.parts.data);
+  EXPECT_NEAR(shared.parts.data, serial.parts.data, 1e-2 * serial.parts.data);
+  EXPECT_GT(shared.seconds, beside.seconds);
+}
+
+TEST(RehearsedStep, TheTensorAxisTakesItsOperations) {
+  Config config = small_config();
+  config.parallel.tensor = 2;
+  Costs costs;
+  costs.latency = 1e-3;
+  const Plan plan = plan_of(config, 2);
+  const RehearsedStep step = rehearse(config, 2, costs);
+  EXPECT_NEAR(step.parts.tensor, 1e-3 * static_cast<double>(plan.ranks[0].tensor.operations), 1e-6);
+  EXPECT_NEAR(step.parts.total(), step.seconds, 10 * kTick);
+}
+
+// GPipe and 1F1B with p stages of equal length and m microbatches leave (p - 1)/(m + p - 1) of a rank's time idle; the stages
+// of so small a model are not quite equal, and the last has the loss (Huang et al. 2019, Narayanan et al. 2021).
+TEST(RehearsedStep, PipelinesHaveTheBubbleOfTheirSchedule) {
+  Config config = small_config();
+  config.model.layers = 6;
+  config.parallel.pipeline = 2;
+  config.pipeline.partition = pipeline::PartitionMethod::Cost;
+  Costs costs;
+  costs.flop = 1e-9;
+  for (const int microbatches : {2, 4, 12}) {
+    config.batch.train_batch_size = microbatches;
+    const RehearsedStep step = rehearse(config, 2, costs);
+    EXPECT_NEAR(step.parts.total(), step.seconds, 10 * kTick);
+    ASSERT_EQ(step.timelines.size(), 1);
+    EXPECT_NEAR(step.timelines[0].bubble_fraction, 1.0 / (microbatches + 1), 0.06) << microbatches;
+    EXPECT_NEAR(step.parts.pipeline / step.seconds, 1.0 / (microbatches + 1), 0.06) << microbatches;
+  }
+}
+
+TEST(RehearsedStep, MessagesBetweenStagesDelayTheStep) {
+  Config config = small_config();
+  config.parallel.pipeline = 2;
+  config.batch.train_batch_size = 4;
+  Costs costs;
+  costs.flop = 1e-9;
+  const double without = rehearse(config, 2, costs).seconds;
+  costs.latency = 1e-4;
+  const RehearsedStep step = rehearse(config, 2, costs);
+  // The first activation and the last gradient have nothing beside them; two sums of all ranks.
+  EXPECT_GT(step.seconds - without, 2e-4);
+  EXPECT_LT(step.seconds - without, 2e-4 + 8e-4);
+}
+
+TEST(RehearsedStep, AllAxesTogetherAddUp) {
+  Config config = small_config();
+  config.parallel.pipeline = 2, config.parallel.tensor = 2;
+  config.zero.stage = 2;
+  Costs costs;
+  costs.flop = 1e-9, costs.byte = 1e-10, costs.latency = 1e-6;
+  const RehearsedStep step = rehearse(config, 8, costs);
+  EXPECT_EQ(step.timelines.size(), 2);
+  EXPECT_NEAR(step.parts.total() / step.seconds, 1, 0.02);  // the ranks' mean, of tensor ranks that end at different times
+  for (const double part : {step.parts.compute, step.parts.tensor, step.parts.pipeline, step.parts.data, step.parts.optimizer})
+    EXPECT_GT(part, 0);
+}
+
+TEST(RehearsedStep, FilesHaveNoModelledTime) {
+  Config config = small_config();
+  config.zero.stage = 3;
+  config.zero.offload_optimizer.device = OffloadDevice::Nvme;
+  config.zero.offload_optimizer.nvme_path = "/tmp";
+  try {
+    rehearse(config, 2, {});
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "small.json: zero_optimization.offload_optimizer.device: \"nvme\" is not predicted, as how long files take is "
+                 "not modelled; use \"none\" or measure it with trivet bench step");
+  }
+}
+
+}  // namespace
+}  // namespace trivet::autotune

@@ -1,0 +1,59 @@
+// `trivet bench` as a user runs it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/program.h"
+
+namespace trivet::test {
+namespace {
+
+using testing::HasSubstr;
+
+class Bench : public testing::Test {
+ protected:
+  Bench() {
+    folder.write("gpt.json",
+                 R"({"model": {"layers": 2, "hidden_size": 32, "heads": 2, "sequence_length": 32, "vocabulary": "bytes"},
+                                 "train_batch_size": 4, "optimizer": {"type": "AdamW", "params": {"lr": 0.001}}})");
+  }
+  Folder folder;
+};
+
+TEST_F(Bench, MeasuresAProfileAndPredictsAStepWithIt) {
+  const Output before = folder.run("bench step gpt.json --ranks 2 --steps 2");
+  EXPECT_EQ(before.code, 0) << before.errors;
+  EXPECT_THAT(before.text, HasSubstr(" ms a step (median of 2; "));
+  EXPECT_THAT(before.text, HasSubstr("not predicted: there is no trivet_profile.json"));
+  const Output kernels = folder.run("bench kernels --ranks 2 --seconds 1 --device cpu");
+  EXPECT_EQ(kernels.code, 0) << kernels.errors;
+  EXPECT_THAT(kernels.text, HasSubstr("2 ranks, "));
+  EXPECT_THAT(kernels.text, HasSubstr(" kernels, 0 operations -> trivet_profile.json"));
+  const Output half = folder.run("bench step gpt.json --ranks 2 --steps 2");
+  EXPECT_EQ(half.code, 2);
+  EXPECT_THAT(half.errors, HasSubstr("has no comm measured with 2 ranks"));
+  EXPECT_EQ(folder.run("bench comm --ranks 2 --seconds 1 --device cpu").code, 0);
+  const Output after = folder.run("bench step gpt.json --ranks 2 --steps 2");
+  EXPECT_EQ(after.code, 0) << after.errors;
+  EXPECT_THAT(after.text, HasSubstr("\npredicted "));
+  EXPECT_THAT(after.text, HasSubstr("optimizer "));
+  EXPECT_THAT(folder.run("bench step gpt.json --steps 1").text,
+              HasSubstr("has nothing measured with 1 ranks; add it with --ranks 1"));
+}
+
+TEST_F(Bench, RefusesWhatCannotBeMeasured) {
+  const Output alone = folder.run("bench comm --ranks 1 --device cpu");
+  EXPECT_EQ(alone.code, 2);
+  EXPECT_THAT(alone.errors, HasSubstr("bench comm: one rank has nobody to communicate with"));
+  folder.write("trivet_profile.json", "{}");
+  const Output profile = folder.run("bench kernels --ranks 2 --device cpu");
+  EXPECT_EQ(profile.code, 2);
+  EXPECT_THAT(profile.errors, HasSubstr("trivet_profile.json: is no \"trivet hardware profile 1\""));
+  const Output device = folder.run("bench kernels --device tpu");
+  EXPECT_EQ(device.code, 2);
+  EXPECT_THAT(device.errors, HasSubstr("--device"));
+}
+
+}  // namespace
+}  // namespace trivet::test
