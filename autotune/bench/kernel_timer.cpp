@@ -6,6 +6,15 @@
 
 namespace trivet::autotune {
 
+// A step is as long as all its calls together, slow ones among them; but not those that were interrupted by somebody else.
+double KernelTimer::mean_without_outliers(std::vector<double> seconds) {
+  std::ranges::sort(seconds);
+  const double most = kOutlier * seconds[seconds.size() / 2];
+  double sum = 0;
+  for (const double each : seconds) sum += std::min(each, most);
+  return sum / static_cast<double>(seconds.size());
+}
+
 void KernelTimer::begins() {
   if (clock_) begin_ = clock_->now();
 }
@@ -30,10 +39,9 @@ KernelTimer::Times KernelTimer::take() {
   }
   Times times{.samples = {}, .gap_seconds = counted > 0 ? gaps / counted : 0};
   for (auto& [key, seconds] : alike) {
-    std::ranges::sort(seconds);
     const kernels::KernelCall& call = calls[key];
     times.samples.push_back({std::string(call.kernel), std::string(call.variant), call.dtype, call.sizes, call.flops,
-                             call.bytes, seconds[seconds.size() / 2]});
+                             call.bytes, mean_without_outliers(seconds)});
   }
   timed_.clear();
   clock_->forget();

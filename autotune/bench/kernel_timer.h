@@ -19,15 +19,16 @@ class KernelTimer final : public kernels::KernelObserver {
   void ended(const kernels::KernelCall& call) override;
 
   struct Times {
-    std::vector<KernelSample> samples;  // of calls that are alike the median
+    std::vector<KernelSample> samples;  // of calls that are alike the mean; what took over kOutlier medians counts as that
     double gap_seconds = 0;             // from one kernel to the next; what is longer than kWait is waiting and left out
   };
   // Waits until all of them are done.
   Times take();
 
  private:
-  static constexpr double kWait = 50e-6;
+  static constexpr double kWait = 50e-6, kOutlier = 3;
   using Moment = StreamClock::Moment;
+  static double mean_without_outliers(std::vector<double> seconds);
   struct Timed {
     kernels::KernelCall call;
     Moment begin, end;
