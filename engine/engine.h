@@ -75,6 +75,9 @@ class Engine {
   double learning_rate() const;  // of the next step
   double loss_scale() const;
   MemoryBytes measured_memory() const;  // this rank's peak, by category
+  // In these sizes because the plan says so; their peak_bytes() is what the steps so far needed of them.
+  const Arena& activations() const { return *activations_; }
+  const Arena& buffers() const { return *buffers_; }
   // The same of host memory beside a device that has its own (RankPlan::host_memory).
   MemoryBytes measured_host_memory() const;
   Backend& backend() { return *backend_; }

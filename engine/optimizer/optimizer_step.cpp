@@ -118,7 +118,8 @@ void OptimizerStep::for_gradient_pieces(const Side& side, const zero::OwnedRange
   const int64_t sub_group = std::max<int64_t>(resources_.staging.most_elements / kernels::kSumBlock, 1) * kernels::kSumBlock;
   const int64_t most = std::min(sub_group, fixed_point ? kPieceElements : std::max<int64_t>(count, 1));
   ScopedTensor read;
-  if (fixed_point && count > 0) read = ScopedTensor(side.buffers, DType::Float32, {std::min(most, count)});
+  // Not of `count`, which is another one on each data rank: all need the memory that is planned for one of them.
+  if (fixed_point && count > 0) read = ScopedTensor(side.buffers, DType::Float32, {std::min(most, range.count)});
   for (int64_t done = 0; done < count; done += most) {
     const int64_t piece = std::min(most, count - done);
     const ConstTensorView stored = range.gradient.slice(first + done, piece);

@@ -1,0 +1,233 @@
+// The plan's memory is what a run needs, to the byte, for configs drawn at random.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+
+#include "comm/world.h"
+#include "core/error.h"
+#include "engine/config/explain.h"
+#include "engine/config/load.h"
+#include "engine/engine.h"
+
+namespace trivet {
+namespace {
+
+constexpr int kRuns = 80, kMostDraws = 4000;
+
+struct Choice {
+  std::string key;
+  std::vector<std::string> values;  // what is there twice is drawn twice as often
+};
+
+// Each is drawn alone. What cannot be together is for the engine to refuse.
+const std::vector<Choice>& choices() {
+  static const std::vector<Choice> all{{"model.type", {"gpt", "llama"}},
+                                       {"model.layers", {"2", "4", "7"}},
+                                       {"model.key_value_heads", {"2", "4"}},
+                                       {"model.tied_embedding", {"true", "false"}},
+                                       {"model.dropout", {"0", "0.1"}},
+                                       {"parallel.pipeline", {"1", "2", "3", "4"}},
+                                       {"parallel.tensor", {"1", "2", "4"}},
+                                       {"parallel.sequence_parallel", {"true", "false"}},
+                                       {"pipeline.schedule", {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-2p", "zb-v"}},
+                                       {"pipeline.chunks", {"0", "0", "1", "2", "3"}},
+                                       {"train_batch_size", {"6", "12", "24"}},
+                                       {"train_micro_batch_size_per_gpu", {"1", "2", "3"}},
+                                       {"bf16.enabled", {"true", "false"}},
+                                       {"fp16.enabled", {"true", "false", "false"}},
+                                       {"data_types.grad_accum_dtype", {"fp32", "null", "null"}},
+                                       {"optimizer.type", {"Adam", "AdamW", "SGD", "Lion", "Lamb", "Adagrad", "Muon"}},
+                                       {"reproducible", {"run", "layout"}},
+                                       {"activation_checkpointing.mode", {"none", "selective", "full"}},
+                                       {"activation_checkpointing.every", {"1", "2"}},
+                                       {"activation_checkpointing.partition_activations", {"true", "false"}},
+                                       {"zero_optimization.stage", {"0", "1", "2", "3", "3"}},
+                                       {"zero_optimization.overlap_comm", {"true", "false"}},
+                                       {"zero_optimization.reduce_bucket_size", {"1500", "500000000"}},
+                                       {"zero_optimization.allgather_bucket_size", {"1500", "500000000"}},
+                                       {"zero_optimization.sub_group_size", {"1000", "1000000000"}},
+                                       {"zero_optimization.stage3_param_persistence_threshold", {"0", "100"}},
+                                       {"zero_optimization.stage3_prefetch_bucket_size", {"0", "6000"}},
+                                       {"zero_optimization.stage3_max_reuse_distance", {"0", "1000000000"}},
+                                       {"zero_optimization.stage3_release", {"distance", "use", "microbatch", "step"}},
+                                       {"zero_optimization.offload_optimizer.device", {"none", "none", "cpu", "nvme"}},
+                                       {"zero_optimization.offload_optimizer.ratio", {"1", "1", "0.5"}},
+                                       {"zero_optimization.offload_optimizer.pipeline_read", {"true", "false"}},
+                                       {"zero_optimization.offload_optimizer.pipeline_write", {"true", "false"}},
+                                       {"zero_optimization.offload_param.device", {"none", "none", "none", "cpu", "nvme"}},
+                                       {"zero_optimization.offload_param.max_in_cpu", {"0", "2000", "1000000000"}},
+                                       {"zero_optimization.offload_param.buffer_size", {"500", "100000000"}}};
+  return all;
+}
+
+struct Draw {
+  int ranks;
+  std::vector<std::string> overrides;  // "key=value" of each choice
+};
+
+class Dice {
+ public:
+  // The engine alone, as a distribution of the standard library may differ from the next one's.
+  size_t below(size_t end) { return random_() % end; }
+  Draw draw() {
+    Draw draw{1 + static_cast<int>(below(4)), {}};
+    for (const Choice& choice : choices())
+      draw.overrides.push_back(choice.key + "=" + choice.values[below(choice.values.size())]);
+    return draw;
+  }
+
+ private:
+  std::mt19937 random_{2026};
+};
+
+model::Model model_of(const Config& config) { return model::build(describe_model(config.model, config.model.vocabulary_size)); }
+
+// What the choices alone do not show: what comes of them.
+std::set<std::string> situations(const Plan& plan) {
+  const Config& config = plan.config;
+  const int pipeline = plan.mesh.size(Axis::Pipeline), data = plan.mesh.size(Axis::Data), tensor = plan.mesh.size(Axis::Tensor);
+  std::set<std::string> names{fmt::format("pipeline {} data {} tensor {}", pipeline, data, tensor)};
+  const auto add_if = [&](bool holds, const std::string& name) {
+    if (holds) names.insert(name);
+  };
+  add_if(pipeline > 1, fmt::format("{} on several ranks", name_of(config.pipeline.schedule)));
+  add_if(data > 1, fmt::format("stage {} on several data ranks", config.zero.stage));
+  add_if(pipeline > 1 && data > 1 && config.zero.stage == 3, "stage 3 in a pipeline");
+  add_if(!plan.tied_ranks().empty(), "a weight of two ranks");
+  add_if(tensor > 1 && config.parallel.sequence_parallel, "sequence parallelism");
+  add_if(config.partitions_inputs(), "partitioned inputs");
+  add_if(plan.batch.gradient_accumulation_steps == 1, "one microbatch");
+  add_if(plan.ranks[0].state_file.bytes > 0, "states in a file");
+  add_if(plan.ranks[0].weight_file.bytes > 0, "weights in a file");
+  return names;
+}
+
+const std::vector<std::string> kSituations{"pipeline 1 data 1 tensor 1",
+                                           "pipeline 1 data 2 tensor 1",
+                                           "pipeline 1 data 3 tensor 1",
+                                           "pipeline 1 data 4 tensor 1",
+                                           "pipeline 1 data 1 tensor 2",
+                                           "pipeline 1 data 2 tensor 2",
+                                           "pipeline 1 data 1 tensor 4",
+                                           "pipeline 2 data 1 tensor 1",
+                                           "pipeline 2 data 2 tensor 1",
+                                           "pipeline 2 data 1 tensor 2",
+                                           "pipeline 3 data 1 tensor 1",
+                                           "pipeline 4 data 1 tensor 1",
+                                           "gpipe on several ranks",
+                                           "1f1b on several ranks",
+                                           "interleaved on several ranks",
+                                           "zb-h1 on several ranks",
+                                           "zb-2p on several ranks",
+                                           "zb-v on several ranks",
+                                           "stage 0 on several data ranks",
+                                           "stage 1 on several data ranks",
+                                           "stage 2 on several data ranks",
+                                           "stage 3 on several data ranks",
+                                           "stage 3 in a pipeline",
+                                           "a weight of two ranks",
+                                           "sequence parallelism",
+                                           "partitioned inputs",
+                                           "one microbatch",
+                                           "states in a file",
+                                           "weights in a file"};
+
+// What a rank has at its peak, and how far its arenas are used: they are as large as planned, needed or not.
+struct Measured {
+  MemoryBytes memory;
+  int64_t activation_arena_bytes = 0, buffer_arena_bytes = 0;
+};
+
+// Two steps and an evaluation.
+std::vector<Measured> measure(const Plan& plan) {
+  std::vector<Measured> measured(static_cast<size_t>(plan.mesh.size()));
+  comm::run_threads(plan.mesh.size(), [&](comm::World& world) {
+    Engine engine(plan, model_of(plan.config), world);
+    const Shape shape{plan.batch.micro_batch_size, plan.config.model.sequence_length};
+    const std::vector<int32_t> ids(static_cast<size_t>(shape.elements()), 5);
+    const ConstTensorView view{ids.data(), DType::Int32, shape};
+    const std::vector<Microbatch> batch(static_cast<size_t>(plan.batch.gradient_accumulation_steps), {view, view, 0});
+    for (int step = 0; step < 2; ++step)
+      EXPECT_FALSE(engine.train_batch(batch).skipped) << "a step without an update may need less";
+    engine.evaluate(batch);
+    measured[static_cast<size_t>(world.rank())] = {engine.measured_memory(), engine.activations().peak_bytes(),
+                                                   engine.buffers().peak_bytes()};
+  });
+  return measured;
+}
+
+class MemoryPlan : public ::testing::Test {
+ protected:
+  MemoryPlan() {
+    std::string name = std::filesystem::temp_directory_path() / "trivet-memory-XXXXXX";
+    if (::mkdtemp(name.data())) folder_ = name;
+  }
+  ~MemoryPlan() override { std::filesystem::remove_all(folder_); }
+
+  // Null, and counted by the reason, where the engine refuses it.
+  std::optional<Plan> plan(const Draw& draw) {
+    const std::string fixed = fmt::format(R"({{
+      "model": {{"hidden_size": 32, "heads": 4, "sequence_length": 8, "vocabulary": 37}},
+      "fp16": {{"initial_scale_power": 4}},
+      "zero_optimization": {{"offload_optimizer": {{"nvme_path": "{0}", "buffer_count": 12}},
+                             "offload_param": {{"nvme_path": "{0}"}}}}
+    }})",
+                                          folder_);
+    try {
+      const Config config = parse_config(fixed, "drawn.json", draw.overrides);
+      return make_plan(config, model_of(config), draw.ranks);
+    } catch (const ConfigError& error) {
+      const std::string message = error.what();
+      ++refused_[message.substr(0, message.find(' ', message.find(": ") + 2))];
+      return std::nullopt;
+    }
+  }
+  void expect_measured_as_planned(const Plan& plan) const {
+    const std::vector<Measured> measured = measure(plan);
+    for (int rank = 0; rank < plan.mesh.size(); ++rank) {
+      const Measured& is = measured[static_cast<size_t>(rank)];
+      const RankPlan& planned = plan.rank(rank);
+      for (const auto& [name, category] : EnumNames<MemoryCategory>::table)
+        EXPECT_EQ(is.memory[category], planned.memory[category]) << name << " of rank " << rank;
+      EXPECT_EQ(is.activation_arena_bytes, planned.activation_arena_bytes) << "arena of rank " << rank;
+      EXPECT_EQ(is.buffer_arena_bytes, planned.buffer_arena_bytes) << "arena of rank " << rank;
+    }
+  }
+
+  std::string folder_;
+  std::map<std::string, int> refused_;
+};
+
+TEST_F(MemoryPlan, IsWhatRandomConfigsNeedToTheByte) {
+  Dice dice;
+  std::set<std::string> reached;
+  int runs = 0, draws = 0;
+  for (; runs < kRuns && draws < kMostDraws; ++draws) {
+    const Draw draw = dice.draw();
+    const std::optional<Plan> plan = this->plan(draw);
+    if (!plan) continue;
+    ++runs;
+    reached.insert(draw.overrides.begin(), draw.overrides.end());
+    reached.merge(situations(*plan));
+    EXPECT_NO_THROW(expect_measured_as_planned(*plan));  // an arena that is too small throws
+    ASSERT_FALSE(HasFailure()) << "draw " << draws << ", " << draw.ranks << " ranks of\n" << explain_as_json(plan->config);
+  }
+  EXPECT_EQ(runs, kRuns);
+  for (const Choice& choice : choices())
+    for (const std::string& value : choice.values)
+      EXPECT_TRUE(reached.contains(choice.key + "=" + value)) << choice.key << " " << value;
+  for (const std::string& situation : kSituations) EXPECT_TRUE(reached.contains(situation)) << situation;
+  fmt::print("{} configs ran, {} were refused:", runs, draws - runs);
+  for (const auto& [reason, count] : refused_) fmt::print(" {} {}", count, reason);
+  fmt::print("\n");
+}
+
+}  // namespace
+}  // namespace trivet
