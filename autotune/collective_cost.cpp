@@ -36,6 +36,11 @@ double tree_all_reduce(int64_t ranks, double bytes, const Link& link) {
   return 2 * levels(ranks) * link.alpha + 2 * bytes * link.beta;
 }
 
+double in_switch_all_reduce(int64_t ranks, double bytes, const Link& link) {
+  if (ranks == 1) return 0;
+  return 2 * link.alpha + static_cast<double>(ranks + 1) / static_cast<double>(ranks) * bytes * link.beta;
+}
+
 double tree_broadcast(int64_t ranks, double bytes, const Link& link) {
   return levels(ranks) * (link.alpha + bytes * link.beta);
 }

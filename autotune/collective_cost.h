@@ -26,6 +26,9 @@ double recursive_doubling_all_reduce(int64_t ranks, double bytes, const Link& li
 double rabenseifner_all_reduce(int64_t ranks, double bytes, const Link& link);
 // 2 log2(n) alpha + 2 S beta: a double binary tree whose messages are cut into pieces that follow each other
 double tree_all_reduce(int64_t ranks, double bytes, const Link& link);
+// 2 alpha + (n+1)/n S beta: the switch adds what ranks send and copies the sum to all of them (NVLS; SHARP, Graham et al.
+// 2016). n + 1 pieces of S / n on a rank's link in place of a ring's 2 (n-1). Of an all_reduce only.
+double in_switch_all_reduce(int64_t ranks, double bytes, const Link& link);
 // log2(n) (alpha + S beta)
 double tree_broadcast(int64_t ranks, double bytes, const Link& link);
 // (log2(n) + n - 1) alpha + 2 (n-1)/n S beta: scatter, then all_gather

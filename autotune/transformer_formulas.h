@@ -19,6 +19,14 @@ struct TransformerShape {
 // 12 L h^2 (1 + 13 / (12 h) + (V + s) / (12 L h)): learned positions, tied LM head, feed-forward of 4 h.
 double gpt_parameters(const TransformerShape& shape);
 
+// h^2 (2 + 2 g / a) + 3 h f + 2 h of a llama's layer: g heads of keys and values, a gated feed-forward of f, two norms.
+double llama_layer_parameters(int64_t hidden, int64_t heads, int64_t key_value_heads, int64_t feed_forward);
+
+// Of the forward of a layer's attention over one sequence, as Megatron-LM counts: 4 s h p (h + h g / a) of its four
+// projections, and the unmasked half of the scores, 2 s^2 h p. p: the heads' width together, in units of h. Thrice that with
+// the backward.
+double attention_forward_flops(const TransformerShape& shape, int64_t key_value_heads, double projection = 1);
+
 enum class RecomputedPart { Nothing, Attention, Everything };
 
 // Of one step over B sequences: forward, backward and what is recomputed. Attention's scores count whole, though half of them
@@ -40,6 +48,11 @@ enum class SavedActivations {
 // Bytes of one layer on one tensor rank.
 double activation_bytes_per_layer(const TransformerShape& shape, int64_t microbatch, int64_t tensor, bool sequence_parallel,
                                   SavedActivations saved);
+
+// The same for any feed-forward of f and fewer heads of keys and values, without the scores, by Megatron-LM's estimate:
+// s b h (18 + 4 f / h) / t.
+double activation_bytes_of_feed_forward(const TransformerShape& shape, int64_t microbatch, int64_t tensor,
+                                        int64_t feed_forward);
 
 // How many layers' activations the first stage of a pipeline holds with 1F1B: L / p layers of min(p, m) microbatches, and with
 // v chunks a rank (interleaved) L (1 + (p - 1) / (p v)).

@@ -1,0 +1,168 @@
+// What papers say that ranks send, beside what the engine's plan counts.
+#include "autotune/communication_volume.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/engine/small_plan.h"
+
+namespace trivet::autotune {
+namespace {
+
+using pipeline::UnshardRelease;
+
+constexpr double kPsi = 7.5e9;
+constexpr int64_t kMany = 1'000'000;  // ranks: (n - 1) / n is 1 to six digits
+
+// In units of psi, without (n - 1) / n: section 7 of the ZeRO paper, and accumulation.
+TEST(CommunicationVolume, IsThatOfTheZeroPaper) {
+  const auto of = [](int stage, int64_t microbatches, UnshardRelease release = UnshardRelease::Use) {
+    return data_volume({.zero_stage = stage, .ranks = kMany, .microbatches = microbatches, .release = release}, kPsi).total() /
+           kPsi;
+  };
+  for (const int64_t m : {1, 4}) {
+    const double tolerance = 1e-5 * static_cast<double>(m);  // of (n - 1) / n
+    EXPECT_NEAR(of(0, m), 2, tolerance);
+    EXPECT_NEAR(of(1, m), 2, tolerance);
+    EXPECT_NEAR(of(2, m), static_cast<double>(m) + 1, tolerance);
+    EXPECT_NEAR(of(3, m), 3 * static_cast<double>(m), tolerance);
+    EXPECT_NEAR(of(3, m, UnshardRelease::Microbatch), 2 * static_cast<double>(m), tolerance);
+    EXPECT_NEAR(of(3, m, UnshardRelease::Step), static_cast<double>(m) + 1, tolerance);
+  }
+  EXPECT_EQ(data_volume({.zero_stage = 3, .ranks = 1, .microbatches = 4}, kPsi).total(), 0);
+  EXPECT_EQ(data_volume({.zero_stage = 0, .ranks = 4}, 8).total(), 12);
+  EXPECT_THROW(data_volume({.zero_stage = 4}, 1), std::logic_error);
+  EXPECT_THROW(data_volume({.zero_stage = 3, .release = UnshardRelease::Distance}, 1), std::logic_error);
+}
+
+// Elements that a rank has, padding among them, of all blocks, or of the head alone.
+double padded_elements(const Plan& plan, bool head_only = false) {
+  double elements = 0;
+  const auto& blocks = plan.ranks[0].layout.blocks;
+  for (size_t block = head_only ? blocks.size() - 1 : 0; block < blocks.size(); ++block)
+    for (const zero::FlatGroup& group : blocks[block].groups) elements += static_cast<double>(group.whole_elements);
+  return elements;
+}
+
+// The head's forward and backward are one use.
+TEST(CommunicationVolume, OfTheDataAxisIsThatOfThePlan) {
+  Config config = small_config();
+  config.zero.stage3_param_persistence_threshold = 0;
+  config.model.tied_embedding = false;  // a tied table is gathered for the head, too
+  for (const bool wide : {false, true})
+    for (const int ranks : {1, 2, 3, 4})
+      for (const int64_t microbatches : {1, 3})
+        for (const int stage : {0, 1, 2, 3})
+          for (const UnshardRelease release : {UnshardRelease::Use, UnshardRelease::Microbatch, UnshardRelease::Step}) {
+            config.bf16.enabled = true;
+            config.grad_accum_dtype = wide ? std::optional(DType::Float32) : std::nullopt;
+            config.batch = {.micro_batch_size = 1, .gradient_accumulation_steps = microbatches};
+            config.zero.stage = stage;
+            config.zero.stage3_release = release;
+            const Plan plan = plan_of(config, ranks);
+            DataAxis axis{.zero_stage = stage, .ranks = ranks, .microbatches = microbatches, .release = release};
+            DataVolume volume = data_volume(axis, padded_elements(plan));
+            if (stage == 3 && release == UnshardRelease::Use)
+              volume.gathered -=
+                  data_volume(
+                      {.zero_stage = 3, .ranks = ranks, .microbatches = microbatches, .release = UnshardRelease::Microbatch},
+                      padded_elements(plan, true))
+                      .gathered;
+            const std::string name =
+                fmt::format("{} ranks, {} microbatches, stage {}, {}", ranks, microbatches, stage, name_of(release));
+            EXPECT_DOUBLE_EQ(static_cast<double>(plan.ranks[0].reduce.bytes_sent), volume.reduced * (wide ? 4 : 2)) << name;
+            EXPECT_DOUBLE_EQ(static_cast<double>(plan.ranks[0].gather.bytes_sent), volume.gathered * 2) << name;
+          }
+}
+
+// 3 psi within the shard group and 2 psi / 8 across; one replica needs nothing across.
+TEST(CommunicationVolume, OfHybridShardingStaysMostlyInside) {
+  const HybridVolume hybrid = hybrid_shard_volume(kPsi, 8, 16, 2);
+  EXPECT_DOUBLE_EQ(hybrid.inside, 2 * 3 * kPsi * 7 / 8);
+  EXPECT_DOUBLE_EQ(hybrid.across, 2 * kPsi / 8 * 15 / 16);
+  EXPECT_EQ(hybrid_shard_volume(kPsi, 8, 1, 2).across, 0);
+}
+
+// From 3 psi to 0.75 psi.
+TEST(CommunicationVolume, OfZeroPlusPlusIsAQuarter) {
+  const QuantizedVolume volume = zero_plus_plus_volume(kPsi);
+  EXPECT_EQ(volume.forward_gather, 0.5 * kPsi);
+  EXPECT_EQ(volume.backward_gather, 0);
+  EXPECT_EQ(volume.gradients, 0.25 * kPsi);
+  EXPECT_EQ(volume.total(), 0.75 * kPsi);
+}
+
+// One layer and microbatch is the difference between models of 4 layers and 3.
+TEST(CommunicationVolume, OfTheTensorAxisIsThatOfThePlan) {
+  Config config = small_config();
+  config.model.hidden_size = 256;  // vectors are padded to 256 elements
+  const double activations = 1.0 * 32 * 256;
+  for (const int tensor : {2, 4})
+    for (const bool sequence_parallel : {false, true}) {
+      config.parallel.tensor = tensor;
+      config.parallel.sequence_parallel = sequence_parallel;
+      const auto sent = [&](int64_t layers) {
+        config.model.layers = layers;
+        return static_cast<double>(plan_of(config, tensor).ranks[0].tensor.bytes_sent);
+      };
+      const double microbatches = 12;
+      // Once a step, with sequence parallelism: gradients of two norms (2 h each), and of the biases of out and down.
+      const double unsplit = sequence_parallel ? 2.0 * (tensor - 1) / tensor * 6 * 256 : 0;
+      const double expected = microbatches * tensor_layer_volume(activations, tensor, sequence_parallel ? 2 : 0) + unsplit;
+      EXPECT_DOUBLE_EQ(sent(4) - sent(3), 4 * expected) << tensor << sequence_parallel;
+    }
+  EXPECT_DOUBLE_EQ(tensor_layer_volume(1, 8), 7);  // 8 (t - 1) / t
+}
+
+// 2 b s h / t elements cross a boundary, both directions together; interleaved, v times as many boundaries but the last.
+TEST(CommunicationVolume, BetweenStagesIsATensorRanksShareOfTheTokens) {
+  Config config = small_config();
+  config.parallel.pipeline = 2;
+  const double microbatches = 12, activations = 1.0 * 32 * 64, bytes = 4;
+  for (const int tensor : {1, 2}) {
+    config.parallel.tensor = tensor;
+    config.parallel.sequence_parallel = tensor > 1;
+    for (const auto& [schedule, boundaries] : {std::pair{ScheduleKind::OneForwardOneBackward, 1},
+                                               {ScheduleKind::Interleaved, 3},     // 0|1, 1|2, 2|3 of 2 ranks x 2
+                                               {ScheduleKind::ZeroBubbleV, 2}}) {  // the turn is on one rank
+      config.pipeline.schedule = schedule;
+      const Plan plan = plan_of(config, 2 * tensor);
+      const double sent = static_cast<double>(plan.rank(0).pipeline.bytes_sent + plan.rank(tensor).pipeline.bytes_sent);
+      EXPECT_DOUBLE_EQ(sent, boundaries * microbatches * 2 * activations / tensor * bytes) << name_of(schedule) << tensor;
+    }
+  }
+}
+
+// 4 b s h / P with Ulysses, which falls with the ranks; 4 b s h with Megatron's sequence parallelism, which does not: half of
+// the forward's and backward's 8.
+TEST(CommunicationVolume, OfUlyssesFallsWithTheRanks) {
+  const double x = 1e6;
+  for (const int64_t ranks : {2, 8, 64}) {
+    const double exact = static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+    EXPECT_DOUBLE_EQ(ulysses_layer_volume(x, ranks), 4 * x / static_cast<double>(ranks) * exact);
+    EXPECT_DOUBLE_EQ(tensor_layer_volume(x, ranks) / 2, 4 * x * exact);
+    EXPECT_DOUBLE_EQ(tensor_layer_volume(x, ranks) / 2 / ulysses_layer_volume(x, ranks), static_cast<double>(ranks));
+  }
+  EXPECT_DOUBLE_EQ(ulysses_layer_volume(x, 8, 0.25), 2.5 * x / 8 * 7 / 8);
+  EXPECT_EQ(ulysses_layer_volume(x, 1), 0);
+}
+
+// (c - 1) sends of keys and values of s / c tokens.
+TEST(CommunicationVolume, OfARingIsKeysAndValuesOfAllOthers) {
+  const double x = 1e6;
+  EXPECT_DOUBLE_EQ(ring_attention_volume(x, 4), 3 * 2 * (x / 4));
+  EXPECT_DOUBLE_EQ(ring_attention_volume(x, 4, 0.25), 3 * 2 * (x / 4) / 4);
+  EXPECT_EQ(ring_attention_volume(x, 1), 0);
+}
+
+// Dispatch and combine: 2 (e - 1) / e b s h k.
+TEST(CommunicationVolume, OfExpertsGrowsWithThoseThatATokenChooses) {
+  EXPECT_DOUBLE_EQ(expert_layer_volume(1e6, 8, 2), 2 * 7.0 / 8 * 1e6 * 2);
+  EXPECT_DOUBLE_EQ(expert_layer_volume(1e6, 8, 8) / expert_layer_volume(1e6, 8, 1), 8);
+  EXPECT_EQ(expert_layer_volume(1e6, 1, 2), 0);
+}
+
+}  // namespace
+}  // namespace trivet::autotune
