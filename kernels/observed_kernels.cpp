@@ -43,6 +43,7 @@ class ObservedKernels final : public Kernels {
   Counters counters() const override { return inner_.counters(); }
 
   void matmul(const Matmul& a) override {
+    observer_.asked(a);
     call({"matmul", variant_of(a), a.a.dtype, sizes_of(a)}, [&](Kernels& k) { k.matmul(a); });
   }
   void add_bias(const AddBias& a) override {

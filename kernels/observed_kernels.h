@@ -28,6 +28,8 @@ struct KernelCall {
 class KernelObserver {
  public:
   virtual ~KernelObserver() = default;
+  // Of products only, before begins(): all of the arguments. Their views are as the caller's.
+  virtual void asked(const Matmul&) {}
   virtual void begins() {}
   virtual void ended(const KernelCall& call) = 0;
 };

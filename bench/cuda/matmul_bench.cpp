@@ -1,68 +1,31 @@
-// TFLOP/s of the products of GPT-2 and Llama steps, as kernels::cuda::matmul makes them, beside the fastest of cuBLASLt's
-// candidates.
+// TFLOP/s of the products that training asks for with these configs (without: those of bench/cuda/configs), as
+// kernels::cuda::matmul makes them, beside the fastest of cuBLASLt's candidates.
 //
-//   matmul_bench                  prints a table
-//   matmul_bench --tune FILE      writes the fastest candidates, for TRIVET_CUBLAS_TUNE=FILE
+//   matmul_bench [CONFIG...]                prints a table
+//   matmul_bench --tune FILE [CONFIG...]    writes the fastest candidates, for TRIVET_CUBLAS_TUNE=FILE
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <fstream>
 #include <functional>
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "bench/cuda/ceilings.h"
+#include "bench/cuda/matmul_bench_products.h"
 #include "core/cuda/error.h"
 #include "core/cuda/handle.h"
+#include "engine/config/load.h"
+#include "engine/data/dataset.h"
+#include "engine/plan.h"
 #include "kernels/cuda/products/cublas.h"
+#include "kernels/cuda/products/product_of.h"
 
 namespace trivet::kernels::cuda {
 namespace {
-
-// T tokens, H hidden, F feed-forward, Q qkv columns, V vocabulary (padded)
-struct Model {
-  const char* name;
-  int64_t tokens, hidden, feed_forward, qkv, vocabulary;
-};
-constexpr Model kModels[] = {{"gpt2-124m", 16384, 768, 3072, 2304, 50304},
-                             {"gpt2-1.5b", 8192, 1600, 6400, 4800, 50304},
-                             {"llama-1b", 8192, 2048, 8192, 3072, 32000}};
-
-struct Shape {
-  std::string name;
-  int64_t rows, in, out;  // of a linear layer y[rows, out] = x[rows, in] w[in, out]
-};
-
-std::vector<Shape> shapes_of(const Model& m) {
-  return {{"qkv", m.tokens, m.hidden, m.qkv},
-          {"out", m.tokens, m.hidden, m.hidden},
-          {"up", m.tokens, m.hidden, m.feed_forward},
-          {"down", m.tokens, m.feed_forward, m.hidden},
-          {"head", m.tokens, m.hidden, m.vocabulary}};
-}
-
-// Forward, gradient of the input, gradient of the weight (added to float32).
-std::vector<std::pair<std::string, Product>> products_of(const Shape& s) {
-  const auto product = [](int64_t m, int64_t n, int64_t k, bool transpose_a, bool transpose_b) {
-    return Product{.dtype = DType::BFloat16,
-                   .out_dtype = DType::BFloat16,
-                   .transpose_a = transpose_a,
-                   .transpose_b = transpose_b,
-                   .m = m,
-                   .n = n,
-                   .k = k,
-                   .a_stride = transpose_a ? m : k,
-                   .b_stride = transpose_b ? k : n,
-                   .out_stride = n};
-  };
-  Product weight = product(s.in, s.out, s.rows, true, false);
-  weight.out_dtype = DType::Float32;
-  weight.accumulate = true;
-  return {{"forward", product(s.rows, s.out, s.in, false, false)},
-          {"input", product(s.rows, s.in, s.out, false, true)},
-          {"weight", weight}};
-}
 
 class Memory {
  public:
@@ -121,50 +84,97 @@ Measured measure(Cublas& cublas, const Product& product, const ProductKind& kind
   return measured;
 }
 
-int run(const std::string& file) {
-  Cublas& cublas = Cublas::of_current_device();
-  std::ofstream choices;
-  if (!file.empty()) {
-    choices.open(file);
-    choices << cublas.header() << "\n";
+// The views of a product with memory behind them.
+class Operands {
+ public:
+  explicit Operands(Matmul product) : product_(product) {
+    for (ConstTensorView* view : {&product_.a, &product_.b, &product_.bias, &product_.before_gelu}) place(*view);
+    for (TensorView* view : {&product_.out, &product_.activated}) place(*view);
   }
-  const Memory workspace(kCublasWorkspaceBytes);
-  fmt::print("{:<10} {:<5} {:<8} {:>22} {:>14} {:>14}\n", "model", "layer", "what", "m x n x k", "first TFLOP/s",
-             "best TFLOP/s");
-  for (const Model& model : kModels)
-    for (const Shape& shape : shapes_of(model)) {
-      const int64_t largest = std::max({shape.rows * shape.in, shape.rows * shape.out, shape.in * shape.out}) * 4;
-      const Memory a(largest), b(largest), out(largest);
-      for (auto& [what, product] : products_of(shape)) {
-        product.a = a.data(), product.b = b.data(), product.out = out.data();
-        const ProductKind kind = kind_of(product);
-        const Measured measured = measure(cublas, product, kind, workspace);
-        const double gflop =
-            2e-9 * static_cast<double>(product.m) * static_cast<double>(product.n) * static_cast<double>(product.k);
-        fmt::print("{:<10} {:<5} {:<8} {:>22} {:>14.1f} {:>14.1f}\n", model.name, shape.name, what,
-                   fmt::format("{}x{}x{}", product.m, product.n, product.k), gflop / measured.first_ms,
-                   gflop / measured.best_ms);
-        if (choices.is_open()) choices << cublas.line_of(kind, measured.best) << "\n";
-      }
-    }
-  if (choices.is_open() && !choices.flush()) {
-    fmt::print(stderr, "matmul_bench: cannot write {}\n", file);
-    return 2;
+  const Matmul& product() const { return product_; }
+
+ private:
+  template <typename View>
+  void place(View& view) {
+    if (view.absent()) return;
+    memory_.push_back(std::make_unique<Memory>(std::max<int64_t>(view.bytes(), kLeastBytes)));
+    view.data = memory_.back()->data();
   }
-  return 0;
+  static constexpr int64_t kLeastBytes = 256;
+
+  Matmul product_;
+  std::vector<std::unique_ptr<Memory>> memory_;
+};
+
+model::Model model_of(const Config& config) {
+  const bool stated = config.model.vocabulary == VocabularyKind::Size;
+  const int64_t vocabulary =
+      stated ? config.model.vocabulary_size : data::open_dataset(data::data_options(config)).vocabulary_size;
+  return model::build(describe_model(config.model, vocabulary));
 }
+
+class Bench {
+ public:
+  explicit Bench(const std::string& choices_file) : file_(choices_file) {
+    if (file_.empty()) return;
+    choices_.open(file_);
+    choices_ << cublas_.header() << "\n";
+  }
+
+  void run(const std::string& config_file) {
+    const Config config = load_config(config_file);
+    fmt::print("{}\n{:<12} {:<80} {:>14} {:>14}\n", config_file, "layer", "product", "first TFLOP/s", "best TFLOP/s");
+    for (const AskedProduct& asked : products_of(config, model_of(config))) {
+      const Operands operands(asked.product);
+      const Product product = first_product(operands.product());
+      const ProductKind kind = kind_of(product);
+      if (kind.k == 0 || !seen_.insert(kind).second) continue;
+      const Measured measured = measure(cublas_, product, kind, workspace_);
+      const double gflop = 2e-9 * static_cast<double>(kind.m) * static_cast<double>(kind.n) * static_cast<double>(kind.k);
+      if (measured.first_ms == 0) {
+        fmt::print("{:<12} {:<80} {:>29}\n", asked.layer, to_string(kind), "cuBLASLt has none");
+        continue;
+      }
+      fmt::print("{:<12} {:<80} {:>14.1f} {:>14.1f}\n", asked.layer, to_string(kind), gflop / measured.first_ms,
+                 gflop / measured.best_ms);
+      if (choices_.is_open()) choices_ << cublas_.line_of(kind, measured.best) << "\n";
+    }
+  }
+
+  // Throws when the file of choices cannot be written.
+  void finish() {
+    if (choices_.is_open() && !choices_.flush()) throw std::runtime_error("cannot write " + file_);
+  }
+
+ private:
+  const std::string file_;
+  Cublas& cublas_ = Cublas::of_current_device();
+  const Memory workspace_{kCublasWorkspaceBytes};
+  std::ofstream choices_;
+  std::set<ProductKind> seen_;
+};
 
 }  // namespace
 }  // namespace trivet::kernels::cuda
 
 int main(int count, char** arguments) {
-  const bool tunes = count == 3 && std::string(arguments[1]) == "--tune";
-  if (count != 1 && !tunes) {
-    fmt::print(stderr, "usage: matmul_bench [--tune FILE]\n");
-    return 2;
+  std::vector<std::string> configs(arguments + 1, arguments + count);
+  std::string choices;
+  if (!configs.empty() && configs[0] == "--tune") {
+    if (configs.size() < 2) {
+      fmt::print(stderr, "usage: matmul_bench [--tune FILE] [CONFIG...]\n");
+      return 2;
+    }
+    choices = configs[1];
+    configs.erase(configs.begin(), configs.begin() + 2);
   }
+  if (configs.empty())
+    for (const char* name : {"gpt2_124m", "gpt2_1.5b", "llama_1b"})
+      configs.push_back(fmt::format("{}/bench/cuda/configs/{}.json", TRIVET_SOURCE_DIR, name));
   try {
-    return trivet::kernels::cuda::run(tunes ? arguments[2] : "");
+    trivet::kernels::cuda::Bench bench(choices);
+    for (const std::string& config : configs) bench.run(config);
+    bench.finish();
   } catch (const std::exception& error) {
     fmt::print(stderr, "matmul_bench: {}\n", error.what());
     return 1;

@@ -9,12 +9,14 @@ namespace trivet::kernels {
 namespace {
 
 struct Log final : KernelObserver {
+  void asked(const Matmul& product) override { products.push_back(product); }
   void begins() override { ++begun; }
   void ended(const KernelCall& call) override {
     EXPECT_EQ(begun, calls.size() + 1);
     calls.push_back(call);
   }
   std::vector<KernelCall> calls;
+  std::vector<Matmul> products;
   size_t begun = 0;
 };
 
@@ -30,6 +32,9 @@ TEST(ObservedKernels, TellsWhatDecidesTheTimeOfACall) {
                        .log_sum_exp = {nullptr, DType::Float32, {2, 4, 16}},
                        .heads = 4,
                        .key_value_heads = 2});
+  ASSERT_EQ(log.products.size(), 1);
+  EXPECT_EQ(log.products[0].b.shape, (Shape{5, 3}));
+  EXPECT_TRUE(log.products[0].accumulate);
   ASSERT_EQ(log.calls.size(), 3);
   const KernelCall& product = log.calls[0];
   EXPECT_EQ(product.kernel, "matmul");
