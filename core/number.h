@@ -6,6 +6,8 @@
 // value().
 #pragma once
 
+#include <stdexcept>
+
 namespace trivet {
 
 struct Number {
@@ -18,8 +20,9 @@ struct Number {
   double value() const { return base / divisor; }
 };
 
-// Of a number that is not a quotient itself.
+// Of a number that is not a quotient itself: two divisors round differently from their product.
 inline Number operator/(Number number, double divisor) {
+  if (number.divisor != 1) throw std::logic_error("number: is divided a second time; divide by the product of both");
   number.divisor = divisor;
   return number;
 }

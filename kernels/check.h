@@ -46,6 +46,7 @@ void check(const Dequantize& args);
 
 void check_float(const char* kernel, ConstTensorView x);
 void check_sum_of_squares(ConstTensorView x, ConstTensorView sum);
+void check(const Squares& term, ConstTensorView sum);
 void check_refused(const char* kernel, ConstTensorView refused);
 // Data is not read: `from` and `out` may be in different memory.
 void check_host_copy(ConstTensorView from, ConstTensorView out);

@@ -113,6 +113,12 @@ void check_sum_of_squares(ConstTensorView x, ConstTensorView sum) {
   rules.sizes(ExactSum::kWords, {sum});
 }
 
+void check(const Squares& term, ConstTensorView sum) {
+  check_sum_of_squares(term.x, sum);
+  const bool divides = term.block > 0 && kSumBlock % term.block == 0;
+  Rules("sum_of_squares", {{"x", term.x}}).require(divides, "block is a divisor of kSumBlock, and must be given");
+}
+
 void check_refused(const char* kernel, ConstTensorView refused) {
   const Rules rules(kernel, {{"refused", refused}});
   rules.types(DType::Int64, {refused});

@@ -356,7 +356,7 @@ struct Dequantize {
 struct Squares {
   ConstTensorView x;
   Number scale = 1;
-  int64_t block = 0;
+  int64_t block = 0;  // must be given
 };
 
 // FLOPs, bytes moved and launches so far, and the largest scratch memory that a call needs on a GPU (kernels/workspace.h). Only

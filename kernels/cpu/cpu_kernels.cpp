@@ -79,7 +79,7 @@ class CpuKernels final : public Kernels {
   }
   void sum_of_squares(std::span<const Squares> terms, TensorView sum) override {
     for (const Squares& term : terms) {
-      check_sum_of_squares(term.x, sum);
+      check(term, sum);
       cpu::sum_of_squares(term.x, term.scale, term.block, sum, threads_);
     }
   }

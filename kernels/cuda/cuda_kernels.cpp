@@ -83,7 +83,7 @@ class CudaKernels final : public Kernels {
     cuda::initialize(out, init, key, first_element, launch());
   }
   void sum_of_squares(std::span<const Squares> terms, TensorView sum) override {
-    for (const Squares& term : terms) check_sum_of_squares(term.x, sum);
+    for (const Squares& term : terms) check(term, sum);
     cuda::sum_of_squares(terms, sum, launch());
   }
   void divide_by_norm(TensorView out, ConstTensorView square_sum, double epsilon) override {

@@ -207,7 +207,7 @@ class MetaKernels final : public Kernels {
   void sum_of_squares(std::span<const Squares> terms, TensorView sum) override {
     double flops = 0, bytes = 0;
     for (const Squares& term : terms) {
-      check_sum_of_squares(term.x, sum);
+      check(term, sum);
       flops += 2 * elements(term.x);
       bytes += total_bytes({term.x});
     }

@@ -143,6 +143,19 @@ TEST(SumOfSquares, SmallBlocksMayBeCutAnywhereBetweenThem) {
   EXPECT_NE(words_of(sum_of_squares(*kernels, x.view(), 1, kSumBlock)), whole);  // rounded elsewhere
 }
 
+TEST(SumOfSquares, NeedsABlockThatDividesThoseOfAllSums) {
+  const HostTensor x = HostTensor::random(DType::Float32, {10}, 1);
+  HostTensor sum(DType::Int64, {ExactSum::kWords});
+  const std::unique_ptr<Kernels> all[] = {make_cpu_kernels(1), make_meta_kernels()};
+  for (const auto& kernels : all) {
+    const auto sum_in = [&](const Squares& term) { kernels->sum_of_squares(std::span(&term, 1), sum.view()); };
+    EXPECT_NO_THROW(sum_in({.x = x.view(), .block = 8}));
+    EXPECT_THROW(sum_in({.x = x.view(), .scale = 1}), std::logic_error);  // forgotten
+    EXPECT_THROW(sum_in({.x = x.view(), .block = 24}), std::logic_error);
+    EXPECT_THROW(sum_in({.x = x.view(), .block = -8}), std::logic_error);
+  }
+}
+
 TEST(SumOfSquares, RanksAsThreadsMaySumAtTheSameTime) {
   const HostTensor x = HostTensor::random(DType::BFloat16, {70001}, 1);
   const std::vector<int64_t> expected = words_of(sum_of_squares(*make_cpu_kernels(1), x.view(), 1, kSumBlock));
