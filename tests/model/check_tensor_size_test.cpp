@@ -1,0 +1,56 @@
+// Which models can be shared by how many tensor ranks.
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "model/linear.h"
+#include "model/model.h"
+
+namespace trivet::model {
+namespace {
+
+void expect_size_refused(const Description& description, int size, const std::string& message) {
+  try {
+    check_tensor_size(build(description), size);
+    ADD_FAILURE() << "was accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(), message.c_str());
+  }
+}
+
+TEST(CheckTensorSize, AcceptsEvenHeadsAndFeedForwardAndAnyVocabulary) {
+  for (int size : {1, 2, 4})
+    check_tensor_size(build({.type = Type::Llama, .hidden = 32, .heads = 4, .key_value_heads = 2, .vocabulary_size = 61}),
+                      size);
+  check_tensor_size(build({.vocabulary_size = 50257}), 12);
+}
+
+TEST(CheckTensorSize, NamesWhatDoesNotDivide) {
+  expect_size_refused({.hidden = 24, .heads = 3, .vocabulary_size = 61}, 2,
+                      "parallel.tensor: model.heads 3 does not divide among 2 ranks; use a divisor of 3");
+  expect_size_refused(
+      {.hidden = 24, .heads = 6, .key_value_heads = 3, .vocabulary_size = 61}, 2,
+      "parallel.tensor: model.key_value_heads 3 neither divides 2 ranks nor is divided by them; use a divisor or "
+      "a multiple of 3");
+  expect_size_refused({.hidden = 24, .heads = 4, .feed_forward = 30, .vocabulary_size = 61}, 4,
+                      "parallel.tensor: model.feed_forward_size 30 does not divide among 4 ranks; use a divisor of 30");
+  expect_size_refused({.hidden = 24, .heads = 4, .vocabulary_size = 3}, 4,
+                      "parallel.tensor: model.vocabulary_size 3 is less than 4 ranks; use at most 3");
+}
+
+TEST(CheckTensorSize, AsksEachSplitParameterOfAListOfLayers) {
+  Model model;
+  model.names = {"first"};
+  model.layers.push_back(std::make_unique<Linear>(Linear::Options{.in = 4, .out = 12, .split = {0, {12}, {3}}}));
+  check_tensor_size(model, 3);
+  check_tensor_size(model, 6);
+  try {
+    check_tensor_size(model, 2);
+    ADD_FAILURE() << "was accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "parallel.tensor: 3 parts of first.weight do not divide among 2 ranks; use a divisor or a multiple of 3");
+  }
+}
+
+}  // namespace
+}  // namespace trivet::model

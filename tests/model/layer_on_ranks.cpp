@@ -1,0 +1,181 @@
+#include "tests/model/layer_on_ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace trivet::model {
+namespace {
+
+constexpr double kThere = 0.25;  // what a gradient holds before it is added to
+
+Values draw(int64_t count, const std::string& name, double spread) {
+  Values values(static_cast<size_t>(count));
+  const uint64_t key = random_key(1, name);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = spread * (2.0 * static_cast<double>(unit_float(philox(key, i, 0)[0])) - 1.0);
+  return values;
+}
+
+bool shares_tokens(const TensorAxis* axis) { return axis && axis->sequence_parallel; }
+
+// A rank's own tokens of [B, S, H].
+Values own_tokens(const Values& whole, const Shape& shape, int rank, int size) {
+  Values own;
+  const auto part = static_cast<std::ptrdiff_t>(shape[1] / size * shape[2]);
+  for (int64_t sequence = 0; sequence < shape[0]; ++sequence) {
+    const auto first = whole.begin() + static_cast<std::ptrdiff_t>(sequence * shape[1] * shape[2]) + rank * part;
+    own.insert(own.end(), first, first + part);
+  }
+  return own;
+}
+
+// What the gradients of a parameter that is not split add up to over the ranks' own tokens.
+Values sum_over_tokens(const std::vector<Outcome>& ranks, size_t parameter, Way way) {
+  Values sum(ranks[0].gradients[parameter].size(), way == Way::Accumulated ? kThere : 0);
+  for (const Outcome& rank : ranks)
+    for (size_t e = 0; e < sum.size(); ++e) sum[e] += rank.gradients[parameter][e] - (way == Way::Accumulated ? kThere : 0);
+  return sum;
+}
+
+}  // namespace
+
+void expect_near(const Values& actual, const Values& expected, const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  double largest = 1e-12, worst = 0;
+  for (double value : expected) largest = std::max(largest, std::abs(value));
+  for (size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_TRUE(std::isfinite(actual[i])) << what << " element " << i;
+    worst = std::max(worst, std::abs(actual[i] - expected[i]));
+  }
+  EXPECT_LE(worst / largest, kTolerance) << what;
+}
+
+Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const TensorAxis* axis) {
+  const int rank = axis ? axis->rank() : 0, size = axis ? axis->size() : 1;
+  const int64_t tokens = it.input_shape[0] * it.input_shape[1];
+  Batch batch = random_batch(it.input_shape[0], it.input_shape[1], std::max(it.vocabulary, it.targets_below) + 1, 3);
+  for (int32_t& token : batch.tokens) token = std::min(token, static_cast<int32_t>(it.vocabulary) - 1);
+  for (int32_t& target : batch.targets) target -= 1;  // some do not count
+  const Microbatch microbatch = batch.view();
+
+  Shape x_shape = it.input_shape, y_shape = layer.output_shape(it.input_shape);
+  Values x = draw(it.vocabulary > 0 ? 0 : tokens * it.input_shape[-1], "x", 1), dy = draw(y_shape.elements(), "dy", 1);
+  if (shares_tokens(axis)) {
+    if (!x.empty()) x = own_tokens(x, x_shape, rank, size), x_shape[1] /= size;
+    if (!dy.empty()) dy = own_tokens(dy, y_shape, rank, size), y_shape[1] /= size;
+  }
+  Outcome outcome{Values(dy.size(), kGarbage), Values(x.size(), kGarbage), {}, 0, 0, {}};
+  std::vector<Values> weights;
+  for (const ParameterSpec& spec : layer.parameters()) {
+    weights.push_back(local_values(draw(spec.shape.elements(), spec.name, 0.5), spec, rank, size));
+    outcome.gradients.emplace_back(weights.back().size(), way == Way::Accumulated ? kThere : kGarbage);
+  }
+  std::vector<ConstTensorView> weight_views;
+  std::vector<Gradient> gradients;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const Shape shape = tensor_parallel::local_part(layer.parameters()[i], rank, size).shape;
+    weight_views.push_back(view_of(weights[i], shape));
+    gradients.push_back({view_of(outcome.gradients[i], shape), way == Way::Accumulated});
+  }
+  const ConstTensorView input = it.vocabulary > 0 ? microbatch.tokens : view_of(x, x_shape);
+  const bool loss = it.targets_below > 0;
+  const TensorView y = loss ? TensorView{} : view_of(outcome.y, y_shape),
+                   out_gradient = loss ? TensorView{} : view_of(dy, y_shape);
+  const TensorView dx = x.empty() ? TensorView{} : view_of(outcome.dx, x_shape);
+
+  const auto kernels = kernels::make_cpu_kernels(1);
+  MemoryMeter meter;
+  Arena arena("layer", host_allocator(), meter, MemoryCategory::Activations, 1 << 22);
+  Context context{*kernels, arena, &microbatch, {11, 3, 5}, way != Way::Evaluated};
+  context.tensor = axis;
+  double loss_of_layer[2] = {};
+  context.loss = {loss_of_layer, DType::Float64, {2}};
+  Saved saved;
+  if (loss && way == Way::Fused) {
+    layer.forward_backward(context, weight_views, gradients, input, dx, saved);
+  } else {
+    layer.forward(context, weight_views, input, y, saved);
+    if (way == Way::Fused) {
+      layer.backward(context, weight_views, gradients, out_gradient, dx, saved);
+    } else if (way != Way::Evaluated) {
+      layer.backward_input(context, weight_views, out_gradient, dx, saved);
+      layer.backward_weight(context, gradients, saved);
+    }
+  }
+  saved.clear();
+  EXPECT_EQ(arena.used_bytes(), 0);
+  outcome.loss_sum = loss_of_layer[0];
+  outcome.loss_tokens = static_cast<int64_t>(loss_of_layer[1]);
+  if (axis) outcome.traffic = axis->group.traffic();
+  return outcome;
+}
+
+void on_axis(int size, const std::function<void(const TensorAxis&)>& body, bool sequence_parallel) {
+  comm::run_threads(size, [&](comm::World& world) {
+    const auto stream = make_thread_stream("tensor");
+    const TensorAxis axis{world.group(), *stream, sequence_parallel};
+    body(axis);
+    stream->synchronize();
+    world.close();
+  });
+}
+
+std::vector<Outcome> run_ranks(const Layer& layer, const LayerCase& it, Way way, int size, bool sequence_parallel) {
+  std::vector<Outcome> outcomes(static_cast<size_t>(size));
+  on_axis(
+      size, [&](const TensorAxis& axis) { outcomes[static_cast<size_t>(axis.rank())] = run_layer(layer, it, way, &axis); },
+      sequence_parallel);
+  return outcomes;
+}
+
+void expect_as_one_rank_in_parts(const Layer& layer, const LayerCase& it, int size) {
+  const Shape y_shape = layer.output_shape(it.input_shape);
+  for (Way way : {Way::Fused, Way::Apart, Way::Accumulated, Way::Evaluated}) {
+    const Outcome whole = run_layer(layer, it, way, nullptr);
+    const std::vector<Outcome> ranks = run_ranks(layer, it, way, size, true);
+    for (int rank = 0; rank < size; ++rank) {
+      const Outcome& outcome = ranks[static_cast<size_t>(rank)];
+      const std::string where =
+          " of rank " + std::to_string(rank) + " of " + std::to_string(size) + " way " + std::to_string(static_cast<int>(way));
+      if (!whole.y.empty() && it.targets_below == 0)
+        expect_near(outcome.y, own_tokens(whole.y, y_shape, rank, size), "y" + where);
+      EXPECT_NEAR(outcome.loss_sum, whole.loss_sum, kTolerance * std::abs(whole.loss_sum)) << where;
+      EXPECT_EQ(outcome.loss_tokens, whole.loss_tokens) << where;
+      if (way == Way::Evaluated) continue;
+      if (!whole.dx.empty()) expect_near(outcome.dx, own_tokens(whole.dx, it.input_shape, rank, size), "dx" + where);
+      for (size_t i = 0; i < whole.gradients.size(); ++i) {
+        const ParameterSpec& spec = layer.parameters()[i];
+        const bool split = spec.split.dim >= 0;
+        expect_near(split ? outcome.gradients[i] : sum_over_tokens(ranks, i, way),
+                    split ? local_values(whole.gradients[i], spec, rank, size) : whole.gradients[i], spec.name + where);
+      }
+    }
+  }
+}
+
+void expect_as_one_rank(const Layer& layer, const LayerCase& it, int size) {
+  for (Way way : {Way::Fused, Way::Apart, Way::Accumulated, Way::Evaluated}) {
+    const Outcome whole = run_layer(layer, it, way, nullptr);
+    const std::vector<Outcome> ranks = run_ranks(layer, it, way, size);
+    for (int rank = 0; rank < size; ++rank) {
+      const Outcome& outcome = ranks[static_cast<size_t>(rank)];
+      const std::string where =
+          " of rank " + std::to_string(rank) + " of " + std::to_string(size) + " way " + std::to_string(static_cast<int>(way));
+      if (!whole.y.empty() && it.targets_below == 0) expect_near(outcome.y, whole.y, "y" + where);
+      EXPECT_NEAR(outcome.loss_sum, whole.loss_sum, kTolerance * std::abs(whole.loss_sum)) << where;
+      EXPECT_EQ(outcome.loss_sum, ranks[0].loss_sum) << where;
+      EXPECT_EQ(outcome.loss_tokens, whole.loss_tokens) << where;
+      if (way == Way::Evaluated) continue;
+      expect_near(outcome.dx, whole.dx, "dx" + where);
+      EXPECT_EQ(outcome.dx, ranks[0].dx) << where;
+      for (size_t i = 0; i < whole.gradients.size(); ++i) {
+        const ParameterSpec& spec = layer.parameters()[i];
+        expect_near(outcome.gradients[i], local_values(whole.gradients[i], spec, rank, size), spec.name + where);
+      }
+    }
+  }
+}
+
+}  // namespace trivet::model

@@ -1,0 +1,83 @@
+// One microbatch of a layer on ranks that share its split parameters, beside one rank that has them whole. Ranks are threads.
+//
+// In float64 the two differ by the order of sums alone: 1e-10 of the largest value of a tensor is generous for sums of at most
+// a hundred terms of one size.
+#pragma once
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "comm/world.h"
+#include "model/transformer_block.h"
+#include "tensor_parallel/tensor_axis.h"
+#include "tests/model/whole_model.h"
+
+namespace trivet::model {
+
+using tensor_parallel::TensorAxis;
+
+constexpr double kTolerance = 1e-10;
+constexpr double kGarbage = std::numeric_limits<double>::quiet_NaN();
+
+using Values = std::vector<double>;
+
+void expect_near(const Values& actual, const Values& expected, const std::string& what);
+
+enum class Way { Fused, Apart, Accumulated, Evaluated };
+
+struct LayerCase {
+  Shape input_shape;
+  int64_t vocabulary = 0;     // > 0: the input is tokens
+  int64_t targets_below = 0;  // > 0: the layer computes the loss
+};
+
+// What a rank has after one microbatch.
+struct Outcome {
+  Values y, dx;
+  std::vector<Values> gradients;
+  double loss_sum = 0;
+  int64_t loss_tokens = 0;
+  comm::Traffic traffic;
+};
+
+inline TensorView view_of(Values& values, const Shape& shape) { return {values.data(), DType::Float64, shape}; }
+
+// On this rank; without an axis: on one rank that has everything.
+Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const TensorAxis* axis);
+
+// Runs `body` on `size` ranks that are a tensor axis with a stream of its own.
+void on_axis(int size, const std::function<void(const TensorAxis&)>& body, bool sequence_parallel = false);
+
+std::vector<Outcome> run_ranks(const Layer& layer, const LayerCase& it, Way way, int size, bool sequence_parallel = false);
+
+// Every rank has y, dx and the loss whole, and its part of each gradient.
+void expect_as_one_rank(const Layer& layer, const LayerCase& it, int size);
+// With sequence parallelism every rank has its own tokens of y and dx.
+void expect_as_one_rank_in_parts(const Layer& layer, const LayerCase& it, int size);
+
+// 2 (n - 1) / n of what is reduced.
+inline int64_t bytes_of_all_reduce(int64_t elements, int64_t element_bytes, int size) {
+  return 2 * (size - 1) * elements * element_bytes / size;
+}
+
+inline TransformerBlock::Options gpt_block(double dropout) {
+  return {.attention = {.hidden = 24, .heads = 4, .key_value_heads = 4, .dropout = dropout},
+          .mlp = {.hidden = 24, .feed_forward = 36},
+          .dropout = dropout};
+}
+
+inline TransformerBlock::Options llama_block(double dropout, int64_t key_value_heads, bool bias = false) {
+  return {.attention = {.hidden = 32,
+                        .heads = 8,
+                        .key_value_heads = key_value_heads,
+                        .bias = bias,
+                        .dropout = dropout,
+                        .rotary_base = 10000},
+          .mlp = {.hidden = 32, .feed_forward = 20, .activation = Activation::SwiGlu, .bias = bias},
+          .norm = NormKind::RmsNorm,
+          .dropout = dropout};
+}
+
+}  // namespace trivet::model
