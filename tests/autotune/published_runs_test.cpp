@@ -100,21 +100,23 @@ double fit(const Table& table, size_t third) {
   return found->second;
 }
 
+Layout sized_layout(Layout grid, int64_t batch, int64_t microbatch, int64_t chunks) {
+  grid.microbatch = microbatch;
+  grid.microbatches = batch / (grid.data * microbatch);
+  grid.chunks = chunks;
+  if (chunks > 1) grid.schedule = ScheduleKind::Interleaved;
+  return grid;
+}
+
 // All ways to run `batch` sequences on a grid whose microbatch and chunks are not known.
-std::vector<Layout> open_layouts(Layout grid, int64_t batch, int64_t layers) {
+std::vector<Layout> open_layouts(const Layout& grid, int64_t batch, int64_t layers) {
   std::vector<Layout> layouts;
   for (const int64_t microbatch : {1, 2, 4, 8, 16})
     for (int64_t chunks = 1; chunks <= 8; ++chunks) {
       if (batch % (grid.data * microbatch) != 0) continue;
-      Layout layout = grid;
-      layout.microbatch = microbatch;
-      layout.microbatches = batch / (grid.data * microbatch);
-      layout.chunks = chunks;
-      if (chunks > 1) {
-        if (grid.pipeline == 1 || layers % (grid.pipeline * chunks) != 0 || layout.microbatches % grid.pipeline != 0) continue;
-        layout.schedule = ScheduleKind::Interleaved;
-      }
-      layouts.push_back(layout);
+      const Layout layout = sized_layout(grid, batch, microbatch, chunks);
+      const bool divides = layers % (grid.pipeline * chunks) == 0 && layout.microbatches % grid.pipeline == 0;
+      if (chunks == 1 || (grid.pipeline > 1 && divides)) layouts.push_back(layout);
     }
   return layouts;
 }
@@ -123,118 +125,106 @@ struct GptRow {
   const char* name;
   int64_t hidden, layers, heads, tensor, pipeline, gpus, batch;
   double published;
+  int64_t chunks = 0, microbatch = 0;  // 0: not published
 };
 
-// Hardware TFLOP/s of a GPU, recomputed ones among them; everything recomputed, nothing overlapped.
-Table megatron_a100() {
-  Table table{"Megatron-LM, A100", "TFLOP/s", cluster_named("a100"), {}};
-  for (const GptRow& row :
-       {GptRow{"1.7B", 2304, 24, 24, 1, 1, 32, 512, 137}, GptRow{"3.6B", 3072, 30, 32, 2, 1, 64, 512, 138},
-        GptRow{"7.5B", 4096, 36, 32, 4, 1, 128, 512, 142}, GptRow{"18B", 6144, 40, 48, 8, 1, 256, 1024, 135},
-        GptRow{"39B", 8192, 48, 64, 8, 2, 512, 1536, 138}, GptRow{"76B", 10240, 60, 80, 8, 4, 1024, 1792, 140},
-        GptRow{"145B", 12288, 80, 96, 8, 8, 1536, 2304, 148}, GptRow{"310B", 16384, 96, 128, 8, 16, 1920, 2160, 155},
-        GptRow{"530B", 20480, 105, 128, 8, 35, 2520, 2520, 163}, GptRow{"1T", 25600, 128, 160, 8, 64, 3072, 3072, 163}}) {
-    const Layout grid{.data = row.gpus / (row.tensor * row.pipeline),
-                      .tensor = row.tensor,
-                      .pipeline = row.pipeline,
-                      .recompute = Recompute::Full,
-                      .overlap = false,
-                      .overlap_tensor = false};
-    const TransformerShape shape{row.layers, row.hidden, row.heads, 51200, 2048};
-    table.runs.push_back({.name = row.name,
-                          .model = {.layers = row.layers,
-                                    .hidden = row.hidden,
-                                    .heads = row.heads,
-                                    .sequence_length = 2048,
-                                    .vocabulary_size = 51200,
-                                    .dropout = 0.1},
-                          .candidates = open_layouts(grid, row.batch, row.layers),
-                          .types = {.gradient_bytes = 4},
-                          .published = row.published,
-                          .in_unit =
-                              [=](const Layout& layout, double seconds) {
-                                return gpt_step_flops(shape, row.batch, RecomputedPart::Everything) /
-                                       (seconds * static_cast<double>(layout.devices())) / 1e12;
-                              },
-                          .stores_scores = true});
-  }
-  // Percent of the peak, of the model's FLOPs alone; sequence parallelism, attention recomputed (the last: everything).
-  struct Selective {
-    const char* name;
-    int64_t hidden, layers, heads, pipeline, chunks, data, microbatch, batch;
-    bool full;
-    double published;
-  };
-  for (const Selective& row : {Selective{"22B selective", 6144, 48, 64, 1, 1, 1, 4, 4, false, 41.5},
-                               Selective{"175B selective", 12288, 96, 96, 8, 3, 1, 1, 64, false, 51.4},
-                               Selective{"530B selective", 20480, 105, 128, 35, 3, 1, 1, 280, false, 56.0},
-                               Selective{"1T selective", 25600, 128, 160, 64, 1, 1, 1, 512, false, 56.3},
-                               Selective{"530B selective, 2240", 20480, 105, 128, 35, 3, 8, 1, 2240, false, 54.2},
-                               Selective{"530B full, 2240", 20480, 105, 128, 35, 3, 8, 1, 2240, true, 42.1}}) {
-    const Layout grid{.data = row.data,
-                      .tensor = 8,
-                      .pipeline = row.pipeline,
-                      .chunks = row.chunks,
-                      .schedule = row.chunks > 1 ? ScheduleKind::Interleaved : ScheduleKind::OneForwardOneBackward,
-                      .microbatch = row.microbatch,
-                      .microbatches = row.batch / row.data / row.microbatch,
-                      .recompute = row.full ? Recompute::Full : Recompute::Selective,
-                      .sequence_parallel = !row.full,
-                      .overlap = false};
-    const TransformerShape shape{row.layers, row.hidden, row.heads, 51200, 2048};
-    table.runs.push_back({.name = row.name,
-                          .model = {.layers = row.layers,
-                                    .hidden = row.hidden,
-                                    .heads = row.heads,
-                                    .sequence_length = 2048,
-                                    .vocabulary_size = 51200,
-                                    .dropout = 0.1},
-                          .candidates = {grid},
-                          .types = {.gradient_bytes = 4},
-                          .published = row.published / 100 * 312,
-                          .in_unit =
-                              [=](const Layout& layout, double seconds) {
-                                return gpt_step_flops(shape, row.batch) / (seconds * static_cast<double>(layout.devices())) /
-                                       1e12;
-                              },
-                          .stores_scores = true});
-  }
+// What rows of one publication have in common.
+struct GptSeries {
+  int64_t sequence_length = 0, vocabulary = 0;
+  double dropout = 0;
+  bool tied_embedding = true, stores_scores = false;
+  Layout layout;  // but for its sizes; sequence parallelism where there are tensor ranks
+  StateTypes types;
+  RecomputedPart counted = RecomputedPart::Nothing;  // in the FLOPs
+  double unit = 1;                                   // of `published`, in TFLOP/s of a GPU
+  std::vector<GptRow> rows;
+};
+
+Run run_of(const GptSeries& series, const GptRow& row) {
+  Layout grid = series.layout;
+  grid.data = row.gpus / (row.tensor * row.pipeline), grid.tensor = row.tensor, grid.pipeline = row.pipeline;
+  grid.sequence_parallel = grid.sequence_parallel && row.tensor > 1;
+  const TransformerShape shape{row.layers, row.hidden, row.heads, series.vocabulary, series.sequence_length};
+  const double flops = gpt_step_flops(shape, row.batch, series.counted);
+  return {.name = row.name,
+          .model = {.layers = row.layers,
+                    .hidden = row.hidden,
+                    .heads = row.heads,
+                    .sequence_length = series.sequence_length,
+                    .vocabulary_size = series.vocabulary,
+                    .dropout = series.dropout,
+                    .tied_embedding = series.tied_embedding},
+          .candidates = row.microbatch > 0 ? std::vector{sized_layout(grid, row.batch, row.microbatch, row.chunks)}
+                                           : open_layouts(grid, row.batch, row.layers),
+          .types = series.types,
+          .published = row.published * series.unit,
+          .in_unit = [flops](const Layout& layout,
+                             double seconds) { return flops / (seconds * static_cast<double>(layout.devices())) / 1e12; },
+          .stores_scores = series.stores_scores};
+}
+
+Table table_of(const std::string& name, const std::string& cluster, const std::vector<GptSeries>& publications) {
+  Table table{name, "TFLOP/s", cluster_named(cluster), {}};
+  for (const GptSeries& series : publications)
+    for (const GptRow& row : series.rows) table.runs.push_back(run_of(series, row));
   return table;
+}
+
+Table megatron_a100() {
+  // Hardware TFLOP/s of a GPU, recomputed ones among them; everything recomputed, nothing overlapped.
+  const GptSeries recomputed{.sequence_length = 2048,
+                             .vocabulary = 51200,
+                             .dropout = 0.1,
+                             .stores_scores = true,
+                             .layout = {.recompute = Recompute::Full, .overlap = false, .overlap_tensor = false},
+                             .types = {.gradient_bytes = 4},
+                             .counted = RecomputedPart::Everything,
+                             .rows = {{"1.7B", 2304, 24, 24, 1, 1, 32, 512, 137},
+                                      {"3.6B", 3072, 30, 32, 2, 1, 64, 512, 138},
+                                      {"7.5B", 4096, 36, 32, 4, 1, 128, 512, 142},
+                                      {"18B", 6144, 40, 48, 8, 1, 256, 1024, 135},
+                                      {"39B", 8192, 48, 64, 8, 2, 512, 1536, 138},
+                                      {"76B", 10240, 60, 80, 8, 4, 1024, 1792, 140},
+                                      {"145B", 12288, 80, 96, 8, 8, 1536, 2304, 148},
+                                      {"310B", 16384, 96, 128, 8, 16, 1920, 2160, 155},
+                                      {"530B", 20480, 105, 128, 8, 35, 2520, 2520, 163},
+                                      {"1T", 25600, 128, 160, 8, 64, 3072, 3072, 163}}};
+  // Percent of the peak, of the model's FLOPs alone; sequence parallelism, attention recomputed.
+  GptSeries selective = recomputed;
+  selective.layout = {.recompute = Recompute::Selective, .sequence_parallel = true, .overlap = false};
+  selective.counted = RecomputedPart::Nothing;
+  selective.unit = 3.12;
+  selective.rows = {{"22B selective", 6144, 48, 64, 8, 1, 8, 4, 41.5, 1, 4},
+                    {"175B selective", 12288, 96, 96, 8, 8, 64, 64, 51.4, 3, 1},
+                    {"530B selective", 20480, 105, 128, 8, 35, 280, 280, 56.0, 3, 1},
+                    {"1T selective", 25600, 128, 160, 8, 64, 512, 512, 56.3, 1, 1},
+                    {"530B selective, 2240", 20480, 105, 128, 8, 35, 2240, 2240, 54.2, 3, 1}};
+  GptSeries full = selective;
+  full.layout = {.recompute = Recompute::Full, .overlap = false};
+  full.rows = {{"530B full, 2240", 20480, 105, 128, 8, 35, 2240, 2240, 42.1, 3, 1}};
+
+  return table_of("Megatron-LM, A100", "a100", {recomputed, selective, full});
 }
 
 // Model TFLOP/s of a GPU; distributed optimizer, all overlaps on, no recomputation but attention's.
 Table megatron_h100() {
-  Table table{"Megatron-LM, H100", "TFLOP/s", cluster_named("h100"), {}};
-  for (const GptRow& row :
-       {GptRow{"1.7B", 2048, 24, 16, 1, 1, 48, 192, 408.8}, GptRow{"7.1B", 4096, 30, 32, 2, 1, 96, 192, 465.9},
-        GptRow{"16B", 6144, 32, 48, 4, 1, 192, 192, 489.1}, GptRow{"32B", 7168, 48, 56, 8, 1, 384, 192, 459.6},
-        GptRow{"70B", 8192, 84, 64, 8, 2, 768, 384, 419.7}, GptRow{"119B", 10240, 92, 80, 8, 4, 1536, 768, 420.5},
-        GptRow{"177B", 12288, 96, 96, 8, 6, 2304, 1152, 432.8}, GptRow{"314B", 16384, 96, 128, 8, 8, 3072, 1536, 474.4},
-        GptRow{"462B", 18432, 112, 144, 8, 16, 6144, 3072, 459.9},
-        GptRow{"177B, 96 GPUs", 12288, 96, 96, 8, 6, 96, 1152, 0.47 * 989},
-        GptRow{"177B, 4608 GPUs", 12288, 96, 96, 8, 6, 4608, 1152, 0.42 * 989}}) {
-    const Layout grid{.data = row.gpus / (row.tensor * row.pipeline),
-                      .tensor = row.tensor,
-                      .pipeline = row.pipeline,
-                      .zero_stage = 1,
-                      .recompute = Recompute::Selective,
-                      .sequence_parallel = row.tensor > 1};
-    const TransformerShape shape{row.layers, row.hidden, row.heads, 131072, 4096};
-    table.runs.push_back({.name = row.name,
-                          .model = {.layers = row.layers,
-                                    .hidden = row.hidden,
-                                    .heads = row.heads,
-                                    .sequence_length = 4096,
-                                    .vocabulary_size = 131072,
-                                    .tied_embedding = false},
-                          .candidates = open_layouts(grid, row.batch, row.layers),
-                          .types = {.gradient_bytes = 4, .sent_gradient_bytes = 4},
-                          .published = row.published,
-                          .in_unit = [=](const Layout& layout, double seconds) {
-                            return gpt_step_flops(shape, row.batch) / (seconds * static_cast<double>(layout.devices())) / 1e12;
-                          }});
-  }
-  return table;
+  const GptSeries runs{.sequence_length = 4096,
+                       .vocabulary = 131072,
+                       .tied_embedding = false,
+                       .layout = {.zero_stage = 1, .recompute = Recompute::Selective, .sequence_parallel = true},
+                       .types = {.gradient_bytes = 4, .sent_gradient_bytes = 4},
+                       .rows = {{"1.7B", 2048, 24, 16, 1, 1, 48, 192, 408.8},
+                                {"7.1B", 4096, 30, 32, 2, 1, 96, 192, 465.9},
+                                {"16B", 6144, 32, 48, 4, 1, 192, 192, 489.1},
+                                {"32B", 7168, 48, 56, 8, 1, 384, 192, 459.6},
+                                {"70B", 8192, 84, 64, 8, 2, 768, 384, 419.7},
+                                {"119B", 10240, 92, 80, 8, 4, 1536, 768, 420.5},
+                                {"177B", 12288, 96, 96, 8, 6, 2304, 1152, 432.8},
+                                {"314B", 16384, 96, 128, 8, 8, 3072, 1536, 474.4},
+                                {"462B", 18432, 112, 144, 8, 16, 6144, 3072, 459.9},
+                                {"177B, 96 GPUs", 12288, 96, 96, 8, 6, 96, 1152, 0.47 * 989},
+                                {"177B, 4608 GPUs", 12288, 96, 96, 8, 6, 4608, 1152, 0.42 * 989}}};
+  return table_of("Megatron-LM, H100", "h100", {runs});
 }
 
 // Tokens a second of a GPU, bfloat16. Of 96 GB of HBM2e and 500 W: another GPU than the one above. Its selective checkpointing
