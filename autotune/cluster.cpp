@@ -36,10 +36,15 @@ std::vector<Cluster> known_clusters() {
   };
   // What a driver reports, less what its context and NCCL take.
   constexpr int64_t kGib = int64_t{1} << 30;
+  // Of a DGX: an eighth of its memory, less a tenth for the system; of the bandwidth of its channels (16 of DDR4-3200, of
+  // DDR5-4800) the 0.8 that streams reach.
+  const Host dgx_a100_40{.memory_bytes = 115 * kGib, .memory_bandwidth = 41e9, .link_bandwidth = 25e9};
+  const Host dgx_a100{.memory_bytes = 230 * kGib, .memory_bandwidth = 41e9, .link_bandwidth = 25e9};
+  const Host dgx_h100{.memory_bytes = 230 * kGib, .memory_bandwidth = 61e9, .link_bandwidth = 50e9};
   std::vector<Cluster> clusters;
-  const auto add = [&](const char* name, Cluster cluster, double host) {
+  const auto add = [&](const char* name, Cluster cluster, const Host& host) {
     cluster.name = name;
-    cluster.host_bandwidth = host;
+    cluster.host = host;
     clusters.push_back(std::move(cluster));
   };
   Accelerator a100{.name = "NVIDIA A100 SXM 80 GB",
@@ -49,9 +54,9 @@ std::vector<Cluster> known_clusters() {
                    .float32_flops = 19.5e12,
                    .product_efficiency = 0.67,
                    .launch_seconds = 4e-6};
-  add("a100", node(a100, 300e9, 25e9), 25e9);
+  add("a100", node(a100, 300e9, 25e9), dgx_a100);
   a100.name = "NVIDIA A100 SXM 40 GB", a100.memory_bytes = 38 * kGib, a100.memory_bandwidth = 0.9 * 1555e9;
-  add("a100-40", node(a100, 300e9, 25e9), 25e9);
+  add("a100-40", node(a100, 300e9, 25e9), dgx_a100_40);
   Accelerator h100{.name = "NVIDIA H100 SXM 80 GB",
                    .memory_bytes = 78 * kGib,
                    .memory_bandwidth = 0.9 * 3350e9,
@@ -59,9 +64,9 @@ std::vector<Cluster> known_clusters() {
                    .float32_flops = 67e12,
                    .product_efficiency = 0.59,
                    .launch_seconds = 4e-6};
-  add("h100", node(h100, 450e9, 50e9), 50e9);
+  add("h100", node(h100, 450e9, 50e9), dgx_h100);
   h100.name = "NVIDIA H200 SXM 141 GB", h100.memory_bytes = 138 * kGib, h100.memory_bandwidth = 0.9 * 4800e9;
-  add("h200", node(h100, 450e9, 50e9), 50e9);
+  add("h200", node(h100, 450e9, 50e9), dgx_h100);
   return clusters;
 }
 
@@ -120,6 +125,7 @@ class ObjectReader {
     if (name.ends_with('.')) name.pop_back();
     throw ConfigError(fmt::format("{}:{}:{}: {}{}", source_, at.line, at.column, name.empty() ? "" : name + ": ", what));
   }
+  bool has(const std::string& key) const { return node_.find(key) != nullptr; }
   const config::Position& at() const { return node_.at; }
 
  private:
@@ -151,8 +157,14 @@ void read_device(ObjectReader& reader, Accelerator& device) {
   reader.number("launch_seconds", device.launch_seconds, true);
 }
 
+void read_host(ObjectReader& reader, Host& host) {
+  reader.integer("memory_bytes", host.memory_bytes);
+  reader.number("memory_bytes_per_second", host.memory_bandwidth);
+  reader.number("link_bytes_per_second", host.link_bandwidth);
+}
+
 // What nobody can plan without.
-void check(const Cluster& cluster, const ObjectReader& reader) {
+void check(const Cluster& cluster, const ObjectReader& reader, bool has_launch_seconds) {
   const auto missing = [&](bool is_missing, const char* key) {
     if (is_missing)
       reader.refuse(reader.at(), key,
@@ -163,8 +175,15 @@ void check(const Cluster& cluster, const ObjectReader& reader) {
   missing(cluster.device.matrix_flops == 0, "device.matrix_flops");
   missing(cluster.device.float32_flops == 0, "device.float32_flops");
   missing(cluster.device.product_efficiency == 0, "device.product_efficiency");
+  missing(!has_launch_seconds, "device.launch_seconds");
   missing(cluster.devices_per_node > 1 && cluster.inside.beta == 0, "inside.bytes_per_second");
   missing(cluster.nodes != 1 && cluster.outside.beta == 0, "outside.bytes_per_second");
+  const Host& host = cluster.host;
+  if (host.memory_bytes > 0 || host.memory_bandwidth > 0 || host.link_bandwidth > 0) {
+    missing(host.memory_bytes == 0, "host.memory_bytes");
+    missing(host.memory_bandwidth == 0, "host.memory_bytes_per_second");
+    missing(host.link_bandwidth == 0, "host.link_bytes_per_second");
+  }
   if (cluster.device.product_efficiency > 1)
     reader.refuse(
         reader.at(), "device.product_efficiency",
@@ -175,6 +194,12 @@ void check(const Cluster& cluster, const ObjectReader& reader) {
 }
 
 }  // namespace
+
+void check_devices(const Cluster& cluster, int64_t devices) {
+  if (cluster.most_devices() > 0 && devices > cluster.most_devices())
+    throw ConfigError(fmt::format("cluster \"{}\": {} devices are more than it has ({} nodes of {}); use at most {}",
+                                  cluster.name, devices, cluster.nodes, cluster.devices_per_node, cluster.most_devices()));
+}
 
 std::vector<std::string> cluster_names() {
   std::vector<std::string> names;
@@ -203,14 +228,17 @@ Cluster parse_cluster(std::string_view json, const std::string& source) {
   reader.text("name", cluster.name);
   reader.integer("devices_per_node", cluster.devices_per_node);
   reader.integer("nodes", cluster.nodes);
-  reader.object("device", [&](ObjectReader& r) { read_device(r, cluster.device); });
+  bool has_launch_seconds = !like.empty();
+  reader.object("device", [&](ObjectReader& r) {
+    read_device(r, cluster.device);
+    has_launch_seconds = has_launch_seconds || r.has("launch_seconds");
+  });
   reader.object("inside", [&](ObjectReader& r) { read_link(r, cluster.inside); });
   reader.object("outside", [&](ObjectReader& r) { read_link(r, cluster.outside); });
-  reader.number("host_bytes_per_second", cluster.host_bandwidth);
-  reader.number("file_bytes_per_second", cluster.file_bandwidth);
+  reader.object("host", [&](ObjectReader& r) { read_host(r, cluster.host); });
   reader.number("price_per_device_hour", cluster.price_per_device_hour);
   reader.end();
-  check(cluster, reader);
+  check(cluster, reader, has_launch_seconds);
   return cluster;
 }
 

@@ -25,18 +25,29 @@ struct Accelerator {
   double launch_seconds = 0;      // of a kernel, where the device has nothing else to do meanwhile
 };
 
+// What a node has beside its devices, one device's share of it. 0: unknown, and nothing is offloaded.
+struct Host {
+  int64_t memory_bytes = 0;     // that a run can have
+  double memory_bandwidth = 0;  // bytes/s
+  double link_bandwidth = 0;    // bytes/s between the device and its host's memory, each way
+};
+
 struct Cluster {
   std::string name;
   Accelerator device;
   int64_t devices_per_node = 1;
-  int64_t nodes = 0;                 // 0: as many as are asked for
-  Link inside, outside;              // between devices of a node, of different nodes
-  double host_bandwidth = 0;         // bytes/s between a device and its host's memory, each way; 0: unknown
-  double file_bandwidth = 0;         // bytes/s of files, reading or writing, a device's share; 0: unknown
+  int64_t nodes = 0;     // 0: as many as are asked for
+  Link inside, outside;  // between devices of a node, of different nodes
+  Host host;
   double price_per_device_hour = 0;  // 0: not given
 
   int64_t most_devices() const { return nodes * devices_per_node; }  // 0: any number
+  // All that offload is planned by is known.
+  bool can_offload() const { return host.memory_bytes > 0 && host.memory_bandwidth > 0 && host.link_bandwidth > 0; }
 };
+
+// Throws ConfigError for more devices than it has.
+void check_devices(const Cluster& cluster, int64_t devices);
 
 // Those that come with Trivet, from public data sheets: not measured by it.
 std::vector<std::string> cluster_names();

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "autotune/prediction.h"
 #include "autotune/search.h"
 
 namespace trivet::autotune {
@@ -18,10 +19,8 @@ std::string row(const Candidate& candidate) {
                      percent(s.recompute), percent(s.tensor), percent(s.bubble), percent(s.data), to_string(candidate.layout));
 }
 
-nlohmann::ordered_json json_of(const Candidate& candidate) {
+nlohmann::ordered_json json_of(const Candidate& candidate, const Cluster& cluster) {
   const Layout& layout = candidate.layout;
-  const StepSeconds& seconds = candidate.step.seconds;
-  const StepBytes& bytes = candidate.step.bytes;
   nlohmann::ordered_json json;
   json["mesh"] = {{"pipeline", layout.pipeline}, {"data", layout.data}, {"tensor", layout.tensor}};
   json["schedule"] = name_of(layout.schedule);
@@ -31,40 +30,69 @@ nlohmann::ordered_json json_of(const Candidate& candidate) {
   json["gradient_accumulation_steps"] = layout.microbatches;
   json["recompute"] = name_of(layout.recompute);
   json["sequence_parallel"] = layout.sequence_parallel;
-  json["step_seconds"] = seconds.total();
-  json["seconds"] = {{"compute", seconds.compute}, {"recompute", seconds.recompute}, {"tensor", seconds.tensor},
-                     {"bubble", seconds.bubble},   {"data", seconds.data},           {"optimizer", seconds.optimizer}};
-  json["memory_bytes"] = {{"parameters", bytes.parameters},   {"gradients", bytes.gradients}, {"optimizer", bytes.optimizer},
-                          {"activations", bytes.activations}, {"buffers", bytes.buffers},     {"total", bytes.total()}};
-  json["tokens_per_second"] = candidate.step.tokens_per_second;
-  json["model_flops_utilization"] = candidate.step.model_flops_utilization;
+  json["overlap_comm"] = layout.overlap;
+  json["offload_optimizer"] = layout.offload_optimizer;
+  add_step(json, cluster, layout.devices(), candidate.step);
+  json["memory_bytes"] = memory_json(candidate.step.bytes);
+  for (const auto& [key, value] : candidate.config) json["config"][key] = nlohmann::ordered_json::parse(value);
   return json;
 }
 
-std::string price(const SearchResult& result, const Cluster& cluster) {
-  if (cluster.price_per_device_hour <= 0 || result.ranking.empty()) return "";
-  const Candidate& best = result.ranking.front();
-  const double an_hour = cluster.price_per_device_hour * static_cast<double>(best.layout.devices());
-  return fmt::format("price     {:.3g} for a million tokens, at {} a device and hour\n",
-                     an_hour / 3600 / best.step.tokens_per_second * 1e6, cluster.price_per_device_hour);
+// "--set parallel.tensor=8 --set ...", in lines.
+std::string flags(const ConfigKeys& config) {
+  constexpr size_t kMost = 120;
+  std::string text, line = " ";
+  for (const auto& [key, value] : config) {
+    const bool quoted = value.front() == '"';
+    const std::string flag = fmt::format(" --set {}={}", key, quoted ? value.substr(1, value.size() - 2) : value);
+    if (line.size() + flag.size() > kMost) text += line + "\n", line = " ";
+    line += flag;
+  }
+  return text + line + "\n";
+}
+
+constexpr const char* kHead = "\n   step s  MFU %     GiB  compute  again tensor bubble   data   (% of the step)\n";
+
+std::string nothing_fits(const SearchResult& result, const Cluster& cluster) {
+  const StepBytes& bytes = result.smallest.step.bytes;
+  std::string text =
+      fmt::format("\nnothing fits: the least needs {:.1f} GiB of {:.1f}, {}\n{}{}", bytes.total() / kGib,
+                  as_double(cluster.device.memory_bytes) / kGib, shortage(bytes, cluster), kHead, row(result.smallest));
+  text += what_would_fit(result, cluster) + "\n";
+  if (!result.nearest) return text;
+  return text + kHead + row(*result.nearest);
 }
 
 }  // namespace
 
+std::string what_would_fit(const SearchResult& result, const Cluster& cluster) {
+  if (!result.nearest)
+    return cluster.most_devices() > 0
+               ? fmt::format("no more devices would do, as far as they double within the {} of the cluster",
+                             cluster.most_devices())
+               : "no number of devices would do, as far as --world-size goes; shorten sequences or use a larger device";
+  const Layout& layout = result.nearest->layout;
+  const int64_t batch = layout.global_batch(), asked = result.smallest.layout.global_batch();
+  return fmt::format("{} devices would do: {}{}", layout.devices(), to_string(layout),
+                     batch == asked ? "" : fmt::format(", with train_batch_size {} instead of {}", batch, asked));
+}
+
 std::string to_text(const SearchResult& result, const Cluster& cluster) {
   std::string text = fmt::format("cluster   {}: {} of {:.1f} GiB, {} a node\nsearch    {} layouts in {:.2f} s, {} fit\n",
-                                 cluster.name, cluster.device.name, static_cast<double>(cluster.device.memory_bytes) / kGib,
+                                 cluster.name, cluster.device.name, as_double(cluster.device.memory_bytes) / kGib,
                                  cluster.devices_per_node, result.tried, result.seconds, result.fitting);
-  constexpr const char* kHead = "\n   step s  MFU %     GiB  compute  again tensor bubble   data   (% of the step)\n";
-  if (result.ranking.empty())
-    return text +
-           fmt::format("\nnothing fits: the smallest needs {:.1f} GiB, {:.1f} more than a device has\n",
-                       result.smallest.step.bytes.total() / kGib,
-                       (result.smallest.step.bytes.total() - static_cast<double>(cluster.device.memory_bytes)) / kGib) +
-           kHead + row(result.smallest) + "more devices, a smaller train_batch_size or shorter sequences are what is left\n";
-  text += price(result, cluster) + kHead;
+  if (result.ranking.empty()) return text + nothing_fits(result, cluster);
+  const Candidate& best = result.ranking.front();
+  if (cluster.price_per_device_hour > 0)
+    text += fmt::format("price     {}\n", price_text(cluster, best.layout.devices(), best.step));
+  text += kHead;
   for (const Candidate& candidate : result.ranking) text += row(candidate);
-  text += "\nwhy not\n";
+  text += result.planned ? "the first fits by its plan, too; the memory of the others is predicted\n"
+                         : "memory is predicted; --verify plans the first\n";
+  for (const Refuted& refuted : result.refuted)
+    text += fmt::format("refuted: {:.3f} s with {}: {}\n", refuted.candidate.step.seconds.total(),
+                        to_string(refuted.candidate.layout), refuted.why);
+  text += "\nto train with the first\n" + flags(best.config) + "\nwhy not\n";
   for (const Alternative& alternative : result.alternatives)
     text += fmt::format("  {:22} {}\n", alternative.choice, alternative.why);
   return text;
@@ -72,19 +100,28 @@ std::string to_text(const SearchResult& result, const Cluster& cluster) {
 
 std::string to_json(const SearchResult& result, const Cluster& cluster) {
   nlohmann::ordered_json json;
-  json["cluster"] = {{"name", cluster.name}, {"device", cluster.device.name}, {"memory_bytes", cluster.device.memory_bytes}};
+  json["cluster"] = cluster_json(cluster);
   json["tried"] = result.tried;
   json["fitting"] = result.fitting;
   json["seconds"] = result.seconds;
   json["ranking"] = nlohmann::ordered_json::array();
-  for (const Candidate& candidate : result.ranking) json["ranking"].push_back(json_of(candidate));
+  for (const Candidate& candidate : result.ranking) json["ranking"].push_back(json_of(candidate, cluster));
+  json["planned"] = result.planned;
+  json["refuted"] = nlohmann::ordered_json::array();
+  for (const Refuted& refuted : result.refuted)
+    json["refuted"].push_back({{"why", refuted.why}, {"layout", json_of(refuted.candidate, cluster)}});
   json["why_not"] = nlohmann::ordered_json::array();
   for (const Alternative& alternative : result.alternatives)
     json["why_not"].push_back({{"choice", alternative.choice},
                                {"fits", alternative.fits},
                                {"why", alternative.why},
-                               {"best", json_of(alternative.best)}});
-  json["smallest"] = json_of(result.smallest);
+                               {"best", json_of(alternative.best, cluster)}});
+  json["smallest"] = json_of(result.smallest, cluster);
+  if (result.nearest) {
+    json["nearest"] = json_of(*result.nearest, cluster);
+    json["nearest"]["devices"] = result.nearest->layout.devices();
+    json["nearest"]["train_batch_size"] = result.nearest->layout.global_batch();
+  }
   return json.dump(2);
 }
 

@@ -1,12 +1,14 @@
 // How long a step takes and what a device holds, on a cluster that is described and need not be there: what the blocks do
 // (block_work.h) at the device's rates, collectives by the alpha-beta model, pipelines by their schedules. Fast enough to
-// try thousands of layouts; a Plan says exactly what the best of them will hold.
+// try thousands of layouts; a Plan says exactly what the best of them will hold. Time and memory are one class, as both are
+// sums over the same stages.
 //
 //   kernel       max(FLOPs / (matrix rate x efficiency), bytes / memory bandwidth, launch)
 //   stage        its blocks' kernels and tensor axis, forward and backward of a microbatch; the slowest stage counts
-//   pipeline     m microbatches of the slowest stage, and what the schedule leaves idle, simulated (docs/schedules.md)
-//   data axis    what the last microbatch's backward and the first one's forward cannot hide
-//   optimizer    bytes of the owned states
+//   pipeline     m microbatches of the slowest stage, and what the schedule leaves idle: by formula, zero-bubble ones simulated
+//   data axis    what the last microbatch's backward and the first one's forward cannot hide; a block is an operation
+//   optimizer    bytes of the owned states at the memory bandwidth
+//   offload      the slowest of gradients down, update on the host and weights up, and the first and the last piece alone
 #pragma once
 
 #include <array>
@@ -16,24 +18,14 @@
 
 #include "autotune/block_work.h"
 #include "autotune/cluster.h"
+#include "autotune/layout.h"
 #include "engine/config/config.h"
 #include "pipeline/partition.h"
+#include "pipeline/timeline.h"
 
 namespace trivet::autotune {
 
-struct Layout {
-  int64_t data = 1, tensor = 1, pipeline = 1, chunks = 1;  // chunks: stages of a pipeline rank
-  ScheduleKind schedule = ScheduleKind::OneForwardOneBackward;
-  int zero_stage = 0;
-  int64_t microbatch = 1, microbatches = 1;  // sequences; of a data rank in a step
-  Recompute recompute = Recompute::None;
-  bool sequence_parallel = false;
-  bool overlap = true;         // of the data axis with computing
-  bool overlap_tensor = true;  // of the tensor axis, as far as the layers start operations before they need them
-
-  int64_t devices() const { return data * tensor * pipeline; }
-  int64_t global_batch() const { return data * microbatch * microbatches; }
-};
+inline double as_double(int64_t number) { return static_cast<double>(number); }
 
 struct StepSeconds {
   double compute = 0;    // of the model's products and kernels
@@ -41,14 +33,19 @@ struct StepSeconds {
   double tensor = 0;     // of the tensor axis, what is not hidden
   double bubble = 0;     // of the pipeline, transfers of the first microbatch among it
   double data = 0;       // of the data axis, what is not hidden
-  double optimizer = 0;
-  double total() const { return compute + recompute + tensor + bubble + data + optimizer; }
+  double optimizer = 0;  // on the device
+  double offload = 0;    // of states in host memory: copies and the update there
+  double total() const { return compute + recompute + tensor + bubble + data + optimizer + offload; }
 };
 
 struct StepBytes {
   double parameters = 0, gradients = 0, optimizer = 0, activations = 0, buffers = 0;
+  double host = 0;  // beside the device's: offloaded states and what stages them
   double total() const { return parameters + gradients + optimizer + activations + buffers; }
 };
+// What a device or its share of the host lacks, the larger of the two; at most 0 where all fits.
+double bytes_over(const StepBytes& bytes, const Cluster& cluster);
+inline bool fits(const StepBytes& bytes, const Cluster& cluster) { return bytes_over(bytes, cluster) <= 0; }
 
 struct StepPrediction {
   StepSeconds seconds;
@@ -64,6 +61,8 @@ struct StateTypes {
   double optimizer_bytes = 12;                         // master weights and two moments
 
   double most_reuse_distance = 1e9;  // zero_optimization.stage3_max_reuse_distance, of stage3_release "distance"
+  double max_live = 1e9;             // ...stage3_max_live_parameters
+  double sub_group = 1e9;            // ...sub_group_size: elements of an offloaded update at once
 
   double weight_bytes() const { return static_cast<double>(size_of(dtype)); }
 };
@@ -80,6 +79,10 @@ class StepModel {
   StepPrediction predict(const Layout& layout) const;
   // The memory alone, which is quicker.
   StepBytes bytes(const Layout& layout) const;
+  std::vector<StepBytes> bytes_of_ranks(const Layout& layout) const;  // [pipeline rank]
+  // Computation of the first `microbatches` of a step, each stage with its own times, in milliseconds.
+  pipeline::Timeline timeline(const Layout& layout, int64_t microbatches) const;
+  int64_t largest_block(const Layout& layout) const;  // elements on a tensor rank
 
   double kernel_seconds(const kernels::KernelCall& call) const;
   // Of an operation among `ranks` devices, `stride` apart in the order of devices (tensor axis 1, data axis the tensor size).
@@ -110,7 +113,10 @@ class StepModel {
   Stage stage_of_rank(const Layout& layout, int64_t pipeline_rank) const;
   BlockSeconds seconds_of(const BlockWork& work, const Layout& layout, bool recomputed) const;
   bool stays_whole(const Layout& layout, double parameters) const;
-  StepBytes bytes_of(const Layout& layout, int64_t pipeline_rank, const Stage& stages) const;
+  // Pieces that a block goes in.
+  double pieces(const Stage& stage, int64_t bucket) const;
+  StepBytes bytes_of(const Layout& layout, int64_t pipeline_rank, const Stage& stage) const;
+  double offload_seconds(const Layout& layout, const Stage& stage) const;
   double bubble_seconds(const Layout& layout, double forward, double input, double weight) const;
   double exposed_data_seconds(const Layout& layout, const Stage& stage, double forward, double backward) const;
   Nodes nodes_of(int64_t ranks, int64_t stride) const;

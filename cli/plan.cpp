@@ -2,16 +2,18 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "autotune/search.h"
+#include "autotune/plan_page.h"
 #include "cli/commands.h"
 #include "cli/config_model.h"
 #include "cli/usage.h"
 #include "core/error.h"
+#include "core/file_system.h"
 #include "engine/config/load.h"
 #include "engine/config/suggest.h"
 #include "engine/plan.h"
@@ -23,34 +25,70 @@ struct PlanArguments {
   std::string config;
   std::vector<std::string> overrides;
   int world_size = 1;
-  bool json = false, search = false;
+  bool json = false, search = false, verify = false;
   std::string cluster;
   int64_t top = 10;
+  double price = 0;  // 0: the cluster's
+  std::string html;  // empty: no page
 };
+
+autotune::Cluster cluster_of(const PlanArguments& arguments) {
+  autotune::Cluster cluster = autotune::find_cluster(arguments.cluster);
+  if (arguments.price > 0) cluster.price_per_device_hour = arguments.price;
+  return cluster;
+}
+
+void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+// Whole or not at all: a file of that name stays as it is until the new one is complete.
+void write_page(const std::string& path, const autotune::PlanPage& page) {
+  FileSystem& files = real_file_system();
+  const std::string temporary = path + ".tmp";
+  try {
+    if (files.kind(path) == EntryKind::Directory) throw FileError("write", path, EISDIR);
+    write_text(files, temporary, to_html(page));
+    files.rename(temporary, path);
+  } catch (const FileError& error) {
+    throw ConfigError(fmt::format("--html: {}; give a file in a folder that can be written to", error.what()));
+  }
+}
 
 // All layouts of the config's model and train_batch_size; what else it says of the layout is left open.
 void search(const PlanArguments& arguments, const Config& config, const model::Model& model) {
   if (arguments.cluster.empty())
     throw ConfigError("--search: needs --cluster, the machines to search for: " + config::one_of(autotune::cluster_names()) +
                       " or a file (docs/planning.md)");
-  const autotune::Cluster cluster = autotune::find_cluster(arguments.cluster);
-  const autotune::SearchResult result = autotune::search(model, cluster, autotune::search_space(config, arguments.world_size),
-                                                         static_cast<size_t>(arguments.top));
-  const std::string text = arguments.json ? to_json(result, cluster) + "\n" : to_text(result, cluster);
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  const autotune::Cluster cluster = cluster_of(arguments);
+  const autotune::SearchSpace space = autotune::search_space(config, arguments.world_size);
+  const auto planned = [&](const autotune::ConfigKeys& keys) {
+    std::vector<std::string> overrides = arguments.overrides;
+    for (const auto& [key, value] : keys) overrides.push_back(key + "=" + value);
+    const Plan plan = make_plan(load_config(arguments.config, overrides), model, arguments.world_size);
+    return autotune::heaviest_of(autotune::bytes_of_ranks(plan));
+  };
+  const autotune::SearchResult result = autotune::search(model, cluster, space, static_cast<size_t>(arguments.top),
+                                                         arguments.verify ? planned : autotune::PlannedBytes{});
+  if (!arguments.html.empty()) write_page(arguments.html, page_of(result, model, cluster, space));
+  print(arguments.json ? to_json(result, cluster) + "\n" : to_text(result, cluster));
   if (result.ranking.empty())
-    throw OutOfMemoryError(fmt::format("--search: no layout of {} devices fits; the least is {}", arguments.world_size,
-                                       to_string(result.smallest.layout)));
+    throw OutOfMemoryError(fmt::format("--search: no layout of {} devices fits; the least is {}, {}; {}", arguments.world_size,
+                                       to_string(result.smallest.layout), shortage(result.smallest.step.bytes, cluster),
+                                       what_would_fit(result, cluster)));
 }
 
 void run(const PlanArguments& arguments) {
   const Config config = load_config(arguments.config, arguments.overrides);
   const model::Model model = model_of(config);
   if (arguments.search) return search(arguments, config, model);
-  if (!arguments.cluster.empty()) throw ConfigError("--cluster: is for --search; give both");
   const Plan plan = make_plan(config, model, arguments.world_size);
-  const std::string text = arguments.json ? to_json(plan) + "\n" : to_text(plan);
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (arguments.cluster.empty()) {
+    if (!arguments.html.empty()) write_page(arguments.html, autotune::page_of(plan));
+    return print(arguments.json ? to_json(plan) + "\n" : to_text(plan));
+  }
+  const autotune::Cluster cluster = cluster_of(arguments);
+  const autotune::PlanPrediction prediction = autotune::predict_plan(plan, model, cluster);
+  if (!arguments.html.empty()) write_page(arguments.html, page_of(plan, prediction, model, cluster));
+  print(arguments.json ? to_json(plan, prediction, cluster) + "\n" : to_text(plan, prediction, cluster));
 }
 
 }  // namespace
@@ -61,6 +99,7 @@ void add_plan(CLI::App& program) {
       program.add_subcommand("plan", "Print mesh, memory per rank, communication and program of a run. Runs nothing.");
   command->footer(
       "Examples:\n  trivet plan gpt.json --world-size 8 --set zero_optimization.stage=3\n"
+      "  trivet plan gpt.json --world-size 8 --cluster h100 --price 2.5\n"
       "  trivet plan llama.json --world-size 1024 --cluster h100 --search");
   command->add_option("config", arguments->config, "JSON file (docs/config.md)")->required();
   command->add_option("--world-size", arguments->world_size, "number of ranks (1)")->check(from_to(1, 1000000));
@@ -68,10 +107,19 @@ void add_plan(CLI::App& program) {
       ->take_all()
       ->allow_extra_args(false);
   command->add_flag("--json", arguments->json, "print JSON");
-  command->add_flag("--search", arguments->search, "rank all layouts on --cluster and say why the others lose");
-  command->add_option("--cluster", arguments->cluster,
-                      "machines that need not be here: a100, a100-40, h100, h200 or a JSON file");
-  command->add_option("--top", arguments->top, "how many layouts --search prints (10)")->check(from_to(1, 1000));
+  CLI::Option* cluster =
+      command->add_option("--cluster", arguments->cluster,
+                          "predict time on machines that need not be here: a100, a100-40, h100, h200 or a JSON file");
+  CLI::Option* search =
+      command->add_flag("--search", arguments->search, "rank all layouts on --cluster and say why the others lose");
+  command->add_option("--top", arguments->top, "how many layouts --search prints (10)")->check(from_to(1, 1000))->needs(search);
+  command
+      ->add_flag("--verify", arguments->verify, "plan the fastest of --search until one fits by its plan (seconds to minutes)")
+      ->needs(search);
+  command->add_option("--price", arguments->price, "of a device and hour, in any currency: what a token costs (the cluster's)")
+      ->check(CLI::PositiveNumber)
+      ->needs(cluster);
+  command->add_option("--html", arguments->html, "also write a page with pictures for a browser, to this file");
   command->callback([arguments] { run(*arguments); });
 }
 

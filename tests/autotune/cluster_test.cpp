@@ -21,6 +21,8 @@ TEST(Cluster, NamedOnesHaveAllNumbers) {
     EXPECT_GT(cluster.device.memory_bandwidth, 1e12);
     EXPECT_GT(cluster.device.matrix_flops, cluster.device.float32_flops);
     EXPECT_GT(1 / cluster.inside.beta, 1 / cluster.outside.beta);
+    EXPECT_TRUE(cluster.can_offload());
+    EXPECT_GT(cluster.device.memory_bandwidth, 10 * cluster.host.memory_bandwidth);
   }
 }
 
@@ -28,7 +30,7 @@ TEST(Cluster, AFileChangesWhatItSays) {
   const Cluster cluster = parse_cluster(R"({
     "like": "h100", "name": "ours", "nodes": 2048, "devices_per_node": 4,   // half a node
     "device": {"memory_bytes": 94000000000},
-    "outside": {"bytes_per_second": 25e9, "latency_seconds": 0},
+    "outside": {"bytes_per_second": 25e9, "latency_seconds": 0}, "host": {"link_bytes_per_second": 12e9},
     "price_per_device_hour": 2.5
   })",
                                         "ours.json");
@@ -40,6 +42,20 @@ TEST(Cluster, AFileChangesWhatItSays) {
   EXPECT_EQ(cluster.outside.alpha, 0);
   EXPECT_EQ(cluster.inside.alpha, cluster_named("h100").inside.alpha);
   EXPECT_EQ(cluster.price_per_device_hour, 2.5);
+  EXPECT_EQ(cluster.host.link_bandwidth, 12e9);
+  EXPECT_EQ(cluster.host.memory_bytes, cluster_named("h100").host.memory_bytes);
+}
+
+TEST(Cluster, OfOnesOwnHasAHostOnlyWhereTheFileDescribesIt) {
+  const std::string device = R"({"device": {"memory_bytes": 1e9, "memory_bytes_per_second": 1e12, "matrix_flops": 1e14,
+    "float32_flops": 1e13, "product_efficiency": 0.5, "launch_seconds": 0}, "nodes": 1)";
+  EXPECT_FALSE(parse_cluster(device + "}", "c.json").can_offload());
+  EXPECT_TRUE(parse_cluster(device + R"(, "host": {"memory_bytes": 1e9, "memory_bytes_per_second": 1e10,
+                                                     "link_bytes_per_second": 1e10}})",
+                            "c.json")
+                  .can_offload());
+  EXPECT_THAT([&] { parse_cluster(device + R"(, "host": {"memory_bytes": 1e9}})", "c.json"); },
+              ThrowsMessage<ConfigError>(HasSubstr("host.memory_bytes_per_second: is missing; give it")));
 }
 
 TEST(Cluster, RefusesWhatCannotBeWithThePlaceAndWhatIsAccepted) {
@@ -61,6 +77,10 @@ TEST(Cluster, RefusesWhatCannotBeWithThePlaceAndWhatIsAccepted) {
   refused(R"({"like": "h100", "device": {"product_efficiency": 1.5}})", "it is a share of the matrix rate, from 0 to 1");
   refused(R"({"like": "h100", "device": 3})", "c.json:1:28: device: 3 is not accepted; give an object {...}");
   refused(R"({"nodes": 2})", "device.memory_bytes: is missing; give it, or \"like\": one of \"a100\"");
+  refused(R"({"device": {"memory_bytes": 1e9, "memory_bytes_per_second": 1e12, "matrix_flops": 1e14, "float32_flops": 1e13,
+              "product_efficiency": 0.5}, "nodes": 1})",
+          "device.launch_seconds: is missing; give it, or \"like\": one of \"a100\"");
+  refused(R"({"like": "h100", "file_bytes_per_second": 1e9})", "file_bytes_per_second: unknown key");
   refused("[]", "c.json:1:1: [] is not accepted; give an object {...}");
   EXPECT_THAT([] { find_cluster("/nowhere/c.json"); },
               ThrowsMessage<ConfigError>("cluster: \"/nowhere/c.json\" is neither a file nor one of \"a100\", \"a100-40\", "

@@ -1,9 +1,11 @@
 #include "autotune/search.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 
@@ -13,6 +15,8 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 using testing::ThrowsMessage;
+
+constexpr int64_t kGib = int64_t{1} << 30;
 
 model::Model gpt(int64_t layers, int64_t hidden) {
   return model::build({.layers = layers, .hidden = hidden, .heads = 16, .sequence_length = 2048, .vocabulary_size = 51200});
@@ -46,7 +50,8 @@ TEST(Search, TakesTheSimplestLayoutWhereAllFit) {
 // 30 B parameters in 14 x 39 GB: whole states of 16 bytes fill them.
 TEST(Search, SaysByHowMuchAChoiceDoesNotFit) {
   const model::Model model = gpt(48, 7168);
-  const SearchResult result = search(model, cluster_named("a100-40"), {.devices = 14, .train_batch_size = 56});
+  const SearchResult result =
+      search(model, cluster_named("a100-40"), {.devices = 14, .train_batch_size = 56, .offload = false});
   ASSERT_FALSE(result.ranking.empty());
   EXPECT_FALSE(std::ranges::all_of(result.alternatives, &Alternative::fits));
   for (const Alternative& alternative : result.alternatives)
@@ -71,14 +76,73 @@ TEST(Search, FindsTheFastestThatFits) {
 TEST(Search, SaysWhatIsShortWhereNothingFits) {
   const model::Model model = gpt(48, 8192);
   const Cluster cluster = cluster_named("a100-40");
-  const SearchResult result = search(model, cluster, {.devices = 2, .train_batch_size = 2});
+  const SearchResult result = search(model, cluster, {.devices = 2, .train_batch_size = 2, .offload = false});
   EXPECT_TRUE(result.ranking.empty());
   EXPECT_GT(result.tried, 0);
   EXPECT_EQ(result.fitting, 0);
+  const double over = (result.smallest.step.bytes.total() - 38.0 * kGib) / kGib;
   const std::string text = to_text(result, cluster);
-  EXPECT_THAT(text, HasSubstr("nothing fits: the smallest needs "));
-  EXPECT_THAT(text, HasSubstr("more than a device has"));
+  EXPECT_THAT(text,
+              HasSubstr(fmt::format("nothing fits: the least needs {:.1f} GiB of 38.0, {:.2f} GiB over\n", over + 38, over)));
   EXPECT_THAT(text, Not(HasSubstr("why not")));
+  EXPECT_THAT(text, Not(HasSubstr("nan")));
+  EXPECT_THAT(text, Not(HasSubstr("inf")));
+  EXPECT_GT(result.smallest.step.seconds.total(), 0);
+}
+
+// 39 B parameters of 16 bytes: 8 devices of 38 GiB are too few, 16 are nearly filled by them.
+TEST(Search, NamesTheNearestNumberOfDevicesThatFits) {
+  const model::Model model = gpt(48, 8192);
+  const Cluster cluster = cluster_named("a100-40");
+  const SearchResult result = search(model, cluster, {.devices = 4, .train_batch_size = 8, .offload = false});
+  ASSERT_TRUE(result.nearest);
+  const Layout& nearest = result.nearest->layout;
+  EXPECT_EQ(nearest.devices(), 16);
+  EXPECT_EQ(nearest.global_batch(), 8);
+  EXPECT_TRUE(fits(result.nearest->step.bytes, cluster));
+  // The same as asking for them; half as many are too few.
+  const SearchResult asked = search(model, cluster, {.devices = 16, .train_batch_size = 8, .offload = false});
+  EXPECT_EQ(nearest, asked.ranking.front().layout);
+  EXPECT_TRUE(search(model, cluster, {.devices = 8, .train_batch_size = 8, .offload = false}).ranking.empty());
+  EXPECT_EQ(what_would_fit(result, cluster), "16 devices would do: " + to_string(nearest));
+  EXPECT_THAT(to_text(result, cluster), HasSubstr(what_would_fit(result, cluster) + "\n"));
+}
+
+TEST(Search, SaysThatTheBatchMustGrowForMoreDevices) {
+  const model::Model model = gpt(1, 16384);  // 3 blocks, the largest of 3.2 B parameters
+  Cluster cluster = cluster_named("a100-40");
+  // One sequence has no data axis: nothing shards the 51 GB of states of that block.
+  const SearchResult result = search(model, cluster, {.devices = 1, .train_batch_size = 1, .most_tensor = 1, .offload = false});
+  ASSERT_TRUE(result.nearest);
+  EXPECT_GT(result.nearest->layout.global_batch(), 1);
+  EXPECT_THAT(what_would_fit(result, cluster),
+              HasSubstr(fmt::format(", with train_batch_size {} instead of 1", result.nearest->layout.global_batch())));
+  cluster.nodes = 1, cluster.devices_per_node = 2;
+  const SearchResult few = search(model, cluster, {.devices = 1, .train_batch_size = 1, .most_tensor = 1, .offload = false});
+  EXPECT_FALSE(few.nearest);
+  EXPECT_EQ(what_would_fit(few, cluster), "no more devices would do, as far as they double within the 2 of the cluster");
+}
+
+// 13 B parameters on one device of 80 GB: 26 GB of weights fit, 156 GB of states do not.
+TEST(Search, OffloadsStatesThatDoNotFit) {
+  const model::Model model = gpt(40, 5120);
+  Cluster cluster = cluster_named("h100");
+  const SearchResult result = search(model, cluster, {.devices = 1, .train_batch_size = 4});
+  ASSERT_FALSE(result.ranking.empty());
+  const Candidate& best = result.ranking.front();
+  EXPECT_TRUE(best.layout.offload_optimizer);
+  EXPECT_EQ(best.step.bytes.optimizer, 0);
+  EXPECT_GT(best.step.bytes.host, 12.0 * static_cast<double>(model::parameter_count(model)));
+  EXPECT_THAT(find(result, "offload none")->why, HasSubstr(" GiB over at best"));
+  // Where the host is too small, it is that what is short.
+  cluster.host.memory_bytes = 100 * kGib;
+  const SearchResult small = search(model, cluster, {.devices = 1, .train_batch_size = 4});
+  EXPECT_TRUE(small.ranking.empty());
+  cluster.host = {};
+  EXPECT_FALSE(search(model, cluster, {.devices = 1, .train_batch_size = 4}).smallest.layout.offload_optimizer);
+  // It is not tried where all fits.
+  const SearchResult fitting = search(gpt(24, 1024), cluster_named("h100"), {.devices = 1, .train_batch_size = 4});
+  EXPECT_FALSE(fitting.ranking.front().layout.offload_optimizer);
 }
 
 TEST(Search, RefusesWhatNoLayoutDivides) {
@@ -90,9 +154,41 @@ TEST(Search, RefusesWhatNoLayoutDivides) {
                                  "would do, or another train_batch_size"));
   Cluster small = cluster_named("h100");
   small.nodes = 2;
-  EXPECT_THAT(
-      [&] { search(model, small, {.devices = 64, .train_batch_size = 64}); },
-      ThrowsMessage<ConfigError>("search: 64 devices are more than cluster \"h100\" has (2 nodes of 8); use at most 16"));
+  EXPECT_THAT([&] { search(model, small, {.devices = 64, .train_batch_size = 64}); },
+              ThrowsMessage<ConfigError>("cluster \"h100\": 64 devices are more than it has (2 nodes of 8); use at most 16"));
+}
+
+// Of what the model has fitting the first two are refuted: one by its memory, one by the engine.
+TEST(Search, TakesTheFastestWhosePlanFits) {
+  const model::Model model = gpt(8, 1024);
+  const Cluster cluster = cluster_named("a100");
+  const SearchSpace space{.devices = 4, .train_batch_size = 16};
+  const SearchResult predicted = search(model, cluster, space, 3);
+  EXPECT_FALSE(predicted.planned);
+  int plans = 0;
+  const SearchResult result = search(model, cluster, space, 3, [&](const ConfigKeys&) -> StepBytes {
+    if (++plans == 2) throw ConfigError("key: not this one");
+    return {.parameters = static_cast<double>((plans == 1 ? 80 : 40) * kGib)};
+  });
+  EXPECT_EQ(plans, 3);
+  EXPECT_TRUE(result.planned);
+  ASSERT_EQ(result.ranking.size(), 3);
+  EXPECT_EQ(result.ranking[0].layout, predicted.ranking[2].layout);
+  EXPECT_EQ(result.ranking[0].step.bytes.total(), static_cast<double>(40 * kGib));
+  ASSERT_EQ(result.refuted.size(), 2);
+  EXPECT_EQ(result.refuted[0].candidate.layout, predicted.ranking[0].layout);
+  EXPECT_EQ(result.refuted[0].why, "2.00 GiB over by its plan");
+  EXPECT_EQ(result.refuted[1].why, "key: not this one");
+  EXPECT_THAT(to_text(result, cluster), HasSubstr(to_string(predicted.ranking[0].layout) + ": 2.00 GiB over by its plan\n"));
+  // Whoever is refused always is asked four times, and what is left is predicted.
+  plans = 0;
+  const SearchResult none = search(model, cluster, space, 3, [&](const ConfigKeys&) -> StepBytes {
+    ++plans;
+    throw ConfigError("no");
+  });
+  EXPECT_EQ(plans, 4);
+  EXPECT_FALSE(none.planned);
+  EXPECT_EQ(none.ranking.size(), 3);
 }
 
 TEST(Search, TextAndJsonSayTheSame) {
@@ -100,12 +196,40 @@ TEST(Search, TextAndJsonSayTheSame) {
   Cluster cluster = cluster_named("h200");
   cluster.price_per_device_hour = 3;
   const SearchResult result = search(model, cluster, {.devices = 8, .train_batch_size = 32}, 3);
-  const std::string text = to_text(result, cluster), json = to_json(result, cluster);
-  EXPECT_THAT(text, HasSubstr(to_string(result.ranking[0].layout)));
-  EXPECT_THAT(text, HasSubstr("for a million tokens, at 3 a device and hour"));
-  EXPECT_THAT(text, HasSubstr("why not\n  tensor 2 "));
-  EXPECT_THAT(json, HasSubstr("\"why_not\""));
-  EXPECT_THAT(json, HasSubstr("\"zero_stage\""));
+  const std::string text = to_text(result, cluster);
+  const auto json = nlohmann::json::parse(to_json(result, cluster));
+  ASSERT_EQ(json["ranking"].size(), 3);
+  for (size_t i = 0; i < 3; ++i) {
+    const auto& of = json["ranking"][i];
+    const auto& seconds = of["seconds"];
+    const double step = of["step_seconds"];
+    const auto percent = [&](const char* part) { return 100 * seconds[part].get<double>() / step; };
+    // Of the JSON's numbers the row of the text is made.
+    EXPECT_THAT(text, HasSubstr(fmt::format("{:9.3f} {:6.1f} {:7.1f} {:8.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f}   {}\n", step,
+                                            100 * of["model_flops_utilization"].get<double>(),
+                                            of["memory_bytes"]["total"].get<double>() / kGib, percent("compute"),
+                                            percent("recompute"), percent("tensor"), percent("bubble"), percent("data"),
+                                            to_string(result.ranking[i].layout))));
+    double sum = 0;
+    for (const auto& [name, value] : seconds.items()) sum += value.get<double>();
+    EXPECT_NEAR(sum, step, 1e-12 * step);  // the same terms, added in one order or another
+    EXPECT_EQ(of["mesh"]["tensor"], result.ranking[i].layout.tensor);
+    EXPECT_EQ(of["zero_stage"], result.ranking[i].layout.zero_stage);
+    EXPECT_EQ(of["overlap_comm"], true);
+  }
+  ASSERT_EQ(json["why_not"].size(), result.alternatives.size());
+  for (const auto& alternative : json["why_not"])
+    EXPECT_THAT(text, HasSubstr(fmt::format("  {:22} {}\n", alternative["choice"].get<std::string>(),
+                                            alternative["why"].get<std::string>())));
+  // 8 devices at 3 an hour: of a second 8 x 3 / 3600.
+  const auto& price = json["ranking"][0]["price"];
+  const double token = 8 * 3.0 / 3600 / json["ranking"][0]["tokens_per_second"].get<double>();
+  EXPECT_DOUBLE_EQ(price["per_token"], token);
+  EXPECT_DOUBLE_EQ(price["per_1e9_tokens"], 1e9 * token);
+  EXPECT_DOUBLE_EQ(price["per_1e12_tokens"], 1e12 * token);
+  EXPECT_THAT(text, HasSubstr(fmt::format("price     {:.4g} a token, {:.4g} for 1e9 and {:.4g} for 1e12 tokens, at 3 a device "
+                                          "and hour\n",
+                                          token, 1e9 * token, 1e12 * token)));
 }
 
 }  // namespace

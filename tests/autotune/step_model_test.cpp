@@ -4,7 +4,6 @@
 
 #include <numeric>
 
-#include "autotune/search.h"
 #include "engine/plan.h"
 
 namespace trivet::autotune {
@@ -199,12 +198,16 @@ TEST_F(OfSmallGpt, BytesAreThoseOfThePlan) {
         Layout{.tensor = 2, .microbatch = 4, .sequence_parallel = true},
         Layout{.pipeline = 2, .chunks = 2, .schedule = ScheduleKind::Interleaved, .microbatch = 4, .microbatches = 4},
         Layout{.pipeline = 2, .schedule = ScheduleKind::ZeroBubbleH1, .microbatch = 4, .microbatches = 6},
-        Layout{.microbatch = 4, .recompute = Recompute::Full}, Layout{.microbatch = 4, .recompute = Recompute::Selective}}) {
+        Layout{.microbatch = 4, .recompute = Recompute::Full}, Layout{.microbatch = 4, .recompute = Recompute::Selective},
+        Layout{.data = 2, .zero_stage = 2, .microbatch = 2, .offload_optimizer = true},
+        Layout{.data = 2, .pipeline = 2, .zero_stage = 1, .microbatch = 2, .microbatches = 4, .offload_optimizer = true}}) {
     config.parallel.tensor = layout.tensor, config.parallel.pipeline = layout.pipeline;
     config.parallel.sequence_parallel = layout.sequence_parallel;
     config.pipeline.schedule = layout.schedule, config.pipeline.chunks = layout.chunks > 1 ? layout.chunks : 0;
     config.zero.stage = layout.zero_stage;
     config.recompute = layout.recompute;
+    config.device = layout.offload_optimizer ? DeviceChoice::Cuda : DeviceChoice::Cpu;
+    config.zero.offload_optimizer.device = layout.offload_optimizer ? OffloadDevice::Cpu : OffloadDevice::None;
     config.batch = {.micro_batch_size = layout.microbatch, .gradient_accumulation_steps = layout.microbatches};
     const Plan plan = make_plan(config, model, static_cast<int>(layout.devices()));
     const StepBytes bytes = StepModel(model, cluster, state_types(config)).predict(layout).bytes;
@@ -216,7 +219,69 @@ TEST_F(OfSmallGpt, BytesAreThoseOfThePlan) {
     near(bytes.gradients, MemoryCategory::Gradients);
     near(bytes.optimizer, MemoryCategory::Optimizer);
     near(bytes.activations, MemoryCategory::Activations);
+    const double host = static_cast<double>(plan.heaviest().host_memory.total());
+    EXPECT_NEAR(bytes.host, host, 0.04 * host) << to_string(layout);
   }
+}
+
+// Half of the parameters down and up at the link, their states and copies twice through the host's memory: the slowest counts,
+// and of 8 blocks the first comes and the last goes alone.
+TEST_F(OfSmallGpt, OffloadTakesItsSlowestPart) {
+  const double updated = static_cast<double>(model::parameter_count(model)) / 2;
+  const auto offload = [&](double memory, double link) {
+    cluster.host = {.memory_bytes = int64_t{1} << 40, .memory_bandwidth = memory, .link_bandwidth = link};
+    return seconds({.data = 2, .zero_stage = 1, .offload_optimizer = true}).offload;
+  };
+  const double copies = updated * (2 + 2) / 1e10 / 8;
+  EXPECT_DOUBLE_EQ(offload(1e9, 1e10), updated * 2 * (12 + 2 + 2) / 1e9 + copies);
+  EXPECT_DOUBLE_EQ(offload(1e15, 1e10), updated * 2 / 1e10 + copies);
+  EXPECT_EQ(seconds({.data = 2, .zero_stage = 1}).offload, 0);
+  EXPECT_LT(seconds({.data = 2, .zero_stage = 1, .offload_optimizer = true}).optimizer,
+            seconds({.data = 2, .zero_stage = 1}).optimizer);
+}
+
+// A block that is larger than a bucket is a latency more for each piece, and nothing of a shard's pieces is hidden.
+TEST_F(OfSmallGpt, SmallBucketsCostLatencyAndOverlap) {
+  const auto data = [&](int stage, int64_t reduce, int64_t gather) {
+    return seconds({.data = 16, .zero_stage = stage, .reduce_bucket = reduce, .gather_bucket = gather}).data;
+  };
+  const double blocks = static_cast<double>(model.layers.size());
+  const double block = static_cast<double>(model::parameter_count(model)) / blocks;
+  const auto half = static_cast<int64_t>(block / 2) + 1;
+  EXPECT_EQ(data(1, 0, 0), data(1, static_cast<int64_t>(block) + 1, static_cast<int64_t>(block) + 1));
+  const auto in_turn = [&](comm::Operation operation, double pieces) {
+    return blocks * pieces * steps.operation_seconds(operation, 2 * block / pieces, 16, 1);
+  };
+  // Both in two pieces: all of it is waited for.
+  EXPECT_DOUBLE_EQ(data(1, half, half), in_turn(comm::Operation::ReduceScatter, 2) + in_turn(comm::Operation::AllGather, 2));
+  EXPECT_LT(data(1, 0, 0), data(1, half, 0));
+  EXPECT_LT(data(1, 0, 0), data(1, 0, half));
+}
+
+// With ZeRO-3 a gather that is not begun ahead has nothing beside it, and one block less is whole.
+TEST_F(OfSmallGpt, WithoutPrefetchingGathersAreWaitedFor) {
+  StateTypes types;
+  types.most_reuse_distance = 0;  // stage3_release "use"
+  const StepModel released(model, cluster, types);
+  const Layout ahead{.data = 16, .zero_stage = 3, .microbatch = 8};
+  Layout without = ahead;
+  without.prefetch = false;
+  EXPECT_GT(released.predict(without).seconds.data, released.predict(ahead).seconds.data);
+  int64_t largest = 0;
+  for (const BlockWork& work : work_of_blocks(model, {.microbatch = 8})) largest = std::max(largest, work.parameters);
+  EXPECT_EQ(released.largest_block(ahead), largest);
+  EXPECT_DOUBLE_EQ(released.bytes(ahead).buffers - released.bytes(without).buffers, 2 * static_cast<double>(largest));
+}
+
+// The timeline is the whole step's computation: as long as the prediction's own parts, where stages are alike.
+TEST_F(OfSmallGpt, TimelineHasTheStagesTimes) {
+  const Layout layout{.pipeline = 4, .microbatches = 8};
+  const StepSeconds seconds = steps.predict(layout).seconds;
+  const pipeline::Timeline timeline = steps.timeline(layout, 8);
+  EXPECT_EQ(timeline.ranks.size(), 4);
+  // Never longer than with all stages as slow as the slowest, and not shorter than that one's own work.
+  EXPECT_LE(timeline.makespan, 1e3 * seconds.total());
+  EXPECT_GE(timeline.makespan, 1e3 * seconds.compute);
 }
 
 // model FLOPs / (time x devices x matrix rate)

@@ -1,4 +1,5 @@
 // `trivet plan --search`, `trivet estimate` and `trivet doctor` as a user runs them.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +10,10 @@
 namespace trivet::test {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
 
 class Planning : public testing::Test {
  protected:
@@ -49,20 +53,170 @@ TEST_F(Planning, SearchTakesAClusterFromAFile) {
   const Output output = folder.run("plan llama.json --world-size 32 --cluster ours.json --search");
   EXPECT_EQ(output.code, 0) << output.errors;
   EXPECT_THAT(output.text, HasSubstr("cluster   ours: NVIDIA H200"));
-  EXPECT_THAT(output.text, HasSubstr("for a million tokens, at 2 a device and hour"));
-  refused("plan llama.json --world-size 64 --cluster ours.json --search", 2,
-          "search: 64 devices are more than cluster \"ours\" has (4 nodes of 8); use at most 32");
+  EXPECT_THAT(output.text, HasSubstr(" for 1e12 tokens, at 2 a device and hour"));
+  for (const char* search : {"", " --search"})
+    refused(std::string("plan llama.json --world-size 64 --cluster ours.json") + search, 2,
+            "cluster \"ours\": 64 devices are more than it has (4 nodes of 8); use at most 32");
 }
 
 TEST_F(Planning, SearchRefusesWhatItCannotAnswer) {
   refused("plan llama.json --world-size 8 --search", 2, "--search: needs --cluster, the machines to search for: \"a100\"");
-  refused("plan llama.json --world-size 8 --cluster h100", 2, "--cluster: is for --search; give both");
+  refused("plan llama.json --world-size 8 --cluster h100 --top 3", 2, "plan: --top requires --search");
+  refused("plan llama.json --world-size 8 --price 3", 2, "plan: --price requires --cluster");
   refused("plan llama.json --world-size 8 --cluster h300 --search", 2,
           "cluster: \"h300\" is neither a file nor one of \"a100\"");
   refused("plan llama.json --world-size 35 --cluster h100 --search --set train_batch_size=16", 2,
           "search: no layout divides 35 devices among 34 blocks and a batch of 16");
-  refused("plan llama.json --world-size 1 --cluster a100-40 --search", 19,
-          "--search: no layout of 1 devices fits; the least is pipeline 1 x data 1 x tensor 1");
+  const std::string too_few = "plan llama.json --world-size 1 --cluster a100-40 --search --set optimizer.type=Lamb";
+  refused(too_few, 19, "--search: no layout of 1 devices fits; the least is pipeline 1 x data 1 x tensor 1");
+  refused(too_few, 19, " GiB over; 8 devices would do: pipeline ");
+}
+
+TEST_F(Planning, VerifyPlansTheFirst) {
+  const Output output = folder.run("plan llama.json --world-size 8 --cluster h200 --search --verify --top 1 --json");
+  ASSERT_EQ(output.code, 0) << output.errors;
+  const auto data = nlohmann::json::parse(output.text);
+  EXPECT_EQ(data["planned"], true);
+  std::string flags;
+  for (const auto& [key, value] : data["ranking"][0]["config"].items()) flags += " --set '" + key + "=" + value.dump() + "'";
+  const auto plan = nlohmann::json::parse(folder.run("plan llama.json --world-size 8 --json" + flags).text);
+  EXPECT_EQ(plan["memory_bytes"]["total"], data["ranking"][0]["memory_bytes"]["total"]);
+  EXPECT_LE(plan["memory_bytes"]["total"].get<double>(), 138.0 * (1 << 30));
+  refused("plan llama.json --verify", 2, "plan: --verify requires --search");
+}
+
+// The page has the numbers of the JSON, in tables beside the pictures, and is one file.
+TEST_F(Planning, PageHasTheNumbersOfThePlan) {
+  const std::string plan =
+      "plan llama.json --world-size 32 --cluster h100 --price 2 --set parallel.pipeline=4 "
+      "--set train_micro_batch_size_per_gpu=1 --set pipeline.schedule=zb-h1 --json --html page.html";
+  const Output output = folder.run(plan);
+  ASSERT_EQ(output.code, 0) << output.errors;
+  const auto data = nlohmann::json::parse(output.text);
+  const std::string page = folder.read("page.html");
+  EXPECT_THAT(page, StartsWith("<!DOCTYPE html>"));
+  EXPECT_THAT(page, EndsWith("</html>\n"));
+  EXPECT_THAT(page, HasSubstr("<title>Plan of 32 x NVIDIA H100 SXM 80 GB</title>"));
+  EXPECT_THAT(page, HasSubstr("a device has 78 GiB"));
+  EXPECT_THAT(page, HasSubstr(fmt::format("<td>{:.2f}</td></tr>", data["memory_bytes"]["total"].get<double>() / (1 << 30))));
+  const double step = data["step_seconds"];
+  for (const auto& [name, value] : data["seconds"].items())
+    EXPECT_THAT(page, HasSubstr(fmt::format("<tr><td>{}</td><td>{:.4g}</td><td>{:.1f}</td></tr>", name, value.get<double>(),
+                                            100 * value.get<double>() / step)));
+  EXPECT_THAT(
+      page, HasSubstr(fmt::format("{:.4g} tokens/s, {:.1f} % model FLOPs utilisation; {:.4g} a token",
+                                  data["tokens_per_second"].get<double>(), 100 * data["model_flops_utilization"].get<double>(),
+                                  data["price"]["per_token"].get<double>())));
+  EXPECT_THAT(page, HasSubstr("zb-h1: P 4, M 32, makespan "));
+  EXPECT_THAT(page, HasSubstr("<h2>Memory over the schedule</h2>"));
+  for (const char* elsewhere : {"<script", "src=", "href=", "url("}) EXPECT_THAT(page, Not(HasSubstr(elsewhere)));
+  EXPECT_FALSE(std::filesystem::exists(folder.at("page.html.tmp")));
+}
+
+TEST_F(Planning, PageOfASearchHasItsRankingAndWhyNot) {
+  folder.write("odd.json", R"({"like": "h100", "device": {"name": "<b>&\"fast\"</b>"}})");
+  const Output output =
+      folder.run("plan llama.json --world-size 64 --cluster odd.json --search --top 3 --json --html page.html");
+  ASSERT_EQ(output.code, 0) << output.errors;
+  const auto data = nlohmann::json::parse(output.text);
+  const std::string page = folder.read("page.html");
+  EXPECT_THAT(page, HasSubstr("<title>Search of 64 x &lt;b&gt;&amp;&quot;fast&quot;&lt;/b&gt;</title>"));
+  EXPECT_THAT(page, Not(HasSubstr("<b>")));
+  for (const auto& of : data["ranking"])
+    EXPECT_THAT(page,
+                HasSubstr(fmt::format("<tr><td>{:.3f}</td><td>{:.1f}</td><td>{:.1f}</td><td>pipeline {} x data {} x tensor {}",
+                                      of["step_seconds"].get<double>(), 100 * of["model_flops_utilization"].get<double>(),
+                                      of["memory_bytes"]["total"].get<double>() / (1 << 30), of["mesh"]["pipeline"].get<int>(),
+                                      of["mesh"]["data"].get<int>(), of["mesh"]["tensor"].get<int>())));
+  for (const auto& alternative : data["why_not"])
+    EXPECT_THAT(page, HasSubstr(fmt::format("<tr><td>{}</td><td>{}</td></tr>", alternative["choice"].get<std::string>(),
+                                            alternative["why"].get<std::string>())));
+  // The heat map has the fastest of all.
+  EXPECT_THAT(page, HasSubstr(fmt::format(">{:.3g}</text>", data["ranking"][0]["step_seconds"].get<double>())));
+}
+
+TEST_F(Planning, PageIsWrittenWholeOrNotAtAll) {
+  refused("plan llama.json --html nowhere/page.html", 2,
+          "--html: create nowhere/page.html.tmp: No such file or directory; give a file in a folder that can be written to");
+  refused("plan llama.json --html .", 2, "--html: write .: Is a directory; give a file");
+  folder.write("page.html", "before");
+  EXPECT_EQ(folder.run("plan llama.json --html page.html").code, 0);
+  EXPECT_THAT(folder.read("page.html"), HasSubstr("<title>Plan of 1 ranks</title>"));
+}
+
+// Whoever asks what a candidate's config holds and takes gets the candidate.
+TEST_F(Planning, CandidatesAreConfigsToTrainWith) {
+  const Output output = folder.run("plan llama.json --world-size 16 --cluster a100-40 --search --top 2 --json");
+  const auto data = nlohmann::json::parse(output.text);
+  ASSERT_EQ(data["ranking"].size(), 2);
+  for (const auto& candidate : data["ranking"]) {
+    std::string flags;
+    for (const auto& [key, value] : candidate["config"].items()) flags += " --set '" + key + "=" + value.dump() + "'";
+    const Output of = folder.run("plan llama.json --world-size 16 --cluster a100-40 --json" + flags);
+    ASSERT_EQ(of.code, 0) << of.errors;
+    const auto plan = nlohmann::json::parse(of.text);
+    for (const char* axis : {"pipeline", "data", "tensor"}) EXPECT_EQ(plan["mesh"][axis], candidate["mesh"][axis]);
+    EXPECT_EQ(plan["seconds"], candidate["seconds"]);
+    EXPECT_EQ(plan["step_seconds"], candidate["step_seconds"]);
+    EXPECT_EQ(plan["model_flops_utilization"], candidate["model_flops_utilization"]);
+    EXPECT_NEAR(plan["memory_bytes"]["total"].get<double>(), candidate["memory_bytes"]["total"].get<double>(),
+                0.04 * plan["memory_bytes"]["total"].get<double>());  // docs/planning.md, "How good it is"
+  }
+}
+
+TEST_F(Planning, OfOneConfigSaysWhereTheTimeGoesAndWhetherItFits) {
+  const std::string plan =
+      "plan llama.json --world-size 32 --cluster h100 --price 2.5 --set parallel.tensor=8 "
+      "--set parallel.pipeline=2 --set train_micro_batch_size_per_gpu=1 --set zero_optimization.stage=1";
+  const Output text = folder.run(plan), json = folder.run(plan + " --json");
+  ASSERT_EQ(json.code, 0) << json.errors;
+  const auto data = nlohmann::json::parse(json.text);
+  const double step = data["step_seconds"], tokens = data["tokens_per_second"];
+  EXPECT_NEAR(tokens, 256.0 * 8192 / step, 1e-9 * tokens);
+  EXPECT_NEAR(data["model_flops_utilization"].get<double>(), data["flops_per_token"].get<double>() * tokens / (32 * 989e12),
+              1e-12);
+  EXPECT_DOUBLE_EQ(data["price"]["per_1e9_tokens"], 1e9 * 32 * 2.5 / 3600 / tokens);
+  EXPECT_EQ(data["fits"], true);
+  EXPECT_EQ(data["over_bytes"], 0);
+  EXPECT_THAT(text.text, HasSubstr("mesh      pipeline 2 x data 2 x tensor 8, 32 ranks"));  // the plan itself
+  EXPECT_THAT(text.text, HasSubstr(fmt::format("step      {:.4g} s, {:.4g} tokens/s\n", step, tokens)));
+  for (const auto& [name, value] : data["seconds"].items())
+    EXPECT_THAT(text.text, HasSubstr(fmt::format("  {:<12} {:>8.4g} s   {:>6.1f} %\n", name, value.get<double>(),
+                                                 100 * value.get<double>() / step)));
+  const double total = data["memory_bytes"]["total"].get<double>() / (1 << 30);
+  EXPECT_THAT(text.text, HasSubstr(fmt::format("  total        {:>8.2f} GiB {:>6.1f} %: fits\n", total, 100 * total / 78)));
+}
+
+TEST_F(Planning, OfOneConfigThatDoesNotFitSaysWhatIsShort) {
+  const std::string plan = "plan llama.json --world-size 1 --cluster a100-40";
+  const Output text = folder.run(plan), json = folder.run(plan + " --json");
+  EXPECT_EQ(text.code, 0) << text.errors;
+  const auto data = nlohmann::json::parse(json.text);
+  EXPECT_EQ(data["fits"], false);
+  const double over = data["memory_bytes"]["total"].get<double>() - 38.0 * (1 << 30);
+  EXPECT_EQ(data["over_bytes"].get<double>(), over);
+  EXPECT_THAT(text.text, HasSubstr(fmt::format(" %: {:.2f} GiB over\n", over / (1 << 30))));
+}
+
+TEST_F(Planning, RefusesWhatTheCostModelHasNoWordFor) {
+  const std::string plan = "plan llama.json --world-size 8 --cluster h100 --set device=cuda ";
+  const std::string zero = "--set zero_optimization.stage=3 --set zero_optimization.";
+  refused(plan + zero + "offload_param.device=cpu", 2,
+          "zero_optimization.offload_param.device: \"cpu\" is not described by the cost model; use \"none\"");
+  refused(plan + zero + "offload_param.device=cpu --search", 2, "zero_optimization.offload_param.device: \"cpu\"");
+  refused(plan + zero + "offload_optimizer.device=nvme --set zero_optimization.offload_optimizer.nvme_path=/tmp", 2,
+          "zero_optimization.offload_optimizer.device: \"nvme\" is not described by the cost model, which knows no disk");
+  refused(plan + zero + "offload_optimizer.device=cpu --set zero_optimization.offload_optimizer.ratio=0.5", 2,
+          "zero_optimization.offload_optimizer.ratio: 0.5 is not described");
+  refused(plan + "--set activation_checkpointing.mode=full --set activation_checkpointing.every=2", 2,
+          "activation_checkpointing.every: 2 is not described by the cost model; use 1");
+  refused(plan + "--set pipeline.partition=uniform --set parallel.pipeline=2", 2,
+          "pipeline.partition: is not what the cost model deals stages by");
+  folder.write("bare.json", R"({"device": {"memory_bytes": 1e12, "memory_bytes_per_second": 1e12, "matrix_flops": 1e14,
+    "float32_flops": 1e13, "product_efficiency": 0.5, "launch_seconds": 0}, "devices_per_node": 1, "nodes": 8,
+    "outside": {"bytes_per_second": 1e10}})");
+  refused("plan llama.json --world-size 8 --cluster bare.json --set device=cuda " + zero + "offload_optimizer.device=cpu", 2,
+          "host: is not described, which zero_optimization.offload_optimizer needs");
 }
 
 TEST_F(Planning, EstimateSaysWhatDeepSpeedsEstimatorsSay) {

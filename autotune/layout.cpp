@@ -1,0 +1,141 @@
+#include "autotune/layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "engine/config/refuse.h"
+
+namespace trivet::autotune {
+namespace {
+
+// Of all ranks: what one operation of the data axis moves at most.
+int64_t largest_group(const Plan& plan) {
+  int64_t largest = 0;
+  for (const RankPlan& rank : plan.ranks)
+    for (const zero::BlockLayout& block : rank.layout.blocks)
+      for (const zero::FlatGroup& group : block.groups) largest = std::max(largest, group.whole_elements);
+  return largest;
+}
+
+// What the search sets, and a config may have otherwise.
+void check_layout_described(const Config& config) {
+  const auto refuse = [&](const char* key, const std::string& what) { config::refuse(config, key, what); };
+  if (!config.pipeline.schedule_file.empty())
+    refuse("pipeline.schedule",
+           "of a file is not what the cost model has a formula for; name a schedule, or leave --cluster out");
+  if (config.recompute != Recompute::None && config.recompute_every != 1)
+    refuse("activation_checkpointing.every",
+           fmt::format("{} is not described by the cost model; use 1, or leave --cluster out", config.recompute_every));
+  if (config.partitions_inputs())
+    refuse("activation_checkpointing.partition_activations",
+           "true is not described by the cost model; use false or parallel.sequence_parallel, or leave --cluster out");
+  const OffloadOptimizerConfig& offload = config.zero.offload_optimizer;
+  if (offload.device == OffloadDevice::Nvme)
+    refuse("zero_optimization.offload_optimizer.device",
+           "\"nvme\" is not described by the cost model, which knows no disk; use \"cpu\" or \"none\", or leave --cluster out");
+  if (offload.device == OffloadDevice::Cpu && offload.ratio < 1)
+    refuse("zero_optimization.offload_optimizer.ratio",
+           fmt::format("{} is not described by the cost model; use 1, or leave --cluster out", offload.ratio));
+}
+
+}  // namespace
+
+std::string to_string(const Layout& layout) {
+  std::string text = fmt::format("pipeline {} x data {} x tensor {}", layout.pipeline, layout.data, layout.tensor);
+  if (layout.pipeline > 1)
+    text +=
+        fmt::format(", {}{}", name_of(layout.schedule), layout.chunks > 1 ? fmt::format(" with {} chunks", layout.chunks) : "");
+  text += fmt::format(", ZeRO-{}, microbatch {} x {}", layout.zero_stage, layout.microbatch, layout.microbatches);
+  if (layout.recompute != Recompute::None) text += fmt::format(", recompute {}", name_of(layout.recompute));
+  if (layout.sequence_parallel) text += ", sequence parallel";
+  if (layout.offload_optimizer) text += ", optimizer offloaded";
+  if (!layout.prefetch) text += ", no prefetch";
+  return text;
+}
+
+void check_described(const Config& config) {
+  const auto refuse = [&](const char* key, const std::string& what) { config::refuse(config, key, what); };
+  if (config.pipeline.partition != pipeline::PartitionMethod::Cost || !config.pipeline.cost_file.empty())
+    refuse("pipeline.partition", "is not what the cost model deals stages by; leave it out, or --cluster");
+  if (config.parallel.rank_order != ParallelConfig{}.rank_order)
+    refuse("parallel.rank_order", "is not where the cost model has the ranks; leave it out, or --cluster");
+  if (config.zero.offload_param.device != OffloadDevice::None)
+    refuse("zero_optimization.offload_param.device",
+           fmt::format("\"{}\" is not described by the cost model; use \"none\", or leave --cluster out",
+                       name_of(config.zero.offload_param.device)));
+  if (config.zero.stage > 0 && !config.zero.reduce_scatter)
+    refuse("zero_optimization.reduce_scatter", "false is not described by the cost model; use true, or leave --cluster out");
+  if (config.zero.stage > 0 && !config.zero.allgather_partitions)
+    refuse("zero_optimization.allgather_partitions",
+           "false is not described by the cost model; use true, or leave --cluster out");
+}
+
+Layout layout_of(const Plan& plan) {
+  const Config& config = plan.config;
+  check_described(config);
+  check_layout_described(config);
+  const ZeroConfig& zero = config.zero;
+  const int64_t largest = largest_group(plan);
+  const bool offload = config.updates_on_host();
+  const int data = plan.mesh.size(Axis::Data);
+  // A shard of one rank is the whole.
+  const int stage = data > 1 ? zero.stage : offload ? 1 : 0;
+  // Alone the kinds are one, but GPipe, which keeps all microbatches (engine/program.h).
+  const bool alone = config.parallel.pipeline == 1 && config.pipeline.schedule != ScheduleKind::GPipe;
+  const ScheduleKind schedule = alone ? ScheduleKind::OneForwardOneBackward : config.pipeline.schedule;
+  const bool can_prefetch = zero.stage3_prefetch_bucket_size >= largest && zero.stage3_max_live_parameters >= 2 * largest;
+  return {.data = data,
+          .tensor = plan.mesh.size(Axis::Tensor),
+          .pipeline = plan.mesh.size(Axis::Pipeline),
+          .chunks = chunks_of(config.pipeline),
+          .schedule = schedule,
+          .zero_stage = stage,
+          .microbatch = plan.batch.micro_batch_size,
+          .microbatches = plan.batch.gradient_accumulation_steps,
+          .recompute = config.recompute,
+          .sequence_parallel = config.parallel.sequence_parallel && config.parallel.tensor > 1,
+          .overlap = zero.overlap_comm,
+          .offload_optimizer = offload,
+          .prefetch = stage < 3 || can_prefetch,
+          .reduce_bucket = zero.reduce_bucket_size < largest ? zero.reduce_bucket_size : 0,
+          .gather_bucket = zero.allgather_bucket_size < largest ? zero.allgather_bucket_size : 0};
+}
+
+ConfigKeys config_keys(const Layout& layout, const KeyOptions& options) {
+  const auto boolean = [](bool value) { return value ? "true" : "false"; };
+  const auto quoted = [](std::string_view name) { return fmt::format("\"{}\"", name); };
+  const ZeroConfig defaults;
+  // Room for what pads parameters and shards (zero/shard_layout.h).
+  const int64_t whole = options.largest_block + (layout.data + 64) * kernels::kSumBlock;
+  const auto bucket = [&](int64_t elements) {
+    return std::to_string(elements > 0 ? elements : std::max(whole, defaults.reduce_bucket_size));
+  };
+  ConfigKeys keys{{"parallel.tensor", std::to_string(layout.tensor)},
+                  {"parallel.pipeline", std::to_string(layout.pipeline)},
+                  {"parallel.sequence_parallel", boolean(layout.sequence_parallel)},
+                  {"pipeline.schedule", quoted(name_of(layout.schedule))},
+                  {"pipeline.chunks", std::to_string(layout.chunks)},
+                  {"train_batch_size", std::to_string(layout.global_batch())},
+                  {"train_micro_batch_size_per_gpu", std::to_string(layout.microbatch)},
+                  {"gradient_accumulation_steps", std::to_string(layout.microbatches)},
+                  {"activation_checkpointing.mode", quoted(name_of(layout.recompute))},
+                  {"zero_optimization.stage", std::to_string(layout.zero_stage)},
+                  {"zero_optimization.overlap_comm", boolean(layout.overlap)},
+                  {"zero_optimization.reduce_bucket_size", bucket(layout.reduce_bucket)},
+                  {"zero_optimization.allgather_bucket_size", bucket(layout.gather_bucket)},
+                  {"zero_optimization.offload_optimizer.device", quoted(layout.offload_optimizer ? "cpu" : "none")}};
+  const auto add = [&](const char* key, const std::string& value) { keys.emplace_back(key, value); };
+  if (layout.recompute != Recompute::None) add("activation_checkpointing.every", "1");
+  if (layout.recompute == Recompute::Full) add("activation_checkpointing.partition_activations", "false");
+  if (layout.zero_stage == 3) {
+    add("zero_optimization.stage3_prefetch_bucket_size", std::to_string(layout.prefetch ? whole : 0));
+    add("zero_optimization.stage3_max_live_parameters", std::to_string(std::max(2 * whole, options.max_live)));
+  }
+  if (layout.offload_optimizer) add("zero_optimization.offload_optimizer.ratio", "1");
+  if (options.sets_device) add("device", quoted("cuda"));
+  return keys;
+}
+
+}  // namespace trivet::autotune

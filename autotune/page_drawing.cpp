@@ -1,0 +1,140 @@
+#include "autotune/page_drawing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace trivet::autotune {
+namespace {
+
+constexpr double kLabel = 90, kWidth = 760, kRow = 26, kBox = 20, kField = 46;
+
+std::string text_at(double x, double y, const std::string& text, const char* anchor = "start") {
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor, escaped(text));
+}
+
+std::string svg(double width, double height, const std::string& content) {
+  return fmt::format(
+      "<svg class=\"drawn\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
+      "height=\"{1:.0f}\">\n{2}</svg>\n",
+      width, height, content);
+}
+
+double sum_of(const Bar& bar) {
+  double sum = 0;
+  for (const Part& part : bar.parts) sum += part.value;
+  return sum;
+}
+
+std::string legend(const std::vector<Part>& parts, double y) {
+  std::string text;
+  double x = kLabel;
+  for (size_t i = 0; i < parts.size(); ++i, x += 100) {
+    text += fmt::format("<rect class=\"c{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\"/>\n", i, x, y - 11);
+    text += text_at(x + 16, y, parts[i].name);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&quot;"; break;
+      case '\'': out += "&#39;"; break;
+      default: out += c;
+    }
+  return out;
+}
+
+std::string page_style() {
+  return R"(:root { color-scheme: light dark; --back: #fff; --text: #222; --line: #ccc; --limit: #c62828;
+  --c0: #4a86d6; --c1: #3ea880; --c2: #f0a23c; --c3: #ce5870; --c4: #9880c8; --c5: #8d8d3c; --c6: #5d7f8c; }
+@media (prefers-color-scheme: dark) { :root { --back: #16181c; --text: #ddd; --line: #444; --limit: #ff7961; } }
+body { background: var(--back); color: var(--text); font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto;
+  padding: 0 1em; }
+svg.drawn { max-width: 100%; height: auto; font-size: 12px; } svg.drawn text { fill: var(--text); }
+.wide { overflow-x: auto; }
+.limit { stroke: var(--limit); stroke-width: 2; } .field { stroke: var(--line); fill: var(--c0); } .none { fill: none; }
+table { border-collapse: collapse; display: block; overflow-x: auto; }
+td, th { border-bottom: 1px solid var(--line); padding: 0.15em 0.7em; text-align: left; white-space: nowrap; }
+.c0 { fill: var(--c0); } .c1 { fill: var(--c1); } .c2 { fill: var(--c2); } .c3 { fill: var(--c3); } .c4 { fill: var(--c4); }
+.c5 { fill: var(--c5); } .c6 { fill: var(--c6); }
+)";
+}
+
+std::string stacked_bars(const std::vector<Bar>& bars, const BarOptions& options) {
+  double most = options.limit;
+  for (const Bar& bar : bars) most = std::max(most, sum_of(bar));
+  const double scale = (kWidth - 10) / most, height = kRow * static_cast<double>(bars.size());
+  std::string text;
+  for (size_t b = 0; b < bars.size(); ++b) {
+    const double y = kRow * static_cast<double>(b) + 20;
+    double x = kLabel;
+    text += text_at(kLabel - 8, y + 15, bars[b].label, "end");
+    for (size_t i = 0; i < bars[b].parts.size(); ++i) {
+      const Part& part = bars[b].parts[i];
+      text += fmt::format(
+          "<rect class=\"c{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\"><title>{}: {:.4g} "
+          "{}</title></rect>\n",
+          i, x, y, part.value * scale, kBox, escaped(part.name), part.value / options.unit, escaped(options.unit_name));
+      x += part.value * scale;
+    }
+    text += text_at(kLabel + kWidth + 6, y + 15, fmt::format("{:.4g} {}", sum_of(bars[b]) / options.unit, options.unit_name));
+  }
+  if (options.limit > 0) {
+    const double x = kLabel + options.limit * scale;
+    text += fmt::format("<line class=\"limit\" x1=\"{0:.2f}\" x2=\"{0:.2f}\" y1=\"16\" y2=\"{1:.1f}\"/>\n", x, height + 20);
+    text +=
+        text_at(x, 12, fmt::format("{} {:.4g} {}", options.limit_name, options.limit / options.unit, options.unit_name), "end");
+  }
+  return svg(kLabel + kWidth + 90, height + 46, text + legend(bars.front().parts, height + 38));
+}
+
+std::string heat_map(const HeatMap& map) {
+  double most = 0, least = 0;
+  bool any = false;
+  for (const auto& row : map.values)
+    for (const auto& value : row) {
+      if (!value) continue;
+      most = any ? std::max(most, *value) : *value, least = any ? std::min(least, *value) : *value;
+      any = true;
+    }
+  const double field = map.writes_values ? kField : kWidth / static_cast<double>(map.columns.size());
+  std::string text;
+  for (size_t column = 0; column < map.columns.size(); ++column)
+    text += text_at(kLabel + field * (static_cast<double>(column) + 0.5), 14, map.columns[column], "middle");
+  for (size_t row = 0; row < map.rows.size(); ++row) {
+    const double y = kRow * static_cast<double>(row) + 20;
+    text += text_at(kLabel - 8, y + 17, map.rows[row], "end");
+    for (size_t column = 0; column < map.columns.size(); ++column) {
+      const auto& value = map.values[row][column];
+      const double x = kLabel + field * static_cast<double>(column);
+      const double shade = value && most > least ? 0.08 + 0.62 * (*value - least) / (most - least) : 0.08;
+      text += fmt::format(
+          "<rect class=\"{}\" fill-opacity=\"{:.3f}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" "
+          "height=\"{}\"><title>{}</title></rect>\n",
+          value ? "field" : "none", shade, x, y, field, kRow,
+          value ? fmt::format("{:.4g} {}", *value, escaped(map.unit_name)) : "none fits");
+      if (map.writes_values && value) text += text_at(x + field / 2, y + 17, fmt::format("{:.3g}", *value), "middle");
+    }
+  }
+  return svg(kLabel + field * static_cast<double>(map.columns.size()) + 10, kRow * static_cast<double>(map.rows.size()) + 26,
+             text);
+}
+
+std::string table(const std::vector<std::vector<std::string>>& rows) {
+  std::string text = "<table>\n";
+  for (size_t r = 0; r < rows.size(); ++r) {
+    text += "<tr>";
+    for (const std::string& cell : rows[r]) text += fmt::format("<{0}>{1}</{0}>", r == 0 ? "th" : "td", escaped(cell));
+    text += "</tr>\n";
+  }
+  return text + "</table>\n";
+}
+
+}  // namespace trivet::autotune

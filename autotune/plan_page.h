@@ -1,0 +1,38 @@
+// What `trivet plan` says as one page for a browser: pictures are in it, nothing is loaded from elsewhere.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autotune/plan_prediction.h"
+#include "autotune/search.h"
+#include "pipeline/render.h"
+
+namespace trivet::autotune {
+
+struct DrawnSchedule {
+  pipeline::Timeline timeline;
+  pipeline::Caption caption;
+};
+
+struct PlanPage {
+  std::string title;
+  std::string layout;            // in words
+  std::vector<StepBytes> ranks;  // [pipeline rank]
+  double memory_bytes = 0;       // of a device; 0: not known
+  std::optional<StepPrediction> step;
+  std::string price;  // in words; empty: none
+  std::optional<DrawnSchedule> schedule;
+  const SearchResult* search = nullptr;
+};
+
+// Of a plan alone, whose stages count as equally long; of one on a cluster; of a search, whose best layout is drawn, or the
+// nearest where none fits. The result of a search must outlive its page.
+PlanPage page_of(const Plan& plan);
+PlanPage page_of(const Plan& plan, const PlanPrediction& prediction, const model::Model& model, const Cluster& cluster);
+PlanPage page_of(const SearchResult& result, const model::Model& model, const Cluster& cluster, const SearchSpace& space);
+
+std::string to_html(const PlanPage& page);
+
+}  // namespace trivet::autotune

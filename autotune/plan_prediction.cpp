@@ -1,0 +1,111 @@
+#include "autotune/plan_prediction.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "autotune/prediction.h"
+#include "autotune/search.h"
+#include "core/error.h"
+
+namespace trivet::autotune {
+namespace {
+
+constexpr double kGib = 1 << 30;
+
+StepBytes bytes_of(const RankPlan& rank) {
+  const auto of = [&](MemoryCategory category) { return as_double(rank.memory[category]); };
+  return {.parameters = of(MemoryCategory::Parameters),
+          .gradients = of(MemoryCategory::Gradients),
+          .optimizer = of(MemoryCategory::Optimizer),
+          .activations = of(MemoryCategory::Activations),
+          .buffers = of(MemoryCategory::Buffers),
+          .host = as_double(rank.host_memory.total())};
+}
+
+std::string memory_text(const PlanPrediction& prediction, const Cluster& cluster) {
+  const StepBytes& bytes = prediction.step.bytes;
+  const double limit = as_double(cluster.device.memory_bytes);
+  std::string text = fmt::format("memory of the heaviest rank beside the {:.2f} GiB of a device\n", limit / kGib);
+  const auto line = [&](const char* name, double value) {
+    return fmt::format("  {:<12} {:>8.2f} GiB {:>6.1f} %", name, value / kGib, 100 * value / limit);
+  };
+  for (const Part& part : parts_of(bytes)) text += line(part.name, part.value) + "\n";
+  if (bytes.host > 0)
+    text += fmt::format("  {:<12} {:>8.2f} GiB of {:.2f}\n", "host", bytes.host / kGib,
+                        as_double(cluster.host.memory_bytes) / kGib);
+  return text + line("total", bytes.total()) + fmt::format(": {}\n", verdict(bytes, cluster));
+}
+
+std::string step_text(const PlanPrediction& prediction, const Cluster& cluster) {
+  const StepPrediction& step = prediction.step;
+  std::string text = fmt::format("step      {:.4g} s, {:.4g} tokens/s\n", step.seconds.total(), step.tokens_per_second);
+  for (const Part& part : parts_of(step.seconds))
+    text += fmt::format("  {:<12} {:>8.4g} s   {:>6.1f} %\n", part.name, part.value, 100 * part.value / step.seconds.total());
+  text += fmt::format("MFU       {:.1f} % = {:.4g} FLOP a token x {:.4g} tokens/s / ({} devices x {:.4g} FLOP/s)\n",
+                      100 * step.model_flops_utilization, prediction.flops_per_token, step.tokens_per_second,
+                      prediction.layout.devices(), cluster.device.matrix_flops);
+  if (cluster.price_per_device_hour > 0)
+    text += fmt::format("price     {}\n", price_text(cluster, prediction.layout.devices(), step));
+  return text;
+}
+
+}  // namespace
+
+std::string verdict(const StepBytes& bytes, const Cluster& cluster) {
+  return fits(bytes, cluster) ? "fits" : shortage(bytes, cluster);
+}
+
+std::vector<StepBytes> bytes_of_ranks(const Plan& plan) {
+  std::vector<StepBytes> ranks(static_cast<size_t>(plan.mesh.size(Axis::Pipeline)));
+  for (const RankPlan& rank : plan.ranks) {
+    StepBytes& most = ranks[static_cast<size_t>(rank.pipeline_rank)];
+    const StepBytes bytes = bytes_of(rank);
+    if (bytes.total() > most.total()) most = bytes;
+  }
+  return ranks;
+}
+
+StepBytes heaviest_of(const std::vector<StepBytes>& ranks) {
+  StepBytes most = *std::ranges::max_element(ranks, {}, &StepBytes::total);
+  most.host = std::ranges::max_element(ranks, {}, &StepBytes::host)->host;
+  return most;
+}
+
+PlanPrediction predict_plan(const Plan& plan, const model::Model& model, const Cluster& cluster) {
+  check_devices(cluster, plan.mesh.size());
+  const Layout layout = layout_of(plan);
+  if (layout.offload_optimizer && !cluster.can_offload())
+    throw ConfigError(
+        fmt::format("cluster \"{}\": host: is not described, which zero_optimization.offload_optimizer needs; give "
+                    "host.memory_bytes, host.memory_bytes_per_second and host.link_bytes_per_second",
+                    cluster.name));
+  const StepModel steps(model, cluster, state_types(plan.config));
+  PlanPrediction prediction{.layout = layout,
+                            .step = steps.predict(layout),
+                            .ranks = bytes_of_ranks(plan),
+                            .flops_per_token = model::flops_per_token(model)};
+  prediction.step.bytes = heaviest_of(prediction.ranks);
+  return prediction;
+}
+
+std::string to_text(const Plan& plan, const PlanPrediction& prediction, const Cluster& cluster) {
+  std::string text = to_text(plan) + fmt::format("\non cluster {}: {}, {} a node; a prediction, but for the memory\n",
+                                                 cluster.name, cluster.device.name, cluster.devices_per_node);
+  if (plan.config.compute_device() == Device::Cpu)
+    text += "memory is that of \"device\": \"cpu\"; --set device=cuda counts what a GPU's backend takes besides\n";
+  return text + memory_text(prediction, cluster) + step_text(prediction, cluster);
+}
+
+std::string to_json(const Plan& plan, const PlanPrediction& prediction, const Cluster& cluster) {
+  auto json = nlohmann::ordered_json::parse(to_json(plan));
+  json["cluster"] = cluster_json(cluster);
+  json["fits"] = fits(prediction.step.bytes, cluster);
+  json["over_bytes"] = std::max(0.0, bytes_over(prediction.step.bytes, cluster));
+  json["flops_per_token"] = prediction.flops_per_token;
+  add_step(json, cluster, prediction.layout.devices(), prediction.step);
+  return json.dump(2);
+}
+
+}  // namespace trivet::autotune

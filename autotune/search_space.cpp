@@ -1,0 +1,143 @@
+#include "autotune/search_space.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "engine/config/load.h"
+
+namespace trivet::autotune {
+namespace {
+
+std::vector<int64_t> divisors(int64_t number, int64_t most) {
+  std::vector<int64_t> all;
+  for (int64_t d = 1; d <= std::min(number, most); ++d)
+    if (number % d == 0) all.push_back(d);
+  return all;
+}
+
+struct PipelineKind {
+  ScheduleKind schedule;
+  int64_t chunks;
+};
+
+// Of so many blocks on so many pipeline ranks.
+std::vector<PipelineKind> pipelines(int64_t pipeline, int64_t blocks) {
+  if (pipeline == 1) return {{ScheduleKind::OneForwardOneBackward, 1}};
+  std::vector<PipelineKind> kinds{
+      {ScheduleKind::OneForwardOneBackward, 1}, {ScheduleKind::ZeroBubbleH1, 1}, {ScheduleKind::ZeroBubble2p, 1}};
+  if (2 * pipeline <= blocks) kinds.push_back({ScheduleKind::ZeroBubbleV, 2});
+  for (int64_t chunks = 2; chunks * pipeline <= blocks && chunks <= 16; ++chunks)
+    kinds.push_back({ScheduleKind::Interleaved, chunks});
+  return kinds;
+}
+
+bool shares(const model::Model& model, const SearchSpace& space, int64_t tensor) {
+  try {
+    model::check_tensor_size(model, static_cast<int>(tensor));
+    if (space.fixed_sums) model::check_fixed_sums(model, static_cast<int>(tensor));
+  } catch (const ConfigError&) {
+    return false;
+  }
+  return true;
+}
+
+// Those that fill nodes: another would lie across two of them.
+std::vector<int64_t> tensor_sizes(const model::Model& model, const Cluster& cluster, const SearchSpace& space) {
+  std::vector<int64_t> sizes;
+  for (const int64_t size :
+       divisors(cluster.devices_per_node, space.most_tensor > 0 ? space.most_tensor : cluster.devices_per_node))
+    if (shares(model, space, size)) sizes.push_back(size);
+  return sizes;
+}
+
+// Whether some layout divides so many devices.
+bool divides(const std::vector<int64_t>& tensors, int64_t blocks, const SearchSpace& space, int64_t devices) {
+  for (const int64_t tensor : tensors)
+    for (int64_t pipeline = 1; devices % tensor == 0 && pipeline <= std::min(blocks, devices / tensor); ++pipeline)
+      if (devices / tensor % pipeline == 0 && space.train_batch_size % (devices / tensor / pipeline) == 0) return true;
+  return false;
+}
+
+// Others visit their states several times (docs/offload.md), which the cost model has no word for.
+bool elementwise(OptimizerType type) { return type != OptimizerType::Lamb && type != OptimizerType::Muon; }
+
+}  // namespace
+
+SearchSpace search_space(const Config& config, int64_t devices) {
+  if (config.batch.train_batch_size == 0)
+    throw ConfigError(config.source +
+                      ": train_batch_size: --search needs it: a layout must not change what is trained; give it");
+  check_described(config);
+  const bool device_given = is_given(config, "device");
+  const bool fixed_sums = config.reproducible == Reproducible::Layout;
+  return {.devices = devices,
+          .train_batch_size = config.batch.train_batch_size,
+          .most_tensor = config.optimizer.type == OptimizerType::Muon ? 1 : 0,
+          .sequence_parallel = !fixed_sums,
+          .fixed_sums = fixed_sums,
+          // On a CPU host memory is the device's.
+          .offload = elementwise(config.optimizer.type) && (config.device != DeviceChoice::Cpu || !device_given),
+          .sets_device = !device_given,
+          .types = state_types(config)};
+}
+
+void for_each_layout(const model::Model& model, const Cluster& cluster, const SearchSpace& space,
+                     const std::function<void(const Layout&)>& use) {
+  const auto blocks = static_cast<int64_t>(model.layers.size());
+  for (const int64_t tensor : tensor_sizes(model, cluster, space)) {
+    if (space.devices % tensor != 0) continue;
+    for (const int64_t pipeline : divisors(space.devices / tensor, blocks)) {
+      const int64_t data = space.devices / tensor / pipeline;
+      if (space.train_batch_size % data != 0) continue;
+      for (const int64_t microbatch : divisors(space.train_batch_size / data, space.most_microbatch))
+        for (const PipelineKind& kind : pipelines(pipeline, blocks))
+          for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full})
+            for (const int stage : space.zero_stages) {
+              if (data == 1 && stage > 0) continue;
+              use(Layout{.data = data,
+                         .tensor = tensor,
+                         .pipeline = pipeline,
+                         .chunks = kind.chunks,
+                         .schedule = kind.schedule,
+                         .zero_stage = stage,
+                         .microbatch = microbatch,
+                         .microbatches = space.train_batch_size / data / microbatch,
+                         .recompute = recompute,
+                         .sequence_parallel = space.sequence_parallel && tensor > 1 && model.sequence_length % tensor == 0});
+            }
+    }
+  }
+}
+
+void for_each_variant(const StepModel& steps, const Cluster& cluster, const SearchSpace& space, const Layout& layout,
+                      const std::function<void(const Layout&, const StepBytes&)>& use) {
+  const bool can_offload = space.offload && cluster.can_offload() && (layout.zero_stage >= 1 || layout.data == 1);
+  for (const bool offload : {false, true})
+    for (const bool prefetch : {true, false}) {
+      if ((offload && !can_offload) || (!prefetch && layout.zero_stage < 3)) continue;
+      Layout variant = layout;
+      variant.offload_optimizer = offload, variant.prefetch = prefetch;
+      if (offload && layout.data == 1) variant.zero_stage = 1;  // offload begins there, also on one rank
+      const StepBytes bytes = steps.bytes(variant);
+      use(variant, bytes);
+      if (fits(bytes, cluster)) return;
+    }
+}
+
+void check_divides(const model::Model& model, const Cluster& cluster, const SearchSpace& space) {
+  const std::vector<int64_t> tensors = tensor_sizes(model, cluster, space);
+  const auto blocks = static_cast<int64_t>(model.layers.size());
+  if (divides(tensors, blocks, space, space.devices)) return;
+  int64_t below = space.devices - 1, above = space.devices + 1;
+  while (below > 1 && !divides(tensors, blocks, space, below)) --below;
+  const int64_t most = blocks * tensors.back() * space.train_batch_size;  // beyond it there is none
+  while (above <= most && !divides(tensors, blocks, space, above)) ++above;
+  throw ConfigError(fmt::format(
+      "search: no layout divides {} devices among {} blocks and a batch of {}: the data axis must divide train_batch_size, "
+      "the pipeline cannot have more ranks than blocks; {}{} devices would do, or another train_batch_size",
+      space.devices, blocks, space.train_batch_size, below, above <= most ? fmt::format(" or {}", above) : ""));
+}
+
+}  // namespace trivet::autotune

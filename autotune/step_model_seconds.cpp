@@ -1,0 +1,138 @@
+// How long a step takes, from what its stages do.
+#include <algorithm>
+#include <cmath>
+
+#include "autotune/step_model.h"
+#include "pipeline/schedules/schedules.h"
+#include "pipeline/simulate.h"
+
+namespace trivet::autotune {
+// Gradients go out while the backward that makes the last of them runs; whole weights come in while a forward or a backward
+// needs the ones before. Both share the links, an operation a block.
+double StepModel::exposed_data_seconds(const Layout& layout, const Stage& stage, double forward, double backward) const {
+  if (layout.data == 1) return 0;
+  const double m = as_double(layout.microbatches);
+  const double pieces_out = pieces(stage, layout.reduce_bucket), pieces_in = pieces(stage, layout.gather_bucket);
+  const auto seconds = [&](comm::Operation operation, double bytes) {
+    const double operations = stage.blocks * (operation == comm::Operation::AllGather ? pieces_in : pieces_out);
+    return operations * operation_seconds(operation, stage.parameters / operations * bytes, layout.data, layout.tensor);
+  };
+  const double out = layout.zero_stage == 0 ? seconds(comm::Operation::AllReduce, types_.sent_gradient_bytes)
+                                            : seconds(comm::Operation::ReduceScatter, types_.sent_gradient_bytes);
+  const double in = layout.zero_stage == 0 ? 0 : seconds(comm::Operation::AllGather, types_.weight_bytes());
+  // Pieces of a shard go through staging that the program waits for (zero/collectives.cpp); those of an all_reduce do not.
+  const double hidden_out = layout.zero_stage == 0 || pieces_out == 1 ? out : 0, shown_out = out - hidden_out;
+  const double hidden_in = pieces_in == 1 && (layout.zero_stage < 3 || layout.prefetch) ? in : 0, shown_in = in - hidden_in;
+  const bool gathers_always = layout.zero_stage == 3 && !stays_whole(layout, stage.parameters);
+  const double times_out = layout.zero_stage >= 2 ? m : 1, times_in = gathers_always ? 2 * m : 1;
+  if (!layout.overlap) return times_out * out + times_in * in;
+  const auto beyond = [](double communication, double window) { return std::max(0.0, communication - window); };
+  // What belongs to the last block computed and to the first one needed has nothing beside it.
+  const double at_least = (out + in) / stage.blocks;
+  double exposed = 0;
+  if (gathers_always) {
+    exposed = m * (beyond(hidden_in, forward) + beyond(hidden_in + hidden_out, backward) + 2 * shown_in + shown_out);
+  } else {
+    exposed = times_out * (beyond(hidden_out, backward) + shown_out) + beyond(hidden_in, forward) + shown_in;
+  }
+  return std::max(exposed, at_least);
+}
+
+double StepModel::pieces(const Stage& stage, int64_t bucket) const {
+  return bucket == 0 ? 1 : std::max(1.0, std::ceil(stage.parameters / stage.blocks / as_double(bucket)));
+}
+
+// Gradients come down, the host updates, weights go up (zero/host_side.h): a piece each at a time, beside one another. The
+// update moves states twice, and the copies' bytes pass the host's memory as well.
+double StepModel::offload_seconds(const Layout& layout, const Stage& stage) const {
+  const Host& host = cluster_.host;
+  const double updated = stage.parameters / as_double(layout.data);
+  const double down = updated * types_.gradient_bytes / host.link_bandwidth;
+  const double up = updated * types_.weight_bytes() / host.link_bandwidth;
+  const double update =
+      updated * 2 * (types_.optimizer_bytes + types_.gradient_bytes + types_.weight_bytes()) / host.memory_bandwidth;
+  const double updates = stage.blocks * std::max(1.0, std::ceil(updated / stage.blocks / types_.sub_group));
+  return std::max({down, up, update}) + (down + up) / updates;
+}
+
+// What is left of the makespan beside the microbatches' own time. GPipe and 1F1B, and interleaved where ranks divide the
+// microbatches, have a formula (pipeline/schedules/schedules.h). The others are simulated for shares of F, I and W in percent;
+// what is left grows with the microbatches up to a few for each rank, and then no more.
+double StepModel::bubble_seconds(const Layout& layout, double forward, double input, double weight) const {
+  const double whole = forward + input + weight, p = as_double(layout.pipeline);
+  if (layout.schedule == ScheduleKind::GPipe || layout.schedule == ScheduleKind::OneForwardOneBackward) return (p - 1) * whole;
+  if (layout.schedule == ScheduleKind::Interleaved && layout.microbatches % layout.pipeline == 0)
+    return (p - 1) * whole / as_double(layout.chunks);
+  const int64_t enough = 3 * layout.pipeline, m = layout.microbatches;
+  const int64_t simulated = m <= 4 * layout.pipeline ? m : enough + m % layout.pipeline;
+  const auto percent = [&](double part) { return static_cast<int64_t>(std::lround(100 * part / whole)); };
+  const int64_t f = percent(forward), i = percent(input), w = 100 - f - i;
+  const auto [found, added] =
+      bubbles_.try_emplace({static_cast<int64_t>(layout.schedule), layout.pipeline, layout.chunks, simulated, f, i});
+  if (added) {
+    const pipeline::Schedule schedule = pipeline::generate(layout.schedule, {.ranks = static_cast<int>(layout.pipeline),
+                                                                             .microbatches = static_cast<int>(simulated),
+                                                                             .chunks = static_cast<int>(layout.chunks)});
+    const pipeline::ComputeCosts costs{as_double(f) / 100, as_double(i) / 100, as_double(w) / 100};
+    const pipeline::Timeline timeline = pipeline::simulate(
+        schedule, {.cost = pipeline::even_costs(schedule, costs), .sends = pipeline::backward_sends(layout.schedule)});
+    found->second = timeline.makespan - as_double(simulated);
+  }
+  return whole * found->second;
+}
+
+StepPrediction StepModel::predict(const Layout& layout) const {
+  StepPrediction prediction{.seconds = {}, .bytes = bytes(layout)};
+  Stage slowest;
+  StepSeconds& seconds = prediction.seconds;
+  const double all = types_.gradient_bytes + 2 * types_.optimizer_bytes + types_.weight_bytes();
+  for (int64_t rank = 0; rank < layout.pipeline; ++rank) {
+    const Stage stage = stage_of_rank(layout, rank);
+    if (rank == 0 || stage.seconds.total() > slowest.seconds.total()) slowest = stage;
+    const double forward = stage.seconds.forward + stage.seconds.forward_axis;
+    const double updated = stage.parameters / (layout.zero_stage >= 1 ? as_double(layout.data) : 1);
+    // Of offloaded states the device still takes the norm.
+    const double moved = layout.offload_optimizer ? types_.gradient_bytes : all;
+    seconds.data = std::max(seconds.data, exposed_data_seconds(layout, stage, forward, stage.seconds.total() - forward));
+    seconds.optimizer = std::max(seconds.optimizer, updated * moved / cluster_.device.memory_bandwidth);
+    if (layout.offload_optimizer) seconds.offload = std::max(seconds.offload, offload_seconds(layout, stage));
+  }
+
+  const double m = as_double(layout.microbatches);
+  const BlockSeconds& of = slowest.seconds;
+  const double forward = of.forward + of.forward_axis, backward = of.total() - forward;
+  seconds.compute = m * (of.forward + of.backward);
+  seconds.recompute = m * of.forward_again;
+  seconds.tensor = m * (of.forward_axis + of.backward_axis + of.forward_again_axis);
+  if (layout.pipeline > 1) {
+    const double message = as_double(works_of(layout)[0].output_elements) * types_.weight_bytes();
+    const int64_t stride = layout.tensor * layout.data;
+    const bool leaves_node = layout.pipeline * stride > cluster_.devices_per_node;  // some neighbours do
+    const double hop = operation_seconds(comm::Operation::Send, message, 2, leaves_node ? cluster_.devices_per_node : stride);
+    seconds.bubble = bubble_seconds(layout, forward, backward - of.weights, of.weights) +
+                     2 * as_double((layout.pipeline - 1) * layout.chunks) * hop;
+  }
+
+  const double tokens = as_double(layout.global_batch() * model_.sequence_length);
+  prediction.tokens_per_second = tokens / seconds.total();
+  prediction.model_flops_utilization = model::flops_per_token(model_) * prediction.tokens_per_second /
+                                       (as_double(layout.devices()) * cluster_.device.matrix_flops);
+  return prediction;
+}
+
+pipeline::Timeline StepModel::timeline(const Layout& layout, int64_t microbatches) const {
+  const std::vector<Stage>& stages = stages_of(layout);
+  const pipeline::Schedule schedule = pipeline::generate(layout.schedule, {.ranks = static_cast<int>(layout.pipeline),
+                                                                           .microbatches = static_cast<int>(microbatches),
+                                                                           .chunks = static_cast<int>(layout.chunks)});
+  const auto milliseconds = [&](int, const pipeline::Instruction& i) {
+    if (!pipeline::computes(i.op)) return 0.0;
+    const BlockSeconds& of = stages[static_cast<size_t>(i.stage)].seconds;
+    const double forward = of.forward + of.forward_axis, backward = of.total() - forward;
+    if (i.op == pipeline::Op::Forward) return 1e3 * forward;
+    return 1e3 * (i.op == pipeline::Op::BackwardWeight ? of.weights : backward - of.weights);
+  };
+  return pipeline::simulate(schedule, {.cost = milliseconds, .sends = pipeline::backward_sends(layout.schedule)});
+}
+
+}  // namespace trivet::autotune
