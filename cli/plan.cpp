@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "autotune/measured_prediction.h"
 #include "autotune/plan_page.h"
 #include "cli/commands.h"
 #include "cli/config_model.h"
@@ -28,8 +29,9 @@ struct PlanArguments {
   bool json = false, search = false, verify = false;
   std::string cluster;
   int64_t top = 10;
-  double price = 0;  // 0: the cluster's
-  std::string html;  // empty: no page
+  double price = 0;     // 0: the cluster's
+  std::string html;     // empty: no page
+  std::string profile;  // empty: no prediction for this machine
 };
 
 autotune::Cluster cluster_of(const PlanArguments& arguments) {
@@ -76,11 +78,19 @@ void search(const PlanArguments& arguments, const Config& config, const model::M
                                        what_would_fit(result, cluster)));
 }
 
+void predict_here(const PlanArguments& arguments, const Plan& plan, const model::Model& model) {
+  const autotune::HardwareProfile profile = autotune::read_profile(arguments.profile);
+  const autotune::MeasuredPrediction prediction = autotune::predict_plan(plan, model, profile, arguments.profile);
+  if (!arguments.html.empty()) write_page(arguments.html, page_of(plan, prediction));
+  print(arguments.json ? to_json(plan, prediction) + "\n" : to_text(plan, prediction));
+}
+
 void run(const PlanArguments& arguments) {
   const Config config = load_config(arguments.config, arguments.overrides);
   const model::Model model = model_of(config);
   if (arguments.search) return search(arguments, config, model);
   const Plan plan = make_plan(config, model, arguments.world_size);
+  if (!arguments.profile.empty()) return predict_here(arguments, plan, model);
   if (arguments.cluster.empty()) {
     if (!arguments.html.empty()) write_page(arguments.html, autotune::page_of(plan));
     return print(arguments.json ? to_json(plan) + "\n" : to_text(plan));
@@ -100,7 +110,8 @@ void add_plan(CLI::App& program) {
   command->footer(
       "Examples:\n  trivet plan gpt.json --world-size 8 --set zero_optimization.stage=3\n"
       "  trivet plan gpt.json --world-size 8 --cluster h100 --price 2.5\n"
-      "  trivet plan llama.json --world-size 1024 --cluster h100 --search");
+      "  trivet plan llama.json --world-size 1024 --cluster h100 --search\n"
+      "  trivet plan gpt.json --world-size 2 --profile trivet_profile.json");
   command->add_option("config", arguments->config, "JSON file (docs/config.md)")->required();
   command->add_option("--world-size", arguments->world_size, "number of ranks (1)")->check(from_to(1, 1000000));
   command->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
@@ -119,6 +130,9 @@ void add_plan(CLI::App& program) {
   command->add_option("--price", arguments->price, "of a device and hour, in any currency: what a token costs (the cluster's)")
       ->check(CLI::PositiveNumber)
       ->needs(cluster);
+  command->add_option("--profile", arguments->profile, "predict time on this machine, as trivet bench measured it in this file")
+      ->excludes(cluster)
+      ->excludes(search);
   command->add_option("--html", arguments->html, "also write a page with pictures for a browser, to this file");
   command->callback([arguments] { run(*arguments); });
 }

@@ -38,6 +38,14 @@ TEST_F(Bench, MeasuresAProfileAndPredictsAStepWithIt) {
   EXPECT_EQ(after.code, 0) << after.errors;
   EXPECT_THAT(after.text, HasSubstr("\npredicted "));
   EXPECT_THAT(after.text, HasSubstr("optimizer "));
+  const Output plan = folder.run("plan gpt.json --world-size 2 --profile trivet_profile.json --html plan.html");
+  EXPECT_EQ(plan.code, 0) << plan.errors;
+  EXPECT_THAT(plan.text, HasSubstr("measured with 2 ranks on "));
+  EXPECT_THAT(plan.text, HasSubstr("\n  optimizer "));
+  EXPECT_THAT(folder.read("plan.html"), HasSubstr("measured with 2 ranks on "));
+  const Output json = folder.run("plan gpt.json --world-size 2 --profile trivet_profile.json --json");
+  EXPECT_GT(nlohmann::json::parse(json.text)["step_seconds"].get<double>(), 0);
+  EXPECT_EQ(folder.run("plan gpt.json --world-size 2 --profile trivet_profile.json --cluster h100").code, 2);
   EXPECT_THAT(folder.run("bench step gpt.json --steps 1").text,
               HasSubstr("has nothing measured with 1 ranks; add it with --ranks 1"));
 }

@@ -1,0 +1,31 @@
+// A step of a plan on the machine that trivet bench measured: rehearsed in modelled time, with the profile's times.
+#pragma once
+
+#include <string>
+
+#include "autotune/hardware_profile.h"
+#include "autotune/plan_page.h"
+#include "autotune/rehearsed_step.h"
+
+namespace trivet::autotune {
+
+struct MeasuredPrediction {
+  std::string source;  // "AMD EPYC, 2 cores, measured with 2 ranks on 2026-11-22 (trivet_profile.json)"
+  RehearsedStep step;
+  double tokens_per_second = 0;
+  double product_flops = 0;            // a second, of the fastest product that was measured in the plan's type, of one rank
+  double model_flops_utilization = 0;  // model FLOPs a second / (ranks x product_flops)
+  double unmeasured_share = 0;         // of the kernels' time, by kinds that were not measured
+};
+
+// `path` is where the profile is from. Throws ConfigError naming what to measure where the profile does not have so many ranks,
+// and for what has no modelled time (rehearse_step).
+MeasuredPrediction predict_plan(const Plan& plan, const model::Model& model, const HardwareProfile& profile,
+                                const std::string& path);
+
+// The plan's own text, JSON or page, and the prediction.
+std::string to_text(const Plan& plan, const MeasuredPrediction& prediction);
+std::string to_json(const Plan& plan, const MeasuredPrediction& prediction);
+PlanPage page_of(const Plan& plan, const MeasuredPrediction& prediction);
+
+}  // namespace trivet::autotune
