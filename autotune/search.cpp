@@ -85,10 +85,11 @@ class Search {
 
   SearchResult finish(const PlannedBytes& planned) {
     if (planned) refute(planned);
+    if (result_.ranking.empty() && !result_.refuted.empty()) result_.smallest = result_.refuted.front().candidate;
     if (result_.ranking.size() > ranked_) result_.ranking.resize(ranked_);
     if (!result_.ranking.empty()) compare();
     for (const auto& [sizes, best] : fastest_) result_.fastest.push_back(*best.fastest);
-    complete(result_.smallest);
+    if (result_.smallest.config.empty()) complete(result_.smallest);
     for (Candidate& candidate : result_.ranking)
       if (candidate.config.empty()) complete(candidate);
     for (Candidate& candidate : result_.fastest) complete(candidate);

@@ -191,6 +191,17 @@ TEST(Search, TakesTheFastestWhosePlanFits) {
   EXPECT_EQ(none.ranking.size(), 3);
 }
 
+TEST(Search, SaysWhatIsShortWhereEveryPlanIsRefuted) {
+  const model::Model model = gpt(2, 1024);
+  const Cluster cluster = cluster_named("a100");
+  const SearchSpace space{.devices = 1, .train_batch_size = 1, .most_tensor = 1};  // three ways to recompute, and that is all
+  const auto refuted = [](const ConfigKeys&) { return StepBytes{.parameters = static_cast<double>(81 * kGib)}; };
+  const SearchResult result = search(model, cluster, space, 3, refuted);
+  EXPECT_EQ(result.fitting, 3);
+  EXPECT_EQ(result.refuted.size(), 3);
+  EXPECT_THAT(to_text(result, cluster), HasSubstr("nothing fits: the least needs 81.0 GiB of 78.0, 3.00 GiB over\n"));
+}
+
 TEST(Search, TextAndJsonSayTheSame) {
   const model::Model model = gpt(8, 1024);
   Cluster cluster = cluster_named("h200");

@@ -108,7 +108,10 @@ TEST_F(Planning, PageHasTheNumbersOfThePlan) {
                                   data["tokens_per_second"].get<double>(), 100 * data["model_flops_utilization"].get<double>(),
                                   data["price"]["per_token"].get<double>())));
   EXPECT_THAT(page, HasSubstr("zb-h1: P 4, M 32, makespan "));
+  // Where most microbatches are in flight the map of memory over the schedule has all that is planned.
   EXPECT_THAT(page, HasSubstr("<h2>Memory over the schedule</h2>"));
+  EXPECT_THAT(page,
+              HasSubstr(fmt::format("<title>{:.4g} GiB</title>", data["memory_bytes"]["total"].get<double>() / (1 << 30))));
   for (const char* elsewhere : {"<script", "src=", "href=", "url("}) EXPECT_THAT(page, Not(HasSubstr(elsewhere)));
   EXPECT_FALSE(std::filesystem::exists(folder.at("page.html.tmp")));
 }
