@@ -138,6 +138,17 @@ TEST_F(Planning, PageOfASearchHasItsRankingAndWhyNot) {
   EXPECT_THAT(page, HasSubstr(fmt::format(">{:.3g}</text>", data["ranking"][0]["step_seconds"].get<double>())));
 }
 
+// 4 ranks x 3 boxes x 2048 microbatches are more than 20,000: 1664 of them are not.
+TEST_F(Planning, PageDrawsTheFirstMicrobatchesOfALongStep) {
+  const std::string plan =
+      "plan llama.json --world-size 4 --set parallel.pipeline=4 --set train_micro_batch_size_per_gpu=1 "
+      "--set train_batch_size=2048 --set model.layers=2 --html page.html";
+  EXPECT_EQ(folder.run(plan + " --cluster h100").code, 0);
+  EXPECT_THAT(folder.read("page.html"), HasSubstr("1f1b, the first 1664 of 2048 microbatches: P 4, M 1664, makespan "));
+  EXPECT_EQ(folder.run(plan).code, 0);
+  EXPECT_THAT(folder.read("page.html"), Not(HasSubstr("<h2>Schedule</h2>")));
+}
+
 TEST_F(Planning, PageIsWrittenWholeOrNotAtAll) {
   refused("plan llama.json --html nowhere/page.html", 2,
           "--html: create nowhere/page.html.tmp: No such file or directory; give a file in a folder that can be written to");
