@@ -54,9 +54,10 @@ Enum value_of(const ordered_json& json) {
   throw std::runtime_error(fmt::format("\"{}\" is not known", name));
 }
 
-double positive(const ordered_json& json) {
+double seconds_of(const ordered_json& json) {
   const double seconds = json.get<double>();
-  if (!(seconds > 0) || !std::isfinite(seconds)) throw std::runtime_error(fmt::format("{} is no time", seconds));
+  if (!(seconds >= 0) || !std::isfinite(seconds))  // a clock may be too coarse for the smallest
+    throw std::runtime_error(fmt::format("{} is no time", seconds));
   return seconds;
 }
 
@@ -69,10 +70,10 @@ MeasuredSetup setup_of(const ordered_json& json) {
                       .operations = {},
                       .handover_seconds = json.at("handover_seconds")};
   for (const ordered_json& k : json.at("kernels"))
-    setup.kernels.push_back({k.at(0), k.at(1), value_of<DType>(k.at(2)), k.at(3), k.at(4), k.at(5), positive(k.at(6))});
+    setup.kernels.push_back({k.at(0), k.at(1), value_of<DType>(k.at(2)), k.at(3), k.at(4), k.at(5), seconds_of(k.at(6))});
   for (const ordered_json& o : json.at("operations"))
     setup.operations.push_back({value_of<comm::Operation>(o.at(0)), value_of<comm::ReduceOp>(o.at(1)), value_of<DType>(o.at(2)),
-                                o.at(3), o.at(4), positive(o.at(5))});
+                                o.at(3), o.at(4), seconds_of(o.at(5))});
   return setup;
 }
 
@@ -162,7 +163,7 @@ MeasuredCostModel::MeasuredCostModel(const MeasuredSetup& setup, const std::stri
   require(setup.ranks == 1 || !setup.operations.empty(), "comm");
   for (const OperationSample& o : setup.operations)
     curves_[curve_key(o.operation, o.reduce, o.dtype, o.ranks)].emplace_back(
-        std::log(std::max(1.0, static_cast<double>(o.bytes))), std::log(o.seconds));
+        std::log(std::max(1.0, static_cast<double>(o.bytes))), std::log(std::max(o.seconds, 1e-9)));
   for (auto& [key, curve] : curves_) std::ranges::sort(curve);
 }
 

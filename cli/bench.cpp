@@ -103,9 +103,10 @@ std::string prediction(const BenchArguments& arguments, const Plan& plan, const 
   return fmt::format(
       "predicted {:.2f} ms, {:.3f} of measured: compute {:.2f}, recompute {:.2f}, tensor axis {:.2f}, pipeline {:.2f}, data "
       "axis "
-      "{:.2f}, sums of all {:.2f}, optimizer {:.2f}; {:.1f} % of kernel time by kinds that were not measured",
+      "{:.2f}, sums of all {:.2f}, optimizer {:.2f}; {:.1f} % of kernel time by kinds that were not measured; "
+      "the profile is of {}",
       1e3 * step.seconds, step.seconds / measured, 1e3 * p.compute, 1e3 * p.recompute, 1e3 * p.tensor, 1e3 * p.pipeline,
-      1e3 * p.data, 1e3 * p.all, 1e3 * p.optimizer, 100 * costs.unmeasured_share());
+      1e3 * p.data, 1e3 * p.all, 1e3 * p.optimizer, 100 * costs.unmeasured_share(), setup->machine);
 }
 
 void measure_step(const BenchArguments& arguments) {
