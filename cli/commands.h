@@ -13,6 +13,7 @@ void add_train(CLI::App& program);
 void add_launch(CLI::App& program);
 void add_config(CLI::App& program);
 void add_plan(CLI::App& program);
+void add_tune(CLI::App& program);
 void add_estimate(CLI::App& program);
 void add_schedule(CLI::App& program);
 void add_checkpoint(CLI::App& program);

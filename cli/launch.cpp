@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/launch/autotuning.h"
 #include "cli/launch/cores.h"
 #include "cli/launch/job.h"
 #include "cli/launch/layout.h"
@@ -31,7 +32,6 @@ constexpr Refused kRefused[] = {
     {"--launcher_args", "starting ranks on other hosts is not implemented in this version"},
     {"--ssh_port", "starting ranks on other hosts is not implemented in this version"},
     {"--venv_script", "programs are not started through a shell; activate the environment before"},
-    {"--autotuning", "not implemented in this version"},
     {"--min_elastic_nodes", "elastic training is not implemented in this version"},
     {"--max_elastic_nodes", "elastic training is not implemented in this version"},
 };
@@ -45,6 +45,7 @@ struct LaunchFlags {
   LaunchRequest request;
   int nodes = 1, node_rank = 0;
   std::string log_level = "info";
+  std::string autotuning;       // "tune", "run"; empty: the program is started as it is
   bool without_effect = false;  // what DeepSpeed needs these flags for does not arise here
 };
 
@@ -77,6 +78,11 @@ void add_flags(CLI::App& launch, LaunchFlags& flags) {
   launch.add_flag("-q,--quiet", request.quiet, "errors only");
   launch.add_option("--log_level", flags.log_level, "debug, info, warning, error or critical")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "critical"}));
+  launch
+      .add_option("--autotuning", flags.autotuning,
+                  "PROGRAM is trivet train CONFIG: tune: find its fastest config instead (docs/tuning.md); run: and then train "
+                  "with it")
+      ->check(CLI::IsMember({"tune", "run"}));
   launch.add_flag("--dry-run", request.dry_run, "print what would be started");
   launch.add_flag("--json", request.json, "print it as JSON");
   launch.add_flag("--no_local_rank", flags.without_effect, "accepted; arguments are never added");
@@ -108,6 +114,16 @@ std::vector<std::string> program_of(const CLI::App& launch) {
   return program;
 }
 
+// One after the other on the same slots. Logs of the first are kept beside those of the second.
+std::vector<LaunchRequest> tuning_jobs(const LaunchFlags& flags) {
+  const AutotunedPrograms programs = autotuned(flags.request.program);
+  LaunchRequest tune = flags.request, train = flags.request;
+  tune.program = programs.tune;
+  if (!tune.log_folder.empty()) tune.log_folder += "/tuning";
+  train.program = programs.train;
+  return flags.autotuning == "tune" ? std::vector{tune} : std::vector{tune, train};
+}
+
 void launch_job(const CLI::App& launch, LaunchFlags& flags) {
   check(launch, flags);
   LaunchRequest& request = flags.request;
@@ -117,13 +133,18 @@ void launch_job(const CLI::App& launch, LaunchFlags& flags) {
   const Host host = slots_on_this_host(request);
   const auto allowed = allowed_cores();
   const auto cores = request.core_list.empty() ? allowed : parse_core_list(request.core_list, allowed);
-  std::vector<RankLayout> ranks = lay_out(request, host, cores, environment);
+  const std::vector<RankLayout> ranks = lay_out(request, host, cores, environment);
+  const std::vector<LaunchRequest> jobs = flags.autotuning.empty() ? std::vector{request} : tuning_jobs(flags);
   if (request.dry_run) {
-    std::fputs((request.json ? layout_as_json(ranks) : layout_as_text(ranks, request)).c_str(), stdout);
+    if (request.json) std::fputs(layout_as_json(ranks).c_str(), stdout);
+    for (const LaunchRequest& job : jobs)
+      if (!request.json) std::fputs(layout_as_text(ranks, job).c_str(), stdout);
     return;
   }
-  const Verdict verdict = run_ranks(request, ranks, environment);
-  if (verdict.exit_code != 0) throw Error(static_cast<ExitCode>(verdict.exit_code), verdict.text);
+  for (const LaunchRequest& job : jobs) {
+    const Verdict verdict = run_ranks(job, ranks, environment);
+    if (verdict.exit_code != 0) throw Error(static_cast<ExitCode>(verdict.exit_code), verdict.text);
+  }
 }
 
 }  // namespace

@@ -48,6 +48,7 @@ int main(int argc, char** argv) {
   trivet::cli::add_train(program);
   trivet::cli::add_launch(program);
   trivet::cli::add_plan(program);
+  trivet::cli::add_tune(program);
   trivet::cli::add_estimate(program);
   trivet::cli::add_schedule(program);
   trivet::cli::add_config(program);

@@ -32,6 +32,8 @@ enum class LrScaling { None, Linear, SquareRoot };
 enum class OffloadDevice { None, Cpu, Nvme };
 enum class Recompute { None, Full, Selective };
 enum class VocabularyKind { Bytes, Characters, Tokenizer, Size };
+enum class TuningMetric { Throughput, Latency, Flops };
+enum class TunerType { GridSearch, Random, ModelBased };
 
 template <>
 struct EnumNames<ModelType> {
@@ -94,6 +96,17 @@ template <>
 struct EnumNames<Recompute> {
   static constexpr std::array<std::pair<std::string_view, Recompute>, 3> table{
       {{"none", Recompute::None}, {"full", Recompute::Full}, {"selective", Recompute::Selective}}};
+};
+
+template <>
+struct EnumNames<TuningMetric> {
+  static constexpr std::array<std::pair<std::string_view, TuningMetric>, 3> table{
+      {{"throughput", TuningMetric::Throughput}, {"latency", TuningMetric::Latency}, {"flops", TuningMetric::Flops}}};
+};
+template <>
+struct EnumNames<TunerType> {
+  static constexpr std::array<std::pair<std::string_view, TunerType>, 3> table{
+      {{"gridsearch", TunerType::GridSearch}, {"random", TunerType::Random}, {"model_based", TunerType::ModelBased}}};
 };
 
 struct ModelConfig {
@@ -257,6 +270,23 @@ struct TimelineConfig {
   std::string directory = "timeline";
 };
 
+// What `trivet tune` searches, and for how long; a training run reads nothing of it.
+struct AutotuningConfig {
+  bool enabled = false;
+  bool fast = true;       // ZeRO stage, mesh and microbatch only
+  bool overwrite = true;  // earlier results are removed; false: finished trials of the same setup are taken over
+  std::string results_dir = "autotuning_results", exps_dir = "autotuning_exps";
+  int64_t start_profile_step = 3, end_profile_step = 5;  // measured, both included; steps count from 1
+  TuningMetric metric = TuningMetric::Throughput;
+  TunerType tuner_type = TunerType::GridSearch;
+  int64_t early_stopping = 5;                                  // trials without improvement; 0: never
+  int64_t num_trials = 50;                                     // that are run at most
+  int64_t mp_size = 0;                                         // tensor x pipeline; 0: whatever divides the world
+  int64_t min_train_batch_size = 1, max_train_batch_size = 0;  // 0: no limit
+  int64_t min_micro_batch_size = 1, max_micro_batch_size = 1024;
+  int64_t micro_batch_sizes = 3;  // of a layout that are tried
+};
+
 // A key that the file or the command line gave, for messages, `trivet config explain` and the list of keys without effect.
 struct GivenKey {
   std::string path, value;   // "zero_optimization.stage", "2"
@@ -290,6 +320,7 @@ struct Config {
   Reproducible reproducible = Reproducible::Run;
   CheckpointConfig checkpoint;
   CsvMonitorConfig csv_monitor;
+  AutotuningConfig autotuning;
   TimelineConfig timeline;
   int64_t steps_per_print = 10;
 

@@ -105,7 +105,7 @@ TEST(ParseConfig, KeysWithoutEffectAreListedWithTheReason) {
   EXPECT_EQ(accepted_without_effect(config),
             (std::vector<std::string>{
                 "zero_optimization.stage3_max_live_parameters: has effect only when zero_optimization.stage is 3",
-                "autotuning.enabled: the section is for tuning, not for training",
+                "autotuning.enabled: has effect only when `trivet tune` runs",
                 "fp16.loss_scale_window: has effect only when fp16.enabled is true and fp16.loss_scale is 0"}));
 }
 

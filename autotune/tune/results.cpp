@@ -1,0 +1,181 @@
+#include "autotune/tune/results.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "autotune/tune/metric.h"
+#include "autotune/tune/report.h"
+#include "core/error.h"
+
+namespace trivet::autotune {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int64_t kMostBytes = int64_t{64} << 20;  // of a file that is read back
+constexpr const char* kOwnFiles[] = {"summary.txt", "report.html", "ds_config_optimal.json", "cmd_optimal.txt"};
+
+std::string text_of(const ordered_json& json) { return json.dump(2) + "\n"; }
+
+ordered_json experiment(const TrialConfig& trial, const ConfigDocument& document, int world_size) {
+  return {{"name", trial.name},
+          {"num_gpus", world_size},
+          {"overrides", trial.overrides},
+          {"ds_config", ordered_json::parse(document.json(trial.overrides))}};
+}
+
+// A file of a tuning: an object with a name and a config. Other files of the same name are somebody else's.
+bool is_experiment(FileSystem& files, const std::string& path) {
+  if (files.kind(path) != EntryKind::File) return false;
+  const auto json = ordered_json::parse(read_text(files, path, kMostBytes), nullptr, false);
+  return json.is_object() && json.contains("name") && json.contains("ds_config");
+}
+
+// A folder that cannot be written, or a full disk, is the user's to change.
+template <typename Work>
+void writing(Work&& work) {
+  try {
+    work();
+  } catch (const FileError& error) {
+    throw ConfigError(fmt::format(
+        "autotuning: results cannot be written: {}; make room, or name other folders (results_dir, exps_dir)", error.what()));
+  }
+}
+
+}  // namespace
+
+const TrialRecord* TuningReport::best() const {
+  const TrialRecord* best = nullptr;
+  const auto value = [&](const TrialRecord& record) {
+    return metrics_of(*record.trial, record.result.seconds, world_size).of(config->autotuning.metric);
+  };
+  for (const TrialRecord& record : records)
+    if (record.result.status == TrialStatus::Ok && (!best || is_better(config->autotuning.metric, value(record), value(*best))))
+      best = &record;
+  return best;
+}
+
+std::string optimal_config(const AutotuningConfig& tuning) { return tuning.results_dir + "/ds_config_optimal.json"; }
+
+ResultFolders::ResultFolders(FileSystem& files, const AutotuningConfig& tuning, bool overwrite)
+    : files_(files), results_(tuning.results_dir), experiments_(tuning.exps_dir) {
+  writing([&] {
+    create_directories(files_, results_);
+    create_directories(files_, experiments_);
+    if (overwrite) remove_earlier();
+  });
+}
+
+void ResultFolders::remove_earlier() {
+  for (const DirectoryEntry& entry : files_.list(experiments_))
+    if (entry.name.ends_with(".json") && is_experiment(files_, experiments_ + "/" + entry.name))
+      files_.remove(experiments_ + "/" + entry.name);
+  for (const DirectoryEntry& entry : files_.list(results_))
+    if (entry.kind == EntryKind::Directory && is_experiment(files_, results_ + "/" + entry.name + "/exp.json"))
+      remove_tree(files_, results_ + "/" + entry.name);
+  for (const char* name : kOwnFiles)
+    if (files_.kind(results_ + "/" + name) == EntryKind::File) files_.remove(results_ + "/" + name);
+}
+
+std::optional<TrialResult> ResultFolders::find(const TrialConfig& trial, const std::string& key) {
+  const std::string path = results_ + "/" + trial.name + "/exp.json";
+  if (files_.kind(path) != EntryKind::File) return std::nullopt;
+  const auto json = ordered_json::parse(read_text(files_, path, kMostBytes), nullptr, false);
+  if (!json.is_object() || json.value("key", "") != key) return std::nullopt;
+  const auto status = from_name<TrialStatus>(json.value("status", ""));
+  if (!status) return std::nullopt;
+  return TrialResult{*status, json.value("seconds", 0.0), json.value("message", "")};
+}
+
+void ResultFolders::begin(const TrialConfig& trial, const ConfigDocument& document, int world_size) {
+  write_atomically(fmt::format("{}/{}.json", experiments_, trial.name), text_of(experiment(trial, document, world_size)));
+}
+
+void ResultFolders::end(const TrialRecord& record, const ConfigDocument& document, const std::string& key, int world_size) {
+  const TrialConfig& trial = *record.trial;
+  const TrialResult& result = record.result;
+  const std::string folder = results_ + "/" + trial.name;
+  writing([&] {
+    if (files_.kind(folder) == EntryKind::Directory) remove_tree(files_, folder);  // of another setup
+    create_directories(files_, folder);
+  });
+  write_atomically(folder + "/ds_config.json", document.json(trial.overrides));
+  ordered_json exp = experiment(trial, document, world_size);
+  exp["key"] = key;
+  exp["status"] = name_of(result.status);
+  exp["predicted_seconds"] = record.predicted_seconds;
+  if (result.status == TrialStatus::Ok) {
+    exp["seconds"] = result.seconds;
+    const Metrics metrics = metrics_of(trial, result.seconds, world_size);
+    write_atomically(
+        folder + "/metrics.json",
+        text_of({{"throughput", metrics.throughput}, {"latency", metrics.latency}, {"FLOPS_per_gpu", metrics.flops_per_gpu}}));
+  } else {
+    exp["message"] = result.message;
+    write_atomically(folder + "/stderr.log", result.message + "\n");
+  }
+  write_atomically(folder + "/exp.json", text_of(exp));  // last: with it the trial has ended
+}
+
+void ResultFolders::write(const TuningReport& report, const ConfigDocument& document, const std::string& command) {
+  if (const TrialRecord* best = report.best()) {
+    write_atomically(optimal_config(report.config->autotuning), document.json(best->trial->overrides));
+    write_atomically(results_ + "/cmd_optimal.txt", command + "\n");
+  }
+  write_atomically(results_ + "/summary.txt", summary_text(report));
+  write_atomically(results_ + "/report.html", report_html(report));
+}
+
+void ResultFolders::write_atomically(const std::string& path, const std::string& text) {
+  const std::string unfinished = path + ".tmp";
+  writing([&] {
+    write_text(files_, unfinished, text);
+    files_.rename(unfinished, path);
+  });
+}
+
+std::string summary_text(const TuningReport& report) {
+  const TuningMetric metric = report.config->autotuning.metric;
+  struct Row {
+    std::string space;
+    int64_t trials = 0;
+    const TrialRecord* best = nullptr;
+  };
+  const auto value = [&](const TrialRecord& record) {
+    return metrics_of(*record.trial, record.result.seconds, report.world_size).of(metric);
+  };
+  std::vector<Row> rows;
+  for (int stage = 0; stage <= 3; ++stage) rows.push_back({fmt::format("z{}", stage)});
+  rows.push_back({"global"});
+  int64_t by_status[4] = {}, reused = 0;
+  for (const TrialRecord& record : report.records) {
+    ++by_status[static_cast<int>(record.result.status)];
+    reused += record.reused ? 1 : 0;
+    for (Row* row : {&rows[static_cast<size_t>(record.trial->config.zero.stage)], &rows.back()}) {
+      row->trials += record.result.status == TrialStatus::DoesNotFit ? 0 : 1;
+      if (record.result.status != TrialStatus::Ok) continue;
+      if (!row->best || is_better(metric, value(record), value(*row->best))) row->best = &record;
+    }
+  }
+  std::string text =
+      fmt::format("{:<14}  {:>15}  {:>22}  {}\n", "tuning_space", "num_experiments", "best_metric_val", "best_exp_name");
+  for (const Row& row : rows)
+    if (row.trials > 0)
+      text += fmt::format("{:<14}  {:>15}  {:>22}  {}\n", row.space, row.trials,
+                          row.best ? metric_text(metric, value(*row.best)) : "-", row.best ? row.best->trial->name : "-");
+  text += fmt::format("\nmetric {}, {} of {} configs, {:.1f} s on {} ranks ({})\n", name_of(metric), rows.back().trials,
+                      report.space->trials.size(), report.seconds, report.world_size, report.hardware);
+  text += fmt::format("ok {}, out of memory {}, failed {}, do not fit by their plan {}, taken over from an earlier tuning {}\n",
+                      by_status[static_cast<int>(TrialStatus::Ok)], by_status[static_cast<int>(TrialStatus::OutOfMemory)],
+                      by_status[static_cast<int>(TrialStatus::Failed)], by_status[static_cast<int>(TrialStatus::DoesNotFit)],
+                      reused);
+  if (!report.ended.empty()) text += "ended: " + report.ended + "\n";
+  for (const std::string& key : report.space->kept) text += "kept as given: " + key + "\n";
+  for (const RefusedConfigs& refused : report.space->refused)
+    text += fmt::format("{} configs refused, such as {}: {}\n", refused.configs, refused.example, refused.reason);
+  return text;
+}
+
+}  // namespace trivet::autotune

@@ -1,0 +1,223 @@
+#include "autotune/tune/tune.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "autotune/tune/described_predictor.h"
+#include "autotune/tune/metric.h"
+#include "autotune/tune/rank_devices.h"
+#include "autotune/tune/result_key.h"
+#include "autotune/tune/tuner.h"
+#include "core/error.h"
+#include "engine/checkpoint/participants.h"
+#include "engine/config/load.h"
+
+namespace trivet::autotune {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The disk's speed is measured with the rest and not asked for here: in memory that costs nothing.
+constexpr const char* kQuickDirectory = "/dev/shm";
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// What rank 0 has the others do next.
+struct Order {
+  std::optional<size_t> trial;       // none: it is over
+  std::optional<TrialResult> known;  // of an earlier tuning: not run
+  std::string ended;
+};
+
+std::string to_text(const Order& order) {
+  nlohmann::json json = nlohmann::json::object();
+  if (order.trial) json["trial"] = *order.trial;
+  if (order.known) json["known"] = {static_cast<int>(order.known->status), order.known->seconds, order.known->message};
+  json["ended"] = order.ended;
+  return json.dump();
+}
+
+Order order_from(const std::string& text) {
+  const auto json = nlohmann::json::parse(text);
+  Order order{.ended = json.at("ended")};
+  if (json.contains("trial")) order.trial = json.at("trial").get<size_t>();
+  if (json.contains("known")) {
+    const auto& known = json.at("known");
+    order.known = TrialResult{static_cast<TrialStatus>(known[0].get<int>()), known[1], known[2]};
+  }
+  return order;
+}
+
+std::string to_text(const TuneResult& result) {
+  return nlohmann::json{result.best, result.seconds, result.optimal_config, result.trials, result.ended}.dump();
+}
+
+TuneResult result_from(const std::string& text) {
+  const auto json = nlohmann::json::parse(text);
+  return {json[0], json[1], json[2], json[3], json[4]};
+}
+
+// Rank 0's part: proposes, predicts and writes.
+class Director {
+ public:
+  Director(const ConfigDocument& document, const Config& config, const TuningSpace& space, const model::Description& model,
+           const RankDevices& devices, int world_size, const TuneOptions& options)
+      : document_(document),
+        options_(options),
+        world_size_(world_size),
+        vocabulary_(model.vocabulary_size),
+        folders_(*options.files, config.autotuning, config.autotuning.overwrite && !options.resume) {
+    report_ = {.config = &config, .space = &space, .hardware = devices.hardware, .world_size = world_size};
+    predict(model);
+    for (const TrialConfig& trial : space.trials)
+      if (!trial.fits)
+        report_.records.push_back({.trial = &trial,
+                                   .result = {.status = TrialStatus::DoesNotFit,
+                                              .message = fmt::format("needs {:.1f} MiB a rank, {:.1f} are free",
+                                                                     static_cast<double>(trial.memory_bytes) / (1 << 20),
+                                                                     static_cast<double>(devices.memory_bytes) / (1 << 20))}});
+  }
+
+  Order next() {
+    Order order;
+    const AutotuningConfig& tuning = report_.config->autotuning;
+    if (static_cast<int64_t>(history_.size()) >= tuning.num_trials)
+      order.ended = fmt::format("autotuning.tuner_num_trials {} reached", tuning.num_trials);
+    else if (stops_early(history_, tuning.early_stopping))
+      order.ended = fmt::format("{} trials in a row were not better (autotuning.tuner_early_stopping)", tuning.early_stopping);
+    else if (const auto point = tuner_->next(history_))
+      order.trial = runnable_[*point], point_ = *point;
+    else
+      order.ended = "all configs were tried";
+    if (!order.trial) return order;
+    const TrialConfig& trial = trial_at(*order.trial);
+    order.known = folders_.find(trial, key_of(trial));
+    if (!order.known) folders_.begin(trial, document_, world_size_);
+    return order;
+  }
+
+  void note(const Order& order, const TrialResult& result) {
+    const TrialConfig& trial = trial_at(*order.trial);
+    const TuningMetric metric = report_.config->autotuning.metric;
+    Observation observation{.point = point_};
+    if (result.status == TrialStatus::Ok) observation.cost = log_cost(metric, trial, result.seconds);
+    history_.push_back(observation);
+    report_.records.push_back(
+        {.trial = &trial, .result = result, .predicted_seconds = predicted_[point_], .reused = order.known.has_value()});
+    if (!order.known) folders_.end(report_.records.back(), document_, key_of(trial), world_size_);
+    write();
+    say(line_of(report_.records.back()));
+  }
+
+  void finish(const std::string& ended) {
+    report_.ended = ended;
+    write();
+  }
+
+  TuneResult result() const {
+    TuneResult result{.optimal_config = optimal_config(report_.config->autotuning),
+                      .trials = static_cast<int64_t>(history_.size()),
+                      .ended = report_.ended};
+    if (const TrialRecord* best = report_.best()) {
+      result.best = best->trial->name;
+      result.seconds = best->result.seconds;
+    }
+    return result;
+  }
+
+  void say(const std::string& line) const {
+    if (options_.report) options_.report(line);
+  }
+
+ private:
+  const TrialConfig& trial_at(size_t index) const { return report_.space->trials[index]; }
+  std::string key_of(const TrialConfig& trial) const {
+    return result_key(trial.config, vocabulary_, report_.hardware, world_size_);
+  }
+
+  void predict(const model::Description& model) {
+    const Config& config = *report_.config;
+    Cluster cluster =
+        options_.cluster.empty()
+            ? host_cluster(examine({.directory = kQuickDirectory, .threads = options_.threads * world_size_}), world_size_)
+            : find_cluster(options_.cluster);
+    const auto predictor = make_described_predictor(config, model, std::move(cluster));
+    std::vector<Point> points;
+    for (size_t i = 0; i < report_.space->trials.size(); ++i) {
+      const TrialConfig& trial = trial_at(i);
+      if (!trial.fits) continue;
+      runnable_.push_back(i);
+      predicted_.push_back(predictor->seconds(trial.config, world_size_));
+      points.push_back({.features = features_of(trial.config, world_size_),
+                        .predicted = log_cost(config.autotuning.metric, trial, predicted_.back())});
+    }
+    tuner_ = make_tuner(config.autotuning.tuner_type, std::move(points), static_cast<uint64_t>(config.training.seed));
+  }
+
+  void write() {
+    report_.seconds = seconds_since(begin_);
+    folders_.write(report_, document_, options_.command);
+  }
+
+  std::string line_of(const TrialRecord& record) const {
+    const TuningMetric metric = report_.config->autotuning.metric;
+    const std::string how = record.result.status == TrialStatus::Ok
+                                ? metric_text(metric, metrics_of(*record.trial, record.result.seconds, world_size_).of(metric))
+                                : std::string(name_of(record.result.status)) + ": " + record.result.message;
+    const bool best = &record == report_.best();
+    return fmt::format("{:>4}  {:<32}  {}{}{}", history_.size(), record.trial->name, how, best ? "  best so far" : "",
+                       record.reused ? "  (taken over)" : "");
+  }
+
+  const ConfigDocument& document_;
+  const TuneOptions& options_;
+  int world_size_;
+  int64_t vocabulary_;
+  Clock::time_point begin_ = Clock::now();
+  ResultFolders folders_;
+  TuningReport report_;
+  std::vector<size_t> runnable_;   // by the tuner's point: the place in the space
+  std::vector<double> predicted_;  // seconds, by the tuner's point
+  std::unique_ptr<Tuner> tuner_;
+  std::vector<Observation> history_;
+  size_t point_ = 0;  // of the trial under way
+};
+
+}  // namespace
+
+TuneResult tune(const ConfigDocument& document, const model::Description& description, comm::World& world,
+                const TuneOptions& options) {
+  const Config config = document.config();
+  check_autotuning(config);
+  const RankDevices devices = find_rank_devices(config, world, options.threads, options.local_rank);
+  const model::Model model = model::build(description);
+  const TuningSpace space = plan_space(enumerate(document, world.size()), config, model, devices.memory_bytes, world);
+  std::unique_ptr<Director> director;
+  if (world.rank() == 0)
+    director = std::make_unique<Director>(document, config, space, description, devices, world.size(), options);
+  const auto told = [&](const std::string& text) { return checkpoint::over_group(world.group()).gather(text).front(); };
+  const TrialOptions trial_options{.threads = options.threads,
+                                   .local_rank = options.local_rank,
+                                   .first_measured = config.autotuning.start_profile_step,
+                                   .steps = config.autotuning.end_profile_step,
+                                   .files = options.files};
+  while (true) {
+    const Order order = order_from(told(director ? to_text(director->next()) : ""));
+    if (!order.trial) {
+      if (director) director->finish(order.ended);
+      break;
+    }
+    const TrialResult result =
+        order.known ? *order.known : run_trial(space.trials[*order.trial].config, description, world, trial_options);
+    if (director) director->note(order, result);
+  }
+  const TuneResult result = result_from(told(director ? to_text(director->result()) : ""));
+  if (result.best.empty())
+    throw Error(ExitCode::Usage, fmt::format("{}: autotuning: none of {} trials ran to its end; {}/NAME/stderr.log say why",
+                                             config.source, result.trials, config.autotuning.results_dir));
+  return result;
+}
+
+}  // namespace trivet::autotune

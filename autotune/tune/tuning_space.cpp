@@ -1,0 +1,249 @@
+#include "autotune/tune/tuning_space.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "engine/config/load.h"
+#include "engine/config/refuse.h"
+
+namespace trivet::autotune {
+namespace {
+
+std::vector<int64_t> divisors(int64_t number) {
+  std::vector<int64_t> all;
+  for (int64_t d = 1; d <= number; ++d)
+    if (number % d == 0) all.push_back(d);
+  return all;
+}
+
+bool is_kept(const Config& config, const std::string& path) { return config::find_given_or_alias(config, path) != nullptr; }
+
+struct Pipelining {
+  ScheduleKind schedule;
+  int64_t chunks;  // 0: as the schedule has by itself
+};
+
+// The values of one choice, as part of a trial's name and as keys.
+struct Choice {
+  std::string name;
+  std::vector<std::string> overrides;
+};
+
+struct MeshSizes {
+  int64_t data, tensor, pipeline;
+};
+
+class Enumeration {
+ public:
+  Enumeration(const ConfigDocument& document, int world_size)
+      : document_(document), config_(document.config()), world_size_(world_size) {}
+
+  TuningSpace run() {
+    note_kept();
+    for (const MeshSizes& mesh : meshes()) {
+      const auto rests = combinations(mesh);
+      for (const int stage : stages(mesh))
+        for (const Choice& rest : rests)
+          for (const int64_t micro : microbatches(mesh)) add(mesh, stage, micro, rest);
+    }
+    return std::move(space_);
+  }
+
+ private:
+  const AutotuningConfig& tuning() const { return config_.autotuning; }
+
+  void note_kept() {
+    const auto note = [&](const std::string& path) {
+      if (const GivenKey* given = config::find_given_or_alias(config_, path)) space_.kept.push_back(path + " " + given->value);
+    };
+    for (const char* path : {"parallel.tensor", "parallel.pipeline", "zero_optimization.stage"}) note(path);
+    if (config_.reproducible == Reproducible::Layout) note("train_micro_batch_size_per_gpu");
+    if (tuning().fast) return;
+    for (const char* path : {"pipeline.schedule", "pipeline.chunks", "activation_checkpointing.mode",
+                             "zero_optimization.overlap_comm", "parallel.sequence_parallel"})
+      note(path);
+  }
+
+  // Data ranks first, as in DeepSpeed, whose tuner has no other axis.
+  std::vector<MeshSizes> meshes() const {
+    std::vector<MeshSizes> all;
+    for (const int64_t tensor : divisors(world_size_))
+      for (const int64_t pipeline : divisors(world_size_ / tensor)) {
+        if (is_kept(config_, "parallel.tensor") && tensor != config_.parallel.tensor) continue;
+        if (is_kept(config_, "parallel.pipeline") && pipeline != config_.parallel.pipeline) continue;
+        if (tuning().mp_size > 0 && tensor * pipeline != tuning().mp_size) continue;
+        all.push_back({world_size_ / tensor / pipeline, tensor, pipeline});
+      }
+    if (all.empty())
+      config::refuse(config_, "autotuning.mp_size",
+                     fmt::format("no mesh of {} ranks has tensor x pipeline {} and what the config gives of the axes; remove "
+                                 "autotuning.mp_size, parallel.tensor or parallel.pipeline, or start other ranks",
+                                 world_size_, tuning().mp_size > 0 ? std::to_string(tuning().mp_size) : "as given"));
+    return all;
+  }
+
+  // Nothing is shared out among one data rank.
+  std::vector<int> stages(const MeshSizes& mesh) const {
+    if (is_kept(config_, "zero_optimization.stage")) return {config_.zero.stage};
+    if (mesh.data == 1) return {0};
+    return {0, 1, 2, 3};
+  }
+
+  // Sequences of a microbatch. With train_batch_size every divisor of a data rank's share, else doubling.
+  std::vector<int64_t> microbatches(const MeshSizes& mesh) const {
+    if (config_.reproducible == Reproducible::Layout) return {config_.batch.micro_batch_size};
+    const int64_t least = tuning().min_micro_batch_size, most = tuning().max_micro_batch_size;
+    std::vector<int64_t> all;
+    if (const int64_t batch = config_.batch.train_batch_size; batch > 0) {
+      if (batch % mesh.data != 0) return {least};  // the batch equation refuses it, with the numbers
+      for (const int64_t size : divisors(batch / mesh.data))
+        if (size >= least && size <= most) all.push_back(size);
+      return all;
+    }
+    const int64_t steps = accumulation_without_batch();
+    for (int64_t size = least; size <= most; size *= 2) {
+      const int64_t train_batch = size * steps * mesh.data;
+      if (train_batch < tuning().min_train_batch_size) continue;
+      if (tuning().max_train_batch_size > 0 && train_batch > tuning().max_train_batch_size) break;
+      all.push_back(size);
+    }
+    return all;
+  }
+
+  int64_t accumulation_without_batch() const { return std::max<int64_t>(config_.batch.gradient_accumulation_steps, 1); }
+
+  int64_t accumulation(const MeshSizes& mesh, int64_t micro) const {
+    if (config_.batch.train_batch_size == 0) return accumulation_without_batch();
+    return std::max<int64_t>(config_.batch.train_batch_size / mesh.data / micro, 1);
+  }
+
+  static std::vector<Choice> crossed(const std::vector<Choice>& a, const std::vector<Choice>& b) {
+    std::vector<Choice> all;
+    for (const Choice& first : a)
+      for (const Choice& second : b) {
+        Choice both{first.name + second.name, first.overrides};
+        both.overrides.insert(both.overrides.end(), second.overrides.begin(), second.overrides.end());
+        all.push_back(std::move(both));
+      }
+    return all;
+  }
+
+  // Of all that is neither mesh nor stage nor microbatch.
+  std::vector<Choice> combinations(const MeshSizes& mesh) const {
+    std::vector<Choice> all{{}};
+    if (tuning().fast) return all;
+    if (mesh.pipeline > 1) all = crossed(all, schedules(mesh));
+    if (!is_kept(config_, "activation_checkpointing.mode"))
+      all = crossed(all, {{"", {"activation_checkpointing.mode=none"}},
+                          {"_selective", {"activation_checkpointing.mode=selective"}},
+                          {"_full", {"activation_checkpointing.mode=full"}}});
+    if (mesh.data > 1 && !is_kept(config_, "zero_optimization.overlap_comm"))
+      all =
+          crossed(all, {{"", {"zero_optimization.overlap_comm=false"}}, {"_overlap", {"zero_optimization.overlap_comm=true"}}});
+    if (mesh.tensor > 1 && !is_kept(config_, "parallel.sequence_parallel") && config_.reproducible == Reproducible::Run)
+      all = crossed(all, {{"", {"parallel.sequence_parallel=false"}}, {"_sp", {"parallel.sequence_parallel=true"}}});
+    return all;
+  }
+
+  // GPipe holds what 1F1B holds and more, and waits as long.
+  std::vector<Choice> schedules(const MeshSizes& mesh) const {
+    std::vector<Pipelining> kinds{{ScheduleKind::OneForwardOneBackward, 0},
+                                  {ScheduleKind::ZeroBubbleH1, 0},
+                                  {ScheduleKind::ZeroBubble2p, 0},
+                                  {ScheduleKind::ZeroBubbleV, 0}};
+    const int64_t blocks = config_.model.layers + 2;
+    for (int64_t chunks = 2; chunks * mesh.pipeline <= blocks && chunks <= 4; ++chunks)
+      kinds.push_back({ScheduleKind::Interleaved, chunks});
+    const bool keeps_schedule = is_kept(config_, "pipeline.schedule"), keeps_chunks = is_kept(config_, "pipeline.chunks");
+    std::vector<Choice> all;
+    for (const Pipelining& kind : kinds) {
+      Choice choice;
+      if (keeps_schedule && (!config_.pipeline.schedule_file.empty() || kind.schedule != config_.pipeline.schedule)) continue;
+      if (keeps_chunks && kind.chunks > 0 && kind.chunks != config_.pipeline.chunks) continue;
+      choice.name = fmt::format("_{}", name_of(kind.schedule));
+      if (!keeps_schedule) choice.overrides.push_back(fmt::format("pipeline.schedule={}", name_of(kind.schedule)));
+      if (kind.chunks > 0) choice.name += std::to_string(kind.chunks);
+      if (kind.chunks > 0 && !keeps_chunks) choice.overrides.push_back(fmt::format("pipeline.chunks={}", kind.chunks));
+      all.push_back(std::move(choice));
+    }
+    if (all.empty()) all.emplace_back();  // a schedule from a file, or GPipe
+    return all;
+  }
+
+  void add(const MeshSizes& mesh, int stage, int64_t micro, const Choice& rest) {
+    const int64_t steps = accumulation(mesh, micro);
+    TrialConfig trial{.name = fmt::format("z{}_gas{}_tmbspg{}", stage, steps, micro)};
+    trial.overrides = {fmt::format("train_micro_batch_size_per_gpu={}", micro),
+                       fmt::format("gradient_accumulation_steps={}", steps)};
+    const auto choose = [&](const std::string& path, int64_t value) {
+      if (!is_kept(config_, path)) trial.overrides.push_back(fmt::format("{}={}", path, value));
+    };
+    choose("zero_optimization.stage", stage);
+    choose("parallel.tensor", mesh.tensor);
+    choose("parallel.pipeline", mesh.pipeline);
+    if (mesh.tensor > 1) trial.name += fmt::format("_tp{}", mesh.tensor);
+    if (mesh.pipeline > 1) trial.name += fmt::format("_pp{}", mesh.pipeline);
+    trial.name += rest.name;
+    trial.overrides.insert(trial.overrides.end(), rest.overrides.begin(), rest.overrides.end());
+    try {
+      trial.config = document_.config(trial.overrides);
+    } catch (const ConfigError& error) {
+      return space_.count_refused(error.what(), trial.name);
+    }
+    space_.trials.push_back(std::move(trial));
+  }
+
+  const ConfigDocument& document_;
+  Config config_;
+  int64_t world_size_;
+  TuningSpace space_;
+};
+
+}  // namespace
+
+void check_autotuning(const Config& config) {
+  const AutotuningConfig& tuning = config.autotuning;
+  const auto refuse = [&](const char* key, const std::string& what) {
+    config::refuse(config, std::string("autotuning.") + key, what);
+  };
+  if (is_given(config, "autotuning.enabled") && !tuning.enabled)
+    refuse("enabled", "false contradicts `trivet tune`; remove it or use true");
+  const GivenKey* metric_path = config::find_given(config, "autotuning.metric_path");
+  if (metric_path && metric_path->value != "null")
+    refuse("metric_path",
+           fmt::format("{} is not accepted: trials are measured here, not by a script that writes a file; remove "
+                       "it, each trial's metrics are in {}/NAME/metrics.json",
+                       metric_path->value, tuning.results_dir));
+  if (tuning.start_profile_step > tuning.end_profile_step)
+    refuse("start_profile_step", fmt::format("{} is behind end_profile_step {}; use at most that", tuning.start_profile_step,
+                                             tuning.end_profile_step));
+  if (tuning.min_micro_batch_size > tuning.max_micro_batch_size)
+    refuse("min_train_micro_batch_size_per_gpu",
+           fmt::format("{} is more than max_train_micro_batch_size_per_gpu {}; use at most that", tuning.min_micro_batch_size,
+                       tuning.max_micro_batch_size));
+  if (tuning.max_train_batch_size > 0 && tuning.min_train_batch_size > tuning.max_train_batch_size)
+    refuse("min_train_batch_size", fmt::format("{} is more than max_train_batch_size {}; use at most that",
+                                               tuning.min_train_batch_size, tuning.max_train_batch_size));
+  if (const int64_t batch = config.batch.train_batch_size; batch > 0) {
+    if (batch < tuning.min_train_batch_size)
+      refuse("min_train_batch_size",
+             fmt::format("{} contradicts train_batch_size {}, which is kept; remove one", tuning.min_train_batch_size, batch));
+    if (tuning.max_train_batch_size > 0 && batch > tuning.max_train_batch_size)
+      refuse("max_train_batch_size",
+             fmt::format("{} contradicts train_batch_size {}, which is kept; remove one", tuning.max_train_batch_size, batch));
+  }
+  if (tuning.results_dir.empty() || tuning.exps_dir.empty())
+    refuse(tuning.results_dir.empty() ? "results_dir" : "exps_dir", "is empty; name a folder");
+}
+
+void TuningSpace::count_refused(const std::string& reason, const std::string& name) {
+  const auto same = std::ranges::find(refused, reason, &RefusedConfigs::reason);
+  if (same == refused.end()) return refused.push_back({reason, 1, name});
+  ++same->configs;
+}
+
+TuningSpace enumerate(const ConfigDocument& document, int world_size) { return Enumeration(document, world_size).run(); }
+
+}  // namespace trivet::autotune

@@ -1,0 +1,87 @@
+// trivet tune CONFIG: the fastest config for the ranks that are there, found by short measured trials.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "autotune/tune/tune.h"
+#include "cli/commands.h"
+#include "cli/config_model.h"
+#include "cli/run_job.h"
+#include "cli/usage.h"
+#include "core/error.h"
+#include "engine/config/load.h"
+
+namespace trivet::cli {
+namespace {
+
+struct TuneArguments {
+  std::string config, cluster;
+  std::vector<std::string> overrides;
+  int ranks = 0;
+  bool resume = false;
+};
+
+autotune::ConfigDocument read_document(const TuneArguments& arguments) {
+  load_config(arguments.config, arguments.overrides);  // which says what is wrong with the file or the keys
+  std::ostringstream text;
+  text << std::ifstream(arguments.config).rdbuf();
+  return {text.str(), arguments.config, arguments.overrides};
+}
+
+// That trains with `config` on as many ranks.
+std::string train_command(const std::string& config, int ranks, int world_size) {
+  if (ranks > 0) return fmt::format("trivet train {} --ranks {}", config, ranks);
+  return world_size == 1 ? "trivet train " + config
+                         : fmt::format("trivet launch --num_gpus {} trivet train {}", world_size, config);
+}
+
+void run(const TuneArguments& arguments) {
+  const autotune::ConfigDocument document = read_document(arguments);
+  const Config config = document.config();
+  const model::Model model = model_of(config);
+  run_job(arguments.ranks, [&](RankBody rank) {
+    const std::string optimal = autotune::optimal_config(config.autotuning);
+    autotune::TuneOptions options{
+        .threads = rank.threads, .local_rank = rank.local_rank, .cluster = arguments.cluster, .resume = arguments.resume};
+    options.command = train_command(optimal, arguments.ranks, rank.world.size());
+    options.report = [](const std::string& line) {
+      std::printf("%s\n", line.c_str());
+      std::fflush(stdout);
+    };
+    const autotune::TuneResult result = autotune::tune(document, *model.description, rank.world, options);
+    if (rank.world.rank() == 0)
+      std::printf("best  %s, %.2f ms a step, of %lld trials; ended: %s\n      %s\n", result.best.c_str(), result.seconds * 1e3,
+                  static_cast<long long>(result.trials), result.ended.c_str(), options.command.c_str());
+  });
+}
+
+}  // namespace
+
+void add_tune(CLI::App& program) {
+  auto arguments = std::make_shared<TuneArguments>();
+  CLI::App* command =
+      program.add_subcommand("tune", "Find the fastest config for these ranks by short trials (docs/tuning.md)");
+  command->footer(
+      "Examples:\n"
+      "  trivet tune gpt.json --ranks 4                     4 ranks as threads of this process\n"
+      "  trivet launch --num_gpus 4 trivet tune gpt.json    4 ranks as processes\n"
+      "  trivet launch --autotuning run --num_gpus 4 trivet train gpt.json\n"
+      "  trivet tune gpt.json --set autotuning.tuner_type=model_based --set autotuning.fast=false --resume");
+  command->add_option("config", arguments->config, "JSON file; its section autotuning says how (docs/config.md)")->required();
+  command->add_option("--ranks", arguments->ranks, "run so many ranks as threads of this process")->check(from_to(1, 1024));
+  command->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
+      ->take_all()
+      ->allow_extra_args(false);
+  command->add_option("--cluster", arguments->cluster,
+                      "what predictions are made for: a100, a100-40, h100, h200 or a JSON file (this host, measured)");
+  command->add_flag("--resume", arguments->resume, "go on behind the finished trials, as with autotuning.overwrite false");
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace trivet::cli
