@@ -104,6 +104,7 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
                       .state_files = state_files_.get(),
                       .host_side = host_side_.get(),
                       .repeats_steps = plan_.step_graph.used && !options.observer ? backend_.get() : nullptr});
+  if (options.memory_taken) options.memory_taken();
   parameters().initialize(static_cast<uint64_t>(plan_.config.training.seed));
 }
 

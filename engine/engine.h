@@ -41,6 +41,8 @@ struct EngineOptions {
   FileSystem* files = &real_file_system();  // for what is offloaded; outlives the engine
   // Told of every kernel, on whatever thread calls it; outlives the engine. Steps are then not repeated as graphs.
   kernels::KernelObserver* observer = nullptr;
+  // Called when this rank has taken all its memory, before ranks exchange anything of it; may throw to give the engine up.
+  std::function<void()> memory_taken;
 };
 
 // Where a run is: with the weights and optimizer states, all that a checkpoint holds.

@@ -1,10 +1,10 @@
 #include "autotune/tune/described_predictor.h"
 
 #include <algorithm>
-#include <stdexcept>
 #include <string>
 
 #include "autotune/step_model.h"
+#include "core/error.h"
 
 namespace trivet::autotune {
 namespace {
@@ -13,7 +13,8 @@ double figure(const std::vector<Finding>& findings, const std::string& name) {
   for (const Finding& finding : findings)
     for (const auto& [its_name, value] : finding.figures)
       if (its_name == name) return value;
-  throw std::logic_error("host_cluster: " + name + " was not measured");
+  throw ConfigError("autotuning: this host could not be measured (" + name +
+                    "): `trivet doctor` says why; or give --cluster, what predictions are made for");
 }
 
 Layout layout_of(const Config& config, int world_size) {

@@ -12,7 +12,7 @@
 namespace trivet::autotune {
 
 // One host of so many ranks, all busy at once, from what `examine` found with as many threads as they have together. Throws
-// std::logic_error where it did not measure.
+// ConfigError where it could not measure.
 Cluster host_cluster(const std::vector<Finding>& findings, int ranks);
 
 // `config` says what is the same in all configs that are asked for: model, data types, optimizer. Owns what it needs.

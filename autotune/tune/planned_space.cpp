@@ -23,11 +23,11 @@ nlohmann::json plan_one(const TrialConfig& trial, const model::Model& model, int
   }
 }
 
-// "config.json: " and "config.json:3:7: " say nothing here: what is refused are the tuner's values.
-std::string without_source(const std::string& reason, const std::string& source) {
-  if (!reason.starts_with(source)) return reason;
-  const size_t space = reason.find(' ', source.size());
-  return space == std::string::npos ? reason : reason.substr(space + 1);
+// "config.json:3:7: " and "--set: " say nothing here: what is refused are the tuner's values.
+std::string without_place(const std::string& reason, const std::string& source) {
+  for (const std::string& place : {source, std::string("--set")})
+    if (reason.starts_with(place + ":")) return reason.substr(std::min(reason.find(' ', place.size()), reason.size() - 1) + 1);
+  return reason;
 }
 
 // Positions in 0 ... count-1, the first and the last among them.
@@ -84,13 +84,13 @@ TuningSpace plan_space(TuningSpace space, const Config& config, const model::Mod
   for (const std::string& text : checkpoint::over_group(world.group()).gather(mine.dump()))
     plans.push_back(nlohmann::json::parse(text));
 
-  for (RefusedConfigs& refused : space.refused) refused.reason = without_source(refused.reason, config.source);
+  for (RefusedConfigs& refused : space.refused) refused.reason = without_place(refused.reason, config.source);
   std::vector<TrialConfig> planned;
   for (size_t i = 0; i < space.trials.size(); ++i) {
     TrialConfig& trial = space.trials[i];
     const nlohmann::json& plan = plans[i % size][i / size];
     if (plan.is_string()) {
-      space.count_refused(without_source(plan.get<std::string>(), config.source), trial.name);
+      space.count_refused(without_place(plan.get<std::string>(), config.source), trial.name);
       continue;
     }
     trial.memory_bytes = plan[0];
@@ -100,6 +100,7 @@ TuningSpace plan_space(TuningSpace space, const Config& config, const model::Mod
     planned.push_back(std::move(trial));
   }
   space.trials = with_fewer_microbatches(std::move(planned), config.autotuning.micro_batch_sizes);
+  for (size_t i = 0; i < space.trials.size(); ++i) space.trials[i].id = static_cast<int64_t>(i);
   if (std::ranges::none_of(space.trials, &TrialConfig::fits)) refuse_empty(space, config, memory_bytes);
   return space;
 }

@@ -73,8 +73,9 @@ RankDevices find_rank_devices(const Config& config, comm::World& world, int thre
   }
   RankDevices devices{.memory_bytes = std::numeric_limits<int64_t>::max()};
   for (const nlohmann::json& one : all) {
-    const int64_t bytes = one[2], sharers = one[3] ? ranks_of_host[one[0]] : 1;
+    const int64_t bytes = one[2], sharers = one[3].get<bool>() ? ranks_of_host[one[0]] : 1;
     devices.memory_bytes = std::min(devices.memory_bytes, bytes / sharers);
+    devices.gpus = !one[3].get<bool>();
   }
   for (const auto& [hardware, ranks] : ranks_of_hardware)
     devices.hardware += fmt::format("{}{} x {}", devices.hardware.empty() ? "" : "; ", ranks, hardware);

@@ -10,7 +10,8 @@
 namespace trivet::autotune {
 
 struct RankDevices {
-  std::string hardware;      // of all ranks: "4 x AMD EPYC ..., 2 threads"
+  std::string hardware;  // of all ranks: "4 x AMD EPYC ..., 2 threads"
+  bool gpus = false;
   int64_t memory_bytes = 0;  // that every rank may take: the least of all; a CPU's is shared out among the ranks of its host
 };
 

@@ -21,6 +21,7 @@ std::string text_of(const ordered_json& json) { return json.dump(2) + "\n"; }
 
 ordered_json experiment(const TrialConfig& trial, const ConfigDocument& document, int world_size) {
   return {{"name", trial.name},
+          {"exp_id", trial.id},
           {"num_gpus", world_size},
           {"overrides", trial.overrides},
           {"ds_config", ordered_json::parse(document.json(trial.overrides))}};

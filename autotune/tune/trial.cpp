@@ -87,29 +87,35 @@ double median_of_slowest(comm::World& world, const std::vector<int64_t>& mine) {
   return (lower + upper) / 2 * 1e-9;
 }
 
+// Throws GivenUp on all ranks where one cannot build its engine.
 void build(std::optional<Engine>& engine, const Config& config, const model::Description& description, comm::World& world,
            const TrialOptions& options) {
-  TrialStatus status = TrialStatus::Ok;
-  std::string text;
+  bool met = false;
+  const auto meet = [&](TrialStatus status, const std::string& text) {
+    met = true;
+    TrialResult result = agreed(world, status, text);
+    if (result.status != TrialStatus::Ok) throw GivenUp{std::move(result)};
+  };
+  const EngineOptions engine_options{
+      .threads = options.threads, .local_rank = options.local_rank, .files = options.files, .memory_taken = [&] {
+        meet(TrialStatus::Ok, "");
+      }};
   try {
     model::Model model = model::build(description);
     Plan plan = make_plan(config, model, world.size());
-    engine.emplace(std::move(plan), std::move(model), world,
-                   EngineOptions{.threads = options.threads, .local_rank = options.local_rank, .files = options.files});
-  } catch (const OutOfMemoryError& error) {
-    status = TrialStatus::OutOfMemory;
-    text = error.what();
-  } catch (const std::bad_alloc&) {
-    status = TrialStatus::OutOfMemory;
-    text = "out of host memory";
+    engine.emplace(std::move(plan), std::move(model), world, engine_options);
   } catch (const CommError&) {
     throw;
+  } catch (const OutOfMemoryError& error) {
+    if (met) throw;
+    meet(TrialStatus::OutOfMemory, error.what());
+  } catch (const std::bad_alloc&) {
+    if (met) throw;
+    meet(TrialStatus::OutOfMemory, "out of host memory");
   } catch (const std::exception& error) {
-    status = TrialStatus::Failed;
-    text = error.what();
+    if (met) throw;
+    meet(TrialStatus::Failed, error.what());
   }
-  TrialResult result = agreed(world, status, text);
-  if (result.status != TrialStatus::Ok) throw GivenUp{std::move(result)};
 }
 
 }  // namespace

@@ -3,10 +3,10 @@
 // All ranks call it together and get the same result. The tokens are made up: how long a step takes does not depend on them,
 // and reading data is not what is tuned.
 //
-// [Note: out of memory is a result] Between the last collective operation of the engine's constructor and its first step each
-// rank takes its memory by itself. There the ranks meet and tell each other how it went: one that got none does not leave
-// the others waiting, all give the engine up, and the next trial runs. A step allocates nothing; an error in a step ends the
-// job as it does in training, and a later `trivet tune` goes on behind the trials that had ended.
+// [Note: out of memory is a result] While its engine is built each rank takes its memory by itself; then the ranks exchange the
+// first weights. Between the two they meet (EngineOptions::memory_taken) and tell each other how it went: one that got no
+// memory does not leave the others waiting, all give the engine up, and the next trial runs. A step allocates nothing; an error
+// in a step ends the job as it does in training, and a later `trivet tune --resume` goes on behind the trials that had ended.
 #pragma once
 
 #include <cstdint>

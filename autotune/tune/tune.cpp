@@ -70,7 +70,7 @@ class Director {
         vocabulary_(model.vocabulary_size),
         folders_(*options.files, config.autotuning, config.autotuning.overwrite && !options.resume) {
     report_ = {.config = &config, .space = &space, .hardware = devices.hardware, .world_size = world_size};
-    predict(model);
+    predict(model, devices);
     for (const TrialConfig& trial : space.trials)
       if (!trial.fits)
         report_.records.push_back({.trial = &trial,
@@ -137,12 +137,16 @@ class Director {
     return result_key(trial.config, vocabulary_, report_.hardware, world_size_);
   }
 
-  void predict(const model::Description& model) {
+  // The order of configs, which is what counts, is alike on GPUs that differ.
+  Cluster described(const RankDevices& devices) const {
+    if (!options_.cluster.empty()) return find_cluster(options_.cluster);
+    if (devices.gpus) return cluster_named("h100");
+    return host_cluster(examine({.directory = kQuickDirectory, .threads = options_.threads * world_size_}), world_size_);
+  }
+
+  void predict(const model::Description& model, const RankDevices& devices) {
     const Config& config = *report_.config;
-    Cluster cluster =
-        options_.cluster.empty()
-            ? host_cluster(examine({.directory = kQuickDirectory, .threads = options_.threads * world_size_}), world_size_)
-            : find_cluster(options_.cluster);
+    Cluster cluster = described(devices);
     const auto predictor = make_described_predictor(config, model, std::move(cluster));
     std::vector<Point> points;
     for (size_t i = 0; i < report_.space->trials.size(); ++i) {

@@ -32,6 +32,7 @@ struct ConfigDocument {
 };
 
 struct TrialConfig {
+  int64_t id = 0;                      // its place in the space
   std::string name;                    // DeepSpeed's abbreviations: "z2_gas1_tmbspg8", with "_tp2", "_pp2_zb-h1", ... behind
   std::vector<std::string> overrides;  // over the document's
   Config config;

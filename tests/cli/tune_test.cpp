@@ -1,8 +1,10 @@
 // `trivet tune` and `trivet launch --autotuning` as a user runs them.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/program.h"
@@ -61,6 +63,103 @@ TEST_F(Tune, MeasuresTheSpaceOnTheRanksThatAreThereAndLeavesWhatDeepSpeedUsersLo
   const Output trained = folder.run("train tuned/results/ds_config_optimal.json --ranks 2");
   EXPECT_EQ(trained.code, 0) << trained.errors;
   EXPECT_THAT(trained.text, Not(HasSubstr("no effect")));
+}
+
+TEST_F(Tune, GoesOnBehindTheTrialsThatEnded) {
+  ASSERT_EQ(folder.run("tune config.json --ranks 2 --cluster h100 --set autotuning.tuner_num_trials=3").code, 0);
+  const double first = read("tuned/results/z0_gas4_tmbspg1/exp.json").at("seconds");
+  std::filesystem::remove(folder.at("tuned/results/z0_gas1_tmbspg4/exp.json"));  // as if it had been interrupted
+  const Output second = folder.run("tune config.json --ranks 2 --cluster h100 --resume");
+  EXPECT_EQ(second.code, 0) << second.errors;
+  EXPECT_EQ(trials_of(second.text), 8u);
+  EXPECT_EQ(read("tuned/results/z0_gas4_tmbspg1/exp.json").at("seconds"), first);
+  EXPECT_THAT(folder.read("tuned/results/summary.txt"), HasSubstr("taken over from an earlier tuning 2\n"));
+  // Of another model, or overwritten, nothing is taken over.
+  folder.run("tune config.json --ranks 2 --cluster h100 --resume --set model.layers=1 --set autotuning.tuner_num_trials=2");
+  EXPECT_THAT(folder.read("tuned/results/summary.txt"), HasSubstr("taken over from an earlier tuning 0\n"));
+  folder.run("tune config.json --ranks 2 --cluster h100 --set model.layers=1 --set autotuning.tuner_num_trials=2");
+  EXPECT_THAT(folder.read("tuned/results/summary.txt"), HasSubstr("taken over from an earlier tuning 0\n"));
+  EXPECT_FALSE(exists("tuned/results/z3_gas1_tmbspg4"));
+}
+
+TEST_F(Tune, EveryTunerAndMetricRunsAndStopsEarly) {
+  for (const char* tuner : {"random", "model_based"})
+    for (const char* metric : {"latency", "flops"}) {
+      const Output output = folder.run(std::string("tune config.json --ranks 2 --cluster h100 --set autotuning.tuner_type=") +
+                                       tuner + " --set autotuning.metric=" + metric +
+                                       " --set autotuning.fast=false --set autotuning.tuner_early_stopping=2");
+      EXPECT_EQ(output.code, 0) << output.errors;
+      EXPECT_THAT(output.text, HasSubstr("ended: 2 trials in a row were not better (autotuning.tuner_early_stopping)"));
+      double best = 1e9;
+      for (const auto& entry : std::filesystem::directory_iterator(folder.at("tuned/results")))
+        if (entry.is_directory())
+          best = std::min(
+              best, read("tuned/results/" + entry.path().filename().string() + "/metrics.json").at("latency").get<double>());
+      const std::string shown = output.text.substr(output.text.find("best  z"));
+      EXPECT_THAT(shown, HasSubstr(fmt::format(", {:.2f} ms a step", best * 1e3)));  // one batch: the shortest step wins
+    }
+}
+
+TEST_F(Tune, OnALargerDescribedMachineTheOrderIsThatOfItsModel) {
+  const Output output = folder.run(
+      "tune config.json --ranks 2 --cluster h100 --set autotuning.tuner_type=model_based --set autotuning.tuner_num_trials=2");
+  EXPECT_EQ(output.code, 0) << output.errors;
+  EXPECT_EQ(trials_of(output.text), 2u);
+  const Output unknown = folder.run("tune config.json --ranks 2 --cluster nowhere");
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.errors, HasSubstr("nowhere"));
+}
+
+TEST_F(Tune, WhatCannotBeTunedIsRefusedByKey) {
+  const auto refusal = [&](const std::string& set) {
+    const Output output = folder.run("tune config.json --ranks 2 --set " + set);
+    EXPECT_EQ(output.code, 2) << output.text;
+    return output.errors;
+  };
+  EXPECT_THAT(refusal("autotuning.enabled=false"),
+              HasSubstr("autotuning.enabled: false contradicts `trivet tune`; remove it or use true"));
+  EXPECT_THAT(refusal("autotuning.mp_size=3"), HasSubstr("autotuning.mp_size: no mesh of 2 ranks has tensor x pipeline 3"));
+  EXPECT_THAT(
+      refusal("autotuning.tuner_type=genetic"),
+      HasSubstr("autotuning.tuner_type: \"genetic\" is not accepted; use one of \"gridsearch\", \"random\", \"model_based\""));
+  EXPECT_THAT(refusal("autotuning.min_train_micro_batch_size_per_gpu=16"),
+              HasSubstr("autotuning: no config is left to try; widen min_ and max_train_micro_batch_size_per_gpu"));
+  EXPECT_THAT(refusal("autotuning.results_dir=config.json/x"), HasSubstr("autotuning: results cannot be written: "));
+}
+
+TEST_F(Tune, TheSectionDoesNothingToATrainingRun) {
+  const Output output = folder.run("train config.json --ranks 2");
+  EXPECT_EQ(output.code, 0) << output.errors;
+  EXPECT_THAT(output.text, HasSubstr("autotuning.enabled: has effect only when `trivet tune` runs"));
+  EXPECT_FALSE(exists("tuned"));
+}
+
+TEST_F(Tune, TheLauncherTunesAndThenTrainsOnTheSameSlots) {
+  const std::string job =
+      std::string(TRIVET_BINARY_DIR) +
+      "/trivet train config.json --set autotuning.tuner_num_trials=2 --metrics losses.jsonl --set=training.steps=3";
+  const Output tuned = folder.run("launch --num_gpus 2 --autotuning tune " + job);
+  EXPECT_EQ(tuned.code, 0) << tuned.errors;
+  EXPECT_THAT(tuned.text, HasSubstr("best  z"));
+  EXPECT_FALSE(exists("losses.jsonl"));
+  EXPECT_EQ(folder.read("tuned/results/cmd_optimal.txt"),
+            "trivet launch --num_gpus 2 trivet train tuned/results/ds_config_optimal.json\n");
+  const Output both = folder.run("launch --num_gpus 2 --autotuning run " + job);
+  EXPECT_EQ(both.code, 0) << both.errors;
+  const std::string losses = folder.read("losses.jsonl");
+  EXPECT_EQ(std::ranges::count(losses, '\n'), 3);
+  EXPECT_EQ(read("tuned/results/ds_config_optimal.json").at("training").at("steps"), 3);
+  const Output dry = folder.run("launch --num_gpus 2 --autotuning run --dry-run " + job);
+  EXPECT_THAT(dry.text, HasSubstr("/trivet tune config.json --set autotuning.tuner_num_trials=2 --set training.steps=3\n"));
+  EXPECT_THAT(dry.text, HasSubstr("/trivet train tuned/results/ds_config_optimal.json --metrics losses.jsonl\n"));
+}
+
+TEST_F(Tune, ATrainingThatCannotBeTunedIsNotStarted) {
+  const Output output = folder.run("launch --num_gpus 2 --autotuning run " TRIVET_BINARY_DIR
+                                   "/trivet train config.json --set autotuning.enabled=false --metrics losses.jsonl");
+  EXPECT_EQ(output.code, 2);
+  EXPECT_THAT(output.errors, HasSubstr("autotuning.enabled: false contradicts `trivet tune`"));
+  EXPECT_FALSE(exists("losses.jsonl"));
 }
 
 }  // namespace

@@ -1,0 +1,146 @@
+#include "autotune/tune/trial.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <mutex>
+#include <new>
+
+#include "core/error.h"
+#include "engine/plan.h"
+#include "tests/engine/small_plan.h"
+
+namespace trivet::autotune {
+namespace {
+
+using testing::HasSubstr;
+
+// What an engine offloads goes nowhere: making its file throws.
+class RefusingFiles final : public FileSystem {
+ public:
+  explicit RefusingFiles(std::function<void(const std::string&)> refuse) : refuse_(std::move(refuse)) {}
+  std::unique_ptr<ScratchFile> create_scratch(const std::string& path, int64_t, bool) override {
+    refuse_(path);
+    return nullptr;
+  }
+  std::unique_ptr<WritableFile> create(const std::string& path, int64_t bytes) override { return real().create(path, bytes); }
+  std::unique_ptr<ReadableFile> open(const std::string& path) override { return real().open(path); }
+  void create_directory(const std::string& path) override { real().create_directory(path); }
+  void sync_directory(const std::string& path) override { real().sync_directory(path); }
+  void rename(const std::string& from, const std::string& to) override { real().rename(from, to); }
+  void remove(const std::string& path) override { real().remove(path); }
+  std::vector<DirectoryEntry> list(const std::string& path) override { return real().list(path); }
+  EntryKind kind(const std::string& path) override { return real().kind(path); }
+  LockAttempt lock(const std::string& path, const std::string& holder) override { return real().lock(path, holder); }
+  int64_t free_bytes(const std::string& path) override { return real().free_bytes(path); }
+
+ private:
+  static FileSystem& real() { return real_file_system(); }
+  std::function<void(const std::string&)> refuse_;
+};
+
+Config offloading() {
+  Config config = small_config();
+  config.zero.stage = 1;
+  config.zero.offload_optimizer.device = OffloadDevice::Nvme;
+  config.zero.offload_optimizer.nvme_path = std::filesystem::temp_directory_path();
+  return config;
+}
+
+TrialResult trial(const Config& config, comm::World& world, FileSystem& files = real_file_system()) {
+  return run_trial(config, describe_model(config.model, 97), world, {.first_measured = 2, .steps = 4, .files = &files});
+}
+
+// By two ranks, of which `rank` cannot make its file; then one with files, in the same world.
+TrialResult refused_on(int rank, const std::function<void(const std::string&)>& refuse) {
+  std::mutex mutex;
+  std::vector<TrialResult> results;
+  comm::run_threads(2, [&](comm::World& world) {
+    RefusingFiles files(refuse);
+    const TrialResult result = trial(offloading(), world, world.rank() == rank ? files : real_file_system());
+    const TrialResult next = trial(offloading(), world);
+    EXPECT_EQ(next.status, TrialStatus::Ok) << next.message;
+    EXPECT_GT(next.seconds, 0);
+    const std::lock_guard lock(mutex);
+    results.push_back(result);
+  });
+  EXPECT_EQ(results[0], results[1]);
+  return results[0];
+}
+
+TEST(Trial, EveryRankGetsTheSameTime) {
+  std::mutex mutex;
+  std::vector<TrialResult> results;
+  comm::run_threads(3, [&](comm::World& world) {
+    const TrialResult result = trial(small_config(), world);
+    const std::lock_guard lock(mutex);
+    results.push_back(result);
+  });
+  EXPECT_EQ(results[0].status, TrialStatus::Ok);
+  EXPECT_GT(results[0].seconds, 0);
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
+
+TEST(Trial, NoMemoryOnOneRankIsTheResultOfAllAndTheNextTrialRuns) {
+  for (const int rank : {0, 1}) {
+    const TrialResult result =
+        refused_on(rank, [](const std::string&) { throw OutOfMemoryError("host memory: 5.0 MiB were refused"); });
+    EXPECT_EQ(result.status, TrialStatus::OutOfMemory);
+    EXPECT_EQ(result.message, "rank " + std::to_string(rank) + ": host memory: 5.0 MiB were refused");
+    EXPECT_EQ(refused_on(rank, [](const std::string&) { throw std::bad_alloc(); }).status, TrialStatus::OutOfMemory);
+  }
+}
+
+TEST(Trial, AnotherErrorWhileTheEngineIsBuiltFailsTheTrialAlone) {
+  const TrialResult result = refused_on(1, [](const std::string& path) { throw FileError("create", path, ENOSPC); });
+  EXPECT_EQ(result.status, TrialStatus::Failed);
+  EXPECT_THAT(result.message, HasSubstr("rank 1: "));
+  EXPECT_THAT(result.message, HasSubstr("No space left on device"));
+}
+
+// Beyond any address space: the system itself refuses.
+TEST(Trial, AModelThatNoMachineHoldsIsOutOfMemory) {
+  Config config = small_config();
+  config.model.hidden_size = int64_t{1} << 21;
+  comm::run_threads(1, [&](comm::World& world) {
+    const TrialResult result = trial(config, world);
+    EXPECT_EQ(result.status, TrialStatus::OutOfMemory) << result.message;
+    EXPECT_THAT(result.message, HasSubstr("rank 0: host memory: "));
+  });
+}
+
+int threads_of_this_process() {
+  int threads = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) ++threads;
+  return threads;
+}
+
+int64_t mapped_kibibytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmRSS:")) return std::stoll(line.substr(6));
+  return 0;
+}
+
+TEST(Trial, NothingOfItRemains) {
+  Config config = small_config();
+  config.zero.stage = 3;
+  config.zero.overlap_comm = true;  // threads that communicate
+  comm::run_threads(1, [&](comm::World& world) {
+    trial(config, world);
+    const int threads = threads_of_this_process();
+    const int64_t before = mapped_kibibytes();
+    for (int i = 0; i < 10; ++i) trial(config, world);
+    EXPECT_EQ(threads_of_this_process(), threads);
+    const int64_t one = make_plan(config, model_of(config), 1).heaviest().memory.total() / 1024;
+    EXPECT_LT(mapped_kibibytes(), before + 3 * one);  // ten of them would be ten times `one`
+  });
+}
+
+}  // namespace
+}  // namespace trivet::autotune
