@@ -55,7 +55,7 @@ std::string curve_svg(const TuningReport& report) {
   constexpr double kLeft = 110, kTop = 15, kWidth = 620, kHeight = 220;
   const Curve curve = curve_of(report);
   if (curve.values.empty()) return "";
-  const auto [low, high] = std::ranges::minmax(curve.values);
+  const double low = std::ranges::min(curve.values), high = std::ranges::max(curve.values);
   const double range = high > low ? high - low : 1;
   const auto x = [&](size_t trial) {
     return kLeft + kWidth * static_cast<double>(trial) / static_cast<double>(std::max<size_t>(curve.values.size() - 1, 1));
