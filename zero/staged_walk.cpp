@@ -120,17 +120,32 @@ std::vector<OwnedPiece> pieces_of(ParameterGroup& group, int64_t most_elements) 
   return pieces;
 }
 
+// A granule more at both ends.
+int64_t most_staged_bytes(ParameterGroup& group, const RangeAccess& access, int64_t elements) {
+  const OwnedRange range = group.owned();
+  int64_t sum = 0;
+  const auto add = [&](TensorPlace* place, Access how) {
+    if (!place || how == Access::None || (range.host && !place->host_memory().absent())) return;
+    sum += staging_bytes(std::min(elements + 2 * place->granule_elements(), place->elements()) * size_of(place->dtype()));
+  };
+  add(range.master_place, access.master);
+  add(range.copy_out_place, access.copy_out);
+  for (size_t i = 0; i < range.states.size() && i < access.states.size(); ++i) add(range.state_places[i], access.states[i]);
+  return sum;
+}
+
 void visit(std::span<const OwnedPiece> pieces, const RangeAccess& access, Arena& buffers, const StagingOptions& options,
-           const UsePiece& use) {
+           const UsePiece& use, int64_t least_set_bytes) {
   std::vector<std::unique_ptr<Visit>> visits;
   for (const OwnedPiece& piece : pieces) visits.push_back(std::make_unique<Visit>(piece, access));
-  int64_t set_bytes = 0;
+  int64_t set_bytes = least_set_bytes;
   std::vector<size_t> with_staging;  // visits[with_staging[k]] uses set k % sets
   for (size_t i = 0; i < visits.size(); ++i) {
     set_bytes = std::max(set_bytes, visits[i]->bytes());
     if (visits[i]->bytes() > 0) with_staging.push_back(i);
   }
-  const size_t sets = std::min<size_t>(1 + options.read_ahead + options.write_behind, with_staging.size());
+  const size_t most_sets = 1 + options.read_ahead + options.write_behind;
+  const size_t sets = least_set_bytes > 0 ? most_sets : std::min(most_sets, with_staging.size());
   std::vector<StagingMemory> memory(sets);
   HostSide* const host = visits.empty() ? nullptr : visits.front()->range.host;
   for (StagingMemory& set : memory) set = StagingMemory(host ? host->staging() : buffers, set_bytes);

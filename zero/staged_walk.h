@@ -42,8 +42,13 @@ std::vector<OwnedPiece> pieces_of(ParameterGroup& group, int64_t most_elements);
 // Calls use(piece, range), one piece after the other; `range` is of the piece's elements alone, its gradient included. Staging
 // memory is taken from `buffers` for the time of the call, or from the host's where ranges are for its kernels
 // (OwnedRange::host): for all of the pieces, or for none.
+// `least_set_bytes`: more than 0 where data ranks have other pieces than each other: then all take memory for 1 + read_ahead +
+// write_behind pieces of so many bytes, as it was planned for one of them.
 using UsePiece = std::function<void(const OwnedPiece&, const OwnedRange&)>;
 void visit(std::span<const OwnedPiece> pieces, const RangeAccess& access, Arena& buffers, const StagingOptions& options,
-           const UsePiece& use);
+           const UsePiece& use, int64_t least_set_bytes = 0);
+// Of a piece of `elements` with this access, wherever in the owned range it begins: bytes of memory that it is staged in at
+// most.
+int64_t most_staged_bytes(ParameterGroup& group, const RangeAccess& access, int64_t elements);
 
 }  // namespace trivet::zero

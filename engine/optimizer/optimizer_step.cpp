@@ -370,10 +370,14 @@ void OptimizerStep::sum_lamb_squares() {
 void OptimizerStep::sum_lamb_squares_of(const Side& side) {
   std::vector<zero::OwnedPiece> pieces;
   std::vector<size_t> owners;  // of the pieces, in owned_
+  int64_t set_bytes = 0;       // not those of the pieces, which are others on each data rank
+  const zero::RangeAccess how{
+      zero::Access::Read, zero::Access::None, {zero::Access::None, zero::Access::None, zero::Access::Read}};
   const int64_t most = std::max<int64_t>(resources_.staging.most_elements / kernels::kSumBlock, 1) * kernels::kSumBlock;
   for (size_t i = 0; i < owned_.size(); ++i) {
     const zero::OwnedRange range = owned_[i].group->owned();
     if (&side_of(range).kernels != &side.kernels) continue;
+    set_bytes = std::max(set_bytes, zero::most_staged_bytes(*owned_[i].group, how, std::min(most, range.count)));
     for (const Part& part : counted_parts(owned_[i], range))
       for (int64_t done = 0; done < part.count; done += most) {
         pieces.push_back({owned_[i].group, part.first + done, std::min(most, part.count - done)});
@@ -381,15 +385,14 @@ void OptimizerStep::sum_lamb_squares_of(const Side& side) {
       }
   }
   size_t next = 0;
-  const zero::RangeAccess how{
-      zero::Access::Read, zero::Access::None, {zero::Access::None, zero::Access::None, zero::Access::Read}};
-  zero::visit(pieces, how, side.buffers, resources_.staging, [&](const zero::OwnedPiece&, const zero::OwnedRange& range) {
+  const auto sum_piece = [&](const zero::OwnedPiece&, const zero::OwnedRange& range) {
     const size_t owner = owners[next++];
     const TensorView sums = lamb_sums_of(side, owner);
     const int64_t block = sum_block(owned_[owner]);
     side.kernels.sum_of_squares(range.master, 1.0, block, sums.slice(0, ExactSum::kWords));
     side.kernels.sum_of_squares(range.states[2], 1.0, block, sums.slice(ExactSum::kWords, ExactSum::kWords));
-  });
+  };
+  zero::visit(pieces, how, side.buffers, resources_.staging, sum_piece, set_bytes);
 }
 
 TensorView OptimizerStep::lamb_sums_of(const Side& side, size_t owned) const {

@@ -229,5 +229,29 @@ TEST_F(MemoryPlan, IsWhatRandomConfigsNeedToTheByte) {
   fmt::print("\n");
 }
 
+// The plan rehearses one data rank. Lamb's norms are of parts of parameters, which are others on each.
+TEST_F(MemoryPlan, IsTheSameOnAllDataRanks) {
+  for (const char* pipeline : {"1", "2"})
+    for (const char* model : {"gpt", "llama"})
+      for (const char* layers : {"1", "2"})
+        for (const char* tied : {"true", "false"})
+          for (const char* bf16 : {"true", "false"})
+            for (const char* sub_group : {"1000", "1000000000"}) {
+              const std::optional<Plan> plan = this->plan(
+                  {4,
+                   {fmt::format("parallel.pipeline={}", pipeline), fmt::format("model.type={}", model),
+                    fmt::format("model.layers={}", layers), fmt::format("model.tied_embedding={}", tied),
+                    fmt::format("bf16.enabled={}", bf16), fmt::format("zero_optimization.sub_group_size={}", sub_group),
+                    "zero_optimization.stage=1", "optimizer.type=Lamb", "train_batch_size=4",
+                    "train_micro_batch_size_per_gpu=1", "zero_optimization.offload_optimizer.device=nvme",
+                    "zero_optimization.offload_optimizer.buffer_count=16",
+                    "zero_optimization.offload_optimizer.pipeline_read=true",
+                    "zero_optimization.offload_optimizer.pipeline_write=true"}});
+              ASSERT_TRUE(plan);
+              EXPECT_NO_THROW(expect_measured_as_planned(*plan));
+              ASSERT_FALSE(HasFailure()) << "4 ranks of\n" << explain_as_json(plan->config);
+            }
+}
+
 }  // namespace
 }  // namespace trivet
