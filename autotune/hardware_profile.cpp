@@ -99,15 +99,13 @@ void HardwareProfile::merge(MeasuredSetup setup) {
   *found = std::move(setup);
 }
 
-HardwareProfile read_profile(const std::string& path) {
+HardwareProfile parse_profile(const std::string& text, const std::string& path) {
   const auto refuse = [&](const std::string& what) {
     throw ConfigError(fmt::format("{}: {}; `trivet bench` writes such a file", path, what));
   };
-  std::ifstream file(path);
-  if (!file) refuse("cannot be read");
   HardwareProfile profile;
   try {
-    const ordered_json json = ordered_json::parse(file);
+    const ordered_json json = ordered_json::parse(text);
     if (!json.is_object() || json.value("format", "") != kFormat) refuse(fmt::format("is no \"{}\"", kFormat));
     profile.version = json.at("version"), profile.date = json.at("date");
     for (const ordered_json& setup : json.at("setups")) profile.setups.push_back(setup_of(setup));
@@ -121,8 +119,14 @@ HardwareProfile read_profile(const std::string& path) {
   return profile;
 }
 
-void write_profile(const HardwareProfile& profile, const std::string& path) {
-  // A line for each sample, so that people can read it.
+HardwareProfile read_profile(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw ConfigError(fmt::format("{}: cannot be read; `trivet bench` writes such a file", path));
+  return parse_profile({std::istreambuf_iterator<char>(file), {}}, path);
+}
+
+// A line for each sample, so that people can read it.
+std::string to_json(const HardwareProfile& profile) {
   std::string text =
       fmt::format("{{\n\"format\": {},\n\"version\": {},\n\"date\": {},\n\"setups\": [", ordered_json(kFormat).dump(),
                   ordered_json(profile.version).dump(), ordered_json(profile.date).dump());
@@ -143,8 +147,12 @@ void write_profile(const HardwareProfile& profile, const std::string& path) {
     }
     text += "}";
   }
+  return text + "\n]}\n";
+}
+
+void write_profile(const HardwareProfile& profile, const std::string& path) {
   try {
-    write_text(real_file_system(), path, text + "\n]}\n");
+    write_text(real_file_system(), path, to_json(profile));
   } catch (const FileError& error) {
     throw ConfigError(fmt::format("{}; give another --profile", error.what()));
   }

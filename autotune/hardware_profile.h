@@ -45,6 +45,8 @@ struct HardwareProfile {
 
 // Throws ConfigError naming the file and what is wrong with it.
 HardwareProfile read_profile(const std::string& path);
+HardwareProfile parse_profile(const std::string& text, const std::string& path);
+std::string to_json(const HardwareProfile& profile);
 void write_profile(const HardwareProfile& profile, const std::string& path);
 
 class MeasuredCostModel final : public CostModel {

@@ -21,9 +21,10 @@ namespace trivet::cli {
 namespace {
 
 struct TuneArguments {
-  std::string config, cluster;
+  std::string config, cluster, profile;
   std::vector<std::string> overrides;
   int ranks = 0;
+  double seconds = 10;
   bool resume = false;
 };
 
@@ -47,8 +48,12 @@ void run(const TuneArguments& arguments) {
   const model::Model model = model_of(config);
   run_job(arguments.ranks, [&](RankBody rank) {
     const std::string optimal = autotune::optimal_config(config.autotuning);
-    autotune::TuneOptions options{
-        .threads = rank.threads, .local_rank = rank.local_rank, .cluster = arguments.cluster, .resume = arguments.resume};
+    autotune::TuneOptions options{.threads = rank.threads,
+                                  .local_rank = rank.local_rank,
+                                  .cluster = arguments.cluster,
+                                  .profile = arguments.profile,
+                                  .measuring_seconds = arguments.seconds,
+                                  .resume = arguments.resume};
     options.command = train_command(optimal, arguments.ranks, rank.world.size());
     options.report = [](const std::string& line) {
       std::printf("%s\n", line.c_str());
@@ -78,8 +83,16 @@ void add_tune(CLI::App& program) {
   command->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
-  command->add_option("--cluster", arguments->cluster,
-                      "what predictions are made for: a100, a100-40, h100, h200 or a JSON file (this host, measured)");
+  CLI::Option* cluster =
+      command->add_option("--cluster", arguments->cluster,
+                          "what predictions are made for: a100, a100-40, h100, h200 or a JSON file (these ranks, measured)");
+  CLI::Option* profile =
+      command->add_option("--profile", arguments->profile, "the same, as trivet bench measured these ranks in this file")
+          ->excludes(cluster);
+  command->add_option("--seconds", arguments->seconds, "how long kernels, and communication, are measured without both (10)")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->excludes(cluster)
+      ->excludes(profile);
   command->add_flag("--resume", arguments->resume, "go on behind the finished trials, as with autotuning.overwrite false");
   command->callback([arguments] { run(*arguments); });
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "autotune/tune/described_predictor.h"
+#include "autotune/tune/measured_predictor.h"
 #include "autotune/tune/metric.h"
 #include "autotune/tune/rank_devices.h"
 #include "autotune/tune/result_key.h"
@@ -63,14 +64,14 @@ TuneResult result_from(const std::string& text) {
 class Director {
  public:
   Director(const ConfigDocument& document, const Config& config, const TuningSpace& space, const model::Description& model,
-           const RankDevices& devices, int world_size, const TuneOptions& options)
+           const RankDevices& devices, const std::vector<double>& predicted, int world_size, const TuneOptions& options)
       : document_(document),
         options_(options),
         world_size_(world_size),
         vocabulary_(model.vocabulary_size),
         folders_(*options.files, config.autotuning, config.autotuning.overwrite && !options.resume) {
     report_ = {.config = &config, .space = &space, .hardware = devices.hardware, .world_size = world_size};
-    predict(model, devices);
+    make_tuner_of(predicted);
     for (const TrialConfig& trial : space.trials)
       if (!trial.fits)
         report_.records.push_back({.trial = &trial,
@@ -137,23 +138,14 @@ class Director {
     return result_key(trial.config, vocabulary_, report_.hardware, world_size_);
   }
 
-  // The order of configs, which is what counts, is alike on GPUs that differ.
-  Cluster described(const RankDevices& devices) const {
-    if (!options_.cluster.empty()) return find_cluster(options_.cluster);
-    if (devices.gpus) return cluster_named("h100");
-    return host_cluster(examine({.directory = kQuickDirectory, .threads = options_.threads * world_size_}), world_size_);
-  }
-
-  void predict(const model::Description& model, const RankDevices& devices) {
+  void make_tuner_of(const std::vector<double>& predicted) {
     const Config& config = *report_.config;
-    Cluster cluster = described(devices);
-    const auto predictor = make_described_predictor(config, model, std::move(cluster));
     std::vector<Point> points;
     for (size_t i = 0; i < report_.space->trials.size(); ++i) {
       const TrialConfig& trial = trial_at(i);
       if (!trial.fits) continue;
       runnable_.push_back(i);
-      predicted_.push_back(predictor->seconds(trial.config, world_size_));
+      predicted_.push_back(predicted[i]);
       points.push_back({.features = features_of(trial.config, world_size_),
                         .predicted = log_cost(config.autotuning.metric, trial, predicted_.back())});
     }
@@ -189,6 +181,56 @@ class Director {
   size_t point_ = 0;  // of the trial under way
 };
 
+// The order of configs, which is what counts, is alike on GPUs that differ.
+Cluster described(const RankDevices& devices, int world_size, const TuneOptions& options) {
+  if (!options.cluster.empty()) return find_cluster(options.cluster);
+  if (devices.gpus) return cluster_named("h100");
+  return host_cluster(examine({.directory = kQuickDirectory, .threads = options.threads * world_size}), world_size);
+}
+
+// What is offloaded to files, or from a GPU, has no measured time (rehearse_step).
+bool has_modelled_time(const Config& config, const RankDevices& devices) {
+  const auto fine = [&](OffloadDevice device) {
+    return device == OffloadDevice::None || (device == OffloadDevice::Cpu && !devices.gpus);
+  };
+  return fine(config.zero.offload_optimizer.device) && fine(config.zero.offload_param.device);
+}
+
+// [trial] Seconds; 0 of those that do not fit. All ranks together; rank 0 gets all of them.
+std::vector<double> predict(const TuningSpace& space, const Config& config, const model::Description& model,
+                            const RankDevices& devices, comm::World& world, const TuneOptions& options) {
+  const bool rank_0 = world.rank() == 0;
+  const auto say = [&](const std::string& line) {
+    if (rank_0 && options.report) options.report(line);
+  };
+  const bool measures =
+      !options.profile.empty() ||
+      (options.cluster.empty() && config.autotuning.tuner_type == TunerType::ModelBased && has_modelled_time(config, devices));
+  std::unique_ptr<StepPredictor> predictor;
+  if (!measures) {
+    if (rank_0) predictor = make_described_predictor(config, model, described(devices, world.size(), options));
+  } else if (!options.profile.empty()) {
+    predictor = make_measured_predictor(read_profile(options.profile), options.profile, model, world.size());
+  } else {
+    say(fmt::format("measuring kernels{} of {} rank{} for {:.0f} s each", world.size() > 1 ? " and communication" : "",
+                    world.size(), world.size() > 1 ? "s" : "", options.measuring_seconds));
+    const HardwareProfile profile = measure_ranks(world, devices.gpus ? Device::Cuda : Device::Cpu, options.threads,
+                                                  options.local_rank, options.measuring_seconds);
+    predictor = make_measured_predictor(profile, "autotuning", model, world.size());
+  }
+  // Rehearsing is worth sharing; a described rank 0 is quick alone.
+  const size_t ranks = measures ? static_cast<size_t>(world.size()) : 1;
+  nlohmann::json mine = nlohmann::json::array();
+  for (auto i = static_cast<size_t>(world.rank()); predictor && i < space.trials.size(); i += ranks)
+    mine.push_back(space.trials[i].fits ? predictor->seconds(space.trials[i].config, world.size()) : 0.0);
+  std::vector<nlohmann::json> parts;
+  for (const std::string& text : checkpoint::over_group(world.group()).gather(mine.dump()))
+    parts.push_back(nlohmann::json::parse(text));
+  std::vector<double> seconds;
+  for (size_t i = 0; i < space.trials.size(); ++i) seconds.push_back(parts[i % ranks][i / ranks]);
+  return seconds;
+}
+
 }  // namespace
 
 TuneResult tune(const ConfigDocument& document, const model::Description& description, comm::World& world,
@@ -198,9 +240,10 @@ TuneResult tune(const ConfigDocument& document, const model::Description& descri
   const RankDevices devices = find_rank_devices(config, world, options.threads, options.local_rank);
   const model::Model model = model::build(description);
   const TuningSpace space = plan_space(enumerate(document, world.size()), config, model, devices.memory_bytes, world);
+  const std::vector<double> predicted = predict(space, config, description, devices, world, options);
   std::unique_ptr<Director> director;
   if (world.rank() == 0)
-    director = std::make_unique<Director>(document, config, space, description, devices, world.size(), options);
+    director = std::make_unique<Director>(document, config, space, description, devices, predicted, world.size(), options);
   const auto told = [&](const std::string& text) { return checkpoint::over_group(world.group()).gather(text).front(); };
   const TrialOptions trial_options{.threads = options.threads,
                                    .local_rank = options.local_rank,

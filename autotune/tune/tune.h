@@ -14,7 +14,9 @@ namespace trivet::autotune {
 
 struct TuneOptions {
   int threads = 1, local_rank = -1;                // EngineOptions
-  std::string cluster;                             // find_cluster; empty: this host, as it is measured
+  std::string cluster;                             // find_cluster: what predictions are made for
+  std::string profile;                             // read_profile: the same, measured before; neither: measured now
+  double measuring_seconds = 10;                   // for what is measured now
   bool resume = false;                             // as autotuning.overwrite false
   std::string command;                             // that trains with the best config, for cmd_optimal.txt
   std::function<void(const std::string&)> report;  // of rank 0: a line on what was found or done; may be empty

@@ -1,0 +1,51 @@
+#include "autotune/tune/measured_predictor.h"
+
+#include <fmt/format.h>
+
+#include "autotune/bench/bench.h"
+#include "autotune/rehearsed_step.h"
+#include "core/error.h"
+#include "engine/checkpoint/participants.h"
+
+namespace trivet::autotune {
+namespace {
+
+class MeasuredPredictor final : public StepPredictor {
+ public:
+  MeasuredPredictor(const MeasuredSetup& setup, const std::string& source, const model::Description& model)
+      : on_cpu_(setup, source, true), on_gpu_(setup, source, false), model_(model::build(model)) {}
+
+  double seconds(const Config& config, int world_size) override {
+    const Plan plan = make_plan(config, model_, world_size);
+    return rehearse_step(plan, model_, plan.config.compute_device() == Device::Cpu ? on_cpu_ : on_gpu_).seconds;
+  }
+
+ private:
+  MeasuredCostModel on_cpu_, on_gpu_;
+  model::Model model_;
+};
+
+}  // namespace
+
+HardwareProfile measure_ranks(comm::World& world, Device device, int threads, int local_rank, double seconds) {
+  const BenchOptions options{.threads = threads,
+                             .local_rank = local_rank,
+                             .device = device == Device::Cpu ? DeviceChoice::Cpu : DeviceChoice::Cuda,
+                             .seconds = seconds};
+  HardwareProfile profile;
+  profile.merge(measure_kernels(world, options));
+  if (world.size() > 1) profile.merge(measure_operations(world, options));
+  const std::string rank_0 = checkpoint::over_group(world.group()).gather(to_json(profile)).front();
+  return parse_profile(rank_0, "autotuning");
+}
+
+std::unique_ptr<StepPredictor> make_measured_predictor(const HardwareProfile& profile, const std::string& source,
+                                                       const model::Description& model, int world_size) {
+  const MeasuredSetup* setup = profile.find(world_size);
+  if (!setup)
+    throw ConfigError(fmt::format("{}: has nothing measured with {} ranks; run `trivet bench kernels --ranks {} --profile {}`",
+                                  source, world_size, world_size, source));
+  return std::make_unique<MeasuredPredictor>(*setup, source, model);
+}
+
+}  // namespace trivet::autotune
