@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -32,13 +34,10 @@ void add_row(ordered_json& rows, const Cells&... cells) {
 }
 
 ordered_json to_json(const MeasuredSetup& setup) {
-  ordered_json json{{"machine", setup.machine},
-                    {"ranks", setup.ranks},
-                    {"threads", setup.threads},
-                    {"call_seconds", setup.call_seconds},
-                    {"handover_seconds", setup.handover_seconds},
-                    {"kernels", ordered_json::array()},
-                    {"operations", ordered_json::array()}};
+  ordered_json json{
+      {"machine", setup.machine},         {"device", name_of(setup.device)},    {"ranks", setup.ranks},
+      {"threads", setup.threads},         {"call_seconds", setup.call_seconds}, {"handover_seconds", setup.handover_seconds},
+      {"kernels", ordered_json::array()}, {"operations", ordered_json::array()}};
   for (const KernelSample& k : setup.kernels)
     add_row(json["kernels"], k.kernel, k.variant, name_of(k.dtype), k.sizes, k.flops, k.bytes, k.seconds);
   for (const OperationSample& o : setup.operations)
@@ -61,14 +60,21 @@ double seconds_of(const ordered_json& json) {
   return seconds;
 }
 
+int count_of(const ordered_json& json) {
+  const auto count = json.get<int64_t>();
+  if (count < 1 || count > 1'000'000) throw std::runtime_error(fmt::format("{} is no number of ranks or threads", count));
+  return static_cast<int>(count);
+}
+
 MeasuredSetup setup_of(const ordered_json& json) {
   MeasuredSetup setup{.machine = json.at("machine"),
-                      .ranks = json.at("ranks"),
-                      .threads = json.at("threads"),
+                      .device = value_of<Device>(json.at("device")),
+                      .ranks = count_of(json.at("ranks")),
+                      .threads = count_of(json.at("threads")),
                       .kernels = {},
-                      .call_seconds = json.at("call_seconds"),
+                      .call_seconds = seconds_of(json.at("call_seconds")),
                       .operations = {},
-                      .handover_seconds = json.at("handover_seconds")};
+                      .handover_seconds = seconds_of(json.at("handover_seconds"))};
   for (const ordered_json& k : json.at("kernels"))
     setup.kernels.push_back({k.at(0), k.at(1), value_of<DType>(k.at(2)), k.at(3), k.at(4), k.at(5), seconds_of(k.at(6))});
   for (const ordered_json& o : json.at("operations"))
@@ -93,6 +99,10 @@ void HardwareProfile::merge(MeasuredSetup setup) {
     setups.push_back(std::move(setup));
     return;
   }
+  if (found->threads != setup.threads && (setup.kernels.empty() || setup.operations.empty()))
+    throw ConfigError(
+        fmt::format("the profile was measured with {} kernel threads a rank, this is with {}; give another --profile",
+                    found->threads, setup.threads));
   if (setup.kernels.empty()) setup.kernels = std::move(found->kernels), setup.call_seconds = found->call_seconds;
   if (setup.operations.empty())
     setup.operations = std::move(found->operations), setup.handover_seconds = found->handover_seconds;
@@ -121,7 +131,8 @@ HardwareProfile parse_profile(const std::string& text, const std::string& path) 
 
 HardwareProfile read_profile(const std::string& path) {
   std::ifstream file(path);
-  if (!file) throw ConfigError(fmt::format("{}: cannot be read; `trivet bench` writes such a file", path));
+  if (!file || std::filesystem::is_directory(path))
+    throw ConfigError(fmt::format("{}: cannot be read; `trivet bench` writes such a file", path));
   return parse_profile({std::istreambuf_iterator<char>(file), {}}, path);
 }
 
@@ -152,14 +163,18 @@ std::string to_json(const HardwareProfile& profile) {
 
 void write_profile(const HardwareProfile& profile, const std::string& path) {
   try {
-    write_text(real_file_system(), path, to_json(profile));
+    write_text(real_file_system(), path + ".tmp", to_json(profile));  // what was measured before stays until all is written
+    real_file_system().rename(path + ".tmp", path);
   } catch (const FileError& error) {
     throw ConfigError(fmt::format("{}; give another --profile", error.what()));
   }
 }
 
-MeasuredCostModel::MeasuredCostModel(const MeasuredSetup& setup, const std::string& path, bool on_cpu)
-    : table_(setup.kernels), on_cpu_(on_cpu), call_seconds_(setup.call_seconds), handover_seconds_(setup.handover_seconds) {
+MeasuredCostModel::MeasuredCostModel(const MeasuredSetup& setup, const std::string& path)
+    : table_(setup.kernels),
+      device_(setup.device),
+      call_seconds_(setup.call_seconds),
+      handover_seconds_(setup.handover_seconds) {
   const auto require = [&](bool there, const char* what) {
     if (!there)
       throw ConfigError(
@@ -178,7 +193,9 @@ MeasuredCostModel::MeasuredCostModel(const MeasuredSetup& setup, const std::stri
 double MeasuredCostModel::kernel_seconds(const kernels::KernelCall& call) const {
   const double seconds = table_.seconds(call) + call_seconds_;
   asked_ += seconds;
-  if (!table_.measured(call)) unmeasured_ += seconds;
+  if (!table_.measured(call))
+    unmeasured_[fmt::format("{}{}{} {}", call.kernel, call.variant.empty() ? "" : " ", call.variant, name_of(call.dtype))] +=
+        seconds;
   return seconds;
 }
 
@@ -206,6 +223,19 @@ double MeasuredCostModel::operation_seconds(const OperationCall& call) const {
   return std::exp(below->second + part * (above->second - below->second));
 }
 
-double MeasuredCostModel::unmeasured_share() const { return asked_ > 0 ? unmeasured_ / asked_ : 0; }
+double MeasuredCostModel::unmeasured_share() const {
+  double seconds = 0;
+  for (const auto& [kind, of_it] : unmeasured_) seconds += of_it;
+  return asked_ > 0 ? seconds / asked_ : 0;
+}
+
+std::string MeasuredCostModel::unmeasured_kinds() const {
+  std::vector<std::pair<std::string, double>> kinds(unmeasured_.begin(), unmeasured_.end());
+  std::ranges::stable_sort(kinds, std::ranges::greater{}, &std::pair<std::string, double>::second);
+  kinds.resize(std::min<size_t>(kinds.size(), 3));
+  std::string text;
+  for (const auto& [kind, seconds] : kinds) text += (text.empty() ? "" : ", ") + kind;
+  return text;
+}
 
 }  // namespace trivet::autotune

@@ -9,6 +9,7 @@
 
 #include "autotune/cost_model.h"
 #include "autotune/kernel_table.h"
+#include "core/device.h"
 
 namespace trivet::autotune {
 
@@ -24,7 +25,8 @@ struct OperationSample {
 
 // Measured with all of these ranks at work.
 struct MeasuredSetup {
-  std::string machine;         // "AMD EPYC, 2 cores" or "NVIDIA H200, 139.8 GiB"
+  std::string machine;  // "AMD EPYC, 2 cores" or "NVIDIA H200, 139.8 GiB"
+  Device device = Device::Cpu;
   int ranks = 1, threads = 1;  // of the host; kernel threads of a rank
   std::vector<KernelSample> kernels;
   double call_seconds = 0;  // that a step takes beside its kernels, for each of them
@@ -39,7 +41,8 @@ struct HardwareProfile {
 
   // Null where so many ranks were not measured.
   const MeasuredSetup* find(int ranks) const;
-  // In place of one with the same ranks; what it does not have (kernels, operations) stays. ConfigError for another machine's.
+  // In place of one with the same ranks; what it does not have (kernels, operations) stays. Throws ConfigError for another
+  // machine's, and for what was measured with other threads.
   void merge(MeasuredSetup setup);
 };
 
@@ -52,23 +55,26 @@ void write_profile(const HardwareProfile& profile, const std::string& path);
 class MeasuredCostModel final : public CostModel {
  public:
   // Throws ConfigError, naming what to run, where kernels or, for several ranks, operations were not measured.
-  // `on_cpu`: ranks have all cores of the machine between them, so that nothing is free.
-  MeasuredCostModel(const MeasuredSetup& setup, const std::string& path, bool on_cpu = true);
+  MeasuredCostModel(const MeasuredSetup& setup, const std::string& path);
 
   double kernel_seconds(const kernels::KernelCall& call) const override;
   double operation_seconds(const OperationCall& call) const override;
   // Of the time of all kernels asked for so far, the share of those of kinds that were not measured.
   double unmeasured_share() const;
+  // The three that took most of that: "add float32, matmul nt float16".
+  std::string unmeasured_kinds() const;
   double handover_seconds() const override { return handover_seconds_; }
-  bool streams_share_cores() const override { return on_cpu_; }
+  // On a CPU the ranks have all cores between them, so that nothing is free.
+  bool streams_share_cores() const override { return device_ == Device::Cpu; }
 
  private:
   KernelTable table_;
-  bool on_cpu_;
+  Device device_;
   double call_seconds_, handover_seconds_;
   using Curve = std::vector<std::pair<double, double>>;  // (log bytes, log seconds), ascending
   std::map<std::tuple<comm::Operation, comm::ReduceOp, DType, int>, Curve> curves_;
-  mutable double asked_ = 0, unmeasured_ = 0;
+  mutable double asked_ = 0;
+  mutable std::map<std::string, double> unmeasured_;  // seconds by kind
 };
 
 }  // namespace trivet::autotune

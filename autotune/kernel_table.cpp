@@ -76,10 +76,12 @@ double plane_at_origin(std::span<const Neighbour> neighbours) {
   return std::clamp(solve(moments, sums)[0], lowest - kBeyond, highest + kBeyond);
 }
 
-double median(std::vector<double> values) {
+// The value that a share of them is below.
+double quantile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
-  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
-  return values[values.size() / 2];
+  const auto place = static_cast<size_t>(share * static_cast<double>(values.size()));
+  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(place));
+  return values[place];
 }
 
 }  // namespace
@@ -88,29 +90,34 @@ KernelTable::KernelTable(const std::vector<KernelSample>& samples) {
   std::map<std::pair<Kind, std::array<int64_t, kDims>>, std::vector<const KernelSample*>> alike;
   for (const KernelSample& sample : samples)
     alike[{{sample.kernel, sample.variant, sample.dtype}, sample.sizes}].push_back(&sample);
-  std::vector<double> per_byte;
+  std::vector<double> per_byte, all;
   for (const auto& [key, same] : alike) {
     double seconds = 0;
     for (const KernelSample* sample : same) seconds += sample->seconds / static_cast<double>(same.size());
     const KernelSample& first = *same.front();
-    kinds_[key.first].push_back(
-        {place_of(first.sizes), std::log(std::max(seconds, 1e-9) / work_of(first.kernel, first.flops, first.bytes))});
+    const double work = work_of(first.kernel, first.flops, first.bytes);
+    kinds_[key.first].push_back({place_of(first.sizes), std::log(std::max(seconds, 1e-9) / work), work});
+    all.push_back(seconds);
     if (!is_arithmetic(first.kernel) && first.bytes > 1e5) per_byte.push_back(seconds / first.bytes);
   }
-  seconds_per_byte_ = median(per_byte);
+  seconds_per_byte_ = quantile(std::move(per_byte), 0.5);
+  least_seconds_ = quantile(std::move(all), 0.1);
 }
 
 bool KernelTable::measured(const kernels::KernelCall& call) const {
   return kinds_.contains({std::string(call.kernel), std::string(call.variant), call.dtype});
 }
 
-// Its own kind's, or of the same kernel another variant's, or another type's.
+// Its own kind's, or of the same kernel another variant's, or another type's. A pace of small calls says nothing of large ones.
 const std::vector<KernelTable::Point>* KernelTable::points_of(const kernels::KernelCall& call) const {
   const auto own = kinds_.find({std::string(call.kernel), std::string(call.variant), call.dtype});
   if (own != kinds_.end()) return &own->second;
+  constexpr double kAlike = 8;  // as much work but for this factor
+  const double work = work_of(call.kernel, call.flops, call.bytes);
   const std::vector<Point>* other_type = nullptr;
   for (const auto& [kind, points] : kinds_) {
     if (std::get<0>(kind) != call.kernel) continue;
+    if (std::ranges::max_element(points, {}, &Point::work)->work * kAlike < work) continue;
     if (std::get<2>(kind) == call.dtype) return &points;
     other_type = &points;
   }
@@ -119,7 +126,7 @@ const std::vector<KernelTable::Point>* KernelTable::points_of(const kernels::Ker
 
 double KernelTable::seconds(const kernels::KernelCall& call) const {
   const std::vector<Point>* points = points_of(call);
-  if (!points) return call.bytes * seconds_per_byte_;
+  if (!points) return least_seconds_ + call.bytes * seconds_per_byte_;
   const std::array<double, kDims> place = place_of(call.sizes);
   std::vector<Neighbour> neighbours;
   for (const Point& point : *points) {

@@ -29,8 +29,8 @@ class KernelTable {
   // Several of the same sizes are one, of their mean.
   explicit KernelTable(const std::vector<KernelSample>& samples);
 
-  // Of a kind that was not measured: by the same kernel with another variant or type, else by its bytes at the rate of the
-  // kernels that only move.
+  // Of a kind that was not measured: as the same kernel with another variant or type, if that was measured with as much work;
+  // else the time of the smallest kernels and its bytes at the rate of those that only move.
   double seconds(const kernels::KernelCall& call) const;
   bool measured(const kernels::KernelCall& call) const;
 
@@ -38,12 +38,14 @@ class KernelTable {
   struct Point {
     std::array<double, 5> place{};  // log2(1 + size)
     double pace = 0;                // log(seconds / work)
+    double work = 0;
   };
   using Kind = std::tuple<std::string, std::string, DType>;
   const std::vector<Point>* points_of(const kernels::KernelCall& call) const;
 
   std::map<Kind, std::vector<Point>> kinds_;
-  double seconds_per_byte_ = 0;  // median of the kernels that only move
+  double seconds_per_byte_ = 0;  // median of the kernels that only move, of those that are not small
+  double least_seconds_ = 0;     // the tenth part of all kernels takes less
 };
 
 }  // namespace trivet::autotune

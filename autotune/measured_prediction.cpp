@@ -11,11 +11,8 @@
 namespace trivet::autotune {
 namespace {
 
-std::vector<Part> parts_of(const RehearsedSeconds& seconds) {
-  return {{"compute", seconds.compute},    {"recompute", seconds.recompute}, {"tensor", seconds.tensor},
-          {"data", seconds.data},          {"bubble", seconds.pipeline},     {"sums of all", seconds.all},
-          {"optimizer", seconds.optimizer}};
-}
+constexpr double kMostUnmeasured = 0.5;
+constexpr size_t kMostBoxes = 20'000;  // of a schedule's picture: some MB
 
 const MeasuredSetup& setup_for(const Plan& plan, const HardwareProfile& profile, const std::string& path) {
   const int ranks = plan.mesh.size();
@@ -26,6 +23,20 @@ const MeasuredSetup& setup_for(const Plan& plan, const HardwareProfile& profile,
       "{}: was measured with {} ranks, the plan has {}; run `trivet bench kernels --ranks {} --profile "
       "{}`{}",
       path, known.empty() ? "no" : known, ranks, ranks, path, ranks > 1 ? " and `trivet bench comm` likewise" : ""));
+}
+
+StepPrediction step_of(const MeasuredPrediction& prediction) {
+  return {.seconds = prediction.step.parts,
+          .bytes = {},
+          .tokens_per_second = prediction.tokens_per_second,
+          .model_flops_utilization = prediction.model_flops_utilization};
+}
+
+// A rank counts as a device.
+Cluster priced(const MeasuredPrediction& prediction) {
+  Cluster cluster;
+  cluster.price_per_device_hour = prediction.price_per_device_hour;
+  return cluster;
 }
 
 double fastest_product(const MeasuredSetup& setup, DType dtype) {
@@ -40,12 +51,21 @@ double fastest_product(const MeasuredSetup& setup, DType dtype) {
 MeasuredPrediction predict_plan(const Plan& plan, const model::Model& model, const HardwareProfile& profile,
                                 const std::string& path) {
   const MeasuredSetup& setup = setup_for(plan, profile, path);
-  const MeasuredCostModel costs(setup, path, plan.config.compute_device() == Device::Cpu);
+  if (setup.device != plan.config.compute_device())
+    throw ConfigError(fmt::format("{}: was measured on {} (\"{}\"), the plan is for device \"{}\"; measure it there", path,
+                                  setup.machine, name_of(setup.device), name_of(plan.config.compute_device())));
+  const MeasuredCostModel costs(setup, path);
   MeasuredPrediction prediction{.source = fmt::format("{}, measured with {} rank{} on {} ({})", setup.machine, setup.ranks,
                                                       setup.ranks == 1 ? "" : "s", profile.date, path),
                                 .step = rehearse_step(plan, model, costs),
                                 .product_flops = fastest_product(setup, plan.config.model_dtype()),
-                                .unmeasured_share = costs.unmeasured_share()};
+                                .unmeasured_share = costs.unmeasured_share(),
+                                .unmeasured_kinds = costs.unmeasured_kinds()};
+  if (prediction.unmeasured_share > kMostUnmeasured)
+    throw ConfigError(
+        fmt::format("{}: {:.0f} % of the kernels' time is of kinds that were not measured ({}); run `trivet bench kernels "
+                    "--ranks {} --profile {}` for longer (--seconds)",
+                    path, 100 * prediction.unmeasured_share, prediction.unmeasured_kinds, setup.ranks, path));
   const double seconds = prediction.step.seconds;
   prediction.tokens_per_second = static_cast<double>(plan.batch.train_batch_size * model.sequence_length) / seconds;
   if (prediction.product_flops > 0)
@@ -65,39 +85,38 @@ std::string to_text(const Plan& plan, const MeasuredPrediction& prediction) {
         fmt::format("MFU       {:.1f} % = {:.4g} FLOP a step / ({:.4g} s x {} ranks x {:.4g} FLOP/s, the fastest product)\n",
                     100 * prediction.model_flops_utilization, plan.model_flops_per_step, step.seconds, plan.mesh.size(),
                     prediction.product_flops);
+  if (prediction.price_per_device_hour > 0)
+    text += fmt::format("price     {}\n", price_text(priced(prediction), plan.mesh.size(), step_of(prediction)));
   if (prediction.unmeasured_share > 0.005)
-    text += fmt::format("          {:.1f} % of the kernels' time is of kinds that were not measured\n",
-                        100 * prediction.unmeasured_share);
+    text += fmt::format("          {:.1f} % of the kernels' time is of kinds that were not measured: {}\n",
+                        100 * prediction.unmeasured_share, prediction.unmeasured_kinds);
   return text;
 }
 
 std::string to_json(const Plan& plan, const MeasuredPrediction& prediction) {
   auto json = nlohmann::ordered_json::parse(to_json(plan));
   json["measured_on"] = prediction.source;
-  json["step_seconds"] = prediction.step.seconds;
-  for (const Part& part : parts_of(prediction.step.parts)) json["seconds"][part.name] = part.value;
-  json["tokens_per_second"] = prediction.tokens_per_second;
-  json["model_flops_utilization"] = prediction.model_flops_utilization;
+  add_step(json, priced(prediction), plan.mesh.size(), step_of(prediction));
+  json["product_flops_per_second"] = prediction.product_flops;
   json["unmeasured_share"] = prediction.unmeasured_share;
+  json["unmeasured_kinds"] = prediction.unmeasured_kinds;
   return json.dump(2);
 }
 
 PlanPage page_of(const Plan& plan, const MeasuredPrediction& prediction) {
   PlanPage page = page_of(plan);
-  const RehearsedSeconds& parts = prediction.step.parts;
   page.title += fmt::format(", on {}", prediction.source);
-  page.step = StepPrediction{.seconds = {.compute = parts.compute,
-                                         .recompute = parts.recompute,
-                                         .tensor = parts.tensor,
-                                         .bubble = parts.pipeline,
-                                         .data = parts.data + parts.all,
-                                         .optimizer = parts.optimizer},
-                             .bytes = heaviest_of(page.ranks),
-                             .tokens_per_second = prediction.tokens_per_second,
-                             .model_flops_utilization = prediction.model_flops_utilization};
-  if (page.schedule) {
-    page.schedule->timeline = prediction.step.timelines.front();
+  page.step = step_of(prediction);
+  page.step->bytes = heaviest_of(page.ranks);
+  if (prediction.price_per_device_hour > 0) page.price = price_text(priced(prediction), plan.mesh.size(), *page.step);
+  const pipeline::Timeline& timeline = prediction.step.timelines.front();
+  size_t boxes = 0;
+  for (const auto& rank : timeline.ranks) boxes += rank.size();
+  if (page.schedule && boxes <= kMostBoxes) {
+    page.schedule->timeline = timeline;
     page.schedule->caption.unit = "ms";
+  } else {
+    page.schedule.reset();
   }
   return page;
 }

@@ -16,10 +16,13 @@ struct MeasuredPrediction {
   double product_flops = 0;            // a second, of the fastest product that was measured in the plan's type, of one rank
   double model_flops_utilization = 0;  // model FLOPs a second / (ranks x product_flops)
   double unmeasured_share = 0;         // of the kernels' time, by kinds that were not measured
+  double price_per_device_hour = 0;    // the caller's; 0: not given
+  std::string unmeasured_kinds;        // the three that took most of it
 };
 
 // `path` is where the profile is from. Throws ConfigError naming what to measure where the profile does not have so many ranks,
-// and for what has no modelled time (rehearse_step).
+// is of another device, or lacks the kinds of kernels that take most of the time; and for what has no modelled time
+// (rehearse_step).
 MeasuredPrediction predict_plan(const Plan& plan, const model::Model& model, const HardwareProfile& profile,
                                 const std::string& path);
 

@@ -43,14 +43,14 @@ class ModelledEvent final : public Event::State {
 // Its work is done at once, from when the stream is free, and the caller goes on from where it was.
 class ModelledStream final : public Stream {
  public:
-  explicit ModelledStream(ModelledTime& time) : time_(time) {}
+  ModelledStream(ModelledTime& time, bool shares_cores) : time_(time), shares_cores_(shares_cores) {}
   void enqueue(std::function<void()> work) override {
     const double caller = time_.now(), begin = std::max(caller, free_);
     time_.go_to(begin);
     work();
     time_.pass(time_.costs().handover_seconds());
     free_ = time_.now();
-    time_.go_to(caller + (time_.costs().streams_share_cores() ? free_ - begin : 0));
+    time_.go_to(caller + (shares_cores_ ? free_ - begin : 0));
   }
   Event record() override { return Event(std::make_shared<ModelledEvent>(time_, free_)); }
   void wait(const Event& event) override {
@@ -60,6 +60,7 @@ class ModelledStream final : public Stream {
 
  private:
   ModelledTime& time_;
+  bool shares_cores_;
   double free_ = 0;
 };
 
@@ -123,8 +124,9 @@ class ModelledGroup final : public comm::ProcessGroup {
 ModelledTime::ModelledTime(const CostModel& costs)
     : costs_(costs), meta_(kernels::make_meta_kernels()), kernels_(kernels::make_observed_kernels(*meta_, *this)) {}
 
-std::unique_ptr<Stream> ModelledTime::make_stream(bool overlaps) {
-  return overlaps ? std::make_unique<ModelledStream>(*this) : make_inline_stream();
+std::unique_ptr<Stream> ModelledTime::make_stream(bool overlaps, bool shares_cores) {
+  if (!overlaps) return make_inline_stream();
+  return std::make_unique<ModelledStream>(*this, shares_cores && costs_.streams_share_cores());
 }
 
 std::unique_ptr<StreamClock> ModelledTime::make_clock() { return std::make_unique<ModelledClock>(*this); }

@@ -25,7 +25,8 @@ class ModelledTime final : kernels::KernelObserver {
 
   kernels::Kernels& kernels() { return *kernels_; }
   // What these make must not outlive the time.
-  std::unique_ptr<Stream> make_stream(bool overlaps);
+  // `shares_cores`: what it does takes the caller's time, where the cost model's streams share cores.
+  std::unique_ptr<Stream> make_stream(bool overlaps, bool shares_cores = true);
   std::unique_ptr<StreamClock> make_clock();
   // `meta` counts what is sent.
   std::unique_ptr<comm::ProcessGroup> place(std::unique_ptr<comm::ProcessGroup> meta);

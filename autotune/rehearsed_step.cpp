@@ -21,7 +21,7 @@ Recording record_rank(const Plan& plan, const RankPlan& rank, const model::Model
   ModelledTime time(costs);
   timeline::Recorder recorder(time.make_clock());
   const auto make_stream = [&](Queue queue, bool overlaps) {
-    return recorder.observe(time.make_stream(overlaps), queue, overlaps);
+    return recorder.observe(time.make_stream(overlaps, queue != Queue::Send), queue, overlaps);
   };
   const auto place = [&](Groups::Group meta) { return time.place(std::move(meta)); };
   Rehearsal rehearsal(plan, rank, model,
@@ -52,38 +52,62 @@ double spent(const Recording& recording, Recording::Kind kind, Queue queue, bool
   return ms;
 }
 
-// A rank's share of the parts; what is left of the makespan it waits for its neighbours. `shares_cores`: what streams do keeps
-// the program from its own work.
-void add_rank(const Timeline& timeline, size_t rank, const Recording& recording, bool shares_cores, double share,
-              RehearsedSeconds& parts) {
+// Of an instruction that does not compute: kernels, and giving work to streams.
+double busy(const Program& program, const Recording& recording, std::initializer_list<Op> ops) {
+  double ms = 0;
+  for (const Recording::Span& span : recording.spans) {
+    if (span.at == Recording::kUpdate || span.kind == Recording::Kind::Work) continue;
+    if (std::ranges::find(ops, program[static_cast<size_t>(span.at)].op) == ops.end()) continue;
+    ms += (span.kind == Recording::Kind::Step ? 1 : -1) * (span.end - span.start);
+  }
+  return ms;
+}
+
+// How streams share the rank's time.
+struct Sharing {
+  bool cores = false;   // what they do keeps the program from its own work
+  bool queues = false;  // gathers and reductions run beside it
+};
+
+// A rank's parts, ms; what is left of the step it waits for its neighbours.
+StepSeconds parts_of(const Program& program, const Timeline& timeline, size_t rank, const Recording& recording, Sharing sharing,
+                     double step) {
   using Kind = Recording::Kind;
-  const Kind kind = shares_cores ? Kind::Work : Kind::Wait;
-  RehearsedSeconds own;
+  const Kind kind = sharing.cores ? Kind::Work : Kind::Wait;
+  StepSeconds own;
   for (const TimedInstruction& timed : timeline.ranks[rank])
     if (computes(timed.instruction.op) && timed.queue == Queue::Compute)
       (timed.instruction.op == Op::Recompute ? own.recompute : own.compute) += timed.end - timed.start;
   own.tensor = spent(recording, kind, Queue::Tensor, false);
-  own.compute -= own.tensor;  // layers wait inside their instructions
-  if (shares_cores) own.data = spent(recording, kind, Queue::Gather, false) + spent(recording, kind, Queue::Reduce, false);
-  own.all = spent(recording, Kind::Wait, Queue::Meet, false);  // alone: the rest of such a wait is for neighbours
-  for (const TimedWait& wait : timeline.waits[rank])
-    if (!shares_cores && (wait.queue == Queue::Gather || wait.queue == Queue::Reduce)) own.data += wait.end - wait.start;
-  const double data = spent(recording, kind, Queue::Gather, true) + spent(recording, kind, Queue::Reduce, true);
-  const double all = spent(recording, Kind::Wait, Queue::Meet, true), tensor = spent(recording, kind, Queue::Tensor, true);
-  own.optimizer = recording.update_ms() - data - all - tensor;
-  own.data += data, own.all += all, own.tensor += tensor;
-  own.pipeline = timeline.makespan - own.total();
+  own.compute -= own.tensor;                          // layers wait inside their instructions
+  for (const TimedWait& wait : timeline.waits[rank])  // without queues: all of such an instruction
+    if (wait.queue == Queue::Gather || wait.queue == Queue::Reduce) own.data += wait.end - wait.start;
+  if (sharing.queues) own.data += busy(program, recording, {Op::Unshard, Op::Reshard, Op::Reduce});
+  // Alone: the rest of such a wait is for neighbours.
+  own.data += spent(recording, Kind::Wait, Queue::Meet, false) + busy(program, recording, {Op::Tie, Op::SumLoss});
+  const double tensor = spent(recording, kind, Queue::Tensor, true);
+  const double data = spent(recording, kind, Queue::Gather, true) + spent(recording, kind, Queue::Reduce, true) +
+                      spent(recording, Kind::Wait, Queue::Meet, true);
+  own.optimizer = recording.update_ms() - data - tensor;
+  own.data += data, own.tensor += tensor;
+  own.bubble = step - own.total();
+  return own;
+}
+
+void add(const StepSeconds& ms, double share, StepSeconds& parts) {
   const double seconds = share / 1e3;
-  parts.compute += own.compute * seconds, parts.recompute += own.recompute * seconds, parts.tensor += own.tensor * seconds;
-  parts.pipeline += own.pipeline * seconds, parts.data += own.data * seconds, parts.all += own.all * seconds;
-  parts.optimizer += own.optimizer * seconds;
+  parts.compute += ms.compute * seconds, parts.recompute += ms.recompute * seconds, parts.tensor += ms.tensor * seconds;
+  parts.bubble += ms.bubble * seconds, parts.data += ms.data * seconds, parts.optimizer += ms.optimizer * seconds;
 }
 
 }  // namespace
 
 RehearsedStep rehearse_step(const Plan& plan, const model::Model& model, const CostModel& costs) {
   check_modelled(plan.config);
-  const Overlap overlap = plan.config.zero.overlap_comm ? Overlap::Queues : Overlap::None;
+  // What shares the program's cores is in the time of its instructions, and not beside them once more.
+  const Sharing sharing{.cores = costs.streams_share_cores(),
+                        .queues = plan.config.zero.overlap_comm && !costs.streams_share_cores()};
+  const Overlap overlap = sharing.queues ? Overlap::Queues : Overlap::None;
   const int tensor_size = plan.mesh.size(Axis::Tensor), pipeline_size = plan.mesh.size(Axis::Pipeline);
   RehearsedStep result;
   std::vector<RecordedStep> steps;
@@ -104,7 +128,9 @@ RehearsedStep rehearse_step(const Plan& plan, const model::Model& model, const C
   for (int tensor = 0; tensor < tensor_size; ++tensor)
     for (int pipeline = 0; pipeline < pipeline_size; ++pipeline) {
       const auto rank = static_cast<size_t>(pipeline), line = static_cast<size_t>(tensor);
-      add_rank(result.timelines[line], rank, steps[line][rank], costs.streams_share_cores(), share, result.parts);
+      const Program& program = plan.ranks[static_cast<size_t>(pipeline * tensor_size + tensor)].programs.train;
+      add(parts_of(program, result.timelines[line], rank, steps[line][rank], sharing, 1e3 * result.seconds), share,
+          result.parts);
     }
   return result;
 }

@@ -6,26 +6,18 @@
 #include <vector>
 
 #include "autotune/cost_model.h"
+#include "autotune/step_model.h"
 #include "engine/plan.h"
 #include "pipeline/timeline.h"
 
 namespace trivet::autotune {
 
-// Mean over the ranks; the parts add up to the step. Communication: waiting for it or, where it shares the kernels' cores,
-// doing it.
-struct RehearsedSeconds {
-  double compute = 0, recompute = 0;  // of instructions, without what follows; what layers make again themselves is in compute
-  double tensor = 0;                  // of the tensor axis
-  double pipeline = 0;                // waiting for neighbouring stages, and for their last microbatches
-  double data = 0;                    // gathers and reductions
-  double all = 0;                     // for sums of loss and norm, and for ties
-  double optimizer = 0;               // of the update, without waiting
-  double total() const { return compute + recompute + tensor + pipeline + data + all + optimizer; }
-};
-
 struct RehearsedStep {
   double seconds = 0;
-  RehearsedSeconds parts;
+  // Means over the ranks, which add up to the step. Communication is waiting for it or, where it shares the kernels' cores,
+  // doing it. tensor: of the tensor axis. data: gathers, reductions, ties and the sums of all ranks. bubble: waiting for
+  // neighbouring stages. What layers make again themselves (selective recomputation) is in compute.
+  StepSeconds parts;
   std::vector<pipeline::Timeline> timelines;  // [tensor rank] of its pipeline; ranks of a data group do alike; milliseconds
 };
 

@@ -138,8 +138,9 @@ int run(const Options& options) {
     const autotune::RehearsedStep step = rehearse_step(plan, model, costs);
     std::vector<double> seconds;
     comm::run_threads(trial.ranks, [&](comm::World& world) {
-      auto times = autotune::measure_step(world, plan, build(), options.steps, {.threads = setup->threads});
-      if (world.rank() == 0) seconds = std::move(times);
+      const autotune::BenchOptions bench{.threads = setup->threads, .own_cores = true};
+      auto measured = autotune::measure_step(world, plan, build(), options.steps, bench);
+      if (world.rank() == 0) seconds = std::move(measured.seconds);
     });
     predicted.push_back(1e3 * step.seconds);
     measured.push_back(1e3 * median(seconds));
@@ -155,12 +156,19 @@ int run(const Options& options) {
 
 Options parse(int argc, char** argv) {
   Options options;
+  if (argc % 2 == 0) throw ConfigError(std::string(argv[argc - 1]) + ": needs a value");
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = argv[i], value = argv[i + 1];
-    if (name == "--profile") options.profile = value;
-    if (name == "--configs") options.configs = std::stoi(value);
-    if (name == "--seed") options.seed = static_cast<unsigned>(std::stoul(value));
-    if (name == "--steps") options.steps = std::stoi(value);
+    if (name == "--profile")
+      options.profile = value;
+    else if (name == "--configs")
+      options.configs = std::stoi(value);
+    else if (name == "--seed")
+      options.seed = static_cast<unsigned>(std::stoul(value));
+    else if (name == "--steps")
+      options.steps = std::stoi(value);
+    else
+      throw ConfigError(name + ": unknown flag; there are --profile, --configs, --seed and --steps");
   }
   return options;
 }

@@ -1,9 +1,12 @@
 // trivet bench kernels|comm|step: measures this machine for predictions, and a config's step beside its prediction.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <memory>
@@ -12,7 +15,8 @@
 #include <vector>
 
 #include "autotune/bench/bench.h"
-#include "autotune/rehearsed_step.h"
+#include "autotune/measured_prediction.h"
+#include "autotune/prediction.h"
 #include "cli/commands.h"
 #include "cli/config_model.h"
 #include "cli/run_job.h"
@@ -25,7 +29,6 @@ namespace trivet::cli {
 namespace {
 
 constexpr const char* kDefaultProfile = "trivet_profile.json";
-constexpr const char* kVersion = "0.1.0";
 
 struct BenchArguments {
   std::string what, profile = kDefaultProfile, device = "auto", config;
@@ -53,11 +56,20 @@ autotune::HardwareProfile profile_at(const std::string& path) {
   return std::filesystem::exists(path) ? autotune::read_profile(path) : autotune::HardwareProfile{};
 }
 
+// What cannot be read or written is refused before the work.
+void check_profile(const std::string& path) {
+  profile_at(path);
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  if (access(folder.c_str(), W_OK) != 0)
+    throw ConfigError(
+        fmt::format("{}: {} cannot be written to: {}; give another --profile", path, folder.string(), std::strerror(errno)));
+}
+
 void keep(const BenchArguments& arguments, autotune::MeasuredSetup setup) {
   autotune::HardwareProfile profile = profile_at(arguments.profile);
   profile.version = kVersion, profile.date = today();
   const std::string done =
-      fmt::format("{}: {} ranks, {} kernel threads each: {} kernels, {} operations -> {}\n", setup.machine, setup.ranks,
+      fmt::format("{}: {} rank(s), {} kernel thread(s) each: {} kernels, {} operations -> {}\n", setup.machine, setup.ranks,
                   setup.threads, setup.kernels.size(), setup.operations.size(), arguments.profile);
   profile.merge(std::move(setup));
   write_profile(profile, arguments.profile);
@@ -68,6 +80,7 @@ autotune::BenchOptions options_of(const BenchArguments& arguments, const RankBod
   return {.threads = rank.threads,
           .local_rank = rank.local_rank,
           .device = device_of(arguments.device),
+          .own_cores = arguments.ranks > 0,
           .seconds = arguments.seconds,
           .progress = [](const std::string& line) {
             fmt::print("{}\n", line);
@@ -76,7 +89,7 @@ autotune::BenchOptions options_of(const BenchArguments& arguments, const RankBod
 }
 
 void measure(const BenchArguments& arguments) {
-  profile_at(arguments.profile);  // refused before the work
+  check_profile(arguments.profile);
   run_job(arguments.ranks, [&](RankBody rank) {
     const autotune::BenchOptions options = options_of(arguments, rank);
     if (arguments.what == "comm" && rank.world.size() == 1)
@@ -87,26 +100,33 @@ void measure(const BenchArguments& arguments) {
   });
 }
 
-// What the profile says of this config, or why it says nothing.
-std::string prediction(const BenchArguments& arguments, const Plan& plan, const model::Model& model, double measured) {
+std::string predicted(const BenchArguments& arguments, const Plan& plan, const model::Model& model, const std::string& machine,
+                      double measured) {
   if (!std::filesystem::exists(arguments.profile))
-    return fmt::format("not predicted: there is no {}; `trivet bench kernels` and `trivet bench comm` write it",
-                       arguments.profile);
+    throw ConfigError(
+        fmt::format("there is no {}; `trivet bench kernels` and `trivet bench comm` write it", arguments.profile));
   const autotune::HardwareProfile profile = autotune::read_profile(arguments.profile);
-  const autotune::MeasuredSetup* setup = profile.find(plan.mesh.size());
-  if (!setup)
-    return fmt::format("not predicted: {} has nothing measured with {} ranks; add it with --ranks {}", arguments.profile,
-                       plan.mesh.size(), plan.mesh.size());
-  const autotune::MeasuredCostModel costs(*setup, arguments.profile, plan.config.compute_device() == Device::Cpu);
-  const autotune::RehearsedStep step = rehearse_step(plan, model, costs);
-  const autotune::RehearsedSeconds& p = step.parts;
-  return fmt::format(
-      "predicted {:.2f} ms, {:.3f} of measured: compute {:.2f}, recompute {:.2f}, tensor axis {:.2f}, pipeline {:.2f}, data "
-      "axis "
-      "{:.2f}, sums of all {:.2f}, optimizer {:.2f}; {:.1f} % of kernel time by kinds that were not measured; "
-      "the profile is of {}",
-      1e3 * step.seconds, step.seconds / measured, 1e3 * p.compute, 1e3 * p.recompute, 1e3 * p.tensor, 1e3 * p.pipeline,
-      1e3 * p.data, 1e3 * p.all, 1e3 * p.optimizer, 100 * costs.unmeasured_share(), setup->machine);
+  const autotune::MeasuredPrediction prediction = predict_plan(plan, model, profile, arguments.profile);
+  const std::string& profiled = profile.find(plan.mesh.size())->machine;
+  if (profiled != machine) throw ConfigError(fmt::format("{} is of {}, this is {}", arguments.profile, profiled, machine));
+  std::string text = fmt::format("predicted {:.2f} ms, {:.3f} of measured:", 1e3 * prediction.step.seconds,
+                                 prediction.step.seconds / measured);
+  for (const autotune::Part& part : parts_of(prediction.step.parts))
+    if (part.value > 0) text += fmt::format(" {} {:.2f}", part.name, 1e3 * part.value);
+  if (prediction.unmeasured_share > 0.005)
+    text += fmt::format("; {:.1f} % of the kernels' time is of kinds that were not measured: {}",
+                        100 * prediction.unmeasured_share, prediction.unmeasured_kinds);
+  return text;
+}
+
+// What was measured is told whatever the profile says of it.
+std::string predicted_or_why_not(const BenchArguments& arguments, const Plan& plan, const model::Model& model,
+                                 const std::string& machine, double measured) {
+  try {
+    return predicted(arguments, plan, model, machine, measured);
+  } catch (const ConfigError& error) {
+    return fmt::format("not predicted: {}", error.what());
+  }
 }
 
 void measure_step(const BenchArguments& arguments) {
@@ -114,13 +134,14 @@ void measure_step(const BenchArguments& arguments) {
   run_job(arguments.ranks, [&](RankBody rank) {
     model::Model model = model_of(config);
     const Plan plan = make_plan(config, model, rank.world.size());
-    autotune::BenchOptions options = options_of(arguments, rank);
-    std::vector<double> seconds = autotune::measure_step(rank.world, plan, std::move(model), arguments.steps, options);
+    auto [machine, seconds] =
+        autotune::measure_step(rank.world, plan, std::move(model), arguments.steps, options_of(arguments, rank));
     if (rank.world.rank() != 0) return;
     std::ranges::sort(seconds);
     const double median = seconds[seconds.size() / 2];
     fmt::print("measured {:.2f} ms a step (median of {}; {:.2f} to {:.2f})\n{}\n", 1e3 * median, seconds.size(),
-               1e3 * seconds.front(), 1e3 * seconds.back(), prediction(arguments, plan, model_of(config), median));
+               1e3 * seconds.front(), 1e3 * seconds.back(),
+               predicted_or_why_not(arguments, plan, model_of(config), machine, median));
   });
 }
 

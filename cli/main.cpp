@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
   wait_without_spinning(argv);
   CLI::App program("Trivet: training of models that outgrow one device, from one JSON file in DeepSpeed's vocabulary.",
                    "trivet");
-  program.set_version_flag("--version", "trivet 0.1.0");
+  program.set_version_flag("--version", "trivet " + std::string(trivet::cli::kVersion));
   program.require_subcommand(1);
   trivet::cli::add_train(program);
   trivet::cli::add_launch(program);

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -21,6 +22,15 @@
 
 namespace trivet::cli {
 namespace {
+
+// NaN is in every range of CLI11's.
+const CLI::Validator price_of_a_device(
+    [](const std::string& text) {
+      double price = 0;
+      const bool number = CLI::detail::lexical_cast(text, price);
+      return number && std::isfinite(price) && price > 0 && price < 1e12 ? "" : fmt::format("{} is no price above 0", text);
+    },
+    "PRICE", "price");
 
 struct PlanArguments {
   std::string config;
@@ -78,14 +88,21 @@ void search(const PlanArguments& arguments, const Config& config, const model::M
                                        what_would_fit(result, cluster)));
 }
 
+void check_price(const PlanArguments& arguments) {
+  if (arguments.price > 0 && arguments.cluster.empty() && arguments.profile.empty())
+    throw ConfigError("--price: is of a predicted step; give --cluster or --profile, too");
+}
+
 void predict_here(const PlanArguments& arguments, const Plan& plan, const model::Model& model) {
   const autotune::HardwareProfile profile = autotune::read_profile(arguments.profile);
-  const autotune::MeasuredPrediction prediction = autotune::predict_plan(plan, model, profile, arguments.profile);
+  autotune::MeasuredPrediction prediction = autotune::predict_plan(plan, model, profile, arguments.profile);
+  prediction.price_per_device_hour = arguments.price;
   if (!arguments.html.empty()) write_page(arguments.html, page_of(plan, prediction));
   print(arguments.json ? to_json(plan, prediction) + "\n" : to_text(plan, prediction));
 }
 
 void run(const PlanArguments& arguments) {
+  check_price(arguments);
   const Config config = load_config(arguments.config, arguments.overrides);
   const model::Model model = model_of(config);
   if (arguments.search) return search(arguments, config, model);
@@ -128,9 +145,9 @@ void add_plan(CLI::App& program) {
       ->add_flag("--verify", arguments->verify, "plan the fastest of --search until one fits by its plan (seconds to minutes)")
       ->needs(search);
   command->add_option("--price", arguments->price, "of a device and hour, in any currency: what a token costs (the cluster's)")
-      ->check(CLI::PositiveNumber)
-      ->needs(cluster);
+      ->check(price_of_a_device);
   command->add_option("--profile", arguments->profile, "predict time on this machine, as trivet bench measured it in this file")
+      ->check(CLI::ExistingFile)
       ->excludes(cluster)
       ->excludes(search);
   command->add_option("--html", arguments->html, "also write a page with pictures for a browser, to this file");

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 
 namespace CLI {
 class App;
@@ -11,6 +12,8 @@ class ParseError;
 }  // namespace CLI
 
 namespace trivet::cli {
+
+inline constexpr std::string_view kVersion = "0.1.0";
 
 // Throws ConfigError for a word in the place of a subcommand that is none. CLI11 says of it only that one is required.
 void check_subcommand(const CLI::App& program, int argc, char** argv);

@@ -44,7 +44,7 @@ KernelTimer::Times KernelTimer::take() {
                              call.bytes, mean_without_outliers(seconds)});
   }
   timed_.clear();
-  clock_->forget();
+  clock_.reset();  // before the streams that it times
   return times;
 }
 

@@ -22,7 +22,7 @@ class KernelTimer final : public kernels::KernelObserver {
     std::vector<KernelSample> samples;  // of calls that are alike the mean; what took over kOutlier medians counts as that
     double gap_seconds = 0;             // from one kernel to the next; what is longer than kWait is waiting and left out
   };
-  // Waits until all of them are done.
+  // Waits until all of them are done, and stops. While the engine lives.
   Times take();
 
  private:

@@ -10,8 +10,8 @@
 namespace trivet::autotune {
 namespace {
 
-constexpr int kSteps = 3;         // timed ones of a shape
-constexpr int kFewestShapes = 2;  // whatever the time
+constexpr int kSteps = 3;          // timed ones of a shape
+constexpr int kFewestShapes = 12;  // whatever the time
 constexpr int kMostTries = 5000;
 
 // What rank 0 decides.
@@ -40,10 +40,15 @@ KernelTimer::Times time_steps(comm::World& world, const Config& config, const Be
 
 MeasuredSetup measure_kernels(comm::World& world, const BenchOptions& options) {
   using Clock = std::chrono::steady_clock;
-  const OwnCores cores(world);
+  const OwnCores cores(world, options.own_cores);
   const auto begin = Clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
-  MeasuredSetup setup{.machine = "", .ranks = world.size(), .threads = options.threads, .kernels = {}, .operations = {}};
+  MeasuredSetup setup{.machine = "",
+                      .device = options.device == DeviceChoice::Cuda ? Device::Cuda : Device::Cpu,
+                      .ranks = world.size(),
+                      .threads = options.threads,
+                      .kernels = {},
+                      .operations = {}};
   std::vector<double> gaps;
   int shapes = 0;
   for (int n = 0; n < kMostTries && agree(world, shapes < kFewestShapes || seconds() < options.seconds); ++n) {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <numeric>
 
@@ -67,10 +68,13 @@ class Operations {
   // Each rank's median; the slowest one's counts.
   void measure(int size, double seconds, std::vector<OperationSample>& samples) {
     const std::unique_ptr<comm::ProcessGroup> group = group_of(size);
+    const bool halves = std::has_single_bit(static_cast<unsigned>(size));      // what TreeSum asks for
     const double each = seconds / static_cast<double>(std::size(kKinds)) / 9;  // sizes of a kind
-    for (const Kind& kind : kKinds)
+    for (const Kind& kind : kKinds) {
+      if (kind.reduce == ReduceOp::TreeSum && !halves) continue;
       for (int64_t bytes = kSmallest; bytes <= kLargest; bytes *= 4)
-        samples.push_back({kind.operation, kind.reduce, kind.dtype, bytes, size, time(*group, kind, bytes, each)});
+        samples.push_back({kind.operation, kind.reduce, kind.dtype, bytes, size, time(group.get(), kind, bytes, each)});
+    }
   }
 
   // What an operation takes more on a stream of its own, where all ranks have computed before: threads must wake on each.
@@ -81,20 +85,20 @@ class Operations {
   }
 
  private:
-  // This rank's of the groups of neighbours.
+  // This rank's of the groups of neighbours; null on the ranks that are left over.
   std::unique_ptr<comm::ProcessGroup> group_of(int size) {
     std::unique_ptr<comm::ProcessGroup> own;
-    for (int first = 0; first < world_.size(); first += size) {
+    for (int first = 0; first + size <= world_.size(); first += size) {
       std::vector<int> ranks;
       for (int rank = first; rank < first + size; ++rank) ranks.push_back(rank);
       if (auto group = world_.group().subgroup(ranks, "bench")) own = std::move(group);
     }
-    return backend_->place(std::move(own));
+    return own ? backend_->place(std::move(own)) : nullptr;
   }
 
   void meet() { world_.group().barrier(*meeting_); }
 
-  // Mean, without the slowest twentieth.
+  // Mean of the middle half.
   double small_operation(comm::ProcessGroup& group, Stream& stream) {
     constexpr int kRounds = 200;
     constexpr double kComputing = 200e-6;
@@ -109,8 +113,7 @@ class Operations {
       rounds.push_back(slowest(seconds_since(begin)));
     }
     std::ranges::sort(rounds);
-    rounds.resize(kRounds * 19 / 20);
-    return std::accumulate(rounds.begin(), rounds.end(), 0.0) / static_cast<double>(rounds.size());
+    return std::accumulate(rounds.begin() + kRounds / 4, rounds.begin() + kRounds * 3 / 4, 0.0) / (kRounds / 2);
   }
 
   double slowest(double seconds) {
@@ -118,13 +121,13 @@ class Operations {
     return seconds;
   }
 
-  double time(comm::ProcessGroup& group, const Kind& kind, int64_t bytes, double seconds) {
+  double time(comm::ProcessGroup* group, const Kind& kind, int64_t bytes, double seconds) {
     std::vector<double> rounds;
     double spent = 0;
     for (int round = 0; round <= kMostRounds; ++round) {
       meet();
       const auto begin = Clock::now();
-      run(group, kind, bytes);
+      if (group) run(*group, kind, bytes);
       stream_->record().wait_on_host();
       const double took = slowest(seconds_since(begin));
       if (round > 0) rounds.push_back(took);
@@ -165,12 +168,17 @@ class Operations {
 }  // namespace
 
 MeasuredSetup measure_operations(comm::World& world, const BenchOptions& options) {
-  MeasuredSetup setup{.machine = "", .ranks = world.size(), .threads = options.threads, .kernels = {}, .operations = {}};
+  MeasuredSetup setup{.machine = "",
+                      .device = options.device == DeviceChoice::Cuda ? Device::Cuda : Device::Cpu,
+                      .ranks = world.size(),
+                      .threads = options.threads,
+                      .kernels = {},
+                      .operations = {}};
   if (world.size() == 1) return setup;
-  const OwnCores cores(world);
+  const OwnCores cores(world, options.own_cores);
   Operations operations(world, options);
-  std::vector<int> sizes;
-  for (int size = 2; size <= world.size(); ++size)
+  std::vector<int> sizes{2};  // of neighbours in a pipeline, whatever the world
+  for (int size = 3; size <= world.size(); ++size)
     if (world.size() % size == 0) sizes.push_back(size);
   for (const int size : sizes) {
     operations.measure(size, options.seconds / static_cast<double>(sizes.size()), setup.operations);

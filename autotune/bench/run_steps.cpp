@@ -36,7 +36,8 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 
 }  // namespace
 
-OwnCores::OwnCores(const comm::World& world) {
+OwnCores::OwnCores(const comm::World& world, bool wanted) {
+  if (!wanted) return;
   const std::vector<int> cores = allowed_cores();
   const auto ranks = static_cast<size_t>(world.size()), rank = static_cast<size_t>(world.rank());
   if (ranks == 1 || cores.size() % ranks != 0) return;
@@ -65,17 +66,17 @@ double run_step(Engine& engine, const MadeUpBatch& batch) {
   return seconds_since(begin);
 }
 
-std::vector<double> measure_step(comm::World& world, const Plan& plan, model::Model model, int steps,
-                                 const BenchOptions& options) {
+MeasuredSteps measure_step(comm::World& world, const Plan& plan, model::Model model, int steps, const BenchOptions& options) {
   const MadeUpBatch batch(plan, model);
-  const OwnCores cores(world);
+  const OwnCores cores(world, options.own_cores);
   Engine engine(plan, std::move(model), world, {.threads = options.threads, .local_rank = options.local_rank});
   run_step(engine, batch);
-  std::vector<double> seconds;
+  MeasuredSteps measured{.machine = machine_name(engine.backend()), .seconds = {}};
+  std::vector<double>& seconds = measured.seconds;
   for (int step = 0; step < steps; ++step) seconds.push_back(run_step(engine, batch));
   const auto stream = make_inline_stream();
   world.group().all_reduce({seconds.data(), DType::Float64, {steps}}, comm::ReduceOp::Max, *stream);
-  return seconds;
+  return measured;
 }
 
 std::string machine_name(const Backend& backend) {

@@ -9,11 +9,12 @@
 
 namespace trivet::autotune {
 
-// While it lives, this thread and those that it makes run on the rank's own cores, where the ranks of this process can have
-// equally many: threads that the system moves about make short steps twice as long at times. Like launch --bind_cores_to_rank.
+// While it lives, this thread and those that it makes run on the rank's own cores. For ranks that are threads of one process,
+// where they can have equally many: threads that the system moves about make short steps twice as long at times. What
+// launch --bind_cores_to_rank does for processes.
 class OwnCores {
  public:
-  explicit OwnCores(const comm::World& world);
+  OwnCores(const comm::World& world, bool wanted);
   ~OwnCores();
   OwnCores(const OwnCores&) = delete;
   OwnCores& operator=(const OwnCores&) = delete;

@@ -5,24 +5,17 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "core/error.h"
+#include "core/random.h"
 #include "engine/plan.h"
 
 namespace trivet::autotune {
 namespace {
 
-// The n-th of the van der Corput sequence of a base, in [0, 1).
-double halton(int n, int base) {
-  double value = 0, digit = 1;
-  for (; n > 0; n /= base) {
-    digit /= base;
-    value += digit * (n % base);
-  }
-  return value;
-}
-
-// A part of the sequence a question: each has a base of its own.
+// Sixteen shapes in a row have each sixteenth of each question once, in an order of its own (Latin hypercubes, McKay, Beckman
+// and Conover 1979).
 class Choices {
  public:
   explicit Choices(int n) : n_(n) {}
@@ -38,9 +31,15 @@ class Choices {
 
  private:
   double next() {
-    static constexpr std::array<int, 14> primes{2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43};
-    return halton(n_, primes.at(asked_++));
+    const uint64_t key = random_key(static_cast<uint64_t>(asked_++), "bench.shapes");
+    const auto cube = static_cast<uint64_t>(n_ / kCube);
+    std::array<int, kCube> order;
+    std::iota(order.begin(), order.end(), 0);
+    for (size_t i = kCube; i > 1; --i) std::swap(order[i - 1], order[philox(key, i, cube)[0] % i]);
+    return (order[static_cast<size_t>(n_ % kCube)] + 0.5) / kCube;
   }
+
+  static constexpr int kCube = 16;
   int n_;
   size_t asked_ = 0;
 };
@@ -49,7 +48,7 @@ class Choices {
 double most_flops(DeviceChoice device) { return device == DeviceChoice::Cpu ? 12e9 : 4e12; }
 
 Config config_of(int n, int ranks, DeviceChoice device) {
-  Choices choose(n + 1);
+  Choices choose(n);
   const double wider = device == DeviceChoice::Cpu ? 1 : 8;
   Config config;
   config.source = "trivet bench";
@@ -58,8 +57,9 @@ Config config_of(int n, int ranks, DeviceChoice device) {
   model.hidden_size = choose.between(64, 1024 * wider, 32);
   model.sequence_length = choose.between(64, 1024 * wider, 32);
   config.batch.micro_batch_size = choose.of(std::array<int64_t, 4>{1, 2, 4, 8});
-  const auto dtype = choose.of(std::array{DType::Float32, DType::BFloat16});
+  const auto dtype = choose.of(std::array{DType::Float32, DType::BFloat16, DType::Float32, DType::BFloat16, DType::Float16});
   config.bf16.enabled = dtype == DType::BFloat16;
+  config.fp16.enabled = dtype == DType::Float16;
   model.type = choose.of(std::array{ModelType::Gpt, ModelType::Llama, ModelType::Gpt});
   model.tied_embedding = model.type == ModelType::Gpt;
   const auto head = choose.of(std::array<int64_t, 4>{16, 32, 64, 128});
@@ -76,6 +76,8 @@ Config config_of(int n, int ranks, DeviceChoice device) {
   config.zero.overlap_comm = false;  // KernelTimer
   config.parallel.tensor = ranks == 1 ? 1 : choose.of(std::array<int64_t, 2>{1, ranks});
   config.gradient_clipping = 1;
+  BatchConfig& batch = config.batch;
+  batch.train_batch_size = batch.micro_batch_size * batch.gradient_accumulation_steps * (ranks / config.parallel.tensor);
   return config;
 }
 

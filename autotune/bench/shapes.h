@@ -7,8 +7,8 @@
 
 namespace trivet::autotune {
 
-// The n-th, on so many ranks; of a Halton sequence (Halton 1960), so that any number of them is spread evenly. None where the
-// shape that falls to n is too large or cannot be.
+// The n-th, on so many ranks; any number of them is spread evenly. None where the shape that falls to n is too large or cannot
+// be.
 std::optional<Config> bench_config(int n, int ranks, DeviceChoice device);
 
 }  // namespace trivet::autotune

@@ -13,15 +13,15 @@ namespace {
 class MeasuredPredictor final : public StepPredictor {
  public:
   MeasuredPredictor(const MeasuredSetup& setup, const std::string& source, const model::Description& model)
-      : on_cpu_(setup, source, true), on_gpu_(setup, source, false), model_(model::build(model)) {}
+      : costs_(setup, source), model_(model::build(model)) {}
 
   double seconds(const Config& config, int world_size) override {
     const Plan plan = make_plan(config, model_, world_size);
-    return rehearse_step(plan, model_, plan.config.compute_device() == Device::Cpu ? on_cpu_ : on_gpu_).seconds;
+    return rehearse_step(plan, model_, costs_).seconds;
   }
 
  private:
-  MeasuredCostModel on_cpu_, on_gpu_;
+  MeasuredCostModel costs_;
   model::Model model_;
 };
 
@@ -40,11 +40,14 @@ HardwareProfile measure_ranks(comm::World& world, Device device, int threads, in
 }
 
 std::unique_ptr<StepPredictor> make_measured_predictor(const HardwareProfile& profile, const std::string& source,
-                                                       const model::Description& model, int world_size) {
+                                                       const model::Description& model, Device device, int world_size) {
   const MeasuredSetup* setup = profile.find(world_size);
   if (!setup)
     throw ConfigError(fmt::format("{}: has nothing measured with {} ranks; run `trivet bench kernels --ranks {} --profile {}`",
                                   source, world_size, world_size, source));
+  if (setup->device != device)
+    throw ConfigError(fmt::format("{}: was measured on {} (\"{}\"), the trials run on \"{}\"", source, setup->machine,
+                                  name_of(setup->device), name_of(device)));
   return std::make_unique<MeasuredPredictor>(*setup, source, model);
 }
 

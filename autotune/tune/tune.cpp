@@ -206,17 +206,18 @@ std::vector<double> predict(const TuningSpace& space, const Config& config, cons
   const bool measures =
       !options.profile.empty() ||
       (options.cluster.empty() && config.autotuning.tuner_type == TunerType::ModelBased && has_modelled_time(config, devices));
+  const Device device = devices.gpus ? Device::Cuda : Device::Cpu;
   std::unique_ptr<StepPredictor> predictor;
   if (!measures) {
     if (rank_0) predictor = make_described_predictor(config, model, described(devices, world.size(), options));
   } else if (!options.profile.empty()) {
-    predictor = make_measured_predictor(read_profile(options.profile), options.profile, model, world.size());
+    predictor = make_measured_predictor(read_profile(options.profile), options.profile, model, device, world.size());
   } else {
     say(fmt::format("measuring kernels{} of {} rank{} for {:.0f} s each", world.size() > 1 ? " and communication" : "",
                     world.size(), world.size() > 1 ? "s" : "", options.measuring_seconds));
-    const HardwareProfile profile = measure_ranks(world, devices.gpus ? Device::Cuda : Device::Cpu, options.threads,
-                                                  options.local_rank, options.measuring_seconds);
-    predictor = make_measured_predictor(profile, "autotuning", model, world.size());
+    const HardwareProfile profile =
+        measure_ranks(world, device, options.threads, options.local_rank, options.measuring_seconds);
+    predictor = make_measured_predictor(profile, "autotuning", model, device, world.size());
   }
   // Rehearsing is worth sharing; a described rank 0 is quick alone.
   const size_t ranks = measures ? static_cast<size_t>(world.size()) : 1;

@@ -84,7 +84,8 @@ TEST_F(Profiles, RefuseWhatIsNone) {
   EXPECT_EQ(refusal("{}"), path_ + ": is no \"trivet hardware profile 1\"; `trivet bench` writes such a file");
   EXPECT_NE(refusal("{").find("is not what a profile is"), std::string::npos);
   const std::string head = R"({"format": "trivet hardware profile 1", "version": "1", "date": "", "setups": [)";
-  const std::string setup = R"({"machine": "m", "ranks": 1, "threads": 1, "call_seconds": 0, "handover_seconds": 0,)";
+  const std::string setup =
+      R"({"machine": "m", "device": "cpu", "ranks": 1, "threads": 1, "call_seconds": 0, "handover_seconds": 0,)";
   EXPECT_EQ(refusal(head + setup + R"("kernels": [["matmul", "nt", "float31", [1,1,1,0,0], 1, 1, 1]], "operations": []}]})"),
             path_ + ": \"float31\" is not known; `trivet bench` writes such a file");
   EXPECT_EQ(refusal(head + setup + R"("kernels": [["matmul", "nt", "float32", [1,1,1,0,0], 1, 1, -2]], "operations": []}]})"),

@@ -81,7 +81,16 @@ TEST(KernelTable, WhatWasNotMeasuredIsTakenFromTheNearestKindAndIsSaidSo) {
   // A kernel of no kind that is known moves its bytes as the others do.
   const kernels::KernelCall other{.kernel = "swiglu", .sizes = {64, 64}, .bytes = 5e5};
   EXPECT_FALSE(table.measured(other));
-  EXPECT_NEAR(table.seconds(other), 5e5 / 1e9, 1e-12);
+  EXPECT_NEAR(table.seconds(other), 1e-3 + 5e5 / 1e9, 1e-12);
+}
+
+// A sum of one element takes as long as its call; a million do not take a million calls.
+TEST(KernelTable, SmallCallsSayNothingOfLargeOnesOfAnotherType) {
+  const kernels::KernelCall one{.kernel = "add", .dtype = DType::Int64, .sizes = {1}, .bytes = 24};
+  const kernels::KernelCall copy{.kernel = "copy", .sizes = {1 << 20}, .bytes = 1 << 23};
+  const KernelTable table({sample(one, 2e-6), sample(copy, (1 << 23) / 1e9)});
+  const kernels::KernelCall many{.kernel = "add", .sizes = {1 << 20}, .bytes = 12 << 20};
+  EXPECT_NEAR(table.seconds(many), 2e-6 + (12 << 20) / 1e9, 1e-9);
 }
 
 }  // namespace

@@ -218,11 +218,12 @@ TEST(CommandLine, AMistakeIsOneLineThatSaysWhatToDo) {
     EXPECT_EQ(output.text, "") << arguments;
     EXPECT_EQ(output.errors, "trivet: error: " + message + "\n") << arguments;
   };
-  refused("",
-          "a subcommand is required; there are train, launch, plan, estimate, schedule, config, checkpoint, data, generate, "
-          "doctor; "
-          "see trivet "
-          "--help");
+  refused(
+      "",
+      "a subcommand is required; there are train, launch, plan, tune, estimate, schedule, config, checkpoint, data, generate, "
+      "doctor, bench; "
+      "see trivet "
+      "--help");
   refused("data", "data: a subcommand is required; there are prepare, show; see trivet data --help");
   refused("train", "train: config is required; see trivet train --help");
   refused("train a.json b.json", "train: \"b.json\" is not expected; see trivet train --help");
