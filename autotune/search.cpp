@@ -15,6 +15,8 @@
 namespace trivet::autotune {
 namespace {
 
+constexpr double kGib = 1 << 30;
+
 constexpr size_t kMostRefuted = 4;           // plans that a search makes at most
 constexpr int64_t kMostDevices = 1'000'000;  // that --world-size takes
 
@@ -133,6 +135,16 @@ class Search {
     }
   }
 
+  static std::string slower(const Candidate& best, const Candidate& other) {
+    constexpr double kTie = 5e-4;
+    const double more = seconds(other) / seconds(best) - 1;
+    if (more < kTie) {
+      const double bytes = other.step.bytes.total() - best.step.bytes.total();
+      return fmt::format("as fast, with {:.2f} GiB {}", std::abs(bytes) / kGib, bytes < 0 ? "less" : "more");
+    }
+    return fmt::format("{:.1f} % slower: {}", 100 * more, reason(best.step.seconds, other.step.seconds));
+  }
+
   void compare() {
     const Candidate& best = result_.ranking.front();
     for (size_t c = 0; c < choices().size(); ++c)
@@ -142,11 +154,9 @@ class Search {
         alternative.fits = of_value.fastest.has_value();
         alternative.best = alternative.fits ? *of_value.fastest : *of_value.smallest;
         const bool is_refuted = alternative.fits && seconds(alternative.best) < seconds(best);
-        alternative.why = is_refuted ? "faster, but refuted by its plan"
-                          : alternative.fits
-                              ? fmt::format("{:.1f} % slower: {}", 100 * (seconds(alternative.best) / seconds(best) - 1),
-                                            reason(best.step.seconds, alternative.best.step.seconds))
-                              : shortage(alternative.best.step.bytes, cluster_) + " at best";
+        alternative.why = is_refuted         ? "faster, but refuted by its plan"
+                          : alternative.fits ? slower(best, alternative.best)
+                                             : shortage(alternative.best.step.bytes, cluster_) + " at best";
         result_.alternatives.push_back(std::move(alternative));
       }
   }
@@ -196,10 +206,11 @@ std::optional<Candidate> nearest_that_fits(const StepModel& steps, const model::
 }  // namespace
 
 std::string shortage(const StepBytes& bytes, const Cluster& cluster) {
-  constexpr double kGib = 1 << 30;
-  const double over = bytes_over(bytes, cluster);
-  const bool on_device = bytes.total() - as_double(cluster.device.memory_bytes) >= over;
-  return fmt::format("{:.2f} GiB over{}", over / kGib, on_device ? "" : " in host memory");
+  const double device = bytes.total() - as_double(cluster.device.memory_bytes);
+  const double host = bytes.host - as_double(cluster.host.memory_bytes);
+  if (device <= 0) return fmt::format("{:.2f} GiB over in host memory", host / kGib);
+  return fmt::format("{:.2f} GiB over{}", device / kGib,
+                     bytes.host > 0 && host > 0 ? fmt::format(", and {:.2f} in host memory", host / kGib) : "");
 }
 
 SearchResult search(const model::Model& model, const Cluster& cluster, const SearchSpace& space, size_t ranked,

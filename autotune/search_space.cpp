@@ -91,7 +91,9 @@ void for_each_layout(const model::Model& model, const Cluster& cluster, const Se
     for (const int64_t pipeline : divisors(space.devices / tensor, blocks)) {
       const int64_t data = space.devices / tensor / pipeline;
       if (space.train_batch_size % data != 0) continue;
-      for (const int64_t microbatch : divisors(space.train_batch_size / data, space.most_microbatch))
+      for (const int64_t microbatch : divisors(space.train_batch_size / data, space.most_microbatch)) {
+        if (space.train_batch_size / data / microbatch > kMostMicrobatches) continue;  // make_plan refuses it
+        if (microbatch > kMostTokens / model.sequence_length) continue;
         for (const PipelineKind& kind : pipelines(pipeline, blocks))
           for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full})
             for (const int stage : space.zero_stages) {
@@ -107,6 +109,7 @@ void for_each_layout(const model::Model& model, const Cluster& cluster, const Se
                          .recompute = recompute,
                          .sequence_parallel = space.sequence_parallel && tensor > 1 && model.sequence_length % tensor == 0});
             }
+      }
     }
   }
 }

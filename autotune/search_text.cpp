@@ -14,9 +14,10 @@ constexpr double kGib = 1 << 30;
 std::string row(const Candidate& candidate) {
   const StepSeconds& s = candidate.step.seconds;
   const auto percent = [&](double part) { return 100 * part / s.total(); };
-  return fmt::format("{:9.3f} {:6.1f} {:7.1f} {:8.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f}   {}\n", s.total(),
+  return fmt::format("{:9.3f} {:6.1f} {:7.1f} {:8.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f}   {}\n", s.total(),
                      100 * candidate.step.model_flops_utilization, candidate.step.bytes.total() / kGib, percent(s.compute),
-                     percent(s.recompute), percent(s.tensor), percent(s.bubble), percent(s.data), to_string(candidate.layout));
+                     percent(s.recompute), percent(s.tensor), percent(s.bubble), percent(s.data),
+                     percent(s.optimizer + s.offload), to_string(candidate.layout));
 }
 
 nlohmann::ordered_json json_of(const Candidate& candidate, const Cluster& cluster) {
@@ -51,7 +52,7 @@ std::string flags(const ConfigKeys& config) {
   return text + line + "\n";
 }
 
-constexpr const char* kHead = "\n   step s  MFU %     GiB  compute  again tensor bubble   data   (% of the step)\n";
+constexpr const char* kHead = "\n   step s  MFU %     GiB  compute recomp tensor bubble   data update   (% of the step)\n";
 
 std::string nothing_fits(const SearchResult& result, const Cluster& cluster) {
   const StepBytes& bytes = result.smallest.step.bytes;

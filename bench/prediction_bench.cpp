@@ -139,8 +139,8 @@ int run(const Options& options) {
     std::vector<double> seconds;
     comm::run_threads(trial.ranks, [&](comm::World& world) {
       const autotune::BenchOptions bench{.threads = setup->threads, .own_cores = true};
-      auto measured = autotune::measure_step(world, plan, build(), options.steps, bench);
-      if (world.rank() == 0) seconds = std::move(measured.seconds);
+      auto steps = autotune::measure_step(world, plan, build(), options.steps, bench);
+      if (world.rank() == 0) seconds = std::move(steps.seconds);
     });
     predicted.push_back(1e3 * step.seconds);
     measured.push_back(1e3 * median(seconds));

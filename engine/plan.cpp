@@ -26,8 +26,6 @@ std::vector<zero::NamedParameters> named_parameters(const model::Model& model) {
   return layers;
 }
 
-constexpr int64_t kMostTokens = int64_t{1} << 31, kMostMicrobatches = int64_t{1} << 16;
-
 // Beyond these no machine goes, and counting bytes and instructions would overflow or never end.
 void check_batch(const Config& config, const model::Model& model, const ResolvedBatch& batch) {
   const auto refuse = [&](const std::string& what) { throw ConfigError(fmt::format("{}: {}", config.source, what)); };

@@ -16,6 +16,9 @@
 
 namespace trivet {
 
+// Of a microbatch, and of a step.
+inline constexpr int64_t kMostTokens = int64_t{1} << 31, kMostMicrobatches = int64_t{1} << 16;
+
 struct Plan {
   Config config;
   Mesh mesh;

@@ -216,11 +216,11 @@ TEST(Search, TextAndJsonSayTheSame) {
     const double step = of["step_seconds"];
     const auto percent = [&](const char* part) { return 100 * seconds[part].get<double>() / step; };
     // Of the JSON's numbers the row of the text is made.
-    EXPECT_THAT(text, HasSubstr(fmt::format("{:9.3f} {:6.1f} {:7.1f} {:8.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f}   {}\n", step,
-                                            100 * of["model_flops_utilization"].get<double>(),
+    EXPECT_THAT(text, HasSubstr(fmt::format("{:9.3f} {:6.1f} {:7.1f} {:8.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f}   {}\n",
+                                            step, 100 * of["model_flops_utilization"].get<double>(),
                                             of["memory_bytes"]["total"].get<double>() / kGib, percent("compute"),
                                             percent("recompute"), percent("tensor"), percent("bubble"), percent("data"),
-                                            to_string(result.ranking[i].layout))));
+                                            percent("optimizer") + percent("offload"), to_string(result.ranking[i].layout))));
     double sum = 0;
     for (const auto& [name, value] : seconds.items()) sum += value.get<double>();
     EXPECT_NEAR(sum, step, 1e-12 * step);  // the same terms, added in one order or another
