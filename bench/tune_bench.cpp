@@ -18,26 +18,30 @@ constexpr int kSeeds = 200;  // of the random search, whose mean is shown
 struct Curve {
   const char* name;
   const char* color;
-  std::vector<double> share;  // of the best throughput, after each trial
+  std::vector<double> share;          // of the best throughput, after each trial
+  double to_98 = 0, to_the_best = 0;  // trials, of random searches the mean
 };
+
+// Trials until `share` is reached.
+size_t trials_to(const std::vector<double>& curve, double share) {
+  return static_cast<size_t>(std::ranges::find_if(curve, [&](double s) { return s >= share; }) - curve.begin()) + 1;
+}
+
+Curve curve_of(const char* name, const char* color, const std::vector<double>& share) {
+  return {name, color, share, static_cast<double>(trials_to(share, 0.98)), static_cast<double>(trials_to(share, 0.9999))};
+}
 
 std::vector<Curve> curves_of(const TuningTable& table) {
   const size_t trials = table.seconds.size();
-  std::vector<double> mean(trials, 0);
+  Curve random{"random", "#06c", std::vector<double>(trials, 0)};
   for (int seed = 1; seed <= kSeeds; ++seed) {
     const auto one = replay(table, trivet::TunerType::Random, static_cast<uint64_t>(seed), trials);
-    for (size_t i = 0; i < trials; ++i) mean[i] += one[i] / kSeeds;
+    for (size_t i = 0; i < trials; ++i) random.share[i] += one[i] / kSeeds;
+    random.to_98 += static_cast<double>(trials_to(one, 0.98)) / kSeeds;
+    random.to_the_best += static_cast<double>(trials_to(one, 0.9999)) / kSeeds;
   }
-  return {{"model_based", "#0a6", replay(table, trivet::TunerType::ModelBased, 1, trials)},
-          {"gridsearch", "#c50", replay(table, trivet::TunerType::GridSearch, 1, trials)},
-          {"random", "#06c", std::move(mean)}};
-}
-
-// Trials until `share` is reached.
-size_t trials_to(const Curve& curve, double share) {
-  for (size_t i = 0; i < curve.share.size(); ++i)
-    if (curve.share[i] >= share) return i + 1;
-  return curve.share.size();
+  return {curve_of("model_based", "#0a6", replay(table, trivet::TunerType::ModelBased, 1, trials)),
+          curve_of("gridsearch", "#c50", replay(table, trivet::TunerType::GridSearch, 1, trials)), std::move(random)};
 }
 
 std::string markdown(const TuningTable& table, const std::vector<Curve>& curves, const std::string& picture) {
@@ -58,7 +62,7 @@ std::string markdown(const TuningTable& table, const std::vector<Curve>& curves,
     text += fmt::format("| {} ", curve.name);
     for (const size_t after : {size_t{5}, size_t{10}, tenth, trials / 4})
       text += fmt::format("| {:.1f} % ", 100 * curve.share[after - 1]);
-    text += fmt::format("| {} | {} |\n", trials_to(curve, 0.98), trials_to(curve, 0.9999));
+    text += fmt::format("| {:.0f} | {:.0f} |\n", curve.to_98, curve.to_the_best);
   }
   return text;
 }

@@ -89,7 +89,9 @@ void add_tune(CLI::App& program) {
   CLI::Option* profile =
       command->add_option("--profile", arguments->profile, "the same, as trivet bench measured these ranks in this file")
           ->excludes(cluster);
-  command->add_option("--seconds", arguments->seconds, "how long kernels, and communication, are measured without both (10)")
+  command
+      ->add_option("--seconds", arguments->seconds,
+                   "about how long model_based measures kernels, and communication, without both (10)")
       ->check(CLI::Range(0.0, 86400.0))
       ->excludes(cluster)
       ->excludes(profile);

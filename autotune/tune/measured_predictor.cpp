@@ -40,11 +40,15 @@ HardwareProfile measure_ranks(comm::World& world, Device device, int threads, in
 }
 
 std::unique_ptr<StepPredictor> make_measured_predictor(const HardwareProfile& profile, const std::string& source,
-                                                       const model::Description& model, Device device, int world_size) {
+                                                       const model::Description& model, Device device, int threads,
+                                                       int world_size) {
   const MeasuredSetup* setup = profile.find(world_size);
   if (!setup)
     throw ConfigError(fmt::format("{}: has nothing measured with {} ranks; run `trivet bench kernels --ranks {} --profile {}`",
                                   source, world_size, world_size, source));
+  if (setup->threads != threads)
+    throw ConfigError(
+        fmt::format("{}: was measured with {} kernel threads a rank, the trials have {}", source, setup->threads, threads));
   if (setup->device != device)
     throw ConfigError(fmt::format("{}: was measured on {} (\"{}\"), the trials run on \"{}\"", source, setup->machine,
                                   name_of(setup->device), name_of(device)));

@@ -16,8 +16,10 @@ namespace trivet::autotune {
 HardwareProfile measure_ranks(comm::World& world, Device device, int threads, int local_rank, double seconds);
 
 // `source`: where the profile is from, for messages. Throws ConfigError where the profile does not have so many ranks or is of
-// another device than the trials'. What it is asked for is what rehearse_step takes: no offload to files, nor from a GPU.
+// another device than the trials', or of ranks with other threads. What it is asked for is what rehearse_step takes: no offload
+// to files, nor from a GPU.
 std::unique_ptr<StepPredictor> make_measured_predictor(const HardwareProfile& profile, const std::string& source,
-                                                       const model::Description& model, Device device, int world_size);
+                                                       const model::Description& model, Device device, int threads,
+                                                       int world_size);
 
 }  // namespace trivet::autotune

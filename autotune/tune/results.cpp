@@ -15,23 +15,31 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int64_t kMostBytes = int64_t{64} << 20;  // of a file that is read back
+constexpr const char* kWriter = "trivet tune";
+constexpr const char* kReportTitle = "<title>trivet tune</title>";
 constexpr const char* kOwnFiles[] = {"summary.txt", "report.html", "ds_config_optimal.json", "cmd_optimal.txt"};
 
 std::string text_of(const ordered_json& json) { return json.dump(2) + "\n"; }
 
 ordered_json experiment(const TrialConfig& trial, const ConfigDocument& document, int world_size) {
-  return {{"name", trial.name},
+  return {{"writer", kWriter},
+          {"name", trial.name},
           {"exp_id", trial.id},
           {"num_gpus", world_size},
           {"overrides", trial.overrides},
           {"ds_config", ordered_json::parse(document.json(trial.overrides))}};
 }
 
-// A file of a tuning: an object with a name and a config. Other files of the same name are somebody else's.
+// A file of a tuning of Trivet's. Others of the same name are somebody else's: DeepSpeed's are alike.
 bool is_experiment(FileSystem& files, const std::string& path) {
   if (files.kind(path) != EntryKind::File) return false;
   const auto json = ordered_json::parse(read_text(files, path, kMostBytes), nullptr, false);
-  return json.is_object() && json.contains("name") && json.contains("ds_config");
+  return json.is_object() && json.contains("writer") && json["writer"] == kWriter;
+}
+
+bool is_of_a_trial(const std::string& name) {
+  constexpr const char* kNames[] = {"exp.json", "ds_config.json", "metrics.json", "stderr.log"};
+  return std::ranges::any_of(kNames, [&](const std::string& own) { return name == own || name == own + ".tmp"; });
 }
 
 // A folder that cannot be written, or a full disk, is the user's to change.
@@ -65,6 +73,7 @@ ResultFolders::ResultFolders(FileSystem& files, const AutotuningConfig& tuning, 
   writing([&] {
     create_directories(files_, results_);
     create_directories(files_, experiments_);
+    refuse_foreign();
     if (overwrite) remove_earlier();
   });
 }
@@ -75,36 +84,73 @@ void ResultFolders::remove_earlier() {
       files_.remove(experiments_ + "/" + entry.name);
   for (const DirectoryEntry& entry : files_.list(results_))
     if (entry.kind == EntryKind::Directory && is_experiment(files_, results_ + "/" + entry.name + "/exp.json"))
-      remove_tree(files_, results_ + "/" + entry.name);
+      clear_trial(results_ + "/" + entry.name);
+  const std::string report = results_ + "/report.html";
+  if (files_.kind(report) != EntryKind::File || read_text(files_, report, kMostBytes).find(kReportTitle) == std::string::npos)
+    return;
   for (const char* name : kOwnFiles)
     if (files_.kind(results_ + "/" + name) == EntryKind::File) files_.remove(results_ + "/" + name);
 }
 
-std::optional<TrialResult> ResultFolders::find(const TrialConfig& trial, const std::string& key) {
+// Folders of these names and with these files are DeepSpeed's, too.
+void ResultFolders::refuse_foreign() {
+  for (const DirectoryEntry& entry : files_.list(results_)) {
+    const std::string exp = results_ + "/" + entry.name + "/exp.json";
+    if (entry.kind != EntryKind::Directory || files_.kind(exp) != EntryKind::File || is_experiment(files_, exp)) continue;
+    throw ConfigError(
+        fmt::format("autotuning.results_dir: {} holds results that trivet tune has not written ({}); name another "
+                    "folder",
+                    results_, entry.name));
+  }
+}
+
+// What a trial left; a folder with more in it stays.
+void ResultFolders::clear_trial(const std::string& folder) {
+  bool others = false;
+  for (const DirectoryEntry& entry : files_.list(folder)) {
+    if (entry.kind == EntryKind::File && is_of_a_trial(entry.name)) {
+      files_.remove(folder + "/" + entry.name);
+    } else {
+      others = true;
+    }
+  }
+  if (!others) remove_tree(files_, folder);
+}
+
+std::optional<EarlierTrial> ResultFolders::find(const TrialConfig& trial, const std::string& key) {
   const std::string path = results_ + "/" + trial.name + "/exp.json";
   if (files_.kind(path) != EntryKind::File) return std::nullopt;
   const auto json = ordered_json::parse(read_text(files_, path, kMostBytes), nullptr, false);
-  if (!json.is_object() || json.value("key", "") != key) return std::nullopt;
-  const auto status = from_name<TrialStatus>(json.value("status", ""));
-  if (!status) return std::nullopt;
-  return TrialResult{*status, json.value("seconds", 0.0), json.value("message", "")};
+  try {
+    if (!json.is_object() || json.at("key") != key) return std::nullopt;
+    const auto status = from_name<TrialStatus>(json.at("status").get<std::string>());
+    if (!status) return std::nullopt;
+    EarlierTrial earlier{.order = json.at("order"), .result = {.status = *status, .message = json.value("message", "")}};
+    if (*status == TrialStatus::Ok) earlier.result.seconds = json.at("seconds");
+    if (*status == TrialStatus::Ok && !(earlier.result.seconds > 0)) return std::nullopt;
+    return earlier;
+  } catch (const ordered_json::exception&) {  // not whole, or somebody's edit: it is run again
+    return std::nullopt;
+  }
 }
 
 void ResultFolders::begin(const TrialConfig& trial, const ConfigDocument& document, int world_size) {
   write_atomically(fmt::format("{}/{}.json", experiments_, trial.name), text_of(experiment(trial, document, world_size)));
 }
 
-void ResultFolders::end(const TrialRecord& record, const ConfigDocument& document, const std::string& key, int world_size) {
+void ResultFolders::end(const TrialRecord& record, const ConfigDocument& document, const std::string& key, int64_t order,
+                        int world_size) {
   const TrialConfig& trial = *record.trial;
   const TrialResult& result = record.result;
   const std::string folder = results_ + "/" + trial.name;
   writing([&] {
-    if (files_.kind(folder) == EntryKind::Directory) remove_tree(files_, folder);  // of another setup
+    if (files_.kind(folder) == EntryKind::Directory) clear_trial(folder);  // of another setup
     create_directories(files_, folder);
   });
   write_atomically(folder + "/ds_config.json", document.json(trial.overrides));
   ordered_json exp = experiment(trial, document, world_size);
   exp["key"] = key;
+  exp["order"] = order;
   exp["status"] = name_of(result.status);
   exp["predicted_seconds"] = record.predicted_seconds;
   if (result.status == TrialStatus::Ok) {

@@ -45,21 +45,29 @@ struct TuningReport {
 // The best config's file.
 std::string optimal_config(const AutotuningConfig& tuning);
 
+struct EarlierTrial {
+  int64_t order = 0;  // of its tuning's trials
+  TrialResult result;
+};
+
 class ResultFolders {
  public:
-  // `overwrite`: what an earlier tuning wrote is removed, and nothing else.
+  // `overwrite`: what an earlier tuning wrote is removed, and nothing else. Throws ConfigError where results_dir holds results
+  // of another program's, DeepSpeed's among them.
   ResultFolders(FileSystem& files, const AutotuningConfig& tuning, bool overwrite);
 
-  // How it ended before, with the same key.
-  std::optional<TrialResult> find(const TrialConfig& trial, const std::string& key);
+  // How it ended before, with the same key; none where the file says anything that cannot be.
+  std::optional<EarlierTrial> find(const TrialConfig& trial, const std::string& key);
   void begin(const TrialConfig& trial, const ConfigDocument& document, int world_size);
-  void end(const TrialRecord& record, const ConfigDocument& document, const std::string& key, int world_size);
+  void end(const TrialRecord& record, const ConfigDocument& document, const std::string& key, int64_t order, int world_size);
   // summary.txt, report.html and, with a best trial, ds_config_optimal.json and cmd_optimal.txt; `command` trains with a
   // config.
   void write(const TuningReport& report, const ConfigDocument& document, const std::string& command);
 
  private:
+  void refuse_foreign();
   void remove_earlier();
+  void clear_trial(const std::string& folder);
   void write_atomically(const std::string& path, const std::string& text);
 
   FileSystem& files_;

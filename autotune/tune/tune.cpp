@@ -27,15 +27,13 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 
 // What rank 0 has the others do next.
 struct Order {
-  std::optional<size_t> trial;       // none: it is over
-  std::optional<TrialResult> known;  // of an earlier tuning: not run
+  std::optional<size_t> trial;  // none: it is over
   std::string ended;
 };
 
 std::string to_text(const Order& order) {
   nlohmann::json json = nlohmann::json::object();
   if (order.trial) json["trial"] = *order.trial;
-  if (order.known) json["known"] = {static_cast<int>(order.known->status), order.known->seconds, order.known->message};
   json["ended"] = order.ended;
   return json.dump();
 }
@@ -44,10 +42,6 @@ Order order_from(const std::string& text) {
   const auto json = nlohmann::json::parse(text);
   Order order{.ended = json.at("ended")};
   if (json.contains("trial")) order.trial = json.at("trial").get<size_t>();
-  if (json.contains("known")) {
-    const auto& known = json.at("known");
-    order.known = TrialResult{static_cast<TrialStatus>(known[0].get<int>()), known[1], known[2]};
-  }
   return order;
 }
 
@@ -64,12 +58,9 @@ TuneResult result_from(const std::string& text) {
 class Director {
  public:
   Director(const ConfigDocument& document, const Config& config, const TuningSpace& space, const model::Description& model,
-           const RankDevices& devices, const std::vector<double>& predicted, int world_size, const TuneOptions& options)
-      : document_(document),
-        options_(options),
-        world_size_(world_size),
-        vocabulary_(model.vocabulary_size),
-        folders_(*options.files, config.autotuning, config.autotuning.overwrite && !options.resume) {
+           const RankDevices& devices, const std::vector<double>& predicted, ResultFolders& folders, int world_size,
+           const TuneOptions& options)
+      : document_(document), options_(options), world_size_(world_size), vocabulary_(model.vocabulary_size), folders_(folders) {
     report_ = {.config = &config, .space = &space, .hardware = devices.hardware, .world_size = world_size};
     make_tuner_of(predicted);
     for (const TrialConfig& trial : space.trials)
@@ -79,6 +70,7 @@ class Director {
                                               .message = fmt::format("needs {:.1f} MiB a rank, {:.1f} are free",
                                                                      static_cast<double>(trial.memory_bytes) / (1 << 20),
                                                                      static_cast<double>(devices.memory_bytes) / (1 << 20))}});
+    take_over();
   }
 
   Order next() {
@@ -94,20 +86,14 @@ class Director {
       order.ended = "all configs were tried";
     if (!order.trial) return order;
     const TrialConfig& trial = trial_at(*order.trial);
-    order.known = folders_.find(trial, key_of(trial));
-    if (!order.known) folders_.begin(trial, document_, world_size_);
+    folders_.begin(trial, document_, world_size_);
     return order;
   }
 
   void note(const Order& order, const TrialResult& result) {
     const TrialConfig& trial = trial_at(*order.trial);
-    const TuningMetric metric = report_.config->autotuning.metric;
-    Observation observation{.point = point_};
-    if (result.status == TrialStatus::Ok) observation.cost = log_cost(metric, trial, result.seconds);
-    history_.push_back(observation);
-    report_.records.push_back(
-        {.trial = &trial, .result = result, .predicted_seconds = predicted_[point_], .reused = order.known.has_value()});
-    if (!order.known) folders_.end(report_.records.back(), document_, key_of(trial), world_size_);
+    record(point_, result, false);
+    folders_.end(report_.records.back(), document_, key_of(trial), static_cast<int64_t>(history_.size()), world_size_);
     write();
     say(line_of(report_.records.back()));
   }
@@ -136,6 +122,26 @@ class Director {
   const TrialConfig& trial_at(size_t index) const { return report_.space->trials[index]; }
   std::string key_of(const TrialConfig& trial) const {
     return result_key(trial.config, vocabulary_, report_.hardware, world_size_);
+  }
+
+  void record(size_t point, const TrialResult& result, bool reused) {
+    const TrialConfig& trial = trial_at(runnable_[point]);
+    Observation observation{.point = point};
+    if (result.status == TrialStatus::Ok) observation.cost = log_cost(report_.config->autotuning.metric, trial, result.seconds);
+    history_.push_back(observation);
+    report_.records.push_back({.trial = &trial, .result = result, .predicted_seconds = predicted_[point], .reused = reused});
+  }
+
+  // Everything that ended in an earlier tuning with the same key, in the order in which it did.
+  void take_over() {
+    std::vector<std::pair<EarlierTrial, size_t>> earlier;
+    for (size_t point = 0; point < runnable_.size(); ++point) {
+      const TrialConfig& trial = trial_at(runnable_[point]);
+      if (auto found = folders_.find(trial, key_of(trial))) earlier.emplace_back(std::move(*found), point);
+    }
+    std::ranges::stable_sort(earlier, {}, [](const auto& trial) { return trial.first.order; });
+    for (const auto& [trial, point] : earlier) record(point, trial.result, true);
+    if (!earlier.empty()) say(fmt::format("taken over from an earlier tuning: {} trials", earlier.size()));
   }
 
   void make_tuner_of(const std::vector<double>& predicted) {
@@ -172,7 +178,7 @@ class Director {
   int world_size_;
   int64_t vocabulary_;
   Clock::time_point begin_ = Clock::now();
-  ResultFolders folders_;
+  ResultFolders& folders_;
   TuningReport report_;
   std::vector<size_t> runnable_;   // by the tuner's point: the place in the space
   std::vector<double> predicted_;  // seconds, by the tuner's point
@@ -211,13 +217,14 @@ std::vector<double> predict(const TuningSpace& space, const Config& config, cons
   if (!measures) {
     if (rank_0) predictor = make_described_predictor(config, model, described(devices, world.size(), options));
   } else if (!options.profile.empty()) {
-    predictor = make_measured_predictor(read_profile(options.profile), options.profile, model, device, world.size());
+    predictor =
+        make_measured_predictor(read_profile(options.profile), options.profile, model, device, options.threads, world.size());
   } else {
     say(fmt::format("measuring kernels{} of {} rank{} for {:.0f} s each", world.size() > 1 ? " and communication" : "",
                     world.size(), world.size() > 1 ? "s" : "", options.measuring_seconds));
     const HardwareProfile profile =
         measure_ranks(world, device, options.threads, options.local_rank, options.measuring_seconds);
-    predictor = make_measured_predictor(profile, "autotuning", model, device, world.size());
+    predictor = make_measured_predictor(profile, "autotuning", model, device, options.threads, world.size());
   }
   // Rehearsing is worth sharing; a described rank 0 is quick alone.
   const size_t ranks = measures ? static_cast<size_t>(world.size()) : 1;
@@ -241,10 +248,13 @@ TuneResult tune(const ConfigDocument& document, const model::Description& descri
   const RankDevices devices = find_rank_devices(config, world, options.threads, options.local_rank);
   const model::Model model = model::build(description);
   const TuningSpace space = plan_space(enumerate(document, world.size()), config, model, devices.memory_bytes, world);
+  std::optional<ResultFolders> folders;  // before the measurements: what cannot be written is refused at once
+  if (world.rank() == 0) folders.emplace(*options.files, config.autotuning, config.autotuning.overwrite && !options.resume);
   const std::vector<double> predicted = predict(space, config, description, devices, world, options);
   std::unique_ptr<Director> director;
   if (world.rank() == 0)
-    director = std::make_unique<Director>(document, config, space, description, devices, predicted, world.size(), options);
+    director =
+        std::make_unique<Director>(document, config, space, description, devices, predicted, *folders, world.size(), options);
   const auto told = [&](const std::string& text) { return checkpoint::over_group(world.group()).gather(text).front(); };
   const TrialOptions trial_options{.threads = options.threads,
                                    .local_rank = options.local_rank,
@@ -257,8 +267,15 @@ TuneResult tune(const ConfigDocument& document, const model::Description& descri
       if (director) director->finish(order.ended);
       break;
     }
-    const TrialResult result =
-        order.known ? *order.known : run_trial(space.trials[*order.trial].config, description, world, trial_options);
+    TrialResult result;
+    try {
+      result = run_trial(space.trials[*order.trial].config, description, world, trial_options);
+    } catch (const CommError&) {  // another rank is gone, and what it died of is not known to be this config
+      throw;
+    } catch (const std::exception& error) {  // within a step: the job ends, and goes on behind this trial
+      if (director) director->note(order, {.status = TrialStatus::Failed, .message = error.what()});
+      throw;
+    }
     if (director) director->note(order, result);
   }
   const TuneResult result = result_from(told(director ? to_text(director->result()) : ""));

@@ -1,4 +1,4 @@
-// What to try next: a function of what was tried, so that a tuning that goes on after a break goes the same way.
+// What to try next: a function of what was tried and of what was predicted.
 //
 //   gridsearch    in the order of the space
 //   random        in an order drawn from a seed

@@ -7,16 +7,24 @@
 #include "core/error.h"
 #include "engine/config/load.h"
 #include "engine/config/refuse.h"
+#include "engine/plan.h"
 
 namespace trivet::autotune {
 namespace {
 
 std::vector<int64_t> divisors(int64_t number) {
   std::vector<int64_t> all;
-  for (int64_t d = 1; d <= number; ++d)
-    if (number % d == 0) all.push_back(d);
+  std::vector<int64_t> large;  // number / d, descending
+  for (int64_t d = 1; d <= number / d; ++d) {
+    if (number % d != 0) continue;
+    all.push_back(d);
+    if (d != number / d) large.push_back(number / d);
+  }
+  all.insert(all.end(), large.rbegin(), large.rend());
   return all;
 }
+
+constexpr int64_t kMostBatch = int64_t{1} << 62;
 
 bool is_kept(const Config& config, const std::string& path) { return config::find_given_or_alias(config, path) != nullptr; }
 
@@ -103,7 +111,8 @@ class Enumeration {
       return all;
     }
     const int64_t steps = accumulation_without_batch();
-    for (int64_t size = least; size <= most; size *= 2) {
+    // Larger microbatches make_plan refuses.
+    for (int64_t size = least; size <= std::min(most, kMostTokens) && size <= kMostBatch / steps / mesh.data; size *= 2) {
       const int64_t train_batch = size * steps * mesh.data;
       if (train_batch < tuning().min_train_batch_size) continue;
       if (tuning().max_train_batch_size > 0 && train_batch > tuning().max_train_batch_size) break;

@@ -52,11 +52,12 @@ TEST_F(Results, AFinishedTrialIsFoundWithItsKeyAndAnInterruptedOneIsNot) {
   ResultFolders folders(files, config.autotuning, false);
   folders.begin(space.trials[0], document, 2);
   EXPECT_THAT(read("/exps/z0_gas2_tmbspg1.json"), HasSubstr("\"train_micro_batch_size_per_gpu\": 1"));
-  EXPECT_EQ(folders.find(space.trials[0], "key"), std::nullopt);
-  folders.end(record(0, 0.125), document, "key", 2);
-  EXPECT_EQ(folders.find(space.trials[0], "key"), (TrialResult{.seconds = 0.125}));
-  EXPECT_EQ(folders.find(space.trials[0], "another key"), std::nullopt);
-  EXPECT_EQ(folders.find(space.trials[1], "key"), std::nullopt);
+  EXPECT_FALSE(folders.find(space.trials[0], "key"));
+  folders.end(record(0, 0.125), document, "key", 1, 2);
+  ASSERT_TRUE(folders.find(space.trials[0], "key"));
+  EXPECT_EQ(folders.find(space.trials[0], "key")->result, (TrialResult{.seconds = 0.125}));
+  EXPECT_FALSE(folders.find(space.trials[0], "another key"));
+  EXPECT_FALSE(folders.find(space.trials[1], "key"));
   EXPECT_EQ(read("/a/results/z0_gas2_tmbspg1/metrics.json"),
             "{\n  \"throughput\": 32.0,\n  \"latency\": 0.125,\n  \"FLOPS_per_gpu\": 4000000000.0\n}\n");
 }
@@ -65,8 +66,8 @@ TEST_F(Results, OfATrialThatDidNotRunTheReasonIsKept) {
   ResultFolders folders(files, config.autotuning, false);
   TrialRecord failed = record(1, 0);
   failed.result = {TrialStatus::OutOfMemory, 0, "rank 1: no memory"};
-  folders.end(failed, document, "key", 2);
-  EXPECT_EQ(folders.find(space.trials[1], "key"), failed.result);
+  folders.end(failed, document, "key", 1, 2);
+  EXPECT_EQ(folders.find(space.trials[1], "key")->result, failed.result);
   EXPECT_EQ(read("/a/results/z0_gas1_tmbspg2/stderr.log"), "rank 1: no memory\n");
   EXPECT_FALSE(exists("/a/results/z0_gas1_tmbspg2/metrics.json"));
 }
@@ -80,13 +81,15 @@ TEST_F(Results, StoppedAnywhereATrialHasEndedOrHasNot) {
     try {
       ResultFolders folders(faulty, config.autotuning, false);
       folders.begin(space.trials[0], document, 2);
-      folders.end(record(0, 0.125), document, "key", 2);
+      folders.end(record(0, 0.125), document, "key", 1, 2);
     } catch (const trivet::testing::Stopped&) {
       stopped = true;
     }
     ResultFolders again(memory, config.autotuning, false);
     const auto found = again.find(space.trials[0], "key");
-    EXPECT_EQ(found.value_or(TrialResult{.seconds = 0.125}), (TrialResult{.seconds = 0.125})) << call;
+    if (found) {
+      EXPECT_EQ(found->result, (TrialResult{.seconds = 0.125})) << call;
+    }
     if (!stopped) {
       EXPECT_TRUE(found);
       EXPECT_GT(call, 10);
@@ -98,21 +101,51 @@ TEST_F(Results, StoppedAnywhereATrialHasEndedOrHasNot) {
 TEST_F(Results, OverwritingRemovesWhatATuningWroteAndNothingElse) {
   ResultFolders folders(files, config.autotuning, false);
   folders.begin(space.trials[0], document, 2);
-  folders.end(record(0, 0.125), document, "key", 2);
+  folders.end(record(0, 0.125), document, "key", 1, 2);
   report.records = {record(0, 0.125)};
   folders.write(report, document, "trivet train x");
-  create_directories(files, "/a/results/mine");
-  write_text(files, "/a/results/mine/exp.json", "{\"name\": \"of somebody else\"}");
+  write_text(files, "/a/results/z0_gas2_tmbspg1/mine.txt", "n");
   write_text(files, "/a/results/notes.txt", "n");
   write_text(files, "/exps/notes.json", "[1]");
   ResultFolders(files, config.autotuning, true);
-  EXPECT_FALSE(exists("/a/results/z0_gas2_tmbspg1"));
+  EXPECT_FALSE(exists("/a/results/z0_gas2_tmbspg1/exp.json"));
+  EXPECT_FALSE(exists("/a/results/z0_gas2_tmbspg1/ds_config.json"));
+  EXPECT_TRUE(exists("/a/results/z0_gas2_tmbspg1/mine.txt"));
   EXPECT_FALSE(exists("/exps/z0_gas2_tmbspg1.json"));
   EXPECT_FALSE(exists("/a/results/ds_config_optimal.json"));
   EXPECT_FALSE(exists("/a/results/report.html"));
-  EXPECT_TRUE(exists("/a/results/mine/exp.json"));
   EXPECT_TRUE(exists("/a/results/notes.txt"));
   EXPECT_TRUE(exists("/exps/notes.json"));
+}
+
+// DeepSpeed's folders have the same names, and its experiments a name and a config, too.
+TEST_F(Results, ThoseOfAnotherProgramAreRefused) {
+  create_directories(files, "/a/results/z0_gas2_tmbspg1");
+  write_text(files, "/a/results/z0_gas2_tmbspg1/exp.json", R"({"name": "z0_gas2_tmbspg1", "ds_config": {}})");
+  for (const bool overwrite : {false, true})
+    EXPECT_THAT(
+        [&] { ResultFolders(files, config.autotuning, overwrite); },
+        ThrowsMessage<ConfigError>(HasSubstr("autotuning.results_dir: /a/results holds results that trivet tune has not "
+                                             "written (z0_gas2_tmbspg1); name another folder")));
+  EXPECT_TRUE(exists("/a/results/z0_gas2_tmbspg1/exp.json"));
+}
+
+TEST_F(Results, WhatSaysWhatCannotBeIsNotFound) {
+  ResultFolders folders(files, config.autotuning, false);
+  folders.end(record(0, 0.125), document, "key", 4, 2);
+  const std::string path = "/a/results/z0_gas2_tmbspg1/exp.json", good = read(path);
+  ASSERT_TRUE(folders.find(space.trials[0], "key"));
+  EXPECT_EQ(folders.find(space.trials[0], "key")->order, 4);
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    EXPECT_NE(text.find(from), std::string::npos) << from;
+    return text.replace(text.find(from), from.size(), to);
+  };
+  for (const std::string& text : {with("\"key\": \"key\"", "\"key\": 3"), with("\"seconds\": 0.125", "\"seconds\": 0"),
+                                  with("\"seconds\": 0.125", "\"second\": 1"), with("\"ok\"", "\"fine\""), std::string("{")}) {
+    write_text(files, path, text);
+    EXPECT_FALSE(folders.find(space.trials[0], "key")) << text;
+  }
 }
 
 TEST_F(Results, AFullDiskIsSaidWithWhatToDo) {

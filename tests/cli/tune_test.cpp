@@ -71,9 +71,18 @@ TEST_F(Tune, GoesOnBehindTheTrialsThatEnded) {
   std::filesystem::remove(folder.at("tuned/results/z0_gas1_tmbspg4/exp.json"));  // as if it had been interrupted
   const Output second = folder.run("tune config.json --ranks 2 --cluster h100 --resume");
   EXPECT_EQ(second.code, 0) << second.errors;
-  EXPECT_EQ(trials_of(second.text), 8u);
+  EXPECT_EQ(trials_of(second.text), 6u + 1);  // and the line on those that were taken over
+  EXPECT_THAT(second.text, HasSubstr("taken over from an earlier tuning: 2 trials\n"));
   EXPECT_EQ(read("tuned/results/z0_gas4_tmbspg1/exp.json").at("seconds"), first);
   EXPECT_THAT(folder.read("tuned/results/summary.txt"), HasSubstr("taken over from an earlier tuning 2\n"));
+  // All that ended counts, whatever would be tried first.
+  const std::string best = folder.read("tuned/results/ds_config_optimal.json");
+  const Output none = folder.run(
+      "tune config.json --ranks 2 --cluster h100 --resume --set autotuning.tuner_num_trials=1 --set "
+      "autotuning.tuner_type=random");
+  EXPECT_EQ(none.code, 0) << none.errors;
+  EXPECT_EQ(trials_of(none.text), 0u + 1);
+  EXPECT_EQ(folder.read("tuned/results/ds_config_optimal.json"), best);
   // Of another model, or overwritten, nothing is taken over.
   folder.run("tune config.json --ranks 2 --cluster h100 --resume --set model.layers=1 --set autotuning.tuner_num_trials=2");
   EXPECT_THAT(folder.read("tuned/results/summary.txt"), HasSubstr("taken over from an earlier tuning 0\n"));
