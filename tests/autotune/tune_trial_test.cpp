@@ -138,7 +138,12 @@ TEST(Trial, NothingOfItRemains) {
     for (int i = 0; i < 10; ++i) trial(config, world);
     EXPECT_EQ(threads_of_this_process(), threads);
     const int64_t one = make_plan(config, model_of(config), 1).heaviest().memory.total() / 1024;
-    EXPECT_LT(mapped_kibibytes(), before + 3 * one);  // ten of them would be ten times `one`
+    // Ten of them would be ten times `one`. AddressSanitizer keeps what is freed for a while, and finds leaks itself.
+#ifndef __SANITIZE_ADDRESS__
+    EXPECT_LT(mapped_kibibytes(), before + 3 * one);
+#else
+    EXPECT_GT(before + one, 0);
+#endif
   });
 }
 
