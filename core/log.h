@@ -24,7 +24,7 @@ class Log {
   LogLevel least_ = LogLevel::Info;
 };
 
-// Control characters become \n, \t, \xNN; more than 4096 bytes are cut.
+// printable() (core/printable.h) of a text that is a message by itself: up to 4096 characters.
 std::string escape_control(std::string_view text);
 
 }  // namespace trivet

@@ -35,6 +35,16 @@ TEST(Arena, ARealOneOfThePlannedSizeServesTheSameSequence) {
   EXPECT_EQ(meter.now()[MemoryCategory::Activations], bytes);
 }
 
+TEST(Arena, ThePeakCountsGapsBelowABlock) {
+  Arena arena("test");
+  const auto a = arena.allocate(DType::Float32, {16});
+  arena.allocate(DType::Float32, {16});
+  arena.release(a);
+  arena.allocate(DType::Float32, {32});  // does not fit into the gap
+  EXPECT_EQ(arena.used_bytes(), 192);
+  EXPECT_EQ(arena.peak_bytes(), 256);
+}
+
 TEST(Arena, RefusesMoreThanThePlanSaid) {
   MemoryMeter meter;
   Arena arena("small", host_allocator(), meter, MemoryCategory::Activations, 64);
@@ -48,6 +58,7 @@ TEST(MemoryMeter, KeepsThePeakOfEachCategory) {
   MemoryMeter meter;
   { Buffer buffer(meta_allocator(), meter, MemoryCategory::Optimizer, DType::Float32, {10}); }
   EXPECT_EQ(meter.now().total(), 0);
+  { Buffer buffer(meta_allocator(), meter, MemoryCategory::Optimizer, DType::Float32, {5}); }
   EXPECT_EQ(meter.peak()[MemoryCategory::Optimizer], 40);
 }
 

@@ -101,6 +101,18 @@ TEST_F(RealFiles, OnlyRegularFilesAreOpened) {
   EXPECT_EQ(files_.kind(path("link")), EntryKind::Other);
 }
 
+TEST_F(RealFiles, AFileIsNotCreatedThroughALink) {
+  write_text(files_, path("file"), "kept");
+  ASSERT_EQ(::symlink("file", path("link").c_str()), 0);
+  EXPECT_EQ(error_of([&] { files_.create(path("link"), 0); }), ELOOP);
+  EXPECT_EQ(read_text(files_, path("file"), 10), "kept");
+}
+
+TEST_F(RealFiles, AnErrorOfSyncIsThrown) {
+  const auto device = files_.create("/dev/null", 0);  // has nothing to write back to
+  EXPECT_EQ(error_of([&] { device->sync(); }), EINVAL);
+}
+
 TEST_F(RealFiles, RemoveTreeDoesNotFollowLinks) {
   files_.create_directory(path("kept"));
   write_text(files_, path("kept/file"), "x");
@@ -115,9 +127,11 @@ TEST_F(RealFiles, ReadingPastTheEndAndTooLargeTextsAreErrors) {
   std::array<std::byte, 4> bytes;
   EXPECT_EQ(error_of([&] { files_.open(path("a"))->read_exactly(0, bytes); }), ENODATA);
   EXPECT_EQ(error_of([&] { read_text(files_, path("a"), 2); }), EFBIG);
+  EXPECT_EQ(read_text(files_, path("a"), 3), "abc");
 }
 
 TEST_F(RealFiles, ALockIsHeldByOneAndEndsWithItsHolder) {
+  write_text(files_, path("lock"), "an earlier holder");
   LockAttempt first = files_.lock(path("lock"), "me");
   ASSERT_TRUE(first.lock);
   const LockAttempt second = files_.lock(path("lock"), "you");
@@ -154,10 +168,19 @@ TEST(FaultyFiles, TheKthCallFailsOnceAndShortWritesAreContinued) {
   cut.create("/b", 0)->write("abcdef");
   EXPECT_EQ(cut.calls(), 3);
   EXPECT_EQ(read_text(disk, "/b", 10), "abcdef");
+  FaultyFileSystem short_read(disk, Fault::ShortTransfer, 2);
+  EXPECT_EQ(read_text(short_read, "/b", 10), "abcdef");
   FaultyFileSystem stop(disk, Fault::StopMidWrite, 2);
   EXPECT_THROW(stop.create("/c", 0)->write("abcdef"), testing::Stopped);
   EXPECT_THROW(stop.kind("/c"), testing::Stopped);
   EXPECT_EQ(read_text(disk, "/c", 10), "abc");
+}
+
+TEST(MemoryFiles, DirectoriesThatWereMadeSurviveAPowerLoss) {
+  MemoryFileSystem disk;
+  create_directories(disk, "/a/b");
+  disk.lose_power(PowerLoss::DropAll);
+  EXPECT_EQ(disk.kind("/a/b"), EntryKind::Directory);
 }
 
 TEST(MemoryFiles, PowerLossTakesWhatWasNotSynced) {

@@ -1,8 +1,8 @@
-#include "engine/data/utf8.h"
+#include "core/utf8.h"
 
 #include <gtest/gtest.h>
 
-namespace trivet::data {
+namespace trivet {
 namespace {
 
 TEST(Utf8, EveryCodePointRoundTrips) {
@@ -23,11 +23,18 @@ TEST(Utf8, RefusesWhatIsNotUtf8) {
     EXPECT_EQ(decode_utf8(text, 0).bytes, 0) << text;
 }
 
+TEST(Utf8, AWholeTextIsUtf8WhenEachOfItsCharactersIs) {
+  EXPECT_TRUE(is_utf8(""));
+  EXPECT_TRUE(is_utf8("a\u00e9\U0001F30D"));
+  EXPECT_FALSE(is_utf8("a\xff"));
+  EXPECT_FALSE(is_utf8("ab\xC3"));
+}
+
 TEST(Utf8, DescribesACharacterForMessages) {
-  EXPECT_EQ(describe('q'), "\"q\" (U+0071)");
-  EXPECT_EQ(describe(0x1F30D), "\"\U0001F30D\" (U+1F30D)");
-  EXPECT_EQ(describe('\n'), "U+000A");
+  EXPECT_EQ(describe_code_point('q'), "\"q\" (U+0071)");
+  EXPECT_EQ(describe_code_point(0x1F30D), "\"\U0001F30D\" (U+1F30D)");
+  EXPECT_EQ(describe_code_point('\n'), "U+000A");
 }
 
 }  // namespace
-}  // namespace trivet::data
+}  // namespace trivet

@@ -1,8 +1,8 @@
-#include "engine/data/utf8.h"
+#include "core/utf8.h"
 
 #include <fmt/format.h>
 
-namespace trivet::data {
+namespace trivet {
 namespace {
 
 bool is_continuation(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
@@ -48,7 +48,16 @@ void append_utf8(std::string& text, char32_t c) {
   }
 }
 
-std::string describe(char32_t code_point) {
+bool is_utf8(std::string_view text) {
+  for (size_t position = 0; position < text.size();) {
+    const CodePoint point = decode_utf8(text, position);
+    if (point.bytes == 0) return false;
+    position += static_cast<size_t>(point.bytes);
+  }
+  return true;
+}
+
+std::string describe_code_point(char32_t code_point) {
   const std::string number = fmt::format("U+{:04X}", static_cast<uint32_t>(code_point));
   if (code_point < 0x20 || (code_point >= 0x7F && code_point < 0xA0)) return number;
   std::string text;
@@ -56,4 +65,4 @@ std::string describe(char32_t code_point) {
   return "\"" + text + "\" (" + number + ")";
 }
 
-}  // namespace trivet::data
+}  // namespace trivet

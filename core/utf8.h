@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace trivet::data {
+namespace trivet {
 
 struct CodePoint {
   char32_t value = 0;
@@ -16,7 +16,8 @@ struct CodePoint {
 // U+10FFFF are not UTF-8.
 CodePoint decode_utf8(std::string_view text, size_t position);
 void append_utf8(std::string& text, char32_t code_point);
+bool is_utf8(std::string_view text);
 // For messages: "\"q\" (U+0071)"
-std::string describe(char32_t code_point);
+std::string describe_code_point(char32_t code_point);
 
-}  // namespace trivet::data
+}  // namespace trivet

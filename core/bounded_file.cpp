@@ -1,0 +1,67 @@
+#include "core/bounded_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace trivet {
+namespace {
+
+struct Descriptor {
+  int number;
+  ~Descriptor() {
+    if (number >= 0) ::close(number);
+  }
+};
+
+std::string cannot_be_read() { return std::string("cannot be read: ") + std::strerror(errno); }
+
+}  // namespace
+
+BoundedText read_bounded(const std::string& path, int64_t limit_bytes, std::string_view kind) {
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  struct stat status {};
+  if (file.number < 0 || ::fstat(file.number, &status) != 0) return {"", cannot_be_read()};
+  if (S_ISDIR(status.st_mode)) return {"", "is a folder; name a file"};
+  if (status.st_size > limit_bytes)
+    return {"", fmt::format("has {} bytes; {} may have at most {}", status.st_size, kind, limit_bytes)};
+  std::string text;
+  constexpr size_t kPiece = size_t{1} << 16;
+  for (;;) {
+    const size_t before = text.size();
+    text.resize(before + kPiece);
+    const ssize_t got = ::read(file.number, text.data() + before, kPiece);
+    text.resize(before + static_cast<size_t>(got > 0 ? got : 0));
+    if (got < 0 && errno != EINTR) return {"", cannot_be_read()};
+    if (static_cast<int64_t>(text.size()) > limit_bytes)
+      return {"", fmt::format("does not end after {} bytes, the most that {} may have", limit_bytes, kind)};
+    if (got == 0) return {std::move(text), ""};
+  }
+}
+
+bool json_is_deeper(std::string_view text, int levels) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > levels) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+}  // namespace trivet

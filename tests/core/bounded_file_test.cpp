@@ -1,0 +1,65 @@
+#include "core/bounded_file.h"
+
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+namespace trivet {
+namespace {
+
+class BoundedFile : public testing::Test {
+ protected:
+  BoundedFile() : path_((std::filesystem::temp_directory_path() / ("trivet_bounded." + std::to_string(::getpid()))).string()) {}
+  ~BoundedFile() override { std::filesystem::remove(path_); }
+  void write(const std::string& text) const { std::ofstream(path_, std::ios::binary) << text; }
+
+  std::string path_;
+};
+
+TEST_F(BoundedFile, IsReadUpToItsLimitAndRefusedBeyondIt) {
+  write(std::string(100'000, 'x'));
+  const BoundedText whole = read_bounded(path_, 100'000, "a config");
+  EXPECT_EQ(whole.text, std::string(100'000, 'x'));
+  EXPECT_EQ(whole.problem, "");
+  const BoundedText refused = read_bounded(path_, 99'999, "a config");
+  EXPECT_EQ(refused.text, "");
+  EXPECT_EQ(refused.problem, "has 100000 bytes; a config may have at most 99999");
+  write("");
+  EXPECT_EQ(read_bounded(path_, 1, "a config").problem, "");
+}
+
+TEST_F(BoundedFile, SaysWhyItCannotBeRead) {
+  EXPECT_EQ(read_bounded(path_, 10, "a config").problem, "cannot be read: No such file or directory");
+  EXPECT_EQ(read_bounded("/", 10, "a config").problem, "is a folder; name a file");
+}
+
+// The size of a device and of a pipe is 0.
+TEST_F(BoundedFile, ADeviceWithoutAnEndIsReadUpToTheLimit) {
+  EXPECT_EQ(read_bounded("/dev/zero", 1'000'000, "a schedule").problem,
+            "does not end after 1000000 bytes, the most that a schedule may have");
+}
+
+TEST_F(BoundedFile, APipeIsReadToItsEnd) {
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  std::thread writer([&] { write(std::string(200'000, 'y')); });
+  const BoundedText read = read_bounded(path_, 200'000, "a config");
+  writer.join();
+  EXPECT_EQ(read.text, std::string(200'000, 'y'));
+}
+
+TEST(JsonDepth, CountsOpenListsAndObjects) {
+  EXPECT_FALSE(json_is_deeper("1", 0));
+  EXPECT_TRUE(json_is_deeper("[]", 0));
+  EXPECT_FALSE(json_is_deeper("[{},{}]", 2));
+  EXPECT_TRUE(json_is_deeper("[{},{\"a\":[]}]", 2));
+  EXPECT_FALSE(json_is_deeper(R"(["[[[[", "\"[[[", "\\"])", 1));
+  EXPECT_TRUE(json_is_deeper(R"(["\\",[]])", 1));
+  EXPECT_TRUE(json_is_deeper(std::string(1'000'000, '['), 16));
+}
+
+}  // namespace
+}  // namespace trivet

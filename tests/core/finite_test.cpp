@@ -1,0 +1,69 @@
+#include "core/finite.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace trivet {
+namespace {
+
+// A type of its own, because g++ has no type_info of _Float16, which the test library asks for.
+template <typename T>
+struct Element {
+  using type = T;
+};
+
+template <typename E>
+class Finite : public testing::Test {
+ protected:
+  using T = typename E::type;
+  static T number(double value) {
+    if constexpr (std::is_same_v<T, bfloat16>)
+      return bfloat16(static_cast<float>(value));
+    else
+      return static_cast<T>(value);
+  }
+  static int64_t first(const std::vector<T>& values) {
+    return first_not_finite({values.data(), kDTypeOf<T>, {static_cast<int64_t>(values.size())}});
+  }
+};
+
+using Types = testing::Types<Element<float>, Element<double>, Element<bfloat16>, Element<float16>>;
+TYPED_TEST_SUITE(Finite, Types);
+
+TYPED_TEST(Finite, TheFirstNanOrInfinityIsFoundAtEveryPlace) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const size_t size : {1u, 2u, 4095u, 4096u, 4097u, 9000u})
+    for (const size_t place : {size_t{0}, size / 2, size - 1})
+      for (const double bad : {kInfinity, -kInfinity, std::nan("")}) {
+        std::vector<typename TypeParam::type> values(size, this->number(1));
+        values[place] = this->number(bad);
+        values.back() = this->number(bad);
+        EXPECT_EQ(this->first(values), static_cast<int64_t>(place)) << "of " << size;
+      }
+}
+
+TYPED_TEST(Finite, LargestSmallestAndZeroAreFinite) {
+  std::vector<typename TypeParam::type> values;
+  const double largest = std::is_same_v<typename TypeParam::type, float16> ? 65504 : 3e38;
+  for (const double value : {0.0, -0.0, largest, -largest, 1e-7, -1.0}) values.push_back(this->number(value));
+  EXPECT_EQ(this->first(values), -1);
+  EXPECT_EQ(this->first({}), -1);
+}
+
+TEST(FiniteIntegers, AreAlwaysFinite) {
+  const std::vector<int64_t> values(3, -1);  // all bits set
+  EXPECT_EQ(first_not_finite({values.data(), DType::Int64, {3}}), -1);
+}
+
+TEST(ValueAt, ReadsEveryType) {
+  const bfloat16 brain(1.5f);
+  const auto half = static_cast<float16>(0.25f);
+  EXPECT_EQ(value_at({&brain, DType::BFloat16, {1}}, 0), 1.5);
+  EXPECT_EQ(value_at({&half, DType::Float16, {1}}, 0), 0.25);
+}
+
+}  // namespace
+}  // namespace trivet
