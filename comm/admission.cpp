@@ -2,10 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "comm/wire_messages.h"
+
 namespace trivet::comm {
 namespace {
 
-constexpr size_t kMostVisitors = 256;  // unproven at a time; the oldest makes room
+constexpr size_t kMostVisitors = 256;    // at a time; the oldest that has proven nothing makes room
+constexpr int kMostAcceptedAtOnce = 64;  // then those that are in are served before further ones
 constexpr int kMostComplaints = 10;
 
 }  // namespace
@@ -31,10 +36,18 @@ std::vector<Admission::Request> Admission::step() {
 }
 
 void Admission::accept_visitors(TimePoint now) {
-  while (auto connection = accept_from(listener_)) {
-    if (visitors_.size() >= kMostVisitors) visitors_.pop_front();
+  for (int accepted = 0; accepted < kMostAcceptedAtOnce; ++accepted) {
+    auto connection = accept_from(listener_);
+    if (!connection) return;
+    if (visitors_.size() >= kMostVisitors) make_room();
     visitors_.push_back({std::move(*connection), {}, Doorkeeper(now + kProofDeadline), now + 2 * kProofDeadline});
   }
+}
+
+// An honest joiner that is sent away here tries again (rendezvous.cpp). One that has proven itself is not sent away.
+void Admission::make_room() {
+  const auto stranger = std::find_if(visitors_.begin(), visitors_.end(), [](const Visitor& visitor) { return !visitor.link; });
+  visitors_.erase(stranger != visitors_.end() ? stranger : visitors_.begin());
 }
 
 bool Admission::advance(Visitor& visitor, TimePoint now, std::vector<Request>& requests) {
@@ -50,10 +63,10 @@ bool Admission::advance(Visitor& visitor, TimePoint now, std::vector<Request>& r
   try {
     const auto state = visitor.link.fill();
     if (auto frame = visitor.link.next()) {
-      if (frame->kind != FrameKind::Join) throw CommError(ExitCode::Rendezvous, "did not ask to join");
-      PayloadReader payload(frame->payload);
-      const Member member = read_member(payload);
-      requests.push_back({std::move(visitor.link), member});
+      if (frame->kind != FrameKind::Join)
+        throw CommError(ExitCode::Rendezvous, "did not ask to join but sent " + name_of(frame->kind));
+      Member member = decode_join(frame->payload);
+      requests.push_back({std::move(visitor.link), std::move(member)});
       return true;
     }
     if (state != Link::State::Open || now >= visitor.deadline)
@@ -73,7 +86,7 @@ void Admission::complain(const Visitor& visitor, const std::string& why) {
 }
 
 void refuse(Link& link, const Refusal& refusal) {
-  link.send({FrameKind::Refuse, PayloadWriter().number(static_cast<int>(refusal.code)).text(refusal.reason).take()});
+  link.send(encode_refuse(refusal));
   flush_until(link, std::chrono::steady_clock::now() + std::chrono::milliseconds(50));
   link.finish_sending();
 }

@@ -34,6 +34,7 @@ class Admission {
   };
 
   void accept_visitors(TimePoint now);
+  void make_room();
   // Nothing: wait on. A request, or the reason why the visitor is sent away.
   bool advance(Visitor& visitor, TimePoint now, std::vector<Request>& requests);
   void complain(const Visitor& visitor, const std::string& why);

@@ -1,10 +1,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "comm/launcher_link.h"
 #include "comm/liveness.h"
+#include "comm/process_state.h"
 #include "comm/rendezvous.h"
 #include "comm/shm/shm_world.h"
+#include "comm/user_secret.h"
 #include "comm/world.h"
+#include "core/log.h"
 
 namespace trivet::comm {
 namespace {
@@ -26,6 +30,9 @@ class WatchedWorld final : public World {
  public:
   WatchedWorld(const Place& place, const WorldOptions& options, Joined joined)
       : rank_(place.rank), options_(options), job_(std::make_shared<JobState>()) {
+    job_->subscribe([rank = place.rank, launcher = place.launcher_descriptor](const Accusation& lost) {
+      tell_launcher(launcher, {rank, lost.world_rank, lost.code, lost.cause});
+    });
     const std::string segment = fmt::format("/trivet-{}-world", joined.job_id);
     host_ = joined.members[static_cast<size_t>(rank_)].where();
     liveness_ = std::make_unique<Liveness>(std::move(joined), rank_, liveness_options(), job_);
@@ -73,9 +80,12 @@ class WatchedWorld final : public World {
   std::unique_ptr<World> world_;  // ends first
 };
 
+// Empty, which the rendezvous refuses, when the address is not this host's own and no secret was given.
 Secret secret_of(const Place& place) {
   if (place.secret_descriptor >= 0) return secret_from_descriptor(place.secret_descriptor);
-  if (!place.secret_file.empty()) return secret_from_file(place.secret_file);
+  if (!place.secret_file.empty())
+    return secret_from_file(place.secret_file, "TRIVET_SECRET_FILE=" + escape_control(place.secret_file));
+  if (is_loopback(place.master_address)) return user_secret(user_secret_directory(place.runtime_directory));
   return {};
 }
 
@@ -91,12 +101,14 @@ std::unique_ptr<World> connect(const Place& place, const WorldOptions& options) 
                   .build = build_digest(),
                   .host = this_host(),
                   .boot_id = this_boot(),
-                  .pid = ::getpid()};
+                  .pid = ::getpid(),
+                  .started = state_of_process(::getpid()).value_or(ProcessState{}).started};
   meeting.address = place.master_address;
   meeting.port = place.master_port;
   meeting.listener = Descriptor(place.listen_descriptor);
   meeting.secret = secret_of(place);
   meeting.join_deadline = options.join_deadline;
+  meeting.find_stopped = [place] { return find_stopped_ranks(place); };
   return std::make_unique<WatchedWorld>(place, options, rendezvous(std::move(meeting)));
 }
 

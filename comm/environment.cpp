@@ -79,18 +79,18 @@ Place from_pmi(const EnvironmentReader& environment) {
   return place;
 }
 
-// "4" and "2,4(x3)": tasks per node; this node's, when all have the same.
+// "4(x2)" is two nodes of 4 tasks each, "4" is 4 tasks on every node; "2,4(x3)" are nodes of different sizes, which are
+// refused.
 int slurm_tasks_per_node(const EnvironmentReader& environment, int tasks, int nodes) {
   if (nodes == 1) return tasks;
-  const std::string text = first_of(environment, {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}, "");
-  const size_t digits = text.find_first_not_of("0123456789");
-  if (text.empty() || digits == 0 || text.find(',') != std::string::npos) {
-    throw ConfigError(
-        fmt::format("SLURM_TASKS_PER_NODE: \"{}\" is not accepted; start the same number of tasks on each node, as with "
-                    "srun --ntasks-per-node",
-                    text));
-  }
-  return std::stoi(text.substr(0, digits));
+  const char* name = environment.has("SLURM_STEP_TASKS_PER_NODE") ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE";
+  const std::string value = environment.text(name);
+  const std::string each = std::to_string(tasks / nodes), all = fmt::format("{}(x{})", each, nodes);
+  if (tasks % nodes == 0 && (value == each || value == all)) return tasks / nodes;
+  const std::string equal = "start the same number of tasks on each node, as with srun --ntasks-per-node";
+  throw ConfigError(fmt::format("{}={}: is not accepted for {} tasks on {} nodes; {}", name, escape_control(value), tasks,
+                                nodes,
+                                tasks % nodes == 0 ? fmt::format("it must be \"{}\" or \"{}\": {}", each, all, equal) : equal));
 }
 
 Place from_slurm(const EnvironmentReader& environment) {
@@ -165,6 +165,8 @@ Place place_from_environment(const Environment& variables) {
   place.epoch = environment.number_or("TRIVET_EPOCH", 0, 0, INT64_MAX);
   place.secret_descriptor = static_cast<int>(environment.number_or("TRIVET_SECRET_FD", -1, 3, 1 << 20));
   place.secret_file = first_of(environment, {"TRIVET_SECRET_FILE"}, "");
+  place.runtime_directory = first_of(environment, {"XDG_RUNTIME_DIR"}, "");
+  place.launcher_descriptor = static_cast<int>(environment.number_or("TRIVET_LAUNCHER_FD", -1, 3, 1 << 20));
   return place;
 }
 

@@ -4,6 +4,8 @@
 
 #include <charconv>
 
+#include "core/printable.h"
+
 namespace trivet::comm {
 
 bool EnvironmentReader::has(const std::string& name) const {
@@ -22,7 +24,7 @@ int64_t EnvironmentReader::number(const std::string& name, int64_t least, int64_
   int64_t result = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
   if (error != std::errc() || end != value.data() + value.size() || result < least || result > most) {
-    throw ConfigError(fmt::format("{}={}: must be a whole number from {} to {}", name, escape_control(value), least, most));
+    throw ConfigError(fmt::format("{}={}: must be a whole number from {} to {}", name, printable(value), least, most));
   }
   return result;
 }

@@ -4,13 +4,12 @@
 #include <cstdint>
 #include <string>
 
+#include "comm/member.h"
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/log.h"
 
 namespace trivet::comm {
-
-constexpr int kMostRanks = 1 << 20;
 
 class EnvironmentReader {
  public:

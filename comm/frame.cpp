@@ -1,5 +1,7 @@
 #include "comm/frame.h"
 
+#include <fmt/format.h>
+
 #include "core/error.h"
 
 namespace trivet::comm {
@@ -16,6 +18,31 @@ uint64_t little_endian(std::string_view bytes) {
 }
 
 }  // namespace
+
+std::optional<size_t> longest_payload(uint8_t kind) {
+  switch (static_cast<FrameKind>(kind)) {
+    case FrameKind::Heartbeat:
+    case FrameKind::Bye: return 0;
+    case FrameKind::Join:
+    case FrameKind::Welcome: return 4096;
+    case FrameKind::Refuse:
+    case FrameKind::Accuse: return 8192;
+    case FrameKind::Set: return size_t{128} << 10;
+    case FrameKind::Table: return kLongestPayload;
+  }
+  return std::nullopt;
+}
+
+std::optional<DecodedFrame> decode_frame(std::string_view bytes) {
+  if (bytes.size() < kFrameHeaderBytes) return std::nullopt;
+  const uint64_t length = little_endian(bytes.substr(0, 4));
+  const auto kind = static_cast<uint8_t>(bytes[4]);
+  const auto longest = longest_payload(kind);
+  if (!longest || length > *longest) throw CommError(ExitCode::Rendezvous, "sent what is no message of a rank");
+  if (bytes.size() < kFrameHeaderBytes + length) return std::nullopt;
+  return DecodedFrame{{static_cast<FrameKind>(kind), std::string(bytes.substr(kFrameHeaderBytes, length))},
+                      kFrameHeaderBytes + length};
+}
 
 std::string encode(const Frame& frame) {
   std::string out;
@@ -35,12 +62,28 @@ PayloadWriter& PayloadWriter::text(std::string_view value) {
   return *this;
 }
 
-int64_t PayloadReader::number() { return static_cast<int64_t>(little_endian(take(8))); }
+int64_t PayloadReader::number(std::string_view what, int64_t least, int64_t most) {
+  const auto value = static_cast<int64_t>(little_endian(take(8)));
+  if (value < least || value > most) refuse(fmt::format("whose {} is {}; accepted are {} to {}", what, value, least, most));
+  return value;
+}
 
-std::string PayloadReader::text() { return std::string(take(little_endian(take(4)))); }
+std::string PayloadReader::text(std::string_view what, size_t longest) {
+  const uint64_t length = little_endian(take(4));
+  if (length > longest) refuse(fmt::format("whose {} has {} bytes; accepted are at most {}", what, length, longest));
+  return std::string(take(length));
+}
+
+void PayloadReader::finish() const {
+  if (!bytes_.empty()) refuse(fmt::format("with {} bytes after its end", bytes_.size()));
+}
+
+void PayloadReader::refuse(const std::string& why) const {
+  throw CommError(ExitCode::Rendezvous, fmt::format("sent {} {}", message_, why));
+}
 
 std::string_view PayloadReader::take(size_t count) {
-  if (count > bytes_.size()) throw CommError(ExitCode::Rendezvous, "a message between ranks is cut short");
+  if (count > bytes_.size()) refuse("that is cut short");
   const std::string_view head = bytes_.substr(0, count);
   bytes_.remove_prefix(count);
   return head;

@@ -1,9 +1,12 @@
-// What ranks say to each other beside the data: joining, the store, heartbeats, accusations. One frame on the wire:
+// What ranks say to each other apart from the data: joining, the store, heartbeats, accusations. One frame on the wire:
 //
 //   uint32 payload bytes (little endian) | uint8 kind | payload
+//
+// wire_messages.h says what the payload of each kind holds.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,7 +19,8 @@ enum class FrameKind : uint8_t {
   Heartbeat,  // empty
   Set,        // key and value of the store
   Accuse,     // rank, exit code, cause
-  Bye,        // empty: what closes behind it is no loss
+  Bye,        // empty: when the connection closes after it, nobody is lost
+  Welcome,    // rank 0's Member: the join was heard, wait for the table
 };
 
 struct Frame {
@@ -27,9 +31,20 @@ struct Frame {
 constexpr size_t kFrameHeaderBytes = 5;
 constexpr size_t kLongestPayload = 1 << 20;
 
+// The longest payload of this kind that is read, at most kLongestPayload. Nothing: there is no such kind.
+std::optional<size_t> longest_payload(uint8_t kind);
+
 std::string encode(const Frame& frame);
 
-// Numbers little endian, strings behind their length.
+// The frame that `bytes` begin with, and how many of them it takes; nothing while it is not complete.
+// Throws CommError (Rendezvous) for a kind that does not exist, and for a payload that is longer than its kind may be.
+struct DecodedFrame {
+  Frame frame;
+  size_t bytes = 0;
+};
+std::optional<DecodedFrame> decode_frame(std::string_view bytes);
+
+// Numbers are little endian; a string follows its length.
 class PayloadWriter {
  public:
   PayloadWriter& number(int64_t value);
@@ -40,16 +55,21 @@ class PayloadWriter {
   std::string bytes_;
 };
 
-// Throws CommError (Rendezvous) when the payload is shorter than what is asked of it.
+// Reads what PayloadWriter wrote. Whatever is not as it is asked for is CommError (Rendezvous): "sent a Join whose rank is 7;
+// accepted are 0 to 3", so that the caller puts the sender's name in front.
 class PayloadReader {
  public:
-  explicit PayloadReader(std::string_view bytes) : bytes_(bytes) {}
-  int64_t number();
-  std::string text();
+  // `message` is how errors name it: "a Join".
+  PayloadReader(std::string_view bytes, std::string message) : bytes_(bytes), message_(std::move(message)) {}
+  int64_t number(std::string_view what, int64_t least, int64_t most);
+  std::string text(std::string_view what, size_t longest);
+  void finish() const;  // nothing may be left
+  [[noreturn]] void refuse(const std::string& why) const;
 
  private:
   std::string_view take(size_t count);
   std::string_view bytes_;
+  std::string message_;
 };
 
 }  // namespace trivet::comm

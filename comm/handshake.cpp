@@ -30,20 +30,19 @@ void send_few(const Descriptor& connection, std::string_view bytes) {
   [[maybe_unused]] const ssize_t sent = ::send(connection.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
 }
 
-std::string receive_exactly(const Descriptor& connection, size_t bytes, TimePoint deadline) {
-  const std::string who = peer_of(connection);
+// Nothing when the connection ends before.
+std::optional<std::string> receive_exactly(const Descriptor& connection, size_t bytes, const Patience& patience) {
   std::string out;
   while (out.size() < bytes) {
-    if (!wait_readable(connection.number(), deadline)) {
-      throw CommError(ExitCode::Rendezvous, fmt::format("{} does not answer the key proof; is it this job's rank 0?", who));
+    if (!wait_readable(connection.number(), patience)) {
+      throw CommError(
+          ExitCode::Rendezvous,
+          fmt::format("rendezvous: {} does not answer the key proof; is it this job's rank 0?", peer_of(connection)));
     }
     char buffer[kHelloBytes + kProofBytes];
     const ssize_t got = ::recv(connection.number(), buffer, bytes - out.size(), 0);
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (got <= 0) {
-      throw CommError(ExitCode::Rendezvous,
-                      fmt::format("{} closed the connection during the key proof; is it this job's rank 0?", who));
-    }
+    if (got <= 0) return std::nullopt;
     out.append(buffer, static_cast<size_t>(got));
   }
   return out;
@@ -51,18 +50,22 @@ std::string receive_exactly(const Descriptor& connection, size_t bytes, TimePoin
 
 }  // namespace
 
-void prove_to_rank_zero(const Descriptor& connection, const Secret& secret, TimePoint deadline) {
+bool prove_to_rank_zero(const Descriptor& connection, const Secret& secret, const Patience& patience) {
+  const std::string who = peer_of(connection);
   const std::string hello = std::string(kGreeting) + random_bytes(kHelloBytes - kGreeting.size());
   send_few(connection, hello);
-  const std::string answer = receive_exactly(connection, kRandomBytes + kProofBytes, deadline);
-  const std::string random = answer.substr(0, kRandomBytes);
-  if (!proves(std::string_view(answer).substr(kRandomBytes), proof_of("rank 0", hello, random, secret))) {
-    throw CommError(ExitCode::Rendezvous,
-                    fmt::format("{} failed the key proof: it does not know this job's secret; give all ranks the "
-                                "same TRIVET_SECRET_FILE",
-                                peer_of(connection)));
+  const auto answer = receive_exactly(connection, kRandomBytes + kProofBytes, patience);
+  if (!answer) return false;
+  const std::string random = answer->substr(0, kRandomBytes);
+  if (!proves(std::string_view(*answer).substr(kRandomBytes), proof_of("rank 0", hello, random, secret))) {
+    throw CommError(
+        ExitCode::Rendezvous,
+        fmt::format("rendezvous: {} failed the key proof: it does not know this job's secret, so it is not this "
+                    "job's rank 0; give all ranks the same TRIVET_SECRET_FILE and a port that no other program uses",
+                    who));
   }
   send_few(connection, bytes_of(proof_of("joiner", random, hello, secret)));
+  return true;
 }
 
 Doorkeeper::State Doorkeeper::refuse(std::string why) {

@@ -20,8 +20,9 @@ namespace trivet::comm {
 
 constexpr std::chrono::milliseconds kProofDeadline{2000};
 
-// The joiner's side. Throws CommError (Rendezvous).
-void prove_to_rank_zero(const Descriptor& connection, const Secret& secret, TimePoint deadline);
+// The joiner's side. False: the other end closed the connection before it answered, as rank 0 does with the oldest visitor when
+// too many come at once; try again. Throws CommError (Rendezvous): it does not know the secret, or gives no answer.
+bool prove_to_rank_zero(const Descriptor& connection, const Secret& secret, const Patience& patience);
 
 // Rank 0's side of one connection, driven by poll.
 class Doorkeeper {

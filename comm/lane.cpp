@@ -11,7 +11,9 @@ Lane::Lane(Line* lines, const Seat& seat) : lines_(lines), seat_(seat) {
 
 void Lane::enter(const Entry& mine) {
   ++operations_;
-  lines_[seat_.rank].entries[operations_ % 2] = mine;
+  Entry& own = lines_[seat_.rank].entries[operations_ % 2];
+  own = mine;
+  own.header.number = operations_;
   step();
   const OperationHeader& first = entry(0).header;
   for (int rank = 1; rank < seat_.size(); ++rank)

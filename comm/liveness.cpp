@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "comm/process_state.h"
+#include "comm/wire_messages.h"
 #include "core/log.h"
 
 namespace trivet::comm {
@@ -54,7 +56,7 @@ Liveness::Liveness(Joined joined, int rank, LivenessOptions options, std::shared
       admission_(std::move(joined.admission)),
       wake_(std::make_shared<Wake>()),
       store_([this](const std::string& key, const std::string& value) {
-        post({FrameKind::Set, PayloadWriter().text(key).text(value).take()});
+        post(encode_set({key, value}));
       }) {
   const TimePoint now = steady_clock::now();
   for (size_t i = 0; i < joined.links.size(); ++i) {
@@ -112,6 +114,7 @@ void Liveness::run() {
     for (Peer& peer : peers_) read(peer, now);
     turn_away_latecomers();
     look_for_silence(now);
+    look_for_stopped(now);
     announce_accusation();
     beat(now);
     for (Peer& peer : peers_) peer.link.flush();
@@ -150,7 +153,7 @@ void Liveness::read(Peer& peer, TimePoint now) {
       peer.last_heard = std::max(peer.last_heard, now);
       handle(peer, *frame);
     }
-  } catch (const CommError& error) {
+  } catch (const CommError& error) {  // what it sent is wrong: nothing more is believed
     job_->accuse({peer.rank, where(members_, peer.rank), error.exit_code(), error.what()});
     peer.link.reset();
     return;
@@ -161,17 +164,30 @@ void Liveness::read(Peer& peer, TimePoint now) {
 }
 
 void Liveness::handle(Peer& peer, const Frame& frame) {
-  PayloadReader payload(frame.payload);
-  if (frame.kind == FrameKind::Bye) {
-    peer.said_bye = true;
-  } else if (frame.kind == FrameKind::Set) {
-    const std::string key = payload.text(), value = payload.text();
-    if (store_.apply(key, value)) send_to_others(frame, &peer);
-  } else if (frame.kind == FrameKind::Accuse) {
-    const int rank = static_cast<int>(payload.number());
-    const auto code = static_cast<ExitCode>(payload.number());
-    job_->accuse({rank, where(members_, rank), code, payload.text()});
+  switch (frame.kind) {
+    case FrameKind::Heartbeat: return;
+    case FrameKind::Bye:
+      // A rank says it after all have met in close(), this one among them.
+      if (!left_) throw CommError(ExitCode::Rendezvous, "sent a Bye while the job is running");
+      peer.said_bye = true;
+      return;
+    case FrameKind::Set: {
+      const StoreEntry entry = decode_set(frame.payload);
+      if (store_.apply(entry.key, entry.value)) send_to_others(frame, &peer);
+      return;
+    }
+    case FrameKind::Accuse: {
+      Accusation accusation = decode_accuse(frame.payload, static_cast<int>(members_.size()));
+      accusation.host = where(members_, accusation.world_rank);
+      job_->accuse(std::move(accusation));
+      return;
+    }
+    case FrameKind::Join:
+    case FrameKind::Table:
+    case FrameKind::Refuse:
+    case FrameKind::Welcome: break;
   }
+  throw CommError(ExitCode::Rendezvous, fmt::format("sent {} after all ranks had joined", name_of(frame.kind)));
 }
 
 void Liveness::lose(const Peer& peer, const std::string& cause) {
@@ -202,9 +218,7 @@ void Liveness::announce_accusation() {
   announced_ = true;
   accused_at_ = steady_clock::now();
   store_.interrupt();
-  PayloadWriter payload;
-  payload.number(accusation->world_rank).number(static_cast<int>(accusation->code)).text(accusation->cause);
-  send_to_others({FrameKind::Accuse, payload.take()}, nullptr);
+  send_to_others(encode_accuse(*accusation), nullptr);
 }
 
 void Liveness::beat(TimePoint now) {
@@ -216,6 +230,15 @@ void Liveness::beat(TimePoint now) {
 void Liveness::look_for_silence(TimePoint now) {
   for (const Peer& peer : peers_) {
     if (peer.link && !peer.said_bye && now - peer.last_heard > options_.silence) lose(peer, "silent");
+  }
+}
+
+void Liveness::look_for_stopped(TimePoint now) {
+  if (now < next_beat_) return;
+  for (Peer& peer : peers_) {
+    if (!peer.link || peer.said_bye) continue;
+    const Member& member = members_[static_cast<size_t>(peer.rank)];
+    if (peer.stopped.look(is_stopped(member.pid, member.started), now)) lose(peer, "stopped (SIGSTOP or Ctrl-Z)");
   }
 }
 
@@ -237,11 +260,18 @@ void Liveness::finish() {
     peer.link.finish_sending();
   }
   if (!closing_) return;
-  for (Peer& peer : peers_) {  // an end with something unread in it would be a reset, which may overtake our last words
+  for (Peer& peer : peers_) read_last_words(peer, deadline);
+}
+
+// A connection that is closed with something unread in it is reset, and a reset may overtake this rank's last words.
+void Liveness::read_last_words(Peer& peer, TimePoint deadline) {
+  try {
     while (peer.link && peer.link.fill() == Link::State::Open && wait_readable(peer.link.number(), deadline)) {
       while (peer.link.next()) {
       }
     }
+  } catch (const CommError&) {
+    peer.link.reset();  // not a message; the job is over, and this rank has nothing left to hear
   }
 }
 

@@ -6,6 +6,9 @@
 //            /     \ .            watch rank 0 in the same way. Nobody else can tell them anything, so if rank 3 leaves because
 //        rank 3   rank 4          rank 2 died, rank 2 was named before.
 //
+// A process of this host that was stopped is found with every heartbeat by its state in /proc (process_state.h): that is
+// evidence, so half a second is enough. Silence alone could be a rank that gets no processor, and needs patience.
+//
 // What it finds it says to the JobState, which every waiting operation looks at; what others find there (a deadline, an abort)
 // it tells all ranks. All reading and writing happens on its thread. close() is the polite end: all meet, say Bye, and no end
 // of a connection is a loss any more. Destroyed without it, the others take this rank for lost.
@@ -21,6 +24,7 @@
 
 #include "comm/job_state.h"
 #include "comm/rendezvous.h"
+#include "comm/stopped_for_long.h"
 #include "comm/store.h"
 
 namespace trivet::comm {
@@ -53,6 +57,7 @@ class Liveness {
     Link link;
     TimePoint last_heard;
     bool said_bye = false;
+    StoppedForLong stopped = {};
   };
   class Wake;
 
@@ -67,6 +72,8 @@ class Liveness {
   void announce_accusation();
   void beat(TimePoint now);
   void look_for_silence(TimePoint now);
+  void look_for_stopped(TimePoint now);
+  void read_last_words(Peer& peer, TimePoint deadline);
   void call_on_lost(TimePoint now);
   void finish();
   void post(Frame frame);

@@ -13,7 +13,7 @@
 namespace trivet::comm {
 namespace {
 
-constexpr int kProtocol = 1;
+constexpr int kProtocol = 2;
 
 std::string build_id_in(const char* notes, size_t size) {
   size_t at = 0;
@@ -52,7 +52,9 @@ std::optional<Refusal> refusal_of(const Member& candidate, const std::vector<std
                    "this rank belongs to another job than the rank 0 that answered (TRIVET_JOB_ID differs)"};
   }
   if (candidate.epoch != zero.epoch) {
-    return Refusal{ExitCode::Rendezvous, fmt::format("epoch {} is over, now {}", candidate.epoch, zero.epoch)};
+    return Refusal{ExitCode::Rendezvous, fmt::format("this rank belongs to start {} of the job, rank 0 to start {}; "
+                                                     "TRIVET_EPOCH must be the same on all",
+                                                     candidate.epoch, zero.epoch)};
   }
   if (candidate.build != zero.build) {
     return Refusal{ExitCode::VersionSkew,
@@ -82,24 +84,6 @@ std::optional<Refusal> refusal_of(const Member& candidate, const std::vector<std
         true};
   }
   return std::nullopt;
-}
-
-void write(PayloadWriter& out, const Member& member) {
-  out.number(member.rank).number(member.world_size).text(member.job_id).number(member.epoch);
-  out.text(member.build).text(member.host).text(member.boot_id).number(member.pid);
-}
-
-Member read_member(PayloadReader& in) {
-  Member member;
-  member.rank = static_cast<int>(in.number());
-  member.world_size = static_cast<int>(in.number());
-  member.job_id = in.text();
-  member.epoch = in.number();
-  member.build = in.text();
-  member.host = in.text();
-  member.boot_id = in.text();
-  member.pid = in.number();
-  return member;
 }
 
 std::string build_digest() {

@@ -6,10 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "comm/frame.h"
 #include "core/error.h"
 
 namespace trivet::comm {
+
+constexpr int kMostRanks = 1 << 20;
 
 struct Member {
   int rank = 0, world_size = 1;
@@ -19,6 +20,7 @@ struct Member {
   std::string host;
   std::string boot_id;  // tells hosts of one name apart
   int64_t pid = 0;
+  int64_t started = 0;  // when the process started (process_state.h): a later process with the same pid is another one
 
   std::string where() const;  // "a, pid 4711": as errors name it
 };
@@ -31,9 +33,6 @@ struct Refusal {
 
 // `held`: by rank, those that are in; rank 0 (held[0]) is the measure.
 std::optional<Refusal> refusal_of(const Member& candidate, const std::vector<std::optional<Member>>& held);
-
-void write(PayloadWriter& out, const Member& member);
-Member read_member(PayloadReader& in);
 
 // The same for processes of one executable file: version of the protocol and the linker's build id.
 std::string build_digest();

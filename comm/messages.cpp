@@ -13,12 +13,12 @@ int64_t chunks_of(int64_t bytes, int64_t chunk_bytes) { return bytes == 0 ? 0 : 
 Messages::Messages(const Seat& seat, const Board& board, const Ground& ground)
     : seat_(seat), board_(board), ground_(ground), to_(seat.size()), from_(seat.size()) {}
 
-void Messages::send(const OperationHeader& header, ConstTensorView data) {
+void Messages::send(OperationHeader header, ConstTensorView data) {
   const int peer = header.root;
   ++under_way_;
   Channel& channel = board_.channel(seat_.rank, peer);
   End& end = to_[peer];
-  ++end.operations;
+  header.number = ++end.operations;
   Entry& mine = channel.sender[end.operations % 2];
   mine = {header, ground_.publish(data.data, data.bytes()), 0};
 
@@ -47,12 +47,12 @@ void Messages::send(const OperationHeader& header, ConstTensorView data) {
   --under_way_;
 }
 
-void Messages::receive(const OperationHeader& header, TensorView data) {
+void Messages::receive(OperationHeader header, TensorView data) {
   const int peer = header.root;
   ++under_way_;
   Channel& channel = board_.channel(peer, seat_.rank);
   End& end = from_[peer];
-  ++end.operations;
+  header.number = ++end.operations;
   Entry& mine = channel.receiver[end.operations % 2];
   mine = {header, 0, 0};
 

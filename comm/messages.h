@@ -22,8 +22,8 @@ class Messages {
  public:
   Messages(const Seat& seat, const Board& board, const Ground& ground);
 
-  void send(const OperationHeader& header, ConstTensorView data);
-  void receive(const OperationHeader& header, TensorView data);
+  void send(OperationHeader header, ConstTensorView data);
+  void receive(OperationHeader header, TensorView data);
   // The message for which `peer` waits for this rank, while this rank sends and receives nothing.
   std::optional<OperationHeader> ahead(int peer) const;
 

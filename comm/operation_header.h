@@ -12,8 +12,9 @@ namespace trivet::comm {
 enum class Occasion : uint8_t { Operation, Subgroup, Close };  // the last two: `operation` means nothing
 
 struct OperationHeader {
-  int64_t count = 0;  // elements of the data, of one shard, or of what one rank sends another in all_to_all
-  int32_t root = -1;  // broadcast: root; send and receive: the peer; subgroup: a digest of name and members
+  int64_t count = 0;    // elements of the data, of one shard, or of what one rank sends another in all_to_all
+  int32_t root = -1;    // broadcast: root; send and receive: the peer; subgroup: a digest of name and members
+  uint32_t number = 0;  // of the calls of its kind in the group: collectives; subgroup and close; messages between two ranks
   Operation operation = Operation::Barrier;
   DType dtype = DType::Float32;
   ReduceOp reduce = ReduceOp::Sum;

@@ -3,6 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <thread>
+
+#include "comm/process_state.h"
+#include "comm/stopped_for_long.h"
+#include "comm/wire_messages.h"
 
 namespace trivet::comm {
 namespace {
@@ -12,23 +18,38 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds kTick{100};
 // Others wait this much longer than rank 0, so that it is rank 0 who says which ranks are missing.
-constexpr milliseconds kPatience{3000};
+constexpr milliseconds kLonger{3000};
 
 double seconds(milliseconds time) { return static_cast<double>(time.count()) / 1000; }
 
-std::string table_payload(const Joined& joined) {
-  PayloadWriter out;
-  out.text(joined.job_id).number(static_cast<int64_t>(joined.members.size()));
-  for (const Member& member : joined.members) write(out, member);
-  return out.take();
-}
+// Looks for ranks that were stopped before they joined, and throws when one of those that are waited for was stopped for long.
+class StoppedWatch {
+ public:
+  explicit StoppedWatch(const RendezvousOptions& options) : options_(options) {}
 
-void read_table(const Frame& frame, Joined& joined) {
-  PayloadReader in(frame.payload);
-  joined.job_id = in.text();
-  const int64_t count = in.number();
-  for (int64_t i = 0; i < count; ++i) joined.members.push_back(read_member(in));
-}
+  void look(const std::vector<int>& awaited) {
+    const TimePoint now = steady_clock::now();
+    if (!options_.find_stopped || now < next_look_) return;
+    next_look_ = now + kLookEvery;
+    std::map<int, int64_t> stopped;
+    for (const StoppedRank& found : options_.find_stopped()) stopped[found.rank] = found.pid;
+    for (int rank : awaited) {
+      const auto found = stopped.find(rank);
+      if (!stopped_for_long_[rank].look(found != stopped.end(), now)) continue;
+      throw CommError(
+          ExitCode::Rendezvous,
+          fmt::format("rank {} (pid {}) was stopped (SIGSTOP or Ctrl-Z) before it joined; continue it with kill -CONT "
+                      "{}, or end it, and start the job again",
+                      rank, found->second, found->second));
+    }
+  }
+
+ private:
+  static constexpr milliseconds kLookEvery{200};
+  const RendezvousOptions& options_;
+  std::map<int, StoppedForLong> stopped_for_long_;
+  TimePoint next_look_ = steady_clock::now() + kLookEvery;  // most jobs are complete by then
+};
 
 // Rank 0 while it waits.
 class Gathering {
@@ -44,10 +65,16 @@ class Gathering {
   Joined wait_for_all() {
     const TimePoint start = steady_clock::now(), deadline = start + options_.join_deadline;
     TimePoint report = start + options_.progress_every;
+    StoppedWatch stopped(options_);
     while (!missing().empty()) {
       wait_for_news();
       for (auto& request : admission_->step()) consider(request);
-      drop_those_that_left();
+      check_those_that_joined();
+      try {
+        stopped.look(missing());
+      } catch (const CommError& error) {
+        fail({error.exit_code(), error.what()});
+      }
       const TimePoint now = steady_clock::now();
       if (now >= deadline) fail({ExitCode::Rendezvous, missing_text(options_.join_deadline)});
       if (now >= report) {
@@ -93,14 +120,24 @@ class Gathering {
     const auto rank = static_cast<size_t>(request.member.rank);
     held_[rank] = request.member;
     links_[rank] = std::move(request.link);
+    links_[rank].send(encode_welcome(*held_[0]));
+    links_[rank].flush();
   }
 
-  void drop_those_that_left() {
+  // They wait for the table and have nothing to say; each may only stay.
+  void check_those_that_joined() {
     for (size_t rank = 1; rank < links_.size(); ++rank) {
-      if (links_[rank] && links_[rank].fill() != Link::State::Open) {
-        links_[rank].reset();
-        fail({ExitCode::Rendezvous, fmt::format("rank {} ({}) left during the rendezvous", rank, held_[rank]->where())});
+      if (!links_[rank]) continue;
+      const Link::State state = links_[rank].fill();
+      std::string why = state != Link::State::Open ? "left during the rendezvous" : "";
+      try {
+        if (const auto frame = links_[rank].next()) why = "sent " + name_of(frame->kind) + " before everybody was here";
+      } catch (const CommError& error) {
+        why = error.what();
       }
+      if (why.empty()) continue;
+      links_[rank].reset();
+      fail({ExitCode::Rendezvous, fmt::format("rank {} ({}) {}", rank, held_[rank]->where(), why)});
     }
   }
 
@@ -115,10 +152,10 @@ class Gathering {
     Joined joined;
     for (const auto& member : held_) joined.members.push_back(*member);
     joined.job_id = options_.self.job_id;
-    const std::string payload = table_payload(joined);
+    const Frame table = encode_table({joined.job_id, joined.members});
     for (Link& link : links_) {
       if (!link) continue;
-      link.send({FrameKind::Table, payload});
+      link.send(table);
       link.flush();
     }
     joined.links = std::move(links_);
@@ -133,40 +170,125 @@ class Gathering {
   std::unique_ptr<Admission> admission_;
 };
 
-Joined join(const RendezvousOptions& options) {
-  const TimePoint deadline = steady_clock::now() + options.join_deadline + kPatience;
-  Descriptor connection = connect_to(options.address, options.port, deadline - kPatience);
-  prove_to_rank_zero(connection, options.secret, deadline);
-
-  Joined joined;
-  Link& link = joined.links.emplace_back(std::move(connection));
-  PayloadWriter request;
-  write(request, options.self);
-  link.send({FrameKind::Join, request.take()});
-  flush_until(link, deadline);
-  const Frame answer = wait_for_frame(link, deadline, fmt::format("rendezvous: rank 0 at {}", link.peer()));
-  if (answer.kind == FrameKind::Refuse) {
-    PayloadReader payload(answer.payload);
-    const auto code = static_cast<ExitCode>(payload.number());
-    throw CommError(code, "rendezvous: " + escape_control(payload.text()));
-  }
-  if (answer.kind != FrameKind::Table)
-    throw CommError(ExitCode::Rendezvous, "rendezvous: rank 0 did not answer with its table");
-  read_table(answer, joined);
-  return joined;
+// Everything that rank 0 says is checked against what this rank knows.
+void check_table(const Table& table, const Member& self, const std::string& who) {
+  const auto refuse_table = [&](const std::string& why) {
+    throw CommError(ExitCode::Rendezvous, fmt::format("{} sent a Table {}", who, why));
+  };
+  if (static_cast<int>(table.members.size()) != self.world_size)
+    refuse_table(fmt::format("of {} members; this rank was told {}", table.members.size(), self.world_size));
+  const Member& here = table.members[static_cast<size_t>(self.rank)];
+  if (here.pid != self.pid || here.host != self.host || here.epoch != self.epoch || here.build != self.build)
+    refuse_table(fmt::format("in which this rank is {} instead of {}", here.where(), self.where()));
+  if (!self.job_id.empty() && table.job_id != self.job_id) refuse_table("of another job (TRIVET_JOB_ID differs)");
 }
+
+// Rank 0 has said why this rank, or the job, does not get in.
+class Refused : public CommError {
+ public:
+  using CommError::CommError;
+};
+
+// The payload of rank 0's answer, if it is of the expected kind.
+const std::string& payload_of(const Frame& answer, FrameKind expected) {
+  if (answer.kind == expected) return answer.payload;
+  if (answer.kind != FrameKind::Refuse) {
+    throw CommError(ExitCode::Rendezvous,
+                    fmt::format("sent {} where {} or a Refuse is expected", name_of(answer.kind), name_of(expected)));
+  }
+  const Refusal refusal = decode_refuse(answer.payload);
+  throw Refused(refusal.code, "rendezvous: " + escape_control(refusal.reason));
+}
+
+// What rank 0 has sent, decoded; an error says that it came from there.
+template <typename Decode>
+auto answer_of(const std::string& who, Decode decode) {
+  try {
+    return decode();
+  } catch (const Refused&) {
+    throw;
+  } catch (const CommError& error) {
+    throw CommError(error.exit_code(), who + " " + error.what());
+  }
+}
+
+// A rank other than 0 on its way in.
+class Joining {
+ public:
+  explicit Joining(const RendezvousOptions& options)
+      : options_(options),
+        stopped_(options),
+        before_welcome_(steady_clock::now() + options.join_deadline, [this] { look_for_rank_zero(); }),
+        before_table_(before_welcome_.deadline + kLonger, [this] { look_for_rank_zero(); }) {}
+
+  Joined run() {
+    milliseconds pause{10};
+    for (int attempts = 1;; ++attempts) {
+      if (auto joined = attempt()) return std::move(*joined);
+      if (steady_clock::now() + pause >= before_welcome_.deadline) {
+        throw CommError(ExitCode::Rendezvous,
+                        fmt::format("rendezvous: {}:{} closed the connection before it answered, {} times in {} s; is it this "
+                                    "job's rank 0, and does something flood its port?",
+                                    options_.address, options_.port, attempts, seconds(options_.join_deadline)));
+      }
+      std::this_thread::sleep_for(pause);
+      pause = std::min(pause * 2, milliseconds{200});
+    }
+  }
+
+ private:
+  // Nothing: the connection was closed before rank 0 answered.
+  std::optional<Joined> attempt() {
+    Link link(connect_to(options_.address, options_.port, before_welcome_));
+    const std::string who = fmt::format("rendezvous: rank 0 at {}", link.peer());
+    if (!prove_to_rank_zero(link.connection(), options_.secret, before_table_)) return std::nullopt;
+    link.send(encode_join(options_.self));
+    flush_until(link, before_table_.deadline);
+    const auto answer = wait_for_frame(link, before_table_, who);
+    if (!answer) return std::nullopt;
+    zero_ = answer_of(who, [&] { return decode_welcome(payload_of(*answer, FrameKind::Welcome)); });
+    const auto table = wait_for_frame(link, before_table_, who);
+    if (!table) throw CommError(ExitCode::Rendezvous, fmt::format("{} ({}) closed the connection", who, zero_->where()));
+    Table read = answer_of(who, [&] { return decode_table(payload_of(*table, FrameKind::Table)); });
+    check_table(read, options_.self, who);
+    Joined joined{std::move(read.members), std::move(read.job_id), {}, nullptr};
+    joined.links.push_back(std::move(link));
+    return joined;
+  }
+
+  void look_for_rank_zero() {
+    if (!zero_) {
+      try {
+        return stopped_.look({0});
+      } catch (const CommError& error) {
+        throw CommError(error.exit_code(), std::string("rendezvous: ") + error.what());
+      }
+    }
+    if (zero_stopped_.look(is_stopped(zero_->pid, zero_->started), steady_clock::now()))
+      throw CommError(ExitCode::Rendezvous,
+                      fmt::format("rendezvous: rank 0 ({}) was stopped (SIGSTOP or Ctrl-Z); continue it with kill -CONT {}, or "
+                                  "end it, and start the job again",
+                                  zero_->where(), zero_->pid));
+  }
+
+  const RendezvousOptions& options_;
+  StoppedWatch stopped_;
+  StoppedForLong zero_stopped_;
+  std::optional<Member> zero_;
+  const Patience before_welcome_, before_table_;
+};
 
 }  // namespace
 
 Joined rendezvous(RendezvousOptions options) {
-  if (options.secret.empty() && !is_loopback(options.address)) {
+  if (options.secret.empty()) {
     throw ConfigError(
         fmt::format("MASTER_ADDR: {} is not this machine's loopback address, and there is no secret, so that anybody could "
                     "join; set TRIVET_SECRET_FILE to a file of mode 600, or MASTER_ADDR to 127.0.0.1",
-                    options.address));
+                    escape_control(options.address)));
   }
   if (options.self.rank == 0) return Gathering(options).wait_for_all();
-  return join(options);
+  return Joining(options).run();
 }
 
 }  // namespace trivet::comm

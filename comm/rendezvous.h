@@ -1,17 +1,22 @@
 // How the processes of a job find each other: all of them connect to rank 0, and go on when the last one is there.
 //
 //   others: connect, prove, Join ------> rank 0: checks (member.h), waits for all
+//                     Welcome <--------- heard: who rank 0 is
 //                       Table <--------- everybody is here: who they are, and the job's id
 //                   or  Refuse <-------- not you; or not this time: the missing ranks, at the join deadline
 //
-// The connections stay open: they are what liveness watches, so there is no moment in which a death goes unseen.
+// A joiner whose connection ends before the Welcome tries again until its deadline: rank 0 sends the oldest visitors away when
+// too many come at once. The connections stay open: they are what liveness watches, so there is no moment in which a death
+// goes unseen. A rank that is stopped before it joins ends the rendezvous for all.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "comm/admission.h"
+#include "comm/stopped_ranks.h"
 
 namespace trivet::comm {
 
@@ -23,6 +28,8 @@ struct RendezvousOptions {
   Secret secret;
   std::chrono::milliseconds join_deadline{30000};
   std::chrono::milliseconds progress_every{5000};  // rank 0 says who is missing
+  // May be empty. Ranks of this job on this host that were stopped; asked again and again while ranks are missing.
+  std::function<std::vector<StoppedRank>()> find_stopped;
 };
 
 struct Joined {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/log.h"
+
 namespace trivet::comm {
 namespace {
 
@@ -12,7 +14,9 @@ constexpr std::chrono::milliseconds kSlice{20};  // how late bad news may be see
 
 void Seat::await(std::span<SharedCounter* const> counters, std::span<const int> peers, uint32_t target,
                  const OperationHeader& during) const {
+  if (whereabouts) whereabouts->enter(place_of(during));
   std::chrono::steady_clock::time_point start{};  // read only when somebody has to be waited for
+  std::optional<Whereabouts::Wait> wait;
   for (SharedCounter* counter : counters) {
     while (!counter->wait(target, kSlice)) {
       const bool accused = job->accused();
@@ -23,6 +27,8 @@ void Seat::await(std::span<SharedCounter* const> counters, std::span<const int> 
       check_elsewhere(counters, peers, target, during);
       const auto now = std::chrono::steady_clock::now();
       if (start == std::chrono::steady_clock::time_point{}) start = now;
+      if (whereabouts && !wait) wait.emplace(*whereabouts, place_of(during), deadline);
+      if (wait) wait->look(missing_in_world(counters, peers, target));
       if (now - start < deadline) continue;
       std::vector<int> missing;
       for (size_t i = 0; i < counters.size(); ++i)
@@ -30,6 +36,22 @@ void Seat::await(std::span<SharedCounter* const> counters, std::span<const int> 
       if (!missing.empty()) give_up(missing, during);
     }
   }
+  if (wait) wait->ended_well();
+}
+
+Whereabout Seat::place_of(const OperationHeader& during) const {
+  Whereabout place;
+  place.header = during;
+  group.copy(place.group, sizeof place.group - 1);
+  return place;
+}
+
+std::vector<int> Seat::missing_in_world(std::span<SharedCounter* const> counters, std::span<const int> peers,
+                                        uint32_t target) const {
+  std::vector<int> missing;
+  for (size_t i = 0; i < counters.size(); ++i)
+    if (!counters[i]->reached(target)) missing.push_back(world_ranks[peers[i]]);
+  return missing;
 }
 
 void Seat::await(SharedCounter& counter, int peer, uint32_t target, const OperationHeader& during) const {
@@ -81,12 +103,13 @@ std::string Seat::prefix() const {
 void Seat::throw_accusation(const OperationHeader& during) const {
   const Accusation a = *job->accusation();
   if (a.code == ExitCode::RanksDisagree)
-    throw CommError(a.code, fmt::format("{}ranks disagree while this one runs {}: {}", prefix(), to_string(during), a.cause));
+    throw CommError(a.code, fmt::format("{}ranks disagree while this one runs {}: {}", prefix(), to_string(during),
+                                        escape_control(a.cause)));
   if (a.world_rank == world_ranks[rank])
-    throw CommError(a.code,
-                    fmt::format("{}the job has given this rank up during {}: {}", prefix(), to_string(during), a.cause));
+    throw CommError(a.code, fmt::format("{}the job has given this rank up during {}: {}", prefix(), to_string(during),
+                                        escape_control(a.cause)));
   throw CommError(a.code, fmt::format("{}lost rank {} (host {}) during {}: {}", prefix(), a.world_rank, a.host,
-                                      to_string(during), a.cause));
+                                      to_string(during), escape_control(a.cause)));
 }
 
 void Seat::give_up(const std::vector<int>& missing, const OperationHeader& during) const {

@@ -17,6 +17,7 @@
 #include "comm/job_state.h"
 #include "comm/operation_header.h"
 #include "comm/verdict.h"
+#include "comm/whereabouts.h"
 
 namespace trivet::comm {
 
@@ -27,6 +28,7 @@ struct Seat {
   std::string host;
   std::chrono::milliseconds deadline{600000};  // for a rank that never comes
   std::shared_ptr<JobState> job;
+  std::shared_ptr<Whereabouts> whereabouts;       // of the world; may be null
   Verdict* verdict = nullptr;                     // on the group's board
   std::function<bool(int world_rank)> has_ended;  // may be empty; such a rank enters nothing any more
   // May be empty. What a missing peer waits for this rank in, when that is another kind of operation: neither would ever end.
@@ -36,7 +38,7 @@ struct Seat {
 
   // Waits until all counters have reached `target`. counters[i] belongs to group rank peers[i].
   // Throws CommError: what the job was accused of, or NoProgress naming the ranks that are missing (and accuses the first of
-  // them).
+  // them). Long before that the whereabouts name them.
   void await(std::span<SharedCounter* const> counters, std::span<const int> peers, uint32_t target,
              const OperationHeader& during) const;
   // One peer.
@@ -46,6 +48,9 @@ struct Seat {
 
  private:
   std::string prefix() const;
+  Whereabout place_of(const OperationHeader& during) const;
+  std::vector<int> missing_in_world(std::span<SharedCounter* const> counters, std::span<const int> peers,
+                                    uint32_t target) const;
   void check_elsewhere(std::span<SharedCounter* const> counters, std::span<const int> peers, uint32_t target,
                        const OperationHeader& during) const;
   void check_ended(std::span<SharedCounter* const> counters, std::span<const int> peers, uint32_t target,

@@ -17,18 +17,12 @@ namespace {
 
 constexpr size_t kShortest = 16, kLongest = 4096;
 
-// All ranks inherit the same descriptor, so a file is read from its beginning without moving the common position.
+// All ranks inherit the same descriptor, so it is read from its beginning without moving the common position.
 std::string read_all(int descriptor) {
   std::string out(kLongest + 1, '\0');
   size_t size = 0;
-  bool seekable = true;
   while (size < out.size()) {
-    ssize_t got = seekable ? ::pread(descriptor, out.data() + size, out.size() - size, static_cast<off_t>(size))
-                           : ::read(descriptor, out.data() + size, out.size() - size);
-    if (got < 0 && errno == ESPIPE) {
-      seekable = false;
-      continue;
-    }
+    const ssize_t got = ::pread(descriptor, out.data() + size, out.size() - size, static_cast<off_t>(size));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw ConfigError(fmt::format("cannot be read: {}", std::strerror(errno)));
     if (got == 0) break;
@@ -36,6 +30,16 @@ std::string read_all(int descriptor) {
   }
   out.resize(size);
   return out;
+}
+
+// A pipe, a terminal or a device could keep the rank waiting for ever.
+struct stat status_of_regular_file(const std::string& source, int descriptor) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) throw ConfigError(fmt::format("{}: {}", source, std::strerror(errno)));
+  if (!S_ISREG(status.st_mode))
+    throw ConfigError(
+        fmt::format("{}: is not a regular file; a secret must be a file of {} to {} bytes", source, kShortest, kLongest));
+  return status;
 }
 
 Secret checked(const std::string& source, int descriptor) {
@@ -55,22 +59,28 @@ Secret checked(const std::string& source, int descriptor) {
 }  // namespace
 
 Secret secret_from_descriptor(int descriptor) {
-  Secret secret = checked(fmt::format("TRIVET_SECRET_FD={}", descriptor), descriptor);
+  const std::string source = fmt::format("TRIVET_SECRET_FD={}", descriptor);
+  status_of_regular_file(source, descriptor);
+  Secret secret = checked(source, descriptor);
   ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);  // not for the children of this rank
   return secret;
 }
 
-Secret secret_from_file(const std::string& path) {
-  const std::string source = "TRIVET_SECRET_FILE=" + path;
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+Secret secret_from_file(const std::string& path, const std::string& source) {
+  // Without O_NONBLOCK, opening a pipe would wait until somebody writes to it.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY));
+  if (!file && errno == ELOOP)
+    throw ConfigError(
+        fmt::format("{}: is a symbolic link, which somebody else could point elsewhere; name the file itself", source));
   if (!file)
     throw ConfigError(
         fmt::format("{}: {}; make one with: (umask 077; head -c 32 /dev/urandom > {})", source, std::strerror(errno), path));
-  struct stat status {};
-  ::fstat(file.number(), &status);
+  const struct stat status = status_of_regular_file(source, file.number());
   if ((status.st_mode & 077) != 0 || status.st_uid != ::geteuid()) {
-    throw ConfigError(fmt::format("{}: others may read it (mode {:o}, owner {}); it must be mode 600 and yours: chmod 600 {}",
-                                  source, status.st_mode & 0777, status.st_uid, path));
+    throw ConfigError(
+        fmt::format("{}: others may read or change it (mode {:o}, owner {}); it must be mode 600 and yours: "
+                    "chmod 600 {}",
+                    source, status.st_mode & 0777, status.st_uid, path));
   }
   return checked(source, file.number());
 }

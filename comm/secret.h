@@ -1,7 +1,10 @@
-// What the ranks of a job share and nobody else knows. `trivet launch` makes it and hands it over by an inherited descriptor
-// (TRIVET_SECRET_FD); started by others, a file that only its owner may read (TRIVET_SECRET_FILE). Never in argv, never logged.
+// What the ranks of a job share and nobody else knows. No job of several processes runs without one:
 //
-// Without either the key is empty: then only the loopback interface is served, and any process of this machine could join.
+//   TRIVET_SECRET_FD     an inherited descriptor; `trivet launch` makes a new secret in memory for every job
+//   TRIVET_SECRET_FILE   a file that only its owner may read: ranks that something else starts, and any address of a network
+//   otherwise            on the loopback interface: this user's own file (user_secret.h), made by whichever rank comes first
+//
+// Never in argv or in the environment, never logged.
 #pragma once
 
 #include <string>
@@ -21,9 +24,10 @@ class Secret {
   std::string key_;
 };
 
-// Throws ConfigError: not readable, fewer than 16 bytes, or a file that others may read.
+// Throws ConfigError: not a regular file, not readable, fewer than 16 or more than 4096 bytes.
 Secret secret_from_descriptor(int descriptor);
-Secret secret_from_file(const std::string& path);
+// As that, and a symbolic link, a file of another user or one that others may read or write. `source` is how errors name it.
+Secret secret_from_file(const std::string& path, const std::string& source);
 
 std::string random_bytes(size_t count);
 std::string hexadecimal(std::string_view bytes);

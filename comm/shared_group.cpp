@@ -4,6 +4,7 @@
 
 #include "comm/arguments.h"
 #include "comm/traffic.h"
+#include "core/log.h"
 
 namespace trivet::comm {
 namespace {
@@ -18,6 +19,15 @@ int32_t digest(const std::string& name, const std::vector<int>& ranks) {
 }
 
 }  // namespace
+
+Whereabouts::Options whereabouts_options(int rank, int size, const std::string& who, const WorldOptions& options) {
+  const auto log = [rank](const std::string& line) { Log(rank).info(line); };
+  return {.world_rank = rank,
+          .world_size = size,
+          .who = who,
+          .report_after = options.report_waits_after,
+          .report = options.on_long_wait ? options.on_long_wait : log};
+}
 
 SharedGroup::SharedGroup(Seat seat, std::shared_ptr<std::byte> board_memory, std::shared_ptr<Ground> ground)
     : seat_(std::move(seat)),

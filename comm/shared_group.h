@@ -8,8 +8,12 @@
 
 #include "comm/collectives.h"
 #include "comm/messages.h"
+#include "comm/world.h"
 
 namespace trivet::comm {
+
+// Of a rank whose errors name it as on `who`, and that reports as `options` says.
+Whereabouts::Options whereabouts_options(int rank, int size, const std::string& who, const WorldOptions& options);
 
 class SharedGroup final : public ProcessGroup {
  public:

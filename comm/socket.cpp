@@ -12,15 +12,19 @@
 #include <cstring>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "comm/port_holder.h"
 #include "core/error.h"
+#include "core/log.h"
 
 namespace trivet::comm {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
+
+constexpr milliseconds kLookEvery{100}, kOneAttempt{1000};
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
@@ -31,7 +35,9 @@ AddressList resolve(const std::string& address, int port) {
   const int failed = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &list);
   if (failed != 0) {
     throw CommError(ExitCode::Rendezvous,
-                    fmt::format("MASTER_ADDR: \"{}\" is no address of a host: {}", address, ::gai_strerror(failed)));
+                    fmt::format("MASTER_ADDR: \"{}\" is no address of a host: {}; give a name or an address that "
+                                "this machine can look up",
+                                escape_control(address), ::gai_strerror(failed)));
   }
   return {list, &::freeaddrinfo};
 }
@@ -119,17 +125,18 @@ std::string peer_of(const Descriptor& connection) {
   return fmt::format("{}:{}", host, port);
 }
 
-Descriptor connect_to(const std::string& address, int port, TimePoint deadline) {
+Descriptor connect_to(const std::string& address, int port, const Patience& patience) {
   const AddressList list = resolve(address, port);
   milliseconds pause{2};
   for (;;) {
     Descriptor connection;
     int error = 0;
     for (const addrinfo* target = list.get(); target != nullptr; target = target->ai_next) {
-      error = try_connect(*target, deadline, connection);
+      error = try_connect(*target, std::min(patience.deadline, steady_clock::now() + kOneAttempt), connection);
       if (error == 0) return connection;
     }
-    if (steady_clock::now() + pause >= deadline) {
+    if (patience.look) patience.look();
+    if (steady_clock::now() + pause >= patience.deadline) {
       throw CommError(ExitCode::Rendezvous,
                       fmt::format("rank 0 does not answer at {}:{}: {}; is it started, and are MASTER_ADDR and "
                                   "MASTER_PORT the same on all ranks?",
@@ -147,7 +154,14 @@ std::optional<Descriptor> accept_from(const Descriptor& listener) {
   return connection;
 }
 
-bool wait_readable(int descriptor, TimePoint deadline) { return poll_for(descriptor, POLLIN, deadline); }
+bool wait_readable(int descriptor, const Patience& patience) {
+  for (;;) {
+    const TimePoint now = steady_clock::now();
+    if (now >= patience.deadline) return false;
+    if (poll_for(descriptor, POLLIN, std::min(patience.deadline, now + kLookEvery))) return true;
+    if (patience.look) patience.look();
+  }
+}
 
 void Link::flush() {
   while (!out_.empty()) {
@@ -163,6 +177,7 @@ void Link::flush() {
 }
 
 Link::State Link::fill() {
+  in_.erase(0, std::exchange(taken_, 0));
   char buffer[16384];
   for (;;) {
     const ssize_t got = ::recv(number(), buffer, sizeof buffer, MSG_DONTWAIT);
@@ -178,27 +193,24 @@ Link::State Link::fill() {
 }
 
 std::optional<Frame> Link::next() {
-  if (in_.size() < kFrameHeaderBytes) return std::nullopt;
-  size_t length = 0;
-  for (size_t i = 0; i < 4; ++i) length |= size_t{static_cast<unsigned char>(in_[i])} << (8 * i);
-  const auto kind = static_cast<uint8_t>(in_[4]);
-  if (length > kLongestPayload || kind < static_cast<uint8_t>(FrameKind::Join) || kind > static_cast<uint8_t>(FrameKind::Bye)) {
-    throw CommError(ExitCode::Rendezvous, fmt::format("{} sent what is no message of a rank", peer()));
-  }
-  if (in_.size() < kFrameHeaderBytes + length) return std::nullopt;
-  Frame frame{static_cast<FrameKind>(kind), in_.substr(kFrameHeaderBytes, length)};
-  in_.erase(0, kFrameHeaderBytes + length);
-  return frame;
+  auto decoded = decode_frame(std::string_view(in_).substr(taken_));
+  if (!decoded) return std::nullopt;
+  taken_ += decoded->bytes;
+  return std::move(decoded->frame);
 }
 
 void Link::finish_sending() { ::shutdown(number(), SHUT_WR); }
 
-Frame wait_for_frame(Link& link, TimePoint deadline, const std::string& what) {
+std::optional<Frame> wait_for_frame(Link& link, const Patience& patience, const std::string& who) {
   for (;;) {
     const Link::State state = link.fill();
-    if (auto frame = link.next()) return *frame;
-    if (state != Link::State::Open) throw CommError(ExitCode::Rendezvous, what + " closed the connection");
-    if (!wait_readable(link.number(), deadline)) throw CommError(ExitCode::Rendezvous, what + " did not answer in time");
+    try {
+      if (auto frame = link.next()) return frame;
+    } catch (const CommError& error) {
+      throw CommError(error.exit_code(), who + " " + error.what());
+    }
+    if (state != Link::State::Open) return std::nullopt;
+    if (!wait_readable(link.number(), patience)) throw CommError(ExitCode::Rendezvous, who + " did not answer in time");
   }
 }
 

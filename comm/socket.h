@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -18,13 +19,20 @@ int port_of(const Descriptor& listener);
 bool is_loopback(const std::string& address);
 std::string peer_of(const Descriptor& connection);  // "127.0.0.1:4711"
 
+// How long a wait lasts, and what is looked at meanwhile, every 100 ms: `look` may throw to end it.
+struct Patience {
+  Patience(TimePoint until, std::function<void()> at_times = {}) : deadline(until), look(std::move(at_times)) {}
+  TimePoint deadline;
+  std::function<void()> look;
+};
+
 // Tries again while nobody listens there yet. Throws CommError (Rendezvous) at the deadline. Non-blocking afterwards.
-Descriptor connect_to(const std::string& address, int port, TimePoint deadline);
+Descriptor connect_to(const std::string& address, int port, const Patience& patience);
 // Nothing when no one waits.
 std::optional<Descriptor> accept_from(const Descriptor& listener);
 
-// False at the deadline.
-bool wait_readable(int descriptor, TimePoint deadline);
+// False at the deadline, even if there is something to read.
+bool wait_readable(int descriptor, const Patience& patience);
 
 // A connection that carries frames, non-blocking in both directions. One thread at a time.
 class Link {
@@ -34,6 +42,7 @@ class Link {
   Link() = default;
   explicit Link(Descriptor connection) : connection_(std::move(connection)) {}
   int number() const { return connection_.number(); }
+  const Descriptor& connection() const { return connection_; }
   explicit operator bool() const { return static_cast<bool>(connection_); }
   std::string peer() const { return peer_of(connection_); }
 
@@ -41,17 +50,19 @@ class Link {
   bool has_unsent() const { return !out_.empty(); }
   void flush();                 // as much as the kernel takes now
   State fill();                 // reads what is there
-  std::optional<Frame> next();  // throws CommError when the bytes are no frame
+  std::optional<Frame> next();  // throws CommError ("sent ...") when the bytes are no frame
   void finish_sending();        // the other side then reads the end
   void reset() { connection_.reset(); }
 
  private:
   Descriptor connection_;
   std::string in_, out_;
+  size_t taken_ = 0;  // bytes of in_ that next() has returned
 };
 
-// Blocking twins for the side that joins; throw CommError with `what` in it when the link ends or the deadline passes.
-Frame wait_for_frame(Link& link, TimePoint deadline, const std::string& what);
+// Blocking twins for the side that joins. Throws CommError (Rendezvous) that begins with `who` when the deadline passes or the
+// bytes are no frame. Nothing: the link has ended.
+std::optional<Frame> wait_for_frame(Link& link, const Patience& patience, const std::string& who);
 void flush_until(Link& link, TimePoint deadline);
 
 }  // namespace trivet::comm

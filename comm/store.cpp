@@ -12,10 +12,17 @@ void Store::set(const std::string& key, const std::string& value) {
 
 bool Store::apply(const std::string& key, const std::string& value) {
   std::lock_guard lock(mutex_);
-  const auto [place, is_new] = values_.emplace(key, value);
-  if (!is_new && place->second != value) {
+  const auto known = values_.find(key);
+  if (known != values_.end() && known->second != value) {
     throw CommError(ExitCode::RanksDisagree,
-                    fmt::format("store: ranks disagree on \"{}\": \"{}\" and \"{}\"", key, place->second, value));
+                    fmt::format("store: ranks disagree on \"{}\": \"{}\" and \"{}\"", key, known->second, value));
+  }
+  const bool is_new = known == values_.end();
+  if (is_new) {
+    if (bytes_ + key.size() + value.size() > kMostBytes)
+      throw CommError(ExitCode::Rendezvous, fmt::format("sent more than {} MiB of keys for the store", kMostBytes >> 20));
+    bytes_ += key.size() + value.size();
+    values_.emplace(key, value);
   }
   changed_.notify_all();
   return is_new;

@@ -18,6 +18,7 @@ namespace trivet::comm {
 class Store {
  public:
   using Milliseconds = std::chrono::milliseconds;
+  static constexpr size_t kMostBytes = size_t{16} << 20;
   // `publish` carries a key that this rank has set to the others. It must not wait.
   explicit Store(std::function<void(const std::string& key, const std::string& value)> publish)
       : publish_(std::move(publish)) {}
@@ -28,7 +29,8 @@ class Store {
   // Waits until all these keys are set; returns those that are not at the deadline, or when interrupted.
   std::vector<std::string> wait_for(const std::vector<std::string>& keys, Milliseconds deadline);
 
-  // From the connection: another rank has set this key. False when it was known.
+  // From the connection: another rank has set this key. False when it was known. Throws CommError: RanksDisagree, or Rendezvous
+  // when all keys and values together are longer than kMostBytes.
   bool apply(const std::string& key, const std::string& value);
   // Ends all waits, now and later: the job is over.
   void interrupt();
@@ -40,6 +42,7 @@ class Store {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
+  size_t bytes_ = 0;  // of all keys and values
   bool interrupted_ = false;
 };
 

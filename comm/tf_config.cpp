@@ -5,22 +5,17 @@
 #include <vector>
 
 #include "comm/environment_reader.h"
+#include "core/bounded_file.h"
+#include "core/printable.h"
 
 namespace trivet::comm {
 namespace {
 
 using nlohmann::json;
 
-[[noreturn]] void reject(const std::string& what) { throw ConfigError("TF_CONFIG: " + what); }
+constexpr int kMostLevels = 16;
 
-std::vector<std::string> addresses(const json& cluster, const char* type) {
-  if (!cluster.contains(type)) return {};
-  const json& list = cluster.at(type);
-  const bool strings =
-      list.is_array() && std::all_of(list.begin(), list.end(), [](const json& entry) { return entry.is_string(); });
-  if (!strings) reject(fmt::format("cluster.{} must be a list of \"host:port\"", type));
-  return list.get<std::vector<std::string>>();
-}
+[[noreturn]] void reject(const std::string& what) { throw ConfigError("TF_CONFIG: " + what); }
 
 std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
@@ -28,10 +23,21 @@ int port_of_address(const std::string& address) {
   const size_t colon = address.rfind(':');
   const std::string digits = colon == std::string::npos ? "" : address.substr(colon + 1);
   const bool number = !digits.empty() && digits.size() <= 5 && digits.find_first_not_of("0123456789") == std::string::npos;
-  if (!number || std::stoi(digits) < 1 || std::stoi(digits) > 65535) {
-    reject(fmt::format("\"{}\" must be \"host:port\" with a port from 1 to 65535", escape_control(address)));
+  if (!number || colon == 0 || std::stoi(digits) < 1 || std::stoi(digits) > 65535) {
+    reject(fmt::format("\"{}\" must be \"host:port\" with a port from 1 to 65535", printable(address)));
   }
   return std::stoi(digits);
+}
+
+std::vector<std::string> addresses(const json& cluster, const char* type) {
+  if (!cluster.contains(type)) return {};
+  const json& list = cluster.at(type);
+  const bool strings =
+      list.is_array() && std::all_of(list.begin(), list.end(), [](const json& entry) { return entry.is_string(); });
+  if (!strings) reject(fmt::format("cluster.{} must be a list of \"host:port\"", type));
+  auto all = list.get<std::vector<std::string>>();
+  for (const std::string& address : all) port_of_address(address);
+  return all;
 }
 
 int rank_of_task(const json& task, size_t chiefs, size_t workers) {
@@ -40,12 +46,12 @@ int rank_of_task(const json& task, size_t chiefs, size_t workers) {
   const auto type = task.at("type").get<std::string>();
   if (type == "evaluator") reject("task.type: \"evaluator\" is no rank of the training; evaluation is part of `trivet train`");
   if (type != "chief" && type != "worker") {
-    reject(fmt::format("task.type: \"{}\" is not accepted; use \"chief\" or \"worker\"", escape_control(type)));
+    reject(fmt::format("task.type: \"{}\" is not accepted; use \"chief\" or \"worker\"", printable(type)));
   }
   const size_t count = type == "chief" ? chiefs : workers;
   const json index = task.value("index", json(0));
   if (!index.is_number_unsigned() || index.get<size_t>() >= count) {
-    reject(fmt::format("task.index: {} is not accepted; cluster.{} has {} entries", escape_control(index.dump()), type, count));
+    reject(fmt::format("task.index: {} is not accepted; cluster.{} has {} entries", printable(index.dump()), type, count));
   }
   return static_cast<int>(index.get<size_t>() + (type == "worker" ? chiefs : 0));
 }
@@ -53,6 +59,7 @@ int rank_of_task(const json& task, size_t chiefs, size_t workers) {
 }  // namespace
 
 Place place_from_tf_config(const std::string& text) {
+  if (json_is_deeper(text, kMostLevels)) reject(fmt::format("has lists deeper than {} levels", kMostLevels));
   const json config = json::parse(text, nullptr, false);
   if (!config.is_object()) reject("is no JSON object");
   const json cluster = config.value("cluster", json::object());
@@ -72,6 +79,8 @@ Place place_from_tf_config(const std::string& text) {
   std::vector<std::string> ranks = chiefs;
   ranks.insert(ranks.end(), workers.begin(), workers.end());
   if (ranks.empty()) reject("cluster has neither a chief nor a worker");
+  if (ranks.size() > static_cast<size_t>(kMostRanks))
+    reject(fmt::format("cluster has {} ranks; at most {} are accepted", ranks.size(), kMostRanks));
 
   Place place;
   place.source = "TF_CONFIG";

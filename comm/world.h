@@ -24,12 +24,14 @@ struct Place {
   std::string master_address = "127.0.0.1";
   int master_port = 0;
   std::string source;  // what it was found in: "RANK", "OMPI_COMM_WORLD_RANK", "none" ...
-  // What a launcher hands over beside it (docs/environment.md); -1 and empty: nothing.
-  std::string job_id;          // the same on all ranks of one job; rank 0 makes one up otherwise
-  int64_t epoch = 0;           // how often the job was started again; ranks of an older epoch are refused
-  int listen_descriptor = -1;  // rank 0's listening socket, so that no port can be lost in between
-  int secret_descriptor = -1;  // the job's secret
-  std::string secret_file;     // the same, mode 600
+  // What a launcher hands over as well (docs/environment.md); -1 and empty: nothing.
+  std::string job_id;             // the same on all ranks of one job; rank 0 makes one up otherwise
+  int64_t epoch = 0;              // how often the job was started again; ranks of an older epoch are refused
+  int listen_descriptor = -1;     // rank 0's listening socket, so that no port can be lost in between
+  int secret_descriptor = -1;     // the job's secret
+  std::string secret_file;        // the same, mode 600
+  std::string runtime_directory;  // XDG_RUNTIME_DIR: where the user's own secret is when none is given (user_secret.h)
+  int launcher_descriptor = -1;   // the line to the launcher (comm/launcher_link.h)
 };
 
 using Environment = std::map<std::string, std::string>;
@@ -40,7 +42,11 @@ Place place_from_environment(const Environment& environment);
 struct WorldOptions {
   std::chrono::milliseconds join_deadline{30000};
   std::chrono::milliseconds operation_deadline{600000};  // a rank that never enters an operation
-  std::chrono::milliseconds silence_deadline{5000};      // a process that lives but says nothing (connect only)
+  // A rank that others wait for and that enters nothing is named in a line after this time (whereabouts.h), by default on
+  // stderr.
+  std::chrono::milliseconds report_waits_after{2000};
+  std::function<void(const std::string& line)> on_long_wait;
+  std::chrono::milliseconds silence_deadline{5000};  // a process that lives but says nothing (connect only)
   // Called on a thread of its own when the job has ended (a rank lost, an abort) and this rank has not left its World within
   // notice_grace, as when it is computing: the program prints the message and leaves with the code. It need not return.
   std::function<void(const std::string& message, ExitCode code)> on_lost;

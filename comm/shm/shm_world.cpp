@@ -31,45 +31,64 @@ class ShmWorld final : public World {
   mutable SharedGroup group_;
 };
 
-// Behind the world's board: where the heap is, and who has found it.
-struct HeapNotice {
+// After the world's board: where the heap is, and who has found it.
+struct alignas(64) HeapNotice {
   char path[64];
   std::atomic<int> mapped;
 };
 
-struct Common {
-  std::shared_ptr<std::byte> board;
-  std::unique_ptr<ShmHeap> heap;  // of all ranks, or of none
+// What the world's segment holds: the board, the notice, and where every rank is.
+struct Layout {
+  explicit Layout(int ranks)
+      : board(Board::bytes(ranks, ShmGround::kSlotBytes)),
+        whereabouts(board + static_cast<int64_t>(sizeof(HeapNotice))),
+        all(whereabouts + Whereabouts::bytes(ranks)) {}
+  int64_t board, whereabouts, all;
 };
 
-Common create(const ShmPlace& place, int64_t board_bytes) {
-  Common common{create_segment(place.segment_name, board_bytes + static_cast<int64_t>(sizeof(HeapNotice))),
-                ShmHeap::create(place.size)};
+struct Common {
+  std::shared_ptr<std::byte> segment;
+  Layout layout;
+  std::unique_ptr<ShmHeap> heap = {};  // of all ranks, or of none
+  std::shared_ptr<Whereabouts> whereabouts = {};
+
+  HeapNotice& notice() const { return *reinterpret_cast<HeapNotice*>(segment.get() + layout.board); }
+  void make_whereabouts(Whereabouts::Options options) {
+    whereabouts = std::make_shared<Whereabouts>(std::shared_ptr<std::byte>(segment, segment.get() + layout.whereabouts),
+                                                std::move(options));
+  }
+};
+
+Common create(const ShmPlace& place, const Whereabouts::Options& options) {
+  const Layout layout(place.size);
+  Common common{create_segment(place.segment_name, layout.all), layout};
   const SegmentName unlinked_at_the_end(place.segment_name);
-  auto* notice = reinterpret_cast<HeapNotice*>(common.board.get() + board_bytes);
+  common.heap = ShmHeap::create(place.size);
   if (common.heap) {
-    common.heap->path().copy(notice->path, sizeof notice->path - 1);
-    ++notice->mapped;
+    common.heap->path().copy(common.notice().path, sizeof common.notice().path - 1);
+    ++common.notice().mapped;
   }
   place.barrier();
+  common.make_whereabouts(options);
   place.barrier();
   return common;
 }
 
-Common attach(const ShmPlace& place, int64_t board_bytes) {
+Common attach(const ShmPlace& place, const Whereabouts::Options& options) {
   place.barrier();
-  Common common{attach_segment(place.segment_name, board_bytes + static_cast<int64_t>(sizeof(HeapNotice))), nullptr};
-  auto* notice = reinterpret_cast<HeapNotice*>(common.board.get() + board_bytes);
-  if (notice->path[0]) common.heap = ShmHeap::attach(notice->path, place.rank, place.size);
-  if (common.heap) ++notice->mapped;
+  const Layout layout(place.size);
+  Common common{attach_segment(place.segment_name, layout.all), layout};
+  if (common.notice().path[0]) common.heap = ShmHeap::attach(common.notice().path, place.rank, place.size);
+  if (common.heap) ++common.notice().mapped;
+  common.make_whereabouts(options);
   place.barrier();
   return common;
 }
 
-// All ranks map the same memory, and the board has no name any more when this returns.
-Common meet(const ShmPlace& place, int64_t board_bytes) {
-  Common common = place.rank == 0 ? create(place, board_bytes) : attach(place, board_bytes);
-  if (reinterpret_cast<HeapNotice*>(common.board.get() + board_bytes)->mapped != place.size) common.heap.reset();
+// All ranks map the same memory, and the segment has no name any more when this returns.
+Common meet(const ShmPlace& place, const Whereabouts::Options& options) {
+  Common common = place.rank == 0 ? create(place, options) : attach(place, options);
+  if (common.notice().mapped != place.size) common.heap.reset();
   return common;
 }
 
@@ -84,9 +103,10 @@ std::unique_ptr<World> make_shm_world(const ShmPlace& place, const WorldOptions&
   seat.job = std::move(job);
   for (int rank = 0; rank < place.size; ++rank) seat.world_ranks.push_back(rank);
 
-  Common common = meet(place, Board::bytes(place.size, ShmGround::kSlotBytes));
+  Common common = meet(place, whereabouts_options(place.rank, place.size, place.host, options));
+  seat.whereabouts = common.whereabouts;
   auto ground = std::make_shared<ShmGround>(place.segment_name, std::move(common.heap));
-  return std::make_unique<ShmWorld>(std::move(seat), std::move(common.board), std::move(ground));
+  return std::make_unique<ShmWorld>(std::move(seat), std::move(common.segment), std::move(ground));
 }
 
 }  // namespace trivet::comm

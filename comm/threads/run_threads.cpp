@@ -79,9 +79,15 @@ void run_threads(int ranks, const std::function<void(World&)>& body, const World
   seat.has_ended = [&job](int rank) { return job.ended[static_cast<size_t>(rank)].load(); };
   for (int rank = 0; rank < ranks; ++rank) seat.world_ranks.push_back(rank);
 
+  const auto places = allocate_board(Whereabouts::bytes(ranks));
+  std::vector<std::shared_ptr<Whereabouts>> whereabouts;
+  for (int rank = 0; rank < ranks; ++rank)
+    whereabouts.push_back(std::make_shared<Whereabouts>(places, whereabouts_options(rank, ranks, seat.host, options)));
+
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     seat.rank = rank;
+    seat.whereabouts = whereabouts[static_cast<size_t>(rank)];
     threads.emplace_back([&job, &body, seat, board] {
       pthread_setname_np(pthread_self(), ("rank " + std::to_string(seat.rank)).c_str());
       ThreadWorld world(seat, board, job);

@@ -77,6 +77,21 @@ TEST(Sums, HaveTheBitsOfASerialSumInRankOrderWithThreadsAndWithProcesses) {
     }
 }
 
+// (a + b) + (c + d): 1 is lost in 1e8 and in -1e8, while one after the other the last 1 would stay.
+TEST(Sums, OfATreeAreMadeInPairs) {
+  for (Kind kind : {Kind::Threads, Kind::Processes})
+    for (int64_t count : {1, 1000})
+      run_ranks(kind, 4, [count](World& world) {
+        const auto stream = make_inline_stream();
+        const float terms[] = {1e8f, 1, -1e8f, 1};
+        std::vector<float> tree(static_cast<size_t>(count), terms[world.rank()]), serial = tree;
+        world.group().all_reduce(view(tree), ReduceOp::TreeSum, *stream);
+        world.group().all_reduce(view(serial), ReduceOp::Sum, *stream);
+        EXPECT_EQ(tree, std::vector<float>(static_cast<size_t>(count), 0));
+        EXPECT_EQ(serial, std::vector<float>(static_cast<size_t>(count), 1));
+      });
+}
+
 TEST(Sums, OfInt64AreExactAndWrap) {
   run_ranks(Kind::Threads, 3, [](World& world) {
     const auto stream = make_inline_stream();

@@ -74,6 +74,13 @@ const std::vector<Row>& rows() {
       {"SlurmOnOneNode",
        {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "1"}},
        place("SLURM_PROCID", 1, 2, 1, 2, "127.0.0.1", 29500)},
+      {"SlurmTasksPerNodeWithoutTheNumberOfNodes",
+       {{"SLURM_PROCID", "5"},
+        {"SLURM_NTASKS", "8"},
+        {"SLURM_NNODES", "2"},
+        {"SLURM_TASKS_PER_NODE", "4"},
+        {"MASTER_ADDR", "n1"}},
+       place("SLURM_PROCID", 5, 8, 1, 4, "n1", 29500)},
       {"SlurmStepOnTwoNodes",
        {{"SLURM_PROCID", "5"},
         {"SLURM_NTASKS", "16"},
@@ -119,6 +126,13 @@ Environment rank_variables(Environment changes) {
 
 Environment tf_config(const char* json) { return {{"TF_CONFIG", json}}; }
 
+Environment slurm(Environment changes) {
+  Environment all{{"SLURM_PROCID", "5"},  {"SLURM_NTASKS", "8"}, {"SLURM_NNODES", "2"},  {"SLURM_TASKS_PER_NODE", "4(x2)"},
+                  {"SLURM_LOCALID", "1"}, {"MASTER_ADDR", "n1"}, {"MASTER_PORT", "7000"}};
+  for (auto& [name, value] : changes) all[name] = value;
+  return all;
+}
+
 const std::vector<BadRow>& bad_rows() {
   static const std::vector<BadRow> table{
       {"RankIsNoNumber", rank_variables({{"RANK", "one"}}), "RANK=one: must be a whole number from 0 to 1"},
@@ -145,7 +159,13 @@ const std::vector<BadRow>& bad_rows() {
       {"MpichAddressMissing", {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "2"}}, "MASTER_ADDR: is not set"},
       {"SlurmUnevenNodes",
        {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "6"}, {"SLURM_NNODES", "2"}, {"SLURM_TASKS_PER_NODE", "2,4"}},
-       "SLURM_TASKS_PER_NODE: \"2,4\" is not accepted; start the same number of tasks on each node"},
+       "SLURM_TASKS_PER_NODE=2,4: is not accepted for 6 tasks on 2 nodes; it must be \"3\" or \"3(x2)\": start the same number "
+       "of "
+       "tasks on each node, as with srun --ntasks-per-node"},
+      {"SlurmTasksThatCannotBeEqual", slurm({{"SLURM_NTASKS", "7"}}),
+       "SLURM_TASKS_PER_NODE=4(x2): is not accepted for 7 tasks on 2"},
+      {"SlurmStepVariableIsNamed", slurm({{"SLURM_STEP_TASKS_PER_NODE", "0"}}), "SLURM_STEP_TASKS_PER_NODE=0: is not accepted"},
+      {"SlurmTasksPerNodeMissing", slurm({{"SLURM_TASKS_PER_NODE", ""}}), "SLURM_TASKS_PER_NODE: is not set"},
       {"TensorFlowNoJson", tf_config("{"), "TF_CONFIG: is no JSON object"},
       {"TensorFlowParameterServers",
        tf_config(R"({"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}})"),
@@ -182,6 +202,144 @@ TEST_P(BadEnvironment, IsRefusedByName) {
 
 INSTANTIATE_TEST_SUITE_P(All, BadEnvironment, ::testing::Range(size_t{0}, bad_rows().size()),
                          [](const auto& test) { return std::string(bad_rows()[test.param].name); });
+
+// Every variable of every launcher that holds a number, with values that are none or are out of range. A number that is in
+// range may be accepted, or refused because it contradicts another variable; nothing else may happen.
+struct Family {
+  const char* name;
+  Environment variables;
+  std::vector<std::string> numbers;
+};
+
+std::vector<Family> families() {
+  return {{"torchrun",
+           {{"RANK", "1"},
+            {"WORLD_SIZE", "4"},
+            {"LOCAL_RANK", "1"},
+            {"LOCAL_WORLD_SIZE", "4"},
+            {"MASTER_ADDR", "a"},
+            {"MASTER_PORT", "1"}},
+           {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "MASTER_PORT"}},
+          {"Open MPI",
+           {{"OMPI_COMM_WORLD_RANK", "1"},
+            {"OMPI_COMM_WORLD_SIZE", "4"},
+            {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+            {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}},
+           {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+            "MASTER_PORT", "WORLD_SIZE"}},
+          {"PMI",
+           {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "4"}},
+           {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "MASTER_PORT", "WORLD_SIZE"}},
+          {"Slurm",
+           slurm({}),
+           {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "SLURM_NNODES", "SLURM_STEP_NUM_NODES", "SLURM_LOCALID",
+            "SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE", "MASTER_PORT", "WORLD_SIZE"}},
+          {"Trivet",
+           {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}},
+           {"TRIVET_LISTEN_FD", "TRIVET_SECRET_FD", "TRIVET_EPOCH"}}};
+}
+
+TEST(EveryNumber, OfEveryLauncherIsReadExactly) {
+  const std::vector<std::string> bad{"-1",
+                                     "-0x1",
+                                     "99999999999999",
+                                     "99999999999999999999999",
+                                     "1x",
+                                     " 1",
+                                     "1 ",
+                                     "0x1",
+                                     "1e0",
+                                     "1.0",
+                                     "+1",
+                                     "nan",
+                                     "4(x",
+                                     "4(x2",
+                                     "4(x2)x",
+                                     "(x2)",
+                                     "4(x0)",
+                                     "4(x99999999999999)",
+                                     "99999999999999(x2)",
+                                     "0(x2)",
+                                     "-4(x2)",
+                                     "4(x2),4",
+                                     "\x1b[2J",
+                                     "--",
+                                     ","};
+  for (const Family& family : families()) {
+    EXPECT_NO_THROW(place_from_environment(family.variables)) << family.name;
+    for (const std::string& name : family.numbers) {
+      for (const std::string& value : bad) {
+        if (name == "TRIVET_EPOCH" && value == "99999999999999") continue;  // is in range
+        Environment variables = family.variables;
+        variables[name] = value;
+        try {
+          place_from_environment(variables);
+          ADD_FAILURE() << family.name << ": " << name << "=" << value << " was accepted";
+        } catch (const ConfigError& error) {
+          const std::string shown = value[0] == '\x1b' ? "\\x1b[2J" : value;
+          EXPECT_THAT(error.what(), ::testing::StartsWith(name + "=" + shown + ": ")) << family.name;
+        }
+      }
+      for (const char* value : {"0", "1", "2", "3", "1048576", "1048577"}) {
+        Environment variables = family.variables;
+        variables[name] = value;
+        try {
+          const Place found = place_from_environment(variables);
+          EXPECT_GE(found.rank, 0);
+          EXPECT_LT(found.rank, found.world_size);
+          EXPECT_GE(found.local_rank, 0);
+          EXPECT_LT(found.local_rank, found.local_size);
+          EXPECT_LE(found.local_size, found.world_size);
+          EXPECT_GE(found.master_port, 0);
+          EXPECT_LE(found.master_port, 65535);
+        } catch (const ConfigError&) {
+        }
+      }
+    }
+  }
+}
+
+TEST(TfConfig, OfAnyShapeIsReadOrRefusedByName) {
+  for (const char* text : {"",
+                           " ",
+                           "{",
+                           "[]",
+                           "null",
+                           "1",
+                           "\"x\"",
+                           R"({"cluster": 1})",
+                           R"({"cluster": []})",
+                           R"({"cluster": {"worker": "a:1"}})",
+                           R"({"cluster": {"worker": [null]}})",
+                           R"({"cluster": {"worker": []}})",
+                           R"({"cluster": {"worker": [""]}})",
+                           R"({"cluster": {"worker": ["a:1"]}})",
+                           R"({"cluster": {"worker": ["a:1"]}, "task": 1})",
+                           R"({"cluster": {"worker": ["a:1"]}, "task": {"type": 1}})",
+                           R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": -1}})",
+                           R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 99999999999999999999999}})",
+                           R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 18446744073709551615}})",
+                           R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0.5}})",
+                           R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": "0"}})",
+                           R"({"cluster": {"worker": ["a:0"]}, "task": {"type": "worker", "index": 0}})",
+                           R"({"cluster": {"worker": ["a:65536"]}, "task": {"type": "worker", "index": 0}})",
+                           R"({"cluster": {"worker": ["a:-1"]}, "task": {"type": "worker", "index": 0}})",
+                           R"({"cluster": {"worker": ["a:99999999999999"]}, "task": {"type": "worker", "index": 0}})",
+                           R"({"cluster": {"worker": [":1"]}, "task": {"type": "worker", "index": 0}})",
+                           R"({"cluster": {"chief": {"0": "a:1"}}, "task": {"type": "chief"}})"}) {
+    SCOPED_TRACE(text);
+    if (*text == 0) continue;  // is not set
+    try {
+      place_from_environment({{"TF_CONFIG", text}});
+      ADD_FAILURE() << "accepted";
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), ::testing::StartsWith("TF_CONFIG: "));
+    }
+  }
+  std::string deep = R"({"cluster": )";
+  for (int i = 0; i < 50000; ++i) deep += "[";
+  EXPECT_THROW(place_from_environment({{"TF_CONFIG", deep}}), ConfigError);
+}
 
 TEST(CurrentEnvironment, HasWhatIsSet) {
   ::setenv("TRIVET_TEST_VARIABLE", "a=b", 1);

@@ -94,21 +94,25 @@ TEST_P(Failures, RanksThatDisagreeAreAllToldInBothRanksWords) {
                       "broadcast of 1 int64 from rank 1");
 }
 
+// Both ends of a message must have its count and its type: either alone makes a mistake.
 TEST_P(Failures, OfAMessageAreToldToBothEnds) {
-  run_ranks(GetParam(), 2, [](World& world) {
-    const auto stream = make_inline_stream();
-    std::vector<float> four(4);
-    std::vector<int32_t> five(5);
-    const Caught caught = catch_comm_error([&] {
-      if (world.rank() == 0)
-        world.group().send(view(four), 1, *stream);
-      else
-        world.group().receive(view(five), 0, *stream);
+  std::vector<float> four(4), five(5);
+  std::vector<int32_t> four_integers(4), five_integers(5);
+  const std::pair<TensorView, const char*> others[] = {
+      {view(five), "5 float32"}, {view(four_integers), "4 int32"}, {view(five_integers), "5 int32"}};
+  for (const auto& [other, text] : others)
+    run_ranks(GetParam(), 2, [&, other = other, text = std::string(text)](World& world) {
+      const auto stream = make_inline_stream();
+      const Caught caught = catch_comm_error([&] {
+        if (world.rank() == 0)
+          world.group().send(view(four), 1, *stream);
+        else
+          world.group().receive(other, 0, *stream);
+      });
+      EXPECT_EQ(caught.code, ExitCode::RanksDisagree) << text;
+      EXPECT_THAT(caught.text,
+                  AllOf(HasSubstr("runs send of 4 float32 to rank 1"), HasSubstr("runs receive of " + text + " from rank 0")));
     });
-    EXPECT_EQ(caught.code, ExitCode::RanksDisagree);
-    EXPECT_THAT(caught.text,
-                AllOf(HasSubstr("runs send of 4 float32 to rank 1"), HasSubstr("runs receive of 5 int32 from rank 0")));
-  });
 }
 
 // A message and a collective operation use different counters, and would wait for each other for ever.

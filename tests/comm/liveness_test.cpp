@@ -168,8 +168,9 @@ TEST(Liveness, WhoJoinsLateIsToldWhoHoldsTheRank) {
   const Outcome late = outcome_of([&] { rendezvous(meeting_options(1, 2, port)); });
   EXPECT_EQ(late.error, "rendezvous: rank 1 is already held by pid 101 on host a");
   auto stale = meeting_options(1, 2, port);
-  stale.self.epoch = -3;
-  EXPECT_EQ(outcome_of([&] { rendezvous(std::move(stale)); }).error, "rendezvous: epoch -3 is over, now 0");
+  stale.self.epoch = 3;
+  EXPECT_EQ(outcome_of([&] { rendezvous(std::move(stale)); }).error,
+            "rendezvous: this rank belongs to start 3 of the job, rank 0 to start 0; TRIVET_EPOCH must be the same on all");
   EXPECT_FALSE(job->accused());
 }
 

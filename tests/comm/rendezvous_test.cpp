@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include "comm/stopped_for_long.h"
+#include "comm/wire_messages.h"
 #include "tests/comm/meeting.h"
 
 namespace trivet::comm {
@@ -79,9 +81,7 @@ TEST(Rendezvous, EndsForAllWhenARankDiesInIt) {
     Descriptor connection = connect_to("127.0.0.1", meeting.port(), in(1000));
     prove_to_rank_zero(connection, Secret("a secret of the test"), in(1000));
     Link link(std::move(connection));
-    PayloadWriter request;
-    write(request, meeting_options(2, 4, 0).self);
-    link.send({FrameKind::Join, request.take()});
+    link.send(encode_join(meeting_options(2, 4, 0).self));
     link.flush();
   };
   const auto start = steady_clock::now();
@@ -122,7 +122,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Mismatch{"AnotherJob", [](Member& m) { m.job_id = "beef"; }, ExitCode::Rendezvous,
                  "this rank belongs to another job than the rank 0 that answered (TRIVET_JOB_ID differs)", false},
-        Mismatch{"AnOldEpoch", [](Member& m) { m.epoch = -1; }, ExitCode::Rendezvous, "epoch -1 is over, now 0", false},
+        Mismatch{"AnotherEpoch", [](Member& m) { m.epoch = 3; }, ExitCode::Rendezvous,
+                 "this rank belongs to start 3 of the job, rank 0 to start 0; TRIVET_EPOCH must be the same on all", false},
         Mismatch{"AnotherBuild", [](Member& m) { m.build = "9c8d"; }, ExitCode::VersionSkew,
                  "rank 1 (a, pid 101) runs build 9c8d, rank 0 (a, pid 100) build b; start the same program on all ranks", true},
         Mismatch{"AnotherWorldSize", [](Member& m) { m.world_size = 5; }, ExitCode::Rendezvous,
@@ -169,14 +170,18 @@ TEST(Rendezvous, RefusesAWrongSecretOnBothSidesAndGoesOn) {
   EXPECT_EQ(outcomes[2].error, "");
 }
 
-TEST(Rendezvous, WithoutASecretServesLoopbackOnly) {
-  auto options = meeting_options(0, 2, 0);
-  options.secret = Secret();
-  options.address = "192.0.2.1";
-  const Outcome outcome = outcome_of([&] { rendezvous(std::move(options)); });
-  EXPECT_THAT(outcome.error,
-              HasSubstr("MASTER_ADDR: 192.0.2.1 is not this machine's loopback address, and there is no secret"));
-  EXPECT_EQ(outcome.code, ExitCode::Usage);
+TEST(Rendezvous, WithoutASecretIsRefusedOnEveryAddress) {
+  for (const char* address : {"192.0.2.1", "127.0.0.1"}) {
+    for (int rank : {0, 1}) {
+      auto options = meeting_options(rank, 2, 0);
+      options.secret = Secret();
+      options.address = address;
+      const Outcome outcome = outcome_of([&] { rendezvous(std::move(options)); });
+      EXPECT_THAT(outcome.error, HasSubstr("MASTER_ADDR: " + std::string(address))) << rank;
+      EXPECT_THAT(outcome.error, HasSubstr("there is no secret, so that anybody could join; set TRIVET_SECRET_FILE"));
+      EXPECT_EQ(outcome.code, ExitCode::Usage);
+    }
+  }
 }
 
 TEST(Rendezvous, NamesTheHolderOfAPortInUse) {
@@ -213,6 +218,150 @@ TEST(Rendezvous, IsNotDisturbedByStrangers) {
   EXPECT_EQ(outcomes[1].error, "");
 }
 
+// Fake rank 0s that close connections at once, as the real one does with the oldest when a flood comes.
+TEST(Rendezvous, AJoinerThatIsSentAwayTriesAgain) {
+  const Descriptor door = listen_on("127.0.0.1", 0);
+  std::atomic<bool> joined{false};
+  std::string error;
+  std::thread joiner([&] {
+    error = outcome_of([&] { rendezvous(meeting_options(1, 2, port_of(door))); }).error;
+    joined = true;
+  });
+  const auto visitor = [&] {
+    wait_readable(door.number(), in(5000));
+    return accept_from(door).value();
+  };
+  visitor();  // before it proved anything
+  {           // after its proof, before it was heard
+    const Descriptor second = visitor();
+    Doorkeeper keeper(in(2000));
+    const Secret secret("a secret of the test");
+    while (keeper.step(second, secret, steady_clock::now()) == Doorkeeper::State::Waiting)
+      wait_readable(second.number(), in(10));
+  }
+  auto zero = meeting_options(0, 2, 0);
+  zero.listener = Descriptor(::dup(door.number()));
+  EXPECT_EQ(outcome_of([&] { rendezvous(std::move(zero)); }).error, "");
+  joiner.join();
+  EXPECT_EQ(error, "");
+}
+
+TEST(Rendezvous, AJoinerThatIsAlwaysSentAwaySaysSoAtItsDeadline) {
+  const Descriptor door = listen_on("127.0.0.1", 0);
+  std::atomic<bool> over{false};
+  std::thread squatter([&] {
+    while (!over) {
+      wait_readable(door.number(), in(20));
+      accept_from(door);
+    }
+  });
+  auto options = meeting_options(1, 2, port_of(door));
+  options.join_deadline = milliseconds(300);
+  const Outcome outcome = outcome_of([&] { rendezvous(std::move(options)); });
+  over = true;
+  squatter.join();
+  EXPECT_THAT(outcome.error, ::testing::MatchesRegex("rendezvous: 127.0.0.1:[0-9]+ closed the connection before it answered, "
+                                                     "[0-9]+ times in 0.3 s; is it this job's rank 0, and does something flood "
+                                                     "its port.*"));
+  EXPECT_EQ(outcome.code, ExitCode::Rendezvous);
+}
+
+// More visitors than the door holds, who say nothing, and new ones all the time.
+TEST(Rendezvous, SucceedsDuringAFloodOfConnections) {
+  Meeting meeting(3);
+  std::atomic<bool> over{false};
+  std::atomic<int> connections{0};
+  std::thread flood([&] {
+    std::vector<Descriptor> open(400);
+    for (size_t i = 0; !over; i = (i + 1) % open.size()) {
+      try {
+        open[i] = connect_to("127.0.0.1", meeting.port(), in(200));
+        ++connections;
+      } catch (const CommError&) {
+        return;  // rank 0 has left
+      }
+    }
+  });
+  while (connections < 300) std::this_thread::sleep_for(milliseconds(1));
+  const auto join = [&](int rank) {
+    return [&, rank] {
+      auto options = meeting.options(rank);
+      options.join_deadline = milliseconds(20000);
+      rendezvous(std::move(options));
+    };
+  };
+  for (const Outcome& outcome : meeting.run({join(0), join(1), join(2)})) EXPECT_EQ(outcome.error, "");
+  over = true;
+  flood.join();
+}
+
+// The processes are made up: `find_stopped` says what it would find.
+TEST(Rendezvous, EndsForAllWhenARankIsStoppedBeforeItJoins) {
+  Meeting meeting(3);
+  const auto join = [&](int rank) {
+    return [&, rank] {
+      auto options = meeting.options(rank);
+      options.join_deadline = milliseconds(20000);
+      options.find_stopped = [] { return std::vector<StoppedRank>{{2, 4711}}; };
+      rendezvous(std::move(options));
+    };
+  };
+  for (const Outcome& outcome : meeting.run({join(0), join(1)})) {
+    EXPECT_EQ(outcome.error,
+              "rendezvous: rank 2 (pid 4711) was stopped (SIGSTOP or Ctrl-Z) before it joined; continue it with kill -CONT "
+              "4711, or end it, and start the job again");
+    EXPECT_EQ(outcome.code, ExitCode::Rendezvous);
+  }
+}
+
+TEST(Rendezvous, EndsWhenRankZeroIsStoppedBeforeItAnswers) {
+  const Descriptor mute = listen_on("127.0.0.1", 0);
+  auto options = meeting_options(1, 2, port_of(mute));
+  options.join_deadline = milliseconds(20000);
+  options.find_stopped = [] { return std::vector<StoppedRank>{{0, 4711}}; };
+  EXPECT_THAT(outcome_of([&] { rendezvous(std::move(options)); }).error, HasSubstr("rank 0 (pid 4711) was stopped"));
+}
+
+TEST(Rendezvous, IsNotEndedByARankThatIsStoppedForAMoment) {
+  Meeting meeting(2);
+  std::atomic<int> looks{0};
+  const auto join = [&](int rank) {
+    return [&, rank] {
+      auto options = meeting.options(rank);
+      options.join_deadline = milliseconds(20000);
+      options.find_stopped = [&] {
+        return ++looks % 2 == 1 ? std::vector<StoppedRank>{{1, 4711}} : std::vector<StoppedRank>{};
+      };
+      if (rank == 1) {
+        while (looks < 8) std::this_thread::sleep_for(milliseconds(5));
+      }
+      rendezvous(std::move(options));
+    };
+  };
+  for (const Outcome& outcome : meeting.run({join(0), join(1)})) EXPECT_EQ(outcome.error, "");
+}
+
+TEST(StoppedForLong, IsAStopAtEveryLookForFourHundredMilliseconds) {
+  const steady_clock::time_point start = steady_clock::now();
+  const auto at = [&](int ms) { return start + milliseconds(ms); };
+  StoppedForLong watch;
+  EXPECT_FALSE(watch.look(true, at(0)));
+  EXPECT_FALSE(watch.look(true, at(200)));
+  EXPECT_FALSE(watch.look(true, at(399)));
+  EXPECT_FALSE(watch.look(false, at(400))) << "it went on";
+  EXPECT_FALSE(watch.look(true, at(500)));
+  EXPECT_FALSE(watch.look(true, at(700)));
+  EXPECT_TRUE(watch.look(true, at(900)));
+}
+
+TEST(StoppedForLong, DoesNotCountTheTimeInWhichNobodyLooked) {
+  const steady_clock::time_point start = steady_clock::now();
+  StoppedForLong watch;
+  EXPECT_FALSE(watch.look(true, start));
+  EXPECT_FALSE(watch.look(true, start + milliseconds(60000))) << "whoever looks was stopped, too";
+  EXPECT_TRUE(watch.look(true, start + milliseconds(60200)));
+}
+
 TEST(Handshake, ReplayedFromARecordingIsRefused) {
   const Secret secret("a secret of the test");
   const auto pair = [] {
@@ -229,7 +378,7 @@ TEST(Handshake, ReplayedFromARecordingIsRefused) {
   auto [joiner, tap_joiner] = pair();
   auto [tap_zero, zero] = pair();
   Doorkeeper keeper(in(2000));
-  std::thread honest([&joiner = joiner, &secret] { prove_to_rank_zero(joiner, secret, in(2000)); });
+  std::thread honest([&joiner = joiner, &secret] { EXPECT_TRUE(prove_to_rank_zero(joiner, secret, in(2000))); });
   const std::string hello = read_some(tap_joiner, 32);
   ::send(tap_zero.number(), hello.data(), hello.size(), 0);
   EXPECT_EQ(keeper.step(zero, secret, steady_clock::now()), Doorkeeper::State::Waiting);
@@ -259,7 +408,7 @@ TEST(Handshake, EndsAtItsDeadline) {
   EXPECT_EQ(keeper.why(), "gave no key proof in 2 s");
 }
 
-TEST(BuildDigest, IsTheLinkersId) { EXPECT_THAT(build_digest(), ::testing::MatchesRegex("1-[0-9a-f]+")); }
+TEST(BuildDigest, IsTheLinkersId) { EXPECT_THAT(build_digest(), ::testing::MatchesRegex("2-[0-9a-f]+")); }
 
 }  // namespace
 }  // namespace trivet::comm

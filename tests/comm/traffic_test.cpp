@@ -1,4 +1,5 @@
 // What is counted equals the formulas of docs/communication.md, and the planner's group counts the same as a real one.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/stream.h"
@@ -42,6 +43,7 @@ TEST(Traffic, EqualsTheFormulasAndThePlannersGroupAgrees) {
       run_all(world.group(), {view(whole), view(other), view(shard)}, *stream);
       const int64_t expected = expected_elements(world.rank(), n, kCount, sizeof(float)) * static_cast<int64_t>(sizeof(float));
       EXPECT_EQ(world.group().traffic().bytes_sent, expected);
+      EXPECT_EQ(world.group().traffic().operations, 5 + (world.rank() < 2 && n > 1 ? 1 : 0) + 1);  // a message, the barrier
 
       const auto planned = make_meta_group(world.rank(), n, "world");
       const TensorView no_whole{nullptr, DType::Float32, {kCount * n}}, no_shard{nullptr, DType::Float32, {kCount}};
@@ -88,13 +90,12 @@ TEST(Arguments, ThatAreWrongAreRefusedOnTheCallersThread) {
   EXPECT_THROW(group->broadcast(view(four), 3, *stream), std::logic_error);
   EXPECT_THROW(group->send(view(four), 1, *stream), std::logic_error);
   EXPECT_THROW(group->subgroup({2, 1}, "pair"), std::logic_error);
+  EXPECT_THAT([&] { group->all_gather(view(four), view(ten), *stream); },
+              testing::ThrowsMessage<std::logic_error>(
+                  "comm: group \"data\" rank 1: all_gather: whole of 10 float32 is not 3 times shard of 4 float32"));
+  EXPECT_EQ(group->traffic().operations, 0);  // none of them began
   EXPECT_NO_THROW(group->all_gather(view(four), view(twelve), *stream));
-  try {
-    group->all_gather(view(four), view(ten), *stream);
-  } catch (const std::logic_error& error) {
-    EXPECT_STREQ(error.what(),
-                 "comm: group \"data\" rank 1: all_gather: whole of 10 float32 is not 3 times shard of 4 float32");
-  }
+  EXPECT_EQ(group->traffic().operations, 1);
 }
 
 }  // namespace

@@ -1,0 +1,35 @@
+// Decides when a process that was stopped counts as lost: when it was found stopped at every look for 400 ms.
+//
+// A shorter stop is forgiven. So is a stop of the whole job (Ctrl-Z and fg, a snapshot of the machine): who looks was stopped
+// itself, and the time between two looks counts as at most 200 ms.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace trivet::comm {
+
+class StoppedForLong {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  using Duration = std::chrono::steady_clock::duration;
+  static constexpr std::chrono::milliseconds kPatience{400}, kLongestGap{200};
+
+  bool look(bool is_stopped, TimePoint now) {
+    if (!is_stopped) {
+      was_stopped_ = false;
+      return false;
+    }
+    seen_ = was_stopped_ ? seen_ + std::min<Duration>(now - last_look_, kLongestGap) : Duration{0};
+    was_stopped_ = true;
+    last_look_ = now;
+    return seen_ >= kPatience;
+  }
+
+ private:
+  bool was_stopped_ = false;
+  TimePoint last_look_;
+  Duration seen_{0};
+};
+
+}  // namespace trivet::comm

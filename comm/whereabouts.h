@@ -1,0 +1,126 @@
+// Where every rank of a world is, in memory that all of them see, so that who waits for long can say for whom and why.
+//
+// A rank notes each operation that it enters (a few words in a cache line of its own). A rank that waits looks at those that it
+// waits for. One that has entered nothing for `report_after`, and does not wait for others itself, is named in a line:
+//
+//   rank 1 (host a, pid 4711) has not reached all_gather of 64 float32, number 17 of group "data", for 2 s; it has entered
+//   nothing since barrier, number 3 of group "world": it computes or is stuck; waiting for it until 600 s
+//
+// The line is information: a long step of computation looks the same from outside. So that it is rare while all is well:
+//   * Only one of the ranks that wait says it, and again after 4, 16, 64 ... times as long.
+//   * Whoever has waited for long and was not disappointed, as in every step of an unbalanced pipeline, waits twice as long
+//     before it says something during the 10 minutes that follow.
+//   * A rank that itself waits for another is named only after 4 times as long: the first one is the cause.
+//
+// Thread-safe.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "comm/operation_header.h"
+
+namespace trivet::comm {
+
+// An operation of a group, as shared memory holds it.
+struct Whereabout {
+  OperationHeader header;
+  char group[40] = {};  // cut if longer
+};
+
+// The operation that a rank entered last, and how often it has entered one. Zero bytes are its initial state.
+class WhereaboutRecord {
+ public:
+  // While another thread of the rank is writing, nothing is written: that one is as good.
+  void write(const Whereabout& place);
+  uint32_t version() const { return version_.load(std::memory_order_acquire); }
+  std::optional<Whereabout> read() const;  // nothing: never written, or just being written
+
+ private:
+  static constexpr size_t kWords = sizeof(Whereabout) / sizeof(uint64_t);
+  static_assert(sizeof(Whereabout) % sizeof(uint64_t) == 0 && std::is_trivially_copyable_v<Whereabout>);
+  std::atomic<uint32_t> version_;  // odd while it is written
+  std::array<std::atomic<uint64_t>, kWords> words_;
+};
+
+// A rank's part of the memory.
+struct alignas(64) WhereaboutLine {
+  WhereaboutRecord entered, waits_in;
+  std::atomic<uint32_t> waiting;   // threads of the rank that wait in an operation
+  std::atomic<uint32_t> looks;     // goes up while one of them really waits: a thread that stands still looks at nothing
+  std::atomic<uint64_t> reported;  // entered.version() + 1 when somebody named this rank
+  char who[128];                   // "host a, pid 4711"
+};
+
+class Whereabouts {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Options {
+    int world_rank = 0, world_size = 1;
+    std::string who;  // "a, pid 4711"
+    std::chrono::milliseconds report_after{2000};
+    std::function<void(const std::string& line)> report;
+  };
+
+  static int64_t bytes(int world_size) { return world_size * static_cast<int64_t>(sizeof(WhereaboutLine)); }
+  // `memory` reads as zero when the first rank sees it, and lives for as long as this object. All ranks of the world must have
+  // made theirs before one of them waits.
+  Whereabouts(std::shared_ptr<std::byte> memory, Options options);
+
+  void enter(const Whereabout& place) { own().entered.write(place); }
+
+  // Made by a thread that has begun to wait, and destroyed when the wait is over.
+  class Wait {
+   public:
+    Wait(Whereabouts& world, const Whereabout& place, std::chrono::milliseconds deadline);
+    ~Wait();
+    Wait(const Wait&) = delete;
+    Wait& operator=(const Wait&) = delete;
+    // `missing`: world ranks that have not come. Says what there is to say about them.
+    void look(const std::vector<int>& missing);
+    void ended_well();
+
+   private:
+    struct Missing {
+      uint32_t version;
+      Clock::time_point since;  // it has entered nothing since then, as far as this rank has seen
+      uint32_t looks;
+      Clock::time_point looked;  // it has looked at those that it waits for then, as far as this rank has seen
+    };
+    void observe(int rank, std::optional<Missing>& missing, Clock::time_point now) const;
+    bool waits_itself(int rank, const Missing& missing, Clock::time_point now) const;
+    void report(int rank, bool waits_itself, Clock::duration waited) const;
+
+    Whereabouts& world_;
+    const Whereabout place_;
+    const std::chrono::milliseconds deadline_;
+    const Clock::time_point start_ = Clock::now();
+    const Clock::duration patience_;
+    Clock::time_point next_look_ = start_;
+    std::vector<std::optional<Missing>> missing_;  // by world rank
+    std::vector<Clock::duration> next_report_;     // by world rank: at this age of the wait
+  };
+
+ private:
+  WhereaboutLine& line(int rank) const { return reinterpret_cast<WhereaboutLine*>(memory_.get())[rank]; }
+  WhereaboutLine& own() const { return line(options_.world_rank); }
+  Clock::duration patience() const;
+  void remember(Clock::duration waited);
+
+  const std::shared_ptr<std::byte> memory_;
+  const Options options_;
+  mutable std::mutex mutex_;
+  Clock::duration longest_{0};  // wait that ended well
+  Clock::time_point longest_at_;
+};
+
+}  // namespace trivet::comm

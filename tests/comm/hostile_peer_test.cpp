@@ -1,0 +1,250 @@
+// A peer that knows the secret and sends what no rank would: a false rank 0, a false member, before and after the table. The
+// real reader must end with an error that names the sender, and with a code that is not 0.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include "comm/liveness.h"
+#include "comm/wire_messages.h"
+#include "tests/comm/meeting.h"
+
+namespace trivet::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+TimePoint in(int ms) { return steady_clock::now() + milliseconds(ms); }
+
+Member member(int rank, int size) { return meeting_options(rank, size, 0).self; }
+
+Frame table_frame(int size, const std::function<void(Table&)>& change = {}) {
+  Table table{.job_id = "c0ffee", .members = {}};
+  for (int rank = 0; rank < size; ++rank) table.members.push_back(member(rank, size));
+  if (change) change(table);
+  return encode_table(table);
+}
+
+Frame with_code(FrameKind kind, int64_t code) {
+  PayloadWriter out;
+  if (kind == FrameKind::Accuse) out.number(1);
+  return {kind, out.number(code).text("because").take()};
+}
+
+struct Attack {
+  const char* name;
+  std::vector<Frame> frames;
+  const char* message;
+};
+
+std::vector<Attack> attacks_on_a_joiner() {
+  const Frame welcome = encode_welcome(member(0, 2));
+  return {{"refusal with code 0", {with_code(FrameKind::Refuse, 0)}, "sent a Refuse with exit code 0, which is no failure"},
+          {"refusal with code 256", {with_code(FrameKind::Refuse, 256)}, "sent a Refuse with exit code 256"},
+          {"refusal after the welcome", {welcome, with_code(FrameKind::Refuse, 0)}, "sent a Refuse with exit code 0"},
+          {"refusal without text", {Frame{FrameKind::Refuse, ""}}, "sent a Refuse that is cut short"},
+          {"table without a welcome", {table_frame(2)}, "sent a Table where a Welcome or a Refuse is expected"},
+          {"heartbeat", {Frame{FrameKind::Heartbeat, ""}}, "sent a Heartbeat where a Welcome or a Refuse is expected"},
+          {"empty welcome", {Frame{FrameKind::Welcome, ""}}, "sent a Welcome that is cut short"},
+          {"two welcomes", {welcome, welcome}, "sent a Welcome where a Table or a Refuse is expected"},
+          {"table of nobody", {welcome, table_frame(0)}, "sent a Table whose number of members is 0"},
+          {"table of one", {welcome, table_frame(1)}, "sent a Table whose number of members is 1"},
+          {"table of three", {welcome, table_frame(3)}, "sent a Table of 3 members; this rank was told 2"},
+          {"another in this rank's place",
+           {welcome, table_frame(2, [](Table& t) { t.members[1].pid = 999; })},
+           "sent a Table in which this rank is a, pid 999 instead of a, pid 101"},
+          {"another job",
+           {welcome, table_frame(2, [](Table& t) { t.job_id = "beef"; })},
+           "sent a Table of another job (TRIVET_JOB_ID differs)"},
+          {"another build for all",
+           {welcome, table_frame(2, [](Table& t) { t.members[0].build = t.members[1].build = "x"; })},
+           "sent a Table in which this rank is"},
+          {"empty table", {welcome, Frame{FrameKind::Table, ""}}, "sent a Table that is cut short"}};
+}
+
+// Rank 0's side of the handshake, then the frames of the attack.
+void play_rank_zero(const Descriptor& door, const std::vector<Frame>& frames) {
+  wait_readable(door.number(), in(5000));
+  auto visitor = accept_from(door);
+  ASSERT_TRUE(visitor);
+  Doorkeeper keeper(in(5000));
+  while (keeper.step(*visitor, Secret("a secret of the test"), steady_clock::now()) == Doorkeeper::State::Waiting)
+    wait_readable(visitor->number(), in(10));
+  Link link(std::move(*visitor));
+  for (const Frame& frame : frames) link.send(frame);
+  link.flush();
+  wait_readable(link.number(), in(5000));  // the Join, or the end
+  while (link.fill() == Link::State::Open) wait_readable(link.number(), in(5000));
+}
+
+TEST(HostileRankZero, EndsAJoinerWithAnErrorThatSaysWhatWasSent) {
+  for (const Attack& attack : attacks_on_a_joiner()) {
+    SCOPED_TRACE(attack.name);
+    const Descriptor door = listen_on("127.0.0.1", 0);
+    std::thread zero([&] { play_rank_zero(door, attack.frames); });
+    const Outcome outcome = outcome_of([&] { rendezvous(meeting_options(1, 2, port_of(door))); });
+    zero.join();
+    EXPECT_EQ(outcome.code, ExitCode::Rendezvous);
+    EXPECT_THAT(outcome.error, AllOf(StartsWith("rendezvous: rank 0 at 127.0.0.1:"), HasSubstr(attack.message)));
+  }
+}
+
+TEST(HostileRankZero, ThatSendsAByteNowAndThenIsNotWaitedForLongerThanTheDeadline) {
+  const Descriptor door = listen_on("127.0.0.1", 0);
+  std::atomic<bool> over{false};
+  std::thread zero([&] {
+    wait_readable(door.number(), in(5000));
+    auto visitor = accept_from(door);
+    ASSERT_TRUE(visitor);
+    Doorkeeper keeper(in(5000));
+    while (keeper.step(*visitor, Secret("a secret of the test"), steady_clock::now()) == Doorkeeper::State::Waiting)
+      wait_readable(visitor->number(), in(10));
+    const std::string table = encode(Frame{FrameKind::Table, std::string(1 << 20, 'x')});
+    for (size_t at = 0; !over && at < table.size(); ++at) {
+      ::send(visitor->number(), &table[at], 1, MSG_NOSIGNAL);
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  });
+  auto options = meeting_options(1, 2, port_of(door));
+  options.join_deadline = milliseconds(200);  // others wait 3 s longer than rank 0
+  const auto start = steady_clock::now();
+  const Outcome outcome = outcome_of([&] { rendezvous(std::move(options)); });
+  EXPECT_LT(steady_clock::now() - start, milliseconds(60000)) << "the million bytes would take 1000 s";
+  over = true;
+  zero.join();
+  EXPECT_THAT(outcome.error, HasSubstr("did not answer in time"));
+}
+
+// A member that has proven itself: what it asks for is not believed either.
+TEST(HostileMember, IsSentAwayAtTheDoorAndTheOthersMeet) {
+  const std::string cut = encode_join(member(1, 2)).payload.substr(0, 20);
+  Member nobody = member(1, 2), far = member(1, 2);
+  nobody.pid = 0;
+  far.rank = 1 << 20;
+  const std::vector<Frame> attacks{{FrameKind::Heartbeat, ""},
+                                   table_frame(2),
+                                   with_code(FrameKind::Accuse, 0),
+                                   with_code(FrameKind::Refuse, 0),
+                                   {FrameKind::Join, ""},
+                                   {FrameKind::Join, cut},
+                                   encode_join(nobody),
+                                   encode_join(far)};
+  Meeting meeting(2);
+  const auto attack_all = [&] {
+    for (const Frame& frame : attacks) {
+      Descriptor connection = connect_to("127.0.0.1", meeting.port(), in(5000));
+      ASSERT_TRUE(prove_to_rank_zero(connection, Secret("a secret of the test"), in(5000)));
+      Link link(std::move(connection));
+      link.send(frame);
+      link.flush();
+      while (link.fill() == Link::State::Open && wait_readable(link.number(), in(5000))) {
+      }
+    }
+    rendezvous(meeting.options(1));
+  };
+  for (const Outcome& outcome : meeting.run({[&] { rendezvous(meeting.options(0)); }, attack_all}))
+    EXPECT_EQ(outcome.error, "");
+}
+
+TEST(HostileMember, ThatTalksBeforeEverybodyIsHereEndsTheRendezvousForAll) {
+  for (const Frame& frame : {encode_set({"k", "v"}), Frame{FrameKind::Heartbeat, ""}, with_code(FrameKind::Accuse, 0)}) {
+    Meeting meeting(3);
+    const auto talk = [&] {
+      Descriptor connection = connect_to("127.0.0.1", meeting.port(), in(5000));
+      ASSERT_TRUE(prove_to_rank_zero(connection, Secret("a secret of the test"), in(5000)));
+      Link link(std::move(connection));
+      link.send(encode_join(member(1, 3)));
+      link.send(frame);
+      link.flush();
+      while (link.fill() == Link::State::Open && wait_readable(link.number(), in(5000))) {
+      }
+    };
+    const auto outcomes = meeting.run({[&] { rendezvous(meeting.options(0)); }, talk});
+    EXPECT_EQ(outcomes[0].error, "rendezvous: rank 1 (a, pid 101) sent " + name_of(frame.kind) + " before everybody was here");
+    EXPECT_EQ(outcomes[0].code, ExitCode::Rendezvous);
+  }
+}
+
+std::vector<Attack> attacks_after_joining() {
+  return {{"accusation with code 0", {with_code(FrameKind::Accuse, 0)}, "sent an Accuse with exit code 0, which is no failure"},
+          {"accusation with code 256", {with_code(FrameKind::Accuse, 256)}, "sent an Accuse with exit code 256"},
+          {"accusation of nobody",
+           {Frame{FrameKind::Accuse, PayloadWriter().number(-1).number(10).text("eof").take()}},
+           "sent an Accuse whose rank is -1; accepted are 0 to 1"},
+          {"accusation of a rank too many",
+           {Frame{FrameKind::Accuse, PayloadWriter().number(2).number(10).text("eof").take()}},
+           "sent an Accuse whose rank is 2; accepted are 0 to 1"},
+          {"empty accusation", {Frame{FrameKind::Accuse, ""}}, "sent an Accuse that is cut short"},
+          {"goodbye in the middle", {Frame{FrameKind::Bye, ""}}, "sent a Bye while the job is running"},
+          {"a second table", {table_frame(2)}, "sent a Table after all ranks had joined"},
+          {"a second join", {encode_join(member(1, 2))}, "sent a Join after all ranks had joined"},
+          {"a welcome", {encode_welcome(member(0, 2))}, "sent a Welcome after all ranks had joined"},
+          {"a late refusal", {with_code(FrameKind::Refuse, 0)}, "sent a Refuse after all ranks had joined"},
+          {"empty key", {Frame{FrameKind::Set, ""}}, "sent a Set that is cut short"},
+          {"two values of a key", {encode_set({"k", "1"}), encode_set({"k", "2"})}, "ranks disagree on \"k\""},
+          {"a million keys",
+           [] {
+             std::vector<Frame> frames;
+             for (int i = 0; i < 400; ++i) frames.push_back(encode_set({std::to_string(i), std::string(65536, 'x')}));
+             return frames;
+           }(),
+           "sent more than 16 MiB of keys for the store"}};
+}
+
+// The real monitor of `victim`, while the other of two ranks sends what it likes.
+void attack_after_joining(int victim, const Attack& attack) {
+  SCOPED_TRACE(std::string(attack.name) + ", read by rank " + std::to_string(victim));
+  Meeting meeting(2);
+  auto job = std::make_shared<JobState>();
+  std::unique_ptr<Liveness> reader;
+  Joined hostile;
+  const int other = 1 - victim;
+  meeting.run(
+      {[&] { reader = std::make_unique<Liveness>(rendezvous(meeting.options(victim)), victim, LivenessOptions{}, job); },
+       [&] { hostile = rendezvous(meeting.options(other)); }});
+  Link& link = hostile.links[victim == 0 ? 0 : 1];
+  for (const Frame& frame : attack.frames) {
+    link.send(frame);
+    flush_until(link, in(5000));
+  }
+  ASSERT_TRUE(job->wait_for(milliseconds(20000)));
+  const Accusation accusation = job->accusation().value();
+  EXPECT_EQ(accusation.world_rank, other);
+  EXPECT_EQ(accusation.host, "a, pid " + std::to_string(100 + other));
+  EXPECT_THAT(accusation.cause, HasSubstr(attack.message));
+  EXPECT_NE(accusation.code, ExitCode::Done);
+}
+
+TEST(HostileMember, IsAccusedOfWhatItSendsToRankZero) {
+  for (const Attack& attack : attacks_after_joining()) attack_after_joining(0, attack);
+}
+
+TEST(HostileRankZero, IsAccusedOfWhatItSendsToAMember) {
+  for (const Attack& attack : attacks_after_joining()) attack_after_joining(1, attack);
+}
+
+// Garbage as the last words: the monitor's thread must not end the program.
+TEST(HostileMember, ThatSendsGarbageWhileTheOthersLeaveIsNoCrash) {
+  Meeting meeting(2);
+  auto job = std::make_shared<JobState>();
+  std::unique_ptr<Liveness> zero;
+  Joined hostile;
+  meeting.run({[&] { zero = std::make_unique<Liveness>(rendezvous(meeting.options(0)), 0, LivenessOptions{}, job); },
+               [&] { hostile = rendezvous(meeting.options(1)); }});
+  Link& link = hostile.links[0];
+  link.send(encode_set({"meet/close/1", ""}));
+  link.flush();
+  std::thread garbage([&] {
+    const std::string bytes(64, '\xff');
+    while (::send(link.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) std::this_thread::sleep_for(milliseconds(1));
+  });
+  outcome_of([&] { zero->close(milliseconds(5000)); });
+  zero.reset();
+  garbage.join();
+}
+
+}  // namespace
+}  // namespace trivet::comm
