@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "core/error.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint_pieces.h"
@@ -12,6 +10,7 @@
 #include "engine/host_pieces.h"
 #include "engine/lr_schedule.h"
 #include "engine/memory_advice.h"
+#include "engine/weight_audit.h"
 
 namespace trivet {
 namespace {
@@ -158,16 +157,25 @@ auto Engine::with_others_told(Work&& work) {
   }
 }
 
-StepResult Engine::train_batch(std::span<const Microbatch> microbatches) {
+// What a step is told is kept, so that it can be done again.
+StepNumbers Engine::begin_step() {
   refuse_to_skip_for_ever();
-  const StepResult result = with_others_told([&] { return worker_->train_step(microbatches, numbers()); });
+  return last_numbers_ = numbers();
+}
+
+StepResult Engine::train_batch(std::span<const Microbatch> microbatches) {
+  const StepNumbers numbers = begin_step();
+  const StepResult result = with_others_told([&] { return worker_->train_step(microbatches, numbers); });
+  last_loss_ = result.loss;
   finish_step({result.grad_norm, result.skipped});
   return result;
 }
 
 StepLoss Engine::forward_backward(std::span<const Microbatch> microbatches) {
-  refuse_to_skip_for_ever();
-  return with_others_told([&] { return worker_->forward_backward(microbatches, numbers()); });
+  const StepNumbers numbers = begin_step();
+  const StepLoss loss = with_others_told([&] { return worker_->forward_backward(microbatches, numbers); });
+  last_loss_ = loss.mean();
+  return loss;
 }
 
 StepOutcome Engine::step() {
@@ -176,15 +184,32 @@ StepOutcome Engine::step() {
   return outcome;
 }
 
+std::optional<NotFinite> Engine::search_last_step(std::span<const Microbatch> microbatches) {
+  NotFiniteSearch search(model_, kernels(), world_.rank());
+  with_others_told([&] { worker_->forward_backward(microbatches, last_numbers_, &search); });
+  return search.found();
+}
+
+// The loss scale last: it may throw, and the counts are then those of the step.
 void Engine::finish_step(const StepOutcome& outcome) {
   ++progress_.steps;
-  loss_scale_.update(outcome.skipped);
-  if (!outcome.skipped) {
+  if (outcome.skipped) {
+    ++progress_.skipped_in_a_row;
+  } else {
     ++progress_.updates;
     progress_.skipped_in_a_row = 0;
-    return;
   }
-  ++progress_.skipped_in_a_row;
+  loss_scale_.update(outcome.skipped);
+  const int64_t every = plan_.config.audit.weights_every;
+  if (every > 0 && progress_.steps % every == 0) audit_weights();
+}
+
+void Engine::audit_weights() {
+  if (plan_.config.audit.weights_every == 0 || world_.size() == 1 || audited_step_ == progress_.steps) return;
+  wait_for_gathers();
+  compare_weights(plan_.mesh, digest_weights(parameters(), kernels(), backend_->device()),
+                  checkpoint::over_group(*checkpoint_group_), world_.host(), progress_.steps, audited_step_);
+  audited_step_ = progress_.steps;
 }
 
 // Before a step rather than after the last skipped one, so that each skipped step is reported first.
@@ -212,18 +237,15 @@ std::vector<checkpoint::Piece> Engine::pieces_to_save() {
   return checkpoint_pieces(parameters(), plan_.config.optimizer, groups_.data->rank());
 }
 
-std::string Engine::state() const {
-  nlohmann::ordered_json json;
-  json["steps"] = progress_.steps;
-  json["updates"] = progress_.updates;
-  json["skipped_in_a_row"] = progress_.skipped_in_a_row;
-  json["seed"] = plan_.config.training.seed;
-  json["train_batch_size"] = plan_.batch.train_batch_size;
-  json["train_micro_batch_size_per_gpu"] = plan_.batch.micro_batch_size;
-  const LossScaleState& scale = loss_scale_.state();
-  if (loss_scale_.dynamic())
-    json["loss_scale"] = {{"scale", scale.scale}, {"clean_steps", scale.clean_steps}, {"hysteresis", scale.hysteresis}};
-  return json.dump();
+checkpoint::RunState Engine::state() const {
+  checkpoint::RunState state{.steps = progress_.steps,
+                             .updates = progress_.updates,
+                             .skipped_in_a_row = progress_.skipped_in_a_row,
+                             .seed = plan_.config.training.seed,
+                             .train_batch_size = plan_.batch.train_batch_size,
+                             .micro_batch_size = plan_.batch.micro_batch_size};
+  if (loss_scale_.dynamic()) state.loss_scale = loss_scale_.state();
+  return state;
 }
 
 // Gathers that still run read what is about to be written.
@@ -248,17 +270,17 @@ void refuse_another_model(const Config& config, const checkpoint::LoadedStep& st
 }  // namespace
 
 void Engine::restore(const checkpoint::LoadedStep& step) {
-  const auto state = nlohmann::json::parse(step.state());
-  const auto must_continue = [&](const char* key, const char* stored, int64_t now) {
-    const int64_t then = state.at(stored);
+  const checkpoint::RunState& state = step.run_state();
+  const auto must_continue = [&](const char* key, int64_t then, int64_t now) {
     if (then != now)
       throw ConfigError(fmt::format("{}: {}: {} does not continue {}, which was made with {}; set it to {}",
                                     plan_.config.source, key, now, step.directory(), then, then));
   };
-  must_continue("train_batch_size", "train_batch_size", plan_.batch.train_batch_size);  // the data order depends on these two
-  must_continue("training.seed", "seed", plan_.config.training.seed);
+  must_continue("train_batch_size", state.train_batch_size,
+                plan_.batch.train_batch_size);  // the data order depends on these two
+  must_continue("training.seed", state.seed, plan_.config.training.seed);
   if (plan_.config.reproducible == Reproducible::Layout)  // a microbatch's gradient is what is rounded
-    must_continue("train_micro_batch_size_per_gpu", "train_micro_batch_size_per_gpu", plan_.batch.micro_batch_size);
+    must_continue("train_micro_batch_size_per_gpu", state.micro_batch_size, plan_.batch.micro_batch_size);
   refuse_another_model(plan_.config, step);
   wait_for_gathers();
   load_pieces(parameters(), plan_.config.optimizer,
@@ -267,12 +289,10 @@ void Engine::restore(const checkpoint::LoadedStep& step) {
                .kernels = kernels(),
                .buffers = *buffers_,
                .staging = staging_options(plan_.config)});
-  progress_ = {state.at("steps"), state.at("updates"), state.at("skipped_in_a_row")};
-  if (state.contains("loss_scale")) {  // else it was not an fp16 run: the scale starts as the config says
-    const auto& scale = state.at("loss_scale");
-    loss_scale_.restore({scale.at("scale"), scale.at("clean_steps"), scale.at("hysteresis")});
-  }
+  progress_ = {state.steps, state.updates, state.skipped_in_a_row};
+  if (state.loss_scale) loss_scale_.restore(*state.loss_scale);  // else it was not an fp16 run: the scale is the config's
   parameters().publish(true);
+  audited_step_ = progress_.steps;  // the checkpoint gives every rank the same
 }
 
 // Through host memory, where the device's is not.
@@ -283,11 +303,13 @@ void Engine::read_pieces(const checkpoint::LoadedStep& step, std::span<const che
 }
 
 void Engine::save(const std::string& directory) {
+  audit_weights();
   const auto ranks = checkpoint::over_group(*checkpoint_group_);
   checkpoint::Store store(real_file_system(), {.directory = directory, .run_id = "engine"});
   const HostPieces on_host(*backend_, pieces_to_save());
-  store.save({.step = progress_.steps, .pieces = on_host.pieces(), .state = state(), .config = explain_as_json(plan_.config)},
-             ranks);
+  store.save(
+      {.step = progress_.steps, .pieces = on_host.pieces(), .state = to_text(state()), .config = explain_as_json(plan_.config)},
+      ranks);
 }
 
 bool Engine::load(const std::string& directory) {

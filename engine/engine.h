@@ -23,7 +23,9 @@
 #include "core/file_system.h"
 #include "core/log.h"
 #include "engine/backend/backend.h"
+#include "engine/checkpoint/run_state.h"
 #include "engine/loss_scale.h"
+#include "engine/not_finite.h"
 #include "engine/plan.h"
 #include "engine/worker.h"
 #include "kernels/observed_kernels.h"
@@ -67,6 +69,14 @@ class Engine {
   // The same, each made when it is needed.
   StepResult evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make);
 
+  double last_loss() const { return last_loss_; }  // of the last step, skipped or not
+  // Does the last step once more, on the same microbatches, to find the first tensor on this rank that is not finite. Changes
+  // nothing that a step does not overwrite. Empty: each microbatch was finite here (their sum over microbatches or ranks was
+  // not).
+  std::optional<NotFinite> search_last_step(std::span<const Microbatch> microbatches);
+  // NumericsError when training.stop_after_skipped steps in a row were skipped; each step begins with it.
+  void refuse_to_skip_for_ever() const;
+
   // Times the steps from the next one on, or no longer; and what was recorded since the last call (pipeline/recording.h).
   void record(bool on) { recorder_->record(on); }
   std::vector<pipeline::Recording> take_recordings() { return recorder_->take(); }
@@ -91,9 +101,14 @@ class Engine {
   void save(const std::string& directory);
   bool load(const std::string& directory);
 
+  // Compares the weights that several ranks hold (engine/weight_audit.h); all ranks call it together. Steps do so every
+  // audit.weights_every steps and save() before it writes; trainers that save by themselves call it before. Does nothing if
+  // audit.weights_every is 0 or these weights were compared already. Throws CommError (ranks disagree).
+  void audit_weights();
+
   // For checkpointing: what this rank writes (each element of the model once over all ranks), what it wants to read, the state.
   std::vector<checkpoint::Piece> pieces_to_save();
-  std::string state() const;
+  checkpoint::RunState state() const;
   // ConfigError when the step does not continue: another seed, batch, order of samples or model (dropout may change).
   void restore(const checkpoint::LoadedStep& step);
 
@@ -102,11 +117,11 @@ class Engine {
 
  private:
   StepNumbers numbers() const;
+  StepNumbers begin_step();
   void finish_step(const StepOutcome& outcome);
   void wait_for_gathers();
   void refuse_different_devices();
   void read_pieces(const checkpoint::LoadedStep& step, std::span<const checkpoint::Piece> wanted);
-  void refuse_to_skip_for_ever() const;
   template <typename Work>
   auto with_others_told(Work&& work);
   const RankPlan& rank_plan() const { return plan_.rank(world_.rank()); }
@@ -115,7 +130,10 @@ class Engine {
   model::Model model_;
   comm::World& world_;
   Progress progress_;
+  int64_t audited_step_ = 0;  // the weights after this step were compared
   LossScale loss_scale_;
+  StepNumbers last_numbers_;  // of the step that was begun last
+  double last_loss_ = 0;
   MemoryMeter meter_;
   std::unique_ptr<comm::ProcessGroup> checkpoint_group_;  // all ranks, for tensors of the host
   std::unique_ptr<Backend> backend_;

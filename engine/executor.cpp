@@ -115,6 +115,7 @@ void Executor::forward(int block, int microbatch) {
   } else {
     ScopedTensor y(resources_.activations, options_.dtype, input_shape(block + 1));
     layer(block).forward(c, parameters_.weights(block), x, y, saved);
+    if (inputs_.search) inputs_.search->look_at_output(block, microbatch, y.view());
     flight(microbatch).inputs[static_cast<size_t>(block) + 1] = std::move(y);
   }
   if (recompute_of(block) == Recompute::Full || !inputs_.training) saved.clear();
@@ -135,8 +136,11 @@ void Executor::recompute(int block, int microbatch) {
 void Executor::loss(int block, int microbatch) {
   Context c = context(block, microbatch);
   ScopedTensor dx = input_gradient(block);
-  layer(block).forward_backward(c, parameters_.weights(block), parameters_.gradients(block), input(block, microbatch), dx,
+  const std::vector<Gradient> gradients = parameters_.gradients(block);
+  layer(block).forward_backward(c, parameters_.weights(block), gradients, input(block, microbatch), dx,
                                 flight(microbatch).saved[static_cast<size_t>(block)]);
+  if (inputs_.search && options_.counts_loss) inputs_.search->look_at_loss(block, microbatch, c.loss);
+  look_at_gradients(block, microbatch, gradients, dx);
   parameters_.end_contribution(block, inputs_.scalars.inverse_loss_scale);
   pass_gradient_on(block, microbatch, std::move(dx));
   finish_block(block, microbatch);
@@ -145,8 +149,10 @@ void Executor::loss(int block, int microbatch) {
 void Executor::backward(int block, int microbatch) {
   Context c = context(block, microbatch);
   ScopedTensor dx = input_gradient(block);
-  layer(block).backward(c, parameters_.weights(block), parameters_.gradients(block), output_gradient(block, microbatch), dx,
+  const std::vector<Gradient> gradients = parameters_.gradients(block);
+  layer(block).backward(c, parameters_.weights(block), gradients, output_gradient(block, microbatch), dx,
                         flight(microbatch).saved[static_cast<size_t>(block)]);
+  look_at_gradients(block, microbatch, gradients, dx);
   parameters_.end_contribution(block, inputs_.scalars.inverse_loss_scale);
   pass_gradient_on(block, microbatch, std::move(dx));
   finish_block(block, microbatch);
@@ -157,12 +163,15 @@ void Executor::backward_input(int block, int microbatch) {
   ScopedTensor dx = input_gradient(block);
   layer(block).backward_input(c, parameters_.weights(block), output_gradient(block, microbatch), dx,
                               flight(microbatch).saved[static_cast<size_t>(block)]);
+  look_at_gradients(block, microbatch, {}, dx);
   pass_gradient_on(block, microbatch, std::move(dx));
 }
 
 void Executor::backward_weight(int block, int microbatch) {
   Context c = context(block, microbatch);
-  layer(block).backward_weight(c, parameters_.gradients(block), flight(microbatch).saved[static_cast<size_t>(block)]);
+  const std::vector<Gradient> gradients = parameters_.gradients(block);
+  layer(block).backward_weight(c, gradients, flight(microbatch).saved[static_cast<size_t>(block)]);
+  look_at_gradients(block, microbatch, gradients, {});
   parameters_.end_contribution(block, inputs_.scalars.inverse_loss_scale);
   finish_block(block, microbatch);
 }
@@ -209,6 +218,12 @@ void Executor::finish_block(int block, int microbatch) {
   f.saved[static_cast<size_t>(block)].clear();
   f.inputs[static_cast<size_t>(block)].reset();
   f.output_gradients[static_cast<size_t>(block)].reset();
+}
+
+void Executor::look_at_gradients(int block, int microbatch, const std::vector<Gradient>& gradients, ConstTensorView input) {
+  if (!inputs_.search) return;
+  inputs_.search->look_at_gradients(block, microbatch, gradients);
+  inputs_.search->look_at_input_gradient(block, microbatch, input);
 }
 
 void Executor::add_losses() {

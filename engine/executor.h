@@ -11,6 +11,7 @@
 
 #include "core/layer.h"
 #include "engine/links.h"
+#include "engine/not_finite.h"
 #include "engine/parameters.h"
 #include "engine/program.h"
 #include "engine/step_results.h"
@@ -48,6 +49,7 @@ struct StepInputs {
   StepScalars scalars;
   bool training = true;
   timeline::Recorder* recorder = nullptr;  // null: the step is not recorded
+  NotFiniteSearch* search = nullptr;       // looks at what each instruction made; null: nobody does
 };
 
 class Executor {
@@ -95,6 +97,7 @@ class Executor {
   void finish_block(int block, int microbatch);
   Flight& flight(int microbatch) { return flights_[static_cast<size_t>(microbatch)]; }
   void add_losses();
+  void look_at_gradients(int block, int microbatch, const std::vector<Gradient>& gradients, ConstTensorView input);
 
   const model::Model& model_;
   Parameters& parameters_;

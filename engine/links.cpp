@@ -45,10 +45,4 @@ void StageLinks::finish() {
   }
 }
 
-int64_t StageLinks::bytes_sent() const {
-  int64_t bytes = 0;
-  for (const auto& [key, l] : links_) bytes += l.group->traffic().bytes_sent;
-  return bytes;
-}
-
 }  // namespace trivet

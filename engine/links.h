@@ -27,7 +27,6 @@ class StageLinks {
   Event receive(Direction direction, int from_pipeline_rank, TensorView tensor);
   // Waits until everything sent has arrived.
   void finish();
-  int64_t bytes_sent() const;
 
  private:
   struct Link {

@@ -66,19 +66,21 @@ int Rehearsal::world_rank() const {
   return plan_.mesh.rank_at(coordinates);
 }
 
-void Rehearsal::train_step() {
+// A microbatch of the planned shape, without memory behind it.
+Microbatch Rehearsal::microbatch() const {
   const Shape shape{plan_.batch.micro_batch_size, model_.sequence_length};
-  const Microbatch microbatch{{nullptr, DType::Int32, shape}, {nullptr, DType::Int32, shape}, 0};
-  const std::vector<Microbatch> microbatches(static_cast<size_t>(plan_.batch.gradient_accumulation_steps), microbatch);
+  return {{nullptr, DType::Int32, shape}, {nullptr, DType::Int32, shape}, 0};
+}
+
+void Rehearsal::train_step() {
+  const std::vector<Microbatch> microbatches(static_cast<size_t>(plan_.batch.gradient_accumulation_steps), microbatch());
   worker_.train_step(microbatches, {});
 }
 
 void Rehearsal::measure(RankPlan& rank) {
   train_step();
   count_step(rank);
-  const Shape shape{plan_.batch.micro_batch_size, model_.sequence_length};
-  const Microbatch microbatch{{nullptr, DType::Int32, shape}, {nullptr, DType::Int32, shape}, 0};
-  worker_.evaluate(1, [&](int64_t) { return microbatch; });
+  worker_.evaluate(1, [&](int64_t) { return microbatch(); });
   worker_.parameters().initialize(0);  // which stages what is frozen, too
   if (plan_.config.compute_device() == Device::Cuda) add_backend_memory(rank);
   rank.activation_arena_bytes = activations_.peak_bytes();

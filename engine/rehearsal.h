@@ -37,6 +37,7 @@ class Rehearsal {
 
  private:
   int world_rank() const;
+  Microbatch microbatch() const;
   WorkerResources resources(const RehearsalParts& parts);
   void count_step(RankPlan& rank) const;
   void add_backend_memory(RankPlan& rank);

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <filesystem>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 
@@ -19,10 +18,13 @@
 #include "engine/config/load.h"
 #include "engine/data/dataset.h"
 #include "engine/data/microbatch_loader.h"
+#include "engine/divergence.h"
 #include "engine/engine.h"
 #include "engine/monitor/console.h"
 #include "engine/monitor/csv.h"
 #include "engine/monitor/jsonl.h"
+#include "engine/same_on_all_ranks.h"
+#include "engine/stop_agreement.h"
 #include "engine/timeline/report.h"
 
 namespace trivet {
@@ -52,30 +54,27 @@ class Trainer {
         engine_(make_engine()),
         loader_(make_loader()),
         total_steps_(config.training.steps > 0 ? config.training.steps : steps_of_epochs()),
-        log_(world.rank()) {
+        log_(world.rank()),
+        divergence_(engine_, checkpoint::over_group(world.group()), [this] { return fill(engine_.progress().steps - 1); }) {
     if (config.training.evaluate_every > 0 && dataset_.validation) open_evaluation();
   }
 
-  void run() {
+  TrainEnd run() {
     open_checkpoints();
     make_monitors();
     start_report();
     prepare_timeline();
-    while (engine_.progress().steps < total_steps_) {
-      engine_.record(is_recorded(engine_.progress().steps + 1));
-      train_step();
-      const int64_t done = engine_.progress().steps;
-      if (is_recorded(done) && !is_recorded(done + 1)) report_timeline();
-      const bool last = done == total_steps_;
-      if (saver_ && (last || (config_.checkpoint.every_steps > 0 && done % config_.checkpoint.every_steps == 0))) save();
-      if (evaluation_ && (done % config_.training.evaluate_every == 0 || last)) evaluate();
-    }
+    StopAgreement stop(options_.stop, world_.group());  // until all is saved: a request must not kill the last save
+    const TrainEnd end = train_steps(stop);
+    divergence_.check_end(last_evaluation());
     if (saver_) saver_->finish();
-    monitors_.on_end({end_facts()});
+    monitors_.on_end({end_facts(end)});
+    return end;
   }
 
  private:
   Engine make_engine() {
+    check_same_files(config_, dataset_, world_);  // before ranks rely on equal sizes
     model::Model model = model::build(describe_model(config_.model, dataset_.vocabulary_size));
     Plan plan = make_plan(config_, model, world_.size());
     return Engine(std::move(plan), std::move(model), world_, {.threads = options_.threads, .local_rank = options_.local_rank});
@@ -150,15 +149,13 @@ class Trainer {
     return {.directory = directory, .run_id = run_id_, .keep = config_.checkpoint.keep, .log = log_};
   }
 
-  // A new run that saves beside the steps of an old one would later resume from those.
+  // If a new run saved into a directory that holds steps of an older run, a later --resume could pick up the older run.
   void refuse_to_mix_runs() const {
-    if (!store_) return;
-    const auto steps = checkpoint::list_steps(real_file_system(), config_.checkpoint.directory);
-    if (!steps.empty())
-      throw ConfigError(
-          fmt::format("{}: checkpoint.directory: \"{}\" holds steps up to {} of a run before this one; add --resume to go "
-                      "on from it, or choose another directory",
-                      config_.source, config_.checkpoint.directory, steps.back().step));
+    if (!store_ || store_->newest_step() < 0) return;
+    throw ConfigError(
+        fmt::format("{}: checkpoint.directory: \"{}\" holds steps up to {} of a run before this one; add --resume to go "
+                    "on from it, or choose another directory",
+                    config_.source, config_.checkpoint.directory, store_->newest_step()));
   }
 
   void resume_from(checkpoint::Store& store) {
@@ -178,9 +175,8 @@ class Trainer {
   }
 
   void check_same_data(const checkpoint::LoadedStep& step) const {
-    const auto state = nlohmann::json::parse(step.state());
-    if (!state.contains("data")) return;  // saved by Engine::save: it does not know the data
-    const std::string then = state.at("data"), now = data_digest();
+    const std::string &then = step.run_state().data, now = data_digest();
+    if (then.empty()) return;  // saved by Engine::save: it does not know the data
     if (then != now)
       throw DataError(
           ExitCode::DataChanged,
@@ -196,29 +192,70 @@ class Trainer {
             [this](ConstTensorView from, TensorView to) { engine_.kernels().to_host(from, to); }, true};
   }
 
-  void save() {
-    auto state = nlohmann::ordered_json::parse(engine_.state());
-    state["data"] = data_digest();
-    if (dataset_.tokenizer) state["tokenizer"] = dataset_.tokenizer->to_text();
+  // Weights whose loss is not finite are those of the step before, or lost: saving them would only make them the newest.
+  void save(checkpoint::OnFailure on_failure) {
+    const int64_t step = engine_.progress().steps;
+    if (!divergence_.loss_is_finite()) {
+      if (world_.rank() == 0)
+        log_.warning(fmt::format("step {} is not saved: its loss is {}", step, std::abs(engine_.last_loss())));
+      return;
+    }
+    checkpoint::RunState state = engine_.state();
+    state.data = data_digest();
+    if (dataset_.tokenizer) state.tokenizer = dataset_.tokenizer->to_text();
+    engine_.audit_weights();
     const auto pieces = engine_.pieces_to_save();
-    saver_->start({.step = engine_.progress().steps, .pieces = pieces, .state = state.dump(), .config = options_.config_text});
-    if (!config_.checkpoint.asynchronous) saver_->finish();
-    saved_ = true;
+    const bool waits = !config_.checkpoint.asynchronous;
+    saver_->start({.step = step, .pieces = pieces, .state = to_text(state), .config = options_.config_text},
+                  waits ? checkpoint::OnFailure::End : on_failure);
+    if (waits) saver_->finish();
+    saved_ = step;
   }
 
   // ---- the loop
 
-  void train_step() {
-    const auto begin = system_clock().now();
-    const int64_t step = engine_.progress().steps;
+  TrainEnd train_steps(StopAgreement& stop) {
+    while (engine_.progress().steps < total_steps_) {
+      engine_.record(is_recorded(engine_.progress().steps + 1));
+      train_step();
+      const int64_t done = engine_.progress().steps;
+      if (is_recorded(done) && !is_recorded(done + 1)) report_timeline();
+      const StopDecision asked = stop.after_step();
+      const bool ends = asked.end_signal != 0, last = done == total_steps_;
+      const bool is_due = config_.checkpoint.every_steps > 0 && done % config_.checkpoint.every_steps == 0;
+      if (saver_ && (is_due || asked.save || ends || last))
+        save(last || ends ? checkpoint::OnFailure::End : checkpoint::OnFailure::GoOn);
+      if (ends && !last) return {.signal = asked.end_signal};
+      if (evaluation_ && (done % config_.training.evaluate_every == 0 || last)) evaluate();
+    }
+    return {};
+  }
+
+  // The microbatches of a step, counted from 0; valid until the next call.
+  std::vector<Microbatch> fill(int64_t step) {
     std::vector<Microbatch> views;
     microbatches_.resize(static_cast<size_t>(loader_.layout().accumulation));
     for (size_t m = 0; m < microbatches_.size(); ++m) {
       loader_.fill(step, static_cast<int64_t>(m), microbatches_[m]);
       views.push_back(microbatches_[m].view);
     }
+    return views;
+  }
+
+  // A step that ends the run says why.
+  StepResult train_batch(std::span<const Microbatch> microbatches) {
+    try {
+      return engine_.train_batch(microbatches);
+    } catch (const NumericsError& error) {
+      throw divergence_.explained(error);
+    }
+  }
+
+  void train_step() {
+    const auto begin = system_clock().now();
+    const int64_t step = engine_.progress().steps;
     const double lr = engine_.learning_rate(), scale = engine_.loss_scale();
-    const StepResult result = engine_.train_batch(views);
+    const StepResult result = train_batch(fill(step));
     const double ms = milliseconds(system_clock().now() - begin);
     monitors_.on_step({.step = step + 1,
                        .loss = result.loss,
@@ -232,7 +269,7 @@ class Trainer {
                        .tokens_per_second = static_cast<double>(result.tokens) / ms * 1e3,
                        .memory_bytes = memory().total(),
                        .skipped = result.skipped});
-    stop_when_lost(step, result);
+    divergence_.check_step(result);  // after the report, so that the step is in it
   }
 
   // With epochs the end is known only now; a resumed run may be past the step.
@@ -262,15 +299,6 @@ class Trainer {
                                  timeline::summary(report))});
   }
 
-  // Weights that took in such a step do not recover. Behind the report, so that the step is in it.
-  static void stop_when_lost(int64_t step, const StepResult& result) {
-    if (std::isfinite(result.loss) || result.skipped) return;
-    throw NumericsError(
-        fmt::format("step {}: the loss is {} and the step was not skipped; resume from a checkpoint with a lower "
-                    "optimizer.params.lr, or with bf16.check_grad_overflow true",
-                    step + 1, result.loss));
-  }
-
   void evaluate() {
     const auto begin = system_clock().now();
     const auto layout = loader_.layout();
@@ -280,12 +308,18 @@ class Trainer {
       evaluation_->fill(round * layout.data_size + layout.data_rank, batch);
       return batch.view;
     });
+    evaluated_ = {engine_.progress().steps, result.loss};
     monitors_.on_evaluation({.step = engine_.progress().steps,
                              .loss = result.loss,
                              .loss_bits = std::bit_cast<uint32_t>(static_cast<float>(result.loss)),
                              .samples = engine_.progress().steps * layout.global_batch(),
                              .tokens = result.tokens,
                              .ms = milliseconds(system_clock().now() - begin)});
+  }
+
+  // Of the weights as they are.
+  std::optional<double> last_evaluation() const {
+    return evaluated_.first == engine_.progress().steps ? std::optional(evaluated_.second) : std::nullopt;
   }
 
   // ---- reports
@@ -353,11 +387,20 @@ class Trainer {
     return fmt::format("{} = {:.1f} MiB a rank", text, static_cast<double>(plan.heaviest().memory.total()) / (1 << 20));
   }
 
-  std::vector<std::pair<std::string, std::string>> end_facts() const {
+  std::vector<std::pair<std::string, std::string>> end_facts(const TrainEnd& end) const {
     std::vector<std::pair<std::string, std::string>> facts{{"memory", measured_memory_line()}};
-    if (saved_)
-      facts.push_back({"checkpoint", fmt::format("{}, step {}", config_.checkpoint.directory, engine_.progress().steps)});
+    if (saved_ > 0) facts.push_back({"checkpoint", fmt::format("{}, step {}", config_.checkpoint.directory, saved_)});
+    if (end.signal != 0) facts.push_back({"stopped", how_to_go_on(end.signal)});
     return facts;
+  }
+
+  std::string how_to_go_on(int signal) const {
+    const int64_t done = engine_.progress().steps;
+    const std::string stopped = fmt::format("by signal {} after step {} of {}; ", signal, done, total_steps_);
+    if (!store_) return stopped + "nothing is saved, because checkpoint.directory is not given";
+    const int64_t newest = store_->newest_step();
+    if (newest < 0) return stopped + "nothing is saved";
+    return fmt::format("{}step {} is saved; to go on from it, run the same command with --resume", stopped, newest);
   }
 
   // What the engine holds and, where that is the same memory, what saving beside training staged.
@@ -389,9 +432,11 @@ class Trainer {
   std::unique_ptr<comm::ProcessGroup> group_;
   std::unique_ptr<checkpoint::Store> store_;
   std::unique_ptr<checkpoint::AsyncSaver> saver_;
+  Divergence divergence_;
   std::string resumed_from_, run_id_;
-  bool saved_ = false;
-  int64_t recorded_from_ = 0;  // the first step of the timeline; 0: none
+  int64_t saved_ = 0;                           // the last step that this run gave to the saver; 0: none
+  std::pair<int64_t, double> evaluated_{0, 0};  // the last evaluation: after which step, its loss
+  int64_t recorded_from_ = 0;                   // the first step of the timeline; 0: none
 };
 
 // Ranks that run different configs would meet in collectives of different sizes, or worse, of equal ones.
@@ -412,10 +457,10 @@ void check_same_config(const Config& config, comm::World& world, const TrainOpti
 
 }  // namespace
 
-void train(const Config& config, comm::World& world, const TrainOptions& options) {
+TrainEnd train(const Config& config, comm::World& world, const TrainOptions& options) {
   check_complete(config);
   check_same_config(config, world, options);
-  Trainer(config, world, options).run();
+  return Trainer(config, world, options).run();
 }
 
 }  // namespace trivet

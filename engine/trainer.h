@@ -7,6 +7,7 @@
 
 #include "comm/world.h"
 #include "engine/config/config.h"
+#include "engine/stop_request.h"
 
 namespace trivet {
 
@@ -17,9 +18,15 @@ struct TrainOptions {
   bool resume = false;           // go on from the newest valid checkpoint of resume_directory (or start when there is none)
   std::string resume_directory;  // empty: checkpoint.directory; may also name one step, ".../step-00000200"
   std::string config_text;       // the resolved config as JSON, kept in checkpoints
+  StopRequest* stop = nullptr;   // heeded after each step; null on all ranks or on none
 };
 
-// Throws what the engine throws. All ranks of the world call it with the same config.
-void train(const Config& config, comm::World& world, const TrainOptions& options);
+struct TrainEnd {
+  int signal = 0;  // that ended the run before its last step; 0: the run is complete
+};
+
+// Throws what the engine throws, and NumericsError when the weights or the loss at the end are not finite. All ranks of the
+// world call it with the same config.
+TrainEnd train(const Config& config, comm::World& world, const TrainOptions& options);
 
 }  // namespace trivet

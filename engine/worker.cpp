@@ -159,7 +159,7 @@ Worker::Step Worker::begin_step(std::span<const Microbatch> microbatches, const 
   return {.microbatches = on_device(microbatches), .seed = numbers.seed, .scalars = on_device(numbers)};
 }
 
-void Worker::run_program(const Step& step) {
+void Worker::run_program(const Step& step, NotFiniteSearch* search) {
   timeline::Recorder* const recorder = resources_.recorder;
   results_.begin(resources_.kernels);
   parameters_.begin_step();
@@ -169,7 +169,8 @@ void Worker::run_program(const Step& step) {
                  .seed = step.seed,
                  .scalars = step.scalars,
                  .training = true,
-                 .recorder = recorder && recorder->recording() ? recorder : nullptr});
+                 .recorder = recorder && recorder->recording() ? recorder : nullptr,
+                 .search = search});
   if (recorder) recorder->end_program();
 }
 
@@ -199,8 +200,9 @@ void Worker::run_whole(const Step& step) {
   resources_.repeats_steps->repeat(repeat_key(step), work);
 }
 
-StepLoss Worker::forward_backward(std::span<const Microbatch> microbatches, const StepNumbers& numbers) {
-  run_program(begin_step(microbatches, numbers));
+StepLoss Worker::forward_backward(std::span<const Microbatch> microbatches, const StepNumbers& numbers,
+                                  NotFiniteSearch* search) {
+  run_program(begin_step(microbatches, numbers), search);
   results_.read(resources_.kernels);
   return results_.loss();
 }

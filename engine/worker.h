@@ -63,7 +63,8 @@ class Worker {
   // forward_backward and update. `microbatches`: this rank's, as many as the accumulation.
   StepResult train_step(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
   // The same in two halves, for trainers with a loop of their own. The loss is that of all ranks.
-  StepLoss forward_backward(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
+  StepLoss forward_backward(std::span<const Microbatch> microbatches, const StepNumbers& numbers,
+                            NotFiniteSearch* search = nullptr);
   StepOutcome update(const StepNumbers& numbers);
 
   // Mean loss over the targets of all ranks' microbatches, made one at a time; each rank has equally many.
@@ -81,7 +82,7 @@ class Worker {
 
   void check_shape(const Microbatch& microbatch) const;
   Step begin_step(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
-  void run_program(const Step& step);
+  void run_program(const Step& step, NotFiniteSearch* search = nullptr);
   void run_optimizer(const StepScalars& scalars);
   void run_whole(const Step& step);
   RepeatKey repeat_key(const Step& step) const;

@@ -1,5 +1,7 @@
 #include "engine/checkpoint/async_saver.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -37,9 +39,10 @@ int64_t AsyncSaver::staging_bytes_for(std::span<const Piece> pieces) {
   return bytes;
 }
 
-void AsyncSaver::start(const SaveRequest& request) {
+void AsyncSaver::start(const SaveRequest& request, OnFailure on_failure) {
   wait();
   if (failures_in_a_row_ >= failure_limit_) std::rethrow_exception(failure_);
+  on_failure_ = on_failure;
   if (in_places(request.pieces)) {
     stage(request, how_.apart);
     write();
@@ -91,6 +94,12 @@ void AsyncSaver::stage(const SaveRequest& request, bool copies) {
   }
 }
 
+std::string AsyncSaver::what_follows() const {
+  if (failures_in_a_row_ >= failure_limit_)
+    return fmt::format("; {} saves in a row failed, so the run ends at the next one", failures_in_a_row_);
+  return fmt::format("; training goes on ({} of {} failures in a row that end the run)", failures_in_a_row_, failure_limit_);
+}
+
 void AsyncSaver::write() {
   try {
     store_.save(request_, ranks_);
@@ -99,7 +108,7 @@ void AsyncSaver::write() {
   } catch (const CheckpointError& error) {
     failure_ = std::current_exception();
     ++failures_in_a_row_;
-    log_.warning(std::string(error.what()) + "; training goes on");
+    if (on_failure_ == OnFailure::GoOn) log_.warning(error.what() + what_follows());
   } catch (...) {
     failure_ = std::current_exception();
   }

@@ -6,8 +6,10 @@
 // returns when the save is done.
 //
 // One save is in flight. A save that fails is logged at once and training goes on; the `failure_limit`-th in a row is thrown by
-// the next start() or finish(). All ranks call start() and finish() equally often. The store, the ranks' own group (nobody
-// else's) and the meter must outlive the saver. Destroying it waits for the thread; a lost peer ends that by its error.
+// the next start(), and the failure of the last save by finish(). Weights that are not finite are never forgiven: whichever of
+// the two comes next throws the NumericsError. All ranks call start() and finish() equally often. The store, the ranks' own
+// group (nobody else's) and the meter must outlive the saver. Destroying it waits for the thread; a lost peer ends that by its
+// error.
 #pragma once
 
 #include <exception>
@@ -29,6 +31,9 @@ struct Staging {
   static void copy_in_host_memory(ConstTensorView from, TensorView to);
 };
 
+// What a failed write means to the run: another save will be tried, or this was the one that mattered.
+enum class OnFailure : uint8_t { GoOn, End };
+
 class AsyncSaver {
  public:
   AsyncSaver(Store& store, Participants ranks, MemoryMeter& meter, Log log = {}, Staging staging = {}, int failure_limit = 3);
@@ -36,8 +41,9 @@ class AsyncSaver {
   AsyncSaver(const AsyncSaver&) = delete;
   AsyncSaver& operator=(const AsyncSaver&) = delete;
 
-  // Returns when the pieces may change again.
-  void start(const SaveRequest& request);
+  // Returns when the pieces may change again. After OnFailure::End finish() must be called; the failure is then said only by
+  // what that throws.
+  void start(const SaveRequest& request, OnFailure on_failure = OnFailure::GoOn);
   // Waits for the save in flight; throws what it threw.
   void finish();
 
@@ -50,6 +56,7 @@ class AsyncSaver {
   void forgive_failed_write() const;
   void stage(const SaveRequest& request, bool copies);
   void write();
+  std::string what_follows() const;
 
   Store& store_;
   Participants ranks_;
@@ -58,7 +65,8 @@ class AsyncSaver {
   Staging how_;
   int failure_limit_;
   int failures_in_a_row_ = 0;
-  std::exception_ptr failure_;  // of the last save
+  OnFailure on_failure_ = OnFailure::GoOn;  // of the save in flight
+  std::exception_ptr failure_;              // of the last save
 
   Buffer staging_;
   std::vector<Piece> pieces_;  // views of staging_, or where else the data is

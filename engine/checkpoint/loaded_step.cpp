@@ -6,7 +6,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <optional>
 
 #include "core/error.h"
 #include "engine/checkpoint/crc32c.h"
@@ -66,6 +68,20 @@ std::string identity_of(const SafetensorsHeader& header) {
   return fmt::format("rank {} of step {} of run {}", value("trivet.rank"), value("trivet.step"), value("trivet.run_id"));
 }
 
+// 200 for ".../step-00000200", and for the names under which a store keeps steps aside (".old-step-00000200").
+std::optional<int64_t> step_in_name(std::string directory) {
+  while (directory.size() > 1 && directory.back() == '/') directory.pop_back();
+  constexpr std::string_view kStep = "step-";
+  const size_t at = directory.rfind(kStep);
+  if (at == std::string::npos || directory.find('/', at) != std::string::npos) return std::nullopt;
+  const char* const begin = directory.data() + at + kStep.size();
+  const char* const end = directory.data() + directory.size();
+  int64_t step = 0;
+  const auto [parsed, error] = std::from_chars(begin, end, step);
+  if (error != std::errc() || parsed != end) return std::nullopt;
+  return step;
+}
+
 // What to say about a file whose header is not the one that the manifest describes.
 std::string describe_strange_header(std::string_view start, int64_t file_bytes, const std::string& path) {
   try {
@@ -92,9 +108,23 @@ LoadedStep::LoadedStep(FileSystem& files, std::string directory) : files_(&files
   reading([&] {
     const std::string path = directory_ + "/" + kManifestName;
     manifest_ = parse_manifest(read_text(files, path, kManifestLimitBytes), path);
+    run_state_ = parse_run_state(manifest_.state, path + ": state");
+    if (run_state_.steps != manifest_.step)
+      corrupt(path,
+              fmt::format("it is the manifest of step {}, but its state is that of step {}", manifest_.step, run_state_.steps));
+    check_name(path);
     places_.resize(manifest_.pieces.size());
     for (const auto& [name, stored] : manifest_.files) open_shard(name);
   });
+}
+
+// A run that took a renamed step for a later one would never get beyond it. Names that hold no number are the user's own.
+void LoadedStep::check_name(const std::string& path) const {
+  const std::optional<int64_t> named = step_in_name(directory_);
+  if (named && *named != manifest_.step)
+    corrupt(path, fmt::format("it is the manifest of step {}, but the directory is named step {}; rename the directory back "
+                              "to {}",
+                              manifest_.step, *named, step_directory_name(manifest_.step)));
 }
 
 void LoadedStep::open_shard(const std::string& name) {

@@ -1,7 +1,7 @@
 // A committed checkpoint, open for reading. Any layout reads any other: a wanted piece is put together from all stored ones
 // that it overlaps, by several threads, and the checksum of every block touched is compared.
 //
-// Opening checks the manifest, every file's size and header; verify() reads everything. Thread-safe.
+// Opening checks the manifest and all of its fields, every file's size and header; verify() reads everything. Thread-safe.
 // Errors are CheckpointError (CheckpointCorrupt) that name file, tensor and block.
 #pragma once
 
@@ -13,6 +13,7 @@
 #include "core/file_system.h"
 #include "engine/checkpoint/manifest.h"
 #include "engine/checkpoint/piece.h"
+#include "engine/checkpoint/run_state.h"
 
 namespace trivet::checkpoint {
 
@@ -28,6 +29,7 @@ class LoadedStep {
   const std::string& run_id() const { return manifest_.run_id; }
   const std::string& config() const { return manifest_.config; }
   const std::string& state() const { return manifest_.state; }
+  const RunState& run_state() const { return run_state_; }
   const Manifest& manifest() const { return manifest_; }
   bool contains(const std::string& name) const { return manifest_.tensors.contains(name); }
   const TensorInfo& tensor(const std::string& name) const;  // CheckpointError when absent
@@ -43,6 +45,7 @@ class LoadedStep {
     const Shard* shard;
     int64_t offset;  // of its first byte in the file
   };
+  void check_name(const std::string& path) const;
   void open_shard(const std::string& name);
   void check_entries(Shard& shard);
   void check_wanted(const Piece& piece) const;
@@ -53,6 +56,7 @@ class LoadedStep {
   FileSystem* files_;
   std::string directory_;
   Manifest manifest_;
+  RunState run_state_;
   std::vector<std::unique_ptr<Shard>> shards_;  // in the order of manifest_.files
   std::vector<Place> places_;                   // of manifest_.pieces
 };

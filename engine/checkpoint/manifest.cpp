@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "engine/checkpoint/run_state.h"
 #include "engine/checkpoint/strict_json.h"
 
 namespace trivet::checkpoint {
@@ -15,6 +16,7 @@ namespace {
 
 constexpr const char* kFormat = "trivet-checkpoint";
 constexpr int64_t kVersion = 1;
+constexpr int64_t kMostRanks = 1'000'000;
 constexpr size_t kBoxLimit = 4096;  // of one tensor: more than any tensor-parallel size
 
 std::string hash_line(std::string_view rest) {
@@ -208,8 +210,26 @@ Manifest parse_share(std::string_view text, const std::string& path) {
   return manifest;
 }
 
+namespace {
+
+// What only rank 0 fills in, so that no share has it. The text of `state` is checked by parse_run_state().
+void check_run(const Manifest& manifest, const std::string& path) {
+  const auto refuse = [&](const char* field, const auto& value, std::string_view accepted) {
+    corrupt(path, fmt::format("{}: {} is not accepted; {} is", field, value, accepted));
+  };
+  if (!is_safe_run_id(manifest.run_id)) refuse("run_id", fmt::format("\"{}\"", manifest.run_id), "[A-Za-z0-9._-]{1,64}");
+  if (manifest.step > kMostSteps) refuse("step", manifest.step, fmt::format("a whole number from 0 to {}", kMostSteps));
+  if (manifest.ranks < 1 || manifest.ranks > kMostRanks)
+    refuse("ranks", manifest.ranks, fmt::format("a whole number from 1 to {}", kMostRanks));
+  if (!manifest.config.empty() && !parse_strict(manifest.config, path + ": config").is_object())
+    refuse("config", fmt::format("\"{}\"", manifest.config.substr(0, 40)), "a JSON object");
+}
+
+}  // namespace
+
 Manifest parse_manifest(std::string_view text, const std::string& path) {
   Manifest manifest = parse_share(text, path);
+  check_run(manifest, path);
   check_partition(manifest, path);
   return manifest;
 }
@@ -247,6 +267,8 @@ bool is_safe_name(std::string_view name) {
   };
   return !name.empty() && name.size() <= 128 && name != "." && name != ".." && std::all_of(name.begin(), name.end(), accepted);
 }
+
+bool is_safe_run_id(std::string_view run_id) { return is_safe_name(run_id) && run_id.size() <= 64; }
 
 std::string step_directory_name(int64_t step) { return fmt::format("step-{:08}", step); }
 

@@ -64,6 +64,7 @@ void check_partition(const Manifest& manifest, const std::string& path);
 
 // [A-Za-z0-9._-], 1 to 128 characters, not "." or "..": cannot leave its directory.
 bool is_safe_name(std::string_view name);
+bool is_safe_run_id(std::string_view run_id);  // the same, at most 64 characters
 std::string step_directory_name(int64_t step);
 
 }  // namespace trivet::checkpoint

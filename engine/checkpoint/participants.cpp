@@ -39,9 +39,15 @@ std::string outcome_of(const std::function<std::string()>& work) {
     return fmt::format("0{}", work());
   } catch (const CheckpointError& error) {
     return fmt::format("1{:03}{}", static_cast<int>(error.exit_code()), error.what());
+  } catch (const NumericsError& error) {
+    return fmt::format("1{:03}{}", static_cast<int>(ExitCode::Numerics), error.what());
   } catch (const FileError& error) {
     return fmt::format("1{:03}{}", static_cast<int>(ExitCode::CheckpointNotWritten), error.what());
   }
+}
+
+bool is_numerics(const std::string& outcome) {
+  return outcome.starts_with(fmt::format("1{:03}", static_cast<int>(ExitCode::Numerics)));
 }
 
 }  // namespace
@@ -52,6 +58,8 @@ Participants over_group(comm::ProcessGroup& group) {
 
 std::vector<std::string> together(const Participants& ranks, const std::function<std::string()>& work) {
   std::vector<std::string> outcomes = ranks.gather(outcome_of(work));
+  for (const std::string& outcome : outcomes)
+    if (is_numerics(outcome)) throw NumericsError(outcome.substr(4));
   for (const std::string& outcome : outcomes)
     if (outcome.at(0) != '0') throw CheckpointError(static_cast<ExitCode>(std::stoi(outcome.substr(1, 3))), outcome.substr(4));
   for (std::string& outcome : outcomes) outcome.erase(0, 1);

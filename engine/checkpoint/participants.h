@@ -24,7 +24,8 @@ struct Participants {
 Participants over_group(comm::ProcessGroup& group);
 
 // Runs `work` on every rank, then meets. Where it threw CheckpointError or FileError on some rank, all ranks throw a
-// CheckpointError with the first of these texts (that of the lowest rank). Returns what each rank's work returned.
+// CheckpointError with the first of these texts (that of the lowest rank). Where it threw NumericsError on some rank, all throw
+// that instead: it cannot be forgiven as a failed write can. Returns what each rank's work returned.
 std::vector<std::string> together(const Participants& ranks, const std::function<std::string()>& work);
 
 }  // namespace trivet::checkpoint

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "engine/checkpoint/strict_json.h"
 
 namespace trivet::checkpoint {
@@ -36,11 +37,12 @@ size_t format_rank(DType dtype) {
 DType parse_dtype(const std::string& name, const std::string& where) {
   for (const auto& [known, dtype] : kFormatNames)
     if (known == name) return dtype;
-  corrupt(where, fmt::format("dtype \"{}\" is not accepted; use one of I64, F64, F32, I32, BF16, F16, U16, U8", name));
+  corrupt(where,
+          fmt::format("dtype \"{}\" is not accepted; use one of I64, F64, F32, I32, BF16, F16, U16, U8", printable(name)));
 }
 
 TensorEntry parse_entry(const std::string& name, const Json& json, const std::string& path) {
-  const std::string where = fmt::format("{}: tensor \"{}\"", path, name);
+  const std::string where = fmt::format("{}: tensor \"{}\"", path, printable(name));
   TensorEntry entry{name, parse_dtype(to_text(member(json, "dtype", where), where), where),
                     to_shape(member(json, "shape", where), where), 0, 0};
   const Json& offsets = member(json, "data_offsets", where);
@@ -59,8 +61,8 @@ void check_no_holes(const SafetensorsHeader& header, int64_t file_bytes, const s
   int64_t end = 0;
   for (const TensorEntry& entry : header.tensors) {
     if (entry.begin != end)
-      corrupt(path, fmt::format("tensor \"{}\" starts at byte {} of the data, {} is expected: {}", entry.name, entry.begin, end,
-                                entry.begin > end ? "a hole" : "an overlap"));
+      corrupt(path, fmt::format("tensor \"{}\" starts at byte {} of the data, {} is expected: {}", printable(entry.name),
+                                entry.begin, end, entry.begin > end ? "a hole" : "an overlap"));
     end = entry.end;
   }
   if (header.data_start + end != file_bytes)

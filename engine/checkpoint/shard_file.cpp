@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <map>
 
+#include "core/error.h"
+#include "core/finite.h"
 #include "engine/checkpoint/crc32c.h"
 #include "engine/checkpoint/safetensors.h"
 #include "zero/staging.h"
@@ -68,8 +70,16 @@ SafetensorsHeader make_header(const Entries& entries, const ShardIdentity& ident
   return header;
 }
 
+// While the block is in the cache for its checksum.
+void check_finite(ConstTensorView block, const Piece& piece, int64_t first, int rank) {
+  const int64_t element = first_not_finite(block);
+  if (element < 0) return;
+  throw NumericsError(fmt::format("{} on rank {} is not finite any more: element {} is {}", piece.name, rank,
+                                  piece.first + first + element, value_at(block, element)));
+}
+
 // `from_place`: for pieces that have no memory.
-std::vector<uint32_t> write_blocks(HashingFile& file, const Piece& piece, zero::PlaceReader& from_place) {
+std::vector<uint32_t> write_blocks(HashingFile& file, const Piece& piece, zero::PlaceReader& from_place, int rank) {
   std::vector<uint32_t> checksums;
   const int64_t block_elements = kBlockBytes / size_of(piece.data.dtype);
   for (int64_t done = 0; done < piece.count; done += block_elements) {
@@ -77,6 +87,7 @@ std::vector<uint32_t> write_blocks(HashingFile& file, const Piece& piece, zero::
     const ConstTensorView data = piece.place ? from_place.read(*piece.place, piece.place_first + done, count)
                                              : ConstTensorView(piece.data.slice(done, count));
     const std::span block(static_cast<const std::byte*>(data.data), static_cast<size_t>(data.bytes()));
+    check_finite(data, piece, done, rank);
     checksums.push_back(crc32c(block));
     file.write(block);
   }
@@ -104,7 +115,7 @@ Manifest write_shard(FileSystem& files, const std::string& directory, const Shar
   for (const TensorEntry& entry : header.tensors) {
     const Piece& piece = *entries.at(entry.name);
     share.pieces.push_back({piece.name, name, entry.name, piece.box_start, piece.box_shape, piece.first, piece.count,
-                            write_blocks(file, piece, from_place)});
+                            write_blocks(file, piece, from_place, identity.rank)});
   }
   output->sync();
   output->close();

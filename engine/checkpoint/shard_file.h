@@ -21,7 +21,8 @@ struct ShardIdentity {
 
 std::string shard_file_name(int rank);
 
-// Writes, syncs and closes the file, and returns its rank's share of the manifest.
+// Writes, syncs and closes the file, and returns its rank's share of the manifest. NumericsError when a piece holds a number
+// that is not finite: such weights are never saved.
 Manifest write_shard(FileSystem& files, const std::string& directory, const ShardIdentity& identity,
                      std::span<const Piece> pieces);
 

@@ -43,9 +43,18 @@ std::vector<StepDirectory> list_steps(FileSystem& files, const std::string& dire
   return steps;
 }
 
+std::vector<StepDirectory> readable_steps(FileSystem& files, const std::string& directory) {
+  try {
+    return list_steps(files, directory);
+  } catch (const FileError& error) {
+    throw CheckpointError(ExitCode::CheckpointCorrupt,
+                          fmt::format("the checkpoints of \"{}\" cannot be listed: {}", directory, error.what()));
+  }
+}
+
 LoadedStep open_newest(FileSystem& files, const std::string& directory) {
   std::string reasons;
-  const auto steps = list_steps(files, directory);
+  const auto steps = readable_steps(files, directory);
   for (auto entry = steps.rbegin(); entry != steps.rend(); ++entry) {
     try {
       return LoadedStep(files, directory + "/" + entry->name);

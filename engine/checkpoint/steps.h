@@ -19,8 +19,10 @@ struct StepDirectory {
   std::string name;  // within the store's directory
 };
 
-// Committed steps, ascending, valid or not. Empty when there is no such directory.
+// Committed steps, ascending, valid or not. Empty when there is no such directory. Throws FileError.
 std::vector<StepDirectory> list_steps(FileSystem& files, const std::string& directory);
+// The same for whoever is going to read a step: a directory that cannot be listed is a CheckpointError (CheckpointCorrupt).
+std::vector<StepDirectory> readable_steps(FileSystem& files, const std::string& directory);
 // The newest step whose manifest, sizes and headers are in order, without reading its data. For one process that only reads.
 LoadedStep open_newest(FileSystem& files, const std::string& directory);
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "core/error.h"
+#include "engine/checkpoint/run_state.h"
 #include "engine/checkpoint/shard_file.h"
 
 namespace trivet::checkpoint {
@@ -30,7 +31,7 @@ double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 }  // namespace
 
 Store::Store(FileSystem& files, StoreOptions options) : files_(files), options_(std::move(options)) {
-  if (!is_safe_name(options_.run_id) || options_.run_id.size() > 64)
+  if (!is_safe_run_id(options_.run_id))
     throw ConfigError(fmt::format("checkpoint: run id \"{}\" is not accepted; [A-Za-z0-9._-]{{1,64}} is", options_.run_id));
 }
 
@@ -89,12 +90,16 @@ void Store::remove_if_there(const std::string& name) {
 
 void Store::save(const SaveRequest& request, const Participants& ranks) {
   if (!acquired_) acquire(ranks);
+  const SavedStep saved = describe(request);
   const std::string temporary = fmt::format("{}{}-{}", kTemporary, step_directory_name(request.step), options_.run_id);
   const auto on_rank_0 = [&](auto&& work) {
     together(ranks, [&]() -> std::string {
       if (ranks.rank == 0) work();
       return "";
     });
+  };
+  const auto discard = [&] {
+    if (ranks.rank == 0) best_effort("removing what was written", [&] { remove_if_there(temporary); });
   };
   try {
     on_rank_0([&] {
@@ -103,13 +108,42 @@ void Store::save(const SaveRequest& request, const Participants& ranks) {
     });
     const auto shares = together(ranks, [&] { return write_share(request, path(temporary), ranks.rank); });
     on_rank_0([&] { commit(request, temporary, shares); });
+  } catch (const NumericsError& error) {
+    discard();
+    throw NumericsError(fmt::format("step {} is not saved: {}; resume from a step before it with a lower optimizer.params.lr",
+                                    request.step, error.what()));
   } catch (const CheckpointError& error) {
-    if (ranks.rank == 0) best_effort("removing what was written", [&] { remove_if_there(temporary); });
-    throw_not_written(fmt::format("checkpoint of step {} was not written: {}{}", request.step, error.what(),
-                                  last_committed_ < 0 ? "" : fmt::format("; step {} is intact", last_committed_)));
+    discard();
+    throw_not_written(
+        fmt::format("checkpoint of step {} was not written: {}{}", request.step, error.what(), state_of_last_step(ranks)));
   }
   last_committed_ = request.step;
-  if (ranks.rank == 0) tidy_up(request.step);
+  if (ranks.rank == 0) tidy_up(saved);
+}
+
+// What is asked to be saved must be loadable: anything else is a defect of the caller.
+SavedStep Store::describe(const SaveRequest& request) {
+  try {
+    const RunState state = parse_run_state(request.state, "state");
+    if (state.steps == request.step) return {request.step, SavedStep::Content{state.updates, state.clean()}};
+    throw std::logic_error(fmt::format("checkpoint: step {} is saved with the state of step {}", request.step, state.steps));
+  } catch (const CheckpointError& error) {
+    throw std::logic_error(
+        fmt::format("checkpoint: step {} is saved with a state that cannot be read: {}", request.step, error.what()));
+  }
+}
+
+// For the message of a save that failed. Looked at again, because whoever broke this save may have broken the step before.
+std::string Store::state_of_last_step(const Participants& ranks) const {
+  if (last_committed_ < 0) return "";
+  return together(ranks, [&]() -> std::string {
+    if (ranks.rank != 0) return "";
+    try {
+      return fmt::format("; step {} is intact", open(last_committed_).step());
+    } catch (const std::runtime_error& error) {
+      return fmt::format("; step {}, which was saved before, cannot be read any more: {}", last_committed_, error.what());
+    }
+  })[0];
 }
 
 std::string Store::write_share(const SaveRequest& request, const std::string& temporary, int rank) const {
@@ -146,7 +180,9 @@ void Store::commit(const SaveRequest& request, const std::string& temporary, con
   files_.sync_directory(options_.directory);
 }
 
-void Store::tidy_up(int64_t committed) {
+void Store::tidy_up(const SavedStep& saved) {
+  const int64_t committed = saved.step;
+  contents_[committed] = *saved.content;
   broken_.erase(committed);
   best_effort("removing the step that was replaced", [&] { remove_if_there(displaced_name(committed)); });
   best_effort("writing the pointer to the newest step", [&] {
@@ -182,14 +218,30 @@ void Store::warn_of_later_steps(int64_t committed) {
 // Steps after the committed one belong to a line that was left (a resume from an earlier step): they are the user's to remove.
 void Store::apply_retention(int64_t committed) {
   if (options_.keep <= 0) return;
-  auto steps = list_steps(files_, options_.directory);
-  std::erase_if(steps, [&](const StepDirectory& step) { return step.step > committed; });
-  for (int64_t i = 0; i + options_.keep < static_cast<int64_t>(steps.size()); ++i) {
-    const StepDirectory& step = steps[static_cast<size_t>(i)];
-    const std::string trash = std::string(kTrash) + step_directory_name(step.step);
+  std::map<int64_t, std::string> names;
+  std::vector<SavedStep> steps;
+  for (const StepDirectory& step : list_steps(files_, options_.directory)) {
+    if (step.step > committed) continue;
+    names[step.step] = step.name;
+    steps.push_back({step.step, content_of(step)});
+  }
+  for (int64_t step : steps_to_remove(steps, options_.keep)) {
+    const std::string trash = std::string(kTrash) + step_directory_name(step);
     remove_if_there(trash);
-    files_.rename(path(step.name), path(trash));
+    files_.rename(path(names.at(step)), path(trash));
     remove_if_there(trash);
+    contents_.erase(step);
+  }
+}
+
+// Of this run's own steps it is known; those of a run before it are read once.
+std::optional<SavedStep::Content> Store::content_of(const StepDirectory& step) {
+  if (const auto known = contents_.find(step.step); known != contents_.end()) return known->second;
+  try {
+    const LoadedStep loaded(files_, path(step.name));
+    return contents_[step.step] = {loaded.run_state().updates, loaded.run_state().clean()};
+  } catch (const CheckpointError&) {
+    return std::nullopt;
   }
 }
 
@@ -197,7 +249,7 @@ std::optional<LoadedStep> Store::open_latest(const Participants& ranks) {
   const auto names = together(ranks, [&]() -> std::string {  // rank 0's view of the directory is everybody's
     std::string text;
     if (ranks.rank == 0)
-      for (const StepDirectory& step : list_steps(files_, options_.directory)) text.insert(0, step.name + "\n");
+      for (const StepDirectory& step : readable_steps(files_, options_.directory)) text.insert(0, step.name + "\n");
     return text;
   })[0];
   std::string reasons;
@@ -224,7 +276,7 @@ std::optional<LoadedStep> Store::open_latest(const Participants& ranks) {
 }
 
 LoadedStep Store::open(int64_t step) const {
-  const auto steps = list_steps(files_, options_.directory);
+  const auto steps = readable_steps(files_, options_.directory);
   const auto found = std::find_if(steps.begin(), steps.end(), [&](const StepDirectory& known) { return known.step == step; });
   if (found == steps.end()) {
     std::string known;

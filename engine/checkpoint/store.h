@@ -9,6 +9,7 @@
 // time.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -22,6 +23,7 @@
 #include "engine/checkpoint/loaded_step.h"
 #include "engine/checkpoint/participants.h"
 #include "engine/checkpoint/piece.h"
+#include "engine/checkpoint/retention.h"
 #include "engine/checkpoint/steps.h"
 
 namespace trivet::checkpoint {
@@ -29,7 +31,7 @@ namespace trivet::checkpoint {
 struct StoreOptions {
   std::string directory;
   std::string run_id;  // [A-Za-z0-9._-]{1,64}
-  int64_t keep = 0;    // newest steps that retention leaves; 0: all
+  int64_t keep = 0;    // clean steps that retention leaves (retention.h); 0: all
   Log log = {};
   const Clock* clock = &system_clock();
 };
@@ -37,7 +39,7 @@ struct StoreOptions {
 struct SaveRequest {
   int64_t step = 0;
   std::span<const Piece> pieces;  // this rank's; over all ranks each element of a tensor exactly once
-  std::string state;              // the engine's JSON: loss scale, data cursor, learning rate; rank 0's is stored
+  std::string state;              // to_text(RunState), of the same step; rank 0's is stored
   std::string config;             // the resolved config; rank 0's is stored
 };
 
@@ -48,7 +50,8 @@ class Store {
   // Takes the directory for this job until the store is destroyed, and clears away what killed jobs left. CheckpointError
   // (CheckpointNotWritten) names the holder when another job has it. save() does this if it was not done.
   void acquire(const Participants& ranks);
-  // Returns when the step is durable. CheckpointError (CheckpointNotWritten): the steps before are intact.
+  // Returns when the step is durable. CheckpointError (CheckpointNotWritten): the steps before are as they were. NumericsError:
+  // a piece holds a NaN or an infinity; nothing is saved, and all ranks throw the same text, which names it.
   void save(const SaveRequest& request, const Participants& ranks);
 
   // The newest valid step, every checksum compared, each rank reading a share. Steps that are not valid are passed over, saying
@@ -57,6 +60,8 @@ class Store {
   LoadedStep open(int64_t step) const;
 
   const std::string& directory() const { return options_.directory; }
+  // The newest step, valid or not, that acquire() found or save() made; -1: none.
+  int64_t newest_step() const { return last_committed_; }
   const std::vector<std::string>& warnings() const { return warnings_; }  // all that were logged
 
  private:
@@ -65,9 +70,12 @@ class Store {
   void clear_leftovers();
   std::string write_share(const SaveRequest& request, const std::string& temporary, int rank) const;
   void commit(const SaveRequest& request, const std::string& temporary, const std::vector<std::string>& shares);
-  void tidy_up(int64_t committed);
+  static SavedStep describe(const SaveRequest& request);
+  std::string state_of_last_step(const Participants& ranks) const;
+  void tidy_up(const SavedStep& saved);
   void remove_if_there(const std::string& name);
   void apply_retention(int64_t committed);
+  std::optional<SavedStep::Content> content_of(const StepDirectory& step);
   void set_broken_aside();
   void warn_of_later_steps(int64_t committed);
   // Runs work whose failure must not undo a commit.
@@ -79,7 +87,8 @@ class Store {
   std::unique_ptr<FileLock> lock_;
   bool acquired_ = false, warned_of_later_steps_ = false;
   int64_t last_committed_ = -1;
-  std::set<int64_t> broken_;  // steps that open_latest passed over
+  std::map<int64_t, SavedStep::Content> contents_;  // of the steps that are known, on rank 0
+  std::set<int64_t> broken_;                        // steps that open_latest passed over
   std::vector<std::string> warnings_;
 };
 

@@ -8,12 +8,15 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/printable.h"
 
 namespace trivet::checkpoint {
 namespace {
 
 constexpr int kDepthLimit = 16;
 constexpr int64_t kCountLimit = int64_t{1} << 62;
+
+std::string shown(const Json& value) { return printable(value.dump(-1, ' ', false, Json::error_handler_t::replace)); }
 
 }  // namespace
 
@@ -28,13 +31,13 @@ Json parse_strict(std::string_view text, std::string_view where) {
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
-      corrupt(where, fmt::format("key \"{}\" stands there twice", parsed.get<std::string>()));
+      corrupt(where, fmt::format("key \"{}\" stands there twice", printable(parsed.get<std::string>())));
     return true;
   };
   try {
     return Json::parse(text.begin(), text.end(), check);
   } catch (const Json::exception& error) {
-    corrupt(where, fmt::format("not JSON: {}", error.what()));
+    corrupt(where, fmt::format("not JSON: {}", printable(error.what())));
   }
 }
 
@@ -48,17 +51,17 @@ const Json& member(const Json& object, const char* key, std::string_view where) 
 int64_t to_count(const Json& value, std::string_view where) {
   const bool fits = value.is_number_unsigned() ? value.get<uint64_t>() <= static_cast<uint64_t>(kCountLimit)
                                                : value.is_number_integer() && value.get<int64_t>() >= 0;
-  if (!fits) corrupt(where, fmt::format("{} is not a count of 0 to 2^62", value.dump()));
+  if (!fits) corrupt(where, fmt::format("{} is not a count of 0 to 2^62", shown(value)));
   return value.get<int64_t>();
 }
 
 const std::string& to_text(const Json& value, std::string_view where) {
-  if (!value.is_string()) corrupt(where, fmt::format("{} is not a string", value.dump()));
+  if (!value.is_string()) corrupt(where, fmt::format("{} is not a string", shown(value)));
   return value.get_ref<const std::string&>();
 }
 
 Shape to_shape(const Json& value, std::string_view where) {
-  if (!value.is_array()) corrupt(where, fmt::format("{} is not a shape", value.dump()));
+  if (!value.is_array()) corrupt(where, fmt::format("{} is not a shape", shown(value)));
   if (value.size() > Shape::kMaxDims)
     corrupt(where, fmt::format("{} dims; at most {} are accepted", value.size(), Shape::kMaxDims));
   std::vector<int64_t> dims;
@@ -66,7 +69,7 @@ Shape to_shape(const Json& value, std::string_view where) {
   for (const Json& dim : value) {
     dims.push_back(to_count(dim, where));
     if (__builtin_mul_overflow(product, dims.back(), &product) || product > kCountLimit)
-      corrupt(where, fmt::format("shape {} has more than 2^62 elements", value.dump()));
+      corrupt(where, fmt::format("shape {} has more than 2^62 elements", shown(value)));
   }
   return Shape(dims);
 }

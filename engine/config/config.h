@@ -34,6 +34,8 @@ enum class Recompute { None, Full, Selective };
 enum class VocabularyKind { Bytes, Characters, Tokenizer, Size };
 enum class TuningMetric { Throughput, Latency, Flops };
 enum class TunerType { GridSearch, Random, ModelBased };
+enum class WarningSignal { None, SigUsr1, SigUsr2 };
+enum class SignalAction { Save, SaveAndStop };
 
 template <>
 struct EnumNames<ModelType> {
@@ -54,6 +56,16 @@ template <>
 struct EnumNames<Reproducible> {
   static constexpr std::array<std::pair<std::string_view, Reproducible>, 2> table{
       {{"run", Reproducible::Run}, {"layout", Reproducible::Layout}}};
+};
+template <>
+struct EnumNames<WarningSignal> {
+  static constexpr std::array<std::pair<std::string_view, WarningSignal>, 3> table{
+      {{"none", WarningSignal::None}, {"SIGUSR1", WarningSignal::SigUsr1}, {"SIGUSR2", WarningSignal::SigUsr2}}};
+};
+template <>
+struct EnumNames<SignalAction> {
+  static constexpr std::array<std::pair<std::string_view, SignalAction>, 2> table{
+      {{"save", SignalAction::Save}, {"save_and_stop", SignalAction::SaveAndStop}}};
 };
 template <>
 struct EnumNames<OptimizerType> {
@@ -256,6 +268,13 @@ struct CheckpointConfig {
   int64_t every_steps = 0;  // 0: only at the end
   int64_t keep = 0;         // 0: all
   bool asynchronous = true;
+  WarningSignal signal = WarningSignal::None;
+  SignalAction signal_action = SignalAction::Save;
+  double stop_seconds = 60;  // from SIGTERM to the end, saved or not; 0: as long as it takes
+};
+
+struct AuditConfig {
+  int64_t weights_every = 100;  // steps between comparisons of the weights that several ranks hold; 0: never
 };
 
 struct CsvMonitorConfig {
@@ -319,6 +338,7 @@ struct Config {
   CudaGraph cuda_graph = CudaGraph::Auto;
   Reproducible reproducible = Reproducible::Run;
   CheckpointConfig checkpoint;
+  AuditConfig audit;
   CsvMonitorConfig csv_monitor;
   AutotuningConfig autotuning;
   TimelineConfig timeline;

@@ -5,16 +5,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/printable.h"
 #include "engine/config/json_reader.h"
 #include "engine/config/suggest.h"
 
 namespace trivet::config {
 namespace {
 
-std::string shown(const JsonNode& node) {
-  const std::string text = to_json(node);
-  return text.size() <= 80 ? text : text.substr(0, 77) + "...";
-}
+std::string shown(const JsonNode& node) { return printable(to_json(node), 80); }
 
 bool same_name(const std::string& a, const std::string& b, bool ignore_case) {
   const auto equal = [&](char x, char y) { return ignore_case ? std::tolower(x) == std::tolower(y) : x == y; };
@@ -142,6 +140,7 @@ void Document::collect_section(const JsonMember& member, const std::string& path
 }
 
 void Document::report_unknown(const JsonMember& member, const std::string& path, const std::string& section) {
+  if (report_.full()) return report_.add(member.at, path, "unknown key");  // not shown: advice would cost time for nothing
   const std::vector<std::string> here = table_.names_in(section);
   const std::vector<std::string> near = nearest_names(member.key, here);
   const std::vector<std::string> elsewhere = table_.sections_with(member.key);

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "core/printable.h"
+
 namespace trivet::config {
 namespace {
 
@@ -34,14 +36,15 @@ bool is_number(const std::string& word) {
 
 std::string read_number(const std::string& word, JsonNode& node) {
   if (!is_number(word))
-    return fmt::format("{} is not a JSON value; write a number, a string in double quotes, true, false or null", word);
+    return fmt::format("{} is not a JSON value; write a number, a string in double quotes, true, false or null",
+                       printable(word, 60));
   node.kind = JsonKind::Number;
   node.text = word;
   const char* first = word.data();
   const char* last = first + word.size();
   if (std::from_chars(first, last, node.number).ec == std::errc::result_out_of_range) {
     const bool tiny = word.find("e-") != std::string::npos || word.find("E-") != std::string::npos;
-    if (!tiny) return fmt::format("{} is too large for a number", word);
+    if (!tiny) return fmt::format("{} is too large for a number", printable(word, 60));
     node.number = 0;
   }
   if (word.find_first_of(".eE") == std::string::npos) {

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <set>
 
 #include "core/error.h"
+#include "core/printable.h"
+#include "core/utf8.h"
 #include "engine/config/json_number.h"
 
 namespace trivet::config {
@@ -35,6 +38,7 @@ class JsonReader {
       case '"':
         node.kind = JsonKind::String;
         node.text = string();
+        check_text(node.text, node.at);
         break;
       default: read_scalar(node);
     }
@@ -51,18 +55,21 @@ class JsonReader {
     do {
       skip_space();
       expect_more(open, '{');
-      if (peek() == '}' && !node.members.empty()) break;  // behind a trailing comma
+      if (peek() == '}' && !node.members.empty()) break;  // after a trailing comma
       if (peek() != '"') fail(here(), fmt::format("a key in double quotes is expected, found {}", shown()));
       JsonMember& member = node.members.emplace_back();
       member.at = here();
       member.key = string();
-      if (!keys.insert(member.key).second) fail(member.at, fmt::format("{}: key given twice; keep one", quoted(member.key)));
+      check_text(member.key, member.at);
+      if (!keys.insert(member.key).second) fail(member.at, fmt::format("{}: key given twice; keep one", shown(member.key)));
       skip_space();
       expect_more(open, '{');
-      if (!accept(':')) fail(here(), fmt::format("\":\" is expected after the key {}, found {}", quoted(member.key), shown()));
+      if (!accept(':')) fail(here(), fmt::format("\":\" is expected after the key {}, found {}", shown(member.key), shown()));
       skip_space();
       expect_more(open, '{');
+      open_keys_.push_back(&member.key);
       member.value = value(depth + 1);
+      open_keys_.pop_back();
       skip_space();
       expect_more(open, '{');
     } while (accept(','));
@@ -78,7 +85,7 @@ class JsonReader {
     do {
       skip_space();
       expect_more(open, '[');
-      if (peek() == ']' && !node.items.empty()) break;  // behind a trailing comma
+      if (peek() == ']' && !node.items.empty()) break;  // after a trailing comma
       node.items.push_back(value(depth + 1));
       skip_space();
       expect_more(open, '[');
@@ -100,6 +107,22 @@ class JsonReader {
       if (!problem.empty()) fail(here(), problem);
     }
     while (next_ < end) take();
+  }
+
+  // Reports and checkpoints repeat the text of a config in JSON, which is UTF-8.
+  void check_text(std::string_view text, Position at) const {
+    if (!is_utf8(text))
+      fail(at, fmt::format("{}{} is not UTF-8; all text of a config must be, and a file with such a name must be renamed",
+                           open_path(), shown(text)));
+    if (text.find('\0') != std::string_view::npos)
+      fail(at, fmt::format("{}{} contains U+0000, which no text of a config may", open_path(), shown(text)));
+  }
+
+  // "data.train: ", the key whose value is being read.
+  std::string open_path() const {
+    std::string path;
+    for (const std::string* key : open_keys_) path += (path.empty() ? "" : ".") + *key;
+    return path.empty() ? "" : printable(path) + ": ";
   }
 
   std::string string() {
@@ -132,7 +155,7 @@ class JsonReader {
       case 'n': out += '\n'; return;
       case 'r': out += '\r'; return;
       case 't': out += '\t'; return;
-      case 'u': append_utf8(out, code_point(open)); return;
+      case 'u': append_utf8(out, static_cast<char32_t>(code_point(open))); return;
       default: fail(open, "unknown escape in the string; JSON has \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX");
     }
   }
@@ -156,19 +179,6 @@ class JsonReader {
     const uint32_t low = hex4(open);
     if (low < 0xDC00 || low > 0xDFFF) fail(open, "\\u with half of a surrogate pair");
     return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
-  }
-
-  static void append_utf8(std::string& out, uint32_t code) {
-    const auto put = [&](uint32_t byte) { out += static_cast<char>(byte); };
-    if (code < 0x80) {
-      put(code);
-    } else if (code < 0x800) {
-      put(0xC0 | code >> 6), put(0x80 | (code & 0x3F));
-    } else if (code < 0x10000) {
-      put(0xE0 | code >> 12), put(0x80 | (code >> 6 & 0x3F)), put(0x80 | (code & 0x3F));
-    } else {
-      put(0xF0 | code >> 18), put(0x80 | (code >> 12 & 0x3F)), put(0x80 | (code >> 6 & 0x3F)), put(0x80 | (code & 0x3F));
-    }
   }
 
   void skip_space() {
@@ -196,7 +206,12 @@ class JsonReader {
 
   bool at_end() const { return next_ >= text_.size(); }
   char peek() const { return at_end() ? '\0' : text_[next_]; }
-  std::string shown() const { return at_end() ? "the end of the file" : quoted(std::string(1, text_[next_])); }
+  std::string shown() const {
+    if (at_end()) return "the end of the file";
+    const auto bytes = static_cast<size_t>(std::max(1, decode_utf8(text_, next_).bytes));
+    return shown(text_.substr(next_, bytes));
+  }
+  static std::string shown(std::string_view text) { return "\"" + printable(text) + "\""; }
   Position here() const { return {line_, column_}; }
 
   char take() {
@@ -222,6 +237,7 @@ class JsonReader {
 
   std::string_view text_;
   const std::string& source_;
+  std::vector<const std::string*> open_keys_;  // of the objects that the reader is inside of
   size_t next_ = 0;
   int line_ = 1, column_ = 1;
 };
@@ -230,8 +246,7 @@ class JsonReader {
 
 JsonNode read_json(std::string_view text, const std::string& source) {
   if (text.size() > kMaxConfigBytes)
-    throw ConfigError(
-        fmt::format("{}: {} bytes are too many for a config; at most {} are read", source, text.size(), kMaxConfigBytes));
+    throw ConfigError(fmt::format("{}: has {} bytes; a config may have at most {}", source, text.size(), kMaxConfigBytes));
   return JsonReader(text, source).read();
 }
 

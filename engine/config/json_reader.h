@@ -1,6 +1,6 @@
-// Reads JSON into JsonNodes with positions. `//` comments are allowed, and a comma behind the last value of an object or list;
-// anything else is as RFC 8259 says: no NaN, no duplicate keys. Limits guard against files that are no configs: 16 MiB and 64
-// levels.
+// Reads JSON into JsonNodes with positions. `//` comments are allowed, and a comma after the last value of an object or list;
+// anything else is as RFC 8259 says: no NaN, no duplicate keys, strings in UTF-8. U+0000 is refused too: as the end of a text
+// for the system it would cut a file name short. Limits guard against files that are no configs: 1 MiB and 64 levels.
 //
 // Written here because nlohmann's reader tells no position of a key.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace trivet::config {
 
-inline constexpr size_t kMaxConfigBytes = size_t{16} << 20;
+inline constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 inline constexpr int kMaxConfigDepth = 64;
 
 // Throws ConfigError "source:line:column: what is wrong".

@@ -83,15 +83,11 @@ KeyTable::KeyTable() {
 }
 
 const KeyEntry* KeyTable::find(const std::string& path) const {
-  for (const KeyEntry& entry : entries_)
-    if (entry.path == path) return &entry;
-  return nullptr;
+  const auto found = places_.find(path);
+  return found == places_.end() ? nullptr : &entries_[found->second];
 }
 
-bool KeyTable::is_section(const std::string& path) const {
-  const std::string prefix = path + ".";
-  return std::any_of(entries_.begin(), entries_.end(), [&](const KeyEntry& entry) { return entry.path.starts_with(prefix); });
-}
+bool KeyTable::is_section(const std::string& path) const { return sections_.contains(path); }
 
 std::vector<std::string> KeyTable::names_in(const std::string& section) const {
   const std::string prefix = section.empty() ? "" : section + ".";
@@ -113,6 +109,9 @@ std::vector<std::string> KeyTable::sections_with(const std::string& name) const 
 
 KeyEntry& KeyTable::add(KeyEntry entry) {
   if (find(entry.path)) throw std::logic_error("key_table: " + entry.path + " is there twice");
+  for (size_t dot = entry.path.find('.'); dot != std::string::npos; dot = entry.path.find('.', dot + 1))
+    sections_.insert(entry.path.substr(0, dot));
+  places_.emplace(entry.path, entries_.size());
   return entries_.emplace_back(std::move(entry));
 }
 

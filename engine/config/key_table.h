@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "engine/config/config.h"
@@ -82,6 +84,8 @@ class KeyTable {
 
  private:
   std::vector<KeyEntry> entries_;
+  std::unordered_map<std::string, size_t> places_;  // path -> index in entries_
+  std::unordered_set<std::string> sections_;
   std::vector<std::string> switches_;
 };
 

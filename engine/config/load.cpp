@@ -3,13 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
+#include "core/bounded_file.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "engine/config/document.h"
 #include "engine/config/json_reader.h"
 #include "engine/config/overrides.h"
@@ -21,13 +18,9 @@ namespace {
 using namespace config;
 
 std::string read_text(const std::string& path) {
-  if (std::filesystem::is_directory(path)) throw ConfigError(path + ": is a folder; a JSON file is expected");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw ConfigError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
-  std::string text(kMaxConfigBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  return text;
+  const BoundedText read = read_bounded(path, kMaxConfigBytes, "a config");
+  if (!read.problem.empty()) throw ConfigError(path + ": " + read.problem);
+  return read.text;
 }
 
 void set_values(Config& config, const Document& document, bool selectors, Report& report) {
@@ -37,7 +30,7 @@ void set_values(Config& config, const Document& document, bool selectors, Report
       given.entry->set(config, *given.value);
     } catch (const std::invalid_argument& expected) {
       report.add(given.value->at, given.entry->path,
-                 fmt::format("{} is not accepted; {}", to_json(*given.value), expected.what()));
+                 fmt::format("{} is not accepted; {}", printable(to_json(*given.value)), expected.what()));
     }
   }
 }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/printable.h"
+#include "core/utf8.h"
 #include "engine/config/json_reader.h"
 
 namespace trivet::config {
@@ -45,9 +47,11 @@ JsonMember& member_of(JsonNode& object, const std::string& key) {
 }
 
 void apply(JsonNode& root, const std::string& text) {
+  if (!is_utf8(text))
+    throw ConfigError(fmt::format("--set {}: is not UTF-8; a file with such a name must be renamed", printable(text)));
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0)
-    throw ConfigError(fmt::format("--set {}: key=value is expected, such as --set zero_optimization.stage=2", text));
+    throw ConfigError(fmt::format("--set {}: key=value is expected, such as --set zero_optimization.stage=2", printable(text)));
   JsonNode* object = &root;
   size_t start = 0;
   const std::string path = text.substr(0, equals);

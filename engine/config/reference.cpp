@@ -15,11 +15,13 @@ const char* const kIntroduction = R"(# Configuration
 
 Generated from the key table in `engine/config`: `trivet config reference > docs/config.md`. A test fails when this page is behind.
 
-A config is a JSON file in DeepSpeed's vocabulary; `//` comments and a comma behind the last value are allowed. Keys that
+A config is a JSON file in DeepSpeed's vocabulary; `//` comments and a comma after the last value are allowed. Keys that
 DeepSpeed has keep their name, meaning and default. `--set key=value` on the command line replaces or adds a key
 (`--set zero_optimization.stage=3`).
 
 * Unknown keys, keys given twice, wrong types and values out of range are refused, each with file, line and column.
+* At most 1 MiB of UTF-8 and 64 levels are read. Text that is not UTF-8 is refused with its key: a file with such a name must be renamed.
+  Of many mistakes the first 20 are shown.
 * `"auto"` is refused but for `device` and `cuda_graph`: state a value. `null` means the default where the type says so, and for a whole section.
 * A key of DeepSpeed that Trivet does not implement is accepted at its default, and in a section whose `enabled` is false; any other
   value is refused by name.

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "core/error.h"
-#include "core/log.h"
+#include "core/printable.h"
 
 namespace trivet::config {
 
@@ -15,7 +15,9 @@ std::string location(const std::string& source, Position at) {
 }
 
 void Report::add(Position at, const std::string& path, const std::string& what) {
-  const std::string key = path.empty() ? "" : escape_control(path) + ": ";
+  ++found_;
+  if (full()) return;
+  const std::string key = path.empty() ? "" : printable(path) + ": ";
   mistakes_.emplace_back(at, fmt::format("{}: {}{}", location(source_, at), key, what));
 }
 
@@ -25,6 +27,7 @@ void Report::throw_if_any() {
   std::stable_sort(mistakes_.begin(), mistakes_.end(), [&](const auto& a, const auto& b) { return order(a) < order(b); });
   std::string text;
   for (const auto& [at, line] : mistakes_) text += (text.empty() ? "" : "\n") + line;
+  if (found_ > mistakes_.size()) text += fmt::format("\nand {} more mistakes", found_ - mistakes_.size());
   throw ConfigError(text);
 }
 

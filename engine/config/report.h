@@ -17,12 +17,16 @@ class Report {
   explicit Report(std::string source) : source_(std::move(source)) {}
 
   void add(Position at, const std::string& path, const std::string& what);
-  size_t size() const { return mistakes_.size(); }
-  void throw_if_any();  // ConfigError with one line a mistake
+  size_t size() const { return found_; }
+  bool full() const { return mistakes_.size() == kMostShown; }  // further mistakes are only counted
+  void throw_if_any();                                          // ConfigError with one line a mistake
 
  private:
+  static constexpr size_t kMostShown = 20;
+
   std::string source_;
   std::vector<std::pair<Position, std::string>> mistakes_;
+  size_t found_ = 0;
 };
 
 }  // namespace trivet::config

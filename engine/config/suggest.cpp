@@ -10,6 +10,8 @@
 namespace trivet::config {
 namespace {
 
+constexpr size_t kLongestMeant = 100;  // no known name is near to a longer one, and comparing takes time and memory
+
 size_t common_prefix(std::string_view a, std::string_view b) {
   const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   return static_cast<size_t>(end - a.begin());
@@ -45,6 +47,7 @@ int edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::vector<std::string> nearest_names(const std::string& unknown, const std::vector<std::string>& known) {
+  if (unknown.size() > kLongestMeant) return {};
   const int enough = std::max<int>(2, static_cast<int>(unknown.size()) / 4);
   std::vector<std::tuple<int, long, std::string>> ranked;  // fewest edits, then longest common beginning
   for (const std::string& name : known) {

@@ -13,11 +13,27 @@ void add_checkpoint_keys(KeyTable& table) {
   checkpoint.key("every_steps", &C::every_steps, "steps between checkpoints; 0: only at the end")
       .at_least(0)
       .active_when(when, saves);
-  checkpoint.key("keep", &C::keep, "newest checkpoints kept; 0: all").at_least(0).active_when(when, saves);
+  checkpoint.key("keep", &C::keep, "newest checkpoints kept, of those saved while no step was skipped; 0: all")
+      .at_least(0)
+      .active_when(when, saves);
   checkpoint.key("asynchronous", &C::asynchronous, "training goes on while a checkpoint is written")
       .active_when(when + ", nothing is offloaded to files and no states to a GPU's host", [](const Config& c) {
         return !c.checkpoint.directory.empty() && !c.offloads_to_files() && !c.updates_on_host();
       });
+  checkpoint
+      .key("signal", &C::signal,
+           "a signal that warns of an end to come (Slurm: --signal=USR1@120), at which trivet train does `signal_action`")
+      .active_when(when, saves);
+  checkpoint
+      .key("signal_action", &C::signal_action, "at that signal: save and go on, or save and end with exit code 128 + signal")
+      .active_when("checkpoint.signal is given and checkpoint.directory, too", [](const Config& c) {
+        return !c.checkpoint.directory.empty() && c.checkpoint.signal != WarningSignal::None;
+      });
+  checkpoint
+      .key("stop_seconds", &C::stop_seconds,
+           "trivet train at SIGTERM, SIGINT or SIGHUP: the running step and its save may take this long, then the run ends "
+           "without them; 0: no limit")
+      .at_least(0);
   checkpoint.inert("tag_validation", "\"Warn\"", "compare the checkpoint's name on all ranks", "it is always compared")
       .names({"Ignore", "Warn", "Fail", "IGNORE", "WARN", "FAIL"});
   checkpoint.inert("load_universal", "false", "read the universal format",

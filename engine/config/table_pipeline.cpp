@@ -1,4 +1,6 @@
 // pipeline.*, activation_checkpointing.*
+#include <fmt/format.h>
+
 #include <regex>
 
 #include "engine/config/section_builder.h"
@@ -24,7 +26,13 @@ std::string get_schedule(const Config& config) {
   return pipeline.schedule_file.empty() ? as_json(pipeline.schedule) : quoted(kFile + pipeline.schedule_file);
 }
 
+// The compiler of regular expressions calls itself for each bracket: a long one would end the program for want of stack.
+constexpr size_t kLongestRegex = 200;
+
 void check_regex(const std::string& text) {
+  if (text.size() > kLongestRegex)
+    throw std::invalid_argument(
+        fmt::format("a regular expression may have at most {} bytes, this has {}", kLongestRegex, text.size()));
   try {
     const std::regex regex(text, std::regex::ECMAScript);
   } catch (const std::regex_error&) {

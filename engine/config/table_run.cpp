@@ -1,4 +1,4 @@
-// device, cuda_graph, reproducible, training.*, data.*
+// device, cuda_graph, reproducible, training.*, data.*, audit.*
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
 
@@ -41,6 +41,14 @@ void add_run_keys(KeyTable& table) {
       .between(0, 1)
       .below(1);
   data.key("shuffle", &DataConfig::shuffle, "visit the sequences in an order computed from the seed");
+
+  Section<AuditConfig> audit(table, "audit", [](Config& c) -> AuditConfig& { return c.audit; });
+  audit
+      .key("weights_every", &AuditConfig::weights_every,
+           "steps between comparisons of the weights that several ranks hold, which find memory that changed by itself; 0: "
+           "never. "
+           "Weights are also compared before a checkpoint is saved")
+      .at_least(0);
 }
 
 }  // namespace trivet::config

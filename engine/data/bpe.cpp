@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <queue>
 
+#include "core/printable.h"
 #include "engine/data/byte_alphabet.h"
 #include "engine/data/data_error.h"
 #include "engine/data/word_split.h"
@@ -52,7 +53,8 @@ BpeTokenizer::BpeTokenizer(BpeVocabulary vocabulary, const std::string& source) 
     const std::string whole = vocabulary_.tokens[static_cast<size_t>(left)] + vocabulary_.tokens[static_cast<size_t>(right)];
     const auto found = ids.find(whole);
     if (found == ids.end())
-      bad_file(source, fmt::format("merge {} makes \"{}\", which is not in the vocabulary", rank, to_byte_alphabet(whole)));
+      bad_file(source,
+               fmt::format("merge {} makes \"{}\", which is not in the vocabulary", rank, printable(to_byte_alphabet(whole))));
     merges_.emplace(key(left, right), Merge{static_cast<int32_t>(rank), found->second});
   }
 }
@@ -129,7 +131,8 @@ BpeVocabulary vocabulary_of_merges(const std::vector<std::pair<std::string, std:
   const auto id_of = [&](const std::string& token, size_t rank) {
     const auto found = ids.find(token);
     if (found == ids.end())
-      bad_file(source, fmt::format("merge {} joins \"{}\", which no earlier merge makes", rank, to_byte_alphabet(token)));
+      bad_file(source,
+               fmt::format("merge {} joins \"{}\", which no earlier merge makes", rank, printable(to_byte_alphabet(token))));
     return found->second;
   };
   for (uint8_t byte : bytes_by_id()) add(std::string(1, static_cast<char>(byte)));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/printable.h"
 #include "engine/data/bpe_files.h"
 #include "engine/data/byte_alphabet.h"
 #include "engine/data/data_error.h"
@@ -20,7 +21,7 @@ bool is_unset(const Json& object, const char* key) {
 }
 
 [[noreturn]] void refuse(const std::string& source, const std::string& key, const Json& value, const std::string& accepted) {
-  bad_file(source, fmt::format("{}: {} is not accepted; {} is", key, value.dump().substr(0, 120), accepted));
+  bad_file(source, fmt::format("{}: {} is not accepted; {} is", key, printable(value.dump()), accepted));
 }
 
 // Everything that would make ids differ from GPT-2's way.
@@ -38,10 +39,19 @@ void check_supported(const Json& json, const std::string& source) {
     refuse(source, "pre_tokenizer", splitter, "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true}");
 }
 
-void place(BpeVocabulary& vocabulary, int64_t id, std::string token, const std::string& source) {
-  constexpr int64_t kMost = 1 << 24;
-  if (id < 0 || id >= kMost) bad_file(source, fmt::format("token id {} is outside 0 to {}", id, kMost - 1));
-  const auto place = static_cast<size_t>(id);
+// Ids have no gaps, so that none is as high as the number of entries.
+size_t count_entries(const Json& json, const std::string& source) {
+  const Json& ids = json.at("model").at("vocab");
+  if (!ids.is_object()) refuse(source, "model.vocab", ids, "an object of tokens and their ids");
+  return ids.size() + json.value("added_tokens", Json::array()).size();
+}
+
+void place(BpeVocabulary& vocabulary, const Json& id, size_t entries, std::string token, const std::string& source) {
+  const size_t most = std::min<size_t>(entries, 1 << 24);
+  if (!id.is_number_unsigned() || id.get<uint64_t>() >= most)
+    bad_file(source,
+             fmt::format("token id {} is outside 0 to {}, the range of {} entries", printable(id.dump()), most - 1, entries));
+  const auto place = id.get<size_t>();
   if (vocabulary.tokens.size() <= place) vocabulary.tokens.resize(place + 1);
   vocabulary.tokens[place] = std::move(token);
 }
@@ -52,7 +62,7 @@ std::pair<std::string, std::string> merge_parts(const Json& merge, const std::st
   const std::string text = merge.get<std::string>();
   const size_t space = text.find(' ');
   if (space == std::string::npos)
-    bad_file(source, fmt::format("model.merges: \"{}\" is not two tokens with a space between", text));
+    bad_file(source, fmt::format("model.merges: \"{}\" is not two tokens with a space between", printable(text)));
   return {text.substr(0, space), text.substr(space + 1)};
 }
 
@@ -60,7 +70,7 @@ void read_merges(BpeVocabulary& vocabulary, const Json& model, const std::string
   const Json& ids = model.at("vocab");
   const auto id_of = [&](const std::string& token) {
     const auto found = ids.find(token);
-    if (found == ids.end()) bad_file(source, fmt::format("model.merges: \"{}\" is not in model.vocab", token));
+    if (found == ids.end()) bad_file(source, fmt::format("model.merges: \"{}\" is not in model.vocab", printable(token)));
     return found->get<int32_t>();
   };
   for (const Json& merge : model.at("merges")) {
@@ -69,11 +79,10 @@ void read_merges(BpeVocabulary& vocabulary, const Json& model, const std::string
   }
 }
 
-void read_special(BpeVocabulary& vocabulary, const Json& json, const std::string& source) {
+void read_special(BpeVocabulary& vocabulary, const Json& json, size_t entries, const std::string& source) {
   for (const Json& added : json.value("added_tokens", Json::array())) {
-    const auto id = added.at("id").get<int64_t>();
-    place(vocabulary, id, added.at("content").get<std::string>(), source);
-    vocabulary.special.push_back(static_cast<int32_t>(id));
+    place(vocabulary, added.at("id"), entries, added.at("content").get<std::string>(), source);
+    vocabulary.special.push_back(added.at("id").get<int32_t>());
   }
 }
 
@@ -82,16 +91,17 @@ void read_special(BpeVocabulary& vocabulary, const Json& json, const std::string
 std::shared_ptr<BpeTokenizer> bpe_from_tokenizer_json(const std::string& text, const std::string& source) try {
   const Json json = Json::parse(text);
   check_supported(json, source);
+  const size_t entries = count_entries(json, source);
   BpeVocabulary vocabulary;
   for (const auto& [token, id] : json.at("model").at("vocab").items())
-    place(vocabulary, id.get<int64_t>(), from_byte_alphabet(token).value_or(""), source);
+    place(vocabulary, id, entries, from_byte_alphabet(token).value_or(""), source);
   read_merges(vocabulary, json.at("model"), source);
-  read_special(vocabulary, json, source);
+  read_special(vocabulary, json, entries, source);
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id)
     if (vocabulary.tokens[id].empty()) bad_file(source, fmt::format("id {} has no token in GPT-2's byte alphabet", id));
   return std::make_shared<BpeTokenizer>(std::move(vocabulary), source);
 } catch (const Json::exception& error) {
-  bad_file(source, std::string("is not a tokenizer.json: ") + error.what());
+  bad_file(source, "is not a tokenizer.json: " + printable(error.what()));
 }
 
 std::string BpeTokenizer::to_text() const {
@@ -99,13 +109,12 @@ std::string BpeTokenizer::to_text() const {
   const Ordered byte_level{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
   Ordered vocabulary = Ordered::object(), merges = Ordered::array(), added = Ordered::array();
   const auto& special = vocabulary_.special;
-  const auto is_special = [&](size_t id) {
-    return std::find(special.begin(), special.end(), static_cast<int32_t>(id)) != special.end();
-  };
+  std::vector<bool> is_special(vocabulary_.tokens.size());
+  for (int32_t id : special) is_special[static_cast<size_t>(id)] = true;
   const auto written = [&](int32_t id) { return to_byte_alphabet(vocabulary_.tokens[static_cast<size_t>(id)]); };
   std::vector<std::pair<std::string, size_t>> entries;
   for (size_t id = 0; id < vocabulary_.tokens.size(); ++id)
-    if (!is_special(id)) entries.emplace_back(written(static_cast<int32_t>(id)), id);
+    if (!is_special[id]) entries.emplace_back(written(static_cast<int32_t>(id)), id);
   auto& members = vocabulary.get_ref<Ordered::object_t&>();  // appended: looking each key up would be quadratic
   for (auto& [token, id] : entries) members.push_back({std::move(token), id});
   for (const auto& [left, right] : vocabulary_.merges) merges.push_back(written(left) + " " + written(right));

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "core/printable.h"
 #include "engine/data/bpe_files.h"
 #include "engine/data/byte_alphabet.h"
 #include "engine/data/data_error.h"
@@ -10,7 +11,7 @@ namespace {
 std::string part(std::string_view text, size_t line_number, const std::string& source) {
   const auto bytes = from_byte_alphabet(text);
   if (!bytes || bytes->empty())
-    bad_file(source, fmt::format("line {}: \"{}\" is not written in GPT-2's byte alphabet", line_number, text));
+    bad_file(source, fmt::format("line {}: \"{}\" is not written in GPT-2's byte alphabet", line_number, printable(text)));
   return *bytes;
 }
 
@@ -29,7 +30,7 @@ std::shared_ptr<BpeTokenizer> bpe_from_merges(std::string_view text, const std::
     const size_t space = line.find(' ');
     if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos)
       bad_file(source, fmt::format("line {}: \"{}\" is not a merge (two tokens with one space between)", line_number,
-                                   line.substr(0, 60)));
+                                   printable(line, 60)));
     merges.emplace_back(part(line.substr(0, space), line_number, source), part(line.substr(space + 1), line_number, source));
   }
   return std::make_shared<BpeTokenizer>(vocabulary_of_merges(merges, source), source);

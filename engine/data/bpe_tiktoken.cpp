@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "core/printable.h"
 #include "engine/data/bpe_files.h"
 #include "engine/data/data_error.h"
 
@@ -32,6 +33,8 @@ std::string from_base64(std::string_view text) {
   return bytes;
 }
 
+constexpr size_t kLongestToken = 1024;  // of the vocabularies in use the longest has 128 bytes
+
 std::vector<std::string> read_ranks(std::string_view text, const std::string& source) {
   std::vector<std::string> tokens;
   for (size_t line_number = 1; !text.empty(); ++line_number) {
@@ -44,7 +47,10 @@ std::vector<std::string> read_ranks(std::string_view text, const std::string& so
     int64_t rank = -1;
     if (space != std::string_view::npos) std::from_chars(line.data() + space + 1, line.data() + line.size(), rank);
     if (token.empty() || rank != static_cast<int64_t>(tokens.size()))
-      bad_file(source, fmt::format("line {}: \"{}\" is not \"base64 {}\"", line_number, line.substr(0, 60), tokens.size()));
+      bad_file(source, fmt::format("line {}: \"{}\" is not \"base64 {}\"", line_number, printable(line, 60), tokens.size()));
+    if (token.size() > kLongestToken)
+      bad_file(source, fmt::format("line {}: the token has {} bytes; at most {} are accepted", line_number, token.size(),
+                                   kLongestToken));
     tokens.push_back(std::move(token));
   }
   return tokens;
@@ -57,16 +63,22 @@ std::pair<int32_t, int32_t> halves(const std::string& token, int32_t token_rank,
                                    const std::string& source) {
   std::vector<std::string_view> parts;
   for (size_t i = 0; i < token.size(); ++i) parts.push_back(std::string_view(token).substr(i, 1));
+  const auto joined = [&](size_t i) -> std::string_view { return {parts[i].data(), parts[i].size() + parts[i + 1].size()}; };
+  const auto rank_of = [&](size_t i) {
+    const auto found = ranks.find(joined(i));
+    return found == ranks.end() ? token_rank : found->second;
+  };
+  std::vector<int32_t> merged;  // [i] rank of parts i and i + 1 together
+  for (size_t i = 0; i + 1 < parts.size(); ++i) merged.push_back(rank_of(i));
   while (parts.size() > 2) {
-    int32_t best = token_rank;
-    size_t at = 0;
-    for (size_t i = 0; i + 1 < parts.size(); ++i) {
-      const auto found = ranks.find({parts[i].data(), parts[i].size() + parts[i + 1].size()});
-      if (found != ranks.end() && found->second < best) best = found->second, at = i;
-    }
-    if (best == token_rank) bad_file(source, fmt::format("rank {} cannot be made by merging two earlier tokens", token_rank));
-    parts[at] = {parts[at].data(), parts[at].size() + parts[at + 1].size()};
+    const auto best = std::min_element(merged.begin(), merged.end());
+    if (*best >= token_rank) bad_file(source, fmt::format("rank {} cannot be made by merging two earlier tokens", token_rank));
+    const auto at = static_cast<size_t>(best - merged.begin());
+    parts[at] = joined(at);
     parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+    merged.erase(best);
+    if (at > 0) merged[at - 1] = rank_of(at - 1);
+    if (at < merged.size()) merged[at] = rank_of(at);
   }
   const auto left = ranks.find(parts[0]), right = ranks.find(parts[1]);
   if (left == ranks.end() || right == ranks.end())

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/data/utf8.h"
+#include "core/utf8.h"
 
 namespace trivet::data {
 namespace {

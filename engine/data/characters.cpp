@@ -7,7 +7,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "engine/data/utf8.h"
+#include "core/utf8.h"
 
 namespace trivet::data {
 namespace {
@@ -62,8 +62,8 @@ std::vector<int32_t> CharactersTokenizer::encode(std::string_view text) const {
     const int32_t id = id_of(c);
     if (id < 0)
       throw DataError(ExitCode::Usage,
-                      fmt::format("character {} at byte {} is not among the {} characters of the training text", describe(c),
-                                  position, characters_.size()));
+                      fmt::format("character {} at byte {} is not among the {} characters of the training text",
+                                  describe_code_point(c), position, characters_.size()));
     ids.push_back(id);
   });
   return ids;

@@ -104,7 +104,7 @@ Opened open_file(const DataOptions& options, const std::string& path, std::share
   const std::string text = read_text(path);
   if (!tokenizer) tokenizer = tokenizer_for_text(options, path, text);
   const std::vector<int32_t> ids = naming(path, [&] { return tokenizer->encode(text); });
-  return {std::make_shared<TokenArray>(ids, tokenizer->vocabulary_size(), path), tokenizer};
+  return {std::make_shared<TokenArray>(ids, tokenizer->vocabulary_size()), tokenizer};
 }
 
 // Ids of files that do not know their vocabulary are checked against the model's as they are read.

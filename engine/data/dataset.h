@@ -1,7 +1,7 @@
 // What a run trains and validates on: the data section of a config, opened.
 //
 //   a text (plain or .gz)   is tokenised in memory at start
-//   a token file            is memory-mapped; the tokenizer inside it, if any, must be the one the config names
+//   a token file            is read a sample at a time; the tokenizer inside it, if any, must be the one the config names
 //
 // Validation is a file of its own, or the last validation_fraction of the training tokens.
 #pragma once

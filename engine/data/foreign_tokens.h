@@ -16,7 +16,7 @@ namespace trivet::data {
 bool is_megatron(const std::string& path);
 bool is_llm_c(std::string_view content);
 
-std::shared_ptr<MappedTokens> open_megatron(const std::string& path);
-std::shared_ptr<MappedTokens> open_llm_c(const std::string& path);
+std::shared_ptr<StoredTokenFile> open_megatron(const std::string& path);
+std::shared_ptr<StoredTokenFile> open_llm_c(const std::string& path);
 
 }  // namespace trivet::data

@@ -15,7 +15,7 @@
 
 namespace trivet::data {
 
-// A sequence of token ids in a file, memory-mapped, read only. Shared by all ranks of a process.
+// A sequence of token ids, read only. Shared by all ranks of a process.
 class TokenFile {
  public:
   virtual ~TokenFile() = default;

@@ -1,13 +1,18 @@
-// Whole files in and out of memory.
+// Whole files in and out of memory. Only regular files are read: a device or a pipe may never end.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace trivet::data {
 
-// The file's content, unpacked when it is gzip. Throws DataError: missing, a directory, unreadable, damaged, empty.
-std::string read_text(const std::string& path);
+// Texts to train on must fit into memory, and a gzip file may unpack to a thousand times its size; vocabularies are small.
+inline constexpr int64_t kMostTextBytes = int64_t{64} << 30, kMostTokenizerBytes = int64_t{64} << 20;
+
+// The file's content, unpacked when it is gzip. Throws DataError: missing, no regular file, unreadable, damaged, empty, or more
+// than `limit_bytes`, which is what `kind` ("a tokenizer") may have.
+std::string read_text(const std::string& path, int64_t limit_bytes = kMostTextBytes, std::string_view kind = "a text");
 // Through a temporary file in the same directory and a rename, so that there is the old file or the new one, never half of one.
 void write_file(const std::string& path, std::string_view content);
 

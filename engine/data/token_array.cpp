@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <stdexcept>
 
@@ -36,6 +38,14 @@ void check_range(int64_t first, size_t count, int64_t tokens) {
     throw std::logic_error(fmt::format("tokens [{}, {}) asked of {}", first, first + static_cast<int64_t>(count), tokens));
 }
 
+void widen_as(TokenType type, const std::byte* from, std::span<int32_t> out) {
+  switch (type) {
+    case TokenType::UInt8: return widen<uint8_t>(from, out);
+    case TokenType::UInt16: return widen<uint16_t>(from, out);
+    case TokenType::Int32: return widen<int32_t>(from, out);
+  }
+}
+
 }  // namespace
 
 TokenType token_type_for(int64_t vocabulary_size) {
@@ -43,15 +53,17 @@ TokenType token_type_for(int64_t vocabulary_size) {
   return vocabulary_size <= 65536 ? TokenType::UInt16 : TokenType::Int32;
 }
 
-void PackedTokens::read(int64_t first, std::span<int32_t> out, int64_t vocabulary_size, const std::string& source) const {
+void StoredTokens::read(int64_t first, std::span<int32_t> out, int64_t vocabulary_size) const {
   check_range(first, out.size(), count);
-  const std::byte* from = data + first * bytes_of(type);
-  switch (type) {
-    case TokenType::UInt8: widen<uint8_t>(from, out); break;
-    case TokenType::UInt16: widen<uint16_t>(from, out); break;
-    case TokenType::Int32: widen<int32_t>(from, out); break;
+  std::array<std::byte, 16384> piece;  // on its way from the file
+  const size_t most = piece.size() / static_cast<size_t>(bytes_of(type));
+  for (size_t done = 0; done < out.size(); done += most) {
+    const std::span<int32_t> part = out.subspan(done, std::min(most, out.size() - done));
+    const std::span<std::byte> bytes(piece.data(), part.size() * static_cast<size_t>(bytes_of(type)));
+    file->read(offset + (first + static_cast<int64_t>(done)) * bytes_of(type), bytes);
+    widen_as(type, bytes.data(), part);
   }
-  if (vocabulary_size != 0) check_ids(first, out, vocabulary_size, source);
+  if (vocabulary_size != 0) check_ids(first, out, vocabulary_size, file->path());
 }
 
 void check_ids(int64_t first, std::span<const int32_t> ids, int64_t vocabulary_size, const std::string& source) {
@@ -69,13 +81,16 @@ void append_packed(std::vector<std::byte>& bytes, std::span<const int32_t> ids, 
   }
 }
 
-TokenArray::TokenArray(std::span<const int32_t> ids, int64_t vocabulary_size, std::string source)
-    : vocabulary_size_(vocabulary_size), source_(std::move(source)) {
-  const TokenType type = token_type_for(vocabulary_size);
-  append_packed(bytes_, ids, type);
-  packed_ = {bytes_.data(), type, static_cast<int64_t>(ids.size())};
+TokenArray::TokenArray(std::span<const int32_t> ids, int64_t vocabulary_size)
+    : type_(token_type_for(vocabulary_size)), count_(static_cast<int64_t>(ids.size())), vocabulary_size_(vocabulary_size) {
+  append_packed(bytes_, ids, type_);
   const std::string_view raw(reinterpret_cast<const char*>(bytes_.data()), bytes_.size());
-  digest_ = fmt::format("tokens {} vocabulary {} xxh3 {}", packed_.count, vocabulary_size_, hexadecimal(hash_bytes(raw)));
+  digest_ = fmt::format("tokens {} vocabulary {} xxh3 {}", count_, vocabulary_size_, hexadecimal(hash_bytes(raw)));
+}
+
+void TokenArray::read(int64_t first, std::span<int32_t> out) const {
+  check_range(first, out.size(), count_);
+  widen_as(type_, bytes_.data() + first * bytes_of(type_), out);
 }
 
 TokenSlice::TokenSlice(std::shared_ptr<const TokenFile> whole, int64_t first, int64_t count)

@@ -1,4 +1,4 @@
-// Token ids in one of three widths, and two owners of such: memory, and a part of another.
+// Token ids in one of three widths, and where they are: in memory, in a file, in a part of another.
 #pragma once
 
 #include <cstddef>
@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/data/data_file.h"
 #include "engine/data/loader.h"
 
 namespace trivet::data {
@@ -16,14 +17,15 @@ enum class TokenType : uint32_t { UInt8 = 1, UInt16 = 2, Int32 = 4 };  // value 
 TokenType token_type_for(int64_t vocabulary_size);
 inline int64_t bytes_of(TokenType type) { return static_cast<int64_t>(type); }
 
-// Does not own.
-struct PackedTokens {
-  const std::byte* data = nullptr;
+// Ids back to back in a file, which must outlive it.
+struct StoredTokens {
+  const DataFile* file = nullptr;
+  int64_t offset = 0;  // of the first id
   TokenType type = TokenType::UInt8;
   int64_t count = 0;
 
-  // out[i] = token first + i. `source` names the file in messages; a vocabulary size of 0 is unknown and not checked.
-  void read(int64_t first, std::span<int32_t> out, int64_t vocabulary_size, const std::string& source) const;
+  // out[i] = token first + i. A vocabulary size of 0 is unknown and not checked.
+  void read(int64_t first, std::span<int32_t> out, int64_t vocabulary_size) const;
 };
 
 // Throws DataError naming the position and the id when one is outside [0, vocabulary_size).
@@ -34,18 +36,19 @@ void append_packed(std::vector<std::byte>& bytes, std::span<const int32_t> ids, 
 // Tokens made at start from a text.
 class TokenArray : public TokenFile {
  public:
-  TokenArray(std::span<const int32_t> ids, int64_t vocabulary_size, std::string source);
+  TokenArray(std::span<const int32_t> ids, int64_t vocabulary_size);
 
-  int64_t tokens() const override { return packed_.count; }
+  int64_t tokens() const override { return count_; }
   int64_t vocabulary_size() const override { return vocabulary_size_; }
-  void read(int64_t first, std::span<int32_t> out) const override { packed_.read(first, out, 0, source_); }
+  void read(int64_t first, std::span<int32_t> out) const override;
   std::string digest() const override { return digest_; }
 
  private:
+  TokenType type_;
+  int64_t count_;
   std::vector<std::byte> bytes_;
-  PackedTokens packed_;
   int64_t vocabulary_size_;
-  std::string source_, digest_;
+  std::string digest_;
 };
 
 // Tokens [first, first + count) of another.

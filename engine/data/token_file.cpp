@@ -5,17 +5,18 @@
 #include <cstring>
 
 #include "engine/data/data_error.h"
+#include "engine/data/data_file.h"
 #include "engine/data/foreign_tokens.h"
 #include "engine/data/hash.h"
-#include "engine/data/mapped_file.h"
+#include "engine/data/text_file.h"
 #include "engine/data/token_header.h"
 
 namespace trivet::data {
 namespace {
 
-class TrivetTokens : public MappedTokens {
+class TrivetTokens : public StoredTokenFile {
  public:
-  explicit TrivetTokens(const std::string& path) : path_(path), file_(path) {
+  explicit TrivetTokens(const std::string& path) : file_(path) {
     read_header();
     check_sizes();
     check_tokenizer();
@@ -25,66 +26,70 @@ class TrivetTokens : public MappedTokens {
         .tokens = static_cast<int64_t>(header_.tokens),
         .vocabulary_size = static_cast<int64_t>(header_.vocabulary_size),
         .tokenizer_name = std::string(header_.tokenizer_name, strnlen(header_.tokenizer_name, sizeof header_.tokenizer_name)),
-        .tokenizer_text = std::string(file_.view().substr(sizeof header_, header_.tokenizer_bytes)),
+        .tokenizer_text = file_.text(sizeof header_, static_cast<int64_t>(header_.tokenizer_bytes)),
         .data_hash = hexadecimal(header_.tokens_xxh3)};
-    packed_ = {file_.data() + header_.tokens_offset, info_.type, info_.tokens};
+    ids_ = {&file_, static_cast<int64_t>(header_.tokens_offset), info_.type, info_.tokens};
   }
 
-  int64_t tokens() const override { return packed_.count; }
+  int64_t tokens() const override { return ids_.count; }
   int64_t vocabulary_size() const override { return info_.vocabulary_size; }
-  void read(int64_t first, std::span<int32_t> out) const override { packed_.read(first, out, info_.vocabulary_size, path_); }
+  void read(int64_t first, std::span<int32_t> out) const override { ids_.read(first, out, info_.vocabulary_size); }
   std::string digest() const override {
     return fmt::format("tokens {} vocabulary {} xxh3 {}", info_.tokens, info_.vocabulary_size, info_.data_hash);
   }
   const TokenFileInfo& info() const override { return info_; }
 
   void verify() const {
-    const uint64_t found = hash_bytes(file_.view().substr(header_.tokens_offset));
+    const int64_t offset = ids_.offset;
+    const uint64_t found = file_.hash(offset, file_.bytes() - offset);
     if (found != header_.tokens_xxh3)
-      data_changed(path_,
+      data_changed(file_.path(),
                    fmt::format("the checksum of the tokens is {}, the header says {}: the file is damaged; prepare it again",
                                hexadecimal(found), info_.data_hash));
   }
 
  private:
   void read_header() {
-    const auto view = file_.view();
+    const std::string start = file_.text(0, sizeof header_);
     const std::string_view magic(kTokenMagic, sizeof header_.magic);
-    if (!view.starts_with(magic)) bad_file(path_, "is not a token file (it does not start with \"TRIVTOK\")");
-    if (view.size() < sizeof header_)
-      data_changed(path_, fmt::format("is truncated: {} bytes, the header alone has {}", view.size(), sizeof header_));
-    std::memcpy(&header_, view.data(), sizeof header_);
+    if (!start.starts_with(magic)) bad_file(file_.path(), "is not a token file (it does not start with \"TRIVTOK\")");
+    if (start.size() < sizeof header_)
+      data_changed(file_.path(), fmt::format("is truncated: {} bytes, the header alone has {}", start.size(), sizeof header_));
+    std::memcpy(&header_, start.data(), sizeof header_);
     if (header_.version != kTokenVersion)
-      bad_file(path_, fmt::format("token file version {}; this program reads version {}", header_.version, kTokenVersion));
-    if (hash_bytes(view.substr(0, kTokenHeaderHashed)) != header_.header_xxh3)
-      data_changed(path_, "the checksum of the header does not match: the file is damaged; prepare it again");
+      bad_file(file_.path(),
+               fmt::format("token file version {}; this program reads version {}", header_.version, kTokenVersion));
+    if (hash_bytes(std::string_view(start).substr(0, kTokenHeaderHashed)) != header_.header_xxh3)
+      data_changed(file_.path(), "the checksum of the header does not match: the file is damaged; prepare it again");
   }
 
   void check_sizes() const {
     if (header_.bytes_per_token != 1 && header_.bytes_per_token != 2 && header_.bytes_per_token != 4)
-      bad_file(path_, fmt::format("{} bytes a token; 1, 2 and 4 are known", header_.bytes_per_token));
+      bad_file(file_.path(), fmt::format("{} bytes a token; 1, 2 and 4 are known", header_.bytes_per_token));
     constexpr uint64_t kMost = uint64_t{1} << 60;  // so that no sum below overflows
     if (header_.tokenizer_bytes > kMost || header_.tokens > kMost || header_.tokens_offset > kMost ||
         header_.tokens_offset < sizeof header_ + header_.tokenizer_bytes)
-      bad_file(path_, fmt::format("impossible header: {} tokens at byte {}", header_.tokens, header_.tokens_offset));
+      bad_file(file_.path(), fmt::format("impossible header: {} tokens at byte {}", header_.tokens, header_.tokens_offset));
+    if (header_.tokenizer_bytes > static_cast<uint64_t>(kMostTokenizerBytes))
+      bad_file(file_.path(), fmt::format("the tokenizer in it has {} bytes; at most {} are accepted", header_.tokenizer_bytes,
+                                         kMostTokenizerBytes));
     const uint64_t expected = header_.tokens_offset + header_.tokens * header_.bytes_per_token;
     const auto found = static_cast<uint64_t>(file_.bytes());
     if (found != expected)
-      data_changed(path_, fmt::format("{} bytes, but {} tokens of {} bytes from byte {} make {}: the file {}", found,
-                                      header_.tokens, header_.bytes_per_token, header_.tokens_offset, expected,
-                                      found < expected ? "is truncated" : "has grown"));
+      data_changed(file_.path(), fmt::format("{} bytes, but {} tokens of {} bytes from byte {} make {}: the file {}", found,
+                                             header_.tokens, header_.bytes_per_token, header_.tokens_offset, expected,
+                                             found < expected ? "is truncated" : "has grown"));
   }
 
   void check_tokenizer() const {
-    if (hash_bytes(file_.view().substr(sizeof header_, header_.tokenizer_bytes)) != header_.tokenizer_xxh3)
-      data_changed(path_, "the checksum of the tokenizer does not match: the file is damaged; prepare it again");
+    if (file_.hash(sizeof header_, static_cast<int64_t>(header_.tokenizer_bytes)) != header_.tokenizer_xxh3)
+      data_changed(file_.path(), "the checksum of the tokenizer does not match: the file is damaged; prepare it again");
   }
 
-  std::string path_;
-  MappedFile file_;
+  DataFile file_;
   TokenHeader header_;
   TokenFileInfo info_;
-  PackedTokens packed_;
+  StoredTokens ids_;
 };
 
 void read_everything(const TokenFile& file) {
@@ -101,13 +106,13 @@ void read_everything(const TokenFile& file) {
 std::optional<TokenFormat> token_format_of(const std::string& path) {
   if (path.ends_with(".tokens")) return TokenFormat::Trivet;
   if (is_megatron(path)) return TokenFormat::Megatron;
-  const MappedFile file(path);
-  if (file.view().starts_with(std::string_view(kTokenMagic, 8))) return TokenFormat::Trivet;
-  if (is_llm_c(file.view())) return TokenFormat::LlmC;
+  const std::string start = DataFile(path).text(0, 8);
+  if (start.starts_with(std::string_view(kTokenMagic, 8))) return TokenFormat::Trivet;
+  if (is_llm_c(start)) return TokenFormat::LlmC;
   return std::nullopt;
 }
 
-std::shared_ptr<MappedTokens> open_token_file(const std::string& path) {
+std::shared_ptr<StoredTokenFile> open_token_file(const std::string& path) {
   switch (token_format_of(path).value_or(TokenFormat::Trivet)) {
     case TokenFormat::Trivet: return std::make_shared<TrivetTokens>(path);
     case TokenFormat::Megatron: return open_megatron(path);

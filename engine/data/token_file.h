@@ -26,8 +26,8 @@ struct TokenFileInfo {
   std::string tokenizer_name = "", tokenizer_text = "", data_hash = "";  // trivet only
 };
 
-// A token file as it is known on disk.
-class MappedTokens : public TokenFile {
+// A token file and what its header says.
+class StoredTokenFile : public TokenFile {
  public:
   virtual const TokenFileInfo& info() const = 0;
 };
@@ -36,9 +36,9 @@ class MappedTokens : public TokenFile {
 enum class TokenFormat { Trivet, Megatron, LlmC };
 std::optional<TokenFormat> token_format_of(const std::string& path);
 
-// Any of the three, memory-mapped. Throws DataError (exit 2) for what is not a token file and (exit 18) for one that is
-// damaged.
-std::shared_ptr<MappedTokens> open_token_file(const std::string& path);
+// Any of the three; ids are read from the disk when they are asked for. Throws DataError (exit 2) for what is not a token file
+// and (exit 18) for one that is damaged.
+std::shared_ptr<StoredTokenFile> open_token_file(const std::string& path);
 std::shared_ptr<TokenFile> open_tokens(const std::string& path);
 
 // Reads everything: the checksum of the ids, and that each id is inside the vocabulary.

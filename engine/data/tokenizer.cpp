@@ -4,16 +4,19 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/bounded_file.h"
+#include "core/printable.h"
 #include "engine/data/bpe_files.h"
 #include "engine/data/characters.h"
 #include "engine/data/data_error.h"
 #include "engine/data/hash.h"
 #include "engine/data/text_file.h"
 #include "engine/data/token_file.h"
-#include "engine/data/token_header.h"
 
 namespace trivet::data {
 namespace {
+
+constexpr int kMostLevels = 16;
 
 class BytesTokenizer : public Tokenizer {
  public:
@@ -52,7 +55,7 @@ std::shared_ptr<Tokenizer> own_format(const nlohmann::json& json, const std::str
     const std::string all = json.at("characters").get<std::string>();
     return std::make_shared<CharactersTokenizer>(distinct_characters(all));
   }
-  bad_file(source, "trivet_tokenizer: \"" + kind + "\" is not accepted; use \"bytes\" or \"characters\"");
+  bad_file(source, "trivet_tokenizer: \"" + printable(kind) + "\" is not accepted; use \"bytes\" or \"characters\"");
 }
 
 }  // namespace
@@ -66,6 +69,7 @@ std::shared_ptr<Tokenizer> characters_tokenizer(std::string_view training_text) 
 void save_tokenizer(const Tokenizer& tokenizer, const std::string& path) { write_file(path, tokenizer.to_text()); }
 
 std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const std::string& source) try {
+  if (json_is_deeper(text, kMostLevels)) bad_file(source, fmt::format("has lists deeper than {} levels", kMostLevels));
   const auto json = nlohmann::json::parse(text);
   if (!json.is_object()) bad_file(source, "is JSON, but not a tokenizer (an object)");
   if (json.contains("trivet_tokenizer")) return own_format(json, source);
@@ -75,13 +79,12 @@ std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const st
       "is JSON, but not a tokenizer (it has neither \"model\" nor \"trivet_tokenizer\"); name a tokenizer.json, or the merges "
       "(vocab.bpe, merges.txt) that belong to it");
 } catch (const nlohmann::json::exception& error) {
-  bad_file(source, std::string("is not a tokenizer: ") + error.what());
+  bad_file(source, "is not a tokenizer: " + printable(error.what()));
 }
 
 std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path) {
-  if (path.ends_with(".tokens")) return tokenizer_in_token_file(path);
-  const std::string text = read_text(path);
-  if (text.starts_with(std::string_view(kTokenMagic, 8))) return tokenizer_in_token_file(path);
+  if (token_format_of(path) == TokenFormat::Trivet) return tokenizer_in_token_file(path);
+  const std::string text = read_text(path, kMostTokenizerBytes, "a tokenizer");
   if (looks_like_json(text)) return tokenizer_from_text(text, path);
   if (path.ends_with(".tiktoken")) return bpe_from_tiktoken(text, path);
   return bpe_from_merges(text, path);

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "core/utf8.h"
 #include "engine/data/unicode_tables.h"
-#include "engine/data/utf8.h"
 
 namespace trivet::data {
 namespace {

@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <string_view>
 
@@ -50,7 +51,9 @@ void Console::on_start(const RunStart& start) {
 void Console::on_step(const StepMetrics& metrics) {
   count(metrics);
   if (metrics.skipped) {
-    print_line(fmt::format("{:>8}   skipped: the gradients overflowed{}", with_commas(metrics.step),
+    const std::string why =
+        std::isfinite(metrics.loss) ? "the gradients overflowed" : fmt::format("the loss is {}", std::abs(metrics.loss));
+    print_line(fmt::format("{:>8}   skipped: {}{}", with_commas(metrics.step), why,
                            metrics.loss_scale != 0 ? fmt::format(" at loss scale {}", metrics.loss_scale) : ""),
                kYellow);
     return;

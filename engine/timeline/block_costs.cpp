@@ -3,18 +3,22 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "core/bounded_file.h"
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace trivet::timeline {
 namespace {
 
 using nlohmann::ordered_json;
 using pipeline::Op;
+
+constexpr int64_t kMostBytes = int64_t{16} << 20;
+constexpr int kMostLevels = 16;
+constexpr double kMostSeconds = 1e9;  // so that sums of times stay finite
 
 constexpr std::array<std::pair<Op, std::string_view>, 6> kNames{{{Op::Forward, "forward"},
                                                                  {Op::Recompute, "recompute"},
@@ -33,8 +37,14 @@ class Reader {
  public:
   explicit Reader(const std::string& path) : path_(path) {}
 
-  std::vector<BlockCosts> read(std::span<const std::string> names) const {
-    const ordered_json json = parse();
+  std::vector<BlockCosts> read_file(std::span<const std::string> names) const {
+    const BoundedText file = read_bounded(path_, kMostBytes, "costs of blocks");
+    if (!file.problem.empty()) refuse(file.problem);
+    return read(file.text, names);
+  }
+
+  std::vector<BlockCosts> read(std::string_view text, std::span<const std::string> names) const {
+    const ordered_json json = parse(text);
     if (!json.is_object() || !json.contains("blocks") || !json["blocks"].is_array()) refuse("has no list \"blocks\"");
     const ordered_json& blocks = json["blocks"];
     if (blocks.size() != names.size()) refuse(fmt::format("has {} blocks, the model has {}", blocks.size(), names.size()));
@@ -49,11 +59,10 @@ class Reader {
         "pipeline.partition: \"cost:{}\": the file {}; use costs.json of a run of this model with timeline.step", path_, what));
   }
 
-  ordered_json parse() const {
-    std::ifstream file(path_);
-    if (!file) refuse("cannot be read");
+  ordered_json parse(std::string_view text) const {
+    if (json_is_deeper(text, kMostLevels)) refuse(fmt::format("has lists deeper than {} levels", kMostLevels));
     try {
-      return ordered_json::parse(file);
+      return ordered_json::parse(text);
     } catch (const nlohmann::json::parse_error& error) {
       refuse(fmt::format("is no JSON (byte {})", error.byte));
     }
@@ -62,14 +71,15 @@ class Reader {
   BlockCosts read_block(size_t block, const ordered_json& json, const std::string& name) const {
     const std::string found = json.is_object() ? json.value("name", ordered_json()).dump() : json.dump();
     if (found != ordered_json(name).dump())
-      refuse(fmt::format("has {} as block {}, where the model has \"{}\"", found, block, name));
+      refuse(fmt::format("has {} as block {}, where the model has \"{}\"", printable(found), block, name));
     BlockCosts costs{name};
     for (const auto& [key, value] : json.items()) {
       if (key == "name") continue;
       const auto op = op_of(key);
-      if (!op) refuse(fmt::format("has \"{}\" in block \"{}\", which is no kind of work", key, name));
-      if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() < 0)
-        refuse(fmt::format("has {} as \"{}\" of block \"{}\", which is no time", value.dump(), key, name));
+      if (!op) refuse(fmt::format("has \"{}\" in block \"{}\", which is no kind of work", printable(key), name));
+      if (!value.is_number() || !(value.get<double>() >= 0 && value.get<double>() <= kMostSeconds))
+        refuse(
+            fmt::format("has {} as \"{}\" of block \"{}\", which is no time", printable(value.dump()), printable(key), name));
       costs.ms[*op] = value.get<double>() * 1e3;
     }
     if (costs.ms.empty()) refuse(fmt::format("has no times for block \"{}\"", name));
@@ -96,7 +106,11 @@ std::string to_json(std::span<const BlockCosts> blocks, int64_t micro_batch_size
 }
 
 std::vector<BlockCosts> read_block_costs(const std::string& path, std::span<const std::string> names) {
-  return Reader(path).read(names);
+  return Reader(path).read_file(names);
+}
+
+std::vector<BlockCosts> parse_block_costs(std::string_view text, const std::string& path, std::span<const std::string> names) {
+  return Reader(path).read(text, names);
 }
 
 }  // namespace trivet::timeline

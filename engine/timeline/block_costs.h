@@ -11,6 +11,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "pipeline/instruction.h"
@@ -32,5 +33,6 @@ std::string to_json(std::span<const BlockCosts> blocks, int64_t micro_batch_size
 // The costs in the file `path`, for the blocks with these names, in their order. Throws ConfigError naming the file and what is
 // wrong with it.
 std::vector<BlockCosts> read_block_costs(const std::string& path, std::span<const std::string> names);
+std::vector<BlockCosts> parse_block_costs(std::string_view text, const std::string& path, std::span<const std::string> names);
 
 }  // namespace trivet::timeline

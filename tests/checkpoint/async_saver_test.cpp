@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "tests/checkpoint/ranks.h"
@@ -32,7 +33,7 @@ TEST(AsyncSaver, WritesWhatThePiecesHeldWhenItWasCalled) {
     RankPieces mine = make_pieces({.data = 2}, ranks.rank, 1, true);
     for (int64_t step : {1, 2, 3}) {
       mine = make_pieces({.data = 2}, ranks.rank, step, true);
-      saver.start({.step = step, .pieces = mine.pieces, .state = "", .config = ""});
+      saver.start({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = ""});
       for (auto& memory : mine.memory) std::fill(memory.begin(), memory.end(), std::byte{0x55});  // training goes on
     }
     saver.finish();
@@ -76,7 +77,7 @@ TEST(AsyncSaver, PiecesInFilesAreWrittenFromThere) {
   RankPieces mine = make_pieces({}, 0, 1, true);
   std::vector<std::unique_ptr<zero::offload::FileTensor>> places;
   for (Piece& piece : mine.pieces) places.push_back(put_into(*offloaded, piece));
-  saver.start({.step = 1, .pieces = mine.pieces, .state = "", .config = ""});
+  saver.start({.step = 1, .pieces = mine.pieces, .state = sample_state(1), .config = ""});
   expect_values(LoadedStep(files, std::string(kDirectory) + "/" + list_steps(files, kDirectory).at(0).name));
   EXPECT_EQ(saver.staging_bytes(), 0);
   EXPECT_EQ(AsyncSaver::staging_bytes_for(mine.pieces), 0);
@@ -104,7 +105,7 @@ TEST(AsyncSaver, PiecesOnADeviceAreStagedBesideThoseInFiles) {
       std::transform(data, data + mine.pieces[i].data.bytes(), data, [](std::byte b) { return ~b; });
     }
   }
-  saver.start({.step = 1, .pieces = mine.pieces, .state = "", .config = ""});
+  saver.start({.step = 1, .pieces = mine.pieces, .state = sample_state(1), .config = ""});
   expect_values(LoadedStep(files, std::string(kDirectory) + "/" + list_steps(files, kDirectory).at(0).name));
   saver.finish();
 }
@@ -117,7 +118,9 @@ TEST(AsyncSaver, TrainingGoesOnAfterAFailureUntilThereAreTooManyInARow) {
   MemoryMeter meter;
   AsyncSaver saver(store, {}, meter, kQuiet, {}, 3);
   const RankPieces mine = make_pieces({}, 0, 1, true);
-  const auto start = [&](int64_t step) { saver.start({.step = step, .pieces = mine.pieces, .state = "", .config = ""}); };
+  const auto start = [&](int64_t step) {
+    saver.start({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = ""});
+  };
   for (int64_t step : {1, 2, 3}) EXPECT_NO_THROW(start(step));
   try {
     start(4);
@@ -126,6 +129,49 @@ TEST(AsyncSaver, TrainingGoesOnAfterAFailureUntilThereAreTooManyInARow) {
     EXPECT_EQ(error.exit_code(), ExitCode::CheckpointNotWritten);
     EXPECT_THAT(error.what(), HasSubstr("No space left on device"));
   }
+}
+
+// "training goes on" stands only where it does.
+TEST(AsyncSaver, SaysWhatFollowsAFailure) {
+  MemoryFileSystem disk;
+  disk.create_directory(kDirectory);
+  FaultyFileSystem full(disk, Fault::DiskFull, 1);
+  Store store(full, options());
+  MemoryMeter meter;
+  const RankPieces mine = make_pieces({}, 0, 1, true);
+  const auto said = [&](AsyncSaver& saver, OnFailure on_failure) {
+    ::testing::internal::CaptureStderr();
+    saver.start({.step = 1, .pieces = mine.pieces, .state = sample_state(1), .config = ""}, on_failure);
+    try {
+      saver.finish();
+    } catch (const CheckpointError&) {
+    }
+    return ::testing::internal::GetCapturedStderr();
+  };
+  AsyncSaver saver(store, {}, meter, Log(0), {}, 3);
+  EXPECT_THAT(said(saver, OnFailure::GoOn), HasSubstr("; training goes on (1 of 3 failures in a row that end the run)\n"));
+  EXPECT_THAT(said(saver, OnFailure::GoOn), HasSubstr("; training goes on (2 of 3 failures in a row that end the run)\n"));
+  EXPECT_THAT(said(saver, OnFailure::GoOn), HasSubstr("; 3 saves in a row failed, so the run ends at the next one\n"));
+  AsyncSaver last(store, {}, meter, Log(0), {}, 3);
+  EXPECT_EQ(said(last, OnFailure::End), "") << "finish() says it";
+}
+
+TEST(AsyncSaver, WeightsThatAreNotFiniteAreNeverForgiven) {
+  MemoryFileSystem files;
+  Store store(files, options());
+  MemoryMeter meter;
+  RankPieces mine = make_pieces({}, 0, 1, true);
+  mine.pieces[0].data.as<float>()[7] = HUGE_VALF;
+  const auto start = [&](AsyncSaver& saver, int64_t step) {
+    saver.start({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = ""});
+  };
+  AsyncSaver finished(store, {}, meter, kQuiet);
+  start(finished, 1);
+  EXPECT_THROW(finished.finish(), NumericsError);
+  AsyncSaver started(store, {}, meter, kQuiet);
+  start(started, 1);
+  EXPECT_THROW(start(started, 2), NumericsError);
+  EXPECT_TRUE(list_steps(files, kDirectory).empty());
 }
 
 TEST(AsyncSaver, OneFailureIsForgivenAndTheNextSaveCommits) {
@@ -137,7 +183,7 @@ TEST(AsyncSaver, OneFailureIsForgivenAndTheNextSaveCommits) {
   AsyncSaver saver(store, {}, meter, kQuiet, {}, 2);
   for (int64_t step : {1, 2, 3}) {
     const RankPieces mine = make_pieces({}, 0, step, true);
-    saver.start({.step = step, .pieces = mine.pieces, .state = "", .config = ""});
+    saver.start({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = ""});
   }
   EXPECT_NO_THROW(saver.finish());
   EXPECT_EQ(list_steps(disk, kDirectory).size(), 2u);
@@ -151,7 +197,7 @@ TEST(AsyncSaver, TheLastFailureIsThrownByFinish) {
   MemoryMeter meter;
   AsyncSaver saver(store, {}, meter, kQuiet);
   const RankPieces mine = make_pieces({}, 0, 1, true);
-  saver.start({.step = 1, .pieces = mine.pieces, .state = "", .config = ""});
+  saver.start({.step = 1, .pieces = mine.pieces, .state = sample_state(1), .config = ""});
   EXPECT_THROW(saver.finish(), CheckpointError);
 }
 
@@ -164,8 +210,8 @@ TEST(AsyncSaver, ALostPeerIsNotForgiven) {
       0, 2, [](const std::string&) -> std::vector<std::string> { throw CommError(ExitCode::PeerLost, "rank 1 is lost"); }};
   AsyncSaver saver(store, alone, meter, kQuiet);
   const RankPieces mine = make_pieces({.data = 2}, 0, 1, true);
-  saver.start({.step = 1, .pieces = mine.pieces, .state = "", .config = ""});
-  EXPECT_THROW(saver.start({.step = 2, .pieces = mine.pieces, .state = "", .config = ""}), CommError);
+  saver.start({.step = 1, .pieces = mine.pieces, .state = sample_state(1), .config = ""});
+  EXPECT_THROW(saver.start({.step = 2, .pieces = mine.pieces, .state = sample_state(2), .config = ""}), CommError);
 }
 
 }  // namespace

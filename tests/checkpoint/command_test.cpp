@@ -1,4 +1,5 @@
 // `trivet checkpoint ...`, the program itself.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -38,14 +39,14 @@ Outcome run(const std::string& arguments) {
 class Command : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(kProgram)) GTEST_SKIP() << kProgram << " is not built";
+    ASSERT_TRUE(std::filesystem::exists(kProgram)) << kProgram << " is not built";
     for (int64_t step : {10, 20}) save("a", step, step);
   }
   // Values of `values_of`, saved as `step`.
   void save(const std::string& run_id, int64_t step, int64_t values_of) {
     Store store(real_file_system(), {.directory = path(run_id), .run_id = run_id});
     const RankPieces mine = make_pieces({}, 0, values_of, true);
-    store.save({.step = step, .pieces = mine.pieces, .state = R"({"loss_scale": 1})", .config = "{}"}, {});
+    store.save({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = "{}"}, {});
   }
   std::string path(const std::string& name) const { return directory_.path() + "/" + name; }
   void damage(const std::string& run_id, int64_t step) {
@@ -65,6 +66,14 @@ TEST_F(Command, ListShowsStepsAndWhetherTheyAreComplete) {
                                  HasSubstr("complete (data not read)"),
                                  HasSubstr("; trivet checkpoint verify " + path("a") + " reads every byte")));
   EXPECT_THAT(list.output, Not(HasSubstr("valid")));
+}
+
+TEST_F(Command, ListShowsTheSizeWithItsUnit) {
+  const std::string json = run("list --json " + path("a")).output, key = "\"bytes\": ";
+  const int64_t bytes = std::stoll(json.substr(json.find(key) + key.size()));
+  ASSERT_GT(bytes, 1 << 20);
+  ASSERT_LT(bytes, 1 << 30);
+  EXPECT_THAT(run("list " + path("a")).output, HasSubstr(fmt::format(" {:.1f} MiB ", static_cast<double>(bytes) / (1 << 20))));
 }
 
 TEST_F(Command, ListShowsAllStepsAndExitsWith15WhenAManifestIsDamaged) {
@@ -100,7 +109,7 @@ TEST_F(Command, ShowTellsWhichFileHoldsWhat) {
                 AllOf(HasSubstr("step-00000020"), HasSubstr("blocks.0.cube"), HasSubstr("[3, 12, 5]"),
                       HasSubstr("rank-00000.safetensors  box [0, 0, 0] + [3, 12, 5], elements 0 + 180")));
   EXPECT_THAT(run("show --json " + path("a")).output,
-              AllOf(HasSubstr("\"dtype\": \"bfloat16\""), HasSubstr("\"state\": \"{\\\"loss_scale")));
+              AllOf(HasSubstr("\"dtype\": \"bfloat16\""), HasSubstr("\"state\": \"{\\\"steps")));
 }
 
 TEST_F(Command, VerifyFindsAFlippedByteAndExitsWith15) {

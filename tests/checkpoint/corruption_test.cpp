@@ -31,7 +31,7 @@ class Corruption : public ::testing::Test {
     run_ranks(2, [&](const Participants& ranks) {
       Store store(files_, {.directory = directory, .run_id = run_id, .log = Log(0, LogLevel::Error)});
       const RankPieces mine = make_pieces({.data = 2}, ranks.rank, 3, true, kTensors);
-      store.save({.step = step, .pieces = mine.pieces, .state = "", .config = ""}, ranks);
+      store.save({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = ""}, ranks);
     });
   }
   static std::string directory_of(int64_t step) { return fmt::format("{}/step-{:08}", kDirectory, step); }
@@ -139,7 +139,7 @@ TEST_F(Corruption, FilesOfOtherRanksStepsAndRunsAreRecognised) {
   EXPECT_THAT(error_with(shard(1), text("/other/step-00000010/rank-00001.safetensors")),
               HasSubstr("it is the file of rank 1 of step 10 of run run-2"));
   EXPECT_THAT(error_with(manifest(), text(directory_of(20) + "/manifest.json")),
-              HasSubstr("it is the file of rank 0 of step 10"));
+              HasSubstr("it is the manifest of step 20, but the directory is named step 10"));
 }
 
 TEST_F(Corruption, PathsThatLeaveTheDirectoryAreRefused) {
@@ -162,6 +162,29 @@ TEST_F(Corruption, HostileNumbersAreRefusedBeforeMemoryIsTaken) {
   EXPECT_THAT(error_with_manifest("\"entry\": \"bias#0\"", "\"entry\": \"b\\nias\""),
               HasSubstr("tensor \"bias#0\" is not in the manifest"));
   EXPECT_THAT(error_with_manifest("\"run_id\"", "\"step\""), HasSubstr("key \"step\" stands there twice"));
+}
+
+// A state whose checksum fits but that no run can be in.
+TEST_F(Corruption, FieldsOutOfRangeAreRefusedNamingFileFieldValueAndWhatIsAccepted) {
+  const std::string escaped = R"("state": "{\"steps\":10,\"updates\":10)";
+  const auto state = [&](const std::string& to) { return error_with_manifest(escaped, "\"state\": \"" + to); };
+  EXPECT_EQ(state(R"({\"steps\":10,\"updates\":-1)"),
+            manifest() + ": state: updates: -1 is not accepted; a whole number from 0 to 10 is");
+  EXPECT_EQ(state(R"({\"steps\":9223372036854775808,\"updates\":10)"),
+            manifest() + ": state: steps: 9223372036854775808 is not accepted; a whole number from 0 to 1000000000000 is");
+  EXPECT_EQ(state(R"({\"steps\":11,\"updates\":10)"),
+            manifest() + ": it is the manifest of step 10, but its state is that of step 11");
+  EXPECT_EQ(error_with_manifest("\"step\": 10", "\"step\": 11"),
+            manifest() + ": it is the manifest of step 11, but its state is that of step 10");
+  EXPECT_EQ(error_with_manifest("\"step\": 10", "\"step\": 1000000000001"),
+            manifest() + ": step: 1000000000001 is not accepted; a whole number from 0 to 1000000000000 is");
+  EXPECT_EQ(error_with_manifest("\"ranks\": 2", "\"ranks\": 0"),
+            manifest() + ": ranks: 0 is not accepted; a whole number from 1 to 1000000 is");
+  EXPECT_EQ(error_with_manifest("\"run_id\": \"run-1\"", "\"run_id\": \"../x\""),
+            manifest() + ": run_id: \"../x\" is not accepted; [A-Za-z0-9._-]{1,64} is");
+  EXPECT_EQ(error_with_manifest("\"config\": \"\"", "\"config\": \"[]\""),
+            manifest() + ": config: \"[]\" is not accepted; a JSON object is");
+  EXPECT_EQ(error_with_manifest("\"config\": \"\"", "\"config\": {}"), manifest() + ": {} is not a string");
 }
 
 TEST_F(Corruption, AnotherFormatVersionIsAVersionSkew) {

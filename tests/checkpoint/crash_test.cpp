@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 
 #include "tests/checkpoint/ranks.h"
 #include "tests/checkpoint/sample.h"
@@ -25,7 +26,7 @@ StoreOptions options(const std::string& run_id) {
 
 void save(Store& store, int64_t step, const Participants& ranks, int size = 1) {
   const RankPieces mine = make_pieces({.data = size}, ranks.rank, step, true, kTensors);
-  store.save({.step = step, .pieces = mine.pieces, .state = std::to_string(step), .config = ""}, ranks);
+  store.save({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = ""}, ranks);
 }
 
 // Three steps with retention, then the last once more over itself. Returns the last step that was acknowledged before it ended;
@@ -50,6 +51,18 @@ int64_t run_job(FileSystem& files, int size, const std::string& run_id, std::vec
   return acknowledged;
 }
 
+// How many faults a test has tried, printed for scripts/checkpoint_faults when TRIVET_COUNT_FAULTS is set.
+class Tally {
+ public:
+  ~Tally() {
+    if (std::getenv("TRIVET_COUNT_FAULTS")) fmt::print("faults injected: {}\n", faults_);
+  }
+  void add() { ++faults_; }
+
+ private:
+  int faults_ = 0;
+};
+
 void expect_survives(FileSystem& files, int64_t acknowledged, const std::string& what) {
   SCOPED_TRACE(what);
   Store store(files, options("restart"));
@@ -60,7 +73,7 @@ void expect_survives(FileSystem& files, int64_t acknowledged, const std::string&
   ASSERT_GE(step, acknowledged);
   if (found) {
     expect_values(*found, {}, kTensors);
-    EXPECT_EQ(found->state(), std::to_string(step));
+    EXPECT_EQ(found->state(), sample_state(step));
   }
   ASSERT_NO_THROW(save(store, step + 1, {}));
   ASSERT_EQ(store.open_latest({})->step(), step + 1);
@@ -80,6 +93,7 @@ int64_t calls_of_a_job(int size) {
 class EveryCall : public ::testing::TestWithParam<Fault> {};
 
 TEST_P(EveryCall, LeavesAStepThatLoadsAndARestartThatCommits) {
+  Tally tally;
   for (int size : {1, 2}) {
     const int64_t calls = calls_of_a_job(size);
     ASSERT_GT(calls, 100);
@@ -88,6 +102,7 @@ TEST_P(EveryCall, LeavesAStepThatLoadsAndARestartThatCommits) {
       FaultyFileSystem files(*disk, GetParam(), call);
       const int64_t acknowledged = run_job(files, size, "run");
       expect_survives(*disk, acknowledged, fmt::format("{} ranks, call {}", size, call));
+      tally.add();
       if (HasFatalFailure()) return;
     }
   }
@@ -107,6 +122,7 @@ TEST(Crash, AShortWriteOrReadIsNoError) {
 }
 
 TEST(Crash, ASecondKillDuringTheRestartLosesNothing) {
+  Tally tally;
   const int64_t calls = calls_of_a_job(1);
   for (int64_t first = 1; first <= calls; first += 3)
     for (int64_t second = 1; second <= 60; ++second) {
@@ -116,6 +132,7 @@ TEST(Crash, ASecondKillDuringTheRestartLosesNothing) {
       FaultyFileSystem after(*disk, Fault::StopMidWrite, second);
       acknowledged = std::max(acknowledged, run_job(after, 1, "run", {3, 4}));
       expect_survives(*disk, acknowledged, fmt::format("killed at call {}, then at call {}", first, second));
+      tally.add();
       if (HasFatalFailure()) return;
     }
 }
@@ -123,6 +140,7 @@ TEST(Crash, ASecondKillDuringTheRestartLosesNothing) {
 class EveryLossOfPower : public ::testing::TestWithParam<PowerLoss> {};
 
 TEST_P(EveryLossOfPower, LeavesAStepThatLoadsAndARestartThatCommits) {
+  Tally tally;
   const int seeds = GetParam() == PowerLoss::Random ? 8 : 1;
   for (int size : {1, 2}) {
     const int64_t calls = calls_of_a_job(size);
@@ -133,6 +151,7 @@ TEST_P(EveryLossOfPower, LeavesAStepThatLoadsAndARestartThatCommits) {
         const int64_t acknowledged = run_job(files, size, "run");
         disk->lose_power(GetParam(), static_cast<uint64_t>(call * 100 + seed));
         expect_survives(*disk, acknowledged, fmt::format("{} ranks, call {}, seed {}", size, call, seed));
+        tally.add();
         if (HasFatalFailure()) return;
       }
   }

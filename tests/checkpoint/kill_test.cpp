@@ -27,7 +27,7 @@ StoreOptions options(const std::string& directory, const std::string& run_id) {
     const auto last = store.open_latest({});
     for (int64_t step = last ? last->step() : 0;; ++step) {  // the first one replaces what is there
       const RankPieces mine = make_pieces({}, 0, step, true, kTensors);
-      store.save({.step = step, .pieces = mine.pieces, .state = "", .config = ""}, {});
+      store.save({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = ""}, {});
       if (::write(acknowledge, &step, sizeof step) != sizeof step) ::_exit(3);
     }
   } catch (...) {

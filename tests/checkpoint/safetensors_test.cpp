@@ -115,16 +115,43 @@ TEST(Safetensors, RefusesHolesOverlapsAndDuplicates) {
   EXPECT_THAT(error_of(two("[0,4]", "[4,8]", "a")), HasSubstr("key \"a\" stands there twice"));
 }
 
-TEST(Safetensors, ReadsAFileWrittenByAnotherProgram) {
-  const std::string path = TRIVET_SOURCE_DIR "/../shared/data/tiny-gpt2-random/model.safetensors";
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is absent";
+// A tensor of a file on disk. Names that are not there, other types and other shapes fail the test.
+template <typename T>
+std::vector<T> read_from(const std::string& path, const std::string& name, const Shape& shape) {
   const auto file = real_file_system().open(path);
   const SafetensorsHeader header = read_safetensors_header(*file);
-  ASSERT_FALSE(header.tensors.empty());
-  for (const TensorEntry& entry : header.tensors) {
-    std::vector<std::byte> data(static_cast<size_t>(entry.end - entry.begin));
-    EXPECT_NO_THROW(read_tensor(*file, header, entry, {data.data(), entry.dtype, entry.shape}));
+  const TensorEntry* entry = header.find(name);
+  std::vector<T> data(static_cast<size_t>(shape.elements()));
+  if (entry == nullptr || entry->dtype != kDTypeOf<T> || entry->shape != shape) {
+    ADD_FAILURE() << path << ": " << name << " is not there, or not as expected";
+    return data;
   }
+  read_tensor(*file, header, *entry, {data.data(), entry->dtype, shape});
+  return data;
+}
+
+// The numbers are what Python's struct.unpack finds at the offsets of the header.
+TEST(Safetensors, ReadsAFileWrittenByAnotherProgram) {
+  const std::string path = TRIVET_SOURCE_DIR "/tests/golden/llama_tiny.safetensors";  // llama_reference.py
+  EXPECT_EQ(read_safetensors_header(*real_file_system().open(path)).tensors.size(), 34u);
+  const auto tokens = read_from<int32_t>(path, "tokens", {2, 9});
+  EXPECT_EQ((std::vector<int32_t>(tokens.begin(), tokens.begin() + 3)), (std::vector<int32_t>{29, 51, 48}));
+  const auto logits = read_from<double>(path, "logits", {2, 9, 61});
+  EXPECT_EQ(logits[0], -0.14583306610329866);
+  EXPECT_EQ(logits[2], 0.5035790403458759);
+  const auto gain = read_from<float>(path, "weight.head.norm.gain", {24});
+  EXPECT_EQ(gain[0], 1.2831387519836426f);
+  EXPECT_EQ(gain[2], 1.0760794878005981f);
+  EXPECT_EQ(read_from<float>(path, "weight.head.weight", {61, 24})[1], 0.46682876348495483f);
+}
+
+TEST(Safetensors, ReadsAFileOfHuggingFace) {
+  const std::string path = TRIVET_SOURCE_DIR "/../shared/data/tiny-gpt2-random/model.safetensors";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is absent";
+  EXPECT_EQ(read_safetensors_header(*real_file_system().open(path)).tensors.size(), 40u);
+  EXPECT_EQ(read_from<float>(path, "transformer.wte.weight", {320, 48})[1], -0.0952780544757843f);
+  EXPECT_EQ(read_from<float>(path, "transformer.h.2.mlp.c_proj.bias", {48})[2], -0.017100127413868904f);
+  EXPECT_EQ(read_from<float>(path, "transformer.h.0.attn.c_attn.weight", {48, 144})[0], -0.11343186348676682f);
 }
 
 }  // namespace

@@ -15,12 +15,23 @@ namespace trivet::testing {
 
 using checkpoint::Piece;
 
+// The state of a run that has done `step` steps, none of which was skipped.
+inline std::string sample_state(int64_t step) { return checkpoint::to_text({.steps = step, .updates = step}); }
+
+// Clears a bit of each element's exponent, so that numbers are finite: others are not saved.
+inline void make_finite(std::vector<std::byte>& data, DType dtype) {
+  if (!is_float(dtype)) return;
+  for (size_t i = static_cast<size_t>(size_of(dtype)) - 1; i < data.size(); i += static_cast<size_t>(size_of(dtype)))
+    data[i] &= std::byte{0xBF};
+}
+
 // Every element's bits follow from the tensor's name, the step and the element's place.
 inline std::vector<std::byte> expected_bytes(const std::string& name, DType dtype, const Shape& shape, int64_t step) {
   std::vector<std::byte> data(static_cast<size_t>(shape.elements() * size_of(dtype)));
   const uint64_t key = random_key(static_cast<uint64_t>(step), name);
   for (size_t i = 0; i < data.size(); ++i)
     data[i] = static_cast<std::byte>((key * (i / 7 + 1) + i * 0x9E3779B97F4A7C15u) >> 56);
+  make_finite(data, dtype);
   return data;
 }
 

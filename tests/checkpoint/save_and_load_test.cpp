@@ -12,7 +12,7 @@ void save_by(const Layout& layout, const std::string& directory, int64_t step, c
   run_ranks(layout.size(), [&](const Participants& ranks) {
     Store store(real_file_system(), {.directory = directory, .run_id = run_id});
     const RankPieces mine = make_pieces(layout, ranks.rank, step, true);
-    store.save({.step = step, .pieces = mine.pieces, .state = R"({"cursor": 7})", .config = "{}"}, ranks);
+    store.save({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = "{}"}, ranks);
   });
 }
 
@@ -24,7 +24,7 @@ TEST(Checkpoint, OneRankReadsBackWhatItWrote) {
   ASSERT_TRUE(step);
   EXPECT_EQ(step->step(), 200);
   EXPECT_EQ(step->run_id(), "run-1");
-  EXPECT_EQ(step->state(), R"({"cursor": 7})");
+  EXPECT_EQ(step->state(), sample_state(200));
   EXPECT_EQ(step->config(), "{}");
   EXPECT_EQ(step->tensor("blocks.0.cube").shape, (Shape{3, 12, 5}));
   expect_values(*step);

@@ -1,12 +1,15 @@
 // The directory: its lock, retention, steps that are broken, leftovers.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
 #include "tests/checkpoint/ranks.h"
 #include "tests/checkpoint/sample.h"
+#include "tests/support/faulty_file_system.h"
 
 namespace trivet::checkpoint {
 namespace {
@@ -14,7 +17,9 @@ namespace {
 using namespace trivet::testing;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class StoreTest : public ::testing::Test {
  protected:
@@ -24,7 +29,13 @@ class StoreTest : public ::testing::Test {
   }
   void save(Store& store, int64_t step) {
     const RankPieces mine = make_pieces({}, 0, step, true);
-    store.save({.step = step, .pieces = mine.pieces, .state = "", .config = ""}, {});
+    store.save({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = ""}, {});
+  }
+  // A step that was skipped, as those before it since `updates`.
+  void save_skipped(Store& store, int64_t step, int64_t updates) {
+    const RankPieces mine = make_pieces({}, 0, updates, true);
+    const RunState state{.steps = step, .updates = updates, .skipped_in_a_row = step - updates};
+    store.save({.step = step, .pieces = mine.pieces, .state = to_text(state), .config = ""}, {});
   }
   std::vector<int64_t> steps() {
     std::vector<int64_t> result;
@@ -92,6 +103,160 @@ TEST_F(StoreTest, RetentionKeepsTheNewestAndNeverLaterSteps) {
   EXPECT_THAT(store.warnings(), ElementsAre(HasSubstr("step-00000040 is later than step 35, which was just saved")));
 }
 
+TEST_F(StoreTest, StepsSavedWhileSkippingNeverDisplaceCleanOnes) {
+  Store store = make_store("run-1", 2);
+  for (int64_t step : {10, 20}) save(store, step);
+  for (int64_t step : {21, 22, 23, 24}) save_skipped(store, step, 20);
+  EXPECT_THAT(steps(), ElementsAre(10, 20, 24));
+}
+
+TEST_F(StoreTest, RetentionKnowsTheStepsOfEarlierRuns) {
+  {
+    Store store = make_store("run-1", 2);
+    for (int64_t step : {10, 20}) save(store, step);
+    save_skipped(store, 21, 20);
+  }
+  Store store = make_store("run-2", 1);
+  save_skipped(store, 22, 20);
+  EXPECT_THAT(steps(), ElementsAre(10, 20, 22)) << "20 is clean, and 10 is what it was trained from";
+  save(store, 30);
+  EXPECT_THAT(steps(), ElementsAre(20, 30));
+}
+
+TEST_F(StoreTest, ADamagedStepDoesNotCountAsOneThatIsKept) {
+  {
+    Store store = make_store("run-1", 2);
+    for (int64_t step : {10, 20}) save(store, step);
+  }
+  std::filesystem::resize_file(directory_.path() + "/step-00000020/manifest.json", 100);
+  Store store = make_store("run-2", 2);
+  save(store, 30);
+  EXPECT_THAT(steps(), ElementsAre(10, 20, 30));
+}
+
+// On the rank that holds it, on all ranks with the same text, and nothing of the step is left.
+TEST_F(StoreTest, WeightsThatAreNotFiniteAreNotSavedAndEveryRankSaysWhich) {
+  {
+    Store store = make_store();
+    save(store, 10);
+  }
+  for (const float bad : {std::nanf(""), HUGE_VALF, -HUGE_VALF})
+    run_ranks(3, [&](const Participants& ranks) {
+      Store store = make_store();
+      RankPieces mine = make_pieces({.data = 3}, ranks.rank, 20, true);
+      Piece& norm = mine.pieces[3];
+      ASSERT_EQ(norm.name, "blocks.0.norm");
+      if (ranks.rank > 0) norm.data.as<float>()[0] = bad;
+      try {
+        store.save({.step = 20, .pieces = mine.pieces, .state = sample_state(20), .config = ""}, ranks);
+        FAIL() << "rank " << ranks.rank;
+      } catch (const NumericsError& error) {
+        EXPECT_EQ(error.exit_code(), ExitCode::Numerics);
+        EXPECT_EQ(error.what(), fmt::format("step 20 is not saved: blocks.0.norm on rank 1 is not finite any more: element 3 "
+                                            "is {}; resume from a step before it with a lower optimizer.params.lr",
+                                            bad));
+      }
+    });
+  EXPECT_THAT(steps(), ElementsAre(10));
+  for (const auto& entry : std::filesystem::directory_iterator(directory_.path()))
+    EXPECT_FALSE(entry.path().filename().string().starts_with(".tmp")) << entry.path();
+}
+
+// Whoever cannot write is forgiven, weights that are lost are not: the verdict of all ranks is the worse one.
+TEST_F(StoreTest, LostWeightsOnOneRankAreTheVerdictThoughAnotherCannotWrite) {
+  std::filesystem::create_directories(directory_.path());
+  run_ranks(2, [&](const Participants& ranks) {
+    FaultyFileSystem full(real_file_system(), ranks.rank == 0 ? Fault::None : Fault::DiskFull, 1);
+    Store store(ranks.rank == 0 ? real_file_system() : full,
+                {.directory = directory_.path(), .run_id = "run", .log = Log(0, LogLevel::Error)});
+    RankPieces mine = make_pieces({.data = 2}, ranks.rank, 20, true);
+    if (ranks.rank == 0) mine.pieces[0].data.as<float>()[1] = std::nanf("");
+    EXPECT_THROW(store.save({.step = 20, .pieces = mine.pieces, .state = sample_state(20), .config = ""}, ranks),
+                 NumericsError);
+  });
+}
+
+TEST_F(StoreTest, AStateThatCouldNotBeReadBackIsADefectOfTheCaller) {
+  Store store = make_store();
+  const RankPieces mine = make_pieces({}, 0, 1, true);
+  for (const std::string& state : {std::string("{}"), sample_state(2)})
+    EXPECT_THROW(store.save({.step = 1, .pieces = mine.pieces, .state = state, .config = ""}, {}), std::logic_error);
+  EXPECT_TRUE(steps().empty());
+}
+
+// A job that restarts and takes a renamed step for a later one would start there each time.
+TEST_F(StoreTest, ARenamedStepIsPassedOverAndSetAside) {
+  Store store = make_store();
+  for (int64_t step : {8, 9}) save(store, step);
+  std::filesystem::rename(directory_.path() + "/step-00000009", directory_.path() + "/step-00000999");
+  EXPECT_EQ(store.open_latest({})->step(), 8);
+  EXPECT_THAT(store.warnings(), ElementsAre(HasSubstr("step-00000999/manifest.json: it is the manifest of step 9, but the "
+                                                      "directory is named step 999; rename the directory back to "
+                                                      "step-00000009; taking the step before")));
+  save(store, 9);
+  EXPECT_THAT(steps(), ElementsAre(8, 9));
+  EXPECT_EQ(store.open_latest({})->step(), 9);
+}
+
+TEST_F(StoreTest, ADirectoryThatCannotBeListedIsNamedToWhoSavesAndToWhoReads) {
+  {
+    Store store = make_store();
+    save(store, 10);
+  }
+  int saving = 0, reading = 0;
+  for (int64_t call = 1; call < 20; ++call) {
+    FaultyFileSystem faulty(real_file_system(), Fault::IoError, call);
+    Store store(faulty, {.directory = directory_.path(), .run_id = "run", .log = Log(0, LogLevel::Error)});
+    try {
+      store.acquire({});
+    } catch (const CheckpointError& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::CheckpointNotWritten);
+      EXPECT_THAT(error.what(), HasSubstr(directory_.path()));
+      saving += std::string_view(error.what()).starts_with("list ");
+    }
+    FaultyFileSystem unreadable(real_file_system(), Fault::IoError, call);
+    try {
+      open_newest(unreadable, directory_.path());
+    } catch (const CheckpointError& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::CheckpointCorrupt);
+      EXPECT_THAT(error.what(), HasSubstr(directory_.path()));
+      reading += std::string_view(error.what()).find("cannot be listed") != std::string_view::npos;
+    }
+  }
+  EXPECT_GE(saving, 1);
+  EXPECT_GE(reading, 1);
+}
+
+TEST_F(StoreTest, AResumeFromADirectoryThatCannotBeListedIsExitCode15) {
+  {
+    Store store = make_store();
+    save(store, 10);
+  }
+  FaultyFileSystem faulty(real_file_system(), Fault::IoError, 2);  // the first call asks whether it is there
+  Store store(faulty, {.directory = directory_.path(), .run_id = "run", .log = Log(0, LogLevel::Error)});
+  EXPECT_EQ(error_of(ExitCode::CheckpointCorrupt, [&] { store.open_latest({}); }),
+            fmt::format("the checkpoints of \"{0}\" cannot be listed: list {0}: Input/output error", directory_.path()));
+}
+
+// What is said of the step before was looked at when it is said.
+TEST_F(StoreTest, AFailedSaveSaysWhetherTheStepBeforeIsStillThere) {
+  Store store = make_store();
+  save(store, 10);
+  RankPieces mine = make_pieces({}, 0, 20, true);
+  mine.pieces.pop_back();
+  mine.pieces.push_back(mine.pieces[0]);  // "embedding" twice: cannot be committed
+  const auto error_of_save = [&] {
+    return error_of(ExitCode::CheckpointNotWritten,
+                    [&] { store.save({.step = 20, .pieces = mine.pieces, .state = sample_state(20), .config = ""}, {}); });
+  };
+  EXPECT_THAT(error_of_save(), EndsWith("; step 10 is intact"));
+  std::filesystem::remove(shard_of(10));
+  EXPECT_THAT(error_of_save(), HasSubstr("; step 10, which was saved before, cannot be read any more: open "));
+  std::filesystem::remove_all(directory_.path());
+  EXPECT_THAT(error_of_save(),
+              AllOf(Not(HasSubstr("intact")), HasSubstr("cannot be read any more: "), HasSubstr("there is no step 10")));
+}
+
 TEST_F(StoreTest, ABrokenNewestStepFallsBackToTheOneBeforeAndSaysSo) {
   Store store = make_store();
   for (int64_t step : {10, 20}) save(store, step);
@@ -108,6 +273,7 @@ TEST_F(StoreTest, TheNextSaveSetsABrokenStepAside) {
   Store store = make_store("run-1", 1);
   for (int64_t step : {10, 20}) save(store, step);
   save(store, 30);
+  std::filesystem::remove_all(directory_.path() + "/step-00000020");
   flip_last_bit(shard_of(30));
   EXPECT_THAT(error_of(ExitCode::CheckpointCorrupt, [&] { store.open_latest({}); }), HasSubstr("no step is valid"));
   save(store, 15);
@@ -153,7 +319,7 @@ TEST_F(StoreTest, ADamagedStepOnOneRankIsPassedOverByAll) {
     run_ranks(2, [&](const Participants& ranks) {
       Store store = make_store();
       const RankPieces mine = make_pieces({.data = 2}, ranks.rank, step, true);
-      store.save({.step = step, .pieces = mine.pieces, .state = "", .config = ""}, ranks);
+      store.save({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = ""}, ranks);
     });
   flip_last_bit(directory_.path() + "/step-00000020/rank-00001.safetensors");
   run_ranks(3, [&](const Participants& ranks) {
@@ -170,7 +336,7 @@ TEST_F(StoreTest, ARankThatCannotWriteFailsTheSaveOnAllRanks) {
     if (ranks.rank == 1) mine.pieces.erase(mine.pieces.begin());  // its part of "embedding"
     EXPECT_THAT(
         error_of(ExitCode::CheckpointNotWritten,
-                 [&] { store.save({.step = 10, .pieces = mine.pieces, .state = "", .config = ""}, ranks); }),
+                 [&] { store.save({.step = 10, .pieces = mine.pieces, .state = sample_state(10), .config = ""}, ranks); }),
         AllOf(HasSubstr("checkpoint of step 10 was not written"), HasSubstr("tensor \"embedding\": 60 of its 120 elements")));
   });
   EXPECT_TRUE(steps().empty());
@@ -180,9 +346,10 @@ TEST_F(StoreTest, AnElementStoredTwiceIsRefused) {
   run_ranks(2, [&](const Participants& ranks) {
     Store store = make_store();
     const RankPieces all = make_pieces({}, 0, 10, true);
-    EXPECT_THAT(error_of(ExitCode::CheckpointNotWritten,
-                         [&] { store.save({.step = 10, .pieces = all.pieces, .state = "", .config = ""}, ranks); }),
-                HasSubstr("elements are stored twice, in rank-00000.safetensors and rank-00001.safetensors"));
+    EXPECT_THAT(
+        error_of(ExitCode::CheckpointNotWritten,
+                 [&] { store.save({.step = 10, .pieces = all.pieces, .state = sample_state(10), .config = ""}, ranks); }),
+        HasSubstr("elements are stored twice, in rank-00000.safetensors and rank-00001.safetensors"));
   });
 }
 

@@ -47,9 +47,9 @@ TEST(BadConfigs, AConfigCutAnywhereIsRefused) {
     EXPECT_TRUE(refusal(whole.substr(0, cut)).starts_with("bad.json:")) << cut << ": " << refusal(whole.substr(0, cut));
 }
 
-TEST(BadConfigs, AFileOfMoreThan16MiBIsNotParsed) {
-  EXPECT_EQ(refusal("{}" + std::string(size_t{16} << 20, ' ')),
-            "bad.json: 16777218 bytes are too many for a config; at most 16777216 are read");
+TEST(BadConfigs, AFileOfMoreThan1MiBIsNotParsed) {
+  EXPECT_EQ(refusal("{}" + std::string(size_t{1} << 20, ' ')),
+            "bad.json: has 1048578 bytes; a config may have at most 1048576");
 }
 
 TEST(BadConfigs, AnOverrideIsNamedAsTheSource) {
@@ -67,7 +67,7 @@ TEST(BadConfigs, AFolderIsNoConfig) {
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_EQ(error.exit_code(), ExitCode::Usage);
-    EXPECT_STREQ(error.what(), TRIVET_SOURCE_DIR ": is a folder; a JSON file is expected");
+    EXPECT_STREQ(error.what(), TRIVET_SOURCE_DIR ": is a folder; name a file");
   }
 }
 

@@ -31,13 +31,16 @@ TEST(Explain, ShowsOnlyParametersOfTheChosenOptimizer) {
 }
 
 TEST(Explain, TheJsonIsReadBackToTheSameConfig) {
+  int files = 0;
   for (const auto& file : std::filesystem::directory_iterator(TRIVET_SOURCE_DIR "/configs")) {
+    ++files;
     const Config config = load_config(file.path().string());
     const std::string json = explain_as_json(config);
     const Config again = parse_config(json, "explained.json");
     EXPECT_TRUE(diff(config, again).empty()) << file.path();
     EXPECT_EQ(explain_as_json(again), json) << file.path();
   }
+  EXPECT_GE(files, 6);
 }
 
 TEST(Explain, AnEmptyConfigIsReadBackToo) {

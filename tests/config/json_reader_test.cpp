@@ -70,5 +70,43 @@ TEST(JsonReader, ValuesAreTheSameHoweverTheyAreWritten) {
   EXPECT_FALSE(same(R"({"a": 1})", "{}"));
 }
 
+std::string refusal_of(const std::string& text) {
+  try {
+    read_json(text, "gpt.json");
+    return "accepted";
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
+// Reports and checkpoints repeat what a config says as JSON, which such text cannot be part of.
+TEST(JsonReader, TextThatIsNotUtf8IsRefusedWithItsKey) {
+  EXPECT_EQ(
+      refusal_of("{\"data\": {\n  \"train\": \"/tmp/\xff.txt\"}}"),
+      "gpt.json:2:12: data.train: \"/tmp/\\xff.txt\" is not UTF-8; all text of a config must be, and a file with such a name "
+      "must be renamed");
+  EXPECT_EQ(
+      refusal_of("{\"a\": {}, \"b\": [1, \"\xC3\"]}"),
+      "gpt.json:1:20: b: \"\\xc3\" is not UTF-8; all text of a config must be, and a file with such a name must be renamed");
+  EXPECT_EQ(
+      refusal_of("{\"a\": {\"\xff\": 1}}"),
+      "gpt.json:1:8: a: \"\\xff\" is not UTF-8; all text of a config must be, and a file with such a name must be renamed");
+  EXPECT_EQ(refusal_of("{\"a\": 1 // \xff\n}"), "accepted");
+}
+
+// The system would read the file "a" instead.
+TEST(JsonReader, TextWithAZeroByteIsRefused) {
+  EXPECT_EQ(refusal_of(R"({"a": "a\u0000b"})"), "gpt.json:1:7: a: \"a\\x00b\" contains U+0000, which no text of a config may");
+}
+
+TEST(JsonReader, MessagesShowNeitherLongTextsNorControlCharacters) {
+  const std::string key(10'000, 'k');
+  EXPECT_EQ(refusal_of("{\"" + key + "\": 1, \"" + key + "\": 2}"),
+            "gpt.json:1:10009: \"" + key.substr(0, 200) + "...\": key given twice; keep one");
+  EXPECT_EQ(refusal_of("{\"a\": \x1b[31m}"), "gpt.json:1:7: a value is expected, found \"\\x1b\"");
+  EXPECT_EQ(refusal_of("{\"a\": 1 \xC3\xA9}"), "gpt.json:1:9: \",\" or \"}\" is expected, found \"\xC3\xA9\"");
+  EXPECT_EQ(refusal_of(std::string(1000, '1') + "x"), refusal_of(std::string(60, '1') + "x"));
+}
+
 }  // namespace
 }  // namespace trivet::config

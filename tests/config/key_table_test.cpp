@@ -38,8 +38,10 @@ TEST(KeyTable, ASelectorAndItsValuesExist) {
   }
 }
 
-// Each key alone, at its default, changes nothing; this holds for keys that are not implemented, too.
+// Each key alone, at its default, changes nothing; this holds for keys that are not implemented, too. That defaults are the
+// right ones: key_values_test.cpp.
 TEST(KeyTable, EveryKeyGivenAtItsDefaultIsAcceptedAndChangesNothing) {
+  int given = 0;
   for (const KeyEntry& entry : key_table().entries()) {
     if (key_table().is_switch(entry.section())) continue;  // its section is refused, whatever is in it
     if (entry.name() == "warmup_num_steps") continue;      // 0 is refused by WarmupLR, whose own default is 1000
@@ -53,7 +55,9 @@ TEST(KeyTable, EveryKeyGivenAtItsDefaultIsAcceptedAndChangesNothing) {
     EXPECT_EQ(trivet::refusal("{}", with), "accepted") << entry.path;
     const auto differences = diff(parse_config("{}", "a", overrides), parse_config("{}", "b", with));
     EXPECT_TRUE(differences.empty()) << entry.path << ": " << differences.front().before << " -> " << differences.front().after;
+    ++given;
   }
+  EXPECT_GT(given, 350);
 }
 
 TEST(KeyTable, AKeyThatIsNotImplementedIsRefusedByNameAtAnyOtherValue) {
@@ -77,15 +81,6 @@ TEST(KeyTable, AKeyThatIsNotImplementedIsRefusedByNameAtAnyOtherValue) {
     ++refused;
   }
   EXPECT_GT(refused, 200);
-}
-
-TEST(KeyTable, AValueBelowOrAboveTheRangeIsRefused) {
-  for (const KeyEntry& entry : key_table().entries()) {
-    if (!entry.range.limited() || entry.range.min == -std::numeric_limits<double>::infinity()) continue;
-    const std::string below = std::to_string(static_cast<int64_t>(entry.range.min) - 1);
-    EXPECT_NE(trivet::refusal("{}", {entry.path + "=" + below}).find(below + " is not accepted; use "), std::string::npos)
-        << entry.path;
-  }
 }
 
 }  // namespace

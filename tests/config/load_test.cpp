@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "engine/config/json_reader.h"
 #include "engine/config/key_table.h"
+#include "tests/config/support.h"
 
 namespace trivet {
 namespace {
@@ -249,6 +250,50 @@ TEST(LoadConfig, AMissingFileIsNamed) {
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(), "/does/not/exist.json: cannot be read: No such file or directory");
   }
+}
+
+// The bytes of a config are limited, the messages about them as well.
+TEST(ParseConfig, OfManyMistakesTheFirstTwentyAreShown) {
+  std::string text = "{";
+  for (int i = 0; i < 50'000; ++i) text += "\"key_" + std::to_string(i) + "\": 0,\n";
+  const std::string message = refusal(text + "}");
+  EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 20);
+  EXPECT_TRUE(message.starts_with("bad.json:1:2: key_0: unknown key")) << message;
+  EXPECT_NE(message.find("\nbad.json:20:1: key_19: unknown key"), std::string::npos) << message;
+  EXPECT_TRUE(message.ends_with("\nand 49980 more mistakes")) << message;
+}
+
+TEST(ParseConfig, AsManyMistakesAsAreShownAreAllThatAreCounted) {
+  std::string text = "{";
+  for (int i = 0; i < 20; ++i) text += "\"key_" + std::to_string(i) + "\": 0,\n";
+  EXPECT_EQ(refusal(text + "}").find("more mistakes"), std::string::npos);
+}
+
+TEST(ParseConfig, AMessageShowsTheBeginningOfALongKeyAndOfALongValue) {
+  const std::string long_text(100'000, 'x');
+  const std::string unknown = refusal("{\"" + long_text + "\": 0}");
+  EXPECT_TRUE(unknown.starts_with("bad.json:1:2: " + long_text.substr(0, 200) + "...: unknown key")) << unknown.substr(0, 400);
+  EXPECT_LT(unknown.size(), 2000);
+  const std::string wrong = refusal("{\"train_batch_size\": \"" + long_text + "\"}");
+  EXPECT_EQ(wrong,
+            "bad.json:1:22: train_batch_size: \"" + long_text.substr(0, 79) + "... is not accepted; an integer is expected");
+}
+
+// The library's compiler of regular expressions calls itself for each bracket.
+TEST(ParseConfig, ARegularExpressionHasALimit) {
+  const auto partition = [](const std::string& regex) {
+    return refusal(R"({"pipeline": {"partition": "type:)" + regex + "\"}}");
+  };
+  EXPECT_EQ(partition(std::string(200, 'x')), "accepted");
+  EXPECT_EQ(partition(std::string(100, '(') + std::string(100, ')')), "accepted");
+  const std::string message = partition(std::string(500'000, '('));
+  EXPECT_NE(message.find("a regular expression may have at most 200 bytes, this has 500000"), std::string::npos)
+      << message.substr(0, 500);
+}
+
+TEST(ParseConfig, AnOverrideThatIsNotUtf8IsRefused) {
+  EXPECT_EQ(refusal("{}", {"data.train=/tmp/\xff.txt"}),
+            "--set data.train=/tmp/\\xff.txt: is not UTF-8; a file with such a name must be renamed");
 }
 
 }  // namespace

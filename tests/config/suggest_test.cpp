@@ -93,6 +93,7 @@ TEST(Suggestions, EveryKeyOfEverySectionIsFoundAfterTwoEdits) {
 
 // The same through the parser: the message names the misspelt key and the right one.
 TEST(Suggestions, AMisspeltKeyInAnySectionIsRefusedWithTheRightOne) {
+  int misspelt = 0;
   for (const KeyEntry& entry : key_table().entries()) {
     const std::string name = entry.name();
     const std::string typo = name.size() < 4 ? name + "x" : name.substr(0, 2) + name.substr(3);
@@ -101,7 +102,9 @@ TEST(Suggestions, AMisspeltKeyInAnySectionIsRefusedWithTheRightOne) {
     const std::string message = trivet::refusal("{}", {path + "=1"});
     EXPECT_TRUE(message.starts_with("--set: " + path + ": unknown key; did you mean ")) << message;
     EXPECT_NE(message.find(quoted(name)), std::string::npos) << message;
+    ++misspelt;
   }
+  EXPECT_GT(misspelt, 400);
 }
 
 TEST(Suggestions, NothingIsSuggestedWhenNothingIsNear) { EXPECT_TRUE(nearest_names("quux", {"stage", "betas"}).empty()); }

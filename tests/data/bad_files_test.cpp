@@ -270,7 +270,8 @@ TEST_F(BadFile, Tokenizers) {
   };
   expect("merges.txt", "#version: 0.2\nh e\nhe llo\n", "merge 1 joins \"llo\", which no earlier merge makes");
   expect("merges.txt", "h e\nhello\n", "line 2: \"hello\" is not a merge (two tokens with one space between)");
-  expect("merges.txt", "h e\na \x01\n", "line 2: \"\x01\" is not written in GPT-2's byte alphabet");
+  expect("merges.txt", "h e\na \x01\n", "line 2: \"\\x01\" is not written in GPT-2's byte alphabet");
+  expect("merges.txt", "h e\n\x1b[31m\n", "line 2: \"\\x1b[31m\" is not a merge (two tokens with one space between)");
   expect("a.tiktoken", "IQ== 0\nIg== 2\n", "line 2: \"Ig== 2\" is not \"base64 1\"");
   expect("a.tiktoken", "IQ== 0\n", "byte 0 has no token, so this is not a byte-level vocabulary");
   expect(
@@ -301,8 +302,8 @@ TEST_F(BadFile, ATokenizerJsonWithHoles) {
     expect_error([&] { tokenizer_from_text(text, "t.json"); }, kUsage, "t.json: " + message);
   };
   expect(replaced("\"he\":256", "\"hx\":256"), "merge 0 makes \"he\", which is not in the vocabulary");
-  expect(replaced("\"he\":256", "\"he\":300"), "id 256 has no token in GPT-2's byte alphabet");
-  expect(replaced("\"he\":256", "\"he\":-1"), "token id -1 is outside 0 to 16777215");
+  expect(replaced("\"he\":256", "\"he\":300"), "token id 300 is outside 0 to 257, the range of 258 entries");
+  expect(replaced("\"he\":256", "\"he\":-1"), "token id -1 is outside 0 to 257, the range of 258 entries");
   expect(replaced("\"h e\"", "\"h q1\""), "model.merges: \"q1\" is not in model.vocab");
   expect(replaced("\"h e\"", "\"he\""), "model.merges: \"he\" is not two tokens with a space between");
 }
@@ -313,6 +314,83 @@ TEST_F(BadFile, ABpeTokenOutsideTheVocabulary) {
   expect_error([&] { characters_tokenizer("ab")->decode(std::vector<int32_t>{2}); }, kUsage,
                "token 2 is outside the vocabulary of 2 characters");
   expect_error([&] { bytes_tokenizer()->decode(std::vector<int32_t>{256}); }, kUsage, "token 256 is not a byte (0 to 255)");
+}
+
+// One number in a short file would otherwise take 512 MiB.
+TEST_F(BadFile, ATokenizerJsonHasNoHigherIdThanEntries) {
+  const std::string json = bpe_from_merges("h e\n", "x")->to_text(), end_of_text = "\"id\":257";
+  std::string text = json;
+  ASSERT_NE(text.find(end_of_text), std::string::npos);
+  EXPECT_EQ(tokenizer_from_text(text, "t.json")->vocabulary_size(), 258);
+  text.replace(text.find(end_of_text), end_of_text.size(), "\"id\":16777215");
+  expect_error([&] { tokenizer_from_text(text, "t.json"); }, kUsage,
+               "t.json: token id 16777215 is outside 0 to 257, the range of 258 entries");
+}
+
+TEST_F(BadFile, ATokenizerHasALimitOfSizeAndDepth) {
+  write("big.json", "{");
+  std::filesystem::resize_file(path("big.json"), kMostTokenizerBytes + 1);
+  expect_error([&] { load_tokenizer(path("big.json")); }, kUsage,
+               path("big.json") + ": has more than 67108864 bytes (unpacked), the most that a tokenizer may have");
+  expect_error([&] { tokenizer_from_text(std::string(100'000, '['), "t.json"); }, kUsage,
+               "t.json: has lists deeper than 16 levels");
+  expect_error([&] { bpe_from_tiktoken(std::string(4 * 400, 'Q') + " 0\n", "t.tiktoken"); }, kUsage,
+               "t.tiktoken: line 1: the token has 1200 bytes; at most 1024 are accepted");
+}
+
+// 64 KiB that unpack to 64 MiB and more.
+TEST_F(BadFile, AGzipFileIsLimitedByWhatItUnpacksTo) {
+  gzFile file = gzopen(path("a.gz").c_str(), "wb");
+  const std::string zeros(1 << 20, '\0');
+  for (int i = 0; i < 3; ++i) gzwrite(file, zeros.data(), static_cast<unsigned>(zeros.size()));
+  gzclose(file);
+  EXPECT_EQ(read_text(path("a.gz"), 3 << 20).size(), size_t{3} << 20);
+  expect_error([&] { read_text(path("a.gz"), (3 << 20) - 1, "a tokenizer"); }, kUsage,
+               path("a.gz") + ": has more than 3145727 bytes (unpacked), the most that a tokenizer may have");
+}
+
+TEST_F(BadFile, ADeviceIsNoFileOfData) {
+  for (const char* device : {"/dev/zero", "/dev/null"}) {
+    expect_error([&] { read_text(device); }, kUsage, std::string(device) + ": is a pipe or a device; name a file");
+    expect_error([&] { open_tokens(device); }, kUsage, std::string(device) + ": is a pipe or a device; name a file");
+  }
+}
+
+TEST_F(BadFile, ATokenFileHoldsATokenizerOfLimitedSize) {
+  expect_open("a.tokens", with_header([](TokenHeader& header) {
+                header.tokenizer_bytes = (uint64_t{64} << 20) + 1;
+                header.tokens_offset = uint64_t{65} << 20;
+              }),
+              kUsage, "the tokenizer in it has 67108865 bytes; at most 67108864 are accepted");
+}
+
+// Of a mapped file the part that is gone would end the process with SIGBUS.
+TEST_F(BadFile, ThatIsCutShortWhileItIsOpen) {
+  good_tokens();
+  const auto file = open_tokens(path("a.tokens"));
+  std::vector<int32_t> ids(10);
+  file->read(0, ids);
+  std::filesystem::resize_file(path("a.tokens"), 195);
+  const std::string message =
+      ": has 195 bytes, but had 202 when it was opened; put the file back as it was and continue from the last "
+      "checkpoint";
+  expect_error([&] { file->read(0, ids); }, kChanged, path("a.tokens") + message);
+  std::filesystem::resize_file(path("a.tokens"), 202);
+  file->read(0, ids);
+  EXPECT_EQ(ids[9], 0);
+}
+
+TEST_F(BadFile, OfAnotherProgramThatIsCutShortOrGrowsWhileItIsOpen) {
+  write("a.bin", llm_c(20240520, 1, 5, 1034));
+  const auto file = open_tokens(path("a.bin"));
+  std::vector<int32_t> ids(1);
+  std::filesystem::resize_file(path("a.bin"), 2000);
+  expect_error([&] { file->read(4, ids); }, kChanged,
+               path("a.bin") +
+                   ": has 2000 bytes, but had 1034 when it was opened; put the file back as it was and continue from the "
+                   "last checkpoint");
+  std::filesystem::resize_file(path("a.bin"), 0);
+  EXPECT_THROW(static_cast<void>(file->digest()), DataError);
 }
 
 }  // namespace

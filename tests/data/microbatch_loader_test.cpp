@@ -15,7 +15,7 @@ namespace {
 std::shared_ptr<TokenFile> counting(int32_t tokens) {
   std::vector<int32_t> ids(static_cast<size_t>(tokens));
   for (int32_t i = 0; i < tokens; ++i) ids[static_cast<size_t>(i)] = i;
-  return std::make_shared<TokenArray>(ids, tokens, "counting");
+  return std::make_shared<TokenArray>(ids, tokens);
 }
 
 using Samples = std::map<int64_t, std::vector<int32_t>>;  // number within the step -> tokens

@@ -78,10 +78,16 @@ TEST(SampleOrder, AllOrdersOfThreeSamplesAreAboutEquallyLikely) {
   EXPECT_LT(chi_square, 20.5);
 }
 
-// Frozen: a change of the order would silently change every run that is resumed.
+// Frozen: a change of the order would silently change every run that is resumed, also one that is in a later epoch or has many
+// samples.
 TEST(SampleOrder, TheOrderItselfDoesNotChange) {
   const SampleOrder order(11, 1, 1234, true);
   EXPECT_EQ(epoch_of(order, 0), (std::vector<int64_t>{4, 9, 0, 7, 2, 5, 6, 3, 1, 8}));
+  EXPECT_EQ(epoch_of(order, 1), (std::vector<int64_t>{6, 8, 9, 0, 1, 3, 2, 4, 5, 7}));
+  EXPECT_EQ(epoch_of(order, 3), (std::vector<int64_t>{1, 6, 3, 7, 4, 0, 5, 2, 9, 8}));
+  const SampleOrder many(100'001, 1, 1234, true);
+  const std::map<int64_t, int64_t> samples{{0, 99'831}, {1, 17'041}, {99'999, 42'213}, {100'000, 75'442}, {250'000, 67'031}};
+  for (const auto& [number, sample] : samples) EXPECT_EQ(many.first_token_of(number), sample) << number;
 }
 
 TEST(SampleOrder, NeedsOneTokenMoreThanTheSequence) {

@@ -123,5 +123,26 @@ TEST(ForeignTokens, DigestTellsFilesApart) {
   EXPECT_NE(digest_with(1), digest_with(2));
 }
 
+// More than one piece of 16 KiB, and of 65,536 sequences.
+TEST(TokenFile, ReadsLongRangesInPieces) {
+  const TemporaryFolder folder;
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < 100'000; ++i) ids.push_back(i * 7 % 65'521);
+  TokenFileWriter writer(folder.path("a.tokens"), Sized(65'521));
+  writer.add(ids);
+  writer.finish();
+  EXPECT_EQ(all_of(*open_tokens(folder.path("a.tokens"))), ids);
+
+  std::string index("MMIDIDX\0\0", 9);
+  const auto add = [&](auto value) { index.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  const auto sequences = static_cast<int64_t>(ids.size());
+  add(uint64_t{1}), add(uint8_t{4}), add(sequences), add(int64_t{0});
+  for (int64_t i = 0; i < sequences; ++i) add(int32_t{1});
+  for (int64_t i = 0; i < sequences; ++i) add(4 * i);
+  folder.write("b.idx", index);
+  folder.write("b.bin", {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int32_t)});
+  EXPECT_EQ(all_of(*open_tokens(folder.path("b.bin"))), ids);
+}
+
 }  // namespace
 }  // namespace trivet::data

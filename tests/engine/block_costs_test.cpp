@@ -16,6 +16,7 @@ namespace {
 
 using pipeline::Op;
 using testing::HasSubstr;
+using testing::ThrowsMessage;
 
 class CostsFile : public testing::Test {
  protected:
@@ -48,6 +49,7 @@ TEST_F(CostsFile, IsReadAsItIsWritten) {
     EXPECT_EQ(read[block].ms, costs[block].ms);
   }
   EXPECT_EQ(read[1].total_ms(), 14);
+  EXPECT_THAT(to_json(costs, 2), HasSubstr("\"loss\": 0.016")) << "seconds";
 }
 
 TEST_F(CostsFile, IsRefusedForWhatIsWrong) {
@@ -62,15 +64,23 @@ TEST_F(CostsFile, IsRefusedForWhatIsWrong) {
               HasSubstr("has \"forwards\" in block \"blocks.0\", which is no kind of work"));
   EXPECT_THAT(refusal(all + R"({"name": "blocks.0", "forward": -1}, )" + head + "]}"),
               HasSubstr("has -1 as \"forward\" of block \"blocks.0\", which is no time"));
+  EXPECT_THAT(refusal(all + R"({"name": "blocks.0", "forward": 1e308}, )" + head + "]}"), HasSubstr("which is no time"));
   EXPECT_THAT(refusal(all + R"({"name": "blocks.0", "forward": "1"}, )" + head + "]}"), HasSubstr("which is no time"));
   EXPECT_THAT(refusal(all + R"({"name": "blocks.0"}, )" + head + "]}"), HasSubstr("has no times for block \"blocks.0\""));
+  EXPECT_THAT(refusal(all + R"({"name": "\u001b[31m"}, )" + head + "]}"), HasSubstr("has \"\\u001b[31m\" as block 1"));
+  EXPECT_THAT(refusal(std::string(100'000, '[')), HasSubstr("the file has lists deeper than 16 levels; use costs.json"));
+  std::filesystem::resize_file(path, (16 << 20) + 1);
+  EXPECT_THAT(
+      [&] { read_block_costs(path, names); },
+      ThrowsMessage<ConfigError>(HasSubstr("the file has 16777217 bytes; costs of blocks may have at most 16777216; use")));
   std::filesystem::remove(path);
   try {
     read_block_costs(path, names);
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_EQ(error.what(), "pipeline.partition: \"cost:" + path +
-                                "\": the file cannot be read; use costs.json of a run of this model with timeline.step");
+                                "\": the file cannot be read: No such file or directory; use costs.json of a run of this model "
+                                "with timeline.step");
   }
 }
 

@@ -296,6 +296,101 @@ TEST(Plan, SaysWhetherAStepIsOneCudaGraph) {
                                                    "version does not capture; use \"auto\" or \"off\"")));
 }
 
+TEST(Plan, AStepsOperationsAreThoseOfAllTokensOfTheGlobalBatch) {
+  const Config config = small_config();
+  EXPECT_DOUBLE_EQ(plan_of(config, 4).model_flops_per_step, model::flops_per_token(model_of(config)) * 12 * 32);
+}
+
+// Parameters: embedding 66,048, each block 49,984, head 128, and 64,000 more where it has a table of its own.
+TEST(Plan, ATiedWeightIsWeighedWhereItIsOwned) {
+  Config config = small_config();
+  config.model.layers = 2;
+  config.parallel.pipeline = 2;
+  config.pipeline.partition = pipeline::PartitionMethod::Parameters;
+  const auto first_blocks = [&] {
+    return make_plan(config, model::build(describe_model(config.model, 1000)), 2).stages.first_blocks;
+  };
+  EXPECT_EQ(first_blocks(), (std::vector<int>{0, 1, 4}));
+  config.model.tied_embedding = false;
+  EXPECT_EQ(first_blocks(), (std::vector<int>{0, 2, 4}));
+}
+
+TEST(Plan, TheHeaviestRankNeedsMostMemory) {
+  Config config = small_config();
+  config.parallel.pipeline = 3;
+  const Plan plan = plan_of(config, 3);
+  int64_t most = 0, least = plan.ranks[0].memory.total();
+  for (const RankPlan& rank : plan.ranks)
+    most = std::max(most, rank.memory.total()), least = std::min(least, rank.memory.total());
+  ASSERT_LT(least, most);
+  EXPECT_EQ(plan.heaviest().memory.total(), most);
+}
+
+// Saving while training goes on copies float32 weights and two moments first.
+TEST(Plan, CountsWhatSavingCopies) {
+  Config config = small_config();
+  const Plan without = plan_of(config, 1);
+  config.checkpoint.directory = "checkpoints";
+  const Plan with = plan_of(config, 1);
+  const int64_t copies = with.ranks[0].memory[MemoryCategory::Buffers] - without.ranks[0].memory[MemoryCategory::Buffers];
+  EXPECT_GE(copies, 12 * with.parameters);
+  EXPECT_LE(copies, 12 * with.parameters + 100 * 64);  // each tensor is aligned
+}
+
+// Of a block with a matrix of 1,600 elements and a gain of 7, which persists.
+TEST(BlockParameters, OfWeightsThatPersistNothingIsGathered) {
+  const std::vector<ParameterSpec> specs{{.name = "weight", .shape = {40, 40}}, {.name = "gain", .shape = {7}}};
+  const zero::ShardLayout layout =
+      zero::make_shard_layout({{"block", specs}}, {.ranks = 2, .persistence_threshold = 100, .persistence_limit = 1000});
+  const auto [weight, gain] = std::pair{layout.blocks[0].groups[0].whole_elements, layout.blocks[0].groups[1].whole_elements};
+  EXPECT_EQ(block_parameters(layout, 3).sharded_elements, (std::vector<int64_t>{weight}));
+  EXPECT_EQ(block_parameters(layout, 3).gradient_elements, (std::vector<int64_t>{weight + gain}));
+  EXPECT_EQ(block_parameters(layout, 2).sharded_elements, (std::vector<int64_t>{0}));
+}
+
+TEST(Plan, RefusesMoreMicrobatchesThanItCanLayOut) {
+  Config config = small_config();
+  config.batch = {.micro_batch_size = 1, .gradient_accumulation_steps = kMostMicrobatches + 1};
+  EXPECT_THAT([&] { plan_of(config, 1); },
+              ThrowsMessage<ConfigError>(HasSubstr("gradient_accumulation_steps: 65537 is more than 65536")));
+}
+
+TEST(DescribeModel, TakesEveryKeyOfTheModel) {
+  const ModelConfig config{.type = ModelType::Llama,
+                           .layers = 5,
+                           .hidden_size = 48,
+                           .heads = 6,
+                           .key_value_heads = 3,
+                           .feed_forward_size = 100,
+                           .sequence_length = 17,
+                           .dropout = 0.25,
+                           .tied_embedding = false,
+                           .bias = false,
+                           .norm_epsilon = 1e-3,
+                           .rotary_base = 777,
+                           .initializer_range = 0.5};
+  const model::Description d = describe_model(config, 123);
+  EXPECT_EQ(d.type, model::Type::Llama);
+  EXPECT_EQ(d.layers, 5);
+  EXPECT_EQ(d.hidden, 48);
+  EXPECT_EQ(d.heads, 6);
+  EXPECT_EQ(d.key_value_heads, 3);
+  EXPECT_EQ(d.feed_forward, 100);
+  EXPECT_EQ(d.sequence_length, 17);
+  EXPECT_EQ(d.vocabulary_size, 123);
+  EXPECT_EQ(d.dropout, 0.25);
+  EXPECT_FALSE(d.tied_embedding);
+  EXPECT_FALSE(d.bias);
+  EXPECT_EQ(d.norm_epsilon, 1e-3);
+  EXPECT_EQ(d.rotary_base, 777);
+  EXPECT_EQ(d.initializer_range, 0.5);
+  ModelConfig other;
+  other.tied_embedding = true;
+  other.bias = true;
+  EXPECT_TRUE(describe_model(other, 1).tied_embedding);
+  EXPECT_TRUE(describe_model(other, 1).bias);
+}
+
 // Mixes a token with the one before it, which another rank may have.
 class Mixing final : public model::Mlp {
  public:

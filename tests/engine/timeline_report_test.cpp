@@ -75,6 +75,11 @@ TEST(TimelineReport, HasARowForEachRankOfThreeAxesAndCostsForEachBlock) {
     EXPECT_GT(side->exposed.pipeline, 0);
   }
   EXPECT_GT(report.measured.exposed.data + report.measured.exposed.tensor, 0);
+  double waited = 0;
+  for (const auto& waits : report.measured.timeline.waits)
+    for (const pipeline::TimedWait& wait : waits)
+      if (wait.queue == pipeline::Queue::Send) waited += wait.end - wait.start;
+  EXPECT_NEAR(report.measured.exposed.pipeline, waited / 8, 1e-9) << "the mean over the ranks";
   ASSERT_EQ(report.blocks.size(), 5u);
   EXPECT_EQ(report.blocks[0].name, "embedding");
   for (size_t block = 0; block + 1 < report.blocks.size(); ++block) {

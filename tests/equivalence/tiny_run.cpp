@@ -114,6 +114,7 @@ void run_rank(const TinyRun& run, comm::World& world, Trace& trace) {
   }
   for (int64_t step = engine.progress().steps; step < run.steps; ++step) {
     const auto batches = batches_of(engine.plan(), world.rank(), step);
+    if (run.before_step) run.before_step(engine, world.rank(), step);
     const StepResult result = engine.train_batch(views_of(batches));
     if (world.rank() != 0) continue;
     trace.loss_bits.push_back(std::bit_cast<uint32_t>(static_cast<float>(result.loss)));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/config/config.h"
+#include "engine/engine.h"
 #include "model/model.h"
 
 namespace trivet::test {
@@ -18,7 +19,8 @@ struct TinyRun {
   int64_t steps = 4;                               // those of a checkpoint included
   std::function<void(model::Model&)> change = {};  // of the model as it was built
   std::vector<std::string> frozen = {};            // layers whose parameters are not trained
-  std::string load_from = {}, save_to = {};        // directories of checkpoints: where to go on, and where to end
+  std::function<void(Engine&, int world_rank, int64_t step)> before_step = {};
+  std::string load_from = {}, save_to = {};  // directories of checkpoints: where to go on, and where to end
   Config config;
 };
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <sstream>
 
 namespace trivet::monitor {
@@ -56,6 +57,32 @@ TEST(Console, ShowsSkippedStepsWhateverTheInterval) {
   EXPECT_EQ(text.find("       4 "), std::string::npos) << text;
 }
 
+TEST(Console, LossesOfSkippedStepsAreNotInTheSummary) {
+  const std::string first = run({.steps_per_print = 100}, 1), last = run({.steps_per_print = 100}, 5);
+  EXPECT_NE(first.find(", loss 3.8000 -> 3.5000,"), std::string::npos) << first;
+  EXPECT_NE(last.find(", loss 3.9000 -> 3.6000,"), std::string::npos) << last;
+}
+
+TEST(Console, TheBestEvaluationNeedNotBeTheLast) {
+  std::ostringstream out;
+  Console console(out, {});
+  for (const auto& [step, loss] : {std::pair{1, 2.5}, {2, 2.0}, {3, 2.0}, {4, 2.25}}) {
+    console.on_step(metrics_of(step));
+    console.on_evaluation({.step = step, .loss = loss, .tokens = 10});
+  }
+  console.on_end({});
+  EXPECT_NE(out.str().find(", validation 2.2500 (best 2.0000 at step 2),"), std::string::npos) << out.str();
+}
+
+// Only an overflow of gradients is called one: a loss that is not finite says something about the weights.
+TEST(Console, SaysWhyAStepWasSkipped) {
+  std::ostringstream out;
+  Console console(out, {});
+  console.on_step({.step = 1, .loss = 2, .skipped = true});
+  console.on_step({.step = 2, .loss = -std::nan(""), .skipped = true});
+  EXPECT_EQ(out.str(), "       1   skipped: the gradients overflowed\n       2   skipped: the loss is nan\n");
+}
+
 TEST(Console, DrawsALiveLineOnATerminal) {
   const std::string text = run({.terminal = true, .steps_per_print = 100, .redraw_seconds = 0});
   EXPECT_NE(text.find("\r\x1b[K       2   3.8000"), std::string::npos) << text;
@@ -90,6 +117,16 @@ TEST(Console, SaysThatARunIsResumed) {
   Console console(out, {});
   console.on_start({.steps_done = 1200, .total_steps = 5000});
   EXPECT_EQ(out.str().rfind("resumed after step 1,200\n", 0), 0u) << out.str();
+}
+
+TEST(Console, RemembersTheBestValidationAndTheLast) {
+  std::ostringstream out;
+  Console console(out, {});
+  for (int64_t step = 1; step <= 4; ++step) console.on_step(metrics_of(step));
+  const double losses[] = {2.75, 2.5, 2.5, 3.125};
+  for (int64_t step = 1; step <= 4; ++step) console.on_evaluation({.step = step, .loss = losses[step - 1], .tokens = 10});
+  console.on_end({});
+  EXPECT_NE(out.str().find(", validation 3.1250 (best 2.5000 at step 2), "), std::string::npos) << out.str();
 }
 
 TEST(Console, NoColorIsRespected) {

@@ -25,6 +25,9 @@ TEST(Numbers, DurationsGrowWithTheirSize) {
 
 TEST(Numbers, MemoryHasTheUnitThatFits) {
   EXPECT_EQ(memory_size(512 << 10), "512 KiB");
+  EXPECT_EQ(memory_size(0), "0 KiB");
+  EXPECT_EQ(memory_size(1 << 20), "1 MiB");
+  EXPECT_EQ(memory_size(int64_t{1} << 30), "1.00 GiB");
   EXPECT_EQ(memory_size(17 << 20), "17 MiB");
   EXPECT_EQ(memory_size(2'000'000'000), "1.86 GiB");
 }

@@ -1,0 +1,94 @@
+#include "engine/checkpoint/run_state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "engine/checkpoint/strict_json.h"
+
+namespace trivet::checkpoint {
+namespace {
+
+constexpr int64_t kMostSeed = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMostSequences = int64_t{1} << 62;  // of all steps: the data cursor must not overflow
+
+// The members of an object, each of which must be there.
+class Fields {
+ public:
+  Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
+    if (!object.is_object()) corrupt(where_, fmt::format("{} is not an object", object.dump()));
+  }
+
+  int64_t whole(const char* name, int64_t least, int64_t most) const {
+    const Json& value = member(object_, name, where_);
+    const bool fits =
+        value.is_number_unsigned()
+            ? value.get<uint64_t>() <= static_cast<uint64_t>(most) && value.get<uint64_t>() >= static_cast<uint64_t>(least)
+            : value.is_number_integer() && value.get<int64_t>() >= least && value.get<int64_t>() <= most;
+    if (!fits) refuse(name, value, fmt::format("a whole number from {} to {}", least, most));
+    return value.get<int64_t>();
+  }
+  double positive(const char* name) const {
+    const Json& value = member(object_, name, where_);
+    const bool fits = value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() > 0;
+    if (!fits) refuse(name, value, "a finite number above 0");
+    return value.get<double>();
+  }
+  std::string text_if_given(const char* name) const {
+    if (!object_.contains(name)) return "";
+    if (!object_.at(name).is_string()) refuse(name, object_.at(name), "a string");
+    return object_.at(name).get<std::string>();
+  }
+
+ private:
+  [[noreturn]] void refuse(const char* name, const Json& value, const std::string& accepted) const {
+    corrupt(where_, fmt::format("{}: {} is not accepted; {} is", name, value.dump(), accepted));
+  }
+
+  const Json& object_;
+  std::string where_;
+};
+
+LossScaleState parse_loss_scale(const Json& json, const std::string& where, int64_t steps) {
+  const Fields fields(json, where + ".loss_scale");
+  return {.scale = fields.positive("scale"),
+          .clean_steps = fields.whole("clean_steps", 0, steps),
+          .hysteresis = fields.whole("hysteresis", 0, kMostSteps)};
+}
+
+}  // namespace
+
+std::string to_text(const RunState& state) {
+  nlohmann::ordered_json json = {{"steps", state.steps},
+                                 {"updates", state.updates},
+                                 {"skipped_in_a_row", state.skipped_in_a_row},
+                                 {"seed", state.seed},
+                                 {"train_batch_size", state.train_batch_size},
+                                 {"train_micro_batch_size_per_gpu", state.micro_batch_size}};
+  if (const auto& scale = state.loss_scale)
+    json["loss_scale"] = {{"scale", scale->scale}, {"clean_steps", scale->clean_steps}, {"hysteresis", scale->hysteresis}};
+  if (!state.data.empty()) json["data"] = state.data;
+  if (!state.tokenizer.empty()) json["tokenizer"] = state.tokenizer;
+  return json.dump();
+}
+
+RunState parse_run_state(std::string_view text, const std::string& where) {
+  const Json json = parse_strict(text, where);
+  const Fields fields(json, where);
+  RunState state;
+  state.train_batch_size = fields.whole("train_batch_size", 1, kMostSequences);
+  state.steps = fields.whole("steps", 0, std::min(kMostSteps, kMostSequences / state.train_batch_size));
+  state.updates = fields.whole("updates", 0, state.steps);
+  state.skipped_in_a_row = fields.whole("skipped_in_a_row", 0, state.steps - state.updates);
+  state.seed = fields.whole("seed", 0, kMostSeed);
+  state.micro_batch_size = fields.whole("train_micro_batch_size_per_gpu", 1, state.train_batch_size);
+  if (json.contains("loss_scale")) state.loss_scale = parse_loss_scale(json.at("loss_scale"), where, state.steps);
+  state.data = fields.text_if_given("data");
+  state.tokenizer = fields.text_if_given("tokenizer");
+  return state;
+}
+
+}  // namespace trivet::checkpoint

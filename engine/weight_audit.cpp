@@ -1,0 +1,223 @@
+#include "engine/weight_audit.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/random.h"
+
+namespace trivet {
+namespace {
+
+constexpr uint64_t kGolden = 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio, as in SplitMix64
+
+template <typename Bits>
+uint64_t sum_of(const void* data, int64_t count, uint64_t key, int64_t first_element) {
+  uint64_t sum = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    Bits bits;
+    std::memcpy(&bits, static_cast<const std::byte*>(data) + i * static_cast<int64_t>(sizeof(Bits)), sizeof(Bits));
+    sum += bits * (((key + static_cast<uint64_t>(first_element + i)) * kGolden) | 1);
+  }
+  return sum;
+}
+
+// Reads weights where they are, or through a small buffer if the host cannot reach them.
+class Reader {
+ public:
+  Reader(kernels::Kernels& kernels, Device device) : kernels_(kernels), device_(device) {}
+
+  // `first_element`: the place of the view's first element in its parameter.
+  uint64_t digest(ConstTensorView view, uint64_t key, int64_t first_element) {
+    if (device_ == Device::Cpu) return digest_on_host(view, key, first_element);
+    uint64_t sum = 0;
+    for (int64_t done = 0; done < view.elements(); done += kMostElements) {
+      const ConstTensorView piece = view.slice(done, std::min(kMostElements, view.elements() - done));
+      buffer_.resize(static_cast<size_t>(piece.bytes()));
+      const TensorView copy{buffer_.data(), piece.dtype, piece.shape};
+      kernels_.to_host(piece, copy);
+      sum += digest_on_host(copy, key, first_element + done);
+    }
+    return sum;
+  }
+
+ private:
+  static constexpr int64_t kMostElements = int64_t{1} << 20;
+
+  static uint64_t digest_on_host(ConstTensorView view, uint64_t key, int64_t first_element) {
+    return size_of(view.dtype) == 2 ? sum_of<uint16_t>(view.data, view.elements(), key, first_element)
+                                    : sum_of<uint32_t>(view.data, view.elements(), key, first_element);
+  }
+
+  kernels::Kernels& kernels_;
+  Device device_;
+  std::vector<std::byte> buffer_;
+};
+
+WeightDigest total_of(std::span<const WeightDigest> digests) {
+  WeightDigest total;
+  for (const WeightDigest& digest : digests) {
+    total.whole += digest.whole;
+    total.unsplit += digest.unsplit;
+  }
+  return total;
+}
+
+// Ranks that should hold equal weights, by what they hold.
+using Holders = std::map<uint64_t, std::vector<int>>;
+
+std::optional<Disagreement> judge(const Holders& holders) {
+  if (holders.size() < 2) return std::nullopt;
+  size_t all = 0;
+  const std::vector<int>* largest = nullptr;
+  for (const auto& [digest, ranks] : holders) {
+    all += ranks.size();
+    if (!largest || ranks.size() > largest->size()) largest = &ranks;
+  }
+  Disagreement found;
+  if (2 * largest->size() > all) found.agreeing = *largest;
+  for (const auto& [digest, ranks] : holders)
+    if (found.agreeing.empty() || &ranks != largest) found.differing.insert(found.differing.end(), ranks.begin(), ranks.end());
+  std::sort(found.differing.begin(), found.differing.end());
+  std::sort(found.agreeing.begin(), found.agreeing.end());
+  return found;
+}
+
+std::optional<Disagreement> compare_along_data(const Mesh& mesh, std::span<const WeightDigest> of_rank) {
+  for (const std::vector<int>& group : mesh.groups(Axis::Data)) {
+    Holders holders;
+    for (const int rank : group) holders[of_rank[static_cast<size_t>(rank)].whole].push_back(rank);
+    if (auto found = judge(holders)) return found;
+  }
+  return std::nullopt;
+}
+
+std::optional<Disagreement> compare_along_tensor(const Mesh& mesh, std::span<const WeightDigest> of_rank) {
+  for (int stage = 0; stage < mesh.size(Axis::Pipeline); ++stage) {
+    Holders holders;
+    for (int tensor = 0; tensor < mesh.size(Axis::Tensor); ++tensor) {
+      const std::vector<int> ranks = mesh.ranks_at({{Axis::Pipeline, stage}, {Axis::Tensor, tensor}});
+      uint64_t sum = 0;
+      for (const int rank : ranks) sum += of_rank[static_cast<size_t>(rank)].unsplit;
+      auto& same = holders[sum];
+      same.insert(same.end(), ranks.begin(), ranks.end());
+    }
+    if (auto found = judge(holders)) return found;
+  }
+  return std::nullopt;
+}
+
+// What a rank tells the others once the totals differ.
+struct Details {
+  std::string host;
+  std::vector<WeightDigest> digests;
+};
+
+std::string to_text(const std::string& host, std::span<const WeightDigest> digests) {
+  nlohmann::json json{{"host", host}, {"digests", nlohmann::json::array()}};
+  for (const WeightDigest& digest : digests) json["digests"].push_back({digest.parameter, digest.whole, digest.unsplit});
+  return json.dump();
+}
+
+Details details_of(const std::string& text) {
+  const auto json = nlohmann::json::parse(text);
+  Details details{json.at("host"), {}};
+  for (const auto& digest : json.at("digests")) details.digests.push_back({digest.at(0), digest.at(1), digest.at(2)});
+  return details;
+}
+
+struct FirstDifference {
+  Disagreement ranks;
+  std::string parameter;
+};
+
+FirstDifference first_difference(const Mesh& mesh, const std::vector<Details>& of_rank) {
+  size_t most = 0;
+  for (const Details& details : of_rank) most = std::max(most, details.digests.size());
+  for (size_t i = 0; i < most; ++i) {
+    std::vector<WeightDigest> digests;  // pipeline stages have other parameters, but are not compared with each other
+    for (const Details& details : of_rank) digests.push_back(i < details.digests.size() ? details.digests[i] : WeightDigest{});
+    if (auto found = find_disagreement(mesh, digests)) {
+      const std::string parameter = digests[static_cast<size_t>(found->differing.front())].parameter;
+      return {std::move(*found), parameter};
+    }
+  }
+  throw std::logic_error("weight audit: the totals differ and no parameter does");
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
+
+std::string hosts_text(const std::vector<int>& ranks, const std::vector<Details>& of_rank) {
+  std::vector<std::string> hosts;
+  for (const int rank : ranks) hosts.push_back(of_rank[static_cast<size_t>(rank)].host);
+  std::sort(hosts.begin(), hosts.end());
+  hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
+  return fmt::format("{}", fmt::join(hosts, ", "));
+}
+
+[[noreturn]] void throw_disagreement(const FirstDifference& first, const std::vector<Details>& of_rank, int64_t step,
+                                     int64_t last_equal) {
+  const auto& [differing, agreeing] = first.ranks;
+  const std::string who =
+      agreeing.empty() ? fmt::format("{} hold different weights and no majority says which is right", ranks_text(differing))
+                       : fmt::format("{} {} other weights than {}", ranks_text(differing),
+                                     differing.size() == 1 ? "holds" : "hold", ranks_text(agreeing));
+  throw CommError(
+      ExitCode::RanksDisagree,
+      fmt::format("after step {}: {}, first in {} (all were equal after step {}); the memory or a processor of host {} "
+                  "changed a value: take that host out of the job and resume from a checkpoint, which holds compared "
+                  "weights only (audit.weights_every)",
+                  step, who, first.parameter, last_equal, hosts_text(differing, of_rank)));
+}
+
+}  // namespace
+
+std::vector<WeightDigest> digest_weights(Parameters& parameters, kernels::Kernels& kernels, Device device) {
+  const bool tensor_copies = parameters.layout().tensor_size > 1;
+  Reader reader(kernels, device);
+  std::vector<WeightDigest> digests;
+  parameters.for_each_group([&](int, zero::ParameterGroup& group) {
+    const zero::HeldWeights held = group.held_weights();
+    if (held.view.elements() == 0) return;
+    const auto digest_range = [&](const zero::FlatParameter& parameter, int64_t first, int64_t count) -> uint64_t {
+      const zero::Overlap part = overlap(parameter, first, count);
+      if (part.count == 0) return 0;
+      const int64_t in_view = parameter.offset + part.first_in_parameter - held.first;
+      return reader.digest(held.view.slice(in_view, part.count), random_key(0, parameter.name), part.first_in_parameter);
+    };
+    for (const zero::FlatParameter& parameter : group.layout().parameters) {
+      WeightDigest digest{.parameter = parameter.name};
+      if (held.whole) digest.whole = digest_range(parameter, 0, group.layout().whole_elements);
+      if (tensor_copies && parameter.part.shape == parameter.spec.shape)
+        digest.unsplit = digest_range(parameter, held.owned_first, held.owned_count);
+      digests.push_back(std::move(digest));
+    }
+  });
+  return digests;
+}
+
+std::optional<Disagreement> find_disagreement(const Mesh& mesh, std::span<const WeightDigest> of_rank) {
+  if (auto found = compare_along_data(mesh, of_rank)) return found;
+  return compare_along_tensor(mesh, of_rank);
+}
+
+void compare_weights(const Mesh& mesh, std::span<const WeightDigest> mine, const checkpoint::Participants& all_ranks,
+                     const std::string& host, int64_t step, int64_t last_equal) {
+  const WeightDigest total = total_of(mine);
+  std::vector<WeightDigest> totals;
+  for (const std::string& text : all_ranks.gather(fmt::format("{:016x}{:016x}", total.whole, total.unsplit)))
+    totals.push_back({"", std::stoull(text.substr(0, 16), nullptr, 16), std::stoull(text.substr(16), nullptr, 16)});
+  if (!find_disagreement(mesh, totals)) return;
+  std::vector<Details> details;
+  for (const std::string& text : all_ranks.gather(to_text(host, mine))) details.push_back(details_of(text));
+  throw_disagreement(first_difference(mesh, details), details, step, last_equal);
+}
+
+}  // namespace trivet

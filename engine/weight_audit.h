@@ -1,0 +1,48 @@
+// Finds ranks whose weights differ although they should be equal: memory or a processor that changed a value without an error
+// (silent data corruption; "Cores that don't count", Hochschild et al., HotOS'21).
+//
+// Two kinds of weights are held by several ranks:
+//   - weights that are whole on each rank of the data axis (all below ZeRO stage 3, small parameters at stage 3),
+//   - parameters that the tensor axis does not split (norms, some biases): each tensor rank updates a copy of its own.
+// Weights that only one rank holds cannot be compared, and neither can weights that are offloaded.
+//
+// A digest is the sum over elements of their bits times an odd number made from the parameter's name and the element's place,
+// modulo 2^64. One changed element always changes the digest, and digests of disjoint parts add up to that of the whole, so
+// shards of one parameter may be cut differently on different ranks.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/checkpoint/participants.h"
+#include "engine/mesh.h"
+#include "engine/parameters.h"
+
+namespace trivet {
+
+struct WeightDigest {
+  std::string parameter;
+  uint64_t whole = 0;  // of weights that are whole on this rank: equal on all ranks that differ along the data axis only
+  uint64_t unsplit =
+      0;  // of this rank's shard of an unsplit parameter: its sum over the data axis is equal on all tensor ranks
+};
+
+// A digest of each parameter that this rank holds, in the order of the layout. Gathers must have ended.
+std::vector<WeightDigest> digest_weights(Parameters& parameters, kernels::Kernels& kernels, Device device);
+
+struct Disagreement {
+  std::vector<int> differing;  // world ranks, ascending: those outvoted by `agreeing`, or all if there is no majority
+  std::vector<int> agreeing;   // the majority that holds equal weights; empty if there is none
+};
+// Compares one digest of each world rank. None: all that should be equal is.
+std::optional<Disagreement> find_disagreement(const Mesh& mesh, std::span<const WeightDigest> of_rank);
+
+// Compares the weights of all ranks, which call it together. Throws CommError (ranks disagree) that names the ranks, their
+// hosts and the first parameter. `host` is this rank's; `last_equal` is the step after which the last comparison passed.
+void compare_weights(const Mesh& mesh, std::span<const WeightDigest> mine, const checkpoint::Participants& all_ranks,
+                     const std::string& host, int64_t step, int64_t last_equal);
+
+}  // namespace trivet

@@ -1,0 +1,59 @@
+// Which steps a save removes. A step is written as its number and what it is: "c5" is clean after 5 updates, "s5" was saved
+// while steps were skipped, "x" is damaged.
+#include "engine/checkpoint/retention.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace trivet::checkpoint {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// Steps 10, 20, 30 ...
+std::vector<int64_t> removed(const std::vector<std::string>& kinds, int64_t keep) {
+  std::vector<SavedStep> steps;
+  for (const std::string& kind : kinds) {
+    SavedStep step{static_cast<int64_t>(steps.size() + 1) * 10, std::nullopt};
+    if (kind[0] != 'x') step.content = SavedStep::Content{std::stoll(kind.substr(1)), kind[0] == 'c'};
+    steps.push_back(step);
+  }
+  return steps_to_remove(steps, keep);
+}
+
+TEST(Retention, LeavesTheNewestCleanSteps) {
+  EXPECT_THAT(removed({"c1", "c2", "c3", "c4"}, 2), ElementsAre(10, 20));
+  EXPECT_THAT(removed({"c1", "c2", "c3", "c4"}, 3), ElementsAre(10));
+  EXPECT_THAT(removed({"c1", "c2"}, 2), IsEmpty());
+  EXPECT_THAT(removed({"c1"}, 1), IsEmpty());
+}
+
+TEST(Retention, StepsSavedWhileSkippingNeverDisplaceCleanOnes) {
+  EXPECT_THAT(removed({"c1", "c2", "s2"}, 2), IsEmpty());
+  EXPECT_THAT(removed({"c1", "c2", "s2", "s2", "s2"}, 2), ElementsAre(30, 40));
+  EXPECT_THAT(removed({"c1", "c2", "c3", "s3", "s3"}, 2), ElementsAre(10, 40));
+}
+
+TEST(Retention, ALaterCleanStepReplacesThoseSavedWhileSkipping) {
+  EXPECT_THAT(removed({"c1", "c2", "s2", "c3"}, 2), ElementsAre(10, 30));
+}
+
+// The newest step may hold weights that give no finite loss: only a later update shows that they do.
+TEST(Retention, TheNewestStepThatWasTrainedFromStays) {
+  EXPECT_THAT(removed({"c1", "c2", "c3"}, 1), ElementsAre(10));
+  EXPECT_THAT(removed({"c1", "c2", "s2", "s2"}, 1), ElementsAre(30));
+  EXPECT_THAT(removed({"c1", "c2", "c2", "c2"}, 1), ElementsAre(20, 30));
+  EXPECT_THAT(removed({"c1", "c2", "c2", "c2", "s2"}, 2), ElementsAre(20));
+}
+
+TEST(Retention, DamagedStepsDoNotCountAndGoWhenEnoughCleanOnesAreNewer) {
+  EXPECT_THAT(removed({"c1", "x", "c3"}, 2), IsEmpty());
+  EXPECT_THAT(removed({"c1", "x", "c3", "c4"}, 2), ElementsAre(10, 20));
+  EXPECT_THAT(removed({"x", "c2", "c3", "x", "c5"}, 2), ElementsAre(10, 20));
+}
+
+}  // namespace
+}  // namespace trivet::checkpoint

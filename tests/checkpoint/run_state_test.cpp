@@ -1,0 +1,100 @@
+// The state of a run: each field has a type and a range, and an error names file, field, value and what is accepted.
+#include "engine/checkpoint/run_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+
+namespace trivet::checkpoint {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kFull =
+    R"({"steps":9,"updates":7,"skipped_in_a_row":2,"seed":3,"train_batch_size":12,"train_micro_batch_size_per_gpu":4,)"
+    R"("loss_scale":{"scale":1024.5,"clean_steps":6,"hysteresis":2},"data":"digest","tokenizer":"text"})";
+
+std::string with(const std::string& from, const std::string& to) {
+  std::string text = kFull;
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+std::string error_of(const std::string& text) {
+  try {
+    parse_run_state(text, "dir/manifest.json: state");
+    return "";
+  } catch (const CheckpointError& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::CheckpointCorrupt);
+    return error.what();
+  }
+}
+
+TEST(RunState, RoundTrips) {
+  const RunState state = parse_run_state(kFull, "a");
+  EXPECT_EQ(state.steps, 9);
+  EXPECT_EQ(state.updates, 7);
+  EXPECT_EQ(state.skipped_in_a_row, 2);
+  EXPECT_FALSE(state.clean());
+  EXPECT_EQ(state.seed, 3);
+  EXPECT_EQ(state.train_batch_size, 12);
+  EXPECT_EQ(state.micro_batch_size, 4);
+  EXPECT_EQ(state.loss_scale, (LossScaleState{1024.5, 6, 2}));
+  EXPECT_EQ(state.data, "digest");
+  EXPECT_EQ(state.tokenizer, "text");
+  EXPECT_EQ(to_text(state), kFull);
+}
+
+TEST(RunState, TheSmallestIsAccepted) {
+  const RunState state = parse_run_state(to_text(RunState{}), "a");
+  EXPECT_TRUE(state.clean());
+  EXPECT_FALSE(state.loss_scale);
+}
+
+TEST(RunState, EveryFieldHasATypeAndARange) {
+  const auto refused = [](const std::string& from, const std::string& to, const std::string& message) {
+    EXPECT_EQ(error_of(with(from, to)), "dir/manifest.json: state" + message);
+  };
+  const std::string whole = " is not accepted; a whole number from ";
+  refused("\"steps\":9", "\"steps\":9223372036854775808", ": steps: 9223372036854775808" + whole + "0 to 1000000000000 is");
+  refused("\"steps\":9", "\"steps\":1000000000001", ": steps: 1000000000001" + whole + "0 to 1000000000000 is");
+  refused("\"steps\":9", "\"steps\":-1", ": steps: -1" + whole + "0 to 1000000000000 is");
+  refused("\"steps\":9", "\"steps\":9.5", ": steps: 9.5" + whole + "0 to 1000000000000 is");
+  refused("\"steps\":9", "\"steps\":\"9\"", ": steps: \"9\"" + whole + "0 to 1000000000000 is");
+  refused("\"steps\":9", "\"steps\":null", ": steps: null" + whole + "0 to 1000000000000 is");
+  refused("\"updates\":7", "\"updates\":-1", ": updates: -1" + whole + "0 to 9 is");
+  refused("\"updates\":7", "\"updates\":10", ": updates: 10" + whole + "0 to 9 is");
+  refused("\"skipped_in_a_row\":2", "\"skipped_in_a_row\":3", ": skipped_in_a_row: 3" + whole + "0 to 2 is");
+  refused("\"skipped_in_a_row\":2", "\"skipped_in_a_row\":-1", ": skipped_in_a_row: -1" + whole + "0 to 2 is");
+  refused("\"seed\":3", "\"seed\":-3", ": seed: -3" + whole + "0 to 9223372036854775807 is");
+  refused("\"train_batch_size\":12", "\"train_batch_size\":0", ": train_batch_size: 0" + whole + "1 to 4611686018427387904 is");
+  refused("\"train_batch_size\":12", "\"train_batch_size\":4611686018427387904",
+          ": steps: 9" + whole + "0 to 1 is");  // the data cursor would overflow
+  refused("\"train_micro_batch_size_per_gpu\":4", "\"train_micro_batch_size_per_gpu\":13",
+          ": train_micro_batch_size_per_gpu: 13" + whole + "1 to 12 is");
+  const std::string positive = " is not accepted; a finite number above 0 is";
+  refused("1024.5", "0", ".loss_scale: scale: 0" + positive);
+  refused("1024.5", "-2.5", ".loss_scale: scale: -2.5" + positive);
+  refused("1024.5", "\"2\"", ".loss_scale: scale: \"2\"" + positive);
+  refused("\"clean_steps\":6", "\"clean_steps\":10", ".loss_scale: clean_steps: 10" + whole + "0 to 9 is");
+  refused("\"hysteresis\":2", "\"hysteresis\":-1", ".loss_scale: hysteresis: -1" + whole + "0 to 1000000000000 is");
+  refused("\"digest\"", "1", ": data: 1 is not accepted; a string is");
+  refused("\"text\"", "[]", ": tokenizer: [] is not accepted; a string is");
+}
+
+TEST(RunState, WhatIsNoObjectOrLacksAFieldIsRefused) {
+  EXPECT_EQ(error_of("[]"), "dir/manifest.json: state: [] is not an object");
+  EXPECT_EQ(error_of("7"), "dir/manifest.json: state: 7 is not an object");
+  EXPECT_THAT(error_of(""), HasSubstr("dir/manifest.json: state: not JSON"));
+  EXPECT_EQ(error_of(with(R"("updates":7,)", "")), "dir/manifest.json: state: \"updates\" is missing");
+  EXPECT_EQ(error_of(with(R"("clean_steps":6,)", "")), "dir/manifest.json: state.loss_scale: \"clean_steps\" is missing");
+  EXPECT_EQ(error_of(with(R"({"scale":1024.5,"clean_steps":6,"hysteresis":2})", "[]")),
+            "dir/manifest.json: state.loss_scale: [] is not an object");
+  EXPECT_THAT(error_of(with(R"("updates":7)", R"("steps":7)")), HasSubstr("\"steps\" stands there twice"));
+  EXPECT_THAT(error_of(with("1024.5", "1e999")), HasSubstr("not JSON"));
+}
+
+}  // namespace
+}  // namespace trivet::checkpoint

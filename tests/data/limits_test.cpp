@@ -1,0 +1,42 @@
+// What is just accepted, and the next value that is not.
+#include <gtest/gtest.h>
+
+#include "engine/data/bpe_train.h"
+#include "engine/data/dataset.h"
+#include "engine/data/token_file.h"
+#include "tests/data/expect_error.h"
+#include "tests/data/temporary_file.h"
+
+namespace trivet::data {
+namespace {
+
+TEST(DataLimits, AModelsVocabularyMayBeExactlyThatOfTheTokens) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("a.tokens");
+  TokenFileWriter writer(path, *bytes_tokenizer());
+  writer.add(bytes_tokenizer()->encode("some text"));
+  writer.finish();
+  DataOptions options;
+  options.data.train = path;
+  options.vocabulary = VocabularyKind::Size;
+  options.vocabulary_size = 256;
+  EXPECT_EQ(open_dataset(options).vocabulary_size, 256);
+  options.vocabulary_size = 255;
+  EXPECT_THROW(open_dataset(options), DataError);
+}
+
+TEST(DataLimits, AllBytesAreTokens) {
+  const std::string all{'\x00', '\x7f', '\xff'};
+  EXPECT_EQ(bytes_tokenizer()->decode(std::vector<int32_t>{0, 127, 255}), all);
+  EXPECT_EQ(bytes_tokenizer()->encode(all), (std::vector<int32_t>{0, 127, 255}));
+}
+
+TEST(DataLimits, TheSmallestBpeVocabularyIsTheBytesAndTheEndOfText) {
+  WordCounts words;
+  words.add("aaaa");
+  EXPECT_EQ(train_bpe(words, 257)->vocabulary_size(), 257);
+  EXPECT_THROW(train_bpe(words, 256), DataError);
+}
+
+}  // namespace
+}  // namespace trivet::data

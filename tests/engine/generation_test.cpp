@@ -1,0 +1,87 @@
+// Logits of a generator: those of training, of the last tokens that the model has room for.
+#include "engine/generation.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "comm/world.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/engine.h"
+#include "tests/engine/small_plan.h"
+
+namespace trivet {
+namespace {
+
+constexpr int64_t kLength = 12;
+
+class Generation : public testing::TestWithParam<ModelType> {
+ protected:
+  Generation() {
+    std::string name = std::filesystem::temp_directory_path() / "trivet-generation-XXXXXX";
+    if (::mkdtemp(name.data())) folder_ = name;
+    config_ = small_config();
+    config_.model.type = GetParam();
+    config_.model.sequence_length = kLength;
+    config_.model.initializer_range = 0.3;  // logits that differ
+    config_.batch = {.micro_batch_size = 1};
+  }
+  ~Generation() override { std::filesystem::remove_all(folder_); }
+
+  // Saves what training begins with; returns the mean loss of the tokens there.
+  double save(const std::vector<int32_t>& tokens, const std::vector<int32_t>& targets) const {
+    double loss = 0;
+    comm::run_threads(1, [&](comm::World& world) {
+      Engine engine(plan_of(config_, 1), model_of(config_), world);
+      engine.save(folder_);
+      const Shape shape{1, kLength};
+      const Microbatch batch{{tokens.data(), DType::Int32, shape}, {targets.data(), DType::Int32, shape}, 0};
+      loss = engine.evaluate({{batch}}).loss;
+    });
+    return loss;
+  }
+  Generator generator() const {
+    return {model_of(config_), checkpoint::open_newest(real_file_system(), folder_), Device::Cpu, 1};
+  }
+
+  std::string folder_;
+  Config config_;
+};
+
+double loss_of(const std::vector<float>& logits, int32_t target) {
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+  return std::log(sum) - static_cast<double>(logits[static_cast<size_t>(target)]);
+}
+
+std::vector<int32_t> some_tokens(int64_t count) {
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < count; ++i) tokens.push_back(static_cast<int32_t>((i * i * 7 + 3 * i + 5) % 97));
+  return tokens;
+}
+
+TEST_P(Generation, LogitsOfEveryPrefixGiveTheLossOfTraining) {
+  const std::vector<int32_t> text = some_tokens(kLength + 1);
+  const double loss = save({text.begin(), text.end() - 1}, {text.begin() + 1, text.end()});
+  Generator generator = this->generator();
+  double sum = 0;
+  for (size_t length = 1; length <= kLength; ++length)
+    sum += loss_of(generator.next_logits(std::span(text).first(length)), text[length]);
+  EXPECT_NEAR(sum / kLength, loss, 1e-5);
+}
+
+TEST_P(Generation, OfALongTextTheLastTokensCount) {
+  const std::vector<int32_t> text = some_tokens(2 * kLength + 3);
+  save(some_tokens(kLength), some_tokens(kLength));
+  Generator generator = this->generator();
+  const std::vector<float> logits = generator.next_logits(text);
+  EXPECT_EQ(logits, generator.next_logits(std::span(text).last(kLength)));
+  EXPECT_NE(logits, generator.next_logits(std::span(text).first(kLength)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Generation, testing::Values(ModelType::Gpt, ModelType::Llama));
+
+}  // namespace
+}  // namespace trivet

@@ -1,0 +1,92 @@
+// Activations and gradients between stages: who gets them, and what sending waits for.
+#include "engine/links.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "comm/world.h"
+
+namespace trivet {
+namespace {
+
+constexpr int64_t kCount = 100;
+
+// One rank of a pipeline of three with a stage each.
+struct PipelineRank {
+  explicit PipelineRank(comm::World& world)
+      : rank(world.rank()), groups(make_groups(world.group(), Mesh({.pipeline = 3}, 3), {{0, 1, 2, 3}, {0, 1, 2}}, {}, {})) {}
+  ScopedTensor tensor(float value) {
+    ScopedTensor tensor(arena, DType::Float32, {kCount});
+    std::fill_n(tensor.view().as<float>(), kCount, value);
+    return tensor;
+  }
+  void expect_received(Direction direction, int from, float value) {
+    const ScopedTensor received = tensor(-1);
+    links.receive(direction, from, received.view()).synchronize();
+    for (int64_t e = 0; e < kCount; ++e) ASSERT_EQ(received.view().as<float>()[e], value);
+  }
+
+  int rank;
+  MemoryMeter meter;
+  Arena arena{"activations", host_allocator(), meter, MemoryCategory::Activations, 1 << 16};
+  Groups groups;
+  StageLinks links{groups, [] { return make_thread_stream("link"); }};
+};
+
+TEST(StageLinks, JoinEachStageWithItsNeighboursBothWays) {
+  comm::run_threads(3, [](comm::World& world) {
+    PipelineRank own(world);
+    const auto value = [](int from, Direction direction) {
+      return static_cast<float>(10 * from + (direction == Direction::Forward));
+    };
+    if (own.rank < 2) own.links.send(Direction::Forward, own.rank + 1, own.tensor(value(own.rank, Direction::Forward)));
+    if (own.rank > 0) own.links.send(Direction::Backward, own.rank - 1, own.tensor(value(own.rank, Direction::Backward)));
+    if (own.rank > 0) own.expect_received(Direction::Forward, own.rank - 1, value(own.rank - 1, Direction::Forward));
+    if (own.rank < 2) own.expect_received(Direction::Backward, own.rank + 1, value(own.rank + 1, Direction::Backward));
+    own.links.finish();
+    EXPECT_EQ(own.arena.used_bytes(), 0);
+    if (own.rank != 1) EXPECT_THROW(own.links.send(Direction::Forward, 2 - own.rank, own.tensor(0)), std::logic_error);
+  });
+}
+
+// What a sender did while the receiver let it wait.
+TEST(StageLinks, TwoSendsMayBeInFlightAndNoMore) {
+  std::atomic<int> sent = 0;
+  comm::run_threads(3, [&](comm::World& world) {
+    PipelineRank own(world);
+    if (own.rank == 0)
+      for (int i = 0; i < 3; ++i) {
+        own.links.send(Direction::Forward, 1, own.tensor(static_cast<float>(i)));
+        ++sent;
+      }
+    if (own.rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      EXPECT_LE(sent, 2);
+      for (int i = 0; i < 3; ++i) own.expect_received(Direction::Forward, 0, static_cast<float>(i));
+    }
+    own.links.finish();
+  });
+}
+
+TEST(StageLinks, FinishWaitsUntilAllHasArrived) {
+  std::atomic<bool> finished = false;
+  comm::run_threads(3, [&](comm::World& world) {
+    PipelineRank own(world);
+    if (own.rank == 0) {
+      own.links.send(Direction::Forward, 1, own.tensor(5));
+      own.links.finish();
+      finished = true;
+    }
+    if (own.rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      EXPECT_FALSE(finished);
+      own.expect_received(Direction::Forward, 0, 5);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace trivet

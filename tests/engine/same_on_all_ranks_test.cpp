@@ -1,0 +1,95 @@
+#include "engine/same_on_all_ranks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+
+#include "core/error.h"
+
+namespace trivet {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Files = std::vector<FileContent>;
+
+// What each of three ranks is told when rank r has read files[r].
+std::vector<std::string> errors(const std::vector<Files>& files) {
+  std::vector<std::string> all(files.size());
+  comm::run_threads(static_cast<int>(files.size()), [&](comm::World& world) {
+    const auto rank = static_cast<size_t>(world.rank());
+    try {
+      check_same_on_all_ranks(files[rank], world);
+    } catch (const CommError& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::RanksDisagree);
+      all[rank] = error.what();
+    }
+  });
+  return all;
+}
+
+TEST(SameOnAllRanks, IsWhatRanksThatReadTheSameFilesFind) {
+  const Files files{{"data.train", "a.tokens", "1"}, {"model.vocabulary", "b.json", "2"}};
+  EXPECT_THAT(errors({files, files, files}), ElementsAre("", "", ""));
+  EXPECT_THAT(errors({{}, {}, {}}), ElementsAre("", "", ""));
+}
+
+TEST(SameOnAllRanks, IsWhatIsInAFileAndNotItsPath) {
+  EXPECT_THAT(errors({{{"data.train", "/mnt/a", "1"}}, {{"data.train", "/data/a", "1"}}}), ElementsAre("", ""));
+}
+
+TEST(SameOnAllRanks, NamesTheFileTheRanksAndBothDigestsToAll) {
+  const Files usual{{"data.train", "a", "1"}, {"data.validation", "b", "2"}},
+      other{{"data.train", "a", "1"}, {"data.validation", "b", "3"}};
+  const std::string text =
+      "data.validation: rank 0 has read \"b\" (2), rank 2 \"b\" (3); the same file must lie at this path for all ranks";
+  EXPECT_THAT(errors({usual, usual, other}), ElementsAre(text, text, text));
+}
+
+TEST(SameOnAllRanks, NamesARankThatHasReadFewerFiles) {
+  const Files two{{"data.train", "a", "1"}, {"data.validation", "b", "2"}}, one{{"data.train", "a", "1"}};
+  const std::string text = "rank 0 has read 2 files, rank 1 1";
+  EXPECT_THAT(errors({two, one}), ElementsAre(text, text));
+}
+
+class OneToken : public data::TokenFile {
+ public:
+  int64_t tokens() const override { return 1; }
+  int64_t vocabulary_size() const override { return 1; }
+  void read(int64_t, std::span<int32_t>) const override {}
+  std::string digest() const override { return "one token"; }
+};
+
+TEST(ContentsOfFiles, AreOfEveryFileThatTheConfigNames) {
+  const std::string folder = ::testing::TempDir() + "trivet_contents_" + std::to_string(::getpid());
+  std::filesystem::create_directories(folder);
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::ofstream(folder + "/" + name) << text;
+    return folder + "/" + name;
+  };
+  Config config;
+  config.data.train = "train.tokens";
+  config.data.validation = "validation.tokens";
+  config.pipeline.schedule_file = write("schedule", "0F0");
+  config.pipeline.cost_file = write("costs.json", "[]");
+  const data::Dataset dataset{std::make_shared<OneToken>(), std::make_shared<OneToken>(), data::bytes_tokenizer(), 256};
+  const Files files = contents_of_files(config, dataset);
+  std::vector<std::string> keys;
+  for (const FileContent& file : files) keys.push_back(file.key + " " + file.path);
+  EXPECT_THAT(keys, ElementsAre("data.train train.tokens", "data.validation validation.tokens", "model.vocabulary train.tokens",
+                                "pipeline.schedule " + folder + "/schedule", "pipeline.partition " + folder + "/costs.json"));
+  EXPECT_EQ(files[0].digest, "one token");
+  EXPECT_THAT(files[2].digest, HasSubstr("256 tokens, xxh3 "));
+  EXPECT_THAT(files[3].digest, HasSubstr("3 bytes, xxh3 "));
+  const std::string before = files[3].digest;
+  write("schedule", "0B0");
+  EXPECT_NE(contents_of_files(config, dataset)[3].digest, before);
+  std::filesystem::remove_all(folder);
+  EXPECT_THROW(contents_of_files(config, dataset), ConfigError);
+}
+
+}  // namespace
+}  // namespace trivet

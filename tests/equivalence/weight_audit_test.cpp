@@ -1,0 +1,178 @@
+// Weights that several ranks hold are compared: a healthy run is never accused, and a changed bit is found and placed.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <array>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "core/error.h"
+#include "engine/weight_audit.h"
+#include "tests/equivalence/tiny_run.h"
+
+namespace trivet::test {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Config audited_config(ModelType type = ModelType::Gpt) {
+  Config config = tiny_config(type);
+  config.audit.weights_every = 1;
+  return config;
+}
+
+using Change = std::function<void(uint32_t* bits)>;  // of the first weights of a parameter
+
+void flip_exponent(uint32_t* bits) { bits[0] ^= 1u << 23; }
+void swap_two(uint32_t* bits) { std::swap(bits[0], bits[1]); }
+
+void change_weights(Engine& engine, const std::string& name, const Change& change) {
+  int found = 0;
+  engine.parameters().for_each_group([&](int, zero::ParameterGroup& group) {
+    for (const zero::FlatParameter& parameter : group.layout().parameters) {
+      const zero::HeldWeights held = group.held_weights();
+      if (parameter.name != name || parameter.offset < held.first || parameter.offset >= held.first + held.view.elements())
+        continue;
+      ++found;
+      ASSERT_EQ(held.view.dtype, DType::Float32);
+      const ConstTensorView weights = held.view.slice(parameter.offset - held.first, 2);
+      uint32_t bits[2];
+      std::memcpy(bits, weights.data, sizeof(bits));
+      change(bits);
+      std::memcpy(const_cast<void*>(weights.data), bits, sizeof(bits));
+    }
+  });
+  EXPECT_EQ(found, 1) << name;
+}
+
+// What the run says when `rank` has a changed weight before step 2 (counting from 0).
+std::string message_after(const Change& change, const Config& config, int ranks, int rank, const std::string& parameter) {
+  const auto before_step = [&](Engine& engine, int world_rank, int64_t step) {
+    if (world_rank == rank && step == 2) change_weights(engine, parameter, change);
+  };
+  try {
+    run({.ranks = ranks, .before_step = before_step, .config = config});
+  } catch (const CommError& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::RanksDisagree);
+    return error.what();
+  }
+  return "nothing was noticed";
+}
+
+TEST(WeightAudit, NamesTheRankThatTheMajorityOutvotes) {
+  EXPECT_THAT(message_after(flip_exponent, audited_config(), 3, 2, "blocks.1.mlp.up.weight"),
+              AllOf(HasSubstr("after step 3: rank 2 holds other weights than ranks 0, 1, first in "),
+                    HasSubstr("(all were equal after step 2)"), HasSubstr("audit.weights_every")));
+}
+
+TEST(WeightAudit, ExchangedElementsChangeTheDigest) {
+  const auto total = [](Engine& engine) {
+    uint64_t sum = 0;
+    for (const WeightDigest& digest : digest_weights(engine.parameters(), engine.kernels(), Device::Cpu)) sum += digest.whole;
+    return sum;
+  };
+  const auto before_step = [&](Engine& engine, int, int64_t step) {
+    if (step != 1) return;
+    const uint64_t before = total(engine);
+    change_weights(engine, "blocks.1.mlp.up.weight", swap_two);
+    EXPECT_NE(total(engine), before);
+    change_weights(engine, "blocks.1.mlp.up.weight", swap_two);
+    EXPECT_EQ(total(engine), before);
+  };
+  run({.ranks = 1, .steps = 2, .before_step = before_step, .config = audited_config()});
+}
+
+TEST(WeightAudit, OfTwoRanksNamesBoth) {
+  EXPECT_THAT(message_after(flip_exponent, audited_config(), 2, 0, "blocks.0.mlp.up.weight"),
+              HasSubstr("after step 3: ranks 0, 1 hold different weights and no majority says which is right"));
+}
+
+// Norms are on every tensor rank, and each updates its own: also where the weights are sharded over the data axis.
+TEST(WeightAudit, ComparesWhatTheTensorAxisDoesNotSplit) {
+  Config config = audited_config();
+  config.parallel.tensor = 4;
+  EXPECT_THAT(message_after(flip_exponent, config, 4, 1, "blocks.0.norm1.gain"),
+              HasSubstr("rank 1 holds other weights than ranks 0, 2, 3"));
+  config.zero.stage = 3;
+  config.zero.stage3_param_persistence_threshold = 0;
+  EXPECT_THAT(message_after(flip_exponent, config, 8, 2, "blocks.0.norm1.gain"),
+              HasSubstr("ranks 2, 6 hold other weights than ranks 0, 1, 3, 4, 5, 7"));
+}
+
+TEST(WeightAudit, HappensEverySoManySteps) {
+  Config config = audited_config();
+  config.audit.weights_every = 4;
+  EXPECT_THAT(message_after(flip_exponent, config, 3, 1, "blocks.1.mlp.up.weight"),
+              AllOf(HasSubstr("after step 4: rank 1 "), HasSubstr("(all were equal after step 0)")));
+  config.audit.weights_every = 0;
+  EXPECT_EQ(message_after(flip_exponent, config, 3, 1, "blocks.1.mlp.up.weight"), "nothing was noticed");
+}
+
+TEST(WeightAudit, NeverAccusesAHealthyRun) {
+  for (const ModelType type : {ModelType::Gpt, ModelType::Llama})
+    for (const int stage : {0, 1, 2, 3})
+      for (const auto& [pipeline, tensor, ranks] : {std::array{1, 1, 3}, {1, 2, 4}, {2, 2, 8}, {2, 1, 4}}) {
+        Config config = audited_config(type);
+        config.zero.stage = stage;
+        config.parallel.tensor = tensor;
+        config.parallel.pipeline = pipeline;
+        config.parallel.sequence_parallel = tensor > 1 && stage % 2 == 1;
+        config.bf16.enabled = stage > 1;
+        EXPECT_NO_THROW(run({.ranks = ranks, .steps = 3, .config = config}))
+            << fmt::format("stage {}, pipeline {}, tensor {}, {} ranks", stage, pipeline, tensor, ranks);
+      }
+}
+
+TEST(WeightAudit, ChangesNoBit) {
+  Config config = tiny_config(ModelType::Gpt);
+  config.audit.weights_every = 0;
+  const Trace without = run({.ranks = 3, .config = config});
+  config.audit.weights_every = 1;
+  EXPECT_EQ(difference(without, run({.ranks = 3, .config = config})), "");
+}
+
+// ---- the verdict
+
+Mesh mesh_of(int pipeline, int tensor, int ranks) {
+  ParallelConfig parallel;
+  parallel.pipeline = pipeline;
+  parallel.tensor = tensor;
+  return Mesh(parallel, ranks);
+}
+
+TEST(FindDisagreement, AllEqualIsNone) {
+  const std::vector<WeightDigest> digests(4, {"w", 7, 9});
+  EXPECT_FALSE(find_disagreement(mesh_of(1, 1, 4), digests));
+}
+
+TEST(FindDisagreement, WithoutAMajorityNamesAllThatShouldBeEqual) {
+  const auto found = find_disagreement(mesh_of(1, 1, 4), std::vector<WeightDigest>{{"", 1}, {"", 2}, {"", 2}, {"", 1}});
+  ASSERT_TRUE(found);
+  EXPECT_THAT(found->differing, ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(found->agreeing, IsEmpty());
+}
+
+// Pipeline stages hold other parameters: ranks 0 and 1 are stage 0, ranks 2 and 3 stage 1.
+TEST(FindDisagreement, ComparesNothingBetweenPipelineStages) {
+  const Mesh mesh = mesh_of(2, 1, 4);
+  EXPECT_FALSE(find_disagreement(mesh, std::vector<WeightDigest>{{"", 1}, {"", 1}, {"", 2}, {"", 2}}));
+  const auto found = find_disagreement(mesh, std::vector<WeightDigest>{{"", 1}, {"", 1}, {"", 2}, {"", 3}});
+  ASSERT_TRUE(found);
+  EXPECT_THAT(found->differing, ElementsAre(2, 3));
+}
+
+// data 2 x tensor 2: ranks 0 and 2 are tensor rank 0. Shards may be cut differently, so their sums are compared.
+TEST(FindDisagreement, AddsUpShardsBeforeItComparesTensorRanks) {
+  const Mesh mesh = mesh_of(1, 2, 4);
+  EXPECT_FALSE(find_disagreement(mesh, std::vector<WeightDigest>{{"", 0, 10}, {"", 0, 4}, {"", 0, 5}, {"", 0, 11}}));
+  const auto found = find_disagreement(mesh, std::vector<WeightDigest>{{"", 0, 10}, {"", 0, 4}, {"", 0, 5}, {"", 0, 12}});
+  ASSERT_TRUE(found);
+  EXPECT_THAT(found->differing, ElementsAre(0, 1, 2, 3));
+}
+
+}  // namespace
+}  // namespace trivet::test
