@@ -53,13 +53,21 @@ std::string last_part(std::string path) {
   return path.substr(path.rfind('/') + 1);
 }
 
+// A path that cannot be looked at is, for the one who reads, the same as a damaged checkpoint.
+EntryKind kind_of(const std::string& path) {
+  try {
+    return real_file_system().kind(path);
+  } catch (const FileError& error) {
+    throw CheckpointError(ExitCode::CheckpointCorrupt, error.what());
+  }
+}
+
 bool is_step(const std::string& path) {
-  FileSystem& files = real_file_system();
-  return last_part(path).starts_with("step-") || files.kind(path + "/" + checkpoint::kManifestName) != EntryKind::Missing;
+  return last_part(path).starts_with("step-") || kind_of(path + "/" + checkpoint::kManifestName) != EntryKind::Missing;
 }
 
 void check_directory(const std::string& path) {
-  if (real_file_system().kind(path + "/.") != EntryKind::Directory)
+  if (kind_of(path + "/.") != EntryKind::Directory)
     throw CheckpointError(ExitCode::Usage,
                           fmt::format("{}: no such directory; give a directory of checkpoints or one of its steps", path));
 }
@@ -74,7 +82,7 @@ std::vector<std::string> step_directories(const std::string& path) {
   check_directory(path);
   if (is_step(path)) return {path};
   std::vector<std::string> directories;
-  for (const auto& step : checkpoint::list_steps(real_file_system(), path)) directories.push_back(path + "/" + step.name);
+  for (const auto& step : checkpoint::readable_steps(real_file_system(), path)) directories.push_back(path + "/" + step.name);
   return directories;
 }
 

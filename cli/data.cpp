@@ -132,7 +132,7 @@ void run_show(const ShowArguments& arguments) {
 void add_prepare(CLI::App& data) {
   auto arguments = std::make_shared<PrepareArguments>();
   auto& options = arguments->options;
-  CLI::App* prepare = data.add_subcommand("prepare", "Turn texts into one token file, which training memory-maps");
+  CLI::App* prepare = data.add_subcommand("prepare", "Turn texts into one token file, for training");
   prepare->add_option("inputs", options.inputs, "texts, plain or .gz")->required();
   prepare->add_option("-o,--output", options.output, "the token file to write")->required();
   auto* vocabulary =

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "cli/commands.h"
@@ -41,8 +40,7 @@ Device device_of(const std::string& choice) {
 void run(const GenerateArguments& arguments) {
   data::check(arguments.sampling);
   const auto step = checkpoint::open_newest(real_file_system(), arguments.directory);
-  const auto state = nlohmann::json::parse(step.state());
-  const std::string tokenizer_text = state.value("tokenizer", "");
+  const std::string& tokenizer_text = step.run_state().tokenizer;
   if (tokenizer_text.empty())
     throw ConfigError(arguments.directory + ": the checkpoint holds no tokenizer (it was trained on a token file without one)");
   const auto tokenizer = data::tokenizer_from_text(tokenizer_text, step.directory());

@@ -15,7 +15,11 @@
 namespace trivet::cli {
 namespace {
 
-constexpr const char* kFooter = R"(Everything behind PROGRAM is the program's. "trivet" as PROGRAM is this very program.
+constexpr const char* kFooter = R"(Everything after PROGRAM belongs to the program. "trivet" as PROGRAM is this very program.
+
+SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on to the ranks, which have --shutdown-timeout seconds to finish a step and to save; a second
+one kills them. SIGUSR1 and SIGUSR2 are passed on to processes that handle them. Nothing that the ranks start outlives the job or the
+launcher. If the reader of the output goes (| head), the job goes on without output. Exit codes: docs/exit_codes.md.
 
 Example:
   trivet launch --num_gpus 4 trivet train configs/gpt_char.json
@@ -74,7 +78,13 @@ void add_flags(CLI::App& launch, LaunchFlags& flags) {
   launch.add_flag("--bind_cores_to_rank", request.bind_cores, "each rank on cores of its own");
   launch.add_option("--bind_core_list", request.core_list, "of these cores, as in 0-3,8");
   launch.add_option("--enable_each_rank_log", request.log_folder, "stdout and stderr of rank N to DIR/rank_N.out and .err");
-  launch.add_flag("--save_pid", request.save_pid, "write the ranks' pids to a file while they run");
+  launch.add_flag("--save_pid", request.save_pid,
+                  "while they run, the ranks' pids are in a file in $XDG_RUNTIME_DIR, else in trivet-UID in $TMPDIR or /tmp");
+  launch
+      .add_option("--shutdown-timeout,--shutdown_timeout", request.shutdown_timeout_s,
+                  "seconds in which the ranks may finish a step and save after a signal to the launcher; then they are killed")
+      ->check(from_to(0, 86400))
+      ->capture_default_str();
   launch.add_flag("-q,--quiet", request.quiet, "errors only");
   launch.add_option("--log_level", flags.log_level, "debug, info, warning, error or critical")
       ->check(CLI::IsMember({"debug", "info", "warning", "error", "critical"}));

@@ -1,24 +1,67 @@
 // trivet: one binary, one file a subcommand (commands.h). Turns errors into one line on stderr and the exit codes of
 // docs/exit_codes.md.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <string>
+#include <string_view>
+#include <system_error>
 
 #include "cli/commands.h"
+#include "cli/launch/output.h"
+#include "cli/launch/shortage.h"
+#include "cli/stop_signals.h"
 #include "cli/usage.h"
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace {
 
+constexpr std::chrono::seconds kLastWords{2};
+
+// Messages repeat text from files and command lines, which must not reach the terminal raw. A reader that does not read must
+// not keep the program from ending.
 int fail(trivet::ExitCode code, const char* message) {
-  std::fprintf(stderr, "trivet: error: %s\n", message);
+  trivet::cli::Output error(STDERR_FILENO);
+  error.add("trivet: error: " + trivet::printable_lines(message) + "\n");
+  error.flush_within(kLastWords);
   return static_cast<int>(code);
+}
+
+// A file or socket that is opened later must not become standard input, output or error because its number was free. What is
+// written to an output that was closed fails, as before.
+void occupy_standard_descriptors() {
+  for (int opened = 0; opened >= 0 && opened <= STDERR_FILENO;) {
+    opened = open("/dev/null", O_RDONLY);
+    if (opened > STDERR_FILENO) close(opened);
+  }
+}
+
+constexpr const char* kOutOfMemory =
+    "out of host memory; use a smaller model or micro batch, fewer ranks on this host, or raise its limit (ulimit -v, cgroup)";
+
+// Where an exception cannot be caught (in a destructor, in a thread of its own), memory that has run out still ends the program
+// as it does elsewhere. Allocates nothing.
+[[noreturn]] void end_of_program() {
+  try {
+    if (const auto error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    for (const char* text : {"trivet: error: ", kOutOfMemory, "\n"})
+      if (::write(STDERR_FILENO, text, std::strlen(text)) < 0) break;
+    _exit(static_cast<int>(trivet::ExitCode::OutOfMemory));
+  } catch (...) {
+  }
+  __gnu_cxx::__verbose_terminate_handler();
+  std::abort();
 }
 
 // OpenMP's threads spin while they wait, unless told otherwise before the program starts: then ranks that share cores, or a
@@ -28,6 +71,12 @@ void wait_without_spinning(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY")) return;
   setenv("OMP_WAIT_POLICY", "passive", 1);
   execv("/proc/self/exe", argv);  // returns only when it failed: then the policy is OpenMP's own
+}
+
+// A file that grows beyond a limit of the user (ulimit -f) is then an error of write() like any other, with a message and an
+// exit code. Programs that `launch` starts decide for themselves.
+void get_errors_of_file_size(int argc, char** argv) {
+  if (argc < 2 || std::string_view(argv[1]) != "launch") std::signal(SIGXFSZ, SIG_IGN);
 }
 
 // What a command prints is its result: a full disk behind `> file` must not look like success. Those of training are elsewhere.
@@ -40,7 +89,10 @@ void check_output(const CLI::App& program) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  occupy_standard_descriptors();
+  std::set_terminate(end_of_program);
   wait_without_spinning(argv);
+  get_errors_of_file_size(argc, argv);
   CLI::App program("Trivet: training of models that outgrow one device, from one JSON file in DeepSpeed's vocabulary.",
                    "trivet");
   program.set_version_flag("--version", "trivet " + std::string(trivet::cli::kVersion));
@@ -62,6 +114,8 @@ int main(int argc, char** argv) {
     program.parse(argc, argv);
     check_output(program);
     return 0;
+  } catch (const trivet::cli::StoppedBySignal& stopped) {
+    return 128 + stopped.signal;
   } catch (const CLI::Success& help_or_version) {
     return program.exit(help_or_version);
   } catch (const CLI::ParseError& error) {
@@ -69,7 +123,12 @@ int main(int argc, char** argv) {
   } catch (const trivet::Error& error) {
     return fail(error.exit_code(), error.what());
   } catch (const std::bad_alloc&) {
-    return fail(trivet::ExitCode::OutOfMemory, "out of host memory");
+    return fail(trivet::ExitCode::OutOfMemory, kOutOfMemory);
+  } catch (const std::system_error& error) {  // such as a thread that cannot be started
+    if (std::ferror(stdout)) return fail(trivet::ExitCode::Usage, error.what());
+    if (!trivet::cli::is_shortage(error.code().value())) return fail(trivet::ExitCode::Internal, error.what());
+    const auto shortage = trivet::cli::shortage("the system refuses what the program needs", error.code().value());
+    return fail(shortage.exit_code(), shortage.what());
   } catch (const std::exception& error) {
     return fail(std::ferror(stdout) ? trivet::ExitCode::Usage : trivet::ExitCode::Internal, error.what());
   }

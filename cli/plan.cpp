@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -11,6 +10,7 @@
 
 #include "autotune/measured_prediction.h"
 #include "autotune/plan_page.h"
+#include "autotune/replace_file.h"
 #include "cli/commands.h"
 #include "cli/config_model.h"
 #include "cli/usage.h"
@@ -52,14 +52,9 @@ autotune::Cluster cluster_of(const PlanArguments& arguments) {
 
 void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
-// Whole or not at all: a file of that name stays as it is until the new one is complete.
 void write_page(const std::string& path, const autotune::PlanPage& page) {
-  FileSystem& files = real_file_system();
-  const std::string temporary = path + ".tmp";
   try {
-    if (files.kind(path) == EntryKind::Directory) throw FileError("write", path, EISDIR);
-    write_text(files, temporary, to_html(page));
-    files.rename(temporary, path);
+    autotune::replace_file(real_file_system(), path, to_html(page));
   } catch (const FileError& error) {
     throw ConfigError(fmt::format("--html: {}; give a file in a folder that can be written to", error.what()));
   }

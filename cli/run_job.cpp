@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
+#include <new>
 #include <string>
 
 #include "cli/launch/cores.h"
+#include "comm/launcher_link.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -17,16 +20,36 @@ int threads_per_rank(int local_ranks) {
   return std::max(1, static_cast<int>(allowed_cores().size()) / std::max(local_ranks, 1));
 }
 
+namespace {
+
+// Null without a launcher.
+std::unique_ptr<comm::LauncherWatch> watch_launcher(const comm::Place& place) {
+  if (place.launcher_descriptor < 0) return nullptr;
+  if (!comm::is_launcher_link(place.launcher_descriptor)) {
+    Log(place.rank)
+        .warning(fmt::format("TRIVET_LAUNCHER_FD={} is not the socket of trivet launch, perhaps because a program in "
+                             "between closed it: this rank will not notice if the launcher is killed",
+                             place.launcher_descriptor));
+    return nullptr;
+  }
+  return std::make_unique<comm::LauncherWatch>(place.launcher_descriptor, [rank = place.rank] {
+    Log(rank).error("the launcher (trivet launch) has died and cannot end this rank any more: ending by itself");
+    std::_Exit(static_cast<int>(ExitCode::PeerLost));
+  });
+}
+
+}  // namespace
+
 void run_job(int ranks, const std::function<void(RankBody)>& body) {
+  const comm::Place place = comm::place_from_environment(comm::current_environment());
+  const auto watch = watch_launcher(place);
   if (ranks > 0) {
-    const comm::Place place = comm::place_from_environment(comm::current_environment());
     if (place.world_size > 1)
       throw ConfigError(fmt::format("--ranks {}: this process is rank {} of {} already ({}); leave --ranks out", ranks,
                                     place.rank, place.world_size, place.source));
     comm::run_threads(ranks, [&](comm::World& world) { body({world, threads_per_rank(ranks), world.rank()}); });
     return;
   }
-  const comm::Place place = comm::place_from_environment(comm::current_environment());
   comm::WorldOptions options;
   // While this rank computes, or waits for what will never come, the monitor's thread ends it.
   options.on_lost = [rank = place.rank](const std::string& message, ExitCode code) {
@@ -36,6 +59,9 @@ void run_job(int ranks, const std::function<void(RankBody)>& body) {
   const auto world = comm::connect(place, options);
   try {
     body({*world, threads_per_rank(place.local_size), place.local_rank});
+  } catch (const std::bad_alloc&) {
+    world->abort("out of host memory");
+    throw;
   } catch (const std::exception& error) {
     world->abort(error.what());
     throw;

@@ -1,11 +1,13 @@
 // trivet train CONFIG: one rank of a job, or the whole job with --ranks N.
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/run_job.h"
+#include "cli/stop_signals.h"
 #include "cli/usage.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
@@ -21,6 +23,14 @@ struct TrainArguments {
   bool resume_given = false;
 };
 
+// Each rank is told by the signal itself; one line about it is enough.
+StopSignalOptions signal_options(const Config& config) {
+  StopSignalOptions options = stop_signal_options(config.checkpoint);
+  const int rank = comm::place_from_environment(comm::current_environment()).rank;
+  options.log = Log(rank, rank == 0 ? LogLevel::Info : LogLevel::Error);
+  return options;
+}
+
 void run(const TrainArguments& arguments) {
   const Config config = load_config(arguments.config, arguments.overrides);
   TrainOptions options;
@@ -28,12 +38,18 @@ void run(const TrainArguments& arguments) {
   options.resume = arguments.resume_given;
   options.resume_directory = arguments.resume;
   options.config_text = explain_as_json(config);
+  StopRequest stop;
+  const StopSignals signals(stop, signal_options(config));
+  std::atomic<int> stopped_by = 0;
+  options.stop = &stop;
   run_job(arguments.ranks, [&](RankBody rank) {
     TrainOptions mine = options;
     mine.threads = rank.threads;
     mine.local_rank = rank.local_rank;
-    train(config, rank.world, mine);
+    const TrainEnd end = train(config, rank.world, mine);
+    if (end.signal != 0) stopped_by = end.signal;
   });
+  if (stopped_by != 0) throw StoppedBySignal{stopped_by};
 }
 
 }  // namespace
@@ -45,7 +61,9 @@ void add_train(CLI::App& program) {
       "Examples:\n"
       "  trivet train gpt.json --ranks 4                     4 ranks as threads of this process\n"
       "  trivet launch --num_gpus 4 trivet train gpt.json    4 ranks as processes\n"
-      "  trivet train gpt.json --resume --set training.steps=2000");
+      "  trivet train gpt.json --resume --set training.steps=2000\n"
+      "SIGTERM and SIGINT end a run after its running step, which is saved (exit code 143 or 130); a second one ends it at "
+      "once.");
   command->add_option("config", arguments->config, "JSON file (docs/config.md)")->required();
   command->add_option("--ranks", arguments->ranks, "run so many ranks as threads of this process")->check(from_to(1, 1024));
   command->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")

@@ -3,9 +3,8 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <fstream>
 #include <memory>
-#include <sstream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +13,9 @@
 #include "cli/config_model.h"
 #include "cli/run_job.h"
 #include "cli/usage.h"
+#include "core/bounded_file.h"
 #include "core/error.h"
+#include "engine/config/json_reader.h"
 #include "engine/config/load.h"
 
 namespace trivet::cli {
@@ -24,15 +25,14 @@ struct TuneArguments {
   std::string config, cluster, profile;
   std::vector<std::string> overrides;
   int ranks = 0;
-  double seconds = 10;
+  std::optional<double> seconds;  // none: TuneOptions' own
   bool resume = false;
 };
 
 autotune::ConfigDocument read_document(const TuneArguments& arguments) {
   load_config(arguments.config, arguments.overrides);  // which says what is wrong with the file or the keys
-  std::ostringstream text;
-  text << std::ifstream(arguments.config).rdbuf();
-  return {text.str(), arguments.config, arguments.overrides};
+  const BoundedText read = read_bounded(arguments.config, config::kMaxConfigBytes, "a config");
+  return {read.text, arguments.config, arguments.overrides};
 }
 
 // That trains with `config` on as many ranks.
@@ -45,6 +45,10 @@ std::string train_command(const std::string& config, int ranks, int world_size) 
 void run(const TuneArguments& arguments) {
   const autotune::ConfigDocument document = read_document(arguments);
   const Config config = document.config();
+  if (arguments.seconds && config.autotuning.tuner_type != TunerType::ModelBased)
+    throw ConfigError(
+        fmt::format("--seconds: is how long autotuning.tuner_type \"model_based\" measures, this is \"{}\"; leave it out",
+                    name_of(config.autotuning.tuner_type)));
   const model::Model model = model_of(config);
   run_job(arguments.ranks, [&](RankBody rank) {
     const std::string optimal = autotune::optimal_config(config.autotuning);
@@ -52,8 +56,8 @@ void run(const TuneArguments& arguments) {
                                   .local_rank = rank.local_rank,
                                   .cluster = arguments.cluster,
                                   .profile = arguments.profile,
-                                  .measuring_seconds = arguments.seconds,
                                   .resume = arguments.resume};
+    if (arguments.seconds) options.measuring_seconds = *arguments.seconds;
     options.command = train_command(optimal, arguments.ranks, rank.world.size());
     options.report = [](const std::string& line) {
       std::printf("%s\n", line.c_str());

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/log.h"
+#include "core/printable.h"
 #include "engine/config/suggest.h"
 
 namespace trivet::cli {
@@ -30,7 +31,7 @@ void check_subcommand(const CLI::App& group, int argc, char** argv, int position
     return check_subcommand(*group.get_subcommand(word), argc, argv, position + 1);
   const auto near = config::nearest_names(word, names);
   throw ConfigError(fmt::format(
-      "\"{}\" is not a subcommand of {}; {}", escape_control(word), group.get_name(),
+      "\"{}\" is not a subcommand of {}; {}", printable(word), group.get_name(),
       near.empty() ? fmt::format("there are {}", fmt::join(names, ", ")) : "did you mean " + config::one_of(near) + "?"));
 }
 
@@ -47,7 +48,7 @@ std::string describe_extra(const CLI::App& program, const CLI::App& command) {
   const auto extra = program.remaining(true);
   for (const std::string& word : extra)
     if (word.size() > 1 && word[0] == '-') return unknown_flag(command, word);
-  return extra.empty() ? "" : fmt::format("\"{}\" is not expected", escape_control(extra.front()));
+  return extra.empty() ? "" : fmt::format("\"{}\" is not expected", printable(extra.front()));
 }
 
 std::string kind_of_value(const CLI::Option* option) {
@@ -105,7 +106,7 @@ std::string unknown_flag(const CLI::App& command, const std::string& word) {
     if (!option->get_group().empty())
       for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   const auto near = config::nearest_names(flag, names);
-  return escape_control(flag) + ": unknown flag" + (near.empty() ? "" : "; did you mean " + config::one_of(near) + "?");
+  return printable(flag) + ": unknown flag" + (near.empty() ? "" : "; did you mean " + config::one_of(near) + "?");
 }
 
 std::string with_help(const CLI::App& command, const std::string& wrong) {

@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "core/error.h"
-#include "core/log.h"
+#include "core/printable.h"
 
 namespace trivet::cli {
 namespace {
@@ -46,12 +46,12 @@ std::vector<int> parse_core_list(const std::string& text, const std::vector<int>
                       first <= last;
     if (!good) {
       throw ConfigError(fmt::format("--bind_core_list {}: \"{}\" is not accepted; write cores and ranges, as in 0-3,8",
-                                    escape_control(text), escape_control(part)));
+                                    printable(text), printable(part)));
     }
     for (int core = first; core <= last; ++core) {
       if (std::find(allowed.begin(), allowed.end(), core) == allowed.end()) {
-        throw ConfigError(fmt::format("--bind_core_list {}: core {} is not one that this process may use: {}",
-                                      escape_control(text), core, core_list_text(allowed)));
+        throw ConfigError(fmt::format("--bind_core_list {}: core {} is not one that this process may use: {}", printable(text),
+                                      core, core_list_text(allowed)));
       }
       if (std::find(cores.begin(), cores.end(), core) == cores.end()) cores.push_back(core);
     }

@@ -1,28 +1,33 @@
 #include "cli/launch/hostfile.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <fstream>
 #include <sstream>
 
+#include "comm/descriptor.h"
 #include "comm/member.h"
 #include "core/error.h"
-#include "core/log.h"
+#include "core/printable.h"
 
 namespace trivet::cli {
 namespace {
 
 constexpr int kMostSlots = 4096;
+constexpr size_t kMostHosts = 4096;
+constexpr size_t kLargestFile = size_t{1} << 20;
 
 int number(const std::string& text, int least, int most, const std::string& where) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
-    throw ConfigError(fmt::format("{}: \"{}\" is not a number from {} to {}", where, escape_control(text), least, most));
+    throw ConfigError(fmt::format("{}: \"{}\" is not a number from {} to {}", where, printable(text), least, most));
   }
   return value;
 }
@@ -48,21 +53,43 @@ std::vector<Host> parse_filter(const std::string& text, const std::string& flag,
     Host host{part.substr(0, colon), {}};
     const auto known = std::find_if(hosts.begin(), hosts.end(), [&](const Host& h) { return h.name == host.name; });
     if (known == hosts.end())
-      throw ConfigError(fmt::format("{}: host \"{}\" is not in the host file", flag, escape_control(host.name)));
+      throw ConfigError(fmt::format("{}: host \"{}\" is not in the host file", flag, printable(host.name)));
     if (colon == std::string::npos) {
       host.slots = known->slots;
     } else {
       for (const std::string& slot : split(part.substr(colon + 1), ',')) {
         host.slots.push_back(number(slot, 0, kMostSlots, flag));
         if (std::find(known->slots.begin(), known->slots.end(), host.slots.back()) == known->slots.end()) {
-          throw ConfigError(
-              fmt::format("{}: host \"{}\" has no slot {}; it has {}", flag, host.name, slot, fmt::join(known->slots, ",")));
+          throw ConfigError(fmt::format("{}: host \"{}\" has no slot {}; it has {}", flag, host.name, slot,
+                                        printable(fmt::format("{}", fmt::join(known->slots, ",")))));
         }
       }
     }
     chosen.push_back(std::move(host));
   }
   return chosen;
+}
+
+[[noreturn]] void refuse_file(const std::string& path, const std::string& why) {
+  throw ConfigError(fmt::format("--hostfile {}: {}", printable(path), why));
+}
+
+// A pipe is accepted for `-H <(command)`.
+std::string read_hostfile(const std::string& path) {
+  const comm::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status {};
+  if (!file || ::fstat(file.number(), &status) != 0) refuse_file(path, std::strerror(errno));
+  if (!S_ISREG(status.st_mode) && !S_ISFIFO(status.st_mode)) refuse_file(path, "is neither a file nor a pipe");
+  std::string text(kLargestFile + 1, '\0');
+  size_t size = 0;
+  for (ssize_t got = 1; got != 0 && size < text.size();) {
+    got = ::read(file.number(), text.data() + size, text.size() - size);
+    if (got < 0 && errno != EINTR) refuse_file(path, std::strerror(errno));
+    if (got > 0) size += static_cast<size_t>(got);
+  }
+  if (size > kLargestFile) refuse_file(path, fmt::format("is larger than {} bytes, which no host file is", kLargestFile));
+  text.resize(size);
+  return text;
 }
 
 }  // namespace
@@ -75,28 +102,23 @@ std::vector<Host> parse_hosts(const std::string& text, const std::string& path) 
     std::istringstream words(line.substr(0, line.find('#')));
     std::string name, slots, rest;
     if (!(words >> name)) continue;
-    const std::string where = fmt::format("{}:{}", path, number_of_line);
+    const std::string where = fmt::format("{}:{}", printable(path), number_of_line);
     if (!(words >> slots) || !slots.starts_with("slots=") || (words >> rest) || !acceptable_name(name)) {
-      throw ConfigError(fmt::format("{}: \"{}\" is not accepted; write \"host slots=N\"", where, escape_control(line)));
+      throw ConfigError(fmt::format("{}: \"{}\" is not accepted; write \"host slots=N\"", where, printable(line)));
     }
     Host host{name, {}};
     for (int slot = 0, count = number(slots.substr(6), 1, kMostSlots, where); slot < count; ++slot) host.slots.push_back(slot);
     for (const Host& other : hosts) {
       if (other.name == name) throw ConfigError(fmt::format("{}: host \"{}\" is named twice", where, name));
     }
+    if (hosts.size() == kMostHosts) throw ConfigError(fmt::format("{}: names more than {} hosts", where, kMostHosts));
     hosts.push_back(std::move(host));
   }
-  if (hosts.empty()) throw ConfigError(fmt::format("{}: names no host; write lines \"host slots=N\"", path));
+  if (hosts.empty()) throw ConfigError(fmt::format("{}: names no host; write lines \"host slots=N\"", printable(path)));
   return hosts;
 }
 
-std::vector<Host> parse_hostfile(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw ConfigError(fmt::format("--hostfile {}: {}", path, std::strerror(errno)));
-  std::ostringstream text;
-  text << file.rdbuf();
-  return parse_hosts(text.str(), path);
-}
+std::vector<Host> parse_hostfile(const std::string& path) { return parse_hosts(read_hostfile(path), path); }
 
 std::vector<Host> filter_hosts(const std::vector<Host>& hosts, const std::string& include, const std::string& exclude) {
   if (!include.empty() && !exclude.empty()) throw ConfigError("--include and --exclude exclude each other; give one of them");
@@ -110,7 +132,7 @@ std::vector<Host> filter_hosts(const std::vector<Host>& hosts, const std::string
     }
   }
   std::erase_if(left, [](const Host& host) { return host.slots.empty(); });
-  if (left.empty()) throw ConfigError(fmt::format("--exclude {}: leaves no slot", escape_control(exclude)));
+  if (left.empty()) throw ConfigError(fmt::format("--exclude {}: leaves no slot", printable(exclude)));
   return left;
 }
 

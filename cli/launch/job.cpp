@@ -8,13 +8,17 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <memory>
 
+#include "cli/launch/guardian.h"
+#include "cli/launch/pid_file.h"
 #include "cli/launch/program.h"
+#include "cli/launch/shortage.h"
 #include "cli/launch/supervisor.h"
 #include "comm/secret.h"
 #include "comm/socket.h"
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace trivet::cli {
 namespace {
@@ -24,16 +28,21 @@ namespace fs = std::filesystem;
 // In memory only; every rank inherits it and reads it from its beginning.
 comm::Descriptor make_secret() {
   comm::Descriptor secret(::memfd_create("trivet-secret", MFD_CLOEXEC));
-  if (!secret) throw ConfigError(fmt::format("cannot make a secret for the job: {}", std::strerror(errno)));
-  write_all(secret.number(), comm::random_bytes(32));
+  if (!secret) throw shortage("cannot make a secret for the job", errno);
+  const std::string bytes = comm::random_bytes(32);
+  if (::write(secret.number(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
+    throw shortage("cannot make a secret for the job", errno);
   return secret;
 }
 
 comm::Descriptor open_log(const std::string& folder, int rank, const char* what) {
-  fs::create_directories(folder);
   const std::string path = fmt::format("{}/rank_{}.{}", folder, rank, what);
-  comm::Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!file) throw ConfigError(fmt::format("--enable_each_rank_log {}: {}: {}", folder, path, std::strerror(errno)));
+  std::error_code error;
+  fs::create_directories(folder, error);
+  comm::Descriptor file(error ? -1 : ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!file)
+    throw ConfigError(fmt::format("--enable_each_rank_log {}: {}: {}", printable(folder), printable(path, 400),
+                                  error ? error.message() : std::strerror(errno)));
   return file;
 }
 
@@ -52,61 +61,38 @@ class Leftovers {
   std::string prefix_;
 };
 
-// --save_pid: a line per rank, there while the job runs.
-class PidFile {
- public:
-  PidFile(bool wanted, const comm::Environment& environment) {
-    if (!wanted) return;
-    const auto folder = environment.find("TMPDIR");
-    path_ = fmt::format("{}/trivet-launch-{}.pids", folder == environment.end() ? "/tmp" : folder->second, ::getpid());
-    write_all(STDERR_FILENO, fmt::format("trivet launch: pids are in {}\n", path_));
-  }
-  ~PidFile() {
-    if (!path_.empty()) ::unlink(path_.c_str());
-  }
-  void add(int rank, int pid) const {
-    if (!path_.empty()) std::ofstream(path_, std::ios::app) << rank << ' ' << pid << '\n';
-  }
-
- private:
-  std::string path_;
-};
-
 class Starter {
  public:
-  Starter(const LaunchRequest& request, const comm::Environment& inherited)
+  Starter(const LaunchRequest& request, const comm::Environment& inherited, std::string job_id)
       : request_(request),
         inherited_(inherited),
-        job_id_(comm::hexadecimal(comm::random_bytes(8))),
+        job_id_(std::move(job_id)),
         file_(find_program(request.program[0], path_of(inherited))),
         listener_(comm::listen_on(request.master_address, request.master_port)),
         secret_(make_secret()) {}
 
-  const std::string& job_id() const { return job_id_; }
-
-  int start_rank(const RankLayout& rank, bool several, Relay& relay) const {
+  int start_rank(const RankLayout& rank, bool several, Relay& relay, int link) const {
     Start how{.file = file_, .arguments = request_.program, .environment = inherited_, .cores = rank.cores};
-    how.inherited = {secret_.number()};
+    how.inherited = {secret_.number(), link};
     for (const auto& [name, value] : rank.environment) how.environment[name] = value;
     how.environment["MASTER_PORT"] = std::to_string(comm::port_of(listener_));
     how.environment["TRIVET_JOB_ID"] = job_id_;
     how.environment["TRIVET_EPOCH"] = std::to_string(0);
     how.environment["TRIVET_SECRET_FD"] = std::to_string(secret_.number());
+    how.environment["TRIVET_LAUNCHER_FD"] = std::to_string(link);
     how.environment.erase("TRIVET_LISTEN_FD");
     if (rank.rank == 0) {
       how.inherited.push_back(listener_.number());
       how.environment["TRIVET_LISTEN_FD"] = std::to_string(listener_.number());
     }
-    comm::Descriptor output, error;
-    if (!request_.log_folder.empty()) {
-      output = open_log(request_.log_folder, rank.rank, "out");
-      error = open_log(request_.log_folder, rank.rank, "err");
-    } else if (several && rank.rank > 0) {  // rank 0 has the terminal
-      output = relay.add(rank.rank, STDOUT_FILENO);
-      error = relay.add(rank.rank, STDERR_FILENO);
+    Relay::Streams streams;
+    if (request_.log_folder.empty()) {
+      streams = relay.streams_of(rank.rank, several);
+    } else {
+      streams = {open_log(request_.log_folder, rank.rank, "out"), open_log(request_.log_folder, rank.rank, "err")};
     }
-    how.output = output.number();
-    how.error = error.number();
+    how.output = streams.output.number();
+    how.error = streams.error.number();
     return start(how);
   }
 
@@ -125,17 +111,29 @@ class Starter {
 }  // namespace
 
 Verdict run_ranks(const LaunchRequest& request, const std::vector<RankLayout>& ranks, const comm::Environment& inherited) {
-  const PidFile pids(request.save_pid, inherited);
-  auto starter = std::make_unique<Starter>(request, inherited);
-  const Leftovers leftovers(starter->job_id());
-  Supervisor supervisor(request.quiet);
-  for (const RankLayout& rank : ranks) {
-    const int pid = starter->start_rank(rank, ranks.size() > 1, supervisor.relay());
-    supervisor.watch(rank.rank, pid);
-    pids.add(rank.rank, pid);
+  std::unique_ptr<PidFile> pids;
+  if (request.save_pid) {
+    pids = std::make_unique<PidFile>(inherited);
+    Output error(STDERR_FILENO);
+    error.add(fmt::format("trivet launch: pids are in {}\n", printable(pids->path(), 400)));
+    error.flush_within(std::chrono::seconds(1));
   }
-  starter.reset();  // rank 0 alone holds the port now: when it dies, nobody waits for it
-  return supervisor.run();
+  const std::string job_id = comm::hexadecimal(comm::random_bytes(8));
+  const Leftovers leftovers(job_id);  // the guardian has its own: either of the two may be killed
+  return run_guarded([&](const GuardianEnds& ends) {
+    const Leftovers of_guardian(job_id);
+    auto starter = std::make_unique<Starter>(request, inherited, job_id);
+    Supervisor supervisor({request.quiet, std::chrono::seconds(request.shutdown_timeout_s)}, ends);
+    for (const RankLayout& rank : ranks) {
+      const int pid = starter->start_rank(rank, ranks.size() > 1, supervisor.relay(), ends.for_ranks);
+      supervisor.watch(rank.rank, pid);
+      if (pids) pids->add(rank.rank, pid);
+    }
+    starter.reset();  // rank 0 alone holds the port now: when it dies, nobody waits for it
+    const Verdict verdict = supervisor.run();
+    if (pids) pids->remove();
+    return verdict;
+  });
 }
 
 }  // namespace trivet::cli

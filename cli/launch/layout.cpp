@@ -10,6 +10,7 @@
 #include "cli/launch/cores.h"
 #include "comm/member.h"
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace trivet::cli {
 namespace {
@@ -100,11 +101,12 @@ std::string layout_as_json(const std::vector<RankLayout>& ranks) {
 }
 
 std::string layout_as_text(const std::vector<RankLayout>& ranks, const LaunchRequest& request) {
-  std::string out = fmt::format("{} ranks of: {}\n", ranks.size(), fmt::join(request.program, " "));
+  std::string out =
+      fmt::format("{} ranks of: {}\n", ranks.size(), printable(fmt::format("{}", fmt::join(request.program, " ")), 4096));
   for (const RankLayout& rank : ranks) {
     out += fmt::format("rank {} on {} slot {}{}\n", rank.rank, rank.host, rank.slot,
                        rank.cores.empty() ? "" : fmt::format(" cores {}", core_list_text(rank.cores)));
-    for (const auto& [name, value] : rank.environment) out += fmt::format("  {}={}\n", name, value);
+    for (const auto& [name, value] : rank.environment) out += fmt::format("  {}={}\n", name, printable(value, 4096));
   }
   if (request.master_port == 0) out += "MASTER_PORT=0: a free port is taken when they start\n";
   return out;

@@ -13,9 +13,11 @@
 #include <filesystem>
 #include <sstream>
 
+#include "cli/launch/shortage.h"
 #include "comm/descriptor.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/printable.h"
 
 namespace trivet::cli {
 namespace {
@@ -63,15 +65,15 @@ std::string find_program(const std::string& name, const std::string& path_variab
   if (name == "trivet") return std::filesystem::read_symlink("/proc/self/exe");
   if (name.find('/') != std::string::npos) {
     if (is_executable_file(name)) return name;
-    throw ConfigError(fmt::format("{}: is no file that can be executed", escape_control(name)));
+    throw ConfigError(fmt::format("{}: is no file that can be executed", printable(name)));
   }
   std::istringstream folders(path_variable);
   for (std::string folder; std::getline(folders, folder, ':');) {
     std::string path = (folder.empty() ? "." : folder) + "/" + name;
     if (is_executable_file(path)) return path;
   }
-  throw ConfigError(fmt::format("{}: no such program in PATH; for one in this folder write ./{}", escape_control(name),
-                                escape_control(name)));
+  throw ConfigError(
+      fmt::format("{}: no such program in PATH; for one in this folder write ./{}", printable(name), printable(name)));
 }
 
 pid_t start(const Start& how) {
@@ -81,12 +83,12 @@ pid_t start(const Start& how) {
   const cpu_set_t cores = as_set(how.cores);
   const comm::Descriptor null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw ConfigError(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw shortage("cannot make a pipe", errno);
   comm::Descriptor reading(ends[0]), writing(ends[1]);
 
   const pid_t launcher = ::getpid();
   const pid_t pid = ::fork();
-  if (pid < 0) throw ConfigError(fmt::format("cannot start a process: {}; see ulimit -u", std::strerror(errno)));
+  if (pid < 0) throw shortage(fmt::format("cannot start {}", printable(how.arguments[0])), errno);
   if (pid == 0) {
     become_rank(how, launcher, cores, null.number(), argument_pointers.data(), variable_pointers.data());
     const int error = errno;
@@ -97,7 +99,7 @@ pid_t start(const Start& how) {
   writing.reset();
   int error = 0;
   if (::read(reading.number(), &error, sizeof error) == sizeof error) {  // closed by exec otherwise
-    throw ConfigError(fmt::format("{}: cannot be executed: {}", escape_control(how.arguments[0]), std::strerror(error)));
+    throw ConfigError(fmt::format("{}: cannot be executed: {}", printable(how.arguments[0]), std::strerror(error)));
   }
   return pid;
 }

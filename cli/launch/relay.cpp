@@ -2,66 +2,107 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
-#include "core/error.h"
+#include "cli/launch/shortage.h"
 
 namespace trivet::cli {
 namespace {
 
-constexpr size_t kLongestLine = 1 << 16;
+constexpr size_t kLongestLine = 1 << 16, kReadAtOnce = 1 << 16;
+constexpr std::chrono::milliseconds kLastWords{1000};
+
+bool is_pipe(int descriptor) {
+  struct stat status {};
+  return ::fstat(descriptor, &status) == 0 && (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode));
+}
+
+bool are_the_same_file(int one, int other) {
+  struct stat a {
+  }, b{};
+  return ::fstat(one, &a) == 0 && ::fstat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
 
 }  // namespace
 
-void write_all(int descriptor, const std::string& text) {
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t written = ::write(descriptor, text.data() + done, text.size() - done);
-    if (written < 0 && errno == EAGAIN) {
-      pollfd entry{descriptor, POLLOUT, 0};
-      ::poll(&entry, 1, 1000);
-    } else if (written < 0 && errno != EINTR) {
-      return;  // nobody reads any more: no reason to end the training
-    } else if (written > 0) {
-      done += static_cast<size_t>(written);
-    }
-  }
+Relay::Relay() : output_(std::make_unique<Output>(STDOUT_FILENO)), error_(output_.get()) {
+  if (are_the_same_file(STDOUT_FILENO, STDERR_FILENO)) return;
+  separate_error_ = std::make_unique<Output>(STDERR_FILENO);
+  error_ = separate_error_.get();
 }
 
-comm::Descriptor Relay::add(int rank, int target) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    throw ConfigError(fmt::format("cannot make a pipe for rank {}: {}; see ulimit -n", rank, std::strerror(errno)));
+Relay::Streams Relay::streams_of(int rank, bool several) {
+  Streams streams;
+  if (rank > 0 && several) {
+    streams.output = add(rank, *output_);
+    streams.error = add(rank, *error_);
+    return streams;
   }
+  if (is_pipe(STDOUT_FILENO)) streams.output = add(rank, *output_);
+  if (is_pipe(STDERR_FILENO))
+    streams.error = streams.output && error_ == output_.get()
+                        ? comm::Descriptor(::fcntl(streams.output.number(), F_DUPFD_CLOEXEC, 0))
+                        : add(rank, *error_);
+  return streams;
+}
+
+comm::Descriptor Relay::add(int rank, Output& target) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw shortage(fmt::format("cannot make a pipe for what rank {} prints", rank), errno);
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  sources_.push_back({comm::Descriptor(ends[0]), fmt::format("[rank {}] ", rank), target, {}});
+  sources_.push_back({comm::Descriptor(ends[0]), rank == 0 ? "" : fmt::format("[rank {}] ", rank), &target, {}});
   return comm::Descriptor(ends[1]);
 }
 
-void Relay::add_to(std::vector<pollfd>& entries) const {
-  for (const Source& source : sources_) {
-    if (source.pipe) entries.push_back({source.pipe.number(), POLLIN, 0});
-  }
+void Relay::say(const std::string& text) {
+  error_->add(text);
+  error_->flush();
 }
 
-void Relay::step() {
-  for (Source& source : sources_) {
-    if (source.pipe) read(source);
+void Relay::add_to(std::vector<pollfd>& entries, bool ranks_are_to_end) const {
+  for (const Source& source : sources_) {
+    if (source.pipe && (ranks_are_to_end || !source.target->is_full())) entries.push_back({source.pipe.number(), POLLIN, 0});
   }
+  output_->add_to(entries);
+  if (separate_error_) separate_error_->add_to(entries);
+}
+
+void Relay::step(bool ranks_are_to_end) {
+  for (Source& source : sources_) {
+    if (source.pipe && (ranks_are_to_end || !source.target->is_full())) read(source);
+  }
+  output_->flush();
+  if (separate_error_) separate_error_->flush();
+  report_fault(*output_, "standard output", output_fault_reported_);
+  report_fault(*error_, "standard error", error_fault_reported_);
+}
+
+void Relay::report_fault(const Output& output, const char* name, bool& reported) {
+  if (reported || output.fault().empty()) return;
+  reported = true;
+  say(fmt::format("trivet launch: {} cannot be written: {}; the job goes on, and what it prints there is lost\n", name,
+                  output.fault()));
 }
 
 void Relay::read(Source& source) {
   char buffer[16384];
   std::string out;
-  for (;;) {
+  for (size_t total = 0; total < kReadAtOnce;) {
     const ssize_t got = ::read(source.pipe.number(), buffer, sizeof buffer);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) {
-      if (got == 0) source.pipe.reset();
+      if (got == 0) end(source, out);
       break;
+    }
+    total += static_cast<size_t>(got);
+    if (source.prefix.empty()) {
+      out.append(buffer, static_cast<size_t>(got));
+      continue;
     }
     for (ssize_t i = 0; i < got; ++i) {
       source.line += buffer[i];
@@ -70,16 +111,36 @@ void Relay::read(Source& source) {
       source.line.clear();
     }
   }
-  write_all(source.target, out);
+  source.target->add(out);
 }
 
-void Relay::finish() {
-  step();
+// The last line may lack its end.
+void Relay::end(Source& source, std::string& out) {
+  if (!source.line.empty()) out += source.prefix + source.line + "\n";
+  source.line.clear();
+  source.pipe.reset();
+}
+
+void Relay::close() {
   for (Source& source : sources_) {
-    if (!source.line.empty()) write_all(source.target, source.prefix + source.line + "\n");
-    source.line.clear();
-    source.pipe.reset();
+    std::string out;
+    end(source, out);
+    source.target->add(out);
   }
+  step(true);
+  error_->flush_within(kLastWords);
+}
+
+bool Relay::has_open_pipes() const {
+  return std::any_of(sources_.begin(), sources_.end(), [](const Source& source) { return static_cast<bool>(source.pipe); });
+}
+
+size_t Relay::waiting_bytes() const {
+  return output_->waiting_bytes() + (separate_error_ ? separate_error_->waiting_bytes() : 0);
+}
+
+size_t Relay::dropped_bytes() const {
+  return output_->dropped_bytes() + (separate_error_ ? separate_error_->dropped_bytes() : 0);
 }
 
 }  // namespace trivet::cli

@@ -15,6 +15,7 @@ struct LaunchRequest {
   std::string core_list;  // "0-3,8"; empty: all that this process may use
   std::string log_folder;
   bool save_pid = false;
+  int shutdown_timeout_s = 30;  // --shutdown-timeout: from a signal to the launcher until the ranks are killed
   bool quiet = false;
   bool dry_run = false, json = false;
   std::vector<std::string> program;  // with its arguments, untouched

@@ -3,99 +3,161 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 
+#include "cli/launch/processes.h"
+
 namespace trivet::cli {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kSelfEnding{2000}, kTermination{10000};
+constexpr milliseconds kSelfEnding{2000}, kTermination{10000}, kKilling{10000};
+// timeout(1) sends its signal twice: to the launcher and to the launcher's process group.
+constexpr milliseconds kSameSignal{250};
+constexpr milliseconds kUnreadOutput{5000}, kForever{1 << 30};
 
-sigset_t watched_signals() {
+sigset_t signal_of_children() {
   sigset_t set;
   ::sigemptyset(&set);
-  for (int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&set, signal);
+  ::sigaddset(&set, SIGCHLD);
   return set;
 }
 
+bool is_warning(int signal) { return signal == SIGUSR1 || signal == SIGUSR2; }
+
 }  // namespace
 
-Supervisor::Supervisor(bool quiet) : quiet_(quiet) {
-  const sigset_t set = watched_signals();
+Supervisor::Supervisor(SupervisorOptions options, GuardianEnds ends) : options_(options), ends_(ends) {
+  const sigset_t set = signal_of_children();
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
-  signals_ = comm::Descriptor(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+  child_news_ = comm::Descriptor(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
 }
 
-Supervisor::~Supervisor() {
-  kill_all();
-  const sigset_t set = watched_signals();
-  ::sigprocmask(SIG_UNBLOCK, &set, nullptr);
-}
+Supervisor::~Supervisor() { kill_all(); }
 
 void Supervisor::watch(int rank, int pid) { ranks_.push_back({rank, pid}); }
 
 Verdict Supervisor::run() {
-  while (any_running()) {
-    wait_for_news();
-    relay_.step();
-    read_signals();
+  while (!is_over()) {
+    wait_for_news(kForever);
+    relay_.step(ranks_are_to_end());
+    read_orders();
+    read_reports();
     collect_ended();
     next_phase(Clock::now());
   }
-  relay_.finish();
-  return verdict();
+  read_reports();
+  kill_what_is_left();
+  drain();
+  return verdict_of(record_);
 }
 
 bool Supervisor::any_running() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.running; });
 }
 
-void Supervisor::wait_for_news() {
-  std::vector<pollfd> entries{{signals_.number(), POLLIN, 0}};
-  relay_.add_to(entries);
-  int timeout_ms = -1;
-  if (phase_ != Phase::Running) {
-    const auto left = std::chrono::ceil<milliseconds>(phase_ends_ - Clock::now()).count();
-    timeout_ms = static_cast<int>(std::clamp<int64_t>(left, 0, 60000));
-  }
-  ::poll(entries.data(), entries.size(), timeout_ms);
+// While ranks are being ended, what they have started has as much time as they have.
+bool Supervisor::is_over() const {
+  if (any_running()) return false;
+  siginfo_t info{};
+  return phase_ != Phase::Terminating || ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0;
 }
 
-void Supervisor::read_signals() {
-  signalfd_siginfo info{};
-  while (::read(signals_.number(), &info, sizeof info) == sizeof info) {
-    const int signal = static_cast<int>(info.ssi_signo);
-    if (signal == SIGCHLD) continue;
-    const bool again = received_signal_ != 0;
-    received_signal_ = signal;
-    report(fmt::format("signal {} received, {} all ranks", signal, again ? "killing" : "passing it on to"));
-    again ? enter(Phase::Killing, SIGKILL) : enter(Phase::Terminating, signal);
+void Supervisor::wait_for_news(milliseconds most) {
+  std::vector<pollfd> entries{{child_news_.number(), POLLIN, 0}, {ends_.reports, POLLIN, 0}};
+  if (!launcher_is_gone_) entries.push_back({ends_.orders, POLLIN, 0});
+  relay_.add_to(entries, ranks_are_to_end());
+  if (phase_ == Phase::Waiting || phase_ == Phase::Terminating)
+    most = std::clamp(std::chrono::ceil<milliseconds>(phase_ends_ - Clock::now()), milliseconds(0), most);
+  ::poll(entries.data(), entries.size(), static_cast<int>(most.count()));
+  signalfd_siginfo ignored{};
+  while (::read(child_news_.number(), &ignored, sizeof ignored) == sizeof ignored) {
   }
+}
+
+void Supervisor::read_orders() {
+  for (;;) {
+    int signal = 0;
+    const ssize_t got = ::recv(ends_.orders, &signal, sizeof signal, MSG_DONTWAIT);
+    if (got == sizeof signal) {
+      is_warning(signal) ? pass_warning_on(signal) : obey(signal);
+    } else if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+      return;
+    } else {
+      if (!launcher_is_gone_) {
+        launcher_is_gone_ = true;
+        report("the launcher has died; killing all ranks");
+        enter(Phase::Killing, SIGKILL, kForever);
+      }
+      return;
+    }
+  }
+}
+
+void Supervisor::read_reports() {
+  char buffer[1024];
+  for (ssize_t got = 0; (got = ::recv(ends_.reports, buffer, sizeof buffer, MSG_DONTWAIT)) > 0;) {
+    auto loss = comm::loss_from_message({buffer, static_cast<size_t>(got)});
+    if (loss && record_.losses.size() < ranks_.size()) record_.losses.push_back(std::move(*loss));
+  }
+}
+
+void Supervisor::obey(int signal) {
+  const auto now = Clock::now();
+  const bool again = record_.signal != 0;
+  if (signal == record_.signal && now - signal_came_at_ < kSameSignal) return;
+  record_.signal = signal;
+  record_.patience_s = static_cast<int>(options_.shutdown_timeout.count());
+  signal_came_at_ = now;
+  report(fmt::format("signal {} received, {} all ranks", signal, again ? "killing" : "passing it on to"));
+  if (again) record_.killed_by_second_signal = true;
+  again ? enter(Phase::Killing, SIGKILL, kForever) : enter(Phase::Terminating, signal, options_.shutdown_timeout);
+}
+
+// Only to those that it does not simply end: a shell that waits for a trainer would die of it.
+void Supervisor::pass_warning_on(int signal) {
+  int told = 0;
+  for (const Process& process : descendants()) told += handles(process, signal) && send_signal(process, signal) ? 1 : 0;
+  report(fmt::format("signal {} received, {}", name_of_signal(signal),
+                     told == 0 ? "no process of the job handles it: not passed on"
+                               : fmt::format("passing it on to the {} processes of the job that handle it", told)));
 }
 
 void Supervisor::collect_ended() {
-  for (Rank& rank : ranks_) {
-    siginfo_t info{};
-    if (!rank.running || ::waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0) continue;
-    if (info.si_pid == 0) continue;
-    ::kill(-rank.pid, SIGKILL);  // what it started; its number cannot be another's before it is waited for
-    int status = 0;
-    ::waitpid(rank.pid, &status, 0);
-    rank.running = false;
-    const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    const int code = signal != 0 ? 128 + signal : WEXITSTATUS(status);
-    note({rank.rank, rank.pid, code, signal, phase_ == Phase::Terminating || phase_ == Phase::Killing});
+  ++look_;
+  siginfo_t info{};
+  while (info.si_pid = 0, ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
+    const auto rank =
+        std::find_if(ranks_.begin(), ranks_.end(), [&](const Rank& r) { return r.running && r.pid == info.si_pid; });
+    if (rank != ranks_.end()) {
+      collect(*rank);
+    } else {
+      ::waitpid(info.si_pid, nullptr, 0);  // started by a rank that did not wait for it
+    }
   }
 }
 
+void Supervisor::collect(Rank& rank) {
+  // Its number cannot be another group's before it is waited for.
+  if (phase_ != Phase::Terminating) ::kill(-rank.pid, SIGKILL);
+  int status = 0;
+  ::waitpid(rank.pid, &status, 0);
+  rank.running = false;
+  const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  const int code = signal != 0 ? 128 + signal : WEXITSTATUS(status);
+  const bool by_us = phase_ == Phase::Terminating || phase_ == Phase::Killing;
+  note({rank.rank, rank.pid, code, signal, by_us, rank.stopped, look_});
+}
+
 void Supervisor::note(RankEnd end) {
-  ends_.push_back(end);
+  record_.ends.push_back(end);
   if (end.exit_code == 0) return;
   if (!end.by_us) report(describe(end));
   if (phase_ == Phase::Running) {
@@ -105,47 +167,83 @@ void Supervisor::note(RankEnd end) {
 }
 
 void Supervisor::next_phase(Clock::time_point now) {
-  if (now < phase_ends_ || !any_running()) return;
+  if (now < phase_ends_ || is_over()) return;
   if (phase_ == Phase::Waiting) {
     report("ending the ranks that still run (SIGTERM)");
-    enter(Phase::Terminating, SIGTERM);
+    enter(Phase::Terminating, SIGTERM, std::min<milliseconds>(kTermination, options_.shutdown_timeout));
   } else if (phase_ == Phase::Terminating) {
-    report(fmt::format("killing the ranks that have not ended in {} s (SIGKILL)", kTermination.count() / 1000));
-    enter(Phase::Killing, SIGKILL);
+    const auto patience = record_.signal != 0 ? milliseconds(options_.shutdown_timeout)
+                                              : std::min<milliseconds>(kTermination, options_.shutdown_timeout);
+    report(fmt::format("killing the ranks that have not ended in {} s (SIGKILL)", patience.count() / 1000));
+    enter(Phase::Killing, SIGKILL, kForever);
   }
 }
 
-void Supervisor::enter(Phase phase, int signal) {
+void Supervisor::enter(Phase phase, int signal, milliseconds patience) {
   phase_ = phase;
-  phase_ends_ = phase == Phase::Killing ? Clock::time_point::max() : Clock::now() + kTermination;
+  phase_ends_ = phase == Phase::Killing ? Clock::time_point::max() : Clock::now() + patience;
   send_all(signal);
 }
 
 void Supervisor::send_all(int signal) {
-  for (const Rank& rank : ranks_) {
+  for (Rank& rank : ranks_) {
     if (!rank.running) continue;
+    rank.stopped = rank.stopped || is_stopped(rank.pid);
     ::kill(-rank.pid, signal);
     if (signal != SIGKILL) ::kill(-rank.pid, SIGCONT);  // a stopped one could not obey
+  }
+  const auto reached = [&](const Process& process) {
+    return std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& r) { return r.running && r.pid == process.group; });
+  };
+  for (const Process& process : descendants()) {  // in other process groups
+    if (reached(process)) continue;
+    send_signal(process, signal);
+    if (signal != SIGKILL) send_signal(process, SIGCONT);
   }
 }
 
 void Supervisor::kill_all() {
-  send_all(SIGKILL);
-  for (Rank& rank : ranks_) {
-    if (rank.running) ::waitpid(rank.pid, nullptr, 0);
-    rank.running = false;
+  if (any_running()) send_all(SIGKILL);
+  kill_descendants(kKilling);
+  for (Rank& rank : ranks_) rank.running = false;
+}
+
+// What is in the group of a rank was killed with it, or was told to end; what has left that group is worth a word.
+void Supervisor::kill_what_is_left() {
+  std::vector<Process> left = descendants();
+  std::erase_if(left, [&](const Process& process) {
+    return std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return rank.pid == process.group; });
+  });
+  if (!left.empty() && !launcher_is_gone_) report(fmt::format("killing what the ranks have left running: {}", list_of(left)));
+  const std::vector<Process> stayed = kill_descendants(kKilling);
+  if (!stayed.empty()) report(fmt::format("these cannot be killed: {}", list_of(stayed)));
+}
+
+// What the ranks printed last. After a good end it waits for the reader like any program; otherwise it gives up when nobody
+// reads.
+void Supervisor::drain() {
+  const bool failed = verdict_of(record_).exit_code != 0;
+  const int signal = record_.signal;
+  size_t waiting = relay_.waiting_bytes();
+  auto progress = Clock::now();
+  phase_ends_ = Clock::time_point::max();
+  while (relay_.has_open_pipes() || relay_.waiting_bytes() > 0) {
+    relay_.step(failed);
+    read_orders();
+    if (launcher_is_gone_ || record_.killed_by_second_signal || record_.signal != signal) break;
+    if (!relay_.has_open_pipes() && relay_.waiting_bytes() == 0) break;
+    if (relay_.waiting_bytes() != std::exchange(waiting, relay_.waiting_bytes())) progress = Clock::now();
+    if (failed && Clock::now() - progress > kUnreadOutput) break;
+    wait_for_news(milliseconds(100));
   }
+  const size_t lost = relay_.dropped_bytes() + relay_.waiting_bytes();
+  if (lost > 0)
+    relay_.say(fmt::format("trivet launch: {} bytes that the ranks printed were dropped: nobody read them\n", lost));
+  relay_.close();
 }
 
-void Supervisor::report(const std::string& text) const {
-  if (!quiet_) write_all(STDERR_FILENO, "trivet launch: " + text + "\n");
-}
-
-Verdict Supervisor::verdict() const {
-  if (received_signal_ != 0) return {128 + received_signal_, fmt::format("launch: ended by signal {}", received_signal_)};
-  const RankEnd* cause = root_cause(ends_);
-  if (cause == nullptr) return {};
-  return {cause->exit_code, "launch: " + describe(*cause)};
+void Supervisor::report(const std::string& text) {
+  if (!options_.quiet) relay_.say("trivet launch: " + text + "\n");
 }
 
 }  // namespace trivet::cli

@@ -2,9 +2,11 @@
 //
 //   Running --a rank fails--> Waiting (the others notice it and end themselves) --2 s--> Terminating (SIGTERM) --10 s-->
 //   Killing
-//      \--SIGINT, SIGTERM or SIGHUP to the launcher: passed on ------------------------------^     a second one -------------^
+//      \--SIGINT, SIGTERM, SIGHUP or SIGQUIT to the launcher: passed on, --shutdown-timeout --^   a second one ------^
 //
-// Each rank is a process group: what it has started ends with it. One thread; signals arrive through a descriptor.
+// Each rank is a process group. When a rank ends while the job runs, its group is killed; while the ranks are being ended, what
+// they have started may use the rest of the time too, as a trainer does whose shell ended at once. When all ranks have ended,
+// everything that they started is killed, in whatever session it is. One thread, which never waits for anything but news.
 #pragma once
 
 #include <chrono>
@@ -12,23 +14,27 @@
 #include <string>
 #include <vector>
 
+#include "cli/launch/guardian.h"
 #include "cli/launch/relay.h"
 #include "cli/launch/verdict.h"
 #include "comm/descriptor.h"
 
 namespace trivet::cli {
 
+struct SupervisorOptions {
+  bool quiet = false;                         // errors only
+  std::chrono::seconds shutdown_timeout{30};  // from a signal to the launcher until the ranks are killed
+};
+
 class Supervisor {
  public:
-  // Blocks the signals that it then reads itself: make it before the first rank is started.
-  explicit Supervisor(bool quiet);
+  // Blocks SIGCHLD, which it then reads itself: make it before the first rank is started.
+  Supervisor(SupervisorOptions options, GuardianEnds ends);
   ~Supervisor();
   Relay& relay() { return relay_; }
   void watch(int rank, int pid);
   // Never Done when a rank failed or a signal ended the job.
   Verdict run();
-  // Ends all ranks that run: a later one could not be started.
-  void kill_all();
 
  private:
   enum class Phase { Running, Waiting, Terminating, Killing };
@@ -36,27 +42,39 @@ class Supervisor {
   struct Rank {
     int rank = 0, pid = 0;
     bool running = true;
+    bool stopped = false;  // when it was told to end
   };
 
   bool any_running() const;
-  void wait_for_news();
-  void read_signals();
+  bool is_over() const;
+  bool ranks_are_to_end() const { return phase_ != Phase::Running; }
+  void wait_for_news(std::chrono::milliseconds most);
+  void read_orders();
+  void read_reports();
+  void obey(int signal);
+  void pass_warning_on(int signal);
   void collect_ended();
+  void collect(Rank& rank);
   void note(RankEnd end);
   void next_phase(Clock::time_point now);
-  void enter(Phase phase, int signal);
+  void enter(Phase phase, int signal, std::chrono::milliseconds patience);
   void send_all(int signal);
-  void report(const std::string& text) const;
-  Verdict verdict() const;
+  void kill_all();
+  void kill_what_is_left();
+  void drain();
+  void report(const std::string& text);
 
-  const bool quiet_;
-  comm::Descriptor signals_;
+  const SupervisorOptions options_;
+  const GuardianEnds ends_;
+  comm::Descriptor child_news_;
   Relay relay_;
   std::vector<Rank> ranks_;
-  std::vector<RankEnd> ends_;
+  JobRecord record_;
+  int look_ = 0;
   Phase phase_ = Phase::Running;
   Clock::time_point phase_ends_ = Clock::time_point::max();
-  int received_signal_ = 0;
+  Clock::time_point signal_came_at_{};
+  bool launcher_is_gone_ = false;
 };
 
 }  // namespace trivet::cli

@@ -1,27 +1,122 @@
 #include "cli/launch/verdict.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <signal.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace trivet::cli {
+namespace {
+
+// The smaller, the more likely a cause. Only ends that are failures.
+enum class Kind { ByItself, CouldNotJoin, LostAnother, ByUs };
+
+Kind kind_of(const RankEnd& end) {
+  if (end.by_us) return Kind::ByUs;
+  if (end.exit_code == static_cast<int>(ExitCode::PeerLost)) return Kind::LostAnother;
+  if (end.exit_code == static_cast<int>(ExitCode::Rendezvous)) return Kind::CouldNotJoin;
+  return Kind::ByItself;
+}
+
+// Among ranks whose order is not known, one that was killed comes before one that left: it may have left because of it.
+bool comes_before(const RankEnd& one, const RankEnd& other) {
+  if (kind_of(one) != kind_of(other)) return kind_of(one) < kind_of(other);
+  if (one.look != other.look) return one.look < other.look;
+  return one.signal != 0 && other.signal == 0;
+}
+
+const RankEnd* end_of(const std::vector<RankEnd>& ends, int rank) {
+  const auto found = std::find_if(ends.begin(), ends.end(), [&](const RankEnd& end) { return end.rank == rank; });
+  return found == ends.end() ? nullptr : &*found;
+}
+
+// The one rank that had to be ended when all others had left because a rank was lost. Null if there are several.
+const RankEnd* the_one_that_stayed(const std::vector<RankEnd>& ends) {
+  for (const bool only_stopped : {true, false}) {
+    const auto stayed = [&](const RankEnd& end) { return end.by_us && (end.stopped || !only_stopped); };
+    if (std::count_if(ends.begin(), ends.end(), stayed) == 1) return &*std::find_if(ends.begin(), ends.end(), stayed);
+  }
+  return nullptr;
+}
+
+std::string how_it_ended(const RankEnd& end) {
+  if (end.stopped) return "it was stopped, as by SIGSTOP, and was ended by the launcher";
+  if (end.by_us) return "it did not end by itself and was ended by the launcher";
+  if (end.signal != 0) return fmt::format("it was killed by signal {}", name_of_signal(end.signal));
+  return fmt::format("it ended with exit code {}", end.exit_code);
+}
+
+Verdict lost(const RankEnd& end, const std::string& cause, int exit_code) {
+  return {exit_code, fmt::format("launch: rank {} (pid {}) was lost{}{}: {}", end.rank, end.pid, cause.empty() ? "" : ", ",
+                                 cause, how_it_ended(end))};
+}
+
+// "rank 3", "ranks 1,3"
+std::string name_of_ranks(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ","));
+}
+
+Verdict ended_by_signal(const JobRecord& job) {
+  std::vector<int> killed;
+  std::string others;
+  for (const RankEnd& end : job.ends) {
+    if (end.signal == SIGKILL) {
+      killed.push_back(end.rank);
+    } else if (end.exit_code != 0 && end.exit_code != 128 + job.signal) {
+      others += "; " + describe(end);
+    }
+  }
+  std::string what = fmt::format("all {} ranks ended in time", job.ends.size());
+  if (!killed.empty() && job.killed_by_second_signal)
+    what = fmt::format("a second signal killed {}", name_of_ranks(killed));
+  else if (!killed.empty())
+    what = fmt::format("{} had not ended {} s later and had to be killed; --shutdown-timeout gives more time",
+                       name_of_ranks(killed), job.patience_s);
+  return {128 + job.signal, fmt::format("launch: ended by signal {}: {}{}", name_of_signal(job.signal), what, others)};
+}
+
+}  // namespace
 
 const RankEnd* root_cause(const std::vector<RankEnd>& ends) {
-  const RankEnd* follower = nullptr;
+  const RankEnd* cause = nullptr;
   for (const RankEnd& end : ends) {
-    if (end.exit_code == 0) continue;
-    if (!end.by_us && end.exit_code != static_cast<int>(ExitCode::PeerLost)) return &end;
-    if (follower == nullptr || (follower->by_us && !end.by_us)) follower = &end;
+    if (end.exit_code != 0 && (cause == nullptr || comes_before(end, *cause))) cause = &end;
   }
-  return follower;
+  return cause;
+}
+
+Verdict verdict_of(const JobRecord& job) {
+  const RankEnd* cause = root_cause(job.ends);
+  if (job.signal != 0 && (cause == nullptr || cause->by_us)) return ended_by_signal(job);
+  if (cause == nullptr) return {};
+  const auto& losses = job.losses;
+  const auto named = std::find_if(losses.begin(), losses.end(), [&](const comm::Loss& loss) {
+    return static_cast<int>(loss.code) == cause->exit_code && end_of(job.ends, loss.rank) != nullptr;
+  });
+  const bool consequence = kind_of(*cause) == Kind::LostAnother || kind_of(*cause) == Kind::CouldNotJoin;
+  const bool no_progress = kind_of(*cause) == Kind::ByItself && cause->exit_code == static_cast<int>(ExitCode::NoProgress);
+  if ((consequence || no_progress) && named != losses.end())
+    return lost(*end_of(job.ends, named->rank), printable(named->cause), cause->exit_code);
+  if (consequence) {
+    if (const RankEnd* stayed = the_one_that_stayed(job.ends)) return lost(*stayed, "", cause->exit_code);
+  }
+  return {cause->exit_code, "launch: " + describe(*cause)};
 }
 
 std::string describe(const RankEnd& end) {
   if (end.signal == 0) return fmt::format("rank {} (pid {}) ended with exit code {}", end.rank, end.pid, end.exit_code);
-  const char* name = ::sigabbrev_np(end.signal);
-  return fmt::format("rank {} (pid {}) was killed by signal {} (SIG{})", end.rank, end.pid, end.signal, name ? name : "?");
+  return fmt::format("rank {} (pid {}) was killed by signal {}", end.rank, end.pid, name_of_signal(end.signal));
+}
+
+std::string name_of_signal(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return fmt::format("{} (SIG{})", signal, name ? name : "?");
 }
 
 }  // namespace trivet::cli

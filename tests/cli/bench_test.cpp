@@ -43,6 +43,8 @@ TEST_F(Bench, MeasuresAProfileAndPredictsAStepWithIt) {
   EXPECT_THAT(plan.text, HasSubstr("measured with 2 ranks on "));
   EXPECT_THAT(plan.text, HasSubstr("\n  optimizer "));
   EXPECT_THAT(folder.read("plan.html"), HasSubstr("measured with 2 ranks on "));
+  EXPECT_THAT(plan.text, testing::Not(HasSubstr("\nprice ")));
+  EXPECT_THAT(folder.run("plan gpt.json --world-size 2 --profile trivet_profile.json --price 2").text, HasSubstr("\nprice "));
   const Output json = folder.run("plan gpt.json --world-size 2 --profile trivet_profile.json --json");
   EXPECT_GT(nlohmann::json::parse(json.text)["step_seconds"].get<double>(), 0);
   EXPECT_EQ(folder.run("plan gpt.json --world-size 2 --profile trivet_profile.json --cluster h100").code, 2);

@@ -202,12 +202,25 @@ TEST_F(Planning, OfOneConfigSaysWhereTheTimeGoesAndWhetherItFits) {
 }
 
 TEST_F(Planning, OfOneConfigThatDoesNotFitSaysWhatIsShort) {
-  const std::string plan = "plan llama.json --world-size 1 --cluster a100-40";
+  const std::string plan = "plan llama.json --world-size 1 --cluster a100-40 --set train_micro_batch_size_per_gpu=1";
   const Output text = folder.run(plan), json = folder.run(plan + " --json");
   EXPECT_EQ(text.code, 0) << text.errors;
   const auto data = nlohmann::json::parse(json.text);
   EXPECT_EQ(data["fits"], false);
-  const double over = data["memory_bytes"]["total"].get<double>() - 38.0 * (1 << 30);
+  // Weights and gradients of two bytes and twelve of the optimizer for each of the 8,030,261,248 parameters; a sequence's
+  // activations.
+  const auto& bytes = data["memory_bytes"];
+  const double parameters = 8'030'261'248;
+  EXPECT_EQ(bytes["parameters"].get<double>(), 2 * parameters);
+  EXPECT_EQ(bytes["gradients"].get<double>(), 2 * parameters);
+  EXPECT_EQ(bytes["optimizer"].get<double>(), 12 * parameters);
+  double total = 0;
+  for (const char* part : {"parameters", "gradients", "optimizer", "activations", "buffers"})
+    total += bytes[part].get<double>();
+  EXPECT_EQ(bytes["total"].get<double>(), total);
+  EXPECT_GT(total, 18 * parameters);
+  EXPECT_LT(total, 24 * parameters);
+  const double over = total - 38.0 * (1 << 30);
   EXPECT_EQ(data["over_bytes"].get<double>(), over);
   EXPECT_THAT(text.text, HasSubstr(fmt::format(" %: {:.2f} GiB over\n", over / (1 << 30))));
 }

@@ -111,6 +111,9 @@ TEST_F(ScheduleCommand, SaysWhatItAcceptsInPlaceOfWhatWasGiven) {
           "--help");
   refused("--type 1f1b --stages 2 --microbatches 2 --forward 0",
           "schedule: --forward: \"0\" is not accepted; use a number above 0; see trivet schedule --help");
+  EXPECT_EQ(json::parse(printed("--type gpipe --stages 512 --microbatches 1 --format json")).at("programs").size(), 512);
+  refused("--type gpipe --stages 513 --microbatches 1",
+          "schedule: --stages: 513 is not accepted; use 1 to 512; see trivet schedule --help");
   refused("--type 1f1b --stages 0 --microbatches 2",
           "schedule: --stages: 0 is not accepted; use 1 to 512; see trivet schedule --help");
   refused("", "schedule: --type is required; see trivet schedule --help");

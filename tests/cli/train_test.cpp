@@ -2,6 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "tests/cli/program.h"
 
 namespace trivet::test {
@@ -39,6 +44,29 @@ class Train : public testing::Test {
   Folder folder;
 };
 
+// The same names, but each rank starts in a folder of its own.
+TEST_F(Train, RanksThatReadDifferentFilesOfTheSameNameEndBeforeTheFirstStep) {
+  const std::string text = folder.read("text.txt");
+  std::string other = text;
+  std::swap(other[100], other[101]);  // as long, and made of the same characters
+  for (const std::string rank : {"0", "1"}) {
+    std::filesystem::create_directory(folder.at(rank));
+    folder.write(rank + "/config.json", folder.read("config.json"));
+    folder.write(rank + "/text.txt", rank == "0" ? text : other);
+  }
+  const std::string command = "launch --num_gpus 2 sh -c 'cd $RANK && exec " TRIVET_BINARY_DIR
+                              "/trivet train config.json --set checkpoint.directory=../c'";
+  const Output refused = folder.run(command);
+  EXPECT_EQ(refused.code, 12) << refused.errors;
+  EXPECT_THAT(refused.errors, HasSubstr("data.train: rank 0 has read \"text.txt\" (tokens "));
+  EXPECT_THAT(refused.errors, HasSubstr("), rank 1 \"text.txt\" (tokens "));
+  EXPECT_THAT(refused.errors, HasSubstr("the same file must lie at this path for all ranks"));
+  EXPECT_FALSE(std::filesystem::exists(folder.at("c")));
+  folder.write("1/text.txt", text);
+  const Output accepted = folder.run(command);
+  EXPECT_EQ(accepted.code, 0) << accepted.errors;
+}
+
 TEST_F(Train, ThreadsProcessesAndAnInterruptedRunOnOtherRanksGiveTheSameBits) {
   EXPECT_EQ(folder.run("train config.json --ranks 2 --metrics threads.jsonl --set checkpoint.directory=one").code, 0);
   const Output processes = folder.run("launch --num_gpus 3 " TRIVET_BINARY_DIR
@@ -56,6 +84,63 @@ TEST_F(Train, ThreadsProcessesAndAnInterruptedRunOnOtherRanksGiveTheSameBits) {
   EXPECT_EQ(losses("threads.jsonl"), losses("parts.jsonl"));
   EXPECT_THAT(folder.run("checkpoint diff one two --json").text, HasSubstr("\"equal\": true"));
   EXPECT_THAT(folder.run("checkpoint diff one three --json").text, HasSubstr("\"equal\": true"));
+}
+
+// The rest of the run would train on data that is not there; a mapped file would end it with SIGBUS.
+TEST_F(Train, EndsWithTheNameOfDataThatIsCutShortWhileItRuns) {
+  ASSERT_EQ(folder.run("data prepare text.txt --vocabulary bytes --output text.tokens").code, 0);
+  const std::string tokens = folder.at("text.tokens");
+  std::atomic<bool> ended = false;
+  std::thread other([&] {  // after the third step, whenever that is
+    const auto steps = [&] {
+      const std::string lines = folder.read("metrics.jsonl");
+      return std::count(lines.begin(), lines.end(), '\n');
+    };
+    while (!ended && steps() < 3) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::filesystem::resize_file(tokens, 4096);
+  });
+  const Output cut = folder.run(
+      "train config.json --metrics metrics.jsonl --set data.train=text.tokens --set model.vocabulary=bytes "
+      "--set training.steps=1000000 --set training.evaluate_every=0 --set checkpoint.every_steps=0");
+  ended = true;
+  other.join();
+  EXPECT_EQ(cut.code, 18) << cut.errors;
+  EXPECT_THAT(cut.errors, HasSubstr("text.tokens: has 4096 bytes, but had "));
+  EXPECT_THAT(cut.errors, HasSubstr(" when it was opened; put the file back as it was and continue from the last checkpoint"));
+}
+
+TEST_F(Train, RefusesAFileNameThatIsNotUtf8BeforeItStarts) {
+  folder.write("latin1.json", "{\"train_batch_size\": 1,\n \"data\": {\"train\": \"caf\xE9.txt\"}}");
+  for (const char* command : {"config check latin1.json", "train latin1.json"}) {
+    const Output refused = folder.run(command);
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_EQ(
+        refused.errors,
+        "trivet: error: latin1.json:2:20: data.train: \"caf\\xe9.txt\" is not UTF-8; all text of a config must be, and a file "
+        "with such a name must be renamed\n");
+  }
+}
+
+TEST_F(Train, NoMessageSendsCommandsToTheTerminal) {
+  folder.write("bad.json", "{\"train_batch_size\": 1, \"\\u001b[31m\": 1}");
+  EXPECT_THAT(folder.run("config check bad.json").errors, HasSubstr("\\x1b[31m: unknown key"));
+  const Output file = folder.run("config check '\x1b[31m.json'");
+  EXPECT_EQ(file.code, 2);
+  EXPECT_EQ(file.errors.find('\x1b'), std::string::npos) << file.errors;
+}
+
+// Lists that take ten times their text in memory: an exception that the destructors of the reader cannot let through.
+TEST_F(Train, EndsWithCode19WhereMemoryRunsOut) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer needs more address space than the test allows";
+#endif
+  std::string json = "{\"model\": [0";
+  for (int i = 0; i < 15'000'000; ++i) json += ",0";
+  folder.write("tokenizer.json", json + "]}");
+  const Output prepared = folder.run_in("sh -c 'ulimit -v 500000; exec \"$0\" \"$@\"'",
+                                        "data prepare text.txt --vocabulary tokenizer.json --output text.tokens");
+  EXPECT_EQ(prepared.code, 19) << prepared.errors;
+  EXPECT_THAT(prepared.errors, HasSubstr("trivet: error: out of host memory; "));
 }
 
 TEST_F(Train, OffloadedToFilesItGivesTheSameBitsAndLeavesNothing) {
@@ -78,15 +163,25 @@ TEST_F(Train, OffloadedToFilesItGivesTheSameBitsAndLeavesNothing) {
   EXPECT_THAT(folder.run("plan config.json" + offload).text, HasSubstr("MiB in a file of a rank"));
 }
 
-// The system lets no file grow beyond a few KiB; a signal that would say so is ignored.
+// The system lets no file grow beyond a few KiB; the signal that would end the program is ignored.
 TEST_F(Train, ADiskThatDoesNotTakeWhatIsOffloadedHasAnExitCodeOfItsOwn) {
-  folder.write("small", "trap '' XFSZ\nulimit -f 8\nexec \"$@\"\n");
+  folder.write("small", "ulimit -f 8\nexec \"$@\"\n");
   const Output output = folder.run_in("sh small",
                                       "train config.json --set zero_optimization.offload_optimizer.device=nvme "
                                       "--set zero_optimization.offload_optimizer.nvme_path=.");
   EXPECT_EQ(output.code, 21);
   EXPECT_THAT(output.errors, HasSubstr("zero_optimization.offload_optimizer.nvme_path: reserve ./trivet-optimizer-rank-0: File "
                                        "too large; this rank keeps "));
+}
+
+TEST_F(Train, ACheckpointThatTheSystemDoesNotLetGrowIsExitCode14) {
+  folder.write("small", "ulimit -f 8\nexec \"$@\"\n");
+  const Output output = folder.run_in("sh small", "train config.json --set checkpoint.every_steps=0");
+  EXPECT_EQ(output.code, 14) << output.errors;
+  EXPECT_THAT(output.errors, HasSubstr("trivet: error: checkpoint of step 8 was not written: "));
+  EXPECT_THAT(output.errors, HasSubstr(" checkpoints/.tmp-step-00000008-"));
+  EXPECT_THAT(output.errors, HasSubstr("rank-00000.safetensors: File too large"));
+  EXPECT_THAT(output.errors, Not(HasSubstr("training goes on")));
 }
 
 TEST_F(Train, SaysWhatItDoesAndWhatItUsed) {

@@ -114,6 +114,8 @@ TEST_F(Tune, OnALargerDescribedMachineTheOrderIsThatOfItsModel) {
       "tune config.json --ranks 2 --cluster h100 --set autotuning.tuner_type=model_based --set autotuning.tuner_num_trials=2");
   EXPECT_EQ(output.code, 0) << output.errors;
   EXPECT_EQ(trials_of(output.text), 2u);
+  EXPECT_THAT(folder.run("tune config.json --ranks 2 --seconds 1").errors,
+              HasSubstr("--seconds: is how long autotuning.tuner_type \"model_based\" measures, this is \"gridsearch\""));
   const Output unknown = folder.run("tune config.json --ranks 2 --cluster nowhere");
   EXPECT_EQ(unknown.code, 2);
   EXPECT_THAT(unknown.errors, HasSubstr("nowhere"));

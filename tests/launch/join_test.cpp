@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "comm/handshake.h"
 #include "comm/socket.h"
 #include "tests/launch/launched_job.h"
 
@@ -18,13 +19,17 @@ class Join : public ::testing::Test {
   Join() {
     const Descriptor free = comm::listen_on("127.0.0.1", 0);
     port_ = std::to_string(comm::port_of(free));
+    runtime_ = fs::temp_directory_path() / ("trivet_join_runtime_" + std::to_string(::getpid()));
+    fs::create_directories(runtime_);
+    files_.push_back(runtime_);
   }
   LaunchedProcess& start(int rank, int size, const Variables& further = {}, std::vector<std::string> arguments = {}) {
     Variables variables{{"RANK", std::to_string(rank)},
                         {"WORLD_SIZE", std::to_string(size)},
                         {"LOCAL_RANK", std::to_string(rank)},
                         {"MASTER_ADDR", "127.0.0.1"},
-                        {"MASTER_PORT", port_}};
+                        {"MASTER_PORT", port_},
+                        {"XDG_RUNTIME_DIR", runtime_}};
     for (const auto& [name, value] : further) variables[name] = value;
     arguments.insert(arguments.begin(), kRankProgram);
     ranks_.push_back(std::make_unique<LaunchedProcess>(arguments, variables));
@@ -42,10 +47,11 @@ class Join : public ::testing::Test {
     return path;
   }
   void TearDown() override {
-    for (const fs::path& file : files_) fs::remove(file);
+    for (const fs::path& file : files_) fs::remove_all(file);
   }
 
   std::string port_;
+  fs::path runtime_;  // XDG_RUNTIME_DIR of the ranks
   std::vector<std::unique_ptr<LaunchedProcess>> ranks_;
   std::vector<fs::path> files_;
 };
@@ -62,9 +68,57 @@ TEST_F(Join, WorksWithTheFiveVariablesInAnyOrderOfStart) {
 
 TEST_F(Join, WorksUnderOpenMpisVariables) {
   const auto variables = [&](int rank) {
-    return Variables{{"OMPI_COMM_WORLD_RANK", std::to_string(rank)}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"MASTER_PORT", port_}};
+    return Variables{{"OMPI_COMM_WORLD_RANK", std::to_string(rank)},
+                     {"OMPI_COMM_WORLD_SIZE", "2"},
+                     {"MASTER_PORT", port_},
+                     {"XDG_RUNTIME_DIR", runtime_}};
   };
   LaunchedProcess zero({kRankProgram}, variables(0)), one({kRankProgram}, variables(1));
+  expect_end(zero, 0, "rank 0 of 2 is connected");
+  expect_end(one, 0, "rank 1 of 2 is connected");
+}
+
+TEST_F(Join, WithoutAGivenSecretUsesTheUsersOwn) {
+  auto& zero = start(0, 2);
+  auto& one = start(1, 2);
+  expect_end(zero, 0, "rank 0 of 2 is connected");
+  expect_end(one, 0, "rank 1 of 2 is connected");
+  EXPECT_EQ(fs::file_size(runtime_ / "trivet" / "secret"), 32u);
+  EXPECT_EQ(fs::status(runtime_ / "trivet").permissions(), fs::perms::owner_all);
+}
+
+TEST_F(Join, WithoutASecretIsRefusedOnAnAddressOfANetwork) {
+  auto& zero = start(0, 2, {{"MASTER_ADDR", "0.0.0.0"}});
+  expect_end(zero, 2, "MASTER_ADDR: 0.0.0.0 is not this machine's loopback address, and there is no secret");
+}
+
+// Another program holds the port and speaks the protocol, without the secret.
+TEST_F(Join, ASquatterOfThePortCannotEndRanksWithSuccess) {
+  const Descriptor door = comm::listen_on("127.0.0.1", std::stoi(port_));
+  auto& zero = start(0, 2);
+  auto& one = start(1, 2);
+  comm::wait_readable(door.number(), steady_clock::now() + milliseconds(20000));
+  auto visitor = comm::accept_from(door);
+  ASSERT_TRUE(visitor);
+  comm::Doorkeeper keeper(steady_clock::now() + milliseconds(20000));
+  while (keeper.step(*visitor, comm::Secret(), steady_clock::now()) == comm::Doorkeeper::State::Waiting)
+    std::this_thread::sleep_for(milliseconds(1));
+  comm::Link link(std::move(*visitor));
+  link.send({comm::FrameKind::Refuse, comm::PayloadWriter().number(0).text("go home").take()});
+  link.flush();
+  expect_end(one, 13, "failed the key proof: it does not know this job's secret, so it is not this job's rank 0");
+  expect_end(zero, 13, "port " + port_ + " of 127.0.0.1 is held by pid " + std::to_string(::getpid()));
+}
+
+TEST_F(Join, IsNotEndedByAStoppedRankOfAnotherJob) {
+  const Variables other{{"TRIVET_JOB_ID", "beef"}, {"MASTER_PORT", "1"}};
+  auto& stopped = start(1, 2, other, {"--stop-before-join", "1"});
+  int status = 0;
+  ASSERT_EQ(::waitpid(stopped.pid(), &status, WUNTRACED), stopped.pid());
+  ASSERT_TRUE(WIFSTOPPED(status));
+  auto& zero = start(0, 2);
+  std::this_thread::sleep_for(milliseconds(1500));  // for as long as a rank of this job would need to be given up, twice
+  auto& one = start(1, 2);
   expect_end(zero, 0, "rank 0 of 2 is connected");
   expect_end(one, 0, "rank 1 of 2 is connected");
 }
@@ -102,7 +156,7 @@ TEST_F(Join, RefusesAnotherSecret) {
 TEST_F(Join, RefusesAnOldEpochAndAnotherJob) {
   auto& zero = start(0, 2, {{"TRIVET_EPOCH", "4"}, {"TRIVET_JOB_ID", "abc"}});
   auto& stale = start(1, 2, {{"TRIVET_EPOCH", "3"}, {"TRIVET_JOB_ID", "abc"}});
-  expect_end(stale, 13, "epoch 3 is over, now 4");
+  expect_end(stale, 13, "this rank belongs to start 3 of the job, rank 0 to start 4");
   auto& other = start(1, 2, {{"TRIVET_EPOCH", "4"}, {"TRIVET_JOB_ID", "def"}});
   expect_end(other, 13, "belongs to another job");
   auto& one = start(1, 2, {{"TRIVET_EPOCH", "4"}, {"TRIVET_JOB_ID", "abc"}});

@@ -265,8 +265,55 @@ TEST_F(HostFile, ThatIsWrongIsRefusedWithItsLine) {
   EXPECT_THAT(message("localhost slots=0\n"), HasSubstr("\"0\" is not a number from 1 to 4096"));
   EXPECT_THAT(message("-oProxyCommand=x slots=1\n"), HasSubstr("is not accepted"));
   EXPECT_THAT(message("# nothing\n"), HasSubstr("names no host"));
+  EXPECT_THAT(message("\x1b[2Jlocalhost slots=1\n"), HasSubstr(":1: \"\\x1b[2Jlocalhost slots=1\" is not accepted"));
+  const std::string cut = message(std::string(100000, 'x') + "\n");
+  EXPECT_THAT(cut, HasSubstr(":1: \"" + std::string(200, 'x') + "...\" is not accepted"));
   EXPECT_THAT(run({"-H", with("localhost slots=2\n"), "--num_gpus", "3", "/bin/true"}).output,
               HasSubstr("host \"localhost\" has 2 slots"));
+}
+
+TEST_F(HostFile, ThatIsNoHostFileIsRefusedWithoutReadingAllOfIt) {
+  EXPECT_THAT(run({"-H", "/dev/zero", "/bin/true"}).output, HasSubstr("--hostfile /dev/zero: is neither a file nor a pipe"));
+  EXPECT_THAT(run({"-H", "/tmp", "/bin/true"}).output, HasSubstr("--hostfile /tmp: is neither a file nor a pipe"));
+  const std::string path = with("");
+  fs::resize_file(path, int64_t{1} << 40);
+  EXPECT_THAT(run({"-H", path, "/bin/true"}).output, HasSubstr(path + ": is larger than 1048576 bytes"));
+  std::string hosts;
+  for (int i = 0; i < 4097; ++i) hosts += "host" + std::to_string(i) + " slots=1\n";
+  EXPECT_THAT(run({"-H", with(hosts), "/bin/true"}).output, HasSubstr(path + ":4097: names more than 4096 hosts"));
+}
+
+TEST_F(HostFile, MayComeFromAPipe) {
+  LaunchedProcess job({"/bin/bash", "-c", kTrivet + " launch -H <(echo localhost slots=3) --dry-run --json /bin/true"});
+  EXPECT_EQ(job.wait(), 0) << job.output();
+  EXPECT_EQ(json::parse(job.output()).at("ranks").size(), 3u);
+}
+
+TEST(Launch, WorksWithClosedStandardDescriptors) {
+  for (const char* closed : {"<&-", ">&-", "2>&-", "<&- >&- 2>&-"}) {
+    LaunchedProcess job({"/bin/sh", "-c", kTrivet + " launch --num_gpus 2 " + kRankProgram + " " + closed});
+    EXPECT_EQ(job.wait(), 0) << closed << "\n" << job.output();
+  }
+}
+
+TEST(Launch, WorksWhereTheEndOfChildrenIsIgnored) {
+  LaunchedProcess job({"/usr/bin/env", "--ignore-signal=CHLD", kTrivet, "launch", "--num_gpus", "2", "/bin/sh", "-c",
+                       "test $RANK = 0 || exit 19"});
+  EXPECT_EQ(job.wait(), 19) << job.output();
+}
+
+TEST(Launch, SaysWhenNoFurtherProcessMayBeStarted) {
+  // The limit counts all processes of a user, and does not bind root.
+  std::string script = "ulimit -u 1; exec " + kTrivet + " launch --num_gpus 2 /bin/true";
+  std::vector<std::string> arguments{"/bin/bash", "-c", script};
+  if (::geteuid() == 0) arguments.insert(arguments.begin(), {"/usr/bin/setpriv", "--reuid", "65533", "--clear-groups"});
+  LaunchedProcess job(arguments);
+  const int code = job.wait();
+  if (code == 126 || code == 127) GTEST_SKIP() << "another user cannot start " << kTrivet << ": " << job.output();
+  EXPECT_EQ(code, 19) << job.output();
+  EXPECT_THAT(job.output(),
+              HasSubstr("Resource temporarily unavailable; start fewer ranks, or raise the limit of processes and "
+                        "threads (ulimit -u, now 1; "));
 }
 
 }  // namespace

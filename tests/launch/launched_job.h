@@ -11,8 +11,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <sstream>
 #include <string>
@@ -35,6 +38,12 @@ inline double ms_since(steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(steady_clock::now() - start).count();
 }
 
+// A number that a script gives a test by a variable.
+inline int64_t from_environment(const char* name, int64_t otherwise) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? otherwise : std::atoll(value);
+}
+
 // Ends of processes that are not children, to the millisecond.
 inline Descriptor watch_process(int pid) { return Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 inline bool ends_within(const Descriptor& process, milliseconds time) {
@@ -42,20 +51,61 @@ inline bool ends_within(const Descriptor& process, milliseconds time) {
   return ::poll(&entry, 1, static_cast<int>(time.count())) == 1;
 }
 
+inline std::vector<int> children_of(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/task/" + std::to_string(pid) + "/children");
+  std::vector<int> children;
+  for (int child = 0; file >> child;) children.push_back(child);
+  return children;
+}
+
+inline std::map<std::string, std::string> environment_of(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/environ");
+  std::map<std::string, std::string> variables;
+  for (std::string entry; std::getline(file, entry, '\0');) {
+    const size_t equals = entry.find('=');
+    if (equals != std::string::npos) variables[entry.substr(0, equals)] = entry.substr(equals + 1);
+  }
+  return variables;
+}
+
+// Processes with this variable in their environment: everything that a job has started, wherever it is in the tree. One that
+// has ended has no environment any more, even if nobody has waited for it.
+inline std::vector<int> processes_with(const std::string& name, const std::string& value) {
+  std::vector<int> found;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const std::string pid = entry.path().filename();
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    const auto variables = environment_of(std::stoi(pid));
+    const auto variable = variables.find(name);
+    if (variable != variables.end() && variable->second == value) found.push_back(std::stoi(pid));
+  }
+  return found;
+}
+
+inline bool becomes_true(const std::function<bool()>& condition, milliseconds time = milliseconds(20000)) {
+  for (const auto start = steady_clock::now(); steady_clock::now() - start < time;) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  return condition();
+}
+
 class LaunchedProcess {
  public:
   using Variables = std::map<std::string, std::string>;
 
-  explicit LaunchedProcess(std::vector<std::string> arguments, const Variables& variables = {}) {
+  // `standard_output`: a descriptor, if stdout is not to go to the same file as stderr.
+  explicit LaunchedProcess(std::vector<std::string> arguments, const Variables& variables = {}, int standard_output = -1) {
     static int count = 0;
     folder_ = fs::temp_directory_path() / ("trivet_launch_test_" + std::to_string(::getpid()) + "_" + std::to_string(count++));
     fs::create_directories(folder_ / "tmp");
     pid_ = ::fork();
     if (pid_ != 0) return;
     const int out = ::open((folder_ / "output").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-    ::dup2(out, STDOUT_FILENO);
+    ::dup2(standard_output >= 0 ? standard_output : out, STDOUT_FILENO);
     ::dup2(out, STDERR_FILENO);
     ::setenv("TMPDIR", (folder_ / "tmp").c_str(), 1);
+    ::unsetenv("XDG_RUNTIME_DIR");
     for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
     std::vector<char*> pointers;
     for (std::string& argument : arguments) pointers.push_back(argument.data());
@@ -74,6 +124,11 @@ class LaunchedProcess {
   LaunchedProcess& operator=(const LaunchedProcess&) = delete;
 
   int pid() const { return pid_; }
+  // The launcher's only child, whose children are the ranks; 0 before it is there.
+  int guardian() const {
+    const std::vector<int> children = children_of(pid_);
+    return children.empty() ? 0 : children[0];
+  }
   std::string output() const {
     std::ifstream file(folder_ / "output");
     std::ostringstream text;
@@ -119,14 +174,12 @@ class LaunchedJob : public LaunchedProcess {
   // When all are connected: their pids by rank, and the job's id.
   bool find_ranks(size_t count) {
     if (!prints("is connected", count)) return false;
-    std::ifstream children("/proc/" + std::to_string(pid()) + "/task/" + std::to_string(pid()) + "/children");
     pids.assign(count, 0);
-    for (int child = 0; children >> child;) {
-      std::ifstream environment("/proc/" + std::to_string(child) + "/environ");
-      for (std::string entry; std::getline(environment, entry, '\0');) {
-        if (entry.starts_with("RANK=")) pids[static_cast<size_t>(std::stoi(entry.substr(5)))] = child;
-        if (entry.starts_with("TRIVET_JOB_ID=")) job_id = entry.substr(14);
-      }
+    for (int child : children_of(guardian())) {
+      const auto variables = environment_of(child);
+      if (!variables.contains("RANK")) continue;
+      pids[static_cast<size_t>(std::stoi(variables.at("RANK")))] = child;
+      job_id = variables.at("TRIVET_JOB_ID");
     }
     for (int child : pids) watches.push_back(watch_process(child));
     return std::find(pids.begin(), pids.end(), 0) == pids.end();
@@ -157,5 +210,35 @@ class LaunchedJob : public LaunchedProcess {
     return all;
   }
 };
+
+// Ends of the survivors in ms after `start`; those that have not ended within `patience` count as having ended then.
+inline std::vector<double> ends_of_survivors(const LaunchedJob& job, size_t victim, steady_clock::time_point start,
+                                             milliseconds patience) {
+  std::vector<std::thread> threads;
+  std::vector<double> ends(job.watches.size());
+  for (size_t rank = 0; rank < ends.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      ends_within(job.watches[rank], rank == victim ? milliseconds(0) : patience);
+      ends[rank] = ms_since(start);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  ends.erase(ends.begin() + static_cast<std::ptrdiff_t>(victim));
+  return ends;
+}
+
+inline void expect_nothing_left(const LaunchedJob& job) {
+  EXPECT_TRUE(job.all_gone());
+  EXPECT_EQ(job.shared_memory(), std::vector<std::string>{});
+  EXPECT_FALSE(job.has_temporary_files());
+}
+
+inline void print_summary(const std::string& what, std::vector<double> times) {
+  if (times.empty()) return;
+  std::sort(times.begin(), times.end());
+  const auto percentile = [&](double p) { return times[static_cast<size_t>(p * static_cast<double>(times.size() - 1))]; };
+  std::printf("%s: %zu times, p50 %.1f ms, p90 %.1f ms, p99 %.1f ms, max %.1f ms\n", what.c_str(), times.size(),
+              percentile(0.5), percentile(0.9), percentile(0.99), times.back());
+}
 
 }  // namespace trivet::test

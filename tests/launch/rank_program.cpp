@@ -1,15 +1,21 @@
 // A rank that does nothing but communicate and compute, until it is told to stop: what is killed in the tests of the launcher.
 //
 //   rank_program [--steps N] [--compute-ms N] [--silence-ms N] [--join-ms N] [--exit-code N --exit-rank R] [--abort REASON]
+//                [--stop-before-join R]
+//
+// SIGUSR1: the main thread stands still from now on, while the process lives and its monitor goes on.
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "comm/launcher_link.h"
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -32,6 +38,11 @@ void compute(milliseconds time) {
   for (const auto end = steady_clock::now() + time; steady_clock::now() < end;) sum = sum + 1;
 }
 
+// Signals of a process go to its main thread.
+void stand_still(int) {
+  for (;;) ::pause();
+}
+
 void work(comm::World& world, int64_t steps, milliseconds compute_time) {
   const auto stream = make_inline_stream();
   std::vector<float> values(100000, 1.0f);
@@ -39,7 +50,7 @@ void work(comm::World& world, int64_t steps, milliseconds compute_time) {
   for (int64_t step = 0; step < steps; ++step) {
     world.group().all_reduce(data, comm::ReduceOp::Max, *stream);
     if (compute_time.count() > 0) compute(compute_time);
-    if (step == 0 && world.rank() == 0) fmt::print(stderr, "running\n");
+    if (step == 0 && world.rank() == 0) std::fputs("running\n", stderr);
   }
 }
 
@@ -50,10 +61,12 @@ int main(int argc, char** argv) {
   const auto number = [&](const char* name, int64_t otherwise) {
     return flags.contains(name) ? std::atoll(flags[name].c_str()) : otherwise;
   };
+  ::signal(SIGUSR1, stand_still);
   int rank = 0;
   try {
     const comm::Place place = comm::place_from_environment(comm::current_environment());
     rank = place.rank;
+    if (rank == number("--stop-before-join", -1)) ::raise(SIGSTOP);
     comm::WorldOptions options;
     options.join_deadline = milliseconds(number("--join-ms", 30000));
     options.silence_deadline = milliseconds(number("--silence-ms", 5000));
@@ -61,6 +74,10 @@ int main(int argc, char** argv) {
       Log(rank).error(message);
       ::_exit(static_cast<int>(code));
     };
+    const comm::LauncherWatch watch(place.launcher_descriptor, [rank] {
+      Log(rank).error("the launcher has died");
+      ::_exit(static_cast<int>(ExitCode::PeerLost));
+    });
     const auto world = comm::connect(place, options);
     fmt::print("rank {} of {} is connected\n", world->rank(), world->size());
     std::fflush(stdout);

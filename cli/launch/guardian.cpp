@@ -1,0 +1,176 @@
+#include "cli/launch/guardian.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "cli/launch/processes.h"
+#include "cli/launch/shortage.h"
+#include "comm/descriptor.h"
+#include "core/error.h"
+
+namespace trivet::cli {
+namespace {
+
+using comm::Descriptor;
+
+constexpr std::chrono::milliseconds kKilling{10000};
+constexpr size_t kLongestText = 1 << 14;
+
+// Those that the launcher passes on, without those that it was started to ignore, as under nohup: a blocked signal would arrive
+// in spite of that.
+sigset_t signals_to_pass_on() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    struct sigaction action {};
+    ::sigaction(signal, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) ::sigaddset(&set, signal);
+  }
+  return set;
+}
+
+class SignalQueue {
+ public:
+  SignalQueue() : set_(signals_to_pass_on()), descriptor_(::signalfd(-1, &set_, SFD_NONBLOCK | SFD_CLOEXEC)) {
+    ::sigprocmask(SIG_BLOCK, &set_, &before_);
+  }
+  ~SignalQueue() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  SignalQueue(const SignalQueue&) = delete;
+  SignalQueue& operator=(const SignalQueue&) = delete;
+
+  int number() const { return descriptor_.number(); }
+  std::optional<int> next() const {
+    signalfd_siginfo info{};
+    if (::read(descriptor_.number(), &info, sizeof info) != sizeof info) return std::nullopt;
+    return static_cast<int>(info.ssi_signo);
+  }
+
+ private:
+  sigset_t set_, before_{};
+  Descriptor descriptor_;
+};
+
+std::pair<Descriptor, Descriptor> socket_pair() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    throw shortage("cannot make a pair of sockets", errno);
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+// The name by which ps, pkill and killall know this process. The kernel says where the arguments are in this process's memory.
+void rename_this_process(const std::string& name, const std::string& command_line) {
+  ::prctl(PR_SET_NAME, name.c_str());
+  std::ifstream file("/proc/self/stat");
+  std::string text;
+  std::getline(file, text);
+  std::istringstream fields(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+  uintptr_t begin = 0, end = 0;
+  std::string skipped;
+  for (int field = 3; field < 48; ++field) fields >> skipped;
+  if (!(fields >> begin >> end) || end <= begin) return;
+  const size_t size = end - begin;
+  auto* arguments = reinterpret_cast<char*>(begin);
+  std::memset(arguments, 0, size);
+  std::memcpy(arguments, command_line.data(), std::min(size - 1, command_line.size()));
+}
+
+// "CODE TEXT"; a verdict is the same as an error that ended the job before it had one.
+void send_verdict(int to, const Verdict& verdict) {
+  const std::string message = fmt::format("{} {}", verdict.exit_code, verdict.text.substr(0, kLongestText));
+  ::send(to, message.data(), message.size(), MSG_NOSIGNAL);
+}
+
+std::optional<Verdict> read_verdict(const std::string& message) {
+  Verdict verdict;
+  const auto [end, error] = std::from_chars(message.data(), message.data() + message.size(), verdict.exit_code);
+  if (error != std::errc() || end == message.data() + message.size()) return std::nullopt;
+  verdict.text = message.substr(static_cast<size_t>(end + 1 - message.data()));
+  return verdict;
+}
+
+Verdict verdict_or_error(const std::function<Verdict(const GuardianEnds&)>& job, const GuardianEnds& ends) {
+  try {
+    return job(ends);
+  } catch (const Error& error) {
+    return {static_cast<int>(error.exit_code()), error.what()};
+  } catch (const std::bad_alloc&) {
+    return {static_cast<int>(ExitCode::OutOfMemory), "launch: out of host memory"};
+  } catch (const std::exception& error) {
+    return {static_cast<int>(ExitCode::Internal), error.what()};
+  }
+}
+
+[[noreturn]] void be_guardian(const std::function<Verdict(const GuardianEnds&)>& job, const GuardianEnds& ends,
+                              pid_t launcher) {
+  ::setpgid(0, 0);  // signals of the terminal reach the launcher, which passes them on
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  rename_this_process("rank-guardian", fmt::format("rank-guardian of pid {}", launcher));
+  send_verdict(ends.orders, verdict_or_error(job, ends));
+  ::_exit(0);
+}
+
+// Until the guardian has said how the job ended, or has ended itself.
+std::optional<Verdict> wait_for_verdict(const SignalQueue& signals, int guardian) {
+  for (;;) {
+    pollfd entries[] = {{signals.number(), POLLIN, 0}, {guardian, POLLIN, 0}};
+    ::poll(entries, 2, -1);
+    while (const auto signal = signals.next()) ::send(guardian, &*signal, sizeof *signal, MSG_NOSIGNAL | MSG_DONTWAIT);
+    std::string message(kLongestText + 64, '\0');
+    const ssize_t got = ::recv(guardian, message.data(), message.size(), MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (got <= 0) return std::nullopt;
+    message.resize(static_cast<size_t>(got));
+    return read_verdict(message);
+  }
+}
+
+Verdict guardian_ended(pid_t guardian, int status, const std::vector<Process>& left) {
+  const bool killed = WIFSIGNALED(status);
+  const int code = killed ? 128 + WTERMSIG(status) : static_cast<int>(ExitCode::Internal);
+  const std::string how = killed ? "was killed by signal " + name_of_signal(WTERMSIG(status)) : "ended without a verdict";
+  return {code, fmt::format("launch: the process that watches over the ranks (pid {}) {}; {}", guardian, how,
+                            left.empty() ? "all ranks were killed" : "these could not be killed: " + list_of(left))};
+}
+
+}  // namespace
+
+Verdict run_guarded(const std::function<Verdict(const GuardianEnds&)>& job) {
+  const SignalQueue signals;
+  ::signal(SIGCHLD, SIG_DFL);  // where it is ignored, as by some parents, the kernel does not say how a child ended
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  auto [orders, orders_of_guardian] = socket_pair();
+  auto [reports, for_ranks] = socket_pair();
+  std::fflush(nullptr);
+  const pid_t launcher = ::getpid(), guardian = ::fork();
+  if (guardian < 0) throw shortage("cannot start the process that watches over the ranks", errno);
+  if (guardian == 0) {
+    orders.reset();
+    be_guardian(job, {orders_of_guardian.number(), reports.number(), for_ranks.number()}, launcher);
+  }
+  orders_of_guardian.reset();
+  for_ranks.reset();  // `reports` stays: it closes when the guardian and this process are gone
+  const auto verdict = wait_for_verdict(signals, orders.number());
+  int status = 0;
+  while (::waitpid(guardian, &status, 0) < 0 && errno == EINTR) {
+  }
+  const auto left = kill_descendants(kKilling);
+  return verdict ? *verdict : guardian_ended(guardian, status, left);
+}
+
+}  // namespace trivet::cli

@@ -1,0 +1,29 @@
+// Runs a job in a process of its own, the guardian, so that no way to end the launcher leaves ranks behind.
+//
+//   trivet launch  --signals-->  guardian  --starts, watches-->  ranks  --start-->  anything, in any session
+//        \--waits for the verdict--/
+//
+// Both are subreapers (PR_SET_CHILD_SUBREAPER), so nothing that the ranks start can leave the tree. If the launcher is killed,
+// the guardian sees the end of their socket and kills everything; if the guardian is killed, its processes become the
+// launcher's, which kills them. If both are, nobody holds the launcher's side of the link any more, and each rank of Trivet
+// ends itself (comm/launcher_link.h). The guardian has another name than the launcher, so that `pkill -f "trivet launch"` does
+// not end both.
+#pragma once
+
+#include <functional>
+
+#include "cli/launch/verdict.h"
+
+namespace trivet::cli {
+
+// The guardian's descriptors.
+struct GuardianEnds {
+  int orders;     // the launcher's signals, one `int` each; ends with the launcher
+  int reports;    // what ranks say over the link
+  int for_ranks;  // the ranks' side of the link
+};
+
+// Blocks the signals that it passes on while the job runs. Throws what `job` throws as an Error of the same code and text.
+Verdict run_guarded(const std::function<Verdict(const GuardianEnds&)>& job);
+
+}  // namespace trivet::cli

@@ -1,0 +1,132 @@
+#include "cli/stop_signals.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <string>
+#include <system_error>
+
+namespace trivet::cli {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kSameSignal{500};
+
+std::string name_of_signal(int signal) {
+  switch (signal) {
+    case SIGTERM: return "SIGTERM";
+    case SIGINT: return "SIGINT";
+    case SIGHUP: return "SIGHUP";
+    case SIGUSR1: return "SIGUSR1";
+    case SIGUSR2: return "SIGUSR2";
+    default: return fmt::format("signal {}", signal);
+  }
+}
+
+bool is_ignored(int signal) {
+  struct sigaction now {};
+  return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+comm::Descriptor checked(int descriptor, const char* what) {
+  if (descriptor < 0) throw std::system_error(errno, std::generic_category(), what);
+  return comm::Descriptor(descriptor);
+}
+
+}  // namespace
+
+StopSignalOptions stop_signal_options(const CheckpointConfig& config) {
+  const std::array<int, 3> numbers{0, SIGUSR1, SIGUSR2};
+  return {.warning = config.directory.empty() ? 0 : numbers.at(static_cast<size_t>(config.signal)),
+          .warning_ends = config.signal_action == SignalAction::SaveAndStop,
+          .deadline = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(config.stop_seconds))};
+}
+
+StopSignals::StopSignals(StopRequest& request, const StopSignalOptions& options) : request_(request), options_(options) {
+  ::sigemptyset(&watched_);
+  for (int signal : {SIGTERM, SIGINT, SIGHUP})
+    if (!is_ignored(signal)) ::sigaddset(&watched_, signal);
+  if (options_.warning != 0) ::sigaddset(&watched_, options_.warning);
+  signals_ = checked(::signalfd(-1, &watched_, SFD_NONBLOCK | SFD_CLOEXEC), "signalfd");
+  wake_ = checked(::eventfd(0, EFD_CLOEXEC), "eventfd");
+  ::pthread_sigmask(SIG_BLOCK, &watched_, &blocked_before_);
+  thread_ = std::thread([this] { wait_for_signals(); });
+}
+
+StopSignals::~StopSignals() {
+  ::eventfd_write(wake_.number(), 1);
+  thread_.join();
+  ::pthread_sigmask(SIG_SETMASK, &blocked_before_, nullptr);
+}
+
+void StopSignals::wait_for_signals() {
+  std::array<pollfd, 2> entries{{{signals_.number(), POLLIN, 0}, {wake_.number(), POLLIN, 0}}};
+  for (;;) {
+    int timeout_ms = -1;
+    if (first_ != 0 && options_.deadline.count() > 0) {
+      const auto left = std::chrono::ceil<milliseconds>(first_at_ + options_.deadline - Clock::now()).count();
+      if (left <= 0) end_unsaved();
+      timeout_ms = static_cast<int>(std::min<int64_t>(left, 60000));
+    }
+    ::poll(entries.data(), entries.size(), timeout_ms);
+    signalfd_siginfo info{};
+    while (::read(signals_.number(), &info, sizeof info) == sizeof info) received(static_cast<int>(info.ssi_signo));
+    if (entries[1].revents != 0) return;
+  }
+}
+
+void StopSignals::received(int signal) {
+  const bool ends = signal != options_.warning || options_.warning_ends;
+  if (!request_.is_heard()) {
+    if (ends) end_at_once(signal);
+    return options_.log.info(name_of_signal(signal) + ": there is nothing to save now");
+  }
+  if (!ends) {
+    options_.log.info(name_of_signal(signal) + ": the running step will be finished and saved");
+    return request_.save();
+  }
+  if (first_ == 0) return first(signal);
+  if (Clock::now() - first_at_ >= kSameSignal) end_at_once(signal);
+}
+
+void StopSignals::first(int signal) {
+  first_ = signal;
+  first_at_ = Clock::now();
+  request_.end(signal);
+  const double seconds = std::chrono::duration<double>(options_.deadline).count();
+  const std::string limit = seconds > 0 ? fmt::format(" within {} s (checkpoint.stop_seconds)", seconds) : "";
+  options_.log.info(
+      fmt::format("{}: the running step will be finished{}, saved where checkpoint.directory is given, and the "
+                  "run ended; a second signal ends it at once",
+                  name_of_signal(signal), limit));
+}
+
+// As the signal would have done: whoever waits for this process sees that a signal ended it.
+void StopSignals::end_at_once(int signal) const {
+  ::signal(signal, SIG_DFL);
+  sigset_t only{};
+  ::sigemptyset(&only);
+  ::sigaddset(&only, signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &only, nullptr);
+  ::raise(signal);
+  std::_Exit(128 + signal);
+}
+
+void StopSignals::end_unsaved() const {
+  options_.log.error(
+      fmt::format("{}: the running step and its save took longer than checkpoint.stop_seconds {}; the run ends "
+                  "without them, and the checkpoints before are as they were",
+                  name_of_signal(first_), std::chrono::duration<double>(options_.deadline).count()));
+  std::_Exit(128 + first_);
+}
+
+}  // namespace trivet::cli

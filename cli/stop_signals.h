@@ -1,0 +1,64 @@
+// The signals that end `trivet train` or make it save: SIGTERM, SIGINT, SIGHUP, and the one of checkpoint.signal.
+//
+//   first     -> StopRequest: the running step is finished and saved, then the run ends with 128 + signal
+//   second    -> the run ends at once, as it would without this class
+//   deadline  -> checkpoint.stop_seconds after the first: the run ends unsaved
+//
+// What follows within half a second of the first one is taken for the same one: `timeout` and terminals send a signal twice, to
+// the process and to its group. While nothing listens to the request (before the first step, after the last save) the first one
+// ends the program at once.
+//
+// No handler runs: the signals are blocked in all threads and a thread of its own waits for them, so it may do anything. To be
+// made before other threads are, which inherit what is blocked. What the program was started to ignore stays ignored (nohup).
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "comm/descriptor.h"
+#include "core/log.h"
+#include "engine/config/config.h"
+#include "engine/stop_request.h"
+
+namespace trivet::cli {
+
+// Thrown when a run was ended by a signal and said what it saved: the program exits with 128 + signal, silently. Not a
+// std::exception: it is no error.
+struct StoppedBySignal {
+  int signal = 0;
+};
+
+struct StopSignalOptions {
+  int warning = 0;  // 0: none
+  bool warning_ends = false;
+  std::chrono::nanoseconds deadline{0};  // 0: none
+  Log log = {};
+};
+
+StopSignalOptions stop_signal_options(const CheckpointConfig& config);
+
+class StopSignals {
+ public:
+  StopSignals(StopRequest& request, const StopSignalOptions& options);
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+ private:
+  void wait_for_signals();
+  void received(int signal);
+  void first(int signal);
+  [[noreturn]] void end_at_once(int signal) const;
+  [[noreturn]] void end_unsaved() const;
+
+  StopRequest& request_;
+  StopSignalOptions options_;
+  sigset_t watched_{}, blocked_before_{};
+  comm::Descriptor signals_, wake_;
+  int first_ = 0;  // 0: none yet
+  std::chrono::steady_clock::time_point first_at_;
+  std::thread thread_;
+};
+
+}  // namespace trivet::cli

@@ -1,0 +1,51 @@
+// `trivet data` as a user runs it. Token files and tokenizers themselves are tested in tests/data.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/program.h"
+
+namespace trivet::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+class DataCommand : public testing::Test {
+ protected:
+  DataCommand() {
+    folder.write("a.txt", "0123456789");
+    folder.write("b.txt", "abcdefghij");
+    prepared = folder.run("data prepare a.txt b.txt --output all.tokens");
+  }
+  json shown(const std::string& arguments) const {
+    const Output output = folder.run("data show all.tokens --json " + arguments);
+    EXPECT_EQ(output.code, 0) << arguments << ": " << output.errors;
+    return json::parse(output.text);
+  }
+
+  Folder folder;
+  Output prepared;
+};
+
+TEST_F(DataCommand, PrepareSaysWhatItWroteAndHowToUseIt) {
+  EXPECT_EQ(prepared.code, 0) << prepared.errors;
+  EXPECT_THAT(prepared.text, HasSubstr("2 texts -> all.tokens with vocabulary \"bytes\"\n"));
+  EXPECT_THAT(prepared.text, HasSubstr("20 bytes of text, 20 tokens (1.00 bytes a token), vocabulary 256, file "));
+  EXPECT_THAT(prepared.text,
+              HasSubstr("next: \"data\": {\"train\": \"all.tokens\"}, \"model\": {\"vocabulary\": \"bytes\", ...}\n"));
+}
+
+TEST_F(DataCommand, ShowPrintsTheTokensThatAreAskedFor) {
+  EXPECT_EQ(shown("")["text"], "0123456789abcdefghij");
+  EXPECT_EQ(shown("--first 8 --count 4")["text"], "89ab");
+  EXPECT_EQ(shown("--first 18 --count 4")["text"], "ij") << "up to the end";
+  EXPECT_EQ(shown("--first 100")["text"], "") << "beyond the end";
+  EXPECT_EQ(shown("--count 0")["ids"], json::array());
+  EXPECT_THAT(folder.run("data show all.tokens --first 19 --verify").text,
+              HasSubstr("verified    every token read; all is well\nfrom 19     \"j\"\n"));
+}
+
+}  // namespace
+}  // namespace trivet::test

@@ -1,0 +1,103 @@
+// What a run whose numbers are lost leaves and says (exit code 16).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/program.h"
+
+namespace trivet::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class Diverged : public testing::Test {
+ protected:
+  Diverged() {
+    std::string text;
+    for (int i = 0; i < 400; ++i) text += "line " + std::to_string(i * i % 97) + " of a text\n";
+    folder.write("text.txt", text);
+    folder.write("config.json", R"({
+      "model": {"type": "gpt", "layers": 1, "hidden_size": 32, "heads": 2, "sequence_length": 16, "vocabulary": "characters"},
+      "data": {"train": "text.txt", "validation_fraction": 0.1},
+      "training": {"steps": 8, "seed": 3},
+      "train_batch_size": 12, "train_micro_batch_size_per_gpu": 2,
+      "optimizer": {"type": "AdamW", "params": {"lr": 0.01}},
+      "checkpoint": {"directory": "checkpoints", "every_steps": 1, "keep": 1}
+    })");
+  }
+  bool has_step(const std::string& number) const {
+    return std::filesystem::exists(folder.at("checkpoints/step-0000000" + number));
+  }
+
+  Folder folder;
+};
+
+// Step 4 makes weights of 1e30, which are finite; what is computed with them is not.
+TEST_F(Diverged, GoodStepsStayAndTheLastStepsExitCodeIs16) {
+  for (const std::string ranks : {"1", "2"}) {
+    std::filesystem::remove_all(folder.at("checkpoints"));
+    ASSERT_EQ(folder.run("train config.json --set training.steps=3").code, 0);
+    const Output output = folder.run("train config.json --resume --set optimizer.params.lr=1e30 --ranks " + ranks);
+    EXPECT_EQ(output.code, 16);
+    EXPECT_THAT(output.errors, HasSubstr("warning: step 5 is not saved: its loss is "));
+    EXPECT_THAT(output.errors, HasSubstr("error: step 8, the last one, was skipped: its loss is "));
+    EXPECT_THAT(output.errors, HasSubstr("; the weights are finite, but too large for a finite loss (the largest is 1"));
+    EXPECT_THAT(output.errors,
+                HasSubstr("; step 8 done again: the first tensor that is not finite is the output of blocks.0 in "
+                          "microbatch 0 on rank 0 (element "));
+    EXPECT_THAT(output.errors, HasSubstr("; resume from a checkpoint before step 4 with a lower optimizer.params.lr"));
+    EXPECT_THAT(output.errors, Not(HasSubstr("gradients overflowed")));
+    EXPECT_TRUE(has_step("3"));
+    EXPECT_FALSE(has_step("5"));
+    EXPECT_FALSE(has_step("8"));
+    const Output better =
+        folder.run("train config.json --resume checkpoints/step-00000003 --set checkpoint.directory=again" + ranks);
+    EXPECT_EQ(better.code, 0) << better.errors;
+  }
+}
+
+TEST_F(Diverged, WeightsThatAreNotFiniteAreNeverSaved) {
+  ASSERT_EQ(folder.run("train config.json --set training.steps=3").code, 0);
+  const Output output = folder.run("train config.json --resume --set optimizer.params.lr=1e300 --set training.steps=4");
+  EXPECT_EQ(output.code, 16);
+  EXPECT_THAT(output.errors, HasSubstr("error: after step 4, the last one; the weights are not finite any more: "));
+  EXPECT_THAT(output.errors, HasSubstr(" on rank 0 (element "));
+  EXPECT_TRUE(has_step("3"));
+  EXPECT_FALSE(has_step("4"));
+  // Nor without a directory does such a run look like a success.
+  const Output unsaved =
+      folder.run("train config.json --set optimizer.params.lr=1e300 --set training.steps=1 --set checkpoint.directory=");
+  EXPECT_EQ(unsaved.code, 16);
+  EXPECT_THAT(unsaved.errors, HasSubstr("after step 1, the last one; the weights are not finite any more: "));
+}
+
+// The loss scale is too large for float16, the weights are as good as new.
+TEST_F(Diverged, GradientsThatOverflowAreToldFromWeightsThatAreLost) {
+  const Output output = folder.run(
+      "train config.json --set fp16.enabled=true --set fp16.loss_scale=1e30 --set training.stop_after_skipped=3 --ranks 2");
+  EXPECT_EQ(output.code, 16);
+  EXPECT_THAT(output.errors, HasSubstr("gradients were not finite 3 times in a row (training.stop_after_skipped 3)"));
+  EXPECT_THAT(output.errors, HasSubstr("; the weights are finite and the loss was "));
+  EXPECT_THAT(output.errors, HasSubstr(": only gradients overflowed; step 3 done again: "));
+  EXPECT_THAT(output.errors, HasSubstr("; step 3 done again: the first tensor that is not finite is the gradient of "));
+  EXPECT_THAT(output.errors, HasSubstr(" in microbatch 0 on rank 0 (element "));
+}
+
+// The run ends with the step that reaches the limit: that is no success either.
+TEST_F(Diverged, TooManySkippedStepsAtTheEndOfTheRunAreExitCode16) {
+  const std::string overflow = "train config.json --set fp16.enabled=true --set fp16.loss_scale=1e30 --set training.steps=3 ";
+  EXPECT_EQ(folder.run(overflow + "--set training.stop_after_skipped=3 --set checkpoint.directory=a").code, 16);
+  EXPECT_EQ(folder.run(overflow + "--set training.stop_after_skipped=4 --set checkpoint.directory=b").code, 0);
+}
+
+TEST_F(Diverged, AValidationLossThatIsNotFiniteIsExitCode16) {
+  const Output output = folder.run(
+      "train config.json --set optimizer.params.lr=1e30 --set training.steps=1 --set training.evaluate_every=1 --ranks 2");
+  EXPECT_EQ(output.code, 16);
+  EXPECT_THAT(output.errors,
+              HasSubstr("the validation loss after step 1, the last one, is nan; the weights are finite, but too large for "
+                        "a finite loss (the largest is 1e+30, in "));
+}
+
+}  // namespace
+}  // namespace trivet::test

@@ -1,0 +1,48 @@
+// `--ranks N`: ranks as threads of one process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <algorithm>
+
+#include "tests/cli/program.h"
+
+namespace trivet::test {
+namespace {
+
+using testing::HasSubstr;
+
+class Ranks : public testing::Test {
+ protected:
+  Ranks() {
+    folder.write("text.txt", std::string(400, 'a') + "b");
+    folder.write("config.json", R"({
+      "model": {"layers": 1, "hidden_size": 16, "heads": 2, "sequence_length": 16, "vocabulary": "characters"},
+      "data": {"train": "text.txt"}, "training": {"steps": 1}, "train_batch_size": 4
+    })");
+  }
+  Folder folder;
+};
+
+TEST_F(Ranks, ShareTheCoresOfTheProcess) {
+  cpu_set_t set;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof set, &set), 0);
+  const int cores = CPU_COUNT(&set);
+  for (const int ranks : {1, 2, 4}) {
+    const Output output = folder.run_in("env -u OMP_NUM_THREADS", "train config.json --ranks " + std::to_string(ranks));
+    EXPECT_EQ(output.code, 0) << output.errors;
+    EXPECT_THAT(output.text, HasSubstr("kernel threads a rank: " + std::to_string(std::max(cores / ranks, 1)) + "\n"));
+  }
+  EXPECT_THAT(folder.run_in("env OMP_NUM_THREADS=3", "train config.json --ranks 2").text,
+              HasSubstr("kernel threads a rank: 3\n"));
+}
+
+TEST_F(Ranks, AreRefusedInAProcessThatIsARankAlready) {
+  const Output output =
+      folder.run_in("env RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1", "train config.json --ranks 4");
+  EXPECT_EQ(output.code, 2);
+  EXPECT_THAT(output.errors, HasSubstr("--ranks 4: this process is rank 1 of 2 already"));
+}
+
+}  // namespace
+}  // namespace trivet::test

@@ -1,0 +1,72 @@
+// The built program `trivet` while it runs: a test watches what it prints and sends it signals.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/cli/program.h"
+
+namespace trivet::test {
+
+class RunningProgram {
+ public:
+  // trivet ARGUMENTS in `folder`, which gets what it prints as "out" and "err".
+  RunningProgram(const Folder& folder, const std::vector<std::string>& arguments,
+                 const std::vector<std::pair<std::string, std::string>>& environment = {})
+      : folder_(folder) {
+    pid_ = ::fork();
+    if (pid_ != 0) return;
+    // Whoever runs the tests in the background ignores SIGINT, which this program would inherit.
+    for (int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_DFL);
+    if (::chdir(folder.at("").c_str()) != 0) ::_exit(120);
+    ::setenv("OMP_NUM_THREADS", "1", 1);
+    for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
+    ::dup2(::open("out", O_WRONLY | O_CREAT | O_TRUNC, 0644), STDOUT_FILENO);
+    ::dup2(::open("err", O_WRONLY | O_CREAT | O_TRUNC, 0644), STDERR_FILENO);
+    std::vector<char*> argv{const_cast<char*>("trivet")};
+    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    ::execv(TRIVET_BINARY_DIR "/trivet", argv.data());
+    ::_exit(121);
+  }
+  ~RunningProgram() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  RunningProgram(const RunningProgram&) = delete;
+  RunningProgram& operator=(const RunningProgram&) = delete;
+
+  // Until `file` of the folder holds `text`; false when the program ends before.
+  bool wait_for(const std::string& file, const std::string& text) {
+    while (folder_.read(file).find(text) == std::string::npos) {
+      siginfo_t info{};
+      if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return true;
+  }
+  void send(int signal) const { ::kill(pid_, signal); }
+
+  // How it ended: its exit code, or minus the signal that killed it.
+  int wait() {
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    pid_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+
+ private:
+  const Folder& folder_;
+  pid_t pid_ = 0;
+};
+
+}  // namespace trivet::test

@@ -1,0 +1,94 @@
+// A launcher whose output nobody reads, or nobody reads any more, still obeys signals, sees its ranks end, and loses nothing
+// that somebody reads late.
+#include <gmock/gmock.h>
+
+#include "tests/launch/launched_job.h"
+
+namespace trivet::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Pipe {
+  Pipe() {
+    int ends[2];
+    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    reading = Descriptor(ends[0]);
+    writing = Descriptor(ends[1]);
+  }
+  // Until all writers have ended.
+  std::string read_all() const {
+    std::string all(1 << 16, '\0');
+    std::string out;
+    for (ssize_t got = 0; (got = ::read(reading.number(), all.data(), all.size())) > 0;)
+      out.append(all.data(), static_cast<size_t>(got));
+    return out;
+  }
+  Descriptor reading, writing;
+};
+
+class PipedJob : public Pipe, public LaunchedProcess {
+ public:
+  explicit PipedJob(const std::string& script)
+      : LaunchedProcess({kTrivet, "launch", "--num_gpus", "2", "--shutdown-timeout", "5", "/bin/sh", "-c", script}, {},
+                        writing.number()) {
+    writing.reset();
+  }
+};
+
+const std::string kEndlessOutput = "echo ready >&2; exec yes a line that nobody reads";
+
+TEST(UnreadOutput, DoesNotHideSignals) {
+  PipedJob job(kEndlessOutput);
+  ASSERT_TRUE(job.prints("ready", 2)) << job.output();
+  std::this_thread::sleep_for(milliseconds(500));  // so that every pipe and the launcher's own memory for it is full
+  ::kill(job.pid(), SIGTERM);
+  EXPECT_EQ(job.wait(), 128 + SIGTERM);
+  EXPECT_THAT(job.output(), HasSubstr("bytes that the ranks printed were dropped: nobody read them"));
+}
+
+TEST(UnreadOutput, DoesNotHideTheEndOfARank) {
+  PipedJob job("test $RANK = 1 && { sleep 0.5; exit 3; }; " + kEndlessOutput);
+  EXPECT_EQ(job.wait(), 3);
+  EXPECT_THAT(job.output(), HasSubstr("launch: rank 1 (pid "));
+}
+
+TEST(UnreadOutput, OfAGoodJobWaitsForItsReader) {
+  PipedJob job("seq -f \"rank $RANK line %.0f of many that are all to arrive\" 60000");
+  std::this_thread::sleep_for(milliseconds(700));
+  const std::string output = job.read_all();
+  EXPECT_EQ(job.wait(), 0) << job.output();
+  EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 120000);
+  for (const char* line : {"\nrank 0 line 60000 of", "\n[rank 1] rank 1 line 60000 of"}) EXPECT_THAT(output, HasSubstr(line));
+}
+
+TEST(ClosedOutput, DoesNotEndTheJob) {
+  PipedJob job("for i in 1 2 3 4 5 6 7 8; do echo line $i; sleep 0.05; done; echo rank $RANK has finished >&2");
+  char first[16];
+  ASSERT_GT(::read(job.reading.number(), first, sizeof first), 0);
+  job.reading.reset();
+  EXPECT_EQ(job.wait(), 0) << job.output();
+  EXPECT_EQ(job.lines_with("has finished").size(), 2u) << job.output();
+  EXPECT_EQ(job.lines_with("standard output cannot be written: Broken pipe; the job goes on").size(), 1u) << job.output();
+}
+
+TEST(FullDisk, DoesNotEndTheJob) {
+  const Descriptor full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  LaunchedProcess job({kTrivet, "launch", "--num_gpus", "2", "/bin/sh", "-c", "test $RANK = 0 || echo line"}, {},
+                      full.number());
+  EXPECT_EQ(job.wait(), 0) << job.output();
+  EXPECT_THAT(job.output(), HasSubstr("standard output cannot be written: No space left on device"));
+}
+
+TEST(Output, OfRankZeroKeepsItsOrderWhereBothStreamsAreOnePipe) {
+  Pipe pipe;
+  LaunchedProcess job({"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh", kTrivet, "launch", "--num_gpus", "1", "/bin/sh", "-c",
+                       "for i in 1 2 3 4; do echo out $i; echo err $i >&2; done"},
+                      {}, pipe.writing.number());
+  pipe.writing.reset();
+  EXPECT_EQ(pipe.read_all(), "out 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3\nout 4\nerr 4\n");
+  EXPECT_EQ(job.wait(), 0);
+}
+
+}  // namespace
+}  // namespace trivet::test

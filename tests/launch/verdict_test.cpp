@@ -1,0 +1,161 @@
+// Which rank the launcher names, as a function of what it saw.
+#include "cli/launch/verdict.h"
+
+#include <gmock/gmock.h>
+#include <signal.h>
+
+namespace trivet::test {
+namespace {
+
+using cli::JobRecord;
+using cli::RankEnd;
+using comm::Loss;
+using ::testing::HasSubstr;
+
+RankEnd exited(int rank, int code, int look = 0) { return {.rank = rank, .pid = 100 + rank, .exit_code = code, .look = look}; }
+RankEnd killed(int rank, int signal, int look = 0) {
+  return {.rank = rank, .pid = 100 + rank, .exit_code = 128 + signal, .signal = signal, .look = look};
+}
+RankEnd by_us(RankEnd end) {
+  end.by_us = true;
+  return end;
+}
+RankEnd stopped(RankEnd end) {
+  end.stopped = true;
+  return by_us(end);
+}
+
+struct Case {
+  const char* name;
+  JobRecord job;
+  int exit_code;
+  std::string text;  // all of it
+};
+
+class JobVerdict : public ::testing::TestWithParam<Case> {};
+
+TEST_P(JobVerdict, NamesTheCause) {
+  const cli::Verdict verdict = cli::verdict_of(GetParam().job);
+  EXPECT_EQ(verdict.exit_code, GetParam().exit_code);
+  EXPECT_EQ(verdict.text, GetParam().text);
+}
+
+const Loss kOneIsSilent{0, 1, ExitCode::PeerLost, "silent"};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, JobVerdict,
+    ::testing::Values(
+        Case{"AllDone", {.ends = {exited(0, 0), exited(1, 0)}}, 0, ""}, Case{"NoRankAtAll", {}, 0, ""},
+        Case{"OneFailed", {.ends = {exited(0, 0), exited(1, 16)}}, 16, "launch: rank 1 (pid 101) ended with exit code 16"},
+        Case{"KilledBeforeThoseThatLostIt",
+             {.ends = {killed(2, 9, 1), exited(0, 10, 2), exited(1, 10, 2)}},
+             137,
+             "launch: rank 2 (pid 102) was killed by signal 9 (SIGKILL)"},
+        Case{"KilledSeenAfterThoseThatLostIt",
+             {.ends = {exited(0, 10, 1), exited(1, 10, 1), killed(2, 9, 2)}},
+             137,
+             "launch: rank 2 (pid 102) was killed by signal 9 (SIGKILL)"},
+        Case{"KilledWhileOthersCouldNotJoin",
+             {.ends = {exited(0, 13, 1), exited(1, 13, 1), killed(2, 9, 2)}},
+             137,
+             "launch: rank 2 (pid 102) was killed by signal 9 (SIGKILL)"},
+        Case{"RendezvousBeforeThoseThatLostIt",
+             {.ends = {exited(0, 10, 1), exited(1, 13, 2)}},
+             13,
+             "launch: rank 1 (pid 101) ended with exit code 13"},
+        Case{"OnlyRendezvous",
+             {.ends = {exited(0, 13, 1), exited(1, 13, 2)}},
+             13,
+             "launch: rank 0 (pid 100) ended with exit code 13"},
+        Case{"FirstByTimeNotByRank",
+             {.ends = {exited(1, 19, 3), exited(0, 16, 4)}},
+             19,
+             "launch: rank 1 (pid 101) ended with exit code 19"},
+        Case{"FirstByTimeEvenIfListedLater",
+             {.ends = {exited(0, 16, 4), exited(1, 19, 3)}},
+             19,
+             "launch: rank 1 (pid 101) ended with exit code 19"},
+        Case{"KilledBeforeOneThatLeftAtTheSameLook",
+             {.ends = {exited(0, 1, 5), killed(1, 11, 5)}},
+             139,
+             "launch: rank 1 (pid 101) was killed by signal 11 (SIGSEGV)"},
+        Case{"LeftBeforeOneThatWasKilledLater",
+             {.ends = {exited(0, 1, 5), killed(1, 11, 6)}},
+             1,
+             "launch: rank 0 (pid 100) ended with exit code 1"},
+        Case{"ThoseTheLauncherEndedAreNotTheCause",
+             {.ends = {by_us(killed(0, 15, 1)), exited(1, 3, 2)}},
+             3,
+             "launch: rank 1 (pid 101) ended with exit code 3"},
+        Case{"LostOneIsNamedByTheOthers",
+             {.ends = {exited(0, 10, 1), exited(2, 10, 1), stopped(killed(1, 15, 2))}, .losses = {kOneIsSilent}},
+             10,
+             "launch: rank 1 (pid 101) was lost, silent: it was stopped, as by SIGSTOP, and was ended by the launcher"},
+        Case{"LostOneThatCameBack",
+             {.ends = {exited(0, 10, 1), exited(2, 10, 1), exited(1, 10, 2)}, .losses = {kOneIsSilent}},
+             10,
+             "launch: rank 1 (pid 101) was lost, silent: it ended with exit code 10"},
+        Case{"LostOneThatLeftWithoutAWord",
+             {.ends = {exited(1, 0, 1), exited(0, 10, 2)}, .losses = {{0, 1, ExitCode::PeerLost, "eof"}}},
+             10,
+             "launch: rank 1 (pid 101) was lost, eof: it ended with exit code 0"},
+        Case{"FirstOfSeveralLosses",
+             {.ends = {exited(0, 10, 1), exited(2, 10, 1), by_us(exited(1, 10, 2))},
+              .losses = {kOneIsSilent, {1, 0, ExitCode::PeerLost, "eof"}}},
+             10,
+             "launch: rank 1 (pid 101) was lost, silent: it did not end by itself and was ended by the launcher"},
+        Case{"ALossOfARankThatIsNotThereIsNotBelieved",
+             {.ends = {exited(0, 10, 1), exited(1, 10, 1)}, .losses = {{0, 7, ExitCode::PeerLost, "eof"}}},
+             10,
+             "launch: rank 0 (pid 100) ended with exit code 10"},
+        Case{"AnOwnFailureOutweighsALoss",
+             {.ends = {exited(0, 10, 1), exited(2, 16, 2), exited(1, 10, 3)}, .losses = {kOneIsSilent}},
+             16,
+             "launch: rank 2 (pid 102) ended with exit code 16"},
+        Case{"StuckRankIsNamedNotTheOneThatGaveUp",
+             {.ends = {exited(0, 11, 1), by_us(killed(1, 15, 2))},
+              .losses = {{0, 1, ExitCode::NoProgress, "has not entered all_reduce"}}},
+             11,
+             "launch: rank 1 (pid 101) was lost, has not entered all_reduce: it did not end by itself and was ended by the "
+             "launcher"},
+        Case{"WithoutReportsTheStoppedOne",
+             {.ends = {exited(0, 10, 1), by_us(killed(2, 15, 2)), stopped(killed(1, 15, 2))}},
+             10,
+             "launch: rank 1 (pid 101) was lost: it was stopped, as by SIGSTOP, and was ended by the launcher"},
+        Case{"WithoutReportsTheOneThatStayed",
+             {.ends = {exited(0, 13, 1), exited(2, 13, 1), by_us(killed(1, 9, 2))}},
+             13,
+             "launch: rank 1 (pid 101) was lost: it did not end by itself and was ended by the launcher"},
+        Case{"WithoutReportsSeveralStayed",
+             {.ends = {exited(0, 10, 1), by_us(killed(2, 15, 2)), by_us(killed(1, 15, 2))}},
+             10,
+             "launch: rank 0 (pid 100) ended with exit code 10"},
+        Case{"TextOfRanksIsEscaped",
+             {.ends = {exited(0, 10, 1), exited(1, 10, 2)}, .losses = {{0, 1, ExitCode::PeerLost, "\x1b[31mred"}}},
+             10,
+             "launch: rank 1 (pid 101) was lost, \\x1b[31mred: it ended with exit code 10"},
+        Case{"Signal",
+             {.ends = {by_us(exited(0, 143)), by_us(exited(1, 0))}, .signal = 15, .patience_s = 30},
+             143,
+             "launch: ended by signal 15 (SIGTERM): all 2 ranks ended in time"},
+        Case{"SignalAndRanksThatWereTooSlow",
+             {.ends = {by_us(killed(3, 9)), by_us(killed(1, 9)), by_us(exited(0, 143))}, .signal = 15, .patience_s = 30},
+             143,
+             "launch: ended by signal 15 (SIGTERM): ranks 1,3 had not ended 30 s later and had to be killed; "
+             "--shutdown-timeout gives more time"},
+        Case{"TwoSignals",
+             {.ends = {by_us(killed(0, 9))}, .signal = 2, .killed_by_second_signal = true, .patience_s = 30},
+             130,
+             "launch: ended by signal 2 (SIGINT): a second signal killed rank 0"},
+        Case{"SignalAndARankThatCouldNotSave",
+             {.ends = {by_us(exited(0, 14)), by_us(killed(1, 15))}, .signal = 15, .patience_s = 30},
+             143,
+             "launch: ended by signal 15 (SIGTERM): all 2 ranks ended in time; rank 0 (pid 100) ended with exit code 14"},
+        Case{"FailureBeforeTheSignal",
+             {.ends = {exited(1, 19, 1), by_us(killed(0, 15, 2))}, .signal = 15, .patience_s = 30},
+             19,
+             "launch: rank 1 (pid 101) ended with exit code 19"}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace trivet::test

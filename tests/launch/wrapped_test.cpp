@@ -1,0 +1,167 @@
+// Ranks under shells and in sessions of their own: nothing that a job has started outlives the job or its launcher, however
+// they end.
+#include <gmock/gmock.h>
+
+#include <cstdio>
+#include <random>
+
+#include "tests/launch/launched_job.h"
+
+namespace trivet::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kMark = "TRIVET_TEST_MARK";
+
+// Ranks that are the command of a shell. $RANKS_PROGRAM is the program that communicates.
+class WrappedJob : public LaunchedProcess {
+ public:
+  explicit WrappedJob(const std::string& command, int ranks = 2)
+      : LaunchedProcess({kTrivet, "launch", "--num_gpus", std::to_string(ranks), "/bin/sh", "-c", command}, variables()),
+        mark_(std::to_string(::getpid()) + "." + std::to_string(count_)) {}
+  std::vector<int> processes() const { return processes_with(kMark, mark_); }
+  bool nothing_is_left() const {
+    return becomes_true([&] { return processes().empty(); }) || (ADD_FAILURE() << output(), false);
+  }
+
+ private:
+  static Variables variables() {
+    return {{kMark, std::to_string(::getpid()) + "." + std::to_string(++count_)},
+            {"RANKS_PROGRAM", kRankProgram + " --steps 1000000 --compute-ms 5"}};
+  }
+  static inline int count_ = 0;
+  std::string mark_;
+};
+
+struct Wrapper {
+  const char* name;
+  const char* command;
+};
+
+const Wrapper kWrappers[] = {
+    {"Shell", "$RANKS_PROGRAM; echo done"},
+    {"Session", "setsid $RANKS_PROGRAM; echo done"},
+    {"SessionInTheBackground", "setsid $RANKS_PROGRAM & wait"},
+    {"SessionOfAnOrphan", "(setsid $RANKS_PROGRAM &) ; sleep 1000"},
+    {"NeighbourInAnotherSession", "setsid sleep 1000 & exec $RANKS_PROGRAM"},
+};
+
+class Wrapped : public ::testing::TestWithParam<Wrapper> {};
+
+TEST_P(Wrapped, EndsWithAKilledLauncher) {
+  WrappedJob job(GetParam().command);
+  ASSERT_TRUE(job.prints("is connected", 2)) << job.output();
+  ::kill(job.pid(), SIGKILL);
+  EXPECT_EQ(job.wait(), 128 + SIGKILL);
+  EXPECT_TRUE(job.nothing_is_left());
+}
+
+TEST_P(Wrapped, EndsWithAKilledGuardian) {
+  WrappedJob job(GetParam().command);
+  ASSERT_TRUE(job.prints("is connected", 2)) << job.output();
+  const int guardian = job.guardian();
+  ::kill(guardian, SIGKILL);
+  EXPECT_EQ(job.wait(), 128 + SIGKILL);
+  EXPECT_THAT(job.output(), HasSubstr("trivet: error: launch: the process that watches over the ranks (pid " +
+                                      std::to_string(guardian) + ") was killed by signal 9 (SIGKILL); all ranks were killed"));
+  EXPECT_TRUE(job.nothing_is_left());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Wrapped, ::testing::ValuesIn(kWrappers),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST(WrappedRank, EndsItselfWhenLauncherAndGuardianAreKilledAtOnce) {
+  WrappedJob job("setsid $RANKS_PROGRAM; echo done", 1);
+  ASSERT_TRUE(job.prints("is connected", 1)) << job.output();
+  const int guardian = job.guardian();
+  ::kill(guardian, SIGSTOP);  // so that it cannot act in between
+  ::kill(job.pid(), SIGKILL);
+  ::kill(guardian, SIGKILL);
+  EXPECT_TRUE(job.prints("the launcher has died", 1)) << job.output();  // the other may find that it lost this one
+  EXPECT_TRUE(job.nothing_is_left());
+}
+
+TEST(FailedJob, LeavesNothingInOtherSessions) {
+  WrappedJob job("setsid sleep 1000 & sleep 0.2; test $RANK = 1 && exit 3; sleep 1000");
+  EXPECT_EQ(job.wait(), 3);
+  EXPECT_TRUE(job.processes().empty()) << job.output();
+}
+
+TEST(FinishedJob, LeavesNothingInOtherSessionsAndSaysWhatItKilled) {
+  WrappedJob job("setsid sleep 1000 & sleep 0.2");
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_TRUE(job.processes().empty()) << job.output();
+  EXPECT_EQ(job.lines_with("killing what the ranks have left running: pid ").size(), 1u) << job.output();
+  EXPECT_THAT(job.output(), HasSubstr(" (sleep), pid "));
+}
+
+enum class Victim { Launcher, Guardian, Both, Wrapper, Trainer };
+constexpr const char* kNames[] = {"launcher", "guardian", "launcher and guardian", "wrapper", "trainer"};
+
+// 0 if it is not there (yet).
+int find_victim(const WrappedJob& job, Victim victim) {
+  if (victim == Victim::Launcher) return job.pid();
+  if (victim != Victim::Trainer && victim != Victim::Wrapper) return job.guardian();
+  for (int pid : job.processes()) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
+    std::string program;
+    std::getline(file, program, '\0');
+    if (program == (victim == Victim::Trainer ? kRankProgram : "/bin/sh")) return pid;
+  }
+  return 0;
+}
+
+void kill_victim(const WrappedJob& job, int pid, Victim victim) {
+  if (victim == Victim::Both) {
+    ::kill(pid, SIGSTOP);
+    ::kill(job.pid(), SIGKILL);
+  }
+  ::kill(pid, SIGKILL);
+}
+
+// TRIVET_KILLS and TRIVET_SEED: how many, which ones (scripts/kill_soak). Half of the kills come while the job starts.
+TEST(KillMatrix, LeavesNothingWhoeverIsKilled) {
+  const int64_t kills = from_environment("TRIVET_KILLS", 10), seed = from_environment("TRIVET_SEED", 1);
+  std::mt19937_64 random(static_cast<uint64_t>(seed));
+  std::vector<double> times;
+  for (int64_t kill = 0; kill < kills && !testing::Test::HasFailure(); ++kill) {
+    const Wrapper& wrapper = kWrappers[random() % 3];
+    const Victim victim{static_cast<int>(kill % 5)};
+    const bool at_the_start = random() % 2 == 0;
+    const milliseconds moment(random() % 60);
+    SCOPED_TRACE("kill " + std::to_string(kill) + " of seed " + std::to_string(seed) + ": " + kNames[kill % 5] +
+                 " of a job in " + wrapper.name + (at_the_start ? " at the start" : ""));
+    WrappedJob job(wrapper.command);
+    if (!at_the_start) {
+      ASSERT_TRUE(job.prints("is connected", 2)) << job.output();
+    }
+    std::this_thread::sleep_for(moment);
+    int pid = 0;
+    ASSERT_TRUE(becomes_true([&] { return (pid = find_victim(job, victim)) != 0; })) << job.output();
+    const auto start = steady_clock::now();
+    kill_victim(job, pid, victim);
+    const int code = job.wait();
+    // The shell of a trainer that was killed says "done" and ends with 0.
+    EXPECT_EQ(code, victim == Victim::Trainer ? code : 128 + SIGKILL) << job.output();
+    EXPECT_TRUE(job.nothing_is_left());
+    times.push_back(ms_since(start));
+  }
+  if (times.empty()) return;
+  std::sort(times.begin(), times.end());
+  std::printf("kill matrix: seed %ld, %zu kills, from kill until nothing is left: p50 %.0f ms, p99 %.0f ms, max %.0f ms\n",
+              static_cast<long>(seed), times.size(), times[times.size() / 2],
+              times[static_cast<size_t>(0.99 * static_cast<double>(times.size() - 1))], times.back());
+}
+
+TEST(Guardian, IsNotFoundByTheNameOfTheLauncher) {
+  WrappedJob job("sleep 1000");
+  ASSERT_TRUE(becomes_true([&] { return job.processes().size() >= 4; })) << job.output();
+  std::ifstream file("/proc/" + std::to_string(job.guardian()) + "/cmdline");
+  std::string line;
+  std::getline(file, line, '\0');
+  EXPECT_EQ(line, "rank-guardian of pid " + std::to_string(job.pid()));
+}
+
+}  // namespace
+}  // namespace trivet::test
