@@ -8,10 +8,11 @@
 #include <functional>
 #include <limits>
 
+#include "core/bounded_file.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "engine/config/json_reader.h"
 #include "engine/config/suggest.h"
-#include "engine/data/text_file.h"
 
 namespace trivet::autotune {
 namespace {
@@ -70,12 +71,14 @@ std::vector<Cluster> known_clusters() {
   return clusters;
 }
 
+std::string shown(const JsonNode& node) { return printable(config::to_json(node)); }
+
 // Reads the keys of one object, each once, and refuses the rest.
 class ObjectReader {
  public:
   ObjectReader(const JsonNode& node, std::string path, const std::string& source)
       : node_(node), path_(std::move(path)), source_(source) {
-    if (node.kind != JsonKind::Object) refuse(node.at, "", config::to_json(node) + " is not accepted; give an object {...}");
+    if (node.kind != JsonKind::Object) refuse(node.at, "", shown(node) + " is not accepted; give an object {...}");
   }
 
   void number(const std::string& key, double& value, bool zero_allowed = false) {
@@ -84,8 +87,7 @@ class ObjectReader {
                         (given->number > 0 || (zero_allowed && given->number == 0));
       if (!fits)
         refuse(given->at, key,
-               fmt::format("{} is not accepted; give a number {} 0", config::to_json(*given),
-                           zero_allowed ? "of at least" : "above"));
+               fmt::format("{} is not accepted; give a number {} 0", shown(*given), zero_allowed ? "of at least" : "above"));
       value = given->number;
     }
   }
@@ -93,13 +95,13 @@ class ObjectReader {
     if (const JsonNode* given = take(key)) {
       const bool fits = given->kind == JsonKind::Number && given->number >= 1 && given->number <= 1e15 &&
                         std::floor(given->number) == given->number;
-      if (!fits) refuse(given->at, key, config::to_json(*given) + " is not accepted; give a whole number from 1");
+      if (!fits) refuse(given->at, key, shown(*given) + " is not accepted; give a whole number from 1");
       value = static_cast<int64_t>(given->number);
     }
   }
   void text(const std::string& key, std::string& value) {
     if (const JsonNode* given = take(key)) {
-      if (given->kind != JsonKind::String) refuse(given->at, key, config::to_json(*given) + " is not accepted; give a string");
+      if (given->kind != JsonKind::String) refuse(given->at, key, shown(*given) + " is not accepted; give a string");
       value = given->text;
     }
   }
@@ -110,7 +112,7 @@ class ObjectReader {
       reader.end();
     }
   }
-  // Behind the last key that is known.
+  // Called after the last key that is known.
   void end() const {
     for (const config::JsonMember& member : node_.members) {
       if (std::ranges::find(known_, member.key) != known_.end()) continue;
@@ -123,7 +125,8 @@ class ObjectReader {
   [[noreturn]] void refuse(const config::Position& at, const std::string& key, const std::string& what) const {
     std::string name = path_ + key;
     if (name.ends_with('.')) name.pop_back();
-    throw ConfigError(fmt::format("{}:{}:{}: {}{}", source_, at.line, at.column, name.empty() ? "" : name + ": ", what));
+    throw ConfigError(
+        fmt::format("{}:{}:{}: {}{}", source_, at.line, at.column, name.empty() ? "" : printable(name) + ": ", what));
   }
   bool has(const std::string& key) const { return node_.find(key) != nullptr; }
   const config::Position& at() const { return node_.at; }
@@ -210,7 +213,8 @@ std::vector<std::string> cluster_names() {
 Cluster cluster_named(std::string_view name) {
   for (Cluster& cluster : known_clusters())
     if (cluster.name == name) return cluster;
-  throw ConfigError(fmt::format("cluster: \"{}\" is not known; use {} or a file", name, config::one_of(cluster_names())));
+  throw ConfigError(
+      fmt::format("cluster: \"{}\" is not known; use {} or a file", printable(name), config::one_of(cluster_names())));
 }
 
 Cluster parse_cluster(std::string_view json, const std::string& source) {
@@ -222,7 +226,8 @@ Cluster parse_cluster(std::string_view json, const std::string& source) {
   if (!like.empty()) {
     const auto names = cluster_names();
     if (std::ranges::find(names, like) == names.end())
-      reader.refuse(root.find("like")->at, "like", fmt::format("\"{}\" is not accepted; use {}", like, config::one_of(names)));
+      reader.refuse(root.find("like")->at, "like",
+                    fmt::format("\"{}\" is not accepted; use {}", printable(like), config::one_of(names)));
     cluster = cluster_named(like);
   }
   reader.text("name", cluster.name);
@@ -245,9 +250,13 @@ Cluster parse_cluster(std::string_view json, const std::string& source) {
 Cluster find_cluster(const std::string& name_or_path) {
   const auto names = cluster_names();
   if (std::ranges::find(names, name_or_path) != names.end()) return cluster_named(name_or_path);
-  if (!std::filesystem::exists(name_or_path))
-    throw ConfigError(fmt::format("cluster: \"{}\" is neither a file nor one of {}", name_or_path, config::one_of(names)));
-  return parse_cluster(data::read_text(name_or_path), name_or_path);
+  if (std::error_code unknown; !std::filesystem::exists(name_or_path, unknown))
+    throw ConfigError(
+        fmt::format("cluster: \"{}\" is neither a file nor one of {}", printable(name_or_path), config::one_of(names)));
+  const BoundedText read = read_bounded(name_or_path, config::kMaxConfigBytes, "a description of a cluster");
+  if (!read.problem.empty())
+    throw ConfigError(fmt::format("{}: {}; name a file, or one of {}", name_or_path, read.problem, config::one_of(names)));
+  return parse_cluster(read.text, name_or_path);
 }
 
 }  // namespace trivet::autotune

@@ -11,6 +11,7 @@
 #include <map>
 #include <sstream>
 
+#include "autotune/host_facts.h"
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/file_system.h"
@@ -21,18 +22,6 @@ namespace trivet::autotune {
 namespace {
 
 constexpr double kGib = 1 << 30, kMib = 1 << 20;
-
-// The first line of a file that begins with `key`, behind its colon; of a file without keys its first line.
-std::string line_of(const std::string& path, const std::string& key = "") {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    if (key.empty()) return line;
-    if (!line.starts_with(key)) continue;
-    const size_t colon = line.find(':');
-    return colon == std::string::npos ? "" : line.substr(std::min(line.size(), colon + 2));
-  }
-  return "";
-}
 
 // -1 where it says no number ("max").
 double number_in(const std::string& text) {
@@ -84,7 +73,7 @@ Finding processor(const DoctorOptions& options) {
   const std::string vectors = has("avx512f") ? "AVX-512" : has("avx2") ? "AVX2" : "128-bit vectors";
   Finding finding{"processor",
                   Health::Fine,
-                  fmt::format("{}, {} core{}, {}{}; caches {} KiB, {} KiB, {} MiB", line_of(cpuinfo, "model name"), cores,
+                  fmt::format("{}, {} core{}, {}{}; caches {} KiB, {} KiB, {} MiB", processor_name(options.system_root), cores,
                               cores == 1 ? "" : "s", vectors, bf16.empty() ? "" : ", bfloat16 by " + bf16,
                               sysconf(_SC_LEVEL1_DCACHE_SIZE) >> 10, sysconf(_SC_LEVEL2_CACHE_SIZE) >> 10,
                               sysconf(_SC_LEVEL3_CACHE_SIZE) >> 20),

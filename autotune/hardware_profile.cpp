@@ -3,14 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "autotune/replace_file.h"
+#include "core/bounded_file.h"
 #include "core/error.h"
 #include "core/file_system.h"
+#include "core/printable.h"
 
 namespace trivet::autotune {
 namespace {
@@ -18,6 +20,9 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* kFormat = "trivet hardware profile 1";
+constexpr int64_t kMostBytes = int64_t{16} << 20;
+constexpr int kMostLevels = 16;
+constexpr double kMostSeconds = 1e9, kMostWork = 1e30;  // so that sums and rates stay finite
 
 // What only moves does so whatever the numbers are; messages have no sum.
 std::tuple<comm::Operation, comm::ReduceOp, DType, int> curve_key(comm::Operation operation, comm::ReduceOp reduce, DType dtype,
@@ -50,20 +55,42 @@ Enum value_of(const ordered_json& json) {
   const auto name = json.get<std::string>();
   for (const auto& [known, value] : EnumNames<Enum>::table)
     if (known == name) return value;
-  throw std::runtime_error(fmt::format("\"{}\" is not known", name));
+  throw std::runtime_error(fmt::format("\"{}\" is not known", printable(name)));
 }
 
 double seconds_of(const ordered_json& json) {
   const double seconds = json.get<double>();
-  if (!(seconds >= 0) || !std::isfinite(seconds))  // a clock may be too coarse for the smallest
+  if (!(seconds >= 0 && seconds <= kMostSeconds))  // a clock may be too coarse for the smallest
     throw std::runtime_error(fmt::format("{} is no time", seconds));
   return seconds;
 }
 
 int count_of(const ordered_json& json) {
-  const auto count = json.get<int64_t>();
-  if (count < 1 || count > 1'000'000) throw std::runtime_error(fmt::format("{} is no number of ranks or threads", count));
+  const auto count = json.is_number_integer() ? json.get<int64_t>() : 0;
+  if (count < 1 || count > 1'000'000)
+    throw std::runtime_error(fmt::format("{} is no number of ranks or threads", printable(json.dump())));
   return static_cast<int>(count);
+}
+
+// FLOPs or bytes, which a double counts.
+double amount_of(const ordered_json& json) {
+  const double amount = json.get<double>();
+  if (!(amount >= 0 && amount <= kMostWork)) throw std::runtime_error(fmt::format("{} is no amount of work", amount));
+  return amount;
+}
+
+int64_t whole_of(const ordered_json& json) {
+  const int64_t size = json.is_number_unsigned() && json.get<uint64_t>() <= uint64_t{INT64_MAX} ? json.get<int64_t>() : -1;
+  if (size < 0) throw std::runtime_error(fmt::format("{} is no size", printable(json.dump())));
+  return size;
+}
+
+std::array<int64_t, 5> sizes_of(const ordered_json& json) {
+  std::array<int64_t, 5> sizes{};
+  if (!json.is_array() || json.size() != sizes.size())
+    throw std::runtime_error(fmt::format("{} are not the {} sizes of a kernel", printable(json.dump()), sizes.size()));
+  std::ranges::transform(json, sizes.begin(), whole_of);
+  return sizes;
 }
 
 MeasuredSetup setup_of(const ordered_json& json) {
@@ -76,10 +103,11 @@ MeasuredSetup setup_of(const ordered_json& json) {
                       .operations = {},
                       .handover_seconds = seconds_of(json.at("handover_seconds"))};
   for (const ordered_json& k : json.at("kernels"))
-    setup.kernels.push_back({k.at(0), k.at(1), value_of<DType>(k.at(2)), k.at(3), k.at(4), k.at(5), seconds_of(k.at(6))});
+    setup.kernels.push_back({k.at(0), k.at(1), value_of<DType>(k.at(2)), sizes_of(k.at(3)), amount_of(k.at(4)),
+                             amount_of(k.at(5)), seconds_of(k.at(6))});
   for (const ordered_json& o : json.at("operations"))
     setup.operations.push_back({value_of<comm::Operation>(o.at(0)), value_of<comm::ReduceOp>(o.at(1)), value_of<DType>(o.at(2)),
-                                o.at(3), o.at(4), seconds_of(o.at(5))});
+                                whole_of(o.at(3)), count_of(o.at(4)), seconds_of(o.at(5))});
   return setup;
 }
 
@@ -113,6 +141,7 @@ HardwareProfile parse_profile(const std::string& text, const std::string& path) 
   const auto refuse = [&](const std::string& what) {
     throw ConfigError(fmt::format("{}: {}; `trivet bench` writes such a file", path, what));
   };
+  if (json_is_deeper(text, kMostLevels)) refuse(fmt::format("has lists deeper than {} levels", kMostLevels));
   HardwareProfile profile;
   try {
     const ordered_json json = ordered_json::parse(text);
@@ -120,7 +149,7 @@ HardwareProfile parse_profile(const std::string& text, const std::string& path) 
     profile.version = json.at("version"), profile.date = json.at("date");
     for (const ordered_json& setup : json.at("setups")) profile.setups.push_back(setup_of(setup));
   } catch (const ordered_json::exception& error) {
-    refuse(fmt::format("is not what a profile is ({})", error.what()));
+    refuse(fmt::format("is not what a profile is ({})", printable(error.what())));
   } catch (const ConfigError&) {
     throw;
   } catch (const std::runtime_error& error) {
@@ -130,10 +159,9 @@ HardwareProfile parse_profile(const std::string& text, const std::string& path) 
 }
 
 HardwareProfile read_profile(const std::string& path) {
-  std::ifstream file(path);
-  if (!file || std::filesystem::is_directory(path))
-    throw ConfigError(fmt::format("{}: cannot be read; `trivet bench` writes such a file", path));
-  return parse_profile({std::istreambuf_iterator<char>(file), {}}, path);
+  const BoundedText read = read_bounded(path, kMostBytes, "a hardware profile");
+  if (!read.problem.empty()) throw ConfigError(fmt::format("{}: {}; `trivet bench` writes such a file", path, read.problem));
+  return parse_profile(read.text, path);
 }
 
 // A line for each sample, so that people can read it.
@@ -163,8 +191,7 @@ std::string to_json(const HardwareProfile& profile) {
 
 void write_profile(const HardwareProfile& profile, const std::string& path) {
   try {
-    write_text(real_file_system(), path + ".tmp", to_json(profile));  // what was measured before stays until all is written
-    real_file_system().rename(path + ".tmp", path);
+    replace_file(real_file_system(), path, to_json(profile));
   } catch (const FileError& error) {
     throw ConfigError(fmt::format("{}; give another --profile", error.what()));
   }

@@ -12,7 +12,6 @@ namespace trivet::autotune {
 namespace {
 
 constexpr double kMostUnmeasured = 0.5;
-constexpr size_t kMostBoxes = 20'000;  // of a schedule's picture: some MB
 
 const MeasuredSetup& setup_for(const Plan& plan, const HardwareProfile& profile, const std::string& path) {
   const int ranks = plan.mesh.size();
@@ -110,8 +109,8 @@ PlanPage page_of(const Plan& plan, const MeasuredPrediction& prediction) {
   page.step->bytes = heaviest_of(page.ranks);
   if (prediction.price_per_device_hour > 0) page.price = price_text(priced(prediction), plan.mesh.size(), *page.step);
   const pipeline::Timeline& timeline = prediction.step.timelines.front();
-  size_t boxes = 0;
-  for (const auto& rank : timeline.ranks) boxes += rank.size();
+  int64_t boxes = 0;
+  for (const auto& rank : timeline.ranks) boxes += static_cast<int64_t>(rank.size());
   if (page.schedule && boxes <= kMostBoxes) {
     page.schedule->timeline = timeline;
     page.schedule->caption.unit = "ms";

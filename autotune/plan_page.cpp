@@ -13,7 +13,6 @@ namespace trivet::autotune {
 namespace {
 
 constexpr double kGib = 1 << 30;
-constexpr int64_t kMostBoxes = 20'000;  // of a schedule's picture: some MB
 
 // Those of a step whose picture is not too large, a multiple of the ranks; 0: not even one for each rank.
 int64_t drawn_microbatches(const Layout& layout) {

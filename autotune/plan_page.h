@@ -11,6 +11,8 @@
 
 namespace trivet::autotune {
 
+inline constexpr int64_t kMostBoxes = 20'000;  // of a schedule's picture: some MB
+
 struct DrawnSchedule {
   pipeline::Timeline timeline;
   pipeline::Caption caption;

@@ -46,7 +46,7 @@ class Checker {
   GradientCheckResult run();
 
  private:
-  enum class Way { Apart, Accumulated, Together, WithForward };
+  enum class Way { Apart, Accumulated, InTurn, Together, WithForward };
   static const char* name_of(Way way);
 
   Context context() {
@@ -104,6 +104,7 @@ const char* Checker::name_of(Way way) {
   switch (way) {
     case Way::Apart: return "apart";
     case Way::Accumulated: return "accumulated";
+    case Way::InTurn: return "every other one accumulated";
     case Way::Together: return "backward";
     case Way::WithForward: return "forward_backward";
   }
@@ -124,12 +125,12 @@ double Checker::objective() {
 
 GradientSet Checker::gradients_by(Way way) {
   constexpr double kThere = 0.25;  // what `accumulate` adds to
-  const bool accumulate = way == Way::Accumulated;
+  const auto accumulates = [&](size_t i) { return way == Way::Accumulated || (way == Way::InTurn && i % 2 == 1); };
   GradientSet set{name_of(way), {Values(x_.size(), kGarbage)}};
   std::vector<Gradient> gradients;
-  for (const Values& weight : weights_) set.tensors.emplace_back(weight.size(), accumulate ? kThere : kGarbage);
+  for (size_t i = 0; i < weights_.size(); ++i) set.tensors.emplace_back(weights_[i].size(), accumulates(i) ? kThere : kGarbage);
   for (size_t i = 0; i < weights_.size(); ++i)
-    gradients.push_back({view_of(set.tensors[i + 1], weight_views_[i].shape), accumulate});
+    gradients.push_back({view_of(set.tensors[i + 1], weight_views_[i].shape), accumulates(i)});
   const TensorView dx = x_.empty() ? TensorView{} : view_of(set.tensors[0], check_.input_shape);
 
   Values y(dy_.size(), kGarbage);
@@ -146,9 +147,9 @@ GradientSet Checker::gradients_by(Way way) {
   }
   layer_.backward_input(context, weight_views_, output_view(dy_), dx, saved);
   layer_.backward_weight(context, gradients, saved);
-  if (accumulate)
-    for (size_t i = 1; i < set.tensors.size(); ++i)
-      for (double& value : set.tensors[i]) value -= kThere;
+  for (size_t i = 0; i < weights_.size(); ++i)
+    if (accumulates(i))
+      for (double& value : set.tensors[i + 1]) value -= kThere;
   return set;
 }
 
@@ -183,7 +184,8 @@ void Checker::compare(const std::vector<GradientSet>& sets, size_t tensor, Value
 }
 
 GradientCheckResult Checker::run() {
-  std::vector<GradientSet> sets{gradients_by(Way::Apart), gradients_by(Way::Accumulated), gradients_by(Way::Together)};
+  std::vector<GradientSet> sets{gradients_by(Way::Apart), gradients_by(Way::Accumulated), gradients_by(Way::InTurn),
+                                gradients_by(Way::Together)};
   if (computes_loss()) sets.push_back(gradients_by(Way::WithForward));
   if (!x_.empty()) compare(sets, 0, x_, "x");
   for (size_t i = 0; i < weights_.size(); ++i) compare(sets, i + 1, weights_[i], layer_.parameters()[i].name);

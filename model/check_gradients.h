@@ -5,10 +5,10 @@
 //   result.where         "weight [dw accumulated]", for the message of a failed test
 //
 // What is compared: dx and the gradient of every parameter, made by each way that an engine may go: backward_input and
-// backward_weight apart, writing over garbage (`accumulate` false) and adding to what is there, backward, and for a layer that
-// computes the loss also forward_backward. A layer whose output_shape is absent ({0}) is such a layer; its loss is
-// context.loss[0] / the number of targets. Weights are drawn with a spread of 0.5 so that no gradient vanishes; nothing of the
-// layer's own initial values is used.
+// backward_weight apart, writing over garbage (`accumulate` false), adding to what is there, and one or the other in turn,
+// since each parameter has its own flag; backward; and for a layer that computes the loss also forward_backward. A layer whose
+// output_shape is absent ({0}) is such a layer; its loss is context.loss[0] / the number of targets. Weights are drawn with a
+// spread of 0.5 so that no gradient vanishes; nothing of the layer's own initial values is used.
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace trivet::pipeline {
 namespace {
@@ -74,8 +75,8 @@ Program parse_program(std::string_view text) {
       const auto instruction = parse_instruction(token);
       if (!instruction)
         throw ConfigError(
-            fmt::format("schedule: \"{}\" is not an instruction; write STAGE[.BLOCK]OP[MICROBATCH] with OP one of {}", token,
-                        accepted_names<Op>()));
+            fmt::format("schedule: \"{}\" is not an instruction; write STAGE[.BLOCK]OP[MICROBATCH] with OP one of {}",
+                        printable(token), accepted_names<Op>()));
       program.push_back(*instruction);
     }
     text.remove_prefix(space == std::string_view::npos ? text.size() : space + 1);

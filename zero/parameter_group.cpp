@@ -256,6 +256,16 @@ OwnedRange ParameterGroup::owned() {
   return range;
 }
 
+HeldWeights ParameterGroup::held_weights() const {
+  if (!has_weights() || weights_.place) return {};
+  const bool whole = !options_.lifetimes.shard_parameters;
+  return {.view = weights_.view(),
+          .first = whole ? 0 : owned_first(),
+          .whole = whole,
+          .owned_first = owned_first(),
+          .owned_count = owned_count()};
+}
+
 TensorView ParameterGroup::owned_gradients() {
   return options_.lifetimes.shard_gradients ? gradients_.view() : gradients_.view().slice(owned_first(), owned_count());
 }

@@ -97,6 +97,15 @@ struct OwnedRange {
   }
 };
 
+// The weights that a rank has between steps, as layers see them, and the part of them that it updates. In elements of the
+// group.
+struct HeldWeights {
+  ConstTensorView view;  // absent if they are placed elsewhere, or if the group has none
+  int64_t first = 0;     // of the view
+  bool whole = false;    // the view is the whole group
+  int64_t owned_first = 0, owned_count = 0;
+};
+
 class ParameterGroup {
  public:
   // `layout` must outlive the group.
@@ -126,6 +135,8 @@ class ParameterGroup {
   TensorView tied_gradients();
 
   OwnedRange owned();
+  // Gathers must have ended (wait()).
+  HeldWeights held_weights() const;
   // Calls use(the weights of the owned range, as layers see them), and takes what it wrote back to their place.
   template <typename Use>
   void with_owned_weights(bool written, Use&& use);

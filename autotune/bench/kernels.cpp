@@ -43,12 +43,7 @@ MeasuredSetup measure_kernels(comm::World& world, const BenchOptions& options) {
   const OwnCores cores(world, options.own_cores);
   const auto begin = Clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
-  MeasuredSetup setup{.machine = "",
-                      .device = options.device == DeviceChoice::Cuda ? Device::Cuda : Device::Cpu,
-                      .ranks = world.size(),
-                      .threads = options.threads,
-                      .kernels = {},
-                      .operations = {}};
+  MeasuredSetup setup = setup_of(world, options);
   std::vector<double> gaps;
   int shapes = 0;
   for (int n = 0; n < kMostTries && agree(world, shapes < kFewestShapes || seconds() < options.seconds); ++n) {

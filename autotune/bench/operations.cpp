@@ -168,12 +168,7 @@ class Operations {
 }  // namespace
 
 MeasuredSetup measure_operations(comm::World& world, const BenchOptions& options) {
-  MeasuredSetup setup{.machine = "",
-                      .device = options.device == DeviceChoice::Cuda ? Device::Cuda : Device::Cpu,
-                      .ranks = world.size(),
-                      .threads = options.threads,
-                      .kernels = {},
-                      .operations = {}};
+  MeasuredSetup setup = setup_of(world, options);
   if (world.size() == 1) return setup;
   const OwnCores cores(world, options.own_cores);
   Operations operations(world, options);

@@ -1,5 +1,3 @@
-#include <fstream>
-
 #include <fmt/format.h>
 #include <sched.h>
 #include <unistd.h>
@@ -9,6 +7,7 @@
 
 #include "autotune/bench/bench.h"
 #include "autotune/bench/run_steps.h"
+#include "autotune/host_facts.h"
 
 namespace trivet::autotune {
 namespace {
@@ -79,17 +78,19 @@ MeasuredSteps measure_step(comm::World& world, const Plan& plan, model::Model mo
   return measured;
 }
 
+MeasuredSetup setup_of(const comm::World& world, const BenchOptions& options) {
+  return {.machine = "",
+          .device = options.device == DeviceChoice::Cuda ? Device::Cuda : Device::Cpu,
+          .ranks = world.size(),
+          .threads = options.threads,
+          .kernels = {},
+          .operations = {}};
+}
+
 std::string machine_name(const Backend& backend) {
   const std::string description = backend.description();
   if (backend.device() == Device::Cuda) return description.substr(description.find(' ') + 1);
-  std::ifstream cpuinfo("/proc/cpuinfo");
-  std::string name = "unknown processor";
-  for (std::string line; std::getline(cpuinfo, line);)
-    if (line.starts_with("model name")) {
-      name = line.substr(line.find(':') + 2);
-      break;
-    }
-  return fmt::format("{}, {} cores", name, sysconf(_SC_NPROCESSORS_ONLN));
+  return fmt::format("{}, {} cores", processor_name(), sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 }  // namespace trivet::autotune

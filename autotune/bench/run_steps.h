@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "autotune/bench/bench.h"
 #include "engine/engine.h"
 
 namespace trivet::autotune {
@@ -25,6 +26,9 @@ class OwnCores {
 
 // "AMD EPYC, 2 cores"; of a GPU "NVIDIA H200, 139.8 GiB".
 std::string machine_name(const Backend& backend);
+
+// A setup that describes these ranks and holds no measurements yet.
+MeasuredSetup setup_of(const comm::World& world, const BenchOptions& options);
 
 class MadeUpBatch {
  public:

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <vector>
 
+#include "autotune/host_facts.h"
 #include "core/memory.h"
 #include "engine/backend/backend.h"
 #include "engine/backend/cuda_module.h"
@@ -17,14 +18,6 @@
 
 namespace trivet::autotune {
 namespace {
-
-// What stands behind the first "key" and a colon; empty where there is none.
-std::string value_in(const std::string& path, const std::string& key) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with(key)) return line.substr(std::min(line.size(), line.find(':') + 2));
-  return "";
-}
 
 int64_t number_in(const std::string& path, int64_t otherwise) {
   int64_t number = 0;
@@ -35,7 +28,7 @@ int64_t number_in(const std::string& path, int64_t otherwise) {
 int64_t free_host_bytes() {
   constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
   int64_t kibibytes = 0;
-  std::istringstream(value_in("/proc/meminfo", "MemAvailable")) >> kibibytes;
+  std::istringstream(line_of("/proc/meminfo", "MemAvailable")) >> kibibytes;
   const int64_t limit = number_in("/sys/fs/cgroup/memory.max", kNoLimit);  // "max": none
   const int64_t used = limit == kNoLimit ? 0 : number_in("/sys/fs/cgroup/memory.current", 0);
   return std::min(kibibytes * 1024, limit - used);
@@ -51,8 +44,7 @@ OneDevice find_own(const Config& config, comm::World& world, int threads, int lo
   std::string reason;
   const Device device = config.device == DeviceChoice::Auto ? find_device(reason) : config.compute_device();
   if (device == Device::Cpu)
-    return {world.host(), fmt::format("{}, {} threads", value_in("/proc/cpuinfo", "model name"), threads), free_host_bytes(),
-            true};
+    return {world.host(), fmt::format("{}, {} threads", processor_name(), threads), free_host_bytes(), true};
   MemoryMeter meter;
   const auto backend =
       make_backend(device, {.world = world.group(), .meter = meter, .threads = threads, .local_rank = local_rank});

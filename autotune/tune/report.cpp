@@ -5,23 +5,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "autotune/page_drawing.h"
 #include "autotune/tune/metric.h"
 
 namespace trivet::autotune {
 namespace {
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '&')
-      out += "&amp;";
-    else
-      out += c;
-  }
-  return out;
-}
 
 constexpr const char* kStyle = R"(<style>
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; color: #222; background: #fff; }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "autotune/replace_file.h"
 #include "autotune/tune/metric.h"
 #include "autotune/tune/report.h"
 #include "core/error.h"
@@ -176,11 +177,7 @@ void ResultFolders::write(const TuningReport& report, const ConfigDocument& docu
 }
 
 void ResultFolders::write_atomically(const std::string& path, const std::string& text) {
-  const std::string unfinished = path + ".tmp";
-  writing([&] {
-    write_text(files_, unfinished, text);
-    files_.rename(unfinished, path);
-  });
+  writing([&] { replace_file(files_, path, text); });
 }
 
 std::string summary_text(const TuningReport& report) {

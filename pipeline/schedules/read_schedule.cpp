@@ -1,11 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <sstream>
 #include <stdexcept>
 
+#include "core/bounded_file.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "pipeline/schedules/schedules.h"
 #include "pipeline/stages.h"
 #include "pipeline/validate.h"
@@ -13,6 +14,7 @@
 namespace trivet::pipeline {
 namespace {
 
+constexpr int64_t kMostBytes = int64_t{16} << 20;
 constexpr const char* kAccepted = "write F, I, W or B (I and W) of a whole stage and a microbatch, such as 0F3";
 
 // Where a token stands, for messages.
@@ -22,7 +24,7 @@ struct Place {
 };
 
 [[noreturn]] void refuse(const Place& place, std::string_view token) {
-  throw ConfigError(fmt::format("{}:{}: \"{}\" is not accepted; {}", place.file, place.line, token, kAccepted));
+  throw ConfigError(fmt::format("{}:{}: \"{}\" is not accepted; {}", place.file, place.line, printable(token), kAccepted));
 }
 
 Instruction read_token(const Place& place, const std::string& token) {
@@ -52,6 +54,25 @@ Program read_line(const Place& place, const std::string& line) {
   return program;
 }
 
+// Each microbatch has instructions on each stage, and both are numbered from 0 without a gap. So a number that is too high for
+// the length of the file is a mistake, found here before tables of that size are made.
+void check_numbers(const Schedule& schedule, const std::string& name) {
+  int64_t instructions = 0;
+  Instruction highest_stage{.microbatch = 0}, highest_microbatch{.microbatch = 0};
+  for (const Program& program : schedule)
+    for (const Instruction& i : program) {
+      ++instructions;
+      if (i.stage > highest_stage.stage) highest_stage = i;
+      if (i.microbatch > highest_microbatch.microbatch) highest_microbatch = i;
+    }
+  const int64_t stages = int64_t{highest_stage.stage} + 1, microbatches = int64_t{highest_microbatch.microbatch} + 1;
+  if (stages <= instructions / microbatches) return;
+  throw ConfigError(fmt::format(
+      "{}: {} and {} say that there are {} stages and {} microbatches, which the {} instructions of the file are too few for; "
+      "number both from 0 without a gap",
+      name, to_string(highest_stage), to_string(highest_microbatch), stages, microbatches, instructions));
+}
+
 }  // namespace
 
 Schedule parse_schedule(std::string_view text, const std::string& name) {
@@ -64,20 +85,20 @@ Schedule parse_schedule(std::string_view text, const std::string& name) {
   }
   if (schedule.empty())
     throw ConfigError(fmt::format("{}: no instructions; write one line per pipeline rank: {}", name, kAccepted));
+  check_numbers(schedule, name);
   try {
     validate(schedule, count_microbatches(schedule));
   } catch (const std::logic_error& error) {
-    throw ConfigError(fmt::format("{}: {}", name, error.what()));
+    throw ConfigError(fmt::format("{}: {}", name, printable(error.what(), 1000)));
   }
   return schedule;
 }
 
 Schedule read_schedule(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf()))
-    throw ConfigError(fmt::format("{}: cannot be read; name a file with a line per pipeline rank", path));
-  return parse_schedule(text.str(), path);
+  const BoundedText read = read_bounded(path, kMostBytes, "a schedule");
+  if (!read.problem.empty())
+    throw ConfigError(fmt::format("{}: {}; name a file with a line per pipeline rank", path, read.problem));
+  return parse_schedule(read.text, path);
 }
 
 }  // namespace trivet::pipeline

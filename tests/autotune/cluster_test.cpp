@@ -26,6 +26,42 @@ TEST(Cluster, NamedOnesHaveAllNumbers) {
   }
 }
 
+// Data sheets: bytes/s of HBM (0.9 of it), dense bfloat16 and float32 FLOP/s, NVLink one way (0.8 of it), InfiniBand a device
+// (0.9 of it); of the host an eighth of a DGX.
+TEST(Cluster, NamedOnesHaveTheNumbersOfTheirDataSheets) {
+  constexpr int64_t kGib = int64_t{1} << 30;
+  struct Sheet {
+    const char* name;
+    int64_t memory_gib;
+    double memory, matrix, float32, efficiency, nvlink, network;
+    int64_t host_gib;
+    double host_memory, link;
+  };
+  const Sheet sheets[] = {{"a100", 78, 2039e9, 312e12, 19.5e12, 0.67, 300e9, 25e9, 230, 41e9, 25e9},
+                          {"a100-40", 38, 1555e9, 312e12, 19.5e12, 0.67, 300e9, 25e9, 115, 41e9, 25e9},
+                          {"h100", 78, 3350e9, 989e12, 67e12, 0.59, 450e9, 50e9, 230, 61e9, 50e9},
+                          {"h200", 138, 4800e9, 989e12, 67e12, 0.59, 450e9, 50e9, 230, 61e9, 50e9}};
+  ASSERT_EQ(std::size(sheets), cluster_names().size());
+  for (const Sheet& sheet : sheets) {
+    const Cluster cluster = cluster_named(sheet.name);
+    SCOPED_TRACE(sheet.name);
+    EXPECT_EQ(cluster.name, sheet.name);
+    EXPECT_EQ(cluster.device.memory_bytes, sheet.memory_gib * kGib);
+    EXPECT_DOUBLE_EQ(cluster.device.memory_bandwidth, 0.9 * sheet.memory);
+    EXPECT_EQ(cluster.device.matrix_flops, sheet.matrix);
+    EXPECT_EQ(cluster.device.float32_flops, sheet.float32);
+    EXPECT_EQ(cluster.device.product_efficiency, sheet.efficiency);
+    EXPECT_EQ(cluster.device.launch_seconds, 4e-6);
+    EXPECT_DOUBLE_EQ(1 / cluster.inside.beta, 0.8 * sheet.nvlink);
+    EXPECT_DOUBLE_EQ(1 / cluster.outside.beta, 0.9 * sheet.network);
+    EXPECT_EQ(cluster.inside.alpha, 2e-6);
+    EXPECT_EQ(cluster.outside.alpha, 6e-6);
+    EXPECT_EQ(cluster.host.memory_bytes, sheet.host_gib * kGib);
+    EXPECT_EQ(cluster.host.memory_bandwidth, sheet.host_memory);
+    EXPECT_EQ(cluster.host.link_bandwidth, sheet.link);
+  }
+}
+
 TEST(Cluster, AFileChangesWhatItSays) {
   const Cluster cluster = parse_cluster(R"({
     "like": "h100", "name": "ours", "nodes": 2048, "devices_per_node": 4,   // half a node
@@ -58,6 +94,42 @@ TEST(Cluster, OfOnesOwnHasAHostOnlyWhereTheFileDescribesIt) {
               ThrowsMessage<ConfigError>(HasSubstr("host.memory_bytes_per_second: is missing; give it")));
 }
 
+// A link is needed where some devices would use it: inside a node of several, between nodes unless there is exactly one.
+TEST(Cluster, NeedsTheLinksThatItsDevicesUse) {
+  const std::string device = R"({"device": {"memory_bytes": 1e9, "memory_bytes_per_second": 1e12, "matrix_flops": 1e14,
+    "float32_flops": 1e13, "product_efficiency": 0.5, "launch_seconds": 0})";
+  const auto outcome = [&](const std::string& rest) -> std::string {
+    try {
+      parse_cluster(device + rest + "}", "c.json");
+    } catch (const ConfigError& error) {
+      const std::string text = error.what();
+      return text.substr(0, text.find(';'));
+    }
+    return "accepted";
+  };
+  const std::string inside = R"(, "inside": {"bytes_per_second": 1e11})",
+                    outside = R"(, "outside": {"bytes_per_second": 1e10})";
+  EXPECT_EQ(outcome(R"(, "nodes": 1)"), "accepted");
+  EXPECT_EQ(outcome(R"(, "nodes": 1, "devices_per_node": 2)"), "c.json:1:1: inside.bytes_per_second: is missing");
+  EXPECT_EQ(outcome(R"(, "nodes": 1, "devices_per_node": 2)" + inside), "accepted");
+  EXPECT_EQ(outcome(R"(, "nodes": 2)"), "c.json:1:1: outside.bytes_per_second: is missing");
+  EXPECT_EQ(outcome(""), "c.json:1:1: outside.bytes_per_second: is missing");  // any number of nodes
+  EXPECT_EQ(outcome(R"(, "nodes": 2)" + outside), "accepted");
+  EXPECT_EQ(outcome(outside), "accepted");
+}
+
+TEST(Cluster, HasNoMoreDevicesThanItSays) {
+  Cluster cluster = cluster_named("h100");
+  cluster.nodes = 2;
+  EXPECT_NO_THROW(check_devices(cluster, 16));
+  EXPECT_THROW(check_devices(cluster, 17), ConfigError);
+  const auto with_nodes = [](const std::string& nodes) {
+    return parse_cluster(R"({"like": "h100", "nodes": )" + nodes + "}", "c");
+  };
+  EXPECT_EQ(with_nodes("268435455").most_devices(), 2147483640);  // of at most 2^31 - 1
+  EXPECT_THROW(with_nodes("268435456"), ConfigError);
+}
+
 TEST(Cluster, RefusesWhatCannotBeWithThePlaceAndWhatIsAccepted) {
   const auto refused = [](const std::string& json, const std::string& message) {
     EXPECT_THAT([&] { parse_cluster(json, "c.json"); }, ThrowsMessage<ConfigError>(HasSubstr(message))) << json;
@@ -82,6 +154,12 @@ TEST(Cluster, RefusesWhatCannotBeWithThePlaceAndWhatIsAccepted) {
           "device.launch_seconds: is missing; give it, or \"like\": one of \"a100\"");
   refused(R"({"like": "h100", "file_bytes_per_second": 1e9})", "file_bytes_per_second: unknown key");
   refused("[]", "c.json:1:1: [] is not accepted; give an object {...}");
+  refused(R"({"like": "h100", "device": {"name": "\u001b", "memory_bytes": "\u001b[31m"}})",
+          R"(device.memory_bytes: "\u001b[31m" is not accepted; give a whole number from 1)");
+  EXPECT_THAT(
+      [] { find_cluster("/dev/zero"); },
+      ThrowsMessage<ConfigError>("/dev/zero: does not end after 1048576 bytes, the most that a description of a cluster may "
+                                 "have; name a file, or one of \"a100\", \"a100-40\", \"h100\" or \"h200\""));
   EXPECT_THAT([] { find_cluster("/nowhere/c.json"); },
               ThrowsMessage<ConfigError>("cluster: \"/nowhere/c.json\" is neither a file nor one of \"a100\", \"a100-40\", "
                                          "\"h100\" or \"h200\""));

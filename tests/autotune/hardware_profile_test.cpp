@@ -90,6 +90,24 @@ TEST_F(Profiles, RefuseWhatIsNone) {
             path_ + ": \"float31\" is not known; `trivet bench` writes such a file");
   EXPECT_EQ(refusal(head + setup + R"("kernels": [["matmul", "nt", "float32", [1,1,1,0,0], 1, 1, -2]], "operations": []}]})"),
             path_ + ": -2 is no time; `trivet bench` writes such a file");
+  EXPECT_EQ(refusal(head + setup + R"("kernels": [["matmul", "nt", "float32", [1,1,-1,0,0], 1, 1, 1]], "operations": []}]})"),
+            path_ + ": -1 is no size; `trivet bench` writes such a file");
+  EXPECT_EQ(refusal(head + setup + R"("kernels": [["matmul", "nt", "float32", [1,1], 1, 1, 1]], "operations": []}]})"),
+            path_ + ": [1,1] are not the 5 sizes of a kernel; `trivet bench` writes such a file");
+  EXPECT_EQ(refusal(head + setup + R"("kernels": [["matmul", "nt", "float32", [1,1,1,0,0], -1, 1, 1]], "operations": []}]})"),
+            path_ + ": -1 is no amount of work; `trivet bench` writes such a file");
+  EXPECT_EQ(refusal(head + setup + R"("kernels": [], "operations": [["barrier", "sum", "float32", 1, 1e300, 1]]}]})"),
+            path_ + ": 1e+300 is no number of ranks or threads; `trivet bench` writes such a file");
+  EXPECT_EQ(refusal(std::string(100'000, '[')), path_ + ": has lists deeper than 16 levels; `trivet bench` writes such a file");
+  std::filesystem::resize_file(path_, (16 << 20) + 1);
+  EXPECT_THROW(
+      try { read_profile(path_); } catch (const ConfigError& error) {
+        EXPECT_EQ(error.what(), path_ +
+                                    ": has 16777217 bytes; a hardware profile may have at most 16777216; `trivet bench` "
+                                    "writes such a file");
+        throw;
+      },
+      ConfigError);
   std::filesystem::remove(path_);
   EXPECT_THROW(read_profile(path_), ConfigError);
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -73,6 +74,41 @@ TEST(Search, FindsTheFastestThatFits) {
   }
 }
 
+// All layouts in the order in which they are tried, with what the model itself says of them.
+std::vector<Candidate> all_tried(const model::Model& model, const Cluster& cluster, const SearchSpace& space) {
+  const StepModel steps(model, cluster, space.types);
+  std::vector<Candidate> tried;
+  for_each_layout(model, cluster, space, [&](const Layout& layout) {
+    for_each_variant(steps, cluster, space, layout, [&](const Layout& variant, const StepBytes& bytes) {
+      tried.push_back({.layout = variant, .step = steps.predict(variant)});
+      EXPECT_EQ(bytes.total(), tried.back().step.bytes.total());
+    });
+  });
+  return tried;
+}
+
+// Layouts that take equally long stand in the order in which they are tried, the simpler first.
+TEST(Search, RanksAllThatFitAndKeepsTheOrderOfTies) {
+  const model::Model model = gpt(8, 1024);
+  const Cluster cluster = cluster_named("a100");
+  const SearchSpace space{.devices = 4, .train_batch_size = 16};
+  std::vector<Candidate> expected = all_tried(model, cluster, space);
+  const size_t tried = expected.size();
+  std::erase_if(expected, [&](const Candidate& candidate) { return candidate.step.bytes.total() > 78.0 * kGib; });
+  const auto seconds = [](const Candidate& candidate) { return candidate.step.seconds.total(); };
+  std::ranges::stable_sort(expected, {}, seconds);
+  int ties = 0;
+  for (size_t i = 1; i < expected.size(); ++i) ties += seconds(expected[i - 1]) == seconds(expected[i]) ? 1 : 0;
+  EXPECT_GT(ties, 0);
+  const SearchResult result = search(model, cluster, space, 1000000);
+  EXPECT_EQ(result.tried, static_cast<int64_t>(tried));
+  ASSERT_EQ(result.ranking.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(result.ranking[i].layout, expected[i].layout) << i;
+  const SearchResult few = search(model, cluster, space, 5);
+  ASSERT_EQ(few.ranking.size(), 5);
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(few.ranking[i].layout, expected[i].layout) << i;
+}
+
 TEST(Search, SaysWhatIsShortWhereNothingFits) {
   const model::Model model = gpt(48, 8192);
   const Cluster cluster = cluster_named("a100-40");
@@ -80,7 +116,13 @@ TEST(Search, SaysWhatIsShortWhereNothingFits) {
   EXPECT_TRUE(result.ranking.empty());
   EXPECT_GT(result.tried, 0);
   EXPECT_EQ(result.fitting, 0);
-  const double over = (result.smallest.step.bytes.total() - 38.0 * kGib) / kGib;
+  double least = std::numeric_limits<double>::infinity();
+  for (const Candidate& candidate : all_tried(model, cluster, {.devices = 2, .train_batch_size = 2, .offload = false}))
+    least = std::min(least, candidate.step.bytes.total());
+  const double over = (least - 38.0 * kGib) / kGib;
+  EXPECT_EQ(result.smallest.step.bytes.total(), least);
+  // Weights and gradients in two bytes and twelve of the optimizer, sharded over two devices: no layout holds less.
+  EXPECT_GT(least, 16.0 * static_cast<double>(model::parameter_count(model)) / 2);
   const std::string text = to_text(result, cluster);
   EXPECT_THAT(text,
               HasSubstr(fmt::format("nothing fits: the least needs {:.1f} GiB of 38.0, {:.2f} GiB over\n", over + 38, over)));

@@ -192,7 +192,7 @@ TEST_F(Results, TheReportDrawsTheCurveAndListsAllTrials) {
   EXPECT_THAT(page, HasSubstr("d=\"M110.0 161.7H420.0V15.0H730.0V15.0\""));  // 8, 16 and 4 samples/s: the best stays
   EXPECT_THAT(page, HasSubstr("<tr class=\"best\"><td>2</td><td>z0_gas1_tmbspg2</td><td>16.0 samples/s</td><td>250.00</td>"
                               "<td>250.00</td><td>1.0</td>"));
-  EXPECT_THAT(page, AllOf(HasSubstr("why &lt;not>"), Not(HasSubstr("http"))));
+  EXPECT_THAT(page, AllOf(HasSubstr("why &lt;not&gt;"), Not(HasSubstr("http"))));
 }
 
 TEST(ResultKey, ChangesWithWhatATimeDependsOnAndNotWithTheRest) {

@@ -134,15 +134,12 @@ TEST(Trial, NothingOfItRemains) {
   comm::run_threads(1, [&](comm::World& world) {
     trial(config, world);
     const int threads = threads_of_this_process();
-    const int64_t before = mapped_kibibytes();
+    [[maybe_unused]] const int64_t before = mapped_kibibytes();
     for (int i = 0; i < 10; ++i) trial(config, world);
     EXPECT_EQ(threads_of_this_process(), threads);
+#ifndef __SANITIZE_ADDRESS__  // it keeps what is freed for a while, and finds leaks itself
     const int64_t one = make_plan(config, model_of(config), 1).heaviest().memory.total() / 1024;
-    // Ten of them would be ten times `one`. AddressSanitizer keeps what is freed for a while, and finds leaks itself.
-#ifndef __SANITIZE_ADDRESS__
-    EXPECT_LT(mapped_kibibytes(), before + 3 * one);
-#else
-    EXPECT_GT(before + one, 0);
+    EXPECT_LT(mapped_kibibytes(), before + 3 * one);  // ten of them would be ten times `one`
 #endif
   });
 }

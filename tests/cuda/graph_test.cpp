@@ -1,12 +1,14 @@
 // Capture and replay on the fake device, as with CUDA's.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <thread>
 
 #include "core/cuda/handle.h"
 #include "core/cuda/launch.h"
 #include "core/cuda/memory.h"
 #include "shim.h"
+#include "tests/cuda/gate.h"
 
 namespace trivet::cuda {
 namespace {
@@ -163,12 +165,28 @@ TEST(Events, MeasureTime) {
   CUDA_CHECK(cudaEventCreate(&start));
   CUDA_CHECK(cudaEventCreate(&end));
   const EventHandle start_owner(start), end_owner(end);
+  using Clock = std::chrono::steady_clock;
+  const auto milliseconds = [](Clock::duration time) { return std::chrono::duration<float, std::milli>(time).count(); };
+  // The stream is held between the two events for at least 20 ms.
+  const Clock::time_point before = Clock::now();
   CUDA_CHECK(cudaEventRecord(start));
+  Gate gate(nullptr);
   CUDA_CHECK(cudaEventRecord(end));
+  CUDA_CHECK(cudaEventSynchronize(start));
+  float elapsed = -1;
+  EXPECT_EQ(cudaEventElapsedTime(&elapsed, start, end), cudaErrorNotReady);
+  cudaGetLastError();
+  const Clock::time_point held = Clock::now();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const float closed = milliseconds(Clock::now() - held);
+  gate.open();
   CUDA_CHECK(cudaEventSynchronize(end));
-  float milliseconds = -1;
-  CUDA_CHECK(cudaEventElapsedTime(&milliseconds, start, end));
-  EXPECT_GE(milliseconds, 0);
+  const float all = milliseconds(Clock::now() - before);
+  CUDA_CHECK(cudaEventElapsedTime(&elapsed, start, end));
+  EXPECT_GE(elapsed, closed);
+  EXPECT_LE(elapsed, all);
+  CUDA_CHECK(cudaEventElapsedTime(&elapsed, end, start));
+  EXPECT_LE(elapsed, -closed);
 }
 
 }  // namespace

@@ -191,6 +191,21 @@ TEST(CudaNorm, GradientsOfParametersHaveTheCpusBits) {
       }
 }
 
+// The second pass puts chunks of 64 rows into shared memory, 256 (float64: 128) at a time, and must not overwrite them before
+// they are summed.
+TEST(CudaNorm, SumsOfManyChunksHaveNoOrder) {
+  in_every_order([] {
+    for (const auto& [dtype, rows] : {std::pair<DType, int64_t>{DType::Float32, 64 * 600 + 1}, {DType::Float64, 64 * 300}}) {
+      Twin dy = Twin::random(dtype, {rows, 3}, 2), dbias = Twin::poisoned(dtype, {3});
+      const auto bias = [&](const auto& view) {
+        return BiasGradient{.dy = view(dy), .dbias = view(dbias), .accumulate = false};
+      };
+      run_twins<BiasGradient>(bias, cpu::bias_gradient, cuda::bias_gradient);
+      dbias.expect_same_bits("bias_gradient " + text(dtype));
+    }
+  });
+}
+
 TEST(CudaNorm, RowsAndSumsHaveNoOrder) {
   in_every_order([] {
     const Case c{DType::Float32, 300, 640, 0};  // a block of 128 threads a row

@@ -158,8 +158,23 @@ TEST(CpuCrossEntropy, AddsToTheLoss) {
 }
 
 TEST(CpuCrossEntropy, NoRowsAreNoLoss) {
-  Problem problem(DType::Float32, DType::Float32, 0, 4);
-  EXPECT_EQ(cross_entropy(problem.args(), 1).tokens, 0);
+  Problem none(DType::Float32, DType::Float32, 0, 4);
+  double loss[2] = {3.5, 7};  // of rows before
+  CrossEntropy args = none.args();
+  args.loss = {loss, DType::Float64, {2}};
+  for (int threads : {1, 4}) cpu::cross_entropy(args, threads);
+  EXPECT_EQ(loss[0], 3.5);
+  EXPECT_EQ(loss[1], 7);
+}
+
+// Rows whose target is -1 count for nothing: no loss, no token, a gradient of zero.
+TEST(CpuCrossEntropy, RowsWithoutATargetAreNoLossEither) {
+  Problem problem(DType::Float32, DType::Float32, 6, 9);
+  std::fill(problem.targets.begin(), problem.targets.end(), -1);
+  const Loss loss = cross_entropy(problem.args(), 2);
+  EXPECT_EQ(loss.loss_sum, 0);
+  EXPECT_EQ(loss.tokens, 0);
+  for (int64_t e = 0; e < problem.dlogits.elements(); ++e) EXPECT_EQ(problem.dlogits.at(e), 0);
 }
 
 }  // namespace

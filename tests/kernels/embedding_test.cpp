@@ -47,21 +47,25 @@ TEST(Embedding, AddsTokenAndPositionRows) {
       }
 }
 
+// Table and positions have a flag each: one is added to what is there and the other overwritten.
 TEST(Embedding, BackwardSumsRowsOfEachTokenAndPositionRoundedOnce) {
   for (const DType dtype : kFloatTypes)
     for (const DType out_type : {dtype, dtype == DType::Float64 ? dtype : DType::Float32})
       for (const Sizes& s : kSizes)
-        for (const bool accumulate : {true, false}) {
+        for (const bool accumulate_table : {true, false}) {
+          const bool accumulate_positions = !accumulate_table;
           const Tokens tokens(s.batch, s.sequence, s.vocabulary);
           const HostTensor dy = HostTensor::random(dtype, {s.batch, s.sequence, s.hidden}, 1);
-          const auto target = [&](int64_t rows) {
+          const auto target = [&](int64_t rows, bool accumulate) {
             return accumulate ? HostTensor::random(out_type, {rows, s.hidden}, 7)
                               : HostTensor::poisoned(out_type, {rows, s.hidden});
           };
-          const HostTensor table_before = target(s.vocabulary), positions_before = target(s.sequence + 1);
+          const HostTensor table_before = target(s.vocabulary, accumulate_table);
+          const HostTensor positions_before = target(s.sequence + 1, accumulate_positions);
           const auto out = same_bits_every_way([&](Kernels& kernels) {
             HostTensor dtable = table_before, dpositions = positions_before;
-            kernels.embedding_backward({tokens.view(), dy.view(), dtable.view(), dpositions.view(), accumulate, accumulate});
+            kernels.embedding_backward(
+                {tokens.view(), dy.view(), dtable.view(), dpositions.view(), accumulate_table, accumulate_positions});
             return std::vector{dtable, dpositions};
           });
           std::vector<double> table(static_cast<size_t>(s.vocabulary * s.hidden)), positions;
@@ -71,7 +75,8 @@ TEST(Embedding, BackwardSumsRowsOfEachTokenAndPositionRoundedOnce) {
             table[static_cast<size_t>(tokens.ids[static_cast<size_t>(t)] * s.hidden + i)] += dy.at(e);
             positions[static_cast<size_t>(t % s.sequence * s.hidden + i)] += dy.at(e);
           }
-          const auto expect = [&](const HostTensor& result, const std::vector<double>& sums, const HostTensor& before) {
+          const auto expect = [&](const HostTensor& result, const std::vector<double>& sums, const HostTensor& before,
+                                  bool accumulate) {
             for (int64_t e = 0; e < result.elements(); ++e) {
               const double value = sums[static_cast<size_t>(e)] + (accumulate ? before.at(e) : 0.0);
               const double terms = static_cast<double>(s.batch * s.sequence);
@@ -79,8 +84,8 @@ TEST(Embedding, BackwardSumsRowsOfEachTokenAndPositionRoundedOnce) {
                           terms * terms * sum_unit(dtype) + half_unit(out_type) * (std::abs(value) + 1e-3));
             }
           };
-          expect(out[0], table, table_before);
-          expect(out[1], positions, positions_before);
+          expect(out[0], table, table_before, accumulate_table);
+          expect(out[1], positions, positions_before, accumulate_positions);
         }
 }
 

@@ -188,24 +188,29 @@ double column_tolerance(const Case& c, DType out, double magnitude, double value
   return 80 * sum_unit(c.dtype) * (magnitude + 1) + half_unit(out) * (std::abs(value) + 1e-3);
 }
 
+// The bias is added to what is there when the gain overwrites it, and the other way round: each has its own flag.
 TEST(Norm, BackwardWeightMatchesDoubleReference) {
   for (Case c : all_cases())
     for (const DType out_type : {c.dtype, c.dtype == DType::Float64 ? DType::Float64 : DType::Float32}) {
       Problem p(c);
-      const HostTensor mean = p.statistic(p.mean), rstd = p.statistic(p.rstd), before = target(c, out_type, {c.hidden});
+      Case other = c;
+      other.accumulate = !c.accumulate;
+      const HostTensor mean = p.statistic(p.mean), rstd = p.statistic(p.rstd);
+      const HostTensor gain_before = target(c, out_type, {c.hidden}), bias_before = target(other, out_type, {c.hidden});
       const auto out = same_bits_every_way([&](Kernels& kernels) {
-        HostTensor dgain = before, dbias = before;
+        HostTensor dgain = gain_before, dbias = bias_before;
         if (c.centred)
           kernels.layer_norm_backward_weight(
-              {p.dy.view(), p.x.view(), mean.view(), rstd.view(), dgain.view(), dbias.view(), c.accumulate, c.accumulate});
+              {p.dy.view(), p.x.view(), mean.view(), rstd.view(), dgain.view(), dbias.view(), c.accumulate, other.accumulate});
         else {
           kernels.rms_norm_backward_weight({p.dy.view(), p.x.view(), rstd.view(), dgain.view(), c.accumulate});
-          kernels.bias_gradient({p.dy.view(), dbias.view(), c.accumulate});
+          kernels.bias_gradient({p.dy.view(), dbias.view(), other.accumulate});
         }
         return std::vector{dgain, dbias};
       });
       for (int64_t i = 0; i < c.hidden; ++i) {
-        double gain = c.accumulate ? before.at(i) : 0.0, bias = gain, gain_size = 0, bias_size = 0;
+        double gain = c.accumulate ? gain_before.at(i) : 0.0, bias = other.accumulate ? bias_before.at(i) : 0.0;
+        double gain_size = 0, bias_size = 0;
         for (int64_t row = 0; row < c.rows; ++row) {
           const double dy = p.dy.at(row * c.hidden + i), term = dy * p.normalised(row, i);
           gain += term, gain_size += std::abs(term), bias += dy, bias_size += std::abs(dy);

@@ -70,7 +70,7 @@ TEST(Optimizer, AdamWMatchesItsFormula) {
               .lr = 0.05,
               .beta1 = 0.9,
               .beta2 = 0.99,
-              .epsilon = 1e-6,
+              .epsilon = 0.2,
               .weight_decay = 0.1,
               .gradient_scale = 0.5,
               .correction1 = bias_correction(0.9, step),
@@ -86,7 +86,7 @@ TEST(Optimizer, AdamWMatchesItsFormula) {
           x.first = 0.9 * x.first + 0.1 * g;
           x.second = 0.99 * x.second + 0.01 * g * g;
           const double m = x.first / (1 - std::pow(0.9, t)), v = x.second / (1 - std::pow(0.99, t));
-          x.master = x.master * (1 - 0.05 * 0.1) - 0.05 * m / (std::sqrt(v) + 1e-6);
+          x.master = x.master * (1 - 0.05 * 0.1) - 0.05 * m / (std::sqrt(v) + 0.2);
         });
   }
 }
@@ -98,7 +98,7 @@ TEST(Optimizer, AdamWithL2DecayAndWithoutCorrectionMatchesItsFormula) {
             .copy_out = {},
             .gradient = {},
             .lr = 0.05,
-            .epsilon = 1e-6,
+            .epsilon = 0.2,
             .weight_decay = 0.1,
             .decoupled_decay = false};
   expect_matches(
@@ -111,7 +111,7 @@ TEST(Optimizer, AdamWithL2DecayAndWithoutCorrectionMatchesItsFormula) {
         const double g = x.gradient + 0.1 * x.master;
         x.first = 0.9 * x.first + 0.1 * g;
         x.second = 0.999 * x.second + 0.001 * g * g;
-        x.master -= 0.05 * x.first / (std::sqrt(x.second) + 1e-6);
+        x.master -= 0.05 * x.first / (std::sqrt(x.second) + 0.2);
       });
 }
 
@@ -175,13 +175,15 @@ TEST(Optimizer, LionMatchesItsFormula) {
                       .copy_out = s.copy.view(),
                       .gradient = s.gradient.view(),
                       .lr = 0.01,
+                      .beta1 = 0.6,
+                      .beta2 = 0.95,
                       .weight_decay = 0.5,
                       .gradient_scale = 3});
       },
       [](Element& x) {
-        const double g = 3 * x.gradient, blend = 0.9 * x.first + 0.1 * g;
+        const double g = 3 * x.gradient, blend = 0.6 * x.first + 0.4 * g;
         x.master -= 0.01 * ((blend > 0 ? 1 : blend < 0 ? -1 : 0) + 0.5 * x.master);
-        x.first = 0.99 * x.first + 0.01 * g;
+        x.first = 0.95 * x.first + 0.05 * g;
       });
 }
 
@@ -193,12 +195,14 @@ TEST(Optimizer, AdagradMatchesItsFormula) {
                          .copy_out = s.copy.view(),
                          .gradient = s.gradient.view(),
                          .lr = 0.1,
-                         .weight_decay = 0.3});
+                         .epsilon = 0.2,
+                         .weight_decay = 0.3,
+                         .gradient_scale = 0.5});
       },
       [](Element& x) {
-        const double g = x.gradient + 0.3 * x.master;
+        const double g = 0.5 * x.gradient + 0.3 * x.master;
         x.second += g * g;
-        x.master -= 0.1 * g / (std::sqrt(x.second) + 1e-10);
+        x.master -= 0.1 * g / (std::sqrt(x.second) + 0.2);
       });
 }
 
@@ -213,18 +217,19 @@ TEST(Optimizer, LambUpdateMatchesItsFormula) {
                            .moment2 = s.second.view(),
                            .update = update.view(),
                            .gradient = s.gradient.view(),
-                           .epsilon = 1e-6,
+                           .epsilon = 0.2,
                            .weight_decay = 0.1,
+                           .gradient_scale = 0.5,
                            .correction1 = bias_correction(0.9, 2),
                            .correction2 = bias_correction(0.999, 2)});
       return std::vector{s.first, s.second, update};
     });
     for (int64_t e = 0; e < size; ++e) {
-      const double g = before.gradient.at(e), m = 0.9 * before.first.at(e) + 0.1 * g;
+      const double g = 0.5 * before.gradient.at(e), m = 0.9 * before.first.at(e) + 0.1 * g;
       const double v = 0.999 * before.second.at(e) + 0.001 * g * g, m_hat = m / (1 - 0.81), v_hat = v / (1 - 0.999 * 0.999);
       expect_near(out[0].at(e), m, 1);
       expect_near(out[1].at(e), v, 1);
-      const double quotient = m_hat / (std::sqrt(v_hat) + 1e-6);
+      const double quotient = m_hat / (std::sqrt(v_hat) + 0.2);
       ASSERT_NEAR(out[2].at(e), quotient + 0.1 * before.master.at(e), 2e-6 * (1 + std::abs(quotient) + 1 / std::sqrt(v_hat)));
     }
   }

@@ -1,6 +1,10 @@
 // The generators: sizes, places of stages, and schedules read from text.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "core/error.h"
 #include "pipeline/schedules/schedules.h"
@@ -71,8 +75,41 @@ TEST(ParseSchedule, NamesFileLineAndTokenOfAMistake) {
   refused("-1F0", "s.txt:1: \"-1F0\" is not accepted");
   refused("# nothing\n", "s.txt: no instructions");
   refused("0F0 0I0\n", "0W0 is missing");
+  refused("0F0\n", "0I0 is missing");
   refused("0I0 0F0 0W0\n", "rank 0 waits for ever at 0I0");
+  refused("0F0 \x1b[31m0B0\n", "s.txt:1: \"\\x1b[31m0B0\" is not accepted");
+  const std::string long_token(1000, 'F');
+  refused(("0" + long_token).c_str(), ("s.txt:1: \"0" + long_token.substr(0, 199) + "...\" is not accepted").c_str());
   EXPECT_THAT([] { read_schedule("/no/such/file"); }, ThrowsMessage<ConfigError>(HasSubstr("/no/such/file: cannot be read")));
+}
+
+// 15 bytes would otherwise make tables of gigabytes.
+TEST(ParseSchedule, RefusesNumbersThatTheFileIsTooShortFor) {
+  const auto refused = [](const char* text, const char* message) {
+    EXPECT_THAT([&] { parse_schedule(text, "s.txt"); }, ThrowsMessage<ConfigError>(message)) << text;
+  };
+  refused(
+      "0F99999999 0B0",
+      "s.txt: 0F0 and 0F99999999 say that there are 1 stages and 100000000 microbatches, which the 3 instructions of the file "
+      "are too few for; number both from 0 without a gap");
+  refused("2147483647F2147483647 0B0",
+          "s.txt: 2147483647F2147483647 and 2147483647F2147483647 say that there are 2147483648 stages and 2147483648 "
+          "microbatches, which the 3 instructions of the file are too few for; number both from 0 without a gap");
+  refused("3F0\n0F1 0B0",
+          "s.txt: 3F0 and 0F1 say that there are 4 stages and 2 microbatches, which the 4 instructions of the file are too few "
+          "for; number both from 0 without a gap");
+}
+
+TEST(ReadSchedule, RefusesAFileThatIsTooLong) {
+  const std::string path = testing::TempDir() + "trivet_schedule." + std::to_string(getpid());
+  std::ofstream(path) << "0F0 0B0\n";
+  EXPECT_EQ(read_schedule(path).size(), 1u);
+  std::filesystem::resize_file(path, (16 << 20) + 1);
+  EXPECT_THAT(
+      [&] { read_schedule(path); },
+      ThrowsMessage<ConfigError>(path + ": has 16777217 bytes; a schedule may have at most 16777216; name a file with a "
+                                        "line per pipeline rank"));
+  std::filesystem::remove(path);
 }
 
 }  // namespace

@@ -97,6 +97,8 @@ TEST(Measure, CostsAreMeansOverMicrobatchesAndMediansOverSteps) {
   };
   const std::vector<RecordedStep> steps{of(1, 2), of(10, 10), of(1, 3)};
   EXPECT_EQ(MeasuredCosts(one, steps, Overlap::Queues).cost(0, one[0][0]), 2);
+  const auto even = std::span(steps).first(2);
+  EXPECT_EQ(MeasuredCosts(one, even, Overlap::Queues).cost(0, one[0][0]), (1.5 + 10) / 2);
 }
 
 TEST(Measure, GathersCostWhereTheyKeepTheProgramWaiting) {

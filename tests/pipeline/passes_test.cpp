@@ -51,6 +51,25 @@ TEST(Passes, RecomputeRunsForwardAgainBeforeEachBackwardButNotForTheLoss) {
   EXPECT_EQ(to_string(one_rank(1, 3, true)), "0.0F0 0.1F0 0.2L0 0.1R0 0.1B0 0.0R0 0.0B0");
 }
 
+TEST(Passes, RecomputeRunsOnceWhereBackwardIsInTwoParts) {
+  EXPECT_EQ(to_string(insert_recompute(parse_program("0.0F0 0.0I0 0.0F1 0.0W0"), {true})), "0.0F0 0.0R0 0.0I0 0.0F1 0.0W0");
+}
+
+TEST(Passes, ReceivesStandBeforeTheComputationThatPrecedesTheirUse) {
+  const Schedule schedule = one_forward_one_backward(2, 2);
+  const Schedule after_weights = insert_send_receive(schedule, BackwardSends::AfterWeights);
+  EXPECT_EQ(to_string(after_weights[0]), "0F0 0SEND_F0 0RECV_B0 0F1 0SEND_F1 0RECV_B1 0I0 0W0 0I1 0W1");
+  EXPECT_EQ(to_string(after_weights[1]), "1RECV_F0 1F0 1RECV_F1 1I0 1W0 1SEND_B0 1F1 1I1 1W1 1SEND_B1");
+  const Schedule after_input = insert_send_receive(schedule, BackwardSends::AfterInput);
+  EXPECT_EQ(to_string(after_input[0]), "0F0 0SEND_F0 0RECV_B0 0F1 0SEND_F1 0I0 0RECV_B1 0W0 0I1 0W1");
+  EXPECT_EQ(to_string(after_input[1]), "1RECV_F0 1F0 1I0 1SEND_B0 1RECV_F1 1W0 1F1 1I1 1SEND_B1 1W1");
+}
+
+TEST(Passes, RecomputeComesBeforeTheGradientOfTheInputWhereWeightGradientsWait) {
+  EXPECT_EQ(to_string(insert_recompute(parse_program("0.0F0 0.1F0 0.1I0 0.0I0 0.1W0 0.0W0"), {true, false})),
+            "0.0F0 0.1F0 0.1I0 0.0R0 0.0I0 0.1W0 0.0W0");
+}
+
 TEST(Passes, ReduceFollowsTheLastContribution) {
   const Program program = one_rank(2, 3);
   EXPECT_EQ(to_string(insert_reduce(program, tied_head(), ReduceWhen::EveryMicrobatch)),
@@ -105,6 +124,34 @@ TEST(Passes, UnshardKeepsNoMoreThanMayLive) {
             "0.1RESHARD 0.0B1 0.0RESHARD");
 }
 
+// DeepSpeed's meaning of both limits: "live" may reach its cap, and a reuse must come sooner than the distance.
+TEST(Passes, UnshardKeepsUpToTheLiveLimitAndOnlyWhatComesBackSooner) {
+  const BlockParameters two{{{0}, {1}}, {{0}, {1}}, {100, 50}, {100, 50}};
+  const auto lowered = [&](const UnshardLimits& limits) {
+    return to_string(insert_unshard(parse_program("0.0F0 0.1F0 0.0B0"), two, limits));
+  };
+  const std::string kept = "0.0UNSHARD 0.0F0 0.1UNSHARD 0.1F0 0.1RESHARD 0.0B0 0.0RESHARD";
+  const std::string released = "0.0UNSHARD 0.0F0 0.0RESHARD 0.1UNSHARD 0.1F0 0.1RESHARD 0.0UNSHARD 0.0B0 0.0RESHARD";
+  EXPECT_EQ(lowered({.release = UnshardRelease::Step, .max_live_elements = 100}), kept);
+  EXPECT_EQ(lowered({.release = UnshardRelease::Step, .max_live_elements = 99}), released);
+  // Between its uses block 0 sees the 50 elements of block 1.
+  EXPECT_EQ(lowered({.max_live_elements = 1000, .max_reuse_distance = 51}), kept);
+  EXPECT_EQ(lowered({.max_live_elements = 1000, .max_reuse_distance = 50}), released);
+}
+
+TEST(Passes, PrefetchFillsBothOfItsLimitsAndNoMore) {
+  const BlockParameters two{{{0}, {1}}, {{0}, {1}}, {100, 50}, {100, 50}};
+  const auto ahead = [&](int64_t live, int64_t elements) {
+    const UnshardLimits limits{.max_live_elements = live, .max_reuse_distance = 0, .prefetch_elements = elements};
+    return to_string(prefetch(parse_program("0.0UNSHARD 0.0F0 0.0RESHARD 0.1UNSHARD 0.1F0 0.1RESHARD"), two, limits));
+  };
+  const std::string early = "0.0UNSHARD 0.1UNSHARD 0.0F0 0.0RESHARD 0.1F0 0.1RESHARD";
+  const std::string late = "0.0UNSHARD 0.0F0 0.0RESHARD 0.1UNSHARD 0.1F0 0.1RESHARD";
+  EXPECT_EQ(ahead(150, 50), early);
+  EXPECT_EQ(ahead(149, 50), late);
+  EXPECT_EQ(ahead(150, 49), late);
+}
+
 TEST(Passes, WholeWeightsAreThoseBetweenUnshardAndReshard) {
   const BlockParameters two{{{0}, {1}}, {{0}, {1}}, {100, 50}, {100, 50}};
   const WholeWeights weights = whole_weights(
@@ -120,6 +167,15 @@ TEST(Passes, PrefetchStartsGathersBeforeEarlierComputationsWithinItsLimit) {
   const UnshardLimits little{.max_live_elements = 150, .max_reuse_distance = 0, .prefetch_elements = 1000};
   const Program tight = prefetch(insert_unshard(one_rank(1, 3), tied_head(), little), tied_head(), little);
   EXPECT_THAT(to_string(tight), HasSubstr("0.0UNSHARD 0.1UNSHARD 0.0F0 0.0RESHARD 0.2UNSHARD 0.1F0"));
+}
+
+// A block that is released and used again cannot be gathered while it is still whole, however much may live; nor can what comes
+// after it in the order of gathers.
+TEST(Passes, PrefetchDoesNotGatherABlockBeforeItIsReleased) {
+  const BlockParameters two{{{0}, {1}}, {{0}, {1}}, {100, 50}, {100, 50}};
+  const std::string program = "0.0UNSHARD 0.0F0 0.0RESHARD 0.0UNSHARD 0.0B0 0.0RESHARD 0.1UNSHARD 0.1F0 0.1RESHARD";
+  EXPECT_EQ(to_string(prefetch(parse_program(program), two, {.max_live_elements = 1000, .prefetch_elements = 1000})),
+            "0.0UNSHARD 0.0F0 0.0RESHARD 0.0UNSHARD 0.1UNSHARD 0.0B0 0.0RESHARD 0.1F0 0.1RESHARD");
 }
 
 TEST(Passes, EveryCombinationKeepsLifetimesValid) {

@@ -116,6 +116,7 @@ std::string refusal(const Schedule& schedule, int microbatches) {
 
 TEST(RandomSchedules, BrokenOnesAreRefused) {
   Dice dice;
+  int swapped = 0;
   for (int n = 0; n < 1000; ++n) {
     const Sample s = draw(dice);
     const int m = s.sizes.microbatches;
@@ -145,11 +146,14 @@ TEST(RandomSchedules, BrokenOnesAreRefused) {
     if (second >= crossed[rank].size() || crossed[rank][first].stage != crossed[rank][second].stage) continue;
     std::swap(crossed[rank][first], crossed[rank][second]);
     EXPECT_NE(refusal(crossed, m).find("ranks disagree"), std::string::npos) << refusal(crossed, m);
+    ++swapped;
   }
+  EXPECT_GT(swapped, 300);
 }
 
 TEST(RandomSchedules, WeightGradientsOutOfOrderAreRefused) {
   Dice dice;
+  int swapped = 0;
   for (int n = 0; n < 300; ++n) {
     Sample s = draw(dice);
     Program& program = s.schedule[0];
@@ -161,7 +165,9 @@ TEST(RandomSchedules, WeightGradientsOutOfOrderAreRefused) {
     const std::string message = to_string(*second) + " runs before " + to_string(program[first]);
     std::swap(program[first], *second);
     EXPECT_NE(refusal(s.schedule, s.sizes.microbatches).find(message), std::string::npos);
+    ++swapped;
   }
+  EXPECT_GT(swapped, 200);
 }
 
 }  // namespace

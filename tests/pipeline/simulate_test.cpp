@@ -33,6 +33,20 @@ constexpr auto kH1 = ScheduleKind::ZeroBubbleH1;
 constexpr auto k2p = ScheduleKind::ZeroBubble2p;
 constexpr auto kV = ScheduleKind::ZeroBubbleV;
 
+// A rank of one stage of two blocks: each block takes half of F, I and W, what is made again half of another F.
+TEST(EvenCosts, ShareAStagesTimeAmongItsBlocks) {
+  const Schedule schedule{parse_program("0.0F0 0.1F0 0.1R0 0.1I0 0.0R0 0.0I0 0.1W0 0.0W0")};
+  const auto cost = even_costs(schedule, {.forward = 2, .backward_input = 6, .backward_weight = 10});
+  const auto of = [&](const char* instruction) { return cost(0, parse_program(instruction).at(0)); };
+  EXPECT_EQ(of("0.0F0"), 1);
+  EXPECT_EQ(of("0.1R0"), 1);
+  EXPECT_EQ(of("0.1I0"), 3);
+  EXPECT_EQ(of("0.0W0"), 5);
+  EXPECT_EQ(of("0.1B0"), 8);
+  EXPECT_EQ(of("0.1L0"), 9);  // F, I and W
+  EXPECT_EQ(of("0.0UNSHARD"), 0);
+}
+
 TEST(Simulate, PublishedMakespans) {
   expect_makespan({k1F1B, 4, 8}, 33);
   expect_makespan({k1F1B, 4, 16}, 57);
@@ -140,6 +154,12 @@ TEST(Simulate, GathersRunBesideComputationOnlyWhenTheyMay) {
   // gather 0, 1 | F0 while 1 is gathered, F1, B1, wait for 0 again, B0, reduce
   EXPECT_EQ(simulate(schedule, {.cost = cost}).makespan, 7);
   EXPECT_EQ(simulate(schedule, {.cost = cost, .overlap = Overlap::None}).makespan, 9);
+}
+
+TEST(Simulate, ATieAddsGradientsThatAreReduced) {
+  const Schedule schedule{parse_program("0.0L0 0.0REDUCE 0.0TIE")};
+  const auto cost = [](int, const Instruction& i) { return i.op == Op::Reduce ? 3.0 : 1.0; };
+  EXPECT_EQ(simulate(schedule, {.cost = cost}).makespan, 1 + 3 + 1);
 }
 
 // The second data rank computes half as fast: the first one waits for it at each reduction but one, and at the end.

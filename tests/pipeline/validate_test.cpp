@@ -155,6 +155,11 @@ TEST(Validate, RanksMeetAtTiesAndAtTheSumOfTheLoss) {
   expect_refused({with(first, "0SUM_LOSS"), with(last, "")}, 1, HasSubstr("1 of 2 ranks have a SUM_LOSS"));
 }
 
+TEST(Validate, AMicrobatchIsKeptUntilTheLastOfItsBlocksHasGoneBack) {
+  const Schedule schedule = programs({"0.0F0 0.1F0 0.1B0 0.0F1 0.1F1 0.0B0 0.1B1 0.0B1"});
+  EXPECT_EQ(validate(schedule, 2).peak_microbatches, (std::vector<int>{2}));
+}
+
 TEST(Validate, ForwardAloneIsComplete) {
   const Schedule schedule = programs({"0F0 0SEND_F0", "1RECV_F0 1F0"});
   validate_forward(schedule, 1);

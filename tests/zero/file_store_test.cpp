@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <filesystem>
@@ -238,10 +239,22 @@ TEST(FileTensor, IsReadAndWrittenFromAnyGranuleOn) {
   const auto store = make_file_store(files, {.path = "/store", .folder_key = "KEY", .capacity_bytes = 1 << 20});
   FileTensor before(*store, DType::Float32, 100), tensor(*store, DType::BFloat16, 5000);
   EXPECT_EQ(tensor.granule_elements(), 2048);
-  Memory all(10'000, 1), part((5000 - 2048) * 2);
-  tensor.write(0, {all.data(), DType::BFloat16, {5000}}).wait();
-  tensor.read(2048, {part.data(), DType::BFloat16, {5000 - 2048}}).wait();
+  EXPECT_EQ(before.granule_elements(), 1024);
+  Memory all(10'000, 1), beside(400, 2), part((5000 - 2048) * 2), again(10'000), beside_again(400);
+  const auto whole = [](Memory& memory) { return TensorView{memory.data(), DType::BFloat16, {5000}}; };
+  const TensorView rest{part.data(), DType::BFloat16, {5000 - 2048}};
+  before.write(0, {beside.data(), DType::Float32, {100}}).wait();
+  tensor.write(0, whole(all)).wait();
+  tensor.read(2048, rest).wait();
   EXPECT_EQ(std::memcmp(part.data(), all.data() + 4096, (5000 - 2048) * 2), 0);
+  // Written from there on: the granule before, and the tensor before, stay as they were.
+  std::reverse(part.data(), part.data() + (5000 - 2048) * 2);
+  tensor.write(2048, rest).wait();
+  std::copy_n(part.data(), (5000 - 2048) * 2, all.data() + 4096);
+  tensor.read(0, whole(again)).wait();
+  EXPECT_TRUE(again == all);
+  before.read(0, {beside_again.data(), DType::Float32, {100}}).wait();
+  EXPECT_TRUE(beside_again == beside);
 }
 
 }  // namespace

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "comm/world.h"
 
 namespace trivet::zero {
@@ -70,6 +73,15 @@ TEST(ParameterGroup, CountsContributionsThatDoNotFitOnTheGrid) {
   }
 }
 
+TEST(ParameterGroup, TheLimitOfTheGridLeavesRoomForAllTerms) {
+  Group group(0);
+  group.contribute(0x1p18f);  // element 1 is 2^17, more than 2^18 / 4 terms
+  EXPECT_EQ(group.refused, 14);
+  Group small(0);
+  small.contribute(0x1p12f);
+  EXPECT_EQ(small.refused, 0);
+}
+
 TEST(ParameterGroup, AnyNumberOfContributionsIsSummed) {
   Group any(0);
   for (const float value : {1.0f, 2.0f, 4.0f}) any.contribute(value);
@@ -81,6 +93,167 @@ TEST(ParameterGroup, MoreContributionsThanWereSaidAreRefused) {
   one.contribute(1.0f);
   EXPECT_THAT([&] { one.contribute(1.0f); },
               ThrowsMessage<std::logic_error>(HasSubstr("net.weight gets a second contribution")));
+}
+
+// One rank of several that are threads, with streams of its own as `overlap_comm` has them.
+struct RankOfGroup {
+  RankOfGroup(comm::World& world, const GroupOptions& options, const LayoutOptions& layout_options)
+      : layout(make_shard_layout({{"net", specs}}, layout_options)),
+        group(layout.blocks[0].groups[0], options,
+              {.kernels = *kernels,
+               .allocator = host_allocator(),
+               .meter = meter,
+               .buffers = buffers,
+               .gather_group = world.group(),
+               .gather_stream = *gather_stream,
+               .reduce_group = world.group(),
+               .reduce_stream = *reduce_stream,
+               .collectives = {}}) {}
+  void contribute(float value) {
+    const Gradient gradient = group.gradient(0);
+    for (int64_t e = 0; e < gradient.view.elements(); ++e) {
+      float& element = gradient.view.as<float>()[e];
+      element = (gradient.accumulate ? element : 0.0f) + value;
+    }
+    group.end_contribution(1);
+    group.reduce();
+  }
+  std::vector<float> weight() {
+    const ConstTensorView view = group.weight(0);
+    return {view.as<float>(), view.as<float>() + view.elements()};
+  }
+
+  std::vector<ParameterSpec> specs{{.name = "weight", .shape = {20, 30}, .split = {1, {30}, {}}}};
+  std::unique_ptr<kernels::Kernels> kernels = kernels::make_cpu_kernels(1);
+  std::unique_ptr<Stream> gather_stream = make_thread_stream("gather"), reduce_stream = make_thread_stream("reduce");
+  MemoryMeter meter;
+  Arena buffers{"buffers", host_allocator(), meter, MemoryCategory::Buffers, 1 << 16};
+  ShardLayout layout;
+  ParameterGroup group;
+};
+
+void come_late(const comm::World& world) {
+  if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+}
+
+// Rank 1 begins late, so that weights that are not waited for have not come.
+std::vector<float> initial_weights(int ranks, int stage, const LayoutOptions& part = {}) {
+  std::vector<float> weights;
+  comm::run_threads(ranks, [&](comm::World& world) {
+    LayoutOptions options = part;
+    options.ranks = ranks;
+    RankOfGroup rank(world, {.lifetimes = ranks > 1 ? lifetimes_of(stage, false) : Lifetimes{}}, options);
+    rank.group.initialize(11);
+    come_late(world);
+    rank.group.publish();
+    rank.group.unshard();
+    rank.group.wait();
+    if (world.rank() == 0) weights = rank.weight();
+    world.group().barrier(*rank.gather_stream);
+    rank.gather_stream->synchronize();
+    rank.group.reshard();
+  });
+  return weights;
+}
+
+TEST(ParameterGroup, InitialWeightsAreTheSameOnAnyNumberOfRanksAtAnyStage) {
+  const std::vector<float> whole = initial_weights(1, 0);
+  ASSERT_EQ(whole.size(), 600u);
+  EXPECT_NE(whole[0], whole[300]);
+  for (const int ranks : {2, 3})
+    for (const int stage : {0, 1, 2, 3}) EXPECT_EQ(initial_weights(ranks, stage), whole) << ranks << " ranks, stage " << stage;
+}
+
+TEST(ParameterGroup, InitialWeightsOfARangeOfColumnsAreThoseOfTheWhole) {
+  const std::vector<float> whole = initial_weights(1, 0);
+  for (const int tensor_rank : {0, 1}) {
+    const std::vector<float> part = initial_weights(1, 0, {.tensor_rank = tensor_rank, .tensor_size = 2});
+    ASSERT_EQ(part.size(), 300u);
+    for (size_t row = 0; row < 20; ++row)
+      for (size_t col = 0; col < 15; ++col)
+        ASSERT_EQ(part[row * 15 + col], whole[row * 30 + static_cast<size_t>(tensor_rank) * 15 + col]);
+  }
+}
+
+TEST(ParameterGroup, EachStepSumsItsOwnContributionsOfAllRanks) {
+  for (const int stage : {0, 1, 2, 3})
+    comm::run_threads(2, [&](comm::World& world) {
+      RankOfGroup rank(world, {.lifetimes = lifetimes_of(stage, false)}, {.ranks = 2});
+      for (int step = 0; step < 2; ++step) {
+        rank.group.begin_step();
+        come_late(world);
+        rank.contribute(world.rank() == 0 ? 1.0f : 3.0f);
+        if (stage >= 2) rank.contribute(world.rank() == 0 ? 10.0f : 30.0f);
+        rank.group.retire();
+        const ConstTensorView gradient = rank.group.owned().gradient;
+        const int64_t here =
+            overlap(rank.layout.blocks[0].groups[0].parameters[0], rank.group.owned().first, rank.group.owned().count).count;
+        for (int64_t e = 0; e < here; ++e) ASSERT_EQ(gradient.as<float>()[e], stage >= 2 ? 44.0f : 4.0f);
+      }
+    });
+}
+
+// In run mode, with two parameters, of which a step may write one alone (another layer's turn, or a frozen path).
+struct TwoParameters {
+  std::vector<ParameterSpec> specs{{.name = "first", .shape = {3, 5}}, {.name = "second", .shape = {7}}};
+  ShardLayout layout = make_shard_layout({{"net", specs}}, {.ranks = 1});
+  std::unique_ptr<kernels::Kernels> kernels = kernels::make_cpu_kernels(1);
+  std::unique_ptr<Stream> stream = make_inline_stream();
+  std::unique_ptr<comm::ProcessGroup> single = comm::make_single_group("single");
+  MemoryMeter meter;
+  Arena buffers{"buffers", host_allocator(), meter, MemoryCategory::Buffers, 1 << 16};
+  ParameterGroup group{layout.blocks[0].groups[0],
+                       {},
+                       {.kernels = *kernels,
+                        .allocator = host_allocator(),
+                        .meter = meter,
+                        .buffers = buffers,
+                        .gather_group = *single,
+                        .gather_stream = *stream,
+                        .reduce_group = *single,
+                        .reduce_stream = *stream,
+                        .collectives = {}}};
+
+  // What a layer does with a gradient that it is told to overwrite or to add to.
+  void write(int index, float value) {
+    const Gradient gradient = group.gradient(index);
+    float* elements = gradient.view.as<float>();
+    for (int64_t e = 0; e < gradient.view.elements(); ++e) elements[e] = value + (gradient.accumulate ? elements[e] : 0.0f);
+  }
+  // The sum of all elements of the group, padding included.
+  float sum(ConstTensorView gradients) {
+    float result = 0;
+    for (int64_t e = 0; e < gradients.elements(); ++e) result += gradients.as<float>()[e];
+    return result;
+  }
+};
+
+TEST(ParameterGroup, AGradientThatAStepDoesNotWriteIsZeroAndNotThatOfTheStepBefore) {
+  for (const int written : {0, 1}) {
+    TwoParameters it;
+    it.group.begin_step();
+    it.write(0, 1.0f);
+    it.write(0, 1.0f);
+    it.write(1, 10.0f);
+    it.group.reduce();
+    it.group.retire();
+    EXPECT_EQ(it.sum(it.group.owned().gradient), 15 * 2.0f + 7 * 10.0f);
+    it.group.begin_step();
+    it.write(written, 1.0f);
+    it.group.reduce();
+    it.group.retire();
+    EXPECT_EQ(it.sum(it.group.owned().gradient), written == 0 ? 15.0f : 7.0f);
+  }
+}
+
+TEST(ParameterGroup, WhatATieSendsIsZeroWhereNothingWasWritten) {
+  TwoParameters it;
+  it.group.begin_step();
+  it.write(0, 1.0f);
+  it.write(1, 1.0f);
+  it.group.begin_step();
+  it.write(1, 1.0f);
+  EXPECT_EQ(it.sum(it.group.tied_gradients()), 7.0f);
 }
 
 }  // namespace

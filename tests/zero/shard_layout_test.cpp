@@ -68,6 +68,30 @@ TEST(ShardLayout, SmallParametersPersistUpToALimitAndFrozenOnesStandApart) {
   EXPECT_FALSE(none.blocks[1].groups[0].persistent);  // 7 elements are more than the limit
 }
 
+// DeepSpeed's meaning: a parameter persists if it has fewer elements than the threshold, and the total may reach its cap.
+TEST(ShardLayout, PersistsBelowTheThresholdAndUpToTheLimit) {
+  const std::vector<ParameterSpec> seven{{.name = "gain", .shape = {7}}};
+  const auto persists = [&](int64_t threshold, int64_t limit) {
+    const ShardLayout layout =
+        make_shard_layout({{"layer", seven}}, {.ranks = 2, .persistence_threshold = threshold, .persistence_limit = limit});
+    return layout.blocks.at(0).groups.at(0).persistent;
+  };
+  EXPECT_FALSE(persists(7, 1000));
+  EXPECT_TRUE(persists(8, 1000));
+  EXPECT_FALSE(persists(8, 6));
+  EXPECT_TRUE(persists(8, 7));
+}
+
+// The limit is one for the whole model: the first two layers leave 2 of 10, too few for the third and enough for the last.
+TEST(ShardLayout, CountsWhatPersistsOverAllLayers) {
+  const std::vector<ParameterSpec> four{{.name = "gain", .shape = {4}}}, two{{.name = "gain", .shape = {2}}};
+  const ShardLayout layout = make_shard_layout({{"first", four}, {"second", four}, {"third", four}, {"last", two}},
+                                               {.ranks = 2, .persistence_threshold = 100, .persistence_limit = 10});
+  std::vector<bool> persistent;
+  for (const BlockLayout& block : layout.blocks) persistent.push_back(block.groups.at(0).persistent);
+  EXPECT_EQ(persistent, (std::vector<bool>{true, true, false, true}));
+}
+
 // Elements of the whole parameter, block by block of a norm, that the ranks of a tensor size count; sorted.
 std::vector<std::vector<int64_t>> norm_blocks(const ParameterSpec& spec, int size) {
   std::vector<std::vector<int64_t>> blocks;
@@ -97,6 +121,24 @@ TEST(ShardLayout, NoTensorSizeCutsABlockOfANorm) {
         ParameterSpec{.name = "table", .shape = {61, 64}, .split = {0, {61}, {}}},
         ParameterSpec{.name = "bias", .shape = {512}, .split = {0, {512}, {}}}, ParameterSpec{.name = "gain", .shape = {300}}})
     for (int size : {2, 4, 8}) EXPECT_EQ(norm_blocks(spec, size), norm_blocks(spec, 1)) << spec.name << " on " << size;
+}
+
+// The table is on pipeline rank 0, the head on rank 2.
+TEST(ShardLayout, AWeightThatPipelineRanksShareIsAloneInItsGroupAndATieOfTheirs) {
+  Fixture model;
+  model.embedding.push_back({.name = "positions", .shape = {10, 33}});
+  const auto layout_of = [&](int rank) {
+    return make_shard_layout(model.layers(), {.ranks = 2, .pipeline_rank_of_block = {0, 1, 2}, .pipeline_rank = rank});
+  };
+  const ShardLayout first = layout_of(0), middle = layout_of(1), last = layout_of(2);
+  ASSERT_EQ(first.blocks[0].groups.size(), 2u);
+  for (const FlatGroup& group : first.blocks[0].groups) EXPECT_EQ(group.parameters.size(), 1u);
+  EXPECT_TRUE(first.blocks[0].groups[0].shared);
+  EXPECT_EQ(last.blocks[2].groups[0].role, GroupRole::Replica);
+  EXPECT_EQ(last.blocks[2].groups[0].whole_elements, first.blocks[0].groups[0].whole_elements);
+  EXPECT_EQ(first.ties.size(), 1u);
+  EXPECT_EQ(middle.ties.size(), 0u);
+  EXPECT_EQ(last.ties.size(), 1u);
 }
 
 TEST(ShardLayout, RefusesTiesThatCannotBe) {

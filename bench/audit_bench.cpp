@@ -1,0 +1,87 @@
+// The price of audit.weights_every: one comparison of weights as a share of the steps between two of them.
+//
+//   audit_bench [ROUNDS]        default: 7
+//
+// Ranks are threads, one a core, at ZeRO-0, where each rank reads all weights. A step and a comparison are timed in turns:
+// medians.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "autotune/bench/run_steps.h"
+#include "comm/world.h"
+#include "engine/engine.h"
+#include "engine/weight_audit.h"
+
+namespace trivet {
+namespace {
+
+struct Size {
+  const char* name;
+  int64_t layers, hidden, heads, vocabulary, batch;
+};
+
+double seconds(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+Config config_of(const Size& size, bool bf16) {
+  Config config;
+  config.source = "audit_bench";
+  config.model.layers = size.layers;
+  config.model.hidden_size = size.hidden;
+  config.model.heads = size.heads;
+  config.model.sequence_length = 256;
+  config.model.vocabulary_size = size.vocabulary;
+  config.batch.train_batch_size = size.batch;
+  config.bf16.enabled = bf16;
+  config.audit.weights_every = 0;  // only this program compares
+  return config;
+}
+
+void measure(comm::World& world, const Size& size, bool bf16, int rounds) {
+  const Config config = config_of(size, bf16);
+  model::Model model = model::build(describe_model(config.model, size.vocabulary));
+  const Plan plan = make_plan(config, model, world.size());
+  const autotune::MadeUpBatch batch(plan, model);
+  Engine engine(plan, std::move(model), world, {});
+  const auto group = world.group().subgroup({0, 1}, "audit");
+  autotune::run_step(engine, batch);
+  std::vector<double> steps, audits;
+  for (int round = 0; round < rounds; ++round) {
+    steps.push_back(autotune::run_step(engine, batch));
+    audits.push_back(seconds([&] {
+      compare_weights(engine.plan().mesh, digest_weights(engine.parameters(), engine.kernels(), Device::Cpu),
+                      checkpoint::over_group(*group), world.host(), round, round);
+    }));
+  }
+  if (world.rank() != 0) return;
+  const int64_t every = AuditConfig{}.weights_every;
+  const double step = median(steps), audit = median(audits);
+  fmt::print("| {} | {} | {:.1f} | {:.2f} | {:.3f} % |\n", size.name, bf16 ? "bfloat16" : "float32", 1e3 * step, 1e3 * audit,
+             100 * audit / (static_cast<double>(every) * step));
+}
+
+}  // namespace
+}  // namespace trivet
+
+int main(int argc, char** argv) {
+  using namespace trivet;
+  const int rounds = argc > 1 ? std::atoi(argv[1]) : 7;
+  fmt::print("| model | weights | step, ms | comparison, ms | price at every {} steps |\n|---|---|---|---|---|\n",
+             AuditConfig{}.weights_every);
+  for (const Size& size : {Size{"GPT 3.3M", 4, 256, 8, 256, 8}, Size{"GPT 124M", 12, 768, 12, 50257, 2}})
+    for (const bool bf16 : {false, true}) comm::run_threads(2, [&](comm::World& world) { measure(world, size, bf16, rounds); });
+}
