@@ -1,0 +1,95 @@
+// Data and vocabularies.
+#include <cstring>
+
+#include "engine/data/bpe_files.h"
+#include "engine/data/hash.h"
+#include "engine/data/token_file.h"
+#include "engine/data/token_header.h"
+#include "tests/fuzz/targets.h"
+
+namespace trivet::fuzz {
+namespace {
+
+using namespace data;
+
+constexpr std::initializer_list<ExitCode> kRefused{ExitCode::Usage, ExitCode::DataChanged};
+
+// Kept by its text, and whatever it encodes it decodes to the same bytes.
+void check_tokenizer(const Tokenizer& tokenizer) {
+  const std::string written = tokenizer.to_text();
+  const auto again = tokenizer_from_text(written, "written");
+  require(again->to_text() == written, "what was read, written and read again is the same");
+  require(again->vocabulary_size() == tokenizer.vocabulary_size(), "the vocabulary keeps its size");
+  const std::string text = "The cat's 12 hats\n\n  \xE2\x82\xAC\xFF aaaaaaaa";
+  accepts(kRefused, [&] {  // "characters" refuses what was not in its text
+    const std::vector<int32_t> ids = tokenizer.encode(text);
+    require(tokenizer.decode(ids) == text, "decoding is the inverse of encoding");
+    require(again->encode(text) == ids, "what was written and read again encodes alike");
+  });
+}
+
+// Checksums are right in all but a few inputs, so that what comes after them is tried, too.
+std::string with_checksums(std::string_view input) {
+  std::string bytes(input);
+  TokenHeader header;
+  if (bytes.size() < sizeof header || !bytes.starts_with(kTokenMagic)) return bytes;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  if (header.reserved[0] != 0) return bytes;
+  if (header.tokenizer_bytes <= bytes.size() - sizeof header)
+    header.tokenizer_xxh3 = hash_bytes(std::string_view(bytes).substr(sizeof header, header.tokenizer_bytes));
+  if (header.tokens_offset <= bytes.size())
+    header.tokens_xxh3 = hash_bytes(std::string_view(bytes).substr(header.tokens_offset));
+  std::memcpy(bytes.data(), &header, sizeof header);
+  header.header_xxh3 = hash_bytes(std::string_view(bytes).substr(0, kTokenHeaderHashed));
+  std::memcpy(bytes.data(), &header, sizeof header);
+  return bytes;
+}
+
+void check_tokens(const std::string& path) {
+  std::shared_ptr<StoredTokenFile> file;
+  if (!accepts(kRefused, [&] { file = open_token_file(path); })) return;
+  require(file->tokens() >= 0 && file->info().tokens == file->tokens(), "the number of tokens is known");
+  std::vector<int32_t> ids(static_cast<size_t>(file->tokens()));
+  const bool read = accepts(kRefused, [&] { file->read(0, ids); });
+  require(read == accepts(kRefused, [&] { verify_tokens(path); }), "what can be read is verified");
+  require(!file->digest().empty(), "a file has a digest");
+  if (read && !ids.empty()) {
+    int32_t last = 0;
+    file->read(file->tokens() - 1, {&last, 1});
+    require(last == ids.back(), "a part reads as in the whole");
+  }
+}
+
+}  // namespace
+
+void tokenizer(std::string_view input) {
+  std::shared_ptr<Tokenizer> tokenizer;
+  if (accepts(kRefused, [&] { tokenizer = tokenizer_from_text(std::string(input), "input"); })) check_tokenizer(*tokenizer);
+}
+
+void tiktoken(std::string_view input) {
+  std::shared_ptr<Tokenizer> tokenizer;
+  if (accepts(kRefused, [&] { tokenizer = bpe_from_tiktoken(input, "input"); })) check_tokenizer(*tokenizer);
+}
+
+void merges(std::string_view input) {
+  std::shared_ptr<Tokenizer> tokenizer;
+  if (accepts(kRefused, [&] { tokenizer = bpe_from_merges(input, "input"); })) check_tokenizer(*tokenizer);
+}
+
+// Our own format and llm.c's, which are known by their first bytes.
+void tokens(std::string_view input) {
+  const InputFile file("a.bin", with_checksums(input));
+  check_tokens(file.path());
+}
+
+// The first byte says how many bytes at the end are the ids, the rest is the index.
+void megatron(std::string_view input) {
+  if (input.empty()) return;
+  const size_t ids = std::min<size_t>(static_cast<unsigned char>(input[0]), input.size() - 1);
+  const InputFile data("m.bin", input.substr(input.size() - ids));
+  const InputFile index("m.idx", input.substr(1, input.size() - 1 - ids));
+  check_tokens(data.path());
+}
+
+}  // namespace trivet::fuzz

@@ -1,0 +1,74 @@
+// Everything that reads bytes which Trivet did not make itself, each as a function of bytes. libFuzzer runs them with bytes it
+// invents (libfuzzer_program.cpp, scripts/fuzz), test_fuzz with those of seeds/NAME: examples, and every input that once
+// failed.
+//
+// A target returns when the input was accepted and all that is promised of it holds, and when it was refused as the reader
+// documents. Anything else, an exception of another class among it, is a defect.
+#pragma once
+
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/error.h"
+
+namespace trivet::fuzz {
+
+struct Target {
+  std::string_view name;
+  void (*run)(std::string_view input);
+};
+
+std::span<const Target> targets();
+
+// Throws std::logic_error: the input broke a promise.
+void require(bool holds, const char* promise);
+
+// What is promised of a refusal: one of these exit codes, and a message that a terminal can show.
+void check_refusal(const Error& error, std::initializer_list<ExitCode> codes);
+
+// False when `read` refused its input.
+template <typename Read>
+bool accepts(std::initializer_list<ExitCode> codes, Read&& read) {
+  try {
+    read();
+    return true;
+  } catch (const Error& error) {
+    check_refusal(error, codes);
+    return false;
+  }
+}
+
+// A file with this content for as long as the object lives. Only the newest of a name is right.
+class InputFile {
+ public:
+  InputFile(const std::string& name, std::string_view content);
+  ~InputFile();
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// One function a file format or message; NAME is its folder of seeds.
+void config(std::string_view input);
+void overrides(std::string_view input);
+void cluster(std::string_view input);
+void schedule(std::string_view input);
+void block_costs(std::string_view input);
+void profile(std::string_view input);
+void tokenizer(std::string_view input);
+void tiktoken(std::string_view input);
+void merges(std::string_view input);
+void tokens(std::string_view input);
+void megatron(std::string_view input);
+void manifest(std::string_view input);
+void safetensors(std::string_view input);
+void shard(std::string_view input);
+void hostfile(std::string_view input);
+void tf_config(std::string_view input);
+void environment(std::string_view input);
+void frames(std::string_view input);
+
+}  // namespace trivet::fuzz
