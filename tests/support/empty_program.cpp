@@ -1,0 +1,2 @@
+// Nothing: test_headers exists for its precompiled headers.
+int main() {}
