@@ -3,20 +3,40 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <memory>
 #include <new>
 #include <string>
+#include <string_view>
+#include <system_error>
 
 #include "cli/launch/cores.h"
 #include "comm/launcher_link.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/printable.h"
 
 namespace trivet::cli {
+namespace {
+
+// OpenMP allows a list, a number for each level of nested loops: there is one level here.
+int chosen_threads(std::string_view text) {
+  int threads = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
+  const bool whole = end == text.data() + text.size() || *end == ',';
+  if (error != std::errc{} || !whole || threads < 1)
+    throw ConfigError(fmt::format("OMP_NUM_THREADS={}: accepted is a number of threads, at least 1; without the variable a "
+                                  "rank uses cores / ranks threads",
+                                  printable(text)));
+  return threads;
+}
+
+}  // namespace
+
 // Cores / ranks: more threads than cores make a step many times slower. OMP_NUM_THREADS is the user's own choice.
 int threads_per_rank(int local_ranks) {
-  if (const char* chosen = std::getenv("OMP_NUM_THREADS")) return std::max(1, std::atoi(chosen));
+  if (const char* chosen = std::getenv("OMP_NUM_THREADS")) return chosen_threads(chosen);
   return std::max(1, static_cast<int>(allowed_cores().size()) / std::max(local_ranks, 1));
 }
 

@@ -15,7 +15,7 @@ struct RankBody {
   int local_rank;  // among the ranks of this host
 };
 
-// Cores that this process may use / ranks, at least 1; OMP_NUM_THREADS when the user chose it.
+// Cores that this process may use / ranks, at least 1; OMP_NUM_THREADS when the user chose it (ConfigError if it is no number).
 int threads_per_rank(int local_ranks);
 
 // ranks 0: one rank, found through the environment (a job of one when there is none). ConfigError for ranks > 0 inside a

@@ -270,7 +270,7 @@ struct CheckpointConfig {
   bool asynchronous = true;
   WarningSignal signal = WarningSignal::None;
   SignalAction signal_action = SignalAction::Save;
-  double stop_seconds = 60;  // from SIGTERM to the end, saved or not; 0: as long as it takes
+  double stop_seconds = 25;  // from SIGTERM to the end, saved or not; 0: as long as it takes. Launchers and Slurm wait 30
 };
 
 struct AuditConfig {

@@ -45,7 +45,7 @@ void add_stage3(Section<Z>& zero) {
       .at_least(0)
       .active_when(when, stage3);
   zero.key("stage3_max_reuse_distance", &Z::stage3_max_reuse_distance,
-           "parameters used again within so many elements stay gathered")
+           "parameters stay gathered if fewer elements than this are used before their next use")
       .at_least(0)
       .active_when(when + " and stage3_release is \"distance\"", [](const Config& c) {
         return c.zero.stage == 3 && c.zero.stage3_release == pipeline::UnshardRelease::Distance;

@@ -11,18 +11,18 @@ class TreeError(Exception):
 
 
 class Copy:
-    """The tree below `root`, copied to root/build/mutate and built in root/build/mutate/build/cpu-release.
+    """The tree below `root`, copied to root/build/mutate-NUMBER and built in build/cpu-release below that.
 
-    These two names make ccache find what was compiled in root/build/cpu-release: relative to the build folder all paths are the same.
+    These names make ccache find what was compiled in root/build/cpu-release: relative to the build folder all paths are the same.
     """
 
-    def __init__(self, root, jobs):
+    def __init__(self, root, number, jobs):
         self.root = root
-        self.folder = root / "build/mutate"
+        self.folder = root / f"build/mutate-{number}"
         self.build_folder = self.folder / "build/cpu-release"
         self.jobs = jobs
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.lock = open(root / "build/mutate.lock", "w")
+        self.lock = open(root / f"build/mutate-{number}.lock", "w")
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

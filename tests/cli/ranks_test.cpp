@@ -35,6 +35,15 @@ TEST_F(Ranks, ShareTheCoresOfTheProcess) {
   }
   EXPECT_THAT(folder.run_in("env OMP_NUM_THREADS=3", "train config.json --ranks 2").text,
               HasSubstr("kernel threads a rank: 3\n"));
+  EXPECT_THAT(folder.run_in("env OMP_NUM_THREADS=2,1", "train config.json").text, HasSubstr("kernel threads a rank: 2\n"));
+}
+
+TEST_F(Ranks, RefuseThreadsThatAreNoNumber) {
+  for (const char* threads : {"all", "0", "-1", "2x", "", "99999999999"}) {
+    const Output output = folder.run_in(std::string("env OMP_NUM_THREADS=") + threads, "train config.json");
+    EXPECT_EQ(output.code, 2) << threads;
+    EXPECT_THAT(output.errors, HasSubstr(std::string("OMP_NUM_THREADS=") + threads + ": accepted is a number of threads"));
+  }
 }
 
 TEST_F(Ranks, AreRefusedInAProcessThatIsARankAlready) {

@@ -68,7 +68,7 @@ TEST_F(Stop, SigtermFinishesTheStepAndSavesIt) {
   ASSERT_TRUE(program.wait_for("out", "\n       3 ")) << folder.read("err");
   program.send(SIGTERM);
   EXPECT_EQ(program.wait(), 143);
-  EXPECT_THAT(folder.read("err"), HasSubstr("trivet: rank 0: SIGTERM: the running step will be finished within 60 s "
+  EXPECT_THAT(folder.read("err"), HasSubstr("trivet: rank 0: SIGTERM: the running step will be finished within 25 s "
                                             "(checkpoint.stop_seconds), saved where checkpoint.directory is given, and the "
                                             "run ended; a second signal ends it at once"));
   EXPECT_THAT(folder.read("out"), HasSubstr("stopped by signal 15 after step "));
