@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "autotune/host_facts.h"
+#include "autotune/units.h"
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/file_system.h"
@@ -20,8 +21,6 @@
 
 namespace trivet::autotune {
 namespace {
-
-constexpr double kGib = 1 << 30, kMib = 1 << 20;
 
 // -1 where it says no number ("max").
 double number_in(const std::string& text) {
@@ -32,7 +31,6 @@ double number_in(const std::string& text) {
 
 // Mean seconds of `work`, run for about a fifth of a second after a first time that does not count.
 double seconds_of(const std::function<void()>& work) {
-  using Clock = std::chrono::steady_clock;
   work();
   const auto begin = Clock::now();
   int times = 0;
@@ -40,7 +38,7 @@ double seconds_of(const std::function<void()>& work) {
   do {
     work();
     ++times;
-    seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    seconds = seconds_since(begin);
   } while (seconds < 0.2);
   return seconds / times;
 }
@@ -165,9 +163,9 @@ Finding ranks(const DoctorOptions& options) {
     const auto stream = make_inline_stream();
     constexpr int kTimes = 8;
     world.group().all_reduce(data, comm::ReduceOp::Sum, *stream);
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = Clock::now();
     for (int i = 0; i < kTimes; ++i) world.group().all_reduce(data, comm::ReduceOp::Sum, *stream);
-    if (world.rank() == 0) seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / kTimes;
+    if (world.rank() == 0) seconds = seconds_since(begin) / kTimes;
   });
   const double rate = 4.0 * kElements / seconds;
   finding.text += fmt::format("; 2 ranks sum {:.1f} GB/s", rate / 1e9);
@@ -226,10 +224,10 @@ Finding disk(const DoctorOptions& options) {
   HostMatrix data(DType::UInt8, {kBytes});  // page-aligned
   const std::span bytes(static_cast<std::byte*>(TensorView(data).data), static_cast<size_t>(kBytes));
   const auto rate = [&](const auto& transfer) {
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = Clock::now();
     for (int64_t done = 0; done < kBytes;)
       done += static_cast<int64_t>(transfer(done, bytes.subspan(static_cast<size_t>(done))));
-    return static_cast<double>(kBytes) / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return static_cast<double>(kBytes) / seconds_since(begin);
   };
   const double written = rate([&](int64_t at, std::span<std::byte> part) { return file->write_some(at, part); });
   const double read = rate([&](int64_t at, std::span<std::byte> part) { return file->read_some(at, part); });

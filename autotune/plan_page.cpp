@@ -7,12 +7,11 @@
 #include <set>
 
 #include "autotune/page_drawing.h"
+#include "autotune/units.h"
 #include "pipeline/simulate.h"
 
 namespace trivet::autotune {
 namespace {
-
-constexpr double kGib = 1 << 30;
 
 // Those of a step whose picture is not too large, a multiple of the ranks; 0: not even one for each rank.
 int64_t drawn_microbatches(const Layout& layout) {

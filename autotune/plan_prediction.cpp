@@ -7,12 +7,11 @@
 
 #include "autotune/prediction.h"
 #include "autotune/search.h"
+#include "autotune/units.h"
 #include "core/error.h"
 
 namespace trivet::autotune {
 namespace {
-
-constexpr double kGib = 1 << 30;
 
 StepBytes bytes_of(const RankPlan& rank) {
   const auto of = [&](MemoryCategory category) { return as_double(rank.memory[category]); };

@@ -10,12 +10,11 @@
 #include <map>
 #include <optional>
 
+#include "autotune/units.h"
 #include "core/error.h"
 
 namespace trivet::autotune {
 namespace {
-
-constexpr double kGib = 1 << 30;
 
 constexpr size_t kMostRefuted = 4;           // plans that a search makes at most
 constexpr int64_t kMostDevices = 1'000'000;  // that --world-size takes

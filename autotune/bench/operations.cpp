@@ -7,6 +7,7 @@
 
 #include "autotune/bench/bench.h"
 #include "autotune/bench/run_steps.h"
+#include "autotune/units.h"
 #include "engine/backend/backend.h"
 
 namespace trivet::autotune {
@@ -14,7 +15,6 @@ namespace {
 
 using comm::Operation;
 using comm::ReduceOp;
-using Clock = std::chrono::steady_clock;
 
 struct Kind {
   Operation operation;
@@ -39,8 +39,6 @@ constexpr Kind kKinds[] = {{Operation::AllReduce, ReduceOp::Sum, DType::Float32}
                            {Operation::Send}};
 constexpr int64_t kSmallest = 1 << 10, kLargest = 1 << 26;  // bytes of what is whole
 constexpr int kMostRounds = 25, kFewestRounds = 5;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 double median(std::vector<double> values) {
   std::ranges::sort(values);

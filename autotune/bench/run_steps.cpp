@@ -8,11 +8,11 @@
 #include "autotune/bench/bench.h"
 #include "autotune/bench/run_steps.h"
 #include "autotune/host_facts.h"
+#include "autotune/units.h"
 
 namespace trivet::autotune {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 
 std::vector<int> allowed_cores() {
   cpu_set_t set;
@@ -30,8 +30,6 @@ bool run_on(const std::vector<int>& cores) {
   for (const int core : cores) CPU_SET(core, &set);
   return sched_setaffinity(0, sizeof set, &set) == 0;
 }
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 }  // namespace
 

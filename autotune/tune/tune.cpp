@@ -11,6 +11,7 @@
 #include "autotune/tune/rank_devices.h"
 #include "autotune/tune/result_key.h"
 #include "autotune/tune/tuner.h"
+#include "autotune/units.h"
 #include "core/error.h"
 #include "engine/checkpoint/participants.h"
 #include "engine/config/load.h"
@@ -18,12 +19,9 @@
 namespace trivet::autotune {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 
 // The disk's speed is measured with the rest and not asked for here: in memory that costs nothing.
 constexpr const char* kQuickDirectory = "/dev/shm";
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 // What rank 0 has the others do next.
 struct Order {

@@ -9,7 +9,16 @@
 namespace trivet::timeline {
 namespace {
 
-using namespace pipeline;
+using pipeline::Instruction;
+using pipeline::MeasuredCosts;
+using pipeline::Op;
+using pipeline::Overlap;
+using pipeline::Queue;
+using pipeline::RecordedStep;
+using pipeline::Recording;
+using pipeline::Schedule;
+using pipeline::TimedWait;
+using pipeline::Timeline;
 
 using Recordings = std::vector<std::vector<Recording>>;  // [world rank][step]
 

@@ -171,8 +171,9 @@ TEST_P(CudaEngine, RecordsWhatTheDeviceDid) {
     const double after = now();
     ASSERT_EQ(steps.size(), 1);
     const Recording& recording = steps.front();
-    EXPECT_GE(recording.begin, before - 1);  // two clocks that are read one after the other
-    EXPECT_LE(recording.end, after + 1);
+    // Two clocks are read one after the other, and other processes may run in between.
+    EXPECT_GE(recording.begin, before - 100);
+    EXPECT_LE(recording.end, after + 100);
     size_t instructions = 0, works = 0;
     double free = recording.begin;
     for (const Recording::Span& span : recording.spans) {

@@ -36,7 +36,7 @@ Outcome run(const std::string& arguments) {
   return outcome;
 }
 
-class Command : public ::testing::Test {
+class CheckpointCommand : public ::testing::Test {
  protected:
   void SetUp() override {
     ASSERT_TRUE(std::filesystem::exists(kProgram)) << kProgram << " is not built";
@@ -59,7 +59,7 @@ class Command : public ::testing::Test {
   TemporaryDirectory directory_;
 };
 
-TEST_F(Command, ListShowsStepsAndWhetherTheyAreComplete) {
+TEST_F(CheckpointCommand, ListShowsStepsAndWhetherTheyAreComplete) {
   const Outcome list = run("list " + path("a"));
   EXPECT_EQ(list.exit_code, 0);
   EXPECT_THAT(list.output, AllOf(HasSubstr("step-00000010"), HasSubstr("step-00000020"), HasSubstr("1 ranks"),
@@ -68,7 +68,7 @@ TEST_F(Command, ListShowsStepsAndWhetherTheyAreComplete) {
   EXPECT_THAT(list.output, Not(HasSubstr("valid")));
 }
 
-TEST_F(Command, ListShowsTheSizeWithItsUnit) {
+TEST_F(CheckpointCommand, ListShowsTheSizeWithItsUnit) {
   const std::string json = run("list --json " + path("a")).output, key = "\"bytes\": ";
   const int64_t bytes = std::stoll(json.substr(json.find(key) + key.size()));
   ASSERT_GT(bytes, 1 << 20);
@@ -76,7 +76,7 @@ TEST_F(Command, ListShowsTheSizeWithItsUnit) {
   EXPECT_THAT(run("list " + path("a")).output, HasSubstr(fmt::format(" {:.1f} MiB ", static_cast<double>(bytes) / (1 << 20))));
 }
 
-TEST_F(Command, ListShowsAllStepsAndExitsWith15WhenAManifestIsDamaged) {
+TEST_F(CheckpointCommand, ListShowsAllStepsAndExitsWith15WhenAManifestIsDamaged) {
   std::filesystem::resize_file(path("a") + "/step-00000010/manifest.json", 100);
   const Outcome list = run("list " + path("a"));
   EXPECT_EQ(list.exit_code, 15);
@@ -90,7 +90,7 @@ TEST_F(Command, ListShowsAllStepsAndExitsWith15WhenAManifestIsDamaged) {
               AllOf(HasSubstr("\"step\": 20"), HasSubstr("\"status\": \"complete\""), HasSubstr("\"status\": \"damaged\"")));
 }
 
-TEST_F(Command, ListAndShowDoNotVouchForDataTheyHaveNotRead) {
+TEST_F(CheckpointCommand, ListAndShowDoNotVouchForDataTheyHaveNotRead) {
   damage("a", 20);
   for (const char* command : {"list ", "show "}) {
     const Outcome outcome = run(command + path("a"));
@@ -103,7 +103,7 @@ TEST_F(Command, ListAndShowDoNotVouchForDataTheyHaveNotRead) {
               AllOf(HasSubstr("\"status\": \"verified\""), HasSubstr("\"status\": \"damaged\"")));
 }
 
-TEST_F(Command, ShowTellsWhichFileHoldsWhat) {
+TEST_F(CheckpointCommand, ShowTellsWhichFileHoldsWhat) {
   for (const std::string& target : {path("a"), path("a") + "/step-00000020"})
     EXPECT_THAT(run("show " + target).output,
                 AllOf(HasSubstr("step-00000020"), HasSubstr("blocks.0.cube"), HasSubstr("[3, 12, 5]"),
@@ -112,7 +112,7 @@ TEST_F(Command, ShowTellsWhichFileHoldsWhat) {
               AllOf(HasSubstr("\"dtype\": \"bfloat16\""), HasSubstr("\"state\": \"{\\\"steps")));
 }
 
-TEST_F(Command, VerifyFindsAFlippedByteAndExitsWith15) {
+TEST_F(CheckpointCommand, VerifyFindsAFlippedByteAndExitsWith15) {
   EXPECT_EQ(run("verify " + path("a")).exit_code, 0);
   damage("a", 20);
   const Outcome verify = run("verify " + path("a"));
@@ -121,7 +121,7 @@ TEST_F(Command, VerifyFindsAFlippedByteAndExitsWith15) {
   EXPECT_EQ(run("verify " + path("a") + "/step-00000010").exit_code, 0);
 }
 
-TEST_F(Command, DiffComparesTensorByTensor) {
+TEST_F(CheckpointCommand, DiffComparesTensorByTensor) {
   save("b", 30, 10);
   EXPECT_THAT(run("diff " + path("a") + "/step-00000010 " + path("b")).output, HasSubstr("7 of 7 tensors have equal bits"));
   const Outcome diff = run("diff " + path("a") + " " + path("b"));
@@ -130,7 +130,7 @@ TEST_F(Command, DiffComparesTensorByTensor) {
   EXPECT_THAT(run("diff --json " + path("a") + " " + path("b")).output, HasSubstr("\"equal\": false"));
 }
 
-TEST_F(Command, APathThatIsNotThereIsAUsageError) {
+TEST_F(CheckpointCommand, APathThatIsNotThereIsAUsageError) {
   const Outcome list = run("list " + path("nothing"));
   EXPECT_EQ(list.exit_code, 2);
   EXPECT_THAT(list.output, HasSubstr("no such directory"));
