@@ -156,6 +156,8 @@ Verdict run_guarded(const std::function<Verdict(const GuardianEnds&)>& job) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   auto [orders, orders_of_guardian] = socket_pair();
   auto [reports, for_ranks] = socket_pair();
+  // Children that this process had before it became the launcher: exec does not end them (sleep 30 & exec trivet launch ...).
+  const std::vector<Process> not_ours = descendants();
   std::fflush(nullptr);
   const pid_t launcher = ::getpid(), guardian = ::fork();
   if (guardian < 0) throw shortage("cannot start the process that watches over the ranks", errno);
@@ -169,7 +171,7 @@ Verdict run_guarded(const std::function<Verdict(const GuardianEnds&)>& job) {
   int status = 0;
   while (::waitpid(guardian, &status, 0) < 0 && errno == EINTR) {
   }
-  const auto left = kill_descendants(kKilling);
+  const auto left = kill_descendants(kKilling, not_ours);
   return verdict ? *verdict : guardian_ended(guardian, status, left);
 }
 

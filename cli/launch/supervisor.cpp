@@ -54,8 +54,7 @@ Verdict Supervisor::run() {
     next_phase(Clock::now());
   }
   read_reports();
-  kill_what_is_left();
-  drain();
+  drain(kill_what_is_left());
   return verdict_of(record_);
 }
 
@@ -209,7 +208,7 @@ void Supervisor::kill_all() {
 }
 
 // What is in the group of a rank was killed with it, or was told to end; what has left that group is worth a word.
-void Supervisor::kill_what_is_left() {
+bool Supervisor::kill_what_is_left() {
   std::vector<Process> left = descendants();
   std::erase_if(left, [&](const Process& process) {
     return std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return rank.pid == process.group; });
@@ -217,16 +216,21 @@ void Supervisor::kill_what_is_left() {
   if (!left.empty() && !launcher_is_gone_) report(fmt::format("killing what the ranks have left running: {}", list_of(left)));
   const std::vector<Process> stayed = kill_descendants(kKilling);
   if (!stayed.empty()) report(fmt::format("these cannot be killed: {}", list_of(stayed)));
+  return !stayed.empty();
 }
 
 // What the ranks printed last. After a good end it waits for the reader like any program; otherwise it gives up when nobody
-// reads.
-void Supervisor::drain() {
+// reads. Whoever cannot be killed may hold a pipe open for ever: then only what is there already is passed on.
+void Supervisor::drain(bool somebody_stays) {
   const bool failed = verdict_of(record_).exit_code != 0;
   const int signal = record_.signal;
   size_t waiting = relay_.waiting_bytes();
   auto progress = Clock::now();
   phase_ends_ = Clock::time_point::max();
+  if (somebody_stays) {
+    relay_.step(true);
+    relay_.close();
+  }
   while (relay_.has_open_pipes() || relay_.waiting_bytes() > 0) {
     relay_.step(failed);
     read_orders();

@@ -60,8 +60,9 @@ class Supervisor {
   void enter(Phase phase, int signal, std::chrono::milliseconds patience);
   void send_all(int signal);
   void kill_all();
-  void kill_what_is_left();
-  void drain();
+  // True if something could not be killed.
+  bool kill_what_is_left();
+  void drain(bool somebody_stays);
   void report(const std::string& text);
 
   const SupervisorOptions options_;
