@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "cli/launch/guardian.h"
+#include "cli/launch/output.h"
 #include "cli/launch/pid_file.h"
 #include "cli/launch/program.h"
 #include "cli/launch/shortage.h"
@@ -111,6 +112,7 @@ class Starter {
 }  // namespace
 
 Verdict run_ranks(const LaunchRequest& request, const std::vector<RankLayout>& ranks, const comm::Environment& inherited) {
+  ignore_signals_of_outputs();
   std::unique_ptr<PidFile> pids;
   if (request.save_pid) {
     pids = std::make_unique<PidFile>(inherited);

@@ -165,6 +165,24 @@ class LaunchedProcess {
   fs::path folder_;
 };
 
+struct Pipe {
+  Pipe() {
+    int ends[2];
+    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    reading = Descriptor(ends[0]);
+    writing = Descriptor(ends[1]);
+  }
+  // Until all writers have ended.
+  std::string read_all() const {
+    std::string all(1 << 16, '\0');
+    std::string out;
+    for (ssize_t got = 0; (got = ::read(reading.number(), all.data(), all.size())) > 0;)
+      out.append(all.data(), static_cast<size_t>(got));
+    return out;
+  }
+  Descriptor reading, writing;
+};
+
 // A launcher with N rank programs.
 class LaunchedJob : public LaunchedProcess {
  public:
