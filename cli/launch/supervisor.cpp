@@ -47,9 +47,9 @@ Verdict Supervisor::run() {
   while (!is_over()) {
     wait_for_news(kForever);
     relay_.step(ranks_are_to_end());
-    read_orders();
+    collect_ended();  // before the orders: a rank that ended before a signal came has ended by itself
     read_reports();
-    collect_ended();
+    read_orders();
     next_phase(Clock::now());
   }
   read_reports();
@@ -115,7 +115,10 @@ void Supervisor::obey(int signal) {
   record_.patience_s = static_cast<int>(options_.shutdown_timeout.count());
   signal_came_at_ = now;
   report(fmt::format("signal {} received, {} all ranks", signal, again ? "killing" : "passing it on to"));
-  if (again) record_.killed_by_second_signal = true;
+  if (again) {
+    record_.killed_by_second_signal = true;
+    record_.had_to_kill = !is_over();
+  }
   again ? enter(Phase::Killing, SIGKILL, kForever) : enter(Phase::Terminating, signal, options_.shutdown_timeout);
 }
 
@@ -173,6 +176,7 @@ void Supervisor::next_phase(Clock::time_point now) {
     const auto patience = record_.signal != 0 ? milliseconds(options_.shutdown_timeout)
                                               : std::min<milliseconds>(kTermination, options_.shutdown_timeout);
     report(fmt::format("killing the ranks that have not ended in {} s (SIGKILL)", patience.count() / 1000));
+    record_.had_to_kill = true;
     enter(Phase::Killing, SIGKILL, kForever);
   }
 }

@@ -29,7 +29,8 @@ struct JobRecord {
   std::vector<comm::Loss> losses = {};  // what ranks said, in the order in which it came
   int signal = 0;                       // that the launcher was sent; 0: none
   bool killed_by_second_signal = false;
-  int patience_s = 0;  // that ranks have after a signal
+  bool had_to_kill = false;  // something of the job still ran after patience_s, or at the second signal
+  int patience_s = 0;        // that ranks have after a signal
 };
 
 // Null: all ended with 0. Otherwise the rank that failed by itself first. A rank that says that it lost another one (exit code
