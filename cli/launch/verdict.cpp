@@ -97,8 +97,13 @@ const RankEnd* root_cause(const std::vector<RankEnd>& ends) {
 Verdict verdict_of(const JobRecord& job) {
   const RankEnd* cause = root_cause(job.ends);
   if (job.signal != 0 && (cause == nullptr || cause->by_us)) return ended_by_signal(job);
-  if (cause == nullptr) return {};
   const auto& losses = job.losses;
+  if (cause == nullptr) {
+    const auto told = std::find_if(losses.begin(), losses.end(),
+                                   [&](const comm::Loss& loss) { return end_of(job.ends, loss.rank) != nullptr; });
+    if (told == losses.end()) return {};
+    return lost(*end_of(job.ends, told->rank), printable(told->cause), static_cast<int>(told->code));
+  }
   const auto named = std::find_if(losses.begin(), losses.end(), [&](const comm::Loss& loss) {
     return static_cast<int>(loss.code) == cause->exit_code && end_of(job.ends, loss.rank) != nullptr;
   });

@@ -39,7 +39,8 @@ struct JobRecord {
 const RankEnd* root_cause(const std::vector<RankEnd>& ends);
 
 // If all failures are consequences, the verdict names the rank that was lost: the one the ranks named, else the one that had to
-// be ended.
+// be ended. A loss that ranks have named counts even if all ended with 0, as a shell does that prints something after a trainer
+// that failed.
 Verdict verdict_of(const JobRecord& job);
 
 // "rank 3 (pid 4711) was killed by signal 9 (SIGKILL)", "rank 2 (pid 4712) ended with exit code 16"

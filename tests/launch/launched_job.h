@@ -143,6 +143,10 @@ class LaunchedProcess {
     }
     return found;
   }
+  std::string last_line() const {
+    const std::vector<std::string> lines = lines_with("");
+    return lines.empty() ? "" : lines.back();
+  }
   // Until `text` stands there `count` times.
   bool prints(const std::string& text, size_t count, milliseconds time = milliseconds(20000)) const {
     for (const auto start = steady_clock::now(); steady_clock::now() - start < time;) {
