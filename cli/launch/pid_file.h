@@ -20,7 +20,8 @@ class PidFile {
   PidFile& operator=(const PidFile&) = delete;
 
   const std::string& path() const { return path_; }
-  void add(int rank, int pid) const;
+  // Empty, or why the line could not be written.
+  std::string add(int rank, int pid) const;
   // Removes it, and the folder if it was made for it and is empty. May be called by the launcher and its guardian.
   void remove() const;
 
