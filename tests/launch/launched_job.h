@@ -255,12 +255,15 @@ inline void expect_nothing_left(const LaunchedJob& job) {
   EXPECT_FALSE(job.has_temporary_files());
 }
 
-inline void print_summary(const std::string& what, std::vector<double> times) {
-  if (times.empty()) return;
+inline double percentile(std::vector<double> times, double p) {
   std::sort(times.begin(), times.end());
-  const auto percentile = [&](double p) { return times[static_cast<size_t>(p * static_cast<double>(times.size() - 1))]; };
+  return times[static_cast<size_t>(p * static_cast<double>(times.size() - 1))];
+}
+
+inline void print_summary(const std::string& what, const std::vector<double>& times) {
+  if (times.empty()) return;
   std::printf("%s: %zu times, p50 %.1f ms, p90 %.1f ms, p99 %.1f ms, max %.1f ms\n", what.c_str(), times.size(),
-              percentile(0.5), percentile(0.9), percentile(0.99), times.back());
+              percentile(times, 0.5), percentile(times, 0.9), percentile(times, 0.99), percentile(times, 1));
 }
 
 }  // namespace trivet::test
