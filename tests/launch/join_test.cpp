@@ -139,6 +139,20 @@ TEST_F(Join, IsNotEndedByAStoppedProcessOfAnotherUser) {
   expect_end(one, 0, "rank 1 of 2 is connected");
 }
 
+// A program in between closed the launcher's socket, and then opened one of its own that has the same number.
+TEST_F(Join, WritesNothingToASocketThatIsNotTheLaunchers) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  const Descriptor here(ends[0]), there(ends[1]);
+  auto& zero = start(0, 2, {{"TRIVET_LAUNCHER_FD", std::to_string(there.number())}}, {"--steps", "1000000"});
+  auto& one = start(1, 2, {}, {"--steps", "1000000"});
+  ASSERT_TRUE(zero.prints("is connected", 1)) << zero.output();
+  ::kill(one.pid(), SIGKILL);
+  expect_end(zero, 10, "lost rank 1");
+  char byte = 0;
+  EXPECT_EQ(::recv(here.number(), &byte, 1, MSG_DONTWAIT), -1);
+}
+
 TEST_F(Join, ListsMissingRanks) {
   auto& zero = start(0, 4, {}, {"--join-ms", "500"});
   auto& two = start(2, 4, {}, {"--join-ms", "500"});
