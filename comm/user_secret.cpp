@@ -68,7 +68,7 @@ Secret user_secret(const std::string& directory_path) {
   const Descriptor directory = open_directory(directory_path);
   const std::string path = directory_path + "/secret";
   if (::faccessat(directory.number(), "secret", F_OK, AT_SYMLINK_NOFOLLOW) != 0) make_secret(directory, path);
-  return secret_from_file(path, path);
+  return secret_from_file(path, path, Links::Refused);
 }
 
 }  // namespace trivet::comm
