@@ -1,8 +1,10 @@
 // A job's ranks: made once per rank, holds the group of all and tears down together.
 //
-//   run_threads(4, [](World& world) { ... });         // N ranks as threads of this process (tests, debugging, --ranks)
-//   auto world = connect(place_from_environment(current_environment()));   // one rank per process, found through RANK,
-//   WORLD_SIZE, MASTER_ADDR ...
+//   run_threads(4, [](World& world) { ... });
+//   auto world = connect(place_from_environment(current_environment()));
+//
+// The first runs ranks as threads of this process (tests, debugging, --ranks). The second makes this process one rank of a job,
+// found through RANK, WORLD_SIZE, MASTER_ADDR ...
 #pragma once
 
 #include <chrono>

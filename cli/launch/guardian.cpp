@@ -32,8 +32,8 @@ using comm::Descriptor;
 constexpr std::chrono::milliseconds kKilling{10000};
 constexpr size_t kLongestText = 1 << 14;
 
-// Those that the launcher passes on, without those that it was started to ignore, as under nohup: a blocked signal would arrive
-// in spite of that.
+// The signals that the launcher passes on, except those it was started to ignore, as under nohup: blocking an ignored signal
+// would deliver it.
 sigset_t signals_to_pass_on() {
   sigset_t set;
   ::sigemptyset(&set);
