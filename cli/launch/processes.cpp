@@ -121,11 +121,9 @@ std::vector<Process> kill_descendants(std::chrono::milliseconds most, const std:
     while ((reaped = ::waitpid(-1, nullptr, WNOHANG)) > 0) {
     }
     if (reaped < 0) return {};  // no child is left, so no descendant is
-    const std::vector<Process> all = tree(others);
-    if (all.empty()) return {};
     std::vector<Process> left;
     bool may_end = false;
-    for (const Process& process : all) {
+    for (const Process& process : tree(others)) {
       if (has_ended(process)) {
         may_end = may_end || process.parent == ::getpid();
         continue;
