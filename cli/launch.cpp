@@ -17,8 +17,8 @@ namespace {
 
 constexpr const char* kFooter = R"(Everything after PROGRAM belongs to the program. "trivet" as PROGRAM is this very program.
 
-SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on to the ranks, which have --shutdown-timeout seconds to finish a step and to save; a second
-one kills them. SIGUSR1 and SIGUSR2 are passed on to processes that handle them. Nothing that the ranks start outlives the job or the
+SIGTERM, SIGINT and SIGHUP are passed on to the ranks, which have --shutdown-timeout seconds to finish a step and to save; a second one kills
+them. SIGQUIT is passed on, too, but trivet train ends at once then, unsaved. SIGUSR1 and SIGUSR2 are passed on to processes that handle them. Nothing that the ranks start outlives the job or the
 launcher. If the reader of the output goes (| head), the job goes on without output. Exit codes: docs/exit_codes.md.
 
 Example:
@@ -124,7 +124,7 @@ std::vector<std::string> program_of(const CLI::App& launch) {
   return program;
 }
 
-// One after the other on the same slots. Logs of the first are kept beside those of the second.
+// One after the other on the same slots. Logs of the first are kept next to those of the second.
 std::vector<LaunchRequest> tuning_jobs(const LaunchFlags& flags) {
   const AutotunedPrograms programs = autotuned(flags.request.program);
   LaunchRequest tune = flags.request, train = flags.request;

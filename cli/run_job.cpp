@@ -26,9 +26,10 @@ int chosen_threads(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
   const bool whole = end == text.data() + text.size() || *end == ',';
   if (error != std::errc{} || !whole || threads < 1)
-    throw ConfigError(fmt::format("OMP_NUM_THREADS={}: accepted is a number of threads, at least 1; without the variable a "
-                                  "rank uses cores / ranks threads",
-                                  printable(text)));
+    throw ConfigError(
+        fmt::format("OMP_NUM_THREADS={}: accepted is a number of threads, at least 1; without the variable a "
+                    "rank uses cores / ranks threads",
+                    printable(text)));
   return threads;
 }
 

@@ -13,6 +13,8 @@
 #include <string>
 #include <system_error>
 
+#include "core/printable.h"
+
 namespace trivet::cli {
 namespace {
 
@@ -48,7 +50,8 @@ StopSignalOptions stop_signal_options(const CheckpointConfig& config) {
   const std::array<int, 3> numbers{0, SIGUSR1, SIGUSR2};
   return {.warning = config.directory.empty() ? 0 : numbers.at(static_cast<size_t>(config.signal)),
           .warning_ends = config.signal_action == SignalAction::SaveAndStop,
-          .deadline = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(config.stop_seconds))};
+          .deadline = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(config.stop_seconds)),
+          .directory = config.directory};
 }
 
 StopSignals::StopSignals(StopRequest& request, const StopSignalOptions& options) : request_(request), options_(options) {
@@ -74,7 +77,7 @@ void StopSignals::wait_for_signals() {
     int timeout_ms = -1;
     if (first_ != 0 && options_.deadline.count() > 0) {
       const auto left = std::chrono::ceil<milliseconds>(first_at_ + options_.deadline - Clock::now()).count();
-      if (left <= 0) end_unsaved();
+      if (left <= 0) end_at_deadline();
       timeout_ms = static_cast<int>(std::min<int64_t>(left, 60000));
     }
     ::poll(entries.data(), entries.size(), timeout_ms);
@@ -85,6 +88,8 @@ void StopSignals::wait_for_signals() {
 }
 
 void StopSignals::received(int signal) {
+  // Before all else: by the time its duplicate comes, a fast rank has saved and listens no more.
+  if (first_ != 0 && Clock::now() - first_at_ < kSameSignal) return;
   const bool ends = signal != options_.warning || options_.warning_ends;
   if (!request_.is_heard()) {
     if (ends) end_at_once(signal);
@@ -95,7 +100,7 @@ void StopSignals::received(int signal) {
     return request_.save();
   }
   if (first_ == 0) return first(signal);
-  if (Clock::now() - first_at_ >= kSameSignal) end_at_once(signal);
+  end_at_once(signal);
 }
 
 void StopSignals::first(int signal) {
@@ -104,10 +109,10 @@ void StopSignals::first(int signal) {
   request_.end(signal);
   const double seconds = std::chrono::duration<double>(options_.deadline).count();
   const std::string limit = seconds > 0 ? fmt::format(" within {} s (checkpoint.stop_seconds)", seconds) : "";
-  options_.log.info(
-      fmt::format("{}: the running step will be finished{}, saved where checkpoint.directory is given, and the "
-                  "run ended; a second signal ends it at once",
-                  name_of_signal(signal), limit));
+  const std::string saved = options_.directory.empty() ? ", but not saved: checkpoint.directory is not set"
+                                                       : " and saved to " + printable(options_.directory);
+  options_.log.info(fmt::format("{}: the running step will be finished{}{}; then the run ends; a second signal ends it at once",
+                                name_of_signal(signal), limit, saved));
 }
 
 // As the signal would have done: whoever waits for this process sees that a signal ended it.
@@ -121,11 +126,16 @@ void StopSignals::end_at_once(int signal) const {
   std::_Exit(128 + signal);
 }
 
-void StopSignals::end_unsaved() const {
-  options_.log.error(
-      fmt::format("{}: the running step and its save took longer than checkpoint.stop_seconds {}; the run ends "
-                  "without them, and the checkpoints before are as they were",
-                  name_of_signal(first_), std::chrono::duration<double>(options_.deadline).count()));
+// What was saved by then is said elsewhere, and the deadline may pass during the evaluation or the end of the run after it.
+void StopSignals::end_at_deadline() const {
+  const std::string time = fmt::format("checkpoint.stop_seconds {}", std::chrono::duration<double>(options_.deadline).count());
+  std::string what = fmt::format("the run was not over after {}; it ends now", time);
+  if (request_.is_heard())
+    what = fmt::format(
+        "the running step, its evaluation or its save took longer than {}; the run ends now, and complete checkpoints stay "
+        "as they are",
+        time);
+  options_.log.error(name_of_signal(first_) + ": " + what);
   std::_Exit(128 + first_);
 }
 

@@ -2,18 +2,20 @@
 //
 //   first     -> StopRequest: the running step is finished and saved, then the run ends with 128 + signal
 //   second    -> the run ends at once, as it would without this class
-//   deadline  -> checkpoint.stop_seconds after the first: the run ends unsaved
+//   deadline  -> checkpoint.stop_seconds after the first: the run ends, whatever it is doing
 //
 // What follows within half a second of the first one is taken for the same one: `timeout` and terminals send a signal twice, to
 // the process and to its group. While nothing listens to the request (before the first step, after the last save) the first one
 // ends the program at once.
 //
-// No handler runs: the signals are blocked in all threads and a thread of its own waits for them, so it may do anything. To be
-// made before other threads are, which inherit what is blocked. What the program was started to ignore stays ignored (nohup).
+// No handler runs: the signals are blocked in all threads and a thread of its own waits for them, so it may do anything.
+// Construct it before any other thread starts: threads inherit the blocked signals. What the program was started to ignore
+// stays ignored (nohup).
 #pragma once
 
 #include <chrono>
 #include <csignal>
+#include <string>
 #include <thread>
 
 #include "comm/descriptor.h"
@@ -33,6 +35,7 @@ struct StopSignalOptions {
   int warning = 0;  // 0: none
   bool warning_ends = false;
   std::chrono::nanoseconds deadline{0};  // 0: none
+  std::string directory = {};            // of checkpoints; empty: nothing is saved
   Log log = {};
 };
 
@@ -50,7 +53,7 @@ class StopSignals {
   void received(int signal);
   void first(int signal);
   [[noreturn]] void end_at_once(int signal) const;
-  [[noreturn]] void end_unsaved() const;
+  [[noreturn]] void end_at_deadline() const;
 
   StopRequest& request_;
   StopSignalOptions options_;

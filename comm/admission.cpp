@@ -44,7 +44,8 @@ void Admission::accept_visitors(TimePoint now) {
   }
 }
 
-// An honest joiner that is sent away here tries again (rendezvous.cpp). One that has proven itself is not sent away.
+// The oldest that has proven nothing is sent away; if all have proven themselves, the oldest. An honest joiner that is sent
+// away tries again (rendezvous.cpp).
 void Admission::make_room() {
   const auto stranger = std::find_if(visitors_.begin(), visitors_.end(), [](const Visitor& visitor) { return !visitor.link; });
   visitors_.erase(stranger != visitors_.end() ? stranger : visitors_.begin());

@@ -35,7 +35,7 @@ class Admission {
 
   void accept_visitors(TimePoint now);
   void make_room();
-  // Nothing: wait on. A request, or the reason why the visitor is sent away.
+  // Goes on with a visitor. True if it is done with: it has asked, which is added to `requests`, or was sent away.
   bool advance(Visitor& visitor, TimePoint now, std::vector<Request>& requests);
   void complain(const Visitor& visitor, const std::string& why);
 

@@ -30,7 +30,9 @@ class WatchedWorld final : public World {
  public:
   WatchedWorld(const Place& place, const WorldOptions& options, Joined joined)
       : rank_(place.rank), options_(options), job_(std::make_shared<JobState>()) {
-    job_->subscribe([rank = place.rank, launcher = place.launcher_descriptor](const Accusation& lost) {
+    // Something else may have the number if a program in between closed the launcher's socket: nothing is written to that.
+    const int launcher = is_launcher_link(place.launcher_descriptor) ? place.launcher_descriptor : -1;
+    job_->subscribe([rank = place.rank, launcher](const Accusation& lost) {
       tell_launcher(launcher, {rank, lost.world_rank, lost.code, lost.cause});
     });
     const std::string segment = fmt::format("/trivet-{}-world", joined.job_id);

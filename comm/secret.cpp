@@ -66,10 +66,12 @@ Secret secret_from_descriptor(int descriptor) {
   return secret;
 }
 
-Secret secret_from_file(const std::string& path, const std::string& source) {
-  // Without O_NONBLOCK, opening a pipe would wait until somebody writes to it.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY));
-  if (!file && errno == ELOOP)
+Secret secret_from_file(const std::string& path, const std::string& source, Links links) {
+  // Without O_NONBLOCK, opening a pipe would wait until somebody writes to it. Whatever a link leads to, what is checked below
+  // is the file that was opened.
+  const int no_links = links == Links::Refused ? O_NOFOLLOW : 0;
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | no_links));
+  if (!file && errno == ELOOP && links == Links::Refused)
     throw ConfigError(
         fmt::format("{}: is a symbolic link, which somebody else could point elsewhere; name the file itself", source));
   if (!file)

@@ -26,8 +26,14 @@ class Secret {
 
 // Throws ConfigError: not a regular file, not readable, fewer than 16 or more than 4096 bytes.
 Secret secret_from_descriptor(int descriptor);
-// As that, and a symbolic link, a file of another user or one that others may read or write. `source` is how errors name it.
-Secret secret_from_file(const std::string& path, const std::string& source);
+
+// Followed where the user names the file, because Kubernetes mounts secrets as links. Refused in a directory that others could
+// have made before, as under /tmp.
+enum class Links { Followed, Refused };
+
+// Also refuses a file of another user, one that others may read or write, and with Links::Refused a symbolic link. `source` is
+// how errors name it.
+Secret secret_from_file(const std::string& path, const std::string& source, Links links = Links::Followed);
 
 std::string random_bytes(size_t count);
 std::string hexadecimal(std::string_view bytes);

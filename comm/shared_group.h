@@ -12,7 +12,7 @@
 
 namespace trivet::comm {
 
-// Of a rank whose errors name it as on `who`, and that reports as `options` says.
+// Options for the rank that messages call `who`; reports go where `options` says.
 Whereabouts::Options whereabouts_options(int rank, int size, const std::string& who, const WorldOptions& options);
 
 class SharedGroup final : public ProcessGroup {

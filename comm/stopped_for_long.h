@@ -1,7 +1,8 @@
 // Decides when a process that was stopped counts as lost: when it was found stopped at every look for 400 ms.
 //
-// A shorter stop is forgiven. So is a stop of the whole job (Ctrl-Z and fg, a snapshot of the machine): who looks was stopped
-// itself, and the time between two looks counts as at most 200 ms.
+// A shorter stop is forgiven. So is one of all ranks at once (kill -STOP and -CONT to each of them, a snapshot of the machine):
+// the rank that looks was stopped itself, and the time between two looks counts as at most 200 ms. Ctrl-Z at `trivet launch`
+// stops no rank.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 #include "comm/stopped_ranks.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <charconv>
 #include <filesystem>
@@ -15,6 +16,12 @@ namespace trivet::comm {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Anybody may give a process the variables of this job.
+bool is_of_this_user(const fs::path& process) {
+  struct stat status {};
+  return ::stat(process.c_str(), &status) == 0 && status.st_uid == ::geteuid();
+}
 
 bool runs_this_program(const fs::path& process) {
   struct stat ours {
@@ -57,7 +64,8 @@ std::vector<StoppedRank> find_stopped_ranks(const Place& job) {
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
     if (error != std::errc() || end != name.data() + name.size()) continue;
     const auto state = state_of_process(pid);
-    if (!state || state->state != 'T' || !runs_this_program(entry->path())) continue;
+    if (!state || state->state != 'T') continue;
+    if (!is_of_this_user(entry->path()) || !runs_this_program(entry->path())) continue;
     const auto place = place_of(entry->path());
     if (place && same_job(*place, job)) found.push_back({place->rank, pid});
   }

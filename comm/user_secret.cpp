@@ -16,17 +16,20 @@ namespace trivet::comm {
 namespace {
 
 constexpr size_t kBytes = 32;
+constexpr int kAttempts = 100;
 
 [[noreturn]] void fail(const std::string& path, const std::string& why) {
   throw ConfigError(
-      fmt::format("{}: {}; it would hold this user's secret for jobs on this host: remove it, or give all ranks a "
-                  "secret of their own with TRIVET_SECRET_FILE",
+      fmt::format("{}: {}; it would hold this user's secret for jobs on this host: remove it, or set "
+                  "TRIVET_SECRET_FILE to the same file on all ranks",
                   escape_control(path), why));
 }
 
+// Nothing, if somebody has removed it in the meantime: while it is empty, a launcher does so that has ended (pid_file.h).
 Descriptor open_directory(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) fail(path, fmt::format("cannot be made: {}", std::strerror(errno)));
   Descriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!directory && errno == ENOENT) return directory;
   if (!directory) fail(path, fmt::format("is not a directory that can be opened: {}", std::strerror(errno)));
   struct stat status {};
   if (::fstat(directory.number(), &status) != 0) fail(path, std::strerror(errno));
@@ -40,11 +43,12 @@ bool write_whole(int descriptor, const std::string& bytes) {
   return ::write(descriptor, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
 }
 
-// Leaves the file of another rank alone if that was faster.
-void make_secret(const Descriptor& directory, const std::string& path) {
+// Leaves the file of another rank alone if that was faster. False if the directory has been removed in the meantime.
+bool make_secret(const Descriptor& directory, const std::string& path) {
   const std::string draft = ".secret-" + hexadecimal(random_bytes(8));
   const Descriptor file(
       ::openat(directory.number(), draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file && errno == ENOENT) return false;
   if (!file) fail(path, fmt::format("cannot be made: {}", std::strerror(errno)));
   const bool written = ::fchmod(file.number(), 0600) == 0 &&  // the umask may have taken bits away
                        write_whole(file.number(), random_bytes(kBytes));
@@ -53,6 +57,7 @@ void make_secret(const Descriptor& directory, const std::string& path) {
   const int error = errno;
   ::unlinkat(directory.number(), draft.c_str(), 0);
   if (!linked) fail(path, fmt::format("cannot be written: {}", std::strerror(error)));
+  return true;
 }
 
 }  // namespace
@@ -65,10 +70,14 @@ std::string user_secret_directory(const std::string& runtime_directory) {
 }
 
 Secret user_secret(const std::string& directory_path) {
-  const Descriptor directory = open_directory(directory_path);
   const std::string path = directory_path + "/secret";
-  if (::faccessat(directory.number(), "secret", F_OK, AT_SYMLINK_NOFOLLOW) != 0) make_secret(directory, path);
-  return secret_from_file(path, path);
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const Descriptor directory = open_directory(directory_path);
+    if (!directory) continue;
+    const bool is_there = ::faccessat(directory.number(), "secret", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    if (is_there || make_secret(directory, path)) return secret_from_file(path, path, Links::Refused);
+  }
+  fail(directory_path, "is removed again and again");
 }
 
 }  // namespace trivet::comm

@@ -3,7 +3,7 @@
 // A rank notes each operation that it enters (a few words in a cache line of its own). A rank that waits looks at those that it
 // waits for. One that has entered nothing for `report_after`, and does not wait for others itself, is named in a line:
 //
-//   rank 1 (host a, pid 4711) has not reached all_gather of 64 float32, number 17 of group "data", for 2 s; it has entered
+//   rank 1 (host a, pid 4711) has not reached all_gather of 64 float32, number 17 of group "data", for 1.5 s; it has entered
 //   nothing since barrier, number 3 of group "world": it computes or is stuck; waiting for it until 600 s
 //
 // The line is information: a long step of computation looks the same from outside. So that it is rare while all is well:
@@ -67,7 +67,7 @@ class Whereabouts {
   struct Options {
     int world_rank = 0, world_size = 1;
     std::string who;  // "a, pid 4711"
-    std::chrono::milliseconds report_after{2000};
+    std::chrono::milliseconds report_after{1500};
     std::function<void(const std::string& line)> report;
   };
 

@@ -1,8 +1,10 @@
 // A job's ranks: made once per rank, holds the group of all and tears down together.
 //
-//   run_threads(4, [](World& world) { ... });         // N ranks as threads of this process (tests, debugging, --ranks)
-//   auto world = connect(place_from_environment(current_environment()));   // one rank per process, found through RANK,
-//   WORLD_SIZE, MASTER_ADDR ...
+//   run_threads(4, [](World& world) { ... });
+//   auto world = connect(place_from_environment(current_environment()));
+//
+// The first runs ranks as threads of this process (tests, debugging, --ranks). The second makes this process one rank of a job,
+// found through RANK, WORLD_SIZE, MASTER_ADDR ...
 #pragma once
 
 #include <chrono>
@@ -44,7 +46,7 @@ struct WorldOptions {
   std::chrono::milliseconds operation_deadline{600000};  // a rank that never enters an operation
   // A rank that others wait for and that enters nothing is named in a line after this time (whereabouts.h), by default on
   // stderr.
-  std::chrono::milliseconds report_waits_after{2000};
+  std::chrono::milliseconds report_waits_after{1500};
   std::function<void(const std::string& line)> on_long_wait;
   std::chrono::milliseconds silence_deadline{5000};  // a process that lives but says nothing (connect only)
   // Called on a thread of its own when the job has ended (a rank lost, an abort) and this rank has not left its World within

@@ -32,8 +32,8 @@ using comm::Descriptor;
 constexpr std::chrono::milliseconds kKilling{10000};
 constexpr size_t kLongestText = 1 << 14;
 
-// Those that the launcher passes on, without those that it was started to ignore, as under nohup: a blocked signal would arrive
-// in spite of that.
+// The signals that the launcher passes on, except those it was started to ignore, as under nohup: blocking an ignored signal
+// would deliver it.
 sigset_t signals_to_pass_on() {
   sigset_t set;
   ::sigemptyset(&set);
@@ -156,6 +156,8 @@ Verdict run_guarded(const std::function<Verdict(const GuardianEnds&)>& job) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   auto [orders, orders_of_guardian] = socket_pair();
   auto [reports, for_ranks] = socket_pair();
+  // Children that this process had before it became the launcher: exec does not end them (sleep 30 & exec trivet launch ...).
+  const std::vector<Process> not_ours = descendants();
   std::fflush(nullptr);
   const pid_t launcher = ::getpid(), guardian = ::fork();
   if (guardian < 0) throw shortage("cannot start the process that watches over the ranks", errno);
@@ -169,7 +171,7 @@ Verdict run_guarded(const std::function<Verdict(const GuardianEnds&)>& job) {
   int status = 0;
   while (::waitpid(guardian, &status, 0) < 0 && errno == EINTR) {
   }
-  const auto left = kill_descendants(kKilling);
+  const auto left = kill_descendants(kKilling, not_ours);
   return verdict ? *verdict : guardian_ended(guardian, status, left);
 }
 

@@ -1,4 +1,4 @@
-// Runs a job in a process of its own, the guardian, so that no way to end the launcher leaves ranks behind.
+// Runs a job in a process of its own, the guardian, so that no rank survives, however the launcher ends.
 //
 //   trivet launch  --signals-->  guardian  --starts, watches-->  ranks  --start-->  anything, in any session
 //        \--waits for the verdict--/

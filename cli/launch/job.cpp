@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "cli/launch/guardian.h"
+#include "cli/launch/output.h"
 #include "cli/launch/pid_file.h"
 #include "cli/launch/program.h"
 #include "cli/launch/shortage.h"
@@ -108,9 +109,20 @@ class Starter {
   comm::Descriptor listener_, secret_;
 };
 
+// False, and a line says so, if it cannot be written.
+bool add(const PidFile& pids, int rank, int pid, Relay& relay) {
+  const std::string error = pids.add(rank, pid);
+  if (error.empty()) return true;
+  relay.say(
+      fmt::format("trivet launch: --save_pid: {}: {}; the pids of ranks from {} on are missing in it, and the job goes on\n",
+                  printable(pids.path(), 400), error, rank));
+  return false;
+}
+
 }  // namespace
 
 Verdict run_ranks(const LaunchRequest& request, const std::vector<RankLayout>& ranks, const comm::Environment& inherited) {
+  ignore_signals_of_outputs();
   std::unique_ptr<PidFile> pids;
   if (request.save_pid) {
     pids = std::make_unique<PidFile>(inherited);
@@ -124,10 +136,11 @@ Verdict run_ranks(const LaunchRequest& request, const std::vector<RankLayout>& r
     const Leftovers of_guardian(job_id);
     auto starter = std::make_unique<Starter>(request, inherited, job_id);
     Supervisor supervisor({request.quiet, std::chrono::seconds(request.shutdown_timeout_s)}, ends);
+    bool pids_complete = true;
     for (const RankLayout& rank : ranks) {
       const int pid = starter->start_rank(rank, ranks.size() > 1, supervisor.relay(), ends.for_ranks);
       supervisor.watch(rank.rank, pid);
-      if (pids) pids->add(rank.rank, pid);
+      if (pids && pids_complete) pids_complete = add(*pids, rank.rank, pid, supervisor.relay());
     }
     starter.reset();  // rank 0 alone holds the port now: when it dies, nobody waits for it
     const Verdict verdict = supervisor.run();

@@ -43,7 +43,15 @@ bool has_room(int target, int patience_ms) {
   return ::poll(&entry, 1, patience_ms) == 1;
 }
 
+void handle_signals_of_outputs(sighandler_t how) {
+  ::signal(SIGPIPE, how);
+  ::signal(SIGXFSZ, how);
+}
+
 }  // namespace
+
+void ignore_signals_of_outputs() { handle_signals_of_outputs(SIG_IGN); }
+void restore_signals_of_outputs() { handle_signals_of_outputs(SIG_DFL); }
 
 void Output::add(std::string_view text) {
   if (!fault_.empty()) return;

@@ -14,6 +14,11 @@
 
 namespace trivet::cli {
 
+// A reader that is gone, or a file that may not grow, is an error of write() afterwards, and does not end this process by
+// SIGPIPE or SIGXFSZ. The second function takes this back; it may be called between fork and exec.
+void ignore_signals_of_outputs();
+void restore_signals_of_outputs();
+
 class Output {
  public:
   explicit Output(int target) : target_(target) {}

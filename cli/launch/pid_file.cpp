@@ -62,9 +62,14 @@ PidFile::PidFile(const comm::Environment& environment) : name_(fmt::format("triv
 
 PidFile::~PidFile() { remove(); }
 
-void PidFile::add(int rank, int pid) const {
+std::string PidFile::add(int rank, int pid) const {
   const std::string line = fmt::format("{} {}\n", rank, pid);
-  [[maybe_unused]] const ssize_t written = ::write(file_.number(), line.data(), line.size());
+  for (size_t done = 0; done < line.size();) {
+    const ssize_t written = ::write(file_.number(), line.data() + done, line.size() - done);
+    if (written < 0) return std::strerror(errno);
+    done += static_cast<size_t>(written);
+  }
+  return "";
 }
 
 void PidFile::remove() const {

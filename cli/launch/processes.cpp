@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -55,19 +57,45 @@ bool is_in_set(const std::string& line, const std::string& set, int signal) {
   return line.starts_with(set) && ((std::stoull(line.substr(set.size()), nullptr, 16) >> (signal - 1)) & 1) != 0;
 }
 
-}  // namespace
+bool has_ended(const Process& process) { return process.state == 'Z' || process.state == 'X'; }
 
-std::vector<Process> descendants() {
+bool is_among(const std::vector<Process>& processes, const Process& one) {
+  return std::any_of(processes.begin(), processes.end(),
+                     [&](const Process& process) { return process.pid == one.pid && process.started_at == one.started_at; });
+}
+
+// Also those that have ended and that nobody has waited for. Misses what is started meanwhile, but never returns nothing while
+// there is anything: a child of this process stays one until this process waits for it.
+std::vector<Process> tree(const std::vector<Process>& others) {
   const std::vector<Process> all = all_processes();
   std::vector<Process> found;
   std::vector<pid_t> parents{::getpid()};
   for (size_t i = 0; i < parents.size(); ++i) {
     for (const Process& process : all) {
-      if (process.parent != parents[i]) continue;
+      if (process.parent != parents[i] || is_among(others, process)) continue;
       parents.push_back(process.pid);
-      if (process.state != 'Z' && process.state != 'X') found.push_back(process);
+      found.push_back(process);
     }
   }
+  return found;
+}
+
+enum class Sent { Yes, HasEnded, Forbidden };
+
+Sent try_to_send(const Process& process, int signal) {
+  const comm::Descriptor held(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
+  if (!held) return Sent::HasEnded;
+  const auto now = read_process(process.pid);
+  if (!now || now->started_at != process.started_at) return Sent::HasEnded;
+  if (::syscall(SYS_pidfd_send_signal, held.number(), signal, nullptr, 0) == 0) return Sent::Yes;
+  return errno == EPERM ? Sent::Forbidden : Sent::HasEnded;
+}
+
+}  // namespace
+
+std::vector<Process> descendants(const std::vector<Process>& others) {
+  std::vector<Process> found = tree(others);
+  std::erase_if(found, has_ended);
   return found;
 }
 
@@ -76,13 +104,7 @@ bool is_stopped(pid_t pid) {
   return process && (process->state == 'T' || process->state == 't');
 }
 
-bool send_signal(const Process& process, int signal) {
-  const comm::Descriptor held(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
-  if (!held) return false;
-  const auto now = read_process(process.pid);
-  return now && now->started_at == process.started_at &&
-         ::syscall(SYS_pidfd_send_signal, held.number(), signal, nullptr, 0) == 0;
-}
+bool send_signal(const Process& process, int signal) { return try_to_send(process, signal) == Sent::Yes; }
 
 bool handles(const Process& process, int signal) {
   std::ifstream file(fmt::format("/proc/{}/status", process.pid));
@@ -92,15 +114,24 @@ bool handles(const Process& process, int signal) {
   return false;
 }
 
-std::vector<Process> kill_descendants(std::chrono::milliseconds most) {
+std::vector<Process> kill_descendants(std::chrono::milliseconds most, const std::vector<Process>& others) {
   const auto end = std::chrono::steady_clock::now() + most;
   for (;;) {
     pid_t reaped = 0;
     while ((reaped = ::waitpid(-1, nullptr, WNOHANG)) > 0) {
     }
     if (reaped < 0) return {};  // no child is left, so no descendant is
-    for (const Process& process : descendants()) send_signal(process, SIGKILL);
-    if (std::chrono::steady_clock::now() > end) return descendants();
+    std::vector<Process> left;
+    bool may_end = false;
+    for (const Process& process : tree(others)) {
+      if (has_ended(process)) {
+        may_end = may_end || process.parent == ::getpid();
+        continue;
+      }
+      left.push_back(process);
+      may_end = try_to_send(process, SIGKILL) != Sent::Forbidden || may_end;
+    }
+    if (!may_end || std::chrono::steady_clock::now() > end) return left;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
 }

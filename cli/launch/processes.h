@@ -17,16 +17,17 @@ struct Process {
   std::string name;
 };
 
-// Without those that have ended.
-std::vector<Process> descendants();
+// Without those that have ended, and without `others` and everything below them.
+std::vector<Process> descendants(const std::vector<Process>& others = {});
 bool is_stopped(pid_t pid);
 // False if the process has ended in the meantime, or belongs to somebody else.
 bool send_signal(const Process& process, int signal);
 // A handler is installed, or the signal is blocked to be taken by sigwait or signalfd: it does not simply end the process.
 bool handles(const Process& process, int signal);
 
-// Kills every descendant and waits for its end. Returns those that could not be ended in this time: other users' processes.
-std::vector<Process> kill_descendants(std::chrono::milliseconds most);
+// Kills every descendant but `others` and what is below them, and waits until they have ended. Returns those that are left:
+// processes of other users, which nobody waits for, and those that had not ended in this time.
+std::vector<Process> kill_descendants(std::chrono::milliseconds most, const std::vector<Process>& others = {});
 // "pid 4711 (sleep), pid 4712 (trivet)"; of more than eight only the first.
 std::string list_of(const std::vector<Process>& processes);
 

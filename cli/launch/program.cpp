@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "cli/launch/output.h"
 #include "cli/launch/shortage.h"
 #include "comm/descriptor.h"
 #include "core/error.h"
@@ -50,7 +51,7 @@ void become_rank(const Start& how, pid_t launcher, const cpu_set_t& cores, int n
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::signal(SIGPIPE, SIG_DFL);
+  restore_signals_of_outputs();
   ::dup2(null, STDIN_FILENO);
   if (how.output >= 0) ::dup2(how.output, STDOUT_FILENO);
   if (how.error >= 0) ::dup2(how.error, STDERR_FILENO);

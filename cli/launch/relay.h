@@ -1,11 +1,15 @@
 // Passes on what ranks print. Lines of ranks other than the first have their rank in front and are passed on whole; what rank 0
 // prints is passed on as it comes.
 //
-//   rank 1 stdout --pipe--\                        While standard output is full because nobody reads it, the pipes of the
-//   ranks rank 2 stdout --pipe---> Output --> stdout     that print there are not read either, so that these ranks wait as they
-//   would rank 1 stderr --pipe---> Output --> stderr     at a terminal. Ranks that are to end never wait: then all is read, and
-//   what
-//                                                  is too much is dropped and counted.
+//   rank 1 stdout --pipe--+
+//   rank 2 stdout --pipe--+--> Output --> stdout
+//
+//   rank 1 stderr --pipe--+
+//   rank 2 stderr --pipe--+--> Output --> stderr
+//
+// While standard output is full because nobody reads it, the pipes of ranks that print there are not read either, so that these
+// ranks wait as they would at a terminal. Ranks that are to end never wait: then all is read, and what is too much is dropped
+// and counted.
 #pragma once
 
 #include <poll.h>

@@ -36,7 +36,6 @@ bool is_warning(int signal) { return signal == SIGUSR1 || signal == SIGUSR2; }
 Supervisor::Supervisor(SupervisorOptions options, GuardianEnds ends) : options_(options), ends_(ends) {
   const sigset_t set = signal_of_children();
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
-  ::signal(SIGPIPE, SIG_IGN);
   child_news_ = comm::Descriptor(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
 }
 
@@ -48,14 +47,13 @@ Verdict Supervisor::run() {
   while (!is_over()) {
     wait_for_news(kForever);
     relay_.step(ranks_are_to_end());
-    read_orders();
+    collect_ended();  // before the orders: a rank that ended before a signal came has ended by itself
     read_reports();
-    collect_ended();
+    read_orders();
     next_phase(Clock::now());
   }
   read_reports();
-  kill_what_is_left();
-  drain();
+  drain(kill_what_is_left());
   return verdict_of(record_);
 }
 
@@ -117,7 +115,10 @@ void Supervisor::obey(int signal) {
   record_.patience_s = static_cast<int>(options_.shutdown_timeout.count());
   signal_came_at_ = now;
   report(fmt::format("signal {} received, {} all ranks", signal, again ? "killing" : "passing it on to"));
-  if (again) record_.killed_by_second_signal = true;
+  if (again) {
+    record_.killed_by_second_signal = true;
+    record_.had_to_kill = !is_over();
+  }
   again ? enter(Phase::Killing, SIGKILL, kForever) : enter(Phase::Terminating, signal, options_.shutdown_timeout);
 }
 
@@ -175,6 +176,7 @@ void Supervisor::next_phase(Clock::time_point now) {
     const auto patience = record_.signal != 0 ? milliseconds(options_.shutdown_timeout)
                                               : std::min<milliseconds>(kTermination, options_.shutdown_timeout);
     report(fmt::format("killing the ranks that have not ended in {} s (SIGKILL)", patience.count() / 1000));
+    record_.had_to_kill = true;
     enter(Phase::Killing, SIGKILL, kForever);
   }
 }
@@ -209,7 +211,7 @@ void Supervisor::kill_all() {
 }
 
 // What is in the group of a rank was killed with it, or was told to end; what has left that group is worth a word.
-void Supervisor::kill_what_is_left() {
+bool Supervisor::kill_what_is_left() {
   std::vector<Process> left = descendants();
   std::erase_if(left, [&](const Process& process) {
     return std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return rank.pid == process.group; });
@@ -217,16 +219,21 @@ void Supervisor::kill_what_is_left() {
   if (!left.empty() && !launcher_is_gone_) report(fmt::format("killing what the ranks have left running: {}", list_of(left)));
   const std::vector<Process> stayed = kill_descendants(kKilling);
   if (!stayed.empty()) report(fmt::format("these cannot be killed: {}", list_of(stayed)));
+  return !stayed.empty();
 }
 
 // What the ranks printed last. After a good end it waits for the reader like any program; otherwise it gives up when nobody
-// reads.
-void Supervisor::drain() {
+// reads. Whoever cannot be killed may hold a pipe open for ever: then only what is there already is passed on.
+void Supervisor::drain(bool somebody_stays) {
   const bool failed = verdict_of(record_).exit_code != 0;
   const int signal = record_.signal;
   size_t waiting = relay_.waiting_bytes();
   auto progress = Clock::now();
   phase_ends_ = Clock::time_point::max();
+  if (somebody_stays) {
+    relay_.step(true);
+    relay_.close();
+  }
   while (relay_.has_open_pipes() || relay_.waiting_bytes() > 0) {
     relay_.step(failed);
     read_orders();

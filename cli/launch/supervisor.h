@@ -1,8 +1,11 @@
 // Watches over the ranks of a host until all have ended.
 //
-//   Running --a rank fails--> Waiting (the others notice it and end themselves) --2 s--> Terminating (SIGTERM) --10 s-->
-//   Killing
-//      \--SIGINT, SIGTERM, SIGHUP or SIGQUIT to the launcher: passed on, --shutdown-timeout --^   a second one ------^
+//   Running --a rank fails--> Waiting --2 s--> Terminating --10 s--> Killing
+//      \                                        ^       \            ^
+//       \--a signal to the launcher------------/         \--a second-/
+//
+// Waiting: the others notice the failure and end themselves. Terminating: they were sent SIGTERM, or the signal to the
+// launcher, and then have --shutdown-timeout instead of 10 s. Killing: SIGKILL.
 //
 // Each rank is a process group. When a rank ends while the job runs, its group is killed; while the ranks are being ended, what
 // they have started may use the rest of the time too, as a trainer does whose shell ended at once. When all ranks have ended,
@@ -60,8 +63,9 @@ class Supervisor {
   void enter(Phase phase, int signal, std::chrono::milliseconds patience);
   void send_all(int signal);
   void kill_all();
-  void kill_what_is_left();
-  void drain();
+  // True if something could not be killed.
+  bool kill_what_is_left();
+  void drain(bool somebody_stays);
   void report(const std::string& text);
 
   const SupervisorOptions options_;

@@ -72,12 +72,15 @@ Verdict ended_by_signal(const JobRecord& job) {
       others += "; " + describe(end);
     }
   }
+  // Trainers that had to be killed may be below shells that ended in time.
+  const std::string who = killed.empty() ? "what the ranks had started" : name_of_ranks(killed);
   std::string what = fmt::format("all {} ranks ended in time", job.ends.size());
-  if (!killed.empty() && job.killed_by_second_signal)
-    what = fmt::format("a second signal killed {}", name_of_ranks(killed));
-  else if (!killed.empty())
-    what = fmt::format("{} had not ended {} s later and had to be killed; --shutdown-timeout gives more time",
-                       name_of_ranks(killed), job.patience_s);
+  const bool had_to_kill = job.had_to_kill || !killed.empty();
+  if (had_to_kill && job.killed_by_second_signal)
+    what = fmt::format("a second signal killed {}", who);
+  else if (had_to_kill)
+    what = fmt::format("{} had not ended {} s later and had to be killed; --shutdown-timeout gives more time", who,
+                       job.patience_s);
   return {128 + job.signal, fmt::format("launch: ended by signal {}: {}{}", name_of_signal(job.signal), what, others)};
 }
 
@@ -94,8 +97,13 @@ const RankEnd* root_cause(const std::vector<RankEnd>& ends) {
 Verdict verdict_of(const JobRecord& job) {
   const RankEnd* cause = root_cause(job.ends);
   if (job.signal != 0 && (cause == nullptr || cause->by_us)) return ended_by_signal(job);
-  if (cause == nullptr) return {};
   const auto& losses = job.losses;
+  if (cause == nullptr) {
+    const auto told = std::find_if(losses.begin(), losses.end(),
+                                   [&](const comm::Loss& loss) { return end_of(job.ends, loss.rank) != nullptr; });
+    if (told == losses.end()) return {};
+    return lost(*end_of(job.ends, told->rank), printable(told->cause), static_cast<int>(told->code));
+  }
   const auto named = std::find_if(losses.begin(), losses.end(), [&](const comm::Loss& loss) {
     return static_cast<int>(loss.code) == cause->exit_code && end_of(job.ends, loss.rank) != nullptr;
   });

@@ -29,7 +29,8 @@ struct JobRecord {
   std::vector<comm::Loss> losses = {};  // what ranks said, in the order in which it came
   int signal = 0;                       // that the launcher was sent; 0: none
   bool killed_by_second_signal = false;
-  int patience_s = 0;  // that ranks have after a signal
+  bool had_to_kill = false;  // something of the job still ran after patience_s, or at the second signal
+  int patience_s = 0;        // that ranks have after a signal
 };
 
 // Null: all ended with 0. Otherwise the rank that failed by itself first. A rank that says that it lost another one (exit code
@@ -38,7 +39,8 @@ struct JobRecord {
 const RankEnd* root_cause(const std::vector<RankEnd>& ends);
 
 // If all failures are consequences, the verdict names the rank that was lost: the one the ranks named, else the one that had to
-// be ended.
+// be ended. A loss that ranks have named counts even if all ended with 0, as a shell does that prints something after a trainer
+// that failed.
 Verdict verdict_of(const JobRecord& job);
 
 // "rank 3 (pid 4711) was killed by signal 9 (SIGKILL)", "rank 2 (pid 4712) ended with exit code 16"

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "comm/board.h"
@@ -11,6 +10,7 @@
 #include "comm/shared_group.h"
 #include "comm/threads/thread_ground.h"
 #include "comm/world.h"
+#include "core/start_threads.h"
 
 namespace trivet::comm {
 namespace {
@@ -84,17 +84,18 @@ void run_threads(int ranks, const std::function<void(World&)>& body, const World
   for (int rank = 0; rank < ranks; ++rank)
     whereabouts.push_back(std::make_shared<Whereabouts>(places, whereabouts_options(rank, ranks, seat.host, options)));
 
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    seat.rank = rank;
-    seat.whereabouts = whereabouts[static_cast<size_t>(rank)];
-    threads.emplace_back([&job, &body, seat, board] {
-      pthread_setname_np(pthread_self(), ("rank " + std::to_string(seat.rank)).c_str());
-      ThreadWorld world(seat, board, job);
-      run_rank(job, world, body);
-    });
-  }
-  for (auto& thread : threads) thread.join();
+  const auto run = [&](int rank) {
+    pthread_setname_np(pthread_self(), ("rank " + std::to_string(rank)).c_str());
+    Seat own = seat;
+    own.rank = rank;
+    own.whereabouts = whereabouts[static_cast<size_t>(rank)];
+    ThreadWorld world(std::move(own), board, job);
+    run_rank(job, world, body);
+  };
+  const auto give_up = [&](int rank) {
+    job.state->accuse({rank, seat.host, ExitCode::OutOfMemory, "its thread cannot be started"});
+  };
+  for (auto& thread : start_threads(ranks, run, give_up)) thread.join();
   if (job.first_failure) std::rethrow_exception(job.first_failure);
 }
 

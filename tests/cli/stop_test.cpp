@@ -4,6 +4,7 @@
 
 #include <csignal>
 
+#include "cli/stop_signals.h"
 #include "tests/cli/running_program.h"
 
 namespace trivet::test {
@@ -69,8 +70,8 @@ TEST_F(Stop, SigtermFinishesTheStepAndSavesIt) {
   program.send(SIGTERM);
   EXPECT_EQ(program.wait(), 143);
   EXPECT_THAT(folder.read("err"), HasSubstr("trivet: rank 0: SIGTERM: the running step will be finished within 25 s "
-                                            "(checkpoint.stop_seconds), saved where checkpoint.directory is given, and the "
-                                            "run ended; a second signal ends it at once"));
+                                            "(checkpoint.stop_seconds) and saved to checkpoints; then the run ends; a second "
+                                            "signal ends it at once"));
   EXPECT_THAT(folder.read("out"), HasSubstr("stopped by signal 15 after step "));
   expect_stopped_and_resumable("one rank");
 }
@@ -122,8 +123,9 @@ TEST_F(Stop, AtTheDeadlineTheRunEndsUnsaved) {
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   program.send(SIGTERM);
   EXPECT_EQ(program.wait(), 143);
-  EXPECT_THAT(folder.read("err"), HasSubstr("error: SIGTERM: the running step and its save took longer than "
-                                            "checkpoint.stop_seconds 0.5; the run ends without them"));
+  EXPECT_THAT(folder.read("err"),
+              HasSubstr("error: SIGTERM: the running step, its evaluation or its save took longer than "
+                        "checkpoint.stop_seconds 0.5; the run ends now, and complete checkpoints stay as they are"));
   EXPECT_FALSE(std::filesystem::exists(folder.at("checkpoints/step-00000001")));
 }
 
@@ -132,6 +134,8 @@ TEST_F(Stop, WithoutADirectoryItSaysThatNothingIsSaved) {
   ASSERT_TRUE(program.wait_for("out", "\n       2 ")) << folder.read("err");
   program.send(SIGTERM);
   EXPECT_EQ(program.wait(), 143);
+  EXPECT_THAT(folder.read("err"),
+              HasSubstr(" (checkpoint.stop_seconds), but not saved: checkpoint.directory is not set; then"));
   EXPECT_THAT(folder.read("out"), HasSubstr("nothing is saved, because checkpoint.directory is not given"));
 }
 
@@ -167,6 +171,41 @@ TEST_F(Stop, TheWarningSignalMayEndTheRunToo) {
   program.send(SIGUSR2);
   EXPECT_EQ(program.wait(), 128 + SIGUSR2);
   expect_stopped_and_resumable("warning");
+}
+
+// In a process of their own, whose only other thread waits for signals.
+void get_sigterm_and_stop_listening(StopRequest& request) {
+  ::kill(::getpid(), SIGTERM);
+  while (request.signal() != SIGTERM) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  request.end_listening();
+}
+
+// `timeout` sends a signal twice, and a fast rank has left train() before the second comes.
+TEST(StopSignals, ADuplicateAfterTheSaveDoesNotEndTheProgram) {
+  EXPECT_EXIT(
+      {
+        StopRequest request;
+        request.begin_listening();
+        const cli::StopSignals signals(request, {});
+        get_sigterm_and_stop_listening(request);
+        ::kill(::getpid(), SIGTERM);
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        std::_Exit(7);
+      },
+      testing::ExitedWithCode(7), "");
+}
+
+TEST(StopSignals, AtADeadlineAfterTheSaveNothingIsSaidAboutTheSave) {
+  EXPECT_EXIT(
+      {
+        StopRequest request;
+        request.begin_listening();
+        const cli::StopSignals signals(request, {.deadline = std::chrono::milliseconds(200)});
+        get_sigterm_and_stop_listening(request);
+        std::this_thread::sleep_for(std::chrono::seconds(20));
+        std::_Exit(7);
+      },
+      testing::ExitedWithCode(143), "error: SIGTERM: the run was not over after checkpoint.stop_seconds 0.2; it ends now");
 }
 
 }  // namespace

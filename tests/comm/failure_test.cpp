@@ -13,6 +13,7 @@
 
 #include "core/stream.h"
 #include "tests/comm/ranks.h"
+#include "tests/support/no_more_threads.h"
 
 namespace trivet::comm {
 namespace {
@@ -289,6 +290,24 @@ TEST(ShmWorld, SurvivorsOfAKilledRankEndWithinASecondAndNameIt) {
     EXPECT_EQ(processes.wait(2), 0);
   }
   EXPECT_EQ(leftovers(), std::vector<std::string>{});
+}
+
+// As at ulimit -u. The ranks that were started wait for those that never come.
+TEST(RunThreads, ThatCannotStartARankEndsTheOthersAndThrows) {
+  if (!test::threads_can_be_refused()) GTEST_SKIP() << "sanitizers need more address space than a limit would leave";
+  EXPECT_EXIT(
+      {
+        test::refuse_threads_soon();
+        try {
+          run_threads(200, [](World& world) {
+            const auto stream = make_inline_stream();
+            world.group().barrier(*stream);
+          });
+        } catch (const std::system_error& error) {
+          std::_Exit(error.code().value() == EAGAIN ? 7 : 8);
+        }
+      },
+      testing::ExitedWithCode(7), "");
 }
 
 }  // namespace

@@ -101,11 +101,28 @@ TEST_F(SecretFile, ThatIsAPipeADeviceOrADirectoryIsRefusedWithoutWaiting) {
   EXPECT_THAT(message("/tmp"), HasSubstr("is not a regular file"));
 }
 
-TEST_F(SecretFile, ThatIsASymbolicLinkIsRefused) {
+// As Kubernetes mounts it: secret -> ..data/secret, ..data -> ..2026_01_01.
+TEST_F(SecretFile, MayBeASymbolicLinkToAFileThatIsGoodEnough) {
   write("sixteen bytes or more", 0600);
   ASSERT_EQ(::symlink(path_.c_str(), other_.c_str()), 0);
-  EXPECT_THAT(message(other_),
-              HasSubstr("is a symbolic link, which somebody else could point elsewhere; name the file itself"));
+  EXPECT_EQ(message(other_), "accepted");
+  ::chmod(path_.c_str(), 0640);
+  EXPECT_THAT(message(other_), HasSubstr("others may read or change it (mode 640"));
+  ::unlink(path_.c_str());
+  EXPECT_THAT(message(other_), HasSubstr("No such file or directory"));
+  ASSERT_EQ(::symlink(other_.c_str(), path_.c_str()), 0);
+  EXPECT_THAT(message(other_), HasSubstr("Too many levels of symbolic links"));
+}
+
+TEST_F(SecretFile, ThatIsASymbolicLinkIsRefusedWhereSomebodyElseCouldHaveMadeIt) {
+  write("sixteen bytes or more", 0600);
+  ASSERT_EQ(::symlink(path_.c_str(), other_.c_str()), 0);
+  try {
+    secret_from_file(other_, other_, Links::Refused);
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("is a symbolic link, which somebody else could point elsewhere; name the file itself"));
+  }
 }
 
 TEST(SecretDescriptor, ThatIsAPipeIsRefusedWithoutWaiting) {

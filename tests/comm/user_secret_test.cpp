@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -67,11 +68,26 @@ TEST_F(UserSecret, IsTheSameForRanksThatComeAtTheSameTime) {
   }
 }
 
+// `trivet launch --save_pid` removes the directory that both share while it is empty.
+TEST_F(UserSecret, IsMadeAlthoughTheDirectoryIsRemovedMeanwhile) {
+  for (int round = 0; round < 1000; ++round) {
+    const std::string directory = root_ + "/" + std::to_string(round);
+    std::atomic<bool> over{false};
+    std::thread launcher([&] {
+      while (!over) ::rmdir(directory.c_str());
+    });
+    EXPECT_NO_THROW(user_secret(directory));
+    over = true;
+    launcher.join();
+    if (HasFailure()) return;
+  }
+}
+
 TEST_F(UserSecret, IsNotTakenFromADirectoryThatOthersMayUse) {
   fs::create_directories(directory_);
   ::chmod(directory_.c_str(), 0755);
   EXPECT_THAT(message(), HasSubstr(directory_ + ": has mode 755 instead of 700, so that others may use it"));
-  EXPECT_THAT(message(), HasSubstr("remove it, or give all ranks a secret of their own with TRIVET_SECRET_FILE"));
+  EXPECT_THAT(message(), HasSubstr("remove it, or set TRIVET_SECRET_FILE to the same file on all ranks"));
   EXPECT_TRUE(fs::is_empty(directory_));
 }
 

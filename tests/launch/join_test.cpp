@@ -123,6 +123,36 @@ TEST_F(Join, IsNotEndedByAStoppedRankOfAnotherJob) {
   expect_end(one, 0, "rank 1 of 2 is connected");
 }
 
+// It has all the variables of this job; anybody can give them to a process.
+TEST_F(Join, IsNotEndedByAStoppedProcessOfAnotherUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can start a process of another user";
+  LaunchedProcess stranger(
+      {"/usr/bin/setpriv", "--reuid", "65533", "--clear-groups", kRankProgram, "--stop-before-join", "1"},
+      {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port_}});
+  int status = 0;
+  ASSERT_EQ(::waitpid(stranger.pid(), &status, WUNTRACED), stranger.pid());
+  if (!WIFSTOPPED(status)) GTEST_SKIP() << "another user cannot start " << kRankProgram << ": " << stranger.output();
+  auto& zero = start(0, 2);
+  std::this_thread::sleep_for(milliseconds(1500));  // for as long as a rank of this job would need to be given up, twice
+  auto& one = start(1, 2);
+  expect_end(zero, 0, "rank 0 of 2 is connected");
+  expect_end(one, 0, "rank 1 of 2 is connected");
+}
+
+// A program in between closed the launcher's socket, and then opened one of its own that has the same number.
+TEST_F(Join, WritesNothingToASocketThatIsNotTheLaunchers) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  const Descriptor here(ends[0]), there(ends[1]);
+  auto& zero = start(0, 2, {{"TRIVET_LAUNCHER_FD", std::to_string(there.number())}}, {"--steps", "1000000"});
+  auto& one = start(1, 2, {}, {"--steps", "1000000"});
+  ASSERT_TRUE(zero.prints("is connected", 1)) << zero.output();
+  ::kill(one.pid(), SIGKILL);
+  expect_end(zero, 10, "lost rank 1");
+  char byte = 0;
+  EXPECT_EQ(::recv(here.number(), &byte, 1, MSG_DONTWAIT), -1);
+}
+
 TEST_F(Join, ListsMissingRanks) {
   auto& zero = start(0, 4, {}, {"--join-ms", "500"});
   auto& two = start(2, 4, {}, {"--join-ms", "500"});

@@ -143,6 +143,10 @@ class LaunchedProcess {
     }
     return found;
   }
+  std::string last_line() const {
+    const std::vector<std::string> lines = lines_with("");
+    return lines.empty() ? "" : lines.back();
+  }
   // Until `text` stands there `count` times.
   bool prints(const std::string& text, size_t count, milliseconds time = milliseconds(20000)) const {
     for (const auto start = steady_clock::now(); steady_clock::now() - start < time;) {
@@ -163,6 +167,24 @@ class LaunchedProcess {
  private:
   int pid_ = -1;
   fs::path folder_;
+};
+
+struct Pipe {
+  Pipe() {
+    int ends[2];
+    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    reading = Descriptor(ends[0]);
+    writing = Descriptor(ends[1]);
+  }
+  // Until all writers have ended.
+  std::string read_all() const {
+    std::string all(1 << 16, '\0');
+    std::string out;
+    for (ssize_t got = 0; (got = ::read(reading.number(), all.data(), all.size())) > 0;)
+      out.append(all.data(), static_cast<size_t>(got));
+    return out;
+  }
+  Descriptor reading, writing;
 };
 
 // A launcher with N rank programs.
@@ -233,12 +255,15 @@ inline void expect_nothing_left(const LaunchedJob& job) {
   EXPECT_FALSE(job.has_temporary_files());
 }
 
-inline void print_summary(const std::string& what, std::vector<double> times) {
-  if (times.empty()) return;
+inline double percentile(std::vector<double> times, double p) {
   std::sort(times.begin(), times.end());
-  const auto percentile = [&](double p) { return times[static_cast<size_t>(p * static_cast<double>(times.size() - 1))]; };
+  return times[static_cast<size_t>(p * static_cast<double>(times.size() - 1))];
+}
+
+inline void print_summary(const std::string& what, const std::vector<double>& times) {
+  if (times.empty()) return;
   std::printf("%s: %zu times, p50 %.1f ms, p90 %.1f ms, p99 %.1f ms, max %.1f ms\n", what.c_str(), times.size(),
-              percentile(0.5), percentile(0.9), percentile(0.99), times.back());
+              percentile(times, 0.5), percentile(times, 0.9), percentile(times, 0.99), percentile(times, 1));
 }
 
 }  // namespace trivet::test

@@ -9,24 +9,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-struct Pipe {
-  Pipe() {
-    int ends[2];
-    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-    reading = Descriptor(ends[0]);
-    writing = Descriptor(ends[1]);
-  }
-  // Until all writers have ended.
-  std::string read_all() const {
-    std::string all(1 << 16, '\0');
-    std::string out;
-    for (ssize_t got = 0; (got = ::read(reading.number(), all.data(), all.size())) > 0;)
-      out.append(all.data(), static_cast<size_t>(got));
-    return out;
-  }
-  Descriptor reading, writing;
-};
-
 class PipedJob : public Pipe, public LaunchedProcess {
  public:
   explicit PipedJob(const std::string& script)
@@ -78,6 +60,36 @@ TEST(FullDisk, DoesNotEndTheJob) {
                       full.number());
   EXPECT_EQ(job.wait(), 0) << job.output();
   EXPECT_THAT(job.output(), HasSubstr("standard output cannot be written: No space left on device"));
+}
+
+// Rank 1's output goes through the launcher, which gets an error; a rank's own file is the rank's affair.
+TEST(LimitOfFileSizes, DoesNotEndTheLauncher) {
+  const fs::path path = fs::temp_directory_path() / ("trivet_limited_" + std::to_string(::getpid()));
+  const auto run = [&](const std::string& script) {
+    const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    LaunchedProcess job({"/bin/bash", "-c", "ulimit -f 16; exec \"$@\"", "bash", kTrivet, "launch", "--num_gpus", "2",
+                         "/bin/sh", "-c", "test $RANK = 0 || " + script},
+                        {{"RANK_FILE", path.string() + "_of_rank"}}, file.number());
+    const int code = job.wait();
+    return std::pair(code, job.output());
+  };
+  const auto [code, output] = run("seq 20000");
+  EXPECT_EQ(code, 0) << output;
+  EXPECT_THAT(output, HasSubstr("standard output cannot be written: File too large; the job goes on"));
+  EXPECT_EQ(run("exec head -c 100000 /dev/zero > \"$RANK_FILE\"").first, 128 + SIGXFSZ);
+  fs::remove(path);
+  fs::remove(path.string() + "_of_rank");
+}
+
+TEST(ClosedOutput, DoesNotReplaceTheExitCode) {
+  for (const char* flag : {"--quiet", "--save_pid"}) {
+    Pipe pipe;
+    pipe.reading.reset();
+    LaunchedProcess job(
+        {"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh", kTrivet, "launch", flag, "--num_gpus", "1", "/bin/sh", "-c", "exit 3"}, {},
+        pipe.writing.number());
+    EXPECT_EQ(job.wait(), 3) << flag;
+  }
 }
 
 TEST(Output, OfRankZeroKeepsItsOrderWhereBothStreamsAreOnePipe) {

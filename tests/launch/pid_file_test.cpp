@@ -56,6 +56,16 @@ TEST_F(PidFile, HasALineForEachRankWhileTheJobRuns) {
   EXPECT_FALSE(job.has_temporary_files());
 }
 
+TEST_F(PidFile, ThatCannotBeWrittenWholeIsReportedOnceAndTheJobGoesOn) {
+  // 1024 bytes, which are enough for the job's secret, but not for the lines of so many ranks.
+  LaunchedProcess job({"/bin/bash", "-c", "ulimit -f 1; exec \"$@\"", "bash", kTrivet, "launch", "--num_gpus", "150",
+                       "--save_pid", "/bin/true"});
+  EXPECT_EQ(job.wait(), 0) << job.output();
+  EXPECT_EQ(job.lines_with(".pids: File too large; the pids of ranks from 1").size(), 1u) << job.output();
+  EXPECT_EQ(job.lines_with("File too large").size(), 1u) << job.output();
+  EXPECT_EQ(job.lines_with(" on are missing in it, and the job goes on").size(), 1u) << job.output();
+}
+
 TEST_F(PidFile, IsRemovedIfTheLauncherIsKilled) {
   LaunchedProcess job = start();
   file_of(job);

@@ -53,6 +53,31 @@ TEST(Signal, KillsRanksThatDoNotEndInTime) {
                        "had to be killed; --shutdown-timeout gives more time\n"));
 }
 
+TEST(Signal, KillsTrainersThatDoNotEndInTimeUnderShellsThatDo) {
+  const std::string deaf = "trap '' TERM; echo ready; while :; do sleep 0.02; done";
+  LaunchedProcess job(command({"--shutdown-timeout", "1"}, "sh -c \"$DEAF\"; echo done"), {{"DEAF", deaf}});
+  ASSERT_TRUE(job.prints("ready", 2)) << job.output();
+  ::kill(job.pid(), SIGTERM);
+  EXPECT_EQ(job.wait(), 128 + SIGTERM);
+  EXPECT_THAT(
+      job.output(),
+      EndsWith("trivet: error: launch: ended by signal 15 (SIGTERM): what the ranks had started had not ended 1 s later "
+               "and had to be killed; --shutdown-timeout gives more time\n"));
+}
+
+// Here the guardian stands still meanwhile, so that it learns of both at once.
+TEST(Signal, ThatComesJustAfterAFailureDoesNotHideIt) {
+  LaunchedProcess job(command({}, "echo ready; test $RANK = 1 && { sleep 0.3; exit 19; }; sleep 1000"));
+  ASSERT_TRUE(job.prints("ready", 2)) << job.output();
+  const int guardian = job.guardian();
+  ::kill(guardian, SIGSTOP);
+  std::this_thread::sleep_for(milliseconds(700));
+  ::kill(job.pid(), SIGTERM);
+  std::this_thread::sleep_for(milliseconds(100));
+  ::kill(guardian, SIGCONT);
+  EXPECT_EQ(job.wait(), 19) << job.output();
+}
+
 TEST(Signal, TwiceKillsAtOnce) {
   LaunchedProcess job(command({"--shutdown-timeout", "1000"}, "trap '' TERM; echo ready; while :; do sleep 0.02; done"));
   ASSERT_TRUE(job.prints("ready", 2)) << job.output();
@@ -62,6 +87,18 @@ TEST(Signal, TwiceKillsAtOnce) {
   ::kill(job.pid(), SIGTERM);
   EXPECT_EQ(job.wait(), 128 + SIGTERM);
   EXPECT_THAT(job.output(), EndsWith(": a second signal killed ranks 0,1\n"));
+}
+
+TEST(Signal, TwiceKillsTrainersUnderShells) {
+  const std::string deaf = "trap '' TERM; echo ready; while :; do sleep 0.02; done";
+  LaunchedProcess job(command({"--shutdown-timeout", "1000"}, "sh -c \"$DEAF\"; echo done"), {{"DEAF", deaf}});
+  ASSERT_TRUE(job.prints("ready", 2)) << job.output();
+  ::kill(job.pid(), SIGTERM);
+  ASSERT_TRUE(job.prints("signal 15 received, passing it on to all ranks", 1)) << job.output();
+  std::this_thread::sleep_for(milliseconds(400));
+  ::kill(job.pid(), SIGTERM);
+  EXPECT_EQ(job.wait(), 128 + SIGTERM);
+  EXPECT_THAT(job.output(), EndsWith(": a second signal killed what the ranks had started\n"));
 }
 
 // timeout(1) sends its signal to the process and to its process group. On a machine that is too busy the two may come too far
@@ -95,6 +132,7 @@ TEST(Signal, OfWarningReachesOnlyThoseThatHandleIt) {
 TEST(Signal, OfWarningThatNobodyHandlesIsNotPassedOn) {
   LaunchedProcess job(command({}, "echo ready; sleep 1"));
   ASSERT_TRUE(job.prints("ready", 2)) << job.output();
+  std::this_thread::sleep_for(milliseconds(200));  // a shell blocks signals while it starts a program, as if it handled them
   ::kill(job.pid(), SIGUSR2);
   EXPECT_EQ(job.wait(), 0) << job.output();
   EXPECT_THAT(job.output(), HasSubstr("signal 12 (SIGUSR2) received, no process of the job handles it: not passed on"));

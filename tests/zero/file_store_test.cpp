@@ -17,6 +17,7 @@
 #include "core/random.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/memory_file_system.h"
+#include "tests/support/no_more_threads.h"
 #include "zero/offload/file_tensor.h"
 
 namespace trivet::zero::offload {
@@ -255,6 +256,20 @@ TEST(FileTensor, IsReadAndWrittenFromAnyGranuleOn) {
   EXPECT_TRUE(again == all);
   before.read(0, {beside_again.data(), DType::Float32, {100}}).wait();
   EXPECT_TRUE(beside_again == beside);
+}
+
+TEST_F(FileStoreInFolder, WhoseThreadsCannotAllBeStartedIsAnError) {
+  if (!test::threads_can_be_refused()) GTEST_SKIP() << "sanitizers need more address space than a limit would leave";
+  EXPECT_EXIT(
+      {
+        test::refuse_threads_soon();
+        try {
+          make_file_store(real_file_system(), options(1 << 16, 8192, 1000));
+        } catch (const std::system_error& error) {
+          std::_Exit(error.code().value() == EAGAIN ? 7 : 8);
+        }
+      },
+      ::testing::ExitedWithCode(7), "");
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/start_threads.h"
 
 namespace trivet::zero::offload {
 namespace {
@@ -56,14 +57,11 @@ class RealFileStore final : public FileStore {
  public:
   RealFileStore(FileSystem& files, const FileStoreOptions& options, const std::function<void(const std::string&)>& on_cached)
       : files_(files), options_(options), file_(create(on_cached)) {
-    for (int i = 0; i < std::max(options_.threads, 1); ++i) threads_.emplace_back([this] { run(); });
+    threads_ = start_threads(
+        std::max(options_.threads, 1), [this](int) { run(); }, [this](int) { close(); });
   }
   ~RealFileStore() override {
-    {
-      const std::scoped_lock lock(mutex_);
-      closing_ = true;
-    }
-    wake_.notify_all();
+    close();
     for (std::thread& thread : threads_) thread.join();
   }
 
@@ -85,6 +83,14 @@ class RealFileStore final : public FileStore {
   }
 
  private:
+  // The threads end when all that was asked for is done.
+  void close() {
+    {
+      const std::scoped_lock lock(mutex_);
+      closing_ = true;
+    }
+    wake_.notify_all();
+  }
   std::unique_ptr<ScratchFile> create(const std::function<void(const std::string&)>& on_cached) {
     try {
       try {
