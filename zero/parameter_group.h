@@ -104,6 +104,9 @@ struct HeldWeights {
   int64_t first = 0;     // of the view
   bool whole = false;    // the view is the whole group
   int64_t owned_first = 0, owned_count = 0;
+  // float32 master weights, if they are not the view, and optimizer states of the owned range; without those placed elsewhere.
+  std::vector<ConstTensorView> updated;
+  bool updated_whole = false;  // the owned range is the whole group
 };
 
 class ParameterGroup {
