@@ -5,18 +5,13 @@
 
 #include "engine/config/key_table.h"
 #include "engine/config/load.h"
+#include "engine/config/refuse.h"
 #include "engine/config/report.h"
 
 namespace trivet {
 namespace {
 
 using namespace config;
-
-const GivenKey* find_given(const Config& config, const std::string& path) {
-  for (const GivenKey& given : config.given)
-    if (given.path == path) return &given;
-  return nullptr;
-}
 
 // A parameter of another optimizer or scheduler does not apply.
 bool applies(const KeyEntry& entry, const Config& config) {
