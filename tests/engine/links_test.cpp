@@ -63,8 +63,10 @@ TEST(StageLinks, TwoSendsMayBeInFlightAndNoMore) {
         ++sent;
       }
     if (own.rank == 1) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      EXPECT_LE(sent, 2);
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (sent < 2 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // in which a third would be sent
+      EXPECT_EQ(sent, 2);
       for (int i = 0; i < 3; ++i) own.expect_received(Direction::Forward, 0, static_cast<float>(i));
     }
     own.links.finish();
