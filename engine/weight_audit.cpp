@@ -195,7 +195,7 @@ std::vector<GroupTensor> tensors_of(const zero::HeldWeights& held) {
   return tensors;
 }
 
-// Of the elements [first, first + count) of the group that belong to `parameter`.
+// The digest of those elements in [first, first + count) of the group that belong to `parameter`.
 uint64_t digest_range(Reader& reader, const GroupTensor& tensor, uint64_t key, const zero::FlatParameter& parameter,
                       int64_t first, int64_t count) {
   const zero::Overlap part = overlap(parameter, first, count);

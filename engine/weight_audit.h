@@ -27,9 +27,9 @@ namespace trivet {
 
 struct WeightDigest {
   std::string parameter;
-  // Of what is whole on this rank: equal on all ranks that differ along the data axis only.
+  // The digest of what is whole on this rank: equal on all ranks that differ along the data axis only.
   uint64_t whole = 0;
-  // Of this rank's shard of an unsplit parameter: its sum over the data axis is equal on all tensor ranks.
+  // The digest of this rank's shard of an unsplit parameter: its sum over the data axis is equal on all tensor ranks.
   uint64_t unsplit = 0;
 };
 
