@@ -24,6 +24,7 @@ void add_pieces(const zero::FlatGroup& layout, const zero::OwnedRange& range, in
                           view.slice(at, part.count), place, at});
       };
       add(parameter.name, range.master, range.master_place);
+      pieces.back().used_as = range.copy_out.dtype;
       for (size_t i = 0; i < range.states.size(); ++i)
         add("optimizer." + states[i] + "." + parameter.name, range.states[i], range.state_places[i]);
     }

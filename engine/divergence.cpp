@@ -16,11 +16,16 @@ void Divergence::check_step(const StepResult& result) {
   std::string what = fmt::format("step {}: the loss is {}", last_step(), std::abs(result.loss));
   if (!result.skipped) what += " and the step was not skipped";
   if (!std::isfinite(result.grad_norm)) what += fmt::format(", its gradients have the norm {}", std::abs(result.grad_norm));
-  throw lost(what, weights, "");
+  throw lost(what, weights, weights.finite() ? first_not_finite_tensor() : "");
+}
+
+void Divergence::check_weights() {
+  const WeightHealth weights = inspect();
+  if (!weights.finite()) throw lost(fmt::format("after step {}, the last one done", last_step()), weights, "");
 }
 
 void Divergence::check_end(std::optional<double> evaluation) {
-  if (!any_step_) return;  // nothing was done
+  if (!any_step_) return check_weights();
   try {
     engine_.refuse_to_skip_for_ever();
   } catch (const NumericsError& error) {
@@ -38,8 +43,10 @@ void Divergence::check_end(std::optional<double> evaluation) {
 NumericsError Divergence::explained(const NumericsError& error) {
   const WeightHealth weights = inspect();
   if (!weights.finite() || !loss_is_finite()) return lost(error.what(), weights, first_not_finite_tensor());
-  return NumericsError(fmt::format("{}; the weights are finite and the loss was {:.4f}: only gradients overflowed; {}",
-                                   error.what(), engine_.last_loss(), first_not_finite_tensor()));
+  return NumericsError(
+      fmt::format("{}; the weights are finite and the loss was {:.4f}: only gradients overflowed; {}; any "
+                  "checkpoint of this run may be resumed from; if that ends the same way, {}",
+                  error.what(), engine_.last_loss(), first_not_finite_tensor(), way_back()));
 }
 
 // `found`: what the step done again showed; empty: it was not.
@@ -64,16 +71,21 @@ std::string Divergence::first_not_finite_tensor() {
     const NotFinite found = parse_not_finite(text);
     if (!first || found < *first) first = found;
   }
-  if (!first)
-    return fmt::format("step {} done again: each microbatch is finite, the sum of their gradients is not", last_step());
-  return fmt::format("step {} done again: the first tensor that is not finite is {}", last_step(), to_sentence(*first));
+  const std::string again =
+      fmt::format("step {} done again{}", last_step(), was_skipped() ? "" : " with the weights that it made");
+  if (first) return fmt::format("{}: the first tensor that is not finite is {}", again, to_sentence(*first));
+  return again +
+         (was_skipped() ? ": each microbatch is finite, the sum of their gradients is not" : ": all tensors are finite");
 }
 
-// Steps that were skipped changed nothing, so the step before them made these weights.
+// Steps that were skipped changed nothing, so the step before them made these weights. A loss that is not finite in a step that
+// was not skipped was computed with the weights of the step before it.
 std::string Divergence::way_back() const {
   const Progress& progress = engine_.progress();
-  return fmt::format("resume from a checkpoint before step {} with a lower optimizer.params.lr, with gradient_clipping{}",
-                     std::max<int64_t>(progress.steps - progress.skipped_in_a_row, 1),
+  const bool used_bad_weights = !was_skipped() && !loss_is_finite();
+  const int64_t made_them = progress.steps - progress.skipped_in_a_row - (used_bad_weights ? 1 : 0);
+  return fmt::format("{} with a lower optimizer.params.lr, with gradient_clipping{}",
+                     made_them > 1 ? fmt::format("resume from a checkpoint before step {}", made_them) : "start anew",
                      engine_.plan().config.bf16.check_grad_overflow ? "" : ", or with bf16.check_grad_overflow true");
 }
 

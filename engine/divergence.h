@@ -5,8 +5,10 @@
 //   loss not finite, step skipped   are the weights finite? If not the run ends, otherwise it goes on likewise
 //   loss not finite, not skipped    the run ends: its weights took that step in
 //   at the end of the run           its last loss and its weights must be finite
+//   a run that a signal ends, or
+//   that has no step left to do     its weights must be finite
 //
-// All ranks know the same losses and so decide alike; what they find out is gathered, so that all say the same.
+// All ranks know the same losses, so they decide the same. What each finds out is gathered, so that all give the same message.
 #pragma once
 
 #include <cmath>
@@ -32,6 +34,8 @@ class Divergence {
   void check_step(const StepResult& result);
   // After the last step. `evaluation`: the loss of the final weights where it was computed.
   void check_end(std::optional<double> evaluation);
+  // The weights alone: for a run that ends before its last step, where steps may be skipped for a while yet.
+  void check_weights();
   // Whether the last step computed a finite loss: other weights are not worth saving.
   bool loss_is_finite() const { return std::isfinite(engine_.last_loss()); }
   // The engine's error with what can be found out: how the weights are, and the first tensor that was not finite.
@@ -42,6 +46,7 @@ class Divergence {
   WeightHealth inspect();
   std::string first_not_finite_tensor();
   std::string way_back() const;
+  bool was_skipped() const { return engine_.progress().skipped_in_a_row > 0; }
   int64_t last_step() const { return engine_.progress().steps; }
 
   Engine& engine_;

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
+
 #include "core/error.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint_pieces.h"
@@ -10,6 +13,7 @@
 #include "engine/host_pieces.h"
 #include "engine/lr_schedule.h"
 #include "engine/memory_advice.h"
+#include "engine/same_on_all_ranks.h"
 #include "engine/weight_audit.h"
 
 namespace trivet {
@@ -160,7 +164,8 @@ auto Engine::with_others_told(Work&& work) {
 // What a step is told is kept, so that it can be done again.
 StepNumbers Engine::begin_step() {
   refuse_to_skip_for_ever();
-  return last_numbers_ = numbers();
+  last_numbers_ = numbers();
+  return *last_numbers_;
 }
 
 StepResult Engine::train_batch(std::span<const Microbatch> microbatches) {
@@ -185,8 +190,9 @@ StepOutcome Engine::step() {
 }
 
 std::optional<NotFinite> Engine::search_last_step(std::span<const Microbatch> microbatches) {
+  if (!last_numbers_) throw std::logic_error("engine: search_last_step: this engine has done no step");
   NotFiniteSearch search(model_, kernels(), world_.rank());
-  with_others_told([&] { worker_->forward_backward(microbatches, last_numbers_, &search); });
+  with_others_told([&] { worker_->forward_backward(microbatches, *last_numbers_, &search); });
   return search.found();
 }
 
@@ -269,7 +275,16 @@ void refuse_another_model(const Config& config, const checkpoint::LoadedStep& st
 
 }  // namespace
 
+// Ranks that work in other directories, or on local disks, may see other checkpoints at the same path.
+void Engine::refuse_different_checkpoints(const checkpoint::LoadedStep& step) {
+  if (world_.size() == 1) return;
+  const std::string content = fmt::format("step {} of run {}, xxh3 {}", step.step(), step.run_id(), step.manifest().xxh3);
+  const std::string path = std::filesystem::absolute(step.directory() + "/" + checkpoint::kManifestName).string();
+  check_same_on_all_ranks({{"resume", path, content}}, world_);
+}
+
 void Engine::restore(const checkpoint::LoadedStep& step) {
+  refuse_different_checkpoints(step);
   const checkpoint::RunState& state = step.run_state();
   const auto must_continue = [&](const char* key, int64_t then, int64_t now) {
     if (then != now)
@@ -289,7 +304,8 @@ void Engine::restore(const checkpoint::LoadedStep& step) {
                .kernels = kernels(),
                .buffers = *buffers_,
                .staging = staging_options(plan_.config)});
-  progress_ = {state.steps, state.updates, state.skipped_in_a_row};
+  const int64_t limit = plan_.config.training.stop_after_skipped;
+  progress_ = {state.steps, state.updates, limit > 0 ? std::min(state.skipped_in_a_row, limit - 1) : state.skipped_in_a_row};
   if (state.loss_scale) loss_scale_.restore(*state.loss_scale);  // else it was not an fp16 run: the scale is the config's
   parameters().publish(true);
   audited_step_ = progress_.steps;  // the checkpoint gives every rank the same

@@ -70,9 +70,9 @@ class Engine {
   StepResult evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make);
 
   double last_loss() const { return last_loss_; }  // of the last step, skipped or not
-  // Does the last step once more, on the same microbatches, to find the first tensor on this rank that is not finite. Changes
-  // nothing that a step does not overwrite. Empty: each microbatch was finite here (their sum over microbatches or ranks was
-  // not).
+  // Does the last step of this engine once more, on the same microbatches and with the weights as they are now, to find the
+  // first tensor on this rank that is not finite. Changes nothing that a step does not overwrite. Empty: each microbatch was
+  // finite here (their sum over microbatches or ranks was not).
   std::optional<NotFinite> search_last_step(std::span<const Microbatch> microbatches);
   // NumericsError when training.stop_after_skipped steps in a row were skipped; each step begins with it.
   void refuse_to_skip_for_ever() const;
@@ -109,7 +109,9 @@ class Engine {
   // For checkpointing: what this rank writes (each element of the model once over all ranks), what it wants to read, the state.
   std::vector<checkpoint::Piece> pieces_to_save();
   checkpoint::RunState state() const;
-  // ConfigError when the step does not continue: another seed, batch, order of samples or model (dropout may change).
+  // ConfigError when the step does not continue: another seed, batch, order of samples or model (dropout may change). CommError
+  // when ranks were given different checkpoints. However many steps in a row were skipped, one more may be: it can succeed if
+  // the config is a better one now.
   void restore(const checkpoint::LoadedStep& step);
 
   // The whole weight of a parameter as float32 on every rank (for tests, generation, export). All ranks call it together.
@@ -121,6 +123,7 @@ class Engine {
   void finish_step(const StepOutcome& outcome);
   void wait_for_gathers();
   void refuse_different_devices();
+  void refuse_different_checkpoints(const checkpoint::LoadedStep& step);
   void read_pieces(const checkpoint::LoadedStep& step, std::span<const checkpoint::Piece> wanted);
   template <typename Work>
   auto with_others_told(Work&& work);
@@ -132,7 +135,7 @@ class Engine {
   Progress progress_;
   int64_t audited_step_ = 0;  // the weights after this step were compared
   LossScale loss_scale_;
-  StepNumbers last_numbers_;  // of the step that was begun last
+  std::optional<StepNumbers> last_numbers_;  // of the step that this engine began last
   double last_loss_ = 0;
   MemoryMeter meter_;
   std::unique_ptr<comm::ProcessGroup> checkpoint_group_;  // all ranks, for tensors of the host

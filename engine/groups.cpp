@@ -31,7 +31,7 @@ class GroupMaker {
   const GroupMakers& makers_;
 };
 
-// Of each pipeline the ranks at two places of its axis, the first before the second.
+// For each pipeline, the ranks at two places of its axis: the first place before the second.
 std::vector<std::vector<int>> pairs_at(const Mesh& mesh, std::pair<int, int> places) {
   std::vector<std::vector<int>> pairs;
   for (const int rank : mesh.ranks_at({{Axis::Pipeline, places.first}})) {

@@ -62,13 +62,13 @@ void NotFiniteSearch::look_at_input_gradient(int block, int64_t microbatch, Cons
 }
 
 void NotFiniteSearch::look_at(ConstTensorView tensor, NotFinite where) {
-  if (found_ || tensor.absent() || !is_float(tensor.dtype)) return;
+  where.rank = rank_;
+  if (tensor.absent() || !is_float(tensor.dtype) || (found_ && !(where < *found_))) return;
   on_host_.resize(static_cast<size_t>(tensor.bytes()));
   const TensorView host{on_host_.data(), tensor.dtype, tensor.shape};
   kernels_.to_host(tensor, host);
   where.element = first_not_finite(host);
   if (where.element < 0) return;
-  where.rank = rank_;
   where.value = value_at(host, where.element);
   found_ = std::move(where);
 }

@@ -35,7 +35,8 @@ std::string to_sentence(const NotFinite& found);
 std::string to_text(const NotFinite& found);
 NotFinite parse_not_finite(const std::string& text);
 
-// One rank's search during one run of a program. Keeps the first find. One thread.
+// One rank's search during one run of a program. Keeps the first find in the order of NotFinite, as the ranks do among each
+// other: a schedule may run backward of one microbatch before forward of another. One thread.
 class NotFiniteSearch {
  public:
   NotFiniteSearch(const model::Model& model, kernels::Kernels& kernels, int rank)

@@ -39,7 +39,7 @@ void check_batch(const Config& config, const model::Model& model, const Resolved
                        batch.gradient_accumulation_steps, kMostMicrobatches));
 }
 
-// Of a model of the caller's own; the config's has been checked.
+// Checks a model that the caller built; a model that the config describes has been checked.
 void check_own_tokens(const Config& config, const model::Model& model) {
   if (!config.parallel.sequence_parallel || config.parallel.tensor == 1) return;
   const auto refuse = [&](const std::string& what) { config::refuse(config, "parallel.sequence_parallel", "true " + what); };
@@ -59,7 +59,7 @@ void check_own_tokens(const Config& config, const model::Model& model) {
   }
 }
 
-// Of forward and backward of one microbatch.
+// FLOPs of forward and backward of one microbatch.
 double block_flops(const Layer& layer, const Shape& input, const Shape& tokens, bool reads_tokens) {
   const auto kernels = kernels::make_meta_kernels();
   Arena arena("costs");

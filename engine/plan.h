@@ -16,7 +16,7 @@
 
 namespace trivet {
 
-// Of a microbatch, and of a step.
+// The most tokens of a microbatch, and the most microbatches of a step.
 inline constexpr int64_t kMostTokens = int64_t{1} << 31, kMostMicrobatches = int64_t{1} << 16;
 
 struct Plan {

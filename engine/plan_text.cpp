@@ -80,7 +80,7 @@ std::string communication_text(const Plan& plan) {
   return text;
 }
 
-// Of the rank with most.
+// The file of the rank whose file is largest.
 FilePlan largest(const Plan& plan, FilePlan RankPlan::*file) {
   FilePlan most;
   for (const RankPlan& rank : plan.ranks)

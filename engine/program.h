@@ -41,7 +41,7 @@ pipeline::Schedule make_schedule(const Config& config, int microbatches);
 // What the passes need to know of the layout.
 pipeline::BlockParameters block_parameters(const zero::ShardLayout& layout, int zero_stage);
 
-// Of one pipeline rank. Validated: throws std::logic_error if the passes made a program that cannot run.
+// The programs of one pipeline rank. They are validated: throws std::logic_error if the passes made one that cannot run.
 Programs make_programs(const Config& config, const pipeline::Schedule& schedule, const StageMap& stages, int pipeline_rank,
                        const zero::ShardLayout& layout, int microbatches);
 

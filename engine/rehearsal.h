@@ -28,7 +28,7 @@ struct RehearsalParts {
 
 class Rehearsal {
  public:
-  // Of the ranks with `rank`'s programs; `plan` needs no more than its other ranks' layouts. All must outlive it.
+  // Rehearses the programs of `rank`. Of the other ranks, `plan` needs only the layouts. All must outlive it.
   Rehearsal(const Plan& plan, const RankPlan& rank, const model::Model& model, const RehearsalParts& parts = {});
 
   void train_step();

@@ -66,8 +66,7 @@ class Trainer {
     prepare_timeline();
     StopAgreement stop(options_.stop, world_.group());  // until all is saved: a request must not kill the last save
     const TrainEnd end = train_steps(stop);
-    divergence_.check_end(last_evaluation());
-    if (saver_) saver_->finish();
+    check_end(end);
     monitors_.on_end({end_facts(end)});
     return end;
   }
@@ -192,7 +191,8 @@ class Trainer {
             [this](ConstTensorView from, TensorView to) { engine_.kernels().to_host(from, to); }, true};
   }
 
-  // Weights whose loss is not finite are those of the step before, or lost: saving them would only make them the newest.
+  // A step whose loss is not finite has left the weights as they were, or has spoilt them. Neither is worth saving, and saved
+  // they would be the newest checkpoint.
   void save(checkpoint::OnFailure on_failure) {
     const int64_t step = engine_.progress().steps;
     if (!divergence_.loss_is_finite()) {
@@ -210,6 +210,28 @@ class Trainer {
                   waits ? checkpoint::OnFailure::End : on_failure);
     if (waits) saver_->finish();
     saved_ = step;
+  }
+
+  // ---- the end
+
+  // Both what is wrong with the numbers and a last checkpoint that was not written are said.
+  void check_end(const TrainEnd& end) {
+    std::exception_ptr not_saved;
+    std::string and_not_written;
+    try {
+      if (saver_) saver_->finish();
+    } catch (const NumericsError&) {  // check_end() says more about it
+      not_saved = std::current_exception();
+    } catch (const CheckpointError& error) {
+      not_saved = std::current_exception();
+      and_not_written = fmt::format("; {}", error.what());
+    }
+    try {
+      end.signal != 0 ? divergence_.check_weights() : divergence_.check_end(last_evaluation());
+    } catch (const NumericsError& error) {
+      throw NumericsError(error.what() + and_not_written);
+    }
+    if (not_saved) std::rethrow_exception(not_saved);
   }
 
   // ---- the loop
@@ -317,7 +339,7 @@ class Trainer {
                              .ms = milliseconds(system_clock().now() - begin)});
   }
 
-  // Of the weights as they are.
+  // The validation loss of the weights as they are now, if it was computed.
   std::optional<double> last_evaluation() const {
     return evaluated_.first == engine_.progress().steps ? std::optional(evaluated_.second) : std::nullopt;
   }

@@ -172,9 +172,36 @@ std::string hosts_text(const std::vector<int>& ranks, const std::vector<Details>
   throw CommError(
       ExitCode::RanksDisagree,
       fmt::format("after step {}: {}, first in {} (all were equal after step {}); the memory or a processor of host {} "
-                  "changed a value: take that host out of the job and resume from a checkpoint, which holds compared "
-                  "weights only (audit.weights_every)",
+                  "changed a value: take that host out of the job and resume from a checkpoint; weights are compared "
+                  "before each is written, too (audit.weights_every)",
                   step, who, first.parameter, last_equal, hosts_text(differing, of_rank)));
+}
+
+}  // namespace
+
+namespace {
+
+// A tensor that has a value for each element of a group, or for a range of them.
+struct GroupTensor {
+  ConstTensorView view;
+  int64_t first = 0;   // element of the group where the view begins
+  bool whole = false;  // equal on all ranks of the data axis
+};
+
+// The weights as layers see them, then what the optimizer updates.
+std::vector<GroupTensor> tensors_of(const zero::HeldWeights& held) {
+  std::vector<GroupTensor> tensors{{held.view, held.first, held.whole}};
+  for (const ConstTensorView& view : held.updated) tensors.push_back({view, held.owned_first, held.updated_whole});
+  return tensors;
+}
+
+// The digest of those elements in [first, first + count) of the group that belong to `parameter`.
+uint64_t digest_range(Reader& reader, const GroupTensor& tensor, uint64_t key, const zero::FlatParameter& parameter,
+                      int64_t first, int64_t count) {
+  const zero::Overlap part = overlap(parameter, first, count);
+  if (part.count == 0) return 0;
+  const int64_t in_view = parameter.offset + part.first_in_parameter - tensor.first;
+  return reader.digest(tensor.view.slice(in_view, part.count), key, part.first_in_parameter);
 }
 
 }  // namespace
@@ -186,17 +213,16 @@ std::vector<WeightDigest> digest_weights(Parameters& parameters, kernels::Kernel
   parameters.for_each_group([&](int, zero::ParameterGroup& group) {
     const zero::HeldWeights held = group.held_weights();
     if (held.view.elements() == 0) return;
-    const auto digest_range = [&](const zero::FlatParameter& parameter, int64_t first, int64_t count) -> uint64_t {
-      const zero::Overlap part = overlap(parameter, first, count);
-      if (part.count == 0) return 0;
-      const int64_t in_view = parameter.offset + part.first_in_parameter - held.first;
-      return reader.digest(held.view.slice(in_view, part.count), random_key(0, parameter.name), part.first_in_parameter);
-    };
+    const std::vector<GroupTensor> tensors = tensors_of(held);
     for (const zero::FlatParameter& parameter : group.layout().parameters) {
       WeightDigest digest{.parameter = parameter.name};
-      if (held.whole) digest.whole = digest_range(parameter, 0, group.layout().whole_elements);
-      if (tensor_copies && parameter.part.shape == parameter.spec.shape)
-        digest.unsplit = digest_range(parameter, held.owned_first, held.owned_count);
+      for (size_t i = 0; i < tensors.size(); ++i) {
+        const uint64_t key = random_key(i, parameter.name);
+        if (tensors[i].whole)
+          digest.whole += digest_range(reader, tensors[i], key, parameter, 0, group.layout().whole_elements);
+        if (tensor_copies && parameter.part.shape == parameter.spec.shape)
+          digest.unsplit += digest_range(reader, tensors[i], key, parameter, held.owned_first, held.owned_count);
+      }
       digests.push_back(std::move(digest));
     }
   });

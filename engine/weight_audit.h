@@ -2,9 +2,11 @@
 // (silent data corruption; "Cores that don't count", Hochschild et al., HotOS'21).
 //
 // Two kinds of weights are held by several ranks:
-//   - weights that are whole on each rank of the data axis (all below ZeRO stage 3, small parameters at stage 3),
-//   - parameters that the tensor axis does not split (norms, some biases): each tensor rank updates a copy of its own.
-// Weights that only one rank holds cannot be compared, and neither can weights that are offloaded.
+//   - weights that are whole on each rank of the data axis (all below ZeRO stage 3, small parameters at stage 3); at stage 0
+//     the float32 master weights and the optimizer states are, too,
+//   - parameters that the tensor axis does not split (norms, some biases), with their master weights and optimizer states: each
+//     tensor rank updates a copy of its own.
+// What only one rank holds cannot be compared, and neither can what is offloaded.
 //
 // A digest is the sum over elements of their bits times an odd number made from the parameter's name and the element's place,
 // modulo 2^64. One changed element always changes the digest, and digests of disjoint parts add up to that of the whole, so
@@ -25,12 +27,14 @@ namespace trivet {
 
 struct WeightDigest {
   std::string parameter;
-  uint64_t whole = 0;  // of weights that are whole on this rank: equal on all ranks that differ along the data axis only
-  uint64_t unsplit =
-      0;  // of this rank's shard of an unsplit parameter: its sum over the data axis is equal on all tensor ranks
+  // The digest of what is whole on this rank: equal on all ranks that differ along the data axis only.
+  uint64_t whole = 0;
+  // The digest of this rank's shard of an unsplit parameter: its sum over the data axis is equal on all tensor ranks.
+  uint64_t unsplit = 0;
 };
 
-// A digest of each parameter that this rank holds, in the order of the layout. Gathers must have ended.
+// A digest of each parameter that this rank holds and of what its optimizer keeps for it, in the order of the layout. Gathers
+// must have ended.
 std::vector<WeightDigest> digest_weights(Parameters& parameters, kernels::Kernels& kernels, Device device);
 
 struct Disagreement {

@@ -27,10 +27,10 @@ double largest_finite(ConstTensorView block) {
 }
 
 void inspect_block(ConstTensorView block, const checkpoint::Piece& piece, int64_t first, int rank, WeightHealth& health) {
-  const int64_t bad = health.finite() ? first_not_finite(block) : -1;
+  const int64_t bad = health.finite() ? first_not_finite(block, piece.used_as) : -1;
   if (bad >= 0)
-    health.not_finite =
-        fmt::format("{} on rank {} (element {} is {})", piece.name, rank, piece.first + first + bad, value_at(block, bad));
+    health.not_finite = fmt::format("{} on rank {} (element {} is {})", piece.name, rank, piece.first + first + bad,
+                                    not_finite_value(block, bad, piece.used_as));
   const double largest = largest_finite(block);
   if (largest <= health.largest) return;
   health.largest = largest;

@@ -1,5 +1,5 @@
-// Whether the weights of all ranks are finite, and how large they are: what tells an overflow of gradients from weights that
-// are gone.
+// Whether the weights of all ranks are finite, also in the model's dtype, and how large they are: what tells an overflow of
+// gradients from weights that are gone.
 #pragma once
 
 #include <span>

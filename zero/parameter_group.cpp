@@ -259,11 +259,16 @@ OwnedRange ParameterGroup::owned() {
 HeldWeights ParameterGroup::held_weights() const {
   if (!has_weights() || weights_.place) return {};
   const bool whole = !options_.lifetimes.shard_parameters;
-  return {.view = weights_.view(),
-          .first = whole ? 0 : owned_first(),
-          .whole = whole,
-          .owned_first = owned_first(),
-          .owned_count = owned_count()};
+  HeldWeights held{.view = weights_.view(),
+                   .first = whole ? 0 : owned_first(),
+                   .whole = whole,
+                   .owned_first = owned_first(),
+                   .owned_count = owned_count(),
+                   .updated_whole = !options_.lifetimes.shard_optimizer};
+  if (separate_master() && !master_.place) held.updated.push_back(master_.view());
+  for (const Placed& state : states_)
+    if (!state.place) held.updated.push_back(state.view());
+  return held;
 }
 
 TensorView ParameterGroup::owned_gradients() {

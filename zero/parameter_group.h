@@ -104,6 +104,9 @@ struct HeldWeights {
   int64_t first = 0;     // of the view
   bool whole = false;    // the view is the whole group
   int64_t owned_first = 0, owned_count = 0;
+  // float32 master weights, if they are not the view, and optimizer states of the owned range; without those placed elsewhere.
+  std::vector<ConstTensorView> updated;
+  bool updated_whole = false;  // the owned range is the whole group
 };
 
 class ParameterGroup {
@@ -142,7 +145,7 @@ class ParameterGroup {
   void with_owned_weights(bool written, Use&& use);
   // Makes the weights that others of the data axis hold follow the owned range: after an update, a load or initialisation.
   void publish();
-  // Of the owned range only: publish() follows.
+  // Only of the owned range: publish() must follow.
   void initialize(uint64_t seed);
 
  private:
@@ -171,7 +174,7 @@ class ParameterGroup {
   bool is_updated() const { return layout_.trainable && layout_.role == GroupRole::Own; }
   TensorView owned_gradients();
   TensorView owned_weights();  // without memory where they are placed elsewhere
-  // Of weights that are placed elsewhere, for the device's kernels.
+  // Where the device's kernels find weights that are placed elsewhere.
   TensorPlace* weights_place_on_device() {
     return placed_weights_on_device_ ? placed_weights_on_device_.get() : weights_.place.get();
   }

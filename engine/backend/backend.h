@@ -31,9 +31,9 @@ class Backend {
   virtual Device device() const = 0;
   virtual std::string description() const = 0;  // for the first lines of a run: "cuda:0 NVIDIA H200, 139.8 GiB"
   virtual kernels::Kernels& kernels() = 0;
-  // Of what kernels work on.
+  // The memory that kernels work on.
   virtual Allocator& allocator() = 0;
-  // Of the device, now. A CPU does not say.
+  // What is free on the device now. A CPU does not say.
   virtual int64_t free_bytes() const { return std::numeric_limits<int64_t>::max(); }
   // Host memory that the device copies from and to at full speed.
   virtual Allocator& staging_allocator() = 0;

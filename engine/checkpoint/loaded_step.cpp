@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "engine/checkpoint/crc32c.h"
 #include "engine/checkpoint/overlap.h"
 #include "engine/checkpoint/parallel.h"
@@ -63,7 +64,7 @@ void reading(Work&& work) {
 std::string identity_of(const SafetensorsHeader& header) {
   const auto value = [&](const char* key) {
     const auto found = header.metadata.find(key);
-    return found == header.metadata.end() ? std::string("?") : found->second;
+    return found == header.metadata.end() ? std::string("?") : printable(found->second);
   };
   return fmt::format("rank {} of step {} of run {}", value("trivet.rank"), value("trivet.step"), value("trivet.run_id"));
 }
@@ -155,15 +156,15 @@ void LoadedStep::check_entries(Shard& shard) {
   std::map<std::string_view, size_t> pieces;
   for (size_t i = 0; i < manifest_.pieces.size(); ++i)
     if (manifest_.pieces[i].file == shard.name && !pieces.emplace(manifest_.pieces[i].entry, i).second)
-      corrupt(path, fmt::format("the manifest names tensor \"{}\" twice", manifest_.pieces[i].entry));
+      corrupt(path, fmt::format("the manifest names tensor \"{}\" twice", printable(manifest_.pieces[i].entry)));
   for (const TensorEntry& entry : shard.header.tensors) {
     const auto found = pieces.find(entry.name);
-    if (found == pieces.end()) corrupt(path, fmt::format("tensor \"{}\" is not in the manifest", entry.name));
+    if (found == pieces.end()) corrupt(path, fmt::format("tensor \"{}\" is not in the manifest", printable(entry.name)));
     const StoredPiece& piece = manifest_.pieces[found->second];
     const TensorInfo& tensor = manifest_.tensors.at(piece.tensor);
     if (entry.dtype != tensor.dtype || entry.shape.elements() != piece.count)
-      corrupt(path, fmt::format("tensor \"{}\" is {} {}, the manifest says {} elements of {}", entry.name, name_of(entry.dtype),
-                                to_string(entry.shape), piece.count, name_of(tensor.dtype)));
+      corrupt(path, fmt::format("tensor \"{}\" is {} {}, the manifest says {} elements of {}", printable(entry.name),
+                                name_of(entry.dtype), to_string(entry.shape), piece.count, name_of(tensor.dtype)));
     places_[found->second] = {&shard, shard.header.data_start + entry.begin};
     shard.pieces.push_back(found->second);
   }
@@ -227,8 +228,8 @@ void LoadedStep::check_block(size_t piece, size_t block, std::span<const std::by
   const StoredPiece& stored = manifest_.pieces[piece];
   const uint32_t crc = crc32c(data), expected = stored.block_crc32c[block];
   if (crc != expected)
-    corrupt(directory_ + "/" + stored.file,
-            fmt::format("block {} (tensor \"{}\"): crc32c {:08x}, expected {:08x}", block, stored.tensor, crc, expected));
+    corrupt(directory_ + "/" + stored.file, fmt::format("block {} (tensor \"{}\"): crc32c {:08x}, expected {:08x}", block,
+                                                        printable(stored.tensor), crc, expected));
 }
 
 void LoadedStep::verify(int part, int parts, int threads) const {

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "engine/checkpoint/run_state.h"
 #include "engine/checkpoint/strict_json.h"
 
@@ -33,7 +34,7 @@ uint64_t parse_hex(std::string_view text, const std::string& where) {
   uint64_t value = 0;
   for (char c : text) {
     const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-    if (digit < 0) corrupt(where, fmt::format("\"{}\" is not a checksum", text));
+    if (digit < 0) corrupt(where, fmt::format("\"{}\" is not a checksum", printable(text)));
     value = value * 16 + static_cast<uint64_t>(digit);
   }
   return value;
@@ -41,7 +42,7 @@ uint64_t parse_hex(std::string_view text, const std::string& where) {
 
 uint64_t to_hash(const Json& value, size_t digits, const std::string& where) {
   const std::string& text = to_text(value, where);
-  if (text.size() != digits) corrupt(where, fmt::format("\"{}\" is not a checksum of {} digits", text, digits));
+  if (text.size() != digits) corrupt(where, fmt::format("\"{}\" is not a checksum of {} digits", printable(text), digits));
   return parse_hex(text, where);
 }
 
@@ -54,14 +55,16 @@ std::vector<uint32_t> parse_blocks(const std::string& text, const std::string& w
 }
 
 const std::string& safe_name(const std::string& name, const std::string& where) {
-  if (!is_safe_name(name)) corrupt(where, fmt::format("file name \"{}\" is not accepted; [A-Za-z0-9._-]{{1,128}} is", name));
+  if (!is_safe_name(name))
+    corrupt(where, fmt::format("file name \"{}\" is not accepted; [A-Za-z0-9._-]{{1,128}} is", printable(name)));
   return name;
 }
 
 TensorInfo parse_tensor(const Json& json, const std::string& where) {
   const std::string& dtype = to_text(member(json, "dtype", where), where);
   const auto known = from_name<DType>(dtype);
-  if (!known) corrupt(where, fmt::format("dtype \"{}\" is not accepted; use one of {}", dtype, accepted_names<DType>()));
+  if (!known)
+    corrupt(where, fmt::format("dtype \"{}\" is not accepted; use one of {}", printable(dtype), accepted_names<DType>()));
   return {*known, to_shape(member(json, "shape", where), where)};
 }
 
@@ -93,7 +96,7 @@ void check_piece(const StoredPiece& piece, const Manifest& manifest, const std::
 StoredPiece parse_piece(const Json& json, const Manifest& manifest, const std::string& path) {
   StoredPiece piece;
   piece.tensor = to_text(member(json, "tensor", path), path);
-  const std::string where = fmt::format("{}: a piece of tensor \"{}\"", path, piece.tensor);
+  const std::string where = fmt::format("{}: a piece of tensor \"{}\"", path, printable(piece.tensor));
   piece.file = safe_name(to_text(member(json, "file", where), where), where);
   piece.entry = to_text(member(json, "entry", where), where);
   piece.box_start = to_shape(member(json, "box_start", where), where);
@@ -105,10 +108,13 @@ StoredPiece parse_piece(const Json& json, const Manifest& manifest, const std::s
   return piece;
 }
 
-void check_hash(std::string_view text, const std::string& path) {
+// Returns the digits of the checksum.
+std::string check_hash(std::string_view text, const std::string& path) {
   const size_t line = std::min(hash_line("").size(), text.size());
-  if (text.substr(0, line) != hash_line(text.substr(line)))
+  const std::string expected = hash_line(text.substr(line));
+  if (text.substr(0, line) != expected)
     corrupt(path, fmt::format("the checksum in its first line is not that of the rest ({} bytes)", text.size()));
+  return expected.substr(expected.find(": \"") + 3, 16);
 }
 
 bool same_box(const StoredPiece& a, const StoredPiece& b) { return a.box_start == b.box_start && a.box_shape == b.box_shape; }
@@ -130,7 +136,7 @@ bool by_box_and_range(const StoredPiece* a, const StoredPiece* b) {
 // Boxes are equal or disjoint; the ranges of equal boxes are disjoint.
 void check_disjoint(std::vector<const StoredPiece*>& pieces, const std::string& path) {
   const auto twice = [&](const StoredPiece& a, const StoredPiece& b) {
-    corrupt(path, fmt::format("tensor \"{}\": elements are stored twice, in {} and {}", a.tensor, a.file, b.file));
+    corrupt(path, fmt::format("tensor \"{}\": elements are stored twice, in {} and {}", printable(a.tensor), a.file, b.file));
   };
   std::sort(pieces.begin(), pieces.end(), by_box_and_range);
   std::vector<const StoredPiece*> boxes;  // one piece of each
@@ -139,7 +145,8 @@ void check_disjoint(std::vector<const StoredPiece*>& pieces, const std::string& 
     if (known && pieces[i]->first < pieces[i - 1]->first + pieces[i - 1]->count) twice(*pieces[i - 1], *pieces[i]);
     if (!known) boxes.push_back(pieces[i]);
   }
-  if (boxes.size() > kBoxLimit) corrupt(path, fmt::format("tensor \"{}\" has {} boxes", boxes[0]->tensor, boxes.size()));
+  if (boxes.size() > kBoxLimit)
+    corrupt(path, fmt::format("tensor \"{}\" has {} boxes", printable(boxes[0]->tensor), boxes.size()));
   for (size_t i = 0; i < boxes.size(); ++i)
     for (size_t j = 0; j < i; ++j)
       if (boxes_overlap(*boxes[i], *boxes[j])) twice(*boxes[j], *boxes[i]);
@@ -187,7 +194,8 @@ std::string to_text(const Manifest& manifest) {
 }
 
 Manifest parse_share(std::string_view text, const std::string& path) {
-  check_hash(text, path);
+  Manifest manifest;
+  manifest.xxh3 = check_hash(text, path);
   const Json json = parse_strict(text, path);
   if (to_text(member(json, "format", path), path) != kFormat) corrupt(path, "\"format\" is not \"trivet-checkpoint\"");
   if (const int64_t version = to_count(member(json, "version", path), path); version != kVersion)
@@ -195,7 +203,6 @@ Manifest parse_share(std::string_view text, const std::string& path) {
                           fmt::format("{}: format version {}, this program reads {}; use the version of trivet "
                                       "that wrote it",
                                       path, version, kVersion));
-  Manifest manifest;
   manifest.run_id = to_text(member(json, "run_id", path), path);
   manifest.step = to_count(member(json, "step", path), path);
   manifest.created = to_count(member(json, "created", path), path);
@@ -203,7 +210,7 @@ Manifest parse_share(std::string_view text, const std::string& path) {
   manifest.config = to_text(member(json, "config", path), path);
   manifest.state = to_text(member(json, "state", path), path);
   for (const auto& [name, value] : member(json, "tensors", path).items())
-    manifest.tensors[name] = parse_tensor(value, fmt::format("{}: tensor \"{}\"", path, name));
+    manifest.tensors[name] = parse_tensor(value, fmt::format("{}: tensor \"{}\"", path, printable(name)));
   for (const auto& [name, value] : member(json, "files", path).items())
     manifest.files[safe_name(name, path)] = parse_file(value, fmt::format("{}: file \"{}\"", path, name));
   for (const Json& piece : member(json, "pieces", path)) manifest.pieces.push_back(parse_piece(piece, manifest, path));
@@ -217,19 +224,24 @@ void check_run(const Manifest& manifest, const std::string& path) {
   const auto refuse = [&](const char* field, const auto& value, std::string_view accepted) {
     corrupt(path, fmt::format("{}: {} is not accepted; {} is", field, value, accepted));
   };
-  if (!is_safe_run_id(manifest.run_id)) refuse("run_id", fmt::format("\"{}\"", manifest.run_id), "[A-Za-z0-9._-]{1,64}");
+  if (!is_safe_run_id(manifest.run_id))
+    refuse("run_id", fmt::format("\"{}\"", printable(manifest.run_id)), "[A-Za-z0-9._-]{1,64}");
   if (manifest.step > kMostSteps) refuse("step", manifest.step, fmt::format("a whole number from 0 to {}", kMostSteps));
   if (manifest.ranks < 1 || manifest.ranks > kMostRanks)
     refuse("ranks", manifest.ranks, fmt::format("a whole number from 1 to {}", kMostRanks));
-  if (!manifest.config.empty() && !parse_strict(manifest.config, path + ": config").is_object())
-    refuse("config", fmt::format("\"{}\"", manifest.config.substr(0, 40)), "a JSON object");
 }
 
 }  // namespace
 
+void check_config(const std::string& config, const std::string& path) {
+  if (!config.empty() && !parse_strict(config, path + ": config").is_object())
+    corrupt(path, fmt::format("config: \"{}\" is not accepted; a JSON object is", printable(config)));
+}
+
 Manifest parse_manifest(std::string_view text, const std::string& path) {
   Manifest manifest = parse_share(text, path);
   check_run(manifest, path);
+  check_config(manifest.config, path);
   check_partition(manifest, path);
   return manifest;
 }
@@ -240,7 +252,7 @@ void merge(Manifest& whole, Manifest share) {
     if (!added && (known->second.dtype != tensor.dtype || !(known->second.shape == tensor.shape)))
       throw CheckpointError(
           ExitCode::CheckpointNotWritten,
-          fmt::format("tensor \"{}\" is {} {} on one rank and {} {} on another", name, name_of(known->second.dtype),
+          fmt::format("tensor \"{}\" is {} {} on one rank and {} {} on another", printable(name), name_of(known->second.dtype),
                       to_string(known->second.shape), name_of(tensor.dtype), to_string(tensor.shape)));
   }
   whole.files.merge(share.files);
@@ -257,7 +269,8 @@ void check_partition(const Manifest& manifest, const std::string& path) {
     int64_t stored = 0;
     for (const StoredPiece* piece : pieces) stored += piece->count;
     if (stored != tensor.shape.elements())
-      corrupt(path, fmt::format("tensor \"{}\": {} of its {} elements are stored", name, stored, tensor.shape.elements()));
+      corrupt(path,
+              fmt::format("tensor \"{}\": {} of its {} elements are stored", printable(name), stored, tensor.shape.elements()));
   }
 }
 

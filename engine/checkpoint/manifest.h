@@ -47,6 +47,7 @@ struct Manifest {
   std::map<std::string, StoredFile> files;
   std::vector<StoredPiece> pieces;
   std::string config, state;
+  std::string xxh3;  // of the text that it was read from; empty: it was not read
 
   int64_t bytes() const;  // of all files but the manifest
 };
@@ -56,6 +57,9 @@ std::string to_text(const Manifest& manifest);
 Manifest parse_manifest(std::string_view text, const std::string& path);
 // The same of one rank's share: its pieces need not be a partition.
 Manifest parse_share(std::string_view text, const std::string& path);
+
+// Throws CheckpointError (CheckpointCorrupt) unless `config` is empty or the text of a JSON object.
+void check_config(const std::string& config, const std::string& path);
 
 // Adds a rank's tensors, files and pieces. Ranks that disagree about a tensor are a CheckpointError naming it.
 void merge(Manifest& whole, Manifest share);

@@ -21,6 +21,7 @@ struct Piece {
   // Where the data is if it has no memory: elements [place_first, place_first + count) of this. When saving only.
   zero::TensorPlace* place = nullptr;
   int64_t place_first = 0;
+  DType used_as = DType::Float32;  // what layers compute with: a weight must be finite in that, too. When saving only.
 };
 
 inline Piece whole_box_piece(std::string name, const Shape& shape, int64_t first, TensorView data) {

@@ -1,12 +1,14 @@
 // Which steps of a directory a save removes.
 //
-// `keep` counts clean steps, those saved when the last step was not skipped. What was saved while steps are skipped holds no
-// newer weights than the clean step before it, so it never takes that one's place:
+// A step is clean if it was saved when the step just done was not skipped. Steps with the same number of updates hold the same
+// weights. A step that is not clean never takes the place of a clean one, but its weights may be newer than theirs:
 //
 //   newest step                              stays, clean or not: a resume goes on from there
 //   newest `keep` clean steps                stay
-//   newest clean step that a later one was
-//   trained from                             stays: until then nobody knows whether its weights still give a finite loss
+//   newest clean step whose weights a later
+//   step has updated                         stays: before that, nobody knows whether they give a finite loss
+//   steps that are not clean                 stay if no other step that stays holds the same weights, until `keep` newer
+//                                            weights stay
 //   damaged steps                            stay until `keep` clean ones are newer
 //   other steps                              are removed
 #pragma once

@@ -19,7 +19,7 @@ constexpr int64_t kMostSequences = int64_t{1} << 62;  // of all steps: the data 
 class Fields {
  public:
   Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
-    if (!object.is_object()) corrupt(where_, fmt::format("{} is not an object", object.dump()));
+    if (!object.is_object()) corrupt(where_, fmt::format("{} is not an object", shown(object)));
   }
 
   int64_t whole(const char* name, int64_t least, int64_t most) const {
@@ -45,7 +45,7 @@ class Fields {
 
  private:
   [[noreturn]] void refuse(const char* name, const Json& value, const std::string& accepted) const {
-    corrupt(where_, fmt::format("{}: {} is not accepted; {} is", name, value.dump(), accepted));
+    corrupt(where_, fmt::format("{}: {} is not accepted; {} is", name, shown(value), accepted));
   }
 
   const Json& object_;

@@ -72,10 +72,10 @@ SafetensorsHeader make_header(const Entries& entries, const ShardIdentity& ident
 
 // While the block is in the cache for its checksum.
 void check_finite(ConstTensorView block, const Piece& piece, int64_t first, int rank) {
-  const int64_t element = first_not_finite(block);
+  const int64_t element = first_not_finite(block, piece.used_as);
   if (element < 0) return;
   throw NumericsError(fmt::format("{} on rank {} is not finite any more: element {} is {}", piece.name, rank,
-                                  piece.first + first + element, value_at(block, element)));
+                                  piece.first + first + element, not_finite_value(block, element, piece.used_as)));
 }
 
 // `from_place`: for pieces that have no memory.

@@ -124,12 +124,13 @@ void Store::save(const SaveRequest& request, const Participants& ranks) {
 // What is asked to be saved must be loadable: anything else is a defect of the caller.
 SavedStep Store::describe(const SaveRequest& request) {
   try {
+    check_config(request.config, "what is to be saved");
     const RunState state = parse_run_state(request.state, "state");
     if (state.steps == request.step) return {request.step, SavedStep::Content{state.updates, state.clean()}};
     throw std::logic_error(fmt::format("checkpoint: step {} is saved with the state of step {}", request.step, state.steps));
   } catch (const CheckpointError& error) {
     throw std::logic_error(
-        fmt::format("checkpoint: step {} is saved with a state that cannot be read: {}", request.step, error.what()));
+        fmt::format("checkpoint: step {} is saved with a config or state that cannot be read: {}", request.step, error.what()));
   }
 }
 
@@ -234,7 +235,7 @@ void Store::apply_retention(int64_t committed) {
   }
 }
 
-// Of this run's own steps it is known; those of a run before it are read once.
+// This run knows it of the steps that it saved. Those of a run before it are read once.
 std::optional<SavedStep::Content> Store::content_of(const StepDirectory& step) {
   if (const auto known = contents_.find(step.step); known != contents_.end()) return known->second;
   try {

@@ -16,9 +16,9 @@ namespace {
 constexpr int kDepthLimit = 16;
 constexpr int64_t kCountLimit = int64_t{1} << 62;
 
-std::string shown(const Json& value) { return printable(value.dump(-1, ' ', false, Json::error_handler_t::replace)); }
-
 }  // namespace
+
+std::string shown(const Json& value) { return printable(value.dump(-1, ' ', false, Json::error_handler_t::replace)); }
 
 void corrupt(std::string_view where, std::string_view what) {
   throw CheckpointError(ExitCode::CheckpointCorrupt, escape_control(fmt::format("{}: {}", where, what)));

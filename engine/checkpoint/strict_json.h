@@ -16,6 +16,9 @@ using Json = nlohmann::json;
 
 Json parse_strict(std::string_view text, std::string_view where);
 
+// A value of the file as messages show it: escaped and cut.
+std::string shown(const Json& value);
+
 // Members and conversions; `where` is the file or the object within it.
 const Json& member(const Json& object, const char* key, std::string_view where);
 int64_t to_count(const Json& value, std::string_view where);  // an integer in [0, 2^62]

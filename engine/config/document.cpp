@@ -140,7 +140,7 @@ void Document::collect_section(const JsonMember& member, const std::string& path
 }
 
 void Document::report_unknown(const JsonMember& member, const std::string& path, const std::string& section) {
-  if (report_.full()) return report_.add(member.at, path, "unknown key");  // not shown: advice would cost time for nothing
+  if (!report_.shows(member.at)) return report_.add(member.at, path, "unknown key");  // advice would cost time for nothing
   const std::vector<std::string> here = table_.names_in(section);
   const std::vector<std::string> near = nearest_names(member.key, here);
   const std::vector<std::string> elsewhere = table_.sections_with(member.key);

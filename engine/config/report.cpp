@@ -9,22 +9,30 @@
 #include "core/printable.h"
 
 namespace trivet::config {
+namespace {
+
+bool is_before(Position a, Position b) { return std::tie(a.line, a.column) < std::tie(b.line, b.column); }
+
+}  // namespace
 
 std::string location(const std::string& source, Position at) {
   return at.line == 0 ? "--set" : fmt::format("{}:{}:{}", source, at.line, at.column);
 }
 
+bool Report::shows(Position at) const { return mistakes_.size() < kMostShown || is_before(at, mistakes_.back().first); }
+
 void Report::add(Position at, const std::string& path, const std::string& what) {
   ++found_;
-  if (full()) return;
+  if (!shows(at)) return;
+  const auto next = std::upper_bound(mistakes_.begin(), mistakes_.end(), at,
+                                     [](Position place, const auto& mistake) { return is_before(place, mistake.first); });
   const std::string key = path.empty() ? "" : printable(path) + ": ";
-  mistakes_.emplace_back(at, fmt::format("{}: {}{}", location(source_, at), key, what));
+  mistakes_.emplace(next, at, fmt::format("{}: {}{}", location(source_, at), key, what));
+  if (mistakes_.size() > kMostShown) mistakes_.pop_back();
 }
 
 void Report::throw_if_any() {
   if (mistakes_.empty()) return;
-  const auto order = [](const auto& mistake) { return std::tuple(mistake.first.line, mistake.first.column); };
-  std::stable_sort(mistakes_.begin(), mistakes_.end(), [&](const auto& a, const auto& b) { return order(a) < order(b); });
   std::string text;
   for (const auto& [at, line] : mistakes_) text += (text.empty() ? "" : "\n") + line;
   if (found_ > mistakes_.size()) text += fmt::format("\nand {} more mistakes", found_ - mistakes_.size());

@@ -1,4 +1,4 @@
-// The mistakes found in a config, in the order of the file.
+// The mistakes found in a config. The first ones are shown, in the order of the file; the others are counted.
 #pragma once
 
 #include <string>
@@ -18,14 +18,15 @@ class Report {
 
   void add(Position at, const std::string& path, const std::string& what);
   size_t size() const { return found_; }
-  bool full() const { return mistakes_.size() == kMostShown; }  // further mistakes are only counted
-  void throw_if_any();                                          // ConfigError with one line a mistake
+  // Whether a mistake at this place would be shown, as far as is known: other mistakes before it may follow.
+  bool shows(Position at) const;
+  void throw_if_any();  // ConfigError with one line a mistake
 
  private:
   static constexpr size_t kMostShown = 20;
 
   std::string source_;
-  std::vector<std::pair<Position, std::string>> mistakes_;
+  std::vector<std::pair<Position, std::string>> mistakes_;  // those shown, by place
   size_t found_ = 0;
 };
 

@@ -13,7 +13,7 @@ void add_checkpoint_keys(KeyTable& table) {
   checkpoint.key("every_steps", &C::every_steps, "steps between checkpoints; 0: only at the end")
       .at_least(0)
       .active_when(when, saves);
-  checkpoint.key("keep", &C::keep, "newest checkpoints kept, of those saved while no step was skipped; 0: all")
+  checkpoint.key("keep", &C::keep, "newest checkpoints kept, not counting those saved right after a skipped step; 0: all")
       .at_least(0)
       .active_when(when, saves);
   checkpoint.key("asynchronous", &C::asynchronous, "training goes on while a checkpoint is written")
@@ -22,7 +22,8 @@ void add_checkpoint_keys(KeyTable& table) {
       });
   checkpoint
       .key("signal", &C::signal,
-           "a signal that warns of an end to come (Slurm: --signal=USR1@120), at which trivet train does `signal_action`")
+           "a signal by which the scheduler says that it will soon end the job (Slurm: --signal=USR1@120); at it, trivet train "
+           "does `signal_action`")
       .active_when(when, saves);
   checkpoint
       .key("signal_action", &C::signal_action, "at that signal: save and go on, or save and end with exit code 128 + signal")

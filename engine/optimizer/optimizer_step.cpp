@@ -173,7 +173,7 @@ void OptimizerStep::sum_gradient_squares(const StepSettings& settings) {
   all_reduce(sum, resources_.control_group);
 }
 
-// Of terms that are in memory together, which are none afterwards.
+// Adds the sums of terms that are in memory together, and removes them from the list.
 void OptimizerStep::sum_squares(std::vector<kernels::Squares>& terms, TensorView sum) {
   if (!terms.empty()) resources_.kernels.sum_of_squares(terms, sum);
   terms.clear();
@@ -366,7 +366,7 @@ void OptimizerStep::sum_lamb_squares() {
   if (resources_.host) resources_.kernels.to_host(lamb_sums_.view(), lamb_sums_on_host_.view());
 }
 
-// Of the elements that this rank counts; pieces end where blocks of the sums do, which begin with the part.
+// Sums over the elements that this rank counts. Pieces end where blocks of the sums do, which begin with the part.
 void OptimizerStep::sum_lamb_squares_of(const Side& side) {
   std::vector<zero::OwnedPiece> pieces;
   std::vector<size_t> owners;  // of the pieces, in owned_

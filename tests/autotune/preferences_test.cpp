@@ -78,7 +78,7 @@ TEST(UnlikeBlocks, AreCountedEachByItself) {
   EXPECT_EQ(parameters(3), usual);
 }
 
-// Of a vocabulary of 97 tensor rank 0 has 48 rows and rank 1 has 49.
+// Tensor rank 0 has 48 rows of a vocabulary of 97, and rank 1 has 49.
 TEST(UnlikeRanks, TheSlowestTensorRankIsTheStep) {
   class Costs final : public CostModel {
     double kernel_seconds(const kernels::KernelCall& call) const override { return call.flops * 1e-9; }

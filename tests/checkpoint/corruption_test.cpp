@@ -182,6 +182,13 @@ TEST_F(Corruption, FieldsOutOfRangeAreRefusedNamingFileFieldValueAndWhatIsAccept
             manifest() + ": ranks: 0 is not accepted; a whole number from 1 to 1000000 is");
   EXPECT_EQ(error_with_manifest("\"run_id\": \"run-1\"", "\"run_id\": \"../x\""),
             manifest() + ": run_id: \"../x\" is not accepted; [A-Za-z0-9._-]{1,64} is");
+  const std::string lengthy(1000, 'x'), cut = std::string(200, 'x') + "...";
+  EXPECT_EQ(error_with_manifest("\"run_id\": \"run-1\"", "\"run_id\": \"" + lengthy + "\""),
+            manifest() + ": run_id: \"" + cut + "\" is not accepted; [A-Za-z0-9._-]{1,64} is");
+  EXPECT_EQ(error_with_manifest("\"tensors\": {", "\"tensors\": {\"" + lengthy + "\": {},"),
+            manifest() + ": tensor \"" + cut + "\": \"dtype\" is missing");
+  EXPECT_EQ(error_with_manifest("\"tensor\": \"bias\"", "\"tensor\": \"" + lengthy + "\""),
+            manifest() + ": a piece of tensor \"" + cut + "\": the tensor is not in \"tensors\"");
   EXPECT_EQ(error_with_manifest("\"config\": \"\"", "\"config\": \"[]\""),
             manifest() + ": config: \"[]\" is not accepted; a JSON object is");
   EXPECT_EQ(error_with_manifest("\"config\": \"\"", "\"config\": {}"), manifest() + ": {} is not a string");

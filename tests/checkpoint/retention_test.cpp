@@ -41,6 +41,16 @@ TEST(Retention, ALaterCleanStepReplacesThoseSavedWhileSkipping) {
   EXPECT_THAT(removed({"c1", "c2", "s2", "c3"}, 2), ElementsAre(10, 30));
 }
 
+// A step saved right after a skipped one holds the weights of the last update, which no other step may have.
+TEST(Retention, StepsThatAreNotCleanStayIfNoOtherHoldsTheirWeights) {
+  EXPECT_THAT(removed({"c1000", "s1999", "c2999"}, 3), IsEmpty());
+  EXPECT_THAT(removed({"c1", "s5", "c9"}, 1), ElementsAre(20));
+  EXPECT_THAT(removed({"s1", "s2", "s3", "s4", "s5"}, 3), ElementsAre(10, 20));
+  EXPECT_THAT(removed({"s1", "s2", "s2", "s2", "s3"}, 3), ElementsAre(20, 30));
+  EXPECT_THAT(removed({"c1", "c2", "s3", "s4", "s5"}, 2), ElementsAre(30));
+  EXPECT_THAT(removed({"s1", "c2", "s2", "c3", "c4"}, 3), ElementsAre(10, 30));
+}
+
 // The newest step may hold weights that give no finite loss: only a later update shows that they do.
 TEST(Retention, TheNewestStepThatWasTrainedFromStays) {
   EXPECT_THAT(removed({"c1", "c2", "c3"}, 1), ElementsAre(10));

@@ -53,6 +53,13 @@ TEST(RunState, TheSmallestIsAccepted) {
   EXPECT_FALSE(state.loss_scale);
 }
 
+TEST(RunState, MessagesShowTheBeginningOfALongValue) {
+  const std::string lengthy(1000, 'x'), cut = std::string(199, 'x') + "...";
+  EXPECT_EQ(error_of(with("\"steps\":9", "\"steps\":\"" + lengthy + "\"")),
+            "dir/manifest.json: state: steps: \"" + cut + " is not accepted; a whole number from 0 to 1000000000000 is");
+  EXPECT_EQ(error_of("\"" + lengthy + "\""), "dir/manifest.json: state: \"" + cut + " is not an object");
+}
+
 TEST(RunState, EveryFieldHasATypeAndARange) {
   const auto refused = [](const std::string& from, const std::string& to, const std::string& message) {
     EXPECT_EQ(error_of(with(from, to)), "dir/manifest.json: state" + message);

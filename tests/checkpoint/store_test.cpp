@@ -176,11 +176,14 @@ TEST_F(StoreTest, LostWeightsOnOneRankAreTheVerdictThoughAnotherCannotWrite) {
   });
 }
 
-TEST_F(StoreTest, AStateThatCouldNotBeReadBackIsADefectOfTheCaller) {
+TEST_F(StoreTest, AStateOrConfigThatCouldNotBeReadBackIsADefectOfTheCaller) {
   Store store = make_store();
   const RankPieces mine = make_pieces({}, 0, 1, true);
   for (const std::string& state : {std::string("{}"), sample_state(2)})
     EXPECT_THROW(store.save({.step = 1, .pieces = mine.pieces, .state = state, .config = ""}, {}), std::logic_error);
+  for (const std::string config : {"[]", "{", "steps: 8"})
+    EXPECT_THROW(store.save({.step = 1, .pieces = mine.pieces, .state = sample_state(1), .config = config}, {}),
+                 std::logic_error);
   EXPECT_TRUE(steps().empty());
 }
 

@@ -81,6 +81,25 @@ TEST_F(Diverged, GradientsThatOverflowAreToldFromWeightsThatAreLost) {
   EXPECT_THAT(output.errors, HasSubstr(": only gradients overflowed; step 3 done again: "));
   EXPECT_THAT(output.errors, HasSubstr("; step 3 done again: the first tensor that is not finite is the gradient of "));
   EXPECT_THAT(output.errors, HasSubstr(" in microbatch 0 on rank 0 (element "));
+  EXPECT_THAT(output.errors, HasSubstr("; any checkpoint of this run may be resumed from; if that ends the same way, start "
+                                       "anew with a lower optimizer.params.lr, with gradient_clipping\n"));
+}
+
+TEST_F(Diverged, ARunThatSkippedTooManyStepsGoesOnFromItsNewestStepWithABetterConfig) {
+  const std::string train =
+      "train config.json --set fp16.enabled=true --set training.stop_after_skipped=3 --set fp16.loss_scale=";
+  ASSERT_EQ(folder.run(train + "1e30").code, 16);
+  ASSERT_TRUE(has_step("3"));
+  // With the same config each resume tries one more step, and what is said of it is what it did.
+  const Output again = folder.run(train + "1e30 --resume");
+  EXPECT_EQ(again.code, 16);
+  EXPECT_THAT(again.text, HasSubstr("resumed after step 3"));
+  EXPECT_THAT(again.errors, HasSubstr("step 4: gradients were not finite 3 times in a row"));
+  EXPECT_THAT(again.errors, HasSubstr("; the weights are finite and the loss was 3."));
+  EXPECT_THAT(again.errors, HasSubstr("; step 4 done again: the first tensor that is not finite is the gradient of "));
+  const Output better = folder.run(train + "256 --resume");
+  EXPECT_EQ(better.code, 0) << better.errors;
+  EXPECT_THAT(better.text, HasSubstr("resumed after step 4"));
 }
 
 // The run ends with the step that reaches the limit: that is no success either.
@@ -97,6 +116,38 @@ TEST_F(Diverged, AValidationLossThatIsNotFiniteIsExitCode16) {
   EXPECT_THAT(output.errors,
               HasSubstr("the validation loss after step 1, the last one, is nan; the weights are finite, but too large for "
                         "a finite loss (the largest is 1e+30, in "));
+}
+
+// Both went wrong: that the numbers are lost decides the exit code, and the other is not kept back.
+TEST_F(Diverged, ALastCheckpointThatWasNotWrittenIsNotKeptBack) {
+  folder.write("small", "ulimit -f 8\nexec \"$@\"\n");
+  const Output output = folder.run_in(
+      "sh small", "train config.json --set optimizer.params.lr=1e30 --set training.steps=1 --set training.evaluate_every=1");
+  EXPECT_EQ(output.code, 16);
+  EXPECT_THAT(output.errors, HasSubstr("error: the validation loss after step 1, the last one, is nan; "));
+  EXPECT_THAT(output.errors, HasSubstr("; checkpoint of step 1 was not written: "));
+}
+
+// The master weights are finite, the weights that the model computes with are not.
+TEST_F(Diverged, WeightsThatAreInfiniteInFloat16AreNotFinite) {
+  const std::string train = "train config.json --set optimizer.params.lr=1e6 --set training.steps=1 ";
+  const Output output = folder.run(train + "--set fp16.enabled=true --set fp16.loss_scale=256");
+  EXPECT_EQ(output.code, 16);
+  EXPECT_THAT(output.errors, HasSubstr("error: after step 1, the last one; the weights are not finite any more: "));
+  EXPECT_THAT(output.errors, HasSubstr(", infinite in float16); start anew with a lower "));
+  EXPECT_FALSE(has_step("1"));
+  EXPECT_EQ(folder.run(train + "--set bf16.enabled=true").code, 0);
+  EXPECT_TRUE(has_step("1"));
+}
+
+TEST_F(Diverged, AFinishedRunWhoseWeightsAreNotFiniteIsNoSuccessWhenItIsResumed) {
+  const std::string train = "train config.json --set optimizer.params.lr=1e6 --set training.steps=1 ";
+  ASSERT_EQ(folder.run(train).code, 0);
+  EXPECT_EQ(folder.run(train + "--resume").code, 0);
+  const Output output = folder.run(train + "--resume --set fp16.enabled=true");
+  EXPECT_EQ(output.code, 16);
+  EXPECT_THAT(output.text, HasSubstr("nothing to do: step 1 is reached"));
+  EXPECT_THAT(output.errors, HasSubstr("error: after step 1, the last one done; the weights are not finite any more: "));
 }
 
 }  // namespace

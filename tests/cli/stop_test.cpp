@@ -164,6 +164,18 @@ TEST_F(Stop, TheWarningSignalSavesAndTheRunGoesOn) {
   EXPECT_THAT(folder.run("checkpoint verify checkpoints").text, AllOf(HasSubstr("verified"), Not(HasSubstr("damaged"))));
 }
 
+// Its last step may be one of a few that are skipped: only weights that are not finite make the end a failure.
+TEST_F(Stop, ARunMayBeStoppedWhileStepsAreSkipped) {
+  ASSERT_EQ(folder.run("train config.json --set training.steps=3").code, 0);
+  RunningProgram program(
+      folder, train({"--resume", "--set", "optimizer.params.lr=1e30", "--set", "training.stop_after_skipped=1000000"}));
+  ASSERT_TRUE(program.wait_for("out", "\n       7 ")) << folder.read("err");
+  program.send(SIGTERM);
+  EXPECT_EQ(program.wait(), 143);
+  EXPECT_THAT(folder.read("err"), HasSubstr(" is not saved: its loss is "));
+  EXPECT_THAT(folder.read("out"), HasSubstr("; step 3 is saved; to go on from it, "));
+}
+
 TEST_F(Stop, TheWarningSignalMayEndTheRunToo) {
   RunningProgram program(folder,
                          train({"--set", "checkpoint.signal=SIGUSR2", "--set", "checkpoint.signal_action=save_and_stop"}));

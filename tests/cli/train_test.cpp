@@ -67,6 +67,29 @@ TEST_F(Train, RanksThatReadDifferentFilesOfTheSameNameEndBeforeTheFirstStep) {
   EXPECT_EQ(accepted.code, 0) << accepted.errors;
 }
 
+// The same name of a directory, but each rank has one of its own.
+TEST_F(Train, RanksThatWouldResumeFromDifferentCheckpointsEndBeforeTheFirstStep) {
+  for (const std::string rank : {"0", "1"}) {
+    std::filesystem::create_directory(folder.at(rank));
+    folder.write(rank + "/config.json", folder.read("config.json"));
+    folder.write(rank + "/text.txt", folder.read("text.txt"));
+  }
+  ASSERT_EQ(folder.run("train config.json --set checkpoint.directory=0/checkpoints").code, 0);
+  ASSERT_EQ(folder.run("train config.json --set checkpoint.directory=1/checkpoints").code, 0);
+  const std::string command = "launch --num_gpus 2 sh -c 'cd $RANK && exec " TRIVET_BINARY_DIR
+                              "/trivet train config.json --set training.steps=9 --resume'";
+  const Output refused = folder.run(command);
+  EXPECT_EQ(refused.code, 12) << refused.errors;
+  EXPECT_THAT(refused.errors, HasSubstr("resume: rank 0 has read \"" + folder.at("0/checkpoints/step-00000008/manifest.json") +
+                                        "\" (step 8 of run "));
+  EXPECT_THAT(refused.errors,
+              HasSubstr("), rank 1 \"" + folder.at("1/checkpoints/step-00000008/manifest.json") + "\" (step 8 of run "));
+  std::filesystem::remove_all(folder.at("1/checkpoints"));
+  std::filesystem::copy(folder.at("0/checkpoints"), folder.at("1/checkpoints"), std::filesystem::copy_options::recursive);
+  const Output accepted = folder.run(command);
+  EXPECT_THAT(accepted.text, HasSubstr("resumed after step 8")) << accepted.errors;
+}
+
 TEST_F(Train, ThreadsProcessesAndAnInterruptedRunOnOtherRanksGiveTheSameBits) {
   EXPECT_EQ(folder.run("train config.json --ranks 2 --metrics threads.jsonl --set checkpoint.directory=one").code, 0);
   const Output processes = folder.run("launch --num_gpus 3 " TRIVET_BINARY_DIR
@@ -233,7 +256,19 @@ TEST_F(Train, StopsWhenTheWeightsAreNoNumbersAnyMore) {
       "train config.json --set bf16.enabled=true --set bf16.check_grad_overflow=false --set reproducible=run "
       "--set optimizer.params.lr=1e30");
   EXPECT_EQ(output.code, 16);
-  EXPECT_THAT(output.errors, HasSubstr("the loss is nan and the step was not skipped"));
+  EXPECT_THAT(output.errors, HasSubstr("step 2: the loss is nan and the step was not skipped"));
+  EXPECT_THAT(output.errors, HasSubstr("; start anew with a lower optimizer.params.lr"));
+}
+
+// Step 5 made weights for which step 6 computed no finite loss, so a checkpoint of step 5 would end the same way.
+TEST_F(Train, NamesACheckpointFromBeforeTheWeightsThatGaveNoFiniteLoss) {
+  const std::string train =
+      "train config.json --set bf16.enabled=true --set bf16.check_grad_overflow=false --set reproducible=run ";
+  ASSERT_EQ(folder.run(train + "--set training.steps=4").code, 0);
+  const Output output = folder.run(train + "--resume --set optimizer.params.lr=1e30");
+  EXPECT_EQ(output.code, 16);
+  EXPECT_THAT(output.errors, HasSubstr("step 6: the loss is nan and the step was not skipped"));
+  EXPECT_THAT(output.errors, HasSubstr("; resume from a checkpoint before step 5 with a lower optimizer.params.lr"));
 }
 
 TEST_F(Train, DoesNotMixRuns) {

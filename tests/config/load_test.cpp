@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cmath>
+
 #include "core/error.h"
 #include "engine/config/json_reader.h"
 #include "engine/config/key_table.h"
@@ -261,6 +264,36 @@ TEST(ParseConfig, OfManyMistakesTheFirstTwentyAreShown) {
   EXPECT_TRUE(message.starts_with("bad.json:1:2: key_0: unknown key")) << message;
   EXPECT_NE(message.find("\nbad.json:20:1: key_19: unknown key"), std::string::npos) << message;
   EXPECT_TRUE(message.ends_with("\nand 49980 more mistakes")) << message;
+}
+
+TEST(ParseConfig, TheFirstMistakesOfTheFileAreShownWhicheverIsFoundFirst) {
+  std::string text = "{\"train_batch_size\": -1,\n";  // values are looked at after all keys
+  for (int i = 0; i < 25; ++i) text += "\"key_" + std::to_string(i) + "\": 0,\n";
+  const std::string message = refusal(text + "}");
+  EXPECT_TRUE(
+      message.starts_with("bad.json:1:22: train_batch_size: -1 is not accepted; use at least 1\n"
+                          "bad.json:2:1: key_0: unknown key"))
+      << message;
+  EXPECT_NE(message.find("\nbad.json:20:1: key_18: unknown key"), std::string::npos) << message;
+  EXPECT_EQ(message.find("key_19"), std::string::npos) << message;
+  EXPECT_TRUE(message.ends_with("\nand 6 more mistakes")) << message;
+}
+
+// Four times as many keys take about four times as long; sixteen times, if each key were compared with all others.
+TEST(ParseConfig, TheTimeIsInProportionToTheKeys) {
+  const auto seconds = [](int keys) {
+    std::string text = "{";
+    for (int i = 0; i < keys; ++i) text += "\"key_" + std::to_string(i) + "\": 0,\n";
+    text += "}";
+    double best = HUGE_VAL;
+    for (int i = 0; i < 5; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      refusal(text);
+      best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    }
+    return best;
+  };
+  EXPECT_LT(seconds(40'000), 10 * seconds(10'000));
 }
 
 TEST(ParseConfig, AsManyMistakesAsAreShownAreAllThatAreCounted) {

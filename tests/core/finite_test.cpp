@@ -53,6 +53,35 @@ TYPED_TEST(Finite, LargestSmallestAndZeroAreFinite) {
   EXPECT_EQ(this->first({}), -1);
 }
 
+// Half a unit above the largest 16-bit number, rounding goes to infinity.
+TEST(FiniteIn16Bits, IsWhatDoesNotRoundToInfinity) {
+  const auto first = [](float value, DType used_as) {
+    const std::vector<float> values{1, -1, value};
+    return first_not_finite({values.data(), DType::Float32, {3}}, used_as);
+  };
+  for (const float sign : {1.0f, -1.0f}) {
+    const float half = 65520, brain = 0x1.ffp127f;
+    for (const auto& [least, used_as] : {std::pair{half, DType::Float16}, std::pair{brain, DType::BFloat16}}) {
+      EXPECT_EQ(first(sign * least, used_as), 2);
+      EXPECT_EQ(first(sign * std::nextafter(least, 0.0f), used_as), -1);
+      EXPECT_EQ(first(sign * HUGE_VALF, used_as), 2);
+      EXPECT_EQ(first(std::nanf(""), used_as), 2);
+    }
+    EXPECT_TRUE(std::isinf(static_cast<float>(static_cast<float16>(sign * half))));
+    EXPECT_FALSE(std::isinf(static_cast<float>(static_cast<float16>(sign * std::nextafter(half, 0.0f)))));
+    EXPECT_TRUE(std::isinf(static_cast<float>(bfloat16(sign * brain))));
+    EXPECT_FALSE(std::isinf(static_cast<float>(bfloat16(sign * std::nextafter(brain, 0.0f)))));
+    EXPECT_EQ(first(sign * 3.4e38f, DType::Float32), -1);
+  }
+}
+
+TEST(FiniteIn16Bits, AreSaidWithTheirType) {
+  const std::vector<float> values{1e30f, HUGE_VALF};
+  const ConstTensorView view{values.data(), DType::Float32, {2}};
+  EXPECT_EQ(not_finite_value(view, 0, DType::Float16), "1e+30, infinite in float16");
+  EXPECT_EQ(not_finite_value(view, 1, DType::Float16), "inf");
+}
+
 TEST(FiniteIntegers, AreAlwaysFinite) {
   const std::vector<int64_t> values(3, -1);  // all bits set
   EXPECT_EQ(first_not_finite({values.data(), DType::Int64, {3}}), -1);

@@ -364,7 +364,7 @@ TEST_F(BadFile, ATokenFileHoldsATokenizerOfLimitedSize) {
               kUsage, "the tokenizer in it has 67108865 bytes; at most 67108864 are accepted");
 }
 
-// Of a mapped file the part that is gone would end the process with SIGBUS.
+// If the file were mapped, reading the part that is gone would end the process with SIGBUS.
 TEST_F(BadFile, ThatIsCutShortWhileItIsOpen) {
   good_tokens();
   const auto file = open_tokens(path("a.tokens"));

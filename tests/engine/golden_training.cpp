@@ -156,6 +156,9 @@ bool is_uncertain(const std::string& name, size_t element, size_t elements) {
   return name.ends_with("attention.qkv.bias") && element >= elements / 3 && element < elements / 3 * 2;
 }
 
+// The larger one; NaN if there is one. std::max(most, NaN) is `most`.
+double larger(double most, double x) { return std::isnan(most) || x <= most ? most : x; }
+
 double relative(double a, double b) { return std::abs(a - b) / std::abs(b); }
 
 double difference_of_weights(const NamedValues& expected, const NamedValues& actual, const NamedValues& initial) {
@@ -166,9 +169,9 @@ double difference_of_weights(const NamedValues& expected, const NamedValues& act
     for (size_t i = 0; i < values.size(); ++i) {
       if (is_uncertain(name, i, values.size())) continue;
       distance = std::max(distance, std::abs(values[i] - first[i]));
-      difference = std::max(difference, std::abs(others.at(i) - values[i]));
+      difference = larger(difference, std::abs(others.at(i) - values[i]));
     }
-    most = std::max(most, difference / distance);
+    most = larger(most, difference / distance);
   }
   return most;
 }
@@ -206,9 +209,9 @@ TrainingTrace train(const GoldenRun& run, const TrainingPlace& place) {
 TraceDifference difference(const GoldenRun& golden, const TrainingTrace& trace) {
   TraceDifference most;
   for (size_t step = 0; step < golden.trace.loss.size(); ++step) {
-    most.loss = std::max(most.loss, relative(trace.loss.at(step), golden.trace.loss[step]));
+    most.loss = larger(most.loss, relative(trace.loss.at(step), golden.trace.loss[step]));
     if (!golden.trace.skipped[step])
-      most.grad_norm = std::max(most.grad_norm, relative(trace.grad_norm.at(step), golden.trace.grad_norm[step]));
+      most.grad_norm = larger(most.grad_norm, relative(trace.grad_norm.at(step), golden.trace.grad_norm[step]));
   }
   most.evaluation = relative(trace.evaluation, golden.trace.evaluation);
   if (!golden.trace.weights.empty())

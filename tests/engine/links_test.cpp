@@ -48,7 +48,9 @@ TEST(StageLinks, JoinEachStageWithItsNeighboursBothWays) {
     if (own.rank < 2) own.expect_received(Direction::Backward, own.rank + 1, value(own.rank + 1, Direction::Backward));
     own.links.finish();
     EXPECT_EQ(own.arena.used_bytes(), 0);
-    if (own.rank != 1) EXPECT_THROW(own.links.send(Direction::Forward, 2 - own.rank, own.tensor(0)), std::logic_error);
+    if (own.rank != 1) {
+      EXPECT_THROW(own.links.send(Direction::Forward, 2 - own.rank, own.tensor(0)), std::logic_error);
+    }
   });
 }
 
@@ -63,8 +65,10 @@ TEST(StageLinks, TwoSendsMayBeInFlightAndNoMore) {
         ++sent;
       }
     if (own.rank == 1) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      EXPECT_LE(sent, 2);
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (sent < 2 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // in which a third would be sent
+      EXPECT_EQ(sent, 2);
       for (int i = 0; i < 3; ++i) own.expect_received(Direction::Forward, 0, static_cast<float>(i));
     }
     own.links.finish();

@@ -2,6 +2,7 @@
 // rank.
 #include "engine/not_finite.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "engine/divergence.h"
 #include "engine/engine.h"
 #include "tests/engine/small_plan.h"
 
@@ -127,6 +129,78 @@ TEST(NotFinite, IsFoundInEveryStageAndInLayoutMode) {
       const std::string found = first_of(run);
       EXPECT_TRUE(found.ends_with(" in microbatch 1 on rank 1 (element 5 is inf)")) << "stage " << stage << ": " << found;
     }
+}
+
+// A schedule may run backward of microbatch 0 before forward of microbatch 3. All ranks keep the same one of two finds, so that
+// the rank is named where that one began.
+TEST(NotFinite, EachRankKeepsTheFirstFindInTheOrderOfCauses) {
+  const model::Model model = model_of(small_config());
+  const auto kernels = kernels::make_cpu_kernels(1);
+  NotFiniteSearch search(model, *kernels, 1);
+  const std::vector<float> bad{0, HUGE_VALF}, good{0, 1};
+  const ConstTensorView not_finite{bad.data(), DType::Float32, {2}}, finite{good.data(), DType::Float32, {2}};
+  const auto found = [&] { return search.found() ? to_sentence(*search.found()) : "none"; };
+  search.look_at_input_gradient(2, 0, not_finite);
+  EXPECT_EQ(found(), "the gradient of the input of blocks.1 in microbatch 0 on rank 1 (element 1 is inf)");
+  search.look_at_output(2, 3, not_finite);
+  EXPECT_EQ(found(), "the output of blocks.1 in microbatch 3 on rank 1 (element 1 is inf)");
+  search.look_at_output(1, 3, finite);
+  search.look_at_output(3, 3, not_finite);
+  search.look_at_input_gradient(1, 0, not_finite);
+  EXPECT_EQ(found(), "the output of blocks.1 in microbatch 3 on rank 1 (element 1 is inf)");
+  search.look_at_output(1, 3, not_finite);
+  EXPECT_EQ(found(), "the output of blocks.0 in microbatch 3 on rank 1 (element 1 is inf)");
+}
+
+// Its gradients are finite: the step is not skipped, and its weights are finite, too.
+class InfiniteLoss final : public Layer {
+ public:
+  explicit InfiniteLoss(std::unique_ptr<Layer> layer) : layer_(std::move(layer)) {}
+  std::span<const ParameterSpec> parameters() const override { return layer_->parameters(); }
+  Shape output_shape(const Shape& input) const override { return layer_->output_shape(input); }
+  void forward(Context& c, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const override {
+    layer_->forward(c, weights, x, y, saved);
+  }
+  void backward_input(Context& c, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const override {
+    layer_->backward_input(c, weights, dy, dx, saved);
+  }
+  void backward_weight(Context& c, Gradients gradients, const Saved& saved) const override {
+    layer_->backward_weight(c, gradients, saved);
+  }
+  void forward_backward(Context& c, Weights weights, Gradients gradients, ConstTensorView x, TensorView dx,
+                        Saved& saved) const override {
+    layer_->forward_backward(c, weights, gradients, x, dx, saved);
+    if (c.microbatch->first_sample == 4) c.loss.as<double>()[0] = HUGE_VAL;
+  }
+
+ private:
+  std::unique_ptr<Layer> layer_;
+};
+
+TEST(NotFinite, IsSearchedForWhenALossIsInfiniteAndTheWeightsAreNot) {
+  const Config config = small_config();
+  const Plan plan = plan_of(config, 1);
+  comm::run_threads(1, [&](comm::World& world) {
+    model::Model model = model_of(config);
+    model.layers.back() = std::make_unique<InfiniteLoss>(std::move(model.layers.back()));
+    Engine engine(plan, std::move(model), world);
+    const std::vector<int32_t> tokens(static_cast<size_t>(config.model.sequence_length), 3);
+    const ConstTensorView view{tokens.data(), DType::Int32, {1, config.model.sequence_length}};
+    std::vector<Microbatch> batch;
+    for (int64_t m = 0; m < plan.batch.gradient_accumulation_steps; ++m) batch.push_back({view, view, m});
+    EXPECT_THROW(engine.search_last_step(batch), std::logic_error) << "no step was done";
+    const StepResult result = engine.train_batch(batch);
+    EXPECT_FALSE(result.skipped);
+    Divergence divergence(engine, {}, [&] { return batch; });
+    try {
+      divergence.check_step(result);
+      ADD_FAILURE() << "an infinite loss is no success";
+    } catch (const NumericsError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("; step 1 done again with the weights that it made: the first tensor that "
+                                                   "is not finite is the loss in microbatch 4 on rank 0 (element 0 is inf); "
+                                                   "start anew with a lower optimizer.params.lr"));
+    }
+  });
 }
 
 TEST(NotFinite, CausesComeBeforeTheirEffects) {

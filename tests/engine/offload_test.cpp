@@ -91,7 +91,7 @@ TEST_F(Offload, TakesTheMemoryThatIsPlanned) {
         }
 }
 
-// Of the elements of a rank's shards: master weights and two moments of 4 bytes, weights of 2, each tensor padded to
+// Bytes for the elements of a rank's shards: master weights and two moments of 4 bytes, weights of 2, each tensor padded to
 // 4096 bytes; a step reads and writes the states once, and gathers weights in forward and backward of each microbatch.
 TEST_F(Offload, StatesFilesAndTraffic) {
   const Config config = this->config(true, true);

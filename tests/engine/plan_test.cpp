@@ -337,7 +337,7 @@ TEST(Plan, CountsWhatSavingCopies) {
   EXPECT_LE(copies, 12 * with.parameters + 100 * 64);  // each tensor is aligned
 }
 
-// Of a block with a matrix of 1,600 elements and a gain of 7, which persists.
+// The block has a matrix of 1,600 elements and a gain of 7, which persists.
 TEST(BlockParameters, OfWeightsThatPersistNothingIsGathered) {
   const std::vector<ParameterSpec> specs{{.name = "weight", .shape = {40, 40}}, {.name = "gain", .shape = {7}}};
   const zero::ShardLayout layout =

@@ -15,7 +15,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-// Of one rank: its steps take what the test says.
+// The clock of one rank, whose steps take as long as the test says.
 class StepClock final : public Clock {
  public:
   nanoseconds now() const override { return now_; }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/config/load.h"
@@ -69,6 +70,22 @@ TEST_P(TrainingReference, LossesNormsRatesAndWeightsAgree) {
 
 INSTANTIATE_TEST_SUITE_P(Runs, TrainingReference, testing::ValuesIn(golden_runs()),
                          [](const auto& which) { return which.param.name; });
+
+TEST(TraceDifference, OfANumberThatIsNanIsNan) {
+  const auto golden = std::ranges::find_if(golden_runs(), [](const GoldenRun& run) { return !run.trace.weights.empty(); });
+  ASSERT_NE(golden, golden_runs().end());
+  const double nan = std::nan("");
+  const TraceDifference none = difference(*golden, golden->trace);
+  EXPECT_EQ(std::max({none.loss, none.grad_norm, none.evaluation, none.weights}), 0);
+  TrainingTrace trace = golden->trace;  // each is followed by numbers that agree
+  trace.loss.front() = trace.grad_norm.front() = trace.evaluation = nan;
+  trace.weights.begin()->second.front() = nan;
+  const TraceDifference found = difference(*golden, trace);
+  EXPECT_TRUE(std::isnan(found.loss));
+  EXPECT_TRUE(std::isnan(found.grad_norm));
+  EXPECT_TRUE(std::isnan(found.evaluation));
+  EXPECT_TRUE(std::isnan(found.weights));
+}
 
 class ScheduleReference : public testing::TestWithParam<GoldenSchedule> {};
 

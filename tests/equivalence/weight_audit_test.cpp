@@ -49,10 +49,29 @@ void change_weights(Engine& engine, const std::string& name, const Change& chang
   EXPECT_EQ(found, 1) << name;
 }
 
-// What the run says when `rank` has a changed weight before step 2 (counting from 0).
-std::string message_after(const Change& change, const Config& config, int ranks, int rank, const std::string& parameter) {
+// The lowest bit of what the optimizer keeps for the first element of a parameter: tensor `which` of those that it updates.
+void flip_low_bit(Engine& engine, const std::string& name, size_t which) {
+  int found = 0;
+  engine.parameters().for_each_group([&](int, zero::ParameterGroup& group) {
+    for (const zero::FlatParameter& parameter : group.layout().parameters) {
+      const zero::HeldWeights held = group.held_weights();
+      const int64_t at = parameter.offset - held.owned_first;
+      if (parameter.name != name || at < 0 || at >= held.owned_count) continue;
+      ++found;
+      ASSERT_LT(which, held.updated.size());
+      auto* const values = static_cast<uint32_t*>(const_cast<void*>(held.updated[which].data));
+      values[at] ^= 1u;
+    }
+  });
+  EXPECT_EQ(found, 1) << name;
+}
+
+using ChangeOfRank = std::function<void(Engine& engine)>;
+
+// What the run says when `rank` is changed before step 2 (counting from 0).
+std::string message_after(const ChangeOfRank& change, const Config& config, int ranks, int rank) {
   const auto before_step = [&](Engine& engine, int world_rank, int64_t step) {
-    if (world_rank == rank && step == 2) change_weights(engine, parameter, change);
+    if (world_rank == rank && step == 2) change(engine);
   };
   try {
     run({.ranks = ranks, .before_step = before_step, .config = config});
@@ -63,10 +82,15 @@ std::string message_after(const Change& change, const Config& config, int ranks,
   return "nothing was noticed";
 }
 
+std::string message_after(const Change& change, const Config& config, int ranks, int rank, const std::string& parameter) {
+  return message_after([&](Engine& engine) { change_weights(engine, parameter, change); }, config, ranks, rank);
+}
+
 TEST(WeightAudit, NamesTheRankThatTheMajorityOutvotes) {
   EXPECT_THAT(message_after(flip_exponent, audited_config(), 3, 2, "blocks.1.mlp.up.weight"),
-              AllOf(HasSubstr("after step 3: rank 2 holds other weights than ranks 0, 1, first in "),
-                    HasSubstr("(all were equal after step 2)"), HasSubstr("audit.weights_every")));
+              AllOf(HasSubstr("after step 3: rank 2 holds other weights than ranks 0, 1, first in blocks.1.mlp.up.weight (all "
+                              "were equal after step 2)"),
+                    HasSubstr("audit.weights_every")));
 }
 
 TEST(WeightAudit, ExchangedElementsChangeTheDigest) {
@@ -101,6 +125,42 @@ TEST(WeightAudit, ComparesWhatTheTensorAxisDoesNotSplit) {
   config.zero.stage3_param_persistence_threshold = 0;
   EXPECT_THAT(message_after(flip_exponent, config, 8, 2, "blocks.0.norm1.gain"),
               HasSubstr("ranks 2, 6 hold other weights than ranks 0, 1, 3, 4, 5, 7"));
+}
+
+// A checkpoint of stage 0 is made of float32 master weights and moments, of which layers see 16 bits or nothing.
+TEST(WeightAudit, ComparesMasterWeightsAndMomentsThatAreWholeOnEveryRank) {
+  Config config = audited_config();
+  config.bf16.enabled = true;
+  for (const size_t which : {0u, 1u, 2u}) {
+    const auto change = [&](Engine& engine) { flip_low_bit(engine, "blocks.1.mlp.up.weight", which); };
+    EXPECT_THAT(message_after(change, config, 3, 2),
+                HasSubstr("rank 2 holds other weights than ranks 0, 1, first in blocks.1.mlp.up.weight (all were equal"));
+  }
+  const auto moment = [](Engine& engine) { flip_low_bit(engine, "blocks.1.mlp.up.weight", 0); };
+  EXPECT_THAT(message_after(moment, audited_config(), 3, 1), HasSubstr("rank 1 holds other weights than ranks 0, 2"));
+}
+
+// Each tensor rank keeps the shards of its own copy of a norm.
+TEST(WeightAudit, ComparesMasterWeightsThatTheTensorAxisDoesNotSplit) {
+  Config config = audited_config();
+  config.bf16.enabled = true;
+  config.parallel.tensor = 4;
+  config.zero.stage = 1;
+  const auto change = [&](Engine& engine) { flip_low_bit(engine, "blocks.0.norm1.gain", 0); };
+  EXPECT_THAT(message_after(change, config, 4, 1), HasSubstr("rank 1 holds other weights than ranks 0, 2, 3"));
+}
+
+TEST(WeightAudit, NeverAccusesAHealthyOptimizer) {
+  for (const auto& [name, type] : EnumNames<OptimizerType>::table)
+    for (const int tensor : {1, 2}) {
+      if (type == OptimizerType::Muon && tensor > 1) continue;  // needs whole matrices
+      Config config = audited_config();
+      config.optimizer.type = type;
+      config.parallel.tensor = tensor;
+      config.bf16.enabled = true;
+      config.reproducible = Reproducible::Run;
+      EXPECT_NO_THROW(run({.ranks = 4, .steps = 3, .config = config})) << name << ", tensor " << tensor;
+    }
 }
 
 TEST(WeightAudit, HappensEverySoManySteps) {

@@ -1,4 +1,4 @@
-// Checkpoints: the manifest, the header of a safetensors file, and a whole step of one file.
+// Checkpoints: the manifest, the state of the run in it, the header of a safetensors file, and a whole step of one file.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -9,6 +9,7 @@
 #include "engine/checkpoint/crc32c.h"
 #include "engine/checkpoint/loaded_step.h"
 #include "engine/checkpoint/manifest.h"
+#include "engine/checkpoint/run_state.h"
 #include "engine/checkpoint/safetensors.h"
 #include "tests/fuzz/targets.h"
 #include "tests/support/memory_file_system.h"
@@ -68,6 +69,13 @@ void manifest(std::string_view input) {
   if (!accepts(kRefused, [&] { manifest = parse_manifest(with_checksum(input), "input"); })) return;
   const std::string written = to_text(manifest);
   require(to_text(parse_manifest(written, "written")) == written, "what was read, written and read again is the same");
+}
+
+void run_state(std::string_view input) {
+  RunState state;
+  if (!accepts(kRefused, [&] { state = parse_run_state(input, "input"); })) return;
+  const std::string written = to_text(state);
+  require(to_text(parse_run_state(written, "written")) == written, "what was read, written and read again is the same");
 }
 
 // The size of the file, as 4 bytes, then the header's JSON.

@@ -64,6 +64,7 @@ void merges(std::string_view input);
 void tokens(std::string_view input);
 void megatron(std::string_view input);
 void manifest(std::string_view input);
+void run_state(std::string_view input);
 void safetensors(std::string_view input);
 void shard(std::string_view input);
 void hostfile(std::string_view input);

@@ -119,16 +119,6 @@ TEST(Console, SaysThatARunIsResumed) {
   EXPECT_EQ(out.str().rfind("resumed after step 1,200\n", 0), 0u) << out.str();
 }
 
-TEST(Console, RemembersTheBestValidationAndTheLast) {
-  std::ostringstream out;
-  Console console(out, {});
-  for (int64_t step = 1; step <= 4; ++step) console.on_step(metrics_of(step));
-  const double losses[] = {2.75, 2.5, 2.5, 3.125};
-  for (int64_t step = 1; step <= 4; ++step) console.on_evaluation({.step = step, .loss = losses[step - 1], .tokens = 10});
-  console.on_end({});
-  EXPECT_NE(out.str().find(", validation 3.1250 (best 2.5000 at step 2), "), std::string::npos) << out.str();
-}
-
 TEST(Console, NoColorIsRespected) {
   ::setenv("NO_COLOR", "1", 1);
   EXPECT_FALSE(options_for_stdout(10).color);
