@@ -3,10 +3,10 @@
 #include <chrono>
 
 #include "autotune/bench/bench.h"
-#include "autotune/units.h"
 #include "autotune/bench/kernel_timer.h"
 #include "autotune/bench/run_steps.h"
 #include "autotune/bench/shapes.h"
+#include "autotune/units.h"
 
 namespace trivet::autotune {
 namespace {

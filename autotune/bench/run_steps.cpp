@@ -13,7 +13,6 @@
 namespace trivet::autotune {
 namespace {
 
-
 std::vector<int> allowed_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);

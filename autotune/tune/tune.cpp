@@ -19,7 +19,6 @@
 namespace trivet::autotune {
 namespace {
 
-
 // The disk's speed is measured with the rest and not asked for here: in memory that costs nothing.
 constexpr const char* kQuickDirectory = "/dev/shm";
 
