@@ -80,6 +80,8 @@ void set_weights(Engine& engine, const NamedValues& initial) {
     }
   };
   Arena unused("unused");  // for what is in files
+  // Other ranks may still be reading this rank's first weights.
+  engine.parameters().for_each_group([](int, zero::ParameterGroup& group) { group.wait(); });
   load_pieces(engine.parameters(), engine.plan().config.optimizer,
               {.read = fill, .read_on_host = fill, .kernels = engine.kernels(), .buffers = unused, .staging = {}});
   engine.parameters().publish(true);
