@@ -5,6 +5,8 @@
 #include <array>
 #include <cstring>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "core/error.h"
@@ -15,9 +17,11 @@ namespace trivet::test {
 namespace {
 
 using testing::AllOf;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Key;
 
 Config audited_config(ModelType type = ModelType::Gpt) {
   Config config = tiny_config(type);
@@ -108,6 +112,32 @@ TEST(WeightAudit, ExchangedElementsChangeTheDigest) {
     EXPECT_EQ(total(engine), before);
   };
   run({.ranks = 1, .steps = 2, .before_step = before_step, .config = audited_config()});
+}
+
+// However the data axis cuts a parameter into shards, their digests add up to that of the whole parameter.
+TEST(WeightAudit, DigestsOfShardsAddUpToThatOfTheWhole) {
+  const auto sums_over_data = [](int stage, int data) {
+    std::mutex mutex;
+    std::map<std::string, uint64_t> sums;  // of tensor rank 0, by parameter
+    const auto before_step = [&](Engine& engine, int world_rank, int64_t step) {
+      if (step != 0 || world_rank % 2 != 0) return;
+      for (const WeightDigest& digest : digest_weights(engine.parameters(), engine.kernels(), Device::Cpu)) {
+        const std::lock_guard lock(mutex);
+        if (digest.unsplit != 0) sums[digest.parameter] += digest.unsplit;
+      }
+    };
+    Config config = audited_config();
+    config.parallel.tensor = 2;
+    config.zero.stage = stage;
+    config.zero.stage3_param_persistence_threshold = 0;
+    run({.ranks = 2 * data, .steps = 1, .before_step = before_step, .config = config});
+    return sums;
+  };
+  const auto whole = sums_over_data(0, 1);
+  EXPECT_THAT(whole, Contains(Key("embedding.positions.weight")));
+  for (const int stage : {1, 3})
+    for (const int data : {2, 3})
+      EXPECT_EQ(sums_over_data(stage, data), whole) << fmt::format("stage {}, data {}", stage, data);
 }
 
 TEST(WeightAudit, OfTwoRanksNamesBoth) {
