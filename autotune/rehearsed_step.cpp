@@ -63,6 +63,16 @@ double busy(const Program& program, const Recording& recording, std::initializer
   return ms;
 }
 
+// Waits of blocks for weights that the step before has published: a part of instructions that compute. Where a program unshards
+// its weights, the timeline has these waits apart from the instructions.
+double waits_for_published(const Program& program, const Recording& recording, Recording::Kind kind) {
+  if (std::ranges::any_of(program, [](const Instruction& instruction) { return instruction.op == Op::Unshard; })) return 0;
+  double ms = 0;
+  for (const Recording::Span& span : recording.spans)
+    if (span.kind == kind && span.queue == Queue::Gather && span.at != Recording::kUpdate) ms += span.end - span.start;
+  return ms;
+}
+
 // How streams share the rank's time.
 struct Sharing {
   bool cores = false;   // what they do keeps the program from its own work
@@ -79,7 +89,8 @@ StepSeconds parts_of(const Program& program, const Timeline& timeline, size_t ra
     if (computes(timed.instruction.op) && timed.queue == Queue::Compute)
       (timed.instruction.op == Op::Recompute ? own.recompute : own.compute) += timed.end - timed.start;
   own.tensor = spent(recording, kind, Queue::Tensor, false);
-  own.compute -= own.tensor;                          // layers wait inside their instructions
+  own.data = waits_for_published(program, recording, kind);
+  own.compute -= own.tensor + own.data;               // layers wait inside their instructions
   for (const TimedWait& wait : timeline.waits[rank])  // without queues: all of such an instruction
     if (wait.queue == Queue::Gather || wait.queue == Queue::Reduce) own.data += wait.end - wait.start;
   if (sharing.queues) own.data += busy(program, recording, {Op::Unshard, Op::Reshard, Op::Reduce});

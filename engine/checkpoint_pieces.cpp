@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/optimizer/optimizer_step.h"
+#include "engine/optimizer/optimizer_states.h"
 
 namespace trivet {
 

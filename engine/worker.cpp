@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "engine/optimizer/optimizer_states.h"
 #include "pipeline/event_graph.h"
 
 namespace trivet {

@@ -64,18 +64,20 @@ void Relay::say(const std::string& text) {
   error_->flush();
 }
 
+bool Relay::is_to_be_read(const Source& source, bool ranks_are_to_end) {
+  return source.pipe && (ranks_are_to_end || !source.target->is_full());
+}
+
 void Relay::add_to(std::vector<pollfd>& entries, bool ranks_are_to_end) const {
-  for (const Source& source : sources_) {
-    if (source.pipe && (ranks_are_to_end || !source.target->is_full())) entries.push_back({source.pipe.number(), POLLIN, 0});
-  }
+  for (const Source& source : sources_)
+    if (is_to_be_read(source, ranks_are_to_end)) entries.push_back({source.pipe.number(), POLLIN, 0});
   output_->add_to(entries);
   if (separate_error_) separate_error_->add_to(entries);
 }
 
 void Relay::step(bool ranks_are_to_end) {
-  for (Source& source : sources_) {
-    if (source.pipe && (ranks_are_to_end || !source.target->is_full())) read(source);
-  }
+  for (Source& source : sources_)
+    if (is_to_be_read(source, ranks_are_to_end)) read(source);
   output_->flush();
   if (separate_error_) separate_error_->flush();
   report_fault(*output_, "standard output", output_fault_reported_);

@@ -55,6 +55,7 @@ class Relay {
     std::string line;
   };
   comm::Descriptor add(int rank, Output& target);
+  static bool is_to_be_read(const Source& source, bool ranks_are_to_end);
   void read(Source& source);
   static void end(Source& source, std::string& out);
   void report_fault(const Output& output, const char* name, bool& reported);

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "engine/config/refuse.h"
-#include "engine/optimizer/optimizer_step.h"
+#include "engine/optimizer/optimizer_states.h"
 
 namespace trivet::config {
 namespace {

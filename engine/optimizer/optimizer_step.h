@@ -24,11 +24,6 @@
 
 namespace trivet {
 
-// float32 tensors that an optimizer keeps per parameter, besides the master weights.
-int optimizer_states(OptimizerType type, const OptimizerConfig& config);
-// "moment1", "moment2" ...: what checkpoints call them.
-std::vector<std::string> optimizer_state_names(OptimizerType type, const OptimizerConfig& config);
-
 struct StepSettings {
   StepScalars scalars;
   double unit = 1;           // targets of a microbatch, counting or not: what the stored gradients are divided by

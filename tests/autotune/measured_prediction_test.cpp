@@ -14,14 +14,17 @@ namespace {
 
 using testing::HasSubstr;
 
-// Products at 2 GFLOP/s, all else at 10 GB/s.
-HardwareProfile even_profile() {
+// Products at 2 GFLOP/s, all else at 10 GB/s, also between ranks.
+HardwareProfile even_profile(int ranks = 1) {
   HardwareProfile profile{.version = "1", .date = "2026-01-02", .setups = {}};
-  MeasuredSetup setup{.machine = "a machine", .ranks = 1, .threads = 1, .kernels = {}, .operations = {}};
+  MeasuredSetup setup{.machine = "a machine", .ranks = ranks, .threads = 1, .kernels = {}, .operations = {}};
   for (const char* variant : {"nt", "nn", "tn", "tn+"})
     setup.kernels.push_back({"matmul", variant, DType::Float32, {64, 64, 64}, 524288, 49152, 524288 / 2e9});
   setup.kernels.push_back({"copy", "", DType::Float32, {1 << 20}, 0, 8e6, 8e6 / 1e10});
   setup.kernels.push_back({"copy", "", DType::Float32, {1}, 0, 8, 1e-7});
+  for (const comm::Operation operation :
+       {comm::Operation::AllReduce, comm::Operation::AllGather, comm::Operation::ReduceScatter})
+    if (ranks > 1) setup.operations.push_back({operation, comm::ReduceOp::Sum, DType::Float32, 1 << 20, ranks, 1e-4});
   profile.merge(setup);
   return profile;
 }
@@ -39,6 +42,14 @@ TEST(MeasuredPrediction, SaysTokensAndUtilisationOfTheRehearsedStep) {
   EXPECT_NEAR(prediction.model_flops_utilization, plan.model_flops_per_step / (seconds * 2e9), 1e-9);
   EXPECT_GT(prediction.unmeasured_share, 0);  // products of other variants, norms ...
   EXPECT_LT(prediction.unmeasured_share, 1);
+}
+
+TEST(MeasuredPrediction, UtilisationIsThatOfAllRanks) {
+  const Config config = small_config();
+  const Plan plan = plan_of(config, 2);
+  const MeasuredPrediction prediction = predict_plan(plan, model_of(config), even_profile(2), "p.json");
+  const double of_both = 2 * prediction.product_flops * prediction.step.seconds;
+  EXPECT_NEAR(prediction.model_flops_utilization, plan.model_flops_per_step / of_both, 1e-9);
 }
 
 TEST(MeasuredPrediction, TextAndJsonSayTheSame) {

@@ -92,6 +92,24 @@ TEST(RehearsedStep, OverlapHidesGathersBehindKernels) {
   EXPECT_NEAR(shared.seconds, serial.seconds, 1e-6);  // nothing is gained
 }
 
+// With overlap the gathers of new weights run while the next step begins: each step but the first one waits for them. Where
+// nothing computes, all of them are waited for, and none of that is computing.
+TEST(RehearsedStep, WaitsForTheGathersThatTheStepBeforeLeft) {
+  Config config = small_config();
+  config.zero.stage = 1;
+  config.zero.overlap_comm = true;
+  Costs costs;
+  costs.latency = 1e-3;
+  const RehearsedStep step = rehearse(config, 2, costs);
+  const RankPlan rank = plan_of(config, 2).ranks[0];
+  const auto operations = static_cast<double>(rank.gather.operations + rank.reduce.operations);
+  EXPECT_GE(step.seconds, 1e-3 * operations);
+  EXPECT_LE(step.seconds, 1e-3 * (operations + kSumsOfAll));
+  EXPECT_NEAR(step.parts.compute, 0, kTick);
+  config.zero.stage = 2;
+  EXPECT_NEAR(rehearse(config, 2, costs).parts.compute, 0, kTick);
+}
+
 TEST(RehearsedStep, TheTensorAxisTakesItsOperations) {
   Config config = small_config();
   config.parallel.tensor = 2;

@@ -55,6 +55,25 @@ TEST(BlockWork, AddsUpToWhatAPlanCounts) {
   }
 }
 
+// Each microbatch but the first adds its gradients to those that are there, which are read for that.
+TEST(BlockWork, MovesTheBytesOfAMicrobatchThatIsNotTheFirst) {
+  Config config;
+  config.model.layers = 6, config.model.hidden_size = 512, config.model.heads = 8, config.model.sequence_length = 256;
+  config.model.tied_embedding = false;
+  config.bf16.enabled = true;
+  config.grad_accum_dtype = DType::Float32;
+  const model::Model model = model::build(small_gpt());
+  const auto bytes_of_step = [&](int microbatches) {
+    config.batch = {.micro_batch_size = 2, .gradient_accumulation_steps = microbatches};
+    return make_plan(config, model, 1).ranks[0].step_counters.bytes;
+  };
+  double bytes = 0;
+  for (const BlockWork& work : work_of_blocks(model, {.microbatch = 2}))
+    for (const Work* part : {&work.forward, &work.backward})
+      for (const kernels::KernelCall& call : part->calls) bytes += call.bytes;
+  EXPECT_NEAR(bytes_of_step(3) - bytes_of_step(2), bytes, 100);  // the engine adds up the losses, too
+}
+
 // Shoeybi et al. 2019: of b s h elements, two all_reduces in the forward of a block and two in its backward. With sequence
 // parallelism gathers and scatters of the same size; the backward gathers what it multiplies with once more.
 TEST(BlockWork, CountsTheTrafficOfTensorRanks) {

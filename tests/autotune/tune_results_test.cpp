@@ -89,6 +89,7 @@ TEST_F(Results, StoppedAnywhereATrialHasEndedOrHasNot) {
     const auto found = again.find(space.trials[0], "key");
     if (found) {
       EXPECT_EQ(found->result, (TrialResult{.seconds = 0.125})) << call;
+      EXPECT_EQ(memory.kind("/a/results/z0_gas2_tmbspg1/metrics.json"), EntryKind::File) << call;
     }
     if (!stopped) {
       EXPECT_TRUE(found);

@@ -86,6 +86,15 @@ TEST(Trial, EveryRankGetsTheSameTime) {
   EXPECT_EQ(results[0], results[2]);
 }
 
+TEST(Trial, TheFirstMeasuredStepCounts) {
+  comm::run_threads(1, [](comm::World& world) {
+    const Config config = small_config();
+    const TrialResult result = run_trial(config, describe_model(config.model, 97), world, {.first_measured = 2, .steps = 2});
+    EXPECT_GT(result.seconds, 0);
+    EXPECT_LT(result.seconds, 60);
+  });
+}
+
 TEST(Trial, NoMemoryOnOneRankIsTheResultOfAllAndTheNextTrialRuns) {
   for (const int rank : {0, 1}) {
     const TrialResult result =

@@ -118,6 +118,8 @@ TEST(StopsEarly, AfterSoManyTrialsWithoutImprovement) {
   EXPECT_FALSE(stops_early(history, 2));
   const std::vector<Observation> none{{0, std::nullopt}, {1, std::nullopt}, {2, std::nullopt}};
   EXPECT_FALSE(stops_early(none, 1));  // nothing ran yet
+  const std::vector<Observation> better_than_the_last_but_not_than_the_best{{0, 2.0}, {1, 3.0}, {2, 2.5}};
+  EXPECT_TRUE(stops_early(better_than_the_last_but_not_than_the_best, 1));
 }
 
 TEST(GaussianProcess, GoesThroughWhatItKnowsAndIsLessSureElsewhere) {
@@ -126,6 +128,16 @@ TEST(GaussianProcess, GoesThroughWhatItKnowsAndIsLessSureElsewhere) {
   for (size_t i = 0; i < points.size(); ++i) EXPECT_NEAR(process.at(points[i]).mean, 0.5 + 0.1 * static_cast<double>(i), 0.03);
   EXPECT_NEAR(process.at(std::vector<double>{4}).mean, 0.9, 0.08);  // a straight line goes on
   EXPECT_GT(process.at(std::vector<double>{8}).deviation, 3 * process.at(std::vector<double>{1}).deviation);
+}
+
+// One value v at x has the log likelihood -(v^2 / V + log V) / 2 with V = 25 + linear^2 x^2 + smooth^2 + noise^2. At x = 100
+// the three values of `linear` make V about 29, 125 and 925, and v^2 = 200 is likeliest with 125; the log V counted by half
+// would prefer 925. V below 200 also prefers the largest `smooth` and `noise`. How unsure the process is at 0 shows what was
+// chosen.
+TEST(GaussianProcess, ChoosesTheScalesOfTheHighestLikelihood) {
+  const GaussianProcess process({{100}}, {std::sqrt(200)});
+  const double at_zero = 25 + 0.4 * 0.4, at_100 = 25 + 0.1 * 0.1 * 100 * 100 + 0.4 * 0.4 + 0.03 * 0.03, between = 25;
+  EXPECT_NEAR(process.at(std::vector<double>{0}).deviation, std::sqrt(at_zero - between * between / at_100), 1e-9);
 }
 
 TEST(Metric, MoreThroughputAndFlopsAndLessLatencyAreBetter) {

@@ -101,6 +101,8 @@ class LaunchedProcess {
     fs::create_directories(folder_ / "tmp");
     pid_ = ::fork();
     if (pid_ != 0) return;
+    // Whoever runs the tests in the background ignores some of them, which this program would inherit.
+    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(signal, SIG_DFL);
     const int out = ::open((folder_ / "output").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     ::dup2(standard_output >= 0 ? standard_output : out, STDOUT_FILENO);
     ::dup2(out, STDERR_FILENO);

@@ -8,6 +8,7 @@ namespace trivet::test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class PipedJob : public Pipe, public LaunchedProcess {
  public:
@@ -27,6 +28,16 @@ TEST(UnreadOutput, DoesNotHideSignals) {
   ::kill(job.pid(), SIGTERM);
   EXPECT_EQ(job.wait(), 128 + SIGTERM);
   EXPECT_THAT(job.output(), HasSubstr("bytes that the ranks printed were dropped: nobody read them"));
+}
+
+// What a rank prints on a signal would else wait for the reader, too, and the rank would be killed for it.
+TEST(UnreadOutput, DoesNotKeepARankFromEndingOnASignal) {
+  PipedJob job("trap 'seq 100000; exit 0' TERM; echo ready >&2; while :; do echo a line that nobody reads; done");
+  ASSERT_TRUE(job.prints("ready", 2)) << job.output();
+  std::this_thread::sleep_for(milliseconds(500));
+  ::kill(job.pid(), SIGTERM);
+  EXPECT_EQ(job.wait(), 128 + SIGTERM);
+  EXPECT_THAT(job.output(), Not(HasSubstr("killing the ranks")));
 }
 
 TEST(UnreadOutput, DoesNotHideTheEndOfARank) {
