@@ -164,6 +164,8 @@ const std::vector<BadRow>& bad_rows() {
        "tasks on each node, as with srun --ntasks-per-node"},
       {"SlurmTasksThatCannotBeEqual", slurm({{"SLURM_NTASKS", "7"}}),
        "SLURM_TASKS_PER_NODE=4(x2): is not accepted for 7 tasks on 2"},
+      {"SlurmEqualTasksThatDoNotAddUp", slurm({{"SLURM_NTASKS", "7"}, {"SLURM_TASKS_PER_NODE", "3(x2)"}}),
+       "SLURM_TASKS_PER_NODE=3(x2): is not accepted for 7 tasks on 2"},
       {"SlurmStepVariableIsNamed", slurm({{"SLURM_STEP_TASKS_PER_NODE", "0"}}), "SLURM_STEP_TASKS_PER_NODE=0: is not accepted"},
       {"SlurmTasksPerNodeMissing", slurm({{"SLURM_TASKS_PER_NODE", ""}}), "SLURM_TASKS_PER_NODE: is not set"},
       {"TensorFlowNoJson", tf_config("{"), "TF_CONFIG: is no JSON object"},

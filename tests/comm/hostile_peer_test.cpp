@@ -238,6 +238,8 @@ TEST(HostileMember, ThatSendsGarbageWhileTheOthersLeaveIsNoCrash) {
   link.send(encode_set({"meet/close/1", ""}));
   link.flush();
   std::thread garbage([&] {
+    for (bool bye = false; !bye && link.fill() == Link::State::Open && wait_readable(link.number(), in(5000));)
+      while (const auto frame = link.next()) bye = bye || frame->kind == FrameKind::Bye;
     const std::string bytes(64, '\xff');
     while (::send(link.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) std::this_thread::sleep_for(milliseconds(1));
   });

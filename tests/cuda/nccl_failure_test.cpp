@@ -93,6 +93,22 @@ TEST_F(NcclFailures, WhatNcclFindsOutByItselfReachesItsRankInNcclsWords) {
                             "socketProgress: Connection closed by remote peer (NCCL 2.28.9); rerun with NCCL_DEBUG=INFO");
 }
 
+// Until all close, each rank is watched: one that closed early would not see another one die.
+TEST_F(NcclFailures, TheWatchOfARankThatClosesGoesOnUntilAllClose) {
+  std::atomic<int> left{0};
+  run_nccl(2, [&](NcclRank& rank) {
+    const auto watch = std::make_unique<NcclWatch>(rank.world.group().subgroup({0, 1}, "second watch"),
+                                                   WatchOptions{.heartbeat = milliseconds(5)});
+    if (rank.world.rank() == 1) {
+      std::this_thread::sleep_for(milliseconds(300));
+      EXPECT_EQ(left, 0);
+    }
+    watch->close();
+    ++left;
+  });
+  EXPECT_EQ(left, 2);
+}
+
 TEST_F(NcclFailures, AnOperationThatDoesNotEndIsNamedAtTheDeadline) {
   NcclOptions options = quick_options();
   options.operation_deadline = milliseconds(200);
