@@ -58,7 +58,9 @@ NumericsError Divergence::lost(const std::string& what, const WeightHealth& weig
   return NumericsError(fmt::format("{}; {}; {}{}", what, state, found.empty() ? "" : found + "; ", way_back()));
 }
 
+// Weights that differ among ranks that should hold the same are no fault of the training: audit_weights() says so and throws.
 WeightHealth Divergence::inspect() {
+  engine_.audit_weights();
   const auto pieces = engine_.pieces_to_save();
   return inspect_weights(pieces, engine_.kernels(), ranks_);
 }

@@ -102,8 +102,9 @@ class Engine {
   bool load(const std::string& directory);
 
   // Compares the weights that several ranks hold (engine/weight_audit.h); all ranks call it together. Steps do so every
-  // audit.weights_every steps and save() before it writes; trainers that save by themselves call it before. Does nothing if
-  // audit.weights_every is 0 or these weights were compared already. Throws CommError (ranks disagree).
+  // audit.weights_every steps and save() before it writes; trainers that save by themselves call it before, and Divergence
+  // before it judges the weights. Does nothing if audit.weights_every is 0 or these weights were compared already. Throws
+  // CommError (ranks disagree).
   void audit_weights();
 
   // For checkpointing: what this rank writes (each element of the model once over all ranks), what it wants to read, the state.

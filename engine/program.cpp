@@ -1,8 +1,12 @@
 #include "engine/program.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "engine/config/refuse.h"
 #include "pipeline/schedules/schedules.h"
+#include "pipeline/stages.h"
 #include "pipeline/validate.h"
 
 namespace trivet {
@@ -54,6 +58,26 @@ int StageMap::stage_of_block(int block) const {
   return static_cast<int>(after - first_blocks.begin()) - 1;
 }
 
+namespace {
+
+// The file says by itself for how many ranks and microbatches it is.
+Schedule schedule_of_file(const Config& config, int ranks, int microbatches) {
+  const std::string& path = config.pipeline.schedule_file;
+  Schedule schedule = read_schedule(path);
+  if (static_cast<int>(schedule.size()) != ranks)
+    config::refuse(config, "pipeline.schedule",
+                   fmt::format("\"{}\" has programs for {} pipeline ranks, and parallel.pipeline is {}; make them equal", path,
+                               schedule.size(), ranks));
+  if (const int of_file = count_microbatches(schedule); of_file != microbatches)
+    config::refuse(config, "pipeline.schedule",
+                   fmt::format("\"{}\" is for {} microbatches, and a step has {} on each data rank "
+                               "(gradient_accumulation_steps); make them equal",
+                               path, of_file, microbatches));
+  return schedule;
+}
+
+}  // namespace
+
 Schedule make_schedule(const Config& config, int microbatches) {
   const int ranks = static_cast<int>(config.parallel.pipeline), chunks = static_cast<int>(chunks_of(config.pipeline));
   const bool trivial = ranks == 1 && chunks == 1;
@@ -61,7 +85,7 @@ Schedule make_schedule(const Config& config, int microbatches) {
   const ScheduleKind kind = trivial && config.pipeline.schedule != ScheduleKind::GPipe ? ScheduleKind::OneForwardOneBackward
                                                                                        : config.pipeline.schedule;
   Schedule schedule = config.pipeline.schedule_file.empty() ? generate(kind, {ranks, microbatches, chunks})
-                                                            : read_schedule(config.pipeline.schedule_file);
+                                                            : schedule_of_file(config, ranks, microbatches);
   const bool from_file = !config.pipeline.schedule_file.empty();
   validate(schedule, microbatches);
   schedule = insert_send_receive(schedule, from_file ? BackwardSends::AfterWeights : backward_sends(kind));

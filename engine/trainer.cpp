@@ -145,7 +145,11 @@ class Trainer {
   }
 
   checkpoint::StoreOptions store_options(const std::string& directory) const {
-    return {.directory = directory, .run_id = run_id_, .keep = config_.checkpoint.keep, .log = log_};
+    return {.directory = directory,
+            .run_id = run_id_,
+            .keep = config_.checkpoint.keep,
+            .lock_patience = std::chrono::seconds(10),
+            .log = log_};
   }
 
   // If a new run saved into a directory that holds steps of an older run, a later --resume could pick up the older run.

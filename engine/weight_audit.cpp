@@ -136,17 +136,27 @@ struct FirstDifference {
   std::string parameter;
 };
 
-FirstDifference first_difference(const Mesh& mesh, const std::vector<Details>& of_rank) {
+using Compare = std::optional<Disagreement> (*)(const Mesh& mesh, std::span<const WeightDigest> of_rank);
+
+// The first parameter on which the ranks differ along one axis.
+std::optional<FirstDifference> first_difference(const Mesh& mesh, const std::vector<Details>& of_rank, Compare compare) {
   size_t most = 0;
   for (const Details& details : of_rank) most = std::max(most, details.digests.size());
   for (size_t i = 0; i < most; ++i) {
     std::vector<WeightDigest> digests;  // pipeline stages have other parameters, but are not compared with each other
     for (const Details& details : of_rank) digests.push_back(i < details.digests.size() ? details.digests[i] : WeightDigest{});
-    if (auto found = find_disagreement(mesh, digests)) {
+    if (auto found = compare(mesh, digests)) {
       const std::string parameter = digests[static_cast<size_t>(found->differing.front())].parameter;
-      return {std::move(*found), parameter};
+      return FirstDifference{std::move(*found), parameter};
     }
   }
+  return std::nullopt;
+}
+
+// The data axis comes first: it names the weight that changed, which by then has changed others that tensor ranks compare.
+FirstDifference first_difference(const Mesh& mesh, const std::vector<Details>& of_rank) {
+  for (const Compare compare : {&compare_along_data, &compare_along_tensor})
+    if (auto first = first_difference(mesh, of_rank, compare)) return std::move(*first);
   throw std::logic_error("weight audit: the totals differ and no parameter does");
 }
 

@@ -20,7 +20,8 @@ struct Caption {
 // `zb-v: P 4, M 8, V 2, makespan 25.5, bubble 5.9 %`; V where it is not 1.
 std::string to_string(const Caption& caption, const Timeline& timeline);
 
-// A row a rank; stages are named where ranks have several. Computation only.
+// A row a rank; stages are named where ranks have several. Computation only. ConfigError: it would have more than 67 million
+// characters.
 std::string to_text(const Timeline& timeline, const Caption& caption);
 
 // The same as a picture: colours by kind, lighter for later chunks, the number of the microbatch in each box.

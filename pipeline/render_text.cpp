@@ -4,10 +4,13 @@
 #include <cmath>
 #include <limits>
 
+#include "core/error.h"
 #include "pipeline/render.h"
 
 namespace trivet::pipeline {
 namespace {
+
+constexpr double kMostCharacters = 1 << 26;  // 512 ranks with 4096 microbatches have 42 million
 
 std::string label(const Instruction& i, const Caption& caption) {
   const std::string name = fmt::format("{}{}", name_of(i.op), i.microbatch);
@@ -52,6 +55,12 @@ std::string to_string(const Caption& caption, const Timeline& timeline) {
 
 std::string to_text(const Timeline& timeline, const Caption& caption) {
   const double columns = columns_per_time(timeline, caption);
+  const double characters = columns * timeline.makespan * static_cast<double>(timeline.ranks.size());
+  if (characters > kMostCharacters)
+    throw ConfigError(
+        fmt::format("{}: a drawing of it would have {:.3g} million characters, and {:.3g} million are the most; take fewer "
+                    "microbatches or ranks, or a format that draws no columns (json, trace)",
+                    caption.schedule, characters / 1e6, kMostCharacters / 1e6));
   std::string text = to_string(caption, timeline) + "\n";
   for (size_t rank = 0; rank < timeline.ranks.size(); ++rank)
     text += fmt::format("rank {:<3} {}\n", rank, row(timeline.ranks[rank], columns, caption));

@@ -17,6 +17,7 @@ namespace {
 constexpr std::string_view kTemporary = ".tmp-", kTrash = ".trash-";
 constexpr const char* kLatest = "latest";
 constexpr const char* kLock = ".lock";
+constexpr std::chrono::milliseconds kLockInterval{50};
 
 std::string holder_text(const std::string& run_id) {
   std::array<char, 256> host{};
@@ -53,18 +54,29 @@ void Store::acquire(const Participants& ranks) {
   const auto newest = together(ranks, [&]() -> std::string {
     if (ranks.rank != 0) return "";
     create_directories(files_, options_.directory);
-    LockAttempt attempt = files_.lock(path(kLock), holder_text(options_.run_id));
-    if (!attempt.lock)
-      throw_not_written(
-          fmt::format("{}: checkpoints of {} are being written here; choose another checkpoint.directory or end that run",
-                      options_.directory, escape_control(attempt.holder)));
-    lock_ = std::move(attempt.lock);
+    take_lock();
     clear_leftovers();
     const auto steps = list_steps(files_, options_.directory);
     return std::to_string(steps.empty() ? -1 : steps.back().step);
   });
   last_committed_ = std::stoll(newest[0]);
   acquired_ = true;
+}
+
+void Store::take_lock() {
+  const auto deadline = options_.clock->now() + options_.lock_patience;
+  for (bool told = false;; told = true) {
+    LockAttempt attempt = files_.lock(path(kLock), holder_text(options_.run_id));
+    lock_ = std::move(attempt.lock);
+    if (lock_) return;
+    const std::string others =
+        fmt::format("{}: checkpoints of {} are being written here", options_.directory, escape_control(attempt.holder));
+    if (options_.clock->now() >= deadline) throw_not_written(others + "; choose another checkpoint.directory or end that run");
+    if (!told)
+      warn(fmt::format("{}; waiting up to {:.3g} s for its end", others,
+                       static_cast<double>(options_.lock_patience.count()) / 1000));
+    options_.clock->sleep(kLockInterval);
+  }
 }
 
 void Store::clear_leftovers() {

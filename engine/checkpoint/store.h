@@ -32,6 +32,8 @@ struct StoreOptions {
   std::string directory;
   std::string run_id;  // [A-Za-z0-9._-]{1,64}
   int64_t keep = 0;    // clean steps that retention leaves (retention.h); 0: all
+  // How long acquire() waits for another job to leave the directory: one that was killed may take seconds to end.
+  std::chrono::milliseconds lock_patience{0};
   Log log = {};
   const Clock* clock = &system_clock();
 };
@@ -48,7 +50,8 @@ class Store {
   Store(FileSystem& files, StoreOptions options);
 
   // Takes the directory for this job until the store is destroyed, and clears away what killed jobs left. CheckpointError
-  // (CheckpointNotWritten) names the holder when another job has it. save() does this if it was not done.
+  // (CheckpointNotWritten) names the holder when another job keeps it for longer than lock_patience. save() does this if it was
+  // not done.
   void acquire(const Participants& ranks);
   // Returns when the step is durable. CheckpointError (CheckpointNotWritten): the steps before are as they were. NumericsError:
   // a piece holds a NaN or an infinity; nothing is saved, and all ranks throw the same text, which names it.
@@ -67,6 +70,7 @@ class Store {
  private:
   std::string path(const std::string& name) const { return options_.directory + "/" + name; }
   void warn(const std::string& text);
+  void take_lock();
   void clear_leftovers();
   std::string write_share(const SaveRequest& request, const std::string& temporary, int rank) const;
   void commit(const SaveRequest& request, const std::string& temporary, const std::vector<std::string>& shares);

@@ -45,9 +45,9 @@ void add_run_keys(KeyTable& table) {
   Section<AuditConfig> audit(table, "audit", [](Config& c) -> AuditConfig& { return c.audit; });
   audit
       .key("weights_every", &AuditConfig::weights_every,
-           "steps between comparisons of the weights that several ranks hold, which find memory that changed by itself; 0: "
-           "never. "
-           "Weights are also compared before a checkpoint is saved")
+           "steps between comparisons of the weights that several ranks hold, which find memory that changed by itself. They "
+           "are "
+           "also compared before a checkpoint is saved and before a run ends because its numbers are not finite. 0: never")
       .at_least(0);
 }
 

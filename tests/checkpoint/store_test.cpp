@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <optional>
 
 #include "tests/checkpoint/ranks.h"
 #include "tests/checkpoint/sample.h"
@@ -15,6 +18,8 @@ namespace trivet::checkpoint {
 namespace {
 
 using namespace trivet::testing;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
@@ -80,6 +85,53 @@ TEST_F(StoreTest, TheLockOfAJobThatEndedIsTaken) {
   { make_store("run-1").acquire({}); }
   Store second = make_store("run-2");
   EXPECT_NO_THROW(second.acquire({}));
+}
+
+// Time that passes only in sleep(), and somebody who does something at a moment.
+class EventfulClock final : public Clock {
+ public:
+  EventfulClock(milliseconds moment, std::function<void()> event) : moment_(moment), event_(std::move(event)) {}
+  nanoseconds now() const override { return now_; }
+  int64_t unix_seconds() const override { return 0; }
+  void sleep(nanoseconds duration) const override {
+    if (now_ < moment_ && now_ + duration >= moment_) event_();
+    now_ += duration;
+  }
+
+ private:
+  nanoseconds moment_;
+  std::function<void()> event_;
+  mutable nanoseconds now_{0};
+};
+
+// The job that a restart replaces may still be dying.
+TEST_F(StoreTest, TheLockOfAJobThatEndsInTimeIsWaitedFor) {
+  auto first = std::make_optional(make_store("run-1"));
+  first->acquire({});
+  const EventfulClock clock(milliseconds(1900), [&] { first.reset(); });
+  Store second(real_file_system(), {.directory = directory_.path(),
+                                    .run_id = "run-2",
+                                    .lock_patience = milliseconds(2000),
+                                    .log = Log(0, LogLevel::Error),
+                                    .clock = &clock});
+  EXPECT_NO_THROW(second.acquire({}));
+  EXPECT_THAT(second.warnings(), ElementsAre(AllOf(HasSubstr("checkpoints of run run-1 (process "),
+                                                   HasSubstr("are being written here; waiting up to 2 s for its end"))));
+  EXPECT_LT(clock.now(), milliseconds(2000));
+}
+
+TEST_F(StoreTest, TheLockOfAJobThatGoesOnIsWaitedForNoLongerThanItsTime) {
+  Store first = make_store("run-1");
+  first.acquire({});
+  const EventfulClock clock(milliseconds(0), [] {});
+  Store second(real_file_system(), {.directory = directory_.path(),
+                                    .run_id = "run-2",
+                                    .lock_patience = milliseconds(2000),
+                                    .log = Log(0, LogLevel::Error),
+                                    .clock = &clock});
+  EXPECT_THROW(second.acquire({}), CheckpointError);
+  EXPECT_GE(clock.now(), milliseconds(2000));
+  EXPECT_LT(clock.now(), milliseconds(2200));
 }
 
 TEST_F(StoreTest, AllRanksAreToldOfTheLock) {

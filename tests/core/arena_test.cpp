@@ -60,6 +60,9 @@ TEST(MemoryMeter, KeepsThePeakOfEachCategory) {
   EXPECT_EQ(meter.now().total(), 0);
   { Buffer buffer(meta_allocator(), meter, MemoryCategory::Optimizer, DType::Float32, {5}); }
   EXPECT_EQ(meter.peak()[MemoryCategory::Optimizer], 40);
+  const Buffer first(meta_allocator(), meter, MemoryCategory::Optimizer, DType::Float32, {8});
+  const Buffer second(meta_allocator(), meter, MemoryCategory::Optimizer, DType::Float32, {6});
+  EXPECT_EQ(meter.peak()[MemoryCategory::Optimizer], 56);
 }
 
 }  // namespace

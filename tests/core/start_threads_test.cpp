@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <system_error>
 
 #include "tests/support/no_more_threads.h"
@@ -27,6 +28,7 @@ TEST(StartThreads, GivesEachItsNumber) {
   const auto body = [&](int) {
     ++running;
     while (refused < 0) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
     --running;
   };
   try {

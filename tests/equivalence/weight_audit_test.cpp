@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "engine/divergence.h"
 #include "engine/weight_audit.h"
 #include "tests/equivalence/tiny_run.h"
 
@@ -155,6 +156,34 @@ TEST(WeightAudit, ComparesWhatTheTensorAxisDoesNotSplit) {
   config.zero.stage3_param_persistence_threshold = 0;
   EXPECT_THAT(message_after(flip_exponent, config, 8, 2, "blocks.0.norm1.gain"),
               HasSubstr("ranks 2, 6 hold other weights than ranks 0, 1, 3, 4, 5, 7"));
+}
+
+// Rank 3 is data rank 1 and tensor rank 1. Its error also reaches what the tensor axis does not split, as the gradients of its
+// tensor rank go through it; ranks that hold the same part of the changed weight say more.
+TEST(WeightAudit, NamesTheDataRanksAndTheirWeightBeforeWhatTensorRanksShare) {
+  Config config = audited_config();
+  config.parallel.tensor = 2;
+  EXPECT_THAT(message_after(flip_exponent, config, 4, 3, "blocks.1.mlp.up.weight"),
+              HasSubstr("ranks 1, 3 hold different weights and no majority says which is right, first in "
+                        "blocks.1.mlp.up.weight"));
+}
+
+// Before a run is ended because its numbers are lost: one rank's damaged weight is no fault of the training.
+TEST(WeightAudit, HappensBeforeTheWeightsAreJudged) {
+  Config config = audited_config();
+  config.audit.weights_every = 100;
+  const auto before_step = [](Engine& engine, int world_rank, int64_t step) {
+    if (step != 2) return;
+    if (world_rank == 2) change_weights(engine, "blocks.1.mlp.up.weight", [](uint32_t* bits) { bits[0] = 0x7f800000u; });
+    Divergence(engine, {}, {}).check_weights();
+  };
+  try {
+    run({.ranks = 3, .before_step = before_step, .config = config});
+    FAIL();
+  } catch (const CommError& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::RanksDisagree);
+    EXPECT_THAT(error.what(), HasSubstr("after step 2: rank 2 holds other weights than ranks 0, 1"));
+  }
 }
 
 // A checkpoint of stage 0 is made of float32 master weights and moments, of which layers see 16 bits or nothing.
