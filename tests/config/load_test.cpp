@@ -319,6 +319,8 @@ TEST(ParseConfig, ARegularExpressionHasALimit) {
   };
   EXPECT_EQ(partition(std::string(200, 'x')), "accepted");
   EXPECT_EQ(partition(std::string(100, '(') + std::string(100, ')')), "accepted");
+  EXPECT_NE(partition(std::string(201, 'x')).find("a regular expression may have at most 200 bytes, this has 201"),
+            std::string::npos);
   const std::string message = partition(std::string(500'000, '('));
   EXPECT_NE(message.find("a regular expression may have at most 200 bytes, this has 500000"), std::string::npos)
       << message.substr(0, 500);

@@ -303,6 +303,7 @@ TEST_F(BadFile, ATokenizerJsonWithHoles) {
   };
   expect(replaced("\"he\":256", "\"hx\":256"), "merge 0 makes \"he\", which is not in the vocabulary");
   expect(replaced("\"he\":256", "\"he\":300"), "token id 300 is outside 0 to 257, the range of 258 entries");
+  expect(replaced("\"he\":256", "\"he\":258"), "token id 258 is outside 0 to 257, the range of 258 entries");
   expect(replaced("\"he\":256", "\"he\":-1"), "token id -1 is outside 0 to 257, the range of 258 entries");
   expect(replaced("\"h e\"", "\"h q1\""), "model.merges: \"q1\" is not in model.vocab");
   expect(replaced("\"h e\"", "\"he\""), "model.merges: \"he\" is not two tokens with a space between");

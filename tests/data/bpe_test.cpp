@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "core/error.h"
 #include "engine/data/bpe_files.h"
 #include "engine/data/bpe_train.h"
 #include "engine/data/byte_alphabet.h"
@@ -64,6 +65,44 @@ TEST(Bpe, JoinsTheEarliestMergeLeftmostFirst) {
 TEST(Bpe, AMergeThatIsNoLongerPossibleIsNotDone) {
   const auto tokenizer = bpe_from_merges("b c\na bc\na b\n", "abc.bpe");
   EXPECT_EQ(tokenizer->encode_word("abcb"), (Ids{257, 'b' - '!'}));
+}
+
+std::string base64(const std::string& bytes) {
+  const std::string letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  uint32_t buffer = 0;
+  int bits = 0;
+  for (const char byte : bytes) {
+    buffer = buffer << 8 | static_cast<uint8_t>(byte);
+    for (bits += 8; bits >= 6;) text += letters[buffer >> (bits -= 6) & 63];
+  }
+  if (bits > 0) text += letters[buffer << (6 - bits) & 63];
+  return text.append((4 - text.size() % 4) % 4, '=');
+}
+
+// tiktoken's file with the 256 bytes and these tokens after them.
+std::shared_ptr<BpeTokenizer> from_ranks(const std::vector<std::string>& tokens) {
+  std::string text;
+  for (int byte = 0; byte < 256; ++byte)
+    text += base64(std::string(1, static_cast<char>(byte))) + " " + std::to_string(byte) + "\n";
+  for (size_t i = 0; i < tokens.size(); ++i) text += base64(tokens[i]) + " " + std::to_string(256 + i) + "\n";
+  return bpe_from_tiktoken(text, "x.tiktoken");
+}
+
+// The file has no merges. "abcd" is a + bcd: b+c comes before a+b, and then "abc" is no token.
+TEST(Bpe, RanksAloneSayWhatWasMerged) {
+  const auto tokenizer = from_ranks({"bc", "ab", "bcd", "abcd"});
+  EXPECT_EQ(tokenizer->encode_word("abcd"), (Ids{259}));
+  EXPECT_NE(tokenizer->to_text().find("\"a bcd\""), std::string::npos);
+}
+
+TEST(Bpe, ARankThatNoMergeMakesIsRefused) {
+  try {
+    from_ranks({"ab", "xyz"});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "x.tiktoken: rank 257 cannot be made by merging two earlier tokens");
+  }
 }
 
 TEST(Bpe, WordsEncodeAsTheRuleSays) {

@@ -88,6 +88,8 @@ TEST(LossScale, AStaticScaleNeverChanges) {
   LossScale scale(config);
   EXPECT_FALSE(scale.dynamic());
   EXPECT_EQ(powers(scale, "xxx......"), "7 7 7 7 7 7 7 7 7");
+  scale.restore({.scale = 65536});  // of a run with another scale, or a dynamic one
+  EXPECT_EQ(scale.value(), 128);
 }
 
 TEST(LossScale, WithoutFp16ItIsOne) {

@@ -120,15 +120,20 @@ TEST(LrSchedule, OneCycleInStairsHoldsTheRateBetweenThem) {
   s.cycle_first_stair_count = 2;
   s.decay_step_size = 0;
   expect_rates(s, 9, {1, 1, 2, 2, 3, 2, 2, 1, 1});
+  s.cycle_second_stair_count = 4;
+  expect_rates(s, 9, {1, 1, 2, 2, 3, 2.5, 2, 1.5, 1});
 }
 
 TEST(LrSchedule, OneCycleMovesBeta1AgainstTheRate) {
-  OptimizerConfig adam;
+  OptimizerConfig optimizer;
   const double expected[] = {0.5, 0.7, 0.5, 0.6, 0.7, 0.8, 0.9, 0.9 * 1.05, 0.9 * 1.1};
-  for (int64_t step = 0; step < 9; ++step) {
-    const Betas betas = betas_at(one_cycle(), adam, step);
-    EXPECT_NEAR(betas.beta1, expected[step], kTiny) << "step " << step;
-    EXPECT_EQ(betas.beta2, 0.99);
+  for (const OptimizerType type : {OptimizerType::Adam, OptimizerType::AdamW, OptimizerType::Lamb, OptimizerType::Lion}) {
+    optimizer.type = type;
+    for (int64_t step = 0; step < 9; ++step) {
+      const Betas betas = betas_at(one_cycle(), optimizer, step);
+      EXPECT_NEAR(betas.beta1, expected[step], kTiny) << "step " << step;
+      EXPECT_EQ(betas.beta2, 0.99);
+    }
   }
 }
 
@@ -138,8 +143,10 @@ TEST(LrSchedule, BetasStayTheOptimizersWithoutACycle) {
   still.cycle_momentum = false;
   EXPECT_EQ(betas_at(still, optimizer, 3).beta1, 0.9);
   EXPECT_EQ(betas_at(SchedulerConfig{}, optimizer, 3).beta2, 0.999);
-  optimizer.type = OptimizerType::Sgd;
-  EXPECT_EQ(betas_at(one_cycle(), optimizer, 3).beta1, 0.9);
+  for (const OptimizerType type : {OptimizerType::Sgd, OptimizerType::Adagrad}) {
+    optimizer.type = type;
+    EXPECT_EQ(betas_at(one_cycle(), optimizer, 3).beta1, 0.9);
+  }
 }
 
 TEST(LrSchedule, ConstantLinearAndCosineLearnInTheFirstStep) {

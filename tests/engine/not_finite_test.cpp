@@ -117,6 +117,9 @@ TEST(NotFinite, NamesTheStageOfAPipelineWhereItBegan) {
     EXPECT_EQ(of_rank[1]->microbatch, 5);
     run.what = Poisoned::InputGradient;
     EXPECT_EQ(first_of(run), "the gradient of the input of blocks.1 in microbatch 5 on rank 0 (element 5 is inf)");
+    run.what = Poisoned::WeightGradient;  // ZB-H1 computes it apart from the input's
+    const std::string weight(model_of(run.config).layers[2]->parameters()[2].name);
+    EXPECT_EQ(first_of(run), "the gradient of blocks.1." + weight + " in microbatch 5 on rank 0 (element 5 is inf)");
   }
 }
 
