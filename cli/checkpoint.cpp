@@ -19,6 +19,7 @@
 #include "core/log.h"
 #include "engine/checkpoint/compare.h"
 #include "engine/checkpoint/store.h"
+#include "engine/generation.h"
 
 namespace trivet::cli {
 namespace {
@@ -98,7 +99,10 @@ Json describe_step(const std::string& directory, bool verify) {
     json["ranks"] = step.manifest().ranks;
     json["tensors"] = step.manifest().tensors.size();
     json["bytes"] = step.manifest().bytes();
-    if (verify) step.verify();
+    if (verify) {
+      step.verify();
+      tokenizer_of(step);
+    }
     json["status"] = verify ? "verified" : "complete";
   } catch (const CheckpointError& error) {
     json["status"] = "damaged";

@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/usage.h"
+#include "core/log.h"
 #include "engine/data/prepare.h"
 #include "engine/data/token_file.h"
 #include "engine/monitor/numbers.h"
@@ -77,8 +78,8 @@ void run_prepare(const PrepareArguments& arguments) {
   fmt::print("{} bytes of text, {} tokens ({:.2f} bytes a token), vocabulary {}, file {}\n", with_commas(result.text_bytes),
              with_commas(result.tokens), static_cast<double>(result.text_bytes) / static_cast<double>(result.tokens),
              with_commas(result.vocabulary_size), monitor::memory_size(result.file_bytes));
-  fmt::print("next: \"data\": {{\"train\": \"{0}\"}}, \"model\": {{\"vocabulary\": \"{1}\", ...}}\n", options.output,
-             result.tokenizer == "bpe" ? options.output : result.tokenizer);
+  fmt::print("next: \"data\": {{\"train\": \"{0}\"}}, \"model\": {{\"vocabulary\": \"{1}\", ...}}\n",
+             escape_control(options.output), escape_control(result.tokenizer == "bpe" ? options.output : result.tokenizer));
 }
 
 const auto kTokenNumber = from_to(0, int64_t{1} << 62);
@@ -123,7 +124,7 @@ void run_show(const ShowArguments& arguments) {
   fmt::print("format      {}\ntokens      {} of {}\n", info.format, with_commas(info.tokens), type);
   fmt::print("vocabulary  {}\n", info.vocabulary_size > 0 ? with_commas(info.vocabulary_size) : "not said by this format");
   if (info.documents > 0) fmt::print("documents   {}\n", with_commas(info.documents));
-  if (has_tokenizer) fmt::print("tokenizer   {}\n", info.tokenizer_name);
+  if (has_tokenizer) fmt::print("tokenizer   {}\n", escape_control(info.tokenizer_name));
   fmt::print("digest      {}\n", file->digest());
   if (arguments.verify) fmt::print("verified    every token read; all is well\n");
   fmt::print("from {:<6} {}\n", arguments.first, has_tokenizer ? printable(text) : fmt::format("{}", fmt::join(ids, " ")));

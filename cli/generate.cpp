@@ -40,10 +40,9 @@ Device device_of(const std::string& choice) {
 void run(const GenerateArguments& arguments) {
   data::check(arguments.sampling);
   const auto step = checkpoint::open_newest(real_file_system(), arguments.directory);
-  const std::string& tokenizer_text = step.run_state().tokenizer;
-  if (tokenizer_text.empty())
+  const auto tokenizer = tokenizer_of(step);
+  if (!tokenizer)
     throw ConfigError(arguments.directory + ": the checkpoint holds no tokenizer (it was trained on a token file without one)");
-  const auto tokenizer = data::tokenizer_from_text(tokenizer_text, step.directory());
   const Config config = parse_config(step.config(), step.directory() + "/manifest.json");
   // A vocabulary stated as a number may be padded: only what the tokenizer knows is drawn.
   const bool stated = config.model.vocabulary == VocabularyKind::Size;

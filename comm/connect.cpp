@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "comm/launcher_link.h"
@@ -8,6 +9,7 @@
 #include "comm/shm/shm_world.h"
 #include "comm/user_secret.h"
 #include "comm/world.h"
+#include "core/error.h"
 #include "core/log.h"
 
 namespace trivet::comm {
@@ -91,6 +93,19 @@ Secret secret_of(const Place& place) {
   return {};
 }
 
+// What trivet launch has opened for rank 0. Another descriptor of that number is left alone.
+Descriptor listener_of(const Place& place) {
+  if (place.listen_descriptor < 0) return {};
+  int listens = 0;
+  socklen_t size = sizeof listens;
+  if (::getsockopt(place.listen_descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0)
+    throw ConfigError(fmt::format(
+        "TRIVET_LISTEN_FD={}: is no socket that listens; only `trivet launch` sets it, for the rank 0 that it starts: "
+        "unset it",
+        place.listen_descriptor));
+  return Descriptor(place.listen_descriptor);
+}
+
 }  // namespace
 
 std::unique_ptr<World> connect(const Place& place, const WorldOptions& options) {
@@ -107,7 +122,7 @@ std::unique_ptr<World> connect(const Place& place, const WorldOptions& options) 
                   .started = state_of_process(::getpid()).value_or(ProcessState{}).started};
   meeting.address = place.master_address;
   meeting.port = place.master_port;
-  meeting.listener = Descriptor(place.listen_descriptor);
+  meeting.listener = listener_of(place);
   meeting.secret = secret_of(place);
   meeting.join_deadline = options.join_deadline;
   meeting.find_stopped = [place] { return find_stopped_ranks(place); };

@@ -20,6 +20,16 @@ std::vector<ParameterSpec> without_training(std::span<const ParameterSpec> specs
 
 }  // namespace
 
+std::shared_ptr<data::Tokenizer> tokenizer_of(const checkpoint::LoadedStep& step) {
+  const std::string& text = step.run_state().tokenizer;
+  if (text.empty()) return nullptr;
+  try {
+    return data::tokenizer_from_text(text, step.directory() + "/manifest.json: state: tokenizer");
+  } catch (const DataError& error) {
+    throw CheckpointError(ExitCode::CheckpointCorrupt, error.what());
+  }
+}
+
 Generator::Generator(model::Model model, const checkpoint::LoadedStep& step, Device device, int threads)
     : model_(std::move(model)), group_(comm::make_single_group("generate")), stream_(make_inline_stream()) {
   if (!dynamic_cast<const model::LmHead*>(model_.layers.back().get()))

@@ -9,6 +9,7 @@
 
 #include "core/arena.h"
 #include "engine/backend/backend.h"
+#include "engine/data/tokenizer.h"
 #include "engine/parameters.h"
 #include "model/model.h"
 
@@ -17,6 +18,10 @@ namespace trivet {
 namespace checkpoint {
 class LoadedStep;
 }
+
+// The tokenizer that the step was trained with; null if it has none. CheckpointError (CheckpointCorrupt): what stands there is
+// none.
+std::shared_ptr<data::Tokenizer> tokenizer_of(const checkpoint::LoadedStep& step);
 
 class Generator {
  public:

@@ -20,6 +20,7 @@
 #include "engine/data/microbatch_loader.h"
 #include "engine/divergence.h"
 #include "engine/engine.h"
+#include "engine/generation.h"
 #include "engine/monitor/console.h"
 #include "engine/monitor/csv.h"
 #include "engine/monitor/jsonl.h"
@@ -173,8 +174,18 @@ class Trainer {
 
   void resume_from(const checkpoint::LoadedStep& step) {
     check_same_data(step);
+    check_same_tokenizer(step);
     engine_.restore(step);
     resumed_from_ = step.directory();
+  }
+
+  void check_same_tokenizer(const checkpoint::LoadedStep& step) const {
+    if (!dataset_.tokenizer || !tokenizer_of(step) || step.run_state().tokenizer == dataset_.tokenizer->to_text()) return;
+    throw DataError(
+        ExitCode::DataChanged,
+        fmt::format("{}: its tokenizer is not the one that {} was made with; restore the file or start anew without "
+                    "--resume",
+                    config_.data.train, step.directory()));
   }
 
   void check_same_data(const checkpoint::LoadedStep& step) const {

@@ -25,6 +25,8 @@ std::optional<int64_t> parse_step(std::string_view name) {
 
 std::string displaced_name(int64_t step) { return std::string(kDisplaced) + step_directory_name(step); }
 
+std::string broken_name(int64_t step) { return "broken-" + step_directory_name(step); }
+
 std::vector<StepDirectory> list_steps(FileSystem& files, const std::string& directory) {
   if (files.kind(directory) == EntryKind::Missing) return {};
   std::vector<StepDirectory> steps, displaced;

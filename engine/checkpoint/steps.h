@@ -28,5 +28,6 @@ LoadedStep open_newest(FileSystem& files, const std::string& directory);
 
 std::optional<int64_t> parse_step(std::string_view name);  // "step-00000200" -> 200
 std::string displaced_name(int64_t step);                  // ".old-step-00000200"
+std::string broken_name(int64_t step);                     // "broken-step-00000200"
 
 }  // namespace trivet::checkpoint

@@ -186,8 +186,9 @@ void Store::commit(const SaveRequest& request, const std::string& temporary, con
 
   const std::string final_name = step_directory_name(request.step);
   if (files_.kind(path(final_name)) != EntryKind::Missing) {
-    remove_if_there(displaced_name(request.step));
-    files_.rename(path(final_name), path(displaced_name(request.step)));
+    const std::string aside = broken_.contains(request.step) ? broken_name(request.step) : displaced_name(request.step);
+    remove_if_there(aside);
+    files_.rename(path(final_name), path(aside));
   }
   files_.rename(path(temporary), path(final_name));
   files_.sync_directory(options_.directory);
@@ -210,11 +211,11 @@ void Store::tidy_up(const SavedStep& saved) {
 
 void Store::set_broken_aside() {
   while (!broken_.empty()) {
-    const std::string name = step_directory_name(*broken_.begin());
+    const int64_t step = *broken_.begin();
     broken_.erase(broken_.begin());
-    if (files_.kind(path(name)) == EntryKind::Missing) continue;
-    remove_if_there("broken-" + name);
-    files_.rename(path(name), path("broken-" + name));
+    if (files_.kind(path(step_directory_name(step))) == EntryKind::Missing) continue;
+    remove_if_there(broken_name(step));
+    files_.rename(path(step_directory_name(step)), path(broken_name(step)));
   }
 }
 

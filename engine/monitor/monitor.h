@@ -15,7 +15,8 @@
 namespace trivet::monitor {
 
 struct RunStart {
-  // Printed as they are: {"model", "gpt, 4 layers x 128, 809,856 parameters"}, {"data", ...}, {"plan", ...}
+  // Printed one a line, control characters escaped: {"model", "gpt, 4 layers x 128, 809,856 parameters"}, {"data", ...},
+  // {"plan", ...}
   std::vector<std::pair<std::string, std::string>> facts = {};
   int64_t steps_done = 0;   // > 0: resumed
   int64_t total_steps = 0;  // the step number at which the run ends

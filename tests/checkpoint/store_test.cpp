@@ -336,6 +336,16 @@ TEST_F(StoreTest, TheNextSaveSetsABrokenStepAside) {
   EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/broken-step-00000030"));
 }
 
+TEST_F(StoreTest, ABrokenStepIsKeptWhenItsNumberIsSavedAgain) {
+  Store store = make_store();
+  for (int64_t step : {10, 20}) save(store, step);
+  flip_last_bit(shard_of(20));
+  EXPECT_EQ(store.open_latest({})->step(), 10);
+  save(store, 20);
+  EXPECT_EQ(store.open_latest({})->step(), 20);
+  EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/broken-step-00000020"));
+}
+
 TEST_F(StoreTest, NoStepAtAllIsNotAnError) {
   Store store = make_store();
   EXPECT_FALSE(store.open_latest({}));

@@ -1,12 +1,16 @@
 // `trivet generate` as a user runs it.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include "tests/cli/program.h"
 
 namespace trivet::test {
 namespace {
 
+using testing::HasSubstr;
 using testing::StartsWith;
 
 class Generate : public testing::Test {
@@ -41,6 +45,35 @@ TEST_F(Generate, GoesOnAsIfItHadNotStopped) {
   EXPECT_THAT(text, StartsWith("line"));
   EXPECT_EQ(generated("--prompt '" + text.substr(0, 14) + "' --tokens 20"), text);
   EXPECT_NE(generated("--prompt line --tokens 30 --seed 1"), text);
+}
+
+// The first line of a manifest is the checksum of all others.
+std::string with_checksum(const std::string& manifest) {
+  const std::string rest = manifest.substr(manifest.find('\n') + 1);
+  return fmt::format("{{\"manifest_xxh3\": \"{:016x}\",\n", XXH3_64bits(rest.data(), rest.size())) + rest;
+}
+
+// A manifest whose checksum fits, but whose tokenizer is none, or another.
+TEST_F(Generate, AnotherTokenizerInTheCheckpointIsNoticed) {
+  train();
+  const std::string manifest = "checkpoints/step-00000001/manifest.json", good = folder.read(manifest);
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    folder.write(manifest, with_checksum(text));
+  };
+  with("trivet_tokenizer", "trivet_tokenixer");
+  const std::string where = "checkpoints/step-00000001/manifest.json: state: tokenizer";
+  for (const std::string command : {"generate checkpoints", "checkpoint verify checkpoints", "train config.json --resume"}) {
+    const Output output = folder.run(command);
+    EXPECT_EQ(output.code, 15) << command;
+    EXPECT_THAT(output.text + output.errors, HasSubstr(where)) << command;
+  }
+  with("9aefilnotx", "9aefilnotz");
+  EXPECT_EQ(folder.run("checkpoint verify checkpoints").code, 0);
+  const Output output = folder.run("train config.json --resume --set training.steps=2");
+  EXPECT_EQ(output.code, 18);
+  EXPECT_THAT(output.errors, HasSubstr("text.txt: its tokenizer is not the one that checkpoints/step-00000001 was made with"));
 }
 
 TEST_F(Generate, DrawsNothingThatTheTokenizerDoesNotKnow) {

@@ -125,6 +125,20 @@ TEST(StopAgreement, ThreadsOfOneProcessShareTheRequest) {
   EXPECT_FALSE(request.is_heard());
 }
 
+TEST(StopAgreement, OneRankSavesOnceForEachRequest) {
+  StopRequest request;
+  comm::run_threads(1, [&](comm::World& world) {
+    StepClock clock;
+    StopAgreement agreement(&request, world.group(), clock);
+    int saves = 0;
+    for (int64_t step = 1; step <= 6; ++step) {
+      if (step == 2 || step == 5) request.save();
+      saves += agreement.after_step().save;
+    }
+    EXPECT_EQ(saves, 2);
+  });
+}
+
 TEST(StopRequest, TheFirstSignalIsTheReason) {
   StopRequest request;
   request.end(SIGINT);

@@ -134,6 +134,18 @@ TEST(KernelArguments, ThatDoNotFitAreRefusedAlikeOnEveryDevice) {
     narrow.activated = x.view();
     for (const Matmul& wrong : {both, accumulated, biased, narrow}) EXPECT_THROW(kernels->matmul(wrong), std::logic_error);
     EXPECT_THROW(kernels->matmul({.a = x.view(), .b = x.view(), .out = x.view(), .bias = {}}), std::logic_error);
+    // The product has 8 rows, 8 columns, and sums of 8 terms.
+    const ProductCuts all{.row_ends = {3, 8}, .col_ends = {8}, .leaves = {{{0, 4}}, {{4, 8}}}};
+    const auto with = [&](const ProductCuts& cuts) {
+      Matmul cut = product;
+      cut.cuts = &cuts;
+      kernels->matmul(cut);
+    };
+    EXPECT_NO_THROW(with(all));
+    const ProductCuts wrong_cuts[] = {{.row_ends = {3, 7}},   {.row_ends = {3, 9}},  {.row_ends = {5, 3, 8}},
+                                      {.col_ends = {7}},      {.col_ends = {9}},     {.leaves = {{{0, 4}}, {{4, 6}}, {{6, 8}}}},
+                                      {.leaves = {{{0, 9}}}}, {.leaves = {{{5, 4}}}}};
+    for (const ProductCuts& cuts : wrong_cuts) EXPECT_THROW(with(cuts), std::logic_error);
     EXPECT_THROW(kernels->embedding({x.view(), x.view(), {}, x.view()}), std::logic_error);
     EXPECT_THROW(kernels->adam({half.view(), x.view(), x.view(), {}, x.view()}), std::logic_error);
     EXPECT_THROW(kernels->adam({row.view(), x.view(), x.view(), {}, x.view()}), std::logic_error);

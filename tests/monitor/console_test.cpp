@@ -119,6 +119,13 @@ TEST(Console, SaysThatARunIsResumed) {
   EXPECT_EQ(out.str().rfind("resumed after step 1,200\n", 0), 0u) << out.str();
 }
 
+TEST(Console, ControlCharactersOfFactsDoNotReachTheTerminal) {
+  std::ostringstream out;
+  Console console(out, {});
+  console.on_start({.facts = {{"data", "a\x1b[31mb.txt: 5 tokens"}}, .total_steps = 5});
+  EXPECT_EQ(out.str().rfind("data    a\\x1b[31mb.txt: 5 tokens\n", 0), 0u) << out.str();
+}
+
 TEST(Console, NoColorIsRespected) {
   ::setenv("NO_COLOR", "1", 1);
   EXPECT_FALSE(options_for_stdout(10).color);
