@@ -187,6 +187,7 @@ TEST(FixedPoint, AddRoundsToTheGridAndSkipsWhatDoesNotFit) {
       for (int64_t e = 0; e < size; e += 7) x.set(e, x.at(e) * 1e-9);                             // bits below the grid
       for (int64_t e = 128; e < std::min<int64_t>(size, 300); ++e) x.set(e, e % 2 ? -0.0 : 0.0);  // whole stretches of zeros
       if (size > 100) x.set(3, std::nan("")), x.set(50, HUGE_VAL), x.set(77, 100.0), x.set(99, -4000.0);
+      if (size > 300) x.set(200, std::nan(""));  // alone among zeros
       const double scale = 1.0 / 3, limit = 30;
       std::vector<int64_t> expected(static_cast<size_t>(size));
       std::iota(expected.begin(), expected.end(), -5);
