@@ -65,6 +65,8 @@ class Reader {
       return ordered_json::parse(text);
     } catch (const nlohmann::json::parse_error& error) {
       refuse(fmt::format("is no JSON (byte {})", error.byte));
+    } catch (const nlohmann::json::exception& error) {  // a number beyond the range of double
+      refuse(fmt::format("is not accepted: {}", printable(error.what())));
     }
   }
 
