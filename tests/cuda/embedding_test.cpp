@@ -92,6 +92,23 @@ TEST(CudaEmbedding, GradientsAreAddedInTokenOrder) {
       }
 }
 
+// A warp sorts up to 32 tokens of a row, a block sorts more: rows around this limit, and several on each side of it.
+TEST(CudaEmbedding, RowsAroundTheLimitOfAWarpAreAllAddedUp) {
+  const int counts[] = {33, 31, 32, 33, 0, 34, 32, 33, 100};
+  std::vector<int32_t> ids;
+  for (int turn = 0; turn < 100; ++turn)
+    for (int row = 0; row < static_cast<int>(std::size(counts)); ++row)
+      if (turn < counts[row]) ids.push_back(row);
+  const auto positions = static_cast<int64_t>(ids.size());
+  Twin tokens = Twin::of<int32_t>(ids, {1, positions}), dy = Twin::random(DType::Float32, {1, positions, 8}, 4);
+  Twin dtable = Twin::poisoned(DType::Float32, {static_cast<int64_t>(std::size(counts)), 8});
+  const auto make = [&](const auto& view) {
+    return EmbeddingBackward{.tokens = view(tokens), .dy = view(dy), .dtable = view(dtable), .accumulate_table = false};
+  };
+  run_twins<EmbeddingBackward>(make, cpu::embedding_backward, cuda::embedding_backward);
+  dtable.expect_same_bits("dtable");
+}
+
 // More tokens of one id than a bitmap of one pass has bits, in several tiles of rows.
 TEST(CudaEmbedding, LongListsAreSortedInWindows) {
   Twin tokens = tokens_of(1, 9000, 4, 2, 1), dy = Twin::random(DType::BFloat16, {1, 9000, 8}, 4);
