@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "comm/world.h"
 #include "core/error.h"
@@ -243,6 +245,26 @@ std::vector<Family> families() {
           {"Trivet",
            {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}},
            {"TRIVET_LISTEN_FD", "TRIVET_SECRET_FD", "TRIVET_LAUNCHER_FD", "TRIVET_EPOCH"}}};
+}
+
+TEST(Listener, ThatIsNoListeningSocketIsRefusedByNameAndLeftOpen) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  Place place;
+  place.world_size = 2;
+  for (const int descriptor : {ends[0], 1 << 19}) {
+    place.listen_descriptor = descriptor;
+    try {
+      connect(place, {});
+      FAIL();
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(),
+                  testing::HasSubstr("TRIVET_LISTEN_FD=" + std::to_string(descriptor) + ": is no socket that listens"));
+    }
+  }
+  EXPECT_EQ(::write(ends[0], "x", 1), 1);
+  ::close(ends[0]);
+  ::close(ends[1]);
 }
 
 TEST(EveryNumber, OfEveryLauncherIsReadExactly) {

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "core/cuda/error.h"
@@ -93,6 +96,29 @@ TEST_F(HostCopiesTest, ToTheHostWaitsForTheStream) {
   to_device(before, 0, one_);
   CUDA_CHECK(cudaMemsetAsync(device_, 9, 4, one_.get()));
   EXPECT_EQ(read(0, 8, one_), (Bytes{9, 9, 9, 9, 5, 6, 7, 8}));
+}
+
+// Page-locked memory needs no staging; the copy is waited for all the same.
+TEST_F(HostCopiesTest, ToPageLockedMemoryWaitsForTheStream) {
+  const auto pinned = trivet::cuda::make_pinned_allocator(0);
+  auto* const to = static_cast<unsigned char*>(pinned->allocate(8));
+  std::fill_n(to, 8, static_cast<unsigned char>(0));
+  to_device(bytes(8, 1), 0, one_);
+  CUDA_CHECK(cudaStreamSynchronize(one_.get()));
+  std::atomic<bool> is_back = false;
+  {
+    Gate gate(one_.get());
+    std::thread reader([&] {
+      copies_.to_host(device_, to, 8, one_.get());
+      is_back = true;
+    });
+    EXPECT_TRUE(trivet::cuda::stays_busy(one_.get()));
+    EXPECT_FALSE(is_back);
+    gate.open();
+    reader.join();
+  }
+  EXPECT_EQ(Bytes(to, to + 8), bytes(8, 1));
+  pinned->release(to, 8);
 }
 
 }  // namespace

@@ -61,6 +61,34 @@ TEST(MetaKernels, AdamMoves28BytesAnElement) {
   EXPECT_EQ(meta->counters().bytes, 28000.0);
 }
 
+// Each table that gets a gradient reads dy, and reads and writes as much of the table.
+TEST(MetaKernels, CountsTheEmbeddingsGradientsThatAreWanted) {
+  const TensorView tokens = nothing(DType::Int32, {2, 6}), dy = nothing(kBf16, {2, 6, 8});
+  const TensorView table = nothing(kBf16, {50, 8}), positions = nothing(kBf16, {6, 8});
+  const auto counted = [&](TensorView dtable, TensorView dpositions) {
+    const auto meta = make_meta_kernels();
+    meta->embedding_backward({tokens, dy, dtable, dpositions});
+    EXPECT_EQ(meta->counters().launches, 1);
+    return std::pair(meta->counters().flops, meta->counters().bytes);
+  };
+  EXPECT_EQ(counted(table, {}), std::pair(96.0, 48 + 3 * 192.0));
+  EXPECT_EQ(counted({}, positions), std::pair(96.0, 48 + 3 * 192.0));
+  EXPECT_EQ(counted(table, positions), std::pair(2 * 96.0, 48 + 6 * 192.0));
+}
+
+TEST(MetaKernels, TheWorkspaceIsThatOfTheKernelThatNeedsMost) {
+  const auto meta = make_meta_kernels();
+  const TensorView gain = nothing(kBf16, {8}), few = nothing(kBf16, {64, 8}), many = nothing(kBf16, {6400, 8});
+  meta->bias_gradient({few, gain});
+  const int64_t of_few = meta->counters().workspace_bytes;
+  meta->bias_gradient({many, gain});
+  const int64_t of_many = meta->counters().workspace_bytes;
+  meta->bias_gradient({few, gain});
+  EXPECT_GT(of_few, 0);
+  EXPECT_GT(of_many, of_few);
+  EXPECT_EQ(meta->counters().workspace_bytes, of_many);
+}
+
 TEST(MetaKernels, EveryKernelTakesViewsWithoutMemory) {
   const auto meta = make_meta_kernels();
   const TensorView x = nothing(kBf16, {2, 6, 8}), gain = nothing(kBf16, {8}), row = nothing(kF32, {12});
