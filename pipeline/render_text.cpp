@@ -58,7 +58,7 @@ std::string to_text(const Timeline& timeline, const Caption& caption) {
   const double characters = columns * timeline.makespan * static_cast<double>(timeline.ranks.size());
   if (characters > kMostCharacters)
     throw ConfigError(
-        fmt::format("{}: a drawing of it would have {:.3g} million characters, and {:.3g} million are the most; take fewer "
+        fmt::format("{}: a drawing of it would have {:.0f} million characters, and {:.0f} million are the most; take fewer "
                     "microbatches or ranks, or a format that draws no columns (json, trace)",
                     caption.schedule, characters / 1e6, kMostCharacters / 1e6));
   std::string text = to_string(caption, timeline) + "\n";

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "pipeline/schedules/schedules.h"
 #include "pipeline/simulate.h"
 
@@ -32,6 +33,20 @@ TEST(Render, TextNamesStagesWhereRanksHaveSeveral) {
   const Timeline timeline = simulate(schedule, {.cost = even_costs(schedule, {})});
   EXPECT_THAT(to_text(timeline, {"zb-v", 1, 1, 2}), HasSubstr("rank 0   0F0 1F0 1I0 1W0 0I0 0W0\n"));
   EXPECT_THAT(to_text(timeline, {"zb-v", 1, 1, 2}), HasSubstr("zb-v: P 1, M 1, V 2, makespan 3, bubble 0.0 %\n"));
+}
+
+// A column is as long as the shortest instruction needs for its label: three characters for each 0.5 of 10 million.
+TEST(Render, ADrawingHasALimit) {
+  Timeline timeline = two_by_two({.forward = 0.5});
+  timeline.makespan = 1e7;
+  try {
+    to_text(timeline, {"x.txt", 2, 2});
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("x.txt: a drawing of it would have 120 million characters, and 67 million are the most"));
+  }
+  timeline.makespan = 5e6;
+  EXPECT_NO_THROW(to_text(timeline, {"x.txt", 2, 2}));
 }
 
 TEST(Render, SvgHasABoxForEachComputation) {
