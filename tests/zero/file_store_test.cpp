@@ -7,10 +7,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <filesystem>
 #include <numeric>
+#include <thread>
 
 #include "core/buffer.h"
 #include "core/error.h"
@@ -19,6 +24,7 @@
 #include "tests/support/memory_file_system.h"
 #include "tests/support/no_more_threads.h"
 #include "zero/offload/file_tensor.h"
+#include "zero/staging.h"
 
 namespace trivet::zero::offload {
 namespace {
@@ -93,6 +99,28 @@ TEST_F(FileStoreInFolder, GivesBackWhatWasWrittenWhateverTheSizes) {
     }
     EXPECT_EQ(store->bytes_read(), std::accumulate(sizes.begin(), sizes.end(), int64_t{0}));
   }
+}
+
+// The store goes while most of a transfer still waits for its one thread.
+TEST(FileStoreInMemory, WhatWasAskedForIsDoneBeforeTheStoreIsGone) {
+  constexpr int64_t kBlocks = 4096, kBytes = kBlocks * kDirectAlignment;
+  MemoryFileSystem files;
+  Memory data(kBytes, 1);
+  auto store = make_file_store(
+      files, {.path = "/store", .folder_key = "KEY", .capacity_bytes = kBytes, .block_bytes = kDirectAlignment, .threads = 1});
+  Transfer written = store->write(store->allocate(kBytes), data.data(), kBytes);
+  store.reset();
+  std::atomic<bool> done = false;
+  std::thread waiting([&] {
+    written.wait();
+    done = true;
+  });
+  for (int i = 0; i < 1000 && !done; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  if (!done) {
+    std::fputs("the transfer never ends\n", stderr);
+    std::_Exit(1);  // the thread waits for ever
+  }
+  waiting.join();
 }
 
 TEST_F(FileStoreInFolder, ATailTakesNothingFromWhatFollows) {
@@ -256,6 +284,21 @@ TEST(FileTensor, IsReadAndWrittenFromAnyGranuleOn) {
   EXPECT_TRUE(again == all);
   before.read(0, {beside_again.data(), DType::Float32, {100}}).wait();
   EXPECT_TRUE(beside_again == beside);
+}
+
+// A reader takes what it is asked for, though files are read from granules on.
+TEST(PlaceReader, BeginsAtAnyElement) {
+  MemoryFileSystem files;
+  const auto store = make_file_store(files, {.path = "/store", .folder_key = "KEY", .capacity_bytes = 1 << 20});
+  FileTensor tensor(*store, DType::BFloat16, 5000);
+  Memory all(10'000, 1);
+  tensor.write(0, {all.data(), DType::BFloat16, {5000}}).wait();
+  PlaceReader reader;
+  for (const auto& [first, count] : {std::pair{0, 5000}, {0, 3}, {7, 5}, {2048, 9}, {2050, 100}, {2040, 20}, {4999, 1}}) {
+    const ConstTensorView read = reader.read(tensor, first, count);
+    ASSERT_EQ(read.elements(), count);
+    EXPECT_EQ(std::memcmp(read.data, all.data() + 2 * first, static_cast<size_t>(2 * count)), 0) << first;
+  }
 }
 
 TEST_F(FileStoreInFolder, WhoseThreadsCannotAllBeStartedIsAnError) {

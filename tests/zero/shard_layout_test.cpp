@@ -125,20 +125,24 @@ TEST(ShardLayout, NoTensorSizeCutsABlockOfANorm) {
 
 // The table is on pipeline rank 0, the head on rank 2.
 TEST(ShardLayout, AWeightThatPipelineRanksShareIsAloneInItsGroupAndATieOfTheirs) {
-  Fixture model;
-  model.embedding.push_back({.name = "positions", .shape = {10, 33}});
-  const auto layout_of = [&](int rank) {
-    return make_shard_layout(model.layers(), {.ranks = 2, .pipeline_rank_of_block = {0, 1, 2}, .pipeline_rank = rank});
-  };
-  const ShardLayout first = layout_of(0), middle = layout_of(1), last = layout_of(2);
-  ASSERT_EQ(first.blocks[0].groups.size(), 2u);
-  for (const FlatGroup& group : first.blocks[0].groups) EXPECT_EQ(group.parameters.size(), 1u);
-  EXPECT_TRUE(first.blocks[0].groups[0].shared);
-  EXPECT_EQ(last.blocks[2].groups[0].role, GroupRole::Replica);
-  EXPECT_EQ(last.blocks[2].groups[0].whole_elements, first.blocks[0].groups[0].whole_elements);
-  EXPECT_EQ(first.ties.size(), 1u);
-  EXPECT_EQ(middle.ties.size(), 0u);
-  EXPECT_EQ(last.ties.size(), 1u);
+  for (const bool comes_first : {true, false}) {
+    Fixture model;
+    const auto other = comes_first ? model.embedding.end() : model.embedding.begin();
+    model.embedding.insert(other, {.name = "positions", .shape = {10, 33}});
+    const auto layout_of = [&](int rank) {
+      return make_shard_layout(model.layers(), {.ranks = 2, .pipeline_rank_of_block = {0, 1, 2}, .pipeline_rank = rank});
+    };
+    const ShardLayout first = layout_of(0), middle = layout_of(1), last = layout_of(2);
+    ASSERT_EQ(first.blocks[0].groups.size(), 2u);
+    for (const FlatGroup& group : first.blocks[0].groups) EXPECT_EQ(group.parameters.size(), 1u);
+    const FlatGroup& shared = first.blocks[0].groups[comes_first ? 0 : 1];
+    EXPECT_TRUE(shared.shared);
+    EXPECT_EQ(last.blocks[2].groups[0].role, GroupRole::Replica);
+    EXPECT_EQ(last.blocks[2].groups[0].whole_elements, shared.whole_elements);
+    EXPECT_EQ(first.ties.size(), 1u);
+    EXPECT_EQ(middle.ties.size(), 0u);
+    EXPECT_EQ(last.ties.size(), 1u);
+  }
 }
 
 TEST(ShardLayout, RefusesTiesThatCannotBe) {
