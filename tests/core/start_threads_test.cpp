@@ -23,18 +23,17 @@ TEST(StartThreads, GivesEachItsNumber) {
 // 7: the error came when those that had been started had ended.
 [[noreturn]] void start_more_than_there_can_be() {
   test::refuse_threads_soon();
-  std::atomic<int> running{0};
+  std::atomic<int> ended{0};
   std::atomic<int> refused{-1};
   const auto body = [&](int) {
-    ++running;
     while (refused < 0) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    --running;
+    ++ended;
   };
   try {
     start_threads(1000, body, [&](int i) { refused = i; });
   } catch (const std::system_error& error) {
-    std::_Exit(error.code().value() == EAGAIN && refused > 0 && refused < 1000 && running == 0 ? 7 : 8);
+    std::_Exit(error.code().value() == EAGAIN && refused > 0 && refused < 1000 && ended == refused ? 7 : 8);
   }
   std::_Exit(9);
 }

@@ -158,14 +158,13 @@ TEST(WeightAudit, ComparesWhatTheTensorAxisDoesNotSplit) {
               HasSubstr("ranks 2, 6 hold other weights than ranks 0, 1, 3, 4, 5, 7"));
 }
 
-// Rank 3 is data rank 1 and tensor rank 1. Its error also reaches what the tensor axis does not split, as the gradients of its
-// tensor rank go through it; ranks that hold the same part of the changed weight say more.
+// Rank 3 is data rank 1 and tensor rank 1. Its gain makes its gradients differ from those of rank 2, and with them what tensor
+// ranks hold of all parameters before: the ranks that differ in the gain itself say more.
 TEST(WeightAudit, NamesTheDataRanksAndTheirWeightBeforeWhatTensorRanksShare) {
   Config config = audited_config();
   config.parallel.tensor = 2;
-  EXPECT_THAT(message_after(flip_exponent, config, 4, 3, "blocks.1.mlp.up.weight"),
-              HasSubstr("ranks 1, 3 hold different weights and no majority says which is right, first in "
-                        "blocks.1.mlp.up.weight"));
+  EXPECT_THAT(message_after(flip_exponent, config, 4, 3, "blocks.1.norm1.gain"),
+              HasSubstr("ranks 1, 3 hold different weights and no majority says which is right, first in blocks.1.norm1.gain"));
 }
 
 // Before a run is ended because its numbers are lost: one rank's damaged weight is no fault of the training.
