@@ -19,7 +19,9 @@ constexpr const char* kYellow = "\x1b[33m";
 constexpr const char* kReset = "\x1b[0m";
 constexpr const char* kClearLine = "\r\x1b[K";
 
-std::string fact(const std::pair<std::string, std::string>& line) { return fmt::format("{:<7} {}", line.first, escape_control(line.second)); }
+std::string fact(const std::pair<std::string, std::string>& line) {
+  return fmt::format("{:<7} {}", line.first, escape_control(line.second));
+}
 
 }  // namespace
 
