@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdlib>
 #include <tuple>
 
 #include "engine/config/json_node.h"
@@ -25,12 +26,14 @@ std::string lower(std::string text) {
 }  // namespace
 
 // Lowrance and Wagner, "An Extension of the String-to-String Correction Problem" (1975): letters may be swapped and then have
-// something put between them. d[i + 1][j + 1] is the distance of the first i and j letters; row and column 0 are out of reach.
+// something put between them. d(i + 1, j + 1) is the distance of the first i and j letters; row and column 0 are out of reach.
 int edit_distance(std::string_view a, std::string_view b) {
   const int far = static_cast<int>(a.size() + b.size());
-  std::vector<std::vector<int>> d(a.size() + 2, std::vector<int>(b.size() + 2, far));
-  for (size_t i = 0; i <= a.size(); ++i) d[i + 1][1] = static_cast<int>(i);
-  for (size_t j = 0; j <= b.size(); ++j) d[1][j + 1] = static_cast<int>(j);
+  const size_t width = b.size() + 2;
+  std::vector<int> cells((a.size() + 2) * width, far);
+  const auto d = [&](size_t i, size_t j) -> int& { return cells[i * width + j]; };
+  for (size_t i = 0; i <= a.size(); ++i) d(i + 1, 1) = static_cast<int>(i);
+  for (size_t j = 0; j <= b.size(); ++j) d(1, j + 1) = static_cast<int>(j);
   std::array<size_t, 256> last_row{};  // where each letter was last seen in a, counted from 1
   for (size_t i = 1; i <= a.size(); ++i) {
     size_t last_match = 0;  // in b, in this row
@@ -38,19 +41,20 @@ int edit_distance(std::string_view a, std::string_view b) {
       const size_t row = last_row[static_cast<unsigned char>(b[j - 1])], column = last_match;
       const bool same = a[i - 1] == b[j - 1];
       if (same) last_match = j;
-      const int swap = d[row][column] + static_cast<int>(i - row - 1) + 1 + static_cast<int>(j - column - 1);
-      d[i + 1][j + 1] = std::min({d[i][j] + !same, d[i + 1][j] + 1, d[i][j + 1] + 1, swap});
+      const int swap = d(row, column) + static_cast<int>(i - row - 1) + 1 + static_cast<int>(j - column - 1);
+      d(i + 1, j + 1) = std::min({d(i, j) + !same, d(i + 1, j) + 1, d(i, j + 1) + 1, swap});
     }
     last_row[static_cast<unsigned char>(a[i - 1])] = i;
   }
-  return d[a.size() + 1][b.size() + 1];
+  return d(a.size() + 1, b.size() + 1);
 }
 
 std::vector<std::string> nearest_names(const std::string& unknown, const std::vector<std::string>& known) {
   if (unknown.size() > kLongestMeant) return {};
-  const int enough = std::max<int>(2, static_cast<int>(unknown.size()) / 4);
+  const long enough = std::max<long>(2, static_cast<long>(unknown.size()) / 4);
   std::vector<std::tuple<int, long, std::string>> ranked;  // fewest edits, then longest common beginning
   for (const std::string& name : known) {
+    if (std::abs(std::ssize(name) - std::ssize(unknown)) > enough) continue;  // each letter more is an edit
     const int distance = edit_distance(lower(unknown), lower(name));
     if (distance <= enough) ranked.emplace_back(distance, -static_cast<long>(common_prefix(unknown, name)), name);
   }
