@@ -1,4 +1,4 @@
-// The axes of the mesh, in the order that ranks count through them by default: the first slowest, the last fastest.
+// The axes of the mesh, in the default order in which ranks count through them: slowest first, fastest last.
 #pragma once
 
 #include <cstdint>

@@ -8,8 +8,8 @@ namespace trivet {
 
 namespace {
 
-// The elements [first, first + count) of a group that `range` holds. `counted`: without those that a neighbour of the tensor
-// axis saves.
+// Adds pieces for the elements [first, first + count) of a group, which `range` holds. `counted`: leaves out elements that
+// another tensor rank saves.
 void add_pieces(const zero::FlatGroup& layout, const zero::OwnedRange& range, int64_t first, int64_t count, bool counted,
                 const OptimizerConfig& optimizer, std::vector<checkpoint::Piece>& pieces) {
   const auto states = optimizer_state_names(optimizer.type, optimizer);
@@ -30,7 +30,7 @@ void add_pieces(const zero::FlatGroup& layout, const zero::OwnedRange& range, in
     }
 }
 
-// A range that a visit has staged: all of it is in memory.
+// The range as a visit has staged it, with everything in memory.
 zero::OwnedRange in_memory_of(zero::OwnedRange range) {
   range.master_place = range.copy_out_place = nullptr;
   std::fill(range.state_places.begin(), range.state_places.end(), nullptr);
@@ -43,7 +43,7 @@ std::vector<checkpoint::Piece> checkpoint_pieces(Parameters& parameters, const O
   std::vector<checkpoint::Piece> pieces;
   parameters.for_each_group([&](int, zero::ParameterGroup& group) {
     const zero::FlatGroup& layout = group.layout();
-    if (layout.role != zero::GroupRole::Own) return;  // its values are the owner's
+    if (layout.role != zero::GroupRole::Own) return;  // the owner saves its values
     add_pieces(layout, group.owned(), rank * layout.shard_elements, layout.shard_elements, true, optimizer, pieces);
   });
   return pieces;
@@ -61,7 +61,7 @@ void load_pieces(Parameters& parameters, const OptimizerConfig& optimizer, const
   resources.read(in_memory);
   const auto load_range = [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) {
     kernels::Kernels& kernels = range.host ? range.host->kernels() : resources.kernels;
-    if (range.master_place) kernels.zero(range.master);  // what is between parameters
+    if (range.master_place) kernels.zero(range.master);  // padding between parameters
     for (size_t i = 0; i < range.states.size(); ++i)
       if (range.state_places[i]) kernels.zero(range.states[i]);
     std::vector<checkpoint::Piece> pieces;
@@ -82,7 +82,7 @@ void copy_piece(kernels::Kernels& kernels, const checkpoint::Piece& piece, Tenso
   const int64_t box_cols = piece.box_shape.cols(), cols = piece.shape.cols(),
                 rows_before = piece.shape.elements() / piece.shape[0];
   const int64_t start = (piece.shape.dims() > 1 ? piece.box_start[0] * rows_before : 0) + piece.box_start[-1];
-  const bool full_rows = box_cols == cols;  // then the box is one run of the whole
+  const bool full_rows = box_cols == cols;  // then the box is contiguous in `whole`
   zero::PlaceReader from_place;
   const ConstTensorView data = piece.place ? from_place.read(*piece.place, piece.place_first, piece.count) : piece.data;
   for (int64_t done = 0; done < piece.count;) {

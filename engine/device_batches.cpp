@@ -17,7 +17,7 @@ Microbatch DeviceBatches::copy(kernels::Kernels& kernels, int place, const Micro
   const TensorView tokens = memory_.view().slice(first, elements).reshaped(shape_);
   const TensorView targets = memory_.view().slice(first + elements, elements).reshaped(shape_);
   check_ids("token", host.tokens, 0);
-  check_ids("target", host.targets, std::numeric_limits<int32_t>::min());  // negative ones do not count
+  check_ids("target", host.targets, std::numeric_limits<int32_t>::min());  // negative targets are ignored
   kernels.from_host(host.tokens, tokens);
   kernels.from_host(host.targets, targets);
   return {tokens, targets, host.first_sample};
@@ -29,7 +29,7 @@ void DeviceBatches::check_ids(const char* what, ConstTensorView ids, int32_t lea
     const int32_t id = ids.as<int32_t>()[i];
     if (id >= vocabulary_ || id < least)
       throw std::out_of_range(
-          fmt::format("engine: {} {} at place {} of a microbatch is not in the vocabulary of {}", what, id, i, vocabulary_));
+          fmt::format("engine: {} {} at position {} of a microbatch is not in the vocabulary of {}", what, id, i, vocabulary_));
   }
 }
 

@@ -1,4 +1,4 @@
-// The tokens of a step's microbatches in a device's memory. On a CPU there is nothing to copy and no object of this class.
+// The tokens of a step's microbatches in device memory. On a CPU nothing is copied and this class is not used.
 #pragma once
 
 #include "core/buffer.h"
@@ -9,10 +9,10 @@ namespace trivet {
 
 class DeviceBatches {
  public:
-  // `microbatches` of `shape` [B, S] at a time, with token ids below `vocabulary`.
+  // Has room for `microbatches` microbatches of `shape` [B, S], with token ids below `vocabulary`.
   DeviceBatches(Allocator& allocator, MemoryMeter& meter, int microbatches, const Shape& shape, int64_t vocabulary);
 
-  // Throws std::out_of_range for ids that the vocabulary lacks, since kernels cannot.
+  // Throws std::out_of_range for ids that are not in the vocabulary, because kernels cannot.
   Microbatch copy(kernels::Kernels& kernels, int place, const Microbatch& host);
 
  private:

@@ -12,7 +12,7 @@ void Divergence::check_step(const StepResult& result) {
   any_step_ = true;
   if (std::isfinite(result.loss) && (result.skipped || std::isfinite(result.grad_norm))) return;
   const WeightHealth weights = inspect();
-  if (weights.finite() && (result.skipped || std::isfinite(result.loss))) return;  // until there are too many
+  if (weights.finite() && (result.skipped || std::isfinite(result.loss))) return;  // until too many steps are skipped
   std::string what = fmt::format("step {}: the loss is {}", last_step(), std::abs(result.loss));
   if (!result.skipped) what += " and the step was not skipped";
   if (!std::isfinite(result.grad_norm)) what += fmt::format(", its gradients have the norm {}", std::abs(result.grad_norm));
@@ -44,21 +44,21 @@ NumericsError Divergence::explained(const NumericsError& error) {
   const WeightHealth weights = inspect();
   if (!weights.finite() || !loss_is_finite()) return lost(error.what(), weights, first_not_finite_tensor());
   return NumericsError(
-      fmt::format("{}; the weights are finite and the loss was {:.4f}: only gradients overflowed; {}; any "
-                  "checkpoint of this run may be resumed from; if that ends the same way, {}",
+      fmt::format("{}; the weights are finite and the loss was {:.4f}: only gradients overflowed; {}; you "
+                  "can resume from any checkpoint of this run; if that ends the same way, {}",
                   error.what(), engine_.last_loss(), first_not_finite_tensor(), way_back()));
 }
 
-// `found`: what the step done again showed; empty: it was not.
+// `found`: what repeating the step showed; empty: it was not repeated.
 NumericsError Divergence::lost(const std::string& what, const WeightHealth& weights, const std::string& found) const {
   const std::string state =
       weights.finite() ? fmt::format("the weights are finite, but too large for a finite loss (the largest is {:.3g}, in {})",
                                      weights.largest, weights.largest_in)
-                       : fmt::format("the weights are not finite any more: {}", weights.not_finite);
+                       : fmt::format("the weights are no longer finite: {}", weights.not_finite);
   return NumericsError(fmt::format("{}; {}; {}{}", what, state, found.empty() ? "" : found + "; ", way_back()));
 }
 
-// Weights that differ among ranks that should hold the same are no fault of the training: audit_weights() says so and throws.
+// If ranks that should hold equal weights do not, the training is not at fault: audit_weights() reports this and throws.
 WeightHealth Divergence::inspect() {
   engine_.audit_weights();
   const auto pieces = engine_.pieces_to_save();
@@ -74,20 +74,20 @@ std::string Divergence::first_not_finite_tensor() {
     if (!first || found < *first) first = found;
   }
   const std::string again =
-      fmt::format("step {} done again{}", last_step(), was_skipped() ? "" : " with the weights that it made");
+      fmt::format("step {} was repeated{}", last_step(), was_skipped() ? "" : " with the weights that it produced");
   if (first) return fmt::format("{}: the first tensor that is not finite is {}", again, to_sentence(*first));
   return again +
-         (was_skipped() ? ": each microbatch is finite, the sum of their gradients is not" : ": all tensors are finite");
+         (was_skipped() ? ": each microbatch is finite, but the sum of their gradients is not" : ": all tensors are finite");
 }
 
-// Steps that were skipped changed nothing, so the step before them made these weights. A loss that is not finite in a step that
-// was not skipped was computed with the weights of the step before it.
+// Skipped steps changed nothing, so the step before them produced these weights. If a step was not skipped but its loss is not
+// finite, that loss was computed with the weights of the step before it.
 std::string Divergence::way_back() const {
   const Progress& progress = engine_.progress();
   const bool used_bad_weights = !was_skipped() && !loss_is_finite();
   const int64_t made_them = progress.steps - progress.skipped_in_a_row - (used_bad_weights ? 1 : 0);
   return fmt::format("{} with a lower optimizer.params.lr, with gradient_clipping{}",
-                     made_them > 1 ? fmt::format("resume from a checkpoint before step {}", made_them) : "start anew",
+                     made_them > 1 ? fmt::format("resume from a checkpoint before step {}", made_them) : "start over",
                      engine_.plan().config.bf16.check_grad_overflow ? "" : ", or with bf16.check_grad_overflow true");
 }
 

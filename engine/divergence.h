@@ -1,14 +1,15 @@
-// What ends a training run whose numbers are lost, and what is said about it (NumericsError, exit code 16).
+// Decides when a training run ends because its numbers are lost, and what it reports then (NumericsError, exit code 16).
 //
-//   loss finite, step skipped       only gradients overflowed, the weights are fine: training goes on for
+//   loss finite, step skipped       only gradients overflowed, the weights are fine: training continues for
 //                                   training.stop_after_skipped steps
-//   loss not finite, step skipped   are the weights finite? If not the run ends, otherwise it goes on likewise
-//   loss not finite, not skipped    the run ends: its weights took that step in
-//   at the end of the run           its last loss and its weights must be finite
-//   a run that a signal ends, or
-//   that has no step left to do     its weights must be finite
+//   loss not finite, step skipped   the run ends if the weights are not finite; otherwise it continues likewise
+//   loss not finite, not skipped    the run ends, because its weights include that step
+//   last step of the run            the loss and the weights must be finite
+//   a signal ends the run, or
+//   it has no step left to do       the weights must be finite
 //
-// All ranks know the same losses, so they decide the same. What each finds out is gathered, so that all give the same message.
+// All ranks know the same losses, so they make the same decision. What each rank finds out is gathered, so that all ranks
+// report the same message.
 #pragma once
 
 #include <cmath>
@@ -26,19 +27,19 @@ namespace trivet {
 
 class Divergence {
  public:
-  // `last_microbatches`: those of the last step that was done. `ranks`: those of `engine`, used by nobody else meanwhile.
+  // `last_microbatches` returns those of the last step done. `ranks` are those of `engine`; nobody else may use them meanwhile.
   Divergence(Engine& engine, checkpoint::Participants ranks, std::function<std::vector<Microbatch>()> last_microbatches)
       : engine_(engine), ranks_(std::move(ranks)), last_microbatches_(std::move(last_microbatches)) {}
 
   // After each step. Throws NumericsError when the weights are lost.
   void check_step(const StepResult& result);
-  // After the last step. `evaluation`: the loss of the final weights where it was computed.
+  // After the last step. `evaluation`: the loss of the final weights, if it was computed.
   void check_end(std::optional<double> evaluation);
-  // The weights alone: for a run that ends before its last step, where steps may be skipped for a while yet.
+  // Checks the weights alone: for a run that ends before its last step, which may be skipping steps at the moment.
   void check_weights();
-  // Whether the last step computed a finite loss: other weights are not worth saving.
+  // Whether the last step computed a finite loss. If not, the weights are not worth saving.
   bool loss_is_finite() const { return std::isfinite(engine_.last_loss()); }
-  // The engine's error with what can be found out: how the weights are, and the first tensor that was not finite.
+  // Adds to the engine's error what can be found out: the state of the weights and the first tensor that was not finite.
   NumericsError explained(const NumericsError& error);
 
  private:

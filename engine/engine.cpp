@@ -25,7 +25,7 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-// Null where nothing is in a file.
+// Returns null if the plan puts nothing into the file.
 std::unique_ptr<zero::offload::FileStore> open_files(const FilePlan& plan, const std::string& folder, const char* key,
                                                      const std::string& name, const AioConfig& aio, FileSystem& files,
                                                      const Log& log) {
@@ -122,12 +122,12 @@ void Engine::refuse_different_devices() {
                                   found[0], found[rank], rank));
 }
 
-// The last step's gathers may still run, here and on other ranks: they end before what they read and write is freed. A rank
-// that leaves with an error waits for nobody.
+// Gathers of the last step may still be running, here and on other ranks; they must end before the memory that they use is
+// freed. A rank that leaves with an error does not wait for other ranks.
 Engine::~Engine() {
   if (std::uncaught_exceptions() == exceptions_at_start_) try {
       backend_->close();
-    } catch (const std::exception&) {  // another rank's error, which the world tells
+    } catch (const std::exception&) {  // another rank failed, which the world reports
     }
   gather_stream_.reset();
   reduce_stream_.reset();
@@ -150,7 +150,7 @@ StepNumbers Engine::numbers() const {
           .loss_scale = loss_scale_.value()};
 }
 
-// Other ranks may wait for what this one will not send any more: they are told at once why.
+// Other ranks may be waiting for data that this one will no longer send, so they are told the reason at once.
 template <typename Work>
 auto Engine::with_others_told(Work&& work) {
   try {
@@ -161,7 +161,7 @@ auto Engine::with_others_told(Work&& work) {
   }
 }
 
-// What a step is told is kept, so that it can be done again.
+// Keeps the step's numbers, so that search_last_step() can repeat the step.
 StepNumbers Engine::begin_step() {
   refuse_to_skip_for_ever();
   last_numbers_ = numbers();
@@ -196,7 +196,7 @@ std::optional<NotFinite> Engine::search_last_step(std::span<const Microbatch> mi
   return search.found();
 }
 
-// The loss scale last: it may throw, and the counts are then those of the step.
+// Updates the counts before the loss scale, which may throw: the counts then include this step.
 void Engine::finish_step(const StepOutcome& outcome) {
   ++progress_.steps;
   if (outcome.skipped) {
@@ -218,7 +218,7 @@ void Engine::audit_weights() {
   audited_step_ = progress_.steps;
 }
 
-// Before a step rather than after the last skipped one, so that each skipped step is reported first.
+// Called before a step rather than after the last skipped one, so that each skipped step is reported first.
 void Engine::refuse_to_skip_for_ever() const {
   const int64_t limit = plan_.config.training.stop_after_skipped;
   if (loss_scale_.dynamic() || limit == 0 || progress_.skipped_in_a_row < limit) return;
@@ -254,28 +254,28 @@ checkpoint::RunState Engine::state() const {
   return state;
 }
 
-// Gathers that still run read what is about to be written.
+// Gathers that are still running read memory that is about to be written.
 void Engine::wait_for_gathers() {
   parameters().for_each_group([](int, zero::ParameterGroup& group) { group.wait(); });
 }
 
 namespace {
 
-// What is computed with the weights, and which samples come in which order, is not seen in any shape.
+// Shapes do not show how the model computes with its weights, nor the order of the samples, so the configs are compared.
 void refuse_another_model(const Config& config, const checkpoint::LoadedStep& step) {
   if (step.config().empty()) return;
   for (const auto& change : diff(parse_config(step.config(), step.directory()), config)) {
     const bool may_change = change.path == "model.dropout" || change.path == "model.initializer_range" ||
                             change.path == "model.vocabulary";  // another way to name the same tokens; sizes are compared
     if (may_change || (!change.path.starts_with("model.") && change.path != "data.shuffle")) continue;
-    throw ConfigError(fmt::format("{}: {}: {} does not continue {}, which was made with {}; set it to {}", config.source,
+    throw ConfigError(fmt::format("{}: {}: {} does not match {}, which was saved with {}; set it to {}", config.source,
                                   change.path, change.after, step.directory(), change.before, change.before));
   }
 }
 
 }  // namespace
 
-// Ranks that work in other directories, or on local disks, may see other checkpoints at the same path.
+// Ranks in different working directories, or with local disks, may find different checkpoints at the same path.
 void Engine::refuse_different_checkpoints(const checkpoint::LoadedStep& step) {
   if (world_.size() == 1) return;
   const std::string content = fmt::format("step {} of run {}, xxh3 {}", step.step(), step.run_id(), step.manifest().xxh3);
@@ -288,13 +288,13 @@ void Engine::restore(const checkpoint::LoadedStep& step) {
   const checkpoint::RunState& state = step.run_state();
   const auto must_continue = [&](const char* key, int64_t then, int64_t now) {
     if (then != now)
-      throw ConfigError(fmt::format("{}: {}: {} does not continue {}, which was made with {}; set it to {}",
-                                    plan_.config.source, key, now, step.directory(), then, then));
+      throw ConfigError(fmt::format("{}: {}: {} does not match {}, which was saved with {}; set it to {}", plan_.config.source,
+                                    key, now, step.directory(), then, then));
   };
   must_continue("train_batch_size", state.train_batch_size,
                 plan_.batch.train_batch_size);  // the data order depends on these two
   must_continue("training.seed", state.seed, plan_.config.training.seed);
-  if (plan_.config.reproducible == Reproducible::Layout)  // a microbatch's gradient is what is rounded
+  if (plan_.config.reproducible == Reproducible::Layout)  // gradients are rounded per microbatch
     must_continue("train_micro_batch_size_per_gpu", state.micro_batch_size, plan_.batch.micro_batch_size);
   refuse_another_model(plan_.config, step);
   wait_for_gathers();
@@ -306,12 +306,12 @@ void Engine::restore(const checkpoint::LoadedStep& step) {
                .staging = staging_options(plan_.config)});
   const int64_t limit = plan_.config.training.stop_after_skipped;
   progress_ = {state.steps, state.updates, limit > 0 ? std::min(state.skipped_in_a_row, limit - 1) : state.skipped_in_a_row};
-  if (state.loss_scale) loss_scale_.restore(*state.loss_scale);  // else it was not an fp16 run: the scale is the config's
+  if (state.loss_scale) loss_scale_.restore(*state.loss_scale);  // if absent, it was not an fp16 run: the config's scale stays
   parameters().publish(true);
-  audited_step_ = progress_.steps;  // the checkpoint gives every rank the same
+  audited_step_ = progress_.steps;  // all ranks loaded the same weights
 }
 
-// Through host memory, where the device's is not.
+// Reads through host memory if the host cannot reach the device's.
 void Engine::read_pieces(const checkpoint::LoadedStep& step, std::span<const checkpoint::Piece> wanted) {
   HostPieces on_host(*backend_, {wanted.begin(), wanted.end()}, HostPieces::Contents::None);
   step.read(on_host.pieces());
@@ -347,7 +347,7 @@ const ParameterSpec* find_parameter(const model::Model& model, const std::string
 
 }  // namespace
 
-// Every element is put in by one rank, as a checkpoint would write it; the others have zeros.
+// Each element comes from the rank that would write it to a checkpoint; the other ranks contribute zeros.
 std::vector<float> Engine::weight(const std::string& name) {
   const ParameterSpec* spec = find_parameter(model_, name);
   if (!spec) throw std::logic_error(fmt::format("engine: no parameter is named \"{}\"", name));

@@ -27,7 +27,7 @@ void Executor::run(const pipeline::Program& program, const std::vector<Recompute
   for (size_t block = 0; block < model_.layers.size(); ++block)
     shapes_.push_back(block == 0 ? inputs.microbatches[0].tokens.shape
                                  : model_.layers[block - 1]->output_shape(shapes_.back()));
-  // Tokens are whole on every rank; what the first block makes of them is not (tensor_parallel/tensor_axis.h).
+  // Every rank has all tokens, but only its part of what the first block makes from them (tensor_parallel/tensor_axis.h).
   const tensor_parallel::TensorAxis& axis = resources_.tensor;
   if (axis.sequence_parallel)
     for (size_t block = 1; block < shapes_.size(); ++block) shapes_[block][1] /= axis.size();
@@ -47,7 +47,7 @@ void Executor::run(const pipeline::Program& program, const std::vector<Recompute
   reducer_.finish();
   resources_.links.finish();
   flights_.clear();
-  if (!inputs.training) add_losses();  // its programs have no SUM_LOSS
+  if (!inputs.training) add_losses();  // evaluation programs have no SUM_LOSS
 }
 
 void Executor::run(const Instruction& i) {
@@ -212,7 +212,7 @@ void Executor::pass_gradient_on(int block, int microbatch, ScopedTensor gradient
   if (block > 0) flight(microbatch).output_gradients[static_cast<size_t>(block) - 1] = std::move(gradient);
 }
 
-// The block's backward is complete: nothing of the microbatch is needed here any more.
+// The block's backward is complete: it no longer needs anything of this microbatch.
 void Executor::finish_block(int block, int microbatch) {
   Flight& f = flight(microbatch);
   f.saved[static_cast<size_t>(block)].clear();

@@ -1,9 +1,10 @@
-// Walks one rank's program. No decisions here: what runs, in which order and what is whole when, is in the program.
+// Walks through one rank's program. It makes no decisions: the program says what runs, in which order, and which weights are
+// whole at what time.
 //
-// Owns the activations of the microbatches in flight (from its arena): the input of each block and what its layers Saved. A
-// stage boundary is no special case: what a stage sends is the input of the block behind its last (or the output gradient of
-// the block before its first), and what it receives takes the same place. One thread. Used by training, by evaluation (programs
-// of F only) and, on meta kernels, by the plan.
+// Owns the activations of the microbatches in flight (from its arena): the input of each block and what its layers saved. A
+// stage boundary is no special case: a stage sends the input of the block after its last one (or the output gradient of the
+// block before its first), and what it receives takes the same place. One thread. Training uses it, as do evaluation (with
+// programs that only run forward) and, on meta kernels, the planner.
 #pragma once
 
 #include <span>
@@ -24,10 +25,10 @@
 namespace trivet {
 
 struct ExecutorOptions {
-  DType dtype = DType::Float32;  // of activations
+  DType dtype = DType::Float32;  // activations have this dtype
   int reductions_in_flight = 0;
-  bool counts_loss = true;         // false: another rank of the tensor axis does
-  bool partitions_inputs = false;  // of wholly recomputed blocks, over the tensor axis (engine/partitioned_input.h)
+  bool counts_loss = true;         // false: another tensor rank does
+  bool partitions_inputs = false;  // splits inputs of fully recomputed blocks over the tensor axis (engine/partitioned_input.h)
 };
 
 // What a run of a program needs besides layers and parameters.
@@ -41,7 +42,7 @@ struct ExecutorResources {
   const tensor_parallel::TensorAxis& tensor;
 };
 
-// What holds for all microbatches of one run of a program.
+// Inputs that are the same for all microbatches of one run of a program.
 struct StepInputs {
   std::span<const Microbatch> microbatches;
   StepResults* results = nullptr;  // where losses go
@@ -49,7 +50,7 @@ struct StepInputs {
   StepScalars scalars;
   bool training = true;
   timeline::Recorder* recorder = nullptr;  // null: the step is not recorded
-  NotFiniteSearch* search = nullptr;       // looks at what each instruction made; null: nobody does
+  NotFiniteSearch* search = nullptr;       // looks at the results of each instruction; null: no search
 };
 
 class Executor {
@@ -57,8 +58,9 @@ class Executor {
   Executor(const model::Model& model, Parameters& parameters, const ExecutorResources& resources,
            const ExecutorOptions& options);
 
-  // `recompute`: [block] with Full, forward keeps nothing but its input; with Selective, not what attention makes of its qkv.
-  // Adds the losses to the results' words, which are those of all ranks after a SUM_LOSS and this rank's without one.
+  // `recompute` [block]: with Full, a forward keeps only its input; with Selective, it does not keep what attention computes
+  // from its qkv. Adds the losses to the loss words of the results, which after a SUM_LOSS cover all ranks and otherwise only
+  // this one.
   void run(const pipeline::Program& program, const std::vector<Recompute>& recompute, const StepInputs& inputs);
 
  private:
@@ -86,7 +88,7 @@ class Executor {
   bool last(int block) const { return block + 1 == static_cast<int>(model_.layers.size()); }
   Context context(int block, int microbatch);
   Recompute recompute_of(int block) const { return (*recompute_)[static_cast<size_t>(block)]; }
-  ConstTensorView input(int block, int microbatch);            // waits for it where it is received
+  ConstTensorView input(int block, int microbatch);            // waits if it is received
   ConstTensorView output_gradient(int block, int microbatch);  // likewise
   Shape input_shape(int block) const { return shapes_[static_cast<size_t>(block)]; }
   bool partitions_input(int block) const {
@@ -108,7 +110,7 @@ class Executor {
   StepInputs inputs_;
   int microbatches_ = 0;
   const std::vector<Recompute>* recompute_ = nullptr;
-  std::vector<Shape> shapes_;    // [block] of its input
+  std::vector<Shape> shapes_;    // [block] shape of its input
   std::vector<Flight> flights_;  // [microbatch]
 };
 

@@ -40,7 +40,7 @@ Generator::Generator(model::Model model, const checkpoint::LoadedStep& step, Dev
   layout_ = zero::make_shard_layout(named, {});
 
   const Shape window{1, model_.sequence_length}, vocabulary{1, model_.vocabulary_size};
-  // The arena and the workspace are as large as a rehearsal on meta kernels says.
+  // A rehearsal on meta kernels determines the sizes of the arena and the workspace.
   Arena planned("generate");
   const auto meta = kernels::make_meta_kernels();
   MemoryMeter unused;
@@ -85,10 +85,9 @@ void Generator::load(const checkpoint::LoadedStep& step) {
 // Positions after the last token are padding: attention is causal, so they change nothing before them.
 std::vector<float> Generator::next_logits(std::span<const int32_t> tokens) {
   if (tokens.empty()) throw std::logic_error("generate: at least one token is needed");
-  for (const int32_t token : tokens)  // kernels of a device cannot tell
+  for (const int32_t token : tokens)  // kernels on a device cannot report it
     if (token < 0 || token >= model_.vocabulary_size)
-      throw std::out_of_range(
-          fmt::format("generate: token {} is not below the vocabulary's {}", token, model_.vocabulary_size));
+      throw std::out_of_range(fmt::format("generate: token {} is not in the vocabulary of {}", token, model_.vocabulary_size));
   const int64_t length = std::min<int64_t>(model_.sequence_length, static_cast<int64_t>(tokens.size()));
   std::vector<int32_t> window(static_cast<size_t>(model_.sequence_length), 0);
   std::copy(tokens.end() - length, tokens.end(), window.begin());

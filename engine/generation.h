@@ -1,6 +1,7 @@
-// Text from a checkpoint, one token at a time, on one process. Holds float32 weights and nothing of training.
+// Generates text from a checkpoint, one token at a time, in one process. Holds float32 weights and no training state.
 //
-// The whole window is computed again for each token (no key/value cache): simple, exact, quick enough to look at a model.
+// The full window is computed again for each token (there is no key/value cache), which is simple, exact and fast enough for
+// trying out a model.
 #pragma once
 
 #include <memory>
@@ -19,18 +20,18 @@ namespace checkpoint {
 class LoadedStep;
 }
 
-// The tokenizer that the step was trained with; null if it has none. CheckpointError (CheckpointCorrupt): what stands there is
-// none.
+// The tokenizer that the step was trained with; null if it has none. Throws CheckpointError (CheckpointCorrupt) if the
+// checkpoint holds something else in its place.
 std::shared_ptr<data::Tokenizer> tokenizer_of(const checkpoint::LoadedStep& step);
 
 class Generator {
  public:
-  // Reads the model's weights from the checkpoint. CheckpointError when names or shapes differ; ConfigError when the last layer
-  // is not an LM head; as make_backend for the device.
+  // Reads the model's weights from the checkpoint. Throws CheckpointError when names or shapes differ, ConfigError when the
+  // last layer is not an LM head, and the errors of make_backend for the device.
   Generator(model::Model model, const checkpoint::LoadedStep& step, Device device, int threads);
 
-  // Logits [vocabulary] of the token after `tokens`, of which the last sequence_length count. At least one token, all of the
-  // vocabulary.
+  // Returns the logits [vocabulary] of the token after `tokens`, of which only the last sequence_length are used. There must be
+  // at least one token, and all must be in the vocabulary.
   std::vector<float> next_logits(std::span<const int32_t> tokens);
 
  private:
@@ -49,7 +50,7 @@ class Generator {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Parameters> parameters_;
   std::unique_ptr<Arena> activations_;
-  Buffer tokens_, logits_;  // of the device
+  Buffer tokens_, logits_;  // on the device
 };
 
 }  // namespace trivet

@@ -10,7 +10,7 @@ class GroupMaker {
  public:
   GroupMaker(comm::ProcessGroup& world, const GroupMakers& makers) : world_(world), makers_(makers) {}
 
-  // All ranks go through all groups of one kind in the order of their first members, and keep their own.
+  // All ranks go through all groups of one kind in the order of their first members, and each keeps its own.
   Groups::Group make(const std::string& name, const std::vector<std::vector<int>>& groups) {
     Groups::Group own;
     for (const std::vector<int>& members : groups) {
@@ -20,7 +20,7 @@ class GroupMaker {
         own = std::move(group);
       }
     }
-    // Behind the loop: groups without common ranks are placed at the same time.
+    // Placed after the loop, so that groups without common ranks are placed at the same time.
     return own ? placed(std::move(own)) : nullptr;
   }
 
@@ -31,7 +31,7 @@ class GroupMaker {
   const GroupMakers& makers_;
 };
 
-// For each pipeline, the ranks at two places of its axis: the first place before the second.
+// For each pipeline, the ranks at two places of its axis, in the order of `places`.
 std::vector<std::vector<int>> pairs_at(const Mesh& mesh, std::pair<int, int> places) {
   std::vector<std::vector<int>> pairs;
   for (const int rank : mesh.ranks_at({{Axis::Pipeline, places.first}})) {
@@ -48,7 +48,7 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-// Those that have the same blocks.
+// The groups of ranks that have the same blocks.
 std::vector<std::vector<int>> parts_of(const Mesh& mesh) {
   std::vector<std::vector<int>> parts(static_cast<size_t>(mesh.size(Axis::Pipeline)));
   for (int rank = 0; rank < mesh.size(); ++rank)

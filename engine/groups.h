@@ -1,10 +1,10 @@
-// All process groups of one rank, made once. Each stream that communicates has groups of its own: the operations of one group
-// keep one order on all its ranks.
+// All process groups of one rank, created once. Each stream that communicates has its own groups, because the operations of a
+// group must keep the same order on all its ranks.
 //
-//   control        all ranks: loss, norm, what is said once a step
-//   data           the ranks that share each shard's parameters; data.gather and data.reduce the same for the two streams
+//   control        all ranks: loss, norm, and what else is exchanged once per step
+//   data           the ranks that share each shard's parameters; data.gather and data.reduce are the same for the two streams
 //   part           data x tensor: the ranks that have the same blocks
-//   tensor         the ranks that share each split parameter; tensor.reduce the same on the reduce stream
+//   tensor         the ranks that share each split parameter; tensor.reduce is the same for the reduce stream
 //   links          to each neighbouring pipeline rank, one for activations and one for gradients
 //   tie            to the pipeline rank with the other end of a tied weight
 #pragma once
@@ -32,8 +32,8 @@ struct Groups {
 struct GroupMakers {
   std::function<Groups::Group(const std::string& name)> alone = [](const std::string& name) {
     return comm::make_single_group(name);
-  };                                                       // of this rank only
-  std::function<Groups::Group(Groups::Group host)> place;  // for tensors of a device; empty: they are the host's
+  };                                                       // a group of this rank alone
+  std::function<Groups::Group(Groups::Group host)> place;  // on the device; empty: groups stay on the host
 };
 // Collective over `world`. `tied_ranks`: pairs of pipeline ranks, ascending.
 Groups make_groups(comm::ProcessGroup& world, const Mesh& mesh, const StageMap& stages,

@@ -8,7 +8,7 @@ HostPieces::HostPieces(Backend& backend, std::vector<checkpoint::Piece> pieces, 
     : backend_(backend), pieces_(std::move(pieces)) {
   if (backend_.device() == Device::Cpu) return;
   const auto room = [](const checkpoint::Piece& piece) -> int64_t {
-    if (piece.place) return 0;  // whoever reads it takes it from there
+    if (piece.place) return 0;  // it is read from its place
     return (piece.data.bytes() + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
   };
   int64_t bytes = 0;

@@ -1,9 +1,9 @@
 // What a pipeline rank exchanges with its neighbours: activations forward, gradients backward.
 //
-// A send returns at once and its tensor is kept until the neighbour has it; at most pipeline::kSendsInFlight of one link are
-// under way, the next one waits. A receive is posted and returns at once; its event says when the tensor is there. Every link
-// has a stream for its sends and one for its receives, because transfers are rendezvous and the two directions must not wait
-// for each other (pipeline/validate.h proves freedom from deadlock under exactly these rules).
+// A send returns at once, and its tensor is kept until the neighbour has it; at most pipeline::kSendsInFlight sends of a link
+// are in flight, and the next one waits. A receive is posted and returns at once; its event says when the tensor has arrived.
+// Every link has a stream for its sends and one for its receives, because transfers are rendezvous and the two directions must
+// not wait for each other (pipeline/validate.h proves freedom from deadlock under exactly these rules).
 #pragma once
 
 #include <deque>
@@ -25,7 +25,7 @@ class StageLinks {
 
   void send(Direction direction, int to_pipeline_rank, ScopedTensor tensor);
   Event receive(Direction direction, int from_pipeline_rank, TensorView tensor);
-  // Waits until everything sent has arrived.
+  // Waits until everything that was sent has arrived.
   void finish();
 
  private:

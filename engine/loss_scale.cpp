@@ -36,7 +36,7 @@ void LossScale::overflowed() {
   state_.scale = std::max(state_.scale / 2, config_.min_loss_scale);
 }
 
-// DeepSpeed counts whole windows from the step after the first clean one.
+// As in DeepSpeed, windows are counted from the step after the first clean one.
 void LossScale::went_well() {
   if (config_.consecutive_hysteresis) state_.hysteresis = config_.hysteresis;
   const int64_t stable_steps = state_.clean_steps++;

@@ -1,8 +1,9 @@
 // The number that the loss of an fp16 run is multiplied by, so that small gradients do not vanish.
 //
-// Dynamic, as DeepSpeed's keys say: an overflow uses up hysteresis, and the last of it halves the scale; after
-// loss_scale_window clean steps the scale is doubled and the hysteresis refilled. An overflow at min_loss_scale ends the run.
-// All ranks must be told the same `overflow`; they then agree on the scale without talking. One thread at a time.
+// The dynamic scale follows DeepSpeed's keys: each overflow uses up one unit of hysteresis, and the overflow that meets the
+// last unit halves the scale. After loss_scale_window clean steps the scale is doubled and the hysteresis refilled. An overflow
+// at min_loss_scale ends the run. All ranks must pass the same `overflow`; they then agree on the scale without communicating.
+// One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +27,11 @@ class LossScale {
   double value() const { return state_.scale; }
   bool dynamic() const { return dynamic_; }
 
-  // After each step. Throws NumericsError for an overflow that the scale cannot be lowered for.
+  // Called after each step. Throws NumericsError when gradients overflow and the scale cannot be lowered any further.
   void update(bool overflow);
 
   const LossScaleState& state() const { return state_; }
-  void restore(const LossScaleState& state);  // a static scale stays what the config says
+  void restore(const LossScaleState& state);  // has no effect on a static scale
 
  private:
   void overflowed();

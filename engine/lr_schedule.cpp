@@ -10,7 +10,7 @@ namespace {
 
 double to_double(int64_t count) { return static_cast<double>(count); }
 
-// 0 to 1 while last < warm-up.
+// Rises from 0 to 1 while last < warmup.
 double warmup_share(const SchedulerConfig& s, int64_t last, int64_t warmup) {
   if (s.warmup_type == WarmupType::Linear) return to_double(last) / to_double(warmup);
   return std::log(to_double(last + 1)) / std::log(to_double(warmup));
@@ -63,7 +63,7 @@ struct Cycle {
   bool contains(int64_t last) const { return to_double(last) < size(); }
   double decay_steps(int64_t last) const { return to_double(last + 1) - size(); }
 
-  // 0 at both ends, 1 at the top; in stairs where a count is given.
+  // The height is 0 at both ends and 1 at the top. It changes in stairs if a count of stairs is given.
   double height(int64_t last) const {
     const double at = std::fmod(to_double(last + 1), size());
     const bool rising = at <= first;
@@ -90,7 +90,7 @@ double one_cycle_beta1(const SchedulerConfig& s, int64_t last) {
   return s.cycle_max_mom * (1 + s.decay_mom_rate * cycle.decay_steps(last) / to_double(s.decay_step_size));
 }
 
-// Constant, Linear, Cosine: the first step already learns, the last ends at end_ratio.
+// Constant, Linear and Cosine: the first step already has a learning rate above 0, and the decay ends at end_ratio.
 double own_share(const SchedulerConfig& s, int64_t step) {
   if (step < s.warmup_num_steps) return to_double(step + 1) / to_double(s.warmup_num_steps);
   if (s.type == SchedulerType::Constant) return 1;

@@ -13,18 +13,18 @@ namespace trivet {
 // `base_lr` is optimizer.params.lr.
 double lr_at(const SchedulerConfig& scheduler, double base_lr, int64_t step);
 
-// The same for a whole config, scaled with the batch as optimizer.lr_scaling says.
+// The same for a complete config, scaled with the batch as optimizer.lr_scaling says.
 double lr_at(const Config& config, int64_t train_batch_size, int64_t step);
 
-// By what learning rates are multiplied when `batch` samples are a step instead of `base_batch`.
+// The factor by which learning rates are multiplied when a step has `batch` samples instead of `base_batch`.
 double lr_factor(LrScaling rule, int64_t base_batch, int64_t batch);
 
 struct Betas {
   double beta1 = 0, beta2 = 0;
 };
 
-// The optimizer's own, unless OneCycle cycles them: then beta2 is 0.99, as in DeepSpeed. Only Adam, AdamW, Lamb and Lion have
-// betas to cycle.
+// The optimizer's own betas, unless OneCycle cycles them: then beta2 is 0.99, as in DeepSpeed. Only Adam, AdamW, Lamb and Lion
+// have betas to cycle.
 Betas betas_at(const SchedulerConfig& scheduler, const OptimizerConfig& optimizer, int64_t step);
 
 }  // namespace trivet

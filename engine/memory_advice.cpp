@@ -74,16 +74,16 @@ std::string what_would_fit(const Plan& plan, const model::Model& model, int64_t 
     int64_t needs = 0;
     try {
       needs = make_plan(change.config, model, plan.mesh.size()).heaviest().memory.total();
-    } catch (const ConfigError&) {  // not with the rest of this config
+    } catch (const ConfigError&) {  // not possible with the rest of this config
       continue;
     }
     if (needs <= bytes) fits += fmt::format("{}{} ({})", fits.empty() ? "" : "; or ", change.text, gibibytes(needs));
     if (needs < least) least = needs, smallest = change.text;
   }
   if (!fits.empty()) return "what would fit: " + fits;
-  const std::string more = "more ranks, a smaller model or offload are what is left";
+  const std::string more = "use more ranks, a smaller model or offload";
   if (smallest.empty()) return more;
-  return fmt::format("the least that was found is {} with {}; {}", gibibytes(least), smallest, more);
+  return fmt::format("the smallest config that was found needs {} with {}; {}", gibibytes(least), smallest, more);
 }
 
 void check_fits(const Plan& plan, const model::Model& model, int rank, int64_t free_bytes, const std::string& device) {

@@ -1,4 +1,4 @@
-// What to say when a rank's plan does not fit into its device: where the memory goes, and the nearest configs that would fit.
+// Advice for when a rank's plan does not fit into its device: where the memory goes, and the nearest configs that would fit.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ namespace trivet {
 // "parameters 1.2 + gradients 1.2 + ... = 9.8 GiB"
 std::string to_words(const MemoryBytes& memory);
 
-// Changes of the config that make every rank's plan fit into `bytes`, each with what a rank then needs: smaller microbatches,
-// recomputation, a higher ZeRO stage, and all of them. Says so when none does.
+// Lists changes to the config that make every rank's plan fit into `bytes`, each with the memory that a rank then needs:
+// smaller microbatches, recomputation, a higher ZeRO stage, or all of these. If none is enough, the text says so.
 std::string what_would_fit(const Plan& plan, const model::Model& model, int64_t bytes);
 
 // Throws OutOfMemoryError when the plan of `rank` needs more than `free_bytes` of `device`.

@@ -9,7 +9,7 @@
 namespace trivet {
 namespace {
 
-// "pipeline 2 x tensor 2": the axes whose size the config gives and that are more than 1.
+// "pipeline 2 x tensor 2": the axes to which the config gives a size other than 1.
 std::string given_axes(const ParallelConfig& parallel) {
   std::string text;
   for (const auto& [name, size] : {std::pair{"pipeline", parallel.pipeline},
@@ -24,8 +24,8 @@ int64_t product_of_given_axes(const ParallelConfig& parallel) {
   int64_t product = 1;
   for (const int64_t size : {parallel.pipeline, parallel.context, parallel.expert, parallel.tensor})
     if (size < 1 || __builtin_mul_overflow(product, size, &product))
-      throw ConfigError(fmt::format("mesh: {} is no grid of ranks; give each axis at least 1 and together fewer than 2^63",
-                                    given_axes(parallel)));
+      throw ConfigError(fmt::format(
+          "mesh: {} is not a grid of ranks; make each axis at least 1 and their product less than 2^63", given_axes(parallel)));
   return product;
 }
 
@@ -45,7 +45,7 @@ Mesh::Mesh(const ParallelConfig& parallel, int world_size) {
   check_world(parallel, others, world_size);
   sizes_ = {static_cast<int>(parallel.pipeline), static_cast<int>(world_size / others), static_cast<int>(parallel.context),
             static_cast<int>(parallel.expert), static_cast<int>(parallel.tensor)};
-  // Axes that rank_order leaves out have size 1: their place does not matter.
+  // Axes that rank_order leaves out must have size 1, so their place does not matter.
   const auto left_out = [&](Axis axis) { return std::ranges::find(parallel.rank_order, axis) == parallel.rank_order.end(); };
   const auto named = std::stable_partition(order_.begin(), order_.end(), left_out);
   if (order_.end() - named != static_cast<std::ptrdiff_t>(parallel.rank_order.size()))

@@ -1,7 +1,7 @@
-// The grid of ranks: named axes, and rank <-> coordinates. Arithmetic only.
+// The grid of ranks: named axes, and the conversion between ranks and coordinates. Arithmetic only.
 //
-// By default ranks count through the axes with tensor fastest and pipeline slowest (DeepSpeed's order pipe, data, model):
-// neighbours in rank share a tensor group, which talks most. parallel.rank_order says otherwise.
+// By default ranks count through the axes with tensor fastest and pipeline slowest (DeepSpeed's order pipe, data, model): ranks
+// with adjacent numbers share a tensor group, which communicates most. parallel.rank_order changes this order.
 #pragma once
 
 #include <array>
@@ -18,10 +18,10 @@ namespace trivet {
 
 class Mesh {
  public:
-  using Coordinates = std::array<int, kAxes>;  // by Axis, whatever the order of ranks
+  using Coordinates = std::array<int, kAxes>;  // by Axis, whatever the rank order
 
   Mesh() = default;
-  // The data axis is what remains of the world. Throws ConfigError when nothing whole remains.
+  // The data axis takes the rest of the world. Throws ConfigError when the other axes do not divide the world size.
   Mesh(const ParallelConfig& parallel, int world_size);
 
   int size() const;
@@ -32,14 +32,14 @@ class Mesh {
   int coordinate_of(int rank, Axis axis) const { return coordinates_of(rank)[static_cast<size_t>(axis)]; }
   int rank_at(const Coordinates& coordinates) const;
 
-  // World ranks that differ from `rank` along `axis` only, ascending; `rank` is one of them, at its coordinate.
+  // World ranks that differ from `rank` only along `axis`, ascending; `rank` is among them, at the index of its coordinate.
   std::vector<int> group_of(int rank, Axis axis) const;
-  // World ranks that differ from `rank` along these axes only, ascending.
+  // World ranks that differ from `rank` only along these axes, ascending.
   std::vector<int> group_of(int rank, std::span<const Axis> axes) const;
   std::vector<int> group_of(int rank, std::initializer_list<Axis> axes) const {
     return group_of(rank, std::span(axes.begin(), axes.size()));
   }
-  // All groups of an axis, by their first rank; every world rank is in one of them.
+  // All groups of an axis, ordered by their first ranks; every world rank is in one of them.
   std::vector<std::vector<int>> groups(Axis axis) const;
   // World ranks at these coordinates, ascending: ranks_at({{Axis::Pipeline, 0}, {Axis::Tensor, 1}}).
   std::vector<int> ranks_at(std::initializer_list<std::pair<Axis, int>> coordinates) const;
@@ -52,9 +52,9 @@ class Mesh {
 // "pipeline 2 x data 3 x tensor 2"; axes of size 1 other than data are left out.
 std::string to_string(const Mesh& mesh);
 
-// The ranks as a table: a row for each pipeline coordinate, a column for each data coordinate, in a cell the ranks of the other
-// axes. `rows` names the rows ("stages 0, 2"); without it they are "stage 0", "stage 1" ... Above 64 ranks the middle is left
-// out.
+// The ranks as a table, with a row for each pipeline coordinate and a column for each data coordinate; a cell holds the ranks
+// along the other axes. `rows` names the rows ("stages 0, 2"); without it they are "stage 0", "stage 1" ... With more than 64
+// ranks, the middle is left out.
 //
 //   data    |   0   |   1   |   2
 //   stage 0 |  0  1 |  2  3 |  4  5

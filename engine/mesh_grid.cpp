@@ -9,11 +9,11 @@ namespace trivet {
 namespace {
 
 constexpr int kShownInFull = 64;  // ranks
-constexpr int kShownOfLong = 2;   // of what is shortened: the first ones, "..", the last one
+constexpr int kShownOfLong = 2;   // at the beginning of what is shortened; then come ".." and the last one
 constexpr size_t kLineLength = 120;
 const std::string kLeftOut = "..";
 
-// Positions 0 to count - 1, or the first ones, -1 and the last one.
+// Positions 0 to count - 1; if shortened, the first ones, -1 and the last one.
 std::vector<int> shown(int count, bool shorten) {
   std::vector<int> positions;
   for (int i = 0; i < count; ++i) positions.push_back(i);
@@ -72,7 +72,7 @@ std::string to_grid(const Mesh& mesh, std::span<const std::string> rows) {
   const size_t name_width = std::max(widest(table.row_names), widest({"data"}));
   size_t width = widest(table.column_names);
   for (const std::vector<std::string>& cells : table.cells) width = std::max(width, widest(cells));
-  // Columns that do not fit in a line go to a band of their own below.
+  // Columns that do not fit on a line go into another band below.
   const size_t columns = table.column_names.size();
   const size_t fit = std::max<size_t>(1, (kLineLength - std::min(kLineLength, name_width)) / (width + 3));
   std::string text;

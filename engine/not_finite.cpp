@@ -18,7 +18,7 @@ std::string to_sentence(const NotFinite& found) {
                      found.element, found.value);
 }
 
-// The value as text: JSON has no NaN.
+// The value is written as text, because JSON has no NaN.
 std::string to_text(const NotFinite& found) {
   return nlohmann::json::array({static_cast<int>(found.pass), found.microbatch, found.place, found.rank, found.what,
                                 found.element, fmt::format("{}", found.value)})

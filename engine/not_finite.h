@@ -1,7 +1,8 @@
 // The search for the first tensor of a step that holds a NaN or an infinity.
 //
-// A step that went wrong is done again with a search: the engine is deterministic and a skipped step changed no weight, so the
-// same tensors go wrong again. Each is copied to the host and looked at, which is slow; only what ends a run is worth it.
+// A step that went wrong is repeated with a search: the engine is deterministic and a skipped step changed no weight, so the
+// same tensors go wrong again. Each tensor is copied to the host and inspected, which is slow, so this is done only when the
+// run ends.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@ struct NotFinite {
   enum class Pass : uint8_t { Forward, Backward };
   Pass pass = Pass::Forward;
   int64_t microbatch = 0;
-  int64_t place = 0;  // of the block in the order of the pass
-  int rank = 0;       // of the world
+  int64_t place = 0;  // index of the block in the order of the pass
+  int rank = 0;       // world rank
   std::string what;   // "the output of blocks.3"
   int64_t element = 0;
   double value = 0;
@@ -31,12 +32,13 @@ struct NotFinite {
 
 // "the output of blocks.3 in microbatch 0 on rank 1 (element 17 is inf)"
 std::string to_sentence(const NotFinite& found);
-// As text for the other ranks, and back.
+// Converts to text for the other ranks, and back.
 std::string to_text(const NotFinite& found);
 NotFinite parse_not_finite(const std::string& text);
 
-// One rank's search during one run of a program. Keeps the first find in the order of NotFinite, as the ranks do among each
-// other: a schedule may run backward of one microbatch before forward of another. One thread.
+// One rank's search during one run of a program. It keeps the finding that comes first in the order of NotFinite, because a
+// schedule may run the backward of one microbatch before the forward of another; the ranks then choose among their findings in
+// the same order. One thread.
 class NotFiniteSearch {
  public:
   NotFiniteSearch(const model::Model& model, kernels::Kernels& kernels, int rank)
@@ -44,7 +46,7 @@ class NotFiniteSearch {
 
   void look_at_output(int block, int64_t microbatch, ConstTensorView output);
   void look_at_loss(int block, int64_t microbatch, ConstTensorView loss);
-  // `gradients`: of the block's parameters so far; `input_gradient` may be absent.
+  // `gradients`: those of the block's parameters so far. `input_gradient` may be absent.
   void look_at_gradients(int block, int64_t microbatch, const std::vector<Gradient>& gradients);
   void look_at_input_gradient(int block, int64_t microbatch, ConstTensorView input_gradient);
 

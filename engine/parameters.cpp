@@ -25,13 +25,13 @@ Parameters::Parameters(const zero::ShardLayout& layout, const ParameterOptions& 
   }
 }
 
-// With one rank a shard is the whole; what is elsewhere is gathered from there all the same.
+// With one rank a shard is the whole group, but weights that are not on the device must still be gathered.
 zero::Lifetimes Parameters::lifetimes(const zero::FlatGroup& group, int zero_stage) const {
   if (layout_.ranks > 1) return zero::lifetimes_of(zero_stage, group.persistent);
   return {.shard_parameters = group.weights != zero::Placement::Device};
 }
 
-// As many buffers as are asked for, but no more than there are pieces to read, and none larger than the largest shard.
+// Makes as many buffers as requested, but no more than there are pieces to read, and none larger than the largest shard.
 void Parameters::make_staging(const ParameterOptions& options) {
   const int64_t size = size_of(options.dtype);
   int64_t largest = 0, pieces = 0;
@@ -105,7 +105,7 @@ void Parameters::tie(int user_block) {
   }
 }
 
-// Each data rank gives its range to the rank of the same range in the other stage, which then gathers as the owner does.
+// Each data rank sends its range to the rank with the same range in the other stage, which then gathers as the owner does.
 void Parameters::publish_tied(bool frozen_too) {
   for (size_t i = 0; i < layout_.ties.size(); ++i) {
     const zero::TiedWeight& tied = layout_.ties[i];

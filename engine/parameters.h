@@ -24,7 +24,7 @@ struct ParameterOptions {
   DType gradient_dtype = DType::Float32;
   bool fixed_point = false;
   int64_t fixed_point_terms = 1;
-  int microbatches = 1;  // of this rank in a step
+  int microbatches = 1;  // per step, on this rank
   int optimizer_states = 0;
   int64_t staging_buffers = 1, staging_buffer_elements = 1;  // for reading weights that are in a file
 };
@@ -42,8 +42,8 @@ class Parameters {
   std::vector<ConstTensorView> weights(int block);  // in the order of the layer's parameters(); waits for gathers
   std::vector<Gradient> gradients(int block);
   void end_contribution(int block, Number scale);
-  // Adds the gradients of the weights that `user_block` shares with a block before it to those of their owner; both ranks call
-  // it, and return when it is done.
+  // Adds the gradients of the weights that `user_block` shares with an earlier block to those of the block that owns the
+  // weights. Both ranks call it; it returns when the addition is done.
   void tie(int user_block);
 
   // For the step, checkpoints and initialisation.
@@ -55,8 +55,8 @@ class Parameters {
     for (size_t block = 0; block < groups_.size(); ++block)
       for (auto& group : groups_[block]) visit(static_cast<int>(block), *group);
   }
-  // Gives new values of the weights that this rank owns to all that hold a copy. `frozen_too`: also of those that no step
-  // changes.
+  // Sends the new values of the weights that this rank owns to all ranks that hold a copy. `frozen_too`: also those of weights
+  // that no step changes.
   void publish(bool frozen_too = false);
   void initialize(uint64_t seed);
 
@@ -71,7 +71,7 @@ class Parameters {
   const zero::ShardLayout& layout_;
   zero::Resources resources_;
   std::vector<TieChannel> channels_;
-  std::optional<zero::StagingRing> staging_;                                // before the groups, whose gathers use it
+  std::optional<zero::StagingRing> staging_;                                // declared before the groups, whose gathers use it
   std::vector<std::vector<std::unique_ptr<zero::ParameterGroup>>> groups_;  // [block][group]
 };
 

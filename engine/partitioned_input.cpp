@@ -25,7 +25,7 @@ ScopedTensor gather_slices(ConstTensorView slice, const Shape& shape, const tens
   return whole;
 }
 
-// The models of model::build always divide: heads divide hidden_size, and tensor ranks divide the heads.
+// Models from model::build always pass: heads divide hidden_size, and tensor ranks divide the heads.
 void check_partitioned_inputs(const Plan& plan, const model::Model& model) {
   if (!plan.config.partitions_inputs()) return;
   const int64_t ranks = plan.mesh.size(Axis::Tensor), sequences = plan.batch.micro_batch_size;
@@ -35,8 +35,8 @@ void check_partitioned_inputs(const Plan& plan, const model::Model& model) {
     if (block > 0 && recomputed && input.elements() % ranks != 0)
       config::refuse(
           plan.config, "activation_checkpointing.partition_activations",
-          fmt::format("true needs block inputs that {} tensor ranks divide evenly, and that of {} is {}; use false, or "
-                      "train_micro_batch_size_per_gpu a multiple of {}",
+          fmt::format("true needs block inputs that split evenly over {} tensor ranks, but the input of {} is {}; use false, "
+                      "or a train_micro_batch_size_per_gpu that is a multiple of {}",
                       ranks, model.names[block], to_string(input), ranks / std::gcd(ranks, input.elements() / sequences)));
     input = model.layers[block]->output_shape(input);
   }

@@ -1,5 +1,5 @@
-// DeepSpeed's partition_activations: tensor ranks have the same input of a block, so between the block's forward and its
-// recomputation each keeps 1/t of it.
+// DeepSpeed's partition_activations: the t tensor ranks have the same input of a block, so between the block's forward and its
+// recomputation each of them keeps only 1/t of it.
 //
 //   forward -> | slice 0 | slice 1 | ... | slice t-1 |  -> all_gather -> recompute, backward
 //              rank 0     rank 1          rank t-1
@@ -16,12 +16,12 @@ namespace trivet {
 
 struct Plan;
 
-// Throws ConfigError when the ranks of the axis do not divide the elements of a recomputed block's input evenly.
+// Throws ConfigError when the elements of a recomputed block's input cannot be split evenly over the tensor ranks.
 void check_partitioned_inputs(const Plan& plan, const model::Model& model);
 
 // This rank's slice of `whole`.
 ScopedTensor keep_slice(ConstTensorView whole, const tensor_parallel::TensorAxis&, kernels::Kernels&, Arena&);
-// The whole, of that shape, from all slices; waits for it.
+// Gathers all slices into a tensor of `shape` and waits for it.
 ScopedTensor gather_slices(ConstTensorView slice, const Shape& shape, const tensor_parallel::TensorAxis&, Arena&);
 
 }  // namespace trivet

@@ -26,7 +26,7 @@ std::vector<zero::NamedParameters> named_parameters(const model::Model& model) {
   return layers;
 }
 
-// Beyond these no machine goes, and counting bytes and instructions would overflow or never end.
+// No machine can go beyond these limits, and counting bytes and instructions would overflow or never end.
 void check_batch(const Config& config, const model::Model& model, const ResolvedBatch& batch) {
   const auto refuse = [&](const std::string& what) { throw ConfigError(fmt::format("{}: {}", config.source, what)); };
   if (batch.micro_batch_size > kMostTokens / model.sequence_length)
@@ -59,7 +59,7 @@ void check_own_tokens(const Config& config, const model::Model& model) {
   }
 }
 
-// FLOPs of forward and backward of one microbatch.
+// The FLOPs of one microbatch, forward and backward.
 double block_flops(const Layer& layer, const Shape& input, const Shape& tokens, bool reads_tokens) {
   const auto kernels = kernels::make_meta_kernels();
   Arena arena("costs");
@@ -85,7 +85,8 @@ double block_flops(const Layer& layer, const Shape& input, const Shape& tokens, 
   return kernels->counters().flops;
 }
 
-// Time of each block as it was measured, or by what it computes: matrix products dominate, and the meta kernels count them.
+// The cost of each block: its measured time or, without a cost file, the FLOPs of its matrix products, which dominate and are
+// counted by the meta kernels.
 std::vector<pipeline::BlockFacts> block_facts(const PipelineConfig& config, const model::Model& model, const Shape& tokens) {
   std::vector<timeline::BlockCosts> measured;
   if (!config.cost_file.empty()) measured = timeline::read_block_costs(config.cost_file, model.names);
@@ -112,7 +113,7 @@ StageMap make_stages(const Config& config, const model::Model& model, const Reso
   return stages;
 }
 
-// On a CPU host memory is the device's: only files are another place.
+// On a CPU, host memory is the device's memory, so only files are a different place.
 zero::PlacementOptions placement_options(const Config& config) {
   const ZeroConfig& zero = config.zero;
   const zero::Placement host = config.compute_device() == Device::Cpu ? zero::Placement::Device : zero::Placement::Host;
@@ -132,7 +133,7 @@ zero::ShardLayout make_layout(const Plan& plan, const model::Model& model, int p
   const Config& config = plan.config;
   const int data = plan.mesh.size(Axis::Data);
   const bool layout_mode = config.reproducible == Reproducible::Layout;
-  // Two contributions to float32 in a fixed order need no accumulator of their own.
+  // Two contributions that are added in float32, in a fixed order, need no separate accumulator.
   const bool one_of_each = plan.batch.gradient_accumulation_steps == 1 && config.model_dtype() == DType::Float32 &&
                            (config.zero.stage < 2 || data == 1);
   zero::LayoutOptions options{
@@ -151,7 +152,7 @@ zero::ShardLayout make_layout(const Plan& plan, const model::Model& model, int p
   return layout;
 }
 
-// What all ranks of one pipeline will run can run together.
+// Checks that the programs of all ranks of one pipeline can run together.
 void validate_programs(const Plan& plan) {
   pipeline::Schedule train, evaluate;
   for (const RankPlan& rank : plan.ranks) {
@@ -185,7 +186,7 @@ std::vector<std::pair<int, int>> Plan::tied_ranks() const {
 
 namespace {
 
-// Puts what is found in place of "auto".
+// Replaces device "auto" by the device that is found.
 void find_device(Plan& plan) {
   if (plan.config.device != DeviceChoice::Auto) return;
   std::string reason;
@@ -226,7 +227,7 @@ Plan make_plan(const Config& given, const model::Model& model, int world_size) {
     }
   check_partitioned_inputs(plan, model);
   validate_programs(plan);
-  // The ranks of a data group differ in nothing that costs memory.
+  // The ranks of a data group need the same memory, so one of them is measured.
   for (RankPlan& rank : plan.ranks) Rehearsal(plan, rank, model).measure(rank);
   return plan;
 }

@@ -1,8 +1,8 @@
-// All that is knowable before step 0, computed without touching a device: mesh, shard layout, programs, memory, traffic.
+// Everything that is known before step 0, computed without touching a device: mesh, shard layout, programs, memory, traffic.
 //
-// make_plan is pure, but for device "auto", which looks for a GPU. Memory and traffic are not estimated: for every stage of the
-// pipeline a Worker runs one step and one evaluation on meta kernels, meta groups and arenas without memory, so the numbers are
-// those of the code that will run (core/arena.h).
+// make_plan is pure, except that it looks for a GPU if the device is "auto". Memory and traffic are not estimated: for every
+// stage of the pipeline, a Worker runs one step and one evaluation on meta kernels, meta groups and arenas without memory, so
+// the numbers are those of the code that will run (core/arena.h).
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@
 
 namespace trivet {
 
-// The most tokens of a microbatch, and the most microbatches of a step.
+// The most tokens in a microbatch, and the most microbatches in a step.
 inline constexpr int64_t kMostTokens = int64_t{1} << 31, kMostMicrobatches = int64_t{1} << 16;
 
 struct Plan {
@@ -26,10 +26,10 @@ struct Plan {
   StageMap stages;
   pipeline::Schedule schedule;      // the compute order of all pipeline ranks, with sends and receives
   std::vector<RankPlan> ranks;      // [pipeline rank x tensor size + tensor rank]
-  int64_t parameters = 0;           // of the model
-  double model_flops_per_step = 0;  // of all ranks, by the convention of model::flops_per_token
+  int64_t parameters = 0;           // in the model
+  double model_flops_per_step = 0;  // all ranks, by the convention of model::flops_per_token
 
-  std::optional<std::string> found_device;  // what device "auto" became, and why; config.device is that
+  std::optional<std::string> found_device;  // what device "auto" became, and why; set in config.device, too
   StepGraph step_graph;
 
   const RankPlan& rank(int world_rank) const;
@@ -38,13 +38,13 @@ struct Plan {
   std::vector<std::pair<int, int>> tied_ranks() const;
 };
 
-// Throws ConfigError for what cannot be: mesh, batch equation, what this version does not implement.
+// Throws ConfigError for an impossible mesh or batch, and for what this version does not implement.
 Plan make_plan(const Config& config, const model::Model& model, int world_size);
 
-// What the model section describes; vocabulary_size as given by the data.
+// The model that the config's model section describes; vocabulary_size comes from the data.
 model::Description describe_model(const ModelConfig& config, int64_t vocabulary_size);
 
-// For people: mesh, batch, memory by category, traffic, program.
+// to_text() shows people the mesh, batch, memory by category, traffic and programs.
 std::string to_text(const Plan& plan);
 std::string to_json(const Plan& plan);
 

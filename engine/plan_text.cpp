@@ -11,11 +11,11 @@ namespace {
 double mebibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 std::string traffic_line(const char* name, const comm::Traffic& traffic) {
-  return fmt::format("  {:<10} {:>4} operations {:>10.2f} MiB sent by a rank\n", name, traffic.operations,
+  return fmt::format("  {:<10} {:>4} operations {:>10.2f} MiB sent per rank\n", name, traffic.operations,
                      mebibytes(traffic.bytes_sent));
 }
 
-// Long programs are shown by their beginning and end.
+// Shows only the beginning and the end of a long program.
 std::string shortened(const pipeline::Program& program) {
   constexpr size_t kMost = 60, kEnd = 20;
   if (program.size() <= kMost) return to_string(program);
@@ -39,7 +39,7 @@ std::string stages_text(const Plan& plan) {
   return fmt::format("stages    {}\n", text);
 }
 
-// With stages that are equally long, and I and W as long as F: what the schedule itself costs.
+// Simulates stages of equal length whose I and W take as long as F, which shows the cost of the schedule itself.
 pipeline::Timeline timeline_of(const Plan& plan) {
   return pipeline::simulate(plan.schedule, {.cost = pipeline::even_costs(plan.schedule, {})});
 }
@@ -49,7 +49,7 @@ std::string schedule_text(const Plan& plan) {
   const pipeline::Timeline timeline = timeline_of(plan);
   const PipelineConfig& config = plan.config.pipeline;
   return fmt::format(
-      "schedule  {}, {} microbatches: bubble {:.1f} % where F, I and W take equally long; at most {} activations on rank 0\n",
+      "schedule  {}, {} microbatches: bubble {:.1f} % if F, I and W take equally long; at most {} activations on rank 0\n",
       config.schedule_file.empty() ? std::string(name_of(config.schedule)) : config.schedule_file,
       plan.batch.gradient_accumulation_steps, 100 * timeline.bubble_fraction, timeline.peak_microbatches.front());
 }
@@ -63,7 +63,7 @@ std::string recompute_text(const Config& config) {
                      config.partitions_inputs() ? ", kept inputs split over the tensor axis" : "");
 }
 
-// The most that any rank sends of each kind.
+// The largest traffic of this kind on any rank.
 comm::Traffic most(const Plan& plan, comm::Traffic RankPlan::*kind) {
   comm::Traffic traffic;
   for (const RankPlan& rank : plan.ranks)
@@ -80,7 +80,7 @@ std::string communication_text(const Plan& plan) {
   return text;
 }
 
-// The file of the rank whose file is largest.
+// The largest file of this kind on any rank.
 FilePlan largest(const Plan& plan, FilePlan RankPlan::*file) {
   FilePlan most;
   for (const RankPlan& rank : plan.ranks)
@@ -97,20 +97,20 @@ MemoryBytes host_memory(const Plan& plan) {
 
 std::string host_memory_line(const Plan& plan) {
   const MemoryBytes memory = host_memory(plan);
-  return fmt::format("  in memory  {:>10.2f} MiB of host memory of a rank: weights {:.2f}, optimizer {:.2f}, buffers {:.2f}\n",
+  return fmt::format("  in memory  {:>10.2f} MiB of host memory per rank: weights {:.2f}, optimizer {:.2f}, buffers {:.2f}\n",
                      mebibytes(memory.total()), mebibytes(memory[MemoryCategory::Parameters]),
                      mebibytes(memory[MemoryCategory::Optimizer]), mebibytes(memory[MemoryCategory::Buffers]));
 }
 
 std::string file_line(const Plan& plan, const char* name, FilePlan RankPlan::*file) {
   const FilePlan most = largest(plan, file);
-  return fmt::format("  {:<10} {:>10.2f} MiB in a file of a rank, {:>10.2f} MiB read and {:>10.2f} MiB written a step\n", name,
+  return fmt::format("  {:<10} {:>10.2f} MiB in a file per rank, {:>10.2f} MiB read and {:>10.2f} MiB written per step\n", name,
                      mebibytes(most.bytes), mebibytes(most.bytes_read), mebibytes(most.bytes_written));
 }
 
 std::string offload_text(const Plan& plan) {
   if (!plan.config.offloads_to_files() && !plan.config.uses_host_side()) return "";
-  std::string text = plan.config.updates_on_host() ? "offloaded, optimizer states are updated on the host\n" : "offloaded\n";
+  std::string text = plan.config.updates_on_host() ? "offloaded; optimizer states are updated on the host\n" : "offloaded\n";
   if (plan.config.uses_host_side()) text += host_memory_line(plan);
   if (plan.config.zero.offload_optimizer.device == OffloadDevice::Nvme)
     text += file_line(plan, "optimizer", &RankPlan::state_file);
@@ -128,7 +128,8 @@ nlohmann::ordered_json file_json(const Plan& plan, FilePlan RankPlan::*file) {
   return {{"bytes", most.bytes}, {"bytes_read", most.bytes_read}, {"bytes_written", most.bytes_written}};
 }
 
-// What ZeRO-3 costs when weights are released so: of the rank that sends most, and of the rank that has most whole at once.
+// The cost of ZeRO-3 if weights are released in this way: the bytes that the rank with the most traffic sends, and the bytes of
+// weights that the rank with the most of them has whole at once.
 struct ReleaseCost {
   int64_t gather_bytes = 0, whole_bytes = 0;
 };
@@ -154,14 +155,14 @@ bool shards_weights(const Plan& plan) { return plan.config.zero.stage == 3 && pl
 
 std::string release_text(const Plan& plan) {
   if (!shards_weights(plan)) return "";
-  std::string text = "weights are whole over a window, zero_optimization.stage3_release\n";
+  std::string text = "gathered weights, for each zero_optimization.stage3_release\n";
   for (const auto& [name, release] : EnumNames<pipeline::UnshardRelease>::table) {
     const ReleaseCost cost = release_cost(plan, release);
     const bool chosen = release == plan.config.zero.stage3_release;
     const std::string distance = release == pipeline::UnshardRelease::Distance
                                      ? fmt::format(", stage3_max_reuse_distance {}", plan.config.zero.stage3_max_reuse_distance)
                                      : "";
-    text += fmt::format("  {:<10} gathers {:>10.2f} MiB a step, {:>10.2f} MiB whole at once{}{}\n", name,
+    text += fmt::format("  {:<10} gathers {:>10.2f} MiB per step, {:>10.2f} MiB whole at once{}{}\n", name,
                         mebibytes(cost.gather_bytes), mebibytes(cost.whole_bytes), distance, chosen ? "  <- this config" : "");
   }
   return text;
@@ -181,18 +182,18 @@ std::string to_text(const Plan& plan) {
   text += fmt::format("precision {}, ZeRO stage {}, reproducible \"{}\"\n", name_of(plan.config.model_dtype()),
                       plan.config.zero.stage, name_of(plan.config.reproducible));
   if (plan.config.parallel.sequence_parallel && plan.mesh.size(Axis::Tensor) > 1)
-    text += "tokens    of every sequence shared by the tensor ranks between blocks (sequence parallelism)\n";
+    text += "tokens    of every sequence are split over the tensor ranks between blocks (sequence parallelism)\n";
   text += recompute_text(plan.config);
   if (plan.config.compute_device() == Device::Cuda) text += fmt::format("launches  {}\n", to_text(plan.step_graph));
   const RankPlan& heaviest = plan.heaviest();
-  text += "memory of the heaviest rank\n";
+  text += "memory of the rank that needs most\n";
   for (const auto& [name, category] : EnumNames<MemoryCategory>::table)
     text += fmt::format("  {:<12} {:>10.2f} MiB\n", name, mebibytes(heaviest.memory[category]));
   text += fmt::format("  {:<12} {:>10.2f} MiB\n", "total", mebibytes(heaviest.memory.total()));
   text += communication_text(plan);
   text += offload_text(plan);
   text += release_text(plan);
-  text += fmt::format("compute   {:.2f} GFLOP a step on all ranks\n", plan.model_flops_per_step / 1e9);
+  text += fmt::format("compute   {:.2f} GFLOP per step on all ranks\n", plan.model_flops_per_step / 1e9);
   for (const RankPlan& rank : plan.ranks)
     if (rank.tensor_rank == 0)
       text += fmt::format("program   {}{}\n",

@@ -14,7 +14,7 @@ namespace {
 
 using namespace pipeline;
 
-// Each of the rank's stages in turn, for one microbatch.
+// Runs each of the rank's stages in turn, for one microbatch.
 Program forward_only(const StageMap& stages, int rank) {
   Program program;
   for (int stage = 0; stage < stages.stages(); ++stage) {
@@ -26,7 +26,8 @@ Program forward_only(const StageMap& stages, int rank) {
   return program;
 }
 
-// The first block keeps little more than the tokens, and nothing of the last outlives the instruction that runs it.
+// The first and the last block are not recomputed: the first keeps little more than the tokens, and nothing of the last
+// outlives the instruction that runs it.
 std::vector<Recompute> recompute_of_blocks(const Config& config, int blocks) {
   std::vector<Recompute> recompute(static_cast<size_t>(blocks), Recompute::None);
   for (int block = 1; block + 1 < blocks; ++block)
@@ -60,17 +61,17 @@ int StageMap::stage_of_block(int block) const {
 
 namespace {
 
-// The file says by itself for how many ranks and microbatches it is.
+// The file determines the numbers of ranks and microbatches, which must match the config.
 Schedule schedule_of_file(const Config& config, int ranks, int microbatches) {
   const std::string& path = config.pipeline.schedule_file;
   Schedule schedule = read_schedule(path);
   if (static_cast<int>(schedule.size()) != ranks)
     config::refuse(config, "pipeline.schedule",
-                   fmt::format("\"{}\" has programs for {} pipeline ranks, and parallel.pipeline is {}; make them equal", path,
+                   fmt::format("\"{}\" has programs for {} pipeline ranks, but parallel.pipeline is {}; make them equal", path,
                                schedule.size(), ranks));
   if (const int of_file = count_microbatches(schedule); of_file != microbatches)
     config::refuse(config, "pipeline.schedule",
-                   fmt::format("\"{}\" is for {} microbatches, and a step has {} on each data rank "
+                   fmt::format("\"{}\" is for {} microbatches, but a step has {} on each data rank "
                                "(gradient_accumulation_steps); make them equal",
                                path, of_file, microbatches));
   return schedule;
@@ -81,7 +82,8 @@ Schedule schedule_of_file(const Config& config, int ranks, int microbatches) {
 Schedule make_schedule(const Config& config, int microbatches) {
   const int ranks = static_cast<int>(config.parallel.pipeline), chunks = static_cast<int>(chunks_of(config.pipeline));
   const bool trivial = ranks == 1 && chunks == 1;
-  // Without neighbours the kinds differ from 1F1B in nothing but memory; gpipe is asked for where all forwards come first.
+  // On a single rank, the other schedules differ from 1F1B only in memory. GPipe is kept, since it is chosen to run all
+  // forwards first.
   const ScheduleKind kind = trivial && config.pipeline.schedule != ScheduleKind::GPipe ? ScheduleKind::OneForwardOneBackward
                                                                                        : config.pipeline.schedule;
   Schedule schedule = config.pipeline.schedule_file.empty() ? generate(kind, {ranks, microbatches, chunks})

@@ -1,5 +1,5 @@
-// The programs of a run: from the schedule, the stage partition and the ZeRO stage, through the passes of pipeline/, to what
-// the executor of one pipeline rank walks.
+// The programs of a run. The passes of pipeline/ make them from the schedule, the stage partition and the ZeRO stage; the
+// executor of each pipeline rank walks through its own.
 #pragma once
 
 #include <vector>
@@ -11,16 +11,16 @@
 
 namespace trivet {
 
-// Which blocks a stage has and which pipeline rank has the stage.
+// Which blocks each stage has, and which pipeline rank runs it.
 struct StageMap {
-  std::vector<int> first_blocks;   // [stage], then the number of blocks
+  std::vector<int> first_blocks;   // [stage + 1]; the last entry is the number of blocks
   std::vector<int> rank_of_stage;  // [stage]
 
   int stages() const { return static_cast<int>(rank_of_stage.size()); }
   int blocks() const { return first_blocks.back(); }
   int stage_of_block(int block) const;
   int rank_of_block(int block) const { return rank_of_stage[static_cast<size_t>(stage_of_block(block))]; }
-  // Another rank has the stage before (after) `stage`: what goes there is sent.
+  // Whether the stage before (after) `stage` runs on another rank, which sends its activations (gradients).
   bool receives_forward(int stage) const { return stage > 0 && rank(stage - 1) != rank(stage); }
   bool receives_backward(int stage) const { return stage + 1 < stages() && rank(stage + 1) != rank(stage); }
 
@@ -29,19 +29,19 @@ struct StageMap {
 };
 
 struct Programs {
-  pipeline::Program train;           // of all microbatches of a step
-  pipeline::Program evaluate;        // forward of one microbatch
-  int microbatches = 1;              // of this rank's data rank in a step
-  std::vector<Recompute> recompute;  // [block] what of its forward is not kept but made again
+  pipeline::Program train;           // one step, all microbatches
+  pipeline::Program evaluate;        // one microbatch, forward only
+  int microbatches = 1;              // per step, on each data rank
+  std::vector<Recompute> recompute;  // [block] which part of its forward is recomputed
 };
 
 // The compute order of all pipeline ranks with their sends and receives, validated.
 pipeline::Schedule make_schedule(const Config& config, int microbatches);
 
-// What the passes need to know of the layout.
+// What the passes need to know about the layout.
 pipeline::BlockParameters block_parameters(const zero::ShardLayout& layout, int zero_stage);
 
-// The programs of one pipeline rank. They are validated: throws std::logic_error if the passes made one that cannot run.
+// Makes and validates the programs of one pipeline rank. Throws std::logic_error if the passes made one that cannot run.
 Programs make_programs(const Config& config, const pipeline::Schedule& schedule, const StageMap& stages, int pipeline_rank,
                        const zero::ShardLayout& layout, int microbatches);
 

@@ -66,7 +66,7 @@ int Rehearsal::world_rank() const {
   return plan_.mesh.rank_at(coordinates);
 }
 
-// A microbatch of the planned shape, without memory behind it.
+// A microbatch of the planned shape that has no memory.
 Microbatch Rehearsal::microbatch() const {
   const Shape shape{plan_.batch.micro_batch_size, model_.sequence_length};
   return {{nullptr, DType::Int32, shape}, {nullptr, DType::Int32, shape}, 0};
@@ -81,7 +81,7 @@ void Rehearsal::measure(RankPlan& rank) {
   train_step();
   count_step(rank);
   worker_.evaluate(1, [&](int64_t) { return microbatch(); });
-  worker_.parameters().initialize(0);  // which stages what is frozen, too
+  worker_.parameters().initialize(0);  // stages frozen weights, too
   if (plan_.config.compute_device() == Device::Cuda) add_backend_memory(rank);
   rank.activation_arena_bytes = activations_.peak_bytes();
   rank.buffer_arena_bytes = buffers_.peak_bytes();
@@ -104,7 +104,7 @@ void Rehearsal::count_step(RankPlan& rank) const {
   for (const auto& [key, link] : groups_.links) add(link->traffic(), rank.pipeline);
 }
 
-// What a GPU's backend takes for itself: scratch of kernels, and of groups that sum floats in the order of ranks.
+// The memory that a GPU's backend takes for itself: scratch memory of kernels, and of groups that sum floats in rank order.
 void Rehearsal::add_backend_memory(RankPlan& rank) {
   rank.workspace_bytes = kernels_.counters().workspace_bytes;
   meter_.add(MemoryCategory::Buffers, rank.workspace_bytes);
@@ -125,7 +125,7 @@ void Rehearsal::add_backend_memory(RankPlan& rank) {
   add_staging(groups_.tensor_reduce.get(), sums_gradients && plan_.config.parallel.sequence_parallel);
 }
 
-// What saving beside training copies first.
+// The size of the staging buffer of asynchronous saves.
 int64_t Rehearsal::staging_bytes() {
   if (plan_.config.checkpoint.directory.empty() || plan_.config.compute_device() != Device::Cpu) return 0;
   return checkpoint::AsyncSaver::staging_bytes_for(checkpoint_pieces(worker_.parameters(), plan_.config.optimizer, 0));

@@ -1,6 +1,6 @@
-// One rank's part of a job without the job: its Worker on meta kernels, groups that only count and arenas without memory, so
-// that what is counted is what the code that will run does. Plans count with it; with parts that let a modelled clock go on,
-// it says how long a step takes (autotune/rehearsed_step.h).
+// Runs one rank's part of a job without doing the work: its Worker gets meta kernels, groups that only count, and arenas
+// without memory, so what is counted is what the real code will do. Plans use it to count; with parts that advance a modelled
+// clock, it says how long a step takes (autotune/rehearsed_step.h).
 #pragma once
 
 #include <functional>
@@ -18,21 +18,21 @@
 
 namespace trivet {
 
-// What takes the place of the rehearsal's own, which take no time. All must outlive it.
+// Replacements for the rehearsal's own parts, which take no time. All must outlive it.
 struct RehearsalParts {
   kernels::Kernels* kernels = nullptr;
-  std::function<std::unique_ptr<Stream>(pipeline::Queue queue, bool overlaps)> make_stream;  // empty: inline ones
-  std::function<Groups::Group(Groups::Group meta)> place;                                    // empty: as they are
+  std::function<std::unique_ptr<Stream>(pipeline::Queue queue, bool overlaps)> make_stream;  // empty: inline streams
+  std::function<Groups::Group(Groups::Group meta)> place;  // empty: the groups stay as they are
   timeline::Recorder* recorder = nullptr;
 };
 
 class Rehearsal {
  public:
-  // Rehearses the programs of `rank`. Of the other ranks, `plan` needs only the layouts. All must outlive it.
+  // Rehearses the programs of `rank`. For the other ranks, `plan` needs only the layouts. All must outlive it.
   Rehearsal(const Plan& plan, const RankPlan& rank, const model::Model& model, const RehearsalParts& parts = {});
 
   void train_step();
-  // A step, an evaluation and the start of a run: fills what `rank` says of memory, files, traffic and counters.
+  // Rehearses a step, an evaluation and the start of a run, and sets the memory, files, traffic and counters of `rank`.
   void measure(RankPlan& rank);
 
  private:

@@ -30,7 +30,7 @@ std::string digest_of_file(const std::string& key, const std::string& path) {
   return fmt::format("{} bytes, xxh3 {}", bytes, data::hexadecimal(hash.value()));
 }
 
-// For the other ranks; any bytes may be in a path.
+// Text for the other ranks. A path may contain any bytes, so it is escaped.
 std::string to_text(const std::vector<FileContent>& files) {
   auto list = nlohmann::json::array();
   for (const FileContent& file : files)
@@ -43,7 +43,7 @@ std::string to_text(const std::vector<FileContent>& files) {
     return fmt::format("\"{}\" ({})", file.at("path").get<std::string>(), file.at("digest").get<std::string>());
   };
   throw CommError(ExitCode::RanksDisagree,
-                  fmt::format("{}: rank 0 has read {}, rank {} {}; the same file must lie at this path for all ranks",
+                  fmt::format("{}: rank 0 read {}, but rank {} read {}; all ranks must find the same file at this path",
                               zero.at("key").get<std::string>(), shown(zero), rank, shown(other)));
 }
 
@@ -74,7 +74,7 @@ void check_same_on_all_ranks(const std::vector<FileContent>& files, comm::World&
     const auto other = nlohmann::json::parse(texts[rank]);
     if (other.size() != zero.size())
       throw CommError(ExitCode::RanksDisagree,
-                      fmt::format("rank 0 has read {} files, rank {} {}", zero.size(), rank, other.size()));
+                      fmt::format("rank 0 read {} files, but rank {} read {}", zero.size(), rank, other.size()));
     for (size_t i = 0; i < zero.size(); ++i) {
       if (zero[i].at("digest") != other[i].at("digest") || zero[i].at("key") != other[i].at("key"))
         differ(zero[i], other[i], rank);

@@ -7,14 +7,14 @@
 namespace trivet {
 namespace {
 
-// Empty where nothing does.
+// What prevents a graph; empty if nothing does.
 std::string obstacle(const Config& config, const Mesh& mesh) {
   if (mesh.size() > 1) return fmt::format("{} ranks, whose communication this version does not capture", mesh.size());
   if (config.updates_on_host())
     return fmt::format("zero_optimization.offload_optimizer.device \"{}\", whose updates the host makes",
                        name_of(config.zero.offload_optimizer.device));
   if (config.zero.offload_param.device != OffloadDevice::None)
-    return fmt::format("zero_optimization.offload_param.device \"{}\", whose weights the host brings",
+    return fmt::format("zero_optimization.offload_param.device \"{}\", whose weights the host loads",
                        name_of(config.zero.offload_param.device));
   return "";
 }
@@ -22,7 +22,7 @@ std::string obstacle(const Config& config, const Mesh& mesh) {
 }  // namespace
 
 StepGraph step_graph(const Config& config, const Mesh& mesh) {
-  if (config.compute_device() != Device::Cuda) return {false, "the device is no GPU"};
+  if (config.compute_device() != Device::Cuda) return {false, "the device is not a GPU"};
   if (config.cuda_graph == CudaGraph::Off) return {false, "cuda_graph \"off\""};
   const std::string why_not = obstacle(config, mesh);
   if (!why_not.empty() && config.cuda_graph == CudaGraph::On)

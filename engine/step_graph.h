@@ -1,5 +1,5 @@
-// Whether a step's kernels are launched as one CUDA graph (docs/cuda.md, "Graphs"): they are where nothing but memory tells one
-// step from the next.
+// Decides whether a step's kernels are launched as one CUDA graph (docs/cuda.md, "Graphs"). This requires that steps differ
+// only in the contents of memory.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ namespace trivet {
 
 struct StepGraph {
   bool used = false;
-  std::string why_not;  // where it is not
+  std::string why_not;  // if it is not used
 };
 
-// Throws ConfigError where cuda_graph "on" is asked for and cannot be. The config's device is known: not Auto.
+// Throws ConfigError when cuda_graph is "on" but impossible. The config's device must be known, not Auto.
 StepGraph step_graph(const Config& config, const Mesh& mesh);
 
 std::string to_text(const StepGraph& graph);

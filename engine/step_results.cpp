@@ -8,7 +8,7 @@
 namespace trivet {
 namespace {
 
-// Places in the memory.
+// Offsets in the memory.
 constexpr int64_t kLossWords = 0;
 constexpr int64_t kSquareSum = kLossWords + ExactSum::kWords + 1;
 constexpr int64_t kRefused = kSquareSum + ExactSum::kWords;

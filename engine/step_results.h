@@ -1,5 +1,5 @@
-// What a step finds out on the way: its losses, the norm of its gradients, whether it is skipped. In the device's memory, so
-// that no kernel waits for the host; read() at the end of a step is the only time that the host waits for the device.
+// The results of a step: its losses, the norm of its gradients, and whether it is skipped. They are in device memory, so that
+// no kernel waits for the host; read() at the end of a step is the only time that the host waits for the device.
 //
 //   losses of microbatches --SUM_LOSS--> loss words --\                      of this rank -> of all ranks
 //   gradients --> square sum, refused ----------------> verdict --> optimizer
@@ -24,21 +24,21 @@ struct StepLoss {
 
 class StepResults {
  public:
-  // `microbatches`: at most so many losses are kept at a time.
+  // `microbatches`: the maximum number of losses kept at a time.
   StepResults(Allocator& allocator, MemoryMeter& meter, int microbatches);
 
-  TensorView losses(int microbatches);  // float64 [microbatches, 2]: of each, see kernels::CrossEntropy
+  TensorView losses(int microbatches);  // float64 [microbatches, 2], see kernels::CrossEntropy
   TensorView loss_words();              // int64 [ExactSum::kWords + 1], see kernels::SumLosses
   TensorView square_sum();              // int64 [ExactSum::kWords]
   TensorView refused();                 // int64 [1]: contributions that do not fit on the fixed-point grid
   TensorView verdict();                 // float64 [3], see kernels::JudgeGradients
 
-  // The loss words become those of all ranks.
+  // Sums the loss words over the ranks of `group`.
   void sum_losses_over(comm::ProcessGroup& group, Stream& stream);
 
-  // Sums so far are forgotten.
+  // Resets all sums.
   void begin(kernels::Kernels& kernels);
-  // Waits for the device; what it says holds until the next read.
+  // Waits for the device. The functions below return what it read until the next read.
   void read(kernels::Kernels& kernels);
   StepLoss loss() const;
   double grad_norm() const;
@@ -49,7 +49,7 @@ class StepResults {
   TensorView numbers(int64_t first, int64_t count);
 
   Buffer memory_;              // int64: sums, verdict, then losses
-  std::vector<int64_t> host_;  // of sums and verdict, as read
+  std::vector<int64_t> host_;  // sums and verdict, as read
 };
 
 }  // namespace trivet

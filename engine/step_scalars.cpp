@@ -29,7 +29,7 @@ StepScalars DeviceScalars::copy(kernels::Kernels& kernels, StepScalars scalars) 
   const auto all = scalars.all();
   for (size_t i = 0; i < all.size(); ++i) {
     values[i] = all[i]->base;
-    if (memory.data) all[i]->on_device = static_cast<const double*>(memory.data) + i;  // none in a rehearsal
+    if (memory.data) all[i]->on_device = static_cast<const double*>(memory.data) + i;  // a rehearsal has no memory
   }
   kernels.from_host({values.data(), DType::Float64, memory.shape}, memory);
   return scalars;

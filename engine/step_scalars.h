@@ -1,4 +1,4 @@
-// The numbers of a step that are others in the next: as the program uses them, and where a device has them in memory.
+// Scalars that change from step to step (learning rate, loss scale ...), kept where kernels can read them.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace trivet {
 
-// What a step is told; equal on all ranks.
+// What the caller of a step gives it; equal on all ranks.
 struct StepNumbers {
   uint64_t seed = 0;
   int64_t step = 0;    // from 0; random numbers depend on it
@@ -19,11 +19,11 @@ struct StepNumbers {
   double loss_scale = 1.0;
 };
 
-// What a step's kernels are told.
+// What a step's kernels are given.
 struct StepScalars {
   Number step = 0.0, loss_scale = 1.0, inverse_loss_scale = 1.0;
   Number update = 1.0, lr = 0.0;
-  Number adam_lr = 0.0, muon_lr = 0.0;  // of Muon's two kinds of parameters
+  Number adam_lr = 0.0, muon_lr = 0.0;  // for Muon's two kinds of parameters
   Number beta1 = 0.9, beta2 = 0.999, correction1 = 1.0, correction2 = 1.0;
 
   static constexpr int kCount = 11;
@@ -35,11 +35,11 @@ struct StepScalars {
 
 StepScalars step_scalars(const StepNumbers& numbers, const OptimizerConfig& optimizer);
 
-// Their place in the memory of a device. On a CPU there is no object of this class.
+// Holds the scalars in device memory. On a CPU this class is not used.
 class DeviceScalars {
  public:
   DeviceScalars(Allocator& allocator, MemoryMeter& meter);
-  // The same numbers, which the device's memory holds from here on in the order of the stream.
+  // Copies the scalars to device memory, in stream order, and returns them with pointers to it.
   StepScalars copy(kernels::Kernels& kernels, StepScalars scalars);
 
  private:

@@ -35,11 +35,11 @@ StopDecision StopAgreement::after_step() {
   stream->synchronize();
   last_meeting_ = now;
   steps_between_ = steps_left_ = steps_until_next(std::chrono::nanoseconds(words[2]));
-  if (words[1] != 0) saves_done_ = request_->saves();  // the save that was agreed on serves whoever looked too early
+  if (words[1] != 0) saves_done_ = request_->saves();  // also covers requests that arrived since asked_here()
   return {.end_signal = static_cast<int>(words[0]), .save = words[1] != 0};
 }
 
-// At most twice as many as before: the time of a few steps is a poor guess at that of many.
+// Returns at most twice the previous number, because the time of a few steps is a poor prediction for many.
 int64_t StopAgreement::steps_until_next(std::chrono::nanoseconds of_slowest) const {
   const int64_t step_ns = std::max<int64_t>(of_slowest.count() / steps_between_, 1);
   return std::clamp<int64_t>(std::chrono::nanoseconds(kSpacing).count() / step_ns, 1, 2 * steps_between_);

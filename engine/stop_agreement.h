@@ -1,8 +1,8 @@
-// How the ranks of a run agree after which step they save or end, although a request reaches them at different steps.
+// How the ranks of a run agree on the step after which they save or end, although a request reaches them at different steps.
 //
-// After a step they take the maximum of what each was asked. That is a small operation, but steps may be shorter than it, so it
-// is done at most about every 0.25 s: the ranks agree each time after how many steps they meet again, from the slowest rank's
-// clock. A run whose steps take longer meets after every step.
+// After a step they exchange their requests by an all-reduce that takes the maximum. This is a small operation, but steps may
+// be even shorter, so the exchange happens at most about every 0.25 s: each time, the ranks agree on the number of steps until
+// the next one, based on the clock of the slowest rank. If steps take longer than that, an exchange follows every step.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 namespace trivet {
 
 struct StopDecision {
-  int end_signal = 0;  // 0: the run goes on
+  int end_signal = 0;  // 0: the run continues
   bool save = false;
 };
 
@@ -23,13 +23,13 @@ class StopAgreement {
  public:
   static constexpr std::chrono::milliseconds kSpacing{250};
 
-  // `request`: null on all ranks or on none; null: nothing is ever asked. What is given must outlive it.
+  // `request`: null on all ranks or on none; null: nothing is ever requested. The arguments must outlive this object.
   StopAgreement(StopRequest* request, comm::ProcessGroup& group, const Clock& clock = system_clock());
   ~StopAgreement();
   StopAgreement(const StopAgreement&) = delete;
   StopAgreement& operator=(const StopAgreement&) = delete;
 
-  // All ranks call it after each step, and get the same.
+  // All ranks call it after each step, and all get the same decision.
   StopDecision after_step();
 
  private:
@@ -39,8 +39,8 @@ class StopAgreement {
   StopRequest* request_;
   comm::ProcessGroup& group_;
   const Clock& clock_;
-  int64_t saves_done_ = 0;     // of the request's
-  int64_t steps_between_ = 1;  // meetings
+  int64_t saves_done_ = 0;     // counts requested saves
+  int64_t steps_between_ = 1;  // from one exchange to the next
   int64_t steps_left_ = 1;     // until the next one
   std::chrono::nanoseconds last_meeting_;
 };

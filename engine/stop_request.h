@@ -1,7 +1,7 @@
-// A request to a training run, from outside its ranks: save, or save and end.
+// A request to a training run, from outside its ranks: to save, or to save and end.
 //
-// Filled by one thread (cli/stop_signals.h), read by the ranks of the process. Lock-free, so that a signal handler may fill it,
-// too. A library that embeds the trainer can use it likewise: nothing here installs anything.
+// One thread sets it (cli/stop_signals.h), and the ranks of the process read it. It is lock-free, so a signal handler may set
+// it, too. A program that embeds the trainer can use it in the same way: nothing here installs signal handlers.
 #pragma once
 
 #include <atomic>
@@ -11,18 +11,18 @@ namespace trivet {
 
 class StopRequest {
  public:
-  // The run is to end after its running step; `signal` tells why. The first one counts.
+  // Asks the run to end after the current step; `signal` is the reason. Only the first call counts.
   void end(int signal) noexcept {
     int none = 0;
     signal_.compare_exchange_strong(none, signal);
   }
   void save() noexcept { ++saves_; }
 
-  int signal() const noexcept { return signal_; }  // 0: go on
+  int signal() const noexcept { return signal_; }  // 0: continue
   int64_t saves() const noexcept { return saves_; }
 
-  // Between these two a rank heeds requests; at other times there is nothing that could be saved. Each rank of the process says
-  // it for itself.
+  // A rank responds to requests between these two calls; at other times there is nothing to save. Each rank of the process
+  // makes both calls.
   void begin_listening() noexcept { ++listeners_; }
   void end_listening() noexcept { --listeners_; }
   bool is_heard() const noexcept { return listeners_ > 0; }

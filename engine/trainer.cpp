@@ -65,7 +65,7 @@ class Trainer {
     make_monitors();
     start_report();
     prepare_timeline();
-    StopAgreement stop(options_.stop, world_.group());  // until all is saved: a request must not kill the last save
+    StopAgreement stop(options_.stop, world_.group());  // lives until all is saved: a request must not kill the last save
     const TrainEnd end = train_steps(stop);
     check_end(end);
     monitors_.on_end({end_facts(end)});
@@ -88,14 +88,14 @@ class Trainer {
             .data_rank = plan.mesh.coordinate_of(world_.rank(), Axis::Data)};
   }
 
-  // Now, so that a split that is too short is known before the first step.
+  // Called before the first step, so that a split that is too short is found early.
   void open_evaluation() {
     try {
       evaluation_.emplace(dataset_.validation, config_.model.sequence_length, loader_.layout().micro_batch,
                           config_.training.evaluate_samples);
     } catch (const DataError& error) {
-      throw DataError(error.exit_code(), fmt::format("validation split: {}; make data.validation_fraction larger or "
-                                                     "training.evaluate_every 0",
+      throw DataError(error.exit_code(), fmt::format("validation split: {}; make data.validation_fraction larger, or "
+                                                     "set training.evaluate_every to 0",
                                                      error.what()));
     }
   }
@@ -120,14 +120,14 @@ class Trainer {
     return digest;
   }
 
-  // The directory that is saved to is locked for this run; reading another one to resume from needs no lock.
+  // Locks the directory that this run saves to. Resuming from a different directory only reads it, which needs no lock.
   void open_checkpoints() {
     const std::string& saved_to = config_.checkpoint.directory;
     const std::string read_from = options_.resume_directory.empty() ? saved_to : options_.resume_directory;
     if (options_.resume)
       require(!read_from.empty(), config_, "checkpoint.directory", "--resume needs a directory of checkpoints");
     group_ = world_.group().subgroup(all_ranks(), "checkpoint.async");
-    // Tells this run's files from any other's; rank 0's is everybody's.
+    // Distinguishes this run's files from those of other runs; all ranks use rank 0's.
     run_id_ = checkpoint::over_group(*group_).gather(fmt::format("{:08x}", std::random_device{}())).front();
     if (!saved_to.empty()) {
       store_ = std::make_unique<checkpoint::Store>(real_file_system(), store_options(saved_to));
@@ -157,8 +157,8 @@ class Trainer {
   void refuse_to_mix_runs() const {
     if (!store_ || store_->newest_step() < 0) return;
     throw ConfigError(
-        fmt::format("{}: checkpoint.directory: \"{}\" holds steps up to {} of a run before this one; add --resume to go "
-                    "on from it, or choose another directory",
+        fmt::format("{}: checkpoint.directory: \"{}\" holds steps up to {} of an earlier run; add --resume to "
+                    "continue that run, or choose another directory",
                     config_.source, config_.checkpoint.directory, store_->newest_step()));
   }
 
@@ -183,21 +183,20 @@ class Trainer {
     if (!dataset_.tokenizer || !tokenizer_of(step) || step.run_state().tokenizer == dataset_.tokenizer->to_text()) return;
     throw DataError(
         ExitCode::DataChanged,
-        fmt::format("{}: its tokenizer is not the one that {} was made with; restore the file or start anew without "
+        fmt::format("{}: its tokenizer is not the one that {} was trained with; restore the file or start over without "
                     "--resume",
                     config_.data.train, step.directory()));
   }
 
   void check_same_data(const checkpoint::LoadedStep& step) const {
     const std::string &then = step.run_state().data, now = data_digest();
-    if (then.empty()) return;  // saved by Engine::save: it does not know the data
+    if (then.empty()) return;  // saved by Engine::save, which does not know the data
     if (then != now)
       throw DataError(
           ExitCode::DataChanged,
-          fmt::format(
-              "{}: the training or validation data is not what {} was made with: it was {}, now {}; restore the file or "
-              "start anew without --resume",
-              config_.data.train, step.directory(), then, now));
+          fmt::format("{}: the training or validation data is not what {} was trained on: it was {}, now it is {}; restore the "
+                      "file or start over without --resume",
+                      config_.data.train, step.directory(), then, now));
   }
 
   checkpoint::Staging staging() {
@@ -206,8 +205,8 @@ class Trainer {
             [this](ConstTensorView from, TensorView to) { engine_.kernels().to_host(from, to); }, true};
   }
 
-  // A step whose loss is not finite has left the weights as they were, or has spoilt them. Neither is worth saving, and saved
-  // they would be the newest checkpoint.
+  // A step whose loss is not finite has either left the weights unchanged or ruined them. Neither is worth saving, and once
+  // saved they would be the newest checkpoint.
   void save(checkpoint::OnFailure on_failure) {
     const int64_t step = engine_.progress().steps;
     if (!divergence_.loss_is_finite()) {
@@ -229,13 +228,13 @@ class Trainer {
 
   // ---- the end
 
-  // Both what is wrong with the numbers and a last checkpoint that was not written are said.
+  // Reports both what is wrong with the numbers and that the last checkpoint was not written.
   void check_end(const TrainEnd& end) {
     std::exception_ptr not_saved;
     std::string and_not_written;
     try {
       if (saver_) saver_->finish();
-    } catch (const NumericsError&) {  // check_end() says more about it
+    } catch (const NumericsError&) {  // divergence_ says more about it below
       not_saved = std::current_exception();
     } catch (const CheckpointError& error) {
       not_saved = std::current_exception();
@@ -268,7 +267,7 @@ class Trainer {
     return {};
   }
 
-  // The microbatches of a step, counted from 0; valid until the next call.
+  // Returns the microbatches of a step (steps count from 0); they are valid until the next call.
   std::vector<Microbatch> fill(int64_t step) {
     std::vector<Microbatch> views;
     microbatches_.resize(static_cast<size_t>(loader_.layout().accumulation));
@@ -279,7 +278,7 @@ class Trainer {
     return views;
   }
 
-  // A step that ends the run says why.
+  // If the step ends the run, the error explains why.
   StepResult train_batch(std::span<const Microbatch> microbatches) {
     try {
       return engine_.train_batch(microbatches);
@@ -306,16 +305,17 @@ class Trainer {
                        .tokens_per_second = static_cast<double>(result.tokens) / ms * 1e3,
                        .memory_bytes = memory().total(),
                        .skipped = result.skipped});
-    divergence_.check_step(result);  // after the report, so that the step is in it
+    divergence_.check_step(result);  // after the report, so that the step is reported
   }
 
-  // With epochs the end is known only now; a resumed run may be past the step.
+  // If the config gives epochs, the last step is known only here. A resumed run may already be past the recorded steps.
   void prepare_timeline() {
     const TimelineConfig& timeline = config_.timeline;
     if (timeline.step == 0 || timeline.step <= engine_.progress().steps) return;
     if (timeline.step + timeline.steps - 1 > total_steps_)
-      throw ConfigError(fmt::format("{}: timeline.step: {} and the {} steps behind it are not all in the {} steps of this run",
-                                    config_.source, timeline.step, timeline.steps - 1, total_steps_));
+      throw ConfigError(
+          fmt::format("{}: timeline.step: {} and the {} steps after it are not all within the {} steps of this run",
+                      config_.source, timeline.step, timeline.steps - 1, total_steps_));
     if (world_.rank() == 0) timeline::make_directory(config_);
     recorded_from_ = timeline.step;
   }
@@ -354,7 +354,7 @@ class Trainer {
                              .ms = milliseconds(system_clock().now() - begin)});
   }
 
-  // The validation loss of the weights as they are now, if it was computed.
+  // The validation loss of the current weights, if it was computed.
   std::optional<double> last_evaluation() const {
     return evaluated_.first == engine_.progress().steps ? std::optional(evaluated_.second) : std::nullopt;
   }
@@ -377,7 +377,7 @@ class Trainer {
                               config_.model.layers, config_.model.hidden_size, dataset_.vocabulary_size, plan.parameters)},
         {"data", fmt::format("{}: {} training tokens, {} validation tokens", config_.data.train, dataset_.train->tokens(),
                              dataset_.validation ? dataset_.validation->tokens() : 0)},
-        {"plan", fmt::format("ZeRO-{} on {}, {}, batch {} = {} x {} x {}, kernel threads a rank: {}", config_.zero.stage,
+        {"plan", fmt::format("ZeRO-{} on {}, {}, batch {} = {} x {} x {}, kernel threads per rank: {}", config_.zero.stage,
                              to_string(plan.mesh), name_of(config_.model_dtype()), plan.batch.train_batch_size,
                              plan.batch.micro_batch_size, plan.batch.gradient_accumulation_steps, plan.mesh.size(Axis::Data),
                              options_.threads)},
@@ -389,16 +389,17 @@ class Trainer {
     if (plan.config.compute_device() == Device::Cuda) start.facts.push_back({"launches", to_text(plan.step_graph)});
     if (!resumed_from_.empty()) start.facts.push_back({"resume", resumed_from_});
     if (start.steps_done >= total_steps_)
-      start.facts.push_back(
-          {"note", fmt::format("nothing to do: step {} is reached, the run ends at {}", start.steps_done, total_steps_)});
+      start.facts.push_back({"note", fmt::format("nothing to do: step {} is already done, and the run ends at step {}",
+                                                 start.steps_done, total_steps_)});
     if (config_.timeline.step > 0 && config_.timeline.step <= start.steps_done)
       start.facts.push_back(
-          {"note", fmt::format("timeline.step {} is done already: nothing is recorded", config_.timeline.step)});
+          {"note", fmt::format("timeline.step {} is already done, so nothing is recorded", config_.timeline.step)});
     for (const std::string& key : accepted_without_effect(config_)) start.facts.push_back({"no effect", key});
     monitors_.on_start(start);
   }
 
-  // Planned and measured side by side; what the process had resident at its peak (all ranks of it) is what the system says.
+  // Shows planned and measured memory side by side. The peak of resident memory is the operating system's figure for the
+  // process, with all of its ranks.
   std::string measured_memory_line() const {
     const MemoryBytes planned = engine_.plan().rank(world_.rank()).memory, measured = memory();
     const auto mebibytes = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
@@ -421,7 +422,7 @@ class Trainer {
     for (const auto& [name, category] : EnumNames<MemoryCategory>::table)
       text += fmt::format("{} {:.1f} + ", name, static_cast<double>(plan.heaviest().memory[category]) / (1 << 20));
     text.resize(text.size() - 3);
-    return fmt::format("{} = {:.1f} MiB a rank", text, static_cast<double>(plan.heaviest().memory.total()) / (1 << 20));
+    return fmt::format("{} = {:.1f} MiB per rank", text, static_cast<double>(plan.heaviest().memory.total()) / (1 << 20));
   }
 
   std::vector<std::pair<std::string, std::string>> end_facts(const TrainEnd& end) const {
@@ -437,10 +438,10 @@ class Trainer {
     if (!store_) return stopped + "nothing is saved, because checkpoint.directory is not given";
     const int64_t newest = store_->newest_step();
     if (newest < 0) return stopped + "nothing is saved";
-    return fmt::format("{}step {} is saved; to go on from it, run the same command with --resume", stopped, newest);
+    return fmt::format("{}step {} is saved; to continue from it, run the same command with --resume", stopped, newest);
   }
 
-  // What the engine holds and, where that is the same memory, what saving beside training staged.
+  // The engine's memory. On a CPU it includes the staging buffer of asynchronous saves, which is in the same memory.
   MemoryBytes memory() const {
     MemoryBytes bytes = engine_.measured_memory();
     if (engine_.plan().config.compute_device() != Device::Cpu) return bytes;
@@ -463,7 +464,7 @@ class Trainer {
   std::optional<data::EvaluationLoader> evaluation_;
   int64_t total_steps_;
   Log log_;
-  MemoryMeter meter_;  // of the staging buffer for checkpoints
+  MemoryMeter meter_;  // counts the staging buffer for checkpoints
   monitor::Monitors monitors_;
   std::vector<data::HostMicrobatch> microbatches_;
   std::unique_ptr<comm::ProcessGroup> group_;
@@ -472,11 +473,11 @@ class Trainer {
   Divergence divergence_;
   std::string resumed_from_, run_id_;
   int64_t saved_ = 0;                           // the last step that this run gave to the saver; 0: none
-  std::pair<int64_t, double> evaluated_{0, 0};  // the last evaluation: after which step, its loss
+  std::pair<int64_t, double> evaluated_{0, 0};  // step and loss of the last evaluation
   int64_t recorded_from_ = 0;                   // the first step of the timeline; 0: none
 };
 
-// Ranks that run different configs would meet in collectives of different sizes, or worse, of equal ones.
+// Ranks that run different configs would meet in collectives of different sizes or, worse, of equal sizes.
 void check_same_config(const Config& config, comm::World& world, const TrainOptions& options) {
   if (world.size() == 1) return;
   // --resume changes what ranks do together as much as a key does.
@@ -488,7 +489,7 @@ void check_same_config(const Config& config, comm::World& world, const TrainOpti
     for (const auto& change : diff(parse_config(texts[0], "rank 0"), parse_config(texts[rank], "another rank")))
       differing += fmt::format("; {} is {} and {}", change.path, change.before, change.after);
     throw CommError(ExitCode::RanksDisagree,
-                    fmt::format("config: rank 0 and rank {} were given different ones{}", rank, differing));
+                    fmt::format("config: rank 0 and rank {} were given different configs{}", rank, differing));
   }
 }
 

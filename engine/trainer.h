@@ -1,5 +1,5 @@
-// A whole training job, as `trivet train` runs it on each rank: data, model, plan, engine, resume, loop, evaluation,
-// checkpoints, monitors. Rank 0 of the world speaks; the others are silent unless something is wrong.
+// A complete training job, as `trivet train` runs it on each rank: data, model, plan, engine, resume, loop, evaluation,
+// checkpoints and monitors. Only world rank 0 prints; the other ranks are silent unless something goes wrong.
 #pragma once
 
 #include <functional>
@@ -12,20 +12,20 @@
 namespace trivet {
 
 struct TrainOptions {
-  int threads = 1;               // that the kernels of one rank may use
+  int threads = 1;               // for the kernels of one rank
   int local_rank = -1;           // as in EngineOptions
-  std::string metrics_file;      // JSON lines, one a step; empty: none
-  bool resume = false;           // go on from the newest valid checkpoint of resume_directory (or start when there is none)
+  std::string metrics_file;      // JSON lines, one per step; empty: none
+  bool resume = false;           // continue from the newest valid checkpoint of resume_directory (or start if there is none)
   std::string resume_directory;  // empty: checkpoint.directory; may also name one step, ".../step-00000200"
   std::string config_text;       // the resolved config as JSON, kept in checkpoints
-  StopRequest* stop = nullptr;   // heeded after each step; null on all ranks or on none
+  StopRequest* stop = nullptr;   // checked after each step; null on all ranks or on none
 };
 
 struct TrainEnd {
-  int signal = 0;  // that ended the run before its last step; 0: the run is complete
+  int signal = 0;  // signal that ended the run early; 0: the run is complete
 };
 
-// Throws what the engine throws, and NumericsError when the weights or the loss at the end are not finite. All ranks of the
+// Throws what the engine throws, and NumericsError when the weights or the loss are not finite at the end. All ranks of the
 // world call it with the same config.
 TrainEnd train(const Config& config, comm::World& world, const TrainOptions& options);
 

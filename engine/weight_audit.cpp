@@ -68,7 +68,7 @@ WeightDigest total_of(std::span<const WeightDigest> digests) {
   return total;
 }
 
-// Ranks that should hold equal weights, by what they hold.
+// Ranks that should hold equal weights, by the digest of what they hold.
 using Holders = std::map<uint64_t, std::vector<int>>;
 
 std::optional<Disagreement> judge(const Holders& holders) {
@@ -112,7 +112,7 @@ std::optional<Disagreement> compare_along_tensor(const Mesh& mesh, std::span<con
   return std::nullopt;
 }
 
-// What a rank tells the others once the totals differ.
+// What a rank sends to the others when the totals differ.
 struct Details {
   std::string host;
   std::vector<WeightDigest> digests;
@@ -143,7 +143,7 @@ std::optional<FirstDifference> first_difference(const Mesh& mesh, const std::vec
   size_t most = 0;
   for (const Details& details : of_rank) most = std::max(most, details.digests.size());
   for (size_t i = 0; i < most; ++i) {
-    std::vector<WeightDigest> digests;  // pipeline stages have other parameters, but are not compared with each other
+    std::vector<WeightDigest> digests;  // pipeline stages have different parameters, but are not compared
     for (const Details& details : of_rank) digests.push_back(i < details.digests.size() ? details.digests[i] : WeightDigest{});
     if (auto found = compare(mesh, digests)) {
       const std::string parameter = digests[static_cast<size_t>(found->differing.front())].parameter;
@@ -153,7 +153,8 @@ std::optional<FirstDifference> first_difference(const Mesh& mesh, const std::vec
   return std::nullopt;
 }
 
-// The data axis comes first: it names the weight that changed, which by then has changed others that tensor ranks compare.
+// The data axis comes first, because it identifies the weight that changed. That weight has since affected other weights, which
+// the tensor axis would find.
 FirstDifference first_difference(const Mesh& mesh, const std::vector<Details>& of_rank) {
   for (const Compare compare : {&compare_along_data, &compare_along_tensor})
     if (auto first = first_difference(mesh, of_rank, compare)) return std::move(*first);
@@ -177,13 +178,13 @@ std::string hosts_text(const std::vector<int>& ranks, const std::vector<Details>
   const auto& [differing, agreeing] = first.ranks;
   const std::string who =
       agreeing.empty() ? fmt::format("{} hold different weights and no majority says which is right", ranks_text(differing))
-                       : fmt::format("{} {} other weights than {}", ranks_text(differing),
+                       : fmt::format("{} {} different weights from {}", ranks_text(differing),
                                      differing.size() == 1 ? "holds" : "hold", ranks_text(agreeing));
   throw CommError(
       ExitCode::RanksDisagree,
       fmt::format("after step {}: {}, first in {} (all were equal after step {}); the memory or a processor of host {} "
-                  "changed a value: take that host out of the job and resume from a checkpoint; weights are compared "
-                  "before each is written, too (audit.weights_every)",
+                  "changed a value: take that host out of the job and resume from a checkpoint; weights are also "
+                  "compared before each checkpoint is written (audit.weights_every)",
                   step, who, first.parameter, last_equal, hosts_text(differing, of_rank)));
 }
 

@@ -1,16 +1,16 @@
-// Finds ranks whose weights differ although they should be equal: memory or a processor that changed a value without an error
-// (silent data corruption; "Cores that don't count", Hochschild et al., HotOS'21).
+// Finds ranks whose weights differ although they should be equal, because memory or a processor changed a value without an
+// error (silent data corruption; "Cores that don't count", Hochschild et al., HotOS'21).
 //
 // Two kinds of weights are held by several ranks:
 //   - weights that are whole on each rank of the data axis (all below ZeRO stage 3, small parameters at stage 3); at stage 0
-//     the float32 master weights and the optimizer states are, too,
+//     this includes the float32 master weights and the optimizer states,
 //   - parameters that the tensor axis does not split (norms, some biases), with their master weights and optimizer states: each
-//     tensor rank updates a copy of its own.
+//     tensor rank updates its own copy.
 // What only one rank holds cannot be compared, and neither can what is offloaded.
 //
-// A digest is the sum over elements of their bits times an odd number made from the parameter's name and the element's place,
-// modulo 2^64. One changed element always changes the digest, and digests of disjoint parts add up to that of the whole, so
-// shards of one parameter may be cut differently on different ranks.
+// A digest is the sum over elements of their bits times an odd number derived from the parameter's name and the element's
+// place, modulo 2^64. One changed element always changes the digest, and digests of disjoint parts add up to that of the whole,
+// so the ranks may split a parameter into shards differently.
 #pragma once
 
 #include <cstdint>
@@ -27,21 +27,21 @@ namespace trivet {
 
 struct WeightDigest {
   std::string parameter;
-  // The digest of what is whole on this rank: equal on all ranks that differ along the data axis only.
+  // The digest of what is whole on this rank: equal on all ranks that differ only along the data axis.
   uint64_t whole = 0;
   // The digest of this rank's shard of an unsplit parameter: its sum over the data axis is equal on all tensor ranks.
   uint64_t unsplit = 0;
 };
 
-// A digest of each parameter that this rank holds and of what its optimizer keeps for it, in the order of the layout. Gathers
-// must have ended.
+// Computes a digest of each parameter that this rank holds and of what its optimizer keeps for it, in the order of the layout.
+// Gathers must have finished.
 std::vector<WeightDigest> digest_weights(Parameters& parameters, kernels::Kernels& kernels, Device device);
 
 struct Disagreement {
   std::vector<int> differing;  // world ranks, ascending: those outvoted by `agreeing`, or all if there is no majority
   std::vector<int> agreeing;   // the majority that holds equal weights; empty if there is none
 };
-// Compares one digest of each world rank. None: all that should be equal is.
+// Compares one digest of each world rank. The result is empty if everything that should be equal is equal.
 std::optional<Disagreement> find_disagreement(const Mesh& mesh, std::span<const WeightDigest> of_rank);
 
 // Compares the weights of all ranks, which call it together. Throws CommError (ranks disagree) that names the ranks, their

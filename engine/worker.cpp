@@ -12,7 +12,7 @@
 namespace trivet {
 namespace {
 
-// A tied parameter gets two contributions a microbatch, hence the 2 in the number of terms.
+// A tied parameter gets two contributions per microbatch, hence the 2 in the number of terms.
 ParameterOptions parameter_options(const Config& config, int microbatches, int ranks) {
   return {.zero_stage = config.zero.stage,
           .dtype = config.model_dtype(),
@@ -34,8 +34,8 @@ zero::CollectiveOptions collective_options(const ZeroConfig& zero) {
           .allgather_partitions = zero.allgather_partitions};
 }
 
-// Where weights alone are in a file, their buffers are what is pipelined with. Copies between a device and its host always run
-// beside the use of another piece (zero/host_side.h).
+// If only the weights are in a file, the number of their buffers decides what is pipelined. Copies between a device and its
+// host always overlap with the use of another piece (zero/host_side.h).
 zero::StagingOptions staging_options(const Config& config) {
   const OffloadOptimizerConfig& optimizer = config.zero.offload_optimizer;
   const OffloadParamConfig& param = config.zero.offload_param;
@@ -130,10 +130,10 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
   scalars_.emplace(resources.allocator, resources.meter);
 }
 
-// The arenas were planned for one shape; another one would be a defect far from its cause.
+// The arenas were planned for one shape; any other shape would fail later, far from its cause.
 void Worker::check_shape(const Microbatch& microbatch) const {
   if (!(microbatch.tokens.shape == batch_shape_) || !(microbatch.targets.shape == batch_shape_))
-    throw DataError(ExitCode::Usage, fmt::format("engine: a microbatch has tokens {} and targets {}, the plan is for {}",
+    throw DataError(ExitCode::Usage, fmt::format("engine: a microbatch has tokens {} and targets {}, but the plan is for {}",
                                                  to_string(microbatch.tokens.shape), to_string(microbatch.targets.shape),
                                                  to_string(batch_shape_)));
 }
@@ -153,7 +153,7 @@ StepScalars Worker::on_device(const StepNumbers& numbers) {
 Worker::Step Worker::begin_step(std::span<const Microbatch> microbatches, const StepNumbers& numbers) {
   if (static_cast<int>(microbatches.size()) != programs_.microbatches)
     throw DataError(ExitCode::Usage,
-                    fmt::format("engine: {} microbatches were given, a step has {} (gradient_accumulation_steps)",
+                    fmt::format("engine: {} microbatches were given, but a step has {} (gradient_accumulation_steps)",
                                 microbatches.size(), programs_.microbatches));
   for (const Microbatch& microbatch : microbatches) check_shape(microbatch);
   if (resources_.recorder) resources_.recorder->begin_step();
@@ -183,14 +183,15 @@ void Worker::run_optimizer(const StepScalars& scalars) {
   if (resources_.recorder) resources_.recorder->end_step();
 }
 
-// What a step launches is a function of the config and of this. Arenas hand out the same views where they are as used.
+// What a step launches is a function of the config and of this key: arenas with the same number of bytes in use hand out the
+// same views.
 RepeatKey Worker::repeat_key(const Step& step) const {
   RepeatKey key{resources_.activations.used_bytes(), resources_.buffers.used_bytes(), static_cast<int64_t>(step.seed)};
   for (const Microbatch& microbatch : step.microbatches) key.push_back(microbatch.first_sample);
   return key;
 }
 
-// A step that is recorded is to show what its instructions take.
+// A recorded step runs directly, because the recording shows the time of each instruction.
 void Worker::run_whole(const Step& step) {
   const auto work = [&] {
     run_program(step);

@@ -1,6 +1,7 @@
-// All that one rank has and does in a step, on whatever it is given: real memory and kernels, or the planner's meta ones.
+// Everything that one rank owns and does in a step. It works on the resources that it is given: real memory and kernels, or the
+// planner's meta ones.
 //
-// The plan is made by running a Worker on Device::Meta; the Engine runs the same class for real. So what was planned is what
+// The planner runs a Worker on Device::Meta, and the Engine runs the same class on the real device. So what was planned is what
 // runs.
 #pragma once
 
@@ -35,11 +36,11 @@ struct WorkerResources {
   Stream& tensor_stream;
   std::function<std::unique_ptr<Stream>()> make_link_stream;
   timeline::Recorder* recorder = nullptr;  // null: no step is ever recorded
-  // For what is offloaded to files; null where nothing is.
+  // For tensors that are offloaded to files; null if there are none.
   zero::offload::FileStore* weight_files = nullptr;
   zero::offload::FileStore* state_files = nullptr;
-  zero::HostSide* host_side = nullptr;  // for what is offloaded from a device with memory of its own; else null
-  Backend* repeats_steps = nullptr;     // does whole steps by Backend::repeat; null: steps are done as they come
+  zero::HostSide* host_side = nullptr;  // null: nothing is offloaded to a device's host
+  Backend* repeats_steps = nullptr;     // runs steps through Backend::repeat; null: steps run directly
 };
 
 struct StepOutcome {
@@ -49,31 +50,32 @@ struct StepOutcome {
 
 struct StepResult {
   double loss = 0;     // mean over the targets of the global batch; the same bits on all ranks
-  int64_t tokens = 0;  // of the global batch
+  int64_t tokens = 0;  // in the global batch
   double grad_norm = 0;
   bool skipped = false;  // gradients were not finite; nothing changed
 };
 
 class Worker {
  public:
-  // `config`, `stages`, `rank` and `model` must outlive it. `micro_batch_size`: sequences of a microbatch.
+  // `config`, `stages`, `rank` and `model` must outlive it. `micro_batch_size`: sequences per microbatch.
   Worker(const Config& config, const StageMap& stages, const RankPlan& rank, const model::Model& model,
          int64_t micro_batch_size, const WorkerResources& resources);
 
-  // forward_backward and update. `microbatches`: this rank's, as many as the accumulation.
+  // Runs forward_backward() and update(). `microbatches` are this rank's, one for each accumulation step.
   StepResult train_step(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
-  // The same in two halves, for trainers with a loop of their own. The loss is that of all ranks.
+  // The same in two halves, for trainers with their own loop. The loss is that of all ranks.
   StepLoss forward_backward(std::span<const Microbatch> microbatches, const StepNumbers& numbers,
                             NotFiniteSearch* search = nullptr);
   StepOutcome update(const StepNumbers& numbers);
 
-  // Mean loss over the targets of all ranks' microbatches, made one at a time; each rank has equally many.
+  // Returns the mean loss over the targets of all ranks' microbatches. make(i) creates them one at a time; each rank has the
+  // same number.
   StepResult evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make);
 
   Parameters& parameters() { return parameters_; }
 
  private:
-  // A step's inputs where kernels read them.
+  // A step's inputs, in memory that kernels can read.
   struct Step {
     std::vector<Microbatch> microbatches;
     uint64_t seed = 0;
@@ -92,11 +94,11 @@ class Worker {
 
   const Config& config_;
   const Programs& programs_;
-  Shape batch_shape_;  // of the tokens of a microbatch: what the plan made room for
+  Shape batch_shape_;  // tokens of a microbatch, as planned
   WorkerResources resources_;
   tensor_parallel::TensorAxis tensor_axis_;
   StepResults results_, evaluation_;
-  std::optional<DeviceBatches> batches_;  // where kernels cannot read the caller's memory
+  std::optional<DeviceBatches> batches_;  // if kernels cannot read the caller's memory
   std::optional<DeviceScalars> scalars_;  // likewise
   StageLinks links_;
   Parameters parameters_;
@@ -104,9 +106,9 @@ class Worker {
   OptimizerStep optimizer_;
 };
 
-// zero_optimization's bounds as the collectives take them.
+// The options of zero_optimization that bound collectives.
 zero::CollectiveOptions collective_options(const ZeroConfig& zero);
-// How pieces of what is offloaded are staged.
+// How pieces of offloaded tensors are staged.
 zero::StagingOptions staging_options(const Config& config);
 
 }  // namespace trivet

@@ -1,5 +1,5 @@
-// Sums in a balanced tree, ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)): what a power of two of neighbouring leaves adds up to
-// does not depend on who adds the others. A leaf without a value adds nothing, not even a zero.
+// Sums in a balanced tree, ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)): the sum of a subtree does not depend on which rank adds
+// the other leaves. A leaf without a value adds nothing, not even a zero.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace trivet::kernels {
 
-// leaf(i) -> std::optional<Sum>; `count` leaves from `first`, a power of two.
+// Sums `count` leaves from `first` on; `count` is a power of two. leaf(i) returns std::optional<Sum>.
 template <typename Sum, typename Leaf>
 std::optional<Sum> balanced_sum(int64_t first, int64_t count, const Leaf& leaf) {
   if (count == 1) return leaf(first);

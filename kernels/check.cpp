@@ -1,4 +1,4 @@
-// Rules of the kernels of a model.
+// Argument checks of the kernels that models use.
 #include "kernels/check.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 void check_pieces(const Rules& rules, const std::vector<int64_t>& ends, int64_t size) {
   if (ends.empty()) return;
   rules.require(std::is_sorted(ends.begin(), ends.end()) && ends.front() >= 0 && ends.back() == size,
-                "the cuts do not end with out");
+                "the ends of the pieces must be sorted and the last one must be the size of out");
 }
 
 void check_cuts(const Rules& rules, const ProductCuts& cuts, const Shape& m_n_k) {
@@ -21,7 +21,8 @@ void check_cuts(const Rules& rules, const ProductCuts& cuts, const Shape& m_n_k)
   rules.require((cuts.leaves.size() & (cuts.leaves.size() - 1)) == 0, "the number of leaves must be a power of two");
   for (const auto& leaf : cuts.leaves)
     for (const ProductCuts::Range& range : leaf)
-      rules.require(range.begin >= 0 && range.begin <= range.end && range.end <= m_n_k[2], "a leaf reaches beyond K");
+      rules.require(range.begin >= 0 && range.begin <= range.end && range.end <= m_n_k[2],
+                    "every range of a leaf must be within [0, K)");
 }
 
 void check_gelu(const Rules& rules, const Matmul& args) {
@@ -48,7 +49,7 @@ void check(const Matmul& args) {
   rules.floating(args.a.dtype);
   rules.types(args.a.dtype, {args.b});
   rules.parameter_gradient(args.a.dtype, args.out);
-  rules.require(a.dims() == 2 && b.dims() == 2 && out.dims() == 2, "all must be matrices");
+  rules.require(a.dims() == 2 && b.dims() == 2 && out.dims() == 2, "a, b and out must be matrices");
   rules.require(a[args.transpose_a ? 1 : 0] == out[0], "rows of op(a) and out differ");
   rules.require(b[args.transpose_b ? 0 : 1] == out[1], "columns of op(b) and out differ");
   rules.require(a[args.transpose_a ? 0 : 1] == b[args.transpose_b ? 1 : 0], "columns of op(a) and rows of op(b) differ");
@@ -79,15 +80,15 @@ void check(const BiasGradient& args) {
 
 namespace {
 
-// The sum that a norm of x makes first.
+// Checks the sum that a norm computes first.
 void check_sum(const Rules& rules, const DropoutAdd& sum, ConstTensorView x) {
   if (sum.out.absent()) return;
   check(sum);
   rules.require(!sum.residual.absent(), "the sum needs a residual");
-  rules.require(sum.out.data == x.data, "x must be what the sum makes");
+  rules.require(sum.out.data == x.data, "x must be the output of the sum");
   rules.types(x.dtype, {sum.out});
   rules.sizes(x.elements(), {sum.out});
-  rules.require(x.elements() == 0 || x.shape.rows() % sum.x.shape[0] == 0, "a row must not lie in two samples");
+  rules.require(x.elements() == 0 || x.shape.rows() % sum.x.shape[0] == 0, "a row must not span two samples");
 }
 
 void check_residual(const Rules& rules, ConstTensorView residual, ConstTensorView dx) {
@@ -183,7 +184,7 @@ namespace {
 
 void check_dropout(const Rules& rules, const DropoutSite& site, ConstTensorView x) {
   rules.require(site.rate >= 0 && site.rate < 1, "the dropout rate must be in [0, 1)");
-  rules.require(x.shape.dims() >= 1, "a tensor of samples needs a dim");
+  rules.require(x.shape.dims() >= 1, "a tensor of samples needs at least one dim");
 }
 
 }  // namespace
@@ -246,7 +247,7 @@ int64_t check_heads(const Rules& rules, const ConstTensorView& qkv, int64_t head
   rules.require(qkv.shape.dims() == 3, "qkv must be [B, S, (N + 2G) D]");
   rules.require(heads > 0 && key_value_heads > 0 && heads % key_value_heads == 0,
                 "the number of key/value heads must divide the number of heads");
-  rules.require(qkv.shape[2] % (heads + 2 * key_value_heads) == 0, "the width of qkv is not a multiple of its heads");
+  rules.require(qkv.shape[2] % (heads + 2 * key_value_heads) == 0, "the width of qkv must be a multiple of N + 2G");
   return qkv.shape[2] / (heads + 2 * key_value_heads);
 }
 
@@ -312,7 +313,7 @@ void check(const EmbeddingBackward& args) {
     rules.require(gradient.shape.dims() == 2 && gradient.shape[1] == hidden, "gradients must be as wide as dy");
   }
   rules.require(args.dpositions.absent() || args.dpositions.shape[0] >= args.tokens.shape[1],
-                "dpositions must have a row for each place");
+                "dpositions must have a row for each position");
 }
 
 namespace {

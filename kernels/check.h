@@ -1,5 +1,5 @@
-// Whether the arguments of a kernel fit together: the same rules on every device. What does not fit is a defect of the caller:
-// std::logic_error with the kernel's name, the rule and all types and shapes. No data is read.
+// Checks that the arguments of a kernel fit together, by the same rules on every device. Arguments that do not fit are a bug in
+// the caller: the checks throw std::logic_error with the kernel's name, the rule, and all types and shapes. No data is read.
 #pragma once
 
 #include "kernels/kernels.h"
@@ -48,7 +48,7 @@ void check_float(const char* kernel, ConstTensorView x);
 void check_sum_of_squares(ConstTensorView x, ConstTensorView sum);
 void check(const Squares& term, ConstTensorView sum);
 void check_refused(const char* kernel, ConstTensorView refused);
-// Data is not read: `from` and `out` may be in different memory.
+// `from` and `out` may be in different memories, one on the host and one on the device.
 void check_host_copy(ConstTensorView from, ConstTensorView out);
 void check_copy(ConstTensorView from, ConstTensorView out);
 void check_add(ConstTensorView from, ConstTensorView out);

@@ -1,18 +1,18 @@
-// Rules of the optimizers and of the kernels on flat ranges.
+// Argument checks of the optimizers and of the kernels on flat ranges.
 #include "kernels/check.h"
 #include "kernels/rules.h"
 
 namespace trivet::kernels {
 namespace {
 
-// gradient in 16 or 32 bits; states float32 and of the gradient's size; copy_out absent or in 16 bits (or float32).
+// The gradient has 16 or 32 bits; states are float32 and have as many elements; copy_out is absent or of a float type.
 void check_optimizer(const char* kernel, ConstTensorView gradient, std::initializer_list<NamedView> states,
                      ConstTensorView copy_out, ConstTensorView verdict) {
   std::vector<NamedView> all{{"gradient", gradient}, {"copy_out", copy_out}, {"verdict", verdict}};
   all.insert(all.end(), states.begin(), states.end());
   const Rules rules(kernel, all);
   rules.floating(gradient.dtype);
-  rules.require(gradient.dtype != DType::Float64, "gradients are float32, bfloat16 or float16");
+  rules.require(gradient.dtype != DType::Float64, "gradients must be float32, bfloat16 or float16");
   for (const NamedView& state : states) {
     rules.types(DType::Float32, {state.view});
     rules.sizes(gradient.elements(), {state.view});
@@ -82,7 +82,7 @@ void check(const SumLosses& args) {
   rules.types(DType::Float64, {args.losses});
   rules.types(DType::Int64, {args.words});
   rules.sizes(ExactSum::kWords + 1, {args.words});
-  rules.require(args.losses.elements() % 2 == 0, "losses come with their numbers of targets");
+  rules.require(args.losses.elements() % 2 == 0, "losses must be pairs: a loss and its number of targets");
 }
 
 namespace {
@@ -93,8 +93,9 @@ void check_quantized(const char* kernel, ConstTensorView x, ConstTensorView valu
   rules.floating(x.dtype);
   rules.types(DType::UInt8, {values});
   rules.types(DType::Float32, {scales});
-  rules.require(bits == 8 || bits == 4, "values have 8 or 4 bits");
-  rules.require(block >= 64 && block <= 2048 && block % 64 == 0, "a block has 64 to 2048 elements, a multiple of 64");
+  rules.require(bits == 8 || bits == 4, "values must have 8 or 4 bits");
+  rules.require(block >= 64 && block <= 2048 && block % 64 == 0,
+                "the number of elements of a block must be a multiple of 64, from 64 to 2048");
   rules.sizes(bits == 8 ? x.elements() : (x.elements() + 1) / 2, {values});
   rules.sizes((x.elements() + block - 1) / block, {scales});
 }
@@ -116,7 +117,7 @@ void check_sum_of_squares(ConstTensorView x, ConstTensorView sum) {
 void check(const Squares& term, ConstTensorView sum) {
   check_sum_of_squares(term.x, sum);
   const bool divides = term.block > 0 && kSumBlock % term.block == 0;
-  Rules("sum_of_squares", {{"x", term.x}}).require(divides, "block is a divisor of kSumBlock, and must be given");
+  Rules("sum_of_squares", {{"x", term.x}}).require(divides, "block must be given, and must divide kSumBlock");
 }
 
 void check_refused(const char* kernel, ConstTensorView refused) {
@@ -135,7 +136,7 @@ void check_copy(ConstTensorView from, ConstTensorView out) {
   const Rules rules("copy", {{"from", from}, {"out", out}});
   rules.sizes(from.elements(), {out});
   rules.require(from.dtype == out.dtype || (is_float(from.dtype) && is_float(out.dtype)),
-                "only floating-point types are converted");
+                "only floating-point types can be converted");
 }
 
 void check_add(ConstTensorView from, ConstTensorView out) {

@@ -1,17 +1,18 @@
-// Every kernel, once. CpuKernels and CudaKernels compute, MetaKernels only counts; all three have the same signatures.
+// The interface of all kernels. CpuKernels and CudaKernels compute, MetaKernels only counts; all three have the same
+// signatures.
 //
 //   T rows (tokens of a microbatch: batch x sequence), H hidden, F feed-forward, V vocabulary
-//   B sequences, S tokens a sequence, N query heads, G key/value heads (G divides N), D head size
+//   B sequences, S tokens per sequence, N query heads, G key/value heads (G divides N), D head size
 //
-// Rules for all of them. Tensors are dense and row-major. Unless said otherwise all activations, weights and gradients of a
-// call have one dtype (float32, bfloat16, float16 or, for gradient checks, float64); sums and statistics are kept in float32
-// (float64 when the dtype is float64). Gradients of parameters (Matmul::out, dbias, dgain, dtable, dpositions) may also be
-// float32 whatever the dtype of the rest: layout mode rounds a microbatch's gradient once, from float32. "accumulate" means out
-// += result instead of out = result, rounded once. An argument that is marked optional may be absent. Work is enqueued on the
-// stream that the object is bound to and is done when it returns on a CPU. What a kernel finds out (losses, sums, counts) is
-// added to tensors too, so that nobody has to wait for it. Results do not depend on the number of threads, nor on what else is
-// in a call: row t of an output depends on row t alone where the mathematics allows it. Sums over rows (weight gradients) run
-// in a fixed order. Sizes may be 0. What may differ from step to step is a Number.
+// These rules hold for all kernels. Tensors are dense and row-major. Unless stated otherwise, all activations, weights and
+// gradients of a call have one dtype (float32, bfloat16, float16 or, for gradient checks, float64); sums and statistics are
+// kept in float32 (float64 when the dtype is float64). Gradients of parameters (Matmul::out, dbias, dgain, dtable, dpositions)
+// may also be float32, whatever the dtype of the rest: layout mode rounds a microbatch's gradient once, from float32.
+// "accumulate" means out += result instead of out = result, rounded once. Arguments marked optional may be absent. Device
+// kernels are enqueued on the stream that the object is bound to; CPU kernels are done when the call returns. Losses, sums and
+// counts are added to tensors too, so that nobody has to wait for them. Results do not depend on the number of threads, nor on
+// what else is in a call: where the mathematics allows it, row t of an output depends only on row t of the inputs. Sums over
+// rows (weight gradients) run in a fixed order. Sizes may be 0. Values that may change from step to step are Numbers.
 #pragma once
 
 #include <cmath>
@@ -28,20 +29,20 @@
 
 namespace trivet::kernels {
 
-// Where a product is cut so that its bits do not depend on how many ranks share one of its dims: every piece of out is made as
-// if it were alone, and a sum over K is a sum over each leaf's ranges, in their order, and then over the leaves in a balanced
-// tree, ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), in float32 (float64), before bias and rounding. A leaf without elements adds
-// nothing.
+// How a product is divided so that its bits do not depend on how many ranks share one of its dims. Every piece of out is
+// computed as a separate product. A sum over K adds up the ranges of each leaf, in their order, and then the leaves in a
+// balanced tree, ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), all in float32 (float64), before bias and rounding. A leaf without
+// elements adds nothing.
 struct ProductCuts {
   struct Range {
     int64_t begin = 0, end = 0;
   };
-  std::vector<int64_t> row_ends, col_ends;  // ends of the pieces of out; none: one piece
-  std::vector<std::vector<Range>> leaves;   // of K; none: one leaf of all of it
+  std::vector<int64_t> row_ends, col_ends;  // ends of the pieces of out; empty: one piece
+  std::vector<std::vector<Range>> leaves;   // of K; empty: one leaf that covers all of K
 };
 
-// out[M, N] (+)= op(a)[M, K] op(b)[K, N] (+ bias[N]). op transposes when asked: a is then stored [K, M], b [N, K].
-// a and b share a dtype; out may be that dtype or float32. Sums over K in float32 (float64).
+// out[M, N] (+)= op(a)[M, K] op(b)[K, N] (+ bias[N]). op transposes if transpose_a or transpose_b is set: a is then stored as
+// [K, M], b as [N, K]. a and b have the same dtype; out has that dtype or float32. Sums over K are in float32 (float64).
 struct Matmul {
   ConstTensorView a, b;
   TensorView out;
@@ -49,12 +50,13 @@ struct Matmul {
   bool accumulate = false;
   ConstTensorView bias;               // optional [N]; not together with accumulate
   const ProductCuts* cuts = nullptr;  // optional
-  // Optional, one of them, [M, N] of the type that all of a, b and out have; not together with accumulate.
-  TensorView activated;         // also = gelu(out) (Gelu), of out as it was before or after rounding; with cuts: after
-  ConstTensorView before_gelu;  // out = the product times gelu'(before_gelu) (GeluBackward), rounded before or not; no bias
+  // Optional, at most one of the two; [M, N], of the same type as a, b and out; not together with accumulate.
+  TensorView activated;         // receives gelu(out) (Gelu), of out before or after rounding; with cuts: after
+  ConstTensorView before_gelu;  // out = product * gelu'(before_gelu) (GeluBackward); the product may be rounded first; no bias
 };
 
-// out[T, H] = x[T, H] (+ bias[H]), rounded once; x has the type of out or float32 and may be out. bias optional, of out's type.
+// out[T, H] = x[T, H] (+ bias[H]), rounded once; x has the type of out or float32, and may be out. bias is optional and has the
+// type of out.
 struct AddBias {
   ConstTensorView x, bias;
   TensorView out;
@@ -67,10 +69,10 @@ struct BiasGradient {
   bool accumulate = true;
 };
 
-// Which elements dropout zeroes: element e of sample s (of the step) is dropped when
+// Defines which elements dropout zeroes. Element e of sample s (of the step) is dropped when
 //   unit_float(philox(key, counter_low = e / 4, counter_high = (step << 32) + s)[e % 4]) < rate,
-// and the others are divided by (1 - rate). e counts within the sample: a tensor of B samples has elements / B each, and where
-// it holds a part of every sample, that part begins with first_element.
+// and the other elements are divided by (1 - rate). e counts within the sample: each of the B samples has elements / B of the
+// tensor's elements. If the tensor holds only a part of every sample, that part begins with first_element.
 struct DropoutSite {
   float rate = 0;    // 0: nothing is dropped
   uint64_t key = 0;  // random_key(seed, name of the site)
@@ -79,7 +81,7 @@ struct DropoutSite {
   int64_t first_element = 0;
 };
 
-// out = residual + dropout(x); out may be residual. residual optional (then out = dropout(x)); x is [B, ...].
+// out = residual + dropout(x); out may be residual. residual is optional (without it, out = dropout(x)); x is [B, ...].
 struct DropoutAdd {
   ConstTensorView x, residual;
   TensorView out;
@@ -97,11 +99,11 @@ struct LayerNorm {
   ConstTensorView x, gain, bias;
   TensorView y, mean, rstd;
   float epsilon = 1e-5f;
-  // Optional, with a residual and x as its out: the sum that the norm is of is made in the same pass, with the bits of
-  // dropout_add(sum) before the norm. y may be sum.x.
+  // Optional; it needs a residual, and its out must be x. The sum that is normalised is computed in the same pass, with the
+  // same bits as dropout_add(sum) before the norm. y may be sum.x.
   DropoutAdd sum;
 };
-// dx = (residual +) ..., rounded once; residual optional, may be dx
+// dx = (residual +) gradient of x, rounded once; residual is optional and may be dx
 struct LayerNormBackwardInput {
   ConstTensorView dy, x, gain, mean, rstd;
   TensorView dx;
@@ -152,8 +154,9 @@ struct SwiGluBackward {
   TensorView dgate_up;
 };
 
-// Rotates the query and key heads of qkv[B, S, (N + 2G) D] in place (RoFormer, Su et al. 2021), half-split pairs (i, i + D/2),
-// angle = position * base^(-2i/D), position = place in the sequence. `inverse` rotates back: its own backward.
+// Rotates the query and key heads of qkv[B, S, (N + 2G) D] in place (RoFormer, Su et al. 2021). The pairs are (i, i + D/2),
+// their angles position * base^(-2i/D), where position counts within the sequence. `inverse` rotates back, which is the
+// backward.
 struct Rotary {
   TensorView qkv;
   int64_t heads = 0, key_value_heads = 0;  // N, G
@@ -163,7 +166,8 @@ struct Rotary {
 
 // Causal softmax(q k^T / sqrt(D)) v per head, without a stored score matrix (FlashAttention, Dao et al. 2022).
 // qkv[B, S, (N + 2G) D] = [query heads | key heads | value heads]; out[B, S, N D]; log_sum_exp: float32 [B, N, S], kept for
-// backward. Dropout acts on the probabilities: element first_element + (n S + i) S + j of a sample for head n, query i, key j.
+// backward. Dropout acts on the probabilities: that of head n, query i and key j is element first_element + (n S + i) S + j of
+// its sample.
 struct Attention {
   ConstTensorView qkv;
   TensorView out, log_sum_exp;
@@ -177,19 +181,21 @@ struct AttentionBackward {
   DropoutSite dropout;
 };
 
-// The rows of a table that a call has: [first, first + rows of the table) of `vocabulary` (0: the table is whole).
+// The part of the vocabulary that a call's table (or logits) holds: rows (columns) [first, first + their number) of
+// `vocabulary`. If `vocabulary` is 0, it holds all of them.
 struct TableRows {
   int64_t first = 0, vocabulary = 0;
 };
-// out[B, S, H] = table[tokens[B, S], H] (+ positions[s, H] when present); zeros for tokens whose row is not in this part of the
-// table. Token ids outside [0, V) throw std::out_of_range before anything is written; where the host cannot see them, their
-// rows become NaN.
+// out[B, S, H] = table[tokens[B, S], H] (+ positions[s, H] when present); tokens whose row is in another part of the table get
+// zeros. A token id outside [0, V) throws std::out_of_range before anything is written; on a device, where the host cannot see
+// the ids, its row becomes NaN.
 struct Embedding {
   ConstTensorView tokens, table, positions;
   TensorView out;
   TableRows rows;
 };
-// dtable[token] += dy rows in token order; dpositions[s] += over b in order, whatever the tokens are. Absent ones are left out.
+// dtable[token] += rows of dy, in token order; dpositions[s] += dy[b, s] over b, in order, whatever the tokens are. Absent
+// gradients are not computed.
 struct EmbeddingBackward {
   ConstTensorView tokens, dy;
   TensorView dtable, dpositions;
@@ -197,30 +203,29 @@ struct EmbeddingBackward {
   TableRows rows;
 };
 
-// Row-wise softmax cross-entropy. loss[0] += the sum of losses over rows whose target is >= 0, in a fixed order over rows;
-// loss[1] += their number.
-// When dlogits is present: dlogits = (softmax(logits) - onehot) * gradient_scale, 0 for rows that do not count; it may be
-// logits.
+// Row-wise softmax cross-entropy. loss[0] += the sum of the losses of all rows whose target is >= 0, in a fixed order; loss[1]
+// += the number of these rows. If dlogits is present: dlogits = (softmax(logits) - onehot) * gradient_scale, and 0 for rows
+// that do not count. dlogits may be logits.
 struct CrossEntropy {
   ConstTensorView logits;   // [T, V], float32 or the activations' dtype
   ConstTensorView targets;  // int32 [T]
   TensorView dlogits;       // optional [T, V], any float dtype
   Number gradient_scale = 1.0;
-  // Optional: the sum of a row's exponentials is made of chunks that end at these columns, each rounded to float32 (float64),
-  // and of a balanced tree over them (see ProductCuts).
+  // Optional: a row's exponentials are summed in chunks that end at these columns. Each chunk's sum is rounded to float32
+  // (float64), and a balanced tree adds them up (see ProductCuts).
   std::span<const int64_t> chunk_ends;
   TensorView loss;  // optional float64 [2]
 };
 
-// The same for logits[T, columns first ..] of rows that go on elsewhere: a maximum over all parts, then sums over all parts,
-// then loss and gradient. Statistics are float32 (float64).
+// Cross-entropy of rows whose columns are split among ranks; `logits` is the part that starts at columns.first. This takes the
+// maximum over all parts, then sums over all parts, then loss and gradient. Statistics are float32 (float64).
 //
 //   row_maxima -> maximum[T] --max over parts--> row_sums -> sums[2, T] --sum over parts--> cross_entropy_of_part
 struct RowMaxima {
   ConstTensorView logits;
   TensorView maximum;
 };
-// sums[0] = sum over columns of exp(logits - maximum); sums[1] = the target's logit, 0 where another part has it.
+// sums[0] = sum over columns of exp(logits - maximum); sums[1] = the target's logit, or 0 if another part has it.
 struct RowSums {
   ConstTensorView logits, targets, maximum;
   TensorView sums;
@@ -228,26 +233,26 @@ struct RowSums {
   std::span<const int64_t> chunk_ends;  // as in CrossEntropy
 };
 struct CrossEntropyOfPart {
-  ConstTensorView logits, targets, maximum, sums;  // of whole rows
+  ConstTensorView logits, targets, maximum, sums;  // maximum and sums: of whole rows
   TensorView dlogits;                              // optional, of this part; may be logits
   TableRows columns;
   Number gradient_scale = 1.0;
   TensorView loss;  // optional float64 [2], as in CrossEntropy
 };
 
-// The losses of microbatches as an exact sum: words[0 .. kWords) += losses[m][0] exactly, words[kWords] += losses[m][1].
+// Adds up the losses of microbatches exactly: words[0 .. kWords) += losses[m][0], words[kWords] += losses[m][1].
 struct SumLosses {
-  ConstTensorView losses;  // float64 [M, 2], of CrossEntropy
+  ConstTensorView losses;  // float64 [M, 2], from CrossEntropy
   TensorView words;        // int64 [ExactSum::kWords + 1]
 };
 
-// What the gradients of all ranks say to an update. With T = words[kWords] of `losses` targets, the gradient of their mean is
-// the stored sum of gradients x unit / T:
+// Decides from the gradients of all ranks how an update is scaled and whether it is applied. T = words[kWords] of `losses` is
+// the number of targets, and the gradient of the mean loss is the stored sum of gradients x unit / T:
 //
-//   norm = sqrt(square_sum) x unit / T    apply = 1, or 0 when the sum is not finite and that is checked
+//   norm = sqrt(square_sum) x unit / T    apply = 1, or 0 if check_finite and the sum is not finite
 //   factor = unit / T x min(1, clipping / (norm + 1e-6))     (as PyTorch's clip_grad_norm_; clipping 0: off)
 //
-// A step without targets has T = 1.
+// In a step without targets, T is 1.
 struct JudgeGradients {
   ConstTensorView square_sum;  // int64 [ExactSum::kWords], of the stored gradients
   ConstTensorView losses;      // int64 [ExactSum::kWords + 1]
@@ -256,26 +261,28 @@ struct JudgeGradients {
   bool check_finite = true;
 };
 
-// ---- Optimizers: element-wise over a flat range of a shard. `master` float32, states float32; `gradient` float32, bfloat16,
-// float16 (multiplied by gradient_scale first) ; `copy_out` optional: master rounded to bfloat16 or float16.
-// weight_decay is 0 where a parameter does not decay, so one call covers elements of one kind. `verdict` optional (absent: 1
-// and apply): the gradient is multiplied by its factor too, and nothing is written when it says not to apply.
+// ---- Optimizers: element-wise over a flat range of a shard. `master` and states are float32; `gradient` is float32, bfloat16
+// or float16, and is first multiplied by gradient_scale; `copy_out` is optional and receives master rounded to bfloat16 or
+// float16. weight_decay is 0 for parameters that do not decay, so one call covers elements of one kind. `verdict` (see
+// JudgeGradients) is optional: the gradient is also multiplied by its factor, and nothing is written if it says not to apply.
+// Without it, the factor is 1 and the update is applied.
 
-// 1 - beta^step: by what the mean of `step` (from 1) terms that decay by beta is divided, because it began at 0.
+// 1 - beta^step: the divisor that corrects the bias of a moving average that started at 0. `step` counts from 1.
 inline double bias_correction(double beta, int64_t step) { return 1 - std::pow(beta, static_cast<double>(step)); }
 
-// Adam (Kingma & Ba 2015), bias-corrected; decoupled decay is AdamW (Loshchilov & Hutter 2019), otherwise L2 in the gradient.
+// Adam (Kingma & Ba 2015), bias-corrected. Decoupled decay is AdamW (Loshchilov & Hutter 2019); otherwise the decay is an L2
+// term in the gradient.
 struct Adam {
   TensorView master, moment1, moment2, copy_out;
   ConstTensorView gradient, verdict;
   Number lr = 1e-3, beta1 = 0.9, beta2 = 0.999;
   double epsilon = 1e-8, weight_decay = 0;
   Number gradient_scale = 1.0;
-  Number correction1 = 1.0, correction2 = 1.0;  // bias_correction of beta1 and beta2; 1: none
+  Number correction1 = 1.0, correction2 = 1.0;  // bias_correction of beta1 and beta2; 1: no correction
   bool decoupled_decay = true;
 };
-// buffer = momentum * buffer + (1 - dampening) * g (g itself on the first step); p -= lr * (nesterov ? g + momentum * buffer :
-// buffer)
+// buffer = momentum * buffer + (1 - dampening) * g (on the first step: buffer = g);
+// p -= lr * (nesterov ? g + momentum * buffer : buffer)
 struct Sgd {
   TensorView master, momentum_buffer, copy_out;  // momentum_buffer absent when momentum is 0
   ConstTensorView gradient, verdict;
@@ -300,8 +307,8 @@ struct Adagrad {
   double epsilon = 1e-10, weight_decay = 0;
   Number gradient_scale = 1.0;
 };
-// First half of LAMB (You et al. 2020): moments as Adam, update = m_hat / (sqrt(v_hat) + epsilon) + decay * p, left in `update`
-// (float32). ApplyUpdate scales it by the trust ratio of norms over the whole parameter.
+// The first half of LAMB (You et al. 2020): moments as in Adam, and `update` (float32) is m_hat / (sqrt(v_hat) + epsilon) +
+// decay * p. ApplyUpdate scales it by the trust ratio, whose norms are over the whole parameter.
 struct LambUpdate {
   ConstTensorView master;
   TensorView moment1, moment2, update;
@@ -310,14 +317,15 @@ struct LambUpdate {
   double epsilon = 1e-8, weight_decay = 0;
   Number gradient_scale = 1.0, correction1 = 1.0, correction2 = 1.0;
 };
-// master = master * (1 - lr * weight_decay) - lr * scale * ratio * update; copy_out as above. update: any float dtype. Without
-// `square_sums` ratio is 1, with them ||master|| / ||update|| within [min_ratio, max_ratio], and 1 where one of them is 0.
+// master = master * (1 - lr * weight_decay) - lr * scale * ratio * update; copy_out as above; update is float32, bfloat16 or
+// float16. Without `square_sums` the ratio is 1. With them it is ||master|| / ||update||, clamped to [min_ratio, max_ratio], or
+// 1 if either norm is 0.
 struct ApplyUpdate {
   TensorView master, copy_out;
   ConstTensorView update, verdict;
   Number lr = 1.0;
   double scale = 1.0, weight_decay = 0;
-  ConstTensorView square_sums;  // optional int64 [2, ExactSum::kWords]: of the weights, of the update
+  ConstTensorView square_sums;  // optional int64 [2, ExactSum::kWords]: of the weights and of the update
   double min_ratio = 0, max_ratio = 0;
 };
 // buffer = momentum * buffer + gradient * gradient_scale; out = nesterov ? gradient + momentum * buffer : buffer (float32)
@@ -329,14 +337,14 @@ struct MomentumUpdate {
   bool nesterov = true;
 };
 
-// ---- Block quantisation (ZeRO++, Wang et al. 2023) of x[E], in blocks of `block` elements from its start: 64 to 2048, a
-// multiple of 64. Symmetric, with one scale a block:
+// ---- Block quantisation (ZeRO++, Wang et al. 2023) of x[E], in blocks of `block` elements from its start (64 to 2048, a
+// multiple of 64). It is symmetric, with one scale per block:
 //
 //   scale = max |x| / L    value = x / scale, to nearest even, in [-L, L]    L = 127 (8 bits) or 7 (4 bits)
 //
-// in float32. A block of zeros has scale 0, one with a NaN or an infinity scale NaN, so that all of it comes back as NaN.
-// values: uint8 in two's complement, [E] of 8 bits, [(E + 1) / 2] of 4 bits with element 2 i in the low half of byte i; scales:
-// float32 [ceil(E / block)].
+// The arithmetic is in float32. A block of zeros has scale 0. A block with a NaN or an infinity has scale NaN, so that all of
+// it comes back as NaN. values are uint8 in two's complement: [E] for 8 bits; [(E + 1) / 2] for 4 bits, with element 2 i in the
+// low half of byte i. scales are float32 [ceil(E / block)].
 struct Quantize {
   ConstTensorView x;
   TensorView values, scales;
@@ -352,15 +360,16 @@ struct Dequantize {
   bool accumulate = false;
 };
 
-// Squares of scale * x in float64, in blocks of `block` elements (a divisor of kSumBlock) from the start of x.
+// One term of sum_of_squares: the squares of scale * x, in float64, in blocks of `block` elements (a divisor of kSumBlock) from
+// the start of x.
 struct Squares {
   ConstTensorView x;
   Number scale = 1;
   int64_t block = 0;  // must be given
 };
 
-// FLOPs, bytes moved and launches so far, and the largest scratch memory that a call needs on a GPU (kernels/workspace.h). Only
-// Meta counts; the others return zeros.
+// FLOPs, bytes moved and launches so far, and the largest scratch memory that one of the calls needs on a GPU
+// (kernels/workspace.h). Only MetaKernels counts; the other kernels return zeros.
 struct Counters {
   double flops = 0, bytes = 0;
   int64_t launches = 0, workspace_bytes = 0;
@@ -399,7 +408,8 @@ class Kernels {
 
   virtual void judge_gradients(const JudgeGradients&) = 0;
 
-  // Each as if it were alone, and with few launches; what they write does not overlap.
+  // The result is the same as with one call per update, but takes few launches. The updates must not write to overlapping
+  // memory.
   virtual void adam(std::span<const Adam>) = 0;
   void adam(const Adam& one) { adam(std::span(&one, 1)); }
   virtual void sgd(const Sgd&) = 0;
@@ -420,7 +430,7 @@ class Kernels {
   // out[e] = initial value of element first_element + e under `key` (core/random.h): zeros, ones, normal or uniform
   virtual void initialize(TensorView out, const Init& init, uint64_t key, int64_t first_element) = 0;
 
-  // sum += the blocks' sums of squares, combined exactly. NaN and infinity make the sum not finite. sum: int64
+  // sum += the blocks' sums of squares, combined exactly. A NaN or an infinity makes the sum not finite. sum: int64
   // [ExactSum::kWords].
   virtual void sum_of_squares(std::span<const Squares> terms, TensorView sum) = 0;
   void sum_of_squares(ConstTensorView x, Number scale, int64_t block, TensorView sum) {
@@ -433,34 +443,34 @@ class Kernels {
   // sum[e] += round(x[e] * scale * 2^44) (core/fixed_point.h). Values that are not finite or not below `limit` in magnitude
   // (after scaling) are not added; refused[0] += their number. refused: int64 [1].
   virtual void fixed_point_add(ConstTensorView x, Number scale, double limit, TensorView sum, TensorView refused) = 0;
-  // The same with = in place of +=: the first contribution needs no zeros to add to.
+  // The same with = instead of +=, so that the sum need not be zeroed before the first contribution.
   virtual void fixed_point_store(ConstTensorView x, Number scale, double limit, TensorView sum, TensorView refused) = 0;
   // out[e] = sum[e] * 2^-44, rounded once
   virtual void fixed_point_read(ConstTensorView sum, TensorView out) = 0;
-  // fixed_point_store and fixed_point_read in one, without the sum between: for values that nothing is added to. In place or
-  // not.
+  // fixed_point_store and fixed_point_read in one pass, without the sum in memory: for values to which nothing is added. It may
+  // work in place.
   virtual void fixed_point_round(ConstTensorView x, Number scale, double limit, TensorView out, TensorView refused) = 0;
 
   virtual void quantize(const Quantize&) = 0;
   virtual void dequantize(const Dequantize&) = 0;
 
-  // Between the device and host memory; the same type and size. What is copied from the host may change when from_host
-  // returns. to_host returns when all work before it is done: the only thing here that waits.
+  // Copies between device and host memory, of the same type and size. `from` may change once from_host has returned. to_host
+  // returns when all work before it is done; it is the only call that always waits.
   virtual void from_host(ConstTensorView from, TensorView out) = 0;
   virtual void to_host(ConstTensorView from, TensorView out) = 0;
-  // Between the same, either way, in order like a kernel: nobody waits, so `from` stays as it is, and `out` is nobody else's,
-  // until it is done. Host memory that is not page-locked (Backend::staging_allocator) makes it slow.
+  // Copies in either direction, in stream order like a kernel. The host does not wait: until the copy is done, `from` must not
+  // change and nobody else may use `out`. It is slow if the host memory is not page-locked (Backend::staging_allocator).
   virtual void copy_pinned(ConstTensorView from, TensorView out) = 0;
 
   virtual Counters counters() const { return {}; }
 };
 
-// Every shard boundary is a multiple of it, so that a norm has the same bits however a parameter is cut.
+// Every shard boundary is a multiple of this many elements, so that a norm has the same bits however a parameter is sharded.
 inline constexpr int64_t kSumBlock = 256;
 
-// threads: how many the kernels may use (0: all that OpenMP offers).
+// threads: how many threads the kernels may use (0: all that OpenMP offers).
 std::unique_ptr<Kernels> make_cpu_kernels(int threads);
-// Computes nothing; views need no memory.
+// The meta kernels compute nothing; their views need no memory.
 std::unique_ptr<Kernels> make_meta_kernels();
 
 }  // namespace trivet::kernels

@@ -7,7 +7,7 @@ using Sizes = std::array<int64_t, 5>;
 
 Sizes rows_of(ConstTensorView x) { return {x.shape.rows(), x.shape.cols()}; }
 Sizes elements_of(ConstTensorView x) { return {x.elements()}; }
-// Of a list: all together, and the first one's type.
+// For a list of calls: the elements of all of them, and the type of the first one.
 template <typename Args>
 Sizes elements_of(std::span<const Args> list, ConstTensorView Args::*view) {
   Sizes sizes{};

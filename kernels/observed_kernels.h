@@ -1,5 +1,6 @@
-// Kernels that say what they are asked to do: around each call of another object's kernels an observer is told, before and
-// behind it, with what decides how long it takes. Over real kernels it measures, over meta kernels it predicts.
+// Kernels that report what they are asked to do. They pass every call on to other kernels, and tell an observer before and
+// after it, along with everything that decides how long the call takes. With real kernels an observer can measure, with meta
+// kernels it can predict.
 #pragma once
 
 #include <array>
@@ -12,11 +13,12 @@
 namespace trivet::kernels {
 
 struct KernelCall {
-  std::string_view kernel;  // as Kernels names it; lives as long as the program
-  // Of products, which operands are transposed ("nn", "nt", "tn", "tt"), "+" where out is added to, "gelu" with an activation.
+  std::string_view kernel;  // the name of the function of Kernels; lives as long as the program
+  // For products: which operands are transposed ("nn", "nt", "tn", "tt"), "+" if they accumulate, "gelu" with an activation.
+  // Other kernels have variants such as "sum", "drops" or the bits of quantisation.
   std::string_view variant;
-  DType dtype = DType::Float32;  // of what is read most
-  // Products: M, N, K. Attention: B, S, N, G, D. Of rows: rows, columns. Of flat ranges: elements.
+  DType dtype = DType::Float32;  // of the main input
+  // Products: M, N, K. Attention: B, S, N, G, D. Kernels on rows: rows, columns. Kernels on flat ranges: elements.
   std::array<int64_t, 5> sizes{};
   double flops = 0, bytes = 0;  // as the meta kernels count them
 
@@ -28,13 +30,13 @@ struct KernelCall {
 class KernelObserver {
  public:
   virtual ~KernelObserver() = default;
-  // Of products only, before begins(): all of the arguments. Their views are as the caller's.
+  // Called for products only, before begins(), with all arguments. The views are the caller's.
   virtual void asked(const Matmul&) {}
   virtual void begins() {}
   virtual void ended(const KernelCall& call) = 0;
 };
 
-// Both must outlive it. Copies between host and device are passed on and not told.
+// Both arguments must outlive the result. Copies between host and device are passed on without telling the observer.
 std::unique_ptr<Kernels> make_observed_kernels(Kernels& inner, KernelObserver& observer);
 
 }  // namespace trivet::kernels

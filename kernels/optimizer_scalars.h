@@ -1,5 +1,5 @@
-// What the optimizers' loops need to know: the same functions on every device, in double and rounded once. `read` gives the
-// value of a Number, `factor` is that of the call's verdict.
+// The scalars that the optimizers' loops need. All devices share these functions, which compute in double and round once.
+// `read` returns the value of a Number; `factor` is that of the call's verdict.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace trivet::kernels {
 
-// Of Adam and LAMB, whose step has no learning rate (1) and no decoupled decay.
+// For Adam and LAMB. LAMB's step has the learning rate 1 and no decoupled decay.
 struct AdamNumbers {
   Number gradient_scale, lr, beta1, beta2, correction1, correction2;
   double epsilon, weight_decay;
@@ -136,7 +136,7 @@ struct ApplyNumbers {
   double scale, weight_decay, min_ratio, max_ratio;
 };
 struct ApplyScalars {
-  float keep, factor;  // of the weights, of the update
+  float keep, factor;  // factors of the weights and of the update
 };
 
 inline ApplyNumbers numbers(const ApplyUpdate& args) {

@@ -1,4 +1,5 @@
-// The scratch memory of matrix products on a CUDA device (kernels/cuda/products), and how products with cuts are blocked.
+// The scratch memory of matrix products on a CUDA device (kernels/cuda/products), and how products with cuts are divided into
+// blocks.
 #pragma once
 
 #include <algorithm>
@@ -11,16 +12,18 @@
 
 namespace trivet::kernels {
 
-// What cuBLASLt may use: the size that NVIDIA recommends for sm_90. Always the same, because the algorithm depends on it.
+// The memory that cuBLASLt may use: the size that NVIDIA recommends for sm_90. It is always the same, because the choice of
+// algorithm depends on it.
 inline constexpr int64_t kCublasWorkspaceBytes = int64_t{32} << 20;
 
-// Rows of out that are made at a time where partial sums are kept: by the columns alone, because bits depend on it.
+// How many rows of out are computed at a time when partial sums are kept. The bits depend on it, so it depends only on the
+// columns.
 inline int64_t rows_of_block(int64_t cols) {
   constexpr int64_t kElements = int64_t{4} << 20, kRows = 128;
   return std::max(kElements / std::max<int64_t>(cols, 1) / kRows * kRows, kRows);
 }
 
-// Ends of the pieces of a dim: the given ones, or its own.
+// Where the pieces of a dim end: at the given ends or, if there are none, at its own end.
 inline std::vector<int64_t> ends_or(const std::vector<int64_t>& ends, int64_t size) {
   return ends.empty() ? std::vector<int64_t>{size} : ends;
 }
@@ -59,7 +62,7 @@ struct ProductScratch {
   static int64_t aligned(int64_t size) { return (size + 255) / 256 * 256; }
 };
 
-// Partial sums are kept where out is cut, and where cuBLASLt may know no algorithm that adds a bias before it rounds.
+// Partial sums are kept if there are cuts, or if cuBLASLt may have no algorithm that adds a bias before it rounds.
 inline int64_t workspace_bytes(const Matmul& args) {
   const bool narrow_bias = !args.bias.absent() && size_of(args.out.dtype) == 2;
   return args.cuts || narrow_bias ? ProductScratch(args).bytes : kCublasWorkspaceBytes;

@@ -1,4 +1,4 @@
-// The vocabulary of kernels/check*.cpp: rules about types and shapes that name the kernel and its arguments when broken.
+// Rules about types and shapes, for kernels/check*.cpp. The error of a broken rule names the kernel and its arguments.
 #pragma once
 
 #include <initializer_list>
@@ -37,7 +37,7 @@ class Rules {
     for (const ConstTensorView& view : views) require(view.shape == shape, "shapes differ");
   }
   void sizes(int64_t elements, std::initializer_list<ConstTensorView> views) const {
-    for (const ConstTensorView& view : views) require(view.elements() == elements, "numbers of elements do not fit");
+    for (const ConstTensorView& view : views) require(view.elements() == elements, "numbers of elements do not match");
   }
   // The gradient of a parameter: the activations' type or float32.
   void parameter_gradient(DType activations, const ConstTensorView& view) const {
@@ -50,7 +50,7 @@ class Rules {
   std::vector<NamedView> arguments_;
 };
 
-// Type of means, variances and log-sum-exps.
+// The type of means, variances and log-sum-exps.
 inline DType statistics_type(DType activations) { return activations == DType::Float64 ? DType::Float64 : DType::Float32; }
 
 }  // namespace trivet::kernels

@@ -1,4 +1,4 @@
-// What judge_gradients, sum_losses and the trust ratio compute: the same functions on every device.
+// The arithmetic of judge_gradients and of the trust ratio, shared by all devices.
 #pragma once
 
 #include <cmath>
@@ -8,7 +8,7 @@
 
 namespace trivet::kernels {
 
-// Places in a verdict.
+// Indices into a verdict.
 enum VerdictPlace { kNorm, kFactor, kApply, kVerdictSize };
 
 struct GradientRules {

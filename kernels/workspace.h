@@ -1,5 +1,5 @@
-// Scratch memory that kernels of a device need besides their arguments, in bytes: arithmetic on shapes, so that a plan can
-// count it without a device. A launch may be given more.
+// Scratch memory, in bytes, that a device's kernels need in addition to their arguments. It is computed from shapes alone, so
+// that a plan can count it without a device. A launch may be given more.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,12 @@
 
 namespace trivet::kernels {
 
-inline constexpr int64_t kWorkspaceAlignment = 256;  // of a workspace, and of the parts that a kernel cuts it into
+inline constexpr int64_t kWorkspaceAlignment = 256;  // of a workspace, and of the parts into which a kernel divides it
 constexpr int64_t aligned_workspace(int64_t bytes) {
   return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
 }
 
-// Sums over rows are made of sums over chunks of this many rows, on every device.
+// On every device, sums over rows are built from sums over chunks of this many rows.
 inline constexpr int64_t kRowChunk = 64;
 
 // The chunks' sums of one parameter: [chunks, H].
@@ -31,7 +31,7 @@ inline int64_t workspace_bytes(const LayerNormBackwardWeight& args) {
 }
 inline int64_t workspace_bytes(const RmsNormBackwardWeight& args) { return column_sum_bytes(args.dy); }
 
-// Where the tokens of each row of the table are: see kernels/cuda/embedding.cu.
+// Lists of the tokens of each row of the table: see kernels/cuda/fused/embedding_backward.cu.
 struct EmbeddingScratch {
   int64_t counts, starts, slots, places, sorted, few, many, cursors;  // offsets in bytes
   int64_t bytes;
@@ -58,7 +58,7 @@ inline int64_t workspace_bytes(const EmbeddingBackward& args) {
   return args.dtable.absent() ? 0 : EmbeddingScratch(args.tokens.elements(), args.dtable.shape[0]).bytes;
 }
 
-// The losses of rows, before they are added in order.
+// The loss of each row, before they are added in order.
 inline int64_t workspace_bytes(const CrossEntropy& args) { return args.logits.shape.rows() * size_of(DType::Float64); }
 inline int64_t workspace_bytes(const CrossEntropyOfPart& args) { return args.logits.shape.rows() * size_of(DType::Float64); }
 
@@ -68,7 +68,7 @@ constexpr int64_t padded_attention_rows(int64_t tokens) {
   return (tokens + kAttentionRows - 1) / kAttentionRows * kAttentionRows;
 }
 
-// The log-sum-exp and sum over d of dO O of every row: [2, B, N, padded S].
+// The log-sum-exp and the sum over d of dO O of every row: [2, B, N, padded S].
 inline int64_t workspace_bytes(const AttentionBackward& args) {
   const int64_t rows = args.qkv.shape[0] * args.heads * padded_attention_rows(args.qkv.shape[1]);
   return 2 * rows * size_of(args.log_sum_exp.dtype);

@@ -1,6 +1,7 @@
-// What a device offers to one rank's engine: kernels, memory, streams and groups for its tensors. One backend a rank.
+// What a device offers to one rank's engine: kernels, memory, streams and groups for its tensors. One backend per rank.
 //
-// The engine does not ask what it is on: it takes all of this from here, and the order of work is the same (docs/cuda.md).
+// The engine does not depend on the device: it gets all of this from the backend, and the order of work is the same
+// (docs/cuda.md).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@
 
 namespace trivet {
 
-// Streams of higher urgency go first where the device must choose.
+// The use determines how urgent a stream is: when the device must choose, more urgent streams go first.
 enum class StreamUse { Control, Gather, Reduce, Tensor, Link, Copy };
 
 // Work with the same key launches the same kernels on the same memory.
@@ -33,35 +34,36 @@ class Backend {
   virtual kernels::Kernels& kernels() = 0;
   // The memory that kernels work on.
   virtual Allocator& allocator() = 0;
-  // What is free on the device now. A CPU does not say.
+  // The bytes that are free on the device now. A CPU reports no limit.
   virtual int64_t free_bytes() const { return std::numeric_limits<int64_t>::max(); }
   // Host memory that the device copies from and to at full speed.
   virtual Allocator& staging_allocator() = 0;
-  // `overlaps`: its work may run beside the kernels; otherwise it runs in their order.
+  // `overlaps`: its work may run in parallel with the kernels; otherwise it runs in order with them.
   virtual std::unique_ptr<Stream> make_stream(StreamUse use, bool overlaps) = 0;
-  // Of the streams and of what the kernels do.
+  // A clock that times the streams and the kernels.
   virtual std::unique_ptr<StreamClock> make_clock() = 0;
-  // A group of the same ranks for tensors of the device. `host` is one for tensors of the host, which the result owns.
+  // Returns a group of the same ranks for device tensors. `host` is the group for host tensors, which the result owns.
   // Collective over the group.
   virtual std::unique_ptr<comm::ProcessGroup> place(std::unique_ptr<comm::ProcessGroup> host) = 0;
-  // Does `work`. A device may keep what it launched and from then on launch that again in place of calling `work`, as long as
-  // the key is the same. So the work is kernels alone, which learn from memory what changes; it does not wait for them, copies
-  // nothing from or to the host, and leaves the host's objects as it finds them.
+  // Runs `work`. A device may record what it launches, and then launch that again instead of calling `work` as long as the key
+  // is the same. Therefore `work` must consist of kernels alone, which read what changes from memory; it must not wait for
+  // them, copy anything from or to the host, or change objects of the host.
   virtual void repeat(const RepeatKey&, const std::function<void()>& work) { work(); }
-  // Collective over the world: waits until the work of all ranks' devices is done. What is placed on the device may go then.
+  // Collective over the world: waits until the work on all ranks' devices is done. After that, what is on the device may be
+  // freed.
   virtual void close() {}
 };
 
 // `world` and `meter` must outlive the backend.
 struct BackendOptions {
-  comm::ProcessGroup& world;    // all ranks, for tensors of the host
-  MemoryMeter& meter;           // of what the backend itself takes
-  int threads = 1;              // that kernels on a CPU may use
-  int local_rank = 0;           // of the ranks of this host: chooses the GPU
-  int64_t workspace_bytes = 0;  // that kernels need besides their arguments (kernels/workspace.h)
+  comm::ProcessGroup& world;    // all ranks, for host tensors
+  MemoryMeter& meter;           // counts the backend's own memory
+  int threads = 1;              // for kernels on a CPU
+  int local_rank = 0;           // rank on this host; chooses the GPU
+  int64_t workspace_bytes = 0;  // scratch memory of kernels (kernels/workspace.h)
 };
 
-// Throws ConfigError or DeviceError when the device is not there, with what is missing.
+// Throws ConfigError or DeviceError, which name what is missing, when the device is not available.
 std::unique_ptr<Backend> make_backend(Device device, const BackendOptions& options);
 
 std::unique_ptr<Backend> make_cpu_backend(int threads);

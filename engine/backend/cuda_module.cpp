@@ -32,7 +32,7 @@ std::vector<std::string> places() {
   return places;
 }
 
-// Never closed: what it made may live until the process ends.
+// The module is never closed, because what it created may live until the process ends.
 const CudaModule& open_module() {
   std::vector<std::string> failures;
   for (const std::string& place : places()) {
@@ -45,13 +45,13 @@ const CudaModule& open_module() {
     const CudaModule* module = entry ? entry() : nullptr;
     if (!module || std::string_view(module->interface) != kCudaInterface)
       throw DeviceError(ExitCode::VersionSkew,
-                        fmt::format("cuda: {} is of \"{}\", this program of \"{}\"; install both from one build", place,
-                                    module ? module->interface : "no version of Trivet", kCudaInterface));
+                        fmt::format("cuda: {} is for \"{}\", but this program is \"{}\"; install both from the same build",
+                                    place, module ? module->interface : "no version of Trivet", kCudaInterface));
     return *module;
   }
   throw DeviceError(ExitCode::Usage,
-                    fmt::format("cuda: the module {} was not found; build with -DTRIVET_CUDA=ON where nvcc is, or set "
-                                "device to \"cpu\" ({})",
+                    fmt::format("cuda: the module {} was not found; build with -DTRIVET_CUDA=ON on a machine with nvcc, "
+                                "or set device to \"cpu\" ({})",
                                 kFile, fmt::join(failures, "; ")));
 }
 
@@ -82,8 +82,8 @@ std::unique_ptr<Backend> make_backend(Device device, const BackendOptions& optio
   const CudaModule& module = cuda_module();
   const CudaModule::Devices devices = module.devices();
   if (devices.count == 0)
-    throw DeviceError(ExitCode::Usage, fmt::format("device: \"cuda\" was asked for and there is no GPU: {}; set device to "
-                                                   "\"cpu\", or to \"auto\" to take what is there",
+    throw DeviceError(ExitCode::Usage, fmt::format("device: \"cuda\" was requested, but there is no GPU: {}; set device to "
+                                                   "\"cpu\", or to \"auto\" to use a GPU only if there is one",
                                                    devices.reason));
   return module.make_backend(options);
 }

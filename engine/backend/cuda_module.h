@@ -1,7 +1,7 @@
-// The way into libtrivet_cuda.so, which is opened when a config asks for CUDA and never otherwise (docs/cuda.md).
+// The interface to libtrivet_cuda.so, which is opened only if a config's device is "cuda" or "auto" (docs/cuda.md).
 //
-// It is looked for in $TRIVET_CUDA_MODULE (a file), beside the program, in ../lib from there, and where the system looks for
-// libraries. Programs that link it in say so with use_cuda_module.
+// If TRIVET_CUDA_MODULE is set, it is the file to open. Otherwise the file is searched for in the program's folder, in ../lib
+// relative to that, and where the system looks for libraries. Programs that link the module in call use_cuda_module.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace trivet {
 
 struct CudaModule {
   const char* interface = "";  // must be kCudaInterface
-  // GPUs that can be used; when there is none, why.
+  // The number of GPUs that can be used; if there is none, the reason.
   struct Devices {
     int count = 0;
     std::string reason;
@@ -22,15 +22,16 @@ struct CudaModule {
   std::unique_ptr<Backend> (*make_backend)(const BackendOptions& options) = nullptr;
 };
 
-// Changes with every change of what module and program share.
+// Must change with every change of the interface that module and program share.
 inline constexpr const char* kCudaInterface = "trivet 0.1.0, backend 2";
 inline constexpr const char* kCudaModuleEntry = "trivet_cuda_module";  // const CudaModule* (*)()
 
-// Throws DeviceError: no module (with the places that were tried), or one of another version (VersionSkew).
+// Throws DeviceError when there is no module (naming the places that were tried), or when it has a different version
+// (VersionSkew).
 const CudaModule& cuda_module();
 void use_cuda_module(const CudaModule& module);
 
-// Cuda where a module and a GPU are found, else Cpu; `reason` says why not.
+// Returns Cuda if a module and a GPU are found; otherwise Cpu, and `reason` says why.
 Device find_device(std::string& reason);
 
 }  // namespace trivet

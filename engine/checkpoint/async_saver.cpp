@@ -46,7 +46,7 @@ void AsyncSaver::start(const SaveRequest& request, OnFailure on_failure) {
   if (in_places(request.pieces)) {
     stage(request, how_.apart);
     write();
-    staging_.reset();  // nobody needs it until the next one
+    staging_.reset();  // not needed until the next save
     return forgive_failed_write();
   }
   stage(request, true);
@@ -64,7 +64,7 @@ void AsyncSaver::wait() {
   forgive_failed_write();
 }
 
-// Only that is forgiven: a lost peer is not.
+// Forgives a failed write and nothing else: a lost peer, for example, is thrown.
 void AsyncSaver::forgive_failed_write() const {
   if (!failure_) return;
   try {
@@ -73,7 +73,7 @@ void AsyncSaver::forgive_failed_write() const {
   }
 }
 
-// What has a place is read from there when it is written.
+// A piece that has a place is read from it when it is written.
 void AsyncSaver::stage(const SaveRequest& request, bool copies) {
   pieces_.assign(request.pieces.begin(), request.pieces.end());
   request_ = {request.step, pieces_, request.state, request.config};
@@ -96,8 +96,8 @@ void AsyncSaver::stage(const SaveRequest& request, bool copies) {
 
 std::string AsyncSaver::what_follows() const {
   if (failures_in_a_row_ >= failure_limit_)
-    return fmt::format("; {} saves in a row failed, so the run ends at the next one", failures_in_a_row_);
-  return fmt::format("; training goes on ({} of {} failures in a row that end the run)", failures_in_a_row_, failure_limit_);
+    return fmt::format("; {} saves in a row failed, so the run ends at the next save", failures_in_a_row_);
+  return fmt::format("; training continues ({} of {} failures in a row that end the run)", failures_in_a_row_, failure_limit_);
 }
 
 void AsyncSaver::write() {

@@ -1,15 +1,15 @@
-// Saving beside training: pieces are copied to a staging buffer, a thread writes them.
+// Saves while training continues: pieces are copied to a staging buffer, and a thread writes them.
 //
-//   start(): wait for the save before | copy | return  ......  thread: write, meet, commit
+//   start(): wait for the previous save | copy | return  ......  thread: write, meet, commit
 //
-// Where pieces are in files, or in host memory beside a device (offload), they are not copied: start() writes all itself and
-// returns when the save is done.
+// Offloaded pieces, which are in files or in the memory of a device's host, are not copied: start() then writes everything
+// itself and returns when the save is done.
 //
-// One save is in flight. A save that fails is logged at once and training goes on; the `failure_limit`-th in a row is thrown by
-// the next start(), and the failure of the last save by finish(). Weights that are not finite are never forgiven: whichever of
-// the two comes next throws the NumericsError. All ranks call start() and finish() equally often. The store, the ranks' own
-// group (nobody else's) and the meter must outlive the saver. Destroying it waits for the thread; a lost peer ends that by its
-// error.
+// At most one save is in flight. A save that fails is logged at once, and training continues; the next start() throws the
+// `failure_limit`-th failure in a row, and finish() throws the failure of the last save. Weights that are not finite are never
+// forgiven: whichever of the two functions is called next throws the NumericsError. All ranks must call start() and finish()
+// the same number of times. The store, the group of the ranks (which nobody else may use) and the meter must outlive the saver.
+// Destroying the saver waits for the thread; if a peer is lost, the error ends the wait.
 #pragma once
 
 #include <exception>
@@ -23,7 +23,8 @@
 
 namespace trivet::checkpoint {
 
-// Where pieces are copied to, and how. `apart`: they are in memory that only this copy reaches, unless they have a place.
+// Where pieces are copied to, and how. `apart`: pieces without a place are in memory that only `copy` reaches, such as a
+// device's.
 struct Staging {
   Allocator& allocator = host_allocator();
   std::function<void(ConstTensorView from, TensorView to)> copy = copy_in_host_memory;
@@ -31,7 +32,7 @@ struct Staging {
   static void copy_in_host_memory(ConstTensorView from, TensorView to);
 };
 
-// What a failed write means to the run: another save will be tried, or this was the one that mattered.
+// What a failed write means to the run: it goes on and saves again later, or it ends with this save.
 enum class OnFailure : uint8_t { GoOn, End };
 
 class AsyncSaver {
@@ -41,14 +42,14 @@ class AsyncSaver {
   AsyncSaver(const AsyncSaver&) = delete;
   AsyncSaver& operator=(const AsyncSaver&) = delete;
 
-  // Returns when the pieces may change again. After OnFailure::End finish() must be called; the failure is then said only by
-  // what that throws.
+  // Returns when the pieces may change again. After OnFailure::End finish() must be called; the failure is then reported only
+  // by what finish() throws.
   void start(const SaveRequest& request, OnFailure on_failure = OnFailure::GoOn);
   // Waits for the save in flight; throws what it threw.
   void finish();
 
   int64_t staging_bytes() const { return staging_.empty() ? 0 : staging_.view().bytes(); }
-  // What start() will take for these pieces, once.
+  // The size of the staging buffer that start() will allocate for these pieces.
   static int64_t staging_bytes_for(std::span<const Piece> pieces);
 
  private:
@@ -65,13 +66,13 @@ class AsyncSaver {
   Staging how_;
   int failure_limit_;
   int failures_in_a_row_ = 0;
-  OnFailure on_failure_ = OnFailure::GoOn;  // of the save in flight
-  std::exception_ptr failure_;              // of the last save
+  OnFailure on_failure_ = OnFailure::GoOn;  // for the save in flight
+  std::exception_ptr failure_;              // from the last save
 
   Buffer staging_;
-  std::vector<Piece> pieces_;  // views of staging_, or where else the data is
+  std::vector<Piece> pieces_;  // views of staging_, or of the data itself
   SaveRequest request_;
-  std::jthread thread_;  // last: it uses what is above
+  std::jthread thread_;  // last, because it uses the members above
 };
 
 }  // namespace trivet::checkpoint

@@ -1,14 +1,14 @@
-// Checkpoints, all that an engine needs of them:
+// Includes everything that an engine needs for checkpoints:
 //
 //   checkpoint::Store store(real_file_system(), {.directory = "checkpoints", .run_id = run_id, .keep = 3});
-//   store.acquire(ranks);                                            // the directory is ours; leftovers are gone
+//   store.acquire(ranks);                                            // locks the directory and removes leftovers
 //   if (auto last = store.open_latest(ranks)) last->read(pieces);    // whatever layout wrote it
 //   store.save({.step = 200, .pieces = pieces, .state = state, .config = config}, ranks);
 //
 // The format is described in docs/checkpoint_format.md.
 #pragma once
 
-#include "engine/checkpoint/async_saver.h"   // saving beside training
+#include "engine/checkpoint/async_saver.h"   // saving while training continues
 #include "engine/checkpoint/compare.h"       // two checkpoints, tensor by tensor
 #include "engine/checkpoint/loaded_step.h"   // a committed step, open for reading
 #include "engine/checkpoint/participants.h"  // the ranks, and how they meet

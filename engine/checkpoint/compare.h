@@ -14,12 +14,13 @@ struct TensorDifference {
   std::string name;
   Difference kind = Difference::None;
   int64_t different_elements = 0;  // whose bits differ
-  double largest = 0;              // largest |first - second|; NaN where one of them is
+  double largest = 0;              // largest |first - second|; NaN if either value is
 };
 
-// One entry for each tensor of either checkpoint, by name. Bits are compared, so -0 differs from 0 and a NaN equals itself.
+// Returns one entry for each tensor of either checkpoint, ordered by name. Bits are compared, so -0 differs from 0 and a NaN
+// equals itself.
 std::vector<TensorDifference> compare(const LoadedStep& first, const LoadedStep& second);
-// Same tensors, same bits. Optionally only tensors whose name starts with `prefix`.
+// Whether both have the same tensors with the same bits. Considers only tensors whose names start with `prefix`.
 bool equal_bits(const LoadedStep& first, const LoadedStep& second, const std::string& prefix = "");
 
 }  // namespace trivet::checkpoint

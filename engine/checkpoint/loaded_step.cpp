@@ -24,7 +24,7 @@ namespace {
 constexpr int64_t kManifestLimitBytes = int64_t{256} << 20;
 constexpr int64_t kHeaderLimitBytes = 100'000'008;
 
-// Bytes of a block of a stored piece that go to a wanted one.
+// Bytes of a block of a stored piece that are copied to a wanted piece.
 struct Copy {
   int64_t from = 0;  // from the start of the block
   std::byte* to = nullptr;
@@ -51,7 +51,7 @@ void add_copies(std::vector<BlockJob>& jobs, size_t piece, const Run& run, int64
 Region region_of(const StoredPiece& piece) { return {piece.box_start, piece.box_shape, piece.first, piece.count}; }
 Region region_of(const Piece& piece) { return {piece.box_start, piece.box_shape, piece.first, piece.count}; }
 
-// An error of reading is, for the one who loads, the same as a damaged file.
+// For the caller, an error while reading is the same as a damaged file.
 template <typename Work>
 void reading(Work&& work) {
   try {
@@ -69,7 +69,7 @@ std::string identity_of(const SafetensorsHeader& header) {
   return fmt::format("rank {} of step {} of run {}", value("trivet.rank"), value("trivet.step"), value("trivet.run_id"));
 }
 
-// 200 for ".../step-00000200", and for the names under which a store keeps steps aside (".old-step-00000200").
+// Returns 200 for ".../step-00000200", and for the names of steps that a store has set aside (".old-step-00000200").
 std::optional<int64_t> step_in_name(std::string directory) {
   while (directory.size() > 1 && directory.back() == '/') directory.pop_back();
   constexpr std::string_view kStep = "step-";
@@ -83,7 +83,7 @@ std::optional<int64_t> step_in_name(std::string directory) {
   return step;
 }
 
-// What to say about a file whose header is not the one that the manifest describes.
+// Describes a file whose header is not the one in the manifest.
 std::string describe_strange_header(std::string_view start, int64_t file_bytes, const std::string& path) {
   try {
     return "it is the file of " + identity_of(parse_safetensors_header(start, file_bytes, path));
@@ -119,7 +119,7 @@ LoadedStep::LoadedStep(FileSystem& files, std::string directory) : files_(&files
   });
 }
 
-// A run that took a renamed step for a later one would never get beyond it. Names that hold no number are the user's own.
+// If a run took a renamed step for a later one, it would never get beyond it. Names without a number are the user's own.
 void LoadedStep::check_name(const std::string& path) const {
   const std::optional<int64_t> named = step_in_name(directory_);
   if (named && *named != manifest_.step)
@@ -144,13 +144,13 @@ void LoadedStep::open_shard(const std::string& name) {
   uint64_t json_bytes = 0;
   std::memcpy(&json_bytes, start.data(), 8);
   if (json_bytes != static_cast<uint64_t>(stored.header_bytes) - 8)
-    corrupt(path, "the header has another size than the manifest says");
+    corrupt(path, "the header does not have the size that the manifest says");
   shard->header = parse_safetensors_header(start, stored.bytes, path);
   check_entries(*shard);
   shards_.push_back(std::move(shard));
 }
 
-// Every tensor of the file is a piece of the manifest and the other way round.
+// Checks that every tensor of the file is a piece of the manifest, and vice versa.
 void LoadedStep::check_entries(Shard& shard) {
   const std::string path = directory_ + "/" + shard.name;
   std::map<std::string_view, size_t> pieces;
@@ -176,8 +176,8 @@ const TensorInfo& LoadedStep::tensor(const std::string& name) const {
   const auto found = manifest_.tensors.find(name);
   if (found == manifest_.tensors.end())
     throw CheckpointError(ExitCode::Usage,
-                          fmt::format("{}: tensor \"{}\" is not in this checkpoint; is it one of another model or "
-                                      "optimizer?",
+                          fmt::format("{}: tensor \"{}\" is not in this checkpoint; is the checkpoint from another "
+                                      "model or optimizer?",
                                       directory_, name));
   return found->second;
 }
@@ -185,7 +185,7 @@ const TensorInfo& LoadedStep::tensor(const std::string& name) const {
 void LoadedStep::check_wanted(const Piece& piece) const {
   const TensorInfo& stored = tensor(piece.name);
   if (!(stored.shape == piece.shape) || stored.dtype != piece.data.dtype)
-    throw CheckpointError(ExitCode::Usage, fmt::format("{}: tensor \"{}\" is stored as {} {}, wanted is {} {}", directory_,
+    throw CheckpointError(ExitCode::Usage, fmt::format("{}: tensor \"{}\" is stored as {} {}, but {} {} is needed", directory_,
                                                        piece.name, name_of(stored.dtype), to_string(stored.shape),
                                                        name_of(piece.data.dtype), to_string(piece.shape)));
   if (piece.place) throw std::logic_error(fmt::format("checkpoint: wanted piece of \"{}\" has no memory", piece.name));

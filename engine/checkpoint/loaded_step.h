@@ -1,8 +1,8 @@
-// A committed checkpoint, open for reading. Any layout reads any other: a wanted piece is put together from all stored ones
-// that it overlaps, by several threads, and the checksum of every block touched is compared.
+// A committed checkpoint, open for reading. Any layout can read what any other layout wrote: several threads assemble a wanted
+// piece from all stored pieces that it overlaps, and compare the checksum of every block that they touch.
 //
-// Opening checks the manifest and all of its fields, every file's size and header; verify() reads everything. Thread-safe.
-// Errors are CheckpointError (CheckpointCorrupt) that name file, tensor and block.
+// Opening checks the manifest with all of its fields, and the size and header of every file; verify() reads everything.
+// Thread-safe. Throws CheckpointError (CheckpointCorrupt) naming the file, tensor and block.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ namespace trivet::checkpoint {
 
 class LoadedStep {
  public:
-  LoadedStep(FileSystem& files, std::string directory);  // of the step: ".../step-00000200"
+  LoadedStep(FileSystem& files, std::string directory);  // directory of a step: ".../step-00000200"
   LoadedStep(LoadedStep&&) noexcept;
   LoadedStep& operator=(LoadedStep&&) noexcept;
   ~LoadedStep();
@@ -34,23 +34,23 @@ class LoadedStep {
   bool contains(const std::string& name) const { return manifest_.tensors.contains(name); }
   const TensorInfo& tensor(const std::string& name) const;  // CheckpointError when absent
 
-  // Fills the data of every piece. Throws before any is touched when a tensor is absent or has another dtype or shape.
+  // Fills the data of every piece. Throws before any data is changed if a tensor is absent or has a different dtype or shape.
   void read(std::span<const Piece> wanted, int threads = 0) const;  // 0: as many as there are cores, at most 8
-  // Reads the files whose index (by name) leaves `part` when divided by `parts`, and compares every checksum.
+  // Reads the files whose index (in the order of their names) is `part` modulo `parts`, and compares every checksum.
   void verify(int part = 0, int parts = 1, int threads = 0) const;
 
  private:
   struct Shard;
-  struct Place {  // of a stored piece
+  struct Place {  // where a stored piece is
     const Shard* shard;
-    int64_t offset;  // of its first byte in the file
+    int64_t offset;  // position of its first byte
   };
   void check_name(const std::string& path) const;
   void open_shard(const std::string& name);
   void check_entries(Shard& shard);
   void check_wanted(const Piece& piece) const;
   void verify_shard(const Shard& shard) const;
-  // Compares the checksum of a block that was read or computed.
+  // Throws if the checksum of a block differs from the one in the manifest.
   void check_block(size_t piece, size_t block, std::span<const std::byte> data) const;
 
   FileSystem* files_;
@@ -58,7 +58,7 @@ class LoadedStep {
   Manifest manifest_;
   RunState run_state_;
   std::vector<std::unique_ptr<Shard>> shards_;  // in the order of manifest_.files
-  std::vector<Place> places_;                   // of manifest_.pieces
+  std::vector<Place> places_;                   // [index in manifest_.pieces]
 };
 
 }  // namespace trivet::checkpoint

@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kFormat = "trivet-checkpoint";
 constexpr int64_t kVersion = 1;
 constexpr int64_t kMostRanks = 1'000'000;
-constexpr size_t kBoxLimit = 4096;  // of one tensor: more than any tensor-parallel size
+constexpr size_t kBoxLimit = 4096;  // per tensor: more than any tensor-parallel size
 
 std::string hash_line(std::string_view rest) {
   return fmt::format("{{\"manifest_xxh3\": \"{:016x}\",\n", XXH3_64bits(rest.data(), rest.size()));
@@ -82,11 +82,11 @@ void check_piece(const StoredPiece& piece, const Manifest& manifest, const std::
   bool inside = piece.box_start.dims() == shape.dims() && piece.box_shape.dims() == shape.dims();
   for (int dim = 0; inside && dim < shape.dims(); ++dim) inside = piece.box_start[dim] <= shape[dim] - piece.box_shape[dim];
   if (!inside)
-    corrupt(where, fmt::format("box {} + {} does not lie in {}", to_string(piece.box_start), to_string(piece.box_shape),
+    corrupt(where, fmt::format("box {} + {} is not inside {}", to_string(piece.box_start), to_string(piece.box_shape),
                                to_string(shape)));
   const int64_t elements = piece.box_shape.elements();
   if (piece.first > elements || piece.count > elements - piece.first)
-    corrupt(where, fmt::format("elements {} + {} do not lie in a box of {}", piece.first, piece.count, elements));
+    corrupt(where, fmt::format("elements {} + {} are not inside a box of {}", piece.first, piece.count, elements));
   const int64_t bytes = piece.count * size_of(tensor->second.dtype);
   const auto blocks = static_cast<size_t>((bytes + kBlockBytes - 1) / kBlockBytes);
   if (piece.block_crc32c.size() != blocks)
@@ -108,7 +108,7 @@ StoredPiece parse_piece(const Json& json, const Manifest& manifest, const std::s
   return piece;
 }
 
-// Returns the digits of the checksum.
+// Compares the checksum in the first line and returns its digits.
 std::string check_hash(std::string_view text, const std::string& path) {
   const size_t line = std::min(hash_line("").size(), text.size());
   const std::string expected = hash_line(text.substr(line));
@@ -133,13 +133,13 @@ bool by_box_and_range(const StoredPiece* a, const StoredPiece* b) {
   return a->first < b->first;
 }
 
-// Boxes are equal or disjoint; the ranges of equal boxes are disjoint.
+// Checks that boxes are equal or disjoint, and that the ranges of equal boxes are disjoint.
 void check_disjoint(std::vector<const StoredPiece*>& pieces, const std::string& path) {
   const auto twice = [&](const StoredPiece& a, const StoredPiece& b) {
     corrupt(path, fmt::format("tensor \"{}\": elements are stored twice, in {} and {}", printable(a.tensor), a.file, b.file));
   };
   std::sort(pieces.begin(), pieces.end(), by_box_and_range);
-  std::vector<const StoredPiece*> boxes;  // one piece of each
+  std::vector<const StoredPiece*> boxes;  // one piece of each box
   for (size_t i = 0; i < pieces.size(); ++i) {
     const bool known = i > 0 && same_box(*pieces[i - 1], *pieces[i]);
     if (known && pieces[i]->first < pieces[i - 1]->first + pieces[i - 1]->count) twice(*pieces[i - 1], *pieces[i]);
@@ -219,7 +219,7 @@ Manifest parse_share(std::string_view text, const std::string& path) {
 
 namespace {
 
-// What only rank 0 fills in, so that no share has it. The text of `state` is checked by parse_run_state().
+// Checks what only rank 0 fills in, so that no share has it. parse_run_state() checks the text of `state`.
 void check_run(const Manifest& manifest, const std::string& path) {
   const auto refuse = [&](const char* field, const auto& value, std::string_view accepted) {
     corrupt(path, fmt::format("{}: {} is not accepted; {} is", field, value, accepted));

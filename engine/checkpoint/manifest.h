@@ -1,6 +1,6 @@
-// What a checkpoint holds: manifest.json of docs/checkpoint_format.md.
+// The contents of a checkpoint: manifest.json of docs/checkpoint_format.md.
 //
-//   tensors (global name, dtype, shape)  <-- pieces (box, range, checksums) --> files (one or more a rank)
+//   tensors (global name, dtype, shape)  <-- pieces (box, range, checksums) --> files (one or more per rank)
 //
 // The pieces of a tensor are a partition of it: each element is stored exactly once. A rank's share of a manifest has the same
 // type; merge() joins the shares of all ranks.
@@ -29,39 +29,40 @@ struct StoredPiece {
   std::string file, entry;  // which tensor of which safetensors file
   Shape box_start, box_shape;
   int64_t first = 0, count = 0;        // elements of the flattened box
-  std::vector<uint32_t> block_crc32c;  // of each kBlockBytes of the piece
+  std::vector<uint32_t> block_crc32c;  // one per kBlockBytes of the piece
 };
 
 struct StoredFile {
   int64_t bytes = 0, header_bytes = 0;
   uint32_t header_crc32c = 0;
-  uint64_t xxh3 = 0;  // of the whole file
+  uint64_t xxh3 = 0;  // hash of the complete file
 };
 
 struct Manifest {
   std::string run_id;
   int64_t step = 0;
   int64_t created = 0;  // seconds since 1970, for people
-  int64_t ranks = 1;    // that wrote it
+  int64_t ranks = 1;    // number that wrote it
   std::map<std::string, TensorInfo> tensors;
   std::map<std::string, StoredFile> files;
   std::vector<StoredPiece> pieces;
   std::string config, state;
-  std::string xxh3;  // of the text that it was read from; empty: it was not read
+  std::string xxh3;  // hash of the text that it was read from; empty if it was not read
 
-  int64_t bytes() const;  // of all files but the manifest
+  int64_t bytes() const;  // all files except the manifest
 };
 
 std::string to_text(const Manifest& manifest);
-// Checks all that can be known without the other files; CheckpointError (CheckpointCorrupt) names `path` and what is wrong.
+// Checks everything that can be checked without the other files; throws CheckpointError (CheckpointCorrupt) naming `path` and
+// what is wrong.
 Manifest parse_manifest(std::string_view text, const std::string& path);
-// The same of one rank's share: its pieces need not be a partition.
+// The same for one rank's share, whose pieces need not be a partition.
 Manifest parse_share(std::string_view text, const std::string& path);
 
 // Throws CheckpointError (CheckpointCorrupt) unless `config` is empty or the text of a JSON object.
 void check_config(const std::string& config, const std::string& path);
 
-// Adds a rank's tensors, files and pieces. Ranks that disagree about a tensor are a CheckpointError naming it.
+// Adds a rank's tensors, files and pieces. Throws CheckpointError naming the tensor if ranks disagree about one.
 void merge(Manifest& whole, Manifest share);
 // Throws CheckpointError (CheckpointCorrupt) unless the pieces of every tensor are a partition of it.
 void check_partition(const Manifest& manifest, const std::string& path);

@@ -5,7 +5,7 @@
 namespace trivet::checkpoint {
 namespace {
 
-// The dims that are whole in both boxes are joined with the one before them, so that runs get long: two parts of the same
+// Dims that both boxes contain completely are joined with the dim before them, so that runs get long: two parts of the same
 // flattened tensor have at most one.
 struct Joined {
   std::vector<int64_t> from_start, from_shape, to_start, to_shape;
@@ -32,7 +32,8 @@ Joined join_whole_dims(const Shape& shape, const Region& from, const Region& to)
   return joined;
 }
 
-// The flattened place in the `from` box of row `row` (all dims but the last) of the `to` box; -1 when that row is not in it.
+// The flattened place in the `from` box of row `row` (all dims but the last) of the `to` box; -1 if it does not contain that
+// row.
 int64_t row_in_from(const Joined& dims, int64_t row) {
   int64_t place = 0, stride = 1;
   for (size_t dim = dims.to_shape.size() - 1; dim-- > 0;) {

@@ -1,4 +1,4 @@
-// Where two parts of one tensor have elements in common. Arithmetic only.
+// Finds the elements that two parts of a tensor have in common. Arithmetic only.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace trivet::checkpoint {
 
-// Elements [first, first + count) of the row-major elements of a box of the tensor.
+// Elements [first, first + count) of a box of the tensor, in row-major order.
 struct Region {
   Shape box_start, box_shape;
   int64_t first = 0, count = 0;
 };
 
-// `count` elements that are neighbours in both parts; places count from each part's own first element.
+// `count` elements that are contiguous in both parts; `from` and `to` count from the first element of each part.
 struct Run {
   int64_t from = 0, to = 0, count = 0;
 };

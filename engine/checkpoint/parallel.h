@@ -1,4 +1,4 @@
-// Independent jobs on a few threads of their own. The first exception ends the others early and is thrown to the caller.
+// Runs independent jobs on a few threads of their own. The first exception stops the remaining jobs and is rethrown.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace trivet::checkpoint {
 
-// threads 0: as many as there are cores, at most 8.
+// `threads`: 0 means as many as there are cores, but at most 8.
 void run_jobs(size_t jobs, int threads, const std::function<void(size_t job)>& run);
 
 }  // namespace trivet::checkpoint

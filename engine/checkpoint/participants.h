@@ -1,7 +1,8 @@
-// The ranks that write or open one checkpoint together, and how they meet.
+// The ranks that write or open a checkpoint together, and how they communicate.
 //
-// gather() is the only thing they do together: everybody's text in rank order. All ranks call it equally often; it throws
-// (CommError) when a rank is lost. An asynchronous save meets on its own thread and so needs a group of its own.
+// gather() is their only collective operation: it returns the texts of all ranks in rank order. All ranks must call it the same
+// number of times; it throws CommError when a rank is lost. An asynchronous save calls it on its own thread and therefore needs
+// its own group.
 #pragma once
 
 #include <functional>
@@ -20,12 +21,12 @@ struct Participants {
   };
 };
 
-// The group must outlive what is returned, and nobody else may use it meanwhile.
+// The group must outlive the result, and nobody else may use it meanwhile.
 Participants over_group(comm::ProcessGroup& group);
 
-// Runs `work` on every rank, then meets. Where it threw CheckpointError or FileError on some rank, all ranks throw a
-// CheckpointError with the first of these texts (that of the lowest rank). Where it threw NumericsError on some rank, all throw
-// that instead: it cannot be forgiven as a failed write can. Returns what each rank's work returned.
+// Runs `work` on every rank, then gathers the outcomes, and returns what each rank's work returned. If it threw CheckpointError
+// or FileError on some rank, all ranks throw a CheckpointError with the text from the lowest of these ranks. If it threw
+// NumericsError on some rank, all ranks throw that instead, because it cannot be forgiven as a failed write can.
 std::vector<std::string> together(const Participants& ranks, const std::function<std::string()>& work);
 
 }  // namespace trivet::checkpoint

@@ -8,11 +8,11 @@ namespace {
 
 bool is_clean(const SavedStep& step) { return step.content && step.content->clean; }
 
-// Whether each step stays, if all that are not clean are left out but the newest.
+// Whether each step stays, leaving out the steps that are not clean, except the newest.
 std::vector<bool> clean_and_damaged_that_stay(const std::vector<SavedStep>& steps, int64_t keep) {
   std::vector<bool> stays(steps.size());
-  int64_t clean_steps = 0;    // newer than the one looked at
-  int64_t most_updates = 0;   // of those newer ones
+  int64_t clean_steps = 0;    // newer than the current one
+  int64_t most_updates = 0;   // among the newer steps
   bool trained_from = false;  // a newer clean step was trained from
   for (size_t i = steps.size(); i-- > 0;) {
     const SavedStep& step = steps[i];
@@ -29,9 +29,9 @@ std::vector<bool> clean_and_damaged_that_stay(const std::vector<SavedStep>& step
   return stays;
 }
 
-// Those that hold weights of their own, as long as fewer than `keep` newer ones stay.
+// Also keeps steps that are not clean but hold weights of their own, as long as fewer than `keep` newer weights stay.
 void keep_weights_of_unclean_steps(const std::vector<SavedStep>& steps, int64_t keep, std::vector<bool>& stays) {
-  std::set<int64_t> kept, newer;  // numbers of updates: equal ones are equal weights
+  std::set<int64_t> kept, newer;  // numbers of updates; equal numbers mean equal weights
   for (size_t i = 0; i < steps.size(); ++i)
     if (stays[i] && steps[i].content) kept.insert(steps[i].content->updates);
   for (size_t i = steps.size(); i-- > 0;) {

@@ -1,15 +1,15 @@
-// Which steps of a directory a save removes.
+// Decides which steps of a directory a save removes.
 //
-// A step is clean if it was saved when the step just done was not skipped. Steps with the same number of updates hold the same
-// weights. A step that is not clean never takes the place of a clean one, but its weights may be newer than theirs:
+// A step is clean if the training step just before the save was not skipped. Steps with the same number of updates hold the
+// same weights. A step that is not clean never takes the place of a clean one, but its weights may be newer:
 //
-//   newest step                              stays, clean or not: a resume goes on from there
+//   newest step                              stays, clean or not: a resume continues from it
 //   newest `keep` clean steps                stay
 //   newest clean step whose weights a later
-//   step has updated                         stays: before that, nobody knows whether they give a finite loss
-//   steps that are not clean                 stay if no other step that stays holds the same weights, until `keep` newer
-//                                            weights stay
-//   damaged steps                            stay until `keep` clean ones are newer
+//   step has updated                         stays: before an update, nobody knows whether the weights give a finite loss
+//   steps that are not clean                 stay if no other step that stays holds the same weights, until `keep` steps with
+//                                            newer weights stay
+//   damaged steps                            stay until `keep` clean steps are newer
 //   other steps                              are removed
 #pragma once
 
@@ -25,7 +25,7 @@ struct SavedStep {
     bool clean = true;
   };
   int64_t step = 0;
-  std::optional<Content> content;  // empty: damaged, or not readable now
+  std::optional<Content> content;  // empty: damaged, or not readable at the moment
 };
 
 // `steps`: ascending, the last is the one just saved. `keep` >= 1. Returns the steps to remove, ascending.

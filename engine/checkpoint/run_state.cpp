@@ -13,9 +13,9 @@ namespace trivet::checkpoint {
 namespace {
 
 constexpr int64_t kMostSeed = std::numeric_limits<int64_t>::max();
-constexpr int64_t kMostSequences = int64_t{1} << 62;  // of all steps: the data cursor must not overflow
+constexpr int64_t kMostSequences = int64_t{1} << 62;  // in all steps: the data cursor must not overflow
 
-// The members of an object, each of which must be there.
+// Reads the members of an object. Each must exist unless its function says otherwise.
 class Fields {
  public:
   Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {

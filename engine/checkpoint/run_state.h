@@ -1,6 +1,8 @@
-// Where a run is, as a checkpoint keeps it besides tensors: the text `state` of a manifest (docs/checkpoint_format.md).
+// The progress of a run, which a checkpoint keeps in addition to tensors: the text `state` of a manifest
+// (docs/checkpoint_format.md).
 //
-// Each field has a type and a range, which parse_run_state() checks: a checksum says only that the text is what was written.
+// Each field has a type and a range, which parse_run_state() checks: a checksum shows only that the text is the one that was
+// written.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +17,13 @@ namespace trivet::checkpoint {
 inline constexpr int64_t kMostSteps = 1'000'000'000'000;  // a step each millisecond for 31 years
 
 struct RunState {
-  int64_t steps = 0;    // done, skipped ones included
-  int64_t updates = 0;  // done
+  int64_t steps = 0;    // done, including skipped ones
+  int64_t updates = 0;  // steps not skipped
   int64_t skipped_in_a_row = 0;
   int64_t seed = 0;
   int64_t train_batch_size = 1, micro_batch_size = 1;
-  std::optional<LossScaleState> loss_scale;  // of an fp16 run that finds it
-  std::string data;                          // digest; empty: saved by a program that keeps its data to itself
+  std::optional<LossScaleState> loss_scale;  // in an fp16 run with a dynamic scale
+  std::string data;                          // digest; empty: saved by a program that does not give one
   std::string tokenizer;                     // empty: none
 
   // Whether the last step was not skipped, so that these weights were just trained.
@@ -29,7 +31,7 @@ struct RunState {
 };
 
 std::string to_text(const RunState& state);
-// CheckpointError (CheckpointCorrupt): `where`, the field, its value, what is accepted.
+// Throws CheckpointError (CheckpointCorrupt) with `where`, the field, its value and what is accepted.
 RunState parse_run_state(std::string_view text, const std::string& where);
 
 }  // namespace trivet::checkpoint

@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kHeaderLimitBytes = 100'000'000;
 constexpr const char* kMetadata = "__metadata__";
 
-// In the order in which a file holds them: by alignment, so that every tensor is aligned to its own size.
+// In the order in which a file holds them: by alignment, so that every tensor is aligned to the size of its elements.
 constexpr std::array<std::pair<std::string_view, DType>, 8> kFormatNames{{{"I64", DType::Int64},
                                                                           {"F64", DType::Float64},
                                                                           {"F32", DType::Float32},
@@ -166,7 +166,7 @@ void write_safetensors(FileSystem& files, const std::string& path, std::span<con
 void read_tensor(const ReadableFile& file, const SafetensorsHeader& header, const TensorEntry& entry, TensorView out) {
   if (out.dtype != entry.dtype || out.elements() != entry.shape.elements())
     throw CheckpointError(ExitCode::CheckpointCorrupt,
-                          fmt::format("{}: tensor \"{}\": {} {} is stored, {} {} is wanted", file.path(), entry.name,
+                          fmt::format("{}: tensor \"{}\": {} {} is stored, but {} {} is needed", file.path(), entry.name,
                                       name_of(entry.dtype), to_string(entry.shape), name_of(out.dtype), to_string(out.shape)));
   file.read_exactly(header.data_start + entry.begin,
                     std::span(static_cast<std::byte*>(out.data), static_cast<size_t>(out.bytes())));

@@ -1,9 +1,9 @@
-// The safetensors format (docs/checkpoint_format.md): a header that says where each tensor lies, then the tensors' bytes.
+// The safetensors format (docs/checkpoint_format.md): a header that says where each tensor is, then the tensors' bytes.
 //
 //   u64 N | N bytes JSON, padded with spaces to 8 bytes | data, without holes or overlaps
 //
-// A header is checked whole before anything is allocated from its numbers; what is wrong is a CheckpointError
-// (CheckpointCorrupt) that names the file. Offsets are bytes from the start of the data.
+// A header is checked completely before anything is allocated from its numbers. Errors are CheckpointErrors (CheckpointCorrupt)
+// that name the file. Offsets are bytes from the start of the data.
 #pragma once
 
 #include <map>
@@ -32,11 +32,11 @@ struct SafetensorsHeader {
   const TensorEntry* find(std::string_view name) const;  // null when absent
 };
 
-// Orders the tensors (by alignment, then name), gives them offsets, and returns the bytes that stand before the data.
+// Orders the tensors (by alignment, then name), gives them offsets, and returns the bytes that come before the data.
 std::string layout_safetensors(SafetensorsHeader& header);
 
 SafetensorsHeader read_safetensors_header(const ReadableFile& file);
-// `start`: the first bytes of the file, at least 8 + N of them; `file_bytes`: its size. For headers that are already in memory.
+// The same for a header that is already in memory. `start`: at least the first 8 + N bytes; `file_bytes`: the size of the file.
 SafetensorsHeader parse_safetensors_header(std::string_view start, int64_t file_bytes, const std::string& path);
 
 struct NamedTensor {
@@ -44,9 +44,9 @@ struct NamedTensor {
   ConstTensorView data;
 };
 
-// A whole file in one call, synced: what other programs read.
+// Writes and syncs a complete file in one call, for other programs to read.
 void write_safetensors(FileSystem& files, const std::string& path, std::span<const NamedTensor> tensors);
-// One tensor of a file; `out` has the entry's dtype and element count.
+// Reads one tensor of a file; `out` must have the entry's dtype and element count.
 void read_tensor(const ReadableFile& file, const SafetensorsHeader& header, const TensorEntry& entry, TensorView out);
 
 }  // namespace trivet::checkpoint

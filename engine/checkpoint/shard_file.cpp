@@ -50,7 +50,7 @@ std::string entry_name(const Piece& piece, const Entries& taken) {
     if (std::string name = fmt::format("{}#{}", piece.name, k); !taken.contains(name)) return name;
 }
 
-// The pieces under the names of their entries. Empty pieces of a tensor that is not empty are not stored.
+// Maps the names of entries to their pieces. Empty pieces of a tensor that is not empty are not stored.
 Entries name_entries(std::span<const Piece> pieces) {
   Entries entries;
   for (const Piece& piece : pieces) {
@@ -70,15 +70,15 @@ SafetensorsHeader make_header(const Entries& entries, const ShardIdentity& ident
   return header;
 }
 
-// While the block is in the cache for its checksum.
+// Called while the block is in the cache for its checksum.
 void check_finite(ConstTensorView block, const Piece& piece, int64_t first, int rank) {
   const int64_t element = first_not_finite(block, piece.used_as);
   if (element < 0) return;
-  throw NumericsError(fmt::format("{} on rank {} is not finite any more: element {} is {}", piece.name, rank,
+  throw NumericsError(fmt::format("{} on rank {} is no longer finite: element {} is {}", piece.name, rank,
                                   piece.first + first + element, not_finite_value(block, element, piece.used_as)));
 }
 
-// `from_place`: for pieces that have no memory.
+// `from_place` reads pieces that have no memory.
 std::vector<uint32_t> write_blocks(HashingFile& file, const Piece& piece, zero::PlaceReader& from_place, int rank) {
   std::vector<uint32_t> checksums;
   const int64_t block_elements = kBlockBytes / size_of(piece.data.dtype);

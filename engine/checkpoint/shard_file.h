@@ -1,7 +1,7 @@
 // One rank's file of a checkpoint: safetensors whose entries are pieces of tensors.
 //
-// A piece that is a whole tensor is stored under its name and shape, so that other programs can read it; any other as
-// "<name>#<k>". Checksums are computed from memory before each write.
+// A piece that is a complete tensor is stored under its name and shape, so that other programs can read it; any other piece is
+// stored as "<name>#<k>". Checksums are computed from memory before each write.
 #pragma once
 
 #include <span>
@@ -21,8 +21,8 @@ struct ShardIdentity {
 
 std::string shard_file_name(int rank);
 
-// Writes, syncs and closes the file, and returns its rank's share of the manifest. NumericsError when a piece holds a number
-// that is not finite: such weights are never saved.
+// Writes, syncs and closes the file, and returns its rank's share of the manifest. Throws NumericsError when a piece holds a
+// number that is not finite: such weights are never saved.
 Manifest write_shard(FileSystem& files, const std::string& directory, const ShardIdentity& identity,
                      std::span<const Piece> pieces);
 

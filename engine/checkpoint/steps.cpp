@@ -37,7 +37,7 @@ std::vector<StepDirectory> list_steps(FileSystem& files, const std::string& dire
     if (const auto step = parse_step(std::string_view(entry.name).substr(kDisplaced.size())))
       displaced.push_back({*step, entry.name});
   }
-  // A kill between "move the old one out of the way" and "move the new one in": the old one is still what the step is.
+  // If a job was killed after it had moved the old step out of the way but not yet the new one in, the old one is still valid.
   for (const StepDirectory& old : displaced)
     if (std::none_of(steps.begin(), steps.end(), [&](const StepDirectory& known) { return known.step == old.step; }))
       steps.push_back(old);

@@ -1,4 +1,4 @@
-// The steps of a directory of checkpoints, by their names.
+// Finds the steps in a directory of checkpoints by their names.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace trivet::checkpoint {
 
-// Before the name of a step that makes room for another one of its number.
+// Precedes the name of a step that was moved to make room for another step of the same number.
 inline constexpr std::string_view kDisplaced = ".old-";
 
 struct StepDirectory {
@@ -21,9 +21,9 @@ struct StepDirectory {
 
 // Committed steps, ascending, valid or not. Empty when there is no such directory. Throws FileError.
 std::vector<StepDirectory> list_steps(FileSystem& files, const std::string& directory);
-// The same for whoever is going to read a step: a directory that cannot be listed is a CheckpointError (CheckpointCorrupt).
+// The same for callers that will read a step: throws CheckpointError (CheckpointCorrupt) if the directory cannot be listed.
 std::vector<StepDirectory> readable_steps(FileSystem& files, const std::string& directory);
-// The newest step whose manifest, sizes and headers are in order, without reading its data. For one process that only reads.
+// Opens the newest step whose manifest, sizes and headers are valid, without reading its data. For one process that only reads.
 LoadedStep open_newest(FileSystem& files, const std::string& directory);
 
 std::optional<int64_t> parse_step(std::string_view name);  // "step-00000200" -> 200

@@ -73,7 +73,7 @@ void Store::take_lock() {
         fmt::format("{}: checkpoints of {} are being written here", options_.directory, escape_control(attempt.holder));
     if (options_.clock->now() >= deadline) throw_not_written(others + "; choose another checkpoint.directory or end that run");
     if (!told)
-      warn(fmt::format("{}; waiting up to {:.3g} s for its end", others,
+      warn(fmt::format("{}; waiting up to {:.3g} s for it to end", others,
                        static_cast<double>(options_.lock_patience.count()) / 1000));
     options_.clock->sleep(kLockInterval);
   }
@@ -122,7 +122,7 @@ void Store::save(const SaveRequest& request, const Participants& ranks) {
     on_rank_0([&] { commit(request, temporary, shares); });
   } catch (const NumericsError& error) {
     discard();
-    throw NumericsError(fmt::format("step {} is not saved: {}; resume from a step before it with a lower optimizer.params.lr",
+    throw NumericsError(fmt::format("step {} is not saved: {}; resume from an earlier step with a lower optimizer.params.lr",
                                     request.step, error.what()));
   } catch (const CheckpointError& error) {
     discard();
@@ -133,7 +133,7 @@ void Store::save(const SaveRequest& request, const Participants& ranks) {
   if (ranks.rank == 0) tidy_up(saved);
 }
 
-// What is asked to be saved must be loadable: anything else is a defect of the caller.
+// What is saved must be loadable; anything else is a bug in the caller.
 SavedStep Store::describe(const SaveRequest& request) {
   try {
     check_config(request.config, "what is to be saved");
@@ -146,7 +146,7 @@ SavedStep Store::describe(const SaveRequest& request) {
   }
 }
 
-// For the message of a save that failed. Looked at again, because whoever broke this save may have broken the step before.
+// For the message of a save that failed. The last step is opened again: whatever broke this save may have broken it, too.
 std::string Store::state_of_last_step(const Participants& ranks) const {
   if (last_committed_ < 0) return "";
   return together(ranks, [&]() -> std::string {
@@ -229,7 +229,8 @@ void Store::warn_of_later_steps(int64_t committed) {
       path(steps.back().name), committed));
 }
 
-// Steps after the committed one belong to a line that was left (a resume from an earlier step): they are the user's to remove.
+// Steps after the committed one belong to an abandoned line of training (after a resume from an earlier step); it is up to the
+// user to remove them.
 void Store::apply_retention(int64_t committed) {
   if (options_.keep <= 0) return;
   std::map<int64_t, std::string> names;
@@ -248,7 +249,7 @@ void Store::apply_retention(int64_t committed) {
   }
 }
 
-// This run knows it of the steps that it saved. Those of a run before it are read once.
+// This run knows the contents of the steps that it saved. Steps of an earlier run are read once.
 std::optional<SavedStep::Content> Store::content_of(const StepDirectory& step) {
   if (const auto known = contents_.find(step.step); known != contents_.end()) return known->second;
   try {
@@ -260,7 +261,7 @@ std::optional<SavedStep::Content> Store::content_of(const StepDirectory& step) {
 }
 
 std::optional<LoadedStep> Store::open_latest(const Participants& ranks) {
-  const auto names = together(ranks, [&]() -> std::string {  // rank 0's view of the directory is everybody's
+  const auto names = together(ranks, [&]() -> std::string {  // all ranks use rank 0's view of the directory
     std::string text;
     if (ranks.rank == 0)
       for (const StepDirectory& step : readable_steps(files_, options_.directory)) text.insert(0, step.name + "\n");
@@ -282,7 +283,7 @@ std::optional<LoadedStep> Store::open_latest(const Participants& ranks) {
       if (error.exit_code() != ExitCode::CheckpointCorrupt) throw;
       reasons += fmt::format("\n  {}", error.what());
       if (const auto number = parse_step(name)) broken_.insert(*number);
-      if (ranks.rank == 0) warn(fmt::format("{}; taking the step before", error.what()));
+      if (ranks.rank == 0) warn(fmt::format("{}; trying the step before it", error.what()));
     }
   }
   if (reasons.empty()) return std::nullopt;

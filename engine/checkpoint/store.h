@@ -1,11 +1,11 @@
 // A directory of checkpoints, shared by all ranks of a job (docs/checkpoint_format.md).
 //
 //   .tmp-step-00000200-RUN  --fsync, one rename-->  step-00000200  --retention-->  .trash-step-00000100  --> gone
-//                           a step that stood there already: .old-step-00000200, until the new one has its place
+//                           an existing step of that number: .old-step-00000200, until the new one is in place
 //
-// Rank 0 makes and renames directories; every rank writes its own file. A kill or loss of power at any moment leaves the newest
-// committed step loadable, and nothing that blocks a later commit: leftovers are removed by the next job that acquires the
-// directory. Functions that take Participants are called by all ranks together and fail on all of them alike. One thread at a
+// Rank 0 creates and renames directories; every rank writes its own file. If the job is killed or power is lost at any moment,
+// the newest committed step stays loadable and nothing blocks a later commit: the next job that acquires the directory removes
+// leftovers. Functions that take Participants are called by all ranks together and fail on all of them alike. One thread at a
 // time.
 #pragma once
 
@@ -31,8 +31,8 @@ namespace trivet::checkpoint {
 struct StoreOptions {
   std::string directory;
   std::string run_id;  // [A-Za-z0-9._-]{1,64}
-  int64_t keep = 0;    // clean steps that retention leaves (retention.h); 0: all
-  // How long acquire() waits for another job to leave the directory: one that was killed may take seconds to end.
+  int64_t keep = 0;    // clean steps that retention keeps (retention.h); 0: all
+  // How long acquire() waits for another job to leave the directory: a killed job may take seconds to end.
   std::chrono::milliseconds lock_patience{0};
   Log log = {};
   const Clock* clock = &system_clock();
@@ -40,7 +40,7 @@ struct StoreOptions {
 
 struct SaveRequest {
   int64_t step = 0;
-  std::span<const Piece> pieces;  // this rank's; over all ranks each element of a tensor exactly once
+  std::span<const Piece> pieces;  // this rank's; all ranks together give each element of a tensor exactly once
   std::string state;              // to_text(RunState), of the same step; rank 0's is stored
   std::string config;             // the resolved config; rank 0's is stored
 };
@@ -49,16 +49,18 @@ class Store {
  public:
   Store(FileSystem& files, StoreOptions options);
 
-  // Takes the directory for this job until the store is destroyed, and clears away what killed jobs left. CheckpointError
-  // (CheckpointNotWritten) names the holder when another job keeps it for longer than lock_patience. save() does this if it was
-  // not done.
+  // Locks the directory for this job until the store is destroyed, and removes what killed jobs left. Throws CheckpointError
+  // (CheckpointNotWritten) naming the holder when another job keeps the directory for longer than lock_patience. save() calls
+  // this if it has not been called.
   void acquire(const Participants& ranks);
-  // Returns when the step is durable. CheckpointError (CheckpointNotWritten): the steps before are as they were. NumericsError:
-  // a piece holds a NaN or an infinity; nothing is saved, and all ranks throw the same text, which names it.
+  // Returns when the step is durable. Throws CheckpointError (CheckpointNotWritten) when the step cannot be written; the steps
+  // before it are as they were. Throws NumericsError when a piece holds a NaN or an infinity: nothing is saved, and all ranks
+  // throw the same text, which names the piece.
   void save(const SaveRequest& request, const Participants& ranks);
 
-  // The newest valid step, every checksum compared, each rank reading a share. Steps that are not valid are passed over, saying
-  // so. Empty when there are no steps; CheckpointError (CheckpointCorrupt) when there are and none is valid.
+  // Opens the newest valid step after comparing every checksum; each rank reads a share. Steps that are not valid are passed
+  // over with a warning. Empty when there are no steps; throws CheckpointError (CheckpointCorrupt) when there are steps but
+  // none is valid.
   std::optional<LoadedStep> open_latest(const Participants& ranks);
   LoadedStep open(int64_t step) const;
 
@@ -91,7 +93,7 @@ class Store {
   std::unique_ptr<FileLock> lock_;
   bool acquired_ = false, warned_of_later_steps_ = false;
   int64_t last_committed_ = -1;
-  std::map<int64_t, SavedStep::Content> contents_;  // of the steps that are known, on rank 0
+  std::map<int64_t, SavedStep::Content> contents_;  // known steps, on rank 0
   std::set<int64_t> broken_;                        // steps that open_latest passed over
   std::vector<std::string> warnings_;
 };

@@ -25,13 +25,13 @@ void corrupt(std::string_view where, std::string_view what) {
 }
 
 Json parse_strict(std::string_view text, std::string_view where) {
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  std::vector<std::set<std::string>> keys;  // one set per open object
   const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (depth > kDepthLimit) corrupt(where, fmt::format("nested deeper than {}", kDepthLimit));
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
-      corrupt(where, fmt::format("key \"{}\" stands there twice", printable(parsed.get<std::string>())));
+      corrupt(where, fmt::format("key \"{}\" appears twice", printable(parsed.get<std::string>())));
     return true;
   };
   try {
@@ -51,7 +51,7 @@ const Json& member(const Json& object, const char* key, std::string_view where) 
 int64_t to_count(const Json& value, std::string_view where) {
   const bool fits = value.is_number_unsigned() ? value.get<uint64_t>() <= static_cast<uint64_t>(kCountLimit)
                                                : value.is_number_integer() && value.get<int64_t>() >= 0;
-  if (!fits) corrupt(where, fmt::format("{} is not a count of 0 to 2^62", shown(value)));
+  if (!fits) corrupt(where, fmt::format("{} is not a count from 0 to 2^62", shown(value)));
   return value.get<int64_t>();
 }
 

@@ -1,4 +1,5 @@
-// JSON that somebody else may have written: no duplicate keys, bounded depth, and typed access whose errors name the place.
+// Reads JSON that somebody else may have written: it refuses duplicate keys, bounds the depth, and gives typed access whose
+// errors name the place.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,12 +12,12 @@ namespace trivet::checkpoint {
 
 using Json = nlohmann::json;
 
-// CheckpointError (CheckpointCorrupt): "<where>: <what>". Text from the file is escaped and cut.
+// CheckpointError (CheckpointCorrupt): "<where>: <what>". Text from the file is escaped and truncated.
 [[noreturn]] void corrupt(std::string_view where, std::string_view what);
 
 Json parse_strict(std::string_view text, std::string_view where);
 
-// A value of the file as messages show it: escaped and cut.
+// A value of the file as messages show it: escaped and truncated.
 std::string shown(const Json& value);
 
 // Members and conversions; `where` is the file or the object within it.

@@ -1,4 +1,4 @@
-// What must hold between keys.
+// Checks the constraints between keys.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,10 +22,10 @@ void check_model(const Config& config) {
     refuse(config, "model.heads", fmt::format("{} heads do not divide hidden_size {}", model.heads, model.hidden_size));
   if (model.key_value_heads > 0 && model.heads % model.key_value_heads != 0)
     refuse(config, "model.key_value_heads",
-           fmt::format("{} heads of keys and values do not divide {} heads", model.key_value_heads, model.heads));
+           fmt::format("{} key/value heads do not divide {} heads", model.key_value_heads, model.heads));
   if (model.type == ModelType::Llama && (model.hidden_size / model.heads) % 2 != 0)
     refuse(config, "model.heads",
-           fmt::format("a head has {} numbers, but rotary positions need an even number; change heads or hidden_size",
+           fmt::format("the head size is {}, but rotary positions need an even head size; change heads or hidden_size",
                        model.hidden_size / model.heads));
 }
 
@@ -46,7 +46,7 @@ void check_timeline(const Config& config) {
   const int64_t end = config.training.steps;
   if (timeline.step == 0 || end == 0 || timeline.step + timeline.steps - 1 <= end) return;
   refuse(config, "timeline.step",
-         fmt::format("{} and the {} steps behind it are not all in training.steps {}; use a step of at most {}, or fewer "
+         fmt::format("{} and the {} steps after it are not all within training.steps {}; use a step of at most {}, or fewer "
                      "timeline.steps",
                      timeline.step, timeline.steps - 1, end, std::max<int64_t>(end - timeline.steps + 1, 1)));
 }
@@ -70,21 +70,21 @@ void check_precision(const Config& config) {
   check_grad_accum_dtype(config);
 }
 
-// What the same bits on every layout need.
+// Checks what reproducible "layout" needs in order to give the same bits on every layout.
 void check_reproducible(const Config& config) {
   if (config.reproducible != Reproducible::Layout) return;
   if (config.batch.micro_batch_size == 0)
     refuse(config, "reproducible",
-           "\"layout\" needs train_micro_batch_size_per_gpu: the gradient of a microbatch is what is rounded, and with "
-           "train_batch_size alone the size of a microbatch follows the number of ranks");
+           "\"layout\" needs train_micro_batch_size_per_gpu: each microbatch's gradient is rounded, so the microbatch size "
+           "must not depend on the number of ranks, as it does with train_batch_size alone");
   if (config.batch.train_batch_size == 0)
     refuse(config, "reproducible",
-           "\"layout\" needs train_batch_size: without it the global batch, and with it the training, follows the number of "
-           "ranks");
+           "\"layout\" needs train_batch_size: without it the global batch size, and so the whole training run, depends on the "
+           "number of ranks");
   if (config.bf16.enabled && !config.bf16.check_grad_overflow)
     refuse(config, "bf16.check_grad_overflow",
-           "false is not accepted with reproducible \"layout\": a contribution out of range is left out of the sum there, so "
-           "the step must be skipped; use true");
+           "false is not accepted with reproducible \"layout\", which drops out-of-range contributions from the sum and "
+           "therefore has to skip the step; use true");
 }
 
 void check_optimizer(const Config& config) {
@@ -97,11 +97,11 @@ void check_optimizer(const Config& config) {
     refuse(config, "optimizer.params.nesterov", "needs a momentum above 0 and dampening 0");
   if (optimizer.type == OptimizerType::Muon && (optimizer.muon_lr > 0 || optimizer.adam_lr > 0) && !(optimizer.lr > 0))
     refuse(config, "optimizer.params.lr",
-           fmt::format(
-               "{} is not accepted with muon_lr or adam_lr, which follow the schedule of lr in proportion; use more than 0",
-               optimizer.lr));
+           fmt::format("{} is not accepted with muon_lr or adam_lr, which are scheduled in proportion to lr; use more than 0",
+                       optimizer.lr));
   if (config.lr_scaling != LrScaling::None && config.lr_scaling_base_batch == 0)
-    refuse(config, "optimizer.lr_scaling.rule", "needs optimizer.lr_scaling.base_batch_size, the batch that lr was chosen for");
+    refuse(config, "optimizer.lr_scaling.rule",
+           "needs optimizer.lr_scaling.base_batch_size, the batch size that lr was chosen for");
 }
 
 void check_total_steps(const Config& config) {
@@ -134,7 +134,7 @@ void check_scheduler(const Config& config) {
   }
 }
 
-// What the config can say and this version cannot do, by name.
+// Refuses, by name, what a config can request but this version cannot do.
 void check_implemented(const Config& config) {
   const auto axis = [&](const char* key, int64_t size) {
     if (size > 1) refuse(config, key, fmt::format("{} is not implemented in this version; use 1", size));

@@ -1,4 +1,4 @@
-// Layouts that the config alone shows to be impossible.
+// Refuses layouts that the config alone shows to be impossible.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,14 +8,14 @@
 namespace trivet::config {
 namespace {
 
-// As model::build fills it in.
+// The same default as in model::build.
 int64_t feed_forward_size(const ModelConfig& model) {
   if (model.feed_forward_size > 0) return model.feed_forward_size;
   return model.type == ModelType::Gpt ? 4 * model.hidden_size : (8 * model.hidden_size / 3 + 31) / 32 * 32;
 }
 
-// Why the model cannot be shared by so many tensor ranks; empty if it can. hidden_size needs no rule of its own: heads divides
-// it. Neither does the vocabulary: ranks may have uneven parts of it.
+// Why the model cannot be split over this many tensor ranks; empty if it can. hidden_size needs no rule of its own, because
+// heads divides it; nor does the vocabulary, because ranks may hold uneven parts of it.
 std::string tensor_problem(const Config& config, int64_t ranks) {
   const ModelConfig& model = config.model;
   const int64_t key_value_heads = model.key_value_heads > 0 ? model.key_value_heads : model.heads;
@@ -25,13 +25,14 @@ std::string tensor_problem(const Config& config, int64_t ranks) {
     return fmt::format("neither divides model.key_value_heads {} nor is a multiple of it", key_value_heads);
   if (feed_forward_size(model) % ranks != 0)
     return fmt::format("does not divide model.feed_forward_size {}{}", feed_forward_size(model),
-                       model.feed_forward_size > 0 ? "" : fmt::format(", the default of hidden_size {}", model.hidden_size));
+                       model.feed_forward_size > 0 ? "" : fmt::format(", the default for hidden_size {}", model.hidden_size));
   if (config.parallel.sequence_parallel && model.sequence_length % ranks != 0)
-    return fmt::format("does not divide model.sequence_length {}, as parallel.sequence_parallel needs", model.sequence_length);
+    return fmt::format("does not divide model.sequence_length {}, as parallel.sequence_parallel requires",
+                       model.sequence_length);
   if (layout && (ranks > 8 || (ranks & (ranks - 1)) != 0))
-    return "is not 1, 2, 4 or 8, as reproducible \"layout\" needs to add partial sums in one order";
+    return "is not 1, 2, 4 or 8, which reproducible \"layout\" requires to add partial sums in a fixed order";
   if (layout && key_value_heads % ranks != 0)
-    return fmt::format("does not divide model.key_value_heads {}, as reproducible \"layout\" needs", key_value_heads);
+    return fmt::format("does not divide model.key_value_heads {}, as reproducible \"layout\" requires", key_value_heads);
   return "";
 }
 
@@ -55,8 +56,8 @@ void check_tensor(const Config& config) {
 void check_sequence_parallel(const Config& config) {
   if (config.parallel.tensor > 1 && config.parallel.sequence_parallel && config.reproducible == Reproducible::Layout)
     refuse(config, "parallel.sequence_parallel",
-           "true with reproducible \"layout\" is not accepted: gradients of norms would be rounded once for every rank; use "
-           "false, or reproducible \"run\"");
+           "true is not accepted with reproducible \"layout\": gradients of norms would be rounded once per rank; use false, "
+           "or reproducible \"run\"");
 }
 
 void check_optimizer(const Config& config) {
@@ -71,7 +72,7 @@ void check_chunks(const Config& config) {
   const int64_t needed = pipeline.schedule == ScheduleKind::ZeroBubbleV ? 2 : 1;
   if (pipeline.chunks != needed)
     refuse(config, "pipeline.chunks",
-           fmt::format("{} is not accepted with schedule \"{}\", which has {} a rank; use {} or schedule \"interleaved\"",
+           fmt::format("{} is not accepted with schedule \"{}\", which has {} per rank; use {} or schedule \"interleaved\"",
                        pipeline.chunks, name_of(pipeline.schedule), needed == 1 ? "one stage" : "2 stages", needed));
 }
 
@@ -95,10 +96,11 @@ void check_rank_order(const Config& config) {
   const auto check = [&](Axis axis, int64_t size) {
     const auto times = std::count(order.begin(), order.end(), axis);
     if (times > 1)
-      refuse(config, "parallel.rank_order", fmt::format("\"{}\" is there {} times; name each axis once", name_of(axis), times));
+      refuse(config, "parallel.rank_order",
+             fmt::format("\"{}\" is listed {} times; list each axis once", name_of(axis), times));
     if (times == 0 && size != 1)
       refuse(config, "parallel.rank_order",
-             fmt::format("\"{}\" is missing, which has {} ranks; name every axis of more than one rank, and \"data\"",
+             fmt::format("\"{}\" is missing, but it has {} ranks; list every axis with more than one rank, and \"data\"",
                          name_of(axis), size == 0 ? "the remaining" : std::to_string(size)));
   };
   check(Axis::Pipeline, config.parallel.pipeline);

@@ -1,8 +1,9 @@
-// What a run is, typed and checked: behind this struct nobody asks "is it set?" and nobody compares strings.
+// The configuration of a run as typed and checked values. Code that uses this struct never asks "is it set?" and never compares
+// strings.
 //
-// Key names, meaning and defaults are DeepSpeed's wherever DeepSpeed has the key; docs/config.md (generated) lists them all.
-// A Config is made by load_config (config/load.h) or by hand and checked by check(); the batch equation is solved when the
-// world size is known (resolve_batch).
+// Key names, meanings and defaults are DeepSpeed's wherever DeepSpeed has the key; docs/config.md (generated) lists them all. A
+// Config comes from load_config (config/load.h), or is filled in by hand and checked with check(). The batch equation is solved
+// once the world size is known (resolve_batch).
 #pragma once
 
 #include <cstdint>
@@ -128,11 +129,11 @@ struct ModelConfig {
   int64_t feed_forward_size = 0;  // 0: 4 hidden for gpt; 8/3 hidden, rounded up to a multiple of 32, for llama
   int64_t sequence_length = 1024;
   VocabularyKind vocabulary = VocabularyKind::Bytes;
-  std::string tokenizer_file;   // vocabulary is a file
-  int64_t vocabulary_size = 0;  // vocabulary is a number; else filled from the data
+  std::string tokenizer_file;   // for VocabularyKind::Tokenizer
+  int64_t vocabulary_size = 0;  // for VocabularyKind::Size; otherwise filled in from the data
   double dropout = 0.0;         // on embeddings, attention probabilities and residuals
   bool tied_embedding = true;   // gpt: default true; llama: default false (the parser sets it)
-  bool bias = true;             // gpt: biases of projections and norms
+  bool bias = true;             // gpt only: biases of projections and norms
   double norm_epsilon = 1e-5;
   double rotary_base = 10000.0;
   double initializer_range = 0.02;
@@ -140,7 +141,7 @@ struct ModelConfig {
 
 struct DataConfig {
   std::string train;       // text file (.txt, .gz), token file (.tokens) ...
-  std::string validation;  // optional file of its own; else a fraction of train
+  std::string validation;  // optional separate file; otherwise a fraction of train is held out
   double validation_fraction = 0.1;
   bool shuffle = true;
 };
@@ -151,26 +152,26 @@ struct TrainingConfig {
   int64_t seed = 1234;
   int64_t evaluate_every = 0;       // 0: never
   int64_t evaluate_samples = 0;     // 0: the whole validation split
-  int64_t stop_after_skipped = 10;  // consecutive skipped steps before giving up (exit 16); not with a dynamic loss scale
+  int64_t stop_after_skipped = 10;  // consecutive skipped steps before giving up (exit 16); unused with a dynamic loss scale
 };
 
-struct ParallelConfig {  // the data axis is what remains of the world
+struct ParallelConfig {  // the data axis gets the ranks that the other axes leave
   int64_t tensor = 1, pipeline = 1, context = 1, expert = 1;
-  bool sequence_parallel = false;  // the tensor axis also splits the sequence, where layers keep it whole
-  // Axes as ranks count through them, slowest first. An axis of size 1 may be left out; data may not.
+  bool sequence_parallel = false;  // tensor ranks also split the sequence, for norms, residuals and dropout
+  // The order of the axes in rank numbering, slowest-varying first. An axis of size 1 may be left out, but not the data axis.
   std::vector<Axis> rank_order = {Axis::Pipeline, Axis::Data, Axis::Context, Axis::Expert, Axis::Tensor};
 };
 
 struct PipelineConfig {
   ScheduleKind schedule = ScheduleKind::OneForwardOneBackward;
-  std::string schedule_file;  // not empty: the programs are read from it, whatever `schedule` says
-  int64_t chunks = 0;         // stages of a rank; 0: as the schedule needs (chunks_of)
+  std::string schedule_file;  // if not empty, the programs are read from this file and `schedule` is ignored
+  int64_t chunks = 0;         // stages per rank; 0: as many as the schedule needs (chunks_of)
   pipeline::PartitionMethod partition = pipeline::PartitionMethod::Cost;
-  std::string partition_regex;  // partition is Type
-  std::string cost_file;        // partition is Cost; measured (engine/timeline/block_costs.h); empty: counted FLOPs
+  std::string partition_regex;  // for PartitionMethod::Type
+  std::string cost_file;        // for PartitionMethod::Cost: measured (engine/timeline/block_costs.h); empty: counted FLOPs
 };
 
-// Stages of a rank. 0: a schedule file says how many there are.
+// The number of stages per rank; 0 if a schedule file decides it.
 constexpr int64_t chunks_of(const PipelineConfig& pipeline) {
   if (!pipeline.schedule_file.empty()) return 0;
   if (pipeline.chunks > 0) return pipeline.chunks;
@@ -188,7 +189,7 @@ struct OptimizerConfig {
   bool bias_correction = true;
   bool adam_w_mode = true;                                // Adam only: decoupled decay
   double momentum = 0.0, dampening = 0.0;                 // SGD, Muon
-  bool nesterov = false;                                  // SGD, Muon (default true there)
+  bool nesterov = false;                                  // SGD; Muon, where the default is true
   double max_coefficient = 10.0, min_coefficient = 0.01;  // LAMB trust ratio
   double muon_lr = 0.0, adam_lr = 0.0;                    // Muon: 0 means lr
   bool decay_all = false;                                 // true: biases and norms decay too
@@ -197,7 +198,7 @@ struct OptimizerConfig {
 struct SchedulerConfig {
   SchedulerType type = SchedulerType::Constant;
   int64_t total_num_steps = 0;
-  double warmup_min_lr = 0.0, warmup_max_lr = 0.0;  // 0 max: the optimizer's lr
+  double warmup_min_lr = 0.0, warmup_max_lr = 0.0;  // maximum 0: the optimizer's lr
   int64_t warmup_num_steps = 0;                     // the parser's default for DeepSpeed's own schedulers is 1000
   WarmupType warmup_type = WarmupType::Log;
   double warmup_min_ratio = 0.0, cos_min_ratio = 1e-4;
@@ -225,24 +226,24 @@ struct Bf16Config {
   bool check_grad_overflow = true;
 };
 
-// Master weights and optimizer states (ZeRO-Offload, Ren et al. 2021; ZeRO-Infinity, Rajbhandari et al. 2021).
+// Where master weights and optimizer states are kept (ZeRO-Offload, Ren et al. 2021; ZeRO-Infinity, Rajbhandari et al. 2021).
 struct OffloadOptimizerConfig {
   OffloadDevice device = OffloadDevice::None;
   std::string nvme_path;
-  int64_t buffer_count = 4;                            // tensors of a sub-group that memory is there for
-  bool pipeline_read = false, pipeline_write = false;  // beside the update of another sub-group
-  double ratio = 1.0;                                  // of the optimizer state that is offloaded
+  int64_t buffer_count = 4;                            // staging buffers, each for one tensor of a sub-group
+  bool pipeline_read = false, pipeline_write = false;  // while another sub-group is updated
+  double ratio = 1.0;                                  // share of the optimizer state that is offloaded
 };
 
-// Weights as layers see them, at stage 3.
+// Where sharded parameters are kept, at stage 3.
 struct OffloadParamConfig {
   OffloadDevice device = OffloadDevice::None;
   std::string nvme_path;
   int64_t buffer_count = 5, buffer_size = 100'000'000;  // elements
-  int64_t max_in_cpu = 1'000'000'000;                   // elements of a rank that stay in memory
+  int64_t max_in_cpu = 1'000'000'000;                   // elements per rank that stay in host memory
 };
 
-// How files are read and written.
+// How the files of offloaded data are read and written.
 struct AioConfig {
   int64_t block_size = 1048576, queue_depth = 8, intra_op_parallelism = 1;
 };
@@ -270,11 +271,11 @@ struct CheckpointConfig {
   bool asynchronous = true;
   WarningSignal signal = WarningSignal::None;
   SignalAction signal_action = SignalAction::Save;
-  double stop_seconds = 25;  // from SIGTERM to the end, saved or not; 0: as long as it takes. Launchers and Slurm wait 30
+  double stop_seconds = 25;  // from SIGTERM until the run ends, saved or not; 0: no limit. Launchers and Slurm wait 30 s
 };
 
 struct AuditConfig {
-  int64_t weights_every = 100;  // steps between comparisons of the weights that several ranks hold; 0: never
+  int64_t weights_every = 100;  // steps between comparisons of replicated weights across ranks; 0: never
 };
 
 struct CsvMonitorConfig {
@@ -285,28 +286,29 @@ struct CsvMonitorConfig {
 
 struct TimelineConfig {
   int64_t step = 0;   // 0: no step is recorded
-  int64_t steps = 3;  // recorded from there on
+  int64_t steps = 3;  // number of steps recorded
   std::string directory = "timeline";
 };
 
-// What `trivet tune` searches, and for how long; a training run reads nothing of it.
+// The search space and the limits of `trivet tune`. A training run ignores this section.
 struct AutotuningConfig {
   bool enabled = false;
-  bool fast = true;       // ZeRO stage, mesh and microbatch only
-  bool overwrite = true;  // earlier results are removed; false: finished trials of the same setup are taken over
+  bool fast = true;       // search only the ZeRO stage, mesh and microbatch
+  bool overwrite = true;  // remove earlier results; false: reuse finished trials of the same setup
   std::string results_dir = "autotuning_results", exps_dir = "autotuning_exps";
-  int64_t start_profile_step = 3, end_profile_step = 5;  // measured, both included; steps count from 1
+  int64_t start_profile_step = 3, end_profile_step = 5;  // measured, both inclusive; steps count from 1
   TuningMetric metric = TuningMetric::Throughput;
   TunerType tuner_type = TunerType::GridSearch;
-  int64_t early_stopping = 5;                                  // trials without improvement; 0: never
-  int64_t num_trials = 50;                                     // that are run at most
-  int64_t mp_size = 0;                                         // tensor x pipeline; 0: whatever divides the world
+  int64_t early_stopping = 5;                                  // trials without improvement before stopping; 0: never
+  int64_t num_trials = 50;                                     // maximum number of trials
+  int64_t mp_size = 0;                                         // tensor x pipeline; 0: any divisor of the world size
   int64_t min_train_batch_size = 1, max_train_batch_size = 0;  // 0: no limit
   int64_t min_micro_batch_size = 1, max_micro_batch_size = 1024;
-  int64_t micro_batch_sizes = 3;  // of a layout that are tried
+  int64_t micro_batch_sizes = 3;  // sizes tried per layout
 };
 
-// A key that the file or the command line gave, for messages, `trivet config explain` and the list of keys without effect.
+// A key that was set in the file or on the command line. Used by messages, `trivet config explain` and the list of keys without
+// effect.
 struct GivenKey {
   std::string path, value;   // "zero_optimization.stage", "2"
   int line = 0, column = 0;  // line 0: given by --set
@@ -314,7 +316,7 @@ struct GivenKey {
 
 struct Config {
   std::string source;           // file name, for messages
-  std::vector<GivenKey> given;  // empty for a Config made by hand
+  std::vector<GivenKey> given;  // empty for a Config built by hand
   DeviceChoice device = DeviceChoice::Cpu;
   ModelConfig model;
   DataConfig data;
@@ -324,7 +326,7 @@ struct Config {
   BatchConfig batch;
   OptimizerConfig optimizer;
   LrScaling lr_scaling = LrScaling::None;
-  int64_t lr_scaling_base_batch = 0;  // the batch that optimizer.lr was chosen for
+  int64_t lr_scaling_base_batch = 0;  // the batch size that optimizer.lr was chosen for
   SchedulerConfig scheduler;
   Fp16Config fp16;
   Bf16Config bf16;
@@ -344,28 +346,30 @@ struct Config {
   TimelineConfig timeline;
   int64_t steps_per_print = 10;
 
-  // With sequence parallelism each tensor rank has its own tokens of a block's input, and nothing to split.
+  // With sequence parallelism each tensor rank already holds only its own tokens of a block's input, so there is nothing to
+  // split.
   bool partitions_inputs() const {
     return partition_activations && recompute == Recompute::Full && parallel.tensor > 1 && !parallel.sequence_parallel;
   }
-  // make_plan has put what it found in place of Auto.
+  // Assumes that make_plan has already replaced Auto with the device that it found.
   Device compute_device() const { return device == DeviceChoice::Cuda ? Device::Cuda : Device::Cpu; }
   bool offloads_to_files() const {
     return zero.offload_param.device == OffloadDevice::Nvme || zero.offload_optimizer.device == OffloadDevice::Nvme;
   }
-  // Master weights and optimizer states are in host memory or come through it, and the device has memory of its own.
+  // Whether master weights and optimizer states live in host memory, or pass through it, while the device has its own memory.
   bool updates_on_host() const {
     return compute_device() != Device::Cpu && zero.offload_optimizer.device != OffloadDevice::None;
   }
-  // Weights or states are outside of the memory of a device that has its own: zero/host_side.h.
+  // Whether weights or states live outside the memory of a device that has its own memory (zero/host_side.h).
   bool uses_host_side() const {
     return updates_on_host() || (compute_device() != Device::Cpu && zero.offload_param.device != OffloadDevice::None);
   }
   DType model_dtype() const { return bf16.enabled ? DType::BFloat16 : fp16.enabled ? DType::Float16 : DType::Float32; }
 };
 
-// train = micro x accumulation x data-parallel size, solved: any two give the third (train alone: accumulation 1; micro alone:
-// accumulation 1). Throws ConfigError with the numbers and the nearest valid values.
+// The solution of train = micro x accumulation x data-parallel size. Any two of the three keys determine the third; with only
+// one of the batch sizes given, accumulation is 1. resolve_batch throws ConfigError with the numbers and the nearest valid
+// values.
 struct ResolvedBatch {
   int64_t train_batch_size = 0, micro_batch_size = 0, gradient_accumulation_steps = 0;
 };

@@ -59,7 +59,8 @@ std::string problem(const KeyEntry& entry, const JsonNode& value) {
   return "";
 }
 
-// A section without keys of its own in the table, such as compression_training, all of whose parts say "enabled": false.
+// Whether a section that has no keys of its own in the table, such as compression_training, says "enabled": false in all of its
+// parts.
 bool switched_off(const JsonNode& value) {
   if (value.kind != JsonKind::Object) return false;
   if (const JsonNode* enabled = value.find("enabled")) return enabled->kind == JsonKind::Bool && !enabled->boolean;
@@ -88,7 +89,7 @@ Document::Document(const JsonNode& root, const KeyTable& table, Report& report) 
   if (root.kind == JsonKind::Object)
     collect(root, "");
   else
-    report_.add(root.at, "", "a config is a JSON object, { ... }");
+    report_.add(root.at, "", "a config must be a JSON object, { ... }");
   for (const GivenEntry& given : given_) check(given);
 }
 
@@ -98,7 +99,8 @@ const GivenEntry* Document::find(const std::string& path) const {
   return nullptr;
 }
 
-// {"type": "RAdam", "params": {...}}: with a type that is refused by name, its parameters say nothing more.
+// Whether the type is refused by name, as in {"type": "RAdam", "params": {...}}. Errors about its parameters would then add
+// nothing.
 bool Document::refuses_type(const JsonNode& object, const std::string& section) const {
   const KeyEntry* entry = table_.find(section + ".type");
   const JsonNode* type = object.find("type");
@@ -127,7 +129,7 @@ void Document::collect_section(const JsonMember& member, const std::string& path
     collect(value, path);
     if (table_.is_switch(path) && report_.size() == before)
       report_.add(member.at, path,
-                  "is known to DeepSpeed, which switches it on when the section is there, but not implemented by Trivet; "
+                  "is known to DeepSpeed, where the presence of the section switches it on, but not implemented by Trivet; "
                   "remove the section");
   } else if (path == "zero_optimization" && value.kind == JsonKind::Bool) {  // DeepSpeed: true is stage 1
     made_.push_back(integer_node(value.boolean ? 1 : 0, value.at));
@@ -150,7 +152,7 @@ void Document::report_unknown(const JsonMember& member, const std::string& path,
   else if (!elsewhere.empty())
     advice = elsewhere.front().empty() ? "; it belongs at the top level" : "; it belongs in " + one_of(elsewhere);
   else if (here.size() <= 12)
-    advice = "; known here are " + [&] {
+    advice = "; the keys of this section are " + [&] {
       std::string text = one_of(here);
       const size_t last = text.rfind(" or ");
       return last == std::string::npos ? text : text.replace(last, 4, " and ");

@@ -1,4 +1,5 @@
-// A JSON document seen through the key table: which known keys it gives, with what values; everything else is a mistake.
+// A JSON document checked against the key table: the known keys that it sets and their values. Everything else is reported as a
+// mistake.
 #pragma once
 
 #include <deque>
@@ -24,7 +25,7 @@ class Document {
   const std::vector<GivenEntry>& given() const { return given_; }
   const GivenEntry* find(const std::string& path) const;
 
-  // Is the key in a section whose "enabled" is not true, of a feature that is not implemented?
+  // Whether the key is in the section of a feature that is not implemented and whose "enabled" is not true.
   bool in_disabled_section(const KeyEntry& entry) const;
 
  private:
@@ -37,7 +38,7 @@ class Document {
   const KeyTable& table_;
   Report& report_;
   std::vector<GivenEntry> given_;
-  std::deque<JsonNode> made_;  // values that the document says in another way ("zero_optimization": true)
+  std::deque<JsonNode> made_;  // values of keys written in a short form ("zero_optimization": true)
 };
 
 }  // namespace trivet::config

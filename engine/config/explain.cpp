@@ -13,7 +13,7 @@ namespace {
 
 using namespace config;
 
-// A parameter of another optimizer or scheduler does not apply.
+// Whether the key applies: a parameter of an optimizer or scheduler that is not selected does not.
 bool applies(const KeyEntry& entry, const Config& config) {
   if (entry.selected_by.empty()) return true;
   const std::string selected = key_table().find(entry.selector)->get(config);
@@ -30,7 +30,7 @@ ExplainedKey explain_key(const KeyEntry& entry, const GivenKey* given, const Con
   if (entry.effect != Effect::Works)
     key.without_effect = entry.effect == Effect::Inert ? entry.reason : "not implemented";
   else if (entry.active && !entry.active(config))
-    key.without_effect = "has effect only when " + entry.active_when;
+    key.without_effect = "takes effect only when " + entry.active_when;
   return key;
 }
 

@@ -1,4 +1,4 @@
-// A Config said in words: all values with where they came from, and what differs between two.
+// Describes a Config: all values with their origin, and the differences between two Configs.
 #pragma once
 
 #include <string>
@@ -12,13 +12,13 @@ struct ExplainedKey {
   std::string path, value;  // the value as JSON
   std::string origin;       // "default", "--set" or "configs/gpt.json:14:9"
   std::string meaning;
-  std::string without_effect;  // the reason, if it has none in this run
+  std::string without_effect;  // why the key has no effect in this run; empty if it has one
 };
 
-// Every key that applies, in the order of the table, and what else was given.
+// Every key that applies, and every other key that was given, in the order of the table.
 std::vector<ExplainedKey> explain(const Config& config);
 
-// The same as a JSON document that load_config reads back to an equal Config.
+// The same values as a JSON document, which load_config reads back to an equal Config.
 std::string explain_as_json(const Config& config);
 
 struct ConfigDifference {

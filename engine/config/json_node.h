@@ -1,4 +1,4 @@
-// A JSON value that remembers where it stood in its file, so that every error can say file, line and column.
+// A JSON value that remembers its position in the file, so that every error can say file, line and column.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace trivet::config {
 
-// Line and column count from 1. Line 0: the value did not come from the file but from the command line (--set).
+// Line and column count from 1. Line 0 means that the value came from the command line (--set), not from the file.
 struct Position {
   int line = 0, column = 0;
 };
@@ -26,7 +26,7 @@ struct JsonNode {
   int64_t integer = 0;
   std::string text;  // a string's content; a number as it was written
   std::vector<JsonNode> items;
-  std::vector<JsonMember> members;  // in the order of the file; no key twice
+  std::vector<JsonMember> members;  // in the order of the file; no duplicate keys
 
   const JsonNode* find(const std::string& key) const;
   JsonNode* find(const std::string& key);
@@ -42,7 +42,7 @@ struct JsonMember {
 std::string to_json(const JsonNode& node);
 std::string quoted(const std::string& text);
 
-// The same value, however it was written (1e3 equals 1000.0; members in any order).
+// Whether two values are equal, however they are written (1e3 equals 1000.0; members may be in any order).
 bool same_value(const JsonNode& a, const JsonNode& b);
 
 }  // namespace trivet::config

@@ -7,7 +7,7 @@
 
 namespace trivet::config {
 
-// Makes `node` the number that `word` writes. Returns what is wrong with the word, or nothing.
+// Parses `word` into `node`. Returns what is wrong with the word; empty if nothing is.
 std::string read_number(const std::string& word, JsonNode& node);
 
 }  // namespace trivet::config

@@ -109,16 +109,16 @@ class JsonReader {
     while (next_ < end) take();
   }
 
-  // Reports and checkpoints repeat the text of a config in JSON, which is UTF-8.
+  // Reports and checkpoints copy text from a config into JSON, which must be UTF-8.
   void check_text(std::string_view text, Position at) const {
     if (!is_utf8(text))
-      fail(at, fmt::format("{}{} is not UTF-8; all text of a config must be, and a file with such a name must be renamed",
+      fail(at, fmt::format("{}{} is not UTF-8; a config must be UTF-8 throughout, so rename a file with such a name",
                            open_path(), shown(text)));
     if (text.find('\0') != std::string_view::npos)
-      fail(at, fmt::format("{}{} contains U+0000, which no text of a config may", open_path(), shown(text)));
+      fail(at, fmt::format("{}{} contains U+0000, which is not accepted in a config", open_path(), shown(text)));
   }
 
-  // "data.train: ", the key whose value is being read.
+  // The key whose value is being read, as in "data.train: ".
   std::string open_path() const {
     std::string path;
     for (const std::string* key : open_keys_) path += (path.empty() ? "" : ".") + *key;
@@ -196,7 +196,8 @@ class JsonReader {
 
   void expect_more(Position open, char bracket) const {
     if (at_end())
-      fail(here(), fmt::format("the file ends here, but \"{}\" of {}:{} is not closed", bracket, open.line, open.column));
+      fail(here(),
+           fmt::format("the file ends here, but \"{}\" opened at {}:{} is not closed", bracket, open.line, open.column));
   }
 
   static bool is_word(char c) {
@@ -237,7 +238,7 @@ class JsonReader {
 
   std::string_view text_;
   const std::string& source_;
-  std::vector<const std::string*> open_keys_;  // of the objects that the reader is inside of
+  std::vector<const std::string*> open_keys_;  // path to the value being read
   size_t next_ = 0;
   int line_ = 1, column_ = 1;
 };

@@ -1,8 +1,9 @@
-// Reads JSON into JsonNodes with positions. `//` comments are allowed, and a comma after the last value of an object or list;
-// anything else is as RFC 8259 says: no NaN, no duplicate keys, strings in UTF-8. U+0000 is refused too: as the end of a text
-// for the system it would cut a file name short. Limits guard against files that are no configs: 1 MiB and 64 levels.
+// Reads JSON into JsonNodes with positions. `//` comments and a comma after the last value of an object or list are allowed;
+// everything else follows RFC 8259: no NaN, no duplicate keys, strings in UTF-8. U+0000 is refused too: the system takes it as
+// the end of a string, which would cut a file name short. Two limits, 1 MiB and 64 levels, guard against files that are not
+// configs.
 //
-// Written here because nlohmann's reader tells no position of a key.
+// Trivet has its own reader because nlohmann's does not report the positions of keys.
 #pragma once
 
 #include <cstddef>

@@ -108,7 +108,7 @@ std::vector<std::string> KeyTable::sections_with(const std::string& name) const 
 }
 
 KeyEntry& KeyTable::add(KeyEntry entry) {
-  if (find(entry.path)) throw std::logic_error("key_table: " + entry.path + " is there twice");
+  if (find(entry.path)) throw std::logic_error("key_table: " + entry.path + " is added twice");
   for (size_t dot = entry.path.find('.'); dot != std::string::npos; dot = entry.path.find('.', dot + 1))
     sections_.insert(entry.path.substr(0, dot));
   places_.emplace(entry.path, entries_.size());

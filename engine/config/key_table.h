@@ -1,5 +1,5 @@
-// Every key of the configuration, once. The parser, the defaults, the JSON Schema, `trivet config explain` and docs/config.md
-// are made from this table; the keys themselves are in table_*.cpp, one file a part of the document.
+// The table of all configuration keys. The parser, the defaults, the JSON Schema, `trivet config explain` and docs/config.md
+// are derived from it. The keys themselves are in table_*.cpp, one file per part of the document.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ enum class KeyType { Bool, Integer, Number, String, Enum, List, Object, Any };
 enum class Effect {
   Works,           // does what it says
   Inert,           // accepted, listed as having no effect; `reason` says why
-  NotImplemented,  // a key of DeepSpeed that only its default is accepted for
+  NotImplemented,  // a key of DeepSpeed for which only the default is accepted
 };
 
 struct Range {
@@ -38,37 +38,37 @@ struct KeyEntry {
   std::string path;  // "zero_optimization.reduce_bucket_size"
   KeyType type = KeyType::Any;
   std::string meaning;
-  std::string default_json;  // of a config that says nothing; kinds of optimizer and scheduler may have their own
+  std::string default_json;  // in an empty config; optimizer and scheduler types may have their own
   std::string default_note;  // "Adagrad: 0.01"
   Effect effect = Effect::Works;
   std::string reason;                         // why it is inert
   std::string instead;                        // what to use instead of a key that is not implemented
-  std::string alias_of;                       // the key that says the same and that `explain` prints
-  bool nullable = false;                      // null says "the default"
-  Range range;                                // of numbers
-  std::vector<std::string> names;             // of an enum
-  bool ignore_case = false;                   // of an enum
-  std::vector<std::string> open_names;        // of an enum: "file:PATH" accepts "file:" with anything behind it
+  std::string alias_of;                       // the main name of this key, which `explain` prints
+  bool nullable = false;                      // null means the default
+  Range range;                                // for numbers
+  std::vector<std::string> names;             // for enums
+  bool ignore_case = false;                   // for enums
+  std::vector<std::string> open_names;        // for enums: "file:PATH" accepts "file:" followed by anything
   std::vector<std::string> refused_names;     // enum names that DeepSpeed knows and Trivet does not implement
   std::string selector;                       // "optimizer.type": the key that decides whether this one may be given
-  std::vector<std::string> selected_by;       // values of the selector it belongs to; empty: all
-  bool selects = false;                       // is such a selector: read before all others
+  std::vector<std::string> selected_by;       // selector values for which this key is accepted; empty: all
+  bool selects = false;                       // is a selector, which is read before all other keys
   std::function<bool(const Config&)> active;  // false: has no effect in this run, because `active_when` does not hold
   std::string active_when;
 
-  std::function<void(Config&, const JsonNode&)> set;  // throws std::invalid_argument: what is expected
+  std::function<void(Config&, const JsonNode&)> set;  // throws std::invalid_argument saying what is expected
   std::function<std::string(const Config&)> get;      // as JSON
 
-  std::vector<std::string> shown_names() const;  // of an enum, open ones last
+  std::vector<std::string> shown_names() const;  // for enums, open ones last
   bool is_open_name(const std::string& text) const;
-  std::string type_text() const;  // "integer", "one of "a", "b""
+  std::string type_text() const;  // `an integer`, `one of "a", "b"`
   std::string name() const;       // the last part of the path
-  std::string section() const;    // the path without it
+  std::string section() const;    // the path without the last part
 };
 
 class KeyTable {
  public:
-  KeyTable();  // all keys
+  KeyTable();  // adds all keys
 
   const std::vector<KeyEntry>& entries() const { return entries_; }
   const KeyEntry* find(const std::string& path) const;
@@ -76,7 +76,7 @@ class KeyTable {
   std::vector<std::string> names_in(const std::string& section) const;  // keys and sections directly in it
   std::vector<std::string> sections_with(const std::string& name) const;
   KeyEntry& add(KeyEntry entry);
-  // A section that is not implemented and that DeepSpeed switches on by its presence, even empty.
+  // Adds a section that is not implemented and that DeepSpeed switches on by its mere presence, even if it is empty.
   void add_switch(const std::string& section) { switches_.push_back(section); }
   bool is_switch(const std::string& section) const {
     return std::find(switches_.begin(), switches_.end(), section) != switches_.end();
@@ -95,7 +95,7 @@ const KeyTable& key_table();
 std::string number_json(double value);
 std::string dtype_json(DType dtype);  // as data_types names it: "fp32", "fp16", "bf16"
 
-// The defaults that depend on other keys: kind of model, optimizer and scheduler, ZeRO stage.
+// Sets the defaults that depend on other keys: the type of model, optimizer and scheduler, and the ZeRO stage.
 void set_dependent_defaults(Config& config);
 
 }  // namespace trivet::config

@@ -37,7 +37,7 @@ void set_values(Config& config, const Document& document, bool selectors, Report
 
 std::string unquoted(const std::string& json) { return json.substr(1, json.size() - 2); }
 
-// "momentum" belongs to SGD: given with AdamW it is refused.
+// Refuses keys of a type that is not selected: "momentum" belongs to SGD and is refused with AdamW.
 void check_selected(const Config& config, const Document& document, Report& report) {
   for (const GivenEntry& given : document.given()) {
     const KeyEntry& entry = *given.entry;

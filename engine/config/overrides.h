@@ -1,4 +1,4 @@
-// --set key=value, written into the document as if the file had said it.
+// Writes --set key=value into the document, as if the file had said so.
 #pragma once
 
 #include <string>

@@ -13,20 +13,22 @@ using namespace config;
 
 const char* const kIntroduction = R"(# Configuration
 
-Generated from the key table in `engine/config`: `trivet config reference > docs/config.md`. A test fails when this page is behind.
+Generated from the key table in `engine/config`: `trivet config reference > docs/config.md`. A test fails when this page is out of date.
 
 A config is a JSON file in DeepSpeed's vocabulary; `//` comments and a comma after the last value are allowed. Keys that
 DeepSpeed has keep their name, meaning and default. `--set key=value` on the command line replaces or adds a key
 (`--set zero_optimization.stage=3`).
 
 * Unknown keys, keys given twice, wrong types and values out of range are refused, each with file, line and column.
-* At most 1 MiB of UTF-8 and 64 levels are read. Text that is not UTF-8 is refused with its key: a file with such a name must be renamed.
-  Of many mistakes the first 20 are shown.
-* `"auto"` is refused but for `device` and `cuda_graph`: state a value. `null` means the default where the type says so, and for a whole section.
-* A key of DeepSpeed that Trivet does not implement is accepted at its default, and in a section whose `enabled` is false; any other
-  value is refused by name.
+* A config may have at most 1 MiB and 64 levels of nesting, and must be UTF-8: text that is not UTF-8 is refused, and the message names its
+  key. Rename a file with such a name.
+* Only the first 20 mistakes are shown; the rest are counted.
+* `"auto"` is refused except for `device` and `cuda_graph`: state a value. `null` means the default, for keys whose type says so and for
+  whole sections.
+* A key of DeepSpeed that Trivet does not implement is accepted at its default and, in a section whose `enabled` is false, at any value.
+  Otherwise it is refused by name.
 * Keys that have no effect in a run are listed by `trivet config check`.
-* `bfloat16` is another name of `bf16`; `"zero_optimization": true` means stage 1.
+* `bfloat16` is another name for `bf16`; `"zero_optimization": true` means stage 1.
 
 )";
 
@@ -55,7 +57,7 @@ std::string meaning_column(const KeyEntry& entry) {
     for (const std::string& name : entry.selected_by) text += (text.back() == '(' ? "" : ", ") + name;
     text += ")";
   }
-  if (!entry.active_when.empty()) text += "; has effect when " + entry.active_when;
+  if (!entry.active_when.empty()) text += "; takes effect only when " + entry.active_when;
   if (entry.effect == Effect::Inert) text += "; **no effect**: " + entry.reason;
   if (entry.effect == Effect::NotImplemented)
     text += entry.instead.empty() ? "; **not implemented**" : "; **not implemented**, use " + entry.instead;

@@ -1,4 +1,4 @@
-// The key table as docs/config.md. `trivet config reference > docs/config.md` writes it; a test fails when the file is behind.
+// Renders the key table for docs/config.md (`trivet config reference > docs/config.md`). A test fails if that file is outdated.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Refusing a config for what its keys say together, with the place in the file of the key that is named.
+// Refuses a config whose keys contradict each other; the message gives the position of the key that it names.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@ namespace trivet::config {
 
 const GivenKey* find_given(const Config& config, const std::string& path);
 
-// The key as it was given, perhaps under its other name (pipeline.stages for parallel.pipeline).
+// The key as it was given, possibly under its other name (pipeline.stages for parallel.pipeline).
 const GivenKey* find_given_or_alias(const Config& config, const std::string& path);
 
-// Throws ConfigError: "gpt.json:3:14: parallel.tensor: what"; without a place where the key was not given.
+// Throws ConfigError: "gpt.json:3:14: parallel.tensor: what"; there is no position if the key was not given.
 [[noreturn]] void refuse(const Config& config, const std::string& path, const std::string& what);
 
-// The axes, the pipeline and what they ask of the model.
+// Checks the axes, the pipeline and what they require of the model.
 void check_parallel(const Config& config);
 
-// offload_param, offload_optimizer.
+// Checks offload_param and offload_optimizer.
 void check_offload(const Config& config);
 
 }  // namespace trivet::config

@@ -1,4 +1,4 @@
-// The mistakes found in a config. The first ones are shown, in the order of the file; the others are counted.
+// The mistakes found in a config. The first ones are shown, in the order of the file; the rest are only counted.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace trivet::config {
 
-// "configs/gpt.json:14:9", or "--set" for what the command line gave.
+// "configs/gpt.json:14:9", or "--set" for a value from the command line.
 std::string location(const std::string& source, Position at);
 
 class Report {
@@ -18,15 +18,15 @@ class Report {
 
   void add(Position at, const std::string& path, const std::string& what);
   size_t size() const { return found_; }
-  // Whether a mistake at this place would be shown, as far as is known: other mistakes before it may follow.
+  // Whether a mistake at this position would be shown, going by the mistakes found so far. Later finds may still displace it.
   bool shows(Position at) const;
-  void throw_if_any();  // ConfigError with one line a mistake
+  void throw_if_any();  // a ConfigError with one line per mistake
 
  private:
   static constexpr size_t kMostShown = 20;
 
   std::string source_;
-  std::vector<std::pair<Position, std::string>> mistakes_;  // those shown, by place
+  std::vector<std::pair<Position, std::string>> mistakes_;  // the ones shown, by position
   size_t found_ = 0;
 };
 

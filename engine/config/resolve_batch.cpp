@@ -19,13 +19,13 @@ struct Unsolved {
   }
 };
 
-// "use 24 or 32", "use 8": the multiples of `unit` around `value`.
+// "24 or 32", "8": the positive multiples of `unit` on either side of `value`.
 std::string nearest_multiples(int64_t value, int64_t unit) {
   const int64_t below = value / unit * unit;
   return below == 0 ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit);
 }
 
-// The factor that is missing in train = known x data-parallel size x ?, `name` being the known key.
+// Solves train = known x data-parallel size x ? for the missing factor. `name` is the known key.
 int64_t divide(const Unsolved& u, const char* name, int64_t known) {
   const int64_t unit = known * u.data_parallel_size;
   if (u.batch.train_batch_size % unit != 0)
@@ -55,7 +55,7 @@ void check_product(const Unsolved& u, const ResolvedBatch& b) {
       b.train_batch_size, b.micro_batch_size, b.gradient_accumulation_steps, u.data_parallel_size, product, advice));
 }
 
-// The product of what is given must fit, so that no equation below overflows.
+// The product of the given factors must fit in 64 bits, so that nothing below overflows.
 void check_range(const Unsolved& u) {
   const int64_t micro = std::max<int64_t>(1, u.batch.micro_batch_size);
   const int64_t steps = std::max<int64_t>(1, u.batch.gradient_accumulation_steps);
@@ -73,7 +73,7 @@ ResolvedBatch resolve_batch(const BatchConfig& batch, int64_t data_parallel_size
   ResolvedBatch b{batch.train_batch_size, batch.micro_batch_size, batch.gradient_accumulation_steps};
   if (data_parallel_size < 1) throw std::logic_error("resolve_batch: data-parallel size below 1");
   if (b.train_batch_size < 0 || b.micro_batch_size < 0 || b.gradient_accumulation_steps < 0)
-    u.refuse("batch sizes and accumulation steps are at least 1");
+    u.refuse("batch sizes and accumulation steps must be at least 1");
   if (b.train_batch_size == 0 && b.micro_batch_size == 0)
     u.refuse("train_batch_size or train_micro_batch_size_per_gpu is needed; give one of them");
   check_range(u);

@@ -83,7 +83,7 @@ Json empty_section(const char* other_type) {
   return {{"type", {"object", other_type}}, {"additionalProperties", false}, {"properties", Json::object()}};
 }
 
-// The properties of the section, made on the way if need be.
+// The properties of the section, which is created if it does not exist yet.
 Json& properties_of(Json& root, const std::string& section) {
   if (section.empty()) return root["properties"];
   const size_t dot = section.rfind('.');

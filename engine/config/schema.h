@@ -1,4 +1,4 @@
-// The key table as JSON Schema (draft 2020-12), for editors: completion, types, ranges, meanings.
+// Renders the key table as a JSON Schema (draft 2020-12), from which editors take completion, types, ranges and meanings.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// How a table_*.cpp states its keys: one line a key, the type taken from the member it is stored in.
+// Lets a table_*.cpp declare its keys, one line per key. The type is taken from the member that stores the value.
 //
 //   Section<ZeroConfig> zero(table, "zero_optimization", &Config::zero);
 //   zero.key("stage", &ZeroConfig::stage, "what is partitioned ...").between(0, 3);
@@ -17,7 +17,7 @@
 
 namespace trivet::config {
 
-// Refines the entry just added; points into the table, so finish it before the next key.
+// Refines the entry that was just added. It points into the table, so finish with it before adding the next key.
 class KeyRefiner {
  public:
   explicit KeyRefiner(KeyEntry& entry) : entry_(entry) {}
@@ -55,7 +55,7 @@ class KeyRefiner {
   KeyEntry& entry_;
 };
 
-// How a member is read from JSON (type and range are checked before) and written back.
+// Reads a member from JSON, whose type and range were checked before; as_json writes it back.
 template <typename T>
 void from_json(T& member, const JsonNode& node) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -104,7 +104,8 @@ std::vector<std::string> names_of() {
   return names;
 }
 
-// Keys that are not stored: inert ones and those that are not implemented. The type is the default's.
+// Declares keys that are not stored in a member: inert ones and unsupported ones, whose type is that of the default, and custom
+// ones.
 class SectionBase {
  public:
   SectionBase(KeyTable& table, std::string prefix) : table_(table), prefix_(std::move(prefix)) {}
@@ -113,7 +114,7 @@ class SectionBase {
   KeyRefiner inert(const std::string& name, const std::string& default_json, const std::string& meaning,
                    const std::string& reason);
   void on_when_given() { table_.add_switch(prefix_); }  // KeyTable::add_switch
-  // A key with its own way in and out.
+  // A key with its own conversion from and to JSON.
   KeyRefiner custom(const std::string& name, KeyType type, const std::string& meaning,
                     std::function<void(Config&, const JsonNode&)> set, std::function<std::string(const Config&)> get);
 
@@ -126,7 +127,7 @@ class SectionBase {
   std::string prefix_;
 };
 
-// Keys stored in one member struct of Config; Section<Config> stores in Config itself.
+// Declares keys that are stored in one member struct of Config; Section<Config> stores them in Config itself.
 template <typename Part>
 class Section : public SectionBase {
  public:

@@ -11,7 +11,7 @@
 namespace trivet::config {
 namespace {
 
-constexpr size_t kLongestMeant = 100;  // no known name is near to a longer one, and comparing takes time and memory
+constexpr size_t kLongestMeant = 100;  // no known name is close to a longer one, and comparing takes time and memory
 
 size_t common_prefix(std::string_view a, std::string_view b) {
   const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
@@ -26,7 +26,8 @@ std::string lower(std::string text) {
 }  // namespace
 
 // Lowrance and Wagner, "An Extension of the String-to-String Correction Problem" (1975): letters may be swapped and then have
-// something put between them. d(i + 1, j + 1) is the distance of the first i and j letters; row and column 0 are out of reach.
+// others inserted between them. d(i + 1, j + 1) is the distance between the first i letters of a and the first j letters of b;
+// row and column 0 hold a distance that is never the smallest.
 int edit_distance(std::string_view a, std::string_view b) {
   const int far = static_cast<int>(a.size() + b.size());
   const size_t width = b.size() + 2;
@@ -52,9 +53,9 @@ int edit_distance(std::string_view a, std::string_view b) {
 std::vector<std::string> nearest_names(const std::string& unknown, const std::vector<std::string>& known) {
   if (unknown.size() > kLongestMeant) return {};
   const long enough = std::max<long>(2, static_cast<long>(unknown.size()) / 4);
-  std::vector<std::tuple<int, long, std::string>> ranked;  // fewest edits, then longest common beginning
+  std::vector<std::tuple<int, long, std::string>> ranked;  // fewest edits, then longest common prefix
   for (const std::string& name : known) {
-    if (std::abs(std::ssize(name) - std::ssize(unknown)) > enough) continue;  // each letter more is an edit
+    if (std::abs(std::ssize(name) - std::ssize(unknown)) > enough) continue;  // each extra letter is an edit
     const int distance = edit_distance(lower(unknown), lower(name));
     if (distance <= enough) ranked.emplace_back(distance, -static_cast<long>(common_prefix(unknown, name)), name);
   }

@@ -1,4 +1,4 @@
-// "did you mean": the known names nearest to an unknown one.
+// Finds the known names nearest to an unknown one, for "did you mean".
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace trivet::config {
 
-// Insertions, deletions, replacements and swaps of neighbours that turn one word into the other.
+// The least number of insertions, deletions, replacements and swaps of neighbouring letters that turn one word into the other.
 int edit_distance(std::string_view a, std::string_view b);
 
-// At most three names that are near enough to be meant, the best first; a name of which fewer letters are wrong comes first.
+// At most three names that are close enough to be what the user meant, the one with the fewest edits first.
 std::vector<std::string> nearest_names(const std::string& unknown, const std::vector<std::string>& known);
 
 // `"a"`, `"a" or "b"`, `"a", "b" or "c"`.

@@ -1,4 +1,4 @@
-// autotuning.*: read by `trivet tune` (docs/tuning.md), without effect on a training run.
+// autotuning.*: read by `trivet tune` (docs/tuning.md); these keys have no effect on a training run.
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
 
@@ -14,7 +14,7 @@ void add_what_is_searched(KeyTable& table, Section<A>& tuning) {
   const auto key = [&](const std::string& name, auto member, const std::string& meaning) {
     return tuning.key(name, member, meaning).active_when(kWhen, never_in_training);
   };
-  // 0 is null.
+  // Stores null as 0.
   const auto optional = [&](const std::string& name, int64_t A::*member, const std::string& meaning) {
     SectionBase(table, "autotuning")
         .custom(
@@ -30,13 +30,14 @@ void add_what_is_searched(KeyTable& table, Section<A>& tuning) {
   key("fast", &A::fast,
       "search the ZeRO stage, the mesh and the microbatch; false: also the schedule, recomputation, overlap and sequence "
       "parallelism");
-  optional("mp_size", &A::mp_size, "ranks that share the model, tensor x pipeline; null: every number that divides the ranks");
-  key("min_train_batch_size", &A::min_train_batch_size, "smallest batch tried where train_batch_size is not given").at_least(1);
-  optional("max_train_batch_size", &A::max_train_batch_size, "largest batch tried where train_batch_size is not given");
-  key("min_train_micro_batch_size_per_gpu", &A::min_micro_batch_size, "smallest microbatch tried").at_least(1);
-  key("max_train_micro_batch_size_per_gpu", &A::max_micro_batch_size, "largest microbatch tried").at_least(1);
+  optional("mp_size", &A::mp_size, "ranks that share the model (tensor x pipeline); null: every divisor of the world size");
+  key("min_train_batch_size", &A::min_train_batch_size, "smallest batch tried if train_batch_size is not given").at_least(1);
+  optional("max_train_batch_size", &A::max_train_batch_size, "largest batch tried if train_batch_size is not given");
+  key("min_train_micro_batch_size_per_gpu", &A::min_micro_batch_size, "smallest microbatch size tried").at_least(1);
+  key("max_train_micro_batch_size_per_gpu", &A::max_micro_batch_size, "largest microbatch size tried").at_least(1);
   key("num_tuning_micro_batch_sizes", &A::micro_batch_sizes,
-      "microbatches tried with each layout: evenly spread over those that fit, the smallest and the largest among them")
+      "number of microbatch sizes tried with each layout: they are spread evenly over those that fit, including the smallest "
+      "and the largest")
       .at_least(1);
 }
 
@@ -44,28 +45,28 @@ void add_how(Section<A>& tuning) {
   const auto key = [&](const std::string& name, auto member, const std::string& meaning) {
     return tuning.key(name, member, meaning).active_when(kWhen, never_in_training);
   };
-  key("enabled", &A::enabled, "the section is meant; false contradicts `trivet tune` where it is given");
-  key("metric", &A::metric,
-      "what is made best: samples a second, the seconds of a step, or the model's FLOPs a second of a rank");
+  key("enabled", &A::enabled, "`trivet tune` refuses a config in which this is set to false");
+  key("metric", &A::metric, "what is optimized: samples per second, seconds per step, or model FLOPs per second and rank");
   key("tuner_type", &A::tuner_type,
-      "how the space is searched: in its order, in a random order, or where the step model, corrected by every trial, expects "
-      "most");
-  key("tuner_num_trials", &A::num_trials, "trials that are run at most").at_least(1);
-  key("tuner_early_stopping", &A::early_stopping, "trials in a row that are not better than the best before it stops; 0: never")
+      "how the space is searched: in its own order, in random order, or where the step model, which every trial corrects, "
+      "predicts the best result");
+  key("tuner_num_trials", &A::num_trials, "maximum number of trials").at_least(1);
+  key("tuner_early_stopping", &A::early_stopping, "stop after this many trials in a row without improvement; 0: never")
       .at_least(0);
-  key("start_profile_step", &A::start_profile_step, "first measured step of a trial; those before it warm up").at_least(1);
-  key("end_profile_step", &A::end_profile_step, "last measured step, with which the trial ends").at_least(1);
-  key("results_dir", &A::results_dir, "folder of the report, of the best config and of a folder a trial");
-  key("exps_dir", &A::exps_dir, "folder of what each trial was asked to run");
-  key("overwrite", &A::overwrite, "remove the results of an earlier tuning; false: go on from them");
+  key("start_profile_step", &A::start_profile_step, "first measured step of a trial; the steps before it are warm-up")
+      .at_least(1);
+  key("end_profile_step", &A::end_profile_step, "last measured step; the trial ends with it").at_least(1);
+  key("results_dir", &A::results_dir, "folder for the report, the best config and one subfolder per trial");
+  key("exps_dir", &A::exps_dir, "folder for the description of each trial, written before it runs");
+  key("overwrite", &A::overwrite, "remove the results of an earlier tuning run; false: continue from them");
 }
 
 void add_without_effect(SectionBase& tuning) {
   tuning.inert("metric_path", "null", "file with the metric",
-               "refused by `trivet tune`, which measures trials itself: results_dir/NAME/metrics.json");
+               "`trivet tune` refuses it, because it measures the trials itself (results_dir/NAME/metrics.json)");
   tuning
       .inert("arg_mappings", "null", "flags of the user's script that repeat keys of the config",
-             "there is no script: trials are configs")
+             "there is no script; a trial is a config")
       .type(KeyType::Object);
   tuning.inert("model_info_path", "null", "file with the model's sizes", "the plan knows the model");
   tuning

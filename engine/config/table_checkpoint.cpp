@@ -13,27 +13,29 @@ void add_checkpoint_keys(KeyTable& table) {
   checkpoint.key("every_steps", &C::every_steps, "steps between checkpoints; 0: only at the end")
       .at_least(0)
       .active_when(when, saves);
-  checkpoint.key("keep", &C::keep, "newest checkpoints kept, not counting those saved right after a skipped step; 0: all")
+  checkpoint
+      .key("keep", &C::keep, "number of newest checkpoints kept, not counting those saved right after a skipped step; 0: all")
       .at_least(0)
       .active_when(when, saves);
-  checkpoint.key("asynchronous", &C::asynchronous, "training goes on while a checkpoint is written")
-      .active_when(when + ", nothing is offloaded to files and no states to a GPU's host", [](const Config& c) {
-        return !c.checkpoint.directory.empty() && !c.offloads_to_files() && !c.updates_on_host();
-      });
+  checkpoint.key("asynchronous", &C::asynchronous, "training continues while a checkpoint is written")
+      .active_when(
+          when + ", nothing is offloaded to files, and no optimizer states are offloaded from a GPU to its host",
+          [](const Config& c) { return !c.checkpoint.directory.empty() && !c.offloads_to_files() && !c.updates_on_host(); });
   checkpoint
       .key("signal", &C::signal,
-           "a signal by which the scheduler says that it will soon end the job (Slurm: --signal=USR1@120); at it, trivet train "
-           "does `signal_action`")
+           "the signal that the job scheduler sends before it ends the job (Slurm: --signal=USR1@120); on receiving it, trivet "
+           "train does `signal_action`")
       .active_when(when, saves);
   checkpoint
-      .key("signal_action", &C::signal_action, "at that signal: save and go on, or save and end with exit code 128 + signal")
-      .active_when("checkpoint.signal is given and checkpoint.directory, too", [](const Config& c) {
+      .key("signal_action", &C::signal_action,
+           "what to do on that signal: save and continue, or save and exit with code 128 + signal")
+      .active_when("checkpoint.signal and checkpoint.directory are both given", [](const Config& c) {
         return !c.checkpoint.directory.empty() && c.checkpoint.signal != WarningSignal::None;
       });
   checkpoint
       .key("stop_seconds", &C::stop_seconds,
-           "trivet train at SIGTERM, SIGINT or SIGHUP: the running step and its save may take this long, then the run ends "
-           "without them; 0: no limit")
+           "seconds that trivet train has after SIGTERM, SIGINT or SIGHUP to finish the current step and save; then the run "
+           "ends without them; 0: no limit")
       .at_least(0);
   checkpoint.inert("tag_validation", "\"Warn\"", "compare the checkpoint's name on all ranks", "it is always compared")
       .names({"Ignore", "Warn", "Fail", "IGNORE", "WARN", "FAIL"});
@@ -49,18 +51,18 @@ void add_checkpoint_keys(KeyTable& table) {
   writer.unsupported("type", "\"FAST\"", "DeepSpeed's writers");
   writer.unsupported("decoupled", "false", "write in another process").instead("checkpoint.asynchronous");
   writer.unsupported("io_buffer_size", "67108864", "bytes of the writer's buffer");
-  writer.unsupported("io_buffer_double", "true", "two buffers");
-  writer.unsupported("data_parallel", "null", "who writes");
+  writer.unsupported("io_buffer_double", "true", "use two buffers");
+  writer.unsupported("data_parallel", "null", "which ranks write");
   writer.unsupported("io_multiplier", "1", "buffers per writer");
   writer.unsupported("show_statistics", "false", "print the writer's speed");
 
   SectionBase nebula(table, "nebula");
   nebula.unsupported("enabled", "false", "Azure's checkpoint service");
-  nebula.unsupported("enable_nebula_load", "true", "load from it");
-  nebula.unsupported("nebula_load_path", "null", "its folder to load from");
-  nebula.unsupported("persistent_storage_path", "null", "its folder");
-  nebula.unsupported("persistent_time_interval", "100", "its interval in seconds");
-  nebula.unsupported("num_of_version_in_retention", "2", "its retention");
+  nebula.unsupported("enable_nebula_load", "true", "load through it");
+  nebula.unsupported("nebula_load_path", "null", "folder that it loads from");
+  nebula.unsupported("persistent_storage_path", "null", "folder that it saves to");
+  nebula.unsupported("persistent_time_interval", "100", "seconds between its saves");
+  nebula.unsupported("num_of_version_in_retention", "2", "number of checkpoints that it keeps");
   SectionBase(table, "").unsupported("datastates_ckpt", "null", "the DataStates engine").type(KeyType::Object);
 }
 

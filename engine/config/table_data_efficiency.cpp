@@ -16,13 +16,13 @@ void add_sampling(KeyTable& table) {
   curriculum.unsupported("data_cluster_path", "null", "index of the samples");
   curriculum.unsupported("curriculum_metrics", "{}", "what makes a sample difficult");
   SectionBase batching(table, "data_efficiency.data_sampling.dynamic_batching");
-  batching.unsupported("enabled", "false", "batches by tokens instead of samples");
-  batching.unsupported("max_tokens", "null", "tokens of a batch");
-  batching.unsupported("lr_scaling_method", "\"linear\"", "how the learning rate follows the batch");
-  batching.unsupported("min_batch_size", "1", "fewest samples");
-  batching.unsupported("max_batch_size", "null", "most samples");
+  batching.unsupported("enabled", "false", "form batches by tokens instead of samples");
+  batching.unsupported("max_tokens", "null", "tokens per batch");
+  batching.unsupported("lr_scaling_method", "\"linear\"", "how the learning rate scales with the batch size");
+  batching.unsupported("min_batch_size", "1", "smallest batch");
+  batching.unsupported("max_batch_size", "null", "largest batch");
   batching.unsupported("sequence_picking_order", "\"dataloader\"", "order of the samples");
-  batching.unsupported("metrics_path", "null", "index of the lengths");
+  batching.unsupported("metrics_path", "null", "index of the sequence lengths");
   batching.unsupported("verbose", "false", "print the batches");
 }
 
@@ -41,7 +41,7 @@ void add_random_ltd(KeyTable& table) {
 void add_data_efficiency_keys(KeyTable& table) {
   SectionBase efficiency(table, "data_efficiency");
   efficiency.unsupported("enabled", "false", "DeepSpeed's data efficiency library");
-  efficiency.unsupported("seed", "1234", "its seed");
+  efficiency.unsupported("seed", "1234", "seed of that library");
   add_sampling(table);
   add_random_ltd(table);
 
@@ -52,17 +52,17 @@ void add_data_efficiency_keys(KeyTable& table) {
   SectionBase layer_drop(table, "progressive_layer_drop");
   layer_drop.unsupported("enabled", "false", "skip layers with growing probability");
   layer_drop.unsupported("theta", "1.0", "share of layers kept at the end");
-  layer_drop.unsupported("gamma", "0.001", "how fast it gets there");
+  layer_drop.unsupported("gamma", "0.001", "how fast that share is reached");
   SectionBase eigenvalue(table, "eigenvalue");
-  eigenvalue.unsupported("enabled", "false", "eigenvalues of the layers");
-  eigenvalue.unsupported("verbose", "false", "print them");
+  eigenvalue.unsupported("enabled", "false", "compute eigenvalues of the layers");
+  eigenvalue.unsupported("verbose", "false", "print the eigenvalues");
   eigenvalue.unsupported("max_iter", "100", "iterations");
   eigenvalue.unsupported("tol", "0.01", "tolerance");
   eigenvalue.unsupported("stability", "0.000001", "added to the norm");
   eigenvalue.unsupported("gas_boundary_resolution", "1", "steps between computations");
   eigenvalue.unsupported("layer_name", "null", "layers");
   eigenvalue.unsupported("layer_num", "null", "number of layers");
-  SectionBase(table, "").unsupported("quantize_training", "{}", "train towards a quantized model");
+  SectionBase(table, "").unsupported("quantize_training", "{}", "quantization-aware training");
 }
 
 }  // namespace trivet::config

@@ -1,4 +1,4 @@
-// Further keys of DeepSpeed. Their defaults are accepted; what they would switch on is refused by name.
+// Other keys of DeepSpeed. Their defaults are accepted; a value that would switch something on is refused by name.
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
 
@@ -19,17 +19,17 @@ void add_compile(KeyTable& table) {
 
 void add_elasticity(KeyTable& table) {
   SectionBase elasticity(table, "elasticity");
-  elasticity.unsupported("enabled", "false", "batch sizes that suit many numbers of ranks");
+  elasticity.unsupported("enabled", "false", "choose batch sizes that work for many world sizes");
   elasticity.unsupported("max_train_batch_size", "null", "largest batch");
   elasticity.unsupported("micro_batch_sizes", "null", "microbatches to choose from");
-  elasticity.unsupported("min_gpus", "1", "fewest ranks");
-  elasticity.unsupported("max_gpus", "10000", "most ranks");
-  elasticity.unsupported("num_gpus_per_node", "1", "ranks of a host");
+  elasticity.unsupported("min_gpus", "1", "minimum number of ranks");
+  elasticity.unsupported("max_gpus", "10000", "maximum number of ranks");
+  elasticity.unsupported("num_gpus_per_node", "1", "ranks per host");
   elasticity.unsupported("model_parallel_size", "1", "ranks that share the model");
-  elasticity.unsupported("min_time", "0", "minutes between changes");
-  elasticity.unsupported("version", "0.2", "version of the arithmetic");
-  elasticity.unsupported("prefer_larger_batch", "true", "between equals take the larger batch");
-  elasticity.unsupported("ignore_non_elastic_batch_info", "false", "other batch keys are ignored");
+  elasticity.unsupported("min_time", "0", "minimum minutes between changes");
+  elasticity.unsupported("version", "0.2", "version of the calculation");
+  elasticity.unsupported("prefer_larger_batch", "true", "prefer the larger of equally good batches");
+  elasticity.unsupported("ignore_non_elastic_batch_info", "false", "ignore the other batch keys");
 }
 
 void add_hybrid_engine(KeyTable& table) {
@@ -47,10 +47,11 @@ void add_hybrid_engine(KeyTable& table) {
 
 void add_deepspeed_keys(KeyTable& table) {
   SectionBase top(table, "");
-  top.inert("vocabulary_size", "null", "warn when it is no multiple of 8", "model.vocabulary says it").type(KeyType::Integer);
+  top.inert("vocabulary_size", "null", "warn when it is not a multiple of 8", "model.vocabulary determines it")
+      .type(KeyType::Integer);
   top.inert("dataloader_drop_last", "false", "leave out the last, shorter batch",
-            "the data has no last batch: a step may cross epochs");
-  top.unsupported("disable_allgather", "false", "an old kind of communication");
+            "there is no last batch, because a step may span two epochs");
+  top.unsupported("disable_allgather", "false", "an old communication scheme");
   top.unsupported("graph_harvesting", "false", "CUDA graphs");
   top.unsupported("use_data_before_expert_parallelism", "false", "order of ranks");
   top.unsupported("weight_quantization", "null", "quantize gathered weights").type(KeyType::Object);

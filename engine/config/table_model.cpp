@@ -7,7 +7,7 @@
 namespace trivet::config {
 namespace {
 
-// Sizes up to these, with 2^31 tokens in a microbatch, cannot overflow 64 bits when bytes are counted.
+// With sizes up to this limit and 2^31 tokens in a microbatch, byte counts cannot overflow 64 bits.
 constexpr double kLargestWidth = 1 << 18;
 
 void set_vocabulary(Config& config, const JsonNode& node) {
@@ -49,17 +49,18 @@ void add_model_keys(KeyTable& table) {
   model.key("type", &ModelConfig::type, "gpt: learned positions, LayerNorm, GELU; llama: rotary, RMSNorm, SwiGLU").selects();
   model.key("layers", &ModelConfig::layers, "transformer blocks").between(1, 1 << 16);
   model.key("hidden_size", &ModelConfig::hidden_size, "width of the residual stream").between(1, kLargestWidth);
-  model.key("heads", &ModelConfig::heads, "attention heads; divides hidden_size").between(1, kLargestWidth);
-  model.key("key_value_heads", &ModelConfig::key_value_heads, "heads of keys and values; divides heads; 0: as many as heads")
+  model.key("heads", &ModelConfig::heads, "attention heads; must divide hidden_size").between(1, kLargestWidth);
+  model.key("key_value_heads", &ModelConfig::key_value_heads, "key/value heads; must divide heads; 0: as many as heads")
       .between(0, kLargestWidth);
   model
       .key("feed_forward_size", &ModelConfig::feed_forward_size,
-           "width inside the MLP; 0: 4 hidden for gpt, 8/3 hidden rounded up to a multiple of 32 for llama")
+           "width inside the MLP; 0: 4 x hidden_size for gpt, 8/3 x hidden_size rounded up to a multiple of 32 for llama")
       .between(0, 4 * kLargestWidth);
-  model.key("sequence_length", &ModelConfig::sequence_length, "tokens of one training sequence").between(1, 1 << 24);
+  model.key("sequence_length", &ModelConfig::sequence_length, "tokens per training sequence").between(1, 1 << 24);
   model.custom("vocabulary", KeyType::Any, "\"bytes\", \"characters\", a tokenizer file or a number of tokens", set_vocabulary,
                get_vocabulary);
-  model.key("dropout", &ModelConfig::dropout, "on embeddings, attention probabilities and residuals").between(0, 0.99);
+  model.key("dropout", &ModelConfig::dropout, "dropout probability on embeddings, attention probabilities and residuals")
+      .between(0, 0.99);
   model.key("tied_embedding", &ModelConfig::tied_embedding, "input and output embedding are one matrix")
       .default_note("llama: false");
   model.key("bias", &ModelConfig::bias, "biases in projections and norms")

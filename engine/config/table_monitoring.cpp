@@ -1,4 +1,4 @@
-// What is printed, logged and timed.
+// Keys for what is printed, logged and timed.
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
 
@@ -11,9 +11,9 @@ void add_csv(KeyTable& table) {
   const auto enabled = [](const Config& c) { return c.csv_monitor.enabled; };
   const std::string when = "csv_monitor.enabled is true";
   csv.key("enabled", &M::enabled, "write loss and learning rate to CSV files");
-  csv.key("output_path", &M::output_path, "folder that holds the folder job_name; empty: the current one")
+  csv.key("output_path", &M::output_path, "folder that contains the folder job_name; empty: the current directory")
       .active_when(when, enabled);
-  csv.key("job_name", &M::job_name, "folder of the CSV files, below output_path").active_when(when, enabled);
+  csv.key("job_name", &M::job_name, "folder of the CSV files, inside output_path").active_when(when, enabled);
 }
 
 void add_timeline(KeyTable& table) {
@@ -23,29 +23,29 @@ void add_timeline(KeyTable& table) {
   const std::string when = "timeline.step is more than 0";
   timeline
       .key("step", &T::step,
-           "the first step that is recorded instruction by instruction and drawn beside its simulation (docs/schedules.md); 0: "
-           "none")
+           "the first step that is recorded instruction by instruction and drawn next to its simulation (docs/schedules.md); "
+           "0: none")
       .at_least(0);
-  timeline.key("steps", &T::steps, "steps that are recorded from there on; costs are their medians")
+  timeline.key("steps", &T::steps, "number of steps recorded from timeline.step on; costs are medians over them")
       .between(1, 1000)
       .active_when(when, recorded);
-  timeline.key("directory", &T::directory, "folder of timeline.svg, measured.json, simulated.json and costs.json")
+  timeline.key("directory", &T::directory, "folder for timeline.svg, measured.json, simulated.json and costs.json")
       .active_when(when, recorded);
 }
 
 void add_services(KeyTable& table) {
   SectionBase tensorboard(table, "tensorboard");
-  tensorboard.unsupported("enabled", "false", "TensorBoard files");
-  tensorboard.unsupported("output_path", "\"\"", "their folder");
-  tensorboard.unsupported("job_name", "\"DeepSpeedJobName\"", "folder below it");
+  tensorboard.unsupported("enabled", "false", "write TensorBoard files");
+  tensorboard.unsupported("output_path", "\"\"", "folder of these files");
+  tensorboard.unsupported("job_name", "\"DeepSpeedJobName\"", "subfolder of these files");
   SectionBase wandb(table, "wandb");
-  wandb.unsupported("enabled", "false", "Weights & Biases");
-  wandb.unsupported("group", "null", "its group");
-  wandb.unsupported("team", "null", "its team");
-  wandb.unsupported("project", "\"deepspeed\"", "its project");
+  wandb.unsupported("enabled", "false", "log to Weights & Biases");
+  wandb.unsupported("group", "null", "group of the run");
+  wandb.unsupported("team", "null", "team that owns the run");
+  wandb.unsupported("project", "\"deepspeed\"", "project of the run");
   SectionBase comet(table, "comet");
-  comet.unsupported("enabled", "false", "Comet");
-  comet.unsupported("samples_log_interval", "100", "samples between its logs");
+  comet.unsupported("enabled", "false", "log to Comet");
+  comet.unsupported("samples_log_interval", "100", "samples between logs");
   for (const char* name : {"project", "workspace", "api_key", "experiment_name", "experiment_key", "online", "mode"})
     comet.unsupported(name, "null", "setting of Comet");
 }
@@ -53,33 +53,34 @@ void add_services(KeyTable& table) {
 void add_profilers(KeyTable& table) {
   SectionBase flops(table, "flops_profiler");
   flops.unsupported("enabled", "false", "count and time the operations of one step");
-  flops.unsupported("profile_step", "1", "the step");
+  flops.unsupported("profile_step", "1", "the step to profile");
   flops.unsupported("module_depth", "-1", "depth of the report");
-  flops.unsupported("top_modules", "1", "length of the report");
-  flops.unsupported("detailed", "true", "the whole tree of modules");
-  flops.unsupported("output_file", "null", "where the report goes");
-  flops.unsupported("recompute_fwd_factor", "0.0", "share of forward that is computed again");
+  flops.unsupported("top_modules", "1", "number of modules in the report");
+  flops.unsupported("detailed", "true", "report the complete tree of modules");
+  flops.unsupported("output_file", "null", "file for the report");
+  flops.unsupported("recompute_fwd_factor", "0.0", "share of the forward pass that is recomputed");
   SectionBase comms(table, "comms_logger");
   comms.unsupported("enabled", "false", "log every collective operation");
-  comms.unsupported("prof_all", "true", "all of them");
-  comms.unsupported("prof_ops", "[]", "which of them");
-  comms.unsupported("verbose", "false", "as they happen");
-  comms.unsupported("debug", "false", "with the caller");
+  comms.unsupported("prof_all", "true", "log all operations");
+  comms.unsupported("prof_ops", "[]", "operations to log");
+  comms.unsupported("verbose", "false", "print each operation as it happens");
+  comms.unsupported("debug", "false", "print the caller of each operation");
   SectionBase throughput(table, "timers.throughput");
   throughput.inert("enabled", "true", "measure samples per second", "tokens per second are always measured");
-  throughput.inert("synchronized", "true", "wait for the device before reading the clock", "steps are timed where they end");
+  throughput.inert("synchronized", "true", "wait for the device before reading the clock",
+                   "the clock is read at the end of each step");
 }
 
 }  // namespace
 
 void add_monitoring_keys(KeyTable& table) {
   Section<Config> top(table, "", [](Config& c) -> Config& { return c; });
-  top.key("steps_per_print", &Config::steps_per_print, "steps between lines of progress").at_least(1).nullable();
+  top.key("steps_per_print", &Config::steps_per_print, "steps between progress lines").at_least(1).nullable();
   top.unsupported("wall_clock_breakdown", "false", "print the time of forward, backward, communication and step")
       .instead("timeline.step");
-  top.unsupported("memory_breakdown", "false", "print memory at each phase");
+  top.unsupported("memory_breakdown", "false", "print memory use in each phase");
   top.unsupported("dump_state", "false", "print the engine's state at the start; `trivet plan` prints it");
-  top.unsupported("log_level", "null", "level of the log");
+  top.unsupported("log_level", "null", "log level");
   add_csv(table);
   add_timeline(table);
   add_services(table);

@@ -5,8 +5,8 @@
 namespace trivet::config {
 namespace {
 
-// Host memory is the CPU backend's own memory: nothing moves.
-const char* const kElsewhere = "it is \"nvme\", or the device has memory of its own";
+// On the CPU backend, host memory is the rank's own memory, so offloading to it moves nothing.
+const char* const kElsewhere = "the value is \"nvme\", or the device has its own memory";
 const char* const kAlwaysPinned = "memory that a device copies from is always page-locked";
 
 template <typename Part>
@@ -19,23 +19,23 @@ void add_offload_param(KeyTable& table) {
   Section<P> param(table, "zero_optimization.offload_param", [](Config& c) -> P& { return c.zero.offload_param; });
   const auto in_files = [](const Config& c) { return c.zero.offload_param.device == OffloadDevice::Nvme; };
   const std::string when = "zero_optimization.offload_param.device is \"nvme\"";
-  param.key("device", &P::device, "where sharded parameters are kept, at stage 3: \"cpu\": host memory; \"nvme\": a file")
+  param.key("device", &P::device, "where sharded parameters are kept at stage 3: \"cpu\" means host memory, \"nvme\" a file")
       .nullable()
       .active_when(kElsewhere, [](const Config& c) { return moves(c.zero.offload_param, c); });
-  param.key("nvme_path", &P::nvme_path, "folder of the file of each rank").nullable().active_when(when, in_files);
+  param.key("nvme_path", &P::nvme_path, "folder for each rank's file").nullable().active_when(when, in_files);
   param
       .key("buffer_count", &P::buffer_count,
-           "staging buffers of a rank: shards, or pieces of one, that are read ahead of their gather")
+           "staging buffers per rank; each holds a shard, or a piece of one, that is read ahead of its gather")
       .at_least(1)
       .active_when(when, in_files);
   param
       .key("buffer_size", &P::buffer_size,
-           "most elements of a staging buffer; a larger shard goes in pieces (DeepSpeed: it must fit)")
+           "maximum elements of a staging buffer; a larger shard is read in pieces (DeepSpeed: it must fit)")
       .at_least(1)
       .active_when(when, in_files);
   param
       .key("max_in_cpu", &P::max_in_cpu,
-           "elements of a rank that stay in host memory; the first blocks' do, as far as that goes")
+           "maximum elements per rank that stay in host memory, filled with the first blocks that fit")
       .at_least(0)
       .active_when(when, in_files);
   param.inert("pin_memory", "true", "page-lock host memory", kAlwaysPinned);
@@ -48,32 +48,35 @@ void add_offload_optimizer(KeyTable& table) {
   const std::string when = "zero_optimization.offload_optimizer.device is \"nvme\"";
   optimizer
       .key("device", &O::device,
-           "where master weights and optimizer states are kept, at stages 1 to 3: \"cpu\": host memory; \"nvme\": a file "
+           "where master weights and optimizer states are kept at stages 1 to 3: \"cpu\" means host memory, \"nvme\" a file "
            "(DeepSpeed: at stage 3 only)")
       .nullable()
       .active_when(kElsewhere, [](const Config& c) { return moves(c.zero.offload_optimizer, c); });
-  optimizer.key("nvme_path", &O::nvme_path, "folder of the file of each rank").nullable().active_when(when, in_files);
+  optimizer.key("nvme_path", &O::nvme_path, "folder for each rank's file").nullable().active_when(when, in_files);
   optimizer
       .key("ratio", &O::ratio,
-           "share of the optimizer state that is offloaded, the first blocks'; the rest stays where the rank computes")
+           "share of the optimizer state that is offloaded, starting with the first blocks; the rest stays on the device that "
+           "computes")
       .between(0, 1)
-      .active_when(when + ", or the device has memory of its own", [](const Config& c) {
+      .active_when(when + ", or the device has its own memory", [](const Config& c) {
         return c.zero.offload_optimizer.device != OffloadDevice::None && moves(c.zero.offload_optimizer, c);
       });
   optimizer
       .key("buffer_count", &O::buffer_count,
            "staging buffers, each for one tensor (master weights or a state) of a sub-group of sub_group_size elements; "
-           "pipeline_read and pipeline_write need a set each besides that of the sub-group which is updated")
+           "pipeline_read and pipeline_write each need another set, in addition to that of the sub-group being updated")
       .at_least(1)
       .active_when(when, in_files);
-  optimizer.key("pipeline_read", &O::pipeline_read, "read a sub-group while the one before it is updated")
+  optimizer.key("pipeline_read", &O::pipeline_read, "read a sub-group while the previous one is updated")
       .active_when(when, in_files);
-  optimizer.key("pipeline_write", &O::pipeline_write, "write a sub-group while the one behind it is updated")
+  optimizer.key("pipeline_write", &O::pipeline_write, "write a sub-group while the next one is updated")
       .active_when(when, in_files);
   optimizer.inert("pin_memory", "true", "page-lock host memory", kAlwaysPinned);
-  optimizer.inert("fast_init", "false", "skip the first transfer", "a new file reads as zeros: states are not written first");
+  optimizer.inert("fast_init", "false", "skip the first transfer",
+                  "a new file reads as zeros, so initial states are never written");
   optimizer.unsupported("super_offload", "false", "SuperOffload");
-  optimizer.inert("cpuadam_cores_perc", "0.8", "SuperOffload: share of the cores", "SuperOffload is not there").between(0, 1);
+  optimizer.inert("cpuadam_cores_perc", "0.8", "SuperOffload: share of the cores", "SuperOffload is not implemented")
+      .between(0, 1);
 }
 
 void add_aio(KeyTable& table) {
@@ -84,8 +87,8 @@ void add_aio(KeyTable& table) {
       .at_least(1)
       .active_when(when, in_files);
   aio.key("queue_depth", &AioConfig::queue_depth,
-          "reads and writes under way at once, times intra_op_parallelism; each is a thread that waits for the disk, at most "
-          "64 of them for a file")
+          "reads and writes in flight at once, multiplied by intra_op_parallelism; each takes a thread that waits for the "
+          "disk, with at most 64 threads per file")
       .at_least(1)
       .active_when(when, in_files);
   aio.key("intra_op_parallelism", &AioConfig::intra_op_parallelism, "see queue_depth").at_least(1).active_when(when, in_files);

@@ -7,7 +7,7 @@
 namespace trivet::config {
 namespace {
 
-// DeepSpeed's other optimizers, then PyTorch's, which it takes by name.
+// DeepSpeed's other optimizers, then PyTorch's, which DeepSpeed accepts by name.
 std::vector<std::string> known_to_deepspeed() {
   return {
       "OneBitAdam",       "ZeroOneAdam", "OneBitLamb", "MuAdam",  "MuAdamW",    "MuSGD",          "FusedAdam", "CPUAdam",
@@ -32,14 +32,14 @@ void add_parameters(KeyTable& table) {
   Section<O> params(table, "optimizer.params", [](Config& c) -> O& { return c.optimizer; });
   const std::string type = "optimizer.type";
   params.key("lr", &O::lr, "learning rate").at_least(0).default_note("Adagrad: 0.01");
-  params.custom("betas", KeyType::List, "decay of the first and second moment", set_betas, get_betas)
+  params.custom("betas", KeyType::List, "decay rates of the first and second moments", set_betas, get_betas)
       .only_for(type, {"Adam", "AdamW", "Lion", "Lamb", "Muon"});
   params.key("eps", &O::epsilon, "added to the denominator")
       .more_than(0)
       .default_note("Adagrad: 1e-10")
       .only_for(type, {"Adam", "AdamW", "Lamb", "Adagrad", "Muon"});
   params.key("weight_decay", &O::weight_decay, "decay of the weights").at_least(0);
-  params.key("bias_correction", &O::bias_correction, "correct the moments of the first steps")
+  params.key("bias_correction", &O::bias_correction, "correct the bias of the moments in the first steps")
       .only_for(type, {"Adam", "AdamW", "Lamb"});
   params.key("adam_w_mode", &O::adam_w_mode, "decoupled weight decay; AdamW always has it").only_for(type, {"Adam", "AdamW"});
   params.key("momentum", &O::momentum, "decay of the momentum")
@@ -59,15 +59,15 @@ void add_parameters(KeyTable& table) {
 
 void add_known_parameters(KeyTable& table) {
   SectionBase params(table, "optimizer.params");
-  params.inert("torch_adam", "false", "use PyTorch's Adam", "there is one Adam");
+  params.inert("torch_adam", "false", "use PyTorch's Adam", "Trivet has only one Adam");
   params.unsupported("max_grad_norm", "null", "clipping by the optimizer; DeepSpeed refuses it too")
       .instead("gradient_clipping");
   params.unsupported("fp32_optimizer_states", "true", "precision of the optimizer state");
   params.unsupported("amsgrad", "false", "the AMSGrad variant of Adam");
   params.unsupported("ns_method", "\"standard\"", "Newton-Schulz iteration of Muon");
   params.unsupported("freeze_step", "100000", "warm-up of the 1-bit optimizers");
-  params.unsupported("cuda_aware", "false", "1-bit optimizers: MPI takes device memory");
-  params.unsupported("comm_backend_name", "\"nccl\"", "1-bit optimizers: who communicates");
+  params.unsupported("cuda_aware", "false", "1-bit optimizers: MPI accepts device memory");
+  params.unsupported("comm_backend_name", "\"nccl\"", "1-bit optimizers: communication backend");
   params.unsupported("var_freeze_step", "100000", "0/1 Adam");
   params.unsupported("var_update_scaler", "16", "0/1 Adam");
   params.unsupported("local_step_scaler", "32678", "0/1 Adam");
@@ -82,17 +82,17 @@ void add_known_parameters(KeyTable& table) {
 
 void add_optimizer_keys(KeyTable& table) {
   Section<OptimizerConfig> optimizer(table, "optimizer", [](Config& c) -> OptimizerConfig& { return c.optimizer; });
-  optimizer.key("type", &OptimizerConfig::type, "the rule that turns gradients into steps; upper or lower case")
+  optimizer.key("type", &OptimizerConfig::type, "the rule that turns gradients into updates; case does not matter")
       .selects()
       .ignores_case()
       .refuses(known_to_deepspeed());
   add_parameters(table);
   add_known_parameters(table);
-  optimizer.key("decay_all", &OptimizerConfig::decay_all, "weight decay also on biases and norms");
+  optimizer.key("decay_all", &OptimizerConfig::decay_all, "apply weight decay to biases and norms too");
   optimizer.inert("legacy_fusion", "false", "the old fused wrapper for fp16", "there is one implementation of each optimizer");
 
   Section<Config> scaling(table, "optimizer.lr_scaling", [](Config& c) -> Config& { return c; });
-  scaling.key("rule", &Config::lr_scaling, "how the learning rate follows train_batch_size / base_batch_size");
+  scaling.key("rule", &Config::lr_scaling, "how the learning rate scales with train_batch_size / base_batch_size");
   scaling.key("base_batch_size", &Config::lr_scaling_base_batch, "the batch size that lr was chosen for")
       .at_least(0)
       .active_when("optimizer.lr_scaling.rule is \"linear\" or \"sqrt\"",

@@ -44,7 +44,7 @@ void add_tensor_parallel(KeyTable& table) {
   tp.unsupported("tp_group", "null", "process group of a Python program");
   SectionBase partition(table, "tensor_parallel.partition_config");
   partition.unsupported("use_default_specs", "true", "use DeepSpeed's rules");
-  partition.unsupported("layer_specs", "[]", "own rules");
+  partition.unsupported("layer_specs", "[]", "custom rules");
 }
 
 void add_expert_parallel(KeyTable& table) {
@@ -55,7 +55,7 @@ void add_expert_parallel(KeyTable& table) {
                            "expert_w3", "num_experts_attr", "top_k_attr", "has_shared_experts", "shared_experts_pattern"})
     expert.unsupported(name, "null", "how the experts are found in the model");
   expert.unsupported("use_grouped_mm", "true", "grouped matrix products");
-  expert.unsupported("disable_triton_grouped_mm", "false", "without Triton");
+  expert.unsupported("disable_triton_grouped_mm", "false", "compute them without Triton");
   for (const char* name : {"combine_impl", "score_func", "score_apply", "top_k", "routed_scaling_factor"})
     expert.unsupported(name, "\"auto\"", "routing of tokens to experts").type(KeyType::Any);
   for (const char* name :
@@ -71,18 +71,18 @@ void add_parallel_keys(KeyTable& table) {
   using P = ParallelConfig;
   Section<P> parallel(table, "parallel", [](Config& c) -> P& { return c.parallel; });
   parallel.key("tensor", &P::tensor, "ranks that share each layer").at_least(1);
-  parallel.key("pipeline", &P::pipeline, "stages that share the layers").at_least(1);
+  parallel.key("pipeline", &P::pipeline, "pipeline ranks that share the layers").at_least(1);
   parallel.key("context", &P::context, "ranks that share each sequence").at_least(1);
   parallel.key("expert", &P::expert, "ranks that share the experts").at_least(1);
   parallel
       .key("sequence_parallel", &P::sequence_parallel,
-           "between blocks each tensor rank has its own tokens: norms, residuals, dropout and what is kept of them are "
-           "1/tensor; not "
-           "with reproducible \"layout\"")
+           "between blocks each tensor rank holds only its own tokens, so norms, residuals, dropout and their saved "
+           "activations shrink to 1/tensor; not with reproducible \"layout\"")
       .active_when("parallel.tensor is more than 1", [](const Config& c) { return c.parallel.tensor > 1; });
-  parallel.custom("rank_order", KeyType::List,
-                  "the axes as ranks count through them, slowest first; an axis of size 1 may be left out, \"data\" may not",
-                  set_rank_order, get_rank_order);
+  parallel.custom(
+      "rank_order", KeyType::List,
+      "the order of the axes in rank numbering, slowest-varying first; an axis of size 1 may be left out, but not \"data\"",
+      set_rank_order, get_rank_order);
   add_tensor_parallel(table);
   add_expert_parallel(table);
 }

@@ -26,21 +26,21 @@ std::string get_schedule(const Config& config) {
   return pipeline.schedule_file.empty() ? as_json(pipeline.schedule) : quoted(kFile + pipeline.schedule_file);
 }
 
-// The compiler of regular expressions calls itself for each bracket: a long one would end the program for want of stack.
+// The compiler of regular expressions recurses for each bracket, so a long expression would overflow the stack.
 constexpr size_t kLongestRegex = 200;
 
 void check_regex(const std::string& text) {
   if (text.size() > kLongestRegex)
     throw std::invalid_argument(
-        fmt::format("a regular expression may have at most {} bytes, this has {}", kLongestRegex, text.size()));
+        fmt::format("a regular expression may have at most {} bytes, but this one has {}", kLongestRegex, text.size()));
   try {
     const std::regex regex(text, std::regex::ECMAScript);
   } catch (const std::regex_error&) {
-    throw std::invalid_argument("use a regular expression behind \"type:\", such as \"type:transformer\"");
+    throw std::invalid_argument("use a regular expression after \"type:\", such as \"type:transformer\"");
   }
 }
 
-// DeepSpeed's "best" is its choice of what to balance; here it is the cost.
+// With "best", DeepSpeed chooses what to balance; Trivet balances the cost.
 void set_partition(Config& config, const JsonNode& node) {
   PipelineConfig& pipeline = config.pipeline;
   const bool type = node.text.starts_with(kType);
@@ -62,7 +62,7 @@ void set_stages(Config& config, const JsonNode& node) {
   config.parallel.pipeline = node.integer;
 }
 
-// May a rank have several microbatches a step? With both sizes given it depends on the ranks: resolve_batch.
+// Whether a rank may have several microbatches per step. If both batch sizes are given, the world size decides (resolve_batch).
 bool accumulates(const BatchConfig& batch) {
   if (batch.gradient_accumulation_steps > 0) return batch.gradient_accumulation_steps > 1;
   return batch.micro_batch_size > 0 && batch.train_batch_size > batch.micro_batch_size;
@@ -72,8 +72,8 @@ void add_schedule(Section<PipelineConfig>& pipeline) {
   using P = PipelineConfig;
   pipeline
       .custom("schedule", KeyType::Enum,
-              "in which order a stage works on its microbatches; \"gpipe\" keeps the activations of all of them, on one stage "
-              "too; \"file:PATH\" reads the programs from a file",
+              "the order in which a stage processes its microbatches; \"gpipe\" keeps the activations of all of them, even "
+              "with a single stage; \"file:PATH\" reads the programs from a file",
               set_schedule, get_schedule)
       .names(names_of<ScheduleKind>())
       .open_names({"file:PATH"})
@@ -81,9 +81,10 @@ void add_schedule(Section<PipelineConfig>& pipeline) {
                    [](const Config& c) { return c.parallel.pipeline > 1 || accumulates(c.batch); });
   pipeline
       .key("chunks", &P::chunks,
-           "stages of a rank: any number with \"interleaved\", 2 with \"zb-v\", 1 with the others; 0: 2 with \"interleaved\"")
+           "stages per rank: any number with \"interleaved\", 2 with \"zb-v\", 1 with the other schedules; 0: the number that "
+           "the schedule needs, 2 with \"interleaved\"")
       .at_least(0)
-      .active_when("pipeline.schedule is no file", [](const Config& c) { return c.pipeline.schedule_file.empty(); });
+      .active_when("pipeline.schedule is not a file", [](const Config& c) { return c.pipeline.schedule_file.empty(); });
 }
 
 void add_pipeline(KeyTable& table) {
@@ -95,12 +96,11 @@ void add_pipeline(KeyTable& table) {
       .default_json("\"auto\"")
       .alias_of("parallel.pipeline");
   pipeline
-      .custom(
-          "partition", KeyType::Enum,
-          "what is balanced when blocks are dealt to stages: what they cost to compute (\"best\" too; \"cost:PATH\": as the "
-          "costs.json of a run with timeline.step has measured it), their number, their parameters, or the number of those "
-          "whose type or name matches a regular expression",
-          set_partition, get_partition)
+      .custom("partition", KeyType::Enum,
+              "what is balanced when blocks are assigned to stages: their compute cost (\"cost\" and \"best\"; \"cost:PATH\" "
+              "takes the costs.json that a run with timeline.step has measured), their number (\"uniform\"), their parameters, "
+              "or the number of blocks whose type or name matches a regular expression (\"type:REGEX\")",
+              set_partition, get_partition)
       .names({"best", "uniform", "parameters", "cost"})
       .open_names({"type:REGEX", "cost:PATH"})
       .refuses({"profile"})
@@ -117,27 +117,28 @@ void add_pipeline(KeyTable& table) {
 void add_activation_checkpointing(KeyTable& table) {
   Section<Config> recompute(table, "activation_checkpointing", [](Config& c) -> Config& { return c; });
   recompute.key("mode", &Config::recompute,
-                "\"full\": backward computes each block's activations again instead of keeping them; \"selective\": only what "
-                "attention makes of queries, keys and values");
+                "\"full\": the backward pass recomputes each block's activations instead of keeping them; \"selective\": it "
+                "recomputes only what attention computes from queries, keys and values");
   recompute
       .key("every", &Config::recompute_every,
-           "the first of every N transformer layers is recomputed, the others keep their activations")
+           "the first of every N transformer layers is recomputed; the others keep their activations")
       .at_least(1)
       .active_when("activation_checkpointing.mode is not \"none\"",
                    [](const Config& c) { return c.recompute != Recompute::None; });
   recompute
       .key("partition_activations", &Config::partition_activations,
-           "each tensor rank keeps its share of a recomputed block's input, and they gather it before they recompute")
+           "each tensor rank keeps only its share of a recomputed block's input; the ranks gather the input before they "
+           "recompute the block")
       .active_when(
           "activation_checkpointing.mode is \"full\", parallel.tensor is more than 1 and parallel.sequence_parallel is false",
           [](const Config& c) {
             return c.recompute == Recompute::Full && c.parallel.tensor > 1 && !c.parallel.sequence_parallel;
           });
-  recompute.unsupported("number_checkpoints", "null", "kept activations; Trivet keeps one a block");
-  recompute.unsupported("contiguous_memory_optimization", "false", "kept activations in one buffer");
+  recompute.unsupported("number_checkpoints", "null", "number of kept activations; Trivet keeps one per block");
+  recompute.unsupported("contiguous_memory_optimization", "false", "keep activations in one buffer");
   recompute.unsupported("synchronize_checkpoint_boundary", "false", "wait for the device at each block");
   recompute.unsupported("profile", "false", "time forward and backward of each block");
-  recompute.unsupported("cpu_checkpointing", "false", "kept activations in host memory");
+  recompute.unsupported("cpu_checkpointing", "false", "keep activations in host memory");
 }
 
 }  // namespace

@@ -22,19 +22,19 @@ void add_fp16(KeyTable& table) {
   const auto dynamic = [](const Config& c) { return c.fp16.enabled && c.fp16.loss_scale == 0; };
   const std::string when = "fp16.enabled is true", when_dynamic = "fp16.enabled is true and fp16.loss_scale is 0";
   fp16.key("enabled", &F::enabled, "weights, activations and gradients in float16, master weights in float32");
-  fp16.key("loss_scale", &F::loss_scale, "the loss is multiplied by it; 0: found dynamically")
+  fp16.key("loss_scale", &F::loss_scale, "factor that multiplies the loss; 0: adjusted dynamically")
       .at_least(0)
       .active_when(when, enabled);
-  fp16.key("initial_scale_power", &F::initial_scale_power, "the dynamic scale starts at 2 to this power")
+  fp16.key("initial_scale_power", &F::initial_scale_power, "the dynamic scale starts at 2 to the power of this")
       .between(0, 64)
       .active_when(when_dynamic, dynamic);
-  fp16.key("loss_scale_window", &F::loss_scale_window, "clean steps before the scale is doubled")
+  fp16.key("loss_scale_window", &F::loss_scale_window, "steps without overflow before the scale is doubled")
       .at_least(1)
       .active_when(when_dynamic, dynamic);
-  fp16.key("hysteresis", &F::hysteresis, "the scale is halved at this many-th overflow")
+  fp16.key("hysteresis", &F::hysteresis, "number of overflows until the scale is halved")
       .at_least(1)
       .active_when(when_dynamic, dynamic);
-  fp16.key("consecutive_hysteresis", &F::consecutive_hysteresis, "a clean step refills the hysteresis")
+  fp16.key("consecutive_hysteresis", &F::consecutive_hysteresis, "a step without overflow resets the hysteresis")
       .active_when(when_dynamic, dynamic);
   fp16.key("min_loss_scale", &F::min_loss_scale, "an overflow at this scale ends the run")
       .more_than(0)
@@ -48,7 +48,7 @@ void add_bf16(KeyTable& table) {
   bf16.key("enabled", &Bf16Config::enabled, "weights, activations and gradients in bfloat16, master weights in float32");
   bf16.key("check_grad_overflow", &Bf16Config::check_grad_overflow, "skip a step whose gradients are not finite")
       .active_when("bf16.enabled is true", [](const Config& c) { return c.bf16.enabled; });
-  bf16.unsupported("immediate_grad_update", "false", "accumulate gradients as soon as they are there");
+  bf16.unsupported("immediate_grad_update", "false", "accumulate gradients as soon as they are computed");
   bf16.unsupported("bf16_master_weights_and_grads", "false", "master weights in bfloat16");
   bf16.unsupported("bf16_optimizer_states", "false", "optimizer state in bfloat16");
 }
@@ -75,7 +75,7 @@ void add_precision_keys(KeyTable& table) {
       .names({"fp32", "fp16", "bf16"})
       .nullable()
       .active_when("reproducible is \"run\"", [](const Config& c) { return c.reproducible == Reproducible::Run; });
-  types.unsupported("param_dtype", "null", "type of the parameters; fp16.enabled and bf16.enabled say it");
+  types.unsupported("param_dtype", "null", "type of the parameters; in Trivet, fp16.enabled and bf16.enabled determine it");
   types.unsupported("buffer_dtype", "null", "type of buffers");
 
   SectionBase top(table, "");
@@ -83,8 +83,8 @@ void add_precision_keys(KeyTable& table) {
   top.unsupported("seq_parallel_communication_data_type", "\"fp32\"", "type of reductions of sequence parallelism");
   SectionBase autocast(table, "torch_autocast");
   autocast.unsupported("enabled", "false", "PyTorch's autocast");
-  autocast.unsupported("dtype", "\"bfloat16\"", "its type");
-  autocast.unsupported("lower_precision_safe_modules", "null", "modules that run in it");
+  autocast.unsupported("dtype", "\"bfloat16\"", "the lower precision type");
+  autocast.unsupported("lower_precision_safe_modules", "null", "modules that run in that type");
   SectionBase amp(table, "amp");
   amp.unsupported("enabled", "false", "NVIDIA's amp");
   amp.unsupported("opt_level", "\"O1\"", "its level");

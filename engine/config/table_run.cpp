@@ -6,33 +6,28 @@ namespace trivet::config {
 
 void add_run_keys(KeyTable& table) {
   Section<Config> top(table, "", [](Config& c) -> Config& { return c; });
-  top.key("device", &Config::device, "where the ranks compute; \"auto\": on GPUs where there are some");
+  top.key("device", &Config::device, "where the ranks compute; \"auto\": on GPUs if there are any");
   top.key("cuda_graph", &Config::cuda_graph,
-          "launch a training step's kernels as one CUDA graph, captured at the second step; \"auto\": where that can be, which "
-          "is "
-          "with one rank and without offload")
+          "launch a training step's kernels as one CUDA graph, captured at the second step; \"auto\": where this is possible, "
+          "that is, with one rank and without offload")
       .active_when("the device is a GPU", [](const Config& c) { return c.compute_device() == Device::Cuda; });
   top.key("reproducible", &Config::reproducible,
-          "\"run\": one layout always gives the same bits; \"layout\": every layout does, with 1, 2, 4 or 8 tensor ranks and "
-          "no sequence "
-          "parallelism");
+          "\"run\": the same layout always gives the same bits; \"layout\": all layouts give the same bits, with 1, 2, 4 or 8 "
+          "tensor ranks and no sequence parallelism");
 
   Section<TrainingConfig> training(table, "training", [](Config& c) -> TrainingConfig& { return c.training; });
-  training.key("steps", &TrainingConfig::steps, "optimizer steps to train; 0: `epochs` says how long").at_least(0);
-  training.key("epochs", &TrainingConfig::epochs, "passes over the training data; 0: `steps` says how long").at_least(0);
+  training.key("steps", &TrainingConfig::steps, "optimizer steps to train; 0: `epochs` decides the length").at_least(0);
+  training.key("epochs", &TrainingConfig::epochs, "passes over the training data; 0: `steps` decides the length").at_least(0);
   training.key("seed", &TrainingConfig::seed, "decides initial weights, data order and dropout").at_least(0);
   training.key("evaluate_every", &TrainingConfig::evaluate_every, "steps between evaluations; 0: never").at_least(0);
-  training
-      .key("evaluate_samples", &TrainingConfig::evaluate_samples,
-           "sequences an evaluation looks at; 0: the whole validation split")
+  training.key("evaluate_samples", &TrainingConfig::evaluate_samples, "sequences per evaluation; 0: the whole validation split")
       .at_least(0);
   training
       .key("stop_after_skipped", &TrainingConfig::stop_after_skipped,
            "consecutive steps skipped for non-finite gradients before the run gives up; with a dynamic fp16 loss scale an "
            "overflow at fp16.min_loss_scale ends it instead")
       .at_least(1)
-      .active_when("no loss scale is found dynamically",
-                   [](const Config& c) { return !c.fp16.enabled || c.fp16.loss_scale != 0; });
+      .active_when("the loss scale is not dynamic", [](const Config& c) { return !c.fp16.enabled || c.fp16.loss_scale != 0; });
 
   Section<DataConfig> data(table, "data", [](Config& c) -> DataConfig& { return c.data; });
   data.key("train", &DataConfig::train, "training data: a text file (.txt, .gz) or a token file (.tokens)");
@@ -45,9 +40,8 @@ void add_run_keys(KeyTable& table) {
   Section<AuditConfig> audit(table, "audit", [](Config& c) -> AuditConfig& { return c.audit; });
   audit
       .key("weights_every", &AuditConfig::weights_every,
-           "steps between comparisons of the weights that several ranks hold, which find memory that changed by itself. They "
-           "are "
-           "also compared before a checkpoint is saved and before a run ends because its numbers are not finite. 0: never")
+           "steps between comparisons of replicated weights across ranks, which find silent data corruption. Weights are also "
+           "compared before a checkpoint is saved and before a run ends because of non-finite numbers. 0: never")
       .at_least(0);
 }
 

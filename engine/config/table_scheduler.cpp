@@ -9,7 +9,7 @@ using S = SchedulerConfig;
 using Names = std::vector<std::string>;
 const char* const kType = "scheduler.type";
 
-// PyTorch's, which DeepSpeed takes by name.
+// PyTorch's schedulers, which DeepSpeed accepts by name.
 Names known_to_deepspeed() {
   return {"LambdaLR",         "MultiplicativeLR",  "StepLR",       "MultiStepLR",  "ConstantLR",
           "LinearLR",         "ExponentialLR",     "SequentialLR", "PolynomialLR", "CosineAnnealingLR",
@@ -20,7 +20,7 @@ void add_warmup(Section<S>& params) {
   const Names warmup{"WarmupLR", "WarmupDecayLR"};
   params
       .key("total_num_steps", &S::total_num_steps,
-           "step at which the schedule ends; 0: training.steps, and resuming with more steps then changes the learning rate")
+           "step at which the schedule ends; 0: training.steps, so that resuming with more steps changes the learning rate")
       .at_least(0)
       .only_for(kType, {"WarmupDecayLR", "WarmupCosineLR", "Linear", "Cosine"});
   params.key("warmup_min_lr", &S::warmup_min_lr, "learning rate at the first step").at_least(0).only_for(kType, warmup);
@@ -67,14 +67,14 @@ void add_one_cycle(Section<S>& params) {
   params.key("cycle_first_step_size", &S::cycle_first_step_size, "steps of the first half of the cycle")
       .at_least(1)
       .only_for(kType, cycle);
-  params.key("cycle_second_step_size", &S::cycle_second_step_size, "steps of the second half; 0: as the first")
+  params.key("cycle_second_step_size", &S::cycle_second_step_size, "steps of the second half; 0: same as the first half")
       .at_least(0)
       .nullable()
       .only_for(kType, cycle);
   params.key("cycle_first_stair_count", &S::cycle_first_stair_count, "stairs in the first half; 0: continuous")
       .at_least(0)
       .only_for(kType, cycle);
-  params.key("cycle_second_stair_count", &S::cycle_second_stair_count, "stairs in the second half; -1: as the first")
+  params.key("cycle_second_stair_count", &S::cycle_second_stair_count, "stairs in the second half; -1: same as the first half")
       .at_least(-1)
       .nullable()
       .only_for(kType, cycle);
@@ -92,7 +92,9 @@ void add_one_cycle(Section<S>& params) {
 
 void add_scheduler_keys(KeyTable& table) {
   Section<S> scheduler(table, "scheduler", [](Config& c) -> S& { return c.scheduler; });
-  scheduler.key("type", &S::type, "how the learning rate changes: DeepSpeed's five, or Constant, Linear, Cosine with warm-up")
+  scheduler
+      .key("type", &S::type,
+           "how the learning rate changes: DeepSpeed's five schedulers, or Constant, Linear or Cosine with warm-up")
       .selects()
       .refuses(known_to_deepspeed());
   Section<S> params(table, "scheduler.params", [](Config& c) -> S& { return c.scheduler; });

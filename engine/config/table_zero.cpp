@@ -10,9 +10,9 @@ using Z = ZeroConfig;
 void add_buckets(Section<Z>& zero) {
   const auto partitioned = [](const Config& c) { return c.zero.stage >= 1; };
   const std::string when = "zero_optimization.stage is 1 or more";
-  zero.inert("contiguous_gradients", "true", "gradients are copied to one buffer as they are made",
-             "a block's gradients are made in one buffer");
-  zero.key("reduce_scatter", &Z::reduce_scatter, "gradients are reduced to their owner instead of to all")
+  zero.inert("contiguous_gradients", "true", "gradients are copied to one buffer as they are computed",
+             "a block's gradients are computed in one buffer");
+  zero.key("reduce_scatter", &Z::reduce_scatter, "reduce-scatter gradients to their owners instead of all-reducing them")
       .active_when(when, partitioned);
   zero.key("reduce_bucket_size", &Z::reduce_bucket_size, "elements reduced at once").at_least(1);
   zero.key("allgather_partitions", &Z::allgather_partitions, "updated parameters are gathered instead of broadcast one by one")
@@ -31,17 +31,18 @@ void add_buckets(Section<Z>& zero) {
 void add_stage3(Section<Z>& zero) {
   const auto stage3 = [](const Config& c) { return c.zero.stage == 3; };
   const std::string when = "zero_optimization.stage is 3";
-  zero.key("stage3_prefetch_bucket_size", &Z::stage3_prefetch_bucket_size, "elements gathered ahead of their use; 0: none")
+  zero.key("stage3_prefetch_bucket_size", &Z::stage3_prefetch_bucket_size,
+           "elements prefetched, that is, gathered before they are used; 0: none")
       .at_least(0)
       .active_when(when, stage3);
   zero.key("stage3_param_persistence_threshold", &Z::stage3_param_persistence_threshold,
            "parameters with fewer elements stay whole on every rank")
       .at_least(0)
       .active_when(when, stage3);
-  zero.key("stage3_model_persistence_threshold", &Z::stage3_model_persistence_threshold, "most elements that stay whole")
+  zero.key("stage3_model_persistence_threshold", &Z::stage3_model_persistence_threshold, "maximum elements that stay whole")
       .at_least(0)
       .active_when(when, stage3);
-  zero.key("stage3_max_live_parameters", &Z::stage3_max_live_parameters, "most elements that are gathered at a time")
+  zero.key("stage3_max_live_parameters", &Z::stage3_max_live_parameters, "maximum elements that are gathered at any time")
       .at_least(0)
       .active_when(when, stage3);
   zero.key("stage3_max_reuse_distance", &Z::stage3_max_reuse_distance,
@@ -51,19 +52,20 @@ void add_stage3(Section<Z>& zero) {
         return c.zero.stage == 3 && c.zero.stage3_release == pipeline::UnshardRelease::Distance;
       });
   zero.key("stage3_release", &Z::stage3_release,
-           "when gathered parameters are released: \"distance\": as stage3_max_reuse_distance says; \"use\": behind each use; "
-           "\"microbatch\": they stay from a microbatch's forward to its backward; \"step\": at the end of the step; `trivet "
-           "plan` prints what each costs")
+           "when gathered parameters are released: \"distance\" follows stage3_max_reuse_distance; \"use\" releases them after "
+           "each use; \"microbatch\" keeps them from a microbatch's forward to its backward; \"step\" keeps them until the end "
+           "of the step; `trivet plan` prints the cost of each")
       .active_when(when, stage3);
 }
 
 void add_without_effect(SectionBase& zero) {
   const std::string layout_free = "a checkpoint holds global shapes and loads on any layout";
   const std::string python = "there are no Python modules";
-  zero.inert("use_multi_rank_bucket_allreduce", "true", "one bucket may hold several owners' gradients", "buckets always may");
+  zero.inert("use_multi_rank_bucket_allreduce", "true", "one bucket may hold several owners' gradients",
+             "buckets may always do so");
   zero.inert("load_from_fp32_weights", "true", "restore master weights from float32", "master weights are always saved");
-  zero.inert("elastic_checkpoint", "false", "checkpoints for another number of ranks", layout_free);
-  zero.inert("stage3_gather_16bit_weights_on_model_save", "false", "whole weights in a checkpoint", layout_free);
+  zero.inert("elastic_checkpoint", "false", "checkpoints for a different number of ranks", layout_free);
+  zero.inert("stage3_gather_16bit_weights_on_model_save", "false", "save whole weights in a checkpoint", layout_free);
   zero.inert("stage3_gather_fp16_weights_on_model_save", "false", "older name of stage3_gather_16bit_weights_on_model_save",
              layout_free);
   zero.inert("pipeline_loading_checkpoint", "false", "overlap reading a checkpoint with its distribution",
@@ -72,14 +74,15 @@ void add_without_effect(SectionBase& zero) {
   zero.inert("override_module_apply", "true", "hook Module.apply", python);
   zero.inert("log_trace_cache_warnings", "false", "warn when the order of modules changes",
              "the order is decided before the first step");
-  zero.inert("enable_sanity_checks", "false", "more checks", "the checks are always on");
+  zero.inert("enable_sanity_checks", "false", "additional checks", "the checks are always on");
 }
 
 void add_not_implemented(KeyTable& table, SectionBase& zero) {
   zero.unsupported("stage3_module_granularity_threshold", "0", "gather modules smaller than this together");
-  zero.unsupported("stage3_use_all_reduce_for_fetch_params", "false", "all-reduce instead of all-gather");
+  zero.unsupported("stage3_use_all_reduce_for_fetch_params", "false",
+                   "gather parameters with an all-reduce instead of an all-gather");
   zero.unsupported("stage3_allgather_sequential", "false", "gather one parameter at a time");
-  zero.unsupported("ignore_unused_parameters", "true", "tolerate parameters without gradient");
+  zero.unsupported("ignore_unused_parameters", "true", "tolerate parameters without a gradient");
   zero.unsupported("legacy_stage1", "false", "the first implementation of stage 1");
   zero.unsupported("zero_hpz_partition_size", "1", "ZeRO++: ranks of the secondary partition");
   zero.unsupported("zero_quantized_weights", "false", "ZeRO++: quantize gathered weights");

@@ -1,4 +1,4 @@
-// Which given keys have no effect in this run, and why.
+// Lists the given keys that have no effect in this run, with the reason.
 #include <algorithm>
 
 #include "engine/config/json_reader.h"
@@ -14,7 +14,7 @@ std::string reason_without_effect(const KeyEntry& entry, const GivenKey& given, 
   if (entry.effect == Effect::Inert) return entry.reason;
   const bool is_default = same_value(read_json(given.value, given.path), read_json(entry.default_json, entry.path));
   if (entry.effect == Effect::NotImplemented) return is_default || given.value == "null" ? "" : "its section is not enabled";
-  return entry.active && !entry.active(config) ? "has effect only when " + entry.active_when : "";
+  return entry.active && !entry.active(config) ? "takes effect only when " + entry.active_when : "";
 }
 
 }  // namespace

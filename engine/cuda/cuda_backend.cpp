@@ -15,10 +15,10 @@
 namespace trivet {
 namespace {
 
-// Gradients on their way out hold back nothing but the end of the step, whole weights hold back the next kernel.
+// Reducing gradients delays only the end of the step, but gathering weights delays the next kernel.
 int urgency_of(StreamUse use) {
   switch (use) {
-    case StreamUse::Copy: return 0;  // no blocks
+    case StreamUse::Copy: return 0;  // copies need no thread blocks
     case StreamUse::Reduce: return 1;
     case StreamUse::Gather: return 2;
     case StreamUse::Tensor:
@@ -72,7 +72,7 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  // Kernels of an operation that was given up look as if they had ended.
+  // The kernels of an aborted operation look as if they had finished, so the watch must be asked.
   void check() {
     if (nccl_) nccl_->watch().check();
   }

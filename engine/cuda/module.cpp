@@ -1,4 +1,4 @@
-// What the program finds in libtrivet_cuda.so.
+// The entry point of libtrivet_cuda.so.
 #include <cstdlib>
 
 #include "core/cuda/device.h"
@@ -15,8 +15,8 @@ trivet::CudaModule::Devices devices() {
 }  // namespace
 
 extern "C" const trivet::CudaModule* trivet_cuda_module() {
-  // Before CUDA starts. A receive that waits for its sender must not keep work of other streams from the device: each stream
-  // gets a queue of its own, as far as there are some (the default is 8).
+  // Must be set before CUDA starts. A receive that waits for its sender must not block work of other streams, so each stream
+  // gets its own hardware queue, as far as they suffice (the default is 8).
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   static const trivet::CudaModule module{trivet::kCudaInterface, devices, trivet::make_cuda_backend};
   return &module;

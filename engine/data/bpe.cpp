@@ -22,14 +22,14 @@ std::unordered_map<std::string_view, int32_t> ids_of(const BpeVocabulary& vocabu
   return ids;
 }
 
-// A word being merged: a list of tokens, each knowing its neighbours (-1: none).
+// A token of a word that is being merged, linked to its neighbours (-1: none).
 struct Node {
   int32_t id;
   int32_t previous, next;
   bool gone = false;
 };
 
-// A merge that could be done. Stale when either end has changed since.
+// A possible merge. It is stale once either of its tokens has changed.
 struct Candidate {
   int32_t rank, at, left, right;
   bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
@@ -53,8 +53,8 @@ BpeTokenizer::BpeTokenizer(BpeVocabulary vocabulary, const std::string& source) 
     const std::string whole = vocabulary_.tokens[static_cast<size_t>(left)] + vocabulary_.tokens[static_cast<size_t>(right)];
     const auto found = ids.find(whole);
     if (found == ids.end())
-      bad_file(source,
-               fmt::format("merge {} makes \"{}\", which is not in the vocabulary", rank, printable(to_byte_alphabet(whole))));
+      bad_file(source, fmt::format("merge {} produces \"{}\", which is not in the vocabulary", rank,
+                                   printable(to_byte_alphabet(whole))));
     merges_.emplace(key(left, right), Merge{static_cast<int32_t>(rank), found->second});
   }
 }
@@ -132,7 +132,7 @@ BpeVocabulary vocabulary_of_merges(const std::vector<std::pair<std::string, std:
     const auto found = ids.find(token);
     if (found == ids.end())
       bad_file(source,
-               fmt::format("merge {} joins \"{}\", which no earlier merge makes", rank, printable(to_byte_alphabet(token))));
+               fmt::format("merge {} joins \"{}\", which no earlier merge produces", rank, printable(to_byte_alphabet(token))));
     return found->second;
   };
   for (uint8_t byte : bytes_by_id()) add(std::string(1, static_cast<char>(byte)));

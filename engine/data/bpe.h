@@ -1,8 +1,8 @@
-// Byte-level byte-pair encoding (GPT-2's).
+// Byte-level byte-pair encoding, as in GPT-2.
 //
-// Text is cut into words (word_split.h); a word is its bytes; then, as long as two neighbours have a merge, those of the
-// earliest merge are joined, leftmost first. What is left are the tokens. Every input has an encoding, and decoding gives its
-// bytes back.
+// Text is split into words (word_split.h), and each word starts as a sequence of bytes. As long as two neighbours have a merge,
+// the pair with the earliest merge is joined, leftmost first. The parts that remain are the tokens. Every input can be encoded,
+// and decoding restores its bytes.
 #pragma once
 
 #include <array>
@@ -16,13 +16,13 @@ namespace trivet::data {
 
 struct BpeVocabulary {
   std::vector<std::string> tokens;                  // id -> bytes
-  std::vector<std::pair<int32_t, int32_t>> merges;  // in order of rank: ids of left and right
+  std::vector<std::pair<int32_t, int32_t>> merges;  // ids of left and right, in order of rank
   std::vector<int32_t> special;                     // ids that no text encodes to, such as <|endoftext|>
 };
 
 class BpeTokenizer : public Tokenizer {
  public:
-  // Throws DataError naming `source` when a byte has no token, or a merge makes something that is not a token.
+  // Throws DataError naming `source` when a byte has no token, or a merge produces something that is not a token.
   BpeTokenizer(BpeVocabulary vocabulary, const std::string& source);
 
   std::string name() const override { return "bpe"; }
@@ -47,8 +47,8 @@ class BpeTokenizer : public Tokenizer {
   std::unordered_map<uint64_t, Merge> merges_;
 };
 
-// Ids as GPT-2's: 256 bytes in the order of the byte alphabet, then what each merge makes (unless it exists), then
-// <|endoftext|>.
+// Ids follow GPT-2: the 256 bytes in the order of the byte alphabet, then the result of each merge (unless it already has an
+// id), then <|endoftext|>.
 inline constexpr std::string_view kEndOfText = "<|endoftext|>";
 BpeVocabulary vocabulary_of_merges(const std::vector<std::pair<std::string, std::string>>& merges, const std::string& source);
 

@@ -1,8 +1,8 @@
-// Byte-level BPE in the files it is found in.
+// Reads byte-level BPE tokenizers from the file formats in common use.
 //
-//   vocab.bpe, merges.txt   one merge a line, "left right" in the byte alphabet; ids follow GPT-2's rule
-//   tokenizer.json          Hugging Face tokenizers: ids and merges; what would encode differently is refused by name
-//   .tiktoken               "base64(token) rank" a line; the merges follow from the ranks
+//   vocab.bpe, merges.txt   one merge per line, "left right" in the byte alphabet; ids follow GPT-2's rule
+//   tokenizer.json          Hugging Face tokenizers: ids and merges; settings that would encode differently are refused by name
+//   .tiktoken               "base64(token) rank" per line; the merges follow from the ranks
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// tokenizer.json, in and out.
+// Reads and writes tokenizer.json.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,10 +21,10 @@ bool is_unset(const Json& object, const char* key) {
 }
 
 [[noreturn]] void refuse(const std::string& source, const std::string& key, const Json& value, const std::string& accepted) {
-  bad_file(source, fmt::format("{}: {} is not accepted; {} is", key, printable(value.dump()), accepted));
+  bad_file(source, fmt::format("{}: {} is not accepted; use {}", key, printable(value.dump()), accepted));
 }
 
-// Everything that would make ids differ from GPT-2's way.
+// Refuses every setting that would make ids differ from GPT-2's.
 void check_supported(const Json& json, const std::string& source) {
   const Json& model = json.at("model");
   if (model.value("type", "BPE") != "BPE") refuse(source, "model.type", model.at("type"), "\"BPE\"");
@@ -39,7 +39,7 @@ void check_supported(const Json& json, const std::string& source) {
     refuse(source, "pre_tokenizer", splitter, "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true}");
 }
 
-// Ids have no gaps, so that none is as high as the number of entries.
+// Ids have no gaps, so every id is below the number of entries.
 size_t count_entries(const Json& json, const std::string& source) {
   const Json& ids = json.at("model").at("vocab");
   if (!ids.is_object()) refuse(source, "model.vocab", ids, "an object of tokens and their ids");
@@ -62,7 +62,7 @@ std::pair<std::string, std::string> merge_parts(const Json& merge, const std::st
   const std::string text = merge.get<std::string>();
   const size_t space = text.find(' ');
   if (space == std::string::npos)
-    bad_file(source, fmt::format("model.merges: \"{}\" is not two tokens with a space between", printable(text)));
+    bad_file(source, fmt::format("model.merges: \"{}\" is not two tokens separated by a space", printable(text)));
   return {text.substr(0, space), text.substr(space + 1)};
 }
 

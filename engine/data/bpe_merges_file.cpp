@@ -29,7 +29,7 @@ std::shared_ptr<BpeTokenizer> bpe_from_merges(std::string_view text, const std::
     if (line.empty() || (line_number == 1 && line.starts_with("#version"))) continue;
     const size_t space = line.find(' ');
     if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos)
-      bad_file(source, fmt::format("line {}: \"{}\" is not a merge (two tokens with one space between)", line_number,
+      bad_file(source, fmt::format("line {}: \"{}\" is not a merge (two tokens separated by one space)", line_number,
                                    printable(line, 60)));
     merges.emplace_back(part(line.substr(0, space), line_number, source), part(line.substr(space + 1), line_number, source));
   }

@@ -17,7 +17,7 @@ int base64_value(char c) {
   return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-// Nothing when it is not base64.
+// Empty if the text is not base64.
 std::string from_base64(std::string_view text) {
   while (text.ends_with('=')) text.remove_suffix(1);
   std::string bytes;
@@ -33,7 +33,7 @@ std::string from_base64(std::string_view text) {
   return bytes;
 }
 
-constexpr size_t kLongestToken = 1024;  // of the vocabularies in use the longest has 128 bytes
+constexpr size_t kLongestToken = 1024;  // the longest token of the vocabularies in use has 128 bytes
 
 std::vector<std::string> read_ranks(std::string_view text, const std::string& source) {
   std::vector<std::string> tokens;
@@ -47,7 +47,8 @@ std::vector<std::string> read_ranks(std::string_view text, const std::string& so
     int64_t rank = -1;
     if (space != std::string_view::npos) std::from_chars(line.data() + space + 1, line.data() + line.size(), rank);
     if (token.empty() || rank != static_cast<int64_t>(tokens.size()))
-      bad_file(source, fmt::format("line {}: \"{}\" is not \"base64 {}\"", line_number, printable(line, 60), tokens.size()));
+      bad_file(source, fmt::format("line {}: \"{}\" is not a token in base64 followed by its rank, {}", line_number,
+                                   printable(line, 60), tokens.size()));
     if (token.size() > kLongestToken)
       bad_file(source, fmt::format("line {}: the token has {} bytes; at most {} are accepted", line_number, token.size(),
                                    kLongestToken));
@@ -58,7 +59,7 @@ std::vector<std::string> read_ranks(std::string_view text, const std::string& so
 
 using Ranks = std::unordered_map<std::string_view, int32_t>;
 
-// The two tokens that were merged into `token`: what is left of its bytes after all merges of a lower rank.
+// The two tokens that were merged into `token`: the parts that remain of its bytes after all merges of a lower rank.
 std::pair<int32_t, int32_t> halves(const std::string& token, int32_t token_rank, const Ranks& ranks,
                                    const std::string& source) {
   std::vector<std::string_view> parts;
@@ -68,7 +69,7 @@ std::pair<int32_t, int32_t> halves(const std::string& token, int32_t token_rank,
     const auto found = ranks.find(joined(i));
     return found == ranks.end() ? token_rank : found->second;
   };
-  std::vector<int32_t> merged;  // [i] rank of parts i and i + 1 together
+  std::vector<int32_t> merged;  // [i]: rank of parts i and i + 1 joined
   for (size_t i = 0; i + 1 < parts.size(); ++i) merged.push_back(rank_of(i));
   while (parts.size() > 2) {
     const auto best = std::min_element(merged.begin(), merged.end());

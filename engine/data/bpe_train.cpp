@@ -29,7 +29,7 @@ class PairCounts {
 
   struct Pair {
     int32_t left = 0, right = 0;
-    int64_t count = 0;  // 0: there is none
+    int64_t count = 0;  // 0: no pair is left
   };
   Pair best();
   void merge(const Pair& pair);
@@ -38,7 +38,7 @@ class PairCounts {
  private:
   struct Known {
     int64_t count = 0;
-    std::vector<int32_t> words;  // superset: a word may have lost the pair, or be here twice
+    std::vector<int32_t> words;  // a superset: a word may have lost the pair or be listed twice
   };
   struct Entry {
     int64_t count;
@@ -103,7 +103,7 @@ PairCounts::Pair PairCounts::best() {
   return {};
 }
 
-// Two merges may make the same bytes; they are one token.
+// Two merges may produce the same bytes; they share one token.
 int32_t PairCounts::add_token(const std::string& bytes) {
   const auto [entry, is_new] = ids_.emplace(bytes, static_cast<int32_t>(tokens_.size()));
   if (is_new) tokens_.push_back(bytes);
@@ -115,7 +115,7 @@ void PairCounts::merge(const Pair& pair) {
   const std::vector<int32_t> affected = std::move(pairs_[key(pair.left, pair.right)].words);
   pairs_.erase(key(pair.left, pair.right));
   for (int32_t word : affected) merge_in(word, pair, result);
-  pairs_.erase(key(pair.left, pair.right));  // merge_in counted it down again
+  pairs_.erase(key(pair.left, pair.right));  // merge_in has created it again while counting it down
 }
 
 void PairCounts::merge_in(int32_t index, const Pair& pair, int32_t result) {
@@ -141,7 +141,7 @@ void WordCounts::add(std::string_view text) {
 
 std::shared_ptr<BpeTokenizer> train_bpe(const WordCounts& words, int64_t vocabulary_size, const TrainingProgress& progress) {
   if (vocabulary_size < 257)
-    throw DataError(ExitCode::Usage, fmt::format("a BPE vocabulary of {} is too small; 257 (the bytes and {}) is the least",
+    throw DataError(ExitCode::Usage, fmt::format("a BPE vocabulary of {} is too small; use at least 257 (the bytes and {})",
                                                  vocabulary_size, kEndOfText));
   const int64_t wanted = vocabulary_size - 1;  // without <|endoftext|>
   PairCounts pairs(words);

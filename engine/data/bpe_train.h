@@ -1,6 +1,6 @@
-// Byte-level BPE learnt from a text: again and again, the most frequent pair of neighbours within words becomes a token. Of
-// pairs equally frequent the greatest wins, comparing the bytes of the left and then of the right token; so the result depends
-// on the words and their counts alone.
+// Learns a byte-level BPE vocabulary from a text: again and again, the most frequent pair of neighbouring tokens within words
+// becomes a new token. Among equally frequent pairs the greatest wins, comparing the bytes of the left token and then of the
+// right one, so the result depends only on the words and their counts.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace trivet::data {
 
-// Words and how often they occur; text may come in pieces that end where words end (piece_bytes of word_split.h).
+// Words and how often they occur; text may be added in pieces that end where words end (piece_bytes in word_split.h).
 class WordCounts {
  public:
   void add(std::string_view text);
@@ -24,10 +24,11 @@ class WordCounts {
   std::unordered_map<std::string, int64_t> counts_;
 };
 
-// Called with the tokens there are so far and how many there will be.
+// Called with the number of tokens so far and the number wanted.
 using TrainingProgress = std::function<void(int64_t tokens, int64_t of)>;
 
-// `vocabulary_size` = 256 bytes + merged tokens + <|endoftext|>, so at least 257. Smaller when no pair is left to merge.
+// `vocabulary_size` = 256 bytes + merged tokens + <|endoftext|>, so at least 257. The vocabulary is smaller if no pair is left
+// to merge.
 std::shared_ptr<BpeTokenizer> train_bpe(const WordCounts& words, int64_t vocabulary_size,
                                         const TrainingProgress& progress = {});
 

@@ -1,6 +1,6 @@
-// The printable characters that GPT-2's files write bytes as: 33-126, 161-172 and 174-255 stand for themselves, the other 68
-// bytes in ascending order are U+0100, U+0101, ... So a token in a file has no white space and no control characters, and is
-// valid UTF-8.
+// The printable characters with which GPT-2's files write bytes: 33-126, 161-172 and 174-255 stand for themselves, and the
+// other 68 bytes, in ascending order, are U+0100, U+0101, ... A token in a file therefore has no white space and no control
+// characters, and is valid UTF-8.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace trivet::data {
 const std::array<uint8_t, 256>& bytes_by_id();
 
 std::string to_byte_alphabet(std::string_view bytes);
-// Nothing when a character is not of the alphabet.
+// nullopt if a character is not in the alphabet.
 std::optional<std::string> from_byte_alphabet(std::string_view text);
 
 }  // namespace trivet::data

@@ -1,4 +1,4 @@
-// A token is a UTF-8 code point of the training text; ids follow the order of code points.
+// A tokenizer whose tokens are the code points of the training text; ids follow the order of code points.
 #pragma once
 
 #include <unordered_map>
@@ -9,7 +9,7 @@ namespace trivet::data {
 
 class CharactersTokenizer : public Tokenizer {
  public:
-  // Sorted, distinct.
+  // The characters must be sorted and distinct.
   explicit CharactersTokenizer(std::vector<char32_t> characters);
 
   std::string name() const override { return "characters"; }
@@ -22,11 +22,11 @@ class CharactersTokenizer : public Tokenizer {
   int32_t id_of(char32_t character) const;  // -1: none
 
   std::vector<char32_t> characters_;
-  std::vector<int32_t> ascii_;  // id of a character below 128; most text is that
+  std::vector<int32_t> ascii_;  // id of each character below 128, the most common ones
   std::unordered_map<char32_t, int32_t> other_;
 };
 
-// Sorted distinct code points. Throws DataError with the byte position where the text is not UTF-8.
+// The distinct code points of the text, sorted. Throws DataError with the byte position if the text is not UTF-8.
 std::vector<char32_t> distinct_characters(std::string_view text);
 
 }  // namespace trivet::data

@@ -1,4 +1,4 @@
-// What every message about a data file begins with: the file.
+// Errors about data files. Every message begins with the name of the file.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace trivet::data {
 [[noreturn]] inline void bad_file(const std::string& path, const std::string& message) {
   throw DataError(ExitCode::Usage, path + ": " + message);
 }
-// Exit code 18: the file is not the one it was, or its content does not match its own checksum.
+// Exit code 18: the file has changed, or its content does not match its own checksum.
 [[noreturn]] inline void data_changed(const std::string& path, const std::string& message) {
   throw DataError(ExitCode::DataChanged, path + ": " + message);
 }

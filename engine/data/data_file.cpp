@@ -17,7 +17,7 @@ namespace trivet::data {
 namespace {
 
 int open_regular(const std::string& path) {
-  // O_NONBLOCK: opening a pipe that nobody writes to would wait; it does nothing to a regular file.
+  // Without O_NONBLOCK, opening a pipe that nobody writes to would block. The flag has no effect on a regular file.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0)
     bad_file(path, errno == ENOENT ? "no such file" : std::string("cannot be opened: ") + std::strerror(errno));
@@ -55,15 +55,15 @@ void DataFile::check_size() const {
 
 void DataFile::read(int64_t offset, std::span<std::byte> out) const {
   if (offset < 0 || offset > bytes_ || static_cast<int64_t>(out.size()) > bytes_ - offset)
-    throw std::logic_error(fmt::format("{}: bytes {} + {} of {} were asked for", path_, offset, out.size(), bytes_));
+    throw std::logic_error(fmt::format("{}: bytes {} + {} of {} were requested", path_, offset, out.size(), bytes_));
   check_size();
   while (!out.empty()) {
     const ssize_t got = ::pread(descriptor_, out.data(), out.size(), offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) bad_file(path_, fmt::format("cannot be read at byte {}: {}", offset, std::strerror(errno)));
     if (got == 0) {
-      check_size();  // cut short since the first check
-      data_changed(path_, fmt::format("ends before byte {}, but had {} when it was opened", offset, bytes_));
+      check_size();  // truncated since the first check
+      data_changed(path_, fmt::format("ends before byte {}, but had {} bytes when it was opened", offset, bytes_));
     }
     out = out.subspan(static_cast<size_t>(got));
     offset += got;

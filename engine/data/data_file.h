@@ -1,7 +1,7 @@
-// A file that is read piece by piece while a run goes on, and that must stay as it is meanwhile.
+// A file that is read piece by piece during a run and must not change in the meantime.
 //
-// Pieces are copied out of the system's cache, not mapped: a mapped file that somebody cuts short ends the process with SIGBUS,
-// a copy that comes out short is an error with the name of the file.
+// Pieces are copied out of the system's cache rather than mapped. If somebody truncates a mapped file, the process is killed by
+// SIGBUS; a copy that comes out short is an error that names the file.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace trivet::data {
 
 class DataFile {
  public:
-  // Throws DataError: missing, no regular file, unreadable, empty.
+  // Throws DataError if the file is missing, unreadable, empty or not a regular file.
   explicit DataFile(const std::string& path);
   DataFile(const DataFile&) = delete;
   DataFile& operator=(const DataFile&) = delete;
@@ -22,7 +22,7 @@ class DataFile {
   const std::string& path() const { return path_; }
   int64_t bytes() const { return bytes_; }  // when it was opened
 
-  // Fills `out` with what stands at `offset`. Throws DataError: exit 18 when the size of the file has changed since it was
+  // Fills `out` with the bytes at `offset`. Throws DataError (exit code 18) if the size of the file has changed since it was
   // opened. Thread-safe.
   void read(int64_t offset, std::span<std::byte> out) const;
   // At most `bytes` bytes, fewer at the end of the file.

@@ -26,7 +26,7 @@ std::string vocabulary_in_words(const DataOptions& options) {
   return "?";
 }
 
-// Messages of encode and of characters_tokenizer do not know the file.
+// Adds the name of the file to errors of encode and characters_tokenizer, which do not know it.
 template <typename Work>
 auto naming(const std::string& path, Work work) {
   try {
@@ -36,7 +36,7 @@ auto naming(const std::string& path, Work work) {
   }
 }
 
-// The tokenizer the config asks for; `text` is the training text, which "characters" is made of.
+// The tokenizer that the config requests. "characters" is built from `text`, the training text.
 std::shared_ptr<Tokenizer> tokenizer_for_text(const DataOptions& options, const std::string& path, const std::string& text) {
   switch (options.vocabulary) {
     case VocabularyKind::Bytes: return bytes_tokenizer();
@@ -56,7 +56,7 @@ struct Opened {
   std::shared_ptr<Tokenizer> tokenizer;
 };
 
-// A token file was made with some tokenizer: refuse it when the config names another.
+// Refuses a token file that was made with a different tokenizer from the one that the config names.
 void check_vocabulary(const DataOptions& options, const std::string& path, const TokenFileInfo& info) {
   const auto mismatch = [&](const std::string& advice) {
     bad_key(options, "model.vocabulary",
@@ -65,7 +65,7 @@ void check_vocabulary(const DataOptions& options, const std::string& path, const
   };
   const std::string kind = info.tokenizer_name;
   const std::string own =
-      kind == "bytes" || kind == "characters" ? "\"" + kind + "\"" : "\"" + path + "\" (it holds its tokenizer)";
+      kind == "bytes" || kind == "characters" ? "\"" + kind + "\"" : "\"" + path + "\" (which contains its tokenizer)";
   switch (options.vocabulary) {
     case VocabularyKind::Bytes:
       if (kind != "bytes") mismatch(own);
@@ -98,7 +98,7 @@ Opened open_token_data(const DataOptions& options, const std::string& path) {
               vocabulary_in_words(options), path, info.format));
 }
 
-// `tokenizer` null: the one that the config asks for.
+// If `tokenizer` is null, the tokenizer that the config requests is used.
 Opened open_file(const DataOptions& options, const std::string& path, std::shared_ptr<Tokenizer> tokenizer) {
   if (token_format_of(path)) return open_token_data(options, path);
   const std::string text = read_text(path);
@@ -107,7 +107,7 @@ Opened open_file(const DataOptions& options, const std::string& path, std::share
   return {std::make_shared<TokenArray>(ids, tokenizer->vocabulary_size()), tokenizer};
 }
 
-// Ids of files that do not know their vocabulary are checked against the model's as they are read.
+// Checks the ids of a file that does not state its vocabulary against the model's vocabulary as they are read.
 class CheckedTokens : public TokenFile {
  public:
   CheckedTokens(std::shared_ptr<TokenFile> file, int64_t vocabulary_size, std::string path)
@@ -168,8 +168,8 @@ Dataset open_dataset(const DataOptions& options) {
   const Opened validation = open_file(options, options.data.validation, dataset.tokenizer);
   if (validation.tokenizer && dataset.tokenizer && validation.tokenizer->to_text() != dataset.tokenizer->to_text())
     bad_key(options, "data.validation",
-            fmt::format("{} was made with another tokenizer than {}; prepare both with one", options.data.validation,
-                        options.data.train));
+            fmt::format("{} was made with a different tokenizer from {}; prepare both with the same one",
+                        options.data.validation, options.data.train));
   dataset.validation = checked(validation.tokens, dataset.vocabulary_size, options.data.validation);
   return dataset;
 }

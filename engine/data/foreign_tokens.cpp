@@ -17,7 +17,7 @@ constexpr std::string_view kMegatronMagic{"MMIDIDX\0\0", 9};
 constexpr int64_t kMegatronHeaderBytes = 34, kLlmCHeaderBytes = 1024;
 constexpr int32_t kLlmCMagic16 = 20240520, kLlmCMagic32 = 20240801;
 
-// These formats do not align anything.
+// Reads a value that need not be aligned: these formats align nothing.
 template <typename T>
 T load(std::string_view bytes, size_t offset) {
   T value;
@@ -25,8 +25,8 @@ T load(std::string_view bytes, size_t offset) {
   return value;
 }
 
-// A hash of all of a file of up to 64 MiB, else of 64 pieces of 1 MiB spread evenly over it: the file may be very large, and
-// the purpose is to notice that another file was put in its place.
+// A hash of the whole file if it has at most 64 MiB, otherwise of 64 pieces of 1 MiB spread evenly over it. The file may be
+// very large, and the hash only has to reveal that another file was put in its place.
 std::string sampled_hash(const DataFile& file) {
   constexpr int64_t kPieces = 64, kPiece = int64_t{1} << 20;
   if (file.bytes() <= kPieces * kPiece) return hexadecimal(file.hash(0, file.bytes()));
@@ -63,7 +63,7 @@ TokenType megatron_type(uint8_t code, const std::string& path) {
   if (code == 1) return TokenType::UInt8;
   if (code == 4) return TokenType::Int32;
   if (code == 8) return TokenType::UInt16;
-  bad_file(path, fmt::format("Megatron dtype code {}; 1 (uint8), 4 (int32) and 8 (uint16) are read", code));
+  bad_file(path, fmt::format("Megatron dtype code {} is not accepted; 1 (uint8), 4 (int32) and 8 (uint16) are", code));
 }
 
 struct MegatronIndex {
@@ -71,9 +71,10 @@ struct MegatronIndex {
   int64_t sequences, documents, tokens;
 };
 
-// Checks that the sequences lie in the .bin one after the other, as the indexed dataset's builder leaves them.
+// Counts the tokens, and checks that the sequences follow each other in the .bin without gaps, as the builder of the indexed
+// dataset writes them.
 int64_t tokens_of_sequences(const DataFile& index, int64_t sequences, TokenType type) {
-  constexpr int64_t kPiece = 1 << 16;  // sequences that are read at once
+  constexpr int64_t kPiece = 1 << 16;  // sequences read at once
   const int64_t first_length = kMegatronHeaderBytes, first_pointer = first_length + sequences * 4;
   int64_t tokens = 0;
   for (int64_t done = 0; done < sequences; done += kPiece) {
@@ -97,7 +98,8 @@ MegatronIndex read_index(const DataFile& file) {
   const std::string index = file.text(0, kMegatronHeaderBytes);
   if (!index.starts_with(kMegatronMagic)) bad_file(path, "is not a Megatron index (it does not start with \"MMIDIDX\")");
   if (file.bytes() < kMegatronHeaderBytes)
-    data_changed(path, fmt::format("is truncated: {} bytes, the header alone has {}", file.bytes(), kMegatronHeaderBytes));
+    data_changed(path,
+                 fmt::format("is truncated: it has {} bytes, but the header alone has {}", file.bytes(), kMegatronHeaderBytes));
   if (const auto version = load<uint64_t>(index, 9); version != 1)
     bad_file(path, fmt::format("Megatron index version {}; this program reads version 1", version));
   MegatronIndex found{megatron_type(load<uint8_t>(index, 17), path), load<int64_t>(index, 18), load<int64_t>(index, 26), 0};
@@ -131,8 +133,8 @@ std::shared_ptr<StoredTokenFile> open_megatron(const std::string& path) {
   const MegatronIndex index = read_index(index_file);
   auto data = std::make_unique<DataFile>(data_path);
   if (data->bytes() != index.tokens * bytes_of(index.type))
-    data_changed(data_path, fmt::format("{} bytes, but {} says {} tokens of {} bytes, {} in all", data->bytes(), index_path,
-                                        index.tokens, bytes_of(index.type), index.tokens * bytes_of(index.type)));
+    data_changed(data_path, fmt::format("has {} bytes, but {} states {} tokens of {} bytes, {} bytes in total", data->bytes(),
+                                        index_path, index.tokens, bytes_of(index.type), index.tokens * bytes_of(index.type)));
   const TokenFileInfo info{
       .format = "megatron", .type = index.type, .tokens = index.tokens, .documents = std::max<int64_t>(0, index.documents - 1)};
   return std::make_shared<ForeignTokens>(std::move(data), 0, info, " index " + sampled_hash(index_file));
@@ -141,16 +143,18 @@ std::shared_ptr<StoredTokenFile> open_megatron(const std::string& path) {
 std::shared_ptr<StoredTokenFile> open_llm_c(const std::string& path) {
   auto file = std::make_unique<DataFile>(path);
   if (file->bytes() < kLlmCHeaderBytes)
-    data_changed(path, fmt::format("is truncated: {} bytes, the llm.c header alone has {}", file->bytes(), kLlmCHeaderBytes));
+    data_changed(
+        path, fmt::format("is truncated: it has {} bytes, but the llm.c header alone has {}", file->bytes(), kLlmCHeaderBytes));
   const std::string start = file->text(0, 12);
   const auto magic = load<int32_t>(start, 0), version = load<int32_t>(start, 4), count = load<int32_t>(start, 8);
   const bool wide = magic == kLlmCMagic32;
   if (const int32_t known = wide ? 7 : 1; version != known)
-    bad_file(path, fmt::format("llm.c token file {} version {}; this program reads version {}", magic, version, known));
+    bad_file(path, fmt::format("llm.c token file with magic number {} and version {}; this program reads version {}", magic,
+                               version, known));
   const TokenType type = wide ? TokenType::Int32 : TokenType::UInt16;
   const int64_t expected = kLlmCHeaderBytes + count * bytes_of(type);
   if (count < 0 || file->bytes() != expected)
-    data_changed(path, fmt::format("{} bytes, but {} tokens of {} bytes after the header make {}", file->bytes(), count,
+    data_changed(path, fmt::format("has {} bytes, but {} tokens of {} bytes after the header make {}", file->bytes(), count,
                                    bytes_of(type), expected));
   const TokenFileInfo info{.format = "llm.c", .type = type, .tokens = count};
   return std::make_shared<ForeignTokens>(std::move(file), kLlmCHeaderBytes, info, "");

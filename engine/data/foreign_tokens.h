@@ -12,7 +12,7 @@
 
 namespace trivet::data {
 
-// NAME.idx, or NAME.bin beside a NAME.idx. Either may be named.
+// True for NAME.idx, and for NAME.bin if there is a NAME.idx next to it.
 bool is_megatron(const std::string& path);
 bool is_llm_c(std::string_view content);
 

@@ -1,4 +1,4 @@
-// XXH3-64: what says that data is the same data. Not for secrets.
+// XXH3-64, which tells whether data has changed. It is not a cryptographic hash.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace trivet::data {
 uint64_t hash_bytes(std::string_view bytes);
 std::string hexadecimal(uint64_t value);  // 16 digits
 
-// The same hash of bytes that come in pieces.
+// The same hash for bytes that arrive in pieces.
 class StreamingHash {
  public:
   StreamingHash();

@@ -1,8 +1,9 @@
-// Batches for one rank, from one global cursor: what a step reads depends on the seed and the step alone, never on the layout.
+// Batches for one rank, computed from one global position: what a step reads depends only on the seed and the step, never on
+// the layout.
 //
-// A sample is `sequence_length` tokens and, shifted by one, as many targets. Sample number n of a run (n = step x global batch
-// + position in the batch) is found by a computed permutation of the samples of an epoch: no index file, nothing to save but
-// `step`.
+// A sample is `sequence_length` tokens and the same number of targets, shifted by one. Sample number n of a run (n = step x
+// global batch + position in the batch) is found with a computed permutation of the samples of an epoch, so there is no index
+// file and nothing to save but `step`.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ class TokenFile {
   virtual int64_t vocabulary_size() const = 0;
   // out[i] = token first + i
   virtual void read(int64_t first, std::span<int32_t> out) const = 0;
-  // Says which data this is (name, sizes, hash), for resume: exit 18 when it changed.
+  // Identifies the data by its sizes and a hash, so that a resumed run can tell that it has changed (exit code 18).
   virtual std::string digest() const = 0;
 };
 

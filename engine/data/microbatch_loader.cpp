@@ -6,7 +6,7 @@
 namespace trivet::data {
 namespace {
 
-// B sequences of S tokens. `read_row` fills the S + 1 tokens of row b and says whether there is such a sample.
+// B sequences of S tokens. `read_row` fills the S + 1 tokens of row b and returns whether there is such a sample.
 template <typename ReadRow>
 void fill_rows(int64_t B, int64_t S, HostMicrobatch& out, ReadRow read_row) {
   out.tokens.resize(static_cast<size_t>(B * S));

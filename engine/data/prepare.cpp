@@ -22,8 +22,8 @@ constexpr size_t kPieceBytes = size_t{1} << 22;
 
 void check_input(const std::string& path, const std::string& output) {
   std::error_code ignored;
-  if (fs::equivalent(path, output, ignored)) bad_file(path, "is the output too; name another output");
-  if (token_format_of(path)) bad_file(path, "is a token file already; `trivet data show` says what is in it");
+  if (fs::equivalent(path, output, ignored)) bad_file(path, "is also the output; name another output");
+  if (token_format_of(path)) bad_file(path, "is already a token file; `trivet data show` prints what is in it");
 }
 
 std::string name_of(fs::file_type type) {
@@ -37,7 +37,7 @@ std::string name_of(fs::file_type type) {
   }
 }
 
-// The output is put in place by a rename, which would replace a device or a FIFO by a file.
+// The output is put in place by a rename, which would replace a device or a FIFO with a file.
 void check_output(const PrepareOptions& options) {
   const fs::path folder = fs::path(options.output).parent_path();
   if (!folder.empty() && !fs::is_directory(folder))
@@ -113,7 +113,8 @@ class Preparation {
                                   tokenizer.name(), kEndOfText));
   }
 
-  // All texts in pieces that can be encoded one by one; `end` after each text. Errors of `work` are given the file's name.
+  // Calls `work` on all texts, in pieces that can be encoded one by one, and `end` after each text. Adds the name of the file
+  // to errors of `work`.
   template <typename Work, typename End>
   void for_each_piece(std::string_view phase, Work work, End end) {
     text_bytes_ = 0;
@@ -142,7 +143,7 @@ class Preparation {
     try {
       work();
     } catch (const DataError& error) {
-      const std::string from = offset == 0 ? "" : fmt::format("in the piece from byte {}: ", offset);
+      const std::string from = offset == 0 ? "" : fmt::format("in the piece that starts at byte {}: ", offset);
       throw DataError(error.exit_code(), path + ": " + from + error.what());
     }
   }

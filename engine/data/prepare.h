@@ -1,4 +1,4 @@
-// Texts -> one token file: what `trivet data prepare` does.
+// Turns texts into one token file, for `trivet data prepare`.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct PrepareOptions {
   std::string vocabulary = "bytes";  // "bytes", "characters" (of all inputs) or a tokenizer file
   int64_t train_bpe = 0;             // > 0: learn a BPE vocabulary of this size from the inputs instead
   bool end_of_text = false;          // <|endoftext|> after each input; BPE only
-  bool replace = false;              // the output may exist
+  bool replace = false;              // an existing output is replaced
 };
 
 struct PrepareResult {
@@ -23,10 +23,10 @@ struct PrepareResult {
   std::string tokenizer = "", digest = "";
 };
 
-// `phase` is one of a few sentences, `done` goes from 0 to 1 within it.
+// `phase` describes the current phase in a few words; `done` goes from 0 to 1 within it.
 using PrepareProgress = std::function<void(std::string_view phase, double done)>;
 
-// Throws DataError before any long work for what can be known by then. The output appears whole or not at all.
+// Mistakes that can be known in advance throw DataError before any long work. The output appears complete or not at all.
 PrepareResult prepare(const PrepareOptions& options, const PrepareProgress& progress = {});
 
 }  // namespace trivet::data

@@ -1,7 +1,7 @@
-// The order of an epoch is a permutation of [0, samples) that is computed, not stored: a Feistel network is a bijection of the
-// 2h-bit numbers whatever its round function; numbers that fall outside [0, samples) go through it again until they fall inside
-// ("cycle walking", Black and Rogaway 2002), which keeps it a bijection of [0, samples). 2h is the least even number of bits
-// that is enough, so fewer than four passes are expected.
+// The order of an epoch is a permutation of [0, samples) that is computed, not stored. A Feistel network is a bijection of the
+// 2h-bit numbers, whatever its round function. Numbers that fall outside [0, samples) go through it again until they fall
+// inside ("cycle walking", Black and Rogaway 2002), which makes it a bijection of [0, samples). 2h is the smallest even number
+// of bits that is enough, so the expected number of passes is less than four.
 #include <fmt/format.h>
 
 #include <bit>

@@ -11,7 +11,7 @@
 namespace trivet::data {
 namespace {
 
-// Tokens that are possible at all.
+// The tokens that can be drawn at all.
 std::vector<Candidate> possible_tokens(std::span<const float> logits) {
   std::vector<Candidate> possible;
   for (size_t i = 0; i < logits.size(); ++i) {
@@ -28,7 +28,7 @@ bool more_likely(const Candidate& a, const Candidate& b) {
   return a.probability != b.probability ? a.probability > b.probability : a.token < b.token;
 }
 
-// Sorted, and cut to the `count` most likely.
+// Sorts the candidates and keeps the `count` most likely.
 void keep_most_likely(std::vector<Candidate>& all, int64_t count) {
   const auto kept = std::min<int64_t>(count, static_cast<int64_t>(all.size()));
   std::partial_sort(all.begin(), all.begin() + kept, all.end(), more_likely);

@@ -1,5 +1,5 @@
 // Choosing the next token from a row of logits, for `trivet generate`. Pure functions: the draw is a function of (seed,
-// sequence, position), so the same text comes out whatever the batch, the layout or the thread count.
+// sequence, position), so the text is the same for every batch, layout and thread count.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct Candidate {
   double probability = 0;
 };
 
-// What may be drawn, most likely first (of equals the lower id), probabilities summing to 1. Never empty. A logit of -infinity
-// is never chosen; throws NumericsError when a logit is NaN or +infinity, or all are -infinity.
+// The tokens that may be drawn, most likely first (between equals, the lower id first), with probabilities that sum to 1. Never
+// empty. A logit of -infinity is never chosen; throws NumericsError when a logit is NaN or +infinity, or all are -infinity.
 std::vector<Candidate> candidates(std::span<const float> logits, const SamplingOptions& options);
 
 // The first candidate at which the running sum of probabilities exceeds `unit`, which is in [0, 1).

@@ -44,7 +44,7 @@ std::string read_unpacked(const std::string& path, int64_t limit_bytes, std::str
     if (got < 0 || (code != Z_OK && code != Z_STREAM_END))
       bad_file(path, fmt::format("damaged or truncated gzip data after {} bytes of text ({})", text.size(), reason));
     if (static_cast<int64_t>(text.size()) > limit_bytes)
-      bad_file(path, fmt::format("has more than {} bytes (unpacked), the most that {} may have", limit_bytes, kind));
+      bad_file(path, fmt::format("has more than {} bytes (unpacked), which is the maximum for {}", limit_bytes, kind));
     if (got == 0) return text;
   }
 }

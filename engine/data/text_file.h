@@ -1,4 +1,4 @@
-// Whole files in and out of memory. Only regular files are read: a device or a pipe may never end.
+// Reads and writes whole files. Only regular files are read: a device or a pipe may never end.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,11 @@ namespace trivet::data {
 // Texts to train on must fit into memory, and a gzip file may unpack to a thousand times its size; vocabularies are small.
 inline constexpr int64_t kMostTextBytes = int64_t{64} << 30, kMostTokenizerBytes = int64_t{64} << 20;
 
-// The file's content, unpacked when it is gzip. Throws DataError: missing, no regular file, unreadable, damaged, empty, or more
-// than `limit_bytes`, which is what `kind` ("a tokenizer") may have.
+// The file's content, unpacked if it is gzip. Throws DataError if the file is missing, unreadable, damaged, empty or not a
+// regular file, or if it has more than `limit_bytes`, the maximum for its `kind` ("a tokenizer").
 std::string read_text(const std::string& path, int64_t limit_bytes = kMostTextBytes, std::string_view kind = "a text");
-// Through a temporary file in the same directory and a rename, so that there is the old file or the new one, never half of one.
+// Writes a temporary file in the same directory and renames it, so that there is the old file or the new one, never half of
+// one.
 void write_file(const std::string& path, std::string_view content);
 
 }  // namespace trivet::data

@@ -13,7 +13,7 @@
 namespace trivet::data {
 namespace {
 
-// T as stored, possibly not aligned (Megatron's and llm.c's headers do not care).
+// Reads stored values, which may be unaligned: Megatron's and llm.c's headers do not align them.
 template <typename T>
 void widen(const std::byte* from, std::span<int32_t> out) {
   for (size_t i = 0; i < out.size(); ++i) {
@@ -35,7 +35,8 @@ void narrow(std::vector<std::byte>& bytes, std::span<const int32_t> ids) {
 
 void check_range(int64_t first, size_t count, int64_t tokens) {
   if (first < 0 || first + static_cast<int64_t>(count) > tokens)
-    throw std::logic_error(fmt::format("tokens [{}, {}) asked of {}", first, first + static_cast<int64_t>(count), tokens));
+    throw std::logic_error(
+        fmt::format("tokens [{}, {}) of {} were requested", first, first + static_cast<int64_t>(count), tokens));
 }
 
 void widen_as(TokenType type, const std::byte* from, std::span<int32_t> out) {
@@ -55,7 +56,7 @@ TokenType token_type_for(int64_t vocabulary_size) {
 
 void StoredTokens::read(int64_t first, std::span<int32_t> out, int64_t vocabulary_size) const {
   check_range(first, out.size(), count);
-  std::array<std::byte, 16384> piece;  // on its way from the file
+  std::array<std::byte, 16384> piece;  // bytes as they are in the file
   const size_t most = piece.size() / static_cast<size_t>(bytes_of(type));
   for (size_t done = 0; done < out.size(); done += most) {
     const std::span<int32_t> part = out.subspan(done, std::min(most, out.size() - done));

@@ -1,4 +1,4 @@
-// Token ids in one of three widths, and where they are: in memory, in a file, in a part of another.
+// Token ids in one of three widths, stored in memory or in a file, and slices of them.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@
 
 namespace trivet::data {
 
-enum class TokenType : uint32_t { UInt8 = 1, UInt16 = 2, Int32 = 4 };  // value = bytes a token
+enum class TokenType : uint32_t { UInt8 = 1, UInt16 = 2, Int32 = 4 };  // value = bytes per token
 
 // The narrowest type for ids below `vocabulary_size`.
 TokenType token_type_for(int64_t vocabulary_size);
 inline int64_t bytes_of(TokenType type) { return static_cast<int64_t>(type); }
 
-// Ids back to back in a file, which must outlive it.
+// Ids that are stored back to back in a file. The file must outlive this struct.
 struct StoredTokens {
   const DataFile* file = nullptr;
   int64_t offset = 0;  // of the first id
@@ -33,7 +33,7 @@ void check_ids(int64_t first, std::span<const int32_t> ids, int64_t vocabulary_s
 
 void append_packed(std::vector<std::byte>& bytes, std::span<const int32_t> ids, TokenType type);
 
-// Tokens made at start from a text.
+// Tokens that are made from a text at the start.
 class TokenArray : public TokenFile {
  public:
   TokenArray(std::span<const int32_t> ids, int64_t vocabulary_size);
@@ -51,7 +51,7 @@ class TokenArray : public TokenFile {
   std::string digest_;
 };
 
-// Tokens [first, first + count) of another.
+// Tokens [first, first + count) of another TokenFile.
 class TokenSlice : public TokenFile {
  public:
   TokenSlice(std::shared_ptr<const TokenFile> whole, int64_t first, int64_t count);

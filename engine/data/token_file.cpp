@@ -43,9 +43,10 @@ class TrivetTokens : public StoredTokenFile {
     const int64_t offset = ids_.offset;
     const uint64_t found = file_.hash(offset, file_.bytes() - offset);
     if (found != header_.tokens_xxh3)
-      data_changed(file_.path(),
-                   fmt::format("the checksum of the tokens is {}, the header says {}: the file is damaged; prepare it again",
-                               hexadecimal(found), info_.data_hash));
+      data_changed(
+          file_.path(),
+          fmt::format("the checksum of the tokens is {}, but the header says {}: the file is damaged; prepare it again",
+                      hexadecimal(found), info_.data_hash));
   }
 
  private:
@@ -54,7 +55,8 @@ class TrivetTokens : public StoredTokenFile {
     const std::string_view magic(kTokenMagic, sizeof header_.magic);
     if (!start.starts_with(magic)) bad_file(file_.path(), "is not a token file (it does not start with \"TRIVTOK\")");
     if (start.size() < sizeof header_)
-      data_changed(file_.path(), fmt::format("is truncated: {} bytes, the header alone has {}", start.size(), sizeof header_));
+      data_changed(file_.path(),
+                   fmt::format("is truncated: it has {} bytes, but the header alone has {}", start.size(), sizeof header_));
     std::memcpy(&header_, start.data(), sizeof header_);
     if (header_.version != kTokenVersion)
       bad_file(file_.path(),
@@ -65,7 +67,7 @@ class TrivetTokens : public StoredTokenFile {
 
   void check_sizes() const {
     if (header_.bytes_per_token != 1 && header_.bytes_per_token != 2 && header_.bytes_per_token != 4)
-      bad_file(file_.path(), fmt::format("{} bytes a token; 1, 2 and 4 are known", header_.bytes_per_token));
+      bad_file(file_.path(), fmt::format("{} bytes per token are not accepted; 1, 2 and 4 are", header_.bytes_per_token));
     constexpr uint64_t kMost = uint64_t{1} << 60;  // so that no sum below overflows
     if (header_.tokenizer_bytes > kMost || header_.tokens > kMost || header_.tokens_offset > kMost ||
         header_.tokens_offset < sizeof header_ + header_.tokenizer_bytes)
@@ -76,7 +78,7 @@ class TrivetTokens : public StoredTokenFile {
     const uint64_t expected = header_.tokens_offset + header_.tokens * header_.bytes_per_token;
     const auto found = static_cast<uint64_t>(file_.bytes());
     if (found != expected)
-      data_changed(file_.path(), fmt::format("{} bytes, but {} tokens of {} bytes from byte {} make {}: the file {}", found,
+      data_changed(file_.path(), fmt::format("has {} bytes, but {} tokens of {} bytes from byte {} make {}: the file {}", found,
                                              header_.tokens, header_.bytes_per_token, header_.tokens_offset, expected,
                                              found < expected ? "is truncated" : "has grown"));
   }

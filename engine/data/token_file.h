@@ -1,12 +1,12 @@
-// Files of token ids: our own, and two that others write.
+// Files of token ids: Trivet's own format, and two formats that other programs write.
 //
-// Our own (.tokens; little-endian; docs/data.md has the table of offsets) is a header of 128 bytes, the text of the tokenizer
-// that made it, zeros up to a multiple of 64, and the ids back to back. It is complete in itself: the tokenizer travels with
-// the data. The header carries a checksum of itself, of the tokenizer and of the ids; opening checks the first two and all
-// sizes, and leaves the ids to verify_tokens, because reading all of a large file takes long.
+// Trivet's format (.tokens; little-endian; docs/data.md has the table of offsets) is a header of 128 bytes, the text of the
+// tokenizer that made it, zeros up to a multiple of 64, and the ids back to back. It is complete in itself: the tokenizer
+// travels with the data. The header carries a checksum of itself, of the tokenizer and of the ids; opening checks the first two
+// and all sizes, and leaves the ids to verify_tokens, because reading all of a large file takes long.
 //
-// Foreign files say nothing about their vocabulary (size 0) nor about their content (digest() hashes the sizes and samples of
-// it).
+// Foreign files state neither their vocabulary (its size is 0) nor a checksum (digest() hashes the sizes and samples of the
+// content).
 #pragma once
 
 #include <optional>
@@ -32,19 +32,19 @@ class StoredTokenFile : public TokenFile {
   virtual const TokenFileInfo& info() const = 0;
 };
 
-// What the content says the file is. Plain text, gzip and everything unknown: nothing.
+// The format of the file, by its name or its content; nullopt for plain text, gzip and everything unknown.
 enum class TokenFormat { Trivet, Megatron, LlmC };
 std::optional<TokenFormat> token_format_of(const std::string& path);
 
-// Any of the three; ids are read from the disk when they are asked for. Throws DataError (exit 2) for what is not a token file
-// and (exit 18) for one that is damaged.
+// Opens any of the three formats; ids are read from the disk when they are requested. Throws DataError: exit code 2 for a file
+// that is not a token file, exit code 18 for one that is damaged.
 std::shared_ptr<StoredTokenFile> open_token_file(const std::string& path);
 std::shared_ptr<TokenFile> open_tokens(const std::string& path);
 
-// Reads everything: the checksum of the ids, and that each id is inside the vocabulary.
+// Reads the whole file to check the checksum of the ids and that each id is inside the vocabulary.
 void verify_tokens(const std::string& path);
 
-// Writes our own format in pieces; nothing is at `path` before finish(). Without finish() the destructor removes what was
+// Writes Trivet's format in pieces. The file appears at `path` in finish(); without finish() the destructor removes what was
 // written.
 class TokenFileWriter {
  public:

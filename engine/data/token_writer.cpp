@@ -47,7 +47,7 @@ TokenFileWriter::TokenFileWriter(std::string path, const Tokenizer& tokenizer) :
 
   std::string before(header.tokens_offset, '\0');
   text.copy(before.data() + sizeof header, text.size());
-  state_->write(before.data(), before.size());  // the header's place is filled by finish()
+  state_->write(before.data(), before.size());  // finish() fills in the header
 }
 
 TokenFileWriter::~TokenFileWriter() {

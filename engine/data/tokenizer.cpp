@@ -69,9 +69,9 @@ std::shared_ptr<Tokenizer> characters_tokenizer(std::string_view training_text) 
 void save_tokenizer(const Tokenizer& tokenizer, const std::string& path) { write_file(path, tokenizer.to_text()); }
 
 std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const std::string& source) try {
-  if (json_is_deeper(text, kMostLevels)) bad_file(source, fmt::format("has lists deeper than {} levels", kMostLevels));
+  if (json_is_deeper(text, kMostLevels)) bad_file(source, fmt::format("is nested deeper than {} levels", kMostLevels));
   const auto json = nlohmann::json::parse(text);
-  if (!json.is_object()) bad_file(source, "is JSON, but not a tokenizer (an object)");
+  if (!json.is_object()) bad_file(source, "is JSON, but not a tokenizer, which is an object");
   if (json.contains("trivet_tokenizer")) return own_format(json, source);
   if (json.contains("model") && json.at("model").is_object()) return bpe_from_tokenizer_json(text, source);
   bad_file(

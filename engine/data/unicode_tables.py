@@ -8,7 +8,7 @@ import sys
 
 
 def categories(path):
-    """Yields (first, last, category). A pair of lines "<X, First>", "<X, Last>" stands for all between."""
+    """Yields (first, last, category). A pair of lines "<X, First>", "<X, Last>" stands for all code points between them."""
     first = None
     for line in open(path, encoding="ascii"):
         code, name, category = line.split(";")[:3]

@@ -61,7 +61,7 @@ size_t run_end(std::string_view text, size_t position, CharacterClass kind) {
   return position;
 }
 
-// \s+(?!\S)|\s+ : the last space before something else belongs to what follows, unless it is the only one.
+// \s+(?!\S)|\s+ : the last space of a run belongs to the word that follows, unless it is the only space.
 size_t space_bytes(std::string_view text, size_t position) {
   size_t end = position, last_bytes = 0;
   while (end < text.size()) {

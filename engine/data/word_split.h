@@ -1,9 +1,10 @@
-// Cuts text into the words that byte-level BPE works on, as GPT-2's expression does:
+// Splits text into the words that byte-level BPE works on, as GPT-2's regular expression does:
 //
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //
-// By hand, because the expression needs look-ahead and Unicode classes, and this is all of it. Every byte is in exactly one
-// word; a byte that is not UTF-8 counts as a symbol, so that any input comes back as it was.
+// The code is written by hand rather than with a regular-expression library, because the expression needs look-ahead and
+// Unicode classes, and this little code covers it. Every byte is in exactly one word; a byte that is not UTF-8 counts as a
+// symbol, so any input can be restored exactly.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +27,9 @@ void for_each_word(std::string_view text, Visit visit) {
   }
 }
 
-// Bytes of the longest piece of at most `limit` bytes after which a word begins whatever follows, so that the pieces of a long
-// text can be cut into words one by one. All of the text when it is no longer than that or has no such place.
+// Bytes of the longest piece of at most `limit` bytes after which a word begins, whatever follows, so that the pieces of a long
+// text can be split into words one by one. Without such a place the piece is longer: it ends at the first such place after
+// `limit`, or at the end of the text.
 size_t piece_bytes(std::string_view text, size_t limit);
 
 }  // namespace trivet::data

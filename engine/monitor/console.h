@@ -1,4 +1,4 @@
-// A run for a person to watch.
+// Prints a run for a person to watch.
 //
 //   model   gpt, 4 layers x 128, 809,856 parameters
 //   data    input.txt, 1,003,854 train / 111,540 validation characters
@@ -10,8 +10,9 @@
 //      61   skipped: the gradients overflowed at loss scale 32768
 //   done    1,000 steps in 0:54, loss 4.1837 -> 2.0301, validation 2.0460 (best 2.0460 at step 1000), 14,402 tok/s, 1 skipped
 //
-// A line stays for the first step, every `steps_per_print` steps and the last. On a terminal the line of the current step is
-// drawn again and again in place (\r) between those. The first step, which pays for first touches, counts in no average.
+// The first step, every `steps_per_print`-th step and the last step leave a line. On a terminal, the line of the current step
+// is redrawn in place (\r) between those. Averages leave out the first step, which is slow because it touches memory for the
+// first time.
 #pragma once
 
 #include <chrono>
@@ -28,10 +29,10 @@ struct ConsoleOptions {
   bool color = false;
   int64_t steps_per_print = 10;
   int columns = 120;            // the live line is cut here
-  double redraw_seconds = 0.1;  // at most this often
+  double redraw_seconds = 0.1;  // at least this long between redraws
 };
 
-// What stdout is: a terminal or not, its width; color unless NO_COLOR is set or TERM is "dumb".
+// Finds out whether stdout is a terminal, and its width. A terminal gets color unless NO_COLOR is set or TERM is "dumb".
 ConsoleOptions options_for_stdout(int64_t steps_per_print);
 
 class Console : public Monitor {
@@ -59,7 +60,7 @@ class Console : public Monitor {
   int64_t total_steps_ = 0, skipped_ = 0, steps_ = 0;
   bool live_ = false;  // a live line is on the screen
   std::chrono::steady_clock::time_point drawn_{};
-  // After the first step of this run:
+  // The counted_ members leave out the first step of this run.
   int64_t counted_steps_ = 0, counted_tokens_ = 0;
   double counted_ms_ = 0, all_ms_ = 0;
   std::optional<double> first_loss_, last_loss_, best_validation_, last_validation_;

@@ -1,6 +1,6 @@
-// DeepSpeed's csv_monitor, byte for byte: one file a tag, <output_path>/<job_name>/Train_Samples_lr.csv, lines "samples,value"
-// under a header "step,lr" (the axis is samples although the header says step), CRLF line ends, and the header once more after
-// a restart.
+// DeepSpeed's csv_monitor, byte for byte: one file per tag, <output_path>/<job_name>/Train_Samples_lr.csv, with lines
+// "samples,value" under a header "step,lr" (the axis is samples although the header says step), CRLF line ends, and the header
+// once more after a restart.
 //
 // Tags: Train/Samples/{lr, loss_scale, train_loss, eval_loss} as DeepSpeed's engines write them, and Train/Samples/grad_norm.
 #pragma once

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kStepKey = "{\"step\": ";
 
-// Bytes of the whole lines, from the beginning, whose step is at most `last`.
+// The number of bytes in the complete lines at the beginning of the file whose step is at most `last`.
 uintmax_t bytes_to_keep(const std::string& path, int64_t last) {
   std::ifstream file(path, std::ios::binary);
   std::string line;

@@ -1,13 +1,14 @@
-// One JSON object a step, for programs: --metrics FILE.jsonl.
+// Writes one JSON object per step, for programs: --metrics FILE.jsonl.
 //
 //   {"step": 1, "loss": 4.1837, "loss_bits": "4085e0df", "lr": 1e-05, "grad_norm": 5.53, "tokens": 768, "step_ms": 86.1,
 //    "tokens_per_second": 8930.4, "memory_bytes": 17825792}
 //
-// (on one line). A skipped step has "skipped": true besides; with loss scaling there is "loss_scale". What is not finite is
-// null; loss_bits keeps it exactly. Evaluations go to FILE.evaluation.jsonl: {"step", "loss", "loss_bits", "tokens", "ms"}.
+// (on one line). A skipped step also has "skipped": true, and with loss scaling there is "loss_scale". A number that is not
+// finite is null; loss_bits keeps it exactly. Evaluations go to FILE.evaluation.jsonl: {"step", "loss", "loss_bits", "tokens",
+// "ms"}.
 //
-// A run that starts at step 0 begins the files anew. A resumed run first cuts off the lines of steps it will do again, and half
-// a line that a killed run may have left.
+// A run that starts at step 0 empties the files first. A resumed run first cuts off the lines of the steps that it will repeat,
+// and an incomplete line that a killed run may have left.
 #pragma once
 
 #include <optional>

@@ -1,9 +1,10 @@
-// What a run tells while it goes: each step and each evaluation, to a console and to files. World rank 0 has monitors, other
-// ranks have none. A monitor only listens: nothing in it changes a run. One thread at a time.
+// Reports a run while it is running: each step and each evaluation, to a console and to files. World rank 0 has monitors, the
+// other ranks have none. A monitor only listens: it never changes the run. One thread at a time.
 //
 //   on_start  (on_step | on_evaluation | on_note)*  on_end
 //
-// A step's number is the number of steps done once it is: the first is 1, and a checkpoint of step N resumes with step N + 1.
+// A step's number is the number of steps done after it: the first step is 1, and a run that resumes from the checkpoint of step
+// N continues with step N + 1.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 namespace trivet::monitor {
 
 struct RunStart {
-  // Printed one a line, control characters escaped: {"model", "gpt, 4 layers x 128, 809,856 parameters"}, {"data", ...},
+  // Printed one per line, with control characters escaped: {"model", "gpt, 4 layers x 128, 809,856 parameters"}, {"data", ...},
   // {"plan", ...}
   std::vector<std::pair<std::string, std::string>> facts = {};
   int64_t steps_done = 0;   // > 0: resumed
@@ -25,13 +26,13 @@ struct RunStart {
 struct StepMetrics {
   int64_t step = 0;
   double loss = 0;         // mean over the step's targets
-  uint32_t loss_bits = 0;  // of the loss as float32
+  uint32_t loss_bits = 0;  // bits of the loss as float32
   double lr = 0, grad_norm = 0;
-  double loss_scale = 0;  // that the step was computed with; 0: no loss scaling
-  int64_t samples = 0;    // of the run up to and with this step
-  int64_t tokens = 0;     // of this step, all ranks
+  double loss_scale = 0;  // used in this step; 0: no loss scaling
+  int64_t samples = 0;    // in the run, including this step
+  int64_t tokens = 0;     // in this step, all ranks
   double step_ms = 0, tokens_per_second = 0;
-  int64_t memory_bytes = 0;  // peak of world rank 0; the others hold as much
+  int64_t memory_bytes = 0;  // peak of world rank 0
   bool skipped = false;      // an overflow: nothing was updated
 };
 
@@ -39,7 +40,7 @@ struct Evaluation {
   int64_t step = 0;
   double loss = 0;
   uint32_t loss_bits = 0;
-  int64_t samples = 0;  // of the run so far, as in StepMetrics
+  int64_t samples = 0;  // in the run so far, as in StepMetrics
   int64_t tokens = 0;   // targets that were counted
   double ms = 0;
 };
@@ -54,11 +55,11 @@ class Monitor {
   virtual void on_start(const RunStart&) {}
   virtual void on_step(const StepMetrics&) {}
   virtual void on_evaluation(const Evaluation&) {}
-  virtual void on_note(const std::pair<std::string, std::string>&) {}  // a fact that is known only while the run goes
+  virtual void on_note(const std::pair<std::string, std::string>&) {}  // a fact that is known only during the run
   virtual void on_end(const RunEnd&) {}
 };
 
-// Tells several, in the order they were added.
+// Forwards to several monitors, in the order in which they were added.
 class Monitors : public Monitor {
  public:
   void add(std::unique_ptr<Monitor> monitor) { list_.push_back(std::move(monitor)); }

@@ -1,4 +1,4 @@
-// Numbers as people and as files want them.
+// Formats numbers for people and for files.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// A file that a monitor appends to: every write reaches the system before it returns, so that a killed run has told all it did.
+// A file that a monitor appends to. Every write reaches the operating system before it returns, so a killed run leaves a record
+// of everything that it did.
 #pragma once
 
 #include <cstdio>
@@ -10,7 +11,7 @@ namespace trivet::monitor {
 
 class OutputFile {
  public:
-  // Makes the folders above it. Opens at the end of what is there.
+  // Creates the folders above the file, and opens the file for appending.
   explicit OutputFile(const std::string& path);
   void write(std::string_view text);
 

@@ -1,4 +1,4 @@
-// The orthogonal factor of a matrix, nearly: five steps of a quintic Newton-Schulz iteration (Muon, Jordan et al. 2024).
+// Approximates the orthogonal factor of a matrix by five steps of a quintic Newton-Schulz iteration (Muon, Jordan et al. 2024).
 #pragma once
 
 #include "core/arena.h"
@@ -6,7 +6,7 @@
 
 namespace trivet {
 
-// Temporaries for one matrix. Every rank makes them, also those that only receive the result, so that one plan fits all ranks.
+// Temporaries for one matrix. Every rank allocates them, even those that only receive the result: one plan fits all ranks.
 struct NewtonSchulzScratch {
   NewtonSchulzScratch(Arena& arena, const Shape& shape);
   ScopedTensor gram, polynomial, next, square_sum;

@@ -10,7 +10,7 @@ namespace trivet {
 
 // float32 tensors that an optimizer keeps per parameter, besides the master weights.
 int optimizer_states(OptimizerType type, const OptimizerConfig& config);
-// "moment1", "moment2" ...: what checkpoints call them.
+// Their names in checkpoints: "moment1", "moment2" ...
 std::vector<std::string> optimizer_state_names(OptimizerType type, const OptimizerConfig& config);
 
 }  // namespace trivet

@@ -10,16 +10,16 @@
 namespace trivet {
 namespace {
 
-// Gradients on the fixed-point grid are read back in pieces of so many elements; a multiple of kSumBlock.
+// Gradients on the fixed-point grid are read back in pieces of this many elements, a multiple of kSumBlock.
 constexpr int64_t kPieceElements = int64_t{1} << 18;
 
-// What takes stored gradients to those of a loss of 1 each. In layout mode the loss scale is out already.
+// The factor that removes the loss scale from stored gradients. In layout mode it is already removed.
 Number unscale(const zero::ParameterGroup& group, const StepSettings& settings) {
   return group.options().fixed_point ? Number(1.0) : settings.scalars.inverse_loss_scale;
 }
 
-// Whether a piece of for_gradient_pieces is the gradient itself, which stays, or was read from the grid to memory that the next
-// piece takes.
+// Whether a piece from for_gradient_pieces is the stored gradient itself, which stays, rather than a copy read from the grid,
+// which the next piece overwrites.
 bool is_stored(const ConstTensorView& piece, const zero::OwnedRange& range) { return piece.dtype == range.gradient.dtype; }
 
 }  // namespace
@@ -63,7 +63,7 @@ std::vector<OptimizerStep::Side> OptimizerStep::sides() {
   return sides;
 }
 
-// Muon orthogonalises the matrices of hidden blocks; embedding, head, gains and biases get Adam.
+// Muon orthogonalises the matrices of hidden blocks; embedding, head, gains and biases are updated by Adam.
 bool OptimizerStep::is_muon(const zero::ParameterGroup& group, const zero::FlatParameter& parameter) const {
   const int block = groups_.at(&group).block;
   return config_.type == OptimizerType::Muon && block > 0 && block + 1 < blocks_ && parameter.spec.shape.dims() == 2;
@@ -98,11 +98,11 @@ template <typename Use>
 void OptimizerStep::for_gradient_pieces(const Side& side, const zero::OwnedRange& range, int64_t first, int64_t count,
                                         Use&& use) {
   const bool fixed_point = range.gradient.dtype == DType::Int64;
-  // A multiple of kSumBlock: a norm's blocks are never cut.
+  // A multiple of kSumBlock, so that no block of a norm is cut.
   const int64_t sub_group = std::max<int64_t>(resources_.staging.most_elements / kernels::kSumBlock, 1) * kernels::kSumBlock;
   const int64_t most = std::min(sub_group, fixed_point ? kPieceElements : std::max<int64_t>(count, 1));
   ScopedTensor read;
-  // Not of `count`, which is another one on each data rank: all need the memory that is planned for one of them.
+  // The size does not depend on `count`, which differs between data ranks: all need the memory that is planned for one of them.
   if (fixed_point && count > 0) read = ScopedTensor(side.buffers, DType::Float32, {std::min(most, range.count)});
   for (int64_t done = 0; done < count; done += most) {
     const int64_t piece = std::min(most, count - done);
@@ -116,7 +116,7 @@ void OptimizerStep::for_gradient_pieces(const Side& side, const zero::OwnedRange
   }
 }
 
-// Counted within the owned range, which is the whole group at stage 0.
+// Elements count from the start of the owned range, which is the whole group at stage 0.
 std::vector<OptimizerStep::Part> OptimizerStep::counted_parts(const OwnedParameter& owned,
                                                               const zero::OwnedRange& range) const {
   const zero::FlatGroup& layout = owned.group->layout();
@@ -132,12 +132,12 @@ std::vector<OptimizerStep::Part> OptimizerStep::counted_parts(const OwnedParamet
   return parts;
 }
 
-// Small blocks are slower; only layout mode promises the same bits for every tensor size.
+// Small blocks are slower, so only layout mode uses them: it alone promises the same bits for every tensor size.
 int64_t OptimizerStep::sum_block(const OwnedParameter& owned) {
   return owned.group->options().fixed_point ? parameter_of(owned).sum_block : kernels::kSumBlock;
 }
 
-// Each rank sums over its shard, also where it owns the whole; blocks are aligned to the parameter, so no layout changes a bit.
+// Each rank sums over its shard, even if it owns all of it. Blocks are aligned to the parameter, so no layout changes a bit.
 void OptimizerStep::sum_gradient_squares(const StepSettings& settings) {
   const TensorView sum = resources_.results.square_sum();
   std::vector<kernels::Squares> terms;
@@ -157,7 +157,7 @@ void OptimizerStep::sum_gradient_squares(const StepSettings& settings) {
   all_reduce(sum, resources_.control_group);
 }
 
-// Adds the sums of terms that are in memory together, and removes them from the list.
+// Adds the sums of all terms in one call, and clears the list.
 void OptimizerStep::sum_squares(std::vector<kernels::Squares>& terms, TensorView sum) {
   if (!terms.empty()) resources_.kernels.sum_of_squares(terms, sum);
   terms.clear();
@@ -191,9 +191,9 @@ bool OptimizerStep::is_skipped_on_host() {
   return resources_.kernels.device() != Device::Meta && verdict_on_host_.view().as<double>()[kernels::kApply] == 0;
 }
 
-// Weights are read before they are written where nobody here knows whether the step is skipped, which writes none.
+// Unless the host knows that the step is not skipped, weights are read before they are written: a skipped step changes none.
 void OptimizerStep::update_elements(const Side& side, const StepSettings& settings) {
-  const bool lamb = config_.type == OptimizerType::Lamb;  // which has no new weights yet
+  const bool lamb = config_.type == OptimizerType::Lamb;  // computes no new weights yet
   const bool is_certain = resources_.host != nullptr;
   zero::RangeAccess how = lamb ? access(zero::Access::Read, zero::Access::None)
                                : access(zero::Access::ReadWrite, is_certain ? zero::Access::Write : zero::Access::ReadWrite);
@@ -201,7 +201,7 @@ void OptimizerStep::update_elements(const Side& side, const StepSettings& settin
   zero::visit(side.pieces, how, side.buffers, resources_.staging,
               [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) {
                 if (!lamb && is_certain && range.copy_out_place)
-                  side.kernels.zero(range.copy_out);  // padding, which no segment has
+                  side.kernels.zero(range.copy_out);  // padding, which no segment covers
                 update_piece(side, piece, range, settings);
               });
 }
@@ -220,13 +220,13 @@ void OptimizerStep::update_piece(const Side& side, const zero::OwnedPiece& piece
     if (is_muon(*piece.group, parameter)) muon_momentum(side, range, parameter, scale);
 }
 
-// All at once, and none are left.
+// Runs all updates in one call, and clears the list.
 void OptimizerStep::run_adam(const Side& side, std::vector<kernels::Adam>& updates) {
   if (!updates.empty()) side.kernels.adam(updates);
   updates.clear();
 }
 
-// Adam's is added to `adam`, to be run with others; those that are rarer run at once.
+// Updates by Adam are added to `adam`, to be run together; the rarer ones run at once.
 void OptimizerStep::update_segment(const Side& side, const zero::OwnedRange& range, const Segment& segment,
                                    ConstTensorView gradient, const StepScalars& scalars, Number gradient_scale,
                                    std::vector<kernels::Adam>& adam) {
@@ -307,7 +307,7 @@ void OptimizerStep::update_segment(const Side& side, const zero::OwnedRange& ran
   }
 }
 
-// Trust ratio per parameter: ||w|| / ||update||, clamped (You et al. 2020); 1 where either norm is 0. Norms over the whole
+// Trust ratio per parameter: ||w|| / ||update||, clamped (You et al. 2020); 1 if either norm is 0. The norms are over the whole
 // parameter.
 void OptimizerStep::apply_lamb(const StepSettings& settings) {
   sum_lamb_squares();
@@ -335,8 +335,8 @@ void OptimizerStep::apply_lamb(const StepSettings& settings) {
                 });
 }
 
-// The sums are integers (core/exact_sum.h): where they are made and in which order they are added changes no bit. The host's
-// are what the device's begin with.
+// The sums are integers (core/exact_sum.h), so neither the place nor the order of the additions changes a bit. The device's
+// sums start from the host's.
 void OptimizerStep::sum_lamb_squares() {
   if (resources_.host) {
     host().kernels.zero(lamb_sums_on_host_.view());
@@ -350,11 +350,12 @@ void OptimizerStep::sum_lamb_squares() {
   if (resources_.host) resources_.kernels.to_host(lamb_sums_.view(), lamb_sums_on_host_.view());
 }
 
-// Sums over the elements that this rank counts. Pieces end where blocks of the sums do, which begin with the part.
+// Sums over the elements that this rank counts. Pieces end where blocks of the sums end; blocks count from the start of the
+// part.
 void OptimizerStep::sum_lamb_squares_of(const Side& side) {
   std::vector<zero::OwnedPiece> pieces;
-  std::vector<size_t> owners;  // of the pieces, in owned_
-  int64_t set_bytes = 0;       // not those of the pieces, which are others on each data rank
+  std::vector<size_t> owners;  // [piece] index in owned_
+  int64_t set_bytes = 0;       // not those of the pieces, which differ between data ranks
   const zero::RangeAccess how{
       zero::Access::Read, zero::Access::None, {zero::Access::None, zero::Access::None, zero::Access::Read}};
   const int64_t most = std::max<int64_t>(resources_.staging.most_elements / kernels::kSumBlock, 1) * kernels::kSumBlock;
@@ -383,7 +384,7 @@ TensorView OptimizerStep::lamb_sums_of(const Side& side, size_t owned) const {
   return side.lamb_sums.slice(static_cast<int64_t>(owned) * 2 * ExactSum::kWords, 2 * ExactSum::kWords);
 }
 
-// The momentum is there already. The whole update of a group is gathered, each matrix orthogonalised by one rank and broadcast.
+// The momentum is already updated. Gathers the update of a group; then one rank orthogonalises and broadcasts each matrix.
 void OptimizerStep::apply_muon(const StepSettings& settings) {
   int matrix = 0;
   parameters_.for_each_group([&](int, zero::ParameterGroup& group) {
@@ -402,7 +403,7 @@ void OptimizerStep::apply_muon(const StepSettings& settings) {
   });
 }
 
-// The matrices of a group; `matrix` counts those of the groups before it, and decides with it which rank has which.
+// Orthogonalises the matrices of a group. `matrix` counts those of the groups before it, and determines which rank takes which.
 int OptimizerStep::orthogonalise(const zero::ParameterGroup& group, TensorView updates, int matrix) {
   for (const zero::FlatParameter& parameter : group.layout().parameters) {
     if (!is_muon(group, parameter)) continue;
@@ -446,7 +447,7 @@ void OptimizerStep::gather_updates(zero::ParameterGroup& group, TensorView updat
 }
 
 // The update of a matrix [R, C] is scaled by sqrt(max(1, R / C)), so that its size does not depend on the shape (Jordan et al.
-// 2024). `updates`: of the range.
+// 2024). `updates` are those of the range.
 void OptimizerStep::apply_muon_updates(const zero::ParameterGroup& group, const zero::OwnedRange& range,
                                        ConstTensorView updates, const StepSettings& settings) {
   const Side side = side_of(range);

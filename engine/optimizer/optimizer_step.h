@@ -1,12 +1,12 @@
 // From reduced gradients to new weights: norm, overflow check, clipping, update of the owned shard, publishing.
 //
-//   norm of the gradient of the mean over all targets, exact: the same bits on every layout
-//   not finite -> every rank skips the step together, weights and states keep their bits
+//   norm of the gradient of the mean loss over all targets; exact, so it has the same bits on every layout
+//   not finite -> all ranks skip the step together; weights and states keep their bits
 //   clip: g *= min(1, clipping / (norm + 1e-6))
 //
-// What the norm says is a verdict in the device's memory (kernels::JudgeGradients) that updates obey: the host neither knows it
-// nor waits for it, unless something is offloaded to its memory (zero/host_side.h). Then it does, and a step that is skipped
-// moves nothing. Each update touches only the range that the rank owns (zero/parameter_group.h).
+// The norm yields a verdict in device memory (kernels::JudgeGradients) that the updates obey. The host neither knows it nor
+// waits for it, unless something is offloaded to host memory (zero/host_side.h): then the host reads it, and a skipped step
+// moves no data. Each update touches only the range that the rank owns (zero/parameter_group.h).
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ namespace trivet {
 
 struct StepSettings {
   StepScalars scalars;
-  double unit = 1;           // targets of a microbatch, counting or not: what the stored gradients are divided by
+  double unit = 1;           // targets of a microbatch, including ignored ones; stored gradients are divided by it
   double clipping = 0;       // 0: off
   bool check_finite = true;  // false: update even with infinities (bf16.check_grad_overflow false)
 };
@@ -37,13 +37,13 @@ struct OptimizerResources {
   MemoryMeter& meter;
   Arena& buffers;
   comm::ProcessGroup& control_group;  // all ranks
-  comm::ProcessGroup& part_group;     // those that have the same blocks
-  comm::ProcessGroup& data_group;     // those that share each shard's parameters
+  comm::ProcessGroup& part_group;     // ranks that have the same blocks
+  comm::ProcessGroup& data_group;     // ranks that share each shard's parameters
   StepResults& results;
   Stream& stream;
   zero::CollectiveOptions collectives;
   zero::StagingOptions staging;    // an update handles at most staging.most_elements at once (zero_optimization.sub_group_size)
-  zero::HostSide* host = nullptr;  // where something is offloaded from a device with memory of its own, on all ranks or none
+  zero::HostSide* host = nullptr;  // null: nothing is offloaded to a device's host; null on all ranks or none
 };
 
 class OptimizerStep {
@@ -53,20 +53,20 @@ class OptimizerStep {
   void run(const StepSettings& settings);
 
  private:
-  // A range of the owned elements of one group that one call updates: neighbours with the same decay, padding included.
+  // A range of owned elements of one group that one call updates: adjacent elements with the same decay, including padding.
   struct Segment {
-    int64_t first = 0, count = 0;  // within the range that is visited
+    int64_t first = 0, count = 0;  // within the visited range
     bool decay = false;
   };
-  // What an update runs on: the device's, or the host's for states that are kept there.
+  // The resources of an update: those of the device or, for states that are kept on the host, those of the host.
   struct Side {
     kernels::Kernels& kernels;
     ConstTensorView verdict;
     Arena& buffers;
-    std::span<const zero::OwnedPiece> pieces;  // that are updated there
+    std::span<const zero::OwnedPiece> pieces;  // updated on this side
     TensorView lamb_sums;
   };
-  // A trainable group: the places of its parameters in owned_.
+  // A trainable group, and where its parameters begin in owned_.
   struct OwnedGroup {
     int block = 0;
     size_t first_parameter = 0;
@@ -92,7 +92,7 @@ class OptimizerStep {
   Side device();
   Side host();
   Side side_of(const zero::OwnedRange& range) { return range.host ? host() : device(); }
-  // The device's, and the host's where there is one.
+  // The device's side and, if there is one, the host's.
   std::vector<Side> sides();
   void apply_lamb(const StepSettings& settings);
   void sum_lamb_squares();
@@ -106,11 +106,11 @@ class OptimizerStep {
   void apply_muon_updates(const zero::ParameterGroup& group, const zero::OwnedRange& range, ConstTensorView updates,
                           const StepSettings& settings);
   static int64_t sum_block(const OwnedParameter& owned);
-  // What this rank alone counts of a parameter: its shard of the parts that no neighbour of the tensor axis counts.
+  // The parts of a parameter that this rank alone counts: its shard of what no other tensor rank counts.
   std::vector<Part> counted_parts(const OwnedParameter& owned, const zero::OwnedRange& range) const;
   std::vector<Segment> segments_of(const zero::OwnedPiece& piece, const zero::OwnedRange& range) const;
-  // Calls use(first, gradient as stored or read back from the grid) over owned elements [first, first + count), in bounded
-  // pieces.
+  // Calls use(first, gradient) for the owned elements [first, first + count), in pieces of bounded size. The gradient is as
+  // stored, or read back from the fixed-point grid.
   template <typename Use>
   void for_gradient_pieces(const Side& side, const zero::OwnedRange& range, int64_t first, int64_t count, Use&& use);
   void all_reduce(TensorView words, comm::ProcessGroup& group);
@@ -119,19 +119,19 @@ class OptimizerStep {
   }
   bool is_muon(const zero::ParameterGroup& group, const zero::FlatParameter& parameter) const;
   bool has_muon(const zero::ParameterGroup& group) const;
-  // With every state of the optimizer read and written.
+  // Access that reads and writes every state of the optimizer.
   zero::RangeAccess access(zero::Access master, zero::Access copy_out) const;
   double weight_decay(bool decay) const { return decay || config_.decay_all ? config_.weight_decay : 0.0; }
 
   OptimizerConfig config_;
   Parameters& parameters_;
   OptimizerResources resources_;
-  std::vector<zero::OwnedPiece> pieces_;          // of all that this rank updates on the device, in order
-  std::vector<zero::OwnedPiece> pieces_on_host_;  // and on the host
-  std::vector<OwnedParameter> owned_;             // of trainable groups, in order
+  std::vector<zero::OwnedPiece> pieces_;          // updated by this rank on the device, in order
+  std::vector<zero::OwnedPiece> pieces_on_host_;  // the same for the host
+  std::vector<OwnedParameter> owned_;             // parameters of trainable groups, in order
   std::map<const zero::ParameterGroup*, OwnedGroup> groups_;
   Buffer lamb_sums_;                            // int64 [owned, 2, ExactSum::kWords]: squares of weights and updates
-  Buffer verdict_on_host_, lamb_sums_on_host_;  // copies for updates there
+  Buffer verdict_on_host_, lamb_sums_on_host_;  // copies for updates on the host
   int blocks_ = 0;
 };
 

@@ -64,7 +64,7 @@ class Reader {
     try {
       return ordered_json::parse(text);
     } catch (const nlohmann::json::parse_error& error) {
-      refuse(fmt::format("is no JSON (byte {})", error.byte));
+      refuse(fmt::format("is not JSON (byte {})", error.byte));
     } catch (const nlohmann::json::exception& error) {  // a number beyond the range of double
       refuse(fmt::format("is not accepted: {}", printable(error.what())));
     }
@@ -78,10 +78,10 @@ class Reader {
     for (const auto& [key, value] : json.items()) {
       if (key == "name") continue;
       const auto op = op_of(key);
-      if (!op) refuse(fmt::format("has \"{}\" in block \"{}\", which is no kind of work", printable(key), name));
+      if (!op) refuse(fmt::format("has \"{}\" in block \"{}\", which is not a kind of work", printable(key), name));
       if (!value.is_number() || !(value.get<double>() >= 0 && value.get<double>() <= kMostSeconds))
-        refuse(
-            fmt::format("has {} as \"{}\" of block \"{}\", which is no time", printable(value.dump()), printable(key), name));
+        refuse(fmt::format("has {} as \"{}\" of block \"{}\", which is not a time in seconds", printable(value.dump()),
+                           printable(key), name));
       costs.ms[*op] = value.get<double>() * 1e3;
     }
     if (costs.ms.empty()) refuse(fmt::format("has no times for block \"{}\"", name));

@@ -67,7 +67,7 @@ void make_directory(const Config& config) {
   std::filesystem::create_directories(config.timeline.directory, error);
   if (error)
     config::refuse(config, "timeline.directory",
-                   fmt::format("\"{}\" cannot be made: {}", config.timeline.directory, error.message()));
+                   fmt::format("\"{}\" cannot be created: {}", config.timeline.directory, error.message()));
 }
 
 void write(const Report& report, const Plan& plan) {

@@ -14,7 +14,7 @@ class Recorder::ObservedStream final : public Stream {
 
   void enqueue(std::function<void()> work) override {
     if (!recorder_.recording()) return inner_->enqueue(std::move(work));
-    // Its turn comes behind the work before it.
+    // Its turn comes after the work before it.
     StreamClock& clock = *recorder_.clock_;
     const Work recorded{queue_, recorder_.at_, recorder_.step_, overlaps_};
     inner_->enqueue([this, &clock, work = std::move(work), recorded, queued = clock.now()] {
@@ -37,7 +37,7 @@ class Recorder::ObservedStream final : public Stream {
   Queue queue_;
   bool overlaps_;
   std::unique_ptr<Stream> inner_;
-  Moment free_ = 0;  // when the last recorded work ended; of the thread that does the work
+  Moment free_ = 0;  // when the last recorded work ended; used only by the thread that does the work
 };
 
 Recorder::Recorder(std::unique_ptr<StreamClock> clock) : clock_(std::move(clock)) {
@@ -60,7 +60,7 @@ std::vector<Recording> Recorder::take() {
   return recordings;
 }
 
-// What ends behind its step, as the gathers of new weights may, is left out.
+// Leaves out what ends after its step, as the gathers of new weights may.
 Recording Recorder::timed(const Step& step) {
   Recording recording{.begin = clock_->milliseconds(step.begin),
                       .program_end = clock_->milliseconds(step.program_end),

@@ -1,14 +1,14 @@
 // Times a rank's steps, instruction by instruction (pipeline/recording.h says what is recorded).
 //
-//   auto gather = recorder.observe(make_thread_stream("gather"), pipeline::Queue::Gather);   // work on it and waits for it
+//   auto gather = recorder.observe(make_thread_stream("gather"), pipeline::Queue::Gather);   // its work, and waits for it
 //   recorder.record(true);          // from the next step on
-//   engine.train_batch(...);        // the worker and the executor tell it where they are
+//   engine.train_batch(...);        // the worker and the executor report where they are
 //   recorder.take();
 //
-// When it does not record, a stream costs one branch an operation and the executor has no pointer to it. Times are those of
-// CLOCK_MONOTONIC, which all threads and processes of a host share; ranks of this version are on one host. What runs on a
-// device is timed by the device (core/stream_clock.h). begin_step and what follows it are called on the thread that runs the
-// program; streams report from their own threads. Must outlive its streams and their events.
+// While it does not record, a stream costs one branch per operation and the executor has no pointer to it. Times are those of
+// CLOCK_MONOTONIC, which all threads and processes of a host share; in this version all ranks are on one host. Work on a device
+// is timed by the device (core/stream_clock.h). begin_step() and the functions after it are called on the thread that runs the
+// program; streams report from their own threads. The recorder must outlive its streams and their events.
 #pragma once
 
 #include <array>
@@ -29,14 +29,14 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // Operations of a stream that does not overlap keep the program waiting: they are recorded as work and as wait.
+  // Operations of a stream that does not overlap keep the program waiting, so they are recorded both as work and as a wait.
   std::unique_ptr<Stream> observe(std::unique_ptr<Stream> stream, pipeline::Queue queue, bool overlaps);
 
   void record(bool on) { on_ = on; }
-  // The steps recorded since the last call. Waits until all work of theirs is done.
+  // Returns the steps recorded since the last call. Waits until all their work is done.
   std::vector<pipeline::Recording> take();
 
-  bool recording() const { return recording_; }  // a step
+  bool recording() const { return recording_; }  // the current step
   void begin_step();
   void end_program();
   void end_step();
@@ -53,7 +53,7 @@ class Recorder {
     pipeline::Queue queue = pipeline::Queue::Compute;
   };
 
-  // What a Recording has, before its times are known.
+  // A span of a Recording, before its times are known.
   struct Span {
     pipeline::Recording::Kind kind;
     pipeline::Queue queue;
@@ -80,18 +80,18 @@ class Recorder {
   const std::unique_ptr<StreamClock> clock_;
   std::array<QueueObserver, 6> observers_;  // [queue]
   bool on_ = false;
-  int at_ = pipeline::Recording::kUpdate;  // of the instruction that runs
+  int at_ = pipeline::Recording::kUpdate;  // index of the current instruction
   Moment instruction_begin_ = 0;
 
-  // Written by the program's thread under the mutex, read by others under it.
+  // Written by the program's thread under the mutex, and read by other threads under it.
   std::mutex mutex_;
   bool recording_ = false;
-  int64_t step_ = 0;  // tells a step's late work from the next one's
+  int64_t step_ = 0;  // distinguishes late work of a step from the next step's
   std::thread::id program_thread_;
   std::vector<Step> steps_;
 };
 
-// One instruction; does nothing without a recorder.
+// Records one instruction; does nothing without a recorder.
 class RecordedInstruction {
  public:
   RecordedInstruction(Recorder* recorder, size_t at) : recorder_(recorder) {

@@ -27,9 +27,9 @@ bool runs_on_data_axis(const Recording::Span& span) {
          (span.queue == Queue::Gather || span.queue == Queue::Reduce);
 }
 
-// An operation of several ranks begins when the last of them is there: what came before is waiting, not its cost.
+// An operation of several ranks begins when the last of them arrives: the time before that is waiting, not part of its cost.
 void align_collectives(const Mesh& mesh, Recordings& recordings) {
-  using Key = std::pair<int, Queue>;  // instruction
+  using Key = std::pair<int, Queue>;  // index of the instruction
   for (const std::vector<int>& group : mesh.groups(Axis::Data))
     for (size_t step = 0; step < recordings.front().size(); ++step) {
       std::map<Key, double> last_start;
@@ -47,7 +47,7 @@ void align_collectives(const Mesh& mesh, Recordings& recordings) {
 
 Overlap overlap_of(const Plan& plan) { return plan.config.zero.overlap_comm ? Overlap::Queues : Overlap::None; }
 
-// The ranks that differ along the pipeline axis only, their programs and what they recorded.
+// The ranks that differ only along the pipeline axis, their programs and what they recorded.
 struct Line {
   int tensor_rank = 0;
   std::vector<int> ranks;  // [pipeline rank] in the world
@@ -89,7 +89,7 @@ size_t median_step(const std::vector<Line>& lines) {
   return steps[(steps.size() - 1) / 2];
 }
 
-// The timelines of the lines as one.
+// Joins the timelines of the lines into one.
 Timeline joined(const std::vector<Line>& lines, const std::vector<Timeline>& parts) {
   Timeline all;
   size_t world = 0;
@@ -117,7 +117,7 @@ Timeline measured_step(const std::vector<Line>& lines, size_t step, Overlap over
   return joined(lines, parts);
 }
 
-// Lines of one tensor rank have the same programs: they are data ranks of each other.
+// Lines with the same tensor rank have the same programs, because they differ only along the data axis.
 Timeline simulated_step(const std::vector<Line>& lines, size_t step, Overlap overlap) {
   std::map<int, std::vector<size_t>> replicas;
   for (size_t n = 0; n < lines.size(); ++n) replicas[lines[n].tensor_rank].push_back(n);
@@ -155,7 +155,7 @@ Exposed exposed_of(const Timeline& timeline, const Recordings& recordings, size_
   const double share = 1.0 / static_cast<double>(timeline.waits.size());
   for (const auto& waits : timeline.waits)
     for (const TimedWait& wait : waits) add_wait(exposed, wait.queue, (wait.end - wait.start) * share);
-  for (const auto& steps : recordings)  // nothing predicts the optimizer step: it is as measured on both sides
+  for (const auto& steps : recordings)  // the optimizer step is not predicted: both sides have its measured time
     for (const Recording::Span& span : steps[step].spans)
       if (span.kind == Recording::Kind::Wait && span.at == Recording::kUpdate)
         add_wait(exposed, span.queue, (span.end - span.start) * share);
@@ -211,7 +211,7 @@ std::string summary(const Report& report) {
                             pair("data", m.exposed.data, s.exposed.data) + pair("tensor", m.exposed.tensor, s.exposed.tensor) +
                             pair("loss, norm and ties", m.exposed.all, s.exposed.all);
   return fmt::format(
-      "{:.2f} ms measured and {:.2f} predicted, bubble {:.1f} and {:.1f} %; a rank waits{} ms; optimizer {:.2f} ms",
+      "{:.2f} ms measured and {:.2f} predicted, bubble {:.1f} and {:.1f} %; waits per rank:{} ms; optimizer {:.2f} ms",
       m.timeline.makespan, s.timeline.makespan, 100 * m.timeline.bubble_fraction, 100 * s.timeline.bubble_fraction,
       waits.empty() ? " 0" : waits.substr(1), report.update_ms);
 }

@@ -1,5 +1,5 @@
-// Causal attention with a running softmax (Milakov & Gimelshein 2018; FlashAttention, Dao et al. 2022): for a tile of queries
-// all tiles of keys at or before it are visited in order; when the maximum of a row grows, what was summed before is scaled
+// Causal attention with a running softmax (Milakov & Gimelshein 2018; FlashAttention, Dao et al. 2022): for each tile of
+// queries, all tiles of keys at or before it are visited in order. When the maximum of a row grows, its sums so far are scaled
 // down.
 #include <cmath>
 #include <limits>
@@ -14,7 +14,7 @@
 namespace trivet::kernels::cpu {
 namespace {
 
-// One query head of one sequence, by one thread.
+// Computes one query head of one sequence on the calling thread.
 template <typename T>
 class HeadForward {
  public:

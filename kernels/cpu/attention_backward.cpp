@@ -1,10 +1,10 @@
-// Backward of causal attention. Probabilities are computed again from the kept log-sum-exp; nothing of size S x S is stored.
+// Backward of causal attention. Probabilities are recomputed from the stored log-sum-exp; nothing of size S x S is stored.
 //
-//   P = exp(Q K^T / sqrt(D) - lse),  dP = dO V^T,  dS = P (dP - sum_d dO O),  dV = P^T dO,  dK = dS^T Q / sqrt(D),  dQ = dS K /
-//   sqrt(D)
+//   P = exp(Q K^T / sqrt(D) - lse),  dP = dO V^T,  dS = P (dP - sum_d dO O),
+//   dV = P^T dO,  dK = dS^T Q / sqrt(D),  dQ = dS K / sqrt(D)
 //
-// One thread does one key/value head of one sequence with all of its query heads in order, so that the sums over heads and over
-// queries have one order whatever the number of threads.
+// One thread computes one key/value head of one sequence with all of its query heads in order, so that the sums over heads and
+// over queries have the same order for any number of threads.
 #include <cmath>
 #include <utility>
 

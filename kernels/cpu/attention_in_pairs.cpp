@@ -9,7 +9,7 @@
 namespace trivet::kernels::cpu {
 namespace {
 
-// B sequences, S tokens a sequence, D head size; tiles have kTile tokens, the last one of a sequence may have fewer
+// B sequences, S tokens per sequence, D head size. Tiles have kTile tokens; the last one of a sequence may have fewer.
 class PairHead {
  protected:
   PairHead(const AttentionPairLoops& loops, const AttentionSizes& sizes, int64_t sequence)
@@ -18,7 +18,7 @@ class PairHead {
   float scale() const { return 1 / std::sqrt(static_cast<float>(size_)); }
   int64_t tile_tokens(int64_t first) const { return std::min(kTile, sizes_.tokens - first); }
 
-  // What lies in `column` of the sequence's part of qkv (or of its gradient), from token `first`.
+  // Points to `column` of token `first` in the sequence's part of qkv (or of its gradient).
   template <typename View>
   auto* column(const View& qkv, int64_t column, int64_t first = 0) const {
     return qkv.template as<bfloat16>() + (sequence_ * sizes_.tokens + first) * width_ + column;

@@ -1,7 +1,8 @@
-// The inner loops of attention on tiles of sums' type (float32, or float64 for float64), one set for each instruction set.
+// The inner loops of attention, one set for each instruction set. Tiles have the type of the sums (float32, or float64 for
+// float64).
 //
-// A tile is at most kTile queries by kTile keys. Queries' and keys' tiles start at the same places, so that only tiles on the
-// diagonal are cut by causality. Rows and columns are padded with zeros to multiples of kProductRows and kProductCols.
+// A tile is at most kTile queries by kTile keys. Tiles of queries and of keys start at the same positions, so that causality
+// cuts only the tiles on the diagonal. Rows and columns are padded with zeros to multiples of kProductRows and kProductCols.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +26,11 @@ struct TileView {
   int64_t row_stride = 0, col_stride = 1;
 };
 
-// What causality leaves of a product of tiles on the diagonal: the lower part of c (scores), of a (probabilities), or the upper
-// part of a (probabilities transposed). The rest is zero or never read, and is skipped in blocks.
+// The part that causality leaves of a product of tiles on the diagonal: the lower part of c (scores), of a (probabilities), or
+// the upper part of a (probabilities transposed). The rest is zero or never read, and is skipped in blocks.
 enum class TilePart { Whole, LowerOut, LowerLeft, UpperLeft };
 
-// c[m, n] (+)= a[m, k] b[k, n]; m a multiple of kProductRows, n of kProductCols; b and c are row-major.
+// c[m, n] (+)= a[m, k] b[k, n]; m is a multiple of kProductRows and n of kProductCols; b and c are row-major.
 template <typename Sum>
 struct TileProduct {
   int64_t m = 0, n = 0, k = 0;
@@ -50,8 +51,8 @@ struct TileDropout {
 };
 
 // scores[rows, kTile] become exp(score - maximum) after dropout, where maximum is that of this and all earlier tiles of the
-// row; total and sums[rows, width], summed with an earlier maximum, are scaled to the new one. Keys that a query does not see
-// become 0.
+// row; total and sums[rows, width], which were summed with an earlier maximum, are scaled to the new one. Scores of keys that a
+// query does not see become 0.
 template <typename Sum>
 struct SoftmaxTile {
   int64_t rows = 0, width = 0;
@@ -85,7 +86,7 @@ struct AttentionLoops {
   void (*score_gradients)(const ScoreGradientTile<Sum>&);
 };
 
-// Those of the instruction set in use.
+// The loops of the instruction set in use.
 template <typename T>
 const AttentionLoops<T>& attention_loops();
 

@@ -83,7 +83,7 @@ void store_rows(const Sum* from, int64_t rows, int64_t cols, Sum factor, T* to, 
     }
 }
 
-// 0 where the word says that dropout drops, `keep` elsewhere.
+// A factor is 0 if the random word says that dropout drops the key, and `keep` otherwise.
 inline void factors_of_words(const uint32_t* words, float rate, float keep, float* factors) {
   for (int64_t key = 0; key < kTile; key += 16) {
     Words lanes;

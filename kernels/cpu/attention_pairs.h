@@ -1,15 +1,15 @@
-// The loops of attention in bfloat16 where the processor has dot products of pairs of bfloat16 (AVX512-BF16): twice the rate of
-// float32, and half the bytes to copy. Sums are float32; probabilities and gradients of scores are rounded to bfloat16 before
-// they are multiplied, as PyTorch's fused attention does.
+// The loops of attention in bfloat16 for processors with dot products of pairs of bfloat16 (AVX512-BF16), which run at twice
+// the rate of float32 and copy half the bytes. Sums are float32; probabilities and gradients of scores are rounded to bfloat16
+// before they are multiplied, as PyTorch's fused attention does.
 //
-// A pair is two bfloat16 that are neighbours along the summed dimension of a product and lie side by side.
+// A pair is two bfloat16 that are neighbours along the summed dimension of a product and are adjacent in memory.
 #pragma once
 
 #include "kernels/cpu/attention_loops.h"
 
 namespace trivet::kernels::cpu {
 
-// Lengths that need no padding; for others attention_loops.h has the loops.
+// Multiples of these lengths need no padding; attention_loops.h has the loops for other lengths.
 inline constexpr int64_t kPairTokens = 16, kPairHeadSize = 32;
 
 // Pair p of row r starts at data + r * row_stride + p * pair_stride.
@@ -18,7 +18,8 @@ struct PairView {
   int64_t row_stride = 0, pair_stride = 2;
 };
 
-// c[m, n] (+)= a[m, k] b[k, n]; m a multiple of kProductRows, n of kProductCols, k of 2. Pairs of b are b[k / 2][n][2].
+// c[m, n] (+)= a[m, k] b[k, n]; m is a multiple of kProductRows, n of kProductCols and k of 2. b is stored in pairs,
+// b[k / 2][n][2].
 struct PairProduct {
   int64_t m = 0, n = 0, k = 0;
   PairView a;
@@ -29,15 +30,15 @@ struct PairProduct {
   TilePart part = TilePart::Whole;
 };
 
-// SoftmaxTile of scores times `scale`, which is positive; what becomes of them is also rounded to probabilities[rows, kTile].
+// A SoftmaxTile of scores times `scale`, which is positive. The results are rounded and stored in probabilities[rows, kTile].
 struct PairSoftmax {
   SoftmaxTile<float> tile;
   float scale = 1;
   bfloat16* probabilities = nullptr;
 };
 
-// ScoreGradientTile of scores times `scale`, `rows` a multiple of 2. The results are rounded: pairs of rows
-// [rows / 2][kTile][2], and dscores again as [rows, kTile].
+// A ScoreGradientTile of scores times `scale`; `rows` is a multiple of 2. The results are rounded and stored as pairs of rows
+// [rows / 2][kTile][2], and dscores also as [rows, kTile].
 struct PairScoreGradients {
   ScoreGradientTile<float> tile;
   float scale = 1;
@@ -56,7 +57,7 @@ struct AttentionPairLoops {
   void (*score_gradients)(const PairScoreGradients&);
 };
 
-// Null where the processor has no such instructions, or a test has forced a lower instruction set.
+// Null if the processor has no such instructions or a test has forced a lower instruction set.
 const AttentionPairLoops* attention_pair_loops();
 
 }  // namespace trivet::kernels::cpu

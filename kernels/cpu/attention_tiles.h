@@ -1,7 +1,6 @@
-// What attention's forward and backward share: where heads lie, tiles in the type that sums are kept in, dropout of
-// probabilities.
+// Shared by attention's forward and backward: the layout of the heads, conversions of statistics, and dropout of probabilities.
 //
-//   B sequences, S tokens a sequence, N query heads, G key/value heads, D head size
+//   B sequences, S tokens per sequence, N query heads, G key/value heads, D head size
 //   qkv[B, S, (N + 2G) D] = [query heads | key heads | value heads]
 #pragma once
 
@@ -46,7 +45,7 @@ void store_statistic(Sum value, const TensorView& to, int64_t row) {
   dispatch_float(to.dtype, [&]<typename T>() { to.as<T>()[row] = narrow<T>(value); });
 }
 
-// What the loops need to know about dropout in the tile of `head` that starts at this query and key.
+// Describes dropout to the loops, for the tile of `head` that starts at this query and key.
 inline TileDropout tile_dropout(const DropoutSite& site, int64_t sequence, int64_t head, int64_t tokens, int64_t query,
                                 int64_t key) {
   const uint64_t sample = static_cast<uint64_t>(site.first_sample + sequence);

@@ -1,4 +1,4 @@
-// The CPU's Kernels: checks the arguments and calls the function of kernels/cpu/math.h or kernels/cpu/fused/fused.h.
+// The CPU's Kernels. Each call checks its arguments and calls the function in kernels/cpu/math.h or kernels/cpu/fused/fused.h.
 #include <omp.h>
 
 #include <algorithm>

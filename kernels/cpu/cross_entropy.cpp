@@ -1,4 +1,4 @@
-// Softmax cross-entropy: rows in parallel, each by one thread; the losses of rows are added in the order of rows.
+// Softmax cross-entropy. Rows are computed in parallel, each by one thread; their losses are added in row order.
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
@@ -27,7 +27,7 @@ struct RowLoops {
                                                                 &v4::exponentials_of_row<T>);
 };
 
-// What is known of a row before its gradient is made.
+// What must be known about a row before its gradient is computed.
 template <typename Sum>
 struct RowStatistics {
   Sum maximum;
@@ -35,7 +35,7 @@ struct RowStatistics {
   double target_logit;
 };
 
-// exponentials[v] = exp(logits[v] - maximum); returns their sum, over chunks in a tree when there are any.
+// exponentials[v] = exp(logits[v] - maximum); returns their sum. If there are chunks, a balanced tree adds their sums.
 template <typename T, typename Sum = SumOf<T>>
 double sum_of_exponentials(const RowLoops<T>& loops, const T* logits, int64_t columns, Sum maximum,
                            std::span<const int64_t> chunk_ends, Sum* exponentials) {
@@ -48,7 +48,7 @@ double sum_of_exponentials(const RowLoops<T>& loops, const T* logits, int64_t co
   return balanced_sum<Sum>(0, static_cast<int64_t>(chunk_ends.size()), chunk).value_or(Sum{0});
 }
 
-// `exponentials` have been made; `target` may lie in another part of the row.
+// `exponentials` have been computed; `target` may be in another part of the row.
 template <typename T, typename Out, typename Sum = SumOf<T>>
 void row_gradient(const RowStatistics<Sum>& row, const Sum* exponentials, int64_t columns, int64_t target,
                   double gradient_scale, Out* dlogits) {
@@ -78,7 +78,7 @@ double row_loss(const CrossEntropy& args, const T* logits, int32_t target, Out* 
   return loss_of(row);
 }
 
-// The same where maximum and sums are those of the whole row.
+// The same for a part of a row, with the maximum and sums of the whole row.
 template <typename T, typename Out>
 double row_loss(const CrossEntropyOfPart& args, const T* logits, int64_t index, int64_t target, Out* dlogits) {
   using Sum = SumOf<T>;
@@ -99,7 +99,7 @@ void check_targets(ConstTensorView targets, int64_t vocabulary) {
   for (int64_t row = 0; row < targets.elements(); ++row)
     if (targets.as<int32_t>()[row] >= vocabulary)
       throw std::out_of_range("cross_entropy: target " + std::to_string(targets.as<int32_t>()[row]) + " of row " +
-                              std::to_string(row) + " is not below the vocabulary of " + std::to_string(vocabulary));
+                              std::to_string(row) + " must be below the vocabulary size " + std::to_string(vocabulary));
 }
 
 template <typename Body>
@@ -110,7 +110,7 @@ void for_each_row(int64_t rows, int64_t columns, int threads, const Body& body) 
   });
 }
 
-// loss(row, drow): of a row that counts. Gradients of the others are zero.
+// loss(row, drow) returns the loss of a row that counts. The gradients of the other rows are zero.
 template <typename Out, typename Args, typename Loss>
 void sum_of_losses(const Args& args, int threads, const Loss& loss) {
   const int64_t rows = args.logits.shape.rows(), columns = args.logits.shape.cols();

@@ -16,8 +16,8 @@ SumOf<T> row_maximum(const T* logits, int64_t vocabulary) {
   return maximum[0];
 }
 
-// exponentials[v] = exp(logits[v] - maximum), with room for whole lanes; returns their sum: lanes in SumOf<T>, blocks in
-// double.
+// exponentials[v] = exp(logits[v] - maximum); the array has room for full vectors. Returns the sum: lanes are added in
+// SumOf<T>, blocks in double.
 template <typename T>
 double exponentials_of_row(const T* logits, int64_t vocabulary, SumOf<T> maximum, SumOf<T>* exponentials) {
   using Sum = SumOf<T>;

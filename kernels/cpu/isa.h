@@ -8,18 +8,19 @@
 //   ...
 //   const auto loop = by_isa(&baseline::gelu<T>, &v3::gelu<T>, &v4::gelu<T>);
 //
-// In an .inl use neither std templates nor inline functions of headers on a hot path: they are compiled for the baseline. No
-// lambdas and no OpenMP either: the pragma that sets the target does not reach them. The copies have internal linkage, so that
-// no AVX-512 code can replace a baseline function of another translation unit. `#pragma GCC ivdep` says that an output may be
-// an input, element by element, but overlaps none otherwise; without it a call in place would run the scalar loop.
+// In an .inl, use neither std templates nor inline functions of headers on a hot path: they are compiled for the baseline. Use
+// neither lambdas nor OpenMP: the pragma that sets the target does not reach them. The copies have internal linkage, so that no
+// AVX-512 code can replace a baseline function of another translation unit. `#pragma GCC ivdep` says that an output may be the
+// same memory as an input, element by element, but does not overlap one in any other way; without it, an in-place call would
+// run the scalar loop.
 #pragma once
 
 #include <cstdint>
 
 namespace trivet::kernels::cpu {
 
-// x86-64 as the compiler is set up (baseline), with AVX2, FMA and F16C (v3), with AVX-512 F, BW, CD, DQ, VL (v4). Other
-// processors have the baseline only.
+// Baseline is the x86-64 that the compiler is set up for. V3 adds AVX2, FMA and F16C; V4 adds AVX-512 F, BW, CD, DQ and VL.
+// Other processors have only the baseline.
 enum class Isa : uint8_t { Baseline, V3, V4 };
 
 // The best level that this processor has and the binary was compiled for.
@@ -33,7 +34,7 @@ Function* by_isa(Function* baseline, Function* v3, Function* v4) {
   return isa == Isa::V4 ? v4 : isa == Isa::V3 ? v3 : baseline;
 }
 
-// For tests: the whole process uses `isa` (or the best one, when that is less) while this lives.
+// For tests: the whole process uses `isa` (or the best one, if that is lower) while this object exists.
 class ForcedIsa {
  public:
   explicit ForcedIsa(Isa isa);

@@ -1,5 +1,5 @@
 // Vectors of 64 bytes for loops that are compiled per instruction set (kernels/cpu/isa.h): processors with narrower registers
-// use several. Included by other .inl files, inside a namespace of one instruction set.
+// use several of them per vector. This file is included by other .inl files, inside the namespace of one instruction set.
 
 template <typename Sum>
 struct Lanes;
@@ -47,7 +47,7 @@ TRIVET_INLINE void store(const Lanes<float>::type& lanes, bfloat16* to) {
 TRIVET_INLINE void store(const Lanes<float>::type& lanes, float16* to) {
   for (int lane = 0; lane < 16; ++lane) to[lane] = static_cast<float16>(lanes[lane]);
 }
-// The first `count` lanes; the others are `rest`.
+// Loads the first `count` lanes; the other lanes become `rest`.
 template <typename T, typename Sum>
 TRIVET_INLINE void load_some(const T* from, int64_t count, Sum rest, typename Lanes<Sum>::type& lanes) {
   if (count >= Lanes<Sum>::kCount) return load(from, lanes);
@@ -85,7 +85,7 @@ TRIVET_INLINE void fold_sum(typename Lanes<Sum>::type& lanes) {
   swap_lanes<Sum, kStep>(lanes, other);
   lanes += other;
 }
-// Every lane becomes the maximum (the sum, in a fixed order) of all.
+// Every lane becomes the maximum (the sum, in a fixed order) of all lanes.
 template <typename Sum>
 TRIVET_INLINE void spread_maximum(typename Lanes<Sum>::type& lanes) {
   if constexpr (Lanes<Sum>::kCount == 16) fold_maximum<Sum, 8>(lanes);

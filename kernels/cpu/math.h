@@ -1,8 +1,8 @@
-// The kernels of the CPU in which nearly all floating-point operations happen. What they compute is said in kernels/kernels.h.
+// The CPU kernels that do nearly all floating-point operations. kernels/kernels.h says what they compute.
 //
-// `threads` is how many OpenMP threads a call may use (at least 1; fewer when the work is small). The bits of a result never
-// depend on it: work is cut into pieces by the shapes alone and each piece is done by one thread in a fixed order. Several
-// threads of a process (ranks) may call at the same time.
+// `threads` is how many OpenMP threads a call may use (at least 1; it uses fewer if the work is small). The bits of a result
+// never depend on it: the shapes alone decide how work is cut into pieces, and each piece is done by one thread in a fixed
+// order. Several threads of a process (ranks) may call these functions at the same time.
 #pragma once
 
 #include "kernels/kernels.h"

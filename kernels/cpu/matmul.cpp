@@ -1,11 +1,11 @@
-// Matrix products: `out` is cut into tiles by the shapes alone, each tile is one product of oneDNN by one thread, and what
-// follows it (bias, rounding, adding to a narrower type) is done while the tile is in the cache.
+// Matrix products. The shapes alone decide how `out` is cut into tiles. Each tile is one oneDNN product on one thread, and the
+// steps after it (bias, rounding, adding to a narrower type) are done while the tile is in the cache.
 //
-// With cuts (kernels/kernels.h, ProductCuts) the tiles are cut by the pieces of out, and a tile is summed over the leaves of K
-// in a tree of float32 tiles that stay in the cache.
+// With cuts (kernels/kernels.h, ProductCuts) no tile crosses the edge of a piece of out, and a tile is summed over the leaves
+// of K in a tree of float32 tiles that stay in the cache.
 //
-// [Note: why oneDNN does not thread the product]  It may cut K among its threads when M and N are small, and the bits of the
-// sum then depend on how many there are.
+// [Note: why oneDNN does not thread the product]  oneDNN may divide K among its threads if M and N are small, and the bits of
+// the sum then depend on the number of threads.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -36,7 +36,8 @@ struct Sizes {
 }
 
 Sizes checked_sizes(const Matmul& args) {
-  if (args.a.shape.dims() != 2 || args.b.shape.dims() != 2 || args.out.shape.dims() != 2) refuse(args, "all must be matrices");
+  if (args.a.shape.dims() != 2 || args.b.shape.dims() != 2 || args.out.shape.dims() != 2)
+    refuse(args, "a, b and out must be matrices");
   const auto& [a, b, out] = std::tie(args.a.shape, args.b.shape, args.out.shape);
   const Sizes sizes{out[0], out[1], args.transpose_a ? a[0] : a[1]};
   if ((args.transpose_a ? a[1] : a[0]) != sizes.m) refuse(args, "rows of op(a) and out differ");
@@ -45,7 +46,7 @@ Sizes checked_sizes(const Matmul& args) {
   if (args.a.dtype != args.b.dtype) refuse(args, "a and b have different types");
   if (args.out.dtype != args.a.dtype && args.out.dtype != DType::Float32)
     refuse(args, "out must have the type of a or float32");
-  if (args.out.dtype != args.a.dtype && args.a.dtype == DType::Float64) refuse(args, "a product of float64 gives float64");
+  if (args.out.dtype != args.a.dtype && args.a.dtype == DType::Float64) refuse(args, "out must be float64 if a and b are");
   if (!args.bias.absent() && args.accumulate) refuse(args, "bias and accumulate exclude each other");
   if (!args.bias.absent() && args.bias.elements() != sizes.n)
     refuse(args, "bias must have as many elements as out has columns");
@@ -56,13 +57,13 @@ Operand operand(const ConstTensorView& x, bool transposed) {
   return {x.data, x.dtype, std::max<int64_t>(x.shape[1], 1), transposed};
 }
 
-// How `out` is cut. A function of the sizes alone; the last tile of a row or column is smaller.
+// How `out` is cut into tiles. It depends only on the sizes; the last tile of a row or column may be smaller.
 struct Tiling {
   int64_t tile_m = 0, tile_n = 0, rows = 0, cols = 0;
 
-  // Every tile reads its rows of a and columns of b, which oneDNN copies into its own layout: of the ways to cut, the one that
-  // reads least. Few tiles, because each copy costs; more where a product is so large that several threads want an equal share
-  // of it.
+  // Every tile reads its rows of a and columns of b, which oneDNN copies into its own layout, so this chooses the tiling that
+  // reads least. It makes few tiles, because each copy costs time, but more if the product is so large that several threads
+  // should get equal shares of it.
   explicit Tiling(const Sizes& sizes) {
     const double gflop = 2e-9 * static_cast<double>(sizes.m) * static_cast<double>(sizes.n) * static_cast<double>(sizes.k);
     const int64_t wanted = gflop > 12 ? 12 : 4;
@@ -79,13 +80,13 @@ struct Tiling {
 
  private:
   static int64_t pieces_of(int64_t size, int64_t edge) { return (size + edge - 1) / edge; }
-  // A multiple of 16, which oneDNN's kernels like; not so small that the copies take longer than the product.
+  // A multiple of 16, which suits oneDNN's kernels, and not so small that the copies take longer than the product.
   static int64_t tile_edge(int64_t size, int64_t pieces) {
     return std::max<int64_t>(64, pieces_of(pieces_of(size, pieces), 16) * 16);
   }
 };
 
-// The part of the bias that belongs to a tile, as float32 (float64); null when there is none.
+// The part of the bias that belongs to a tile, as float32 (float64); null if there is no bias.
 template <typename Sum>
 const Sum* bias_of_tile(const ConstTensorView& bias, int64_t col, int64_t cols) {
   if (bias.absent()) return nullptr;
@@ -136,7 +137,7 @@ struct Tile {
   int64_t row = 0, col = 0, rows = 0, cols = 0;
 };
 
-// The tiles of a product with cuts: every piece of out is cut by its own size.
+// The tiles of a product with cuts: how a piece of out is cut depends only on the size of the piece.
 class CutTiling {
  public:
   CutTiling(const Sizes& sizes, const ProductCuts& cuts) {
@@ -172,9 +173,9 @@ class CutTiling {
   std::vector<Tile> tiles_;
 };
 
-// [Note: why operands of cut products are packed]  oneDNN chooses among its kernels by the strides too, and their sums differ
-// in the last bits: seen for bfloat16, and for float32 where K is 2048. Where an operand's lines lie along the cut dim, its
-// stride depends on how many ranks share it.
+// [Note: why operands of cut products are packed]  oneDNN's choice among its kernels also depends on the strides, and the
+// kernels' sums differ in the last bits: this was seen for bfloat16, and for float32 with K = 2048. If an operand's lines run
+// along the cut dim, its stride depends on how many ranks share that dim.
 Operand packed(const Operand& x, int64_t rows, int64_t cols, Scratch& scratch) {
   const int64_t lines = x.transposed ? cols : rows, width = x.transposed ? rows : cols, bytes = size_of(x.dtype);
   auto* to = static_cast<std::byte*>(scratch.reserve(lines * width * bytes));
@@ -184,7 +185,7 @@ Operand packed(const Operand& x, int64_t rows, int64_t cols, Scratch& scratch) {
   return {to, x.dtype, width, x.transposed};
 }
 
-// The sum over some leaves of K for one tile, in dense float32 (float64) tiles of which each level of the tree has one.
+// The sum over the leaves of K for one tile of out, in dense float32 (float64) tiles, one for each level of the tree.
 template <typename Sum>
 class TileTree {
  public:
@@ -198,7 +199,8 @@ class TileTree {
     if (leaves_.empty()) leaves_ = {{{0, size.k}}};
   }
 
-  // Leaves [first, first + count), left in `to`, with room for further levels behind it. False: they have no elements.
+  // Sums leaves [first, first + count) into `to`, with room for the deeper levels behind it. Returns false if they have no
+  // elements.
   bool sum(size_t first, size_t count, Sum* to) const {
     if (count == 1) return leaf(leaves_[first], to);
     const bool left = sum(first, count / 2, to);
@@ -208,7 +210,7 @@ class TileTree {
       for (int64_t i = 0; i < elements(); ++i) to[i] += other[i];
     return left || right;
   }
-  // sum(), and zeros where there is nothing to add. Valid until the thread's next.
+  // The sum of all leaves, or zeros if there is nothing to add. Valid until the thread's next call.
   const Sum* sum_of_all() const {
     thread_local Scratch scratch;
     const int64_t levels = 1 + std::bit_width(leaves_.size());

@@ -1,4 +1,5 @@
-// Between the types that are stored and the types that are summed in (float32, or float64 for float64).
+// Conversions between the types in which values are stored and those in which they are summed (float32, or float64 for
+// float64).
 #pragma once
 
 #include <type_traits>

@@ -1,8 +1,8 @@
-// Independent pieces of work on several threads, for kernels whose bits must not depend on how many there are: the pieces are
-// cut by the shapes alone, each is done by one thread, and no piece reads what another one writes.
+// Runs independent pieces of work on several threads, for kernels whose bits must not depend on the number of threads: the
+// shapes alone decide what the pieces are, each piece is done by one thread, and no piece reads what another one writes.
 //
-// A library that is called in a piece and has OpenMP threads of its own (oneDNN) finds a team of one there: the setting below
-// belongs to the implicit task of the region and ends with it, so that nothing of the process or of the caller changes.
+// A library that is called in a piece and uses OpenMP itself (oneDNN) gets only one thread there: the setting below belongs to
+// the implicit task of the parallel region and ends with it, so that nothing changes for the process or the caller.
 #pragma once
 
 #include <omp.h>
@@ -13,7 +13,7 @@
 
 namespace trivet::kernels::cpu {
 
-// body(piece) for every piece in [0, pieces). The first exception is rethrown in the caller when all are done.
+// body(piece) for every piece in [0, pieces). The first exception is rethrown in the caller when all pieces are done.
 template <typename Body>
 void for_each_piece(int64_t pieces, int threads, Body&& body) {
   if (pieces <= 0) return;

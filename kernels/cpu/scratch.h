@@ -1,4 +1,4 @@
-// Temporary memory of a thread that keeps its size from call to call, so that the steady state allocates nothing.
+// Temporary memory of a thread. It keeps its size from call to call, so that nothing is allocated in the steady state.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ class Scratch {
  public:
   static constexpr std::align_val_t kAlignment{64};
 
-  // At least `bytes` bytes with unspecified contents, valid until the next call.
+  // Returns at least `bytes` bytes with unspecified contents, valid until the next call.
   void* reserve(int64_t bytes) {
     if (bytes > capacity_) {
       memory_.reset();

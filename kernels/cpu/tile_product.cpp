@@ -25,10 +25,10 @@ dnnl::stream& this_threads_stream() {
   return stream;
 }
 
-// True where the processor multiplies bfloat16; elsewhere converting to float32 first is faster than oneDNN's emulation.
+// True if the processor multiplies bfloat16. If it does not, converting to float32 first is faster than oneDNN's emulation.
 bool multiplies_bfloat16() {
   static const bool yes = [] {
-    // The values are sets of features as bits (dnnl_types.h).
+    // The values are bit sets of features (dnnl_types.h).
     const auto features = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
     const auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
     return (features & needed) == needed;
@@ -38,8 +38,8 @@ bool multiplies_bfloat16() {
 
 memory::data_type type_of(DType dtype) { return dtype == DType::BFloat16 ? memory::data_type::bf16 : memory::data_type::f32; }
 
-// A oneDNN product of bfloat16 for one combination of sizes, strides and targets. Made and used by one thread, in a region
-// where oneDNN has one thread.
+// A oneDNN product of bfloat16 for one combination of sizes, strides and targets. It is made and used by one thread, in a
+// parallel region where oneDNN has only that thread.
 class BFloat16Product {
  public:
   using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, DType, bool, bool, DType>;
@@ -111,7 +111,7 @@ void float32_product(const TileSize& size, const Operand& a, const Operand& b, f
   const auto status = dnnl::sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', size.m, size.n, size.k, 1.0f,
                                   static_cast<const float*>(a.data), a.stride, static_cast<const float*>(b.data), b.stride,
                                   accumulate ? 1.0f : 0.0f, c, c_stride);
-  if (status != dnnl::status::success) throw std::logic_error("matmul: oneDNN refused a product of float32");
+  if (status != dnnl::status::success) throw std::logic_error("matmul: oneDNN failed to compute a float32 product");
 }
 
 // Converts `rows` x `cols` elements of op(x) to a dense row-major tile.
@@ -138,7 +138,8 @@ void dense_product(const TileSize& size, const double* a, const double* b, doubl
   }
 }
 
-// For types that are not multiplied as they are: a strip of K at a time, so that the converted tiles stay in the cache.
+// For types that are converted before they are multiplied: a strip of K at a time, so that the converted tiles stay in the
+// cache.
 template <typename Sum>
 void converted_product(const TileSize& size, const Operand& a, const Operand& b, Sum* c, int64_t c_stride, bool accumulate) {
   constexpr int64_t kStrip = 512;
@@ -176,7 +177,7 @@ void tile_product(const TileSize& size, const Operand& a, const Operand& b, doub
 
 bool complete_tile(const TileSize& size, const Operand& a, const Operand& b, const TileTarget& target) {
   const auto known = [](DType dtype) { return dtype == DType::BFloat16 || dtype == DType::Float32; };
-  // oneDNN would round a sum that it adds to bfloat16 twice in some of its implementations.
+  // Some implementations in oneDNN round twice when they accumulate into bfloat16.
   const bool adds_to_narrow = target.accumulate && target.dtype == DType::BFloat16;
   if (a.dtype != DType::BFloat16 || !multiplies_bfloat16() || size.k == 0 || adds_to_narrow) return false;
   if (!known(target.dtype) || (target.bias && !known(target.bias_dtype))) return false;

@@ -1,6 +1,6 @@
-// Causal attention on tensor cores with a running softmax (Milakov & Gimelshein 2018; FlashAttention-2, Dao 2023). A block has
-// 128 queries of a head, a warp 32 of them; keys and values come in tiles, the next ones while a tile is worked on.
-// Scores, probabilities and sums stay in registers. What tensor cores cannot do is in attention_simple.cu.
+// Causal attention on tensor cores with a running softmax (Milakov & Gimelshein 2018; FlashAttention-2, Dao 2023). Each block
+// has 128 queries of a head, each warp 32 of them. Keys and values come in tiles; the next tile is copied while the current one
+// is used. Scores, probabilities and sums stay in registers. attention_simple.cu does what tensor cores cannot.
 #include "core/cuda/launch.h"
 #include "kernels/cuda/attention_dispatch.h"
 #include "kernels/cuda/attention_dropout.cuh"
@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kQueries = 128, kThreads = 128;
 constexpr int kRowTiles = kQueries / 16 / (kThreads / kWarpThreads);
-// Of a tile. With D = 128, scores of 64 keys would leave too few registers, and two blocks too large for sm_80's shared memory;
-// those of 48 still spill there.
+// Keys per tile. With D = 128, the scores of 64 keys would leave too few registers, and two blocks would be too large for
+// sm_80's shared memory; with 48 keys, registers still spill there.
 template <int D>
 constexpr int kKeysOf = D == 128 ? 32 : 64;
 
@@ -28,7 +28,7 @@ struct Arguments {
   BlockOrder order;
 };
 
-// Maxima and sums of a lane's rows g and g + 8 of every tile. A sum is of this lane's columns until the end.
+// Maxima and sums of a lane's rows g and g + 8 of every tile. Until the end, a sum covers only this lane's columns.
 struct RowStatistics {
   float maximum[kRowTiles][2], total[kRowTiles][2];
 };
@@ -42,8 +42,8 @@ __device__ __forceinline__ float sum_of_group(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// Scores become exp(scale * (score - maximum)); what was summed with an earlier maximum is scaled to the new one.
-// scale_log2 is log2(e) / sqrt(D).
+// Scores become exp(scale * (score - maximum)); sums made with an earlier maximum are scaled to the new one. scale_log2 is
+// log2(e) / sqrt(D).
 template <int kColTiles, int kOutTiles>
 __device__ __forceinline__ void add_to_softmax(Sums<kRowTiles, kColTiles>& scores, RowStatistics& rows,
                                                Sums<kRowTiles, kOutTiles>& out, float scale_log2) {
@@ -76,7 +76,7 @@ __device__ __forceinline__ void add_to_softmax(Sums<kRowTiles, kColTiles>& score
     }
 }
 
-// The factor of what is kept is left for the end.
+// Sets dropped probabilities to 0. The factor of those that are kept is applied at the end.
 template <int kColTiles>
 __device__ __forceinline__ void drop(Sums<kRowTiles, kColTiles>& probabilities, const KeptProbabilities<kRowTiles>& kept) {
   probabilities.for_each([&](float& probability, int r, int n, int e) {
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kThreads, 2) attention_kernel(const Arguments<
 #pragma unroll 1
   for (int tile = 0; tile < tiles; ++tile) {
     cp_async_wait<0>();
-    __syncthreads();  // this tile is here, and nobody reads the one before it, whose place the next one takes
+    __syncthreads();  // this tile has arrived, and nobody still reads the previous one, which the next one overwrites
     if (tile + 1 < tiles) start_tile(tile + 1);
     const int first_key = tile * kKeys;
     if (first_key >= first_row() + 16 * kRowTiles || first_row() >= sizes.tokens) continue;  // nothing for this warp

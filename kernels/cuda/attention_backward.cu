@@ -1,12 +1,13 @@
-// Backward of causal attention on tensor cores. Probabilities are computed again from the kept log-sum-exp:
+// Backward of causal attention on tensor cores. Probabilities are recomputed from the stored log-sum-exp:
 //
-//   P = exp(Q K^T / sqrt(D) - lse),  dP = dO V^T,  dS = P (dP - sum_d dO O),  dV = P^T dO,  dK = dS^T Q / sqrt(D),  dQ = dS K /
-//   sqrt(D)
+//   P = exp(Q K^T / sqrt(D) - lse),  dP = dO V^T,  dS = P (dP - sum_d dO O),
+//   dV = P^T dO,  dK = dS^T Q / sqrt(D),  dQ = dS K / sqrt(D)
 //
-// One pass has blocks of keys, which sum dK and dV over all queries that see them and over the query heads of their group; one
-// pass has blocks of queries, which sum dQ. That P and dP are computed twice (seven products instead of five) buys sums in a
-// fixed order in registers: no atomic adds, no partial sums in memory. In the first pass rows of a warp are keys, in the second
-// queries, so that what one product leaves in registers is what the next one takes from there.
+// There are two passes. In the first, a block has some keys and sums dK and dV over all queries that see them and over the
+// query heads of their group. In the second, a block has some queries and sums dQ. P and dP are computed twice (seven products
+// instead of five), but the sums are made in registers in a fixed order, without atomic adds and without partial sums in
+// memory. The rows of a warp are keys in the first pass and queries in the second, so that a product finds its operand in the
+// registers in which the previous product left it.
 #include "core/cuda/launch.h"
 #include "kernels/cuda/attention_dispatch.h"
 #include "kernels/cuda/attention_dropout.cuh"
@@ -28,14 +29,14 @@ struct Arguments {
   BlockOrder order;
 };
 
-// Scores become probabilities. offset(r, n, e): that of the query of c[r][n][e].
+// Scores become probabilities. offset(r, n, e) is that of the query of c[r][n][e].
 template <int kRowTiles, int kColTiles, typename Offset>
 __device__ __forceinline__ void to_probabilities(Sums<kRowTiles, kColTiles>& scores, float scale_log2, const Offset& offset) {
   scores.for_each(
       [&](float& score, int r, int n, int e) { score = exp2_approximate(fmaf(score, scale_log2, -offset(r, n, e))); });
 }
 
-// From here to the end of a tile the sign of a probability says that it is dropped: dropout then needs no registers of its own.
+// From here to the end of a tile, a minus sign marks a dropped probability, so that dropout needs no registers of its own.
 template <int kRowTiles, int kColTiles>
 __device__ __forceinline__ void mark_dropped(Sums<kRowTiles, kColTiles>& probabilities,
                                              const KeptProbabilities<kRowTiles>& kept) {
@@ -59,7 +60,7 @@ __device__ __forceinline__ void to_score_gradients(Sums<kRowTiles, kColTiles>& d
   });
 }
 
-// ---- dK and dV: 128 keys a block; queries come in tiles of 64, of which kStep are in registers at a time.
+// ---- dK and dV: 128 keys per block; queries come in tiles of 64, of which kStep are in registers at a time.
 template <int D>
 struct KeyPass {
   static constexpr int kKeys = 128, kQueries = 64;
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(KeyPass<D>::kThreads, D == 64 ? 2 : 1) key_gra
   start_copy<Pass::kThreads, Pass::kKeys>(keys, from, sizes.qkv_width, block.first_key, sizes.tokens);
   start_copy<Pass::kThreads, Pass::kKeys>(values, from + sizes.key_value_heads * D, sizes.qkv_width, block.first_key,
                                           sizes.tokens);
-  int head = block.first_head, tile = 0;  // of what is copied next
+  int head = block.first_head, tile = 0;  // of the tile that is copied next
   const auto start_next_tile = [&](int stage) {
     start_tile(head, (first_tile + tile) * Pass::kQueries, stage);
     if (++tile == tiles) tile = 0, ++head;
@@ -121,7 +122,7 @@ __global__ void __launch_bounds__(KeyPass<D>::kThreads, D == 64 ? 2 : 1) key_gra
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
     cp_async_wait<0>();
-    __syncthreads();  // this tile is here, and nobody reads the one before it, whose place the next one takes
+    __syncthreads();  // this tile has arrived, and nobody still reads the previous one, which the next one overwrites
     const int stage = step % 2, this_head = block.first_head + step / tiles;
     const int first_of_tile = (first_tile + step % tiles) * Pass::kQueries;
     if (step + 1 < steps) start_next_tile(1 - stage);
@@ -166,7 +167,7 @@ __global__ void __launch_bounds__(KeyPass<D>::kThreads, D == 64 ? 2 : 1) key_gra
              first_row, sizes.tokens);
 }
 
-// ---- dQ: 128 queries a block; keys and values come in tiles of kKeys.
+// ---- dQ: 128 queries per block; keys and values come in tiles of kKeys.
 template <int D>
 struct QueryPass {
   static constexpr int kQueries = 128, kThreads = 128, kRowTiles = 2;
@@ -218,7 +219,7 @@ __global__ void __launch_bounds__(QueryPass<D>::kThreads, 2) query_gradients_ker
 #pragma unroll 1
   for (int tile = 0; tile < tiles; ++tile) {
     cp_async_wait<0>();
-    __syncthreads();  // this tile is here, and nobody reads the one before it, whose place the next one takes
+    __syncthreads();  // this tile has arrived, and nobody still reads the previous one, which the next one overwrites
     if (tile + 1 < tiles) start_tile(tile + 1);
     const int first_key = tile * Pass::kKeys;
     if (first_key > last_row || first_row >= sizes.tokens) continue;  // nothing for this warp

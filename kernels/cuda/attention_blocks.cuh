@@ -1,4 +1,4 @@
-// Threads and blocks of attention's kernels: which part of the work is whose, and in which order.
+// Threads and blocks of attention's kernels: which part of the work each one does, and in which order.
 #pragma once
 
 #include "kernels/cuda/attention_sizes.h"
@@ -8,12 +8,12 @@ namespace trivet::kernels::cuda {
 
 inline constexpr int kWarpThreads = 32;
 
-// Of blocks with one dimension.
+// For one-dimensional blocks.
 __device__ __forceinline__ int lane_index() { return thread_index() % kWarpThreads; }
 __device__ __forceinline__ int warp_index() { return thread_index() / kWarpThreads; }
 
-// [Note: order of blocks] Blocks start in the order of their index. Those of `together` heads are interleaved, the longest of
-// all of them first: what these heads share then stays in the second-level cache, and the blocks that end last are short.
+// [Note: order of blocks] Blocks start in the order of their index. The blocks of `together` heads are interleaved, the longest
+// first, so that the data they share stays in the second-level cache and the blocks that end last are short.
 struct BlockOrder {
   int tiles, heads, together;
 
@@ -22,7 +22,7 @@ struct BlockOrder {
         heads(static_cast<int>(all_heads)),
         together(static_cast<int>(kCacheBytes / bytes_of_head + 1)) {}
 
-  static constexpr int64_t kCacheBytes = int64_t{16} << 20;  // well below the 40 to 60 MB that there are
+  static constexpr int64_t kCacheBytes = int64_t{16} << 20;  // well below the 40 to 60 MB of a GPU
 
   unsigned blocks() const { return static_cast<unsigned>(tiles) * static_cast<unsigned>(heads); }
 };
@@ -39,8 +39,8 @@ struct BlockPlace {
   }
 };
 
-// What a block is to do: some queries of a head, or some keys of a key/value head, of one sequence. It is cheap to make anew
-// where a loop lies between two uses.
+// The work of a block: some queries of a head, or some keys of a key/value head, of one sequence. If a loop separates two uses,
+// it is cheaper to compute this again than to keep it.
 struct QueryBlock {
   int64_t sequence;
   int head, group, first_query;

@@ -12,8 +12,8 @@
 
 namespace trivet::kernels::cuda {
 
-// 16-bit numbers, head sizes 64, 96 and 128, and everything aligned to the 16 bytes that are copied at a time: with these head
-// sizes all rows are when the first one is.
+// Tensor cores take 16-bit numbers, head sizes 64, 96 and 128, and tensors aligned to the 16 bytes that are copied at a time.
+// With these head sizes, all rows are aligned if the first one is.
 inline bool on_tensor_cores(const ConstTensorView& qkv, int64_t heads, int64_t key_value_heads,
                             std::initializer_list<ConstTensorView> others) {
   const int64_t head_size = qkv.shape[2] / (heads + 2 * key_value_heads);

@@ -1,5 +1,5 @@
-// Dropout of probabilities on tensor cores: the lanes of a warp make the random words of a tile of 128 probabilities together,
-// one block of four a lane, and hand each other what they keep.
+// Dropout of probabilities on tensor cores: the lanes of a warp together generate the random words of a tile of 128
+// probabilities, one block of four per lane, and tell each other which probabilities are kept.
 #pragma once
 
 #include "core/random.h"
@@ -7,7 +7,7 @@
 
 namespace trivet::kernels::cuda {
 
-// Bit k says whether element + k is kept.
+// Bit k of the result says whether element `element` + k is kept.
 __device__ __forceinline__ uint32_t kept_of_four(const AttentionDropout& dropout, uint64_t element, uint64_t counter_high) {
   const auto kept_of_block = [&](uint64_t block) {
     const PhiloxBlock words = philox(dropout.key, block, counter_high);
@@ -43,7 +43,7 @@ struct HeadDropout {
   }
 };
 
-// Bit e: whether c[e] of this lane's C is kept; the C starts at this query and key.
+// Bit e of the result says whether c[e] of this lane's C is kept; C starts at this query and key.
 template <RowsAre kRows>
 __device__ __forceinline__ uint32_t kept_of_tile(const HeadDropout& dropout, int first_query, int first_key) {
   const int lane = lane_index(), g = lane_group(), t = lane_in_group();
@@ -64,7 +64,8 @@ __device__ __forceinline__ uint32_t kept_of_tile(const HeadDropout& dropout, int
   }
 }
 
-// What is kept of kRowTiles x kColTiles matrices C, at most 8 side by side: a word for each row of them.
+// Which probabilities are kept in kRowTiles x kColTiles matrices C, at most 8 of them side by side: one word for each row of
+// matrices.
 template <int kRowTiles>
 struct KeptProbabilities {
   uint32_t words[kRowTiles];

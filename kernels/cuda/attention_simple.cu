@@ -1,5 +1,6 @@
-// Attention without tensor cores. A warp has a few rows ("own" rows: queries, or keys in one pass of the backward), whose
-// partners come in tiles of one a lane: a score needs no sum over lanes, and what is summed over partners has a column a lane.
+// Attention without tensor cores. A warp has a few "own" rows: queries, or keys in one pass of the backward. Their partners
+// come in tiles with one partner per lane, so that a score needs no sum over lanes. In sums over partners, each lane has
+// columns of its own.
 #include "kernels/cuda/attention_simple.h"
 
 #include <cuda_bf16.h>
@@ -17,9 +18,9 @@
 namespace trivet::kernels::cuda {
 namespace {
 
-constexpr int kPartners = kWarpThreads;  // of a tile
+constexpr int kPartners = kWarpThreads;  // in a tile
 
-// How many rows a block has is a matter of shared memory.
+// Shared memory limits the number of rows of a block.
 template <typename Sum>
 struct SimpleBlock {
   static constexpr int kWarps = std::is_same_v<Sum, double> ? 4 : 8;
@@ -46,7 +47,7 @@ __device__ __forceinline__ Sum sum_of_warp(Sum x) {
   return x;
 }
 
-// The factor of one probability.
+// The dropout factor of one probability.
 template <typename Sum>
 __device__ __forceinline__ Sum dropout_factor(const AttentionDropout& dropout, const AttentionSizes& sizes, int64_t sequence,
                                               int64_t head, int64_t query, int64_t key) {
@@ -58,7 +59,8 @@ __device__ __forceinline__ Sum dropout_factor(const AttentionDropout& dropout, c
   return unit_float(word) < dropout.rate ? Sum{0} : Sum{1} / (Sum{1} - static_cast<Sum>(dropout.rate));
 }
 
-// A warp copies `count` rows, every `step`-th, from row `first` of a matrix into shared memory; zeros from row `rows` on.
+// A warp copies rows first_row, first_row + step ... of `count` rows into shared memory. They start at row `first` of a matrix;
+// its rows at and after `rows` become zeros.
 template <typename T, typename Sum>
 __device__ __forceinline__ void copy_rows(const T* from, int64_t stride, int first, int rows, int first_row, int count,
                                           int step, int head_size, Sum* to, int to_stride) {
@@ -67,7 +69,8 @@ __device__ __forceinline__ void copy_rows(const T* from, int64_t stride, int fir
       to[row * to_stride + d] = first + row < rows ? static_cast<Sum>(from[(first + row) * stride + d]) : Sum{0};
 }
 
-// Rows in shared memory, in the type of sums. Tiles have an odd stride where D is even, so that a column of one is in 32 banks.
+// Rows in shared memory, in the type of the sums. If D is even, tiles have an odd stride, so that a column of a tile is spread
+// over 32 banks.
 template <typename Sum>
 struct SharedRows {
   Sum* data;
@@ -144,12 +147,12 @@ __global__ void __launch_bounds__(SimpleBlock<Sum>::kThreads, 1) simple_attentio
   copy_rows(qkv + static_cast<int64_t>(head) * head_size, sizes.qkv_width, first_row, tokens, 0, kRows, 1, head_size,
             &queries(own, 0), head_size);
 
-  Sum maximum[kRows], total[kRows], sums[kRows][kColsOfLane] = {};  // total: of this lane's keys until the end
+  Sum maximum[kRows], total[kRows], sums[kRows][kColsOfLane] = {};  // total: only of this lane's keys until the end
 #pragma unroll
   for (int r = 0; r < kRows; ++r) maximum[r] = -static_cast<Sum>(INFINITY), total[r] = 0;
 
   for (int first_key = 0; first_key < end; first_key += kPartners) {
-    __syncthreads();  // nobody reads the tile before this one
+    __syncthreads();  // nobody still reads the previous tile
     copy_rows(key_columns, sizes.qkv_width, first_key, tokens, warp_index(), kPartners, Block::kWarps, head_size, keys.data,
               stride);
     copy_rows(value_columns, sizes.qkv_width, first_key, tokens, warp_index(), kPartners, Block::kWarps, head_size, values.data,
@@ -198,8 +201,8 @@ struct BackwardArguments {
   BlockOrder order;
 };
 
-// Own rows are queries with their rows of dO, partners are keys and values, and dQ is summed; or the other way round, and dK
-// and dV are summed over all query heads of a group.
+// Without kOwnKeys, own rows are queries with their rows of dO, partners are keys and values, and dQ is summed. With kOwnKeys
+// it is the other way round, and dK and dV are summed over all query heads of a group.
 template <typename T, typename Sum, int kColsOfLane, bool kOwnKeys>
 __global__ void __launch_bounds__(SimpleBlock<Sum>::kThreads, 1) simple_gradients_kernel(const BackwardArguments<T, Sum> args) {
   using Block = SimpleBlock<Sum>;
@@ -240,7 +243,7 @@ __global__ void __launch_bounds__(SimpleBlock<Sum>::kThreads, 1) simple_gradient
   for (int head = first_head; head < end_head; ++head) {
     const int64_t statistics_row = args.statistics.first_row(sequence, sizes.heads, head);
     for (int first = first_partner; first < end_partner; first += kPartners) {
-      __syncthreads();  // nobody reads the tile before this one
+      __syncthreads();  // nobody still reads the previous tile
       copy_rows(kOwnKeys ? query_columns(head) : key_columns, sizes.qkv_width, first, tokens, warp_index(), kPartners,
                 Block::kWarps, head_size, x_tile.data, stride);
       copy_rows(kOwnKeys ? dout_columns(head) : value_columns, kOwnKeys ? sizes.out_width : sizes.qkv_width, first, tokens,
@@ -285,7 +288,7 @@ void dispatch_simple(DType dtype, int head_size, Body&& body) {
     if (head_size <= 64) return body.template operator()<T, Sum, 2>();
     if (head_size <= 128) return body.template operator()<T, Sum, 4>();
     if (head_size <= kLargestHeadSize) return body.template operator()<T, Sum, kLargestHeadSize / kWarpThreads>();
-    throw std::logic_error("attention: the head size is " + std::to_string(head_size) + ", on CUDA it may be at most " +
+    throw std::logic_error("attention: the head size is " + std::to_string(head_size) + "; on CUDA it may be at most " +
                            std::to_string(kLargestHeadSize));
   };
   switch (dtype) {
@@ -297,14 +300,15 @@ void dispatch_simple(DType dtype, int head_size, Body&& body) {
   }
 }
 
-// Blocks in the plain order: all heads together.
+// The order of the blocks of all sequences with `heads` heads each.
 template <typename Sum>
 BlockOrder order_of(const AttentionSizes& sizes, int heads) {
   return {(sizes.tokens + SimpleBlock<Sum>::kRows - 1) / SimpleBlock<Sum>::kRows, sizes.sequences * heads,
           int64_t{2} * sizes.tokens * sizes.head_size * static_cast<int64_t>(sizeof(Sum))};
 }
 
-// A block has two tiles, own rows of `own_matrices` matrices, and `factors` numbers for each own row and partner.
+// The shared memory of a block: two tiles, own rows of `own_matrices` matrices, and `factors` numbers for each own row and
+// partner.
 template <typename Sum>
 size_t shared_bytes(int head_size, int own_matrices, int factors) {
   const int rows = SimpleBlock<Sum>::kRows;

@@ -1,6 +1,6 @@
-// What attention's kernels need to know of their arguments, as plain numbers that a launch takes by value.
+// What attention's kernels need to know about their arguments, as plain numbers that are passed to a launch by value.
 //
-//   B sequences, S tokens a sequence, N query heads, G key/value heads, D head size
+//   B sequences, S tokens per sequence, N query heads, G key/value heads, D head size
 //   qkv[B, S, (N + 2G) D] = [query heads | key heads | value heads], out[B, S, N D]
 #pragma once
 
@@ -30,7 +30,7 @@ struct AttentionSizes {
         padded_tokens(static_cast<int>(padded_attention_rows(qkv[1]))) {}
 };
 
-// 1 / sqrt(D), and that times log2(e): probabilities are powers of two.
+// 1 / sqrt(D), and the same times log2(e), because probabilities are computed as powers of two.
 template <typename Sum>
 struct ScoreScale {
   Sum plain, log2;
@@ -40,7 +40,8 @@ struct ScoreScale {
         log2(static_cast<Sum>(kLog2E / std::sqrt(static_cast<double>(head_size)))) {}
 };
 
-// Dropout of probabilities: element first_element + (n S + i) S + j of sample first_sample + b for head n, query i, key j.
+// Dropout of probabilities: that of sequence b, head n, query i and key j is element first_element + (n S + i) S + j of sample
+// first_sample + b.
 struct AttentionDropout {
   Number step;
   uint64_t key, first_sample, first_element;
@@ -54,7 +55,7 @@ struct AttentionDropout {
         rate(site.rate),
         keep(1.0f / (1.0f - site.rate)) {}
 
-  // Of the random words of a sequence.
+  // The upper half of the counter of a sequence's random words.
   __device__ __forceinline__ uint64_t counter_high(int64_t sequence) const {
     return (static_cast<uint64_t>(read(step)) << 32) + first_sample + static_cast<uint64_t>(sequence);
   }

@@ -1,10 +1,10 @@
-// The first pass of attention's backward: two numbers for every row (query i of head n of sequence b), which both other passes
-// read in the order [B, N, padded S].
+// The first pass of attention's backward: it computes two numbers for every row (query i of head n of sequence b), which the
+// other two passes read, in the order [B, N, padded S].
 //
 //   offsets = log2(e) log_sum_exp, so that a probability is 2^(log2(e) score / sqrt(D) - offset)
 //   deltas  = sum over d of dO O
 //
-// Rows from S on get the offset infinity, and so probabilities of 0.
+// Rows from S on get the offset infinity, and therefore probabilities of 0.
 #pragma once
 
 #include "core/cuda/launch.h"
@@ -32,7 +32,7 @@ struct AttentionStatistics {
 
 inline constexpr int kStatisticsThreads = 256, kLanesOfRow = 8;
 
-// Numbers that a lane reads at a time, aligned to all of them.
+// Numbers that a lane reads at a time, aligned to their total size.
 template <typename T, int kCount>
 struct alignas(kCount * sizeof(T)) Numbers {
   T numbers[kCount];
@@ -66,12 +66,12 @@ __global__ void __launch_bounds__(kStatisticsThreads)
   statistics.deltas[place] = delta;
 }
 
-// kAtOnce divides the head size, and dout and out are aligned to as many numbers.
+// kAtOnce divides the head size, and dout and out are aligned to kAtOnce numbers.
 template <typename T, typename Sum, int kAtOnce>
 AttentionStatistics<Sum> start_statistics(const AttentionBackward& args, const AttentionSizes& sizes, const Launch& launch) {
   if (launch.workspace.bytes() < workspace_bytes(args))
     throw std::logic_error("attention_backward: the workspace has " + std::to_string(launch.workspace.bytes()) +
-                           " bytes, needed are " + std::to_string(workspace_bytes(args)));
+                           " bytes but needs " + std::to_string(workspace_bytes(args)));
   const AttentionStatistics<Sum> statistics(sizes, launch.workspace);
   const int64_t threads = sizes.sequences * sizes.heads * sizes.padded_tokens * kLanesOfRow;
   TRIVET_LAUNCH((attention_statistics_kernel<T, Sum, kAtOnce>),

@@ -1,5 +1,5 @@
-// What attention's kernels for tensor cores share: tiles in shared memory, products of a warp's rows, causality.
-// T is __nv_bfloat16 or __half. See tensor_core.cuh for g, t and for how a warp holds matrices.
+// Shared by attention's kernels for tensor cores: tiles in shared memory, products of a warp's rows, causality. T is
+// __nv_bfloat16 or __half. See tensor_core.cuh for g, t and for how a warp holds matrices.
 #pragma once
 
 #include "kernels/cuda/attention_blocks.cuh"
@@ -10,7 +10,8 @@ __device__ __forceinline__ int lane_group() { return lane_index() / 4; }     // 
 __device__ __forceinline__ int lane_in_group() { return lane_index() % 4; }  // t
 
 // Rows of D numbers in shared memory. The 16-byte chunks of a row are permuted, differently for each of eight consecutive rows,
-// so that one chunk of eight rows lies in eight different groups of four banks: neither ldmatrix nor copies have conflicts.
+// so that the same chunk of eight rows is in eight different groups of four banks, and neither ldmatrix nor copies have bank
+// conflicts.
 template <typename T, int D>
 struct SharedTile {
   static constexpr int kChunks = D / 8;                  // 8, 12 or 16
@@ -26,8 +27,8 @@ struct SharedTile {
   }
 };
 
-// What one lane reads of a tile by ldmatrix: two neighbouring chunks belong to two lanes. Made once, so that the address of a
-// matrix is one exclusive or, and the same for all that are eight rows further.
+// What one lane reads from a tile with ldmatrix; two neighbouring chunks belong to two lanes. It is made once, so that the
+// address of a matrix takes one exclusive or, which also serves all matrices that are multiples of eight rows further down.
 template <typename T, int D>
 struct LaneRows {
   using Tile = SharedTile<T, D>;
@@ -38,13 +39,15 @@ struct LaneRows {
   __device__ __forceinline__ LaneRows(Tile tile, int lane_row, int odd)
       : row(tile.data + lane_row * D), place(odd ^ Tile::permutation(lane_row)) {}
 
-  // Chunk `even` or the one after it, `rows` rows further; both are known at compile time, rows a multiple of 8.
+  // The address of chunk `even` or the one after it, `rows` rows further down. Both are known at compile time; rows is a
+  // multiple of 8.
   __device__ __forceinline__ const T* at(int rows, int even) const {
     return row + rows * D + even / Tile::kPermuted * Tile::kPermuted * 8 + (even % Tile::kPermuted ^ place) * 8;
   }
 };
 
-// Lanes as ldmatrix wants them for matrices that lie one below the other first, then side by side; or the other way round.
+// Lanes in the order that ldmatrix requires, for four matrices: the second one is below the first in rows_then_cols, and beside
+// it in cols_then_rows.
 template <typename T, int D>
 __device__ __forceinline__ LaneRows<T, D> rows_then_cols(SharedTile<T, D> tile, int first_row) {
   return {tile, first_row + lane_index() % 16, lane_index() / 16};
@@ -85,7 +88,7 @@ struct Sums {
 #pragma unroll
         for (int e = 0; e < 4; ++e) c[r][n][e] = 0;
   }
-  // body(number, r, n, row in the warp's rows, column, which half of a C)
+  // body(number, r, n, e) for every c[r][n][e]
   template <typename Body>
   __device__ __forceinline__ void for_each(const Body& body) {
 #pragma unroll
@@ -97,7 +100,7 @@ struct Sums {
   }
 };
 
-// sums[16 kRowTiles, 8 kColTiles] += a b^T: rows of `a` from a_row on, rows of `b` from b_row on, sums over D.
+// sums[16 kRowTiles, 8 kColTiles] += a b^T, with rows of `a` from a_row on, rows of `b` from b_row on, and sums over D.
 template <typename T, int D, int kRowTiles, int kColTiles>
 __device__ __forceinline__ void add_product_of_rows(Sums<kRowTiles, kColTiles>& sums, SharedTile<T, D> a, int a_row,
                                                     SharedTile<T, D> b, int b_row) {
@@ -125,8 +128,8 @@ struct AsItIs {
   __device__ __forceinline__ float operator()(float x) const { return x; }
 };
 
-// sums[16 kRowTiles, D] += a b: `a` in registers, changed by `change` and rounded to T; rows of `b` from b_row on, sums over
-// them.
+// sums[16 kRowTiles, D] += a b. `a` is in registers; `change` is applied to it, and the result is rounded to T. The sums are
+// over the rows of `b` from b_row on.
 template <typename T, int D, int kRowTiles, int kInnerTiles, typename Change = AsItIs>
 __device__ __forceinline__ void add_product(Sums<kRowTiles, D / 8>& sums, const Sums<kRowTiles, kInnerTiles>& a,
                                             SharedTile<T, D> b, int b_row, const Change& change = {}) {

@@ -139,8 +139,8 @@ class CudaKernels final : public Kernels {
   TensorView workspace(cudaStream_t stream, int64_t bytes) {
     if (bytes == 0) return {};
     if (bytes > options_.workspace_bytes)
-      throw std::logic_error("cuda kernels: a kernel needs a workspace of " + std::to_string(bytes) + " bytes, the plan has " +
-                             std::to_string(options_.workspace_bytes));
+      throw std::logic_error("cuda kernels: a kernel needs a workspace of " + std::to_string(bytes) +
+                             " bytes, but the plan provides " + std::to_string(options_.workspace_bytes));
     Buffer& memory = workspaces_[stream];
     if (memory.empty())
       memory = Buffer(*options_.allocator, *options_.meter, MemoryCategory::Buffers, DType::UInt8, {options_.workspace_bytes});

@@ -1,10 +1,10 @@
-// The Kernels of a CUDA device: checks the arguments as every device does and calls the function of kernels/cuda/math.h on the
-// current stream of a rank (core/cuda/streams.h).
+// The Kernels of a CUDA device. Each call checks its arguments as every device does, and calls the function in
+// kernels/cuda/math.h on the current stream of a rank (core/cuda/streams.h).
 //
-// Each stream that kernels with scratch memory run on has a workspace of its own, taken when it is first needed: kernels of one
-// stream come one after another, those of two do not. The size is the plan's, the largest workspace_bytes() of a step
-// (kernels/workspace.h); a kernel that needs more is a defect of the plan and throws std::logic_error. Nothing else is
-// allocated.
+// Each stream on which kernels with scratch memory run has a workspace of its own, allocated when it is first needed: kernels
+// on one stream run one after another, but kernels on two streams may overlap. The plan sets the size, the largest
+// workspace_bytes() of a step (kernels/workspace.h). If a kernel needs more, the plan is wrong and the call throws
+// std::logic_error. Nothing else is allocated.
 #pragma once
 
 #include <functional>
@@ -23,11 +23,11 @@ struct CudaKernelsOptions {
   MemoryMeter* meter = nullptr;
 
   int64_t workspace_bytes = 0;               // of each stream
-  std::function<void()> after_wait;          // called when to_host has waited; what it throws, to_host throws
+  std::function<void()> after_wait;          // called after to_host has waited; to_host passes on its exceptions
   int64_t staging_bytes = int64_t{4} << 20;  // pinned, for each direction
 };
 
-// On the rank's thread.
+// Must be called on the rank's thread.
 std::unique_ptr<Kernels> make_cuda_kernels(const CudaKernelsOptions& options);
 
 }  // namespace trivet::kernels

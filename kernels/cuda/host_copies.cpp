@@ -24,7 +24,8 @@ void copy(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind, cudaSt
 
 HostCopies::HostCopies(int device, int64_t staging_bytes)
     : allocator_(trivet::cuda::make_pinned_allocator(device)), capacity_(staging_bytes) {
-  if (capacity_ <= 0) throw std::logic_error("host copies: staging memory of " + std::to_string(capacity_) + " bytes");
+  if (capacity_ <= 0)
+    throw std::logic_error("host copies: staging_bytes is " + std::to_string(capacity_) + "; it must be positive");
   to_device_ = static_cast<std::byte*>(allocator_->allocate(2 * capacity_));
   to_host_ = to_device_ + capacity_;
 }

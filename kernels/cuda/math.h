@@ -1,9 +1,9 @@
-// The kernels of a CUDA device, one function for each of kernels/kernels.h and named as its twin in kernels/cpu. Arguments have
-// been checked (kernels/check.h); all tensors are in device memory.
+// The kernels of a CUDA device: one function for each kernel in kernels/kernels.h, named like its counterpart in kernels/cpu.
+// The caller has checked the arguments (kernels/check.h); all tensors are in device memory.
 //
-// A function enqueues on the stream of its Launch and returns. It neither waits for the host nor allocates. Where the
-// arithmetic allows it results have the bits of the CPU's (these files are compiled without contraction of products and sums);
-// what is summed over threads is summed in an order that shapes alone decide.
+// A function enqueues its work on the stream of its Launch and returns. It neither makes the host wait nor allocates memory.
+// Where the arithmetic allows it, results have the same bits as on the CPU (these files are compiled without contraction of
+// products and sums). Sums over threads are made in an order that depends only on shapes.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,12 +12,12 @@
 
 namespace trivet::kernels::cuda {
 
-// What every kernel needs besides its arguments.
+// What every kernel needs in addition to its arguments.
 struct Launch {
   cudaStream_t stream = nullptr;
   int multiprocessors = 1;
-  // Bytes of scratch on the stream, 256-byte aligned, at least workspace_bytes() of the call (kernels/workspace.h). What is in
-  // it may be anything.
+  // Scratch memory of the stream, 256-byte aligned, with at least workspace_bytes() of the call (kernels/workspace.h). Its
+  // contents are undefined.
   TensorView workspace;
 };
 
@@ -42,7 +42,7 @@ void swiglu_backward(const SwiGluBackward& args, const Launch& launch);
 void rotary(const Rotary& args, const Launch& launch);
 void embedding(const Embedding& args, const Launch& launch);
 void embedding_backward(const EmbeddingBackward& args, const Launch& launch);
-// Targets that are not below the vocabulary make the loss and the row's gradient NaN.
+// Targets that are not below the vocabulary size make the loss and the row's gradient NaN.
 void cross_entropy(const CrossEntropy& args, const Launch& launch);
 void row_maxima(const RowMaxima& args, const Launch& launch);
 void row_sums(const RowSums& args, const Launch& launch);

@@ -1,4 +1,5 @@
-// Matrix products: one call of cuBLASLt where its epilogues do all that is asked for, which is nearly always.
+// Matrix products. A product is one call of cuBLASLt if its epilogues can do all that is requested, which is nearly always the
+// case.
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -41,7 +42,7 @@ void multiply_without_gelu(const Matmul& args, Product product, const Launch& la
   if (product.bias) {
     if (multiply(product, launch)) return;
     product.bias = nullptr;
-    if (size_of(args.out.dtype) == 2) return multiply_in_pieces(args, launch);  // the sum must not be rounded before
+    if (size_of(args.out.dtype) == 2) return multiply_in_pieces(args, launch);  // the bias comes before rounding
   }
   if (!multiply(product, launch))
     throw DeviceError(ExitCode::Internal, fmt::format("cuda: cuBLASLt has no algorithm for {}", to_string(kind_of(product))));

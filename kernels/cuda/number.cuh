@@ -1,4 +1,5 @@
-// Numbers of the step on a device: where it has one in memory, that is read when the kernel runs, whatever the launch said.
+// Reads a Number on a device. If the device has the number in its memory, the kernel reads it there when it runs, whatever
+// value the launch passed.
 #pragma once
 
 #include <cuda_runtime.h>

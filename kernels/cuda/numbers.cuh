@@ -1,4 +1,4 @@
-// Numbers as a device stores them, and as it computes with them.
+// Conversions between the types in which a device stores numbers and those in which it computes.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -58,7 +58,8 @@ __device__ __forceinline__ double widen(double value) { return value; }
 __device__ __forceinline__ float widen(__nv_bfloat16 value) { return __bfloat162float(value); }
 __device__ __forceinline__ float widen(__half value) { return __half2float(value); }
 
-// The float next to `value` whose last bit is odd unless it is exact: rounding that to 16 bits equals rounding `value` once.
+// Rounds to odd: if no float equals `value`, the result is the neighbouring float whose last bit is 1. Rounding that to 16 bits
+// equals rounding `value` once.
 __device__ __forceinline__ float round_to_odd(double value) {
   const float nearest = static_cast<float>(value);
   const double back = static_cast<double>(nearest);
@@ -91,12 +92,12 @@ __device__ __forceinline__ double exponential(double x) { return exp(x); }
 __device__ __forceinline__ float square_root(float x) { return sqrtf(x); }
 __device__ __forceinline__ double square_root(double x) { return sqrt(x); }
 
-// a / b to 2 units in the last place, for 1 <= b: the exact division takes ten times the instructions and would hold
-// element-wise kernels below the speed of memory.
+// a / b to 2 units in the last place, for 1 <= b: exact division takes ten times as many instructions and would make
+// element-wise kernels slower than memory.
 __device__ __forceinline__ float quotient(float a, float b) { return __fdividef(a, b); }
 __device__ __forceinline__ double quotient(double a, double b) { return a / b; }
 
-// int64 wraps; CUDA has the atomic for unsigned words only.
+// The sum wraps around; CUDA has this atomic for unsigned words only.
 __device__ __forceinline__ void add_atomically(int64_t* sum, int64_t term) {
   atomicAdd(reinterpret_cast<unsigned long long*>(sum), static_cast<unsigned long long>(term));
 }

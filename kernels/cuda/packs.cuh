@@ -1,4 +1,4 @@
-// Several elements that lie together, moved by one access of up to 16 bytes.
+// A pack is several adjacent elements, moved by one access of up to 16 bytes.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@ struct alignas(std::min<size_t>(kAccessBytes, sizeof(T) * kCount)) Pack {
   __device__ __forceinline__ const T& operator[](int i) const { return values[i]; }
 };
 
-// How many elements a thread moves at a time where tensors of these types go together: 16 bytes of the widest, so that what a
-// warp moves with one instruction lies together for all of them.
+// How many elements a thread moves at a time in a kernel on tensors of these types: 16 bytes of the widest type, so that what a
+// warp moves with one instruction is contiguous in all of them.
 template <typename... T>
 inline constexpr int kPackOf = kAccessBytes / static_cast<int>(std::max({sizeof(T)...}));
 

@@ -1,4 +1,4 @@
-// Sums and maxima over a warp or a block, in an order that the number of threads alone decides. Every thread gets the result.
+// Sums and maxima over a warp or a block, in an order that depends only on the number of threads. Every thread gets the result.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -28,7 +28,7 @@ __device__ __forceinline__ T join_warp(T value, const Join& join) {
   return value;
 }
 
-// kThreads: of a warp, or of the whole block, whose threads must all come here.
+// kThreads: the threads of a warp, or of the whole block. All of them must call this.
 template <int kThreads, typename T, typename Join>
 __device__ __forceinline__ T join_group(T value, const Join& join) {
   value = join_warp(value, join);
@@ -39,7 +39,7 @@ __device__ __forceinline__ T join_group(T value, const Join& join) {
     value = of_warps[0];
 #pragma unroll
     for (int warp = 1; warp < kThreads / kWarp; ++warp) value = join(value, of_warps[warp]);
-    __syncthreads();  // the next call may write
+    __syncthreads();  // now the next call may write
   }
   return value;
 }

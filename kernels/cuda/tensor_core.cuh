@@ -25,9 +25,9 @@
 
 namespace trivet::kernels::cuda {
 
-// The thread's place in a block, and the block's in a grid, of one dimension. The instruction is executed wherever one of these
-// is called: what follows from a place is cheap to compute again, and compilers would keep it in registers all through a
-// kernel.
+// The index of a thread in a one-dimensional block, and of a block in a one-dimensional grid. Every call executes the
+// instruction, so that values derived from an index are computed again: that is cheap, and compilers would otherwise keep them
+// in registers throughout a kernel.
 __device__ __forceinline__ int thread_index() {
   int index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
@@ -67,7 +67,7 @@ __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
                : "memory");
 }
 
-// The same of the transposed matrices: r[m] = rows 2t and 2t + 1, column g of what the addresses point to.
+// The same for the transposed matrices: r[m] = rows 2t and 2t + 1, column g of what the addresses point to.
 __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -75,18 +75,19 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4], const void* 
                : "memory");
 }
 
-// Starts a copy of 16 bytes, or of 16 zero bytes where `from` is not `valid` (it must be an address all the same), past the
-// first-level cache. Both addresses are aligned to 16.
+// Starts a copy of 16 bytes that bypasses the first-level cache. If `valid` is false, it copies 16 zero bytes; `from` must be a
+// valid address all the same. Both addresses are aligned to 16 bytes.
 __device__ __forceinline__ void cp_async_16(void* to_shared, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to_shared)),
                "l"(__cvta_generic_to_global(from)), "r"(valid ? 16 : 0)
                : "memory");
 }
 
-// Closes the group of copies that this thread has started since the last one.
+// Closes the group of copies that this thread has started since it closed the last group.
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Waits for all groups of this thread but the kPending latest ones. What other threads copied is there after a barrier.
+// Waits for all groups of this thread except the kPending latest ones. Copies by other threads are visible only after a
+// barrier.
 template <int kPending>
 __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
@@ -103,7 +104,7 @@ __device__ __forceinline__ uint32_t pack_pair(float low, float high) {
   return packed;
 }
 
-// 2^x with a relative error of at most 2^-22; 0 where that is below the normal range.
+// 2^x with a relative error of at most 2^-22; 0 if that is below the normal range.
 __device__ __forceinline__ float exp2_approximate(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -1,7 +1,8 @@
-// Computes nothing and touches no memory: checks the arguments as every device does and counts what a call would cost.
+// The meta kernels compute nothing and touch no memory. They check the arguments as every device does, and count what a call
+// would cost.
 //
-// FLOPs: 2 M N K for a product; 4 S^2 N D B / 2 for causal attention (half of the scores are masked) and 2.5 times that in its
-// backward; a few per element for the rest. Bytes: each argument once for every time it is read or written.
+// FLOPs: 2 M N K for a product; 4 S^2 N D B / 2 for causal attention (half of the scores are masked) and 2.5 times that for its
+// backward; a few per element for the rest. Bytes: each argument counts once for every time it is read or written.
 #include <algorithm>
 #include <initializer_list>
 
@@ -17,12 +18,12 @@ double total_bytes(std::initializer_list<ConstTensorView> views) {
   for (const ConstTensorView& view : views) sum += static_cast<double>(view.bytes());
   return sum;
 }
-// Accumulating reads what is written.
+// Accumulating also reads the output.
 double written(ConstTensorView view, bool accumulate) { return static_cast<double>(view.bytes()) * (accumulate ? 2.0 : 1.0); }
 
 double elements(ConstTensorView view) { return static_cast<double>(view.elements()); }
 
-// A norm reads its x, or makes it.
+// A norm reads its x, or computes it as a sum.
 template <typename Norm>
 double bytes_of_input(const Norm& norm) {
   if (norm.sum.out.absent()) return total_bytes({norm.x});
@@ -249,7 +250,7 @@ class MetaKernels final : public Kernels {
   void copy_pinned(ConstTensorView from, TensorView out) override { check_host_copy(from, out); }
 
  private:
-  // Checks the arguments and notes what a GPU would need besides them.
+  // Checks the arguments and records the scratch memory that a GPU would need.
   template <typename Args>
   void admit(const Args& args) {
     check(args);

@@ -1,7 +1,8 @@
-// Gradients of parameters that are sums over rows: bias, and gain and bias of the norms.
+// Gradients of parameters that are sums over rows: biases, and the gain and bias of norms.
 //
-// Columns are cut into stripes, which threads share; a stripe sums chunks of kRowChunk rows, in row order, and then the chunks
-// in order. Neither cut depends on the number of threads, and two levels keep the rounding error of long sums small.
+// Columns are cut into stripes, which are divided among the threads. Within a stripe, each chunk of kRowChunk rows is summed in
+// row order, and then the chunks are summed in order. Neither cut depends on the number of threads, and two levels keep the
+// rounding error of long sums small.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +16,8 @@ namespace trivet::kernels::cpu {
 inline constexpr int64_t kRowChunk = 64;
 inline constexpr int64_t kStripe = 128;
 
-// add_chunk(row, rows, col, cols, Sum* sums) adds `rows` rows to sums[0, cols); add_partial(const Sum*, Sum*, cols) adds them
-// to the total; finish(col, cols, const Sum* total) stores it.
+// add_chunk(row, rows, col, cols, Sum* sums) adds `rows` rows to sums[0, cols); add_partial(const Sum*, Sum*, cols) adds these
+// sums to the total; finish(col, cols, const Sum* total) stores it.
 template <typename Sum, typename AddChunk, typename AddPartial, typename Finish>
 void sum_columns(int64_t rows, int64_t cols, int threads, const AddChunk& add_chunk, const AddPartial& add_partial,
                  const Finish& finish) {

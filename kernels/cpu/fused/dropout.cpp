@@ -10,10 +10,10 @@
 namespace trivet::kernels::cpu {
 namespace {
 
-inline constexpr int64_t kChunk = 1024;  // elements whose random words are made at a time, in the first-level cache
+inline constexpr int64_t kChunk = 1024;  // elements; their random words fit in the first-level cache
 
-// A tensor [B, ...] whose elements [begin, end) one thread handles; e counts within the sample, from the site's first element.
-//   body(first, words, count): elements [first, first + count) of the tensor
+// Generates the random words of elements [begin, end) of a tensor [B, ...] on the calling thread, a chunk at a time, and calls
+//   body(first, words, count)    for elements [first, first + count) of the tensor
 template <typename Body>
 void for_each_random_chunk(const DropoutSite& site, int64_t per_sample, int64_t begin, int64_t end, const Body& body) {
   const auto make_words = by_isa(&baseline::philox_words, &v3::philox_words, &v4::philox_words);

@@ -1,6 +1,6 @@
 #include "kernels/cpu/fused/numbers.inl"
 
-// The random words of `blocks` consecutive blocks, four a block: core/random.h's philox for many counters at once.
+// The random words of `blocks` consecutive blocks, four per block: core/random.h's philox for many counters at once.
 inline void philox_words(uint64_t key, uint64_t first_block, uint64_t counter_high, uint32_t* words, int64_t blocks) {
   for (int64_t block = 0; block < blocks; ++block) {
     const uint64_t counter = first_block + static_cast<uint64_t>(block);
@@ -44,7 +44,7 @@ void add_drop_words(const T* residual, const T* x, const uint32_t* words, float 
   for (int64_t e = 0; e < count; ++e) out[e] = write<T>(read(residual[e]) + drop(read(x[e]), words[e], rate, keep));
 }
 
-// Rate 0: no words are needed.
+// For rate 0, which needs no random words.
 template <typename T>
 void add_into(const T* residual, const T* x, T* out, int64_t count) {
 #pragma GCC ivdep

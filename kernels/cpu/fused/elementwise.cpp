@@ -12,7 +12,7 @@
 
 namespace trivet::kernels::cpu {
 
-static_assert(fixed_point::kFractionBits == 44, "elementwise_loops.inl spells the grid out");
+static_assert(fixed_point::kFractionBits == 44, "elementwise_loops.inl is written for 44 fraction bits");
 
 void zero(TensorView out, int threads) {
   auto* bytes = static_cast<std::byte*>(out.data);
@@ -92,7 +92,7 @@ void sum_of_squares(ConstTensorView x, Number scale, int64_t block, TensorView s
     const T* data = x.as<T>();
     const double factor = scale.value();
     for_each_range(x.elements(), threads, kSumBlock, 1, [&](int64_t begin, int64_t end) {
-      ExactSum own;  // of this thread; the order in which threads come does not change an exact sum
+      ExactSum own;  // of this thread; an exact sum does not depend on the order of threads
       for (int64_t e = begin; e < end; e += block) own.add(loop(data + e, factor, std::min(block, end - e)));
 #pragma omp critical(trivet_sum_of_squares)
       total.add(own);

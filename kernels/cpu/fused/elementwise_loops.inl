@@ -44,7 +44,7 @@ double square_sum(const T* x, double scale, int64_t count) {
   return lane_sum<double>(count, Square<T>{x, scale});
 }
 
-// The multiple of 2^-44 next to x * scale, times 2^44; 0 for what does not fit, which is counted.
+// The multiple of 2^-44 nearest to x * scale, times 2^44. A value that does not fit becomes 0 and is counted in `refused`.
 template <typename T>
 double to_grid(T x, double scale, double limit, int64_t& refused) {
   const double value = static_cast<double>(read(x)) * scale;
@@ -68,7 +68,7 @@ bool all_zero(const T* x, int64_t count) {
   return !other;
 }
 
-// Stretches of zeros cost a look at x alone: an embedding's gradient is mostly zeros, and the sums are twice as wide as x.
+// For stretches of zeros only x is read: an embedding's gradient is mostly zeros, and the sums are twice as wide as x.
 template <typename T>
 int64_t add_fixed(const T* x, double scale, double limit, int64_t* sum, int64_t count) {
   constexpr int64_t kStretch = 64;
@@ -96,6 +96,6 @@ int64_t round_fixed(const T* x, double scale, double limit, To* out, int64_t cou
   int64_t refused = 0;
 #pragma GCC ivdep
   for (int64_t e = 0; e < count; ++e)
-    out[e] = write<To>((to_grid(x[e], scale, limit, refused) + 0.0) * 0x1p-44);  // + 0.0: integers have one zero
+    out[e] = write<To>((to_grid(x[e], scale, limit, refused) + 0.0) * 0x1p-44);  // + 0.0: no -0, as with integers
   return refused;
 }

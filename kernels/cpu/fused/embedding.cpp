@@ -1,4 +1,4 @@
-// Rows of a table by token id, and the sums of gradients that belong to one id or one position.
+// Looks up rows of a table by token id, and sums the gradients of each id and of each position.
 //
 // Backward sorts the tokens by id, keeping their order, so that each row of the table is summed by one thread in token order
 // and rounded once.
@@ -26,12 +26,12 @@ void check_tokens(ConstTensorView tokens, const TableRows& rows, int64_t rows_he
   const int64_t vocabulary = rows.vocabulary > 0 ? rows.vocabulary : rows_here;
   for (int64_t t = 0; t < tokens.elements(); ++t)
     if (ids[t] < 0 || ids[t] >= vocabulary)
-      throw std::out_of_range(std::string(kernel) + ": token " + std::to_string(ids[t]) + " at place " + std::to_string(t) +
+      throw std::out_of_range(std::string(kernel) + ": token " + std::to_string(ids[t]) + " at index " + std::to_string(t) +
                               " of " + to_string(tokens.shape) + " is outside the vocabulary [0, " +
                               std::to_string(vocabulary) + ")");
 }
 
-// Places of tokens, sorted by id and then by place; tokens of one id are places[first[i]] .. places[first[i + 1] - 1].
+// Places of tokens, sorted by id and then by place; the tokens of the i-th id are places[first[i]] .. places[first[i + 1] - 1].
 struct Occurrences {
   std::vector<int64_t> places, first;
 

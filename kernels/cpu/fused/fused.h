@@ -1,8 +1,9 @@
-// The memory-bound kernels of the CPU: each one pass over its tensors. What they compute is said in kernels/kernels.h;
-// arguments have been checked (kernels/check.h).
+// The memory-bound CPU kernels. Each makes one pass over its tensors. kernels/kernels.h says what they compute; the caller has
+// checked the arguments (kernels/check.h).
 //
 // Results have the same bits for any number of threads, any alignment and, since they are compiled without contraction of
-// products and sums (CMakeLists.txt), any instruction set. Several threads of a process (ranks) may call at the same time.
+// products and sums (CMakeLists.txt), any instruction set. Several threads of a process (ranks) may call these functions at the
+// same time.
 #pragma once
 
 #include "kernels/kernels.h"
@@ -18,7 +19,7 @@ void rms_norm(const RmsNorm& args, int threads);
 void rms_norm_backward_input(const RmsNormBackwardInput& args, int threads);
 void rms_norm_backward_weight(const RmsNormBackwardWeight& args, int threads);
 void dropout_add(const DropoutAdd& args, int threads);
-// Elements [begin, end) of a sum with a residual, on the calling thread.
+// Computes elements [begin, end) of a sum with a residual, on the calling thread.
 void add_dropped_elements(const DropoutAdd& sum, int64_t begin, int64_t end);
 void dropout_backward(const DropoutBackward& args, int threads);
 void gelu(const Gelu& args, int threads);

@@ -1,4 +1,4 @@
-// Initial values, in double and without vector code: they are drawn once, and must be the same on every machine.
+// Initial values are computed in double and without vector code: they are drawn once, and must be the same on every machine.
 #include <cmath>
 #include <numbers>
 
@@ -12,7 +12,8 @@ namespace {
 
 #include "kernels/cpu/fused/numbers.inl"
 
-// Four independent standard normal numbers (Box & Muller 1958): words (0, 1) make values 0 and 1, words (2, 3) values 2 and 3.
+// Four independent standard normal numbers (Box & Muller 1958): words (0, 1) give values 0 and 1, words (2, 3) give values 2
+// and 3.
 std::array<double, 4> normals(const PhiloxBlock& words) {
   std::array<double, 4> values;
   for (size_t pair = 0; pair < 4; pair += 2) {

@@ -18,12 +18,12 @@ void for_each_row(const ConstTensorView& x, int threads, const Body& body) {
   });
 }
 
-// Elements [begin, end) of the sum that a norm is of, where it is to make it: just before it reads them.
+// Computes elements [begin, end) of the sum, if the norm has one, just before the norm reads them.
 void make_sum(const DropoutAdd& sum, int64_t begin, int64_t end) {
   if (!sum.out.absent()) add_dropped_elements(sum, begin, end);
 }
 
-// mean absent: RmsNorm
+// For RmsNorm, `mean` is absent and `centred` is false.
 template <typename T, bool kResidual>
 void norm_backward_input(ConstTensorView dy, ConstTensorView x, ConstTensorView gain, ConstTensorView mean,
                          ConstTensorView rstd, TensorView dx, ConstTensorView residual, bool centred, int threads) {

@@ -1,6 +1,7 @@
 #include "kernels/cpu/fused/numbers.inl"
 
-// H hidden. One row at a time; the terms of its sums are little function objects, so that lane_sum fixes their order.
+// H hidden. The loops process one row at a time. The terms of its sums are small function objects, so that lane_sum fixes their
+// order.
 
 template <typename T>
 struct Value {
@@ -76,7 +77,7 @@ void add_rows(const T* dy, int64_t rows, int64_t stride, SumOf<T>* out, int64_t 
     for (int64_t i = 0; i < cols; ++i) out[i] += read(dy[row * stride + i]);
 }
 
-// mean null: 0
+// A null `mean` counts as 0.
 template <typename T>
 void add_rows_times_normalised(const T* dy, const T* x, const SumOf<T>* mean, const SumOf<T>* rstd, int64_t rows,
                                int64_t stride, SumOf<T>* out, int64_t cols) {

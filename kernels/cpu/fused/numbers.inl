@@ -1,10 +1,10 @@
-// Between stored and computed numbers, in forms that the compiler vectorises. Included by the *_loops.inl files.
+// Conversions between stored and computed numbers, in forms that the compiler can vectorise. Included by the *_loops.inl files.
 
 inline float read(float value) { return value; }
 inline double read(double value) { return value; }
 inline float read(bfloat16 value) { return __builtin_bit_cast(float, static_cast<uint32_t>(value.bits) << 16); }
-// A half's exponent is 112 less than a float's; infinity and NaN have all exponent bits set in both. Read from memory as an
-// integer, because the compiler does not vectorise loads of _Float16.
+// A half's exponent bias is 112 less than a float's; infinity and NaN have all exponent bits set in both. The value is read
+// from memory as an integer, because the compiler does not vectorise loads of _Float16.
 inline float read(const float16& value) {
   typedef uint16_t Word __attribute__((may_alias));
   const uint32_t bits = *reinterpret_cast<const Word*>(&value), magnitude = bits & 0x7fffu;
@@ -43,7 +43,8 @@ inline T write(float value) {
     return static_cast<T>(value);
 }
 
-// The float next to `value` whose last bit is odd unless it is exact: rounding that to 16 bits equals rounding `value` once.
+// Rounds to odd: if no float equals `value`, the result is the neighbouring float whose last bit is 1. Rounding that to 16 bits
+// equals rounding `value` once.
 inline float round_to_odd(double value) {
   const float nearest = static_cast<float>(value);
   const double back = static_cast<double>(nearest);
@@ -83,7 +84,8 @@ inline double exponential(double x) { return __builtin_exp(x); }
 inline float square_root(float x) { return __builtin_sqrtf(x); }
 inline double square_root(double x) { return __builtin_sqrt(x); }
 
-// Sum of term(i) for i in [0, count): 16 interleaved partial sums, then a fixed tree. The same bits on every instruction set.
+// Sum of term(i) for i in [0, count): 16 interleaved partial sums, then a fixed tree. It has the same bits on every instruction
+// set.
 template <typename Sum, typename Term>
 inline Sum lane_sum(int64_t count, const Term& term) {
   Sum lanes[16] = {};

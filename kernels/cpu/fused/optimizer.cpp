@@ -1,5 +1,5 @@
-// Optimizer steps: one pass over all streams, a chunk at a time. The loops see float32 alone: a gradient in 16 bits is widened,
-// and the copy in 16 bits made, while the chunk is in the first-level cache.
+// Optimizer steps: one pass over all tensors, a chunk at a time. The loops work only on float32: a 16-bit gradient is widened,
+// and a 16-bit copy is written, while the chunk is in the first-level cache.
 #include "kernels/cpu/fused/fused.h"
 #include "kernels/cpu/fused/ranges.h"
 #include "kernels/cpu/isa.h"
@@ -38,7 +38,7 @@ void round_to(TensorView out, int64_t first, int64_t count, const float* from) {
   });
 }
 
-// body(first, count, gradient): elements [first, first + count) and their gradient in float32.
+// body(first, count, gradient) gets elements [first, first + count) and their gradient in float32.
 template <typename Body>
 void for_each_chunk(ConstTensorView gradient, int threads, const Body& body) {
   for_each_element_range(gradient.elements(), threads, [&](int64_t begin, int64_t end) {

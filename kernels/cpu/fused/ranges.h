@@ -1,4 +1,4 @@
-// Cutting independent elements, rows or columns among threads. Where the cuts lie must not matter to the result.
+// Divides independent elements, rows or columns among threads. The result must not depend on where the cuts are.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@ namespace trivet::kernels::cpu {
 // Below this many elements of work a second thread costs more than it saves.
 inline constexpr int64_t kWorthAThread = 16384;
 
-// body(begin, end) over [0, count), cut at multiples of `grain`. `work`: elements that one item stands for. The body must not
-// throw.
+// Calls body(begin, end) for ranges that cover [0, count), cut at multiples of `grain`. `work` is the number of elements that
+// one item stands for. The body must not throw.
 template <typename Body>
 void for_each_range(int64_t count, int threads, int64_t grain, int64_t work, const Body& body) {
   if (count <= 0) return;
@@ -24,7 +24,7 @@ void for_each_range(int64_t count, int threads, int64_t grain, int64_t work, con
   }
 }
 
-// Elements: cut at multiples of 64, so that two threads never write one cache line of an aligned tensor.
+// Ranges of elements are cut at multiples of 64, so that two threads never write to the same cache line of an aligned tensor.
 template <typename Body>
 void for_each_element_range(int64_t count, int threads, const Body& body) {
   for_each_range(count, threads, 64, 1, body);

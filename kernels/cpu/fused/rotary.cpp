@@ -12,8 +12,8 @@
 namespace trivet::kernels::cpu {
 namespace {
 
-// cos and sin of position * base^(-2i/D) for every position and pair. A thread keeps the one it used last, because every layer
-// of a model asks for the same.
+// cos and sin of position * base^(-2i/D) for every position and pair. A thread keeps the table it used last, because every
+// layer of a model needs the same one.
 template <typename Sum>
 class RotaryTable {
  public:

@@ -1,5 +1,5 @@
-// GELU and SwiGLU. The formulas are the CPU's (kernels/cpu/fused/activation_loops.inl); exponentials and divisions are the
-// device's own in float32, each right to 2 units in the last place.
+// GELU and SwiGLU. The formulas are the CPU's (kernels/cpu/fused/activation_loops.inl); in float32, exponentials and divisions
+// are the device's own, each accurate to 2 units in the last place.
 #include "kernels/cuda/fused/elements.cuh"
 
 namespace trivet::kernels::cuda {

@@ -1,8 +1,8 @@
-// Gradients of parameters that are sums over rows: bias, and gain and bias of the norms. As on the CPU, chunks of kRowChunk
-// rows are summed in row order and then the chunks in order: the same bits.
+// Gradients of parameters that are sums over rows: biases, and the gain and bias of norms. As on the CPU, chunks of kRowChunk
+// rows are summed in row order and then the chunks in order, which gives the same bits.
 //
-//   sum_chunks: a thread has a pack of columns of a chunk         dy, x [T, H] -> sums [chunks, H] in the workspace
-//   sum_of_chunks: a thread has a column; the others fetch for it  sums [chunks, H] -> out [H]
+//   sum_chunks: one thread per pack of columns of a chunk                  dy, x [T, H] -> sums [chunks, H] in the workspace
+//   sum_of_chunks: one thread per column adds, other threads fetch for it  sums [chunks, H] -> out [H]
 #include "kernels/cuda/fused/elements.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/workspace.h"
@@ -15,7 +15,7 @@ constexpr int kChunksOfBlock = 4;
 template <typename T>
 struct Columns {
   const T *dy, *x;
-  const SumOf<T>*mean, *rstd;  // mean null: 0
+  const SumOf<T>*mean, *rstd;  // a null mean counts as 0
   SumOf<T>*gain_sums, *bias_sums;
   int64_t rows, cols, chunks;
 };

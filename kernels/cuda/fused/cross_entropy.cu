@@ -1,6 +1,6 @@
-// Softmax cross-entropy: a block a row. The row is read once, with a running maximum and sum, and kept in shared memory where
-// two such rows fit on a multiprocessor; a longer one is read again for its gradient, mostly from the second-level cache, for
-// which few blocks run at a time.
+// Softmax cross-entropy, with one block per row. The row is read once, with a running maximum and sum, and kept in shared
+// memory if two such rows fit on a multiprocessor. A longer row is read again for its gradient, mostly from the second-level
+// cache; to make that possible, few blocks run at a time.
 #include <string>
 
 #include "kernels/cuda/fused/elements.cuh"
@@ -11,12 +11,12 @@
 namespace trivet::kernels::cuda {
 namespace {
 
-constexpr int64_t kStagedBytes = 110 * 1024;  // twice that and what a block has besides: the 228 KiB of sm_90
+constexpr int64_t kStagedBytes = 110 * 1024;  // twice this, plus the blocks' other shared memory, fits in the 228 KiB of sm_90
 
 template <typename T>
-constexpr int kBlocksAtATime = sizeof(T) == 8 ? 1 : 2;  // of a multiprocessor, by registers
+constexpr int kBlocksAtATime = sizeof(T) == 8 ? 1 : 2;  // per multiprocessor; registers are the limit
 
-// The types that models have; others go an element at a time.
+// The combinations of types that models use; other combinations move one element at a time.
 template <typename T, typename Out>
 constexpr bool kUsual = std::is_same_v<T, Out> || (sizeof(T) == 4 && sizeof(Out) == 2);
 template <typename T, typename Out>
@@ -27,16 +27,16 @@ struct Rows {
   const T* logits;
   const int32_t* targets;
   Out* dlogits;    // may be null
-  double* losses;  // of rows; may be null
+  double* losses;  // of each row; may be null
   int64_t rows;
   int cols;
   int64_t first_col, vocabulary;
   Number gradient_scale;
-  const SumOf<T>*maximum, *sums;  // of whole rows, where they are known
+  const SumOf<T>*maximum, *sums;  // of whole rows, if they are known
   LogitChunks chunks;
 };
 
-// What is known of a row before its gradient is made.
+// What must be known about a row before its gradient is computed.
 template <typename Sum>
 struct Statistics {
   Sum maximum;
@@ -49,7 +49,8 @@ __device__ double loss_of(const Statistics<Sum>& row) {
   return log(row.total) + static_cast<double>(row.maximum) - static_cast<double>(row.target_logit);
 }
 
-// `load` gives the logits again; a thread has read those of its own that it writes over. target: column of this part.
+// `load` reads the logits again. dlogits may be logits: a thread overwrites only elements that it has read itself. target: a
+// column of this part.
 template <typename T, typename Out, int kPack, typename Load>
 __device__ __forceinline__ void write_gradient(const LogitWalk<T, kPack>& walk, const Load& load,
                                                const Statistics<SumOf<T>>& row, double gradient_scale, int64_t target, int cols,
@@ -78,7 +79,7 @@ __device__ void fill_row(const LogitWalk<T, kPack>& walk, Out value, Out* dlogit
                 });
 }
 
-// Rows whose target does not count, or is no column at all. Whether it is such a row.
+// Handles a row whose target does not count (zeros) or is not a column at all (NaN). Returns whether it is such a row.
 template <typename T, typename Out, int kPack>
 __device__ bool no_target(const Rows<T, Out>& a, const LogitWalk<T, kPack>& walk, int64_t row, int64_t target, Out* drow) {
   if (target >= 0 && target < a.vocabulary) return false;
@@ -98,7 +99,7 @@ __global__ void __launch_bounds__(kLogitThreads, kStaged ? kBlocksAtATime<T> : 1
     Out* const drow = a.dlogits == nullptr ? nullptr : a.dlogits + row * a.cols;
     const LogitWalk<T, kPack> walk(logits, a.cols);
     if (no_target<T, Out, kPack>(a, walk, row, target, drow)) continue;
-    T* const copy = kept + kPack - walk.head();  // packs start at multiples of their size
+    T* const copy = kept + kPack - walk.head();  // so that packs start at multiples of their size
     Statistics<Sum> statistics{0, 0, widen(logits[target])};
     RunningSum<Sum> running;
     walk.for_each([&]<int N>(int col) { return load_pack<N>(logits + col); },
@@ -118,7 +119,7 @@ __global__ void __launch_bounds__(kLogitThreads, kStaged ? kBlocksAtATime<T> : 1
   }
 }
 
-// Rows that go on elsewhere: the statistics are known.
+// Parts of rows; the statistics of the whole rows are known.
 template <typename T, typename Out, int kPack>
 __global__ void __launch_bounds__(kLogitThreads, 1) part_rows(Rows<T, Out> a) {
   using Sum = SumOf<T>;
@@ -179,7 +180,7 @@ __global__ void __launch_bounds__(kLogitThreads) sums_of_rows(Rows<T, T> a, SumO
   }
 }
 
-// loss[0] += sum over rows, in an order that their number decides; loss[1] += how many count.
+// loss[0] += sum over rows, in an order that depends only on the number of rows; loss[1] += the number of rows that count.
 __global__ void __launch_bounds__(kLogitThreads)
     add_rows(const double* losses, const int32_t* targets, int64_t rows, double* loss) {
   double sum = 0, counted = 0;
@@ -196,7 +197,7 @@ __global__ void __launch_bounds__(kLogitThreads)
 
 LogitChunks chunks_of(std::span<const int64_t> ends) {
   if (ends.size() > LogitChunks::kMost)
-    throw std::logic_error("cross_entropy: " + std::to_string(ends.size()) + " chunks of a row; a device takes up to " +
+    throw std::logic_error("cross_entropy: a row has " + std::to_string(ends.size()) + " chunks; on CUDA it may have at most " +
                            std::to_string(LogitChunks::kMost));
   LogitChunks chunks;
   chunks.count = static_cast<int>(ends.size());
@@ -246,7 +247,7 @@ bool can_be_kept(int64_t row_bytes) {
   int device = 0, most = 0;
   CUDA_CHECK(cudaGetDevice(&device));
   CUDA_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  return row_bytes + 4096 <= most;  // with the static part
+  return row_bytes + 4096 <= most;  // plus the static shared memory
 }
 
 template <typename T, typename Out, int kPack>

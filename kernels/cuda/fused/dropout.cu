@@ -1,5 +1,6 @@
-// Dropout with the CPU's masks: each element's random word is a function of the site, the step and its place in the sample. A
-// row here is a sample, so that a thread knows its elements' places in all samples. Bit for bit the CPU's results.
+// Dropout with the CPU's masks: each element's random word is a function of the site, the step and its position in the sample.
+// Rows here are samples, so that a thread's elements have the same position in every sample. The results equal the CPU's bit
+// for bit.
 #include "kernels/cuda/fused/dropout_mask.cuh"
 #include "kernels/cuda/fused/elements.cuh"
 

@@ -1,4 +1,4 @@
-// A dropout site on a device: which elements it drops, as on the CPU (kernels.h, DropoutSite).
+// The mask of a dropout site on a device: it drops the same elements as on the CPU (kernels.h, DropoutSite).
 #pragma once
 
 #include <algorithm>
@@ -10,14 +10,14 @@
 
 namespace trivet::kernels::cuda {
 
-// `drop` gives x / keep, or 0. begin() comes first, once in a thread: the step may be a number of the device.
+// `drop` returns x / keep, or 0. Every thread must call begin() once first, because the step may be in device memory.
 template <typename Sum>
 struct Mask {
   float rate;
   Sum keep;
   uint64_t key, first_sample, first_element;
   Number step;
-  uint64_t counter_high = 0;  // of the first sample, once begun
+  uint64_t counter_high = 0;  // of the first sample; set by begin()
 
   explicit Mask(const DropoutSite& site)
       : rate(site.rate),
@@ -34,8 +34,8 @@ struct Mask {
     return unit_float(word) < rate ? Sum(0) : kept;
   }
 
-  // values = drop(values) for elements [col, col + N) of a sample. Four elements that share a Philox block start at a multiple
-  // of four; fewer do not cross the end of one.
+  // values = drop(values) for elements [col, col + N) of a sample. For N >= 4 the elements must start at a multiple of four, so
+  // that every four share a Philox block; fewer must not cross the end of a block.
   template <int N>
   __device__ __forceinline__ void apply(int64_t sample, int64_t col, Sum (&values)[N]) const {
     const uint64_t element = first_element + static_cast<uint64_t>(col), high = counter_high + static_cast<uint64_t>(sample);
@@ -51,14 +51,14 @@ struct Mask {
       const uint32_t place = static_cast<uint32_t>(element % 4);
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        const uint32_t p = place + i;  // words stay in registers: no index that is not known
+        const uint32_t p = place + i;  // every index is a constant, so that words stay in registers
         values[i] = drop(values[i], p == 0 ? words[0] : p == 1 ? words[1] : p == 2 ? words[2] : words[3]);
       }
     }
   }
 };
 
-// Whether packs of T that begin at multiples of their size share Philox blocks as Mask::apply wants it.
+// Whether packs of T that begin at multiples of their size share Philox blocks as Mask::apply requires.
 template <typename T>
 bool mask_fits_packs(const DropoutSite& site) {
   return site.rate == 0 || site.first_element % std::min(kPackOf<T>, 4) == 0;

@@ -1,10 +1,10 @@
-// The shapes of element-wise kernels: a flat range, several of them, and rows with columns.
+// The three forms of element-wise kernels: over one flat range, over several of them, and over rows and columns.
 //
-// What is done to elements is an Op:
-//   bool begin()                         once per thread, by all threads of a block; false: nothing is to be done
+// An Op says what is done to the elements:
+//   bool begin()                         called once per thread, by all threads of a block; false: there is nothing to do
 //   auto load<N>(first)                  reads elements [first, first + N)
-//   void finish<N>(first, loaded)        computes and writes them; may write over what it has read
-// so that a thread has the loads of several packs under way before it uses the first.
+//   void finish<N>(first, loaded)        computes and writes them; may overwrite what it has read
+// A thread can thus have the loads of several packs in flight before it uses the first.
 #pragma once
 
 #include <algorithm>
@@ -21,14 +21,14 @@ struct ElementOp {
 };
 
 inline constexpr int kElementThreads = 256;
-// Blocks a multiprocessor is given at most: several times what it holds, so that it never runs dry towards the end.
+// The most blocks per multiprocessor: several times what it holds at once, so that it stays busy until the end.
 inline constexpr int64_t kBlocksPerMultiprocessor = 32;
 
 inline unsigned grid_blocks(int64_t wanted, const Launch& launch) {
   return static_cast<unsigned>(std::clamp<int64_t>(wanted, 1, launch.multiprocessors * kBlocksPerMultiprocessor));
 }
 
-// What block `block` of `blocks` does of a range.
+// Processes the share of a range that belongs to block `block` of `blocks`.
 template <int kPack, int kUnroll, typename Op>
 __device__ __forceinline__ void go_over_packs(int64_t count, Op& op, unsigned block, unsigned blocks) {
   if (!op.begin()) return;
@@ -57,7 +57,7 @@ inline unsigned element_blocks(int64_t count, int per_thread, const Launch& laun
   return grid_blocks((count + per_block - 1) / per_block, launch);
 }
 
-// kUnroll: packs under way at a time; 1 where an Op reads several streams.
+// kUnroll: packs in flight at a time; 1 for an Op that reads many tensors.
 template <int kPack, int kUnroll, typename Op>
 void launch_elements(const Op& op, int64_t count, bool aligned, const Launch& launch) {
   if (count == 0) return;
@@ -66,8 +66,8 @@ void launch_elements(const Op& op, int64_t count, bool aligned, const Launch& la
   TRIVET_LAUNCH(kernel, blocks, kElementThreads, 0, launch.stream, count, op);
 }
 
-// Ranges that one launch goes over, each with blocks of its own, so that short ones cost no launch. As many as its arguments,
-// of at most 4 KiB, hold.
+// Ranges that one launch processes, each with blocks of its own, so that short ranges do not cost a launch each. A list has as
+// many as fit into the 4 KiB of a launch's arguments.
 template <typename Op>
 struct RangeList {
   struct Range {
@@ -93,7 +93,8 @@ __global__ void __launch_bounds__(kElementThreads) for_each_range(const __grid_c
     go_over_packs<1, 1>(list.ranges[range].count, op, block, blocks);
 }
 
-// make(i, range) fills in the op, count and alignment of range i of `size`, which are launched in as few lists as hold them.
+// make(i, range) fills in the op, count and alignment of range i. The `size` ranges are launched in as few lists as can hold
+// them.
 template <int kPack, typename Op, typename Make>
 void launch_ranges(size_t size, const Make& make, const Launch& launch) {
   RangeList<Op> list{};
@@ -114,8 +115,8 @@ void launch_ranges(size_t size, const Make& make, const Launch& launch) {
   }
 }
 
-// The same for [rows, cols]: load<N>(row, col), finish<N>(row, col, loaded). A thread keeps its columns. kPack divides cols.
-// begin() may be missing, returns nothing and is not called by threads without columns.
+// The same for [rows, cols]: the Op has load<N>(row, col) and finish<N>(row, col, loaded). A thread keeps its columns. kPack
+// divides cols. begin() is optional, returns nothing, and is not called by threads without columns.
 template <int kPack, int kUnroll, typename Op>
 __global__ void __launch_bounds__(kElementThreads) for_each_row_pack(int64_t rows, int64_t cols, Op op) {
   const int64_t col = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kPack;

@@ -1,4 +1,5 @@
-// One pass over flat ranges: zeros, copies and conversions, sums and multiples; and a bias added to rows.
+// Kernels that make one pass over flat ranges: zeros, copies and conversions, sums and multiples. Another one adds a bias to
+// rows.
 #include "core/exact_sum.h"
 #include "kernels/cuda/fused/elements.cuh"
 
@@ -66,7 +67,7 @@ struct Scale : ElementOp {
   }
 };
 
-// The factor comes from device memory: one thread of a block works it out.
+// The factor comes from device memory: one thread of each block computes it.
 template <typename T>
 struct DivideByNorm : Scale<T> {
   const int64_t* square_sum;

@@ -1,10 +1,10 @@
-// Rows of a table by token id: a thread copies a pack of columns.
+// Looks up rows of a table by token id: a thread copies a pack of columns.
 #include "kernels/cuda/fused/elements.cuh"
 
 namespace trivet::kernels::cuda {
 namespace {
 
-// kPositions: a row of `positions` is added.
+// With kPositions, a row of `positions` is added.
 template <typename T, bool kPositions>
 struct Lookup {
   const int32_t* tokens;
@@ -21,13 +21,13 @@ struct Lookup {
     const int64_t id = tokens[token], row = id - first_row;
     if (row >= 0 && row < rows) {
       loaded.row = load_pack<N>(table + row * hidden + col);
-    } else {  // of another part, or no token at all
+    } else {  // the row is in another part, or the id is not a token
       const float value = id >= 0 && id < vocabulary ? 0.0f : NAN;
 #pragma unroll
       for (int i = 0; i < N; ++i) loaded.row[i] = narrow<T>(value);
     }
     if constexpr (kPositions) {
-      const uint32_t place = static_cast<uint32_t>(token) % static_cast<uint32_t>(sequence);  // in 64 bits it is slow
+      const uint32_t place = static_cast<uint32_t>(token) % static_cast<uint32_t>(sequence);  // 64-bit division is slow
       loaded.position = load_pack<N>(positions + place * hidden + col);
     }
     return loaded;
@@ -65,7 +65,7 @@ void look_up(const Embedding& args, const Launch& launch) {
 }  // namespace
 
 void embedding(const Embedding& args, const Launch& launch) {
-  if (args.tokens.elements() > UINT32_MAX) throw std::logic_error("embedding: a device takes less than 2^32 tokens at a time");
+  if (args.tokens.elements() > UINT32_MAX) throw std::logic_error("embedding: a call on CUDA must have fewer than 2^32 tokens");
   if (args.positions.absent())
     look_up<false>(args, launch);
   else

@@ -1,14 +1,15 @@
-// Gradients of a table's rows, each the sum of its tokens' rows of dy in token order, in time that depends on the tokens and
-// little on how they are spread over the vocabulary:
+// Gradients of a table's rows. Each is the sum of its tokens' rows of dy, in token order. The time depends on the number of
+// tokens, and little on how they are spread over the vocabulary:
 //
-//   count_tokens    counts[row], and each token's slot among those of its row, in the order in which atomics happened to come
-//   place_rows      starts[row] of its list in `places`; rows that are used go to `few` or, with over 32 tokens, to `many`
-//   place_tokens    places[start + slot] = token: lists of the right tokens in any order
-//   sum_few         a warp a row: sorts the list among its lanes, adds rows of dy in that order
-//   sort_many       a block a row: sorts the list through a bitmap of tokens into `sorted`
-//   sum_many        a block for kColumns columns of a row: all fetch rows into shared memory, one thread a column adds
+//   count_tokens    counts[row], and each token's slot within its row, in the order in which the atomics happen to run
+//   place_rows      starts[row] of its list in `places`; used rows go to `few` or, with more than 32 tokens, to `many`
+//   place_tokens    places[start + slot] = token: each list has the right tokens, in any order
+//   sum_few         one warp per row: sorts the list among its lanes and adds the rows of dy in that order
+//   sort_many       one block per row: sorts the list into `sorted`, through a bitmap of tokens
+//   sum_many        one block per kColumns columns of a row: all fetch rows into shared memory, one thread per column adds
 //
-// What the atomics leave open, the order within lists and among rows, is gone when rows are added: bit for bit the CPU's sums.
+// The atomics leave open the order within lists, which is sorted before rows are added, and the order among rows, which does
+// not matter. So the sums equal the CPU's bit for bit.
 #include <string>
 
 #include "kernels/cuda/fused/elements.cuh"
@@ -38,10 +39,10 @@ struct Lists {
 
 struct Tokens {
   const int32_t* ids;
-  int count, rows;  // rows: of the table
+  int count, rows;  // rows: of this part of the table
   int64_t first_row;
 
-  // -1: of another part of the table.
+  // The token's row in this part of the table, or -1 if another part has it.
   __device__ int row_of(int token) const {
     const int64_t row = ids[token] - first_row;
     return row >= 0 && row < rows ? static_cast<int>(row) : -1;
@@ -57,7 +58,7 @@ __global__ void __launch_bounds__(kThreads) count_tokens(Tokens tokens, Lists li
     if (const int row = tokens.row_of(t); row >= 0) lists.slots[t] = atomicAdd(lists.counts + row, 1);
 }
 
-// Sum of `value` over the threads before this one in the block, and over all.
+// Sum of `value` over the threads before this one in the block, and over all threads of the block.
 struct Prefix {
   int before, all;
 };
@@ -70,7 +71,7 @@ __device__ Prefix prefix_of_block(int value) {
     const int other = __shfl_up_sync(kAllLanes, sum, static_cast<unsigned>(step));
     if (lane >= step) sum += other;
   }
-  __syncthreads();  // an earlier call has been read
+  __syncthreads();  // the results of an earlier call have been read
   if (lane == kWarp - 1) of_warps[warp] = sum;
   __syncthreads();
   Prefix prefix{sum - value, 0};
@@ -127,7 +128,7 @@ struct Table {
   }
 };
 
-// The smaller a token, the lower the lane that gets it.
+// Sorts the tokens of a warp: the smaller a token, the lower the lane that gets it.
 __device__ __forceinline__ int sort_in_warp(int token, int count, int lane) {
   int rank = 0;
   for (int other = 0; other < count; ++other) rank += __shfl_sync(kAllLanes, token, other) < token ? 1 : 0;
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(kThreads, 2) sum_few(Table<T, G> table, Lists 
   for (int i = thread_in_grid() / kWarp; i < used; i += threads_of_grid() / kWarp) {
     const int row = lists.few[i], count = lists.counts[row];
     const int token = sort_in_warp(lane < count ? lists.places[lists.starts[row] + lane] : 0, count, lane);
-    for (int64_t first = 0; first < table.hidden; first += kWarp * kPack) {  // lanes stay together: they ask each other
+    for (int64_t first = 0; first < table.hidden; first += kWarp * kPack) {  // lanes stay together for the shuffles
       const int64_t col = first + lane * kPack;
       const bool inside = col < table.hidden;
       const T* const from = table.dy + (inside ? col : 0);  // lanes outside read too, and store nothing
@@ -173,7 +174,7 @@ __global__ void __launch_bounds__(kThreads, 2) sum_few(Table<T, G> table, Lists 
   }
 }
 
-constexpr int kWindow = kThreads * 32;  // tokens of a bitmap that has one word a thread
+constexpr int kWindow = kThreads * 32;  // tokens in a bitmap with one word per thread
 
 __global__ void __launch_bounds__(kThreads) sort_many(int tokens, Lists lists) {
   __shared__ uint32_t bits[kThreads];
@@ -231,7 +232,7 @@ __global__ void __launch_bounds__(kThreads, 2) sum_many(Table<T, G> table, Lists
 }
 
 void make_lists(const Tokens& tokens, const EmbeddingScratch& scratch, const Lists& lists, const Launch& launch) {
-  // Cursors and counts lie together.
+  // Cursors and counts are adjacent in memory.
   CUDA_CHECK(cudaMemsetAsync(lists.cursors, 0, static_cast<size_t>(scratch.starts - scratch.cursors), launch.stream));
   const unsigned blocks = grid_blocks((tokens.count + kThreads - 1) / kThreads, launch);
   TRIVET_LAUNCH(count_tokens, blocks, kThreads, 0, launch.stream, tokens, lists);
@@ -246,12 +247,12 @@ void table_gradient(const EmbeddingBackward& args, const Launch& launch) {
   if (count == 0 || rows == 0 || hidden == 0) return;
   if (std::max(count, rows) > INT32_MAX / 2)
     throw std::logic_error("embedding_backward: " + std::to_string(count) + " tokens and " + std::to_string(rows) +
-                           " rows of a table: the lists on the device hold less than 2^30");
+                           " rows of a table; on CUDA each must be less than 2^30");
   const EmbeddingScratch scratch(count, rows);
   const Lists lists(scratch, launch.workspace.data);
   make_lists({data_of<int32_t>(args.tokens), static_cast<int>(count), static_cast<int>(rows), args.rows.first}, scratch, lists,
              launch);
-  // How many rows are used is known on the device only: the grids fit the most there can be.
+  // Only the device knows how many rows are used, so the grids are made for the largest possible number.
   const int64_t warps = std::min(count, rows), many = std::min(count / (kFew + 1), rows);
   const unsigned few_blocks = grid_blocks((warps * kWarp + kThreads - 1) / kThreads, launch);
   dispatch_gradient(args.dy.dtype, args.dtable.dtype, [&]<typename T, typename G>() {

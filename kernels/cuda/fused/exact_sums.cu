@@ -1,5 +1,5 @@
-// Exact sums (core/exact_sum.h) on a device: squares of a tensor, losses of microbatches, and what gradients say to an update.
-// Terms become integers before they meet, so that integer atomics have no order to keep.
+// Exact sums (core/exact_sum.h) on a device: sums of squares of tensors, sums of the losses of microbatches, and the verdict on
+// gradients. Terms are converted to integers before they are added, so that the order of the atomics does not matter.
 #include "core/exact_sum.h"
 #include "kernels/cuda/fused/elements.cuh"
 #include "kernels/cuda/number.cuh"
@@ -18,14 +18,15 @@ struct Words {
     const ExactTerm term = ExactSum::term_of(value);
     if (term.limb < 0) ++words[ExactSum::kLimbs];
 #pragma unroll
-    for (int word = 0; word < ExactSum::kLimbs; ++word)  // indices that are known: registers, not memory
+    for (int word = 0; word < ExactSum::kLimbs; ++word)  // constant indices keep the words in registers
 #pragma unroll
       for (int digit = 0; digit < ExactTerm::kDigits; ++digit)
         words[word] += term.limb >= 0 && term.limb + digit == word ? term.digits[digit] : 0;
   }
 };
 
-// 16 threads sum a block of elements as the CPU does: thread i elements i, i + 16 ... in order, then a tree.
+// 16 threads sum a block of elements as the CPU does: thread i adds elements i, i + 16 ... in order, then a tree adds the
+// threads' sums.
 template <typename T>
 __device__ double sum_of_block(const T* x, double scale, int64_t count, int lane) {
   double sum = 0;
@@ -34,7 +35,7 @@ __device__ double sum_of_block(const T* x, double scale, int64_t count, int lane
     const double value = static_cast<double>(widen(element)) * scale;
     return value * value;
   };
-  constexpr int kUnroll = 16;  // all of a whole block
+  constexpr int kUnroll = 16;  // enough for a block of kSumBlock elements
   for (; i + (kUnroll - 1) * kGroup < count; i += kUnroll * kGroup) {
     T loaded[kUnroll];
 #pragma unroll
@@ -48,13 +49,14 @@ __device__ double sum_of_block(const T* x, double scale, int64_t count, int lane
   return sum;
 }
 
-// Tensors whose squares one launch sums, their blocks counted through: as many as its arguments, of at most 4 KiB, hold.
+// Tensors whose squares one launch sums, with their blocks numbered consecutively. A list has as many as fit into the 4 KiB of
+// a launch's arguments.
 template <typename T>
 struct SquaresList {
   struct Term {
     const T* x;
     Number scale;
-    int64_t count, block, end_group;  // groups of 16 threads, a block of elements each
+    int64_t count, block, end_group;  // a group is 16 threads, which sum one block
   };
   static constexpr int kMost = (4096 - 32) / static_cast<int>(sizeof(Term));
   Term terms[kMost];
@@ -70,7 +72,7 @@ __global__ void __launch_bounds__(kThreads)
   int term = 0;
   int64_t first_group = 0;  // of the term
   double factor = read(list.terms[0].scale);
-  // Both halves of a warp stay in the loop together, as the shuffles ask.
+  // Both halves of a warp stay in the loop together, as the shuffles require.
   for (int64_t group = first, of_warp = first - first % kGroupsOfWarp; of_warp < groups; group += step, of_warp += step) {
     while (group < groups && group >= list.terms[term].end_group) {
       first_group = list.terms[term++].end_group;
@@ -83,7 +85,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   __shared__ int64_t of_warps[kWarps][ExactSum::kWords];
 #pragma unroll
-  for (int word = 0; word < ExactSum::kWords; ++word) {  // lanes that are not first have zeros
+  for (int word = 0; word < ExactSum::kWords; ++word) {  // the other lanes have zeros
     const int64_t both = words.words[word] + __shfl_xor_sync(0xffffffffu, words.words[word], kGroup);
     if (threadIdx.x % 32 == 0) of_warps[warp][word] = both;
   }
@@ -108,7 +110,7 @@ __global__ void judge_once(const int64_t* square_sum, const int64_t* losses, Gra
   judge(square_sum, losses, rules, verdict);
 }
 
-// Terms of one type, at most as many as a list holds.
+// The terms must have one type, and be at most as many as a list holds.
 template <typename T>
 void launch_squares(std::span<const Squares> terms, TensorView sum, const Launch& launch) {
   SquaresList<T> list{};
@@ -119,7 +121,7 @@ void launch_squares(std::span<const Squares> terms, TensorView sum, const Launch
     list.terms[i] = {data_of<T>(terms[i].x), terms[i].scale, count, block, groups};
   }
   if (groups == 0) return;
-  // Not more blocks than run at a time: each ends with atomics on the same words.
+  // No more blocks than run at a time, because each ends with atomics on the same words.
   const int64_t wanted = (groups + kThreads / kGroup - 1) / (kThreads / kGroup), most = launch.multiprocessors * int64_t{8};
   TRIVET_LAUNCH(&sum_squares<T>, static_cast<unsigned>(std::min(wanted, most)), kThreads, 0, launch.stream, list, groups,
                 data_of<int64_t>(sum));

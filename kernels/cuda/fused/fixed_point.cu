@@ -1,5 +1,5 @@
-// To and from the 64-bit grid (core/fixed_point.h). Values that do not fit are counted in device memory; as a rule there are
-// none, so that each thread that has some adds its own.
+// Conversions to and from the 64-bit grid (core/fixed_point.h). Values that do not fit are counted in device memory. There are
+// usually none, so each thread that finds some adds its own count.
 #include "core/fixed_point.h"
 #include "kernels/cuda/fused/elements.cuh"
 #include "kernels/cuda/number.cuh"
@@ -7,19 +7,19 @@
 namespace trivet::kernels::cuda {
 namespace {
 
-static_assert(fixed_point::kFractionBits == 44, "the grid is spelt out below");
+static_assert(fixed_point::kFractionBits == 44, "the code below is written for 44 fraction bits");
 
 struct Grid {
   Number scale;
   double limit;
   int64_t* refused;
-  double factor = 1;  // the scale, once begun
+  double factor = 1;  // the scale; set by begin()
 
   __device__ bool begin() {
     factor = read(scale);
     return true;
   }
-  // The multiple of 2^-44 next to x * factor, times 2^44; 0 for what does not fit.
+  // The multiple of 2^-44 nearest to x * factor, times 2^44. A value that does not fit becomes 0 and is counted.
   __device__ double to_grid(double x, int& refused_here) const {
     const double value = x * factor;
     const bool fits = fabs(value) < limit;  // false for NaN
@@ -31,8 +31,8 @@ struct Grid {
   }
 };
 
-// kAdd: += in place of =. Sums that nothing is added to are not touched: an embedding's gradient is mostly zeros, and sums are
-// up to four times as wide as values.
+// kAdd: += instead of =. Sums to which only zeros would be added are not touched: an embedding's gradient is mostly zeros, and
+// sums are up to four times as wide as values.
 template <typename T, bool kAdd>
 struct ToFixedPoint : ElementOp {
   const T* x;
@@ -97,7 +97,7 @@ struct RoundToGrid : ElementOp {
     Pack<To, N> values;
     int refused = 0;
 #pragma unroll
-    for (int i = 0; i < N; ++i)  // + 0.0: integers have one zero
+    for (int i = 0; i < N; ++i)  // + 0.0: no -0, as with integers
       values[i] = narrow<To>((grid.to_grid(static_cast<double>(widen(loaded[i])), refused) + 0.0) * 0x1p-44);
     grid.count(refused);
     store_pack(out + first, values);

@@ -1,7 +1,7 @@
-// Initial values, by the CPU's formulas in double (kernels/cpu/fused/initialize.cpp): a thread makes the four of a Philox
-// block. Zeros, ones and uniform numbers have the CPU's bits. Normal numbers go through log, cos and sin, which a device rounds
-// to within 2 units of a double's last place: as float32 they differ in one of some 10^8 numbers, by one unit in the last
-// place.
+// Initial values, computed in double with the CPU's formulas (kernels/cpu/fused/initialize.cpp); a thread computes the four
+// values of a Philox block. Zeros, ones and uniform numbers have the same bits as on the CPU. Normal numbers need log, cos and
+// sin, which a device computes to within 2 units in a double's last place: as float32, about one number in 10^8 differs from
+// the CPU's, by one unit in the last place.
 #include <numbers>
 
 #include "core/random.h"

@@ -1,4 +1,4 @@
-// Walking over a row of logits with a block of threads: long rows, of any length and alignment.
+// How a block of threads walks over a row of logits, which may be long and have any length and alignment.
 #pragma once
 
 #include "kernels/cuda/packs.cuh"
@@ -8,8 +8,8 @@ namespace trivet::kernels::cuda {
 
 inline constexpr int kLogitThreads = 512;
 
-// A row is cut into single elements up to the first address that packs may start at, packs, and single elements again. Each
-// walk gives a thread the same elements.
+// A row is divided into single elements up to the first address at which packs may start, packs, and single elements again.
+// Every walk gives a thread the same elements.
 template <typename T, int kPack>
 class LogitWalk {
  public:
@@ -26,7 +26,7 @@ class LogitWalk {
     return place / kPack % kLogitThreads == thread();
   }
 
-  // use<N>(col, load<N>(col)) for this thread's elements; loads of several packs are under way before the first is used.
+  // use<N>(col, load<N>(col)) for this thread's elements; loads of several packs are in flight before the first is used.
   template <typename Load, typename Use>
   __device__ __forceinline__ void for_each(const Load& load, const Use& use) const {
     constexpr int kUnroll = 4;
@@ -52,7 +52,7 @@ class LogitWalk {
   int cols_, head_, packs_;
 };
 
-// The maximum of what a thread has seen, and the sum of exponentials less it (Milakov & Gimelshein 2018).
+// The maximum of the logits that a thread has seen, and the sum of exp(logit - maximum) (Milakov & Gimelshein 2018).
 template <typename Sum>
 struct RunningSum {
   Sum maximum = -static_cast<Sum>(INFINITY), sum = 0;
@@ -61,7 +61,7 @@ struct RunningSum {
   __device__ __forceinline__ void add(const Pack<T, N>& pack) {
     Sum highest = maximum;
 #pragma unroll
-    for (int i = 0; i < N; ++i) highest = widen(pack[i]) > highest ? widen(pack[i]) : highest;  // not a NaN
+    for (int i = 0; i < N; ++i) highest = widen(pack[i]) > highest ? widen(pack[i]) : highest;  // ignores NaN
     if (highest > maximum) {
       sum = sum == 0 ? sum : sum * exponential(maximum - highest);
       maximum = highest;
@@ -70,7 +70,7 @@ struct RunningSum {
 #pragma unroll
     for (int i = 0; i < N; ++i) sum += exponential(widen(pack[i]) - base);
   }
-  // Of all threads of the block: maximum, and the sum in double.
+  // Joins all threads of the block: sets the maximum, and returns the sum in double.
   __device__ __forceinline__ double join() {
     const Sum highest = join_group<kLogitThreads>(maximum, Maximum());
     const Sum mine = sum == 0 ? sum : sum * exponential(maximum - highest);
@@ -86,8 +86,8 @@ struct LogitChunks {
   int ends[kMost];
 };
 
-// Each chunk is summed by place in it alone, whoever has it and wherever it lies, and rounded; then the balanced tree of
-// kernels/balanced_tree.h. All threads get the sum.
+// The order in which a chunk is summed depends only on positions within the chunk, not on the rank that has it or where it
+// starts. Each chunk's sum is rounded, and the balanced tree of kernels/balanced_tree.h adds them. All threads get the sum.
 template <typename T>
 __device__ SumOf<T> sum_of_chunks(const T* row, SumOf<T> maximum, const LogitChunks& chunks) {
   using Sum = SumOf<T>;

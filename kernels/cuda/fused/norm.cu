@@ -1,4 +1,4 @@
-// LayerNorm and RmsNorm, and what their backward says of their inputs. Each tensor is read once, and written once.
+// LayerNorm and RmsNorm, and the gradients of their inputs. Each tensor is read once and written once.
 #include "kernels/cuda/fused/dropout_mask.cuh"
 #include "kernels/cuda/fused/rows.cuh"
 
@@ -13,7 +13,7 @@ struct Forward {
   float epsilon;
 };
 
-// The sum that a norm is of, where it makes it: out = residual + dropout(x), the operations of DropoutAdd.
+// The sum that a norm computes as its x: out = residual + dropout(x), with the operations of DropoutAdd.
 template <typename T>
 struct Addition {
   const T *x, *residual;
@@ -154,7 +154,8 @@ __global__ void __launch_bounds__(kRowThreads<kGroup>) norm_backward_rows(Backwa
 template <bool kCentred>
 void forward(const LayerNorm& norm, const Launch& launch);
 
-// The order of a row's sums depends on how it is read, and the norm's bits may not depend on where the addend lies.
+// Computes the sum in a pass of its own. The order of additions within a row depends on how the row is read, and the bits of
+// the norm must not depend on the alignment of the addends.
 template <bool kCentred>
 void forward_in_two_passes(const LayerNorm& norm, const Launch& launch) {
   dropout_add(norm.sum, launch);
@@ -163,7 +164,7 @@ void forward_in_two_passes(const LayerNorm& norm, const Launch& launch) {
   forward<kCentred>(of_sum, launch);
 }
 
-// RmsNorm: without bias and mean.
+// For RmsNorm, bias and mean are absent.
 template <bool kCentred>
 void forward(const LayerNorm& norm, const Launch& launch) {
   const ConstTensorView& x = norm.x;
@@ -180,7 +181,8 @@ void forward(const LayerNorm& norm, const Launch& launch) {
     if (adds && aligned && !addition.fits_packs()) return forward_in_two_passes<kCentred>(norm, launch);
     dispatch_row<T>(cols, aligned, [&]<int kGroup, int kPacks>() {
       auto kernel = &norm_rows<T, kCentred, false, kGroup, kPacks>;
-      // A row that is not kept is read again by each pass: to add it in one of them saves little, and takes registers.
+      // A row that is not kept is read again by each pass: computing the sum in one of them would save little and cost
+      // registers.
       if constexpr (kPacks > 0) {
         if (adds) kernel = &norm_rows<T, kCentred, true, kGroup, kPacks>;
       } else if (adds) {

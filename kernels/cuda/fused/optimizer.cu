@@ -1,5 +1,5 @@
-// Optimizer steps: one pass over all tensors, with the CPU's arithmetic. What an update is told by its verdict is read from
-// device memory, so that the host need not know.
+// Optimizer steps: one pass over all tensors, with the CPU's arithmetic. The verdict on an update is read from device memory,
+// so that the host need not know it.
 #include <algorithm>
 
 #include "kernels/cuda/fused/elements.cuh"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kPack = kPackOf<float>;
 
-// The verdict of a call. Absent (null): 1 and apply.
+// The verdict of a call. If it is absent (null), the factor is 1 and the update is applied.
 struct Verdict {
   const double* values;
 
@@ -20,7 +20,7 @@ struct Verdict {
   __device__ double factor() const { return values == nullptr ? 1.0 : values[kFactor]; }
 };
 
-// The weights and, where wanted, their copy in another type.
+// The weights and, if there is one, their copy in another type.
 struct Weights {
   float* master;
   void* copy;
@@ -48,7 +48,7 @@ struct Weights {
 
 Weights weights_of(TensorView master, TensorView copy_out) { return {data_of<float>(master), copy_out.data, copy_out.dtype}; }
 
-// What one thread makes of a call's numbers, for all of its block: they are in double.
+// One thread computes the scalars of a call for its whole block, because that arithmetic is in double.
 template <typename Make>
 __device__ auto made_once(const Make& make) {
   __shared__ decltype(make()) made;
@@ -93,7 +93,7 @@ struct Step : ElementOp {
   }
 };
 
-// A step on one element is `update(scalars, gradient, master, states...)`, the same lines as in the CPU's loops.
+// The arithmetic on one element is the same, line by line, as in the CPU's loops (kernels/cpu/fused/optimizer_loops.inl).
 
 __device__ __forceinline__ void moments_of(const AdamScalars& s, float g, float& m, float& v) {
   m = s.beta1 * m + s.one_minus_beta1 * g;
@@ -152,7 +152,7 @@ struct SgdStep : Step<G, SgdNumbers, SgdScalars, kMomentum ? 1 : 0> {
     for (int i = 0; i < N; ++i) {
       const float g = widen(x.gradient[i]) * s.gradient_scale + s.decay * x.master[i];
       if constexpr (kMomentum) {
-        const float previous = s.first_step ? 0.0f : x.states[0][i];  // what is in there then may be anything
+        const float previous = s.first_step ? 0.0f : x.states[0][i];  // not initialised on the first step
         const float b = s.momentum * previous + s.gradient_weight * g;
         x.states[0][i] = b;
         x.master[i] -= s.lr * (s.direct * g + s.buffered * b);
@@ -250,7 +250,7 @@ bool aligned_copy(TensorView copy) {
   return reinterpret_cast<uintptr_t>(copy.data) % bytes == 0;
 }
 
-// Sets all that steps have in common. Whether packs may start at all its addresses.
+// Sets what all steps have in common. Returns whether packs may start at all of its addresses.
 template <typename Step, typename Args>
 bool set_up(Step& step, const Args& args, ConstTensorView gradient, TensorView master, TensorView copy_out,
             std::initializer_list<TensorView> states) {
@@ -268,7 +268,7 @@ bool set_up(Step& step, const Args& args, ConstTensorView gradient, TensorView m
   return aligned;
 }
 
-// Gradients have any type where they are updates, else at most 32 bits.
+// Gradients and updates are float32, bfloat16 or float16 (kernels/check_optimizer.cpp).
 template <typename Body>
 void dispatch_update(DType gradient, const Body& body) {
   if (gradient == DType::BFloat16) return body.template operator()<__nv_bfloat16>();
@@ -276,7 +276,7 @@ void dispatch_update(DType gradient, const Body& body) {
   body.template operator()<float>();
 }
 
-// `rest` sets what only some steps have.
+// `rest` sets what only some steps have, and returns whether it is aligned.
 template <template <typename> typename StepOf, typename Args, typename Rest>
 void launch_step(const Args& args, ConstTensorView gradient, TensorView master, TensorView copy_out,
                  std::initializer_list<TensorView> states, const Launch& launch, const Rest& rest) {
@@ -288,7 +288,7 @@ void launch_step(const Args& args, ConstTensorView gradient, TensorView master, 
   });
 }
 
-// How many of the first updates have gradients of one type.
+// How many updates at the front of the list have gradients of one type.
 size_t of_one_type(std::span<const Adam> updates) {
   const auto same = [&](const Adam& update) { return update.gradient.dtype == updates.front().gradient.dtype; };
   return static_cast<size_t>(std::find_if_not(updates.begin(), updates.end(), same) - updates.begin());

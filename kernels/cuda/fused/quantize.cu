@@ -1,5 +1,6 @@
-// Block quantisation, bit for bit the CPU's. Some lanes of a warp have a block: each takes every kLanes-th run of eight
-// elements, finds their largest magnitude with the others, and reads them again, from the first-level cache, to round them.
+// Block quantisation, with the same bits as on the CPU. kLanes lanes of a warp share a block: each takes every kLanes-th run of
+// eight elements. Together they find the largest magnitude; then each reads its runs again, from the first-level cache, and
+// rounds them.
 #include "kernels/quantize.h"
 
 #include "kernels/cuda/fused/elements.cuh"
@@ -10,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 256, kRun = 8;
 
-// kRun elements from `first`; those from `end` on are zero. Aligned runs are read in whole accesses.
+// Loads kRun elements from `first` on; those from `end` on are zero. Aligned runs are read as packs.
 template <typename T>
 __device__ __forceinline__ Pack<float, kRun> load_run(const T* x, int64_t first, int64_t end, bool aligned) {
   Pack<float, kRun> run;
@@ -25,7 +26,7 @@ __device__ __forceinline__ Pack<float, kRun> load_run(const T* x, int64_t first,
   return run;
 }
 
-// The bytes of a run that starts at element `first`.
+// Stores the bytes of a run from byte `first` on, up to byte `end`.
 template <int kBytes>
 __device__ __forceinline__ void store_bytes(uint8_t* values, const Pack<uint8_t, kBytes>& bytes, int64_t first, int64_t end,
                                             bool aligned) {
@@ -45,7 +46,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int64_t blocks = (elements + block - 1) / block, step = int64_t{gridDim.x} * kThreads / kLanes;
   const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  // The lanes of a warp stay together, as the shuffles ask.
+  // The lanes of a warp stay together, as the shuffles require.
   for (int64_t index = thread / kLanes, of_warp = thread / kWarp * (kWarp / kLanes); of_warp < blocks;
        index += step, of_warp += step) {
     const int64_t begin = min(index * block, elements), end = min(begin + block, elements);
@@ -92,7 +93,7 @@ struct DequantizeRuns : ElementOp {
   __device__ Loaded<N> load(int64_t first) const {
     Loaded<N> loaded;
     loaded.values = load_pack<sizeof(loaded.values.values)>(values + first * kBits / 8);
-    loaded.scale = scales[static_cast<uint32_t>(first / 64) / block_64ths];  // division in 64 bits is slow
+    loaded.scale = scales[static_cast<uint32_t>(first / 64) / block_64ths];  // 64-bit division is slow
     if (accumulate) loaded.before = load_pack<N>(static_cast<const T*>(out + first));
     return loaded;
   }

@@ -1,5 +1,5 @@
-// Rotary embedding. A block has one position: it works out that position's cosines and sines once, in double as the CPU does,
-// and turns all heads of all its sequences by them.
+// Rotary embedding. A block has one position: it computes that position's cosines and sines once, in double as the CPU does,
+// and rotates all heads of all its sequences by them.
 #include "kernels/cuda/fused/elements.cuh"
 
 namespace trivet::kernels::cuda {
@@ -11,9 +11,9 @@ template <typename T>
 struct Heads {
   T* qkv;
   int64_t sequences, width;
-  int positions, heads, half;  // heads: those that turn; half: of a head
+  int positions, heads, half;  // heads: those that are rotated; half: half the head size
   float base;
-  SumOf<T> direction;  // 1 or, back, -1
+  SumOf<T> direction;  // 1, or -1 to rotate back
 };
 
 template <typename T, int kPack>
@@ -56,7 +56,7 @@ void rotary(const Rotary& args, const Launch& launch) {
   if (args.qkv.elements() == 0) return;
   const int64_t sequences = args.qkv.shape[0], positions = args.qkv.shape[1], width = args.qkv.shape[2];
   const int64_t half = width / (args.heads + 2 * args.key_value_heads) / 2;
-  // Enough blocks for the device: short sequences are shared out by sequence too.
+  // If positions alone give too few blocks for the device, the sequences are divided among blocks too.
   const int64_t shares = std::clamp<int64_t>(launch.multiprocessors * 4 / positions, 1, std::min<int64_t>(sequences, 65535));
   dispatch_device_float(args.qkv.dtype, [&]<typename T>() {
     using Sum = SumOf<T>;

@@ -1,4 +1,4 @@
-// Kernels with a row per group of threads (a warp, or a block where rows are long) that keep the row in registers, so that
+// For kernels in which each group of threads (a warp, or a block if rows are long) has a row and keeps it in registers, so that
 // several passes over it read memory once.
 #pragma once
 
@@ -7,8 +7,9 @@
 
 namespace trivet::kernels::cuda {
 
-// kStreams rows of the same length, as a thread of a group of kGroup sees them: every kGroup-th pack. kPacks: how many of them
-// a thread has at most; 0: the row is not kept, each pass reads it again, one element at a time.
+// One thread's share of kStreams rows of the same length: every kGroup-th pack, in a group of kGroup threads. kPacks is the
+// largest number of packs that a thread has. If it is 0, the row is not kept, and each pass reads it again, one element at a
+// time.
 template <typename T, int kStreams, int kGroup, int kPacks>
 class Row {
  public:
@@ -21,7 +22,8 @@ class Row {
       for (int s = 0; s < kStreams; ++s)
         if (column(p) < cols_) packs_[p].of[s] = load_pack<kWidth>(rows[s] + column(p));
   }
-  // Stream 0 becomes body(first column, packs of the streams), which goes to `out`, too: this row's, and maybe a stream's.
+  // Stream 0 becomes body(first column, packs of the streams), which is also written to `out`, a row that may be one of the
+  // streams.
   template <typename Body>
   __device__ __forceinline__ void replace_first(T* out, const Body& body) {
 #pragma unroll
@@ -78,7 +80,7 @@ inline constexpr int kWarpRowThreads = 128;  // of a block whose warps have a ro
 template <int kGroup>
 inline constexpr int kRowThreads = kGroup == kWarp ? kWarpRowThreads : kGroup;
 
-// Calls body.operator()<kGroup, kPacks>() for rows of `cols` elements of T. `aligned`: of 16 bytes, for all tensors.
+// Calls body.operator()<kGroup, kPacks>() for rows of `cols` elements of T. `aligned`: all tensors are aligned to 16 bytes.
 template <typename T, typename Body>
 void dispatch_row(int64_t cols, bool aligned, const Body& body) {
   constexpr int kPacks = 4, kWidth = kPackOf<T>;
@@ -88,7 +90,7 @@ void dispatch_row(int64_t cols, bool aligned, const Body& body) {
   body.template operator()<512, kPacks>();
 }
 
-// A kernel calls body(row, lane) for its rows. All threads of a group come to the same rows.
+// Calls body(row, lane) for the rows of the thread's group. All threads of a group go through the same rows.
 template <int kGroup, typename Body>
 __device__ __forceinline__ void for_each_row(int64_t rows, const Body& body) {
   constexpr int kRows = kRowThreads<kGroup> / kGroup;

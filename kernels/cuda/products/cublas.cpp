@@ -48,7 +48,7 @@ cudaDataType_t type_of(DType dtype) {
 
 int alignment_of(const void* data) {
   const auto address = reinterpret_cast<uintptr_t>(data);
-  int alignment = 16;  // more is of no use to any kernel
+  int alignment = 16;  // no kernel benefits from more
   while (address % static_cast<uintptr_t>(alignment) != 0) alignment /= 2;
   return alignment;
 }
@@ -59,7 +59,7 @@ constexpr const char* kHeader = "trivet measured choices of cuBLASLt";
 
 ProductKind kind_of(const Product& p) {
   int out_alignment = alignment_of(p.out);
-  // There are no settings for the bias and aux alone.
+  // cuBLASLt has no separate alignment for the bias and aux.
   if (p.bias) out_alignment = std::min(out_alignment, alignment_of(p.bias));
   if (p.aux) out_alignment = std::min(out_alignment, alignment_of(p.aux));
   return {.dtype = p.dtype,
@@ -87,9 +87,9 @@ std::string to_string(const ProductKind& kind) {
                      kind.b_stride, kind.out_stride, kind.a_alignment, kind.b_alignment, kind.out_alignment);
 }
 
-// [Note: rows and columns]  cuBLASLt's matrices are column-major, and the same memory read that way is the transpose. So it is
-// asked for out^T[n, m] = op(b)^T[n, k] op(a)^T[k, m]: b takes the place of its A, a that of its B, transposes stay, and the
-// bias, which belongs to the columns of out, to the rows of its D, as its epilogue wants it.
+// [Note: rows and columns]  cuBLASLt's matrices are column-major, and our row-major matrices read that way are transposes. So
+// we request out^T[n, m] = op(b)^T[n, k] op(a)^T[k, m]: our b is its A, our a is its B, and the transposes stay the same. The
+// bias, which belongs to the columns of out, then belongs to the rows of its D, as its epilogue requires.
 struct Cublas::Entry {
   std::string text;
   Description description;
@@ -99,15 +99,15 @@ struct Cublas::Entry {
 
 Cublas::Cublas(const std::string& device_name, const std::string& choices) : device_name_(device_name) {
   if (!choices.empty()) read_choices(choices);
-  CUBLAS_CHECK(cublasLtCreate(&handle_), "starting cuBLASLt");  // last: what throws above leaves no handle behind
+  CUBLAS_CHECK(cublasLtCreate(&handle_), "starting cuBLASLt");  // last, so that an exception above leaks no handle
 }
 
 Cublas::~Cublas() { cublasLtDestroy(handle_); }
 
-// A library's state, not ours: what it holds is a function of what it is asked.
+// This global state is a cache for the library: its contents depend only on the products requested.
 Cublas& Cublas::of_current_device() {
   static std::mutex mutex;
-  // Never destroyed: at the end of a program CUDA may be gone already.
+  // It is never destroyed, because at the end of a program CUDA may be gone already.
   static auto& of_devices = *new std::map<int, std::unique_ptr<Cublas>>;
   int device = 0;
   CUDA_CHECK(cudaGetDevice(&device));
@@ -147,7 +147,7 @@ cublasLtEpilogue_t epilogue_of(const ProductKind& kind) {
   return kind.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-// Of x[rows, cols], row-major, as a column-major matrix.
+// The layout of a row-major x[rows, cols], read as a column-major matrix.
 void make_layout(Layout& layout, DType dtype, int64_t rows, int64_t cols, int64_t stride, const std::string& during) {
   CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&layout.handle, type_of(dtype), static_cast<uint64_t>(cols),
                                           static_cast<uint64_t>(rows), stride),
@@ -189,7 +189,7 @@ std::vector<cublasLtMatmulAlgo_t> Cublas::algorithms_of(const Entry& entry, cons
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle_, entry.description.handle, entry.b.handle, entry.a.handle, entry.out.handle,
                                      entry.out.handle, fill(preference, kind, entry.text), most, results.data(), &count);
-  // An epilogue that it does not take is one that small kernels of ours do.
+  // If cuBLASLt does not support an epilogue, small kernels of our own do its work.
   const bool refused =
       status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_INVALID_VALUE && kind.gelu != GeluEpilogue::None);
   if (!refused) check(status, "cublasLtMatmulAlgoGetHeuristic", entry.text);
@@ -232,7 +232,7 @@ void Cublas::choose(const Product& product, const cublasLtMatmulAlgo_t& algorith
 }
 
 bool Cublas::multiply(const Product& product, const ProductKind& kind, void* workspace, cudaStream_t stream) {
-  const std::lock_guard lock(mutex_);  // bias and aux are set in a description that others use
+  const std::lock_guard lock(mutex_);  // bias and aux are set in a description that threads share
   Entry& entry = entry_of(kind, product);
   if (!entry.algorithm) return false;
   const std::string& during = entry.text;
@@ -253,7 +253,7 @@ bool Cublas::multiply(const Product& product, const ProductKind& kind, void* wor
   return true;
 }
 
-// ---- files of choices: a header that says for what they are, then "kind: eight hexadecimal words"
+// ---- Files of choices: a header that names their GPU and library, then lines "kind: eight hexadecimal words"
 
 std::string Cublas::line_of(const ProductKind& kind, const cublasLtMatmulAlgo_t& algorithm) const {
   std::string line = to_string(kind) + ":";
@@ -278,8 +278,8 @@ void Cublas::read_choices(const std::string& path) {
     cublasLtMatmulAlgo_t algorithm{};
     for (uint64_t& word : algorithm.data) words >> std::hex >> word;
     if (!words)
-      throw ConfigError(
-          fmt::format("TRIVET_CUBLAS_TUNE: {}:{}: not \"kind: eight hexadecimal words\": \"{}\"", path, number, line));
+      throw ConfigError(fmt::format("TRIVET_CUBLAS_TUNE: {}:{}: expected \"kind: eight hexadecimal words\", found \"{}\"", path,
+                                    number, line));
     choices_[line.substr(0, colon)] = algorithm;
   }
 }

@@ -1,12 +1,13 @@
-// Products by cuBLASLt: descriptors and algorithms, looked up once for each kind of product.
+// Products with cuBLASLt: descriptors and algorithms, looked up once for each kind of product.
 //
-// [Note: which algorithm]  Bits depend on the algorithm, so the choice must be the same on all ranks and in every run: it is
-// the first that cuBLASLt's heuristic names, a function of the question, the library's version and the GPU. The fastest may be
-// another. Measuring it during a run would let ranks choose differently; so that is done ahead (bench/cuda/matmul_bench --tune)
-// and written to a file, which TRIVET_CUBLAS_TUNE names. Kinds of products that are not in it are made as without.
+// [Note: which algorithm]  The bits depend on the algorithm, so the choice must be the same on all ranks and in every run. It
+// is the first algorithm that cuBLASLt's heuristic names, which depends on the kind of product, the library's version and the
+// GPU. Another one may be faster. Measuring that during a run would let ranks choose differently, so it is done in advance
+// (bench/cuda/matmul_bench --tune) and written to a file, which TRIVET_CUBLAS_TUNE names. Kinds of products that are not in the
+// file use the heuristic.
 //
-// Sums are in float32 (float64), never TF32. Splits of K are allowed whose parts are summed in float32, in a fixed order, in
-// the workspace.
+// Sums are in float32 (float64), never TF32. K may be split only if the parts are summed in float32, in a fixed order, in the
+// workspace.
 #pragma once
 
 #include <cublasLt.h>
@@ -24,11 +25,13 @@
 
 namespace trivet::kernels::cuda {
 
-// What is made of a sum, in float32, before it is rounded: nothing; out = gelu(sum) and aux = sum; out = sum gelu'(aux).
+// What is done to a sum, in float32, before it is rounded: nothing (None), out = gelu(sum) and aux = sum (Forward), or
+// out = sum gelu'(aux) (Backward).
 enum class GeluEpilogue { None, Forward, Backward };
 
-// out[m, n] = op(a)[m, k] op(b)[k, n] (+ out) (+ bias[n]), all row-major; rows are `a_stride` ... elements apart. m, n, k > 0.
-// out has the type of a or is float32; the bias has the type of out. aux has out's type and stride, which 8 divides.
+// out[m, n] = op(a)[m, k] op(b)[k, n] (+ out) (+ bias[n]), all row-major; rows of a are a_stride elements apart, and likewise
+// for b and out. m, n, k > 0. out has the type of a or is float32; the bias has the type of out. aux has out's type and stride,
+// and the stride is a multiple of 8.
 struct Product {
   const void *a = nullptr, *b = nullptr, *bias = nullptr;
   void *out = nullptr, *aux = nullptr;
@@ -39,7 +42,7 @@ struct Product {
   int64_t a_stride = 0, b_stride = 0, out_stride = 0;
 };
 
-// All that the choice of an algorithm depends on.
+// Everything on which the choice of an algorithm depends.
 struct ProductKind {
   DType dtype = DType::Float32, out_dtype = DType::Float32;
   bool transpose_a = false, transpose_b = false, bias = false;
@@ -47,9 +50,9 @@ struct ProductKind {
   int64_t m = 0, n = 0, k = 0, a_stride = 0, b_stride = 0, out_stride = 0;
   int a_alignment = 1, b_alignment = 1, out_alignment = 1;  // bytes, at most 16
 
-  auto operator<=>(const ProductKind&) const = default;  // NOLINT(modernize-use-nullptr): of the comparison that it makes
+  auto operator<=>(const ProductKind&) const = default;  // NOLINT(modernize-use-nullptr): in the generated comparison
 };
-// Of tensors at their real places.
+// The kind of a product, with the alignments of its real addresses.
 ProductKind kind_of(const Product& product);
 // "bfloat16->float32 8192x768x3072 NT bias strides 768,768,3072 alignment 16,16,16"
 std::string to_string(const ProductKind& kind);
@@ -57,18 +60,19 @@ std::string to_string(const ProductKind& kind);
 // A device's cuBLASLt. Threads may share it.
 class Cublas {
  public:
-  // Of the thread's current device; made with its first use and kept.
+  // The one of the thread's current device, made on first use and kept.
   static Cublas& of_current_device();
-  // `choices`: a file of measured choices, or empty. ConfigError when it is not one or not for this GPU and library.
+  // `choices`: a file of measured choices, or empty. Throws ConfigError if it is not such a file, or not for this GPU and
+  // library.
   Cublas(const std::string& device_name, const std::string& choices);
   ~Cublas();
 
-  // Enqueues the product. workspace: kCublasWorkspaceBytes, 256-byte aligned. False: cuBLASLt has no algorithm for this kind.
-  // The product may be more aligned than the kind says.
+  // Enqueues the product. The workspace has kCublasWorkspaceBytes and is 256-byte aligned. Returns false if cuBLASLt has no
+  // algorithm for this kind. The product may be more aligned than the kind says.
   bool multiply(const Product& product, const ProductKind& kind, void* workspace, cudaStream_t stream);
 
-  // For measuring: up to `most` algorithms in the heuristic's order, using one in place of the chosen one, and the line of a
-  // file of choices.
+  // For measuring. algorithms() returns up to `most` algorithms in the heuristic's order; choose() replaces the chosen one;
+  // line_of() returns its line in a file of choices.
   std::vector<cublasLtMatmulAlgo_t> algorithms(const Product& product, int most);
   void choose(const Product& product, const cublasLtMatmulAlgo_t& algorithm);
   std::string line_of(const ProductKind& kind, const cublasLtMatmulAlgo_t& algorithm) const;

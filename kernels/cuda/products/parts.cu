@@ -44,7 +44,7 @@ void dispatch(DType dtype, Body&& body) {
   }
 }
 
-// Calls body.operator()<Index>() with what counts to `count`: divisions of 64 bits are slower than memory.
+// Calls body.operator()<Index>() with a type that can count to `count`: 64-bit divisions are slower than memory.
 template <typename Body>
 void dispatch_index(int64_t count, const Body& body) {
   if (count <= std::numeric_limits<int32_t>::max())
@@ -59,7 +59,7 @@ __device__ inline int64_t all_threads() { return static_cast<int64_t>(gridDim.x)
 int grid_for(int64_t work, int blocks) { return static_cast<int>(std::min<int64_t>((work + kThreads - 1) / kThreads, blocks)); }
 bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
-// Word: what is copied at once. Columns and stride count words.
+// A Word is copied at a time; cols and stride are counted in words.
 template <typename Word, typename Index>
 __global__ void __launch_bounds__(kThreads) pack_words(const Word* from, Word* to, int64_t count, Index cols, int64_t stride) {
   for (int64_t i = first_index(); i < count; i += all_threads()) {

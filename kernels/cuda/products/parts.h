@@ -1,5 +1,5 @@
-// What stands around cuBLASLt where its own epilogues do not do: copies of parts of matrices, sums of partial products, bias
-// and rounding.
+// What has to be done around cuBLASLt when its own epilogues do not suffice: copies of parts of matrices, sums of partial
+// products, bias and rounding.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,7 +8,7 @@
 
 namespace trivet::kernels::cuda {
 
-// to[rows, cols], dense, = from[rows, cols] whose rows are `stride` elements apart.
+// to[rows, cols] = from[rows, cols]. `to` is dense; rows of `from` are `stride` elements apart.
 struct PackPart {
   const void* from = nullptr;
   void* to = nullptr;
@@ -20,8 +20,8 @@ void pack_part(const PackPart& part, int blocks, cudaStream_t stream);
 // to[i] += from[i]; float32 or float64.
 void add_part(const void* from, void* to, DType dtype, int64_t count, int blocks, cudaStream_t stream);
 
-// out[rows, cols] (+)= sum (+ bias[cols]), rounded once. sum: dense, float32 (float64 for float64), null: zeros; it may be out.
-// bias: of any float type, null: none.
+// out[rows, cols] (+)= sum (+ bias[cols]), rounded once. sum is dense and float32 (float64 for float64), and may be out; null
+// stands for zeros. bias has any float type; null: no bias.
 struct FinishPart {
   const void* sum = nullptr;
   void* out = nullptr;

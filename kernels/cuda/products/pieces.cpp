@@ -1,7 +1,7 @@
-// [Note: why operands of cut products are packed]  cuBLASLt chooses among its kernels by strides and alignments too, and their
-// sums differ. Where an operand's lines lie along the cut dim, its stride depends on how many ranks share it; and where a piece
-// begins, its alignment. So a part that is not dense and aligned where it lies is copied to where it is: the algorithm is
-// always asked for with the part's own size.
+// [Note: why operands of cut products are packed]  cuBLASLt's choice among its kernels also depends on strides and alignments,
+// and the kernels' sums differ. If an operand's lines run along the cut dim, its stride depends on how many ranks share that
+// dim, and so does the alignment of a piece's first element. So a part that is not dense and aligned is copied to where it is,
+// and the algorithm depends only on the part's own size.
 #include "kernels/cuda/products/pieces.h"
 
 #include <fmt/format.h>
@@ -16,14 +16,14 @@ namespace {
 
 constexpr int kBlocksPerMultiprocessor = 8;
 
-// op(x) as it lies in memory: rows of x are `stride` elements apart.
+// op(x) in memory: rows of x are `stride` elements apart.
 struct Operand {
   const std::byte* data;
   DType dtype;
   int64_t stride;
   bool transposed;
 
-  // From element (row, col) of op(x) on.
+  // The operand that starts at element (row, col) of op(x).
   Operand at(int64_t row, int64_t col) const {
     const int64_t offset = transposed ? col * stride + row : row * stride + col;
     return {data + offset * size_of(dtype), dtype, stride, transposed};
@@ -38,7 +38,7 @@ struct Block {
   int64_t row = 0, col = 0, rows = 0, cols = 0;
 };
 
-// Makes one block of out.
+// Computes blocks of out.
 class BlockProduct {
  public:
   BlockProduct(const Matmul& args, const Launch& launch)
@@ -70,7 +70,8 @@ class BlockProduct {
   std::byte* workspace(int64_t offset) const { return static_cast<std::byte*>(launch_.workspace.data) + offset; }
   std::byte* tile(int64_t level) const { return workspace(scratch_.tiles + level * scratch_.tile_bytes); }
 
-  // Leaves [first, first + count), in the tile of `level`, with deeper levels behind it. False: they have no elements.
+  // Sums leaves [first, first + count) into the tile of `level`, with the help of deeper levels. Returns false if they have no
+  // elements.
   bool sum(const Block& block, size_t first, size_t count, int64_t level) const {
     if (count == 1) return leaf(block, leaves_[first], level);
     const bool left = sum(block, first, count / 2, level);

@@ -5,8 +5,8 @@
 
 namespace trivet::kernels::cuda {
 
-// Piece by piece of out and leaf by leaf of K, through partial sums in the workspace (kernels/product_scratch.h). Without cuts:
-// all of it through one partial sum, for what cuBLASLt cannot finish itself.
+// Computes out piece by piece and K leaf by leaf, through partial sums in the workspace (kernels/product_scratch.h). Without
+// cuts, computes everything through one partial sum, for products that cuBLASLt cannot finish itself.
 void multiply_in_pieces(const Matmul& args, const Launch& launch);
 
 }  // namespace trivet::kernels::cuda

@@ -22,15 +22,15 @@ Product plain_product(const Matmul& args) {
           .out_stride = args.out.shape[1]};
 }
 
-// cuBLASLt adds biases of out's type, and none to float64.
+// cuBLASLt adds only biases of out's type, and none to float64.
 bool epilogue_takes_bias(const Matmul& args) {
   return !args.bias.absent() && args.bias.dtype == args.out.dtype && args.out.dtype != DType::Float64;
 }
 
 bool in_packs(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
-// The tanh of cuBLASLt's GELU is an approximation of about 11 bits, enough for results of 16 bits. What goes into the GELU has
-// to have a leading dimension that 8 divides.
+// The tanh of cuBLASLt's GELU is an approximation of about 11 bits, enough for results of 16 bits. The leading dimension of the
+// GELU's input must be a multiple of 8.
 bool epilogue_takes_gelu(const Matmul& args, const Product& product) {
   if (args.activated.absent() && args.before_gelu.absent()) return false;
   if (args.cuts || product.k == 0 || size_of(args.out.dtype) != 2 || product.n % 8 != 0) return false;

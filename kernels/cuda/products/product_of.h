@@ -1,4 +1,5 @@
-// A call of Kernels::matmul as the product that cuBLASLt is asked for: with all that one of its epilogues can do.
+// Translates a call of Kernels::matmul into the product that is requested from cuBLASLt, with all that one of its epilogues can
+// do.
 #pragma once
 
 #include "kernels/cuda/products/cublas.h"
@@ -6,9 +7,10 @@
 
 namespace trivet::kernels::cuda {
 
-// Without cuts. The GELU is in it where an epilogue takes it, else the bias is, where one takes that.
+// For calls without cuts. The product includes the GELU (with the bias) if an epilogue supports it; otherwise the bias, if one
+// supports that.
 Product first_product(const Matmul& args);
-// What is asked for where that has no algorithm: the GELU is made by a kernel of ours.
+// The product to request if the first one has no algorithm. A kernel of our own then computes the GELU.
 Product product_without_gelu(const Matmul& args);
 
 }  // namespace trivet::kernels::cuda
