@@ -1,4 +1,4 @@
-// All that a program which embeds Trivet needs; each header opens with what it is for.
+// Everything that a program needs to embed Trivet; each header begins by saying what it is for.
 //
 //   find_package(trivet 0.1 REQUIRED)
 //   target_link_libraries(program PRIVATE trivet::trivet)
@@ -6,14 +6,14 @@
 
 #include "comm/world.h"                     // run_threads, connect: the ranks of a job
 #include "core/error.h"                     // what can go wrong, as types with exit codes
-#include "core/layer.h"                     // the contract of a layer of one's own
-#include "engine/checkpoint/checkpoint.h"   // saving beside training, loading on another layout
+#include "core/layer.h"                     // the interface for your own layers
+#include "engine/checkpoint/checkpoint.h"   // saving while training, loading on another layout
 #include "engine/config/load.h"             // JSON -> Config
 #include "engine/data/dataset.h"            // text or token file -> tokens
 #include "engine/data/microbatch_loader.h"  // tokens -> this rank's microbatches
 #include "engine/engine.h"                  // Plan -> Engine: train_batch, evaluate, save, load
 #include "engine/plan.h"                    // Config + model + ranks -> Plan
-#include "engine/trainer.h"                 // a whole job as `trivet train` runs it
-#include "model/check_gradients.h"          // the proof of a layer of one's own
-#include "model/model.h"                    // GPT and Llama style models, or a list of layers of one's own
-#include "zero/parameter_group.h"           // sharding alone, for trainers with a model of their own
+#include "engine/trainer.h"                 // a complete job, as `trivet train` runs it
+#include "model/check_gradients.h"          // checks the gradients of your own layers
+#include "model/model.h"                    // GPT and Llama style models, or a list of your own layers
+#include "zero/parameter_group.h"           // only the sharding, for trainers with their own model

@@ -20,7 +20,7 @@ class CallLog final : public kernels::KernelObserver {
     to_->operations.push_back(operation);
   }
   void waits(const Work* work, size_t operations) {
-    if (work == to_) note(Work::Kind::Wait, operations);  // what another part has started has ended with it
+    if (work == to_) note(Work::Kind::Wait, operations);  // what another part started has ended with that part
   }
   void write_to(Work& work) { to_ = &work; }
   const Work& work() const { return *to_; }
@@ -31,7 +31,7 @@ class CallLog final : public kernels::KernelObserver {
   Work* to_ = nullptr;
 };
 
-// The stream of the tensor axis. Its group's operations are told by the group.
+// The stream of the tensor axis. It logs waits; the group logs its operations.
 class LoggingStream final : public Stream {
  public:
   explicit LoggingStream(CallLog& log) : log_(log) {}
@@ -55,7 +55,7 @@ class LoggingStream final : public Stream {
   CallLog& log_;
 };
 
-// The tensor axis: notes what it is asked for.
+// The group of the tensor axis; it logs the operations that are requested.
 class LoggingGroup final : public comm::ProcessGroup {
  public:
   LoggingGroup(int size, CallLog& log) : size_(size), log_(log) {}
@@ -85,7 +85,7 @@ class LoggingGroup final : public comm::ProcessGroup {
   std::string name_ = "tensor";
 };
 
-// One block at a time, on memory that is not there.
+// Runs one block at a time, without any memory.
 class BlockRun {
  public:
   BlockRun(const model::Model& model, const BlockSite& site)
@@ -152,7 +152,7 @@ class BlockRun {
     return arena.used_bytes();
   }
 
-  // With sequence parallelism a rank has its own tokens of what is between blocks.
+  // With sequence parallelism a rank has only its own tokens of the tensors between blocks.
   Shape output(const Layer& layer, const Shape& input) const {
     Shape shape = layer.output_shape(input);
     if (site_.sequence_parallel && input == tokens_.shape) shape[1] /= site_.tensor;

@@ -20,8 +20,8 @@ namespace {
 using config::JsonKind;
 using config::JsonNode;
 
-// Bandwidth is the share of the link's that NCCL's rings reach (about 0.8 of NVLink's, 0.9 of InfiniBand's), latency that of
-// one step of a ring.
+// The bandwidth is the share of the link's rate that NCCL's rings reach (about 0.8 for NVLink, 0.9 for InfiniBand); the latency
+// is that of one step of a ring.
 Link link_of(double bytes_per_second, double latency_seconds) {
   return {.alpha = latency_seconds, .beta = 1 / bytes_per_second};
 }
@@ -35,10 +35,10 @@ std::vector<Cluster> known_clusters() {
     cluster.outside = link_of(0.9 * network, 6e-6);
     return cluster;
   };
-  // What a driver reports, less what its context and NCCL take.
+  // Device memory is what a driver reports, less what its context and NCCL take.
   constexpr int64_t kGib = int64_t{1} << 30;
-  // Of a DGX: an eighth of its memory, less a tenth for the system; of the bandwidth of its channels (16 of DDR4-3200, of
-  // DDR5-4800) the 0.8 that streams reach.
+  // A device's share of the host of a DGX is an eighth of its memory, less a tenth for the system, and an eighth of the 0.8 of
+  // its channels' bandwidth (16 of DDR4-3200 or DDR5-4800) that streams reach.
   const Host dgx_a100_40{.memory_bytes = 115 * kGib, .memory_bandwidth = 41e9, .link_bandwidth = 25e9};
   const Host dgx_a100{.memory_bytes = 230 * kGib, .memory_bandwidth = 41e9, .link_bandwidth = 25e9};
   const Host dgx_h100{.memory_bytes = 230 * kGib, .memory_bandwidth = 61e9, .link_bandwidth = 50e9};
@@ -73,7 +73,7 @@ std::vector<Cluster> known_clusters() {
 
 std::string shown(const JsonNode& node) { return printable(config::to_json(node)); }
 
-// Reads the keys of one object, each once, and refuses the rest.
+// Reads the known keys of one object, each once, and refuses the rest.
 class ObjectReader {
  public:
   ObjectReader(const JsonNode& node, std::string path, const std::string& source)
@@ -112,13 +112,13 @@ class ObjectReader {
       reader.end();
     }
   }
-  // Called after the last key that is known.
+  // Must be called after the last known key.
   void end() const {
     for (const config::JsonMember& member : node_.members) {
       if (std::ranges::find(known_, member.key) != known_.end()) continue;
       const auto near = config::nearest_names(member.key, known_);
       refuse(member.at, member.key,
-             near.empty() ? "unknown key; there are " + config::one_of(known_)
+             near.empty() ? "unknown key; use " + config::one_of(known_)
                           : "unknown key; did you mean " + config::one_of(near) + "?");
     }
   }
@@ -166,7 +166,7 @@ void read_host(ObjectReader& reader, Host& host) {
   reader.number("link_bytes_per_second", host.link_bandwidth);
 }
 
-// What nobody can plan without.
+// Refuses a cluster that lacks what every plan needs.
 void check(const Cluster& cluster, const ObjectReader& reader, bool has_launch_seconds) {
   const auto missing = [&](bool is_missing, const char* key) {
     if (is_missing)

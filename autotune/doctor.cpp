@@ -22,14 +22,14 @@
 namespace trivet::autotune {
 namespace {
 
-// -1 where it says no number ("max").
+// Returns -1 if the text does not begin with a number ("max").
 double number_in(const std::string& text) {
   std::istringstream stream(text);
   double number = -1;
   return stream >> number ? number : -1;
 }
 
-// Mean seconds of `work`, run for about a fifth of a second after a first time that does not count.
+// Mean seconds of `work`, repeated for about a fifth of a second after a warm-up run.
 double seconds_of(const std::function<void()>& work) {
   work();
   const auto begin = Clock::now();
@@ -43,12 +43,12 @@ double seconds_of(const std::function<void()>& work) {
   return seconds / times;
 }
 
-// A finding never ends the examination.
+// Turns an exception into a finding, so that it does not end the examination.
 Finding guarded(const std::string& subject, const std::function<Finding()>& examine_it) {
   try {
     return examine_it();
   } catch (const std::exception& error) {
-    return {subject, Health::Missing, error.what(), "see the message", {}};
+    return {subject, Health::Missing, error.what(), "the message says what failed", {}};
   }
 }
 
@@ -127,7 +127,7 @@ Finding memory(const DoctorOptions& options) {
   }
   if (!options.measures) return finding;
   const auto kernels = kernels::make_cpu_kernels(options.threads);
-  constexpr int64_t kElements = int64_t{1} << 25;  // 128 MiB: no cache
+  constexpr int64_t kElements = int64_t{1} << 25;  // 128 MiB: larger than any cache
   HostMatrix from(DType::Float32, {kElements}), to(DType::Float32, {kElements});
   const double rate = 8.0 * kElements / seconds_of([&] { kernels->copy(TensorView(from), to); });
   finding.text += fmt::format("; copies read and write {:.1f} GB/s", rate / 1e9);
@@ -135,7 +135,7 @@ Finding memory(const DoctorOptions& options) {
   return finding;
 }
 
-// Of ranks that are processes of this host: they share memory.
+// Ranks that are processes of this host communicate through shared memory.
 Finding ranks(const DoctorOptions& options) {
   const std::string shared = options.system_root + "/dev/shm";
   Finding finding{"ranks", Health::Fine, "", "", {}};
@@ -145,7 +145,7 @@ Finding ranks(const DoctorOptions& options) {
   } catch (const std::exception&) {
     return {"ranks",
             Health::Missing,
-            shared + " is not there",
+            shared + " does not exist",
             "ranks as processes need it; ranks as threads (--ranks N) do not",
             {}};
   }
@@ -203,7 +203,7 @@ Finding disk(const DoctorOptions& options) {
   constexpr int64_t kBytes = int64_t{64} << 20;
   if (free < 2.0 * kBytes) {
     finding.health = Health::Missing;
-    finding.advice = "checkpoints take 12 to 16 bytes a parameter: name a directory with more room";
+    finding.advice = "checkpoints take 12 to 16 bytes per parameter; name a directory with more space";
     return finding;
   }
   bool direct = true;
@@ -218,7 +218,7 @@ Finding disk(const DoctorOptions& options) {
   if (!direct) {
     finding.health = Health::Note;
     finding.text += ", no uncached access";
-    finding.advice = "offload to files goes through the system's cache there, and takes its memory";
+    finding.advice = "offload to files there goes through the system's cache, which takes memory";
   }
   if (!options.measures) return finding;
   HostMatrix data(DType::UInt8, {kBytes});  // page-aligned

@@ -1,5 +1,5 @@
-// What a machine has for training, and what is missing for what. Rates are measured, a fraction of a second each; they say what
-// to expect, not what a benchmark in bench/ would.
+// Examines what a machine offers for training, and what is missing. Each rate is measured for a fraction of a second: it shows
+// what to expect, and does not replace a benchmark in bench/.
 #pragma once
 
 #include <string>
@@ -12,27 +12,27 @@ namespace trivet::autotune {
 
 enum class Health {
   Fine,
-  Note,     // works, with something to know
-  Missing,  // what was asked for will not work
+  Note,     // works, but with a limitation
+  Missing,  // what was requested will not work
 };
 
 struct Finding {
   std::string subject;  // "memory"
   Health health = Health::Fine;
-  std::string text;                                     // what is there
-  std::string advice;                                   // what to do; empty where all is fine
-  std::vector<std::pair<std::string, double>> figures;  // by a name that has their unit: "copy_bytes_per_second"
+  std::string text;                                     // what was found
+  std::string advice;                                   // what to do; empty if all is fine
+  std::vector<std::pair<std::string, double>> figures;  // by name, which includes the unit: "copy_bytes_per_second"
 };
 
 struct DoctorOptions {
   std::string directory = ".";  // where checkpoints and offloaded states would go
-  bool needs_gpu = false;       // a machine without one is not fine
-  int threads = 1;              // of the measurements
+  bool needs_gpu = false;       // report a machine without a GPU as Missing
+  int threads = 1;              // for the measurements
   bool measures = true;
-  std::string system_root;  // before /proc, /sys and /dev
+  std::string system_root;  // put before /proc, /sys and /dev
 };
 
-// In the order in which a person would ask. Never throws for what it finds.
+// Returns the findings in the order in which a person would ask. Never throws because of what it finds.
 std::vector<Finding> examine(const DoctorOptions& options);
 
 }  // namespace trivet::autotune

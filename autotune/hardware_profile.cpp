@@ -24,7 +24,7 @@ constexpr int64_t kMostBytes = int64_t{16} << 20;
 constexpr int kMostLevels = 16;
 constexpr double kMostSeconds = 1e9, kMostWork = 1e30;  // so that sums and rates stay finite
 
-// What only moves does so whatever the numbers are; messages have no sum.
+// Operations that only move data take the same time for all types, and have no reduction.
 std::tuple<comm::Operation, comm::ReduceOp, DType, int> curve_key(comm::Operation operation, comm::ReduceOp reduce, DType dtype,
                                                                   int ranks) {
   const bool sums = operation == comm::Operation::AllReduce || operation == comm::Operation::ReduceScatter;
@@ -60,28 +60,28 @@ Enum value_of(const ordered_json& json) {
 
 double seconds_of(const ordered_json& json) {
   const double seconds = json.get<double>();
-  if (!(seconds >= 0 && seconds <= kMostSeconds))  // a clock may be too coarse for the smallest
-    throw std::runtime_error(fmt::format("{} is no time", seconds));
+  if (!(seconds >= 0 && seconds <= kMostSeconds))  // 0 is valid: a clock may be too coarse for the smallest
+    throw std::runtime_error(fmt::format("{} is not a valid time", seconds));
   return seconds;
 }
 
 int count_of(const ordered_json& json) {
   const auto count = json.is_number_integer() ? json.get<int64_t>() : 0;
   if (count < 1 || count > 1'000'000)
-    throw std::runtime_error(fmt::format("{} is no number of ranks or threads", printable(json.dump())));
+    throw std::runtime_error(fmt::format("{} is not a valid number of ranks or threads", printable(json.dump())));
   return static_cast<int>(count);
 }
 
-// FLOPs or bytes, which a double counts.
+// FLOPs or bytes, as a double.
 double amount_of(const ordered_json& json) {
   const double amount = json.get<double>();
-  if (!(amount >= 0 && amount <= kMostWork)) throw std::runtime_error(fmt::format("{} is no amount of work", amount));
+  if (!(amount >= 0 && amount <= kMostWork)) throw std::runtime_error(fmt::format("{} is not a valid amount of work", amount));
   return amount;
 }
 
 int64_t whole_of(const ordered_json& json) {
   const int64_t size = json.is_number_unsigned() && json.get<uint64_t>() <= uint64_t{INT64_MAX} ? json.get<int64_t>() : -1;
-  if (size < 0) throw std::runtime_error(fmt::format("{} is no size", printable(json.dump())));
+  if (size < 0) throw std::runtime_error(fmt::format("{} is not a valid size", printable(json.dump())));
   return size;
 }
 
@@ -121,7 +121,7 @@ const MeasuredSetup* HardwareProfile::find(int ranks) const {
 void HardwareProfile::merge(MeasuredSetup setup) {
   if (!setups.empty() && setups.front().machine != setup.machine)
     throw ConfigError(
-        fmt::format("the profile is of {}, this is {}; give another --profile", setups.front().machine, setup.machine));
+        fmt::format("the profile was measured on {}, but this machine is {}; give another --profile", setups.front().machine, setup.machine));
   const auto found = std::ranges::find(setups, setup.ranks, &MeasuredSetup::ranks);
   if (found == setups.end()) {
     setups.push_back(std::move(setup));
@@ -129,7 +129,7 @@ void HardwareProfile::merge(MeasuredSetup setup) {
   }
   if (found->threads != setup.threads && (setup.kernels.empty() || setup.operations.empty()))
     throw ConfigError(
-        fmt::format("the profile was measured with {} kernel threads a rank, this is with {}; give another --profile",
+        fmt::format("the profile was measured with {} kernel threads per rank, but this run uses {}; give another --profile",
                     found->threads, setup.threads));
   if (setup.kernels.empty()) setup.kernels = std::move(found->kernels), setup.call_seconds = found->call_seconds;
   if (setup.operations.empty())
@@ -145,11 +145,11 @@ HardwareProfile parse_profile(const std::string& text, const std::string& path) 
   HardwareProfile profile;
   try {
     const ordered_json json = ordered_json::parse(text);
-    if (!json.is_object() || json.value("format", "") != kFormat) refuse(fmt::format("is no \"{}\"", kFormat));
+    if (!json.is_object() || json.value("format", "") != kFormat) refuse(fmt::format("is not a \"{}\"", kFormat));
     profile.version = json.at("version"), profile.date = json.at("date");
     for (const ordered_json& setup : json.at("setups")) profile.setups.push_back(setup_of(setup));
   } catch (const ordered_json::exception& error) {
-    refuse(fmt::format("is not what a profile is ({})", printable(error.what())));
+    refuse(fmt::format("is not a valid profile ({})", printable(error.what())));
   } catch (const ConfigError&) {
     throw;
   } catch (const std::runtime_error& error) {
@@ -164,7 +164,7 @@ HardwareProfile read_profile(const std::string& path) {
   return parse_profile(read.text, path);
 }
 
-// A line for each sample, so that people can read it.
+// Writes a line for each sample, so that people can read the file.
 std::string to_json(const HardwareProfile& profile) {
   std::string text =
       fmt::format("{{\n\"format\": {},\n\"version\": {},\n\"date\": {},\n\"setups\": [", ordered_json(kFormat).dump(),
@@ -226,7 +226,8 @@ double MeasuredCostModel::kernel_seconds(const kernels::KernelCall& call) const 
   return seconds;
 }
 
-// Between the measured sizes a straight line of the logarithms; below them as long as the smallest, above them in proportion.
+// Interpolates the logarithms linearly between measured sizes. A smaller operation takes as long as the smallest; above the
+// largest, time is proportional to size.
 double MeasuredCostModel::operation_seconds(const OperationCall& call) const {
   if (call.ranks == 1 || call.operation == comm::Operation::Receive) return 0;
   const auto curve_of = [&](comm::ReduceOp reduce, DType dtype) {
@@ -234,7 +235,7 @@ double MeasuredCostModel::operation_seconds(const OperationCall& call) const {
   };
   auto found = curve_of(call.reduce, call.dtype);
   if (found == curves_.end()) found = curve_of(comm::ReduceOp::Sum, DType::Float32);
-  // What the engine does not do in a step takes as long as what it does.
+  // Operations that the engine does not use in a step, and that are not measured, count as an all_reduce.
   if (found == curves_.end())
     found = curves_.find({comm::Operation::AllReduce, comm::ReduceOp::Sum, DType::Float32, call.ranks});
   if (found == curves_.end())

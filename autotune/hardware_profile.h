@@ -1,4 +1,5 @@
-// What `trivet bench` measured on a machine, by how many ranks shared it: a JSON file, and the cost model that it is.
+// What `trivet bench` measured on a machine, by the number of ranks that shared it: the JSON file, and the cost model that is
+// built from it.
 #pragma once
 
 #include <map>
@@ -17,21 +18,21 @@ struct OperationSample {
   comm::Operation operation = comm::Operation::Barrier;
   comm::ReduceOp reduce = comm::ReduceOp::Sum;
   DType dtype = DType::Float32;
-  int64_t bytes = 0;  // of what is whole
+  int64_t bytes = 0;  // of the whole tensor
   int ranks = 1;
   double seconds = 0;
   bool operator==(const OperationSample&) const = default;
 };
 
-// Measured with all of these ranks at work.
+// What was measured while all of these ranks were at work.
 struct MeasuredSetup {
   std::string machine;  // "AMD EPYC, 2 cores" or "NVIDIA H200, 139.8 GiB"
   Device device = Device::Cpu;
-  int ranks = 1, threads = 1;  // of the host; kernel threads of a rank
+  int ranks = 1, threads = 1;  // on the host; kernel threads per rank
   std::vector<KernelSample> kernels;
-  double call_seconds = 0;  // that a step takes beside its kernels, for each of them
+  double call_seconds = 0;  // that a step takes per kernel, in addition to the kernel
   std::vector<OperationSample> operations;
-  double handover_seconds = 0;  // from giving work to another thread's stream to knowing that it is done, beside the work
+  double handover_seconds = 0;  // from giving work to another thread's stream to knowing that it is done, without the work
 };
 
 struct HardwareProfile {
@@ -39,10 +40,11 @@ struct HardwareProfile {
   std::string date;
   std::vector<MeasuredSetup> setups;
 
-  // Null where so many ranks were not measured.
+  // Null if this number of ranks was not measured.
   const MeasuredSetup* find(int ranks) const;
-  // In place of one with the same ranks; what it does not have (kernels, operations) stays. Throws ConfigError for another
-  // machine's, and for what was measured with other threads.
+  // Adds the setup, or replaces the one with the same number of ranks; kernels or operations that the new setup does not have
+  // stay. Throws ConfigError if the profile is from a different machine, or if what stays was measured with a different number
+  // of threads.
   void merge(MeasuredSetup setup);
 };
 
@@ -54,17 +56,17 @@ void write_profile(const HardwareProfile& profile, const std::string& path);
 
 class MeasuredCostModel final : public CostModel {
  public:
-  // Throws ConfigError, naming what to run, where kernels or, for several ranks, operations were not measured.
+  // Throws ConfigError that names what to run if kernels or, for several ranks, operations were not measured.
   MeasuredCostModel(const MeasuredSetup& setup, const std::string& path);
 
   double kernel_seconds(const kernels::KernelCall& call) const override;
   double operation_seconds(const OperationCall& call) const override;
-  // Of the time of all kernels asked for so far, the share of those of kinds that were not measured.
+  // The share of the time of all kernels requested so far that is in kinds that were not measured.
   double unmeasured_share() const;
-  // The three that took most of that: "add float32, matmul nt float16".
+  // The three kinds that took most of that time: "add float32, matmul nt float16".
   std::string unmeasured_kinds() const;
   double handover_seconds() const override { return handover_seconds_; }
-  // On a CPU the ranks have all cores between them, so that nothing is free.
+  // On a CPU the ranks share all cores, so overlapping work is not free.
   bool streams_share_cores() const override { return device_ == Device::Cpu; }
 
  private:

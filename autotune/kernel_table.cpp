@@ -8,13 +8,13 @@ namespace trivet::autotune {
 namespace {
 
 constexpr size_t kNearest = 14;
-constexpr double kRidge = 0.05;   // pulls slopes to 0 where few points tell them
+constexpr double kRidge = 0.05;   // pulls slopes to 0 where few points determine them
 constexpr double kBeyond = 0.25;  // how far, in log pace, a plane may leave the range of the points that made it
 constexpr size_t kDims = 5;
 
 bool is_arithmetic(std::string_view kernel) { return kernel == "matmul" || kernel.starts_with("attention"); }
 
-// What the pace is counted in.
+// The work that the pace refers to: FLOPs of arithmetic kernels, otherwise bytes.
 double work_of(std::string_view kernel, double flops, double bytes) {
   return std::max(1.0, is_arithmetic(kernel) ? flops : bytes);
 }
@@ -31,7 +31,7 @@ double squared_distance(const std::array<double, kDims>& a, const std::array<dou
   return sum;
 }
 
-// x of the symmetric positive definite system a x = b, by Cholesky's decomposition.
+// Solves the symmetric positive definite system a x = b by Cholesky decomposition.
 template <size_t N>
 std::array<double, N> solve(std::array<std::array<double, N>, N> a, std::array<double, N> b) {
   for (size_t i = 0; i < N; ++i) {
@@ -52,7 +52,7 @@ std::array<double, N> solve(std::array<std::array<double, N>, N> a, std::array<d
 
 struct Neighbour {
   double distance2 = 0;
-  std::array<double, kDims> offset{};  // from where the pace is asked for
+  std::array<double, kDims> offset{};  // from the place whose pace is requested
   double pace = 0;
 };
 
@@ -76,7 +76,7 @@ double plane_at_origin(std::span<const Neighbour> neighbours) {
   return std::clamp(solve(moments, sums)[0], lowest - kBeyond, highest + kBeyond);
 }
 
-// The value that a share of them is below.
+// The value that is above this share of the values.
 double quantile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
   const auto place = static_cast<size_t>(share * static_cast<double>(values.size()));
@@ -108,11 +108,12 @@ bool KernelTable::measured(const kernels::KernelCall& call) const {
   return kinds_.contains({std::string(call.kernel), std::string(call.variant), call.dtype});
 }
 
-// Its own kind's, or of the same kernel another variant's, or another type's. A pace of small calls says nothing of large ones.
+// The points of its own kind, or of another variant of the same kernel, or of another type. The pace of small calls says
+// nothing about large ones.
 const std::vector<KernelTable::Point>* KernelTable::points_of(const kernels::KernelCall& call) const {
   const auto own = kinds_.find({std::string(call.kernel), std::string(call.variant), call.dtype});
   if (own != kinds_.end()) return &own->second;
-  constexpr double kAlike = 8;  // as much work but for this factor
+  constexpr double kAlike = 8;  // as much work, up to this factor
   const double work = work_of(call.kernel, call.flops, call.bytes);
   const std::vector<Point>* other_type = nullptr;
   for (const auto& [kind, points] : kinds_) {

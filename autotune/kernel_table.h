@@ -1,9 +1,9 @@
-// How long kernels of given sizes take, from how long others of their kind were measured to take.
+// Predicts how long kernels of given sizes take, from the measured times of kernels of the same kind.
 //
-// Of a kind (kernel, variant, type) the rate (FLOPs of products and attention, else bytes, a second) changes slowly with the
-// sizes. Between the measured ones it is a local regression: a plane through the logarithms of the nearest, weighted by
-// distance (Cleveland, Robust locally weighted regression and smoothing scatterplots, 1979). Beyond them it stays what it is at
-// the nearest.
+// The rate of a kind (kernel, variant, type) changes slowly with the sizes. It counts FLOPs per second for products and
+// attention, otherwise bytes per second. Between the measured sizes it comes from a local regression: a plane through the
+// logarithms of the nearest points, weighted by distance (Cleveland, Robust locally weighted regression and smoothing
+// scatterplots, 1979). Beyond the measured sizes it stays close to the rate of the nearest points.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@
 namespace trivet::autotune {
 
 struct KernelSample {
-  std::string kernel, variant;  // as KernelCall has them
+  std::string kernel, variant;  // as in KernelCall
   DType dtype = DType::Float32;
   std::array<int64_t, 5> sizes{};
   double flops = 0, bytes = 0, seconds = 0;
@@ -26,11 +26,11 @@ struct KernelSample {
 class KernelTable {
  public:
   KernelTable() = default;
-  // Several of the same sizes are one, of their mean.
+  // Several samples of the same sizes are merged into one with their mean.
   explicit KernelTable(const std::vector<KernelSample>& samples);
 
-  // Of a kind that was not measured: as the same kernel with another variant or type, if that was measured with as much work;
-  // else the time of the smallest kernels and its bytes at the rate of those that only move.
+  // A kind that was not measured takes the rate of the same kernel in another variant or type, if that was measured with as
+  // much work; otherwise it takes the time of the smallest kernels plus its bytes at the rate of kernels that only move data.
   double seconds(const kernels::KernelCall& call) const;
   bool measured(const kernels::KernelCall& call) const;
 
@@ -44,8 +44,8 @@ class KernelTable {
   const std::vector<Point>* points_of(const kernels::KernelCall& call) const;
 
   std::map<Kind, std::vector<Point>> kinds_;
-  double seconds_per_byte_ = 0;  // median of the kernels that only move, of those that are not small
-  double least_seconds_ = 0;     // the tenth part of all kernels takes less
+  double seconds_per_byte_ = 0;  // median of the kernels that only move data and are not small
+  double least_seconds_ = 0;     // a tenth of all kernels take less
 };
 
 }  // namespace trivet::autotune

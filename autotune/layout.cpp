@@ -10,7 +10,7 @@
 namespace trivet::autotune {
 namespace {
 
-// Of all ranks: what one operation of the data axis moves at most.
+// The most elements that one operation of the data axis moves on any rank.
 int64_t largest_group(const Plan& plan) {
   int64_t largest = 0;
   for (const RankPlan& rank : plan.ranks)
@@ -19,12 +19,12 @@ int64_t largest_group(const Plan& plan) {
   return largest;
 }
 
-// What the search sets, and a config may have otherwise.
+// Refuses values that the search never sets but that a config may have.
 void check_layout_described(const Config& config) {
   const auto refuse = [&](const char* key, const std::string& what) { config::refuse(config, key, what); };
   if (!config.pipeline.schedule_file.empty())
     refuse("pipeline.schedule",
-           "of a file is not what the cost model has a formula for; name a schedule, or leave --cluster out");
+           "the cost model has no formula for a schedule from a file; name a schedule, or leave --cluster out");
   if (config.recompute != Recompute::None && config.recompute_every != 1)
     refuse("activation_checkpointing.every",
            fmt::format("{} is not described by the cost model; use 1, or leave --cluster out", config.recompute_every));
@@ -34,7 +34,7 @@ void check_layout_described(const Config& config) {
   const OffloadOptimizerConfig& offload = config.zero.offload_optimizer;
   if (offload.device == OffloadDevice::Nvme)
     refuse("zero_optimization.offload_optimizer.device",
-           "\"nvme\" is not described by the cost model, which knows no disk; use \"cpu\" or \"none\", or leave --cluster out");
+           "\"nvme\" is not described by the cost model, which knows no disks; use \"cpu\" or \"none\", or leave --cluster out");
   if (offload.device == OffloadDevice::Cpu && offload.ratio < 1)
     refuse("zero_optimization.offload_optimizer.ratio",
            fmt::format("{} is not described by the cost model; use 1, or leave --cluster out", offload.ratio));
@@ -58,9 +58,9 @@ std::string to_string(const Layout& layout) {
 void check_described(const Config& config) {
   const auto refuse = [&](const char* key, const std::string& what) { config::refuse(config, key, what); };
   if (config.pipeline.partition != pipeline::PartitionMethod::Cost || !config.pipeline.cost_file.empty())
-    refuse("pipeline.partition", "is not what the cost model deals stages by; leave it out, or --cluster");
+    refuse("pipeline.partition", "is not how the cost model partitions stages; leave out either this key or --cluster");
   if (config.parallel.rank_order != ParallelConfig{}.rank_order)
-    refuse("parallel.rank_order", "is not where the cost model has the ranks; leave it out, or --cluster");
+    refuse("parallel.rank_order", "is not the order of ranks in the cost model; leave out either this key or --cluster");
   if (config.zero.offload_param.device != OffloadDevice::None)
     refuse("zero_optimization.offload_param.device",
            fmt::format("\"{}\" is not described by the cost model; use \"none\", or leave --cluster out",
@@ -80,9 +80,9 @@ Layout layout_of(const Plan& plan) {
   const int64_t largest = largest_group(plan);
   const bool offload = config.updates_on_host();
   const int data = plan.mesh.size(Axis::Data);
-  // A shard of one rank is the whole.
+  // With one data rank, the shard is the whole tensor.
   const int stage = data > 1 ? zero.stage : offload ? 1 : 0;
-  // Alone the kinds are one, but GPipe, which keeps all microbatches (engine/program.h).
+  // On one pipeline rank all schedules are the same, except GPipe, which keeps all microbatches (engine/program.h).
   const bool alone = config.parallel.pipeline == 1 && config.pipeline.schedule != ScheduleKind::GPipe;
   const ScheduleKind schedule = alone ? ScheduleKind::OneForwardOneBackward : config.pipeline.schedule;
   const bool can_prefetch = zero.stage3_prefetch_bucket_size >= largest && zero.stage3_max_live_parameters >= 2 * largest;
@@ -107,7 +107,7 @@ ConfigKeys config_keys(const Layout& layout, const KeyOptions& options) {
   const auto boolean = [](bool value) { return value ? "true" : "false"; };
   const auto quoted = [](std::string_view name) { return fmt::format("\"{}\"", name); };
   const ZeroConfig defaults;
-  // Room for what pads parameters and shards (zero/shard_layout.h).
+  // Includes room for the padding of parameters and shards (zero/shard_layout.h).
   const int64_t whole = options.largest_block + (layout.data + 64) * kernels::kSumBlock;
   const auto bucket = [&](int64_t elements) {
     return std::to_string(elements > 0 ? elements : std::max(whole, defaults.reduce_bucket_size));

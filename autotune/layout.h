@@ -1,4 +1,4 @@
-// How a model's step is laid out over devices: what the StepModel predicts for and the search chooses from.
+// How a model's step is laid out over devices. The StepModel predicts for layouts, and the search chooses among them.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@
 namespace trivet::autotune {
 
 struct Layout {
-  int64_t data = 1, tensor = 1, pipeline = 1, chunks = 1;  // chunks: stages of a pipeline rank
+  int64_t data = 1, tensor = 1, pipeline = 1, chunks = 1;  // chunks: stages per pipeline rank
   ScheduleKind schedule = ScheduleKind::OneForwardOneBackward;
   int zero_stage = 0;
-  int64_t microbatch = 1, microbatches = 1;  // sequences; of a data rank in a step
+  int64_t microbatch = 1, microbatches = 1;  // sequences; per data rank and step
   Recompute recompute = Recompute::None;
   bool sequence_parallel = false;
   bool overlap = true;             // of the data axis with computing
   bool overlap_tensor = true;      // of the tensor axis, as far as the layers start operations before they need them
   bool offload_optimizer = false;  // master weights and optimizer states in host memory, updated there
-  // ZeRO-3: the next block's weights are gathered while one computes, so two blocks are whole instead of one.
+  // ZeRO-3: the next block's weights are gathered while a block computes, so two blocks are whole instead of one.
   bool prefetch = true;
-  // Elements that one operation of the data axis covers; 0: a block. A block that is larger goes in pieces (docs/planning.md).
+  // Elements that one operation of the data axis covers; 0: a block. A larger block is sent in pieces (docs/planning.md).
   int64_t reduce_bucket = 0, gather_bucket = 0;
 
   int64_t devices() const { return data * tensor * pipeline; }
@@ -34,22 +34,22 @@ struct Layout {
 // "pipeline 8 x data 16 x tensor 8, interleaved with 2 chunks, ZeRO-1, microbatch 1 x 16, recompute full, sequence parallel"
 std::string to_string(const Layout& layout);
 
-// That of a plan, whose largest block is needed for what the bucket sizes do. Throws ConfigError naming the key that a Layout
-// has no word for.
+// The layout of a plan; the effect of the bucket sizes depends on the plan's largest block. Throws ConfigError that names a key
+// whose value a Layout cannot describe.
 Layout layout_of(const Plan& plan);
 
-// Throws ConfigError for keys that neither a Layout nor the search describes and that would change what is predicted: stages
-// dealt otherwise than by counted costs, another order of ranks, weights or states in files, weights in host memory ...
+// Throws ConfigError for keys that neither a Layout nor the search describes and that would change the prediction: stages that
+// are not partitioned by counted costs, a different order of ranks, weights in host memory or files ...
 void check_described(const Config& config);
 
-// Each as {"zero_optimization.stage", "2"}: what --set takes.
+// Pairs like {"zero_optimization.stage", "2"}, as --set takes them.
 using ConfigKeys = std::vector<std::pair<std::string, std::string>>;
 struct KeyOptions {
-  int64_t largest_block = 0;         // elements on a tensor rank, which bucket sizes are to cover
-  int64_t max_live = 1'000'000'000;  // the config's stage3_max_live_parameters, raised where prefetching needs more
-  bool sets_device = true;           // to "cuda"; false: the config says what it is
+  int64_t largest_block = 0;         // elements on a tensor rank, which bucket sizes must cover
+  int64_t max_live = 1'000'000'000;  // the config's stage3_max_live_parameters, raised if prefetching needs more
+  bool sets_device = true;           // to "cuda"; false: the config states the device
 };
-// Those that make a config have this layout.
+// The keys that give a config this layout.
 ConfigKeys config_keys(const Layout& layout, const KeyOptions& options);
 
 }  // namespace trivet::autotune

@@ -19,9 +19,9 @@ const MeasuredSetup& setup_for(const Plan& plan, const HardwareProfile& profile,
   std::string known;
   for (const MeasuredSetup& setup : profile.setups) known += fmt::format("{}{}", known.empty() ? "" : ", ", setup.ranks);
   throw ConfigError(fmt::format(
-      "{}: was measured with {} ranks, the plan has {}; run `trivet bench kernels --ranks {} --profile "
+      "{}: was measured with {} ranks, but the plan has {}; run `trivet bench kernels --ranks {} --profile "
       "{}`{}",
-      path, known.empty() ? "no" : known, ranks, ranks, path, ranks > 1 ? " and `trivet bench comm` likewise" : ""));
+      path, known.empty() ? "no" : known, ranks, ranks, path, ranks > 1 ? " and `trivet bench comm` with the same flags" : ""));
 }
 
 StepPrediction step_of(const MeasuredPrediction& prediction) {
@@ -31,7 +31,7 @@ StepPrediction step_of(const MeasuredPrediction& prediction) {
           .model_flops_utilization = prediction.model_flops_utilization};
 }
 
-// A rank counts as a device.
+// A cluster that only states the price; a rank counts as a device.
 Cluster priced(const MeasuredPrediction& prediction) {
   Cluster cluster;
   cluster.price_per_device_hour = prediction.price_per_device_hour;
@@ -51,7 +51,7 @@ MeasuredPrediction predict_plan(const Plan& plan, const model::Model& model, con
                                 const std::string& path) {
   const MeasuredSetup& setup = setup_for(plan, profile, path);
   if (setup.device != plan.config.compute_device())
-    throw ConfigError(fmt::format("{}: was measured on {} (\"{}\"), the plan is for device \"{}\"; measure it there", path,
+    throw ConfigError(fmt::format("{}: was measured on {} (\"{}\"), but the plan is for device \"{}\"; measure on that device", path,
                                   setup.machine, name_of(setup.device), name_of(plan.config.compute_device())));
   const MeasuredCostModel costs(setup, path);
   MeasuredPrediction prediction{.source = fmt::format("{}, measured with {} rank{} on {} ({})", setup.machine, setup.ranks,
@@ -62,7 +62,7 @@ MeasuredPrediction predict_plan(const Plan& plan, const model::Model& model, con
                                 .unmeasured_kinds = costs.unmeasured_kinds()};
   if (prediction.unmeasured_share > kMostUnmeasured)
     throw ConfigError(
-        fmt::format("{}: {:.0f} % of the kernels' time is of kinds that were not measured ({}); run `trivet bench kernels "
+        fmt::format("{}: {:.0f} % of the kernels' time is in kinds that were not measured ({}); run `trivet bench kernels "
                     "--ranks {} --profile {}` for longer (--seconds)",
                     path, 100 * prediction.unmeasured_share, prediction.unmeasured_kinds, setup.ranks, path));
   const double seconds = prediction.step.seconds;
@@ -87,7 +87,7 @@ std::string to_text(const Plan& plan, const MeasuredPrediction& prediction) {
   if (prediction.price_per_device_hour > 0)
     text += fmt::format("price     {}\n", price_text(priced(prediction), plan.mesh.size(), step_of(prediction)));
   if (prediction.unmeasured_share > 0.005)
-    text += fmt::format("          {:.1f} % of the kernels' time is of kinds that were not measured: {}\n",
+    text += fmt::format("          {:.1f} % of the kernels' time is in kinds that were not measured: {}\n",
                         100 * prediction.unmeasured_share, prediction.unmeasured_kinds);
   return text;
 }

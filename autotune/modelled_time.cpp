@@ -9,20 +9,20 @@ namespace {
 using comm::Operation;
 using comm::ReduceOp;
 
-constexpr double kTicks = 1e9;  // a second; moments are whole numbers
+constexpr double kTicks = 1e9;  // per second; moments are whole numbers
 
 class ModelledClock final : public StreamClock {
  public:
   explicit ModelledClock(const ModelledTime& time) : time_(time) {}
   Moment now() override { return std::llround(time_.now() * kTicks); }
-  Moment turn(Moment, Moment) override { return now(); }  // the stream has gone there
+  Moment turn(Moment, Moment) override { return now(); }  // the modelled time is already that of the stream
   double milliseconds(Moment moment) override { return static_cast<double>(moment) / kTicks * 1e3; }
 
  private:
   const ModelledTime& time_;
 };
 
-// A moment of a stream: who waits for it goes on from there.
+// A moment of a stream: whoever waits for it continues from there.
 class ModelledEvent final : public Event::State {
  public:
   ModelledEvent(ModelledTime& time, double moment) : time_(time), moment_(moment) {}
@@ -40,7 +40,7 @@ class ModelledEvent final : public Event::State {
   WaitObserver* observer_ = nullptr;
 };
 
-// Its work is done at once, from when the stream is free, and the caller goes on from where it was.
+// Runs its work at once, in time from when the stream is free; the caller then continues from where it was.
 class ModelledStream final : public Stream {
  public:
   ModelledStream(ModelledTime& time, bool shares_cores) : time_(time), shares_cores_(shares_cores) {}

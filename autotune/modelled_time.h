@@ -1,5 +1,5 @@
-// Time that goes on as a cost model says, for an engine that computes nothing: kernels, streams and groups that take their time
-// of one clock, each stream from when it is free. One rank, one thread.
+// Modelled time for an engine that computes nothing. Kernels, streams and groups advance one clock by the times of a cost
+// model, and a stream begins its work when it is free. There is one rank and one thread.
 //
 //   ModelledTime time(costs);
 //   Rehearsal rehearsal(plan, rank, model, {.kernels = &time.kernels(), .make_stream = ..., .place = ...});
@@ -15,17 +15,17 @@ namespace trivet::autotune {
 
 class ModelledTime final : kernels::KernelObserver {
  public:
-  // `costs` must outlive it.
+  // `costs` must outlive this object.
   explicit ModelledTime(const CostModel& costs);
 
-  // Of what runs on the program's thread or, while a stream's work is done, on that stream; seconds from the start.
+  // Seconds since the start, on the program's thread or, while a stream's work runs, on that stream.
   double now() const { return now_; }
   void pass(double seconds) { now_ += seconds; }
   void go_to(double moment) { now_ = moment; }
 
   kernels::Kernels& kernels() { return *kernels_; }
-  // What these make must not outlive the time.
-  // `shares_cores`: what it does takes the caller's time, where the cost model's streams share cores.
+  // What these functions make must not outlive this object. `shares_cores`: the stream's work also takes the caller's time, if
+  // the cost model's streams share cores.
   std::unique_ptr<Stream> make_stream(bool overlaps, bool shares_cores = true);
   std::unique_ptr<StreamClock> make_clock();
   // `meta` counts what is sent.

@@ -33,7 +33,7 @@ double galvatron_backward_seconds(double forward, bool recomputed, double ratio)
 }
 
 double galvatron_state_share(int zero_stage, int64_t ranks, bool float32_gradients) {
-  if (zero_stage != 2 && zero_stage != 3) throw std::logic_error("galvatron_state_share: is of stages 2 and 3");
+  if (zero_stage != 2 && zero_stage != 3) throw std::logic_error("galvatron_state_share: the stage must be 2 or 3");
   const double sharded = 1 / static_cast<double>(ranks) + 0.003;
   return (zero_stage == 3 ? sharded : 7.0 / 8 * sharded + 1.0 / 8) * (float32_gradients ? 5.0 / 4 : 1);
 }

@@ -13,7 +13,8 @@
 namespace trivet::autotune {
 namespace {
 
-// Those of a step whose picture is not too large, a multiple of the ranks; 0: not even one for each rank.
+// How many microbatches of a step are drawn, so that the drawing is not too large: all of them, or a multiple of the ranks. 0:
+// not even one for each rank.
 int64_t drawn_microbatches(const Layout& layout) {
   const int64_t each = 3 * layout.pipeline * layout.chunks, most = kMostBoxes / each;
   return layout.microbatches <= most ? layout.microbatches : most / layout.pipeline * layout.pipeline;
@@ -31,7 +32,7 @@ std::optional<DrawnSchedule> schedule_of(const StepModel& steps, const Layout& l
       {shown, static_cast<int>(layout.pipeline), static_cast<int>(microbatches), static_cast<int>(layout.chunks), "ms"}};
 }
 
-// [moment] Bytes of a rank, whose activations are in proportion to the microbatches between the start of F and the end of W.
+// [moment] Bytes of a rank. Its activations are proportional to the microbatches between the start of F and the end of W.
 std::vector<double> bytes_over_time(const StepBytes& rank, const std::vector<pipeline::TimedInstruction>& timed,
                                     double makespan, size_t moments) {
   std::vector<double> flying(moments);

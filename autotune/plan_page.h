@@ -1,4 +1,4 @@
-// What `trivet plan` says as one page for a browser: pictures are in it, nothing is loaded from elsewhere.
+// The output of `trivet plan` as one page for a browser; drawings are part of it, and nothing is loaded from elsewhere.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace trivet::autotune {
 
-inline constexpr int64_t kMostBoxes = 20'000;  // of a schedule's picture: some MB
+inline constexpr int64_t kMostBoxes = 20'000;  // of a schedule's drawing, which then has some MB
 
 struct DrawnSchedule {
   pipeline::Timeline timeline;
@@ -29,8 +29,8 @@ struct PlanPage {
   const SearchResult* search = nullptr;
 };
 
-// Of a plan alone, whose stages count as equally long; of one on a cluster; of a search, whose best layout is drawn, or the
-// nearest where none fits. The result of a search must outlive its page.
+// The page of a plan alone, whose stages count as equally long; of a plan on a cluster; of a search, which draws the best
+// layout or, if none fits, the nearest. The result of a search must outlive its page.
 PlanPage page_of(const Plan& plan);
 PlanPage page_of(const Plan& plan, const PlanPrediction& prediction, const model::Model& model, const Cluster& cluster);
 PlanPage page_of(const SearchResult& result, const model::Model& model, const Cluster& cluster, const SearchSpace& space);

@@ -26,7 +26,7 @@ StepBytes bytes_of(const RankPlan& rank) {
 std::string memory_text(const PlanPrediction& prediction, const Cluster& cluster) {
   const StepBytes& bytes = prediction.step.bytes;
   const double limit = as_double(cluster.device.memory_bytes);
-  std::string text = fmt::format("memory of the heaviest rank beside the {:.2f} GiB of a device\n", limit / kGib);
+  std::string text = fmt::format("memory of the rank that needs most, out of {:.2f} GiB on each device\n", limit / kGib);
   const auto line = [&](const char* name, double value) {
     return fmt::format("  {:<12} {:>8.2f} GiB {:>6.1f} %", name, value / kGib, 100 * value / limit);
   };
@@ -90,10 +90,10 @@ PlanPrediction predict_plan(const Plan& plan, const model::Model& model, const C
 }
 
 std::string to_text(const Plan& plan, const PlanPrediction& prediction, const Cluster& cluster) {
-  std::string text = to_text(plan) + fmt::format("\non cluster {}: {}, {} a node; a prediction, but for the memory\n",
+  std::string text = to_text(plan) + fmt::format("\non cluster {}: {}, {} per node; all except the memory is predicted\n",
                                                  cluster.name, cluster.device.name, cluster.devices_per_node);
   if (plan.config.compute_device() == Device::Cpu)
-    text += "memory is that of \"device\": \"cpu\"; --set device=cuda counts what a GPU's backend takes besides\n";
+    text += "memory is counted for \"device\": \"cpu\"; --set device=cuda adds what a GPU's backend takes\n";
   return text + memory_text(prediction, cluster) + step_text(prediction, cluster);
 }
 

@@ -1,4 +1,5 @@
-// How long a step of a plan takes on a cluster, and whether it fits there: time by the StepModel, memory by the plan itself.
+// Predicts how long a step of a plan takes on a cluster, and whether it fits there. The time comes from the StepModel, the
+// memory from the plan itself.
 #pragma once
 
 #include <string>
@@ -11,23 +12,24 @@ namespace trivet::autotune {
 
 struct PlanPrediction {
   Layout layout;
-  StepPrediction step;           // its bytes are the plan's, of the heaviest rank
-  std::vector<StepBytes> ranks;  // [pipeline rank] the plan's
+  StepPrediction step;           // its bytes are those of the plan's heaviest rank
+  std::vector<StepBytes> ranks;  // [pipeline rank] from the plan
   double flops_per_token = 0;    // of the model
 };
 
-// Throws ConfigError for more devices than the cluster has, for offload where it does not describe the host, and for what no
-// Layout describes (layout_of).
+// Throws ConfigError for more devices than the cluster has, for offload if the cluster does not describe the host, and for what
+// no Layout describes (layout_of).
 PlanPrediction predict_plan(const Plan& plan, const model::Model& model, const Cluster& cluster);
 
-// [pipeline rank] What the plan says of its heaviest tensor rank.
+// [pipeline rank] What the plan says about its heaviest tensor rank.
 std::vector<StepBytes> bytes_of_ranks(const Plan& plan);
-// Of the rank that holds most, and of the host of the one that has most there.
+// The bytes of the rank that holds most on its device, and the host bytes of the rank that has most there.
 StepBytes heaviest_of(const std::vector<StepBytes>& ranks);
 // "fits", "12.3 GiB over"
 std::string verdict(const StepBytes& bytes, const Cluster& cluster);
 
-// The plan's own text or JSON, and the prediction: parts of the step, tokens/s, utilisation, price, memory beside the device's.
+// The plan's own text or JSON, together with the prediction: parts of the step, tokens/s, utilisation, price, memory compared
+// with the device's.
 std::string to_text(const Plan& plan, const PlanPrediction& prediction, const Cluster& cluster);
 std::string to_json(const Plan& plan, const PlanPrediction& prediction, const Cluster& cluster);
 

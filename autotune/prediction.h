@@ -1,4 +1,4 @@
-// A predicted step in the parts that are shown: the same names and order in tables, JSON and pages.
+// The parts of a predicted step, with the same names and order in tables, JSON and pages.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -16,12 +16,12 @@ struct Part {
 std::vector<Part> parts_of(const StepSeconds& seconds);
 std::vector<Part> parts_of(const StepBytes& bytes);  // of the device
 
-// In the currency of the cluster's price_per_device_hour; 0 where it has none.
+// In the currency of the cluster's price_per_device_hour; 0 if it has none.
 double price_of_token(const Cluster& cluster, int64_t devices, const StepPrediction& step);
-// "1.1e-06 a token, 1.1e+03 for 1e9 and 1.1e+06 for 1e12 tokens, at 2.5 a device and hour"
+// "1.1e-06 per token, 1.1e+03 for 1e9 and 1.1e+06 for 1e12 tokens, at 2.5 per device and hour"
 std::string price_text(const Cluster& cluster, int64_t devices, const StepPrediction& step);
 
-// step_seconds, seconds, tokens_per_second, model_flops_utilization, and price where there is one.
+// Adds step_seconds, seconds, tokens_per_second, model_flops_utilization, and price if there is one.
 void add_step(nlohmann::ordered_json& json, const Cluster& cluster, int64_t devices, const StepPrediction& step);
 nlohmann::ordered_json memory_json(const StepBytes& bytes);
 nlohmann::ordered_json cluster_json(const Cluster& cluster);

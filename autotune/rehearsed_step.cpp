@@ -16,7 +16,7 @@ namespace {
 
 using namespace pipeline;
 
-// The second step of two: what a step leaves to the next one (gathers of new weights) is in it.
+// Records the second of two steps, so that it contains what a step leaves to the next one (gathers of new weights).
 Recording record_rank(const Plan& plan, const RankPlan& rank, const model::Model& model, const CostModel& costs) {
   ModelledTime time(costs);
   timeline::Recorder recorder(time.make_clock());
@@ -37,7 +37,7 @@ void check_modelled(const Config& config) {
     const bool files = device == OffloadDevice::Nvme;
     if (!files && !(device == OffloadDevice::Cpu && config.compute_device() != Device::Cpu)) return;
     config::refuse(config, key,
-                   fmt::format("\"{}\" is not predicted, as how long {} take is not modelled; use \"none\" or measure it with "
+                   fmt::format("\"{}\" cannot be predicted, because the time that {} take is not modelled; use \"none\" or measure it with "
                                "trivet bench step",
                                files ? "nvme" : "cpu", files ? "files" : "copies from and to the host"));
   };
@@ -52,7 +52,7 @@ double spent(const Recording& recording, Recording::Kind kind, Queue queue, bool
   return ms;
 }
 
-// Of an instruction that does not compute: kernels, and giving work to streams.
+// Milliseconds that instructions which do not compute spend on kernels and on giving work to streams.
 double busy(const Program& program, const Recording& recording, std::initializer_list<Op> ops) {
   double ms = 0;
   for (const Recording::Span& span : recording.spans) {
@@ -63,8 +63,8 @@ double busy(const Program& program, const Recording& recording, std::initializer
   return ms;
 }
 
-// Waits of blocks for weights that the step before has published: a part of instructions that compute. Where a program unshards
-// its weights, the timeline has these waits apart from the instructions.
+// Milliseconds that blocks wait for weights that the previous step published, as part of instructions that compute. If a
+// program unshards its weights, the timeline has these waits separate from the instructions.
 double waits_for_published(const Program& program, const Recording& recording, Recording::Kind kind) {
   if (std::ranges::any_of(program, [](const Instruction& instruction) { return instruction.op == Op::Unshard; })) return 0;
   double ms = 0;
@@ -75,11 +75,11 @@ double waits_for_published(const Program& program, const Recording& recording, R
 
 // How streams share the rank's time.
 struct Sharing {
-  bool cores = false;   // what they do keeps the program from its own work
-  bool queues = false;  // gathers and reductions run beside it
+  bool cores = false;   // their work keeps the program from its own work
+  bool queues = false;  // gathers and reductions overlap the program
 };
 
-// A rank's parts, ms; what is left of the step it waits for its neighbours.
+// The parts of a rank's step in ms; for the rest of the step it waits for its neighbours.
 StepSeconds parts_of(const Program& program, const Timeline& timeline, size_t rank, const Recording& recording, Sharing sharing,
                      double step) {
   using Kind = Recording::Kind;
@@ -91,10 +91,10 @@ StepSeconds parts_of(const Program& program, const Timeline& timeline, size_t ra
   own.tensor = spent(recording, kind, Queue::Tensor, false);
   own.data = waits_for_published(program, recording, kind);
   own.compute -= own.tensor + own.data;               // layers wait inside their instructions
-  for (const TimedWait& wait : timeline.waits[rank])  // without queues: all of such an instruction
+  for (const TimedWait& wait : timeline.waits[rank])  // without queues: the entire instruction
     if (wait.queue == Queue::Gather || wait.queue == Queue::Reduce) own.data += wait.end - wait.start;
   if (sharing.queues) own.data += busy(program, recording, {Op::Unshard, Op::Reshard, Op::Reduce});
-  // Alone: the rest of such a wait is for neighbours.
+  // As recorded for the rank alone; the rest of such a wait is for neighbours.
   own.data += spent(recording, Kind::Wait, Queue::Meet, false) + busy(program, recording, {Op::Tie, Op::SumLoss});
   const double tensor = spent(recording, kind, Queue::Tensor, true);
   const double data = spent(recording, kind, Queue::Gather, true) + spent(recording, kind, Queue::Reduce, true) +
@@ -115,7 +115,7 @@ void add(const StepSeconds& ms, double share, StepSeconds& parts) {
 
 RehearsedStep rehearse_step(const Plan& plan, const model::Model& model, const CostModel& costs) {
   check_modelled(plan.config);
-  // What shares the program's cores is in the time of its instructions, and not beside them once more.
+  // Work that shares the program's cores is part of the time of its instructions, and must not count a second time.
   const Sharing sharing{.cores = costs.streams_share_cores(),
                         .queues = plan.config.zero.overlap_comm && !costs.streams_share_cores()};
   const Overlap overlap = sharing.queues ? Overlap::Queues : Overlap::None;

@@ -16,10 +16,10 @@
 namespace trivet::autotune {
 namespace {
 
-constexpr size_t kMostRefuted = 4;           // plans that a search makes at most
+constexpr size_t kMostRefuted = 4;           // the most plans that a search makes
 constexpr int64_t kMostDevices = 1'000'000;  // that --world-size takes
 
-// What a layout is a choice of, by name; values as text.
+// The choices that make up a layout, by name, with their values as text.
 using Choice = std::pair<const char*, std::function<std::string(const Layout&)>>;
 const std::vector<Choice>& choices() {
   static const std::vector<Choice> all{
@@ -108,13 +108,14 @@ class Search {
     if (!best.smallest || over(candidate) < over(*best.smallest)) best.smallest = candidate;
     if (fits && (!best.fastest || seconds(candidate) < seconds(*best.fastest))) best.fastest = candidate;
   }
-  // The time of what does not fit is not asked for while layouts are tried, and keys are of interest for few.
+  // While layouts are tried, the time of those that do not fit is not predicted, and no config keys are made, because only few
+  // are shown.
   void complete(Candidate& candidate) const {
     candidate.step = steps_.predict(candidate.layout);
     candidate.config = keys_of(steps_, space_, candidate.layout);
   }
 
-  // The StepModel's memory is near the plan's; what it has fitting may be a little over.
+  // The StepModel's memory is close to the plan's, so a layout that fits according to it may be a little over.
   void refute(const PlannedBytes& planned) {
     auto& ranking = result_.ranking;
     while (!ranking.empty() && !result_.planned && result_.refuted.size() < kMostRefuted) {
@@ -165,7 +166,7 @@ class Search {
   const SearchSpace& space_;
   size_t ranked_;
   SearchResult result_;
-  // Numbers by their size: 2 before 16.
+  // Orders numbers by size: 2 before 16.
   using Value = std::pair<size_t, std::string>;
   static Value in_order(const std::string& value) { return {std::isdigit(value.front()) ? value.size() : 0, value}; }
 
@@ -173,7 +174,7 @@ class Search {
   std::map<std::pair<int64_t, int64_t>, Best> fastest_;  // [tensor, pipeline]
 };
 
-// The fastest that fits, if some do.
+// The fastest layout that fits, if any does.
 std::optional<Layout> fastest_layout(const StepModel& steps, const model::Model& model, const Cluster& cluster,
                                      const SearchSpace& space) {
   std::optional<Layout> fastest;
@@ -188,7 +189,8 @@ std::optional<Layout> fastest_layout(const StepModel& steps, const model::Model&
   return fastest;
 }
 
-// Twice as many devices until some layout fits, with the same batch, and where that does not, with as many sequences a device.
+// Doubles the devices until some layout fits, with the same batch or, if none fits with that, with as many sequences per
+// device.
 std::optional<Candidate> nearest_that_fits(const StepModel& steps, const model::Model& model, const Cluster& cluster,
                                            SearchSpace space) {
   const SearchSpace asked = space;

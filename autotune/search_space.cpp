@@ -22,7 +22,7 @@ struct PipelineKind {
   int64_t chunks;
 };
 
-// Of so many blocks on so many pipeline ranks.
+// The kinds of pipelines for this many blocks and pipeline ranks.
 std::vector<PipelineKind> pipelines(int64_t pipeline, int64_t blocks) {
   if (pipeline == 1) return {{ScheduleKind::OneForwardOneBackward, 1}};
   std::vector<PipelineKind> kinds{
@@ -43,7 +43,7 @@ bool shares(const model::Model& model, const SearchSpace& space, int64_t tensor)
   return true;
 }
 
-// Those that fill nodes: another would lie across two of them.
+// Sizes that divide a node; a group of any other size could span two nodes.
 std::vector<int64_t> tensor_sizes(const model::Model& model, const Cluster& cluster, const SearchSpace& space) {
   std::vector<int64_t> sizes;
   for (const int64_t size :
@@ -52,7 +52,7 @@ std::vector<int64_t> tensor_sizes(const model::Model& model, const Cluster& clus
   return sizes;
 }
 
-// Whether some layout divides so many devices.
+// Whether some layout divides this number of devices.
 bool divides(const std::vector<int64_t>& tensors, int64_t blocks, const SearchSpace& space, int64_t devices) {
   for (const int64_t tensor : tensors)
     for (int64_t pipeline = 1; devices % tensor == 0 && pipeline <= std::min(blocks, devices / tensor); ++pipeline)
@@ -60,7 +60,7 @@ bool divides(const std::vector<int64_t>& tensors, int64_t blocks, const SearchSp
   return false;
 }
 
-// Others visit their states several times (docs/offload.md), which the cost model has no word for.
+// Other optimizers visit their states several times (docs/offload.md), which the cost model does not describe.
 bool elementwise(OptimizerType type) { return type != OptimizerType::Lamb && type != OptimizerType::Muon; }
 
 }  // namespace
@@ -68,7 +68,7 @@ bool elementwise(OptimizerType type) { return type != OptimizerType::Lamb && typ
 SearchSpace search_space(const Config& config, int64_t devices) {
   if (config.batch.train_batch_size == 0)
     throw ConfigError(config.source +
-                      ": train_batch_size: --search needs it: a layout must not change what is trained; give it");
+                      ": train_batch_size: --search needs it, because a layout must not change what is trained; give it");
   check_described(config);
   const bool device_given = is_given(config, "device");
   const bool fixed_sums = config.reproducible == Reproducible::Layout;
@@ -77,7 +77,7 @@ SearchSpace search_space(const Config& config, int64_t devices) {
           .most_tensor = config.optimizer.type == OptimizerType::Muon ? 1 : 0,
           .sequence_parallel = !fixed_sums,
           .fixed_sums = fixed_sums,
-          // On a CPU host memory is the device's.
+          // On a CPU, host memory is the device's memory.
           .offload = elementwise(config.optimizer.type) && (config.device != DeviceChoice::Cpu || !device_given),
           .sets_device = !device_given,
           .types = state_types(config)};
@@ -122,7 +122,7 @@ void for_each_variant(const StepModel& steps, const Cluster& cluster, const Sear
       if ((offload && !can_offload) || (!prefetch && layout.zero_stage < 3)) continue;
       Layout variant = layout;
       variant.offload_optimizer = offload, variant.prefetch = prefetch;
-      if (offload && layout.data == 1) variant.zero_stage = 1;  // offload begins there, also on one rank
+      if (offload && layout.data == 1) variant.zero_stage = 1;  // offload requires stage 1, even on one rank
       const StepBytes bytes = steps.bytes(variant);
       use(variant, bytes);
       if (fits(bytes, cluster)) return;
@@ -135,7 +135,7 @@ void check_divides(const model::Model& model, const Cluster& cluster, const Sear
   if (divides(tensors, blocks, space, space.devices)) return;
   int64_t below = space.devices - 1, above = space.devices + 1;
   while (below > 1 && !divides(tensors, blocks, space, below)) --below;
-  const int64_t most = blocks * tensors.back() * space.train_batch_size;  // beyond it there is none
+  const int64_t most = blocks * tensors.back() * space.train_batch_size;  // no larger number would do
   while (above <= most && !divides(tensors, blocks, space, above)) ++above;
   throw ConfigError(fmt::format(
       "search: no layout divides {} devices among {} blocks and a batch of {}: the data axis must divide train_batch_size, "

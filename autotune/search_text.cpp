@@ -1,4 +1,4 @@
-// What a search found, for people and for scripts.
+// Prints what a search found, for people and for scripts.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -38,7 +38,7 @@ nlohmann::ordered_json json_of(const Candidate& candidate, const Cluster& cluste
   return json;
 }
 
-// "--set parallel.tensor=8 --set ...", in lines.
+// "--set parallel.tensor=8 --set ...", wrapped into lines.
 std::string flags(const ConfigKeys& config) {
   constexpr size_t kMost = 120;
   std::string text, line = " ";
@@ -56,7 +56,7 @@ constexpr const char* kHead = "\n   step s  MFU %     GiB  compute recomp tensor
 std::string nothing_fits(const SearchResult& result, const Cluster& cluster) {
   const StepBytes& bytes = result.smallest.step.bytes;
   std::string text =
-      fmt::format("\nnothing fits: the least needs {:.1f} GiB of {:.1f}, {}\n{}{}", bytes.total() / kGib,
+      fmt::format("\nnothing fits: the smallest layout needs {:.1f} GiB of {:.1f}, {}\n{}{}", bytes.total() / kGib,
                   as_double(cluster.device.memory_bytes) / kGib, shortage(bytes, cluster), kHead, row(result.smallest));
   text += what_would_fit(result, cluster) + "\n";
   if (!result.nearest) return text;
@@ -68,9 +68,9 @@ std::string nothing_fits(const SearchResult& result, const Cluster& cluster) {
 std::string what_would_fit(const SearchResult& result, const Cluster& cluster) {
   if (!result.nearest)
     return cluster.most_devices() > 0
-               ? fmt::format("no more devices would do, as far as they double within the {} of the cluster",
+               ? fmt::format("no doubling of the devices within the {} of the cluster would do",
                              cluster.most_devices())
-               : "no number of devices would do, as far as --world-size goes; shorten sequences or use a larger device";
+               : "no doubling of the devices that --world-size accepts would do; shorten sequences or use a larger device";
   const Layout& layout = result.nearest->layout;
   const int64_t batch = layout.global_batch(), asked = result.smallest.layout.global_batch();
   return fmt::format("{} devices would do: {}{}", layout.devices(), to_string(layout),
@@ -78,7 +78,7 @@ std::string what_would_fit(const SearchResult& result, const Cluster& cluster) {
 }
 
 std::string to_text(const SearchResult& result, const Cluster& cluster) {
-  std::string text = fmt::format("cluster   {}: {} of {:.1f} GiB, {} a node\nsearch    {} layouts in {:.2f} s, {} fit\n",
+  std::string text = fmt::format("cluster   {}: {} of {:.1f} GiB, {} per node\nsearch    {} layouts in {:.2f} s, {} fit\n",
                                  cluster.name, cluster.device.name, as_double(cluster.device.memory_bytes) / kGib,
                                  cluster.devices_per_node, result.tried, result.seconds, result.fitting);
   if (result.ranking.empty()) return text + nothing_fits(result, cluster);

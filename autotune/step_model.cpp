@@ -28,7 +28,8 @@ double StepModel::kernel_seconds(const kernels::KernelCall& call) const {
   return std::max({computing, call.bytes / device.memory_bandwidth, device.launch_seconds});
 }
 
-// Neighbours first fill a node. Where groups do not, some of them lie across two nodes, and the slowest counts.
+// Neighbouring ranks fill a node first. If groups do not divide a node evenly, some of them span two nodes, and the slowest
+// counts.
 Nodes StepModel::nodes_of(int64_t ranks, int64_t stride) const {
   const int64_t node = cluster_.devices_per_node, span = ranks * stride;
   const bool straddles = node % stride != 0 ? stride % node != 0 : node % span != 0 && span % node != 0;
@@ -62,7 +63,7 @@ StepModel::BlockSeconds StepModel::seconds_of(const BlockWork& work, const Layou
     for (const kernels::KernelCall& call : part.calls) sum += kernel_seconds(call);
     return sum;
   };
-  // Operations run one after the other beside the kernels; what they end behind is waited for.
+  // Operations run in sequence and overlap the kernels; the result is the time that kernels wait for them.
   const auto axis = [&](const Work& part) {
     double now = 0, free = 0, waited = 0;
     std::vector<double> ends;
@@ -91,7 +92,7 @@ StepModel::BlockSeconds StepModel::seconds_of(const BlockWork& work, const Layou
                        .backward_axis = axis(work.backward)};
   for (const kernels::KernelCall& call : work.backward.calls) {
     if (makes_weight_gradients(call)) seconds.weights += kernel_seconds(call);
-    if (call.kernel != "attention") continue;  // of the forward, made again
+    if (call.kernel != "attention") continue;  // part of the forward, computed again
     seconds.backward -= kernel_seconds(call);
     seconds.forward_again += kernel_seconds(call);
   }
@@ -148,7 +149,7 @@ const std::vector<StepModel::Stage>& StepModel::stages_of(const Layout& layout) 
   return stages;
 }
 
-// What the engine deals stages by: counted FLOPs of whole blocks.
+// What the engine partitions stages by: the counted FLOPs of blocks that are not split among tensor ranks.
 const std::vector<pipeline::BlockFacts>& StepModel::facts_of(const Layout& layout) const {
   if (!facts_.empty()) return facts_;
   Layout whole{.microbatch = layout.microbatch};

@@ -1,14 +1,14 @@
-// How long a step takes and what a device holds, on a cluster that is described and need not be there: what the blocks do
-// (block_work.h) at the device's rates, collectives by the alpha-beta model, pipelines by their schedules. Fast enough to
-// try thousands of layouts; a Plan says exactly what the best of them will hold. Time and memory are one class, as both are
-// sums over the same stages.
+// Predicts how long a step takes and what a device holds, on a cluster that is only described: what the blocks do
+// (block_work.h) counts at the device's rates, collectives follow the alpha-beta model, and pipelines their schedules. This is
+// fast enough to try thousands of layouts; a Plan says exactly what the best of them will hold. Time and memory are in one
+// class, because both are sums over the same stages.
 //
 //   kernel       max(FLOPs / (matrix rate x efficiency), bytes / memory bandwidth, launch)
 //   stage        its blocks' kernels and tensor axis, forward and backward of a microbatch; the slowest stage counts
-//   pipeline     m microbatches of the slowest stage, and what the schedule leaves idle: by formula, zero-bubble ones simulated
-//   data axis    what the last microbatch's backward and the first one's forward cannot hide; a block is an operation
+//   pipeline     m microbatches of the slowest stage, and the schedule's idle time, by formula or simulated
+//   data axis    what the last microbatch's backward and the first one's forward cannot hide; one operation per block
 //   optimizer    bytes of the owned states at the memory bandwidth
-//   offload      the slowest of gradients down, update on the host and weights up, and the first and the last piece alone
+//   offload      the slowest of gradients down, update on the host and weights up; the first and the last piece alone
 #pragma once
 
 #include <array>
@@ -29,21 +29,21 @@ inline double as_double(int64_t number) { return static_cast<double>(number); }
 
 struct StepSeconds {
   double compute = 0;    // of the model's products and kernels
-  double recompute = 0;  // forwards that are made again
-  double tensor = 0;     // of the tensor axis, what is not hidden
-  double bubble = 0;     // of the pipeline, transfers of the first microbatch among it
-  double data = 0;       // of the data axis, what is not hidden
+  double recompute = 0;  // forwards that are computed again
+  double tensor = 0;     // on the tensor axis, as far as it is not hidden
+  double bubble = 0;     // of the pipeline, including transfers of the first microbatch
+  double data = 0;       // on the data axis, as far as it is not hidden
   double optimizer = 0;  // on the device
-  double offload = 0;    // of states in host memory: copies and the update there
+  double offload = 0;    // for states in host memory: copies and the update there
   double total() const { return compute + recompute + tensor + bubble + data + optimizer + offload; }
 };
 
 struct StepBytes {
   double parameters = 0, gradients = 0, optimizer = 0, activations = 0, buffers = 0;
-  double host = 0;  // beside the device's: offloaded states and what stages them
+  double host = 0;  // in host memory: offloaded states and their staging
   double total() const { return parameters + gradients + optimizer + activations + buffers; }
 };
-// What a device or its share of the host lacks, the larger of the two; at most 0 where all fits.
+// The bytes that a device or its share of the host lacks, the larger of the two; at most 0 if all fits.
 double bytes_over(const StepBytes& bytes, const Cluster& cluster);
 inline bool fits(const StepBytes& bytes, const Cluster& cluster) { return bytes_over(bytes, cluster) <= 0; }
 
@@ -54,58 +54,59 @@ struct StepPrediction {
   double model_flops_utilization = 0;  // model::flops_per_token x tokens/s / (devices x matrix rate)
 };
 
-// How the numbers of a model and of its states are kept; bytes a parameter.
+// The types of a model's weights and states, and their bytes per parameter.
 struct StateTypes {
   DType dtype = DType::BFloat16;                       // of weights and activations
-  double gradient_bytes = 2, sent_gradient_bytes = 2;  // as they are summed, and on the data axis
+  double gradient_bytes = 2, sent_gradient_bytes = 2;  // as summed; as sent on the data axis
   double optimizer_bytes = 12;                         // master weights and two moments
 
-  double most_reuse_distance = 1e9;  // zero_optimization.stage3_max_reuse_distance, of stage3_release "distance"
+  double most_reuse_distance = 1e9;  // zero_optimization.stage3_max_reuse_distance, for stage3_release "distance"
   double max_live = 1e9;             // ...stage3_max_live_parameters
-  double sub_group = 1e9;            // ...sub_group_size: elements of an offloaded update at once
+  double sub_group = 1e9;            // ...sub_group_size: elements that are updated at once
 
   double weight_bytes() const { return static_cast<double>(size_of(dtype)); }
 };
-// Those of the engine with this config: precision, data_types.grad_accum_dtype, optimizer, reproducible.
+// What the engine uses with this config: precision, data_types.grad_accum_dtype, optimizer, reproducible.
 StateTypes state_types(const Config& config);
 
-// One thread at a time: it remembers what blocks do.
+// To be used by one thread at a time, because it caches what blocks do.
 class StepModel {
  public:
   // Both must outlive it.
   StepModel(const model::Model& model, const Cluster& cluster, const StateTypes& types = {});
 
-  // The layout must divide: stages into blocks, tensor ranks into heads ...
+  // The layout must divide the model: blocks into stages, heads among tensor ranks ...
   StepPrediction predict(const Layout& layout) const;
-  // The memory alone, which is quicker.
+  // Predicts the memory alone, which is quicker.
   StepBytes bytes(const Layout& layout) const;
   std::vector<StepBytes> bytes_of_ranks(const Layout& layout) const;  // [pipeline rank]
-  // Computation of the first `microbatches` of a step, each stage with its own times, in milliseconds.
+  // The computation of the first `microbatches` of a step, with the times of each stage, in milliseconds.
   pipeline::Timeline timeline(const Layout& layout, int64_t microbatches) const;
   int64_t largest_block(const Layout& layout) const;  // elements on a tensor rank
 
   double kernel_seconds(const kernels::KernelCall& call) const;
-  // Of an operation among `ranks` devices, `stride` apart in the order of devices (tensor axis 1, data axis the tensor size).
+  // Seconds of an operation among `ranks` devices that are `stride` apart in the order of devices (tensor axis: 1, data axis:
+  // the tensor size).
   double operation_seconds(comm::Operation operation, double bytes, int64_t ranks, int64_t stride) const;
 
  private:
   struct BlockSeconds {
     double forward = 0, backward = 0;                  // kernels
-    double weights = 0;                                // of backward: gradients of weights
+    double weights = 0;                                // the part of backward that makes weight gradients
     double forward_axis = 0, backward_axis = 0;        // waiting for the tensor axis
     double forward_again = 0, forward_again_axis = 0;  // of what is recomputed
     double total() const { return forward + backward + forward_axis + backward_axis + forward_again + forward_again_axis; }
     BlockSeconds& operator+=(const BlockSeconds& other);
   };
-  // A stage of the pipeline, or all of a pipeline rank's.
+  // A stage of the pipeline, or all stages of a pipeline rank together.
   struct Stage {
     BlockSeconds seconds;
     double blocks = 0;
-    double parameters = 0, tied_parameters = 0, most_parameters = 0;  // of all blocks, whose owner is elsewhere, of one
+    double parameters = 0, tied_parameters = 0, most_parameters = 0;  // of all blocks; owned elsewhere; of the largest block
     double saved_bytes = 0, pending_bytes = 0;                        // of a microbatch in flight (block_work.h)
-    double transient_bytes = 0;                                       // beside that, while a block computes
+    double transient_bytes = 0;                                       // in addition, while a block computes
   };
-  // What does not depend on how many data ranks and microbatches there are.
+  // Caches of what does not depend on the number of data ranks and microbatches.
   using Key = std::array<int64_t, 6>;
   const std::vector<BlockWork>& works_of(const Layout& layout) const;
   const std::vector<pipeline::BlockFacts>& facts_of(const Layout& layout) const;
@@ -113,7 +114,7 @@ class StepModel {
   Stage stage_of_rank(const Layout& layout, int64_t pipeline_rank) const;
   BlockSeconds seconds_of(const BlockWork& work, const Layout& layout, bool recomputed) const;
   bool stays_whole(const Layout& layout, double parameters) const;
-  // Pieces that a block goes in.
+  // The number of pieces in which a block is sent.
   double pieces(const Stage& stage, int64_t bucket) const;
   StepBytes bytes_of(const Layout& layout, int64_t pipeline_rank, const Stage& stage) const;
   double offload_seconds(const Layout& layout, const Stage& stage) const;
@@ -127,7 +128,7 @@ class StepModel {
   mutable std::map<Key, std::vector<BlockWork>> works_;
   mutable std::vector<pipeline::BlockFacts> facts_;
   mutable std::map<Key, std::vector<Stage>> stages_;
-  mutable std::map<Key, double> bubbles_;  // in parts of a microbatch
+  mutable std::map<Key, double> bubbles_;  // in units of a microbatch
 };
 
 }  // namespace trivet::autotune

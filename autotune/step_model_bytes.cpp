@@ -1,4 +1,4 @@
-// What a device holds at most during a step.
+// Predicts the most that a device holds during a step.
 #include <algorithm>
 #include <limits>
 
@@ -8,8 +8,8 @@
 namespace trivet::autotune {
 namespace {
 
-// Microbatches that a pipeline rank holds at most, in those of all of its stages: between their forward and the gradient of
-// their input, and from there to the gradients of weights where these wait (docs/schedules.md).
+// The most microbatches that a pipeline rank holds, counting all of its stages together: between their forward and the gradient
+// of their input, and from there to the gradients of weights if these are delayed (docs/schedules.md).
 struct InFlight {
   double before_input = 0, pending = 0;
 };
@@ -54,33 +54,35 @@ double bytes_over(const StepBytes& bytes, const Cluster& cluster) {
   return bytes.host > 0 ? std::max(device, bytes.host - as_double(cluster.host.memory_bytes)) : device;
 }
 
-// With ZeRO-3 and stage3_release "distance", weights that are used again before so many others stay whole.
+// With ZeRO-3 and stage3_release "distance", weights stay whole if they are used again before that many other parameters are.
 bool StepModel::stays_whole(const Layout& layout, double parameters) const {
   return layout.zero_stage == 3 && 2 * parameters < types_.most_reuse_distance && parameters <= types_.max_live;
 }
 
 StepBytes StepModel::bytes_of(const Layout& layout, int64_t pipeline_rank, const Stage& stage) const {
   const auto share = [&](int sharded_from) { return layout.zero_stage >= sharded_from ? 1 / as_double(layout.data) : 1.0; };
-  // A tied weight lies beside its owner, or is a replica of one on another rank; its gradients have a place of their own.
+  // A tied weight is either on the rank of its owner or a replica of an owner on another rank; its gradients have memory of
+  // their own.
   const bool replica = stage.tied_parameters > 0 && layout.pipeline > 1 && layout.schedule != ScheduleKind::ZeroBubbleV;
   const double weights = stage.parameters + (replica ? stage.tied_parameters : 0);
   const auto [before_input, pending] = microbatches_in_flight(layout, pipeline_rank);
-  // What is on its way between stages: inputs and gradients that come, outputs and gradients that go.
+  // Messages between stages: inputs and gradients that arrive, outputs and gradients that leave.
   const double messages = layout.pipeline > 1 ? 4 * as_double(works_of(layout)[0].output_elements) * types_.weight_bytes() : 0;
   StepBytes bytes{
       .parameters = weights * types_.weight_bytes() * share(3),
       .gradients = (stage.parameters + stage.tied_parameters) * types_.gradient_bytes * share(2),
       .optimizer = layout.offload_optimizer ? 0 : stage.parameters * types_.optimizer_bytes * share(1),
       .activations = stage.saved_bytes * before_input + stage.pending_bytes * pending + stage.transient_bytes + messages};
-  // Whole weights, or a block on its way and the one before it.
+  // All whole weights, or the block being gathered and the one before it.
   if (layout.zero_stage >= 3)
     bytes.buffers +=
         (stays_whole(layout, weights) ? weights : (layout.prefetch ? 2 : 1) * stage.most_parameters) * types_.weight_bytes();
   if (layout.zero_stage >= 2) bytes.buffers += 2 * stage.most_parameters * types_.gradient_bytes;
-  // Groups of GPUs that sum floats in the order of ranks: of gradients, activations, and gradients of a rank's own tokens.
+  // Staging for groups of GPUs that sum floats in the order of ranks: for gradients, for activations, and for gradients of a
+  // rank's own tokens.
   const int staged = (layout.data > 1) + (layout.tensor > 1) + (layout.tensor > 1 && layout.sequence_parallel);
   bytes.buffers += staged * as_double(comm::kDeviceStagingBytes);
-  // Pieces of a shard are gathered from and dealt to their places.
+  // Staging from which pieces of a shard are moved to their places.
   if (layout.zero_stage >= 1 && pieces(stage, layout.reduce_bucket) > 1)
     bytes.buffers += as_double(layout.reduce_bucket) * types_.sent_gradient_bytes;
   if (layout.zero_stage >= 1 && pieces(stage, layout.gather_bucket) > 1)
@@ -88,7 +90,7 @@ StepBytes StepModel::bytes_of(const Layout& layout, int64_t pipeline_rank, const
   if (layout.offload_optimizer) {
     const double piece = std::min(types_.sub_group, stage.most_parameters * share(1));
     bytes.host = stage.parameters * types_.optimizer_bytes * share(1) +
-                 3 * piece * (types_.gradient_bytes + types_.weight_bytes());  // one comes, one is updated, one goes
+                 3 * piece * (types_.gradient_bytes + types_.weight_bytes());  // one arrives, one is updated, one leaves
   }
   return bytes;
 }

@@ -1,4 +1,4 @@
-// How long a step takes, from what its stages do.
+// Predicts how long a step takes, from what its stages do.
 #include <algorithm>
 #include <cmath>
 
@@ -7,8 +7,8 @@
 #include "pipeline/simulate.h"
 
 namespace trivet::autotune {
-// Gradients go out while the backward that makes the last of them runs; whole weights come in while a forward or a backward
-// needs the ones before. Both share the links, an operation a block.
+// Gradients are sent while the backward that completes them runs; whole weights arrive while a forward or a backward uses the
+// previous ones. Both share the links, with one operation per block.
 double StepModel::exposed_data_seconds(const Layout& layout, const Stage& stage, double forward, double backward) const {
   if (layout.data == 1) return 0;
   const double m = as_double(layout.microbatches);
@@ -27,7 +27,7 @@ double StepModel::exposed_data_seconds(const Layout& layout, const Stage& stage,
   const double times_out = layout.zero_stage >= 2 ? m : 1, times_in = gathers_always ? 2 * m : 1;
   if (!layout.overlap) return times_out * out + times_in * in;
   const auto beyond = [](double communication, double window) { return std::max(0.0, communication - window); };
-  // What belongs to the last block computed and to the first one needed has nothing beside it.
+  // The operations of the last block computed and of the first one needed have no computation to overlap.
   const double at_least = (out + in) / stage.blocks;
   double exposed = 0;
   if (gathers_always) {
@@ -42,8 +42,8 @@ double StepModel::pieces(const Stage& stage, int64_t bucket) const {
   return bucket == 0 ? 1 : std::max(1.0, std::ceil(stage.parameters / stage.blocks / as_double(bucket)));
 }
 
-// Gradients come down, the host updates, weights go up (zero/host_side.h): a piece each at a time, beside one another. The
-// update moves states twice, and the copies' bytes pass the host's memory as well.
+// Gradients come down, the host updates, weights go up (zero/host_side.h): the three overlap, each on one piece at a time. The
+// update moves states twice, and the copies' bytes pass through the host's memory as well.
 double StepModel::offload_seconds(const Layout& layout, const Stage& stage) const {
   const Host& host = cluster_.host;
   const double updated = stage.parameters / as_double(layout.data);
@@ -55,9 +55,9 @@ double StepModel::offload_seconds(const Layout& layout, const Stage& stage) cons
   return std::max({down, up, update}) + (down + up) / updates;
 }
 
-// What is left of the makespan beside the microbatches' own time. GPipe and 1F1B, and interleaved where ranks divide the
-// microbatches, have a formula (pipeline/schedules/schedules.h). The others are simulated for shares of F, I and W in percent;
-// what is left grows with the microbatches up to a few for each rank, and then no more.
+// The makespan without the microbatches' own time. GPipe, 1F1B and, if the ranks divide the microbatches, interleaved have a
+// formula (pipeline/schedules/schedules.h). The others are simulated for shares of F, I and W in percent; their bubble grows
+// with the microbatches up to a few per rank, and then no more.
 double StepModel::bubble_seconds(const Layout& layout, double forward, double input, double weight) const {
   const double whole = forward + input + weight, p = as_double(layout.pipeline);
   if (layout.schedule == ScheduleKind::GPipe || layout.schedule == ScheduleKind::OneForwardOneBackward) return (p - 1) * whole;
@@ -91,7 +91,7 @@ StepPrediction StepModel::predict(const Layout& layout) const {
     if (rank == 0 || stage.seconds.total() > slowest.seconds.total()) slowest = stage;
     const double forward = stage.seconds.forward + stage.seconds.forward_axis;
     const double updated = stage.parameters / (layout.zero_stage >= 1 ? as_double(layout.data) : 1);
-    // Of offloaded states the device still takes the norm.
+    // If states are offloaded, the device still computes the norm of the gradients.
     const double moved = layout.offload_optimizer ? types_.gradient_bytes : all;
     seconds.data = std::max(seconds.data, exposed_data_seconds(layout, stage, forward, stage.seconds.total() - forward));
     seconds.optimizer = std::max(seconds.optimizer, updated * moved / cluster_.device.memory_bandwidth);
@@ -107,7 +107,7 @@ StepPrediction StepModel::predict(const Layout& layout) const {
   if (layout.pipeline > 1) {
     const double message = as_double(works_of(layout)[0].output_elements) * types_.weight_bytes();
     const int64_t stride = layout.tensor * layout.data;
-    const bool leaves_node = layout.pipeline * stride > cluster_.devices_per_node;  // some neighbours do
+    const bool leaves_node = layout.pipeline * stride > cluster_.devices_per_node;  // for some neighbours
     const double hop = operation_seconds(comm::Operation::Send, message, 2, leaves_node ? cluster_.devices_per_node : stride);
     seconds.bubble = bubble_seconds(layout, forward, backward - of.weights, of.weights) +
                      2 * as_double((layout.pipeline - 1) * layout.chunks) * hop;

@@ -1,4 +1,4 @@
-// Predicted seconds of a step, by whatever knows the machine: a description of it, or what was measured on it.
+// The interface for predicting the seconds of a step, either from a description of the machine or from measurements on it.
 #pragma once
 
 #include "engine/config/config.h"
@@ -8,8 +8,8 @@ namespace trivet::autotune {
 class StepPredictor {
  public:
   virtual ~StepPredictor() = default;
-  // Seconds of one optimizer step of this config on so many ranks. What counts is the order that it gives configs: a factor
-  // that all of them share is corrected by the first trial. The config is one that make_plan accepts.
+  // Seconds of one optimizer step of this config on `world_size` ranks. Only the order of configs matters: the first trial
+  // corrects a factor that all of them share. The config must be one that make_plan accepts.
   virtual double seconds(const Config& config, int world_size) = 0;
 };
 

@@ -1,5 +1,5 @@
-// Closed formulas for GPT-like transformers from the literature: what plans and counts of the meta kernels are checked against,
-// and what published runs are described in.
+// Closed formulas for GPT-like transformers from the literature. Plans and counts of the meta kernels are checked against them,
+// and published runs are described in them.
 //
 //   L layers, h hidden, a heads, V vocabulary, s sequence length, b microbatch, B global batch, t tensor ranks; all in units
 //   of elements, FLOPs and bytes; activations in 16 bits with dropout masks of 1 byte
@@ -19,25 +19,26 @@ struct TransformerShape {
 // 12 L h^2 (1 + 13 / (12 h) + (V + s) / (12 L h)): learned positions, tied LM head, feed-forward of 4 h.
 double gpt_parameters(const TransformerShape& shape);
 
-// h^2 (2 + 2 g / a) + 3 h f + 2 h of a llama's layer: g heads of keys and values, a gated feed-forward of f, two norms.
+// h^2 (2 + 2 g / a) + 3 h f + 2 h for a layer of a Llama with g heads of keys and values, a gated feed-forward of f and two
+// norms.
 double llama_layer_parameters(int64_t hidden, int64_t heads, int64_t key_value_heads, int64_t feed_forward);
 
-// Of the forward of a layer's attention over one sequence, as Megatron-LM counts: 4 s h p (h + h g / a) of its four
-// projections, and the unmasked half of the scores, 2 s^2 h p. p: the heads' width together, in units of h. Thrice that with
-// the backward.
+// The forward of a layer's attention over one sequence, as Megatron-LM counts: 4 s h p (h + h g / a) for its four projections,
+// and 2 s^2 h p for the unmasked half of the scores. p is the total width of the heads in units of h. With the backward it is
+// three times as much.
 double attention_forward_flops(const TransformerShape& shape, int64_t key_value_heads, double projection = 1);
 
 enum class RecomputedPart { Nothing, Attention, Everything };
 
-// Of one step over B sequences: forward, backward and what is recomputed. Attention's scores count whole, though half of them
-// are masked.
+// One step over B sequences: forward, backward and what is recomputed. All attention scores count, though half of them are
+// masked.
 //
 //   nothing     72 B s L h^2 (1 + s / (6 h) + V / (12 h L))       the model's FLOPs
 //   attention   72 B s L h^2 (1 + s / (3 h) + V / (12 h L))       as the paper bounds it
 //   everything  96 B s L h^2 (1 + s / (6 h) + V / (16 h L))
 double gpt_step_flops(const TransformerShape& shape, int64_t sequences, RecomputedPart recomputed = RecomputedPart::Nothing);
 
-// 6 N + 12 L h s (PaLM, Chowdhery et al. 2022, appendix B), or 6 L h s where only the unmasked half of the scores counts.
+// 6 N + 12 L h s (PaLM, Chowdhery et al. 2022, appendix B), or 6 N + 6 L h s if only the unmasked half of the scores counts.
 double flops_per_token(double parameters, const TransformerShape& shape, bool causal_half);
 
 enum class SavedActivations {
@@ -49,13 +50,13 @@ enum class SavedActivations {
 double activation_bytes_per_layer(const TransformerShape& shape, int64_t microbatch, int64_t tensor, bool sequence_parallel,
                                   SavedActivations saved);
 
-// The same for any feed-forward of f and fewer heads of keys and values, without the scores, by Megatron-LM's estimate:
-// s b h (18 + 4 f / h) / t.
+// The same for a feed-forward of any width f and for fewer heads of keys and values, without the scores, by Megatron-LM's
+// estimate: s b h (18 + 4 f / h) / t.
 double activation_bytes_of_feed_forward(const TransformerShape& shape, int64_t microbatch, int64_t tensor,
                                         int64_t feed_forward);
 
 // How many layers' activations the first stage of a pipeline holds with 1F1B: L / p layers of min(p, m) microbatches, and with
-// v chunks a rank (interleaved) L (1 + (p - 1) / (p v)).
+// v chunks per rank (interleaved) L (1 + (p - 1) / (p v)).
 double layers_in_flight(int64_t layers, int64_t pipeline, int64_t microbatches, int64_t chunks);
 
 }  // namespace trivet::autotune

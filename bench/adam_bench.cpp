@@ -1,9 +1,11 @@
-// Adam over a large flat shard beside the memory bandwidth of the same moment: a triad a = b + s c with non-temporal stores.
+// Compares Adam over a large flat shard with the memory bandwidth at the same time, measured by a triad a = b + s c with
+// non-temporal stores.
 //
 //   adam_bench [MILLION ELEMENTS [ROUNDS]]        defaults: 100 million, 9 rounds
 //
-// Measured in turns, with one and two threads: medians, and the median of the ratios Adam / triad of each turn. Bytes moved per
-// element: triad 12; Adam 28, the states' 24 and 4 for a float32 gradient or for a bfloat16 gradient and copy.
+// The two alternate, with one and with two threads. Printed are the medians and the median of each turn's ratio Adam / triad.
+// The triad moves 12 bytes per element. Adam moves 28: 24 for the states and 4 for a float32 gradient, or for a bfloat16
+// gradient and copy.
 #include <immintrin.h>
 #include <omp.h>
 
@@ -81,7 +83,7 @@ void compare(Shard& shard, int64_t elements, int rounds, int threads, bool mixed
     const double before = seconds([&] { shard.triad(threads); });
     const double step = seconds([&] { shard.adam(*kernels, mixed); });
     const double after = seconds([&] { shard.triad(threads); });
-    if (round == 0) continue;  // pages and caches
+    if (round == 0) continue;  // warms up pages and caches
     adam.push_back(step);
     triad.push_back((before + after) / 2);
     ratio.push_back((adam_bytes / step) / (triad_bytes / triad.back()));

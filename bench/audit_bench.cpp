@@ -1,9 +1,10 @@
-// The price of audit.weights_every: one comparison of weights as a share of the steps between two of them.
+// Measures the price of audit.weights_every: the time of one comparison of weights, as a share of the steps between two
+// comparisons.
 //
 //   audit_bench [ROUNDS]        default: 7
 //
-// Ranks are threads, one a core, at ZeRO-0, where each rank reads all weights. A step and a comparison are timed in turns:
-// medians.
+// Ranks are threads, one per core, at ZeRO-0, where each rank reads all weights. Steps and comparisons alternate; the results
+// are medians.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,7 +48,7 @@ Config config_of(const Size& size, bool bf16) {
   config.model.vocabulary_size = size.vocabulary;
   config.batch.train_batch_size = size.batch;
   config.bf16.enabled = bf16;
-  config.audit.weights_every = 0;  // only this program compares
+  config.audit.weights_every = 0;  // only this program makes comparisons
   return config;
 }
 

@@ -1,10 +1,11 @@
-// GB/s of payload of every operation, with ranks as threads, as processes, and as processes with tensors in World::allocator
-// ("heap"):
+// Prints GB/s of payload of every operation, with ranks as threads, as processes, and as processes with tensors from
+// World::allocator ("heap"):
 //
 //   comm_bench [ranks ...] [--mib SIZES ...]      default: 2 4 --mib 0.0039 0.25 4 64
 //
-// Payload is what the operation is about (the data of all_reduce, the whole of the others), divided by the median time.
-// memcpy of the largest size on one core stands beside it: what one pass over memory costs on this machine at this moment.
+// Payload is the data of all_reduce and the whole tensor of the other operations; it is divided by the median time. For
+// comparison, the program also prints the rate of memcpy of the largest size on one core, which is the cost of one pass over
+// memory on this machine at this time.
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -44,7 +45,7 @@ struct Case {
   std::function<void(ProcessGroup&, TensorView whole, TensorView other, Stream&)> run;
 };
 
-// Views of the whole; shards are its equal parts.
+// `whole` is a view of the whole tensor; shards are its equal parts.
 std::vector<Case> cases() {
   const auto shard = [](ProcessGroup& group, TensorView whole) {
     const int64_t count = whole.elements() / group.size();
@@ -57,7 +58,7 @@ std::vector<Case> cases() {
       {"all_gather", [shard](auto& g, TensorView whole, TensorView, Stream& s) { g.all_gather(shard(g, whole), whole, s); }},
       {"all_to_all", [](auto& g, TensorView whole, TensorView other, Stream& s) { g.all_to_all(whole, other, s); }},
       {"broadcast", [](auto& g, TensorView whole, TensorView, Stream& s) { g.broadcast(whole, 0, s); }},
-      {"send",  // from the lower half of the ranks to the upper
+      {"send",  // from the lower half of the ranks to the upper half
        [](auto& g, TensorView whole, TensorView, Stream& s) {
          const int half = g.size() / 2;
          if (g.rank() < half)

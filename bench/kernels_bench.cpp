@@ -1,10 +1,11 @@
-// Rates of the CPU kernels that do most of the arithmetic, on the shapes of two GPTs (3.3 M and 124 M parameters).
+// Prints the rates of the CPU kernels that do most of the arithmetic, with the shapes of two GPTs (3.3 M and 124 M parameters).
 //
-//   kernels_bench [THREADS [SECONDS [products | others]]]        defaults: 1 thread, 0.3 s a line, everything
+//   kernels_bench [THREADS [SECONDS [products | others]]]        defaults: 1 thread, 0.3 s per line, everything
 //
-// Products are measured beside oneDNN with its own threading on the same data (float32: sgemm and the matmul primitive;
-// bfloat16: the matmul primitive with b as it lies and with b in the layout it prefers, reordered before the clock starts), in
-// turns. A line shows the median rates, and the median of the ratios ours / best of oneDNN of each turn.
+// Products are compared with oneDNN, with its own threading and on the same data, in turns: for float32 with sgemm and the
+// matmul primitive; for bfloat16 with the matmul primitive, with b unchanged and with b in the layout that the primitive
+// prefers (reordered before the clock starts). A line shows the median rates and the median of each turn's ratio of our rate to
+// oneDNN's best.
 
 #include <omp.h>
 #include <algorithm>
@@ -62,8 +63,8 @@ std::vector<std::byte> random_bytes(DType dtype, int64_t elements) {
   return bytes;
 }
 
-// The time of the thread on a processor: with one thread that is what the work takes even when the machine is busy with other
-// things. With several threads the time that passes.
+// With one thread this is the thread's processor time, which is right even if the machine is busy with other work. With several
+// threads it is the elapsed time.
 double seconds_of(const std::function<void()>& work) {
   const clockid_t clock = omp_get_max_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
   timespec start{}, end{};
@@ -78,7 +79,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// oneDNN on its own: all of the product at once, its own threads.
+// The complete product by oneDNN, in one call, with its own threads.
 class Peer {
  public:
   Peer(const Product& p, DType dtype, DType out, void* a, void* b, void* c, bool packed)
@@ -251,7 +252,7 @@ int main(int argc, char** argv) {
   using namespace trivet::kernels;
   const int threads = argc > 1 ? std::atoi(argv[1]) : 1;
   const double budget = argc > 2 ? std::atof(argv[2]) : 0.3;
-  omp_set_num_threads(threads);  // for oneDNN's own threading
+  omp_set_num_threads(threads);  // for oneDNN, when it does its own threading
   std::printf("%d thread(s)\n", threads);
   const std::string which = argc > 3 ? argv[3] : "everything";
   for (DType dtype : {DType::Float32, DType::BFloat16}) {

@@ -1,10 +1,11 @@
-// What offload costs: the bandwidth of the file store beside a plain loop of large calls, and the time of a step with what is
-// offloaded.
+// Measures the cost of offload: the bandwidth of the file store compared with a plain loop of large calls, and the time of a
+// step with various data offloaded.
 //
 //   offload_bench FOLDER [MIB [STEPS]]        defaults: 1024 MiB, 5 steps
 //
-// Bandwidth: MB/s of writing and reading the same bytes, uncached; the loop is one thread and calls of 1 MiB, as dd does it
-// with oflag=direct. Step: a GPT of 4 layers of 512 (13 M parameters) in bfloat16, one rank, AdamW; in turns, medians.
+// The bandwidth is MB/s of writing and reading the same bytes, uncached; the loop uses one thread and calls of 1 MiB, as dd
+// does with oflag=direct. The step is that of a GPT with 4 layers of 512 (13 M parameters) in bfloat16, on one rank, with
+// AdamW; the variants alternate and the results are medians.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -143,7 +144,7 @@ void steps(const std::string& folder, int count) {
     const std::vector<int32_t> tokens(static_cast<size_t>(shape.elements()), 7);
     const ConstTensorView view{tokens.data(), DType::Int32, shape};
     const std::vector<Microbatch> batch{{view, view, 0}};
-    for (int step = -1; step < count; ++step)  // the first is not counted
+    for (int step = -1; step < count; ++step)  // the first one is not counted
       for (Run& run : runs) {
         const double time = seconds([&] { run.engine->train_batch(batch); });
         if (step >= 0) run.times.push_back(time);

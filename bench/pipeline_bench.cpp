@@ -1,11 +1,13 @@
-// Is a step as long as the simulator says? Two ranks as threads, one kernel thread each; steps are recorded and not recorded in
-// turn. The simulator gets what the instructions cost in a recorded one, and the median of its results predicts the others:
+// Compares the time of a step with what the simulator predicts. Two ranks run as threads with one kernel thread each; recorded
+// and unrecorded steps alternate. The simulator gets the costs of the instructions in each recorded step, and the median of its
+// results is the prediction for the unrecorded ones:
 //
 //   pipeline_bench [--pairs N] [--layers N] [--hidden N] [--microbatches N] [--only TEXT]    default: 12 pairs, 6, 256, 8, all
 //
-// A row: predicted and measured (median) ms of a step, their ratio; bubble and what a rank waits for (pipeline, data: ms of a
-// step, mean of the ranks), both as predicted / measured in the recorded step of median length; the optimizer step; and what
-// share of the machine's processor time went to others meanwhile. Above a few per cent of that the figures say little.
+// A row shows the predicted and the measured (median) ms of a step and their ratio; the bubble and what a rank waits for
+// (pipeline, data: ms per step, mean over the ranks), both as predicted / measured in the recorded step of median length; the
+// optimizer step; and the share of the machine's processor time that other programs took meanwhile. If that is more than a few
+// per cent, the figures mean little.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -42,7 +44,7 @@ std::vector<Layout> layouts() {
   for (ScheduleKind kind : {ScheduleKind::GPipe, ScheduleKind::OneForwardOneBackward, ScheduleKind::Interleaved,
                             ScheduleKind::ZeroBubbleH1, ScheduleKind::ZeroBubbleV})
     list.push_back({fmt::format("pipeline 2, {}", name_of(kind)), 2, 0, kind});
-  // On one data rank a shard is the whole, so every stage runs the programs of stage 0: these rows show how far runs differ.
+  // On one data rank a shard is the whole, so every stage runs the program of stage 0: these rows show how much runs differ.
   for (int stage : {1, 2, 3})
     list.push_back({fmt::format("pipeline 2, 1f1b, ZeRO-{}", stage), 2, stage, ScheduleKind::OneForwardOneBackward});
   for (int stage : {0, 1, 2, 3}) list.push_back({fmt::format("data 2, ZeRO-{}", stage), 1, stage, ScheduleKind::GPipe});
@@ -62,7 +64,7 @@ Config config_of(const Layout& layout, const Options& options) {
   config.batch.gradient_accumulation_steps = layout.pipeline == 2 ? options.microbatches : options.microbatches / 2;
   config.zero.stage = layout.zero_stage;
   config.zero.overlap_comm = layout.zero_stage == 3;
-  config.zero.stage3_max_reuse_distance = 0;  // gathers before every use
+  config.zero.stage3_max_reuse_distance = 0;  // weights are gathered before every use
   return config;
 }
 
@@ -71,7 +73,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Processor time in seconds, of everybody and of this process.
+// Processor time in seconds, of all processes and of this one.
 struct ProcessorTime {
   double all = 0, own = 0;
   static ProcessorTime now() {
@@ -92,8 +94,8 @@ struct ProcessorTime {
 
 struct Result {
   timeline::Report report;
-  double measured_ms = 0;  // median of the steps that were not recorded
-  double others = 0;       // share of the processors
+  double measured_ms = 0;  // median of the unrecorded steps
+  double others = 0;       // other programs' share of processor time
 };
 
 Result run(const Layout& layout, const Options& options) {

@@ -1,11 +1,11 @@
-// Is a step as long as it was predicted to be, of configs that nothing was measured of? Random models and layouts on one rank
-// and on two (as threads; a rank has its core), each predicted from the machine's profile before its steps are measured:
+// Compares predicted and measured step times for configs that were never measured before: random models and layouts on one and
+// on two ranks (as threads, each with its own core). Each step is predicted from the machine's profile before it is measured:
 //
 //   trivet bench kernels --ranks 1; trivet bench kernels --ranks 2; trivet bench comm --ranks 2
 //   prediction_bench [--profile FILE] [--configs N] [--seed N] [--steps N]          default: trivet_profile.json, 60, 1, 7
 //
-// A row a config: predicted and measured (median) ms of a step, their ratio, the config. Below: the median and the largest
-// error and the rank correlation (Spearman's).
+// There is one row per config: predicted and measured (median) ms of a step, their ratio, the config. The last line has the
+// median and the largest error and the rank correlation (Spearman's).
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@
 namespace trivet {
 namespace {
 
-constexpr double kMostFlops = 100e9;  // of a step: about a second on two cores
+constexpr double kMostFlops = 100e9;  // per step: about a second on two cores
 
 struct Options {
   std::string profile = "trivet_profile.json";
@@ -92,7 +92,7 @@ std::string describe(const Trial& trial) {
                      c.zero.overlap_comm ? " overlap" : "");
 }
 
-// [place of each value in ascending order]
+// Returns the rank of each value in ascending order.
 std::vector<double> places(const std::vector<double>& values) {
   std::vector<size_t> order(values.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -124,14 +124,16 @@ int run(const Options& options) {
   while (static_cast<int>(errors.size()) < options.configs) {
     const Trial trial = roll(dice);
     const autotune::MeasuredSetup* setup = profile.find(trial.ranks);
-    if (!setup) throw ConfigError(fmt::format("{}: nothing was measured with {} ranks", options.profile, trial.ranks));
+    if (!setup)
+      throw ConfigError(fmt::format("{0}: has no measurements with {1} ranks; run trivet bench with --ranks {1}",
+                                    options.profile, trial.ranks));
     const auto build = [&] { return model::build(describe_model(trial.config.model, trial.config.model.vocabulary_size)); };
     const model::Model model = build();
     Plan plan;
     try {
       plan = make_plan(trial.config, model, trial.ranks);
     } catch (const ConfigError&) {
-      continue;  // a layout that this model does not have
+      continue;  // this model does not support the layout
     }
     if (plan.model_flops_per_step > kMostFlops) continue;
     const autotune::MeasuredCostModel costs(*setup, options.profile);
@@ -168,7 +170,7 @@ Options parse(int argc, char** argv) {
     else if (name == "--steps")
       options.steps = std::stoi(value);
     else
-      throw ConfigError(name + ": unknown flag; there are --profile, --configs, --seed and --steps");
+      throw ConfigError(name + ": unknown flag; use --profile, --configs, --seed or --steps");
   }
   return options;
 }
@@ -177,7 +179,7 @@ Options parse(int argc, char** argv) {
 }  // namespace trivet
 
 int main(int argc, char** argv) {
-  if (!std::getenv("OMP_WAIT_POLICY")) {  // as trivet's main does: kernel threads that wait do not spin
+  if (!std::getenv("OMP_WAIT_POLICY")) {  // as in trivet's main, so that waiting kernel threads do not spin
     setenv("OMP_WAIT_POLICY", "passive", 1);
     execv("/proc/self/exe", argv);
   }

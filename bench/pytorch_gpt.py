@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The same GPT in PyTorch, as its users write it: one process or DDP over gloo, eager or compiled, fp32 or bf16 autocast.
+"""Trains the same GPT in PyTorch, as its users write it: one process or DDP over gloo, eager or compiled, fp32 or bf16 autocast.
 
-Prints one JSON object: median tokens per second over the steps after the warm-up. Run by bench/compare_pytorch.
+Prints one JSON object with the median tokens per second over the steps after the warm-up. bench/compare_pytorch runs this
+program.
 """
 import argparse
 import json

@@ -1,5 +1,5 @@
-// Replays the tuners over a space that was measured whole, and writes how soon each comes near the best:
-//   tune_bench TABLE.json OUT.svg > OUT.md        (bench/tune makes the table)
+// Replays the tuners over a space of which every config was measured, and reports how soon each comes close to the best:
+//   tune_bench TABLE.json OUT.svg > OUT.md        (bench/tune writes the table)
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -13,16 +13,16 @@ namespace {
 
 using trivet::bench::TuningTable;
 
-constexpr int kSeeds = 200;  // of the random search, whose mean is shown
+constexpr int kSeeds = 200;  // of the random search; the mean is shown
 
 struct Curve {
   const char* name;
   const char* color;
   std::vector<double> share;          // of the best throughput, after each trial
-  double to_98 = 0, to_the_best = 0;  // trials, of random searches the mean
+  double to_98 = 0, to_the_best = 0;  // trials; for random searches the mean
 };
 
-// Trials until `share` is reached.
+// Returns the number of trials until `share` is reached.
 size_t trials_to(const std::vector<double>& curve, double share) {
   return static_cast<size_t>(std::ranges::find_if(curve, [&](double s) { return s >= share; }) - curve.begin()) + 1;
 }

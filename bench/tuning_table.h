@@ -1,8 +1,9 @@
-// A space of configs of which every one was measured (bench/tune), for replaying tuners without running anything.
+// A space of configs that were all measured (bench/tune), for replaying tuners without running anything. The file is
 //
-//   {"config": {...}, "world_size": 2, "hardware": "...", "trials": [{"name": ..., "overrides": [...], "predicted_seconds":
-//   ...,
-//    "seconds": ...}, ...]}    in the order of a grid search
+//   {"config": {...}, "world_size": 2, "hardware": "...",
+//    "trials": [{"name": ..., "overrides": [...], "predicted_seconds": ..., "seconds": ...}, ...]}
+//
+// with the trials in the order of a grid search.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +24,7 @@ struct TuningTable {
   std::string hardware;
   std::vector<std::string> names;
   std::vector<autotune::Point> points;
-  std::vector<double> seconds;  // of a step; the batch is the same in all
+  std::vector<double> seconds;  // of a step; all have the same batch
 };
 
 inline TuningTable read_tuning_table(const std::string& path) {
@@ -40,7 +41,7 @@ inline TuningTable read_tuning_table(const std::string& path) {
   return table;
 }
 
-// After each of so many trials: the share of the best throughput of all configs that the best so far has.
+// Returns, for each of the first `trials` trials, the best throughput so far as a share of the best of all configs.
 inline std::vector<double> replay(const TuningTable& table, TunerType type, uint64_t seed, size_t trials) {
   const auto tuner = autotune::make_tuner(type, table.points, seed);
   const double least = *std::ranges::min_element(table.seconds);

@@ -1,4 +1,5 @@
-// trivet bench kernels|comm|step: measures this machine for predictions, and a config's step beside its prediction.
+// trivet bench kernels|comm: measures this machine, so that steps can be predicted. trivet bench step: measures a config's step
+// and compares it with its prediction.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -51,12 +52,12 @@ std::string today() {
   return text;
 }
 
-// The file, and none where there is none yet.
+// Reads the profile; it is empty if the file does not exist yet.
 autotune::HardwareProfile profile_at(const std::string& path) {
   return std::filesystem::exists(path) ? autotune::read_profile(path) : autotune::HardwareProfile{};
 }
 
-// What cannot be read or written is refused before the work.
+// Refuses a profile that cannot be read or written before the measurements start.
 void check_profile(const std::string& path) {
   profile_at(path);
   const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
@@ -104,22 +105,22 @@ std::string predicted(const BenchArguments& arguments, const Plan& plan, const m
                       double measured) {
   if (!std::filesystem::exists(arguments.profile))
     throw ConfigError(
-        fmt::format("there is no {}; `trivet bench kernels` and `trivet bench comm` write it", arguments.profile));
+        fmt::format("{} does not exist; run `trivet bench kernels` and `trivet bench comm` to write it", arguments.profile));
   const autotune::HardwareProfile profile = autotune::read_profile(arguments.profile);
   const autotune::MeasuredPrediction prediction = predict_plan(plan, model, profile, arguments.profile);
   const std::string& profiled = profile.find(plan.mesh.size())->machine;
-  if (profiled != machine) throw ConfigError(fmt::format("{} is of {}, this is {}", arguments.profile, profiled, machine));
-  std::string text = fmt::format("predicted {:.2f} ms, {:.3f} of measured:", 1e3 * prediction.step.seconds,
+  if (profiled != machine) throw ConfigError(fmt::format("{} was measured on {}, but this machine is {}", arguments.profile, profiled, machine));
+  std::string text = fmt::format("predicted {:.2f} ms, {:.3f} of the measured time:", 1e3 * prediction.step.seconds,
                                  prediction.step.seconds / measured);
   for (const autotune::Part& part : parts_of(prediction.step.parts))
     if (part.value > 0) text += fmt::format(" {} {:.2f}", part.name, 1e3 * part.value);
   if (prediction.unmeasured_share > 0.005)
-    text += fmt::format("; {:.1f} % of the kernels' time is of kinds that were not measured: {}",
+    text += fmt::format("; {:.1f} % of the kernels' time is in kinds that were not measured: {}",
                         100 * prediction.unmeasured_share, prediction.unmeasured_kinds);
   return text;
 }
 
-// What was measured is told whatever the profile says of it.
+// The measured time is printed even if the profile cannot predict it.
 std::string predicted_or_why_not(const BenchArguments& arguments, const Plan& plan, const model::Model& model,
                                  const std::string& machine, double measured) {
   try {
@@ -147,8 +148,8 @@ void measure_step(const BenchArguments& arguments) {
 
 CLI::App* add_part(CLI::App& bench, const std::shared_ptr<BenchArguments>& arguments, const char* name, const char* text) {
   CLI::App* part = bench.add_subcommand(name, text);
-  part->add_option("--ranks", arguments->ranks, "run so many ranks as threads of this process")->check(from_to(1, 1024));
-  part->add_option("--profile", arguments->profile, fmt::format("the file of what was measured ({})", kDefaultProfile));
+  part->add_option("--ranks", arguments->ranks, "run this many ranks as threads of this process")->check(from_to(1, 1024));
+  part->add_option("--profile", arguments->profile, fmt::format("the file that holds the measurements ({})", kDefaultProfile));
   return part;
 }
 
@@ -160,15 +161,15 @@ void add_bench(CLI::App& program) {
   bench->require_subcommand(1);
   bench->footer(
       "Examples:\n"
-      "  trivet bench kernels --ranks 2                  kernels, with two ranks at work\n"
-      "  trivet bench comm --ranks 2                     what two ranks say to each other\n"
+      "  trivet bench kernels --ranks 2                  kernels, while two ranks work at once\n"
+      "  trivet bench comm --ranks 2                     communication between two ranks\n"
       "  trivet bench step gpt.json --ranks 2            a config's step, measured and predicted");
   for (const char* what : {"kernels", "comm"}) {
     const bool kernels = std::string_view(what) == "kernels";
     CLI::App* part = add_part(*bench, arguments, what,
                               kernels ? "Time kernels in steps of small models of many shapes"
                                       : "Time collective operations and messages of many sizes");
-    part->add_option("--seconds", arguments->seconds, "about how long (60)")->check(CLI::Range(1.0, 86400.0));
+    part->add_option("--seconds", arguments->seconds, "approximate duration in seconds (60)")->check(CLI::Range(1.0, 86400.0));
     part->add_option("--device", arguments->device, "cpu, cuda or auto (auto)")->check(CLI::IsMember({"cpu", "cuda", "auto"}));
     part->callback([arguments, what] {
       arguments->what = what;
@@ -180,7 +181,7 @@ void add_bench(CLI::App& program) {
   step->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
-  step->add_option("--steps", arguments->steps, "how many (5)")->check(from_to(1, 100000));
+  step->add_option("--steps", arguments->steps, "number of steps to time (5)")->check(from_to(1, 100000));
   step->callback([arguments] { measure_step(*arguments); });
 }
 

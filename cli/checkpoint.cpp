@@ -1,7 +1,7 @@
 // trivet checkpoint list | show | verify | diff
 //
-// A path is a directory of checkpoints or one of its steps ("checkpoints/step-00000200"). Nothing is written, no lock is taken:
-// a job may be saving there.
+// A path is a directory of checkpoints or one of its steps ("checkpoints/step-00000200"). The commands write nothing and take
+// no lock, because a job may be saving there.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -42,7 +42,7 @@ std::string human_bytes(int64_t bytes) {
 }
 
 std::string human_time(int64_t unix_seconds) {
-  // Years above 9999 are nobody's clock and would not fit the table.
+  // No clock shows a year above 9999, and it would not fit the table.
   return unix_seconds > 253402300799 ? "?"
                                      : fmt::format("{:%Y-%m-%d %H:%M:%S}Z", fmt::gmtime(static_cast<time_t>(unix_seconds)));
 }
@@ -54,7 +54,7 @@ std::string last_part(std::string path) {
   return path.substr(path.rfind('/') + 1);
 }
 
-// A path that cannot be looked at is, for the one who reads, the same as a damaged checkpoint.
+// For the user, a path that cannot be examined is the same as a damaged checkpoint.
 EntryKind kind_of(const std::string& path) {
   try {
     return real_file_system().kind(path);
@@ -87,7 +87,7 @@ std::vector<std::string> step_directories(const std::string& path) {
   return directories;
 }
 
-// What is known of a step: "verified" when all of it was read, "complete" when manifest, sizes and headers are in order,
+// Describes a step. Its status is "verified" if all of it was read, "complete" if manifest, sizes and headers are in order, and
 // otherwise "damaged".
 Json describe_step(const std::string& directory, bool verify) {
   Json json = {{"directory", directory}};
@@ -202,7 +202,7 @@ std::string describe(const checkpoint::TensorDifference& difference) {
     case Difference::None: return "equal bits";
     case Difference::OnlyInFirst: return "only in the first";
     case Difference::OnlyInSecond: return "only in the second";
-    case Difference::Type: return "another dtype or shape";
+    case Difference::Type: return "different dtype or shape";
     case Difference::Values: break;
   }
   return fmt::format("{} elements differ, by at most {:.6g}", difference.different_elements, difference.largest);
@@ -231,7 +231,7 @@ CLI::App* add_command(CLI::App& group, const std::string& name, const std::strin
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = group.add_subcommand(name, description);
   command->add_option("path", arguments->path, "Directory of checkpoints, or one of its steps")->required();
-  if (name == "diff") command->add_option("other", arguments->other, "The one to compare with")->required();
+  if (name == "diff") command->add_option("other", arguments->other, "Checkpoint to compare with")->required();
   command->add_flag("--json", arguments->json, "Print JSON");
   command->callback([arguments, run] { run(*arguments); });
   return command;
@@ -244,13 +244,13 @@ void add_checkpoint(CLI::App& program) {
   group.require_subcommand(1);
   group.footer("Example: trivet checkpoint verify checkpoints");
   add_command(group, "list",
-              "The steps of a directory: size, time, and whether manifest, sizes and headers are in order; exit code 15 when "
+              "List the steps of a directory: size, time, and whether manifest, sizes and headers are in order; exit code 15 if "
               "one is damaged",
               list)
       ->footer("Example: trivet checkpoint list checkpoints --json");
-  add_command(group, "show", "Tensors, shapes, and which file holds what", show)
+  add_command(group, "show", "Print tensors, shapes, and which file holds what", show)
       ->footer("Example: trivet checkpoint show checkpoints/step-00000200");
-  add_command(group, "verify", "Read everything and compare every checksum; exit code 15 when something is damaged", verify)
+  add_command(group, "verify", "Read everything and compare every checksum; exit code 15 if something is damaged", verify)
       ->footer("Example: trivet checkpoint verify checkpoints");
   add_command(group, "diff", "Compare two checkpoints tensor by tensor, whatever layouts wrote them", diff)
       ->footer("Example: trivet checkpoint diff run-a/step-00000200 run-b/step-00000200");

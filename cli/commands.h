@@ -1,6 +1,6 @@
 // The subcommands of `trivet`, one file each. add_X registers the options and a callback with the program; the callback does
-// the work, prints to stdout, and throws trivet::Error for what a user can cause. main.cpp turns errors into messages and exit
-// codes.
+// the work, prints to stdout, and throws trivet::Error for errors that a user can cause. main.cpp turns errors into messages
+// and exit codes.
 #pragma once
 
 namespace CLI {

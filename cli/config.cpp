@@ -23,7 +23,7 @@ using Options = std::shared_ptr<ConfigOptions>;
 
 void add_file(CLI::App& command, const Options& options) {
   command.add_option("CONFIG", options->file, "JSON config")->required();
-  command.add_option("--set", options->overrides, "key=value, replaces what the file says; may be repeated")
+  command.add_option("--set", options->overrides, "key=value: replaces a key of the config; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
 }
@@ -77,8 +77,8 @@ void add_explain(CLI::App& group, const Options& options) {
   CLI::App* command = group.add_subcommand("explain", "Print the config with every default, as JSON that can be read back");
   command->footer("Example: trivet config explain configs/gpt_char.json --long");
   add_file(*command, options);
-  command->add_flag("--long", options->long_form, "instead of JSON: each key with its meaning and where its value came from");
-  command->add_flag("--json", options->json, "JSON, as without --long")->excludes("--long");
+  command->add_flag("--long", options->long_form, "print each key with its meaning and the origin of its value, instead of JSON");
+  command->add_flag("--json", options->json, "print JSON, which is the default")->excludes("--long");
   command->callback([options] { explain_command(*options); });
 }
 
@@ -103,7 +103,7 @@ void add_documents(CLI::App& group) {
 }  // namespace
 
 void add_config(CLI::App& program) {
-  CLI::App* group = program.add_subcommand("config", "Check, explain and compare configs; their schema and reference");
+  CLI::App* group = program.add_subcommand("config", "Check, explain and compare configs; print their schema and reference");
   group->require_subcommand(1);
   group->footer("Example: trivet config check configs/gpt_char.json");
   const auto options = std::make_shared<ConfigOptions>();

@@ -1,4 +1,4 @@
-// The model that a config describes.
+// Builds the model that a config describes.
 #pragma once
 
 #include "engine/config/config.h"
@@ -6,7 +6,7 @@
 
 namespace trivet::cli {
 
-// The data decides the vocabulary's size unless the config states it or it is that of bytes.
+// The vocabulary size comes from the data, unless the config states it or the vocabulary is the 256 bytes.
 model::Model model_of(const Config& config);
 
 }  // namespace trivet::cli

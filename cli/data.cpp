@@ -21,7 +21,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using monitor::with_commas;
 
-// On stderr, so that stdout is the result alone: a line in place on a terminal, else a line when a phase begins.
+// Shows progress on stderr, so that stdout holds only the result. On a terminal it updates one line in place; elsewhere it
+// prints a line when a phase begins.
 class ProgressLine {
  public:
   ~ProgressLine() {
@@ -97,7 +98,7 @@ std::vector<int32_t> some_tokens(const data::TokenFile& file, int64_t first, int
   return ids;
 }
 
-// Half a character at the cut must not spoil the JSON.
+// A character that is cut in half at either end must not make the JSON invalid.
 std::string printable(const Json& text) { return text.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 void run_show(const ShowArguments& arguments) {
@@ -122,11 +123,11 @@ void run_show(const ShowArguments& arguments) {
     return;
   }
   fmt::print("format      {}\ntokens      {} of {}\n", info.format, with_commas(info.tokens), type);
-  fmt::print("vocabulary  {}\n", info.vocabulary_size > 0 ? with_commas(info.vocabulary_size) : "not said by this format");
+  fmt::print("vocabulary  {}\n", info.vocabulary_size > 0 ? with_commas(info.vocabulary_size) : "not stated by this format");
   if (info.documents > 0) fmt::print("documents   {}\n", with_commas(info.documents));
   if (has_tokenizer) fmt::print("tokenizer   {}\n", escape_control(info.tokenizer_name));
   fmt::print("digest      {}\n", file->digest());
-  if (arguments.verify) fmt::print("verified    every token read; all is well\n");
+  if (arguments.verify) fmt::print("verified    every token read; no errors found\n");
   fmt::print("from {:<6} {}\n", arguments.first, has_tokenizer ? printable(text) : fmt::format("{}", fmt::join(ids, " ")));
 }
 
@@ -134,7 +135,7 @@ void add_prepare(CLI::App& data) {
   auto arguments = std::make_shared<PrepareArguments>();
   auto& options = arguments->options;
   CLI::App* prepare = data.add_subcommand("prepare", "Turn texts into one token file, for training");
-  prepare->add_option("inputs", options.inputs, "texts, plain or .gz")->required();
+  prepare->add_option("inputs", options.inputs, "text files, plain or .gz")->required();
   prepare->add_option("-o,--output", options.output, "the token file to write")->required();
   auto* vocabulary =
       prepare->add_option("--vocabulary", options.vocabulary,
@@ -151,11 +152,11 @@ void add_prepare(CLI::App& data) {
 
 void add_show(CLI::App& data) {
   auto arguments = std::make_shared<ShowArguments>();
-  CLI::App* show = data.add_subcommand("show", "Say what is in a token file (.tokens, Megatron .bin/.idx, llm.c .bin)");
+  CLI::App* show = data.add_subcommand("show", "Describe a token file (.tokens, Megatron .bin/.idx, llm.c .bin)");
   show->add_option("file", arguments->file, "the token file")->required();
   show->add_option("--first", arguments->first, "number of the first token to print")->check(kTokenNumber);
   show->add_option("--count", arguments->count, "how many tokens to print (default 64)")->check(kTokenNumber);
-  show->add_flag("--verify", arguments->verify, "read everything and check it against the checksum");
+  show->add_flag("--verify", arguments->verify, "read every token, and compare the checksum if there is one");
   show->add_flag("--json", arguments->json, "print the result as JSON");
   show->footer("Example: trivet data show books.tokens --first 1000 --verify");
   show->callback([arguments] { run_show(*arguments); });
@@ -164,7 +165,7 @@ void add_show(CLI::App& data) {
 }  // namespace
 
 void add_data(CLI::App& program) {
-  CLI::App* data = program.add_subcommand("data", "Prepare and look at training data");
+  CLI::App* data = program.add_subcommand("data", "Prepare and inspect training data");
   data->require_subcommand(1);
   add_prepare(*data);
   add_show(*data);

@@ -1,4 +1,4 @@
-// trivet doctor: what this machine has for training, and what is missing for what.
+// trivet doctor: reports what this machine offers for training, and what is missing.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -57,10 +57,10 @@ void run(DoctorArguments arguments) {
 void add_doctor(CLI::App& program) {
   auto arguments = std::make_shared<DoctorArguments>();
   CLI::App* command =
-      program.add_subcommand("doctor", "What this machine has for training, measured, and what is missing for what");
+      program.add_subcommand("doctor", "Measure what this machine offers for training, and say what is missing");
   command->footer("Example:\n  trivet doctor --directory /scratch\nExit code 2: something is missing.");
   command->add_option("--directory", arguments->options.directory, "where checkpoints and offloaded states would go (.)");
-  command->add_flag("--gpu", arguments->options.needs_gpu, "a machine without a GPU that works is not fine");
+  command->add_flag("--gpu", arguments->options.needs_gpu, "require a GPU that works");
   command->add_flag("--quick", arguments->quick, "measure nothing");
   command->add_flag("--json", arguments->json, "print JSON");
   command->callback([arguments] { run(*arguments); });

@@ -1,4 +1,4 @@
-// trivet estimate: what a model's states need with ZeRO-2 and ZeRO-3, by DeepSpeed's estimators.
+// trivet estimate: the memory that a model's states need with ZeRO-2 and ZeRO-3, according to DeepSpeed's estimators.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -53,8 +53,8 @@ std::vector<Row> rows_of(autotune::EstimatorOptions options) {
 std::string to_text(const autotune::EstimatorOptions& options) {
   std::string text = fmt::format(
       "weights, gradients and optimizer states of {:.0f} M parameters, {:.0f} M in the largest layer,\n"
-      "on {} node{} of {} GPUs; by DeepSpeed's estimators: activations and buffers come on top\n\n"
-      "stage    GiB a node    GiB a GPU\n          of the host\n",
+      "on {} node{} of {} GPUs, according to DeepSpeed's estimators; activations and buffers come on top\n\n"
+      "stage     host GiB      GPU GiB\n          per node      per GPU\n",
       options.parameters / 1e6, options.largest_layer_parameters / 1e6, options.nodes, options.nodes == 1 ? "" : "s",
       options.gpus_per_node);
   constexpr double kGib = 1 << 30;
@@ -79,7 +79,7 @@ std::string to_json(const autotune::EstimatorOptions& options) {
   return json.dump(2) + "\n";
 }
 
-// As DeepSpeed counts: the module that has most parameters of its own, a weight and its bias here.
+// Counts as DeepSpeed does: the module with the most parameters of its own. Here a module is a weight and its bias.
 double largest_module(const model::Model& model) {
   std::map<std::string, int64_t> modules;
   int64_t largest = 0;
@@ -97,7 +97,7 @@ void run(const EstimateArguments& arguments) {
                                      .gpus_per_node = arguments.gpus_per_node,
                                      .nodes = arguments.nodes};
   if (arguments.config.empty() == (arguments.parameters == 0))
-    throw ConfigError("estimate: give either a config or --parameters, and with these --largest-layer");
+    throw ConfigError("estimate: give either a config, or --parameters and --largest-layer");
   if (!arguments.config.empty()) {
     const Config config = load_config(arguments.config, {});
     const model::Model model = model_of(config);
@@ -114,14 +114,14 @@ void add_estimate(CLI::App& program) {
   auto arguments = std::make_shared<EstimateArguments>();
   CLI::App* command = program.add_subcommand(
       "estimate",
-      "What a model's states need with ZeRO-2 and 3, by DeepSpeed's estimators; `trivet plan` says what a run needs");
+      "Estimate the memory of a model's states with ZeRO-2 and 3 as DeepSpeed does; `trivet plan` says what a run needs");
   command->footer("Example:\n  trivet estimate --parameters 2851e6 --largest-layer 32e6 --gpus-per-node 8");
-  command->add_option("config", arguments->config, "JSON file whose model it is (docs/config.md)");
-  command->add_option("--parameters", arguments->parameters, "of a model without a config")->check(CLI::PositiveNumber);
+  command->add_option("config", arguments->config, "JSON config of the model (docs/config.md)");
+  command->add_option("--parameters", arguments->parameters, "number of parameters of a model without a config")->check(CLI::PositiveNumber);
   command->add_option("--largest-layer", arguments->largest_layer, "parameters of its largest layer (0)")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--gpus-per-node", arguments->gpus_per_node, "GPUs of a node (8)")->check(from_to(1, 1024));
-  command->add_option("--nodes", arguments->nodes, "nodes (1)")->check(from_to(1, 1000000));
+  command->add_option("--gpus-per-node", arguments->gpus_per_node, "GPUs per node (8)")->check(from_to(1, 1024));
+  command->add_option("--nodes", arguments->nodes, "number of nodes (1)")->check(from_to(1, 1000000));
   command->add_flag("--json", arguments->json, "print JSON");
   command->callback([arguments] { run(*arguments); });
 }

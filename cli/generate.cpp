@@ -1,4 +1,4 @@
-// trivet generate CHECKPOINTS: text from a trained model.
+// trivet generate CHECKPOINTS: samples text from a trained model.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -33,7 +33,7 @@ Device device_of(const std::string& choice) {
   if (choice != "auto") return choice == "cuda" ? Device::Cuda : Device::Cpu;
   std::string reason;
   const Device device = find_device(reason);
-  if (device == Device::Cpu) fmt::print(stderr, "trivet: device: auto is cpu ({})\n", reason);
+  if (device == Device::Cpu) fmt::print(stderr, "trivet: device: auto selected cpu ({})\n", reason);
   return device;
 }
 
@@ -44,14 +44,14 @@ void run(const GenerateArguments& arguments) {
   if (!tokenizer)
     throw ConfigError(arguments.directory + ": the checkpoint holds no tokenizer (it was trained on a token file without one)");
   const Config config = parse_config(step.config(), step.directory() + "/manifest.json");
-  // A vocabulary stated as a number may be padded: only what the tokenizer knows is drawn.
+  // A vocabulary stated as a number may be padded, so only tokens that the tokenizer knows are drawn.
   const bool stated = config.model.vocabulary == VocabularyKind::Size;
   const int64_t vocabulary = stated ? config.model.vocabulary_size : tokenizer->vocabulary_size();
   Generator generator(model::build(describe_model(config.model, vocabulary)), step, device_of(arguments.device),
                       threads_per_rank(1));
 
   auto tokens = tokenizer->encode(arguments.prompt);
-  if (tokens.empty()) throw ConfigError("--prompt: is empty; give at least one character");
+  if (tokens.empty()) throw ConfigError("--prompt: the prompt is empty; give at least one character");
   std::fputs(arguments.prompt.c_str(), stdout);
   for (int64_t i = 0; i < arguments.tokens; ++i) {
     auto logits = generator.next_logits(tokens);
@@ -74,10 +74,10 @@ void add_generate(CLI::App& program) {
   command->add_option("--prompt", arguments->prompt, "what the text begins with (a line break)");
   command->add_option("--tokens", arguments->tokens, "how many tokens to add (300)")->check(from_to(0, 1000000));
   command->add_option("--temperature", arguments->sampling.temperature,
-                      "logits are divided by it; 0: the likeliest token (0.8)");
-  command->add_option("--top-k", arguments->sampling.top_k, "keep the k likeliest tokens; 0: all (200)");
-  command->add_option("--top-p", arguments->sampling.top_p, "keep the fewest that have this probability together (1)");
-  command->add_option("--seed", arguments->seed, "of the draws (1234)");
+                      "logits are divided by this number; 0 always takes the likeliest token (0.8)");
+  command->add_option("--top-k", arguments->sampling.top_k, "keep the k likeliest tokens; 0 keeps all (200)");
+  command->add_option("--top-p", arguments->sampling.top_p, "keep the fewest tokens whose probabilities add up to this (1)");
+  command->add_option("--seed", arguments->seed, "seed of the random draws (1234)");
   command->add_option("--device", arguments->device, "cpu, cuda, or auto: cuda where a GPU is found (cpu)")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
   command->callback([arguments] { run(*arguments); });

@@ -1,5 +1,5 @@
-// trivet: one binary, one file a subcommand (commands.h). Turns errors into one line on stderr and the exit codes of
-// docs/exit_codes.md.
+// trivet: one binary, with one file per subcommand (commands.h). main() turns errors into one line on stderr and the exit codes
+// of docs/exit_codes.md.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -28,8 +28,8 @@ namespace {
 
 constexpr std::chrono::seconds kLastWords{2};
 
-// Messages repeat text from files and command lines, which must not reach the terminal raw. A reader that does not read must
-// not keep the program from ending.
+// Messages repeat text from files and command lines, which must not reach the terminal raw. A reader of stderr that has stopped
+// reading must not keep the program from ending.
 int fail(trivet::ExitCode code, const char* message) {
   trivet::cli::Output error(STDERR_FILENO);
   error.add("trivet: error: " + trivet::printable_lines(message) + "\n");
@@ -37,8 +37,8 @@ int fail(trivet::ExitCode code, const char* message) {
   return static_cast<int>(code);
 }
 
-// A file or socket that is opened later must not become standard input, output or error because its number was free. What is
-// written to an output that was closed fails, as before.
+// Opens /dev/null in place of closed standard descriptors, so that a file or socket opened later cannot become standard input,
+// output or error. It is opened for reading, so writing to an output that was closed still fails.
 void occupy_standard_descriptors() {
   for (int opened = 0; opened >= 0 && opened <= STDERR_FILENO;) {
     opened = open("/dev/null", O_RDONLY);
@@ -49,8 +49,8 @@ void occupy_standard_descriptors() {
 constexpr const char* kOutOfMemory =
     "out of host memory; use a smaller model or micro batch, fewer ranks on this host, or raise its limit (ulimit -v, cgroup)";
 
-// Where an exception cannot be caught (in a destructor, in a thread of its own), memory that has run out still ends the program
-// as it does elsewhere. Allocates nothing.
+// The terminate handler: where an exception cannot be caught (in a destructor or a separate thread), running out of memory
+// still ends the program with the usual message and exit code. It allocates nothing.
 [[noreturn]] void end_of_program() {
   try {
     if (const auto error = std::current_exception()) std::rethrow_exception(error);
@@ -64,22 +64,23 @@ constexpr const char* kOutOfMemory =
   std::abort();
 }
 
-// OpenMP's threads spin while they wait, unless told otherwise before the program starts: then ranks that share cores, or a
-// busy neighbour, make a step many times slower. So the program starts itself again with OMP_WAIT_POLICY=passive; a policy that
-// the user chose (or the launcher set) stays.
+// OpenMP's threads spin while they wait, unless the environment says otherwise before the program starts. Spinning makes a step
+// many times slower if ranks share cores or other programs are busy. So the program starts itself again with
+// OMP_WAIT_POLICY=passive; a policy that the user chose (or the launcher set) stays.
 void wait_without_spinning(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY")) return;
   setenv("OMP_WAIT_POLICY", "passive", 1);
-  execv("/proc/self/exe", argv);  // returns only when it failed: then the policy is OpenMP's own
+  execv("/proc/self/exe", argv);  // returns only if it fails; OpenMP's own policy then applies
 }
 
-// A file that grows beyond a limit of the user (ulimit -f) is then an error of write() like any other, with a message and an
-// exit code. Programs that `launch` starts decide for themselves.
+// Ignores SIGXFSZ, so that a file that grows beyond the user's limit (ulimit -f) is an ordinary error of write(), with a
+// message and an exit code. `launch` does not ignore it here, because the programs that it starts decide for themselves.
 void get_errors_of_file_size(int argc, char** argv) {
   if (argc < 2 || std::string_view(argv[1]) != "launch") std::signal(SIGXFSZ, SIG_IGN);
 }
 
-// What a command prints is its result: a full disk behind `> file` must not look like success. Those of training are elsewhere.
+// What a command prints is its result, so a full disk in `> file` must not look like success. The results of training are not
+// on standard output.
 void check_output(const CLI::App& program) {
   if (program.got_subcommand("train") || program.got_subcommand("launch")) return;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
@@ -127,7 +128,7 @@ int main(int argc, char** argv) {
   } catch (const std::system_error& error) {  // such as a thread that cannot be started
     if (std::ferror(stdout)) return fail(trivet::ExitCode::Usage, error.what());
     if (!trivet::cli::is_shortage(error.code().value())) return fail(trivet::ExitCode::Internal, error.what());
-    const auto shortage = trivet::cli::shortage("the system refuses what the program needs", error.code().value());
+    const auto shortage = trivet::cli::shortage("the system refused a resource that the program needs", error.code().value());
     return fail(shortage.exit_code(), shortage.what());
   } catch (const std::exception& error) {
     return fail(std::ferror(stdout) ? trivet::ExitCode::Usage : trivet::ExitCode::Internal, error.what());

@@ -1,4 +1,4 @@
-// trivet plan CONFIG: what a run will be, before it is one.
+// trivet plan CONFIG: prints what a run will do, without running it.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -23,12 +23,12 @@
 namespace trivet::cli {
 namespace {
 
-// NaN is in every range of CLI11's.
+// Needed because every range of CLI11 accepts NaN.
 const CLI::Validator price_of_a_device(
     [](const std::string& text) {
       double price = 0;
       const bool number = CLI::detail::lexical_cast(text, price);
-      return number && std::isfinite(price) && price > 0 && price < 1e12 ? "" : fmt::format("{} is no price above 0", text);
+      return number && std::isfinite(price) && price > 0 && price < 1e12 ? "" : fmt::format("{} is not a price above 0", text);
     },
     "PRICE", "price");
 
@@ -60,7 +60,7 @@ void write_page(const std::string& path, const autotune::PlanPage& page) {
   }
 }
 
-// All layouts of the config's model and train_batch_size; what else it says of the layout is left open.
+// Searches all layouts of the config's model and train_batch_size; the layout that the config itself gives is ignored.
 void search(const PlanArguments& arguments, const Config& config, const model::Model& model) {
   if (arguments.cluster.empty())
     throw ConfigError("--search: needs --cluster, the machines to search for: " + config::one_of(autotune::cluster_names()) +
@@ -78,14 +78,14 @@ void search(const PlanArguments& arguments, const Config& config, const model::M
   if (!arguments.html.empty()) write_page(arguments.html, page_of(result, model, cluster, space));
   print(arguments.json ? to_json(result, cluster) + "\n" : to_text(result, cluster));
   if (result.ranking.empty())
-    throw OutOfMemoryError(fmt::format("--search: no layout of {} devices fits; the least is {}, {}; {}", arguments.world_size,
+    throw OutOfMemoryError(fmt::format("--search: no layout of {} devices fits; the smallest is {}, {}; {}", arguments.world_size,
                                        to_string(result.smallest.layout), shortage(result.smallest.step.bytes, cluster),
                                        what_would_fit(result, cluster)));
 }
 
 void check_price(const PlanArguments& arguments) {
   if (arguments.price > 0 && arguments.cluster.empty() && arguments.profile.empty())
-    throw ConfigError("--price: is of a predicted step; give --cluster or --profile, too");
+    throw ConfigError("--price: only a predicted step has a price; give --cluster or --profile, too");
 }
 
 void predict_here(const PlanArguments& arguments, const Plan& plan, const model::Model& model) {
@@ -118,7 +118,7 @@ void run(const PlanArguments& arguments) {
 void add_plan(CLI::App& program) {
   auto arguments = std::make_shared<PlanArguments>();
   CLI::App* command =
-      program.add_subcommand("plan", "Print mesh, memory per rank, communication and program of a run. Runs nothing.");
+      program.add_subcommand("plan", "Print the mesh, memory per rank, communication and program of a run, without running it");
   command->footer(
       "Examples:\n  trivet plan gpt.json --world-size 8 --set zero_optimization.stage=3\n"
       "  trivet plan gpt.json --world-size 8 --cluster h100 --price 2.5\n"
@@ -132,20 +132,20 @@ void add_plan(CLI::App& program) {
   command->add_flag("--json", arguments->json, "print JSON");
   CLI::Option* cluster =
       command->add_option("--cluster", arguments->cluster,
-                          "predict time on machines that need not be here: a100, a100-40, h100, h200 or a JSON file");
+                          "predict the time on machines that you need not have: a100, a100-40, h100, h200 or a JSON file");
   CLI::Option* search =
       command->add_flag("--search", arguments->search, "rank all layouts on --cluster and say why the others lose");
   command->add_option("--top", arguments->top, "how many layouts --search prints (10)")->check(from_to(1, 1000))->needs(search);
   command
-      ->add_flag("--verify", arguments->verify, "plan the fastest of --search until one fits by its plan (seconds to minutes)")
+      ->add_flag("--verify", arguments->verify, "plan the fastest layouts of --search until one fits by its plan (seconds to minutes)")
       ->needs(search);
-  command->add_option("--price", arguments->price, "of a device and hour, in any currency: what a token costs (the cluster's)")
+  command->add_option("--price", arguments->price, "price of one device for one hour in any currency, to print the cost of a token (the cluster's)")
       ->check(price_of_a_device);
-  command->add_option("--profile", arguments->profile, "predict time on this machine, as trivet bench measured it in this file")
+  command->add_option("--profile", arguments->profile, "predict the time on this machine from this file, which trivet bench wrote")
       ->check(CLI::ExistingFile)
       ->excludes(cluster)
       ->excludes(search);
-  command->add_option("--html", arguments->html, "also write a page with pictures for a browser, to this file");
+  command->add_option("--html", arguments->html, "also write a page with drawings, for a browser, to this file");
   command->callback([arguments] { run(*arguments); });
 }
 

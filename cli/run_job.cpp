@@ -20,14 +20,14 @@
 namespace trivet::cli {
 namespace {
 
-// OpenMP allows a list, a number for each level of nested loops: there is one level here.
+// OpenMP accepts a list with a number for each level of nested loops. Only the first counts, because there is one level here.
 int chosen_threads(std::string_view text) {
   int threads = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
   const bool whole = end == text.data() + text.size() || *end == ',';
   if (error != std::errc{} || !whole || threads < 1)
     throw ConfigError(
-        fmt::format("OMP_NUM_THREADS={}: accepted is a number of threads, at least 1; without the variable a "
+        fmt::format("OMP_NUM_THREADS={}: not accepted; use a number of threads, at least 1, or unset the variable, so that each "
                     "rank uses cores / ranks threads",
                     printable(text)));
   return threads;
@@ -35,7 +35,8 @@ int chosen_threads(std::string_view text) {
 
 }  // namespace
 
-// Cores / ranks: more threads than cores make a step many times slower. OMP_NUM_THREADS is the user's own choice.
+// The default is cores / ranks, because more threads than cores make a step many times slower. OMP_NUM_THREADS is the user's
+// own choice.
 int threads_per_rank(int local_ranks) {
   if (const char* chosen = std::getenv("OMP_NUM_THREADS")) return chosen_threads(chosen);
   return std::max(1, static_cast<int>(allowed_cores().size()) / std::max(local_ranks, 1));
@@ -43,7 +44,7 @@ int threads_per_rank(int local_ranks) {
 
 namespace {
 
-// Null without a launcher.
+// Null if no launcher started this rank.
 std::unique_ptr<comm::LauncherWatch> watch_launcher(const comm::Place& place) {
   if (place.launcher_descriptor < 0) return nullptr;
   if (!comm::is_launcher_link(place.launcher_descriptor)) {
@@ -54,7 +55,7 @@ std::unique_ptr<comm::LauncherWatch> watch_launcher(const comm::Place& place) {
     return nullptr;
   }
   return std::make_unique<comm::LauncherWatch>(place.launcher_descriptor, [rank = place.rank] {
-    Log(rank).error("the launcher (trivet launch) has died and cannot end this rank any more: ending by itself");
+    Log(rank).error("the launcher (trivet launch) has died and can no longer end this rank: it ends itself");
     std::_Exit(static_cast<int>(ExitCode::PeerLost));
   });
 }
@@ -66,13 +67,13 @@ void run_job(int ranks, const std::function<void(RankBody)>& body) {
   const auto watch = watch_launcher(place);
   if (ranks > 0) {
     if (place.world_size > 1)
-      throw ConfigError(fmt::format("--ranks {}: this process is rank {} of {} already ({}); leave --ranks out", ranks,
+      throw ConfigError(fmt::format("--ranks {}: this process is already rank {} of {} ({}); leave --ranks out", ranks,
                                     place.rank, place.world_size, place.source));
     comm::run_threads(ranks, [&](comm::World& world) { body({world, threads_per_rank(ranks), world.rank()}); });
     return;
   }
   comm::WorldOptions options;
-  // While this rank computes, or waits for what will never come, the monitor's thread ends it.
+  // The monitor's thread calls this; it ends the rank even while it computes or waits for a message that will never come.
   options.on_lost = [rank = place.rank](const std::string& message, ExitCode code) {
     Log(rank).error(message);
     std::_Exit(static_cast<int>(code));

@@ -1,5 +1,4 @@
-// Where the ranks of a command come from: threads of this process (--ranks N), or this process as one rank that a launcher
-// started.
+// Runs a command's ranks: as threads of this process (--ranks N), or with this process as the one rank that a launcher started.
 #pragma once
 
 #include <functional>
@@ -11,15 +10,16 @@ namespace trivet::cli {
 
 struct RankBody {
   comm::World& world;
-  int threads;     // that this rank's kernels may use
+  int threads;     // for this rank's kernels
   int local_rank;  // among the ranks of this host
 };
 
-// Cores that this process may use / ranks, at least 1; OMP_NUM_THREADS when the user chose it (ConfigError if it is no number).
+// The number of cores that this process may use, divided by the number of ranks, but at least 1. OMP_NUM_THREADS overrides it
+// (ConfigError if that is not a number).
 int threads_per_rank(int local_ranks);
 
-// ranks 0: one rank, found through the environment (a job of one when there is none). ConfigError for ranks > 0 inside a
-// job of several processes: each would run a whole job.
+// With ranks = 0 this process is one rank, which the environment describes (a job of one rank if it describes none). Throws
+// ConfigError for ranks > 0 inside a job of several processes, because each of them would run a job of its own.
 void run_job(int ranks, const std::function<void(RankBody)>& body);
 
 }  // namespace trivet::cli

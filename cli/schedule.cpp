@@ -1,4 +1,4 @@
-// trivet schedule: prints, validates and times a pipeline schedule. Starts no rank.
+// trivet schedule: prints, validates and times a pipeline schedule. It starts no rank.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -37,7 +37,7 @@ struct NamedSchedule {
 NamedSchedule from_file(const ScheduleArguments& arguments, const std::string& path) {
   if (arguments.stages || arguments.microbatches || arguments.chunks)
     throw ConfigError(
-        fmt::format("schedule: --stages, --microbatches and --chunks of {} are those that the file has; leave them out", path));
+        fmt::format("schedule: {} determines --stages, --microbatches and --chunks; leave them out", path));
   Schedule schedule = read_schedule(path);
   const int ranks = static_cast<int>(schedule.size()), stages = static_cast<int>(stage_ranks(schedule).size());
   const Caption caption{path, ranks, count_microbatches(schedule), (stages + ranks - 1) / ranks};
@@ -61,7 +61,7 @@ NamedSchedule make_schedule(const ScheduleArguments& arguments) {
   return arguments.type.starts_with(file) ? from_file(arguments, arguments.type.substr(file.size())) : from_kind(arguments);
 }
 
-// Without what sums of decimal fractions are off by.
+// Removes the rounding errors of sums of decimal fractions.
 double rounded(double value) { return std::stod(fmt::format("{:.12g}", value)); }
 
 std::string to_json(const Timeline& timeline, const Schedule& schedule) {
@@ -109,12 +109,12 @@ void add_schedule(CLI::App& program) {
   command->footer("Example:\n  trivet schedule --type zb-h1 --stages 4 --microbatches 8 --format svg > zb-h1.svg");
   command->add_option("--type", arguments->type, fmt::format("{}, or file:PATH", accepted_names<ScheduleKind>()))->required();
   command->add_option("--stages", arguments->stages, "pipeline ranks, P")->check(from_to(1, 512));
-  command->add_option("--microbatches", arguments->microbatches, "microbatches of a step, M")->check(from_to(1, 4096));
+  command->add_option("--microbatches", arguments->microbatches, "microbatches per step, M")->check(from_to(1, 4096));
   command->add_option("--chunks", arguments->chunks, "stages on each rank, V (2 for interleaved and zb-v, else 1)")
       ->check(from_to(1, 64));
-  command->add_option("--forward", arguments->costs.forward, "time of F of a microbatch on a rank (1)")->check(check_cost);
-  command->add_option("--backward-input", arguments->costs.backward_input, "time of I (1)")->check(check_cost);
-  command->add_option("--backward-weight", arguments->costs.backward_weight, "time of W (1)")->check(check_cost);
+  command->add_option("--forward", arguments->costs.forward, "time of the forward pass (F) of a microbatch on a rank (1)")->check(check_cost);
+  command->add_option("--backward-input", arguments->costs.backward_input, "time of the backward pass for the input (I) (1)")->check(check_cost);
+  command->add_option("--backward-weight", arguments->costs.backward_weight, "time of the backward pass for the weights (W) (1)")->check(check_cost);
   command->add_option("--format", arguments->format, "text, json, svg, or trace for chrome://tracing (text)")
       ->check(check_format);
   command->callback([arguments] { run(*arguments); });

@@ -88,7 +88,7 @@ void StopSignals::wait_for_signals() {
 }
 
 void StopSignals::received(int signal) {
-  // Before all else: by the time its duplicate comes, a fast rank has saved and listens no more.
+  // Checked first, because by the time the duplicate comes, a fast rank may have saved and stopped listening.
   if (first_ != 0 && Clock::now() - first_at_ < kSameSignal) return;
   const bool ends = signal != options_.warning || options_.warning_ends;
   if (!request_.is_heard()) {
@@ -115,7 +115,7 @@ void StopSignals::first(int signal) {
                                 name_of_signal(signal), limit, saved));
 }
 
-// As the signal would have done: whoever waits for this process sees that a signal ended it.
+// Ends the process by the signal itself, so that whoever waits for the process sees that a signal ended it.
 void StopSignals::end_at_once(int signal) const {
   ::signal(signal, SIG_DFL);
   sigset_t only{};
@@ -126,7 +126,8 @@ void StopSignals::end_at_once(int signal) const {
   std::_Exit(128 + signal);
 }
 
-// What was saved by then is said elsewhere, and the deadline may pass during the evaluation or the end of the run after it.
+// What was saved by then is reported elsewhere. The deadline may also pass after the last save, while the run evaluates or
+// ends.
 void StopSignals::end_at_deadline() const {
   const std::string time = fmt::format("checkpoint.stop_seconds {}", std::chrono::duration<double>(options_.deadline).count());
   std::string what = fmt::format("the run was not over after {}; it ends now", time);

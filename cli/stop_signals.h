@@ -1,16 +1,17 @@
-// The signals that end `trivet train` or make it save: SIGTERM, SIGINT, SIGHUP, and the one of checkpoint.signal.
+// Handles the signals that end `trivet train` or make it save: SIGTERM, SIGINT, SIGHUP, and the signal named by
+// checkpoint.signal.
 //
 //   first     -> StopRequest: the running step is finished and saved, then the run ends with 128 + signal
 //   second    -> the run ends at once, as it would without this class
 //   deadline  -> checkpoint.stop_seconds after the first: the run ends, whatever it is doing
 //
-// What follows within half a second of the first one is taken for the same one: `timeout` and terminals send a signal twice, to
-// the process and to its group. While nothing listens to the request (before the first step, after the last save) the first one
-// ends the program at once.
+// A signal that follows within half a second of the first counts as the same one, because `timeout` and terminals send a signal
+// twice: to the process and to its group. While nothing listens to the request (before the first step, after the last save),
+// the first signal ends the program at once.
 //
-// No handler runs: the signals are blocked in all threads and a thread of its own waits for them, so it may do anything.
-// Construct it before any other thread starts: threads inherit the blocked signals. What the program was started to ignore
-// stays ignored (nohup).
+// There is no signal handler: the signals are blocked in all threads and a dedicated thread waits for them, so it may call
+// anything. Construct a StopSignals before any other thread starts, because threads inherit the blocked signals. Signals that
+// the program was started to ignore (nohup) stay ignored.
 #pragma once
 
 #include <chrono>
@@ -25,8 +26,8 @@
 
 namespace trivet::cli {
 
-// Thrown when a run was ended by a signal and said what it saved: the program exits with 128 + signal, silently. Not a
-// std::exception: it is no error.
+// Thrown when a signal has ended a run that reported what it saved: the program then exits with 128 + signal and prints nothing
+// more. It is not an error, and so not a std::exception.
 struct StoppedBySignal {
   int signal = 0;
 };
@@ -35,7 +36,7 @@ struct StopSignalOptions {
   int warning = 0;  // 0: none
   bool warning_ends = false;
   std::chrono::nanoseconds deadline{0};  // 0: none
-  std::string directory = {};            // of checkpoints; empty: nothing is saved
+  std::string directory = {};            // for checkpoints; empty: nothing is saved
   Log log = {};
 };
 

@@ -23,7 +23,7 @@ struct TrainArguments {
   bool resume_given = false;
 };
 
-// Each rank is told by the signal itself; one line about it is enough.
+// Each rank receives the signal itself, so one line about it, from rank 0, is enough.
 StopSignalOptions signal_options(const Config& config) {
   StopSignalOptions options = stop_signal_options(config.checkpoint);
   const int rank = comm::place_from_environment(comm::current_environment()).rank;
@@ -62,17 +62,17 @@ void add_train(CLI::App& program) {
       "  trivet train gpt.json --ranks 4                     4 ranks as threads of this process\n"
       "  trivet launch --num_gpus 4 trivet train gpt.json    4 ranks as processes\n"
       "  trivet train gpt.json --resume --set training.steps=2000\n"
-      "SIGTERM and SIGINT end a run after its running step, which is saved (exit code 143 or 130); a second one ends it at "
-      "once.");
+      "SIGTERM and SIGINT end a run after its running step, which is saved (exit code 143 or 130); a second "
+      "signal ends it at once.");
   command->add_option("config", arguments->config, "JSON file (docs/config.md)")->required();
-  command->add_option("--ranks", arguments->ranks, "run so many ranks as threads of this process")->check(from_to(1, 1024));
+  command->add_option("--ranks", arguments->ranks, "run this many ranks as threads of this process")->check(from_to(1, 1024));
   command->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
-  command->add_option("--metrics", arguments->metrics, "write one JSON object a step to this file");
+  command->add_option("--metrics", arguments->metrics, "write one JSON object per step to this file");
   CLI::Option* resume = command
                             ->add_option("--resume", arguments->resume,
-                                         "go on from the newest valid checkpoint of this directory (default: "
+                                         "continue from the newest valid checkpoint of this directory (default: "
                                          "checkpoint.directory), or from one step: DIR/step-00000200")
                             ->expected(0, 1);
   command->callback([arguments, resume] {

@@ -1,4 +1,4 @@
-// trivet tune CONFIG: the fastest config for the ranks that are there, found by short measured trials.
+// trivet tune CONFIG: finds the fastest config for the available ranks by short measured trials.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -25,17 +25,17 @@ struct TuneArguments {
   std::string config, cluster, profile;
   std::vector<std::string> overrides;
   int ranks = 0;
-  std::optional<double> seconds;  // none: TuneOptions' own
+  std::optional<double> seconds;  // none: the default of TuneOptions
   bool resume = false;
 };
 
 autotune::ConfigDocument read_document(const TuneArguments& arguments) {
-  load_config(arguments.config, arguments.overrides);  // which says what is wrong with the file or the keys
+  load_config(arguments.config, arguments.overrides);  // reports what is wrong with the file or the keys
   const BoundedText read = read_bounded(arguments.config, config::kMaxConfigBytes, "a config");
   return {read.text, arguments.config, arguments.overrides};
 }
 
-// That trains with `config` on as many ranks.
+// The command that trains with `config` on the same number of ranks.
 std::string train_command(const std::string& config, int ranks, int world_size) {
   if (ranks > 0) return fmt::format("trivet train {} --ranks {}", config, ranks);
   return world_size == 1 ? "trivet train " + config
@@ -47,7 +47,7 @@ void run(const TuneArguments& arguments) {
   const Config config = document.config();
   if (arguments.seconds && config.autotuning.tuner_type != TunerType::ModelBased)
     throw ConfigError(
-        fmt::format("--seconds: is how long autotuning.tuner_type \"model_based\" measures, this is \"{}\"; leave it out",
+        fmt::format("--seconds: sets how long autotuning.tuner_type \"model_based\" measures, but this config has \"{}\"; leave it out",
                     name_of(config.autotuning.tuner_type)));
   const model::Model model = model_of(config);
   run_job(arguments.ranks, [&](RankBody rank) {
@@ -82,24 +82,24 @@ void add_tune(CLI::App& program) {
       "  trivet launch --num_gpus 4 trivet tune gpt.json    4 ranks as processes\n"
       "  trivet launch --autotuning run --num_gpus 4 trivet train gpt.json\n"
       "  trivet tune gpt.json --set autotuning.tuner_type=model_based --set autotuning.fast=false --resume");
-  command->add_option("config", arguments->config, "JSON file; its section autotuning says how (docs/config.md)")->required();
-  command->add_option("--ranks", arguments->ranks, "run so many ranks as threads of this process")->check(from_to(1, 1024));
+  command->add_option("config", arguments->config, "JSON file; its section autotuning sets the options (docs/config.md)")->required();
+  command->add_option("--ranks", arguments->ranks, "run this many ranks as threads of this process")->check(from_to(1, 1024));
   command->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
       ->take_all()
       ->allow_extra_args(false);
   CLI::Option* cluster =
       command->add_option("--cluster", arguments->cluster,
-                          "what predictions are made for: a100, a100-40, h100, h200 or a JSON file (these ranks, measured)");
+                          "machines to predict for: a100, a100-40, h100, h200 or a JSON file (these ranks, measured)");
   CLI::Option* profile =
-      command->add_option("--profile", arguments->profile, "the same, as trivet bench measured these ranks in this file")
+      command->add_option("--profile", arguments->profile, "predict for these ranks from this file, which trivet bench wrote")
           ->excludes(cluster);
   command
       ->add_option("--seconds", arguments->seconds,
-                   "about how long model_based measures kernels, and communication, without both (10)")
+                   "approximate time for which model_based measures kernels and communication if neither is given (10)")
       ->check(CLI::Range(0.0, 86400.0))
       ->excludes(cluster)
       ->excludes(profile);
-  command->add_flag("--resume", arguments->resume, "go on behind the finished trials, as with autotuning.overwrite false");
+  command->add_flag("--resume", arguments->resume, "continue after the finished trials, as with autotuning.overwrite false");
   command->callback([arguments] { run(*arguments); });
 }
 

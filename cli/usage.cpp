@@ -32,7 +32,7 @@ void check_subcommand(const CLI::App& group, int argc, char** argv, int position
   const auto near = config::nearest_names(word, names);
   throw ConfigError(fmt::format(
       "\"{}\" is not a subcommand of {}; {}", printable(word), group.get_name(),
-      near.empty() ? fmt::format("there are {}", fmt::join(names, ", ")) : "did you mean " + config::one_of(near) + "?"));
+      near.empty() ? fmt::format("use one of {}", fmt::join(names, ", ")) : "did you mean " + config::one_of(near) + "?"));
 }
 
 const CLI::App& given_command(const CLI::App& program) {
@@ -76,7 +76,7 @@ std::string describe_mismatch(const std::string& message) {
 
 std::string describe_missing(const CLI::App& command, const std::string& message) {
   const auto names = names_of_subcommands(command);
-  return names.empty() ? message : fmt::format("a subcommand is required; there are {}", fmt::join(names, ", "));
+  return names.empty() ? message : fmt::format("a subcommand is required; use one of {}", fmt::join(names, ", "));
 }
 
 template <typename Kind>
@@ -86,7 +86,7 @@ bool is(const CLI::ParseError& error) {
 
 std::string what_is_wrong(const CLI::App& program, const CLI::App& command, const CLI::ParseError& error) {
   const std::string message = error.what();
-  if (is<CLI::ExtrasError>(error) || is<CLI::RequiredError>(error)) {  // a misspelt flag leaves a required one out
+  if (is<CLI::ExtrasError>(error) || is<CLI::RequiredError>(error)) {  // a misspelt flag also leaves a required one missing
     const std::string extra = describe_extra(program, command);
     return extra.empty() ? describe_missing(command, message) : extra;
   }

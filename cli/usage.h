@@ -1,4 +1,4 @@
-// What is wrong with a command line, in one line that says what to do.
+// Describes what is wrong with a command line, in one line that says what to do about it.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace trivet::cli {
 
 inline constexpr std::string_view kVersion = "0.1.0";
 
-// Throws ConfigError for a word in the place of a subcommand that is none. CLI11 says of it only that one is required.
+// Throws ConfigError if the word in the place of a subcommand is not one. CLI11 would only say that a subcommand is required.
 void check_subcommand(const CLI::App& program, int argc, char** argv);
 
 // `--rank: unknown flag; did you mean "--ranks"?`
@@ -24,7 +24,7 @@ std::string unknown_flag(const CLI::App& command, const std::string& word);
 // `train: WRONG; see trivet train --help`
 std::string with_help(const CLI::App& command, const std::string& wrong);
 
-// For CLI::Option::check: a whole number from `least` to `most`.
+// For CLI::Option::check: accepts a whole number from `least` to `most`.
 std::function<std::string(const std::string&)> from_to(int64_t least, int64_t most);
 
 std::string describe(const CLI::App& program, const CLI::ParseError& error);

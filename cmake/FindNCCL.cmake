@@ -1,5 +1,5 @@
-# NCCL comes without a package file. Finds it beside the CUDA toolkit, in NCCL_ROOT (variable or environment), or in the system.
-# Defines NCCL::NCCL and NCCL_VERSION.
+# Finds NCCL, which has no CMake package file, in NCCL_ROOT (CMake or environment variable), in the CUDA toolkit, or in the
+# system. Defines NCCL::NCCL and NCCL_VERSION.
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${NCCL_ROOT} $ENV{NCCL_ROOT} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
 find_library(NCCL_LIBRARY nccl HINTS ${NCCL_ROOT} $ENV{NCCL_ROOT} ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES lib lib64)
 if(NCCL_INCLUDE_DIR AND EXISTS ${NCCL_INCLUDE_DIR}/nccl.h)

@@ -1,5 +1,5 @@
-# oneDNN's own package file (Debian) asks for OpenCL's headers, which a CPU build does not need: find header and library directly.
-# Defines OneDNN::dnnl and OneDNN_VERSION.
+# Finds oneDNN's header and library directly, because its own package file (Debian's) requires OpenCL's headers, which a CPU
+# build does not need. Defines OneDNN::dnnl and OneDNN_VERSION.
 find_path(OneDNN_INCLUDE_DIR oneapi/dnnl/dnnl.hpp)
 find_library(OneDNN_LIBRARY dnnl)
 if(OneDNN_INCLUDE_DIR AND EXISTS ${OneDNN_INCLUDE_DIR}/oneapi/dnnl/dnnl_version.h)

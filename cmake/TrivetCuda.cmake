@@ -1,12 +1,12 @@
-# The CUDA backend: one module, libtrivet_cuda.so, that the program opens when a config asks for it. Made of all folders named
-# cuda or nccl, which no other library takes in (trivet_folder).
+# Builds the CUDA backend, one module, libtrivet_cuda.so, that the program loads when a config requests it. It consists of all
+# folders named cuda or nccl, which no other library includes (trivet_folder).
 #
-#   TRIVET_CUDA                AUTO: where nvcc is found; ON: an error where it is not; OFF
-#   CMAKE_CUDA_ARCHITECTURES   80-real;90-real;90-virtual, or what was asked for. Files *_sm90a.cu are compiled for sm_90a only.
+#   TRIVET_CUDA                AUTO: build it if nvcc is found; ON: fail if nvcc is not found; OFF
+#   CMAKE_CUDA_ARCHITECTURES   default 80-real;90-real;90-virtual. Files *_sm90a.cu are compiled for sm_90a only.
 #
-# tests/cuda/shim compiles the same sources with the C++ compiler, wherever tests are built.
+# Where tests are built, tests/cuda/shim compiles the same sources with the C++ compiler.
 
-# All sources of the backend, for both compilers.
+# Sets `out` to all sources of the backend, for both compilers.
 function(trivet_cuda_sources out)
   foreach(folder core kernels comm engine)
     file(GLOB_RECURSE found CONFIGURE_DEPENDS
@@ -20,7 +20,7 @@ endfunction()
 # Trivet's libraries that the backend uses.
 set(TRIVET_CUDA_USES trivet_comm trivet_kernels)
 
-set(TRIVET_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO (where nvcc is found), ON or OFF")
+set(TRIVET_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO (if nvcc is found), ON or OFF")
 set_property(CACHE TRIVET_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT TRIVET_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "TRIVET_CUDA is ${TRIVET_CUDA}; use AUTO, ON or OFF")
@@ -31,12 +31,12 @@ if(TRIVET_CUDA STREQUAL OFF)
 endif()
 if(TRIVET_SANITIZE)
   if(TRIVET_CUDA STREQUAL ON)
-    message(FATAL_ERROR "TRIVET_CUDA=ON and TRIVET_SANITIZE=${TRIVET_SANITIZE}: nvcc has no sanitizers; use one of the two")
+    message(FATAL_ERROR "TRIVET_CUDA=ON and TRIVET_SANITIZE=${TRIVET_SANITIZE}: nvcc has no sanitizers; use only one of the two")
   endif()
   return()
 endif()
 
-# nvcc is not in PATH on many hosts: look where the toolkit usually is.
+# On many hosts nvcc is not in PATH: look where the toolkit usually is.
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   find_program(TRIVET_NVCC nvcc HINTS $ENV{CUDA_HOME} $ENV{CUDA_PATH} /usr/local/cuda PATH_SUFFIXES bin)
   mark_as_advanced(TRIVET_NVCC)
@@ -55,7 +55,7 @@ if(NOT CMAKE_CUDA_COMPILER)
       "CUDA toolkit of version 12 or newer (Debian: nvidia-cuda-toolkit is too old before 13; NVIDIA: cuda-toolkit) and NCCL "
       "(libnccl-dev), or configure with -DTRIVET_CUDA=OFF")
   endif()
-  message(STATUS "CUDA backend: off, there is no nvcc")
+  message(STATUS "CUDA backend: off, nvcc was not found")
   return()
 endif()
 
@@ -68,7 +68,8 @@ if(NOT CMAKE_CUDA_COMPILER_ID STREQUAL NVIDIA OR CMAKE_CUDA_COMPILER_VERSION VER
   message(STATUS "CUDA backend: off, ${CMAKE_CUDA_COMPILER} is older than nvcc 12.0")
   return()
 endif()
-# CMake 3.25.1 (Debian 12) does not know that nvcc has -std=c++20. Only here: set earlier, enable_language's own test fails.
+# CMake 3.25.1 (Debian 12) does not know that nvcc has -std=c++20. If this were set before enable_language, its own test would
+# fail.
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
@@ -86,23 +87,25 @@ else()
   find_package(CUDAToolkit)
   find_package(NCCL 2.27)
   if(NOT CUDAToolkit_FOUND OR NOT NCCL_FOUND)
-    message(STATUS "CUDA backend: off, there is nvcc but not all of the CUDA toolkit and NCCL (libnccl-dev)")
+    message(STATUS "CUDA backend: off, nvcc was found, but not all of the CUDA toolkit and NCCL (libnccl-dev)")
     return()
   endif()
 endif()
 set(TRIVET_CUDA_FOUND ON)
 message(STATUS "CUDA backend: on, nvcc ${CMAKE_CUDA_COMPILER_VERSION}, NCCL ${NCCL_VERSION}, ${CMAKE_CUDA_ARCHITECTURES}")
 
-# One CUDA runtime, the shared one: CMake's default would compile for, and link with, the static one besides.
+# Use only the shared CUDA runtime: by default CMake would also compile for, and link with, the static one.
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
-#   trivet_cuda_objects   all of the backend, compiled once
+# Targets:
+#   trivet_cuda_objects   the backend, compiled once
 #   trivet_cuda           the module
 #   trivet_cuda_static    linked into test_gpu and the benchmarks, which call kernels directly
 trivet_cuda_sources(sources)
-# As their twins on the CPU (CMakeLists.txt), so that both round alike: products and sums are not contracted.
+# Products and sums are not contracted, as in the CPU versions of these kernels (CMakeLists.txt), so that both round in the same
+# way.
 file(GLOB fused_cuda_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/fused/*.cu)
 set_source_files_properties(${fused_cuda_kernels} PROPERTIES COMPILE_OPTIONS "--fmad=false")
-# An architecture of its own is a property of a target only: files *_sm90a.cu are objects of another one.
+# The architecture can only be set for a whole target, so files *_sm90a.cu form a separate target.
 set(sm90a ${sources})
 list(FILTER sm90a INCLUDE REGEX "_sm90a\\.cu$")
 list(FILTER sources EXCLUDE REGEX "_sm90a\\.cu$")
@@ -116,10 +119,10 @@ endif()
 set(cuda_libraries ${TRIVET_CUDA_USES} CUDA::cudart CUDA::cublas CUDA::cublasLt NCCL::NCCL)
 function(trivet_cuda_compile_options target)
   target_compile_options(${target} PRIVATE
-    # No -use_fast_math: kernels name the fast forms where they are meant.
+    # No -use_fast_math: kernels call the fast functions explicitly where they want them.
     $<$<COMPILE_LANGUAGE:CUDA>:-O3 -lineinfo --expt-relaxed-constexpr -Werror=cross-execution-space-call
       -Xcompiler=-Wall,-Wextra,-Wno-restrict,-Wno-unknown-pragmas,-Wno-missing-field-initializers>
-    # -Wno-maybe-uninitialized: g++ 12 warns of the loop of Shape's constructor where it is unrolled.
+    # -Wno-maybe-uninitialized: g++ 12 warns about the loop in Shape's constructor when it is unrolled.
     $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wno-restrict -Wno-maybe-uninitialized -Wno-missing-field-initializers>)
 endfunction()
 set(object_files "")

@@ -1,9 +1,9 @@
 # trivet_folder(NAME [AS_PROGRAM PROGRAM] USES targets... [PRIVATE_USES targets...])
 #
-# One folder = one static library trivet_NAME (or one program), made of every .cpp below the folder, without those in folders
-# named cuda or nccl: the CUDA backend (TrivetCuda.cmake).
-# A folder without sources yet is an interface library, so that the chain of folders stays whole. What is installed is in the
-# global properties TRIVET_LIBRARIES and TRIVET_PROGRAMS (TrivetInstall.cmake).
+# Builds one static library trivet_NAME (or one program) from every .cpp below the folder NAME, except those in folders named
+# cuda or nccl, which belong to the CUDA backend (TrivetCuda.cmake). A folder without sources becomes an interface library, so
+# that the chain of folders is not interrupted. The global properties TRIVET_LIBRARIES and TRIVET_PROGRAMS list what is
+# installed (TrivetInstall.cmake).
 function(trivet_folder name)
   cmake_parse_arguments(arg "" "AS_PROGRAM" "USES;PRIVATE_USES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
@@ -38,12 +38,12 @@ function(trivet_folder name)
 endfunction()
 
 function(trivet_compile_options target)
-  # -Wno-restrict: g++ 12 warns of std::string's own copying (its bug 105651).
+  # -Wno-restrict: g++ 12 warns about copies inside std::string (GCC bug 105651).
   target_compile_options(${target} PRIVATE -Wno-restrict -Wall -Wextra -Wno-missing-field-initializers -Wshadow -Wconversion -Wno-sign-conversion)
   if(TRIVET_SANITIZE)
     string(REPLACE ";" "," sanitizers "${TRIVET_SANITIZE}")
     target_compile_options(${target} PRIVATE -fsanitize=${sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer)
-    if("undefined" IN_LIST TRIVET_SANITIZE)  # checks of every access to memory, which AddressSanitizer looks at already
+    if("undefined" IN_LIST TRIVET_SANITIZE)  # checks of every memory access, which AddressSanitizer already makes
       target_compile_options(${target} PRIVATE -fno-sanitize=null,alignment,object-size,vptr)
     endif()
     target_link_options(${target} PUBLIC -fsanitize=${sanitizers})

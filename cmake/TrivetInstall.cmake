@@ -1,11 +1,11 @@
 # What `cmake --install` puts under a prefix:
 #
 #   bin/trivet                     the program
-#   lib/libtrivet_*.a              one library a folder
-#   lib/libtrivet_cuda.so          the CUDA backend, where it is built (TrivetCuda.cmake)
-#   lib/cmake/trivet/              find_package(trivet), with the targets trivet::trivet (all of it) and trivet::core, trivet::zero ...
+#   lib/libtrivet_*.a              one library per folder
+#   lib/libtrivet_cuda.so          the CUDA backend, if it is built (TrivetCuda.cmake)
+#   lib/cmake/trivet/              find_package(trivet), with the targets trivet::trivet (everything), trivet::core, trivet::zero ...
 #   include/trivet/                the headers, in their folders: #include "engine/engine.h"
-#   share/trivet/configs/          JSON files that work as given
+#   share/trivet/configs/          example configs
 #   share/doc/trivet/              this documentation and the licence
 #
 # scripts/test_install builds tests/consumer against such a tree.
@@ -15,7 +15,7 @@ get_property(libraries GLOBAL PROPERTY TRIVET_LIBRARIES)
 get_property(programs GLOBAL PROPERTY TRIVET_PROGRAMS)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/trivet)
 
-# A program `trivet` exists already, so the target that stands for all libraries has another name here.
+# The program already uses the target name `trivet`, so the target that stands for all libraries has another name here.
 add_library(trivet_all INTERFACE)
 add_library(trivet::trivet ALIAS trivet_all)
 set_target_properties(trivet_all PROPERTIES EXPORT_NAME trivet)
@@ -27,7 +27,7 @@ install(EXPORT trivetTargets NAMESPACE trivet:: DESTINATION ${package_dir})
 
 foreach(library ${libraries})
   string(REPLACE trivet_ "" folder ${library})
-  # Left out: what only the sources beside it may include.
+  # Excluded are headers that only the sources in the same folder may include.
   install(DIRECTORY ${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trivet FILES_MATCHING PATTERN "*.h"
     PATTERN "kernels/cpu" EXCLUDE PATTERN "cuda" EXCLUDE PATTERN "nccl" EXCLUDE PATTERN "strict_json.h" EXCLUDE)
 endforeach()

@@ -9,8 +9,8 @@
 namespace trivet::comm {
 namespace {
 
-constexpr size_t kMostVisitors = 256;    // at a time; the oldest that has proven nothing makes room
-constexpr int kMostAcceptedAtOnce = 64;  // then those that are in are served before further ones
+constexpr size_t kMostVisitors = 256;    // at a time; the oldest without proof is dropped first
+constexpr int kMostAcceptedAtOnce = 64;  // the accepted ones are then served before more are accepted
 constexpr int kMostComplaints = 10;
 
 }  // namespace
@@ -44,8 +44,8 @@ void Admission::accept_visitors(TimePoint now) {
   }
 }
 
-// The oldest that has proven nothing is sent away; if all have proven themselves, the oldest. An honest joiner that is sent
-// away tries again (rendezvous.cpp).
+// Drops the oldest visitor that has proven nothing or, if all have proven themselves, the oldest of all. An honest joiner that
+// is dropped tries again (rendezvous.cpp).
 void Admission::make_room() {
   const auto stranger = std::find_if(visitors_.begin(), visitors_.end(), [](const Visitor& visitor) { return !visitor.link; });
   visitors_.erase(stranger != visitors_.end() ? stranger : visitors_.begin());
@@ -83,7 +83,7 @@ void Admission::complain(const Visitor& visitor, const std::string& why) {
   if (++complaints_ > kMostComplaints) return;
   const std::string peer = visitor.link ? visitor.link.peer() : peer_of(visitor.connection);
   log_.warning(fmt::format("rendezvous: peer {} {}; refused{}", peer, escape_control(why),
-                           complaints_ == kMostComplaints ? " (further ones are not reported)" : ""));
+                           complaints_ == kMostComplaints ? " (further refusals are not reported)" : ""));
 }
 
 void refuse(Link& link, const Refusal& refusal) {

@@ -1,5 +1,5 @@
-// The door of a job, at rank 0: accepts connections, has them prove that they know the secret, reads what they ask for.
-// Whether they get it is decided by who calls. Strangers are sent away without disturbing anybody.
+// Admits ranks to a job, at rank 0: accepts connections, makes each prove that it knows the secret, and reads its request to
+// join. The caller decides whether to grant the request. Strangers are turned away without disturbing anybody.
 #pragma once
 
 #include <poll.h>
@@ -35,7 +35,7 @@ class Admission {
 
   void accept_visitors(TimePoint now);
   void make_room();
-  // Goes on with a visitor. True if it is done with: it has asked, which is added to `requests`, or was sent away.
+  // Advances one visitor. True if it is finished: its request was added to `requests`, or it was turned away.
   bool advance(Visitor& visitor, TimePoint now, std::vector<Request>& requests);
   void complain(const Visitor& visitor, const std::string& why);
 
@@ -46,7 +46,7 @@ class Admission {
   int complaints_ = 0;
 };
 
-// Says why and closes.
+// Sends the reason and closes the connection.
 void refuse(Link& link, const Refusal& refusal);
 
 }  // namespace trivet::comm

@@ -30,7 +30,8 @@ void check_whole(const ProcessGroup& group, Operation operation, ConstTensorView
 
 void check_rank(const ProcessGroup& group, Operation operation, int rank, bool may_be_self) {
   const bool inside = rank >= 0 && rank < group.size();
-  if (!inside) refuse(group, fmt::format("{}: rank {} is not of this group of {}", name_of(operation), rank, group.size()));
+  if (!inside)
+    refuse(group, fmt::format("{}: rank {} is not in this group of {} ranks", name_of(operation), rank, group.size()));
   if (rank == group.rank() && !may_be_self) refuse(group, fmt::format("{}: the peer is the rank itself", name_of(operation)));
 }
 

@@ -1,5 +1,5 @@
-// Checks what one rank can see of an operation's arguments, the same for every kind of group, and makes its header.
-// A wrong argument is a defect of the caller: std::logic_error naming group, operation and the sizes.
+// Checks those arguments of an operation that one rank can see, in the same way for every kind of group, and builds its header.
+// A wrong argument is a defect in the caller: std::logic_error that names the group, the operation and the sizes.
 #pragma once
 
 #include "comm/operation_header.h"
@@ -13,7 +13,7 @@ OperationHeader broadcast_header(const ProcessGroup& group, ConstTensorView data
 OperationHeader all_to_all_header(const ProcessGroup& group, ConstTensorView in, ConstTensorView out);
 // `operation` is Send or Receive.
 OperationHeader message_header(const ProcessGroup& group, Operation operation, ConstTensorView data, int peer);
-// Ascending ranks of the group, at least one.
+// Checks that `ranks` are ascending ranks of the group, at least one.
 void check_members(const ProcessGroup& group, const std::vector<int>& ranks, const std::string& name);
 
 }  // namespace trivet::comm

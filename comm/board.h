@@ -1,10 +1,10 @@
-// Where the ranks of a group meet: counters, headers and addresses in memory that they share (one process or one host).
+// Shared memory (within one process or one host) in which the ranks of a group meet: counters, headers and addresses.
 //
-//   [ verdict | data lane: a line per rank | control lane: a line per rank | channels: sender x receiver | staging slots, if
-//   any ]
+//   [ verdict | data lane: line per rank | control lane: line per rank | channels: sender x receiver | staging slots, if any ]
 //
 // A rank writes its own line and reads the others'. Lanes and channels are independent of each other: each may be used by one
-// thread of a rank at a time. Headers and addresses alternate between two places: a rank can be at most one operation ahead.
+// thread of a rank at a time. Headers and addresses alternate between two places, because a rank can be at most one operation
+// ahead.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,8 @@
 
 namespace trivet::comm {
 
-// What a rank says when it enters an operation. An address is whatever Ground::publish made of a pointer; 0: cannot be reached.
+// What a rank publishes when it enters an operation. An address is what Ground::publish returned for a pointer; 0 means that
+// others cannot reach it.
 struct Entry {
   OperationHeader header;
   uint64_t in = 0, out = 0;
@@ -27,8 +28,8 @@ struct Line {
   Entry entries[2];
 };
 
-// From one rank to another. The sender counts its entry and every further chunk, the receiver its entry and every chunk it has
-// taken.
+// A one-way channel from one rank to another. The sender counts its entry and every chunk after the first, the receiver its
+// entry and every chunk it has taken.
 struct Channel {
   SharedCounter sent, received;
   Entry sender[2], receiver[2];
@@ -39,7 +40,7 @@ class Board {
   static constexpr int kCollectiveSlots = 3, kSendSlots = 2;
 
   static int64_t bytes(int size, int64_t slot_bytes);
-  // `memory` reads as zero when the first rank sees it, is aligned to a page and lives as long as somebody holds it.
+  // `memory` must be page-aligned, and zero when the first rank sees it; it lives as long as somebody holds it.
   Board(std::shared_ptr<std::byte> memory, int size, int64_t slot_bytes)
       : memory_(std::move(memory)), size_(size), slot_bytes_(slot_bytes) {}
 

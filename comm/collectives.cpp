@@ -14,7 +14,7 @@ Collectives::Collectives(const Seat& seat, const Board& board, const Ground& gro
 void Collectives::run(const Call& call) {
   under_way_ = true;
   run_entered(call);
-  under_way_ = false;  // not after a failure: the group is of no use any more
+  under_way_ = false;  // stays true after a failure: the group cannot be used any more
 }
 
 void Collectives::run_entered(const Call& call) {
@@ -25,7 +25,7 @@ void Collectives::run_entered(const Call& call) {
                    ground_.publish(call.out.data, call.out.bytes())};
   const bool reachable = mine.in != 0 && mine.out != 0;
   const Stages stages = board_.slot_bytes() > 0 ? stages_of(call) : Stages{};
-  if (!reachable) stages.fill(0);  // before the meeting: saves one
+  if (!reachable) stages.fill(0);  // before the ranks meet, which saves one meeting
   lane_.enter(mine);
   if (all_reachable()) {
     direct(call);
@@ -72,7 +72,7 @@ void Collectives::direct(const Call& call) {
   }
 }
 
-// Each rank sums its part of the elements and writes it to everybody.
+// Each rank sums its part of the elements and writes the sum to all ranks.
 void Collectives::direct_all_reduce(const Call& call) {
   const Part part = part_of(call.header.count, size_of(call.header.dtype), seat_.rank, seat_.size());
   std::vector<const void*> from;

@@ -1,9 +1,9 @@
-// The collective operations of one rank of a group, blocking. [Note: direct and staged]
+// Blocking collective operations of one rank of a group. [Note: direct and staged]
 //
-// Direct: every rank publishes where its tensors are, all meet, each reads the others' memory, all meet again. One copy per
-// byte received.
+// Direct: every rank publishes the addresses of its tensors, all ranks meet, each reads the others' memory, and all meet again.
+// Each received byte is copied once.
 //
-// Staged: tensors go through slots in chunks, and a step of all ranks separates what follows:
+// Staged: tensors pass through slots in chunks. All ranks step together at each bar:
 //
 //   step        0          1                 2                        3
 //   chunk 0     fill 0 |   combine 0     |   drain 0              |
@@ -11,10 +11,11 @@
 //   chunk 2            |                 |   fill 2               |   combine 2 ...
 //
 // fill copies into the rank's own slot, combine (all_reduce only) sums the rank's part of the chunk over all slots, drain
-// copies out of others' slots. Chunk k uses slot k mod 3; whoever fills it has met all others after they drained chunk k - 3.
-// The count of chunks goes on over operations, so that the first fill of the next one may overlap the last drain.
+// copies out of the other ranks' slots. Chunk k uses slot k mod 3; a rank fills it only after it has met all others since they
+// drained chunk k - 3. The chunk count continues across operations, so that the first fill of the next operation may overlap
+// the last drain.
 //
-// Every element is summed by one rank, in rank order, whatever the way: the same bits.
+// Either way, one rank sums each element, in rank order, so the results have the same bits.
 #pragma once
 
 #include <atomic>
@@ -26,7 +27,8 @@
 
 namespace trivet::comm {
 
-// `in` and `out` are the tensors of the operation as process_group.h describes them; the same where it has only one.
+// `in` and `out` are the tensors of the operation as process_group.h describes them; they are the same tensor where it has only
+// one.
 struct Call {
   OperationHeader header;
   ConstTensorView in;
@@ -38,7 +40,7 @@ class Collectives {
   Collectives(const Seat& seat, const Board& board, const Ground& ground);
 
   void run(const Call& call);
-  // What `rank` waits for this rank in, while this rank is in no collective operation.
+  // The operation in which `rank` waits for this rank, while this rank is in no collective operation.
   std::optional<OperationHeader> ahead(int rank) const { return under_way_ ? std::nullopt : lane_.ahead(rank); }
 
  private:

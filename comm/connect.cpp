@@ -27,12 +27,12 @@ class SingleWorld final : public World {
   std::unique_ptr<ProcessGroup> group_;
 };
 
-// Operations over shared memory, watched over by Liveness.
+// A world whose operations run over shared memory and whose ranks are watched by Liveness.
 class WatchedWorld final : public World {
  public:
   WatchedWorld(const Place& place, const WorldOptions& options, Joined joined)
       : rank_(place.rank), options_(options), job_(std::make_shared<JobState>()) {
-    // Something else may have the number if a program in between closed the launcher's socket: nothing is written to that.
+    // If a program in between closed the launcher's socket, something else may have its number. Never write to that.
     const int launcher = is_launcher_link(place.launcher_descriptor) ? place.launcher_descriptor : -1;
     job_->subscribe([rank = place.rank, launcher](const Accusation& lost) {
       tell_launcher(launcher, {rank, lost.world_rank, lost.code, lost.cause});
@@ -81,10 +81,10 @@ class WatchedWorld final : public World {
   std::string host_;
   std::shared_ptr<JobState> job_;
   std::unique_ptr<Liveness> liveness_;
-  std::unique_ptr<World> world_;  // ends first
+  std::unique_ptr<World> world_;  // destroyed first
 };
 
-// Empty, which the rendezvous refuses, when the address is not this host's own and no secret was given.
+// Returns an empty secret, which the rendezvous refuses, if the address is not this host's own and no secret was given.
 Secret secret_of(const Place& place) {
   if (place.secret_descriptor >= 0) return secret_from_descriptor(place.secret_descriptor);
   if (!place.secret_file.empty())
@@ -93,14 +93,14 @@ Secret secret_of(const Place& place) {
   return {};
 }
 
-// What trivet launch has opened for rank 0. Another descriptor of that number is left alone.
+// The listening socket that `trivet launch` has opened for rank 0. Any other descriptor of that number is left alone.
 Descriptor listener_of(const Place& place) {
   if (place.listen_descriptor < 0) return {};
   int listens = 0;
   socklen_t size = sizeof listens;
   if (::getsockopt(place.listen_descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0)
     throw ConfigError(fmt::format(
-        "TRIVET_LISTEN_FD={}: is no socket that listens; only `trivet launch` sets it, for the rank 0 that it starts: "
+        "TRIVET_LISTEN_FD={}: is not a listening socket; only `trivet launch` sets it, for the rank 0 that it starts: "
         "unset it",
         place.listen_descriptor));
   return Descriptor(place.listen_descriptor);

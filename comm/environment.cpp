@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kUsualPort = 29500, kAzurePort = 6105;
 
-// A port that somebody has set, else the one that is usual there.
+// MASTER_PORT if it is set, otherwise the usual port of the environment.
 int port_or(const EnvironmentReader& environment, int usual) {
   return static_cast<int>(environment.number_or("MASTER_PORT", usual, 0, 65535));
 }
@@ -111,17 +111,18 @@ Place from_slurm(const EnvironmentReader& environment) {
   return place;
 }
 
-// RANK decides. WORLD_SIZE alone is what batch scripts export before srun or mpirun say the rank: it must then agree with
-// theirs.
+// RANK decides. Batch scripts export WORLD_SIZE alone before srun or mpirun set the rank; it must then agree with their number
+// of ranks.
 void check_world_size(const EnvironmentReader& environment, const Place& place) {
   if (!environment.has("WORLD_SIZE")) return;
   const int64_t said = environment.number("WORLD_SIZE", 1, kMostRanks);
   if (said == place.world_size) return;
   if (place.source == "none") {
-    throw ConfigError(fmt::format("WORLD_SIZE={}: RANK is not set; set both, or none of them for a single rank", said));
+    throw ConfigError(fmt::format("WORLD_SIZE={}: RANK is not set; set both, or neither for a single rank", said));
   }
-  throw ConfigError(fmt::format("WORLD_SIZE={}: contradicts the {} ranks that {} belongs to; set RANK too, or unset WORLD_SIZE",
-                                said, place.world_size, place.source));
+  throw ConfigError(
+      fmt::format("WORLD_SIZE={}: contradicts the world size {} that comes with {}; set RANK too, or unset WORLD_SIZE", said,
+                  place.world_size, place.source));
 }
 
 Place place_of_rank(const EnvironmentReader& environment) {

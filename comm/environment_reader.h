@@ -1,4 +1,5 @@
-// Variables as numbers and texts; an error names the variable, its value and what is accepted. An empty variable is not set.
+// Reads environment variables as numbers and texts. An error names the variable, its value and what is accepted. An empty
+// variable counts as not set.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,8 @@ class EnvironmentReader {
   const Environment& variables_;
 };
 
-// {"cluster": {"chief": [...], "worker": [...]}, "task": {"type": "worker", "index": 0}}: chief is rank 0, then the workers.
+// {"cluster": {"chief": [...], "worker": [...]}, "task": {"type": "worker", "index": 0}}: the chief is rank 0, and the workers
+// follow.
 Place place_from_tf_config(const std::string& json);
 
 }  // namespace trivet::comm

@@ -38,7 +38,7 @@ std::optional<DecodedFrame> decode_frame(std::string_view bytes) {
   const uint64_t length = little_endian(bytes.substr(0, 4));
   const auto kind = static_cast<uint8_t>(bytes[4]);
   const auto longest = longest_payload(kind);
-  if (!longest || length > *longest) throw CommError(ExitCode::Rendezvous, "sent what is no message of a rank");
+  if (!longest || length > *longest) throw CommError(ExitCode::Rendezvous, "sent bytes that are not a message of a rank");
   if (bytes.size() < kFrameHeaderBytes + length) return std::nullopt;
   return DecodedFrame{{static_cast<FrameKind>(kind), std::string(bytes.substr(kFrameHeaderBytes, length))},
                       kFrameHeaderBytes + length};
@@ -64,13 +64,13 @@ PayloadWriter& PayloadWriter::text(std::string_view value) {
 
 int64_t PayloadReader::number(std::string_view what, int64_t least, int64_t most) {
   const auto value = static_cast<int64_t>(little_endian(take(8)));
-  if (value < least || value > most) refuse(fmt::format("whose {} is {}; accepted are {} to {}", what, value, least, most));
+  if (value < least || value > most) refuse(fmt::format("whose {} is {}; it must be {} to {}", what, value, least, most));
   return value;
 }
 
 std::string PayloadReader::text(std::string_view what, size_t longest) {
   const uint64_t length = little_endian(take(4));
-  if (length > longest) refuse(fmt::format("whose {} has {} bytes; accepted are at most {}", what, length, longest));
+  if (length > longest) refuse(fmt::format("whose {} has {} bytes; at most {} are accepted", what, length, longest));
   return std::string(take(length));
 }
 

@@ -1,4 +1,4 @@
-// What ranks say to each other apart from the data: joining, the store, heartbeats, accusations. One frame on the wire:
+// Messages between ranks other than tensor data: joining, the store, heartbeats, accusations. A frame on the wire:
 //
 //   uint32 payload bytes (little endian) | uint8 kind | payload
 //
@@ -14,13 +14,13 @@ namespace trivet::comm {
 
 enum class FrameKind : uint8_t {
   Join = 1,   // a Member: asks rank 0 to be let in
-  Table,      // job id and all Members: everybody is here
+  Table,      // job id and all Members: everybody has joined
   Refuse,     // exit code and reason: not let in, or the rendezvous failed
   Heartbeat,  // empty
   Set,        // key and value of the store
   Accuse,     // rank, exit code, cause
-  Bye,        // empty: when the connection closes after it, nobody is lost
-  Welcome,    // rank 0's Member: the join was heard, wait for the table
+  Bye,        // empty: a connection that closes after it is not a loss
+  Welcome,    // rank 0's Member: the join was received, wait for the table
 };
 
 struct Frame {
@@ -31,20 +31,20 @@ struct Frame {
 constexpr size_t kFrameHeaderBytes = 5;
 constexpr size_t kLongestPayload = 1 << 20;
 
-// The longest payload of this kind that is read, at most kLongestPayload. Nothing: there is no such kind.
+// The longest accepted payload of this kind, at most kLongestPayload; nullopt if there is no such kind.
 std::optional<size_t> longest_payload(uint8_t kind);
 
 std::string encode(const Frame& frame);
 
-// The frame that `bytes` begin with, and how many of them it takes; nothing while it is not complete.
-// Throws CommError (Rendezvous) for a kind that does not exist, and for a payload that is longer than its kind may be.
+// The frame at the start of `bytes`, and how many bytes it takes; nullopt while it is incomplete. Throws CommError (Rendezvous)
+// for an unknown kind, and for a payload that is longer than its kind allows.
 struct DecodedFrame {
   Frame frame;
   size_t bytes = 0;
 };
 std::optional<DecodedFrame> decode_frame(std::string_view bytes);
 
-// Numbers are little endian; a string follows its length.
+// Numbers are little endian; a string comes after its length.
 class PayloadWriter {
  public:
   PayloadWriter& number(int64_t value);
@@ -55,11 +55,11 @@ class PayloadWriter {
   std::string bytes_;
 };
 
-// Reads what PayloadWriter wrote. Whatever is not as it is asked for is CommError (Rendezvous): "sent a Join whose rank is 7;
-// accepted are 0 to 3", so that the caller puts the sender's name in front.
+// Reads what PayloadWriter wrote. Unexpected content throws CommError (Rendezvous), such as "sent a Join whose rank is 7; it
+// must be 0 to 3"; the caller puts the sender's name in front.
 class PayloadReader {
  public:
-  // `message` is how errors name it: "a Join".
+  // `message` names the message in errors: "a Join".
   PayloadReader(std::string_view bytes, std::string message) : bytes_(bytes), message_(std::move(message)) {}
   int64_t number(std::string_view what, int64_t least, int64_t most);
   std::string text(std::string_view what, size_t longest);

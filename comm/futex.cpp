@@ -10,7 +10,7 @@
 namespace trivet::comm {
 namespace {
 
-constexpr int kSpins = 200;  // measured: catches a peer that is about to arrive, costs nothing when it is not
+constexpr int kSpins = 200;  // measured: catches a peer that is about to arrive, and costs nothing otherwise
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -18,7 +18,7 @@ void pause_briefly() {
 #endif
 }
 
-// Not FUTEX_PRIVATE: the word may be shared by processes.
+// Not FUTEX_PRIVATE: the word may be shared between processes.
 long futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const timespec* time) {
   return syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), operation, value, time, nullptr, 0);
 }

@@ -30,7 +30,7 @@ void send_few(const Descriptor& connection, std::string_view bytes) {
   [[maybe_unused]] const ssize_t sent = ::send(connection.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
 }
 
-// Nothing when the connection ends before.
+// Returns nullopt if the connection ends first.
 std::optional<std::string> receive_exactly(const Descriptor& connection, size_t bytes, const Patience& patience) {
   std::string out;
   while (out.size() < bytes) {

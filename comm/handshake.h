@@ -4,9 +4,9 @@
 //   rank 0 -> joiner   32 random bytes | HMAC(secret, "rank 0" | hello | random)       64 bytes
 //   joiner -> rank 0   HMAC(secret, "joiner" | random | hello)                         32 bytes
 //
-// Rank 0 reads at most 64 bytes from a stranger and gives it 2 seconds. A recorded conversation proves nothing later: both
-// sides add fresh random bytes. What follows is neither encrypted nor authenticated: networks that others can write to need
-// more.
+// Rank 0 reads at most 64 bytes from a stranger and gives it 2 seconds. A recorded conversation is useless later, because both
+// sides add fresh random bytes. Traffic after the proof is neither encrypted nor authenticated: networks that others can write
+// to need more.
 #pragma once
 
 #include <chrono>
@@ -20,8 +20,9 @@ namespace trivet::comm {
 
 constexpr std::chrono::milliseconds kProofDeadline{2000};
 
-// The joiner's side. False: the other end closed the connection before it answered, as rank 0 does with the oldest visitor when
-// too many come at once; try again. Throws CommError (Rendezvous): it does not know the secret, or gives no answer.
+// The joiner's side. Returns false if the other end closed the connection before it answered, as rank 0 does with the oldest
+// visitor when too many come at once; try again then. Throws CommError (Rendezvous) if the other end does not know the secret
+// or does not answer.
 bool prove_to_rank_zero(const Descriptor& connection, const Secret& secret, const Patience& patience);
 
 // Rank 0's side of one connection, driven by poll.
@@ -29,7 +30,7 @@ class Doorkeeper {
  public:
   enum class State { Waiting, Proven, Refused };
   explicit Doorkeeper(TimePoint deadline) : deadline_(deadline) {}
-  // Reads what is there, at most what the handshake needs. Refused: close it. `why` then says the reason.
+  // Reads what has arrived, at most what the handshake needs. After Refused, close the connection; why() gives the reason.
   State step(const Descriptor& connection, const Secret& secret, TimePoint now);
   const std::string& why() const { return why_; }
 

@@ -1,4 +1,4 @@
-// This host's name, as errors say it.
+// Returns this host's name, for error messages.
 #pragma once
 
 #include <unistd.h>

@@ -1,7 +1,8 @@
-// What a job knows of its own end: the first accusation, which every rank reports alike.
+// Records why a job ends: the first accusation, which every rank reports alike.
 //
-// One per process (run_threads: one for all ranks). The liveness monitor, World::abort and an operation whose deadline passed
-// accuse; the first accusation wins and stays. Whoever waits for a peer looks here whenever it wakes. Any thread.
+// There is one JobState per process (with run_threads, one for all ranks). The liveness monitor, World::abort and an operation
+// whose deadline has passed make accusations; the first one wins and stays. A thread that waits for a peer checks here whenever
+// it wakes. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -26,11 +27,11 @@ struct Accusation {
 
 class JobState {
  public:
-  // The first one wins; later ones are ignored. Wakes wait_for and calls what subscribe was given.
+  // The first one wins; later ones are ignored. Wakes wait_for and calls the subscribed listeners.
   void accuse(Accusation accusation) noexcept;
   bool accused() const noexcept { return accused_.load(std::memory_order_acquire); }
   std::optional<Accusation> accusation() const;
-  // True as soon as somebody is accused, false when the time is over.
+  // True as soon as somebody is accused, false when the time is up.
   bool wait_for(std::chrono::milliseconds time) const;
   // Called once, on the accuser's thread, with the first accusation (at once when there is one already). Must not throw, wait
   // or call back into this object.

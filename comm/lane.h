@@ -1,4 +1,4 @@
-// One rank's use of a lane of the board: all ranks enter an operation, see what the others entered, and go on in steps.
+// One rank's use of a lane of the board: all ranks enter an operation, see what the others entered, and continue in steps.
 #pragma once
 
 #include <vector>
@@ -16,9 +16,9 @@ class Lane {
   void enter(const Entry& entry);
   // Returns when all ranks have stepped as often as this one.
   void step();
-  // What `rank` entered last with. Valid until this rank enters the next operation.
+  // What `rank` published when it last entered. Valid until this rank enters the next operation.
   const Entry& entry(int rank) const { return lines_[rank].entries[operations_ % 2]; }
-  // What `rank` has entered that this rank, which is in no operation of the lane now, has not.
+  // The operation that `rank` has entered and this rank has not. Call it only while this rank is in no operation of the lane.
   std::optional<OperationHeader> ahead(int rank) const;
 
  private:

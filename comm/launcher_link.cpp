@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kLongestCause = 400;
 constexpr int kMostRanks = 1 << 20;
 
-// The number before the next space, which is removed with it.
+// Takes the number before the next space off `text`, and the space with it.
 std::optional<int> take_number(std::string_view& text, int least, int most) {
   int value = 0;
   const size_t length = std::min(text.find(' '), text.size());
@@ -53,7 +53,7 @@ void tell_launcher(int descriptor, const Loss& loss) noexcept {
   try {
     const std::string message = to_message(loss);
     ::send(descriptor, message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  } catch (const std::exception&) {  // out of memory: the launcher then names a rank by the order in which they ended
+  } catch (const std::exception&) {  // out of memory: the launcher then names a rank by the order in which the ranks ended
   }
 }
 

@@ -1,7 +1,7 @@
-// The line between a rank and the launcher that started it: a socket that everything the launcher starts inherits
-// (TRIVET_LAUNCHER_FD). Only the launcher's own processes hold the other end, and it closes when they are gone, however they
-// ended: then nobody can end the ranks any more, and they end themselves. Over the same socket a rank tells which rank it has
-// lost, so that the launcher can name that one.
+// The connection between a rank and the launcher that started it: a socket that every process the launcher starts inherits
+// (TRIVET_LAUNCHER_FD). Only the launcher's own processes hold the other end, which closes when they are gone, however they
+// ended. Nobody is then left to end the ranks, so they end themselves. A rank also tells the launcher over this socket which
+// rank it has lost, so that the launcher can name that rank.
 #pragma once
 
 #include <functional>
@@ -16,13 +16,13 @@
 namespace trivet::comm {
 
 struct Loss {
-  int by = -1;    // who says so
-  int rank = -1;  // who was lost
+  int by = -1;    // the rank that reports it
+  int rank = -1;  // the lost rank
   ExitCode code = ExitCode::PeerLost;
   std::string cause;  // "eof", "silent", "abort: ..."
 };
 
-// One message each; nothing if it is not one of these.
+// Each loss is one message. loss_from_message returns nullopt for any other message.
 std::string to_message(const Loss& loss);
 std::optional<Loss> loss_from_message(std::string_view message);
 
@@ -31,7 +31,7 @@ bool is_launcher_link(int descriptor);
 // Never waits. Without a launcher (-1), nothing happens.
 void tell_launcher(int descriptor, const Loss& loss) noexcept;
 
-// Calls `on_gone` on a thread of its own when the launcher is gone. Watches until it is destroyed.
+// Calls `on_gone` on its own thread when the launcher is gone. Watches until it is destroyed.
 class LauncherWatch {
  public:
   LauncherWatch(int descriptor, std::function<void()> on_gone);

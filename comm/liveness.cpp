@@ -18,10 +18,11 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kFarewell{1000};  // how long a closing rank waits for the others' last words
+constexpr milliseconds kFarewell{1000};  // how long a closing rank waits for the others' last messages
 constexpr milliseconds kTelling{200};
 
-// Heartbeats must get through however many threads compute. Needs a privilege; without it, patience has to do.
+// Heartbeats must get through however many threads compute. This needs a privilege; without it, only the long deadline for
+// silence helps.
 void raise_own_priority() { ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), -10); }
 
 std::string where(const std::vector<Member>& members, int rank) {
@@ -87,7 +88,7 @@ void Liveness::meet(const std::string& name, milliseconds deadline) {
     if (!store_.get(key(member.rank), milliseconds(0))) missing.push_back(member.rank);
   }
   throw CommError(ExitCode::NoProgress,
-                  fmt::format("ranks {} are alive but have not come to \"{}\" in {:.3g} s", fmt::join(missing, ","), name,
+                  fmt::format("ranks {} are alive but have not reached \"{}\" in {:.3g} s", fmt::join(missing, ","), name,
                               static_cast<double>(deadline.count()) / 1000));
 }
 
@@ -138,7 +139,7 @@ void Liveness::wait_for_news(TimePoint until) {
   wake_->silence();
 }
 
-// A monitor that did not get the processor, or was stopped, must not hold its own absence against the others.
+// A monitor that got no processor time, or was stopped, must not blame the others for its own absence.
 void Liveness::forgive_own_lateness(TimePoint planned, TimePoint now) {
   const auto late = now - planned;
   if (late < options_.beat) return;
@@ -153,7 +154,7 @@ void Liveness::read(Peer& peer, TimePoint now) {
       peer.last_heard = std::max(peer.last_heard, now);
       handle(peer, *frame);
     }
-  } catch (const CommError& error) {  // what it sent is wrong: nothing more is believed
+  } catch (const CommError& error) {  // it sent something wrong, so nothing more from it is trusted
     job_->accuse({peer.rank, where(members_, peer.rank), error.exit_code(), error.what()});
     peer.link.reset();
     return;
@@ -167,7 +168,7 @@ void Liveness::handle(Peer& peer, const Frame& frame) {
   switch (frame.kind) {
     case FrameKind::Heartbeat: return;
     case FrameKind::Bye:
-      // A rank says it after all have met in close(), this one among them.
+      // A rank sends Bye only after all ranks, including this one, have met in close().
       if (!left_) throw CommError(ExitCode::Rendezvous, "sent a Bye while the job is running");
       peer.said_bye = true;
       return;
@@ -248,7 +249,7 @@ void Liveness::call_on_lost(TimePoint now) {
   if (options_.on_lost) options_.on_lost(*job_->accusation());
 }
 
-// The last words: those of a polite end, or the accusation because of which this rank leaves.
+// Sends the last messages: Bye after a close(), or the accusation that makes this rank leave.
 void Liveness::finish() {
   take_outbox();
   announce_accusation();
@@ -263,7 +264,7 @@ void Liveness::finish() {
   for (Peer& peer : peers_) read_last_words(peer, deadline);
 }
 
-// A connection that is closed with something unread in it is reset, and a reset may overtake this rank's last words.
+// Closing a connection that has unread data resets it, and a reset may overtake this rank's last messages.
 void Liveness::read_last_words(Peer& peer, TimePoint deadline) {
   try {
     while (peer.link && peer.link.fill() == Link::State::Open && wait_readable(peer.link.number(), deadline)) {
@@ -271,7 +272,7 @@ void Liveness::read_last_words(Peer& peer, TimePoint deadline) {
       }
     }
   } catch (const CommError&) {
-    peer.link.reset();  // not a message; the job is over, and this rank has nothing left to hear
+    peer.link.reset();  // not a message; the job is over, so this rank needs to hear nothing more
   }
 }
 

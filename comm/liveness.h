@@ -1,4 +1,5 @@
-// Who of a job is alive. Every rank has one, with a thread of its own, so that a death is seen while the rank computes.
+// Detects which ranks of a job are alive. Every rank has a Liveness with its own thread, so that it sees a death while it
+// computes.
 //
 //        rank 1   rank 2          The connections are those of the rendezvous: a star around rank 0. Rank 0 sees who dies (end
 //            \     /              of the connection: at once) or falls silent (no heartbeat: at the deadline) and tells the
@@ -6,12 +7,13 @@
 //            /     \ .            watch rank 0 in the same way. Nobody else can tell them anything, so if rank 3 leaves because
 //        rank 3   rank 4          rank 2 died, rank 2 was named before.
 //
-// A process of this host that was stopped is found with every heartbeat by its state in /proc (process_state.h): that is
-// evidence, so half a second is enough. Silence alone could be a rank that gets no processor, and needs patience.
+// At every heartbeat, a rank looks in /proc (process_state.h) for peers that were stopped. That is evidence, so half a second
+// is enough. Silence alone could come from a rank that gets no processor time, so its deadline is longer.
 //
-// What it finds it says to the JobState, which every waiting operation looks at; what others find there (a deadline, an abort)
-// it tells all ranks. All reading and writing happens on its thread. close() is the polite end: all meet, say Bye, and no end
-// of a connection is a loss any more. Destroyed without it, the others take this rank for lost.
+// Liveness reports what it finds to the JobState, which every waiting operation checks, and tells all ranks about accusations
+// that others put there (a deadline, an abort). All reading and writing happens on its thread. close() is the regular end: all
+// ranks meet and send Bye, and from then on the end of a connection is not a loss. If a rank destroys its Liveness without
+// close(), the others consider it lost.
 #pragma once
 
 #include <atomic>
@@ -44,7 +46,8 @@ class Liveness {
   Liveness& operator=(const Liveness&) = delete;
 
   Store& store() { return store_; }
-  // Returns when all ranks have called it with this name. Throws CommError: a rank was lost, or NoProgress with those missing.
+  // Returns when all ranks have called it with this name. Throws CommError if a rank was lost, or NoProgress with the missing
+  // ranks at the deadline.
   void meet(const std::string& name, std::chrono::milliseconds deadline);
   void close(std::chrono::milliseconds deadline);
   // Accuses, and returns when the others have been told, at most 200 ms later.
@@ -85,7 +88,7 @@ class Liveness {
   const std::vector<Member> members_;
   std::shared_ptr<JobState> job_;
   std::unique_ptr<Admission> admission_;
-  std::vector<Peer> peers_;  // rank 0: all others; others: rank 0
+  std::vector<Peer> peers_;  // on rank 0: all other ranks; on the others: rank 0
   std::shared_ptr<Wake> wake_;
   Store store_;
 

@@ -49,7 +49,7 @@ std::optional<Refusal> refusal_of(const Member& candidate, const std::vector<std
   const Member& zero = *held[0];
   if (!candidate.job_id.empty() && candidate.job_id != zero.job_id) {
     return Refusal{ExitCode::Rendezvous,
-                   "this rank belongs to another job than the rank 0 that answered (TRIVET_JOB_ID differs)"};
+                   "this rank belongs to a different job than the rank 0 that answered (TRIVET_JOB_ID differs)"};
   }
   if (candidate.epoch != zero.epoch) {
     return Refusal{ExitCode::Rendezvous, fmt::format("this rank belongs to start {} of the job, rank 0 to start {}; "
@@ -58,14 +58,14 @@ std::optional<Refusal> refusal_of(const Member& candidate, const std::vector<std
   }
   if (candidate.build != zero.build) {
     return Refusal{ExitCode::VersionSkew,
-                   fmt::format("rank {} ({}) runs build {}, rank 0 ({}) build {}; start the same program on all ranks",
+                   fmt::format("rank {} ({}) runs build {}, rank 0 ({}) runs build {}; start the same program on all ranks",
                                candidate.rank, candidate.where(), escape_control(candidate.build), zero.where(), zero.build),
                    true};
   }
   if (candidate.world_size != zero.world_size) {
     return Refusal{ExitCode::Rendezvous,
-                   fmt::format("rank {} ({}) was told {} ranks, rank 0 {}; WORLD_SIZE must be the same on all", candidate.rank,
-                               candidate.where(), candidate.world_size, zero.world_size),
+                   fmt::format("rank {} ({}) expects {} ranks, rank 0 expects {}; WORLD_SIZE must be the same on all",
+                               candidate.rank, candidate.where(), candidate.world_size, zero.world_size),
                    true};
   }
   if (candidate.rank < 0 || candidate.rank >= zero.world_size) {

@@ -1,10 +1,10 @@
-// send and receive of one rank of a group, blocking. Both sides meet, compare what they came for, and the receiver copies:
+// Blocking send and receive of one rank of a group. Both sides meet and compare their headers, and the receiver copies:
 //
 //   sender    fill 0, enter |          fill 1 |           fill 2 (when 0 is taken) | ...  returns when all is taken
 //   receiver  enter         | take 0          | take 1           | take 2
 //
-// Directly out of the sender's tensor where it can be reached (one chunk, no fill), through the sender's slots otherwise.
-// Other ranks are not needed. Channels are independent: a rank may send on one thread and receive on another.
+// The receiver copies directly from the sender's tensor where it can reach it (one chunk, no fill), otherwise through the
+// sender's slots. Other ranks are not involved. Channels are independent: a rank may send on one thread and receive on another.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ class Messages {
   std::optional<OperationHeader> ahead(int peer) const;
 
  private:
-  // This rank's end of a channel: how far both counters are when nothing is under way.
+  // This rank's end of a channel: the values of both counters when no message is in flight.
   struct End {
     uint32_t operations = 0, sent = 0, received = 0;
   };

@@ -1,5 +1,5 @@
-// What a rank says about the operation that it enters, so that ranks that disagree are told so at once instead of hanging.
-// Lies in memory that the ranks share: trivially copyable, no pointers.
+// Describes the operation that a rank enters, so that ranks that disagree get an error at once instead of hanging. It is stored
+// in memory that the ranks share, so it is trivially copyable and has no pointers.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace trivet::comm {
 
-enum class Occasion : uint8_t { Operation, Subgroup, Close };  // the last two: `operation` means nothing
+enum class Occasion : uint8_t { Operation, Subgroup, Close };  // the last two do not use `operation`
 
 struct OperationHeader {
   int64_t count = 0;    // elements of the data, of one shard, or of what one rank sends another in all_to_all
   int32_t root = -1;    // broadcast: root; send and receive: the peer; subgroup: a digest of name and members
-  uint32_t number = 0;  // of the calls of its kind in the group: collectives; subgroup and close; messages between two ranks
+  uint32_t number = 0;  // counts calls of one kind in the group: collectives; subgroup and close; messages between two ranks
   Operation operation = Operation::Barrier;
   DType dtype = DType::Float32;
   ReduceOp reduce = ReduceOp::Sum;

@@ -12,8 +12,8 @@ struct Part {
   int64_t first = 0, count = 0;
 };
 
-// Equal parts in rank order, cut at cache lines so that no two ranks write the same one; the last ranks may get less, or
-// nothing.
+// Equal parts in rank order, cut at cache lines so that no two ranks write the same one; the last ranks may get fewer elements,
+// or none.
 inline Part part_of(int64_t elements, int64_t element_bytes, int rank, int ranks) {
   const int64_t line = 64 / element_bytes;
   const int64_t per_rank = ((elements + ranks - 1) / ranks + line - 1) / line * line;

@@ -1,4 +1,4 @@
-// Who listens on a port of this host, for the message "port 29500 is held by pid 4711 (train)".
+// Finds the process that listens on a port of this host, for the message "port 29500 is held by pid 4711 (train)".
 #pragma once
 
 #include <string>

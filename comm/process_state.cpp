@@ -11,8 +11,8 @@
 namespace trivet::comm {
 namespace {
 
-// "PID (NAME) STATE PPID ...": the name may hold blanks and brackets, so that the last bracket counts. The start time is the
-// 22nd field, the 20th after the name.
+// "PID (NAME) STATE PPID ...": the name may contain spaces and parentheses, so it ends at the last parenthesis. The start time
+// is the 22nd field, the 20th after the name.
 constexpr int kStartField = 20;
 
 }  // namespace

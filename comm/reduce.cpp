@@ -6,8 +6,8 @@
 namespace trivet::comm {
 namespace {
 
-// One body, compiled for several instruction sets and chosen when the program starts: additions and conversions round alike in
-// all. (Sanitizers start too late for the choice.)
+// Each function is compiled for several instruction sets, and one version is chosen when the program starts. Additions and
+// conversions round alike in all versions. (Sanitizers start too late for the choice.)
 #if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define TRIVET_COMM_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
@@ -25,7 +25,7 @@ struct Plus {
   [[gnu::always_inline]] Number operator()(Number sum, Number term) const { return sum + term; }
 };
 template <typename Number>
-struct Larger {  // a NaN stays
+struct Larger {  // NaN propagates
   [[gnu::always_inline]] Number operator()(Number largest, Number term) const {
     return term > largest || term != term ? term : largest;
   }
@@ -53,7 +53,7 @@ template <typename Number, typename Stored, typename Combine>
 constexpr size_t kTreeBlocks = 32;  // a group has fewer than 2^32 ranks
 
 // The sum of elements [begin, begin + length) of all sources, left in blocks[0]: like a binary counter, equal halves are added
-// as soon as both are there.
+// as soon as both are known.
 template <typename Number, typename Stored>
 [[gnu::always_inline]] inline void sum_in_tree(Sources from, int64_t begin, int64_t length, Number (*blocks)[kTreeBlock]) {
   size_t held = 0;
@@ -121,7 +121,7 @@ void tree_sum_of(DType dtype, Sources from, Targets to, int64_t count) {
     case DType::BFloat16: return tree_sum_bfloat16(from, to, count);
     case DType::Float16: return tree_sum<float, float16>(from, to, count);
     case DType::Float64: return tree_sum<double, double>(from, to, count);
-    case DType::Int64: return sum_int64(from, to, count);  // integers have no order
+    case DType::Int64: return sum_int64(from, to, count);  // order does not matter for integers
     case DType::Int32: return sum_int32(from, to, count);
     default: throw std::logic_error("reduce: tree sum of this dtype is not defined");
   }

@@ -17,12 +17,12 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kTick{100};
-// Others wait this much longer than rank 0, so that it is rank 0 who says which ranks are missing.
+// The other ranks wait this much longer than rank 0, so that rank 0 is the one to report which ranks are missing.
 constexpr milliseconds kLonger{3000};
 
 double seconds(milliseconds time) { return static_cast<double>(time.count()) / 1000; }
 
-// Looks for ranks that were stopped before they joined, and throws when one of those that are waited for was stopped for long.
+// Looks for ranks that were stopped before they joined, and throws if one of the awaited ranks was stopped for long.
 class StoppedWatch {
  public:
   explicit StoppedWatch(const RendezvousOptions& options) : options_(options) {}
@@ -51,7 +51,7 @@ class StoppedWatch {
   TimePoint next_look_ = steady_clock::now() + kLookEvery;  // most jobs are complete by then
 };
 
-// Rank 0 while it waits.
+// Rank 0's side of the rendezvous.
 class Gathering {
  public:
   explicit Gathering(RendezvousOptions& options)
@@ -79,7 +79,7 @@ class Gathering {
       if (now >= deadline) fail({ExitCode::Rendezvous, missing_text(options_.join_deadline)});
       if (now >= report) {
         report += options_.progress_every;
-        log_.info(fmt::format("rendezvous: {}, waiting until {} s",
+        log_.info(fmt::format("rendezvous: {}, waiting up to {} s",
                               missing_text(std::chrono::duration_cast<milliseconds>(now - start)),
                               seconds(options_.join_deadline)));
       }
@@ -124,14 +124,14 @@ class Gathering {
     links_[rank].flush();
   }
 
-  // They wait for the table and have nothing to say; each may only stay.
+  // Ranks that have joined wait for the table and must neither send anything nor leave.
   void check_those_that_joined() {
     for (size_t rank = 1; rank < links_.size(); ++rank) {
       if (!links_[rank]) continue;
       const Link::State state = links_[rank].fill();
       std::string why = state != Link::State::Open ? "left during the rendezvous" : "";
       try {
-        if (const auto frame = links_[rank].next()) why = "sent " + name_of(frame->kind) + " before everybody was here";
+        if (const auto frame = links_[rank].next()) why = "sent " + name_of(frame->kind) + " before all ranks had joined";
       } catch (const CommError& error) {
         why = error.what();
       }
@@ -170,26 +170,26 @@ class Gathering {
   std::unique_ptr<Admission> admission_;
 };
 
-// Everything that rank 0 says is checked against what this rank knows.
+// Checks everything that rank 0 sends against what this rank knows.
 void check_table(const Table& table, const Member& self, const std::string& who) {
   const auto refuse_table = [&](const std::string& why) {
     throw CommError(ExitCode::Rendezvous, fmt::format("{} sent a Table {}", who, why));
   };
   if (static_cast<int>(table.members.size()) != self.world_size)
-    refuse_table(fmt::format("of {} members; this rank was told {}", table.members.size(), self.world_size));
+    refuse_table(fmt::format("of {} members; this rank expects {}", table.members.size(), self.world_size));
   const Member& here = table.members[static_cast<size_t>(self.rank)];
   if (here.pid != self.pid || here.host != self.host || here.epoch != self.epoch || here.build != self.build)
     refuse_table(fmt::format("in which this rank is {} instead of {}", here.where(), self.where()));
-  if (!self.job_id.empty() && table.job_id != self.job_id) refuse_table("of another job (TRIVET_JOB_ID differs)");
+  if (!self.job_id.empty() && table.job_id != self.job_id) refuse_table("of a different job (TRIVET_JOB_ID differs)");
 }
 
-// Rank 0 has said why this rank, or the job, does not get in.
+// Rank 0 has refused this rank, or the whole job, and given the reason.
 class Refused : public CommError {
  public:
   using CommError::CommError;
 };
 
-// The payload of rank 0's answer, if it is of the expected kind.
+// Returns the payload of rank 0's answer; throws if it is not of the expected kind.
 const std::string& payload_of(const Frame& answer, FrameKind expected) {
   if (answer.kind == expected) return answer.payload;
   if (answer.kind != FrameKind::Refuse) {
@@ -200,7 +200,7 @@ const std::string& payload_of(const Frame& answer, FrameKind expected) {
   throw Refused(refusal.code, "rendezvous: " + escape_control(refusal.reason));
 }
 
-// What rank 0 has sent, decoded; an error says that it came from there.
+// Decodes what rank 0 has sent; errors name rank 0 as the sender.
 template <typename Decode>
 auto answer_of(const std::string& who, Decode decode) {
   try {
@@ -212,7 +212,7 @@ auto answer_of(const std::string& who, Decode decode) {
   }
 }
 
-// A rank other than 0 on its way in.
+// The side of a rank other than 0.
 class Joining {
  public:
   explicit Joining(const RendezvousOptions& options)
@@ -228,7 +228,7 @@ class Joining {
       if (steady_clock::now() + pause >= before_welcome_.deadline) {
         throw CommError(ExitCode::Rendezvous,
                         fmt::format("rendezvous: {}:{} closed the connection before it answered, {} times in {} s; is it this "
-                                    "job's rank 0, and does something flood its port?",
+                                    "job's rank 0, and is something flooding its port?",
                                     options_.address, options_.port, attempts, seconds(options_.join_deadline)));
       }
       std::this_thread::sleep_for(pause);
@@ -237,7 +237,7 @@ class Joining {
   }
 
  private:
-  // Nothing: the connection was closed before rank 0 answered.
+  // Returns nullopt if the connection was closed before rank 0 answered.
   std::optional<Joined> attempt() {
     Link link(connect_to(options_.address, options_.port, before_welcome_));
     const std::string who = fmt::format("rendezvous: rank 0 at {}", link.peer());
@@ -283,7 +283,7 @@ class Joining {
 Joined rendezvous(RendezvousOptions options) {
   if (options.secret.empty()) {
     throw ConfigError(
-        fmt::format("MASTER_ADDR: {} is not this machine's loopback address, and there is no secret, so that anybody could "
+        fmt::format("MASTER_ADDR: {} is not this machine's loopback address, and there is no secret, so anybody could "
                     "join; set TRIVET_SECRET_FILE to a file of mode 600, or MASTER_ADDR to 127.0.0.1",
                     escape_control(options.address)));
   }

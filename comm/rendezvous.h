@@ -1,13 +1,13 @@
-// How the processes of a job find each other: all of them connect to rank 0, and go on when the last one is there.
+// How the processes of a job find each other: all of them connect to rank 0, and continue when the last one has joined.
 //
 //   others: connect, prove, Join ------> rank 0: checks (member.h), waits for all
-//                     Welcome <--------- heard: who rank 0 is
-//                       Table <--------- everybody is here: who they are, and the job's id
-//                   or  Refuse <-------- not you; or not this time: the missing ranks, at the join deadline
+//                     Welcome <--------- join received: who rank 0 is
+//                       Table <--------- everybody has joined: who they are, and the job's id
+//                   or  Refuse <-------- this rank is refused; or, at the join deadline, the missing ranks
 //
-// A joiner whose connection ends before the Welcome tries again until its deadline: rank 0 sends the oldest visitors away when
-// too many come at once. The connections stay open: they are what liveness watches, so there is no moment in which a death
-// goes unseen. A rank that is stopped before it joins ends the rendezvous for all.
+// A joiner whose connection ends before the Welcome tries again until its deadline: rank 0 drops the oldest visitors when too
+// many come at once. The connections stay open for liveness to watch, so there is no moment in which a death goes unseen. A
+// rank that is stopped before it joins ends the rendezvous for all.
 #pragma once
 
 #include <functional>
@@ -27,8 +27,8 @@ struct RendezvousOptions {
   Descriptor listener;  // rank 0's, when a launcher has reserved it
   Secret secret;
   std::chrono::milliseconds join_deadline{30000};
-  std::chrono::milliseconds progress_every{5000};  // rank 0 says who is missing
-  // May be empty. Ranks of this job on this host that were stopped; asked again and again while ranks are missing.
+  std::chrono::milliseconds progress_every{5000};  // how often rank 0 logs who is missing
+  // May be empty. Returns the ranks of this job on this host that were stopped; called repeatedly while ranks are missing.
   std::function<std::vector<StoppedRank>()> find_stopped;
 };
 
@@ -36,10 +36,10 @@ struct Joined {
   std::vector<Member> members;  // by rank
   std::string job_id;
   std::vector<Link> links;               // rank 0: one per rank, its own is closed; others: links[0] only
-  std::unique_ptr<Admission> admission;  // rank 0: sends away who comes late
+  std::unique_ptr<Admission> admission;  // rank 0: turns latecomers away
 };
 
-// Throws CommError: Rendezvous, or VersionSkew.
+// Throws CommError (Rendezvous or VersionSkew).
 Joined rendezvous(RendezvousOptions options);
 
 }  // namespace trivet::comm

@@ -8,14 +8,14 @@
 namespace trivet::comm {
 namespace {
 
-constexpr std::chrono::milliseconds kSlice{20};  // how late bad news may be seen
+constexpr std::chrono::milliseconds kSlice{20};  // how late a failure may be noticed
 
 }  // namespace
 
 void Seat::await(std::span<SharedCounter* const> counters, std::span<const int> peers, uint32_t target,
                  const OperationHeader& during) const {
   if (whereabouts) whereabouts->enter(place_of(during));
-  std::chrono::steady_clock::time_point start{};  // read only when somebody has to be waited for
+  std::chrono::steady_clock::time_point start{};  // set only when a rank has to be waited for
   std::optional<Whereabouts::Wait> wait;
   for (SharedCounter* counter : counters) {
     while (!counter->wait(target, kSlice)) {
@@ -93,7 +93,7 @@ void Seat::disagree(int first, const OperationHeader& by_first, int second, cons
 void Seat::throw_disagreement(const std::string& what) const {
   throw CommError(
       ExitCode::RanksDisagree,
-      fmt::format("{}ranks disagree: {}; all ranks of a group make the same calls in the same order", prefix(), what));
+      fmt::format("{}ranks disagree: {}; all ranks of a group must make the same calls in the same order", prefix(), what));
 }
 
 std::string Seat::prefix() const {
@@ -106,7 +106,7 @@ void Seat::throw_accusation(const OperationHeader& during) const {
     throw CommError(a.code, fmt::format("{}ranks disagree while this one runs {}: {}", prefix(), to_string(during),
                                         escape_control(a.cause)));
   if (a.world_rank == world_ranks[rank])
-    throw CommError(a.code, fmt::format("{}the job has given this rank up during {}: {}", prefix(), to_string(during),
+    throw CommError(a.code, fmt::format("{}the job considers this rank lost during {}: {}", prefix(), to_string(during),
                                         escape_control(a.cause)));
   throw CommError(a.code, fmt::format("{}lost rank {} (host {}) during {}: {}", prefix(), a.world_rank, a.host,
                                       to_string(during), escape_control(a.cause)));

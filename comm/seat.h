@@ -1,8 +1,8 @@
-// A rank's seat in a group: who it is in messages, how long it waits, and where it looks for bad news while it waits.
+// A rank's seat in a group: its identity in messages, how long it waits, and where it looks for failures while it waits.
 //
-// Every wait of the folder goes through Seat::await, and every error of an operation is made here, so that all of them name the
-// group, the rank, the host and the operation. A peer that has arrived is seen before bad news: an operation that can complete
-// does.
+// Every wait in this folder goes through Seat::await, and every error of an operation is created here, so that all of them name
+// the group, the rank, the host and the operation. An arrived peer is noticed before a failure, so an operation that can
+// complete does.
 #pragma once
 
 #include <chrono>
@@ -26,24 +26,24 @@ struct Seat {
   int rank = 0;
   std::vector<int> world_ranks;  // of the group's ranks
   std::string host;
-  std::chrono::milliseconds deadline{600000};  // for a rank that never comes
+  std::chrono::milliseconds deadline{600000};  // for a rank that never arrives
   std::shared_ptr<JobState> job;
-  std::shared_ptr<Whereabouts> whereabouts;       // of the world; may be null
+  std::shared_ptr<Whereabouts> whereabouts;       // the world's; may be null
   Verdict* verdict = nullptr;                     // on the group's board
-  std::function<bool(int world_rank)> has_ended;  // may be empty; such a rank enters nothing any more
-  // May be empty. What a missing peer waits for this rank in, when that is another kind of operation: neither would ever end.
+  std::function<bool(int world_rank)> has_ended;  // may be empty; an ended rank enters no more operations
+  // May be empty. The operation in which a missing peer waits for this rank, if it is of another kind: neither would ever end.
   std::function<std::optional<OperationHeader>(int peer, const OperationHeader& during)> waits_elsewhere;
 
   int size() const { return static_cast<int>(world_ranks.size()); }
 
-  // Waits until all counters have reached `target`. counters[i] belongs to group rank peers[i].
-  // Throws CommError: what the job was accused of, or NoProgress naming the ranks that are missing (and accuses the first of
-  // them). Long before that the whereabouts name them.
+  // Waits until all counters have reached `target`. counters[i] belongs to group rank peers[i]. Throws CommError with the job's
+  // accusation, or NoProgress with the missing ranks (and accuses the first of them). The whereabouts name the missing ranks
+  // long before that.
   void await(std::span<SharedCounter* const> counters, std::span<const int> peers, uint32_t target,
              const OperationHeader& during) const;
-  // One peer.
+  // The same for one peer.
   void await(SharedCounter& counter, int peer, uint32_t target, const OperationHeader& during) const;
-  // CommError RanksDisagree naming both; tells the rest of the job.
+  // Throws CommError RanksDisagree that names both ranks, and tells the rest of the job.
   [[noreturn]] void disagree(int first, const OperationHeader& by_first, int second, const OperationHeader& by_second) const;
 
  private:

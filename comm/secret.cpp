@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kShortest = 16, kLongest = 4096;
 
-// All ranks inherit the same descriptor, so it is read from its beginning without moving the common position.
+// All ranks inherit the same descriptor, so it is read from its beginning without moving the shared file position.
 std::string read_all(int descriptor) {
   std::string out(kLongest + 1, '\0');
   size_t size = 0;
@@ -62,13 +62,13 @@ Secret secret_from_descriptor(int descriptor) {
   const std::string source = fmt::format("TRIVET_SECRET_FD={}", descriptor);
   status_of_regular_file(source, descriptor);
   Secret secret = checked(source, descriptor);
-  ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);  // not for the children of this rank
+  ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);  // hidden from the children of this rank
   return secret;
 }
 
 Secret secret_from_file(const std::string& path, const std::string& source, Links links) {
-  // Without O_NONBLOCK, opening a pipe would wait until somebody writes to it. Whatever a link leads to, what is checked below
-  // is the file that was opened.
+  // Without O_NONBLOCK, opening a pipe would wait until somebody writes to it. Whatever a link leads to, the checks below apply
+  // to the file that was opened.
   const int no_links = links == Links::Refused ? O_NOFOLLOW : 0;
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | no_links));
   if (!file && errno == ELOOP && links == Links::Refused)
@@ -76,7 +76,7 @@ Secret secret_from_file(const std::string& path, const std::string& source, Link
         fmt::format("{}: is a symbolic link, which somebody else could point elsewhere; name the file itself", source));
   if (!file)
     throw ConfigError(
-        fmt::format("{}: {}; make one with: (umask 077; head -c 32 /dev/urandom > {})", source, std::strerror(errno), path));
+        fmt::format("{}: {}; create one with: (umask 077; head -c 32 /dev/urandom > {})", source, std::strerror(errno), path));
   const struct stat status = status_of_regular_file(source, file.number());
   if ((status.st_mode & 077) != 0 || status.st_uid != ::geteuid()) {
     throw ConfigError(

@@ -1,10 +1,10 @@
-// What the ranks of a job share and nobody else knows. No job of several processes runs without one:
+// A secret that the ranks of a job share and nobody else knows. Every job of several processes has one:
 //
-//   TRIVET_SECRET_FD     an inherited descriptor; `trivet launch` makes a new secret in memory for every job
-//   TRIVET_SECRET_FILE   a file that only its owner may read: ranks that something else starts, and any address of a network
-//   otherwise            on the loopback interface: this user's own file (user_secret.h), made by whichever rank comes first
+//   TRIVET_SECRET_FD     an inherited descriptor; `trivet launch` creates a new secret in memory for every job
+//   TRIVET_SECRET_FILE   a file that only its owner may read; for ranks that another program starts, on any network address
+//   otherwise            on the loopback interface: this user's own file (user_secret.h), created by whichever rank comes first
 //
-// Never in argv or in the environment, never logged.
+// The secret is never in argv or in the environment, and never logged.
 #pragma once
 
 #include <string>
@@ -24,15 +24,15 @@ class Secret {
   std::string key_;
 };
 
-// Throws ConfigError: not a regular file, not readable, fewer than 16 or more than 4096 bytes.
+// Throws ConfigError if it is not a regular file, is not readable, or has fewer than 16 or more than 4096 bytes.
 Secret secret_from_descriptor(int descriptor);
 
-// Followed where the user names the file, because Kubernetes mounts secrets as links. Refused in a directory that others could
-// have made before, as under /tmp.
+// Links are followed where the user names the file, because Kubernetes mounts secrets as links. They are refused in a directory
+// that others could have created first, as under /tmp.
 enum class Links { Followed, Refused };
 
-// Also refuses a file of another user, one that others may read or write, and with Links::Refused a symbolic link. `source` is
-// how errors name it.
+// Also refuses a file of another user, one that others may read or write, and with Links::Refused a symbolic link. `source`
+// names the file in errors.
 Secret secret_from_file(const std::string& path, const std::string& source, Links links = Links::Followed);
 
 std::string random_bytes(size_t count);

@@ -91,7 +91,8 @@ void SharedGroup::receive(TensorView data, int peer, Stream& stream) {
   stream.enqueue([this, header, data] { messages_.receive(header, data); });
 }
 
-// The first member founds the board; all ranks of this group meet twice: when it is there, and when the members have joined.
+// The first member creates the board. All ranks of this group meet twice: when the board exists, and when the members have
+// joined.
 std::unique_ptr<ProcessGroup> SharedGroup::subgroup(const std::vector<int>& ranks, const std::string& name) {
   check_members(*this, ranks, name);
   const auto place = std::find(ranks.begin(), ranks.end(), rank());

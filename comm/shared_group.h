@@ -1,7 +1,7 @@
-// A group whose ranks share memory: threads of a process, or processes of a host. What differs between them is the Ground.
+// A group whose ranks share memory: threads of a process, or processes of a host. They differ only in their Ground.
 //
 // Operations check their arguments on the caller's thread, count their traffic, and run on the stream. The group must outlive
-// the work that is queued. One operation at a time, but sends and receives with different peers may overlap each other.
+// its queued work. Only one operation runs at a time, but sends and receives with different peers may overlap.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,7 @@ class SharedGroup final : public ProcessGroup {
   void receive(TensorView data, int peer, Stream& stream) override;
   void barrier(Stream& stream) override;
 
-  // Blocks until all ranks of this group have called it. Operations of this group may be under way meanwhile.
+  // Blocks until all ranks of this group have called it. Operations of this group may be in flight meanwhile.
   std::unique_ptr<ProcessGroup> subgroup(const std::vector<int>& ranks, const std::string& name) override;
   Traffic traffic() const override { return {operations_.load(), bytes_sent_.load()}; }
 

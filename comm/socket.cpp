@@ -35,7 +35,7 @@ AddressList resolve(const std::string& address, int port) {
   const int failed = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &list);
   if (failed != 0) {
     throw CommError(ExitCode::Rendezvous,
-                    fmt::format("MASTER_ADDR: \"{}\" is no address of a host: {}; give a name or an address that "
+                    fmt::format("MASTER_ADDR: \"{}\" is not the address of a host: {}; give a name or an address that "
                                 "this machine can look up",
                                 escape_control(address), ::gai_strerror(failed)));
   }
@@ -46,7 +46,7 @@ void set_option(int descriptor, int level, int option, int value) {
   ::setsockopt(descriptor, level, option, &value, sizeof value);
 }
 
-// A connection whose other end dies without a word (power, cable) is found by heartbeats; this keeps small frames prompt.
+// Sends small frames without delay. (Heartbeats detect a connection whose other end dies silently: power, cable.)
 void set_prompt(int descriptor) { set_option(descriptor, IPPROTO_TCP, TCP_NODELAY, 1); }
 
 int remaining_ms(TimePoint deadline) {
@@ -64,7 +64,7 @@ bool poll_for(int descriptor, short events, TimePoint deadline) {
   }
 }
 
-// 0, or the errno of the attempt.
+// Returns 0, or the errno of the attempt.
 int try_connect(const addrinfo& target, TimePoint deadline, Descriptor& out) {
   Descriptor attempt(::socket(target.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!attempt) return errno;
@@ -86,7 +86,7 @@ int try_connect(const addrinfo& target, TimePoint deadline, Descriptor& out) {
 Descriptor listen_on(const std::string& address, int port) {
   const AddressList list = resolve(address, port);
   Descriptor listener(::socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!listener) throw CommError(ExitCode::Rendezvous, fmt::format("cannot make a socket: {}", std::strerror(errno)));
+  if (!listener) throw CommError(ExitCode::Rendezvous, fmt::format("cannot create a socket: {}", std::strerror(errno)));
   set_option(listener.number(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (::bind(listener.number(), list->ai_addr, list->ai_addrlen) != 0 || ::listen(listener.number(), 1024) != 0) {
     const int error = errno;
@@ -103,7 +103,7 @@ int port_of(const Descriptor& listener) {
   sockaddr_storage storage{};
   socklen_t size = sizeof storage;
   ::getsockname(listener.number(), reinterpret_cast<sockaddr*>(&storage), &size);
-  // The port lies at the same place in both families.
+  // The port is at the same offset in both address families.
   return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
 }
 
@@ -169,7 +169,7 @@ void Link::flush() {
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (sent < 0) {
-      out_.clear();  // the peer is gone: fill() says so
+      out_.clear();  // the peer is gone, as fill() will report
       return;
     }
     out_.erase(0, static_cast<size_t>(sent));

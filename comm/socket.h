@@ -13,22 +13,22 @@ namespace trivet::comm {
 
 using TimePoint = std::chrono::steady_clock::time_point;
 
-// Port 0 takes a free one. Throws CommError (Rendezvous); a port in use is named with its holder.
+// Port 0 picks a free port. Throws CommError (Rendezvous); for a port in use, the error names its holder.
 Descriptor listen_on(const std::string& address, int port);
 int port_of(const Descriptor& listener);
 bool is_loopback(const std::string& address);
 std::string peer_of(const Descriptor& connection);  // "127.0.0.1:4711"
 
-// How long a wait lasts, and what is looked at meanwhile, every 100 ms: `look` may throw to end it.
+// Says how long a wait may last, and what it checks every 100 ms: `look` may throw to end the wait.
 struct Patience {
   Patience(TimePoint until, std::function<void()> at_times = {}) : deadline(until), look(std::move(at_times)) {}
   TimePoint deadline;
   std::function<void()> look;
 };
 
-// Tries again while nobody listens there yet. Throws CommError (Rendezvous) at the deadline. Non-blocking afterwards.
+// Retries while nobody listens there yet. Throws CommError (Rendezvous) at the deadline. The connection is non-blocking.
 Descriptor connect_to(const std::string& address, int port, const Patience& patience);
-// Nothing when no one waits.
+// Returns nullopt if no connection is waiting.
 std::optional<Descriptor> accept_from(const Descriptor& listener);
 
 // False at the deadline, even if there is something to read.
@@ -49,8 +49,8 @@ class Link {
   void send(const Frame& frame) { out_ += encode(frame); }
   bool has_unsent() const { return !out_.empty(); }
   void flush();                 // as much as the kernel takes now
-  State fill();                 // reads what is there
-  std::optional<Frame> next();  // throws CommError ("sent ...") when the bytes are no frame
+  State fill();                 // reads what has arrived
+  std::optional<Frame> next();  // throws CommError ("sent ...") if the bytes are not a frame
   void finish_sending();        // the other side then reads the end
   void reset() { connection_.reset(); }
 
@@ -60,8 +60,8 @@ class Link {
   size_t taken_ = 0;  // bytes of in_ that next() has returned
 };
 
-// Blocking twins for the side that joins. Throws CommError (Rendezvous) that begins with `who` when the deadline passes or the
-// bytes are no frame. Nothing: the link has ended.
+// Blocking counterparts for the side that joins. wait_for_frame throws a CommError (Rendezvous) whose text begins with `who` if
+// the deadline passes or the bytes are not a frame; it returns nullopt if the link has ended.
 std::optional<Frame> wait_for_frame(Link& link, const Patience& patience, const std::string& who);
 void flush_until(Link& link, TimePoint deadline);
 

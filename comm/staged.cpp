@@ -1,4 +1,4 @@
-// The staged way of the collective operations: see [Note: direct and staged].
+// The staged collective operations; see [Note: direct and staged].
 #include <algorithm>
 #include <cstring>
 
@@ -31,7 +31,7 @@ const std::byte* bytes_of(const Call& call) { return static_cast<const std::byte
 
 }  // namespace
 
-// Runs what [Note: direct and staged] draws; chunk 0 has been filled, and all ranks have met since.
+// Runs the steps drawn in [Note: direct and staged]. Chunk 0 has been filled, and all ranks have met since.
 void Collectives::run_stages(const Stages& stages) {
   const int64_t lag = stages.combine ? 1 : 0;
   for (int64_t step = 0; step < stages.chunks + lag; ++step) {
@@ -54,7 +54,7 @@ Collectives::Stages Collectives::stages_of(const Call& call) {
   }
 }
 
-// A rank's own part of a chunk never leaves its tensor; its sum goes there and into the slot, from where the others fetch it.
+// A rank's own part of a chunk never leaves its tensor; its sum goes there and into the slot, where the others fetch it.
 Collectives::Stages Collectives::staged_all_reduce(const Call& call) {
   const Cut cut = cut_for(call.header, board_.slot_bytes());
   auto* data = static_cast<std::byte*>(call.out.data);
@@ -80,7 +80,7 @@ Collectives::Stages Collectives::staged_all_reduce(const Call& call) {
           [=](int64_t chunk) { copy_parts(chunk, false); }};
 }
 
-// A slot holds, for every rank, what is meant for it.
+// A slot has one piece for every rank.
 Collectives::Stages Collectives::staged_reduce_scatter(const Call& call) {
   const Cut cut = cut_for(call.header, board_.slot_bytes() / seat_.size());
   const std::byte* whole = bytes_of(call);

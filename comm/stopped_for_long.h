@@ -1,8 +1,8 @@
-// Decides when a process that was stopped counts as lost: when it was found stopped at every look for 400 ms.
+// Decides when a stopped process counts as lost: when every look for 400 ms has found it stopped.
 //
-// A shorter stop is forgiven. So is one of all ranks at once (kill -STOP and -CONT to each of them, a snapshot of the machine):
-// the rank that looks was stopped itself, and the time between two looks counts as at most 200 ms. Ctrl-Z at `trivet launch`
-// stops no rank.
+// A shorter stop is forgiven. So is a stop of all ranks at once (kill -STOP and -CONT to each of them, a snapshot of the
+// machine), because the rank that looks was stopped itself, and the time between two looks counts as at most 200 ms. Ctrl-Z at
+// `trivet launch` stops no rank.
 #pragma once
 
 #include <algorithm>

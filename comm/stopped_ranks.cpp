@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Anybody may give a process the variables of this job.
+// Checked because anybody may give a process the variables of this job.
 bool is_of_this_user(const fs::path& process) {
   struct stat status {};
   return ::stat(process.c_str(), &status) == 0 && status.st_uid == ::geteuid();
@@ -44,7 +44,7 @@ std::optional<Place> place_of(const fs::path& process) {
   try {
     return place_from_environment(environment_of(process));
   } catch (const ConfigError&) {
-    return std::nullopt;  // no rank
+    return std::nullopt;  // not a rank
   }
 }
 

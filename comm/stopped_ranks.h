@@ -1,8 +1,8 @@
-// Ranks of this job that were stopped before they joined: nobody knows their pids yet, and they would be waited for until the
-// join deadline.
+// Finds ranks of this job that were stopped before they joined. Nobody knows their pids yet, and the others would wait for them
+// until the join deadline.
 //
 // A process counts as rank R of this job if it is in state T, belongs to the same user and runs the same executable file as
-// this one, and its environment gives it the place R in a job with this one's size, address, port and job id.
+// this one, and its environment makes it rank R of a job with this one's size, address, port and job id.
 #pragma once
 
 #include <vector>

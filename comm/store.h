@@ -1,7 +1,7 @@
-// A few keys and values that every rank of a job sees: what must be agreed on before data can flow, and where ranks meet.
+// A few keys and values that every rank of a job sees. Ranks use them to agree on things before data can flow, and to meet.
 //
-// Rank 0 serves: a rank's set() goes to it over its liveness connection, and from it to all others. Each rank keeps a copy, so
-// a wait is local. Keys are set once; ranks that set the same key must agree on its value. Any thread.
+// Rank 0 is the server: a rank's set() goes to it over the rank's liveness connection, and from there to all others. Each rank
+// keeps a copy, so a wait is local. Keys are set once; ranks that set the same key must agree on its value. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -19,20 +19,20 @@ class Store {
  public:
   using Milliseconds = std::chrono::milliseconds;
   static constexpr size_t kMostBytes = size_t{16} << 20;
-  // `publish` carries a key that this rank has set to the others. It must not wait.
+  // `publish` sends the others a key that this rank has set. It must not wait.
   explicit Store(std::function<void(const std::string& key, const std::string& value)> publish)
       : publish_(std::move(publish)) {}
 
   void set(const std::string& key, const std::string& value);
-  // Nothing at the deadline, or when interrupted.
+  // Returns nullopt at the deadline, or when interrupted.
   std::optional<std::string> get(const std::string& key, Milliseconds deadline);
-  // Waits until all these keys are set; returns those that are not at the deadline, or when interrupted.
+  // Waits until all these keys are set, or until the deadline or an interruption; returns the keys that are still not set.
   std::vector<std::string> wait_for(const std::vector<std::string>& keys, Milliseconds deadline);
 
-  // From the connection: another rank has set this key. False when it was known. Throws CommError: RanksDisagree, or Rendezvous
-  // when all keys and values together are longer than kMostBytes.
+  // Called when a message says that another rank has set this key. Returns false if it was known. Throws CommError
+  // RanksDisagree, or Rendezvous if all keys and values together are longer than kMostBytes.
   bool apply(const std::string& key, const std::string& value);
-  // Ends all waits, now and later: the job is over.
+  // Ends all current and later waits, because the job is over.
   void interrupt();
 
  private:

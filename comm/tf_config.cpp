@@ -44,7 +44,8 @@ int rank_of_task(const json& task, size_t chiefs, size_t workers) {
   if (!task.is_object() || !task.contains("type") || !task.at("type").is_string())
     reject("task.type must be \"chief\" or \"worker\"");
   const auto type = task.at("type").get<std::string>();
-  if (type == "evaluator") reject("task.type: \"evaluator\" is no rank of the training; evaluation is part of `trivet train`");
+  if (type == "evaluator")
+    reject("task.type: \"evaluator\" is not a rank of the training; evaluation is part of `trivet train`");
   if (type != "chief" && type != "worker") {
     reject(fmt::format("task.type: \"{}\" is not accepted; use \"chief\" or \"worker\"", printable(type)));
   }
@@ -61,7 +62,7 @@ int rank_of_task(const json& task, size_t chiefs, size_t workers) {
 Place place_from_tf_config(const std::string& text) {
   if (json_is_deeper(text, kMostLevels)) reject(fmt::format("has lists deeper than {} levels", kMostLevels));
   const json config = json::parse(text, nullptr, false);
-  if (!config.is_object()) reject("is no JSON object");
+  if (!config.is_object()) reject("is not a JSON object");
   const json cluster = config.value("cluster", json::object());
   if (!cluster.is_object()) reject("cluster must be an object");
   if (cluster.empty()) {

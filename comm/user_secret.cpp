@@ -20,14 +20,16 @@ constexpr int kAttempts = 100;
 
 [[noreturn]] void fail(const std::string& path, const std::string& why) {
   throw ConfigError(
-      fmt::format("{}: {}; it would hold this user's secret for jobs on this host: remove it, or set "
+      fmt::format("{}: {}; it should hold this user's secret for jobs on this host: remove it, or set "
                   "TRIVET_SECRET_FILE to the same file on all ranks",
                   escape_control(path), why));
 }
 
-// Nothing, if somebody has removed it in the meantime: while it is empty, a launcher does so that has ended (pid_file.h).
+// Returns no descriptor if somebody has removed the directory in the meantime: a launcher that ends removes it if it is empty
+// (pid_file.h).
 Descriptor open_directory(const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) fail(path, fmt::format("cannot be made: {}", std::strerror(errno)));
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    fail(path, fmt::format("cannot be created: {}", std::strerror(errno)));
   Descriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!directory && errno == ENOENT) return directory;
   if (!directory) fail(path, fmt::format("is not a directory that can be opened: {}", std::strerror(errno)));
@@ -43,14 +45,14 @@ bool write_whole(int descriptor, const std::string& bytes) {
   return ::write(descriptor, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
 }
 
-// Leaves the file of another rank alone if that was faster. False if the directory has been removed in the meantime.
+// Leaves the file of another rank alone if that rank was faster. False if the directory has been removed in the meantime.
 bool make_secret(const Descriptor& directory, const std::string& path) {
   const std::string draft = ".secret-" + hexadecimal(random_bytes(8));
   const Descriptor file(
       ::openat(directory.number(), draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file && errno == ENOENT) return false;
-  if (!file) fail(path, fmt::format("cannot be made: {}", std::strerror(errno)));
-  const bool written = ::fchmod(file.number(), 0600) == 0 &&  // the umask may have taken bits away
+  if (!file) fail(path, fmt::format("cannot be created: {}", std::strerror(errno)));
+  const bool written = ::fchmod(file.number(), 0600) == 0 &&  // the umask may have cleared bits
                        write_whole(file.number(), random_bytes(kBytes));
   const bool linked =
       written && (::linkat(directory.number(), draft.c_str(), directory.number(), "secret", 0) == 0 || errno == EEXIST);
@@ -77,7 +79,7 @@ Secret user_secret(const std::string& directory_path) {
     const bool is_there = ::faccessat(directory.number(), "secret", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
     if (is_there || make_secret(directory, path)) return secret_from_file(path, path, Links::Refused);
   }
-  fail(directory_path, "is removed again and again");
+  fail(directory_path, "is removed repeatedly");
 }
 
 }  // namespace trivet::comm

@@ -1,5 +1,5 @@
-// A group's end by disagreement, in memory that its ranks share: all of them give the same two calls as the reason, also those
-// that the two did not wait for. Zero bytes are its initial state.
+// Records the disagreement that ended a group, in memory that its ranks share, so that all of them report the same two calls as
+// the reason, even ranks that those two did not wait for. Its initial state is all zero bytes.
 #pragma once
 
 #include <algorithm>

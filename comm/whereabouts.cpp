@@ -13,8 +13,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLookEvery{100};
 constexpr std::chrono::minutes kMemory{10};
-constexpr int kNextReport = 4;  // times as long as until the last one
-constexpr int kAlsoWaits = 4;   // times the patience for a rank that waits itself
+constexpr int kNextReport = 4;  // the next report comes when the wait is this many times as long
+constexpr int kAlsoWaits = 4;   // times the patience, for a rank that is waiting itself
 constexpr int kUsualWait = 2;   // times the longest wait that ended well
 
 double seconds(Whereabouts::Clock::duration time) { return std::chrono::duration<double>(time).count(); }
@@ -96,7 +96,7 @@ void Whereabouts::Wait::look(const std::vector<int>& missing) {
     if (now - known->since < (waits ? kAlsoWaits * patience_ : patience_)) continue;
     auto& next = next_report_[static_cast<size_t>(rank)];
     if (now - start_ < next) continue;
-    // The rank that is the first to name it after its last operation goes on naming it; the others are silent.
+    // The first rank to report it after its last operation continues to report it; the others stay silent.
     uint64_t stamp = world_.line(rank).reported.load();
     const uint64_t here = uint64_t{known->version} + 1;
     const bool first = stamp != here && world_.line(rank).reported.compare_exchange_strong(stamp, here);
@@ -122,15 +122,15 @@ void Whereabouts::Wait::report(int rank, bool waits_itself, Clock::duration wait
   const auto last = line.entered.read();
   const auto wait = waits_itself ? line.waits_in.read() : std::nullopt;
   const bool inside = last && last->header == place_.header && std::string_view(last->group) == place_.group;
-  std::string where = "it has entered nothing yet: it computes or is stuck";
+  std::string where = "it has entered nothing yet: it is computing or stuck";
   if (wait) {
-    where = fmt::format("it waits for another rank itself, in {}", describe(*wait));
+    where = fmt::format("it is itself waiting for another rank, in {}", describe(*wait));
   } else if (inside) {
-    where = "it has entered it, and has done nothing since";
+    where = "it has entered the operation and has done nothing since";
   } else if (last) {
-    where = fmt::format("it has entered nothing since {}: it computes or is stuck", describe(*last));
+    where = fmt::format("it has entered nothing since {}: it is computing or stuck", describe(*last));
   }
-  world_.options_.report(fmt::format("rank {} (host {}) has not {} {}, for {:.3g} s; {}; waiting for it until {:.3g} s", rank,
+  world_.options_.report(fmt::format("rank {} (host {}) has not {} {}, for {:.3g} s; {}; giving up after {:.3g} s", rank,
                                      line.who, inside ? "finished its part of" : "reached", describe(place_), seconds(waited),
                                      where, seconds(deadline_)));
 }

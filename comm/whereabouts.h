@@ -1,16 +1,17 @@
-// Where every rank of a world is, in memory that all of them see, so that who waits for long can say for whom and why.
+// Records where every rank of a world is, in memory that all ranks see, so that a rank that waits long can say for whom and
+// why.
 //
-// A rank notes each operation that it enters (a few words in a cache line of its own). A rank that waits looks at those that it
-// waits for. One that has entered nothing for `report_after`, and does not wait for others itself, is named in a line:
+// A rank records each operation that it enters (a few words in its own cache line). A waiting rank looks at the ranks that it
+// waits for. If one of them has entered nothing for `report_after` and is not waiting itself, a log line names it:
 //
 //   rank 1 (host a, pid 4711) has not reached all_gather of 64 float32, number 17 of group "data", for 1.5 s; it has entered
-//   nothing since barrier, number 3 of group "world": it computes or is stuck; waiting for it until 600 s
+//   nothing since barrier, number 3 of group "world": it is computing or stuck; giving up after 600 s
 //
-// The line is information: a long step of computation looks the same from outside. So that it is rare while all is well:
-//   * Only one of the ranks that wait says it, and again after 4, 16, 64 ... times as long.
-//   * Whoever has waited for long and was not disappointed, as in every step of an unbalanced pipeline, waits twice as long
-//     before it says something during the 10 minutes that follow.
-//   * A rank that itself waits for another is named only after 4 times as long: the first one is the cause.
+// The line is only information, because a long computation looks the same from outside. To keep it rare while all is well:
+//   * Only one of the waiting ranks reports, and again after 4, 16, 64 ... times as long.
+//   * A rank whose long wait ended well, as in every step of an unbalanced pipeline, waits twice that long before it reports
+//     anything during the next 10 minutes.
+//   * A rank that is itself waiting for another is named only after 4 times as long, because the other one is the cause.
 //
 // Thread-safe.
 #pragma once
@@ -31,19 +32,19 @@
 
 namespace trivet::comm {
 
-// An operation of a group, as shared memory holds it.
+// An operation of a group, as it is stored in shared memory.
 struct Whereabout {
   OperationHeader header;
   char group[40] = {};  // cut if longer
 };
 
-// The operation that a rank entered last, and how often it has entered one. Zero bytes are its initial state.
+// The operation that a rank entered last, and how often it has entered one. Its initial state is all zero bytes.
 class WhereaboutRecord {
  public:
-  // While another thread of the rank is writing, nothing is written: that one is as good.
+  // Writes nothing while another thread of the rank is writing: that thread's place is just as good.
   void write(const Whereabout& place);
   uint32_t version() const { return version_.load(std::memory_order_acquire); }
-  std::optional<Whereabout> read() const;  // nothing: never written, or just being written
+  std::optional<Whereabout> read() const;  // nullopt: never written, or just being written
 
  private:
   static constexpr size_t kWords = sizeof(Whereabout) / sizeof(uint64_t);
@@ -56,7 +57,7 @@ class WhereaboutRecord {
 struct alignas(64) WhereaboutLine {
   WhereaboutRecord entered, waits_in;
   std::atomic<uint32_t> waiting;   // threads of the rank that wait in an operation
-  std::atomic<uint32_t> looks;     // goes up while one of them really waits: a thread that stands still looks at nothing
+  std::atomic<uint32_t> looks;     // increases while one of them really waits: a stuck thread does not look
   std::atomic<uint64_t> reported;  // entered.version() + 1 when somebody named this rank
   char who[128];                   // "host a, pid 4711"
 };
@@ -72,20 +73,20 @@ class Whereabouts {
   };
 
   static int64_t bytes(int world_size) { return world_size * static_cast<int64_t>(sizeof(WhereaboutLine)); }
-  // `memory` reads as zero when the first rank sees it, and lives for as long as this object. All ranks of the world must have
-  // made theirs before one of them waits.
+  // `memory` must be zero when the first rank sees it, and lives as long as this object. All ranks of the world must have
+  // created their Whereabouts before one of them waits.
   Whereabouts(std::shared_ptr<std::byte> memory, Options options);
 
   void enter(const Whereabout& place) { own().entered.write(place); }
 
-  // Made by a thread that has begun to wait, and destroyed when the wait is over.
+  // Created by a thread that has begun to wait, and destroyed when the wait is over.
   class Wait {
    public:
     Wait(Whereabouts& world, const Whereabout& place, std::chrono::milliseconds deadline);
     ~Wait();
     Wait(const Wait&) = delete;
     Wait& operator=(const Wait&) = delete;
-    // `missing`: world ranks that have not come. Says what there is to say about them.
+    // `missing`: world ranks that have not arrived. Reports those that are overdue.
     void look(const std::vector<int>& missing);
     void ended_well();
 
@@ -94,7 +95,7 @@ class Whereabouts {
       uint32_t version;
       Clock::time_point since;  // it has entered nothing since then, as far as this rank has seen
       uint32_t looks;
-      Clock::time_point looked;  // it has looked at those that it waits for then, as far as this rank has seen
+      Clock::time_point looked;  // when it last looked at the ranks it waits for, as far as this rank has seen
     };
     void observe(int rank, std::optional<Missing>& missing, Clock::time_point now) const;
     bool waits_itself(int rank, const Missing& missing, Clock::time_point now) const;
@@ -107,7 +108,7 @@ class Whereabouts {
     const Clock::duration patience_;
     Clock::time_point next_look_ = start_;
     std::vector<std::optional<Missing>> missing_;  // by world rank
-    std::vector<Clock::duration> next_report_;     // by world rank: at this age of the wait
+    std::vector<Clock::duration> next_report_;     // by world rank: the age of the wait at the next report
   };
 
  private:
@@ -119,7 +120,7 @@ class Whereabouts {
   const std::shared_ptr<std::byte> memory_;
   const Options options_;
   mutable std::mutex mutex_;
-  Clock::duration longest_{0};  // wait that ended well
+  Clock::duration longest_{0};  // longest wait that ended well
   Clock::time_point longest_at_;
 };
 

@@ -46,7 +46,7 @@ Member decode_member(std::string_view payload, FrameKind kind) {
   return member;
 }
 
-// What a rank that failed may exit with. A number that is none of these would be read as success, or as something unknown.
+// Whether a failed rank may exit with `code`. Any other number would be read as success, or as something unknown.
 bool is_failure(int64_t code) {
   if (code < 0 || code > 255) return false;
   switch (static_cast<ExitCode>(code)) {
@@ -71,7 +71,8 @@ bool is_failure(int64_t code) {
 
 ExitCode read_failure(PayloadReader& in) {
   const int64_t code = in.number("exit code", INT64_MIN, INT64_MAX);
-  if (!is_failure(code)) in.refuse(fmt::format("with exit code {}, which is no failure of a rank (docs/exit_codes.md)", code));
+  if (!is_failure(code))
+    in.refuse(fmt::format("with exit code {}, which is not a failure code of a rank (docs/exit_codes.md)", code));
   return static_cast<ExitCode>(code);
 }
 
@@ -136,7 +137,7 @@ Table decode_table(std::string_view payload) {
     if (member.world_size != count)
       in.refuse(fmt::format("of {} members in which rank {} says {}", count, rank, member.world_size));
     if (member.epoch != zero.epoch || member.build != zero.build || member.host != zero.host || member.boot_id != zero.boot_id)
-      in.refuse(fmt::format("in which rank {} has another epoch, build or host than rank 0", rank));
+      in.refuse(fmt::format("in which rank {} has a different epoch, build or host than rank 0", rank));
   }
   in.finish();
   return table;

@@ -1,7 +1,8 @@
 // The messages that frames carry, as types. Each has an encode_ and a decode_ function; decoding is pure.
 //
-// What a peer sends is not trusted, even if it knows the secret: every length, count, rank and exit code is checked here,
-// before anything acts on it. Whatever is wrong is CommError (Rendezvous) whose text begins with "sent": the caller knows who.
+// Input from a peer is not trusted, even if the peer knows the secret: every length, count, rank and exit code is checked here,
+// before anything acts on it. Bad input throws a CommError (Rendezvous) whose text begins with "sent"; the caller knows the
+// sender.
 #pragma once
 
 #include <string>
@@ -14,7 +15,7 @@
 
 namespace trivet::comm {
 
-// Everybody is here.
+// Says that all ranks have joined.
 struct Table {
   std::string job_id;
   std::vector<Member> members;  // by rank
@@ -24,7 +25,7 @@ struct StoreEntry {
   std::string key, value;
 };
 
-// "a Join", "an Accuse": how errors call a message.
+// The name of a message in errors: "a Join", "an Accuse".
 std::string name_of(FrameKind kind);
 
 Frame encode_join(const Member& member);
@@ -36,12 +37,12 @@ Frame encode_accuse(const Accusation& accusation);  // a long cause is cut; the 
 
 Member decode_join(std::string_view payload);
 Member decode_welcome(std::string_view payload);
-// Members are in the order of their ranks, and all say the same size, epoch, build and host.
+// Members are in rank order, and all have the same size, epoch, build and host.
 Table decode_table(std::string_view payload);
-// The code is one that a failure ends with, never 0.
+// The code is that of a failure, never 0.
 Refusal decode_refuse(std::string_view payload);
 StoreEntry decode_set(std::string_view payload);
-// As decode_refuse; the rank is one of the world's. The host is left empty.
+// The code is that of a failure, and the rank is in the world. The host is left empty.
 Accusation decode_accuse(std::string_view payload, int world_size);
 
 }  // namespace trivet::comm

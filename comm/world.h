@@ -1,10 +1,10 @@
-// A job's ranks: made once per rank, holds the group of all and tears down together.
+// The world is all ranks of a job. Each rank has one World, which holds the group of all ranks; all ranks close it together.
 //
 //   run_threads(4, [](World& world) { ... });
 //   auto world = connect(place_from_environment(current_environment()));
 //
-// The first runs ranks as threads of this process (tests, debugging, --ranks). The second makes this process one rank of a job,
-// found through RANK, WORLD_SIZE, MASTER_ADDR ...
+// The first runs ranks as threads of this process (tests, debugging, --ranks). The second makes this process one rank of a job
+// that it finds through RANK, WORLD_SIZE, MASTER_ADDR ...
 #pragma once
 
 #include <chrono>
@@ -20,37 +20,37 @@
 
 namespace trivet::comm {
 
-// Where this process is in its job. Read from the environment, in the order of docs/environment.md.
+// Where this process is in its job. It is read from the environment, in the order of docs/environment.md.
 struct Place {
   int rank = 0, world_size = 1, local_rank = 0, local_size = 1;
   std::string master_address = "127.0.0.1";
   int master_port = 0;
-  std::string source;  // what it was found in: "RANK", "OMPI_COMM_WORLD_RANK", "none" ...
-  // What a launcher hands over as well (docs/environment.md); -1 and empty: nothing.
-  std::string job_id;             // the same on all ranks of one job; rank 0 makes one up otherwise
+  std::string source;  // where it was found: "RANK", "OMPI_COMM_WORLD_RANK", "none" ...
+  // Also set by a launcher (docs/environment.md); -1 or empty: not set.
+  std::string job_id;             // the same on all ranks of one job; if empty, rank 0 makes one up
   int64_t epoch = 0;              // how often the job was started again; ranks of an older epoch are refused
-  int listen_descriptor = -1;     // rank 0's listening socket, so that no port can be lost in between
+  int listen_descriptor = -1;     // rank 0's listening socket, so that nobody can take the port in between
   int secret_descriptor = -1;     // the job's secret
-  std::string secret_file;        // the same, mode 600
+  std::string secret_file;        // a file with the secret, mode 600
   std::string runtime_directory;  // XDG_RUNTIME_DIR: where the user's own secret is when none is given (user_secret.h)
-  int launcher_descriptor = -1;   // the line to the launcher (comm/launcher_link.h)
+  int launcher_descriptor = -1;   // the connection to the launcher (comm/launcher_link.h)
 };
 
 using Environment = std::map<std::string, std::string>;
 Environment current_environment();
-// Throws ConfigError when variables contradict each other or are not numbers.
+// Throws ConfigError if variables contradict each other or are not numbers.
 Place place_from_environment(const Environment& environment);
 
 struct WorldOptions {
   std::chrono::milliseconds join_deadline{30000};
-  std::chrono::milliseconds operation_deadline{600000};  // a rank that never enters an operation
-  // A rank that others wait for and that enters nothing is named in a line after this time (whereabouts.h), by default on
-  // stderr.
+  std::chrono::milliseconds operation_deadline{600000};  // for a rank that never enters an operation
+  // After this time, a line (by default on stderr) names a rank that others wait for and that enters nothing (whereabouts.h).
   std::chrono::milliseconds report_waits_after{1500};
   std::function<void(const std::string& line)> on_long_wait;
-  std::chrono::milliseconds silence_deadline{5000};  // a process that lives but says nothing (connect only)
-  // Called on a thread of its own when the job has ended (a rank lost, an abort) and this rank has not left its World within
-  // notice_grace, as when it is computing: the program prints the message and leaves with the code. It need not return.
+  std::chrono::milliseconds silence_deadline{5000};  // for a process that lives but sends nothing (connect only)
+  // Called on another thread when the job has ended (a rank was lost, or one aborted) and this rank has not left its World
+  // within notice_grace, for example because it is computing. The program should print the message and exit with the code. The
+  // function need not return.
   std::function<void(const std::string& message, ExitCode code)> on_lost;
   std::chrono::milliseconds notice_grace{300};
 };
@@ -62,20 +62,20 @@ class World {
   int size() const { return group().size(); }
   virtual ProcessGroup& group() const = 0;  // "world"
   virtual std::string host() const = 0;
-  // Where to put buffers that are communicated every step: between processes, operations on them need no staging copies.
-  // All of it must be released before the world ends.
+  // For buffers that are communicated every step: between processes, operations on them need no staging copies. All of them
+  // must be released before the world ends.
   virtual Allocator& allocator() { return host_allocator(); }
-  // Polite end: all ranks meet, then nobody is missed. Without it the others take this rank for lost.
+  // The regular end: all ranks meet, and after that leaving is not a loss. Without it, the others consider this rank lost.
   virtual void close() = 0;
-  // Tells the others why this rank leaves before its time, so that all name the same first culprit.
+  // Tells the others why this rank leaves early, so that all name the same first culprit.
   virtual void abort(const std::string& reason) noexcept = 0;
 };
 
 // One rank per process. A world of one needs no network. Ranks of one host use shared memory.
 std::unique_ptr<World> connect(const Place& place, const WorldOptions& options = {});
 
-// Runs `body` once per rank, each on a thread of its own. The first exception (by time) ends the others' waits and is thrown
-// to the caller when all threads have ended.
+// Runs `body` once per rank, each on its own thread. The first exception (by time) ends the others' waits and is thrown to the
+// caller when all threads have ended.
 void run_threads(int ranks, const std::function<void(World&)>& body, const WorldOptions& options = {});
 
 }  // namespace trivet::comm

@@ -7,7 +7,7 @@
 namespace trivet {
 namespace {
 
-// Blocks of a planning arena are told apart by address; the addresses start here and are never read.
+// Blocks of a planning arena are told apart by address; the addresses start here and are never dereferenced.
 constexpr uintptr_t kPlanningBase = 4096;
 
 int64_t round_up(int64_t bytes) { return (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment; }
@@ -44,7 +44,8 @@ TensorView Arena::allocate(DType dtype, const Shape& shape) {
 
 void Arena::release(TensorView view) {
   const auto block = blocks_.find(static_cast<std::byte*>(view.data) - base());
-  if (block == blocks_.end()) throw std::logic_error(fmt::format("arena \"{}\": released what it did not allocate", name_));
+  if (block == blocks_.end())
+    throw std::logic_error(fmt::format("arena \"{}\": asked to release a tensor that it did not allocate", name_));
   used_ -= block->second;
   blocks_.erase(block);
 }

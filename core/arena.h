@@ -1,11 +1,12 @@
-// Memory whose lifetimes the program decides: activations, whole copies of sharded weights, gradients in flight.
+// Memory that is allocated and released as the program decides: activations, whole copies of sharded weights, gradients in
+// flight.
 //
-//   [ used | free | used | used | free ............ ]     first fit, neighbours merge, kAlignment bytes
+//   [ used | free | used | used | free ............ ]     first fit; free neighbours merge; blocks align to kAlignment
 //
 // The sequence of allocations of a step is fixed by its program, and first fit is deterministic: the planner runs the same
 // sequence on an arena without memory (Device::Meta) and so knows the exact size that the real one needs. The real arena is
-// made with that size and never grows; asking for more is a defect of the plan and throws std::logic_error. One thread at a
-// time. The allocator and the meter must outlive the arena.
+// created with that size and never grows; a request for more means that the plan is wrong and throws std::logic_error. One
+// thread at a time. The allocator and the meter must outlive the arena.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +24,18 @@ class Arena {
 
   // A planning arena: no memory, no limit.
   explicit Arena(std::string name) : name_(std::move(name)), capacity_(kUnlimited) {}
-  // A real one, with all of its memory taken now.
+  // A real arena, which allocates all of its memory here.
   Arena(std::string name, Allocator& allocator, MemoryMeter& meter, MemoryCategory category, int64_t capacity_bytes);
 
   TensorView allocate(DType dtype, const Shape& shape);
-  // `view` must be what allocate returned (its data and dtype are enough; on a planning arena data is a made-up address that
-  // identifies the block and must not be touched).
+  // `view` must be what allocate returned; only its data pointer is used. On a planning arena, data is a made-up address that
+  // identifies the block and must not be dereferenced.
   void release(TensorView view);
 
   bool planning() const { return memory_.empty(); }
   int64_t capacity_bytes() const { return capacity_; }
   int64_t used_bytes() const { return used_; }
-  int64_t peak_bytes() const { return peak_; }  // the highest end of a block so far: what a real arena must hold
+  int64_t peak_bytes() const { return peak_; }  // highest end of any block so far: the size that a real arena needs
   const std::string& name() const { return name_; }
 
  private:
@@ -47,7 +48,7 @@ class Arena {
   std::map<int64_t, int64_t> blocks_;  // offset -> bytes, used blocks only
 };
 
-// An arena tensor that is given back when it goes out of scope.
+// An arena tensor that is released when it goes out of scope.
 class ScopedTensor {
  public:
   ScopedTensor() = default;

@@ -38,7 +38,7 @@ BoundedText read_bounded(const std::string& path, int64_t limit_bytes, std::stri
     text.resize(before + static_cast<size_t>(got > 0 ? got : 0));
     if (got < 0 && errno != EINTR) return {"", cannot_be_read()};
     if (static_cast<int64_t>(text.size()) > limit_bytes)
-      return {"", fmt::format("does not end after {} bytes, the most that {} may have", limit_bytes, kind)};
+      return {"", fmt::format("is longer than {} bytes, the most that {} may have", limit_bytes, kind)};
     if (got == 0) return {std::move(text), ""};
   }
 }

@@ -1,5 +1,5 @@
-// Whole small files in memory. Each kind of file has a limit of its own, so that a wrong file name (a disk image, /dev/zero)
-// costs a message and not the memory of the machine.
+// Reads small files into memory. Each kind of file has its own size limit, so that a wrong file name (a disk image, /dev/zero)
+// leads to an error message instead of using up the machine's memory.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@ namespace trivet {
 
 struct BoundedText {
   std::string text;
-  std::string problem;  // "has 20000000 bytes; a config may have at most 1048576"; empty: it was read
+  std::string problem;  // "has 20000000 bytes; a config may have at most 1048576"; empty on success
 };
 
-// A file, or what comes out of a pipe. `kind` is what the limit is for: "a config".
+// Reads a file or a pipe up to its end. `kind` says in the message what the limit applies to, for example "a config".
 BoundedText read_bounded(const std::string& path, int64_t limit_bytes, std::string_view kind);
 
-// Are lists and objects nested deeper than this? What comes after malformed text does not count. Readers that handle a value
-// inside a value by calling themselves would run out of stack.
+// Returns whether lists and objects are nested more than `levels` deep; recursive readers would run out of stack on such text.
+// In malformed text, the answer holds only up to the first error.
 bool json_is_deeper(std::string_view text, int levels);
 
 }  // namespace trivet

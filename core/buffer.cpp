@@ -16,7 +16,7 @@ class HostAllocator final : public Allocator {
     void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED)
       throw OutOfMemoryError(
-          fmt::format("host memory: {:.1f} MiB were refused by the system; use more ranks, a higher ZeRO "
+          fmt::format("host memory: the system refused to allocate {:.1f} MiB; use more ranks, a higher ZeRO "
                       "stage or a smaller micro-batch",
                       static_cast<double>(bytes) / (1 << 20)));
     if (bytes >= (int64_t{4} << 20)) madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);

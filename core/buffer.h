@@ -1,7 +1,7 @@
 // Owned memory of one tensor, reported to a MemoryMeter under a category. Move-only.
 //
-// Where the bytes come from is the Allocator: host memory (page-aligned, zeroed lazily by the system), a device, or nothing at
-// all (Meta: the view has a shape and no data). The allocator and the meter must outlive the buffer.
+// The Allocator decides where the bytes come from: host memory (page-aligned, zeroed lazily by the system), a device, or
+// nothing at all (Meta: the view has a shape and no data). The allocator and the meter must outlive the buffer.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Time as a dependency, so that deadlines and retention can be tested without waiting. Monotonic for durations and deadlines.
+// Time, passed in as a dependency so that deadlines and retention can be tested without waiting. Durations and deadlines use
+// the monotonic now().
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Where memory lives and kernels run. Meta has shapes but no memory: the planner runs the same layer code on it.
+// The devices that hold memory and run kernels. Meta has shapes but no memory: the planner runs the same layer code on it.
 #pragma once
 
 #include <cstdint>

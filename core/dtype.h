@@ -55,7 +55,7 @@ struct bfloat16 {
   }
 };
 
-// IEEE half, by the compiler's own conversions (F16C where the CPU has it).
+// IEEE half precision; the compiler does the conversions (with F16C where the CPU has it).
 using float16 = _Float16;
 
 template <typename T>

@@ -30,7 +30,7 @@ constexpr std::optional<Enum> from_name(std::string_view name) {
   return std::nullopt;
 }
 
-// "a", "b", "c": what an error message offers.
+// The list of accepted names for an error message: "a", "b", "c".
 template <typename Enum>
 std::string accepted_names() {
   std::string text;

@@ -1,7 +1,7 @@
-// What can go wrong, as types. One class per exit code (docs/exit_codes.md); libraries throw, only `cli` exits.
+// Types for what can go wrong. One class per exit code (docs/exit_codes.md); libraries throw, only `cli` exits.
 //
-// A message holds the key or file, the value given, what is accepted and, if there is one, the next thing to do.
-// What only a defect of Trivet can cause is std::logic_error (exit code 70).
+// A message holds the key or file, the value given, what is accepted and, if there is one, the next thing to do. An error that
+// only a defect in Trivet can cause is std::logic_error (exit code 70).
 #pragma once
 
 #include <stdexcept>
@@ -47,7 +47,8 @@ class CommError : public Error {
   using Error::Error;
 };
 
-// Usage (no GPU, too few, too old), Device (it fails), VersionSkew (its module is of another build) or Internal.
+// Usage (no GPU, too few, too old), Device (the GPU failed), VersionSkew (the CUDA module comes from another build) or
+// Internal.
 class DeviceError : public Error {
  public:
   using Error::Error;
@@ -58,7 +59,7 @@ class OutOfMemoryError : public DeviceError {
   explicit OutOfMemoryError(const std::string& message) : DeviceError(ExitCode::OutOfMemory, message) {}
 };
 
-// A file that holds weights or optimizer states while training runs (offload) could not be made, written or read.
+// A file that holds weights or optimizer states while training runs (offload) could not be created, written or read.
 class StorageError : public Error {
  public:
   explicit StorageError(const std::string& message) : Error(ExitCode::Storage, message) {}

@@ -1,8 +1,9 @@
-// A sum of doubles that no order can change: each term is cut into 32-bit digits that are summed as integers.
+// A sum of doubles that does not depend on the order of its terms: each term is cut into 32-bit digits, which are summed as
+// integers.
 //
-// Losses and norms are combined over blocks, ranks and microbatches with it, so they have the same bits on every layout. Terms
-// are taken to the grid 2^-192 (smaller bits are dropped, per term); magnitudes up to 2^95 fit. Up to 2^31 terms.
-// The limbs travel through an all_reduce of kWords int64 (ReduceOp::Sum). On a device a sum is a tensor of these words.
+// Losses and norms are combined this way over blocks, ranks and microbatches, so they are bit-identical on every layout. Each
+// term is truncated to a multiple of 2^-192; its magnitude must be below 2^95. A sum takes up to 2^31 terms. The limbs travel
+// through an all_reduce of kWords int64 (ReduceOp::Sum). On a device a sum is a tensor of these words.
 #pragma once
 
 #include <array>
@@ -14,11 +15,11 @@
 
 namespace trivet {
 
-// What a term adds to the words of a sum.
+// The digits that a term adds to the words of a sum.
 struct ExactTerm {
   static constexpr int kDigits = 3;
-  int limb = 0;         // of digits[0]; -1: the term is not finite or too large
-  int64_t digits[3]{};  // of words limb, limb + 1 ..., as far as there are limbs
+  int limb = 0;         // where digits[0] goes; -1: the term is not finite or too large
+  int64_t digits[3]{};  // added to words limb, limb + 1, ..., up to the last limb
 };
 
 class ExactSum {
@@ -31,7 +32,7 @@ class ExactSum {
 
   void add(double term);
   void add(const ExactSum& other);
-  // Rounded once. NaN when a term was not finite or too large.
+  // The sum, rounded once. NaN if a term was not finite or was too large.
   double value() const { return value_of(words_.data()); }
   bool finite() const { return words_[kLimbs] == 0; }
 
@@ -49,7 +50,7 @@ TRIVET_HOST_DEVICE constexpr ExactTerm ExactSum::term_of(double term) {
   ExactTerm parts;
   const uint64_t bits = std::bit_cast<uint64_t>(term);
   const int biased = static_cast<int>((bits >> 52) & 0x7ff);
-  if (biased >= 1023 + 95) {  // at least 2^95, infinite or no number
+  if (biased >= 1023 + 95) {  // at least 2^95, infinite or NaN
     parts.limb = -1;
     return parts;
   }
@@ -70,7 +71,7 @@ TRIVET_HOST_DEVICE constexpr ExactTerm ExactSum::term_of(double term) {
 
 TRIVET_HOST_DEVICE inline double ExactSum::value_of(const int64_t* words) {
   if (words[kLimbs] != 0) return std::bit_cast<double>(uint64_t{0x7ff8} << 48);
-  // Carry, so that all limbs but the highest lie in [0, 2^32).
+  // Carry, so that all limbs but the highest are in [0, 2^32).
   int64_t limbs[kLimbs];
   int64_t carry = 0;
   for (int i = 0; i < kLimbs; ++i) {
@@ -87,7 +88,7 @@ TRIVET_HOST_DEVICE inline double ExactSum::value_of(const int64_t* words) {
       carry = flipped >> 32;
     }
   }
-  // The highest non-zero limb and the two below hold more than 53 bits; what is lower only makes a tie sticky.
+  // The highest non-zero limb and the two below hold more than 53 bits; lower limbs only set the sticky bit.
   int top = kLimbs - 1;
   while (top > 0 && limbs[top] == 0) --top;
   unsigned __int128 digits = 0;
@@ -95,7 +96,7 @@ TRIVET_HOST_DEVICE inline double ExactSum::value_of(const int64_t* words) {
   bool sticky = false;
   for (int i = 0; i <= top - 3; ++i) sticky |= limbs[i] != 0;
   if (digits == 0) return 0.0;
-  // To 62 bits and a sticky bit, which the conversion to double then rounds once.
+  // Reduce to 62 bits and a sticky bit; the conversion to double then rounds once.
   int exponent = kLowestExponent + 32 * (top - 2);
   while (digits >> 62 != 0) {
     sticky |= (digits & 1) != 0;
@@ -103,7 +104,7 @@ TRIVET_HOST_DEVICE inline double ExactSum::value_of(const int64_t* words) {
     ++exponent;
   }
   const double rounded = static_cast<double>((static_cast<uint64_t>(digits) << 1) | (sticky ? 1 : 0));
-  // Exact: a power of two within the range of normal numbers.
+  // Exact: the factor is a power of two within the range of normal numbers.
   const double magnitude = rounded * std::bit_cast<double>(static_cast<uint64_t>(1023 + exponent - 1) << 52);
   return negative ? -magnitude : magnitude;
 }

@@ -31,7 +31,7 @@ class Descriptor {
   int value_;
 };
 
-// Calls again while a signal interrupts; -1 is thrown.
+// Repeats a call that a signal interrupted; throws FileError if it fails for another reason.
 template <typename Call>
 auto checked(std::string_view operation, const std::string& path, Call&& call) {
   for (;;) {
@@ -64,7 +64,7 @@ class RealWritableFile final : public WritableFile {
     if (written == 0 && !data.empty()) throw FileError("write", path_, EIO);  // nothing done: write() would loop for ever
     return static_cast<size_t>(written);
   }
-  // Not tried again after an error: the system may have dropped the pages and report success the second time.
+  // Not retried after an error: the system may have dropped the pages and would then report success.
   void sync() override {
     if (::fsync(file_.get()) != 0) throw FileError("fsync", path_, errno);
   }
@@ -103,7 +103,7 @@ class RealScratchFile final : public ScratchFile {
     if (bytes <= 0) return;
     if (::fallocate(file_.get(), 0, 0, bytes) == 0) return;
     if (errno != EOPNOTSUPP) throw FileError("reserve", path_, errno);
-    checked("truncate", path_, [&] { return ::ftruncate(file_.get(), bytes); });  // space is taken as it is written
+    checked("truncate", path_, [&] { return ::ftruncate(file_.get(), bytes); });  // space is then taken as data is written
   }
   const std::string& path() const override { return path_; }
   bool direct() const override { return direct_; }
@@ -121,7 +121,7 @@ class RealScratchFile final : public ScratchFile {
   bool direct_;
 };
 
-// Without a name from the start; where the file system has no such files, with one for a moment, while it is empty.
+// Opens a file without a name. Where the file system has no such files, it has a name for a moment, while it is still empty.
 Descriptor open_scratch(const std::string& directory, const std::string& path, int flags) {
   const int unnamed = ::open(directory.c_str(), flags | O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (unnamed >= 0) return Descriptor(unnamed);
@@ -165,7 +165,7 @@ class RealFileSystem final : public FileSystem {
   }
 
   std::unique_ptr<ReadableFile> open(const std::string& path) override {
-    auto file = open_descriptor("open", path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);  // a pipe must not block the opening
+    auto file = open_descriptor("open", path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);  // opening a pipe must not block
     struct stat status {};
     checked("stat", path, [&] { return ::fstat(file.get(), &status); });
     if (!S_ISREG(status.st_mode)) throw FileError("open", path, S_ISDIR(status.st_mode) ? EISDIR : EINVAL);

@@ -1,10 +1,10 @@
-// Files as a dependency: everything that must survive a crash is written through here, so that tests can fail, cut short or
-// stop the k-th call, or lose power.
+// File access, passed in as a dependency. Everything that must survive a crash is written through it, so that tests can make
+// the k-th call fail, transfer less or stop the process, and can simulate a power loss.
 //
-// Each virtual function is one call of the system (or behaves like one). A failed call throws FileError; nothing is retried but
-// EINTR. write_some and read_some may do less than asked, as the system may; write and read_exactly loop.
-// What is written is durable after sync() of the file and sync_directory() of each directory whose entries changed.
-// Thread-safe: a FileSystem and a ReadableFile. One thread at a time: a WritableFile.
+// Each virtual function is one system call (or behaves like one). A failed call throws FileError; only EINTR is retried.
+// write_some and read_some may transfer less than requested, as system calls may; write and read_exactly loop. Written data is
+// durable after sync() of the file and sync_directory() of each directory whose entries changed. A FileSystem and a
+// ReadableFile are thread-safe; a WritableFile may be used by one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ class FileError : public std::runtime_error {
 
 class WritableFile {
  public:
-  virtual ~WritableFile() = default;  // closes; what was not synced may be lost
+  virtual ~WritableFile() = default;  // closes; data that was not synced may be lost
   virtual size_t write_some(std::span<const std::byte> data) = 0;
   virtual void sync() = 0;
   virtual void close() = 0;
@@ -53,16 +53,16 @@ class ReadableFile {
   void read_exactly(int64_t offset, std::span<std::byte> out) const;
 };
 
-// Addresses, offsets and sizes of uncached transfers are multiples of it.
+// Addresses, offsets and sizes of uncached transfers are multiples of this.
 inline constexpr int64_t kDirectAlignment = 4096;
 
-// A file that keeps data while the process lives. It has no name: nobody else can open it, and the system frees it when it is
-// closed or the process dies, however that ends. Thread-safe.
+// A file that keeps data while the process lives. It has no name, so nobody else can open it, and the system frees it when it
+// is closed or the process ends, for whatever reason. Thread-safe.
 class ScratchFile {
  public:
   virtual ~ScratchFile() = default;
-  virtual const std::string& path() const = 0;  // where it would be if it had its name; for messages
-  virtual bool direct() const = 0;              // transfers do not go through the system's cache
+  virtual const std::string& path() const = 0;  // the path it would have if it had a name; for messages
+  virtual bool direct() const = 0;              // transfers bypass the system's page cache
   virtual size_t read_some(int64_t offset, std::span<std::byte> out) const = 0;  // 0: the end
   virtual size_t write_some(int64_t offset, std::span<const std::byte> data) = 0;
 };
@@ -74,7 +74,7 @@ class FileLock {
 };
 
 struct LockAttempt {
-  std::unique_ptr<FileLock> lock;  // null: somebody else holds it
+  std::unique_ptr<FileLock> lock;  // null if somebody else holds it
   std::string holder;              // what the holder wrote
 };
 
@@ -89,34 +89,34 @@ class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  // A new empty file; one of that name is replaced. Space for `reserve_bytes` is taken now where the file system can.
+  // Creates an empty file, replacing one of that name. Reserves space for `reserve_bytes` where the file system supports it.
   virtual std::unique_ptr<WritableFile> create(const std::string& path, int64_t reserve_bytes) = 0;
-  // Regular files only; a link in the last place of `path` is refused.
+  // Opens a regular file. Fails if the last component of `path` is a symbolic link.
   virtual std::unique_ptr<ReadableFile> open(const std::string& path) = 0;
-  virtual void create_directory(const std::string& path) = 0;  // its parent must exist; nothing happens if it is there
+  virtual void create_directory(const std::string& path) = 0;  // its parent must exist; does nothing if it exists already
   virtual void sync_directory(const std::string& path) = 0;
-  // Atomic. A file in the way is replaced; a directory in the way is an error unless empty.
+  // Atomic. Replaces an existing file at `to`; an existing directory is an error unless it is empty.
   virtual void rename(const std::string& from, const std::string& to) = 0;
   virtual void remove(const std::string& path) = 0;                       // a file, a link or an empty directory
   virtual std::vector<DirectoryEntry> list(const std::string& path) = 0;  // sorted by name
   virtual EntryKind kind(const std::string& path) = 0;
-  // An exclusive lock on the file `path`, which is created if need be; the holder's text is `holder`. Never waits.
+  // Takes an exclusive lock on the file `path`, creating it if needed, and writes `holder` into it. Never waits.
   virtual LockAttempt lock(const std::string& path, const std::string& holder) = 0;
   virtual int64_t free_bytes(const std::string& path) = 0;
-  // A file of `bytes` zeros in the directory of `path`; its space is taken now where the file system can. `direct`: uncached
-  // (O_DIRECT); FileError EINVAL where the file system refuses that.
+  // Creates a file of `bytes` zeros in the directory of `path`, and reserves its space where the file system supports it. With
+  // `direct`, transfers are uncached (O_DIRECT); throws FileError EINVAL where the file system refuses that.
   virtual std::unique_ptr<ScratchFile> create_scratch(const std::string& path, int64_t bytes, bool direct) = 0;
 };
 
 FileSystem& real_file_system();
 
-// The directory and those above it, where they are missing; each new one is durable when this returns.
+// Creates the directory and any missing parents; each new one is durable when this returns.
 void create_directories(FileSystem& files, const std::string& path);
-// The directory and all that is in it; links are removed, not followed.
+// Removes the directory and everything in it; links are removed, not followed.
 void remove_tree(FileSystem& files, const std::string& path);
-// All of a file that has at most `limit_bytes`; a larger one is FileError EFBIG.
+// Reads a file of at most `limit_bytes`; throws FileError EFBIG if it is larger.
 std::string read_text(FileSystem& files, const std::string& path, int64_t limit_bytes);
-// Written, synced and closed; the directory is not synced.
+// Writes, syncs and closes the file; does not sync the directory.
 void write_text(FileSystem& files, const std::string& path, std::string_view text);
 
 }  // namespace trivet

@@ -10,10 +10,10 @@
 namespace trivet {
 namespace {
 
-// The first element whose bits `is_bad` is true of; -1: none.
+// Index of the first element for whose bits `is_bad` is true; -1 if there is none.
 template <typename Bits, typename IsBad>
 int64_t first_where(const void* data, int64_t count, IsBad is_bad) {
-  constexpr int64_t kChunk = 4096;  // without a branch, so that the compiler can use vectors
+  constexpr int64_t kChunk = 4096;  // checked without a branch, so that the compiler can vectorize
   const auto* const bits = static_cast<const Bits*>(data);
   for (int64_t done = 0; done < count; done += kChunk) {
     const Bits* const chunk = bits + done;
@@ -32,7 +32,7 @@ int64_t first_with_full_exponent(const void* data, int64_t count, Bits exponent)
   return first_where<Bits>(data, count, [=](Bits bits) { return (bits & exponent) == exponent; });
 }
 
-// As bits, magnitudes have the order of the numbers, and NaN is above all.
+// The bits of magnitudes, read as integers, have the same order as the numbers, and NaN is above all of them.
 int64_t first_at_least(ConstTensorView data, float magnitude) {
   const auto least = std::bit_cast<uint32_t>(magnitude);
   return first_where<uint32_t>(data.data, data.elements(), [=](uint32_t bits) { return (bits & 0x7fffffffu) >= least; });

@@ -1,8 +1,9 @@
 // The 64-bit grid on which `reproducible: "layout"` sums gradients.
 //
 // A microbatch's gradient, divided by the loss scale, is rounded once to a multiple of 2^-kFractionBits and added as an
-// integer; integer sums have no order. A value that could overflow when `terms` of them are added is not added but flagged; a
-// step with a flag is handled like one with a NaN (all ranks skip it together). One grid step is 2^-44 = 5.7e-14.
+// integer; integer sums do not depend on the order of their terms. A value that could overflow when `terms` of them are added
+// is not added but flagged; a step with a flag is handled like one with a NaN (all ranks skip it together). One grid step is
+// 2^-44 = 5.7e-14.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Marks functions that kernels on a device call as well.
+// Marks functions that device kernels call, too.
 #pragma once
 
 #ifdef __CUDACC__

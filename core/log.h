@@ -1,5 +1,5 @@
-// Lines for a person, on stderr: "trivet: rank 1: ...". Not a monitor (engine/monitor): no metrics go through here.
-// Text from outside (host names, tags, file names) is escaped, so that it cannot forge lines.
+// Log lines for people, on stderr: "trivet: rank 1: ...". Metrics do not go through here but through engine/monitor. Text from
+// outside (host names, tags, file names) is escaped, so that it cannot forge lines.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ class Log {
   LogLevel least_ = LogLevel::Info;
 };
 
-// printable() (core/printable.h) of a text that is a message by itself: up to 4096 characters.
+// printable() (core/printable.h) for text that is a whole message: up to 4096 characters.
 std::string escape_control(std::string_view text);
 
 }  // namespace trivet

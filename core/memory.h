@@ -1,4 +1,4 @@
-// Who holds how many bytes, by category. `plan` predicts these numbers, a run measures them, both print them side by side.
+// Counts bytes in use by category. `plan` predicts these numbers, a run measures them, and both print them side by side.
 //
 // One MemoryMeter per rank. Buffers and arenas report to it; nothing else allocates in the steady state.
 #pragma once
@@ -41,7 +41,7 @@ class MemoryMeter {
   void add(MemoryCategory category, int64_t bytes);
   void remove(MemoryCategory category, int64_t bytes) { now_[static_cast<size_t>(category)] -= bytes; }
   MemoryBytes now() const;
-  MemoryBytes peak() const;  // the highest each category has been, not all at one moment
+  MemoryBytes peak() const;  // of each category by itself; the peaks may be at different moments
 
  private:
   std::array<std::atomic<int64_t>, kMemoryCategories> now_{};

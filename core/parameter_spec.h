@@ -1,4 +1,4 @@
-// What a layer says of each of its parameters: enough to create, shard, initialise, name and save it.
+// A layer's description of each of its parameters: enough to create, shard, initialise, name and save it.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,13 @@ struct Init {
   double scale = 0.02;  // Normal: standard deviation. Uniform: values in [-scale, scale).
 };
 
-// How tensor parallelism divides a parameter. `segments` are the lengths along `dim` that are each divided by themselves: a
-// fused [query, key, value] projection has three. A segment is cut between its `units` only (heads); with fewer units than
-// ranks, neighbouring ranks hold the same unit. No dim: every rank holds the whole. tensor_parallel/split.h does the
-// arithmetic.
+// How tensor parallelism divides a parameter. `segments` are lengths along `dim`, each divided separately: a fused [query, key,
+// value] projection has three. A segment is cut only between its `units` (heads); with fewer units than ranks, neighbouring
+// ranks hold the same unit. If `dim` is -1, every rank holds the whole parameter. tensor_parallel/split.h does the arithmetic.
 struct Split {
   int dim = -1;
   std::vector<int64_t> segments;
-  std::vector<int64_t> units;  // of each segment; empty: each element is one
+  std::vector<int64_t> units;  // how many each segment has; empty: each element is a unit
 };
 
 struct ParameterSpec {
@@ -33,7 +32,7 @@ struct ParameterSpec {
   Split split;
   bool decay = true;      // weight decay applies (matrices yes; biases and norms no, unless the optimizer decays all)
   bool trainable = true;  // frozen parameters have no gradient and no optimizer state
-  std::string tied_to;    // full name of another layer's parameter of the same shape that this one is; it owns nothing then
+  std::string tied_to;    // full name of the parameter (same shape, another layer) that this one shares; it then owns nothing
 };
 
 }  // namespace trivet

@@ -7,7 +7,7 @@
 namespace trivet {
 namespace {
 
-// A terminal acts on it instead of showing it: C0 and C1 controls, line and paragraph separators, marks of direction.
+// Whether a terminal acts on `c` instead of showing it: C0 and C1 controls, line and paragraph separators, direction marks.
 bool is_control(char32_t c) {
   return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x061C || c == 0x200E || c == 0x200F || (c >= 0x2028 && c <= 0x202E) ||
          (c >= 0x2066 && c <= 0x2069);
@@ -25,7 +25,7 @@ void append_escaped(std::string& out, char32_t c) {
   }
 }
 
-// Appends the character that starts at `position`, and says how many bytes it has.
+// Appends the character that starts at `position`; returns the number of bytes it has in `text`.
 size_t append_character(std::string& out, std::string_view text, size_t position) {
   const CodePoint point = decode_utf8(text, position);
   if (point.bytes == 0) {

@@ -1,10 +1,10 @@
-// What one layer keeps of one microbatch from its forward to its backward_weight.
+// What one layer keeps for one microbatch from its forward to its backward_weight.
 //
 //   forward --keep()--> Saved --backward_input reads, keep()s more--> backward_weight reads --clear()--> empty
 //
-// Memory comes from the activation arena and goes back in clear(); views put in by reference() are not owned: the layer's input
-// x and output gradient dy stay valid until the layer's backward_weight of that microbatch is done, so they need no copy. A
-// composite layer gives each of its parts a child. Recomputation clears after forward and runs forward again.
+// Memory comes from the activation arena and is released in clear(); views put in by reference() are not owned: the layer's
+// input x and output gradient dy stay valid until the layer's backward_weight of that microbatch is done, so they need no copy.
+// A composite layer gives each of its parts a child. Recomputation calls clear() after forward and later runs forward again.
 #pragma once
 
 #include <deque>
@@ -20,7 +20,7 @@ class Saved {
   Saved(Saved&&) = default;
   Saved& operator=(Saved&&) = default;
 
-  // Memory that lives until clear(), remembered under a number that the layer chooses (small, dense).
+  // Allocates memory that lives until clear(), and remembers it under a slot number that the layer chooses (small, dense).
   TensorView keep(Arena& arena, int slot, DType dtype, const Shape& shape) {
     ScopedTensor tensor(arena, dtype, shape);
     const TensorView view = tensor;

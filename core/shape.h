@@ -32,7 +32,7 @@ class Shape {
     for (int i = 0; i < count_; ++i) product *= dims_[i];
     return product;
   }
-  // Seen as a matrix [rows, cols]: all dims but the last, and the last.
+  // The shape seen as a matrix [rows, cols]: cols is the last dim, rows the product of all others.
   int64_t cols() const { return count_ == 0 ? 1 : dims_[count_ - 1]; }
   int64_t rows() const { return cols() == 0 ? 0 : elements() / cols(); }
 

@@ -12,7 +12,7 @@ namespace trivet {
 
 namespace {
 
-// Of work that a thread of this process does.
+// An event for work done by a thread of this process.
 class ThreadEvent final : public Event::State {
  public:
   void synchronize() override {

@@ -2,10 +2,10 @@
 //
 //   gather.wait(compute.record());  gather.enqueue(...);  compute.wait(gather.record());
 //
-// What is enqueued sees all that the caller's kernels computed before. InlineStream runs the work at once on the caller's
-// thread (no overlap). ThreadStream runs it on a thread of its own: this is what `overlap_comm` means on a CPU. An exception
-// thrown by queued work is kept and thrown again by the next wait() or synchronize() that depends on it, so that a lost peer
-// surfaces on the thread that runs the program.
+// Enqueued work sees everything that the caller's kernels computed before. InlineStream runs the work at once on the caller's
+// thread (no overlap). ThreadStream runs it on its own thread: this is what `overlap_comm` means on a CPU. An exception thrown
+// by queued work is kept and thrown again by the next wait() or synchronize() that depends on it, so that a lost peer surfaces
+// on the thread that runs the program.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,8 @@
 
 namespace trivet {
 
-// Told how long who waits for an event was kept waiting, from == to where a thread found that it had happened. Called on the
-// thread that waits or, where a stream of a device waits, on the one that made it wait.
+// Learns how long each wait for an event took; from == to if the event had already happened when a thread got there. Called on
+// the waiting thread or, if a device stream waits, on the thread that made it wait.
 class WaitObserver {
  public:
   using Moment = StreamClock::Moment;
@@ -29,7 +29,7 @@ class WaitObserver {
 // A point in a stream's order. Copyable; an empty event has always happened.
 class Event {
  public:
-  // Each kind of stream has its own.
+  // Each kind of stream has its own implementation.
   class State {
    public:
     virtual ~State() = default;
@@ -39,16 +39,16 @@ class Event {
   };
   Event() = default;
   explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  // What the caller does next comes after the work before the event: on a CPU the caller waits for it and what it threw is
-  // thrown again; on a device the caller's stream waits (docs/cuda.md).
+  // Orders what the caller does next after the work before the event. On a CPU, the caller waits for that work, and an
+  // exception that it threw is thrown again; on a device, the caller's stream waits (docs/cuda.md).
   void synchronize() const {
     if (state_) state_->synchronize();
   }
-  // The caller waits until that work is done, on a device too: for what the host itself does next with the results.
+  // Makes the caller wait until that work is done, on a device, too. The host needs this before it uses the results itself.
   void wait_on_host() const {
     if (state_) state_->wait_on_host();
   }
-  // From now on of all copies of this event. The observer must outlive them.
+  // Reports waits for this event and all its copies from now on. The observer must outlive them.
   void observe(WaitObserver& observer) const {
     if (state_) state_->observe(observer);
   }
@@ -70,7 +70,7 @@ class Stream {
 };
 
 std::unique_ptr<Stream> make_inline_stream();
-// The destructor waits for work that is queued. `name` shows in debuggers.
+// The destructor waits for queued work. `name` shows in debuggers.
 std::unique_ptr<Stream> make_thread_stream(const std::string& name);
 
 }  // namespace trivet

@@ -7,11 +7,11 @@
 namespace trivet {
 namespace {
 
-// A moment is its nanoseconds.
+// A moment is a time in nanoseconds.
 class HostClock final : public StreamClock {
  public:
   Moment now() override { return system_clock().now().count(); }
-  // That the stream's thread must wake up is part of what the work takes.
+  // The time that the stream's thread takes to wake up counts as part of the work.
   Moment turn(Moment queued, Moment free) override { return std::max(queued, free); }
   double milliseconds(Moment moment) override { return static_cast<double>(moment) * 1e-6; }
 };

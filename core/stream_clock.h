@@ -1,7 +1,8 @@
-// Times what runs on streams. A moment is a ticket: on a device it comes later than the call that asked for it, where the
-// stream gets there, so what it was in milliseconds is asked for afterwards.
+// Measures when work on streams runs. A moment is a ticket: on a device, it happens after the call that returned it, when the
+// stream gets there, so its time in milliseconds is read afterwards.
 //
-// One clock a rank. now() and turn() are called on the thread that runs the program; a host's on any thread.
+// There is one clock per rank. now() and turn() are called on the thread that runs the program; those of a host clock may be
+// called on any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +14,13 @@ class StreamClock {
  public:
   using Moment = int64_t;
   virtual ~StreamClock() = default;
-  // Where the caller's work is: on a device, where its current stream has done all that it was given.
+  // How far the caller's work is: on a device, the moment when its current stream has done all work enqueued so far.
   virtual Moment now() = 0;
-  // Where work that begins now got its turn, on a stream that was free at `free` and was given the work at `queued`.
+  // The moment when work that begins now got its turn, on a stream that was free at `free` and received the work at `queued`.
   virtual Moment turn(Moment queued, Moment free) = 0;
-  // Of CLOCK_MONOTONIC, which all processes of a host share. Waits until the moment has come.
+  // The time of a moment on CLOCK_MONOTONIC, which all processes of a host share. Waits until the moment has happened.
   virtual double milliseconds(Moment moment) = 0;
-  // No moment so far is asked for again.
+  // Declares that no earlier moment will be used again.
   virtual void forget() {}
 };
 

@@ -1,7 +1,6 @@
 // A dense row-major tensor that somebody else owns. Passed by value; a ConstTensorView cannot write.
 //
-// On Device::Meta `data` is null and shapes are all there is. An empty view (dtype and shape default, data null) means
-// "absent".
+// On Device::Meta, `data` is null and there are only shapes. An empty view (dtype and shape default, data null) means "absent".
 #pragma once
 
 #include <cstddef>

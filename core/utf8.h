@@ -9,7 +9,7 @@ namespace trivet {
 
 struct CodePoint {
   char32_t value = 0;
-  int bytes = 0;  // 0: the text is not UTF-8 here
+  int bytes = 0;  // 0: the text is not valid UTF-8 here
 };
 
 // The code point that starts at `position` (which must be inside the text). Overlong forms, surrogates and values above

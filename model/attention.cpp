@@ -58,7 +58,7 @@ Attention::Core Attention::run_core(Context& context, ConstTensorView qkv, Saved
   return core;
 }
 
-// The output projection's weight gradient reads out, and nothing reads log_sum_exp after this pass.
+// Keeps `out`, which the output projection's weight gradient reads; nothing reads log_sum_exp after this pass.
 Attention::Core Attention::core_again(const BackwardPass& pass) const {
   Core core = run_core(pass.context(), pass.saved()[kQkv], pass.keeper(), nullptr);
   out_.renew_input(core.out, pass.saved().child(out_part_));
@@ -90,7 +90,7 @@ void Attention::go_back(const BackwardPass& pass, ConstTensorView dy, TensorView
   pass.through(qkv_, parts_, qkv_part_, dqkv, dx);
 }
 
-// A rotation's transpose is the rotation back.
+// The transpose of a rotation is its inverse.
 void Attention::rotate(Context& context, TensorView qkv, bool inverse) const {
   if (options_.rotary_base == 0) return;
   const HeadRange heads = qkv_.heads_of(sharing_axis(context));
@@ -101,7 +101,7 @@ void Attention::rotate(Context& context, TensorView qkv, bool inverse) const {
                           .inverse = inverse});
 }
 
-// A head's draws are its own, whichever rank has it.
+// A head gets the same random draws on whichever rank it is.
 kernels::DropoutSite Attention::dropout(const Context& context, int64_t sequence) const {
   kernels::DropoutSite site = dropout_site(context, dropout_name_, options_.dropout);
   site.first_element = qkv_.heads_of(sharing_axis(context)).first * sequence * sequence;

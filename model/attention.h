@@ -1,12 +1,14 @@
-// Causal self-attention with grouped queries: one fused projection to queries, keys and values, the attention core, a
-// projection out.
+// Causal self-attention with grouped queries: one fused projection to queries, keys and values, the attention core, and an
+// output projection.
 //
 //   x[B, S, H] --qkv--> [B, S, (N + 2G) D] (--rotary-->) --softmax(q k^T / sqrt(D)) v--> [B, S, N D] --out--> y[B, S, H]
 //
-// Selective recomputation (Korthikanti et al. 2022; Context::recompute_attention): forward keeps qkv and not what the core
-// makes of it, and backward runs the core again. The core's draws and bits are a function of qkv and of the place in the model.
+// With selective recomputation (Korthikanti et al. 2022; Context::recompute_attention) forward keeps qkv but not the core's
+// results, and backward runs the core again. It gives the same bits: the core's random draws and results depend only on qkv and
+// on the place in the model.
 //
-// B sequences, S tokens a sequence, H hidden, N query heads, G key/value heads (G divides N), D head size.
+// B sequences, S tokens per sequence, H hidden, N query heads, G key/value heads (G divides N), D head size.
+//
 // Tensor ranks share the heads: each has N / size query heads and their key/value heads. With more ranks than key/value heads,
 // neighbours hold the same one (model/qkv_projection.h).
 #pragma once
@@ -40,7 +42,7 @@ class Attention : public Layer {
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
 
  private:
-  // What the core makes of qkv.
+  // The core's results.
   struct Core {
     Intermediate out, log_sum_exp;  // [B, S, N D], [B, N, S]
   };

@@ -1,14 +1,14 @@
-// Layers whose parameters tensor ranks share (Shoeybi et al. 2019): sums over the ranks, and in layout mode the fixed chunks of
-// every product along a split dim (tensor_parallel/cuts.h).
+// For layers whose parameters tensor ranks share (Shoeybi et al. 2019): sums over the ranks and, in layout mode, the fixed
+// chunks of every product along a split dim (tensor_parallel/cuts.h).
 //
 //   AxisSum sum(context, axis, y, bias);
 //   product into sum.partial() with bias sum.partial_bias();  sum.start();  (other work)  sum.finish();      y is whole
 //
-// The partial is y itself and is summed in place; with fixed chunks it is float32, and y is rounded once, after the sum and
-// with the bias. With sequence parallelism the partial is of all tokens and y of the rank's own (model/token_gather.h). Without
-// an axis there is nothing to add: start and finish do nothing. start enqueues on the axis's stream, finish waits for it;
-// nobody may touch y in between. After an exception between the two the stream may still be at work: it must end before the
-// arena does.
+// The partial sum is y itself and is summed in place. With fixed chunks it is float32 instead, the bias is added after the sum,
+// and y is rounded once. With sequence parallelism the partial sum has all tokens, y only the rank's own
+// (model/token_gather.h). Without an axis there is nothing to sum: start and finish do nothing. start enqueues on the axis's
+// stream, and finish waits for it; nobody may touch y in between. After an exception between the two the stream may still be
+// working: it must finish before the arena is destroyed.
 #pragma once
 
 #include <optional>
@@ -19,10 +19,10 @@
 
 namespace trivet::model {
 
-// The ranks that share this layer's split parameters; null when this rank holds them whole.
+// Returns the ranks that share this layer's split parameters, or null if this rank holds them whole.
 const tensor_parallel::TensorAxis* sharing_axis(const Context& context);
 
-// The cuts of a layer's products along its split dim; null ones where sums need no fixed chunks.
+// The cuts of a layer's products along its split dim; null if sums need no fixed chunks.
 class AxisCuts {
  public:
   AxisCuts(const Context& context, const Split& split);
@@ -38,14 +38,14 @@ class AxisCuts {
 
 class AxisSum {
  public:
-  // Exact: of an element's terms all but two are zeros, so that the sum has the same bits in any order, rounded once.
+  // Exact: at most two terms of an element are not zero, so the sum is rounded once and has the same bits in any order.
   enum class Terms { Any, Exact };
   // `axis` null: y needs no sum. The bias is optional.
   AxisSum(Context& context, const tensor_parallel::TensorAxis* axis, TensorView y, ConstTensorView bias = {},
           Terms terms = Terms::Any);
 
-  TensorView partial() const { return scratch_.empty() ? y_ : scratch_.view(); }  // [as y, but all tokens]
-  // Added once in the sum over ranks.
+  TensorView partial() const { return scratch_.empty() ? y_ : scratch_.view(); }  // [like y, but all tokens]
+  // The bias for the product into partial(). It is absent on all ranks but one, so that the sum over ranks adds it once.
   ConstTensorView partial_bias() const;
   void start();
   void finish();
@@ -63,9 +63,9 @@ class AxisSum {
   Event started_;
 };
 
-// A sum whose bits do not depend on the order, or a maximum.
+// All-reduces `data`: a sum whose bits do not depend on the order, or a maximum.
 void reduce_over(const tensor_parallel::TensorAxis& axis, TensorView data, comm::ReduceOp op = comm::ReduceOp::Sum);
-// A sum of float32 (float64); in layout mode each rank gives the tree over its chunks.
+// All-reduces a sum of float32 (float64); in layout mode each rank contributes the tree sum of its chunks.
 void sum_over(const tensor_parallel::TensorAxis& axis, TensorView data);
 
 }  // namespace trivet::model

@@ -1,4 +1,4 @@
-// From a description to GPT-2 and Llama style models.
+// Builds GPT-2 and Llama style models from a description.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -44,11 +44,11 @@ void check(const Description& d) {
         fmt::format("model.key_value_heads: {} does not divide model.heads {}; use a divisor", d.key_value_heads, d.heads));
   if (d.type == Type::Llama && d.hidden / d.heads % 2 != 0)
     throw ConfigError(
-        fmt::format("model.heads: {} heads of model.hidden_size {} have the odd size {}, which rotary positions "
-                    "cannot turn in pairs; make hidden_size / heads even",
+        fmt::format("model.heads: {} heads with model.hidden_size {} have the odd size {}, but rotary positions "
+                    "rotate elements in pairs; make hidden_size / heads even",
                     d.heads, d.hidden, d.hidden / d.heads));
   if (!(d.dropout >= 0 && d.dropout < 1))
-    throw ConfigError(fmt::format("model.dropout: {} is not accepted; give a number from 0 to below 1", d.dropout));
+    throw ConfigError(fmt::format("model.dropout: {} is not accepted; give a number of at least 0 and less than 1", d.dropout));
 }
 
 TransformerBlock::Options block_options(const Description& d) {

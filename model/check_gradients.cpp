@@ -17,7 +17,7 @@ using Values = std::vector<double>;
 
 TensorView view_of(Values& values, const Shape& shape) { return {values.data(), DType::Float64, shape}; }
 
-// Values in [-spread, spread), from a key of their own.
+// Draws values in [-spread, spread) with the random key of `name`.
 Values draw(int64_t count, uint64_t seed, const std::string& name, double spread) {
   Values values(static_cast<size_t>(count));
   const uint64_t key = random_key(seed, name);
@@ -34,7 +34,7 @@ std::vector<int32_t> draw_numbers(int64_t count, uint64_t seed, const std::strin
   return numbers;
 }
 
-// All gradients that one way back has made: dx first, then one for each parameter.
+// All gradients that one of the ways has computed: dx first, then one for each parameter.
 struct GradientSet {
   std::string way;
   std::vector<Values> tensors;
@@ -111,7 +111,7 @@ const char* Checker::name_of(Way way) {
   return "";
 }
 
-// The number whose gradient is checked: dy . y, or the loss (a target that does not count adds nothing to its sum).
+// Computes the number whose gradient is checked: dy . y, or the loss (a target that does not count adds nothing to its sum).
 double Checker::objective() {
   Values y(computes_loss() ? 0 : dy_.size(), kGarbage);
   Context context = this->context();
@@ -124,7 +124,7 @@ double Checker::objective() {
 }
 
 GradientSet Checker::gradients_by(Way way) {
-  constexpr double kThere = 0.25;  // what `accumulate` adds to
+  constexpr double kThere = 0.25;  // the existing value that `accumulate` adds to
   const auto accumulates = [&](size_t i) { return way == Way::Accumulated || (way == Way::InTurn && i % 2 == 1); };
   GradientSet set{name_of(way), {Values(x_.size(), kGarbage)}};
   std::vector<Gradient> gradients;
@@ -153,7 +153,7 @@ GradientSet Checker::gradients_by(Way way) {
   return set;
 }
 
-// Central difference of fourth order: (f(-2h) - 8 f(-h) + 8 f(h) - f(2h)) / 12 h.
+// Computes the central difference of fourth order: (f(-2h) - 8 f(-h) + 8 f(h) - f(2h)) / 12 h.
 double Checker::difference(double& element) {
   const double value = element, h = check_.step;
   auto at = [&](double offset) {

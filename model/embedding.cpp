@@ -11,7 +11,7 @@ namespace {
 
 enum Slot { kTokens, kDsum };
 
-// The gradient of rows [first, first + used). Rows of positions that nothing reaches have none: they are zero.
+// Returns the gradient of rows [first, first + used). The gradient of the other rows, whose positions are not used, is zero.
 Gradient rows_used(Context& context, const Gradient& gradient, int64_t first, int64_t used) {
   if (gradient.view.absent()) return gradient;
   const int64_t end = first + used, rows = gradient.view.shape[0];
@@ -32,22 +32,23 @@ Embedding::Embedding(const std::string& name, const Options& options) : options_
     parameters_.push_back({.name = "positions.weight", .shape = {options.positions, options.hidden}, .init = init});
 }
 
-// The rows of the table that this rank has.
+// Returns the rows of the table that this rank has.
 kernels::TableRows Embedding::rows_of(const Context& context) const {
   const tensor_parallel::TensorAxis* axis = sharing_axis(context);
   if (!axis) return {};
   return {tensor_parallel::unit_range(options_.vocabulary, axis->rank(), axis->size()).begin, options_.vocabulary};
 }
 
-// The first rank of the axis adds the positions.
+// Only the first rank of the axis adds the positions.
 void Embedding::forward(Context& context, Weights weights, ConstTensorView tokens, TensorView y, Saved& saved) const {
   saved.reference(kTokens, tokens);
   const int64_t length = tokens.shape[1];
   ConstTensorView positions;
   if (options_.positions > 0) {
     if (length > options_.positions)
-      throw ConfigError("model.sequence_length: a sequence of " + std::to_string(length) + " tokens was given, the model has " +
-                        std::to_string(options_.positions) + " learned positions; shorten the sequence");
+      throw ConfigError("model.sequence_length: a sequence of " + std::to_string(length) +
+                        " tokens was given, but the model has " + std::to_string(options_.positions) +
+                        " learned positions; shorten the sequence");
     positions = weights[1].row_range(0, length);
   }
   const tensor_parallel::TensorAxis* axis = sharing_axis(context);
@@ -58,11 +59,11 @@ void Embedding::forward(Context& context, Weights weights, ConstTensorView token
   sum.start();
   sum.finish();
   const kernels::DropoutSite site = dropout_site(context, dropout_name_, options_.dropout, y.shape);
-  // Dropout is linear and its own transpose: its backward is the form that works in place.
+  // Dropout is linear and its own transpose, so its backward, which works in place, can be used here.
   if (site.rate > 0) context.kernels.dropout_backward({.dy = y, .dx = y, .dropout = site});
 }
 
-// Tokens have no gradient: all that is to do is to take dropout back, for backward_weight.
+// Tokens have no gradient, so only the backward of dropout remains to be done, for backward_weight.
 void Embedding::backward_input(Context& context, Weights, ConstTensorView dy, TensorView, Saved& saved) const {
   const kernels::DropoutSite site = dropout_site(context, dropout_name_, options_.dropout, dy.shape);
   if (site.rate == 0) return saved.reference(kDsum, dy);
@@ -84,7 +85,8 @@ void Embedding::backward_weight(Context& context, Gradients gradients, const Sav
   if (options_.positions > 0 && !gradients[1].view.absent()) add_position_gradient(context, gradients[1], tokens, dy);
 }
 
-// Of the rank's own tokens, which are those of all sequences at the same places. Only how many there are is read of them.
+// Adds the gradient for the rank's own tokens, which are at the same positions in all sequences. The kernel needs only their
+// number, not their values.
 void Embedding::add_position_gradient(Context& context, const Gradient& gradient, ConstTensorView tokens,
                                       ConstTensorView dy) const {
   const int64_t sequences = dy.shape[0], length = dy.shape[1];

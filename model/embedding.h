@@ -1,9 +1,9 @@
 // The first layer: tokens[B, S] (int32) -> y[B, S, H] = dropout(table[token] + positions[s]).
 //
-// Learned positions are GPT-2's; Llama rotates queries and keys instead. The table may also be the LM head's weight (tied).
+// GPT-2 has learned positions; Llama rotates queries and keys instead. The table may also be the LM head's weight (tied).
 //
-// Tensor ranks share the table's rows (the vocabulary): tokens whose row another rank has are zeros, and y is the sum over
-// ranks. All but one of the terms of a token are zeros, so the sum has the bits of the whole table's.
+// Tensor ranks share the table's rows (the vocabulary): a rank writes zeros for tokens whose row is on another rank, and y is
+// the sum over ranks. All but one of the terms of a token are zeros, so the sum has the same bits as with the whole table.
 #pragma once
 
 #include <string>

@@ -94,7 +94,7 @@ void Linear::backward(Context& context, Weights weights, Gradients gradients, Co
   backward_with_gelu(context, weights, gradients, dy, {}, dx, saved);
 }
 
-// x is gathered while dx is made, and dx summed while the gradient of W is.
+// x is gathered while dx is computed, and dx is summed while the gradient of W is computed.
 void Linear::backward_with_gelu(Context& context, Weights weights, Gradients gradients, ConstTensorView dy,
                                 ConstTensorView before, TensorView dx, Saved& saved) const {
   saved.reference(kDy, dy);
@@ -105,7 +105,7 @@ void Linear::backward_with_gelu(Context& context, Weights weights, Gradients gra
   sum.finish();
 }
 
-// dW[out, in] += dy^T[out, T] x[T, in]. A bias that is not split gets the sum over the rank's own tokens.
+// dW[out, in] += dy^T[out, T] x[T, in]. The gradient of an unsplit bias is the sum over the rank's own tokens.
 void Linear::make_weight_gradients(Context& context, Gradients gradients, ConstTensorView x, ConstTensorView dy,
                                    const Saved& saved) const {
   const AxisCuts cuts(context, options_.split);

@@ -1,10 +1,11 @@
-// y[T, out] = x[T, in] W^T + b, with W[out, in] as in every checkpoint format of the field.
+// y[T, out] = x[T, in] W^T + b, with W[out, in] as in all common checkpoint formats.
 //
-// Where tensor ranks share W (Shoeybi et al. 2019), Split says how:
-//   dim 0  each makes its columns of y from all of x; dx is the sum over ranks   ("column parallel")
-//   dim 1  each has its columns of x; y is the sum over ranks, b is added once   ("row parallel")
-// x and y are as wide as the rank's own part of W. The sum of dx goes on while backward makes the gradient of W. With sequence
-// parallelism what would be whole is of the rank's own tokens: x and dx (dim 0), y and dy (dim 1), all of them without a split.
+// If tensor ranks share W (Shoeybi et al. 2019), Split says how:
+//   dim 0  each rank computes its columns of y from all of x; dx is the sum over ranks   ("column parallel")
+//   dim 1  each rank has its columns of x; y is the sum over ranks, and b is added once  ("row parallel")
+// x and y are as wide as the rank's own part of W. The sum of dx overlaps with the computation of W's gradient in backward.
+// With sequence parallelism a rank has only its own tokens of the tensors that would otherwise be whole on every rank: x and dx
+// (dim 0), y and dy (dim 1), or all four (no split).
 #pragma once
 
 #include <string>
@@ -20,31 +21,31 @@ class Linear : public Layer {
     int64_t in = 0, out = 0;
     bool bias = true;
     double init_deviation = 0.02;
-    Split split;  // of the weight; the bias follows it along dim 0
+    Split split;  // of the weight; along dim 0 the bias is split, too
   };
   explicit Linear(const Options& options);
 
   std::span<const ParameterSpec> parameters() const override { return parameters_; }
-  Shape output_shape(const Shape& input) const override;  // of the whole
+  Shape output_shape(const Shape& input) const override;  // of the unsplit layer
   bool allows_sequence_parallelism() const override { return true; }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
   void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;
   void backward_weight(Context&, Gradients, const Saved&) const override;
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
 
-  // With a GELU behind or before it, in the pass of the product:
-  //   forward: also activated = gelu(y), where y is no sum over ranks (dim 1)
-  //   backward: dx is the gradient of `before`, of which x is the gelu, where dx is no sum over ranks (dim 0)
+  // Fused with a GELU, in the same pass as the product:
+  //   forward: also computes activated = gelu(y); not possible if y is a sum over ranks (dim 1)
+  //   backward: x is gelu(before), and dx is the gradient of `before`; not possible if dx is a sum over ranks (dim 0)
   void forward_with_gelu(Context&, Weights, ConstTensorView x, TensorView y, TensorView activated, Saved&) const;
   void backward_input_with_gelu(Context&, Weights, ConstTensorView dy, ConstTensorView before, TensorView dx, Saved&) const;
   void backward_with_gelu(Context&, Weights, Gradients, ConstTensorView dy, ConstTensorView before, TensorView dx,
                           Saved&) const;
 
-  // The x of forward was not kept and lies, made again, elsewhere.
+  // Replaces the x of forward, which was not kept, by a recomputed one in other memory.
   void renew_input(ConstTensorView x, Saved& saved) const;
 
  protected:
-  // `x`, `dy`: of all tokens where W is split.
+  // `x` and `dy` have all tokens if W is split.
   virtual void make_weight_gradients(Context&, Gradients, ConstTensorView x, ConstTensorView dy, const Saved&) const;
 
  private:

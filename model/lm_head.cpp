@@ -57,7 +57,7 @@ std::vector<LmHead::Chunk> LmHead::chunks_of(int64_t rows) const {
   return chunks;
 }
 
-// The columns of the logits that this rank makes.
+// Returns the columns of the logits that this rank computes.
 kernels::TableRows LmHead::columns_of(const Context& context) const {
   const tensor_parallel::TensorAxis* axis = sharing_axis(context);
   if (!axis) return {};
@@ -92,8 +92,8 @@ void LmHead::loss_of_logits(Context& context, ConstTensorView logits, ConstTenso
                                          .loss = wanted.loss});
 }
 
-// Logits of some rows and their loss; with `dlogits`, the gradient too, in its dtype. Where that is the logits' own dtype they
-// are made in its memory.
+// Computes the logits of some rows and their loss and, if `dlogits` is given, their gradient in its dtype. If the logits have
+// the same dtype, they are computed in the memory of `dlogits`.
 void LmHead::loss_of_rows(Context& context, ConstTensorView h, ConstTensorView weight, ConstTensorView targets,
                           const Wanted& wanted) const {
   const DType dtype = statistics_dtype(h.dtype);
@@ -105,7 +105,7 @@ void LmHead::loss_of_rows(Context& context, ConstTensorView h, ConstTensorView w
   loss_of_logits(context, logits, targets, wanted);
 }
 
-// dW[V, H] += dlogits^T[V, R] h[R, H]; the first chunk obeys the gradient's own flag, the following add to it.
+// dW[V, H] += dlogits^T[V, R] h[R, H]; the first chunk follows the gradient's own flag, later chunks always add.
 void LmHead::add_weight_gradient(Context& context, const Gradient& weight, bool first, ConstTensorView dlogits,
                                  ConstTensorView h) const {
   if (weight.view.absent()) return;
@@ -117,7 +117,7 @@ void LmHead::add_weight_gradient(Context& context, const Gradient& weight, bool 
                           .cuts = AxisCuts(context, split()).rows()});
 }
 
-// This rank's part of dh[R, H] = dlogits[R, V] W[V, H].
+// Computes this rank's part of dh[R, H] = dlogits[R, V] W[V, H].
 void LmHead::make_input_gradient(Context& context, ConstTensorView weight, ConstTensorView dlogits, TensorView dh) const {
   context.kernels.matmul({.a = dlogits, .b = weight, .out = dh, .cuts = AxisCuts(context, split()).sums()});
 }
@@ -159,7 +159,7 @@ void LmHead::backward_weight(Context& context, Gradients gradients, const Saved&
   norm_->backward_weight(context, parts_.of(norm_part_, gradients), saved.child(norm_part_));
 }
 
-// The gradient of a chunk's h is written over it, where its partial sums need no memory of their own: nothing reads h after the
+// The gradient of a chunk's h overwrites that h, unless its partial sums need separate memory: nothing reads h after the
 // chunk's weight gradient.
 void LmHead::forward_backward(Context& context, Weights weights, Gradients gradients, ConstTensorView x, TensorView dx,
                               Saved& saved) const {
@@ -190,7 +190,7 @@ void LmHead::logits(Context& context, Weights weights, ConstTensorView x, Tensor
   context.kernels.matmul({.a = h, .b = weights[weight_], .out = logits, .transpose_b = true});
 }
 
-// Each rank puts its columns among zeros; the sum over ranks is then exact, and the parts may be uneven.
+// Each rank writes its columns into a tensor of zeros. The sum over ranks is then exact, and the parts may be uneven.
 void LmHead::logits_of_all_parts(Context& context, ConstTensorView h, ConstTensorView weight, TensorView logits) const {
   const int64_t rows = h.shape[0], columns = weight.shape[0], first = columns_of(context).first;
   const ScopedTensor own(context.arena, logits.dtype, {rows, columns});

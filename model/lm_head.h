@@ -4,17 +4,17 @@
 //
 // T = B S rows, H hidden, V vocabulary, R rows of a chunk. W[V, H] is the head's own or the embedding's table (tied).
 //
-// [Note: logits in chunks] The logits of all rows would be the largest tensor of the model by far, so they are made, used and
-// dropped R rows at a time. R depends on V alone, so the bits of a gradient do not depend on anything else.
-//   forward_backward: each chunk of logits is made once; this is what training uses.
+// [Note: logits in chunks] The logits of all rows would be the largest tensor of the model by far, so they are computed, used
+// and released R rows at a time. R depends only on V, so that no other setting can change R and with it a gradient's bits.
+//   forward_backward computes each chunk of logits once; training uses this.
 //   forward alone computes just the loss (evaluation).
-//   backward_input makes the logits again and has to keep their gradient whole [T, V] for backward_weight, which has no
+//   backward_input computes the logits again and has to keep their whole gradient [T, V] for backward_weight, which gets no
 //   weights.
-// The loss is added to context.loss. The gradient is that of loss_scale * its sum / T: what the mean over the counting targets
-// of a whole step is to a microbatch, only the caller knows.
+// The loss is added to context.loss. The gradient is that of loss_scale * (this microbatch's sum of losses) / T: only the
+// caller knows how many targets of the whole step count in the mean.
 //
-// Tensor ranks share W's rows (the vocabulary). Each makes its columns of the logits and gets the rows' softmax from a maximum
-// and two sums over ranks; h, the loss and, after a sum over ranks, the gradient of h are whole on every one.
+// Tensor ranks share W's rows (the vocabulary). Each computes its columns of the logits and gets the softmax of the rows from a
+// maximum and two sums over ranks. h, the loss and, after a sum over ranks, the gradient of h are whole on every rank.
 #pragma once
 
 #include <memory>
@@ -31,7 +31,7 @@ class LmHead : public Layer {
   struct Options {
     int64_t vocabulary = 0, hidden = 0;
     double init_deviation = 0.02;
-    std::string tied_to;        // full name of the table that W is; empty: a weight of its own
+    std::string tied_to;        // full name of the table that serves as W; empty: W is the head's own
     int64_t rows_of_chunk = 0;  // 0: chosen from the vocabulary
   };
   LmHead(const Options& options, std::unique_ptr<Norm> norm);
@@ -44,7 +44,7 @@ class LmHead : public Layer {
   void backward_weight(Context&, Gradients, const Saved&) const override;
   void forward_backward(Context&, Weights, Gradients, ConstTensorView x, TensorView dx, Saved&) const override;
 
-  // logits[R, V] of the rows x[R, H], for generation; whole on every tensor rank.
+  // Computes logits[R, V] of the rows x[R, H] for generation; they are whole on every tensor rank.
   void logits(Context&, Weights, ConstTensorView x, TensorView logits) const;
 
   int64_t rows_of_chunk() const { return rows_of_chunk_; }
@@ -56,7 +56,7 @@ class LmHead : public Layer {
   std::vector<Chunk> chunks_of(int64_t rows) const;
   kernels::TableRows columns_of(const Context&) const;
   void logits_of_all_parts(Context&, ConstTensorView h, ConstTensorView weight, TensorView logits) const;
-  // What the two below are asked for.
+  // The requested results of the two functions below.
   struct Wanted {
     TensorView loss, dlogits;  // each may be absent
     Number gradient_scale = 1.0;
@@ -71,7 +71,7 @@ class LmHead : public Layer {
   std::unique_ptr<Norm> norm_;
   Parts parts_;
   int norm_part_;
-  size_t weight_;  // place of W among the parameters
+  size_t weight_;  // index of W among the parameters
 };
 
 }  // namespace trivet::model

@@ -59,7 +59,7 @@ void Mlp::go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) c
   pass.through(up_, parts_, up_part_, dwide, dx);
 }
 
-// dwide is made by the product that makes the gradient of down's input, which is not stored.
+// The product that computes the gradient of down's input writes dwide instead of storing that gradient.
 void Mlp::through_gelu(const BackwardPass& pass, ConstTensorView dy, TensorView dwide) const {
   const ConstTensorView wide = pass.saved()[kWide];
   const Weights weights = parts_.of(down_part_, pass.weights());

@@ -1,10 +1,10 @@
-// A model is a list of layers: what pipelines cut into stages and ZeRO gathers one by one.
+// A model is a list of layers. Pipelines cut it into stages, and ZeRO gathers one layer at a time.
 //
 //   "embedding", "blocks.0", "blocks.1", ..., "head"
 //
-// `build` makes GPT-2 and Llama style transformers from a description; a list of one's own layers serves as well. A parameter's
-// full name is its layer's name, a dot, and its own: "blocks.0.attention.qkv.weight". Initial values depend on seed and full
-// name alone. A model owns its layers, the layers own no tensors.
+// `build` makes GPT-2 and Llama style transformers from a description; you can also supply a list of your own layers. A
+// parameter's full name is its layer's name, a dot, and its own name: "blocks.0.attention.qkv.weight". Initial values depend
+// only on the seed and the full name. A model owns its layers; the layers own no tensors.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@
 
 namespace trivet::model {
 
-// Gpt: learned positions, LayerNorm, GELU, biases (Radford et al. 2019). Llama: rotary positions, RMSNorm, SwiGLU, grouped
-// queries, no biases (Touvron et al. 2023).
+// Gpt has learned positions, LayerNorm, GELU and biases (Radford et al. 2019). Llama has rotary positions, RMSNorm, SwiGLU,
+// grouped queries and no biases (Touvron et al. 2023).
 enum class Type { Gpt, Llama };
 
 struct Description {
@@ -36,30 +36,32 @@ struct Description {
 };
 
 struct Model {
-  std::optional<Description> description;  // without defaults left open; none for a list of one's own layers
+  std::optional<Description> description;  // with all defaults filled in; none for a list of your own layers
   std::vector<std::unique_ptr<Layer>> layers;
   std::vector<std::string> names;  // one for each layer
   int64_t vocabulary_size = 0, sequence_length = 0;
-  double attention_flops_per_token = 0;  // of forward and backward, besides the parameters' products
+  double attention_flops_per_token = 0;  // forward and backward, without the products with parameters
 };
 
 // Throws ConfigError for sizes that do not fit together.
 Model build(const Description& description);
 
-// Throws ConfigError, naming what does not divide and what would, when `size` tensor ranks cannot share the model: query heads
-// and feed-forward divide evenly, key/value heads evenly or into ranks that hold the same one, the vocabulary in any way.
+// Throws ConfigError if `size` tensor ranks cannot share the model, naming what cannot be divided and which sizes would work.
+// Query heads and feed-forward must divide evenly. Key/value heads must divide evenly, or several ranks must hold the same one.
+// The vocabulary can be divided in any way.
 void check_tensor_size(const Model& model, int size);
-// Likewise where sums must not depend on `size`, a divisor of tensor_parallel::kSumChunks: neighbours may not share units.
+// Does the same if sums must not depend on `size`, a divisor of tensor_parallel::kSumChunks: then neighbours may not share
+// units.
 void check_fixed_sums(const Model& model, int size);
 
-// Full name of parameter `index` of layer `layer`.
+// Returns the full name of parameter `index` of layer `layer`.
 std::string parameter_name(const Model& model, size_t layer, size_t index);
 
-// Elements of all parameters; tied ones count once.
+// Counts the elements of all parameters; tied ones count once.
 int64_t parameter_count(const Model& model);
 
-// Floating-point operations of a training step per token, by the field's convention: 6 for each element of a matrix that
-// multiplies activations (a table that is only looked up does not), and 6 layers x hidden x sequence for causal attention.
+// Returns the floating-point operations of a training step per token, by the usual convention: 6 for each element of a matrix
+// that multiplies activations (a table that is only looked up does not), and 6 layers x hidden x sequence for causal attention.
 double flops_per_token(const Model& model);
 
 }  // namespace trivet::model

@@ -14,7 +14,7 @@ std::vector<ParameterSpec> gain_and_bias(int64_t hidden, bool bias) {
   return parameters;
 }
 
-// The gradient asked for, or scratch for one that nobody wants: the kernel makes both in one pass over the rows.
+// The requested gradient, or scratch for one that was not requested: the kernel computes both in one pass over the rows.
 struct WantedOrScratch {
   WantedOrScratch(Context& context, Gradient wanted, ConstTensorView like, int64_t hidden) : gradient(wanted) {
     if (!wanted.view.absent()) return;

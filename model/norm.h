@@ -1,4 +1,5 @@
-// The two normalisations over the hidden dim: LayerNorm (GPT-2) and RmsNorm (Llama). Sizes and formulas: kernels/kernels.h.
+// The two normalisations over the hidden dim: LayerNorm (GPT-2) and RmsNorm (Llama). Sizes and formulas are in
+// kernels/kernels.h.
 #pragma once
 
 #include <memory>
@@ -19,21 +20,21 @@ class Norm : public Layer {
   void forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const override {
     run(context, weights, x, {}, y, saved);
   }
-  // The norm of what `sum` makes, in one pass over both. y may lie where sum.x does.
+  // Computes `sum` and the norm of its result, in one pass over both. y may have the memory of sum.x.
   void forward_of_sum(Context& context, Weights weights, const kernels::DropoutAdd& sum, TensorView y, Saved& saved) const {
     run(context, weights, sum.out, sum, y, saved);
   }
   void backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const override {
     backward_input(context, weights, dy, dx, saved, {});
   }
-  // `residual`: the gradient that goes around the norm, part of dx, which is rounded once. May be absent.
+  // `residual`: the gradient that bypasses the norm. It is added before dx is rounded, once. May be absent.
   virtual void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&, ConstTensorView residual) const = 0;
 
  protected:
   explicit Norm(std::vector<ParameterSpec> parameters) : parameters_(std::move(parameters)) {}
 
  private:
-  // `sum` makes x first, unless it is absent.
+  // Unless `sum` is absent, it is computed first and yields x.
   virtual void run(Context&, Weights, ConstTensorView x, const kernels::DropoutAdd& sum, TensorView y, Saved&) const = 0;
 
   std::vector<ParameterSpec> parameters_;
@@ -68,7 +69,7 @@ class RmsNorm : public Norm {
   float epsilon_;
 };
 
-// `bias` is of LayerNorm alone.
+// Only LayerNorm uses `bias`.
 std::unique_ptr<Norm> make_norm(NormKind kind, int64_t hidden, double epsilon, bool bias);
 
 }  // namespace trivet::model

@@ -1,4 +1,4 @@
-// What layers that are made of layers share.
+// What layers that consist of other layers have in common.
 //
 // A composite layer lists the parameters of its parts one after another, each under its part's name ("attention" +
 // "qkv.weight"), gives each part a child of its Saved, and walks the parts forward and backward. It owns the parts.
@@ -13,10 +13,11 @@
 
 namespace trivet::model {
 
-// The parameters of a composite layer and where each part's own begin.
+// The parameters of a composite layer and the range of them that belongs to each part.
 class Parts {
  public:
-  // Returns the part's number: its place here and its child of Saved. No name: the part's names are used as they are.
+  // Returns the part's number: its index here and the number of its child of Saved. If `name` is empty, the part's parameters
+  // keep their names.
   int add(const std::string& name, const Layer& part);
   void add_own(ParameterSpec parameter) { parameters_.push_back(std::move(parameter)); }
 
@@ -34,8 +35,9 @@ class Parts {
   std::vector<Range> ranges_;
 };
 
-// One way back through a composite layer. The mathematics is the same whether the gradients of the weights are made in the same
-// pass (fused) or later; what differs is how long the gradients of intermediates live: backward_weight of a part reads its dy.
+// One backward pass through a composite layer. The mathematics is the same whether the weight gradients are computed in the
+// same pass (fused) or later. The difference is how long the gradients of intermediates live: a part's backward_weight reads
+// its dy.
 class BackwardPass {
  public:
   BackwardPass(Context& context, Weights weights, Saved& saved) : context_(context), weights_(weights), saved_(saved) {}
@@ -44,13 +46,13 @@ class BackwardPass {
 
   Context& context() const { return context_; }
   Weights weights() const { return weights_; }
-  Gradients gradients() const { return gradients_; }  // none unless fused
+  Gradients gradients() const { return gradients_; }  // empty unless fused
   Saved& saved() const { return saved_; }
   bool fused() const { return fused_; }
-  // Of what backward_weight reads: none in a fused pass, which has done with it at its end.
+  // Keeps what backward_weight reads; null in a fused pass, after which nothing reads it.
   Saved* keeper() const { return fused_ ? nullptr : &saved_; }
 
-  // backward_input of a part, or all of its backward.
+  // Runs backward_input of a part or, if fused, its backward.
   void through(const Layer& part, const Parts& parts, int number, ConstTensorView dy, TensorView dx) const;
 
  private:
@@ -61,7 +63,7 @@ class BackwardPass {
   bool fused_ = false;
 };
 
-// Memory of an intermediate: kept by `keeper` under `slot`, or, without one, given back with this object.
+// Memory of an intermediate: `keeper` keeps it under `slot`; without a keeper it is released with this object.
 class Intermediate {
  public:
   Intermediate(Arena& arena, Saved* keeper, int slot, DType dtype, const Shape& shape);
@@ -74,23 +76,23 @@ class Intermediate {
   TensorView view_;
 };
 
-// backward_weight reads it, so it is kept until that is done unless the pass is fused.
+// A gradient that backward_weight reads, so it is kept until that is done, unless the pass is fused.
 class IntermediateGradient : public Intermediate {
  public:
   IntermediateGradient(const BackwardPass& pass, int slot, DType dtype, const Shape& shape)
       : Intermediate(pass.context().arena, pass.keeper(), slot, dtype, shape) {}
 };
 
-// Statistics (means, log-sum-exps) and logits are float32, or float64 beside float64.
+// Statistics (means, log-sum-exps) and logits are float32, or float64 if the activations are.
 constexpr DType statistics_dtype(DType dtype) { return dtype == DType::Float64 ? DType::Float64 : DType::Float32; }
 
-// A tensor seen as rows of its last dim.
+// Views a tensor as rows of its last dim.
 inline ConstTensorView as_rows(ConstTensorView view) { return view.reshaped({view.shape.rows(), view.shape.cols()}); }
 inline TensorView as_rows(TensorView view) { return view.reshaped({view.shape.rows(), view.shape.cols()}); }
 
-// Dropout at a place in the model with a name of its own; nothing is dropped outside of training.
+// Returns the dropout at the place in the model that has this name; nothing is dropped outside training.
 kernels::DropoutSite dropout_site(const Context& context, const std::string& name, double rate);
-// The same for an activation between blocks, of which a rank may have its own tokens [B, S / size, H] only.
+// Does the same for an activation between blocks, of which a rank may have only its own tokens [B, S / size, H].
 kernels::DropoutSite dropout_site(const Context& context, const std::string& name, double rate, const Shape& own_tokens);
 
 }  // namespace trivet::model

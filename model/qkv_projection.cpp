@@ -34,7 +34,7 @@ HeadRange QkvProjection::heads_of(const tensor_parallel::TensorAxis* axis) const
   return {queries.begin, queries.count(), keys.begin, keys.count(), key_value_heads < size};
 }
 
-// [Note: gradients of shared key/value heads] What the gradient held before is put aside while the rows of keys and values
+// [Note: gradients of shared key/value heads] The previous value of the gradient is set aside while the rows of keys and values
 // hold this microbatch's part, because a sum over ranks must not count it more than once.
 void QkvProjection::make_weight_gradients(Context& context, Gradients gradients, ConstTensorView x, ConstTensorView dy,
                                           const Saved& saved) const {
@@ -42,7 +42,7 @@ void QkvProjection::make_weight_gradients(Context& context, Gradients gradients,
   const HeadRange heads = heads_of(axis);
   if (!heads.key_value_shared) return Linear::make_weight_gradients(context, gradients, x, dy, saved);
   const int64_t head_size = options_.hidden / options_.heads;
-  std::array<TensorView, 2> rows;  // of keys and values: of the weight, of the bias
+  std::array<TensorView, 2> rows;  // key and value rows of the weight and of the bias
   std::array<ScopedTensor, 2> before;
   for (size_t i = 0; i < gradients.size(); ++i) {
     const TensorView gradient = gradients[i].view;
@@ -62,7 +62,7 @@ void QkvProjection::make_weight_gradients(Context& context, Gradients gradients,
   }
 }
 
-// One buffer for all key/value heads, to which each rank gives its part of its own: [G, elements of rows].
+// Sums one buffer for all key/value heads, [G, elements of rows], into which each rank writes its part for its own head.
 void QkvProjection::sum_over_holders(Context& context, const tensor_parallel::TensorAxis& axis, const HeadRange& heads,
                                      TensorView rows) const {
   const ScopedTensor all(context.arena, rows.dtype, {options_.key_value_heads, rows.elements()});

@@ -4,9 +4,9 @@
 //
 //   N = 4, G = 2, size 4:   rank 0 | q0 k0 v0 |   rank 1 | q1 k0 v0 |   rank 2 | q2 k1 v1 |   rank 3 | q3 k1 v1 |
 //
-// [Note: gradients of shared key/value heads] Each holder's dk and dv come from its own query heads alone. That is right for
-// dx, which is summed over all ranks anyway; the gradients of the weight's key and value rows are parts too, and are summed
-// over the holders, so that all of them get the same, whole gradient.
+// [Note: gradients of shared key/value heads] Each holder computes dk and dv from its own query heads only. That is right for
+// dx, which is summed over all ranks anyway. The gradients of the weight's key and value rows are partial sums, too, and are
+// summed over the holders, so that all of them get the same complete gradient.
 //
 // H hidden, N query heads, G key/value heads, D head size.
 #pragma once
@@ -31,7 +31,7 @@ class QkvProjection : public Linear {
   };
   explicit QkvProjection(const Options& options);
 
-  // No axis: all heads. Throws std::logic_error for sizes that check_tensor_size (model/model.h) refuses.
+  // Returns all heads if `axis` is null. Throws std::logic_error for sizes that check_tensor_size (model/model.h) refuses.
   HeadRange heads_of(const tensor_parallel::TensorAxis* axis) const;
 
  private:

@@ -37,7 +37,7 @@ void Residual::forward_from_sum(Context& context, Weights weights, const kernels
   add_inner(context, weights, sum.out, y, saved);
 }
 
-// What is left to do for y.
+// Runs the inner layer and returns the sum that is left to do for y.
 kernels::DropoutAdd Residual::run_inner(Context& context, Weights weights, ConstTensorView x, TensorView branch, TensorView y,
                                         Saved& saved) const {
   inner_->forward(context, parts_.of(inner_part_, weights), saved[kNormed], branch, saved.child(inner_part_));

@@ -1,4 +1,4 @@
-// y = x + dropout(inner(norm(x))): half of a transformer block (pre-norm, as GPT-2 and Llama have it).
+// y = x + dropout(inner(norm(x))): half of a transformer block (pre-norm, as in GPT-2 and Llama).
 #pragma once
 
 #include <memory>
@@ -26,12 +26,12 @@ class Residual : public Layer {
   void backward_weight(Context&, Gradients, const Saved&) const override;
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
 
-  // Two residuals in a row, second(first(x)): the sum at the end of the first is made by the norm at the beginning of the
-  // second, in one pass over both.
+  // Two residuals in a row, second(first(x)): the norm at the beginning of the second also computes the sum at the end of the
+  // first, in one pass over both.
   //
-  //   normed = second.keep_normed(x)                     of x's type and shape; holds what the first adds, until its norm does
-  //   sum = first.forward_to_sum(x, normed, middle)      all but middle = x + dropout(inner(norm(x)))
-  //   second.forward_from_sum(sum, y)                    that, and forward(middle)
+  //   normed = second.keep_normed(x)                     like x; holds what the first adds, later the output of second's norm
+  //   sum = first.forward_to_sum(x, normed, middle)      everything except middle = x + dropout(inner(norm(x)))
+  //   second.forward_from_sum(sum, y)                    computes middle, then forward(middle)
   TensorView keep_normed(Context&, ConstTensorView x, Saved&) const;
   kernels::DropoutAdd forward_to_sum(Context&, Weights, ConstTensorView x, TensorView branch, TensorView y, Saved&) const;
   void forward_from_sum(Context&, Weights, const kernels::DropoutAdd& sum, TensorView y, Saved&) const;

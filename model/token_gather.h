@@ -1,12 +1,12 @@
 // Sequence parallelism (Korthikanti et al. 2022): between blocks each tensor rank has its S / size consecutive tokens of every
-// sequence, x[B, S / size, H]. Norms, residuals and dropout work on them; what mixes tokens or channels of several ranks
-// gathers all tokens first, and AxisSum scatters the sums (model/axis_sum.h).
+// sequence, x[B, S / size, H]. Norms, residuals and dropout work on these; a layer that mixes tokens or channels of several
+// ranks gathers all tokens first, and AxisSum scatters the sums (model/axis_sum.h).
 //
 //   TokenGather all(context, x);      (other work)      all.view()      [B, S, H]
 //
-// One all_gather a sequence, since a sequence's tokens are neighbours in memory and those of a rank are not. What is gathered
-// is scratch: backward gathers again rather than keep it. view() must be called before the object goes; after an exception the
-// stream must end before the arena does.
+// It runs one all_gather per sequence, because the tokens of a sequence are contiguous in memory and those of a rank are not.
+// The gathered tensor is scratch: backward gathers again instead of keeping it. view() must be called before the object is
+// destroyed; after an exception the stream must finish before the arena is destroyed.
 #pragma once
 
 #include "core/layer.h"
@@ -14,17 +14,17 @@
 
 namespace trivet::model {
 
-// The tensor axis where it also shares the tokens, else null.
+// Returns the tensor axis if its ranks also share the tokens, else null.
 const tensor_parallel::TensorAxis* sequence_axis(const Context& context);
-// Shape of all tokens where a rank has [B, S / size, ...] of them.
+// Returns the shape of all tokens; `own` [B, S / size, ...] is the shape of this rank's.
 Shape all_tokens(const Context& context, Shape own);
 
 class TokenGather {
  public:
-  // `wanted` false, or no sequence parallelism: x has all tokens already. x must live as long as this.
+  // If `wanted` is false or there is no sequence parallelism, view() is x itself. x must outlive this object.
   TokenGather(Context& context, ConstTensorView x, bool wanted = true);
 
-  ConstTensorView view();  // waits
+  ConstTensorView view();  // waits for the gather
 
  private:
   ConstTensorView x_;

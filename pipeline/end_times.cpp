@@ -1,4 +1,4 @@
-// The longest path through an event graph, in topological order; what is on a circle, or behind one, never ends.
+// The longest path through an event graph, in topological order. An event on a cycle, or after one, never ends.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,7 +10,7 @@
 namespace trivet::pipeline {
 namespace {
 
-// The events behind each event, in one array.
+// The events that wait for each event, in one array.
 struct Followers {
   explicit Followers(const EventGraph& graph) : first(graph.events.size() + 1, 0), events(graph.waits.size()) {
     for (const auto& [earlier, later] : graph.waits) ++first[static_cast<size_t>(earlier) + 1];

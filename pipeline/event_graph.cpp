@@ -107,7 +107,7 @@ class Builder {
     const auto found = arrival_.find({send, stage, microbatch});
     return found == arrival_.end() ? never_ : found->second;
   }
-  // The whole forward (backward_input) of the stage before (behind) this one, where this one can use it.
+  // Returns the event after which this stage can use the complete forward (backward_input) of the previous (next) stage.
   int input(int s, int m) const {
     return apart(s - 1, s) ? arrival(Op::SendForward, s - 1, m) : find(Part::Forward, s - 1, stage(s - 1).last_block, m);
   }
@@ -124,7 +124,7 @@ class Builder {
     if (does(i.op, Part::Forward)) {
       if (i.block > stage(s).first_block) wait(find(Part::Forward, s, i.block - 1, m), step);
       if (i.block == stage(s).first_block && s > 0) wait(input(s, m), step);
-      return;  // of an L, everything else follows inside
+      return;  // the other parts of an L run within it
     }
     wait(find(Part::Forward, s, i.block, m), step);
     if (does(i.op, Part::BackwardInput)) {

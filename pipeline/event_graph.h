@@ -1,14 +1,15 @@
-// Everything that happens when a schedule runs, and what each event waits for: the rules of the executor, once, as a graph.
-// validate() proves that no event waits for ever; simulate() finds when each happens.
+// Everything that happens when a schedule runs, and what each event waits for. This is the one place that states the rules of
+// the executor, as a graph: validate() proves that no event waits for ever, and simulate() finds when each event happens.
 //
-//   step      an instruction of a program, one after the other: F waits for its input, I for its gradient ...
-//   transfer  a send meets its receive; after the one before it on the link (pipeline/transfers.h)
-//   job       an UNSHARD or REDUCE on its rank's queue, beside the program; the first use of a block waits for its UNSHARD, a
-//             REDUCE or TIE for the REDUCE before it
-//   meeting   the ranks that have the same TIE, or all at SUM_LOSS
+//   step      an instruction of a program; steps run in order. F waits for its input, I for its gradient ...
+//   transfer  a send and its receive; it waits for the previous transfer of the link (pipeline/transfers.h)
+//   job       an UNSHARD or REDUCE on its rank's queue, in parallel with the program; the first use of a block waits for its
+//             UNSHARD, a REDUCE or TIE waits for the previous REDUCE
+//   meeting   of the ranks that have the same TIE, or of all ranks at SUM_LOSS
 //
-// F waits for its RECV_F, or for the previous stage's F when that is on the same rank or the schedule has no sends; I likewise.
-// Within a stage the blocks follow each other; a stage's F is complete with its last block, its I with its first.
+// F waits for its RECV_F, or for the previous stage's F if that is on the same rank or the schedule has no sends; I does the
+// same in the other direction. Within a stage the blocks run one after another: a stage's F is complete with its last block,
+// its I with its first.
 #pragma once
 
 #include <cstdint>
@@ -21,31 +22,32 @@
 
 namespace trivet::pipeline {
 
-// Tensor: sums over the tensor axis. They are part of the computation here; only what was measured tells them apart.
+// Tensor: sums over the tensor axis. The graph counts them as computation; only measurements show them separately.
 enum class Queue : uint8_t { Compute, Gather, Reduce, Send, Meet, Tensor };
 
 struct Event {
   int rank = -1;
-  size_t at = 0;  // of the instruction in the rank's program
+  size_t at = 0;  // position of the instruction in the rank's program
   Queue queue = Queue::Compute;
-  int peer = -1;         // of a transfer: the rank that receives
-  bool instant = false;  // takes no time: what the instruction costs is at another event
+  int peer = -1;         // for a transfer: the receiving rank
+  bool instant = false;  // takes no time: the instruction's cost is at another event
 };
 
 struct EventGraph {
-  std::vector<Event> events;               // first the steps, numbered as the instructions are
+  std::vector<Event> events;               // the steps come first, numbered like the instructions
   std::vector<std::pair<int, int>> waits;  // (earlier event, event that waits for it)
 };
 
-enum class Overlap : uint8_t { Queues, None };  // None: UNSHARD and REDUCE keep the program waiting
+enum class Overlap : uint8_t { Queues, None };  // None: the program waits for each UNSHARD and REDUCE
 
-// A rank's program waits at a REDUCE while so many earlier ones run beside it. More would hold more whole gradients.
+// A rank's program waits at a REDUCE while this many earlier ones are in flight. More would keep more whole gradients.
 inline constexpr int kReductionsInFlight = 1;
 
-// Throws std::logic_error where ranks disagree about a transfer or a meeting.
+// Throws std::logic_error if ranks disagree about a transfer or a meeting.
 EventGraph event_graph(const Schedule& schedule, const Work& work, Overlap overlap = Overlap::Queues);
 
-// [event] When it ends if all start as soon as they can; negative: never. `earliest`: [event] not before; empty: 0.
+// Returns, for each event, when it ends if all start as soon as they can; negative: never. `earliest` [event]: the time before
+// which the event does not start; empty: 0.
 std::vector<double> end_times(const EventGraph& graph, std::span<const double> durations, std::vector<double> earliest = {});
 
 // Throws std::logic_error naming every rank with a step that never ends, and its instruction.

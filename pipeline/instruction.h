@@ -1,4 +1,4 @@
-// A schedule is data: per pipeline rank a list of instructions. This is one instruction, how it prints and how it is read back.
+// A schedule is data: a list of instructions for each pipeline rank. This file defines an instruction, prints and parses it.
 //
 //   0F3         stage 0 runs the forward of microbatch 3          0.2F3  only block 2 of it (after expand_blocks)
 //
@@ -8,11 +8,11 @@
 //
 //   0I3 0W3     backward_input, backward_weight                   0B3    both at once
 //   0L3         the loss block: forward, backward_input and backward_weight in one
-//   0R3         forward again, to fill Saved (recomputation)
-//   0SEND_F3    send the output of microbatch 3 to the next stage; RECV_F, SEND_B (gradients, to the previous), RECV_B
-//   0.2UNSHARD  make the sharded weights of block 2 whole; 0.2RESHARD lets them go
+//   0R3         run the forward again, to fill Saved (recomputation)
+//   0SEND_F3    send the output of microbatch 3 to the next stage; also RECV_F, SEND_B (gradients, to the previous), RECV_B
+//   0.2UNSHARD  make the sharded weights of block 2 whole; 0.2RESHARD releases them
 //   0.2REDUCE   reduce the gradients of block 2 over the data axis
-//   3.9TIE      add up the gradients of the weights that block 9 shares with a block before it; both their ranks have one
+//   3.9TIE      sum the gradients of the weights that block 9 shares with an earlier block; the ranks of both blocks have one
 //   0SUM_LOSS   sum the loss over all ranks
 #pragma once
 
@@ -46,7 +46,7 @@ enum class Op : uint8_t {
 struct Instruction {
   Op op = Op::Forward;
   int stage = 0;
-  int microbatch = -1;  // -1: not of one microbatch
+  int microbatch = -1;  // -1: for no particular microbatch
   int block = -1;       // -1: the whole stage; else a block, numbered over the whole model
   bool operator==(const Instruction&) const = default;
 };
@@ -62,7 +62,7 @@ constexpr bool communicates_between_stages(Op op) { return op >= Op::SendForward
 
 std::string to_string(const Instruction& instruction);
 std::string to_string(const Program& program);  // separated by single spaces
-// Inverse of to_string; white space separates. Throws ConfigError naming the token that is not an instruction.
+// Inverse of to_string; tokens are separated by white space. Throws ConfigError naming a token that is not an instruction.
 Program parse_program(std::string_view text);
 
 }  // namespace trivet::pipeline

@@ -15,11 +15,11 @@ void extend(std::optional<Interval>& interval, const Interval& part) {
   interval = interval ? Interval{std::min(interval->start, part.start), std::max(interval->end, part.end)} : part;
 }
 
-// What was recorded of one instruction.
+// What was recorded for one instruction.
 struct Step {
   Interval whole;
-  double ready = -std::numeric_limits<double>::infinity();  // when the last wait ended; sums over the tensor axis are computing
-  double waited = 0;                                        // of that, what the graph knows
+  double ready = -std::numeric_limits<double>::infinity();  // end of the last wait; sums over the tensor axis are computation
+  double waited = 0;                                        // total time of the waits that the graph has
   std::optional<Interval> work, met;
 };
 
@@ -35,7 +35,8 @@ struct RankSteps {
       if (span.kind != Recording::Kind::Wait || span.queue == Queue::Tensor) continue;
       step.ready = std::max(step.ready, span.end);
       if (span.queue == Queue::Meet) extend(step.met, interval);
-      // Without a queue of its own such work is the instruction's; weights that are published are not in the program.
+      // A gather or reduction without its own queue is part of the instruction. A gather in a program without UNSHARD publishes
+      // updated weights; the graph does not have it.
       const bool own = (span.queue == Queue::Gather || span.queue == Queue::Reduce) && overlap == Overlap::None;
       const bool published = span.queue == Queue::Gather && !gathers;
       if (!own && !published) step.waited += span.end - span.start;
@@ -66,7 +67,7 @@ class Measurement {
     }
   }
 
-  // Of an instruction: the program's own time.
+  // Returns the time that the program itself spent on an instruction.
   double busy(const Event& event) const {
     const Step& own = step(event.rank, event.at);
     return own.whole.end - own.whole.start - own.waited;
@@ -78,7 +79,7 @@ class Measurement {
   Interval instruction(const Event& event, const Step& own) const {
     const Op op = schedule_[static_cast<size_t>(event.rank)][event.at].op;
     if (op == Op::Tie || op == Op::SumLoss) return {own.whole.end, own.whole.end};
-    if (event.instant) {  // a REDUCE of several groups also waits for its own first
+    if (event.instant) {  // a REDUCE of several groups also waits for the first of them
       const double point = own.work ? std::min(own.ready, own.work->start) : own.ready;
       return {point, point};
     }
@@ -108,8 +109,8 @@ class Measurement {
   const Schedule& schedule_;
   Clocks clocks_;
   std::vector<RankSteps> ranks_;
-  std::map<std::pair<int, size_t>, std::pair<int, size_t>> receives_;  // of each send: (rank, place)
-  std::map<std::pair<size_t, size_t>, Meeting> meetings_;              // by the first that meets
+  std::map<std::pair<int, size_t>, std::pair<int, size_t>> receives_;  // (rank, position): send -> receive
+  std::map<std::pair<size_t, size_t>, Meeting> meetings_;              // by the first rank and its position
 };
 
 EventGraph graph_of(const Schedule& schedule, Overlap overlap) {

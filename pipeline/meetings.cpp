@@ -21,8 +21,8 @@ std::vector<Meeting> find_meetings(const Schedule& schedule) {
   std::vector<Meeting> meetings;
   for (const auto& [key, meeting] : found) {
     if (key.first == Op::SumLoss && meeting.size() != schedule.size())
-      throw std::logic_error(
-          fmt::format("schedule: ranks disagree: {} of {} ranks have a SUM_LOSS; all must", meeting.size(), schedule.size()));
+      throw std::logic_error(fmt::format("schedule: ranks disagree: {} of {} ranks have a SUM_LOSS; all must have one",
+                                         meeting.size(), schedule.size()));
     meetings.push_back(meeting);
   }
   return meetings;

@@ -1,5 +1,5 @@
-// Where ranks of a schedule wait for each other: those that have the same TIE (one alone waits for nobody), and all at
-// SUM_LOSS.
+// The places where ranks of a schedule wait for each other: at a TIE, all ranks that have it (a single one does not wait); at
+// SUM_LOSS, all ranks.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace trivet::pipeline {
 
-using Meeting = std::vector<std::pair<size_t, size_t>>;  // (rank, place in its program)
+using Meeting = std::vector<std::pair<size_t, size_t>>;  // (rank, position in its program)
 
-// Throws std::logic_error for a rank that has one twice, and for a SUM_LOSS that not all ranks have.
+// Throws std::logic_error if a rank has the same meeting twice, or if only some ranks have a SUM_LOSS.
 std::vector<Meeting> find_meetings(const Schedule& schedule);
 
 }  // namespace trivet::pipeline

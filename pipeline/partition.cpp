@@ -14,12 +14,13 @@
 namespace trivet::pipeline {
 namespace {
 
-// Weights of consecutive blocks. Rounding is monotonic, so a longer run never weighs less, also in floating point.
+// Weights of consecutive blocks. Rounding is monotonic, so a longer run never weighs less, even in floating point.
 class Weights {
  public:
   explicit Weights(const std::vector<double>& blocks) : sums_(blocks.size() + 1) {
     for (const double weight : blocks)
-      if (!(weight >= 0) || !std::isfinite(weight)) throw std::logic_error("partition: a block weighs less than nothing");
+      if (!(weight >= 0) || !std::isfinite(weight))
+        throw std::logic_error("partition: the weight of a block is negative or not finite");
     std::partial_sum(blocks.begin(), blocks.end(), sums_.begin() + 1);
   }
 
@@ -36,7 +37,7 @@ std::vector<double> matches(std::span<const BlockFacts> blocks, const std::strin
     regex.assign(text, std::regex::ECMAScript | std::regex::icase);
   } catch (const std::regex_error& error) {
     throw ConfigError(
-        fmt::format("pipeline.partition: \"type:{}\" is no regular expression ({}); use one such as "
+        fmt::format("pipeline.partition: \"type:{}\" is not a valid regular expression ({}); use one such as "
                     "\"type:transformer\"",
                     text, error.what()));
   }
@@ -63,7 +64,8 @@ std::vector<double> weights_of(std::span<const BlockFacts> blocks, PartitionMeth
   return weights;
 }
 
-// Do stages of at most `limit` suffice? With as many blocks as stages or more, fewer stages can always be split further.
+// Returns whether `stages` stages of at most `limit` each can hold all blocks. Needing fewer stages is fine: there are at least
+// as many blocks as stages, so some stages can be split further.
 bool suffices(const Weights& weights, int stages, double limit) {
   int begin = 0;
   for (int stage = 0; stage < stages && begin < weights.blocks(); ++stage) {
@@ -74,7 +76,8 @@ bool suffices(const Weights& weights, int stages, double limit) {
   return begin == weights.blocks();
 }
 
-// The least weight of the heaviest stage, to the last bit: halves the interval until no double lies inside.
+// Returns the least possible weight of the heaviest stage, exact to the last bit: halves the interval until no double is inside
+// it.
 double least_heaviest(const Weights& weights, int stages) {
   double too_little = -1, enough = weights.of(0, weights.blocks());
   while (true) {
@@ -84,7 +87,7 @@ double least_heaviest(const Weights& weights, int stages) {
   }
 }
 
-// Dynamic programming over the end of a stage: the least sum of squares of the first s stages, none heavier than `limit`.
+// Finds, by dynamic programming over the end of a stage, the least sum of squares of stages that are not heavier than `limit`.
 std::vector<int> most_even(const Weights& weights, int stages, double limit) {
   const int blocks = weights.blocks();
   const double never = std::numeric_limits<double>::infinity();
@@ -98,7 +101,7 @@ std::vector<int> most_even(const Weights& weights, int stages, double limit) {
       for (int begin = end - 1; begin >= stage && weights.of(begin, end) <= limit; --begin) {
         const double weight = weights.of(begin, end);
         const double sum = least[static_cast<size_t>(begin)] + weight * weight;
-        if (sum == never || sum > next[static_cast<size_t>(end)]) continue;  // equal: the longer, later stage
+        if (sum == never || sum > next[static_cast<size_t>(end)]) continue;  // if equal, the later stage is the longer one
         next[static_cast<size_t>(end)] = sum;
         begin_of[static_cast<size_t>(end)] = begin;
       }
@@ -122,12 +125,12 @@ std::vector<int> uniform(int blocks, int stages) {
 
 std::vector<int> partition(std::span<const BlockFacts> blocks, int stages, PartitionMethod method, const std::string& regex) {
   const int count = static_cast<int>(blocks.size());
-  if (stages < 1) throw std::logic_error("partition: a pipeline has at least one stage");
+  if (stages < 1) throw std::logic_error("partition: a pipeline needs at least one stage");
   if (stages > count)
-    throw ConfigError(fmt::format(
-        "pipeline: {} stages need as many blocks, the model has {}; use parallel.pipeline x pipeline.chunks of at most {}, or "
-        "more layers",
-        stages, count, count));
+    throw ConfigError(
+        fmt::format("pipeline: {} stages need at least as many blocks, but the model has {}; make parallel.pipeline x "
+                    "pipeline.chunks at most {}, or use more layers",
+                    stages, count, count));
   if (method == PartitionMethod::Uniform) return uniform(count, stages);
   const Weights weights(weights_of(blocks, method, regex));
   return most_even(weights, stages, least_heaviest(weights, stages));

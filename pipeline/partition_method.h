@@ -1,4 +1,4 @@
-// What is balanced when blocks are dealt to stages (pipeline/partition.h).
+// What is balanced when blocks are assigned to stages (pipeline/partition.h).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ enum class PartitionMethod : uint8_t {
   Uniform,     // the number of blocks
   Parameters,  // their parameters
   Type,        // the number of blocks whose type or name matches a regular expression
-  Cost,        // what they take to compute
+  Cost,        // the cost of computing them
 };
 
 }  // namespace trivet::pipeline

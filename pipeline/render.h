@@ -1,6 +1,6 @@
-// A timeline for people and for tools.
+// Renders a timeline for people (text, SVG) and for tools (Chrome trace).
 //
-//   zb-h1: P 4, M 8, makespan 27, bubble 11.1 %          to_text: a column is a piece of time
+//   zb-h1: P 4, M 8, makespan 27, bubble 11.1 %          to_text: time runs along the columns
 //   rank 0  F0  F1  F2  F3          I0  W0  F4 ...
 #pragma once
 
@@ -14,28 +14,28 @@ namespace trivet::pipeline {
 struct Caption {
   std::string schedule;  // "zb-h1"
   int ranks = 1, microbatches = 1, chunks = 1;
-  std::string unit = {};  // of time: "ms"
+  std::string unit = {};  // of time, such as "ms"
 };
 
-// `zb-v: P 4, M 8, V 2, makespan 25.5, bubble 5.9 %`; V where it is not 1.
+// `zb-v: P 4, M 8, V 2, makespan 25.5, bubble 5.9 %`; V is left out if it is 1.
 std::string to_string(const Caption& caption, const Timeline& timeline);
 
-// A row a rank; stages are named where ranks have several. Computation only. ConfigError: it would have more than 67 million
-// characters.
+// Draws one row per rank, with computation only; stages are named if ranks have several. Throws ConfigError if the text would
+// have more than 67 million characters.
 std::string to_text(const Timeline& timeline, const Caption& caption);
 
-// The same as a picture: colours by kind, lighter for later chunks, the number of the microbatch in each box.
+// Draws the same as a picture: boxes have a colour for each kind, lighter for later chunks, and the number of the microbatch.
 std::string to_svg(const Timeline& timeline, const Caption& caption);
 
-// Several below each other, on one scale.
+// Draws several timelines below each other, on one scale.
 struct Panel {
   const Timeline& timeline;
   const Caption& caption;
 };
 std::string to_svg(std::span<const Panel> panels);
 
-// JSON for chrome://tracing and Perfetto, a process a rank and a thread a queue, and one for what the rank waits for; a unit of
-// time shows as a millisecond.
+// Writes JSON for chrome://tracing and Perfetto. Each rank is a process with one thread per queue or link and one for its
+// waits; one unit of time is shown as one millisecond.
 std::string to_chrome_trace(const Timeline& timeline);
 
 }  // namespace trivet::pipeline

@@ -59,7 +59,7 @@ class Picture {
         for (const TimedInstruction& timed : rank)
           if (drawn(timed)) shortest = std::min(shortest, timed.end - timed.start);
     }
-    // Room for two digits in the shortest box, unless that makes the picture too wide.
+    // Leaves room for two digits in the shortest box, unless that makes the picture too wide.
     scale_ = std::max(900 / makespan_, std::min(16 / shortest, 2600 / makespan_));
   }
 
@@ -121,7 +121,7 @@ class Picture {
       out_ += text_at(x + width / 2, y + kBox / 2 + 4, number, " text-anchor=\"middle\" pointer-events=\"none\"");
   }
 
-  // Ticks at 1, 2 or 5 times a power of ten, about ten of them.
+  // Draws about ten ticks, at multiples of 1, 2 or 5 times a power of ten.
   void draw_time(const Panel& panel, double y) {
     const Timeline& timeline = panel.timeline;
     const double rough = timeline.makespan / 10, power = std::pow(10, std::floor(std::log10(rough)));

@@ -10,7 +10,7 @@
 namespace trivet::pipeline {
 namespace {
 
-constexpr double kMostCharacters = 1 << 26;  // 512 ranks with 4096 microbatches have 42 million
+constexpr double kMostCharacters = 1 << 26;  // 512 ranks with 4096 microbatches need 42 million
 
 std::string label(const Instruction& i, const Caption& caption) {
   const std::string name = fmt::format("{}{}", name_of(i.op), i.microbatch);
@@ -19,7 +19,7 @@ std::string label(const Instruction& i, const Caption& caption) {
 
 bool drawn(const TimedInstruction& timed) { return computes(timed.instruction.op) && timed.end > timed.start; }
 
-// So many that the label of the shortest instruction has room, and a space behind it.
+// Returns enough columns for the longest label and a space to fit into the time of the shortest instruction.
 double columns_per_time(const Timeline& timeline, const Caption& caption) {
   size_t longest = 0;
   double shortest = std::numeric_limits<double>::infinity();
@@ -58,8 +58,8 @@ std::string to_text(const Timeline& timeline, const Caption& caption) {
   const double characters = columns * timeline.makespan * static_cast<double>(timeline.ranks.size());
   if (characters > kMostCharacters)
     throw ConfigError(
-        fmt::format("{}: a drawing of it would have {:.0f} million characters, and {:.0f} million are the most; take fewer "
-                    "microbatches or ranks, or a format that draws no columns (json, trace)",
+        fmt::format("{}: the drawing would have {:.0f} million characters, but the limit is {:.0f} million; use fewer "
+                    "microbatches or ranks, or a format without columns (json, trace)",
                     caption.schedule, characters / 1e6, kMostCharacters / 1e6));
   std::string text = to_string(caption, timeline) + "\n";
   for (size_t rank = 0; rank < timeline.ranks.size(); ++rank)

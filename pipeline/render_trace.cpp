@@ -12,7 +12,7 @@ constexpr double kMicrosecondsPerUnit = 1000;
 
 bool is_forward(Op op) { return op == Op::SendForward; }
 
-// Sends of one link follow each other, those of different links overlap: a thread each.
+// Sends of one link run one after another, but those of different links overlap, so each link has its own thread.
 int thread_of(const TimedInstruction& timed) {
   const int queue = static_cast<int>(timed.queue);
   return timed.queue == Queue::Send ? 10 + 2 * timed.peer + (is_forward(timed.instruction.op) ? 0 : 1) : queue;

@@ -20,7 +20,7 @@ std::vector<double> durations_of(const Schedule& schedule, const EventGraph& gra
   return durations;
 }
 
-// [step] What it waits for and ends last of all.
+// Returns, for each step, the event that it waits for longest, which is the one that ends last.
 std::vector<int> latest_causes(const EventGraph& graph, std::span<const Interval> times, int steps) {
   std::vector<int> latest(static_cast<size_t>(steps), -1);
   for (const auto& [earlier, later] : graph.waits) {
@@ -41,7 +41,7 @@ void add_waits(Timeline& timeline, const Schedule& schedule, const EventGraph& g
       const auto cause = static_cast<size_t>(causes[step]);
       if (causes[step] >= 0 && times[cause].end > free)
         timeline.waits[rank].push_back({graph.events[cause].queue, free, times[cause].end});
-      // Without a queue of its own, communication is a wait, too.
+      // Communication without its own queue is a wait, too.
       const Instruction& i = schedule[rank][at];
       if (!graph.events[step].instant && !computes(i.op))
         timeline.waits[rank].push_back(
@@ -56,7 +56,7 @@ bool is_of_all_replicas(const Schedule& schedule, const Event& event) {
   return event.queue == Queue::Gather || event.queue == Queue::Reduce;
 }
 
-// One graph after the other; what all replicas do together waits for what any of them waits for.
+// Makes one copy of the graph per replica. What all replicas do together waits for everything that any of them waits for.
 EventGraph replicated(const EventGraph& one, size_t copies, const Schedule& schedule) {
   EventGraph all;
   const auto count = static_cast<int>(one.events.size()), end = count * static_cast<int>(copies);

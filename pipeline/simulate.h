@@ -1,5 +1,5 @@
-// When everything in a schedule happens, by the rules that validate() proves (pipeline/event_graph.h) and costs that the caller
-// states, in any unit of time.
+// Computes when everything in a schedule happens, by the same rules that validate() uses (pipeline/event_graph.h) and with
+// costs that the caller gives in any unit of time.
 #pragma once
 
 #include <functional>
@@ -12,24 +12,25 @@
 namespace trivet::pipeline {
 
 struct SimulateOptions {
-  // A transfer takes what its SEND costs, a meeting what the dearest of its members does.
+  // A transfer takes as long as its SEND costs, a meeting as long as its instruction costs on the first of its ranks.
   std::function<double(int rank, const Instruction&)> cost;
-  // What the program itself is busy with where the work runs elsewhere: enqueueing a transfer, a gather ... None: nothing.
+  // How long the program itself is busy with an instruction whose work runs elsewhere, for example with enqueueing a transfer
+  // or a gather. Empty: no time.
   std::function<double(int rank, const Instruction&)> issue = {};
   std::vector<double> starts = {};                  // [rank] when its program begins; empty: 0
-  BackwardSends sends = BackwardSends::AfterInput;  // for a schedule without transfers, which are inserted
+  BackwardSends sends = BackwardSends::AfterInput;  // if the schedule has no transfers, they are inserted in this way
   Overlap overlap = Overlap::Queues;
 };
 
 // Throws std::logic_error as validate() does.
 Timeline simulate(const Schedule& schedule, const SimulateOptions& options);
 
-// The same schedule on several data ranks, each with costs and starts of its own, `sends` and `overlap` as the first has them.
-// They do each gather and reduction that has a queue together, and meet at SUM_LOSS.
+// Simulates the same schedule on several data ranks, each with its own costs and starts; `sends` and `overlap` are taken from
+// the first. The ranks run each gather and reduction that has a queue together, and they meet at SUM_LOSS.
 std::vector<Timeline> simulate_replicas(const Schedule& schedule, std::span<const SimulateOptions> replicas);
 
-// Costs of a microbatch on a rank, which its chunks (stages) share evenly; of one block, its stage's blocks do. B is I and W, L
-// is F, I and W, R is F; all else is free.
+// Costs of a microbatch on a rank. The rank's chunks (stages) share them evenly, and so do the blocks of a stage. B costs I +
+// W, L costs F + I + W, R costs F; everything else is free.
 struct ComputeCosts {
   double forward = 1, backward_input = 1, backward_weight = 1;
 };

@@ -10,7 +10,7 @@ namespace {
 
 void add_block(Stage& stage, int rank, const Instruction& i) {
   if (stage.rank >= 0 && stage.rank != rank)
-    throw std::logic_error(fmt::format("schedule: rank {} and rank {} both run stage {} ({}); a stage is on one rank",
+    throw std::logic_error(fmt::format("schedule: rank {} and rank {} both run stage {} ({}); a stage must be on one rank",
                                        stage.rank, rank, i.stage, to_string(i)));
   const bool first = stage.rank < 0;
   stage.rank = rank;

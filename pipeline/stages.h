@@ -1,4 +1,4 @@
-// Where the stages of a schedule are, found from what its programs run.
+// Finds the stages of a schedule, their ranks and their blocks from the instructions of its programs.
 #pragma once
 
 #include <vector>
@@ -9,16 +9,16 @@ namespace trivet::pipeline {
 
 struct Stage {
   int rank = -1;
-  int first_block = -1, last_block = -1;  // -1 where instructions are of the whole stage
+  int first_block = -1, last_block = -1;  // -1 if instructions are for the whole stage
 };
 
-// [stage] Stages without a gap from 0, each on one rank; anything else throws std::logic_error.
+// Returns the stages in order. Throws std::logic_error unless they are numbered from 0 without gaps and each is on one rank.
 std::vector<Stage> find_stages(const Schedule& schedule);
 
-// [stage] -> pipeline rank that holds it.
+// Returns, for each stage, the pipeline rank that holds it.
 std::vector<int> stage_ranks(const Schedule& schedule);
 
-// One more than the highest microbatch.
+// Returns one more than the highest microbatch.
 int count_microbatches(const Schedule& schedule);
 
 }  // namespace trivet::pipeline

@@ -1,4 +1,4 @@
-// When everything in a step happens: simulated (pipeline/simulate.h) or measured (pipeline/measure.h), in one form.
+// The times of everything that happens in a step, simulated (pipeline/simulate.h) or measured (pipeline/measure.h).
 #pragma once
 
 #include <span>
@@ -15,25 +15,26 @@ struct Interval {
 struct TimedInstruction {
   Instruction instruction;
   Queue queue = Queue::Compute;
-  int peer = -1;  // of a transfer, which stands at its sender: the rank that receives
+  int peer = -1;  // for a transfer, which is listed at its sender: the receiving rank
   double start = 0, end = 0;
 };
 
-// A rank had nothing to do but wait for something on `queue`.
+// A time in which a rank did nothing but wait for work on `queue`.
 struct TimedWait {
   Queue queue = Queue::Send;
   double start = 0, end = 0;
 };
 
 struct Timeline {
-  std::vector<std::vector<TimedInstruction>> ranks;  // [rank] by start; nothing of what takes no time but computation
-  std::vector<std::vector<TimedWait>> waits;         // [rank] by start
+  // [rank] sorted by start: all computation, and other work if it takes time.
+  std::vector<std::vector<TimedInstruction>> ranks;
+  std::vector<std::vector<TimedWait>> waits;  // [rank] sorted by start
   double makespan = 0;
-  double bubble_fraction = 0;          // 1 - time of computation / time from the start of each rank's program to the makespan
-  std::vector<int> peak_microbatches;  // [rank] microbatches of one stage between the start of F and the end of W
+  double bubble_fraction = 0;          // 1 - computing time / time from the start of each rank's program to the makespan
+  std::vector<int> peak_microbatches;  // [rank] most (stage, microbatch) pairs between the start of F and the end of W
 };
 
-// From when each event of the schedule's graph happened and, [rank], when each program began. Without waits.
+// Takes `times` [event of the schedule's graph] and `starts` [rank], when each program began. Leaves the waits empty.
 Timeline make_timeline(const Schedule& schedule, const EventGraph& graph, std::span<const Interval> times,
                        std::span<const double> starts);
 

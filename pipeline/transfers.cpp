@@ -17,7 +17,7 @@ using Key = std::tuple<int, int, bool>;  // from rank, to rank, forward
 bool is_send(Op op) { return op == Op::SendForward || op == Op::SendBackward; }
 bool is_forward(Op op) { return op == Op::SendForward || op == Op::ReceiveForward; }
 
-// The stage at the other end of the boundary.
+// Returns the stage at the other end of the boundary.
 int other_stage(const Instruction& i) { return i.stage + (i.op == Op::SendForward || i.op == Op::ReceiveBackward ? 1 : -1); }
 
 Instruction receive_of(const Instruction& send) {
@@ -30,10 +30,10 @@ Key link_of(const Instruction& i, int rank, const std::vector<Stage>& stages) {
   };
   const auto has_stage = [&](int stage) { return stage >= 0 && stage < static_cast<int>(stages.size()); };
   if (!has_stage(i.stage) || stages[static_cast<size_t>(i.stage)].rank != rank)
-    fail("is of a stage that the rank does not have");
+    fail("belongs to a stage that is not on this rank");
   if (!has_stage(other_stage(i))) fail("has no stage at the other end");
   const int other = stages[static_cast<size_t>(other_stage(i))].rank;
-  if (other == rank) fail("goes from the rank to itself; such stages need no transfer");
+  if (other == rank) fail("goes from the rank to itself; stages on the same rank need no transfer");
   return is_send(i.op) ? Key{rank, other, is_forward(i.op)} : Key{other, rank, is_forward(i.op)};
 }
 
@@ -47,7 +47,7 @@ Link pair(const Schedule& schedule, const Key& key, const Ends& ends) {
   for (size_t k = 0; k < std::max(ends.sends.size(), ends.receives.size()); ++k) {
     if (k >= ends.sends.size() || k >= ends.receives.size() || receive_of(sender[ends.sends[k]]) != receiver[ends.receives[k]])
       throw std::logic_error(
-          fmt::format("schedule: ranks disagree: as transfer {} from rank {} to rank {} {}, rank {} has {} and "
+          fmt::format("schedule: ranks disagree about transfer {} from rank {} to rank {} ({}): rank {} has {}, but "
                       "rank {} has {}",
                       k, from, to, forward ? "forward" : "backward", from, text(sender, ends.sends, k), to,
                       text(receiver, ends.receives, k)));

@@ -12,8 +12,8 @@ void validate_lifetimes(const Program& program, const BlockParameters& parameter
   std::set<int> whole, incomplete;
   for (const Instruction& i : program) {
     const auto fail = [&](const std::string& why) { throw std::logic_error(fmt::format("program: {} {}", to_string(i), why)); };
-    if (i.op == Op::Unshard && !whole.insert(i.block).second) fail("gathers what is whole already");
-    if (i.op == Op::Reshard && whole.erase(i.block) == 0) fail("releases what is not whole");
+    if (i.op == Op::Unshard && !whole.insert(i.block).second) fail("gathers weights that are already whole");
+    if (i.op == Op::Reshard && whole.erase(i.block) == 0) fail("releases weights that are not whole");
     if (i.op == Op::Reduce) incomplete.erase(i.block);
     if (!computes(i.op)) continue;
     for (int block : parameters.weights_of.at(static_cast<size_t>(i.block)))
@@ -25,7 +25,7 @@ void validate_lifetimes(const Program& program, const BlockParameters& parameter
   if (!whole.empty()) throw std::logic_error(fmt::format("program: block {} is still whole at the end", *whole.begin()));
   if (!incomplete.empty())
     throw std::logic_error(
-        fmt::format("program: the gradients of block {} are never reduced when complete", *incomplete.begin()));
+        fmt::format("program: the gradients of block {} are never reduced after they are complete", *incomplete.begin()));
 }
 
 }  // namespace trivet::pipeline

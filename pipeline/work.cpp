@@ -48,7 +48,8 @@ size_t Work::place(Part part, int stage, int block, int microbatch) const {
 
 void Work::add(const Instruction& i, int number) {
   if (i.microbatch < 0 || i.microbatch >= microbatches_)
-    throw std::logic_error(fmt::format("schedule: {} is not of one of the {} microbatches", to_string(i), microbatches_));
+    throw std::logic_error(
+        fmt::format("schedule: {} does not belong to any of the {} microbatches", to_string(i), microbatches_));
   for (Part part : {Part::Forward, Part::BackwardInput, Part::BackwardWeight, Part::Recompute}) {
     if (!does(i.op, part)) continue;
     int& known = numbers_of_[place(part, i.stage, i.block, i.microbatch)];
@@ -72,7 +73,7 @@ void Work::require(Part part) const {
 }
 
 int peak_microbatches(const Program& program, Part end) {
-  std::map<std::pair<int, int>, int> open;  // -> instructions still to come
+  std::map<std::pair<int, int>, int> open;  // (stage, microbatch) -> instructions still to come
   for (const Instruction& i : program)
     if (does(i.op, end)) ++open[{i.stage, i.microbatch}];
   std::map<std::pair<int, int>, bool> begun;

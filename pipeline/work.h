@@ -25,12 +25,12 @@ class Numbering {
 
 class Work {
  public:
-  // Throws std::logic_error for work that is done twice and for a microbatch that there is not.
+  // Throws std::logic_error for work that is done twice and for a microbatch that does not exist.
   Work(const Schedule& schedule, int microbatches);
 
-  // The number of the instruction that does it, or -1. `block` is -1 where instructions are of whole stages.
+  // Returns the number of the instruction that does this part, or -1. `block` is -1 if instructions are for whole stages.
   int find(Part part, int stage, int block, int microbatch) const;
-  // Throws std::logic_error naming what no instruction does.
+  // Throws std::logic_error naming a stage and microbatch for which no instruction does this part.
   void require(Part part) const;
 
   const std::vector<Stage>& stages() const { return stages_; }
@@ -44,11 +44,11 @@ class Work {
   std::vector<Stage> stages_;
   int microbatches_;
   Numbering numbers_;
-  std::vector<size_t> first_slot_;  // [stage] one slot a block, or one for the whole stage
+  std::vector<size_t> first_slot_;  // [stage] one slot per block, or one for the whole stage
   std::vector<int> numbers_of_;     // [part, slot, microbatch]
 };
 
-// The most (stage, microbatch) of a rank that have begun their forward and not yet ended `end`, on all their blocks.
+// Counts the most (stage, microbatch) pairs of a rank that have begun their forward but not finished `end` on all their blocks.
 int peak_microbatches(const Program& program, Part end);
 
 }  // namespace trivet::pipeline

@@ -1,7 +1,7 @@
 // Where products along a split dim are cut in layout mode, so that their bits do not depend on how many ranks share the dim.
 //
 //   down [H, F], F = 16, size 2, K of x W^T cut into 8 leaves of 2:
-//   rank 0  (0 + 1) + (2 + 3)       rank 1  (4 + 5) + (6 + 7)       TreeSum over ranks: the tree of one rank
+//   rank 0  (0 + 1) + (2 + 3)       rank 1  (4 + 5) + (6 + 7)       TreeSum over ranks: the same tree as on one rank
 //
 // Chunk c of kSumChunks has the units [floor(U c / 8), floor(U (c + 1) / 8)) of each segment; a rank of n holds 8 / n
 // consecutive chunks, which is the part that split.h gives it.
@@ -16,14 +16,14 @@ namespace trivet::tensor_parallel {
 
 struct SplitCuts {
   std::vector<int64_t> ends;  // of the chunks in the rank's part of the dim, segment by segment
-  // For a product whose rows or columns lie along the dim, and for one that sums over it.
+  // For products that have the dim as their rows, as their columns, or as the dim that they sum over.
   kernels::ProductCuts rows, cols, sums;
 };
 
-// Throws std::logic_error when `size` does not divide kSumChunks or neighbours share a unit.
+// Throws std::logic_error if `size` does not divide kSumChunks or neighbours share a unit.
 SplitCuts cuts_of(const Split& split, int rank, int size);
 
-// Whether a dim split so can be cut for `size` ranks.
+// Returns whether a dim with this split can be cut for `size` ranks.
 bool can_cut(const Split& split, int size);
 
 }  // namespace trivet::tensor_parallel

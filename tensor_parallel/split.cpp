@@ -15,12 +15,12 @@ void check_split(const ParameterSpec& parameter) {
   const auto refuse = [&](const char* why) {
     throw std::logic_error(fmt::format("split of {} {}: {}", parameter.name, to_string(parameter.shape), why));
   };
-  if (split.dim >= parameter.shape.dims()) refuse("there is no such dim");
+  if (split.dim >= parameter.shape.dims()) refuse("the shape has no such dim");
   if (std::accumulate(split.segments.begin(), split.segments.end(), int64_t{0}) != parameter.shape[split.dim])
     refuse("the segments do not add up to the dim");
-  if (!split.units.empty() && split.units.size() != split.segments.size()) refuse("units are not given for each segment");
+  if (!split.units.empty() && split.units.size() != split.segments.size()) refuse("each segment needs a number of units");
   if (split.dim > 0 && split.dim + 1 < parameter.shape.dims()) refuse("only the first or the last dim can be split");
-  if (split.dim > 0 && split.segments.size() > 1) refuse("several segments are possible along dim 0 only");
+  if (split.dim > 0 && split.segments.size() > 1) refuse("only dim 0 can have several segments");
   for (size_t i = 0; i < split.units.size(); ++i)
     if (split.units[i] < 1 || split.segments[i] % split.units[i] != 0) refuse("units do not divide their segment");
 }
@@ -48,8 +48,8 @@ LocalPart local_part(const ParameterSpec& parameter, int rank, int size) {
   for (size_t i = 0; i < split.segments.size(); ++i) {
     const int64_t units = split.units.empty() ? split.segments[i] : split.units[i];
     if (!can_divide(units, size, !split.units.empty() && split.dim == 0))
-      throw ConfigError(fmt::format("parallel.tensor: {} parts of {} cannot be dealt to {} ranks; use a divisor of {}", units,
-                                    parameter.name, size, units));
+      throw ConfigError(fmt::format("parallel.tensor: {} parts of {} cannot be divided among {} ranks; use a divisor of {}",
+                                    units, parameter.name, size, units));
     const int64_t unit = split.segments[i] / units;
     const UnitRange range = unit_range(units, rank, size);
     LocalBox box{whole_start, parameter.shape, first, range.counted};

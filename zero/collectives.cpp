@@ -6,14 +6,14 @@
 namespace trivet::zero {
 namespace {
 
-// Elements of each rank's shard that one operation may cover; a multiple of kSumBlock.
+// Returns how many elements of each rank's shard one operation may cover; a multiple of kSumBlock.
 int64_t piece_elements(int64_t bucket_elements, int64_t shard_elements, int ranks) {
   const int64_t fits = bucket_elements / ranks / kernels::kSumBlock * kernels::kSumBlock;
   return std::min(shard_elements, std::max(fits, kernels::kSumBlock));
 }
 
-// The staging tensor must live until the stream has used it, and an arena belongs to one thread: so the caller waits for the
-// stream. Only groups larger than a bucket come here; their transfers do not overlap.
+// The staging tensor must live until the stream has used it, and an arena belongs to one thread, so the caller waits for the
+// stream. Only groups larger than a bucket take this path; their transfers do not overlap.
 template <typename Body>
 void with_staging(Arena& buffers, DType dtype, int64_t elements, Stream& stream, Body&& body) {
   ScopedTensor staging(buffers, dtype, {elements});

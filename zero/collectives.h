@@ -1,8 +1,8 @@
 // The two collectives that ZeRO needs over a flat group, in pieces of a bounded size.
 //
-// Bounds are elements of the whole tensor that one operation covers (reduce_bucket_size, allgather_bucket_size). A group that
-// is larger goes through a staging tensor from `buffers`, piece by piece; the bits are the same, since each element is summed
-// alone.
+// The bounds are the most elements of the whole tensor that one operation covers (reduce_bucket_size, allgather_bucket_size). A
+// larger group goes through a staging tensor from `buffers`, piece by piece; the bits are the same, since each element is
+// summed by itself.
 #pragma once
 
 #include "comm/process_group.h"
@@ -15,16 +15,17 @@ namespace trivet::zero {
 struct CollectiveOptions {
   int64_t reduce_bucket_elements = 500'000'000;
   int64_t gather_bucket_elements = 500'000'000;
-  bool reduce_scatter = true;        // false: all_reduce, then take the own shard (zero_optimization.reduce_scatter)
+  bool reduce_scatter = true;        // false: all_reduce, then use only the own shard (zero_optimization.reduce_scatter)
   bool allgather_partitions = true;  // false: one broadcast per rank instead of an all_gather
 };
 
-// `whole` [n * c] holds this rank's contribution; afterwards its own shard [rank * c, c) holds the sum over ranks (in place).
+// `whole` [n * c] holds this rank's contribution. Afterwards the rank's own shard, c elements from rank * c, holds the sum over
+// ranks (in place).
 void reduce_to_shard(TensorView whole, comm::ProcessGroup& group, Stream& stream, kernels::Kernels& kernels, Arena& buffers,
                      const CollectiveOptions& options);
-// All of `whole` holds the sum over ranks.
+// Afterwards all of `whole` holds the sum over ranks.
 void reduce_whole(TensorView whole, comm::ProcessGroup& group, Stream& stream, const CollectiveOptions& options);
-// The own shard of `whole` is valid; afterwards all of it is. `shard` may lie in whole at its place or elsewhere.
+// Gathers the shards of all ranks into `whole`. `shard` may be the rank's own range of `whole` or separate memory.
 void gather_whole(ConstTensorView shard, TensorView whole, comm::ProcessGroup& group, Stream& stream, kernels::Kernels& kernels,
                   Arena& buffers, const CollectiveOptions& options);
 

@@ -1,7 +1,7 @@
-// Reductions in flight, oldest first. Bounds how many groups hold whole gradients while their reduction runs beside the
-// backward.
+// The reductions in flight, oldest first. Their number is bounded, and with it the number of groups that hold whole gradients
+// while their reduction overlaps with the backward.
 //
-// The bound, not the speed of the network, decides when memory is given back, so that the plan knows it.
+// This bound, not the speed of the network, decides when memory is released, so that the plan can predict it.
 #pragma once
 
 #include <deque>

@@ -15,7 +15,7 @@ class HostWaits final : public Transfer::State {
   Event copied_;
 };
 
-// A copy that the device's kernels come behind.
+// A copy that the device's kernels wait for.
 class KernelsWait final : public Transfer::State {
  public:
   explicit KernelsWait(Event copied) : copied_(std::move(copied)) {}
@@ -28,7 +28,7 @@ class KernelsWait final : public Transfer::State {
 Transfer for_host(Event copied) { return Transfer(std::make_shared<HostWaits>(std::move(copied))); }
 Transfer for_device(Event copied) { return Transfer(std::make_shared<KernelsWait>(std::move(copied))); }
 
-// file -> staging, from now on; staging -> device when it is waited for.
+// Reads the file into staging memory at once, and copies that to the device in wait().
 class FileToDevice final : public Transfer::State {
  public:
   FileToDevice(HostSide& side, TensorPlace& file, int64_t first, TensorView to)
@@ -54,7 +54,7 @@ class FileToDevice final : public Transfer::State {
   bool done_ = false;
 };
 
-// device -> staging, from now on; staging -> file when it is waited for.
+// Copies from the device to staging memory at once, and writes that to the file in wait().
 class DeviceToFile final : public Transfer::State {
  public:
   DeviceToFile(HostSide& side, ConstTensorView from, TensorPlace& file, int64_t first)
@@ -106,7 +106,7 @@ Event HostSide::copy(ConstTensorView from, TensorView to, Stream& stream) {
 Event HostSide::to_host(ConstTensorView device, TensorView host) { return copy(device, host, *to_); }
 Event HostSide::from_host(ConstTensorView host, TensorView device) { return copy(host, device, *from_); }
 
-// ---- in host memory
+// ---- tensors in host memory
 
 HostTensor::HostTensor(HostSide& side, MemoryCategory category, DType dtype, int64_t elements)
     : side_(side), memory_(side.allocator(), side.meter(), category, dtype, {elements}) {}
@@ -140,7 +140,7 @@ void HostTensor::copy_up_on(Stream& stream, TensorView to) {
   used_ = stream.record();
 }
 
-// ---- seen from the other side
+// ---- tensors seen from the other side
 
 Transfer DeviceTensor::read(int64_t first, TensorView to) {
   return for_host(side_.to_host(tensor_.slice(first, to.elements()), to));

@@ -1,12 +1,12 @@
-// Host memory beside a device that has its own: where weights, master weights and optimizer states lie when they are offloaded,
-// and where these states are updated (ZeRO-Offload, Ren et al. 2021). Gradients come down, new weights go up, sub-group by
-// sub-group, on two streams of copies:
+// Host memory next to a device that has its own memory. Offloaded weights, master weights and optimizer states are kept there,
+// and the states are updated there (ZeRO-Offload, Ren et al. 2021). Gradients are copied down and new weights are copied up,
+// sub-group by sub-group, on two streams:
 //
 //   to_host     | gradients 0 | gradients 1 | gradients 2 | ...
-//   host                      | update 0    | update 1    | update 2 | ...      its kernels, on memory of its own
+//   host                      | update 0    | update 1    | update 2 | ...      the host's kernels, on host memory
 //   from_host                               | weights 0   | weights 1 | ...
 //
-// On the CPU backend nothing is apart, and there is none.
+// The CPU backend has no separate device memory, and so no HostSide.
 #pragma once
 
 #include <memory>
@@ -19,20 +19,20 @@
 
 namespace trivet::zero {
 
-// What is referred to outlives the HostSide.
+// Everything referred to must outlive the HostSide.
 struct HostSideOptions {
-  kernels::Kernels& device;          // copies between the two
-  kernels::Kernels& host;            // reaches host memory
+  kernels::Kernels& device;          // copies between device and host
+  kernels::Kernels& host;            // works on host memory
   Allocator& allocator;              // of host memory that the device copies from and to at full speed
-  std::unique_ptr<Stream> to, from;  // of the device: copies to the host, from it
-  int64_t staging_bytes = 0;         // as the planner's had at its peak
+  std::unique_ptr<Stream> to, from;  // of the device: for copies to the host and from it
+  int64_t staging_bytes = 0;         // the peak that the planner found
 };
 
 // One thread at a time.
 class HostSide {
  public:
   explicit HostSide(HostSideOptions options);
-  // On Device::Meta, with an arena without limit.
+  // For the planner: on Device::Meta, with an arena without a limit.
   explicit HostSide(kernels::Kernels& meta);
 
   kernels::Kernels& kernels() { return host_; }
@@ -40,8 +40,9 @@ class HostSide {
   Allocator& allocator() { return allocator_; }
   MemoryMeter& meter() { return meter_; }  // of host memory
   Arena& staging() { return staging_; }    // of host memory
-  // Copies of one dtype and size. What the device's kernels were given before is done before the copy begins. Behind the event
-  // it is done: wait_on_host() for what the host does next, synchronize() for what the device's kernels do.
+  // Copy between views of the same dtype and size. The copy begins after the work that the device's kernels were given before
+  // it. It is done when the event has happened: call wait_on_host() before the host uses the result, synchronize() before the
+  // device's kernels do.
   Event to_host(ConstTensorView device, TensorView host);
   Event from_host(ConstTensorView host, TensorView device);
 
@@ -55,8 +56,8 @@ class HostSide {
   Arena staging_;
 };
 
-// A tensor in host memory, page-locked. The device's accesses to it are asynchronous: who touches it on the host waits for the
-// last one, and each comes behind those before it, as they are all ordered by the compute stream.
+// A tensor in page-locked host memory. The device accesses it asynchronously: host code waits for the last access before it
+// touches the tensor. The compute stream orders the device's accesses, so each one follows those before it.
 class HostTensor final : public TensorPlace {
  public:
   HostTensor(HostSide& side, MemoryCategory category, DType dtype, int64_t elements);
@@ -67,19 +68,19 @@ class HostTensor final : public TensorPlace {
   Transfer read(int64_t first, TensorView to) override;
   Transfer write(int64_t first, ConstTensorView from) override;
 
-  // From and to memory of the device, in the order of its kernels.
+  // Copy to and from device memory, in the order of the device's kernels.
   Event copy_up(int64_t first, TensorView to);
   Event copy_down(ConstTensorView from, int64_t first);
-  // All of it, by work on `stream`.
+  // Copies all of it to the device, on `stream`.
   void copy_up_on(Stream& stream, TensorView to);
 
  private:
   HostSide& side_;
   Buffer memory_;
-  Event used_;  // by the device
+  Event used_;  // the device's last access
 };
 
-// A tensor of the device, seen from the host.
+// A tensor on the device, seen from the host.
 class DeviceTensor final : public TensorPlace {
  public:
   DeviceTensor(HostSide& side, TensorView tensor) : side_(side), tensor_(tensor) {}
@@ -94,8 +95,8 @@ class DeviceTensor final : public TensorPlace {
   TensorView tensor_;
 };
 
-// A tensor of the host, seen from the device: transfers are between it and the device's memory, and wait() holds the device's
-// kernels, not the host.
+// A tensor on the host, seen from the device: transfers run between it and device memory, and wait() makes the device's kernels
+// wait, not the host.
 class HostTensorOnDevice final : public TensorPlace {
  public:
   explicit HostTensorOnDevice(HostTensor& tensor) : tensor_(tensor) {}
@@ -110,7 +111,7 @@ class HostTensorOnDevice final : public TensorPlace {
   HostTensor& tensor_;
 };
 
-// A tensor in a file, seen from the device: through the staging memory of the host, which waits.
+// A tensor in a file, seen from the device: transfers go through the host's staging memory, and wait() blocks the host.
 class FileTensorOnDevice final : public TensorPlace {
  public:
   FileTensorOnDevice(HostSide& side, TensorPlace& file) : side_(side), file_(file) {}

@@ -14,10 +14,10 @@ namespace {
 
 std::logic_error too_many_contributions(const std::string& parameter) {
   return std::logic_error(
-      fmt::format("zero: {} gets a second contribution in a step; GroupOptions::contributions said 1", parameter));
+      fmt::format("zero: {} gets a second contribution in a step, but GroupOptions::contributions is 1", parameter));
 }
 
-// Place of `index` in a row-major tensor of `shape`.
+// Returns the position of `index` in a row-major tensor of `shape`.
 int64_t first_element(const Shape& index, const Shape& shape) {
   int64_t place = 0;
   for (int dim = 0; dim < shape.dims(); ++dim) place = place * shape[dim] + index[dim];
@@ -79,7 +79,7 @@ int64_t ParameterGroup::owned_count() const {
 
 void ParameterGroup::unshard() {
   if (!options_.lifetimes.shard_parameters || !has_weights()) return;
-  if (!gathered_.empty()) throw std::logic_error("zero: unshard of a group that is whole already");
+  if (!gathered_.empty()) throw std::logic_error("zero: unshard of a group that is already whole");
   gathered_ = ScopedTensor(resources_.buffers, options_.dtype, {layout_.whole_elements});
   ConstTensorView shard = weights_.view();
   if (weights_.place) {
@@ -122,7 +122,7 @@ void ParameterGroup::begin_step() {
   shard_written_ = false;
 }
 
-// Integers are needed where terms are added: several contributions of this rank, or those of several ranks.
+// Integers are needed if terms are added: several contributions of this rank, or those of several ranks.
 DType ParameterGroup::accumulator_dtype() const {
   if (!options_.fixed_point) return options_.gradient_dtype;
   return options_.contributions == 1 && resources_.reduce_group.size() == 1 ? DType::Float32 : DType::Int64;
@@ -133,7 +133,7 @@ DType ParameterGroup::gradient_shard_dtype() const {
   return options_.contributions == 1 ? DType::Float32 : DType::Int64;
 }
 
-// The whole tensor that contributions are summed in: for good, or until the next reduce() when gradients are sharded.
+// Returns the whole tensor in which contributions are summed. If gradients are sharded, it exists only until retire().
 TensorView ParameterGroup::accumulator() {
   if (!options_.lifetimes.shard_gradients) return gradients_.view();
   if (in_flight_.empty()) in_flight_ = ScopedTensor(resources_.buffers, accumulator_dtype(), {layout_.whole_elements});
@@ -176,7 +176,7 @@ void ParameterGroup::end_contribution(Number scale) {
   scratch_.reset();
 }
 
-// Padding and parameters without a contribution must read as zero where the sum over ranks is taken.
+// Padding and parameters without a contribution must be zero when the sum over ranks is taken.
 void ParameterGroup::clear_unwritten(TensorView whole) {
   int64_t end = 0;
   for (size_t i = 0; i < layout_.parameters.size(); ++i) {
@@ -288,14 +288,14 @@ void ParameterGroup::publish() {
   gathered_event_ = resources_.gather_stream.record();
 }
 
-// Values are those of the whole parameter: row by row where the part is a range of columns.
+// The values are those of the whole parameter; they are made row by row if the part is a range of columns.
 void ParameterGroup::initialize(uint64_t seed) {
   if (!has_weights()) return;
   const auto pieces = pieces_of(*this, resources_.offload.staging.most_elements);
   visit(pieces, {.master = Access::Write, .copy_out = Access::Write}, resources_.buffers, resources_.offload.staging,
         [&](const OwnedPiece&, const OwnedRange& range) {
           kernels::Kernels& kernels = range.host ? range.host->kernels() : resources_.kernels;
-          if (range.master_place) kernels.zero(range.master);  // padding too: memory of a group starts as zeros
+          if (range.master_place) kernels.zero(range.master);  // with the padding: memory of a group starts as zeros
           for (const FlatParameter& parameter : layout_.parameters)
             for (const tensor_parallel::LocalBox& box : parameter.part.boxes) initialize_box(parameter, box, seed, range);
           if (!range.copy_out.absent()) kernels.copy(range.master, range.copy_out);
@@ -305,7 +305,7 @@ void ParameterGroup::initialize(uint64_t seed) {
 void ParameterGroup::initialize_box(const FlatParameter& parameter, const tensor_parallel::LocalBox& box, uint64_t seed,
                                     const OwnedRange& range) {
   const int64_t cols = box.shape.cols(), whole_cols = parameter.spec.shape.cols();
-  const bool full_rows = cols == whole_cols;  // then the box is one run of the whole, too
+  const bool full_rows = cols == whole_cols;  // then the box is one run of the whole parameter, too
   const int64_t runs = full_rows ? 1 : box.shape.rows(), run = full_rows ? box.shape.elements() : cols;
   const int64_t start = first_element(box.start, parameter.spec.shape);
   for (int64_t i = 0; i < runs; ++i) {
@@ -316,7 +316,8 @@ void ParameterGroup::initialize_box(const FlatParameter& parameter, const tensor
   }
 }
 
-// By the device's kernels wherever the values lie: the last bit of a normal number may be another on the host (docs/cuda.md).
+// Uses the device's kernels wherever the values are kept: on the host the last bit of a normal number may be different
+// (docs/cuda.md).
 void ParameterGroup::initialize_run(const OwnedRange& range, TensorView run, const Init& init, uint64_t key,
                                     int64_t first_element) {
   if (!range.host) return resources_.kernels.initialize(run, init, key, first_element);

@@ -4,17 +4,17 @@
 //   gradients  begin_step() -> { gradient(i) ... end_contribution() } per backward -> reduce() -> owned().gradient
 //   update     owned() -> the optimizer writes master and copy_out -> publish()
 //
-// What is whole and what is a shard is the table of zero/stage.h. `owned()` is the range that this rank updates: the whole
+// The table in zero/stage.h says what is whole and what is a shard. `owned()` is the range that this rank updates: the whole
 // group at stage 0, its shard otherwise. In layout mode (fixed_point) each contribution goes to float32 scratch, is rounded
-// once to the grid and summed as integers (core/fixed_point.h). owned().gradient is then int64, or float32 where nothing is
-// left to add; the values are the same.
+// once to the fixed-point grid and is summed as integers (core/fixed_point.h). owned().gradient is then int64, or float32 if
+// nothing is left to add; the values are the same.
 //
-// Replica and TiedGradients (zero/shard_layout.h) have no optimizer; TiedGradients has no weights either.
+// Groups with the role Replica or TiedGradients (zero/shard_layout.h) have no optimizer; TiedGradients has no weights either.
 //
 // Sharded weights, and master weights with the optimizer states, may be placed in a file (zero/placement.h): then unshard()
-// reads the shard before it is gathered, and updates go through visit() (zero/staged_walk.h), which stages what they use.
-// Beside a device with memory of its own they may be in host memory, too (zero/host_side.h): unshard() copies the shard up.
-// Where the states are elsewhere, the update runs on the host.
+// reads the shard before it is gathered, and updates go through visit() (zero/staged_walk.h), which stages what they use. If
+// the device has its own memory, they may also be in host memory (zero/host_side.h): then unshard() copies the shard up. If the
+// states are not on the device, the update runs on the host.
 //
 // Owns its buffers. Resources must outlive it. One thread at a time; communication runs on the streams it was given.
 #pragma once
@@ -37,22 +37,22 @@
 
 namespace trivet::zero {
 
-// How visits stage what is not in memory.
+// How visits stage tensors that are not in memory.
 struct StagingOptions {
   int64_t most_elements = 1'000'000'000;          // of a piece
-  bool read_ahead = false, write_behind = false;  // beside the use of another piece
+  bool read_ahead = false, write_behind = false;  // while another piece is used
 };
 
-// Where groups keep what is not in memory that kernels reach; null where nothing is.
+// Where groups keep tensors that are outside the memory that kernels reach; null if there are none.
 struct OffloadResources {
   offload::FileStore* weights = nullptr;
   offload::FileStore* states = nullptr;
-  HostSide* host = nullptr;        // where the device has memory of its own and something is placed elsewhere
-  StagingRing* gathers = nullptr;  // for reading weights that are gathered
+  HostSide* host = nullptr;        // if the device has its own memory and something is placed elsewhere
+  StagingRing* gathers = nullptr;  // for reading weights before they are gathered
   StagingOptions staging;
 };
 
-// What the groups of a rank share.
+// The resources that all groups of a rank share.
 struct Resources {
   kernels::Kernels& kernels;
   Allocator& allocator;
@@ -64,7 +64,7 @@ struct Resources {
   Stream& reduce_stream;
   CollectiveOptions collectives;
   comm::ProcessGroup* tensor_group = nullptr;  // for groups that are summed over the tensor axis; on reduce_stream
-  TensorView refused;  // int64 [1], layout mode: += contributions that could not be put on the fixed-point grid
+  TensorView refused;  // int64 [1], layout mode: counts contributions that could not be put on the fixed-point grid
   OffloadResources offload;
 };
 
@@ -75,36 +75,37 @@ struct GroupOptions {
   bool fixed_point = false;               // layout mode
   int64_t fixed_point_terms = 1;          // contributions that may be added to one element in a step, over all ranks
   int contributions = 0;                  // of this rank in a step; 0: any number
-  int optimizer_states = 0;               // float32 tensors per parameter besides the master weights
+  int optimizer_states = 0;               // float32 tensors per parameter in addition to the master weights
 };
 
 // What this rank updates: views of `count` elements, from element `first` of the group.
 struct OwnedRange {
   int64_t first = 0, count = 0;
   TensorView master;         // float32
-  TensorView copy_out;       // the weights in the model's dtype; absent when that is the master itself
+  TensorView copy_out;       // the weights in the model's dtype; absent if `master` is that already
   ConstTensorView gradient;  // gradient dtype; in layout mode int64 on the fixed-point grid, or float32; absent when frozen
   std::vector<TensorView> states;
-  // Where these are when they have no memory here (their data is null then); null: they have.
+  // Where these tensors are if they are not in memory here (their data is null then); null: they are in memory.
   TensorPlace* master_place = nullptr;
   TensorPlace* copy_out_place = nullptr;
-  TensorPlace* gradient_place = nullptr;  // beside its memory on the device, when it is used on the host
+  TensorPlace* gradient_place = nullptr;  // in addition to its memory on the device, if the host uses it
   std::vector<TensorPlace*> state_places;
-  HostSide* host = nullptr;  // whose kernels the range is for; null: the device's
+  HostSide* host = nullptr;  // the range is for the kernels of this host; null: for the device's
   bool staged() const {
     const auto is_placed = [](const TensorPlace* place) { return place != nullptr; };
     return master_place || copy_out_place || std::any_of(state_places.begin(), state_places.end(), is_placed);
   }
 };
 
-// The weights that a rank has between steps, as layers see them, and the part of them that it updates. In elements of the
-// group.
+// The weights that a rank has between steps, as layers see them, and the part of them that it updates. Positions and counts are
+// in elements of the group.
 struct HeldWeights {
   ConstTensorView view;  // absent if they are placed elsewhere, or if the group has none
-  int64_t first = 0;     // of the view
+  int64_t first = 0;     // first element of the view
   bool whole = false;    // the view is the whole group
   int64_t owned_first = 0, owned_count = 0;
-  // float32 master weights, if they are not the view, and optimizer states of the owned range; without those placed elsewhere.
+  // The float32 master weights of the owned range, if they are not the view, and its optimizer states. Tensors that are placed
+  // elsewhere are left out.
   std::vector<ConstTensorView> updated;
   bool updated_whole = false;  // the owned range is the whole group
 };
@@ -125,35 +126,38 @@ class ParameterGroup {
 
   // Gradients of one step.
   void begin_step();
-  // Where a layer puts the gradient of parameter `index` in this contribution; call it for the parameters that the layer has.
+  // Returns where a layer puts the gradient of parameter `index` in this contribution. Call it only for parameters that the
+  // layer has.
   Gradient gradient(int index);
-  // The layer is done. `scale` (1 / loss scale) is applied before rounding to the fixed-point grid; not used in run mode.
+  // Call this when the layer is done. `scale` (1 / loss scale) is applied before rounding to the fixed-point grid; run mode
+  // does not use it.
   void end_contribution(Number scale);
-  // Starts the reduction of what was contributed so far; retire() waits for it and releases what was in flight.
+  // Starts the reduction of the contributions so far; retire() waits for it and releases the gradients in flight.
   void reduce();
   void retire();
-  // Whether reduce() is for this group: gradients that a TIE takes are not reduced while they are whole.
+  // Returns whether this group needs reduce(): gradients that a TIE takes are not reduced while they are whole.
   bool reduces() const { return layout_.trainable && (layout_.role == GroupRole::Own || options_.lifetimes.shard_gradients); }
-  // All of this rank's gradients so far, for a TIE: whole before the reduction, or the reduced shard.
+  // Returns all of this rank's gradients so far, for a TIE: whole before the reduction, or the reduced shard.
   TensorView tied_gradients();
 
   OwnedRange owned();
-  // Gathers must have ended (wait()).
+  // Gathers must be done (wait()).
   HeldWeights held_weights() const;
-  // Calls use(the weights of the owned range, as layers see them), and takes what it wrote back to their place.
+  // Calls use(the weights of the owned range, as layers see them). If the weights are placed elsewhere, they are read before
+  // or, if `written`, written back afterwards; `use` must then write all of them.
   template <typename Use>
   void with_owned_weights(bool written, Use&& use);
-  // Makes the weights that others of the data axis hold follow the owned range: after an update, a load or initialisation.
+  // Sends the owned range to the other data ranks that hold these weights. Call it after an update, a load or initialisation.
   void publish();
-  // Only of the owned range: publish() must follow.
+  // Initializes only the owned range; publish() must follow.
   void initialize(uint64_t seed);
 
  private:
-  // A tensor of the group: its memory, or where else it is.
+  // A tensor of the group: its memory, or the place where it is instead.
   struct Placed {
     Buffer memory;
     std::unique_ptr<TensorPlace> place;
-    HostTensor* in_host_memory = nullptr;  // the place, where it is that
+    HostTensor* in_host_memory = nullptr;  // `place`, if that is host memory
     DType dtype = DType::Float32;
     int64_t elements = 0;
     TensorView view() { return place ? TensorView{nullptr, dtype, {elements}} : memory.view(); }
@@ -163,18 +167,18 @@ class ParameterGroup {
   int64_t owned_first() const;
   int64_t owned_count() const;
   bool has_weights() const { return layout_.role != GroupRole::TiedGradients; }
-  // In float32 whatever the layers' dtype: only where an optimizer updates them.
+  // Returns whether there are separate master weights in float32: only if the layers' dtype differs and the group is updated.
   bool separate_master() const {
     return options_.dtype != DType::Float32 && layout_.trainable && layout_.role == GroupRole::Own;
   }
   DType accumulator_dtype() const;
   DType gradient_shard_dtype() const;
-  // States are elsewhere, and the device's memory is not the host's.
+  // Returns whether the update runs on the host: the states are not on the device, and the device has its own memory.
   bool on_host() const { return resources_.offload.host && layout_.states != Placement::Device && is_updated(); }
   bool is_updated() const { return layout_.trainable && layout_.role == GroupRole::Own; }
   TensorView owned_gradients();
-  TensorView owned_weights();  // without memory where they are placed elsewhere
-  // Where the device's kernels find weights that are placed elsewhere.
+  TensorView owned_weights();  // without memory if they are placed elsewhere
+  // Returns the place of weights that are placed elsewhere, as the device sees it.
   TensorPlace* weights_place_on_device() {
     return placed_weights_on_device_ ? placed_weights_on_device_.get() : weights_.place.get();
   }

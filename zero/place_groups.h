@@ -1,4 +1,4 @@
-// Which groups of a rank are offloaded. Arithmetic only.
+// Decides which groups of a rank are offloaded. This is pure arithmetic.
 #pragma once
 
 #include "zero/shard_layout.h"
@@ -6,13 +6,15 @@
 namespace trivet::zero {
 
 struct PlacementOptions {
-  // Master weights and optimizer states: of the first groups, as long as they are no more than this share of all elements.
+  // The place of master weights and optimizer states. It applies to the first groups, as long as these have at most
+  // `states_ratio` of all elements.
   Placement states = Placement::Device;
   double states_ratio = 1.0;  // zero_optimization.offload_optimizer.ratio
-  // Weights that are sharded at stage 3: of all groups but the first, as long as these hold no more than so many elements.
+  // The place of weights that are sharded at stage 3. The first groups, as long as these have at most `weights_in_memory`
+  // elements, keep their weights in `kept_weights` instead.
   Placement weights = Placement::Device;
-  int64_t weights_in_memory = 0;               // zero_optimization.offload_param.max_in_cpu
-  Placement kept_weights = Placement::Device;  // of the first: the memory that is meant
+  int64_t weights_in_memory = 0;  // zero_optimization.offload_param.max_in_cpu
+  Placement kept_weights = Placement::Device;
 };
 
 void place_groups(ShardLayout& layout, const PlacementOptions& options);

@@ -1,7 +1,7 @@
-// Where a tensor of a rank lies between its uses. Moving it changes no bit.
+// Where a rank keeps a tensor between its uses. Moving it changes no bit.
 //
 //   Device   memory that the rank's kernels read and write: nothing is moved
-//   Host     host memory beside a device that has its own (zero/host_side.h)
+//   Host     host memory, if the device has its own memory (zero/host_side.h)
 //   File     a file of the rank (zero/offload/file_store.h)
 //
 // On the CPU backend Device is host memory, and nothing is placed on Host.
@@ -16,7 +16,7 @@ namespace trivet::zero {
 
 enum class Placement : uint8_t { Device, Host, File };
 
-// A copy under way. Copyable; an empty one is done.
+// A transfer in flight. The object is copyable; an empty one is done.
 class Transfer {
  public:
   class State {
@@ -34,11 +34,11 @@ class Transfer {
   std::shared_ptr<State> state_;
 };
 
-// A flat tensor that is not in memory that kernels reach, and the copies between it and such memory ("staging").
+// A flat tensor that is outside the memory that kernels reach, and the transfers between it and such memory ("staging").
 //
-// A copy begins at a multiple of granule_elements() and ends at one, or at the end of the tensor; staging begins at a multiple
-// of kStagingAlignment bytes. It must stay as it is until the transfer is done. Copies that overlap must not be under way
-// together, unless both are reads. Thread-safe.
+// A transfer begins at a multiple of granule_elements() and ends at one, or at the end of the tensor. Its staging memory begins
+// at a multiple of kStagingAlignment bytes and must not be touched until the transfer is done. Two transfers that overlap must
+// not be in flight at the same time, unless both are reads. Thread-safe.
 class TensorPlace {
  public:
   virtual ~TensorPlace() = default;
@@ -47,9 +47,10 @@ class TensorPlace {
   virtual int64_t granule_elements() const = 0;
   virtual Transfer read(int64_t first, TensorView to) = 0;
   virtual Transfer write(int64_t first, ConstTensorView from) = 0;
-  // The tensor itself where it is host memory: kernels of the host (zero/host_side.h) need no copy of it. Absent elsewhere.
+  // Returns the tensor itself if it is in host memory: kernels of the host (zero/host_side.h) need no copy of it. Otherwise
+  // returns an absent view.
   virtual TensorView host_memory() { return {}; }
-  // The place whose staging is host memory, where this one's is the device's.
+  // Returns the same tensor as a place whose staging is host memory, if this one's staging is device memory.
   virtual TensorPlace& on_host() { return *this; }
 };
 

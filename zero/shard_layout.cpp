@@ -15,7 +15,8 @@ namespace {
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-// The longest run of elements, up to kSumBlock, that begins at every place where a tensor size that divides kSumChunks may cut.
+// Returns the longest block of elements, up to kSumBlock, such that a tensor size that divides kSumChunks cuts the parameter
+// only between two blocks.
 int64_t sum_block_of(const ParameterSpec& spec) {
   int64_t block = kernels::kSumBlock;
   if (spec.split.dim < 0) return block;
@@ -34,7 +35,7 @@ int64_t sum_block_of(const ParameterSpec& spec) {
   return block;
 }
 
-// What parameters of one group have in common.
+// What the parameters of one group have in common.
 struct Kind {
   bool trainable, persistent, summed_over_tensor, shared;
   GroupRole role;
@@ -101,7 +102,7 @@ class LayoutBuilder {
     owner.shared |= needs_tie(block, owner);
   }
 
-  // Whether gradients of `block` for the weight go somewhere else than to the owner's accumulator.
+  // Returns whether gradients of `block` for the weight go to an accumulator other than the owner's.
   bool needs_tie(int block, const Owner& owner) const {
     return rank_of(block) != rank_of(owner.block) || (options_.separate_tied_gradients && owner.spec->trainable);
   }
@@ -147,7 +148,7 @@ class LayoutBuilder {
       const FlatGroup& group = block.groups[g];
       const bool alike = group.trainable == kind.trainable && group.persistent == kind.persistent &&
                          group.summed_over_tensor == kind.summed_over_tensor;
-      // A replica and its owner must be cut alike, so a shared weight is alone in its group.
+      // A replica and its owner must be cut in the same way, so a shared weight is alone in its group.
       if (alike && !kind.shared && !group.shared && kind.role == GroupRole::Own && group.role == GroupRole::Own)
         return static_cast<int>(g);
     }
@@ -177,7 +178,7 @@ class LayoutBuilder {
     out.gradients = std::move(gradients);
   }
 
-  // A tied parameter of `block`: see the Note.
+  // Gives a tied parameter of `block` its places; see the Note.
   void tie(int block, const std::string& name, const Owner& owner, ParameterPlace& weight, ParameterPlace& gradient) {
     if (!needs_tie(block, owner)) return;
     const bool elsewhere = rank_of(block) != rank_of(owner.block);

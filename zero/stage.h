@@ -1,4 +1,4 @@
-// ZeRO (Rajbhandari et al., SC'20) is a table of lifetimes: for each stage, what a rank holds only a shard of.
+// ZeRO (Rajbhandari et al., SC'20) is a table of lifetimes: for each stage it lists what a rank holds only as a shard.
 //
 //   stage  optimizer state  gradients  parameters    bytes per parameter with Adam in mixed precision, n ranks
 //   0      whole            whole      whole         2 + 2 + 12
@@ -6,8 +6,8 @@
 //   2      shard            shard      whole         2 + (2 + 12)/n
 //   3      shard            shard      shard         (2 + 2 + 12)/n
 //
-// A sharded gradient is whole from the first backward that adds to it to its REDUCE; a sharded parameter from UNSHARD to
-// RESHARD. Small parameters stay whole at stage 3 too (stage3_param_persistence_threshold): they have the lifetimes of stage 2.
+// A sharded gradient is whole from the first backward that adds to it until its REDUCE, a sharded parameter from UNSHARD until
+// RESHARD. Small parameters (stage3_param_persistence_threshold) stay whole at stage 3, too, with the lifetimes of stage 2.
 #pragma once
 
 namespace trivet::zero {

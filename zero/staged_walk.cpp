@@ -9,7 +9,7 @@ namespace {
 bool reads(Access access) { return access == Access::Read || access == Access::ReadWrite; }
 bool writes(Access access) { return access == Access::Write || access == Access::ReadWrite; }
 
-// One tensor of a piece that is staged: elements [first, first + count) of the place around those of the piece.
+// A staged tensor of a piece: the elements [first, first + count) of its place, which include those of the piece.
 struct StagedTensor {
   TensorPlace* place = nullptr;
   Access access = Access::None;
@@ -70,7 +70,7 @@ struct Visit {
   }
   Visit(const Visit&) = delete;
   Visit& operator=(const Visit&) = delete;
-  // After an error: what is under way uses memory that is given back behind this.
+  // After an error, transfers in flight still use staging memory that is released when visit() returns.
   ~Visit() {
     for (const Transfer& transfer : transfers) {
       try {
@@ -120,7 +120,7 @@ std::vector<OwnedPiece> pieces_of(ParameterGroup& group, int64_t most_elements) 
   return pieces;
 }
 
-// A granule more at both ends.
+// Adds a granule at both ends.
 int64_t most_staged_bytes(ParameterGroup& group, const RangeAccess& access, int64_t elements) {
   const OwnedRange range = group.owned();
   int64_t sum = 0;
@@ -151,7 +151,7 @@ void visit(std::span<const OwnedPiece> pieces, const RangeAccess& access, Arena&
   for (StagingMemory& set : memory) set = StagingMemory(host ? host->staging() : buffers, set_bytes);
 
   size_t read = 0, staged_before = 0;
-  // Reads all staged pieces before number `end`, each when the piece that had its buffers is written.
+  // Starts reading all staged pieces before number `end`, each after the piece that had its buffers has been written.
   const auto read_up_to = [&](size_t end) {
     for (; read < std::min(end, with_staging.size()); ++read) {
       if (read >= sets) visits[with_staging[read - sets]]->wait();

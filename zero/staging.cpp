@@ -6,7 +6,7 @@
 
 namespace trivet::zero {
 
-// Page-locked memory need not begin at a page.
+// Page-locked memory need not begin at a page boundary.
 StagingRing::StagingRing(Allocator& allocator, MemoryMeter& meter, int64_t buffers, int64_t buffer_bytes)
     : memory_(allocator, meter, MemoryCategory::Buffers, DType::UInt8,
               {buffers * staging_bytes(buffer_bytes) + kStagingAlignment}),
@@ -16,7 +16,7 @@ StagingRing::StagingRing(Allocator& allocator, MemoryMeter& meter, int64_t buffe
   for (int64_t i = 0; i < buffers; ++i) slots_.push_back({all.slice(before + i * slot_bytes_, slot_bytes_).data, {}, {}});
 }
 
-// After an error reads may still be under way into this memory.
+// After an error, reads into this memory may still be in flight.
 StagingRing::~StagingRing() {
   for (const Slot& slot : slots_) {
     try {
@@ -26,8 +26,8 @@ StagingRing::~StagingRing() {
   }
 }
 
-// A stream of a device runs its work on this thread, which then waits for the file: as much as there are buffers for is asked
-// for before that.
+// A device's stream runs its work on this thread, which then waits for the file. Before that, as many reads are requested as
+// there are buffers.
 void StagingRing::read(TensorPlace& from, TensorView to, Stream& stream, kernels::Kernels& kernels) {
   std::deque<std::pair<Slot*, TensorView>> asked;
   const auto copy_first = [&] {

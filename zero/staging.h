@@ -19,7 +19,7 @@ inline std::byte* staging_address(void* memory) {
   return reinterpret_cast<std::byte*>(staging_bytes(address));
 }
 
-// Memory of an arena that begins at a multiple of kStagingAlignment, for as long as the object lives.
+// Memory of an arena that begins at a multiple of kStagingAlignment. It is released with the object.
 class StagingMemory {
  public:
   StagingMemory() = default;
@@ -34,18 +34,19 @@ class StagingMemory {
   std::byte* data_ = nullptr;
 };
 
-// The way from files to gathers: a few buffers in turn, so that what is gathered next is read while this is gathered.
+// Brings weights from files to gathers, through a few buffers that are used in turn: the next part is read while the current
+// one is gathered.
 //
 //   caller  | read 0 -> buffer 0 | read 1 -> buffer 1 | ... waits until buffer 0 is free | read n -> buffer 0 |
 //   stream  |      | copy of 0, gather of 0 | copy of 1, gather of 1 | ...
 //
-// Beside a device with memory of its own the buffers are page-locked host memory. One thread calls read(). The stream's work
-// must be done before it is destroyed, the places and the meter outlive it.
+// If the device has its own memory, the buffers are page-locked host memory. Only one thread may call read(). The stream's work
+// must be done before the ring is destroyed; the places and the meter must outlive it.
 class StagingRing {
  public:
   StagingRing(Allocator& allocator, MemoryMeter& meter, int64_t buffers, int64_t buffer_bytes);
   ~StagingRing();
-  // On the stream, all of `from` is copied to `to`. It is read from now on, in pieces of at most a buffer.
+  // Copies all of `from` to `to` on the stream. Reading starts at once, in pieces of at most one buffer.
   void read(TensorPlace& from, TensorView to, Stream& stream, kernels::Kernels& kernels);
 
  private:
@@ -60,10 +61,10 @@ class StagingRing {
   size_t next_ = 0;
 };
 
-// Elements of a place in host memory, for what is not part of a step: saving and exporting.
+// Reads elements of a place into host memory, for work that is not part of a step: saving and exporting.
 class PlaceReader {
  public:
-  // The elements [first, first + count); valid until the next call.
+  // Returns the elements [first, first + count); they are valid until the next call.
   ConstTensorView read(TensorPlace& place, int64_t first, int64_t count);
 
  private:

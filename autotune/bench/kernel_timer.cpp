@@ -6,7 +6,8 @@
 
 namespace trivet::autotune {
 
-// A step is as long as all its calls together, slow ones among them; but not those that were interrupted by somebody else.
+// The mean, because a step takes as long as all its calls together, including slow ones. Calls that were interrupted from
+// outside must not count in full.
 double KernelTimer::mean_without_outliers(std::vector<double> seconds) {
   std::ranges::sort(seconds);
   const double most = kOutlier * seconds[seconds.size() / 2];
@@ -44,7 +45,7 @@ KernelTimer::Times KernelTimer::take() {
                              call.bytes, mean_without_outliers(seconds)});
   }
   timed_.clear();
-  clock_.reset();  // before the streams that it times
+  clock_.reset();  // must be destroyed before the streams that it times
   return times;
 }
 

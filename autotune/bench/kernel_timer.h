@@ -1,4 +1,4 @@
-// Times each kernel that an engine calls: of one rank, whose kernels all run on one thread (overlap_comm false).
+// Times each kernel that the engine of one rank calls; all its kernels must run on one thread (overlap_comm false).
 #pragma once
 
 #include <memory>
@@ -12,17 +12,17 @@ namespace trivet::autotune {
 
 class KernelTimer final : public kernels::KernelObserver {
  public:
-  // Kernels before are not timed. The clock is that of the engine's backend.
+  // Kernels called before are not timed. The clock is that of the engine's backend.
   void start(std::unique_ptr<StreamClock> clock) { clock_ = std::move(clock); }
 
   void begins() override;
   void ended(const kernels::KernelCall& call) override;
 
   struct Times {
-    std::vector<KernelSample> samples;  // of calls that are alike the mean; what took over kOutlier medians counts as that
-    double gap_seconds = 0;             // from one kernel to the next; what is longer than kWait is waiting and left out
+    std::vector<KernelSample> samples;  // the mean of identical calls; at most kOutlier medians count for each
+    double gap_seconds = 0;             // mean from one kernel to the next; gaps over kWait are waits and left out
   };
-  // Waits until all of them are done, and stops. While the engine lives.
+  // Waits until all timed kernels are done, and stops timing. The engine must still exist.
   Times take();
 
  private:

@@ -11,11 +11,11 @@
 namespace trivet::autotune {
 namespace {
 
-constexpr int kSteps = 3;          // timed ones of a shape
-constexpr int kFewestShapes = 12;  // whatever the time
+constexpr int kSteps = 3;          // timed steps per shape
+constexpr int kFewestShapes = 12;  // measured however long they take
 constexpr int kMostTries = 5000;
 
-// What rank 0 decides.
+// Returns on all ranks what rank 0 decides.
 bool agree(comm::World& world, bool goes_on) {
   int64_t word = world.rank() == 0 && goes_on ? 1 : 0;
   const auto stream = make_inline_stream();
@@ -30,7 +30,7 @@ KernelTimer::Times time_steps(comm::World& world, const Config& config, const Be
   KernelTimer timer;
   Engine engine(plan, std::move(model), world,
                 {.threads = options.threads, .local_rank = options.local_rank, .observer = &timer});
-  run_step(engine, batch);  // makes what is made once
+  run_step(engine, batch);  // creates what is created only once
   machine = machine_name(engine.backend());
   timer.start(engine.backend().make_clock());
   for (int step = 0; step < kSteps; ++step) run_step(engine, batch);

@@ -22,7 +22,7 @@ struct Kind {
   DType dtype = DType::Float32;
 };
 
-// What steps do.
+// The operations that training steps do.
 constexpr Kind kKinds[] = {{Operation::AllReduce, ReduceOp::Sum, DType::Float32},
                            {Operation::AllReduce, ReduceOp::Sum, DType::BFloat16},
                            {Operation::AllReduce, ReduceOp::Sum, DType::Int64},
@@ -37,7 +37,7 @@ constexpr Kind kKinds[] = {{Operation::AllReduce, ReduceOp::Sum, DType::Float32}
                            {Operation::AllGather},
                            {Operation::Broadcast},
                            {Operation::Send}};
-constexpr int64_t kSmallest = 1 << 10, kLargest = 1 << 26;  // bytes of what is whole
+constexpr int64_t kSmallest = 1 << 10, kLargest = 1 << 26;  // bytes of the whole tensor
 constexpr int kMostRounds = 25, kFewestRounds = 5;
 
 double median(std::vector<double> values) {
@@ -63,11 +63,11 @@ class Operations {
 
   std::string machine() const { return machine_name(*backend_); }
 
-  // Each rank's median; the slowest one's counts.
+  // Measures all kinds and sizes: the median over rounds, each timed by its slowest rank.
   void measure(int size, double seconds, std::vector<OperationSample>& samples) {
     const std::unique_ptr<comm::ProcessGroup> group = group_of(size);
-    const bool halves = std::has_single_bit(static_cast<unsigned>(size));      // what TreeSum asks for
-    const double each = seconds / static_cast<double>(std::size(kKinds)) / 9;  // sizes of a kind
+    const bool halves = std::has_single_bit(static_cast<unsigned>(size));      // TreeSum requires it
+    const double each = seconds / static_cast<double>(std::size(kKinds)) / 9;  // 9 sizes of each kind
     for (const Kind& kind : kKinds) {
       if (kind.reduce == ReduceOp::TreeSum && !halves) continue;
       for (int64_t bytes = kSmallest; bytes <= kLargest; bytes *= 4)
@@ -75,7 +75,8 @@ class Operations {
     }
   }
 
-  // What an operation takes more on a stream of its own, where all ranks have computed before: threads must wake on each.
+  // How much longer an operation takes on a stream of its own when all ranks have computed before: a thread must wake up on
+  // each of them.
   double handover() {
     const std::unique_ptr<comm::ProcessGroup> group = group_of(world_.size());
     const std::unique_ptr<Stream> own = backend_->make_stream(StreamUse::Gather, true);
@@ -83,7 +84,7 @@ class Operations {
   }
 
  private:
-  // This rank's of the groups of neighbours; null on the ranks that are left over.
+  // The group of neighbours to which this rank belongs; null on ranks that are left over.
   std::unique_ptr<comm::ProcessGroup> group_of(int size) {
     std::unique_ptr<comm::ProcessGroup> own;
     for (int first = 0; first + size <= world_.size(); first += size) {
@@ -96,7 +97,7 @@ class Operations {
 
   void meet() { world_.group().barrier(*meeting_); }
 
-  // Mean of the middle half.
+  // The mean of the middle half of the rounds.
   double small_operation(comm::ProcessGroup& group, Stream& stream) {
     constexpr int kRounds = 200;
     constexpr double kComputing = 200e-6;
@@ -149,7 +150,7 @@ class Operations {
     }
   }
 
-  // Pairs; a rank without one has nothing to do.
+  // Ranks send in pairs; a rank without a partner does nothing.
   void pass_on(comm::ProcessGroup& group, TensorView whole) {
     const int other = group.rank() ^ 1;
     if (other >= group.size()) return;
@@ -170,7 +171,7 @@ MeasuredSetup measure_operations(comm::World& world, const BenchOptions& options
   if (world.size() == 1) return setup;
   const OwnCores cores(world, options.own_cores);
   Operations operations(world, options);
-  std::vector<int> sizes{2};  // of neighbours in a pipeline, whatever the world
+  std::vector<int> sizes{2};  // for neighbours in a pipeline, in any world
   for (int size = 3; size <= world.size(); ++size)
     if (world.size() % size == 0) sizes.push_back(size);
   for (const int size : sizes) {

@@ -1,4 +1,4 @@
-// Steps of an engine with tokens that are made up.
+// Runs steps of an engine with made-up tokens.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace trivet::autotune {
 
-// While it lives, this thread and those that it makes run on the rank's own cores. For ranks that are threads of one process,
-// where they can have equally many: threads that the system moves about make short steps twice as long at times. What
-// launch --bind_cores_to_rank does for processes.
+// While it exists, this thread and the threads that it starts run on the rank's own cores. It is for ranks that are threads of
+// one process, and does nothing if they cannot have equally many cores. Without it, threads that the system moves about
+// sometimes make short steps twice as long. launch --bind_cores_to_rank does the same for processes.
 class OwnCores {
  public:
   OwnCores(const comm::World& world, bool wanted);
@@ -24,7 +24,7 @@ class OwnCores {
   std::vector<int> before_;  // empty: nothing was changed
 };
 
-// "AMD EPYC, 2 cores"; of a GPU "NVIDIA H200, 139.8 GiB".
+// "AMD EPYC, 2 cores"; for a GPU "NVIDIA H200, 139.8 GiB".
 std::string machine_name(const Backend& backend);
 
 // A setup that describes these ranks and holds no measurements yet.
@@ -40,7 +40,7 @@ class MadeUpBatch {
   std::vector<Microbatch> microbatches_;
 };
 
-// Seconds that it took this rank.
+// Returns the seconds that the step took on this rank.
 double run_step(Engine& engine, const MadeUpBatch& batch);
 
 }  // namespace trivet::autotune

@@ -14,8 +14,8 @@
 namespace trivet::autotune {
 namespace {
 
-// Sixteen shapes in a row have each sixteenth of each question once, in an order of its own (Latin hypercubes, McKay, Beckman
-// and Conover 1979).
+// Sixteen shapes in a row take each sixteenth of the range of every choice once, in an order of its own (Latin hypercubes,
+// McKay, Beckman and Conover 1979).
 class Choices {
  public:
   explicit Choices(int n) : n_(n) {}
@@ -23,7 +23,7 @@ class Choices {
   T of(const std::array<T, N>& values) {
     return values[static_cast<size_t>(next() * N)];
   }
-  // Evenly by logarithm, a multiple of `step`.
+  // A multiple of `step`, spread evenly by logarithm.
   int64_t between(double low, double high, int64_t step) {
     const double value = low * std::pow(high / low, next());
     return std::max<int64_t>(1, std::llround(value / static_cast<double>(step))) * step;
@@ -44,7 +44,7 @@ class Choices {
   size_t asked_ = 0;
 };
 
-// Of a step of one rank: about a fifth of a second on a core, and nothing on a GPU.
+// For a step of one rank: about a fifth of a second on a core, and almost nothing on a GPU.
 double most_flops(DeviceChoice device) { return device == DeviceChoice::Cpu ? 12e9 : 4e12; }
 
 Config config_of(int n, int ranks, DeviceChoice device) {
@@ -73,7 +73,7 @@ Config config_of(int n, int ranks, DeviceChoice device) {
                                                OptimizerType::Sgd, OptimizerType::Lion, OptimizerType::Lamb});
   config.reproducible = choose.of(std::array{Reproducible::Run, Reproducible::Run, Reproducible::Run, Reproducible::Layout});
   config.zero.stage = ranks == 1 ? 0 : choose.of(std::array<int, 4>{0, 1, 2, 3});
-  config.zero.overlap_comm = false;  // KernelTimer
+  config.zero.overlap_comm = false;  // required by KernelTimer
   config.parallel.tensor = ranks == 1 ? 1 : choose.of(std::array<int64_t, 2>{1, ranks});
   config.gradient_clipping = 1;
   BatchConfig& batch = config.batch;
@@ -91,7 +91,7 @@ std::optional<Config> bench_config(int n, int ranks, DeviceChoice device) {
     const model::Model model = model::build(describe_model(config.model, config.model.vocabulary_size));
     if (model::flops_per_token(model) * tokens / static_cast<double>(config.parallel.tensor) > most_flops(device)) return {};
     make_plan(config, model, ranks);
-  } catch (const ConfigError&) {  // heads that the tensor ranks cannot share ...
+  } catch (const ConfigError&) {  // such as heads that the tensor ranks cannot share
     return {};
   }
   return config;

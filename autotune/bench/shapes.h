@@ -1,4 +1,5 @@
-// Small models of many shapes: what training steps call kernels with, spread evenly over what fits into a fraction of a second.
+// Small models of many shapes, which spread the sizes that training steps call kernels with evenly over what fits into a
+// fraction of a second.
 #pragma once
 
 #include <optional>
@@ -7,8 +8,8 @@
 
 namespace trivet::autotune {
 
-// The n-th, on so many ranks; any number of them is spread evenly. None where the shape that falls to n is too large or cannot
-// be.
+// The n-th config for this number of ranks; the first n are spread evenly for any n. None if the n-th shape is too large or
+// impossible.
 std::optional<Config> bench_config(int n, int ranks, DeviceChoice device);
 
 }  // namespace trivet::autotune

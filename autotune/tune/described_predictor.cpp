@@ -14,7 +14,7 @@ double figure(const std::vector<Finding>& findings, const std::string& name) {
     for (const auto& [its_name, value] : finding.figures)
       if (its_name == name) return value;
   throw ConfigError("autotuning: this host could not be measured (" + name +
-                    "): `trivet doctor` says why; or give --cluster, what predictions are made for");
+                    "); run `trivet doctor` to see why, or give --cluster, the machines to predict for");
 }
 
 Layout layout_of(const Config& config, int world_size) {

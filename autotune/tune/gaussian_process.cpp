@@ -8,10 +8,11 @@
 namespace trivet::autotune {
 namespace {
 
-// A constant that all differences share is learned from the first value: predictions may be wrong by any factor.
+// Large, so that the constant that all differences share is learned from the first value: predictions may be wrong by any
+// factor.
 constexpr double kConstantVariance = 25;
 
-// x with L x = b
+// Solves L x = b.
 std::vector<double> solve_lower(const std::vector<std::vector<double>>& lower, std::vector<double> b) {
   for (size_t i = 0; i < b.size(); ++i) {
     for (size_t j = 0; j < i; ++j) b[i] -= lower[i][j] * b[j];
@@ -20,7 +21,7 @@ std::vector<double> solve_lower(const std::vector<std::vector<double>>& lower, s
   return b;
 }
 
-// x with L^T x = b
+// Solves L^T x = b.
 std::vector<double> solve_upper(const std::vector<std::vector<double>>& lower, std::vector<double> b) {
   for (size_t i = b.size(); i-- > 0;) {
     for (size_t j = i + 1; j < b.size(); ++j) b[i] -= lower[j][i] * b[j];

@@ -1,5 +1,6 @@
-// A function known at some points, with how sure one can be of it elsewhere (Rasmussen, Williams: Gaussian Processes for
-// Machine Learning, 2006, algorithm 2.1). For tens of points: a fit is a Cholesky factorization.
+// Estimates a function that is known at some points, and how certain the estimate is elsewhere (Rasmussen, Williams: Gaussian
+// Processes for Machine Learning, 2006, algorithm 2.1). It is meant for tens of points, because a fit is a Cholesky
+// factorization.
 #pragma once
 
 #include <span>
@@ -13,8 +14,9 @@ class GaussianProcess {
     double mean = 0, deviation = 0;
   };
 
-  // values[i] at points[i], at least one. Prior: a constant, plus a linear function of the features, plus a smooth one; noise
-  // of measurements is added. How large each is, is chosen from a grid by the likelihood of the values.
+  // The function has values[i] at points[i]; there is at least one. The prior is a constant, plus a linear function of the
+  // features, plus a smooth one, plus the noise of measurements. Their scales are chosen from a grid by the likelihood of the
+  // values.
   GaussianProcess(std::vector<std::vector<double>> points, std::vector<double> values);
 
   Estimate at(std::span<const double> point) const;
@@ -24,7 +26,7 @@ class GaussianProcess {
     double linear = 0, smooth = 0, length = 1, noise = 0;
   };
   double covariance(std::span<const double> a, std::span<const double> b, const Scales& scales) const;
-  double fit(const Scales& scales);  // the logarithm of the likelihood, up to a constant
+  double fit(const Scales& scales);  // returns the log likelihood, up to a constant
 
   std::vector<std::vector<double>> points_;
   std::vector<double> values_;

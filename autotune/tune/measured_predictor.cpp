@@ -44,13 +44,13 @@ std::unique_ptr<StepPredictor> make_measured_predictor(const HardwareProfile& pr
                                                        int world_size) {
   const MeasuredSetup* setup = profile.find(world_size);
   if (!setup)
-    throw ConfigError(fmt::format("{}: has nothing measured with {} ranks; run `trivet bench kernels --ranks {} --profile {}`",
+    throw ConfigError(fmt::format("{}: has no measurements with {} ranks; run `trivet bench kernels --ranks {} --profile {}`",
                                   source, world_size, world_size, source));
   if (setup->threads != threads)
     throw ConfigError(
-        fmt::format("{}: was measured with {} kernel threads a rank, the trials have {}", source, setup->threads, threads));
+        fmt::format("{}: was measured with {} kernel threads per rank, but the trials use {}", source, setup->threads, threads));
   if (setup->device != device)
-    throw ConfigError(fmt::format("{}: was measured on {} (\"{}\"), the trials run on \"{}\"", source, setup->machine,
+    throw ConfigError(fmt::format("{}: was measured on {} (\"{}\"), but the trials run on \"{}\"", source, setup->machine,
                                   name_of(setup->device), name_of(device)));
   return std::make_unique<MeasuredPredictor>(*setup, source, model);
 }

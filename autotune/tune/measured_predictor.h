@@ -1,4 +1,4 @@
-// Steps rehearsed with what was measured on these ranks (autotune/rehearsed_step.h) as a StepPredictor.
+// A StepPredictor that rehearses steps with what was measured on these ranks (autotune/rehearsed_step.h).
 #pragma once
 
 #include <memory>
@@ -11,13 +11,13 @@
 
 namespace trivet::autotune {
 
-// Kernels and operations as the ranks take them now, all at work; about `seconds` for each of the two. The same on all ranks,
-// which call it together.
+// Measures kernels and operations while all ranks are at work, for about `seconds` each. All ranks call it together and get the
+// same profile.
 HardwareProfile measure_ranks(comm::World& world, Device device, int threads, int local_rank, double seconds);
 
-// `source`: where the profile is from, for messages. Throws ConfigError where the profile does not have so many ranks or is of
-// another device than the trials', or of ranks with other threads. What it is asked for is what rehearse_step takes: no offload
-// to files, nor from a GPU.
+// `source` is where the profile is from, for messages. Throws ConfigError if the profile does not have this number of ranks, or
+// was measured on a different device or with a different number of threads from the trials. The predictor takes the configs
+// that rehearse_step takes: no offload to files, nor from a GPU.
 std::unique_ptr<StepPredictor> make_measured_predictor(const HardwareProfile& profile, const std::string& source,
                                                        const model::Description& model, Device device, int threads,
                                                        int world_size);

@@ -1,4 +1,4 @@
-// What a trial is judged by, and in which direction.
+// The metrics by which trials are compared, and in which direction each is better.
 #pragma once
 
 #include <string>
@@ -9,21 +9,21 @@
 namespace trivet::autotune {
 
 struct Metrics {
-  double throughput = 0;     // samples a second, all ranks
-  double latency = 0;        // seconds of a step
-  double flops_per_gpu = 0;  // the model's, a second, of a rank (model::flops_per_token)
+  double throughput = 0;     // samples per second, over all ranks
+  double latency = 0;        // seconds per step
+  double flops_per_gpu = 0;  // model FLOPs per second and rank (model::flops_per_token)
 
   double of(TuningMetric metric) const;
 };
 
-// Of a step of `seconds`.
+// The metrics of a step that takes `seconds`.
 Metrics metrics_of(const TrialConfig& trial, double seconds, int world_size);
 
-// More is better of throughput and FLOPs, less of latency.
+// More is better for throughput and FLOPs, less for latency.
 bool is_better(TuningMetric metric, double value, double than);
 
-// The logarithm of what is to be made small: of seconds for a sample, a step, or a FLOP. Ratios are what counts between
-// configs.
+// The logarithm of what tuning minimizes: the seconds per sample, per step, or per FLOP. It is a logarithm because ratios
+// between configs are what matters.
 double log_cost(TuningMetric metric, const TrialConfig& trial, double seconds);
 
 // "1234.5 samples/s", "12.3 ms", "45.6 GFLOP/s a rank"

@@ -1,4 +1,4 @@
-// Plans of all configs of a space, made by all ranks together.
+// Plans all configs of a space; all ranks share the work.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,14 +23,14 @@ nlohmann::json plan_one(const TrialConfig& trial, const model::Model& model, int
   }
 }
 
-// "config.json:3:7: " and "--set: " say nothing here: what is refused are the tuner's values.
+// Removes "config.json:3:7: " and "--set: ", which say nothing here, because the refused values are the tuner's own.
 std::string without_place(const std::string& reason, const std::string& source) {
   for (const std::string& place : {source, std::string("--set")})
     if (reason.starts_with(place + ":")) return reason.substr(std::min(reason.find(' ', place.size()), reason.size() - 1) + 1);
   return reason;
 }
 
-// Positions in 0 ... count-1, the first and the last among them.
+// Positions in 0 ... count-1, including the first and the last.
 std::vector<size_t> evenly_spread(size_t count, size_t most) {
   std::vector<size_t> chosen;
   if (most >= count) most = count;
@@ -38,7 +38,7 @@ std::vector<size_t> evenly_spread(size_t count, size_t most) {
   return chosen;
 }
 
-// What trials that differ in the microbatch alone have in common.
+// What trials that differ only in the microbatch have in common.
 std::string layout_of(const TrialConfig& trial) {
   std::string text;
   for (const std::string& override_ : trial.overrides)

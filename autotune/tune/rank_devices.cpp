@@ -24,7 +24,7 @@ int64_t number_in(const std::string& path, int64_t otherwise) {
   return std::ifstream(path) >> number ? number : otherwise;
 }
 
-// Of this host, now; a container's limit counts.
+// Memory that is free on this host now; a container's limit counts.
 int64_t free_host_bytes() {
   constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
   int64_t kibibytes = 0;

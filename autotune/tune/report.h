@@ -1,5 +1,5 @@
-// A tuning as a page: the best so far after each trial, and a table of all with what was predicted and what was measured. One
-// file, nothing is loaded.
+// A tuning as an HTML page: the best so far after each trial, and a table of all trials with predicted and measured times. It
+// is one file that loads nothing.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What a trial's time depends on, as a short text: where it differs, a result of an earlier tuning says nothing.
+// A short text for everything that a trial's time depends on. A result of an earlier tuning with a different key says nothing.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace trivet::autotune {
 
-// The trial's config without what only a training run reads, the measured steps, the vocabulary, the hardware, the number of
-// ranks and the version of Trivet; 16 hexadecimal digits.
+// A hash, as 16 hexadecimal digits, of the trial's config (without what only a training run reads), the measured steps, the
+// vocabulary, the hardware, the number of ranks and the version of Trivet.
 std::string result_key(const Config& config, int64_t vocabulary_size, const std::string& hardware, int world_size);
 
 }  // namespace trivet::autotune

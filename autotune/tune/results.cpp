@@ -31,7 +31,7 @@ ordered_json experiment(const TrialConfig& trial, const ConfigDocument& document
           {"ds_config", ordered_json::parse(document.json(trial.overrides))}};
 }
 
-// A file of a tuning of Trivet's. Others of the same name are somebody else's: DeepSpeed's are alike.
+// True for a file that `trivet tune` wrote. Files of other programs may have the same names; DeepSpeed's do.
 bool is_experiment(FileSystem& files, const std::string& path) {
   if (files.kind(path) != EntryKind::File) return false;
   const auto json = ordered_json::parse(read_text(files, path, kMostBytes), nullptr, false);
@@ -43,7 +43,7 @@ bool is_of_a_trial(const std::string& name) {
   return std::ranges::any_of(kNames, [&](const std::string& own) { return name == own || name == own + ".tmp"; });
 }
 
-// A folder that cannot be written, or a full disk, is the user's to change.
+// Turns a FileError into a ConfigError, because a folder that cannot be written to, or a full disk, is for the user to change.
 template <typename Work>
 void writing(Work&& work) {
   try {
@@ -93,19 +93,19 @@ void ResultFolders::remove_earlier() {
     if (files_.kind(results_ + "/" + name) == EntryKind::File) files_.remove(results_ + "/" + name);
 }
 
-// Folders of these names and with these files are DeepSpeed's, too.
+// DeepSpeed also writes folders of these names with these files.
 void ResultFolders::refuse_foreign() {
   for (const DirectoryEntry& entry : files_.list(results_)) {
     const std::string exp = results_ + "/" + entry.name + "/exp.json";
     if (entry.kind != EntryKind::Directory || files_.kind(exp) != EntryKind::File || is_experiment(files_, exp)) continue;
     throw ConfigError(
-        fmt::format("autotuning.results_dir: {} holds results that trivet tune has not written ({}); name another "
+        fmt::format("autotuning.results_dir: {} holds results that trivet tune did not write ({}); name another "
                     "folder",
                     results_, entry.name));
   }
 }
 
-// What a trial left; a folder with more in it stays.
+// Removes what a trial left; a folder with anything else in it stays.
 void ResultFolders::clear_trial(const std::string& folder) {
   bool others = false;
   for (const DirectoryEntry& entry : files_.list(folder)) {
@@ -130,7 +130,7 @@ std::optional<EarlierTrial> ResultFolders::find(const TrialConfig& trial, const 
     if (*status == TrialStatus::Ok) earlier.result.seconds = json.at("seconds");
     if (*status == TrialStatus::Ok && !(earlier.result.seconds > 0)) return std::nullopt;
     return earlier;
-  } catch (const ordered_json::exception&) {  // not whole, or somebody's edit: it is run again
+  } catch (const ordered_json::exception&) {  // incomplete, or edited by somebody: it is run again
     return std::nullopt;
   }
 }
@@ -145,7 +145,7 @@ void ResultFolders::end(const TrialRecord& record, const ConfigDocument& documen
   const TrialResult& result = record.result;
   const std::string folder = results_ + "/" + trial.name;
   writing([&] {
-    if (files_.kind(folder) == EntryKind::Directory) clear_trial(folder);  // of another setup
+    if (files_.kind(folder) == EntryKind::Directory) clear_trial(folder);  // of a different setup
     create_directories(files_, folder);
   });
   write_atomically(folder + "/ds_config.json", document.json(trial.overrides));
@@ -164,7 +164,7 @@ void ResultFolders::end(const TrialRecord& record, const ConfigDocument& documen
     exp["message"] = result.message;
     write_atomically(folder + "/stderr.log", result.message + "\n");
   }
-  write_atomically(folder + "/exp.json", text_of(exp));  // last: with it the trial has ended
+  write_atomically(folder + "/exp.json", text_of(exp));  // last: it marks the trial as ended
 }
 
 void ResultFolders::write(const TuningReport& report, const ConfigDocument& document, const std::string& command) {
@@ -211,7 +211,7 @@ std::string summary_text(const TuningReport& report) {
                           row.best ? metric_text(metric, value(*row.best)) : "-", row.best ? row.best->trial->name : "-");
   text += fmt::format("\nmetric {}, {} of {} configs, {:.1f} s on {} ranks ({})\n", name_of(metric), rows.back().trials,
                       report.space->trials.size(), report.seconds, report.world_size, report.hardware);
-  text += fmt::format("ok {}, out of memory {}, failed {}, do not fit by their plan {}, taken over from an earlier tuning {}\n",
+  text += fmt::format("ok {}, out of memory {}, failed {}, do not fit by their plan {}, reused from an earlier tuning {}\n",
                       by_status[static_cast<int>(TrialStatus::Ok)], by_status[static_cast<int>(TrialStatus::OutOfMemory)],
                       by_status[static_cast<int>(TrialStatus::Failed)], by_status[static_cast<int>(TrialStatus::DoesNotFit)],
                       reused);

@@ -1,16 +1,16 @@
-// What a tuning leaves behind, under the names that users of DeepSpeed's autotuner look for:
+// The files that a tuning leaves, under the names that users of DeepSpeed's autotuner look for:
 //
-//   exps_dir/NAME.json                what a trial was asked to run, before it runs
-//   results_dir/NAME/exp.json         the same, and how it ended: a trial without it was interrupted, and is run again
+//   exps_dir/NAME.json                what a trial is to run, written before it runs
+//   results_dir/NAME/exp.json         the same, and how it ended; a trial without it was interrupted and is run again
 //   results_dir/NAME/ds_config.json   its config
 //   results_dir/NAME/metrics.json     throughput, latency, FLOPS_per_gpu of a trial that ran
-//   results_dir/NAME/stderr.log       why one did not
+//   results_dir/NAME/stderr.log       why a trial did not run
 //   results_dir/summary.txt           best by ZeRO stage, refused configs
 //   results_dir/report.html           curve and table (report.h)
 //   results_dir/ds_config_optimal.json, cmd_optimal.txt
 //
-// Every file is there whole or not at all. Only rank 0 has one of these. Errors: ConfigError for folders
-// that cannot be written.
+// Every file is either complete or absent. Only rank 0 has a ResultFolders. It throws ConfigError for folders that cannot be
+// written to.
 #pragma once
 
 #include <optional>
@@ -23,12 +23,12 @@
 
 namespace trivet::autotune {
 
-// A trial that has ended, or whose plan said that it need not begin.
+// A trial that has ended, or that was not run because it does not fit by its plan.
 struct TrialRecord {
   const TrialConfig* trial = nullptr;
   TrialResult result;
-  double predicted_seconds = 0;  // of a step, before the first trial corrected anything
-  bool reused = false;           // of an earlier tuning
+  double predicted_seconds = 0;  // per step, before the first trial corrected anything
+  bool reused = false;           // from an earlier tuning
 };
 
 struct TuningReport {
@@ -37,31 +37,30 @@ struct TuningReport {
   std::vector<TrialRecord> records;  // in the order in which they ended
   std::string hardware;
   int world_size = 1;
-  std::string ended;                // why it ended; empty: it goes on
-  double seconds = 0;               // that the tuning took until now
+  std::string ended;                // why it ended; empty: it continues
+  double seconds = 0;               // that the tuning has taken so far
   const TrialRecord* best() const;  // null: none ran
 };
 
-// The best config's file.
+// The file of the best config.
 std::string optimal_config(const AutotuningConfig& tuning);
 
 struct EarlierTrial {
-  int64_t order = 0;  // of its tuning's trials
+  int64_t order = 0;  // among the trials of its tuning
   TrialResult result;
 };
 
 class ResultFolders {
  public:
-  // `overwrite`: what an earlier tuning wrote is removed, and nothing else. Throws ConfigError where results_dir holds results
-  // of another program's, DeepSpeed's among them.
+  // With `overwrite`, removes what an earlier tuning wrote, and nothing else. Throws ConfigError if results_dir holds results
+  // of another program, such as DeepSpeed.
   ResultFolders(FileSystem& files, const AutotuningConfig& tuning, bool overwrite);
 
-  // How it ended before, with the same key; none where the file says anything that cannot be.
+  // How the trial ended in an earlier tuning with the same key; none if there is no such result, or if its file is invalid.
   std::optional<EarlierTrial> find(const TrialConfig& trial, const std::string& key);
   void begin(const TrialConfig& trial, const ConfigDocument& document, int world_size);
   void end(const TrialRecord& record, const ConfigDocument& document, const std::string& key, int64_t order, int world_size);
-  // summary.txt, report.html and, with a best trial, ds_config_optimal.json and cmd_optimal.txt; `command` trains with a
-  // config.
+  // Writes summary.txt, report.html and, if there is a best trial, ds_config_optimal.json and cmd_optimal.txt with `command`.
   void write(const TuningReport& report, const ConfigDocument& document, const std::string& command);
 
  private:

@@ -17,15 +17,16 @@
 namespace trivet::autotune {
 namespace {
 
-// Ends a trial on every rank: an engine that goes while an error is under way does not wait for the others (engine.cpp).
+// Thrown to end a trial on every rank: an engine that is destroyed while an exception propagates does not wait for the other
+// ranks (engine.cpp).
 struct GivenUp {
   TrialResult result;
 };
 
-// "0" for Ok, else the digit of the status and the text.
+// The digit of the status ("0" for Ok), followed by the text.
 std::string told(TrialStatus status, const std::string& text) { return std::to_string(static_cast<int>(status)) + text; }
 
-// The worst that any rank tells, on every rank; that of the lowest rank where several are as bad.
+// Returns on every rank the worst status of any rank; if several are equally bad, that of the lowest rank.
 TrialResult agreed(comm::World& world, TrialStatus status, const std::string& text) {
   TrialResult result;
   const auto all = checkpoint::over_group(world.group()).gather(told(status, text));
@@ -59,7 +60,7 @@ std::vector<data::HostMicrobatch> made_up_microbatches(const Plan& plan, const m
   return all;
 }
 
-// Of each measured step, on this rank.
+// The time of each measured step on this rank.
 std::vector<int64_t> measured_nanoseconds(Engine& engine, const std::vector<data::HostMicrobatch>& microbatches,
                                           const TrialOptions& options) {
   std::vector<Microbatch> views;
@@ -73,7 +74,7 @@ std::vector<int64_t> measured_nanoseconds(Engine& engine, const std::vector<data
   return measured;
 }
 
-// One disturbed step among several does not decide, as it would in a mean.
+// The median, because a single disturbed step would distort a mean.
 double median_of_slowest(comm::World& world, const std::vector<int64_t>& mine) {
   const auto count = static_cast<int64_t>(mine.size());
   std::vector<int64_t> slowest = mine;
@@ -87,7 +88,7 @@ double median_of_slowest(comm::World& world, const std::vector<int64_t>& mine) {
   return (lower + upper) / 2 * 1e-9;
 }
 
-// Throws GivenUp on all ranks where one cannot build its engine.
+// Throws GivenUp on all ranks if one of them cannot build its engine.
 void build(std::optional<Engine>& engine, const Config& config, const model::Description& description, comm::World& world,
            const TrialOptions& options) {
   bool met = false;

@@ -1,12 +1,14 @@
-// One trial: an engine is built with a config, makes some steps on the ranks that are there, and goes. What is left is a time.
+// One trial: an engine is built with a config, runs some steps on the ranks of the running job, and is destroyed. The result is
+// a time.
 //
-// All ranks call it together and get the same result. The tokens are made up: how long a step takes does not depend on them,
-// and reading data is not what is tuned.
+// All ranks call it together and get the same result. The tokens are made up, because the time of a step does not depend on
+// them, and reading data is not tuned.
 //
-// [Note: out of memory is a result] While its engine is built each rank takes its memory by itself; then the ranks exchange the
-// first weights. Between the two they meet (EngineOptions::memory_taken) and tell each other how it went: one that got no
-// memory does not leave the others waiting, all give the engine up, and the next trial runs. A step allocates nothing; an error
-// in a step ends the job as it does in training, and a later `trivet tune --resume` goes on behind the trials that had ended.
+// [Note: out of memory is a result] While the engine is built, each rank first allocates its memory by itself; then the ranks
+// exchange the first weights. Between the two they meet (EngineOptions::memory_taken) and tell each other how it went, so a
+// rank that got no memory does not leave the others waiting: all of them give the engine up, and the next trial runs. A step
+// allocates nothing. An error in a step ends the job, as it does in training, and a later `trivet tune --resume` continues
+// after the trials that had ended.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +31,8 @@ enum class TrialStatus {
 
 struct TrialResult {
   TrialStatus status = TrialStatus::Ok;
-  double seconds = 0;   // of a step: the median of the measured ones, each as long as its slowest rank took
-  std::string message;  // of what was not Ok, with the rank
+  double seconds = 0;   // per step: the median of the measured steps, each timed by its slowest rank
+  std::string message;  // why it was not Ok, with the rank
   bool operator==(const TrialResult&) const = default;
 };
 
@@ -40,8 +42,8 @@ struct TrialOptions {
   FileSystem* files = &real_file_system();  // EngineOptions
 };
 
-// `description`: of the model that the config's section says, with the vocabulary that the data has.
-// Throws CommError where a rank is lost, and what a step throws.
+// `description` is that of the config's section `model`, with the vocabulary of the data. Throws CommError if a rank is lost,
+// and what a step throws.
 TrialResult run_trial(const Config& config, const model::Description& description, comm::World& world,
                       const TrialOptions& options);
 

@@ -19,12 +19,12 @@
 namespace trivet::autotune {
 namespace {
 
-// The disk's speed is measured with the rest and not asked for here: in memory that costs nothing.
+// `examine` also measures the disk's speed, which is not needed here; in memory that costs nothing.
 constexpr const char* kQuickDirectory = "/dev/shm";
 
-// What rank 0 has the others do next.
+// What rank 0 tells the others to do next.
 struct Order {
-  std::optional<size_t> trial;  // none: it is over
+  std::optional<size_t> trial;  // none: the tuning is over
   std::string ended;
 };
 
@@ -51,7 +51,7 @@ TuneResult result_from(const std::string& text) {
   return {json[0], json[1], json[2], json[3], json[4]};
 }
 
-// Rank 0's part: proposes, predicts and writes.
+// Rank 0's part: it proposes trials and writes the results.
 class Director {
  public:
   Director(const ConfigDocument& document, const Config& config, const TuningSpace& space, const model::Description& model,
@@ -64,7 +64,7 @@ class Director {
       if (!trial.fits)
         report_.records.push_back({.trial = &trial,
                                    .result = {.status = TrialStatus::DoesNotFit,
-                                              .message = fmt::format("needs {:.1f} MiB a rank, {:.1f} are free",
+                                              .message = fmt::format("needs {:.1f} MiB per rank, but {:.1f} are free",
                                                                      static_cast<double>(trial.memory_bytes) / (1 << 20),
                                                                      static_cast<double>(devices.memory_bytes) / (1 << 20))}});
     take_over();
@@ -129,7 +129,7 @@ class Director {
     report_.records.push_back({.trial = &trial, .result = result, .predicted_seconds = predicted_[point], .reused = reused});
   }
 
-  // Everything that ended in an earlier tuning with the same key, in the order in which it did.
+  // Reuses every trial that ended in an earlier tuning with the same key, in the order in which they ended.
   void take_over() {
     std::vector<std::pair<EarlierTrial, size_t>> earlier;
     for (size_t point = 0; point < runnable_.size(); ++point) {
@@ -138,7 +138,7 @@ class Director {
     }
     std::ranges::stable_sort(earlier, {}, [](const auto& trial) { return trial.first.order; });
     for (const auto& [trial, point] : earlier) record(point, trial.result, true);
-    if (!earlier.empty()) say(fmt::format("taken over from an earlier tuning: {} trials", earlier.size()));
+    if (!earlier.empty()) say(fmt::format("reused from an earlier tuning: {} trials", earlier.size()));
   }
 
   void make_tuner_of(const std::vector<double>& predicted) {
@@ -167,7 +167,7 @@ class Director {
                                 : std::string(name_of(record.result.status)) + ": " + record.result.message;
     const bool best = &record == report_.best();
     return fmt::format("{:>4}  {:<32}  {}{}{}", history_.size(), record.trial->name, how, best ? "  best so far" : "",
-                       record.reused ? "  (taken over)" : "");
+                       record.reused ? "  (reused)" : "");
   }
 
   const ConfigDocument& document_;
@@ -177,21 +177,21 @@ class Director {
   Clock::time_point begin_ = Clock::now();
   ResultFolders& folders_;
   TuningReport report_;
-  std::vector<size_t> runnable_;   // by the tuner's point: the place in the space
-  std::vector<double> predicted_;  // seconds, by the tuner's point
+  std::vector<size_t> runnable_;   // [the tuner's point] place in the space
+  std::vector<double> predicted_;  // [the tuner's point] seconds
   std::unique_ptr<Tuner> tuner_;
   std::vector<Observation> history_;
-  size_t point_ = 0;  // of the trial under way
+  size_t point_ = 0;  // of the running trial
 };
 
-// The order of configs, which is what counts, is alike on GPUs that differ.
+// Any GPU counts as an H100: only the order of configs matters, and it is similar on different GPUs.
 Cluster described(const RankDevices& devices, int world_size, const TuneOptions& options) {
   if (!options.cluster.empty()) return find_cluster(options.cluster);
   if (devices.gpus) return cluster_named("h100");
   return host_cluster(examine({.directory = kQuickDirectory, .threads = options.threads * world_size}), world_size);
 }
 
-// What is offloaded to files, or from a GPU, has no measured time (rehearse_step).
+// Offload to files, or from a GPU, has no modelled time (rehearse_step).
 bool has_modelled_time(const Config& config, const RankDevices& devices) {
   const auto fine = [&](OffloadDevice device) {
     return device == OffloadDevice::None || (device == OffloadDevice::Cpu && !devices.gpus);
@@ -199,7 +199,7 @@ bool has_modelled_time(const Config& config, const RankDevices& devices) {
   return fine(config.zero.offload_optimizer.device) && fine(config.zero.offload_param.device);
 }
 
-// [trial] Seconds; 0 of those that do not fit. All ranks together; rank 0 gets all of them.
+// [trial] Predicted seconds; 0 for those that do not fit. All ranks call it together; rank 0 gets all of the predictions.
 std::vector<double> predict(const TuningSpace& space, const Config& config, const model::Description& model,
                             const RankDevices& devices, comm::World& world, const TuneOptions& options) {
   const bool rank_0 = world.rank() == 0;
@@ -223,7 +223,7 @@ std::vector<double> predict(const TuningSpace& space, const Config& config, cons
         measure_ranks(world, device, options.threads, options.local_rank, options.measuring_seconds);
     predictor = make_measured_predictor(profile, "autotuning", model, device, options.threads, world.size());
   }
-  // Rehearsing is worth sharing; a described rank 0 is quick alone.
+  // Rehearsing is worth sharing among ranks; predicting from a description is quick on rank 0 alone.
   const size_t ranks = measures ? static_cast<size_t>(world.size()) : 1;
   nlohmann::json mine = nlohmann::json::array();
   for (auto i = static_cast<size_t>(world.rank()); predictor && i < space.trials.size(); i += ranks)
@@ -245,7 +245,7 @@ TuneResult tune(const ConfigDocument& document, const model::Description& descri
   const RankDevices devices = find_rank_devices(config, world, options.threads, options.local_rank);
   const model::Model model = model::build(description);
   const TuningSpace space = plan_space(enumerate(document, world.size()), config, model, devices.memory_bytes, world);
-  std::optional<ResultFolders> folders;  // before the measurements: what cannot be written is refused at once
+  std::optional<ResultFolders> folders;  // before the measurements: a folder that cannot be written to is refused at once
   if (world.rank() == 0) folders.emplace(*options.files, config.autotuning, config.autotuning.overwrite && !options.resume);
   const std::vector<double> predicted = predict(space, config, description, devices, world, options);
   std::unique_ptr<Director> director;
@@ -267,9 +267,9 @@ TuneResult tune(const ConfigDocument& document, const model::Description& descri
     TrialResult result;
     try {
       result = run_trial(space.trials[*order.trial].config, description, world, trial_options);
-    } catch (const CommError&) {  // another rank is gone, and what it died of is not known to be this config
+    } catch (const CommError&) {  // another rank is lost, perhaps not because of this config
       throw;
-    } catch (const std::exception& error) {  // within a step: the job ends, and goes on behind this trial
+    } catch (const std::exception& error) {  // within a step: the job ends; a resumed tuning continues after this trial
       if (director) director->note(order, {.status = TrialStatus::Failed, .message = error.what()});
       throw;
     }
@@ -277,7 +277,7 @@ TuneResult tune(const ConfigDocument& document, const model::Description& descri
   }
   const TuneResult result = result_from(told(director ? to_text(director->result()) : ""));
   if (result.best.empty())
-    throw Error(ExitCode::Usage, fmt::format("{}: autotuning: none of {} trials ran to its end; {}/NAME/stderr.log say why",
+    throw Error(ExitCode::Usage, fmt::format("{}: autotuning: none of {} trials ran to its end; see {}/NAME/stderr.log",
                                              config.source, result.trials, config.autotuning.results_dir));
   return result;
 }

@@ -50,7 +50,7 @@ std::vector<size_t> random_order(size_t points, uint64_t seed) {
   return order;
 }
 
-// Of the normal distribution with mean and deviation, below `best`.
+// The expected improvement below `best` of a normal distribution with this mean and deviation.
 double expected_improvement(const GaussianProcess::Estimate& estimate, double best) {
   if (estimate.deviation <= 0) return std::max(best - estimate.mean, 0.0);
   const double z = (best - estimate.mean) / estimate.deviation;

@@ -1,11 +1,10 @@
-// What to try next: a function of what was tried and of what was predicted.
+// Decides what to try next, from what was tried and what was predicted.
 //
 //   gridsearch    in the order of the space
 //   random        in an order drawn from a seed
 //   model_based   predictions of a step model, corrected by the trials: log cost = prediction + what a Gaussian process over
-//   the
-//                 features of a config has learned of the difference; the config with the largest expected improvement is next
-//                 (Jones, Schonlau, Welch: Efficient Global Optimization, 1998)
+//                 the features of a config has learned about the difference; the config with the largest expected improvement
+//                 is next (Jones, Schonlau, Welch: Efficient Global Optimization, 1998)
 #pragma once
 
 #include <cstdint>
@@ -20,7 +19,7 @@ namespace trivet::autotune {
 
 // A config as a tuner sees it.
 struct Point {
-  std::vector<double> features;  // as many in every point; a difference of 1 is one that matters
+  std::vector<double> features;  // the same number in every point; a difference of 1 matters
   double predicted = 0;          // log cost, up to a constant that all points share
 };
 
@@ -32,16 +31,16 @@ struct Observation {
 class Tuner {
  public:
   virtual ~Tuner() = default;
-  // A point that is not in the history; none when all are.
+  // A point that is not in the history; none if all are.
   virtual std::optional<size_t> next(std::span<const Observation> history) = 0;
 };
 
 std::unique_ptr<Tuner> make_tuner(TunerType type, std::vector<Point> points, uint64_t seed);
 
-// The last `limit` trials did not improve on the best before them. 0: never.
+// True if the last `limit` trials did not improve on the best before them; never with 0.
 bool stops_early(std::span<const Observation> history, int64_t limit);
 
-// Of a trial's config: ZeRO stage, microbatch, axes, schedule, recomputation, overlap.
+// The features of a trial's config: ZeRO stage, microbatch, axes, schedule, recomputation, overlap.
 std::vector<double> features_of(const Config& config, int world_size);
 
 }  // namespace trivet::autotune

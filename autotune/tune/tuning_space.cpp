@@ -30,7 +30,7 @@ bool is_kept(const Config& config, const std::string& path) { return config::fin
 
 struct Pipelining {
   ScheduleKind schedule;
-  int64_t chunks;  // 0: as the schedule has by itself
+  int64_t chunks;  // 0: the schedule's default
 };
 
 // The values of one choice, as part of a trial's name and as keys.
@@ -74,7 +74,7 @@ class Enumeration {
       note(path);
   }
 
-  // Data ranks first, as in DeepSpeed, whose tuner has no other axis.
+  // Meshes with most data ranks come first, as in DeepSpeed, whose tuner has no other axis.
   std::vector<MeshSizes> meshes() const {
     std::vector<MeshSizes> all;
     for (const int64_t tensor : divisors(world_size_))
@@ -86,20 +86,20 @@ class Enumeration {
       }
     if (all.empty())
       config::refuse(config_, "autotuning.mp_size",
-                     fmt::format("no mesh of {} ranks has tensor x pipeline {} and what the config gives of the axes; remove "
-                                 "autotuning.mp_size, parallel.tensor or parallel.pipeline, or start other ranks",
+                     fmt::format("no mesh of {} ranks has tensor x pipeline {} and the axes that the config gives; remove "
+                                 "autotuning.mp_size, parallel.tensor or parallel.pipeline, or start a different number of ranks",
                                  world_size_, tuning().mp_size > 0 ? std::to_string(tuning().mp_size) : "as given"));
     return all;
   }
 
-  // Nothing is shared out among one data rank.
+  // A single data rank has nothing to shard.
   std::vector<int> stages(const MeshSizes& mesh) const {
     if (is_kept(config_, "zero_optimization.stage")) return {config_.zero.stage};
     if (mesh.data == 1) return {0};
     return {0, 1, 2, 3};
   }
 
-  // Sequences of a microbatch. With train_batch_size every divisor of a data rank's share, else doubling.
+  // The sizes of a microbatch in sequences: with train_batch_size, every divisor of a data rank's share; otherwise doublings.
   std::vector<int64_t> microbatches(const MeshSizes& mesh) const {
     if (config_.reproducible == Reproducible::Layout) return {config_.batch.micro_batch_size};
     const int64_t least = tuning().min_micro_batch_size, most = tuning().max_micro_batch_size;
@@ -111,7 +111,7 @@ class Enumeration {
       return all;
     }
     const int64_t steps = accumulation_without_batch();
-    // Larger microbatches make_plan refuses.
+    // make_plan refuses larger microbatches.
     for (int64_t size = least; size <= std::min(most, kMostTokens) && size <= kMostBatch / steps / mesh.data; size *= 2) {
       const int64_t train_batch = size * steps * mesh.data;
       if (train_batch < tuning().min_train_batch_size) continue;
@@ -139,7 +139,7 @@ class Enumeration {
     return all;
   }
 
-  // Of all that is neither mesh nor stage nor microbatch.
+  // All combinations of what is neither mesh nor stage nor microbatch.
   std::vector<Choice> combinations(const MeshSizes& mesh) const {
     std::vector<Choice> all{{}};
     if (tuning().fast) return all;
@@ -156,7 +156,7 @@ class Enumeration {
     return all;
   }
 
-  // GPipe holds what 1F1B holds and more, and waits as long.
+  // GPipe is left out: it holds more than 1F1B and waits as long.
   std::vector<Choice> schedules(const MeshSizes& mesh) const {
     std::vector<Pipelining> kinds{{ScheduleKind::OneForwardOneBackward, 0},
                                   {ScheduleKind::ZeroBubbleH1, 0},
@@ -226,14 +226,14 @@ void check_autotuning(const Config& config) {
                        "it, each trial's metrics are in {}/NAME/metrics.json",
                        metric_path->value, tuning.results_dir));
   if (tuning.start_profile_step > tuning.end_profile_step)
-    refuse("start_profile_step", fmt::format("{} is behind end_profile_step {}; use at most that", tuning.start_profile_step,
+    refuse("start_profile_step", fmt::format("{0} is later than end_profile_step {1}; use at most {1}", tuning.start_profile_step,
                                              tuning.end_profile_step));
   if (tuning.min_micro_batch_size > tuning.max_micro_batch_size)
     refuse("min_train_micro_batch_size_per_gpu",
-           fmt::format("{} is more than max_train_micro_batch_size_per_gpu {}; use at most that", tuning.min_micro_batch_size,
+           fmt::format("{0} is more than max_train_micro_batch_size_per_gpu {1}; use at most {1}", tuning.min_micro_batch_size,
                        tuning.max_micro_batch_size));
   if (tuning.max_train_batch_size > 0 && tuning.min_train_batch_size > tuning.max_train_batch_size)
-    refuse("min_train_batch_size", fmt::format("{} is more than max_train_batch_size {}; use at most that",
+    refuse("min_train_batch_size", fmt::format("{0} is more than max_train_batch_size {1}; use at most {1}",
                                                tuning.min_train_batch_size, tuning.max_train_batch_size));
   if (const int64_t batch = config.batch.train_batch_size; batch > 0) {
     if (batch < tuning.min_train_batch_size)

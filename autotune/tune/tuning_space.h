@@ -1,14 +1,14 @@
-// What `trivet tune` may choose from: configs, each the user's document with some keys replaced.
+// The configs that `trivet tune` may choose from. Each is the user's document with some keys replaced.
 //
-// What the document gives is kept: a stage, a mesh, a schedule that is written there is not searched. The exceptions are the
-// microbatch and the accumulation, which the document must give one way or another, and which have ranges of their own in the
-// section `autotuning`. train_batch_size is kept where it is given: a layout does not change what is trained.
+// What the document gives is kept: a stage, a mesh or a schedule that it states is not searched. The exceptions are the
+// microbatch and gradient accumulation, which the document must give one way or another, and which have ranges of their own in
+// the section `autotuning`. train_batch_size is kept if it is given, because a layout does not change what is trained.
 //
 //   fast   mesh x ZeRO stage x microbatch
-//   full   the same x schedule and chunks x recomputation x overlap_comm x sequence_parallel, where they mean something
+//   full   the same x schedule and chunks x recomputation x overlap_comm x sequence_parallel, where these have an effect
 //
-// What make_plan refuses is counted with its reason. What fits is known from the plan, which is exact: nothing has to be run
-// to learn that memory is short.
+// Configs that make_plan refuses are counted with the reason. The plan says exactly what fits, so nothing has to be run to
+// learn that memory is short.
 #pragma once
 
 #include <cstdint>
@@ -24,21 +24,21 @@ namespace trivet::autotune {
 // A config as it was given, so that keys can be replaced before defaults that depend on them are set.
 struct ConfigDocument {
   std::string text, source;            // JSON; its file, for messages
-  std::vector<std::string> overrides;  // key=value, as of --set
+  std::vector<std::string> overrides;  // key=value, as for --set
 
   Config config(const std::vector<std::string>& more = {}) const;
-  // The document with all of them replaced, as JSON that `trivet train` reads; without the section `autotuning`.
+  // The document with all overrides applied and without the section `autotuning`, as JSON that `trivet train` reads.
   std::string json(const std::vector<std::string>& more = {}) const;
 };
 
 struct TrialConfig {
   int64_t id = 0;                      // its place in the space
-  std::string name;                    // DeepSpeed's abbreviations: "z2_gas1_tmbspg8", with "_tp2", "_pp2_zb-h1", ... behind
-  std::vector<std::string> overrides;  // over the document's
+  std::string name;                    // DeepSpeed's abbreviations: "z2_gas1_tmbspg8", then "_tp2", "_pp2_zb-h1", ...
+  std::vector<std::string> overrides;  // in addition to the document's
   Config config;
-  // Of the plan; bytes of the rank that needs most. 0 before it is planned.
+  // From the plan, 0 before; memory_bytes is that of the rank that needs most.
   int64_t memory_bytes = 0, train_batch_size = 0;
-  double model_flops = 0;  // of a step, all ranks
+  double model_flops = 0;  // per step, over all ranks
   bool fits = true;
 };
 
@@ -49,21 +49,22 @@ struct RefusedConfigs {
 };
 
 struct TuningSpace {
-  std::vector<TrialConfig> trials;  // in the order of a grid search; those that do not fit among them
+  std::vector<TrialConfig> trials;  // in the order of a grid search, including those that do not fit
   std::vector<RefusedConfigs> refused;
-  std::vector<std::string> kept;  // keys that would be searched, were they not given: "zero_optimization.stage 2"
+  std::vector<std::string> kept;  // keys that would be searched if they were not given: "zero_optimization.stage 2"
 
   void count_refused(const std::string& reason, const std::string& name);
 };
 
-// Throws ConfigError for a section `autotuning` that contradicts itself or the rest, or asks for what a tuner cannot do.
+// Throws ConfigError for a section `autotuning` that contradicts itself or other sections, or requests what a tuner cannot do.
 void check_autotuning(const Config& config);
 
-// All that the ranges allow, not planned yet. A function of the document and the number of ranks alone.
+// All configs that the ranges allow, not planned yet. They depend only on the document and the number of ranks.
 TuningSpace enumerate(const ConfigDocument& document, int world_size);
 
-// The same with plans, made by all ranks together, each some of them. `memory_bytes` is what one rank may have. With each
-// layout num_tuning_micro_batch_sizes of the microbatches that fit are left. Throws ConfigError where nothing is left to run.
+// Adds the plans; all ranks call it together and share the work. `memory_bytes` is what one rank may have. For each layout,
+// num_tuning_micro_batch_sizes of the microbatch sizes that fit remain. Throws ConfigError if there is nothing to try, and
+// OutOfMemoryError if nothing fits.
 TuningSpace plan_space(TuningSpace space, const Config& config, const model::Model& model, int64_t memory_bytes,
                        comm::World& world);
 

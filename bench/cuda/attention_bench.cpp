@@ -1,5 +1,6 @@
-// Attention forward and backward beside the matrix rate measured in the same run, at the shapes of the models in configs/, with
-// heads of 128, and at 4096 tokens. FLOPs are those that MetaKernels counts: the half of the scores that causality leaves.
+// Compares attention forward and backward with the matrix rate measured in the same run, for the shapes of the models in
+// configs/, for heads of size 128, and for 4096 tokens. FLOPs are counted by MetaKernels: only the half of the scores that the
+// causal mask leaves.
 #include <fmt/format.h>
 
 #include <functional>
@@ -19,7 +20,7 @@ namespace {
 
 using trivet::cuda::print_figure;
 
-// Shares of the matrix rate that are aimed at.
+// The targets, as shares of the matrix rate.
 constexpr double kForwardTarget = 0.60, kBackwardTarget = 0.50;
 constexpr int64_t kWorkspaceBytes = int64_t{64} << 20;
 

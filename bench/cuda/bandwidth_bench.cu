@@ -1,10 +1,10 @@
-// Rates of the GPU kernels that move memory, beside what copying reaches on the same device.
+// Compares the rates of memory-bound GPU kernels with the rate of a copy on the same device.
 //
 //   bandwidth_bench [PART...]        elementwise, quantisation, norms, activations, embeddings, cross_entropies, optimizers
 //
-// A line: the median time of a launch by events, the bytes that must move (each argument once for every time it must be read or
-// written) over that time, and its share of the rate of cudaMemcpyAsync from device to device. Tensors are far larger than the
-// second-level cache and hold random numbers.
+// A line shows the median time of a launch, measured by events; the bytes that must move (each argument once for every time it
+// must be read or written) divided by that time; and the share of the rate of cudaMemcpyAsync from device to device. Tensors
+// are far larger than the second-level cache and hold random numbers.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -57,7 +57,7 @@ class Bench {
     return wanted_.empty() ||
            std::any_of(wanted_.begin(), wanted_.end(), [&](const auto& part) { return name.find(part) != std::string::npos; });
   }
-  // Memory lasts until the next call of release().
+  // The memory is valid until the next call of release().
   TensorView allocate(DType dtype, const Shape& shape) {
     buffers_.emplace_back(*allocator_, meter_, MemoryCategory::Buffers, dtype, shape);
     return buffers_.back().view();
@@ -100,7 +100,7 @@ class Bench {
       CUDA_CHECK(cudaEventSynchronize(end_));
       float milliseconds = 0;
       CUDA_CHECK(cudaEventElapsedTime(&milliseconds, start_, end_));
-      if (i >= 3) times.push_back(milliseconds);  // warm
+      if (i >= 3) times.push_back(milliseconds);  // the first ones warm up
     }
     std::nth_element(times.begin(), times.begin() + 10, times.end());
     return 1e-3 * static_cast<double>(times[10]);
@@ -222,7 +222,7 @@ void activations(Bench& b) {
   b.run<Rotary>("rotary", {turned, turned}, cuda::rotary, {.qkv = qkv, .heads = 32, .key_value_heads = 8});
 }
 
-// Token ids that are all as likely, or as in text: the k-th with probability about 1 / k.
+// Returns random token ids, either uniformly distributed or as in text, where the k-th id has a probability of about 1 / k.
 std::vector<int32_t> token_ids(int64_t count, int64_t vocabulary, bool as_in_text) {
   std::vector<int32_t> ids(static_cast<size_t>(count));
   for (size_t t = 0; t < ids.size(); ++t) {

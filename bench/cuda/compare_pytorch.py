@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Trivet beside PyTorch on one GPU: the models of bench/cuda/configs, alternating, medians of rounds of medians of steps.
+"""Compares Trivet with PyTorch on one GPU: the models of bench/cuda/configs, alternating, medians of rounds of medians of steps.
 
   bench/cuda/compare_pytorch.py --trivet build/gpu_check/trivet [--models gpt2_124m,gpt2_1.5b,llama_1b] [--rounds 3] [--seconds 600]
                                 [--python PYTHON] [--json FILE] [--output FILE.md]
 
-PyTorch: pytorch_model.py: compiled (the 124 M model as a whole, the others block by block), flash attention, fused AdamW, bf16 autocast.
-Trivet: the config as it is. Same batch, microbatch, clipping. A run is a process of its own, so that each has the whole memory; compiled
-code is kept between rounds. What is not done in --seconds is left out. --device cpu with small --set values tries the program without
-a GPU.
+PyTorch runs pytorch_model.py: compiled (the 124 M model as a whole, the others block by block), with flash attention, fused
+AdamW and bf16 autocast. Trivet runs the unchanged config. Both use the same batch, microbatch and clipping. Each run is a
+separate process, so that it has all of the memory; compiled code is kept between rounds. Runs that do not fit into --seconds
+are left out. To try the program without a GPU, use --device cpu with small --set values.
 """
 import argparse
 import datetime
@@ -26,7 +26,7 @@ from gpu_parts.report import cell  # noqa: E402
 from gpu_parts.speed import UTILISATION, utilisation  # noqa: E402
 from gpu_parts.training import Run, read_config, read_metrics, write_tokens  # noqa: E402
 
-COMPILED = {"gpt2_124m": "whole"}  # others: blocks
+COMPILED = {"gpt2_124m": "whole"}  # all other models: blocks
 WARM_UP = 3
 
 
@@ -37,18 +37,18 @@ def parse_arguments():
     parser.add_argument("--models", default="gpt2_124m,gpt2_1.5b,llama_1b")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--steps", type=int, default=10, help="of a round, after the warm-up")
+    parser.add_argument("--steps", type=int, default=10, help="steps per round, after the warm-up")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--compile", choices=["whole", "blocks", "none"], help="of PyTorch's models, instead of each one's own")
+    parser.add_argument("--compile", choices=["whole", "blocks", "none"], help="how to compile PyTorch's models, instead of each model's own setting")
     parser.add_argument("--set", action="append", default=[], metavar="key=value", help="replaces a key of the configs; may be repeated")
-    parser.add_argument("--library-path", help="LD_LIBRARY_PATH of Trivet; PyTorch brings its libraries")
+    parser.add_argument("--library-path", help="LD_LIBRARY_PATH for Trivet; PyTorch brings its own libraries")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--output", help="append a table to this file")
     return parser.parse_args()
 
 
 def config_of(name, args, folder):
-    """The config as it is run; writes its tokens."""
+    """Returns the config to run and its file; also writes its tokens."""
     config = read_config(HERE / "configs" / f"{name}.json")
     config["device"] = args.device
     config["training"]["steps"] = WARM_UP + args.steps
@@ -68,11 +68,11 @@ def config_of(name, args, folder):
 
 
 def checked(command, seconds, **options):
-    """What a command prints; throws RuntimeError when it fails or takes longer."""
+    """Returns what a command prints; raises RuntimeError if it fails or takes longer than `seconds`."""
     try:
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=max(seconds, 1), **options)
     except subprocess.TimeoutExpired:
-        raise RuntimeError(f"{pathlib.Path(command[0]).name}: no time") from None
+        raise RuntimeError(f"{pathlib.Path(command[0]).name}: not done in time") from None
     if done.returncode != 0:
         raise RuntimeError(f"{pathlib.Path(command[0]).name}: exit code {done.returncode}: {done.stderr.strip()[-400:]}")
     return done.stdout
@@ -88,7 +88,7 @@ def run_trivet(args, file, folder, seconds):
 
 
 def run_pytorch(args, name, file, folder, seconds):
-    # What PyTorch prints on stdout besides comes before the result.
+    # The result is the last line: PyTorch may print other lines before it.
     compiled = args.compile or COMPILED.get(name, "blocks")
     command = [args.python, HERE / "pytorch_model.py", file, "--steps", args.steps, "--warmup", WARM_UP, "--device", args.device,
                "--compile", compiled]
@@ -103,7 +103,7 @@ def compare(name, args, folder, end):
     for _ in range(args.rounds):
         for system, run in (("trivet", lambda s: run_trivet(args, file, folder, s)), ("pytorch", lambda s: run_pytorch(args, name, file, folder, s))):
             if end - time.monotonic() < 5:
-                problems.append(f"{system}: no time")
+                problems.append(f"{system}: no time left")
                 continue
             try:
                 runs[system].append(run(end - time.monotonic()))

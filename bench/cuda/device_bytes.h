@@ -1,4 +1,4 @@
-// Device memory of a benchmark, released at the end of the scope.
+// Device memory of a benchmark, freed at the end of the scope.
 #pragma once
 
 #include <cuda_runtime.h>

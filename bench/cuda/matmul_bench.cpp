@@ -1,8 +1,8 @@
-// TFLOP/s of the products that training asks for with these configs (without: those of bench/cuda/configs), as
-// kernels::cuda::matmul makes them, beside the fastest of cuBLASLt's candidates.
+// Prints TFLOP/s of the matrix products that training computes with these configs (by default those in bench/cuda/configs),
+// once with the algorithm that kernels::cuda::matmul uses and once with the fastest of cuBLASLt's candidates.
 //
 //   matmul_bench [CONFIG...]                prints a table
-//   matmul_bench --tune FILE [CONFIG...]    writes the fastest candidates, for TRIVET_CUBLAS_TUNE=FILE
+//   matmul_bench --tune FILE [CONFIG...]    also writes the fastest candidates to FILE, for TRIVET_CUBLAS_TUNE=FILE
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
@@ -48,7 +48,7 @@ trivet::cuda::EventHandle timing_event() {
   return trivet::cuda::EventHandle(event);
 }
 
-// The median of single launches, in milliseconds.
+// Returns the median time of single launches, in milliseconds.
 double milliseconds_of(const std::function<void()>& launch) {
   constexpr int kWarmups = 3, kLaunches = 15;
   const auto start = timing_event(), end = timing_event();
@@ -84,7 +84,7 @@ Measured measure(Cublas& cublas, const Product& product, const ProductKind& kind
   return measured;
 }
 
-// The views of a product with memory behind them.
+// A product whose views have memory.
 class Operands {
  public:
   explicit Operands(Matmul product) : product_(product) {
@@ -132,7 +132,7 @@ class Bench {
       const Measured measured = measure(cublas_, product, kind, workspace_);
       const double gflop = 2e-9 * static_cast<double>(kind.m) * static_cast<double>(kind.n) * static_cast<double>(kind.k);
       if (measured.first_ms == 0) {
-        fmt::print("{:<12} {:<80} {:>29}\n", asked.layer, to_string(kind), "cuBLASLt has none");
+        fmt::print("{:<12} {:<80} {:>29}\n", asked.layer, to_string(kind), "no algorithm in cuBLASLt");
         continue;
       }
       fmt::print("{:<12} {:<80} {:>14.1f} {:>14.1f}\n", asked.layer, to_string(kind), gflop / measured.first_ms,

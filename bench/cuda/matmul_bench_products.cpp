@@ -31,7 +31,7 @@ class ProductLog final : public kernels::KernelObserver {
   std::vector<AskedProduct> products;
 };
 
-// A rank of the tensor axis. Ranks may have uneven parts of a vocabulary.
+// The layers of one rank of the tensor axis. Ranks may have parts of different size of a vocabulary.
 class RankOfLayers {
  public:
   RankOfLayers(const Config& config, const model::Model& model, int rank, ProductLog& log)
@@ -56,7 +56,7 @@ class RankOfLayers {
   }
 
  private:
-  // Returns the layer's output.
+  // Runs forward and backward of a layer; returns its output.
   ConstTensorView run(const Layer& layer, const Microbatch& microbatch, ConstTensorView x, bool first) {
     std::vector<ConstTensorView> weights;
     std::vector<Gradient> gradients;
@@ -97,9 +97,9 @@ class RankOfLayers {
 
 std::vector<AskedProduct> products_of(const Config& config, const model::Model& model) {
   if (config.batch.micro_batch_size == 0)
-    config::refuse(config, "train_micro_batch_size_per_gpu", "is missing; the sizes of products depend on it");
+    config::refuse(config, "train_micro_batch_size_per_gpu", "is missing; set it, because the sizes of products depend on it");
   if (config.reproducible == Reproducible::Layout)
-    config::refuse(config, "reproducible", "\"layout\" makes products in pieces, which are not tuned; use \"run\"");
+    config::refuse(config, "reproducible", "\"layout\" computes products in pieces, which are not tuned; use \"run\"");
   ProductLog log;
   for (int rank = 0; rank < static_cast<int>(config.parallel.tensor); ++rank) RankOfLayers(config, model, rank, log).run();
   return log.products;

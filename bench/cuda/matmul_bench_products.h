@@ -1,5 +1,5 @@
-// The products that a rank's layers ask for in a step, found by running them on kernels that only count: what can be tuned is
-// what a run will ask for.
+// The matrix products that a rank's layers compute in a step, found by running the layers on kernels that only count: exactly
+// the products of a run can be tuned.
 #pragma once
 
 #include <string>
@@ -12,12 +12,13 @@
 namespace trivet {
 
 struct AskedProduct {
-  std::string layer;        // the first that asks for it: "blocks.0"
+  std::string layer;        // the first that computes it: "blocks.0"
   kernels::Matmul product;  // its views have no memory
 };
 
-// Of forward and backward of a microbatch, on each rank of the tensor axis; each once, whether it adds or not. ConfigError
-// without train_micro_batch_size_per_gpu, and for reproducible "layout", whose products are made in pieces that are not tuned.
+// Returns the products of forward and backward of a microbatch, on each rank of the tensor axis, without duplicates; products
+// that differ only in `accumulate` count as one. Throws ConfigError without train_micro_batch_size_per_gpu, and for
+// reproducible "layout", whose products are computed in pieces that are not tuned.
 std::vector<AskedProduct> products_of(const Config& config, const model::Model& model);
 
 }  // namespace trivet

@@ -1,4 +1,4 @@
-// Times work on a stream with events, and prints the medians, one JSON object a line (CMakeLists.txt beside this).
+// Times work on a stream with events, and prints the medians, one JSON object per line (CMakeLists.txt in this folder).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -28,8 +28,9 @@ class Timer {
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
-  // Median seconds of one call of `work`, which is given its number, so that it can take turns with its buffers. Warms up
-  // first; a call that takes less than `kLeastSeconds` is timed in groups, so that launches are not what is measured.
+  // Returns the median seconds of one call of `work`, whose argument is the number of the call, so that it can alternate
+  // between buffers. Warms up first. Calls that take less than kLeastSeconds are timed in groups, so that launch overhead is
+  // not what is measured.
   double median_seconds(const std::function<void(int)>& work, int samples = 15) {
     const double once = std::max(seconds_of(work, 3), 1e-7);
     const int calls = std::max(1, static_cast<int>(kLeastSeconds / once));
@@ -56,13 +57,13 @@ class Timer {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-// `more`: further members of the object, each with a comma before it.
+// `more`: further members of the object, each preceded by a comma.
 inline void print_figure(const std::string& name, double value, const std::string& unit, const std::string& more = "") {
   std::printf("{\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\"%s}\n", name.c_str(), value, unit.c_str(), more.c_str());
   std::fflush(stdout);
 }
 
-// The body of a benchmark's main: its exit code.
+// The body of a benchmark's main; returns its exit code.
 inline int run_bench(const char* program, void (*run)()) {
   try {
     run();

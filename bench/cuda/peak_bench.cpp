@@ -1,4 +1,4 @@
-// The ceilings of this GPU (ceilings.h), and copies from and to pinned host memory.
+// Measures the ceilings of this GPU (ceilings.h), and copies from and to pinned host memory.
 #include "bench/cuda/ceilings.h"
 #include "bench/cuda/device_bytes.h"
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A config's GPT or Llama in PyTorch, as its users write it: compiled, flash attention, fused AdamW, bf16 autocast, float32 weights.
+"""Trains a config's GPT or Llama in PyTorch, as its users write it: compiled, flash attention, fused AdamW, bf16 autocast, float32 weights.
 
   pytorch_model.py CONFIG.json [--steps 10] [--warmup 3] [--compile whole|blocks|none] [--device cuda]
 
-Same shapes, microbatches, accumulation, optimizer and clipping as the config says. Prints one JSON object: median tokens per second over
-the steps after the warm-up, peak of the allocator. `blocks` compiles one transformer block and uses it for all: a deep model compiles
-in seconds instead of minutes. Run by compare_pytorch.py.
+Shapes, microbatches, accumulation, optimizer and clipping are those of the config. Prints one JSON object with the median
+tokens per second over the steps after the warm-up and the allocator's peak. `blocks` compiles one transformer block and uses it
+for all, so that a deep model compiles in seconds instead of minutes. compare_pytorch.py runs this program.
 """
 import argparse
 import json
@@ -107,7 +107,7 @@ def main():
     config = read_config(args.config)
     torch.manual_seed(1234)
     torch.set_float32_matmul_precision("high")
-    torch.backends.cuda.enable_math_sdp(False)  # flash attention, or an error
+    torch.backends.cuda.enable_math_sdp(False)  # use flash attention or fail
     torch.backends.cuda.enable_mem_efficient_sdp(False)
 
     micro = config["train_micro_batch_size_per_gpu"]

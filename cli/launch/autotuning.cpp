@@ -23,7 +23,7 @@ AutotunedPrograms autotuned(const std::vector<std::string>& program) {
   if (!is_trivet_train(program))
     throw ConfigError(
         fmt::format("--autotuning: \"{}\" cannot be tuned; PROGRAM must be: trivet train CONFIG, with its flags "
-                    "behind the config",
+                    "after the config",
                     fmt::join(program, " ")));
   AutotunedPrograms programs{.tune = {program[0], "tune", program[2]}, .train = {program[0], "train"}};
   std::vector<std::string> overrides, others;

@@ -1,5 +1,5 @@
-// `trivet launch --autotuning tune|run ... trivet train CONFIG ...`: the ranks that would train tune first, in the allocation
-// that is there; with "run" as many ranks then train with what was found.
+// `trivet launch --autotuning tune|run ... trivet train CONFIG ...`: the ranks that would train tune first, in the same
+// allocation; with "run", the same number of ranks then trains with the config that was found.
 #pragma once
 
 #include <string>
@@ -9,10 +9,11 @@ namespace trivet::cli {
 
 struct AutotunedPrograms {
   std::vector<std::string> tune;   // trivet tune CONFIG --set ...
-  std::vector<std::string> train;  // trivet train BEST ..., without the --set that BEST has in it
+  std::vector<std::string> train;  // trivet train BEST ..., without the --set flags that BEST includes
 };
 
-// From `trivet train CONFIG ...`. Throws ConfigError for another program, or a config that cannot be loaded.
+// Derives both commands from `trivet train CONFIG ...`. Throws ConfigError for any other program, or if the config cannot be
+// loaded.
 AutotunedPrograms autotuned(const std::vector<std::string>& program);
 
 }  // namespace trivet::cli

@@ -9,7 +9,8 @@ namespace trivet::cli {
 std::vector<int> allowed_cores();
 // "0-3,8" -> {0, 1, 2, 3, 8}. Throws ConfigError, also for cores that are not among `allowed`.
 std::vector<int> parse_core_list(const std::string& text, const std::vector<int>& allowed);
-// Contiguous parts, the first ones one larger where it does not divide; with fewer cores than ranks, ranks share.
+// Splits `cores` into contiguous parts; if they do not divide evenly, the first parts are one larger. With fewer cores than
+// ranks, ranks share cores.
 std::vector<int> cores_of_rank(const std::vector<int>& cores, int rank, int ranks);
 // "0-3,8"
 std::string core_list_text(const std::vector<int>& cores);

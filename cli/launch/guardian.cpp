@@ -73,7 +73,7 @@ std::pair<Descriptor, Descriptor> socket_pair() {
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-// The name by which ps, pkill and killall know this process. The kernel says where the arguments are in this process's memory.
+// Sets the name by which ps, pkill and killall know this process. The kernel reports where the arguments are in its memory.
 void rename_this_process(const std::string& name, const std::string& command_line) {
   ::prctl(PR_SET_NAME, name.c_str());
   std::ifstream file("/proc/self/stat");
@@ -90,7 +90,7 @@ void rename_this_process(const std::string& name, const std::string& command_lin
   std::memcpy(arguments, command_line.data(), std::min(size - 1, command_line.size()));
 }
 
-// "CODE TEXT"; a verdict is the same as an error that ended the job before it had one.
+// Sends "CODE TEXT". A verdict is sent in the same way as an error that ended the job before it had a verdict.
 void send_verdict(int to, const Verdict& verdict) {
   const std::string message = fmt::format("{} {}", verdict.exit_code, verdict.text.substr(0, kLongestText));
   ::send(to, message.data(), message.size(), MSG_NOSIGNAL);
@@ -125,7 +125,7 @@ Verdict verdict_or_error(const std::function<Verdict(const GuardianEnds&)>& job,
   ::_exit(0);
 }
 
-// Until the guardian has said how the job ended, or has ended itself.
+// Waits until the guardian reports how the job ended; none if the guardian ended without a report.
 std::optional<Verdict> wait_for_verdict(const SignalQueue& signals, int guardian) {
   for (;;) {
     pollfd entries[] = {{signals.number(), POLLIN, 0}, {guardian, POLLIN, 0}};
@@ -152,7 +152,7 @@ Verdict guardian_ended(pid_t guardian, int status, const std::vector<Process>& l
 
 Verdict run_guarded(const std::function<Verdict(const GuardianEnds&)>& job) {
   const SignalQueue signals;
-  ::signal(SIGCHLD, SIG_DFL);  // where it is ignored, as by some parents, the kernel does not say how a child ended
+  ::signal(SIGCHLD, SIG_DFL);  // some parents ignore it; then the kernel does not report how a child ended
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   auto [orders, orders_of_guardian] = socket_pair();
   auto [reports, for_ranks] = socket_pair();
@@ -166,7 +166,7 @@ Verdict run_guarded(const std::function<Verdict(const GuardianEnds&)>& job) {
     be_guardian(job, {orders_of_guardian.number(), reports.number(), for_ranks.number()}, launcher);
   }
   orders_of_guardian.reset();
-  for_ranks.reset();  // `reports` stays: it closes when the guardian and this process are gone
+  for_ranks.reset();  // `reports` stays open: it closes when the guardian and this process are gone
   const auto verdict = wait_for_verdict(signals, orders.number());
   int status = 0;
   while (::waitpid(guardian, &status, 0) < 0 && errno == EINTR) {

@@ -5,9 +5,9 @@
 //
 // Both are subreapers (PR_SET_CHILD_SUBREAPER), so nothing that the ranks start can leave the tree. If the launcher is killed,
 // the guardian sees the end of their socket and kills everything; if the guardian is killed, its processes become the
-// launcher's, which kills them. If both are, nobody holds the launcher's side of the link any more, and each rank of Trivet
-// ends itself (comm/launcher_link.h). The guardian has another name than the launcher, so that `pkill -f "trivet launch"` does
-// not end both.
+// launcher's, which kills them. If both are killed, nobody holds the launcher's side of the link any more, and each rank of
+// Trivet ends itself (comm/launcher_link.h). The guardian has a different name from the launcher, so that `pkill -f "trivet
+// launch"` does not end both.
 #pragma once
 
 #include <functional>
@@ -18,12 +18,13 @@ namespace trivet::cli {
 
 // The guardian's descriptors.
 struct GuardianEnds {
-  int orders;     // the launcher's signals, one `int` each; ends with the launcher
-  int reports;    // what ranks say over the link
+  int orders;     // the launcher's signals, one `int` each; closed when the launcher ends
+  int reports;    // what ranks report over the link
   int for_ranks;  // the ranks' side of the link
 };
 
-// Blocks the signals that it passes on while the job runs. Throws what `job` throws as an Error of the same code and text.
+// Blocks the signals that it passes on while the job runs. An error that `job` throws becomes a verdict with its exit code and
+// text.
 Verdict run_guarded(const std::function<Verdict(const GuardianEnds&)>& job);
 
 }  // namespace trivet::cli

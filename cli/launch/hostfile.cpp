@@ -45,7 +45,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-// "host:0,2@other" for one of the two flags.
+// Parses "host:0,2@other", the value of one of the two flags.
 std::vector<Host> parse_filter(const std::string& text, const std::string& flag, const std::vector<Host>& hosts) {
   std::vector<Host> chosen;
   for (const std::string& part : split(text, '@')) {
@@ -87,7 +87,7 @@ std::string read_hostfile(const std::string& path) {
     if (got < 0 && errno != EINTR) refuse_file(path, std::strerror(errno));
     if (got > 0) size += static_cast<size_t>(got);
   }
-  if (size > kLargestFile) refuse_file(path, fmt::format("is larger than {} bytes, which no host file is", kLargestFile));
+  if (size > kLargestFile) refuse_file(path, fmt::format("is larger than {} bytes, the most that is accepted", kLargestFile));
   text.resize(size);
   return text;
 }

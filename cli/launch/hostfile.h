@@ -11,7 +11,7 @@ struct Host {
   std::vector<int> slots;
 };
 
-// Comments (#) and empty lines are skipped. Throws ConfigError with file, line and what is accepted.
+// Comments (#) and empty lines are skipped. Throws ConfigError that names the file, the line and what is accepted.
 std::vector<Host> parse_hostfile(const std::string& path);
 std::vector<Host> parse_hosts(const std::string& text, const std::string& path);
 

@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// In memory only; every rank inherits it and reads it from its beginning.
+// The secret is in memory only; every rank inherits its descriptor and reads it from the beginning.
 comm::Descriptor make_secret() {
   comm::Descriptor secret(::memfd_create("trivet-secret", MFD_CLOEXEC));
   if (!secret) throw shortage("cannot make a secret for the job", errno);
@@ -47,7 +47,7 @@ comm::Descriptor open_log(const std::string& folder, int rank, const char* what)
   return file;
 }
 
-// Shared memory of ranks that were killed while they were making it.
+// Removes the shared memory of ranks that were killed while they were creating it.
 class Leftovers {
  public:
   explicit Leftovers(std::string job_id) : prefix_("trivet-" + std::move(job_id)) {}
@@ -109,12 +109,12 @@ class Starter {
   comm::Descriptor listener_, secret_;
 };
 
-// False, and a line says so, if it cannot be written.
+// Prints a line and returns false if the pid cannot be written.
 bool add(const PidFile& pids, int rank, int pid, Relay& relay) {
   const std::string error = pids.add(rank, pid);
   if (error.empty()) return true;
   relay.say(
-      fmt::format("trivet launch: --save_pid: {}: {}; the pids of ranks from {} on are missing in it, and the job goes on\n",
+      fmt::format("trivet launch: --save_pid: {}: {}; the pids of ranks from {} on are missing from it, and the job continues\n",
                   printable(pids.path(), 400), error, rank));
   return false;
 }
@@ -142,7 +142,7 @@ Verdict run_ranks(const LaunchRequest& request, const std::vector<RankLayout>& r
       supervisor.watch(rank.rank, pid);
       if (pids && pids_complete) pids_complete = add(*pids, rank.rank, pid, supervisor.relay());
     }
-    starter.reset();  // rank 0 alone holds the port now: when it dies, nobody waits for it
+    starter.reset();  // now only rank 0 holds the port, so nobody waits for it after it has died
     const Verdict verdict = supervisor.run();
     if (pids) pids->remove();
     return verdict;

@@ -1,4 +1,4 @@
-// A job on this host, from its port and secret to the exit code: what `trivet launch` does after it has read its flags.
+// Runs a job on this host, from its port and secret to the exit code: what `trivet launch` does after it has read its flags.
 #pragma once
 
 #include <vector>

@@ -47,7 +47,7 @@ Host slots_on_this_host(const LaunchRequest& request) {
     if (!is_this_host(host.name)) {
       throw ConfigError(
           fmt::format("host \"{}\": starting ranks on other hosts is not implemented in this version; only this host (\"{}\" "
-                      "or \"localhost\") is accepted, or start the ranks by srun or mpirun",
+                      "or \"localhost\") is accepted, or start the ranks with srun or mpirun",
                       host.name, comm::this_host()));
     }
   }
@@ -81,7 +81,7 @@ std::vector<RankLayout> lay_out(const LaunchRequest& request, const Host& host, 
                        {"MASTER_ADDR", request.master_address},
                        {"MASTER_PORT", std::to_string(request.master_port)}};
     if (!inherited.contains("OMP_NUM_THREADS")) one.environment["OMP_NUM_THREADS"] = std::to_string(threads);
-    // Always listed: `trivet` sets it for itself, so that whether it is inherited says nothing about the user's choice.
+    // Always listed: `trivet` sets it for itself, so an inherited value does not mean that the user chose it.
     one.environment["OMP_WAIT_POLICY"] = wait_policy == inherited.end() ? "passive" : wait_policy->second;
     if (!are_the_first(host.slots)) one.environment["CUDA_VISIBLE_DEVICES"] = fmt::format("{}", fmt::join(host.slots, ","));
     layout.push_back(std::move(one));
@@ -108,7 +108,7 @@ std::string layout_as_text(const std::vector<RankLayout>& ranks, const LaunchReq
                        rank.cores.empty() ? "" : fmt::format(" cores {}", core_list_text(rank.cores)));
     for (const auto& [name, value] : rank.environment) out += fmt::format("  {}={}\n", name, printable(value, 4096));
   }
-  if (request.master_port == 0) out += "MASTER_PORT=0: a free port is taken when they start\n";
+  if (request.master_port == 0) out += "MASTER_PORT=0: a free port is chosen when the ranks start\n";
   return out;
 }
 

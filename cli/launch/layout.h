@@ -1,4 +1,5 @@
-// Which ranks are started where and with what environment: arithmetic only, so that --dry-run prints what a start does.
+// Decides which ranks start where and with what environment. This is arithmetic only, so that --dry-run prints what a start
+// does.
 #pragma once
 
 #include <map>
@@ -16,7 +17,7 @@ struct RankLayout {
   std::string host;
   int slot = 0;
   std::vector<int> cores = {};         // bound to these; empty: not bound
-  comm::Environment environment = {};  // what is set beside what the launcher itself has
+  comm::Environment environment = {};  // added to the launcher's own environment
 };
 
 // This host's slots, after hostfile, filters and --num_gpus. Throws ConfigError, also for hosts that are not this one.

@@ -13,7 +13,7 @@ namespace trivet::cli {
 namespace {
 
 constexpr size_t kFull = size_t{1} << 20, kMost = size_t{4} << 20;
-constexpr int kWritesAtOnce = 64;  // then the launcher looks at everything else
+constexpr int kWritesAtOnce = 64;  // then the launcher attends to everything else
 constexpr suseconds_t kLongestWriteMicroseconds = 20000;
 
 void ignore(int) {}

@@ -1,8 +1,8 @@
-// What the launcher writes to one descriptor. Never waits for whoever reads it: what is not taken stays in a queue. A reader
-// that is gone (`trivet launch ... | head`), or a full disk, is a fault of the output and not of the job.
+// Writes the launcher's output to one descriptor and never waits for its reader: text that is not taken stays in a queue. A
+// reader that has gone (`trivet launch ... | head`), or a full disk, is a fault of the output and not of the job.
 //
 // [Note: writing without waiting] O_NONBLOCK would be set for everybody who shares the open file, such as the user's shell. So
-// each write is of a few bytes, after poll has said that there is room, and a timer interrupts one that waits all the same.
+// each write is at most PIPE_BUF bytes, after poll has reported room, and a timer interrupts a write that waits all the same.
 #pragma once
 
 #include <poll.h>
@@ -14,8 +14,8 @@
 
 namespace trivet::cli {
 
-// A reader that is gone, or a file that may not grow, is an error of write() afterwards, and does not end this process by
-// SIGPIPE or SIGXFSZ. The second function takes this back; it may be called between fork and exec.
+// After the first function, write() reports a reader that has gone or a file that may not grow as an error, instead of ending
+// this process by SIGPIPE or SIGXFSZ. The second function undoes this; it may be called between fork and exec.
 void ignore_signals_of_outputs();
 void restore_signals_of_outputs();
 
@@ -23,9 +23,9 @@ class Output {
  public:
   explicit Output(int target) : target_(target) {}
 
-  // Beyond the most that is kept, and after a fault, text is dropped; the former is counted.
+  // Drops the text after a fault. Drops and counts it if the queue has no room.
   void add(std::string_view text);
-  // So much waits that nothing more should be read for this output.
+  // True if so much text waits that nothing more should be read for this output.
   bool is_full() const;
   size_t waiting_bytes() const { return queue_.size() - done_; }
   size_t dropped_bytes() const { return dropped_bytes_; }
@@ -33,9 +33,9 @@ class Output {
   const std::string& fault() const { return fault_; }
 
   void add_to(std::vector<pollfd>& entries) const;
-  // Writes what is taken at once.
+  // Writes what the reader takes without waiting.
   void flush();
-  // Writes until nothing waits, or this time is over.
+  // Writes until nothing waits, or `time` has passed.
   void flush_within(std::chrono::milliseconds time);
 
  private:

@@ -23,7 +23,7 @@ std::string variable(const comm::Environment& environment, const std::string& na
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
   throw ConfigError(
-      fmt::format("--save_pid: {}: {}; set XDG_RUNTIME_DIR to a folder of mode 700 of your own", printable(path, 400), why));
+      fmt::format("--save_pid: {}: {}; set XDG_RUNTIME_DIR to a folder that you own, with mode 700", printable(path, 400), why));
 }
 
 comm::Descriptor open_private(const std::string& path) {
@@ -33,7 +33,7 @@ comm::Descriptor open_private(const std::string& path) {
   struct stat status {};
   ::fstat(folder.number(), &status);
   if (status.st_uid != ::geteuid()) refuse(path, fmt::format("belongs to user {}, not to you", status.st_uid));
-  if ((status.st_mode & 077) != 0) refuse(path, fmt::format("others may use it (mode {:o})", status.st_mode & 07777));
+  if ((status.st_mode & 077) != 0) refuse(path, fmt::format("other users may access it (mode {:o})", status.st_mode & 07777));
   return folder;
 }
 
@@ -54,10 +54,10 @@ PidFile::PidFile(const comm::Environment& environment) : name_(fmt::format("triv
     if (!folder_) continue;
     file_ =
         comm::Descriptor(::openat(folder_.number(), name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-    if (!file_ && errno == EEXIST) refuse(path_, "is there already, though no running launcher wrote it; remove it");
+    if (!file_ && errno == EEXIST) refuse(path_, "already exists, though no running launcher wrote it; remove it");
     if (!file_ && errno != ENOENT) refuse(path_, std::strerror(errno));
   }
-  if (!file_) refuse(path_, "its folder is removed again and again");
+  if (!file_) refuse(path_, "its folder keeps being removed");
 }
 
 PidFile::~PidFile() { remove(); }
@@ -74,7 +74,7 @@ std::string PidFile::add(int rank, int pid) const {
 
 void PidFile::remove() const {
   ::unlinkat(folder_.number(), name_.c_str(), 0);
-  if (own_folder_) ::rmdir(folder_path_.c_str());  // fails while another launcher's file is there
+  if (own_folder_) ::rmdir(folder_path_.c_str());  // fails while another launcher's file is in it
 }
 
 }  // namespace trivet::cli

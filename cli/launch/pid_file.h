@@ -1,8 +1,8 @@
-// --save_pid: a file with a line "RANK PID" for each rank, there while the job runs.
+// --save_pid: a file with a line "RANK PID" for each rank, which exists while the job runs.
 //
-// It is in a folder that only this user can write: $XDG_RUNTIME_DIR, else trivet-UID in $TMPDIR or /tmp, which is made with
-// mode 700. That one may hold the user's secret as well (comm/user_secret.h) and is removed only while it is empty. A folder or
-// file of that name that somebody else has put there, or a symbolic link, is refused and not followed.
+// The file is in a folder that only this user can write to: $XDG_RUNTIME_DIR, else trivet-UID in $TMPDIR or /tmp, which is
+// created with mode 700. trivet-UID may also hold the user's secret (comm/user_secret.h), so it is removed only if it is empty.
+// A folder or file of that name that belongs to somebody else, or a symbolic link, is refused and not followed.
 #pragma once
 
 #include <string>
@@ -14,16 +14,16 @@ namespace trivet::cli {
 
 class PidFile {
  public:
-  // Throws ConfigError with the file or folder.
+  // Throws ConfigError that names the file or folder.
   explicit PidFile(const comm::Environment& environment);
   ~PidFile();
   PidFile(const PidFile&) = delete;
   PidFile& operator=(const PidFile&) = delete;
 
   const std::string& path() const { return path_; }
-  // Empty, or why the line could not be written.
+  // Returns an empty text, or why the line could not be written.
   std::string add(int rank, int pid) const;
-  // Removes it, and trivet-UID if nothing else is in it. May be called by the launcher and its guardian.
+  // Removes the file, and trivet-UID if nothing else is in it. May be called by the launcher and its guardian.
   void remove() const;
 
  private:

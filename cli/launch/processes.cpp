@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMostListed = 8;
 
-// /proc/PID/stat: "PID (NAME) STATE PARENT GROUP ...", where NAME may hold anything, also ") ".
+// /proc/PID/stat: "PID (NAME) STATE PARENT GROUP ...", where NAME may hold anything, even ") ".
 std::optional<Process> read_process(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text;
@@ -64,8 +64,8 @@ bool is_among(const std::vector<Process>& processes, const Process& one) {
                      [&](const Process& process) { return process.pid == one.pid && process.started_at == one.started_at; });
 }
 
-// Also those that have ended and that nobody has waited for. Misses what is started meanwhile, but never returns nothing while
-// there is anything: a child of this process stays one until this process waits for it.
+// Includes processes that have ended but that nobody has waited for. It misses processes that start meanwhile, but it is never
+// empty while there are any: a child of this process remains one until this process waits for it.
 std::vector<Process> tree(const std::vector<Process>& others) {
   const std::vector<Process> all = all_processes();
   std::vector<Process> found;

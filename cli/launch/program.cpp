@@ -42,7 +42,7 @@ cpu_set_t as_set(const std::vector<int>& cores) {
   return set;
 }
 
-// Between fork and exec: system calls only. Returns only when one of them fails.
+// Runs between fork and exec, so it makes only system calls. Returns only if execve fails.
 void become_rank(const Start& how, pid_t launcher, const cpu_set_t& cores, int null, char* const* arguments,
                  char* const* environment) {
   ::setpgid(0, 0);
@@ -66,7 +66,7 @@ std::string find_program(const std::string& name, const std::string& path_variab
   if (name == "trivet") return std::filesystem::read_symlink("/proc/self/exe");
   if (name.find('/') != std::string::npos) {
     if (is_executable_file(name)) return name;
-    throw ConfigError(fmt::format("{}: is no file that can be executed", printable(name)));
+    throw ConfigError(fmt::format("{}: is not an executable file", printable(name)));
   }
   std::istringstream folders(path_variable);
   for (std::string folder; std::getline(folders, folder, ':');) {
@@ -74,7 +74,7 @@ std::string find_program(const std::string& name, const std::string& path_variab
     if (is_executable_file(path)) return path;
   }
   throw ConfigError(
-      fmt::format("{}: no such program in PATH; for one in this folder write ./{}", printable(name), printable(name)));
+      fmt::format("{}: no such program in PATH; for a program in this folder write ./{}", printable(name), printable(name)));
 }
 
 pid_t start(const Start& how) {
@@ -96,10 +96,10 @@ pid_t start(const Start& how) {
     [[maybe_unused]] const ssize_t written = ::write(ends[1], &error, sizeof error);
     ::_exit(static_cast<int>(ExitCode::Usage));
   }
-  ::setpgid(pid, pid);  // whoever is first
+  ::setpgid(pid, pid);  // the child does the same; whichever runs first
   writing.reset();
   int error = 0;
-  if (::read(reading.number(), &error, sizeof error) == sizeof error) {  // closed by exec otherwise
+  if (::read(reading.number(), &error, sizeof error) == sizeof error) {  // otherwise exec has closed it
     throw ConfigError(fmt::format("{}: cannot be executed: {}", printable(how.arguments[0]), std::strerror(error)));
   }
   return pid;

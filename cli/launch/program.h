@@ -1,4 +1,4 @@
-// A program started as a rank: no shell anywhere, arguments and environment arrive byte for byte.
+// Starts a program as a rank, without a shell: arguments and environment arrive byte for byte.
 #pragma once
 
 #include <sys/types.h>
@@ -10,21 +10,21 @@
 
 namespace trivet::cli {
 
-// The file that a name means: itself when it has a slash, else the first executable one in PATH; "trivet" is this very program,
-// so that launcher and ranks cannot differ. Throws ConfigError.
+// The file that a name means: the name itself if it contains a slash, else the first executable of that name in PATH. "trivet"
+// means the running executable, so that launcher and ranks cannot differ. Throws ConfigError if there is no such file.
 std::string find_program(const std::string& name, const std::string& path_variable);
 
 struct Start {
   std::string file;
   std::vector<std::string> arguments;
-  comm::Environment environment;  // all of it
+  comm::Environment environment;  // the complete environment
   std::vector<int> cores = {};
   int output = -1, error = -1;      // become stdout and stderr; -1: the launcher's own
   std::vector<int> inherited = {};  // descriptors that the rank keeps under their numbers
 };
 
-// In a process group of its own, so that what it starts ends with it; killed when the launcher dies, however it dies.
-// Throws ConfigError when the file cannot be executed.
+// Starts the rank in a process group of its own, so that what the rank starts ends with it. The kernel kills the rank when the
+// calling process dies, however it dies. Throws ConfigError if the file cannot be executed.
 pid_t start(const Start& how);
 
 }  // namespace trivet::cli

@@ -87,7 +87,7 @@ void Relay::step(bool ranks_are_to_end) {
 void Relay::report_fault(const Output& output, const char* name, bool& reported) {
   if (reported || output.fault().empty()) return;
   reported = true;
-  say(fmt::format("trivet launch: {} cannot be written: {}; the job goes on, and what it prints there is lost\n", name,
+  say(fmt::format("trivet launch: {} cannot be written: {}; the job continues, and what it prints there is lost\n", name,
                   output.fault()));
 }
 
@@ -116,7 +116,7 @@ void Relay::read(Source& source) {
   source.target->add(out);
 }
 
-// The last line may lack its end.
+// The last line may lack its newline.
 void Relay::end(Source& source, std::string& out) {
   if (!source.line.empty()) out += source.prefix + source.line + "\n";
   source.line.clear();

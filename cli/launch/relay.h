@@ -1,5 +1,5 @@
-// Passes on what ranks print. Lines of ranks other than the first have their rank in front and are passed on whole; what rank 0
-// prints is passed on as it comes.
+// Passes on what ranks print. What rank 0 prints is passed on as it comes; what the other ranks print is passed on in complete
+// lines with the rank in front.
 //
 //   rank 1 stdout --pipe--+
 //   rank 2 stdout --pipe--+--> Output --> stdout
@@ -8,8 +8,8 @@
 //   rank 2 stderr --pipe--+--> Output --> stderr
 //
 // While standard output is full because nobody reads it, the pipes of ranks that print there are not read either, so that these
-// ranks wait as they would at a terminal. Ranks that are to end never wait: then all is read, and what is too much is dropped
-// and counted.
+// ranks wait as they would at a terminal. Ranks that are being ended never wait: then everything is read, and what does not fit
+// is dropped and counted.
 #pragma once
 
 #include <poll.h>
@@ -29,19 +29,19 @@ class Relay {
   Relay();
 
   struct Streams {
-    comm::Descriptor output, error;  // to be the rank's stdout and stderr; none: it gets the launcher's own
+    comm::Descriptor output, error;  // become the rank's stdout and stderr; none: it gets the launcher's own
   };
-  // Rank 0 gets the launcher's own where these are a terminal or a file, and keeps the order of the two where they are one
-  // pipe.
+  // Rank 0 gets the launcher's own streams if these are a terminal or a file. If both are the same pipe, rank 0 gets one pipe
+  // for both, which keeps the order of what it prints.
   Streams streams_of(int rank, bool several);
 
-  // A message of the launcher itself: to stderr, after what is already on its way there.
+  // Prints a message of the launcher itself to stderr, after what is already on its way there.
   void say(const std::string& text);
 
   void add_to(std::vector<pollfd>& entries, bool ranks_are_to_end) const;
-  // Passes on what is there.
+  // Passes on what has arrived.
   void step(bool ranks_are_to_end);
-  // What the ranks still hold open is not read any more.
+  // Passes on the last incomplete lines. Pipes that ranks still hold open are not read any more.
   void close();
   bool has_open_pipes() const;
   size_t waiting_bytes() const;

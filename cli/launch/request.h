@@ -1,4 +1,4 @@
-// What `trivet launch` was asked for: DeepSpeed's flags that mean something on one host, and the program with its arguments.
+// A request to `trivet launch`: those of DeepSpeed's flags that apply to one host, and the program with its arguments.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct LaunchRequest {
   int shutdown_timeout_s = 30;  // --shutdown-timeout: from a signal to the launcher until the ranks are killed
   bool quiet = false;
   bool dry_run = false, json = false;
-  std::vector<std::string> program;  // with its arguments, untouched
+  std::vector<std::string> program;  // with its arguments, unchanged
 };
 
 }  // namespace trivet::cli

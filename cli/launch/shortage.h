@@ -1,4 +1,5 @@
-// What the system does not give: processes, threads, descriptors, memory. Not a defect, and not a wrong flag: exit code 19.
+// Errors for resources that the system refuses: processes, threads, descriptors, memory. Such a shortage is neither a defect
+// nor a wrong flag; its exit code is 19.
 #pragma once
 
 #include <string>
@@ -7,7 +8,7 @@
 
 namespace trivet::cli {
 
-// Is this errno one of a shortage?
+// True if this errno means a shortage.
 bool is_shortage(int number);
 // "cannot start rank 3: Resource temporarily unavailable; raise the limit of processes (ulimit -u ...)". `number` is an errno.
 Error shortage(const std::string& what, int number);

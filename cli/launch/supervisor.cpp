@@ -47,7 +47,7 @@ Verdict Supervisor::run() {
   while (!is_over()) {
     wait_for_news(kForever);
     relay_.step(ranks_are_to_end());
-    collect_ended();  // before the orders: a rank that ended before a signal came has ended by itself
+    collect_ended();  // before the orders: a rank that ended before a signal came ended by itself
     read_reports();
     read_orders();
     next_phase(Clock::now());
@@ -61,7 +61,7 @@ bool Supervisor::any_running() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.running; });
 }
 
-// While ranks are being ended, what they have started has as much time as they have.
+// While ranks are being ended, the processes that they started have as much time as the ranks.
 bool Supervisor::is_over() const {
   if (any_running()) return false;
   siginfo_t info{};
@@ -122,12 +122,12 @@ void Supervisor::obey(int signal) {
   again ? enter(Phase::Killing, SIGKILL, kForever) : enter(Phase::Terminating, signal, options_.shutdown_timeout);
 }
 
-// Only to those that it does not simply end: a shell that waits for a trainer would die of it.
+// Sent only to processes that handle it: it would kill the others, such as a shell that waits for a trainer.
 void Supervisor::pass_warning_on(int signal) {
   int told = 0;
   for (const Process& process : descendants()) told += handles(process, signal) && send_signal(process, signal) ? 1 : 0;
   report(fmt::format("signal {} received, {}", name_of_signal(signal),
-                     told == 0 ? "no process of the job handles it: not passed on"
+                     told == 0 ? "no process of the job handles it, so it is not passed on"
                                : fmt::format("passing it on to the {} processes of the job that handle it", told)));
 }
 
@@ -146,7 +146,7 @@ void Supervisor::collect_ended() {
 }
 
 void Supervisor::collect(Rank& rank) {
-  // Its number cannot be another group's before it is waited for.
+  // Its pid cannot become the id of another group before the waitpid below.
   if (phase_ != Phase::Terminating) ::kill(-rank.pid, SIGKILL);
   int status = 0;
   ::waitpid(rank.pid, &status, 0);
@@ -192,7 +192,7 @@ void Supervisor::send_all(int signal) {
     if (!rank.running) continue;
     rank.stopped = rank.stopped || is_stopped(rank.pid);
     ::kill(-rank.pid, signal);
-    if (signal != SIGKILL) ::kill(-rank.pid, SIGCONT);  // a stopped one could not obey
+    if (signal != SIGKILL) ::kill(-rank.pid, SIGCONT);  // a stopped process could not react
   }
   const auto reached = [&](const Process& process) {
     return std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& r) { return r.running && r.pid == process.group; });
@@ -210,7 +210,8 @@ void Supervisor::kill_all() {
   for (Rank& rank : ranks_) rank.running = false;
 }
 
-// What is in the group of a rank was killed with it, or was told to end; what has left that group is worth a word.
+// Processes in the group of a rank were killed with it or were told to end. Processes that have left that group deserve a
+// message.
 bool Supervisor::kill_what_is_left() {
   std::vector<Process> left = descendants();
   std::erase_if(left, [&](const Process& process) {
@@ -222,8 +223,8 @@ bool Supervisor::kill_what_is_left() {
   return !stayed.empty();
 }
 
-// What the ranks printed last. After a good end it waits for the reader like any program; otherwise it gives up when nobody
-// reads. Whoever cannot be killed may hold a pipe open for ever: then only what is there already is passed on.
+// Passes on what the ranks printed last. After a success it waits for the reader like any program; otherwise it gives up when
+// nobody reads. A process that cannot be killed may hold a pipe open forever; then only what has already arrived is passed on.
 void Supervisor::drain(bool somebody_stays) {
   const bool failed = verdict_of(record_).exit_code != 0;
   const int signal = record_.signal;

@@ -4,12 +4,13 @@
 //      \                                        ^       \            ^
 //       \--a signal to the launcher------------/         \--a second-/
 //
-// Waiting: the others notice the failure and end themselves. Terminating: they were sent SIGTERM, or the signal to the
-// launcher, and then have --shutdown-timeout instead of 10 s. Killing: SIGKILL.
+// Waiting: the other ranks notice the failure and end themselves. Terminating: the ranks were sent SIGTERM, or the signal that
+// the launcher received, in which case they have --shutdown-timeout instead of 10 s. Killing: they were sent SIGKILL.
 //
-// Each rank is a process group. When a rank ends while the job runs, its group is killed; while the ranks are being ended, what
-// they have started may use the rest of the time too, as a trainer does whose shell ended at once. When all ranks have ended,
-// everything that they started is killed, in whatever session it is. One thread, which never waits for anything but news.
+// Each rank is a process group. When a rank ends while the job runs, its group is killed. While the ranks are being ended, the
+// processes that they started may use the rest of the time too, for example a trainer whose shell ended at once. When all ranks
+// have ended, everything that they started is killed, in whatever session it is. There is one thread, which waits only for
+// events.
 #pragma once
 
 #include <chrono>
@@ -31,12 +32,12 @@ struct SupervisorOptions {
 
 class Supervisor {
  public:
-  // Blocks SIGCHLD, which it then reads itself: make it before the first rank is started.
+  // Blocks SIGCHLD and reads it from a descriptor, so construct the supervisor before the first rank is started.
   Supervisor(SupervisorOptions options, GuardianEnds ends);
   ~Supervisor();
   Relay& relay() { return relay_; }
   void watch(int rank, int pid);
-  // Never Done when a rank failed or a signal ended the job.
+  // Its exit code is never 0 if a rank failed or a signal ended the job.
   Verdict run();
 
  private:
@@ -45,7 +46,7 @@ class Supervisor {
   struct Rank {
     int rank = 0, pid = 0;
     bool running = true;
-    bool stopped = false;  // when it was told to end
+    bool stopped = false;  // by SIGSTOP, when it was told to end
   };
 
   bool any_running() const;

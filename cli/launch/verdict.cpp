@@ -13,7 +13,7 @@
 namespace trivet::cli {
 namespace {
 
-// The smaller, the more likely a cause. Only ends that are failures.
+// Classifies ends that are failures. The smaller the value, the more likely it is the cause.
 enum class Kind { ByItself, CouldNotJoin, LostAnother, ByUs };
 
 Kind kind_of(const RankEnd& end) {
@@ -23,7 +23,7 @@ Kind kind_of(const RankEnd& end) {
   return Kind::ByItself;
 }
 
-// Among ranks whose order is not known, one that was killed comes before one that left: it may have left because of it.
+// Among ranks whose order is not known, one that was killed comes before one that exited, which may be a consequence.
 bool comes_before(const RankEnd& one, const RankEnd& other) {
   if (kind_of(one) != kind_of(other)) return kind_of(one) < kind_of(other);
   if (one.look != other.look) return one.look < other.look;
@@ -35,7 +35,7 @@ const RankEnd* end_of(const std::vector<RankEnd>& ends, int rank) {
   return found == ends.end() ? nullptr : &*found;
 }
 
-// The one rank that had to be ended when all others had left because a rank was lost. Null if there are several.
+// The one rank that had to be ended after all the others had exited because a rank was lost. Null if there are several.
 const RankEnd* the_one_that_stayed(const std::vector<RankEnd>& ends) {
   for (const bool only_stopped : {true, false}) {
     const auto stayed = [&](const RankEnd& end) { return end.by_us && (end.stopped || !only_stopped); };
@@ -72,7 +72,7 @@ Verdict ended_by_signal(const JobRecord& job) {
       others += "; " + describe(end);
     }
   }
-  // Trainers that had to be killed may be below shells that ended in time.
+  // Trainers that had to be killed may be children of shells that ended in time.
   const std::string who = killed.empty() ? "what the ranks had started" : name_of_ranks(killed);
   std::string what = fmt::format("all {} ranks ended in time", job.ends.size());
   const bool had_to_kill = job.had_to_kill || !killed.empty();

@@ -1,4 +1,4 @@
-// How ranks ended, and what the launcher says of it: its exit code is that of the rank with which it began.
+// How ranks ended, and the launcher's verdict on the job. Its exit code is that of the rank with which the failure began.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct RankEnd {
   int signal = 0;        // 0: it ended by itself
   bool by_us = false;    // after the launcher had sent it a signal
   bool stopped = false;  // it was stopped (SIGSTOP) when the launcher sent that signal
-  int look = 0;          // those seen at the same look ended so close together that their order is not known
+  int look = 0;          // ranks seen in the same look ended so close together that their order is not known
 };
 
 struct Verdict {
@@ -23,24 +23,24 @@ struct Verdict {
   std::string text;
 };
 
-// All that the launcher has seen of a job.
+// Everything that the launcher has observed about the end of a job.
 struct JobRecord {
   std::vector<RankEnd> ends = {};       // in the order in which they were seen
-  std::vector<comm::Loss> losses = {};  // what ranks said, in the order in which it came
-  int signal = 0;                       // that the launcher was sent; 0: none
+  std::vector<comm::Loss> losses = {};  // what ranks reported, in order of arrival
+  int signal = 0;                       // that the launcher received; 0: none
   bool killed_by_second_signal = false;
   bool had_to_kill = false;  // something of the job still ran after patience_s, or at the second signal
-  int patience_s = 0;        // that ranks have after a signal
+  int patience_s = 0;        // time that ranks have after a signal
 };
 
-// Null: all ended with 0. Otherwise the rank that failed by itself first. A rank that says that it lost another one (exit code
-// 10) is never the cause if any rank failed in another way, one that could not join (13) only if none failed in any third way.
-// Ranks that the launcher ended are a cause only if no other failed.
+// The end that caused the failure; null if all ranks exited with code 0. It is the first rank that failed by itself. If there
+// is none, it is the first rank that could not join (exit code 13); failing that, the first rank that reported the loss of
+// another rank (exit code 10); and only then a rank that the launcher ended.
 const RankEnd* root_cause(const std::vector<RankEnd>& ends);
 
 // If all failures are consequences, the verdict names the rank that was lost: the one the ranks named, else the one that had to
-// be ended. A loss that ranks have named counts even if all ended with 0, as a shell does that prints something after a trainer
-// that failed.
+// be ended. A loss that ranks have named counts even if all exited with code 0, as a shell does if it prints something after
+// its trainer failed.
 Verdict verdict_of(const JobRecord& job);
 
 // "rank 3 (pid 4711) was killed by signal 9 (SIGKILL)", "rank 2 (pid 4712) ended with exit code 16"

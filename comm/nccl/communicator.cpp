@@ -21,8 +21,8 @@ void pause_since(Clock::time_point start) {
 
 }  // namespace
 
-// blocking = 0: what waits for other ranks, the first use of a connection too, is done by a thread of NCCL's, and this one can
-// give up.
+// blocking = 0: a thread of NCCL does everything that waits for other ranks, including the first use of a connection, so that
+// this thread can give up.
 Communicator::Communicator(const NcclSeat& seat, const ncclUniqueId& id, NcclWatch& watch,
                            const CommunicatorDeadlines& deadlines)
     : seat_(seat), watch_(watch), deadlines_(deadlines) {
@@ -31,7 +31,7 @@ Communicator::Communicator(const NcclSeat& seat, const ncclUniqueId& id, NcclWat
   config.commName = seat_.group.c_str();
   const ncclResult_t result = ncclCommInitRankConfig(&comm_, seat_.size(), id, seat_.rank, &config);
   try {
-    settle(fmt::format("making a communicator of {} ranks", seat_.size()), result, ExitCode::Rendezvous, deadlines_.join);
+    settle(fmt::format("creating a communicator of {} ranks", seat_.size()), result, ExitCode::Rendezvous, deadlines_.join);
   } catch (...) {
     abort();
     throw;
@@ -66,8 +66,8 @@ void Communicator::settle(const std::string& during, ncclResult_t result, ExitCo
     if (result == ncclSuccess) return;
     if (result == ncclInProgress && Clock::now() - start > deadline)
       throw CommError(code == ExitCode::Rendezvous ? code : ExitCode::NoProgress,
-                      fmt::format("{}{}: NCCL has not done it within {} s: a rank has not come, or NCCL cannot reach it; rerun "
-                                  "with NCCL_DEBUG=INFO, and look at NCCL_SOCKET_IFNAME",
+                      fmt::format("{}{}: NCCL has not finished within {} s: a rank is missing, or NCCL cannot reach it; rerun "
+                                  "with NCCL_DEBUG=INFO, and check NCCL_SOCKET_IFNAME",
                                   seat_.prefix(), during, static_cast<double>(deadline.count()) / 1000));
     pause_since(start);
   }
@@ -77,7 +77,7 @@ ncclResult_t Communicator::state(const std::string& during) {
   watch_.check(seat_, during);
   const std::lock_guard lock(mutex_);
   if (!comm_) {
-    watch_.check(seat_, during);  // it aborts after it has said why
+    watch_.check(seat_, during);  // the watch aborts after it has recorded why
     throw std::logic_error(seat_.prefix() + during + ": the group has been closed");
   }
   ncclResult_t state = ncclSuccess;

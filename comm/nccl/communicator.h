@@ -1,9 +1,10 @@
-// One NCCL communicator, made without blocking, so that a rank that never comes costs a deadline and not the program.
+// One NCCL communicator, created in non-blocking mode, so that a rank that never arrives leads to an error at the deadline
+// instead of a hang.
 //
 //   making --all ranks are there--> ready --close()--> gone
 //                                     \--abort(), destructor--> gone: kernels that wait for a peer return
 //
-// Calls come from one thread at a time; abort() and failure() may come from any other meanwhile (the watch's).
+// One thread at a time may use it; abort() and failure() may be called from another thread (the watch's) meanwhile.
 #pragma once
 
 #include <nccl.h>
@@ -21,15 +22,16 @@ namespace trivet::comm {
 
 class NcclWatch;
 
-// For all ranks to come: when it is made, and to what it then does (the first use of a connection waits for the peer).
+// How long to wait for all ranks: when the communicator is created, and in each operation (the first use of a connection waits
+// for the peer).
 struct CommunicatorDeadlines {
   std::chrono::milliseconds join, operation;
 };
 
 class Communicator {
  public:
-  // Collective over the ranks of `seat`, which all have the same id. The watch must outlive it.
-  // Throws CommError Rendezvous at the deadline or when NCCL fails.
+  // Collective over the ranks of `seat`, which must all pass the same id. The watch must outlive the communicator. Throws
+  // CommError Rendezvous at the deadline or when NCCL fails.
   Communicator(const NcclSeat& seat, const ncclUniqueId& id, NcclWatch& watch, const CommunicatorDeadlines& deadlines);
   ~Communicator();
   Communicator(const Communicator&) = delete;
@@ -37,26 +39,27 @@ class Communicator {
 
   const NcclSeat& seat() const { return seat_; }
 
-  // What `work` calls is one group of NCCL. Returns when all of it is on its streams. `during` names it in errors.
+  // Runs the calls of `work` as one NCCL group. Returns when all of them are on their streams. `during` names the work in
+  // errors.
   using Work = std::function<ncclResult_t(ncclComm_t)>;
   void run(const std::string& during, const Work& work);
 
-  // Collective: waits until all ranks' operations have ended, then releases it.
+  // Collective: waits until all ranks' operations have ended, then releases the communicator.
   void close();
   void abort() noexcept;
-  // What NCCL has found out meanwhile; nothing while it is well.
+  // An error that NCCL has found asynchronously; null if there is none.
   std::exception_ptr failure();
 
  private:
   ncclResult_t state(const std::string& during);
-  // Until NCCL has done what was asked of it.
+  // Waits until NCCL has finished the last call.
   void settle(const std::string& during, ncclResult_t result, ExitCode code, std::chrono::milliseconds deadline);
   [[noreturn]] void fail(const std::string& during, ncclResult_t result, ExitCode code);
 
   const NcclSeat seat_;
   NcclWatch& watch_;
   const CommunicatorDeadlines deadlines_;
-  std::mutex mutex_;  // of the handle: NCCL's calls on one communicator come one at a time
+  std::mutex mutex_;  // guards the handle: NCCL allows one call at a time on a communicator
   ncclComm_t comm_ = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// Our element types as NCCL's, and its results.
+// Maps our element types to NCCL's, and classifies its results.
 #pragma once
 
 #include <nccl.h>
@@ -18,12 +18,12 @@ inline ncclDataType_t nccl_type(DType dtype) {
     case DType::Int64: return ncclInt64;
     case DType::Int32: return ncclInt32;
     case DType::UInt8: return ncclUint8;
-    case DType::UInt16: return ncclFloat16;  // where elements are only moved
+    case DType::UInt16: return ncclFloat16;  // elements of this type are only moved
   }
   throw std::logic_error("nccl: unknown dtype");
 }
 
-// Within a group, calls of a communicator that does not block may say that they are in progress: the group goes on.
+// Within a group, calls on a non-blocking communicator may return that they are in progress, which is not an error.
 inline bool went_wrong(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
 
 }  // namespace trivet::comm

@@ -1,4 +1,4 @@
-// Errors of NCCL as CommError, with NCCL's own text, its version and a next step.
+// Turns NCCL's errors into CommError with NCCL's own text, its version and a next step.
 #pragma once
 
 #include <nccl.h>
@@ -14,8 +14,8 @@ namespace trivet::comm {
 // "2.28.9"
 std::string nccl_version_text(int code);
 
-// What `during` failed with. `code` is for what a network or a peer can cause; a call that NCCL finds wrong is our defect
-// (std::logic_error).
+// The error with which `during` failed. `code` is for errors that a network or a peer can cause; a call that NCCL rejects as
+// invalid is our defect (std::logic_error).
 std::exception_ptr nccl_error(const NcclSeat& seat, const std::string& during, ncclResult_t result, const std::string& detail,
                               ExitCode code);
 

@@ -1,4 +1,4 @@
-// A stream and an event of the current device. The stream is for what others wait for: its work goes first.
+// Create a stream and an event on the current device. The stream has the highest priority, because others wait for its work.
 #pragma once
 
 #include "core/cuda/error.h"

@@ -74,7 +74,7 @@ class NcclGroup final : public ProcessGroup {
   using Work = std::function<void(const std::string& during, cudaStream_t stream)>;
   using Calls = std::function<ncclResult_t(ncclComm_t comm, cudaStream_t stream)>;
 
-  // Counts the operation and puts it on the stream, in which it is one piece of work. `moves`: it has something to do.
+  // Counts the operation and enqueues it on the stream as one piece of work. `moves` is false if there is nothing to do.
   void enqueue(const OperationHeader& header, bool moves, Stream& stream, const Work& work);
   void call(const OperationHeader& header, bool moves, Stream& stream, const Calls& calls);
   void compare(const OperationHeader& header);
@@ -86,9 +86,9 @@ class NcclGroup final : public ProcessGroup {
   std::unique_ptr<ProcessGroup> host_;
   NcclResources& resources_;
   NcclSeat seat_;
-  Buffer word_;  // what a barrier sums
+  Buffer word_;  // reduced by a barrier
   std::optional<StagedSums> sums_;
-  std::unique_ptr<Communicator> communicator_, backward_;  // none in a group of one; the second in a group of two
+  std::unique_ptr<Communicator> communicator_, backward_;  // none in a group of one; backward_ only in a group of two
   UnderWay under_way_;
   Traffic traffic_;
 };
@@ -96,7 +96,7 @@ class NcclGroup final : public ProcessGroup {
 NcclGroup::NcclGroup(std::unique_ptr<ProcessGroup> host, NcclResources& resources)
     : host_(std::move(host)), resources_(resources), seat_(seat_in(*host_, host_->name(), resources)), under_way_(seat_) {
   if (size() > 1) make_communicators();
-  resources_.watch().add(under_way_);  // last: what throws above leaves nothing behind
+  resources_.watch().add(under_way_);  // last, so that an exception above leaves nothing behind
 }
 
 void NcclGroup::make_communicators() {
@@ -109,8 +109,8 @@ void NcclGroup::make_communicators() {
   connect(*backward_, 1, 0);
 }
 
-// NCCL connects two ranks with their first message, and the host waits for it. Here, because later one of them may have to go
-// on for the other to come.
+// NCCL connects two ranks at their first message, and the host waits for that. It happens here because later the other rank may
+// arrive only if this one continues.
 void NcclGroup::connect(Communicator& communicator, int from, int to) {
   const cudaStream_t stream = resources_.current_stream();
   communicator.run("connecting", [&](ncclComm_t comm) {
@@ -151,7 +151,7 @@ void NcclGroup::compare(const OperationHeader& header) {
     if (headers[other] != headers[0])
       throw CommError(ExitCode::RanksDisagree,
                       fmt::format("{}ranks disagree: rank 0 (world rank {}) runs {}, rank {} (world rank {}) runs {}; all "
-                                  "ranks of a group make the same calls in the same order",
+                                  "ranks of a group must make the same calls in the same order",
                                   seat_.prefix(), seat_.world_ranks[0], to_string(headers[0]), other, seat_.world_ranks[other],
                                   to_string(headers[other])));
 }
@@ -163,7 +163,7 @@ void NcclGroup::copy(ConstTensorView from, TensorView to, cudaStream_t stream) {
 
 namespace {
 
-ncclRedOp_t nccl_op(ReduceOp op) { return op == ReduceOp::Max ? ncclMax : ncclSum; }  // integers have no order
+ncclRedOp_t nccl_op(ReduceOp op) { return op == ReduceOp::Max ? ncclMax : ncclSum; }  // order does not matter for integers
 
 }  // namespace
 
@@ -255,8 +255,8 @@ void NcclGroup::barrier(Stream& stream) {
   });
 }
 
-// [Note: why groups are not split]  ncclCommSplit saves little where ranks can meet on the host anyway, and ties the new
-// communicator's making to the operations of the old one.
+// [Note: why groups are not split] ncclCommSplit saves little where ranks can meet on the host anyway, and it orders the
+// creation of the new communicator with the operations of the old one.
 std::unique_ptr<ProcessGroup> NcclGroup::subgroup(const std::vector<int>& ranks, const std::string& name) {
   auto host = host_->subgroup(ranks, name);
   return host ? std::make_unique<NcclGroup>(std::move(host), resources_) : nullptr;

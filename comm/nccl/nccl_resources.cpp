@@ -36,7 +36,7 @@ NcclResources::NcclResources(ProcessGroup& world, Allocator& memory, MemoryMeter
   host_ = place.host;
   const std::vector<GpuPlace> places = gather_places(world, place);
   check_places(places, shares_gpu());
-  if (any_shares_a_gpu(places)) prepare_shared_gpu(world_rank_);  // it costs the ways between GPUs that need none of it
+  if (any_shares_a_gpu(places)) prepare_shared_gpu(world_rank_);  // turns off fast paths between GPUs
   watch_ = std::make_unique<NcclWatch>(group_of_watches(world), WatchOptions{options.heartbeat, options.operation_deadline});
 }
 

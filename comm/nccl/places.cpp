@@ -17,7 +17,7 @@
 namespace trivet::comm {
 namespace {
 
-// As it travels.
+// A GpuPlace as ranks exchange it.
 struct Record {
   char host[256], boot_id[64], bus_id[32];
   int64_t pid;
@@ -60,8 +60,8 @@ void check_pair(const GpuPlace& a, const GpuPlace& b, size_t rank_a, size_t rank
                     rank_a, rank_b, a.host, a.bus_id));
   if (a.pid == b.pid)
     throw ConfigError(
-        fmt::format("comm: ranks {} and {} (host {}) are threads of one process on GPU {}; NCCL takes several "
-                    "ranks on a GPU only as processes: use trivet launch",
+        fmt::format("comm: ranks {} and {} (host {}) are threads of one process on GPU {}; NCCL allows several "
+                    "ranks on a GPU only as separate processes: use trivet launch",
                     rank_a, rank_b, a.host, a.bus_id));
 }
 
@@ -115,7 +115,7 @@ bool any_shares_a_gpu(const std::vector<GpuPlace>& places) {
 
 void prepare_shared_gpu(int world_rank) {
   const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 0); };
-  set("NCCL_HOSTID", fmt::format("trivet-rank-{}", world_rank));  // else NCCL refuses two ranks on one GPU
+  set("NCCL_HOSTID", fmt::format("trivet-rank-{}", world_rank));  // otherwise NCCL refuses two ranks on one GPU
   set("NCCL_NET", "Socket");
   set("NCCL_SOCKET_IFNAME", "lo");
   for (const char* name : {"NCCL_IB_DISABLE", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"}) set(name, "1");

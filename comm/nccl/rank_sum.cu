@@ -92,13 +92,13 @@ struct InTree {
         }
       }
     }
-    Pack<T, N> out;  // ranks are a power of two: the last carry is the sum of all
+    Pack<T, N> out;  // the number of ranks is a power of two, so the last carry is the sum of all
     for (int i = 0; i < N; ++i) out.at[i] = narrow<T>(carry[i]);
     return out;
   }
 };
 
-// A NaN stays, as in comm/reduce.cpp.
+// NaN propagates, as in comm/reduce.cpp.
 struct Largest {
   template <typename T, int N>
   static __device__ Pack<T, N> combine(const Pieces<T>& pieces, int64_t index) {

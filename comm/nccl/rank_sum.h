@@ -8,8 +8,8 @@
 
 namespace trivet::comm {
 
-// out[i] = piece of rank 0 [i] + piece of rank 1 [i] + ...; float types only. The pieces of the other ranks lie behind each
-// other in `received`, `stride` elements apart, without one for `rank`, whose piece is `own`; out may be own.
+// out[i] = piece of rank 0 [i] + piece of rank 1 [i] + ...; float types only. `received` has the pieces of the other ranks in
+// rank order, `stride` elements apart; the piece of `rank` itself is `own`. `out` may be `own`.
 struct RankSum {
   DType dtype = DType::Float32;
   ReduceOp op = ReduceOp::Sum;
@@ -21,7 +21,7 @@ struct RankSum {
   int rank = 0, ranks = 1;
 };
 
-// blocks: at most so many are launched.
+// Launches at most `blocks` thread blocks.
 void rank_sum(const RankSum& sum, int blocks, cudaStream_t stream);
 
 }  // namespace trivet::comm

@@ -1,4 +1,4 @@
-// Who a rank is in the errors of a group over NCCL.
+// Identifies a rank in the errors of an NCCL group.
 #pragma once
 
 #include <string>

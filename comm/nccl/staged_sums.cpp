@@ -8,7 +8,7 @@
 namespace trivet::comm {
 namespace {
 
-constexpr int64_t kAligned = 16;  // bytes: pieces begin at multiples of it where the tensor does
+constexpr int64_t kAligned = 16;  // bytes: pieces are aligned to this if the tensor is
 
 int64_t round_down(int64_t count, int64_t to) { return count / to * to; }
 int64_t round_up(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
@@ -27,13 +27,13 @@ void StagedSums::reduce_scatter(const std::string& during, ConstTensorView whole
   run(during, rounds_of_reduce_scatter(whole, shard), shard.dtype, op, stream);
 }
 
-// Elements of one piece: a half of the staging memory holds one of each other rank.
+// The largest number of elements in a piece: half of the staging memory holds one piece from each other rank.
 int64_t StagedSums::most_elements(DType dtype) const {
   const int64_t bytes = resources_.options().staging_bytes / 2 / (communicator_.seat().size() - 1);
   return std::max(round_down(bytes, kAligned), kAligned) / size_of(dtype);
 }
 
-// Equal aligned pieces, and a rest of less than ranks x 16 bytes (or a small tensor) that everybody sums.
+// Divides the tensor into equal aligned pieces. Every rank sums the remainder of less than ranks x 16 bytes, or a small tensor.
 std::vector<StagedSums::Round> StagedSums::rounds_of_all_reduce(TensorView data) const {
   const int64_t ranks = communicator_.seat().size(), total = data.elements();
   auto* const bytes = static_cast<std::byte*>(data.data);
@@ -96,7 +96,7 @@ std::byte* StagedSums::half(size_t round) {
 
 namespace {
 
-// Where in a half the piece of a rank is: without a place for this rank's own.
+// Distance in elements between the pieces in a half, which has no place for this rank's own piece.
 int64_t slot_stride(int64_t count, DType dtype) { return round_up(count, kAligned / size_of(dtype)); }
 
 }  // namespace

@@ -1,13 +1,14 @@
-// Sums of floats over ranks with the contract's bits, which NCCL's own sums do not have: pieces travel unsummed, and each rank
-// sums its own in rank order (comm/nccl/rank_sum.h). The same bytes as a ring, more exact.
+// Sums floats over ranks with exactly the bits that comm/process_group.h promises, which NCCL's own sums do not have: ranks
+// exchange unsummed pieces, and each rank sums its own piece in rank order (comm/nccl/rank_sum.h). This sends the same number
+// of bytes as a ring and is more exact.
 //
-// A piece of every other rank is received into a half of the staging memory and summed from there. Where the tensor takes
-// several rounds, the next round is received while the last one is summed:
+// A rank receives a piece from every other rank into one half of the staging memory and sums it from there. If a tensor takes
+// several rounds, the next round is received while the previous one is summed:
 //
 //   stream    exchange 0 | exchange 1 | gather 0 | exchange 2 | gather 1 | ...      (gather: all_reduce only)
 //   sums                 | sum 0      |          | sum 1      |
 //
-// Round k uses half k mod 2: exchange k + 1 comes after sum k - 1, for which gather k - 1 has waited.
+// Round k uses half k mod 2. Exchange k + 1 comes after sum k - 1, because gather k - 1 has waited for that.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -25,22 +26,22 @@ namespace trivet::comm {
 
 class StagedSums {
  public:
-  // Both must outlive it.
+  // Both must outlive this object.
   StagedSums(Communicator& communicator, NcclResources& resources);
 
   void all_reduce(const std::string& during, TensorView data, ReduceOp op, cudaStream_t stream);
   void reduce_scatter(const std::string& during, ConstTensorView whole, TensorView shard, ReduceOp op, cudaStream_t stream);
 
  private:
-  // What is exchanged at once: rank r gets `count` elements from `first` + r * `stride` on of everybody's `from`. Sums go to
-  // `to`; stride 0: all ranks sum the same elements.
+  // One exchange: rank r gets `count` elements of every rank's `from`, starting at `first` + r * `stride`. Sums go to `to`.
+  // With stride 0, all ranks sum the same elements.
   struct Round {
     const std::byte* from = nullptr;
     std::byte* to = nullptr;
     int64_t first = 0, stride = 0, count = 0;
-    bool gathers = false;  // the sums to all ranks afterwards
+    bool gathers = false;  // the sums are gathered to all ranks afterwards
   };
-  struct Sides {  // made with the first tensor of several rounds
+  struct Sides {  // created for the first tensor of several rounds
     cuda::StreamHandle sums;
     cuda::EventHandle received, summed;
   };

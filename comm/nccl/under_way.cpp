@@ -27,18 +27,18 @@ std::exception_ptr UnderWay::overdue(std::chrono::milliseconds deadline) {
   return std::make_exception_ptr(CommError(
       ExitCode::NoProgress,
       fmt::format("{}no progress: {} (operation {} of the group) is on the device and has not ended within {} s: a rank of the "
-                  "group has not come to it, or waits for something else; its own message says what",
+                  "group has not reached it, or is waiting for something else; its own message says what",
                   seat_.prefix(), to_string(first.header), first.number, static_cast<double>(deadline.count()) / 1000)));
 }
 
-// In the order of calls. An error of the device itself shows where the program waits for it.
+// Drops ended operations in the order of calls. An error of the device itself is reported where the program waits for it.
 void UnderWay::drop_ended() {
   while (!operations_.empty() && cudaEventQuery(operations_.front().end.get()) != cudaErrorNotReady) {
     free_.push_back(std::move(operations_.front().end));
     operations_.pop_front();
     first_since_ = Clock::now();
   }
-  cudaGetLastError();  // "not ready" is no error that anybody should find
+  cudaGetLastError();  // clears "not ready", which must not be reported as an error
 }
 
 cuda::EventHandle UnderWay::free_event() {

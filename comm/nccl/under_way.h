@@ -1,6 +1,6 @@
-// The operations of one group that have been put on streams and have not ended yet: what the watch names when one hangs.
+// The operations of one group that are in flight on streams. The watch names the oldest one when it hangs.
 //
-// Operations that are captured into a graph leave nothing here. Thread-safe.
+// Operations that are captured into a graph are not recorded here. Thread-safe.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,9 +23,9 @@ class UnderWay {
   UnderWay(const UnderWay&) = delete;
   UnderWay& operator=(const UnderWay&) = delete;
 
-  // The operation that was just put on `stream`.
+  // Records the operation that was just enqueued on `stream`.
   void add(const OperationHeader& header, cudaStream_t stream);
-  // CommError NoProgress when the first one has been under way for longer than `deadline`; null otherwise.
+  // Returns CommError NoProgress if the oldest operation has been the oldest for longer than `deadline`, otherwise null.
   std::exception_ptr overdue(std::chrono::milliseconds deadline);
 
  private:
@@ -41,7 +41,7 @@ class UnderWay {
   const NcclSeat seat_;
   std::mutex mutex_;
   std::deque<Operation> operations_;
-  Clock::time_point first_since_;  // when the first of them became the first
+  Clock::time_point first_since_;  // when the oldest operation became the oldest
   std::vector<cuda::EventHandle> free_;
   int64_t count_ = 0;
 };

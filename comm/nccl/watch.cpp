@@ -10,7 +10,7 @@
 namespace trivet::comm {
 namespace {
 
-// The text of a group's error behind who speaks: "comm: group "a" rank 0 (world rank 0, host b): lost rank 2 ..."
+// Removes the prefix from the text of a group's error: "comm: group "a" rank 0 (world rank 0, host b): lost ..." -> "lost ..."
 std::string cause_of(const std::string& text) {
   const size_t end = text.find("): ");
   return end == std::string::npos ? text : text.substr(end + 3);
@@ -102,7 +102,7 @@ void NcclWatch::run(int device) {
   }
 }
 
-// False when all ranks are closing.
+// Returns false when all ranks are closing.
 bool NcclWatch::meet() {
   int64_t closing = 0;
   {
@@ -122,7 +122,7 @@ void NcclWatch::look() {
     if (auto failure = operations->overdue(options_.operation_deadline)) std::rethrow_exception(failure);
 }
 
-// Each abort on a thread of its own: it may wait for a kernel that is queued behind one of another communicator.
+// Runs each abort on its own thread, because it may wait for a kernel that is queued after one of another communicator.
 void NcclWatch::give_up(std::exception_ptr reason, bool of_peers) {
   {
     const std::lock_guard lock(failure_mutex_);

@@ -1,14 +1,14 @@
-// Looks after the communicators of a rank while its program computes, on a thread of its own.
+// Watches the communicators of a rank on its own thread while the program computes.
 //
-// Kernels of NCCL that wait for a peer wait for ever, and so does whoever waits for their stream. The watch sees
-//   * peers: every `heartbeat` the watches of all ranks meet on the host's group, which knows of ranks that have died, left or
-//     stopped (comm/process_group.h);
-//   * what NCCL found out by itself (ncclCommGetAsyncError);
+// An NCCL kernel that waits for a peer waits for ever, and so does everything that waits for its stream. The watch detects
+//   * lost peers: every `heartbeat`, the watches of all ranks meet on the host group, which knows of ranks that have died, left
+//     or stopped (comm/process_group.h);
+//   * errors that NCCL found by itself (ncclCommGetAsyncError);
 //   * operations that are on a stream and do not end within the deadline.
-// The first of these is kept, all communicators are aborted, so that the device comes to its end, and check() throws it: at the
-// group's next call, and wherever the program has waited for the device.
+// The watch keeps the first failure and aborts all communicators, so that the device's work ends. check() then throws the
+// failure: at the group's next call, and wherever the program has waited for the device.
 //
-// A step may be captured (cudaStreamCaptureModeThreadLocal or Relaxed: this thread goes on asking for events).
+// A step may be captured only in cudaStreamCaptureModeThreadLocal or Relaxed, because this thread continues to query events.
 #pragma once
 
 #include <chrono>
@@ -36,16 +36,16 @@ struct WatchOptions {
 
 class NcclWatch {
  public:
-  // `peers`: a group of all ranks that nobody else uses. Runs for the current device.
+  // `peers` is a group of all ranks that nobody else uses. The watch is for the current device.
   NcclWatch(std::unique_ptr<ProcessGroup> peers, const WatchOptions& options);
-  // Does not wait for work of other ranks, but for their watches to meet or leave once more.
+  // Does not wait for the work of other ranks, only for their watches to meet once more or to leave.
   ~NcclWatch();
 
-  // Throws what was found out; a lost peer as an error of `during`.
+  // Throws the failure, if there is one; a lost peer is reported as an error of `during`.
   void check(const NcclSeat& seat, const std::string& during);
-  // The same where nothing in particular was being done: after the host has waited for the device.
+  // The same outside of an operation: after the host has waited for the device.
   void check();
-  // Collective: all ranks stop watching. Throws what was found out.
+  // Collective: all ranks stop watching. Throws the failure, if there is one.
   void close();
 
   void add(Communicator& communicator);
@@ -62,7 +62,7 @@ class NcclWatch {
 
   const std::unique_ptr<ProcessGroup> peers_;
   const WatchOptions options_;
-  std::mutex members_mutex_;  // before failure_mutex_
+  std::mutex members_mutex_;  // locked before failure_mutex_
   std::set<Communicator*> communicators_;
   std::set<UnderWay*> operations_;
   std::mutex failure_mutex_;

@@ -57,7 +57,7 @@ void* ShmHeap::allocate(int64_t bytes) {
   const bool fits = offset + size <= region_ + kRegionBytes;
   if (!fits || fallocate(descriptor_, 0, offset, size) != 0)
     throw OutOfMemoryError(
-        fmt::format("shared memory: {:.1f} MiB were refused by the system; use more ranks, a higher ZeRO "
+        fmt::format("shared memory: the system refused to allocate {:.1f} MiB; use more ranks, a higher ZeRO "
                     "stage or a smaller micro-batch",
                     static_cast<double>(bytes) / (1 << 20)));
   blocks_[offset] = size;

@@ -1,11 +1,11 @@
-// Tensors in memory that all processes of the world map, so that operations on them need no staging: the other ranks read and
-// write them where they are. Meant for the flat buffers that are communicated every step.
+// Allocates tensors in memory that all processes of the world map. Operations on them need no staging, because the other ranks
+// read and write them in place. Meant for the flat buffers that are communicated every step.
 //
-//   one file without a name, sparse: [ region of rank 0 | region of rank 1 | ... ]     addresses: offset in the file + 1
+//   one sparse file without a name: [ region of rank 0 | region of rank 1 | ... ]      address: offset in the file + 1
 //
-// Each rank allocates in its own region; pages are reserved when they are allocated and given back when they are released. The
-// file is found through /proc/<pid of rank 0>/fd: nothing can be left behind, and the size of /dev/shm does not matter.
-// Thread-safe. Must outlive what was allocated.
+// Each rank allocates in its own region; pages are reserved on allocation and returned to the system on release. The other
+// ranks find the file through /proc/<pid of rank 0>/fd, so nothing can be left behind, and the size of /dev/shm does not
+// matter. Thread-safe. Must outlive its allocations.
 #pragma once
 
 #include <map>
@@ -19,20 +19,20 @@ namespace trivet::comm {
 
 class ShmHeap final : public Allocator {
  public:
-  static constexpr int64_t kRegionBytes = int64_t{64} << 30;  // address space; memory is what is allocated
+  static constexpr int64_t kRegionBytes = int64_t{64} << 30;  // address space; only allocations use memory
 
-  // Null when the system does not let this process make, find or map it.
+  // Null if the system does not let this process create, find or map the file.
   static std::unique_ptr<ShmHeap> create(int ranks);
   static std::unique_ptr<ShmHeap> attach(const std::string& path, int rank, int ranks);
   ~ShmHeap() override;
-  // Where the others find it while this process lives.
+  // Where other ranks find the file while this process lives.
   std::string path() const;
 
   Device device() const override { return Device::Cpu; }
   void* allocate(int64_t bytes) override;
   void release(void* data, int64_t bytes) noexcept override;
 
-  // 0 when the bytes lie elsewhere.
+  // 0 if the bytes are not in the heap.
   uint64_t publish(const void* data, int64_t bytes) const;
   std::byte* resolve(uint64_t address) const { return base_ + (address - 1); }
 
@@ -45,7 +45,7 @@ class ShmHeap final : public Allocator {
   std::byte* base_;
   int64_t region_, total_;
   std::mutex mutex_;
-  std::map<int64_t, int64_t> blocks_;  // offset in the file -> bytes, used ones only
+  std::map<int64_t, int64_t> blocks_;  // offset in the file -> bytes, used blocks only
 };
 
 }  // namespace trivet::comm

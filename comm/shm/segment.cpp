@@ -26,10 +26,10 @@ struct Descriptor {
 }
 
 [[noreturn]] void fail_full(const std::string& name, int64_t bytes) {
-  throw OutOfMemoryError(
-      fmt::format("comm: shared memory {}: /dev/shm has no {:.1f} MiB left; enlarge it (mount -o remount,size=1G /dev/shm, or "
-                  "docker run --shm-size=1g) or start fewer ranks",
-                  name, static_cast<double>(bytes) / (1 << 20)));
+  throw OutOfMemoryError(fmt::format(
+      "comm: shared memory {}: /dev/shm does not have {:.1f} MiB left; enlarge it (mount -o remount,size=1G /dev/shm, or "
+      "docker run --shm-size=1g) or start fewer ranks",
+      name, static_cast<double>(bytes) / (1 << 20)));
 }
 
 std::shared_ptr<std::byte> map(const std::string& name, int descriptor, int64_t bytes) {

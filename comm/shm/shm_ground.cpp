@@ -10,7 +10,7 @@
 namespace trivet::comm {
 
 std::shared_ptr<std::byte> ShmGround::found(int64_t bytes, uint64_t& token) {
-  if (getrandom(&token, sizeof token, 0) != sizeof token) throw std::logic_error("comm: the system gives no random numbers");
+  if (getrandom(&token, sizeof token, 0) != sizeof token) throw std::logic_error("comm: the system provides no random numbers");
   return create_segment(name_of_group(token), bytes);
 }
 

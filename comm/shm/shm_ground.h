@@ -1,4 +1,5 @@
-// Ranks that are processes of one host: boards are segments of their own, tensors go through their slots or lie in the heap.
+// The ground of ranks that are processes of one host: each board has its own segment; tensors go through the board's slots, or
+// are in the heap.
 #pragma once
 
 #include <string>
@@ -10,10 +11,11 @@ namespace trivet::comm {
 
 class ShmGround final : public Ground {
  public:
-  // Measured: smaller ones meet too often, larger ones leave the second-level cache before the next rank reads them.
+  // Measured: with smaller slots, ranks meet too often; larger ones leave the second-level cache before the next rank reads
+  // them.
   static constexpr int64_t kSlotBytes = int64_t{512} << 10;
 
-  // Groups' segments are named `prefix` and a random number. `heap` may be null: then all tensors are staged.
+  // Groups' segments are named `prefix` and a random number. `heap` may be null; then all tensors are staged.
   ShmGround(std::string prefix, std::unique_ptr<ShmHeap> heap) : prefix_(std::move(prefix)), heap_(std::move(heap)) {}
   ShmHeap* heap() const { return heap_.get(); }
 

@@ -31,13 +31,13 @@ class ShmWorld final : public World {
   mutable SharedGroup group_;
 };
 
-// After the world's board: where the heap is, and who has found it.
+// Stored after the world's board: where the heap is, and how many ranks have mapped it.
 struct alignas(64) HeapNotice {
   char path[64];
   std::atomic<int> mapped;
 };
 
-// What the world's segment holds: the board, the notice, and where every rank is.
+// Layout of the world's segment: the board, the notice, and where every rank is.
 struct Layout {
   explicit Layout(int ranks)
       : board(Board::bytes(ranks, ShmGround::kSlotBytes)),
@@ -49,7 +49,7 @@ struct Layout {
 struct Common {
   std::shared_ptr<std::byte> segment;
   Layout layout;
-  std::unique_ptr<ShmHeap> heap = {};  // of all ranks, or of none
+  std::unique_ptr<ShmHeap> heap = {};  // on all ranks or on none
   std::shared_ptr<Whereabouts> whereabouts = {};
 
   HeapNotice& notice() const { return *reinterpret_cast<HeapNotice*>(segment.get() + layout.board); }
@@ -85,7 +85,7 @@ Common attach(const ShmPlace& place, const Whereabouts::Options& options) {
   return common;
 }
 
-// All ranks map the same memory, and the segment has no name any more when this returns.
+// When this returns, all ranks have mapped the same memory, and the segment no longer has a name.
 Common meet(const ShmPlace& place, const Whereabouts::Options& options) {
   Common common = place.rank == 0 ? create(place, options) : attach(place, options);
   if (common.notice().mapped != place.size) common.heap.reset();

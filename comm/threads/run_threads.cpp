@@ -15,7 +15,7 @@
 namespace trivet::comm {
 namespace {
 
-// What all ranks of one run_threads share.
+// What all ranks of one run_threads call share.
 struct Job {
   explicit Job(int ranks) : ended(ranks) {}
 
@@ -45,7 +45,7 @@ class ThreadWorld final : public World {
   mutable SharedGroup group_;
 };
 
-// Keeps the first failure for the caller before the others learn of it, so that it is not taken for one of its consequences.
+// Keeps the first failure for the caller before the other ranks learn of it, so that none of its consequences is kept instead.
 void report_failure(Job& job, World& world, const std::string& what) {
   {
     std::lock_guard lock(job.mutex);

@@ -1,4 +1,4 @@
-// Ranks that are threads of one process: every tensor can be reached, boards come from the heap.
+// The ground of ranks that are threads of one process: every tensor can be reached, and boards are on the heap.
 #pragma once
 
 #include <map>
@@ -8,7 +8,7 @@
 
 namespace trivet::comm {
 
-// Zeroed, aligned to a page.
+// Returns zeroed, page-aligned memory.
 std::shared_ptr<std::byte> allocate_board(int64_t bytes);
 
 class ThreadGround final : public Ground {  // one object for all ranks

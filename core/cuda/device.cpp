@@ -12,9 +12,9 @@
 namespace trivet::cuda {
 namespace {
 
-// bfloat16 products and copies to shared memory that do not pass through registers.
+// Needed for bfloat16 products and for copies to shared memory that bypass registers.
 constexpr int kLeastMajor = 8;
-constexpr int kLeastSharedBytes = 163 * 1024;  // of a block, when asked for
+constexpr int kLeastSharedBytes = 163 * 1024;  // per block, opt-in
 
 std::string visible_devices() {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
@@ -62,9 +62,10 @@ DeviceInfo open_device(int index) {
   if (shared_bytes < kLeastSharedBytes)
     throw DeviceError(
         ExitCode::Usage,
-        fmt::format("cuda:{}: {} (compute capability {}.{}) gives a block {} KiB of shared memory; {} KiB (A100, "
-                    "H100, H200) are needed by attention",
-                    index, properties.name, properties.major, properties.minor, shared_bytes / 1024, kLeastSharedBytes / 1024));
+        fmt::format(
+            "cuda:{}: {} (compute capability {}.{}) has {} KiB of shared memory per block; attention needs {} KiB (A100, "
+            "H100, H200)",
+            index, properties.name, properties.major, properties.minor, shared_bytes / 1024, kLeastSharedBytes / 1024));
   return {.index = index,
           .name = properties.name,
           .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),

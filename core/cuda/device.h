@@ -1,4 +1,4 @@
-// Which GPUs there are, and which one a rank uses.
+// Finds the GPUs of this process and chooses the one that a rank uses.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,24 @@ struct DeviceInfo {
   int capability_major = 0, capability_minor = 0;
 };
 
-// GPUs that this process sees; when there is none, why. Does not throw.
+// How many GPUs this process sees and, if there are none, the reason. Does not throw.
 struct DeviceCount {
   int count = 0;
   std::string reason;
 };
 DeviceCount count_devices();
 
-// Ranks may share a GPU (a test on a machine with one): TRIVET_SHARE_GPU=1.
+// Whether ranks may share a GPU (TRIVET_SHARE_GPU=1), for tests on a machine with only one.
 bool sharing_allowed();
 
-// The GPU of the rank with this number on its host: the one with the same index. DeviceError when there are too few; where
-// sharing is allowed, ranks take turns.
+// The GPU for the rank with this number on its host: the one with the same index. If there are too few GPUs, ranks share them
+// round-robin where sharing is allowed; otherwise this throws DeviceError.
 int choose_device(int local_rank);
 
-// Makes `index` the device of this thread. DeviceError when it is too old for this build.
+// Makes `index` the device of this thread. Throws DeviceError if it is too old for this build.
 DeviceInfo open_device(int index);
 
-// The thread's device within a scope.
+// Changes the thread's device within a scope.
 class DeviceScope {
  public:
   explicit DeviceScope(int device);

@@ -11,7 +11,7 @@ namespace {
 
 std::string version(int number) { return fmt::format("{}.{}", number / 1000, number % 1000 / 10); }
 
-// The first branch of drivers that run programs of a toolkit (CUDA Toolkit release notes, "CUDA Toolkit and Minimum Required
+// The oldest driver branch that runs programs of this toolkit (CUDA Toolkit release notes, "CUDA Toolkit and Minimum Required
 // Driver Version for CUDA Minor Version Compatibility").
 const char* driver_for(int runtime_version) {
   switch (runtime_version / 1000) {
@@ -28,9 +28,9 @@ std::string what_driver() {
   const char* branch = driver_for(runtime);
   const std::string needed = branch ? fmt::format("driver {} or newer", branch) : "a newer driver";
   if (driver == 0)
-    return fmt::format("no NVIDIA driver is installed here; this build, of CUDA {}, needs {}", version(runtime), needed);
-  return fmt::format("the NVIDIA driver is for CUDA {}; this build, of CUDA {}, needs {}", version(driver), version(runtime),
-                     needed);
+    return fmt::format("no NVIDIA driver is installed here; this build uses CUDA {} and needs {}", version(runtime), needed);
+  return fmt::format("the NVIDIA driver supports CUDA {}; this build uses CUDA {} and needs {}", version(driver),
+                     version(runtime), needed);
 }
 
 std::string advice(cudaError_t error) {
@@ -38,16 +38,16 @@ std::string advice(cudaError_t error) {
     case cudaErrorInsufficientDriver: return what_driver();
     case cudaErrorNoDevice: {
       const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-      return visible ? fmt::format("CUDA_VISIBLE_DEVICES={} hides all GPUs, or there is none", visible)
-                     : "this machine has no GPU, or this user or container may not use it (nvidia-smi shows what is there)";
+      return visible ? fmt::format("CUDA_VISIBLE_DEVICES={} hides all GPUs, or this machine has none", visible)
+                     : "this machine has no GPU, or this user or container may not use it (nvidia-smi lists the GPUs)";
     }
     case cudaErrorNoKernelImageForDevice:
-      return "this build has no code for this GPU; build with -DCMAKE_CUDA_ARCHITECTURES of its compute capability";
+      return "this build has no code for this GPU; rebuild with -DCMAKE_CUDA_ARCHITECTURES set to its compute capability";
     case cudaErrorIllegalAddress:
     case cudaErrorMisalignedAddress:
     case cudaErrorLaunchFailure:
-      return "a kernel failed before this call; CUDA_LAUNCH_BLOCKING=1 shows which one, compute-sanitizer where";
-    case cudaErrorDevicesUnavailable: return "another process has it for itself (nvidia-smi shows who)";
+      return "a kernel failed before this call; CUDA_LAUNCH_BLOCKING=1 shows which one, and compute-sanitizer shows where";
+    case cudaErrorDevicesUnavailable: return "another process has exclusive use of the GPU (nvidia-smi shows which)";
     case cudaErrorECCUncorrectable: return "the GPU's memory failed: take this host out of the job";
     case cudaErrorSystemDriverMismatch: return "the driver was changed while it was in use: restart the host";
     default: return "";

@@ -16,7 +16,7 @@ class EventClock final : public StreamClock {
     if (used_ == 0) agree_with_host();
     return record(streams_.current());
   }
-  // The stream holds the work back until it has its turn, and so it holds the event.
+  // The stream holds the event back until its turn, just as it holds the work.
   Moment turn(Moment, Moment) override { return now(); }
   double milliseconds(Moment moment) override {
     cudaEvent_t event = events_[static_cast<size_t>(moment)].get();

@@ -1,6 +1,6 @@
-// A clock of events on the streams of one GPU (core/stream_clock.h): what runs on the device is timed where it runs, and nobody
-// waits but for the first moment after forget(), which tells how the device's time and the host's go together, and in
-// milliseconds().
+// A clock (core/stream_clock.h) that records events on the streams of one GPU, so that work on the device is timed where it
+// runs. The host waits only in milliseconds() and for the first moment after forget(), which relates the device's time to the
+// host's.
 #pragma once
 
 #include "core/cuda/streams.h"
@@ -8,7 +8,8 @@
 
 namespace trivet::cuda {
 
-// On the thread of `streams`, which must outlive it. An event for each moment since forget(); they are used again.
+// Call it on the thread of `streams`, which must outlive the clock. The clock has one event for each moment since forget(), and
+// reuses the events.
 std::unique_ptr<StreamClock> make_event_clock(const Streams& streams);
 
 }  // namespace trivet::cuda

@@ -8,10 +8,10 @@ namespace {
 
 using GraphHandle = UniqueHandle<cudaGraph_t, cudaGraphDestroy>;
 
-// Other threads (a checkpoint's) may go on with what a capture forbids: allocate, wait, ask.
+// Other threads (a checkpoint's) may continue to do what a capture forbids: allocate, wait, query.
 constexpr cudaStreamCaptureMode kMode = cudaStreamCaptureModeThreadLocal;
 
-// Ends the capture whatever happens: a stream that captures for ever takes no work any more.
+// Ends the capture whatever happens: a stream that stayed in capture would run no more work.
 GraphHandle capture(Streams& streams, const std::function<void()>& work) {
   streams.join();
   CUDA_CHECK(cudaStreamBeginCapture(streams.compute(), kMode));
@@ -22,7 +22,7 @@ GraphHandle capture(Streams& streams, const std::function<void()>& work) {
     work();
     streams.join();
   } catch (...) {
-    cudaStreamEndCapture(streams.compute(), &graph);  // what it says follows from what was thrown
+    cudaStreamEndCapture(streams.compute(), &graph);  // its error is a consequence of the one thrown
     cudaGetLastError();
     const GraphHandle discarded(graph);
     throw;
@@ -42,8 +42,8 @@ Graph::Graph(Streams& streams, const std::function<void()>& work) : streams_(str
   } catch (const OutOfMemoryError&) {
     throw;
   } catch (const DeviceError& error) {
-    throw DeviceError(error.exit_code(),
-                      std::string("capturing a step as a CUDA graph: ") + error.what() + "; cuda_graph \"off\" does without");
+    throw DeviceError(error.exit_code(), std::string("capturing a step as a CUDA graph: ") + error.what() +
+                                             "; set cuda_graph to \"off\" to run without graphs");
   }
 }
 

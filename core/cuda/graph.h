@@ -1,13 +1,13 @@
-// Work of a rank's streams that is done again and again: captured as a CUDA graph, which one call of the host launches.
+// Repeated work on a rank's streams, captured as a CUDA graph that one host call launches.
 //
-//   run(key, work)   the first time: work, as it comes      memory is taken, kernels are loaded, products find their algorithm
-//                    the second:     work, captured         launched once it is whole: nothing of it runs before
-//                    from then on:   the graph              `work` is not called
+//   run(key, work)   first time:     runs `work` directly    allocates memory, loads kernels, chooses algorithms for products
+//                    second time:    captures `work`         launches the complete graph; nothing runs before that
+//                    from then on:   launches the graph      does not call `work`
 //
-//   compute   .. join | k1 --- k2 --------- k3 | fork ..     side streams begin and end the capture in the compute stream, and
-//   gather    --'      `------ all_gather --'    `--         are before and behind a launch as they would be without
+//   compute   .. join | k1 --- k2 --------- k3 | fork ..     Within a capture, side streams fork from and join the compute
+//   gather    --'      `------ all_gather --'    `--         stream. join and fork order them before and after a launch.
 //
-// Another key drops the graph and begins again. What `work` must be is said at Backend::repeat.
+// A different key drops the graph and starts again. Backend::repeat states the requirements for `work`.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -24,9 +24,9 @@ namespace trivet::cuda {
 
 class Graph {
  public:
-  // Calls `work`. Throws what it throws; DeviceError when CUDA refuses some of it, with what to do.
+  // Calls `work`. Throws what it throws, or a DeviceError that says what to do if CUDA cannot capture it.
   Graph(Streams& streams, const std::function<void()>& work);
-  // After all that the streams were given so far; what they are given next comes after it.
+  // Runs after all work enqueued on the streams so far, and before all work enqueued later.
   void launch() const;
 
  private:

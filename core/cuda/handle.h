@@ -19,7 +19,7 @@ class UniqueHandle {
     std::swap(handle_, other.handle_);
     return *this;
   }
-  // What it says is of no use to a destructor: an error of the device is said again by the next call.
+  // The result of `destroy` is ignored: a destructor cannot use it, and the next call reports a device error again.
   ~UniqueHandle() {
     if (handle_) destroy(handle_);
   }

@@ -21,7 +21,7 @@ double gibibytes(size_t bytes) { return static_cast<double>(bytes) / (1 << 30); 
   size_t free_bytes = 0, total_bytes = 0;
   CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
   throw OutOfMemoryError(
-      fmt::format("cuda:{}: out of memory: {:.2f} GiB ({} bytes) were asked for, {:.2f} of {:.2f} GiB are free; use a smaller "
+      fmt::format("cuda:{}: out of memory: requested {:.2f} GiB ({} bytes), {:.2f} of {:.2f} GiB are free; use a smaller "
                   "micro-batch, recomputation, a higher ZeRO stage or offload",
                   device, gibibytes(static_cast<size_t>(bytes)), bytes, gibibytes(free_bytes), gibibytes(total_bytes)));
 }
@@ -40,7 +40,7 @@ class DeviceAllocator final : public Allocator {
       throw_out_of_memory(device_, bytes);
     }
     check(error, "cudaMalloc");
-    // Zeros are written by the default stream, which orders nothing of ours.
+    // The default stream writes the zeros; our streams are not ordered with it, so wait here.
     CUDA_CHECK(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), nullptr));
     CUDA_CHECK(cudaStreamSynchronize(nullptr));
     return data;
@@ -51,7 +51,7 @@ class DeviceAllocator final : public Allocator {
   int device_;
 };
 
-// Of the host, that the system can still give. 0 where it does not say.
+// Host memory that the system can still provide; 0 if it does not say.
 int64_t available_host_bytes() {
   std::ifstream file("/proc/meminfo");
   for (std::string key; file >> key;) {
@@ -64,10 +64,10 @@ int64_t available_host_bytes() {
 
 [[noreturn]] void throw_out_of_pinned_memory(int64_t bytes) {
   const int64_t available = available_host_bytes();
-  throw OutOfMemoryError(fmt::format(
-      "pinned host memory: {:.2f} GiB ({} bytes) were asked for and refused by the system, {:.2f} GiB of host memory "
-      "are free; offload less, use more hosts, or raise the limits of memory and of locked memory (ulimit -l)",
-      gibibytes(static_cast<size_t>(bytes)), bytes, gibibytes(static_cast<size_t>(available))));
+  throw OutOfMemoryError(
+      fmt::format("pinned host memory: the system refused to allocate {:.2f} GiB ({} bytes), {:.2f} GiB of host memory "
+                  "are free; offload less, use more hosts, or raise the limits of memory and of locked memory (ulimit -l)",
+                  gibibytes(static_cast<size_t>(bytes)), bytes, gibibytes(static_cast<size_t>(available))));
 }
 
 class PinnedAllocator final : public Allocator {

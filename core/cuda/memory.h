@@ -1,6 +1,7 @@
-// Memory of a GPU, and host memory that it copies from and to at full speed. Both read as zero; 256-byte aligned.
+// Allocators of GPU memory and of host memory that a GPU copies from and to at full speed. Both return zeroed, 256-byte aligned
+// memory.
 //
-// Allocating and releasing make the host wait for the device: not for the steady state.
+// Allocating and releasing make the host wait for the device, so the steady state does neither.
 #pragma once
 
 #include <memory>
@@ -9,10 +10,10 @@
 
 namespace trivet::cuda {
 
-// OutOfMemoryError names what was asked for, and what is free and in all on the device.
+// OutOfMemoryError states how much was requested, and the device's free and total memory.
 std::unique_ptr<Allocator> make_device_allocator(int device);
-// Page-locked memory of the host. `device`: of the rank that uses it; the others' devices may use it, too. OutOfMemoryError
-// names what was asked for, and what the system has.
+// Page-locked host memory. `device` is the device of the rank that uses it; other devices may use it, too. OutOfMemoryError
+// states how much was requested, and how much the system has.
 std::unique_ptr<Allocator> make_pinned_allocator(int device);
 
 }  // namespace trivet::cuda

@@ -9,7 +9,7 @@
 namespace trivet::cuda {
 namespace {
 
-// Of the innermost StreamScope of this thread.
+// Set by the innermost StreamScope of this thread.
 thread_local const Streams* scope_streams = nullptr;
 thread_local cudaStream_t scope_stream = nullptr;
 
@@ -30,7 +30,7 @@ class CudaEvent final : public Event::State {
   }
   void observe(WaitObserver& observer) override { observer_ = &observer; }
 
-  // What `stream` does next comes after the event. Where a capture begins or ends in between, it does so already.
+  // Makes `stream` wait for the event. If a capture began or ended in between, that order exists already.
   void hold(cudaStream_t stream) const {
     if (stream != stream_ && capture_ == streams_.capture()) CUDA_CHECK(cudaStreamWaitEvent(stream, event_.get(), 0));
   }
@@ -38,7 +38,7 @@ class CudaEvent final : public Event::State {
     if (capture_ == 0)
       CUDA_CHECK(cudaEventSynchronize(event_.get()));
     else
-      CUDA_CHECK(cudaStreamSynchronize(streams_.compute()));  // an event of a capture never happens: the graph's launch does
+      CUDA_CHECK(cudaStreamSynchronize(streams_.compute()));  // an event in a capture never happens; the graph's launch does
   }
 
  private:
@@ -50,7 +50,7 @@ class CudaEvent final : public Event::State {
   WaitObserver* observer_ = nullptr;
 };
 
-// An event of host work holds the host: nothing else could hold the stream.
+// For an event of host work, the host waits: nothing else could make the stream wait.
 void hold(cudaStream_t stream, const Event& event) {
   if (const auto* ours = dynamic_cast<const CudaEvent*>(event.state())) {
     ours->hold(stream);
@@ -60,10 +60,10 @@ void hold(cudaStream_t stream, const Event& event) {
 }
 
 StreamHandle make_handle(int urgency) {
-  int least = 0, greatest = 0;  // a smaller number goes first
+  int least = 0, greatest = 0;  // a smaller number has priority
   CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   cudaStream_t stream = nullptr;
-  // Non-blocking: nothing of ours is ordered by the default stream.
+  // Non-blocking: our work is not ordered with the default stream.
   CUDA_CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, std::max(least - urgency, greatest)));
   return StreamHandle(stream);
 }
@@ -90,7 +90,7 @@ class SideStream final : public Stream {
   }
   ~SideStream() override { streams_.remove(stream_.get()); }
   void enqueue(std::function<void()> work) override {
-    // After all that the caller has launched so far; the event is free again as soon as the wait is queued.
+    // Runs after everything that the caller has launched so far; the event can be reused as soon as the wait is queued.
     CudaEvent(streams_, streams_.current()).hold(stream_.get());
     const StreamScope scope(streams_, stream_.get());
     work();

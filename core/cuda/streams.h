@@ -2,15 +2,15 @@
 //
 //   compute   k1 ---- k2 ------------- k3 ------ k4        kernels, in program order
 //                 \                   /
-//   gather         `- all_gather ----'                     side stream: enqueue() waits for k1, event.synchronize() holds k3
+//   gather         `- all_gather ----'                     side stream: enqueue() waits for k1; synchronize() makes k3 wait
 //
-// One thread runs a rank: it makes the Streams, launches kernels and enqueues. Where its kernels go is current(): compute, or
-// within enqueue(work) the side stream. The host waits in Event::wait_on_host() alone, and where an event is synchronized by
-// another thread than the rank's (a stream of host work: offload, checkpoints), because what that does next is done by the
-// host.
+// One thread runs a rank: it creates the Streams, launches kernels and enqueues. Its kernels go to current(): the compute
+// stream or, within enqueue(work), the side stream. The host waits only in Event::wait_on_host() and when a thread other than
+// the rank's (a stream of host work: offload, checkpoints) synchronizes an event, because the host does that thread's next
+// work.
 //
-// Work throws out of enqueue() at once: it runs on the caller's thread. What fails later, on the device, shows at a later call
-// as a DeviceError. Destroying a stream does not wait; what is queued is still done.
+// enqueue() calls the work on the caller's thread, so its exceptions are thrown at once. A failure on the device is reported by
+// a later call as a DeviceError. Destroying a stream does not wait; queued work is still done.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -26,7 +26,7 @@
 
 namespace trivet::cuda {
 
-// Events of one device to use again: none is created once a step has had all it needs at a time. Any thread.
+// Reusable events of one device. None is created once the pool has as many as a step needs at a time. Thread-safe.
 class EventPool {
  public:
   explicit EventPool(int device) : device_(device) {}
@@ -41,7 +41,7 @@ class EventPool {
 
 class Streams {
  public:
-  // On the rank's thread, which uses `device` from now on.
+  // Called on the rank's thread, which uses `device` from then on.
   explicit Streams(int device);
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;
@@ -51,22 +51,24 @@ class Streams {
   // The stream that this thread's kernels and copies belong to now.
   cudaStream_t current() const;
 
-  // A side stream. `urgency`: where the GPU must choose between blocks of two streams, those of the higher go first; 0 is the
-  // compute stream's, and more than the device has is its highest. The Streams must outlive it and its events.
+  // Creates a side stream. When the GPU must choose between blocks of two streams, those of the higher `urgency` go first; the
+  // compute stream has 0, and a value above the device's highest becomes the highest. The Streams must outlive the new stream
+  // and its events.
   std::unique_ptr<Stream> make_stream(int urgency) const;
-  // Its work runs in the order of the kernels: no overlap.
+  // Creates a stream whose work runs in order with the kernels, without overlap.
   std::unique_ptr<Stream> make_compute_stream() const;
 
-  // The compute stream comes after all that side streams were given; they come after it.
+  // The compute stream waits for all work enqueued on the side streams.
   void join() const;
+  // The side streams wait for all work enqueued on the compute stream.
   void fork() const;
 
-  // For the streams and events themselves.
+  // Used by the streams and events themselves.
   bool on_own_thread() const { return std::this_thread::get_id() == thread_; }
   const std::shared_ptr<EventPool>& events() const { return events_; }
   void add(cudaStream_t side_stream) const { side_streams_.push_back(side_stream); }
   void remove(cudaStream_t side_stream) const { std::erase(side_streams_, side_stream); }
-  // Of the capture that the rank's thread is in, from 1; 0: none.
+  // Number of the capture that the rank's thread is in, counted from 1; 0: none.
   int64_t capture() const { return capture_; }
 
  private:
@@ -80,8 +82,8 @@ class Streams {
   int64_t capture_ = 0, captures_ = 0;
 };
 
-// What the streams are given is captured (core/cuda/graph.h). Events of a capture order what is in it and nothing else: before
-// and after, join() and fork() do.
+// Captures the work that the streams are given within a scope (core/cuda/graph.h). Events of a capture order only the work
+// inside it; join() and fork() order it with the work before and after.
 class CaptureScope {
  public:
   explicit CaptureScope(Streams& streams) : streams_(streams) { streams_.capture_ = ++streams_.captures_; }
@@ -93,7 +95,7 @@ class CaptureScope {
   Streams& streams_;
 };
 
-// The stream that kernels of this thread go to within a scope, in place of the compute stream.
+// Sends the kernels of this thread to `stream` instead of the compute stream within a scope.
 class StreamScope {
  public:
   explicit StreamScope(const Streams& streams, cudaStream_t stream);

@@ -1,10 +1,11 @@
-// The engine embedded in a program of one's own: config, model, plan, training loop, checkpoint.
+// Embeds the engine in your own program: config, model, plan, training loop, checkpoint.
 //
-//   example_01_train_gpt                           two ranks as threads on a text that it makes; 1 unless the loss falls
-//   example_01_train_gpt CONFIG.json [TEXT]        what the config says, as one rank of the job that the environment describes
+//   example_01_train_gpt                           trains on a generated text, with two ranks as threads
+//   example_01_train_gpt CONFIG.json [TEXT]        runs the config, as one rank of the job that the environment describes
 //   trivet launch --num_gpus 2 example_01_train_gpt configs/gpt_char.json input.txt
 //
-// `trivet train` does the same with resume, evaluation, progress display and saving beside training (engine/trainer.cpp).
+// It exits with code 1 unless the loss falls and the saved checkpoint loads with the same loss. `trivet train` does the same
+// and adds resume, evaluation, a progress display and saving while training continues (engine/trainer.cpp).
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -25,7 +26,7 @@ namespace {
 
 using namespace trivet;
 
-// Any key of docs/config.md may stand here; a file is read with load_config.
+// Any key of docs/config.md can be used here; load_config reads a file.
 constexpr const char* kSmallRun = R"({
   "model": {"type": "llama", "layers": 2, "hidden_size": 64, "heads": 4, "key_value_heads": 2, "sequence_length": 32,
             "vocabulary": "characters"},
@@ -35,20 +36,20 @@ constexpr const char* kSmallRun = R"({
   "zero_optimization": {"stage": 2}
 })";
 
-// Sentences of five words: after the first letters of a word the rest can be known.
+// Sentences of five words, in which the first letters of a word determine the rest.
 void write_small_text(const std::string& path) {
   constexpr const char* kWords[] = {"paper", "river", "candle", "window", "garden", "yellow", "thunder", "morning"};
   std::ofstream file(path);
   for (uint64_t i = 0; i < 2000; ++i) file << kWords[philox(1, i, 0)[0] % 8] << (i % 5 == 4 ? ".\n" : " ");
 }
 
-// Made once per process; the ranks that are its threads share it.
+// Created once per process; the ranks that run as its threads share it.
 struct Job {
   Config config;
   data::Dataset dataset;
 };
 
-// All that is knowable before the first step is in the plan: nothing has been allocated when it is printed.
+// The plan holds everything that is known before the first step. When it is printed, nothing has been allocated yet.
 Engine make_engine(const Job& job, comm::World& world, bool print_plan) {
   model::Model model = model::build(describe_model(job.config.model, job.dataset.vocabulary_size));
   Plan plan = make_plan(job.config, model, world.size());
@@ -57,7 +58,7 @@ Engine make_engine(const Job& job, comm::World& world, bool print_plan) {
   return Engine(std::move(plan), std::move(model), world, {.threads = std::max(1, cores / world.size())});
 }
 
-// What this rank reads of each step: it depends on the seed and the step, never on the number of ranks.
+// Gives this rank its part of each step's data. The data of a step depend on the seed and the step, not on the number of ranks.
 class Loader {
  public:
   Loader(const Job& job, const Engine& engine, int rank)
@@ -98,7 +99,7 @@ Losses train(const Job& job, comm::World& world, const std::string& directory) {
   Losses losses;
   const int64_t steps = job.config.training.steps;
   for (int64_t step = 0; step < steps; ++step) {
-    // Or forward_backward(...) and step() apart.
+    // Alternatively, call forward_backward(...) and step() separately.
     const StepResult result = engine.train_batch(loader.of_step(step));
     if (step == 0) losses.first = result.loss;
     losses.last = result.loss;
@@ -110,14 +111,14 @@ Losses train(const Job& job, comm::World& world, const std::string& directory) {
   return losses;
 }
 
-// A new engine has new weights until it loads. Any number of ranks and any ZeRO stage may load what any other saved.
+// A new engine has initial weights until it loads. A checkpoint can be loaded with any number of ranks and at any ZeRO stage.
 double evaluate_checkpoint(const Job& job, comm::World& world, const std::string& directory) {
   Engine engine = make_engine(job, world, false);
   if (!engine.load(directory)) throw std::runtime_error(directory + ": holds no checkpoint");
   return engine.evaluate(Loader(job, engine, world.rank()).of_step(job.config.training.steps)).loss;
 }
 
-// False when training did not reduce the loss or the checkpoint is not what was saved.
+// Returns false if training did not reduce the loss or if the loaded checkpoint gives a different loss.
 bool run(const Job& job, comm::World& world, const std::string& directory) {
   const Losses losses = train(job, world, directory);
   bool good = losses.last < losses.first;
@@ -129,11 +130,11 @@ bool run(const Job& job, comm::World& world, const std::string& directory) {
   return good;
 }
 
-// Ranks as threads of this process: how one develops and tests.
+// Runs the ranks as threads of this process, which is handy for development and tests.
 bool run_small() {
   const std::string folder = (std::filesystem::temp_directory_path() / "trivet_example_XXXXXX").string();
   std::string made = folder;
-  if (!mkdtemp(made.data())) throw std::runtime_error(folder + ": cannot be made");
+  if (!mkdtemp(made.data())) throw std::runtime_error(folder + ": cannot be created");
   const std::string text = made + "/words.txt";
   write_small_text(text);
   Job job{.config = parse_config(kSmallRun, "small run", {"data.train=" + text}), .dataset = {}};
@@ -147,7 +148,7 @@ bool run_small() {
   return good;
 }
 
-// One rank per process; alone when no launcher has set the environment (docs/environment.md).
+// Runs one rank per process; it is the only rank if no launcher has set the environment (docs/environment.md).
 bool run_as_rank(const std::string& config, const std::vector<std::string>& overrides) {
   Job job{.config = load_config(config, overrides), .dataset = {}};
   job.dataset = data::open_dataset(data::data_options(job.config));
@@ -164,7 +165,7 @@ int main(int argc, char** argv) try {
   if (argc > 2) overrides.push_back("data.train=" + std::string(argv[2]));
   const bool good = argc > 1 ? run_as_rank(argv[1], overrides) : run_small();
   return good ? 0 : 1;
-} catch (const trivet::Error& error) {  // what a user can cause: the message says what to do
+} catch (const trivet::Error& error) {  // errors that a user can cause: the message says what to do
   std::fprintf(stderr, "%s\n", error.what());
   return static_cast<int>(error.exit_code());
 }

@@ -1,4 +1,4 @@
-// A layer of one's own: its mathematics, the proof of its gradients, its place in a model, and training it.
+// Writes your own layer: its mathematics, a check of its gradients, its place in a model, and its training.
 //
 //   example_02_own_layer
 //
@@ -27,7 +27,7 @@ void for_each_element(const Shape& shape, Body body) {
   for (int64_t at = 0; at < shape.elements(); ++at) body(at, at / hidden % length == 0 ? -1 : at - hidden, at % hidden);
 }
 
-// The planner runs every layer without memory, to learn what it allocates: arithmetic of one's own has to stand aside then.
+// The planner runs every layer without memory, to learn what it allocates. A layer must skip its own arithmetic then.
 bool planning(const Context& context) { return context.kernels.device() == Device::Meta; }
 
 class PositionMix : public Layer {
@@ -52,7 +52,7 @@ class PositionMix : public Layer {
     });
   }
 
-  // Each x[s] went to y[s] with m and to y[s+1] with 1 - m. This is the last use of the weights.
+  // Each x[s] went into y[s] with the factor m and into y[s+1] with 1 - m. This is the last use of the weights.
   void backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const override {
     saved.reference(kDy, dy);
     if (dx.absent() || planning(context)) return;
@@ -61,7 +61,7 @@ class PositionMix : public Layer {
       T* din = dx.as<T>();
       for_each_element(dy.shape, [&](int64_t at, int64_t before, int64_t h) {
         const Wide<T> m = wide(mix[h]);
-        din[at] = T(m * wide(dout[at]));  // positions ascend: x[s-1] is complete once y[s] has been seen
+        din[at] = T(m * wide(dout[at]));  // positions ascend: dx[s-1] is complete after dy[s]
         if (before >= 0) din[before] = T(wide(din[before]) + (1 - m) * wide(dout[at]));
       });
     });
@@ -102,7 +102,7 @@ class PositionMix : public Layer {
   std::vector<ParameterSpec> parameters_;
 };
 
-// A model is a list of layers, so a layer of one's own goes where one puts it; its parameter is then "position_mix.mix".
+// A model is a list of layers, so you can put your own layer anywhere. The name of its parameter is then "position_mix.mix".
 model::Model model_with_own_layer(const ModelConfig& config) {
   model::Model model = model::build(describe_model(config, config.vocabulary_size));
   model.layers.insert(model.layers.begin() + 1, std::make_unique<PositionMix>(config.hidden_size));
@@ -121,7 +121,7 @@ Config small_run() {
   return config;
 }
 
-// Random tokens; what is to be predicted at each position is the token before it.
+// Random tokens; the target at each position is the token before it.
 struct Task {
   std::vector<int32_t> tokens, targets;
   Microbatch microbatch;

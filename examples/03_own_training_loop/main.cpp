@@ -1,15 +1,15 @@
-// A trainer that has its own model and its own gradients, and takes from Trivet the sharding alone: the lower level, zero/.
+// A trainer that has its own model and its own gradients and uses only the sharding of Trivet: the lower level, zero/.
 //
-//   example_03_own_training_loop        1 unless every layout gives the same model, to the last bit, and it has learned
+//   example_03_own_training_loop        exits with code 1 unless all layouts learn the same model, to the last bit
 //
-// One zero::ParameterGroup holds the parameters. The loop's side of the contract, a step:
+// One zero::ParameterGroup holds the parameters. In each step the loop calls:
 //
-//   unshard, wait, weight(i)     whole weights, for as long as the model computes (at stages 0 to 2 they always are whole)
-//   begin_step                   nothing has been contributed
-//   gradient(i), end_contribution   for each microbatch: where gradients go, and that they are there
-//   reshard                      whole weights may go
-//   reduce, retire               sums over ranks; each rank then has the sums of what it owns
-//   owned, publish               the update, on the owned range alone; the others' weights follow
+//   unshard, wait, weight(i)        to get whole weights while the model computes (at stages 0 to 2 they are always whole)
+//   begin_step                      to start with no contributions
+//   gradient(i), end_contribution   for each microbatch: to learn where its gradients go, and to say that they are complete
+//   reshard                         to release the whole weights
+//   reduce, retire                  to sum over ranks; each rank then has the sums for the range that it owns
+//   owned, publish                  to update only the owned range, and to send the new weights to the other ranks
 //
 // The model, by hand: f(x) = b2 + W2 tanh(W1 x + b1), fitted to sin(3 x0) x1 over the square [-1, 1]^2.
 #include <cmath>
@@ -28,7 +28,7 @@ namespace {
 using namespace trivet;
 
 constexpr int kHidden = 32, kInputs = 2, kSteps = 300;
-constexpr int kMicrobatches = 12, kMicrobatchSamples = 8;  // of a step, over all ranks: 1, 2, 3 and 4 ranks divide them
+constexpr int kMicrobatches = 12, kMicrobatchSamples = 8;  // per step, over all ranks; divisible by 1, 2, 3 and 4 ranks
 enum Parameter { kW1, kB1, kW2, kB2, kParameters };
 
 std::vector<ParameterSpec> specs() {
@@ -44,7 +44,7 @@ struct Sample {
   float x[kInputs], y;
 };
 
-// Depends on its number alone, so it is the same whichever rank computes it.
+// Depends only on its number, so it is the same on whichever rank computes it.
 Sample sample(int64_t number) {
   const PhiloxBlock random = philox(7, static_cast<uint64_t>(number), 0);
   const float x0 = 2 * unit_float(random[0]) - 1, x1 = 2 * unit_float(random[1]) - 1;
@@ -78,7 +78,7 @@ struct Net {
   }
 };
 
-// ---- The trainer: one rank of it.
+// ---- The trainer, as one rank runs it.
 
 class Trainer {
  public:
@@ -91,7 +91,7 @@ class Trainer {
         layout_(zero::make_shard_layout({{"net", specs_}}, {.ranks = world.size()})),
         group_(layout_.blocks[0].groups[0],
                {.lifetimes = zero::lifetimes_of(stage, false),
-                .fixed_point = true,  // sums that no order can change; false: float32, and less memory
+                .fixed_point = true,  // sums that do not depend on the order; false: float32, less memory
                 .fixed_point_terms = kMicrobatches,
                 .optimizer_states = 2},
                {.kernels = *kernels_,
@@ -145,7 +145,7 @@ class Trainer {
     return net;
   }
 
-  // A microbatch is the unit of equality: its gradient is rounded once to the grid on which sums are exact.
+  // The gradient of each microbatch is rounded once, to the grid on which sums are exact.
   void contribute(int64_t first_sample) {
     const Net net = whole();
     float* gradients[kParameters];
@@ -159,7 +159,7 @@ class Trainer {
     if (refused_ > 0) throw std::runtime_error("a gradient does not fit into fixed-point sums");
   }
 
-  // Any update that treats each element by itself may stand here; it sees this rank's part of the parameters and nothing else.
+  // Any update that treats each element by itself can be used here; it sees only this rank's part of the parameters.
   void update(int64_t number) {
     const zero::OwnedRange range = group_.owned();
     const ScopedTensor gradient(buffers_, DType::Float32, {range.count});
@@ -195,7 +195,7 @@ double train(int ranks, int stage) {
     const double after = trainer.test_error();
     if (world.rank() != 0) return;
     error = after;
-    std::printf("%d ranks, ZeRO-%d, %6lld bytes a rank: error %.6f -> %.17g\n", ranks, stage,
+    std::printf("%d ranks, ZeRO-%d, %6lld bytes per rank: error %.6f -> %.17g\n", ranks, stage,
                 static_cast<long long>(trainer.bytes()), before, after);
   });
   return error;
@@ -208,7 +208,7 @@ int main() {
   bool good = alone < 0.01;
   for (int ranks : {2, 3, 4})
     for (int stage : {0, 1, 2, 3})
-      good = train(ranks, stage) == alone && good;  // bytes: shards are padded (zero/shard_layout.h)
+      good = train(ranks, stage) == alone && good;  // byte counts include the padding of shards (zero/shard_layout.h)
   std::puts(good ? "the same bits on every layout" : "FAILED: layouts differ, or nothing was learned");
   return good ? 0 : 1;
 }

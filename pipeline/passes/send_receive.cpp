@@ -27,7 +27,7 @@ class Inserter {
       if (backward && apart(i.stage, i.stage + 1)) post({Op::ReceiveBackward, i.stage, i.microbatch});
       compute(i);
       if (sends_ == BackwardSends::AfterWeights && weight_follows(program, at))
-        out_.push_back(program[++at]);  // one B with its I
+        out_.push_back(program[++at]);  // it forms one B with its I
       if (i.op == Op::Forward && apart(i.stage, i.stage + 1)) out_.push_back({Op::SendForward, i.stage, i.microbatch});
       if (backward && apart(i.stage, i.stage - 1)) out_.push_back({Op::SendBackward, i.stage, i.microbatch});
     }
@@ -39,7 +39,7 @@ class Inserter {
     return other >= 0 && other < static_cast<int>(ranks_.size()) &&
            ranks_[static_cast<size_t>(stage)] != ranks_[static_cast<size_t>(other)];
   }
-  // Before the computation that precedes its use, so that the transfer runs beside it.
+  // Inserts a receive before the computation that precedes its use, so that the transfer overlaps with that computation.
   void post(const Instruction& receive) {
     const size_t place = last_compute_.value_or(out_.size());
     out_.insert(out_.begin() + static_cast<std::ptrdiff_t>(place), receive);
@@ -56,7 +56,7 @@ class Inserter {
   std::optional<size_t> last_compute_;
 };
 
-// Receives of a link come in the order of its sends: the k-th place of a receive gets what the k-th send brings.
+// Puts the receives of a link into the order of its sends, so that the k-th receive takes what the k-th send sends.
 void sort_receives(Schedule& schedule, const std::vector<int>& ranks) {
   using Link = std::tuple<bool, int, int>;  // forward, from rank, to rank
   std::map<Link, std::vector<Instruction>> sent;
@@ -70,7 +70,7 @@ void sort_receives(Schedule& schedule, const std::vector<int>& ranks) {
     }
   for (auto& [link, receives] : sent) {
     Program& program = schedule[static_cast<size_t>(std::get<2>(link))];
-    // From the end: a receive moves to where the one after it in the link's order stands, if that is earlier.
+    // Goes from the end: a receive that is after its successor in the link's order moves directly before that successor.
     size_t limit = program.size();
     for (auto receive = receives.rbegin(); receive != receives.rend(); ++receive) {
       const auto found = std::find(program.begin(), program.end(), *receive);

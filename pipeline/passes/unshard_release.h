@@ -1,4 +1,4 @@
-// Over which window ZeRO-3 weights stay whole (insert_unshard): when they are released after a use that is not the last.
+// How long ZeRO-3 weights stay whole (insert_unshard): when they are released after a use that is not the last.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 namespace trivet::pipeline {
 
 enum class UnshardRelease : uint8_t {
-  Distance,    // when as many elements or more are used before the next use (DeepSpeed's stage3_max_reuse_distance)
-  Use,         // behind each use, unless the next instruction is one
-  Microbatch,  // when no microbatch that has used them will use them again: from its forward to its backward
-  Step,        // at the end
+  Distance,    // if stage3_max_reuse_distance elements or more are used before the next use (as in DeepSpeed)
+  Use,         // after each use, unless the next instruction uses them, too
+  Microbatch,  // once no microbatch that has used them will use them again; it needs them from its forward to its backward
+  Step,        // at the end of the program
 };
 
 }  // namespace trivet::pipeline

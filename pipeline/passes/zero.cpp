@@ -11,7 +11,7 @@ const std::vector<int>& used_blocks(const BlockParameters& parameters, const Ins
   return parameters.weights_of.at(static_cast<size_t>(i.block));
 }
 
-// The blocks whose gradients an instruction adds to.
+// Returns the blocks whose gradients an instruction adds to.
 std::vector<int> gradient_blocks(const BlockParameters& parameters, const std::vector<Tie>& ties, const Instruction& i) {
   if (makes_weight_gradients(i.op)) return parameters.gradients_of.at(static_cast<size_t>(i.block));
   if (i.op != Op::Tie) return {};
@@ -24,7 +24,7 @@ int64_t sharded(const BlockParameters& parameters, int block) {
   return parameters.sharded_elements.at(static_cast<size_t>(block));
 }
 
-// [position] -> for each block whose weights the instruction uses: the position of their next use, or -1.
+// Returns, for each position and each block whose weights the instruction uses, the position of their next use, or -1.
 std::vector<std::map<int, int>> next_uses(const Program& program, const BlockParameters& parameters) {
   std::vector<std::map<int, int>> next(program.size());
   std::map<int, int> seen;
@@ -40,7 +40,7 @@ std::vector<std::map<int, int>> next_uses(const Program& program, const BlockPar
   return next;
 }
 
-// Elements of other sharded blocks that are used in (from, to).
+// Counts the elements of other sharded blocks that are used after `from` and before `to`.
 int64_t distance(const Program& program, const BlockParameters& parameters, int from, int to, int block) {
   int64_t elements = 0;
   for (int at = from + 1; at < to; ++at) {
@@ -52,7 +52,7 @@ int64_t distance(const Program& program, const BlockParameters& parameters, int 
   return elements;
 }
 
-// Blocks that some microbatch has used and will use again, while a program is walked.
+// Follows a walk through a program and knows which blocks some microbatch has used and will use again.
 class MicrobatchWindows {
  public:
   MicrobatchWindows(const Program& program, const BlockParameters& parameters) : parameters_(parameters) {

@@ -1,8 +1,8 @@
-// What a schedule leaves when only the first `microbatches` of it are run.
+// Cuts a schedule down to its first `microbatches` microbatches.
 //
-// Each instruction waits for others of its own microbatch only, so nothing that is left waits for something that is gone: a
-// schedule that can run still can. Generators whose pattern wants a certain number of microbatches make that many, and drop the
-// ones that are too many.
+// Each instruction waits only for instructions of its own microbatch, so no remaining instruction waits for a removed one: a
+// schedule that could run before still can. A generator whose pattern needs a certain number of microbatches generates that
+// many and then removes the surplus.
 #pragma once
 
 #include "pipeline/instruction.h"

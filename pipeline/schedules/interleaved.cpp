@@ -1,9 +1,9 @@
-// Each rank has V chunks: rank r the stages r, r + P, r + 2P ... A microbatch goes round the ranks V times.
+// Each rank has V chunks: rank r has the stages r, r + P, r + 2P ... A microbatch visits every rank V times.
 //
-// Forwards come in groups of P microbatches: the group through chunk 0, then the same group through chunk 1 ... While the last
-// of the group leaves rank P - 1 in one chunk, the first is back at rank 0 for the next. Backwards go the same way with the
-// chunks reversed. Before its first backward a rank has to run all chunks but the last of a group, and two forwards for each
-// rank after it (one on the way there, one until the gradient is back).
+// Forwards run in groups of P microbatches: a group goes through chunk 0, then the same group goes through chunk 1 ... While
+// the last microbatch of the group leaves rank P - 1 in one chunk, the first is back at rank 0 for the next chunk. Backwards
+// run in the same way with the chunks reversed. Before its first backward a rank has to run a group's forwards in all chunks
+// but the last, and two more forwards for each rank after it (one on the way there, one until the gradient is back).
 #include <algorithm>
 
 #include "pipeline/schedules/first_microbatches.h"
@@ -16,7 +16,7 @@ struct Turn {
   int chunk, microbatch;
 };
 
-// The forwards of a rank, in order. `microbatches` is a multiple of `ranks`.
+// Returns the forwards of a rank, in order. `microbatches` is a multiple of `ranks`.
 std::vector<Turn> forward_turns(int ranks, int microbatches, int chunks) {
   std::vector<Turn> turns;
   for (int group = 0; group < microbatches; group += ranks)

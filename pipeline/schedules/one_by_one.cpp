@@ -1,8 +1,9 @@
-// 1F1B and its zero-bubble relatives. They differ in two numbers a rank:
+// 1F1B and its zero-bubble relatives. They differ in two numbers per rank:
 //
-//   warmup  forwards before the first backward: more of them fill the wait for the first gradient, each keeps its activations
-//   delay   by how many microbatches W is behind I: these W are left for the end of the step, when gradients arrive one by one
-//           and a rank further from the last stage waits longer between them
+//   warmup  number of forwards before the first backward. They fill the wait for the first gradient, but each one keeps its
+//           activations in memory
+//   delay   number of microbatches by which W runs later than I. The delayed W are left for the end of the step, where they
+//           fill the time in which the last gradients travel back to the earlier ranks
 //
 //   1f1b    P - 1 - r      0       zb-h1   P - 1 - r      r       zb-2p   2(P - 1 - r)   2r
 //

@@ -15,9 +15,9 @@ namespace trivet::pipeline {
 namespace {
 
 constexpr int64_t kMostBytes = int64_t{16} << 20;
-constexpr const char* kAccepted = "write F, I, W or B (I and W) of a whole stage and a microbatch, such as 0F3";
+constexpr const char* kAccepted = "write F, I, W or B (I and W together) for a whole stage and one microbatch, such as 0F3";
 
-// Where a token stands, for messages.
+// The position of a token, for messages.
 struct Place {
   const std::string& file;
   int line;
@@ -54,8 +54,8 @@ Program read_line(const Place& place, const std::string& line) {
   return program;
 }
 
-// Each microbatch has instructions on each stage, and both are numbered from 0 without a gap. So a number that is too high for
-// the length of the file is a mistake, found here before tables of that size are made.
+// Every microbatch has instructions on every stage, and both are numbered from 0 without gaps. A number that is too high for
+// the length of the file is therefore a mistake. It is caught here, before tables of that size are allocated.
 void check_numbers(const Schedule& schedule, const std::string& name) {
   int64_t instructions = 0;
   Instruction highest_stage{.microbatch = 0}, highest_microbatch{.microbatch = 0};
@@ -67,10 +67,10 @@ void check_numbers(const Schedule& schedule, const std::string& name) {
     }
   const int64_t stages = int64_t{highest_stage.stage} + 1, microbatches = int64_t{highest_microbatch.microbatch} + 1;
   if (stages <= instructions / microbatches) return;
-  throw ConfigError(fmt::format(
-      "{}: {} and {} say that there are {} stages and {} microbatches, which the {} instructions of the file are too few for; "
-      "number both from 0 without a gap",
-      name, to_string(highest_stage), to_string(highest_microbatch), stages, microbatches, instructions));
+  throw ConfigError(
+      fmt::format("{}: {} and {} imply {} stages and {} microbatches, but the file has only {} instructions, which are too "
+                  "few; number both from 0 without gaps",
+                  name, to_string(highest_stage), to_string(highest_microbatch), stages, microbatches, instructions));
 }
 
 }  // namespace
@@ -97,7 +97,7 @@ Schedule parse_schedule(std::string_view text, const std::string& name) {
 Schedule read_schedule(const std::string& path) {
   const BoundedText read = read_bounded(path, kMostBytes, "a schedule");
   if (!read.problem.empty())
-    throw ConfigError(fmt::format("{}: {}; name a file with a line per pipeline rank", path, read.problem));
+    throw ConfigError(fmt::format("{}: {}; name a file with one line per pipeline rank", path, read.problem));
   return parse_schedule(read.text, path);
 }
 

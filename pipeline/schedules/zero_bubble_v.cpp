@@ -1,10 +1,10 @@
-// Rank r has stage r on the way down the V and stage 2P - 1 - r on the way up: the activations of a pass that is long on one
-// leg are short-lived on the other, so that all ranks keep equally many, and the last stage is on rank 0.
+// Rank r has stage r on the way down the V and stage 2P - 1 - r on the way up. A rank that keeps activations for long on one
+// leg keeps them only briefly on the other, so all ranks hold equally many. The last stage is on rank 0.
 //
-//   warm-up     forwards of the down leg until the first microbatch comes back up, then both legs in turn
-//   first I     as soon as the up leg's forward is done its backward follows
-//   steady      F I W of each leg in turn: one microbatch in, one out, and no rank waits
-//   ending      I first, for the ranks that wait for it; W fills the rest
+//   warm-up     forwards of the down leg until the first microbatch comes back up, then forwards of both legs in turn
+//   first I     the up leg's backward follows as soon as its forward is done
+//   steady      F I W of each leg in turn: one microbatch goes in, one comes out, and no rank waits
+//   ending      I comes first, because other ranks wait for it; W fills the remaining time
 #include <algorithm>
 #include <array>
 
@@ -16,7 +16,7 @@ namespace {
 
 enum Leg { Down, Up };
 
-// One rank's program as it is written: each call adds the next microbatch of that op on that leg.
+// Writes one rank's program: each call adds the given op for that leg's next microbatch.
 class LegWriter {
  public:
   LegWriter(int down_stage, int up_stage) : stages_{down_stage, up_stage} {}
@@ -68,7 +68,7 @@ Program v_program(int rank, int ranks, int microbatches) {
 
 Schedule zero_bubble_v(int ranks, int microbatches) {
   Schedule schedule;
-  const int enough = std::max(microbatches, 2 * ranks - 1);  // what the warm-up of rank 0 takes
+  const int enough = std::max(microbatches, 2 * ranks - 1);  // the warm-up of rank 0 needs 2P - 1
   for (int rank = 0; rank < ranks; ++rank) schedule.push_back(v_program(rank, ranks, enough));
   return first_microbatches(std::move(schedule), microbatches);
 }

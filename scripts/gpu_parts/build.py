@@ -10,7 +10,7 @@ SHIM_TARGETS = ["trivet", "trivet_cuda_shim"]
 
 def build(session):
     configure(session)
-    # -k: a program that does not compile keeps none of the others from being there.
+    # With -k, a program that does not compile does not stop the build of the others.
     targets = SHIM_TARGETS if session.shim else TARGETS
     ninja = (session.build / "build.ninja").exists()
     command = ["cmake", "--build", session.build, "--parallel", session.args.jobs, "--target", *targets, "--", *(["-k", "0"] if ninja else ["-k"])]
@@ -36,9 +36,9 @@ def configure(session):
     if not session.shim:
         toolkit = session.toolkit
         if toolkit is None:
-            raise Failure("no nvcc in CUDACXX, CUDA_HOME, PATH, /usr/local/cuda* or the wheels of this Python")
+            raise Failure("there is no nvcc in CUDACXX, CUDA_HOME, PATH, /usr/local/cuda* or the wheels of this Python")
         if toolkit.missing:
-            raise Failure(f"nvcc is {toolkit.nvcc}, but nowhere are {', '.join(toolkit.missing)}: install the CUDA toolkit with NCCL")
+            raise Failure(f"found nvcc ({toolkit.nvcc}), but not {', '.join(toolkit.missing)}: install the CUDA toolkit with NCCL")
         command += ["-DTRIVET_CUDA=ON", "-DTRIVET_BENCH=ON", f"-DCMAKE_CUDA_COMPILER={toolkit.nvcc}",
                     f"-DCMAKE_CUDA_ARCHITECTURES={session.gpu.architecture}"]
         command += [f"-D{key}={value}" for key, value in toolkit.nccl.items()]
@@ -51,7 +51,7 @@ def configure(session):
 
 
 def environment(session):
-    """Headers that CMake's packages do not lead to, for compilers and for nvcc's host compiler, as system headers."""
+    """Passes headers that CMake's packages do not find to the compilers and to nvcc's host compiler, as system headers."""
     headers = [session.packages.prefix / "include"] if session.packages else []
     headers += session.toolkit.foreign_headers if session.toolkit else []
     return {"CPLUS_INCLUDE_PATH": ":".join(str(folder) for folder in headers)} if headers else {}

@@ -7,12 +7,12 @@ from gpu_parts.session import last_lines
 
 
 def pytorch(session):
-    # PyTorch brings its own libraries of CUDA: those of the toolkit must not come before them.
+    # PyTorch brings its own CUDA libraries: those of the toolkit must not come before them.
     inherited = {"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")}
     see_gpu = "import torch; raise SystemExit(not torch.cuda.is_available())"
     code, _ = session.run([session.args.python, "-c", see_gpu], "torch", 60, **inherited)
     if code != 0:
-        raise Skipped(f"{session.args.python} has no PyTorch that sees the GPU; --python names another")
+        raise Skipped(f"{session.args.python} has no PyTorch that sees the GPU; name another Python with --python")
     results = session.logs / f"{session.part}-results.json"
     command = [session.args.python, "bench/cuda/compare_pytorch.py", "--python", session.args.python, "--trivet", session.trivet,
                "--library-path", session.environment().get("LD_LIBRARY_PATH", ""), "--rounds", 2, "--json", results,
@@ -24,5 +24,5 @@ def pytorch(session):
         raise Failure(f"compare_pytorch.py: exit code {code}: {last_lines(output)}")
     done = [row for row in rows if row.get("ratio")]
     if not done:
-        raise Failure("no model was measured on both sides in the time there is")
+        raise Failure("there was not enough time to measure any model on both sides")
     return "; ".join(f"{row['model']}: Trivet {row['ratio']:.2f} times PyTorch" for row in done)

@@ -1,4 +1,4 @@
-"""Parts of one rank: kernels, module, train, offload, sanitizer."""
+"""The parts with one rank: kernels, module, train, offload, sanitizer."""
 import json
 import math
 import pathlib
@@ -10,8 +10,8 @@ from gpu_parts.report import Failure, Skipped
 from gpu_parts.session import last_lines
 from gpu_parts.training import first_difference, prepare, small_config, train, with_changes
 
-# Largest relative difference of a step's loss from the CPU's. Float32: sums in another order, through 20 updates. Bfloat16: a
-# rounding that falls the other way is 2^-8 of an activation, of which a loss is a mean over thousands.
+# The largest accepted relative difference of a step's loss from the CPU's. In float32, sums in a different order add up over 20
+# updates. In bfloat16, rounding the other way changes an activation by 2^-8, and the loss is a mean over thousands of them.
 CURVE_TOLERANCE = {"fp32": 2e-4, "bf16": 1e-2}
 
 
@@ -29,13 +29,13 @@ TEST_GPU = "tests/cuda/gpu/test_gpu"
 
 
 def run_tests(session):
-    """All of test_gpu; what its report says."""
+    """Runs all of test_gpu; returns the counts in its report."""
     report = session.logs / f"{session.part}-report.json"
     code, output = session.run([session.program(TEST_GPU), "--gtest_brief=1", f"--gtest_output=json:{report}"], "test_gpu")
     if code == 77:
         raise Failure(last_lines(output, 1))
     if not report.exists():
-        raise Failure(f"test_gpu ended with exit code {code} before its report: {last_lines(output)}")
+        raise Failure(f"test_gpu exited with code {code} without a report: {last_lines(output)}")
     counts = {"tests": 0, "skipped": 0, "failed": []}
     for suite in json.loads(report.read_text())["testsuites"]:
         for test in suite["testsuite"]:
@@ -49,7 +49,7 @@ def run_tests(session):
 
 
 def module(session):
-    """What happens without a run's parts is as docs/cuda.md says; with them the GPU is named."""
+    """Without a GPU, the module or enough memory, a run ends as docs/cuda.md says; with all of these it names the GPU."""
     config = small_config(session, "gpt", training__steps=2)
     no_gpu = {"CUDA_SHIM_DEVICES": 0} if session.shim else {"CUDA_VISIBLE_DEVICES": ""}
     gpu_name = None if session.shim else session.gpu.name
@@ -66,8 +66,8 @@ def module(session):
     session.details["runs"] = rows
     wrong = [row for row in rows if not row["as expected"]]
     if wrong:
-        raise Failure(f"{len(wrong)} of {len(rows)} are not as expected: " +
-                      "; ".join(f"{row['run']}: exit code {row['exit code']} for {row['expected']}: {row['message']}" for row in wrong))
+        raise Failure(f"{len(wrong)} of {len(rows)} runs did not end as expected: " +
+                      "; ".join(f"{row['run']}: exit code {row['exit code']} instead of {row['expected']}: {row['message']}" for row in wrong))
     return f"{len(rows)} runs ended as expected"
 
 
@@ -90,7 +90,7 @@ def train_curves(session, kind, precision):
 
 
 def train_same_bits(session, kind, reference):
-    """What moves work in time or place changes no bit: against the bf16 run of train_curves."""
+    """Settings that move work in time or place change no bit: compares such runs with the bf16 run of train_curves."""
     config = small_config(session, kind)
     layout = with_changes(config, {"reproducible": "layout"})
     runs = {"repeated": (config, reference), "without graph": (with_changes(config, {"cuda_graph": "off"}), reference),
@@ -115,7 +115,7 @@ def curves(session):
             curves.append(row)
         bits += train_same_bits(session, kind, run)
     session.details.update({"loss curves": curves, "same bits": bits})
-    wrong = [f"{row['model']} {row['precision']}: loss differs by {row['largest difference']:.2g} of {row['tolerance']:g}, "
+    wrong = [f"{row['model']} {row['precision']}: loss differs by {row['largest difference']:.2g}, accepted is {row['tolerance']:g}, "
              f"{row['first loss']:.4f} to {row['last loss']:.4f}" for row in curves if not row["ok"]]
     wrong += [f"{row['model']}, {row['run']}: bits {row['bits']}" for row in bits if row["bits"] != "equal"]
     if wrong:
@@ -125,7 +125,7 @@ def curves(session):
 
 
 def offload(session):
-    """Offload is a placement: no bit of the loss changes."""
+    """Offload only moves data: no bit of the loss changes."""
     plain = small_config(session, "gpt", zero_optimization__stage=3)
     reference = train(session, plain, "none")
     files = session.work / "offload"
@@ -167,7 +167,7 @@ TESTS_OF_A_SUITE = 2  # for the sanitizer, which is 10 to 100 times slower
 
 
 def some_tests(session):
-    """The first and the middle test of every suite, parametrised ones included."""
+    """Returns the first and the middle test of every suite, including parametrised ones."""
     code, output = session.run([session.program(TEST_GPU), "--gtest_list_tests"], "list", 30)
     if code != 0:
         raise Failure(f"test_gpu --gtest_list_tests: exit code {code}: {last_lines(output)}")
@@ -180,7 +180,7 @@ def some_tests(session):
             suite.append(name)
     chosen = []
     for suite, tests in suites.items():
-        by_name = {}  # of a parametrised suite: Test/0, Test/1 ...
+        by_name = {}  # in a parametrised suite: Test/0, Test/1 ...
         for test in tests:
             by_name.setdefault(test.split("/")[0], []).append(test)
         for values in by_name.values():
@@ -201,12 +201,12 @@ FINDING = re.compile(r"^=+ (Invalid|Error: |Race|Program hit|Fatal|Unused|Uninit
 
 
 def sanitize(session, program, tool, tests, seconds):
-    """One tool on some tests; what it had found when its time was over counts, too."""
+    """Runs one tool on some tests; what it has found when its time is over counts, too."""
     row = {"tool": tool, "chosen tests": len(tests)}
     command = [program, "--tool", tool, "--error-exitcode", "86", *(["--report-api-errors", "no"] if tool == "memcheck" else []),
                session.program(TEST_GPU), f"--gtest_filter={':'.join(tests)}"]
     try:
-        # Kernels are instrumented when they are loaded: not all of cuBLASLt's.
+        # Kernels are instrumented when they are loaded, so lazy loading avoids instrumenting all of cuBLASLt's.
         row["exit code"], output = session.run(command, tool, seconds, CUDA_MODULE_LOADING="LAZY")
     except OutOfTime:
         row["exit code"], output = "no time for all", session.log_path(tool).read_text(errors="replace")

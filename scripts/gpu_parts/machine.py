@@ -10,7 +10,7 @@ import site
 import subprocess
 import sys
 
-# What the backend is linked with, as in cmake/TrivetCuda.cmake, and a header of each.
+# The libraries that the backend is linked with, as in cmake/TrivetCuda.cmake, and a header of each.
 LIBRARIES = {"cudart": "cuda_runtime.h", "cublas": "cublas_v2.h", "cublasLt": "cublasLt.h", "nccl": "nccl.h"}
 SYSTEM_LIBRARIES = [pathlib.Path(path) for path in ("/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib")]
 
@@ -29,7 +29,7 @@ class Gpu:
 
 
 def find_gpu():
-    """The first GPU that may be used, or None."""
+    """Returns the first usable GPU, or None."""
     if not shutil.which("nvidia-smi"):
         return None
     query = subprocess.run(["nvidia-smi", "--query-gpu=name,compute_cap,memory.total,driver_version", "--format=csv,noheader,nounits"],
@@ -54,14 +54,14 @@ def facts(gpu, shim):
     return {
         "date": datetime.datetime.now().strftime("%Y-%m-%d %H:%M"),
         "commit": commit.stdout.strip() if commit and commit.returncode == 0 else "unknown",
-        "gpu": "the fake device of tests/cuda/shim: says nothing of a GPU" if shim else
+        "gpu": "the fake device of tests/cuda/shim: says nothing about a GPU" if shim else
                f"{gpu.name}, compute capability {gpu.capability}, {gpu.memory_mib} MiB, driver {gpu.driver}",
         "host": f"{len(os.sched_getaffinity(0))} cores of {cpu}, {host_bytes() / 2**30:.0f} GiB, {platform.system()} {platform.release()}",
     }
 
 
 def wheel_folders():
-    """Where pip puts the parts of a CUDA toolkit: site-packages/nvidia/*, newer ones together in nvidia/cu13."""
+    """Returns where pip puts the parts of a CUDA toolkit: site-packages/nvidia/*; newer wheels share nvidia/cu13."""
     folders = {pathlib.Path(folder) for folder in [*sys.path, *site.getsitepackages(), site.getusersitepackages()] if folder}
     python = shutil.which("python3")
     if python:
@@ -71,7 +71,7 @@ def wheel_folders():
 
 
 def toolkit_roots():
-    """Folders with bin, include, lib of a toolkit, the best first."""
+    """Returns folders with bin, include, lib of a toolkit, the best first."""
     roots = [pathlib.Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     if shutil.which("nvcc"):
         roots.append(pathlib.Path(shutil.which("nvcc")).resolve().parent.parent)
@@ -80,13 +80,13 @@ def toolkit_roots():
 
 
 class Toolkit:
-    """nvcc, and where headers and libraries are. Wheels have libraries as libX.so.N only: `links` has libX.so for the linker."""
+    """nvcc, and where headers and libraries are. Wheels have libraries only as libX.so.N; `links` has libX.so for the linker."""
 
     def __init__(self, nvcc, links):
         self.nvcc = nvcc
         self.links = links
-        self.library_folders = []  # to run with
-        self.foreign_headers = []  # folders of headers that are not beside nvcc
+        self.library_folders = []  # for running programs
+        self.foreign_headers = []  # folders of headers outside nvcc's toolkit
         self.missing = []
         self.nccl = {}             # variables of cmake/FindNCCL.cmake
         roots = toolkit_roots()
@@ -137,7 +137,7 @@ def link(folder, name, library):
 
 
 def find_toolkit(build):
-    """None where there is no nvcc."""
+    """Returns None if there is no nvcc."""
     candidates = [pathlib.Path(os.environ["CUDACXX"])] if os.environ.get("CUDACXX") else []
     candidates += [root / "bin" / "nvcc" for root in toolkit_roots()]
     nvcc = next((path for path in candidates if path.is_file() and os.access(path, os.X_OK)), None)
@@ -145,7 +145,7 @@ def find_toolkit(build):
 
 
 class Packages:
-    """A folder of unpacked packages. Links in it may lead to libraries of packages that are not in it: then to this machine's."""
+    """A folder of unpacked packages. A link to a library that is not in the folder is replaced by one to this machine's library."""
 
     def __init__(self, folder, build):
         self.prefix = folder / "usr"

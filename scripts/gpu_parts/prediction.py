@@ -1,4 +1,4 @@
-"""The part predict: steps as `trivet bench` predicts them, beside what they take."""
+"""The part predict: compares the step times that `trivet bench` predicts with measured ones."""
 import re
 
 from gpu_parts.report import Failure
@@ -18,7 +18,7 @@ def predict(session):
         output = bench(session, ["step", command[2], "--ranks", "1", "--steps", "10"], profile, name, **environment)
         rows.append({"model": name, "measured ms": milliseconds("measured", output), "predicted ms": milliseconds("predicted", output)})
     session.details["predictions"] = rows
-    return "; ".join(f"{row['model']} {row['predicted ms']:.1f} of {row['measured ms']:.1f} ms" for row in rows)
+    return "; ".join(f"{row['model']} predicted {row['predicted ms']:.1f}, measured {row['measured ms']:.1f} ms" for row in rows)
 
 
 def bench(session, arguments, profile, name, **environment):
@@ -31,5 +31,5 @@ def bench(session, arguments, profile, name, **environment):
 def milliseconds(what, output):
     found = re.search(rf"^{what} ([0-9.]+) ms", output, re.MULTILINE)
     if not found:
-        raise Failure(f"trivet bench step has not {what} anything: {last_lines(output)}")
+        raise Failure(f"trivet bench step printed no {what} time: {last_lines(output)}")
     return float(found[1])

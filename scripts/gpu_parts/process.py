@@ -15,11 +15,11 @@ class OutOfTime(Exception):
 
 
 class Interrupted(BaseException):
-    """SIGINT or SIGTERM to this program."""
+    """This program got SIGINT, SIGTERM or SIGHUP."""
 
 
 def adopt_orphans():
-    """Makes this process the parent of what its children leave, so that end_children finds it; turns signals into Interrupted."""
+    """Makes this process the parent of orphans of its children, so that end_children finds them; turns signals into Interrupted."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def interrupt(number, _):
@@ -30,7 +30,7 @@ def adopt_orphans():
 
 
 def children_of(pid):
-    """The direct children of a process that have not ended, as {pid: command line}."""
+    """Returns the direct children of a process that have not ended, as {pid: command line}."""
     found = {}
     try:
         tasks = list(pathlib.Path(f"/proc/{pid}/task").iterdir())
@@ -61,7 +61,7 @@ def descendants_of(pid):
 
 
 def reap():
-    """Takes the exit codes of children that nobody waits for."""
+    """Collects the exit codes of children that nobody waits for."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -70,7 +70,7 @@ def reap():
 
 
 def end_children(patience=2.0):
-    """Ends what is still there of this process's descendants; returns the command lines of those that did not end by themselves."""
+    """Kills the remaining descendants of this process; returns the command lines of those that did not end by themselves."""
     end = time.monotonic() + patience
     while (left := descendants_of(os.getpid())) and time.monotonic() < end:
         reap()
@@ -103,13 +103,13 @@ def end_group(process):
 
 
 def start(command, environment, log, folder=None):
-    """A command in a group of its own, with all it prints in the file `log`."""
+    """Starts a command in its own process group, with all its output in the file `log`."""
     return subprocess.Popen([str(word) for word in command], env=environment, stdin=subprocess.DEVNULL, stdout=log,
                             stderr=subprocess.STDOUT, start_new_session=True, cwd=folder)
 
 
 def wait(process, seconds, what):
-    """The exit code. At the limit, or when this program is interrupted, ends the command and throws."""
+    """Returns the exit code. At the limit, or when this program is interrupted, ends the command and raises."""
     try:
         return process.wait(max(seconds, 0.01))
     except subprocess.TimeoutExpired:

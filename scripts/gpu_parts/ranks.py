@@ -1,4 +1,4 @@
-"""Parts of several ranks on one GPU: ranks, kill."""
+"""The parts with several ranks on one GPU: ranks, kill."""
 import os
 import pathlib
 import signal
@@ -13,7 +13,7 @@ STAGE, PIPELINE, TENSOR = "zero_optimization__stage", "parallel__pipeline", "par
 
 
 def layouts():
-    """(model, reproducible, ranks, changes): what is promised to give the bits of one rank."""
+    """Yields (model, reproducible, ranks, changes) of layouts that are promised to give the bits of one rank."""
     yield "gpt", "layout", 2, {STAGE: 1}
     yield "llama", "layout", 2, {STAGE: 3}
     yield "gpt", "layout", 2, {TENSOR: 2}
@@ -29,7 +29,7 @@ def describe(model, reproducible, ranks, changes):
 
 
 def ranks(session):
-    """Losses of layouts beside one rank's. All have the same microbatches, which is part of the mathematics in layout mode."""
+    """Compares losses of layouts with those of one rank. All use the same microbatches: in layout mode these are part of the mathematics."""
     references, rows = {}, []
     for number, (model, reproducible, count, changes) in enumerate(layouts()):
         config = small_config(session, model, training__steps=2 if session.shim else 6, reproducible=reproducible)
@@ -59,7 +59,7 @@ KILL_DEADLINE_SECONDS = 10  # from the kill to the end of the survivor and the l
 
 
 def kill(session):
-    """Kills each of two ranks once. On the fake device, whose NCCL is for threads, the ranks compute on the CPU."""
+    """Kills each of two ranks once. The fake device's NCCL supports only threads, so there the ranks compute on the CPU."""
     rows = [kill_one(session, victim) for victim in (0, 1)]
     session.details["kills"] = rows
     wrong = [f"rank {row['killed']}: {row['wrong']}" for row in rows if row["wrong"]]
@@ -89,13 +89,13 @@ def kill_one(session, victim):
                 process.end_group(job)
     output = session.log_path(name).read_text(errors="replace")
     wanted = {f"lost rank {victim} (": "the survivor does not name it", "ended with exit code 10": "the survivor's exit code is not 10",
-              "was killed by signal 9": "the launcher does not say what happened"}
+              "was killed by signal 9": "the launcher does not say that a rank was killed"}
     wrong = [problem for text, problem in wanted.items() if text not in output]
     if code != 128 + signal.SIGKILL:
         wrong.append(f"the launcher's exit code is {code}, not {128 + signal.SIGKILL}")
     left = shared_memory() - before
     if left:
-        wrong.append(f"left in /dev/shm: {', '.join(sorted(left))}")
+        wrong.append(f"these files were left in /dev/shm: {', '.join(sorted(left))}")
     return {"killed": victim, "seconds": seconds, "wrong": "; ".join(wrong)}
 
 
@@ -110,7 +110,7 @@ def shared_memory():
 
 
 def wait_for_rank(session, job, metrics, rank):
-    """The process of a rank, when the job has done two steps."""
+    """Waits until the job has done two steps; returns the process id of a rank."""
     while len(read_metrics(metrics)) < 2:
         if job.poll() is not None:
             raise Failure(f"the job ended by itself with exit code {job.returncode}: {last_lines(session.log_path(f'rank-{rank}').read_text())}")
@@ -121,4 +121,4 @@ def wait_for_rank(session, job, metrics, rank):
         variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         if f"RANK={rank}".encode() in variables:
             return pid
-    raise Failure(f"no process of rank {rank} among the launcher's")
+    raise Failure(f"none of the launcher's processes is rank {rank}")

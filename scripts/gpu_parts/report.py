@@ -1,4 +1,4 @@
-"""Results: one line a part, a table, a JSON file."""
+"""The results as one line per part, as a table and as a JSON file."""
 import dataclasses
 import json
 import tarfile
@@ -6,7 +6,7 @@ import textwrap
 
 
 class Failure(Exception):
-    """A part found that something is wrong; the text says what."""
+    """A part found an error; the text says what."""
 
 
 class Skipped(Exception):
@@ -43,7 +43,7 @@ def table(facts, results):
 
 
 def rows_of(result):
-    """Details below the summary: tables (lists of rows) and texts (lists of lines, or one)."""
+    """Returns the lines of the details below the summary: tables (lists of rows) and texts (one line or a list)."""
     lines = []
     for title, rows in result.details.items():
         if not (isinstance(rows, list) and rows and isinstance(rows[0], dict)):

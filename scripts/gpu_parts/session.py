@@ -14,7 +14,7 @@ class Session:
         self.gpu = gpu          # machine.Gpu; None on the fake device
         self.shim = args.shim
         self.build = args.build.resolve()
-        self.work = work        # gone when the program ends
+        self.work = work        # temporary, removed when the program ends
         self.logs = self.build / "logs"
         self.toolkit = None if args.shim else machine.find_toolkit(self.build)
         self.packages = machine.Packages(args.deps.resolve(), self.build) if args.deps else None
@@ -48,7 +48,7 @@ class Session:
         return path
 
     def environment(self, **more):
-        """Of all commands: libraries of the toolkit and of the packages; the module of the fake device with --shim."""
+        """The environment of all commands: libraries of the toolkit and packages; with --shim, the module of the fake device."""
         environment = dict(os.environ)
         folders = (self.toolkit.library_folders if self.toolkit else []) + (self.packages.library_folders if self.packages else [])
         if folders:
@@ -60,7 +60,7 @@ class Session:
         return environment
 
     def run(self, command, name, limit=None, **environment):
-        """Runs a command to its end, within `limit` and the part's; returns (exit code, all it printed). The log is kept."""
+        """Runs a command to its end, within `limit` and the part's limit; returns (exit code, output). The log is kept."""
         with self.open_log(name) as log:
             job = process.start(command, self.environment(**environment), log)
             seconds = min(self.left(), limit or self.left())
@@ -79,5 +79,5 @@ class Session:
 
 
 def last_lines(text, count=3):
-    """The end of what a command printed, on one line."""
+    """Returns the end of a command's output, on one line."""
     return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-count:])[-600:]

@@ -1,4 +1,4 @@
-"""Parts that measure: bench, model."""
+"""The parts that measure: bench, model."""
 import json
 import pathlib
 import re
@@ -12,7 +12,7 @@ from gpu_parts.training import Run, prepare, read_config, read_metrics, refused,
 DENSE_BF16_FLOPS = 989e12  # of an H100 or H200 SXM, by its data sheet
 UTILISATION = "model FLOPs utilisation = (6 N + 6 L C T) x tokens/s / 989 TFLOP/s; N parameters, L layers, C hidden size, T sequence length"
 MODELS = ["gpt2_124m", "gpt2_1.5b", "llama_1b"]
-HOST_BOUND = "gpt2_124m"  # whose kernels are short: what launching them as one graph gains shows here
+HOST_BOUND = "gpt2_124m"  # its kernels are short, so the gain from launching them as one graph shows here
 CONFIGS = pathlib.Path("bench/cuda/configs")
 
 
@@ -25,12 +25,12 @@ def utilisation(tokens_per_second, parameters, model):
 
 
 ROUNDS = 3
-FUSED_TARGET = 0.90  # of the copy bandwidth, of a kernel that only moves memory
+FUSED_TARGET = 0.90  # share of the copy bandwidth for a kernel that only moves memory
 
 
 def bench(session):
-    """Every program of bench/cuda, without its argument. Those that print JSON objects, {"name": what, "value": number, "unit": text} and
-    further members, one a line, take turns for some rounds, and the medians are kept; of others the text is."""
+    """Runs every program of bench/cuda without arguments. Programs that print one JSON object per line, {"name": what, "value": number,
+    "unit": text} and further members, take turns for some rounds, and the medians are kept; of other programs the text is kept."""
     programs = sorted((session.build / "bench" / "cuda").glob("*_bench"))
     if not programs:
         raise Failure(f"{session.build}/bench/cuda has no benchmarks: run the part build")
@@ -60,7 +60,7 @@ def bench(session):
 
 
 def median_row(figures):
-    """Medians of the numbers of one figure over the rounds; the rest as in the last."""
+    """Returns the medians of the numbers of one figure over the rounds; other members are those of the last round."""
     row = dict(figures[-1])
     for key, value in row.items():
         if isinstance(value, (int, float)):
@@ -78,7 +78,7 @@ def json_lines(output):
 
 
 def shares_of(lines):
-    """Of a table for people: lines of kernels end in their share of the copy bandwidth, "93%"; the copies themselves do not count."""
+    """Reads a printed table: lines of kernels end with their share of the copy bandwidth, "93%"; the copies themselves do not count."""
     for line in lines:
         found = re.search(r"\s(\d+)%$", line)
         if found and "copy, " not in line and "Memcpy" not in line:
@@ -86,7 +86,7 @@ def shares_of(lines):
 
 
 def plan(session, config):
-    """What `trivet plan --json` says of one rank."""
+    """Returns what `trivet plan --json` prints for one rank."""
     command, environment, _ = prepare(session, config)
     code, output = session.run([command[0], "plan", command[2], "--json"], "plan", 60, **environment)
     if refused(code, output):
@@ -97,7 +97,7 @@ def plan(session, config):
 
 
 def model_config(session, name):
-    """A file of bench/cuda/configs with its tokens; on the fake device a tiny model of its kind."""
+    """Returns a config of bench/cuda/configs with its tokens; on the fake device, that of a tiny model of the same kind."""
     if session.shim:
         return small_config(session, "llama" if name.startswith("llama") else "gpt")
     config = read_config(CONFIGS / f"{name}.json")
@@ -132,7 +132,7 @@ def model(session):
     sizes = []
     for where, changes in placements().items():
         if session.left() < 20:
-            problems.append(f"largest model, {where}: no time")
+            problems.append(f"largest model, {where}: no time left")
             continue
         try:
             sizes.append({"offload": where, **largest(session, where, changes)})
@@ -154,7 +154,7 @@ def placements():
 
 
 def large_config(session, layers, changes):
-    """One sequence a step, everything recomputed, so that what is kept of parameters decides."""
+    """Returns a config with one sequence per step and full recomputation, so that the memory for parameters decides."""
     sizes = dict(hidden_size=64, heads=2, sequence_length=32, vocabulary=96) if session.shim else \
         dict(hidden_size=4096, heads=32, sequence_length=1024, vocabulary=50304)
     config = small_config(session, "gpt", training__steps=3, train_batch_size=1, train_micro_batch_size_per_gpu=1,
@@ -168,20 +168,20 @@ def device_bytes(session):
 
 
 SHIM_MEMORY_BYTES = 40 << 20
-HOST_SHARE = 0.85  # of the host's memory may be taken by what is offloaded
-ATTEMPTS = 3  # real runs for each placement
+HOST_SHARE = 0.85  # share of the host's memory that offloaded data may take
+ATTEMPTS = 3  # real runs per placement
 
 
 def largest(session, where, changes):
-    """Doubles and bisects over layers by the plan, which takes no GPU; then runs the largest that the plan says fits, and 4 % less while
-    that does not fit, or more while it does."""
+    """Doubles and bisects the number of layers with the plan, which needs no GPU. Then runs the largest model that fits by the plan, and
+    goes 4 % down while the model does not fit, or 4 % up while it does."""
     def fits(layers):
         memory = plan(session, large_config(session, layers, changes))
         return memory["memory_bytes"]["total"] <= device_bytes(session) and memory.get("host_memory_bytes", 0) <= HOST_SHARE * machine.host_bytes()
 
     planned = bisect(fits, most=2048)
     if planned == 0:
-        raise Failure("not even one layer fits, says the plan")
+        raise Failure("by the plan, not even one layer fits")
     best, least_failed, layers, trials = 0, None, planned, []
     for _ in range(ATTEMPTS):
         code = try_layers(session, where, layers, changes)
@@ -199,7 +199,7 @@ def largest(session, where, changes):
 
 
 def bisect(fits, most):
-    """The largest number up to `most` for which `fits` holds, which must hold below it too; 0 if there is none."""
+    """Returns the largest number up to `most` for which `fits` holds, 0 if there is none. `fits` must hold for all smaller numbers, too."""
     if not fits(1):
         return 0
     low, high = 1, 2
@@ -212,7 +212,7 @@ def bisect(fits, most):
 
 
 def try_layers(session, where, layers, changes):
-    """0 if a step was done, 19 if memory was not enough."""
+    """Returns 0 if a step was done, 19 if there was not enough memory."""
     command, environment, metrics = prepare(session, large_config(session, layers, changes))
     if session.shim:
         environment["CUDA_SHIM_MEMORY_BYTES"] = SHIM_MEMORY_BYTES
@@ -222,5 +222,5 @@ def try_layers(session, where, layers, changes):
     if code not in (0, 19):
         raise Failure(f"{layers} layers: exit code {code}: {last_lines(output)}")
     if code == 0 and not Run(read_metrics(metrics), output).steps:
-        raise Failure(f"{layers} layers: exit code 0 and no step")
+        raise Failure(f"{layers} layers: exit code 0, but no step was done")
     return code

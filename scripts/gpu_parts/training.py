@@ -1,4 +1,4 @@
-"""Runs of `trivet train`: configs, tokens, what the metrics say."""
+"""Runs of `trivet train`: configs, tokens, metrics."""
 import array
 import itertools
 import json
@@ -11,11 +11,11 @@ import sys
 from gpu_parts.report import Failure, Skipped
 from gpu_parts.session import last_lines
 
-LLMC_MAGIC, LLMC_VERSION, LLMC_HEADER = 20240520, 1, 256  # llm.c's file of tokens: 256 int32, then uint16
+LLMC_MAGIC, LLMC_VERSION, LLMC_HEADER = 20240520, 1, 256  # llm.c's token file: a header of 256 int32, then uint16
 
 
 def write_tokens(path, vocabulary, count):
-    """Random tokens that follow each other by a simple rule half of the time, so that there is something to learn."""
+    """Writes random tokens that follow a simple rule half of the time, so that there is something to learn."""
     rng = random.Random(1234)
     tokens = array.array("H", [0])
     for _ in range(count - 1):
@@ -35,7 +35,7 @@ def tokens_file(session, vocabulary, count):
 
 
 def small_config(session, kind, **changes):
-    """A model that the CPU trains in seconds too; on the fake device far smaller still."""
+    """Returns the config of a model that even the CPU trains in seconds; on the fake device it is much smaller."""
     sizes = dict(layers=2, hidden_size=64, heads=4, sequence_length=32) if session.shim else \
         dict(layers=4, hidden_size=256, heads=4, sequence_length=256)
     sizes["vocabulary"] = 96 if session.shim else 1024
@@ -53,7 +53,7 @@ def small_config(session, kind, **changes):
 
 
 def with_changes(config, changes):
-    """A copy with keys replaced: with_changes(config, {"zero_optimization__stage": 2}), where __ is the dot of the key."""
+    """Returns a copy with keys replaced: with_changes(config, {"zero_optimization__stage": 2}), where __ is the dot of the key."""
     config = json.loads(json.dumps(config))
     for key, value in changes.items():
         section = config
@@ -65,12 +65,12 @@ def with_changes(config, changes):
 
 
 def read_config(path):
-    """A file of bench/cuda/configs: JSON with // lines."""
+    """Reads a file of bench/cuda/configs: JSON with // lines."""
     return json.loads("\n".join(line for line in path.read_text().splitlines() if not line.lstrip().startswith("//")))
 
 
 class Run:
-    """A run that came to its end."""
+    """A completed run."""
 
     def __init__(self, steps, output):
         self.steps = steps  # lines of --metrics
@@ -91,20 +91,20 @@ class Run:
         return self.steps[-1]["tokens"] / statistics.median(self.seconds(min(warm_up, len(self.steps) - 1)))
 
     def memory(self):
-        """Planned and measured total in MiB, from the last lines of the run."""
+        """Returns planned and measured total in MiB, from the last lines of the run."""
         found = re.search(r"total ([\d.]+) MiB planned / ([\d.]+) measured", self.output)
         return (float(found[1]), float(found[2])) if found else (None, None)
 
 
-# Of ranks as processes on one GPU. A kernel that is loaded at its first launch, or that shares a queue of the hardware with another
-# stream's, would wait for an operation that waits for another rank.
+# The environment of ranks that share one GPU as processes. Otherwise a kernel that is loaded at its first launch, or that
+# shares a hardware queue with another stream's kernel, could wait for an operation that waits for another rank.
 SHARED_GPU = {"TRIVET_SHARE_GPU": 1, "CUDA_MODULE_LOADING": "EAGER", "CUDA_DEVICE_MAX_CONNECTIONS": 32}
 
 _numbers = itertools.count(1)
 
 
 def prepare(session, config, ranks=1):
-    """Writes the config; returns (command, environment, metrics file). On the fake device ranks are threads, each with its GPU."""
+    """Writes the config; returns (command, environment, metrics file). On the fake device ranks are threads, each with its own GPU."""
     number = next(_numbers)
     file, metrics = session.work / f"{number}.json", session.work / f"{number}.jsonl"
     file.write_text(json.dumps(config))
@@ -125,7 +125,7 @@ def read_metrics(metrics):
 
 
 def train(session, config, name, ranks=1, limit=None, **environment):
-    """Trains to the end; throws Failure with the program's message otherwise."""
+    """Trains to the end; if that fails, raises Failure with the program's message."""
     command, own, metrics = prepare(session, config, ranks)
     code, output = session.run(command, name, limit, **own, **environment)
     if refused(code, output):
@@ -139,14 +139,14 @@ def train(session, config, name, ranks=1, limit=None, **environment):
 
 
 def refused(code, output):
-    """What the program said if it refused the config because this build has no such feature, without the file's name; else None."""
+    """Returns the program's message, without the file name, if it refused a feature that this build lacks; otherwise None."""
     if code != 2 or "not implemented" not in output:
         return None
     return re.sub(r"^.*\.json:\d+:\d+: ", "", last_lines(output, 1))
 
 
 def first_difference(a, b):
-    """Of two runs' losses, bit by bit: the step, or None."""
+    """Compares the losses of two runs bit by bit; returns the first step that differs, or None."""
     if len(a.bits) != len(b.bits):
         return min(len(a.bits), len(b.bits)) + 1
     return next((step + 1 for step, (x, y) in enumerate(zip(a.bits, b.bits)) if x != y), None)

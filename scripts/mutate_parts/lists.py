@@ -1,4 +1,4 @@
-"""Lists of mutants, tests/mutants/NAME.txt: blocks separated by empty lines, one mutant a block.
+"""Lists of mutants, tests/mutants/NAME.txt: blocks separated by empty lines, one mutant per block.
 
   # the loss scale falls too fast
   file: engine/loss_scale.cpp
@@ -7,8 +7,8 @@
   tests: test_engine:LossScale.* test_equivalence
   explained: why no test can or need notice it (only where it survives)
 
-The text of the - lines must occur exactly once in the file; the text of the + lines replaces it, or nothing does. It begins after
-the sign and one space. `tests` names test programs, each with an optional GoogleTest filter after a colon. A line that starts with two
+The text of the - lines must occur exactly once in the file; the text of the + lines replaces it. Text begins after the sign and
+one space. `tests` names test programs, each with an optional GoogleTest filter after a colon. A line that starts with two
 spaces continues the field before it.
 """
 import dataclasses
@@ -18,12 +18,12 @@ import re
 
 
 class ListError(Exception):
-    """A list that cannot be used; the text names the list and the line."""
+    """A list cannot be used; the text names the list and the line."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TestRun:
-    """A test program and which of its tests to run."""
+    """A test program and the tests of it to run."""
     program: str
     filter: str = "*"
 
@@ -47,12 +47,12 @@ class Mutant:
 
     @property
     def key(self):
-        """Names this mutant in a file of results; another title or explanation does not make it another mutant."""
+        """Identifies this mutant in a file of results; title and explanation are not part of it."""
         parts = [self.file, self.old, self.new, *map(str, self.tests)]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
     def plant(self, text):
-        """The text of the file with the bug in it."""
+        """Returns the text of the file with the bug in it."""
         count = text.count(self.old)
         if count != 1:
             raise ListError(f"{self.place}: the text of the - lines occurs {count} times in {self.file}; it must occur exactly once. "
@@ -88,16 +88,16 @@ def read_block(path, block):
         elif match := re.fullmatch(r"(file|tests|explained):\s*(.+)", line):
             last = match[1]
             if last in fields:
-                raise ListError(f"{path.name}:{number}: a second {last}:")
+                raise ListError(f"{path.name}:{number}: a second {last}: in the same mutant; use only one")
             fields[last] = match[2].strip()
         else:
-            raise ListError(f"{path.name}:{number}: {line[:80]!r} is no line of a mutant; "
+            raise ListError(f"{path.name}:{number}: {line[:80]!r} is not accepted; "
                             "a line starts with #, file:, -, +, tests: or explained:")
-    for name, value in (("# with what the bug is", title), ("file:", fields.get("file")), ("- line", old), ("tests:", fields.get("tests"))):
+    for name, value in (("# that says what the bug is", title), ("file:", fields.get("file")), ("- line", old), ("tests:", fields.get("tests"))):
         if not value:
             raise ListError(f"{place}: a mutant needs a line {name}")
     if old == new:
-        raise ListError(f"{place}: the - lines and the + lines are the same")
+        raise ListError(f"{place}: the - lines and the + lines are the same; a mutant must change something")
     runs = tuple(TestRun(*word.split(":", 1)) for word in fields["tests"].split())
     return Mutant(place, " ".join(title), fields["file"], "\n".join(old), "\n".join(new), runs, fields.get("explained", ""))
 

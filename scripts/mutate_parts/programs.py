@@ -1,4 +1,4 @@
-"""Runs test programs and says what they found."""
+"""Runs test programs and reports what they found."""
 import dataclasses
 import os
 import re
@@ -10,13 +10,13 @@ import time
 
 @dataclasses.dataclass
 class Outcome:
-    failed: str  # what went wrong, or nothing
-    passed: int  # tests; skipped ones are not counted
+    failed: str  # what went wrong, or ""
+    passed: int  # number of tests, without skipped ones
     seconds: float
 
 
 def run(program, test_run, limit_seconds):
-    """Runs the named tests of a program up to the first that fails. All processes that it started end with it."""
+    """Runs the named tests of a program until one fails. All processes that it started are killed at the end."""
     began = time.monotonic()
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen([str(program), f"--gtest_filter={test_run.filter}", "--gtest_fail_fast", "--gtest_color=no"],
@@ -40,9 +40,9 @@ def run(program, test_run, limit_seconds):
 
 @dataclasses.dataclass
 class Told:
-    """What GoogleTest says of its tests."""
-    started: str = "before the first test"  # the last of them
-    failed: str = ""  # the first of them
+    """What GoogleTest prints about its tests."""
+    started: str = "before the first test"  # the last test that started
+    failed: str = ""  # the first test that failed
     passed: int = 0
 
 
@@ -70,7 +70,7 @@ def describe_failure(told, code, late):
 
 
 def names_of_tests(program):
-    """All tests in a program, as Suite.Name."""
+    """Returns all tests in a program, as Suite.Name."""
     output = subprocess.run([str(program), "--gtest_list_tests"], check=True, stdout=subprocess.PIPE, text=True, errors="replace").stdout
     names, suite = [], ""
     for line in output.splitlines():
@@ -83,7 +83,7 @@ def names_of_tests(program):
 
 
 def patterns_without_a_test(test_run, names):
-    """Parts of the filter that match no test: they are misspelt, or the test has another name now."""
+    """Returns the parts of the filter that match no test: they are misspelt, or the test was renamed."""
     wanted = test_run.filter.split("-")[0] or "*"
     return [part for part in wanted.split(":") if not any(pattern(part).fullmatch(name) for name in names)]
 

@@ -1,4 +1,4 @@
-"""What became of each mutant: a line of JSON each, appended as soon as it is known, and the table."""
+"""The results of the mutants: one line of JSON each, appended as soon as it is known, and the table."""
 import json
 
 
@@ -18,7 +18,7 @@ class Results:
             path.write_text("")
 
     def add(self, mutant, result, by, seconds):
-        """`result` is killed, survived or invalid; `by` the test that failed, or what the compiler says."""
+        """`result` is killed, survived or invalid; `by` is the test that failed, or the compiler's output."""
         entry = {"key": mutant.key, "mutant": mutant.title, "file": mutant.file, "result": result, "by": by, "seconds": round(seconds, 1)}
         self.of_key[mutant.key] = entry
         with open(self.path, "a") as file:
@@ -35,7 +35,7 @@ def state(mutant, entry):
 
 
 def table(mutants, results):
-    """Markdown: one line a folder, then what survived."""
+    """Returns Markdown: one row per folder, then the mutants that survived."""
     states = {}
     for mutant in mutants:
         if entry := results.of(mutant):
@@ -53,7 +53,7 @@ def table(mutants, results):
                       for mutant in found]
     killed_all_the_same = [mutant for mutant in states if mutant.explained and states[mutant] == "killed"]
     if killed_all_the_same:
-        lines += ["", "Killed, so that the explanation can go:", ""]
+        lines += ["", "Killed, so the explanation can be removed:", ""]
         lines += [f"* {mutant.file}: {mutant.title} ({mutant.place})" for mutant in killed_all_the_same]
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""A copy of the working tree with a build folder of its own, where bugs are planted: nothing else ever holds one."""
+"""A copy of the working tree with its own build folder. Bugs are planted only in such copies."""
 import fcntl
 import os
 import pathlib
@@ -13,7 +13,7 @@ class TreeError(Exception):
 class Copy:
     """The tree below `root`, copied to root/build/mutate-NUMBER and built in build/cpu-release below that.
 
-    These names make ccache find what was compiled in root/build/cpu-release: relative to the build folder all paths are the same.
+    With these names ccache finds what was compiled in root/build/cpu-release: relative to the build folder all paths are the same.
     """
 
     def __init__(self, root, number, jobs):
@@ -26,10 +26,10 @@ class Copy:
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise TreeError(f"another scripts/mutate is running in {self.folder}; wait for its end") from None
+            raise TreeError(f"another scripts/mutate is running in {self.folder}; wait until it ends") from None
 
     def refresh(self):
-        """Makes the copy equal to the working tree. Files that are equal keep their times, so only what changed is built again."""
+        """Makes the copy equal to the working tree. Unchanged files keep their times, so only what changed is built again."""
         listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=self.root, check=True,
                                 stdout=subprocess.PIPE, text=True).stdout.split("\0")
         wanted = {name for name in listed if name and (self.root / name).is_file()}
@@ -45,7 +45,7 @@ class Copy:
 
     def configure(self):
         if (self.build_folder / "build.ninja").is_file():
-            return  # the build itself configures again where that is needed
+            return  # the build itself configures again if that is needed
         options = ["-DTRIVET_BENCH=OFF", "-DTRIVET_EXAMPLES=OFF", "-DTRIVET_INSTALL=OFF", "-DTRIVET_CUDA=OFF"]
         if shutil.which("ccache"):
             options.append("-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
@@ -54,10 +54,10 @@ class Copy:
         done = subprocess.run(["cmake", "--preset", "cpu-release", *options], cwd=self.folder, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True)
         if done.returncode:
-            raise TreeError(f"cmake in {self.folder} ended with {done.returncode}:\n{done.stdout[-3000:]}")
+            raise TreeError(f"cmake in {self.folder} failed with exit code {done.returncode}:\n{done.stdout[-3000:]}")
 
     def build(self, targets):
-        """Builds these targets; returns "" or what the compiler says."""
+        """Builds these targets; returns "" or the compiler's output."""
         done = subprocess.run(["cmake", "--build", str(self.build_folder), "-j", str(self.jobs), "--target", *targets],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
         return done.stdout[-3000:] if done.returncode else ""
@@ -70,7 +70,7 @@ class Copy:
 
 
 class Planted:
-    """`with` a mutant in the copy. Its old text comes back with a new time: the build must see this change, too."""
+    """A context in which a mutant is planted. The old text is restored with a new file time, so that the build sees this change, too."""
 
     def __init__(self, path, mutant):
         self.path = path

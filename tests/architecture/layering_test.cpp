@@ -1,4 +1,4 @@
-// The order of folders: a folder may include only from itself and from those left of it.
+// Checks the order of folders: a folder may include only from itself and from folders left of it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ bool is_source(const fs::path& path) {
   return extension == ".h" || extension == ".cpp" || extension == ".inl" || extension == ".cu" || extension == ".cuh";
 }
 
-// Folders of this project that a file includes from.
+// The folders of this project that a file includes from.
 std::vector<std::string> folders_included(const fs::path& path) {
   static const std::regex include(R"re(^\s*#\s*include\s+"([a-z_]+)/)re");
   std::vector<std::string> found;
@@ -61,10 +61,10 @@ TEST(Layering, NoFolderIncludesFromOneRightOfIt) {
       for (const std::string& used : folders_included(entry.path())) {
         const bool allowed = used == folder.name || std::count(folder.may_use.begin(), folder.may_use.end(), used) > 0;
         ++of_folder;
-        EXPECT_TRUE(allowed) << entry.path() << " includes from " << used << "/, which is not left of " << folder.name << "/";
+        EXPECT_TRUE(allowed) << entry.path() << " includes from " << used << "/, which " << folder.name << "/ may not use";
       }
     }
-    EXPECT_GT(of_folder, 5) << "includes of " << folder.name << "/";
+    EXPECT_GT(of_folder, 5) << "too few includes were found in " << folder.name << "/";
   }
   EXPECT_GT(files, 400);
 }

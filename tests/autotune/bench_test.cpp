@@ -1,4 +1,4 @@
-// What trivet bench measures: that it measures what steps do, on all ranks, and keeps nothing from who comes after.
+// `trivet bench` measures the kernels and operations that steps use, on all ranks, and gives back the cores that it takes.
 #include "autotune/bench/bench.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace trivet::autotune {
 namespace {
 
-// Moments are seconds that the test says.
+// A clock whose time the test sets.
 class SaidClock final : public StreamClock {
  public:
   explicit SaidClock(const Moment& now) : now_(now) {}
@@ -119,7 +119,7 @@ TEST(Bench, TimesOperationsOfEachGroupSize) {
   }
   EXPECT_EQ(sizes, (std::set<int>{2, 4}));
   EXPECT_TRUE(operations.contains(comm::Operation::Send) && operations.contains(comm::Operation::ReduceScatter));
-  EXPECT_GE(setup.handover_seconds, 0);  // of a busy machine perhaps nothing
+  EXPECT_GE(setup.handover_seconds, 0);  // may be 0 on a busy machine
   const auto time = [&](int64_t bytes) {
     for (const OperationSample& sample : setup.operations)
       if (sample.operation == comm::Operation::AllReduce && sample.dtype == DType::Float32 && sample.ranks == 4 &&

@@ -26,8 +26,8 @@ TEST(Cluster, NamedOnesHaveAllNumbers) {
   }
 }
 
-// Data sheets: bytes/s of HBM (0.9 of it), dense bfloat16 and float32 FLOP/s, NVLink one way (0.8 of it), InfiniBand a device
-// (0.9 of it); of the host an eighth of a DGX.
+// The numbers of the data sheets: bytes/s of HBM (the cluster takes 0.9 of it), dense bfloat16 and float32 FLOP/s, bytes/s of
+// NVLink one way (0.8 of it) and of InfiniBand per device (0.9 of it). The host's share is an eighth of a DGX.
 TEST(Cluster, NamedOnesHaveTheNumbersOfTheirDataSheets) {
   constexpr int64_t kGib = int64_t{1} << 30;
   struct Sheet {
@@ -82,7 +82,7 @@ TEST(Cluster, AFileChangesWhatItSays) {
   EXPECT_EQ(cluster.host.memory_bytes, cluster_named("h100").host.memory_bytes);
 }
 
-TEST(Cluster, OfOnesOwnHasAHostOnlyWhereTheFileDescribesIt) {
+TEST(Cluster, WithoutLikeHasAHostOnlyIfTheFileDescribesOne) {
   const std::string device = R"({"device": {"memory_bytes": 1e9, "memory_bytes_per_second": 1e12, "matrix_flops": 1e14,
     "float32_flops": 1e13, "product_efficiency": 0.5, "launch_seconds": 0}, "nodes": 1)";
   EXPECT_FALSE(parse_cluster(device + "}", "c.json").can_offload());
@@ -94,7 +94,8 @@ TEST(Cluster, OfOnesOwnHasAHostOnlyWhereTheFileDescribesIt) {
               ThrowsMessage<ConfigError>(HasSubstr("host.memory_bytes_per_second: is missing; give it")));
 }
 
-// A link is needed where some devices would use it: inside a node of several, between nodes unless there is exactly one.
+// A link must be described if devices would use it: `inside` if a node has several devices, `outside` unless there is exactly
+// one node.
 TEST(Cluster, NeedsTheLinksThatItsDevicesUse) {
   const std::string device = R"({"device": {"memory_bytes": 1e9, "memory_bytes_per_second": 1e12, "matrix_flops": 1e14,
     "float32_flops": 1e13, "product_efficiency": 0.5, "launch_seconds": 0})";
@@ -126,7 +127,7 @@ TEST(Cluster, HasNoMoreDevicesThanItSays) {
   const auto with_nodes = [](const std::string& nodes) {
     return parse_cluster(R"({"like": "h100", "nodes": )" + nodes + "}", "c");
   };
-  EXPECT_EQ(with_nodes("268435455").most_devices(), 2147483640);  // of at most 2^31 - 1
+  EXPECT_EQ(with_nodes("268435455").most_devices(), 2147483640);  // the most is 2^31 - 1
   EXPECT_THROW(with_nodes("268435456"), ConfigError);
 }
 
@@ -138,7 +139,7 @@ TEST(Cluster, RefusesWhatCannotBeWithThePlaceAndWhatIsAccepted) {
           "c.json:1:10: like: \"h300\" is not accepted; use \"a100\", \"a100-40\", \"h100\" or \"h200\"");
   refused(R"({"like": "h100", "node": 3})", "c.json:1:18: node: unknown key; did you mean \"nodes\" or \"name\"?");
   refused(R"({"like": "h100", "inside": {"latency": 3}})",
-          "inside.latency: unknown key; there are \"bytes_per_second\" or \"latency_seconds\"");
+          "inside.latency: unknown key; use \"bytes_per_second\" or \"latency_seconds\"");
   refused(R"({"like": "h100", "nodes": 0})", "c.json:1:27: nodes: 0 is not accepted; give a whole number from 1");
   refused(R"({"like": "h100", "nodes": 2.5})", "nodes: 2.5 is not accepted");
   refused(R"({"like": "h100", "nodes": 1000000000})", "are more than 2^31 devices");
@@ -158,7 +159,7 @@ TEST(Cluster, RefusesWhatCannotBeWithThePlaceAndWhatIsAccepted) {
           R"(device.memory_bytes: "\u001b[31m" is not accepted; give a whole number from 1)");
   EXPECT_THAT(
       [] { find_cluster("/dev/zero"); },
-      ThrowsMessage<ConfigError>("/dev/zero: does not end after 1048576 bytes, the most that a description of a cluster may "
+      ThrowsMessage<ConfigError>("/dev/zero: is longer than 1048576 bytes, the most that a description of a cluster may "
                                  "have; name a file, or one of \"a100\", \"a100-40\", \"h100\" or \"h200\""));
   EXPECT_THAT([] { find_cluster("/nowhere/c.json"); },
               ThrowsMessage<ConfigError>("cluster: \"/nowhere/c.json\" is neither a file nor one of \"a100\", \"a100-40\", "

@@ -10,7 +10,8 @@ namespace {
 
 constexpr Link kLink{.alpha = 5e-6, .beta = 1 / 25e9, .gamma = 1 / 400e9};
 
-// n ranks in a ring that each pass on one piece of S / n bytes a step, in lock step: the clock counts what the formula sums.
+// n ranks form a ring. In each step every rank passes on one piece of S / n bytes, in lock step. The clock adds up step by step
+// what the formula sums in closed form.
 double simulated_ring(int64_t ranks, double bytes, const Link& link, bool reduces, bool gathers) {
   double clock = 0;
   const double piece = bytes / static_cast<double>(ranks);
@@ -31,7 +32,7 @@ TEST(CollectiveCost, RingsAreTheSumOfTheirSteps) {
     }
 }
 
-// In units: alpha 1, beta 1, gamma 0.5, 16 ranks, 16 bytes.
+// The expected values are for alpha 1, beta 1, gamma 0.5, 16 ranks and 16 bytes.
 TEST(CollectiveCost, FollowsTheFormulas) {
   const Link unit{.alpha = 1, .beta = 1, .gamma = 0.5};
   EXPECT_DOUBLE_EQ(ring_all_reduce(16, 16, unit), 30 + 30 + 7.5);
@@ -61,7 +62,7 @@ TEST(CollectiveCost, TwoLevelsSendOneNodesShareOutside) {
   const Nodes inside{.inner = 8, .nodes = 4, .inside = byte, .outside = free};
   EXPECT_DOUBLE_EQ(two_level_all_reduce(inside, 64), 2 * 7.0 / 8 * 64);
   EXPECT_DOUBLE_EQ(two_level_reduce_scatter(inside, 64), 7.0 / 8 * 64);
-  // One node, or nodes of one rank: the flat ring.
+  // One node, or nodes of one rank, cost as much as the flat ring.
   EXPECT_DOUBLE_EQ(two_level_all_reduce({.inner = 8, .nodes = 1, .inside = kLink}, 1e6), ring_all_reduce(8, 1e6, kLink));
   EXPECT_DOUBLE_EQ(two_level_all_reduce({.inner = 1, .nodes = 8, .outside = kLink}, 1e6), ring_all_reduce(8, 1e6, kLink));
 }
@@ -72,7 +73,7 @@ TEST(CollectiveCost, SaysWhatShareOfATwoLevelOperationLeavesANode) {
   EXPECT_EQ(share_leaving_node({.inner = 1, .nodes = 1}), 0);
 }
 
-// nccl-tests: bus bandwidth of a bandwidth-bound ring is the link's.
+// As nccl-tests defines it, the bus bandwidth of a bandwidth-bound ring is that of the link.
 TEST(CollectiveCost, BusBandwidthOfARingIsTheLinks) {
   const Link link{.beta = 1 / 450e9};
   EXPECT_NEAR(1e9 / ring_all_reduce(8, 1e9, link) * all_reduce_bus_factor(8), 450e9, 1);

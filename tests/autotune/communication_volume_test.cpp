@@ -1,4 +1,4 @@
-// What papers say that ranks send, beside what the engine's plan counts.
+// The volumes that papers give for what ranks send, compared with what the engine's plan counts.
 #include "autotune/communication_volume.h"
 
 #include <fmt/format.h>
@@ -16,14 +16,15 @@ using pipeline::UnshardRelease;
 constexpr double kPsi = 7.5e9;
 constexpr int64_t kMany = 1'000'000;  // ranks: (n - 1) / n is 1 to six digits
 
-// In units of psi, without (n - 1) / n: section 7 of the ZeRO paper, and accumulation.
+// Volumes are in units of psi and without the factor (n - 1) / n: section 7 of the ZeRO paper, extended to gradient
+// accumulation.
 TEST(CommunicationVolume, IsThatOfTheZeroPaper) {
   const auto of = [](int stage, int64_t microbatches, UnshardRelease release = UnshardRelease::Use) {
     return data_volume({.zero_stage = stage, .ranks = kMany, .microbatches = microbatches, .release = release}, kPsi).total() /
            kPsi;
   };
   for (const int64_t m : {1, 4}) {
-    const double tolerance = 1e-5 * static_cast<double>(m);  // of (n - 1) / n
+    const double tolerance = 1e-5 * static_cast<double>(m);  // for the factor (n - 1) / n
     EXPECT_NEAR(of(0, m), 2, tolerance);
     EXPECT_NEAR(of(1, m), 2, tolerance);
     EXPECT_NEAR(of(2, m), static_cast<double>(m) + 1, tolerance);
@@ -37,7 +38,7 @@ TEST(CommunicationVolume, IsThatOfTheZeroPaper) {
   EXPECT_THROW(data_volume({.zero_stage = 3, .release = UnshardRelease::Distance}, 1), std::logic_error);
 }
 
-// Elements that a rank has, padding among them, of all blocks, or of the head alone.
+// Elements on one rank, padding included, of all blocks or of the head alone.
 double padded_elements(const Plan& plan, bool head_only = false) {
   double elements = 0;
   const auto& blocks = plan.ranks[0].layout.blocks;
@@ -46,7 +47,7 @@ double padded_elements(const Plan& plan, bool head_only = false) {
   return elements;
 }
 
-// The head's forward and backward are one use.
+// The head's forward and backward count as one use, so its parameters are gathered once.
 TEST(CommunicationVolume, OfTheDataAxisIsThatOfThePlan) {
   Config config = small_config();
   config.zero.stage3_param_persistence_threshold = 0;
@@ -77,7 +78,7 @@ TEST(CommunicationVolume, OfTheDataAxisIsThatOfThePlan) {
           }
 }
 
-// 3 psi within the shard group and 2 psi / 8 across; one replica needs nothing across.
+// Ranks send 3 psi within the shard group and 2 psi / 8 across groups. With one replica nothing is sent across.
 TEST(CommunicationVolume, OfHybridShardingStaysMostlyInside) {
   const HybridVolume hybrid = hybrid_shard_volume(kPsi, 8, 16, 2);
   EXPECT_DOUBLE_EQ(hybrid.inside, 2 * 3 * kPsi * 7 / 8);
@@ -85,7 +86,7 @@ TEST(CommunicationVolume, OfHybridShardingStaysMostlyInside) {
   EXPECT_EQ(hybrid_shard_volume(kPsi, 8, 1, 2).across, 0);
 }
 
-// From 3 psi to 0.75 psi.
+// ZeRO++ cuts the volume from 3 psi to 0.75 psi.
 TEST(CommunicationVolume, OfZeroPlusPlusIsAQuarter) {
   const QuantizedVolume volume = zero_plus_plus_volume(kPsi);
   EXPECT_EQ(volume.forward_gather, 0.5 * kPsi);
@@ -94,7 +95,7 @@ TEST(CommunicationVolume, OfZeroPlusPlusIsAQuarter) {
   EXPECT_EQ(volume.total(), 0.75 * kPsi);
 }
 
-// One layer and microbatch is the difference between models of 4 layers and 3.
+// The volume of one layer is the difference between models of 4 layers and 3.
 TEST(CommunicationVolume, OfTheTensorAxisIsThatOfThePlan) {
   Config config = small_config();
   config.model.hidden_size = 256;  // vectors are padded to 256 elements
@@ -108,7 +109,7 @@ TEST(CommunicationVolume, OfTheTensorAxisIsThatOfThePlan) {
         return static_cast<double>(plan_of(config, tensor).ranks[0].tensor.bytes_sent);
       };
       const double microbatches = 12;
-      // Once a step, with sequence parallelism: gradients of two norms (2 h each), and of the biases of out and down.
+      // With sequence parallelism, each step also sums the gradients of two norms (2 h each) and of the biases of out and down.
       const double unsplit = sequence_parallel ? 2.0 * (tensor - 1) / tensor * 6 * 256 : 0;
       const double expected = microbatches * tensor_layer_volume(activations, tensor, sequence_parallel ? 2 : 0) + unsplit;
       EXPECT_DOUBLE_EQ(sent(4) - sent(3), 4 * expected) << tensor << sequence_parallel;
@@ -116,7 +117,8 @@ TEST(CommunicationVolume, OfTheTensorAxisIsThatOfThePlan) {
   EXPECT_DOUBLE_EQ(tensor_layer_volume(1, 8), 7);  // 8 (t - 1) / t
 }
 
-// 2 b s h / t elements cross a boundary, both directions together; interleaved, v times as many boundaries but the last.
+// 2 b s h / t elements cross each boundary, both directions together. An interleaved schedule with v chunks has v times as many
+// boundaries, except after the last stage.
 TEST(CommunicationVolume, BetweenStagesIsATensorRanksShareOfTheTokens) {
   Config config = small_config();
   config.parallel.pipeline = 2;
@@ -125,8 +127,8 @@ TEST(CommunicationVolume, BetweenStagesIsATensorRanksShareOfTheTokens) {
     config.parallel.tensor = tensor;
     config.parallel.sequence_parallel = tensor > 1;
     for (const auto& [schedule, boundaries] : {std::pair{ScheduleKind::OneForwardOneBackward, 1},
-                                               {ScheduleKind::Interleaved, 3},     // 0|1, 1|2, 2|3 of 2 ranks x 2
-                                               {ScheduleKind::ZeroBubbleV, 2}}) {  // the turn is on one rank
+                                               {ScheduleKind::Interleaved, 3},  // 0|1, 1|2 and 2|3: 2 ranks x 2 chunks
+                                               {ScheduleKind::ZeroBubbleV, 2}}) {  // stages 1 and 2 are on one rank
       config.pipeline.schedule = schedule;
       const Plan plan = plan_of(config, 2 * tensor);
       const double sent = static_cast<double>(plan.rank(0).pipeline.bytes_sent + plan.rank(tensor).pipeline.bytes_sent);
@@ -135,8 +137,8 @@ TEST(CommunicationVolume, BetweenStagesIsATensorRanksShareOfTheTokens) {
   }
 }
 
-// 4 b s h / P with Ulysses, which falls with the ranks; 4 b s h with Megatron's sequence parallelism, which does not: half of
-// the forward's and backward's 8.
+// A forward with Ulysses sends 4 b s h / P, which falls with the number of ranks P. With Megatron's sequence parallelism it
+// sends 4 b s h, half of the 8 b s h of forward and backward, and that does not fall.
 TEST(CommunicationVolume, OfUlyssesFallsWithTheRanks) {
   const double x = 1e6;
   for (const int64_t ranks : {2, 8, 64}) {
@@ -149,7 +151,7 @@ TEST(CommunicationVolume, OfUlyssesFallsWithTheRanks) {
   EXPECT_EQ(ulysses_layer_volume(x, 1), 0);
 }
 
-// (c - 1) sends of keys and values of s / c tokens.
+// A rank sends keys and values of s / c tokens c - 1 times.
 TEST(CommunicationVolume, OfARingIsKeysAndValuesOfAllOthers) {
   const double x = 1e6;
   EXPECT_DOUBLE_EQ(ring_attention_volume(x, 4), 3 * 2 * (x / 4));
@@ -157,7 +159,7 @@ TEST(CommunicationVolume, OfARingIsKeysAndValuesOfAllOthers) {
   EXPECT_EQ(ring_attention_volume(x, 1), 0);
 }
 
-// Dispatch and combine: 2 (e - 1) / e b s h k.
+// Dispatch and combine together send 2 (e - 1) / e b s h k.
 TEST(CommunicationVolume, OfExpertsGrowsWithThoseThatATokenChooses) {
   EXPECT_DOUBLE_EQ(expert_layer_volume(1e6, 8, 2), 2 * 7.0 / 8 * 1e6 * 2);
   EXPECT_DOUBLE_EQ(expert_layer_volume(1e6, 8, 8) / expert_layer_volume(1e6, 8, 1), 8);

@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A system of files: what the doctor reads of the real one.
+// A temporary directory with the system files that the doctor reads.
 class Doctor : public testing::Test {
  protected:
   Doctor() {
@@ -36,7 +36,7 @@ class Doctor : public testing::Test {
   Finding of(const std::string& subject) const {
     for (Finding& finding : examine(options))
       if (finding.subject == subject) return finding;
-    ADD_FAILURE() << "nothing is said of " << subject;
+    ADD_FAILURE() << "the doctor says nothing about " << subject;
     return {};
   }
   DoctorOptions options;
@@ -77,7 +77,7 @@ TEST_F(Doctor, NamesAFolderThatIsNotThere) {
   EXPECT_THAT(of("disk").text, HasSubstr("/nowhere"));
   std::filesystem::remove_all(options.system_root + "/dev/shm");
   EXPECT_EQ(of("ranks").health, Health::Missing);
-  EXPECT_THAT(of("ranks").text, HasSubstr("/dev/shm is not there"));
+  EXPECT_THAT(of("ranks").text, HasSubstr("/dev/shm does not exist"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Profiles as files, and the times that they give operations.
+// Hardware profiles: their files, and the times of operations that are predicted from them.
 #include "autotune/hardware_profile.h"
 
 #include <gtest/gtest.h>
@@ -80,24 +80,24 @@ TEST_F(Profiles, KeepWhatANewMeasurementDoesNotHave) {
   EXPECT_THROW(profile.merge(kernels), ConfigError);
 }
 
-TEST_F(Profiles, RefuseWhatIsNone) {
-  EXPECT_EQ(refusal("{}"), path_ + ": is no \"trivet hardware profile 1\"; `trivet bench` writes such a file");
-  EXPECT_NE(refusal("{").find("is not what a profile is"), std::string::npos);
+TEST_F(Profiles, RefuseFilesThatAreNotProfiles) {
+  EXPECT_EQ(refusal("{}"), path_ + ": is not a \"trivet hardware profile 1\"; `trivet bench` writes such a file");
+  EXPECT_NE(refusal("{").find("is not a valid profile"), std::string::npos);
   const std::string head = R"({"format": "trivet hardware profile 1", "version": "1", "date": "", "setups": [)";
   const std::string setup =
       R"({"machine": "m", "device": "cpu", "ranks": 1, "threads": 1, "call_seconds": 0, "handover_seconds": 0,)";
   EXPECT_EQ(refusal(head + setup + R"("kernels": [["matmul", "nt", "float31", [1,1,1,0,0], 1, 1, 1]], "operations": []}]})"),
             path_ + ": \"float31\" is not known; `trivet bench` writes such a file");
   EXPECT_EQ(refusal(head + setup + R"("kernels": [["matmul", "nt", "float32", [1,1,1,0,0], 1, 1, -2]], "operations": []}]})"),
-            path_ + ": -2 is no time; `trivet bench` writes such a file");
+            path_ + ": -2 is not a valid time; `trivet bench` writes such a file");
   EXPECT_EQ(refusal(head + setup + R"("kernels": [["matmul", "nt", "float32", [1,1,-1,0,0], 1, 1, 1]], "operations": []}]})"),
-            path_ + ": -1 is no size; `trivet bench` writes such a file");
+            path_ + ": -1 is not a valid size; `trivet bench` writes such a file");
   EXPECT_EQ(refusal(head + setup + R"("kernels": [["matmul", "nt", "float32", [1,1], 1, 1, 1]], "operations": []}]})"),
             path_ + ": [1,1] are not the 5 sizes of a kernel; `trivet bench` writes such a file");
   EXPECT_EQ(refusal(head + setup + R"("kernels": [["matmul", "nt", "float32", [1,1,1,0,0], -1, 1, 1]], "operations": []}]})"),
-            path_ + ": -1 is no amount of work; `trivet bench` writes such a file");
+            path_ + ": -1 is not a valid amount of work; `trivet bench` writes such a file");
   EXPECT_EQ(refusal(head + setup + R"("kernels": [], "operations": [["barrier", "sum", "float32", 1, 1e300, 1]]}]})"),
-            path_ + ": 1e+300 is no number of ranks or threads; `trivet bench` writes such a file");
+            path_ + ": 1e+300 is not a valid number of ranks or threads; `trivet bench` writes such a file");
   EXPECT_EQ(refusal(std::string(100'000, '[')), path_ + ": has lists deeper than 16 levels; `trivet bench` writes such a file");
   std::filesystem::resize_file(path_, (16 << 20) + 1);
   EXPECT_THROW(
@@ -124,7 +124,7 @@ TEST_F(Profiles, SayWhatToMeasure) {
   }
 }
 
-// Straight lines of the logarithms: between 1e-5 s at 1e3 bytes and 1e-4 s at 1e5 bytes, 10^-4.5 s at 1e4.
+// Times lie on straight lines between logarithms: 1e-5 s at 1e3 bytes and 1e-4 s at 1e5 bytes give 10^-4.5 s at 1e4 bytes.
 TEST_F(Profiles, GiveOperationsTimesBetweenThoseMeasured) {
   const MeasuredCostModel costs(two_ranks(), "p.json");
   const auto seconds = [&](Operation operation, int64_t bytes, ReduceOp reduce = ReduceOp::Sum, DType dtype = DType::Float32) {
@@ -134,7 +134,8 @@ TEST_F(Profiles, GiveOperationsTimesBetweenThoseMeasured) {
   EXPECT_NEAR(seconds(Operation::AllReduce, 10000), std::pow(10, -4.5), 1e-11);
   EXPECT_NEAR(seconds(Operation::AllReduce, 1), 1e-5, 1e-12);
   EXPECT_NEAR(seconds(Operation::AllReduce, 1000000), 1e-3, 1e-10);
-  // What moves does not care for the type; a sum that was not measured is taken from one that was.
+  // An operation that only moves bytes takes as long for every type. A sum that was not measured takes the time of one that
+  // was.
   EXPECT_NEAR(seconds(Operation::AllGather, 1000, ReduceOp::Sum, DType::BFloat16), 7e-6, 1e-12);
   EXPECT_NEAR(seconds(Operation::AllReduce, 1000, ReduceOp::TreeSum), 1e-5, 1e-12);
   EXPECT_EQ(seconds(Operation::Receive, 1000), 0);

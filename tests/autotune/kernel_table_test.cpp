@@ -1,4 +1,5 @@
-// Times between measured sizes: exact where the law is one that the table assumes, and never far from its neighbours.
+// Times between measured sizes are exact where kernels follow the law that the table assumes, and never far from their
+// neighbours.
 #include "autotune/kernel_table.h"
 
 #include <gtest/gtest.h>
@@ -17,10 +18,10 @@ KernelSample sample(const kernels::KernelCall& call, double seconds) {
   return {std::string(call.kernel), std::string(call.variant), call.dtype, call.sizes, call.flops, call.bytes, seconds};
 }
 
-// Products at 10 GFLOP/s and `growth` faster a doubling of M.
+// Matrix products at 10 GFLOP/s that get faster by the factor `growth` with every doubling of 1 + M.
 std::vector<KernelSample> products(double growth) {
   std::vector<KernelSample> samples;
-  for (const int64_t m : {31, 63, 127, 255, 511})  // log2(1 + m) is whole
+  for (const int64_t m : {31, 63, 127, 255, 511})  // log2(1 + m) is an integer
     for (const int64_t n : {63, 127, 255})
       for (const int64_t k : {63, 127, 255}) {
         const auto call = product(m, n, k);
@@ -34,7 +35,7 @@ TEST(KernelTable, MeasuredSizesAreWhatTheyWereMeasured) {
   for (const KernelSample& s : products(1.1)) {
     const auto call = product(s.sizes[0], s.sizes[1], s.sizes[2]);
     EXPECT_TRUE(table.measured(call));
-    EXPECT_NEAR(table.seconds(call) / s.seconds, 1, 1e-12);  // log and exp
+    EXPECT_NEAR(table.seconds(call) / s.seconds, 1, 1e-12);  // rounding of log and exp
   }
 }
 
@@ -46,7 +47,8 @@ TEST(KernelTable, ConstantRatesAreKeptEverywhere) {
   }
 }
 
-// The regression pulls slopes to 0 by kRidge: less than a twentieth of the change to the next point is lost.
+// The regression's ridge term kRidge pulls slopes towards 0. Less than a twentieth of the change to the next point is lost to
+// it.
 TEST(KernelTable, BetweenSizesRatesAreOnTheLineThroughThem) {
   const KernelTable table(products(1.2));
   const auto call = product(90, 90, 90);
@@ -78,13 +80,13 @@ TEST(KernelTable, WhatWasNotMeasuredIsTakenFromTheNearestKindAndIsSaidSo) {
     EXPECT_FALSE(table.measured(call));
     EXPECT_NEAR(table.seconds(call), 1e-3, 1e-12);
   }
-  // A kernel of no kind that is known moves its bytes as the others do.
+  // A kernel of an unknown kind is assumed to move its bytes as fast as the others do.
   const kernels::KernelCall other{.kernel = "swiglu", .sizes = {64, 64}, .bytes = 5e5};
   EXPECT_FALSE(table.measured(other));
   EXPECT_NEAR(table.seconds(other), 1e-3 + 5e5 / 1e9, 1e-12);
 }
 
-// A sum of one element takes as long as its call; a million do not take a million calls.
+// Adding one element takes as long as the call; adding a million does not take as long as a million calls.
 TEST(KernelTable, SmallCallsSayNothingOfLargeOnesOfAnotherType) {
   const kernels::KernelCall one{.kernel = "add", .dtype = DType::Int64, .sizes = {1}, .bytes = 24};
   const kernels::KernelCall copy{.kernel = "copy", .sizes = {1 << 20}, .bytes = 1 << 23};

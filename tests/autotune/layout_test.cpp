@@ -29,7 +29,7 @@ Layout planned(const Layout& layout) {
   return planned(parse_config(kConfig, "c.json", overrides), layout.devices());
 }
 
-// Whatever the config said before, with these keys its plan is the layout.
+// Whatever the config said before: with the keys of a layout, its plan is that layout.
 TEST(Layout, IsThatOfAConfigWithItsKeys) {
   for (const Layout& layout :
        {Layout{.microbatches = 48}, Layout{.data = 4, .zero_stage = 1, .microbatch = 3, .microbatches = 4},
@@ -47,7 +47,7 @@ TEST(Layout, IsThatOfAConfigWithItsKeys) {
     EXPECT_EQ(planned(layout), layout) << to_string(planned(layout)) << "\n" << to_string(layout);
 }
 
-// On one rank a shard is the whole, and on a CPU host memory is the device's.
+// On one rank a shard is the whole tensor, and on a CPU host memory is the device's memory.
 TEST(Layout, SaysWhatTheEngineDoesNotWhatTheConfigSays) {
   Config config =
       parse_config(kConfig, "c.json",
@@ -62,7 +62,7 @@ TEST(Layout, SaysWhatTheEngineDoesNotWhatTheConfigSays) {
   EXPECT_TRUE(planned(config, 1).offload_optimizer);
 }
 
-// Blocks of 3.2 M elements: what is smaller cuts them, what is larger does not.
+// Blocks have 3.2 M elements: a smaller bucket cuts them, a larger one does not.
 TEST(Layout, HasTheBucketsThatCutABlock) {
   const auto of = [](const std::string& key, int64_t value) {
     return planned(parse_config(kConfig, "c.json",

@@ -1,4 +1,4 @@
-// Formulas of models with gated feed-forwards and fewer heads of keys and values, and of counters that know causal masks.
+// Formulas for models with gated feed-forwards and grouped-query attention, and for FLOP counts that know causal masks.
 #include <gtest/gtest.h>
 
 #include "autotune/transformer_formulas.h"
@@ -12,7 +12,7 @@ struct Llama {
   int64_t parameters;  // of the published weights
 };
 
-// Llama 2 7B, Llama 3 8B and 70B, Llama 3.1 405B: layers, two tables and the last norm.
+// Llama 2 7B, Llama 3 8B and 70B, and Llama 3.1 405B consist of layers, two tables and the last norm.
 TEST(LlamaFormulas, CountTheParametersOfPublishedModels) {
   for (const Llama& m : {Llama{32, 4096, 32, 32, 11008, 32000, 6'738'415'616},
                          {32, 4096, 32, 8, 14336, 128256, 8'030'261'248},
@@ -38,7 +38,8 @@ TEST(LlamaFormulas, CountTheParametersThatALayerHas) {
   EXPECT_DOUBLE_EQ(llama_layer_parameters(64, 8, 2, 96), static_cast<double>(elements));
 }
 
-// Thrice the forward's attention, and 6 for each other element of a matrix, is what the model's convention counts for a token.
+// For each token the model's convention counts three times the forward FLOPs of attention, and 6 for each element of the other
+// matrices.
 TEST(LlamaFormulas, FlopsOfAttentionAreThoseOfTheModelsConvention) {
   const TransformerShape shape{.layers = 3, .hidden = 64, .heads = 8, .vocabulary = 10, .sequence = 16};
   const model::Model model = model::build({.type = model::Type::Llama,
@@ -54,14 +55,15 @@ TEST(LlamaFormulas, FlopsOfAttentionAreThoseOfTheModelsConvention) {
   EXPECT_DOUBLE_EQ(attention_forward_flops(shape, 2, 2), 2 * attention_forward_flops(shape, 2));
 }
 
-// s / (3 h) in place of s / (6 h): 12 B s^2 h a layer, thrice the 4 of the forward that is made again.
+// Recomputing attention replaces s / (6 h) by s / (3 h). That adds 12 B s^2 h per layer, three times the 4 B s^2 h of the
+// forward that is recomputed.
 TEST(LlamaFormulas, RecomputedAttentionAddsTheScores) {
   const TransformerShape shape{.layers = 96, .hidden = 12288, .heads = 96, .vocabulary = 51200, .sequence = 2048};
   const double added = gpt_step_flops(shape, 1536, RecomputedPart::Attention) - gpt_step_flops(shape, 1536);
   EXPECT_NEAR(added / (12.0 * 1536 * 2048 * 2048 * 12288 * 96), 1, 1e-9);
 }
 
-// 18 + 4 f / h is 34 with f = 4 h. Llama 3 8B: f = 3.5 h.
+// 18 + 4 f / h is 34 with f = 4 h. Llama 3 8B has f = 3.5 h.
 TEST(LlamaFormulas, ActivationsFollowTheFeedForward) {
   const TransformerShape shape{.layers = 1, .hidden = 4096, .heads = 32, .vocabulary = 1, .sequence = 8192};
   EXPECT_DOUBLE_EQ(activation_bytes_of_feed_forward(shape, 2, 8, 4 * 4096),
@@ -69,7 +71,7 @@ TEST(LlamaFormulas, ActivationsFollowTheFeedForward) {
   EXPECT_DOUBLE_EQ(activation_bytes_of_feed_forward(shape, 1, 1, 14336), 32.0 * 8192 * 4096);
 }
 
-// 5 a s / h bytes of scores an element of activations: what FlashAttention and recomputation save.
+// Scores take 5 a s / h bytes per element of activations. FlashAttention and recomputation save them.
 TEST(LlamaFormulas, ScoresWeighMoreThanTheRest) {
   struct Row {
     int64_t hidden, heads;

@@ -1,4 +1,4 @@
-// What trivet plan --profile says, with a profile that a test can reckon with.
+// What `trivet plan --profile` prints, for a profile that is simple enough to check by hand.
 #include "autotune/measured_prediction.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Products at 2 GFLOP/s, all else at 10 GB/s, also between ranks.
+// Matrix products run at 2 GFLOP/s and everything else at 10 GB/s, also between ranks.
 HardwareProfile even_profile(int ranks = 1) {
   HardwareProfile profile{.version = "1", .date = "2026-01-02", .setups = {}};
   MeasuredSetup setup{.machine = "a machine", .ranks = ranks, .threads = 1, .kernels = {}, .operations = {}};
@@ -36,7 +36,7 @@ TEST(MeasuredPrediction, SaysTokensAndUtilisationOfTheRehearsedStep) {
   const MeasuredPrediction prediction = predict_plan(plan, model_of(config), profile, "p.json");
   EXPECT_EQ(prediction.source, "a machine, measured with 1 rank on 2026-01-02 (p.json)");
   const double seconds = prediction.step.seconds;
-  EXPECT_GT(seconds, 0.9 * plan.model_flops_per_step / 2e9);  // products are most of it
+  EXPECT_GT(seconds, 0.9 * plan.model_flops_per_step / 2e9);  // products take most of the step
   EXPECT_NEAR(prediction.tokens_per_second, 12 * 32 / seconds, 1e-9 * prediction.tokens_per_second);
   EXPECT_NEAR(prediction.product_flops, 2e9, 1);
   EXPECT_NEAR(prediction.model_flops_utilization, plan.model_flops_per_step / (seconds * 2e9), 1e-9);
@@ -66,7 +66,7 @@ TEST(MeasuredPrediction, TextAndJsonSayTheSame) {
   const std::string text = to_text(plan, prediction);
   EXPECT_THAT(text, HasSubstr("\non a machine, measured with 1 rank on 2026-01-02 (p.json); a prediction\n"));
   EXPECT_THAT(text, HasSubstr("step      "));
-  EXPECT_THAT(text, HasSubstr(" % of the kernels' time is of kinds that were not measured: "));
+  EXPECT_THAT(text, HasSubstr(" % of the kernels' time is in kinds that were not measured: "));
   const PlanPage page = page_of(plan, prediction);
   ASSERT_TRUE(page.step.has_value());
   EXPECT_NEAR(page.step->seconds.total(), prediction.step.seconds, 1e-8);
@@ -96,10 +96,10 @@ TEST(MeasuredPrediction, RefusesAProfileThatDoesNotFit) {
     }
     return "accepted";
   };
-  EXPECT_EQ(refusal(profile), "p.json: was measured on a machine (\"cuda\"), the plan is for device \"cpu\"; measure it there");
+  EXPECT_EQ(refusal(profile), "p.json: was measured on a machine (\"cuda\"), but the plan is for device \"cpu\"; measure on that device");
   profile = even_profile();
   profile.setups.front().kernels.erase(profile.setups.front().kernels.begin() + 1, profile.setups.front().kernels.end());
-  EXPECT_THAT(refusal(profile), HasSubstr("% of the kernels' time is of kinds that were not measured ("));
+  EXPECT_THAT(refusal(profile), HasSubstr("% of the kernels' time is in kinds that were not measured ("));
 }
 
 TEST(MeasuredPrediction, SaysWhatToMeasure) {
@@ -109,8 +109,8 @@ TEST(MeasuredPrediction, SaysWhatToMeasure) {
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(),
-                 "p.json: was measured with 1 ranks, the plan has 2; run `trivet bench kernels --ranks 2 --profile p.json` and "
-                 "`trivet bench comm` likewise");
+                 "p.json: was measured with 1 ranks, but the plan has 2; run `trivet bench kernels --ranks 2 --profile p.json` and "
+                 "`trivet bench comm` with the same flags");
   }
 }
 

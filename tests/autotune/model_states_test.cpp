@@ -1,4 +1,4 @@
-// Figures of the ZeRO paper and of DeepSpeed's estimators.
+// The memory of model states, compared with the figures of the ZeRO paper and of DeepSpeed's estimators.
 #include "autotune/model_states.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST(ModelStates, FollowTheBytesOfARecipe) {
   }
 }
 
-// A model of 2851 M parameters, its largest layer 32 M, on a node of 8 GPUs.
+// A model of 2851 M parameters, with 32 M in its largest layer, on a node of 8 GPUs.
 EstimatorOptions node() { return {.parameters = 2851e6, .largest_layer_parameters = 32e6, .gpus_per_node = 8}; }
 
 TEST(Estimators, SayWhatDeepSpeedsCodeSaysForStage3) {
@@ -52,20 +52,20 @@ TEST(Estimators, SayWhatDeepSpeedsCodeSaysForStage3) {
   options.offload_parameters = true;
   EXPECT_NEAR(estimate_zero3(options).gpu_bytes / kGib, 0.12, 0.005);
   EXPECT_NEAR(estimate_zero3(options).host_bytes / kGib, 71.69, 0.01);
-  options.nodes = 2;  // half of it is on the other
+  options.nodes = 2;  // each node has half of it
   EXPECT_NEAR(estimate_zero3(options).host_bytes / kGib, 71.69 / 2, 0.01);
-  options.zero_init = false;  // each process of the node makes all of it first
+  options.zero_init = false;  // each process of the node first creates the full model
   EXPECT_NEAR(estimate_zero3(options).host_bytes / kGib, 127.45, 0.005);
 }
 
-// 2 + 18 / n bytes a parameter; the table in its documentation is of 4 + 16 / n.
+// DeepSpeed's code counts 2 + 18 / n bytes per parameter, although the table in its documentation is for 4 + 16 / n.
 TEST(Estimators, SayWhatDeepSpeedsCodeSaysForStage2) {
   EstimatorOptions options = node();
   EXPECT_NEAR(estimate_zero2(options).gpu_bytes / kGib, 11.28, 0.005);
   options.offload_optimizer = true;
   EXPECT_NEAR(estimate_zero2(options).gpu_bytes / kGib, 5.31, 0.005);
   EXPECT_NEAR(estimate_zero2(options).host_bytes / kGib, 127.45, 0.005);  // 32 bytes x 1.5
-  options.gpus_per_node = 1;                                              // no less than 16 bytes
+  options.gpus_per_node = 1;  // at least 16 bytes x 1.5
   EXPECT_NEAR(estimate_zero2(options).host_bytes / kGib, 63.72, 0.01);
 }
 

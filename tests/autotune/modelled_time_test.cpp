@@ -1,4 +1,4 @@
-// Streams, events and groups whose time is reckoned.
+// Streams, events and process groups whose time is modelled.
 #include "autotune/modelled_time.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 namespace trivet::autotune {
 namespace {
 
-// A second a kernel, ten an operation.
+// A kernel takes one second, an operation ten.
 class Costs final : public CostModel {
  public:
   explicit Costs(bool shares_cores = false) : shares_cores_(shares_cores) {}
@@ -31,7 +31,7 @@ TEST(ModelledTime, KernelsTakeWhatTheirCostIs) {
   EXPECT_EQ(time.now(), 2);
 }
 
-TEST(ModelledTime, StreamsRunBesideAndInOrder) {
+TEST(ModelledTime, StreamsRunInParallelAndEachInOrder) {
   const Costs costs;
   ModelledTime time(costs);
   const auto group = time.place(comm::make_meta_group(0, 2, "pair"));
@@ -40,14 +40,14 @@ TEST(ModelledTime, StreamsRunBesideAndInOrder) {
   group->all_reduce(numbers(8), comm::ReduceOp::Sum, *stream);
   const Event first = stream->record();  // 1 + 10 + 0.5
   group->all_reduce(numbers(8), comm::ReduceOp::Sum, *stream);
-  const Event second = stream->record();  // behind the first
+  const Event second = stream->record();  // after the first
   EXPECT_EQ(time.now(), 1);
   first.synchronize();
   EXPECT_EQ(time.now(), 11.5);
   time.kernels().zero(numbers(1));
   second.synchronize();
   EXPECT_EQ(time.now(), 22);
-  first.synchronize();  // long ago
+  first.synchronize();  // it was done long ago
   EXPECT_EQ(time.now(), 22);
   EXPECT_EQ(group->traffic().operations, 2);
 }
@@ -84,7 +84,7 @@ TEST(ModelledTime, WhereCoresAreSharedWhatStreamsDoTakesTheCallersTime) {
   EXPECT_EQ(time.now(), 10.5);
 }
 
-TEST(ModelledTime, ReceivingTakesNothingBesideTheSend) {
+TEST(ModelledTime, ReceivingAddsNothingToTheTimeOfTheSend) {
   const Costs costs;
   ModelledTime time(costs);
   const auto group = time.place(comm::make_meta_group(0, 2, "pair"));

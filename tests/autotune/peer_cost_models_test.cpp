@@ -1,4 +1,4 @@
-// What other planners reckon with, by their published figures.
+// The cost models of other planners, checked against their published figures.
 #include "autotune/peer_cost_models.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ TEST(PeerCostModels, MessagesAndStatesOfGalvatron) {
   EXPECT_THROW(galvatron_state_share(1, 8, false), std::logic_error);
 }
 
-// A simulated clock: both run slowed until one has done, then the other alone.
+// A simulated clock: both run slowed down until one is done, then the other runs alone.
 double simulated(const Beside& work) {
   double compute = work.compute, communication = work.communication, clock = 0;
   for (constexpr double kTick = 1e-4; compute > 0 || communication > 0; clock += kTick) {
@@ -45,15 +45,16 @@ TEST(PeerCostModels, OverlapOfGalvatronSlowsBoth) {
   EXPECT_DOUBLE_EQ(galvatron_overlapped_seconds({10, 10, 1.3, 1.3}), 13);
 }
 
-// 80 B parameters in 16 bits, three passes: 11 s at 42.5 GB/s, 56 s at 8.5. A step of 4 M tokens with recomputation, on 512
-// A100 at half their rate, computes for 34 s: the second network is too slow.
+// Three passes of 80 B parameters in 16 bits take 11 s at 42.5 GB/s and 56 s at 8.5 GB/s. A step of 4 M tokens with
+// recomputation, on 512 A100 at half their rate, computes for 34 s: the second network is too slow.
 TEST(PeerCostModels, FeasibilityOfZeroOnANetwork) {
   EXPECT_NEAR(zero_communication_seconds(80e9, 2, 3, 42.5e9), 11.3, 0.05);
   EXPECT_NEAR(zero_communication_seconds(80e9, 2, 3, 8.5e9), 56.5, 0.05);
   EXPECT_NEAR(zero_compute_seconds(80e9, 2048.0 * 2048, 4, 512 * 156e12), 33.6, 0.05);
 }
 
-// 8 GPUs of a node: 9/8 in place of 14/8. A peer's bus bandwidth then seems higher than its link.
+// With 8 GPUs in a node each sends 9/8 instead of 14/8 of the bytes, so the measured bus bandwidth seems higher than the
+// link's.
 TEST(PeerCostModels, AddingInTheSwitchSendsLess) {
   const Link link{.beta = 1 / 450e9};
   EXPECT_DOUBLE_EQ(in_switch_all_reduce(8, 8e9, {.alpha = 1, .beta = 1e-9}), 2 + 9);

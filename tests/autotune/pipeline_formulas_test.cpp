@@ -1,4 +1,4 @@
-// Closed formulas of pipelines beside the simulator and the plan.
+// Closed formulas for pipelines, compared with the simulator and the plan.
 #include "autotune/pipeline_formulas.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ TEST(PipelineFormulas, SayWhatEveryRankHolds) {
   EXPECT_THROW(most_in_flight(ScheduleKind::ZeroBubbleV, 4, 0, 8, 2), std::logic_error);
 }
 
-// Counted until the gradients of weights, ZB-H1 holds p microbatches on every rank.
+// If a microbatch counts as held until the gradients of weights, ZB-H1 holds p microbatches on every rank.
 TEST(PipelineFormulas, ZeroBubbleHoldsAsMuchOnEveryRankUntilTheWeights) {
   for (const int ranks : {2, 4, 8})
     for (const int peak : pipeline::validate(pipeline::zero_bubble_h1(ranks, 4 * ranks), 4 * ranks).peak_microbatches)
@@ -48,7 +48,8 @@ TEST(PipelineFormulas, IdleSecondsAreThoseOfTheClock) {
     }
 }
 
-// DeepSeek-V3, table 2; equal thirds, and a forward beside a backward as long as both.
+// DualPipe's formula is table 2 of DeepSeek-V3, here with three equal passes and a forward that overlaps a backward in the time
+// of both. The V schedules follow Qi et al. 2024.
 TEST(PipelineFormulas, OfSchedulesThatTrivetDoesNotHave) {
   EXPECT_DOUBLE_EQ(dual_pipe_idle(8, {.forward = 1, .backward = 2, .weight = 1, .together = 3}), 3 * (3 + 2 - 3));
   EXPECT_EQ(dual_pipe_idle(2, {.forward = 1, .backward = 2, .weight = 1, .together = 3}), 0);
@@ -60,13 +61,13 @@ TEST(PipelineFormulas, OfSchedulesThatTrivetDoesNotHave) {
   EXPECT_DOUBLE_EQ(v_min(4, 8).activation_share, 1.0 / 3);
 }
 
-// For equal times ZB-H1 is idle for a third of what 1F1B is.
+// With equal times for all passes, ZB-H1 is idle for a third of the time that 1F1B is.
 TEST(PipelineFormulas, ZeroBubbleIsIdleForAThird) {
   EXPECT_DOUBLE_EQ(zero_bubble_idle(8, {.forward = 1, .backward = 2, .weight = 1}) / (7 * 3.0), 1.0 / 3);
 }
 
-// What the plan's layout holds, without padding. Mean and heaviest differ: five layers do not divide among four ranks, and
-// ends have tables.
+// The formula gives what the plan's layout holds, without padding. Mean and heaviest stage differ: five layers do not divide
+// evenly among four ranks, and the end stages have tables.
 TEST(PipelineFormulas, ParametersOfAStageAreThoseOfThePlan) {
   Config config = small_config();
   config.model.layers = 5;
@@ -94,7 +95,8 @@ TEST(PipelineFormulas, ParametersOfAStageAreThoseOfThePlan) {
     }
 }
 
-// One stage holds a table more when it is not tied; all stages together what the formula of a model says, and the last norm.
+// All stages together hold what the formula for the model says and the last norm. A model whose tables are not tied has one
+// table more.
 TEST(PipelineFormulas, StagesAddUpToTheModel) {
   const TransformerShape shape{.layers = 96, .hidden = 12288, .heads = 96, .vocabulary = 51200, .sequence = 2048};
   const double tied = gpt_stage_parameters(shape, {.layers = 96, .first = true, .last = true}, 1);
@@ -103,7 +105,8 @@ TEST(PipelineFormulas, StagesAddUpToTheModel) {
   EXPECT_DOUBLE_EQ(untied - tied, 12288.0 * 51200);
 }
 
-// Of the 175 B model of Korthikanti et al., with tensor 8: 342 MiB a layer with sequence parallelism, 102 without its scores.
+// The 175 B model of Korthikanti et al. with tensor 8 keeps 342 MiB per layer with sequence parallelism, 102 without the
+// scores.
 TEST(PipelineFormulas, FirstStageHoldsAllLayersAndTheEmbedding) {
   const TransformerShape shape{.layers = 96, .hidden = 12288, .heads = 96, .vocabulary = 51200, .sequence = 2048};
   constexpr double kMib = 1 << 20;

@@ -1,4 +1,4 @@
-// What a table of kernels and the tuners prefer where several things would do, and which of unlike blocks and ranks count.
+// What the kernel table and the tuners prefer when several choices would do, and how differing blocks and ranks are counted.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -21,14 +21,14 @@ TEST(KernelTablePreferences, AnotherVariantComesBeforeAnotherType) {
   const kernels::KernelCall call{.kernel = "matmul", .variant = "nt", .sizes = {64, 64, 64}, .flops = 1e6, .bytes = 1e4};
   kernels::KernelCall other_variant = call, other_type = call;
   other_type.dtype = DType::BFloat16;
-  for (const char* variant : {"nn", "tt"}) {  // before and after it in the order of the table
+  for (const char* variant : {"nn", "tt"}) {  // sorted before and after "nt" in the table
     other_variant.variant = variant;
     const KernelTable table({sample(other_variant, 1e-3), sample(other_type, 5e-3)});
     EXPECT_NEAR(table.seconds(call), 1e-3, 1e-12) << variant;
   }
 }
 
-// The sizes differ, so that the time is worked out and not looked up.
+// The sizes differ, so the time is computed and not looked up.
 TEST(KernelTablePreferences, ProductsAndAttentionAreTimedByOperationsAndTheRestByBytes) {
   for (const char* kernel : {"matmul", "attention", "attention_backward", "add"}) {
     const kernels::KernelCall call{.kernel = kernel, .sizes = {64}, .flops = 1e8, .bytes = 1e6};
@@ -59,12 +59,12 @@ TEST(TunerPreferences, ARandomOrderMayHaveAnyPointAnywhere) {
 
 TEST(TunerPreferences, OneTrialWithoutImprovementMayBeEnough) {
   EXPECT_TRUE(stops_early(std::vector<Observation>{{0, 2.0}, {1, 2.5}}, 1));
-  EXPECT_TRUE(stops_early(std::vector<Observation>{{0, 2.0}, {1, 2.0}}, 1)) << "as good is no improvement";
+  EXPECT_TRUE(stops_early(std::vector<Observation>{{0, 2.0}, {1, 2.0}}, 1)) << "an equal time is no improvement";
   EXPECT_FALSE(stops_early(std::vector<Observation>{{0, 2.0}, {1, 1.5}}, 1));
-  EXPECT_FALSE(stops_early(std::vector<Observation>{{0, 2.0}}, 1)) << "nothing to compare with";
+  EXPECT_FALSE(stops_early(std::vector<Observation>{{0, 2.0}}, 1)) << "there is nothing to compare with";
 }
 
-// A list of one's own layers may have blocks of several sizes.
+// A user's own list of layers may have blocks of several sizes.
 TEST(UnlikeBlocks, AreCountedEachByItself) {
   const Config config = small_config();
   model::Model model = model_of(config);

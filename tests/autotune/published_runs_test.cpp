@@ -1,8 +1,9 @@
-// Runs in 16 bits that others have published, predicted: Megatron-LM on A100 (Narayanan et al. 2021; Korthikanti et al. 2022)
-// and H100 (the table of its repository, core r0.8), torchtitan on H100 of 96 GB and 500 W. One number of each GPU, the share
-// of the matrix rate that its products reach, is fitted to a third of the rows, and the rest is predicted; that for each of
-// three thirds. Assumed besides: the public figures of cluster.cpp with its shares of links and memory; where a publication
-// does not say the microbatch and the chunks of its pipeline, the best that fit, as its authors will have taken; what Run says.
+// Predicts 16-bit runs that others have published: Megatron-LM on A100 (Narayanan et al. 2021; Korthikanti et al. 2022) and
+// H100 (the table of its repository, core r0.8), torchtitan on H100 of 96 GB and 500 W. One number for each kind of GPU, the
+// share of the matrix rate that its products reach, is fitted to a third of the rows, and the rest is predicted; this is
+// repeated for each of the three thirds. The predictions also assume the public figures of cluster.cpp with its shares of links
+// and memory, and what Run says. Where a publication does not give the microbatch size and the chunks of its pipeline, they
+// take the best that fit, as its authors will have done.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -21,17 +22,17 @@ namespace {
 struct Run {
   std::string name;
   model::Description model;
-  std::vector<Layout> candidates;  // one of which it was
+  std::vector<Layout> candidates;  // the run used one of these
   StateTypes types;
   double published = 0;                                                 // in the unit of the table
-  std::function<double(const Layout& layout, double seconds)> in_unit;  // of a step
-  double recomputed_share = 1;                                          // of what Recompute::Full makes again
-  bool stores_scores = false;                                           // of attention, as all did before FlashAttention
+  std::function<double(const Layout& layout, double seconds)> in_unit;  // converts the seconds of a step
+  double recomputed_share = 1;  // of what Recompute::Full recomputes
+  bool stores_scores = false;  // attention does, as in all runs before FlashAttention
 };
 
-// What attention takes longer where it stores its scores, of a microbatch on a stage: products of whole squares in place of
-// halves, and 13 bytes moved a score in the forward (product, softmax, dropout with its mask, product), 19 in the backward,
-// which has four products and not the five halves of one that makes the scores again.
+// Additional seconds of attention that stores its scores, for a microbatch on a stage. Its products are of full squares instead
+// of halves. It moves 13 bytes per score in the forward (product, softmax, dropout with its mask, product) and 19 in the
+// backward, which has four products and not the five halves of a backward that recomputes the scores.
 double seconds_of_scores(const Run& run, const Layout& layout, const Cluster& cluster) {
   const double scores = static_cast<double>(layout.microbatch * run.model.heads / layout.tensor * run.model.sequence_length *
                                             run.model.sequence_length);
@@ -52,7 +53,7 @@ struct Table {
 struct Predicted {
   Layout layout;
   StepPrediction step;
-  double seconds = 0;  // with what Run says besides
+  double seconds = 0;  // including the corrections of Run
   double value = 0;    // in the unit of the table
 };
 
@@ -80,11 +81,11 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-// Rows of which a share is fitted to: every third, from one on; kAll: all.
+// The share is fitted to every third row, starting at `third`, or to all rows if `third` is kAll.
 constexpr size_t kAll = 3;
 bool fitted_to(size_t row, size_t third) { return third == kAll || row % 3 == third; }
 
-// The least sum of errors. Remembered: each takes a thousand predictions.
+// Returns the share with the least sum of errors. The results are cached, because each takes a thousand predictions.
 double fit(const Table& table, size_t third) {
   static std::map<std::pair<std::string, size_t>, double> fitted;
   const auto [found, added] = fitted.try_emplace({table.name, third}, 0.0);
@@ -108,7 +109,7 @@ Layout sized_layout(Layout grid, int64_t batch, int64_t microbatch, int64_t chun
   return grid;
 }
 
-// All ways to run `batch` sequences on a grid whose microbatch and chunks are not known.
+// All ways to run `batch` sequences on a grid when the microbatch size and the chunks are not known.
 std::vector<Layout> open_layouts(const Layout& grid, int64_t batch, int64_t layers) {
   std::vector<Layout> layouts;
   for (const int64_t microbatch : {1, 2, 4, 8, 16})
@@ -128,15 +129,15 @@ struct GptRow {
   int64_t chunks = 0, microbatch = 0;  // 0: not published
 };
 
-// What rows of one publication have in common.
+// What the rows of one publication have in common.
 struct GptSeries {
   int64_t sequence_length = 0, vocabulary = 0;
   double dropout = 0;
   bool tied_embedding = true, stores_scores = false;
-  Layout layout;  // but for its sizes; sequence parallelism where there are tensor ranks
+  Layout layout;  // without its sizes; sequence parallelism only for several tensor ranks
   StateTypes types;
-  RecomputedPart counted = RecomputedPart::Nothing;  // in the FLOPs
-  double unit = 1;                                   // of `published`, in TFLOP/s of a GPU
+  RecomputedPart counted = RecomputedPart::Nothing;  // as part of the FLOPs
+  double unit = 1;  // of `published`, in TFLOP/s per GPU
   std::vector<GptRow> rows;
 };
 
@@ -171,7 +172,7 @@ Table table_of(const std::string& name, const std::string& cluster, const std::v
 }
 
 Table megatron_a100() {
-  // Hardware TFLOP/s of a GPU, recomputed ones among them; everything recomputed, nothing overlapped.
+  // Hardware TFLOP/s per GPU, which include recomputation. Everything is recomputed and nothing is overlapped.
   const GptSeries recomputed{.sequence_length = 2048,
                              .vocabulary = 51200,
                              .dropout = 0.1,
@@ -189,7 +190,8 @@ Table megatron_a100() {
                                       {"310B", 16384, 96, 128, 8, 16, 1920, 2160, 155},
                                       {"530B", 20480, 105, 128, 8, 35, 2520, 2520, 163},
                                       {"1T", 25600, 128, 160, 8, 64, 3072, 3072, 163}}};
-  // Percent of the peak, of the model's FLOPs alone; sequence parallelism, attention recomputed.
+  // These rows are in percent of the peak and count the model's FLOPs alone. They use sequence parallelism and recompute
+  // attention.
   GptSeries selective = recomputed;
   selective.layout = {.recompute = Recompute::Selective, .sequence_parallel = true, .overlap = false};
   selective.counted = RecomputedPart::Nothing;
@@ -206,7 +208,7 @@ Table megatron_a100() {
   return table_of("Megatron-LM, A100", "a100", {recomputed, selective, full});
 }
 
-// Model TFLOP/s of a GPU; distributed optimizer, all overlaps on, no recomputation but attention's.
+// Model TFLOP/s per GPU. The runs use the distributed optimizer and all overlaps, and recompute only attention.
 Table megatron_h100() {
   const GptSeries runs{.sequence_length = 4096,
                        .vocabulary = 131072,
@@ -227,8 +229,8 @@ Table megatron_h100() {
   return table_of("Megatron-LM, H100", "h100", {runs});
 }
 
-// Tokens a second of a GPU, bfloat16. Of 96 GB of HBM2e and 500 W: another GPU than the one above. Its selective checkpointing
-// makes every second product of the forward again.
+// Tokens per second per GPU in bfloat16. This H100 has 96 GB of HBM2e and 500 W, so it is not the GPU of the table above.
+// torchtitan's selective checkpointing recomputes every second product of the forward.
 Table torchtitan() {
   Table table{"torchtitan, H100 96 GB 500 W", "tokens/s", cluster_named("h100"), {}};
   table.cluster.device.memory_bytes = 95'000'000'000;
@@ -298,7 +300,7 @@ void print(const Table& table, size_t third) {
   fmt::print("\n{}: {:.2f} of {:.0f} TFLOP/s, fitted to the rows with a star\n", table.name, cluster.device.product_efficiency,
              cluster.device.matrix_flops / 1e12);
   fmt::print("{:28} {:>10} {:>10} {:>7}   {:>8} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6}\n", table.unit, "published",
-             "predicted", "ratio", "compute", "again", "tensor", "bubble", "data", "update", "other", "GiB");
+             "predicted", "ratio", "compute", "recomp", "tensor", "bubble", "data", "update", "other", "GiB");
   for (size_t row = 0; row < table.runs.size(); ++row) {
     const Run& run = table.runs[row];
     const Predicted now = predict(run, cluster);
@@ -310,7 +312,7 @@ void print(const Table& table, size_t third) {
                percent(s.optimizer), percent(now.seconds - s.total() + (1 - run.recomputed_share) * s.recompute),
                now.step.bytes.total() / (1 << 30));
   }
-  fmt::print("median error of the others: {:.1f} %\n", 100 * median(errors_of_others(table, third)));
+  fmt::print("median error of the other rows: {:.1f} %\n", 100 * median(errors_of_others(table, third)));
 }
 
 // Whichever third is fitted to, the median error of all other rows is at most 10 %.
@@ -321,14 +323,14 @@ TEST(PublishedRuns, ArePredictedFromPublicFigures) {
     std::vector<double> errors;
     for (const Table& table : tables)
       for (const double error : errors_of_others(table, third)) errors.push_back(error);
-    fmt::print("{}fitted to rows {}, {}, ...: median error of the {} others {:.1f} %, the largest {:.1f} %\n",
+    fmt::print("{}fitted to rows {}, {}, ...: median error of the {} other rows {:.1f} %, the largest {:.1f} %\n",
                third == 0 ? "\n" : "", third + 1, third + 4, errors.size(), 100 * median(errors),
                100 * *std::ranges::max_element(errors));
     EXPECT_LE(median(errors), 0.10);
   }
 }
 
-// What the clusters that come with Trivet say is what all rows say.
+// The clusters that come with Trivet have the efficiency that is fitted to all rows.
 TEST(PublishedRuns, GiveTheEfficiencyOfTheClustersThatComeWithTrivet) {
   EXPECT_NEAR(fit(megatron_a100(), kAll), cluster_named("a100").device.product_efficiency, 0.005);
   EXPECT_NEAR(fit(megatron_h100(), kAll), cluster_named("h100").device.product_efficiency, 0.005);

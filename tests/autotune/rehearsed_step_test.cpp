@@ -1,4 +1,4 @@
-// Steps in modelled time against what closed formulas make of the plan's own counts.
+// Compares steps in modelled time with closed formulas over the plan's own counts.
 #include "autotune/rehearsed_step.h"
 
 #include <gtest/gtest.h>
@@ -9,10 +9,10 @@
 namespace trivet::autotune {
 namespace {
 
-// Kernels at a rate of FLOPs, operations of more than one rank at a rate of bytes and a latency.
+// Kernels take time per FLOP and per byte moved, operations of more than one rank take a latency and time per byte.
 class Costs final : public CostModel {
  public:
-  double flop = 0, moved = 0, byte = 0, latency = 0;  // moved: of a kernel's bytes
+  double flop = 0, moved = 0, byte = 0, latency = 0;  // moved: for each byte of a kernel
   bool shares_cores = false;
   double kernel_seconds(const kernels::KernelCall& call) const override { return call.flops * flop + call.bytes * moved; }
   double operation_seconds(const OperationCall& call) const override {
@@ -22,8 +22,8 @@ class Costs final : public CostModel {
   bool streams_share_cores() const override { return shares_cores; }
 };
 
-constexpr int kSumsOfAll = 2;  // the loss, the norm
-// Moments are whole nanoseconds.
+constexpr int kSumsOfAll = 2;  // the loss and the norm
+// Moments are integer nanoseconds.
 constexpr double kTick = 1e-9;
 
 RehearsedStep rehearse(const Config& config, int ranks, const Costs& costs) {
@@ -56,7 +56,7 @@ TEST(RehearsedStep, RecomputedForwardsAreTheirOwnPart) {
   EXPECT_NEAR(again.seconds - kept.seconds, again.parts.recompute, 1e-4 * kept.seconds);
 }
 
-// Ranks that only communicate, one operation after the other: as many latencies as the plan counts operations.
+// The ranks only communicate, one operation at a time, so a step takes one latency for each operation that the plan counts.
 TEST(RehearsedStep, TheDataAxisTakesItsOperations) {
   for (const int stage : {0, 1, 2, 3}) {
     Config config = small_config();
@@ -67,7 +67,7 @@ TEST(RehearsedStep, TheDataAxisTakesItsOperations) {
     const Plan plan = plan_of(config, 2);
     const RehearsedStep step = rehearse(config, 2, costs);
     const int64_t operations = plan.ranks[0].gather.operations + plan.ranks[0].reduce.operations;
-    // And sums of loss and norm.
+    // The sums of the loss and the norm come on top.
     EXPECT_NEAR(step.parts.data, 1e-3 * static_cast<double>(operations + kSumsOfAll), 1e-6) << stage;
     EXPECT_NEAR(step.parts.total(), step.seconds, 10 * kTick) << stage;
     EXPECT_NEAR(step.seconds, step.parts.data, 1e-6) << stage;
@@ -92,8 +92,8 @@ TEST(RehearsedStep, OverlapHidesGathersBehindKernels) {
   EXPECT_NEAR(shared.seconds, serial.seconds, 1e-6);  // nothing is gained
 }
 
-// With overlap the gathers of new weights run while the next step begins: each step but the first one waits for them. Where
-// nothing computes, all of them are waited for, and none of that is computing.
+// With overlap, the gathers of new weights run while the next step begins, and each step but the first waits for them. If
+// nothing computes, the step waits for all of them, and none of the waiting counts as computing.
 TEST(RehearsedStep, WaitsForTheGathersThatTheStepBeforeLeft) {
   Config config = small_config();
   config.zero.stage = 1;
@@ -121,8 +121,8 @@ TEST(RehearsedStep, TheTensorAxisTakesItsOperations) {
   EXPECT_NEAR(step.parts.total(), step.seconds, 10 * kTick);
 }
 
-// GPipe and 1F1B with p stages of equal length and m microbatches leave (p - 1)/(m + p - 1) of a rank's time idle; the stages
-// of so small a model are not quite equal, and the last has the loss (Huang et al. 2019, Narayanan et al. 2021).
+// GPipe and 1F1B with p stages of equal length and m microbatches leave (p - 1)/(m + p - 1) of a rank's time idle (Huang et al.
+// 2019, Narayanan et al. 2021). The stages of such a small model are not quite equal, and the last one has the loss.
 TEST(RehearsedStep, PipelinesHaveTheBubbleOfTheirSchedule) {
   Config config = small_config();
   config.model.layers = 6;
@@ -149,7 +149,7 @@ TEST(RehearsedStep, MessagesBetweenStagesDelayTheStep) {
   const double without = rehearse(config, 2, costs).seconds;
   costs.latency = 1e-4;
   const RehearsedStep step = rehearse(config, 2, costs);
-  // The first activation and the last gradient have nothing beside them; two sums of all ranks.
+  // Nothing overlaps the messages of the first activation and the last gradient. The two sums over all ranks come on top.
   EXPECT_GT(step.seconds - without, 2e-4);
   EXPECT_LT(step.seconds - without, 2e-4 + 8e-4);
 }
@@ -167,7 +167,7 @@ TEST(RehearsedStep, AllAxesTogetherAddUp) {
     EXPECT_GT(part, 0);
 }
 
-// Kernels of gathers and reductions among them: without neighbours nobody waits for one.
+// Even if gathers and reductions have kernels of their own: without a neighbour stage no rank waits for one.
 TEST(RehearsedStep, WithoutAPipelineThereIsNoBubble) {
   for (const bool shares_cores : {false, true})
     for (const bool overlap : {false, true})
@@ -194,7 +194,7 @@ TEST(RehearsedStep, FilesHaveNoModelledTime) {
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(),
-                 "small.json: zero_optimization.offload_optimizer.device: \"nvme\" is not predicted, as how long files take is "
+                 "small.json: zero_optimization.offload_optimizer.device: \"nvme\" cannot be predicted, because the time that files take is "
                  "not modelled; use \"none\" or measure it with trivet bench step");
   }
 }

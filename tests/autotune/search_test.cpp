@@ -29,7 +29,7 @@ const Alternative* find(const SearchResult& result, const std::string& choice) {
   return nullptr;
 }
 
-// 1.3 B parameters: 23 GB of states. One device would do, and what splits layers only costs.
+// 1.3 B parameters have 23 GB of states. They fit on one device, so splitting layers only costs time.
 TEST(Search, TakesTheSimplestLayoutWhereAllFit) {
   const model::Model model = gpt(24, 2048);
   const Cluster cluster = cluster_named("h100");
@@ -48,7 +48,7 @@ TEST(Search, TakesTheSimplestLayoutWhereAllFit) {
   EXPECT_THAT(find(result, "recompute full")->why, HasSubstr("recomputation"));
 }
 
-// 30 B parameters in 14 x 39 GB: whole states of 16 bytes fill them.
+// 30 B parameters with 16 bytes of states each fill 14 devices of 39 GB.
 TEST(Search, SaysByHowMuchAChoiceDoesNotFit) {
   const model::Model model = gpt(48, 7168);
   const SearchResult result =
@@ -59,7 +59,7 @@ TEST(Search, SaysByHowMuchAChoiceDoesNotFit) {
     EXPECT_THAT(alternative.why, HasSubstr(alternative.fits ? "% slower: " : " GiB over at best")) << alternative.choice;
 }
 
-// The same as trying all of them with the model itself.
+// The search finds what trying all layouts with the model itself would find.
 TEST(Search, FindsTheFastestThatFits) {
   const model::Model model = gpt(8, 1024);
   const Cluster cluster = cluster_named("a100");
@@ -74,7 +74,7 @@ TEST(Search, FindsTheFastestThatFits) {
   }
 }
 
-// All layouts in the order in which they are tried, with what the model itself says of them.
+// All layouts in the order in which they are tried, with the model's own prediction for each.
 std::vector<Candidate> all_tried(const model::Model& model, const Cluster& cluster, const SearchSpace& space) {
   const StepModel steps(model, cluster, space.types);
   std::vector<Candidate> tried;
@@ -87,7 +87,7 @@ std::vector<Candidate> all_tried(const model::Model& model, const Cluster& clust
   return tried;
 }
 
-// Layouts that take equally long stand in the order in which they are tried, the simpler first.
+// Layouts that take equally long keep the order in which they are tried, simpler ones first.
 TEST(Search, RanksAllThatFitAndKeepsTheOrderOfTies) {
   const model::Model model = gpt(8, 1024);
   const Cluster cluster = cluster_named("a100");
@@ -121,18 +121,19 @@ TEST(Search, SaysWhatIsShortWhereNothingFits) {
     least = std::min(least, candidate.step.bytes.total());
   const double over = (least - 38.0 * kGib) / kGib;
   EXPECT_EQ(result.smallest.step.bytes.total(), least);
-  // Weights and gradients in two bytes and twelve of the optimizer, sharded over two devices: no layout holds less.
+  // Each parameter has two bytes of weight, two of gradient and twelve of optimizer, sharded over two devices: no layout holds
+  // less.
   EXPECT_GT(least, 16.0 * static_cast<double>(model::parameter_count(model)) / 2);
   const std::string text = to_text(result, cluster);
   EXPECT_THAT(text,
-              HasSubstr(fmt::format("nothing fits: the least needs {:.1f} GiB of 38.0, {:.2f} GiB over\n", over + 38, over)));
+              HasSubstr(fmt::format("nothing fits: the smallest layout needs {:.1f} GiB of 38.0, {:.2f} GiB over\n", over + 38, over)));
   EXPECT_THAT(text, Not(HasSubstr("why not")));
   EXPECT_THAT(text, Not(HasSubstr("nan")));
   EXPECT_THAT(text, Not(HasSubstr("inf")));
   EXPECT_GT(result.smallest.step.seconds.total(), 0);
 }
 
-// 39 B parameters of 16 bytes: 8 devices of 38 GiB are too few, 16 are nearly filled by them.
+// 39 B parameters of 16 bytes each do not fit on 8 devices of 38 GiB, and nearly fill 16.
 TEST(Search, NamesTheNearestNumberOfDevicesThatFits) {
   const model::Model model = gpt(48, 8192);
   const Cluster cluster = cluster_named("a100-40");
@@ -142,7 +143,7 @@ TEST(Search, NamesTheNearestNumberOfDevicesThatFits) {
   EXPECT_EQ(nearest.devices(), 16);
   EXPECT_EQ(nearest.global_batch(), 8);
   EXPECT_TRUE(fits(result.nearest->step.bytes, cluster));
-  // The same as asking for them; half as many are too few.
+  // Searching with 16 devices finds the same layout. Half as many are too few.
   const SearchResult asked = search(model, cluster, {.devices = 16, .train_batch_size = 8, .offload = false});
   EXPECT_EQ(nearest, asked.ranking.front().layout);
   EXPECT_TRUE(search(model, cluster, {.devices = 8, .train_batch_size = 8, .offload = false}).ranking.empty());
@@ -151,7 +152,7 @@ TEST(Search, NamesTheNearestNumberOfDevicesThatFits) {
 }
 
 TEST(Search, SaysThatTheBatchMustGrowForMoreDevices) {
-  const model::Model model = gpt(1, 16384);  // 3 blocks, the largest of 3.2 B parameters
+  const model::Model model = gpt(1, 16384);  // 3 blocks, the largest with 3.2 B parameters
   Cluster cluster = cluster_named("a100-40");
   // One sequence has no data axis: nothing shards the 51 GB of states of that block.
   const SearchResult result = search(model, cluster, {.devices = 1, .train_batch_size = 1, .most_tensor = 1, .offload = false});
@@ -162,7 +163,7 @@ TEST(Search, SaysThatTheBatchMustGrowForMoreDevices) {
   cluster.nodes = 1, cluster.devices_per_node = 2;
   const SearchResult few = search(model, cluster, {.devices = 1, .train_batch_size = 1, .most_tensor = 1, .offload = false});
   EXPECT_FALSE(few.nearest);
-  EXPECT_EQ(what_would_fit(few, cluster), "no more devices would do, as far as they double within the 2 of the cluster");
+  EXPECT_EQ(what_would_fit(few, cluster), "no doubling of the devices within the 2 of the cluster would do");
 }
 
 // 13 B parameters on one device of 80 GB: 26 GB of weights fit, 156 GB of states do not.
@@ -176,13 +177,13 @@ TEST(Search, OffloadsStatesThatDoNotFit) {
   EXPECT_EQ(best.step.bytes.optimizer, 0);
   EXPECT_GT(best.step.bytes.host, 12.0 * static_cast<double>(model::parameter_count(model)));
   EXPECT_THAT(find(result, "offload none")->why, HasSubstr(" GiB over at best"));
-  // Where the host is too small, it is that what is short.
+  // If the host is too small, host memory is what is short.
   cluster.host.memory_bytes = 100 * kGib;
   const SearchResult small = search(model, cluster, {.devices = 1, .train_batch_size = 4});
   EXPECT_TRUE(small.ranking.empty());
   cluster.host = {};
   EXPECT_FALSE(search(model, cluster, {.devices = 1, .train_batch_size = 4}).smallest.layout.offload_optimizer);
-  // It is not tried where all fits.
+  // Offloading is not tried where everything fits without it.
   const SearchResult fitting = search(gpt(24, 1024), cluster_named("h100"), {.devices = 1, .train_batch_size = 4});
   EXPECT_FALSE(fitting.ranking.front().layout.offload_optimizer);
 }
@@ -200,7 +201,7 @@ TEST(Search, RefusesWhatNoLayoutDivides) {
               ThrowsMessage<ConfigError>("cluster \"h100\": 64 devices are more than it has (2 nodes of 8); use at most 16"));
 }
 
-// Of what the model has fitting the first two are refuted: one by its memory, one by the engine.
+// The first two layouts that fit by the model are refuted: one because its plan needs too much memory, one by the engine.
 TEST(Search, TakesTheFastestWhosePlanFits) {
   const model::Model model = gpt(8, 1024);
   const Cluster cluster = cluster_named("a100");
@@ -222,7 +223,7 @@ TEST(Search, TakesTheFastestWhosePlanFits) {
   EXPECT_EQ(result.refuted[0].why, "2.00 GiB over by its plan");
   EXPECT_EQ(result.refuted[1].why, "key: not this one");
   EXPECT_THAT(to_text(result, cluster), HasSubstr(to_string(predicted.ranking[0].layout) + ": 2.00 GiB over by its plan\n"));
-  // Whoever is refused always is asked four times, and what is left is predicted.
+  // If every plan is refused, four are tried and the ranking stays a prediction.
   plans = 0;
   const SearchResult none = search(model, cluster, space, 3, [&](const ConfigKeys&) -> StepBytes {
     ++plans;
@@ -236,12 +237,12 @@ TEST(Search, TakesTheFastestWhosePlanFits) {
 TEST(Search, SaysWhatIsShortWhereEveryPlanIsRefuted) {
   const model::Model model = gpt(2, 1024);
   const Cluster cluster = cluster_named("a100");
-  const SearchSpace space{.devices = 1, .train_batch_size = 1, .most_tensor = 1};  // three ways to recompute, and that is all
+  const SearchSpace space{.devices = 1, .train_batch_size = 1, .most_tensor = 1};  // only the three ways to recompute differ
   const auto refuted = [](const ConfigKeys&) { return StepBytes{.parameters = static_cast<double>(81 * kGib)}; };
   const SearchResult result = search(model, cluster, space, 3, refuted);
   EXPECT_EQ(result.fitting, 3);
   EXPECT_EQ(result.refuted.size(), 3);
-  EXPECT_THAT(to_text(result, cluster), HasSubstr("nothing fits: the least needs 81.0 GiB of 78.0, 3.00 GiB over\n"));
+  EXPECT_THAT(to_text(result, cluster), HasSubstr("nothing fits: the smallest layout needs 81.0 GiB of 78.0, 3.00 GiB over\n"));
 }
 
 TEST(Search, TextAndJsonSayTheSame) {
@@ -257,7 +258,7 @@ TEST(Search, TextAndJsonSayTheSame) {
     const auto& seconds = of["seconds"];
     const double step = of["step_seconds"];
     const auto percent = [&](const char* part) { return 100 * seconds[part].get<double>() / step; };
-    // Of the JSON's numbers the row of the text is made.
+    // The row of the text shows the numbers of the JSON.
     EXPECT_THAT(text, HasSubstr(fmt::format("{:9.3f} {:6.1f} {:7.1f} {:8.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f} {:6.1f}   {}\n",
                                             step, 100 * of["model_flops_utilization"].get<double>(),
                                             of["memory_bytes"]["total"].get<double>() / kGib, percent("compute"),
@@ -265,7 +266,7 @@ TEST(Search, TextAndJsonSayTheSame) {
                                             percent("optimizer") + percent("offload"), to_string(result.ranking[i].layout))));
     double sum = 0;
     for (const auto& [name, value] : seconds.items()) sum += value.get<double>();
-    EXPECT_NEAR(sum, step, 1e-12 * step);  // the same terms, added in one order or another
+    EXPECT_NEAR(sum, step, 1e-12 * step);  // the same terms, added in a different order
     EXPECT_EQ(of["mesh"]["tensor"], result.ranking[i].layout.tensor);
     EXPECT_EQ(of["zero_stage"], result.ranking[i].layout.zero_stage);
     EXPECT_EQ(of["overlap_comm"], true);
@@ -274,14 +275,14 @@ TEST(Search, TextAndJsonSayTheSame) {
   for (const auto& alternative : json["why_not"])
     EXPECT_THAT(text, HasSubstr(fmt::format("  {:22} {}\n", alternative["choice"].get<std::string>(),
                                             alternative["why"].get<std::string>())));
-  // 8 devices at 3 an hour: of a second 8 x 3 / 3600.
+  // 8 devices at 3 an hour cost 8 x 3 / 3600 a second.
   const auto& price = json["ranking"][0]["price"];
   const double token = 8 * 3.0 / 3600 / json["ranking"][0]["tokens_per_second"].get<double>();
   EXPECT_DOUBLE_EQ(price["per_token"], token);
   EXPECT_DOUBLE_EQ(price["per_1e9_tokens"], 1e9 * token);
   EXPECT_DOUBLE_EQ(price["per_1e12_tokens"], 1e12 * token);
-  EXPECT_THAT(text, HasSubstr(fmt::format("price     {:.4g} a token, {:.4g} for 1e9 and {:.4g} for 1e12 tokens, at 3 a device "
-                                          "and hour\n",
+  EXPECT_THAT(text, HasSubstr(fmt::format("price     {:.4g} per token, {:.4g} for 1e9 and {:.4g} for 1e12 tokens, at 3 per "
+                                          "device and hour\n",
                                           token, 1e9 * token, 1e12 * token)));
 }
 

@@ -126,8 +126,8 @@ TEST_F(Results, ThoseOfAnotherProgramAreRefused) {
   for (const bool overwrite : {false, true})
     EXPECT_THAT(
         [&] { ResultFolders(files, config.autotuning, overwrite); },
-        ThrowsMessage<ConfigError>(HasSubstr("autotuning.results_dir: /a/results holds results that trivet tune has not "
-                                             "written (z0_gas2_tmbspg1); name another folder")));
+        ThrowsMessage<ConfigError>(HasSubstr("autotuning.results_dir: /a/results holds results that trivet tune did not "
+                                             "write (z0_gas2_tmbspg1); name another folder")));
   EXPECT_TRUE(exists("/a/results/z0_gas2_tmbspg1/exp.json"));
 }
 
@@ -181,7 +181,7 @@ TEST_F(Results, TheSummaryHasARowForEachStageAndTheReasons) {
             "global                        3          16.0 samples/s  z0_gas1_tmbspg2\n"
             "\n"
             "metric throughput, 3 of 8 configs, 1.5 s on 2 ranks (2 x a processor)\n"
-            "ok 3, out of memory 0, failed 0, do not fit by their plan 1, taken over from an earlier tuning 0\n"
+            "ok 3, out of memory 0, failed 0, do not fit by their plan 1, reused from an earlier tuning 0\n"
             "ended: enough\n"
             "kept as given: parallel.tensor 1\n"
             "3 configs refused, such as z9: why <not>\n");

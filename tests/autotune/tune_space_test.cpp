@@ -160,7 +160,7 @@ TEST(CheckAutotuning, RefusesByKeyWhatContradictsOrCannotBe) {
       HasSubstr("autotuning.metric_path: \"m.json\" is not accepted: trials are measured here, not by a script that writes "
                 "a file; remove it, each trial's metrics are in autotuning_results/NAME/metrics.json"));
   EXPECT_THAT(refusal(R"("autotuning": {"start_profile_step": 6})"),
-              HasSubstr("autotuning.start_profile_step: 6 is behind end_profile_step 5; use at most that"));
+              HasSubstr("autotuning.start_profile_step: 6 is later than end_profile_step 5; use at most 5"));
   EXPECT_THAT(refusal(R"("autotuning": {"min_train_micro_batch_size_per_gpu": 8, "max_train_micro_batch_size_per_gpu": 4})"),
               HasSubstr("autotuning.min_train_micro_batch_size_per_gpu: 8 is more than max_train_micro_batch_size_per_gpu 4"));
   EXPECT_THAT(refusal(R"("train_batch_size": 8, "autotuning": {"max_train_batch_size": 4})"),
@@ -171,7 +171,7 @@ TEST(CheckAutotuning, RefusesByKeyWhatContradictsOrCannotBe) {
 TEST(TuningSpace, AnMpSizeThatNoMeshHasIsRefused) {
   EXPECT_THAT([] { enumerate(document(R"("train_batch_size": 8, "autotuning": {"mp_size": 3})"), 4); },
               ThrowsMessage<ConfigError>(HasSubstr(
-                  "autotuning.mp_size: no mesh of 4 ranks has tensor x pipeline 3 and what the config gives of the axes")));
+                  "autotuning.mp_size: no mesh of 4 ranks has tensor x pipeline 3 and the axes that the config gives")));
 }
 
 TEST(ConfigDocument, IsWrittenWithTheOverridesAndWithoutTheSection) {

@@ -34,7 +34,7 @@ TEST(AsyncSaver, WritesWhatThePiecesHeldWhenItWasCalled) {
     for (int64_t step : {1, 2, 3}) {
       mine = make_pieces({.data = 2}, ranks.rank, step, true);
       saver.start({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = ""});
-      for (auto& memory : mine.memory) std::fill(memory.begin(), memory.end(), std::byte{0x55});  // training goes on
+      for (auto& memory : mine.memory) std::fill(memory.begin(), memory.end(), std::byte{0x55});  // training continues
     }
     saver.finish();
     EXPECT_EQ(saver.staging_bytes(), AsyncSaver::staging_bytes_for(mine.pieces));
@@ -131,7 +131,7 @@ TEST(AsyncSaver, TrainingGoesOnAfterAFailureUntilThereAreTooManyInARow) {
   }
 }
 
-// "training goes on" stands only where it does.
+// "training continues" is said only if it does.
 TEST(AsyncSaver, SaysWhatFollowsAFailure) {
   MemoryFileSystem disk;
   disk.create_directory(kDirectory);
@@ -149,9 +149,9 @@ TEST(AsyncSaver, SaysWhatFollowsAFailure) {
     return ::testing::internal::GetCapturedStderr();
   };
   AsyncSaver saver(store, {}, meter, Log(0), {}, 3);
-  EXPECT_THAT(said(saver, OnFailure::GoOn), HasSubstr("; training goes on (1 of 3 failures in a row that end the run)\n"));
-  EXPECT_THAT(said(saver, OnFailure::GoOn), HasSubstr("; training goes on (2 of 3 failures in a row that end the run)\n"));
-  EXPECT_THAT(said(saver, OnFailure::GoOn), HasSubstr("; 3 saves in a row failed, so the run ends at the next one\n"));
+  EXPECT_THAT(said(saver, OnFailure::GoOn), HasSubstr("; training continues (1 of 3 failures in a row that end the run)\n"));
+  EXPECT_THAT(said(saver, OnFailure::GoOn), HasSubstr("; training continues (2 of 3 failures in a row that end the run)\n"));
+  EXPECT_THAT(said(saver, OnFailure::GoOn), HasSubstr("; 3 saves in a row failed, so the run ends at the next save\n"));
   AsyncSaver last(store, {}, meter, Log(0), {}, 3);
   EXPECT_EQ(said(last, OnFailure::End), "") << "finish() says it";
 }

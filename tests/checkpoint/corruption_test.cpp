@@ -152,8 +152,8 @@ TEST_F(Corruption, PathsThatLeaveTheDirectoryAreRefused) {
 TEST_F(Corruption, HostileNumbersAreRefusedBeforeMemoryIsTaken) {
   const std::string huge = std::to_string(int64_t{1} << 61);
   EXPECT_THAT(error_with_manifest("\"header_bytes\": ", "\"header_bytes\": " + huge), HasSubstr("not a count"));
-  EXPECT_THAT(error_with_manifest("\"count\": 25", "\"count\": " + huge), HasSubstr("do not lie in a box of 50"));
-  EXPECT_THAT(error_with_manifest("\"first\": 25", "\"first\": 26"), HasSubstr("elements 26 + 25 do not lie in a box of 50"));
+  EXPECT_THAT(error_with_manifest("\"count\": 25", "\"count\": " + huge), HasSubstr("are not inside a box of 50"));
+  EXPECT_THAT(error_with_manifest("\"first\": 25", "\"first\": 26"), HasSubstr("elements 26 + 25 are not inside a box of 50"));
   EXPECT_THAT(error_with_manifest("\"first\": 25", "\"first\": 24"), HasSubstr("tensor \"bias\": elements are stored twice"));
   EXPECT_THAT(error_with_manifest("\"first\": 25", "\"first\": -1"), HasSubstr("-1 is not a count"));
   EXPECT_THAT(error_with_manifest("\"version\": 1", "\"version\": 1.5"), HasSubstr("1.5 is not a count"));
@@ -161,7 +161,7 @@ TEST_F(Corruption, HostileNumbersAreRefusedBeforeMemoryIsTaken) {
               HasSubstr("the tensor is not in \"tensors\""));
   EXPECT_THAT(error_with_manifest("\"entry\": \"bias#0\"", "\"entry\": \"b\\nias\""),
               HasSubstr("tensor \"bias#0\" is not in the manifest"));
-  EXPECT_THAT(error_with_manifest("\"run_id\"", "\"step\""), HasSubstr("key \"step\" stands there twice"));
+  EXPECT_THAT(error_with_manifest("\"run_id\"", "\"step\""), HasSubstr("key \"step\" appears twice"));
 }
 
 // A state whose checksum fits but that no run can be in.
@@ -223,9 +223,9 @@ TEST_F(Corruption, WantingAnotherShapeTypeOrNameNamesBoth) {
     return "";
   };
   EXPECT_EQ(error_of(whole_box_piece("bias", {51}, 0, {memory.data(), DType::Float32, {51}})),
-            directory_of(10) + ": tensor \"bias\" is stored as float32 [50], wanted is float32 [51]");
+            directory_of(10) + ": tensor \"bias\" is stored as float32 [50], but float32 [51] is needed");
   EXPECT_THAT(error_of(whole_box_piece("weight", {64, 96}, 0, {memory.data(), DType::Float32, {64 * 96}})),
-              HasSubstr("tensor \"weight\" is stored as bfloat16 [64, 96], wanted is float32 [64, 96]"));
+              HasSubstr("tensor \"weight\" is stored as bfloat16 [64, 96], but float32 [64, 96] is needed"));
   EXPECT_THAT(error_of(whole_box_piece("wait", {1}, 0, {memory.data(), DType::Float32, {1}})),
               HasSubstr("tensor \"wait\" is not in this checkpoint"));
 }

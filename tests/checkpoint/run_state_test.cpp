@@ -99,7 +99,7 @@ TEST(RunState, WhatIsNoObjectOrLacksAFieldIsRefused) {
   EXPECT_EQ(error_of(with(R"("clean_steps":6,)", "")), "dir/manifest.json: state.loss_scale: \"clean_steps\" is missing");
   EXPECT_EQ(error_of(with(R"({"scale":1024.5,"clean_steps":6,"hysteresis":2})", "[]")),
             "dir/manifest.json: state.loss_scale: [] is not an object");
-  EXPECT_THAT(error_of(with(R"("updates":7)", R"("steps":7)")), HasSubstr("\"steps\" stands there twice"));
+  EXPECT_THAT(error_of(with(R"("updates":7)", R"("steps":7)")), HasSubstr("\"steps\" appears twice"));
   EXPECT_THAT(error_of(with("1024.5", "1e999")), HasSubstr("not JSON"));
 }
 

@@ -79,7 +79,7 @@ TEST(Safetensors, RefusesAHeaderThatIsNotOne) {
   EXPECT_THAT(error_of(file_of("{")), HasSubstr("not JSON"));
   EXPECT_THAT(error_of(file_of("[]")), HasSubstr("the header is not an object"));
   EXPECT_THAT(error_of(file_of(R"({"__metadata__":{"a":1}})")), HasSubstr("1 is not a string"));
-  EXPECT_THAT(error_of(file_of(R"({"__metadata__":{"a":"1","a":"2"}})")), HasSubstr("key \"a\" stands there twice"));
+  EXPECT_THAT(error_of(file_of(R"({"__metadata__":{"a":"1","a":"2"}})")), HasSubstr("key \"a\" appears twice"));
   EXPECT_THAT(error_of(file_of(std::string(10000, '['))), HasSubstr("nested deeper than 16"));
 }
 
@@ -87,7 +87,7 @@ TEST(Safetensors, RefusesNumbersThatDoNotFit) {
   EXPECT_THAT(error_of(with(R"("F99")", "[6]", "[0,24]")),
               HasSubstr("tensor \"a\": dtype \"F99\" is not accepted; use one of I64"));
   EXPECT_THAT(error_of(with(R"("F32")", "[7]", "[0,24]")), HasSubstr("data_offsets [0, 24] do not hold [7] float32"));
-  EXPECT_THAT(error_of(with(R"("F32")", "[-1]", "[0,24]")), HasSubstr("-1 is not a count of 0 to 2^62"));
+  EXPECT_THAT(error_of(with(R"("F32")", "[-1]", "[0,24]")), HasSubstr("-1 is not a count from 0 to 2^62"));
   EXPECT_THAT(error_of(with(R"("F32")", "[0.5]", "[0,24]")), HasSubstr("0.5 is not a count"));
   EXPECT_THAT(error_of(with(R"("F32")", "[2,18446744073709551614]", "[0,24]")),
               HasSubstr("18446744073709551614 is not a count"));
@@ -112,7 +112,7 @@ TEST(Safetensors, RefusesHolesOverlapsAndDuplicates) {
   EXPECT_THAT(error_of(two("[0,4]", "[2,6]")),
               HasSubstr("tensor \"b\" starts at byte 2 of the data, 4 is expected: an overlap"));
   EXPECT_THAT(error_of(two("[0,4]", "[6,10]")), HasSubstr("tensor \"b\" starts at byte 6 of the data, 4 is expected: a hole"));
-  EXPECT_THAT(error_of(two("[0,4]", "[4,8]", "a")), HasSubstr("key \"a\" stands there twice"));
+  EXPECT_THAT(error_of(two("[0,4]", "[4,8]", "a")), HasSubstr("key \"a\" appears twice"));
 }
 
 // A tensor of a file on disk. Names that are not there, other types and other shapes fail the test.

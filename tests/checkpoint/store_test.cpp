@@ -116,7 +116,7 @@ TEST_F(StoreTest, TheLockOfAJobThatEndsInTimeIsWaitedFor) {
                                     .clock = &clock});
   EXPECT_NO_THROW(second.acquire({}));
   EXPECT_THAT(second.warnings(), ElementsAre(AllOf(HasSubstr("checkpoints of run run-1 (process "),
-                                                   HasSubstr("are being written here; waiting up to 2 s for its end"))));
+                                                   HasSubstr("are being written here; waiting up to 2 s for it to end"))));
   EXPECT_LT(clock.now(), milliseconds(2000));
 }
 
@@ -204,8 +204,8 @@ TEST_F(StoreTest, WeightsThatAreNotFiniteAreNotSavedAndEveryRankSaysWhich) {
         FAIL() << "rank " << ranks.rank;
       } catch (const NumericsError& error) {
         EXPECT_EQ(error.exit_code(), ExitCode::Numerics);
-        EXPECT_EQ(error.what(), fmt::format("step 20 is not saved: blocks.0.norm on rank 1 is not finite any more: element 3 "
-                                            "is {}; resume from a step before it with a lower optimizer.params.lr",
+        EXPECT_EQ(error.what(), fmt::format("step 20 is not saved: blocks.0.norm on rank 1 is no longer finite: element 3 "
+                                            "is {}; resume from an earlier step with a lower optimizer.params.lr",
                                             bad));
       }
     });
@@ -247,7 +247,7 @@ TEST_F(StoreTest, ARenamedStepIsPassedOverAndSetAside) {
   EXPECT_EQ(store.open_latest({})->step(), 8);
   EXPECT_THAT(store.warnings(), ElementsAre(HasSubstr("step-00000999/manifest.json: it is the manifest of step 9, but the "
                                                       "directory is named step 999; rename the directory back to "
-                                                      "step-00000009; taking the step before")));
+                                                      "step-00000009; trying the step before it")));
   save(store, 9);
   EXPECT_THAT(steps(), ElementsAre(8, 9));
   EXPECT_EQ(store.open_latest({})->step(), 9);
@@ -321,7 +321,7 @@ TEST_F(StoreTest, ABrokenNewestStepFallsBackToTheOneBeforeAndSaysSo) {
   EXPECT_EQ(step->step(), 10);
   expect_values(*step);
   EXPECT_THAT(store.warnings(), ElementsAre(AllOf(HasSubstr("step-00000020/rank-00000.safetensors: block 0 (tensor \""),
-                                                  HasSubstr("crc32c "), HasSubstr("; taking the step before"))));
+                                                  HasSubstr("crc32c "), HasSubstr("; trying the step before it"))));
 }
 
 TEST_F(StoreTest, TheNextSaveSetsABrokenStepAside) {

@@ -25,7 +25,7 @@ TEST_F(Bench, MeasuresAProfileAndPredictsAStepWithIt) {
   const Output before = folder.run("bench step gpt.json --ranks 2 --steps 2");
   EXPECT_EQ(before.code, 0) << before.errors;
   EXPECT_THAT(before.text, HasSubstr(" ms a step (median of 2; "));
-  EXPECT_THAT(before.text, HasSubstr("not predicted: there is no trivet_profile.json"));
+  EXPECT_THAT(before.text, HasSubstr("not predicted: trivet_profile.json does not exist"));
   const Output kernels = folder.run("bench kernels --ranks 2 --seconds 1 --device cpu");
   EXPECT_EQ(kernels.code, 0) << kernels.errors;
   EXPECT_THAT(kernels.text, HasSubstr("2 rank(s), "));
@@ -49,7 +49,7 @@ TEST_F(Bench, MeasuresAProfileAndPredictsAStepWithIt) {
   EXPECT_GT(nlohmann::json::parse(json.text)["step_seconds"].get<double>(), 0);
   EXPECT_EQ(folder.run("plan gpt.json --world-size 2 --profile trivet_profile.json --cluster h100").code, 2);
   EXPECT_THAT(folder.run("bench step gpt.json --steps 1").text,
-              HasSubstr("not predicted: trivet_profile.json: was measured with 2 ranks, the plan has 1;"));
+              HasSubstr("not predicted: trivet_profile.json: was measured with 2 ranks, but the plan has 1;"));
 }
 
 TEST_F(Bench, RefusesWhatCannotBeMeasured) {
@@ -59,7 +59,7 @@ TEST_F(Bench, RefusesWhatCannotBeMeasured) {
   folder.write("trivet_profile.json", "{}");
   const Output profile = folder.run("bench kernels --ranks 2 --device cpu");
   EXPECT_EQ(profile.code, 2);
-  EXPECT_THAT(profile.errors, HasSubstr("trivet_profile.json: is no \"trivet hardware profile 1\""));
+  EXPECT_THAT(profile.errors, HasSubstr("trivet_profile.json: is not a \"trivet hardware profile 1\""));
   const Output device = folder.run("bench kernels --device tpu");
   EXPECT_EQ(device.code, 2);
   EXPECT_THAT(device.errors, HasSubstr("--device"));

@@ -44,7 +44,7 @@ TEST_F(DataCommand, ShowPrintsTheTokensThatAreAskedFor) {
   EXPECT_EQ(shown("--first 100")["text"], "") << "beyond the end";
   EXPECT_EQ(shown("--count 0")["ids"], json::array());
   EXPECT_THAT(folder.run("data show all.tokens --first 19 --verify").text,
-              HasSubstr("verified    every token read; all is well\nfrom 19     \"j\"\n"));
+              HasSubstr("verified    every token read; no errors found\nfrom 19     \"j\"\n"));
 }
 
 }  // namespace

@@ -31,8 +31,8 @@ class NoModule : public testing::Test {
 TEST_F(NoModule, CudaIsRefusedWithThePlacesThatWereTried) {
   const Output output = folder.run("train config.json --set device=cuda");
   EXPECT_EQ(output.code, 2);
-  EXPECT_THAT(output.errors, HasSubstr("cuda: the module libtrivet_cuda.so was not found; build with -DTRIVET_CUDA=ON where "
-                                       "nvcc is, or set device to \"cpu\" (/nowhere/libtrivet_cuda.so: cannot open"));
+  EXPECT_THAT(output.errors, HasSubstr("cuda: the module libtrivet_cuda.so was not found; build with -DTRIVET_CUDA=ON on a "
+                                       "machine with nvcc, or set device to \"cpu\" (/nowhere/libtrivet_cuda.so: cannot open"));
 }
 
 TEST_F(NoModule, AutoTakesTheCpuAndSaysWhy) {
@@ -45,7 +45,7 @@ TEST_F(NoModule, GenerateComputesWhereItIsTold) {
   ASSERT_EQ(folder.run("train config.json --set checkpoint.directory=steps").code, 0);
   const Output cpu = folder.run("generate steps --tokens 5"), automatic = folder.run("generate steps --tokens 5 --device auto");
   EXPECT_EQ(automatic.text, cpu.text);
-  EXPECT_THAT(automatic.errors, HasSubstr("device: auto is cpu (cuda: the module libtrivet_cuda.so was not found"));
+  EXPECT_THAT(automatic.errors, HasSubstr("device: auto selected cpu (cuda: the module libtrivet_cuda.so was not found"));
   EXPECT_EQ(cpu.errors, "");
   const Output cuda = folder.run("generate steps --tokens 5 --device cuda");
   EXPECT_EQ(cuda.code, 2);

@@ -43,7 +43,7 @@ TEST_F(Diverged, GoodStepsStayAndTheLastStepsExitCodeIs16) {
     EXPECT_THAT(output.errors, HasSubstr("error: step 8, the last one, was skipped: its loss is "));
     EXPECT_THAT(output.errors, HasSubstr("; the weights are finite, but too large for a finite loss (the largest is 1"));
     EXPECT_THAT(output.errors,
-                HasSubstr("; step 8 done again: the first tensor that is not finite is the output of blocks.0 in "
+                HasSubstr("; step 8 was repeated: the first tensor that is not finite is the output of blocks.0 in "
                           "microbatch 0 on rank 0 (element "));
     EXPECT_THAT(output.errors, HasSubstr("; resume from a checkpoint before step 4 with a lower optimizer.params.lr"));
     EXPECT_THAT(output.errors, Not(HasSubstr("gradients overflowed")));
@@ -60,7 +60,7 @@ TEST_F(Diverged, WeightsThatAreNotFiniteAreNeverSaved) {
   ASSERT_EQ(folder.run("train config.json --set training.steps=3").code, 0);
   const Output output = folder.run("train config.json --resume --set optimizer.params.lr=1e300 --set training.steps=4");
   EXPECT_EQ(output.code, 16);
-  EXPECT_THAT(output.errors, HasSubstr("error: after step 4, the last one; the weights are not finite any more: "));
+  EXPECT_THAT(output.errors, HasSubstr("error: after step 4, the last one; the weights are no longer finite: "));
   EXPECT_THAT(output.errors, HasSubstr(" on rank 0 (element "));
   EXPECT_TRUE(has_step("3"));
   EXPECT_FALSE(has_step("4"));
@@ -68,7 +68,7 @@ TEST_F(Diverged, WeightsThatAreNotFiniteAreNeverSaved) {
   const Output unsaved =
       folder.run("train config.json --set optimizer.params.lr=1e300 --set training.steps=1 --set checkpoint.directory=");
   EXPECT_EQ(unsaved.code, 16);
-  EXPECT_THAT(unsaved.errors, HasSubstr("after step 1, the last one; the weights are not finite any more: "));
+  EXPECT_THAT(unsaved.errors, HasSubstr("after step 1, the last one; the weights are no longer finite: "));
 }
 
 // The loss scale is too large for float16, the weights are as good as new.
@@ -78,11 +78,11 @@ TEST_F(Diverged, GradientsThatOverflowAreToldFromWeightsThatAreLost) {
   EXPECT_EQ(output.code, 16);
   EXPECT_THAT(output.errors, HasSubstr("gradients were not finite 3 times in a row (training.stop_after_skipped 3)"));
   EXPECT_THAT(output.errors, HasSubstr("; the weights are finite and the loss was "));
-  EXPECT_THAT(output.errors, HasSubstr(": only gradients overflowed; step 3 done again: "));
-  EXPECT_THAT(output.errors, HasSubstr("; step 3 done again: the first tensor that is not finite is the gradient of "));
+  EXPECT_THAT(output.errors, HasSubstr(": only gradients overflowed; step 3 was repeated: "));
+  EXPECT_THAT(output.errors, HasSubstr("; step 3 was repeated: the first tensor that is not finite is the gradient of "));
   EXPECT_THAT(output.errors, HasSubstr(" in microbatch 0 on rank 0 (element "));
-  EXPECT_THAT(output.errors, HasSubstr("; any checkpoint of this run may be resumed from; if that ends the same way, start "
-                                       "anew with a lower optimizer.params.lr, with gradient_clipping\n"));
+  EXPECT_THAT(output.errors, HasSubstr("; you can resume from any checkpoint of this run; if that ends the same way, start "
+                                       "over with a lower optimizer.params.lr, with gradient_clipping\n"));
 }
 
 TEST_F(Diverged, ARunThatSkippedTooManyStepsGoesOnFromItsNewestStepWithABetterConfig) {
@@ -96,7 +96,7 @@ TEST_F(Diverged, ARunThatSkippedTooManyStepsGoesOnFromItsNewestStepWithABetterCo
   EXPECT_THAT(again.text, HasSubstr("resumed after step 3"));
   EXPECT_THAT(again.errors, HasSubstr("step 4: gradients were not finite 3 times in a row"));
   EXPECT_THAT(again.errors, HasSubstr("; the weights are finite and the loss was 3."));
-  EXPECT_THAT(again.errors, HasSubstr("; step 4 done again: the first tensor that is not finite is the gradient of "));
+  EXPECT_THAT(again.errors, HasSubstr("; step 4 was repeated: the first tensor that is not finite is the gradient of "));
   const Output better = folder.run(train + "256 --resume");
   EXPECT_EQ(better.code, 0) << better.errors;
   EXPECT_THAT(better.text, HasSubstr("resumed after step 4"));
@@ -133,8 +133,8 @@ TEST_F(Diverged, WeightsThatAreInfiniteInFloat16AreNotFinite) {
   const std::string train = "train config.json --set optimizer.params.lr=1e6 --set training.steps=1 ";
   const Output output = folder.run(train + "--set fp16.enabled=true --set fp16.loss_scale=256");
   EXPECT_EQ(output.code, 16);
-  EXPECT_THAT(output.errors, HasSubstr("error: after step 1, the last one; the weights are not finite any more: "));
-  EXPECT_THAT(output.errors, HasSubstr(", infinite in float16); start anew with a lower "));
+  EXPECT_THAT(output.errors, HasSubstr("error: after step 1, the last one; the weights are no longer finite: "));
+  EXPECT_THAT(output.errors, HasSubstr(", infinite in float16); start over with a lower "));
   EXPECT_FALSE(has_step("1"));
   EXPECT_EQ(folder.run(train + "--set bf16.enabled=true").code, 0);
   EXPECT_TRUE(has_step("1"));
@@ -146,8 +146,8 @@ TEST_F(Diverged, AFinishedRunWhoseWeightsAreNotFiniteIsNoSuccessWhenItIsResumed)
   EXPECT_EQ(folder.run(train + "--resume").code, 0);
   const Output output = folder.run(train + "--resume --set fp16.enabled=true");
   EXPECT_EQ(output.code, 16);
-  EXPECT_THAT(output.text, HasSubstr("nothing to do: step 1 is reached"));
-  EXPECT_THAT(output.errors, HasSubstr("error: after step 1, the last one done; the weights are not finite any more: "));
+  EXPECT_THAT(output.text, HasSubstr("nothing to do: step 1 is already done"));
+  EXPECT_THAT(output.errors, HasSubstr("error: after step 1, the last one done; the weights are no longer finite: "));
 }
 
 }  // namespace

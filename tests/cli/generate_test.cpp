@@ -73,7 +73,8 @@ TEST_F(Generate, AnotherTokenizerInTheCheckpointIsNoticed) {
   EXPECT_EQ(folder.run("checkpoint verify checkpoints").code, 0);
   const Output output = folder.run("train config.json --resume --set training.steps=2");
   EXPECT_EQ(output.code, 18);
-  EXPECT_THAT(output.errors, HasSubstr("text.txt: its tokenizer is not the one that checkpoints/step-00000001 was made with"));
+  EXPECT_THAT(output.errors,
+              HasSubstr("text.txt: its tokenizer is not the one that checkpoints/step-00000001 was trained with"));
 }
 
 TEST_F(Generate, DrawsNothingThatTheTokenizerDoesNotKnow) {

@@ -53,7 +53,7 @@ TEST_F(Planning, SearchTakesAClusterFromAFile) {
   const Output output = folder.run("plan llama.json --world-size 32 --cluster ours.json --search");
   EXPECT_EQ(output.code, 0) << output.errors;
   EXPECT_THAT(output.text, HasSubstr("cluster   ours: NVIDIA H200"));
-  EXPECT_THAT(output.text, HasSubstr(" for 1e12 tokens, at 2 a device and hour"));
+  EXPECT_THAT(output.text, HasSubstr(" for 1e12 tokens, at 2 per device and hour"));
   for (const char* search : {"", " --search"})
     refused(std::string("plan llama.json --world-size 64 --cluster ours.json") + search, 2,
             "cluster \"ours\": 64 devices are more than it has (4 nodes of 8); use at most 32");
@@ -62,13 +62,13 @@ TEST_F(Planning, SearchTakesAClusterFromAFile) {
 TEST_F(Planning, SearchRefusesWhatItCannotAnswer) {
   refused("plan llama.json --world-size 8 --search", 2, "--search: needs --cluster, the machines to search for: \"a100\"");
   refused("plan llama.json --world-size 8 --cluster h100 --top 3", 2, "plan: --top requires --search");
-  refused("plan llama.json --world-size 8 --price 3", 2, "--price: is of a predicted step; give --cluster or --profile, too");
+  refused("plan llama.json --world-size 8 --price 3", 2, "--price: only a predicted step has a price; give --cluster or --profile, too");
   refused("plan llama.json --world-size 8 --cluster h300 --search", 2,
           "cluster: \"h300\" is neither a file nor one of \"a100\"");
   refused("plan llama.json --world-size 35 --cluster h100 --search --set train_batch_size=16", 2,
           "search: no layout divides 35 devices among 34 blocks and a batch of 16");
   const std::string too_few = "plan llama.json --world-size 1 --cluster a100-40 --search --set optimizer.type=Lamb";
-  refused(too_few, 19, "--search: no layout of 1 devices fits; the least is pipeline 1 x data 1 x tensor 1");
+  refused(too_few, 19, "--search: no layout of 1 devices fits; the smallest is pipeline 1 x data 1 x tensor 1");
   refused(too_few, 19, " GiB over; 8 devices would do: pipeline ");
 }
 
@@ -236,13 +236,13 @@ TEST_F(Planning, RefusesWhatTheCostModelHasNoWordFor) {
           "zero_optimization.offload_param.device: \"cpu\" is not described by the cost model; use \"none\"");
   refused(plan + zero + "offload_param.device=cpu --search", 2, "zero_optimization.offload_param.device: \"cpu\"");
   refused(plan + zero + "offload_optimizer.device=nvme --set zero_optimization.offload_optimizer.nvme_path=/tmp", 2,
-          "zero_optimization.offload_optimizer.device: \"nvme\" is not described by the cost model, which knows no disk");
+          "zero_optimization.offload_optimizer.device: \"nvme\" is not described by the cost model, which knows no disks");
   refused(plan + zero + "offload_optimizer.device=cpu --set zero_optimization.offload_optimizer.ratio=0.5", 2,
           "zero_optimization.offload_optimizer.ratio: 0.5 is not described");
   refused(plan + "--set activation_checkpointing.mode=full --set activation_checkpointing.every=2", 2,
           "activation_checkpointing.every: 2 is not described by the cost model; use 1");
   refused(plan + "--set pipeline.partition=uniform --set parallel.pipeline=2", 2,
-          "pipeline.partition: is not what the cost model deals stages by");
+          "pipeline.partition: is not how the cost model partitions stages");
   folder.write("bare.json", R"({"device": {"memory_bytes": 1e12, "memory_bytes_per_second": 1e12, "matrix_flops": 1e14,
     "float32_flops": 1e13, "product_efficiency": 0.5, "launch_seconds": 0}, "devices_per_node": 1, "nodes": 8,
     "outside": {"bytes_per_second": 1e10}})");
@@ -261,8 +261,8 @@ TEST_F(Planning, EstimateSaysWhatDeepSpeedsEstimatorsSay) {
   EXPECT_EQ(data["largest_layer_parameters"].get<double>(), 128256.0 * 4096);
   EXPECT_NEAR(data["parameters"].get<double>(), 8.03e9, 0.01e9);
   EXPECT_EQ(data["estimates"].size(), 8);
-  refused("estimate", 2, "estimate: give either a config or --parameters, and with these --largest-layer");
-  refused("estimate llama.json --parameters 5", 2, "estimate: give either a config or --parameters");
+  refused("estimate", 2, "estimate: give either a config, or --parameters and --largest-layer");
+  refused("estimate llama.json --parameters 5", 2, "estimate: give either a config, or --parameters");
 }
 
 TEST_F(Planning, DoctorSaysWhatIsThereAndWhatIsMissing) {

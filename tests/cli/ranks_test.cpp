@@ -31,18 +31,19 @@ TEST_F(Ranks, ShareTheCoresOfTheProcess) {
   for (const int ranks : {1, 2, 4}) {
     const Output output = folder.run_in("env -u OMP_NUM_THREADS", "train config.json --ranks " + std::to_string(ranks));
     EXPECT_EQ(output.code, 0) << output.errors;
-    EXPECT_THAT(output.text, HasSubstr("kernel threads a rank: " + std::to_string(std::max(cores / ranks, 1)) + "\n"));
+    EXPECT_THAT(output.text, HasSubstr("kernel threads per rank: " + std::to_string(std::max(cores / ranks, 1)) + "\n"));
   }
   EXPECT_THAT(folder.run_in("env OMP_NUM_THREADS=3", "train config.json --ranks 2").text,
-              HasSubstr("kernel threads a rank: 3\n"));
-  EXPECT_THAT(folder.run_in("env OMP_NUM_THREADS=2,1", "train config.json").text, HasSubstr("kernel threads a rank: 2\n"));
+              HasSubstr("kernel threads per rank: 3\n"));
+  EXPECT_THAT(folder.run_in("env OMP_NUM_THREADS=2,1", "train config.json").text, HasSubstr("kernel threads per rank: 2\n"));
 }
 
 TEST_F(Ranks, RefuseThreadsThatAreNoNumber) {
   for (const char* threads : {"all", "0", "-1", "2x", "", "99999999999"}) {
     const Output output = folder.run_in(std::string("env OMP_NUM_THREADS=") + threads, "train config.json");
     EXPECT_EQ(output.code, 2) << threads;
-    EXPECT_THAT(output.errors, HasSubstr(std::string("OMP_NUM_THREADS=") + threads + ": accepted is a number of threads"));
+    EXPECT_THAT(output.errors,
+                HasSubstr(std::string("OMP_NUM_THREADS=") + threads + ": not accepted; use a number of threads"));
   }
 }
 
@@ -50,7 +51,7 @@ TEST_F(Ranks, AreRefusedInAProcessThatIsARankAlready) {
   const Output output =
       folder.run_in("env RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1", "train config.json --ranks 4");
   EXPECT_EQ(output.code, 2);
-  EXPECT_THAT(output.errors, HasSubstr("--ranks 4: this process is rank 1 of 2 already"));
+  EXPECT_THAT(output.errors, HasSubstr("--ranks 4: this process is already rank 1 of 2"));
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ TEST_F(ScheduleCommand, ReadsAScheduleFromAFile) {
             "rank 1      F0 I0 W0 F1 I1 W1\n"
             "peak microbatches of a stage, from F to W: 2 1\n");
   refused("--type file:mine.txt --stages 2",
-          "schedule: --stages, --microbatches and --chunks of mine.txt are those that the file has; leave them out");
+          "schedule: mine.txt determines --stages, --microbatches and --chunks; leave them out");
   folder.write("stuck.txt", "0B0 0F0\n1F0 1B0\n");
   EXPECT_EQ(folder.run("schedule --type file:stuck.txt").code, 2);
   EXPECT_THAT(folder.run("schedule --type file:stuck.txt").errors, HasSubstr("rank 0"));

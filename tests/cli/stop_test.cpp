@@ -51,7 +51,7 @@ class Stop : public testing::Test {
     const int64_t step = stopped_after();
     ASSERT_GT(step, 0) << folder.read("out") << folder.read("err");
     EXPECT_THAT(folder.read("out"), HasSubstr("step " + std::to_string(step) +
-                                              " is saved; to go on from it, run the same "
+                                              " is saved; to continue from it, run the same "
                                               "command with --resume"));
     const std::string steps = " --set training.steps=" + std::to_string(step + 2);
     const Output resumed = folder.run("train config.json --resume" + steps);
@@ -173,7 +173,7 @@ TEST_F(Stop, ARunMayBeStoppedWhileStepsAreSkipped) {
   program.send(SIGTERM);
   EXPECT_EQ(program.wait(), 143);
   EXPECT_THAT(folder.read("err"), HasSubstr(" is not saved: its loss is "));
-  EXPECT_THAT(folder.read("out"), HasSubstr("; step 3 is saved; to go on from it, "));
+  EXPECT_THAT(folder.read("out"), HasSubstr("; step 3 is saved; to continue from it, "));
 }
 
 TEST_F(Stop, TheWarningSignalMayEndTheRunToo) {

@@ -58,9 +58,9 @@ TEST_F(Train, RanksThatReadDifferentFilesOfTheSameNameEndBeforeTheFirstStep) {
                               "/trivet train config.json --set checkpoint.directory=../c'";
   const Output refused = folder.run(command);
   EXPECT_EQ(refused.code, 12) << refused.errors;
-  EXPECT_THAT(refused.errors, HasSubstr("data.train: rank 0 has read \"text.txt\" (tokens "));
+  EXPECT_THAT(refused.errors, HasSubstr("data.train: rank 0 read \"text.txt\" (tokens "));
   EXPECT_THAT(refused.errors, HasSubstr("), rank 1 \"text.txt\" (tokens "));
-  EXPECT_THAT(refused.errors, HasSubstr("the same file must lie at this path for all ranks"));
+  EXPECT_THAT(refused.errors, HasSubstr("all ranks must find the same file at this path"));
   EXPECT_FALSE(std::filesystem::exists(folder.at("c")));
   folder.write("1/text.txt", text);
   const Output accepted = folder.run(command);
@@ -80,7 +80,7 @@ TEST_F(Train, RanksThatWouldResumeFromDifferentCheckpointsEndBeforeTheFirstStep)
                               "/trivet train config.json --set training.steps=9 --resume'";
   const Output refused = folder.run(command);
   EXPECT_EQ(refused.code, 12) << refused.errors;
-  EXPECT_THAT(refused.errors, HasSubstr("resume: rank 0 has read \"" + folder.at("0/checkpoints/step-00000008/manifest.json") +
+  EXPECT_THAT(refused.errors, HasSubstr("resume: rank 0 read \"" + folder.at("0/checkpoints/step-00000008/manifest.json") +
                                         "\" (step 8 of run "));
   EXPECT_THAT(refused.errors,
               HasSubstr("), rank 1 \"" + folder.at("1/checkpoints/step-00000008/manifest.json") + "\" (step 8 of run "));
@@ -137,10 +137,9 @@ TEST_F(Train, RefusesAFileNameThatIsNotUtf8BeforeItStarts) {
   for (const char* command : {"config check latin1.json", "train latin1.json"}) {
     const Output refused = folder.run(command);
     EXPECT_EQ(refused.code, 2);
-    EXPECT_EQ(
-        refused.errors,
-        "trivet: error: latin1.json:2:20: data.train: \"caf\\xe9.txt\" is not UTF-8; all text of a config must be, and a file "
-        "with such a name must be renamed\n");
+    EXPECT_EQ(refused.errors,
+              "trivet: error: latin1.json:2:20: data.train: \"caf\\xe9.txt\" is not UTF-8; a config must be UTF-8 throughout, "
+              "so rename a file with such a name\n");
   }
 }
 
@@ -183,7 +182,7 @@ TEST_F(Train, OffloadedToFilesItGivesTheSameBitsAndLeavesNothing) {
   EXPECT_EQ(losses("plain.jsonl"), losses("files.jsonl"));
   EXPECT_THAT(folder.run("checkpoint diff one two --json").text, HasSubstr("\"equal\": true"));
   EXPECT_TRUE(std::filesystem::is_empty(folder.at("scratch")));
-  EXPECT_THAT(folder.run("plan config.json" + offload).text, HasSubstr("MiB in a file of a rank"));
+  EXPECT_THAT(folder.run("plan config.json" + offload).text, HasSubstr("MiB in a file per rank"));
 }
 
 // The system lets no file grow beyond a few KiB; the signal that would end the program is ignored.
@@ -204,7 +203,7 @@ TEST_F(Train, ACheckpointThatTheSystemDoesNotLetGrowIsExitCode14) {
   EXPECT_THAT(output.errors, HasSubstr("trivet: error: checkpoint of step 8 was not written: "));
   EXPECT_THAT(output.errors, HasSubstr(" checkpoints/.tmp-step-00000008-"));
   EXPECT_THAT(output.errors, HasSubstr("rank-00000.safetensors: File too large"));
-  EXPECT_THAT(output.errors, Not(HasSubstr("training goes on")));
+  EXPECT_THAT(output.errors, Not(HasSubstr("training continues")));
 }
 
 TEST_F(Train, SaysWhatItDoesAndWhatItUsed) {
@@ -226,10 +225,10 @@ TEST_F(Train, ResumesNoOtherModelAndSaysWhenNothingIsLeftToDo) {
   ASSERT_EQ(folder.run("train config.json").code, 0);
   for (const auto& [change, message] :
        {std::pair{"model.heads=4",
-                  "model.heads: 4 does not continue checkpoints/step-00000008, which was made with 2; set it to 2"},
-        {"model.norm_epsilon=0.1", "model.norm_epsilon: 0.1 does not continue"},
-        {"model.sequence_length=8", "model.sequence_length: 8 does not continue"},
-        {"data.shuffle=false", "data.shuffle: false does not continue"}}) {
+                  "model.heads: 4 does not match checkpoints/step-00000008, which was saved with 2; set it to 2"},
+        {"model.norm_epsilon=0.1", "model.norm_epsilon: 0.1 does not match"},
+        {"model.sequence_length=8", "model.sequence_length: 8 does not match"},
+        {"data.shuffle=false", "data.shuffle: false does not match"}}) {
     const Output output = folder.run(std::string("train config.json --resume --set training.steps=9 --set ") + change);
     EXPECT_EQ(output.code, 2);
     EXPECT_THAT(output.errors, HasSubstr(message));
@@ -237,7 +236,7 @@ TEST_F(Train, ResumesNoOtherModelAndSaysWhenNothingIsLeftToDo) {
   EXPECT_EQ(folder.run("train config.json --resume --set model.dropout=0 --set training.steps=9").code, 0);
   const Output done = folder.run("train config.json --resume");
   EXPECT_EQ(done.code, 0);
-  EXPECT_THAT(done.text, HasSubstr("nothing to do: step 9 is reached, the run ends at 8"));
+  EXPECT_THAT(done.text, HasSubstr("nothing to do: step 9 is already done, and the run ends at step 8"));
   EXPECT_THAT(folder.run("train config.json --resume --set checkpoint.directory=elsewhere").errors,
               HasSubstr("elsewhere holds no checkpoint; starting at step 1"));
 }
@@ -257,7 +256,7 @@ TEST_F(Train, StopsWhenTheWeightsAreNoNumbersAnyMore) {
       "--set optimizer.params.lr=1e30");
   EXPECT_EQ(output.code, 16);
   EXPECT_THAT(output.errors, HasSubstr("step 2: the loss is nan and the step was not skipped"));
-  EXPECT_THAT(output.errors, HasSubstr("; start anew with a lower optimizer.params.lr"));
+  EXPECT_THAT(output.errors, HasSubstr("; start over with a lower optimizer.params.lr"));
 }
 
 // Step 5 made weights for which step 6 computed no finite loss, so a checkpoint of step 5 would end the same way.
@@ -275,11 +274,11 @@ TEST_F(Train, DoesNotMixRuns) {
   ASSERT_EQ(folder.run("train config.json").code, 0);
   const Output again = folder.run("train config.json");
   EXPECT_EQ(again.code, 2);
-  EXPECT_THAT(again.errors, HasSubstr("\"checkpoints\" holds steps up to 8 of a run before this one; add --resume"));
+  EXPECT_THAT(again.errors, HasSubstr("\"checkpoints\" holds steps up to 8 of an earlier run; add --resume"));
   const Output seed = folder.run("train config.json --resume --set training.steps=9 --set training.seed=4");
   EXPECT_EQ(seed.code, 2);
   EXPECT_THAT(seed.errors,
-              HasSubstr("training.seed: 4 does not continue checkpoints/step-00000008, which was made with 3; set it to 3"));
+              HasSubstr("training.seed: 4 does not match checkpoints/step-00000008, which was saved with 3; set it to 3"));
   const Output nowhere = folder.run("train config.json --resume elsewhere --set checkpoint.directory=");
   EXPECT_EQ(nowhere.code, 2);
   EXPECT_THAT(nowhere.errors, HasSubstr("--resume: \"elsewhere\" holds no checkpoint"));
@@ -290,7 +289,7 @@ TEST_F(Train, DataThatChangedSinceTheCheckpointIsExitCode18) {
   folder.write("text.txt", folder.read("text.txt") + "one more line of a text\n");
   const Output output = folder.run("train config.json --resume --set training.steps=9");
   EXPECT_EQ(output.code, 18);
-  EXPECT_THAT(output.errors, HasSubstr("the training or validation data is not what checkpoints/step-00000008 was made with"));
+  EXPECT_THAT(output.errors, HasSubstr("the training or validation data is not what checkpoints/step-00000008 was trained on"));
 }
 
 TEST_F(Train, AFlippedBitInTheOnlyCheckpointIsExitCode15) {
@@ -350,11 +349,11 @@ TEST(CommandLine, AMistakeIsOneLineThatSaysWhatToDo) {
   };
   refused(
       "",
-      "a subcommand is required; there are train, launch, plan, tune, estimate, schedule, config, checkpoint, data, generate, "
+      "a subcommand is required; use one of train, launch, plan, tune, estimate, schedule, config, checkpoint, data, generate, "
       "doctor, bench; "
       "see trivet "
       "--help");
-  refused("data", "data: a subcommand is required; there are prepare, show; see trivet data --help");
+  refused("data", "data: a subcommand is required; use one of prepare, show; see trivet data --help");
   refused("train", "train: config is required; see trivet train --help");
   refused("train a.json b.json", "train: \"b.json\" is not expected; see trivet train --help");
   refused("train a.json --rank 4", "train: --rank: unknown flag; did you mean \"--ranks\"? see trivet train --help");
@@ -415,13 +414,13 @@ TEST_F(Train, ATimelineIsMeasuredAndSimulated) {
 TEST_F(Train, ATimelineThatCannotBeIsRefusedBeforeTheFirstStep) {
   Output run = folder.run("train config.json --set timeline.step=7");
   EXPECT_EQ(run.code, 2);
-  EXPECT_THAT(run.errors, HasSubstr("timeline.step: 7 and the 2 steps behind it are not all in training.steps 8"));
+  EXPECT_THAT(run.errors, HasSubstr("timeline.step: 7 and the 2 steps after it are not all within training.steps 8"));
   run = folder.run("train config.json --set timeline.step=7 --set training.steps=0 --set training.epochs=0.1");
   EXPECT_EQ(run.code, 2);
-  EXPECT_THAT(run.errors, HasSubstr("timeline.step: 7 and the 2 steps behind it are not all in the "));
+  EXPECT_THAT(run.errors, HasSubstr("timeline.step: 7 and the 2 steps after it are not all within the "));
   run = folder.run("train config.json --set timeline.step=2 --set timeline.directory=config.json/x");
   EXPECT_EQ(run.code, 2);
-  EXPECT_THAT(run.errors, HasSubstr("timeline.directory: \"config.json/x\" cannot be made: Not a directory"));
+  EXPECT_THAT(run.errors, HasSubstr("timeline.directory: \"config.json/x\" cannot be created: Not a directory"));
 }
 
 }  // namespace

@@ -72,9 +72,9 @@ TEST_F(Tune, GoesOnBehindTheTrialsThatEnded) {
   const Output second = folder.run("tune config.json --ranks 2 --cluster h100 --resume");
   EXPECT_EQ(second.code, 0) << second.errors;
   EXPECT_EQ(trials_of(second.text), 6u + 1);  // and the line on those that were taken over
-  EXPECT_THAT(second.text, HasSubstr("taken over from an earlier tuning: 2 trials\n"));
+  EXPECT_THAT(second.text, HasSubstr("reused from an earlier tuning: 2 trials\n"));
   EXPECT_EQ(read("tuned/results/z0_gas4_tmbspg1/exp.json").at("seconds"), first);
-  EXPECT_THAT(folder.read("tuned/results/summary.txt"), HasSubstr("taken over from an earlier tuning 2\n"));
+  EXPECT_THAT(folder.read("tuned/results/summary.txt"), HasSubstr("reused from an earlier tuning 2\n"));
   // All that ended counts, whatever would be tried first.
   const std::string best = folder.read("tuned/results/ds_config_optimal.json");
   const Output none = folder.run(
@@ -85,9 +85,9 @@ TEST_F(Tune, GoesOnBehindTheTrialsThatEnded) {
   EXPECT_EQ(folder.read("tuned/results/ds_config_optimal.json"), best);
   // Of another model, or overwritten, nothing is taken over.
   folder.run("tune config.json --ranks 2 --cluster h100 --resume --set model.layers=1 --set autotuning.tuner_num_trials=2");
-  EXPECT_THAT(folder.read("tuned/results/summary.txt"), HasSubstr("taken over from an earlier tuning 0\n"));
+  EXPECT_THAT(folder.read("tuned/results/summary.txt"), HasSubstr("reused from an earlier tuning 0\n"));
   folder.run("tune config.json --ranks 2 --cluster h100 --set model.layers=1 --set autotuning.tuner_num_trials=2");
-  EXPECT_THAT(folder.read("tuned/results/summary.txt"), HasSubstr("taken over from an earlier tuning 0\n"));
+  EXPECT_THAT(folder.read("tuned/results/summary.txt"), HasSubstr("reused from an earlier tuning 0\n"));
   EXPECT_FALSE(exists("tuned/results/z3_gas1_tmbspg4"));
 }
 
@@ -114,8 +114,9 @@ TEST_F(Tune, OnALargerDescribedMachineTheOrderIsThatOfItsModel) {
       "tune config.json --ranks 2 --cluster h100 --set autotuning.tuner_type=model_based --set autotuning.tuner_num_trials=2");
   EXPECT_EQ(output.code, 0) << output.errors;
   EXPECT_EQ(trials_of(output.text), 2u);
-  EXPECT_THAT(folder.run("tune config.json --ranks 2 --seconds 1").errors,
-              HasSubstr("--seconds: is how long autotuning.tuner_type \"model_based\" measures, this is \"gridsearch\""));
+  EXPECT_THAT(
+      folder.run("tune config.json --ranks 2 --seconds 1").errors,
+      HasSubstr("--seconds: sets how long autotuning.tuner_type \"model_based\" measures, but this config has \"gridsearch\""));
   const Output unknown = folder.run("tune config.json --ranks 2 --cluster nowhere");
   EXPECT_EQ(unknown.code, 2);
   EXPECT_THAT(unknown.errors, HasSubstr("nowhere"));
@@ -141,7 +142,7 @@ TEST_F(Tune, WhatCannotBeTunedIsRefusedByKey) {
 TEST_F(Tune, TheSectionDoesNothingToATrainingRun) {
   const Output output = folder.run("train config.json --ranks 2");
   EXPECT_EQ(output.code, 0) << output.errors;
-  EXPECT_THAT(output.text, HasSubstr("autotuning.enabled: has effect only when `trivet tune` runs"));
+  EXPECT_THAT(output.text, HasSubstr("autotuning.enabled: takes effect only when `trivet tune` runs"));
   EXPECT_FALSE(exists("tuned"));
 }
 

@@ -1,4 +1,4 @@
-// Every operation against closed formulas, with ranks as threads and as processes.
+// Checks every operation against closed formulas, with ranks as threads and as processes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 const std::vector<int64_t> kSizes{0, 1, 3, 1000, 100003};
 
-// What rank r has at place i: small integers, whose sums over at most 5 ranks every dtype holds exactly.
+// The value of element i on rank r: small integers, whose sums over at most 5 ranks are exact in every dtype.
 template <typename T>
 T element(int rank, int64_t i) {
   const int64_t value = (rank + 1) * (i % 5 + 1);
@@ -106,7 +106,7 @@ void check_copies(ProcessGroup& group, int64_t count, Stream& stream) {
       whole, [&](int64_t i) { return element<T>(static_cast<int>(i / count), rank * count + i % count); }, "all_to_all");
 }
 
-// Everybody sends to the next rank while it receives from the one before.
+// Every rank sends to the next rank while it receives from the previous one.
 template <typename T>
 void check_ring(ProcessGroup& group, int64_t count, Stream& stream) {
   const int n = group.size(), rank = group.rank();
@@ -171,7 +171,7 @@ TEST_P(Collectives, OfTwoGroupsRunAtTheSameTimeFromTwoThreads) {
     for (int i = 0; i < 20; ++i) {
       first->all_reduce(view(a), ReduceOp::Sum, *one);
       if (second) second->all_reduce(view(b), ReduceOp::Sum, *two);
-      if (world.rank() % 2) one->synchronize();  // not in step with each other
+      if (world.rank() % 2) one->synchronize();  // so that the two groups are not in step
     }
     one->synchronize();
     two->synchronize();
@@ -186,7 +186,7 @@ TEST_P(Collectives, OfTwoGroupsRunAtTheSameTimeFromTwoThreads) {
   });
 }
 
-// Three stages: neither of the outer ones may be needed for the other's message.
+// Relays data from rank to rank: a transfer may need no rank except its sender and its receiver.
 TEST_P(Collectives, MessagesNeedTheTwoRanksOnly) {
   run([](World& world) {
     const int n = world.size(), rank = world.rank();
@@ -231,7 +231,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Collectives,
                            return to_string(std::get<0>(given.param)) + std::to_string(std::get<1>(given.param));
                          });
 
-// 1, 2^-24, 2^-24, 2^-24: in rank order float32 keeps 1 alone, in a tree 2^-24 + 2^-24 counts.
+// The terms are 1, 2^-24, 2^-24 and 2^-24. Added in rank order, float32 stays at 1; in a tree, 2^-24 + 2^-24 counts.
 TEST(TreeSum, AddsNeighboursFirst) {
   for (Kind kind : {Kind::Threads, Kind::Processes})
     run_ranks(kind, 4, [](World& world) {

@@ -1,4 +1,4 @@
-// The same bits: as a serial sum in rank order, with threads and with processes, however the elements are cut.
+// Sums have the same bits as a serial sum in rank order, with threads and with processes, however the elements are cut.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kCount = 300007;  // several staging chunks, the last one ragged
 
-// Values of very different size, so that another order or an extra rounding shows.
+// Values of very different magnitudes, so that a different order or an extra rounding changes the sum.
 float value_of(int rank, int64_t i) {
   uint64_t x = (static_cast<uint64_t>(rank) << 40) + static_cast<uint64_t>(i) + 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -29,7 +29,7 @@ std::vector<T> values(int rank) {
   return data;
 }
 
-// float32 sum in rank order, rounded once (float64: in float64).
+// The sum in rank order, computed in float32 and rounded once (float64 is summed in float64).
 template <typename T>
 std::vector<T> serial_sum(int ranks) {
   using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -77,7 +77,7 @@ TEST(Sums, HaveTheBitsOfASerialSumInRankOrderWithThreadsAndWithProcesses) {
     }
 }
 
-// (a + b) + (c + d): 1 is lost in 1e8 and in -1e8, while one after the other the last 1 would stay.
+// A tree adds (a + b) + (c + d): one 1 is lost in 1e8 and the other in -1e8. A serial sum keeps the last 1.
 TEST(Sums, OfATreeAreMadeInPairs) {
   for (Kind kind : {Kind::Threads, Kind::Processes})
     for (int64_t count : {1, 1000})

@@ -47,7 +47,7 @@ const std::vector<Row>& rows() {
       {"RankComesBeforeOpenMpi",
        {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}, {"OMPI_COMM_WORLD_RANK", "5"}},
        place("RANK", 0, 2, 0, 2, "a", 1)},
-      {"TensorFlowWorkerBehindAChief", {{"TF_CONFIG", kChiefAndWorkers}}, place("TF_CONFIG", 1, 3, 1, 2, "a", 2222)},
+      {"TensorFlowWorkerAfterAChief", {{"TF_CONFIG", kChiefAndWorkers}}, place("TF_CONFIG", 1, 3, 1, 2, "a", 2222)},
       {"TensorFlowWorkersOnly", {{"TF_CONFIG", kWorkersOnly}}, place("TF_CONFIG", 1, 2, 1, 2, "127.0.0.1", 2222)},
       {"TensorFlowWithoutCluster", {{"TF_CONFIG", "{}"}}, place("TF_CONFIG", 0, 1, 0, 1, "127.0.0.1", 0)},
       {"OpenMpiOnOneHost",
@@ -138,7 +138,7 @@ Environment slurm(Environment changes) {
 const std::vector<BadRow>& bad_rows() {
   static const std::vector<BadRow> table{
       {"RankIsNoNumber", rank_variables({{"RANK", "one"}}), "RANK=one: must be a whole number from 0 to 1"},
-      {"RankBehindTheLast", rank_variables({{"RANK", "2"}}), "RANK=2: must be a whole number from 0 to 1"},
+      {"RankAfterTheLast", rank_variables({{"RANK", "2"}}), "RANK=2: must be a whole number from 0 to 1"},
       {"RankNegative", rank_variables({{"RANK", "-1"}}), "RANK=-1: must be a whole number from 0 to 1"},
       {"RankHuge", rank_variables({{"RANK", "99999999999999999999"}}),
        "RANK=99999999999999999999: must be a whole number from 0 to 1"},
@@ -146,7 +146,7 @@ const std::vector<BadRow>& bad_rows() {
       {"WorldSizeZero", rank_variables({{"WORLD_SIZE", "0"}}), "WORLD_SIZE=0: must be a whole number from 1 to 1048576"},
       {"WorldSizeFraction", rank_variables({{"WORLD_SIZE", "2.0"}}), "WORLD_SIZE=2.0: must be a whole number"},
       {"WorldSizeMissing", rank_variables({{"WORLD_SIZE", ""}}), "WORLD_SIZE: is not set"},
-      {"LocalRankBehindTheLast", rank_variables({{"LOCAL_RANK", "2"}}), "LOCAL_RANK=2: must be a whole number from 0 to 1"},
+      {"LocalRankAfterTheLast", rank_variables({{"LOCAL_RANK", "2"}}), "LOCAL_RANK=2: must be a whole number from 0 to 1"},
       {"LocalSizeTooLarge", rank_variables({{"LOCAL_SIZE", "3"}}), "LOCAL_SIZE=3: must be a whole number from 1 to 2"},
       {"AddressMissing", rank_variables({{"MASTER_ADDR", ""}}), "MASTER_ADDR: is not set"},
       {"PortMissing", rank_variables({{"MASTER_PORT", ""}}), "MASTER_PORT: is not set"},
@@ -156,7 +156,7 @@ const std::vector<BadRow>& bad_rows() {
       {"RankMissing", {{"WORLD_SIZE", "4"}}, "WORLD_SIZE=4: RANK is not set"},
       {"WorldSizeContradictsOpenMpi",
        {{"WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}},
-       "WORLD_SIZE=4: contradicts the 2 ranks that OMPI_COMM_WORLD_RANK belongs to"},
+       "WORLD_SIZE=4: contradicts the world size 2 that comes with OMPI_COMM_WORLD_RANK"},
       {"OpenMpiSizeMissing", {{"OMPI_COMM_WORLD_RANK", "0"}}, "OMPI_COMM_WORLD_SIZE: is not set"},
       {"MpichAddressMissing", {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "2"}}, "MASTER_ADDR: is not set"},
       {"SlurmUnevenNodes",
@@ -170,14 +170,14 @@ const std::vector<BadRow>& bad_rows() {
        "SLURM_TASKS_PER_NODE=3(x2): is not accepted for 7 tasks on 2"},
       {"SlurmStepVariableIsNamed", slurm({{"SLURM_STEP_TASKS_PER_NODE", "0"}}), "SLURM_STEP_TASKS_PER_NODE=0: is not accepted"},
       {"SlurmTasksPerNodeMissing", slurm({{"SLURM_TASKS_PER_NODE", ""}}), "SLURM_TASKS_PER_NODE: is not set"},
-      {"TensorFlowNoJson", tf_config("{"), "TF_CONFIG: is no JSON object"},
+      {"TensorFlowNoJson", tf_config("{"), "TF_CONFIG: is not a JSON object"},
       {"TensorFlowParameterServers",
        tf_config(R"({"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}})"),
        "TF_CONFIG: cluster.ps: parameter servers are not implemented"},
       {"TensorFlowTwoChiefs", tf_config(R"({"cluster": {"chief": ["a:1", "b:1"]}, "task": {"type": "chief", "index": 0}})"),
        "TF_CONFIG: cluster.chief has 2 entries; at most one is accepted"},
       {"TensorFlowEvaluator", tf_config(R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator", "index": 0}})"),
-       "TF_CONFIG: task.type: \"evaluator\" is no rank of the training"},
+       "TF_CONFIG: task.type: \"evaluator\" is not a rank of the training"},
       {"TensorFlowIndex", tf_config(R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}})"),
        "TF_CONFIG: task.index: 1 is not accepted; cluster.worker has 1 entries"},
       {"TensorFlowPort", tf_config(R"({"cluster": {"worker": ["a:http"]}, "task": {"type": "worker", "index": 0}})"),
@@ -211,8 +211,8 @@ TEST_P(BadEnvironment, IsRefusedByName) {
 INSTANTIATE_TEST_SUITE_P(All, BadEnvironment, ::testing::Range(size_t{0}, bad_rows().size()),
                          [](const auto& test) { return std::string(bad_rows()[test.param].name); });
 
-// Every variable of every launcher that holds a number, with values that are none or are out of range. A number that is in
-// range may be accepted, or refused because it contradicts another variable; nothing else may happen.
+// Each numeric variable of each launcher is tried with values that are not numbers or are out of range. A number in range may
+// be accepted, or refused because it contradicts another variable; nothing else may happen.
 struct Family {
   const char* name;
   Environment variables;
@@ -259,7 +259,7 @@ TEST(Listener, ThatIsNoListeningSocketIsRefusedByNameAndLeftOpen) {
       FAIL();
     } catch (const ConfigError& error) {
       EXPECT_THAT(error.what(),
-                  testing::HasSubstr("TRIVET_LISTEN_FD=" + std::to_string(descriptor) + ": is no socket that listens"));
+                  testing::HasSubstr("TRIVET_LISTEN_FD=" + std::to_string(descriptor) + ": is not a listening socket"));
     }
   }
   EXPECT_EQ(::write(ends[0], "x", 1), 1);

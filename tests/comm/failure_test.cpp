@@ -1,4 +1,4 @@
-// Ranks that disagree, throw, never come or are killed: all others end at once, and say why.
+// When a rank disagrees with the others, throws, never comes or is killed, all other ranks end at once and say why.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -27,7 +27,8 @@ class Failures : public testing::TestWithParam<Kind> {};
 
 using Action = std::function<void(ProcessGroup&, Stream&)>;
 
-// Every rank of three runs `usual`, rank 2 `other`: all of them must be told that they disagree, in these words.
+// Ranks 0 and 1 of three run `usual`, rank 2 runs `other`. All of them must be told that they disagree, and what both sides
+// run: `first` and `second`.
 void expect_disagreement(Kind kind, const Action& usual, const Action& other, const std::string& first,
                          const std::string& second) {
   const auto body = [&](World& world) {
@@ -95,7 +96,7 @@ TEST_P(Failures, RanksThatDisagreeAreAllToldInBothRanksWords) {
                       "broadcast of 1 int64 from rank 1");
 }
 
-// Both ends of a message must have its count and its type: either alone makes a mistake.
+// Both ends of a message must agree on its count and its type: a difference in either one, or in both, is an error.
 TEST_P(Failures, OfAMessageAreToldToBothEnds) {
   std::vector<float> four(4), five(5);
   std::vector<int32_t> four_integers(4), five_integers(5);
@@ -116,13 +117,13 @@ TEST_P(Failures, OfAMessageAreToldToBothEnds) {
     });
 }
 
-// A message and a collective operation use different counters, and would wait for each other for ever.
+// A message and a collective operation use different counters: without a check they would wait for each other for ever.
 TEST_P(Failures, AMessageOnOneSideAndACollectiveOnTheOtherAreToldToAll) {
   for (bool sends : {true, false})
     run_ranks(GetParam(), 3, [sends](World& world) {
       const auto stream = make_inline_stream();
       std::vector<float> four(4);
-      if (world.rank() < 2) {  // as it should be, before
+      if (world.rank() < 2) {  // first a message as it should be
         if (world.rank() == 0)
           world.group().send(view(four), 1, *stream);
         else
@@ -152,7 +153,7 @@ TEST_P(Failures, ARankThatNeverEntersIsNamedAtTheDeadline) {
   run_ranks(
       GetParam(), 3,
       [](World& world) {
-        if (world.rank() == 1) return std::this_thread::sleep_for(milliseconds(700));  // alive, and elsewhere
+        if (world.rank() == 1) return std::this_thread::sleep_for(milliseconds(700));  // alive, but busy elsewhere
         const auto stream = make_inline_stream();
         std::vector<int64_t> data(10);
         const Caught caught = catch_comm_error([&] { world.group().all_reduce(view(data), ReduceOp::Sum, *stream); });
@@ -230,7 +231,7 @@ TEST(RunThreads, AbortIsSeenByGroupsThatTheRankIsNotIn) {
   EXPECT_NO_THROW(run_threads(3, body));
 }
 
-// The first accusation stays; who comes later gets the same one.
+// The first accusation stays; later subscribers hear the same one.
 TEST(JobState, KeepsTheFirstAccusation) {
   JobState job;
   std::vector<int> heard;
@@ -245,13 +246,13 @@ TEST(JobState, KeepsTheFirstAccusation) {
   EXPECT_EQ(heard, (std::vector<int>{5, 15}));
 }
 
-// What the killed rank and the test share.
+// State that the killed rank and the test share.
 struct Watch {
   std::atomic<int> operations{0};  // that the victim has entered
   std::atomic<int> lost{-1};
 };
 
-// Runs collectives for ever. A watcher thread stands in for the liveness monitor.
+// Runs collectives until a peer is lost. A watcher thread stands in for the liveness monitor.
 void work_until_a_peer_is_lost(World& world, JobState& job, Watch& watch) {
   std::atomic<bool> over{false};
   steady_clock::time_point told;
@@ -292,7 +293,8 @@ TEST(ShmWorld, SurvivorsOfAKilledRankEndWithinASecondAndNameIt) {
   EXPECT_EQ(leftovers(), std::vector<std::string>{});
 }
 
-// As at ulimit -u. The ranks that were started wait for those that never come.
+// The system refuses to start further threads, as it does at the limit of ulimit -u, while the ranks that were started wait for
+// those that never come.
 TEST(RunThreads, ThatCannotStartARankEndsTheOthersAndThrows) {
   if (!test::threads_can_be_refused()) GTEST_SKIP() << "sanitizers need more address space than a limit would leave";
   EXPECT_EXIT(

@@ -1,4 +1,5 @@
-// Tensors in the world's own memory: the same results without staging, also when only some ranks use it.
+// Operations on tensors in the world's own memory, which need no staging, give the same results, also when only some ranks use
+// that memory.
 #include <gtest/gtest.h>
 
 #include "core/stream.h"
@@ -9,7 +10,7 @@ namespace {
 
 constexpr int64_t kCount = 150001;
 
-// count int64 of `allocator` or of the process's own memory.
+// `elements` int64 values in memory of `allocator`, which may be the process's own memory.
 struct Numbers {
   Numbers(Allocator& allocator, int64_t elements)
       : buffer(allocator, meter, MemoryCategory::Buffers, DType::Int64, {elements}),
@@ -51,7 +52,7 @@ void check_operations(World& world, const std::function<Allocator&(World&)>& mem
 
 TEST(Heap, OperationsOnItAndBesideItAndOnBothGiveTheSameResults) {
   run_ranks(Kind::Processes, 3, [](World& world) {
-    EXPECT_NE(&world.allocator(), &host_allocator()) << "this system gives processes no common heap";
+    EXPECT_NE(&world.allocator(), &host_allocator()) << "processes on this system have no common heap";
     const auto in_heap = [](World& w) -> Allocator& { return w.allocator(); };
     const auto beside = [](World&) -> Allocator& { return host_allocator(); };
     check_operations(world, in_heap);

@@ -1,5 +1,5 @@
-// A peer that knows the secret and sends what no rank would: a false rank 0, a false member, before and after the table. The
-// real reader must end with an error that names the sender, and with a code that is not 0.
+// A hostile peer knows the secret and sends what no rank would send: as a false rank 0 and as a false member, before and after
+// the table. The real reader must end with an error that names the sender, and with an exit code that is not 0.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -52,20 +52,20 @@ std::vector<Attack> attacks_on_a_joiner() {
           {"two welcomes", {welcome, welcome}, "sent a Welcome where a Table or a Refuse is expected"},
           {"table of nobody", {welcome, table_frame(0)}, "sent a Table whose number of members is 0"},
           {"table of one", {welcome, table_frame(1)}, "sent a Table whose number of members is 1"},
-          {"table of three", {welcome, table_frame(3)}, "sent a Table of 3 members; this rank was told 2"},
+          {"table of three", {welcome, table_frame(3)}, "sent a Table of 3 members; this rank expects 2"},
           {"another in this rank's place",
            {welcome, table_frame(2, [](Table& t) { t.members[1].pid = 999; })},
            "sent a Table in which this rank is a, pid 999 instead of a, pid 101"},
           {"another job",
            {welcome, table_frame(2, [](Table& t) { t.job_id = "beef"; })},
-           "sent a Table of another job (TRIVET_JOB_ID differs)"},
+           "sent a Table of a different job (TRIVET_JOB_ID differs)"},
           {"another build for all",
            {welcome, table_frame(2, [](Table& t) { t.members[0].build = t.members[1].build = "x"; })},
            "sent a Table in which this rank is"},
           {"empty table", {welcome, Frame{FrameKind::Table, ""}}, "sent a Table that is cut short"}};
 }
 
-// Rank 0's side of the handshake, then the frames of the attack.
+// Plays rank 0's side of the handshake, then sends the frames of the attack.
 void play_rank_zero(const Descriptor& door, const std::vector<Frame>& frames) {
   wait_readable(door.number(), in(5000));
   auto visitor = accept_from(door);
@@ -76,7 +76,7 @@ void play_rank_zero(const Descriptor& door, const std::vector<Frame>& frames) {
   Link link(std::move(*visitor));
   for (const Frame& frame : frames) link.send(frame);
   link.flush();
-  wait_readable(link.number(), in(5000));  // the Join, or the end
+  wait_readable(link.number(), in(5000));  // the Join, or the end of the connection
   while (link.fill() == Link::State::Open) wait_readable(link.number(), in(5000));
 }
 
@@ -109,7 +109,7 @@ TEST(HostileRankZero, ThatSendsAByteNowAndThenIsNotWaitedForLongerThanTheDeadlin
     }
   });
   auto options = meeting_options(1, 2, port_of(door));
-  options.join_deadline = milliseconds(200);  // others wait 3 s longer than rank 0
+  options.join_deadline = milliseconds(200);  // joiners wait 3 s longer than rank 0
   const auto start = steady_clock::now();
   const Outcome outcome = outcome_of([&] { rendezvous(std::move(options)); });
   EXPECT_LT(steady_clock::now() - start, milliseconds(60000)) << "the million bytes would take 1000 s";
@@ -118,7 +118,7 @@ TEST(HostileRankZero, ThatSendsAByteNowAndThenIsNotWaitedForLongerThanTheDeadlin
   EXPECT_THAT(outcome.error, HasSubstr("did not answer in time"));
 }
 
-// A member that has proven itself: what it asks for is not believed either.
+// A member that has proven that it knows the secret is still not trusted in what it sends.
 TEST(HostileMember, IsSentAwayAtTheDoorAndTheOthersMeet) {
   const std::string cut = encode_join(member(1, 2)).payload.substr(0, 20);
   Member nobody = member(1, 2), far = member(1, 2);
@@ -163,7 +163,8 @@ TEST(HostileMember, ThatTalksBeforeEverybodyIsHereEndsTheRendezvousForAll) {
       }
     };
     const auto outcomes = meeting.run({[&] { rendezvous(meeting.options(0)); }, talk});
-    EXPECT_EQ(outcomes[0].error, "rendezvous: rank 1 (a, pid 101) sent " + name_of(frame.kind) + " before everybody was here");
+    EXPECT_EQ(outcomes[0].error,
+              "rendezvous: rank 1 (a, pid 101) sent " + name_of(frame.kind) + " before all ranks had joined");
     EXPECT_EQ(outcomes[0].code, ExitCode::Rendezvous);
   }
 }
@@ -173,10 +174,10 @@ std::vector<Attack> attacks_after_joining() {
           {"accusation with code 256", {with_code(FrameKind::Accuse, 256)}, "sent an Accuse with exit code 256"},
           {"accusation of nobody",
            {Frame{FrameKind::Accuse, PayloadWriter().number(-1).number(10).text("eof").take()}},
-           "sent an Accuse whose rank is -1; accepted are 0 to 1"},
+           "sent an Accuse whose rank is -1; it must be 0 to 1"},
           {"accusation of a rank too many",
            {Frame{FrameKind::Accuse, PayloadWriter().number(2).number(10).text("eof").take()}},
-           "sent an Accuse whose rank is 2; accepted are 0 to 1"},
+           "sent an Accuse whose rank is 2; it must be 0 to 1"},
           {"empty accusation", {Frame{FrameKind::Accuse, ""}}, "sent an Accuse that is cut short"},
           {"goodbye in the middle", {Frame{FrameKind::Bye, ""}}, "sent a Bye while the job is running"},
           {"a second table", {table_frame(2)}, "sent a Table after all ranks had joined"},
@@ -194,7 +195,7 @@ std::vector<Attack> attacks_after_joining() {
            "sent more than 16 MiB of keys for the store"}};
 }
 
-// The real monitor of `victim`, while the other of two ranks sends what it likes.
+// Runs the real monitor of `victim` while the other one of the two ranks sends the frames of the attack.
 void attack_after_joining(int victim, const Attack& attack) {
   SCOPED_TRACE(std::string(attack.name) + ", read by rank " + std::to_string(victim));
   Meeting meeting(2);
@@ -226,7 +227,7 @@ TEST(HostileRankZero, IsAccusedOfWhatItSendsToAMember) {
   for (const Attack& attack : attacks_after_joining()) attack_after_joining(1, attack);
 }
 
-// Garbage as the last words: the monitor's thread must not end the program.
+// The last bytes that rank 1 sends are garbage: the monitor's thread must not end the program.
 TEST(HostileMember, ThatSendsGarbageWhileTheOthersLeaveIsNoCrash) {
   Meeting meeting(2);
   auto job = std::make_shared<JobState>();

@@ -1,4 +1,4 @@
-// The largest number of all ranks, wherever it is and whatever its sign.
+// A maximum over ranks is the largest number of all ranks, wherever it is and whatever its sign.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace trivet::comm {
 namespace {
 
-// Negative and positive, each rank the largest at some elements.
+// Values are negative and positive, and each rank has the largest value of some elements.
 double value(int rank, int64_t e) { return static_cast<double>((rank * 7 + e * 3) % 11 - 5 - (e % 2 == 0 ? 20 : 0)); }
 double largest(int ranks, int64_t e) {
   double all = value(0, e);

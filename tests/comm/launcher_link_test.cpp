@@ -1,4 +1,4 @@
-// The line between ranks and their launcher: what is said over it, and how its end is noticed.
+// The link between ranks and their launcher: which messages it carries, and how its end is noticed.
 #include "comm/launcher_link.h"
 
 #include <fcntl.h>
@@ -73,7 +73,7 @@ TEST(LauncherWatch, NoticesTheEndOfTheLauncher) {
   std::promise<void> gone;
   auto noticed = gone.get_future();
   const LauncherWatch watch(rank.number(), [&] { gone.set_value(); });
-  launcher.reset();  // the guardian is still there
+  launcher.reset();  // the guardian still holds its end
   EXPECT_EQ(noticed.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
   ::shutdown(guardian.number(), SHUT_RDWR);
   EXPECT_EQ(noticed.wait_for(std::chrono::seconds(20)), std::future_status::ready);

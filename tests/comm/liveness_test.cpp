@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using ::testing::HasSubstr;
 
-// Ranks of one process, each with its own JobState and monitor, joined by real connections.
+// A job whose ranks all live in this process, each with its own JobState and monitor, joined by real connections.
 class Job {
  public:
   explicit Job(int size, milliseconds silence = milliseconds(60000))
@@ -37,7 +37,7 @@ class Job {
   void kill(int rank) { ranks_[static_cast<size_t>(rank)].reset(); }
   int size() const { return static_cast<int>(ranks_.size()); }
 
-  // Runs `body` on a thread per rank that is still there.
+  // Runs `body` on one thread for each rank that has not been killed.
   std::vector<Outcome> each(const std::function<void(int)>& body) {
     std::vector<Outcome> outcomes(ranks_.size());
     std::vector<std::thread> threads;
@@ -97,7 +97,7 @@ TEST(Liveness, AllNameTheFirstCulpritWhenOthersFollowIt) {
   for (int round = 0; round < 20; ++round) {
     Job job(5);
     job.kill(3);
-    // Whoever notices leaves at once, as a program does that throws.
+    // A rank that notices leaves at once, as a program that throws does.
     job.each([&](int rank) {
       EXPECT_TRUE(job.state(rank).wait_for(milliseconds(1000)));
       job.kill(rank);
@@ -138,7 +138,7 @@ TEST(Liveness, MeetNamesWhoDoesNotCome) {
   const auto outcomes = job.each([&](int rank) {
     if (rank == 0 || rank == 3) job[rank].meet("there", milliseconds(100));
   });
-  EXPECT_EQ(outcomes[0].error, "ranks 1,2 are alive but have not come to \"there\" in 0.1 s");
+  EXPECT_EQ(outcomes[0].error, "ranks 1,2 are alive but have not reached \"there\" in 0.1 s");
   EXPECT_EQ(outcomes[0].code, ExitCode::NoProgress);
   EXPECT_EQ(outcomes[3].error, outcomes[0].error);
 }
@@ -205,7 +205,7 @@ TEST(Liveness, BytesThatAreNoMessageAccuseTheirSender) {
   ::send(bad.links[0].number(), "\xff\xff\xff\xff\xff\xff", 6, 0);
   ASSERT_TRUE(job->wait_for(milliseconds(1000)));
   EXPECT_EQ(job->accusation()->world_rank, 1);
-  EXPECT_THAT(job->accusation()->cause, HasSubstr("sent what is no message of a rank"));
+  EXPECT_THAT(job->accusation()->cause, HasSubstr("sent bytes that are not a message of a rank"));
 }
 
 TEST(Liveness, CallsOnLostAfterTheGraceOnly) {

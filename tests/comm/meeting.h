@@ -1,4 +1,4 @@
-// Ranks as threads that meet over real sockets: each gets a listener or a port, joins, and does what the test says.
+// Runs ranks as threads that meet over real sockets: each gets a listener or a port, joins, and does what the test tells it to.
 #pragma once
 
 #include <exception>
@@ -20,7 +20,7 @@ inline RendezvousOptions meeting_options(int rank, int size, int port) {
   return options;
 }
 
-// What each rank ended with: "" or the message of its CommError.
+// How a rank ended: `error` is "" or the message of the error it threw.
 struct Outcome {
   std::string error;
   ExitCode code = ExitCode::Done;
@@ -44,7 +44,7 @@ class Meeting {
     if (rank == 0) options.listener = std::move(listener_);
     return options;
   }
-  // Runs a thread per entry; returns what each ended with, in order.
+  // Runs one thread per entry and returns their outcomes in order.
   std::vector<Outcome> run(const std::vector<std::function<void()>>& bodies) {
     std::vector<Outcome> outcomes(bodies.size());
     std::vector<std::thread> threads;

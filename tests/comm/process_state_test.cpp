@@ -43,7 +43,7 @@ TEST(ProcessState, OfThisProcessIsRunningOrSleeping) {
   EXPECT_FALSE(is_stopped(::getpid(), found->started));
 }
 
-// Until the kernel has done what the signal asks for.
+// Waits until the kernel has acted on a signal; false if that takes longer than 5 s.
 bool becomes(bool stopped, pid_t pid, int64_t started) {
   for (int i = 0; i < 5000; ++i) {
     if (is_stopped(pid, started) == stopped) return true;
@@ -61,7 +61,7 @@ TEST(ProcessState, IsStoppedBetweenTheSignalsAndOnlyForThatProcess) {
   EXPECT_FALSE(is_stopped(child, started));
   ::kill(child, SIGSTOP);
   EXPECT_TRUE(becomes(true, child, started));
-  EXPECT_FALSE(is_stopped(child, started + 1)) << "another process that had this pid";
+  EXPECT_FALSE(is_stopped(child, started + 1)) << "this is the start time of another process that had this pid";
   ::kill(child, SIGCONT);
   EXPECT_TRUE(becomes(false, child, started));
   ::kill(child, SIGKILL);

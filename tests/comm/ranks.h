@@ -46,7 +46,8 @@ class Processes {
   Processes(int ranks, const Body& body, const WorldOptions& options = {});
   ~Processes();
   pid_t pid(int rank) const { return pids_[static_cast<size_t>(rank)]; }
-  // Waits for the rank's end. Exit status, or 128 + the signal that killed it. 1: an expectation failed or the body threw.
+  // Waits for the rank's end. Returns its exit status, or 128 + the signal that killed it. The status is 1 if an expectation
+  // failed or the body threw.
   int wait(int rank);
 
  private:
@@ -54,10 +55,10 @@ class Processes {
   SharedPage meeting_;
 };
 
-// All ranks must end well.
+// Every rank must end without an error.
 void run_ranks(Kind kind, int ranks, const std::function<void(World&)>& body, const WorldOptions& options = {});
 
-// What an action threw as CommError: its text, and its code.
+// The text and the exit code of the CommError that an action threw.
 struct Caught {
   std::string text;
   ExitCode code = ExitCode::Done;

@@ -19,7 +19,7 @@
 namespace trivet::comm {
 namespace {
 
-// All ranks have called it as often as this one.
+// A barrier for forked ranks: meet() returns once all ranks have called it as often as this one.
 struct Meeting {
   std::atomic<int> ranks{0};
   SharedCounter calls;
@@ -98,7 +98,7 @@ void run_ranks(Kind kind, int ranks, const std::function<void(World&)>& body, co
   if (kind == Kind::Threads) return run_threads(ranks, body, options);
   Processes processes(
       ranks, [&](World& world, JobState&) { body(world); }, options);
-  for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(processes.wait(rank), 0) << "of rank " << rank;
+  for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(processes.wait(rank), 0) << "rank " << rank;
 }
 
 Caught catch_comm_error(const std::function<void()>& action) {

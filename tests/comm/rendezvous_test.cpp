@@ -91,7 +91,7 @@ TEST(Rendezvous, EndsForAllWhenARankDiesInIt) {
   for (size_t i = 0; i < 2; ++i) EXPECT_EQ(outcomes[i].error, "rendezvous: rank 2 (a, pid 102) left during the rendezvous");
 }
 
-// A candidate differs from rank 0 in one thing.
+// One thing in which a candidate differs from rank 0, and how it is refused.
 struct Mismatch {
   const char* name;
   void (*change)(Member&);
@@ -121,13 +121,14 @@ INSTANTIATE_TEST_SUITE_P(
     All, Refusals,
     ::testing::Values(
         Mismatch{"AnotherJob", [](Member& m) { m.job_id = "beef"; }, ExitCode::Rendezvous,
-                 "this rank belongs to another job than the rank 0 that answered (TRIVET_JOB_ID differs)", false},
+                 "this rank belongs to a different job than the rank 0 that answered (TRIVET_JOB_ID differs)", false},
         Mismatch{"AnotherEpoch", [](Member& m) { m.epoch = 3; }, ExitCode::Rendezvous,
                  "this rank belongs to start 3 of the job, rank 0 to start 0; TRIVET_EPOCH must be the same on all", false},
         Mismatch{"AnotherBuild", [](Member& m) { m.build = "9c8d"; }, ExitCode::VersionSkew,
-                 "rank 1 (a, pid 101) runs build 9c8d, rank 0 (a, pid 100) build b; start the same program on all ranks", true},
+                 "rank 1 (a, pid 101) runs build 9c8d, rank 0 (a, pid 100) runs build b; start the same program on all ranks",
+                 true},
         Mismatch{"AnotherWorldSize", [](Member& m) { m.world_size = 5; }, ExitCode::Rendezvous,
-                 "rank 1 (a, pid 101) was told 5 ranks, rank 0 4; WORLD_SIZE must be the same on all", true},
+                 "rank 1 (a, pid 101) expects 5 ranks, rank 0 expects 4; WORLD_SIZE must be the same on all", true},
         Mismatch{"ARankThatIsNone", [](Member& m) { m.rank = 4; }, ExitCode::Rendezvous, "rank 4 is not one of 0 to 3", false},
         Mismatch{"ARankThatIsHeld", [](Member& m) { m.rank = 2; }, ExitCode::Rendezvous,
                  "rank 2 is already held by pid 102 on host a", false},
@@ -178,7 +179,7 @@ TEST(Rendezvous, WithoutASecretIsRefusedOnEveryAddress) {
       options.address = address;
       const Outcome outcome = outcome_of([&] { rendezvous(std::move(options)); });
       EXPECT_THAT(outcome.error, HasSubstr("MASTER_ADDR: " + std::string(address))) << rank;
-      EXPECT_THAT(outcome.error, HasSubstr("there is no secret, so that anybody could join; set TRIVET_SECRET_FILE"));
+      EXPECT_THAT(outcome.error, HasSubstr("there is no secret, so anybody could join; set TRIVET_SECRET_FILE"));
       EXPECT_EQ(outcome.code, ExitCode::Usage);
     }
   }
@@ -218,7 +219,7 @@ TEST(Rendezvous, IsNotDisturbedByStrangers) {
   EXPECT_EQ(outcomes[1].error, "");
 }
 
-// Fake rank 0s that close connections at once, as the real one does with the oldest when a flood comes.
+// The first two connections are closed at once, as the real rank 0 closes the oldest connection during a flood.
 TEST(Rendezvous, AJoinerThatIsSentAwayTriesAgain) {
   const Descriptor door = listen_on("127.0.0.1", 0);
   std::atomic<bool> joined{false};
@@ -232,7 +233,7 @@ TEST(Rendezvous, AJoinerThatIsSentAwayTriesAgain) {
     return accept_from(door).value();
   };
   visitor();  // before it proved anything
-  {           // after its proof, before it was heard
+  {  // after its proof, before its Join is read
     const Descriptor second = visitor();
     Doorkeeper keeper(in(2000));
     const Secret secret("a secret of the test");
@@ -261,12 +262,12 @@ TEST(Rendezvous, AJoinerThatIsAlwaysSentAwaySaysSoAtItsDeadline) {
   over = true;
   squatter.join();
   EXPECT_THAT(outcome.error, ::testing::MatchesRegex("rendezvous: 127.0.0.1:[0-9]+ closed the connection before it answered, "
-                                                     "[0-9]+ times in 0.3 s; is it this job's rank 0, and does something flood "
-                                                     "its port.*"));
+                                                     "[0-9]+ times in 0.3 s; is it this job's rank 0, and is something "
+                                                     "flooding its port.*"));
   EXPECT_EQ(outcome.code, ExitCode::Rendezvous);
 }
 
-// More visitors than the door holds, who say nothing, and new ones all the time.
+// The flood opens more connections than rank 0 holds at its door, says nothing on them, and opens new ones all the time.
 TEST(Rendezvous, SucceedsDuringAFloodOfConnections) {
   Meeting meeting(3);
   std::atomic<bool> over{false};
@@ -295,7 +296,7 @@ TEST(Rendezvous, SucceedsDuringAFloodOfConnections) {
   flood.join();
 }
 
-// The processes are made up: `find_stopped` says what it would find.
+// The stopped process is made up: the test's `find_stopped` reports it.
 TEST(Rendezvous, EndsForAllWhenARankIsStoppedBeforeItJoins) {
   Meeting meeting(3);
   const auto join = [&](int rank) {
@@ -348,7 +349,7 @@ TEST(StoppedForLong, IsAStopAtEveryLookForFourHundredMilliseconds) {
   EXPECT_FALSE(watch.look(true, at(0)));
   EXPECT_FALSE(watch.look(true, at(200)));
   EXPECT_FALSE(watch.look(true, at(399)));
-  EXPECT_FALSE(watch.look(false, at(400))) << "it went on";
+  EXPECT_FALSE(watch.look(false, at(400))) << "it was continued";
   EXPECT_FALSE(watch.look(true, at(500)));
   EXPECT_FALSE(watch.look(true, at(700)));
   EXPECT_TRUE(watch.look(true, at(900)));
@@ -358,7 +359,7 @@ TEST(StoppedForLong, DoesNotCountTheTimeInWhichNobodyLooked) {
   const steady_clock::time_point start = steady_clock::now();
   StoppedForLong watch;
   EXPECT_FALSE(watch.look(true, start));
-  EXPECT_FALSE(watch.look(true, start + milliseconds(60000))) << "whoever looks was stopped, too";
+  EXPECT_FALSE(watch.look(true, start + milliseconds(60000))) << "the process that looks was stopped as well";
   EXPECT_TRUE(watch.look(true, start + milliseconds(60200)));
 }
 
@@ -374,7 +375,7 @@ TEST(Handshake, ReplayedFromARecordingIsRefused) {
     out.resize(static_cast<size_t>(::recv(from.number(), out.data(), bytes, MSG_WAITALL)));
     return out;
   };
-  // An honest joiner, with a wire-tapper between it and rank 0.
+  // An eavesdropper sits between an honest joiner and rank 0.
   auto [joiner, tap_joiner] = pair();
   auto [tap_zero, zero] = pair();
   Doorkeeper keeper(in(2000));
@@ -388,7 +389,7 @@ TEST(Handshake, ReplayedFromARecordingIsRefused) {
   const std::string proof = read_some(tap_joiner, 32);
   ::send(tap_zero.number(), proof.data(), proof.size(), 0);
   EXPECT_EQ(keeper.step(zero, secret, steady_clock::now()), Doorkeeper::State::Proven);
-  // The same bytes again.
+  // It sends the recorded bytes again.
   auto [replay, zero_again] = pair();
   Doorkeeper second(in(2000));
   ::send(replay.number(), hello.data(), hello.size(), 0);

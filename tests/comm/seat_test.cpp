@@ -1,4 +1,4 @@
-// Whom a rank that waits for several others blames, and when.
+// Whom a rank that waits for several others accuses, and when it does so.
 #include "comm/seat.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ class SeatTest : public testing::Test {
   Seat seat_;
 };
 
-// A rank that has done its part may end while another one has not: it is the other one that is waited for.
+// A rank that has done its part may end while this rank still waits for another one.
 TEST_F(SeatTest, APeerThatEndsAfterItHasEnteredIsNotAccused) {
   counters_[0].advance();
   int asked = 0;
@@ -58,7 +58,6 @@ TEST_F(SeatTest, APeerThatEndsBeforeItEntersIsAccused) {
   EXPECT_EQ(seat_.job->accusation()->world_rank, 12);
 }
 
-// At the deadline those are named that have not come, and only those.
 TEST_F(SeatTest, OnlyTheMissingAreNamedAtTheDeadline) {
   seat_.deadline = std::chrono::milliseconds(1);
   counters_[0].advance();
@@ -68,7 +67,7 @@ TEST_F(SeatTest, OnlyTheMissingAreNamedAtTheDeadline) {
   EXPECT_EQ(seat_.job->accusation()->world_rank, 12);
 }
 
-// What the job already knows comes before what this rank would find out by itself.
+// What the job already knows takes precedence over what this rank would find out by itself.
 TEST_F(SeatTest, AnAccusationOfTheJobIsToldWithItsCause) {
   seat_.job->accuse({12, "there", ExitCode::PeerLost, "eof"});
   seat_.has_ended = [](int) { return true; };

@@ -68,7 +68,8 @@ TEST_F(SecretFile, OfItsOwnerAloneIsRead) {
   }
 }
 
-// Each bit on its own: a file that the group may read is not the owner's alone, and one that others may write could be theirs.
+// Each permission bit is tried on its own: a file that the group may read is not the owner's alone, and one that others may
+// write could be theirs.
 TEST_F(SecretFile, ThatAnybodyElseMayReadWriteOrExecuteIsRefused) {
   for (mode_t bit : {0040, 0020, 0010, 0004, 0002, 0001}) {
     write("sixteen bytes or more", 0600 | bit);
@@ -91,7 +92,7 @@ TEST_F(SecretFile, ThatIsTooShortTooLongOrMissingIsRefused) {
   write(std::string(4096, 'x'), 0600);
   EXPECT_EQ(message(), "accepted");
   ::unlink(path_.c_str());
-  EXPECT_THAT(message(), HasSubstr("No such file or directory; make one with"));
+  EXPECT_THAT(message(), HasSubstr("No such file or directory; create one with"));
 }
 
 TEST_F(SecretFile, ThatIsAPipeADeviceOrADirectoryIsRefusedWithoutWaiting) {
@@ -101,7 +102,7 @@ TEST_F(SecretFile, ThatIsAPipeADeviceOrADirectoryIsRefusedWithoutWaiting) {
   EXPECT_THAT(message("/tmp"), HasSubstr("is not a regular file"));
 }
 
-// As Kubernetes mounts it: secret -> ..data/secret, ..data -> ..2026_01_01.
+// Kubernetes mounts a secret as links: secret -> ..data/secret, ..data -> ..2026_01_01.
 TEST_F(SecretFile, MayBeASymbolicLinkToAFileThatIsGoodEnough) {
   write("sixteen bytes or more", 0600);
   ASSERT_EQ(::symlink(path_.c_str(), other_.c_str()), 0);

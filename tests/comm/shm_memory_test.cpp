@@ -1,4 +1,4 @@
-// Memory that processes of a host share: segments with a name, and the heap without one.
+// Memory that the processes of a host share: segments, which have a name, and the heap, which has none.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

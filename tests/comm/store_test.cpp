@@ -16,7 +16,7 @@ TEST(Store, PublishesWhatThisRankSetsAndNothingElse) {
   Store store([&](const std::string& key, const std::string& value) { published.push_back(key + "=" + value); });
   store.set("a", "1");
   store.apply("b", "2");
-  store.set("a", "1");  // known: nothing to say
+  store.set("a", "1");  // already known: not published again
   EXPECT_EQ(published, std::vector<std::string>{"a=1"});
   EXPECT_EQ(store.get("a", milliseconds(0)), "1");
   EXPECT_EQ(store.get("b", milliseconds(0)), "2");

@@ -1,4 +1,4 @@
-// Groups of some ranks: which they may be, that all agree on them, and how their ranks are named.
+// Groups of some of the ranks: which ranks they may have, that all ranks agree on them, and how their ranks are named.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ TEST(Subgroup, RanksThatNameOtherMembersAreTold) {
     });
 }
 
-// The ranks of a group of a group are named by their place in the world.
+// The ranks of a subgroup of a subgroup are named by their world ranks.
 TEST(Subgroup, OfASubgroupKnowsItsWorldRanks) {
   run_ranks(Kind::Threads, 4, [](World& world) {
     const auto stream = make_inline_stream();

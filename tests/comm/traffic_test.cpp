@@ -1,4 +1,4 @@
-// What is counted equals the formulas of docs/communication.md, and the planner's group counts the same as a real one.
+// The counted traffic equals the formulas in docs/communication.md, and the planner's group counts the same as a real one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ struct Views {
   TensorView whole, other, shard;
 };
 
-// Every operation once; messages go from rank 0 to rank 1. Views may have no data when the group is a planner's.
+// Runs every operation once; the message goes from rank 0 to rank 1. The views may have no data if the group is a planner's.
 void run_all(ProcessGroup& group, const Views& views, Stream& stream) {
   group.all_reduce(views.shard, ReduceOp::Sum, stream);
   group.reduce_scatter(views.whole, views.shard, ReduceOp::Sum, stream);
@@ -26,7 +26,7 @@ void run_all(ProcessGroup& group, const Views& views, Stream& stream) {
   group.barrier(stream);
 }
 
-// Elements that a rank sends in run_all.
+// The number of elements that a rank sends in run_all.
 int64_t expected_elements(int rank, int n, int64_t c, int64_t element_bytes) {
   const int64_t all_reduce = 2 * (n - 1) * c * element_bytes / n / element_bytes;
   const int64_t gather_scatter_exchange = 3 * (n - 1) * c;
@@ -36,7 +36,7 @@ int64_t expected_elements(int rank, int n, int64_t c, int64_t element_bytes) {
 }
 
 TEST(Traffic, EqualsTheFormulasAndThePlannersGroupAgrees) {
-  for (int n : {1, 7, 11})  // 1001 = 7 * 11 * 13: all_reduce's share is whole
+  for (int n : {1, 7, 11})  // 1001 = 7 * 11 * 13, so that all_reduce's shares are equal
     run_threads(n, [n](World& world) {
       std::vector<float> whole(static_cast<size_t>(kCount * n)), other(whole.size()), shard(kCount);
       const auto stream = make_inline_stream();

@@ -49,7 +49,7 @@ TEST_F(UserSecret, IsMadeOnceAndReadByAll) {
   EXPECT_EQ(user_secret(directory_).key(), first.key());
   EXPECT_EQ(mode_of(directory_), mode_t{0700});
   EXPECT_EQ(mode_of(directory_ + "/secret"), mode_t{0600});
-  EXPECT_EQ(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()), 1) << "no draft is left";
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()), 1) << "a draft was left";
 }
 
 TEST_F(UserSecret, IsAnotherOneInAnotherDirectory) {
@@ -68,7 +68,7 @@ TEST_F(UserSecret, IsTheSameForRanksThatComeAtTheSameTime) {
   }
 }
 
-// `trivet launch --save_pid` removes the directory that both share while it is empty.
+// `trivet launch --save_pid` uses the same directory and removes it whenever it is empty.
 TEST_F(UserSecret, IsMadeAlthoughTheDirectoryIsRemovedMeanwhile) {
   for (int round = 0; round < 1000; ++round) {
     const std::string directory = root_ + "/" + std::to_string(round);

@@ -1,4 +1,4 @@
-// Who waits for long says for whom: ranks as threads and as processes, with short times.
+// A rank that waits for long reports which rank it waits for. Ranks run as threads and as processes, with short times.
 #include "comm/whereabouts.h"
 
 #include <gmock/gmock.h>
@@ -44,7 +44,7 @@ TEST(WhereaboutRecord, HoldsTheLastOperationAndCountsThem) {
   EXPECT_STREQ(last->group, "a name that is longer than there is spa");
 }
 
-// Two threads of a rank write, one of another reads: no mixture of two operations is ever seen.
+// Two threads of a rank write while a thread of another rank reads: the reader never sees a mixture of two operations.
 TEST(WhereaboutRecord, IsNeverReadHalfWritten) {
   WhereaboutRecord record{};
   std::atomic<bool> over{false};
@@ -70,7 +70,7 @@ TEST(WhereaboutRecord, IsNeverReadHalfWritten) {
   for (auto& writer : writers) writer.join();
 }
 
-// Ranks without operations: what each enters and waits for is written down directly.
+// Ranks that run no operations: tests record directly what each rank enters and waits for.
 class Ranks {
  public:
   explicit Ranks(int size, milliseconds report_after = milliseconds(40)) {
@@ -94,7 +94,7 @@ class Ranks {
   std::vector<std::string> lines_;
 };
 
-// Looks as Seat::await does, until `stop` or for `time`.
+// Looks again and again, as Seat::await does, until stop() is true or `time` has passed.
 void look_for(
     Whereabouts::Wait& wait, const std::vector<int>& missing, milliseconds time,
     const std::function<bool()>& stop = [] { return false; }) {
@@ -114,8 +114,8 @@ TEST(Whereabouts, NameARankThatEntersNothingAndWhereItWasLast) {
       ranks.lines()[0],
       AllOf(StartsWith("rank 0 says: rank 1 (host a, pid 101) has not reached all_reduce of 4 float32, number 17 of group "
                        "\"data\", for "),
-            HasSubstr("it has entered nothing since all_reduce of 4 float32, number 3 of group \"world\": it computes or "
-                      "is stuck; waiting for it until 600 s")));
+            HasSubstr("it has entered nothing since all_reduce of 4 float32, number 3 of group \"world\": it is computing "
+                      "or stuck; giving up after 600 s")));
 }
 
 TEST(Whereabouts, SayThatARankIsInsideTheOperationThatItIsWaitedForIn) {
@@ -127,7 +127,7 @@ TEST(Whereabouts, SayThatARankIsInsideTheOperationThatItIsWaitedForIn) {
   EXPECT_THAT(ranks.lines()[0],
               AllOf(HasSubstr("rank 1 (host a, pid 101) has not finished its part of all_reduce of 4 float32, "
                               "number 17 of group \"data\", for "),
-                    HasSubstr("it has entered it, and has done nothing since; waiting for it until 600 s")));
+                    HasSubstr("it has entered the operation and has done nothing since; giving up after 600 s")));
 }
 
 TEST(Whereabouts, SayNothingBeforeItsTime) {
@@ -160,7 +160,7 @@ TEST(Whereabouts, OneRankSaysItForAllAndAgainAfterLongerTimes) {
     second.look({1});
     std::this_thread::sleep_for(milliseconds(2));
   }
-  EXPECT_GE(Whereabouts::Clock::now() - start, milliseconds(40 * 16)) << "40 ms, 160 ms, 640 ms";
+  EXPECT_GE(Whereabouts::Clock::now() - start, milliseconds(40 * 16)) << "the lines are due after 40 ms, 160 ms and 640 ms";
   ASSERT_THAT(ranks.lines(), SizeIs(3));
   for (const std::string& line : ranks.lines()) EXPECT_THAT(line, StartsWith(ranks.lines()[0].substr(0, 6)));
 }
@@ -168,7 +168,7 @@ TEST(Whereabouts, OneRankSaysItForAllAndAgainAfterLongerTimes) {
 TEST(Whereabouts, NameTheRankThatIsStuckAndNotOnesThatWaitForIt) {
   Ranks ranks(3, milliseconds(300));
   Whereabouts::Wait middle(ranks[1], place("pair", 5), milliseconds(600000));  // rank 1 waits for rank 2
-  Whereabouts::Wait end(ranks[0], place("data", 17), milliseconds(600000));    // rank 0 for rank 1
+  Whereabouts::Wait end(ranks[0], place("data", 17), milliseconds(600000));  // rank 0 waits for rank 1
   const auto start = Whereabouts::Clock::now();
   while (ranks.lines().empty() && Whereabouts::Clock::now() - start < milliseconds(20000)) {
     middle.look({2});
@@ -177,8 +177,8 @@ TEST(Whereabouts, NameTheRankThatIsStuckAndNotOnesThatWaitForIt) {
   }
   ASSERT_THAT(ranks.lines(), SizeIs(1));
   EXPECT_THAT(ranks.lines()[0], StartsWith("rank 1 says: rank 2 (host a, pid 102) has not reached"));
-  EXPECT_THAT(ranks.lines()[0], HasSubstr("it has entered nothing yet: it computes or is stuck"));
-  // In a circle nobody is outside: then those that wait are named, too.
+  EXPECT_THAT(ranks.lines()[0], HasSubstr("it has entered nothing yet: it is computing or stuck"));
+  // If no rank computes, because all wait for each other in a circle, then a rank that waits is named, too.
   while (ranks.lines().size() < 2 && Whereabouts::Clock::now() - start < milliseconds(20000)) {
     middle.look({});
     end.look({1});
@@ -187,11 +187,11 @@ TEST(Whereabouts, NameTheRankThatIsStuckAndNotOnesThatWaitForIt) {
   ASSERT_THAT(ranks.lines(), SizeIs(2));
   EXPECT_THAT(ranks.lines()[1],
               AllOf(StartsWith("rank 0 says: rank 1 "),
-                    HasSubstr("it waits for another rank itself, in all_reduce of 4 float32, number 5 of group "
+                    HasSubstr("it is itself waiting for another rank, in all_reduce of 4 float32, number 5 of group "
                               "\"pair\"")));
 }
 
-// It has begun to wait, and its thread stands still since then: what it waits for is not the cause.
+// Rank 1 has begun to wait, and its thread has stood still since then, so that what it waits for is not the cause.
 TEST(Whereabouts, NameARankThatStandsStillWhileItWaitsAsSoonAsOneThatComputes) {
   Ranks ranks(2, milliseconds(300));
   ranks[1].enter(place("pair", 5));
@@ -201,7 +201,7 @@ TEST(Whereabouts, NameARankThatStandsStillWhileItWaitsAsSoonAsOneThatComputes) {
   ASSERT_THAT(ranks.lines(), SizeIs(1));
   EXPECT_THAT(ranks.lines()[0],
               HasSubstr("it has entered nothing since all_reduce of 4 float32, number 5 of group \"pair\": it "
-                        "computes or is stuck"));
+                        "is computing or stuck"));
 }
 
 TEST(Whereabouts, HaveMorePatienceAfterALongWaitThatEndedWell) {

@@ -54,7 +54,7 @@ TEST(WireMessages, ArriveAsTheyWereSent) {
 
   const Accusation accusation = decode_accuse(encode_accuse({2, "a", ExitCode::NoProgress, "cause"}).payload, 3);
   EXPECT_EQ(accusation.world_rank, 2);
-  EXPECT_EQ(accusation.host, "") << "is not believed, and not sent";
+  EXPECT_EQ(accusation.host, "") << "the host is neither sent nor believed";
   EXPECT_EQ(accusation.code, ExitCode::NoProgress);
   EXPECT_EQ(accusation.cause, "cause");
 }
@@ -104,8 +104,8 @@ TEST(WireMessages, ThatAreCutShortAnywhereOrGoOnAreRefused) {
   }
 }
 
-// Every byte replaced by each of some values: an error or a message, never anything else. Under the sanitizers this is the
-// point.
+// Each byte is replaced by each of a few values: the result must be a message or an error, never anything else. The sanitizers
+// make this test worthwhile.
 TEST(WireMessages, WithAnyByteChangedAreReadOrRefused) {
   for (const Kind& kind : kinds()) {
     for (size_t at = 0; at < kind.payload.size(); ++at) {
@@ -127,19 +127,19 @@ struct BadMember {
 
 const std::vector<BadMember>& bad_members() {
   static const std::vector<BadMember> all{
-      {"RankNegative", [](Member& m) { m.rank = -1; }, "whose rank is -1; accepted are 0 to 1048575"},
-      {"RankTooLarge", [](Member& m) { m.rank = 1 << 20; }, "whose rank is 1048576; accepted are 0 to 1048575"},
-      {"NoWorld", [](Member& m) { m.world_size = 0; }, "whose world size is 0; accepted are 1 to 1048576"},
+      {"RankNegative", [](Member& m) { m.rank = -1; }, "whose rank is -1; it must be 0 to 1048575"},
+      {"RankTooLarge", [](Member& m) { m.rank = 1 << 20; }, "whose rank is 1048576; it must be 0 to 1048575"},
+      {"NoWorld", [](Member& m) { m.world_size = 0; }, "whose world size is 0; it must be 1 to 1048576"},
       {"WorldTooLarge", [](Member& m) { m.world_size = (1 << 20) + 1; }, "whose world size is 1048577"},
       {"EpochNegative", [](Member& m) { m.epoch = -3; }, "whose epoch is -3"},
-      {"PidZero", [](Member& m) { m.pid = 0; }, "whose pid is 0; accepted are 1 to 2147483647"},
+      {"PidZero", [](Member& m) { m.pid = 0; }, "whose pid is 0; it must be 1 to 2147483647"},
       {"PidTooLarge", [](Member& m) { m.pid = int64_t{1} << 31; }, "whose pid is 2147483648"},
       {"StartNegative", [](Member& m) { m.started = -1; }, "whose start time is -1"},
       {"JobIdNoHex", [](Member& m) { m.job_id = "../x"; }, "whose job id is not hexadecimal"},
       {"JobIdTooLong", [](Member& m) { m.job_id = std::string(65, 'a'); },
-       "whose job id has 65 bytes; accepted are at most 64"},
-      {"BuildTooLong", [](Member& m) { m.build = std::string(65, 'a'); }, "whose build has 65 bytes; accepted are at most 64"},
-      {"HostTooLong", [](Member& m) { m.host = std::string(256, 'a'); }, "whose host has 256 bytes; accepted are at most 255"},
+       "whose job id has 65 bytes; at most 64 are accepted"},
+      {"BuildTooLong", [](Member& m) { m.build = std::string(65, 'a'); }, "whose build has 65 bytes; at most 64 are accepted"},
+      {"HostTooLong", [](Member& m) { m.host = std::string(256, 'a'); }, "whose host has 256 bytes; at most 255 are accepted"},
       {"BootIdTooLong", [](Member& m) { m.boot_id = std::string(65, 'a'); }, "whose boot id has 65 bytes"}};
   return all;
 }
@@ -162,31 +162,34 @@ TEST(WireMessages, WithTablesOfNobodyOrOfStrangersAreRefused) {
     change(table);
     return error_of([](auto bytes) { decode_table(bytes); }, encode_table(table).payload);
   };
-  EXPECT_THAT(error([](Table& t) { t.members.clear(); }), HasSubstr("whose number of members is 0; accepted are 2 to 1048576"));
+  EXPECT_THAT(error([](Table& t) { t.members.clear(); }), HasSubstr("whose number of members is 0; it must be 2 to 1048576"));
   EXPECT_THAT(error([](Table& t) { t.members.resize(1); }), HasSubstr("whose number of members is 1"));
   EXPECT_THAT(error([](Table& t) { t.members.resize(2); }), HasSubstr("of 2 members in which rank 0 says 3"));
   EXPECT_THAT(error([](Table& t) { t.members[2].world_size = 4; }), HasSubstr("of 3 members in which rank 2 says 4"));
   EXPECT_THAT(error([](Table& t) { t.members[2].rank = 1; }), HasSubstr("with rank 1 in the place of rank 2"));
   EXPECT_THAT(error([](Table& t) { std::swap(t.members[0], t.members[1]); }), HasSubstr("with rank 1 in the place of rank 0"));
-  EXPECT_THAT(error([](Table& t) { t.members[1].epoch = 9; }), HasSubstr("in which rank 1 has another epoch, build or host"));
-  EXPECT_THAT(error([](Table& t) { t.members[1].build = "x"; }), HasSubstr("in which rank 1 has another epoch, build or host"));
-  EXPECT_THAT(error([](Table& t) { t.members[1].host = "x"; }), HasSubstr("in which rank 1 has another epoch, build or host"));
-  EXPECT_THAT(error([](Table& t) { t.members[1].boot_id = "x"; }), HasSubstr("another epoch, build or host"));
+  EXPECT_THAT(error([](Table& t) { t.members[1].epoch = 9; }),
+              HasSubstr("in which rank 1 has a different epoch, build or host"));
+  EXPECT_THAT(error([](Table& t) { t.members[1].build = "x"; }),
+              HasSubstr("in which rank 1 has a different epoch, build or host"));
+  EXPECT_THAT(error([](Table& t) { t.members[1].host = "x"; }),
+              HasSubstr("in which rank 1 has a different epoch, build or host"));
+  EXPECT_THAT(error([](Table& t) { t.members[1].boot_id = "x"; }), HasSubstr("a different epoch, build or host"));
   EXPECT_THAT(error([](Table& t) { t.job_id = ""; }), HasSubstr("whose job id is not hexadecimal"));
   EXPECT_THAT(error([](Table& t) { t.job_id = "/etc/x"; }), HasSubstr("whose job id is not hexadecimal"));
-  // A count that promises more members than there are bytes.
+  // The count promises more members than the message has bytes for.
   const std::string huge = PayloadWriter().text("c0ffee").number(1 << 20).take();
   EXPECT_EQ(error_of([](auto bytes) { decode_table(bytes); }, huge), "sent a Table that is cut short");
 }
 
-// Whoever believes a code exits with it: 0 would be success, and only the lowest 8 bits reach the shell.
+// The receiver exits with the code that it is sent: 0 would be success, and only the lowest 8 bits reach the shell.
 TEST(WireMessages, WithACodeThatIsNoFailureAreRefused) {
   for (int64_t code : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{17}, int64_t{71}, int64_t{137}, int64_t{255}, int64_t{256},
                        int64_t{266}, int64_t{-246}, int64_t{1} << 32, (int64_t{1} << 32) + 10, INT64_MIN, INT64_MAX}) {
     const std::string refuse = PayloadWriter().number(code).text("why").take();
     const std::string accuse = PayloadWriter().number(1).number(code).text("why").take();
     const std::string expected =
-        "with exit code " + std::to_string(code) + ", which is no failure of a rank (docs/exit_codes.md)";
+        "with exit code " + std::to_string(code) + ", which is not a failure code of a rank (docs/exit_codes.md)";
     EXPECT_EQ(error_of([](auto bytes) { decode_refuse(bytes); }, refuse), "sent a Refuse " + expected);
     EXPECT_EQ(error_of([](auto bytes) { decode_accuse(bytes, 3); }, accuse), "sent an Accuse " + expected);
   }
@@ -206,7 +209,7 @@ TEST(WireMessages, ThatAccuseARankOutsideTheWorldAreRefused) {
   for (int64_t rank : {int64_t{-1}, int64_t{3}, int64_t{1} << 32, INT64_MIN}) {
     const std::string payload = PayloadWriter().number(rank).number(10).text("eof").take();
     EXPECT_EQ(error_of([](auto bytes) { decode_accuse(bytes, 3); }, payload),
-              "sent an Accuse whose rank is " + std::to_string(rank) + "; accepted are 0 to 2");
+              "sent an Accuse whose rank is " + std::to_string(rank) + "; it must be 0 to 2");
   }
 }
 
@@ -217,7 +220,7 @@ TEST(WireMessages, WithKeysAndValuesThatAreTooLongAreRefusedOnBothSides) {
   EXPECT_THAT(error_of(decode, PayloadWriter().text(std::string(1025, 'k')).text("").take()),
               HasSubstr("whose key has 1025 bytes"));
   EXPECT_THAT(error_of(decode, PayloadWriter().text("").text(std::string(65537, 'v')).take()),
-              HasSubstr("whose value has 65537 bytes; accepted are at most 65536"));
+              HasSubstr("whose value has 65537 bytes; at most 65536 are accepted"));
 }
 
 TEST(Frames, AreReadOneByOneAndOnlyWhenComplete) {
@@ -234,7 +237,7 @@ TEST(Frames, AreReadOneByOneAndOnlyWhenComplete) {
   EXPECT_EQ(second->bytes, 8u);
 }
 
-// Known from the first five bytes, before anything is kept for it.
+// Both are known from the first five bytes, before anything is stored for the frame.
 TEST(Frames, OfNoKindOrTooLongForTheirKindAreRefused) {
   const auto head = [](uint32_t length, int kind) {
     std::string bytes;

@@ -21,7 +21,7 @@ TEST(Explain, SaysWhereEachValueComesFrom) {
   EXPECT_EQ(find(keys, "gradient_clipping").value, "1.0");
   EXPECT_EQ(find(keys, "gradient_clipping").origin, "default");
   EXPECT_EQ(find(keys, "zero_optimization.stage3_max_live_parameters").without_effect,
-            "has effect only when zero_optimization.stage is 3");
+            "takes effect only when zero_optimization.stage is 3");
 }
 
 TEST(Explain, ShowsOnlyParametersOfTheChosenOptimizer) {

@@ -81,22 +81,20 @@ std::string refusal_of(const std::string& text) {
 
 // Reports and checkpoints repeat what a config says as JSON, which such text cannot be part of.
 TEST(JsonReader, TextThatIsNotUtf8IsRefusedWithItsKey) {
-  EXPECT_EQ(
-      refusal_of("{\"data\": {\n  \"train\": \"/tmp/\xff.txt\"}}"),
-      "gpt.json:2:12: data.train: \"/tmp/\\xff.txt\" is not UTF-8; all text of a config must be, and a file with such a name "
-      "must be renamed");
-  EXPECT_EQ(
-      refusal_of("{\"a\": {}, \"b\": [1, \"\xC3\"]}"),
-      "gpt.json:1:20: b: \"\\xc3\" is not UTF-8; all text of a config must be, and a file with such a name must be renamed");
-  EXPECT_EQ(
-      refusal_of("{\"a\": {\"\xff\": 1}}"),
-      "gpt.json:1:8: a: \"\\xff\" is not UTF-8; all text of a config must be, and a file with such a name must be renamed");
+  EXPECT_EQ(refusal_of("{\"data\": {\n  \"train\": \"/tmp/\xff.txt\"}}"),
+            "gpt.json:2:12: data.train: \"/tmp/\\xff.txt\" is not UTF-8; a config must be UTF-8 throughout, so rename a file "
+            "with such a name");
+  EXPECT_EQ(refusal_of("{\"a\": {}, \"b\": [1, \"\xC3\"]}"),
+            "gpt.json:1:20: b: \"\\xc3\" is not UTF-8; a config must be UTF-8 throughout, so rename a file with such a name");
+  EXPECT_EQ(refusal_of("{\"a\": {\"\xff\": 1}}"),
+            "gpt.json:1:8: a: \"\\xff\" is not UTF-8; a config must be UTF-8 throughout, so rename a file with such a name");
   EXPECT_EQ(refusal_of("{\"a\": 1 // \xff\n}"), "accepted");
 }
 
 // The system would read the file "a" instead.
 TEST(JsonReader, TextWithAZeroByteIsRefused) {
-  EXPECT_EQ(refusal_of(R"({"a": "a\u0000b"})"), "gpt.json:1:7: a: \"a\\x00b\" contains U+0000, which no text of a config may");
+  EXPECT_EQ(refusal_of(R"({"a": "a\u0000b"})"),
+            "gpt.json:1:7: a: \"a\\x00b\" contains U+0000, which is not accepted in a config");
 }
 
 TEST(JsonReader, MessagesShowNeitherLongTextsNorControlCharacters) {

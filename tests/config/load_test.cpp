@@ -108,9 +108,9 @@ TEST(ParseConfig, KeysWithoutEffectAreListedWithTheReason) {
                                      "a");
   EXPECT_EQ(accepted_without_effect(config),
             (std::vector<std::string>{
-                "zero_optimization.stage3_max_live_parameters: has effect only when zero_optimization.stage is 3",
-                "autotuning.enabled: has effect only when `trivet tune` runs",
-                "fp16.loss_scale_window: has effect only when fp16.enabled is true and fp16.loss_scale is 0"}));
+                "zero_optimization.stage3_max_live_parameters: takes effect only when zero_optimization.stage is 3",
+                "autotuning.enabled: takes effect only when `trivet tune` runs",
+                "fp16.loss_scale_window: takes effect only when fp16.enabled is true and fp16.loss_scale is 0"}));
 }
 
 std::string without_effect(const std::string& text) {
@@ -130,12 +130,12 @@ TEST(ParseConfig, TheTypeOfSummedGradientsIsFloat32OrTheModels) {
 TEST(ParseConfig, TheTypeOfSummedGradientsHasNoEffectInLayoutMode) {
   EXPECT_EQ(without_effect(R"({"reproducible": "layout", "train_batch_size": 4, "train_micro_batch_size_per_gpu": 1,
                                "bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp32"}})"),
-            "data_types.grad_accum_dtype: has effect only when reproducible is \"run\"");
+            "data_types.grad_accum_dtype: takes effect only when reproducible is \"run\"");
 }
 
 TEST(ParseConfig, AScheduleHasEffectWhereAStepHasSeveralMicrobatches) {
   const std::string none =
-      "pipeline.schedule: has effect only when a step has several microbatches or parallel.pipeline is more than 1";
+      "pipeline.schedule: takes effect only when a step has several microbatches or parallel.pipeline is more than 1";
   const auto with = [](const std::string& batch) {
     return without_effect(R"({"pipeline": {"schedule": "gpipe"}, )" + batch + "}");
   };
@@ -158,8 +158,7 @@ TEST(ParseConfig, SkippedStepsAreCountedOnlyWithoutADynamicLossScale) {
   };
   EXPECT_EQ(with(R"({"enabled": false})"), "");
   EXPECT_EQ(with(R"({"enabled": true, "loss_scale": 1024})"), "");
-  EXPECT_EQ(with(R"({"enabled": true})"),
-            "training.stop_after_skipped: has effect only when no loss scale is found dynamically");
+  EXPECT_EQ(with(R"({"enabled": true})"), "training.stop_after_skipped: takes effect only when the loss scale is not dynamic");
 }
 
 TEST(ParseConfig, EvaluationsNeedAValidationSplitOnlyWhereDataIsGiven) {
@@ -184,8 +183,8 @@ TEST(ParseConfig, OffloadToHostMemoryIsAcceptedAndListedAsWithoutEffectOnACpu) {
       "offload_optimizer": {"device": "cpu", "ratio": 0.5, "pipeline_read": true, "fast_init": true}},
       "aio": {"block_size": 262144, "queue_depth": 32, "thread_count": 2, "single_submit": true, "overlap_events": false}})",
                                      "a");
-  const std::string zero = "zero_optimization.", only = "has effect only when ",
-                    elsewhere = "it is \"nvme\", or the device has memory of its own",
+  const std::string zero = "zero_optimization.", only = "takes effect only when ",
+                    elsewhere = "the value is \"nvme\", or the device has its own memory",
                     param = only + zero + "offload_param.device is \"nvme\"",
                     optimizer = only + zero + "offload_optimizer.device is \"nvme\"",
                     either = only + zero + "offload_optimizer.device or .offload_param.device is \"nvme\"";
@@ -194,9 +193,9 @@ TEST(ParseConfig, OffloadToHostMemoryIsAcceptedAndListedAsWithoutEffectOnACpu) {
                 zero + "offload_param.device: " + only + elsewhere, zero + "offload_param.buffer_size: " + param,
                 zero + "offload_param.pin_memory: memory that a device copies from is always page-locked",
                 zero + "offload_optimizer.device: " + only + elsewhere,
-                zero + "offload_optimizer.ratio: " + optimizer + ", or the device has memory of its own",
+                zero + "offload_optimizer.ratio: " + optimizer + ", or the device has its own memory",
                 zero + "offload_optimizer.pipeline_read: " + optimizer,
-                zero + "offload_optimizer.fast_init: a new file reads as zeros: states are not written first",
+                zero + "offload_optimizer.fast_init: a new file reads as zeros, so initial states are never written",
                 "aio.block_size: " + either, "aio.queue_depth: " + either, "aio.thread_count: " + either,
                 "aio.single_submit: each request is a system call of its own",
                 "aio.overlap_events: requests never wait for each other"}));
@@ -237,10 +236,9 @@ TEST(CheckConfig, RefusesAConfigMadeByHandWithoutAPlaceInAFile) {
             "config: parallel.tensor: 5 does not divide model.heads 12; use 1, 2, 3, 4, 6 or 12");
   EXPECT_EQ(refused([](Config& c) { c.parallel.context = 2; }),
             "config: parallel.context: 2 is not implemented in this version; use 1");
-  EXPECT_EQ(
-      refused([](Config& c) { c.zero.offload_optimizer.device = OffloadDevice::Cpu; }),
-      "config: zero_optimization.offload_optimizer.device: optimizer state can be offloaded at stages 1 to 3 only, the stage "
-      "is 0");
+  EXPECT_EQ(refused([](Config& c) { c.zero.offload_optimizer.device = OffloadDevice::Cpu; }),
+            "config: zero_optimization.offload_optimizer.device: optimizer state can be offloaded only at ZeRO stages 1 to 3, "
+            "but the stage is 0");
   EXPECT_EQ(refused([](Config& c) { c.model.heads = 0; }), "config: model.heads: 0 heads do not divide hidden_size 768");
   EXPECT_EQ(refused([](Config& c) { c.grad_accum_dtype = DType::BFloat16; }),
             "config: data_types.grad_accum_dtype: \"bf16\" is not accepted for a model in \"fp32\"; use \"fp32\"");
@@ -319,16 +317,16 @@ TEST(ParseConfig, ARegularExpressionHasALimit) {
   };
   EXPECT_EQ(partition(std::string(200, 'x')), "accepted");
   EXPECT_EQ(partition(std::string(100, '(') + std::string(100, ')')), "accepted");
-  EXPECT_NE(partition(std::string(201, 'x')).find("a regular expression may have at most 200 bytes, this has 201"),
+  EXPECT_NE(partition(std::string(201, 'x')).find("a regular expression may have at most 200 bytes, but this one has 201"),
             std::string::npos);
   const std::string message = partition(std::string(500'000, '('));
-  EXPECT_NE(message.find("a regular expression may have at most 200 bytes, this has 500000"), std::string::npos)
+  EXPECT_NE(message.find("a regular expression may have at most 200 bytes, but this one has 500000"), std::string::npos)
       << message.substr(0, 500);
 }
 
 TEST(ParseConfig, AnOverrideThatIsNotUtf8IsRefused) {
   EXPECT_EQ(refusal("{}", {"data.train=/tmp/\xff.txt"}),
-            "--set data.train=/tmp/\\xff.txt: is not UTF-8; a file with such a name must be renamed");
+            "--set data.train=/tmp/\\xff.txt: is not UTF-8; rename a file with such a name");
 }
 
 }  // namespace

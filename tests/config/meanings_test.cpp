@@ -35,7 +35,7 @@ TEST(Meanings, CsvFilesGoBelowTheCurrentFolderWhereOutputPathIsEmpty) {
   const CsvMonitorConfig csv;
   monitor::CsvMonitor(csv.output_path, csv.job_name).on_step({.step = 1, .samples = 8});
   EXPECT_TRUE(fs::exists("DeepSpeedJobName/Train_Samples_lr.csv"));
-  EXPECT_THAT(meaning_of("csv_monitor.output_path"), HasSubstr("empty: the current one"));
+  EXPECT_THAT(meaning_of("csv_monitor.output_path"), HasSubstr("empty: the current directory"));
 }
 
 TEST(Meanings, MoreStepsChangeARateWhoseScheduleEndsWithTheTraining) {
@@ -51,7 +51,7 @@ TEST(Meanings, MoreStepsChangeARateWhoseScheduleEndsWithTheTraining) {
     EXPECT_EQ(rate(type, fixed, "10"), rate(type, fixed, "20")) << type;
   }
   EXPECT_THAT(meaning_of("scheduler.params.total_num_steps"),
-              HasSubstr("0: training.steps, and resuming with more steps then changes the learning rate"));
+              HasSubstr("0: training.steps, so that resuming with more steps changes the learning rate"));
 }
 
 TEST(Meanings, AnOverflowAtTheSmallestLossScaleEndsTheRunHoweverManySkipsAreAllowed) {

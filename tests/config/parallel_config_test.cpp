@@ -34,9 +34,9 @@ TEST(ParallelConfig, EveryKeyIsRead) {
   EXPECT_EQ(config.recompute_every, 2);
   EXPECT_TRUE(config.partition_activations);
   EXPECT_EQ(accepted_without_effect(config),
-            std::vector<std::string>{"activation_checkpointing.partition_activations: has effect only when "
-                                     "activation_checkpointing.mode is \"full\", parallel.tensor is more than 1 and "
-                                     "parallel.sequence_parallel is false"});
+            std::vector<std::string>{
+                "activation_checkpointing.partition_activations: takes effect only when activation_checkpointing.mode is "
+                "\"full\", parallel.tensor is more than 1 and parallel.sequence_parallel is false"});
   EXPECT_TRUE(diff(config, parse_config(explain_as_json(config), "b")).empty());
 }
 
@@ -85,22 +85,22 @@ TEST(ParallelConfig, LayoutsThatJustFit) {
 
 TEST(ParallelConfig, WhatHasNoEffectIsListed) {
   EXPECT_EQ(without_effect(R"({"parallel": {"sequence_parallel": true}})"),
-            "parallel.sequence_parallel: has effect only when parallel.tensor is more than 1");
+            "parallel.sequence_parallel: takes effect only when parallel.tensor is more than 1");
   EXPECT_EQ(without_effect(R"({"activation_checkpointing": {"mode": "selective", "partition_activations": true}})"),
-            "activation_checkpointing.partition_activations: has effect only when activation_checkpointing.mode is \"full\", "
+            "activation_checkpointing.partition_activations: takes effect only when activation_checkpointing.mode is \"full\", "
             "parallel.tensor is more than 1 and parallel.sequence_parallel is false");
   EXPECT_EQ(without_effect(R"({"activation_checkpointing": {"mode": "full", "partition_activations": true}})"),
-            "activation_checkpointing.partition_activations: has effect only when activation_checkpointing.mode is \"full\", "
+            "activation_checkpointing.partition_activations: takes effect only when activation_checkpointing.mode is \"full\", "
             "parallel.tensor is more than 1 and parallel.sequence_parallel is false");
   EXPECT_EQ(without_effect(R"({"model": {"heads": 4}, "parallel": {"tensor": 2},
                                "activation_checkpointing": {"mode": "full", "partition_activations": true}})"),
             "");
   EXPECT_EQ(without_effect(R"({"activation_checkpointing": {"every": 2}})"),
-            "activation_checkpointing.every: has effect only when activation_checkpointing.mode is not \"none\"");
+            "activation_checkpointing.every: takes effect only when activation_checkpointing.mode is not \"none\"");
   EXPECT_EQ(without_effect(R"({"parallel": {"pipeline": 2}, "pipeline": {"schedule": "file:a.txt", "chunks": 2}})"),
-            "pipeline.chunks: has effect only when pipeline.schedule is no file");
+            "pipeline.chunks: takes effect only when pipeline.schedule is not a file");
   EXPECT_EQ(without_effect(R"({"pipeline": {"partition": "uniform"}})"),
-            "pipeline.partition: has effect only when there is more than one stage");
+            "pipeline.partition: takes effect only when there is more than one stage");
 }
 
 // The rule for tensor ranks uses the width that the model is built with.

@@ -1,4 +1,4 @@
-// Three steps of a tiny model with nothing but an installed Trivet: 1 unless the loss falls.
+// Trains a tiny model for three steps with nothing but an installed Trivet. Exits with code 1 unless the loss falls.
 #include <cstdint>
 #include <cstdio>
 #include <vector>
@@ -19,7 +19,7 @@ double train_three_steps(trivet::comm::World& world) {
   trivet::Plan plan = trivet::make_plan(config, model, world.size());
   trivet::Engine engine(std::move(plan), std::move(model), world);
 
-  // The next token is the one after: 0 1 2 3 ...
+  // Each target is its token plus one: 0 1 2 3 ...
   const trivet::Shape shape{config.batch.train_batch_size / world.size(), config.model.sequence_length};
   std::vector<int32_t> tokens, targets;
   for (int64_t at = 0; at < shape.elements(); ++at) {

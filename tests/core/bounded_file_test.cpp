@@ -37,10 +37,10 @@ TEST_F(BoundedFile, SaysWhyItCannotBeRead) {
   EXPECT_EQ(read_bounded("/", 10, "a config").problem, "is a folder; name a file");
 }
 
-// The size of a device and of a pipe is 0.
+// Devices and pipes report a size of 0.
 TEST_F(BoundedFile, ADeviceWithoutAnEndIsReadUpToTheLimit) {
   EXPECT_EQ(read_bounded("/dev/zero", 1'000'000, "a schedule").problem,
-            "does not end after 1000000 bytes, the most that a schedule may have");
+            "is longer than 1000000 bytes, the most that a schedule may have");
 }
 
 TEST_F(BoundedFile, APipeIsReadToItsEnd) {

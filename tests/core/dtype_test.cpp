@@ -21,7 +21,7 @@ TEST(BFloat16, KeepsWhatIsNotFinite) {
   EXPECT_EQ(rounded(INFINITY), INFINITY);
   EXPECT_EQ(rounded(-INFINITY), -INFINITY);
   EXPECT_TRUE(std::isnan(rounded(NAN)));
-  EXPECT_TRUE(std::isnan(rounded(std::bit_cast<float>(0x7f800001u)))) << "a NaN whose upper half is that of infinity";
+  EXPECT_TRUE(std::isnan(rounded(std::bit_cast<float>(0x7f800001u)))) << "a NaN whose upper 16 bits are those of infinity";
   EXPECT_EQ(rounded(3.4e38f), INFINITY);
 }
 

@@ -37,7 +37,7 @@ TEST(ExactSum, RoundsOnceToNearestEven) {
   EXPECT_EQ(exact({1.0, 0x1p-53, 0x1p-140}), 1.0 + 0x1p-52);
   EXPECT_EQ(exact({1.0 + 0x1p-52, 0x1p-53}), 1.0 + 0x1p-51);
   EXPECT_EQ(exact({-1.0, -0x1p-53, -0x1p-140}), -1.0 - 0x1p-52);
-  // 2^32 is alone in its limb; what breaks the tie is in the third limb below.
+  // 2^32 has a limb to itself; the term that breaks the tie is in the third limb below it.
   EXPECT_EQ(exact({0x1p32, 0x1p-21}), 0x1p32);
   EXPECT_EQ(exact({0x1p32, 0x1p-21, 0x1p-40}), 0x1p32 + 0x1p-20);
 }

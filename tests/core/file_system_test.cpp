@@ -46,7 +46,7 @@ class RealFiles : public ::testing::Test {
 
 TEST_F(RealFiles, WritesReadsListsRenamesAndRemoves) {
   files_.create_directory(path("a"));
-  files_.create_directory(path("a"));  // there already: nothing happens
+  files_.create_directory(path("a"));  // it exists already: nothing happens
   write_text(files_, path("a/one"), "first");
   write_text(files_, path("a/one"), "1");  // replaced
   files_.rename(path("a/one"), path("a/two"));
@@ -109,7 +109,7 @@ TEST_F(RealFiles, AFileIsNotCreatedThroughALink) {
 }
 
 TEST_F(RealFiles, AnErrorOfSyncIsThrown) {
-  const auto device = files_.create("/dev/null", 0);  // has nothing to write back to
+  const auto device = files_.create("/dev/null", 0);  // does not support fsync
   EXPECT_EQ(error_of([&] { device->sync(); }), EINVAL);
 }
 

@@ -9,7 +9,7 @@
 namespace trivet {
 namespace {
 
-// A type of its own, because g++ has no type_info of _Float16, which the test library asks for.
+// Wraps the type, because the test library needs the type_info of a type parameter, and g++ has none for _Float16.
 template <typename T>
 struct Element {
   using type = T;
@@ -41,7 +41,7 @@ TYPED_TEST(Finite, TheFirstNanOrInfinityIsFoundAtEveryPlace) {
         std::vector<typename TypeParam::type> values(size, this->number(1));
         values[place] = this->number(bad);
         values.back() = this->number(bad);
-        EXPECT_EQ(this->first(values), static_cast<int64_t>(place)) << "of " << size;
+        EXPECT_EQ(this->first(values), static_cast<int64_t>(place)) << "size " << size;
       }
 }
 
@@ -53,7 +53,7 @@ TYPED_TEST(Finite, LargestSmallestAndZeroAreFinite) {
   EXPECT_EQ(this->first({}), -1);
 }
 
-// Half a unit above the largest 16-bit number, rounding goes to infinity.
+// A number that is at least half a unit in the last place above the largest 16-bit number rounds to infinity.
 TEST(FiniteIn16Bits, IsWhatDoesNotRoundToInfinity) {
   const auto first = [](float value, DType used_as) {
     const std::vector<float> values{1, -1, value};

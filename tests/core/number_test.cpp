@@ -13,7 +13,7 @@ TEST(Number, AQuotientKeepsWhereTheDeviceHasTheNumber) {
   EXPECT_EQ(share.base, 1024);
 }
 
-// A second divisor would take the place of the first.
+// A second divisor would replace the first.
 TEST(Number, IsDividedOnce) {
   EXPECT_THROW(Number(1024) / 3 / 5, std::logic_error);
   EXPECT_EQ((Number(1024) / 1 / 5).value(), 1024.0 / 5);

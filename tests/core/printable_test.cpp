@@ -18,7 +18,7 @@ TEST(Printable, EscapesWhatATerminalWouldActOn) {
   EXPECT_EQ(printable("a\nb\tc\rd"), "a\\nb\\tc\\x0dd");
   EXPECT_EQ(printable(std::string_view("\0\x7f", 2)), "\\x00\\x7f");
   EXPECT_EQ(printable("\xC2\x80\xC2\x9B\xC2\x9F\xC2\xA0"),
-            "\\u0080\\u009b\\u009f\xC2\xA0");  // C1: U+009B starts a command, too
+            "\\u0080\\u009b\\u009f\xC2\xA0");  // C1 controls: U+009B starts a command, too
   EXPECT_EQ(printable("\u061b\u061c\u061d"), "\u061b\\u061c\u061d");
   EXPECT_EQ(printable("\u200e\u2028\u202e\u2066\u2069\u206a"), "\\u200e\\u2028\\u202e\\u2066\\u2069\u206a");
 }

@@ -7,7 +7,7 @@
 namespace trivet {
 namespace {
 
-// The known answers of Random123 (kat_vectors, philox4x32 10).
+// These are the known answers of Random123 (kat_vectors, philox4x32 10).
 TEST(Philox, GivesTheKnownAnswers) {
   EXPECT_EQ(philox(0, 0, 0), (PhiloxBlock{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   const uint64_t ones = ~uint64_t{0};

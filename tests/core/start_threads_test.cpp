@@ -20,7 +20,7 @@ TEST(StartThreads, GivesEachItsNumber) {
   EXPECT_EQ(sum, 31);
 }
 
-// 7: the error came when those that had been started had ended.
+// Exits with code 7 if the error is thrown after all threads that had been started have ended.
 [[noreturn]] void start_more_than_there_can_be() {
   test::refuse_threads_soon();
   std::atomic<int> ended{0};

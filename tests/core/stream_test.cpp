@@ -40,7 +40,7 @@ TEST(ThreadStream, ItsDestructorWaitsForWhatIsQueued) {
   int done = 0;
   {
     const auto stream = make_thread_stream("test");
-    stream->enqueue([] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); });  // the destructor comes first
+    stream->enqueue([] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); });  // so the destructor starts first
     for (int i = 0; i < 10; ++i) stream->enqueue([&] { ++done; });
   }
   EXPECT_EQ(done, 10);

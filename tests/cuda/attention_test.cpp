@@ -314,7 +314,7 @@ TEST(CudaAttention, HeadsThatAreTooLargeAreRefused) {
     on_device(c, inputs.qkv, inputs.dout);
     FAIL();
   } catch (const std::logic_error& error) {
-    EXPECT_STREQ(error.what(), "attention: the head size is 257, on CUDA it may be at most 256");
+    EXPECT_STREQ(error.what(), "attention: the head size is 257; on CUDA it may be at most 256");
   }
 }
 

@@ -122,7 +122,7 @@ TEST_F(CudaKernelsTest, EachStreamHasAWorkspaceThatThePlanSized) {
     FAIL();
   } catch (const std::logic_error& error) {
     EXPECT_EQ(std::string(error.what()), "cuda kernels: a kernel needs a workspace of " + std::to_string(bytes) +
-                                             " bytes, the plan has " + std::to_string(bytes - 1));
+                                             " bytes, but the plan provides " + std::to_string(bytes - 1));
   }
 }
 

@@ -86,8 +86,8 @@ TEST(DeviceInfo, OldGpusAreRefusedByName) {
 TEST(DeviceInfo, GpusWithoutRoomForAttentionAreRefusedByName) {
   const Configured configured({.capability = 89});
   expect_error([] { open_device(0); }, ExitCode::Usage,
-               "cuda:0: shim (compute capability 8.9) gives a block 99 KiB of shared memory; 163 KiB (A100, H100, H200) are "
-               "needed by attention");
+               "cuda:0: shim (compute capability 8.9) has 99 KiB of shared memory per block; attention needs "
+               "163 KiB (A100, H100, H200)");
 }
 
 TEST(NoDevice, SaysSo) {
@@ -96,7 +96,7 @@ TEST(NoDevice, SaysSo) {
   expect_error(
       [] { choose_device(0); }, ExitCode::Usage,
       "cuda: cudaErrorNoDevice (no CUDA-capable device is detected); this machine has no GPU, or this user or container "
-      "may not use it (nvidia-smi shows what is there)");
+      "may not use it (nvidia-smi lists the GPUs)");
   const Variable visible("CUDA_VISIBLE_DEVICES", "");
   EXPECT_THAT(count_devices().reason, HasSubstr("CUDA_VISIBLE_DEVICES= hides all GPUs"));
 }
@@ -106,15 +106,15 @@ TEST(NoDevice, DriversThatAreMissingOrTooOldAreNamedWithTheVersionThatIsNeeded) 
     const Configured none({.driver_version = 0});
     expect_error([] { choose_device(0); }, ExitCode::Usage,
                  "cuda: cudaErrorInsufficientDriver (CUDA driver version is insufficient for CUDA runtime version); no NVIDIA "
-                 "driver is installed here; this build, of CUDA 13.0, needs driver 580 or newer");
+                 "driver is installed here; this build uses CUDA 13.0 and needs driver 580 or newer");
   }
   const Configured old({.driver_version = 12040});
   expect_error([] { choose_device(0); }, ExitCode::Usage,
                "cuda: cudaErrorInsufficientDriver (CUDA driver version is insufficient for CUDA runtime version); the NVIDIA "
-               "driver is for CUDA 12.4; this build, of CUDA 13.0, needs driver 580 or newer");
+               "driver supports CUDA 12.4; this build uses CUDA 13.0 and needs driver 580 or newer");
   expect_error([] { CUDA_CHECK(cudaSetDevice(0)); }, ExitCode::Usage,
                "cuda: cudaSetDevice(0): cudaErrorInsufficientDriver (CUDA driver version is insufficient for CUDA runtime "
-               "version); the NVIDIA driver is for CUDA 12.4; this build, of CUDA 13.0, needs driver 580 or newer");
+               "version); the NVIDIA driver supports CUDA 12.4; this build uses CUDA 13.0 and needs driver 580 or newer");
 }
 
 TEST(DeviceErrors, NameTheDeviceTheCallAndWhatToDo) {
@@ -123,7 +123,7 @@ TEST(DeviceErrors, NameTheDeviceTheCallAndWhatToDo) {
   cuda_shim::break_device(cudaErrorIllegalAddress);
   expect_error([] { CUDA_CHECK(cudaStreamSynchronize(nullptr)); }, ExitCode::Internal,
                "cuda:1: cudaStreamSynchronize(nullptr): cudaErrorIllegalAddress (an illegal memory access was encountered); a "
-               "kernel failed before this call; CUDA_LAUNCH_BLOCKING=1 shows which one, compute-sanitizer where");
+               "kernel failed before this call; CUDA_LAUNCH_BLOCKING=1 shows which one, and compute-sanitizer shows where");
 }
 
 TEST(DeviceErrors, HardwareThatFailsHasAnExitCodeOfItsOwn) {

@@ -494,9 +494,9 @@ TEST_F(MeasuredChoices, OfAnotherGpuOrThatAreDamagedAreRefused) {
   }
   {
     const Choices file(plain.header() + "\nfloat32->float32 4x5x33: 12 zz\n");
-    EXPECT_EQ(
-        error_of([&] { cuda::Cublas("GPU", file.path()); }),
-        "TRIVET_CUBLAS_TUNE: " + file.path() + ":2: not \"kind: eight hexadecimal words\": \"float32->float32 4x5x33: 12 zz\"");
+    EXPECT_EQ(error_of([&] { cuda::Cublas("GPU", file.path()); }),
+              "TRIVET_CUBLAS_TUNE: " + file.path() +
+                  ":2: expected \"kind: eight hexadecimal words\", found \"float32->float32 4x5x33: 12 zz\"");
   }
   {
     auto broken = algorithm;

@@ -85,7 +85,7 @@ TEST(DeviceMemory, RunningOutNamesWhatWasAskedForAndWhatIsThere) {
   } catch (const OutOfMemoryError& error) {
     EXPECT_EQ(error.exit_code(), ExitCode::OutOfMemory);
     EXPECT_STREQ(error.what(),
-                 "cuda:0: out of memory: 4.00 GiB (4294967296 bytes) were asked for, 0.00 of 0.01 GiB are free; use a smaller "
+                 "cuda:0: out of memory: requested 4.00 GiB (4294967296 bytes), 0.00 of 0.01 GiB are free; use a smaller "
                  "micro-batch, recomputation, a higher ZeRO stage or offload");
   }
   // Nothing is left behind: no noted error, no memory.
@@ -128,8 +128,8 @@ TEST(PinnedMemory, RunningOutNamesWhatWasAskedForAndWhatIsThere) {
   } catch (const OutOfMemoryError& error) {
     EXPECT_EQ(error.exit_code(), ExitCode::OutOfMemory);
     EXPECT_THAT(error.what(),
-                testing::MatchesRegex("pinned host memory: 1.50 GiB \\(1610612736 bytes\\) were asked for and refused "
-                                      "by the system, [0-9.]+ GiB of host memory are free; offload less, .*"));
+                testing::MatchesRegex("pinned host memory: the system refused to allocate 1.50 GiB \\(1610612736 bytes\\), "
+                                      "[0-9.]+ GiB of host memory are free; offload less, .*"));
     EXPECT_THAT(error.what(), testing::Not(HasSubstr(" 0.00 GiB")));
   }
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);

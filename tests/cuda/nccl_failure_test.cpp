@@ -132,8 +132,8 @@ TEST_F(NcclFailures, AnOperationThatDoesNotEndIsNamedAtTheDeadline) {
   EXPECT_EQ(first.code, ExitCode::NoProgress);
   EXPECT_EQ(first.text, "comm: group \"world\" rank 0 (world rank 0, host " + host_ +
                             "): no progress: all_reduce (tree sum) of 100 bfloat16 (operation 2 of the group) is on the device "
-                            "and has not ended within 0.2 s: a rank of the group has not come to it, or waits for something "
-                            "else; its own message says what");
+                            "and has not ended within 0.2 s: a rank of the group has not reached it, or is waiting for "
+                            "something else; its own message says what");
 }
 
 TEST_F(NcclFailures, ARankThatNeverJoinsIsGivenUpAtTheDeadline) {
@@ -148,8 +148,8 @@ TEST_F(NcclFailures, ARankThatNeverJoinsIsGivenUpAtTheDeadline) {
     EXPECT_EQ(alone.code, ExitCode::Rendezvous);
     EXPECT_EQ(
         alone.text,
-        "comm: group \"data\" rank 0 (world rank 0, host a): making a communicator of 2 ranks: NCCL has not done it within "
-        "0.1 s: a rank has not come, or NCCL cannot reach it; rerun with NCCL_DEBUG=INFO, and look at NCCL_SOCKET_IFNAME");
+        "comm: group \"data\" rank 0 (world rank 0, host a): creating a communicator of 2 ranks: NCCL has not finished "
+        "within 0.1 s: a rank is missing, or NCCL cannot reach it; rerun with NCCL_DEBUG=INFO, and check NCCL_SOCKET_IFNAME");
   });
 }
 
@@ -169,7 +169,7 @@ TEST_F(NcclFailures, RanksThatDisagreeAreToldInBothRanksWordsWhenTheyCompare) {
           EXPECT_EQ(different.code, ExitCode::RanksDisagree);
           EXPECT_THAT(different.text,
                       HasSubstr("ranks disagree: rank 0 (world rank 0) runs all_reduce of 4 float32, rank 2 (world "
-                                "rank 2) runs all_reduce of 3 float32; all ranks of a group make the same calls "
+                                "rank 2) runs all_reduce of 3 float32; all ranks of a group must make the same calls "
                                 "in the same order"));
           ++told;
           throw CommError(different.code, different.text);
@@ -207,8 +207,8 @@ TEST(GpuPlaces, SharedByProcessesArePermittedWhenAskedFor) {
   const Caught threads = caught([] { check_places({place("a", "x", 1), place("a", "x", 1)}, true); });
   EXPECT_EQ(threads.code, ExitCode::Usage);
   EXPECT_EQ(threads.text,
-            "comm: ranks 0 and 1 (host a) are threads of one process on GPU x; NCCL takes several ranks on a GPU only "
-            "as processes: use trivet launch");
+            "comm: ranks 0 and 1 (host a) are threads of one process on GPU x; NCCL allows several ranks on a GPU only "
+            "as separate processes: use trivet launch");
 }
 
 TEST(GpuPlaces, WithDifferentOrOldVersionsOfNcclAreRefused) {

@@ -215,7 +215,7 @@ TEST_P(CudaEngine, GeneratesFromTheCpusWeights) {
       [&] {
         logits(Device::Cuda, {{3, 61}});
       },
-      testing::ThrowsMessage<std::out_of_range>("generate: token 61 is not below the vocabulary's 61"));
+      testing::ThrowsMessage<std::out_of_range>("generate: token 61 is not in the vocabulary of 61"));
   std::filesystem::remove_all(folder);
 }
 
@@ -279,8 +279,8 @@ TEST(CudaMemory, APlanThatDoesNotFitSaysWhatWould) {
   const cuda_shim::Configured tiny({.memory_bytes = int64_t{1} << 20});
   EXPECT_THAT([&] { with_engine(config, 1, [](Engine&, const auto&, int) {}); },
               testing::ThrowsMessage<OutOfMemoryError>(
-                  testing::AllOf(testing::HasSubstr("the least that was found is"),
-                                 testing::HasSubstr("; more ranks, a smaller model or offload are what is left"))));
+                  testing::AllOf(testing::HasSubstr("the smallest config that was found needs"),
+                                 testing::HasSubstr("; use more ranks, a smaller model or offload"))));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaEngine, testing::Values(ModelType::Gpt, ModelType::Llama),

@@ -78,17 +78,18 @@ TEST_F(BadFile, ATextWithTheNameOfATokenFile) {
 }
 
 TEST_F(BadFile, ATruncatedHeader) {
-  expect_open("a.tokens", good_tokens().substr(0, 100), kChanged, "is truncated: 100 bytes, the header alone has 128");
+  expect_open("a.tokens", good_tokens().substr(0, 100), kChanged,
+              "is truncated: it has 100 bytes, but the header alone has 128");
 }
 
 TEST_F(BadFile, TruncatedTokens) {
   expect_open("a.tokens", good_tokens().substr(0, 199), kChanged,
-              "199 bytes, but 10 tokens of 1 bytes from byte 192 make 202: the file is truncated");
+              "has 199 bytes, but 10 tokens of 1 bytes from byte 192 make 202: the file is truncated");
 }
 
 TEST_F(BadFile, BytesAfterTheTokens) {
   expect_open("a.tokens", good_tokens() + "?", kChanged,
-              "203 bytes, but 10 tokens of 1 bytes from byte 192 make 202: the file has grown");
+              "has 203 bytes, but 10 tokens of 1 bytes from byte 192 make 202: the file has grown");
 }
 
 TEST_F(BadFile, AnotherVersion) {
@@ -117,13 +118,13 @@ TEST_F(BadFile, AFlippedBitInTheTokens) {
   const std::string found = hexadecimal(hash_bytes("012" + std::string(1, '3' ^ 1) + "456789"));
   write("a.tokens", content);
   expect_error([&] { verify_tokens(path("a.tokens")); }, kChanged,
-               path("a.tokens") + ": the checksum of the tokens is " + found + ", the header says " + header_says +
+               path("a.tokens") + ": the checksum of the tokens is " + found + ", but the header says " + header_says +
                    ": the file is damaged; prepare it again");
 }
 
 TEST_F(BadFile, AnImpossibleWidthOrPlace) {
   expect_open("a.tokens", with_header([](TokenHeader& header) { header.bytes_per_token = 3; }), kUsage,
-              "3 bytes a token; 1, 2 and 4 are known");
+              "3 bytes per token are not accepted; 1, 2 and 4 are");
   expect_open("a.tokens", with_header([](TokenHeader& header) { header.tokens_offset = 64; }), kUsage,
               "impossible header: 10 tokens at byte 64");
   expect_open("a.tokens", with_header([](TokenHeader& header) { header.tokenizer_bytes = ~uint64_t{0} - 100; }), kUsage,
@@ -148,12 +149,14 @@ std::string llm_c(int32_t magic, int32_t version, int32_t count, size_t bytes) {
 }
 
 TEST_F(BadFile, LlmC) {
-  expect_open("a.bin", llm_c(20240520, 1, 5, 1032), kChanged, "1032 bytes, but 5 tokens of 2 bytes after the header make 1034");
+  expect_open("a.bin", llm_c(20240520, 1, 5, 1032), kChanged,
+              "has 1032 bytes, but 5 tokens of 2 bytes after the header make 1034");
   expect_open("a.bin", llm_c(20240520, 2, 5, 1034), kUsage,
-              "llm.c token file 20240520 version 2; this program reads version 1");
-  expect_open("a.bin", llm_c(20240801, 7, 5, 500), kChanged, "is truncated: 500 bytes, the llm.c header alone has 1024");
+              "llm.c token file with magic number 20240520 and version 2; this program reads version 1");
+  expect_open("a.bin", llm_c(20240801, 7, 5, 500), kChanged,
+              "is truncated: it has 500 bytes, but the llm.c header alone has 1024");
   expect_open("a.bin", llm_c(20240801, 7, -1, 1024), kChanged,
-              "1024 bytes, but -1 tokens of 4 bytes after the header make 1020");
+              "has 1024 bytes, but -1 tokens of 4 bytes after the header make 1020");
 }
 
 // One sequence of `tokens` 2-byte tokens, one document.
@@ -171,12 +174,13 @@ TEST_F(BadFile, Megatron) {
     expect_error([&] { open_tokens(data); }, code, message);
   };
   expect("MMIDIDY", kUsage, index + ": is not a Megatron index (it does not start with \"MMIDIDX\")");
-  expect(megatron_index(4).substr(0, 20), kChanged, index + ": is truncated: 20 bytes, the header alone has 34");
+  expect(megatron_index(4).substr(0, 20), kChanged, index + ": is truncated: it has 20 bytes, but the header alone has 34");
   expect(megatron_index(4).substr(0, 50), kChanged, index + ": is truncated: 50 bytes cannot hold 1 sequences and 2 documents");
   expect(megatron_index(4, 3), kUsage, index + ": Megatron index version 3; this program reads version 1");
-  expect(megatron_index(4, 1, 7), kUsage, index + ": Megatron dtype code 7; 1 (uint8), 4 (int32) and 8 (uint16) are read");
+  expect(megatron_index(4, 1, 7), kUsage,
+         index + ": Megatron dtype code 7 is not accepted; 1 (uint8), 4 (int32) and 8 (uint16) are");
   expect(megatron_index(4, 1, 8, 6), kUsage, index + ": sequence 0 has 4 tokens at byte 6, expected at byte 0");
-  expect(megatron_index(5), kChanged, data + ": 8 bytes, but " + index + " says 5 tokens of 2 bytes, 10 in all");
+  expect(megatron_index(5), kChanged, data + ": has 8 bytes, but " + index + " states 5 tokens of 2 bytes, 10 bytes in total");
   write("d.idx", megatron_index(4));
   std::filesystem::remove(data);
   expect_error([&] { open_tokens(index); }, kUsage, data + ": no such file");
@@ -238,8 +242,8 @@ TEST_F(BadFile, ValidationTokensOfAnotherTokenizer) {
   DataOptions two = options(path("a.tokens"), VocabularyKind::Size);
   two.vocabulary_size = 256;
   two.data.validation = path("b.tokens");
-  expect_dataset(two, "gpt.json: data.validation: " + path("b.tokens") + " was made with another tokenizer than " +
-                          path("a.tokens") + "; prepare both with one");
+  expect_dataset(two, "gpt.json: data.validation: " + path("b.tokens") + " was made with a different tokenizer from " +
+                          path("a.tokens") + "; prepare both with the same one");
 }
 
 TEST_F(BadFile, TruncatedGzip) {
@@ -268,11 +272,11 @@ TEST_F(BadFile, Tokenizers) {
     write(name, content);
     expect_error([&] { load_tokenizer(path(name)); }, kUsage, path(name) + ": " + message);
   };
-  expect("merges.txt", "#version: 0.2\nh e\nhe llo\n", "merge 1 joins \"llo\", which no earlier merge makes");
-  expect("merges.txt", "h e\nhello\n", "line 2: \"hello\" is not a merge (two tokens with one space between)");
+  expect("merges.txt", "#version: 0.2\nh e\nhe llo\n", "merge 1 joins \"llo\", which no earlier merge produces");
+  expect("merges.txt", "h e\nhello\n", "line 2: \"hello\" is not a merge (two tokens separated by one space)");
   expect("merges.txt", "h e\na \x01\n", "line 2: \"\\x01\" is not written in GPT-2's byte alphabet");
-  expect("merges.txt", "h e\n\x1b[31m\n", "line 2: \"\\x1b[31m\" is not a merge (two tokens with one space between)");
-  expect("a.tiktoken", "IQ== 0\nIg== 2\n", "line 2: \"Ig== 2\" is not \"base64 1\"");
+  expect("merges.txt", "h e\n\x1b[31m\n", "line 2: \"\\x1b[31m\" is not a merge (two tokens separated by one space)");
+  expect("a.tiktoken", "IQ== 0\nIg== 2\n", "line 2: \"Ig== 2\" is not a token in base64 followed by its rank, 1");
   expect("a.tiktoken", "IQ== 0\n", "byte 0 has no token, so this is not a byte-level vocabulary");
   expect(
       "vocab.json", "{\"!\": 0, \"model\": 1}",
@@ -280,15 +284,15 @@ TEST_F(BadFile, Tokenizers) {
       "(vocab.bpe, merges.txt) that belong to it");
   expect("own.json", "{\"trivet_tokenizer\": \"words\"}",
          "trivet_tokenizer: \"words\" is not accepted; use \"bytes\" or \"characters\"");
-  expect("tokenizer.json", "{\"model\": {\"type\": \"Unigram\"}}", "model.type: \"Unigram\" is not accepted; \"BPE\" is");
+  expect("tokenizer.json", "{\"model\": {\"type\": \"Unigram\"}}", "model.type: \"Unigram\" is not accepted; use \"BPE\"");
   expect("tokenizer.json", "{\"model\": {\"type\": \"BPE\", \"ignore_merges\": true}}",
-         "model.ignore_merges: true is not accepted; null or false is");
+         "model.ignore_merges: true is not accepted; use null or false");
   expect("tokenizer.json", "{\"model\": {\"type\": \"BPE\"}, \"normalizer\": {\"type\": \"NFC\"}}",
-         "normalizer: {\"type\":\"NFC\"} is not accepted; null is");
+         "normalizer: {\"type\":\"NFC\"} is not accepted; use null");
   expect("tokenizer.json",
          "{\"model\": {\"type\": \"BPE\"}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true}}",
-         "pre_tokenizer: {\"add_prefix_space\":true,\"type\":\"ByteLevel\"} is not accepted; "
-         "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true} is");
+         "pre_tokenizer: {\"add_prefix_space\":true,\"type\":\"ByteLevel\"} is not accepted; use "
+         "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true}");
 }
 
 TEST_F(BadFile, ATokenizerJsonWithHoles) {
@@ -301,12 +305,12 @@ TEST_F(BadFile, ATokenizerJsonWithHoles) {
   const auto expect = [&](const std::string& text, const std::string& message) {
     expect_error([&] { tokenizer_from_text(text, "t.json"); }, kUsage, "t.json: " + message);
   };
-  expect(replaced("\"he\":256", "\"hx\":256"), "merge 0 makes \"he\", which is not in the vocabulary");
+  expect(replaced("\"he\":256", "\"hx\":256"), "merge 0 produces \"he\", which is not in the vocabulary");
   expect(replaced("\"he\":256", "\"he\":300"), "token id 300 is outside 0 to 257, the range of 258 entries");
   expect(replaced("\"he\":256", "\"he\":258"), "token id 258 is outside 0 to 257, the range of 258 entries");
   expect(replaced("\"he\":256", "\"he\":-1"), "token id -1 is outside 0 to 257, the range of 258 entries");
   expect(replaced("\"h e\"", "\"h q1\""), "model.merges: \"q1\" is not in model.vocab");
-  expect(replaced("\"h e\"", "\"he\""), "model.merges: \"he\" is not two tokens with a space between");
+  expect(replaced("\"h e\"", "\"he\""), "model.merges: \"he\" is not two tokens separated by a space");
 }
 
 TEST_F(BadFile, ABpeTokenOutsideTheVocabulary) {
@@ -332,9 +336,9 @@ TEST_F(BadFile, ATokenizerHasALimitOfSizeAndDepth) {
   write("big.json", "{");
   std::filesystem::resize_file(path("big.json"), kMostTokenizerBytes + 1);
   expect_error([&] { load_tokenizer(path("big.json")); }, kUsage,
-               path("big.json") + ": has more than 67108864 bytes (unpacked), the most that a tokenizer may have");
+               path("big.json") + ": has more than 67108864 bytes (unpacked), which is the maximum for a tokenizer");
   expect_error([&] { tokenizer_from_text(std::string(100'000, '['), "t.json"); }, kUsage,
-               "t.json: has lists deeper than 16 levels");
+               "t.json: is nested deeper than 16 levels");
   expect_error([&] { bpe_from_tiktoken(std::string(4 * 400, 'Q') + " 0\n", "t.tiktoken"); }, kUsage,
                "t.tiktoken: line 1: the token has 1200 bytes; at most 1024 are accepted");
 }
@@ -347,7 +351,7 @@ TEST_F(BadFile, AGzipFileIsLimitedByWhatItUnpacksTo) {
   gzclose(file);
   EXPECT_EQ(read_text(path("a.gz"), 3 << 20).size(), size_t{3} << 20);
   expect_error([&] { read_text(path("a.gz"), (3 << 20) - 1, "a tokenizer"); }, kUsage,
-               path("a.gz") + ": has more than 3145727 bytes (unpacked), the most that a tokenizer may have");
+               path("a.gz") + ": has more than 3145727 bytes (unpacked), which is the maximum for a tokenizer");
 }
 
 TEST_F(BadFile, ADeviceIsNoFileOfData) {

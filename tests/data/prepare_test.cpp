@@ -82,11 +82,11 @@ TEST_F(Prepare, RefusesWhatItCannotDoBeforeItStarts) {
   expect(with, with.output + ": exists; give --force to replace it");
   with.inputs = {with.output};
   with.output = folder_.path("other.tokens");
-  expect(with, folder_.path("out.tokens") + ": is a token file already; `trivet data show` says what is in it");
+  expect(with, folder_.path("out.tokens") + ": is already a token file; `trivet data show` prints what is in it");
   with = options("bytes");
   with.output = with.inputs[0];
   with.replace = true;
-  expect(with, with.output + ": is the output too; name another output");
+  expect(with, with.output + ": is also the output; name another output");
   with = options("bytes");
   with.output = folder_.path("no/such/folder/out.tokens");
   expect(with, with.output + ": the folder " + folder_.path("no/such/folder") + " does not exist");

@@ -54,7 +54,7 @@ TEST_F(CostsFile, IsReadAsItIsWritten) {
 
 TEST_F(CostsFile, IsRefusedForWhatIsWrong) {
   const std::string head = R"({"name": "head", "loss": 1})", all = R"({"blocks": [{"name": "embedding", "forward": 1}, )";
-  EXPECT_THAT(refusal("{"), HasSubstr("is no JSON (byte 2)"));
+  EXPECT_THAT(refusal("{"), HasSubstr("is not JSON (byte 2)"));
   EXPECT_THAT(refusal(R"({"blocks": [1e999]})"),
               HasSubstr("is not accepted: [json.exception.out_of_range.406] number overflow"));
   EXPECT_THAT(refusal("[]"), HasSubstr("has no list \"blocks\""));
@@ -63,11 +63,13 @@ TEST_F(CostsFile, IsRefusedForWhatIsWrong) {
               HasSubstr("has \"blocks.1\" as block 1, where the model has \"blocks.0\""));
   EXPECT_THAT(refusal(all + "7, " + head + "]}"), HasSubstr("has 7 as block 1"));
   EXPECT_THAT(refusal(all + R"({"name": "blocks.0", "forwards": 1}, )" + head + "]}"),
-              HasSubstr("has \"forwards\" in block \"blocks.0\", which is no kind of work"));
+              HasSubstr("has \"forwards\" in block \"blocks.0\", which is not a kind of work"));
   EXPECT_THAT(refusal(all + R"({"name": "blocks.0", "forward": -1}, )" + head + "]}"),
-              HasSubstr("has -1 as \"forward\" of block \"blocks.0\", which is no time"));
-  EXPECT_THAT(refusal(all + R"({"name": "blocks.0", "forward": 1e308}, )" + head + "]}"), HasSubstr("which is no time"));
-  EXPECT_THAT(refusal(all + R"({"name": "blocks.0", "forward": "1"}, )" + head + "]}"), HasSubstr("which is no time"));
+              HasSubstr("has -1 as \"forward\" of block \"blocks.0\", which is not a time in seconds"));
+  EXPECT_THAT(refusal(all + R"({"name": "blocks.0", "forward": 1e308}, )" + head + "]}"),
+              HasSubstr("which is not a time in seconds"));
+  EXPECT_THAT(refusal(all + R"({"name": "blocks.0", "forward": "1"}, )" + head + "]}"),
+              HasSubstr("which is not a time in seconds"));
   EXPECT_THAT(refusal(all + R"({"name": "blocks.0"}, )" + head + "]}"), HasSubstr("has no times for block \"blocks.0\""));
   EXPECT_THAT(refusal(all + R"({"name": "\u001b[31m"}, )" + head + "]}"), HasSubstr("has \"\\u001b[31m\" as block 1"));
   EXPECT_THAT(refusal(std::string(100'000, '[')), HasSubstr("the file has lists deeper than 16 levels; use costs.json"));

@@ -31,15 +31,15 @@ TEST_F(DeviceBatchesTest, KeepsACopyOfEachMicrobatch) {
 
 TEST_F(DeviceBatchesTest, RefusesIdsThatTheVocabularyLacks) {
   tokens[4] = 10;
-  EXPECT_THAT(
-      [&] { batches.copy(*kernels, 0, host()); },
-      testing::ThrowsMessage<std::out_of_range>("engine: token 10 at place 4 of a microbatch is not in the vocabulary of 10"));
+  EXPECT_THAT([&] { batches.copy(*kernels, 0, host()); },
+              testing::ThrowsMessage<std::out_of_range>(
+                  "engine: token 10 at position 4 of a microbatch is not in the vocabulary of 10"));
   tokens[4] = -1;
   EXPECT_THROW(batches.copy(*kernels, 0, host()), std::out_of_range);
   tokens[4] = 0, targets[0] = 10;
-  EXPECT_THAT(
-      [&] { batches.copy(*kernels, 0, host()); },
-      testing::ThrowsMessage<std::out_of_range>("engine: target 10 at place 0 of a microbatch is not in the vocabulary of 10"));
+  EXPECT_THAT([&] { batches.copy(*kernels, 0, host()); },
+              testing::ThrowsMessage<std::out_of_range>(
+                  "engine: target 10 at position 0 of a microbatch is not in the vocabulary of 10"));
 }
 
 }  // namespace

@@ -179,7 +179,7 @@ TEST(HostSide, TakesTheMemoryThatIsPlannedOnBothSides) {
     EXPECT_EQ(rank.host().meter().peak(), rank.planned().host_memory);
     EXPECT_EQ(rank.host().staging().peak_bytes(), rank.planned().host_staging_bytes);
     EXPECT_NE(to_text(rank.plan())
-                  .find(fmt::format("{:.2f} MiB of host memory of a rank",
+                  .find(fmt::format("{:.2f} MiB of host memory per rank",
                                     static_cast<double>(rank.planned().host_memory.total()) / (1 << 20))),
               std::string::npos);
   }

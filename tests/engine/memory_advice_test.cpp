@@ -35,7 +35,7 @@ TEST(MemoryAdvice, NamesWhatFitsAndNothingElse) {
 
 TEST(MemoryAdvice, NamesTheLeastWhereNothingFits) {
   EXPECT_THAT(advice(small_config(), 4, 0),
-              AllOf(StartsWith("the least that was found is "), HasSubstr(" GiB with "),
+              AllOf(StartsWith("the smallest config that was found needs "), HasSubstr(" GiB with "),
                     HasSubstr("zero_optimization.stage 3, activation_checkpointing.mode \"full\"")));
 }
 
@@ -52,7 +52,7 @@ TEST(MemoryAdvice, HalvesTheMicrobatchAndKeepsTheGlobalBatch) {
 TEST(MemoryAdvice, NamesNoChangeThatSavesNothing) {
   Config config = small_config();
   config.recompute = Recompute::Full;
-  EXPECT_EQ(advice(config, 1, 0), "more ranks, a smaller model or offload are what is left");
+  EXPECT_EQ(advice(config, 1, 0), "use more ranks, a smaller model or offload");
 }
 
 TEST(MemoryAdvice, APlanFitsIntoExactlyWhatItNeeds) {

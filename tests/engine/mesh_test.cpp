@@ -125,10 +125,9 @@ TEST(Mesh, SaysHowManyRanksToStart) {
           "mesh: pipeline 8 x tensor 4 needs 32 ranks, 16 were started; start 32 ranks or make an axis smaller");
   refused({.tensor = 3}, 4,
           "mesh: tensor 3 needs a multiple of 3 ranks, 4 were started; start 3 or 6 ranks or make an axis smaller");
-  refused(
-      {.tensor = int64_t{1} << 40, .pipeline = int64_t{1} << 40}, 4,
-      "mesh: pipeline 1099511627776 x tensor 1099511627776 is no grid of ranks; give each axis at least 1 and together fewer "
-      "than 2^63");
+  refused({.tensor = int64_t{1} << 40, .pipeline = int64_t{1} << 40}, 4,
+          "mesh: pipeline 1099511627776 x tensor 1099511627776 is not a grid of ranks; make each axis at least 1 and "
+          "their product less than 2^63");
   refused({.tensor = 2, .rank_order = {Axis::Data}}, 4,
           "mesh: parallel.rank_order leaves out \"tensor\", which has 2 ranks; name it");
   refused({.rank_order = {Axis::Data, Axis::Data}}, 4, "mesh: parallel.rank_order names an axis twice");

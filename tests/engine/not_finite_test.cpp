@@ -202,9 +202,10 @@ TEST(NotFinite, IsSearchedForWhenALossIsInfiniteAndTheWeightsAreNot) {
       divergence.check_step(result);
       ADD_FAILURE() << "an infinite loss is no success";
     } catch (const NumericsError& error) {
-      EXPECT_THAT(error.what(), testing::HasSubstr("; step 1 done again with the weights that it made: the first tensor that "
-                                                   "is not finite is the loss in microbatch 4 on rank 0 (element 0 is inf); "
-                                                   "start anew with a lower optimizer.params.lr"));
+      EXPECT_THAT(error.what(),
+                  testing::HasSubstr("; step 1 was repeated with the weights that it produced: the first tensor that "
+                                     "is not finite is the loss in microbatch 4 on rank 0 (element 0 is inf); "
+                                     "start over with a lower optimizer.params.lr"));
     }
   });
 }

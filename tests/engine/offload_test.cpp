@@ -119,8 +119,8 @@ TEST_F(Offload, StatesFilesAndTraffic) {
   EXPECT_EQ(rank.weight_file.bytes_read, gathers + weights);
   EXPECT_EQ(rank.weight_file.bytes_written, weights);
   const auto mebibytes = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  EXPECT_THAT(to_text(plan), HasSubstr(fmt::format("  optimizer  {:>10.2f} MiB in a file of a rank, {:>10.2f} MiB read and "
-                                                   "{:>10.2f} MiB written a step",
+  EXPECT_THAT(to_text(plan), HasSubstr(fmt::format("  optimizer  {:>10.2f} MiB in a file per rank, {:>10.2f} MiB read and "
+                                                   "{:>10.2f} MiB written per step",
                                                    mebibytes(state_bytes), mebibytes(states), mebibytes(states))));
   EXPECT_THAT(to_text(plan), HasSubstr(fmt::format("  weights    {:>10.2f} MiB in a file", mebibytes(weight_bytes))));
   EXPECT_THAT(to_json(plan), HasSubstr(fmt::format("\"bytes_read\": {},", states)));

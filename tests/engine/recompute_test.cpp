@@ -118,8 +118,9 @@ TEST(Recompute, RefusesPartitionedInputsThatTensorRanksDoNotDivide) {
   config.batch.micro_batch_size = 1;
   EXPECT_THAT(plan,
               ThrowsMessage<ConfigError>(HasSubstr(
-                  "activation_checkpointing.partition_activations: true needs block inputs that 4 tensor ranks divide "
-                  "evenly, and that of mixer is [1, 5, 6]; use false, or train_micro_batch_size_per_gpu a multiple of 2")));
+                  "activation_checkpointing.partition_activations: true needs block inputs that split evenly over 4 "
+                  "tensor ranks, but the input of mixer is [1, 5, 6]; use false, or a train_micro_batch_size_per_gpu that is a "
+                  "multiple of 2")));
 }
 
 }  // namespace

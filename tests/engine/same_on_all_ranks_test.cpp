@@ -45,13 +45,13 @@ TEST(SameOnAllRanks, NamesTheFileTheRanksAndBothDigestsToAll) {
   const Files usual{{"data.train", "a", "1"}, {"data.validation", "b", "2"}},
       other{{"data.train", "a", "1"}, {"data.validation", "b", "3"}};
   const std::string text =
-      "data.validation: rank 0 has read \"b\" (2), rank 2 \"b\" (3); the same file must lie at this path for all ranks";
+      "data.validation: rank 0 read \"b\" (2), but rank 2 read \"b\" (3); all ranks must find the same file at this path";
   EXPECT_THAT(errors({usual, usual, other}), ElementsAre(text, text, text));
 }
 
 TEST(SameOnAllRanks, NamesARankThatHasReadFewerFiles) {
   const Files two{{"data.train", "a", "1"}, {"data.validation", "b", "2"}}, one{{"data.train", "a", "1"}};
-  const std::string text = "rank 0 has read 2 files, rank 1 1";
+  const std::string text = "rank 0 read 2 files, but rank 1 read 1";
   EXPECT_THAT(errors({two, one}), ElementsAre(text, text));
 }
 

@@ -92,10 +92,11 @@ std::string message_after(const Change& change, const Config& config, int ranks,
 }
 
 TEST(WeightAudit, NamesTheRankThatTheMajorityOutvotes) {
-  EXPECT_THAT(message_after(flip_exponent, audited_config(), 3, 2, "blocks.1.mlp.up.weight"),
-              AllOf(HasSubstr("after step 3: rank 2 holds other weights than ranks 0, 1, first in blocks.1.mlp.up.weight (all "
-                              "were equal after step 2)"),
-                    HasSubstr("audit.weights_every")));
+  EXPECT_THAT(
+      message_after(flip_exponent, audited_config(), 3, 2, "blocks.1.mlp.up.weight"),
+      AllOf(HasSubstr("after step 3: rank 2 holds different weights from ranks 0, 1, first in blocks.1.mlp.up.weight (all "
+                      "were equal after step 2)"),
+            HasSubstr("audit.weights_every")));
 }
 
 TEST(WeightAudit, ExchangedElementsChangeTheDigest) {
@@ -151,11 +152,11 @@ TEST(WeightAudit, ComparesWhatTheTensorAxisDoesNotSplit) {
   Config config = audited_config();
   config.parallel.tensor = 4;
   EXPECT_THAT(message_after(flip_exponent, config, 4, 1, "blocks.0.norm1.gain"),
-              HasSubstr("rank 1 holds other weights than ranks 0, 2, 3"));
+              HasSubstr("rank 1 holds different weights from ranks 0, 2, 3"));
   config.zero.stage = 3;
   config.zero.stage3_param_persistence_threshold = 0;
   EXPECT_THAT(message_after(flip_exponent, config, 8, 2, "blocks.0.norm1.gain"),
-              HasSubstr("ranks 2, 6 hold other weights than ranks 0, 1, 3, 4, 5, 7"));
+              HasSubstr("ranks 2, 6 hold different weights from ranks 0, 1, 3, 4, 5, 7"));
 }
 
 // Rank 3 is data rank 1 and tensor rank 1. Its gain makes its gradients differ from those of rank 2, and with them what tensor
@@ -181,7 +182,7 @@ TEST(WeightAudit, HappensBeforeTheWeightsAreJudged) {
     FAIL();
   } catch (const CommError& error) {
     EXPECT_EQ(error.exit_code(), ExitCode::RanksDisagree);
-    EXPECT_THAT(error.what(), HasSubstr("after step 2: rank 2 holds other weights than ranks 0, 1"));
+    EXPECT_THAT(error.what(), HasSubstr("after step 2: rank 2 holds different weights from ranks 0, 1"));
   }
 }
 
@@ -192,10 +193,10 @@ TEST(WeightAudit, ComparesMasterWeightsAndMomentsThatAreWholeOnEveryRank) {
   for (const size_t which : {0u, 1u, 2u}) {
     const auto change = [&](Engine& engine) { flip_low_bit(engine, "blocks.1.mlp.up.weight", which); };
     EXPECT_THAT(message_after(change, config, 3, 2),
-                HasSubstr("rank 2 holds other weights than ranks 0, 1, first in blocks.1.mlp.up.weight (all were equal"));
+                HasSubstr("rank 2 holds different weights from ranks 0, 1, first in blocks.1.mlp.up.weight (all were equal"));
   }
   const auto moment = [](Engine& engine) { flip_low_bit(engine, "blocks.1.mlp.up.weight", 0); };
-  EXPECT_THAT(message_after(moment, audited_config(), 3, 1), HasSubstr("rank 1 holds other weights than ranks 0, 2"));
+  EXPECT_THAT(message_after(moment, audited_config(), 3, 1), HasSubstr("rank 1 holds different weights from ranks 0, 2"));
 }
 
 // Each tensor rank keeps the shards of its own copy of a norm.
@@ -205,7 +206,7 @@ TEST(WeightAudit, ComparesMasterWeightsThatTheTensorAxisDoesNotSplit) {
   config.parallel.tensor = 4;
   config.zero.stage = 1;
   const auto change = [&](Engine& engine) { flip_low_bit(engine, "blocks.0.norm1.gain", 0); };
-  EXPECT_THAT(message_after(change, config, 4, 1), HasSubstr("rank 1 holds other weights than ranks 0, 2, 3"));
+  EXPECT_THAT(message_after(change, config, 4, 1), HasSubstr("rank 1 holds different weights from ranks 0, 2, 3"));
 }
 
 TEST(WeightAudit, NeverAccusesAHealthyOptimizer) {

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kSizes[] = {0, 1, 3, 15, 16, 17, 63, 1000, 40001};
 
-// Values over the whole interesting range: random in [-1, 1) x 12, and at first some that saturate.
+// Values over the whole interesting range: first eight special ones, some of which saturate, then random ones in [-12, 12).
 HostTensor wide(DType dtype, const Shape& shape, uint64_t seed) {
   HostTensor tensor = HostTensor::random(dtype, shape, seed);
   const double special[] = {0.0, -0.0, 30.0, -30.0, 100.0, -100.0, 1e-30, -1e-6};
@@ -23,7 +23,8 @@ double gelu_slope(double x) {
 }
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-// A few roundings of values of this magnitude, the argument's own (up to 2 u |u'| x relative), and the output's.
+// Allows for a few roundings of values of magnitude `scale`, for the error of the argument (up to 2 u |u'| x relative), and for
+// the rounding of the output.
 double tolerance(DType dtype, double scale, double value) {
   return 64 * sum_unit(dtype) * scale + half_unit(dtype) * std::abs(value) + (dtype == DType::Float16 ? 0x1p-25 : 1e-38);
 }
@@ -68,7 +69,7 @@ TEST(Activation, SwiGluAndItsGradientMatchDoubleReference) {
     }
 }
 
-// An element's bits do not depend on whether a vector or the rest of a loop computed it.
+// An element's bits do not depend on whether a vector or the remainder of a loop computed it.
 TEST(Activation, SlicesAtOddOffsetsHaveTheBitsOfTheWhole) {
   const auto kernels = make_cpu_kernels(1);
   for (const DType dtype : kFloatTypes) {

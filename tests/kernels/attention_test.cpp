@@ -37,7 +37,7 @@ struct Problem {
         log_sum_exp(HostTensor::poisoned(c.dtype == DType::Float64 ? DType::Float64 : DType::Float32,
                                          {c.sequences, c.heads, c.tokens})),
         dqkv(HostTensor::poisoned(c.dtype, {c.sequences, c.tokens, width()})) {
-    for (int64_t e = 0; e < qkv.elements(); ++e) qkv.set(e, 2 * qkv.at(e));  // scores that differ
+    for (int64_t e = 0; e < qkv.elements(); ++e) qkv.set(e, 2 * qkv.at(e));  // so that scores differ
   }
   void scale_scores(double scale) {
     for (int64_t e = 0; e < qkv.elements(); ++e)
@@ -83,7 +83,7 @@ struct Problem {
     const PhiloxBlock block = philox(site().key, element / 4, (uint64_t{9} << 32) + 2 + static_cast<uint64_t>(b));
     return unit_float(block[element % 4]) < c.dropout ? 0 : 1 / (1 - static_cast<double>(c.dropout));
   }
-  // Probabilities of query i of head n before dropout, and their log-sum-exp at the end.
+  // The probabilities of query i of head n before dropout, followed by their log-sum-exp.
   std::vector<double> probabilities(int64_t b, int64_t n, int64_t i) const {
     std::vector<double> p;
     double sum = 0, largest = -std::numeric_limits<double>::infinity();
@@ -136,10 +136,10 @@ Reference reference(const Problem& p) {
   return r;
 }
 
-// Values are at most 2 (outputs: averages of values), dO at most 1. Scores have an absolute error of about D u |q| |k| /
-// sqrt(D) <= 4 sqrt(D) u, which is the relative error of a probability; sums over keys and heads add S u at most. Outputs are
-// rounded once to dtype. The backward reads the rounded out: D_i = sum(dO O) is off by up to 2 D half-units in the worst case,
-// sqrt(D) of them typically.
+// Values are at most 2, and so are outputs, which are averages of values; dO is at most 1. Scores have an absolute error of
+// about D u |q| |k| / sqrt(D) <= 4 sqrt(D) u, which is the relative error of a probability; sums over keys and heads add S u at
+// most. Outputs are rounded once to dtype. The backward pass reads the rounded output: D_i = sum(dO O) is off by up to 2 D
+// half-units in the worst case, and typically by sqrt(D) of them.
 double forward_tolerance(const Case& c, double score_scale) {
   const double u = c.dtype == DType::Float64 ? 0x1p-53 : 0x1p-24;
   return (8 * score_scale * std::sqrt(static_cast<double>(c.head_size)) + static_cast<double>(c.tokens)) * u * 2 +

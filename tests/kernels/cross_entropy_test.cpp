@@ -53,9 +53,9 @@ Reference reference(const Problem& p) {
   return result;
 }
 
-// exp is off by a unit (LanesTest), x - max by half a unit of a number up to 20 (20 * 2^-24 relative in the result), and at
-// most 64 terms are added in float32 before double takes over: 100 units of 2^-24 cover it. Logits themselves are exact in
-// both.
+// exp is off by at most two units (lanes_test.cpp), x - max by half a unit of a number up to 20 (20 * 2^-24 relative in the
+// result), and at most 64 terms are added in float32 before the sum continues in double: 100 units of 2^-24 cover all of it.
+// The logits themselves are exact in both computations.
 constexpr double kFloatTolerance = 100 * 0x1p-24;
 
 Loss cross_entropy(const CrossEntropy& args, int threads) {
@@ -77,7 +77,7 @@ TEST(CpuCrossEntropy, LossAndGradientMatchDoubleReference) {
       EXPECT_NEAR(result.loss_sum, expected.loss_sum, relative * (expected.loss_sum + static_cast<double>(rows)));
       for (int64_t e = 0; e < rows * vocabulary; ++e) {
         const double magnitude = std::abs(expected.gradient[e]) + (dtype == DType::Float64 ? 1e-3 : 0.0) * problem.scale;
-        // The smallest float16 is 2^-24: below 2^-14 its rounding is absolute.
+        // The smallest float16 number is 2^-24: below 2^-14 the rounding error is absolute, not relative.
         const double tiny = out == DType::Float16 ? 0x1p-25 : 0x1p-126;
         ASSERT_NEAR(
             problem.dlogits.at(e), expected.gradient[e],
@@ -159,7 +159,7 @@ TEST(CpuCrossEntropy, AddsToTheLoss) {
 
 TEST(CpuCrossEntropy, NoRowsAreNoLoss) {
   Problem none(DType::Float32, DType::Float32, 0, 4);
-  double loss[2] = {3.5, 7};  // of rows before
+  double loss[2] = {3.5, 7};  // the sums of earlier rows
   CrossEntropy args = none.args();
   args.loss = {loss, DType::Float64, {2}};
   for (int threads : {1, 4}) cpu::cross_entropy(args, threads);

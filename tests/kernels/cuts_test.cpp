@@ -1,4 +1,4 @@
-// What ranks that share a dim compute must be what one rank computes, to the last bit where the cuts are the same.
+// Ranks that share a dim must compute what one rank computes, to the last bit where the cuts are the same.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,9 +51,9 @@ TEST_P(Cuts, LeavesAddUpOverTwoPartsToTheSameBits) {
   EXPECT_EQ(parts[0], whole);
 }
 
-// A part of a matrix has other strides than the whole, and oneDNN would choose another of its kernels by them. With these sizes
-// (on a processor with AVX-512) the bits then differ: of bfloat16 in each of the three ways to cut, of float32 in the third.
-// The sums stay in float32, because rounding to bfloat16 hides most of it.
+// A part of a matrix has different strides from the whole matrix, and oneDNN would choose a different kernel because of them.
+// With these sizes (on a processor with AVX-512) the bits would then differ: for bfloat16 in each of the three ways to cut, for
+// float32 in the third. The sums stay in float32, because rounding to bfloat16 hides most of the difference.
 class CutsAndStrides : public Cuts {
  protected:
   static constexpr int64_t kM = 32, kN = 128, kK = 2048, kRest = 16;

@@ -60,7 +60,8 @@ TEST(Elementwise, ConversionsRoundOnceToNearestEven) {
   }
 }
 
-// A double just above the middle of two bfloat16 is that middle in float32: rounding twice would go to even, down.
+// A double just above the midpoint of two bfloat16 numbers becomes that midpoint in float32: rounding twice would then go down,
+// to the even number.
 TEST(Elementwise, DoubleIsRoundedOnceTo16Bits) {
   for (const double sign : {1.0, -1.0}) {
     const HostTensor above = HostTensor::filled(DType::Float64, {20}, sign * (1 + 0x1p-8 + 0x1p-40));
@@ -140,7 +141,7 @@ TEST(SumOfSquares, SmallBlocksMayBeCutAnywhereBetweenThem) {
   for (int64_t first = 0; first < 1000; first += 24)
     parts.add(sum_of_squares(*kernels, x.view().slice(first, std::min<int64_t>(24, 1000 - first)), 1, 8));
   EXPECT_EQ(words_of(parts), whole);
-  EXPECT_NE(words_of(sum_of_squares(*kernels, x.view(), 1, kSumBlock)), whole);  // rounded elsewhere
+  EXPECT_NE(words_of(sum_of_squares(*kernels, x.view(), 1, kSumBlock)), whole);  // rounds in different places
 }
 
 TEST(SumOfSquares, NeedsABlockThatDividesThoseOfAllSums) {
@@ -150,7 +151,7 @@ TEST(SumOfSquares, NeedsABlockThatDividesThoseOfAllSums) {
   for (const auto& kernels : all) {
     const auto sum_in = [&](const Squares& term) { kernels->sum_of_squares(std::span(&term, 1), sum.view()); };
     EXPECT_NO_THROW(sum_in({.x = x.view(), .block = 8}));
-    EXPECT_THROW(sum_in({.x = x.view(), .scale = 1}), std::logic_error);  // forgotten
+    EXPECT_THROW(sum_in({.x = x.view(), .scale = 1}), std::logic_error);  // the block is missing
     EXPECT_THROW(sum_in({.x = x.view(), .block = 24}), std::logic_error);
     EXPECT_THROW(sum_in({.x = x.view(), .block = -8}), std::logic_error);
   }
@@ -185,7 +186,7 @@ TEST(FixedPoint, AddRoundsToTheGridAndSkipsWhatDoesNotFit) {
     for (const int64_t size : kSizes) {
       HostTensor x = HostTensor::random(dtype, {size}, 1);
       for (int64_t e = 0; e < size; e += 7) x.set(e, x.at(e) * 1e-9);                             // bits below the grid
-      for (int64_t e = 128; e < std::min<int64_t>(size, 300); ++e) x.set(e, e % 2 ? -0.0 : 0.0);  // whole stretches of zeros
+      for (int64_t e = 128; e < std::min<int64_t>(size, 300); ++e) x.set(e, e % 2 ? -0.0 : 0.0);  // long stretches of zeros
       if (size > 100) x.set(3, std::nan("")), x.set(50, HUGE_VAL), x.set(77, 100.0), x.set(99, -4000.0);
       if (size > 300) x.set(200, std::nan(""));  // alone among zeros
       const double scale = 1.0 / 3, limit = 30;

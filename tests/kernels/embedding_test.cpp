@@ -47,7 +47,7 @@ TEST(Embedding, AddsTokenAndPositionRows) {
       }
 }
 
-// Table and positions have a flag each: one is added to what is there and the other overwritten.
+// The table and the positions have an `accumulate` flag each: here one is set and the other is not.
 TEST(Embedding, BackwardSumsRowsOfEachTokenAndPositionRoundedOnce) {
   for (const DType dtype : kFloatTypes)
     for (const DType out_type : {dtype, dtype == DType::Float64 ? dtype : DType::Float32})
@@ -111,7 +111,7 @@ TEST(Embedding, TokenOutsideTheVocabularyIsNamedAndNothingIsWritten) {
   for (const int32_t bad : {-1, 5}) {
     tokens.ids[4] = bad;
     const auto message = testing::ThrowsMessage<std::out_of_range>(
-        testing::HasSubstr("token " + std::to_string(bad) + " at place 4 of [2, 3] is outside the vocabulary [0, 5)"));
+        testing::HasSubstr("token " + std::to_string(bad) + " at index 4 of [2, 3] is outside the vocabulary [0, 5)"));
     EXPECT_THAT([&] { kernels->embedding({tokens.view(), table.view(), {}, out.view()}); }, message);
     EXPECT_THAT([&] { kernels->embedding_backward({tokens.view(), dy.view(), dtable.view(), {}, false, false}); }, message);
   }

@@ -18,7 +18,7 @@ inline std::vector<cpu::Isa> isa_levels() {
   return levels;
 }
 
-// run(Kernels&) -> std::vector<HostTensor>: makes its tensors, calls the kernel, returns what was written.
+// `run` takes a Kernels&, creates its tensors, calls the kernel and returns what was written as std::vector<HostTensor>.
 template <typename Run>
 std::vector<HostTensor> same_bits_every_way(const Run& run) {
   std::vector<HostTensor> first;
@@ -34,7 +34,7 @@ std::vector<HostTensor> same_bits_every_way(const Run& run) {
 
 inline constexpr DType kFloatTypes[] = {DType::Float32, DType::BFloat16, DType::Float16, DType::Float64};
 
-// Precision of sums and of intermediate results.
+// The rounding unit of sums and of intermediate results.
 inline double sum_unit(DType dtype) { return dtype == DType::Float64 ? 0x1p-53 : 0x1p-24; }
 inline DType statistics_of(DType dtype) { return dtype == DType::Float64 ? DType::Float64 : DType::Float32; }
 

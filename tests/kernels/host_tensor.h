@@ -1,4 +1,4 @@
-// A tensor of a test: owned, of any float dtype, read and written as double.
+// A tensor for tests: it owns its elements, has any float dtype, and is read and written as double.
 #pragma once
 
 #include <cmath>
@@ -28,7 +28,7 @@ class HostTensor {
     for (int64_t e = 0; e < shape.elements(); ++e) tensor.set(e, value);
     return tensor;
   }
-  // What is read before it is written, or never written, shows.
+  // Filled with NaN, so that an element that is read before it is written, or never written, shows.
   static HostTensor poisoned(DType dtype, const Shape& shape) {
     return filled(dtype, shape, std::numeric_limits<double>::quiet_NaN());
   }
@@ -57,7 +57,7 @@ class HostTensor {
       std::memcpy(bytes_.data() + element * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
     });
   }
-  // The same bits.
+  // True if both have the same bits.
   bool operator==(const HostTensor& other) const = default;
 
  private:

@@ -145,7 +145,7 @@ TEST(KernelArguments, ThatDoNotFitAreRefusedAlikeOnEveryDevice) {
           kernels->rms_norm({x.view(), gain.view(), x.view(), row.view()});
         },
         testing::ThrowsMessage<std::logic_error>(
-            "rms_norm: numbers of elements do not fit: x float32[3, 8] gain float32[7] y float32[3, 8] rstd float32[3]"));
+            "rms_norm: numbers of elements do not match: x float32[3, 8] gain float32[7] y float32[3, 8] rstd float32[3]"));
     EXPECT_THAT(
         [&] {
           kernels->gelu({x.view(), half.view()});

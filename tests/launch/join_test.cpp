@@ -188,7 +188,7 @@ TEST_F(Join, RefusesAnOldEpochAndAnotherJob) {
   auto& stale = start(1, 2, {{"TRIVET_EPOCH", "3"}, {"TRIVET_JOB_ID", "abc"}});
   expect_end(stale, 13, "this rank belongs to start 3 of the job, rank 0 to start 4");
   auto& other = start(1, 2, {{"TRIVET_EPOCH", "4"}, {"TRIVET_JOB_ID", "def"}});
-  expect_end(other, 13, "belongs to another job");
+  expect_end(other, 13, "belongs to a different job");
   auto& one = start(1, 2, {{"TRIVET_EPOCH", "4"}, {"TRIVET_JOB_ID", "abc"}});
   expect_end(one, 0, "");
   expect_end(zero, 0, "");
@@ -210,7 +210,7 @@ TEST_F(Join, IsNotDisturbedByGarbage) {
   }
   auto& one = start(1, 2, {}, {"--steps", "50", "--compute-ms", "5"});
   expect_end(one, 0, "rank 1 of 2 is connected");
-  expect_end(zero, 0, "(further ones are not reported)");
+  expect_end(zero, 0, "(further refusals are not reported)");
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ TEST(ClosedOutput, DoesNotEndTheJob) {
   job.reading.reset();
   EXPECT_EQ(job.wait(), 0) << job.output();
   EXPECT_EQ(job.lines_with("has finished").size(), 2u) << job.output();
-  EXPECT_EQ(job.lines_with("standard output cannot be written: Broken pipe; the job goes on").size(), 1u) << job.output();
+  EXPECT_EQ(job.lines_with("standard output cannot be written: Broken pipe; the job continues").size(), 1u) << job.output();
 }
 
 TEST(FullDisk, DoesNotEndTheJob) {
@@ -86,7 +86,7 @@ TEST(LimitOfFileSizes, DoesNotEndTheLauncher) {
   };
   const auto [code, output] = run("seq 20000");
   EXPECT_EQ(code, 0) << output;
-  EXPECT_THAT(output, HasSubstr("standard output cannot be written: File too large; the job goes on"));
+  EXPECT_THAT(output, HasSubstr("standard output cannot be written: File too large; the job continues"));
   EXPECT_EQ(run("exec head -c 100000 /dev/zero > \"$RANK_FILE\"").first, 128 + SIGXFSZ);
   fs::remove(path);
   fs::remove(path.string() + "_of_rank");

@@ -63,7 +63,7 @@ TEST_F(PidFile, ThatCannotBeWrittenWholeIsReportedOnceAndTheJobGoesOn) {
   EXPECT_EQ(job.wait(), 0) << job.output();
   EXPECT_EQ(job.lines_with(".pids: File too large; the pids of ranks from 1").size(), 1u) << job.output();
   EXPECT_EQ(job.lines_with("File too large").size(), 1u) << job.output();
-  EXPECT_EQ(job.lines_with(" on are missing in it, and the job goes on").size(), 1u) << job.output();
+  EXPECT_EQ(job.lines_with(" on are missing from it, and the job continues").size(), 1u) << job.output();
 }
 
 TEST_F(PidFile, IsRemovedIfTheLauncherIsKilled) {
@@ -87,7 +87,7 @@ TEST_F(PidFile, IsInTheFolderOfTheUsersSession) {
 TEST_F(PidFile, IsNotWrittenIntoAFolderThatOthersMayUse) {
   ::chmod(folder_.c_str(), 0755);
   LaunchedProcess job = start({{"XDG_RUNTIME_DIR", folder_}});
-  expect_refusal(job, folder_.string() + ": others may use it (mode 755)");
+  expect_refusal(job, folder_.string() + ": other users may access it (mode 755)");
   EXPECT_TRUE(fs::is_empty(folder_));
 }
 
@@ -108,7 +108,7 @@ TEST_F(PidFile, IsNotWrittenThroughAFileThatIsALink) {
                        "launch", "--num_gpus", "1", "--save_pid", "/bin/true"},
                       {{"XDG_RUNTIME_DIR", folder_}});
   const std::string name = folder_.string() + "/trivet-launch-" + std::to_string(job.pid()) + ".pids";
-  expect_refusal(job, name + ": is there already");
+  expect_refusal(job, name + ": already exists");
   std::ifstream file(folder_ / "precious");
   std::string line;
   std::getline(file, line);

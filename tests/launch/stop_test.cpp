@@ -116,7 +116,7 @@ TEST(StuckRank, IsNamedInALineWhileTheOthersWait) {
     ASSERT_TRUE(job.prints(naming, 1)) << job.output();
     times.push_back(ms_since(start));
     EXPECT_THAT(job.output(), HasSubstr(" all_reduce (max) of 100000 float32, number "));
-    EXPECT_THAT(job.output(), HasSubstr("waiting for it until 600 s"));
+    EXPECT_THAT(job.output(), HasSubstr("giving up after 600 s"));
     EXPECT_EQ(job.lines_with(") has not ").size(), 1u) << "one line for all that wait\n" << job.output();
     EXPECT_FALSE(ends_within(job.watches[(victim + 1) % ranks], milliseconds(0))) << "the job goes on waiting";
   }

@@ -61,7 +61,7 @@ TEST_F(LaunchedTraining, EndsItselfWhenNobodyElseCanEndIt) {
   ::kill(guardian, SIGSTOP);
   ::kill(job.pid(), SIGKILL);
   ::kill(guardian, SIGKILL);
-  EXPECT_TRUE(job.prints("the launcher (trivet launch) has died and cannot end this rank any more: ending by itself", 1))
+  EXPECT_TRUE(job.prints("the launcher (trivet launch) has died and can no longer end this rank: it ends itself", 1))
       << job.output();
   EXPECT_TRUE(nothing_is_left()) << job.output();
 }

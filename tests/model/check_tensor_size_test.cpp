@@ -26,15 +26,15 @@ TEST(CheckTensorSize, AcceptsEvenHeadsAndFeedForwardAndAnyVocabulary) {
 
 TEST(CheckTensorSize, NamesWhatDoesNotDivide) {
   expect_size_refused({.hidden = 24, .heads = 3, .vocabulary_size = 61}, 2,
-                      "parallel.tensor: model.heads 3 does not divide among 2 ranks; use a divisor of 3");
+                      "parallel.tensor: model.heads 3 cannot be divided among 2 ranks; use a divisor of 3");
   expect_size_refused(
       {.hidden = 24, .heads = 6, .key_value_heads = 3, .vocabulary_size = 61}, 2,
-      "parallel.tensor: model.key_value_heads 3 neither divides 2 ranks nor is divided by them; use a divisor or "
+      "parallel.tensor: model.key_value_heads 3 is neither a divisor nor a multiple of the 2 ranks; use a divisor or "
       "a multiple of 3");
   expect_size_refused({.hidden = 24, .heads = 4, .feed_forward = 30, .vocabulary_size = 61}, 4,
-                      "parallel.tensor: model.feed_forward_size 30 does not divide among 4 ranks; use a divisor of 30");
+                      "parallel.tensor: model.feed_forward_size 30 cannot be divided among 4 ranks; use a divisor of 30");
   expect_size_refused({.hidden = 24, .heads = 4, .vocabulary_size = 3}, 4,
-                      "parallel.tensor: model.vocabulary_size 3 is less than 4 ranks; use at most 3");
+                      "parallel.tensor: model.vocabulary_size 3 is less than the 4 ranks; use at most 3");
 }
 
 TEST(CheckTensorSize, AsksEachSplitParameterOfAListOfLayers) {
@@ -48,7 +48,7 @@ TEST(CheckTensorSize, AsksEachSplitParameterOfAListOfLayers) {
     ADD_FAILURE() << "was accepted";
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(),
-                 "parallel.tensor: 3 parts of first.weight do not divide among 2 ranks; use a divisor or a multiple of 3");
+                 "parallel.tensor: 3 parts of first.weight cannot be divided among 2 ranks; use a divisor or a multiple of 3");
   }
 }
 

@@ -221,8 +221,8 @@ TEST(Embedding, RefusesASequenceLongerThanItsPositions) {
     ADD_FAILURE() << "was accepted";
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(),
-                 "model.sequence_length: a sequence of 13 tokens was given, the model has 12 learned positions; shorten the "
-                 "sequence");
+                 "model.sequence_length: a sequence of 13 tokens was given, but the model has 12 learned positions; shorten "
+                 "the sequence");
   }
 }
 
@@ -234,9 +234,10 @@ TEST(Build, RefusesSizesThatDoNotFit) {
                  "model.key_value_heads: 3 does not divide model.heads 4; use a divisor");
   expect_refused(
       {.type = Type::Llama, .hidden = 12, .heads = 4, .vocabulary_size = 5},
-      "model.heads: 4 heads of model.hidden_size 12 have the odd size 3, which rotary positions cannot turn in pairs; "
+      "model.heads: 4 heads with model.hidden_size 12 have the odd size 3, but rotary positions rotate elements in pairs; "
       "make hidden_size / heads even");
-  expect_refused({.vocabulary_size = 5, .dropout = 1.0}, "model.dropout: 1 is not accepted; give a number from 0 to below 1");
+  expect_refused({.vocabulary_size = 5, .dropout = 1.0},
+                 "model.dropout: 1 is not accepted; give a number of at least 0 and less than 1");
 }
 
 }  // namespace

@@ -88,16 +88,16 @@ TEST(ParseSchedule, RefusesNumbersThatTheFileIsTooShortFor) {
   const auto refused = [](const char* text, const char* message) {
     EXPECT_THAT([&] { parse_schedule(text, "s.txt"); }, ThrowsMessage<ConfigError>(message)) << text;
   };
-  refused(
-      "0F99999999 0B0",
-      "s.txt: 0F0 and 0F99999999 say that there are 1 stages and 100000000 microbatches, which the 3 instructions of the file "
-      "are too few for; number both from 0 without a gap");
+  refused("0F99999999 0B0",
+          "s.txt: 0F0 and 0F99999999 imply 1 stages and 100000000 microbatches, but the file has only 3 instructions, which "
+          "are too few; number both from 0 without gaps");
   refused("2147483647F2147483647 0B0",
-          "s.txt: 2147483647F2147483647 and 2147483647F2147483647 say that there are 2147483648 stages and 2147483648 "
-          "microbatches, which the 3 instructions of the file are too few for; number both from 0 without a gap");
-  refused("3F0\n0F1 0B0",
-          "s.txt: 3F0 and 0F1 say that there are 4 stages and 2 microbatches, which the 4 instructions of the file are too few "
-          "for; number both from 0 without a gap");
+          "s.txt: 2147483647F2147483647 and 2147483647F2147483647 imply 2147483648 stages and 2147483648 microbatches, but the "
+          "file has only 3 instructions, which are too few; number both from 0 without gaps");
+  refused(
+      "3F0\n0F1 0B0",
+      "s.txt: 3F0 and 0F1 imply 4 stages and 2 microbatches, but the file has only 4 instructions, which are too few; number "
+      "both from 0 without gaps");
 }
 
 TEST(ReadSchedule, RefusesAFileThatIsTooLong) {
@@ -105,10 +105,9 @@ TEST(ReadSchedule, RefusesAFileThatIsTooLong) {
   std::ofstream(path) << "0F0 0B0\n";
   EXPECT_EQ(read_schedule(path).size(), 1u);
   std::filesystem::resize_file(path, (16 << 20) + 1);
-  EXPECT_THAT(
-      [&] { read_schedule(path); },
-      ThrowsMessage<ConfigError>(path + ": has 16777217 bytes; a schedule may have at most 16777216; name a file with a "
-                                        "line per pipeline rank"));
+  EXPECT_THAT([&] { read_schedule(path); },
+              ThrowsMessage<ConfigError>(path + ": has 16777217 bytes; a schedule may have at most 16777216; name a file with "
+                                                "one line per pipeline rank"));
   std::filesystem::remove(path);
 }
 

@@ -108,7 +108,7 @@ TEST(Validate, NamesWhatRunsTwiceNeverOrOutOfTurn) {
   twice[0].push_back({Op::Forward, 0, 0});
   expect_refused(twice, 1, HasSubstr("0F0 runs twice"));
   expect_refused(gpipe(1, 1), 2, HasSubstr("0F1 is missing"));
-  expect_refused(gpipe(1, 2), 1, HasSubstr("0F1 is not of one of the 1 microbatches"));
+  expect_refused(gpipe(1, 2), 1, HasSubstr("0F1 does not belong to any of the 1 microbatches"));
   expect_refused(programs({"0F0 0F1 0I0 0I1 0W1 0W0"}), 2, HasSubstr("0W1 runs before 0W0"));
   expect_refused(programs({"0F0 0F1 0I1 0W1 0I0 0W0"}), 2, HasSubstr("0I1 runs before 0I0"));
   expect_refused(programs({"0.0F0 0.1L0 0.0I0"}), 1, HasSubstr("0.0W0 is missing"));
@@ -118,10 +118,10 @@ TEST(Validate, NamesTheRanksThatDisagreeAboutATransfer) {
   expect_refused(programs({"0F0 0F1 0SEND_F1 0SEND_F0 0RECV_B0 0RECV_B1 0I0 0W0 0I1 0W1",
                            "1RECV_F0 1F0 1I0 1W0 1SEND_B0 1RECV_F1 1F1 1I1 1W1 1SEND_B1"}),
                  2,
-                 HasSubstr("ranks disagree: as transfer 0 from rank 0 to rank 1 forward, rank 0 has 0SEND_F1 and rank 1 has "
-                           "1RECV_F0"));
+                 HasSubstr("ranks disagree about transfer 0 from rank 0 to rank 1 (forward): rank 0 has 0SEND_F1, but rank 1 "
+                           "has 1RECV_F0"));
   expect_refused(programs({"0F0 0SEND_F0 0RECV_B0 0I0 0W0", "1RECV_F0 1F0 1I0 1W0"}), 1,
-                 HasSubstr("from rank 1 to rank 0 backward, rank 1 has nothing and rank 0 has 0RECV_B0"));
+                 HasSubstr("from rank 1 to rank 0 (backward): rank 1 has nothing, but rank 0 has 0RECV_B0"));
   expect_refused(programs({"0F0 0SEND_F0 0I0 0W0"}), 1, HasSubstr("0SEND_F0 has no stage at the other end"));
   expect_refused(programs({"0F0 1F0 1SEND_F0 1I0 1W0 0I0 0W0"}), 1, HasSubstr("has no stage at the other end"));
 }

@@ -1,2 +1,2 @@
-// Nothing: test_headers exists for its precompiled headers.
+// This program does nothing: its target, test_headers, exists only for the precompiled headers.
 int main() {}

@@ -1,4 +1,4 @@
-// A file system whose k-th call goes wrong. Calls are counted over everything that reaches it, files included.
+// A file system whose k-th call fails. Calls to the file system and to its files are counted together.
 #pragma once
 
 #include <atomic>
@@ -11,14 +11,14 @@ namespace trivet::testing {
 enum class Fault : uint8_t {
   None,
   Stop,          // the process is gone: this call and all later ones do nothing and throw Stopped
-  StopMidWrite,  // the same, but a write puts half of its bytes there first
+  StopMidWrite,  // like Stop, but a write first transfers half of its bytes
   NoSpace,       // ENOSPC, once
   DiskFull,      // ENOSPC, from this call on, for every call that needs space
   IoError,       // EIO, once
-  ShortTransfer  // a read or write does half of what was asked, once; nothing for other calls
+  ShortTransfer  // one read or write transfers half of the bytes requested; other calls are not affected
 };
 
-// Not a std::exception: no handler of errors may take the end of the process for one.
+// Thrown in place of the end of the process. It is not a std::exception, so that no error handler takes it for an error.
 struct Stopped {};
 
 class FaultyFileSystem final : public FileSystem {

@@ -12,7 +12,7 @@ struct MemoryFileSystem::Node {
   std::string bytes, durable_bytes;
   Entries entries;
   std::vector<Entries> history{{}};  // the durable entries, then every state since
-  std::weak_ptr<int> held;           // the lock, while somebody has it
+  std::weak_ptr<int> held;  // the lock, while someone holds it
 };
 
 namespace {
@@ -100,7 +100,7 @@ class MemoryFileLock final : public FileLock {
 void lose_bytes(Node& file, PowerLoss loss, std::mt19937_64& random) {
   const uint64_t choice = loss == PowerLoss::Random ? random() % 3 : loss == PowerLoss::KeepBytes ? 1 : 0;
   if (choice == 0) file.bytes = file.durable_bytes;
-  if (choice == 2 && file.bytes != file.durable_bytes) {  // torn: a first part arrived, what follows reads as zero
+  if (choice == 2 && file.bytes != file.durable_bytes) {  // torn: a first part reached the disk, the rest reads as zeros
     const size_t kept = random() % (file.bytes.size() + 1);
     std::fill(file.bytes.begin() + static_cast<std::ptrdiff_t>(kept), file.bytes.end(), '\0');
   }

@@ -1,4 +1,4 @@
-// Files in memory that know what a loss of power may take: all that no fsync has made durable.
+// A file system in memory that can simulate a loss of power, which takes everything that no fsync has made durable.
 //
 //   file:       durable bytes <--sync()-- bytes
 //   directory:  durable entries <--sync_directory()-- entries, with every state in between
@@ -19,7 +19,7 @@ enum class PowerLoss : uint8_t {
   DropAll,      // only what was synced is left
   KeepEntries,  // names and renames reached the disk, un-synced bytes did not: the empty file after a rename
   KeepBytes,    // bytes reached the disk, un-synced names did not
-  Random        // each file keeps, loses or tears its un-synced bytes, each directory keeps some first of its un-synced changes
+  Random  // each file keeps, loses or tears its un-synced bytes; each directory keeps a prefix of its un-synced changes
 };
 
 class MemoryFileSystem final : public FileSystem {
@@ -36,10 +36,10 @@ class MemoryFileSystem final : public FileSystem {
   EntryKind kind(const std::string& path) override;
   LockAttempt lock(const std::string& path, const std::string& holder) override;
   int64_t free_bytes(const std::string&) override { return int64_t{1} << 40; }
-  // As a file system without O_DIRECT.
+  // Refuses `direct`, as a file system without O_DIRECT does.
   std::unique_ptr<ScratchFile> create_scratch(const std::string& path, int64_t bytes, bool direct) override;
 
-  // As if the machine had lost its power and come back. No file may be open.
+  // Simulates a machine that loses its power and comes back. No file may be open.
   void lose_power(PowerLoss loss, uint64_t seed = 0);
 
   struct Node;

@@ -1,5 +1,6 @@
-// A process in which the system soon refuses further threads, as at a limit of them. That limit does not bind root, so here it
-// is the address space, which every stack takes a part of: pthread_create fails with the same error.
+// Makes the system refuse further threads to this process, as it does at the limit on their number. That limit does not bind
+// root, so the address space is limited instead: each thread's stack takes a part of it, and pthread_create fails with the same
+// error.
 #pragma once
 
 #include <sys/resource.h>
@@ -18,7 +19,8 @@ constexpr bool threads_can_be_refused() {
 #endif
 }
 
-// After a few more, of stacks of 2 MiB or more. There is no way back: for a process of its own (EXPECT_EXIT).
+// Leaves room for a few more threads, whose stacks take 2 MiB or more each. This cannot be undone, so call it in a process that
+// is about to end (EXPECT_EXIT).
 inline void refuse_threads_soon() {
   uint64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;

@@ -72,7 +72,7 @@ TEST(LocalPart, RefusesHeadsThatCannotBeDealt) {
     local_part(spec_of({12, 2}, {0, {8, 2, 2}, {4, 2, 2}}), 0, 3);
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("2 parts of w cannot be dealt to 3 ranks"));
+    EXPECT_THAT(error.what(), HasSubstr("2 parts of w cannot be divided among 3 ranks"));
   }
 }
 

@@ -83,7 +83,7 @@ class RealFileStore final : public FileStore {
   }
 
  private:
-  // The threads end when all that was asked for is done.
+  // The threads end when all requested transfers are done.
   void close() {
     {
       const std::scoped_lock lock(mutex_);
@@ -109,7 +109,7 @@ class RealFileStore final : public FileStore {
       refuse(error);
     }
   }
-  // What a user can mend by another folder is a matter of the config.
+  // An error that the user can fix by naming another folder is a ConfigError.
   [[noreturn]] void refuse(const FileError& error) {
     const int number = error.error_number();
     const std::string what = fmt::format("{}: {}", options_.folder_key, error.what());
@@ -166,7 +166,7 @@ class RealFileStore final : public FileStore {
     }
   }
 
-  // What is less than a unit at the end of a tensor goes through memory of its own, the rest of which is padding of the file.
+  // A remainder of less than a unit at the end of a tensor goes through a buffer of one unit, padded with zeros in the file.
   void move(const Block& block) {
     const int64_t whole = file_->direct() ? round_down(block.bytes) : block.bytes, rest = block.bytes - whole;
     move_exactly(block, block.offset, block.to, block.from, whole);
@@ -177,7 +177,8 @@ class RealFileStore final : public FileStore {
     if (block.to) std::memcpy(block.to + whole, unit, static_cast<size_t>(rest));
   }
 
-  // The system may do less than it is asked for, and not in whole units: then the unit that it broke off in is done again.
+  // The system may transfer less than requested and stop within a unit; the next call then starts at the beginning of that
+  // unit.
   void move_exactly(const Block& block, int64_t offset, std::byte* to, const std::byte* from, int64_t bytes) {
     const int64_t unit = file_->direct() ? kUnit : 1;
     int without_progress = 0;
@@ -209,7 +210,7 @@ class RealFileStore final : public FileStore {
   std::condition_variable wake_;
   std::deque<Block> queue_;
   bool closing_ = false;
-  std::vector<std::thread> threads_;  // last: they use what is above
+  std::vector<std::thread> threads_;  // last, because they use the members above
 };
 
 class MetaFileStore final : public FileStore {

@@ -1,15 +1,14 @@
-// A rank's file of flat tensors that are offloaded (ZeRO-Infinity, Rajbhandari et al. 2021), and the threads that read and
-// write it.
+// A rank's file of offloaded flat tensors (ZeRO-Infinity, Rajbhandari et al. 2021), and the threads that read and write it.
 //
 //   | tensor 0 ..... pad | tensor 1 .. pad | ...        each begins at a multiple of 4096 bytes
 //
-// A transfer is cut into blocks; each is one system call of one thread, uncached (O_DIRECT) where the file system allows it.
-// The space is taken when the store is made, so that a full disk is known before the first step. The file has no name
-// (ScratchFile): no other process can open it, and it is gone when the process is, however it ends.
+// A transfer is cut into blocks; each is one system call of one thread, uncached (O_DIRECT) if the file system allows it. The
+// space is reserved when the store is created, so that a full disk is noticed before the first step. The file has no name
+// (ScratchFile): no other process can open it, and it disappears when the process ends, for whatever reason.
 //
-// Errors: ConfigError where the folder cannot be used, StorageError for all else; they name the file, the bytes and the
-// system's reason, and come from the wait() of the transfer. Thread-safe but for allocate(). Destroying it waits for what is
-// under way.
+// Throws ConfigError if the folder cannot be used, and StorageError for all other failures of the system. The errors name the
+// file, the bytes and the system's reason; an error during a transfer is thrown by its wait(). Thread-safe except for
+// allocate(). The destructor waits for transfers in flight.
 #pragma once
 
 #include <atomic>
@@ -23,17 +22,17 @@
 namespace trivet::zero::offload {
 
 struct FileStoreOptions {
-  std::string path;        // of the file, were it to have a name
-  std::string folder_key;  // the config key that says where; for messages
+  std::string path;        // the file's path, if it had a name
+  std::string folder_key;  // the config key of the folder, for messages
   int64_t capacity_bytes = 0;
   int64_t block_bytes = int64_t{1} << 20;  // rounded up to a multiple of 4096
-  int threads = 8;                         // blocks under way at once
+  int threads = 8;                         // blocks in flight at once
 };
 
 class FileStore {
  public:
   virtual ~FileStore() = default;
-  // Room for so many bytes, which read as zero: its offset.
+  // Reserves this many bytes, which read as zero, and returns their offset.
   virtual int64_t allocate(int64_t bytes) = 0;
   // `offset` and the address are multiples of 4096. A write ends at a multiple of 4096 or at the end of what was allocated.
   virtual Transfer read(int64_t offset, void* to, int64_t bytes) = 0;
@@ -45,13 +44,13 @@ class FileStore {
 
  protected:
   int64_t allocated_bytes_ = 0;
-  std::atomic<int64_t> bytes_read_{0}, bytes_written_{0};  // asked for so far
+  std::atomic<int64_t> bytes_read_{0}, bytes_written_{0};  // requested so far
 };
 
-// `files` must outlive it. `on_cached` is told, once, where the file system refuses uncached transfers.
+// `files` must outlive the store. `on_cached` is called, once, if the file system refuses uncached transfers.
 std::unique_ptr<FileStore> make_file_store(FileSystem& files, const FileStoreOptions& options,
                                            const std::function<void(const std::string&)>& on_cached = {});
-// Counts and moves nothing: the planner's.
+// For the planner: counts bytes and moves nothing.
 std::unique_ptr<FileStore> make_meta_file_store();
 
 }  // namespace trivet::zero::offload
