@@ -120,8 +120,8 @@ const MeasuredSetup* HardwareProfile::find(int ranks) const {
 
 void HardwareProfile::merge(MeasuredSetup setup) {
   if (!setups.empty() && setups.front().machine != setup.machine)
-    throw ConfigError(
-        fmt::format("the profile was measured on {}, but this machine is {}; give another --profile", setups.front().machine, setup.machine));
+    throw ConfigError(fmt::format("the profile was measured on {}, but this machine is {}; give another --profile",
+                                  setups.front().machine, setup.machine));
   const auto found = std::ranges::find(setups, setup.ranks, &MeasuredSetup::ranks);
   if (found == setups.end()) {
     setups.push_back(std::move(setup));

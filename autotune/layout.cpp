@@ -33,8 +33,9 @@ void check_layout_described(const Config& config) {
            "true is not described by the cost model; use false or parallel.sequence_parallel, or leave --cluster out");
   const OffloadOptimizerConfig& offload = config.zero.offload_optimizer;
   if (offload.device == OffloadDevice::Nvme)
-    refuse("zero_optimization.offload_optimizer.device",
-           "\"nvme\" is not described by the cost model, which knows no disks; use \"cpu\" or \"none\", or leave --cluster out");
+    refuse(
+        "zero_optimization.offload_optimizer.device",
+        "\"nvme\" is not described by the cost model, which knows no disks; use \"cpu\" or \"none\", or leave --cluster out");
   if (offload.device == OffloadDevice::Cpu && offload.ratio < 1)
     refuse("zero_optimization.offload_optimizer.ratio",
            fmt::format("{} is not described by the cost model; use 1, or leave --cluster out", offload.ratio));

@@ -51,8 +51,8 @@ MeasuredPrediction predict_plan(const Plan& plan, const model::Model& model, con
                                 const std::string& path) {
   const MeasuredSetup& setup = setup_for(plan, profile, path);
   if (setup.device != plan.config.compute_device())
-    throw ConfigError(fmt::format("{}: was measured on {} (\"{}\"), but the plan is for device \"{}\"; measure on that device", path,
-                                  setup.machine, name_of(setup.device), name_of(plan.config.compute_device())));
+    throw ConfigError(fmt::format("{}: was measured on {} (\"{}\"), but the plan is for device \"{}\"; measure on that device",
+                                  path, setup.machine, name_of(setup.device), name_of(plan.config.compute_device())));
   const MeasuredCostModel costs(setup, path);
   MeasuredPrediction prediction{.source = fmt::format("{}, measured with {} rank{} on {} ({})", setup.machine, setup.ranks,
                                                       setup.ranks == 1 ? "" : "s", profile.date, path),

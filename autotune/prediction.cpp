@@ -25,8 +25,8 @@ double price_of_token(const Cluster& cluster, int64_t devices, const StepPredict
 
 std::string price_text(const Cluster& cluster, int64_t devices, const StepPrediction& step) {
   const double price = price_of_token(cluster, devices, step);
-  return fmt::format("{:.4g} per token, {:.4g} for 1e9 and {:.4g} for 1e12 tokens, at {} per device and hour", price, 1e9 * price,
-                     1e12 * price, cluster.price_per_device_hour);
+  return fmt::format("{:.4g} per token, {:.4g} for 1e9 and {:.4g} for 1e12 tokens, at {} per device and hour", price,
+                     1e9 * price, 1e12 * price, cluster.price_per_device_hour);
 }
 
 void add_step(nlohmann::ordered_json& json, const Cluster& cluster, int64_t devices, const StepPrediction& step) {

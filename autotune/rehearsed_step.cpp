@@ -36,10 +36,12 @@ void check_modelled(const Config& config) {
   const auto check = [&](const char* key, OffloadDevice device) {
     const bool files = device == OffloadDevice::Nvme;
     if (!files && !(device == OffloadDevice::Cpu && config.compute_device() != Device::Cpu)) return;
-    config::refuse(config, key,
-                   fmt::format("\"{}\" cannot be predicted, because the time that {} take is not modelled; use \"none\" or measure it with "
-                               "trivet bench step",
-                               files ? "nvme" : "cpu", files ? "files" : "copies from and to the host"));
+    config::refuse(
+        config, key,
+        fmt::format(
+            "\"{}\" cannot be predicted, because the time that {} take is not modelled; use \"none\" or measure it with "
+            "trivet bench step",
+            files ? "nvme" : "cpu", files ? "files" : "copies from and to the host"));
   };
   check("zero_optimization.offload_optimizer.device", config.zero.offload_optimizer.device);
   check("zero_optimization.offload_param.device", config.zero.offload_param.device);

@@ -18,7 +18,8 @@ struct RehearsedStep {
   // kernels' cores, the time spent on it. tensor: on the tensor axis. data: gathers, reductions, ties and the sums of all
   // ranks. bubble: waiting for neighbouring stages. What layers recompute themselves (selective recomputation) is in compute.
   StepSeconds parts;
-  std::vector<pipeline::Timeline> timelines;  // [tensor rank] of its pipeline, in milliseconds; all ranks of a data group do the same
+  // [tensor rank] of its pipeline, in milliseconds; all ranks of a data group do the same.
+  std::vector<pipeline::Timeline> timelines;
 };
 
 // Throws ConfigError for what has no modelled time: offload to files, or from a GPU to the host.

@@ -68,8 +68,7 @@ std::string nothing_fits(const SearchResult& result, const Cluster& cluster) {
 std::string what_would_fit(const SearchResult& result, const Cluster& cluster) {
   if (!result.nearest)
     return cluster.most_devices() > 0
-               ? fmt::format("no doubling of the devices within the {} of the cluster would do",
-                             cluster.most_devices())
+               ? fmt::format("no doubling of the devices within the {} of the cluster would do", cluster.most_devices())
                : "no doubling of the devices that --world-size accepts would do; shorten sequences or use a larger device";
   const Layout& layout = result.nearest->layout;
   const int64_t batch = layout.global_batch(), asked = result.smallest.layout.global_batch();

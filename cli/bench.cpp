@@ -109,7 +109,8 @@ std::string predicted(const BenchArguments& arguments, const Plan& plan, const m
   const autotune::HardwareProfile profile = autotune::read_profile(arguments.profile);
   const autotune::MeasuredPrediction prediction = predict_plan(plan, model, profile, arguments.profile);
   const std::string& profiled = profile.find(plan.mesh.size())->machine;
-  if (profiled != machine) throw ConfigError(fmt::format("{} was measured on {}, but this machine is {}", arguments.profile, profiled, machine));
+  if (profiled != machine)
+    throw ConfigError(fmt::format("{} was measured on {}, but this machine is {}", arguments.profile, profiled, machine));
   std::string text = fmt::format("predicted {:.2f} ms, {:.3f} of the measured time:", 1e3 * prediction.step.seconds,
                                  prediction.step.seconds / measured);
   for (const autotune::Part& part : parts_of(prediction.step.parts))

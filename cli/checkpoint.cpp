@@ -243,10 +243,11 @@ void add_checkpoint(CLI::App& program) {
   CLI::App& group = *program.add_subcommand("checkpoint", "List, show, verify and compare checkpoints");
   group.require_subcommand(1);
   group.footer("Example: trivet checkpoint verify checkpoints");
-  add_command(group, "list",
-              "List the steps of a directory: size, time, and whether manifest, sizes and headers are in order; exit code 15 if "
-              "one is damaged",
-              list)
+  add_command(
+      group, "list",
+      "List the steps of a directory: size, time, and whether manifest, sizes and headers are in order; exit code 15 if "
+      "one is damaged",
+      list)
       ->footer("Example: trivet checkpoint list checkpoints --json");
   add_command(group, "show", "Print tensors, shapes, and which file holds what", show)
       ->footer("Example: trivet checkpoint show checkpoints/step-00000200");

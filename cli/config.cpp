@@ -77,7 +77,8 @@ void add_explain(CLI::App& group, const Options& options) {
   CLI::App* command = group.add_subcommand("explain", "Print the config with every default, as JSON that can be read back");
   command->footer("Example: trivet config explain configs/gpt_char.json --long");
   add_file(*command, options);
-  command->add_flag("--long", options->long_form, "print each key with its meaning and the origin of its value, instead of JSON");
+  command->add_flag("--long", options->long_form,
+                    "print each key with its meaning and the origin of its value, instead of JSON");
   command->add_flag("--json", options->json, "print JSON, which is the default")->excludes("--long");
   command->callback([options] { explain_command(*options); });
 }

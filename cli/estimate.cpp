@@ -117,7 +117,8 @@ void add_estimate(CLI::App& program) {
       "Estimate the memory of a model's states with ZeRO-2 and 3 as DeepSpeed does; `trivet plan` says what a run needs");
   command->footer("Example:\n  trivet estimate --parameters 2851e6 --largest-layer 32e6 --gpus-per-node 8");
   command->add_option("config", arguments->config, "JSON config of the model (docs/config.md)");
-  command->add_option("--parameters", arguments->parameters, "number of parameters of a model without a config")->check(CLI::PositiveNumber);
+  command->add_option("--parameters", arguments->parameters, "number of parameters of a model without a config")
+      ->check(CLI::PositiveNumber);
   command->add_option("--largest-layer", arguments->largest_layer, "parameters of its largest layer (0)")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--gpus-per-node", arguments->gpus_per_node, "GPUs per node (8)")->check(from_to(1, 1024));

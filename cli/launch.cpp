@@ -67,7 +67,8 @@ void add_refused(CLI::App& launch) {
 void add_flags(CLI::App& launch, LaunchFlags& flags) {
   LaunchRequest& request = flags.request;
   launch.add_option("--num_gpus,--num_accelerators", request.ranks, "ranks to start (slots; default: one per memory node)");
-  launch.add_option("-H,--hostfile", request.hostfile, "file with lines \"host slots=N\"; only this host is accepted in this version");
+  launch.add_option("-H,--hostfile", request.hostfile,
+                    "file with lines \"host slots=N\"; only this host is accepted in this version");
   launch.add_option("-i,--include", request.include, "slots to use: host:0,2");
   launch.add_option("-e,--exclude", request.exclude, "slots not to use: host:1");
   launch.add_option("--num_nodes", flags.nodes, "number of hosts; must be 1 in this version");
@@ -78,7 +79,8 @@ void add_flags(CLI::App& launch, LaunchFlags& flags) {
       ->capture_default_str();
   launch.add_flag("--bind_cores_to_rank", request.bind_cores, "bind each rank to cores of its own");
   launch.add_option("--bind_core_list", request.core_list, "bind the ranks to these cores, as in 0-3,8");
-  launch.add_option("--enable_each_rank_log", request.log_folder, "write stdout and stderr of rank N to DIR/rank_N.out and .err");
+  launch.add_option("--enable_each_rank_log", request.log_folder,
+                    "write stdout and stderr of rank N to DIR/rank_N.out and .err");
   launch.add_flag("--save_pid", request.save_pid,
                   "keep the ranks' pids in a file while they run: in $XDG_RUNTIME_DIR, else in trivet-UID in $TMPDIR or /tmp");
   launch

@@ -78,9 +78,9 @@ void search(const PlanArguments& arguments, const Config& config, const model::M
   if (!arguments.html.empty()) write_page(arguments.html, page_of(result, model, cluster, space));
   print(arguments.json ? to_json(result, cluster) + "\n" : to_text(result, cluster));
   if (result.ranking.empty())
-    throw OutOfMemoryError(fmt::format("--search: no layout of {} devices fits; the smallest is {}, {}; {}", arguments.world_size,
-                                       to_string(result.smallest.layout), shortage(result.smallest.step.bytes, cluster),
-                                       what_would_fit(result, cluster)));
+    throw OutOfMemoryError(fmt::format("--search: no layout of {} devices fits; the smallest is {}, {}; {}",
+                                       arguments.world_size, to_string(result.smallest.layout),
+                                       shortage(result.smallest.step.bytes, cluster), what_would_fit(result, cluster)));
 }
 
 void check_price(const PlanArguments& arguments) {
@@ -137,11 +137,15 @@ void add_plan(CLI::App& program) {
       command->add_flag("--search", arguments->search, "rank all layouts on --cluster and say why the others lose");
   command->add_option("--top", arguments->top, "how many layouts --search prints (10)")->check(from_to(1, 1000))->needs(search);
   command
-      ->add_flag("--verify", arguments->verify, "plan the fastest layouts of --search until one fits by its plan (seconds to minutes)")
+      ->add_flag("--verify", arguments->verify,
+                 "plan the fastest layouts of --search until one fits by its plan (seconds to minutes)")
       ->needs(search);
-  command->add_option("--price", arguments->price, "price of one device for one hour in any currency, to print the cost of a token (the cluster's)")
+  command
+      ->add_option("--price", arguments->price,
+                   "price of one device for one hour in any currency, to print the cost of a token (the cluster's)")
       ->check(price_of_a_device);
-  command->add_option("--profile", arguments->profile, "predict the time on this machine from this file, which trivet bench wrote")
+  command
+      ->add_option("--profile", arguments->profile, "predict the time on this machine from this file, which trivet bench wrote")
       ->check(CLI::ExistingFile)
       ->excludes(cluster)
       ->excludes(search);

@@ -36,8 +36,7 @@ struct NamedSchedule {
 
 NamedSchedule from_file(const ScheduleArguments& arguments, const std::string& path) {
   if (arguments.stages || arguments.microbatches || arguments.chunks)
-    throw ConfigError(
-        fmt::format("schedule: {} determines --stages, --microbatches and --chunks; leave them out", path));
+    throw ConfigError(fmt::format("schedule: {} determines --stages, --microbatches and --chunks; leave them out", path));
   Schedule schedule = read_schedule(path);
   const int ranks = static_cast<int>(schedule.size()), stages = static_cast<int>(stage_ranks(schedule).size());
   const Caption caption{path, ranks, count_microbatches(schedule), (stages + ranks - 1) / ranks};
@@ -112,9 +111,13 @@ void add_schedule(CLI::App& program) {
   command->add_option("--microbatches", arguments->microbatches, "microbatches per step, M")->check(from_to(1, 4096));
   command->add_option("--chunks", arguments->chunks, "stages on each rank, V (2 for interleaved and zb-v, else 1)")
       ->check(from_to(1, 64));
-  command->add_option("--forward", arguments->costs.forward, "time of the forward pass (F) of a microbatch on a rank (1)")->check(check_cost);
-  command->add_option("--backward-input", arguments->costs.backward_input, "time of the backward pass for the input (I) (1)")->check(check_cost);
-  command->add_option("--backward-weight", arguments->costs.backward_weight, "time of the backward pass for the weights (W) (1)")->check(check_cost);
+  command->add_option("--forward", arguments->costs.forward, "time of the forward pass (F) of a microbatch on a rank (1)")
+      ->check(check_cost);
+  command->add_option("--backward-input", arguments->costs.backward_input, "time of the backward pass for the input (I) (1)")
+      ->check(check_cost);
+  command
+      ->add_option("--backward-weight", arguments->costs.backward_weight, "time of the backward pass for the weights (W) (1)")
+      ->check(check_cost);
   command->add_option("--format", arguments->format, "text, json, svg, or trace for chrome://tracing (text)")
       ->check(check_format);
   command->callback([arguments] { run(*arguments); });

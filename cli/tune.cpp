@@ -46,9 +46,9 @@ void run(const TuneArguments& arguments) {
   const autotune::ConfigDocument document = read_document(arguments);
   const Config config = document.config();
   if (arguments.seconds && config.autotuning.tuner_type != TunerType::ModelBased)
-    throw ConfigError(
-        fmt::format("--seconds: sets how long autotuning.tuner_type \"model_based\" measures, but this config has \"{}\"; leave it out",
-                    name_of(config.autotuning.tuner_type)));
+    throw ConfigError(fmt::format(
+        "--seconds: sets how long autotuning.tuner_type \"model_based\" measures, but this config has \"{}\"; leave it out",
+        name_of(config.autotuning.tuner_type)));
   const model::Model model = model_of(config);
   run_job(arguments.ranks, [&](RankBody rank) {
     const std::string optimal = autotune::optimal_config(config.autotuning);
@@ -82,7 +82,8 @@ void add_tune(CLI::App& program) {
       "  trivet launch --num_gpus 4 trivet tune gpt.json    4 ranks as processes\n"
       "  trivet launch --autotuning run --num_gpus 4 trivet train gpt.json\n"
       "  trivet tune gpt.json --set autotuning.tuner_type=model_based --set autotuning.fast=false --resume");
-  command->add_option("config", arguments->config, "JSON file; its section autotuning sets the options (docs/config.md)")->required();
+  command->add_option("config", arguments->config, "JSON file; its section autotuning sets the options (docs/config.md)")
+      ->required();
   command->add_option("--ranks", arguments->ranks, "run this many ranks as threads of this process")->check(from_to(1, 1024));
   command->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
       ->take_all()

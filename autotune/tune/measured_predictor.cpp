@@ -47,8 +47,8 @@ std::unique_ptr<StepPredictor> make_measured_predictor(const HardwareProfile& pr
     throw ConfigError(fmt::format("{}: has no measurements with {} ranks; run `trivet bench kernels --ranks {} --profile {}`",
                                   source, world_size, world_size, source));
   if (setup->threads != threads)
-    throw ConfigError(
-        fmt::format("{}: was measured with {} kernel threads per rank, but the trials use {}", source, setup->threads, threads));
+    throw ConfigError(fmt::format("{}: was measured with {} kernel threads per rank, but the trials use {}", source,
+                                  setup->threads, threads));
   if (setup->device != device)
     throw ConfigError(fmt::format("{}: was measured on {} (\"{}\"), but the trials run on \"{}\"", source, setup->machine,
                                   name_of(setup->device), name_of(device)));

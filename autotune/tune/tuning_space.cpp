@@ -85,10 +85,11 @@ class Enumeration {
         all.push_back({world_size_ / tensor / pipeline, tensor, pipeline});
       }
     if (all.empty())
-      config::refuse(config_, "autotuning.mp_size",
-                     fmt::format("no mesh of {} ranks has tensor x pipeline {} and the axes that the config gives; remove "
-                                 "autotuning.mp_size, parallel.tensor or parallel.pipeline, or start a different number of ranks",
-                                 world_size_, tuning().mp_size > 0 ? std::to_string(tuning().mp_size) : "as given"));
+      config::refuse(
+          config_, "autotuning.mp_size",
+          fmt::format("no mesh of {} ranks has tensor x pipeline {} and the axes that the config gives; remove "
+                      "autotuning.mp_size, parallel.tensor or parallel.pipeline, or start a different number of ranks",
+                      world_size_, tuning().mp_size > 0 ? std::to_string(tuning().mp_size) : "as given"));
     return all;
   }
 
@@ -226,8 +227,8 @@ void check_autotuning(const Config& config) {
                        "it, each trial's metrics are in {}/NAME/metrics.json",
                        metric_path->value, tuning.results_dir));
   if (tuning.start_profile_step > tuning.end_profile_step)
-    refuse("start_profile_step", fmt::format("{0} is later than end_profile_step {1}; use at most {1}", tuning.start_profile_step,
-                                             tuning.end_profile_step));
+    refuse("start_profile_step", fmt::format("{0} is later than end_profile_step {1}; use at most {1}",
+                                             tuning.start_profile_step, tuning.end_profile_step));
   if (tuning.min_micro_batch_size > tuning.max_micro_batch_size)
     refuse("min_train_micro_batch_size_per_gpu",
            fmt::format("{0} is more than max_train_micro_batch_size_per_gpu {1}; use at most {1}", tuning.min_micro_batch_size,

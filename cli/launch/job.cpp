@@ -113,9 +113,9 @@ class Starter {
 bool add(const PidFile& pids, int rank, int pid, Relay& relay) {
   const std::string error = pids.add(rank, pid);
   if (error.empty()) return true;
-  relay.say(
-      fmt::format("trivet launch: --save_pid: {}: {}; the pids of ranks from {} on are missing from it, and the job continues\n",
-                  printable(pids.path(), 400), error, rank));
+  relay.say(fmt::format(
+      "trivet launch: --save_pid: {}: {}; the pids of ranks from {} on are missing from it, and the job continues\n",
+      printable(pids.path(), 400), error, rank));
   return false;
 }
 

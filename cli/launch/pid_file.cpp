@@ -22,8 +22,8 @@ std::string variable(const comm::Environment& environment, const std::string& na
 }
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
-  throw ConfigError(
-      fmt::format("--save_pid: {}: {}; set XDG_RUNTIME_DIR to a folder that you own, with mode 700", printable(path, 400), why));
+  throw ConfigError(fmt::format("--save_pid: {}: {}; set XDG_RUNTIME_DIR to a folder that you own, with mode 700",
+                                printable(path, 400), why));
 }
 
 comm::Descriptor open_private(const std::string& path) {

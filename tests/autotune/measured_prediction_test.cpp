@@ -96,7 +96,8 @@ TEST(MeasuredPrediction, RefusesAProfileThatDoesNotFit) {
     }
     return "accepted";
   };
-  EXPECT_EQ(refusal(profile), "p.json: was measured on a machine (\"cuda\"), but the plan is for device \"cpu\"; measure on that device");
+  EXPECT_EQ(refusal(profile),
+            "p.json: was measured on a machine (\"cuda\"), but the plan is for device \"cpu\"; measure on that device");
   profile = even_profile();
   profile.setups.front().kernels.erase(profile.setups.front().kernels.begin() + 1, profile.setups.front().kernels.end());
   EXPECT_THAT(refusal(profile), HasSubstr("% of the kernels' time is in kinds that were not measured ("));
@@ -108,9 +109,10 @@ TEST(MeasuredPrediction, SaysWhatToMeasure) {
     predict_plan(plan_of(config, 2), model_of(config), even_profile(), "p.json");
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(),
-                 "p.json: was measured with 1 ranks, but the plan has 2; run `trivet bench kernels --ranks 2 --profile p.json` and "
-                 "`trivet bench comm` with the same flags");
+    EXPECT_STREQ(
+        error.what(),
+        "p.json: was measured with 1 ranks, but the plan has 2; run `trivet bench kernels --ranks 2 --profile p.json` and "
+        "`trivet bench comm` with the same flags");
   }
 }
 

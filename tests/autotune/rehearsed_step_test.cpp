@@ -194,8 +194,8 @@ TEST(RehearsedStep, FilesHaveNoModelledTime) {
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(),
-                 "small.json: zero_optimization.offload_optimizer.device: \"nvme\" cannot be predicted, because the time that files take is "
-                 "not modelled; use \"none\" or measure it with trivet bench step");
+                 "small.json: zero_optimization.offload_optimizer.device: \"nvme\" cannot be predicted, because the time that "
+                 "files take is not modelled; use \"none\" or measure it with trivet bench step");
   }
 }
 

@@ -125,8 +125,8 @@ TEST(Search, SaysWhatIsShortWhereNothingFits) {
   // less.
   EXPECT_GT(least, 16.0 * static_cast<double>(model::parameter_count(model)) / 2);
   const std::string text = to_text(result, cluster);
-  EXPECT_THAT(text,
-              HasSubstr(fmt::format("nothing fits: the smallest layout needs {:.1f} GiB of 38.0, {:.2f} GiB over\n", over + 38, over)));
+  EXPECT_THAT(text, HasSubstr(fmt::format("nothing fits: the smallest layout needs {:.1f} GiB of 38.0, {:.2f} GiB over\n",
+                                          over + 38, over)));
   EXPECT_THAT(text, Not(HasSubstr("why not")));
   EXPECT_THAT(text, Not(HasSubstr("nan")));
   EXPECT_THAT(text, Not(HasSubstr("inf")));

@@ -22,7 +22,7 @@ double bytes_of(const Work& work) {
                          [](double sum, const AxisOperation& operation) { return sum + operation.bytes; });
 }
 
-// The plan rehearses whole ranks; what it counts is the sum of the blocks, and the optimizer's.
+// A plan rehearses complete ranks. Its counts are the sum of the blocks plus the optimizer.
 TEST(BlockWork, AddsUpToWhatAPlanCounts) {
   const model::Model model = model::build(small_gpt());
   Config config;
@@ -48,14 +48,14 @@ TEST(BlockWork, AddsUpToWhatAPlanCounts) {
             for (const auto& group : block.groups) sum += group.parameter_elements();
           return sum;
         }());
-    const double optimizer = 25.0 * static_cast<double>(parameters);  // a few FLOPs a parameter: Adam, the norm
+    const double optimizer = 25.0 * static_cast<double>(parameters);  // a few FLOPs per parameter: Adam and the norm
     EXPECT_GE(plan.ranks[0].step_counters.flops, flops);
     EXPECT_LE(plan.ranks[0].step_counters.flops, flops + optimizer);
     EXPECT_GT(products, 0.9 * flops);
   }
 }
 
-// Each microbatch but the first adds its gradients to those that are there, which are read for that.
+// Every microbatch but the first adds its gradients to existing ones and reads them for that.
 TEST(BlockWork, MovesTheBytesOfAMicrobatchThatIsNotTheFirst) {
   Config config;
   config.model.layers = 6, config.model.hidden_size = 512, config.model.heads = 8, config.model.sequence_length = 256;
@@ -74,8 +74,8 @@ TEST(BlockWork, MovesTheBytesOfAMicrobatchThatIsNotTheFirst) {
   EXPECT_NEAR(bytes_of_step(3) - bytes_of_step(2), bytes, 100);  // the engine adds up the losses, too
 }
 
-// Shoeybi et al. 2019: of b s h elements, two all_reduces in the forward of a block and two in its backward. With sequence
-// parallelism gathers and scatters of the same size; the backward gathers what it multiplies with once more.
+// Shoeybi et al. 2019: a block does two all-reduces of b s h elements in the forward and two in the backward. With sequence
+// parallelism it does gathers and scatters of the same size, and the backward gathers the inputs of its products once more.
 TEST(BlockWork, CountsTheTrafficOfTensorRanks) {
   const model::Model model = model::build(small_gpt());
   const double whole = 2.0 * 2 * 256 * 512;  // bytes of b s h
@@ -97,7 +97,7 @@ TEST(BlockWork, KeepsLessWithRecomputationAndTensorRanks) {
   EXPECT_LT(attention, all);
   EXPECT_LT(split, all);
   EXPECT_LT(sequence, split);
-  EXPECT_GE(2 * sequence, all);  // half of everything that is a token's
+  EXPECT_GE(2 * sequence, all);  // everything that belongs to a token is halved
   EXPECT_LE(2 * sequence, all + 4096);
 }
 
@@ -121,7 +121,7 @@ TEST_F(OfSmallGpt, KernelsTakeWhatLimitsThem) {
   EXPECT_DOUBLE_EQ(steps.kernel_seconds({"gelu", "", DType::BFloat16, {}, 1, 1}), device.launch_seconds);
 }
 
-// A tensor axis of 8 stays in a node; a data axis across it takes every eighth device, each on another node.
+// A tensor axis of 8 stays in a node. A data axis across it takes every eighth device, each on a different node.
 TEST_F(OfSmallGpt, OperationsRunWhereTheirRanksAre) {
   const double bytes = 1e9;
   const auto gather = [&](int64_t ranks, int64_t stride) {
@@ -141,7 +141,7 @@ TEST_F(OfSmallGpt, MicrobatchesAddUpAndAPipelineHasItsBubble) {
   EXPECT_EQ(one.data, 0);
   EXPECT_EQ(one.tensor, 0);
   const StepSeconds few = seconds({.pipeline = 4, .microbatches = 4}), many = seconds({.pipeline = 4, .microbatches = 64});
-  EXPECT_DOUBLE_EQ(few.bubble, many.bubble);  // the first and the last microbatch's
+  EXPECT_DOUBLE_EQ(few.bubble, many.bubble);  // that of the first and the last microbatch
   EXPECT_NEAR(few.bubble, 3 * few.compute / 4, 0.05 * few.bubble);
   const StepSeconds split = seconds({.pipeline = 2, .chunks = 3, .schedule = ScheduleKind::Interleaved, .microbatches = 4}),
                     whole = seconds({.pipeline = 2, .microbatches = 4}),
@@ -169,7 +169,7 @@ TEST_F(OfSmallGpt, WhatIsHiddenIsNotExposed) {
   EXPECT_LT(seconds(split).tensor, seconds(split_in_turn).tensor);
 }
 
-// 2 + 2 + 12 bytes a parameter, of which each stage leaves a share.
+// A parameter takes 2 + 2 + 12 bytes, and each stage shards one more of the three.
 TEST_F(OfSmallGpt, StatesAreShardedByTheirStage) {
   const double parameters = static_cast<double>(model::parameter_count(model));
   for (int stage = 0; stage <= 3; ++stage) {
@@ -196,8 +196,8 @@ TEST(StateTypes, AreTheEngines) {
   EXPECT_EQ(of(), (std::vector<double>{2, 8, 8}));
 }
 
-// GPipe holds all m microbatches, so that one microbatch is the difference between two and one of them. 1F1B holds
-// min(m, p - i) on rank i.
+// GPipe holds all m microbatches, so the size of one is the difference between two and one of them. 1F1B holds min(m, p - i) on
+// rank i.
 TEST_F(OfSmallGpt, RankIHoldsPMinusIMicrobatchesWithOneForwardOneBackward) {
   constexpr int64_t kRanks = 4;
   const auto activations = [&](ScheduleKind schedule, int64_t microbatches) {
@@ -218,7 +218,7 @@ TEST_F(OfSmallGpt, RankIHoldsPMinusIMicrobatchesWithOneForwardOneBackward) {
   }
 }
 
-// Recomputation keeps a block's input, T x H of two bytes, and of one block more while that one runs again.
+// Full recomputation keeps the input of a block, T x H elements of two bytes, and the rest only while that block runs again.
 TEST_F(OfSmallGpt, FullRecomputationKeepsTheInputsOfBlocks) {
   const auto activations = [&](int64_t microbatches) {
     return steps
@@ -230,7 +230,7 @@ TEST_F(OfSmallGpt, FullRecomputationKeepsTheInputsOfBlocks) {
   EXPECT_LE(microbatch, 5 * input);
 }
 
-// The first microbatch passes p - 1 links there and back. Between nodes they are slower; 8 ranks fill a node, 16 do not fit.
+// The first microbatch crosses p - 1 links in each direction. Links between nodes are slower. 8 ranks fill a node, 16 need two.
 TEST_F(OfSmallGpt, PipelinesUseTheLinksBetweenNodesOnlyWhereTheyLeaveANode) {
   const auto bubble = [&](const Layout& layout, double inside, double outside) {
     cluster.inside.alpha = inside, cluster.outside.alpha = outside;
@@ -248,9 +248,10 @@ TEST_F(OfSmallGpt, PipelinesUseTheLinksBetweenNodesOnlyWhereTheyLeaveANode) {
   }
 }
 
-// Compared with what the engine's own code says: of the heaviest rank, which decides whether a layout fits, within 4 % and 1
-// MiB (one layer's input for a microbatch of four sequences). Of the other ranks of a pipeline within 10 %, or 30 % where the
-// model knows the schedule only roughly: one microbatch more or less shows.
+// The model is compared with the plan that the engine's own code makes. For the heaviest rank, which decides whether a layout
+// fits, they agree within 4 % and 1 MiB (one layer's input for a microbatch of four sequences). For the other ranks of a
+// pipeline they agree within 10 %, or 30 % where the model knows the schedule only roughly and one microbatch more or less
+// shows.
 TEST_F(OfSmallGpt, BytesAreThoseOfThePlan) {
   Config config;
   config.model.layers = 6, config.model.hidden_size = 512, config.model.heads = 8, config.model.sequence_length = 256;
@@ -302,8 +303,8 @@ TEST_F(OfSmallGpt, BytesAreThoseOfThePlan) {
   }
 }
 
-// Half of the parameters down and up at the link, their states and copies twice through the host's memory: the slowest counts,
-// and of 8 blocks the first comes and the last goes alone.
+// Half of the parameters cross the link down and up, and their states and copies pass twice through the host's memory. The
+// slowest part counts. Of the 8 blocks, the first arrives and the last leaves with nothing to overlap.
 TEST_F(OfSmallGpt, OffloadTakesItsSlowestPart) {
   const double updated = static_cast<double>(model::parameter_count(model)) / 2;
   const auto offload = [&](double memory, double link) {
@@ -318,7 +319,7 @@ TEST_F(OfSmallGpt, OffloadTakesItsSlowestPart) {
             seconds({.data = 2, .zero_stage = 1}).optimizer);
 }
 
-// A block that is larger than a bucket is a latency more for each piece, and nothing of a shard's pieces is hidden.
+// A block that is larger than a bucket costs one more latency for each piece, and none of a shard's pieces is overlapped.
 TEST_F(OfSmallGpt, SmallBucketsCostLatencyAndOverlap) {
   const auto data = [&](int stage, int64_t reduce, int64_t gather) {
     return seconds({.data = 16, .zero_stage = stage, .reduce_bucket = reduce, .gather_bucket = gather}).data;
@@ -330,13 +331,13 @@ TEST_F(OfSmallGpt, SmallBucketsCostLatencyAndOverlap) {
   const auto in_turn = [&](comm::Operation operation, double pieces) {
     return blocks * pieces * steps.operation_seconds(operation, 2 * block / pieces, 16, 1);
   };
-  // Both in two pieces: all of it is waited for.
+  // With both in two pieces the step waits for all of it.
   EXPECT_DOUBLE_EQ(data(1, half, half), in_turn(comm::Operation::ReduceScatter, 2) + in_turn(comm::Operation::AllGather, 2));
   EXPECT_LT(data(1, 0, 0), data(1, half, 0));
   EXPECT_LT(data(1, 0, 0), data(1, 0, half));
 }
 
-// With ZeRO-3 a gather that is not begun ahead has nothing beside it, and one block less is whole.
+// With ZeRO-3 a gather that is not started ahead overlaps with nothing, and one block fewer is gathered at a time.
 TEST_F(OfSmallGpt, WithoutPrefetchingGathersAreWaitedFor) {
   StateTypes types;
   types.most_reuse_distance = 0;  // stage3_release "use"
@@ -351,13 +352,13 @@ TEST_F(OfSmallGpt, WithoutPrefetchingGathersAreWaitedFor) {
   EXPECT_DOUBLE_EQ(released.bytes(ahead).buffers - released.bytes(without).buffers, 2 * static_cast<double>(largest));
 }
 
-// The timeline is the whole step's computation: as long as the prediction's own parts, where stages are alike.
+// The timeline is the computation of the full step. Where stages are alike it is as long as the prediction's own parts.
 TEST_F(OfSmallGpt, TimelineHasTheStagesTimes) {
   const Layout layout{.pipeline = 4, .microbatches = 8};
   const StepSeconds seconds = steps.predict(layout).seconds;
   const pipeline::Timeline timeline = steps.timeline(layout, 8);
   EXPECT_EQ(timeline.ranks.size(), 4);
-  // Never longer than with all stages as slow as the slowest, and not shorter than that one's own work.
+  // It is never longer than with all stages as slow as the slowest, and never shorter than the work of that stage.
   EXPECT_LE(timeline.makespan, 1e3 * seconds.total());
   EXPECT_GE(timeline.makespan, 1e3 * seconds.compute);
 }

@@ -1,4 +1,4 @@
-// Figures of Narayanan et al. 2021 and Korthikanti et al. 2022.
+// The formulas are checked against figures of Narayanan et al. 2021 and Korthikanti et al. 2022.
 #include "autotune/transformer_formulas.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace trivet::autotune {
 namespace {
 
-// The four models of both papers: vocabulary 51,200, sequences of 2,048.
+// The four models of both papers have a vocabulary of 51,200 and sequences of 2,048 tokens.
 TransformerShape shape_of(int64_t layers, int64_t hidden, int64_t heads) { return {layers, hidden, heads, 51200, 2048}; }
 const TransformerShape k22B = shape_of(48, 6144, 64), k175B = shape_of(96, 12288, 96), k530B = shape_of(105, 20480, 128),
                        k1T = shape_of(128, 25600, 160);
@@ -35,8 +35,8 @@ TEST(Formulas, GiveTheIterationTimeOf175BillionParameters) {
   EXPECT_NEAR(recomputed / (1024 * 138e12), 31.92, 0.005);  // seconds, on 1,024 GPUs at 138 TFLOP/s each
 }
 
-// Hardware over model FLOPs utilization of Korthikanti et al. 2022, table 5: both have one decimal, so their quotient may be
-// off by 0.05/41.5 + 0.05/43.7, less than 0.3 %.
+// The expected ratios are hardware over model FLOPs utilization in table 5 of Korthikanti et al. 2022. Both have one decimal,
+// so their quotient may be off by 0.05/41.5 + 0.05/43.7, less than 0.3 %.
 TEST(Formulas, CountRecomputedAttentionAsPublishedUtilizationsDo) {
   const auto ratio = [](const TransformerShape& shape) {
     return gpt_step_flops(shape, 1, RecomputedPart::Attention) / gpt_step_flops(shape, 1);
@@ -47,8 +47,8 @@ TEST(Formulas, CountRecomputedAttentionAsPublishedUtilizationsDo) {
   EXPECT_NEAR(ratio(k1T), 57.0 / 56.3, 3e-3);
 }
 
-// 6 N and the scores; the paper's formula for a step is the same but for the parameters that are no products (norms, biases,
-// positions): within 0.1 % at this size.
+// The FLOPs of a token are 6 N and the scores. The paper's formula for a step differs only by the parameters that are not in
+// products (norms, biases, positions), which is less than 0.1 % at this size.
 TEST(Formulas, FlopsOfATokenAndOfAStepAgree) {
   const double tokens = 1536.0 * 2048;
   EXPECT_NEAR(flops_per_token(gpt_parameters(k175B), k175B, false) * tokens / gpt_step_flops(k175B, 1536), 1, 1e-3);
@@ -58,7 +58,7 @@ TEST(Formulas, FlopsOfATokenAndOfAStepAgree) {
 struct ActivationRow {
   TransformerShape shape;
   int64_t microbatch;
-  double mib[5];  // nothing split; tensor 8; with sequence parallelism; and no scores; everything recomputed, nothing split
+  double mib[5];  // not split; tensor 8; plus sequence parallelism; minus scores; all recomputed, not split
 };
 
 TEST(Formulas, CountTheActivationsOfPublishedModels) {

@@ -48,7 +48,7 @@ TEST(DescribedPredictor, OrdersConfigsByWhatTheyCompute) {
   EXPECT_EQ(predictor->seconds(plain, 4), seconds);
   EXPECT_GT(
       predictor->seconds(config(R"("train_micro_batch_size_per_gpu": 2, "activation_checkpointing": {"mode": "full"})"), 4),
-      1.15 * seconds);  // forward again: a third of the work more
+      1.15 * seconds);  // the second forward is a third more work
   EXPECT_GT(predictor->seconds(plain, 2), 1.5 * seconds);
   const std::string pipeline = R"("parallel": {"pipeline": 4}, "train_micro_batch_size_per_gpu": )";
   EXPECT_LT(predictor->seconds(config(pipeline + "1"), 4), predictor->seconds(config(pipeline + "16"), 4));  // bubble

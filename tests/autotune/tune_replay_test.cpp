@@ -1,4 +1,4 @@
-// The tuners over a space of which every config was measured (bench/tune).
+// Replays the tuners on a space in which every config was measured (bench/tune).
 #include <gtest/gtest.h>
 
 #include "bench/tuning_table.h"

@@ -72,7 +72,7 @@ TEST_F(Results, OfATrialThatDidNotRunTheReasonIsKept) {
   EXPECT_FALSE(exists("/a/results/z0_gas1_tmbspg2/metrics.json"));
 }
 
-// A tuning may be killed between any two calls of the system; what is found later is whole.
+// Tuning may be killed between any two system calls. Results that are found later are complete.
 TEST_F(Results, StoppedAnywhereATrialHasEndedOrHasNot) {
   for (int64_t call = 1;; ++call) {
     MemoryFileSystem memory;
@@ -119,7 +119,7 @@ TEST_F(Results, OverwritingRemovesWhatATuningWroteAndNothingElse) {
   EXPECT_TRUE(exists("/exps/notes.json"));
 }
 
-// DeepSpeed's folders have the same names, and its experiments a name and a config, too.
+// DeepSpeed's folders have the same names, and its experiments have a name and a config, too.
 TEST_F(Results, ThoseOfAnotherProgramAreRefused) {
   create_directories(files, "/a/results/z0_gas2_tmbspg1");
   write_text(files, "/a/results/z0_gas2_tmbspg1/exp.json", R"({"name": "z0_gas2_tmbspg1", "ds_config": {}})");
@@ -131,7 +131,7 @@ TEST_F(Results, ThoseOfAnotherProgramAreRefused) {
   EXPECT_TRUE(exists("/a/results/z0_gas2_tmbspg1/exp.json"));
 }
 
-TEST_F(Results, WhatSaysWhatCannotBeIsNotFound) {
+TEST_F(Results, ARecordWithImpossibleValuesIsNotFound) {
   ResultFolders folders(files, config.autotuning, false);
   folders.end(record(0, 0.125), document, "key", 4, 2);
   const std::string path = "/a/results/z0_gas2_tmbspg1/exp.json", good = read(path);
@@ -190,7 +190,7 @@ TEST_F(Results, TheSummaryHasARowForEachStageAndTheReasons) {
 TEST_F(Results, TheReportDrawsTheCurveAndListsAllTrials) {
   report.records = {record(0, 0.5), record(1, 0.25), record(2, 1.0)};
   const std::string page = report_html(report);
-  EXPECT_THAT(page, HasSubstr("d=\"M110.0 161.7H420.0V15.0H730.0V15.0\""));  // 8, 16 and 4 samples/s: the best stays
+  EXPECT_THAT(page, HasSubstr("d=\"M110.0 161.7H420.0V15.0H730.0V15.0\""));  // 8, 16 and 4 samples/s: the curve stays at the best
   EXPECT_THAT(page, HasSubstr("<tr class=\"best\"><td>2</td><td>z0_gas1_tmbspg2</td><td>16.0 samples/s</td><td>250.00</td>"
                               "<td>250.00</td><td>1.0</td>"));
   EXPECT_THAT(page, AllOf(HasSubstr("why &lt;not&gt;"), Not(HasSubstr("http"))));

@@ -19,7 +19,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::ThrowsMessage;
 
-// A model of 2 heads and 4 blocks, and `rest` of the document.
+// A document with a model of 2 heads and 4 blocks, and with `rest`.
 ConfigDocument document(const std::string& rest) {
   return {R"({"model": {"type": "gpt", "layers": 2, "hidden_size": 16, "heads": 2, "sequence_length": 8})" +
               (rest.empty() ? std::string() : ", " + rest) + "}",
@@ -35,7 +35,7 @@ std::vector<std::string> names(const TuningSpace& space) {
 
 constexpr const char* kDataParallel = R"("parallel": {"tensor": 1, "pipeline": 1}, "train_batch_size": 8)";
 
-// By all ranks, which must agree.
+// The space as all ranks plan it. They must agree.
 TuningSpace planned(const ConfigDocument& given, int ranks, int64_t memory_bytes = int64_t{1} << 40) {
   std::mutex mutex;
   std::vector<TuningSpace> spaces;
@@ -102,7 +102,7 @@ TEST(TuningSpace, WithoutATrainBatchSizeMicrobatchesDoubleBetweenTheLimits) {
   EXPECT_THAT(all, ElementsAre("z1_gas2_tmbspg2", "z1_gas2_tmbspg4", "z1_gas2_tmbspg8"));
 }
 
-// The microbatch is part of the mathematics there.
+// With reproducible "layout" the microbatch is part of the mathematics.
 TEST(TuningSpace, TheSameBitsOnEveryLayoutKeepTheMicrobatch) {
   const auto all = names(enumerate(document(R"("train_batch_size": 8, "train_micro_batch_size_per_gpu": 2,
       "reproducible": "layout", "zero_optimization": {"stage": 1}, "parallel": {"tensor": 1, "pipeline": 1})"),

@@ -19,7 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// What an engine offloads goes nowhere: making its file throws.
+// Refuses the engine's offload files: creating one calls `refuse`, which throws.
 class RefusingFiles final : public FileSystem {
  public:
   explicit RefusingFiles(std::function<void(const std::string&)> refuse) : refuse_(std::move(refuse)) {}
@@ -55,7 +55,7 @@ TrialResult trial(const Config& config, comm::World& world, FileSystem& files = 
   return run_trial(config, describe_model(config.model, 97), world, {.first_measured = 2, .steps = 4, .files = &files});
 }
 
-// By two ranks, of which `rank` cannot make its file; then one with files, in the same world.
+// Runs a trial on two ranks, of which `rank` cannot create its file, then one with files in the same world.
 TrialResult refused_on(int rank, const std::function<void(const std::string&)>& refuse) {
   std::mutex mutex;
   std::vector<TrialResult> results;
@@ -112,7 +112,7 @@ TEST(Trial, AnotherErrorWhileTheEngineIsBuiltFailsTheTrialAlone) {
   EXPECT_THAT(result.message, HasSubstr("No space left on device"));
 }
 
-// Beyond any address space: the system itself refuses.
+// The model is larger than any address space, so the system itself refuses the memory.
 TEST(Trial, AModelThatNoMachineHoldsIsOutOfMemory) {
   Config config = small_config();
   config.model.hidden_size = int64_t{1} << 21;
@@ -146,9 +146,9 @@ TEST(Trial, NothingOfItRemains) {
     [[maybe_unused]] const int64_t before = mapped_kibibytes();
     for (int i = 0; i < 10; ++i) trial(config, world);
     EXPECT_EQ(threads_of_this_process(), threads);
-#ifndef __SANITIZE_ADDRESS__  // it keeps what is freed for a while, and finds leaks itself
+#ifndef __SANITIZE_ADDRESS__  // it keeps freed memory for a while, and finds leaks itself
     const int64_t one = make_plan(config, model_of(config), 1).heaviest().memory.total() / 1024;
-    EXPECT_LT(mapped_kibibytes(), before + 3 * one);  // ten of them would be ten times `one`
+    EXPECT_LT(mapped_kibibytes(), before + 3 * one);  // ten leaked trials would take ten times `one`
 #endif
   });
 }

@@ -16,8 +16,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// 5 x 5 x 4 x 3 points whose log cost is smooth, with an interaction, and a prediction that gets a factor, a slope and one
-// effect wrong.
+// 5 x 5 x 4 x 3 points. Their log cost is smooth and has an interaction; the prediction gets a factor, a slope and one effect
+// wrong.
 struct Landscape {
   std::vector<Point> points;
   std::vector<double> costs;
@@ -80,7 +80,7 @@ TEST(Tuner, ModelBasedBeginsWithTheLowestPredictionAndFindsTheBestInATenthOfTheT
   EXPECT_LE(best, land.costs[land.best()] + std::log(1 / 0.98));
 }
 
-// What it learned counts, not only what was predicted.
+// All predictions are equal, so only what the tuner learns from measurements can guide it.
 TEST(Tuner, ModelBasedIsDrivenByWhatWasMeasured) {
   Landscape land = landscape();
   for (Point& point : land.points) point.predicted = 0;
@@ -126,13 +126,13 @@ TEST(GaussianProcess, GoesThroughWhatItKnowsAndIsLessSureElsewhere) {
   const std::vector<std::vector<double>> points{{0}, {1}, {2}, {3}};
   const GaussianProcess process(points, {0.5, 0.6, 0.7, 0.8});
   for (size_t i = 0; i < points.size(); ++i) EXPECT_NEAR(process.at(points[i]).mean, 0.5 + 0.1 * static_cast<double>(i), 0.03);
-  EXPECT_NEAR(process.at(std::vector<double>{4}).mean, 0.9, 0.08);  // a straight line goes on
+  EXPECT_NEAR(process.at(std::vector<double>{4}).mean, 0.9, 0.08);  // a straight line continues
   EXPECT_GT(process.at(std::vector<double>{8}).deviation, 3 * process.at(std::vector<double>{1}).deviation);
 }
 
 // One value v at x has the log likelihood -(v^2 / V + log V) / 2 with V = 25 + linear^2 x^2 + smooth^2 + noise^2. At x = 100
-// the three values of `linear` make V about 29, 125 and 925, and v^2 = 200 is likeliest with 125; the log V counted by half
-// would prefer 925. V below 200 also prefers the largest `smooth` and `noise`. How unsure the process is at 0 shows what was
+// the three values of `linear` make V about 29, 125 and 925, and v^2 = 200 is likeliest with 125. If log V counted only half,
+// 925 would be likelier. V below 200 also prefers the largest `smooth` and `noise`. The deviation at 0 shows which scales were
 // chosen.
 TEST(GaussianProcess, ChoosesTheScalesOfTheHighestLikelihood) {
   const GaussianProcess process({{100}}, {std::sqrt(200)});

@@ -45,7 +45,7 @@ TEST(AsyncSaver, WritesWhatThePiecesHeldWhenItWasCalled) {
   for (const StepDirectory& step : steps) expect_values(LoadedStep(files, std::string(kDirectory) + "/" + step.name));
 }
 
-// The piece's data goes to a place of its own in the store; it does not begin where transfers may.
+// Moves the piece's data to a file tensor of its own in the store, at an offset where transfers may not begin.
 std::unique_ptr<zero::offload::FileTensor> put_into(zero::offload::FileStore& store, Piece& piece) {
   constexpr int64_t kBefore = 3;
   MemoryMeter meter;
@@ -67,7 +67,7 @@ std::unique_ptr<zero::offload::FileStore> make_store(MemoryFileSystem& files) {
   return zero::offload::make_file_store(files, {.path = "/store", .folder_key = "KEY", .capacity_bytes = int64_t{16} << 20});
 }
 
-// Written before start() returns, with nothing staged.
+// They are written before start() returns, and nothing is staged.
 TEST(AsyncSaver, PiecesInFilesAreWrittenFromThere) {
   MemoryFileSystem files;
   const auto offloaded = make_store(files);
@@ -84,8 +84,8 @@ TEST(AsyncSaver, PiecesInFilesAreWrittenFromThere) {
   saver.finish();
 }
 
-// A device's memory, which holds the complement here, is read by the device's copy alone.
-TEST(AsyncSaver, PiecesOnADeviceAreStagedBesideThoseInFiles) {
+// Only the device's copy function may read device memory, which holds the complement of the values here.
+TEST(AsyncSaver, PiecesOnADeviceAreStagedWhileThoseInFilesAreNot) {
   MemoryFileSystem files;
   const auto offloaded = make_store(files);
   Store store(files, options());
@@ -131,7 +131,7 @@ TEST(AsyncSaver, TrainingGoesOnAfterAFailureUntilThereAreTooManyInARow) {
   }
 }
 
-// "training continues" is said only if it does.
+// The message says "training continues" only if it does.
 TEST(AsyncSaver, SaysWhatFollowsAFailure) {
   MemoryFileSystem disk;
   disk.create_directory(kDirectory);

@@ -1,4 +1,4 @@
-// Damaged, swapped and hostile checkpoints: every one is a CheckpointError that names what is wrong.
+// Damaged, swapped and hostile checkpoints: each one gives a CheckpointError that names what is wrong.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ class Corruption : public ::testing::Test {
   static std::string manifest() { return directory_of(10) + "/manifest.json"; }
   std::string text(const std::string& path) { return read_text(files_, path, kLimit); }
 
-  // "" when all is well.
+  // Returns "" if all is well.
   std::string error_of_verify() {
     try {
       LoadedStep(files_, directory_of(10)).verify();
@@ -51,7 +51,7 @@ class Corruption : public ::testing::Test {
       return error.what();
     }
   }
-  // The error with the file's bytes replaced for a moment.
+  // The error of verify() while the file holds other bytes.
   std::string error_with(const std::string& path, const std::string& bytes) {
     const std::string before = text(path);
     write_text(files_, path, bytes);
@@ -64,7 +64,7 @@ class Corruption : public ::testing::Test {
     bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << (bit % 8)));
     return error_with(path, bytes);
   }
-  // The manifest with one text replaced, and its checksum made right again: what somebody hostile can do.
+  // The error after one text in the manifest is replaced and its checksum is recomputed, as an attacker could do.
   std::string error_with_manifest(const std::string& from, const std::string& to) {
     std::string bytes = text(manifest());
     const size_t at = bytes.find(from);
@@ -102,7 +102,7 @@ TEST_F(Corruption, RandomBitsOfTheBodyAreFoundNamingFileTensorAndBlock) {
 
 TEST_F(Corruption, AReaderOfASliceFindsADamagedBlockItTouches) {
   std::string bytes = text(shard(0));
-  bytes[bytes.size() - 1] = static_cast<char>(bytes.back() ^ 1);  // the last data of rank 0: BF16 stands behind F32
+  bytes[bytes.size() - 1] = static_cast<char>(bytes.back() ^ 1);  // the last data of rank 0: BF16 is stored after F32
   write_text(files_, shard(0), bytes);
   const LoadedStep step(files_, directory_of(10));
   std::array<uint16_t, 1> one{};
@@ -164,7 +164,7 @@ TEST_F(Corruption, HostileNumbersAreRefusedBeforeMemoryIsTaken) {
   EXPECT_THAT(error_with_manifest("\"run_id\"", "\"step\""), HasSubstr("key \"step\" appears twice"));
 }
 
-// A state whose checksum fits but that no run can be in.
+// These states have the right checksum, but no run can be in them.
 TEST_F(Corruption, FieldsOutOfRangeAreRefusedNamingFileFieldValueAndWhatIsAccepted) {
   const std::string escaped = R"("state": "{\"steps\":10,\"updates\":10)";
   const auto state = [&](const std::string& to) { return error_with_manifest(escaped, "\"state\": \"" + to); };

@@ -1,5 +1,5 @@
-// Every call of the file system, one after the other, is where a saver ends or an error strikes. Three things must hold each
-// time: the newest step that save() returned for (or a later one) loads, every bit of it; and a restart commits a further step.
+// At each call of the file system in turn, a saver is stopped or an error is injected. Three things must hold each time: the
+// newest step for which save() returned, or a later one, loads; every bit of it is right; and a restart commits another step.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -29,8 +29,8 @@ void save(Store& store, int64_t step, const Participants& ranks, int size = 1) {
   store.save({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = ""}, ranks);
 }
 
-// Three steps with retention, then the last once more over itself. Returns the last step that was acknowledged before it ended;
-// errors of one save do not end it.
+// Saves three steps with retention, then the last one again over itself. Returns the last step that was acknowledged before the
+// job ended. A save that fails does not end the job.
 int64_t run_job(FileSystem& files, int size, const std::string& run_id, std::vector<int64_t> steps = {1, 2, 3, 3}) {
   std::atomic<int64_t> acknowledged = kNone;
   try {

@@ -1,4 +1,4 @@
-// Real processes, a real disk, SIGKILL at a random moment.
+// Real processes that save to a real disk are killed with SIGKILL at a random moment.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,13 +19,13 @@ StoreOptions options(const std::string& directory, const std::string& run_id) {
   return {.directory = directory, .run_id = run_id, .keep = 2, .log = Log(0, LogLevel::Error)};
 }
 
-// Goes on where the directory stands, and writes each step that was saved to `acknowledge`. Never returns.
+// Continues from the newest step in the directory, and writes each step that was saved to `acknowledge`. Never returns.
 [[noreturn]] void save_for_ever(const std::string& directory, int acknowledge) {
   try {
     Store store(real_file_system(), options(directory, "child"));
     store.acquire({});
     const auto last = store.open_latest({});
-    for (int64_t step = last ? last->step() : 0;; ++step) {  // the first one replaces what is there
+    for (int64_t step = last ? last->step() : 0;; ++step) {  // the first save replaces the existing step
       const RankPieces mine = make_pieces({}, 0, step, true, kTensors);
       store.save({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = ""}, {});
       if (::write(acknowledge, &step, sizeof step) != sizeof step) ::_exit(3);

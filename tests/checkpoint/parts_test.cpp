@@ -1,4 +1,4 @@
-// The small parts: checksums, overlaps, comparison, jobs.
+// Tests of the small parts: checksums, overlaps, comparison and jobs.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ TEST(Crc32c, TableAndInstructionAgreeAndContinue) {
   }
 }
 
-// Where each element of the part lies in the whole tensor.
+// The position of each element of the region in the full tensor.
 std::vector<int64_t> places_of(const Shape& shape, const Region& region) {
   std::vector<int64_t> places;
   for (int64_t i = region.first; i < region.first + region.count; ++i) {

@@ -1,4 +1,4 @@
-// Ranks as threads that meet through memory, for tests of what ranks do together with files.
+// Ranks are threads that exchange texts through memory, for tests of what ranks do together with files.
 #pragma once
 
 #include <condition_variable>
@@ -50,7 +50,7 @@ class Meeting {
   std::exception_ptr failure_;
 };
 
-// Runs `body` once per rank. The first exception is thrown again when all have ended.
+// Runs `body` once per rank. The first exception is rethrown when all ranks have ended.
 inline void run_ranks(int size, const std::function<void(const checkpoint::Participants& ranks)>& body) {
   Meeting meeting(size);
   std::vector<std::jthread> threads;

@@ -1,5 +1,5 @@
-// Which steps a save removes. A step is written as its number and what it is: "c5" is clean after 5 updates, "s5" was saved
-// while steps were skipped, "x" is damaged.
+// Which steps a save removes. A step is written as what it is and how many updates it holds: "c5" is clean after 5 updates,
+// "s5" was saved while steps were skipped, "x" is damaged.
 #include "engine/checkpoint/retention.h"
 
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Steps 10, 20, 30 ...
+// The steps are numbered 10, 20, 30 ...
 std::vector<int64_t> removed(const std::vector<std::string>& kinds, int64_t keep) {
   std::vector<SavedStep> steps;
   for (const std::string& kind : kinds) {
@@ -41,7 +41,7 @@ TEST(Retention, ALaterCleanStepReplacesThoseSavedWhileSkipping) {
   EXPECT_THAT(removed({"c1", "c2", "s2", "c3"}, 2), ElementsAre(10, 30));
 }
 
-// A step saved right after a skipped one holds the weights of the last update, which no other step may have.
+// A step saved right after a skipped one holds the weights of the last update, which perhaps no other step has.
 TEST(Retention, StepsThatAreNotCleanStayIfNoOtherHoldsTheirWeights) {
   EXPECT_THAT(removed({"c1000", "s1999", "c2999"}, 3), IsEmpty());
   EXPECT_THAT(removed({"c1", "s5", "c9"}, 1), ElementsAre(20));
@@ -51,7 +51,7 @@ TEST(Retention, StepsThatAreNotCleanStayIfNoOtherHoldsTheirWeights) {
   EXPECT_THAT(removed({"s1", "c2", "s2", "c3", "c4"}, 3), ElementsAre(10, 30));
 }
 
-// The newest step may hold weights that give no finite loss: only a later update shows that they do.
+// The newest step may hold weights that give no finite loss. Only a later update shows that they are good.
 TEST(Retention, TheNewestStepThatWasTrainedFromStays) {
   EXPECT_THAT(removed({"c1", "c2", "c3"}, 1), ElementsAre(10));
   EXPECT_THAT(removed({"c1", "c2", "s2", "s2"}, 1), ElementsAre(30));

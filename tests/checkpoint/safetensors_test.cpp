@@ -33,7 +33,7 @@ std::string error_of(const std::string& bytes) {
   return "accepted";
 }
 
-// {"a": F32 [1, 2, 3]} with the member `key` replaced.
+// A file whose only tensor "a" has these members.
 std::string with(const std::string& dtype, const std::string& shape, const std::string& offsets, size_t data_bytes = 24) {
   return file_of(R"({"a":{"dtype":)" + dtype + R"(,"shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}",
                  std::string(data_bytes, '\0'));
@@ -115,7 +115,7 @@ TEST(Safetensors, RefusesHolesOverlapsAndDuplicates) {
   EXPECT_THAT(error_of(two("[0,4]", "[4,8]", "a")), HasSubstr("key \"a\" appears twice"));
 }
 
-// A tensor of a file on disk. Names that are not there, other types and other shapes fail the test.
+// Reads a tensor from a file on disk. A missing name, another type or another shape fails the test.
 template <typename T>
 std::vector<T> read_from(const std::string& path, const std::string& name, const Shape& shape) {
   const auto file = real_file_system().open(path);
@@ -123,7 +123,7 @@ std::vector<T> read_from(const std::string& path, const std::string& name, const
   const TensorEntry* entry = header.find(name);
   std::vector<T> data(static_cast<size_t>(shape.elements()));
   if (entry == nullptr || entry->dtype != kDTypeOf<T> || entry->shape != shape) {
-    ADD_FAILURE() << path << ": " << name << " is not there, or not as expected";
+    ADD_FAILURE() << path << ": " << name << " is missing, or not as expected";
     return data;
   }
   read_tensor(*file, header, *entry, {data.data(), entry->dtype, shape});

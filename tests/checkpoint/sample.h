@@ -18,7 +18,7 @@ using checkpoint::Piece;
 // The state of a run that has done `step` steps, none of which was skipped.
 inline std::string sample_state(int64_t step) { return checkpoint::to_text({.steps = step, .updates = step}); }
 
-// Clears a bit of each element's exponent, so that numbers are finite: others are not saved.
+// Clears a bit of each element's exponent, so that all numbers are finite: checkpoints with others are not saved.
 inline void make_finite(std::vector<std::byte>& data, DType dtype) {
   if (!is_float(dtype)) return;
   for (size_t i = static_cast<size_t>(size_of(dtype)) - 1; i < data.size(); i += static_cast<size_t>(size_of(dtype)))
@@ -39,7 +39,7 @@ struct SampleTensor {
   std::string name;
   DType dtype;
   Shape shape;
-  int split_dim = -1;  // that tensor parallelism divides; -1: none
+  int split_dim = -1;  // which tensor parallelism splits; -1: none
 };
 
 inline const std::vector<SampleTensor>& sample_tensors() {
@@ -64,7 +64,7 @@ struct RankPieces {
   std::vector<Piece> pieces;
 };
 
-// The box of tensor-parallel rank t (all of a tensor that is not split belongs to t = 0), divided evenly among the data ranks.
+// The box of tensor-parallel rank t, divided evenly among the data ranks. A tensor that is not split belongs to t = 0.
 inline Piece sample_piece(const SampleTensor& tensor, const Layout& layout, int rank) {
   const int d = rank / layout.tensor, t = rank % layout.tensor;
   Piece piece = checkpoint::whole_box_piece(tensor.name, tensor.shape, 0, {nullptr, tensor.dtype, {0}});
@@ -86,7 +86,7 @@ inline Shape strides_of(const Shape& shape) {
   return strides;
 }
 
-// Element by element: the plain truth that overlap.cpp must agree with.
+// Copies element by element: the plain reference that overlap.cpp must agree with.
 inline std::vector<std::byte> piece_bytes(const Piece& piece, DType dtype, const std::vector<std::byte>& whole) {
   const auto size = static_cast<size_t>(size_of(dtype));
   const Shape strides = strides_of(piece.shape);
@@ -103,7 +103,7 @@ inline std::vector<std::byte> piece_bytes(const Piece& piece, DType dtype, const
   return data;
 }
 
-// filled: with the expected values of `step`; otherwise with 0xEE.
+// With `filled` the memory holds the expected values of `step`, otherwise 0xEE.
 inline RankPieces make_pieces(const Layout& layout, int rank, int64_t step, bool filled,
                               const std::vector<SampleTensor>& tensors = sample_tensors()) {
   RankPieces result;
@@ -118,7 +118,7 @@ inline RankPieces make_pieces(const Layout& layout, int rank, int64_t step, bool
   return result;
 }
 
-// Whether `step` holds, read by `layout`, what make_pieces(..., filled) wrote.
+// Checks that `step`, read by `layout`, holds what make_pieces(..., filled) wrote.
 inline void expect_values(const checkpoint::LoadedStep& step, const Layout& layout = {},
                           const std::vector<SampleTensor>& tensors = sample_tensors()) {
   for (int rank = 0; rank < layout.size(); ++rank) {

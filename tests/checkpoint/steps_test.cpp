@@ -17,7 +17,7 @@ std::vector<std::string> names_in(FileSystem& files, const std::string& director
   return names;
 }
 
-// A step that was moved aside to make room counts only until another one stands in its place.
+// A step that was moved aside to make room counts only until another one takes its place.
 TEST(ListSteps, TakesAStepThatWasMovedAsideOnlyWhereNoneHasTakenItsPlace) {
   trivet::testing::MemoryFileSystem files;
   files.create_directory("/run");
@@ -26,7 +26,7 @@ TEST(ListSteps, TakesAStepThatWasMovedAsideOnlyWhereNoneHasTakenItsPlace) {
   EXPECT_THAT(names_in(files, "/run"), ElementsAre(step_directory_name(3), step_directory_name(5), displaced_name(7)));
 }
 
-// By number, not by name; whatever else lies there is no step.
+// Steps are sorted by number, not by name. Other entries of the directory are not steps.
 TEST(ListSteps, AreInOrderOfTheirNumbers) {
   trivet::testing::MemoryFileSystem files;
   files.create_directory("/run");

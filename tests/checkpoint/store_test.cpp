@@ -1,4 +1,4 @@
-// The directory: its lock, retention, steps that are broken, leftovers.
+// Tests of the checkpoint directory: its lock, retention, broken steps and leftovers.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ class StoreTest : public ::testing::Test {
     const RankPieces mine = make_pieces({}, 0, step, true);
     store.save({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = ""}, {});
   }
-  // A step that was skipped, as those before it since `updates`.
+  // Saves a step that was skipped, like all steps before it since `updates`.
   void save_skipped(Store& store, int64_t step, int64_t updates) {
     const RankPieces mine = make_pieces({}, 0, updates, true);
     const RunState state{.steps = step, .updates = updates, .skipped_in_a_row = step - updates};
@@ -87,7 +87,7 @@ TEST_F(StoreTest, TheLockOfAJobThatEndedIsTaken) {
   EXPECT_NO_THROW(second.acquire({}));
 }
 
-// Time that passes only in sleep(), and somebody who does something at a moment.
+// Time passes only in sleep(), and an event happens at a given moment.
 class EventfulClock final : public Clock {
  public:
   EventfulClock(milliseconds moment, std::function<void()> event) : moment_(moment), event_(std::move(event)) {}
@@ -186,7 +186,7 @@ TEST_F(StoreTest, ADamagedStepDoesNotCountAsOneThatIsKept) {
   EXPECT_THAT(steps(), ElementsAre(10, 20, 30));
 }
 
-// On the rank that holds it, on all ranks with the same text, and nothing of the step is left.
+// All ranks throw the same text, not only the rank that holds the value, and nothing of the step is left.
 TEST_F(StoreTest, WeightsThatAreNotFiniteAreNotSavedAndEveryRankSaysWhich) {
   {
     Store store = make_store();
@@ -214,7 +214,7 @@ TEST_F(StoreTest, WeightsThatAreNotFiniteAreNotSavedAndEveryRankSaysWhich) {
     EXPECT_FALSE(entry.path().filename().string().starts_with(".tmp")) << entry.path();
 }
 
-// Whoever cannot write is forgiven, weights that are lost are not: the verdict of all ranks is the worse one.
+// A rank that cannot write is forgiven, lost weights are not. All ranks report the worse of the two.
 TEST_F(StoreTest, LostWeightsOnOneRankAreTheVerdictThoughAnotherCannotWrite) {
   std::filesystem::create_directories(directory_.path());
   run_ranks(2, [&](const Participants& ranks) {
@@ -239,7 +239,7 @@ TEST_F(StoreTest, AStateOrConfigThatCouldNotBeReadBackIsADefectOfTheCaller) {
   EXPECT_TRUE(steps().empty());
 }
 
-// A job that restarts and takes a renamed step for a later one would start there each time.
+// A restarted job that took a renamed step for a later one would resume from it each time.
 TEST_F(StoreTest, ARenamedStepIsPassedOverAndSetAside) {
   Store store = make_store();
   for (int64_t step : {8, 9}) save(store, step);
@@ -287,13 +287,13 @@ TEST_F(StoreTest, AResumeFromADirectoryThatCannotBeListedIsExitCode15) {
     Store store = make_store();
     save(store, 10);
   }
-  FaultyFileSystem faulty(real_file_system(), Fault::IoError, 2);  // the first call asks whether it is there
+  FaultyFileSystem faulty(real_file_system(), Fault::IoError, 2);  // the first call asks whether the directory exists
   Store store(faulty, {.directory = directory_.path(), .run_id = "run", .log = Log(0, LogLevel::Error)});
   EXPECT_EQ(error_of(ExitCode::CheckpointCorrupt, [&] { store.open_latest({}); }),
             fmt::format("the checkpoints of \"{0}\" cannot be listed: list {0}: Input/output error", directory_.path()));
 }
 
-// What is said of the step before was looked at when it is said.
+// The message says what is true of the previous step at that moment.
 TEST_F(StoreTest, AFailedSaveSaysWhetherTheStepBeforeIsStillThere) {
   Store store = make_store();
   save(store, 10);
@@ -370,7 +370,7 @@ TEST_F(StoreTest, LeftoversOfAKilledJobAreRemovedAndADisplacedStepIsAdopted) {
   std::filesystem::create_directory(root / ".trash-step-00000001");
   std::ofstream(root / ".tmp-latest") << "x";
   std::filesystem::rename(root / "step-00000020", root / ".old-step-00000020");
-  EXPECT_EQ(open_newest(real_file_system(), directory_.path()).step(), 20);  // already before somebody tidies up
+  EXPECT_EQ(open_newest(real_file_system(), directory_.path()).step(), 20);  // even before anything is tidied up
 
   Store store = make_store("run-2");
   store.acquire({});

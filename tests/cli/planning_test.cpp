@@ -62,7 +62,8 @@ TEST_F(Planning, SearchTakesAClusterFromAFile) {
 TEST_F(Planning, SearchRefusesWhatItCannotAnswer) {
   refused("plan llama.json --world-size 8 --search", 2, "--search: needs --cluster, the machines to search for: \"a100\"");
   refused("plan llama.json --world-size 8 --cluster h100 --top 3", 2, "plan: --top requires --search");
-  refused("plan llama.json --world-size 8 --price 3", 2, "--price: only a predicted step has a price; give --cluster or --profile, too");
+  refused("plan llama.json --world-size 8 --price 3", 2,
+          "--price: only a predicted step has a price; give --cluster or --profile, too");
   refused("plan llama.json --world-size 8 --cluster h300 --search", 2,
           "cluster: \"h300\" is neither a file nor one of \"a100\"");
   refused("plan llama.json --world-size 35 --cluster h100 --search --set train_batch_size=16", 2,

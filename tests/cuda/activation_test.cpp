@@ -1,10 +1,11 @@
-// Activations, dropout and rotary embedding beside the CPU's.
+// Activations, dropout and rotary embedding compared with the CPU's.
 #include "tests/cuda/twins.h"
 
 namespace trivet::kernels {
 namespace {
 
-// Exponentials and divisions of float32 are the device's: up to 2 units each in the last place, in a handful of operations.
+// Exponentials and divisions of float32 are the device's own: each is off by up to 2 units in the last place, and a result
+// takes a handful of them.
 double relative(DType dtype) { return 2 * half_unit(dtype) + (dtype == DType::Float64 ? 0x1p-48 : 0x1p-19); }
 double absolute(DType dtype) { return dtype == DType::Float64 ? 1e-15 : 1e-6; }
 
@@ -49,7 +50,7 @@ TEST(CudaActivation, SwiGluIsNearTheCpus) {
     }
 }
 
-// x [B, ...]: whole packs of four random words, odd sizes, and parts of samples that begin anywhere.
+// x is [B, ...]. Sizes are multiples of the four random words of a pack, or odd, and parts of samples begin anywhere.
 TEST(CudaDropout, MasksAndSumsAreTheCpus) {
   for (const DType dtype : kFloatTypes)
     for (const auto& [samples, size] : {std::pair<int64_t, int64_t>{0, 8}, {1, 1}, {3, 40}, {2, 33}, {2, 1032}})
@@ -81,8 +82,8 @@ TEST(CudaDropout, MasksAndSumsAreTheCpus) {
         }
 }
 
-// Angles are made in double and rounded once: the same but for a unit in the last place of a double, which a float32 shows
-// once in 10^8.
+// Angles are computed in double and rounded once. The device's differ from the CPU's by a unit in the last place of a double at
+// most, which shows in a float32 once in 10^8.
 TEST(CudaRotary, TurnsHeadsAsTheCpu) {
   struct Shapes {
     int64_t sequences, positions, heads, key_value_heads, head_size;

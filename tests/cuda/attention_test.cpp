@@ -1,4 +1,4 @@
-// Attention on a device against sums in double.
+// Attention on a device compared with sums in double.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct Case {
   int64_t sequences, tokens, heads, key_value_heads, head_size;
   DType dtype = DType::BFloat16;
   float dropout = 0;
-  int64_t elements_before = 0;  // of every tensor, in its allocation
+  int64_t elements_before = 0;  // offset of every tensor in its allocation
 
   bool drops() const { return dropout > 0; }
 };
@@ -36,7 +36,7 @@ DropoutSite site_of(const Case& c) {
   return {.rate = c.dropout, .key = random_key(5, "attention"), .step = 9, .first_sample = 2, .first_element = 5};
 }
 
-// A tensor as numbers, by sequence, token, head and place in the head.
+// The elements of a tensor as doubles, by sequence, token, head and position in the head.
 struct Heads {
   std::vector<double> numbers;
   int64_t tokens, heads, head_size;
@@ -50,7 +50,7 @@ struct Heads {
   const double* at(int64_t b, int64_t s, int64_t n) const { return &numbers[((b * tokens + s) * heads + n) * head_size]; }
 };
 
-// Results and what bounds their errors: the same sums with the magnitudes of all terms.
+// The expected results, and what bounds their errors: the same sums over the magnitudes of all terms.
 struct Reference {
   Heads out, out_magnitude, dqkv, dqkv_magnitude;
   std::vector<double> log_sum_exp;
@@ -74,7 +74,7 @@ double dropout_factor(const Case& c, int64_t b, int64_t n, int64_t i, int64_t j)
   return unit_float(block[element % 4]) < site.rate ? 0 : 1 / (1 - static_cast<double>(site.rate));
 }
 
-// Row i of head n of sequence b, and what it adds to gradients.
+// Computes row i of head n of sequence b, and adds what it contributes to gradients.
 void add_row(const Case& c, const Heads& qkv, const Heads& dout, int64_t b, int64_t n, int64_t i, Reference& r) {
   const int64_t D = c.head_size, k = c.heads + n / (c.heads / c.key_value_heads), v = k + c.key_value_heads;
   const double scale = 1 / std::sqrt(static_cast<double>(D));
@@ -125,7 +125,7 @@ struct Results {
 
 DType statistics_of(DType dtype) { return dtype == DType::Float64 ? DType::Float64 : DType::Float32; }
 
-// Forward, and backward with what it left, on the device. Outputs are NaN before.
+// Runs forward on the device, then backward with the results of forward. Outputs are NaN before.
 Results on_device(const Case& c, const HostTensor& qkv, const HostTensor& dout) {
   const DeviceTensor x(qkv, c.elements_before), dy(dout, c.elements_before);
   const DeviceTensor out(HostTensor::poisoned(c.dtype, dout.view().shape), c.elements_before);
@@ -135,7 +135,7 @@ Results on_device(const Case& c, const HostTensor& qkv, const HostTensor& dout) 
   HostTensor step(DType::Float64, {1});
   step.set(0, site_of(c).step.value());
   const DeviceTensor step_on_device(step);
-  DropoutSite site = site_of(c);  // whose step the kernels must read from memory
+  DropoutSite site = site_of(c);  // the kernels must read its step from memory
   site.step = Number(NAN, step_on_device.view().as<double>());
   const AttentionBackward backward{.dout = dy.view(),
                                    .qkv = x.view(),
@@ -163,15 +163,15 @@ struct Inputs {
   explicit Inputs(const Case& c)
       : qkv(HostTensor::random(c.dtype, {c.sequences, c.tokens, (c.heads + 2 * c.key_value_heads) * c.head_size}, 3)),
         dout(HostTensor::random(c.dtype, {c.sequences, c.tokens, c.heads * c.head_size}, 4)) {
-    for (int64_t e = 0; e < qkv.elements(); ++e) qkv.set(e, 2 * qkv.at(e));  // scores that differ
+    for (int64_t e = 0; e < qkv.elements(); ++e) qkv.set(e, 2 * qkv.at(e));  // so that scores differ
   }
 };
 
-// Probabilities and their gradients are rounded to dtype before they are multiplied, results once more; the backward multiplies
-// dO with a rounded out: 3 half-units of the magnitudes. Scores have an error of about D u |q| |k| / sqrt(D) <= 4 sqrt(D) u in
-// the type of sums, which is the relative error of a probability; sums over keys and heads add S u at most. Numbers below
-// float16's normal range lose up to 2^-25, whatever their size, and float32 results below its normal range may be zero.
-// score_scale: how much larger than usual the scores are.
+// Probabilities and their gradients are rounded to dtype before they are multiplied, and results once more; the backward pass
+// multiplies dO with a rounded output: together 3 half-units of the magnitudes. Scores have an error of about D u |q| |k| /
+// sqrt(D) <= 4 sqrt(D) u in the type of sums, which is the relative error of a probability; sums over keys and heads add S u at
+// most. Numbers below float16's normal range lose up to 2^-25, whatever their size, and float32 results below its normal range
+// may be zero. `score_scale` says how much larger than usual the scores are.
 void expect_near(const Case& c, const char* what, const HostTensor& result, const std::vector<double>& expected,
                  const std::vector<double>& magnitudes, double score_scale) {
   const double u = c.dtype == DType::Float64 ? 0x1p-53 : 0x1p-24;
@@ -200,7 +200,7 @@ class CudaAttention : public testing::TestWithParam<Case> {};
 
 TEST_P(CudaAttention, ForwardAndBackwardMatchDoubleReference) { expect_matches_reference(GetParam(), Inputs(GetParam())); }
 
-// Below, at and above the sizes of tiles; several blocks and groups of heads.
+// Sizes below, at and above those of tiles, several blocks, and groups of heads.
 std::vector<Case> tensor_core_cases() {
   std::vector<Case> list;
   for (int64_t head_size : {64, 96, 128})
@@ -235,8 +235,9 @@ std::vector<Case> simple_cases() {
 }
 INSTANTIATE_TEST_SUITE_P(WithoutTensorCores, CudaAttention, testing::ValuesIn(simple_cases()), name_of_case);
 
-// Keys and values are unit vectors, one a token: out is a row's dropped probabilities, dQ its dS, dV (dO are unit vectors, too)
-// the probabilities transposed. So no probability can be dropped in the place of another one.
+// Keys and values are unit vectors, one for each token: a row of the output then holds the row's probabilities after dropout,
+// dQ holds its dS, and dV, if dO consists of unit vectors as well, holds the transposed probabilities. So it shows if one
+// probability is dropped in place of another.
 class CudaAttentionDropout : public testing::TestWithParam<Case> {};
 
 TEST_P(CudaAttentionDropout, DropsTheProbabilitiesThatTheCpuDrops) {

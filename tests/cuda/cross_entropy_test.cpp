@@ -1,6 +1,6 @@
-// Cross-entropy beside the CPU's. Exponentials are the device's and sums of a row are made of other partial sums, so that a
-// loss differs by some roundings of float32; what layouts are promised, that a row's bits do not depend on how it is cut, is
-// exact.
+// Cross-entropy compared with the CPU's. The device computes exponentials in its own way and adds up a row from different
+// partial sums, so that a loss differs by some roundings of float32. What layouts rely on is exact: a row's bits do not depend
+// on how it is cut.
 #include "tests/cuda/twins.h"
 
 namespace trivet::kernels {
@@ -11,7 +11,8 @@ struct Case {
   int64_t rows, columns, elements_before;
 };
 
-// Rows in packs, rows of which each begins elsewhere, and types that go an element at a time.
+// Rows that are read in packs, rows that each begin at a different offset in a pack, and types that are read one element at a
+// time.
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const DType dtype : kFloatTypes)
@@ -31,7 +32,7 @@ double near(const Case& c) { return 64 * sum_unit(c.logits) + (c.logits == DType
 
 bool masked(const Case& c, int64_t element) { return c.columns > 40 && element % 3 == 0; }
 
-// Columns that are not masked, and a row that does not count.
+// Targets are columns that are not masked; row 2 has none and does not count.
 Twin targets_of(const Case& c) {
   std::vector<int32_t> targets;
   for (int64_t row = 0; row < c.rows; ++row) {
@@ -94,7 +95,7 @@ TEST(CudaCrossEntropy, ATargetThatIsNoColumnMakesNaN) {
   for (int64_t e = 0; e < 10; ++e) EXPECT_EQ(std::isnan(gradient.at(e)), e >= 5);
 }
 
-// The columns [first, first + count) of a row's logits, as a rank has them.
+// The columns [first, first + count) of a row's logits, as a rank holds them.
 Twin part_of(const Twin& whole, int64_t rows, int64_t columns, int64_t first, int64_t count) {
   HostTensor part(whole.expected().view().dtype, {rows, count});
   for (int64_t row = 0; row < rows; ++row)
@@ -140,7 +141,7 @@ TEST(CudaCrossEntropy, PartsOfRowsAreNearTheCpus) {
   }
 }
 
-// A row in eight chunks, one of them empty, on one rank; and in two parts of four chunks that a tree joins: the same bits.
+// A row in eight chunks, one of them empty, on one rank has the same bits as in two parts of four chunks that a tree joins.
 TEST(CudaCrossEntropy, ChunksMakeARowTheSameHoweverItIsCut) {
   for (const DType dtype : kFloatTypes) {
     const Case c{dtype, dtype, 3, 101, 0};

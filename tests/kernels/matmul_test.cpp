@@ -52,7 +52,7 @@ struct Problem {
 };
 
 // A sum of K products in a format of precision u, in any order, is off by at most K u times the sum of magnitudes (Higham 2002,
-// section 3.1); rounding the result adds the output's own half unit, and the addend's rounding another.
+// section 3.1); rounding the result adds half a unit of the output's type, and rounding the addend another.
 void expect_matches_double_reference(const Case& c) {
   Problem problem(c);
   const HostTensor before = problem.out;
@@ -148,7 +148,7 @@ TEST(CpuMatmul, NotANumberReachesTheOutput) {
   }
 }
 
-// gelu and gelu_backward of what the product alone leaves.
+// The results equal gelu and gelu_backward of the result of the product alone.
 TEST(CpuMatmul, MakesGeluOfItsResultAndGoesBackThroughIt) {
   const ProductCuts cuts{.col_ends = {40, 70}};
   for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16, DType::Float64})

@@ -61,7 +61,7 @@ TEST(MetaKernels, AdamMoves28BytesAnElement) {
   EXPECT_EQ(meta->counters().bytes, 28000.0);
 }
 
-// Each table that gets a gradient reads dy, and reads and writes as much of the table.
+// For each table that gets a gradient, dy is read once, and as many elements of the table are read and written.
 TEST(MetaKernels, CountsTheEmbeddingsGradientsThatAreWanted) {
   const TensorView tokens = nothing(DType::Int32, {2, 6}), dy = nothing(kBf16, {2, 6, 8});
   const TensorView table = nothing(kBf16, {50, 8}), positions = nothing(kBf16, {6, 8});
@@ -135,7 +135,7 @@ TEST(MetaKernels, EveryKernelTakesViewsWithoutMemory) {
   EXPECT_GT(meta->counters().flops, 0);
 }
 
-// The same rules on every device; the message names the kernel, the rule and all arguments.
+// The same rules hold on every device; the message names the kernel, the rule and all arguments.
 TEST(KernelArguments, ThatDoNotFitAreRefusedAlikeOnEveryDevice) {
   HostTensor x(DType::Float32, {3, 8}), gain(DType::Float32, {7}), half(DType::Float16, {3, 8}), row(DType::Float32, {3}),
       count(DType::Int64, {1}), square(DType::Float32, {8, 8}), eight(DType::Float32, {8});

@@ -12,7 +12,7 @@ struct Case {
   bool centred, accumulate;  // centred: LayerNorm
 };
 
-// The inputs of a norm and what double arithmetic says of them.
+// The inputs of a norm, and its statistics computed in double.
 struct Problem {
   Case c;
   HostTensor x, dy, gain, bias;
@@ -41,8 +41,8 @@ struct Problem {
     for (int64_t row = 0; row < c.rows; ++row) tensor.set(row, values[static_cast<size_t>(row)]);
     return tensor;
   }
-  // Sums of H terms of magnitude <= 1 in 16 interleaved sums, then a handful of roundings, all amplified by rstd; then the
-  // output's own rounding.
+  // Allows for H terms of magnitude <= 1 in 16 interleaved sums and a handful of roundings, all amplified by rstd, and for the
+  // rounding of the output.
   double tolerance(int64_t row, double value) const {
     const double steps = static_cast<double>(c.hidden) / 16 + 16;
     const double growth = std::max(1.0, rstd[static_cast<size_t>(row)]);
@@ -100,7 +100,7 @@ TEST(Norm, ForwardMatchesDoubleReference) {
   }
 }
 
-// x [B, rows of a sample, H]; y lies where the addend was, as a model has it.
+// x is [B, rows of a sample, H]; y overwrites the addend, as it does in a model.
 TEST(Norm, OfASumHasTheBitsOfTheSumAndThenTheNorm) {
   for (const DType dtype : kFloatTypes)
     for (const Shape& shape : {Shape{0, 3, 8}, Shape{1, 1, 1}, Shape{3, 5, 17}, Shape{2, 9, 515}})
@@ -183,12 +183,13 @@ TEST(Norm, BackwardInputMatchesDoubleReference) {
   }
 }
 
-// A sum over T rows of terms up to `largest`, in chunks of 64.
+// Allows for a sum over T rows in chunks of 64, whose terms' magnitudes add up to `magnitude`, and for the rounding of the
+// output.
 double column_tolerance(const Case& c, DType out, double magnitude, double value) {
   return 80 * sum_unit(c.dtype) * (magnitude + 1) + half_unit(out) * (std::abs(value) + 1e-3);
 }
 
-// The bias is added to what is there when the gain overwrites it, and the other way round: each has its own flag.
+// The gain and the bias have an `accumulate` flag each: here one gradient is added to what is there, the other overwrites it.
 TEST(Norm, BackwardWeightMatchesDoubleReference) {
   for (Case c : all_cases())
     for (const DType out_type : {c.dtype, c.dtype == DType::Float64 ? DType::Float64 : DType::Float32}) {

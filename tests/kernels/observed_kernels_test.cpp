@@ -52,7 +52,7 @@ TEST(ObservedKernels, TellsWhatDecidesTheTimeOfACall) {
   EXPECT_EQ(bytes, observed->counters().bytes);
 }
 
-// What is computed is what the kernels behind it compute.
+// Results are those of the kernels that are observed.
 TEST(ObservedKernels, PassesCallsOn) {
   Log log;
   const auto cpu = make_cpu_kernels(1);

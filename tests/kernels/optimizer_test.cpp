@@ -1,4 +1,4 @@
-// Each optimizer against its formula in double, step by step from float32 states.
+// Checks each optimizer against its formula in double, one step at a time from float32 states.
 #include <cmath>
 #include <functional>
 
@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kSizes[] = {0, 1, 17, 1023, 1025, 40003};
 constexpr DType kGradientTypes[] = {DType::Float32, DType::BFloat16, DType::Float16};
 
-// The tensors of a step before it: what each optimizer uses of them is its business.
+// All tensors before a step; each optimizer uses the ones it needs.
 struct States {
   HostTensor master, first, second, gradient, copy;
 
@@ -24,7 +24,7 @@ struct States {
   }
 };
 
-// One element's numbers.
+// The values of one element.
 struct Element {
   double master, first, second, gradient;
 };
@@ -32,7 +32,7 @@ struct Element {
 using Step = std::function<void(Kernels&, States&)>;
 using Formula = std::function<void(Element&)>;
 
-// A dozen roundings of numbers near 1; Adam's quotient may be large where the second moment is small.
+// Allows for a dozen roundings of numbers near 1 and of `size`: Adam's quotient may be large where the second moment is small.
 void expect_near(double value, double expected, double size) {
   ASSERT_NEAR(value, expected, 16 * 0x1p-24 * (std::abs(expected) + size));
 }

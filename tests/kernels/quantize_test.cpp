@@ -14,7 +14,7 @@ Quantized room_for(int64_t elements, int bits, int64_t block) {
           HostTensor::poisoned(DType::Float32, {(elements + block - 1) / block})};
 }
 
-// There and back.
+// Quantizes x and dequantizes the result. Returns the dequantized tensor, the scales and the quantized values.
 std::vector<HostTensor> round_trip(const HostTensor& x, int bits, int64_t block) {
   return same_bits_every_way([&](Kernels& kernels) {
     Quantized q = room_for(x.elements(), bits, block);
@@ -60,7 +60,7 @@ TEST(Quantize, StoresTwosComplementLowHalfFirstAndRoundsToEven) {
   const auto* bytes = static_cast<const uint8_t*>(out[2].view().data);
   EXPECT_EQ(bytes[0], 0x97);  // -7, 7
   EXPECT_EQ(bytes[1], 0xe2);  // -2, 2
-  EXPECT_EQ(bytes[2], 0x00);  // nothing, 0
+  EXPECT_EQ(bytes[2], 0x00);  // padding, 0
   EXPECT_EQ(out[1].at(0), 1);
   x.set(0, 127);
   const auto eight = round_trip(x, 8, 64);

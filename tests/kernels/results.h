@@ -1,4 +1,4 @@
-// What kernels leave in result tensors, as values.
+// Run kernels, and return what they leave in result tensors as plain values.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ inline ExactSum sum_of_squares(Kernels& kernels, ConstTensorView x, double scale
   return sum;
 }
 
-// run(refused) calls a fixed-point kernel; how many values it refused.
+// run(refused) calls a fixed-point kernel. Returns how many values the kernel refused.
 template <typename Run>
 int64_t refused_by(const Run& run) {
   int64_t refused = 0;

@@ -49,7 +49,8 @@ TEST(Rotary, RotatesQueriesAndKeysAndLeavesValuesAlone) {
   for (const Case& c : all_cases()) expect_rotated(c, HostTensor::random(c.dtype, c.shape(), 1), 10000);
 }
 
-// Two models of one process may have different bases, head sizes and lengths: what a thread keeps of one is not for the other.
+// Two models in one process may have different bases, head sizes and lengths: what a thread keeps for one must not serve the
+// other.
 TEST(Rotary, OneThreadServesModelsOfDifferentBases) {
   for (const DType dtype : kFloatTypes) {
     const Case c{dtype, 1, 9, 2, 1, 8}, larger_heads{dtype, 1, 9, 2, 1, 12}, longer{dtype, 1, 20, 2, 1, 8};

@@ -1,4 +1,4 @@
-// What gradients say to an update: the verdict, and that every optimizer obeys it.
+// The verdict on gradients (apply, scale or skip the update), and that every optimizer obeys it.
 #include "kernels/verdict.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 ConstTensorView words_view(const ExactSum& sum) { return {sum.words().data(), DType::Int64, {ExactSum::kWords}}; }
 
-// Verdict on gradients with this sum of squares, when `targets` counted.
+// The verdict on gradients with this sum of squares, if `targets` targets counted.
 std::vector<double> judged(const ExactSum& squares, int64_t targets, const GradientRules& rules) {
   std::vector<int64_t> losses(ExactSum::kWords + 1);
   losses.back() = targets;
@@ -37,7 +37,7 @@ ExactSum of(std::initializer_list<double> terms) {
 
 TEST(Verdict, IsTheMeanOverTargetsThatCount) {
   EXPECT_EQ(judged(of({9, 16}), 40, {.unit = 10}), (std::vector<double>{1.25, 0.25, 1}));
-  EXPECT_EQ(judged(of({9, 16}), 0, {.unit = 10}), (std::vector<double>{50, 10, 1}));  // as if one counted
+  EXPECT_EQ(judged(of({9, 16}), 0, {.unit = 10}), (std::vector<double>{50, 10, 1}));  // as if one target counted
 }
 
 TEST(Verdict, ClipsLongGradientsAlone) {

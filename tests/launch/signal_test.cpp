@@ -135,7 +135,8 @@ TEST(Signal, OfWarningThatNobodyHandlesIsNotPassedOn) {
   std::this_thread::sleep_for(milliseconds(200));  // a shell blocks signals while it starts a program, as if it handled them
   ::kill(job.pid(), SIGUSR2);
   EXPECT_EQ(job.wait(), 0) << job.output();
-  EXPECT_THAT(job.output(), HasSubstr("signal 12 (SIGUSR2) received, no process of the job handles it, so it is not passed on"));
+  EXPECT_THAT(job.output(),
+              HasSubstr("signal 12 (SIGUSR2) received, no process of the job handles it, so it is not passed on"));
 }
 
 TEST(Signal, ThatIsIgnoredAsUnderNohupIsNotObeyed) {
