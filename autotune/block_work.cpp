@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <typeinfo>
 
+#include "comm/rank_axis.h"
 #include "tensor_parallel/split.h"
-#include "tensor_parallel/tensor_axis.h"
 
 namespace trivet::autotune {
 namespace {
@@ -101,7 +101,7 @@ class BlockRun {
   Context context_of(Arena& arena, const Microbatch& microbatch) {
     Context context{.kernels = *kernels_, .arena = arena, .microbatch = &microbatch};
     context.recompute_attention = site_.recompute_attention;
-    context.tensor = &axis_;
+    context.axes[Axis::Tensor] = &axis_;
     return context;
   }
 
@@ -167,7 +167,7 @@ class BlockRun {
   std::unique_ptr<kernels::Kernels> meta_, kernels_;
   LoggingStream stream_;
   LoggingGroup group_;
-  tensor_parallel::TensorAxis axis_;
+  comm::RankAxis axis_;
   ConstTensorView tokens_;
 };
 

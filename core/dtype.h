@@ -79,6 +79,9 @@ constexpr bool is_float(DType dtype) {
   return dtype == DType::Float32 || dtype == DType::BFloat16 || dtype == DType::Float16 || dtype == DType::Float64;
 }
 
+// Statistics (means, log-sum-exps) and logits are float32, or float64 if the activations are.
+constexpr DType statistics_dtype(DType dtype) { return dtype == DType::Float64 ? DType::Float64 : DType::Float32; }
+
 // Calls body.operator()<T>() with the C++ type of `dtype`: dispatch_float(x.dtype, [&]<typename T>() { ... }).
 template <typename Body>
 decltype(auto) dispatch_float(DType dtype, Body&& body) {

@@ -15,9 +15,10 @@
 // rank. A layer whose ParameterSpecs have a Split receives this rank's part of those parameters, and its intermediate results
 // are only as wide as that part: it reads widths from weights[i].shape, and ends with a sum over the ranks. A layer built from
 // model::Linear layers, column-parallel first and row-parallel last, needs to state only their splits (model/mlp.h); one with
-// its own matrix products uses AxisSum and AxisCuts (model/axis_sum.h).
+// its own matrix products uses AxisSum and AxisCuts (tensor_parallel/axis_sum.h).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -25,6 +26,7 @@
 #include <vector>
 
 #include "core/arena.h"
+#include "core/axis.h"
 #include "core/number.h"
 #include "core/parameter_spec.h"
 #include "core/saved.h"
@@ -35,8 +37,8 @@ namespace trivet {
 namespace kernels {
 class Kernels;
 }
-namespace tensor_parallel {
-struct TensorAxis;
+namespace comm {
+struct RankAxis;
 }
 
 // B sequences of S tokens each; in a step, samples are numbered 0 .. global batch - 1 over all ranks and microbatches.
@@ -53,6 +55,16 @@ struct RandomSite {
   int64_t first_sample = 0;
 };
 
+// The axes of the mesh by name. Null: layers do not communicate over the axis, and its sums need no fixed chunks.
+class RankAxes {
+ public:
+  const comm::RankAxis* operator[](Axis axis) const { return axes_[static_cast<size_t>(axis)]; }
+  const comm::RankAxis*& operator[](Axis axis) { return axes_[static_cast<size_t>(axis)]; }
+
+ private:
+  std::array<const comm::RankAxis*, kAxes> axes_{};
+};
+
 struct Context {
   kernels::Kernels& kernels;
   Arena& arena;  // for ScopedTensor and Saved::keep
@@ -66,10 +78,10 @@ struct Context {
   // Attention keeps its core's input and recomputes the core's output in backward (Korthikanti et al. 2022). Must have the same
   // value in a microbatch's forward and backward.
   bool recompute_attention = false;
-  // The ranks that hold the other parts of split parameters (tensor_parallel/tensor_axis.h); null: there are none and sums need
-  // no fixed chunks. With sequence parallelism, x, y, dy and dx hold only the rank's own tokens, [B, S / size, H]; operations
-  // that treat each token separately need no change.
-  const tensor_parallel::TensorAxis* tensor = nullptr;
+  // The axes over which layers communicate. Axis::Tensor: the ranks that hold the other parts of split parameters; if it splits
+  // tokens, x, y, dy and dx hold only the rank's own tokens, [B, S / size, H], and operations that treat each token separately
+  // need no change.
+  RankAxes axes;
 };
 
 // Parameters of one layer, in the order of parameters(). They are not sharded by ZeRO, but split ones are only this rank's
@@ -90,8 +102,8 @@ class Layer {
   virtual std::span<const ParameterSpec> parameters() const = 0;
   virtual Shape output_shape(const Shape& input) const = 0;
   // Whether the layer is correct when x holds only a rank's own tokens (sequence parallelism): it treats each token separately,
-  // or gathers and scatters as model/token_gather.h and model/axis_sum.h do. Sequence parallelism is refused for a model with a
-  // layer that returns false.
+  // or gathers and scatters as tensor_parallel/token_gather.h and tensor_parallel/axis_sum.h do. Sequence parallelism is
+  // refused for a model with a layer that returns false.
   virtual bool allows_sequence_parallelism() const { return false; }
 
   virtual void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const = 0;

@@ -71,4 +71,8 @@ struct TensorView {
   }
 };
 
+// Views a tensor as rows of its last dim.
+inline ConstTensorView as_rows(ConstTensorView view) { return view.reshaped({view.shape.rows(), view.shape.cols()}); }
+inline TensorView as_rows(TensorView view) { return view.reshaped({view.shape.rows(), view.shape.cols()}); }
+
 }  // namespace trivet

@@ -2,8 +2,8 @@
 
 #include <stdexcept>
 
+#include "comm/rank_axis.h"
 #include "engine/partitioned_input.h"
-#include "tensor_parallel/tensor_axis.h"
 
 namespace trivet {
 
@@ -27,9 +27,9 @@ void Executor::run(const pipeline::Program& program, const std::vector<Recompute
   for (size_t block = 0; block < model_.layers.size(); ++block)
     shapes_.push_back(block == 0 ? inputs.microbatches[0].tokens.shape
                                  : model_.layers[block - 1]->output_shape(shapes_.back()));
-  // Every rank has all tokens, but only its part of what the first block makes from them (tensor_parallel/tensor_axis.h).
-  const tensor_parallel::TensorAxis& axis = resources_.tensor;
-  if (axis.sequence_parallel)
+  // Every rank has all tokens, but only its part of what the first block makes from them (comm/rank_axis.h).
+  const comm::RankAxis& axis = resources_.tensor;
+  if (axis.splits_tokens)
     for (size_t block = 1; block < shapes_.size(); ++block) shapes_[block][1] /= axis.size();
   flights_.clear();
   flights_.resize(inputs.microbatches.size());
@@ -184,7 +184,7 @@ Context Executor::context(int block, int microbatch) {
   c.training = inputs_.training;
   c.loss_scale = inputs_.scalars.loss_scale;
   c.recompute_attention = recompute_of(block) == Recompute::Selective;
-  c.tensor = &resources_.tensor;
+  c.axes[Axis::Tensor] = &resources_.tensor;
   if (options_.counts_loss) c.loss = inputs_.results->losses(microbatches_).row_range(microbatch, 1).reshaped({2});
   return c;
 }

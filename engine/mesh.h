@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/axis.h"
+#include "core/axis.h"
 #include "engine/config/config.h"
 
 namespace trivet {

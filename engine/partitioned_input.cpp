@@ -10,15 +10,14 @@
 
 namespace trivet {
 
-ScopedTensor keep_slice(ConstTensorView whole, const tensor_parallel::TensorAxis& axis, kernels::Kernels& kernels,
-                        Arena& arena) {
+ScopedTensor keep_slice(ConstTensorView whole, const comm::RankAxis& axis, kernels::Kernels& kernels, Arena& arena) {
   const int64_t count = whole.elements() / axis.size();
   ScopedTensor slice(arena, whole.dtype, {count});
   kernels.copy(whole.slice(axis.rank() * count, count), slice);
   return slice;
 }
 
-ScopedTensor gather_slices(ConstTensorView slice, const Shape& shape, const tensor_parallel::TensorAxis& axis, Arena& arena) {
+ScopedTensor gather_slices(ConstTensorView slice, const Shape& shape, const comm::RankAxis& axis, Arena& arena) {
   ScopedTensor whole(arena, slice.dtype, shape);
   axis.group.all_gather(slice, whole, axis.stream);
   axis.stream.record().synchronize();

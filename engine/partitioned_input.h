@@ -7,10 +7,10 @@
 // Bytes sent: (t-1)/t of an input for each recomputed block and microbatch.
 #pragma once
 
+#include "comm/rank_axis.h"
 #include "core/arena.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
-#include "tensor_parallel/tensor_axis.h"
 
 namespace trivet {
 
@@ -20,8 +20,8 @@ struct Plan;
 void check_partitioned_inputs(const Plan& plan, const model::Model& model);
 
 // This rank's slice of `whole`.
-ScopedTensor keep_slice(ConstTensorView whole, const tensor_parallel::TensorAxis&, kernels::Kernels&, Arena&);
+ScopedTensor keep_slice(ConstTensorView whole, const comm::RankAxis&, kernels::Kernels&, Arena&);
 // Gathers all slices into a tensor of `shape` and waits for it.
-ScopedTensor gather_slices(ConstTensorView slice, const Shape& shape, const tensor_parallel::TensorAxis&, Arena&);
+ScopedTensor gather_slices(ConstTensorView slice, const Shape& shape, const comm::RankAxis&, Arena&);
 
 }  // namespace trivet

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "comm/rank_axis.h"
 #include "engine/backend/backend.h"
 #include "engine/device_batches.h"
 #include "engine/executor.h"
@@ -19,7 +20,6 @@
 #include "engine/rank_plan.h"
 #include "engine/step_results.h"
 #include "engine/step_scalars.h"
-#include "tensor_parallel/tensor_axis.h"
 
 namespace trivet {
 
@@ -96,7 +96,7 @@ class Worker {
   const Programs& programs_;
   Shape batch_shape_;  // tokens of a microbatch, as planned
   WorkerResources resources_;
-  tensor_parallel::TensorAxis tensor_axis_;
+  comm::RankAxis tensor_axis_;
   StepResults results_, evaluation_;
   std::optional<DeviceBatches> batches_;  // if kernels cannot read the caller's memory
   std::optional<DeviceScalars> scalars_;  // likewise

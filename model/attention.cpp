@@ -2,9 +2,12 @@
 
 #include <optional>
 
-#include "model/token_gather.h"
+#include "tensor_parallel/token_gather.h"
 
 namespace trivet::model {
+
+using tensor_parallel::all_tokens;
+using tensor_parallel::sharing_axis;
 namespace {
 
 enum Slot { kQkv, kOut, kLogSumExp, kDqkv };

@@ -7,7 +7,6 @@
 #include "model/model.h"
 #include "tensor_parallel/cuts.h"
 #include "tensor_parallel/split.h"
-#include "tensor_parallel/tensor_axis.h"
 
 namespace trivet::model {
 namespace {

@@ -1,12 +1,17 @@
 #include "model/embedding.h"
 
 #include "core/error.h"
-#include "model/axis_sum.h"
 #include "model/parts.h"
-#include "model/token_gather.h"
+#include "tensor_parallel/axis_sum.h"
 #include "tensor_parallel/split.h"
+#include "tensor_parallel/token_gather.h"
 
 namespace trivet::model {
+
+using tensor_parallel::AxisSum;
+using tensor_parallel::sequence_axis;
+using tensor_parallel::sharing_axis;
+using tensor_parallel::TokenGather;
 namespace {
 
 enum Slot { kTokens, kDsum };
@@ -34,7 +39,7 @@ Embedding::Embedding(const std::string& name, const Options& options) : options_
 
 // Returns the rows of the table that this rank has.
 kernels::TableRows Embedding::rows_of(const Context& context) const {
-  const tensor_parallel::TensorAxis* axis = sharing_axis(context);
+  const comm::RankAxis* axis = sharing_axis(context);
   if (!axis) return {};
   return {tensor_parallel::unit_range(options_.vocabulary, axis->rank(), axis->size()).begin, options_.vocabulary};
 }
@@ -51,7 +56,7 @@ void Embedding::forward(Context& context, Weights weights, ConstTensorView token
                         " learned positions; shorten the sequence");
     positions = weights[1].row_range(0, length);
   }
-  const tensor_parallel::TensorAxis* axis = sharing_axis(context);
+  const comm::RankAxis* axis = sharing_axis(context);
   if (axis && axis->rank() != 0) positions = {};
   AxisSum sum(context, axis, y, {}, AxisSum::Terms::Exact);
   context.kernels.embedding(
@@ -90,7 +95,7 @@ void Embedding::backward_weight(Context& context, Gradients gradients, const Sav
 void Embedding::add_position_gradient(Context& context, const Gradient& gradient, ConstTensorView tokens,
                                       ConstTensorView dy) const {
   const int64_t sequences = dy.shape[0], length = dy.shape[1];
-  const tensor_parallel::TensorAxis* axis = sequence_axis(context);
+  const comm::RankAxis* axis = sequence_axis(context);
   const Gradient used = rows_used(context, gradient, axis ? axis->rank() * length : 0, length);
   context.kernels.embedding_backward({.tokens = tokens.slice(0, sequences * length).reshaped({sequences, length}),
                                       .dy = dy,

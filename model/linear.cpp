@@ -1,9 +1,14 @@
 #include "model/linear.h"
 
 #include "model/parts.h"
-#include "model/token_gather.h"
+#include "tensor_parallel/token_gather.h"
 
 namespace trivet::model {
+
+using tensor_parallel::AxisCuts;
+using tensor_parallel::AxisSum;
+using tensor_parallel::sharing_axis;
+using tensor_parallel::TokenGather;
 namespace {
 
 enum Slot { kX, kDy };

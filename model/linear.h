@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "model/axis_sum.h"
+#include "tensor_parallel/axis_sum.h"
 
 namespace trivet::model {
 
@@ -51,7 +51,8 @@ class Linear : public Layer {
  private:
   bool column_parallel() const { return options_.split.dim == 0; }
   bool row_parallel() const { return options_.split.dim == 1; }
-  AxisSum start_input_gradient(Context&, Weights, ConstTensorView dy, ConstTensorView before_gelu, TensorView dx) const;
+  tensor_parallel::AxisSum start_input_gradient(Context&, Weights, ConstTensorView dy, ConstTensorView before_gelu,
+                                                TensorView dx) const;
 
   Options options_;
   std::vector<ParameterSpec> parameters_;

@@ -2,11 +2,18 @@
 
 #include <algorithm>
 
-#include "model/axis_sum.h"
-#include "model/token_gather.h"
+#include "tensor_parallel/axis_sum.h"
 #include "tensor_parallel/split.h"
+#include "tensor_parallel/token_gather.h"
 
 namespace trivet::model {
+
+using tensor_parallel::AxisCuts;
+using tensor_parallel::AxisSum;
+using tensor_parallel::reduce_over;
+using tensor_parallel::sharing_axis;
+using tensor_parallel::sum_over;
+using tensor_parallel::TokenGather;
 namespace {
 
 enum Slot { kHidden, kDlogits, kDhidden };
@@ -59,13 +66,13 @@ std::vector<LmHead::Chunk> LmHead::chunks_of(int64_t rows) const {
 
 // Returns the columns of the logits that this rank computes.
 kernels::TableRows LmHead::columns_of(const Context& context) const {
-  const tensor_parallel::TensorAxis* axis = sharing_axis(context);
+  const comm::RankAxis* axis = sharing_axis(context);
   if (!axis) return {};
   return {tensor_parallel::unit_range(vocabulary_, axis->rank(), axis->size()).begin, vocabulary_};
 }
 
 void LmHead::loss_of_logits(Context& context, ConstTensorView logits, ConstTensorView targets, const Wanted& wanted) const {
-  const tensor_parallel::TensorAxis* axis = sharing_axis(context);
+  const comm::RankAxis* axis = sharing_axis(context);
   const AxisCuts cuts(context, split());
   if (!axis)
     return context.kernels.cross_entropy({.logits = logits,

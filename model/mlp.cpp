@@ -1,8 +1,10 @@
 #include "model/mlp.h"
 
-#include "model/token_gather.h"
+#include "tensor_parallel/token_gather.h"
 
 namespace trivet::model {
+
+using tensor_parallel::all_tokens;
 namespace {
 
 enum Slot { kWide, kActivated, kDwide };

@@ -1,9 +1,11 @@
 #include "model/parts.h"
 
 #include "core/random.h"
-#include "model/token_gather.h"
+#include "tensor_parallel/token_gather.h"
 
 namespace trivet::model {
+
+using tensor_parallel::sequence_axis;
 
 int Parts::add(const std::string& name, const Layer& part) {
   const size_t first = parameters_.size();
@@ -43,7 +45,7 @@ kernels::DropoutSite dropout_site(const Context& context, const std::string& nam
 
 kernels::DropoutSite dropout_site(const Context& context, const std::string& name, double rate, const Shape& own_tokens) {
   kernels::DropoutSite site = dropout_site(context, name, rate);
-  if (const tensor_parallel::TensorAxis* axis = sequence_axis(context))
+  if (const comm::RankAxis* axis = sequence_axis(context))
     site.first_element = axis->rank() * (own_tokens.elements() / own_tokens[0]);
   return site;
 }

@@ -83,13 +83,6 @@ class IntermediateGradient : public Intermediate {
       : Intermediate(pass.context().arena, pass.keeper(), slot, dtype, shape) {}
 };
 
-// Statistics (means, log-sum-exps) and logits are float32, or float64 if the activations are.
-constexpr DType statistics_dtype(DType dtype) { return dtype == DType::Float64 ? DType::Float64 : DType::Float32; }
-
-// Views a tensor as rows of its last dim.
-inline ConstTensorView as_rows(ConstTensorView view) { return view.reshaped({view.shape.rows(), view.shape.cols()}); }
-inline TensorView as_rows(TensorView view) { return view.reshaped({view.shape.rows(), view.shape.cols()}); }
-
 // Returns the dropout at the place in the model that has this name; nothing is dropped outside training.
 kernels::DropoutSite dropout_site(const Context& context, const std::string& name, double rate);
 // Does the same for an activation between blocks, of which a rank may have only its own tokens [B, S / size, H].

@@ -7,6 +7,9 @@
 #include "tensor_parallel/split.h"
 
 namespace trivet::model {
+
+using tensor_parallel::reduce_over;
+using tensor_parallel::sharing_axis;
 namespace {
 
 Linear::Options fused(const QkvProjection::Options& options) {
@@ -23,7 +26,7 @@ Linear::Options fused(const QkvProjection::Options& options) {
 
 QkvProjection::QkvProjection(const Options& options) : Linear(fused(options)), options_(options) {}
 
-HeadRange QkvProjection::heads_of(const tensor_parallel::TensorAxis* axis) const {
+HeadRange QkvProjection::heads_of(const comm::RankAxis* axis) const {
   const int64_t heads = options_.heads, key_value_heads = options_.key_value_heads;
   if (!axis) return {0, heads, 0, key_value_heads};
   const int64_t size = axis->size();
@@ -38,7 +41,7 @@ HeadRange QkvProjection::heads_of(const tensor_parallel::TensorAxis* axis) const
 // hold this microbatch's part, because a sum over ranks must not count it more than once.
 void QkvProjection::make_weight_gradients(Context& context, Gradients gradients, ConstTensorView x, ConstTensorView dy,
                                           const Saved& saved) const {
-  const tensor_parallel::TensorAxis* axis = sharing_axis(context);
+  const comm::RankAxis* axis = sharing_axis(context);
   const HeadRange heads = heads_of(axis);
   if (!heads.key_value_shared) return Linear::make_weight_gradients(context, gradients, x, dy, saved);
   const int64_t head_size = options_.hidden / options_.heads;
@@ -63,7 +66,7 @@ void QkvProjection::make_weight_gradients(Context& context, Gradients gradients,
 }
 
 // Sums one buffer for all key/value heads, [G, elements of rows], into which each rank writes its part for its own head.
-void QkvProjection::sum_over_holders(Context& context, const tensor_parallel::TensorAxis& axis, const HeadRange& heads,
+void QkvProjection::sum_over_holders(Context& context, const comm::RankAxis& axis, const HeadRange& heads,
                                      TensorView rows) const {
   const ScopedTensor all(context.arena, rows.dtype, {options_.key_value_heads, rows.elements()});
   const TensorView own = all.view().slice(heads.first_key_value * rows.elements(), rows.elements());

@@ -32,11 +32,11 @@ class QkvProjection : public Linear {
   explicit QkvProjection(const Options& options);
 
   // Returns all heads if `axis` is null. Throws std::logic_error for sizes that check_tensor_size (model/model.h) refuses.
-  HeadRange heads_of(const tensor_parallel::TensorAxis* axis) const;
+  HeadRange heads_of(const comm::RankAxis* axis) const;
 
  private:
   void make_weight_gradients(Context&, Gradients, ConstTensorView x, ConstTensorView dy, const Saved&) const override;
-  void sum_over_holders(Context&, const tensor_parallel::TensorAxis&, const HeadRange&, TensorView rows) const;
+  void sum_over_holders(Context&, const comm::RankAxis&, const HeadRange&, TensorView rows) const;
 
   Options options_;
 };

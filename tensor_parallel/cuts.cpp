@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "tensor_parallel/tensor_axis.h"
-
 namespace trivet::tensor_parallel {
 
 bool can_cut(const Split& split, int size) {

@@ -14,6 +14,9 @@
 
 namespace trivet::tensor_parallel {
 
+// All tensor sizes that divide this give the same bits in layout mode.
+inline constexpr int kSumChunks = 8;
+
 struct SplitCuts {
   std::vector<int64_t> ends;  // of the chunks in the rank's part of the dim, segment by segment
   // For products that have the dim as their rows, as their columns, or as the dim that they sum over.

@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "kernels/kernels.h"
-#include "tensor_parallel/tensor_axis.h"
+#include "tensor_parallel/cuts.h"
 
 namespace trivet::zero {
 namespace {

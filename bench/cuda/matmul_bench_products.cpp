@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "comm/process_group.h"
+#include "comm/rank_axis.h"
 #include "core/layer.h"
 #include "engine/config/refuse.h"
 #include "kernels/observed_kernels.h"
 #include "tensor_parallel/split.h"
-#include "tensor_parallel/tensor_axis.h"
 
 namespace trivet {
 namespace {
@@ -69,7 +69,7 @@ class RankOfLayers {
     Arena arena("layer");
     Context context{.kernels = *kernels_, .arena = arena, .microbatch = &microbatch};
     context.recompute_attention = config_.recompute == Recompute::Selective;
-    context.tensor = &axis_;
+    context.axes[Axis::Tensor] = &axis_;
     const TensorView dx = first ? TensorView{} : TensorView{nullptr, x.dtype, x.shape};
     Saved saved;
     Shape shape = layer.output_shape(x.shape);
@@ -77,7 +77,7 @@ class RankOfLayers {
       layer.forward_backward(context, weights, gradients, x, dx, saved);
       return {};
     }
-    if (first && axis_.sequence_parallel) shape[1] /= axis_.size();
+    if (first && axis_.splits_tokens) shape[1] /= axis_.size();
     const TensorView y{nullptr, config_.model_dtype(), shape};
     layer.forward(context, weights, x, y, saved);
     layer.backward(context, weights, gradients, y, dx, saved);
@@ -90,7 +90,7 @@ class RankOfLayers {
   std::unique_ptr<kernels::Kernels> meta_, kernels_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<comm::ProcessGroup> group_;
-  tensor_parallel::TensorAxis axis_;
+  comm::RankAxis axis_;
 };
 
 }  // namespace

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "core/axis.h"
 #include "core/device.h"
 #include "core/dtype.h"
 #include "core/enum_names.h"
-#include "engine/axis.h"
 #include "pipeline/partition_method.h"
 #include "pipeline/passes/unshard_release.h"
 #include "pipeline/schedules/schedule_kind.h"

@@ -110,7 +110,7 @@ TEST_P(PipelineEquivalence, LayoutModeGivesTheBitsOfOneRankForEveryTensorSize) {
     for (int tensor : {2, 4}) {
       // Of the sample, 4 tensor ranks where there are few others, and 2 where there are many.
       if (!std::getenv("TRIVET_WHOLE_MATRIX") && (tensor == 4) != (c.pipeline * c.data <= 2)) continue;
-      c.tensor = tensor;
+      c.axes[Axis::Tensor] = tensor;
       EXPECT_EQ(difference(one, run(with(many_heads, c))), "") << to_string(c);
     }
   }
@@ -131,7 +131,7 @@ TEST_P(PipelineEquivalence, RunModeGivesTheBitsOfTheSameDataRanksAndStage) {
 TEST_P(PipelineEquivalence, RunModeGivesTheBitsOfTheSameTensorRanksToo) {
   for (Case c : cases()) {
     if (c.pipeline == 3) c.pipeline = 1;  // 12 ranks are many threads for little more
-    c.tensor = 2;
+    c.axes[Axis::Tensor] = 2;
     c.sequence_parallel = (c.stage + static_cast<int>(c.schedule)) % 2 == 1;
     const Trace& reference = plain_run(c);
     EXPECT_EQ(difference(reference, run(with(config(Reproducible::Run), c))), "") << to_string(c);

@@ -4,7 +4,7 @@
 
 #include "model/linear.h"
 #include "model/parts.h"
-#include "model/token_gather.h"
+#include "tensor_parallel/token_gather.h"
 #include "tests/equivalence/tiny_run.h"
 
 namespace trivet::test {
@@ -24,7 +24,7 @@ class TwoProducts final : public Layer {
   bool allows_sequence_parallelism() const override { return true; }
 
   void forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const override {
-    Shape wide = model::all_tokens(context, x.shape);
+    Shape wide = tensor_parallel::all_tokens(context, x.shape);
     wide[-1] = parts_.of(up_part_, weights)[0].shape[0];  // of F the rank's part
     const TensorView h = saved.keep(context.arena, kH, x.dtype, wide);
     up_.forward(context, parts_.of(up_part_, weights), x, h, saved.child(up_part_));

@@ -18,7 +18,7 @@ Values draw(int64_t count, const std::string& name, double spread) {
   return values;
 }
 
-bool shares_tokens(const TensorAxis* axis) { return axis && axis->sequence_parallel; }
+bool shares_tokens(const RankAxis* axis) { return axis && axis->splits_tokens; }
 
 // A rank's own tokens of [B, S, H].
 Values own_tokens(const Values& whole, const Shape& shape, int rank, int size) {
@@ -52,7 +52,7 @@ void expect_near(const Values& actual, const Values& expected, const std::string
   EXPECT_LE(worst / largest, kTolerance) << what;
 }
 
-Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const TensorAxis* axis) {
+Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAxis* axis) {
   const int rank = axis ? axis->rank() : 0, size = axis ? axis->size() : 1;
   const int64_t tokens = it.input_shape[0] * it.input_shape[1];
   Batch batch = random_batch(it.input_shape[0], it.input_shape[1], std::max(it.vocabulary, it.targets_below) + 1, 3);
@@ -89,7 +89,7 @@ Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const Tensor
   MemoryMeter meter;
   Arena arena("layer", host_allocator(), meter, MemoryCategory::Activations, 1 << 22);
   Context context{*kernels, arena, &microbatch, {11, 3, 5}, way != Way::Evaluated};
-  context.tensor = axis;
+  context.axes[Axis::Tensor] = axis;
   double loss_of_layer[2] = {};
   context.loss = {loss_of_layer, DType::Float64, {2}};
   Saved saved;
@@ -112,10 +112,10 @@ Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const Tensor
   return outcome;
 }
 
-void on_axis(int size, const std::function<void(const TensorAxis&)>& body, bool sequence_parallel) {
+void on_axis(int size, const std::function<void(const RankAxis&)>& body, bool sequence_parallel) {
   comm::run_threads(size, [&](comm::World& world) {
     const auto stream = make_thread_stream("tensor");
-    const TensorAxis axis{world.group(), *stream, sequence_parallel};
+    const RankAxis axis{world.group(), *stream, sequence_parallel};
     body(axis);
     stream->synchronize();
     world.close();
@@ -125,7 +125,7 @@ void on_axis(int size, const std::function<void(const TensorAxis&)>& body, bool 
 std::vector<Outcome> run_ranks(const Layer& layer, const LayerCase& it, Way way, int size, bool sequence_parallel) {
   std::vector<Outcome> outcomes(static_cast<size_t>(size));
   on_axis(
-      size, [&](const TensorAxis& axis) { outcomes[static_cast<size_t>(axis.rank())] = run_layer(layer, it, way, &axis); },
+      size, [&](const RankAxis& axis) { outcomes[static_cast<size_t>(axis.rank())] = run_layer(layer, it, way, &axis); },
       sequence_parallel);
   return outcomes;
 }

@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "comm/rank_axis.h"
 #include "comm/world.h"
 #include "model/transformer_block.h"
-#include "tensor_parallel/tensor_axis.h"
 #include "tests/model/whole_model.h"
 
 namespace trivet::model {
 
-using tensor_parallel::TensorAxis;
+using comm::RankAxis;
 
 constexpr double kTolerance = 1e-10;
 constexpr double kGarbage = std::numeric_limits<double>::quiet_NaN();
@@ -45,10 +45,10 @@ struct Outcome {
 inline TensorView view_of(Values& values, const Shape& shape) { return {values.data(), DType::Float64, shape}; }
 
 // On this rank; without an axis: on one rank that has everything.
-Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const TensorAxis* axis);
+Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAxis* axis);
 
 // Runs `body` on `size` ranks that are a tensor axis with a stream of its own.
-void on_axis(int size, const std::function<void(const TensorAxis&)>& body, bool sequence_parallel = false);
+void on_axis(int size, const std::function<void(const RankAxis&)>& body, bool sequence_parallel = false);
 
 std::vector<Outcome> run_ranks(const Layer& layer, const LayerCase& it, Way way, int size, bool sequence_parallel = false);
 

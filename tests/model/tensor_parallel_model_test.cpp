@@ -39,7 +39,7 @@ TEST_P(ModelOnAnAxis, LossAndAllGradientsAreAsOnOneRank) {
     for (bool fused : {true, false}) {
       WholeModel whole(small(type(), dropout), DType::Float64, Device::Cpu);
       const double expected = whole.train(batch, fused);
-      on_axis(size(), [&](const TensorAxis& axis) {
+      on_axis(size(), [&](const RankAxis& axis) {
         WholeModel part(small(type(), dropout), DType::Float64, Device::Cpu, {}, &axis);
         EXPECT_NEAR(part.train(batch, fused), expected, kTolerance);
         for (const std::string& name : part.parameter_names()) {
@@ -69,7 +69,7 @@ TEST_P(ModelOnAnAxis, TrainsAndEvaluatesAsOnOneRank) {
   };
   expected = losses(whole);
   EXPECT_LT(expected.back(), expected.front() - 0.1);
-  on_axis(size(), [&](const TensorAxis& axis) {
+  on_axis(size(), [&](const RankAxis& axis) {
     WholeModel part(small(type(), 0.1), DType::Float64, Device::Cpu, {}, &axis);
     const std::vector<double> actual = losses(part);
     for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 1e-9) << "step " << i;
@@ -80,7 +80,7 @@ TEST_P(ModelOnAnAxis, LogitsAreWholeOnEveryRank) {
   const Batch batch = random_batch(2, 12, 61, 1);
   WholeModel whole(small(type(), 0), DType::Float64, Device::Cpu);
   const Values expected = whole.logits(batch);
-  on_axis(size(), [&](const TensorAxis& axis) {
+  on_axis(size(), [&](const RankAxis& axis) {
     WholeModel part(small(type(), 0), DType::Float64, Device::Cpu, {}, &axis);
     expect_near(part.logits(batch), expected, "logits");
   });
@@ -89,7 +89,7 @@ TEST_P(ModelOnAnAxis, LogitsAreWholeOnEveryRank) {
 TEST_P(ModelOnAnAxis, FusedAndSeparateBackwardGiveTheSameBits) {
   const Batch batch = random_batch(2, 12, 61, 1);
   for (DType dtype : {DType::Float32, DType::BFloat16}) {
-    on_axis(size(), [&](const TensorAxis& axis) {
+    on_axis(size(), [&](const RankAxis& axis) {
       WholeModel fused(small(type(), 0.1), dtype, Device::Cpu, {}, &axis),
           apart(small(type(), 0.1), dtype, Device::Cpu, {}, &axis);
       EXPECT_EQ(fused.train(batch, true), apart.train(batch, false));
@@ -101,7 +101,7 @@ TEST_P(ModelOnAnAxis, FusedAndSeparateBackwardGiveTheSameBits) {
 
 TEST_P(ModelOnAnAxis, AFrozenParameterIsLeftOutAndTheOthersKeepTheirBits) {
   const Batch batch = random_batch(2, 12, 61, 1);
-  on_axis(size(), [&](const TensorAxis& axis) {
+  on_axis(size(), [&](const RankAxis& axis) {
     WholeModel all(small(type(), 0), DType::Float32, Device::Cpu, {}, &axis);
     WholeModel part(small(type(), 0), DType::Float32, Device::Cpu, {}, &axis);
     all.train(batch);
@@ -121,7 +121,7 @@ TEST_P(ModelOnAnAxis, BFloat16FollowsFloat32) {
   const Batch batch = random_batch(2, 12, 61, 1);
   WholeModel exact(small(type(), 0), DType::Float32, Device::Cpu);
   const double expected = exact.train(batch);
-  on_axis(size(), [&](const TensorAxis& axis) {
+  on_axis(size(), [&](const RankAxis& axis) {
     WholeModel rounded(small(type(), 0), DType::BFloat16, Device::Cpu, DType::Float32, &axis);
     EXPECT_NEAR(rounded.train(batch), expected, 0.02);
   });
@@ -130,7 +130,7 @@ TEST_P(ModelOnAnAxis, BFloat16FollowsFloat32) {
 TEST_P(ModelOnAnAxis, SendsWhatTheFormulasSayAndThePlannersGroupAgrees) {
   const Batch batch = random_batch(2, 12, 61, 1);
   const int64_t rows = 2 * 12, hidden = 32, layers = 2;
-  on_axis(size(), [&](const TensorAxis& axis) {
+  on_axis(size(), [&](const RankAxis& axis) {
     WholeModel real(small(type(), 0.1), DType::Float32, Device::Cpu, {}, &axis);
     real.train(batch);
     const comm::Traffic traffic = axis.group.traffic();
@@ -147,7 +147,7 @@ TEST_P(ModelOnAnAxis, SendsWhatTheFormulasSayAndThePlannersGroupAgrees) {
 
     const auto group = comm::make_meta_group(axis.rank(), axis.size(), "tensor");
     const auto stream = make_inline_stream();
-    const TensorAxis plan{*group, *stream};
+    const RankAxis plan{*group, *stream};
     WholeModel planned(small(type(), 0.1), DType::Float32, Device::Meta, {}, &plan);
     planned.train(batch);
     EXPECT_EQ(group->traffic().operations, operations);

@@ -54,11 +54,11 @@ TEST(TensorParallelLayers, MakeTheWeightGradientWhileDxIsSummed) {
     std::promise<void> made;
     HeldStream stream(made.get_future().share());
     const AnnouncingLinear linear({.in = 3, .out = 4, .bias = false, .split = {0, {4}}}, stream, made);
-    const TensorAxis axis{world.group(), stream};
+    const RankAxis axis{world.group(), stream};
     const auto kernels = kernels::make_cpu_kernels(1);
     Arena arena("none");
     Context context{*kernels, arena};
-    context.tensor = &axis;
+    context.axes[Axis::Tensor] = &axis;
     Saved saved;
     const ConstTensorView weights[] = {view_of(weight, {2, 3})};
     const Gradient gradients[] = {{view_of(dweight, {2, 3}), false}};

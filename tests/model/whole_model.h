@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "comm/rank_axis.h"
 #include "core/buffer.h"
 #include "core/random.h"
 #include "kernels/kernels.h"
 #include "model/lm_head.h"
 #include "model/model.h"
-#include "tensor_parallel/tensor_axis.h"
 #include "tests/model/local_places.h"
 
 namespace trivet::model {
@@ -71,7 +71,7 @@ class WholeModel {
   // On Device::Meta nothing has memory and the arena is a planning one.
   // With a tensor axis, weights and gradients are this rank's parts; initial values do not depend on the axis.
   WholeModel(const Description& description, DType dtype, Device device, std::optional<DType> gradient_dtype = {},
-             const tensor_parallel::TensorAxis* tensor = nullptr)
+             const comm::RankAxis* tensor = nullptr)
       : model_(build(description)),
         dtype_(dtype),
         gradient_dtype_(gradient_dtype.value_or(dtype)),
@@ -193,7 +193,7 @@ class WholeModel {
   Context make_context(const Microbatch& microbatch) {
     Context context{*kernels_, *arena_, &microbatch, {seed_, static_cast<double>(step), first_sample}, training};
     context.recompute_attention = recompute_attention;
-    context.tensor = tensor_;
+    context.axes[Axis::Tensor] = tensor_;
     loss_[0] = loss_[1] = 0;
     if (device_ != Device::Meta) context.loss = {loss_, DType::Float64, {2}};
     return context;
@@ -237,7 +237,7 @@ class WholeModel {
   DType dtype_, gradient_dtype_;
   uint64_t seed_ = 7;
   Device device_;
-  const tensor_parallel::TensorAxis* tensor_;
+  const comm::RankAxis* tensor_;
   MemoryMeter meter_;
   std::unique_ptr<kernels::Kernels> kernels_;
   std::unique_ptr<Arena> arena_;

@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "tensor_parallel/split.h"
-#include "tensor_parallel/tensor_axis.h"
 
 namespace trivet::tensor_parallel {
 namespace {

@@ -1,6 +1,6 @@
 // Sequence parallelism (Korthikanti et al. 2022): between blocks each tensor rank has its S / size consecutive tokens of every
 // sequence, x[B, S / size, H]. Norms, residuals and dropout work on these; a layer that mixes tokens or channels of several
-// ranks gathers all tokens first, and AxisSum scatters the sums (model/axis_sum.h).
+// ranks gathers all tokens first, and AxisSum scatters the sums (tensor_parallel/axis_sum.h).
 //
 //   TokenGather all(context, x);      (other work)      all.view()      [B, S, H]
 //
@@ -9,13 +9,13 @@
 // destroyed; after an exception the stream must finish before the arena is destroyed.
 #pragma once
 
+#include "comm/rank_axis.h"
 #include "core/layer.h"
-#include "tensor_parallel/tensor_axis.h"
 
-namespace trivet::model {
+namespace trivet::tensor_parallel {
 
 // Returns the tensor axis if its ranks also share the tokens, else null.
-const tensor_parallel::TensorAxis* sequence_axis(const Context& context);
+const comm::RankAxis* sequence_axis(const Context& context);
 // Returns the shape of all tokens; `own` [B, S / size, ...] is the shape of this rank's.
 Shape all_tokens(const Context& context, Shape own);
 
@@ -32,4 +32,4 @@ class TokenGather {
   Event arrived_;
 };
 
-}  // namespace trivet::model
+}  // namespace trivet::tensor_parallel

@@ -1,21 +1,21 @@
-#include "model/token_gather.h"
+#include "tensor_parallel/token_gather.h"
 
-#include "model/axis_sum.h"
+#include "tensor_parallel/axis_sum.h"
 
-namespace trivet::model {
+namespace trivet::tensor_parallel {
 
-const tensor_parallel::TensorAxis* sequence_axis(const Context& context) {
-  const tensor_parallel::TensorAxis* axis = sharing_axis(context);
-  return axis && axis->sequence_parallel ? axis : nullptr;
+const comm::RankAxis* sequence_axis(const Context& context) {
+  const comm::RankAxis* axis = sharing_axis(context);
+  return axis && axis->splits_tokens ? axis : nullptr;
 }
 
 Shape all_tokens(const Context& context, Shape own) {
-  if (const tensor_parallel::TensorAxis* axis = sequence_axis(context)) own[1] *= axis->size();
+  if (const comm::RankAxis* axis = sequence_axis(context)) own[1] *= axis->size();
   return own;
 }
 
 TokenGather::TokenGather(Context& context, ConstTensorView x, bool wanted) : x_(x) {
-  const tensor_parallel::TensorAxis* axis = wanted ? sequence_axis(context) : nullptr;
+  const comm::RankAxis* axis = wanted ? sequence_axis(context) : nullptr;
   if (!axis || x.absent()) return;
   all_ = ScopedTensor(context.arena, x.dtype, all_tokens(context, x.shape));
   const int64_t own = x.elements() / x.shape[0], all = own * axis->size();
@@ -30,4 +30,4 @@ ConstTensorView TokenGather::view() {
   return all_;
 }
 
-}  // namespace trivet::model
+}  // namespace trivet::tensor_parallel

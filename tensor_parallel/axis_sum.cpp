@@ -1,22 +1,21 @@
-#include "model/axis_sum.h"
+#include "tensor_parallel/axis_sum.h"
 
 #include "kernels/kernels.h"
-#include "model/parts.h"
-#include "model/token_gather.h"
+#include "tensor_parallel/token_gather.h"
 
-namespace trivet::model {
+namespace trivet::tensor_parallel {
 
-const tensor_parallel::TensorAxis* sharing_axis(const Context& context) {
-  const tensor_parallel::TensorAxis* axis = context.tensor;
+const comm::RankAxis* sharing_axis(const Context& context) {
+  const comm::RankAxis* axis = context.axes[Axis::Tensor];
   return axis && axis->size() > 1 ? axis : nullptr;
 }
 
 AxisCuts::AxisCuts(const Context& context, const Split& split) {
-  const tensor_parallel::TensorAxis* axis = context.tensor;
-  if (axis && axis->fixed_sums) cuts_ = tensor_parallel::cuts_of(split, axis->rank(), axis->size());
+  const comm::RankAxis* axis = context.axes[Axis::Tensor];
+  if (axis && axis->fixed_sums) cuts_ = cuts_of(split, axis->rank(), axis->size());
 }
 
-AxisSum::AxisSum(Context& context, const tensor_parallel::TensorAxis* axis, TensorView y, ConstTensorView bias, Terms terms)
+AxisSum::AxisSum(Context& context, const comm::RankAxis* axis, TensorView y, ConstTensorView bias, Terms terms)
     : context_(&context), axis_(axis), y_(y), bias_(bias), terms_(terms) {
   const DType sum_type = rounds_after() ? statistics_dtype(y.dtype) : y.dtype;
   if (scatters() || y.dtype != sum_type) scratch_ = ScopedTensor(context.arena, sum_type, all_tokens(context, y.shape));
@@ -46,13 +45,13 @@ void AxisSum::finish() {
     context_->kernels.add_bias({.x = as_rows(partial()), .bias = bias_, .out = as_rows(y_)});
 }
 
-void reduce_over(const tensor_parallel::TensorAxis& axis, TensorView data, comm::ReduceOp op) {
+void reduce_over(const comm::RankAxis& axis, TensorView data, comm::ReduceOp op) {
   axis.group.all_reduce(data, op, axis.stream);
   axis.stream.record().synchronize();
 }
 
-void sum_over(const tensor_parallel::TensorAxis& axis, TensorView data) {
+void sum_over(const comm::RankAxis& axis, TensorView data) {
   reduce_over(axis, data, axis.fixed_sums ? comm::ReduceOp::TreeSum : comm::ReduceOp::Sum);
 }
 
-}  // namespace trivet::model
+}  // namespace trivet::tensor_parallel

@@ -1,0 +1,28 @@
+// One axis of the mesh as a layer on one rank sees it: the ranks that differ along the axis only, and how layers share work
+// with them. Layers find it by name: context.axes[Axis::Tensor] (core/layer.h).
+//
+// On the tensor axis the ranks hold the parts of split parameters. Activations between blocks are whole on every one of them,
+// [B, S, H]. If the axis splits tokens (sequence parallelism, Korthikanti et al. 2022), each rank has its S / size consecutive
+// tokens of every sequence, [B, S / size, H]; a layer that needs all tokens gathers them, and a layer that sums over ranks
+// scatters the sum. Gradients of unsplit parameters are then sums over a rank's own tokens only; ZeRO sums them over the axis
+// when it reduces.
+#pragma once
+
+#include "comm/process_group.h"
+#include "core/stream.h"
+
+namespace trivet::comm {
+
+struct RankAxis {
+  ProcessGroup& group;
+  Stream& stream;  // runs the group's operations, on another thread if they overlap with computation
+  bool splits_tokens = false;
+  // reproducible "layout": sums over a split dim run over a fixed number of chunks in a balanced tree, so that their bits do
+  // not depend on how many ranks share the dim (tensor_parallel/cuts.h).
+  bool fixed_sums = false;
+
+  int rank() const { return group.rank(); }
+  int size() const { return group.size(); }
+};
+
+}  // namespace trivet::comm
