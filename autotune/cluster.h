@@ -1,4 +1,4 @@
-// Describes the machines that a plan is for, by numbers from data sheets or benchmarks; nobody needs to have them.
+// Describes the machines that a plan is for, by numbers from data sheets or benchmarks; the machines need not be available.
 //
 //   cluster_named("h100")                      // a node of 8 with its network, as many nodes as the plan needs
 //   find_cluster("cluster.json")               // {"like": "h100", "nodes": 128, "outside": {"bytes_per_second": 25e9}}

@@ -60,12 +60,12 @@ double tensor_layer_volume(double activations, int64_t ranks, int64_t gathered_a
 // keys, values and output: (2 + 2 kv) of x / P each, of which (P - 1) / P is sent. kv: key/value heads for each head.
 double ulysses_layer_volume(double activations, int64_t ranks, double key_value_share = 1);
 
-// The forward of a layer whose keys and values go round a ring of ranks (Ring Attention, Liu et al. 2023) sends 2 kv x / P, P -
-// 1 times. Backward sends twice as much: the same again, and its gradients.
+// The forward of a layer whose keys and values go round a ring of ranks sends P - 1 times 2 kv x / P (Ring Attention, Liu et
+// al. 2023). Backward sends twice as much: the same again, and its gradients.
 double ring_attention_volume(double activations, int64_t ranks, double key_value_share = 1);
 
-// The forward of a layer of experts (GShard, Lepikhin et al. 2020) sends tokens to their `chosen` experts and back: 2 (e - 1) /
-// e chosen x if tokens choose evenly. Backward sends as much.
+// The forward of a layer of experts sends 2 (e - 1) / e chosen x: tokens go to their `chosen` experts and back, and choose
+// evenly (GShard, Lepikhin et al. 2020). Backward sends as much.
 double expert_layer_volume(double activations, int64_t ranks, int64_t chosen);
 
 }  // namespace trivet::autotune

@@ -1,5 +1,5 @@
 // The interface for the time of one kernel and of one operation of a group, whether it was measured on this machine
-// (hardware_profile.h) or is calculated for machines that nobody needs to have.
+// (hardware_profile.h) or is calculated for machines that need not be available.
 #pragma once
 
 #include <cstdint>

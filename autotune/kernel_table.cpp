@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kNearest = 14;
 constexpr double kRidge = 0.05;   // pulls slopes to 0 where few points determine them
-constexpr double kBeyond = 0.25;  // how far, in log pace, a plane may leave the range of the points that made it
+constexpr double kBeyond = 0.25;  // how far, in log pace, a plane may leave the range of its points
 constexpr size_t kDims = 5;
 
 bool is_arithmetic(std::string_view kernel) { return kernel == "matmul" || kernel.starts_with("attention"); }

@@ -18,8 +18,8 @@ struct Layout {
   int64_t microbatch = 1, microbatches = 1;  // sequences; per data rank and step
   Recompute recompute = Recompute::None;
   bool sequence_parallel = false;
-  bool overlap = true;             // of the data axis with computing
-  bool overlap_tensor = true;      // of the tensor axis, as far as the layers start operations before they need them
+  bool overlap = true;             // of the data axis with computation
+  bool overlap_tensor = true;      // of the tensor axis, where layers start operations before they need the results
   bool offload_optimizer = false;  // master weights and optimizer states in host memory, updated there
   // ZeRO-3: the next block's weights are gathered while a block computes, so two blocks are whole instead of one.
   bool prefetch = true;

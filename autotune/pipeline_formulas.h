@@ -52,10 +52,10 @@ struct StageOfGpt {
 };
 double gpt_stage_parameters(const TransformerShape& shape, const StageOfGpt& stage, int64_t tensor);
 
-// Activation bytes of the first stage with 1F1B or, with v > 1, interleaved, by Megatron-LM's estimate: the layers in flight
-// (layers_in_flight); for each of p microbatches the dropout of the embedding, s b h / t, and 8 bytes of ids per token; with p
-// = 1 the head's 4 s b h (1 + V / h) / t; with LayerInputs the layer that is recomputed. With c context ranks, each holds a
-// c-th of the sum.
+// Activation bytes of the first stage with 1F1B or, with v > 1, interleaved, by Megatron-LM's estimate. They are the layers in
+// flight (layers_in_flight); for each of p microbatches the dropout of the embedding, s b h / t, and 8 bytes of ids per token;
+// for p = 1 the head's 4 s b h (1 + V / h) / t; with LayerInputs the layer that is recomputed. With c context ranks, each holds
+// a c-th of the sum.
 struct FirstStage {
   int64_t microbatch = 1, microbatches = 1;
   int64_t pipeline = 1, chunks = 1, tensor = 1, context = 1;

@@ -77,7 +77,7 @@ PlanPrediction predict_plan(const Plan& plan, const model::Model& model, const C
   const Layout layout = layout_of(plan);
   if (layout.offload_optimizer && !cluster.can_offload())
     throw ConfigError(
-        fmt::format("cluster \"{}\": host: is not described, which zero_optimization.offload_optimizer needs; give "
+        fmt::format("cluster \"{}\": host: is missing, and zero_optimization.offload_optimizer needs it; give "
                     "host.memory_bytes, host.memory_bytes_per_second and host.link_bytes_per_second",
                     cluster.name));
   const StepModel steps(model, cluster, state_types(plan.config));

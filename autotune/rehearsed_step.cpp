@@ -75,7 +75,7 @@ double waits_for_published(const Program& program, const Recording& recording, R
   return ms;
 }
 
-// How streams share the rank's time.
+// How streams share the time of a rank.
 struct Sharing {
   bool cores = false;   // their work keeps the program from its own work
   bool queues = false;  // gathers and reductions overlap the program

@@ -17,7 +17,7 @@ namespace trivet::autotune {
 namespace {
 
 constexpr size_t kMostRefuted = 4;           // the most plans that a search makes
-constexpr int64_t kMostDevices = 1'000'000;  // that --world-size takes
+constexpr int64_t kMostDevices = 1'000'000;  // the most that --world-size accepts
 
 // The choices that make up a layout, by name, with their values as text.
 using Choice = std::pair<const char*, std::function<std::string(const Layout&)>>;
@@ -100,7 +100,7 @@ class Search {
 
  private:
   struct Best {
-    std::optional<Candidate> fastest, smallest;  // that fit; of all
+    std::optional<Candidate> fastest, smallest;  // of those that fit; of all
   };
   double over(const Candidate& candidate) const { return bytes_over(candidate.step.bytes, cluster_); }
   static double seconds(const Candidate& candidate) { return candidate.step.seconds.total(); }

@@ -72,7 +72,7 @@ StateTypes state_types(const Config& config);
 // To be used by one thread at a time, because it caches what blocks do.
 class StepModel {
  public:
-  // Both must outlive it.
+  // Model and cluster must outlive the StepModel.
   StepModel(const model::Model& model, const Cluster& cluster, const StateTypes& types = {});
 
   // The layout must divide the model: blocks into stages, heads among tensor ranks ...

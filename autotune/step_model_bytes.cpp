@@ -22,7 +22,7 @@ InFlight microbatches_in_flight(const Layout& layout, int64_t pipeline_rank) {
     case ScheduleKind::Interleaved: return {std::min(m, (2 * (p - i - 1) + (v - 1) * p + 1) / v), 0};
     case ScheduleKind::ZeroBubbleH1: return {std::min(m - 1, p - i - 1), std::min(m, i + 1)};
     case ScheduleKind::ZeroBubble2p: return {std::min(m - 1, 2 * (p - 1 - i)), std::min(m, 2 * i + 1)};
-    case ScheduleKind::ZeroBubbleV: return {std::min(m, p) / 2, std::min(m, p) / 2};  // 2 p of half as many blocks
+    case ScheduleKind::ZeroBubbleV: return {std::min(m, p) / 2, std::min(m, p) / 2};  // 2 p microbatches of half as many blocks
   }
   return {m, 0};
 }
@@ -54,7 +54,8 @@ double bytes_over(const StepBytes& bytes, const Cluster& cluster) {
   return bytes.host > 0 ? std::max(device, bytes.host - as_double(cluster.host.memory_bytes)) : device;
 }
 
-// With ZeRO-3 and stage3_release "distance", weights stay whole if they are used again before that many other parameters are.
+// With ZeRO-3 and stage3_release "distance", weights stay whole if fewer than stage3_max_reuse_distance other parameters are
+// used before they are used again.
 bool StepModel::stays_whole(const Layout& layout, double parameters) const {
   return layout.zero_stage == 3 && 2 * parameters < types_.most_reuse_distance && parameters <= types_.max_live;
 }

@@ -53,7 +53,7 @@ double activation_bytes_per_layer(const TransformerShape& shape, int64_t microba
                                   SavedActivations saved) {
   const auto [L, h, a, V, s] = Letters(shape);
   const double t = static_cast<double>(tensor), input = s * static_cast<double>(microbatch) * h;
-  const double split = sequence_parallel ? t : 1;  // what is outside of the split products
+  const double split = sequence_parallel ? t : 1;  // for what is not part of the split products
   if (saved == SavedActivations::LayerInputs) return 2 * input / split;
   const double scores = saved == SavedActivations::All ? 5 * a * s / h : 0;
   return input * (10 / split + 24 / t + scores / t);

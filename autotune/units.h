@@ -1,4 +1,4 @@
-// Bytes as people read them, and seconds of a clock.
+// Units of bytes for output, and seconds since a moment.
 #pragma once
 
 #include <chrono>

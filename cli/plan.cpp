@@ -130,9 +130,8 @@ void add_plan(CLI::App& program) {
       ->take_all()
       ->allow_extra_args(false);
   command->add_flag("--json", arguments->json, "print JSON");
-  CLI::Option* cluster =
-      command->add_option("--cluster", arguments->cluster,
-                          "predict the time on machines that you need not have: a100, a100-40, h100, h200 or a JSON file");
+  CLI::Option* cluster = command->add_option("--cluster", arguments->cluster,
+                                             "predict the time on other machines: a100, a100-40, h100, h200 or a JSON file");
   CLI::Option* search =
       command->add_flag("--search", arguments->search, "rank all layouts on --cluster and say why the others lose");
   command->add_option("--top", arguments->top, "how many layouts --search prints (10)")->check(from_to(1, 1000))->needs(search);

@@ -26,10 +26,10 @@ int chosen_threads(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
   const bool whole = end == text.data() + text.size() || *end == ',';
   if (error != std::errc{} || !whole || threads < 1)
-    throw ConfigError(fmt::format(
-        "OMP_NUM_THREADS={}: not accepted; use a number of threads, at least 1, or unset the variable, so that each "
-        "rank uses cores / ranks threads",
-        printable(text)));
+    throw ConfigError(
+        fmt::format("OMP_NUM_THREADS={}: not accepted; use a number of threads, at least 1, or unset the variable to use "
+                    "cores / ranks threads per rank",
+                    printable(text)));
   return threads;
 }
 

@@ -1,4 +1,4 @@
-// trivet train CONFIG: one rank of a job, or the whole job with --ranks N.
+// trivet train CONFIG: runs one rank of a job, or the entire job with --ranks N.
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <memory>

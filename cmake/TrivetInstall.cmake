@@ -1,4 +1,4 @@
-# What `cmake --install` puts under a prefix:
+# `cmake --install` puts these files under a prefix:
 #
 #   bin/trivet                     the program
 #   lib/libtrivet_*.a              one library per folder

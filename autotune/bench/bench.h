@@ -20,7 +20,7 @@ struct BenchOptions {
   DeviceChoice device = DeviceChoice::Cpu;
   bool own_cores = false;  // keep ranks that are threads of this process on cores of their own
   double seconds = 60;     // for all shapes, or all operations; the first few are measured in any case
-  std::function<void(const std::string&)> progress = [](const std::string&) {};  // a line for people, on rank 0
+  std::function<void(const std::string&)> progress = [](const std::string&) {};  // receives lines of progress, on rank 0
 };
 
 // Measures the kernels and call_seconds of a setup.

@@ -10,7 +10,7 @@
 namespace trivet::autotune {
 
 struct RankDevices {
-  std::string hardware;  // of all ranks: "4 x AMD EPYC ..., 2 threads"
+  std::string hardware;  // for all ranks: "4 x AMD EPYC ..., 2 threads"
   bool gpus = false;
   int64_t memory_bytes = 0;  // available to every rank: the least of all; host memory is divided among the host's CPU ranks
 };

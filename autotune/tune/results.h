@@ -4,7 +4,7 @@
 //   results_dir/NAME/exp.json         the same, and how it ended; a trial without it was interrupted and is run again
 //   results_dir/NAME/ds_config.json   its config
 //   results_dir/NAME/metrics.json     throughput, latency, FLOPS_per_gpu of a trial that ran
-//   results_dir/NAME/stderr.log       why a trial did not run
+//   results_dir/NAME/stderr.log       why a trial failed
 //   results_dir/summary.txt           best by ZeRO stage, refused configs
 //   results_dir/report.html           curve and table (report.h)
 //   results_dir/ds_config_optimal.json, cmd_optimal.txt

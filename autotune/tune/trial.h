@@ -25,7 +25,7 @@ namespace trivet::autotune {
 enum class TrialStatus {
   Ok,
   DoesNotFit,   // by the plan; it is not run
-  OutOfMemory,  // when it was tried
+  OutOfMemory,  // when it was run
   Failed,       // for another reason
 };
 

@@ -18,7 +18,7 @@ struct TuneOptions {
   std::string profile;                             // read_profile: the same, measured before; if neither is given: measured now
   double measuring_seconds = 10;                   // for measuring now
   bool resume = false;                             // like autotuning.overwrite false
-  std::string command;                             // that trains with the best config, for cmd_optimal.txt
+  std::string command;                             // trains with the best config; for cmd_optimal.txt
   std::function<void(const std::string&)> report;  // on rank 0: a line on what was found or done; may be empty
   FileSystem* files = &real_file_system();
 };
@@ -26,7 +26,7 @@ struct TuneOptions {
 struct TuneResult {
   std::string best;            // the trial's name
   double seconds = 0;          // of a step
-  std::string optimal_config;  // the file
+  std::string optimal_config;  // its file
   int64_t trials = 0;          // that were run or reused
   std::string ended;           // why the tuning ended
 };

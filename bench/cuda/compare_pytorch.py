@@ -39,7 +39,7 @@ def parse_arguments():
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--steps", type=int, default=10, help="steps per round, after the warm-up")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--compile", choices=["whole", "blocks", "none"], help="how to compile PyTorch's models, instead of each model's own setting")
+    parser.add_argument("--compile", choices=["whole", "blocks", "none"], help="how to compile all models in PyTorch")
     parser.add_argument("--set", action="append", default=[], metavar="key=value", help="replaces a key of the configs; may be repeated")
     parser.add_argument("--library-path", help="LD_LIBRARY_PATH for Trivet; PyTorch brings its own libraries")
     parser.add_argument("--json", type=pathlib.Path)

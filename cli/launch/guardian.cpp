@@ -156,7 +156,8 @@ Verdict run_guarded(const std::function<Verdict(const GuardianEnds&)>& job) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   auto [orders, orders_of_guardian] = socket_pair();
   auto [reports, for_ranks] = socket_pair();
-  // Children that this process had before it became the launcher: exec does not end them (sleep 30 & exec trivet launch ...).
+  // Children that this process already had when it became the launcher, because exec does not end them (sleep 30 & exec trivet
+  // launch ...).
   const std::vector<Process> not_ours = descendants();
   std::fflush(nullptr);
   const pid_t launcher = ::getpid(), guardian = ::fork();

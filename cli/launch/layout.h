@@ -20,7 +20,8 @@ struct RankLayout {
   comm::Environment environment = {};  // added to the launcher's own environment
 };
 
-// This host's slots, after hostfile, filters and --num_gpus. Throws ConfigError, also for hosts that are not this one.
+// This host's slots, after hostfile, filters and --num_gpus. Throws ConfigError if these are invalid, or for hosts other than
+// this one.
 Host slots_on_this_host(const LaunchRequest& request);
 std::vector<RankLayout> lay_out(const LaunchRequest& request, const Host& host, const std::vector<int>& cores,
                                 const comm::Environment& inherited);

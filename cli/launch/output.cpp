@@ -18,7 +18,7 @@ constexpr suseconds_t kLongestWriteMicroseconds = 20000;
 
 void ignore(int) {}
 
-// Interrupts a system call of this thread again and again while it exists.
+// While it exists, it keeps interrupting system calls of this thread.
 class Interrupter {
  public:
   Interrupter() {

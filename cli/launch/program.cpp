@@ -47,7 +47,7 @@ void become_rank(const Start& how, pid_t launcher, const cpu_set_t& cores, int n
                  char* const* environment) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != launcher) ::_exit(128 + SIGKILL);  // it died before the line above
+  if (::getppid() != launcher) ::_exit(128 + SIGKILL);  // the launcher died before the line above
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -61,7 +61,7 @@ class Relay {
   void report_fault(const Output& output, const char* name, bool& reported);
 
   std::unique_ptr<Output> output_, separate_error_;
-  Output* error_;  // the same as output_ where stdout and stderr are one pipe
+  Output* error_;  // the same as output_ if stdout and stderr are one pipe
   std::vector<Source> sources_;
   bool output_fault_reported_ = false, error_fault_reported_ = false;
 };

@@ -29,7 +29,7 @@ def describe(model, reproducible, ranks, changes):
 
 
 def ranks(session):
-    """Compares losses of layouts with those of one rank. All use the same microbatches: in layout mode these are part of the mathematics."""
+    """Compares the losses of layouts with those of one rank. All use the same microbatches, as layout mode requires."""
     references, rows = {}, []
     for number, (model, reproducible, count, changes) in enumerate(layouts()):
         config = small_config(session, model, training__steps=2 if session.shim else 6, reproducible=reproducible)

@@ -153,7 +153,7 @@ TEST(AsyncSaver, SaysWhatFollowsAFailure) {
   EXPECT_THAT(said(saver, OnFailure::GoOn), HasSubstr("; training continues (2 of 3 failures in a row that end the run)\n"));
   EXPECT_THAT(said(saver, OnFailure::GoOn), HasSubstr("; 3 saves in a row failed, so the run ends at the next save\n"));
   AsyncSaver last(store, {}, meter, Log(0), {}, 3);
-  EXPECT_EQ(said(last, OnFailure::End), "") << "finish() says it";
+  EXPECT_EQ(said(last, OnFailure::End), "") << "finish() throws the error";
 }
 
 TEST(AsyncSaver, WeightsThatAreNotFiniteAreNeverForgiven) {

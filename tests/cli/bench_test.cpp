@@ -1,4 +1,4 @@
-// `trivet bench` as a user runs it.
+// Runs `trivet bench` as a user does.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// `trivet checkpoint ...`, the program itself.
+// Runs the program `trivet checkpoint ...` itself.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ class CheckpointCommand : public ::testing::Test {
     ASSERT_TRUE(std::filesystem::exists(kProgram)) << kProgram << " is not built";
     for (int64_t step : {10, 20}) save("a", step, step);
   }
-  // Values of `values_of`, saved as `step`.
+  // Saves the values of step `values_of` as `step`.
   void save(const std::string& run_id, int64_t step, int64_t values_of) {
     Store store(real_file_system(), {.directory = path(run_id), .run_id = run_id});
     const RankPieces mine = make_pieces({}, 0, values_of, true);

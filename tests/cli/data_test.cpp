@@ -1,4 +1,4 @@
-// `trivet data` as a user runs it. Token files and tokenizers themselves are tested in tests/data.
+// Runs `trivet data` as a user does. Token files and tokenizers themselves are tested in tests/data.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

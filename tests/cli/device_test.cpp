@@ -1,4 +1,4 @@
-// What `device` does on a machine without CUDA: the module is not there, so what needs it says so and nothing else minds.
+// `device` on a machine without CUDA: the module does not exist, so what needs it says so and nothing else is affected.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

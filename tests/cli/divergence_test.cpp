@@ -1,4 +1,4 @@
-// What a run whose numbers are lost leaves and says (exit code 16).
+// What a run that lost its numbers leaves behind and prints (exit code 16).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ class Diverged : public testing::Test {
   Folder folder;
 };
 
-// Step 4 makes weights of 1e30, which are finite; what is computed with them is not.
+// Step 4 produces weights of 1e30, which are finite. What is computed with them is not.
 TEST_F(Diverged, GoodStepsStayAndTheLastStepsExitCodeIs16) {
   for (const std::string ranks : {"1", "2"}) {
     std::filesystem::remove_all(folder.at("checkpoints"));
@@ -64,14 +64,14 @@ TEST_F(Diverged, WeightsThatAreNotFiniteAreNeverSaved) {
   EXPECT_THAT(output.errors, HasSubstr(" on rank 0 (element "));
   EXPECT_TRUE(has_step("3"));
   EXPECT_FALSE(has_step("4"));
-  // Nor without a directory does such a run look like a success.
+  // Without a checkpoint directory such a run is no success either.
   const Output unsaved =
       folder.run("train config.json --set optimizer.params.lr=1e300 --set training.steps=1 --set checkpoint.directory=");
   EXPECT_EQ(unsaved.code, 16);
   EXPECT_THAT(unsaved.errors, HasSubstr("after step 1, the last one; the weights are no longer finite: "));
 }
 
-// The loss scale is too large for float16, the weights are as good as new.
+// The loss scale is too large for float16, but the weights are undamaged.
 TEST_F(Diverged, GradientsThatOverflowAreToldFromWeightsThatAreLost) {
   const Output output = folder.run(
       "train config.json --set fp16.enabled=true --set fp16.loss_scale=1e30 --set training.stop_after_skipped=3 --ranks 2");
@@ -90,7 +90,7 @@ TEST_F(Diverged, ARunThatSkippedTooManyStepsGoesOnFromItsNewestStepWithABetterCo
       "train config.json --set fp16.enabled=true --set training.stop_after_skipped=3 --set fp16.loss_scale=";
   ASSERT_EQ(folder.run(train + "1e30").code, 16);
   ASSERT_TRUE(has_step("3"));
-  // With the same config each resume tries one more step, and what is said of it is what it did.
+  // With the same config each resume tries one more step, and the message describes that step.
   const Output again = folder.run(train + "1e30 --resume");
   EXPECT_EQ(again.code, 16);
   EXPECT_THAT(again.text, HasSubstr("resumed after step 3"));
@@ -118,8 +118,8 @@ TEST_F(Diverged, AValidationLossThatIsNotFiniteIsExitCode16) {
                         "a finite loss (the largest is 1e+30, in "));
 }
 
-// Both went wrong: that the numbers are lost decides the exit code, and the other is not kept back.
-TEST_F(Diverged, ALastCheckpointThatWasNotWrittenIsNotKeptBack) {
+// If both go wrong, the lost numbers decide the exit code, and the failed save is reported, too.
+TEST_F(Diverged, ALastCheckpointThatWasNotWrittenIsReportedToo) {
   folder.write("small", "ulimit -f 8\nexec \"$@\"\n");
   const Output output = folder.run_in(
       "sh small", "train config.json --set optimizer.params.lr=1e30 --set training.steps=1 --set training.evaluate_every=1");

@@ -1,4 +1,4 @@
-// `trivet generate` as a user runs it.
+// Runs `trivet generate` as a user does.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ class Generate : public testing::Test {
   Folder folder;
 };
 
-// A draw belongs to a place of the text, not to a run of the program.
+// A random draw belongs to a position in the text, not to a run of the program.
 TEST_F(Generate, GoesOnAsIfItHadNotStopped) {
   train();
   const std::string text = generated("--prompt line --tokens 30");
@@ -47,13 +47,13 @@ TEST_F(Generate, GoesOnAsIfItHadNotStopped) {
   EXPECT_NE(generated("--prompt line --tokens 30 --seed 1"), text);
 }
 
-// The first line of a manifest is the checksum of all others.
+// The first line of a manifest is the checksum of all the others.
 std::string with_checksum(const std::string& manifest) {
   const std::string rest = manifest.substr(manifest.find('\n') + 1);
   return fmt::format("{{\"manifest_xxh3\": \"{:016x}\",\n", XXH3_64bits(rest.data(), rest.size())) + rest;
 }
 
-// A manifest whose checksum fits, but whose tokenizer is none, or another.
+// The manifest's checksum is right, but its tokenizer is invalid or a different one.
 TEST_F(Generate, AnotherTokenizerInTheCheckpointIsNoticed) {
   train();
   const std::string manifest = "checkpoints/step-00000001/manifest.json", good = folder.read(manifest);

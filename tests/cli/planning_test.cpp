@@ -1,4 +1,4 @@
-// `trivet plan --search`, `trivet estimate` and `trivet doctor` as a user runs them.
+// Runs `trivet plan --search`, `trivet estimate` and `trivet doctor` as a user does.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -86,7 +86,7 @@ TEST_F(Planning, VerifyPlansTheFirst) {
   refused("plan llama.json --verify", 2, "plan: --verify requires --search");
 }
 
-// The page has the numbers of the JSON, in tables beside the pictures, and is one file.
+// The page is one file and has the numbers of the JSON in tables next to the pictures.
 TEST_F(Planning, PageHasTheNumbersOfThePlan) {
   const std::string plan =
       "plan llama.json --world-size 32 --cluster h100 --price 2 --set parallel.pipeline=4 "
@@ -109,7 +109,7 @@ TEST_F(Planning, PageHasTheNumbersOfThePlan) {
                                   data["tokens_per_second"].get<double>(), 100 * data["model_flops_utilization"].get<double>(),
                                   data["price"]["per_token"].get<double>())));
   EXPECT_THAT(page, HasSubstr("zb-h1: P 4, M 32, makespan "));
-  // Where most microbatches are in flight the map of memory over the schedule has all that is planned.
+  // Where most microbatches are in flight, the map of memory over the schedule shows the planned total.
   EXPECT_THAT(page, HasSubstr("<h2>Memory over the schedule</h2>"));
   EXPECT_THAT(page,
               HasSubstr(fmt::format("<title>{:.4g} GiB</title>", data["memory_bytes"]["total"].get<double>() / (1 << 30))));
@@ -135,11 +135,11 @@ TEST_F(Planning, PageOfASearchHasItsRankingAndWhyNot) {
   for (const auto& alternative : data["why_not"])
     EXPECT_THAT(page, HasSubstr(fmt::format("<tr><td>{}</td><td>{}</td></tr>", alternative["choice"].get<std::string>(),
                                             alternative["why"].get<std::string>())));
-  // The heat map has the fastest of all.
+  // The heat map includes the fastest layout.
   EXPECT_THAT(page, HasSubstr(fmt::format(">{:.3g}</text>", data["ranking"][0]["step_seconds"].get<double>())));
 }
 
-// 4 ranks x 3 boxes x 2048 microbatches are more than 20,000: 1664 of them are not.
+// 4 ranks x 3 boxes x 2048 microbatches are more than 20,000 boxes; for 1664 microbatches they are not.
 TEST_F(Planning, PageDrawsTheFirstMicrobatchesOfALongStep) {
   const std::string plan =
       "plan llama.json --world-size 4 --set parallel.pipeline=4 --set train_micro_batch_size_per_gpu=1 "
@@ -159,7 +159,7 @@ TEST_F(Planning, PageIsWrittenWholeOrNotAtAll) {
   EXPECT_THAT(folder.read("page.html"), HasSubstr("<title>Plan of 1 ranks</title>"));
 }
 
-// Whoever asks what a candidate's config holds and takes gets the candidate.
+// Planning a candidate's config gives the candidate's numbers.
 TEST_F(Planning, CandidatesAreConfigsToTrainWith) {
   const Output output = folder.run("plan llama.json --world-size 16 --cluster a100-40 --search --top 2 --json");
   const auto data = nlohmann::json::parse(output.text);
@@ -208,15 +208,15 @@ TEST_F(Planning, OfOneConfigThatDoesNotFitSaysWhatIsShort) {
   EXPECT_EQ(text.code, 0) << text.errors;
   const auto data = nlohmann::json::parse(json.text);
   EXPECT_EQ(data["fits"], false);
-  // Weights and gradients of two bytes and twelve of the optimizer for each of the 8,030,261,248 parameters.
+  // Each of the 8,030,261,248 parameters has two bytes of weight, two of gradient and twelve of optimizer.
   const auto& bytes = data["memory_bytes"];
   const double parameters = 8'030'261'248;
   EXPECT_EQ(bytes["parameters"].get<double>(), 2 * parameters);
   EXPECT_EQ(bytes["gradients"].get<double>(), 2 * parameters);
   EXPECT_EQ(bytes["optimizer"].get<double>(), 12 * parameters);
-  // Activations of the 8192 tokens T of a sequence: the embedding's output; of each block the two norms' outputs, qkv, what
-  // attention's core and its projection make, the gated and the activated feed-forward, its output, and in float32 a statistic
-  // of each head and norm; and in the backward of a feed-forward its gradients, dy, dx and that of the branch.
+  // Activations of the T = 8192 tokens of a sequence: the embedding's output; for each block the outputs of the two norms, qkv,
+  // the outputs of attention's core and of its projection, the gated and the activated feed-forward, its output, and in float32
+  // one statistic for each head and norm; and in the backward of a feed-forward its gradients, dy, dx and that of the branch.
   const double T = 8192, H = 4096, F = 14336, kv = 1024, heads = 32;
   const double block = 2 * (2 * H + (H + 2 * kv) + 2 * H + 3 * F + H) + 4 * (heads + 2), backward = 2 * (3 * F + 3 * H);
   EXPECT_EQ(bytes["activations"].get<double>(), T * (2 * H + 32 * block + backward));
@@ -248,7 +248,7 @@ TEST_F(Planning, RefusesWhatTheCostModelHasNoWordFor) {
     "float32_flops": 1e13, "product_efficiency": 0.5, "launch_seconds": 0}, "devices_per_node": 1, "nodes": 8,
     "outside": {"bytes_per_second": 1e10}})");
   refused("plan llama.json --world-size 8 --cluster bare.json --set device=cuda " + zero + "offload_optimizer.device=cpu", 2,
-          "host: is not described, which zero_optimization.offload_optimizer needs");
+          "host: is missing, and zero_optimization.offload_optimizer needs it");
 }
 
 TEST_F(Planning, EstimateSaysWhatDeepSpeedsEstimatorsSay) {

@@ -1,4 +1,4 @@
-// Runs the built program `trivet` and takes what it prints.
+// Runs the built program `trivet` and captures what it prints.
 #pragma once
 
 #include <sys/wait.h>
@@ -16,7 +16,7 @@ struct Output {
   std::string text, errors;
 };
 
-// A folder of its own, removed at the end.
+// A temporary folder that is removed at the end.
 class Folder {
  public:
   Folder() {
@@ -34,11 +34,11 @@ class Folder {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  // trivet ARGUMENTS in this folder, with kernels of one thread. What it prints is in Output only if it goes to "out".
+  // Runs trivet ARGUMENTS in this folder with one kernel thread. Output has what it prints only if that goes to "out".
   Output run(const std::string& arguments, const std::string& standard_output = "out") const {
     return run_in("", arguments, standard_output);
   }
-  // The same, started by `wrapper`.
+  // Does the same, but starts the program with `wrapper`.
   Output run_in(const std::string& wrapper, const std::string& arguments, const std::string& standard_output = "out") const {
     const std::string command = "cd '" + path_.string() + "' && OMP_NUM_THREADS=1 " + wrapper +
                                 " " TRIVET_BINARY_DIR "/trivet " + arguments + " > " + standard_output + " 2> err < /dev/null";

@@ -1,4 +1,4 @@
-// `--ranks N`: ranks as threads of one process.
+// `--ranks N` runs ranks as threads of one process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>

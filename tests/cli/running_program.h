@@ -1,4 +1,4 @@
-// The built program `trivet` while it runs: a test watches what it prints and sends it signals.
+// Runs the built program `trivet` in the background: a test watches what it prints and sends it signals.
 #pragma once
 
 #include <fcntl.h>
@@ -18,13 +18,13 @@ namespace trivet::test {
 
 class RunningProgram {
  public:
-  // trivet ARGUMENTS in `folder`, which gets what it prints as "out" and "err".
+  // Starts trivet ARGUMENTS in `folder`, where its output goes to "out" and "err".
   RunningProgram(const Folder& folder, const std::vector<std::string>& arguments,
                  const std::vector<std::pair<std::string, std::string>>& environment = {})
       : folder_(folder) {
     pid_ = ::fork();
     if (pid_ != 0) return;
-    // Whoever runs the tests in the background ignores SIGINT, which this program would inherit.
+    // A shell that runs the tests in the background ignores SIGINT, which this program would inherit.
     for (int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_DFL);
     if (::chdir(folder.at("").c_str()) != 0) ::_exit(120);
     ::setenv("OMP_NUM_THREADS", "1", 1);
@@ -45,7 +45,7 @@ class RunningProgram {
   RunningProgram(const RunningProgram&) = delete;
   RunningProgram& operator=(const RunningProgram&) = delete;
 
-  // Until `file` of the folder holds `text`; false when the program ends before.
+  // Waits until `file` in the folder contains `text`. Returns false if the program ends first.
   bool wait_for(const std::string& file, const std::string& text) {
     while (folder_.read(file).find(text) == std::string::npos) {
       siginfo_t info{};
@@ -56,7 +56,7 @@ class RunningProgram {
   }
   void send(int signal) const { ::kill(pid_, signal); }
 
-  // How it ended: its exit code, or minus the signal that killed it.
+  // Waits for the end and returns the exit code, or minus the signal that killed the program.
   int wait() {
     int status = 0;
     ::waitpid(pid_, &status, 0);

@@ -1,4 +1,4 @@
-// `trivet schedule` as a user runs it. The schedules themselves are tested in tests/pipeline.
+// Runs `trivet schedule` as a user does. The schedules themselves are tested in tests/pipeline.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ TEST_F(ScheduleCommand, PrintsAGridOfRanksAndTime) {
             "peak microbatches of a stage, from F to W: 2 2\n");
 }
 
-// (M + P - 1)(F + I + W) and (P - 1) / (M + P - 1) of it idle, with the times that were given.
+// With the given times a step takes (M + P - 1)(F + I + W), of which (P - 1) / (M + P - 1) is idle.
 TEST_F(ScheduleCommand, PrintsJsonThatScriptsCanRead) {
   const std::string times = " --forward 1 --backward-input 2.5 --backward-weight 0.5";
   const json result = json::parse(printed("--type 1f1b --stages 4 --microbatches 8 --format json" + times));
@@ -64,7 +64,7 @@ TEST_F(ScheduleCommand, DealsStagesInChunks) {
   EXPECT_EQ(ranks_and_stages("--type zb-v"), (std::pair<size_t, size_t>{2, 2}));
 }
 
-// M(F + I + W) + (P - 1)F/2; if the gradients left after W, as in 1f1b, it would be 28.5.
+// The makespan is M(F + I + W) + (P - 1)F/2. If gradients were sent only after W, as in 1f1b, it would be 28.5.
 TEST_F(ScheduleCommand, SendsGradientsBeforeTheWeightsAreDoneWhereTheKindDoes) {
   EXPECT_THAT(printed("--type zb-v --stages 4 --microbatches 8"),
               StartsWith("zb-v: P 4, M 8, V 2, makespan 25.5, bubble 5.9 %\n"));
@@ -81,7 +81,7 @@ TEST_F(ScheduleCommand, WritesATraceOfWhichEveryComputationIsAnEvent) {
   const json trace = json::parse(printed("--type zb-v --stages 2 --microbatches 3 --format trace"));
   int computations = 0;
   for (const json& event : trace.at("traceEvents"))
-    computations += event.at("ph") == "X" && event.at("tid") == 0;  // waits have another
+    computations += event.at("ph") == "X" && event.at("tid") == 0;  // waits have another tid
   EXPECT_EQ(computations, 3 * 4 * 3);                               // F, I and W of 4 stages and 3 microbatches
 }
 

@@ -22,7 +22,7 @@ class Stop : public testing::Test {
     std::string text;
     for (int i = 0; i < 3000; ++i) text += "line " + std::to_string(i * i % 97) + " of a text\n";
     folder.write("text.txt", text);
-    // More steps than a test waits for, each printed.
+    // There are more steps than a test waits for, and each is printed.
     folder.write("config.json", R"({
       "model": {"type": "gpt", "layers": 1, "hidden_size": 32, "heads": 2, "sequence_length": 16, "vocabulary": "characters", "dropout": 0.1},
       "data": {"train": "text.txt"}, "training": {"steps": 10000000, "seed": 3}, "steps_per_print": 1,
@@ -41,7 +41,7 @@ class Stop : public testing::Test {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   }
-  // The step after which the run says that it was stopped; 0: it does not say so.
+  // The step after which the run says that it was stopped; 0 if it does not say so.
   int64_t stopped_after() const {
     const std::string text = folder.read("out"), start = " after step ";
     const size_t at = text.find(start, text.find("stopped "));
@@ -92,7 +92,7 @@ TEST_F(Stop, ALaunchedJobSavesOneStepAndEndsWithTheSignalsCode) {
   expect_stopped_and_resumable("processes");
 }
 
-// The other ranks hear of it from the one that was asked.
+// The other ranks learn of the signal from the rank that got it.
 TEST_F(Stop, ASignalToOneRankStopsAll) {
   folder.write("rank", "[ \"$RANK\" = 1 ] && echo $$ > pid\nexec \"$@\"\n");
   RunningProgram program(folder, {"launch", "--num_gpus", "2", "sh", "rank", kTrivet, "train", "config.json"});
@@ -155,7 +155,7 @@ TEST_F(Stop, TheWarningSignalSavesAndTheRunGoesOn) {
   ASSERT_TRUE(program.wait_for("err", "SIGUSR1: the running step will be finished and saved"));
   ASSERT_TRUE(program.wait_for("checkpoints/latest", "step-")) << folder.read("err");
   const size_t printed = folder.read("out").size();
-  while (folder.read("out").size() < printed + 1000) {  // it goes on
+  while (folder.read("out").size() < printed + 1000) {  // training continues
     ASSERT_TRUE(program.wait_for("out", "\n       3 "));
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -164,7 +164,7 @@ TEST_F(Stop, TheWarningSignalSavesAndTheRunGoesOn) {
   EXPECT_THAT(folder.run("checkpoint verify checkpoints").text, AllOf(HasSubstr("verified"), Not(HasSubstr("damaged"))));
 }
 
-// Its last step may be one of a few that are skipped: only weights that are not finite make the end a failure.
+// The last step may be one that is skipped. Only weights that are not finite make the end a failure.
 TEST_F(Stop, ARunMayBeStoppedWhileStepsAreSkipped) {
   ASSERT_EQ(folder.run("train config.json --set training.steps=3").code, 0);
   RunningProgram program(
@@ -185,7 +185,7 @@ TEST_F(Stop, TheWarningSignalMayEndTheRunToo) {
   expect_stopped_and_resumable("warning");
 }
 
-// In a process of their own, whose only other thread waits for signals.
+// Runs in a process of its own, whose only other thread waits for signals.
 void get_sigterm_and_stop_listening(StopRequest& request) {
   ::kill(::getpid(), SIGTERM);
   while (request.signal() != SIGTERM) std::this_thread::sleep_for(std::chrono::milliseconds(1));

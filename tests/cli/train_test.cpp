@@ -1,4 +1,4 @@
-// `trivet train`, `plan`, `generate` and `launch` as a user runs them.
+// Runs `trivet train`, `plan`, `generate` and `launch` as a user does.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,11 +44,11 @@ class Train : public testing::Test {
   Folder folder;
 };
 
-// The same names, but each rank starts in a folder of its own.
+// The names are the same, but each rank starts in its own folder.
 TEST_F(Train, RanksThatReadDifferentFilesOfTheSameNameEndBeforeTheFirstStep) {
   const std::string text = folder.read("text.txt");
   std::string other = text;
-  std::swap(other[100], other[101]);  // as long, and made of the same characters
+  std::swap(other[100], other[101]);  // as long, and with the same characters
   for (const std::string rank : {"0", "1"}) {
     std::filesystem::create_directory(folder.at(rank));
     folder.write(rank + "/config.json", folder.read("config.json"));
@@ -67,7 +67,7 @@ TEST_F(Train, RanksThatReadDifferentFilesOfTheSameNameEndBeforeTheFirstStep) {
   EXPECT_EQ(accepted.code, 0) << accepted.errors;
 }
 
-// The same name of a directory, but each rank has one of its own.
+// The directory's name is the same, but each rank has its own directory.
 TEST_F(Train, RanksThatWouldResumeFromDifferentCheckpointsEndBeforeTheFirstStep) {
   for (const std::string rank : {"0", "1"}) {
     std::filesystem::create_directory(folder.at(rank));
@@ -109,7 +109,7 @@ TEST_F(Train, ThreadsProcessesAndAnInterruptedRunOnOtherRanksGiveTheSameBits) {
   EXPECT_THAT(folder.run("checkpoint diff one three --json").text, HasSubstr("\"equal\": true"));
 }
 
-// The rest of the run would train on data that is not there; a mapped file would end it with SIGBUS.
+// Otherwise the rest of the run would train on data that no longer exists, and a mapped file would end it with SIGBUS.
 TEST_F(Train, EndsWithTheNameOfDataThatIsCutShortWhileItRuns) {
   ASSERT_EQ(folder.run("data prepare text.txt --vocabulary bytes --output text.tokens").code, 0);
   const std::string tokens = folder.at("text.tokens");
@@ -151,7 +151,8 @@ TEST_F(Train, NoMessageSendsCommandsToTheTerminal) {
   EXPECT_EQ(file.errors.find('\x1b'), std::string::npos) << file.errors;
 }
 
-// Lists that take ten times their text in memory: an exception that the destructors of the reader cannot let through.
+// In memory these lists take ten times their text. The exception is thrown in a destructor of the reader, where nothing can
+// catch it, so the terminate handler ends the program.
 TEST_F(Train, EndsWithCode19WhereMemoryRunsOut) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer needs more address space than the test allows";
@@ -185,7 +186,7 @@ TEST_F(Train, OffloadedToFilesItGivesTheSameBitsAndLeavesNothing) {
   EXPECT_THAT(folder.run("plan config.json" + offload).text, HasSubstr("MiB in a file per rank"));
 }
 
-// The system lets no file grow beyond a few KiB; the signal that would end the program is ignored.
+// The system lets no file grow beyond a few KiB. The program ignores SIGXFSZ, which would end it.
 TEST_F(Train, ADiskThatDoesNotTakeWhatIsOffloadedHasAnExitCodeOfItsOwn) {
   folder.write("small", "ulimit -f 8\nexec \"$@\"\n");
   const Output output = folder.run_in("sh small",
@@ -331,7 +332,7 @@ TEST_F(Train, MistakesAreExitCode2AndNamedOnce) {
   refused("launch --num_gpus 0 true", "num_gpus");
 }
 
-// The first failure of a rank, not the others' loss of it, is what the job ends with.
+// The job ends with the first failure of a rank, not with the errors of ranks that lost it as their peer.
 TEST_F(Train, AJobEndsWithTheCodeOfItsFirstFailure) {
   const Output output =
       folder.run("launch --num_gpus 2 " TRIVET_BINARY_DIR "/trivet train config.json --set data.train=missing.txt");

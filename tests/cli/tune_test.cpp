@@ -1,4 +1,4 @@
-// `trivet tune` and `trivet launch --autotuning` as a user runs them.
+// Runs `trivet tune` and `trivet launch --autotuning` as a user does.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -65,17 +65,17 @@ TEST_F(Tune, MeasuresTheSpaceOnTheRanksThatAreThereAndLeavesWhatDeepSpeedUsersLo
   EXPECT_THAT(trained.text, Not(HasSubstr("no effect")));
 }
 
-TEST_F(Tune, GoesOnBehindTheTrialsThatEnded) {
+TEST_F(Tune, ContinuesAfterTheTrialsThatEnded) {
   ASSERT_EQ(folder.run("tune config.json --ranks 2 --cluster h100 --set autotuning.tuner_num_trials=3").code, 0);
   const double first = read("tuned/results/z0_gas4_tmbspg1/exp.json").at("seconds");
   std::filesystem::remove(folder.at("tuned/results/z0_gas1_tmbspg4/exp.json"));  // as if it had been interrupted
   const Output second = folder.run("tune config.json --ranks 2 --cluster h100 --resume");
   EXPECT_EQ(second.code, 0) << second.errors;
-  EXPECT_EQ(trials_of(second.text), 6u + 1);  // and the line on those that were taken over
+  EXPECT_EQ(trials_of(second.text), 6u + 1);  // plus the line about reused trials
   EXPECT_THAT(second.text, HasSubstr("reused from an earlier tuning: 2 trials\n"));
   EXPECT_EQ(read("tuned/results/z0_gas4_tmbspg1/exp.json").at("seconds"), first);
   EXPECT_THAT(folder.read("tuned/results/summary.txt"), HasSubstr("reused from an earlier tuning 2\n"));
-  // All that ended counts, whatever would be tried first.
+  // All trials that ended count, whichever would be tried first.
   const std::string best = folder.read("tuned/results/ds_config_optimal.json");
   const Output none = folder.run(
       "tune config.json --ranks 2 --cluster h100 --resume --set autotuning.tuner_num_trials=1 --set "
@@ -83,7 +83,7 @@ TEST_F(Tune, GoesOnBehindTheTrialsThatEnded) {
   EXPECT_EQ(none.code, 0) << none.errors;
   EXPECT_EQ(trials_of(none.text), 0u + 1);
   EXPECT_EQ(folder.read("tuned/results/ds_config_optimal.json"), best);
-  // Of another model, or overwritten, nothing is taken over.
+  // Nothing is reused if the model is a different one or the results are overwritten.
   folder.run("tune config.json --ranks 2 --cluster h100 --resume --set model.layers=1 --set autotuning.tuner_num_trials=2");
   EXPECT_THAT(folder.read("tuned/results/summary.txt"), HasSubstr("reused from an earlier tuning 0\n"));
   folder.run("tune config.json --ranks 2 --cluster h100 --set model.layers=1 --set autotuning.tuner_num_trials=2");
@@ -105,7 +105,7 @@ TEST_F(Tune, EveryTunerAndMetricRunsAndStopsEarly) {
           best = std::min(
               best, read("tuned/results/" + entry.path().filename().string() + "/metrics.json").at("latency").get<double>());
       const std::string shown = output.text.substr(output.text.find("best  z"));
-      EXPECT_THAT(shown, HasSubstr(fmt::format(", {:.2f} ms a step", best * 1e3)));  // one batch: the shortest step wins
+      EXPECT_THAT(shown, HasSubstr(fmt::format(", {:.2f} ms a step", best * 1e3)));  // one batch size: the shortest step wins
     }
 }
 

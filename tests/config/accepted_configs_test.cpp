@@ -1,4 +1,4 @@
-// What a DeepSpeed user's files contain is accepted as it stands.
+// What the files of DeepSpeed users contain is accepted unchanged.
 #include <filesystem>
 
 #include "engine/config/explain.h"

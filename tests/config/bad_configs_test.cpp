@@ -39,7 +39,7 @@ TEST(BadConfigs, NoneIsAccepted) {
   for (const Case& bad : read_cases()) EXPECT_NE(refusal(bad.config), "accepted") << bad.name;
 }
 
-// Truncation at any byte of a whole config is refused with the place, never accepted, never a crash.
+// A config that is cut at any byte is refused with the position. It is never accepted and never a crash.
 TEST(BadConfigs, AConfigCutAnywhereIsRefused) {
   const std::string whole = read_file(TRIVET_SOURCE_DIR "/configs/llama_char.json");
   const size_t end = whole.rfind('}');

@@ -11,7 +11,7 @@ namespace {
 
 TEST(ConfigReference, DocsConfigMdIsUpToDate) {
   EXPECT_TRUE(read_file(TRIVET_SOURCE_DIR "/docs/config.md") == config_reference())
-      << "docs/config.md is behind the key table: trivet config reference > docs/config.md";
+      << "docs/config.md does not match the key table; run trivet config reference > docs/config.md";
 }
 
 TEST(ConfigReference, NamesEveryKey) {

@@ -39,7 +39,7 @@ TEST(JsonReader, DecodesEscapes) {
             "\"\\/\b\f\n\r\tA\u00e9\u20ac\U0001F600");
 }
 
-TEST(JsonReader, AcceptsACommaBehindTheLastValue) {
+TEST(JsonReader, AcceptsACommaAfterTheLastValue) {
   EXPECT_EQ(to_json(read_json("{\"a\": [1, 2 , // the last\n ], \"b\": {\"c\": [[],],},\n}", "x")),
             R"({"a": [1, 2], "b": {"c": [[]]}})");
 }
@@ -79,7 +79,7 @@ std::string refusal_of(const std::string& text) {
   }
 }
 
-// Reports and checkpoints repeat what a config says as JSON, which such text cannot be part of.
+// Reports and checkpoints repeat what a config says as JSON, which cannot contain such text.
 TEST(JsonReader, TextThatIsNotUtf8IsRefusedWithItsKey) {
   EXPECT_EQ(refusal_of("{\"data\": {\n  \"train\": \"/tmp/\xff.txt\"}}"),
             "gpt.json:2:12: data.train: \"/tmp/\\xff.txt\" is not UTF-8; a config must be UTF-8 throughout, so rename a file "

@@ -38,8 +38,8 @@ TEST(KeyTable, ASelectorAndItsValuesExist) {
   }
 }
 
-// Each key alone, at its default, changes nothing; this holds for keys that are not implemented, too. That defaults are the
-// right ones: key_values_test.cpp.
+// Each key alone, at its default, changes nothing, even if it is not implemented. key_values_test.cpp checks that the defaults
+// are right.
 TEST(KeyTable, EveryKeyGivenAtItsDefaultIsAcceptedAndChangesNothing) {
   int given = 0;
   for (const KeyEntry& entry : key_table().entries()) {
@@ -70,7 +70,7 @@ TEST(KeyTable, AKeyThatIsNotImplementedIsRefusedByNameAtAnyOtherValue) {
     if (entry.type == KeyType::Number) other = "0.77";
     if (entry.type == KeyType::String) other = "\"other\"";
     if (entry.type == KeyType::Object) other = "{\"other\": 1}";
-    std::vector<std::string> overrides;  // the section and those around it are switched on
+    std::vector<std::string> overrides;  // switch on the section and those around it
     for (std::string section = entry.section(); !section.empty();
          section = section.find('.') == std::string::npos ? "" : section.substr(0, section.rfind('.')))
       if (key_table().find(section + ".enabled")) overrides.push_back(section + ".enabled=true");

@@ -1,5 +1,4 @@
-// Defaults and ranges of keys, compared with what is written down in keys.txt: not with the key table, which would agree with
-// itself whatever it says.
+// Defaults and ranges of keys are compared with keys.txt and not with the key table, which would always agree with itself.
 #include <algorithm>
 #include <cmath>
 
@@ -45,7 +44,7 @@ std::vector<Row> rows() {
   return all;
 }
 
-// What the parser says of this key's value alone.
+// Whether the parser accepts this value of this key, whatever it says of other keys.
 bool accepts(const Row& row, const std::string& value) {
   std::vector<std::string> overrides = row.overrides();
   overrides.push_back(row.key + "=" + value);
@@ -91,7 +90,7 @@ TEST(KeyValues, AreAcceptedUpToTheWrittenLimitsAndNotBeyond) {
   EXPECT_GT(limits, 60);
 }
 
-// A key that works is in keys.txt, or it is one that says the same as another.
+// Every key that works is in keys.txt, except for aliases and for axes that accept only 1.
 TEST(KeyValues, CoverAllKeysThatWork) {
   const std::vector<Row> written = rows();
   const std::vector<std::string> elsewhere{"tensor_parallel.autotp_size", "parallel.context", "parallel.expert",
@@ -133,7 +132,7 @@ TEST(KeyValues, DependOnTheKindsThatAreChosen) {
     const Config config = parse_config("{}", "a", {c.choice, "training.steps=2000"});
     EXPECT_EQ(value_of(config, c.key), c.value) << c.choice << ": " << c.key;
   }
-  // What is given stays, whatever the kind.
+  // A value that is given stays, whatever the kind.
   EXPECT_EQ(value_of(parse_config("{}", "a", {"zero_optimization.stage=3", "zero_optimization.overlap_comm=false"}),
                      "zero_optimization.overlap_comm"),
             "false");

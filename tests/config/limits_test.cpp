@@ -1,4 +1,4 @@
-// Rules between keys, at the value that is just accepted and at the next one.
+// Tests rules between keys, at the last value that is accepted and at the next one.
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -60,14 +60,14 @@ TEST(Limits, TheSmallestLossScaleMayBeTheFirst) {
 
 TEST(Limits, APipelineHasAsManyRanksAsBlocksAtMost) {
   Config config;
-  config.model.layers = 4;  // and the embedding and the head
+  config.model.layers = 4;  // plus the embedding and the head
   config.parallel.pipeline = 6;
   EXPECT_TRUE(accepted(config));
   config.parallel.pipeline = 7;
   EXPECT_FALSE(accepted(config));
 }
 
-// Two moments of AdamW in float32, times the sub-groups that are in memory.
+// AdamW has two moments in float32, and each sub-group in memory needs a buffer for each.
 TEST(Limits, OffloadingNeedsABufferForEachTensorOfEachSubGroup) {
   Config config;
   config.zero.stage = 1;

@@ -1,4 +1,4 @@
-// The device's Kernels: on which stream, with which workspace, and when the host waits.
+// The device's Kernels: which stream and which workspace they use, and when the host waits.
 #include "kernels/cuda/cuda_kernels.h"
 
 #include <gmock/gmock.h>
@@ -66,7 +66,7 @@ TEST_F(CudaKernelsTest, ToHostWaitsForTheKernelsBeforeIt) {
   EXPECT_EQ(last.at(0), 1024);
 }
 
-// Sizes 0, 1 and odd, wherever they begin; in the order of the stream, without a wait.
+// Copies of 0, 1 and odd numbers of elements, which begin anywhere, run in the order of the stream without a wait.
 TEST_F(CudaKernelsTest, PinnedMemoryIsCopiedInOrderWithoutAWait) {
   const auto kernels = make(0);
   constexpr int64_t kElements = 1001;
@@ -109,7 +109,7 @@ TEST_F(CudaKernelsTest, EachStreamHasAWorkspaceThatThePlanSized) {
   const int64_t bytes = workspace_bytes(args);
   const auto kernels = make(bytes);
   kernels->gelu({.x = dy.view(), .y = dy.view()});
-  EXPECT_EQ(meter.now()[MemoryCategory::Buffers], 0);  // no kernel has needed one
+  EXPECT_EQ(meter.now()[MemoryCategory::Buffers], 0);  // no kernel has needed a workspace
   kernels->bias_gradient(args);
   kernels->bias_gradient(args);
   EXPECT_EQ(meter.now()[MemoryCategory::Buffers], bytes);

@@ -1,4 +1,4 @@
-// Tensors of a test in device memory, on a GPU or on the fake device.
+// Tensors for tests in device memory, on a GPU or on the fake device.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,7 +12,7 @@
 
 namespace trivet::kernels {
 
-// A copy of a host tensor. `elements_before`: unused elements in front, so that the tensor is not aligned as an allocation is.
+// A copy of a host tensor. `elements_before` unused elements precede it, so that it is not aligned as an allocation is.
 class DeviceTensor {
  public:
   explicit DeviceTensor(const HostTensor& host, int64_t elements_before = 0)
@@ -27,7 +27,7 @@ class DeviceTensor {
   DeviceTensor& operator=(const DeviceTensor&) = delete;
 
   TensorView view() const { return {static_cast<std::byte*>(memory_) + offset_bytes_, dtype_, shape_}; }
-  // What is there when all streams are done.
+  // Waits for all streams and returns what the tensor then holds.
   HostTensor read() const {
     CUDA_CHECK(cudaDeviceSynchronize());
     HostTensor host(dtype_, shape_);
@@ -43,7 +43,7 @@ class DeviceTensor {
   void* memory_ = nullptr;
 };
 
-// A stream with a workspace of exactly the size that was asked for, full of NaN.
+// A stream with a workspace of exactly the requested size, full of NaN.
 class TestLaunch {
  public:
   explicit TestLaunch(int64_t workspace_bytes) : workspace_(poison(workspace_bytes)), workspace_bytes_(workspace_bytes) {
@@ -58,7 +58,7 @@ class TestLaunch {
   }
 
  private:
-  // Bytes of ones: not a number in any type.
+  // All bits are ones, which is not a number in any type.
   static HostTensor poison(int64_t bytes) {
     HostTensor memory(DType::UInt8, {bytes});
     if (bytes > 0) std::memset(memory.view().data, 0xff, static_cast<size_t>(bytes));

@@ -1,4 +1,4 @@
-// Which GPU a rank gets, and what it is told when there is none: message and exit code.
+// Which GPU a rank gets, and which message and exit code it gets if there is none.
 #include "core/cuda/device.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ namespace {
 using cuda_shim::Configured;
 using testing::HasSubstr;
 
-// An environment variable for the length of a scope.
+// Sets an environment variable for the length of a scope.
 class Variable {
  public:
   Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }

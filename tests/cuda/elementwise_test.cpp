@@ -17,7 +17,7 @@ TEST(CudaElementwise, ZeroesAnyBytes) {
     }
 }
 
-// Random bits, so that infinities, subnormals and rounding boundaries are among them; NaN is of any payload.
+// Random bits, so that infinities, subnormals, rounding boundaries and NaNs with any payload are among them.
 HostTensor any_bits(DType dtype, int64_t size) {
   HostTensor tensor(dtype, {size});
   auto* bytes = static_cast<unsigned char*>(tensor.view().data);
@@ -110,7 +110,8 @@ TEST(CudaElementwise, SumsSquaresExactlyAsTheCpu) {
       }
 }
 
-// Types in runs and mixed, empty tensors, more of them than one launch takes, blocks and scales of each.
+// There are runs of one type and mixed types, empty tensors, and more tensors than one launch takes; each has its block and
+// scale.
 TEST(CudaElementwise, SumsSquaresOfManyTensorsAsOfEach) {
   std::vector<std::unique_ptr<Twin>> all;
   for (int64_t i = 0; i < 200; ++i)
@@ -249,8 +250,8 @@ TEST(CudaFixedPoint, AddsStoresAndRoundsAsTheCpu) {
       }
 }
 
-// Normal numbers go through log, cos and sin: two units in the last place of a double on a device, and with them now and then
-// one of the tensor's type.
+// Normal numbers go through log, cos and sin, which differ on a device by two units in the last place of a double, and so now
+// and then by one of the tensor's type.
 TEST(CudaInitialize, DrawsTheCpusValues) {
   for (const Init::Kind kind : {Init::Kind::Zeros, Init::Kind::Ones, Init::Kind::Normal, Init::Kind::Uniform})
     for (const DType dtype : kFloatTypes)

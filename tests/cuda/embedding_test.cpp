@@ -20,7 +20,8 @@ struct Case {
   int64_t sequences, positions, vocabulary, hidden, elements_before;
 };
 
-// Rows with no, a few and over 32 tokens; hidden sizes in and not in packs, with one and several blocks of columns.
+// Rows with no tokens, with a few and with over 32; hidden sizes that are and are not read in packs, with one and several
+// blocks of columns.
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const DType dtype : kFloatTypes) {
@@ -92,7 +93,7 @@ TEST(CudaEmbedding, GradientsAreAddedInTokenOrder) {
       }
 }
 
-// A warp sorts up to 32 tokens of a row, a block sorts more: rows around this limit, and several on each side of it.
+// A warp sorts up to 32 tokens of a row, a block sorts more. Several rows are around this limit, on each side of it.
 TEST(CudaEmbedding, RowsAroundTheLimitOfAWarpAreAllAddedUp) {
   const int counts[] = {33, 31, 32, 33, 0, 34, 32, 33, 100};
   std::vector<int32_t> ids;
@@ -109,7 +110,7 @@ TEST(CudaEmbedding, RowsAroundTheLimitOfAWarpAreAllAddedUp) {
   dtable.expect_same_bits("dtable");
 }
 
-// More tokens of one id than a bitmap of one pass has bits, in several tiles of rows.
+// One id has more tokens than the bitmap of one pass has bits, in several tiles of rows.
 TEST(CudaEmbedding, LongListsAreSortedInWindows) {
   Twin tokens = tokens_of(1, 9000, 4, 2, 1), dy = Twin::random(DType::BFloat16, {1, 9000, 8}, 4);
   Twin dtable = Twin::poisoned(DType::Float32, {4, 8});

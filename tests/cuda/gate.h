@@ -1,5 +1,5 @@
-// Holds a stream at a point until it is opened: what the stream was given behind it cannot have run before. So a test of an
-// order does not depend on who is faster.
+// Holds a stream at a point until the gate is opened: work that the stream is given after the gate cannot run before that. So a
+// test of an order does not depend on which side is faster.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -34,12 +34,12 @@ class Gate {
   std::shared_ptr<std::latch> latch_ = std::make_shared<std::latch>(1);
 };
 
-// Whether the stream still has work after a while in which it would have done all that it may do.
+// Returns whether the stream still has work after 30 ms, in which it would have done everything that it may do.
 inline bool stays_busy(cudaStream_t stream) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(30);
   while (std::chrono::steady_clock::now() < end) {
     if (cudaStreamQuery(stream) == cudaSuccess) return false;
-    cudaGetLastError();  // "not ready" is noted as an error
+    cudaGetLastError();  // "not ready" is recorded as an error
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return true;

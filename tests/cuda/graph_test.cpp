@@ -1,4 +1,4 @@
-// Capture and replay on the fake device, as with CUDA's.
+// Capture and replay on the fake device work as they do with CUDA.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -32,7 +32,7 @@ class Capture : public testing::Test {
   }
   void begin() { CUDA_CHECK(cudaStreamBeginCapture(main_.get(), cudaStreamCaptureModeThreadLocal)); }
   cudaError_t end() { return cudaStreamEndCapture(main_.get(), &graph_); }
-  // main forks to side, which adds 10.
+  // Forks from the main stream to the side stream, which adds 10.
   void fork() {
     CUDA_CHECK(cudaEventRecord(forked_.get(), main_.get()));
     CUDA_CHECK(cudaStreamWaitEvent(side_.get(), forked_.get()));

@@ -52,7 +52,7 @@ class HostCopiesTest : public testing::Test {
   StreamHandle one_ = make_stream(), two_ = make_stream();
 };
 
-// While a stream is held, its bytes lie in staging memory; that another stream has been waited for does not free them.
+// While a stream is held, its bytes stay in staging memory; a wait for another stream does not free them.
 TEST_F(HostCopiesTest, BytesStayStagedUntilTheirOwnStreamHasCopiedThem) {
   const Bytes held = bytes(16, 1), others = bytes(16, 100), later = bytes(48, 150);
   {
@@ -69,7 +69,8 @@ TEST_F(HostCopiesTest, BytesStayStagedUntilTheirOwnStreamHasCopiedThem) {
   EXPECT_EQ(read(0, 48, one_), later);
 }
 
-// Larger than the staging memory, in both directions: in pieces, each of which is copied before its place is used again.
+// A copy that is larger than the staging memory goes in pieces, in both directions; each piece is copied before its place is
+// used again.
 TEST_F(HostCopiesTest, MoreThanTheStagingMemoryGoesInPieces) {
   for (const size_t count : {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{65}, size_t{128}, size_t{200}}) {
     const Bytes all = bytes(count, static_cast<unsigned char>(count));
@@ -78,7 +79,6 @@ TEST_F(HostCopiesTest, MoreThanTheStagingMemoryGoesInPieces) {
   }
 }
 
-// The source may change as soon as the call is back.
 TEST_F(HostCopiesTest, TheSourceIsFreeWhenTheCallReturns) {
   Bytes source = bytes(32, 7);
   const Bytes expected = source;
@@ -90,7 +90,7 @@ TEST_F(HostCopiesTest, TheSourceIsFreeWhenTheCallReturns) {
   EXPECT_EQ(read(0, 32, one_), expected);
 }
 
-// What a stream was given before a copy to the host is done when that copy is.
+// When a copy to the host is done, so is all work that its stream was given before.
 TEST_F(HostCopiesTest, ToTheHostWaitsForTheStream) {
   const Bytes before = bytes(8, 1);
   to_device(before, 0, one_);
@@ -98,7 +98,7 @@ TEST_F(HostCopiesTest, ToTheHostWaitsForTheStream) {
   EXPECT_EQ(read(0, 8, one_), (Bytes{9, 9, 9, 9, 5, 6, 7, 8}));
 }
 
-// Page-locked memory needs no staging; the copy is waited for all the same.
+// Page-locked memory needs no staging, but the call waits for the copy all the same.
 TEST_F(HostCopiesTest, ToPageLockedMemoryWaitsForTheStream) {
   const auto pinned = trivet::cuda::make_pinned_allocator(0);
   auto* const to = static_cast<unsigned char*>(pinned->allocate(8));

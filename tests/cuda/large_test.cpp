@@ -1,5 +1,5 @@
-// Sizes drawn at random, so large that a launch has many blocks and each of them many rounds. The fake device, which is slow,
-// gets the same tests with small sizes.
+// Sizes are drawn at random and are so large that a launch has many blocks and each block many rounds. The fake device, which
+// is slow, gets the same tests with small sizes.
 #include <random>
 
 #include "tests/cuda/twins.h"
@@ -15,7 +15,7 @@ constexpr int kDraws = 6;
 constexpr int64_t kElements = 1'000'000;
 #endif
 
-// The same numbers in every run.
+// Draws the same numbers in every run.
 class Draw {
  public:
   int64_t up_to(int64_t most) { return 1 + static_cast<int64_t>(bits_() % static_cast<uint64_t>(most)); }
@@ -26,7 +26,8 @@ class Draw {
   std::mt19937_64 bits_{12};
 };
 
-// Roundings of sums of `hidden` terms of magnitude about 1, amplified by the inverse deviation of rows, and the result's own.
+// Allows for the roundings of sums of `hidden` terms of magnitude about 1, amplified by the inverse deviation of rows, and for
+// the rounding of the result.
 void expect_near_the_cpus(const Twin& twin, DType dtype, int64_t hidden, const std::string& what) {
   twin.expect_near(what, (256 + static_cast<double>(hidden)) * sum_unit(dtype), 2 * half_unit(dtype) + 64 * sum_unit(dtype));
 }
@@ -60,7 +61,8 @@ TEST(CudaLarge, NormsOfSumsAndTheirGradients) {
     run_twins<LayerNorm>(forward, cpu::layer_norm, cuda::layer_norm);
     sum.expect_same_bits("sum " + what);
     expect_near_the_cpus(addend, dtype, hidden, "layer_norm " + what);
-    mean = Twin(mean.expected()), rstd = Twin(rstd.expected());  // the CPU's for both: gradients of rows are then its bits
+    // Both sides go on with the CPU's statistics, so that the gradients of gain and bias have its bits.
+    mean = Twin(mean.expected()), rstd = Twin(rstd.expected());
     const auto weight = [&](const auto& view) {
       return LayerNormBackwardWeight{.dy = view(dy),
                                      .x = view(sum).reshaped(matrix),
@@ -88,7 +90,7 @@ TEST(CudaLarge, NormsOfSumsAndTheirGradients) {
   }
 }
 
-// A flat group in segments that begin anywhere.
+// A flat group is updated in segments that begin anywhere.
 TEST(CudaLarge, UpdatesAndNormOfAGroupInSegments) {
   Draw draw;
   for (int i = 0; i < kDraws; ++i) {
@@ -144,7 +146,8 @@ TEST(CudaLarge, UpdatesAndNormOfAGroupInSegments) {
   }
 }
 
-// cuBLASLt and oneDNN sum in orders of their own: K roundings of sums of K terms of magnitude up to 1, and the result's.
+// cuBLASLt and oneDNN each sum in an order of their own, which allows for K roundings of sums of K terms of magnitude up to 1,
+// and one of the result.
 TEST(CudaLarge, ProductsWithBiasAndGelu) {
   Draw draw;
   const auto edge = static_cast<int64_t>(std::sqrt(static_cast<double>(kElements)));
@@ -161,7 +164,7 @@ TEST(CudaLarge, ProductsWithBiasAndGelu) {
     const std::string what = text(dtype) + " " + std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k);
     const double sum = static_cast<double>(k) * std::sqrt(static_cast<double>(k)) * 0x1p-24;
     out.expect_near(what, sum + half_unit(dtype), 2 * half_unit(dtype));
-    // The slope of a GELU is at most 1.13; its tanh in an epilogue is right to 2^-11.
+    // The slope of a GELU is at most 1.13; the tanh of an epilogue is right to 2^-11.
     activated.expect_near("gelu " + what, 2 * sum + 4 * half_unit(dtype), 4 * half_unit(dtype) + 0x1p-18);
   }
 }

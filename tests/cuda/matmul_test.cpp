@@ -1,5 +1,5 @@
-// Products of the device against sums in double and, where bits are promised, against themselves. The fake cuBLASLt refuses
-// what the real one may not take, and has an algorithm of its own for nearly every question.
+// Products on the device are compared with sums in double and, where equal bits are promised, with each other. The fake
+// cuBLASLt refuses what the real one may refuse, and answers nearly every query with a different algorithm.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ struct Case {
   int64_t m, n, k;
   DType dtype, out;
   bool transpose_a, transpose_b, accumulate, bias;
-  int64_t offset = 0;  // elements from an aligned address, of:
+  int64_t offset = 0;  // elements from an aligned address, for the tensors below that are set
   bool offset_a = true, offset_b = true, offset_bias = true, offset_out = true;
 };
 
@@ -36,8 +36,8 @@ std::string describe(const Case& c) {
          (c.accumulate ? " acc" : "") + (c.bias ? " bias" : "") + " offset " + std::to_string(c.offset);
 }
 
-// A workspace of the size that was asked for, at the end of one allocation for all: it is large, and what writes behind it is
-// found.
+// Hands out workspaces of the requested size at the end of one large allocation that all of them share, so that a write past
+// the end is found.
 class Workspace {
  public:
   TensorView of(int64_t bytes) {
@@ -68,7 +68,7 @@ void run(const Matmul& args) {
 }
 
 // A sum of K products in a format of precision u, in any order, is off by at most K u times the sum of magnitudes (Higham 2002,
-// section 3.1); rounding the result adds the output's own half unit, and the addend's rounding another.
+// section 3.1); rounding the result adds half a unit of the output's type, and rounding the addend another.
 void expect_matches_double_reference(const Case& c) {
   const Shape a_shape = c.transpose_a ? Shape{c.k, c.m} : Shape{c.m, c.k};
   const Shape b_shape = c.transpose_b ? Shape{c.n, c.k} : Shape{c.k, c.n};
@@ -179,7 +179,7 @@ class CudaCuts : public testing::TestWithParam<DType> {
   }
 };
 
-// Odd sizes: the second piece begins at an address that is not aligned.
+// Sizes are odd, so that the second piece begins at an address that is not aligned.
 TEST_P(CudaCuts, PiecesOfOutAreTheSameBitsAlone) {
   const int64_t m = 6, n = 29, k = 37, cut = 13;
   const HostTensor bias = HostTensor::random(GetParam(), {n}, 3);
@@ -228,7 +228,8 @@ TEST_P(CudaCuts, LeavesAddUpOverTwoPartsToTheSameBits) {
     ASSERT_EQ(static_cast<float>(parts[0].at(e)) + static_cast<float>(parts[1].at(e)), static_cast<float>(whole.at(e))) << e;
 }
 
-// ((0 + 1) + (2 + 3)), ranges of a leaf in their order, then what is there already or the bias, then one rounding.
+// Leaves are added as ((0 + 1) + (2 + 3)), and the ranges of a leaf in their order. Then what is there already, or the bias, is
+// added, and the sum is rounded once.
 TEST_P(CudaCuts, AddLeavesInATreeAndRoundOnce) {
   const int64_t k = 4;
   const HostTensor a = HostTensor::filled(GetParam(), {1, k}, 1);
@@ -253,7 +254,7 @@ TEST_F(CudaMatmul, OfManyRowsWithCutsIsMadeInBlocks) {
   const int64_t cols = int64_t{4} << 20;
   EXPECT_EQ(rows_of_block(cols), 128);
   EXPECT_EQ(rows_of_block(1024), 4096);
-  // With blocks of 128 rows the workspace holds one of them for each level.
+  // With blocks of 128 rows, the workspace holds one block for each level of the tree.
   const ConstTensorView a{nullptr, DType::BFloat16, {8192, 1024}}, b{nullptr, DType::BFloat16, {1024, 4096}};
   const TensorView out{nullptr, DType::BFloat16, {8192, 4096}};
   const ProductCuts cuts{.leaves = {{{0, 512}}, {{512, 1024}}}};
@@ -272,9 +273,9 @@ struct GeluCase {
   int64_t m, n, k;
   DType dtype;
   bool bias;
-  int64_t offset = 0;  // elements from an aligned address, of out
+  int64_t offset = 0;  // elements of out from an aligned address
   bool cuts = false;
-  bool in_epilogue = false;  // by cuBLASLt
+  bool in_epilogue = false;  // cuBLASLt does it
 };
 
 std::vector<GeluCase> gelu_cases() {
@@ -293,7 +294,7 @@ std::vector<GeluCase> gelu_cases() {
   return cases;
 }
 
-// Operands of a product [m, k] [n, k]^T and what is beside it, in device memory.
+// The operands of a product [m, k] [n, k]^T and the other tensor that its GELU reads or writes, in device memory.
 struct GeluProduct {
   const GeluCase& c;
   HostTensor beside;
@@ -325,7 +326,7 @@ struct GeluProduct {
     backward.before_gelu = other.view();
     return backward;
   }
-  // The product without a GELU, left in out.
+  // Runs the product without a GELU, which leaves its result in out.
   HostTensor alone(bool with_bias) const {
     Matmul product = args();
     if (with_bias) product.bias = bias.view();
@@ -334,7 +335,7 @@ struct GeluProduct {
   }
 };
 
-// How many GELUs cuBLASLt has made in epilogues, where that can be seen: on the fake device.
+// How many GELUs cuBLASLt has computed in epilogues, if that can be seen, as on the fake device.
 std::optional<int> gelus_in_epilogues() {
 #if __has_include("cublas_shim.h")
   return cuda_shim::gelu_epilogues();
@@ -350,10 +351,11 @@ void run_gelu(const Matmul& args, const GeluCase& c) {
   EXPECT_EQ(*gelus_in_epilogues() - *before, c.in_epilogue ? 1 : 0) << name_of(c.dtype) << " " << c.n;
 }
 
-// cuBLASLt's GELU is of the sum before it is rounded, with a tanh that may be off by 2^-11: half of x times that.
+// cuBLASLt computes the GELU of the sum before it is rounded, with a tanh that may be off by 2^-11: the result may be off by
+// half of x times that.
 TEST_F(CudaMatmul, MakesGeluOfItsResult) {
   for (const GeluCase& c : gelu_cases()) {
-    const GeluProduct earlier(c, false), p(c, false);  // of the same kind: what is kept of the first must not be its addresses
+    const GeluProduct earlier(c, false), p(c, false);  // of one kind: what is kept may not be the first one's addresses
     run(earlier.forward());
     run_gelu(p.forward(), c);
     const HostTensor product = earlier.alone(c.bias);
@@ -481,7 +483,7 @@ TEST_F(MeasuredChoices, AreUsedInPlaceOfTheHeuristicsFirst) {
       EXPECT_EQ(result, first);
     }
   }
-  EXPECT_NE(with(plain), first);  // the last one: another order of the sum
+  EXPECT_NE(with(plain), first);  // the last algorithm adds in a different order
 }
 
 TEST_F(MeasuredChoices, OfAnotherGpuOrThatAreDamagedAreRefused) {

@@ -39,7 +39,7 @@ TEST(DeviceMemory, ReadsAsZeroAndIsAligned) {
   EXPECT_EQ(cuda_shim::allocated_bytes(), 0);
 }
 
-// Streams of ours do not wait for the default stream, which writes the zeros.
+// Trivet's streams do not wait for the default stream, which writes the zeros.
 TEST(DeviceMemory, IsZeroBeforeAnyStreamCanUseIt) {
   const auto allocator = make_device_allocator(0);
   Gate gate(nullptr);
@@ -81,14 +81,14 @@ TEST(DeviceMemory, RunningOutNamesWhatWasAskedForAndWhatIsThere) {
   void* first = allocator->allocate(int64_t{6} << 20);
   try {
     allocator->allocate(int64_t{4} << 30);
-    FAIL() << "4 GiB of 8 MiB";
+    FAIL() << "4 GiB were allocated of 8 MiB";
   } catch (const OutOfMemoryError& error) {
     EXPECT_EQ(error.exit_code(), ExitCode::OutOfMemory);
     EXPECT_STREQ(error.what(),
                  "cuda:0: out of memory: requested 4.00 GiB (4294967296 bytes), 0.00 of 0.01 GiB are free; use a smaller "
                  "micro-batch, recomputation, a higher ZeRO stage or offload");
   }
-  // Nothing is left behind: no noted error, no memory.
+  // No error stays recorded, and no memory stays allocated.
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   allocator->release(first, int64_t{6} << 20);
   allocator->release(allocator->allocate(int64_t{7} << 20), int64_t{7} << 20);
@@ -124,7 +124,7 @@ TEST(PinnedMemory, RunningOutNamesWhatWasAskedForAndWhatIsThere) {
   const auto allocator = make_pinned_allocator(0);
   try {
     allocator->allocate(int64_t{3} << 29);
-    FAIL() << "1.5 GiB of 8 MiB";
+    FAIL() << "1.5 GiB were allocated of 8 MiB";
   } catch (const OutOfMemoryError& error) {
     EXPECT_EQ(error.exit_code(), ExitCode::OutOfMemory);
     EXPECT_THAT(error.what(),
@@ -135,7 +135,7 @@ TEST(PinnedMemory, RunningOutNamesWhatWasAskedForAndWhatIsThere) {
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
-// What the fake device does so that mistakes show.
+// The tests below check what the fake device does so that mistakes show.
 
 TEST(ShimMemory, ReadsAsNanUntilItIsWritten) {
   float* data = nullptr;

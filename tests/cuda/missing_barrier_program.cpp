@@ -1,7 +1,8 @@
-// What missing order looks like (scripts/show_missing_barrier): missing_barrier barrier|wait kept|removed
+// Shows what a missing order looks like (scripts/show_missing_barrier). Usage: missing_barrier barrier|wait kept|removed
 //
-// "barrier": every thread passes its number to its neighbour through shared memory. "wait": a stream reads what another wrote
-// long before. On the fake device the numbers are right either way; ThreadSanitizer reports the access that nothing orders.
+// "barrier": every thread passes its number to its neighbour through shared memory. "wait": a stream reads what another one
+// wrote long before. On the fake device the numbers are right either way; ThreadSanitizer reports the access that nothing
+// orders.
 #include <cuda_runtime.h>
 
 #include <atomic>
@@ -44,7 +45,7 @@ void run_wait(bool kept, const Streams& streams, int* numbers) {
   if (kept) other->wait(side->record());
   while (std::atomic_ref(done).load(std::memory_order_relaxed) == 0) std::this_thread::yield();
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  side->enqueue([] {});  // what is done between host and stream meanwhile orders nothing
+  side->enqueue([] {});  // other exchanges between host and stream order nothing
   other->enqueue([&] { TRIVET_LAUNCH(copy_from_neighbour, 1, 64, 0, streams.current(), numbers + 64, numbers); });
   other->record().wait_on_host();
 }

@@ -1,4 +1,5 @@
-// What goes wrong with NCCL: everybody who waits for the device is told who and what, nothing keeps spinning, nothing is left.
+// Failures with NCCL: every rank that waits for the device learns which rank failed and why, no kernel keeps spinning, and no
+// resource is left over.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nccl_shim.h>
@@ -93,7 +94,7 @@ TEST_F(NcclFailures, WhatNcclFindsOutByItselfReachesItsRankInNcclsWords) {
                             "socketProgress: Connection closed by remote peer (NCCL 2.28.9); rerun with NCCL_DEBUG=INFO");
 }
 
-// Until all close, each rank is watched: one that closed early would not see another one die.
+// Each rank stays watched until all close: a rank whose watch ended early would not see another one die.
 TEST_F(NcclFailures, TheWatchOfARankThatClosesGoesOnUntilAllClose) {
   std::atomic<int> left{0};
   run_nccl(2, [&](NcclRank& rank) {
@@ -119,7 +120,7 @@ TEST_F(NcclFailures, AnOperationThatDoesNotEndIsNamedAtTheDeadline) {
         [&](NcclRank& rank) {
           const DeviceVector<bfloat16> data(std::vector<bfloat16>(100));
           rank.group.barrier(rank.stream);
-          if (rank.world.rank() == 1)  // alive, and elsewhere
+          if (rank.world.rank() == 1)  // alive, but busy elsewhere
             while (!over) std::this_thread::sleep_for(milliseconds(1));
           else
             rank.group.all_reduce(data.view(), ReduceOp::TreeSum, rank.stream);
@@ -233,7 +234,7 @@ TEST(GpuPlaces, ThatAreSharedMakeEveryRankAHostOfItsOwnForNccl) {
   EXPECT_STREQ(std::getenv("NCCL_NET"), "Socket");
   EXPECT_STREQ(std::getenv("NCCL_SOCKET_IFNAME"), "lo");
   EXPECT_STREQ(std::getenv("NCCL_CUMEM_ENABLE"), "0");
-  EXPECT_STREQ(std::getenv("NCCL_MAX_CTAS"), "4");  // was set
+  EXPECT_STREQ(std::getenv("NCCL_MAX_CTAS"), "4");  // it was set before
   for (const char* name : {"TRIVET_SHARE_GPU", "NCCL_HOSTID", "NCCL_NET", "NCCL_SOCKET_IFNAME", "NCCL_IB_DISABLE",
                            "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_NVLS_ENABLE", "NCCL_MNNVL_ENABLE", "NCCL_CUMEM_ENABLE",
                            "NCCL_RAS_ENABLE", "NCCL_MAX_CTAS", "NCCL_ALGO", "NCCL_PROTO"})
@@ -241,7 +242,7 @@ TEST(GpuPlaces, ThatAreSharedMakeEveryRankAHostOfItsOwnForNccl) {
   EXPECT_FALSE(shares_gpu());
 }
 
-// The fake NCCL itself: what it would not let pass.
+// The fake NCCL does not let these mistakes pass.
 TEST_F(NcclFailures, OfOurOwnMakingAreDefects) {
   EXPECT_THROW(run_nccl(2,
                         [](NcclRank& rank) {

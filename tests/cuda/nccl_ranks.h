@@ -1,4 +1,4 @@
-// Ranks as threads, each with a GPU of its own, a group over NCCL and a stream: what the tests of comm/nccl run on.
+// Runs ranks as threads, each with a GPU of its own, a group over NCCL and a stream, for the tests of comm/nccl.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace trivet::comm {
 
 inline thread_local cudaStream_t the_current_stream = nullptr;
 
-// Work runs at once and goes to a stream of the device.
+// Calls work at once; what the work launches goes to a stream of the device.
 class DeviceStream final : public Stream {
  public:
   DeviceStream() { CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
@@ -88,7 +88,7 @@ struct NcclRank {
   ProcessGroup& group;  // "world", of all ranks
   DeviceStream& stream;
 
-  // Waits for what is on the stream, as an engine does.
+  // Waits for the stream and checks the watch, as an engine does.
   void wait() const {
     stream.synchronize();
     resources.watch().check();
@@ -104,7 +104,8 @@ inline NcclOptions quick_options() {
   return options;
 }
 
-// Runs `body` on every rank, then closes everything politely. What a rank throws goes to the caller, as from run_threads.
+// Runs `body` on every rank, then closes everything politely. What a rank throws reaches the caller, as it does from
+// run_threads.
 inline void run_nccl(int ranks, const std::function<void(NcclRank&)>& body, const NcclOptions& options = quick_options(),
                      const WorldOptions& world_options = {}) {
   cuda_shim::Configuration configuration = cuda_shim::configuration();

@@ -1,4 +1,5 @@
-// Groups over NCCL give what groups over threads give, to the last bit; ranks as threads, NCCL and devices of tests/cuda/shim.
+// Groups over NCCL give what groups over threads give, to the last bit. Ranks are threads; NCCL and the devices are those of
+// tests/cuda/shim.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +13,7 @@
 namespace trivet::comm {
 namespace {
 
-// Values of very different size, so that another order or an extra rounding shows.
+// Values of very different magnitudes, so that a different order or an extra rounding changes the sum.
 template <typename T>
 std::vector<T> values(int rank, int64_t count) {
   std::vector<T> data(static_cast<size_t>(count));
@@ -38,8 +39,8 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-// Runs an operation on tensors of the host in the host's group and on copies of them on the device in NCCL's: the same bits in
-// all tensors afterwards.
+// Runs an operation on host tensors in the host's group, and on copies of them on the device in NCCL's group. Afterwards all
+// tensors must have the same bits.
 template <typename T>
 class Twin {
  public:
@@ -79,7 +80,7 @@ void check_reductions(NcclRank& rank, int64_t count) {
         .expect_same("reduce_scatter",
                      [&](auto& group, auto& t, auto& stream) { group.reduce_scatter(t[0], t[1], op, stream); });
   }
-  // In place; what was in the other places is of no interest.
+  // In place; what the places of other ranks hold afterwards does not matter.
   DeviceVector<T> whole(values<T>(r, n * count));
   auto on_host = values<T>(r, n * count);
   rank.group.reduce_scatter(whole.view(), whole.view().slice(r * count, count), ReduceOp::Sum, rank.stream);
@@ -191,13 +192,13 @@ TEST_P(NcclGroups, HaveSubgroups) {
   });
 }
 
-// The links of a pipeline: a group for each pair of neighbours. Everybody sends to the next rank, and only then receives from
-// the one before: on streams of their own none of them waits for another's end.
+// The links of a pipeline are groups, one for each pair of neighbours. Every rank sends to the next rank and only then receives
+// from the previous one: as sends and receives have streams of their own, no rank waits for another one to finish.
 TEST_P(NcclGroups, OfTwoRanksSendAndReceiveAtTheSameTime) {
   run_nccl(GetParam(), [](NcclRank& rank) {
     const int n = rank.world.size(), r = rank.world.rank();
     if (n < 2) return;
-    std::vector<std::unique_ptr<ProcessGroup>> links(static_cast<size_t>(n));  // [a]: with the rank after a
+    std::vector<std::unique_ptr<ProcessGroup>> links(static_cast<size_t>(n));  // [a]: between rank a and the next rank
     for (int a = 0; a < n; ++a) {
       auto link = rank.group.subgroup({std::min(a, (a + 1) % n), std::max(a, (a + 1) % n)}, "link " + std::to_string(a));
       if (link) links[static_cast<size_t>(a)] = std::move(link);
@@ -207,7 +208,7 @@ TEST_P(NcclGroups, OfTwoRanksSendAndReceiveAtTheSameTime) {
     const DeviceVector<int64_t> out(values<int64_t>(r, 5003)), in(values<int64_t>(9, 5003));
     for (int round = 0; round < 3; ++round) {
       to_next.send(out.view(), 1 - to_next.rank(), rank.stream);
-      from_last.send(out.view().slice(0, 100), 1 - from_last.rank(), rank.stream);  // against the ring, on the same links
+      from_last.send(out.view().slice(0, 100), 1 - from_last.rank(), rank.stream);  // in the other direction, on the same links
       from_last.receive(in.view(), 1 - from_last.rank(), receives);
       to_next.receive(in.view().slice(0, 100), 1 - to_next.rank(), receives);
     }
@@ -222,7 +223,7 @@ TEST_P(NcclGroups, OfTwoRanksSendAndReceiveAtTheSameTime) {
   });
 }
 
-// In a larger group: neither of the outer ranks may be needed for the other's message.
+// In a larger group, a transfer may need no rank except its sender and its receiver.
 TEST_P(NcclGroups, MessagesNeedTheTwoRanksOnly) {
   run_nccl(GetParam(), [](NcclRank& rank) {
     const int n = rank.world.size(), r = rank.world.rank();
@@ -246,7 +247,7 @@ TEST_P(NcclGroups, RunOnDifferentStreamsAtTheSameTime) {
     for (int i = 0; i < 10; ++i) {
       first->all_reduce(a.view(), ReduceOp::Sum, one);
       if (second) second->all_reduce(b.view(), ReduceOp::Sum, two);
-      if (rank.world.rank() % 2) one.synchronize();  // not in step with each other
+      if (rank.world.rank() % 2) one.synchronize();  // so that the two groups are not in step
       expected_a *= rank.world.size(), expected_b *= static_cast<int64_t>(even.size());
     }
     one.synchronize();
@@ -260,13 +261,13 @@ TEST_P(NcclGroups, RunOnDifferentStreamsAtTheSameTime) {
   });
 }
 
-// A step may become a graph: what is captured once runs as often as it is launched.
+// A step may become a graph: operations that are captured once run each time the graph is launched.
 TEST_P(NcclGroups, CanBeCapturedIntoAGraph) {
   run_nccl(GetParam(), [](NcclRank& rank) {
     const int n = rank.group.size(), r = rank.group.rank();
     const DeviceVector<float> data(std::vector<float>(2011, static_cast<float>(r + 1)));
     const DeviceVector<int64_t> flag({r});
-    rank.group.all_reduce(data.view(), ReduceOp::Sum, rank.stream);  // whatever is made at first use
+    rank.group.all_reduce(data.view(), ReduceOp::Sum, rank.stream);  // makes whatever the first use makes
     rank.wait();
     CUDA_CHECK(cudaStreamBeginCapture(rank.stream.get(), cudaStreamCaptureModeThreadLocal));
     rank.group.all_reduce(data.view(), ReduceOp::Sum, rank.stream);
@@ -299,7 +300,7 @@ TEST(NcclMaxima, KeepANanOfAnyRank) {
     });
 }
 
-// The kernel alone, for more ranks than threads would do.
+// The kernel alone, for more ranks than could run as threads.
 TEST(RankSum, HasTheBitsOfTheHostsReductions) {
   for (int ranks : {1, 2, 7, 16, 64})
     for (ReduceOp op : {ReduceOp::Sum, ReduceOp::Max, ReduceOp::TreeSum}) {

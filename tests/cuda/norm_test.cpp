@@ -1,5 +1,5 @@
-// Norms beside the CPU's. A row's sum is of other partial sums than there, so that statistics differ by roundings of the sum;
-// gradients of parameters are summed in the CPU's order and have its bits.
+// Norms compared with the CPU's. The device adds up a row from different partial sums, so that statistics differ by roundings
+// of the sum; gradients of parameters are summed in the CPU's order and have its bits.
 #include "tests/cuda/twins.h"
 
 namespace trivet::kernels {
@@ -10,7 +10,7 @@ struct Case {
   int64_t rows, hidden, elements_before;
 };
 
-// Of each way a row can go: a warp, a block of 128 or 512 in registers, and not kept.
+// Cases for each way to process a row: by a warp, by a block of 128 or 512 threads in registers, and without keeping the row.
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const DType dtype : kFloatTypes) {
@@ -29,7 +29,7 @@ std::vector<Case> cases() {
 
 std::string name(const Case& c) { return text(c.dtype) + " " + std::to_string(c.rows) + " x " + std::to_string(c.hidden); }
 
-// Roundings of sums of `hidden` terms of magnitude about 1, then the result's own.
+// Allow for the roundings of sums of `hidden` terms of magnitude about 1, and for the rounding of the result.
 double relative(const Case& c) { return 2 * half_unit(c.dtype) + 32 * sum_unit(c.dtype); }
 double absolute(const Case& c) { return 256 * sum_unit(c.dtype); }
 
@@ -45,7 +45,7 @@ struct Tensors {
         dx(Twin::poisoned(c.dtype, {c.rows, c.hidden})),
         mean(Twin::poisoned(statistics_of(c.dtype), {c.rows})),
         rstd(Twin::poisoned(statistics_of(c.dtype), {c.rows})) {}
-  // Of inputs of the backward: the same in both memories.
+  // Draws the statistics that a backward pass reads, the same in both memories.
   void invent_statistics(const Case& c) {
     mean = Twin::random(statistics_of(c.dtype), {c.rows}, 5);
     HostTensor positive = HostTensor::random(statistics_of(c.dtype), {c.rows}, 6);
@@ -78,7 +78,7 @@ TEST(CudaNorm, ForwardIsNearTheCpus) {
   }
 }
 
-// The same rows, B samples of them, and no memory of their own for y: it lies where the addend was.
+// The rows are divided into samples, and y has no memory of its own: it overwrites the addend.
 TEST(CudaNorm, OfASumHasTheBitsOfTheSumAndThenTheNorm) {
   for (const Case& c : cases())
     for (const DropoutSite& site : {DropoutSite{}, DropoutSite{.rate = 0.3f, .key = 5, .step = 7, .first_element = 4},
@@ -100,7 +100,7 @@ TEST(CudaNorm, OfASumHasTheBitsOfTheSumAndThenTheNorm) {
       run_twins<LayerNorm>([&](const auto& view) { return layer(view, true); }, cpu::layer_norm, cuda::layer_norm);
       sum.expect_same_bits("sum " + name(c));
       addend.expect_near("layer_norm of a sum " + name(c), absolute(c), relative(c));
-      // Of the sum that is there now, in a pass of its own.
+      // Computes the norm of the same sum again, in a pass of its own.
       const HostTensor fused[] = {addend.read(), t.mean.read(), t.rstd.read()};
       const TestLaunch launch(0);
       cuda::layer_norm(layer([](Twin& twin) { return twin.device(); }, false), launch.launch());
@@ -153,7 +153,7 @@ TEST(CudaNorm, BackwardInputIsNearTheCpus) {
     }
 }
 
-// Rows: several chunks, and more of them than one tile of the second pass holds.
+// The rows make several chunks, and more of them than one tile of the second pass holds.
 TEST(CudaNorm, GradientsOfParametersHaveTheCpusBits) {
   for (const DType dtype : kFloatTypes)
     for (const auto& [rows, hidden] : {std::pair<int64_t, int64_t>{0, 5}, {1, 1}, {130, 36}, {67, 264}, {9000, 3}})
@@ -208,7 +208,7 @@ TEST(CudaNorm, SumsOfManyChunksHaveNoOrder) {
 
 TEST(CudaNorm, RowsAndSumsHaveNoOrder) {
   in_every_order([] {
-    const Case c{DType::Float32, 300, 640, 0};  // a block of 128 threads a row
+    const Case c{DType::Float32, 300, 640, 0};  // one block of 128 threads per row
     Tensors t(c);
     t.invent_statistics(c);
     Twin dgain = Twin::poisoned(DType::Float32, {c.hidden});

@@ -1,4 +1,4 @@
-// Optimizer steps have the CPU's bits: the same operations in the same order, each rounded.
+// Optimizer steps have the CPU's bits: both do the same operations in the same order and round after each.
 #include "tests/cuda/twins.h"
 
 namespace trivet::kernels {
@@ -7,7 +7,7 @@ namespace {
 struct Case {
   DType gradient, copy;
   int64_t size, elements_before;
-  double factor;  // of the verdict; negative: there is none
+  double factor;  // the verdict's; negative: there is no verdict
   bool apply = true;
 };
 
@@ -73,7 +73,8 @@ TEST(CudaOptimizer, AdamIsTheCpus) {
     });
 }
 
-// Types in runs and mixed, empty ranges, more of them than one launch takes, some that do not apply.
+// There are runs of one type and mixed types, empty ranges, more ranges than one launch takes, and some whose verdict skips the
+// step.
 TEST(CudaOptimizer, AdamOfManyRangesIsTheCpuOfEach) {
   std::vector<std::unique_ptr<Tensors>> all;
   const DType types[] = {DType::BFloat16, DType::Float32, DType::Float16};

@@ -1,4 +1,4 @@
-// Work that is captured at the second time and launched as a graph from then on (core/cuda/graph.h).
+// Work that is captured when it runs the second time, and launched as a graph from then on (core/cuda/graph.h).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 __global__ void add_one(const int* from, int* to) { *to = *from + 1; }
 
-// A chain from stream to stream: each place is the one before, plus one; place 0 is the test's.
+// The work is a chain from stream to stream: each number is the one before it, plus one; the test sets number 0.
 class Repeated : public StreamOrder {
  protected:
   void launch_add(int from, int to) { TRIVET_LAUNCH(add_one, 1, 1, 0, streams_.current(), numbers_ + from, numbers_ + to); }
@@ -54,11 +54,11 @@ TEST_F(Repeated, AnotherKeyBeginsAgain) {
   EXPECT_EQ(calls_, 5);
 }
 
-// Nothing but the launch orders these.
+// Nothing but the launch of the graph orders the kernels of this test.
 TEST_F(Repeated, ComesAfterWhatStreamsWereGivenAndBeforeWhatTheyAreGiven) {
   const cudaStream_t side = handle_of(*side_), other = handle_of(*other_);
   run();
-  run();  // captured: what follows are launches alone
+  run();  // captured: from here on it is only launched
   for (const int value : {5, 6}) {
     wait();
     std::optional<Gate> gate(other);
@@ -72,7 +72,7 @@ TEST_F(Repeated, ComesAfterWhatStreamsWereGivenAndBeforeWhatTheyAreGiven) {
   }
 }
 
-// Weights that are gathered ahead: an event of one step is waited for in the next, captured or not.
+// Weights are gathered ahead: each step waits for an event of the step before it, whether it is captured or not.
 TEST_F(Repeated, WaitsForEventsFromBeforeAndLeavesSomeBehind) {
   Event kept;
   const auto gather_ahead = [&] {

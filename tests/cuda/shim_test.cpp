@@ -1,4 +1,4 @@
-// The fake device's kernels: who runs, what barriers and warps do, what is reported.
+// Kernels on the fake device: which threads run, what barriers and warps do, and which mistakes are reported.
 #include "shim.h"
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ class DeviceArray {
   size_t count_;
 };
 
-// Every order of threads that a configuration can ask for.
+// Runs a test with every order of threads that a configuration can choose.
 class EveryOrder : public testing::TestWithParam<cuda_shim::Configuration> {
  protected:
   cuda_shim::Configured configured_{GetParam()};
@@ -63,7 +63,7 @@ TEST_P(EveryOrder, EveryThreadRunsInItsPlace) {
 
 __global__ void draw_number(int* next, int* numbers) { numbers[blockIdx.x * blockDim.x + threadIdx.x] = atomicAdd(next, 1); }
 
-// Which thread came first, second ...
+// Returns, for each thread, how many threads ran before it.
 std::vector<int> numbers_in(cuda_shim::Order order, uint32_t seed) {
   const cuda_shim::Configured configured({.order = order, .seed = seed});
   DeviceArray<int> next(1), numbers(128);
@@ -84,7 +84,7 @@ TEST(Shim, ThreadsRunInTheOrderThatWasAskedFor) {
   EXPECT_NE(shuffled, numbers_in(cuda_shim::Order::Shuffled, 2));
 }
 
-// Sums by a tree in shared memory, static and dynamic, of different sizes from launch to launch.
+// Sums up a block by a tree in shared memory, both static and dynamic, whose size differs from launch to launch.
 template <int kBlock>
 __global__ void sum_block(const int* x, int* out) {
   TRIVET_DYNAMIC_SHARED(int, values);
@@ -124,7 +124,7 @@ __global__ void use_warp(int* out) {
   row[3] = __shfl_down_sync(0xffffffffu, i, 1);
   row[4] = __shfl_up_sync(0xffffffffu, i, 2, 16);
   row[5] = static_cast<int>(__ballot_sync(0xffffffffu, lane % 3 == 0));
-  // Half a warp among itself.
+  // Half a warp exchanges numbers on its own.
   row[6] = lane < 16 ? __shfl_xor_sync(0x0000ffffu, i, 15) : -1;
   row[7] = __any_sync(0xffffffffu, lane == 31) + 2 * __all_sync(0xffffffffu, lane < 31);
 }
@@ -168,7 +168,7 @@ TEST_P(EveryOrder, NamedBarriersHoldPartsOfABlock) {
   EXPECT_EQ(out.read()[127], 12);
 }
 
-// What the report of a faulty kernel says; the device is whole again afterwards.
+// Runs a faulty kernel and returns the report on it; the device works again afterwards.
 template <typename... Arguments>
 std::string report_of(void (*kernel)(Arguments...), int threads, Arguments... arguments) {
   const cuda_shim::Configured configured(cuda_shim::configuration());

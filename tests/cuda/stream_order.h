@@ -1,4 +1,4 @@
-// A rank's streams with two side streams, and kernels that leave numbers behind: what the tests of streams run on.
+// A fixture for tests of streams: a rank's streams, two side streams, and kernels that store numbers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,10 +24,10 @@ class StreamOrder : public testing::Test {
   }
   ~StreamOrder() override { make_pinned_allocator(0)->release(numbers_, 64 * sizeof(int)); }
 
-  // On the stream that is current; numbers are pinned memory, which the host reads when it has waited.
+  // These run on the current stream. Numbers are in pinned memory, which the host may read once it has waited.
   void launch_store(int place, int value) { TRIVET_LAUNCH(store, 1, 1, 0, streams_.current(), numbers_ + place, value); }
   void launch_copy(int from, int to) { TRIVET_LAUNCH(copy_one, 1, 1, 0, streams_.current(), numbers_ + from, numbers_ + to); }
-  // The stream of what is enqueued.
+  // The CUDA stream that work enqueued on `stream` goes to.
   cudaStream_t handle_of(Stream& stream) {
     cudaStream_t handle = nullptr;
     stream.enqueue([&] { handle = streams_.current(); });

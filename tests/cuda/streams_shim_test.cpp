@@ -1,4 +1,4 @@
-// Streams, seen from the fake device: what they create, when the host waits, and a device that is broken.
+// Streams as the fake device sees them: what they create, when the host waits, and what they do on a broken device.
 #include <vector>
 
 #include "core/error.h"
@@ -10,7 +10,7 @@ namespace {
 
 class StreamsOnFakeDevice : public StreamOrder {};
 
-// As a step does it: gathers ahead, reductions behind, events kept until they are needed.
+// Works as a training step does: gathers run ahead, reductions run later, and events are kept until they are needed.
 TEST_F(StreamsOnFakeDevice, TheSteadyStateCreatesNothingAndNeverWaits) {
   const auto step = [&] {
     std::vector<Event> gathered;

@@ -1,4 +1,4 @@
-// The rules of docs/cuda.md, "Order".
+// Tests the rules of docs/cuda.md, "Order".
 #include "core/cuda/streams.h"
 
 #include <gmock/gmock.h>
@@ -113,7 +113,7 @@ TEST_F(StreamOrder, EventsOfHostWorkHoldTheCallerAndEventsOfTheDeviceHoldHostWor
   int seen = 0;
   host_work->enqueue([&] { seen = numbers_[0]; });
   gate->open();
-  other_->wait(host_work->record());  // on this thread: `seen` is there when it returns
+  other_->wait(host_work->record());  // waits on this thread: `seen` is set when it returns
   EXPECT_EQ(seen, 4);
 }
 
@@ -122,7 +122,7 @@ TEST_F(StreamOrder, WhatWorkThrowsComesOutAtOnce) {
   EXPECT_EQ(streams_.current(), streams_.compute());
 }
 
-// The compute stream is held for as long as the side stream is busy, and the host is not.
+// The compute stream is held for as long as the side stream is busy; the host is not held.
 TEST_F(StreamOrder, ObserversAreToldHowLongAStreamWasHeld) {
   struct Observer : WaitObserver {
     explicit Observer(StreamClock& of) : clock(of) {}
@@ -137,12 +137,12 @@ TEST_F(StreamOrder, ObserversAreToldHowLongAStreamWasHeld) {
   const Event event = side_->record();
   event.observe(observer);
   event.synchronize();
-  ASSERT_EQ(observer.moments.size(), 2);  // the gate is shut
+  ASSERT_EQ(observer.moments.size(), 2);  // although the gate is shut
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   const double opened = milliseconds_now();
   gate->open();
   EXPECT_LT(clock->milliseconds(observer.moments[0]), opened - 15);
-  EXPECT_GE(clock->milliseconds(observer.moments[1]), opened - 1);  // two clocks, read one after the other
+  EXPECT_GE(clock->milliseconds(observer.moments[1]), opened - 1);  // two clocks, read at different moments
 }
 
 TEST_F(StreamOrder, AClockTellsTheHostsTimeAndUsesItsEventsAgain) {
@@ -154,7 +154,7 @@ TEST_F(StreamOrder, AClockTellsTheHostsTimeAndUsesItsEventsAgain) {
     const double after = milliseconds_now();
     EXPECT_GE(one, before - 1);
     EXPECT_GE(two, one);
-    // The host's time is read after the first event: as much later as the host was kept from it, at most all of this.
+    // The host's time is read after the first event, by as much later as the host was delayed, at most by all of this time.
     EXPECT_LE(two, after + (after - before) + 1);
     EXPECT_EQ(second, 2);  // the first event tells the host's time
     clock->forget();

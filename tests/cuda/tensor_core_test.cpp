@@ -1,5 +1,5 @@
-// The functions of tensor_core.cuh, each against what the PTX ISA says that it does. Run on a GPU, this says whether the fake
-// device's functions are the GPU's.
+// Tests each function of tensor_core.cuh against its definition in the PTX ISA. Run on a GPU, the tests show whether the fake
+// device's functions do what the GPU's do.
 #include "kernels/cuda/tensor_core.cuh"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,8 @@
 namespace trivet::kernels {
 namespace {
 
-// out[16, 16] = a[16, 16] b, by one warp; b is stored [16, 16] if it is transposed on its way, otherwise as its transpose.
+// out[16, 16] = a[16, 16] b, by one warp. b is stored as [16, 16] if it is transposed while it is loaded, otherwise as its
+// transpose.
 template <typename T>
 __global__ void multiply(const T* a, const T* b, bool transpose_b, float* out) {
   TRIVET_DYNAMIC_SHARED(T, shared);

@@ -1,4 +1,4 @@
-// Kernels of the device beside their CPU twins: the same arguments in both memories, then the same results.
+// Runs kernels on the device and on the CPU with the same arguments in both memories, and compares the results.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@
 
 namespace trivet::kernels {
 
-// body() with every order in which a fake device can run threads; once on a GPU.
+// Calls body() with every order in which the fake device can run threads; on a GPU, calls it once.
 inline void in_every_order(const std::function<void()>& body) {
 #if __has_include("shim.h")
   using cuda_shim::Order;
@@ -38,7 +38,7 @@ inline void in_every_order(const std::function<void()>& body) {
 #endif
 }
 
-// A tensor of a test in host and in device memory. elements_before: how far from an aligned address the device's begins.
+// A tensor in host memory and in device memory. On the device it begins `elements_before` elements after an aligned address.
 class Twin {
  public:
   Twin() = default;  // absent
@@ -51,7 +51,7 @@ class Twin {
   static Twin poisoned(DType dtype, const Shape& shape, int64_t elements_before = 0) {
     return Twin(HostTensor::poisoned(dtype, shape), elements_before);
   }
-  // Of bytes, words or token ids.
+  // A tensor of bytes, words or token ids.
   template <typename T>
   static Twin of(const std::vector<T>& values, const Shape& shape) {
     HostTensor host(kDTypeOf<T>, shape);
@@ -68,12 +68,12 @@ class Twin {
     const HostTensor got = read();
     if (got == host_) return;
     if (!is_float(got.view().dtype)) {
-      FAIL() << what << ": other bytes";
+      FAIL() << what << ": bytes differ";
       return;
     }
     for (int64_t e = 0; e < got.elements(); ++e)
       ASSERT_EQ(got.at(e), host_.at(e)) << what << ", element " << e << " of " << to_string(got.view().shape);
-    FAIL() << what << ": a zero of the other sign";
+    FAIL() << what << ": a zero has the wrong sign";
   }
   // |device - CPU| <= absolute + relative |CPU|; NaN where the CPU has NaN.
   void expect_near(const std::string& what, double absolute, double relative) const {
@@ -90,7 +90,7 @@ class Twin {
   std::unique_ptr<DeviceTensor> device_;
 };
 
-// cpu(view) and device(view, launch) with view(twin) in the memory of each. The workspace has `bytes` bytes.
+// Calls cpu(view) and device(view, launch); view(twin) gives the tensor in the memory of each. The workspace has `bytes` bytes.
 template <typename Cpu, typename OnDevice>
 void run_twins(int64_t bytes, const Cpu& cpu, const OnDevice& device) {
   cpu([](Twin& twin) { return twin.host(); });
@@ -99,7 +99,7 @@ void run_twins(int64_t bytes, const Cpu& cpu, const OnDevice& device) {
   CUDA_CHECK(cudaDeviceSynchronize());
 }
 
-// make(view) -> Args
+// make(view) returns the Args of both kernels.
 template <typename Args, typename Make>
 void run_twins(const Make& make, void (*cpu)(const Args&, int), void (*device)(const Args&, const cuda::Launch&)) {
   const Args on_host = make([](Twin& twin) { return twin.host(); });
@@ -111,7 +111,7 @@ void run_twins(const Make& make, void (*cpu)(const Args&, int), void (*device)(c
       [&](const auto& view, const cuda::Launch& launch) { device(make(view), launch); });
 }
 
-// A number of the step: its value for the host; for the device NaN, and where in its memory the value is.
+// A scalar of the step: its value for the host; for the device NaN, and the address of the value in its memory.
 template <typename View>
 Number number(const View& view, Twin& value) {
   const TensorView memory = view(value);
