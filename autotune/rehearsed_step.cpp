@@ -23,7 +23,7 @@ Recording record_rank(const Plan& plan, const RankPlan& rank, const model::Model
   const auto make_stream = [&](Queue queue, bool overlaps) {
     return recorder.observe(time.make_stream(overlaps, queue != Queue::Send), queue, overlaps);
   };
-  const auto place = [&](Groups::Group meta) { return time.place(std::move(meta)); };
+  const auto place = [&](Group meta) { return time.place(std::move(meta)); };
   Rehearsal rehearsal(plan, rank, model,
                       {.kernels = &time.kernels(), .make_stream = make_stream, .place = place, .recorder = &recorder});
   recorder.record(true);
@@ -90,7 +90,7 @@ StepSeconds parts_of(const Program& program, const Timeline& timeline, size_t ra
   for (const TimedInstruction& timed : timeline.ranks[rank])
     if (computes(timed.instruction.op) && timed.queue == Queue::Compute)
       (timed.instruction.op == Op::Recompute ? own.recompute : own.compute) += timed.end - timed.start;
-  own.tensor = spent(recording, kind, Queue::Tensor, false);
+  own.tensor = spent(recording, kind, queue_of(Axis::Tensor), false);
   own.data = waits_for_published(program, recording, kind);
   own.compute -= own.tensor + own.data;               // layers wait inside their instructions
   for (const TimedWait& wait : timeline.waits[rank])  // without queues: the entire instruction
@@ -98,7 +98,7 @@ StepSeconds parts_of(const Program& program, const Timeline& timeline, size_t ra
   if (sharing.queues) own.data += busy(program, recording, {Op::Unshard, Op::Reshard, Op::Reduce});
   // As recorded for the rank alone; the rest of such a wait is for neighbours.
   own.data += spent(recording, Kind::Wait, Queue::Meet, false) + busy(program, recording, {Op::Tie, Op::SumLoss});
-  const double tensor = spent(recording, kind, Queue::Tensor, true);
+  const double tensor = spent(recording, kind, queue_of(Axis::Tensor), true);
   const double data = spent(recording, kind, Queue::Gather, true) + spent(recording, kind, Queue::Reduce, true) +
                       spent(recording, Kind::Wait, Queue::Meet, true);
   own.optimizer = recording.update_ms() - data - tensor;
@@ -111,6 +111,17 @@ void add(const StepSeconds& ms, double share, StepSeconds& parts) {
   const double seconds = share / 1e3;
   parts.compute += ms.compute * seconds, parts.recompute += ms.recompute * seconds, parts.tensor += ms.tensor * seconds;
   parts.bubble += ms.bubble * seconds, parts.data += ms.data * seconds, parts.optimizer += ms.optimizer * seconds;
+}
+
+}  // namespace
+
+namespace {
+
+Coordinates at(int pipeline, int tensor) {
+  Coordinates coordinates;
+  coordinates[Axis::Pipeline] = pipeline;
+  coordinates[Axis::Tensor] = tensor;
+  return coordinates;
 }
 
 }  // namespace
@@ -128,7 +139,7 @@ RehearsedStep rehearse_step(const Plan& plan, const model::Model& model, const C
     Schedule schedule;
     RecordedStep step;
     for (int pipeline = 0; pipeline < pipeline_size; ++pipeline) {
-      const RankPlan& rank = plan.ranks[static_cast<size_t>(pipeline * tensor_size + tensor)];
+      const RankPlan& rank = plan.rank(at(pipeline, tensor));
       schedule.push_back(rank.programs.train);
       step.push_back(record_rank(plan, rank, model, costs));
     }
@@ -141,7 +152,7 @@ RehearsedStep rehearse_step(const Plan& plan, const model::Model& model, const C
   for (int tensor = 0; tensor < tensor_size; ++tensor)
     for (int pipeline = 0; pipeline < pipeline_size; ++pipeline) {
       const auto rank = static_cast<size_t>(pipeline), line = static_cast<size_t>(tensor);
-      const Program& program = plan.ranks[static_cast<size_t>(pipeline * tensor_size + tensor)].programs.train;
+      const Program& program = plan.rank(at(pipeline, tensor)).programs.train;
       add(parts_of(program, result.timelines[line], rank, steps[line][rank], sharing, 1e3 * result.seconds), share,
           result.parts);
     }

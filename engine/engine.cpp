@@ -58,17 +58,13 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
                                                    .workspace_bytes = rank_plan().workspace_bytes});
   if (options.observer) observed_kernels_ = kernels::make_observed_kernels(backend_->kernels(), *options.observer);
   check_fits(plan_, model_, world.rank(), backend_->free_bytes(), backend_->description());
-  const GroupMakers makers{.place = [this](Groups::Group host) { return backend_->place(std::move(host)); }};
-  groups_ = make_groups(world.group(), plan_.mesh, plan_.stages, plan_.tied_ranks(), makers);
   recorder_ = std::make_unique<timeline::Recorder>(backend_->make_clock());
-  const auto stream = [this](StreamUse use, bool overlaps, pipeline::Queue queue) {
-    return recorder_->observe(backend_->make_stream(use, overlaps), queue, overlaps);
+  const auto make_stream = [this](pipeline::Queue queue, bool overlaps) {
+    return recorder_->observe(backend_->make_stream(queue, overlaps), queue, overlaps);
   };
-  const bool overlap = plan_.config.zero.overlap_comm;
-  control_stream_ = stream(StreamUse::Control, false, pipeline::Queue::Meet);
-  gather_stream_ = stream(StreamUse::Gather, overlap, pipeline::Queue::Gather);
-  reduce_stream_ = stream(StreamUse::Reduce, overlap, pipeline::Queue::Reduce);
-  tensor_stream_ = stream(StreamUse::Tensor, plan_.mesh.size(Axis::Tensor) > 1, pipeline::Queue::Tensor);
+  channels_ = std::make_unique<Channels>(
+      world.group(), plan_.mesh, plan_.channels(),
+      ChannelMakers{.place = [this](Group host) { return backend_->place(std::move(host)); }, .make_stream = make_stream});
   activations_ = std::make_unique<Arena>("activations", backend_->allocator(), meter_, MemoryCategory::Activations,
                                          rank_plan().activation_arena_bytes);
   buffers_ = std::make_unique<Arena>("buffers", backend_->allocator(), meter_, MemoryCategory::Buffers,
@@ -82,12 +78,13 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
                  fmt::format("trivet-optimizer-rank-{}", world.rank()), plan_.config.aio, *options.files, log);
   if (plan_.config.uses_host_side()) {
     host_kernels_ = kernels::make_cpu_kernels(options.threads);
-    host_side_ = std::make_unique<zero::HostSide>(zero::HostSideOptions{.device = kernels(),
-                                                                        .host = *host_kernels_,
-                                                                        .allocator = backend_->staging_allocator(),
-                                                                        .to = backend_->make_stream(StreamUse::Copy, true),
-                                                                        .from = backend_->make_stream(StreamUse::Copy, true),
-                                                                        .staging_bytes = rank_plan().host_staging_bytes});
+    host_side_ =
+        std::make_unique<zero::HostSide>(zero::HostSideOptions{.device = kernels(),
+                                                               .host = *host_kernels_,
+                                                               .allocator = backend_->staging_allocator(),
+                                                               .to = backend_->make_stream(pipeline::Queue::Copy, true),
+                                                               .from = backend_->make_stream(pipeline::Queue::Copy, true),
+                                                               .staging_bytes = rank_plan().host_staging_bytes});
   }
   worker_ = std::make_unique<Worker>(
       plan_.config, plan_.stages, rank_plan(), model_, plan_.batch.micro_batch_size,
@@ -96,12 +93,7 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
                       .meter = meter_,
                       .activations = *activations_,
                       .buffers = *buffers_,
-                      .groups = groups_,
-                      .control_stream = *control_stream_,
-                      .gather_stream = *gather_stream_,
-                      .reduce_stream = *reduce_stream_,
-                      .tensor_stream = *tensor_stream_,
-                      .make_link_stream = [&] { return stream(StreamUse::Link, true, pipeline::Queue::Send); },
+                      .channels = *channels_,
                       .recorder = recorder_.get(),
                       .weight_files = weight_files_.get(),
                       .state_files = state_files_.get(),
@@ -129,9 +121,7 @@ Engine::~Engine() {
       backend_->close();
     } catch (const std::exception&) {  // another rank failed, which the world reports
     }
-  gather_stream_.reset();
-  reduce_stream_.reset();
-  tensor_stream_.reset();
+  if (channels_) channels_->close_streams();
 }
 
 double Engine::learning_rate() const { return numbers().lr; }
@@ -240,7 +230,7 @@ StepResult Engine::evaluate(int64_t microbatches, const std::function<Microbatch
 // ---- checkpoints
 
 std::vector<checkpoint::Piece> Engine::pieces_to_save() {
-  return checkpoint_pieces(parameters(), plan_.config.optimizer, groups_.data->rank());
+  return checkpoint_pieces(parameters(), plan_.config.optimizer, channels_->group(Purpose::Data).rank());
 }
 
 checkpoint::RunState Engine::state() const {

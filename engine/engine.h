@@ -144,9 +144,8 @@ class Engine {
   std::unique_ptr<comm::ProcessGroup> checkpoint_group_;  // all ranks, for host tensors
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<kernels::Kernels> observed_kernels_;  // null: no observer
-  Groups groups_;
   std::unique_ptr<timeline::Recorder> recorder_;
-  std::unique_ptr<Stream> control_stream_, gather_stream_, reduce_stream_, tensor_stream_;
+  std::unique_ptr<Channels> channels_;
   std::unique_ptr<Arena> activations_, buffers_;
   std::unique_ptr<zero::offload::FileStore> weight_files_, state_files_;
   std::unique_ptr<kernels::Kernels> host_kernels_;  // update what is offloaded from a device

@@ -28,9 +28,9 @@ void Executor::run(const pipeline::Program& program, const std::vector<Recompute
     shapes_.push_back(block == 0 ? inputs.microbatches[0].tokens.shape
                                  : model_.layers[block - 1]->output_shape(shapes_.back()));
   // Every rank has all tokens, but only its part of what the first block makes from them (comm/rank_axis.h).
-  const comm::RankAxis& axis = resources_.tensor;
-  if (axis.splits_tokens)
-    for (size_t block = 1; block < shapes_.size(); ++block) shapes_[block][1] /= axis.size();
+  for (const auto& [name, axis] : EnumNames<Axis>::table)
+    if (const comm::RankAxis* shared = resources_.axes[axis]; shared && shared->splits_tokens)
+      for (size_t block = 1; block < shapes_.size(); ++block) shapes_[block][1] /= shared->size();
   flights_.clear();
   flights_.resize(inputs.microbatches.size());
   for (Flight& flight : flights_) {
@@ -121,12 +121,14 @@ void Executor::forward(int block, int microbatch) {
   if (recompute_of(block) == Recompute::Full || !inputs_.training) saved.clear();
   ScopedTensor& kept = flight(microbatch).inputs[static_cast<size_t>(block)];
   if (!inputs_.training) kept.reset();
-  if (partitions_input(block)) kept = keep_slice(kept, resources_.tensor, resources_.kernels, resources_.activations);
+  if (partitions_input(block))
+    kept = keep_slice(kept, *resources_.axes[Axis::Tensor], resources_.kernels, resources_.activations);
 }
 
 void Executor::recompute(int block, int microbatch) {
   ScopedTensor& kept = flight(microbatch).inputs[static_cast<size_t>(block)];
-  if (partitions_input(block)) kept = gather_slices(kept, input_shape(block), resources_.tensor, resources_.activations);
+  if (partitions_input(block))
+    kept = gather_slices(kept, input_shape(block), *resources_.axes[Axis::Tensor], resources_.activations);
   const ConstTensorView x = input(block, microbatch);
   Context c = context(block, microbatch);
   ScopedTensor y(resources_.activations, options_.dtype, input_shape(block + 1));
@@ -184,7 +186,7 @@ Context Executor::context(int block, int microbatch) {
   c.training = inputs_.training;
   c.loss_scale = inputs_.scalars.loss_scale;
   c.recompute_attention = recompute_of(block) == Recompute::Selective;
-  c.axes[Axis::Tensor] = &resources_.tensor;
+  c.axes = resources_.axes;
   if (options_.counts_loss) c.loss = inputs_.results->losses(microbatches_).row_range(microbatch, 1).reshaped({2});
   return c;
 }

@@ -39,7 +39,7 @@ struct ExecutorResources {
   StageLinks& links;
   comm::ProcessGroup& control_group;  // all ranks
   Stream& control_stream;
-  const comm::RankAxis& tensor;
+  RankAxes axes;
 };
 
 // Inputs that are the same for all microbatches of one run of a program.

@@ -6,13 +6,15 @@
 
 namespace trivet {
 
-StageLinks::StageLinks(Groups& groups, const std::function<std::unique_ptr<Stream>()>& make_stream) {
-  for (auto& [key, group] : groups.links) {
-    Link& link = links_[key];
-    link.group = group.get();
-    link.peer = 1 - group->rank();
-    link.sends = make_stream();
-    link.receives = make_stream();
+StageLinks::StageLinks(const Channels& channels) {
+  for (const Channel& channel : channels.all()) {
+    const bool forward = channel.spec.purpose == Purpose::Forward;
+    if (!forward && channel.spec.purpose != Purpose::Backward) continue;
+    Link& link = links_[{forward ? Direction::Forward : Direction::Backward, channel.peer}];
+    link.group = channel.group.get();
+    link.peer = 1 - channel.group->rank();
+    link.sends = channels.make_stream(channel.spec.queue, channel.spec.overlaps);
+    link.receives = channels.make_stream(channel.spec.queue, channel.spec.overlaps);
   }
 }
 

@@ -7,21 +7,22 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 
 #include "core/arena.h"
 #include "core/stream.h"
-#include "engine/groups.h"
+#include "engine/channels.h"
 #include "pipeline/transfers.h"
 
 namespace trivet {
 
+enum class Direction { Forward, Backward };
+
 class StageLinks {
  public:
-  // `groups` must outlive it. `make_stream` gives each link its streams.
-  StageLinks(Groups& groups, const std::function<std::unique_ptr<Stream>()>& make_stream);
+  // `channels` must outlive it.
+  explicit StageLinks(const Channels& channels);
 
   void send(Direction direction, int to_pipeline_rank, ScopedTensor tensor);
   Event receive(Direction direction, int from_pipeline_rank, TensorView tensor);
@@ -37,7 +38,7 @@ class StageLinks {
   };
   Link& link(Direction direction, int pipeline_rank);
 
-  std::map<std::pair<Direction, int>, Link> links_;
+  std::map<std::pair<Direction, int>, Link> links_;  // key: direction and the neighbour's pipeline rank
 };
 
 }  // namespace trivet

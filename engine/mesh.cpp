@@ -43,8 +43,11 @@ void check_world(const ParallelConfig& parallel, int64_t others, int world_size)
 Mesh::Mesh(const ParallelConfig& parallel, int world_size) {
   const int64_t others = product_of_given_axes(parallel);
   check_world(parallel, others, world_size);
-  sizes_ = {static_cast<int>(parallel.pipeline), static_cast<int>(world_size / others), static_cast<int>(parallel.context),
-            static_cast<int>(parallel.expert), static_cast<int>(parallel.tensor)};
+  sizes_[Axis::Pipeline] = static_cast<int>(parallel.pipeline);
+  sizes_[Axis::Data] = static_cast<int>(world_size / others);
+  sizes_[Axis::Context] = static_cast<int>(parallel.context);
+  sizes_[Axis::Expert] = static_cast<int>(parallel.expert);
+  sizes_[Axis::Tensor] = static_cast<int>(parallel.tensor);
   // Axes that rank_order leaves out must have size 1, so their place does not matter.
   const auto left_out = [&](Axis axis) { return std::ranges::find(parallel.rank_order, axis) == parallel.rank_order.end(); };
   const auto named = std::stable_partition(order_.begin(), order_.end(), left_out);
@@ -59,14 +62,21 @@ Mesh::Mesh(const ParallelConfig& parallel, int world_size) {
 
 int Mesh::size() const {
   int product = 1;
-  for (int size : sizes_) product *= size;
+  for (const int size : sizes_.by_axis) product *= size;
   return product;
 }
 
-Mesh::Coordinates Mesh::coordinates_of(int rank) const {
-  Coordinates coordinates{};
+Coordinates Coordinates::without(AxisSet axes) const {
+  Coordinates others = *this;
+  for (const auto& [name, axis] : EnumNames<Axis>::table)
+    if (axes.contains(axis)) others[axis] = 0;
+  return others;
+}
+
+Coordinates Mesh::coordinates_of(int rank) const {
+  Coordinates coordinates;
   for (auto axis = order_.rbegin(); axis != order_.rend(); ++axis) {
-    coordinates[static_cast<size_t>(*axis)] = rank % size(*axis);
+    coordinates[*axis] = rank % size(*axis);
     rank /= size(*axis);
   }
   return coordinates;
@@ -74,36 +84,30 @@ Mesh::Coordinates Mesh::coordinates_of(int rank) const {
 
 int Mesh::rank_at(const Coordinates& coordinates) const {
   int rank = 0;
-  for (const Axis axis : order_) rank = rank * size(axis) + coordinates[static_cast<size_t>(axis)];
+  for (const Axis axis : order_) rank = rank * size(axis) + coordinates[axis];
   return rank;
 }
 
-std::vector<int> Mesh::group_of(int rank, Axis axis) const {
-  Coordinates coordinates = coordinates_of(rank);
-  std::vector<int> ranks;
-  for (int i = 0; i < size(axis); ++i) {
-    coordinates[static_cast<size_t>(axis)] = i;
-    ranks.push_back(rank_at(coordinates));
+std::vector<int> Mesh::group_of(int rank, AxisSet axes) const {
+  std::vector<int> ranks{rank_at(coordinates_of(rank).without(axes))};
+  for (const auto& [name, axis] : EnumNames<Axis>::table) {
+    if (!axes.contains(axis)) continue;
+    std::vector<int> wider;
+    for (const int known : ranks) {
+      Coordinates coordinates = coordinates_of(known);
+      for (coordinates[axis] = 0; coordinates[axis] < size(axis); ++coordinates[axis]) wider.push_back(rank_at(coordinates));
+    }
+    ranks = std::move(wider);
   }
+  std::sort(ranks.begin(), ranks.end());
   return ranks;
 }
 
-std::vector<int> Mesh::group_of(int rank, std::span<const Axis> axes) const {
-  const auto without = [&](Coordinates coordinates) {
-    for (const Axis axis : axes) coordinates[static_cast<size_t>(axis)] = 0;
-    return coordinates;
-  };
-  const Coordinates others = without(coordinates_of(rank));
-  std::vector<int> ranks;
-  for (int other = 0; other < size(); ++other)
-    if (without(coordinates_of(other)) == others) ranks.push_back(other);
-  return ranks;
-}
-
-std::vector<std::vector<int>> Mesh::groups(Axis axis) const {
+std::vector<std::vector<int>> Mesh::groups(AxisSet axes) const {
   std::vector<std::vector<int>> groups;
   for (int rank = 0; rank < size(); ++rank)
-    if (coordinate_of(rank, axis) == 0) groups.push_back(group_of(rank, axis));
+    if (const Coordinates coordinates = coordinates_of(rank); coordinates == coordinates.without(axes))
+      groups.push_back(group_of(rank, axes));
   return groups;
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -16,36 +17,40 @@
 
 namespace trivet {
 
+// Where a rank is in the grid: one coordinate on each axis.
+struct Coordinates {
+  std::array<int, kAxes> by_axis{};  // in the order of Axis, whatever the order of ranks
+  int& operator[](Axis axis) { return by_axis[static_cast<size_t>(axis)]; }
+  int operator[](Axis axis) const { return by_axis[static_cast<size_t>(axis)]; }
+  auto operator<=>(const Coordinates&) const = default;
+  // The same place with coordinate 0 on these axes.
+  Coordinates without(AxisSet axes) const;
+};
+
 class Mesh {
  public:
-  using Coordinates = std::array<int, kAxes>;  // by Axis, whatever the rank order
-
   Mesh() = default;
-  // The data axis takes the rest of the world. Throws ConfigError when the other axes do not divide the world size.
+  // The data axis is what remains of the world. Throws ConfigError if the world size is not divisible by the other axes.
   Mesh(const ParallelConfig& parallel, int world_size);
 
   int size() const;
-  int size(Axis axis) const { return sizes_[static_cast<size_t>(axis)]; }
+  int size(Axis axis) const { return sizes_[axis]; }
   const std::array<Axis, kAxes>& rank_order() const { return order_; }  // slowest first
 
   Coordinates coordinates_of(int rank) const;
-  int coordinate_of(int rank, Axis axis) const { return coordinates_of(rank)[static_cast<size_t>(axis)]; }
+  int coordinate_of(int rank, Axis axis) const { return coordinates_of(rank)[axis]; }
   int rank_at(const Coordinates& coordinates) const;
 
-  // World ranks that differ from `rank` only along `axis`, ascending; `rank` is among them, at the index of its coordinate.
-  std::vector<int> group_of(int rank, Axis axis) const;
-  // World ranks that differ from `rank` only along these axes, ascending.
-  std::vector<int> group_of(int rank, std::span<const Axis> axes) const;
-  std::vector<int> group_of(int rank, std::initializer_list<Axis> axes) const {
-    return group_of(rank, std::span(axes.begin(), axes.size()));
-  }
-  // All groups of an axis, ordered by their first ranks; every world rank is in one of them.
-  std::vector<std::vector<int>> groups(Axis axis) const;
+  // World ranks that differ from `rank` along these axes only, ascending; `rank` is one of them. Along one axis they are in the
+  // order of their coordinates.
+  std::vector<int> group_of(int rank, AxisSet axes) const;
+  // All such groups, by their first rank; every world rank is in one of them.
+  std::vector<std::vector<int>> groups(AxisSet axes) const;
   // World ranks at these coordinates, ascending: ranks_at({{Axis::Pipeline, 0}, {Axis::Tensor, 1}}).
   std::vector<int> ranks_at(std::initializer_list<std::pair<Axis, int>> coordinates) const;
 
  private:
-  std::array<int, kAxes> sizes_{1, 1, 1, 1, 1};
+  Coordinates sizes_{{1, 1, 1, 1, 1}};
   std::array<Axis, kAxes> order_{Axis::Pipeline, Axis::Data, Axis::Context, Axis::Expert, Axis::Tensor};
 };
 

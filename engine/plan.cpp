@@ -129,7 +129,7 @@ zero::PlacementOptions placement_options(const Config& config) {
           .kept_weights = host};
 }
 
-zero::ShardLayout make_layout(const Plan& plan, const model::Model& model, int pipeline_rank, int tensor_rank) {
+zero::ShardLayout make_layout(const Plan& plan, const model::Model& model, const Coordinates& rank) {
   const Config& config = plan.config;
   const int data = plan.mesh.size(Axis::Data);
   const bool layout_mode = config.reproducible == Reproducible::Layout;
@@ -140,10 +140,10 @@ zero::ShardLayout make_layout(const Plan& plan, const model::Model& model, int p
       .ranks = data,
       .persistence_threshold = config.zero.stage >= 3 ? config.zero.stage3_param_persistence_threshold : 0,
       .persistence_limit = config.zero.stage3_model_persistence_threshold,
-      .tensor_rank = tensor_rank,
+      .tensor_rank = rank[Axis::Tensor],
       .tensor_size = plan.mesh.size(Axis::Tensor),
       .sequence_parallel = config.parallel.sequence_parallel,
-      .pipeline_rank = pipeline_rank,
+      .pipeline_rank = rank[Axis::Pipeline],
       .separate_tied_gradients = !layout_mode && !one_of_each};
   for (int block = 0; block < plan.stages.blocks(); ++block)
     options.pipeline_rank_of_block.push_back(plan.stages.rank_of_block(block));
@@ -156,7 +156,7 @@ zero::ShardLayout make_layout(const Plan& plan, const model::Model& model, int p
 void validate_programs(const Plan& plan) {
   pipeline::Schedule train, evaluate;
   for (const RankPlan& rank : plan.ranks) {
-    if (rank.tensor_rank != 0) continue;
+    if (rank.coordinates[Axis::Tensor] != 0) continue;
     train.push_back(rank.programs.train);
     evaluate.push_back(rank.programs.evaluate);
   }
@@ -166,9 +166,15 @@ void validate_programs(const Plan& plan) {
 
 }  // namespace
 
-const RankPlan& Plan::rank(int world_rank) const {
-  const int pipeline = mesh.coordinate_of(world_rank, Axis::Pipeline), tensor = mesh.coordinate_of(world_rank, Axis::Tensor);
-  return ranks[static_cast<size_t>(pipeline * mesh.size(Axis::Tensor) + tensor)];
+const comm::Traffic& RankPlan::traffic_of(std::string_view line) const {
+  const auto found = std::ranges::find(traffic, line, [](const auto& entry) { return std::string_view(entry.first); });
+  if (found == traffic.end()) throw std::logic_error(fmt::format("plan: no line \"{}\" of traffic", line));
+  return found->second;
+}
+
+const RankPlan& Plan::rank(const Coordinates& coordinates) const {
+  const auto found = std::ranges::lower_bound(ranks, coordinates.without(equal_plans()), {}, &RankPlan::coordinates);
+  return *found;
 }
 
 const RankPlan& Plan::heaviest() const {
@@ -176,15 +182,22 @@ const RankPlan& Plan::heaviest() const {
                            [](const RankPlan& a, const RankPlan& b) { return a.memory.total() < b.memory.total(); });
 }
 
-std::vector<std::pair<int, int>> Plan::tied_ranks() const {
-  std::set<std::pair<int, int>> pairs;
+std::vector<ChannelSpec> Plan::channels() const {
+  std::set<std::pair<int, int>> tied;  // pairs of pipeline ranks
   for (const RankPlan& rank : ranks)
-    for (const zero::TiedWeight& tied : rank.layout.ties)
-      if (tied.owner_rank != tied.user_rank) pairs.insert(std::minmax(tied.owner_rank, tied.user_rank));
-  return {pairs.begin(), pairs.end()};
+    for (const zero::TiedWeight& weight : rank.layout.ties)
+      if (weight.owner_rank != weight.user_rank) tied.insert(std::minmax(weight.owner_rank, weight.user_rank));
+  return channel_table(config, mesh, stages, {tied.begin(), tied.end()});
 }
 
 namespace {
+
+// The coordinates of one rank for each plan, ascending.
+std::vector<Coordinates> different_ranks(const Mesh& mesh) {
+  std::set<Coordinates> different;
+  for (int rank = 0; rank < mesh.size(); ++rank) different.insert(mesh.coordinates_of(rank).without(equal_plans()));
+  return {different.begin(), different.end()};
+}
 
 // Replaces device "auto" by the device that is found.
 void find_device(Plan& plan) {
@@ -217,14 +230,12 @@ Plan make_plan(const Config& given, const model::Model& model, int world_size) {
   plan.parameters = model::parameter_count(model);
   plan.model_flops_per_step =
       model::flops_per_token(model) * static_cast<double>(plan.batch.train_batch_size * model.sequence_length);
-  for (int pipeline = 0; pipeline < plan.mesh.size(Axis::Pipeline); ++pipeline)
-    for (int tensor = 0; tensor < plan.mesh.size(Axis::Tensor); ++tensor) {
-      RankPlan& rank = plan.ranks.emplace_back();
-      rank.pipeline_rank = pipeline;
-      rank.tensor_rank = tensor;
-      rank.layout = make_layout(plan, model, pipeline, tensor);
-      rank.programs = make_programs(config, plan.schedule, plan.stages, pipeline, rank.layout, microbatches);
-    }
+  for (const Coordinates& coordinates : different_ranks(plan.mesh)) {
+    RankPlan& rank = plan.ranks.emplace_back();
+    rank.coordinates = coordinates;
+    rank.layout = make_layout(plan, model, coordinates);
+    rank.programs = make_programs(config, plan.schedule, plan.stages, coordinates[Axis::Pipeline], rank.layout, microbatches);
+  }
   check_partitioned_inputs(plan, model);
   validate_programs(plan);
   // The ranks of a data group need the same memory, so one of them is measured.

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/channel_table.h"
 #include "engine/config/config.h"
 #include "engine/mesh.h"
 #include "engine/rank_plan.h"
@@ -19,23 +20,26 @@ namespace trivet {
 // The most tokens in a microbatch, and the most microbatches in a step.
 inline constexpr int64_t kMostTokens = int64_t{1} << 31, kMostMicrobatches = int64_t{1} << 16;
 
+// Ranks that differ along these axes only have the same blocks, parts of parameters and programs.
+constexpr AxisSet equal_plans() { return {Axis::Data, Axis::Context, Axis::Expert}; }
+
 struct Plan {
   Config config;
   Mesh mesh;
   ResolvedBatch batch;
   StageMap stages;
   pipeline::Schedule schedule;      // the compute order of all pipeline ranks, with sends and receives
-  std::vector<RankPlan> ranks;      // [pipeline rank x tensor size + tensor rank]
+  std::vector<RankPlan> ranks;      // one for all ranks that differ along the axes of equal_plans() only; by coordinates
   int64_t parameters = 0;           // in the model
   double model_flops_per_step = 0;  // all ranks, by the convention of model::flops_per_token
 
   std::optional<std::string> found_device;  // what device "auto" became, and why; set in config.device, too
   StepGraph step_graph;
 
-  const RankPlan& rank(int world_rank) const;
+  const RankPlan& rank(int world_rank) const { return rank(mesh.coordinates_of(world_rank)); }
+  const RankPlan& rank(const Coordinates& coordinates) const;
   const RankPlan& heaviest() const;  // most memory
-  // Pairs of pipeline ranks that share a tied weight.
-  std::vector<std::pair<int, int>> tied_ranks() const;
+  std::vector<ChannelSpec> channels() const;
 };
 
 // Throws ConfigError for an impossible mesh or batch, and for what this version does not implement.

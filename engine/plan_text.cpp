@@ -10,7 +10,7 @@ namespace {
 
 double mebibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
-std::string traffic_line(const char* name, const comm::Traffic& traffic) {
+std::string traffic_line(const std::string& name, const comm::Traffic& traffic) {
   return fmt::format("  {:<10} {:>4} operations {:>10.2f} MiB sent per rank\n", name, traffic.operations,
                      mebibytes(traffic.bytes_sent));
 }
@@ -63,20 +63,29 @@ std::string recompute_text(const Config& config) {
                      config.partitions_inputs() ? ", kept inputs split over the tensor axis" : "");
 }
 
-// The largest traffic of this kind on any rank.
-comm::Traffic most(const Plan& plan, comm::Traffic RankPlan::*kind) {
+// The largest traffic of this line on any rank.
+comm::Traffic most(const Plan& plan, const std::string& line) {
   comm::Traffic traffic;
   for (const RankPlan& rank : plan.ranks)
-    if ((rank.*kind).bytes_sent >= traffic.bytes_sent) traffic = rank.*kind;
+    if (rank.traffic_of(line).bytes_sent >= traffic.bytes_sent) traffic = rank.traffic_of(line);
   return traffic;
+}
+
+// The lines of traffic with the axis of each, in the order of the table of channels.
+std::vector<std::pair<std::string, Axis>> traffic_lines(const Plan& plan) {
+  std::vector<std::pair<std::string, Axis>> lines;
+  for (const ChannelSpec& channel : plan.channels()) {
+    const bool known = std::ranges::find(lines, channel.traffic, [](const auto& line) { return line.first; }) != lines.end();
+    if (channel.traffic.empty() || known) continue;
+    lines.emplace_back(channel.traffic, channel.between_stages ? Axis::Pipeline : channel.axis.value_or(Axis::Data));
+  }
+  return lines;
 }
 
 std::string communication_text(const Plan& plan) {
   std::string text = "communication of one step\n";
-  text += traffic_line("gather", most(plan, &RankPlan::gather));
-  text += traffic_line("reduce", most(plan, &RankPlan::reduce));
-  if (plan.mesh.size(Axis::Tensor) > 1) text += traffic_line("tensor", most(plan, &RankPlan::tensor));
-  if (plan.mesh.size(Axis::Pipeline) > 1) text += traffic_line("pipeline", most(plan, &RankPlan::pipeline));
+  for (const auto& [line, axis] : traffic_lines(plan))
+    if (axis == Axis::Data || plan.mesh.size(axis) > 1) text += traffic_line(line, most(plan, line));
   return text;
 }
 
@@ -140,10 +149,10 @@ ReleaseCost release_cost(const Plan& plan, pipeline::UnshardRelease release) {
   const int64_t element = size_of(config.model_dtype()), data = plan.mesh.size(Axis::Data);
   ReleaseCost cost;
   for (const RankPlan& rank : plan.ranks) {
-    const Programs programs =
-        release == plan.config.zero.stage3_release
-            ? rank.programs
-            : make_programs(config, plan.schedule, plan.stages, rank.pipeline_rank, rank.layout, rank.programs.microbatches);
+    const Programs programs = release == plan.config.zero.stage3_release
+                                  ? rank.programs
+                                  : make_programs(config, plan.schedule, plan.stages, rank.coordinates[Axis::Pipeline],
+                                                  rank.layout, rank.programs.microbatches);
     const auto whole = whole_weights(programs.train, block_parameters(rank.layout, config.zero.stage));
     cost.gather_bytes = std::max(cost.gather_bytes, whole.gathered_elements / data * (data - 1) * element);
     cost.whole_bytes = std::max(cost.whole_bytes, whole.peak_elements * element);
@@ -195,10 +204,11 @@ std::string to_text(const Plan& plan) {
   text += release_text(plan);
   text += fmt::format("compute   {:.2f} GFLOP per step on all ranks\n", plan.model_flops_per_step / 1e9);
   for (const RankPlan& rank : plan.ranks)
-    if (rank.tensor_rank == 0)
-      text += fmt::format("program   {}{}\n",
-                          plan.stages.stages() > 1 ? fmt::format("of pipeline rank {}: ", rank.pipeline_rank) : "",
-                          shortened(rank.programs.train));
+    if (rank.coordinates[Axis::Tensor] == 0)
+      text +=
+          fmt::format("program   {}{}\n",
+                      plan.stages.stages() > 1 ? fmt::format("of pipeline rank {}: ", rank.coordinates[Axis::Pipeline]) : "",
+                      shortened(rank.programs.train));
   return text;
 }
 
@@ -212,10 +222,7 @@ std::string to_json(const Plan& plan) {
   json["train_batch_size"] = plan.batch.train_batch_size;
   json["train_micro_batch_size_per_gpu"] = plan.batch.micro_batch_size;
   json["gradient_accumulation_steps"] = plan.batch.gradient_accumulation_steps;
-  json["communication_bytes"] = {{"gather", most(plan, &RankPlan::gather).bytes_sent},
-                                 {"reduce", most(plan, &RankPlan::reduce).bytes_sent},
-                                 {"tensor", most(plan, &RankPlan::tensor).bytes_sent},
-                                 {"pipeline", most(plan, &RankPlan::pipeline).bytes_sent}};
+  for (const auto& [line, axis] : traffic_lines(plan)) json["communication_bytes"][line] = most(plan, line).bytes_sent;
   if (shards_weights(plan))
     for (const auto& [name, release] : EnumNames<pipeline::UnshardRelease>::table) {
       const ReleaseCost cost = release_cost(plan, release);
@@ -230,7 +237,7 @@ std::string to_json(const Plan& plan) {
   json["model_flops_per_step"] = plan.model_flops_per_step;
   json["programs"] = nlohmann::ordered_json::array();
   for (const RankPlan& rank : plan.ranks) {
-    if (rank.tensor_rank != 0) continue;
+    if (rank.coordinates[Axis::Tensor] != 0) continue;
     auto& program = json["programs"].emplace_back(nlohmann::ordered_json::array());
     for (const auto& instruction : rank.programs.train) program.push_back(to_string(instruction));
   }

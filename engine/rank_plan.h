@@ -1,10 +1,16 @@
 // The plan for one rank: its part of the parameters, its programs, the memory it needs and what it sends.
 //
-// Ranks that differ only along the data axis share the same plan.
+// Ranks that differ only along the data axis share one.
 #pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "comm/process_group.h"
 #include "core/memory.h"
+#include "engine/mesh.h"
 #include "engine/program.h"
 #include "kernels/kernels.h"
 #include "zero/shard_layout.h"
@@ -17,20 +23,20 @@ struct FilePlan {
 };
 
 struct RankPlan {
-  int pipeline_rank = 0, tensor_rank = 0;
+  Coordinates coordinates;  // of the first rank that has this plan: 0 on the axes along which plans are equal
   zero::ShardLayout layout;
   Programs programs;
   int64_t activation_arena_bytes = 0, buffer_arena_bytes = 0;
   int64_t workspace_bytes = 0;  // scratch memory of kernels on a GPU
   // Device memory at its peak. On a CPU, buffers include the staging buffer of asynchronous saves.
   MemoryBytes memory;
-  // Bytes sent in one step, by purpose: gathers and reductions over the data axis, sums over the tensor axis, activations and
-  // gradients for neighbouring stages.
-  comm::Traffic gather, reduce, tensor, pipeline;
-  MemoryBytes host_memory;           // offloaded weights and states, and buffers that stage them
-  int64_t host_staging_bytes = 0;    // the staging buffers alone
-  FilePlan weight_file, state_file;  // weights; master weights and optimizer states
-  kernels::Counters step_counters;   // for one step
+  // What is sent in one step, line by line, in the order of the table of channels (engine/channel_table.h).
+  std::vector<std::pair<std::string, comm::Traffic>> traffic;
+  const comm::Traffic& traffic_of(std::string_view line) const;  // std::logic_error if there is no such line
+  MemoryBytes host_memory;                                       // offloaded weights and states, and buffers that stage them
+  int64_t host_staging_bytes = 0;                                // the staging buffers alone
+  FilePlan weight_file, state_file;                              // weights; master weights and optimizer states
+  kernels::Counters step_counters;                               // for one step
 };
 
 }  // namespace trivet

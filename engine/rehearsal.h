@@ -9,7 +9,7 @@
 #include "comm/process_group.h"
 #include "core/arena.h"
 #include "core/stream.h"
-#include "engine/groups.h"
+#include "engine/channels.h"
 #include "engine/plan.h"
 #include "engine/worker.h"
 #include "pipeline/event_graph.h"
@@ -22,7 +22,7 @@ namespace trivet {
 struct RehearsalParts {
   kernels::Kernels* kernels = nullptr;
   std::function<std::unique_ptr<Stream>(pipeline::Queue queue, bool overlaps)> make_stream;  // empty: inline streams
-  std::function<Groups::Group(Groups::Group meta)> place;  // empty: the groups stay as they are
+  std::function<Group(Group meta)> place;  // empty: the groups stay as they are
   timeline::Recorder* recorder = nullptr;
 };
 
@@ -36,7 +36,6 @@ class Rehearsal {
   void measure(RankPlan& rank);
 
  private:
-  int world_rank() const;
   Microbatch microbatch() const;
   WorkerResources resources(const RehearsalParts& parts);
   void count_step(RankPlan& rank) const;
@@ -51,8 +50,7 @@ class Rehearsal {
   std::unique_ptr<kernels::Kernels> own_kernels_;
   kernels::Kernels& kernels_;
   std::unique_ptr<comm::ProcessGroup> world_;
-  Groups groups_;
-  std::unique_ptr<Stream> control_, gather_, reduce_, tensor_;
+  Channels channels_;
   std::unique_ptr<kernels::Kernels> host_kernels_;
   zero::HostSide host_side_;
   std::unique_ptr<zero::offload::FileStore> weight_files_, state_files_;

@@ -54,18 +54,31 @@ zero::StagingOptions staging_options(const Config& config) {
 
 namespace {
 
-std::vector<TieChannel> tie_channels(const zero::ShardLayout& layout, Groups& groups, Stream& stream) {
-  std::vector<TieChannel> channels;
+std::vector<TieChannel> tie_channels(const zero::ShardLayout& layout, const Channels& channels) {
+  std::vector<TieChannel> ties;
   for (const zero::TiedWeight& tied : layout.ties) {
     if (tied.owner_rank == tied.user_rank) {
-      channels.push_back({});
+      ties.push_back({});
       continue;
     }
     const bool user = layout.blocks[static_cast<size_t>(tied.user_block)].here;
-    comm::ProcessGroup& group = *groups.ties.at(user ? tied.owner_rank : tied.user_rank);
-    channels.push_back({&group, 1 - group.rank(), &stream});
+    const Channel& channel = channels.to(Purpose::Tied, user ? tied.owner_rank : tied.user_rank);
+    ties.push_back({channel.group.get(), 1 - channel.group->rank(), channel.stream});
   }
-  return channels;
+  return ties;
+}
+
+// The axes over which layers communicate.
+std::array<std::optional<comm::RankAxis>, kAxes> layer_axes(const Config& config, const Channels& channels) {
+  std::array<std::optional<comm::RankAxis>, kAxes> axes;
+  for (const Channel& channel : channels.all())
+    if (channel.spec.purpose == Purpose::Layers)
+      axes[static_cast<size_t>(*channel.spec.axis)].emplace(
+          comm::RankAxis{.group = *channel.group,
+                         .stream = *channel.stream,
+                         .splits_tokens = config.parallel.sequence_parallel,
+                         .fixed_sums = config.reproducible == Reproducible::Layout});
+  return axes;
 }
 
 }  // namespace
@@ -76,51 +89,50 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
       programs_(rank.programs),
       batch_shape_{micro_batch_size, model.sequence_length},
       resources_(resources),
-      tensor_axis_{*resources.groups.tensor, resources.tensor_stream, config.parallel.sequence_parallel,
-                   config.reproducible == Reproducible::Layout},
+      layer_axes_(layer_axes(config, resources.channels)),
       results_(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1)),
       evaluation_(resources.allocator, resources.meter, 1),
-      links_(resources.groups, resources.make_link_stream),
+      links_(resources.channels),
       parameters_(rank.layout, parameter_options(config, rank.programs.microbatches, rank.layout.ranks),
                   {.kernels = resources.kernels,
                    .allocator = resources.allocator,
                    .meter = resources.meter,
                    .buffers = resources.buffers,
-                   .gather_group = *resources.groups.gather,
-                   .gather_stream = resources.gather_stream,
-                   .reduce_group = *resources.groups.reduce,
-                   .reduce_stream = resources.reduce_stream,
+                   .gather_group = resources.channels.group(Purpose::Gather),
+                   .gather_stream = resources.channels.stream(Purpose::Gather),
+                   .reduce_group = resources.channels.group(Purpose::Reduce),
+                   .reduce_stream = resources.channels.stream(Purpose::Reduce),
                    .collectives = collective_options(config.zero),
-                   .tensor_group = resources.groups.tensor_reduce.get(),
+                   .tensor_group = &resources.channels.group(Purpose::LayersReduce),
                    .refused = results_.refused(),
                    .offload = {.weights = resources.weight_files,
                                .states = resources.state_files,
                                .host = resources.host_side,
                                .gathers = nullptr,
                                .staging = staging_options(config)}},
-                  tie_channels(rank.layout, resources.groups, resources.control_stream)),
+                  tie_channels(rank.layout, resources.channels)),
       executor_(model, parameters_,
                 {.kernels = resources.kernels,
                  .activations = resources.activations,
                  .stages = stages,
                  .links = links_,
-                 .control_group = *resources.groups.control,
-                 .control_stream = resources.control_stream,
-                 .tensor = tensor_axis_},
+                 .control_group = resources.channels.group(Purpose::Control),
+                 .control_stream = resources.channels.stream(Purpose::Control),
+                 .axes = axes()},
                 {.dtype = config.model_dtype(),
                  .reductions_in_flight = config.zero.overlap_comm ? pipeline::kReductionsInFlight : 0,
-                 .counts_loss = rank.tensor_rank == 0,
+                 .counts_loss = rank.coordinates[Axis::Tensor] == 0,
                  .partitions_inputs = config.partitions_inputs()}),
       optimizer_(config.optimizer, parameters_,
                  {.kernels = resources.kernels,
                   .allocator = resources.allocator,
                   .meter = resources.meter,
                   .buffers = resources.buffers,
-                  .control_group = *resources.groups.control,
-                  .part_group = *resources.groups.part,
-                  .data_group = *resources.groups.data,
+                  .control_group = resources.channels.group(Purpose::Control),
+                  .part_group = resources.channels.group(Purpose::Part),
+                  .data_group = resources.channels.group(Purpose::Data),
                   .results = results_,
-                  .stream = resources.control_stream,
+                  .stream = resources.channels.stream(Purpose::Control),
                   .collectives = collective_options(config.zero),
                   .staging = staging_options(config),
                   .host = resources.host_side}) {
@@ -128,6 +140,13 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
   batches_.emplace(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1), batch_shape_,
                    model.vocabulary_size);
   scalars_.emplace(resources.allocator, resources.meter);
+}
+
+RankAxes Worker::axes() const {
+  RankAxes axes;
+  for (const auto& [name, axis] : EnumNames<Axis>::table)
+    if (const auto& shared = layer_axes_[static_cast<size_t>(axis)]) axes[axis] = &*shared;
+  return axes;
 }
 
 // The arenas were planned for one shape; any other shape would fail later, far from its cause.
@@ -231,7 +250,7 @@ StepResult Worker::evaluate(int64_t microbatches, const std::function<Microbatch
     const std::vector<Microbatch> batch = on_device({&microbatch, 1});
     executor_.run(programs_.evaluate, programs_.recompute, {.microbatches = batch, .results = &evaluation_, .training = false});
   }
-  evaluation_.sum_losses_over(*resources_.groups.control, resources_.control_stream);
+  evaluation_.sum_losses_over(resources_.channels.group(Purpose::Control), resources_.channels.stream(Purpose::Control));
   evaluation_.read(resources_.kernels);
   const StepLoss loss = evaluation_.loss();
   return {.loss = loss.mean(), .tokens = loss.loss_tokens};

@@ -5,6 +5,7 @@
 // runs.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <span>
@@ -12,6 +13,7 @@
 
 #include "comm/rank_axis.h"
 #include "engine/backend/backend.h"
+#include "engine/channels.h"
 #include "engine/device_batches.h"
 #include "engine/executor.h"
 #include "engine/optimizer/optimizer_step.h"
@@ -29,12 +31,7 @@ struct WorkerResources {
   MemoryMeter& meter;
   Arena& activations;
   Arena& buffers;
-  Groups& groups;
-  Stream& control_stream;
-  Stream& gather_stream;
-  Stream& reduce_stream;
-  Stream& tensor_stream;
-  std::function<std::unique_ptr<Stream>()> make_link_stream;
+  const Channels& channels;
   timeline::Recorder* recorder = nullptr;  // null: no step is ever recorded
   // For tensors that are offloaded to files; null if there are none.
   zero::offload::FileStore* weight_files = nullptr;
@@ -88,6 +85,7 @@ class Worker {
   void run_optimizer(const StepScalars& scalars);
   void run_whole(const Step& step);
   RepeatKey repeat_key(const Step& step) const;
+  RankAxes axes() const;
   std::vector<Microbatch> on_device(std::span<const Microbatch> microbatches);
   StepScalars on_device(const StepNumbers& numbers);
   StepOutcome outcome() const { return {results_.grad_norm(), !results_.applied()}; }
@@ -96,7 +94,7 @@ class Worker {
   const Programs& programs_;
   Shape batch_shape_;  // tokens of a microbatch, as planned
   WorkerResources resources_;
-  comm::RankAxis tensor_axis_;
+  std::array<std::optional<comm::RankAxis>, kAxes> layer_axes_;
   StepResults results_, evaluation_;
   std::optional<DeviceBatches> batches_;  // if kernels cannot read the caller's memory
   std::optional<DeviceScalars> scalars_;  // likewise

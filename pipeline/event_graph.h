@@ -18,12 +18,10 @@
 #include <vector>
 
 #include "pipeline/instruction.h"
+#include "pipeline/queue.h"
 #include "pipeline/work.h"
 
 namespace trivet::pipeline {
-
-// Tensor: sums over the tensor axis. The graph counts them as computation; only measurements show them separately.
-enum class Queue : uint8_t { Compute, Gather, Reduce, Send, Meet, Tensor };
 
 struct Event {
   int rank = -1;

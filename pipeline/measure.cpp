@@ -32,7 +32,7 @@ struct RankSteps {
       const Interval interval{span.start, span.end};
       if (span.kind == Recording::Kind::Step) step.whole = interval;
       if (span.kind == Recording::Kind::Work) extend(step.work, interval);
-      if (span.kind != Recording::Kind::Wait || span.queue == Queue::Tensor) continue;
+      if (span.kind != Recording::Kind::Wait || is_of_layers(span.queue)) continue;
       step.ready = std::max(step.ready, span.end);
       if (span.queue == Queue::Meet) extend(step.met, interval);
       // A gather or reduction without its own queue is part of the instruction. A gather in a program without UNSHARD publishes

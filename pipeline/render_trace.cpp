@@ -12,21 +12,17 @@ constexpr double kMicrosecondsPerUnit = 1000;
 
 bool is_forward(Op op) { return op == Op::SendForward; }
 
+constexpr int kWaits = kQueues;  // the thread for waits
+
 // Sends of one link run one after another, but those of different links overlap, so each link has its own thread.
 int thread_of(const TimedInstruction& timed) {
-  const int queue = static_cast<int>(timed.queue);
-  return timed.queue == Queue::Send ? 10 + 2 * timed.peer + (is_forward(timed.instruction.op) ? 0 : 1) : queue;
+  if (timed.queue != Queue::Send) return static_cast<int>(timed.queue);
+  return kWaits + 1 + 2 * timed.peer + (is_forward(timed.instruction.op) ? 0 : 1);
 }
 
 std::string thread_name(const TimedInstruction& timed) {
-  switch (timed.queue) {
-    case Queue::Compute: return "compute";
-    case Queue::Gather: return "gather";
-    case Queue::Reduce: return "reduce";
-    case Queue::Meet: return "ties and loss";
-    case Queue::Tensor: return "tensor";
-    case Queue::Send: break;
-  }
+  if (timed.queue == Queue::Meet) return "ties and loss";
+  if (timed.queue != Queue::Send) return std::string(queue_name(timed.queue));
   return fmt::format("{} to rank {}", is_forward(timed.instruction.op) ? "activations" : "gradients", timed.peer);
 }
 
@@ -34,18 +30,15 @@ std::string name_event(const char* what, size_t rank, int thread, const std::str
   return fmt::format(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":"{}"}}}})", what, rank, thread, name);
 }
 
-constexpr int kWaits = static_cast<int>(Queue::Tensor) + 1;  // the thread for waits
-
 std::string wait_name(Queue queue) {
+  if (is_of_layers(queue)) return fmt::format("for a {} sum", queue_name(queue));
   switch (queue) {
     case Queue::Gather: return "for weights";
     case Queue::Reduce: return "for a reduction";
     case Queue::Meet: return "for other ranks";
-    case Queue::Tensor: return "for a tensor sum";
     case Queue::Send: return "for a transfer";
-    case Queue::Compute: break;
+    default: return "";
   }
-  return "";
 }
 
 std::string event(const std::string& name, size_t rank, int thread, double start, double end) {

@@ -54,7 +54,7 @@ class Operations {
                                .meter = meter_,
                                .threads = options.threads,
                                .local_rank = options.local_rank >= 0 ? options.local_rank : world.rank()})),
-        stream_(backend_->make_stream(StreamUse::Control, false)),
+        stream_(backend_->make_stream(pipeline::Queue::Meet, false)),
         memory_(backend_->allocator(), meter_, MemoryCategory::Buffers, DType::Int64, {kLargest / 8}),
         part_(backend_->allocator(), meter_, MemoryCategory::Buffers, DType::Int64, {kLargest / 8}) {
     backend_->kernels().zero(memory_.view());
@@ -79,7 +79,7 @@ class Operations {
   // each of them.
   double handover() {
     const std::unique_ptr<comm::ProcessGroup> group = group_of(world_.size());
-    const std::unique_ptr<Stream> own = backend_->make_stream(StreamUse::Gather, true);
+    const std::unique_ptr<Stream> own = backend_->make_stream(pipeline::Queue::Gather, true);
     return std::max(0.0, small_operation(*group, *own) - small_operation(*group, *stream_));
   }
 

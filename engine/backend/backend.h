@@ -17,11 +17,9 @@
 #include "core/stream.h"
 #include "core/stream_clock.h"
 #include "kernels/kernels.h"
+#include "pipeline/queue.h"
 
 namespace trivet {
-
-// The use determines how urgent a stream is: when the device must choose, more urgent streams go first.
-enum class StreamUse { Control, Gather, Reduce, Tensor, Link, Copy };
 
 // Work with the same key launches the same kernels on the same memory.
 using RepeatKey = std::vector<int64_t>;
@@ -38,8 +36,9 @@ class Backend {
   virtual int64_t free_bytes() const { return std::numeric_limits<int64_t>::max(); }
   // Host memory that the device copies from and to at full speed.
   virtual Allocator& staging_allocator() = 0;
-  // `overlaps`: its work may run in parallel with the kernels; otherwise it runs in order with them.
-  virtual std::unique_ptr<Stream> make_stream(StreamUse use, bool overlaps) = 0;
+  // `overlaps`: its work may run in parallel with the kernels; otherwise it runs in order with them. The queue determines how
+  // urgent a stream is: when the device must choose, more urgent streams go first.
+  virtual std::unique_ptr<Stream> make_stream(pipeline::Queue queue, bool overlaps) = 0;
   // A clock that times the streams and the kernels.
   virtual std::unique_ptr<StreamClock> make_clock() = 0;
   // Returns a group of the same ranks for device tensors. `host` is the group for host tensors, which the result owns.

@@ -16,16 +16,13 @@ namespace trivet {
 namespace {
 
 // Reducing gradients delays only the end of the step, but gathering weights delays the next kernel.
-int urgency_of(StreamUse use) {
-  switch (use) {
-    case StreamUse::Copy: return 0;  // copies need no thread blocks
-    case StreamUse::Reduce: return 1;
-    case StreamUse::Gather: return 2;
-    case StreamUse::Tensor:
-    case StreamUse::Link:
-    case StreamUse::Control: return 3;
+int urgency_of(pipeline::Queue queue) {
+  switch (queue) {
+    case pipeline::Queue::Copy: return 0;  // copies need no thread blocks
+    case pipeline::Queue::Reduce: return 1;
+    case pipeline::Queue::Gather: return 2;
+    default: return 3;
   }
-  return 0;
 }
 
 class CudaBackend final : public Backend {
@@ -57,8 +54,8 @@ class CudaBackend final : public Backend {
     return static_cast<int64_t>(free);
   }
   Allocator& staging_allocator() override { return *pinned_; }
-  std::unique_ptr<Stream> make_stream(StreamUse use, bool overlaps) override {
-    return overlaps ? streams_.make_stream(urgency_of(use)) : streams_.make_compute_stream();
+  std::unique_ptr<Stream> make_stream(pipeline::Queue queue, bool overlaps) override {
+    return overlaps ? streams_.make_stream(urgency_of(queue)) : streams_.make_compute_stream();
   }
   std::unique_ptr<StreamClock> make_clock() override { return cuda::make_event_clock(streams_); }
   std::unique_ptr<comm::ProcessGroup> place(std::unique_ptr<comm::ProcessGroup> host) override {

@@ -140,13 +140,14 @@ double median_prediction(const std::vector<Line>& lines, Overlap overlap) {
 }
 
 void add_wait(Exposed& exposed, Queue queue, double ms) {
+  const auto add = [&](Axis axis) { exposed.axes[static_cast<size_t>(axis)] += ms; };
+  if (is_of_layers(queue)) return add(axis_of(queue));
   switch (queue) {
-    case Queue::Send: exposed.pipeline += ms; return;
+    case Queue::Send: return add(Axis::Pipeline);
     case Queue::Gather:
-    case Queue::Reduce: exposed.data += ms; return;
-    case Queue::Tensor: exposed.tensor += ms; return;
+    case Queue::Reduce: return add(Axis::Data);
     case Queue::Meet: exposed.all += ms; return;
-    case Queue::Compute: return;
+    default: return;
   }
 }
 
@@ -204,12 +205,13 @@ Report make_report(const Plan& plan, Recordings recordings) {
 
 std::string summary(const Report& report) {
   const auto &m = report.measured, &s = report.simulated;
-  const auto pair = [](const char* name, double measured, double predicted) {
+  const auto pair = [](std::string_view name, double measured, double predicted) {
     return measured < 0.005 && predicted < 0.005 ? "" : fmt::format(", {} {:.2f} and {:.2f}", name, measured, predicted);
   };
-  const std::string waits = pair("pipeline", m.exposed.pipeline, s.exposed.pipeline) +
-                            pair("data", m.exposed.data, s.exposed.data) + pair("tensor", m.exposed.tensor, s.exposed.tensor) +
-                            pair("loss, norm and ties", m.exposed.all, s.exposed.all);
+  std::string waits;
+  for (const auto& [name, axis] : EnumNames<Axis>::table)
+    waits += pair(name, m.exposed.axes[static_cast<size_t>(axis)], s.exposed.axes[static_cast<size_t>(axis)]);
+  waits += pair("loss, norm and ties", m.exposed.all, s.exposed.all);
   return fmt::format(
       "{:.2f} ms measured and {:.2f} predicted, bubble {:.1f} and {:.1f} %; waits per rank:{} ms; optimizer {:.2f} ms",
       m.timeline.makespan, s.timeline.makespan, 100 * m.timeline.bubble_fraction, 100 * s.timeline.bubble_fraction,

@@ -7,6 +7,7 @@
 //   costs.json        seconds of each block, medians over the steps, as pipeline.partition "cost:PATH" reads them
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -18,10 +19,10 @@ namespace trivet::timeline {
 
 // Time of a step in which a rank only waits, in ms; mean over the ranks.
 struct Exposed {
-  double pipeline = 0;  // for activations and gradients of neighbours: bubbles and transfers
-  double data = 0;      // for gathers and reductions, including those of the optimizer step
-  double tensor = 0;    // for sums of tensor ranks
-  double all = 0;       // for the sums of loss and norm, and for ties
+  // [Axis] Pipeline: for activations and gradients of neighbours, which are bubbles and transfers. Data: for gathers and
+  // reductions, including those of the optimizer step. Others: for what layers exchange.
+  std::array<double, kAxes> axes{};
+  double all = 0;  // for the sums of loss and norm, and for ties
 };
 
 struct Side {

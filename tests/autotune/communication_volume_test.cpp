@@ -73,8 +73,10 @@ TEST(CommunicationVolume, OfTheDataAxisIsThatOfThePlan) {
                       .gathered;
             const std::string name =
                 fmt::format("{} ranks, {} microbatches, stage {}, {}", ranks, microbatches, stage, name_of(release));
-            EXPECT_DOUBLE_EQ(static_cast<double>(plan.ranks[0].reduce.bytes_sent), volume.reduced * (wide ? 4 : 2)) << name;
-            EXPECT_DOUBLE_EQ(static_cast<double>(plan.ranks[0].gather.bytes_sent), volume.gathered * 2) << name;
+            EXPECT_DOUBLE_EQ(static_cast<double>(plan.ranks[0].traffic_of("reduce").bytes_sent),
+                             volume.reduced * (wide ? 4 : 2))
+                << name;
+            EXPECT_DOUBLE_EQ(static_cast<double>(plan.ranks[0].traffic_of("gather").bytes_sent), volume.gathered * 2) << name;
           }
 }
 
@@ -106,7 +108,7 @@ TEST(CommunicationVolume, OfTheTensorAxisIsThatOfThePlan) {
       config.parallel.sequence_parallel = sequence_parallel;
       const auto sent = [&](int64_t layers) {
         config.model.layers = layers;
-        return static_cast<double>(plan_of(config, tensor).ranks[0].tensor.bytes_sent);
+        return static_cast<double>(plan_of(config, tensor).ranks[0].traffic_of("tensor").bytes_sent);
       };
       const double microbatches = 12;
       // With sequence parallelism, each step also sums the gradients of two norms (2 h each) and of the biases of out and down.
@@ -127,11 +129,12 @@ TEST(CommunicationVolume, BetweenStagesIsATensorRanksShareOfTheTokens) {
     config.parallel.tensor = tensor;
     config.parallel.sequence_parallel = tensor > 1;
     for (const auto& [schedule, boundaries] : {std::pair{ScheduleKind::OneForwardOneBackward, 1},
-                                               {ScheduleKind::Interleaved, 3},  // 0|1, 1|2 and 2|3: 2 ranks x 2 chunks
+                                               {ScheduleKind::Interleaved, 3},     // 0|1, 1|2 and 2|3: 2 ranks x 2 chunks
                                                {ScheduleKind::ZeroBubbleV, 2}}) {  // stages 1 and 2 are on one rank
       config.pipeline.schedule = schedule;
       const Plan plan = plan_of(config, 2 * tensor);
-      const double sent = static_cast<double>(plan.rank(0).pipeline.bytes_sent + plan.rank(tensor).pipeline.bytes_sent);
+      const double sent = static_cast<double>(plan.rank(0).traffic_of("pipeline").bytes_sent +
+                                              plan.rank(tensor).traffic_of("pipeline").bytes_sent);
       EXPECT_DOUBLE_EQ(sent, boundaries * microbatches * 2 * activations / tensor * bytes) << name_of(schedule) << tensor;
     }
   }

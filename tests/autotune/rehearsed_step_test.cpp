@@ -66,7 +66,7 @@ TEST(RehearsedStep, TheDataAxisTakesItsOperations) {
     costs.latency = 1e-3;
     const Plan plan = plan_of(config, 2);
     const RehearsedStep step = rehearse(config, 2, costs);
-    const int64_t operations = plan.ranks[0].gather.operations + plan.ranks[0].reduce.operations;
+    const int64_t operations = plan.ranks[0].traffic_of("gather").operations + plan.ranks[0].traffic_of("reduce").operations;
     // The sums of the loss and the norm come on top.
     EXPECT_NEAR(step.parts.data, 1e-3 * static_cast<double>(operations + kSumsOfAll), 1e-6) << stage;
     EXPECT_NEAR(step.parts.total(), step.seconds, 10 * kTick) << stage;
@@ -102,7 +102,7 @@ TEST(RehearsedStep, WaitsForTheGathersThatTheStepBeforeLeft) {
   costs.latency = 1e-3;
   const RehearsedStep step = rehearse(config, 2, costs);
   const RankPlan rank = plan_of(config, 2).ranks[0];
-  const auto operations = static_cast<double>(rank.gather.operations + rank.reduce.operations);
+  const auto operations = static_cast<double>(rank.traffic_of("gather").operations + rank.traffic_of("reduce").operations);
   EXPECT_GE(step.seconds, 1e-3 * operations);
   EXPECT_LE(step.seconds, 1e-3 * (operations + kSumsOfAll));
   EXPECT_NEAR(step.parts.compute, 0, kTick);
@@ -117,7 +117,7 @@ TEST(RehearsedStep, TheTensorAxisTakesItsOperations) {
   costs.latency = 1e-3;
   const Plan plan = plan_of(config, 2);
   const RehearsedStep step = rehearse(config, 2, costs);
-  EXPECT_NEAR(step.parts.tensor, 1e-3 * static_cast<double>(plan.ranks[0].tensor.operations), 1e-6);
+  EXPECT_NEAR(step.parts.tensor, 1e-3 * static_cast<double>(plan.ranks[0].traffic_of("tensor").operations), 1e-6);
   EXPECT_NEAR(step.parts.total(), step.seconds, 10 * kTick);
 }
 

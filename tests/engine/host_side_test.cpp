@@ -35,7 +35,7 @@ class Rank {
   explicit Rank(const Config& config)
       : model_(model_of(config)),
         plan_(plan_of(config, 1)),
-        groups_(make_groups(*world_, plan_.mesh, plan_.stages, {}, {})),
+        channels_(*world_, plan_.mesh, plan_.channels(), {}),
         activations_("activations", host_allocator(), meter_, MemoryCategory::Activations, planned().activation_arena_bytes),
         buffers_("buffers", host_allocator(), meter_, MemoryCategory::Buffers, planned().buffer_arena_bytes) {
     if (config.uses_host_side())
@@ -55,12 +55,7 @@ class Rank {
                                                        .meter = meter_,
                                                        .activations = activations_,
                                                        .buffers = buffers_,
-                                                       .groups = groups_,
-                                                       .control_stream = *stream_,
-                                                       .gather_stream = *stream_,
-                                                       .reduce_stream = *stream_,
-                                                       .tensor_stream = *stream_,
-                                                       .make_link_stream = make_inline_stream,
+                                                       .channels = channels_,
                                                        .weight_files = weights_.get(),
                                                        .state_files = states_.get(),
                                                        .host_side = host_.get()});
@@ -106,10 +101,9 @@ class Rank {
   Plan plan_;
   std::unique_ptr<kernels::Kernels> kernels_ = kernels::make_cpu_kernels(1), host_kernels_ = kernels::make_cpu_kernels(1);
   std::unique_ptr<comm::ProcessGroup> world_ = comm::make_single_group("world");
-  Groups groups_;
+  Channels channels_;
   MemoryMeter meter_;
   Arena activations_, buffers_;
-  std::unique_ptr<Stream> stream_ = make_inline_stream();
   testing::MemoryFileSystem files_;
   std::unique_ptr<zero::HostSide> host_;
   std::unique_ptr<zero::offload::FileStore> states_, weights_;

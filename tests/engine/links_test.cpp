@@ -17,7 +17,9 @@ constexpr int64_t kCount = 100;
 // One rank of a pipeline of three with a stage each.
 struct PipelineRank {
   explicit PipelineRank(comm::World& world)
-      : rank(world.rank()), groups(make_groups(world.group(), Mesh({.pipeline = 3}, 3), {{0, 1, 2, 3}, {0, 1, 2}}, {}, {})) {}
+      : rank(world.rank()),
+        channels(world.group(), mesh, channel_table({}, mesh, {{0, 1, 2, 3}, {0, 1, 2}}, {}),
+                 {.make_stream = [](auto...) { return make_thread_stream("link"); }}) {}
   ScopedTensor tensor(float value) {
     ScopedTensor tensor(arena, DType::Float32, {kCount});
     std::fill_n(tensor.view().as<float>(), kCount, value);
@@ -30,10 +32,11 @@ struct PipelineRank {
   }
 
   int rank;
+  Mesh mesh{{.pipeline = 3}, 3};
   MemoryMeter meter;
   Arena arena{"activations", host_allocator(), meter, MemoryCategory::Activations, 1 << 16};
-  Groups groups;
-  StageLinks links{groups, [] { return make_thread_stream("link"); }};
+  Channels channels;
+  StageLinks links{channels};
 };
 
 TEST(StageLinks, JoinEachStageWithItsNeighboursBothWays) {

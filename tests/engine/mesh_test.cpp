@@ -13,7 +13,7 @@ namespace {
 using Ranks = std::vector<int>;
 using testing::ThrowsMessage;
 
-Mesh::Coordinates at(int pipeline, int data, int tensor = 0) { return {pipeline, data, 0, 0, tensor}; }
+Coordinates at(int pipeline, int data, int tensor = 0) { return {pipeline, data, 0, 0, tensor}; }
 
 TEST(Mesh, CountsTensorFastestAndPipelineSlowest) {
   const Mesh mesh({.tensor = 2, .pipeline = 2}, 12);

@@ -75,7 +75,7 @@ TEST(Plan, StatesWhatEachWindowOfWholeWeightsGathers) {
   for (const auto& [name, release] : EnumNames<pipeline::UnshardRelease>::table) {
     config.zero.stage3_release = release;
     const Plan plan = plan_of(config, 4);
-    sent.push_back(plan.ranks[0].gather.bytes_sent);
+    sent.push_back(plan.ranks[0].traffic_of("gather").bytes_sent);
     const auto mebibytes = static_cast<double>(sent.back()) / (1 << 20);
     EXPECT_THAT(to_text(plan),
                 testing::ContainsRegex(fmt::format("  {} +gathers +{:.2f} MiB a step.*<- this config", name, mebibytes)));
@@ -140,11 +140,13 @@ TEST(Plan, TrafficOfStagesAndTensorRanksFollowsTheFormula) {
   config.parallel.pipeline = 2;
   const Plan stages = plan_of(config, 2);
   for (const RankPlan& rank : stages.ranks)
-    EXPECT_DOUBLE_EQ(static_cast<double>(rank.pipeline.bytes_sent), microbatches * tensor_bytes) << rank.pipeline_rank;
+    EXPECT_DOUBLE_EQ(static_cast<double>(rank.traffic_of("pipeline").bytes_sent), microbatches * tensor_bytes)
+        << rank.coordinates[Axis::Pipeline];
   config.pipeline.schedule = ScheduleKind::Interleaved;  // boundaries 0|1, 1|2, 2|3
   const Plan chunks = plan_of(config, 2);
   for (const RankPlan& rank : chunks.ranks)  // rank 0 sends forward over two of them and backward over one; rank 1 the reverse
-    EXPECT_DOUBLE_EQ(static_cast<double>(rank.pipeline.bytes_sent), microbatches * 3 * tensor_bytes) << rank.pipeline_rank;
+    EXPECT_DOUBLE_EQ(static_cast<double>(rank.traffic_of("pipeline").bytes_sent), microbatches * 3 * tensor_bytes)
+        << rank.coordinates[Axis::Pipeline];
 
   config.parallel.pipeline = 1;
   config.pipeline.schedule = ScheduleKind::OneForwardOneBackward;
@@ -153,7 +155,7 @@ TEST(Plan, TrafficOfStagesAndTensorRanksFollowsTheFormula) {
     const double share = 2.0 * (t - 1) / t, layers = 3;
     // Besides the blocks: the embedding's sum, the head's dh, and 3 float32 a token for the loss.
     const double expected = microbatches * share * ((4 * layers + 2) * tensor_bytes + 3 * 32 * 4);
-    EXPECT_DOUBLE_EQ(static_cast<double>(plan_of(config, t).ranks[0].tensor.bytes_sent), expected) << t;
+    EXPECT_DOUBLE_EQ(static_cast<double>(plan_of(config, t).ranks[0].traffic_of("tensor").bytes_sent), expected) << t;
   }
 }
 
@@ -173,7 +175,7 @@ TEST(Plan, TrafficOfSequenceParallelismFollowsTheFormula) {
     EXPECT_GE(unsplit, 3 * 6 * 64 + 2 * 64 + 32 * 64);  // norms and biases of rows, of the head; positions
     const double share = 1.0 * (t - 1) / t, loss = 2 * 3 * 32 * 4;
     const double expected = share * (microbatches * ((10 * layers + 4) * tensor_bytes + loss) + 2 * unsplit * 4);
-    EXPECT_DOUBLE_EQ(static_cast<double>(plan.ranks[0].tensor.bytes_sent), expected) << t;
+    EXPECT_DOUBLE_EQ(static_cast<double>(plan.ranks[0].traffic_of("tensor").bytes_sent), expected) << t;
   }
 }
 
@@ -182,11 +184,11 @@ TEST(Plan, TrafficOfTensorRanksInLayoutModeIsOfFloat32) {
   Config config = small_config();
   config.parallel.tensor = 2;
   config.bf16.enabled = true;
-  const double of_bf16 = static_cast<double>(plan_of(config, 2).ranks[0].tensor.bytes_sent);
+  const double of_bf16 = static_cast<double>(plan_of(config, 2).ranks[0].traffic_of("tensor").bytes_sent);
   config.reproducible = Reproducible::Layout;
   const double layers = 3, elements = 32 * 64, microbatches = 12;
   // The embedding's sum is exact and stays bfloat16.
-  EXPECT_DOUBLE_EQ(static_cast<double>(plan_of(config, 2).ranks[0].tensor.bytes_sent),
+  EXPECT_DOUBLE_EQ(static_cast<double>(plan_of(config, 2).ranks[0].traffic_of("tensor").bytes_sent),
                    of_bf16 + microbatches * (4 * layers + 1) * elements * 2);
 }
 
@@ -227,12 +229,12 @@ TEST(Plan, TrafficFollowsTheFormulaOfItsStage) {
     for (const auto& block : plan.ranks[0].layout.blocks)
       for (const auto& group : block.groups) padded += static_cast<double>(group.whole_elements);
     const double unit = padded * 4 * 3 / 4;  // bytes of float32, times (n - 1) / n
-    EXPECT_DOUBLE_EQ(static_cast<double>(plan.ranks[0].reduce.bytes_sent), (stage == 0 ? 2 : 1) * unit) << stage;
+    EXPECT_DOUBLE_EQ(static_cast<double>(plan.ranks[0].traffic_of("reduce").bytes_sent), (stage == 0 ? 2 : 1) * unit) << stage;
     const double gathers = stage == 0 ? 0 : stage < 3 ? 1 : 2;
     // The head's forward and backward are one instruction at stage 3: it is gathered once.
     const double head =
         stage < 3 ? 0 : static_cast<double>(plan.ranks[0].layout.blocks.back().groups[0].whole_elements) * 4 * 3 / 4;
-    EXPECT_DOUBLE_EQ(static_cast<double>(plan.ranks[0].gather.bytes_sent), gathers * unit - head) << stage;
+    EXPECT_DOUBLE_EQ(static_cast<double>(plan.ranks[0].traffic_of("gather").bytes_sent), gathers * unit - head) << stage;
   }
 }
 

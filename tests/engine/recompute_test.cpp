@@ -54,7 +54,7 @@ TEST(Recompute, SelectiveSavesWhatAttentionsCoreMakesAndComputesItAgain) {
       const int64_t core_bytes = sequence * hidden * (bf16 ? 2 : 4) + heads * sequence * 4;
       const double core_flops = 2.0 * static_cast<double>(sequence * sequence * hidden);
       for (size_t rank = 0; rank < kept.ranks.size(); ++rank) {
-        const int stage = kept.ranks[rank].pipeline_rank;
+        const int stage = kept.ranks[rank].coordinates[Axis::Pipeline];
         const int first = std::max(kept.stages.first_blocks[static_cast<size_t>(stage)], 1);    // not the embedding
         const int end = std::min(kept.stages.first_blocks[static_cast<size_t>(stage) + 1], 7);  // nor the head
         const int64_t in_flight = schedule == ScheduleKind::GPipe ? microbatches : pipeline - stage;
@@ -93,8 +93,8 @@ TEST(Recompute, PartitionedInputsSaveMemoryAndSendAsTheFormulaSays) {
         const int64_t less = whole.memory[MemoryCategory::Activations] - part.memory[MemoryCategory::Activations];
         EXPECT_LE(less, saved);
         EXPECT_GE(less, saved - input_bytes);
-        EXPECT_EQ(part.tensor.bytes_sent - whole.tensor.bytes_sent, saved);
-        EXPECT_EQ(part.tensor.operations - whole.tensor.operations, blocks * microbatches);
+        EXPECT_EQ(part.traffic_of("tensor").bytes_sent - whole.traffic_of("tensor").bytes_sent, saved);
+        EXPECT_EQ(part.traffic_of("tensor").operations - whole.traffic_of("tensor").operations, blocks * microbatches);
       }
 }
 

@@ -16,7 +16,7 @@ class KeepsKeys final : public Backend {
   kernels::Kernels& kernels() override { return *kernels_; }
   Allocator& allocator() override { return host_allocator(); }
   Allocator& staging_allocator() override { return host_allocator(); }
-  std::unique_ptr<Stream> make_stream(StreamUse, bool) override { return make_inline_stream(); }
+  std::unique_ptr<Stream> make_stream(pipeline::Queue, bool) override { return make_inline_stream(); }
   std::unique_ptr<StreamClock> make_clock() override { return make_host_clock(); }
   std::unique_ptr<comm::ProcessGroup> place(std::unique_ptr<comm::ProcessGroup> host) override { return host; }
   void repeat(const RepeatKey& key, const std::function<void()>& work) override {
@@ -53,11 +53,10 @@ class RepeatedSteps : public testing::Test {
   Plan plan_ = plan_of(config_, 1);
   KeepsKeys backend_;
   std::unique_ptr<comm::ProcessGroup> world_ = comm::make_single_group("world");
-  Groups groups_ = make_groups(*world_, plan_.mesh, plan_.stages, {}, {});
+  Channels channels_{*world_, plan_.mesh, plan_.channels(), {}};
   MemoryMeter meter_;
   Arena activations_ = arena("activations", plan_.ranks[0].activation_arena_bytes);
   Arena buffers_ = arena("buffers", plan_.ranks[0].buffer_arena_bytes);
-  std::unique_ptr<Stream> stream_ = make_inline_stream();
   Worker worker_{plan_.config,
                  plan_.stages,
                  plan_.ranks[0],
@@ -68,12 +67,7 @@ class RepeatedSteps : public testing::Test {
                   .meter = meter_,
                   .activations = activations_,
                   .buffers = buffers_,
-                  .groups = groups_,
-                  .control_stream = *stream_,
-                  .gather_stream = *stream_,
-                  .reduce_stream = *stream_,
-                  .tensor_stream = *stream_,
-                  .make_link_stream = make_inline_stream,
+                  .channels = channels_,
                   .repeats_steps = &backend_}};
 };
 

@@ -72,14 +72,16 @@ TEST(TimelineReport, HasARowForEachRankOfThreeAxesAndCostsForEachBlock) {
     EXPECT_GT(side->timeline.makespan, report.update_ms);
     EXPECT_GT(side->timeline.bubble_fraction, 0);
     EXPECT_LT(side->timeline.bubble_fraction, 1);
-    EXPECT_GT(side->exposed.pipeline, 0);
+    EXPECT_GT(side->exposed.axes[static_cast<size_t>(Axis::Pipeline)], 0);
   }
-  EXPECT_GT(report.measured.exposed.data + report.measured.exposed.tensor, 0);
+  EXPECT_GT(report.measured.exposed.axes[static_cast<size_t>(Axis::Data)] +
+                report.measured.exposed.axes[static_cast<size_t>(Axis::Tensor)],
+            0);
   double waited = 0;
   for (const auto& waits : report.measured.timeline.waits)
     for (const pipeline::TimedWait& wait : waits)
       if (wait.queue == pipeline::Queue::Send) waited += wait.end - wait.start;
-  EXPECT_NEAR(report.measured.exposed.pipeline, waited / 8, 1e-9) << "the mean over the ranks";
+  EXPECT_NEAR(report.measured.exposed.axes[static_cast<size_t>(Axis::Pipeline)], waited / 8, 1e-9) << "the mean over the ranks";
   ASSERT_EQ(report.blocks.size(), 5u);
   EXPECT_EQ(report.blocks[0].name, "embedding");
   for (size_t block = 0; block + 1 < report.blocks.size(); ++block) {
@@ -135,8 +137,8 @@ TEST(TimelineReport, WithoutOtherRanksAStepIsTheSumOfItsInstructions) {
     if (span.kind == Recording::Kind::Step) sum += span.end - span.start;
   EXPECT_NEAR(report.simulated.timeline.makespan, sum, 1e-6);
   EXPECT_LE(sum, report.measured.timeline.makespan + 1e-6);
-  EXPECT_EQ(report.measured.exposed.pipeline, 0);
-  EXPECT_EQ(report.simulated.exposed.pipeline, 0);
+  EXPECT_EQ(report.measured.exposed.axes[static_cast<size_t>(Axis::Pipeline)], 0);
+  EXPECT_EQ(report.simulated.exposed.axes[static_cast<size_t>(Axis::Pipeline)], 0);
 }
 
 }  // namespace

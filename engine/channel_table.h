@@ -1,0 +1,65 @@
+// The channels over which a rank communicates: one table, from which everything about them follows. Channels (channels.h) makes
+// the process groups and streams; the planner counts traffic and memory; timelines have a row for each queue.
+//
+//   channel          ranks                          queue    overlaps            sums floats            traffic
+//   control          all                            meet     no                  no                     -
+//   data             data axis                      meet     no                  no                     -
+//   data.gather      data axis                      gather   overlap_comm        no                     gather
+//   data.reduce      data axis                      reduce   overlap_comm        run mode               reduce
+//   part             all with the same blocks       meet     no                  no                     -
+//   tensor           tensor axis                    tensor   more than 1 rank    yes                    tensor
+//   tensor.reduce    tensor axis                    reduce   overlap_comm        run mode, own tokens   tensor
+//   pipeline.*       two neighbors of a pipeline    send     yes                 no                     pipeline
+//   tied             two stages of a tied weight    meet     no                  no                     -
+//
+// Channels with the same ranks are separate process groups, because the operations of one group have one order on all its
+// ranks, and work on different queues has none.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/axis.h"
+#include "engine/config/config.h"
+#include "engine/mesh.h"
+#include "engine/program.h"
+#include "pipeline/queue.h"
+
+namespace trivet {
+
+enum class Purpose : uint8_t {
+  Control,       // loss, norm, and what is said once a step
+  Data,          // what the optimizer needs of the other ranks that share a parameter's shards
+  Gather,        // whole weights from shards
+  Reduce,        // gradients
+  Part,          // sums over the ranks that have the same blocks
+  Layers,        // what layers exchange over an axis
+  LayersReduce,  // gradients that are sums over an axis of layers
+  Forward,       // activations to the next stage
+  Backward,      // gradients to the previous stage
+  Tied           // gradients and values of a weight that two stages share
+};
+
+struct ChannelSpec {
+  Purpose purpose = Purpose::Control;
+  std::string name;  // of its groups, in messages
+  // A group has the ranks that differ along these axes only. Between stages it has two ranks instead: those at one of these
+  // pairs of pipeline coordinates, and equal on all other axes.
+  AxisSet axes;
+  bool between_stages = false;
+  std::vector<std::pair<int, int>> stage_pairs;
+  pipeline::Queue queue = pipeline::Queue::Meet;
+  bool overlaps = false;     // operations run in parallel with the program
+  bool sums_floats = false;  // in rank order, for which a device needs staging memory
+  std::string traffic;       // the line of a plan that counts what the channel sends; empty: none does
+  std::optional<Axis> axis;  // layers find it under this name
+};
+
+// `tied_ranks`: pairs of pipeline ranks that share a tied weight, ascending.
+std::vector<ChannelSpec> channel_table(const Config& config, const Mesh& mesh, const StageMap& stages,
+                                       const std::vector<std::pair<int, int>>& tied_ranks);
+
+}  // namespace trivet
