@@ -127,7 +127,7 @@ TEST(CommunicationVolume, BetweenStagesIsATensorRanksShareOfTheTokens) {
     config.parallel.tensor = tensor;
     config.parallel.sequence_parallel = tensor > 1;
     for (const auto& [schedule, boundaries] : {std::pair{ScheduleKind::OneForwardOneBackward, 1},
-                                               {ScheduleKind::Interleaved, 3},  // 0|1, 1|2 and 2|3: 2 ranks x 2 chunks
+                                               {ScheduleKind::Interleaved, 3},     // 0|1, 1|2 and 2|3: 2 ranks x 2 chunks
                                                {ScheduleKind::ZeroBubbleV, 2}}) {  // stages 1 and 2 are on one rank
       config.pipeline.schedule = schedule;
       const Plan plan = plan_of(config, 2 * tensor);
