@@ -1,4 +1,4 @@
-// Checks the order of folders: a folder may include only from itself and from folders left of it.
+// Checks the order of folders: a folder may include only from itself and from folders left of it in the order below.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -65,7 +65,7 @@ TEST(Estimators, SayWhatDeepSpeedsCodeSaysForStage2) {
   options.offload_optimizer = true;
   EXPECT_NEAR(estimate_zero2(options).gpu_bytes / kGib, 5.31, 0.005);
   EXPECT_NEAR(estimate_zero2(options).host_bytes / kGib, 127.45, 0.005);  // 32 bytes x 1.5
-  options.gpus_per_node = 1;  // at least 16 bytes x 1.5
+  options.gpus_per_node = 1;                                              // at least 16 bytes x 1.5
   EXPECT_NEAR(estimate_zero2(options).host_bytes / kGib, 63.72, 0.01);
 }
 

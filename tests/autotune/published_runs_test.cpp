@@ -26,8 +26,8 @@ struct Run {
   StateTypes types;
   double published = 0;                                                 // in the unit of the table
   std::function<double(const Layout& layout, double seconds)> in_unit;  // converts the seconds of a step
-  double recomputed_share = 1;  // of what Recompute::Full recomputes
-  bool stores_scores = false;  // attention does, as in all runs before FlashAttention
+  double recomputed_share = 1;                                          // of what Recompute::Full recomputes
+  bool stores_scores = false;                                           // attention does, as in all runs before FlashAttention
 };
 
 // Additional seconds of attention that stores its scores, for a microbatch on a stage. Its products are of full squares instead
@@ -137,7 +137,7 @@ struct GptSeries {
   Layout layout;  // without its sizes; sequence parallelism only for several tensor ranks
   StateTypes types;
   RecomputedPart counted = RecomputedPart::Nothing;  // as part of the FLOPs
-  double unit = 1;  // of `published`, in TFLOP/s per GPU
+  double unit = 1;                                   // of `published`, in TFLOP/s per GPU
   std::vector<GptRow> rows;
 };
 

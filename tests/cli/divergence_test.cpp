@@ -1,4 +1,4 @@
-// What a run that lost its numbers leaves behind and prints (exit code 16).
+// What a run that diverges leaves behind and prints (exit code 16).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -118,7 +118,7 @@ TEST_F(Diverged, AValidationLossThatIsNotFiniteIsExitCode16) {
                         "a finite loss (the largest is 1e+30, in "));
 }
 
-// If both go wrong, the lost numbers decide the exit code, and the failed save is reported, too.
+// If a run diverges and its last save fails, the divergence decides the exit code, and the failed save is reported, too.
 TEST_F(Diverged, ALastCheckpointThatWasNotWrittenIsReportedToo) {
   folder.write("small", "ulimit -f 8\nexec \"$@\"\n");
   const Output output = folder.run_in(

@@ -248,7 +248,7 @@ TEST(TreeSum, AddsNeighboursFirst) {
     });
 }
 
-TEST(TreeSum, WantsAPowerOfTwoOfRanks) {
+TEST(TreeSum, NeedsAPowerOfTwoRanks) {
   const auto group = make_meta_group(0, 3, "tensor");
   std::vector<float> data(3);
   EXPECT_THROW(group->all_reduce(view(data), ReduceOp::TreeSum, *make_inline_stream()), std::logic_error);

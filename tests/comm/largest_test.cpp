@@ -1,4 +1,4 @@
-// A maximum over ranks is the largest number of all ranks, wherever it is and whatever its sign.
+// Tests that an all-reduce finds the largest number of all ranks, wherever it is and whatever its sign.
 #include <gtest/gtest.h>
 
 #include <algorithm>

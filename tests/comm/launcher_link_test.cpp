@@ -1,4 +1,4 @@
-// The link between ranks and their launcher: which messages it carries, and how its end is noticed.
+// Tests the link between ranks and their launcher: which messages it carries, and how its end is noticed.
 #include "comm/launcher_link.h"
 
 #include <fcntl.h>

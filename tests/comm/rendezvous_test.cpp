@@ -233,7 +233,7 @@ TEST(Rendezvous, AJoinerThatIsSentAwayTriesAgain) {
     return accept_from(door).value();
   };
   visitor();  // before it proved anything
-  {  // after its proof, before its Join is read
+  {           // after its proof, before its Join is read
     const Descriptor second = visitor();
     Doorkeeper keeper(in(2000));
     const Secret secret("a secret of the test");

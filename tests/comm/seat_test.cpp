@@ -1,4 +1,4 @@
-// Whom a rank that waits for several others accuses, and when it does so.
+// Tests whom a rank that waits for several others accuses, and when it does so.
 #include "comm/seat.h"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ TEST_F(SeatTest, APeerThatEndsAfterItHasEnteredIsNotAccused) {
   counters_[0].advance();
   int asked = 0;
   seat_.has_ended = [&](int world_rank) {
-    if (world_rank == 12 && ++asked == 3) counters_[1].advance();  // late, and alive
+    if (world_rank == 12 && ++asked == 3) counters_[1].advance();  // late, but alive
     return world_rank == 11;
   };
   EXPECT_EQ(await().text, "");

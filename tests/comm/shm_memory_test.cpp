@@ -1,4 +1,4 @@
-// Memory that the processes of a host share: segments, which have a name, and the heap, which has none.
+// Tests the memory that the processes of a host share: segments, which have a name, and the heap, which has none.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Groups of some of the ranks: which ranks they may have, that all ranks agree on them, and how their ranks are named.
+// Tests groups of some of the ranks: which ranks they may have, that all ranks agree on them, and how their ranks are named.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

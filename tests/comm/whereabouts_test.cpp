@@ -168,7 +168,7 @@ TEST(Whereabouts, OneRankSaysItForAllAndAgainAfterLongerTimes) {
 TEST(Whereabouts, NameTheRankThatIsStuckAndNotOnesThatWaitForIt) {
   Ranks ranks(3, milliseconds(300));
   Whereabouts::Wait middle(ranks[1], place("pair", 5), milliseconds(600000));  // rank 1 waits for rank 2
-  Whereabouts::Wait end(ranks[0], place("data", 17), milliseconds(600000));  // rank 0 waits for rank 1
+  Whereabouts::Wait end(ranks[0], place("data", 17), milliseconds(600000));    // rank 0 waits for rank 1
   const auto start = Whereabouts::Clock::now();
   while (ranks.lines().empty() && Whereabouts::Clock::now() - start < milliseconds(20000)) {
     middle.look({2});

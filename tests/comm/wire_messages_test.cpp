@@ -104,8 +104,8 @@ TEST(WireMessages, ThatAreCutShortAnywhereOrGoOnAreRefused) {
   }
 }
 
-// Each byte is replaced by each of a few values: the result must be a message or an error, never anything else. The sanitizers
-// make this test worthwhile.
+// Each byte is replaced by each of a few values: the result must be a message or an error, never anything else. This matters
+// most under the sanitizers.
 TEST(WireMessages, WithAnyByteChangedAreReadOrRefused) {
   for (const Kind& kind : kinds()) {
     for (size_t at = 0; at < kind.payload.size(); ++at) {

@@ -24,7 +24,7 @@ TEST(ParseConfig, BatchSizeAndOptimizerAreEnough) {
   EXPECT_FALSE(is_given(config, "model"));
 }
 
-// The example of DESIGN.md, section 4.
+// This config has most of the sections.
 TEST(ParseConfig, AWholeConfigIsRead) {
   const Config config = parse_config(R"({
   // comments are allowed
@@ -202,7 +202,7 @@ TEST(ParseConfig, OffloadToHostMemoryIsAcceptedAndListedAsWithoutEffectOnACpu) {
   EXPECT_EQ(config.aio.intra_op_parallelism, 2);
 }
 
-TEST(ParseConfig, TheRatioOfStatesInHostMemoryHasEffectBesideAGpu) {
+TEST(ParseConfig, TheRatioOfStatesInHostMemoryHasEffectOnAGpu) {
   const Config config = parse_config(R"({"device": "cuda", "zero_optimization": {"stage": 3,
       "offload_optimizer": {"device": "cpu", "ratio": 0.5}}})",
                                      "a");
@@ -253,7 +253,7 @@ TEST(LoadConfig, AMissingFileIsNamed) {
   }
 }
 
-// The bytes of a config are limited, the messages about them as well.
+// The size of a config is limited, and so are the messages about it.
 TEST(ParseConfig, OfManyMistakesTheFirstTwentyAreShown) {
   std::string text = "{";
   for (int i = 0; i < 50'000; ++i) text += "\"key_" + std::to_string(i) + "\": 0,\n";
@@ -265,7 +265,7 @@ TEST(ParseConfig, OfManyMistakesTheFirstTwentyAreShown) {
 }
 
 TEST(ParseConfig, TheFirstMistakesOfTheFileAreShownWhicheverIsFoundFirst) {
-  std::string text = "{\"train_batch_size\": -1,\n";  // values are looked at after all keys
+  std::string text = "{\"train_batch_size\": -1,\n";  // values are checked after all keys
   for (int i = 0; i < 25; ++i) text += "\"key_" + std::to_string(i) + "\": 0,\n";
   const std::string message = refusal(text + "}");
   EXPECT_TRUE(
@@ -277,7 +277,8 @@ TEST(ParseConfig, TheFirstMistakesOfTheFileAreShownWhicheverIsFoundFirst) {
   EXPECT_TRUE(message.ends_with("\nand 6 more mistakes")) << message;
 }
 
-// Four times as many keys take about four times as long; sixteen times, if each key were compared with all others.
+// Four times as many keys take about four times as long. They would take sixteen times as long if each key were compared with
+// all others.
 TEST(ParseConfig, TheTimeIsInProportionToTheKeys) {
   const auto seconds = [](int keys) {
     std::string text = "{";
@@ -294,7 +295,7 @@ TEST(ParseConfig, TheTimeIsInProportionToTheKeys) {
   EXPECT_LT(seconds(40'000), 10 * seconds(10'000));
 }
 
-TEST(ParseConfig, AsManyMistakesAsAreShownAreAllThatAreCounted) {
+TEST(ParseConfig, TwentyMistakesAreShownWithoutACountOfMore) {
   std::string text = "{";
   for (int i = 0; i < 20; ++i) text += "\"key_" + std::to_string(i) + "\": 0,\n";
   EXPECT_EQ(refusal(text + "}").find("more mistakes"), std::string::npos);
@@ -310,7 +311,7 @@ TEST(ParseConfig, AMessageShowsTheBeginningOfALongKeyAndOfALongValue) {
             "bad.json:1:22: train_batch_size: \"" + long_text.substr(0, 79) + "... is not accepted; an integer is expected");
 }
 
-// The library's compiler of regular expressions calls itself for each bracket.
+// The standard library's compiler of regular expressions recurses for each bracket.
 TEST(ParseConfig, ARegularExpressionHasALimit) {
   const auto partition = [](const std::string& regex) {
     return refusal(R"({"pipeline": {"partition": "type:)" + regex + "\"}}");

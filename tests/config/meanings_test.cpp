@@ -1,4 +1,4 @@
-// What the meanings of keys say (docs/config.md) is what the engine does.
+// The descriptions of keys (docs/config.md) agree with what the engine does.
 #include <gmock/gmock.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// parallel.*, pipeline.* and activation_checkpointing.* that are accepted; refused ones are in bad_configs.txt.
+// Accepted values of parallel.*, pipeline.* and activation_checkpointing.*. Refused ones are in bad_configs.txt.
 #include <algorithm>
 
 #include "engine/config/explain.h"

@@ -19,7 +19,7 @@ TEST(EditDistance, CountsInsertionsDeletionsReplacementsAndSwaps) {
   EXPECT_EQ(edit_distance("sstage", "stage"), 1);
   EXPECT_EQ(edit_distance("stege", "stage"), 1);
   EXPECT_EQ(edit_distance("satge", "stage"), 1);
-  EXPECT_EQ(edit_distance("depth", "dteh"), 2);  // a swap and a deletion between
+  EXPECT_EQ(edit_distance("depth", "dteh"), 2);  // delete p, then swap e and t
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
 }
 
@@ -91,7 +91,7 @@ TEST(Suggestions, EveryKeyOfEverySectionIsFoundAfterTwoEdits) {
   EXPECT_GT(score.first, 0.98 * score.typos);
 }
 
-// The same through the parser: the message names the misspelt key and the right one.
+// The same holds for the parser: the message names the misspelt key and the right one.
 TEST(Suggestions, AMisspeltKeyInAnySectionIsRefusedWithTheRightOne) {
   int misspelt = 0;
   for (const KeyEntry& entry : key_table().entries()) {

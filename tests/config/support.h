@@ -1,4 +1,4 @@
-// What the tests of the config share.
+// Helpers that the config tests share.
 #pragma once
 
 #include <gtest/gtest.h>

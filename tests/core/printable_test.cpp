@@ -28,7 +28,7 @@ TEST(Printable, EscapesBytesThatAreNotUtf8) {
   EXPECT_EQ(printable("\xED\xA0\x80"), "\\xed\\xa0\\x80");
 }
 
-TEST(Printable, CutsAfterSoManyCharactersNotBytes) {
+TEST(Printable, CutsAfterANumberOfCharactersNotBytes) {
   const std::string all(200, 'x');
   EXPECT_EQ(printable(all), all);
   EXPECT_EQ(printable(all + "y"), all + "...");

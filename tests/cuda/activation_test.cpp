@@ -1,4 +1,4 @@
-// Activations, dropout and rotary embedding compared with the CPU's.
+// Compares activations, dropout and rotary embedding with the CPU's.
 #include "tests/cuda/twins.h"
 
 namespace trivet::kernels {

@@ -1,4 +1,4 @@
-// Attention on a device compared with sums in double.
+// Compares attention on a device with sums in double.
 #include <gtest/gtest.h>
 
 #include <algorithm>

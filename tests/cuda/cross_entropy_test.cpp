@@ -1,4 +1,4 @@
-// Cross-entropy compared with the CPU's. The device computes exponentials in its own way and adds up a row from different
+// Compares cross-entropy with the CPU's. The device computes exponentials in its own way and adds up a row from different
 // partial sums, so that a loss differs by some roundings of float32. What layouts rely on is exact: a row's bits do not depend
 // on how it is cut.
 #include "tests/cuda/twins.h"
@@ -21,7 +21,7 @@ std::vector<Case> cases() {
   all.push_back({DType::Float32, DType::BFloat16, 4, 64, 0});
   all.push_back({DType::Float32, DType::Float16, 4, 67, 0});
   all.push_back({DType::BFloat16, DType::Float32, 4, 64, 0});
-  all.push_back({DType::BFloat16, DType::BFloat16, 2, 60000, 3});  // too long to be kept
+  all.push_back({DType::BFloat16, DType::BFloat16, 2, 60000, 3});  // too long to be kept in shared memory
   return all;
 }
 

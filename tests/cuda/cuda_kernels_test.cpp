@@ -1,4 +1,4 @@
-// The device's Kernels: which stream and which workspace they use, and when the host waits.
+// Tests the device's Kernels: which stream and which workspace they use, and when the host waits.
 #include "kernels/cuda/cuda_kernels.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Which GPU a rank gets, and which message and exit code it gets if there is none.
+// Tests which GPU a rank gets, and which message and exit code it gets if there is none.
 #include "core/cuda/device.h"
 
 #include <gmock/gmock.h>

@@ -95,7 +95,7 @@ TEST_F(Capture, CopiesOfPageableMemoryEndIt) {
   cudaGetLastError();
 }
 
-TEST_F(Capture, OtherThreadsMayAllocateBesideItUnlessItIsGlobal) {
+TEST_F(Capture, OtherThreadsMayAllocateMeanwhileUnlessItIsGlobal) {
   const auto allocate_elsewhere = [] {
     cudaError_t error = cudaSuccess;
     std::thread([&] {

@@ -61,7 +61,7 @@ TEST(CudaLarge, NormsOfSumsAndTheirGradients) {
     run_twins<LayerNorm>(forward, cpu::layer_norm, cuda::layer_norm);
     sum.expect_same_bits("sum " + what);
     expect_near_the_cpus(addend, dtype, hidden, "layer_norm " + what);
-    // Both sides go on with the CPU's statistics, so that the gradients of gain and bias have its bits.
+    // Both sides continue with the CPU's statistics, so that the gradients of gain and bias have its bits.
     mean = Twin(mean.expected()), rstd = Twin(rstd.expected());
     const auto weight = [&](const auto& view) {
       return LayerNormBackwardWeight{.dy = view(dy),
@@ -146,8 +146,8 @@ TEST(CudaLarge, UpdatesAndNormOfAGroupInSegments) {
   }
 }
 
-// cuBLASLt and oneDNN each sum in an order of their own, which allows for K roundings of sums of K terms of magnitude up to 1,
-// and one of the result.
+// cuBLASLt and oneDNN each sum in an order of their own. The tolerance allows for K roundings of sums of K terms of magnitude
+// up to 1, and for one of the result.
 TEST(CudaLarge, ProductsWithBiasAndGelu) {
   Draw draw;
   const auto edge = static_cast<int64_t>(std::sqrt(static_cast<double>(kElements)));
@@ -164,7 +164,7 @@ TEST(CudaLarge, ProductsWithBiasAndGelu) {
     const std::string what = text(dtype) + " " + std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k);
     const double sum = static_cast<double>(k) * std::sqrt(static_cast<double>(k)) * 0x1p-24;
     out.expect_near(what, sum + half_unit(dtype), 2 * half_unit(dtype));
-    // The slope of a GELU is at most 1.13; the tanh of an epilogue is right to 2^-11.
+    // The slope of a GELU is at most 1.13; the tanh of an epilogue is accurate to 2^-11.
     activated.expect_near("gelu " + what, 2 * sum + 4 * half_unit(dtype), 4 * half_unit(dtype) + 0x1p-18);
   }
 }

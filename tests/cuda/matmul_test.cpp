@@ -26,7 +26,7 @@ struct Case {
   int64_t m, n, k;
   DType dtype, out;
   bool transpose_a, transpose_b, accumulate, bias;
-  int64_t offset = 0;  // elements from an aligned address, for the tensors below that are set
+  int64_t offset = 0;  // elements past an aligned address, if the tensor's flag is set
   bool offset_a = true, offset_b = true, offset_bias = true, offset_out = true;
 };
 
@@ -180,7 +180,7 @@ class CudaCuts : public testing::TestWithParam<DType> {
 };
 
 // Sizes are odd, so that the second piece begins at an address that is not aligned.
-TEST_P(CudaCuts, PiecesOfOutAreTheSameBitsAlone) {
+TEST_P(CudaCuts, PiecesOfOutHaveTheSameBitsWhenComputedAlone) {
   const int64_t m = 6, n = 29, k = 37, cut = 13;
   const HostTensor bias = HostTensor::random(GetParam(), {n}, 3);
   for (bool transpose_b : {false, true}) {
@@ -201,7 +201,7 @@ TEST_P(CudaCuts, PiecesOfOutAreTheSameBitsAlone) {
   }
 }
 
-TEST_P(CudaCuts, RowsOfOutAreTheSameBitsAlone) {
+TEST_P(CudaCuts, RowsOfOutHaveTheSameBitsWhenComputedAlone) {
   const int64_t m = 29, n = 10, k = 40, cut = 13;
   const HostTensor a = random(k, m, 1), b = random(k, n, 2);
   const HostTensor whole = product(a, b, {.row_ends = {cut, m}}, {m, n}, {.transpose_a = true});
@@ -273,9 +273,9 @@ struct GeluCase {
   int64_t m, n, k;
   DType dtype;
   bool bias;
-  int64_t offset = 0;  // elements of out from an aligned address
+  int64_t offset = 0;  // elements past an aligned address, for out
   bool cuts = false;
-  bool in_epilogue = false;  // cuBLASLt does it
+  bool in_epilogue = false;  // cuBLASLt computes the GELU
 };
 
 std::vector<GeluCase> gelu_cases() {
@@ -355,7 +355,7 @@ void run_gelu(const Matmul& args, const GeluCase& c) {
 // half of x times that.
 TEST_F(CudaMatmul, MakesGeluOfItsResult) {
   for (const GeluCase& c : gelu_cases()) {
-    const GeluProduct earlier(c, false), p(c, false);  // of one kind: what is kept may not be the first one's addresses
+    const GeluProduct earlier(c, false), p(c, false);  // the same kind: the first one's addresses may not be kept
     run(earlier.forward());
     run_gelu(p.forward(), c);
     const HostTensor product = earlier.alone(c.bias);

@@ -159,7 +159,7 @@ TEST(ShimMemory, CopiesAreCheckedAgainstWhatWasAllocated) {
   EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidValue);
 }
 
-TEST(ShimMemoryDeathTest, ProtectedMemoryIsTheStreamsAlone) {
+TEST(ShimMemoryDeathTest, OnlyStreamsMayAccessProtectedMemory) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const cuda_shim::Configured configured({.protect = true});
   char* data = nullptr;

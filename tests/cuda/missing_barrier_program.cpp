@@ -1,4 +1,5 @@
-// Shows what a missing order looks like (scripts/show_missing_barrier). Usage: missing_barrier barrier|wait kept|removed
+// Shows what missing synchronization looks like (scripts/show_missing_barrier). Usage: missing_barrier barrier|wait
+// kept|removed
 //
 // "barrier": every thread passes its number to its neighbour through shared memory. "wait": a stream reads what another one
 // wrote long before. On the fake device the numbers are right either way; ThreadSanitizer reports the access that nothing

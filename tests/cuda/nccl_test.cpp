@@ -267,7 +267,7 @@ TEST_P(NcclGroups, CanBeCapturedIntoAGraph) {
     const int n = rank.group.size(), r = rank.group.rank();
     const DeviceVector<float> data(std::vector<float>(2011, static_cast<float>(r + 1)));
     const DeviceVector<int64_t> flag({r});
-    rank.group.all_reduce(data.view(), ReduceOp::Sum, rank.stream);  // makes whatever the first use makes
+    rank.group.all_reduce(data.view(), ReduceOp::Sum, rank.stream);  // the first use makes what it needs
     rank.wait();
     CUDA_CHECK(cudaStreamBeginCapture(rank.stream.get(), cudaStreamCaptureModeThreadLocal));
     rank.group.all_reduce(data.view(), ReduceOp::Sum, rank.stream);

@@ -1,4 +1,4 @@
-// Norms compared with the CPU's. The device adds up a row from different partial sums, so that statistics differ by roundings
+// Compares norms with the CPU's. The device adds up a row from different partial sums, so that statistics differ by roundings
 // of the sum; gradients of parameters are summed in the CPU's order and have its bits.
 #include "tests/cuda/twins.h"
 

@@ -1,4 +1,4 @@
-// Work that is captured when it runs the second time, and launched as a graph from then on (core/cuda/graph.h).
+// Tests work that is captured when it runs the second time, and launched as a graph from then on (core/cuda/graph.h).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

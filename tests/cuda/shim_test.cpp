@@ -1,4 +1,4 @@
-// Kernels on the fake device: which threads run, what barriers and warps do, and which mistakes are reported.
+// Tests kernels on the fake device: which threads run, what barriers and warps do, and which mistakes are reported.
 #include "shim.h"
 
 #include <gmock/gmock.h>
@@ -200,7 +200,8 @@ TEST(Shim, ReportsDivergentBarriers) {
                     HasSubstr("16 threads (first 0) wait at __syncthreads")));
   EXPECT_THAT(report_of(barriers_apart, 64), AllOf(HasSubstr("1 threads (first 40) wait at __syncwarp"),
                                                    HasSubstr("63 threads (first 0) wait at __syncthreads")));
-  EXPECT_THAT(report_of(outside_the_mask, 32), HasSubstr("thread 5: a shuffle with mask 0x0000000f, where it is not in"));
+  EXPECT_THAT(report_of(outside_the_mask, 32),
+              HasSubstr("thread 5: a shuffle with mask 0x0000000f, which does not include its lane"));
 }
 
 TEST(Shim, RunsOnAfterAReport) {

@@ -1,4 +1,4 @@
-// Streams as the fake device sees them: what they create, when the host waits, and what they do on a broken device.
+// Tests streams as the fake device sees them: what they create, when the host waits, and what they do on a broken device.
 #include <vector>
 
 #include "core/error.h"

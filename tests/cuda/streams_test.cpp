@@ -154,7 +154,8 @@ TEST_F(StreamOrder, AClockTellsTheHostsTimeAndUsesItsEventsAgain) {
     const double after = milliseconds_now();
     EXPECT_GE(one, before - 1);
     EXPECT_GE(two, one);
-    // The host's time is read after the first event, by as much later as the host was delayed, at most by all of this time.
+    // The host's time is read after the first event. It is late by as much as the host was delayed, which is at most all of
+    // this time.
     EXPECT_LE(two, after + (after - before) + 1);
     EXPECT_EQ(second, 2);  // the first event tells the host's time
     clock->forget();

@@ -1,4 +1,4 @@
-// The engine on GPUs (the tests' fake ones): the same promises as on the CPU, and the CPU's losses within rounding.
+// The engine on GPUs (the tests' fake ones) keeps the same promises as on the CPU, and gives the CPU's losses within rounding.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ class CudaEngine : public testing::TestWithParam<ModelType> {
 TEST_P(CudaEngine, TrainsAsTheCpuDoesWithinRounding) {
   const Config config = tiny_config(GetParam());
   const Trace cpu = run(on(DeviceChoice::Cpu, {}, config)), cuda = run(on(DeviceChoice::Cuda, {}, config));
-  EXPECT_NE(difference(cpu, cuda), "");  // it was another device
+  EXPECT_NE(difference(cpu, cuda), "");  // so it was another device
   EXPECT_EQ(difference_beyond_rounding(cpu, cuda), "");
   EXPECT_EQ(difference(cuda, run(on(DeviceChoice::Cuda, {}, config))), "");
 }
@@ -91,8 +91,8 @@ TEST_P(CudaEngine, GoesOnFromACheckpointOfTheOtherDevice) {
     after.load_from = directory;
     run(before);
     const Trace end = run(after), straight = run(whole);
-    ASSERT_EQ(end.loss_bits.size(), 1);  // it went on
-    // One step of Adam between: as in difference_beyond_rounding.
+    ASSERT_EQ(end.loss_bits.size(), 1);  // it continued from step 1
+    // One step of Adam lies between, as in difference_beyond_rounding.
     const auto last_loss = [](const Trace& trace) { return std::bit_cast<float>(trace.loss_bits.back()); };
     EXPECT_NEAR(last_loss(end), last_loss(straight), 3e-4 * last_loss(straight));
     EXPECT_NEAR(end.evaluation, straight.evaluation, 3e-4 * straight.evaluation);
@@ -101,8 +101,8 @@ TEST_P(CudaEngine, GoesOnFromACheckpointOfTheOtherDevice) {
   std::filesystem::remove_all(folder);
 }
 
-// A head of 64 in bfloat16 is what tensor cores take. A bfloat16 of 8 bits: the first loss differs by half a unit of the logits
-// at most, relative to a loss of about 4.
+// Tensor cores take heads of size 64 in bfloat16. A bfloat16 has 8 bits: the first loss differs by half a unit of the logits at
+// most, relative to a loss of about 4.
 TEST_P(CudaEngine, TensorCoresTrainAsTheCpuDoesAndKeepTheirBits) {
   Config config = tiny_config(GetParam());
   config.model.layers = 1;
@@ -118,7 +118,7 @@ TEST_P(CudaEngine, TensorCoresTrainAsTheCpuDoesAndKeepTheirBits) {
   EXPECT_EQ(difference(cuda, run(on(DeviceChoice::Cuda, {.data = 2, .stage = 3, .overlap = true}, config))), "");
 }
 
-// One rank, or two as threads; `use` gets the engine after its first step, and how to run another.
+// Runs ranks as threads. `use` gets the engine after its first step, a function that runs another step, and the rank.
 template <typename Use>
 void with_engine(Config config, int ranks, const Use& use) {
   config.device = DeviceChoice::Cuda;
@@ -154,8 +154,8 @@ TEST_P(CudaEngine, AStepWaitsForTheDeviceOnceAndAllocatesNothing) {
   });
 }
 
-// Instructions one after the other on the compute stream, gathers and reductions beside it on their own, all within the step,
-// in the time of the host; nothing is left of it in the next step.
+// Instructions run one after another on the compute stream, gathers and reductions at the same time on streams of their own,
+// all within the step and in the host's time. A step after that is not recorded.
 TEST_P(CudaEngine, RecordsWhatTheDeviceDid) {
   Config config = tiny_config(GetParam());
   config.zero.stage = 3;
@@ -171,7 +171,7 @@ TEST_P(CudaEngine, RecordsWhatTheDeviceDid) {
     const double after = now();
     ASSERT_EQ(steps.size(), 1);
     const Recording& recording = steps.front();
-    // Two clocks are read one after the other, and other processes may run in between.
+    // The two clocks are read at different moments, and other processes may run in between.
     EXPECT_GE(recording.begin, before - 100);
     EXPECT_LE(recording.end, after + 100);
     size_t instructions = 0, works = 0;
@@ -194,7 +194,7 @@ TEST_P(CudaEngine, RecordsWhatTheDeviceDid) {
   });
 }
 
-// A checkpoint of the CPU's; logits differ as losses do (difference_beyond_rounding).
+// The CPU wrote the checkpoint; logits differ as losses do (difference_beyond_rounding).
 TEST_P(CudaEngine, GeneratesFromTheCpusWeights) {
   const Config config = tiny_config(GetParam());
   const auto folder = std::filesystem::temp_directory_path() / ("trivet-cuda-generate-" + std::to_string(getpid()));
@@ -219,7 +219,7 @@ TEST_P(CudaEngine, GeneratesFromTheCpusWeights) {
   std::filesystem::remove_all(folder);
 }
 
-// The caller may make each microbatch in the memory of the one before.
+// The caller may make each microbatch in the memory of the previous one.
 TEST_P(CudaEngine, EvaluatesWhatTheHostHadWhenItWasAsked) {
   with_engine(tiny_config(GetParam()), 1, [](Engine& engine, const auto&, int) {
     constexpr int64_t kBatches = 4, kTokens = 16;
@@ -262,7 +262,7 @@ TEST_P(CudaEngine, MemoryIsWhatThePlanSays) {
     }
 }
 
-// Before anything is allocated: what a rank would hold, and what would fit.
+// The error comes before anything is allocated, and says what a rank would hold and what would fit.
 TEST(CudaMemory, APlanThatDoesNotFitSaysWhatWould) {
   use_cuda_module(*trivet_cuda_module());
   Config config = tiny_config(ModelType::Gpt);

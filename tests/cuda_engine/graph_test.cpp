@@ -1,5 +1,5 @@
-// Steps that are launched as one CUDA graph: the bits of steps whose kernels are launched one by one, whatever changes between
-// them, and one call of the host.
+// Steps that are launched as one CUDA graph have the bits of steps whose kernels are launched one by one, whatever changes
+// between steps, and take one call of the host.
 #include <gtest/gtest.h>
 
 #include <unistd.h>
@@ -20,8 +20,8 @@ extern "C" const trivet::CudaModule* trivet_cuda_module();
 namespace trivet::test {
 namespace {
 
-// GPT with all that a step may be told: dropout, a loss scale that is found (overflows skip steps, then it grows), clipping,
-// momentum and learning rate by a schedule.
+// GPT with everything that may change from step to step: dropout, a dynamic loss scale (overflows skip steps, then it grows),
+// clipping, and a schedule of momentum and learning rate.
 Config gpt_in_float16() {
   Config config = tiny_config(ModelType::Gpt);
   config.fp16.enabled = true;
@@ -106,7 +106,7 @@ TEST(CudaGraphs, GoOnFromACheckpoint) {
   std::filesystem::remove_all(folder);
 }
 
-// use(engine, microbatches(first_sample)): steps are the test's.
+// Calls use(engine, batches); batches(first_sample) makes the microbatches of a step. The test runs the steps.
 template <typename Use>
 void with_engine(Config config, const Use& use) {
   const TinyRun run = run_of(std::move(config), CudaGraph::Auto);
@@ -142,7 +142,7 @@ TEST(CudaGraphs, AStepIsOneLaunchAndOneWaitOfTheHost) {
   });
 }
 
-// What the tests of bits run is what they are for: the same graph skips steps and takes other loss scales.
+// Shows that the configuration of the tests above does what it is for: one graph skips steps and uses different loss scales.
 TEST(CudaGraphs, TheLossScaleFallsAndGrowsWithinOneGraph) {
   with_engine(gpt_in_float16(), [](Engine& engine, const auto& batches) {
     const cuda_shim::Counts before = cuda_shim::counts();
@@ -161,7 +161,7 @@ TEST(CudaGraphs, TheLossScaleFallsAndGrowsWithinOneGraph) {
   });
 }
 
-// Each of these between two graphs, and the same without.
+// Each of these comes between two launches of the graph, and the weights are those of a run without graphs.
 TEST(CudaGraphs, EvaluationsHalfStepsAndOtherSamplesMayComeBetween) {
   const auto weights = [](CudaGraph graph) {
     std::vector<float> embedding;

@@ -1,5 +1,5 @@
-// Copies between a device and its host run beside the updates of the host, and are waited for where they are needed
-// (zero/host_side.h): on the tests' fake device, whose streams really run at the same time.
+// Copies between a device and its host run at the same time as updates on the host, and are waited for where they are needed
+// (zero/host_side.h). The tests run on the fake device, whose streams really run at the same time.
 #include "zero/host_side.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 
 constexpr int64_t kPiece = 2048, kPieces = 5, kElements = kPieces * kPiece;
 
-// Opens gates when it is asked to, or when that takes so long that the caller must be waiting for them.
+// Opens gates when open() is called, or when that takes so long that the caller must be waiting for them.
 class Opener {
  public:
   explicit Opener(std::vector<cuda::Gate*> gates, std::chrono::milliseconds after = 5s)
@@ -123,8 +123,8 @@ class HostSideOnCuda : public testing::Test {
   std::unique_ptr<ParameterGroup> group_;
 };
 
-// While piece 1 is updated the gradients of piece 2 and the weights of piece 0 are on their way.
-TEST_F(HostSideOnCuda, CopiesRunBesideTheUpdateOfAnotherPiece) {
+// While piece 1 is updated, the gradients of piece 2 and the weights of piece 0 are being copied.
+TEST_F(HostSideOnCuda, CopiesRunDuringTheUpdateOfAnotherPiece) {
   compute_gradients();
   std::optional<cuda::Gate> down, up;
   std::optional<Opener> opener;
@@ -170,7 +170,7 @@ TEST_F(HostSideOnCuda, AnUpdateBeginsWhenItsGradientsAreThereAndAVisitEndsWhenIt
   EXPECT_TRUE(opener->has_opened());
 }
 
-// The device's last access to host memory is over when the host comes to it.
+// The host may use host memory only once the device's last access to it is over.
 TEST_F(HostSideOnCuda, HostMemoryIsTheHostsWhenTheDeviceIsDoneWithIt) {
   HostTensor tensor(side_, MemoryCategory::Parameters, DType::Float32, 3);
   const ScopedTensor ones(buffers_, DType::Float32, {3});
@@ -179,7 +179,7 @@ TEST_F(HostSideOnCuda, HostMemoryIsTheHostsWhenTheDeviceIsDoneWithIt) {
   {
     cuda::Gate gate(handle_of(*to_));
     const Transfer written = on_device.write(0, ones);
-    written.wait();  // holds kernels
+    written.wait();  // holds kernels, not the host
     EXPECT_TRUE(is_busy(*to_));
     const Opener opener({&gate}, 30ms);
     EXPECT_EQ(tensor.host_memory().as<float>()[2], 1.0f);

@@ -1,4 +1,4 @@
-// Offload from a device with memory of its own (the tests' fake one): to host memory and to files.
+// Tests offload to host memory and to files, from a device with memory of its own (the tests' fake one).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -55,7 +55,7 @@ class CudaOffload : public testing::Test {
     config.optimizer.momentum = 0.9;
     return config;
   }
-  // Sub-groups far smaller than a block, and not a multiple of what is aligned.
+  // Sub-groups are far smaller than a block, and their size is not a multiple of any alignment.
   Config offloaded(Config config, const Offload& offload) const {
     ZeroConfig& zero = config.zero;
     zero.sub_group_size = 3000;
@@ -81,7 +81,7 @@ std::string words(const Offload& offload) {
                      offload.ratio, offload.weights_in_memory);
 }
 
-// Ranks, stage, bf16.
+// The parameters are ranks, ZeRO stage and bf16.
 class CudaOffloadOfStates : public CudaOffload, public testing::WithParamInterface<std::tuple<int, int, bool>> {};
 
 // Kernels of the host and of the device give the same bits, so offload changes none.
@@ -131,10 +131,10 @@ INSTANTIATE_TEST_SUITE_P(Types, CudaOffloadOfEveryOptimizer,
                            return std::string(name_of(std::get<0>(which.param))) + (std::get<1>(which.param) ? "_bf16" : "");
                          });
 
-// Pipeline and tensor ranks.
+// The parameters are pipeline ranks, tensor ranks and the optimizer.
 class CudaOffloadOnAxes : public CudaOffload, public testing::WithParamInterface<std::tuple<int, int, OptimizerType>> {};
 
-// Tied tables on two stages, split matrices, frozen layers, recomputation, integers as gradients.
+// Covers tied tables on two stages, split matrices, frozen layers, recomputation, and integers as gradients.
 TEST_P(CudaOffloadOnAxes, ChangesNoBit) {
   const auto& [pipeline, tensor, type] = GetParam();
   Config config = config_of(3, true, type);
@@ -171,7 +171,7 @@ TEST_F(CudaOffload, SkippedStepsChangeNothing) {
   }
 }
 
-// From one placement to the next, and on the other device.
+// A run with one placement writes a checkpoint, and a run with the next placement continues from it.
 TEST_F(CudaOffload, CheckpointsContinueWithAndWithoutIt) {
   const Config config = config_of(3, true, OptimizerType::Lamb);
   const Trace plain = run({.ranks = 2, .steps = 2, .config = config});
@@ -199,7 +199,7 @@ TEST_F(CudaOffload, CheckpointsContinueOnTheOtherDevice) {
   EXPECT_EQ(there_and_on(cpu, config), there_and_on(cpu, elsewhere));
 }
 
-// It would crash.
+// The fake device protects its memory: host code that touched it would crash.
 TEST_F(CudaOffload, HostCodeTouchesNoMemoryOfTheDevice) {
   const cuda_shim::Configured devices(four_devices(true));
   for (const Offload& offload : {Offload{kHost, kHost, 0.5}, {kNone, kFile}}) {
@@ -228,7 +228,7 @@ void with_engine(const Config& config, int ranks, const Use& use) {
   });
 }
 
-// On the device and beside it, to the byte.
+// Measured memory equals the plan to the byte, both on the device and on the host.
 TEST_F(CudaOffload, MemoryIsWhatThePlanSays) {
   for (const Offload& offload : {Offload{kHost}, {kNone, kHost}, {kHost, kHost, 0.5}, {kFile, kFile, 1, 5000}}) {
     const Config config = offloaded(config_of(3, true, OptimizerType::Lamb), offload);
@@ -245,7 +245,8 @@ TEST_F(CudaOffload, MemoryIsWhatThePlanSays) {
   }
 }
 
-// Weights come up on the gather stream, and go down behind the update: the host waits for the verdict and for the results.
+// Weights are copied to the device on the gather stream, and back to the host after the update: the host waits for the verdict
+// and for the results only.
 TEST_F(CudaOffload, OfWeightsLetsTheHostRunAhead) {
   const Config config = offloaded(config_of(3, true), {kNone, kHost});
   with_engine(config, 1, [](Engine&, const auto& step, int) {

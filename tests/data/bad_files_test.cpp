@@ -1,4 +1,4 @@
-// What a user reads when a data file is not what it should be: the whole text of each message, and the exit code.
+// The full text of the message, and the exit code, for each data file that is not what it should be.
 #include <gtest/gtest.h>
 #include <zlib.h>
 
@@ -21,14 +21,14 @@ constexpr ExitCode kUsage = ExitCode::Usage, kChanged = ExitCode::DataChanged;
 
 class BadFile : public testing::Test {
  protected:
-  // 10 tokens of bytes: 128 + 64 + 10 bytes.
+  // A file of 10 byte tokens: 128 + 64 + 10 bytes.
   std::string good_tokens() {
     TokenFileWriter writer(path("a.tokens"), *bytes_tokenizer());
     writer.add(bytes_tokenizer()->encode("0123456789"));
     writer.finish();
     return file_content(path("a.tokens"));
   }
-  // A token file with one field of the header changed, and the header's checksum made right again.
+  // A token file with one field of the header changed, and the header's checksum recomputed.
   std::string with_header(void (*change)(TokenHeader&)) {
     std::string content = good_tokens();
     TokenHeader header;
@@ -159,7 +159,7 @@ TEST_F(BadFile, LlmC) {
               "has 1024 bytes, but -1 tokens of 4 bytes after the header make 1020");
 }
 
-// One sequence of `tokens` 2-byte tokens, one document.
+// An index with one sequence of `tokens` 2-byte tokens, in one document.
 std::string megatron_index(int32_t tokens, uint64_t version = 1, uint8_t type = 8, int64_t pointer = 0) {
   std::string index("MMIDIDX\0\0", 9);
   const auto add = [&](auto value) { index.append(reinterpret_cast<const char*>(&value), sizeof value); };
@@ -321,7 +321,7 @@ TEST_F(BadFile, ABpeTokenOutsideTheVocabulary) {
   expect_error([&] { bytes_tokenizer()->decode(std::vector<int32_t>{256}); }, kUsage, "token 256 is not a byte (0 to 255)");
 }
 
-// One number in a short file would otherwise take 512 MiB.
+// Otherwise one number in a short file would take 512 MiB.
 TEST_F(BadFile, ATokenizerJsonHasNoHigherIdThanEntries) {
   const std::string json = bpe_from_merges("h e\n", "x")->to_text(), end_of_text = "\"id\":257";
   std::string text = json;
@@ -343,7 +343,7 @@ TEST_F(BadFile, ATokenizerHasALimitOfSizeAndDepth) {
                "t.tiktoken: line 1: the token has 1200 bytes; at most 1024 are accepted");
 }
 
-// 64 KiB that unpack to 64 MiB and more.
+// The file has a few KiB that unpack to 3 MiB.
 TEST_F(BadFile, AGzipFileIsLimitedByWhatItUnpacksTo) {
   gzFile file = gzopen(path("a.gz").c_str(), "wb");
   const std::string zeros(1 << 20, '\0');

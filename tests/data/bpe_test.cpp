@@ -27,7 +27,7 @@ std::string random_bytes(size_t count, uint32_t seed) {
   return text;
 }
 
-// The rule itself, without any data structure: the oracle for encode_word.
+// Applies the rule itself, without any data structure: the oracle for encode_word.
 Ids merged_plainly(const BpeVocabulary& vocabulary, const Ids& bytes) {
   Ids ids = bytes;
   for (;;) {
@@ -61,7 +61,8 @@ TEST(Bpe, JoinsTheEarliestMergeLeftmostFirst) {
   EXPECT_EQ(overlapping->encode("aaa"), (Ids{256, overlapping->encode("a")[0]}));
 }
 
-// "abcb": b+c, then a+bc; a+b, which was possible at the beginning, is not any more although another b has come next.
+// In "abcb", b+c is merged first, then a+bc. a+b was possible at the beginning but is not any more, although another b follows
+// now.
 TEST(Bpe, AMergeThatIsNoLongerPossibleIsNotDone) {
   const auto tokenizer = bpe_from_merges("b c\na bc\na b\n", "abc.bpe");
   EXPECT_EQ(tokenizer->encode_word("abcb"), (Ids{257, 'b' - '!'}));
@@ -80,7 +81,7 @@ std::string base64(const std::string& bytes) {
   return text.append((4 - text.size() % 4) % 4, '=');
 }
 
-// tiktoken's file with the 256 bytes and these tokens after them.
+// A tiktoken file with the 256 bytes, followed by these tokens.
 std::shared_ptr<BpeTokenizer> from_ranks(const std::vector<std::string>& tokens) {
   std::string text;
   for (int byte = 0; byte < 256; ++byte)
@@ -89,7 +90,7 @@ std::shared_ptr<BpeTokenizer> from_ranks(const std::vector<std::string>& tokens)
   return bpe_from_tiktoken(text, "x.tiktoken");
 }
 
-// The file has no merges. "abcd" is a + bcd: b+c comes before a+b, and then "abc" is no token.
+// The file has no merges. "abcd" is a + bcd: b+c comes before a+b, and then "abc" is not a token.
 TEST(Bpe, RanksAloneSayWhatWasMerged) {
   const auto tokenizer = from_ranks({"bc", "ab", "bcd", "abcd"});
   EXPECT_EQ(tokenizer->encode_word("abcd"), (Ids{259}));

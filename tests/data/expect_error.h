@@ -1,4 +1,4 @@
-// The text and the exit code of the error that something throws.
+// Checks the text and the exit code of the error that `work` throws.
 #pragma once
 
 #include <gtest/gtest.h>

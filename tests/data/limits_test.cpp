@@ -1,4 +1,4 @@
-// What is just accepted, and the next value that is not.
+// Tests values that are just accepted, and the next values, which are not.
 #include <gtest/gtest.h>
 
 #include "engine/data/bpe_train.h"

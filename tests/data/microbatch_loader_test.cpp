@@ -11,7 +11,7 @@
 namespace trivet::data {
 namespace {
 
-// Token i is i.
+// Token number i has the id i.
 std::shared_ptr<TokenFile> counting(int32_t tokens) {
   std::vector<int32_t> ids(static_cast<size_t>(tokens));
   for (int32_t i = 0; i < tokens; ++i) ids[static_cast<size_t>(i)] = i;
@@ -20,7 +20,7 @@ std::shared_ptr<TokenFile> counting(int32_t tokens) {
 
 using Samples = std::map<int64_t, std::vector<int32_t>>;  // number within the step -> tokens
 
-// What all ranks together read in one step.
+// The samples that all ranks together read in one step.
 Samples step_of(int64_t step, int64_t micro_batch, int64_t accumulation, int64_t data_size) {
   const auto tokens = counting(1000);
   const SampleOrder order(1000, 8, 99, true);

@@ -78,8 +78,8 @@ TEST(SampleOrder, AllOrdersOfThreeSamplesAreAboutEquallyLikely) {
   EXPECT_LT(chi_square, 20.5);
 }
 
-// Frozen: a change of the order would silently change every run that is resumed, also one that is in a later epoch or has many
-// samples.
+// The order is frozen, because a change would silently change every resumed run. That includes runs in later epochs and runs
+// with many samples.
 TEST(SampleOrder, TheOrderItselfDoesNotChange) {
   const SampleOrder order(11, 1, 1234, true);
   EXPECT_EQ(epoch_of(order, 0), (std::vector<int64_t>{4, 9, 0, 7, 2, 5, 6, 3, 1, 8}));

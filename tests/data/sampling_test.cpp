@@ -28,7 +28,7 @@ TEST(Sampling, CandidatesAreTheSoftmaxMostLikelyFirst) {
 }
 
 TEST(Sampling, TemperatureSharpensAndFlattens) {
-  // Logits halved or doubled: probabilities to the power of 2 or 1/2, normalised.
+  // The logits are doubled or halved, so probabilities are raised to the power of 2 or 1/2 and normalised.
   EXPECT_NEAR(candidates(kLogits, {.temperature = 0.5})[0].probability, 16.0 / 22, 1e-7);
   EXPECT_NEAR(candidates(kLogits, {.temperature = 2})[0].probability, 2 / (2 + std::sqrt(2.0) + 2), 1e-7);
 }
@@ -69,7 +69,7 @@ TEST(Sampling, ChooseFollowsTheRunningSum) {
   EXPECT_EQ(choose(std::vector<Candidate>{{7, 0.9}}, 0.99), 7) << "rounding must not fall off the end";
 }
 
-// 40,000 draws: five standard deviations of a binomial.
+// The tolerance is five standard deviations of a binomial distribution with 40,000 draws.
 TEST(Sampling, FrequenciesAreTheProbabilities) {
   std::vector<int> counts(4);
   const int draws = 40000;

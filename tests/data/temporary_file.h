@@ -1,4 +1,4 @@
-// A file with given content in a folder that goes away with the test.
+// Files with given content, in a folder that is removed with the test.
 #pragma once
 
 #include <unistd.h>
@@ -35,10 +35,10 @@ inline std::string file_content(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Data that the repository does not hold; tests that use it skip where it is absent.
+// The path of data that is not in the repository. Tests that use it are skipped where it is absent.
 inline std::string shared_data(const std::string& name) { return std::string(TRIVET_SOURCE_DIR) + "/../shared/data/" + name; }
 
 }  // namespace trivet::data
 
 #define SKIP_WITHOUT(path) \
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << "needs " << (path) << ", which is not there"
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "needs " << (path) << ", which does not exist"

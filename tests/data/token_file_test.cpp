@@ -7,7 +7,7 @@
 namespace trivet::data {
 namespace {
 
-// A tokenizer with as many tokens as wanted; nothing is encoded with it.
+// A tokenizer with a given number of tokens, which encodes nothing.
 class Sized : public Tokenizer {
  public:
   explicit Sized(int64_t size) : size_(size) {}
@@ -82,7 +82,7 @@ TEST(TokenFile, TheBytesAreAsDocumented) {
   writer.add(std::vector<int32_t>{'h', 'i'});
   writer.finish();
   const std::string content = file_content(folder.path("a.tokens"));
-  ASSERT_EQ(content.size(), 194u);  // 128 + 29 of tokenizer, up to 192, and two tokens
+  ASSERT_EQ(content.size(), 194u);  // 128 + 29 of the tokenizer, padded to 192, and two tokens
   const auto number = [&](size_t offset, size_t bytes) {
     uint64_t value = 0;
     for (size_t i = 0; i < bytes; ++i) value |= uint64_t{static_cast<uint8_t>(content[offset + i])} << (8 * i);
@@ -123,7 +123,7 @@ TEST(ForeignTokens, DigestTellsFilesApart) {
   EXPECT_NE(digest_with(1), digest_with(2));
 }
 
-// More than one piece of 16 KiB, and of 65,536 sequences.
+// The file has more than one piece of 16 KiB, and more than 65,536 sequences.
 TEST(TokenFile, ReadsLongRangesInPieces) {
   const TemporaryFolder folder;
   std::vector<int32_t> ids;

@@ -1,4 +1,4 @@
-// costs.json: as it is written, as it is refused, and as it deals blocks to stages.
+// costs.json: how it is written, when it is refused, and how it assigns blocks to stages.
 #include "engine/timeline/block_costs.h"
 
 #include <gmock/gmock.h>
@@ -49,7 +49,7 @@ TEST_F(CostsFile, IsReadAsItIsWritten) {
     EXPECT_EQ(read[block].ms, costs[block].ms);
   }
   EXPECT_EQ(read[1].total_ms(), 14);
-  EXPECT_THAT(to_json(costs, 2), HasSubstr("\"loss\": 0.016")) << "seconds";
+  EXPECT_THAT(to_json(costs, 2), HasSubstr("\"loss\": 0.016")) << "the file is in seconds";
 }
 
 TEST_F(CostsFile, IsRefusedForWhatIsWrong) {

@@ -1,4 +1,4 @@
-// Logits of a generator: those of training, of the last tokens that the model has room for.
+// A generator's logits are those of training, for the last tokens that the model has room for.
 #include "engine/generation.h"
 
 #include <gtest/gtest.h>
@@ -25,12 +25,12 @@ class Generation : public testing::TestWithParam<ModelType> {
     config_ = small_config();
     config_.model.type = GetParam();
     config_.model.sequence_length = kLength;
-    config_.model.initializer_range = 0.3;  // logits that differ
+    config_.model.initializer_range = 0.3;  // so that logits differ
     config_.batch = {.micro_batch_size = 1};
   }
   ~Generation() override { std::filesystem::remove_all(folder_); }
 
-  // Saves what training begins with; returns the mean loss of the tokens there.
+  // Saves the state at the start of training, and returns its mean loss on these tokens.
   double save(const std::vector<int32_t>& tokens, const std::vector<int32_t>& targets) const {
     double loss = 0;
     comm::run_threads(1, [&](comm::World& world) {

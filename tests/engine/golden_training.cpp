@@ -17,7 +17,7 @@ namespace {
 
 const std::string kFolder = TRIVET_SOURCE_DIR "/tests/golden/training/";
 
-// What the runs share. Tensors are named "MODEL.PARAMETER" and "RUN.PARAMETER".
+// Data that all runs share. Tensors are named "MODEL.PARAMETER" and "RUN.PARAMETER".
 struct SharedGoldens {
   std::map<std::string, model::GoldenTensor> models = model::read_safetensors(kFolder + "models.safetensors");
   std::map<std::string, model::GoldenTensor> weights = model::read_safetensors(kFolder + "weights.safetensors");
@@ -37,7 +37,7 @@ NamedValues of_prefix(const std::map<std::string, model::GoldenTensor>& tensors,
   return values;
 }
 
-// Rows [first, first + samples) of batch number `batch`; the one after the last step is for evaluation.
+// Rows [first, first + samples) of batch number `batch`. The batch after the last step is for evaluation.
 struct GoldenMicrobatch {
   std::vector<int32_t> tokens, targets;
   Microbatch view;
@@ -74,13 +74,13 @@ std::vector<Microbatch> views_of(const std::vector<GoldenMicrobatch>& microbatch
 void set_weights(Engine& engine, const NamedValues& initial) {
   const auto fill = [&](std::span<const checkpoint::Piece> pieces) {
     for (const checkpoint::Piece& piece : pieces) {
-      if (piece.name.starts_with("optimizer.")) continue;  // states start as they are made
+      if (piece.name.starts_with("optimizer.")) continue;  // states keep their initial values
       const double* from = initial.at(piece.name).data() + piece.first;
       std::copy(from, from + piece.count, piece.data.as<float>());
     }
   };
-  Arena unused("unused");  // for what is in files
-  // Other ranks may still be reading this rank's first weights.
+  Arena unused("unused");  // needed only for tensors in files
+  // Other ranks may still be reading this rank's initial weights.
   engine.parameters().for_each_group([](int, zero::ParameterGroup& group) { group.wait(); });
   load_pieces(engine.parameters(), engine.plan().config.optimizer,
               {.read = fill, .read_on_host = fill, .kernels = engine.kernels(), .buffers = unused, .staging = {}});
@@ -152,13 +152,13 @@ GoldenRun read_run(const nlohmann::json& json) {
   return run;
 }
 
-// A softmax does not change when all scores of a query do, so the gradient of a key's bias is zero but for rounding, and what
-// an optimizer that divides by a gradient's size makes of it is anything. No loss depends on it.
+// A softmax does not change when all scores of a query change by the same amount, so the gradient of a key's bias is zero
+// except for rounding. An optimizer that divides by the size of a gradient can turn it into anything. No loss depends on it.
 bool is_uncertain(const std::string& name, size_t element, size_t elements) {
   return name.ends_with("attention.qkv.bias") && element >= elements / 3 && element < elements / 3 * 2;
 }
 
-// The larger one; NaN if there is one. std::max(most, NaN) is `most`.
+// Returns the larger one, or NaN if either is NaN; std::max(most, NaN) would be `most`.
 double larger(double most, double x) { return std::isnan(most) || x <= most ? most : x; }
 
 double relative(double a, double b) { return std::abs(a - b) / std::abs(b); }

@@ -1,5 +1,5 @@
-// Updates on the host of a device with memory of its own (zero/host_side.h). The device is a CPU here, whose kernels copy
-// between the two as a GPU's do; what is where, and how much of it, is what a plan for a GPU says.
+// Updates on the host, for a device with memory of its own (zero/host_side.h). Here the device is a CPU, whose kernels copy
+// between the two sides as a GPU's do. What is on which side, and how much, follows a plan for a GPU.
 #include "zero/host_side.h"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ Config config_of(OptimizerType type, bool bf16, bool layout) {
   return config;
 }
 
-// One rank of a plan, on CPU kernels.
+// One rank of a plan, with CPU kernels.
 class Rank {
  public:
   explicit Rank(const Config& config)
@@ -152,7 +152,8 @@ TEST(HostSide, WeightsThereGiveTheSameBits) {
       }
 }
 
-// On the device gradients and weights are left, or no shards of them either; on the host there is what the plan says.
+// The device keeps gradients and weights, or no shards of weights either if those are offloaded. The host has what the plan
+// says.
 TEST(HostSide, TakesTheMemoryThatIsPlannedOnBothSides) {
   for (const auto& [where, weights] : {std::pair{OffloadDevice::Cpu, OffloadDevice::None},
                                        {OffloadDevice::Nvme, OffloadDevice::None},

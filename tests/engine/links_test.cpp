@@ -1,4 +1,4 @@
-// Activations and gradients between stages: who gets them, and what sending waits for.
+// Activations and gradients sent between stages: who receives them, and what a send waits for.
 #include "engine/links.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kCount = 100;
 
-// One rank of a pipeline of three with a stage each.
+// One rank of a pipeline of three ranks with one stage each.
 struct PipelineRank {
   explicit PipelineRank(comm::World& world)
       : rank(world.rank()),
@@ -57,7 +57,7 @@ TEST(StageLinks, JoinEachStageWithItsNeighboursBothWays) {
   });
 }
 
-// What a sender did while the receiver let it wait.
+// `sent` counts the sends that return while the receiver keeps the sender waiting.
 TEST(StageLinks, TwoSendsMayBeInFlightAndNoMore) {
   std::atomic<int> sent = 0;
   comm::run_threads(3, [&](comm::World& world) {
@@ -70,7 +70,7 @@ TEST(StageLinks, TwoSendsMayBeInFlightAndNoMore) {
     if (own.rank == 1) {
       const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
       while (sent < 2 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // in which a third would be sent
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // time for a third send
       EXPECT_EQ(sent, 2);
       for (int i = 0; i < 3; ++i) own.expect_received(Direction::Forward, 0, static_cast<float>(i));
     }

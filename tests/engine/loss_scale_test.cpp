@@ -88,7 +88,7 @@ TEST(LossScale, AStaticScaleNeverChanges) {
   LossScale scale(config);
   EXPECT_FALSE(scale.dynamic());
   EXPECT_EQ(powers(scale, "xxx......"), "7 7 7 7 7 7 7 7 7");
-  scale.restore({.scale = 65536});  // of a run with another scale, or a dynamic one
+  scale.restore({.scale = 65536});  // from a run with another or a dynamic scale
   EXPECT_EQ(scale.value(), 128);
 }
 

@@ -48,7 +48,7 @@ TEST(MemoryAdvice, HalvesTheMicrobatchAndKeepsTheGlobalBatch) {
               AllOf(HasSubstr("train_micro_batch_size_per_gpu 6 ("), HasSubstr("train_micro_batch_size_per_gpu 3 (")));
 }
 
-// One rank with microbatches of one that recomputes all: every change needs as much.
+// One rank recomputes everything with microbatches of one sample, so no change needs less memory.
 TEST(MemoryAdvice, NamesNoChangeThatSavesNothing) {
   Config config = small_config();
   config.recompute = Recompute::Full;

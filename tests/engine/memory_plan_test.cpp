@@ -23,10 +23,10 @@ constexpr int kRuns = 80, kMostDraws = 4000;
 
 struct Choice {
   std::string key;
-  std::vector<std::string> values;  // what is there twice is drawn twice as often
+  std::vector<std::string> values;  // a value listed twice is drawn twice as often
 };
 
-// Each is drawn alone. What cannot be together is for the engine to refuse.
+// Each key is drawn independently. The engine refuses what cannot be combined.
 const std::vector<Choice>& choices() {
   static const std::vector<Choice> all{{"model.type", {"gpt", "llama"}},
                                        {"model.layers", {"2", "4", "7"}},
@@ -74,7 +74,7 @@ struct Draw {
 
 class Dice {
  public:
-  // The engine alone, as a distribution of the standard library may differ from the next one's.
+  // Uses the random engine directly, because distributions differ between standard libraries.
   size_t below(size_t end) { return random_() % end; }
   Draw draw() {
     Draw draw{1 + static_cast<int>(below(4)), {}};
@@ -89,7 +89,7 @@ class Dice {
 
 model::Model model_of(const Config& config) { return model::build(describe_model(config.model, config.model.vocabulary_size)); }
 
-// What the choices alone do not show: what comes of them.
+// The situations that result from the choices together.
 std::set<std::string> situations(const Plan& plan) {
   const Config& config = plan.config;
   const int pipeline = plan.mesh.size(Axis::Pipeline), data = plan.mesh.size(Axis::Data), tensor = plan.mesh.size(Axis::Tensor);
@@ -100,7 +100,7 @@ std::set<std::string> situations(const Plan& plan) {
   add_if(pipeline > 1, fmt::format("{} on several ranks", name_of(config.pipeline.schedule)));
   add_if(data > 1, fmt::format("stage {} on several data ranks", config.zero.stage));
   add_if(pipeline > 1 && data > 1 && config.zero.stage == 3, "stage 3 in a pipeline");
-  add_if(!plan.tied_ranks().empty(), "a weight of two ranks");
+  add_if(!plan.tied_ranks().empty(), "a weight on two ranks");
   add_if(tensor > 1 && config.parallel.sequence_parallel, "sequence parallelism");
   add_if(config.partitions_inputs(), "partitioned inputs");
   add_if(plan.batch.gradient_accumulation_steps == 1, "one microbatch");
@@ -132,20 +132,20 @@ const std::vector<std::string> kSituations{"pipeline 1 data 1 tensor 1",
                                            "stage 2 on several data ranks",
                                            "stage 3 on several data ranks",
                                            "stage 3 in a pipeline",
-                                           "a weight of two ranks",
+                                           "a weight on two ranks",
                                            "sequence parallelism",
                                            "partitioned inputs",
                                            "one microbatch",
                                            "states in a file",
                                            "weights in a file"};
 
-// What a rank has at its peak, and how far its arenas are used: they are as large as planned, needed or not.
+// A rank's memory at its peak, and the peak use of its arenas, because those are as large as planned whether needed or not.
 struct Measured {
   MemoryBytes memory;
   int64_t activation_arena_bytes = 0, buffer_arena_bytes = 0;
 };
 
-// Two steps and an evaluation.
+// Runs two steps and an evaluation.
 std::vector<Measured> measure(const Plan& plan) {
   std::vector<Measured> measured(static_cast<size_t>(plan.mesh.size()));
   comm::run_threads(plan.mesh.size(), [&](comm::World& world) {
@@ -171,7 +171,7 @@ class MemoryPlan : public ::testing::Test {
   }
   ~MemoryPlan() override { std::filesystem::remove_all(folder_); }
 
-  // Null, and counted by the reason, where the engine refuses it.
+  // Null if the engine refuses the draw, which is counted by its reason.
   std::optional<Plan> plan(const Draw& draw) {
     const std::string fixed = fmt::format(R"({{
       "model": {{"hidden_size": 32, "heads": 4, "sequence_length": 8, "vocabulary": 37}},
@@ -229,7 +229,7 @@ TEST_F(MemoryPlan, IsWhatRandomConfigsNeedToTheByte) {
   fmt::print("\n");
 }
 
-// The plan rehearses one data rank. Lamb's norms are of parts of parameters, which are others on each.
+// The plan rehearses one data rank. Lamb's norms are over parts of parameters, and each data rank has different parts.
 TEST_F(MemoryPlan, IsTheSameOnAllDataRanks) {
   for (const char* pipeline : {"1", "2"})
     for (const char* model : {"gpt", "llama"})

@@ -1,5 +1,4 @@
-// After a step that was skipped the engine names the first tensor that was not finite: which, in which microbatch, on which
-// rank.
+// After a skipped step the engine names the first tensor that was not finite: which one, in which microbatch, on which rank.
 #include "engine/not_finite.h"
 
 #include <fmt/format.h>
@@ -62,7 +61,7 @@ struct SpoiledStep {
   int64_t sample = 0;
 };
 
-// What is said after one step, by the rule that the trainer uses for all ranks; each rank's own find is in `of_rank`.
+// What is reported after one step, by the rule that the trainer uses for all ranks. Each rank's own find is in `of_rank`.
 std::string first_of(const SpoiledStep& run, std::vector<std::optional<NotFinite>>& of_rank) {
   of_rank.assign(static_cast<size_t>(run.ranks), std::nullopt);
   const Plan plan = plan_of(run.config, run.ranks);
@@ -106,7 +105,7 @@ TEST(NotFinite, NamesAGradientOfAWeightOrOfAnInput) {
             "the gradient of the input of blocks.1 in microbatch 4 on rank 0 (element 5 is inf)");
 }
 
-// The stage that made the tensor is named, not the next one, which it made not finite, too.
+// The report names the stage that made the tensor, not the next one, where tensors are not finite as a result.
 TEST(NotFinite, NamesTheStageOfAPipelineWhereItBegan) {
   for (const auto kind : {ScheduleKind::OneForwardOneBackward, ScheduleKind::ZeroBubbleH1}) {
     SpoiledStep run{.ranks = 2, .sample = 5};
@@ -118,7 +117,7 @@ TEST(NotFinite, NamesTheStageOfAPipelineWhereItBegan) {
     EXPECT_EQ(of_rank[1]->microbatch, 5);
     run.what = Poisoned::InputGradient;
     EXPECT_EQ(first_of(run), "the gradient of the input of blocks.1 in microbatch 5 on rank 0 (element 5 is inf)");
-    run.what = Poisoned::WeightGradient;  // ZB-H1 computes some of them apart from the input's
+    run.what = Poisoned::WeightGradient;  // ZB-H1 computes some of them apart from those of inputs
     const std::string weight(model_of(run.config).layers[2]->parameters()[2].name);
     for (run.sample = 0; run.sample < 12; ++run.sample)
       EXPECT_EQ(first_of(run),
@@ -137,8 +136,8 @@ TEST(NotFinite, IsFoundInEveryStageAndInLayoutMode) {
     }
 }
 
-// A schedule may run backward of microbatch 0 before forward of microbatch 3. All ranks keep the same one of two finds, so that
-// the rank is named where that one began.
+// A schedule may run the backward of microbatch 0 before the forward of microbatch 3. All ranks choose the same one of two
+// finds, so the report names the rank where that one began.
 TEST(NotFinite, EachRankKeepsTheFirstFindInTheOrderOfCauses) {
   const model::Model model = model_of(small_config());
   const auto kernels = kernels::make_cpu_kernels(1);
@@ -158,7 +157,7 @@ TEST(NotFinite, EachRankKeepsTheFirstFindInTheOrderOfCauses) {
   EXPECT_EQ(found(), "the output of blocks.0 in microbatch 3 on rank 1 (element 1 is inf)");
 }
 
-// Its gradients are finite: the step is not skipped, and its weights are finite, too.
+// The loss is infinite but gradients are finite, so the step is not skipped and the weights stay finite, too.
 class InfiniteLoss final : public Layer {
  public:
   explicit InfiniteLoss(std::unique_ptr<Layer> layer) : layer_(std::move(layer)) {}

@@ -1,4 +1,4 @@
-// What is planned of offload is what happens; what fails is named.
+// Offload takes the memory and the traffic that the plan states, and its failures are named.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ class Offload : public ::testing::Test {
     return config;
   }
 
-  // Two steps and an evaluation; the peak of each category on each rank.
+  // Runs two steps and an evaluation. Returns the peak of each category on each rank.
   static std::vector<MemoryBytes> train(const Config& config, int ranks, FileSystem& files = real_file_system()) {
     std::vector<MemoryBytes> bytes(static_cast<size_t>(ranks));
     comm::run_threads(ranks, [&](comm::World& world) {
@@ -91,8 +91,8 @@ TEST_F(Offload, TakesTheMemoryThatIsPlanned) {
         }
 }
 
-// Bytes for the elements of a rank's shards: master weights and two moments of 4 bytes, weights of 2, each tensor padded to
-// 4096 bytes; a step reads and writes the states once, and gathers weights in forward and backward of each microbatch.
+// A rank's shards have master weights and two moments of 4 bytes per element, and weights of 2; each tensor is padded to 4096
+// bytes. A step reads and writes the states once, and gathers weights in the forward and backward of each microbatch.
 TEST_F(Offload, StatesFilesAndTraffic) {
   const Config config = this->config(true, true);
   const Plan plan = plan_of(config, 2);
@@ -130,7 +130,7 @@ TEST_F(Offload, StatesFilesAndTraffic) {
   EXPECT_THAT(to_text(plan_of(kept, 2)), HasSubstr("max_in_cpu 1000000000 keeps all of them in memory"));
 }
 
-// What is offloaded makes room: weights, master weights and states of a step are in memory a sub-group at a time.
+// Offloading makes room: during a step, weights, master weights and states are in memory one sub-group at a time.
 TEST_F(Offload, NeedsLessMemory) {
   Config config = this->config(true, true);
   config.zero.sub_group_size = 2048;
@@ -144,7 +144,7 @@ TEST_F(Offload, NeedsLessMemory) {
 
 class OffloadFaults : public Offload {
  protected:
-  // One thread of the file's own, so that calls have an order.
+  // The file has one thread of its own, so that calls have an order.
   std::string message(Fault fault, int64_t call, int ranks = 1) {
     Config config = this->config(true, true);
     config.aio.queue_depth = 1;

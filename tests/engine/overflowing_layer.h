@@ -1,4 +1,4 @@
-// A layer whose gradient overflows when it is told to: the way to a skipped step whose every other number is known.
+// A layer whose gradient overflows on demand. It makes a skipped step in which every other number is known.
 #pragma once
 
 #include <limits>

@@ -66,7 +66,7 @@ TEST(Plan, PredictsTheMemoryOfEveryRankToTheByte) {
   }
 }
 
-// What the plan states for the config's own window is what the groups of the rehearsal sent.
+// For the config's own window the plan states what the groups sent in the rehearsal.
 TEST(Plan, StatesWhatEachWindowOfWholeWeightsGathers) {
   Config config = small_config();
   config.zero.stage = 3;
@@ -153,14 +153,14 @@ TEST(Plan, TrafficOfStagesAndTensorRanksFollowsTheFormula) {
   for (const int t : {2, 4}) {
     config.parallel.tensor = t;
     const double share = 2.0 * (t - 1) / t, layers = 3;
-    // Besides the blocks: the embedding's sum, the head's dh, and 3 float32 a token for the loss.
+    // In addition to the blocks there are the embedding's sum, the head's dh, and 3 float32 per token for the loss.
     const double expected = microbatches * share * ((4 * layers + 2) * tensor_bytes + 3 * 32 * 4);
     EXPECT_DOUBLE_EQ(static_cast<double>(plan_of(config, t).ranks[0].traffic_of("tensor").bytes_sent), expected) << t;
   }
 }
 
-// Sequence parallelism moves (t - 1) / t of B S H ten times a block (docs/communication.md), twice for the embedding and twice
-// for the head; and gradients of what is not split are summed once a step.
+// Sequence parallelism moves (t - 1) / t of B S H ten times per block (docs/communication.md), twice for the embedding and
+// twice for the head. Gradients of parameters that are not split are summed once per step.
 TEST(Plan, TrafficOfSequenceParallelismFollowsTheFormula) {
   Config config = small_config();
   config.parallel.sequence_parallel = true;
@@ -172,7 +172,7 @@ TEST(Plan, TrafficOfSequenceParallelismFollowsTheFormula) {
     for (const zero::BlockLayout& block : plan.ranks[0].layout.blocks)
       for (const zero::FlatGroup& group : block.groups)
         if (group.summed_over_tensor) unsplit += static_cast<double>(group.whole_elements);
-    EXPECT_GE(unsplit, 3 * 6 * 64 + 2 * 64 + 32 * 64);  // norms and biases of rows, of the head; positions
+    EXPECT_GE(unsplit, 3 * 6 * 64 + 2 * 64 + 32 * 64);  // norms and biases after rows, norms of the head, positions
     const double share = 1.0 * (t - 1) / t, loss = 2 * 3 * 32 * 4;
     const double expected = share * (microbatches * ((10 * layers + 4) * tensor_bytes + loss) + 2 * unsplit * 4);
     EXPECT_DOUBLE_EQ(static_cast<double>(plan.ranks[0].traffic_of("tensor").bytes_sent), expected) << t;
@@ -192,8 +192,8 @@ TEST(Plan, TrafficOfTensorRanksInLayoutModeIsOfFloat32) {
                    of_bf16 + microbatches * (4 * layers + 1) * elements * 2);
 }
 
-// 16 bytes a parameter with Adam in bf16, divided as the stage says (zero/stage.h). What is above it is padding: every
-// parameter starts at a multiple of 256 elements and a group ends at one of 256 x ranks.
+// Adam in bf16 takes 16 bytes per parameter, sharded as the stage says (zero/stage.h). The rest is padding: every parameter
+// starts at a multiple of 256 elements, and a group ends at a multiple of 256 x ranks.
 TEST(Plan, ModelStateFollowsTheFormulaOfItsStage) {
   Config config = small_config();
   config.model.hidden_size = 256;
@@ -216,10 +216,10 @@ TEST(Plan, ModelStateFollowsTheFormulaOfItsStage) {
   }
 }
 
-// Rajbhandari et al., section 7: 2 psi for stages 0 to 2, 3 psi for stage 3, times (n - 1) / n.
+// Rajbhandari et al., section 7, give 2 psi for stages 0 to 2 and 3 psi for stage 3, each times (n - 1) / n.
 TEST(Plan, TrafficFollowsTheFormulaOfItsStage) {
   Config config = small_config();
-  config.batch.train_batch_size = 4;  // one microbatch a rank
+  config.batch.train_batch_size = 4;  // one microbatch per rank
   config.zero.stage3_param_persistence_threshold = 0;
   config.model.tied_embedding = false;  // a tied table is gathered once more for the head
   for (int stage : {0, 1, 2, 3}) {
@@ -231,7 +231,7 @@ TEST(Plan, TrafficFollowsTheFormulaOfItsStage) {
     const double unit = padded * 4 * 3 / 4;  // bytes of float32, times (n - 1) / n
     EXPECT_DOUBLE_EQ(static_cast<double>(plan.ranks[0].traffic_of("reduce").bytes_sent), (stage == 0 ? 2 : 1) * unit) << stage;
     const double gathers = stage == 0 ? 0 : stage < 3 ? 1 : 2;
-    // The head's forward and backward are one instruction at stage 3: it is gathered once.
+    // At stage 3 the head's forward and backward are one instruction, so the head is gathered once.
     const double head =
         stage < 3 ? 0 : static_cast<double>(plan.ranks[0].layout.blocks.back().groups[0].whole_elements) * 4 * 3 / 4;
     EXPECT_DOUBLE_EQ(static_cast<double>(plan.ranks[0].traffic_of("gather").bytes_sent), gathers * unit - head) << stage;
@@ -262,7 +262,7 @@ TEST(Plan, ShowsStagesScheduleAndBubble) {
   EXPECT_THAT(text, HasSubstr("schedule  1f1b, 8 microbatches: bubble 27.3 %"));  // 3 of 11 slots
   EXPECT_THAT(text, HasSubstr("at most 4 activations on rank 0"));
   config.pipeline.schedule = ScheduleKind::ZeroBubbleH1;
-  EXPECT_THAT(to_text(plan_of(config, 4)), HasSubstr("bubble 11.1 %"));  // 27 in place of 24
+  EXPECT_THAT(to_text(plan_of(config, 4)), HasSubstr("bubble 11.1 %"));  // 27 instead of 24
 }
 
 TEST(Plan, RefusesByNameWhatThisVersionCannotDo) {
@@ -303,7 +303,7 @@ TEST(Plan, AStepsOperationsAreThoseOfAllTokensOfTheGlobalBatch) {
   EXPECT_DOUBLE_EQ(plan_of(config, 4).model_flops_per_step, model::flops_per_token(model_of(config)) * 12 * 32);
 }
 
-// Parameters: embedding 66,048, each block 49,984, head 128, and 64,000 more where it has a table of its own.
+// The embedding has 66,048 parameters, each block 49,984, the head 128, and 64,000 more if it has a table of its own.
 TEST(Plan, ATiedWeightIsWeighedWhereItIsOwned) {
   Config config = small_config();
   config.model.layers = 2;
@@ -328,7 +328,7 @@ TEST(Plan, TheHeaviestRankNeedsMostMemory) {
   EXPECT_EQ(plan.heaviest().memory.total(), most);
 }
 
-// Saving while training goes on copies float32 weights and two moments first.
+// Saving while training continues first copies the float32 weights and two moments.
 TEST(Plan, CountsWhatSavingCopies) {
   Config config = small_config();
   const Plan without = plan_of(config, 1);
@@ -393,7 +393,7 @@ TEST(DescribeModel, TakesEveryKeyOfTheModel) {
   EXPECT_TRUE(describe_model(other, 1).bias);
 }
 
-// Mixes a token with the one before it, which another rank may have.
+// Mixes a token with the one before it, which another rank may hold.
 class Mixing final : public model::Mlp {
  public:
   Mixing() : Mlp({.hidden = 64, .feed_forward = 64}) {}

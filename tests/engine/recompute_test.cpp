@@ -1,4 +1,4 @@
-// What recomputation costs and saves, as the plan says; that it changes no bit is in tests/equivalence.
+// What recomputation costs and saves according to the plan. tests/equivalence checks that it changes no bit.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,11 +17,11 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-TEST(Recompute, IsOfTheFirstOfEveryNLayersAndNeverOfEmbeddingAndHead) {
+TEST(Recompute, AppliesToTheFirstOfEveryNLayersAndNeverToEmbeddingOrHead) {
   Config config = small_config();
   config.batch.train_batch_size = 1;
   config.recompute = Recompute::Full;
-  config.recompute_every = 2;  // of the blocks 0 to 4: embedding, three layers, head
+  config.recompute_every = 2;  // blocks 0 to 4 are the embedding, three layers and the head
   EXPECT_EQ(
       to_string(plan_of(config, 1).ranks[0].programs.train),
       "0.0F0 0.1F0 0.2F0 0.3F0 0.4L0 0.4REDUCE 0.3R0 0.3B0 0.3REDUCE 0.2B0 0.2REDUCE 0.1R0 0.1B0 0.1REDUCE 0.0B0 0.0REDUCE "
@@ -32,9 +32,9 @@ TEST(Recompute, IsOfTheFirstOfEveryNLayersAndNeverOfEmbeddingAndHead) {
   EXPECT_THAT(to_text(plan_of(config, 1)), HasSubstr("\nrecompute selective, the first of every 2 layers\n"));
 }
 
-// Korthikanti et al. 2022: forward does not keep what the core of attention makes, out[B, S, H / t] and the float32
-// log_sum_exp[B, N / t, S], and backward runs the core's forward again: all cores are saved but for the one that goes back, if
-// the peak is there.
+// Korthikanti et al. 2022: the forward does not keep the results of attention's core, out[B, S, H / t] and the float32
+// log_sum_exp[B, N / t, S], and the backward runs the core's forward again. That saves all cores, except the one whose backward
+// is running when the peak occurs.
 TEST(Recompute, SelectiveSavesWhatAttentionsCoreMakesAndComputesItAgain) {
   for (const bool bf16 : {false, true})
     for (const auto& [schedule, pipeline, tensor] : {std::tuple{ScheduleKind::OneForwardOneBackward, 1, 1},
@@ -70,8 +70,8 @@ TEST(Recompute, SelectiveSavesWhatAttentionsCoreMakesAndComputesItAgain) {
     }
 }
 
-// Between its forward and its recomputation a rank has 1/t of a block's input, so it saves (t - 1)/t of B S H, but for the one
-// input that is whole while its block is recomputed; the gathers send as much.
+// Between the forward and the recomputation of a block a rank keeps 1/t of its input. That saves (t - 1)/t of B S H, except for
+// the one input that is gathered while its block is recomputed. The gathers send as much.
 TEST(Recompute, PartitionedInputsSaveMemoryAndSendAsTheFormulaSays) {
   for (const bool bf16 : {false, true})
     for (const int64_t tensor : {2, 4})

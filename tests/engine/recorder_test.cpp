@@ -1,5 +1,5 @@
-// Validator, simulator and executor agree: the real executor, on random pipelines, runs each rank's program in its order, and
-// nothing happens before what the event graph says it waits for.
+// Validator, simulator and executor agree: on random pipelines the real executor runs each rank's program in order, and nothing
+// happens before the events that it waits for in the event graph.
 #include "engine/timeline/recorder.h"
 
 #include <fmt/format.h>
@@ -93,7 +93,7 @@ RecordedRun run(const Config& config, int ranks) {
   return run;
 }
 
-// Steps of the program, one after the other, inside the step.
+// The instructions of the program run one at a time, in order, within the step.
 void expect_in_order(const Program& program, const Recording& recording) {
   size_t next = 0;
   double free = recording.begin;

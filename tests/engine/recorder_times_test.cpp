@@ -1,5 +1,4 @@
-// What a recorder keeps of each step, on a clock that the test moves. The order that it sees on real pipelines is tested in
-// recorder_test.cpp.
+// What a recorder keeps of each step, with a clock that the test moves. recorder_test.cpp tests the order on real pipelines.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -22,7 +21,7 @@ struct HandClock final : StreamClock {
   int64_t& time_;
 };
 
-// Keeps its work until it is told to do it, as a stream of another thread may.
+// Keeps its work until the test runs it, as a stream of another thread may.
 struct LateStream final : Stream {
   explicit LateStream(std::vector<std::function<void()>>& work) : work_(work) {}
   void enqueue(std::function<void()> work) override { work_.push_back(std::move(work)); }
@@ -47,7 +46,7 @@ class RecorderTimes : public testing::Test {
   std::unique_ptr<Stream> stream_ = recorder_.observe(std::make_unique<LateStream>(late_), Queue::Gather, true);
 };
 
-TEST_F(RecorderTimes, WorkIsFromItsTurnToItsEndAndOfTheInstructionThatGaveIt) {
+TEST_F(RecorderTimes, WorkLastsFromItsTurnToItsEndAndBelongsToItsInstruction) {
   recorder_.record(true);
   begin_step(100);
   {
@@ -76,7 +75,7 @@ TEST_F(RecorderTimes, WorkThatEndsWithTheStepIsKept) {
             (std::vector<Recording::Span>{{Kind::Work, Queue::Gather, Recording::kUpdate, 100, 200}}));
 }
 
-TEST_F(RecorderTimes, WorkThatEndsInTheNextStepIsOfNone) {
+TEST_F(RecorderTimes, WorkThatEndsInTheNextStepBelongsToNoStep) {
   recorder_.record(true);
   begin_step(100);
   stream_->enqueue([] {});

@@ -1,4 +1,4 @@
-// Under which key a device may launch a step again (Backend::repeat).
+// Tests the key under which a device may launch a step again (Backend::repeat).
 #include <gtest/gtest.h>
 
 #include "engine/backend/backend.h"
@@ -31,7 +31,7 @@ class KeepsKeys final : public Backend {
 
 class RepeatedSteps : public testing::Test {
  protected:
-  static constexpr int64_t kHeld = 4096;  // bytes of each arena, which the plan has no use for
+  static constexpr int64_t kHeld = 4096;  // bytes of each arena that the plan does not need
 
   RepeatedSteps() { worker_.parameters().initialize(7); }
 
@@ -77,7 +77,7 @@ TEST_F(RepeatedSteps, HaveOneKeyAsLongAsSamplesAndArenasAreTheSame) {
   EXPECT_NE(key_of_step(1), first);
   EXPECT_NE(key_of_step(0, 8), first);
   for (Arena* arena : {&activations_, &buffers_}) {
-    const ScopedTensor held(*arena, DType::UInt8, {kHeld});  // what a step is given lies elsewhere
+    const ScopedTensor held(*arena, DType::UInt8, {kHeld});  // moves what the step is given
     EXPECT_NE(key_of_step(0), first) << arena->name();
   }
   EXPECT_EQ(key_of_step(0), first);

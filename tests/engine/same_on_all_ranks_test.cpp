@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Files = std::vector<FileContent>;
 
-// What each of three ranks is told when rank r has read files[r].
+// The error that each rank gets when rank r has read files[r], or "".
 std::vector<std::string> errors(const std::vector<Files>& files) {
   std::vector<std::string> all(files.size());
   comm::run_threads(static_cast<int>(files.size()), [&](comm::World& world) {

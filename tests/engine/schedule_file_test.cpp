@@ -1,4 +1,4 @@
-// A pipeline's programs from a file: the same as a generated schedule's, and refused where they do not fit the run.
+// A pipeline's programs can be read from a file. They equal those of a generated schedule, and are refused if they do not fit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ class ScheduleFile : public testing::Test {
  protected:
   ~ScheduleFile() override { std::filesystem::remove(path_); }
 
-  // Two ranks with four microbatches.
+  // A config for two ranks with four microbatches.
   Config config(const std::string& text) {
     std::ofstream(path_) << text;
     Config config = small_config();

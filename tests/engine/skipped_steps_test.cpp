@@ -1,5 +1,5 @@
-// Steps that are skipped because a gradient is not finite: what is counted, and what a checkpoint keeps of it. What they do to
-// numbers is in training_reference_test.cpp.
+// Steps that are skipped because a gradient is not finite: how they are counted, and what a checkpoint keeps of that.
+// training_reference_test.cpp tests what they do to numbers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using testing::ThrowsMessage;
 
 constexpr int64_t kVocabulary = 11, kSequence = 4;
 
-// An engine of one rank whose steps are skipped when told to.
+// An engine on one rank whose steps are skipped on demand.
 class SkippingRun {
  public:
   explicit SkippingRun(comm::World& world) : engine_(make_engine(world)) {}
@@ -58,7 +58,7 @@ TEST(SkippedSteps, CountAsStepsAndNotAsUpdates) {
   });
 }
 
-// A run that dies and is resumed after each skipped step must not go on for ever.
+// A run that dies and is resumed after each skipped step must not continue for ever.
 TEST(SkippedSteps, ARowOfThemGoesOnAfterAResume) {
   const test::Folder folder;
   comm::run_threads(1, [&](comm::World& world) {

@@ -1,4 +1,4 @@
-// Ranks that are asked at different steps save and end after the same one.
+// Ranks that are asked to stop at different steps save and end after the same step.
 #include "engine/stop_agreement.h"
 
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ TEST(StopAgreement, WithoutARequestNothingIsExchanged) {
   });
 }
 
-// Steps of 1 ms: about 250 of them to a meeting once the ranks know how long steps take, by the clock of the slowest.
+// With steps of 1 ms, ranks meet about every 250 steps once they know how long steps take, by the clock of the slowest rank.
 TEST(StopAgreement, ShortStepsMeetSeldomAndByTheSlowestRanksClock) {
   comm::run_threads(2, [](comm::World& world) {
     StopRequest request;

@@ -1,4 +1,4 @@
-// From the recordings of a real run on all three axes to the timelines, costs and exposed communication of its ranks.
+// Makes timelines, costs and exposed communication of ranks from the recordings of a real run on all three axes.
 #include "engine/timeline/report.h"
 
 #include <gmock/gmock.h>
@@ -98,7 +98,7 @@ TEST(TimelineReport, RecordingsSurviveTheWayToAnotherRank) {
   EXPECT_EQ(from_text(to_text(one.recordings[3])), one.recordings[3]);
 }
 
-// One rank comes 5 ms late to the gather of block 0: that is not the gather's cost on the other.
+// One rank arrives 5 ms late at the gather of block 0. The wait is not part of the gather's cost on the other rank.
 TEST(TimelineReport, AGatherBeginsWhenTheLastRankIsThere) {
   Config config = three_axes();
   config.parallel.pipeline = config.parallel.tensor = 1;
@@ -124,11 +124,11 @@ TEST(TimelineReport, AGatherBeginsWhenTheLastRankIsThere) {
   }
 }
 
-// One rank, one step: what is predicted is what each instruction took, and nothing else.
+// For one step on one rank, the prediction is the sum of what the instructions took, and nothing else.
 TEST(TimelineReport, WithoutOtherRanksAStepIsTheSumOfItsInstructions) {
   Config config = three_axes();
   config.parallel.pipeline = config.parallel.tensor = 1;
-  config.zero.overlap_comm = false;  // nothing runs beside the program
+  config.zero.overlap_comm = false;  // nothing runs in parallel with the program
   const RecordedRun one = run(config, 1, 1);
   const Report report = make_report(one.plan, one.recordings);
   const Recording& recording = one.recordings[0][0];

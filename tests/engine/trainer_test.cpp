@@ -1,4 +1,4 @@
-// How long a training job runs, and what its evaluations look at: all of the validation split, each token once.
+// How long a training job runs, and what its evaluations cover: all of the validation split, each token once.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kSequence = 8;
 
-// `samples` sequences of text; `further` bytes are too few for another one.
+// A text of `samples` sequences, and `further` bytes that are too few for another one.
 std::string text_of(int64_t samples, int64_t further = 0) {
   std::string text;
   for (int64_t i = 0; i < samples * kSequence + 1 + further; ++i) text += static_cast<char>('a' + i * i % 23);
@@ -82,7 +82,8 @@ double loss_one_by_one(const Config& config, const std::string& text, int64_t sa
   return sum / static_cast<double>(samples);
 }
 
-// 7 samples in microbatches of 2 (3 where 2 ranks share a batch of 6): the last one is short, and 3 ranks have unequal numbers.
+// 7 samples are evaluated in microbatches of 2 (of 3 on 2 ranks, which share a batch of 6). The last microbatch is short, and 3
+// ranks get unequal numbers.
 TEST_F(TrainingJob, EvaluatesEveryTokenOfTheValidationSplitOnceOnAnyNumberOfRanks) {
   for (const int ranks : {1, 2, 3})
     for (const int64_t limit : {0, 5}) {
@@ -98,7 +99,7 @@ TEST_F(TrainingJob, EvaluatesEveryTokenOfTheValidationSplitOnceOnAnyNumberOfRank
       EXPECT_EQ(lines.evaluations[0].at("step"), 2);
       EXPECT_EQ(lines.evaluations[1].at("step"), 3);
       for (const auto& evaluation : lines.evaluations) EXPECT_EQ(evaluation.at("tokens"), samples * kSequence);
-      // Losses of a few tokens in float32, summed in another order.
+      // The losses of a few tokens are float32 and summed in a different order.
       EXPECT_NEAR(lines.evaluations[1].at("loss"), loss_one_by_one(job, text_of(7), samples), 1e-6);
     }
 }

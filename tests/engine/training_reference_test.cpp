@@ -1,4 +1,4 @@
-// Training runs against those that PyTorch made in float64: each number that an engine reports has a witness outside.
+// Compares training runs with those of PyTorch in float64, so each number that an engine reports has an independent witness.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 namespace trivet::test {
 namespace {
 
-// Small parameters are whole on both ranks at stage 3, and matrices are sharded. A microbatch that is the whole batch is halved
-// where there are two ranks.
+// At stage 3 small parameters are whole on both ranks, and matrices are sharded. A microbatch that is the full batch is halved
+// for two ranks.
 std::vector<TrainingPlace> places_of(const GoldenRun& run) {
   const Config config = parse_config(run.config, run.name);
   std::vector<TrainingPlace> places{
@@ -30,10 +30,10 @@ std::vector<TrainingPlace> places_of(const GoldenRun& run) {
 
 class TrainingReference : public testing::TestWithParam<GoldenRun> {};
 
-// How far a correct run in float32 (or in 16 bits) may be from float64 is what PyTorch's own was, times `kSlack`: sums are
-// taken in another order, and roundings that happened to cancel there need not cancel here. The floors are for runs where they
-// all but cancelled: a few units in the last place of a loss, a norm of sums over 7000 elements, a weight that moved by a
-// hundredth of its size.
+// A correct run in float32 (or in 16 bits) may differ from float64 by as much as PyTorch's own run did, times `kSlack`: sums
+// are taken in a different order, and roundings that happened to cancel there need not cancel here. The floors are for runs
+// where they almost cancelled: a few units in the last place of a loss, a norm of sums over 7000 elements, a weight that moved
+// by a hundredth of its size.
 constexpr double kSlack = 8;
 TraceDifference tolerance(const GoldenRun& golden) {
   const TraceDifference& r = golden.rounding;
@@ -61,7 +61,7 @@ TEST_P(TrainingReference, LossesNormsRatesAndWeightsAgree) {
     most = {std::max(most.loss, found.loss), std::max(most.grad_norm, found.grad_norm),
             std::max(most.evaluation, found.evaluation), std::max(most.weights, found.weights)};
   }
-  // What bench/training_reference makes its table of.
+  // bench/training_reference makes its table from these properties.
   RecordProperty("loss", fmt::format("{:.1e}", most.loss));
   RecordProperty("grad_norm", fmt::format("{:.1e}", most.grad_norm));
   RecordProperty("evaluation", fmt::format("{:.1e}", most.evaluation));

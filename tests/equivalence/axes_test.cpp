@@ -1,5 +1,5 @@
 // Pipelines and tensor ranks compose with every ZeRO stage, every schedule and recomputation. In layout mode no axis changes a
-// bit; in run mode only tensor size, data ranks and stage do: they are part of the order of sums.
+// bit. In run mode only tensor size, data ranks and stage do, because they determine the order of sums.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ TinyRun with(Config config, const Case& c) {
   if (c.schedule == ScheduleKind::ZeroBubbleH1) config.zero.stage3_release = pipeline::UnshardRelease::Microbatch;
   config.recompute = c.recompute;
   config.partition_activations = c.tensor > 1;
-  config.recompute_every = c.data;  // 1 or 2: every case with several data ranks keeps each second block
+  config.recompute_every = c.data;  // 1 or 2: cases with several data ranks recompute every second block
   return {.ranks = c.pipeline * c.data * c.tensor, .steps = 3, .config = config};
 }
 
@@ -53,13 +53,13 @@ class PipelineEquivalence : public testing::TestWithParam<Model> {
  protected:
   Config config(Reproducible reproducible) const {
     Config config = tiny_config(GetParam().type);
-    config.model.layers = 6;  // blocks for 8 stages, unevenly on 3
+    config.model.layers = 6;  // 8 blocks: enough for 8 stages, uneven on 3
     config.model.tied_embedding = GetParam().tied;
     config.bf16.enabled = GetParam().bf16;
     config.reproducible = reproducible;
     return config;
   }
-  // What only moves work in time or place must equal: no pipeline, the same data and tensor ranks and stage.
+  // The reference for runs that only move work in time or place: no pipeline, but the same data ranks, tensor ranks and stage.
   const Trace& plain_run(const Case& c) {
     Trace& trace = plain_[{c.data, c.tensor, c.stage, c.sequence_parallel ? 1 : 0}];
     if (trace.loss_bits.empty())
@@ -79,8 +79,8 @@ constexpr ScheduleKind kSchedules[] = {ScheduleKind::GPipe,        ScheduleKind:
 constexpr int kStages[] = {0, 1, 2, 3};
 constexpr Recompute kRecomputes[] = {Recompute::None, Recompute::Full, Recompute::Selective};
 
-// With TRIVET_WHOLE_MATRIX in the environment every combination (scripts/equivalence --axes sets it); else every schedule and
-// stage, spread over the other axes; each stage with each recomputation, too.
+// With TRIVET_WHOLE_MATRIX in the environment (scripts/equivalence --axes sets it) these are all combinations. Otherwise they
+// are every schedule with every stage, spread over the other axes, and each stage with each recomputation.
 std::vector<Case> cases() {
   std::vector<Case> all, sample;
   for (ScheduleKind schedule : kSchedules)
@@ -99,7 +99,7 @@ TEST_P(PipelineEquivalence, LayoutModeGivesTheBitsOfOneRank) {
   for (const Case& c : cases()) EXPECT_EQ(difference(one, run(with(config(Reproducible::Layout), c))), "") << to_string(c);
 }
 
-// With heads enough for 8 ranks.
+// The model has heads enough for 8 ranks.
 TEST_P(PipelineEquivalence, LayoutModeGivesTheBitsOfOneRankForEveryTensorSize) {
   Config many_heads = config(Reproducible::Layout);
   many_heads.model.heads = 8;
@@ -108,9 +108,9 @@ TEST_P(PipelineEquivalence, LayoutModeGivesTheBitsOfOneRankForEveryTensorSize) {
   for (Case c : cases()) {
     if (c.pipeline == 3) c.pipeline = 1;
     for (int tensor : {2, 4}) {
-      // Of the sample, 4 tensor ranks where there are few others, and 2 where there are many.
+      // The sample has 4 tensor ranks where there are few other ranks, and 2 where there are many.
       if (!std::getenv("TRIVET_WHOLE_MATRIX") && (tensor == 4) != (c.pipeline * c.data <= 2)) continue;
-      c.axes[Axis::Tensor] = tensor;
+      c.tensor = tensor;
       EXPECT_EQ(difference(one, run(with(many_heads, c))), "") << to_string(c);
     }
   }
@@ -127,19 +127,20 @@ TEST_P(PipelineEquivalence, RunModeGivesTheBitsOfTheSameDataRanksAndStage) {
   }
 }
 
-// A tensor size is part of the sums' order in run mode; what is at the same tensor size has the same bits.
+// In run mode the tensor size determines the order of sums, so runs with the same tensor size have the same bits.
 TEST_P(PipelineEquivalence, RunModeGivesTheBitsOfTheSameTensorRanksToo) {
   for (Case c : cases()) {
-    if (c.pipeline == 3) c.pipeline = 1;  // 12 ranks are many threads for little more
-    c.axes[Axis::Tensor] = 2;
+    if (c.pipeline == 3) c.pipeline = 1;  // 12 ranks would be many threads for little gain
+    c.tensor = 2;
     c.sequence_parallel = (c.stage + static_cast<int>(c.schedule)) % 2 == 1;
     const Trace& reference = plain_run(c);
     EXPECT_EQ(difference(reference, run(with(config(Reproducible::Run), c))), "") << to_string(c);
   }
 }
 
-// The same training but for the order of sums: the first step's losses differ by rounding, later ones by what Adam makes of it
-// (it divides gradients by themselves, so a relative difference of 1e-6 in a tiny gradient may be 1e-4 of a step).
+// The training is the same except for the order of sums. The first step's losses differ by rounding, later ones by what Adam
+// makes of that: it divides gradients by their own size, so a relative difference of 1e-6 in a tiny gradient may be 1e-4 of a
+// step.
 TEST_P(PipelineEquivalence, TensorRanksAgreeButForRounding) {
   const Trace one = run({.ranks = 1, .steps = 3, .config = config(Reproducible::Run)});
   const double rounding = GetParam().bf16 ? 0x1p-8 : 0x1p-23;

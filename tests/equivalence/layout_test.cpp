@@ -1,5 +1,5 @@
-// reproducible "layout": the same bits on every layout. reproducible "run": the same bits whatever only moves work in time or
-// place.
+// With reproducible "layout" every layout gives the same bits. With reproducible "run" any change that only moves work in time
+// or place gives the same bits.
 #include <gtest/gtest.h>
 
 #include "tests/equivalence/tiny_run.h"

@@ -1,4 +1,4 @@
-// Offload is a placement: it changes no bit, whatever is offloaded, however it is staged.
+// Offload is a placement: it changes no bit, whatever is offloaded and however it is staged.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -27,10 +27,10 @@ class Folder {
   std::string path_;
 };
 
-// Sub-groups far smaller than a block, and all weights in the file that can be.
+// Sub-groups are far smaller than a block, and all weights that can be are in the file.
 Config offloaded(Config config, const Folder& folder, bool optimizer, bool weights) {
   ZeroConfig& zero = config.zero;
-  zero.sub_group_size = 3000;  // not a multiple of what is aligned
+  zero.sub_group_size = 3000;  // not a multiple of the alignment
   if (optimizer) {
     zero.offload_optimizer.device = OffloadDevice::Nvme;
     zero.offload_optimizer.nvme_path = folder.path();
@@ -114,7 +114,7 @@ TEST_P(OffloadOfEveryOptimizer, ChangesNoBit) {
     files.zero.offload_optimizer.pipeline_read = true;
     files.zero.offload_optimizer.ratio = 0.5;
     files.zero.offload_param.max_in_cpu = 15'000;
-    EXPECT_EQ(difference(plain, run({.ranks = 2, .config = files})), "") << "half of it";
+    EXPECT_EQ(difference(plain, run({.ranks = 2, .config = files})), "") << "partly offloaded";
     config.zero.stage = files.zero.stage = 1;
     files.zero.offload_optimizer.ratio = 1;
     files.zero.offload_param.device = OffloadDevice::None;
@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(Types, OffloadOfEveryOptimizer,
                                          OptimizerType::Lamb, OptimizerType::Adagrad, OptimizerType::Muon),
                          [](const auto& which) { return std::string(name_of(which.param)); });
 
-// Tied tables on two stages, split matrices, frozen layers, recomputation.
+// The runs have tied tables on two stages, split matrices, frozen layers and recomputation.
 TEST(Offload, ComposesWithTheOtherAxes) {
   const Folder folder;
   for (const auto& [pipeline, tensor, optimizer] :
@@ -145,7 +145,7 @@ TEST(Offload, ComposesWithTheOtherAxes) {
   }
 }
 
-// Frozen weights are staged when they are initialised and loaded, never in a step: the plan knows.
+// Frozen weights are staged when they are initialised and loaded, never in a step, and the plan accounts for that.
 TEST(Offload, OfFrozenWeightsThatAreLargerThanAllElse) {
   const Folder folder;
   for (const int ranks : {1, 2}) {
@@ -165,7 +165,7 @@ TEST(Offload, OfFrozenWeightsThatAreLargerThanAllElse) {
   }
 }
 
-// A step that is skipped leaves weights and states as they are, in files too.
+// A skipped step leaves weights and states unchanged, also in files.
 TEST(Offload, SkippedStepsChangeNothing) {
   const Folder folder;
   Config config = config_of(ModelType::Gpt, 3, false, false);

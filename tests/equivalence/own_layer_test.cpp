@@ -1,4 +1,4 @@
-// A layer of the user's own that tensor ranks share, through the engine: it says how its parameters are split, and is made of
+// A user's own layer that tensor ranks share runs through the engine. It declares how its parameters are split, and consists of
 // layers that know the tensor axis.
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ class TwoProducts final : public Layer {
 
   void forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const override {
     Shape wide = tensor_parallel::all_tokens(context, x.shape);
-    wide[-1] = parts_.of(up_part_, weights)[0].shape[0];  // of F the rank's part
+    wide[-1] = parts_.of(up_part_, weights)[0].shape[0];  // the rank's part of F
     const TensorView h = saved.keep(context.arena, kH, x.dtype, wide);
     up_.forward(context, parts_.of(up_part_, weights), x, h, saved.child(up_part_));
     down_.forward(context, parts_.of(down_part_, weights), h, y, saved.child(down_part_));
@@ -48,7 +48,7 @@ class TwoProducts final : public Layer {
   int up_part_, down_part_;
 };
 
-// Between the two blocks. Its 44 hidden values are chunks of 5 and 6.
+// Inserts the layer between the two blocks. Its 44 hidden values form chunks of 5 and 6.
 void insert_own_layer(model::Model& model) {
   model.layers.insert(model.layers.begin() + 2, std::make_unique<TwoProducts>(32, 44));
   model.names.insert(model.names.begin() + 2, "own");

@@ -1,5 +1,5 @@
-// A checkpoint of one grid of ranks loads on any other: every weight and moment is where it belongs, to the last bit, and in
-// layout mode training goes on as if nothing had happened.
+// A checkpoint of one grid of ranks loads on any other. Every weight and moment is where it belongs, to the last bit, and in
+// layout mode training continues as if nothing had happened.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -99,7 +99,7 @@ TEST_F(Checkpoint, LoadsAcrossAllAxes) {
   }
 }
 
-// The steps before the stop and those after it.
+// Joins the steps before the stop with those after it.
 Trace joined(const Trace& stopped, Trace resumed) {
   resumed.loss_bits.insert(resumed.loss_bits.begin(), stopped.loss_bits.begin(), stopped.loss_bits.end());
   resumed.grad_norms.insert(resumed.grad_norms.begin(), stopped.grad_norms.begin(), stopped.grad_norms.end());

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kVocabulary = 61, kSequence = 16;
 
-// Tokens of a sample are a function of its number in the run alone, as with real data.
+// The tokens of a sample depend only on its number in the run, as with real data.
 struct MadeUpBatch {
   std::vector<int32_t> tokens, targets;
   Microbatch view;

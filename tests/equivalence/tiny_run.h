@@ -15,12 +15,12 @@ namespace trivet::test {
 
 struct TinyRun {
   int ranks = 1;
-  int threads = 1;                                 // a rank
-  int64_t steps = 4;                               // those of a checkpoint included
-  std::function<void(model::Model&)> change = {};  // of the model as it was built
+  int threads = 1;                                 // per rank
+  int64_t steps = 4;                               // including those of a loaded checkpoint
+  std::function<void(model::Model&)> change = {};  // changes the built model
   std::vector<std::string> frozen = {};            // layers whose parameters are not trained
   std::function<void(Engine&, int world_rank, int64_t step)> before_step = {};
-  std::string load_from = {}, save_to = {};  // directories of checkpoints: where to go on, and where to end
+  std::string load_from = {}, save_to = {};  // checkpoint directories: to resume from, and to save to at the end
   Config config;
 };
 
@@ -39,8 +39,8 @@ Trace run(const TinyRun& run);
 // The first difference in words, or "" when every bit is the same.
 std::string difference(const Trace& a, const Trace& b);
 
-// The same of two float32 runs of about 3 steps that are equal but for the order of sums: loss and norm of the first step
-// differ by rounding, the last loss by what Adam makes of it (axes_test.cpp).
+// The same for two float32 runs of about 3 steps that are equal except for the order of sums. Loss and norm of the first step
+// may differ by rounding, the last loss by what Adam makes of that (axes_test.cpp).
 std::string difference_beyond_rounding(const Trace& a, const Trace& b);
 
 }  // namespace trivet::test

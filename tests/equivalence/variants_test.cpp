@@ -1,4 +1,4 @@
-// The same promise for every optimizer, for fp16 with its loss scale, and for each way to cut communication.
+// Tests equal bits on every layout for every optimizer, for fp16 with its loss scale, and for each way to split communication.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ TEST(TinyRun, Learns) {
   EXPECT_LT(loss_of(trace, 29), 2.5f);
 }
 
-// What the equality tests rest on: they can fail.
+// The equality tests are worth something only if they can fail.
 TEST(TinyRun, RunModeDiffersBetweenRankCountsAndSeedsDiffer) {
   Config config = tiny_config(ModelType::Gpt);
   const Trace one = run({.ranks = 1, .config = config});
@@ -64,8 +64,8 @@ INSTANTIATE_TEST_SUITE_P(Types, EveryOptimizer,
                                          OptimizerType::Lamb, OptimizerType::Adagrad, OptimizerType::Muon),
                          [](const auto& which) { return std::string(name_of(which.param)); });
 
-// All but Muon, which needs whole matrices (tests/engine/plan_test.cpp). With tied tables and with parameters that every tensor
-// rank has whole: LAMB's norms count those once.
+// All optimizers but Muon, which needs whole matrices (tests/engine/plan_test.cpp). The model has tied tables and parameters
+// that every tensor rank holds whole; LAMB's norms count those once.
 class OptimizerOnTensorRanks : public testing::TestWithParam<OptimizerType> {};
 
 TEST_P(OptimizerOnTensorRanks, GivesTheBitsOfOneRank) {
@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(Types, OptimizerOnTensorRanks,
                                          OptimizerType::Lamb, OptimizerType::Adagrad),
                          [](const auto& which) { return std::string(name_of(which.param)); });
 
-// A frozen layer still passes the gradient on: what is before it learns.
+// A frozen layer still passes the gradient on, so the layers before it learn.
 TEST(FrozenLayers, KeepTheirBitsAndTheLayoutPromise) {
   for (const ModelType type : {ModelType::Gpt, ModelType::Llama}) {
     const Trace untrained = run({.ranks = 1, .steps = 0, .config = layout_config(type)});
@@ -110,7 +110,7 @@ TEST(FrozenLayers, KeepTheirBitsAndTheLayoutPromise) {
   }
 }
 
-// Sequence parallelism is part of the order of sums in run mode; stages and schedules are not.
+// Sequence parallelism changes the order of sums in run mode; stages and schedules do not.
 TEST(FrozenLayers, KeepTheirBitsWithSequenceParallelism) {
   for (const ModelType type : {ModelType::Gpt, ModelType::Llama})
     for (const std::string frozen : {"blocks.0", "blocks.1"}) {
@@ -130,14 +130,14 @@ TEST(FrozenLayers, KeepTheirBitsWithSequenceParallelism) {
         EXPECT_EQ(difference_beyond_rounding(one, shared), "") << which;
         Config stages = config;
         stages.parallel.pipeline = 2;
-        stages.pipeline.schedule = ScheduleKind::ZeroBubbleH1;  // which makes gradients of weights apart
+        stages.pipeline.schedule = ScheduleKind::ZeroBubbleH1;  // computes gradients of weights separately
         EXPECT_EQ(difference(shared, run_with(8, stages)), "") << which;
       }
     }
 }
 
-// Where a rank has one microbatch, gradients are not kept as integers (zero/parameter_group.h), but for a tied table (the
-// GPT's), which gets two contributions a microbatch.
+// If a rank has one microbatch, gradients are not kept as integers (zero/parameter_group.h), except those of a tied table (the
+// GPT's), which gets two contributions per microbatch.
 TEST(OneContribution, GivesTheBitsOfSeveral) {
   for (const ModelType type : {ModelType::Llama, ModelType::Gpt})
     for (const bool bf16 : {false, true}) {

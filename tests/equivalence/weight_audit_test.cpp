@@ -1,4 +1,4 @@
-// Weights that several ranks hold are compared: a healthy run is never accused, and a changed bit is found and placed.
+// Weights that several ranks hold are compared: a healthy run is never accused, and a changed bit is found and located.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -54,7 +54,7 @@ void change_weights(Engine& engine, const std::string& name, const Change& chang
   EXPECT_EQ(found, 1) << name;
 }
 
-// The lowest bit of what the optimizer keeps for the first element of a parameter: tensor `which` of those that it updates.
+// Flips the lowest bit of the first element of a parameter in tensor `which` of those that the optimizer updates.
 void flip_low_bit(Engine& engine, const std::string& name, size_t which) {
   int found = 0;
   engine.parameters().for_each_group([&](int, zero::ParameterGroup& group) {
@@ -73,7 +73,7 @@ void flip_low_bit(Engine& engine, const std::string& name, size_t which) {
 
 using ChangeOfRank = std::function<void(Engine& engine)>;
 
-// What the run says when `rank` is changed before step 2 (counting from 0).
+// The error of a run in which `rank` is changed before step 2 (counting from 0).
 std::string message_after(const ChangeOfRank& change, const Config& config, int ranks, int rank) {
   const auto before_step = [&](Engine& engine, int world_rank, int64_t step) {
     if (world_rank == rank && step == 2) change(engine);
@@ -147,7 +147,7 @@ TEST(WeightAudit, OfTwoRanksNamesBoth) {
               HasSubstr("after step 3: ranks 0, 1 hold different weights and no majority says which is right"));
 }
 
-// Norms are on every tensor rank, and each updates its own: also where the weights are sharded over the data axis.
+// Every tensor rank has the norms and updates its own copy, even if the weights are sharded over the data axis.
 TEST(WeightAudit, ComparesWhatTheTensorAxisDoesNotSplit) {
   Config config = audited_config();
   config.parallel.tensor = 4;
@@ -159,8 +159,8 @@ TEST(WeightAudit, ComparesWhatTheTensorAxisDoesNotSplit) {
               HasSubstr("ranks 2, 6 hold different weights from ranks 0, 1, 3, 4, 5, 7"));
 }
 
-// Rank 3 is data rank 1 and tensor rank 1. Its gain makes its gradients differ from those of rank 2, and with them what tensor
-// ranks hold of all parameters before: the ranks that differ in the gain itself say more.
+// Rank 3 is data rank 1 and tensor rank 1. Its gain makes its gradients differ from those of rank 2, and so tensor ranks hold
+// different copies of all earlier parameters, too. The ranks that differ in the gain itself say more.
 TEST(WeightAudit, NamesTheDataRanksAndTheirWeightBeforeWhatTensorRanksShare) {
   Config config = audited_config();
   config.parallel.tensor = 2;
@@ -168,7 +168,7 @@ TEST(WeightAudit, NamesTheDataRanksAndTheirWeightBeforeWhatTensorRanksShare) {
               HasSubstr("ranks 1, 3 hold different weights and no majority says which is right, first in blocks.1.norm1.gain"));
 }
 
-// Before a run is ended because its numbers are lost: one rank's damaged weight is no fault of the training.
+// The audit runs before a run is declared to have diverged: one rank's damaged weight is no fault of the training.
 TEST(WeightAudit, HappensBeforeTheWeightsAreJudged) {
   Config config = audited_config();
   config.audit.weights_every = 100;
@@ -186,7 +186,7 @@ TEST(WeightAudit, HappensBeforeTheWeightsAreJudged) {
   }
 }
 
-// A checkpoint of stage 0 is made of float32 master weights and moments, of which layers see 16 bits or nothing.
+// At stage 0 a checkpoint consists of float32 master weights and moments, of which layers see 16 bits or nothing.
 TEST(WeightAudit, ComparesMasterWeightsAndMomentsThatAreWholeOnEveryRank) {
   Config config = audited_config();
   config.bf16.enabled = true;
@@ -222,7 +222,7 @@ TEST(WeightAudit, NeverAccusesAHealthyOptimizer) {
     }
 }
 
-TEST(WeightAudit, HappensEverySoManySteps) {
+TEST(WeightAudit, HappensAtTheConfiguredInterval) {
   Config config = audited_config();
   config.audit.weights_every = 4;
   EXPECT_THAT(message_after(flip_exponent, config, 3, 1, "blocks.1.mlp.up.weight"),
@@ -275,7 +275,7 @@ TEST(FindDisagreement, WithoutAMajorityNamesAllThatShouldBeEqual) {
   EXPECT_THAT(found->agreeing, IsEmpty());
 }
 
-// Pipeline stages hold other parameters: ranks 0 and 1 are stage 0, ranks 2 and 3 stage 1.
+// Pipeline stages hold different parameters: ranks 0 and 1 are stage 0, ranks 2 and 3 stage 1.
 TEST(FindDisagreement, ComparesNothingBetweenPipelineStages) {
   const Mesh mesh = mesh_of(2, 1, 4);
   EXPECT_FALSE(find_disagreement(mesh, std::vector<WeightDigest>{{"", 1}, {"", 1}, {"", 2}, {"", 2}}));

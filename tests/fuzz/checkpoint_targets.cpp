@@ -1,4 +1,4 @@
-// Checkpoints: the manifest, the state of the run in it, the header of a safetensors file, and a whole step of one file.
+// Fuzz targets for checkpoints: the manifest, the run state in it, the header of a safetensors file, and a step of one file.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -22,14 +22,14 @@ using nlohmann::json;
 
 constexpr std::initializer_list<ExitCode> kRefused{ExitCode::CheckpointCorrupt, ExitCode::VersionSkew};
 
-// A manifest without its first line, which holds the checksum of the rest.
+// Adds the first line of a manifest, which holds the checksum of the rest.
 std::string with_checksum(std::string_view rest) {
   return fmt::format("{{\"manifest_xxh3\": \"{:016x}\",\n{}", XXH3_64bits(rest.data(), rest.size()), rest);
 }
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
-// What the manifest says about its file is made right, so that what comes after that comparison is tried, too.
+// Corrects what the manifest says about its file, so that what comes after that comparison is tried, too.
 std::string about_file(std::string_view rest, std::string_view content) {
   json manifest = json::parse("{" + std::string(rest), nullptr, false);
   if (!manifest.is_object() || content.size() < 8) return with_checksum(rest);
@@ -78,7 +78,7 @@ void run_state(std::string_view input) {
   require(to_text(parse_run_state(written, "written")) == written, "what was read, written and read again is the same");
 }
 
-// The size of the file, as 4 bytes, then the header's JSON.
+// The input is the size of the file, as 4 bytes, then the header's JSON.
 void safetensors(std::string_view input) {
   if (input.size() < 4) return;
   uint32_t file_bytes = 0;
@@ -95,7 +95,7 @@ void safetensors(std::string_view input) {
   require(same_entries(header, again) && again.metadata == copy.metadata, "what was read, written and read again is the same");
 }
 
-// The length of the manifest, as 2 bytes, the manifest without its first line, and the file of rank 0.
+// The input is the length of the manifest, as 2 bytes, the manifest without its first line, and the file of rank 0.
 void shard(std::string_view input) {
   if (input.size() < 2) return;
   uint16_t length = 0;

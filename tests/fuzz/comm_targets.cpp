@@ -1,4 +1,4 @@
-// What tells a rank its place, and what ranks send each other.
+// Fuzz targets for what tells a rank its place, and for what ranks send each other.
 #include <stdexcept>
 
 #include "comm/environment_reader.h"
@@ -9,13 +9,13 @@ namespace trivet::fuzz {
 namespace {
 
 void check_place(const comm::Place& place) {
-  require(place.world_size >= 1 && place.rank >= 0 && place.rank < place.world_size, "a rank is one of the world's");
+  require(place.world_size >= 1 && place.rank >= 0 && place.rank < place.world_size, "a rank is within the world");
   require(place.local_size >= 1 && place.local_size <= place.world_size, "a host has a part of the ranks");
-  require(place.local_rank >= 0 && place.local_rank < place.local_size, "a local rank is one of the host's");
-  require(place.master_port >= 0 && place.master_port <= 65535, "a port is one");
+  require(place.local_rank >= 0 && place.local_rank < place.local_size, "a local rank is within the host");
+  require(place.master_port >= 0 && place.master_port <= 65535, "a port is from 0 to 65535");
 }
 
-// The message in the frame, written again.
+// Decodes the message in the frame and encodes it again.
 comm::Frame read_and_write(const comm::Frame& frame) {
   using comm::FrameKind;
   constexpr int kRanks = 4;
@@ -48,7 +48,7 @@ void tf_config(std::string_view input) {
   if (accepts({ExitCode::Usage}, [&] { place = comm::place_from_tf_config(std::string(input)); })) check_place(place);
 }
 
-// A line for each variable: NAME=value. Slurm's, MPI's and our own.
+// The input has a line for each variable: NAME=value. They are Slurm's, MPI's and our own.
 void environment(std::string_view input) {
   comm::Environment variables;
   for (size_t start = 0; start < input.size();) {
@@ -62,7 +62,7 @@ void environment(std::string_view input) {
   if (accepts({ExitCode::Usage}, [&] { place = comm::place_from_environment(variables); })) check_place(place);
 }
 
-// What arrives on a connection.
+// The input is what arrives on a connection.
 void frames(std::string_view input) {
   accepts({ExitCode::Rendezvous}, [&] {
     while (const auto decoded = comm::decode_frame(input)) {

@@ -1,4 +1,4 @@
-// What a user writes: configs, descriptions of clusters, schedules, host files.
+// Fuzz targets for what a user writes: configs, descriptions of clusters, schedules, host files.
 #include <fmt/format.h>
 
 #include "autotune/cluster.h"
@@ -30,7 +30,7 @@ void config(std::string_view input) {
   if (accepts(kRefused, [&] { config = parse_config(input, "input"); })) check(config);
 }
 
-// A line for each --set.
+// The input has a line for each --set.
 void overrides(std::string_view input) {
   std::vector<std::string> given;
   for (size_t start = 0; start <= input.size();) {

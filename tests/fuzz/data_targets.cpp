@@ -1,4 +1,4 @@
-// Data and vocabularies.
+// Fuzz targets for data files and vocabularies.
 #include <cstring>
 
 #include "engine/data/bpe_files.h"
@@ -14,7 +14,7 @@ using namespace data;
 
 constexpr std::initializer_list<ExitCode> kRefused{ExitCode::Usage, ExitCode::DataChanged};
 
-// Kept by its text, and whatever it encodes it decodes to the same bytes.
+// A tokenizer is the same after it is written and read, and decodes what it encoded to the same bytes.
 void check_tokenizer(const Tokenizer& tokenizer) {
   const std::string written = tokenizer.to_text();
   const auto again = tokenizer_from_text(written, "written");
@@ -28,7 +28,7 @@ void check_tokenizer(const Tokenizer& tokenizer) {
   });
 }
 
-// Checksums are right in all but a few inputs, so that what comes after them is tried, too.
+// Corrects the checksums of all but a few inputs, so that what comes after them is tried, too.
 std::string with_checksums(std::string_view input) {
   std::string bytes(input);
   TokenHeader header;
@@ -56,7 +56,7 @@ void check_tokens(const std::string& path) {
   if (read && !ids.empty()) {
     int32_t last = 0;
     file->read(file->tokens() - 1, {&last, 1});
-    require(last == ids.back(), "a part reads as in the whole");
+    require(last == ids.back(), "a part reads as it does within the full file");
   }
 }
 
@@ -77,7 +77,7 @@ void merges(std::string_view input) {
   if (accepts(kRefused, [&] { tokenizer = bpe_from_merges(input, "input"); })) check_tokenizer(*tokenizer);
 }
 
-// Our own format and llm.c's, which are known by their first bytes.
+// The input is in our own format or in llm.c's, which are known by their first bytes.
 void tokens(std::string_view input) {
   const InputFile file("a.bin", with_checksums(input));
   check_tokens(file.path());

@@ -1,5 +1,5 @@
-// Every seed once, with the compiler and in the build that everything else is tested in. To reproduce one that fails:
-// test_fuzz --gtest_filter='*NAME*'.
+// Runs every seed once, with the same compiler and in the same build as all other tests. To reproduce a failure: test_fuzz
+// --gtest_filter='*NAME*'.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -27,7 +27,7 @@ TEST_P(FuzzTarget, AcceptsOrRefusesEverySeedAsItPromises) {
     EXPECT_NO_THROW(GetParam().run(content_of(seed.path())));
     ++seeds;
   }
-  EXPECT_GE(seeds, 2) << folder << ": an example that is accepted and one that is refused are the least";
+  EXPECT_GE(seeds, 2) << folder << ": give at least one example that is accepted and one that is refused";
 }
 
 // Cheap inputs that every reader meets sooner or later.

@@ -1,4 +1,4 @@
-// What libFuzzer calls. TRIVET_FUZZ_TARGET says which target of targets.h gets the bytes (scripts/fuzz sets it).
+// The function that libFuzzer calls. TRIVET_FUZZ_TARGET says which target of targets.h gets the bytes (scripts/fuzz sets it).
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

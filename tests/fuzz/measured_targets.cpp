@@ -1,4 +1,4 @@
-// What Trivet itself has measured and written: profiles of machines and costs of blocks.
+// Fuzz targets for what Trivet itself has measured and written: profiles of machines and costs of blocks.
 #include <cmath>
 
 #include "autotune/hardware_profile.h"

@@ -22,7 +22,7 @@ constexpr std::array kTargets{
     Target{"hostfile", hostfile},   Target{"tf_config", tf_config},     Target{"environment", environment},
     Target{"frames", frames}};
 
-// In memory, where the machine has such a folder.
+// The folder is in memory if the machine has such a folder.
 std::string folder() {
   static const std::string path = [] {
     const std::string base = std::filesystem::exists("/dev/shm") ? "/dev/shm" : std::filesystem::temp_directory_path().string();
@@ -42,7 +42,7 @@ void require(bool holds, const char* promise) {
 void check_refusal(const Error& error, std::initializer_list<ExitCode> codes) {
   const std::string message = error.what();
   require(std::find(codes.begin(), codes.end(), error.exit_code()) != codes.end(), "the exit code of a refusal is documented");
-  require(!message.empty() && message.size() < 32768, "a message has a bound");
+  require(!message.empty() && message.size() < 32768, "a message has a bounded length");
   require(printable_lines(message) == message, "a message is fit for a terminal");
 }
 

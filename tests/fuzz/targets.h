@@ -1,9 +1,9 @@
-// Everything that reads bytes which Trivet did not make itself, each as a function of bytes. libFuzzer runs them with bytes it
-// invents (libfuzzer_program.cpp, scripts/fuzz), test_fuzz with those of seeds/NAME: examples, and every input that once
+// Every reader of bytes that Trivet did not produce itself, as a function of those bytes. libFuzzer runs them on bytes that it
+// invents (libfuzzer_program.cpp, scripts/fuzz), test_fuzz on the files of seeds/NAME: examples, and every input that once
 // failed.
 //
-// A target returns when the input was accepted and all that is promised of it holds, and when it was refused as the reader
-// documents. Anything else, an exception of another class among it, is a defect.
+// A target returns if the input was accepted and everything promised for it holds, or if it was refused as the reader
+// documents. Anything else, including an exception of another class, is a defect.
 #pragma once
 
 #include <initializer_list>
@@ -25,10 +25,10 @@ std::span<const Target> targets();
 // Throws std::logic_error: the input broke a promise.
 void require(bool holds, const char* promise);
 
-// What is promised of a refusal: one of these exit codes, and a message that a terminal can show.
+// Checks what is promised of a refusal: one of these exit codes, and a message that a terminal can show.
 void check_refusal(const Error& error, std::initializer_list<ExitCode> codes);
 
-// False when `read` refused its input.
+// Returns false if `read` refused its input.
 template <typename Read>
 bool accepts(std::initializer_list<ExitCode> codes, Read&& read) {
   try {
@@ -40,7 +40,7 @@ bool accepts(std::initializer_list<ExitCode> codes, Read&& read) {
   }
 }
 
-// A file with this content for as long as the object lives. Only the newest of a name is right.
+// A file with this content that exists as long as the object. Of several with the same name only the newest is right.
 class InputFile {
  public:
   InputFile(const std::string& name, std::string_view content);
@@ -51,7 +51,7 @@ class InputFile {
   std::string path_;
 };
 
-// One function a file format or message; NAME is its folder of seeds.
+// One function for each file format or message; its seeds are in seeds/NAME.
 void config(std::string_view input);
 void overrides(std::string_view input);
 void cluster(std::string_view input);

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes llama_tiny.safetensors: weights, tokens, logits, loss and gradients of a tiny Llama-style model, by PyTorch in float64.
+"""Writes llama_tiny.safetensors: weights, tokens, logits, loss and gradients of a tiny Llama-style model, computed by PyTorch in float64.
 
     python3 tests/golden/llama_reference.py tests/golden/llama_tiny.safetensors
 
 The model is written out here in plain PyTorch (RMSNorm, rotary positions on half-split pairs, grouped-query causal attention, SwiGLU,
 an LM head of its own), so that it is independent of Trivet's code. Weights are float32 numbers, so every precision starts from the
-same ones. Some targets are -1: they do not count.
+same ones. Targets of -1 do not count.
 """
 
 import json
@@ -21,7 +21,7 @@ EPSILON, ROTARY_BASE = 1e-5, 10000.0
 
 
 def draw_weights():
-    """Wider than a real initialisation, so that no gradient is near zero."""
+    """Draws weights with a wider spread than a real initialisation, so that no gradient is near zero."""
     generator = torch.Generator().manual_seed(20)
 
     def normal(*shape, spread=0.3, center=0.0):

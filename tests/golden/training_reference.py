@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the goldens of tests/engine/training_reference_test.cpp: training runs of tiny models, by PyTorch in float64.
+"""Writes the golden files of tests/engine/training_reference_test.cpp: training runs of tiny models, by PyTorch in float64.
 
     python3 tests/golden/training_reference.py tests/golden/training
 
-An outside witness for the numbers that an engine reports: models, losses and optimizers are written here from papers and from the
-documented meaning of the config keys (DeepSpeed's, PyTorch's), not from Trivet's code. Where PyTorch has an optimizer, torch.optim
-runs it. A run is described by the config that Trivet reads; this script reads the same keys.
+The runs are an independent witness for the numbers that an engine reports. Models, losses and optimizers are written here from papers
+and from the documented meaning of the config keys (DeepSpeed's, PyTorch's), not from Trivet's code. If PyTorch has an optimizer,
+torch.optim runs it. A run is described by the config that Trivet reads; this script reads the same keys.
 
     AdamW, Adam with adam_w_mode   torch.optim.AdamW              (Loshchilov & Hutter 2019)
     Adam without adam_w_mode       torch.optim.Adam               (Kingma & Ba 2015, L2)
@@ -14,9 +14,9 @@ runs it. A run is described by the config that Trivet reads; this script reads t
     LAMB                           You et al. 2020, algorithm 2, with DeepSpeed's min_coeff and max_coeff
     Muon                           Jordan et al. 2024; all but the matrices of hidden blocks get AdamW
 
-Each run is made twice, in float64 and in the precision of its config (float32, or 16 bits with float32 masters). What the two differ by
-says how far rounding alone carries a correct implementation; the test's tolerances are multiples of it. Runs whose outcome would hang
-on the sign of a rounding error are refused.
+Each run is made twice, in float64 and in the precision of its config (float32, or 16 bits with float32 master weights). Their difference
+shows how far rounding alone moves a correct implementation; the test's tolerances are multiples of it. Runs whose outcome depends on
+the sign of a rounding error are refused.
 
 It writes models.safetensors (initial weights, float32), data.safetensors (tokens and targets), weights.safetensors (weights after the
 last step) and runs.json (config, losses, norms, learning rates of each run; learning rates of longer schedules).
@@ -143,7 +143,7 @@ def sum_of_losses(model, w, tokens, targets):
     return torch.nn.functional.cross_entropy(logits, targets.reshape(-1), ignore_index=-1, reduction="sum")
 
 
-# ---- optimizers that PyTorch has not
+# ---- optimizers that PyTorch does not have
 
 
 class Lion(torch.optim.Optimizer):
@@ -162,7 +162,7 @@ class Lion(torch.optim.Optimizer):
 
 
 def refuse_near_zero(blend, certain):
-    """A sign that rounding in float32 may turn makes a run that nothing can be compared with."""
+    """Refuses a run in which rounding in float32 may flip a sign, because nothing can be compared with it."""
     values = blend[certain]
     close = (values != 0) & (values.abs() < 2e-6 * values.abs().max())
     if blend.dtype == torch.float64 and close.any():
@@ -194,11 +194,11 @@ class Lamb(torch.optim.Optimizer):
                 p -= group["lr"] * ratio * u
 
 
-ratios = []  # LAMB's, before their bounds
+ratios = []  # LAMB's trust ratios, before they are bounded
 
 
 class UncorrectedAdamW(torch.optim.Optimizer):
-    """bias_correction false, which PyTorch does not have."""
+    """AdamW with bias_correction false, which PyTorch does not have."""
 
     @torch.no_grad()
     def step(self):
@@ -252,7 +252,7 @@ def make_optimizer(config, weights):
     all_decay = config["optimizer"].get("decay_all", False)
 
     def groups(names, **settings):
-        """Weight decay is for matrices: biases and norms have one dimension."""
+        """Only matrices get weight decay: biases and norms have one dimension."""
         split = {True: [], False: []}
         for name in names:
             split[all_decay or weights[name].dim() > 1].append(weights[name])
@@ -290,7 +290,7 @@ def make_optimizer(config, weights):
 
 
 def warmup_share(params, n):
-    """DeepSpeed's warm-up, n updates after the start: at least two steps long, by the logarithm unless linear."""
+    """How far DeepSpeed's warm-up is after n updates. It takes at least two steps, and is logarithmic unless it is linear."""
     steps = max(2, params.get("warmup_num_steps", 1000))
     if n >= steps:
         return None
@@ -298,7 +298,7 @@ def warmup_share(params, n):
 
 
 def cycle_height(params, n):
-    """OneCycle: 0 at both ends of the cycle and 1 at its top; in stairs, the height of the stair."""
+    """The height of OneCycle is 0 at both ends of the cycle and 1 at its top; with stairs it is that of the stair."""
     first = params["cycle_first_step_size"]
     second = params.get("cycle_second_step_size", first)
     stairs_up = params.get("cycle_first_stair_count", 0)
@@ -309,7 +309,7 @@ def cycle_height(params, n):
 
 
 def one_cycle(params, step):
-    """(learning rate, beta1): DeepSpeed's counts iterations from -1; its first update has the lower bound of both."""
+    """Returns (learning rate, beta1). DeepSpeed counts iterations from -1, so its first update has the lower bound of both."""
     low, high = params["cycle_min_lr"], params["cycle_max_lr"]
     calm, fast = params.get("cycle_max_mom", 0.9), params.get("cycle_min_mom", 0.8)
     length = params["cycle_first_step_size"] + params.get("cycle_second_step_size", params["cycle_first_step_size"])
@@ -480,7 +480,7 @@ def all_runs():
 
 
 def draw_data(seed):
-    """Tokens that follow each other by a rule with exceptions. Some targets do not count, unevenly over the microbatches."""
+    """Draws tokens that follow a rule with exceptions. Some targets do not count; they are uneven over the microbatches."""
     generator = torch.Generator().manual_seed(seed)
     shape = (STEPS + 1, BATCH, SEQUENCE + 1)
     start = torch.randint(VOCABULARY, shape[:2], generator=generator)[..., None]
@@ -493,8 +493,8 @@ def draw_data(seed):
     return tokens, targets
 
 
-# Softmax does not change when all scores of a query do, so the gradient of a key's bias is zero but for rounding, and what an
-# optimizer that divides by the gradient's size makes of it is anything. No loss depends on it either.
+# Softmax does not change when all scores of a query change by the same amount, so the gradient of a key's bias is zero except
+# for rounding. An optimizer that divides by the gradient's size can turn it into anything. No loss depends on it either.
 def certain_part(model, name, weight):
     certain = torch.ones_like(weight, dtype=torch.bool)
     if name.endswith("attention.qkv.bias"):
@@ -503,7 +503,7 @@ def certain_part(model, name, weight):
 
 
 def train(described, initial, data, dtype, compute=None):
-    """`compute`: the type of the weights that the model uses and of its gradients, where it is not that of the updated ones."""
+    """`compute` is the type of the model's weights and gradients, if it is not that of the weights that are updated."""
     config, model = described["config"], described["config"]["model"]
     weights = {name: weight.to(dtype, copy=True).requires_grad_() for name, weight in initial.items()}
     for name, weight in weights.items():
@@ -537,7 +537,7 @@ def train(described, initial, data, dtype, compute=None):
 
 
 def difference_of_weights(model, weights, reference, initial):
-    """The largest difference of an element, relative to the furthest that one of its tensor went."""
+    """The largest difference of an element, relative to the furthest that any element of its tensor moved."""
     largest = 0.0
     for name, exact in reference.items():
         certain = certain_part(model, name, exact)

@@ -21,7 +21,7 @@ HostTensor columns_of(const HostTensor& whole, DType dtype, int64_t rows, int64_
 
 class Cuts : public testing::TestWithParam<DType> {};
 
-TEST_P(Cuts, PiecesOfOutAreTheSameBitsAlone) {
+TEST_P(Cuts, PiecesOfOutHaveTheSameBitsWhenComputedAlone) {
   const int64_t m = 40, n = 192, k = 768;
   const HostTensor a = HostTensor::random(GetParam(), {m, k}, 1), b = HostTensor::random(GetParam(), {k, n}, 2);
   HostTensor whole = HostTensor::poisoned(GetParam(), {m, n}), part = HostTensor::poisoned(GetParam(), {m, n / 2});
@@ -77,21 +77,21 @@ class CutsAndStrides : public Cuts {
   }
 };
 
-TEST_P(CutsAndStrides, ColumnsOfBAreTheSameBitsAlone) {
+TEST_P(CutsAndStrides, ColumnsOfBGiveTheSameBitsAlone) {
   const HostTensor a = random(kM, kK, 1), b = random(kK, kN + kRest, 2);
   const HostTensor whole = product(a, b, {.col_ends = {kN, kN + kRest}}, {kM, kN + kRest}, false, false);
   const HostTensor alone = product(a, left(b, kK, kN), {.col_ends = {kN}}, {kM, kN}, false, false);
   EXPECT_EQ(alone, columns_of(whole, DType::Float32, kM, kN + kRest, 0, kN));
 }
 
-TEST_P(CutsAndStrides, ColumnsOfTransposedAAreTheSameBitsAlone) {
+TEST_P(CutsAndStrides, ColumnsOfTransposedAGiveTheSameBitsAlone) {
   const HostTensor a = random(kK, kM + kRest, 1), b = random(kK, kN, 2);
   const HostTensor whole = product(a, b, {.row_ends = {kM, kM + kRest}}, {kM + kRest, kN}, true, false);
   const HostTensor alone = product(left(a, kK, kM), b, {.row_ends = {kM}}, {kM, kN}, true, false);
   for (int64_t e = 0; e < kM * kN; ++e) ASSERT_EQ(alone.at(e), whole.at(e)) << e;
 }
 
-TEST_P(CutsAndStrides, ALeafOfKIsTheSameBitsAlone) {
+TEST_P(CutsAndStrides, ALeafOfKGivesTheSameBitsAlone) {
   const HostTensor a = random(kM, kK + kRest, 1), b = random(kN, kK + kRest, 2);
   const ProductCuts first{.leaves = {{{0, kK}}}};
   EXPECT_EQ(product(left(a, kM, kK), left(b, kN, kK), first, {kM, kN}, false, true),

@@ -52,7 +52,7 @@ TEST(Dropout, BackwardDropsTheSameElementsAndMayWorkInPlace) {
     }
 }
 
-TEST(Dropout, RateZeroAddsAlone) {
+TEST(Dropout, RateZeroOnlyAdds) {
   for (const DType dtype : kFloatTypes) {
     const HostTensor x = HostTensor::random(dtype, {2, 33}, 1), residual = HostTensor::random(dtype, {2, 33}, 2);
     HostTensor sum = HostTensor::poisoned(dtype, {2, 33}), copy = sum, expected = sum;

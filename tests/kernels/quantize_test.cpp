@@ -70,7 +70,7 @@ TEST(Quantize, StoresTwosComplementLowHalfFirstAndRoundsToEven) {
   EXPECT_EQ(whole[2], 2);
 }
 
-TEST(Quantize, ZerosStayZerosAndWhatIsNotFiniteSpoilsItsBlockAlone) {
+TEST(Quantize, ZerosStayZerosAndWhatIsNotFiniteSpoilsOnlyItsBlock) {
   for (const double misfit : {static_cast<double>(NAN), -static_cast<double>(INFINITY)}) {
     HostTensor x = HostTensor::filled(DType::BFloat16, {192}, 0);
     x.set(70, misfit);

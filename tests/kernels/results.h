@@ -1,4 +1,4 @@
-// Run kernels, and return what they leave in result tensors as plain values.
+// These functions run kernels, and return what the kernels leave in result tensors as plain values.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The verdict on gradients (apply, scale or skip the update), and that every optimizer obeys it.
+// Tests the verdict on gradients (apply, scale or skip the update), and that every optimizer obeys it.
 #include "kernels/verdict.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST(Verdict, IsTheMeanOverTargetsThatCount) {
   EXPECT_EQ(judged(of({9, 16}), 0, {.unit = 10}), (std::vector<double>{50, 10, 1}));  // as if one target counted
 }
 
-TEST(Verdict, ClipsLongGradientsAlone) {
+TEST(Verdict, ClipsOnlyLongGradients) {
   const std::vector<double> clipped = judged(of({9, 16}), 1, {.unit = 1, .clipping = 2});
   EXPECT_EQ(clipped[kNorm], 5);
   EXPECT_DOUBLE_EQ(clipped[kFactor], 2 / (5 + 1e-6));

@@ -1,4 +1,4 @@
-// Ranks that something else than `trivet launch` has started, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT alone.
+// Ranks that are started without `trivet launch`, with only RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT.
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -117,13 +117,13 @@ TEST_F(Join, IsNotEndedByAStoppedRankOfAnotherJob) {
   ASSERT_EQ(::waitpid(stopped.pid(), &status, WUNTRACED), stopped.pid());
   ASSERT_TRUE(WIFSTOPPED(status));
   auto& zero = start(0, 2);
-  std::this_thread::sleep_for(milliseconds(1500));  // for as long as a rank of this job would need to be given up, twice
+  std::this_thread::sleep_for(milliseconds(1500));  // twice as long as it takes to give up a rank of this job
   auto& one = start(1, 2);
   expect_end(zero, 0, "rank 0 of 2 is connected");
   expect_end(one, 0, "rank 1 of 2 is connected");
 }
 
-// It has all the variables of this job; anybody can give them to a process.
+// The process has all the variables of this job; anybody can give them to a process.
 TEST_F(Join, IsNotEndedByAStoppedProcessOfAnotherUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can start a process of another user";
   LaunchedProcess stranger(
@@ -133,13 +133,13 @@ TEST_F(Join, IsNotEndedByAStoppedProcessOfAnotherUser) {
   ASSERT_EQ(::waitpid(stranger.pid(), &status, WUNTRACED), stranger.pid());
   if (!WIFSTOPPED(status)) GTEST_SKIP() << "another user cannot start " << kRankProgram << ": " << stranger.output();
   auto& zero = start(0, 2);
-  std::this_thread::sleep_for(milliseconds(1500));  // for as long as a rank of this job would need to be given up, twice
+  std::this_thread::sleep_for(milliseconds(1500));  // twice as long as it takes to give up a rank of this job
   auto& one = start(1, 2);
   expect_end(zero, 0, "rank 0 of 2 is connected");
   expect_end(one, 0, "rank 1 of 2 is connected");
 }
 
-// A program in between closed the launcher's socket, and then opened one of its own that has the same number.
+// A program in between closed the launcher's socket and then opened one of its own, which got the same number.
 TEST_F(Join, WritesNothingToASocketThatIsNotTheLaunchers) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);

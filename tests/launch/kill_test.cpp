@@ -1,4 +1,4 @@
-// Ranks that are killed and left behind, for real. TRIVET_KILLS and TRIVET_SEED: how many kills, which ones
+// Real ranks are killed, and nothing may be left of them. TRIVET_KILLS and TRIVET_SEED set how many kills there are, and which
 // (scripts/kill_soak).
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 void expect_survivors_name(const LaunchedJob& job, size_t ranks, size_t victim) {
   const std::string naming =
       "lost rank " + std::to_string(victim) + " (host " + comm::this_host() + ", pid " + std::to_string(job.pids[victim]) + ")";
-  EXPECT_EQ(job.lines_with("error: ").size(), ranks) << "one line of each survivor, one of the launcher\n" << job.output();
+  EXPECT_EQ(job.lines_with("error: ").size(), ranks) << "one line per survivor and one from the launcher\n" << job.output();
   EXPECT_EQ(job.lines_with(naming).size(), ranks - 1) << naming << "\n" << job.output();
   EXPECT_EQ(job.lines_with("ended with exit code 10").size(), ranks - 1) << job.output();
 }
@@ -73,7 +73,7 @@ TEST(KilledRank, WhileTheJobStartsEndsItToo) {
     const auto start = steady_clock::now();
     ::kill(victim, SIGKILL);
     EXPECT_EQ(job.wait(), 128 + SIGKILL) << job.output();
-    EXPECT_LT(ms_since(start), 4000);  // who cannot notice it is ended by the launcher
+    EXPECT_LT(ms_since(start), 4000);  // the launcher ends a rank that cannot notice it
     EXPECT_FALSE(job.has_temporary_files());
   }
 }
@@ -83,7 +83,7 @@ TEST(StoppedRank, IsNamedByTheLauncherEvenIfItEndsLikeTheOthers) {
   ASSERT_TRUE(job.find_ranks(3)) << job.output();
   ::kill(job.pids[1], SIGSTOP);
   ASSERT_TRUE(job.prints("lost rank 1 (host", 1)) << job.output();
-  ::kill(job.pids[1], SIGCONT);  // it finds that it was given up, and leaves with 10
+  ::kill(job.pids[1], SIGCONT);  // it finds that it was given up, and exits with code 10
   EXPECT_EQ(job.wait(), 10);
   EXPECT_THAT(job.output(), HasSubstr("trivet: error: launch: rank 1 (pid " + std::to_string(job.pids[1]) +
                                       ") was lost, stopped (SIGSTOP or Ctrl-Z)"));

@@ -1,4 +1,4 @@
-// The launcher's flags, messages, environment and exit codes, through the program itself.
+// Tests the launcher's flags, messages, environment and exit codes through the program itself.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <netinet/in.h>

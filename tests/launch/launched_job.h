@@ -1,4 +1,4 @@
-// A real `trivet launch` with real ranks, its output in a file, in a folder of its own for temporary files.
+// Runs a real `trivet launch` with real ranks. Its output goes to a file, and it has a folder of its own for temporary files.
 #pragma once
 
 #include <fcntl.h>
@@ -38,13 +38,13 @@ inline double ms_since(steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(steady_clock::now() - start).count();
 }
 
-// A number that a script gives a test by a variable.
+// A number that a script passes to a test in an environment variable.
 inline int64_t from_environment(const char* name, int64_t otherwise) {
   const char* value = std::getenv(name);
   return value == nullptr ? otherwise : std::atoll(value);
 }
 
-// Ends of processes that are not children, to the millisecond.
+// Waits for the end of processes that are not children, to the millisecond.
 inline Descriptor watch_process(int pid) { return Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 inline bool ends_within(const Descriptor& process, milliseconds time) {
   pollfd entry{process.number(), POLLIN, 0};
@@ -68,8 +68,8 @@ inline std::map<std::string, std::string> environment_of(int pid) {
   return variables;
 }
 
-// Processes with this variable in their environment: everything that a job has started, wherever it is in the tree. One that
-// has ended has no environment any more, even if nobody has waited for it.
+// Processes with this variable in their environment: everything that a job has started, wherever it is in the process tree. A
+// process that has ended has no environment any more, even if nobody has waited for it.
 inline std::vector<int> processes_with(const std::string& name, const std::string& value) {
   std::vector<int> found;
   for (const auto& entry : fs::directory_iterator("/proc")) {
@@ -101,7 +101,7 @@ class LaunchedProcess {
     fs::create_directories(folder_ / "tmp");
     pid_ = ::fork();
     if (pid_ != 0) return;
-    // Whoever runs the tests in the background ignores some of them, which this program would inherit.
+    // A shell that runs the tests in the background ignores some of these signals, which this program would inherit.
     for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(signal, SIG_DFL);
     const int out = ::open((folder_ / "output").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     ::dup2(standard_output >= 0 ? standard_output : out, STDOUT_FILENO);
@@ -126,7 +126,7 @@ class LaunchedProcess {
   LaunchedProcess& operator=(const LaunchedProcess&) = delete;
 
   int pid() const { return pid_; }
-  // The launcher's only child, whose children are the ranks; 0 before it is there.
+  // The launcher's only child, whose children are the ranks; 0 before it exists.
   int guardian() const {
     const std::vector<int> children = children_of(pid_);
     return children.empty() ? 0 : children[0];
@@ -149,7 +149,7 @@ class LaunchedProcess {
     const std::vector<std::string> lines = lines_with("");
     return lines.empty() ? "" : lines.back();
   }
-  // Until `text` stands there `count` times.
+  // Waits until `count` lines of the output contain `text`. Returns false after `time`.
   bool prints(const std::string& text, size_t count, milliseconds time = milliseconds(20000)) const {
     for (const auto start = steady_clock::now(); steady_clock::now() - start < time;) {
       if (lines_with(text).size() >= count) return true;
@@ -157,7 +157,7 @@ class LaunchedProcess {
     }
     return false;
   }
-  // 128 + n when killed by signal n.
+  // Returns the exit code, or 128 + n if the process was killed by signal n.
   int wait() {
     int status = 0;
     ::waitpid(std::exchange(pid_, -1), &status, 0);
@@ -178,7 +178,7 @@ struct Pipe {
     reading = Descriptor(ends[0]);
     writing = Descriptor(ends[1]);
   }
-  // Until all writers have ended.
+  // Reads until all writers have ended.
   std::string read_all() const {
     std::string all(1 << 16, '\0');
     std::string out;
@@ -195,7 +195,7 @@ class LaunchedJob : public LaunchedProcess {
   LaunchedJob(int ranks, const std::vector<std::string>& rank_arguments, const std::vector<std::string>& flags = {})
       : LaunchedProcess(command(ranks, rank_arguments, flags)) {}
 
-  // When all are connected: their pids by rank, and the job's id.
+  // Waits until all ranks are connected, and finds their pids and the job's id.
   bool find_ranks(size_t count) {
     if (!prints("is connected", count)) return false;
     pids.assign(count, 0);
@@ -235,7 +235,7 @@ class LaunchedJob : public LaunchedProcess {
   }
 };
 
-// Ends of the survivors in ms after `start`; those that have not ended within `patience` count as having ended then.
+// Returns when each survivor ended, in ms after `start`. Those that have not ended within `patience` count as ended then.
 inline std::vector<double> ends_of_survivors(const LaunchedJob& job, size_t victim, steady_clock::time_point start,
                                              milliseconds patience) {
   std::vector<std::thread> threads;

@@ -24,13 +24,13 @@ const std::string kEndlessOutput = "echo ready >&2; exec yes a line that nobody 
 TEST(UnreadOutput, DoesNotHideSignals) {
   PipedJob job(kEndlessOutput);
   ASSERT_TRUE(job.prints("ready", 2)) << job.output();
-  std::this_thread::sleep_for(milliseconds(500));  // so that every pipe and the launcher's own memory for it is full
+  std::this_thread::sleep_for(milliseconds(500));  // so that every pipe and the launcher's own buffer is full
   ::kill(job.pid(), SIGTERM);
   EXPECT_EQ(job.wait(), 128 + SIGTERM);
   EXPECT_THAT(job.output(), HasSubstr("bytes that the ranks printed were dropped: nobody read them"));
 }
 
-// What a rank prints on a signal would else wait for the reader, too, and the rank would be killed for it.
+// Otherwise what a rank prints on a signal would wait for the reader, too, and the rank would be killed for it.
 TEST(UnreadOutput, DoesNotKeepARankFromEndingOnASignal) {
   PipedJob job("trap 'seq 100000; exit 0' TERM; echo ready >&2; while :; do echo a line that nobody reads; done");
   ASSERT_TRUE(job.prints("ready", 2)) << job.output();
@@ -73,7 +73,7 @@ TEST(FullDisk, DoesNotEndTheJob) {
   EXPECT_THAT(job.output(), HasSubstr("standard output cannot be written: No space left on device"));
 }
 
-// Rank 1's output goes through the launcher, which gets an error; a rank's own file is the rank's affair.
+// Rank 1's output goes through the launcher, which gets an error. A file that a rank writes itself is the rank's affair.
 TEST(LimitOfFileSizes, DoesNotEndTheLauncher) {
   const fs::path path = fs::temp_directory_path() / ("trivet_limited_" + std::to_string(::getpid()));
   const auto run = [&](const std::string& script) {

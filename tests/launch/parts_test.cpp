@@ -1,4 +1,4 @@
-// The launcher's arithmetic and parsers, without starting anything.
+// Tests the launcher's arithmetic and parsers without starting anything.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -96,7 +96,7 @@ TEST(HostFilters, IncludeAndExcludeHostsAndSlots) {
   EXPECT_EQ(filtered("b:1@a:2,0", ""), "b:1 a:20");
   EXPECT_EQ(filtered("", "a:1"), "a:02 b:01");
   EXPECT_EQ(filtered("", "a:0,2@b:1"), "a:1 b:0");
-  // A host without a slot left is none: nothing would start there, and it would still count as a host.
+  // A host with no slot left is dropped: nothing would start there, and it would still count as a host.
   EXPECT_EQ(filtered("", "a"), "b:01");
   EXPECT_EQ(filtered("", "b:0,1"), "a:012");
   EXPECT_THAT([&] { filtered("", "a@b"); }, ThrowsMessage<ConfigError>("--exclude a@b: leaves no slot"));
@@ -105,7 +105,7 @@ TEST(HostFilters, IncludeAndExcludeHostsAndSlots) {
   EXPECT_THROW(filtered("a", "b"), ConfigError);
 }
 
-// Ranks by number in the order in which they ended.
+// The rank that is the cause, or -1. The ends are in the order in which the ranks ended.
 int cause_of(const std::vector<RankEnd>& ends) {
   const RankEnd* cause = root_cause(ends);
   return cause == nullptr ? -1 : cause->rank;
@@ -121,8 +121,8 @@ TEST(RootCause, IsTheFirstRankThatFailedByItself) {
   EXPECT_EQ(cause_of({end(0, 0), end(1, 3), end(2, 4)}), 1);
   EXPECT_EQ(cause_of({end(2, kLost), end(1, 16), end(0, kLost)}), 1);  // the others say that they lost it
   EXPECT_EQ(cause_of({end(2, 143, true), end(1, 16)}), 1);             // ended by the launcher
-  // Nobody is the cause: the first that lost a peer speaks for all, and a rank that the launcher ended only if there is no such
-  // one.
+  // If no rank is the cause, the first that lost a peer is named, and a rank that the launcher ended only if there is no such
+  // rank.
   EXPECT_EQ(cause_of({end(2, kLost), end(1, kLost), end(0, kLost)}), 2);
   EXPECT_EQ(cause_of({end(2, 143, true), end(1, kLost), end(0, kLost)}), 1);
   EXPECT_EQ(cause_of({end(1, kLost), end(2, 143, true)}), 1);

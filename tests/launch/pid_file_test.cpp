@@ -1,4 +1,4 @@
-// --save_pid: where the file is, who can read it, and that nobody else can say which file is written.
+// --save_pid: where the file is, who can read it, and that no other user can choose which file is written.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
@@ -19,7 +19,7 @@ class PidFile : public ::testing::Test {
         {kTrivet, "launch", "--num_gpus", "2", "--save_pid", "/bin/sh", "-c", "echo $$ is rank $RANK; sleep 1000"}, variables);
   }
   std::string own(const std::string& folder) const { return folder + "/trivet-" + std::to_string(::geteuid()); }
-  // The file that the launcher names, when both ranks run.
+  // The file that the launcher names once both ranks run.
   static std::string file_of(const LaunchedProcess& job) {
     if (!job.prints("is rank", 2)) ADD_FAILURE() << job.output();
     const std::string line = job.lines_with("pids are in ").at(0);
@@ -57,7 +57,7 @@ TEST_F(PidFile, HasALineForEachRankWhileTheJobRuns) {
 }
 
 TEST_F(PidFile, ThatCannotBeWrittenWholeIsReportedOnceAndTheJobGoesOn) {
-  // 1024 bytes, which are enough for the job's secret, but not for the lines of so many ranks.
+  // The limit is 1024 bytes, which is enough for the job's secret, but not for the lines of 150 ranks.
   LaunchedProcess job({"/bin/bash", "-c", "ulimit -f 1; exec \"$@\"", "bash", kTrivet, "launch", "--num_gpus", "150",
                        "--save_pid", "/bin/true"});
   EXPECT_EQ(job.wait(), 0) << job.output();
@@ -113,7 +113,7 @@ TEST_F(PidFile, IsNotWrittenThroughAFileThatIsALink) {
   std::string line;
   std::getline(file, line);
   EXPECT_EQ(line, "mine");
-  EXPECT_TRUE(fs::is_symlink(name)) << "it was there before";
+  EXPECT_TRUE(fs::is_symlink(name)) << "it existed before";
 }
 
 TEST_F(PidFile, IsNotWrittenIntoAFolderOfAnotherUser) {

@@ -1,9 +1,9 @@
-// A rank that does nothing but communicate and compute, until it is told to stop: what is killed in the tests of the launcher.
+// A rank that does nothing but communicate and compute. The launcher's tests run it, kill it and stop it.
 //
 //   rank_program [--steps N] [--compute-ms N] [--silence-ms N] [--join-ms N] [--exit-code N --exit-rank R] [--abort REASON]
 //                [--stop-before-join R]
 //
-// SIGUSR1: the main thread stands still from now on, while the process lives and its monitor goes on.
+// On SIGUSR1 the main thread stands still for good, while the process lives and its monitor continues.
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -32,13 +32,13 @@ std::map<std::string, std::string> flags_of(int argc, char** argv) {
   return flags;
 }
 
-// Deaf to everything, as a matrix product is.
+// Reacts to nothing while it runs, like a matrix product.
 void compute(milliseconds time) {
   volatile double sum = 0;
   for (const auto end = steady_clock::now() + time; steady_clock::now() < end;) sum = sum + 1;
 }
 
-// Signals of a process go to its main thread.
+// A signal to a process is handled by its main thread.
 void stand_still(int) {
   for (;;) ::pause();
 }

@@ -1,4 +1,4 @@
-// What the launcher gives ranks, and how it ends those that do not end themselves.
+// What the launcher gives ranks, and how it ends ranks that do not end by themselves.
 #include <gmock/gmock.h>
 
 #include "tests/launch/launched_job.h"
@@ -15,7 +15,7 @@ std::string job(const std::string& script, int ranks, int expected_code, const L
   return process.output();
 }
 
-// A launcher may itself be a rank: only its rank 0 has a listening socket, and that is its own.
+// A launcher may itself be a rank of another job. Only rank 0 of its own job has a listening socket, and not the inherited one.
 TEST(RanksOfAJob, OnlyTheFirstIsToldOfTheListeningSocket) {
   const std::string output = job("echo rank $RANK listens on ${TRIVET_LISTEN_FD-nothing}", 3, 0, {{"TRIVET_LISTEN_FD", "777"}});
   EXPECT_THAT(output, HasSubstr("rank 1 listens on nothing\n"));
@@ -36,12 +36,12 @@ TEST(RanksOfAJob, AStoppedOneIsContinuedToBeEnded) {
   EXPECT_THAT(output, Not(HasSubstr("SIGKILL")));
 }
 
-// Ranks that say that they lost another one: the first of them is named where no rank is the cause.
+// If ranks only say that they lost another one and no rank is the cause, the first of them is named.
 TEST(RanksOfAJob, TheFirstThatLostAPeerIsNamedWhereNoCauseIsKnown) {
   const std::string output =
       job("if test $RANK = 1; then echo $$ > $TMPDIR/one; exit 10; fi; "
           "until test -s $TMPDIR/one; do sleep 0.02; done; "
-          "while kill -0 $(cat $TMPDIR/one); do sleep 0.02; done; exit 10",  // until the launcher has seen its end
+          "while kill -0 $(cat $TMPDIR/one); do sleep 0.02; done; exit 10",  // until the launcher has seen the end of rank 1
           3, 10);
   EXPECT_THAT(output, HasSubstr("trivet: error: launch: rank 1 (pid "));
 }

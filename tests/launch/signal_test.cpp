@@ -1,4 +1,4 @@
-// What signals to the launcher do: ranks get them, and time to finish a step and to save.
+// Ranks get the signals that are sent to the launcher, and time to finish a step and to save.
 #include <gmock/gmock.h>
 
 #include "tests/launch/launched_job.h"
@@ -65,7 +65,7 @@ TEST(Signal, KillsTrainersThatDoNotEndInTimeUnderShellsThatDo) {
                "and had to be killed; --shutdown-timeout gives more time\n"));
 }
 
-// Here the guardian stands still meanwhile, so that it learns of both at once.
+// Here the guardian is stopped in the meantime, so that it learns of the failure and the signal at once.
 TEST(Signal, ThatComesJustAfterAFailureDoesNotHideIt) {
   LaunchedProcess job(command({}, "echo ready; test $RANK = 1 && { sleep 0.3; exit 19; }; sleep 1000"));
   ASSERT_TRUE(job.prints("ready", 2)) << job.output();
@@ -101,15 +101,15 @@ TEST(Signal, TwiceKillsTrainersUnderShells) {
   EXPECT_THAT(job.output(), EndsWith(": a second signal killed what the ranks had started\n"));
 }
 
-// timeout(1) sends its signal to the process and to its process group. On a machine that is too busy the two may come too far
-// apart, so it is tried more than once.
+// timeout(1) sends its signal to the process and to its process group. On a machine that is too busy the two may arrive too far
+// apart, so the test tries more than once.
 TEST(Signal, ThatArrivesTwiceWithinAMomentCountsOnce) {
   size_t saved = 0;
   for (int attempt = 0; attempt < 5 && saved != 2; ++attempt) {
     LaunchedProcess job(command({}, kSaving));
     ASSERT_TRUE(job.prints("ready", 2)) << job.output();
     ::kill(job.pid(), SIGTERM);
-    std::this_thread::sleep_for(milliseconds(30));  // two that wait to be read would be one
+    std::this_thread::sleep_for(milliseconds(30));  // two pending signals would be one
     ::kill(job.pid(), SIGTERM);
     EXPECT_EQ(job.wait(), 128 + SIGTERM);
     saved = job.lines_with("saved").size();

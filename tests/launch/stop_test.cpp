@@ -1,6 +1,6 @@
-// Ranks that are stopped (SIGSTOP) and ranks whose main thread stands still, for real, and a job under load that must be left
-// alone. scripts/stop_soak sets TRIVET_STOPS, TRIVET_STUCK, TRIVET_LOAD_SECONDS and TRIVET_SEED: how many, how long, which
-// ones.
+// Real ranks are stopped (SIGSTOP) or their main thread stands still, and a job under load must be left alone.
+// scripts/stop_soak sets how many, how long and which ones with TRIVET_STOPS, TRIVET_STUCK, TRIVET_LOAD_SECONDS and
+// TRIVET_SEED.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -17,10 +17,10 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr milliseconds kNever{20000};  // for one stop, on a machine that may be busy; the soak checks the times
-constexpr size_t kSoak = 20;           // so many times say something
+constexpr size_t kSoak = 20;           // enough times for percentiles
 const std::vector<std::string> kSteps{"--steps", "1000000", "--compute-ms", "2", "--silence-ms", "600000"};
 
-// With silence allowed for 10 minutes, only the state of the process can have told.
+// Silence is allowed for 10 minutes, so only the state of the process can have told.
 TEST(StoppedRank, IsNamedByAllOthersLongBeforeTheSilenceDeadline) {
   const int64_t stops = from_environment("TRIVET_STOPS", 3), seed = from_environment("TRIVET_SEED", 1);
   std::mt19937_64 random(static_cast<uint64_t>(seed));
@@ -52,7 +52,7 @@ TEST(StoppedRank, IsNamedByAllOthersLongBeforeTheSilenceDeadline) {
   }
 }
 
-TEST(StoppedRank, ThatComputesForLongOthersIsSeenByThem) {
+TEST(StoppedRank, IsSeenByRanksThatComputeForLong) {
   LaunchedJob job(3, {"--steps", "10", "--compute-ms", "60000", "--silence-ms", "600000"});
   ASSERT_TRUE(job.find_ranks(3)) << job.output();
   const auto start = steady_clock::now();
@@ -98,7 +98,8 @@ TEST(StoppedRank, ForAMomentIsNoLoss) {
   EXPECT_EQ(job.wait(), 0) << job.output();
 }
 
-// The process lives and its monitor beats; only its main thread does nothing more. It is named in a line; the deadline stays.
+// The process lives and its monitor sends heartbeats, but its main thread does nothing more. It is named in a line, and the
+// deadline stays.
 TEST(StuckRank, IsNamedInALineWhileTheOthersWait) {
   const int64_t stuck = from_environment("TRIVET_STUCK", 2), seed = from_environment("TRIVET_SEED", 1);
   std::mt19937_64 random(static_cast<uint64_t>(seed) + 1);
@@ -118,7 +119,7 @@ TEST(StuckRank, IsNamedInALineWhileTheOthersWait) {
     EXPECT_THAT(job.output(), HasSubstr(" all_reduce (max) of 100000 float32, number "));
     EXPECT_THAT(job.output(), HasSubstr("giving up after 600 s"));
     EXPECT_EQ(job.lines_with(") has not ").size(), 1u) << "one line for all that wait\n" << job.output();
-    EXPECT_FALSE(ends_within(job.watches[(victim + 1) % ranks], milliseconds(0))) << "the job goes on waiting";
+    EXPECT_FALSE(ends_within(job.watches[(victim + 1) % ranks], milliseconds(0))) << "the job keeps waiting";
   }
   print_summary(fmt::format("stop_soak: seed {}, {} main threads that stand still, from then to the line", seed, stuck), times);
   if (times.size() >= kSoak) {
@@ -126,7 +127,7 @@ TEST(StuckRank, IsNamedInALineWhileTheOthersWait) {
   }
 }
 
-// Eight ranks that compute, and two threads more that take what they can, on however many cores there are.
+// Eight ranks compute, and two more threads take what they can, on however many cores there are.
 TEST(LoadedJob, LosesNobody) {
   const int64_t seconds = from_environment("TRIVET_LOAD_SECONDS", 2);
   std::atomic<bool> over{false};

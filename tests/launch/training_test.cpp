@@ -1,4 +1,4 @@
-// Trainers under the launcher, with a shell in between: they end with their launcher.
+// Trainers that run in a shell under the launcher end with their launcher.
 #include <gmock/gmock.h>
 
 #include "tests/launch/launched_job.h"

@@ -1,4 +1,4 @@
-// Which rank the launcher names, as a function of what it saw.
+// Tests which rank the launcher names, as a function of what it saw.
 #include "cli/launch/verdict.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ struct Case {
   const char* name;
   JobRecord job;
   int exit_code;
-  std::string text;  // all of it
+  std::string text;  // the full text
 };
 
 class JobVerdict : public ::testing::TestWithParam<Case> {};

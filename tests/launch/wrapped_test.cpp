@@ -1,4 +1,4 @@
-// Ranks under shells and in sessions of their own: nothing that a job has started outlives the job or its launcher, however
+// Ranks run under shells and in sessions of their own. Nothing that a job has started outlives the job or its launcher, however
 // they end.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 constexpr const char* kMark = "TRIVET_TEST_MARK";
 
-// Ranks that are the command of a shell. $RANKS_PROGRAM is the program that communicates.
+// A job whose ranks run a shell command. $RANKS_PROGRAM is the program that communicates.
 class WrappedJob : public LaunchedProcess {
  public:
   explicit WrappedJob(const std::string& command, int ranks = 2)
@@ -80,7 +80,7 @@ TEST(WrappedRank, EndsItselfWhenLauncherAndGuardianAreKilledAtOnce) {
   ::kill(guardian, SIGSTOP);  // so that it cannot act in between
   ::kill(job.pid(), SIGKILL);
   ::kill(guardian, SIGKILL);
-  EXPECT_TRUE(job.prints("the launcher has died", 1)) << job.output();  // the other may find that it lost this one
+  EXPECT_TRUE(job.prints("the launcher has died", 1)) << job.output();
   EXPECT_TRUE(job.nothing_is_left());
 }
 
@@ -98,7 +98,7 @@ TEST(FinishedJob, LeavesNothingInOtherSessionsAndSaysWhatItKilled) {
   EXPECT_THAT(job.output(), HasSubstr(" (sleep), pid "));
 }
 
-// A shell that starts something and then becomes the launcher leaves it children that are no part of the job.
+// A shell that starts something and then becomes the launcher leaves it children that are not part of the job.
 TEST(FinishedJob, LeavesThoseAloneThatTheLauncherHadAsChildrenBefore) {
   const std::string mark = "children before " + std::to_string(::getpid());
   LaunchedProcess job({"/bin/bash", "-c", "sleep 1000 & (sleep 1000; true) & exec \"$@\"", "bash", kTrivet, "launch",
@@ -112,7 +112,7 @@ TEST(FinishedJob, LeavesThoseAloneThatTheLauncherHadAsChildrenBefore) {
   for (int pid : left) ::kill(pid, SIGKILL);
 }
 
-// A copy of setpriv with the rights of root, for a launcher that has none, as sudo is.
+// A setuid copy of setpriv stands for sudo: it has the rights of root, and the launcher has none.
 TEST(FinishedJob, DoesNotWaitForProcessesOfAnotherUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can make such a program";
   const fs::path folder = fs::temp_directory_path() / ("trivet_other_user_" + std::to_string(::getpid()));
@@ -144,7 +144,7 @@ TEST(FinishedJob, DoesNotWaitForProcessesOfAnotherUser) {
   EXPECT_EQ(code, 0);
 }
 
-// Their shells end with 0 all the same.
+// The shells of the ranks exit with code 0 all the same.
 TEST(Loss, ThatShellsHideIsTheLaunchersExitCode) {
   LaunchedProcess job({kTrivet, "launch", "--num_gpus", "2", "/bin/sh", "-c",
                        kRankProgram + " --steps 5 --exit-rank 1 --exit-code 16 --abort nan; echo done"});
@@ -156,7 +156,7 @@ TEST(Loss, ThatShellsHideIsTheLaunchersExitCode) {
 enum class Victim { Launcher, Guardian, Both, Wrapper, Trainer };
 constexpr const char* kNames[] = {"launcher", "guardian", "launcher and guardian", "wrapper", "trainer"};
 
-// 0 if it is not there (yet).
+// The pid of the victim, or 0 if it does not exist (yet).
 int find_victim(const WrappedJob& job, Victim victim) {
   if (victim == Victim::Launcher) return job.pid();
   if (victim != Victim::Trainer && victim != Victim::Wrapper) return job.guardian();
@@ -177,7 +177,8 @@ void kill_victim(const WrappedJob& job, int pid, Victim victim) {
   ::kill(pid, SIGKILL);
 }
 
-// TRIVET_KILLS and TRIVET_SEED: how many, which ones (scripts/kill_soak). Half of the kills come while the job starts.
+// TRIVET_KILLS and TRIVET_SEED set how many are killed and which (scripts/kill_soak). Half of the kills come while the job
+// starts.
 TEST(KillMatrix, LeavesNothingWhoeverIsKilled) {
   const int64_t kills = from_environment("TRIVET_KILLS", 10), seed = from_environment("TRIVET_SEED", 1);
   std::mt19937_64 random(static_cast<uint64_t>(seed));
@@ -199,7 +200,7 @@ TEST(KillMatrix, LeavesNothingWhoeverIsKilled) {
     const auto start = steady_clock::now();
     kill_victim(job, pid, victim);
     const int code = job.wait();
-    // The shell of a trainer that was killed ends with 0. The other trainer tells the launcher whom it lost, if it had found
+    // The shell of a killed trainer exits with code 0. The other trainer tells the launcher which rank it lost, if it had found
     // it.
     if (victim != Victim::Trainer) {
       EXPECT_EQ(code, 128 + SIGKILL) << job.output();

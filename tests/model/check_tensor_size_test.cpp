@@ -1,4 +1,4 @@
-// Which models can be shared by how many tensor ranks.
+// Tests which models can be divided among how many tensor ranks.
 #include <gtest/gtest.h>
 
 #include "core/error.h"

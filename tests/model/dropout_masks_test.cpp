@@ -1,4 +1,4 @@
-// Which activations of a block are dropped: every site of a model draws for itself.
+// Tests which activations of a block are dropped: every dropout site of a model draws a mask of its own.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kHidden = 64, kTokens = 128;
 
-// What was dropped of the output of attention (bit 0) and of the MLP (bit 1), for each element of an activation.
+// Tells for each element of an activation whether the output of attention (bit 0) and that of the MLP (bit 1) was dropped.
 struct DroppedElements {
   std::vector<int> of_element;
   double share_of(int dropped) const {
@@ -20,8 +20,8 @@ struct DroppedElements {
   }
 };
 
-// All weights are zero, so attention gives the bias of its output projection, 1, and the MLP its own, 2. At a rate of 0.5 what
-// is kept is doubled: y = 2 [kept of attention] + 4 [kept of the MLP] tells which were.
+// All weights are zero, so attention gives the bias of its output projection, 1, and the MLP the bias of its own, 2. At a rate
+// of 0.5, kept values are doubled: y = 2 [attention kept] + 4 [MLP kept] tells which were kept.
 DroppedElements dropped_in(const std::string& block_name, double step = 0) {
   const TransformerBlock block(block_name, {.attention = {.hidden = kHidden, .heads = 2, .key_value_heads = 2, .dropout = 0.5},
                                             .mlp = {.hidden = kHidden, .feed_forward = 8},
@@ -50,7 +50,7 @@ DroppedElements dropped_in(const std::string& block_name, double step = 0) {
   return dropped;
 }
 
-// 8192 elements: the share of each of the four cases is within 0.02, four standard deviations, of a quarter.
+// With 8192 elements, the share of each of the four cases is within 0.02 of a quarter, which is four standard deviations.
 TEST(DropoutMasks, ThoseOfTheTwoBranchesOfABlockAreIndependent) {
   const DroppedElements dropped = dropped_in("blocks.0");
   for (const int which : {0, 1, 2, 3}) EXPECT_NEAR(dropped.share_of(which), 0.25, 0.02) << which;

@@ -1,4 +1,5 @@
-// Where a model drops: on the embedding, on attention's probabilities and on both residual branches; nowhere in evaluation.
+// Tests where a model drops: on the embedding, on attention's probabilities and on both residual branches, but nowhere in
+// evaluation.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +20,7 @@ class Calls final : public kernels::KernelObserver {
   std::vector<std::string> made;
 };
 
-// The kernels of one layer's forward, on memory that is not there.
+// The kernels that one layer's forward calls, on tensors without memory.
 std::vector<std::string> calls_of(const Model& model, size_t layer, bool training) {
   Calls calls;
   const auto meta = kernels::make_meta_kernels();

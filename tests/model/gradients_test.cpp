@@ -1,5 +1,5 @@
-// Every layer's backward_input and backward_weight against central differences in float64. The differences are of fourth order
-// with a step of 1e-3: truncation and rounding leave about 1e-11.
+// Compares every layer's backward_input and backward_weight with central differences in float64. The differences are of fourth
+// order with a step of 1e-3, so that truncation and rounding leave an error of about 1e-11.
 #include <gtest/gtest.h>
 
 #include "model/check_gradients.h"
@@ -101,7 +101,7 @@ TEST(LmHead, GradientsMatchDifferencesInOneChunkAndInSeveral) {
   }
 }
 
-// A layer whose dx forgets the second use of x.
+// A layer with a bug: its dx forgets the second use of x.
 class HalfForgotten : public Linear {
  public:
   HalfForgotten() : Linear({.in = 4, .out = 4}) {}

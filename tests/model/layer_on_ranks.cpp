@@ -8,7 +8,7 @@
 namespace trivet::model {
 namespace {
 
-constexpr double kThere = 0.25;  // what a gradient holds before it is added to
+constexpr double kThere = 0.25;  // what a gradient holds before it is accumulated
 
 Values draw(int64_t count, const std::string& name, double spread) {
   Values values(static_cast<size_t>(count));
@@ -20,7 +20,7 @@ Values draw(int64_t count, const std::string& name, double spread) {
 
 bool shares_tokens(const RankAxis* axis) { return axis && axis->splits_tokens; }
 
-// A rank's own tokens of [B, S, H].
+// The tokens of [B, S, H] that a rank holds.
 Values own_tokens(const Values& whole, const Shape& shape, int rank, int size) {
   Values own;
   const auto part = static_cast<std::ptrdiff_t>(shape[1] / size * shape[2]);
@@ -31,7 +31,7 @@ Values own_tokens(const Values& whole, const Shape& shape, int rank, int size) {
   return own;
 }
 
-// What the gradients of a parameter that is not split add up to over the ranks' own tokens.
+// The sum over ranks of the gradients of a parameter that is not split; each rank's gradient is over its tokens.
 Values sum_over_tokens(const std::vector<Outcome>& ranks, size_t parameter, Way way) {
   Values sum(ranks[0].gradients[parameter].size(), way == Way::Accumulated ? kThere : 0);
   for (const Outcome& rank : ranks)

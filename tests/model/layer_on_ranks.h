@@ -1,7 +1,8 @@
-// One microbatch of a layer on ranks that share its split parameters, beside one rank that has them whole. Ranks are threads.
+// Runs one microbatch of a layer on ranks that share its split parameters, and compares them with one rank that holds all.
+// Ranks are threads.
 //
-// In float64 the two differ by the order of sums alone: 1e-10 of the largest value of a tensor is generous for sums of at most
-// a hundred terms of one size.
+// In float64 the two differ only by the order of sums: 1e-10 of the largest value of a tensor is generous for sums of at most a
+// hundred terms of similar size.
 #pragma once
 
 #include <functional>
@@ -9,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "comm/rank_axis.h"
 #include "comm/world.h"
 #include "model/transformer_block.h"
+#include "comm/rank_axis.h"
 #include "tests/model/whole_model.h"
 
 namespace trivet::model {
@@ -44,7 +45,7 @@ struct Outcome {
 
 inline TensorView view_of(Values& values, const Shape& shape) { return {values.data(), DType::Float64, shape}; }
 
-// On this rank; without an axis: on one rank that has everything.
+// Runs the layer on this rank of `axis`; without an axis, on one rank that holds everything.
 Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAxis* axis);
 
 // Runs `body` on `size` ranks that are a tensor axis with a stream of its own.
@@ -52,12 +53,12 @@ void on_axis(int size, const std::function<void(const RankAxis&)>& body, bool se
 
 std::vector<Outcome> run_ranks(const Layer& layer, const LayerCase& it, Way way, int size, bool sequence_parallel = false);
 
-// Every rank has y, dx and the loss whole, and its part of each gradient.
+// Every rank must have all of y and dx, the loss, and its part of each gradient.
 void expect_as_one_rank(const Layer& layer, const LayerCase& it, int size);
-// With sequence parallelism every rank has its own tokens of y and dx.
+// With sequence parallelism, every rank must have its tokens of y and dx.
 void expect_as_one_rank_in_parts(const Layer& layer, const LayerCase& it, int size);
 
-// 2 (n - 1) / n of what is reduced.
+// A rank sends 2 (n - 1) / n of the bytes that are reduced.
 inline int64_t bytes_of_all_reduce(int64_t elements, int64_t element_bytes, int size) {
   return 2 * (size - 1) * elements * element_bytes / size;
 }

@@ -14,7 +14,7 @@ LmHead head_with(int64_t rows_of_chunk) {
                 make_norm(NormKind::LayerNorm, kHidden, 1e-5, true));
 }
 
-// One head with values of its own, in float64.
+// Holds the weights, gradients and input of a head, in float64, and runs the head.
 struct HeadRun {
   explicit HeadRun(Batch given) : batch(std::move(given)) {
     uint64_t key = 0;
@@ -62,7 +62,7 @@ TEST(LmHead, ChunkSizeDependsOnTheVocabularyAlone) {
   };
   EXPECT_EQ(rows(256), 131072);
   EXPECT_EQ(rows(50257), 640);
-  EXPECT_EQ(rows(1'000'000), 64);  // at least
+  EXPECT_EQ(rows(1'000'000), 64);  // the minimum
 }
 
 TEST(LmHead, ChunksGiveTheLossAndGradientsOfTheWhole) {

@@ -1,4 +1,4 @@
-// Where the elements of a rank's part of a parameter are in the whole, and values moved between the two.
+// Maps the elements of a rank's part of a parameter to their places in the whole parameter.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace trivet::model {
 
-// places[e] is the place in the whole of element e of the rank's part.
+// places[e] is the place in the whole parameter of element e of the rank's part.
 inline std::vector<size_t> local_places(const ParameterSpec& spec, int rank, int size) {
   std::vector<size_t> places;
   const int64_t whole_width = spec.shape.elements() / spec.shape[0];

@@ -67,7 +67,7 @@ TEST_P(BothModels, DropoutOfASampleDependsOnItsNumberAndNotOnItsNeighbours) {
   EXPECT_NEAR(together, (alone_first + model.loss(second)) / 2, 1e-13);
 }
 
-TEST_P(BothModels, GradientsMayBeFloat32BesideBFloat16AndRoundToTheSame) {
+TEST_P(BothModels, GradientsMayBeFloat32WhileWeightsAreBFloat16AndRoundToTheSame) {
   WholeModel narrow(tiny(GetParam(), 0.1), DType::BFloat16, Device::Cpu);
   WholeModel wide(tiny(GetParam(), 0.1), DType::BFloat16, Device::Cpu, DType::Float32);
   const Batch batch = random_batch(3, 12, 31, 1);
@@ -200,7 +200,7 @@ TEST(ParameterCount, IsThePublishedOneOfGpt2) {
 }
 
 TEST(FlopsPerToken, AreSixForEachMultiplyingElementAndAttention) {
-  // 12 H^2 + 13 H a block, of which 12 H^2 multiply.
+  // A block has 12 H^2 + 13 H elements, of which 12 H^2 multiply.
   EXPECT_DOUBLE_EQ(flops_per_token(build({.vocabulary_size = 50257})),
                    6.0 * (12 * 12 * 768.0 * 768 + 50257 * 768.0) + 6.0 * 12 * 768 * 1024);
 }

@@ -1,4 +1,4 @@
-// Reads a safetensors file whole, as doubles. For golden files only: it trusts what it reads.
+// Reads all of a safetensors file, as doubles. It is for golden files only, because it trusts what it reads.
 //
 //   8 bytes little-endian header length | JSON: name -> {"dtype", "shape", "data_offsets"} | data
 #pragma once

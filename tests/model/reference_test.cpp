@@ -1,4 +1,4 @@
-// Whole models against numbers that PyTorch and numpy made in float64.
+// Compares complete models with numbers that PyTorch and numpy computed in float64.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,8 +13,8 @@ namespace {
 
 using Tensors = std::map<std::string, GoldenTensor>;
 
-// float64: the kernels take a norm's epsilon as float32, and 1e-5 rounded to it is off by 2.5e-13: 1e-10 of activations whose
-// variance is that of GPT-2's initial embedding. All else is a few hundred roundings of 1e-16.
+// float64: the kernels take a norm's epsilon as float32, and 1e-5 rounded to float32 is off by 2.5e-13, which is 1e-10 of
+// activations whose variance is that of GPT-2's initial embedding. The rest is a few hundred roundings of 1e-16.
 // float32: sums of up to 200 terms of order 1, rounded at 6e-8 each, through a handful of layers; errors partly cancel.
 double tolerance(DType dtype) { return dtype == DType::Float64 ? 1e-10 : 2e-5; }
 
@@ -24,7 +24,7 @@ double largest(const std::vector<double>& values) {
   return result;
 }
 
-// Differences relative to the largest of the expected values.
+// The tolerance is relative to the largest of the expected values.
 void expect_near(const std::vector<double>& actual, const std::vector<double>& expected, double tolerance,
                  const std::string& what) {
   ASSERT_EQ(actual.size(), expected.size()) << what;

@@ -1,4 +1,4 @@
-// Layers whose tensor ranks have their own tokens between blocks, against one rank that has all.
+// Compares layers whose tensor ranks each hold a part of the tokens between blocks with one rank that holds all tokens.
 #include <gtest/gtest.h>
 
 #include "model/embedding.h"
@@ -23,9 +23,9 @@ TEST_P(SequenceParallel, LayersAreAsOnOneRank) {
       {.input_shape = {3, 8, 6}, .targets_below = 61}, size());
 }
 
-// A block gathers its tokens twice forward, for the projection to queries and to the feed-forward, and scatters as many sums:
-// together what the two all-reduces of a rank with whole activations send. Backward gathers dy of the row-parallel products,
-// and x of the column-parallel ones again.
+// In forward, a block gathers its tokens twice, for the projection to queries and for the feed-forward, and scatters two sums:
+// together this sends as much as the two all-reduces of a rank with all activations. Backward gathers dy of the row-parallel
+// products, and x of the column-parallel ones again.
 TEST_P(SequenceParallel, SendsAsMuchForward) {
   const TransformerBlock block("b", gpt_block(0));
   const LayerCase it{.input_shape = {2, 8, 24}};

@@ -1,4 +1,4 @@
-// Whole models on a tensor axis, against one rank.
+// Compares complete models on a tensor axis with the same models on one rank.
 #include <gtest/gtest.h>
 
 #include "tests/model/layer_on_ranks.h"
@@ -116,7 +116,7 @@ TEST_P(ModelOnAnAxis, AFrozenParameterIsLeftOutAndTheOthersKeepTheirBits) {
   });
 }
 
-// As on one rank in bfloat16: the difference to float32 is what rounding activations costs.
+// As on one rank, the difference to float32 is what rounding activations to bfloat16 costs.
 TEST_P(ModelOnAnAxis, BFloat16FollowsFloat32) {
   const Batch batch = random_batch(2, 12, 61, 1);
   WholeModel exact(small(type(), 0), DType::Float32, Device::Cpu);
@@ -134,7 +134,8 @@ TEST_P(ModelOnAnAxis, SendsWhatTheFormulasSayAndThePlannersGroupAgrees) {
     WholeModel real(small(type(), 0.1), DType::Float32, Device::Cpu, {}, &axis);
     real.train(batch);
     const comm::Traffic traffic = axis.group.traffic();
-    // Embedding 1, a block 4, head 1 sums of activations; the head's loss: maxima, and two sums for each row.
+    // Activations are summed once in the embedding, 4 times in each block and once in the head. The head's loss needs maxima,
+    // and two sums for each row.
     int64_t operations = 1 + 4 * layers + 1 + 2;
     int64_t bytes = (2 + 4 * layers) * bytes_of_all_reduce(rows * hidden, 4, axis.size()) +
                     bytes_of_all_reduce(rows, 4, axis.size()) + bytes_of_all_reduce(2 * rows, 4, axis.size());

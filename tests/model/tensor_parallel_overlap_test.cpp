@@ -1,4 +1,4 @@
-// What runs beside a sum over the tensor axis.
+// Tests what runs at the same time as a sum over the tensor axis.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace trivet::model {
 namespace {
 
-// Counts what is enqueued; nothing runs before `release`.
+// Counts the work that is enqueued; nothing runs before `release`.
 class HeldStream final : public Stream {
  public:
   explicit HeldStream(std::shared_future<void> release) {
@@ -29,7 +29,7 @@ class HeldStream final : public Stream {
   std::unique_ptr<Stream> inner_ = make_thread_stream("held");
 };
 
-// Says when its weight gradient has been made, and how much had been enqueued before.
+// Announces that its weight gradient has been computed, and checks how much had been enqueued before.
 class AnnouncingLinear : public Linear {
  public:
   AnnouncingLinear(const Options& options, HeldStream& stream, std::promise<void>& made)

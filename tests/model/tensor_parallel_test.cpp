@@ -1,4 +1,4 @@
-// Layers whose split parameters tensor ranks share, against one rank that has them whole.
+// Compares layers whose split parameters are shared by tensor ranks with one rank that holds all of them.
 #include <gtest/gtest.h>
 
 #include "model/embedding.h"
@@ -19,7 +19,7 @@ TEST_P(TensorParallel, LinearWithoutASplitIsWholeOnEveryRank) {
   EXPECT_EQ(run_ranks(linear, it, Way::Fused, size())[0].traffic.operations, 0);
 }
 
-// check_tensor_size asks for even parts of a model so that no rank waits; the mathematics does not need them.
+// check_tensor_size requires even parts of a model so that no rank waits; the mathematics does not need them.
 TEST_P(TensorParallel, MlpIsAsOnOneRankAlsoInUnevenParts) {
   expect_as_one_rank(Mlp({.hidden = 6, .feed_forward = 11}), {.input_shape = {2, 3, 6}}, size());
   expect_as_one_rank(Mlp({.hidden = 6, .feed_forward = 11, .activation = Activation::SwiGlu, .bias = false}),

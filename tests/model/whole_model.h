@@ -1,5 +1,5 @@
-// A model with its weights and gradients in plain memory, and the shortest loop that trains it: what the engine does, without
-// it.
+// A model with its weights and gradients in plain memory, and the shortest loop that trains it: it does what the engine does,
+// without the engine.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace trivet::model {
 
-// Values of a tensor of any float dtype as doubles, and back.
+// Convert the values of a tensor of any float dtype to doubles, and back.
 inline std::vector<double> values_of(ConstTensorView view) {
   std::vector<double> values;
   dispatch_float(view.dtype, [&]<typename T>() {
@@ -68,8 +68,8 @@ inline Batch random_batch(int64_t sequences, int64_t length, int64_t vocabulary,
 
 class WholeModel {
  public:
-  // On Device::Meta nothing has memory and the arena is a planning one.
-  // With a tensor axis, weights and gradients are this rank's parts; initial values do not depend on the axis.
+  // On Device::Meta nothing has memory, and the arena only plans. With a tensor axis, weights and gradients are this rank's
+  // parts; initial values do not depend on the axis.
   WholeModel(const Description& description, DType dtype, Device device, std::optional<DType> gradient_dtype = {},
              const comm::RankAxis* tensor = nullptr)
       : model_(build(description)),
@@ -99,7 +99,7 @@ class WholeModel {
   int64_t step = 0, first_sample = 0;
   std::string frozen;  // name of a parameter that has no gradient
 
-  // Mean loss of the batch; evaluation alone.
+  // Returns the mean loss of the batch; runs forward only.
   double loss(const Batch& batch) {
     const Microbatch microbatch = batch.view();
     Context context = make_context(microbatch);
@@ -110,7 +110,8 @@ class WholeModel {
     return loss_[0] / std::max(loss_[1], 1.0);
   }
 
-  // Mean loss; gradients of all parameters are left in gradient(name). Fused, or each backward in its two halves.
+  // Returns the mean loss, and leaves the gradients of all parameters in gradient(name). Each backward runs fused or in two
+  // halves.
   double train(const Batch& batch, bool fused = true) {
     for (auto& [name, buffer] : gradients_) kernels_->zero(buffer.view());
     const Microbatch microbatch = batch.view();
@@ -170,7 +171,7 @@ class WholeModel {
       if (device_ != Device::Meta) set_values(weight(name), local_values(values_of(whole.view()), spec, rank, size));
     }
   }
-  // The gradient is to be that of the mean over the targets that count.
+  // Returns the loss scale with which gradients are those of the mean over the targets that count.
   static double targets_per_counting_one(const Batch& batch) {
     const auto counting = std::count_if(batch.targets.begin(), batch.targets.end(), [](int32_t target) { return target >= 0; });
     return static_cast<double>(batch.targets.size()) / static_cast<double>(std::max<int64_t>(counting, 1));
@@ -198,7 +199,7 @@ class WholeModel {
     if (device_ != Device::Meta) context.loss = {loss_, DType::Float64, {2}};
     return context;
   }
-  // Outputs of all layers but the last.
+  // Returns the outputs of all layers except the last.
   std::vector<ScopedTensor> forward(Context& context, const Microbatch& microbatch, std::vector<Saved>& saved) {
     std::vector<ScopedTensor> outputs;
     ConstTensorView x = microbatch.tokens;
@@ -222,7 +223,7 @@ class WholeModel {
     it.backward_weight(context, gradients, saved);
   }
 
-  // What was given back holds something else by now.
+  // Overwrites all memory that has been released with NaN.
   void poison_free_memory() {
     if (device_ == Device::Meta) return;
     std::vector<ScopedTensor> blocks;

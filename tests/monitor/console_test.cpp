@@ -74,7 +74,7 @@ TEST(Console, TheBestEvaluationNeedNotBeTheLast) {
   EXPECT_NE(out.str().find(", validation 2.2500 (best 2.0000 at step 2),"), std::string::npos) << out.str();
 }
 
-// Only an overflow of gradients is called one: a loss that is not finite says something about the weights.
+// Only an overflow of gradients is called one. A loss that is not finite says something about the weights.
 TEST(Console, SaysWhyAStepWasSkipped) {
   std::ostringstream out;
   Console console(out, {});
@@ -90,7 +90,7 @@ TEST(Console, DrawsALiveLineOnATerminal) {
   EXPECT_NE(text.find("\r\x1b[K       5   3.5000    1.407  5.0e-04      10,000      540.0    17 MiB       0:00\n"),
             std::string::npos)
       << text;
-  EXPECT_EQ(text.find("\x1b[1m"), std::string::npos) << "no color was asked for";
+  EXPECT_EQ(text.find("\x1b[1m"), std::string::npos) << "no color was requested";
 }
 
 TEST(Console, CutsTheLiveLineToTheTerminal) {

@@ -31,7 +31,7 @@ StepMetrics metrics_of(int64_t step) {
 
 std::string line_of(int64_t step) { return to_json_line(metrics_of(step)); }
 
-// A run from `steps_done` + 1 to `last`.
+// Runs from step `steps_done` + 1 to `last`.
 void run(const std::string& path, int64_t steps_done, int64_t last) {
   JsonlMonitor monitor(path);
   monitor.on_start({.steps_done = steps_done, .total_steps = last});

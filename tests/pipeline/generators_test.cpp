@@ -1,4 +1,4 @@
-// The generators: sizes, places of stages, and schedules read from text.
+// Tests the generators of schedules: their sizes, where they place stages, and schedules that are read from text.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -83,7 +83,7 @@ TEST(ParseSchedule, NamesFileLineAndTokenOfAMistake) {
   EXPECT_THAT([] { read_schedule("/no/such/file"); }, ThrowsMessage<ConfigError>(HasSubstr("/no/such/file: cannot be read")));
 }
 
-// 15 bytes would otherwise make tables of gigabytes.
+// Otherwise 15 bytes would make tables of gigabytes.
 TEST(ParseSchedule, RefusesNumbersThatTheFileIsTooShortFor) {
   const auto refused = [](const char* text, const char* message) {
     EXPECT_THAT([&] { parse_schedule(text, "s.txt"); }, ThrowsMessage<ConfigError>(message)) << text;

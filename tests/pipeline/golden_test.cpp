@@ -1,5 +1,5 @@
-// What the generators make, compared with the files of tests/golden/schedules. After a change that is meant, write them anew
-// and read the difference:
+// Compares the schedules of the generators with the files in tests/golden/schedules. After an intended change, write the files
+// again and read the difference:
 //
 //   TRIVET_WRITE_GOLDENS=1 build/cpu-release/tests/test_pipeline --gtest_filter='Schedules/Golden.*' && git diff tests/golden
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// A step of two ranks, recorded by hand: what it costs, and what the simulator makes of that.
+// Tests what a step of two ranks costs, by a recording that is written by hand, and what the simulator predicts from it.
 //
 //   rank 0   F 10 ms | waits for the gradient | B 13.5 ms | SUM_LOSS      optimizer 4 ms
 //   rank 1   waits for the activations | L 5.1 ms | SUM_LOSS              optimizer 6 ms
@@ -84,7 +84,7 @@ TEST(Measure, TheMeasuredTimelineIsCountedFromWhereTheOptimizerStepBegan) {
   EXPECT_NEAR(timeline.bubble_fraction, 1 - (10 + 13.5 + 5) / (2 * 37.0), 1e-9);
   EXPECT_NEAR(timeline.ranks[0].back().start, 135.2 - 94, 1e-9);  // the meeting
   EXPECT_NEAR(timeline.ranks[0][2].start, 121.5 - 94, 1e-9);      // B: when it had its gradient
-  ASSERT_EQ(timeline.waits[0].size(), 2u) << "the optimizer step's are not in the program";
+  ASSERT_EQ(timeline.waits[0].size(), 2u) << "waits of the optimizer step are not in the program";
 }
 
 TEST(Measure, CostsAreMeansOverMicrobatchesAndMediansOverSteps) {
@@ -131,7 +131,7 @@ TEST(Measure, GathersCostWhereTheyKeepTheProgramWaiting) {
   EXPECT_EQ(timeline.waits[0][0].queue, Queue::Gather);
 }
 
-// Stages 1 and 2 gather new weights behind the optimizer step; no instruction says so.
+// ZeRO stages 1 and 2 gather new weights after the optimizer step; no instruction says so.
 TEST(Measure, AWaitForWhatNoInstructionGathersIsPartOfTheCost) {
   const Schedule one{parse_program("0.0L0")};
   const RecordedStep step{{0, 8, 8, {{Kind::Wait, Queue::Gather, 0, 0, 3}, {Kind::Step, Queue::Compute, 0, 0, 8}}}};

@@ -22,7 +22,7 @@ std::vector<BlockFacts> blocks_that_cost(const std::vector<double>& costs) {
   return blocks;
 }
 
-// An embedding, `layers` transformer blocks and a head of a vocabulary that is worth 4 blocks.
+// An embedding, `layers` transformer blocks, and a head whose vocabulary is worth 4 blocks.
 std::vector<BlockFacts> language_model(int layers) {
   std::vector<BlockFacts> blocks{{"embedding", "embedding", 4000, 0}};
   for (int i = 0; i < layers; ++i) blocks.push_back({"blocks." + std::to_string(i), "transformer_block", 1000, 6});
@@ -36,8 +36,8 @@ double weight(const std::vector<double>& costs, int begin, int end) {
 
 struct Quality {
   double heaviest = 0, squares = 0;
-  Bounds reversed;                                   // of equally good ones the smallest: earlier stages have less
-  auto operator<=>(const Quality&) const = default;  // NOLINT(modernize-use-nullptr): it takes <=> for a pointer's
+  Bounds reversed;                                   // the smallest of equally good ones: earlier stages have less
+  auto operator<=>(const Quality&) const = default;  // NOLINT(modernize-use-nullptr): a false positive on <=>
 };
 
 Quality quality(const std::vector<double>& costs, const Bounds& bounds) {
@@ -51,7 +51,7 @@ Quality quality(const std::vector<double>& costs, const Bounds& bounds) {
   return quality;
 }
 
-// The best of all ways to cut, one by one.
+// The best of all ways to cut, found by trying each.
 Quality best_of_all(const std::vector<double>& costs, int stages, const Bounds& cut = {0}) {
   const int blocks = static_cast<int>(costs.size());
   if (static_cast<int>(cut.size()) == stages) {
@@ -113,7 +113,7 @@ TEST(Partition, OfEquallyGoodOnesEarlierStagesHaveFewerBlocks) {
 }
 
 // One heavy block decides the maximum; the others are still dealt evenly.
-TEST(Partition, BalancesBesideAHeavyBlock) {
+TEST(Partition, BalancesTheBlocksNextToAHeavyOne) {
   EXPECT_EQ(partition(blocks_that_cost({1, 1, 1, 1, 1, 1, 100}), 3, PartitionMethod::Cost), (Bounds{0, 3, 6, 7}));
 }
 

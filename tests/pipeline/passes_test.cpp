@@ -91,13 +91,13 @@ TEST(Passes, UnshardKeepsWhatIsUsedAgainSoon) {
   const UnshardLimits limits{.max_live_elements = 1'000'000, .max_reuse_distance = 1'000'000, .prefetch_elements = 0};
   EXPECT_EQ(to_string(insert_unshard(one_rank(1, 3), tied_head(), limits)),
             "0.0UNSHARD 0.0F0 0.1UNSHARD 0.1F0 0.2UNSHARD 0.2L0 0.2RESHARD 0.1B0 0.1RESHARD 0.0B0 0.0RESHARD");
-  // A recomputed block is used twice in a row: never released in between, whatever the distance.
+  // A recomputed block is used twice in a row, so it is never released in between, whatever the distance.
   const UnshardLimits none{.max_live_elements = 0, .max_reuse_distance = 0, .prefetch_elements = 0};
   EXPECT_THAT(to_string(insert_unshard(one_rank(1, 3, true), tied_head(), none)),
               HasSubstr("0.1UNSHARD 0.1R0 0.1B0 0.1RESHARD"));
 }
 
-// Two microbatches that overlap, as on the first rank of 1F1B: F0 F1 B0 B1. And two that do not: F0 B0 F1 B1.
+// Two microbatches overlap (F0 F1 B0 B1), as on the first rank of 1F1B, or do not overlap (F0 B0 F1 B1).
 TEST(Passes, UnshardKeepsWeightsOverTheWindowThatIsChosen) {
   const BlockParameters two{{{0}, {1}}, {{0}, {1}}, {100, 50}, {100, 50}};
   const auto lowered = [&](const char* program, UnshardRelease release) {
@@ -124,7 +124,7 @@ TEST(Passes, UnshardKeepsNoMoreThanMayLive) {
             "0.1RESHARD 0.0B1 0.0RESHARD");
 }
 
-// DeepSpeed's meaning of both limits: "live" may reach its cap, and a reuse must come sooner than the distance.
+// As in DeepSpeed, the live elements may reach their limit, and a reuse must come sooner than the distance.
 TEST(Passes, UnshardKeepsUpToTheLiveLimitAndOnlyWhatComesBackSooner) {
   const BlockParameters two{{{0}, {1}}, {{0}, {1}}, {100, 50}, {100, 50}};
   const auto lowered = [&](const UnshardLimits& limits) {
@@ -169,8 +169,8 @@ TEST(Passes, PrefetchStartsGathersBeforeEarlierComputationsWithinItsLimit) {
   EXPECT_THAT(to_string(tight), HasSubstr("0.0UNSHARD 0.1UNSHARD 0.0F0 0.0RESHARD 0.2UNSHARD 0.1F0"));
 }
 
-// A block that is released and used again cannot be gathered while it is still whole, however much may live; nor can what comes
-// after it in the order of gathers.
+// A block that is released and used again cannot be gathered while it is still whole, however many elements may live; nor can
+// blocks that come after it in the order of gathers.
 TEST(Passes, PrefetchDoesNotGatherABlockBeforeItIsReleased) {
   const BlockParameters two{{{0}, {1}}, {{0}, {1}}, {100, 50}, {100, 50}};
   const std::string program = "0.0UNSHARD 0.0F0 0.0RESHARD 0.0UNSHARD 0.0B0 0.0RESHARD 0.1UNSHARD 0.1F0 0.1RESHARD";

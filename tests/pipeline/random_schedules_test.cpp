@@ -1,5 +1,5 @@
-// Ten thousand schedules of random sizes and costs: what validate() accepts the clock completes, with the data flow of a
-// pipeline; and what is broken at random is refused.
+// Ten thousand schedules of random sizes and costs: the clock completes what validate() accepts, with the data flow of a
+// pipeline. Schedules that are broken at random are refused.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -50,8 +50,8 @@ std::function<double(int, const Instruction&)> random_costs(Dice& dice, int stag
 
 using Times = std::map<std::tuple<Op, int, int>, const TimedInstruction*>;
 
-// Everything runs once, one thing at a time on a rank; F after the previous stage's F, I after F and the next stage's I, W
-// after I.
+// Every instruction runs once, and a rank runs one at a time. F comes after the previous stage's F, I after F and after the
+// next stage's I, and W after I.
 void expect_data_flow(const Timeline& timeline, int stages, int microbatches) {
   Times times;
   for (const auto& rank : timeline.ranks) {
@@ -133,14 +133,14 @@ TEST(RandomSchedules, BrokenOnesAreRefused) {
     twice[rank].push_back(twice[rank][static_cast<size_t>(at)]);
     EXPECT_NE(refusal(twice, m).find(token + " runs twice"), std::string::npos) << refusal(twice, m);
 
-    // The backward_input of a microbatch before its forward.
+    // The backward_input of a microbatch comes before its forward.
     Schedule early = s.schedule;
     const Instruction backward = early[rank][place(early[rank], Op::BackwardInput, 0)];
     std::erase(early[rank], backward);
     early[rank].insert(early[rank].begin(), backward);
     EXPECT_NE(refusal(early, m).find(to_string(backward) + " (instruction 0"), std::string::npos) << refusal(early, m);
 
-    // Two receives of one stage in another order.
+    // Two receives of one stage change places.
     Schedule crossed = sending;
     const size_t first = place(crossed[rank], Op::ReceiveForward, 0), second = place(crossed[rank], Op::ReceiveForward, 1);
     if (second >= crossed[rank].size() || crossed[rank][first].stage != crossed[rank][second].stage) continue;

@@ -35,7 +35,7 @@ TEST(Render, TextNamesStagesWhereRanksHaveSeveral) {
   EXPECT_THAT(to_text(timeline, {"zb-v", 1, 1, 2}), HasSubstr("zb-v: P 1, M 1, V 2, makespan 3, bubble 0.0 %\n"));
 }
 
-// A column is as long as the shortest instruction needs for its label: three characters for each 0.5 of 10 million.
+// A column is wide enough for the label of the shortest instruction: three characters for each 0.5 of 10 million.
 TEST(Render, ADrawingHasALimit) {
   Timeline timeline = two_by_two({.forward = 0.5});
   timeline.makespan = 1e7;
@@ -71,7 +71,7 @@ TEST(Render, PanelsShareOneScale) {
   const std::string svg = to_svg(panels);
   EXPECT_THAT(svg, HasSubstr("measured 1f1b: P 2, M 2, makespan 18 ms, bubble 33.3 %"));
   EXPECT_THAT(svg, HasSubstr("simulated 1f1b: P 2, M 2, makespan 9 ms, bubble 33.3 %"));
-  // 18 ms are 900 wide; F0 of rank 0 and its peak behind the end of either panel.
+  // 18 ms are 900 wide; the boxes are F0 of rank 0 in each panel.
   EXPECT_THAT(svg, HasSubstr("<rect x=\"64.0\" y=\"44.0\" width=\"100.0\" height=\"24\" fill=\"#4a86d6\""));
   EXPECT_THAT(svg, HasSubstr("<rect x=\"64.0\" y=\"178.0\" width=\"50.0\" height=\"24\" fill=\"#4a86d6\""));
   EXPECT_THAT(svg, HasSubstr(">ms</text>"));

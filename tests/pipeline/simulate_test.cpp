@@ -1,4 +1,4 @@
-// Makespans and peaks of the generators against closed formulas, and the rules of the clock.
+// Compares makespans and peaks of the generators with closed formulas, and tests the rules of the clock.
 #include "pipeline/simulate.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ constexpr auto kH1 = ScheduleKind::ZeroBubbleH1;
 constexpr auto k2p = ScheduleKind::ZeroBubble2p;
 constexpr auto kV = ScheduleKind::ZeroBubbleV;
 
-// A rank of one stage of two blocks: each block takes half of F, I and W, what is made again half of another F.
+// A rank has one stage of two blocks: each block takes half of F, I and W, and recomputing it takes half of another F.
 TEST(EvenCosts, ShareAStagesTimeAmongItsBlocks) {
   const Schedule schedule{parse_program("0.0F0 0.1F0 0.1R0 0.1I0 0.0R0 0.0I0 0.1W0 0.0W0")};
   const auto cost = even_costs(schedule, {.forward = 2, .backward_input = 6, .backward_weight = 10});
@@ -133,13 +133,13 @@ TEST(Simulate, TheBubbleIsWhatRanksWait) {
   EXPECT_EQ(run({k1F1B, 1, 8}).bubble_fraction, 0);
 }
 
-TEST(Simulate, TransfersTakeTimeBesideComputation) {
+TEST(Simulate, TransfersRunInParallelWithComputation) {
   const Schedule schedule = gpipe(2, 2);
   const auto compute = even_costs(schedule, {});
   const auto cost = [&](int rank, const Instruction& i) { return i.op == Op::SendForward ? 0.5 : compute(rank, i); };
   const Timeline timeline = simulate(schedule, {.cost = cost, .sends = BackwardSends::AfterWeights});
   EXPECT_EQ(timeline.makespan, 9.5);
-  const auto& sent = timeline.ranks[0][2];  // behind 0F1, which starts at the same time
+  const auto& sent = timeline.ranks[0][2];  // listed after 0F1, which starts at the same time
   EXPECT_EQ(to_string(sent.instruction), "0SEND_F0");
   EXPECT_EQ(sent.queue, Queue::Send);
   EXPECT_EQ(sent.peer, 1);
@@ -147,7 +147,7 @@ TEST(Simulate, TransfersTakeTimeBesideComputation) {
   EXPECT_EQ(sent.end, 1.5);
 }
 
-TEST(Simulate, GathersRunBesideComputationOnlyWhenTheyMay) {
+TEST(Simulate, GathersRunInParallelWithComputationOnlyWhenTheyMay) {
   const Schedule schedule{
       parse_program("0.0UNSHARD 0.1UNSHARD 0.0F0 0.0RESHARD 0.1F0 0.1B0 0.1REDUCE 0.1RESHARD 0.0UNSHARD 0.0B0 0.0REDUCE")};
   const auto cost = [](int, const Instruction& i) { return i.op == Op::Reshard ? 0.0 : 1.0; };

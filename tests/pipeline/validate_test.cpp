@@ -1,4 +1,5 @@
-// Schedules that can run are accepted, with and without transfers and with all passes; others are refused by name.
+// Schedules that can run are accepted, with and without transfers and with all passes; others are refused, and the message
+// names what is wrong.
 #include "pipeline/validate.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +28,7 @@ void expect_refused(const Schedule& schedule, int microbatches, const testing::M
   EXPECT_THAT([&] { validate(schedule, microbatches); }, ThrowsMessage<std::logic_error>(message));
 }
 
-// Blocks of two per stage; the last one computes the loss and has its weights in common with the first.
+// Each stage has two blocks; the last block computes the loss and shares its weights with the first.
 Schedule lowered(const Schedule& schedule, int stages) {
   std::vector<int> first_blocks, stage_of_block;
   for (int stage = 0; stage <= stages; ++stage) first_blocks.push_back(2 * stage);
@@ -126,8 +127,8 @@ TEST(Validate, NamesTheRanksThatDisagreeAboutATransfer) {
   expect_refused(programs({"0F0 1F0 1SEND_F0 1I0 1W0 0I0 0W0"}), 1, HasSubstr("has no stage at the other end"));
 }
 
-// Rank 0 sends all activations before it takes any gradient: rank 1 gets stuck with its third gradient, and rank 0 with the
-// third activation after those that rank 1 has taken.
+// Rank 0 sends all activations before it receives any gradient: rank 1 gets stuck with its third gradient, and rank 0 with the
+// third activation after those that rank 1 has received.
 Schedule all_sends_first(int microbatches) {
   Schedule schedule(2);
   for (int m = 0; m < microbatches; ++m)

@@ -51,7 +51,7 @@ class FaultyScratchFile final : public ScratchFile {
   FaultyScratchFile(FaultyFileSystem& files, std::unique_ptr<ScratchFile> inner) : files_(files), inner_(std::move(inner)) {}
   const std::string& path() const override { return inner_->path(); }
   bool direct() const override { return inner_->direct(); }
-  // An uncached file transfers only multiples of kDirectAlignment, so a short transfer is rounded down to one.
+  // An uncached file transfers only multiples of kDirectAlignment, so a short transfer is rounded down to such a multiple.
   size_t read_some(int64_t offset, std::span<std::byte> out) const override {
     const size_t allowed = files_.enter("read", path(), false, out.size());
     if (moved(allowed) > 0) inner_->read_some(offset, out.first(moved(allowed)));

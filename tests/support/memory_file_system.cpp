@@ -12,7 +12,7 @@ struct MemoryFileSystem::Node {
   std::string bytes, durable_bytes;
   Entries entries;
   std::vector<Entries> history{{}};  // the durable entries, then every state since
-  std::weak_ptr<int> held;  // the lock, while someone holds it
+  std::weak_ptr<int> held;           // the lock, while someone holds it
 };
 
 namespace {

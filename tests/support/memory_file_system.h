@@ -19,7 +19,7 @@ enum class PowerLoss : uint8_t {
   DropAll,      // only what was synced is left
   KeepEntries,  // names and renames reached the disk, un-synced bytes did not: the empty file after a rename
   KeepBytes,    // bytes reached the disk, un-synced names did not
-  Random  // each file keeps, loses or tears its un-synced bytes; each directory keeps a prefix of its un-synced changes
+  Random        // each file keeps, loses or tears its un-synced bytes; each directory keeps a prefix of its un-synced changes
 };
 
 class MemoryFileSystem final : public FileSystem {

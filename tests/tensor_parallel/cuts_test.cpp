@@ -1,4 +1,4 @@
-// The arithmetic of fixed chunks: which elements each chunk has, on however many ranks.
+// Tests the arithmetic of fixed chunks: which elements each chunk has, on any number of ranks.
 #include "tensor_parallel/cuts.h"
 
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@ namespace {
 
 using Pairs = std::vector<std::pair<int64_t, int64_t>>;
 
-// Two elements a head.
+// Heads have two elements.
 const Split kQkv{0, {24, 12, 12}, {12, 6, 6}}, kManyHeads{0, {32, 16, 16}, {16, 8, 8}}, kTwelveHeads{0, {24}, {12}};
 const Split kVocabulary{0, {61}, {}}, kFew{0, {5}, {}}, kGateAndUp{0, {20, 20}, {}}, kColumns{1, {26}, {}};
 
@@ -23,7 +23,7 @@ Pairs pairs_of(const std::vector<kernels::ProductCuts::Range>& ranges) {
   return pairs;
 }
 
-// Where the rank's elements along the dim are in the whole.
+// The places in the whole parameter of the rank's elements along the dim.
 std::vector<int64_t> places_of(const Split& split, int rank, int size) {
   ParameterSpec spec;
   spec.name = "w";
@@ -36,8 +36,8 @@ std::vector<int64_t> places_of(const Split& split, int rank, int size) {
   return places;
 }
 
-// The places in the whole of what each chunk sums over, for the chunks of all ranks in order; and whether each rank's ends cut
-// its part into the ranges of its leaves, segment by segment.
+// Returns, for the chunks of all ranks in order, the places in the whole parameter of the elements that each chunk sums over.
+// Also checks that each rank's `ends` cut its part into the ranges of its leaves, segment by segment.
 std::vector<std::vector<int64_t>> chunks_of_all_ranks(const Split& split, int size) {
   std::vector<std::vector<int64_t>> chunks;
   for (int rank = 0; rank < size; ++rank) {
@@ -61,7 +61,7 @@ std::vector<std::vector<int64_t>> chunks_of_all_ranks(const Split& split, int si
 }
 
 TEST(CutsOf, DealsUnevenHeadsOfEachSegmentToTheChunks) {
-  // floor(12 c / 8) = 0 1 3 4 | 6 7 9 10 12 and floor(6 c / 8) = 0 0 1 2 | 3 3 4 5 6; rank 1 begins behind the bar.
+  // floor(12 c / 8) = 0 1 3 4 | 6 7 9 10 12 and floor(6 c / 8) = 0 0 1 2 | 3 3 4 5 6; rank 1 begins after the bar.
   const SplitCuts cuts = cuts_of(kQkv, 1, 2);
   EXPECT_THAT(cuts.ends, testing::ElementsAre(2, 6, 8, 12, 12, 14, 16, 18, 18, 20, 22, 24));
   ASSERT_EQ(cuts.sums.leaves.size(), 4u);
@@ -97,7 +97,8 @@ TEST(CutsOf, CutsRowsColumnsAndSumsAtTheSamePlaces) {
   EXPECT_THAT(cuts.sums.col_ends, testing::IsEmpty());
 }
 
-// What layout mode rests on: ranks share the chunks of one rank, and each chunk's elements are on the rank that has it.
+// Layout mode relies on this: ranks divide the chunks of one rank among them, and each chunk's elements are on the rank that
+// has it.
 TEST(CutsOf, ChunksOfAllRanksAreThoseOfOneRankInOrder) {
   const std::vector<std::pair<Split, int>> most_ranks{{kQkv, 4}, {kManyHeads, 8}, {kTwelveHeads, 8}, {kVocabulary, 8},
                                                       {kFew, 4}, {kGateAndUp, 8}, {kColumns, 8}};

@@ -10,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// How many ranks count each element of the whole, and whether the boxes of a rank fill its part.
+// Returns how many ranks count each element of the whole parameter, and checks that the boxes of a rank fill its part.
 std::vector<int> times_counted(const ParameterSpec& spec, int size) {
   std::vector<int> counted(static_cast<size_t>(spec.shape.elements()), 0);
   for (int rank = 0; rank < size; ++rank) {

@@ -1,4 +1,5 @@
-// Reductions and gathers of whole groups, in pieces that fit into a bucket: values by formula, operations counted.
+// Tests reductions and gathers of whole groups in pieces that fit into a bucket. Values are checked by formula, and operations
+// are counted.
 #include "zero/collectives.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +13,7 @@ namespace {
 
 constexpr int64_t kBlock = kernels::kSumBlock;
 
-// Element e of what rank r has: small integers, so that sums are exact.
+// The value of element e on rank r: small integers, so that sums are exact.
 float value(int rank, int64_t e) { return static_cast<float>((rank + 1) * (e % 97 + 1)); }
 float sum_of(int ranks, int64_t e) {
   float sum = 0;

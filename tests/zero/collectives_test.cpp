@@ -1,4 +1,4 @@
-// Sums and gathers of a data group on ranks that are threads, whole and cut into buckets.
+// Tests sums and gathers of a data group, in one piece and cut into buckets. Ranks are threads.
 #include "zero/collectives.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kRanks = 3;
 constexpr int64_t kShard = 5 * kernels::kSumBlock, kWhole = kRanks * kShard;
-constexpr int64_t kTwoBlocks = kRanks * 2 * kernels::kSumBlock;  // of each shard; the last piece has one
+constexpr int64_t kTwoBlocks = kRanks * 2 * kernels::kSumBlock;  // two blocks of each shard; the last piece has one
 
 struct Rank {
   explicit Rank(comm::World& world) : group(world.group()) {}
@@ -40,7 +40,7 @@ void check_sums(Rank& rank, int64_t first, int64_t count) {
   EXPECT_EQ(wrong, 0);
 }
 
-// Bytes of the largest staging tensor.
+// Checks a reduction, and returns the bytes of the largest staging tensor.
 int64_t reduce_to_shard_with(const CollectiveOptions& options) {
   int64_t staged = 0;
   comm::run_threads(kRanks, [&](comm::World& world) {
@@ -59,7 +59,7 @@ TEST(Collectives, AReductionToShardsMaySplitThemAndStagesNoMoreThanABucket) {
   EXPECT_EQ(reduce_to_shard_with({.reduce_bucket_elements = kWhole}), 0);
   EXPECT_EQ(reduce_to_shard_with({.reduce_bucket_elements = kTwoBlocks}), 4 * kTwoBlocks);
   EXPECT_EQ(reduce_to_shard_with({.reduce_bucket_elements = kTwoBlocks + kernels::kSumBlock}), 4 * kTwoBlocks);
-  EXPECT_EQ(reduce_to_shard_with({.reduce_bucket_elements = 1}), 4 * kRanks * kernels::kSumBlock) << "the least";
+  EXPECT_EQ(reduce_to_shard_with({.reduce_bucket_elements = 1}), 4 * kRanks * kernels::kSumBlock) << "the smallest piece";
   EXPECT_EQ(reduce_to_shard_with({.reduce_bucket_elements = kTwoBlocks, .reduce_scatter = false}), 0);
 }
 
@@ -96,7 +96,7 @@ TEST(Collectives, AGatherMayTakePiecesOrBroadcastsAndAShardFromElsewhere) {
       });
 }
 
-// Rank 1 comes late: the stream of the others has not begun to use the staging tensor when the call could return.
+// Rank 1 comes late, so that the streams of the others have not begun to use the staging tensor when the call could return.
 TEST(Collectives, StagingMemoryIsNotGivenBackWhileTheStreamUsesIt) {
   comm::run_threads(kRanks, [](comm::World& world) {
     Rank rank(world);

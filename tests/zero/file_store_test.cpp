@@ -101,7 +101,7 @@ TEST_F(FileStoreInFolder, GivesBackWhatWasWrittenWhateverTheSizes) {
   }
 }
 
-// The store goes while most of a transfer still waits for its one thread.
+// The store is destroyed while most of a transfer still waits for the store's only thread.
 TEST(FileStoreInMemory, WhatWasAskedForIsDoneBeforeTheStoreIsGone) {
   constexpr int64_t kBlocks = 4096, kBytes = kBlocks * kDirectAlignment;
   MemoryFileSystem files;
@@ -160,7 +160,7 @@ TEST_F(FileStoreInFolder, NothingIsLeftInTheFolderNorSeenThere) {
   EXPECT_TRUE(empty());
 }
 
-// What the system says of the open file in `folder`: its bytes on the disk.
+// The bytes on the disk of the open file in `folder`, as the system reports them; -1 if there is none.
 int64_t bytes_on_disk(const std::string& folder) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code gone;
@@ -247,7 +247,7 @@ TEST_F(FileStoreFaults, DoNotKeepOthersFromBeingMoved) {
   EXPECT_TRUE(read == data);
 }
 
-// As a file system without O_DIRECT.
+// The file system in memory has no O_DIRECT.
 TEST(FileStoreWithoutDirect, GoesThroughTheCacheAndSaysSoOnce) {
   MemoryFileSystem files;
   std::vector<std::string> said;
@@ -276,7 +276,7 @@ TEST(FileTensor, IsReadAndWrittenFromAnyGranuleOn) {
   tensor.write(0, whole(all)).wait();
   tensor.read(2048, rest).wait();
   EXPECT_EQ(std::memcmp(part.data(), all.data() + 4096, (5000 - 2048) * 2), 0);
-  // Written from there on: the granule before, and the tensor before, stay as they were.
+  // A write that begins at the second granule leaves the first granule, and the tensor before, as they were.
   std::reverse(part.data(), part.data() + (5000 - 2048) * 2);
   tensor.write(2048, rest).wait();
   std::copy_n(part.data(), (5000 - 2048) * 2, all.data() + 4096);
@@ -286,7 +286,7 @@ TEST(FileTensor, IsReadAndWrittenFromAnyGranuleOn) {
   EXPECT_TRUE(beside_again == beside);
 }
 
-// A reader takes what it is asked for, though files are read from granules on.
+// A reader returns exactly the elements requested, although files are read from the beginning of a granule.
 TEST(PlaceReader, BeginsAtAnyElement) {
   MemoryFileSystem files;
   const auto store = make_file_store(files, {.path = "/store", .folder_key = "KEY", .capacity_bytes = 1 << 20});

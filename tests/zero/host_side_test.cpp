@@ -1,5 +1,5 @@
-// The host waits for the device's copies: its memory is neither read, written nor given away while they are under way. The
-// device's streams are threads here, held at a gate.
+// The host waits for the device's copies: its memory is neither read, written nor handed out while they are in flight. The
+// device's streams are threads here, which a gate holds.
 #include "zero/host_side.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ class HeldCopies : public testing::Test {
     std::fill_n(tensor->host_memory().as<float>(), kElements, value);
     return tensor;
   }
-  // Whether `work` ends only after the gate of `stream` is opened; `start` runs while it is closed.
+  // Returns whether `work` ends only after the gate of `stream` is opened. `start` runs while the gate is closed.
   static bool waits_for(Stream& stream, const std::function<void()>& start, const std::function<void()>& work) {
     std::latch gate(1);
     stream.enqueue([&] { gate.wait(); });

@@ -95,7 +95,7 @@ TEST(ParameterGroup, MoreContributionsThanWereSaidAreRefused) {
               ThrowsMessage<std::logic_error>(HasSubstr("net.weight gets a second contribution")));
 }
 
-// One rank of several that are threads, with streams of its own as `overlap_comm` has them.
+// One of several ranks, which are threads. Gathers and reductions have streams of their own, as with `overlap_comm`.
 struct RankOfGroup {
   RankOfGroup(comm::World& world, const GroupOptions& options, const LayoutOptions& layout_options)
       : layout(make_shard_layout({{"net", specs}}, layout_options)),
@@ -136,7 +136,7 @@ void come_late(const comm::World& world) {
   if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
 }
 
-// Rank 1 begins late, so that weights that are not waited for have not come.
+// Rank 1 begins late, so that weights that nobody waits for have not arrived.
 std::vector<float> initial_weights(int ranks, int stage, const LayoutOptions& part = {}) {
   std::vector<float> weights;
   comm::run_threads(ranks, [&](comm::World& world) {
@@ -193,7 +193,8 @@ TEST(ParameterGroup, EachStepSumsItsOwnContributionsOfAllRanks) {
     });
 }
 
-// In run mode, with two parameters, of which a step may write one alone (another layer's turn, or a frozen path).
+// A group in run mode with two parameters, of which a step may write only one (it is another layer's turn, or a path is
+// frozen).
 struct TwoParameters {
   std::vector<ParameterSpec> specs{{.name = "first", .shape = {3, 5}}, {.name = "second", .shape = {7}}};
   ShardLayout layout = make_shard_layout({{"net", specs}}, {.ranks = 1});
@@ -214,7 +215,7 @@ struct TwoParameters {
                         .reduce_stream = *stream,
                         .collectives = {}}};
 
-  // What a layer does with a gradient that it is told to overwrite or to add to.
+  // Does what a layer does: overwrites the gradient or adds to it, as it is told.
   void write(int index, float value) {
     const Gradient gradient = group.gradient(index);
     float* elements = gradient.view.as<float>();

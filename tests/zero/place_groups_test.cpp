@@ -16,7 +16,7 @@ FlatGroup group(int64_t shard_elements, bool trainable = true, bool persistent =
   return group;
 }
 
-// A letter a group, of states and of weights: F in a file, - not.
+// Returns a letter for each group, first for states and then for weights: F if they are in a file, - if not.
 std::string placed(const PlacementOptions& options) {
   ShardLayout layout;
   layout.blocks.resize(3);

@@ -68,7 +68,7 @@ TEST(ShardLayout, SmallParametersPersistUpToALimitAndFrozenOnesStandApart) {
   EXPECT_FALSE(none.blocks[1].groups[0].persistent);  // 7 elements are more than the limit
 }
 
-// DeepSpeed's meaning: a parameter persists if it has fewer elements than the threshold, and the total may reach its cap.
+// As in DeepSpeed, a parameter persists if it has fewer elements than the threshold, and the total may reach the limit.
 TEST(ShardLayout, PersistsBelowTheThresholdAndUpToTheLimit) {
   const std::vector<ParameterSpec> seven{{.name = "gain", .shape = {7}}};
   const auto persists = [&](int64_t threshold, int64_t limit) {
@@ -82,7 +82,7 @@ TEST(ShardLayout, PersistsBelowTheThresholdAndUpToTheLimit) {
   EXPECT_TRUE(persists(8, 7));
 }
 
-// The limit is one for the whole model: the first two layers leave 2 of 10, too few for the third and enough for the last.
+// There is one limit for the whole model: the first two layers leave 2 of 10, too few for the third and enough for the last.
 TEST(ShardLayout, CountsWhatPersistsOverAllLayers) {
   const std::vector<ParameterSpec> four{{.name = "gain", .shape = {4}}}, two{{.name = "gain", .shape = {2}}};
   const ShardLayout layout = make_shard_layout({{"first", four}, {"second", four}, {"third", four}, {"last", two}},
@@ -92,7 +92,7 @@ TEST(ShardLayout, CountsWhatPersistsOverAllLayers) {
   EXPECT_EQ(persistent, (std::vector<bool>{true, true, false, true}));
 }
 
-// Elements of the whole parameter, block by block of a norm, that the ranks of a tensor size count; sorted.
+// The elements of the whole parameter that the ranks of a tensor size count, grouped by block of a norm and sorted.
 std::vector<std::vector<int64_t>> norm_blocks(const ParameterSpec& spec, int size) {
   std::vector<std::vector<int64_t>> blocks;
   for (int rank = 0; rank < size; ++rank) {

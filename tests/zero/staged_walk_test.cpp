@@ -22,7 +22,7 @@ using trivet::testing::MemoryFileSystem;
 
 constexpr int64_t kElements = 13'312;  // of the one parameter: six pieces of 2048 elements and one of 1024
 
-// Writes take a while, and so overlap what is read behind them.
+// Writes take a while, so that they overlap with later reads.
 class SlowWrites final : public FileSystem {
  public:
   explicit SlowWrites(FileSystem& inner) : inner_(inner) {}
@@ -100,7 +100,7 @@ TEST(StagedWalk, CutsWhatIsInAFileAndLeavesWhatIsInMemoryWhole) {
   std::string text;
   for (const OwnedPiece& piece : pieces_of(*offloaded.group, 3000)) text += fmt::format("{}+{} ", piece.first, piece.count);
   EXPECT_EQ(text, "0+2048 2048+2048 4096+2048 6144+2048 8192+2048 10240+2048 12288+1024 ");
-  EXPECT_EQ(pieces_of(*offloaded.group, 1).size(), 7u);  // 2048 is the least
+  EXPECT_EQ(pieces_of(*offloaded.group, 1).size(), 7u);  // 2048 is the minimum
   EXPECT_EQ(offloaded.meter.now()[MemoryCategory::Optimizer], 0);
   EXPECT_GT(offloaded.meter.now()[MemoryCategory::Parameters], 0);
 }
@@ -143,7 +143,7 @@ TEST(StagedWalk, WhatIsReadOnlyMayBeginAndEndAnywhere) {
 }
 
 TEST(StagedWalk, StagesOneTwoOrThreePiecesAtATime) {
-  const int64_t set = 2 * 2048 * 4 + kStagingAlignment;  // master weights and the state, and what aligns them
+  const int64_t set = 2 * 2048 * 4 + kStagingAlignment;  // master weights, the state, and their alignment
   for (const auto& [read_ahead, write_behind, sets] : {std::tuple{false, false, 1}, {true, false, 2}, {true, true, 3}}) {
     MemoryFileSystem files;
     Offloaded offloaded(files, sets * set);
@@ -167,11 +167,11 @@ TEST(StagedWalk, TheInitialValuesAreThoseOfAGroupInMemory) {
   });
 }
 
-// The error comes out, and nothing is under way any more in the memory that is given back.
+// The error is thrown, and no transfer is in flight any more in the memory that is released.
 TEST(StagedWalk, AnErrorOfTheDiskEndsTheVisit) {
   for (int64_t call = 2; call < 30; ++call) {
     MemoryFileSystem memory;
-    FaultyFileSystem files(memory, Fault::IoError, call + 1);  // the refused uncached file is a call, too
+    FaultyFileSystem files(memory, Fault::IoError, call + 1);  // opening an uncached file, which is refused, is a call, too
     Offloaded offloaded(files);
     EXPECT_THROW(offloaded.visit_all(Access::ReadWrite, {.most_elements = 2048, .read_ahead = true, .write_behind = true},
                                      [](const OwnedPiece&, const OwnedRange&) {}),

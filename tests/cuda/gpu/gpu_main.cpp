@@ -1,4 +1,4 @@
-// Runs the tests where there is a GPU; elsewhere says why not and ends with 77.
+// Runs the tests if there is a GPU; otherwise says why not and exits with code 77.
 #include <cuda_runtime.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ void print_gpu() {
 
 int main(int argc, char** argv) {
   testing::InitGoogleMock(&argc, argv);
-  // Else a kernel is loaded when it is first launched, which may wait for streams that a test holds (gate.h).
+  // Otherwise a kernel is loaded when it is first launched, which may wait for streams that a test holds (gate.h).
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   if (!testing::GTEST_FLAG(list_tests)) {
     if (!gpu_is_there()) return kSkipped;

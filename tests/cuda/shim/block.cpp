@@ -69,7 +69,7 @@ std::string BlockRunner::run(dim3 grid, dim3 block, size_t dynamic_shared_bytes,
 
 void BlockRunner::prepare_threads(dim3 grid, dim3 block, size_t dynamic_shared_bytes) {
   thread_count_ = static_cast<int>(block.x * block.y * block.z);
-  // New memory for each launch, no larger than asked for: AddressSanitizer sees what is beyond.
+  // Each launch gets new memory, no larger than requested, so that AddressSanitizer sees accesses beyond it.
   void* memory = nullptr;
   if (posix_memalign(&memory, kSharedAlignment, dynamic_shared_bytes) != 0) throw std::bad_alloc();
   dynamic_shared_.reset(memory);
@@ -82,7 +82,7 @@ void BlockRunner::prepare_threads(dim3 grid, dim3 block, size_t dynamic_shared_b
   }
   for (int i = 0; i < thread_count_; ++i) {
     threads_[i]->index = unflatten(i, block);
-    forget_copies(i);  // of a launch that failed
+    forget_copies(i);  // left by a launch that failed
   }
   gridDim = grid;
   blockDim = block;
@@ -151,7 +151,7 @@ void BlockRunner::wait_at(Barrier& barrier) {
   release_to(&barrier);
   arrive(thread, barrier);
   if (thread.waits_at) {
-    release_to(&end_);  // should nobody come
+    release_to(&end_);  // in case no other thread arrives
     thread.fiber->pause();
   }
   acquire_from(&barrier);
@@ -171,7 +171,7 @@ void BlockRunner::arrive(Thread& thread, Barrier& barrier) {
 
 void BlockRunner::fail(std::string what) {
   failure_ = fmt::format("thread {}: {}", running_->number, what);
-  std::string().swap(what);  // nothing on this stack is destroyed
+  std::string().swap(what);  // no destructor on this stack will run
   release_to(&end_);
   for (;;) running_->fiber->pause();
 }
@@ -184,7 +184,7 @@ bool BlockRunner::in_dynamic_shared(const void* address, size_t bytes) const {
 Barrier& BlockRunner::warp_barrier(uint32_t mask, WarpOperation operation) {
   static const char* const names[] = {"__syncwarp", "a shuffle", "a vote", "an instruction on matrices"};
   if (!(mask >> lane & 1))
-    fail(fmt::format("{} with mask {:#010x}, where it is not in", names[static_cast<int>(operation)], mask));
+    fail(fmt::format("{} with mask {:#010x}, which does not include its lane", names[static_cast<int>(operation)], mask));
   const Unseen guard;
   const int warp = running_->number / warpSize;
   auto& barriers = warp_barriers_[warp];

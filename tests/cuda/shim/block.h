@@ -1,4 +1,4 @@
-// Runs the threads of a block as fibers, in a chosen order, between barriers.
+// Runs the threads of a block as fibers, in a chosen order, from barrier to barrier.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,19 @@
 
 namespace cuda_shim {
 
-// What threads wait at until all that it expects are there. `mask` and `operation` are a warp barrier's, `number` a named
-// one's.
+// Threads wait at a barrier until as many as it expects have arrived. `mask` and `operation` are for barriers of a warp,
+// `number` is for named barriers.
 struct Barrier {
   std::string name;
   uint32_t mask = 0;
   WarpOperation operation = WarpOperation::Barrier;
   int number = 0;
   int expected = 0, arrived = 0;
-  uint64_t given[warpSize], taken[warpSize];  // by lane; given becomes taken when the last has arrived
+  uint64_t given[warpSize], taken[warpSize];  // by lane; given is copied to taken when the last thread arrives
 };
 
-// One grid at a time; keeps its fibers from launch to launch. Belongs to one thread of the system, the stream's.
+// Runs one grid at a time, and keeps its fibers from launch to launch. Belongs to one thread of the operating system, the
+// stream's.
 class BlockRunner {
  public:
   BlockRunner();
@@ -34,7 +35,7 @@ class BlockRunner {
   // Runs all blocks. Returns what went wrong, in words; empty if nothing did.
   std::string run(dim3 grid, dim3 block, size_t dynamic_shared_bytes, const std::function<void()>& kernel);
 
-  // For the fiber that runs now.
+  // These act for the fiber that runs now.
   static BlockRunner& current();
   void wait_at(Barrier& barrier);
   Barrier& block_barrier() { return block_barrier_; }
@@ -42,7 +43,7 @@ class BlockRunner {
   Barrier& named_barrier(int number, int threads);
   int running_thread() const { return running_->number; }
   bool in_dynamic_shared(const void* address, size_t bytes) const;
-  // Ends the grid: the fiber does not go on.
+  // Ends the grid; the fiber does not continue.
   [[noreturn]] void fail(std::string what);
 
  private:
@@ -70,7 +71,8 @@ class BlockRunner {
   std::string failure_;
   std::unique_ptr<void, void (*)(void*)> dynamic_shared_;
   size_t dynamic_shared_bytes_ = 0;
-  char start_, end_;  // of a block, to ThreadSanitizer: two, as a fiber may end before another starts
+  // The start and the end of a block, for ThreadSanitizer. They are two, because a fiber may end before another one starts.
+  char start_, end_;
   Order order_ = Order::InOrder;
   std::minstd_rand random_;
 };

@@ -1,10 +1,10 @@
-// What our sources use of cuBLASLt: signatures and numbers are NVIDIA's. Products are made by plain loops on the stream, in the
-// types that were asked for.
+// The part of cuBLASLt that Trivet uses, with NVIDIA's signatures and numbers. Products are computed by plain loops on the
+// stream, in the requested types.
 //
-// Algorithms differ in what they want (alignment of pointers and leading dimensions) and in the order of their sums, and which
-// one the heuristic names first depends on sizes, leading dimensions and alignments, as the real one's does: who wants the same
-// bits has to ask the same question. Calls are refused where the real library may read or write out of bounds: layouts that do
-// not fit, pointers less aligned than the preference said, attributes that are unknown or of the wrong size.
+// Algorithms differ in what they need (alignment of pointers and leading dimensions) and in the order of their sums. Which one
+// the heuristic names first depends on sizes, leading dimensions and alignments, as it does with the real library: a caller
+// that needs the same bits must make the same query. Calls are refused where the real library may read or write out of bounds:
+// layouts that do not fit, pointers less aligned than the preference said, attributes that are unknown or of the wrong size.
 #pragma once
 
 #include <cstddef>

@@ -47,8 +47,8 @@ namespace {
 
 using Layout = cublasLtMatrixLayoutOpaque;
 
-constexpr size_t kWorkspace = 4096;  // what algorithms that split K want
-// What an algorithm is: cublasLtMatmulAlgo_t::data.
+constexpr size_t kWorkspace = 4096;  // for algorithms that split K
+// The fields of cublasLtMatmulAlgo_t::data, which describe an algorithm.
 enum Field { Order, Alignment, Workspace, Mark };
 constexpr uint64_t kMark = 0x74726976;
 enum SumOrder : uint64_t { Forwards, Backwards, EvenThenOdd, SplitK, SplitAndRounded };
@@ -96,7 +96,7 @@ std::optional<Sizes> sizes_of(const cublasLtMatmulDescOpaque& desc, const Layout
   return fits ? std::optional(sizes) : std::nullopt;
 }
 
-// The pointers that an epilogue wants; what goes into a GELU has a leading dimension that 8 divides.
+// Whether the pointers that the epilogue needs are set. The aux matrix of a GELU needs a leading dimension divisible by 8.
 bool complete(const cublasLtMatmulDescOpaque& desc, const Layout& d) {
   if (desc.biased() && desc.bias == nullptr) return false;
   if (!desc.uses_aux()) return true;
@@ -137,7 +137,7 @@ void store(cudaDataType type, void* data, int64_t index, Sum value) {
   }
 }
 
-// As it comes back from memory of this type.
+// The value as it reads back from memory of this type.
 template <typename Sum>
 Sum rounded(cudaDataType type, Sum value) {
   double memory = 0;
@@ -182,7 +182,7 @@ Sum dot(const Call& call, int64_t row, int64_t col) {
   }
 }
 
-// The tanh form, in `Sum`: what is stored of it is rounded afterwards.
+// The tanh form, computed in `Sum`; the result is rounded when it is stored.
 template <typename Sum>
 Sum gelu_slope_or_value(Sum x, bool slope) {
   const Sum root = static_cast<Sum>(0.7978845608028654), cubic = static_cast<Sum>(0.044715);
@@ -321,7 +321,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   for (auto of : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
     least = std::min(least, preference->alignment(of));
-  // Which of the orders comes first is a mixture of everything.
+  // The order that comes first depends on all sizes, leading dimensions and alignments.
   uint64_t mixture = least;
   for (const Layout* layout : {a, b, d})
     mixture = mixture * 31 + static_cast<uint64_t>(layout->rows * 7 + layout->cols * 3 + layout->leading_dimension);

@@ -1,13 +1,13 @@
-// What tests can plant in the fake cuBLASLt and ask of it. See cublasLt.h.
+// Lets tests change how the fake cuBLASLt behaves, and ask what it has done. See cublasLt.h.
 #pragma once
 
 #include <cublasLt.h>
 
 namespace cuda_shim {
 
-// From now on the heuristic knows no algorithm for products with a bias (as for shapes that the real one does not take).
+// If `forget` is true, the heuristic knows no algorithm for products with a bias, as the real one knows none for some shapes.
 void forget_bias_algorithms(bool forget);
-// The same for epilogues with a GELU.
+// Does the same for epilogues with a GELU.
 void forget_gelu_algorithms(bool forget);
 // How often products with a GELU in their epilogue were run.
 int gelu_epilogues();

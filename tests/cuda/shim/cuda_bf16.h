@@ -1,4 +1,4 @@
-// bfloat16 as CUDA's header gives it: the upper half of a float, rounded to nearest even.
+// bfloat16 as CUDA's header defines it: the upper half of a float, rounded to nearest even.
 #pragma once
 
 #include <bit>
@@ -28,7 +28,7 @@ class __nv_bfloat16 {
     const auto bits = std::bit_cast<uint32_t>(value);
     return static_cast<unsigned short>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
   }
-  // A float from which rounding goes where it would go from the double: what is lost shows in the last bit.
+  // Returns a float that rounds to the same bfloat16 as the double: its last bit tells whether anything was lost.
   static float to_odd(double value) {
     const auto nearest = static_cast<float>(value);
     if (nearest == value || std::isnan(value)) return nearest;

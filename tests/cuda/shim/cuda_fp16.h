@@ -1,4 +1,4 @@
-// float16 as CUDA's header gives it.
+// float16 as CUDA's header defines it.
 #pragma once
 
 #include <bit>
@@ -17,7 +17,7 @@ class __half {
   __half() = default;
   __half(__half_raw raw) : bits_(raw.x) {}
   __half(float value) : bits_(std::isnan(value) ? 0x7FFF : std::bit_cast<unsigned short>(static_cast<_Float16>(value))) {}
-  // Rounded once.
+  // Rounds only once.
   __half(double value) : bits_(std::isnan(value) ? 0x7FFF : std::bit_cast<unsigned short>(static_cast<_Float16>(value))) {}
   __half(int value) : __half(static_cast<float>(value)) {}
   operator float() const { return static_cast<float>(std::bit_cast<_Float16>(bits_)); }

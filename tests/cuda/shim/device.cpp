@@ -179,7 +179,7 @@ const char* cudaGetErrorString(cudaError_t error) {
     case cudaErrorInvalidDevice: return "invalid device ordinal";
     case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
     case cudaErrorLaunchFailure: return "unspecified launch failure";
-    default: return "an error of the shim, which has no text for it";
+    default: return "an error for which the shim has no text";
   }
 }
 

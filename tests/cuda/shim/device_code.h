@@ -1,4 +1,4 @@
-// What device code uses: qualifiers, built-in variables, barriers, warp operations, atomics, mathematics.
+// Everything that device code uses: qualifiers, built-in variables, barriers, warp operations, atomics, mathematics.
 #pragma once
 
 #include <algorithm>
@@ -19,24 +19,24 @@
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __grid_constant__
-// The threads of a block are fibers of one thread of the system, and no two blocks share such a thread at a time. constinit:
-// else the compiler may add a flag of its own, "initialised", which all fibers write.
+// The threads of a block are fibers of one thread of the operating system, and no two blocks share such a thread at a time.
+// Without constinit the compiler might add a hidden flag, "initialised", which all fibers would write.
 #define __shared__ static constinit thread_local
 
-// Of the fiber that runs now.
+// These belong to the fiber that runs now.
 extern constinit thread_local uint3 threadIdx, blockIdx;
 extern constinit thread_local dim3 blockDim, gridDim;
 inline constexpr int warpSize = 32;
 
 namespace cuda_shim {
 
-extern constinit thread_local int lane;                       // of the fiber that runs now, in its warp
-extern constinit thread_local unsigned char* dynamic_shared;  // of its block, 1024-byte aligned
+extern constinit thread_local int lane;                       // the running fiber's, in its warp
+extern constinit thread_local unsigned char* dynamic_shared;  // the block's, 1024-byte aligned
 
 void block_barrier();
 enum class WarpOperation { Barrier, Shuffle, Vote, Matrix };
-// What the lanes of `mask` gave. Lanes that the block does not have, or that are not in `mask`, read as all ones. Valid until
-// the caller's next barrier or warp operation.
+// Returns, by lane, the values that the lanes of `mask` gave. Lanes that the block does not have, or that are not in `mask`,
+// read as all ones. Valid until the caller's next barrier or warp operation.
 const uint64_t* exchange(WarpOperation operation, uint32_t mask, uint64_t value);
 
 template <typename T>
@@ -48,7 +48,7 @@ T shuffle(uint32_t mask, T value, int from) {
   std::memcpy(&value, &read, sizeof value);
   return value;
 }
-// First lane of the caller's group of `width` lanes.
+// The first lane of the caller's group of `width` lanes.
 inline int group_start(int width) { return lane & ~(width - 1); }
 
 }  // namespace cuda_shim
@@ -94,7 +94,7 @@ inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask,
 template <typename T>
 T atomicAdd(T* address, std::type_identity_t<T> value) {
   static_assert(std::is_same_v<T, int> || std::is_same_v<T, unsigned> || std::is_same_v<T, unsigned long long>,
-                "CUDA has it for int, unsigned and unsigned long long; sums of floats have a fixed order");
+                "atomicAdd is for int, unsigned and unsigned long long; sums of floats need a fixed order");
   return std::atomic_ref<T>(*address).fetch_add(value, std::memory_order_relaxed);
 }
 template <typename T>
@@ -129,7 +129,7 @@ T atomicMin(T* address, std::type_identity_t<T> value) {
 inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 inline void __threadfence_block() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
-// Hints about caches.
+// Cache hints, which have no effect here.
 template <typename T>
 T __ldg(const T* address) {
   return *address;

@@ -10,7 +10,7 @@
 #include <sanitizer/common_interface_defs.h>
 #elif defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
-extern "C" {  // of ThreadSanitizer, in no header
+extern "C" {  // ThreadSanitizer's, declared in no header
 void AnnotateIgnoreReadsBegin(const char* file, int line);
 void AnnotateIgnoreReadsEnd(const char* file, int line);
 void AnnotateIgnoreWritesBegin(const char* file, int line);
@@ -24,7 +24,7 @@ void AnnotateIgnoreSyncEnd(const char* file, int line);
 #error "the switch between fibers is written for x86-64: configure with -DTRIVET_TESTS=OFF, or add this processor's switch"
 #endif
 
-// Saves the registers that a function must keep and the stack pointer, takes another stack and its registers.
+// Saves the callee-saved registers and the stack pointer, then switches to another stack and restores its registers.
 extern "C" void cuda_shim_switch(void** save_stack_pointer, void* stack_pointer);
 asm(R"(
 .text
@@ -63,12 +63,12 @@ constexpr size_t kStackBytes = 64 << 10;
 }  // namespace
 
 Fiber::Fiber(void (*entry)(), int number) {
-  // The lowest page stays without access: a stack that runs over stops the program there.
+  // The lowest page stays inaccessible, so that a stack that overflows stops the program there.
   void* memory = mmap(nullptr, kStackBytes + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   stack_ = static_cast<char*>(memory) + kPage;
   mprotect(stack_, kStackBytes, PROT_READ | PROT_WRITE);
-  // The tops of all stacks would fall into the same sets of the caches.
+  // The tops of the stacks are shifted: otherwise all of them would fall into the same sets of the caches.
   const size_t top = kStackBytes - static_cast<size_t>(number % 16) * 192;
   void** stack = reinterpret_cast<void**>(stack_ + top);
   *--stack = nullptr;  // entry() starts with the alignment that a call would leave

@@ -1,5 +1,5 @@
-// A stack on which a function runs that can stop in the middle. resume() returns when the function pauses, and the next
-// resume() goes on from there. The sanitizers are told of each switch.
+// A stack for a function that can stop in the middle. resume() returns when the function pauses, and the next resume()
+// continues from there. The sanitizers are told of each switch.
 #pragma once
 
 #include <cstddef>
@@ -16,26 +16,26 @@ class Fiber {
 
   void resume();
   void pause();  // on the fiber itself
-  // On the fiber itself, once, before anything else of `entry`.
+  // To be called on the fiber itself, once, before anything else in `entry`.
   void entered();
 
  private:
   char* stack_;
   void* stack_pointer_;
   void* host_stack_pointer_ = nullptr;
-  // What the sanitizers keep about either side.
+  // What the sanitizers know about each side.
   void *fiber_context_ = nullptr, *host_context_ = nullptr;
   const void* host_stack_ = nullptr;
   size_t host_stack_bytes_ = 0;
 };
 
-// Orders what was done before release(object) on one fiber before what comes after acquire(object) on another: for
-// ThreadSanitizer, to which a switch of fibers orders nothing.
+// Tell ThreadSanitizer that what was done before release_to(object) on one fiber comes before what follows acquire_from(object)
+// on another one. To ThreadSanitizer, switching fibers orders nothing.
 void release_to(void* object);
 void acquire_from(void* object);
 
-// While one lives, ThreadSanitizer looks away from what this thread or fiber does: from what we keep about streams and fibers,
-// that is. Accesses are no races then, and locks order nothing.
+// While one lives, ThreadSanitizer ignores what this thread or fiber does: accesses are no races, and locks order nothing. It
+// is for the shim's own bookkeeping of streams and fibers.
 class Unseen {
  public:
   Unseen();

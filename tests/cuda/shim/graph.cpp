@@ -1,5 +1,5 @@
-// Capture of streams, and graphs. A graph runs its nodes one after another in the order of the capture, on the stream that it
-// is launched on: an order that the graph allows.
+// Stream capture and graphs. A graph runs its nodes one after another in the order of the capture, which is an order that the
+// graph allows, on the stream that it is launched on.
 #include <algorithm>
 #include <mutex>
 
@@ -15,7 +15,8 @@ struct CUgraphExec_st {
 namespace cuda_shim {
 namespace {
 
-// The capture that this thread has begun and not ended, unless its mode is relaxed, and the last one anywhere of mode global.
+// The capture that this thread has begun and not ended, unless its mode is relaxed, and the latest capture of any thread whose
+// mode is global.
 thread_local std::weak_ptr<Capture> own_capture;
 std::mutex global_mutex;
 std::weak_ptr<Capture> global_capture;
@@ -27,7 +28,7 @@ std::shared_ptr<Capture> capture_that_refuses() {
   return global && !global->ended ? global : nullptr;
 }
 
-// Whether all work of all streams comes before the end of the origin's.
+// Whether all captured work of all streams comes before the end of the origin stream's.
 bool joined(const Capture& capture) {
   std::vector<bool> before(capture.nodes.size(), false);
   std::vector<int> open = capture.origin->last_nodes;

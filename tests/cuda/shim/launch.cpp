@@ -1,5 +1,5 @@
-// Limits of a launch, as on the architectures that we build for (CUDA C++ Programming Guide, table "Technical Specifications
-// per Compute Capability").
+// The limits of a launch are those of the architectures that Trivet is built for (CUDA C++ Programming Guide, table "Technical
+// Specifications per Compute Capability").
 #include "launch.h"
 
 #include <algorithm>
@@ -68,11 +68,11 @@ cudaError_t set_attribute(const void* kernel, cudaFuncAttribute attribute, int v
   });
 }
 
-// By threads and shared memory: what registers would allow is not known here.
+// Considers threads and shared memory only: how many registers a kernel needs is not known here.
 cudaError_t occupancy(int* blocks, const void* kernel, int block_threads, size_t dynamic_shared_bytes) {
   return call([&] {
     if (block_threads <= 0 || dynamic_shared_bytes > shared_limit(kernel)) return cudaErrorInvalidValue;
-    const size_t each = dynamic_shared_bytes + 1024;  // what the system keeps of it
+    const size_t each = dynamic_shared_bytes + 1024;  // the system keeps 1 KiB
     *blocks =
         static_cast<int>(std::min<size_t>({2048 / static_cast<size_t>(block_threads), 32, (max_shared_bytes() + 1024) / each}));
     return cudaSuccess;

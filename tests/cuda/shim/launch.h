@@ -1,4 +1,4 @@
-// Launching a kernel: its arguments are copied, the stream's thread runs the blocks.
+// Launches kernels: arguments are copied, and the stream's thread runs the blocks.
 #pragma once
 
 #include <functional>
@@ -28,7 +28,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, std::fu
 cudaError_t set_attribute(const void* kernel, cudaFuncAttribute attribute, int value);
 cudaError_t occupancy(int* blocks, const void* kernel, int block_threads, size_t dynamic_shared_bytes);
 
-inline constexpr size_t kMaxParameterBytes = 4096;  // what every supported toolkit and architecture takes
+inline constexpr size_t kMaxParameterBytes = 4096;  // every supported toolkit and architecture takes as many
 
 }  // namespace cuda_shim
 

@@ -14,7 +14,7 @@
 namespace cuda_shim {
 namespace {
 
-// Device memory begins at multiples of 256; what lies in front of and behind it must not change.
+// Device memory begins at multiples of 256; the guard bytes before and after it must not change.
 constexpr size_t kGuard = 256;
 constexpr unsigned char kGuardByte = 0xA5;
 
@@ -50,7 +50,8 @@ struct Block {
   }
 };
 
-// Pages of their own for memory that is to be protected, so that access to it can be taken away; null where there is none.
+// Memory that is to be protected has pages of its own, so that access to it can be taken away. Returns null if there is no
+// memory.
 void* take_memory(size_t bytes, bool pages) {
   void* memory = nullptr;
   if (!pages) return posix_memalign(&memory, kGuard, bytes) == 0 ? memory : nullptr;
@@ -71,7 +72,7 @@ void set_access(uintptr_t data, const Allocation& allocation, int access) {
   if (allocation.pages) mprotect(reinterpret_cast<void*>(data - kGuard), rounded(allocation.bytes) + 2 * kGuard, access);
 }
 
-// The allocation that `data` lies in, and how many bytes from there to its end. The caller holds the lock.
+// The allocation that contains `data`, and the number of bytes from `data` to its end. The caller holds the lock.
 struct Found {
   const Allocation* allocation = nullptr;
   size_t bytes_left = 0;
@@ -129,7 +130,7 @@ cudaError_t remove(void* data, bool device_memory) {
   return cudaSuccess;
 }
 
-// Whether a copy's direction and bounds are those of the memory. The caller holds the lock.
+// Checks that a copy's direction and bounds fit the memory. The caller holds the lock.
 cudaError_t check_copy(const Found& to, const Found& from, size_t bytes, cudaMemcpyKind kind) {
   if (kind != cudaMemcpyDefault) {
     if (on_device(to) != (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice)) return cudaErrorInvalidValue;
@@ -156,7 +157,7 @@ cudaError_t copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, 
     return cudaErrorStreamCaptureUnsupported;
   }
   if (!wait && (to_pageable || from_pageable)) ++runtime().counts.pageable_copies;
-  if (from_pageable) {  // taken at the call
+  if (from_pageable) {  // the bytes are taken during the call
     auto staged = std::make_shared<std::vector<unsigned char>>(bytes);
     std::memcpy(staged->data(), from, bytes);
     stream->enqueue([to, bytes, staged = std::move(staged)] { std::memcpy(to, staged->data(), bytes); });

@@ -26,7 +26,7 @@ struct Task {
   size_t count;
   ncclDataType_t type;
   ncclRedOp_t op;
-  int peer;  // of send and receive; root of broadcast
+  int peer;  // for send and receive; the root of a broadcast
   cudaStream_t stream;
 
   bool is_message() const { return kind == Kind::Send || kind == Kind::Receive; }
@@ -62,14 +62,14 @@ struct Posted {
   bool taken = false;
 };
 
-// One collective operation: what each rank brought.
+// One collective operation, with the task of each rank that has arrived.
 struct Meeting {
   std::vector<const Task*> tasks;
   int arrived = 0;
   bool done = false;
 };
 
-// What the ranks of a communicator share.
+// The state that the ranks of a communicator share.
 struct Clique {
   explicit Clique(int ranks) : comms(static_cast<size_t>(ranks)), bus_ids(static_cast<size_t>(ranks)) {}
 
@@ -79,9 +79,9 @@ struct Clique {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<ncclComm_t> comms;
-  std::vector<std::string> bus_ids;  // and host: where each rank is
+  std::vector<std::string> bus_ids;  // host and bus id of each rank
   int joined = 0, finalizing = 0;
-  std::string failure;  // a mismatch: of all ranks
+  std::string failure;  // a mismatch, which all ranks report
   std::map<int64_t, Meeting> meetings;
   std::map<std::pair<int, int>, std::deque<Posted*>> messages;  // sends that wait, by sender and receiver
 };
@@ -100,18 +100,18 @@ struct ncclComm {
   bool blocking = true;
   std::string name;
 
-  // Under the clique's mutex.
+  // Guarded by the clique's mutex.
   ncclResult_t error = ncclSuccess;
   std::string text;
   bool aborted = false, finalizing = false;
   int64_t collectives = 0;
   int running = 0;
 
-  // Of the caller's thread. A launch reaches the stream when it has been asked for often enough.
+  // Used by the caller's thread only. A launch reaches the stream when the caller has asked for the state often enough.
   std::vector<Task> launching;
   int polls_left = 0;
   cudaEvent_t last = nullptr;                     // the end of the last launch
-  std::vector<std::unique_ptr<Launch>> captured;  // which graphs must not outlive
+  std::vector<std::unique_ptr<Launch>> captured;  // graphs must not outlive them
 };
 
 namespace {
@@ -158,7 +158,7 @@ std::string where_i_am() {
   return std::string(host ? host : "") + " " + bus;
 }
 
-// Under the clique's mutex. All ranks of the communicator hear of it.
+// The caller holds the clique's mutex. All ranks of the communicator report the failure.
 void fail_all(Clique& clique, const std::string& text) {
   if (!clique.failure.empty()) return;
   clique.failure = text;
@@ -183,7 +183,7 @@ void reduce_as(const std::vector<const Task*>& tasks, size_t first, size_t count
   std::memcpy(to, result.data(), count * sizeof(T));
 }
 
-// Integers only: NCCL's order of float sums is its own, and nobody may rely on it.
+// Integers only: NCCL adds floats in an order of its own, on which nobody may rely.
 bool reduce(const std::vector<const Task*>& tasks, size_t first, size_t count, void* to) {
   if (tasks[0]->op != ncclSum && tasks[0]->op != ncclMax) return false;
   const bool sums = tasks[0]->op == ncclSum;
@@ -203,7 +203,7 @@ bool reduce(const std::vector<const Task*>& tasks, size_t first, size_t count, v
 
 const std::byte* bytes(const void* data) { return static_cast<const std::byte*>(data); }
 
-// All ranks are there: moves the data of all of them. Under the clique's mutex.
+// All ranks have arrived: moves the data of all of them. The caller holds the clique's mutex.
 void complete(Clique& clique, const std::vector<const Task*>& tasks) {
   const Task& first = *tasks[0];
   const size_t block = first.count * size_of(first.type);
@@ -269,7 +269,7 @@ void receive(ncclComm& comm, const Task& task, std::unique_lock<std::mutex>& loc
   clique.changed.notify_all();
 }
 
-// All sends of a launch are there for their receivers before it waits for anything.
+// Posts all sends of a launch for their receivers before it waits for anything.
 void run(ncclComm& comm, const std::vector<Task>& tasks) {
   Clique& clique = *comm.clique;
   std::unique_lock lock(clique.mutex);
@@ -293,7 +293,7 @@ void run(ncclComm& comm, const std::vector<Task>& tasks) {
   clique.changed.notify_all();
 }
 
-// A graph runs its launches as often as it is launched, in the order of its stream.
+// The launch runs each time the graph is launched, in the order of its stream.
 ncclResult_t put_into_graph(ncclComm& comm, cudaStream_t stream) {
   comm.captured.push_back(std::make_unique<Launch>(Launch{nullptr, &comm, std::move(comm.launching)}));
   comm.launching.clear();
@@ -351,7 +351,7 @@ bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
   return a_bytes > 0 && b_bytes > 0 && bytes(a) < bytes(b) + b_bytes && bytes(b) < bytes(a) + a_bytes;
 }
 
-// NCCL's places for work in place.
+// Whether the buffers lie where NCCL requires them for work in place.
 bool in_place(const Task& task, int rank) {
   const size_t block = task.count * size_of(task.type), offset = static_cast<size_t>(rank) * block;
   if (task.kind == Kind::AllGather) return bytes(task.from) == bytes(task.to) + offset;
@@ -364,7 +364,7 @@ ncclResult_t check(const ncclComm& comm, const Task& task) {
   const size_t block = task.count * size_of(task.type);
   const size_t read = blocks_read(task, ranks) * block, written = blocks_written(task, ranks) * block;
   if (task.peer < 0 || task.peer >= ranks) return refuse(ncclInvalidArgument, "no such rank");
-  if (block == 0) return refuse(ncclInvalidArgument, "nothing to do: our code skips empty operations");
+  if (block == 0) return refuse(ncclInvalidArgument, "nothing to do: Trivet skips empty operations");
   if (read > 0 && (!on_device(task.from) || !on_device(bytes(task.from) + read - 1)))
     return refuse(ncclInvalidArgument, "the source is not device memory");
   if (written > 0 && (!on_device(task.to) || !on_device(bytes(task.to) + written - 1)))
@@ -377,7 +377,7 @@ ncclResult_t check(const ncclComm& comm, const Task& task) {
 ncclResult_t check_messages(const std::vector<Task>& tasks) {
   for (const Task& a : tasks)
     for (const Task& b : tasks) {
-      if (a.stream != b.stream) return refuse(ncclInvalidUsage, "one group, two streams");
+      if (a.stream != b.stream) return refuse(ncclInvalidUsage, "a group uses two streams");
       if (&a == &b || b.kind != Kind::Receive) continue;
       const void* other = a.kind == Kind::Send ? a.from : a.to;
       if (overlap(other, a.count * size_of(a.type), b.to, b.count * size_of(b.type)))
@@ -540,7 +540,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 
 namespace {
 
-// What is queued on streams finds itself aborted when its turn comes.
+// Work that is still queued on streams finds out that it is aborted when its turn comes.
 ncclResult_t release(ncclComm_t handle, bool aborts) {
   std::shared_ptr<ncclComm> comm;
   {

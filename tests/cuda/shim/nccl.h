@@ -1,15 +1,15 @@
-// What our sources use of NCCL, between threads of one process. Signatures and numbers are NVIDIA's; what they do is NCCL's
-// documentation's:
+// The part of NCCL that Trivet uses, between threads of one process. Signatures and numbers are NVIDIA's; the functions do what
+// NCCL's documentation says:
 //
-//  * Work of a group starts at ncclGroupEnd, and is on the stream when the communicator is no longer in progress. With
-//    blocking = 0 every call may say ncclInProgress, and says so here: a caller that goes on without asking is refused.
-//  * Operations of one communicator run one after the other in the order of their launches, whatever streams they are on
-//    (NCCL does so, too). Sends wait for their receives.
+//  * The work of a group starts at ncclGroupEnd, and is on the stream when the communicator is no longer in progress. With
+//    blocking = 0 every call may return ncclInProgress, and does so here: a caller that continues without asking is refused.
+//  * Operations of one communicator run one at a time in the order of their launches, whatever streams they are on, as they do
+//    in NCCL. Sends wait for their receives.
 //  * A rank that never comes keeps the others waiting until they abort.
 //
-// Stricter than NCCL where that is undefined: operations that do not match, buffers that are not device memory or overlap,
-// handles that were destroyed. A mismatch is an asynchronous error of all ranks of the communicator. nccl_shim.h has the
-// faults that tests plant.
+// The fake is stricter than NCCL where NCCL's behaviour is undefined: operations that do not match, buffers that are not device
+// memory or overlap, handles that were destroyed. A mismatch is an asynchronous error of all ranks of the communicator.
+// nccl_shim.h has the faults that tests can plant.
 #pragma once
 
 #include <climits>

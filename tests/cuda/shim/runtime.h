@@ -19,7 +19,7 @@
 
 namespace cuda_shim {
 
-// What streams are given while they are captured, in that order.
+// The work that streams are given while they are captured, in that order.
 struct Capture {
   struct Node {
     std::function<void()> work;
@@ -27,12 +27,12 @@ struct Capture {
   };
   cudaStream_t origin;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
-  std::atomic<bool> valid = true, ended = false;  // other threads may look
+  std::atomic<bool> valid = true, ended = false;  // other threads may read them
   std::vector<Node> nodes;
   std::vector<cudaStream_t> streams;  // the origin and those that have joined by waiting for an event of it
 };
 
-// A point in a stream's order. Happened: at `time`.
+// A point in a stream's order. Once it has happened, time() says when.
 class Moment {
  public:
   void happen();
@@ -47,17 +47,17 @@ class Moment {
   std::chrono::steady_clock::time_point time_;
 };
 
-// What an event was recorded in: a stream's order, or a capture.
+// Where an event was recorded: in a stream's order, or in a capture.
 struct Recording {
   std::shared_ptr<Moment> moment;  // null: never recorded, counts as happened
   std::shared_ptr<Capture> capture;
-  std::vector<int> nodes;  // of the capture: what the recording stream had done
+  std::vector<int> nodes;  // of the capture: the last ones of the recording stream
 };
 
 struct Allocation {
   size_t bytes;
   int device;  // -1: pinned memory of the host
-  bool pages;  // its own, which only working streams may access
+  bool pages;  // it has pages of its own, which only working streams may access
 };
 
 struct Device {
@@ -70,7 +70,7 @@ struct Device {
 
 struct Runtime {
   Runtime();
-  std::mutex mutex;  // of all below (Locked)
+  std::mutex mutex;  // guards all below (Locked)
   Configuration configuration;
   std::map<int, Device> devices;
   std::map<uintptr_t, Allocation> allocations;
@@ -82,8 +82,8 @@ struct Runtime {
 };
 Runtime& runtime();
 
-// Has the state for itself. To ThreadSanitizer this orders nothing: two streams would count as ordered because both were looked
-// up here.
+// Holds the lock of the state. ThreadSanitizer does not see this lock: otherwise two streams would count as ordered because
+// both were looked up here.
 class Locked {
  public:
   Locked() : lock_(runtime().mutex) {}
@@ -94,23 +94,23 @@ class Locked {
 };
 
 int current_device();
-size_t max_shared_bytes();                  // of a block, dynamic, after cudaFuncSetAttribute
+size_t max_shared_bytes();                  // dynamic, of a block, after cudaFuncSetAttribute
 cudaStream_t resolve(cudaStream_t stream);  // the current device's default stream for null
 void break_device(int device, cudaError_t error, const std::string& report);
 bool broken(int device);
 // Both make the host wait.
 void wait_for_all_streams(int device);
 cudaError_t wait_for(CUstream_st& stream);
-// An error for calls that may not be made now, by a thread that is capturing or beside a capture that refuses them to all; they
-// end the capture.
+// Returns an error for calls that may not be made now, because this thread is capturing or because a capture in global mode
+// refuses them to all threads. Such a call invalidates the capture.
 cudaError_t refuse_in_capture();
 void join_capture(CUstream_st& stream, const Recording& recording);
 
-// The error that every call gives now: no driver, no device, a fault, a call from inside a host function.
+// The error that every call returns now: no driver, no device, a fault, or a call from inside a host function.
 cudaError_t obstacle();
 cudaError_t remember(cudaError_t error);
 
-// The frame of every function of the runtime.
+// Every function of the runtime runs its body in this frame.
 template <typename Body>
 cudaError_t call(Body&& body) {
   cudaError_t error = obstacle();
@@ -118,7 +118,7 @@ cudaError_t call(Body&& body) {
   return remember(error);
 }
 
-// A stream does something with device memory.
+// While one lives, a stream works with device memory.
 class StreamWork {
  public:
   StreamWork();
@@ -127,7 +127,7 @@ class StreamWork {
   StreamWork& operator=(const StreamWork&) = delete;
 };
 
-// A host function runs on this thread: it may not call the runtime.
+// While one lives, this thread runs a host function, which may not call the runtime.
 class InHostFunction {
  public:
   InHostFunction();
@@ -138,7 +138,7 @@ class InHostFunction {
 
 struct CUstream_st {
   CUstream_st(int device, int priority);
-  ~CUstream_st();  // when all is done
+  ~CUstream_st();  // when all work is done
 
   // Both run on the stream's thread, or become a node of the graph that is being captured.
   void enqueue(std::function<void()> work);          // may access device memory
@@ -148,12 +148,12 @@ struct CUstream_st {
 
   const int device, priority;
   std::shared_ptr<cuda_shim::Capture> capture;  // while capturing
-  std::vector<int> last_nodes;                  // of the capture: what comes next follows them
+  std::vector<int> last_nodes;                  // of the capture: the next node follows them
 
  private:
   using Work = std::function<void()>;
   void push(Work work);
-  std::unique_ptr<Work> next();  // waits for it; null at the end
+  std::unique_ptr<Work> next();  // waits for work; null at the end
   void finish_one(std::unique_ptr<Work> item);
   void run();
   std::mutex mutex_;
@@ -161,7 +161,7 @@ struct CUstream_st {
   std::deque<std::unique_ptr<Work>> queue_;
   int unfinished_ = 0;
   bool closing_ = false;
-  std::thread thread_;  // last: starts when all else is ready
+  std::thread thread_;  // last: it uses what is above
 };
 
 struct CUevent_st {

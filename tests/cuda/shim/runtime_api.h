@@ -1,5 +1,5 @@
-// Types and functions of the CUDA runtime: signatures and numbers are NVIDIA's, what they do is the CUDA documentation's, with
-// the limits that shim.h names.
+// Types and functions of the CUDA runtime. Signatures and numbers are NVIDIA's; the functions do what CUDA's documentation
+// says, within the limits that shim.h names.
 #pragma once
 
 #include <cstddef>

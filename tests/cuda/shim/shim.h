@@ -1,21 +1,22 @@
-// A CUDA device made of the CPU: its behaviour, and what tests can set and ask.
+// A CUDA device that is simulated on the CPU: how it behaves, and what tests can set and ask.
 //
 //   host thread --- launch, copy, record ---> stream (a queue and a thread of its own) ---> blocks, one after another
 //
-// Threads of a block are fibers that run until they wait: at a barrier, or for the other lanes of a warp operation. In which
-// order is a setting. Whoever does not come to a barrier that others wait at is reported, as an error of the launch. Under
-// ThreadSanitizer each fiber counts as a thread of its own that only barriers order, so that a barrier that is missing between
-// two accesses to the same address is found whatever the order of the fibers was. (Not found: races between two blocks.)
+// Threads of a block are fibers that run until they wait: at a barrier, or for the other lanes of a warp operation. Their order
+// is a setting. If a thread does not come to a barrier at which others wait, the launch fails with a report. Under
+// ThreadSanitizer each fiber counts as a thread of its own that only barriers order, so that a missing barrier between two
+// accesses to the same address is found whatever the order of the fibers was. Races between two blocks are not found.
 //
-// Streams really run at the same time, so that a missing wait is a race, too. All of them are as with cudaStreamNonBlocking,
-// the default stream included. Device memory is memory of the host, full of 0xFF (NaN as any float type) until it is written;
-// kernels may touch all memory of the process, but copies are checked against what was allocated. Its bounds are checked when
-// it is freed, and by AddressSanitizer at each access. `protect`: while no stream works, nobody may access it, so that host
-// code that does, which a GPU would not allow, crashes (if not at each time: streams may be working at that moment).
+// Streams really run at the same time, so that a missing wait is a race, too. All of them behave as with cudaStreamNonBlocking,
+// the default stream included. Device memory is memory of the host, full of 0xFF (NaN in any float type) until it is written;
+// kernels may touch all memory of the process, but copies are checked against what was allocated. The bounds of device memory
+// are checked when it is freed, and by AddressSanitizer at each access. With `protect`, nobody may access device memory while
+// no stream works, so that host code that does so, which a GPU would not allow, crashes (not every time: a stream may be
+// working at that moment).
 //
-// The first call of the runtime reads the configuration from the environment (of programs that tests start): CUDA_SHIM_DEVICES,
+// The first call of the runtime reads the configuration from the environment, for programs that tests start: CUDA_SHIM_DEVICES,
 // CUDA_SHIM_DRIVER_VERSION, CUDA_SHIM_MEMORY_BYTES, CUDA_SHIM_CAPABILITY (90 is 9.0), CUDA_SHIM_PROTECT (1), CUDA_SHIM_ORDER
-// (in_order, reversed or a number: shuffled with this seed).
+// (in_order, reversed or a number, which is the seed of a shuffled order).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -33,17 +34,18 @@ struct Configuration {
   int capability = 90;
   int multiprocessors = 4;
   int64_t memory_bytes = int64_t{1} << 32;  // of each device
-  int64_t pinned_bytes = int64_t{1} << 40;  // of host memory: most of one allocation
+  int64_t pinned_bytes = int64_t{1} << 40;  // host memory: limit of each allocation
   Order order = Order::InOrder;             // of the threads of a block and of the blocks of a grid
   uint32_t seed = 1;                        // of the shuffled order
   bool protect = false;                     // host code that accesses device memory crashes
 };
 
 const Configuration& configuration();
-// Waits for all streams, forgets faults, then changes the device. Memory and streams stay. Not while other threads use it.
+// Waits for all streams, forgets faults, then changes the device. Memory and streams stay. No other thread may use the device
+// meanwhile.
 void configure(const Configuration& configuration);
 
-// A configuration for the length of a scope.
+// Sets a configuration for the length of a scope.
 class Configured {
  public:
   explicit Configured(const Configuration& changed) : before_(configuration()) { configure(changed); }
@@ -55,9 +57,9 @@ class Configured {
   Configuration before_;
 };
 
-// What has happened on all devices since the process started: differences of it show what a step does not do.
+// Counts what has happened on all devices since the process started: differences show what a step does not do.
 struct Counts {
-  int64_t launches = 0;  // by the host; those of a graph are none
+  int64_t launches = 0;  // by the host; those of a graph do not count
   int64_t graph_launches = 0;
   int64_t host_waits = 0;   // calls that made the host wait for the device
   int64_t allocations = 0;  // of device and pinned memory
@@ -68,15 +70,15 @@ struct Counts {
 };
 Counts counts();
 
-// From now on the current device fails every call with `error`, as after an illegal access: until configure().
+// From now on every call on the current device fails with `error`, as after an illegal access, until configure() is called.
 void break_device(cudaError_t error);
-// What was wrong, in words, with the last kernel that broke the device by itself; empty if none did since configure().
+// Says what was wrong with the kernel that broke the device by itself; empty if none did since configure().
 std::string fault_report();
 
-// Bytes that are allocated on the current device: 0 when a test has released everything.
+// The bytes that are allocated on the current device: 0 when a test has released everything.
 int64_t allocated_bytes();
 
-// Named barrier `id` (bar.sync id, threads): for the emulation of what is written in PTX under nvcc.
+// Waits at the named barrier `id` (bar.sync id, threads): emulates what is written in PTX under nvcc.
 void named_barrier(int id, int threads);
 
 }  // namespace cuda_shim

@@ -8,7 +8,7 @@
 
 namespace cuda_shim {
 
-// A moment and the hand-over of work are all that orders threads, to ThreadSanitizer as on a GPU: not the locks.
+// Only moments and the hand-over of work order threads, to ThreadSanitizer as on a GPU. The locks do not.
 
 void Moment::happen() {
   release_to(this);
@@ -88,7 +88,7 @@ cudaError_t make_stream(cudaStream_t* stream, int priority) {
   });
 }
 
-// Who drops the last reference to a moment is not ordered after it.
+// A thread that drops the last reference to a moment is not ordered after it.
 void forget(Recording& recording) {
   const Unseen unseen;
   recording = {};
@@ -152,7 +152,7 @@ void CUstream_st::enqueue_on_host(std::function<void()> work) {
   });
 }
 
-// Happens on a broken device, too: what waits for it must find out.
+// A moment happens on a broken device, too: whatever waits for it must learn of the fault.
 std::shared_ptr<cuda_shim::Moment> CUstream_st::record() {
   // The last owner may be any thread.
   const auto forget = [](cuda_shim::Moment* moment) {
@@ -188,7 +188,7 @@ std::unique_ptr<CUstream_st::Work> CUstream_st::next() {
 
 void CUstream_st::finish_one(std::unique_ptr<Work> item) {
   cuda_shim::release_to(&unfinished_);
-  const cuda_shim::Unseen unseen;  // of the counts of shared pointers, too
+  const cuda_shim::Unseen unseen;  // hides the counts of shared pointers, too
   item.reset();
   std::lock_guard lock(mutex_);
   --unfinished_;
@@ -205,7 +205,7 @@ bool CUstream_st::idle() {
 }
 
 void CUstream_st::run() {
-  cuda_shim::BlockRunner runner;  // of the kernels on this stream
+  cuda_shim::BlockRunner runner;  // runs the kernels of this stream
   while (auto item = next()) {
     cuda_shim::acquire_from(item.get());
     (*item)();
@@ -235,7 +235,7 @@ cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
   });
 }
 
-// Work that is queued is done first. Not refused on a broken device: the thread would stay.
+// Work that is queued is done first. A broken device does not refuse this call: the stream's thread would stay.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   if (!stream) return cuda_shim::remember(cudaErrorInvalidResourceHandle);
   {

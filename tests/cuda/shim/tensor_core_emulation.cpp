@@ -13,7 +13,8 @@ namespace {
 
 constexpr int kMaxThreads = 1024, kRowBytes = 16;
 
-// The matrices that a warp multiplies. Two of each warp in turn: when lanes write the next ones, others may still read these.
+// The matrices that a warp multiplies. Each warp uses two of these in turn: while lanes write the next one, others may still
+// read the last.
 struct Matrices {
   float a[16][16], b[16][8];
 };

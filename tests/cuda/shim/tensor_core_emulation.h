@@ -1,10 +1,10 @@
 // The functions of kernels/cuda/tensor_core.cuh on the fake device.
 //
-// Written from the PTX ISA alone, sections "Matrix Fragments for mma.m16n8k16 with floating point type", "ldmatrix" and
-// "cp.async": a warp's matrices are put together from its lanes by the formulas there, multiplied as matrices, and taken apart.
-// A copy takes place when its thread waits for it, and until then its destination is full of 0xFF: who forgets to wait, or
-// waits for too little, computes with NaN. Errors of the launch: addresses that are not aligned or not in the block's dynamic
-// shared memory, copies that a thread never waited for, lanes of a warp that do not meet.
+// They are written from the PTX ISA alone, sections "Matrix Fragments for mma.m16n8k16 with floating point type", "ldmatrix"
+// and "cp.async": a warp's matrices are put together from its lanes by the formulas there, multiplied as matrices, and taken
+// apart. A copy takes place when its thread waits for it, and until then its destination is full of 0xFF: a thread that forgets
+// to wait, or waits for too few copies, computes with NaN. A launch fails if an address is not aligned or not in the block's
+// dynamic shared memory, if a thread never waits for a copy, or if the lanes of a warp do not meet.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -25,7 +25,7 @@ void cp_async_16(void* to, const void* from, bool valid);
 void cp_async_commit();
 void cp_async_wait(int pending);
 
-// For the scheduler of blocks: how many groups of copies the thread has left behind, which are forgotten.
+// For the scheduler of blocks: forgets the copies that the thread has not waited for, and returns how many groups they were in.
 int forget_copies(int thread);
 
 }  // namespace cuda_shim
