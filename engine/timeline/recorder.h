@@ -78,7 +78,7 @@ class Recorder {
   pipeline::Recording timed(const Step& step);
 
   const std::unique_ptr<StreamClock> clock_;
-  std::array<QueueObserver, 6> observers_;  // [queue]
+  std::array<QueueObserver, pipeline::kQueues> observers_;  // [queue]
   bool on_ = false;
   int at_ = pipeline::Recording::kUpdate;  // index of the current instruction
   Moment instruction_begin_ = 0;
