@@ -25,6 +25,11 @@ struct Split {
   std::vector<int64_t> units;  // how many each segment has; empty: each element is a unit
 };
 
+// Which ranks hold the same elements of a parameter; engine/sharing.h says along which axes of the mesh they lie. Dense: all
+// ranks that work on different samples, or on different parts of one. Expert: those among them that have the same experts.
+enum class Sharing : uint8_t { Dense, Expert };
+inline constexpr int kSharings = 2;
+
 struct ParameterSpec {
   std::string name;  // unique within its layer, e.g. "attention.qkv.weight"; the model puts the layer's name before it
   Shape shape;       // of the whole parameter
@@ -32,7 +37,8 @@ struct ParameterSpec {
   Split split;
   bool decay = true;      // weight decay applies (matrices yes; biases and norms no, unless the optimizer decays all)
   bool trainable = true;  // frozen parameters have no gradient and no optimizer state
-  std::string tied_to;    // full name of the parameter (same shape, another layer) that this one shares; it then owns nothing
+  Sharing sharing = Sharing::Dense;
+  std::string tied_to;  // full name of the parameter (same shape, another layer) that this one shares; it then owns nothing
 };
 
 }  // namespace trivet

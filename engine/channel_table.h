@@ -3,9 +3,9 @@
 //
 //   channel          ranks                          queue    overlaps            sums floats            traffic
 //   control          all                            meet     no                  no                     -
-//   data             data axis                      meet     no                  no                     -
-//   data.gather      data axis                      gather   overlap_comm        no                     gather
-//   data.reduce      data axis                      reduce   overlap_comm        run mode               reduce
+//   data             equal_over(Dense)              meet     no                  no                     -
+//   data.gather      equal_over(Dense)              gather   overlap_comm        no                     gather
+//   data.reduce      equal_over(Dense)              reduce   overlap_comm        run mode               reduce
 //   part             all with the same blocks       meet     no                  no                     -
 //   tensor           tensor axis                    tensor   more than 1 rank    yes                    tensor
 //   tensor.reduce    tensor axis                    reduce   overlap_comm        run mode, own tokens   tensor
@@ -26,6 +26,7 @@
 #include "engine/config/config.h"
 #include "engine/mesh.h"
 #include "engine/program.h"
+#include "engine/sharing.h"
 #include "pipeline/queue.h"
 
 namespace trivet {
@@ -46,9 +47,10 @@ enum class Purpose : uint8_t {
 struct ChannelSpec {
   Purpose purpose = Purpose::Control;
   std::string name;  // of its groups, in messages
-  // A group has the ranks that differ along these axes only. Between stages it has two ranks instead: those at one of these
-  // pairs of pipeline coordinates, and equal on all other axes.
+  // A group has the ranks that differ along these axes of the mesh (Mesh::view of the sharing) only. Between stages it has two
+  // ranks instead: those at one of these pairs of pipeline coordinates, and equal on all other axes.
   AxisSet axes;
+  Sharing sharing = Sharing::Dense;
   bool between_stages = false;
   std::vector<std::pair<int, int>> stage_pairs;
   pipeline::Queue queue = pipeline::Queue::Meet;

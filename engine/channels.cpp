@@ -39,7 +39,8 @@ Channels::Channels(comm::ProcessGroup& world, const Mesh& mesh, const std::vecto
     : makers_(std::move(makers)) {
   const int own = mesh.coordinate_of(world.rank(), Axis::Pipeline);
   for (const ChannelSpec& spec : table) {
-    if (!spec.between_stages) channels_.push_back({spec, make_group(world, spec.name, mesh.groups(spec.axes), makers_)});
+    if (!spec.between_stages)
+      channels_.push_back({spec, make_group(world, spec.name, mesh.view(spec.sharing).groups(spec.axes), makers_)});
     for (const auto& stages : spec.stage_pairs)
       if (Group group = make_group(world, spec.name, members_at(mesh, stages), makers_))
         channels_.push_back({spec, std::move(group), stages.first == own ? stages.second : stages.first});

@@ -39,12 +39,13 @@ zero::OwnedRange in_memory_of(zero::OwnedRange range) {
 
 }  // namespace
 
-std::vector<checkpoint::Piece> checkpoint_pieces(Parameters& parameters, const OptimizerConfig& optimizer, int rank) {
+std::vector<checkpoint::Piece> checkpoint_pieces(Parameters& parameters, const OptimizerConfig& optimizer) {
   std::vector<checkpoint::Piece> pieces;
   parameters.for_each_group([&](int, zero::ParameterGroup& group) {
     const zero::FlatGroup& layout = group.layout();
     if (layout.role != zero::GroupRole::Own) return;  // the owner saves its values
-    add_pieces(layout, group.owned(), rank * layout.shard_elements, layout.shard_elements, true, optimizer, pieces);
+    add_pieces(layout, group.owned(), group.axis().rank() * layout.shard_elements, layout.shard_elements, true, optimizer,
+               pieces);
   });
   return pieces;
 }

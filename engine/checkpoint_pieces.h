@@ -16,7 +16,7 @@
 namespace trivet {
 
 // The pieces to save. Each element belongs to exactly one rank, even if all ranks own everything (stage 0).
-std::vector<checkpoint::Piece> checkpoint_pieces(Parameters& parameters, const OptimizerConfig& optimizer, int rank);
+std::vector<checkpoint::Piece> checkpoint_pieces(Parameters& parameters, const OptimizerConfig& optimizer);
 // Fills pieces from a checkpoint.
 using ReadPieces = std::function<void(std::span<const checkpoint::Piece>)>;
 struct LoadResources {

@@ -229,9 +229,7 @@ StepResult Engine::evaluate(int64_t microbatches, const std::function<Microbatch
 
 // ---- checkpoints
 
-std::vector<checkpoint::Piece> Engine::pieces_to_save() {
-  return checkpoint_pieces(parameters(), plan_.config.optimizer, channels_->group(Purpose::Data).rank());
-}
+std::vector<checkpoint::Piece> Engine::pieces_to_save() { return checkpoint_pieces(parameters(), plan_.config.optimizer); }
 
 checkpoint::RunState Engine::state() const {
   checkpoint::RunState state{.steps = progress_.steps,

@@ -62,10 +62,7 @@ std::unique_ptr<Parameters> Generator::make_parameters(kernels::Kernels& kernels
                                                       .allocator = allocator,
                                                       .meter = meter,
                                                       .buffers = buffers_,
-                                                      .gather_group = *group_,
-                                                      .gather_stream = *stream_,
-                                                      .reduce_group = *group_,
-                                                      .reduce_stream = *stream_,
+                                                      .axes = {{*group_, *stream_, *group_, *stream_}},
                                                       .collectives = {}});
 }
 

@@ -12,17 +12,15 @@ namespace {
 // "pipeline 2 x tensor 2": the axes to which the config gives a size other than 1.
 std::string given_axes(const ParallelConfig& parallel) {
   std::string text;
-  for (const auto& [name, size] : {std::pair{"pipeline", parallel.pipeline},
-                                   {"context", parallel.context},
-                                   {"expert", parallel.expert},
-                                   {"tensor", parallel.tensor}})
+  for (const auto& [name, size] :
+       {std::pair{"pipeline", parallel.pipeline}, {"context", parallel.context}, {"tensor", parallel.tensor}})
     if (size != 1) text += fmt::format("{}{} {}", text.empty() ? "" : " x ", name, size);
   return text.empty() ? "data 1" : text;
 }
 
 int64_t product_of_given_axes(const ParallelConfig& parallel) {
   int64_t product = 1;
-  for (const int64_t size : {parallel.pipeline, parallel.context, parallel.expert, parallel.tensor})
+  for (const int64_t size : {parallel.pipeline, parallel.context, parallel.tensor})
     if (size < 1 || __builtin_mul_overflow(product, size, &product))
       throw ConfigError(fmt::format(
           "mesh: {} is not a grid of ranks; make each axis at least 1 and their product less than 2^63", given_axes(parallel)));
@@ -46,7 +44,10 @@ Mesh::Mesh(const ParallelConfig& parallel, int world_size) {
   sizes_[Axis::Pipeline] = static_cast<int>(parallel.pipeline);
   sizes_[Axis::Data] = static_cast<int>(world_size / others);
   sizes_[Axis::Context] = static_cast<int>(parallel.context);
-  sizes_[Axis::Expert] = static_cast<int>(parallel.expert);
+  experts_ = static_cast<int>(parallel.expert);
+  if (const int of_stage = size() / size(Axis::Pipeline); experts_ < 1 || of_stage % experts_ != 0)
+    throw ConfigError(fmt::format("mesh: parallel.expert {} does not divide the {} ranks of a pipeline stage; use a divisor",
+                                  experts_, of_stage));
   sizes_[Axis::Tensor] = static_cast<int>(parallel.tensor);
   // Axes that rank_order leaves out must have size 1, so their place does not matter.
   const auto left_out = [&](Axis axis) { return std::ranges::find(parallel.rank_order, axis) == parallel.rank_order.end(); };
@@ -109,6 +110,28 @@ std::vector<std::vector<int>> Mesh::groups(AxisSet axes) const {
     if (const Coordinates coordinates = coordinates_of(rank); coordinates == coordinates.without(axes))
       groups.push_back(group_of(rank, axes));
   return groups;
+}
+
+int Mesh::size(AxisSet axes) const {
+  int product = 1;
+  for (const auto& [name, axis] : EnumNames<Axis>::table) product *= axes.contains(axis) ? size(axis) : 1;
+  return product;
+}
+
+int Mesh::index_of(int rank, AxisSet axes) const {
+  const std::vector<int> group = group_of(rank, axes);
+  return static_cast<int>(std::ranges::find(group, rank) - group.begin());
+}
+
+Mesh Mesh::view(Sharing sharing) const {
+  if (sharing == Sharing::Dense) return *this;
+  Mesh experts = *this;
+  const int of_stage = size() / size(Axis::Pipeline);
+  experts.sizes_ = {{1, 1, 1, 1, 1}};
+  experts.sizes_[Axis::Pipeline] = size(Axis::Pipeline);
+  experts.sizes_[Axis::Data] = of_stage / experts_;
+  experts.sizes_[Axis::Expert] = experts_;
+  return experts;
 }
 
 std::vector<int> Mesh::ranks_at(std::initializer_list<std::pair<Axis, int>> coordinates) const {

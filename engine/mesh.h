@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/axis.h"
+#include "core/parameter_spec.h"
 #include "engine/config/config.h"
 
 namespace trivet {
@@ -35,6 +36,7 @@ class Mesh {
 
   int size() const;
   int size(Axis axis) const { return sizes_[axis]; }
+  int size(AxisSet axes) const;                                         // their product
   const std::array<Axis, kAxes>& rank_order() const { return order_; }  // slowest first
 
   Coordinates coordinates_of(int rank) const;
@@ -46,11 +48,17 @@ class Mesh {
   std::vector<int> group_of(int rank, AxisSet axes) const;
   // All such groups, by their first rank; every world rank is in one of them.
   std::vector<std::vector<int>> groups(AxisSet axes) const;
+  // Position of `rank` in its group along these axes.
+  int index_of(int rank, AxisSet axes) const;
+  // The grid in which ranks share such parameters. For experts, the ranks of a stage are data x expert: consecutive ones have
+  // different experts. The expert axis has no part in the other grid.
+  Mesh view(Sharing sharing) const;
   // World ranks at these coordinates, ascending: ranks_at({{Axis::Pipeline, 0}, {Axis::Tensor, 1}}).
   std::vector<int> ranks_at(std::initializer_list<std::pair<Axis, int>> coordinates) const;
 
  private:
   Coordinates sizes_{{1, 1, 1, 1, 1}};
+  int experts_ = 1;  // ranks of the expert axis, in the view for experts
   std::array<Axis, kAxes> order_{Axis::Pipeline, Axis::Data, Axis::Context, Axis::Expert, Axis::Tensor};
 };
 

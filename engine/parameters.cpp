@@ -13,11 +13,12 @@ Parameters::Parameters(const zero::ShardLayout& layout, const ParameterOptions& 
   for (const zero::BlockLayout& block : layout.blocks) {
     auto& groups = groups_.emplace_back();
     for (const zero::FlatGroup& flat : block.groups) {
+      // A tied parameter gets two contributions per microbatch, hence the 2 in the number of terms.
       const zero::GroupOptions group{.lifetimes = lifetimes(flat, options.zero_stage),
                                      .dtype = options.dtype,
                                      .gradient_dtype = options.gradient_dtype,
                                      .fixed_point = options.fixed_point,
-                                     .fixed_point_terms = options.fixed_point_terms,
+                                     .fixed_point_terms = int64_t{2} * options.microbatches * flat.shards,
                                      .contributions = options.microbatches * flat.users,
                                      .optimizer_states = options.optimizer_states};
       groups.push_back(std::make_unique<zero::ParameterGroup>(flat, group, resources_));
@@ -27,7 +28,7 @@ Parameters::Parameters(const zero::ShardLayout& layout, const ParameterOptions& 
 
 // With one rank a shard is the whole group, but weights that are not on the device must still be gathered.
 zero::Lifetimes Parameters::lifetimes(const zero::FlatGroup& group, int zero_stage) const {
-  if (layout_.ranks > 1) return zero::lifetimes_of(zero_stage, group.persistent);
+  if (group.shards > 1) return zero::lifetimes_of(zero_stage, group.persistent);
   return {.shard_parameters = group.weights != zero::Placement::Device};
 }
 

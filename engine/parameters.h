@@ -23,7 +23,6 @@ struct ParameterOptions {
   DType dtype = DType::Float32;
   DType gradient_dtype = DType::Float32;
   bool fixed_point = false;
-  int64_t fixed_point_terms = 1;
   int microbatches = 1;  // per step, on this rank
   int optimizer_states = 0;
   int64_t staging_buffers = 1, staging_buffer_elements = 1;  // for reading weights that are in a file

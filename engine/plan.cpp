@@ -131,13 +131,13 @@ zero::PlacementOptions placement_options(const Config& config) {
 
 zero::ShardLayout make_layout(const Plan& plan, const model::Model& model, const Coordinates& rank) {
   const Config& config = plan.config;
-  const int data = plan.mesh.size(Axis::Data);
+  const int dense = plan.mesh.size(equal_over(Sharing::Dense));
   const bool layout_mode = config.reproducible == Reproducible::Layout;
   // Two contributions that are added in float32, in a fixed order, need no separate accumulator.
   const bool one_of_each = plan.batch.gradient_accumulation_steps == 1 && config.model_dtype() == DType::Float32 &&
-                           (config.zero.stage < 2 || data == 1);
+                           (config.zero.stage < 2 || dense == 1);
   zero::LayoutOptions options{
-      .ranks = data,
+      .shards = {dense, plan.mesh.view(Sharing::Expert).size(equal_over(Sharing::Expert))},
       .persistence_threshold = config.zero.stage >= 3 ? config.zero.stage3_param_persistence_threshold : 0,
       .persistence_limit = config.zero.stage3_model_persistence_threshold,
       .tensor_rank = rank[Axis::Tensor],
@@ -175,6 +175,13 @@ const comm::Traffic& RankPlan::traffic_of(std::string_view line) const {
 const RankPlan& Plan::rank(const Coordinates& coordinates) const {
   const auto found = std::ranges::lower_bound(ranks, coordinates.without(equal_plans()), {}, &RankPlan::coordinates);
   return *found;
+}
+
+data::BatchLayout Plan::batch_layout(int world_rank) const {
+  return {.micro_batch = batch.micro_batch_size,
+          .accumulation = batch.gradient_accumulation_steps,
+          .data_size = mesh.size(batch_axes()),
+          .data_rank = mesh.index_of(world_rank, batch_axes())};
 }
 
 const RankPlan& Plan::heaviest() const {
@@ -219,7 +226,7 @@ Plan make_plan(const Config& given, const model::Model& model, int world_size) {
   check(config);
   plan.mesh = Mesh(config.parallel, world_size);
   plan.step_graph = step_graph(config, plan.mesh);
-  plan.batch = resolve_batch(config.batch, plan.mesh.size(Axis::Data), config.source);
+  plan.batch = resolve_batch(config.batch, plan.mesh.size(batch_axes()), config.source);
   check_batch(config, model, plan.batch);
   model::check_tensor_size(model, plan.mesh.size(Axis::Tensor));
   check_own_tokens(config, model);

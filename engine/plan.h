@@ -10,6 +10,7 @@
 
 #include "engine/channel_table.h"
 #include "engine/config/config.h"
+#include "engine/data/batch_layout.h"
 #include "engine/mesh.h"
 #include "engine/rank_plan.h"
 #include "engine/step_graph.h"
@@ -38,6 +39,7 @@ struct Plan {
 
   const RankPlan& rank(int world_rank) const { return rank(mesh.coordinates_of(world_rank)); }
   const RankPlan& rank(const Coordinates& coordinates) const;
+  data::BatchLayout batch_layout(int world_rank) const;
   const RankPlan& heaviest() const;  // most memory
   std::vector<ChannelSpec> channels() const;
 };

@@ -97,14 +97,14 @@ Schedule make_schedule(const Config& config, int microbatches) {
 
 BlockParameters block_parameters(const zero::ShardLayout& layout, int zero_stage) {
   BlockParameters parameters;
-  const bool shards_gradients = zero_stage >= 2 && layout.ranks > 1;
   for (const zero::BlockLayout& block : layout.blocks) {
     int64_t sharded = 0, gradients = 0;
     for (const zero::FlatGroup& group : block.groups) {
       const bool weights = group.role != zero::GroupRole::TiedGradients;
-      const bool gathered = layout.ranks > 1 || group.weights != zero::Placement::Device;
+      const bool gathered = group.shards > 1 || group.weights != zero::Placement::Device;
       if (zero_stage >= 3 && gathered && !group.persistent && weights) sharded += group.whole_elements;
-      if (group.trainable && (group.role == zero::GroupRole::Own || shards_gradients)) gradients += group.whole_elements;
+      if (group.trainable && (group.role == zero::GroupRole::Own || (zero_stage >= 2 && group.shards > 1)))
+        gradients += group.whole_elements;
     }
     parameters.weights_of.push_back(block.weight_blocks);
     parameters.gradients_of.push_back(block.gradient_blocks);
@@ -122,7 +122,7 @@ Programs make_programs(const Config& config, const Schedule& schedule, const Sta
                              .max_live_elements = config.zero.stage3_max_live_parameters,
                              .max_reuse_distance = config.zero.stage3_max_reuse_distance,
                              .prefetch_elements = config.zero.stage3_prefetch_bucket_size};
-  const bool shards_gradients = config.zero.stage >= 2 && layout.ranks > 1;
+  const bool shards_gradients = config.zero.stage >= 2 && layout.is_divided();
   const std::vector<Tie> ties = ties_of(layout);
   const auto lower_zero = [&](const Program& program) {
     return prefetch(insert_unshard(program, parameters, limits), parameters, limits);

@@ -110,7 +110,7 @@ void Rehearsal::add_backend_memory(RankPlan& rank) {
 // The size of the staging buffer of asynchronous saves.
 int64_t Rehearsal::staging_bytes() {
   if (plan_.config.checkpoint.directory.empty() || plan_.config.compute_device() != Device::Cpu) return 0;
-  return checkpoint::AsyncSaver::staging_bytes_for(checkpoint_pieces(worker_.parameters(), plan_.config.optimizer, 0));
+  return checkpoint::AsyncSaver::staging_bytes_for(checkpoint_pieces(worker_.parameters(), plan_.config.optimizer));
 }
 
 }  // namespace trivet

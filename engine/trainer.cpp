@@ -80,14 +80,6 @@ class Trainer {
     return Engine(std::move(plan), std::move(model), world_, {.threads = options_.threads, .local_rank = options_.local_rank});
   }
 
-  data::BatchLayout batch_layout() const {
-    const Plan& plan = engine_.plan();
-    return {.micro_batch = plan.batch.micro_batch_size,
-            .accumulation = plan.batch.gradient_accumulation_steps,
-            .data_size = plan.mesh.size(Axis::Data),
-            .data_rank = plan.mesh.coordinate_of(world_.rank(), Axis::Data)};
-  }
-
   // Called before the first step, so that a split that is too short is found early.
   void open_evaluation() {
     try {
@@ -105,7 +97,8 @@ class Trainer {
                              static_cast<uint64_t>(config_.training.seed), config_.data.shuffle);
   }
   data::MicrobatchLoader make_loader() const {
-    return data::MicrobatchLoader(dataset_.train, sample_order(), config_.model.sequence_length, batch_layout());
+    return data::MicrobatchLoader(dataset_.train, sample_order(), config_.model.sequence_length,
+                                  engine_.plan().batch_layout(world_.rank()));
   }
   int64_t steps_of_epochs() const {
     const double samples = config_.training.epochs * static_cast<double>(sample_order().samples());

@@ -88,8 +88,8 @@ std::optional<Disagreement> judge(const Holders& holders) {
   return found;
 }
 
-std::optional<Disagreement> compare_along_data(const Mesh& mesh, std::span<const WeightDigest> of_rank) {
-  for (const std::vector<int>& group : mesh.groups(Axis::Data)) {
+std::optional<Disagreement> compare_equal_ranks(const Mesh& mesh, std::span<const WeightDigest> of_rank) {
+  for (const std::vector<int>& group : mesh.groups(equal_over(Sharing::Dense))) {
     Holders holders;
     for (const int rank : group) holders[of_rank[static_cast<size_t>(rank)].whole].push_back(rank);
     if (auto found = judge(holders)) return found;
@@ -156,7 +156,7 @@ std::optional<FirstDifference> first_difference(const Mesh& mesh, const std::vec
 // The data axis comes first, because it identifies the weight that changed. That weight has since affected other weights, which
 // the tensor axis would find.
 FirstDifference first_difference(const Mesh& mesh, const std::vector<Details>& of_rank) {
-  for (const Compare compare : {&compare_along_data, &compare_along_tensor})
+  for (const Compare compare : {&compare_equal_ranks, &compare_along_tensor})
     if (auto first = first_difference(mesh, of_rank, compare)) return std::move(*first);
   throw std::logic_error("weight audit: the totals differ and no parameter does");
 }
@@ -241,7 +241,7 @@ std::vector<WeightDigest> digest_weights(Parameters& parameters, kernels::Kernel
 }
 
 std::optional<Disagreement> find_disagreement(const Mesh& mesh, std::span<const WeightDigest> of_rank) {
-  if (auto found = compare_along_data(mesh, of_rank)) return found;
+  if (auto found = compare_equal_ranks(mesh, of_rank)) return found;
   return compare_along_tensor(mesh, of_rank);
 }
 

@@ -12,13 +12,11 @@
 namespace trivet {
 namespace {
 
-// A tied parameter gets two contributions per microbatch, hence the 2 in the number of terms.
-ParameterOptions parameter_options(const Config& config, int microbatches, int ranks) {
+ParameterOptions parameter_options(const Config& config, int microbatches) {
   return {.zero_stage = config.zero.stage,
           .dtype = config.model_dtype(),
           .gradient_dtype = config.grad_accum_dtype.value_or(config.model_dtype()),
           .fixed_point = config.reproducible == Reproducible::Layout,
-          .fixed_point_terms = int64_t{2} * microbatches * ranks,
           .microbatches = microbatches,
           .optimizer_states = optimizer_states(config.optimizer.type, config.optimizer),
           .staging_buffers = config.zero.offload_param.buffer_count,
@@ -68,6 +66,12 @@ std::vector<TieChannel> tie_channels(const zero::ShardLayout& layout, const Chan
   return ties;
 }
 
+// [Sharing] The ranks that divide parameters into shards. No model has experts yet.
+std::vector<zero::ShardAxis> shard_axes(const Channels& channels) {
+  const Channel &gather = channels[Purpose::Gather], &reduce = channels[Purpose::Reduce];
+  return {{*gather.group, *gather.stream, *reduce.group, *reduce.stream}};
+}
+
 // The axes over which layers communicate.
 std::array<std::optional<comm::RankAxis>, kAxes> layer_axes(const Config& config, const Channels& channels) {
   std::array<std::optional<comm::RankAxis>, kAxes> axes;
@@ -93,15 +97,12 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
       results_(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1)),
       evaluation_(resources.allocator, resources.meter, 1),
       links_(resources.channels),
-      parameters_(rank.layout, parameter_options(config, rank.programs.microbatches, rank.layout.ranks),
+      parameters_(rank.layout, parameter_options(config, rank.programs.microbatches),
                   {.kernels = resources.kernels,
                    .allocator = resources.allocator,
                    .meter = resources.meter,
                    .buffers = resources.buffers,
-                   .gather_group = resources.channels.group(Purpose::Gather),
-                   .gather_stream = resources.channels.stream(Purpose::Gather),
-                   .reduce_group = resources.channels.group(Purpose::Reduce),
-                   .reduce_stream = resources.channels.stream(Purpose::Reduce),
+                   .axes = shard_axes(resources.channels),
                    .collectives = collective_options(config.zero),
                    .tensor_group = &resources.channels.group(Purpose::LayersReduce),
                    .refused = results_.refused(),
@@ -130,7 +131,7 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
                   .buffers = resources.buffers,
                   .control_group = resources.channels.group(Purpose::Control),
                   .part_group = resources.channels.group(Purpose::Part),
-                  .data_group = resources.channels.group(Purpose::Data),
+                  .shard_groups = {&resources.channels.group(Purpose::Data)},
                   .results = results_,
                   .stream = resources.channels.stream(Purpose::Control),
                   .collectives = collective_options(config.zero),

@@ -69,7 +69,7 @@ ParameterGroup::ParameterGroup(const FlatGroup& layout, const GroupOptions& opti
 }
 
 int64_t ParameterGroup::owned_first() const {
-  return options_.lifetimes.shard_optimizer ? resources_.gather_group.rank() * layout_.shard_elements : 0;
+  return options_.lifetimes.shard_optimizer ? axis().rank() * layout_.shard_elements : 0;
 }
 int64_t ParameterGroup::owned_count() const {
   return options_.lifetimes.shard_optimizer ? layout_.shard_elements : layout_.whole_elements;
@@ -83,16 +83,16 @@ void ParameterGroup::unshard() {
   gathered_ = ScopedTensor(resources_.buffers, options_.dtype, {layout_.whole_elements});
   ConstTensorView shard = weights_.view();
   if (weights_.place) {
-    const TensorView own = gathered_.view().slice(resources_.gather_group.rank() * shard.elements(), shard.elements());
+    const TensorView own = gathered_.view().slice(axis().rank() * shard.elements(), shard.elements());
     if (weights_.in_host_memory)
-      weights_.in_host_memory->copy_up_on(resources_.gather_stream, own);
+      weights_.in_host_memory->copy_up_on(axis().gather_stream, own);
     else
-      resources_.offload.gathers->read(*weights_.place, own, resources_.gather_stream, resources_.kernels);
+      resources_.offload.gathers->read(*weights_.place, own, axis().gather_stream, resources_.kernels);
     shard = own;
   }
-  gather_whole(shard, gathered_, resources_.gather_group, resources_.gather_stream, resources_.kernels, resources_.buffers,
+  gather_whole(shard, gathered_, axis().gather, axis().gather_stream, resources_.kernels, resources_.buffers,
                resources_.collectives);
-  gathered_event_ = resources_.gather_stream.record();
+  gathered_event_ = axis().gather_stream.record();
 }
 
 void ParameterGroup::wait() {
@@ -125,7 +125,7 @@ void ParameterGroup::begin_step() {
 // Integers are needed if terms are added: several contributions of this rank, or those of several ranks.
 DType ParameterGroup::accumulator_dtype() const {
   if (!options_.fixed_point) return options_.gradient_dtype;
-  return options_.contributions == 1 && resources_.reduce_group.size() == 1 ? DType::Float32 : DType::Int64;
+  return options_.contributions == 1 && axis().reduce.size() == 1 ? DType::Float32 : DType::Int64;
 }
 
 DType ParameterGroup::gradient_shard_dtype() const {
@@ -193,13 +193,13 @@ void ParameterGroup::reduce() {
   const TensorView whole = accumulator();
   clear_unwritten(whole);
   std::fill(written_.begin(), written_.end(), !options_.lifetimes.shard_gradients);
-  Stream& stream = resources_.reduce_stream;
+  Stream& stream = axis().reduce_stream;
   if (layout_.summed_over_tensor && resources_.tensor_group)
     resources_.tensor_group->all_reduce(whole, comm::ReduceOp::Sum, stream);
   if (!options_.lifetimes.shard_optimizer) {
-    reduce_whole(whole, resources_.reduce_group, stream, resources_.collectives);
+    reduce_whole(whole, axis().reduce, stream, resources_.collectives);
   } else {
-    reduce_to_shard(whole, resources_.reduce_group, stream, resources_.kernels, resources_.buffers, resources_.collectives);
+    reduce_to_shard(whole, axis().reduce, stream, resources_.kernels, resources_.buffers, resources_.collectives);
   }
   if (options_.lifetimes.shard_gradients) {
     if (shard_written_ && options_.fixed_point && gradients_.view().dtype != DType::Int64)
@@ -283,9 +283,9 @@ TensorView ParameterGroup::owned_weights() {
 void ParameterGroup::publish() {
   if (!options_.lifetimes.shard_optimizer || options_.lifetimes.shard_parameters || !has_weights()) return;
   const TensorView whole = weights_.view();
-  gather_whole(whole.slice(owned_first(), owned_count()), whole, resources_.gather_group, resources_.gather_stream,
-               resources_.kernels, resources_.buffers, resources_.collectives);
-  gathered_event_ = resources_.gather_stream.record();
+  gather_whole(whole.slice(owned_first(), owned_count()), whole, axis().gather, axis().gather_stream, resources_.kernels,
+               resources_.buffers, resources_.collectives);
+  gathered_event_ = axis().gather_stream.record();
 }
 
 // The values are those of the whole parameter; they are made row by row if the part is a range of columns.

@@ -31,6 +31,7 @@
 #include "zero/collectives.h"
 #include "zero/host_side.h"
 #include "zero/offload/file_store.h"
+#include "zero/shard_axis.h"
 #include "zero/shard_layout.h"
 #include "zero/stage.h"
 #include "zero/staging.h"
@@ -57,13 +58,10 @@ struct Resources {
   kernels::Kernels& kernels;
   Allocator& allocator;
   MemoryMeter& meter;
-  Arena& buffers;  // whole copies of sharded weights, gradients in flight, scratch
-  comm::ProcessGroup& gather_group;
-  Stream& gather_stream;
-  comm::ProcessGroup& reduce_group;
-  Stream& reduce_stream;
+  Arena& buffers;               // whole copies of sharded weights, gradients in flight, scratch
+  std::vector<ShardAxis> axes;  // [Sharing] the ranks that divide groups with it; those that no group has may be left out
   CollectiveOptions collectives;
-  comm::ProcessGroup* tensor_group = nullptr;  // for groups that are summed over the tensor axis; on reduce_stream
+  comm::ProcessGroup* tensor_group = nullptr;  // for groups that are summed over the tensor axis; on the reduce stream
   TensorView refused;  // int64 [1], layout mode: counts contributions that could not be put on the fixed-point grid
   OffloadResources offload;
 };
@@ -116,6 +114,8 @@ class ParameterGroup {
   ParameterGroup(const FlatGroup& layout, const GroupOptions& options, const Resources& resources);
 
   const FlatGroup& layout() const { return layout_; }
+  // The ranks that divide this group into shards.
+  const ShardAxis& axis() const { return resources_.axes[static_cast<size_t>(layout_.sharing)]; }
   const GroupOptions& options() const { return options_; }
 
   // Weights. unshard starts the gather; wait blocks the caller until it is done; weight throws std::logic_error while sharded.

@@ -37,6 +37,7 @@ int64_t sum_block_of(const ParameterSpec& spec) {
 
 // What the parameters of one group have in common.
 struct Kind {
+  Sharing sharing;
   bool trainable, persistent, summed_over_tensor, shared;
   GroupRole role;
 };
@@ -44,7 +45,6 @@ struct Kind {
 class LayoutBuilder {
  public:
   LayoutBuilder(const std::vector<NamedParameters>& layers, const LayoutOptions& options) : layers_(layers), options_(options) {
-    layout_.ranks = options.ranks;
     layout_.tensor_size = options.tensor_size;
   }
 
@@ -119,8 +119,12 @@ class LayoutBuilder {
   }
 
   Kind kind_of(const ParameterSpec& spec, bool shared, GroupRole role) {
-    return {spec.trainable, role == GroupRole::Own ? persists(spec) : false,
-            options_.sequence_parallel && options_.tensor_size > 1 && spec.split.dim < 0, shared, role};
+    return {spec.sharing,
+            spec.trainable,
+            role == GroupRole::Own ? persists(spec) : false,
+            options_.sequence_parallel && options_.tensor_size > 1 && spec.split.dim < 0,
+            shared,
+            role};
   }
 
   bool persists(const ParameterSpec& spec) {
@@ -146,13 +150,14 @@ class LayoutBuilder {
   static int group_for(BlockLayout& block, const Kind& kind) {
     for (size_t g = 0; g < block.groups.size(); ++g) {
       const FlatGroup& group = block.groups[g];
-      const bool alike = group.trainable == kind.trainable && group.persistent == kind.persistent &&
-                         group.summed_over_tensor == kind.summed_over_tensor;
+      const bool alike = group.sharing == kind.sharing && group.trainable == kind.trainable &&
+                         group.persistent == kind.persistent && group.summed_over_tensor == kind.summed_over_tensor;
       // A replica and its owner must be cut in the same way, so a shared weight is alone in its group.
       if (alike && !kind.shared && !group.shared && kind.role == GroupRole::Own && group.role == GroupRole::Own)
         return static_cast<int>(g);
     }
     FlatGroup group;
+    group.sharing = kind.sharing;
     group.trainable = kind.trainable;
     group.persistent = kind.persistent;
     group.summed_over_tensor = kind.summed_over_tensor;
@@ -200,8 +205,9 @@ class LayoutBuilder {
   }
 
   void pad(FlatGroup& group) const {
-    group.shard_elements = round_up(group.whole_elements, kernels::kSumBlock * options_.ranks) / options_.ranks;
-    group.whole_elements = group.shard_elements * options_.ranks;
+    group.shards = options_.shards[group.sharing];
+    group.shard_elements = round_up(group.whole_elements, kernels::kSumBlock * group.shards) / group.shards;
+    group.whole_elements = group.shard_elements * group.shards;
   }
 
   const std::vector<NamedParameters>& layers_;
@@ -217,6 +223,13 @@ int64_t FlatGroup::parameter_elements() const {
   int64_t sum = 0;
   for (const auto& parameter : parameters) sum += parameter.elements();
   return sum;
+}
+
+bool ShardLayout::is_divided() const {
+  for (const BlockLayout& block : blocks)
+    for (const FlatGroup& group : block.groups)
+      if (group.shards > 1) return true;
+  return false;
 }
 
 ShardLayout make_shard_layout(const std::vector<NamedParameters>& layers, const LayoutOptions& options) {

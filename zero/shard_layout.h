@@ -1,15 +1,15 @@
 // Computes which rank owns which piece of which parameter. This is pure arithmetic.
 //
 // First tensor parallelism gives a rank its part of each split parameter (tensor_parallel/split.h), and the pipeline gives it
-// its blocks; the result is divided over the data axis. The parameters of a block are laid out one after another in flat
-// groups. Each parameter starts at a multiple of kSumBlock elements, so that the blocks in which sums are taken are aligned to
-// the parameter and never cut. A group is padded to a multiple of ranks x kSumBlock:
+// its blocks; the result is divided over the ranks that hold the same elements (shard_axis.h). The parameters of a block are
+// laid out one after another in flat groups. Each parameter starts at a multiple of kSumBlock elements, so that the blocks in
+// which sums are taken are aligned to the parameter and never cut. A group is padded to a multiple of ranks x kSumBlock:
 //
 //   group  [ qkv.weight ........ | pad | out.weight ... | pad | pad to n ranks ]
 //   shards |------ rank 0 ------|------ rank 1 ------|------ rank 2 ------|
 //
-// A block has several groups, because parameters are treated in different ways: trainable or frozen, sharded or persistent at
-// stage 3, and the two roles below.
+// A block has several groups, because parameters are treated in different ways: dense or of experts, trainable or frozen,
+// sharded or persistent at stage 3, and the two roles below.
 //
 // [Note: tied weights] A weight that a later block uses, too (the embedding's table as the head's weight), has one owner. A
 // user on another pipeline rank has a Replica of the weight; its gradients go to the owner (TIE), and new values come back
@@ -25,6 +25,7 @@
 #include "core/parameter_spec.h"
 #include "tensor_parallel/split.h"
 #include "zero/placement.h"
+#include "zero/shard_axis.h"
 
 namespace trivet::zero {
 
@@ -50,7 +51,9 @@ struct FlatGroup {
   Placement weights = Placement::Device, states = Placement::Device;
   int users = 1;  // blocks of the model that put gradients into it, or into a replica
   std::vector<FlatParameter> parameters;
-  int64_t whole_elements = 0;  // padded; ranks x shard_elements
+  Sharing sharing = Sharing::Dense;
+  int shards = 1;              // ranks that divide the group
+  int64_t whole_elements = 0;  // padded; shards x shard_elements
   int64_t shard_elements = 0;
   int64_t parameter_elements() const;  // without padding
 };
@@ -78,7 +81,7 @@ struct TiedWeight {
 };
 
 struct LayoutOptions {
-  int ranks = 1;                      // of the data axis
+  ShardCounts shards;                 // ranks that divide a group
   int64_t persistence_threshold = 0;  // parameters with fewer elements are persistent
   int64_t persistence_limit = 0;      // most persistent elements of all together (stage3_model_persistence_threshold)
   int tensor_rank = 0, tensor_size = 1;
@@ -89,7 +92,9 @@ struct LayoutOptions {
 };
 
 struct ShardLayout {
-  int ranks = 1;                    // of the data axis
+  // Whether any group is divided into shards.
+  bool is_divided() const;
+
   int tensor_size = 1;              // of the tensor axis
   std::vector<BlockLayout> blocks;  // all blocks of the model
   std::vector<TiedWeight> ties;     // only those that concern this rank

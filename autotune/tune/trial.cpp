@@ -126,7 +126,7 @@ TrialResult run_trial(const Config& config, const model::Description& descriptio
   try {
     std::optional<Engine> engine;
     build(engine, config, description, world, options);
-    const int data_rank = engine->plan().mesh.coordinate_of(world.rank(), Axis::Data);
+    const auto data_rank = static_cast<int>(engine->plan().batch_layout(world.rank()).data_rank);
     const auto microbatches = made_up_microbatches(engine->plan(), description, data_rank);
     const std::vector<int64_t> mine = measured_nanoseconds(*engine, microbatches, options);
     return {.seconds = median_of_slowest(world, mine)};

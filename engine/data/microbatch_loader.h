@@ -1,29 +1,10 @@
-// Decides which samples a rank reads, and reads them.
-//
-// A step's global batch is split into microbatches, which are numbered across all ranks; microbatch m of a rank is number m x
-// data_size + data_rank. So the microbatches of a step and their contents are the same for every data-parallel size, and only
-// the rank that computes each one changes:
-//
-//   global batch 8, micro batch 2     microbatch 0   1   2   3       (samples 0 1 | 2 3 | 4 5 | 6 7)
-//   data size 1, accumulation 4       rank       0   0   0   0
-//   data size 2, accumulation 2       rank       0   1   0   1
-//   data size 4, accumulation 1       rank       0   1   2   3
+// Reads the samples of a rank: those that batch_layout.h says, in an order computed from the seed.
 #pragma once
 
+#include "engine/data/batch_layout.h"
 #include "engine/data/loader.h"
 
 namespace trivet::data {
-
-// global batch = micro batch x accumulation x data size
-struct BatchLayout {
-  int64_t micro_batch = 1, accumulation = 1, data_size = 1, data_rank = 0;
-  int64_t global_batch() const { return micro_batch * accumulation * data_size; }
-};
-
-// Number, within the step's global batch, of the first sample of this rank's microbatch m.
-constexpr int64_t first_sample_of(const BatchLayout& layout, int64_t m) {
-  return (m * layout.data_size + layout.data_rank) * layout.micro_batch;
-}
 
 // Stateless: fill() may be called in any order and from any thread, as long as concurrent calls have different `out`.
 class MicrobatchLoader {

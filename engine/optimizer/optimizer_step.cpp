@@ -121,7 +121,7 @@ std::vector<OptimizerStep::Part> OptimizerStep::counted_parts(const OwnedParamet
                                                               const zero::OwnedRange& range) const {
   const zero::FlatGroup& layout = owned.group->layout();
   const zero::FlatParameter& parameter = layout.parameters[static_cast<size_t>(owned.index)];
-  const int64_t shard_first = resources_.data_group.rank() * layout.shard_elements;
+  const int64_t shard_first = owned.group->axis().rank() * layout.shard_elements;
   std::vector<Part> parts;
   for (const tensor_parallel::LocalBox& box : parameter.part.boxes) {
     if (!box.counted) continue;
@@ -408,10 +408,10 @@ int OptimizerStep::orthogonalise(const zero::ParameterGroup& group, TensorView u
   for (const zero::FlatParameter& parameter : group.layout().parameters) {
     if (!is_muon(group, parameter)) continue;
     const TensorView update = updates.slice(parameter.offset, parameter.elements()).reshaped(parameter.spec.shape);
-    const int owner = matrix++ % resources_.data_group.size();
+    const int owner = matrix++ % group.axis().size();
     const NewtonSchulzScratch scratch(resources_.buffers, parameter.spec.shape);
-    if (owner == resources_.data_group.rank()) newton_schulz(resources_.kernels, scratch, update);
-    resources_.data_group.broadcast(update, owner, resources_.stream);
+    if (owner == group.axis().rank()) newton_schulz(resources_.kernels, scratch, update);
+    shard_group(group).broadcast(update, owner, resources_.stream);
     resources_.stream.synchronize();
   }
   return matrix;
@@ -441,7 +441,7 @@ void OptimizerStep::gather_updates(zero::ParameterGroup& group, TensorView updat
                 range.host->from_host(range.states[1], own).wait_on_host();
               });
   if (owned.count == updates.elements()) return;
-  zero::gather_whole(updates.slice(owned.first, owned.count), updates, resources_.data_group, resources_.stream,
+  zero::gather_whole(updates.slice(owned.first, owned.count), updates, shard_group(group), resources_.stream,
                      resources_.kernels, resources_.buffers, resources_.collectives);
   resources_.stream.synchronize();
 }

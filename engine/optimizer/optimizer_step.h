@@ -36,9 +36,9 @@ struct OptimizerResources {
   Allocator& allocator;
   MemoryMeter& meter;
   Arena& buffers;
-  comm::ProcessGroup& control_group;  // all ranks
-  comm::ProcessGroup& part_group;     // ranks that have the same blocks
-  comm::ProcessGroup& data_group;     // ranks that share each shard's parameters
+  comm::ProcessGroup& control_group;              // all ranks
+  comm::ProcessGroup& part_group;                 // ranks that have the same blocks
+  std::vector<comm::ProcessGroup*> shard_groups;  // [Sharing] ranks that divide such parameters into shards
   StepResults& results;
   Stream& stream;
   zero::CollectiveOptions collectives;
@@ -106,6 +106,9 @@ class OptimizerStep {
   void apply_muon_updates(const zero::ParameterGroup& group, const zero::OwnedRange& range, ConstTensorView updates,
                           const StepSettings& settings);
   static int64_t sum_block(const OwnedParameter& owned);
+  comm::ProcessGroup& shard_group(const zero::ParameterGroup& group) const {
+    return *resources_.shard_groups[static_cast<size_t>(group.layout().sharing)];
+  }
   // The parts of a parameter that this rank alone counts: its shard of what no other tensor rank counts.
   std::vector<Part> counted_parts(const OwnedParameter& owned, const zero::OwnedRange& range) const;
   std::vector<Segment> segments_of(const zero::OwnedPiece& piece, const zero::OwnedRange& range) const;

@@ -22,7 +22,7 @@ using pipeline::Timeline;
 
 using Recordings = std::vector<std::vector<Recording>>;  // [world rank][step]
 
-bool runs_on_data_axis(const Recording::Span& span) {
+bool gathers_or_reduces(const Recording::Span& span) {
   return span.kind == Recording::Kind::Work && span.at != Recording::kUpdate &&
          (span.queue == Queue::Gather || span.queue == Queue::Reduce);
 }
@@ -30,18 +30,19 @@ bool runs_on_data_axis(const Recording::Span& span) {
 // An operation of several ranks begins when the last of them arrives: the time before that is waiting, not part of its cost.
 void align_collectives(const Mesh& mesh, Recordings& recordings) {
   using Key = std::pair<int, Queue>;  // index of the instruction
-  for (const std::vector<int>& group : mesh.groups(Axis::Data))
+  for (const std::vector<int>& group : mesh.groups(equal_over(Sharing::Dense)))
     for (size_t step = 0; step < recordings.front().size(); ++step) {
       std::map<Key, double> last_start;
       for (const int rank : group) {
         std::set<Key> begun;  // an instruction may have several operations
         for (const Recording::Span& span : recordings[static_cast<size_t>(rank)][step].spans)
-          if (runs_on_data_axis(span) && begun.insert({span.at, span.queue}).second)
+          if (gathers_or_reduces(span) && begun.insert({span.at, span.queue}).second)
             last_start[{span.at, span.queue}] = std::max(last_start[{span.at, span.queue}], span.start);
       }
       for (const int rank : group)
         for (Recording::Span& span : recordings[static_cast<size_t>(rank)][step].spans)
-          if (runs_on_data_axis(span)) span.start = std::min(std::max(span.start, last_start[{span.at, span.queue}]), span.end);
+          if (gathers_or_reduces(span))
+            span.start = std::min(std::max(span.start, last_start[{span.at, span.queue}]), span.end);
     }
 }
 

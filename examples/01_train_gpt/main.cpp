@@ -65,11 +65,7 @@ class Loader {
       : loader_(job.dataset.train,
                 data::SampleOrder(job.dataset.train->tokens(), job.config.model.sequence_length,
                                   static_cast<uint64_t>(job.config.training.seed), job.config.data.shuffle),
-                job.config.model.sequence_length,
-                {.micro_batch = engine.plan().batch.micro_batch_size,
-                 .accumulation = engine.plan().batch.gradient_accumulation_steps,
-                 .data_size = engine.plan().mesh.size(Axis::Data),
-                 .data_rank = engine.plan().mesh.coordinate_of(rank, Axis::Data)}) {}
+                job.config.model.sequence_length, engine.plan().batch_layout(rank)) {}
 
   // Valid until the next call.
   std::span<const Microbatch> of_step(int64_t step) {

@@ -88,7 +88,7 @@ class Trainer {
         stream_(make_inline_stream()),
         buffers_("buffers", host_allocator(), meter_, MemoryCategory::Buffers, 1 << 20),
         specs_(specs()),
-        layout_(zero::make_shard_layout({{"net", specs_}}, {.ranks = world.size()})),
+        layout_(zero::make_shard_layout({{"net", specs_}}, {.shards = world.size()})),
         group_(layout_.blocks[0].groups[0],
                {.lifetimes = zero::lifetimes_of(stage, false),
                 .fixed_point = true,  // sums that do not depend on the order; false: float32, less memory
@@ -98,10 +98,7 @@ class Trainer {
                 .allocator = host_allocator(),
                 .meter = meter_,
                 .buffers = buffers_,
-                .gather_group = world.group(),
-                .gather_stream = *stream_,
-                .reduce_group = world.group(),
-                .reduce_stream = *stream_,
+                .axes = {{world.group(), *stream_, world.group(), *stream_}},
                 .collectives = {},
                 .refused = {&refused_, DType::Int64, {1}}}) {
     group_.initialize(1234);  // from seed and names: the same on every layout

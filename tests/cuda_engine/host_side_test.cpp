@@ -55,10 +55,7 @@ class HostSideOnCuda : public testing::Test {
                   .allocator = *memory_,
                   .meter = meter_,
                   .buffers = buffers_,
-                  .gather_group = *single_,
-                  .gather_stream = *gathers_,
-                  .reduce_group = *single_,
-                  .reduce_stream = *gathers_,
+                  .axes = {{*single_, *gathers_, *single_, *gathers_}},
                   .collectives = {},
                   .offload = {.host = &side_, .staging = kOptions}});
   }
@@ -119,7 +116,7 @@ class HostSideOnCuda : public testing::Test {
   std::unique_ptr<comm::ProcessGroup> single_ =
       comm::make_single_group("single", [this](ConstTensorView from, TensorView to) { kernels_->copy(from, to); });
   std::vector<ParameterSpec> specs_{{.name = "weight", .shape = {kElements}}};
-  ShardLayout layout_ = make_shard_layout({{"net", specs_}}, {.ranks = 1});
+  ShardLayout layout_ = make_shard_layout({{"net", specs_}}, {.shards = 1});
   std::unique_ptr<ParameterGroup> group_;
 };
 

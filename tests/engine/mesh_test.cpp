@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "engine/sharing.h"
 
 namespace trivet {
 namespace {
@@ -82,6 +83,40 @@ TEST(Mesh, PipelineMayBeFastest) {
   EXPECT_EQ(mesh.group_of(5, Axis::Pipeline), (Ranks{4, 5, 6, 7}));
   EXPECT_EQ(mesh.group_of(5, Axis::Data), (Ranks{1, 5}));
   EXPECT_EQ(mesh.group_of(5, Axis::Tensor), (Ranks{5, 13}));
+}
+
+// The example of engine/sharing.h. The ranks that share experts are other ones than those that share dense parameters.
+TEST(Mesh, ExpertsHaveAViewOfTheirOwn) {
+  const Mesh mesh({.tensor = 2, .expert = 4}, 8);
+  EXPECT_EQ(mesh.size(), 8);
+  EXPECT_EQ(mesh.size(Axis::Data), 4);
+  EXPECT_EQ(mesh.groups(equal_over(Sharing::Dense)), (std::vector<Ranks>{{0, 2, 4, 6}, {1, 3, 5, 7}}));
+  const Mesh experts = mesh.view(Sharing::Expert);
+  EXPECT_EQ(experts.groups(equal_over(Sharing::Expert)), (std::vector<Ranks>{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
+  EXPECT_EQ(experts.groups(Axis::Expert), (std::vector<Ranks>{{0, 1, 2, 3}, {4, 5, 6, 7}}));
+  EXPECT_EQ(mesh.view(Sharing::Dense).groups(Axis::Tensor), mesh.groups(Axis::Tensor));
+}
+
+TEST(Mesh, StagesKeepTheirRanksInTheViewOfExperts) {
+  const Mesh mesh({.tensor = 2, .pipeline = 2, .expert = 2}, 8);
+  for (int rank = 0; rank < 8; ++rank)
+    EXPECT_EQ(mesh.view(Sharing::Expert).coordinate_of(rank, Axis::Pipeline), mesh.coordinate_of(rank, Axis::Pipeline)) << rank;
+}
+
+TEST(Mesh, TheExpertAxisDividesTheRanksOfAStage) {
+  EXPECT_THAT(
+      [] { Mesh({.tensor = 2, .expert = 3}, 8); },
+      ThrowsMessage<ConfigError>("mesh: parallel.expert 3 does not divide the 8 ranks of a pipeline stage; use a divisor"));
+}
+
+// Context ranks hold the same elements but read the same samples.
+TEST(Mesh, RanksThatHoldTheSameElementsMayReadTheSameSamples) {
+  const Mesh mesh({.tensor = 2, .context = 2}, 8);
+  EXPECT_EQ(mesh.size(equal_over(Sharing::Dense)), 4);
+  EXPECT_EQ(mesh.size(batch_axes()), 2);
+  std::vector<int> index;
+  for (int rank = 0; rank < 8; ++rank) index.push_back(mesh.index_of(rank, batch_axes()));
+  EXPECT_EQ(index, (std::vector<int>{0, 0, 0, 0, 1, 1, 1, 1}));
 }
 
 // Whatever the order, the groups of an axis split the world, and a rank's place in its group is its coordinate.

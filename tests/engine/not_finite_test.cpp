@@ -73,9 +73,9 @@ std::string first_of(const SpoiledStep& run, std::vector<std::optional<NotFinite
     const std::vector<int32_t> tokens(static_cast<size_t>(shape.elements()), 3);
     const ConstTensorView view{tokens.data(), DType::Int32, shape};
     std::vector<Microbatch> batch;
-    const int data_size = plan.mesh.size(Axis::Data), data_rank = plan.mesh.coordinate_of(world.rank(), Axis::Data);
+    const data::BatchLayout layout = plan.batch_layout(world.rank());
     for (int64_t m = 0; m < plan.batch.gradient_accumulation_steps; ++m)
-      batch.push_back({view, view, m * data_size + data_rank});
+      batch.push_back({view, view, m * layout.data_size + layout.data_rank});
     EXPECT_TRUE(engine.train_batch(batch).skipped);
     of_rank[static_cast<size_t>(world.rank())] = engine.search_last_step(batch);
   });

@@ -343,7 +343,7 @@ TEST(Plan, CountsWhatSavingCopies) {
 TEST(BlockParameters, OfWeightsThatPersistNothingIsGathered) {
   const std::vector<ParameterSpec> specs{{.name = "weight", .shape = {40, 40}}, {.name = "gain", .shape = {7}}};
   const zero::ShardLayout layout =
-      zero::make_shard_layout({{"block", specs}}, {.ranks = 2, .persistence_threshold = 100, .persistence_limit = 1000});
+      zero::make_shard_layout({{"block", specs}}, {.shards = 2, .persistence_threshold = 100, .persistence_limit = 1000});
   const auto [weight, gain] = std::pair{layout.blocks[0].groups[0].whole_elements, layout.blocks[0].groups[1].whole_elements};
   EXPECT_EQ(block_parameters(layout, 3).sharded_elements, (std::vector<int64_t>{weight}));
   EXPECT_EQ(block_parameters(layout, 3).gradient_elements, (std::vector<int64_t>{weight + gain}));

@@ -16,7 +16,7 @@ using testing::ThrowsMessage;
 
 struct Group {
   std::vector<ParameterSpec> specs{{.name = "weight", .shape = {3, 5}}};
-  ShardLayout layout = make_shard_layout({{"net", specs}}, {.ranks = 1});
+  ShardLayout layout = make_shard_layout({{"net", specs}}, {.shards = 1});
   std::unique_ptr<kernels::Kernels> kernels = kernels::make_cpu_kernels(1);
   std::unique_ptr<Stream> stream = make_inline_stream();
   std::unique_ptr<comm::ProcessGroup> single = comm::make_single_group("single");
@@ -31,10 +31,7 @@ struct Group {
                .allocator = host_allocator(),
                .meter = meter,
                .buffers = buffers,
-               .gather_group = *single,
-               .gather_stream = *stream,
-               .reduce_group = *single,
-               .reduce_stream = *stream,
+               .axes = {{*single, *stream, *single, *stream}},
                .collectives = {},
                .refused = {&refused, DType::Int64, {1}}}) {
     group.begin_step();
@@ -104,10 +101,7 @@ struct RankOfGroup {
                .allocator = host_allocator(),
                .meter = meter,
                .buffers = buffers,
-               .gather_group = world.group(),
-               .gather_stream = *gather_stream,
-               .reduce_group = world.group(),
-               .reduce_stream = *reduce_stream,
+               .axes = {{world.group(), *gather_stream, world.group(), *reduce_stream}},
                .collectives = {}}) {}
   void contribute(float value) {
     const Gradient gradient = group.gradient(0);
@@ -141,7 +135,7 @@ std::vector<float> initial_weights(int ranks, int stage, const LayoutOptions& pa
   std::vector<float> weights;
   comm::run_threads(ranks, [&](comm::World& world) {
     LayoutOptions options = part;
-    options.ranks = ranks;
+    options.shards = ranks;
     RankOfGroup rank(world, {.lifetimes = ranks > 1 ? lifetimes_of(stage, false) : Lifetimes{}}, options);
     rank.group.initialize(11);
     come_late(world);
@@ -178,7 +172,7 @@ TEST(ParameterGroup, InitialWeightsOfARangeOfColumnsAreThoseOfTheWhole) {
 TEST(ParameterGroup, EachStepSumsItsOwnContributionsOfAllRanks) {
   for (const int stage : {0, 1, 2, 3})
     comm::run_threads(2, [&](comm::World& world) {
-      RankOfGroup rank(world, {.lifetimes = lifetimes_of(stage, false)}, {.ranks = 2});
+      RankOfGroup rank(world, {.lifetimes = lifetimes_of(stage, false)}, {.shards = 2});
       for (int step = 0; step < 2; ++step) {
         rank.group.begin_step();
         come_late(world);
@@ -197,7 +191,7 @@ TEST(ParameterGroup, EachStepSumsItsOwnContributionsOfAllRanks) {
 // frozen).
 struct TwoParameters {
   std::vector<ParameterSpec> specs{{.name = "first", .shape = {3, 5}}, {.name = "second", .shape = {7}}};
-  ShardLayout layout = make_shard_layout({{"net", specs}}, {.ranks = 1});
+  ShardLayout layout = make_shard_layout({{"net", specs}}, {.shards = 1});
   std::unique_ptr<kernels::Kernels> kernels = kernels::make_cpu_kernels(1);
   std::unique_ptr<Stream> stream = make_inline_stream();
   std::unique_ptr<comm::ProcessGroup> single = comm::make_single_group("single");
@@ -209,10 +203,7 @@ struct TwoParameters {
                         .allocator = host_allocator(),
                         .meter = meter,
                         .buffers = buffers,
-                        .gather_group = *single,
-                        .gather_stream = *stream,
-                        .reduce_group = *single,
-                        .reduce_stream = *stream,
+                        .axes = {{*single, *stream, *single, *stream}},
                         .collectives = {}}};
 
   // Does what a layer does: overwrites the gradient or adds to it, as it is told.

@@ -26,7 +26,7 @@ struct Fixture {
 TEST(ShardLayout, EveryElementHasExactlyOneOwnerAndShardsAreAligned) {
   const Fixture model;
   for (int ranks : {1, 2, 3, 4, 7, 64}) {
-    const ShardLayout layout = make_shard_layout(model.layers(), {.ranks = ranks});
+    const ShardLayout layout = make_shard_layout(model.layers(), {.shards = ranks});
     for (const BlockLayout& block : layout.blocks)
       for (const FlatGroup& group : block.groups) {
         EXPECT_EQ(group.whole_elements, group.shard_elements * ranks);
@@ -49,7 +49,7 @@ TEST(ShardLayout, EveryElementHasExactlyOneOwnerAndShardsAreAligned) {
 
 TEST(ShardLayout, TiedParametersPointToTheirOwner) {
   const Fixture model;
-  const ShardLayout layout = make_shard_layout(model.layers(), {.ranks = 2});
+  const ShardLayout layout = make_shard_layout(model.layers(), {.shards = 2});
   EXPECT_TRUE(layout.blocks[2].groups.empty());
   EXPECT_EQ(layout.blocks[2].weight_blocks, (std::vector<int>{2, 0}));
   EXPECT_EQ(layout.blocks[2].weights[0].block, 0);
@@ -58,13 +58,13 @@ TEST(ShardLayout, TiedParametersPointToTheirOwner) {
 TEST(ShardLayout, SmallParametersPersistUpToALimitAndFrozenOnesStandApart) {
   const Fixture model;
   const ShardLayout layout =
-      make_shard_layout(model.layers(), {.ranks = 2, .persistence_threshold = 100, .persistence_limit = 1000});
+      make_shard_layout(model.layers(), {.shards = 2, .persistence_threshold = 100, .persistence_limit = 1000});
   ASSERT_EQ(layout.blocks[1].groups.size(), 3u);
   EXPECT_FALSE(layout.blocks[1].groups[0].persistent);
   EXPECT_TRUE(layout.blocks[1].groups[1].persistent);
   EXPECT_FALSE(layout.blocks[1].groups[2].trainable);
   const ShardLayout none =
-      make_shard_layout(model.layers(), {.ranks = 2, .persistence_threshold = 100, .persistence_limit = 6});
+      make_shard_layout(model.layers(), {.shards = 2, .persistence_threshold = 100, .persistence_limit = 6});
   EXPECT_FALSE(none.blocks[1].groups[0].persistent);  // 7 elements are more than the limit
 }
 
@@ -73,7 +73,7 @@ TEST(ShardLayout, PersistsBelowTheThresholdAndUpToTheLimit) {
   const std::vector<ParameterSpec> seven{{.name = "gain", .shape = {7}}};
   const auto persists = [&](int64_t threshold, int64_t limit) {
     const ShardLayout layout =
-        make_shard_layout({{"layer", seven}}, {.ranks = 2, .persistence_threshold = threshold, .persistence_limit = limit});
+        make_shard_layout({{"layer", seven}}, {.shards = 2, .persistence_threshold = threshold, .persistence_limit = limit});
     return layout.blocks.at(0).groups.at(0).persistent;
   };
   EXPECT_FALSE(persists(7, 1000));
@@ -83,10 +83,31 @@ TEST(ShardLayout, PersistsBelowTheThresholdAndUpToTheLimit) {
 }
 
 // There is one limit for the whole model: the first two layers leave 2 of 10, too few for the third and enough for the last.
+// Ranks that share experts are fewer than those that share dense parameters, so the two have groups of different shards.
+TEST(ShardLayout, ExpertsHaveGroupsOfTheirOwn) {
+  const std::vector<ParameterSpec> specs{{.name = "router", .shape = {300}},
+                                         {.name = "expert", .shape = {300}, .sharing = Sharing::Expert},
+                                         {.name = "norm", .shape = {8}}};
+  const ShardLayout layout = make_shard_layout({{"block", specs}}, {.shards = {4, 2}});
+  ASSERT_EQ(layout.blocks[0].groups.size(), 2u);
+  const FlatGroup &dense = layout.blocks[0].groups[0], &experts = layout.blocks[0].groups[1];
+  EXPECT_EQ(dense.sharing, Sharing::Dense);
+  EXPECT_EQ(dense.parameters.size(), 2u);
+  EXPECT_EQ(dense.shards, 4);
+  EXPECT_EQ(dense.whole_elements, 4 * dense.shard_elements);
+  EXPECT_EQ(experts.sharing, Sharing::Expert);
+  EXPECT_EQ(experts.parameters[0].name, "block.expert");
+  EXPECT_EQ(experts.shards, 2);
+  EXPECT_EQ(experts.shard_elements, kernels::kSumBlock);
+  EXPECT_EQ(experts.whole_elements, 2 * kernels::kSumBlock);
+  EXPECT_TRUE(layout.is_divided());
+  EXPECT_FALSE(make_shard_layout({{"block", specs}}, {}).is_divided());
+}
+
 TEST(ShardLayout, CountsWhatPersistsOverAllLayers) {
   const std::vector<ParameterSpec> four{{.name = "gain", .shape = {4}}}, two{{.name = "gain", .shape = {2}}};
   const ShardLayout layout = make_shard_layout({{"first", four}, {"second", four}, {"third", four}, {"last", two}},
-                                               {.ranks = 2, .persistence_threshold = 100, .persistence_limit = 10});
+                                               {.shards = 2, .persistence_threshold = 100, .persistence_limit = 10});
   std::vector<bool> persistent;
   for (const BlockLayout& block : layout.blocks) persistent.push_back(block.groups.at(0).persistent);
   EXPECT_EQ(persistent, (std::vector<bool>{true, true, false, true}));
@@ -97,7 +118,7 @@ std::vector<std::vector<int64_t>> norm_blocks(const ParameterSpec& spec, int siz
   std::vector<std::vector<int64_t>> blocks;
   for (int rank = 0; rank < size; ++rank) {
     const std::vector<ParameterSpec> specs{spec};
-    const ShardLayout layout = make_shard_layout({{"layer", specs}}, {.ranks = 1, .tensor_rank = rank, .tensor_size = size});
+    const ShardLayout layout = make_shard_layout({{"layer", specs}}, {.shards = 1, .tensor_rank = rank, .tensor_size = size});
     const FlatParameter& parameter = layout.blocks[0].groups[0].parameters[0];
     const int64_t width = spec.shape.dims() > 1 ? spec.shape[1] : 1;
     for (const tensor_parallel::LocalBox& box : parameter.part.boxes) {
@@ -130,7 +151,7 @@ TEST(ShardLayout, AWeightThatPipelineRanksShareIsAloneInItsGroupAndATieOfTheirs)
     const auto other = comes_first ? model.embedding.end() : model.embedding.begin();
     model.embedding.insert(other, {.name = "positions", .shape = {10, 33}});
     const auto layout_of = [&](int rank) {
-      return make_shard_layout(model.layers(), {.ranks = 2, .pipeline_rank_of_block = {0, 1, 2}, .pipeline_rank = rank});
+      return make_shard_layout(model.layers(), {.shards = 2, .pipeline_rank_of_block = {0, 1, 2}, .pipeline_rank = rank});
     };
     const ShardLayout first = layout_of(0), middle = layout_of(1), last = layout_of(2);
     ASSERT_EQ(first.blocks[0].groups.size(), 2u);

@@ -72,10 +72,7 @@ struct Offloaded {
                   .allocator = host_allocator(),
                   .meter = meter,
                   .buffers = buffers,
-                  .gather_group = *single,
-                  .gather_stream = *stream,
-                  .reduce_group = *single,
-                  .reduce_stream = *stream,
+                  .axes = {{*single, *stream, *single, *stream}},
                   .collectives = {},
                   .offload = {.states = store.get(), .staging = {.most_elements = 2048}}});
   }
@@ -84,7 +81,7 @@ struct Offloaded {
   }
 
   std::vector<ParameterSpec> specs{{.name = "weight", .shape = {kElements}}};
-  ShardLayout layout = make_shard_layout({{"net", specs}}, {.ranks = 1});
+  ShardLayout layout = make_shard_layout({{"net", specs}}, {.shards = 1});
   std::unique_ptr<kernels::Kernels> kernels = kernels::make_cpu_kernels(1);
   std::unique_ptr<Stream> stream = make_inline_stream();
   std::unique_ptr<comm::ProcessGroup> single = comm::make_single_group("single");
