@@ -135,9 +135,11 @@ void print_row(const Layout& layout, const Result& result) {
   const auto &simulated = result.report.simulated, &measured = result.report.measured;
   fmt::print("| {} | {:.1f} | {:.1f} | {:.3f} | {:.1f} / {:.1f} % | {:.2f} / {:.2f} | {:.2f} / {:.2f} | {:.2f} | {:.0f} % |\n",
              layout.name, result.report.predicted_ms, result.measured_ms, result.report.predicted_ms / result.measured_ms,
-             100 * simulated.timeline.bubble_fraction, 100 * measured.timeline.bubble_fraction, simulated.exposed.pipeline,
-             measured.exposed.pipeline, simulated.exposed.data, measured.exposed.data, result.report.update_ms,
-             100 * result.others);
+             100 * simulated.timeline.bubble_fraction, 100 * measured.timeline.bubble_fraction,
+             simulated.exposed.axes[static_cast<size_t>(Axis::Pipeline)],
+             measured.exposed.axes[static_cast<size_t>(Axis::Pipeline)],
+             simulated.exposed.axes[static_cast<size_t>(Axis::Data)], measured.exposed.axes[static_cast<size_t>(Axis::Data)],
+             result.report.update_ms, 100 * result.others);
   std::fflush(stdout);
 }
 

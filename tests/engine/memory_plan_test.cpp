@@ -100,7 +100,9 @@ std::set<std::string> situations(const Plan& plan) {
   add_if(pipeline > 1, fmt::format("{} on several ranks", name_of(config.pipeline.schedule)));
   add_if(data > 1, fmt::format("stage {} on several data ranks", config.zero.stage));
   add_if(pipeline > 1 && data > 1 && config.zero.stage == 3, "stage 3 in a pipeline");
-  add_if(!plan.tied_ranks().empty(), "a weight on two ranks");
+  const bool has_tie = std::ranges::any_of(
+      plan.channels(), [](const ChannelSpec& c) { return c.purpose == Purpose::Tied && !c.stage_pairs.empty(); });
+  add_if(has_tie, "a weight on two ranks");
   add_if(tensor > 1 && config.parallel.sequence_parallel, "sequence parallelism");
   add_if(config.partitions_inputs(), "partitioned inputs");
   add_if(plan.batch.gradient_accumulation_steps == 1, "one microbatch");
