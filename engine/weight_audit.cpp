@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "engine/sharing.h"
 
 namespace trivet {
 namespace {
