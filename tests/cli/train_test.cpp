@@ -59,7 +59,7 @@ TEST_F(Train, RanksThatReadDifferentFilesOfTheSameNameEndBeforeTheFirstStep) {
   const Output refused = folder.run(command);
   EXPECT_EQ(refused.code, 12) << refused.errors;
   EXPECT_THAT(refused.errors, HasSubstr("data.train: rank 0 read \"text.txt\" (tokens "));
-  EXPECT_THAT(refused.errors, HasSubstr("), rank 1 \"text.txt\" (tokens "));
+  EXPECT_THAT(refused.errors, HasSubstr("), but rank 1 read \"text.txt\" (tokens "));
   EXPECT_THAT(refused.errors, HasSubstr("all ranks must find the same file at this path"));
   EXPECT_FALSE(std::filesystem::exists(folder.at("c")));
   folder.write("1/text.txt", text);
@@ -82,8 +82,8 @@ TEST_F(Train, RanksThatWouldResumeFromDifferentCheckpointsEndBeforeTheFirstStep)
   EXPECT_EQ(refused.code, 12) << refused.errors;
   EXPECT_THAT(refused.errors, HasSubstr("resume: rank 0 read \"" + folder.at("0/checkpoints/step-00000008/manifest.json") +
                                         "\" (step 8 of run "));
-  EXPECT_THAT(refused.errors,
-              HasSubstr("), rank 1 \"" + folder.at("1/checkpoints/step-00000008/manifest.json") + "\" (step 8 of run "));
+  EXPECT_THAT(refused.errors, HasSubstr("), but rank 1 read \"" + folder.at("1/checkpoints/step-00000008/manifest.json") +
+                                        "\" (step 8 of run "));
   std::filesystem::remove_all(folder.at("1/checkpoints"));
   std::filesystem::copy(folder.at("0/checkpoints"), folder.at("1/checkpoints"), std::filesystem::copy_options::recursive);
   const Output accepted = folder.run(command);

@@ -42,27 +42,28 @@ struct Attack {
 
 std::vector<Attack> attacks_on_a_joiner() {
   const Frame welcome = encode_welcome(member(0, 2));
-  return {{"refusal with code 0", {with_code(FrameKind::Refuse, 0)}, "sent a Refuse with exit code 0, which is no failure"},
-          {"refusal with code 256", {with_code(FrameKind::Refuse, 256)}, "sent a Refuse with exit code 256"},
-          {"refusal after the welcome", {welcome, with_code(FrameKind::Refuse, 0)}, "sent a Refuse with exit code 0"},
-          {"refusal without text", {Frame{FrameKind::Refuse, ""}}, "sent a Refuse that is cut short"},
-          {"table without a welcome", {table_frame(2)}, "sent a Table where a Welcome or a Refuse is expected"},
-          {"heartbeat", {Frame{FrameKind::Heartbeat, ""}}, "sent a Heartbeat where a Welcome or a Refuse is expected"},
-          {"empty welcome", {Frame{FrameKind::Welcome, ""}}, "sent a Welcome that is cut short"},
-          {"two welcomes", {welcome, welcome}, "sent a Welcome where a Table or a Refuse is expected"},
-          {"table of nobody", {welcome, table_frame(0)}, "sent a Table whose number of members is 0"},
-          {"table of one", {welcome, table_frame(1)}, "sent a Table whose number of members is 1"},
-          {"table of three", {welcome, table_frame(3)}, "sent a Table of 3 members; this rank expects 2"},
-          {"another in this rank's place",
-           {welcome, table_frame(2, [](Table& t) { t.members[1].pid = 999; })},
-           "sent a Table in which this rank is a, pid 999 instead of a, pid 101"},
-          {"another job",
-           {welcome, table_frame(2, [](Table& t) { t.job_id = "beef"; })},
-           "sent a Table of a different job (TRIVET_JOB_ID differs)"},
-          {"another build for all",
-           {welcome, table_frame(2, [](Table& t) { t.members[0].build = t.members[1].build = "x"; })},
-           "sent a Table in which this rank is"},
-          {"empty table", {welcome, Frame{FrameKind::Table, ""}}, "sent a Table that is cut short"}};
+  return {
+      {"refusal with code 0", {with_code(FrameKind::Refuse, 0)}, "sent a Refuse with exit code 0, which is not a failure code"},
+      {"refusal with code 256", {with_code(FrameKind::Refuse, 256)}, "sent a Refuse with exit code 256"},
+      {"refusal after the welcome", {welcome, with_code(FrameKind::Refuse, 0)}, "sent a Refuse with exit code 0"},
+      {"refusal without text", {Frame{FrameKind::Refuse, ""}}, "sent a Refuse that is cut short"},
+      {"table without a welcome", {table_frame(2)}, "sent a Table where a Welcome or a Refuse is expected"},
+      {"heartbeat", {Frame{FrameKind::Heartbeat, ""}}, "sent a Heartbeat where a Welcome or a Refuse is expected"},
+      {"empty welcome", {Frame{FrameKind::Welcome, ""}}, "sent a Welcome that is cut short"},
+      {"two welcomes", {welcome, welcome}, "sent a Welcome where a Table or a Refuse is expected"},
+      {"table of nobody", {welcome, table_frame(0)}, "sent a Table whose number of members is 0"},
+      {"table of one", {welcome, table_frame(1)}, "sent a Table whose number of members is 1"},
+      {"table of three", {welcome, table_frame(3)}, "sent a Table of 3 members; this rank expects 2"},
+      {"another in this rank's place",
+       {welcome, table_frame(2, [](Table& t) { t.members[1].pid = 999; })},
+       "sent a Table in which this rank is a, pid 999 instead of a, pid 101"},
+      {"another job",
+       {welcome, table_frame(2, [](Table& t) { t.job_id = "beef"; })},
+       "sent a Table of a different job (TRIVET_JOB_ID differs)"},
+      {"another build for all",
+       {welcome, table_frame(2, [](Table& t) { t.members[0].build = t.members[1].build = "x"; })},
+       "sent a Table in which this rank is"},
+      {"empty table", {welcome, Frame{FrameKind::Table, ""}}, "sent a Table that is cut short"}};
 }
 
 // Plays rank 0's side of the handshake, then sends the frames of the attack.
@@ -170,7 +171,9 @@ TEST(HostileMember, ThatTalksBeforeEverybodyIsHereEndsTheRendezvousForAll) {
 }
 
 std::vector<Attack> attacks_after_joining() {
-  return {{"accusation with code 0", {with_code(FrameKind::Accuse, 0)}, "sent an Accuse with exit code 0, which is no failure"},
+  return {{"accusation with code 0",
+           {with_code(FrameKind::Accuse, 0)},
+           "sent an Accuse with exit code 0, which is not a failure code"},
           {"accusation with code 256", {with_code(FrameKind::Accuse, 256)}, "sent an Accuse with exit code 256"},
           {"accusation of nobody",
            {Frame{FrameKind::Accuse, PayloadWriter().number(-1).number(10).text("eof").take()}},

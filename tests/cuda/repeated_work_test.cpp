@@ -111,7 +111,7 @@ TEST_F(Repeated, WhatCannotBeCapturedIsSaidWithTheKeyThatDoesWithout) {
   EXPECT_THAT([&] { repeated_.run({1}, waits); },
               testing::ThrowsMessage<DeviceError>(testing::AllOf(
                   testing::StartsWith("capturing a step as a CUDA graph: cuda:0: cudaStreamSynchronize"),
-                  testing::HasSubstr("cudaErrorStreamCaptureUnsupported"), testing::HasSubstr("cuda_graph \"off\""))));
+                  testing::HasSubstr("cudaErrorStreamCaptureUnsupported"), testing::HasSubstr("set cuda_graph to \"off\""))));
   run(2);
   run(2);
   wait();

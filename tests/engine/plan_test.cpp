@@ -78,7 +78,7 @@ TEST(Plan, StatesWhatEachWindowOfWholeWeightsGathers) {
     sent.push_back(plan.ranks[0].traffic_of("gather").bytes_sent);
     const auto mebibytes = static_cast<double>(sent.back()) / (1 << 20);
     EXPECT_THAT(to_text(plan),
-                testing::ContainsRegex(fmt::format("  {} +gathers +{:.2f} MiB a step.*<- this config", name, mebibytes)));
+                testing::ContainsRegex(fmt::format("  {} +gathers +{:.2f} MiB per step.*<- this config", name, mebibytes)));
     EXPECT_THAT(to_json(plan), HasSubstr(fmt::format("\"gather_bytes\": {}", sent.back())));
   }
   EXPECT_EQ(sent[0], sent[1]);      // distance 0 is each use

@@ -60,7 +60,7 @@ TEST(Render, SvgHasABoxForEachComputation) {
 TEST(Render, ChromeTraceHasAThreadForEachLink) {
   const Schedule schedule = gpipe(2, 1);
   const std::string trace = to_chrome_trace(simulate(schedule, {.cost = [](int, const Instruction&) { return 1.0; }}));
-  EXPECT_THAT(trace, HasSubstr(R"({"ph":"X","name":"0SEND_F0","pid":0,"tid":12,"ts":1000,"dur":1000})"));
+  EXPECT_THAT(trace, HasSubstr(R"({"ph":"X","name":"0SEND_F0","pid":0,"tid":14,"ts":1000,"dur":1000})"));
   EXPECT_THAT(trace, HasSubstr(R"("args":{"name":"gradients to rank 0"})"));
 }
 
@@ -79,7 +79,7 @@ TEST(Render, PanelsShareOneScale) {
 
 TEST(Render, ChromeTraceNamesWhatARankWaitsFor) {
   const std::string trace = to_chrome_trace(two_by_two());
-  EXPECT_THAT(trace, HasSubstr(R"({"ph":"X","name":"for a transfer","pid":1,"tid":6,"ts":0,"dur":1000})"));
+  EXPECT_THAT(trace, HasSubstr(R"({"ph":"X","name":"for a transfer","pid":1,"tid":11,"ts":0,"dur":1000})"));
 }
 
 }  // namespace
