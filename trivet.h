@@ -10,7 +10,7 @@
 #include "engine/checkpoint/checkpoint.h"   // saving while training, loading on another layout
 #include "engine/config/load.h"             // JSON -> Config
 #include "engine/data/dataset.h"            // text or token file -> tokens
-#include "engine/data/microbatch_loader.h"  // tokens -> this rank's microbatches
+#include "engine/data/microbatch_loader.h"  // samples -> this rank's microbatches
 #include "engine/engine.h"                  // Plan -> Engine: train_batch, evaluate, save, load
 #include "engine/plan.h"                    // Config + model + ranks -> Plan
 #include "engine/trainer.h"                 // a complete job, as `trivet train` runs it

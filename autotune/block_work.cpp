@@ -96,7 +96,7 @@ class BlockRun {
         stream_(log_),
         group_(site.tensor, log_),
         axis_{group_, stream_, site.sequence_parallel, false},
-        tokens_{nullptr, DType::Int32, {site.microbatch, model.sequence_length}} {}
+        tokens_{nullptr, DType::Int32, {site.microbatch, model.sample.input[0]}} {}
 
   Context context_of(Arena& arena, const Microbatch& microbatch) {
     Context context{.kernels = *kernels_, .arena = arena, .microbatch = &microbatch};

@@ -93,7 +93,7 @@ void for_each_layout(const model::Model& model, const Cluster& cluster, const Se
       if (space.train_batch_size % data != 0) continue;
       for (const int64_t microbatch : divisors(space.train_batch_size / data, space.most_microbatch)) {
         if (space.train_batch_size / data / microbatch > kMostMicrobatches) continue;  // make_plan refuses it
-        if (microbatch > kMostTokens / model.sequence_length) continue;
+        if (microbatch > kMostValues / model.sample.input.elements()) continue;
         for (const PipelineKind& kind : pipelines(pipeline, blocks))
           for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full})
             for (const int stage : space.zero_stages) {
@@ -107,7 +107,7 @@ void for_each_layout(const model::Model& model, const Cluster& cluster, const Se
                          .microbatch = microbatch,
                          .microbatches = space.train_batch_size / data / microbatch,
                          .recompute = recompute,
-                         .sequence_parallel = space.sequence_parallel && tensor > 1 && model.sequence_length % tensor == 0});
+                         .sequence_parallel = space.sequence_parallel && tensor > 1 && model.sample.input[0] % tensor == 0});
             }
       }
     }

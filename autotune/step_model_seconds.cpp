@@ -113,7 +113,7 @@ StepPrediction StepModel::predict(const Layout& layout) const {
                      2 * as_double((layout.pipeline - 1) * layout.chunks) * hop;
   }
 
-  const double tokens = as_double(layout.global_batch() * model_.sequence_length);
+  const double tokens = as_double(layout.global_batch() * model_.sample.targets.elements());
   prediction.tokens_per_second = tokens / seconds.total();
   prediction.model_flops_utilization = model::flops_per_token(model_) * prediction.tokens_per_second /
                                        (as_double(layout.devices()) * cluster_.device.matrix_flops);

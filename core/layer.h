@@ -29,6 +29,7 @@
 #include "core/axis.h"
 #include "core/number.h"
 #include "core/parameter_spec.h"
+#include "core/sample.h"
 #include "core/saved.h"
 #include "core/tensor_view.h"
 
@@ -40,13 +41,6 @@ class Kernels;
 namespace comm {
 struct RankAxis;
 }
-
-// B sequences of S tokens each; in a step, samples are numbered 0 .. global batch - 1 over all ranks and microbatches.
-struct Microbatch {
-  ConstTensorView tokens;    // int32 [B, S]
-  ConstTensorView targets;   // int32 [B, S]; negative targets do not count
-  int64_t first_sample = 0;  // number of the first of the B samples within the step's global batch
-};
 
 // Identifies a random draw, together with its place in the model; there is no generator state (core/random.h).
 struct RandomSite {
@@ -70,8 +64,8 @@ struct Context {
   Arena& arena;  // for ScopedTensor and Saved::keep
   const Microbatch* microbatch = nullptr;
   RandomSite random;
-  bool training = true;     // false: dropout does nothing, and nothing needs to be kept
-  Number loss_scale = 1.0;  // the loss layer's gradient is that of loss_scale * loss[0] / number of all targets
+  bool training = true;         // false: dropout does nothing, and nothing needs to be kept
+  Number gradient_scale = 1.0;  // the loss layer's gradient is that of gradient_scale x the sum of its losses
   // float64 [2]: the loss layer adds the sum of the microbatch's losses over targets that count, and the number of those
   // targets. Absent: nobody needs the loss.
   TensorView loss;

@@ -1,4 +1,4 @@
-// The tokens of a step's microbatches in device memory. On a CPU nothing is copied and this class is not used.
+// The samples of a step's microbatches in device memory. On a CPU nothing is copied and this class is not used.
 #pragma once
 
 #include "core/buffer.h"
@@ -9,18 +9,14 @@ namespace trivet {
 
 class DeviceBatches {
  public:
-  // Has room for `microbatches` microbatches of `shape` [B, S], with token ids below `vocabulary`.
-  DeviceBatches(Allocator& allocator, MemoryMeter& meter, int microbatches, const Shape& shape, int64_t vocabulary);
+  // Has room for `microbatches` microbatches of `micro_batch_size` samples.
+  DeviceBatches(Allocator& allocator, MemoryMeter& meter, int microbatches, int64_t micro_batch_size, const SampleSpec& sample);
 
-  // Throws std::out_of_range for ids that are not in the vocabulary, because kernels cannot.
   Microbatch copy(kernels::Kernels& kernels, int place, const Microbatch& host);
 
  private:
-  void check_ids(const char* what, ConstTensorView ids, int32_t least) const;
-
-  Buffer memory_;  // int32 [microbatches, tokens and targets, B, S]
-  Shape shape_;
-  int64_t vocabulary_;
+  Shape input_shape_, targets_shape_;  // of a microbatch
+  Buffer inputs_, targets_;            // of all microbatches, one after another
 };
 
 }  // namespace trivet

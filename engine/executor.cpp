@@ -25,8 +25,7 @@ void Executor::run(const pipeline::Program& program, const std::vector<Recompute
   resources_.kernels.zero(inputs_.results->losses(microbatches_));
   shapes_.clear();
   for (size_t block = 0; block < model_.layers.size(); ++block)
-    shapes_.push_back(block == 0 ? inputs.microbatches[0].tokens.shape
-                                 : model_.layers[block - 1]->output_shape(shapes_.back()));
+    shapes_.push_back(block == 0 ? inputs.microbatches[0].input.shape : model_.layers[block - 1]->output_shape(shapes_.back()));
   // Every rank has all tokens, but only its part of what the first block makes from them (comm/rank_axis.h).
   for (const auto& [name, axis] : EnumNames<Axis>::table)
     if (const comm::RankAxis* shared = resources_.axes[axis]; shared && shared->splits_tokens)
@@ -184,7 +183,7 @@ Context Executor::context(int block, int microbatch) {
   c.microbatch = &batch;
   c.random = {inputs_.seed, inputs_.scalars.step, batch.first_sample};
   c.training = inputs_.training;
-  c.loss_scale = inputs_.scalars.loss_scale;
+  c.gradient_scale = inputs_.scalars.loss_scale / inputs_.gradient_divisor;
   c.recompute_attention = recompute_of(block) == Recompute::Selective;
   c.axes = resources_.axes;
   if (options_.counts_loss) c.loss = inputs_.results->losses(microbatches_).row_range(microbatch, 1).reshaped({2});
@@ -192,7 +191,7 @@ Context Executor::context(int block, int microbatch) {
 }
 
 ConstTensorView Executor::input(int block, int microbatch) {
-  if (block == 0) return inputs_.microbatches[static_cast<size_t>(microbatch)].tokens;
+  if (block == 0) return inputs_.microbatches[static_cast<size_t>(microbatch)].input;
   Flight& f = flight(microbatch);
   f.input_arrived[static_cast<size_t>(block)].synchronize();
   return f.inputs[static_cast<size_t>(block)];

@@ -48,6 +48,7 @@ struct StepInputs {
   StepResults* results = nullptr;  // where losses go
   uint64_t seed = 0;
   StepScalars scalars;
+  double gradient_divisor = 1;  // of the losses of a microbatch; see Worker
   bool training = true;
   timeline::Recorder* recorder = nullptr;  // null: the step is not recorded
   NotFiniteSearch* search = nullptr;       // looks at the results of each instruction; null: no search

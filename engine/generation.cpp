@@ -39,7 +39,7 @@ Generator::Generator(model::Model model, const checkpoint::LoadedStep& step, Dev
   for (size_t i = 0; i < frozen_.size(); ++i) named.push_back({model_.names[i], frozen_[i]});
   layout_ = zero::make_shard_layout(named, {});
 
-  const Shape window{1, model_.sequence_length}, vocabulary{1, model_.vocabulary_size};
+  const Shape window{1, model_.sample.input[0]}, vocabulary{1, model_.sample.classes};
   // A rehearsal on meta kernels determines the sizes of the arena and the workspace.
   Arena planned("generate");
   const auto meta = kernels::make_meta_kernels();
@@ -83,15 +83,15 @@ void Generator::load(const checkpoint::LoadedStep& step) {
 std::vector<float> Generator::next_logits(std::span<const int32_t> tokens) {
   if (tokens.empty()) throw std::logic_error("generate: at least one token is needed");
   for (const int32_t token : tokens)  // kernels on a device cannot report it
-    if (token < 0 || token >= model_.vocabulary_size)
-      throw std::out_of_range(fmt::format("generate: token {} is not in the vocabulary of {}", token, model_.vocabulary_size));
-  const int64_t length = std::min<int64_t>(model_.sequence_length, static_cast<int64_t>(tokens.size()));
-  std::vector<int32_t> window(static_cast<size_t>(model_.sequence_length), 0);
+    if (token < 0 || token >= model_.sample.classes)
+      throw std::out_of_range(fmt::format("generate: token {} is not in the vocabulary of {}", token, model_.sample.classes));
+  const int64_t length = std::min<int64_t>(model_.sample.input[0], static_cast<int64_t>(tokens.size()));
+  std::vector<int32_t> window(static_cast<size_t>(model_.sample.input[0]), 0);
   std::copy(tokens.end() - length, tokens.end(), window.begin());
   kernels::Kernels& kernels = backend_->kernels();
   kernels.from_host({window.data(), DType::Int32, tokens_.view().shape}, tokens_.view());
   forward(kernels, *parameters_, *activations_, tokens_.view(), length - 1, logits_.view());
-  std::vector<float> logits(static_cast<size_t>(model_.vocabulary_size));
+  std::vector<float> logits(static_cast<size_t>(model_.sample.classes));
   kernels.to_host(logits_.view(), {logits.data(), DType::Float32, logits_.view().shape});
   return logits;
 }
@@ -111,7 +111,7 @@ void Generator::forward(kernels::Kernels& kernels, Parameters& parameters, Arena
   }
   const auto& head = dynamic_cast<const model::LmHead&>(*model_.layers.back());
   const int64_t width = hidden.view().shape.cols();
-  const ConstTensorView row = ConstTensorView(hidden).reshaped({model_.sequence_length, width}).row_range(position, 1);
+  const ConstTensorView row = ConstTensorView(hidden).reshaped({model_.sample.input[0], width}).row_range(position, 1);
   head.logits(context, parameters.weights(static_cast<int>(model_.layers.size()) - 1), row, logits);
 }
 

@@ -28,7 +28,7 @@ ScopedTensor gather_slices(ConstTensorView slice, const Shape& shape, const comm
 void check_partitioned_inputs(const Plan& plan, const model::Model& model) {
   if (!plan.config.partitions_inputs()) return;
   const int64_t ranks = plan.mesh.size(Axis::Tensor), sequences = plan.batch.micro_batch_size;
-  Shape input{sequences, model.sequence_length};
+  Shape input = model.sample.inputs_of(sequences);
   for (size_t block = 0; block + 1 < model.layers.size(); ++block) {
     const bool recomputed = plan.ranks.front().programs.recompute[block] == Recompute::Full;
     if (block > 0 && recomputed && input.elements() % ranks != 0)

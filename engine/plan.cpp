@@ -29,11 +29,12 @@ std::vector<zero::NamedParameters> named_parameters(const model::Model& model) {
 // No machine can go beyond these limits, and counting bytes and instructions would overflow or never end.
 void check_batch(const Config& config, const model::Model& model, const ResolvedBatch& batch) {
   const auto refuse = [&](const std::string& what) { throw ConfigError(fmt::format("{}: {}", config.source, what)); };
-  if (batch.micro_batch_size > kMostTokens / model.sequence_length)
+  const int64_t values = std::max(model.sample.input.elements(), model.sample.targets.elements());
+  if (batch.micro_batch_size > kMostValues / values)
     refuse(
-        fmt::format("train_micro_batch_size_per_gpu: a microbatch of {} sequences of {} tokens is more than {} tokens; use a "
+        fmt::format("train_micro_batch_size_per_gpu: a microbatch of {} samples of {} values is more than {} values; use a "
                     "smaller one and gradient_accumulation_steps",
-                    batch.micro_batch_size, model.sequence_length, kMostTokens));
+                    batch.micro_batch_size, values, kMostValues));
   if (batch.gradient_accumulation_steps > kMostMicrobatches)
     refuse(fmt::format("gradient_accumulation_steps: {} is more than {}; use a larger train_micro_batch_size_per_gpu",
                        batch.gradient_accumulation_steps, kMostMicrobatches));
@@ -43,7 +44,7 @@ void check_batch(const Config& config, const model::Model& model, const Resolved
 void check_own_tokens(const Config& config, const model::Model& model) {
   if (!config.parallel.sequence_parallel || config.parallel.tensor == 1) return;
   const auto refuse = [&](const std::string& what) { config::refuse(config, "parallel.sequence_parallel", "true " + what); };
-  const int64_t length = model.sequence_length;
+  const int64_t length = model.sample.input.dims() > 0 ? model.sample.input[0] : 1;
   if (length % config.parallel.tensor != 0)
     refuse(fmt::format("is not accepted, as {} tensor ranks do not divide the model's {} tokens; use false, or a divisor of {}",
                        config.parallel.tensor, length, length));
@@ -60,10 +61,9 @@ void check_own_tokens(const Config& config, const model::Model& model) {
 }
 
 // The FLOPs of one microbatch, forward and backward.
-double block_flops(const Layer& layer, const Shape& input, const Shape& tokens, bool reads_tokens) {
+double block_flops(const Layer& layer, const Shape& input, const Microbatch& microbatch, bool is_first) {
   const auto kernels = kernels::make_meta_kernels();
   Arena arena("costs");
-  const Microbatch microbatch{{nullptr, DType::Int32, tokens}, {nullptr, DType::Int32, tokens}, 0};
   Context context{.kernels = *kernels, .arena = arena, .microbatch = &microbatch};
   std::vector<ConstTensorView> weights;
   std::vector<Gradient> gradients;
@@ -72,8 +72,8 @@ double block_flops(const Layer& layer, const Shape& input, const Shape& tokens, 
     gradients.push_back(spec.trainable ? Gradient{{nullptr, DType::Float32, spec.shape}, false} : Gradient{});
   }
   const Shape output = layer.output_shape(input);
-  const ConstTensorView x{nullptr, reads_tokens ? DType::Int32 : DType::Float32, input};
-  const TensorView dx = reads_tokens ? TensorView{} : TensorView{nullptr, DType::Float32, input};
+  const ConstTensorView x = is_first ? microbatch.input : ConstTensorView{nullptr, DType::Float32, input};
+  const TensorView dx = is_first ? TensorView{} : TensorView{nullptr, DType::Float32, input};
   Saved saved;
   if (output.elements() == 0) {
     layer.forward_backward(context, weights, gradients, x, dx, saved);
@@ -87,17 +87,18 @@ double block_flops(const Layer& layer, const Shape& input, const Shape& tokens, 
 
 // The cost of each block: its measured time or, without a cost file, the FLOPs of its matrix products, which dominate and are
 // counted by the meta kernels.
-std::vector<pipeline::BlockFacts> block_facts(const PipelineConfig& config, const model::Model& model, const Shape& tokens) {
+std::vector<pipeline::BlockFacts> block_facts(const PipelineConfig& config, const model::Model& model, int64_t samples) {
   std::vector<timeline::BlockCosts> measured;
   if (!config.cost_file.empty()) measured = timeline::read_block_costs(config.cost_file, model.names);
   std::vector<pipeline::BlockFacts> facts;
-  Shape input = tokens;
+  const Microbatch microbatch = model.sample.without_memory(samples);
+  Shape input = microbatch.input.shape;
   for (size_t i = 0; i < model.layers.size(); ++i) {
     const Layer& layer = *model.layers[i];
     int64_t parameters = 0;
     for (const ParameterSpec& spec : layer.parameters()) parameters += spec.tied_to.empty() ? spec.shape.elements() : 0;
     const std::string type = i == 0 ? "embedding" : i + 1 == model.layers.size() ? "lm_head" : "transformer_block";
-    const double cost = measured.empty() ? block_flops(layer, input, tokens, i == 0) : measured[i].total_ms();
+    const double cost = measured.empty() ? block_flops(layer, input, microbatch, i == 0) : measured[i].total_ms();
     facts.push_back({model.names[i], type, parameters, cost});
     input = layer.output_shape(input);
   }
@@ -108,7 +109,7 @@ StageMap make_stages(const Config& config, const model::Model& model, const Reso
                      const pipeline::Schedule& schedule) {
   StageMap stages;
   stages.rank_of_stage = pipeline::stage_ranks(schedule);
-  const auto facts = block_facts(config.pipeline, model, {batch.micro_batch_size, model.sequence_length});
+  const auto facts = block_facts(config.pipeline, model, batch.micro_batch_size);
   stages.first_blocks = pipeline::partition(facts, stages.stages(), config.pipeline.partition, config.pipeline.partition_regex);
   return stages;
 }
@@ -236,7 +237,7 @@ Plan make_plan(const Config& given, const model::Model& model, int world_size) {
   plan.stages = make_stages(config, model, plan.batch, plan.schedule);
   plan.parameters = model::parameter_count(model);
   plan.model_flops_per_step =
-      model::flops_per_token(model) * static_cast<double>(plan.batch.train_batch_size * model.sequence_length);
+      model::flops_per_token(model) * static_cast<double>(plan.batch.train_batch_size * model.sample.targets.elements());
   for (const Coordinates& coordinates : different_ranks(plan.mesh)) {
     RankPlan& rank = plan.ranks.emplace_back();
     rank.coordinates = coordinates;

@@ -60,10 +60,7 @@ WorkerResources Rehearsal::resources(const RehearsalParts& parts) {
 }
 
 // A microbatch of the planned shape that has no memory.
-Microbatch Rehearsal::microbatch() const {
-  const Shape shape{plan_.batch.micro_batch_size, model_.sequence_length};
-  return {{nullptr, DType::Int32, shape}, {nullptr, DType::Int32, shape}, 0};
-}
+Microbatch Rehearsal::microbatch() const { return model_.sample.without_memory(plan_.batch.micro_batch_size); }
 
 void Rehearsal::train_step() {
   const std::vector<Microbatch> microbatches(static_cast<size_t>(plan_.batch.gradient_accumulation_steps), microbatch());

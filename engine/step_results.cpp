@@ -17,7 +17,7 @@ constexpr int64_t kLosses = kVerdict + kernels::kVerdictSize;
 
 }  // namespace
 
-double StepLoss::mean() const { return loss_tokens > 0 ? loss_sum.value() / static_cast<double>(loss_tokens) : 0.0; }
+double StepLoss::mean() const { return targets > 0 ? loss_sum.value() / static_cast<double>(targets) : 0.0; }
 
 StepResults::StepResults(Allocator& allocator, MemoryMeter& meter, int microbatches)
     : memory_(allocator, meter, MemoryCategory::Buffers, DType::Int64, {kLosses + 2 * int64_t{microbatches}}),
@@ -52,7 +52,7 @@ void StepResults::read(kernels::Kernels& kernels) {
 StepLoss StepResults::loss() const {
   StepLoss loss;
   std::copy_n(host_.begin() + kLossWords, ExactSum::kWords, loss.loss_sum.words().begin());
-  loss.loss_tokens = host_[kLossWords + ExactSum::kWords];
+  loss.targets = host_[kLossWords + ExactSum::kWords];
   return loss;
 }
 

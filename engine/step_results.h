@@ -16,8 +16,8 @@ namespace trivet {
 
 // The loss of a step or an evaluation, as an exact sum: combined over ranks it has the same bits on every layout.
 struct StepLoss {
-  ExactSum loss_sum;  // over targets that count
-  int64_t loss_tokens = 0;
+  ExactSum loss_sum;    // over targets that count
+  int64_t targets = 0;  // that count
 
   double mean() const;  // 0 without targets
 };

@@ -18,6 +18,7 @@
 #include "engine/config/load.h"
 #include "engine/data/dataset.h"
 #include "engine/data/microbatch_loader.h"
+#include "engine/data/token_source.h"
 #include "engine/divergence.h"
 #include "engine/engine.h"
 #include "engine/generation.h"
@@ -53,7 +54,8 @@ class Trainer {
         options_(options),
         dataset_(data::open_dataset(data::data_options(config))),
         engine_(make_engine()),
-        loader_(make_loader()),
+        train_(std::make_shared<data::TokenSource>(dataset_.train, config.model.sequence_length)),
+        loader_(train_, sample_order(), engine_.plan().batch_layout(world.rank())),
         total_steps_(config.training.steps > 0 ? config.training.steps : steps_of_epochs()),
         log_(world.rank()),
         divergence_(engine_, checkpoint::over_group(world.group()), [this] { return fill(engine_.progress().steps - 1); }) {
@@ -83,8 +85,8 @@ class Trainer {
   // Called before the first step, so that a split that is too short is found early.
   void open_evaluation() {
     try {
-      evaluation_.emplace(dataset_.validation, config_.model.sequence_length, loader_.layout().micro_batch,
-                          config_.training.evaluate_samples);
+      evaluation_.emplace(std::make_shared<data::TokenSource>(dataset_.validation, config_.model.sequence_length),
+                          loader_.layout().micro_batch, config_.training.evaluate_samples);
     } catch (const DataError& error) {
       throw DataError(error.exit_code(), fmt::format("validation split: {}; make data.validation_fraction larger, or "
                                                      "set training.evaluate_every to 0",
@@ -93,12 +95,7 @@ class Trainer {
   }
 
   data::SampleOrder sample_order() const {
-    return data::SampleOrder(dataset_.train->tokens(), config_.model.sequence_length,
-                             static_cast<uint64_t>(config_.training.seed), config_.data.shuffle);
-  }
-  data::MicrobatchLoader make_loader() const {
-    return data::MicrobatchLoader(dataset_.train, sample_order(), config_.model.sequence_length,
-                                  engine_.plan().batch_layout(world_.rank()));
+    return {train_->samples(), static_cast<uint64_t>(config_.training.seed), config_.data.shuffle};
   }
   int64_t steps_of_epochs() const {
     const double samples = config_.training.epochs * static_cast<double>(sample_order().samples());
@@ -293,9 +290,9 @@ class Trainer {
                        .grad_norm = result.grad_norm,
                        .loss_scale = config_.fp16.enabled ? scale : 0,
                        .samples = (step + 1) * loader_.layout().global_batch(),
-                       .tokens = result.tokens,
+                       .tokens = result.targets,
                        .step_ms = ms,
-                       .tokens_per_second = static_cast<double>(result.tokens) / ms * 1e3,
+                       .tokens_per_second = static_cast<double>(result.targets) / ms * 1e3,
                        .memory_bytes = memory().total(),
                        .skipped = result.skipped});
     divergence_.check_step(result);  // after the report, so that the step is reported
@@ -343,7 +340,7 @@ class Trainer {
                              .loss = result.loss,
                              .loss_bits = std::bit_cast<uint32_t>(static_cast<float>(result.loss)),
                              .samples = engine_.progress().steps * layout.global_batch(),
-                             .tokens = result.tokens,
+                             .tokens = result.targets,
                              .ms = milliseconds(system_clock().now() - begin)});
   }
 
@@ -453,6 +450,7 @@ class Trainer {
   const TrainOptions& options_;
   data::Dataset dataset_;
   Engine engine_;
+  std::shared_ptr<const data::SampleSource> train_;
   data::MicrobatchLoader loader_;
   std::optional<data::EvaluationLoader> evaluation_;
   int64_t total_steps_;

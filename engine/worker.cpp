@@ -91,7 +91,9 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
                int64_t micro_batch_size, const WorkerResources& resources)
     : config_(config),
       programs_(rank.programs),
-      batch_shape_{micro_batch_size, model.sequence_length},
+      sample_(model.sample),
+      micro_batch_size_(micro_batch_size),
+      gradient_divisor_(static_cast<double>(model.sample.targets_of(micro_batch_size).elements())),
       resources_(resources),
       layer_axes_(layer_axes(config, resources.channels)),
       results_(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1)),
@@ -138,8 +140,8 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
                   .staging = staging_options(config),
                   .host = resources.host_side}) {
   if (config.compute_device() == Device::Cpu) return;
-  batches_.emplace(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1), batch_shape_,
-                   model.vocabulary_size);
+  batches_.emplace(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1), micro_batch_size,
+                   model.sample);
   scalars_.emplace(resources.allocator, resources.meter);
 }
 
@@ -148,14 +150,6 @@ RankAxes Worker::axes() const {
   for (const auto& [name, axis] : EnumNames<Axis>::table)
     if (const auto& shared = layer_axes_[static_cast<size_t>(axis)]) axes[axis] = &*shared;
   return axes;
-}
-
-// The arenas were planned for one shape; any other shape would fail later, far from its cause.
-void Worker::check_shape(const Microbatch& microbatch) const {
-  if (!(microbatch.tokens.shape == batch_shape_) || !(microbatch.targets.shape == batch_shape_))
-    throw DataError(ExitCode::Usage, fmt::format("engine: a microbatch has tokens {} and targets {}, but the plan is for {}",
-                                                 to_string(microbatch.tokens.shape), to_string(microbatch.targets.shape),
-                                                 to_string(batch_shape_)));
 }
 
 std::vector<Microbatch> Worker::on_device(std::span<const Microbatch> microbatches) {
@@ -175,7 +169,7 @@ Worker::Step Worker::begin_step(std::span<const Microbatch> microbatches, const 
     throw DataError(ExitCode::Usage,
                     fmt::format("engine: {} microbatches were given, but a step has {} (gradient_accumulation_steps)",
                                 microbatches.size(), programs_.microbatches));
-  for (const Microbatch& microbatch : microbatches) check_shape(microbatch);
+  for (const Microbatch& microbatch : microbatches) check(microbatch, sample_, micro_batch_size_);
   if (resources_.recorder) resources_.recorder->begin_step();
   return {.microbatches = on_device(microbatches), .seed = numbers.seed, .scalars = on_device(numbers)};
 }
@@ -189,6 +183,7 @@ void Worker::run_program(const Step& step, NotFiniteSearch* search) {
                  .results = &results_,
                  .seed = step.seed,
                  .scalars = step.scalars,
+                 .gradient_divisor = gradient_divisor_,
                  .training = true,
                  .recorder = recorder && recorder->recording() ? recorder : nullptr,
                  .search = search});
@@ -197,7 +192,7 @@ void Worker::run_program(const Step& step, NotFiniteSearch* search) {
 
 void Worker::run_optimizer(const StepScalars& scalars) {
   optimizer_.run({.scalars = scalars,
-                  .unit = static_cast<double>(batch_shape_.elements()),
+                  .unit = gradient_divisor_,
                   .clipping = config_.gradient_clipping,
                   .check_finite = !config_.bf16.enabled || config_.bf16.check_grad_overflow});
   if (resources_.recorder) resources_.recorder->end_step();
@@ -240,21 +235,21 @@ StepResult Worker::train_step(std::span<const Microbatch> microbatches, const St
   results_.read(resources_.kernels);
   const StepLoss loss = results_.loss();
   const StepOutcome update = outcome();
-  return {.loss = loss.mean(), .tokens = loss.loss_tokens, .grad_norm = update.grad_norm, .skipped = update.skipped};
+  return {.loss = loss.mean(), .targets = loss.targets, .grad_norm = update.grad_norm, .skipped = update.skipped};
 }
 
 StepResult Worker::evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make) {
   evaluation_.begin(resources_.kernels);
   for (int64_t i = 0; i < microbatches; ++i) {
     const Microbatch microbatch = make(i);
-    check_shape(microbatch);
+    check(microbatch, sample_, micro_batch_size_);
     const std::vector<Microbatch> batch = on_device({&microbatch, 1});
     executor_.run(programs_.evaluate, programs_.recompute, {.microbatches = batch, .results = &evaluation_, .training = false});
   }
   evaluation_.sum_losses_over(resources_.channels.group(Purpose::Control), resources_.channels.stream(Purpose::Control));
   evaluation_.read(resources_.kernels);
   const StepLoss loss = evaluation_.loss();
-  return {.loss = loss.mean(), .tokens = loss.loss_tokens};
+  return {.loss = loss.mean(), .targets = loss.targets};
 }
 
 }  // namespace trivet

@@ -46,15 +46,15 @@ struct StepOutcome {
 };
 
 struct StepResult {
-  double loss = 0;     // mean over the targets of the global batch; the same bits on all ranks
-  int64_t tokens = 0;  // in the global batch
+  double loss = 0;      // mean over the targets of the global batch; the same bits on all ranks
+  int64_t targets = 0;  // in the global batch
   double grad_norm = 0;
   bool skipped = false;  // gradients were not finite; nothing changed
 };
 
 class Worker {
  public:
-  // `config`, `stages`, `rank` and `model` must outlive it. `micro_batch_size`: sequences per microbatch.
+  // `config`, `stages`, `rank` and `model` must outlive it. `micro_batch_size`: samples per microbatch.
   Worker(const Config& config, const StageMap& stages, const RankPlan& rank, const model::Model& model,
          int64_t micro_batch_size, const WorkerResources& resources);
 
@@ -79,7 +79,6 @@ class Worker {
     StepScalars scalars;
   };
 
-  void check_shape(const Microbatch& microbatch) const;
   Step begin_step(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
   void run_program(const Step& step, NotFiniteSearch* search = nullptr);
   void run_optimizer(const StepScalars& scalars);
@@ -92,7 +91,11 @@ class Worker {
 
   const Config& config_;
   const Programs& programs_;
-  Shape batch_shape_;  // tokens of a microbatch, as planned
+  const SampleSpec& sample_;
+  int64_t micro_batch_size_;  // samples of a microbatch, as planned
+  // What is summed are gradients of each microbatch's losses, divided by this: its targets, counting or not. How many count is
+  // known only after the program; the optimizer makes gradients of the mean over them from both numbers.
+  double gradient_divisor_;
   WorkerResources resources_;
   std::array<std::optional<comm::RankAxis>, kAxes> layer_axes_;
   StepResults results_, evaluation_;

@@ -101,8 +101,10 @@ Model build(const Description& description) {
   check(d);
   Model model;
   model.description = d;
-  model.vocabulary_size = d.vocabulary_size;
-  model.sequence_length = d.sequence_length;
+  model.sample = {.input = {d.sequence_length},
+                  .targets = {d.sequence_length},
+                  .input_values = d.vocabulary_size,
+                  .classes = d.vocabulary_size};
   model.attention_flops_per_token = 6.0 * static_cast<double>(d.layers * d.hidden * d.sequence_length);
   const TransformerBlock::Options block = block_options(d);
   append(model, "embedding", std::make_unique<Embedding>("embedding", embedding_options(d)));

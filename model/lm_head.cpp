@@ -42,10 +42,6 @@ ConstTensorView targets_of(const Context& context) {
   return targets.reshaped({targets.elements()});
 }
 
-Number gradient_scale_of(const Context& context) {
-  return context.loss_scale / static_cast<double>(std::max<int64_t>(targets_of(context).elements(), 1));
-}
-
 }  // namespace
 
 LmHead::LmHead(const Options& options, std::unique_ptr<Norm> norm)
@@ -144,7 +140,7 @@ void LmHead::backward_input(Context& context, Weights weights, ConstTensorView, 
   const ConstTensorView h = as_rows(all.view());
   const TensorView dlogits = saved.keep(context.arena, kDlogits, h.dtype, {h.shape[0], weights[weight_].shape[0]});
   const TensorView dh = saved.keep(context.arena, kDhidden, h.dtype, saved[kHidden].shape);
-  const Number scale = gradient_scale_of(context);
+  const Number scale = context.gradient_scale;
   AxisSum sum(context, sharing_axis(context), dh);
   for (const Chunk& chunk : chunks_of(h.shape[0])) {
     const TensorView dlogits_rows = dlogits.row_range(chunk.first, chunk.rows);
@@ -174,7 +170,7 @@ void LmHead::forward_backward(Context& context, Weights weights, Gradients gradi
   norm_->forward(context, parts_.of(norm_part_, weights), x, own, saved.child(norm_part_));
   TokenGather all(context, own);
   const ConstTensorView h = as_rows(all.view());
-  const Number scale = gradient_scale_of(context);
+  const Number scale = context.gradient_scale;
   AxisSum sum(context, sharing_axis(context), own);
   for (const Chunk& chunk : chunks_of(h.shape[0])) {
     const ConstTensorView h_rows = h.row_range(chunk.first, chunk.rows);

@@ -10,7 +10,7 @@
 //   forward alone computes just the loss (evaluation).
 //   backward_input computes the logits again and has to keep their whole gradient [T, V] for backward_weight, which gets no
 //   weights.
-// The loss is added to context.loss. The gradient is that of loss_scale * (this microbatch's sum of losses) / T: only the
+// The loss is added to context.loss. The gradient is that of gradient_scale * (this microbatch's sum of losses): only the
 // caller knows how many targets of the whole step count in the mean.
 //
 // Tensor ranks share W's rows (the vocabulary). Each computes its columns of the logits and gets the softmax of the rows from a

@@ -39,7 +39,7 @@ struct Model {
   std::optional<Description> description;  // with all defaults filled in; none for a list of your own layers
   std::vector<std::unique_ptr<Layer>> layers;
   std::vector<std::string> names;  // one for each layer
-  int64_t vocabulary_size = 0, sequence_length = 0;
+  SampleSpec sample;
   double attention_flops_per_token = 0;  // forward and backward, without the products with parameters
 };
 

@@ -49,10 +49,10 @@ OwnCores::~OwnCores() {
 }
 
 MadeUpBatch::MadeUpBatch(const Plan& plan, const model::Model& model)
-    : ids_(static_cast<size_t>(plan.batch.micro_batch_size * model.sequence_length)) {
+    : ids_(static_cast<size_t>(plan.batch.micro_batch_size * model.sample.input[0])) {
   for (size_t i = 0; i < ids_.size(); ++i)
-    ids_[i] = static_cast<int32_t>(i * 7919 % static_cast<size_t>(model.vocabulary_size));
-  const ConstTensorView view{ids_.data(), DType::Int32, {plan.batch.micro_batch_size, model.sequence_length}};
+    ids_[i] = static_cast<int32_t>(i * 7919 % static_cast<size_t>(model.sample.input_values));
+  const ConstTensorView view{ids_.data(), DType::Int32, {plan.batch.micro_batch_size, model.sample.input[0]}};
   microbatches_.assign(static_cast<size_t>(plan.batch.gradient_accumulation_steps), {view, view, 0});
 }
 

@@ -11,7 +11,6 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "engine/checkpoint/participants.h"
-#include "engine/data/loader.h"
 #include "engine/engine.h"
 
 namespace trivet::autotune {
@@ -39,13 +38,18 @@ TrialResult agreed(comm::World& world, TrialStatus status, const std::string& te
   return result;
 }
 
-std::vector<data::HostMicrobatch> made_up_microbatches(const Plan& plan, const model::Description& model, int data_rank) {
+struct MadeUpMicrobatch {
+  std::vector<int32_t> tokens, targets;
+  Microbatch view;
+};
+
+std::vector<MadeUpMicrobatch> made_up_microbatches(const Plan& plan, const model::Description& model, int data_rank) {
   const ResolvedBatch& batch = plan.batch;
   const Shape shape{batch.micro_batch_size, model.sequence_length};
   const auto tokens = static_cast<uint64_t>(shape.elements()), vocabulary = static_cast<uint64_t>(model.vocabulary_size);
-  std::vector<data::HostMicrobatch> all(static_cast<size_t>(batch.gradient_accumulation_steps));
+  std::vector<MadeUpMicrobatch> all(static_cast<size_t>(batch.gradient_accumulation_steps));
   for (size_t m = 0; m < all.size(); ++m) {
-    data::HostMicrobatch& one = all[m];
+    MadeUpMicrobatch& one = all[m];
     const int64_t first_sample =
         (data_rank * batch.gradient_accumulation_steps + static_cast<int64_t>(m)) * batch.micro_batch_size;
     for (uint64_t i = 0; i < tokens; ++i) {
@@ -53,7 +57,7 @@ std::vector<data::HostMicrobatch> made_up_microbatches(const Plan& plan, const m
       one.tokens.push_back(static_cast<int32_t>(random[0] % vocabulary));
       one.targets.push_back(static_cast<int32_t>(random[1] % vocabulary));
     }
-    one.view = {.tokens = {one.tokens.data(), DType::Int32, shape},
+    one.view = {.input = {one.tokens.data(), DType::Int32, shape},
                 .targets = {one.targets.data(), DType::Int32, shape},
                 .first_sample = first_sample};
   }
@@ -61,10 +65,10 @@ std::vector<data::HostMicrobatch> made_up_microbatches(const Plan& plan, const m
 }
 
 // The time of each measured step on this rank.
-std::vector<int64_t> measured_nanoseconds(Engine& engine, const std::vector<data::HostMicrobatch>& microbatches,
+std::vector<int64_t> measured_nanoseconds(Engine& engine, const std::vector<MadeUpMicrobatch>& microbatches,
                                           const TrialOptions& options) {
   std::vector<Microbatch> views;
-  for (const data::HostMicrobatch& one : microbatches) views.push_back(one.view);
+  for (const MadeUpMicrobatch& one : microbatches) views.push_back(one.view);
   std::vector<int64_t> measured;
   for (int64_t step = 1; step <= options.steps; ++step) {
     const auto begin = system_clock().now();

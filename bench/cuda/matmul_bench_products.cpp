@@ -45,7 +45,7 @@ class RankOfLayers {
         axis_{*group_, *stream_, config.parallel.sequence_parallel, false} {}
 
   void run() {
-    const Shape tokens{config_.batch.micro_batch_size, model_.sequence_length};
+    const Shape tokens{config_.batch.micro_batch_size, model_.sample.input[0]};
     const ConstTensorView ids{nullptr, DType::Int32, tokens};
     const Microbatch microbatch{ids, ids, 0};
     ConstTensorView x = ids;

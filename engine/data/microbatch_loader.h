@@ -1,42 +1,51 @@
 // Reads the samples of a rank: those that batch_layout.h says, in an order computed from the seed.
 #pragma once
 
+#include <memory>
+#include <vector>
+
 #include "engine/data/batch_layout.h"
-#include "engine/data/loader.h"
+#include "engine/data/sample_order.h"
+#include "engine/data/sample_source.h"
 
 namespace trivet::data {
+
+// Owns the memory of one microbatch.
+struct HostMicrobatch {
+  std::vector<std::byte> input;
+  std::vector<int32_t> targets;
+  Microbatch view;
+};
 
 // Stateless: fill() may be called in any order and from any thread, as long as concurrent calls have different `out`.
 class MicrobatchLoader {
  public:
-  MicrobatchLoader(std::shared_ptr<const TokenFile> tokens, const SampleOrder& order, int64_t sequence_length,
-                   const BatchLayout& layout);
+  MicrobatchLoader(std::shared_ptr<const SampleSource> source, const SampleOrder& order, const BatchLayout& layout);
 
   const BatchLayout& layout() const { return layout_; }
   // Fills `out` with this rank's microbatch m of the step; out.view points into out. Reuses out's memory.
   void fill(int64_t step, int64_t m, HostMicrobatch& out) const;
 
  private:
-  std::shared_ptr<const TokenFile> tokens_;
+  std::shared_ptr<const SampleSource> source_;
   SampleOrder order_;
-  int64_t sequence_length_;
   BatchLayout layout_;
 };
 
-// Reads the validation split in order, in batches of one size. Rows after the last sample are padding: token 0, target -1.
+// Reads the validation split in order, in batches of one size. Rows after the last sample are padding: input 0, targets -1.
 class EvaluationLoader {
  public:
   // Reads at most `limit` samples; 0: all of them.
-  EvaluationLoader(std::shared_ptr<const TokenFile> tokens, int64_t sequence_length, int64_t batch_size, int64_t limit = 0);
+  EvaluationLoader(std::shared_ptr<const SampleSource> source, int64_t batch_size, int64_t limit = 0);
 
   int64_t samples() const { return samples_; }
   int64_t batches() const { return (samples_ + batch_size_ - 1) / batch_size_; }
-  // Accepts any batch >= 0: batches after the last are all padding, so that all ranks can run the same number of them.
+  // Accepts any batch >= 0: those after the last are all padding, so that all ranks can run the same number.
   void fill(int64_t batch, HostMicrobatch& out) const;
 
  private:
-  std::shared_ptr<const TokenFile> tokens_;
-  int64_t sequence_length_, batch_size_, samples_;
+  std::shared_ptr<const SampleSource> source_;
+  int64_t batch_size_, samples_;
 };
 
 }  // namespace trivet::data

@@ -2,14 +2,12 @@
 // 2h-bit numbers, whatever its round function. Numbers that fall outside [0, samples) go through it again until they fall
 // inside ("cycle walking", Black and Rogaway 2002), which makes it a bijection of [0, samples). 2h is the smallest even number
 // of bits that is enough, so the expected number of passes is less than four.
-#include <fmt/format.h>
+#include "engine/data/sample_order.h"
 
 #include <bit>
 #include <stdexcept>
 
-#include "core/error.h"
 #include "core/random.h"
-#include "engine/data/loader.h"
 
 namespace trivet::data {
 namespace {
@@ -40,20 +38,10 @@ int64_t permuted(int64_t index, int64_t size, uint64_t key, int64_t epoch) {
 
 }  // namespace
 
-SampleOrder::SampleOrder(int64_t tokens, int64_t sequence_length, uint64_t seed, bool shuffle)
-    : samples_((tokens - 1) / sequence_length), sequence_length_(sequence_length), seed_(seed), shuffle_(shuffle) {
-  if (samples_ < 1)
-    throw DataError(ExitCode::Usage,
-                    fmt::format("data: {} tokens are too few for one sample of sequence_length {}, which needs {}; "
-                                "give more text or make model.sequence_length at most {}",
-                                tokens, sequence_length, sequence_length + 1, tokens > 1 ? tokens - 1 : 1));
-}
-
-int64_t SampleOrder::first_token_of(int64_t sample_number) const {
-  if (sample_number < 0) throw std::logic_error("sample order: negative sample number");
-  const int64_t epoch = sample_number / samples_, index = sample_number % samples_;
-  const int64_t sample = shuffle_ ? permuted(index, samples_, random_key(seed_, "data order"), epoch) : index;
-  return sample * sequence_length_;
+int64_t SampleOrder::sample_of(int64_t number) const {
+  if (number < 0) throw std::logic_error("sample order: negative sample number");
+  const int64_t epoch = number / samples_, index = number % samples_;
+  return shuffle_ ? permuted(index, samples_, random_key(seed_, "data order"), epoch) : index;
 }
 
 }  // namespace trivet::data

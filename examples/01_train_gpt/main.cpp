@@ -20,6 +20,7 @@
 #include "engine/config/load.h"
 #include "engine/data/dataset.h"
 #include "engine/data/microbatch_loader.h"
+#include "engine/data/token_source.h"
 #include "engine/engine.h"
 
 namespace {
@@ -62,10 +63,9 @@ Engine make_engine(const Job& job, comm::World& world, bool print_plan) {
 class Loader {
  public:
   Loader(const Job& job, const Engine& engine, int rank)
-      : loader_(job.dataset.train,
-                data::SampleOrder(job.dataset.train->tokens(), job.config.model.sequence_length,
-                                  static_cast<uint64_t>(job.config.training.seed), job.config.data.shuffle),
-                job.config.model.sequence_length, engine.plan().batch_layout(rank)) {}
+      : source_(std::make_shared<data::TokenSource>(job.dataset.train, job.config.model.sequence_length)),
+        loader_(source_, {source_->samples(), static_cast<uint64_t>(job.config.training.seed), job.config.data.shuffle},
+                engine.plan().batch_layout(rank)) {}
 
   // Valid until the next call.
   std::span<const Microbatch> of_step(int64_t step) {
@@ -79,6 +79,7 @@ class Loader {
   }
 
  private:
+  std::shared_ptr<const data::SampleSource> source_;
   data::MicrobatchLoader loader_;
   std::vector<data::HostMicrobatch> batches_;
   std::vector<Microbatch> views_;

@@ -7,10 +7,10 @@
 #include "engine/data/bpe_files.h"
 #include "engine/data/dataset.h"
 #include "engine/data/hash.h"
-#include "engine/data/microbatch_loader.h"
 #include "engine/data/text_file.h"
 #include "engine/data/token_file.h"
 #include "engine/data/token_header.h"
+#include "engine/data/token_source.h"
 #include "tests/data/expect_error.h"
 #include "tests/data/temporary_file.h"
 
@@ -262,7 +262,7 @@ TEST_F(BadFile, TruncatedGzip) {
 
 TEST_F(BadFile, TooLittleDataForOneSample) {
   const auto tokens = open_dataset(options(write("a.txt", "0123456789"), VocabularyKind::Bytes)).validation;
-  expect_error([&] { EvaluationLoader(tokens, 64, 1); }, kUsage,
+  expect_error([&] { TokenSource(tokens, 64); }, kUsage,
                "data: 1 tokens are too few for one sample of sequence_length 64, which needs 65; give more text or make "
                "model.sequence_length at most 1");
 }

@@ -6,32 +6,40 @@
 #include <map>
 #include <set>
 
+#include "core/error.h"
 #include "engine/data/token_array.h"
+#include "engine/data/token_source.h"
 
 namespace trivet::data {
 namespace {
 
 // Token number i has the id i.
-std::shared_ptr<TokenFile> counting(int32_t tokens) {
+std::shared_ptr<SampleSource> counting(int32_t tokens, int64_t length) {
   std::vector<int32_t> ids(static_cast<size_t>(tokens));
   for (int32_t i = 0; i < tokens; ++i) ids[static_cast<size_t>(i)] = i;
-  return std::make_shared<TokenArray>(ids, tokens);
+  return std::make_shared<TokenSource>(std::make_shared<TokenArray>(ids, tokens), length);
+}
+
+const int32_t* tokens_of(const HostMicrobatch& batch) { return batch.view.input.as<int32_t>(); }
+
+std::vector<int32_t> all_tokens_of(const HostMicrobatch& batch) {
+  return {tokens_of(batch), tokens_of(batch) + batch.view.input.elements()};
 }
 
 using Samples = std::map<int64_t, std::vector<int32_t>>;  // number within the step -> tokens
 
 // The samples that all ranks together read in one step.
 Samples step_of(int64_t step, int64_t micro_batch, int64_t accumulation, int64_t data_size) {
-  const auto tokens = counting(1000);
-  const SampleOrder order(1000, 8, 99, true);
+  const auto tokens = counting(1000, 8);
+  const SampleOrder order(tokens->samples(), 99, true);
   Samples samples;
   for (int64_t rank = 0; rank < data_size; ++rank) {
-    const MicrobatchLoader loader(tokens, order, 8, {micro_batch, accumulation, data_size, rank});
+    const MicrobatchLoader loader(tokens, order, {micro_batch, accumulation, data_size, rank});
     HostMicrobatch batch;
     for (int64_t m = 0; m < accumulation; ++m) {
       loader.fill(step, m, batch);
       for (int64_t b = 0; b < micro_batch; ++b)
-        samples[batch.view.first_sample + b] = {batch.tokens.begin() + b * 8, batch.tokens.begin() + (b + 1) * 8};
+        samples[batch.view.first_sample + b] = {tokens_of(batch) + b * 8, tokens_of(batch) + (b + 1) * 8};
     }
   }
   return samples;
@@ -57,22 +65,22 @@ TEST(MicrobatchLoader, MicrobatchesAreDealtToRanksInTurn) {
 }
 
 TEST(MicrobatchLoader, TargetsAreTokensShiftedByOne) {
-  const MicrobatchLoader loader(counting(100), SampleOrder(100, 8, 5, true), 8, {.micro_batch = 3});
+  const MicrobatchLoader loader(counting(100, 8), SampleOrder(12, 5, true), {.micro_batch = 3});
   HostMicrobatch batch;
   loader.fill(2, 0, batch);
   EXPECT_EQ(batch.view.tokens.shape, (Shape{3, 8}));
-  EXPECT_EQ(batch.view.tokens.as<int32_t>(), batch.tokens.data());
-  for (size_t i = 0; i < batch.tokens.size(); ++i) EXPECT_EQ(batch.targets[i], batch.tokens[i] + 1);
+  EXPECT_EQ(batch.view.input.data, batch.input.data());
+  for (size_t i = 0; i < batch.targets.size(); ++i) EXPECT_EQ(batch.targets[i], tokens_of(batch)[i] + 1);
 }
 
 TEST(MicrobatchLoader, StepsOfAnEpochCoverEverySampleOnce) {
-  const MicrobatchLoader loader(counting(8 * 12 + 1), SampleOrder(8 * 12 + 1, 8, 5, true), 8, {.micro_batch = 4});
+  const MicrobatchLoader loader(counting(8 * 12 + 1, 8), SampleOrder(12, 5, true), {.micro_batch = 4});
   HostMicrobatch batch;
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
     std::vector<int32_t> firsts;
     for (int64_t step = 0; step < 3; ++step) {
       loader.fill(epoch * 3 + step, 0, batch);
-      for (size_t b = 0; b < 4; ++b) firsts.push_back(batch.tokens[b * 8]);
+      for (size_t b = 0; b < 4; ++b) firsts.push_back(tokens_of(batch)[b * 8]);
     }
     std::sort(firsts.begin(), firsts.end());
     for (int32_t i = 0; i < 12; ++i) EXPECT_EQ(firsts[static_cast<size_t>(i)], i * 8);
@@ -80,24 +88,24 @@ TEST(MicrobatchLoader, StepsOfAnEpochCoverEverySampleOnce) {
 }
 
 TEST(MicrobatchLoader, ABatchMayBeLargerThanTheEpoch) {
-  const MicrobatchLoader loader(counting(9), SampleOrder(9, 4, 5, true), 4, {.micro_batch = 5});
+  const MicrobatchLoader loader(counting(9, 4), SampleOrder(2, 5, true), {.micro_batch = 5});
   HostMicrobatch batch;
   loader.fill(0, 0, batch);
   std::multiset<int32_t> firsts;
-  for (size_t b = 0; b < 5; ++b) firsts.insert(batch.tokens[b * 4]);
+  for (size_t b = 0; b < 5; ++b) firsts.insert(tokens_of(batch)[b * 4]);
   EXPECT_GE(firsts.count(0), 2u);
   EXPECT_GE(firsts.count(4), 2u);
 }
 
 TEST(EvaluationLoader, GoesThroughTheSplitInOrderAndPadsTheLastBatch) {
-  const EvaluationLoader loader(counting(21), 4, 2);  // 5 samples
+  const EvaluationLoader loader(counting(21, 4), 2);  // 5 samples
   EXPECT_EQ(loader.samples(), 5);
   EXPECT_EQ(loader.batches(), 3);
   HostMicrobatch batch;
   loader.fill(0, batch);
-  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(all_tokens_of(batch), (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
   loader.fill(2, batch);
-  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{16, 17, 18, 19, 0, 0, 0, 0}));
+  EXPECT_EQ(all_tokens_of(batch), (std::vector<int32_t>{16, 17, 18, 19, 0, 0, 0, 0}));
   EXPECT_EQ(batch.targets, (std::vector<int32_t>{17, 18, 19, 20, -1, -1, -1, -1}));
   EXPECT_EQ(batch.view.first_sample, 4);
   loader.fill(3, batch);
@@ -105,8 +113,8 @@ TEST(EvaluationLoader, GoesThroughTheSplitInOrderAndPadsTheLastBatch) {
 }
 
 TEST(EvaluationLoader, LimitKeepsTheFirstSamples) {
-  EXPECT_EQ(EvaluationLoader(counting(21), 4, 2, 3).samples(), 3);
-  EXPECT_EQ(EvaluationLoader(counting(21), 4, 2, 99).samples(), 5);
+  EXPECT_EQ(EvaluationLoader(counting(21, 4), 2, 3).samples(), 3);
+  EXPECT_EQ(EvaluationLoader(counting(21, 4), 2, 99).samples(), 5);
 }
 
 }  // namespace

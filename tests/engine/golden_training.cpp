@@ -117,12 +117,12 @@ TrainingTrace train_on_rank(const GoldenRun& run, const TrainingPlace& place, co
     trace.loss.push_back(result.loss);
     trace.grad_norm.push_back(result.grad_norm);
     trace.skipped.push_back(result.skipped);
-    trace.counted_targets.push_back(result.tokens);
+    trace.counted_targets.push_back(result.targets);
   }
   const auto microbatches = microbatches_of(engine.plan(), world.rank(), steps);
   const StepResult evaluation = engine.evaluate(views_of(microbatches));
   trace.evaluation = evaluation.loss;
-  trace.evaluated_targets = evaluation.tokens;
+  trace.evaluated_targets = evaluation.targets;
   trace.weights = weights_of(engine);
   return trace;
 }

@@ -412,7 +412,7 @@ TEST(Plan, RefusesLayersThatCannotShareTheTensorAxis) {
   config.parallel.sequence_parallel = true;
   expect_refused(model, "parallel.sequence_parallel: true is not accepted by layer " + model.names[2]);
   model = model_of(config);
-  model.sequence_length = 31;
+  model.sample.input = {31};
   expect_refused(model, "as 2 tensor ranks do not divide the model's 31 tokens");
 
   config.parallel.sequence_parallel = false;

@@ -32,7 +32,7 @@ std::vector<std::string> calls_of(const Model& model, size_t layer, bool trainin
   context.training = training;
   std::vector<ConstTensorView> weights;
   for (const ParameterSpec& spec : model.layers[layer]->parameters()) weights.push_back({nullptr, DType::Float32, spec.shape});
-  const ConstTensorView x = layer == 0 ? microbatch.tokens : ConstTensorView{nullptr, DType::Float32, hidden};
+  const ConstTensorView x = layer == 0 ? microbatch.input : ConstTensorView{nullptr, DType::Float32, hidden};
   Saved saved;
   model.layers[layer]->forward(context, weights, x, {nullptr, DType::Float32, hidden}, saved);
   return calls.made;

@@ -79,7 +79,7 @@ Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAx
     weight_views.push_back(view_of(weights[i], shape));
     gradients.push_back({view_of(outcome.gradients[i], shape), way == Way::Accumulated});
   }
-  const ConstTensorView input = it.vocabulary > 0 ? microbatch.tokens : view_of(x, x_shape);
+  const ConstTensorView input = it.vocabulary > 0 ? microbatch.input : view_of(x, x_shape);
   const bool loss = it.targets_below > 0;
   const TensorView y = loss ? TensorView{} : view_of(outcome.y, y_shape),
                    out_gradient = loss ? TensorView{} : view_of(dy, y_shape);

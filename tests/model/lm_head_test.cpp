@@ -38,7 +38,7 @@ struct HeadRun {
     for (size_t i = 0; i < gradients.size(); ++i)
       gradient_views.push_back(i == frozen ? Gradient{} : Gradient{gradients[i].view(), false});
     const Microbatch microbatch = batch.view();
-    Context context{*kernels, arena, &microbatch, {}, true, loss_scale};
+    Context context{*kernels, arena, &microbatch, {}, true, loss_scale / static_cast<double>(batch.targets.size())};
     double loss[2] = {};
     context.loss = {loss, DType::Float64, {2}};
     Saved saved;

@@ -116,7 +116,7 @@ class WholeModel {
     for (auto& [name, buffer] : gradients_) kernels_->zero(buffer.view());
     const Microbatch microbatch = batch.view();
     Context context = make_context(microbatch);
-    context.loss_scale = targets_per_counting_one(batch);
+    context.gradient_scale = targets_per_counting_one(batch) / static_cast<double>(batch.targets.size());
     std::vector<Saved> saved(model_.layers.size());
     std::vector<ScopedTensor> outputs = forward(context, microbatch, saved);
     const size_t last = model_.layers.size() - 1;
@@ -149,7 +149,7 @@ class WholeModel {
     std::vector<Saved> saved(model_.layers.size());
     const std::vector<ScopedTensor> outputs = forward(context, microbatch, saved);
     const ConstTensorView x = as_rows(outputs.back().view());
-    const ScopedTensor logits(*arena_, statistics_dtype(dtype_), {x.shape[0], model_.vocabulary_size});
+    const ScopedTensor logits(*arena_, statistics_dtype(dtype_), {x.shape[0], model_.sample.classes});
     const size_t last = model_.layers.size() - 1;
     dynamic_cast<const LmHead&>(*model_.layers[last]).logits(context, weights_of(last), x, logits);
     return values_of(logits.view());
@@ -171,7 +171,7 @@ class WholeModel {
       if (device_ != Device::Meta) set_values(weight(name), local_values(values_of(whole.view()), spec, rank, size));
     }
   }
-  // Returns the loss scale with which gradients are those of the mean over the targets that count.
+  // Returns how many targets there are for one that counts.
   static double targets_per_counting_one(const Batch& batch) {
     const auto counting = std::count_if(batch.targets.begin(), batch.targets.end(), [](int32_t target) { return target >= 0; });
     return static_cast<double>(batch.targets.size()) / static_cast<double>(std::max<int64_t>(counting, 1));
@@ -202,7 +202,7 @@ class WholeModel {
   // Returns the outputs of all layers except the last.
   std::vector<ScopedTensor> forward(Context& context, const Microbatch& microbatch, std::vector<Saved>& saved) {
     std::vector<ScopedTensor> outputs;
-    ConstTensorView x = microbatch.tokens;
+    ConstTensorView x = microbatch.input;
     for (size_t layer = 0; layer + 1 < model_.layers.size(); ++layer) {
       outputs.emplace_back(*arena_, dtype_, model_.layers[layer]->output_shape(x.shape));
       model_.layers[layer]->forward(context, weights_of(layer), x, outputs.back(), saved[layer]);

@@ -1,0 +1,51 @@
+// What a model reads: samples, and microbatches of them.
+//
+//   text      input int32 [S], token ids        targets [S], the next tokens
+//   images    input float32 [C, H, W]           targets [1], a class
+//
+// The model states what a sample is (model::Model::sample), a source fills samples (engine/data/sample_source.h), and the
+// engine takes all shapes from here.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "core/tensor_view.h"
+
+namespace trivet {
+
+struct Microbatch;
+
+struct SampleSpec {
+  DType input_dtype = DType::Int32;
+  Shape input, targets;      // of one sample; targets are int32, and negative ones do not count
+  int64_t input_values = 0;  // integer inputs are below this
+  int64_t classes = 0;       // targets are below this
+
+  // The shapes of `samples` samples: with one more dim, the outermost.
+  Shape inputs_of(int64_t samples) const { return batch(samples, input); }
+  Shape targets_of(int64_t samples) const { return batch(samples, targets); }
+  // A microbatch of these shapes for what only counts.
+  Microbatch without_memory(int64_t samples) const;
+
+ private:
+  static Shape batch(int64_t samples, const Shape& one) {
+    std::array<int64_t, Shape::kMaxDims> dims{samples};
+    std::copy(one.span().begin(), one.span().end(), dims.begin() + 1);
+    return Shape(std::span<const int64_t>(dims.data(), static_cast<size_t>(one.dims()) + 1));
+  }
+};
+
+// B samples. In a step, samples are numbered 0 .. global batch - 1 over all ranks and microbatches.
+struct Microbatch {
+  ConstTensorView input;     // [B, ...SampleSpec::input]
+  ConstTensorView targets;   // int32 [B, ...SampleSpec::targets]; negative targets do not count
+  int64_t first_sample = 0;  // number of the first of the B samples within the step's global batch
+};
+
+// Throws DataError if the microbatch does not have `samples` samples of this kind: another shape, or integers out of range.
+void check(const Microbatch& microbatch, const SampleSpec& sample, int64_t samples);
+
+}  // namespace trivet

@@ -1,0 +1,24 @@
+// Where samples come from: a data set of samples with numbers, all of one kind.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "core/sample.h"
+
+namespace trivet::data {
+
+// Read only, and shared by all ranks of a process: any thread may call it at any time.
+class SampleSource {
+ public:
+  virtual ~SampleSource() = default;
+  virtual const SampleSpec& spec() const = 0;
+  virtual int64_t samples() const = 0;
+  // Fills the input and the targets of one sample, 0 .. samples() - 1, as spec() says.
+  virtual void fill(int64_t sample, std::span<std::byte> input, std::span<int32_t> targets) const = 0;
+  // Identifies the data by its sizes and a hash, so that a resumed run can tell that it has changed (exit code 18).
+  virtual std::string digest() const = 0;
+};
+
+}  // namespace trivet::data

@@ -1,0 +1,35 @@
+#include "engine/data/token_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "core/error.h"
+
+namespace trivet::data {
+
+TokenSource::TokenSource(std::shared_ptr<const TokenFile> tokens, int64_t sequence_length)
+    : tokens_(std::move(tokens)),
+      spec_{.input = {sequence_length},
+            .targets = {sequence_length},
+            .input_values = tokens_->vocabulary_size(),
+            .classes = tokens_->vocabulary_size()} {
+  const int64_t given = tokens_->tokens();
+  if (samples() < 1)
+    throw DataError(ExitCode::Usage,
+                    fmt::format("data: {} tokens are too few for one sample of sequence_length {}, which needs {}; "
+                                "give more text or make model.sequence_length at most {}",
+                                given, sequence_length, sequence_length + 1, given > 1 ? given - 1 : 1));
+}
+
+void TokenSource::fill(int64_t sample, std::span<std::byte> input, std::span<int32_t> targets) const {
+  const int64_t length = spec_.input[0];
+  std::vector<int32_t> tokens(static_cast<size_t>(length + 1));
+  tokens_->read(sample * length, tokens);
+  std::memcpy(input.data(), tokens.data(), input.size());
+  std::copy(tokens.begin() + 1, tokens.end(), targets.begin());
+}
+
+}  // namespace trivet::data

@@ -1,0 +1,26 @@
+// Text as samples: sample n is the tokens from n x S, and its targets are the same tokens shifted by one.
+#pragma once
+
+#include <memory>
+
+#include "engine/data/loader.h"
+#include "engine/data/sample_source.h"
+
+namespace trivet::data {
+
+class TokenSource final : public SampleSource {
+ public:
+  // Throws DataError if there are too few tokens for one sample.
+  TokenSource(std::shared_ptr<const TokenFile> tokens, int64_t sequence_length);
+
+  const SampleSpec& spec() const override { return spec_; }
+  int64_t samples() const override { return (tokens_->tokens() - 1) / spec_.input[0]; }
+  void fill(int64_t sample, std::span<std::byte> input, std::span<int32_t> targets) const override;
+  std::string digest() const override { return tokens_->digest(); }
+
+ private:
+  std::shared_ptr<const TokenFile> tokens_;
+  SampleSpec spec_;
+};
+
+}  // namespace trivet::data

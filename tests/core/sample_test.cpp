@@ -1,0 +1,53 @@
+#include "core/sample.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "core/error.h"
+
+namespace trivet {
+namespace {
+
+using testing::ThrowsMessage;
+
+const SampleSpec kText{.input = {3}, .targets = {3}, .input_values = 10, .classes = 9};
+const SampleSpec kImages{.input_dtype = DType::Float32, .input = {2, 4, 4}, .targets = {1}, .classes = 5};
+
+TEST(SampleSpec, ABatchHasOneDimMore) {
+  EXPECT_EQ(kText.inputs_of(7), (Shape{7, 3}));
+  EXPECT_EQ(kImages.inputs_of(7), (Shape{7, 2, 4, 4}));
+  EXPECT_EQ(kImages.targets_of(7), (Shape{7, 1}));
+  EXPECT_EQ(kImages.without_memory(2).input.dtype, DType::Float32);
+  EXPECT_EQ(kImages.without_memory(2).targets.dtype, DType::Int32);
+}
+
+class OfText : public testing::Test {
+ protected:
+  Microbatch batch() const { return {{tokens.data(), DType::Int32, {2, 3}}, {targets.data(), DType::Int32, {2, 3}}, 0}; }
+  std::vector<int32_t> tokens{0, 1, 2, 3, 4, 9}, targets{1, -1, -100, 8, 0, 5};
+};
+
+TEST_F(OfText, IntegersHaveARange) {
+  check(batch(), kText, 2);
+  tokens[4] = 10;
+  EXPECT_THAT(
+      [&] { check(batch(), kText, 2); },
+      ThrowsMessage<DataError>("engine: input 10 at position 4 of a microbatch is outside of what the model knows, 0 to 9"));
+  tokens[4] = -1;
+  EXPECT_THROW(check(batch(), kText, 2), DataError);
+  tokens[4] = 0, targets[0] = 9;
+  EXPECT_THAT(
+      [&] { check(batch(), kText, 2); },
+      ThrowsMessage<DataError>("engine: target 9 at position 0 of a microbatch is outside of what the model knows, 0 to 8"));
+}
+
+TEST_F(OfText, AnotherNumberOfSamplesIsRefused) {
+  EXPECT_THAT([&] { check(batch(), kText, 3); },
+              ThrowsMessage<DataError>(
+                  "engine: a microbatch has inputs [2, 3] and targets [2, 3], but the plan is for [3, 3] and [3, 3]"));
+}
+
+}  // namespace
+}  // namespace trivet
