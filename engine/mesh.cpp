@@ -44,11 +44,11 @@ Mesh::Mesh(const ParallelConfig& parallel, int world_size) {
   sizes_[Axis::Pipeline] = static_cast<int>(parallel.pipeline);
   sizes_[Axis::Data] = static_cast<int>(world_size / others);
   sizes_[Axis::Context] = static_cast<int>(parallel.context);
+  sizes_[Axis::Tensor] = static_cast<int>(parallel.tensor);
   experts_ = static_cast<int>(parallel.expert);
   if (const int of_stage = size() / size(Axis::Pipeline); experts_ < 1 || of_stage % experts_ != 0)
     throw ConfigError(fmt::format("mesh: parallel.expert {} does not divide the {} ranks of a pipeline stage; use a divisor",
                                   experts_, of_stage));
-  sizes_[Axis::Tensor] = static_cast<int>(parallel.tensor);
   // Axes that rank_order leaves out must have size 1, so their place does not matter.
   const auto left_out = [&](Axis axis) { return std::ranges::find(parallel.rank_order, axis) == parallel.rank_order.end(); };
   const auto named = std::stable_partition(order_.begin(), order_.end(), left_out);
