@@ -10,11 +10,11 @@
 namespace trivet::pipeline {
 namespace {
 
-// Takes a number off the front of `text`.
+// Takes a number off the front of `text`. It has no sign: a negative stage or block would index tables.
 std::optional<int> take_number(std::string_view& text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc()) return std::nullopt;
+  if (error != std::errc() || value < 0 || text.front() == '-') return std::nullopt;
   text.remove_prefix(static_cast<size_t>(end - text.data()));
   return value;
 }

@@ -68,6 +68,8 @@ TEST(ParseSchedule, NamesFileLineAndTokenOfAMistake) {
   const auto refused = [](const char* text, const char* message) {
     EXPECT_THAT([&] { parse_schedule(text, "s.txt"); }, ThrowsMessage<ConfigError>(HasSubstr(message))) << text;
   };
+  refused("0F0 0.-1B0\n", "s.txt:1: \"0.-1B0\" is not accepted; write F, I, W or B");
+  refused("-0F0 0B0\n", "s.txt:1: \"-0F0\" is not accepted; write F, I, W or B");
   refused("0F0 0B0\n1F0 1X0\n", "s.txt:2: \"1X0\" is not accepted; write F, I, W or B");
   refused("0.1F0", "s.txt:1: \"0.1F0\" is not accepted");
   refused("0F0 0SEND_F0", "s.txt:1: \"0SEND_F0\" is not accepted");
