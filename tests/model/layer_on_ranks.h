@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "comm/rank_axis.h"
 #include "comm/world.h"
 #include "model/transformer_block.h"
-#include "comm/rank_axis.h"
 #include "tests/model/whole_model.h"
 
 namespace trivet::model {
