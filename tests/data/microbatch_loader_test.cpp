@@ -68,7 +68,7 @@ TEST(MicrobatchLoader, TargetsAreTokensShiftedByOne) {
   const MicrobatchLoader loader(counting(100, 8), SampleOrder(12, 5, true), {.micro_batch = 3});
   HostMicrobatch batch;
   loader.fill(2, 0, batch);
-  EXPECT_EQ(batch.view.tokens.shape, (Shape{3, 8}));
+  EXPECT_EQ(batch.view.input.shape, (Shape{3, 8}));
   EXPECT_EQ(batch.view.input.data, batch.input.data());
   for (size_t i = 0; i < batch.targets.size(); ++i) EXPECT_EQ(batch.targets[i], tokens_of(batch)[i] + 1);
 }

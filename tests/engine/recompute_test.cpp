@@ -105,8 +105,7 @@ TEST(Recompute, RefusesPartitionedInputsThatTensorRanksDoNotDivide) {
   config.recompute = Recompute::Full;
   config.partition_activations = true;
   model::Model own;
-  own.vocabulary_size = 97;
-  own.sequence_length = 5;
+  own.sample = {.input = {5}, .targets = {5}, .input_values = 97, .classes = 97};
   own.names = {"embedding", "mixer", "head"};
   own.layers.push_back(
       std::make_unique<model::Embedding>("embedding", model::Embedding::Options{.vocabulary = 97, .hidden = 6}));

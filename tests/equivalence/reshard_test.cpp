@@ -51,7 +51,7 @@ void with_engine(const Grid& grid, const std::function<void(Engine&)>& body) {
 
 // One step on made-up tokens, so that moments are not zero.
 void train_once(Engine& engine) {
-  const int64_t micro = engine.plan().batch.micro_batch_size, length = engine.model().sequence_length;
+  const int64_t micro = engine.plan().batch.micro_batch_size, length = engine.model().sample.input[0];
   std::vector<int32_t> tokens(static_cast<size_t>(micro * length));
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i * 7 % 61);
   const ConstTensorView view{tokens.data(), DType::Int32, {micro, length}};

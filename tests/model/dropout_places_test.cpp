@@ -26,7 +26,7 @@ std::vector<std::string> calls_of(const Model& model, size_t layer, bool trainin
   const auto meta = kernels::make_meta_kernels();
   const auto observed = kernels::make_observed_kernels(*meta, calls);
   Arena arena("calls");
-  const Shape tokens{2, model.sequence_length}, hidden{2, model.sequence_length, model.description->hidden};
+  const Shape tokens{2, model.sample.input[0]}, hidden{2, model.sample.input[0], model.description->hidden};
   const Microbatch microbatch{{nullptr, DType::Int32, tokens}, {nullptr, DType::Int32, tokens}, 0};
   Context context{.kernels = *observed, .arena = arena, .microbatch = &microbatch};
   context.training = training;
