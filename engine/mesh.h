@@ -23,7 +23,7 @@ struct Coordinates {
   std::array<int, kAxes> by_axis{};  // in the order of Axis, whatever the order of ranks
   int& operator[](Axis axis) { return by_axis[static_cast<size_t>(axis)]; }
   int operator[](Axis axis) const { return by_axis[static_cast<size_t>(axis)]; }
-  auto operator<=>(const Coordinates&) const = default;
+  auto operator<=>(const Coordinates&) const = default;  // NOLINT(modernize-use-nullptr): in the generated comparison
   // The same place with coordinate 0 on these axes.
   Coordinates without(AxisSet axes) const;
 };

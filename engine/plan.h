@@ -18,7 +18,7 @@
 
 namespace trivet {
 
-// The most tokens in a microbatch, and the most microbatches in a step.
+// The most values in the inputs or the targets of a microbatch, and the most microbatches in a step.
 inline constexpr int64_t kMostValues = int64_t{1} << 31, kMostMicrobatches = int64_t{1} << 16;
 
 // Ranks that differ along these axes only have the same blocks, parts of parameters and programs.

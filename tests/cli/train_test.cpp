@@ -323,7 +323,7 @@ TEST_F(Train, MistakesAreExitCode2AndNamedOnce) {
   refused("train config.json --set data.validation_fraction=0.0001", "validation split");
   refused("plan config.json --world-size 7", "train_batch_size");
   refused("plan config.json --set train_micro_batch_size_per_gpu=4000000000 --set train_batch_size=4000000000",
-          "is more than 2147483648 tokens");
+          "is more than 2147483648 values");
   refused("train config.json --set train_batch_size=4611686018427387904",
           "gradient_accumulation_steps: 4611686018427387904 is more than 65536");
   refused("train", "config is required");
