@@ -15,7 +15,7 @@ void check_path(const Config& config, const std::string& path, const Part& offlo
     refuse(config, path + ".device", fmt::format("\"nvme\" needs {}.nvme_path, a folder for each rank's file", path));
 }
 
-void check_param(const Config& config) {
+void check_offload_param(const Config& config) {
   const OffloadParamConfig& param = config.zero.offload_param;
   if (param.device == OffloadDevice::None) return;
   if (config.zero.stage != 3)
@@ -53,7 +53,7 @@ void check_buffers(const Config& config) {
                      fmt::join(names, ", "), why, sets * tensors));
 }
 
-void check_optimizer(const Config& config) {
+void check_offload_optimizer(const Config& config) {
   const OffloadOptimizerConfig& optimizer = config.zero.offload_optimizer;
   if (optimizer.device == OffloadDevice::None) return;
   if (config.zero.stage == 0)
@@ -68,8 +68,8 @@ void check_optimizer(const Config& config) {
 }  // namespace
 
 void check_offload(const Config& config) {
-  check_param(config);
-  check_optimizer(config);
+  check_offload_param(config);
+  check_offload_optimizer(config);
 }
 
 }  // namespace trivet::config
