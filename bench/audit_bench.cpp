@@ -54,7 +54,7 @@ Config config_of(const Size& size, bool bf16) {
 
 void measure(comm::World& world, const Size& size, bool bf16, int rounds) {
   const Config config = config_of(size, bf16);
-  model::Model model = model::build(describe_model(config.model, size.vocabulary));
+  model::Model model = model::build(model::with_vocabulary(config.model, size.vocabulary));
   const Plan plan = make_plan(config, model, world.size());
   const autotune::MadeUpBatch batch(plan, model);
   Engine engine(plan, std::move(model), world, {});

@@ -130,7 +130,7 @@ void steps(const std::string& folder, int count) {
   comm::run_threads(1, [&](comm::World& world) {
     std::vector<Run> runs;
     const auto add = [&](const std::string& name, const Config& config) {
-      model::Model model = model::build(describe_model(config.model, 256));
+      model::Model model = model::build(model::with_vocabulary(config.model, 256));
       Plan plan = make_plan(config, model, 1);
       runs.push_back(
           {name, std::make_unique<Engine>(std::move(plan), std::move(model), world, EngineOptions{.threads = 2}), {}});

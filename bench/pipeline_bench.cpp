@@ -100,7 +100,7 @@ struct Result {
 
 Result run(const Layout& layout, const Options& options) {
   const Config config = config_of(layout, options);
-  const auto model = [&] { return model::build(describe_model(config.model, 256)); };
+  const auto model = [&] { return model::build(model::with_vocabulary(config.model, 256)); };
   const Plan plan = make_plan(config, model(), 2);
   std::vector<std::vector<pipeline::Recording>> recordings(2);
   std::vector<std::vector<double>> times(2);

@@ -54,8 +54,8 @@ Trial roll(Dice& dice) {
   Trial trial;
   Config& c = trial.config;
   c.source = "prediction_bench";
-  c.model.type = dice.of({ModelType::Gpt, ModelType::Llama});
-  c.model.tied_embedding = c.model.type == ModelType::Gpt;
+  c.model.type = dice.of({model::Type::Gpt, model::Type::Llama});
+  c.model.tied_embedding = c.model.type == model::Type::Gpt;
   c.model.hidden_size = dice.of<int64_t>({192, 256, 320, 384, 512, 640, 768});
   c.model.heads = c.model.hidden_size / dice.of<int64_t>({16, 32, 64});
   c.model.layers = 2 + dice.upto(7);
@@ -83,7 +83,7 @@ Trial roll(Dice& dice) {
 
 std::string describe(const Trial& trial) {
   const Config& c = trial.config;
-  const ModelConfig& m = c.model;
+  const model::Description& m = c.model;
   return fmt::format("{} {}x{} heads {} seq {} voc {} {} mb {}x{} recompute {} | ranks {} tensor {}{} pipeline {} {} ZeRO-{}{}",
                      name_of(m.type), m.layers, m.hidden_size, m.heads, m.sequence_length, m.vocabulary_size,
                      name_of(c.model_dtype()), c.batch.micro_batch_size, c.batch.gradient_accumulation_steps,
@@ -127,7 +127,7 @@ int run(const Options& options) {
     if (!setup)
       throw ConfigError(fmt::format("{0}: has no measurements with {1} ranks; run trivet bench with --ranks {1}",
                                     options.profile, trial.ranks));
-    const auto build = [&] { return model::build(describe_model(trial.config.model, trial.config.model.vocabulary_size)); };
+    const auto build = [&] { return model::build(trial.config.model); };
     const model::Model model = build();
     Plan plan;
     try {

@@ -7,13 +7,15 @@ namespace trivet::cli {
 namespace {
 
 int64_t vocabulary_size(const Config& config) {
-  if (config.model.vocabulary == VocabularyKind::Size) return config.model.vocabulary_size;
-  if (config.model.vocabulary == VocabularyKind::Bytes) return 256;
+  if (config.vocabulary.kind == VocabularyKind::Size) return config.model.vocabulary_size;
+  if (config.vocabulary.kind == VocabularyKind::Bytes) return 256;
   return data::open_dataset(data::data_options(config)).vocabulary_size;
 }
 
 }  // namespace
 
-model::Model model_of(const Config& config) { return model::build(describe_model(config.model, vocabulary_size(config))); }
+model::Model model_of(const Config& config) {
+  return model::build(model::with_vocabulary(config.model, vocabulary_size(config)));
+}
 
 }  // namespace trivet::cli

@@ -45,9 +45,9 @@ void run(const GenerateArguments& arguments) {
     throw ConfigError(arguments.directory + ": the checkpoint holds no tokenizer (it was trained on a token file without one)");
   const Config config = parse_config(step.config(), step.directory() + "/manifest.json");
   // A vocabulary stated as a number may be padded, so only tokens that the tokenizer knows are drawn.
-  const bool stated = config.model.vocabulary == VocabularyKind::Size;
+  const bool stated = config.vocabulary.kind == VocabularyKind::Size;
   const int64_t vocabulary = stated ? config.model.vocabulary_size : tokenizer->vocabulary_size();
-  Generator generator(model::build(describe_model(config.model, vocabulary)), step, device_of(arguments.device),
+  Generator generator(model::build(model::with_vocabulary(config.model, vocabulary)), step, device_of(arguments.device),
                       threads_per_rank(1));
 
   auto tokens = tokenizer->encode(arguments.prompt);

@@ -251,23 +251,4 @@ Plan make_plan(const Config& given, const model::Model& model, int world_size) {
   return plan;
 }
 
-model::Description describe_model(const ModelConfig& config, int64_t vocabulary_size) {
-  model::Description description;
-  description.type = config.type == ModelType::Llama ? model::Type::Llama : model::Type::Gpt;
-  description.layers = config.layers;
-  description.hidden = config.hidden_size;
-  description.heads = config.heads;
-  description.key_value_heads = config.key_value_heads;
-  description.feed_forward = config.feed_forward_size;
-  description.sequence_length = config.sequence_length;
-  description.vocabulary_size = vocabulary_size;
-  description.dropout = config.dropout;
-  description.tied_embedding = config.tied_embedding;
-  description.bias = config.bias;
-  description.norm_epsilon = config.norm_epsilon;
-  description.rotary_base = config.rotary_base;
-  description.initializer_range = config.initializer_range;
-  return description;
-}
-
 }  // namespace trivet

@@ -47,9 +47,6 @@ struct Plan {
 // Throws ConfigError for an impossible mesh or batch, and for what this version does not implement.
 Plan make_plan(const Config& config, const model::Model& model, int world_size);
 
-// The model that the config's model section describes; vocabulary_size comes from the data.
-model::Description describe_model(const ModelConfig& config, int64_t vocabulary_size);
-
 // to_text() shows people the mesh, batch, memory by category, traffic and programs.
 std::string to_text(const Plan& plan);
 std::string to_json(const Plan& plan);

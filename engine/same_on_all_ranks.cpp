@@ -55,7 +55,7 @@ std::vector<FileContent> contents_of_files(const Config& config, const data::Dat
     files.push_back({"data.validation", config.data.validation.empty() ? config.data.train : config.data.validation,
                      dataset.validation->digest()});
   if (dataset.tokenizer) {
-    const std::string& path = config.model.tokenizer_file.empty() ? config.data.train : config.model.tokenizer_file;
+    const std::string& path = config.vocabulary.tokenizer_file.empty() ? config.data.train : config.vocabulary.tokenizer_file;
     files.push_back({"model.vocabulary", path,
                      fmt::format("{} tokens, xxh3 {}", dataset.tokenizer->vocabulary_size(),
                                  data::hexadecimal(data::hash_bytes(dataset.tokenizer->to_text())))});

@@ -77,7 +77,7 @@ class Trainer {
  private:
   Engine make_engine() {
     check_same_files(config_, dataset_, world_);  // before ranks rely on equal sizes
-    model::Model model = model::build(describe_model(config_.model, dataset_.vocabulary_size));
+    model::Model model = model::build(model::with_vocabulary(config_.model, dataset_.vocabulary_size));
     Plan plan = make_plan(config_, model, world_.size());
     return Engine(std::move(plan), std::move(model), world_, {.threads = options_.threads, .local_rank = options_.local_rank});
   }

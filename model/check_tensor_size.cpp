@@ -11,23 +11,13 @@
 namespace trivet::model {
 namespace {
 
-void require_divided(const char* key, int64_t value, int size) {
-  if (value % size == 0) return;
-  throw ConfigError(fmt::format("parallel.tensor: model.{} {} cannot be divided among {} ranks; use a divisor of {}", key,
-                                value, size, value));
-}
-
-void check_description(const Description& d, int size) {
-  require_divided("heads", d.heads, size);
-  if (d.key_value_heads % size != 0 && size % d.key_value_heads != 0)
-    throw ConfigError(
-        fmt::format("parallel.tensor: model.key_value_heads {} is neither a divisor nor a multiple of the {} ranks; "
-                    "use a divisor or a multiple of {}",
-                    d.key_value_heads, size, d.key_value_heads));
-  require_divided("feed_forward_size", d.feed_forward, size);
-  if (d.vocabulary_size < size)
-    throw ConfigError(fmt::format("parallel.tensor: model.vocabulary_size {} is less than the {} ranks; use at most {}",
-                                  d.vocabulary_size, size, d.vocabulary_size));
+void check_description(const Description& description, int size) {
+  const std::string problem = tensor_problem(description, size);
+  if (problem.empty()) return;
+  std::string accepted;
+  for (int64_t ranks = 1; ranks <= description.heads; ++ranks)
+    if (tensor_problem(description, ranks).empty()) accepted += (accepted.empty() ? "" : ", ") + std::to_string(ranks);
+  throw ConfigError(fmt::format("parallel.tensor: {} {}; use one of {}", size, problem, accepted));
 }
 
 // Units (heads) are divided evenly, or several neighbours share one; a split without units may be cut anywhere.

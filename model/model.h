@@ -2,7 +2,7 @@
 //
 //   "embedding", "blocks.0", "blocks.1", ..., "head"
 //
-// `build` makes GPT-2 and Llama style transformers from a description; you can also supply a list of your own layers. A
+// `build` makes a model of a family (model/family.h) from its description; you can also supply a list of your own layers. A
 // parameter's full name is its layer's name, a dot, and its own name: "blocks.0.attention.qkv.weight". Initial values depend
 // only on the seed and the full name. A model owns its layers; the layers own no tensors.
 #pragma once
@@ -14,26 +14,9 @@
 #include <vector>
 
 #include "core/layer.h"
+#include "model/description.h"
 
 namespace trivet::model {
-
-// Gpt has learned positions, LayerNorm, GELU and biases (Radford et al. 2019). Llama has rotary positions, RMSNorm, SwiGLU,
-// grouped queries and no biases (Touvron et al. 2023).
-enum class Type { Gpt, Llama };
-
-struct Description {
-  Type type = Type::Gpt;
-  int64_t layers = 12, hidden = 768, heads = 12;
-  int64_t key_value_heads = 0;  // 0: as many as heads
-  int64_t feed_forward = 0;     // 0: 4 hidden for gpt; 8/3 hidden, rounded up to a multiple of 32, for llama
-  int64_t sequence_length = 1024, vocabulary_size = 0;
-  double dropout = 0;  // on embeddings, attention probabilities and residuals
-  bool tied_embedding = true;
-  bool bias = true;  // gpt: of projections and norms
-  double norm_epsilon = 1e-5;
-  double rotary_base = 10000.0;     // llama
-  double initializer_range = 0.02;  // standard deviation; projections into the residual stream: divided by sqrt(2 layers)
-};
 
 struct Model {
   std::optional<Description> description;  // with all defaults filled in; none for a list of your own layers
@@ -46,9 +29,8 @@ struct Model {
 // Throws ConfigError for sizes that do not fit together.
 Model build(const Description& description);
 
-// Throws ConfigError if `size` tensor ranks cannot share the model, naming what cannot be divided and which sizes would work.
-// Query heads and feed-forward must divide evenly. Key/value heads must divide evenly, or several ranks must hold the same one.
-// The vocabulary can be divided in any way.
+// Throws ConfigError if `size` tensor ranks cannot share the model, naming what cannot be divided and which sizes would work
+// (tensor_problem). For a list of your own layers it asks the splits of their parameters.
 void check_tensor_size(const Model& model, int size);
 // Does the same if sums must not depend on `size`, a divisor of tensor_parallel::kSumChunks: then neighbours may not share
 // units.

@@ -24,7 +24,7 @@ bool agree(comm::World& world, bool goes_on) {
 }
 
 KernelTimer::Times time_steps(comm::World& world, const Config& config, const BenchOptions& options, std::string& machine) {
-  model::Model model = model::build(describe_model(config.model, config.model.vocabulary_size));
+  model::Model model = model::build(config.model);
   const Plan plan = make_plan(config, model, world.size());
   const MadeUpBatch batch(plan, model);
   KernelTimer timer;

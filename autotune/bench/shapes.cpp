@@ -53,15 +53,15 @@ Config config_of(int n, int ranks, DeviceChoice device) {
   Config config;
   config.source = "trivet bench";
   config.device = device;
-  ModelConfig& model = config.model;
+  model::Description& model = config.model;
   model.hidden_size = choose.between(64, 1024 * wider, 32);
   model.sequence_length = choose.between(64, 1024 * wider, 32);
   config.batch.micro_batch_size = choose.of(std::array<int64_t, 4>{1, 2, 4, 8});
   const auto dtype = choose.of(std::array{DType::Float32, DType::BFloat16, DType::Float32, DType::BFloat16, DType::Float16});
   config.bf16.enabled = dtype == DType::BFloat16;
   config.fp16.enabled = dtype == DType::Float16;
-  model.type = choose.of(std::array{ModelType::Gpt, ModelType::Llama, ModelType::Gpt});
-  model.tied_embedding = model.type == ModelType::Gpt;
+  model.type = choose.of(std::array{model::Type::Gpt, model::Type::Llama, model::Type::Gpt});
+  model.tied_embedding = model.type == model::Type::Gpt;
   const auto head = choose.of(std::array<int64_t, 4>{16, 32, 64, 128});
   model.heads = std::max<int64_t>(1, model.hidden_size / head);
   while (model.hidden_size % (2 * model.heads) != 0) --model.heads;
@@ -88,7 +88,7 @@ std::optional<Config> bench_config(int n, int ranks, DeviceChoice device) {
   const auto tokens = static_cast<double>(config.batch.micro_batch_size * config.batch.gradient_accumulation_steps *
                                           config.model.sequence_length);
   try {
-    const model::Model model = model::build(describe_model(config.model, config.model.vocabulary_size));
+    const model::Model model = model::build(config.model);
     if (model::flops_per_token(model) * tokens / static_cast<double>(config.parallel.tensor) > most_flops(device)) return {};
     make_plan(config, model, ranks);
   } catch (const ConfigError&) {  // such as heads that the tensor ranks cannot share

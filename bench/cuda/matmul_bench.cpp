@@ -107,10 +107,10 @@ class Operands {
 };
 
 model::Model model_of(const Config& config) {
-  const bool stated = config.model.vocabulary == VocabularyKind::Size;
+  const bool stated = config.vocabulary.kind == VocabularyKind::Size;
   const int64_t vocabulary =
       stated ? config.model.vocabulary_size : data::open_dataset(data::data_options(config)).vocabulary_size;
-  return model::build(describe_model(config.model, vocabulary));
+  return model::build(model::with_vocabulary(config.model, vocabulary));
 }
 
 class Bench {

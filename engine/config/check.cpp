@@ -17,16 +17,7 @@ using config::find_given;
 using config::refuse;
 
 void check_model(const Config& config) {
-  const ModelConfig& model = config.model;
-  if (model.heads < 1 || model.hidden_size % model.heads != 0)
-    refuse(config, "model.heads", fmt::format("{} heads do not divide hidden_size {}", model.heads, model.hidden_size));
-  if (model.key_value_heads > 0 && model.heads % model.key_value_heads != 0)
-    refuse(config, "model.key_value_heads",
-           fmt::format("{} key/value heads do not divide {} heads", model.key_value_heads, model.heads));
-  if (model.type == ModelType::Llama && (model.hidden_size / model.heads) % 2 != 0)
-    refuse(config, "model.heads",
-           fmt::format("the head size is {}, but rotary positions need an even head size; change heads or hidden_size",
-                       model.hidden_size / model.heads));
+  if (const auto problem = model::find_problem(config.model)) refuse(config, "model." + problem->key, problem->text);
 }
 
 void check_training(const Config& config) {

@@ -8,31 +8,18 @@
 namespace trivet::config {
 namespace {
 
-// The same default as in model::build.
-int64_t feed_forward_size(const ModelConfig& model) {
-  if (model.feed_forward_size > 0) return model.feed_forward_size;
-  return model.type == ModelType::Gpt ? 4 * model.hidden_size : (8 * model.hidden_size / 3 + 31) / 32 * 32;
-}
-
-// Why the model cannot be split over this many tensor ranks; empty if it can. hidden_size needs no rule of its own, because
-// heads divides it; nor does the vocabulary, because ranks may hold uneven parts of it.
+// Why the model cannot be split over this many tensor ranks; empty if it can.
 std::string tensor_problem(const Config& config, int64_t ranks) {
-  const ModelConfig& model = config.model;
-  const int64_t key_value_heads = model.key_value_heads > 0 ? model.key_value_heads : model.heads;
-  const bool layout = config.reproducible == Reproducible::Layout;
-  if (model.heads % ranks != 0) return fmt::format("does not divide model.heads {}", model.heads);
-  if (key_value_heads % ranks != 0 && ranks % key_value_heads != 0)
-    return fmt::format("neither divides model.key_value_heads {} nor is a multiple of it", key_value_heads);
-  if (feed_forward_size(model) % ranks != 0)
-    return fmt::format("does not divide model.feed_forward_size {}{}", feed_forward_size(model),
-                       model.feed_forward_size > 0 ? "" : fmt::format(", the default for hidden_size {}", model.hidden_size));
+  const model::Description model = model::with_defaults(config.model);
+  if (std::string problem = model::tensor_problem(config.model, ranks); !problem.empty()) return problem;
   if (config.parallel.sequence_parallel && model.sequence_length % ranks != 0)
     return fmt::format("does not divide model.sequence_length {}, as parallel.sequence_parallel requires",
                        model.sequence_length);
-  if (layout && (ranks > 8 || (ranks & (ranks - 1)) != 0))
+  if (config.reproducible != Reproducible::Layout) return "";
+  if (ranks > 8 || (ranks & (ranks - 1)) != 0)
     return "is not 1, 2, 4 or 8, which reproducible \"layout\" requires to add partial sums in a fixed order";
-  if (layout && key_value_heads % ranks != 0)
-    return fmt::format("does not divide model.key_value_heads {}, as reproducible \"layout\" requires", key_value_heads);
+  if (model.key_value_heads % ranks != 0)
+    return fmt::format("does not divide model.key_value_heads {}, as reproducible \"layout\" requires", model.key_value_heads);
   return "";
 }
 

@@ -16,13 +16,13 @@
 #include "core/device.h"
 #include "core/dtype.h"
 #include "core/enum_names.h"
+#include "model/description.h"
 #include "pipeline/partition_method.h"
 #include "pipeline/passes/unshard_release.h"
 #include "pipeline/schedules/schedule_kind.h"
 
 namespace trivet {
 
-enum class ModelType { Gpt, Llama };
 enum class DeviceChoice { Cpu, Cuda, Auto };
 enum class CudaGraph { Auto, On, Off };
 enum class Reproducible { Run, Layout };
@@ -38,11 +38,6 @@ enum class TunerType { GridSearch, Random, ModelBased };
 enum class WarningSignal { None, SigUsr1, SigUsr2 };
 enum class SignalAction { Save, SaveAndStop };
 
-template <>
-struct EnumNames<ModelType> {
-  static constexpr std::array<std::pair<std::string_view, ModelType>, 2> table{
-      {{"gpt", ModelType::Gpt}, {"llama", ModelType::Llama}}};
-};
 template <>
 struct EnumNames<DeviceChoice> {
   static constexpr std::array<std::pair<std::string_view, DeviceChoice>, 3> table{
@@ -122,21 +117,10 @@ struct EnumNames<TunerType> {
       {{"gridsearch", TunerType::GridSearch}, {"random", TunerType::Random}, {"model_based", TunerType::ModelBased}}};
 };
 
-struct ModelConfig {
-  ModelType type = ModelType::Gpt;
-  int64_t layers = 12, hidden_size = 768, heads = 12;
-  int64_t key_value_heads = 0;    // 0: as many as heads
-  int64_t feed_forward_size = 0;  // 0: 4 hidden for gpt; 8/3 hidden, rounded up to a multiple of 32, for llama
-  int64_t sequence_length = 1024;
-  VocabularyKind vocabulary = VocabularyKind::Bytes;
-  std::string tokenizer_file;   // for VocabularyKind::Tokenizer
-  int64_t vocabulary_size = 0;  // for VocabularyKind::Size; otherwise filled in from the data
-  double dropout = 0.0;         // on embeddings, attention probabilities and residuals
-  bool tied_embedding = true;   // gpt: default true; llama: default false (the parser sets it)
-  bool bias = true;             // gpt only: biases of projections and norms
-  double norm_epsilon = 1e-5;
-  double rotary_base = 10000.0;
-  double initializer_range = 0.02;
+// What the tokens of the data are. Its key is model.vocabulary.
+struct VocabularyConfig {
+  VocabularyKind kind = VocabularyKind::Bytes;  // Size: model.vocabulary_size says it
+  std::string tokenizer_file;                   // for VocabularyKind::Tokenizer
 };
 
 struct DataConfig {
@@ -318,7 +302,8 @@ struct Config {
   std::string source;           // file name, for messages
   std::vector<GivenKey> given;  // empty for a Config built by hand
   DeviceChoice device = DeviceChoice::Cpu;
-  ModelConfig model;
+  model::Description model;  // without the vocabulary's size, unless the config states it; the data has it otherwise
+  VocabularyConfig vocabulary;
   DataConfig data;
   TrainingConfig training;
   ParallelConfig parallel;

@@ -1,11 +1,12 @@
 // Defaults that depend on the kind of model, optimizer and scheduler and on the ZeRO stage. Each has a default_note in the
 // table.
 #include "engine/config/key_table.h"
+#include "model/family.h"
 
 namespace trivet::config {
 
 void set_dependent_defaults(Config& config) {
-  config.model.tied_embedding = config.model.type == ModelType::Gpt;
+  config.model.tied_embedding = model::family_of(config.model.type).tied_embedding;
   config.zero.overlap_comm = config.zero.stage == 3;
   OptimizerConfig& optimizer = config.optimizer;
   if (optimizer.type == OptimizerType::Adagrad) {

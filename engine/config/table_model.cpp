@@ -1,8 +1,10 @@
 // model.*
+#include <algorithm>
 #include <limits>
 
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
+#include "model/family.h"
 
 namespace trivet::config {
 namespace {
@@ -11,20 +13,20 @@ namespace {
 constexpr double kLargestWidth = 1 << 18;
 
 void set_vocabulary(Config& config, const JsonNode& node) {
-  ModelConfig& model = config.model;
-  model.tokenizer_file.clear();
-  model.vocabulary_size = 0;
+  VocabularyConfig& vocabulary = config.vocabulary;
+  vocabulary.tokenizer_file.clear();
+  config.model.vocabulary_size = 0;
   if (node.kind == JsonKind::Number && node.is_integer && node.integer > 0 &&
       node.integer <= std::numeric_limits<int32_t>::max()) {
-    model.vocabulary = VocabularyKind::Size;
-    model.vocabulary_size = node.integer;
+    vocabulary.kind = VocabularyKind::Size;
+    config.model.vocabulary_size = node.integer;
   } else if (node.kind == JsonKind::String && node.text == "bytes") {
-    model.vocabulary = VocabularyKind::Bytes;
+    vocabulary.kind = VocabularyKind::Bytes;
   } else if (node.kind == JsonKind::String && node.text == "characters") {
-    model.vocabulary = VocabularyKind::Characters;
+    vocabulary.kind = VocabularyKind::Characters;
   } else if (node.kind == JsonKind::String && node.text.find_first_of("./") != std::string::npos) {
-    model.vocabulary = VocabularyKind::Tokenizer;
-    model.tokenizer_file = node.text;
+    vocabulary.kind = VocabularyKind::Tokenizer;
+    vocabulary.tokenizer_file = node.text;
   } else {
     throw std::invalid_argument(
         R"(use "bytes", "characters", the path of a tokenizer file (with a "." or "/") or a size from 1 to 2147483647)");
@@ -32,44 +34,69 @@ void set_vocabulary(Config& config, const JsonNode& node) {
 }
 
 std::string get_vocabulary(const Config& config) {
-  switch (config.model.vocabulary) {
+  switch (config.vocabulary.kind) {
     case VocabularyKind::Bytes: return "\"bytes\"";
     case VocabularyKind::Characters: return "\"characters\"";
-    case VocabularyKind::Tokenizer: return quoted(config.model.tokenizer_file);
+    case VocabularyKind::Tokenizer: return quoted(config.vocabulary.tokenizer_file);
     case VocabularyKind::Size: return std::to_string(config.model.vocabulary_size);
   }
   return "";
 }
 
+// "gpt: learned positions, LayerNorm, GELU; llama: rotary, RMSNorm, SwiGLU", with another member for other facts.
+std::string for_each_family(const std::string& separator, std::string (*text_of)(const model::Family&)) {
+  std::string text;
+  for (const model::Family& family : model::families()) {
+    const std::string part = text_of(family);
+    if (!part.empty()) text += (text.empty() ? "" : separator) + part;
+  }
+  return text;
+}
+
+// A key that only some families have has no effect with the others.
+void limit_to_its_families(KeyRefiner key, const std::string& name) {
+  std::vector<model::Type> types;
+  std::string condition;
+  for (const model::Family& family : model::families()) {
+    if (std::ranges::find(family.own_keys, name) == family.own_keys.end()) continue;
+    types.push_back(family.type);
+    condition += (condition.empty() ? "model.type is " : " or ") + quoted(std::string(name_of(family.type)));
+  }
+  key.active_when(condition, [types](const Config& c) { return std::ranges::find(types, c.model.type) != types.end(); });
+}
+
 }  // namespace
 
 void add_model_keys(KeyTable& table) {
-  Section<ModelConfig> model(table, "model", [](Config& c) -> ModelConfig& { return c.model; });
-  const auto is_llama = [](const Config& c) { return c.model.type == ModelType::Llama; };
-  model.key("type", &ModelConfig::type, "gpt: learned positions, LayerNorm, GELU; llama: rotary, RMSNorm, SwiGLU").selects();
-  model.key("layers", &ModelConfig::layers, "transformer blocks").between(1, 1 << 16);
-  model.key("hidden_size", &ModelConfig::hidden_size, "width of the residual stream").between(1, kLargestWidth);
-  model.key("heads", &ModelConfig::heads, "attention heads; must divide hidden_size").between(1, kLargestWidth);
-  model.key("key_value_heads", &ModelConfig::key_value_heads, "key/value heads; must divide heads; 0: as many as heads")
+  using model::Description, model::Family;
+  Section<Description> model(table, "model", [](Config& c) -> Description& { return c.model; });
+  const std::string kinds = for_each_family(
+      "; ", [](const Family& family) { return std::string(name_of(family.type)) + ": " + std::string(family.meaning); });
+  model.key("type", &Description::type, kinds).selects();
+  model.key("layers", &Description::layers, "transformer blocks").between(1, 1 << 16);
+  model.key("hidden_size", &Description::hidden_size, "width of the residual stream").between(1, kLargestWidth);
+  model.key("heads", &Description::heads, "attention heads; must divide hidden_size").between(1, kLargestWidth);
+  model.key("key_value_heads", &Description::key_value_heads, "key/value heads; must divide heads; 0: as many as heads")
       .between(0, kLargestWidth);
-  model
-      .key("feed_forward_size", &ModelConfig::feed_forward_size,
-           "width inside the MLP; 0: 4 x hidden_size for gpt, 8/3 x hidden_size rounded up to a multiple of 32 for llama")
+  const std::string widths = for_each_family(", ", [](const Family& family) {
+    return std::string(family.feed_forward_note) + " for " + std::string(name_of(family.type));
+  });
+  model.key("feed_forward_size", &Description::feed_forward_size, "width inside the MLP; 0: " + widths)
       .between(0, 4 * kLargestWidth);
-  model.key("sequence_length", &ModelConfig::sequence_length, "tokens per training sequence").between(1, 1 << 24);
+  model.key("sequence_length", &Description::sequence_length, "tokens per training sequence").between(1, 1 << 24);
   model.custom("vocabulary", KeyType::Any, "\"bytes\", \"characters\", a tokenizer file or a number of tokens", set_vocabulary,
                get_vocabulary);
-  model.key("dropout", &ModelConfig::dropout, "dropout probability on embeddings, attention probabilities and residuals")
+  model.key("dropout", &Description::dropout, "dropout probability on embeddings, attention probabilities and residuals")
       .between(0, 0.99);
-  model.key("tied_embedding", &ModelConfig::tied_embedding, "input and output embedding are one matrix")
-      .default_note("llama: false");
-  model.key("bias", &ModelConfig::bias, "biases in projections and norms")
-      .active_when("model.type is \"gpt\"", [=](const Config& c) { return !is_llama(c); });
-  model.key("norm_epsilon", &ModelConfig::norm_epsilon, "added to the variance in norms").more_than(0);
-  model.key("rotary_base", &ModelConfig::rotary_base, "base of the rotary frequencies")
-      .more_than(0)
-      .active_when("model.type is \"llama\"", is_llama);
-  model.key("initializer_range", &ModelConfig::initializer_range, "standard deviation of initial weights").more_than(0);
+  const std::string untied = for_each_family(", ", [](const Family& family) {
+    return family.tied_embedding ? std::string() : std::string(name_of(family.type)) + ": false";
+  });
+  model.key("tied_embedding", &Description::tied_embedding, "input and output embedding are one matrix").default_note(untied);
+  limit_to_its_families(model.key("bias", &Description::bias, "biases in projections and norms"), "bias");
+  model.key("norm_epsilon", &Description::norm_epsilon, "added to the variance in norms").more_than(0);
+  limit_to_its_families(model.key("rotary_base", &Description::rotary_base, "base of the rotary frequencies").more_than(0),
+                        "rotary_base");
+  model.key("initializer_range", &Description::initializer_range, "standard deviation of initial weights").more_than(0);
 }
 
 }  // namespace trivet::config

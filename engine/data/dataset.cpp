@@ -143,8 +143,8 @@ void split(const DataOptions& options, Dataset& dataset) {
 
 DataOptions data_options(const Config& config) {
   return {.data = config.data,
-          .vocabulary = config.model.vocabulary,
-          .tokenizer_file = config.model.tokenizer_file,
+          .vocabulary = config.vocabulary.kind,
+          .tokenizer_file = config.vocabulary.tokenizer_file,
           .vocabulary_size = config.model.vocabulary_size,
           .source = config.source};
 }

@@ -52,7 +52,7 @@ struct Job {
 
 // The plan holds everything that is known before the first step. When it is printed, nothing has been allocated yet.
 Engine make_engine(const Job& job, comm::World& world, bool print_plan) {
-  model::Model model = model::build(describe_model(job.config.model, job.dataset.vocabulary_size));
+  model::Model model = model::build(model::with_vocabulary(job.config.model, job.dataset.vocabulary_size));
   Plan plan = make_plan(job.config, model, world.size());
   if (print_plan && world.rank() == 0) std::printf("%s\n", to_text(plan).c_str());
   const int cores = static_cast<int>(std::thread::hardware_concurrency());

@@ -103,8 +103,8 @@ class PositionMix : public Layer {
 };
 
 // A model is a list of layers, so you can put your own layer anywhere. The name of its parameter is then "position_mix.mix".
-model::Model model_with_own_layer(const ModelConfig& config) {
-  model::Model model = model::build(describe_model(config, config.vocabulary_size));
+model::Model model_with_own_layer(const model::Description& config) {
+  model::Model model = model::build(config);
   model.layers.insert(model.layers.begin() + 1, std::make_unique<PositionMix>(config.hidden_size));
   model.names.insert(model.names.begin() + 1, "position_mix");
   return model;

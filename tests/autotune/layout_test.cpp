@@ -16,12 +16,12 @@ constexpr const char* kConfig = R"({
 })";
 
 Layout planned(const Config& config, int64_t devices) {
-  const model::Model model = model::build(describe_model(config.model, 256));
+  const model::Model model = model::build(model::with_vocabulary(config.model, 256));
   return layout_of(make_plan(config, model, static_cast<int>(devices)));
 }
 
 Layout planned(const Layout& layout) {
-  const model::Model model = model::build(describe_model(parse_config(kConfig, "c.json").model, 256));
+  const model::Model model = model::build(model::with_vocabulary(parse_config(kConfig, "c.json").model, 256));
   const Cluster cluster = cluster_named("h100");
   std::vector<std::string> overrides;
   for (const auto& [key, value] : config_keys(layout, {.largest_block = StepModel(model, cluster).largest_block(layout)}))

@@ -27,10 +27,10 @@ TEST(LlamaFormulas, CountTheParametersOfPublishedModels) {
 TEST(LlamaFormulas, CountTheParametersThatALayerHas) {
   const model::Model model = model::build({.type = model::Type::Llama,
                                            .layers = 1,
-                                           .hidden = 64,
+                                           .hidden_size = 64,
                                            .heads = 8,
                                            .key_value_heads = 2,
-                                           .feed_forward = 96,
+                                           .feed_forward_size = 96,
                                            .sequence_length = 8,
                                            .vocabulary_size = 10});
   int64_t elements = 0;
@@ -44,10 +44,10 @@ TEST(LlamaFormulas, FlopsOfAttentionAreThoseOfTheModelsConvention) {
   const TransformerShape shape{.layers = 3, .hidden = 64, .heads = 8, .vocabulary = 10, .sequence = 16};
   const model::Model model = model::build({.type = model::Type::Llama,
                                            .layers = 3,
-                                           .hidden = 64,
+                                           .hidden_size = 64,
                                            .heads = 8,
                                            .key_value_heads = 2,
-                                           .feed_forward = 96,
+                                           .feed_forward_size = 96,
                                            .sequence_length = 16,
                                            .vocabulary_size = 10});
   const double attention = 3 * attention_forward_flops(shape, 2), others = 6 * 16 * 3 * 64 * 96;

@@ -72,7 +72,7 @@ TEST(PipelineFormulas, ParametersOfAStageAreThoseOfThePlan) {
   Config config = small_config();
   config.model.layers = 5;
   const TransformerShape shape{.layers = 5, .hidden = 64, .heads = 4, .vocabulary = 96, .sequence = 32};
-  const model::Model model = model::build(describe_model(config.model, 96));
+  const model::Model model = model::build(model::with_vocabulary(config.model, 96));
   for (const int tensor : {1, 2})
     for (const int stages : {1, 2, 3, 4}) {
       config.parallel.tensor = tensor, config.parallel.pipeline = stages;

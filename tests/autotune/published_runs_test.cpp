@@ -38,7 +38,7 @@ double seconds_of_scores(const Run& run, const Layout& layout, const Cluster& cl
                                             run.model.sequence_length);
   const double forwards = layout.recompute == Recompute::None ? 1 : 2;
   const double moved = (13 * forwards + 19) * scores / cluster.device.memory_bandwidth;
-  const double head = static_cast<double>(run.model.hidden / run.model.heads);
+  const double head = static_cast<double>(run.model.hidden_size / run.model.heads);
   const double computed =
       (2 * forwards + 3) * scores * head / (cluster.device.matrix_flops * cluster.device.product_efficiency);
   return (moved + computed) * static_cast<double>(run.model.layers) / static_cast<double>(layout.pipeline);
@@ -149,7 +149,7 @@ Run run_of(const GptSeries& series, const GptRow& row) {
   const double flops = gpt_step_flops(shape, row.batch, series.counted);
   return {.name = row.name,
           .model = {.layers = row.layers,
-                    .hidden = row.hidden,
+                    .hidden_size = row.hidden,
                     .heads = row.heads,
                     .sequence_length = series.sequence_length,
                     .vocabulary_size = series.vocabulary,
@@ -251,14 +251,14 @@ Table torchtitan() {
         Row{"70B, tensor 8, asynchronous", true, 8, 256, 0, true, 652.4}}) {
     model::Description llama{.type = model::Type::Llama,
                              .layers = 32,
-                             .hidden = 4096,
+                             .hidden_size = 4096,
                              .heads = 32,
                              .key_value_heads = 8,
-                             .feed_forward = 14336,
+                             .feed_forward_size = 14336,
                              .sequence_length = 8192,
                              .vocabulary_size = 128256,
                              .tied_embedding = false};
-    if (row.large) llama.layers = 80, llama.hidden = 8192, llama.heads = 64, llama.feed_forward = 28672;
+    if (row.large) llama.layers = 80, llama.hidden_size = 8192, llama.heads = 64, llama.feed_forward_size = 28672;
     std::vector<Layout> layouts;
     for (const int64_t microbatch : {1, 2, 4, 8, 16})
       if (row.microbatch == 0 || row.microbatch == microbatch)

@@ -20,7 +20,8 @@ using testing::ThrowsMessage;
 constexpr int64_t kGib = int64_t{1} << 30;
 
 model::Model gpt(int64_t layers, int64_t hidden) {
-  return model::build({.layers = layers, .hidden = hidden, .heads = 16, .sequence_length = 2048, .vocabulary_size = 51200});
+  return model::build(
+      {.layers = layers, .hidden_size = hidden, .heads = 16, .sequence_length = 2048, .vocabulary_size = 51200});
 }
 
 const Alternative* find(const SearchResult& result, const std::string& choice) {

@@ -10,7 +10,8 @@ namespace trivet::autotune {
 namespace {
 
 model::Description small_gpt() {
-  return {.layers = 6, .hidden = 512, .heads = 8, .sequence_length = 256, .vocabulary_size = 1024, .tied_embedding = false};
+  return {
+      .layers = 6, .hidden_size = 512, .heads = 8, .sequence_length = 256, .vocabulary_size = 1024, .tied_embedding = false};
 }
 
 double flops_of(const Work& work) {

@@ -24,7 +24,7 @@ TEST(Formulas, CountTheParametersOfPublishedModels) {
 TEST(Formulas, CountTheParametersThatAModelHas) {
   const TransformerShape shape{.layers = 3, .hidden = 64, .heads = 4, .vocabulary = 100, .sequence = 32};
   const model::Model model = model::build(
-      {.layers = 3, .hidden = 64, .heads = 4, .sequence_length = 32, .vocabulary_size = 100, .tied_embedding = true});
+      {.layers = 3, .hidden_size = 64, .heads = 4, .sequence_length = 32, .vocabulary_size = 100, .tied_embedding = true});
   EXPECT_DOUBLE_EQ(gpt_parameters(shape) + 2 * 64, static_cast<double>(model::parameter_count(model)));
 }
 

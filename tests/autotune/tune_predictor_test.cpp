@@ -42,7 +42,7 @@ TEST(DescribedPredictor, OrdersConfigsByWhatTheyCompute) {
                         "a");
   };
   const Config plain = config(R"("train_micro_batch_size_per_gpu": 2)");
-  const auto predictor = make_described_predictor(plain, describe_model(plain.model, 256), host_cluster(measured(), 4));
+  const auto predictor = make_described_predictor(plain, model::with_vocabulary(plain.model, 256), host_cluster(measured(), 4));
   const double seconds = predictor->seconds(plain, 4);
   EXPECT_GT(seconds, 0);
   EXPECT_EQ(predictor->seconds(plain, 4), seconds);

@@ -41,8 +41,8 @@ TuningSpace planned(const ConfigDocument& given, int ranks, int64_t memory_bytes
   std::vector<TuningSpace> spaces;
   comm::run_threads(ranks, [&](comm::World& world) {
     const Config config = given.config();
-    TuningSpace space =
-        plan_space(enumerate(given, ranks), config, model::build(describe_model(config.model, 64)), memory_bytes, world);
+    TuningSpace space = plan_space(enumerate(given, ranks), config, model::build(model::with_vocabulary(config.model, 64)),
+                                   memory_bytes, world);
     const std::lock_guard lock(mutex);
     spaces.push_back(std::move(space));
   });

@@ -52,7 +52,7 @@ Config offloading() {
 }
 
 TrialResult trial(const Config& config, comm::World& world, FileSystem& files = real_file_system()) {
-  return run_trial(config, describe_model(config.model, 97), world, {.first_measured = 2, .steps = 4, .files = &files});
+  return run_trial(config, model::with_vocabulary(config.model, 97), world, {.first_measured = 2, .steps = 4, .files = &files});
 }
 
 // Runs a trial on two ranks, of which `rank` cannot create its file, then one with files in the same world.
@@ -89,7 +89,8 @@ TEST(Trial, EveryRankGetsTheSameTime) {
 TEST(Trial, TheFirstMeasuredStepCounts) {
   comm::run_threads(1, [](comm::World& world) {
     const Config config = small_config();
-    const TrialResult result = run_trial(config, describe_model(config.model, 97), world, {.first_measured = 2, .steps = 2});
+    const TrialResult result =
+        run_trial(config, model::with_vocabulary(config.model, 97), world, {.first_measured = 2, .steps = 2});
     EXPECT_GT(result.seconds, 0);
     EXPECT_LT(result.seconds, 60);
   });

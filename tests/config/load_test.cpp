@@ -42,9 +42,9 @@ TEST(ParseConfig, AWholeConfigIsRead) {
   "checkpoint": {"directory": "checkpoints", "every_steps": 200, "keep": 3}
 })",
                                      "a.json");
-  EXPECT_EQ(config.model.type, ModelType::Llama);
+  EXPECT_EQ(config.model.type, model::Type::Llama);
   EXPECT_FALSE(config.model.tied_embedding);
-  EXPECT_EQ(config.model.vocabulary, VocabularyKind::Characters);
+  EXPECT_EQ(config.vocabulary.kind, VocabularyKind::Characters);
   EXPECT_EQ(config.pipeline.schedule, ScheduleKind::GPipe);
   EXPECT_DOUBLE_EQ(config.optimizer.beta2, 0.95);
   EXPECT_EQ(config.scheduler.type, SchedulerType::WarmupCosineLR);
@@ -239,7 +239,8 @@ TEST(CheckConfig, RefusesAConfigMadeByHandWithoutAPlaceInAFile) {
   EXPECT_EQ(refused([](Config& c) { c.zero.offload_optimizer.device = OffloadDevice::Cpu; }),
             "config: zero_optimization.offload_optimizer.device: optimizer state can be offloaded only at ZeRO stages 1 to 3, "
             "but the stage is 0");
-  EXPECT_EQ(refused([](Config& c) { c.model.heads = 0; }), "config: model.heads: 0 heads do not divide hidden_size 768");
+  EXPECT_EQ(refused([](Config& c) { c.model.heads = 0; }),
+            "config: model.heads: 0 is not accepted; give a number of at least 1");
   EXPECT_EQ(refused([](Config& c) { c.grad_accum_dtype = DType::BFloat16; }),
             "config: data_types.grad_accum_dtype: \"bf16\" is not accepted for a model in \"fp32\"; use \"fp32\"");
 }

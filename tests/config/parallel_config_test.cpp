@@ -107,8 +107,8 @@ TEST(ParallelConfig, WhatHasNoEffectIsListed) {
 TEST(ParallelConfig, TheDefaultFeedForwardSizeIsTheModels) {
   for (const auto& [heads, hidden] : {std::pair{3, 768}, {5, 80}, {7, 56}}) {
     Config config;
-    config.model = {.type = ModelType::Llama, .layers = 1, .hidden_size = hidden, .heads = heads, .tied_embedding = false};
-    const model::Model built = model::build(describe_model(config.model, 100));
+    config.model = {.type = model::Type::Llama, .layers = 1, .hidden_size = hidden, .heads = heads, .tied_embedding = false};
+    const model::Model built = model::build(model::with_vocabulary(config.model, 100));
     const auto parameters = built.layers[1]->parameters();
     const auto down = std::find_if(parameters.begin(), parameters.end(),
                                    [](const ParameterSpec& parameter) { return parameter.name == "mlp.down.weight"; });

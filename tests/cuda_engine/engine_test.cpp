@@ -29,7 +29,7 @@ struct Grid {
   bool overlap = false, recompute = false;
 };
 
-class CudaEngine : public testing::TestWithParam<ModelType> {
+class CudaEngine : public testing::TestWithParam<model::Type> {
  protected:
   CudaEngine() {
     use_cuda_module(*trivet_cuda_module());
@@ -108,7 +108,7 @@ TEST_P(CudaEngine, TensorCoresTrainAsTheCpuDoesAndKeepTheirBits) {
   config.model.layers = 1;
   config.model.hidden_size = 128;
   config.model.heads = 2;
-  config.model.key_value_heads = GetParam() == ModelType::Llama ? 1 : 0;
+  config.model.key_value_heads = GetParam() == model::Type::Llama ? 1 : 0;
   config.bf16.enabled = true;
   config.reproducible = Reproducible::Layout;
   const Trace cpu = run(on(DeviceChoice::Cpu, {}, config)), cuda = run(on(DeviceChoice::Cuda, {}, config));
@@ -123,7 +123,7 @@ template <typename Use>
 void with_engine(Config config, int ranks, const Use& use) {
   config.device = DeviceChoice::Cuda;
   comm::run_threads(ranks, [&](comm::World& world) {
-    model::Model model = model::build(describe_model(config.model, 61));
+    model::Model model = model::build(model::with_vocabulary(config.model, 61));
     Plan plan = make_plan(config, model, world.size());
     Engine engine(std::move(plan), std::move(model), world);
     const std::vector<int32_t> tokens(static_cast<size_t>(config.model.sequence_length), 7);
@@ -204,7 +204,7 @@ TEST_P(CudaEngine, GeneratesFromTheCpusWeights) {
   run(cpu);
   const auto step = checkpoint::open_newest(real_file_system(), folder.string());
   const auto logits = [&](Device device, std::span<const int32_t> tokens) {
-    return Generator(model::build(describe_model(config.model, 61)), step, device, 1).next_logits(tokens);
+    return Generator(model::build(model::with_vocabulary(config.model, 61)), step, device, 1).next_logits(tokens);
   };
   const std::vector<int32_t> tokens{3, 1, 4, 1, 5};
   const std::vector<float> on_cpu = logits(Device::Cpu, tokens), on_cuda = logits(Device::Cuda, tokens);
@@ -265,11 +265,11 @@ TEST_P(CudaEngine, MemoryIsWhatThePlanSays) {
 // The error comes before anything is allocated, and says what a rank would hold and what would fit.
 TEST(CudaMemory, APlanThatDoesNotFitSaysWhatWould) {
   use_cuda_module(*trivet_cuda_module());
-  Config config = tiny_config(ModelType::Gpt);
+  Config config = tiny_config(model::Type::Gpt);
   config.model.layers = 8;
   config.batch.micro_batch_size = 12;
   config.device = DeviceChoice::Cuda;
-  const int64_t needs = make_plan(config, model::build(describe_model(config.model, 61)), 1).heaviest().memory.total();
+  const int64_t needs = make_plan(config, model::build(model::with_vocabulary(config.model, 61)), 1).heaviest().memory.total();
   const cuda_shim::Configured small({.memory_bytes = needs - (int64_t{1} << 20)});
   EXPECT_THAT([&] { with_engine(config, 1, [](Engine&, const auto&, int) {}); },
               testing::ThrowsMessage<OutOfMemoryError>(testing::AllOf(
@@ -283,7 +283,7 @@ TEST(CudaMemory, APlanThatDoesNotFitSaysWhatWould) {
                                  testing::HasSubstr("; use more ranks, a smaller model or offload"))));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, CudaEngine, testing::Values(ModelType::Gpt, ModelType::Llama),
+INSTANTIATE_TEST_SUITE_P(Models, CudaEngine, testing::Values(model::Type::Gpt, model::Type::Llama),
                          [](const auto& instance) { return std::string(name_of(instance.param)); });
 
 }  // namespace

@@ -23,7 +23,7 @@ namespace {
 // GPT with everything that may change from step to step: dropout, a dynamic loss scale (overflows skip steps, then it grows),
 // clipping, and a schedule of momentum and learning rate.
 Config gpt_in_float16() {
-  Config config = tiny_config(ModelType::Gpt);
+  Config config = tiny_config(model::Type::Gpt);
   config.fp16.enabled = true;
   config.fp16.initial_scale_power = 17;
   config.fp16.hysteresis = 1;
@@ -37,7 +37,7 @@ Config gpt_in_float16() {
 }
 
 Config llama_in_bfloat16() {
-  Config config = tiny_config(ModelType::Llama);
+  Config config = tiny_config(model::Type::Llama);
   config.bf16.enabled = true;
   config.scheduler.type = SchedulerType::WarmupLR;
   config.scheduler.warmup_num_steps = 4;
@@ -45,7 +45,7 @@ Config llama_in_bfloat16() {
 }
 
 Config with_optimizer(OptimizerType type) {
-  Config config = tiny_config(ModelType::Gpt);
+  Config config = tiny_config(model::Type::Gpt);
   config.model.layers = type == OptimizerType::Muon ? 3 : 1;
   config.optimizer.type = type;
   config.optimizer.momentum = type == OptimizerType::Sgd ? 0.9 : config.optimizer.momentum;
@@ -111,7 +111,7 @@ template <typename Use>
 void with_engine(Config config, const Use& use) {
   const TinyRun run = run_of(std::move(config), CudaGraph::Auto);
   comm::run_threads(1, [&](comm::World& world) {
-    model::Model model = model::build(describe_model(run.config.model, 61));
+    model::Model model = model::build(model::with_vocabulary(run.config.model, 61));
     Plan plan = make_plan(run.config, model, 1);
     Engine engine(std::move(plan), std::move(model), world);
     std::vector<int32_t> tokens(static_cast<size_t>(run.config.model.sequence_length));

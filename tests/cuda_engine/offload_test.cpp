@@ -44,7 +44,7 @@ class CudaOffload : public testing::Test {
   ~CudaOffload() override { std::filesystem::remove_all(folder_); }
 
   static Config config_of(int stage, bool bf16, OptimizerType type = OptimizerType::AdamW) {
-    Config config = tiny_config(ModelType::Gpt);
+    Config config = tiny_config(model::Type::Gpt);
     config.device = DeviceChoice::Cuda;
     config.batch.train_batch_size = 4;
     config.zero.stage = stage;
@@ -214,7 +214,7 @@ TEST_F(CudaOffload, HostCodeTouchesNoMemoryOfTheDevice) {
 template <typename Use>
 void with_engine(const Config& config, int ranks, const Use& use) {
   comm::run_threads(ranks, [&](comm::World& world) {
-    model::Model model = model::build(describe_model(config.model, 61));
+    model::Model model = model::build(model::with_vocabulary(config.model, 61));
     Plan plan = make_plan(config, model, world.size());
     Engine engine(std::move(plan), std::move(model), world);
     const std::vector<int32_t> tokens(static_cast<size_t>(config.model.sequence_length), 7);

@@ -96,7 +96,7 @@ TEST_F(CostsFile, DealsTheBlocksToStages) {
   config.model.sequence_length = 8;
   config.batch.micro_batch_size = 1;
   config.parallel.pipeline = 2;
-  const model::Model model = model::build(describe_model(config.model, 17));
+  const model::Model model = model::build(model::with_vocabulary(config.model, 17));
   std::vector<BlockCosts> costs;
   for (const std::string& name : model.names) costs.push_back({name, {{Op::Forward, 1}}});
   costs[0].ms[Op::Backward] = 3;

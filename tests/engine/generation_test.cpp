@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kLength = 12;
 
-class Generation : public testing::TestWithParam<ModelType> {
+class Generation : public testing::TestWithParam<model::Type> {
  protected:
   Generation() {
     std::string name = std::filesystem::temp_directory_path() / "trivet-generation-XXXXXX";
@@ -81,7 +81,7 @@ TEST_P(Generation, OfALongTextTheLastTokensCount) {
   EXPECT_NE(logits, generator.next_logits(std::span(text).first(kLength)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Generation, testing::Values(ModelType::Gpt, ModelType::Llama));
+INSTANTIATE_TEST_SUITE_P(Models, Generation, testing::Values(model::Type::Gpt, model::Type::Llama));
 
 }  // namespace
 }  // namespace trivet

@@ -101,7 +101,7 @@ NamedValues weights_of(Engine& engine) {
 
 TrainingTrace train_on_rank(const GoldenRun& run, const TrainingPlace& place, comm::World& world) {
   const Config config = parse_config(run.config, run.name, place.overrides);
-  model::Model model = model::build(describe_model(config.model, config.model.vocabulary_size));
+  model::Model model = model::build(config.model);
   bool overflows = false;
   model.layers[2] = std::make_unique<Overflowing>(std::move(model.layers[2]), overflows);
   Plan plan = make_plan(config, model, world.size());

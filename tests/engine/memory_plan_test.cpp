@@ -87,7 +87,7 @@ class Dice {
   std::mt19937 random_{2026};
 };
 
-model::Model model_of(const Config& config) { return model::build(describe_model(config.model, config.model.vocabulary_size)); }
+model::Model model_of(const Config& config) { return model::build(config.model); }
 
 // The situations that result from the choices together.
 std::set<std::string> situations(const Plan& plan) {

@@ -310,7 +310,7 @@ TEST(Plan, ATiedWeightIsWeighedWhereItIsOwned) {
   config.parallel.pipeline = 2;
   config.pipeline.partition = pipeline::PartitionMethod::Parameters;
   const auto first_blocks = [&] {
-    return make_plan(config, model::build(describe_model(config.model, 1000)), 2).stages.first_blocks;
+    return make_plan(config, model::build(model::with_vocabulary(config.model, 1000)), 2).stages.first_blocks;
   };
   EXPECT_EQ(first_blocks(), (std::vector<int>{0, 1, 4}));
   config.model.tied_embedding = false;
@@ -355,42 +355,6 @@ TEST(Plan, RefusesMoreMicrobatchesThanItCanLayOut) {
   config.batch = {.micro_batch_size = 1, .gradient_accumulation_steps = kMostMicrobatches + 1};
   EXPECT_THAT([&] { plan_of(config, 1); },
               ThrowsMessage<ConfigError>(HasSubstr("gradient_accumulation_steps: 65537 is more than 65536")));
-}
-
-TEST(DescribeModel, TakesEveryKeyOfTheModel) {
-  const ModelConfig config{.type = ModelType::Llama,
-                           .layers = 5,
-                           .hidden_size = 48,
-                           .heads = 6,
-                           .key_value_heads = 3,
-                           .feed_forward_size = 100,
-                           .sequence_length = 17,
-                           .dropout = 0.25,
-                           .tied_embedding = false,
-                           .bias = false,
-                           .norm_epsilon = 1e-3,
-                           .rotary_base = 777,
-                           .initializer_range = 0.5};
-  const model::Description d = describe_model(config, 123);
-  EXPECT_EQ(d.type, model::Type::Llama);
-  EXPECT_EQ(d.layers, 5);
-  EXPECT_EQ(d.hidden, 48);
-  EXPECT_EQ(d.heads, 6);
-  EXPECT_EQ(d.key_value_heads, 3);
-  EXPECT_EQ(d.feed_forward, 100);
-  EXPECT_EQ(d.sequence_length, 17);
-  EXPECT_EQ(d.vocabulary_size, 123);
-  EXPECT_EQ(d.dropout, 0.25);
-  EXPECT_FALSE(d.tied_embedding);
-  EXPECT_FALSE(d.bias);
-  EXPECT_EQ(d.norm_epsilon, 1e-3);
-  EXPECT_EQ(d.rotary_base, 777);
-  EXPECT_EQ(d.initializer_range, 0.5);
-  ModelConfig other;
-  other.tied_embedding = true;
-  other.bias = true;
-  EXPECT_TRUE(describe_model(other, 1).tied_embedding);
-  EXPECT_TRUE(describe_model(other, 1).bias);
 }
 
 // Mixes a token with the one before it, which another rank may hold.

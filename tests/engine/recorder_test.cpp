@@ -74,7 +74,7 @@ struct RecordedRun {
 };
 
 RecordedRun run(const Config& config, int ranks) {
-  const auto model = [&] { return model::build(describe_model(config.model, 17)); };
+  const auto model = [&] { return model::build(model::with_vocabulary(config.model, 17)); };
   RecordedRun run{make_plan(config, model(), ranks), std::vector<Recording>(static_cast<size_t>(ranks))};
   comm::run_threads(ranks, [&](comm::World& world) {
     Engine engine(run.plan, model(), world);

@@ -37,7 +37,7 @@ class SkippingRun {
     const Config config = parse_config(R"({"model": {"layers": 1, "hidden_size": 8, "heads": 2, "sequence_length": 4},
                                            "train_batch_size": 1, "training": {"stop_after_skipped": 3}})",
                                        "skipping");
-    model::Model model = model::build(describe_model(config.model, kVocabulary));
+    model::Model model = model::build(model::with_vocabulary(config.model, kVocabulary));
     model.layers[1] = std::make_unique<test::Overflowing>(std::move(model.layers[1]), overflows_);
     Plan plan = make_plan(config, model, 1);
     return Engine(std::move(plan), std::move(model), world);

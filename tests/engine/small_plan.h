@@ -20,7 +20,7 @@ inline Config small_config() {
   return config;
 }
 
-inline model::Model model_of(const Config& config) { return model::build(describe_model(config.model, 97)); }
+inline model::Model model_of(const Config& config) { return model::build(model::with_vocabulary(config.model, 97)); }
 inline Plan plan_of(const Config& config, int ranks) { return make_plan(config, model_of(config), ranks); }
 
 }  // namespace trivet

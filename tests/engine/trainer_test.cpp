@@ -67,7 +67,7 @@ double loss_one_by_one(const Config& config, const std::string& text, int64_t sa
   comm::run_threads(1, [&](comm::World& world) {
     Config alone = config;
     alone.batch = {.train_batch_size = config.batch.train_batch_size, .micro_batch_size = 1, .gradient_accumulation_steps = 0};
-    model::Model model = model::build(describe_model(config.model, 256));
+    model::Model model = model::build(model::with_vocabulary(config.model, 256));
     Plan plan = make_plan(alone, model, 1);
     Engine engine(std::move(plan), std::move(model), world);
     ASSERT_TRUE(engine.load(config.checkpoint.directory));

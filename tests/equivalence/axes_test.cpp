@@ -15,7 +15,7 @@ namespace {
 
 struct Model {
   const char* name;
-  ModelType type;
+  model::Type type;
   bool bf16, tied;
 };
 
@@ -103,7 +103,7 @@ TEST_P(PipelineEquivalence, LayoutModeGivesTheBitsOfOneRank) {
 TEST_P(PipelineEquivalence, LayoutModeGivesTheBitsOfOneRankForEveryTensorSize) {
   Config many_heads = config(Reproducible::Layout);
   many_heads.model.heads = 8;
-  many_heads.model.key_value_heads = GetParam().type == ModelType::Llama ? 4 : 0;
+  many_heads.model.key_value_heads = GetParam().type == model::Type::Llama ? 4 : 0;
   const Trace one = run({.ranks = 1, .steps = 3, .config = many_heads});
   for (Case c : cases()) {
     if (c.pipeline == 3) c.pipeline = 1;
@@ -114,7 +114,7 @@ TEST_P(PipelineEquivalence, LayoutModeGivesTheBitsOfOneRankForEveryTensorSize) {
       EXPECT_EQ(difference(one, run(with(many_heads, c))), "") << to_string(c);
     }
   }
-  if (GetParam().type == ModelType::Gpt) {
+  if (GetParam().type == model::Type::Gpt) {
     const Case eight{1, 1, 0, ScheduleKind::OneForwardOneBackward, Recompute::None, 8};
     EXPECT_EQ(difference(one, run(with(many_heads, eight))), "") << to_string(eight);
   }
@@ -159,11 +159,11 @@ TEST_P(PipelineEquivalence, TensorRanksAgreeButForRounding) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PipelineEquivalence,
-                         testing::Values(Model{"gpt_fp32_tied", ModelType::Gpt, false, true},
-                                         Model{"gpt_bf16_tied", ModelType::Gpt, true, true},
-                                         Model{"gpt_fp32_untied", ModelType::Gpt, false, false},
-                                         Model{"llama_fp32_untied", ModelType::Llama, false, false},
-                                         Model{"llama_bf16_tied", ModelType::Llama, true, true}),
+                         testing::Values(Model{"gpt_fp32_tied", model::Type::Gpt, false, true},
+                                         Model{"gpt_bf16_tied", model::Type::Gpt, true, true},
+                                         Model{"gpt_fp32_untied", model::Type::Gpt, false, false},
+                                         Model{"llama_fp32_untied", model::Type::Llama, false, false},
+                                         Model{"llama_bf16_tied", model::Type::Llama, true, true}),
                          [](const auto& which) { return which.param.name; });
 
 }  // namespace

@@ -23,7 +23,7 @@ TinyRun with(Config config, const Layout& layout) {
 
 struct Case {
   const char* name;
-  ModelType model;
+  model::Type model;
   bool bf16;
 };
 
@@ -60,9 +60,9 @@ TEST_P(Equivalence, RunModeGivesTheSameBitsWhereverWorkOnlyMoves) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Equivalence,
-                         testing::Values(Case{"gpt_fp32", ModelType::Gpt, false}, Case{"gpt_bf16", ModelType::Gpt, true},
-                                         Case{"llama_fp32", ModelType::Llama, false},
-                                         Case{"llama_bf16", ModelType::Llama, true}),
+                         testing::Values(Case{"gpt_fp32", model::Type::Gpt, false}, Case{"gpt_bf16", model::Type::Gpt, true},
+                                         Case{"llama_fp32", model::Type::Llama, false},
+                                         Case{"llama_bf16", model::Type::Llama, true}),
                          [](const auto& which) { return which.param.name; });
 
 }  // namespace

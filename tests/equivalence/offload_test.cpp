@@ -47,7 +47,7 @@ Config offloaded(Config config, const Folder& folder, bool optimizer, bool weigh
   return config;
 }
 
-Config config_of(ModelType type, int stage, bool bf16, bool layout) {
+Config config_of(model::Type type, int stage, bool bf16, bool layout) {
   Config config = tiny_config(type);
   config.zero.stage = stage;
   config.zero.overlap_comm = stage == 3;
@@ -66,7 +66,7 @@ TEST(Offload, OfOptimizerStatesChangesNoBit) {
                                                    {2, 3, true, false},
                                                    {2, 3, false, false},
                                                    {3, 2, true, false}}) {
-    const Config config = config_of(ModelType::Gpt, stage, bf16, layout);
+    const Config config = config_of(model::Type::Gpt, stage, bf16, layout);
     const Trace plain = run({.ranks = ranks, .config = config});
     Config files = offloaded(config, folder, true, false);
     for (const bool read : {false, true})
@@ -88,7 +88,7 @@ TEST(Offload, OfWeightsChangesNoBit) {
                                                        {2, false, false, true},
                                                        {2, true, false, false},
                                                        {3, true, false, true}}) {
-    const Config config = config_of(ModelType::Llama, 3, bf16, layout);
+    const Config config = config_of(model::Type::Llama, 3, bf16, layout);
     const Trace plain = run({.ranks = ranks, .config = config});
     for (const bool overlap : {false, true}) {
       Config files = offloaded(config, folder, optimizer, true);
@@ -105,7 +105,7 @@ class OffloadOfEveryOptimizer : public testing::TestWithParam<OptimizerType> {};
 TEST_P(OffloadOfEveryOptimizer, ChangesNoBit) {
   const Folder folder;
   for (const bool bf16 : {false, true}) {
-    Config config = config_of(ModelType::Gpt, 3, bf16, false);
+    Config config = config_of(model::Type::Gpt, 3, bf16, false);
     config.optimizer.type = GetParam();
     config.optimizer.momentum = 0.9;
     const Trace plain = run({.ranks = 2, .config = config});
@@ -132,7 +132,7 @@ TEST(Offload, ComposesWithTheOtherAxes) {
   const Folder folder;
   for (const auto& [pipeline, tensor, optimizer] :
        {std::tuple{2, 1, OptimizerType::AdamW}, {1, 2, OptimizerType::Lamb}, {2, 2, OptimizerType::AdamW}}) {
-    Config config = config_of(ModelType::Gpt, 3, true, false);
+    Config config = config_of(model::Type::Gpt, 3, true, false);
     config.parallel.pipeline = pipeline;
     config.parallel.tensor = tensor;
     config.optimizer.type = optimizer;
@@ -149,7 +149,7 @@ TEST(Offload, ComposesWithTheOtherAxes) {
 TEST(Offload, OfFrozenWeightsThatAreLargerThanAllElse) {
   const Folder folder;
   for (const int ranks : {1, 2}) {
-    Config config = config_of(ModelType::Gpt, 3, false, false);
+    Config config = config_of(model::Type::Gpt, 3, false, false);
     config.zero.overlap_comm = false;
     config.zero.stage3_prefetch_bucket_size = 0;
     const TinyRun plain{.ranks = ranks, .frozen = {"blocks.0", "blocks.1"}, .config = config};
@@ -168,7 +168,7 @@ TEST(Offload, OfFrozenWeightsThatAreLargerThanAllElse) {
 // A skipped step leaves weights and states unchanged, also in files.
 TEST(Offload, SkippedStepsChangeNothing) {
   const Folder folder;
-  Config config = config_of(ModelType::Gpt, 3, false, false);
+  Config config = config_of(model::Type::Gpt, 3, false, false);
   config.fp16.enabled = true;
   config.fp16.initial_scale_power = 24;
   config.fp16.hysteresis = 1;
@@ -182,7 +182,7 @@ TEST(Offload, SkippedStepsChangeNothing) {
 TEST(Offload, CheckpointsContinueWithAndWithoutIt) {
   const Folder folder;
   for (const bool bf16 : {false, true}) {
-    Config config = config_of(ModelType::Gpt, 3, bf16, false);
+    Config config = config_of(model::Type::Gpt, 3, bf16, false);
     config.optimizer.type = bf16 ? OptimizerType::Lamb : OptimizerType::AdamW;
     const Config files = offloaded(config, folder, true, true);
     const Trace whole = run({.ranks = 2, .steps = 5, .config = config});

@@ -60,7 +60,7 @@ Trace run_with_own_layer(int ranks, const Config& config) {
 
 TEST(OwnLayer, OnTensorRanksGivesTheBitsOfOneRankInLayoutMode) {
   for (const bool bf16 : {false, true}) {
-    Config config = tiny_config(ModelType::Gpt);
+    Config config = tiny_config(model::Type::Gpt);
     config.bf16.enabled = bf16;
     config.reproducible = Reproducible::Layout;
     const Trace one = run_with_own_layer(1, config);
@@ -77,7 +77,7 @@ TEST(OwnLayer, OnTensorRanksGivesTheBitsOfOneRankInLayoutMode) {
 }
 
 TEST(OwnLayer, OnTensorRanksAgreesWithOneRankButForRounding) {
-  Config config = tiny_config(ModelType::Gpt);
+  Config config = tiny_config(model::Type::Gpt);
   const Trace one = run_with_own_layer(1, config);
   config.parallel.tensor = 2;
   for (const bool sequence_parallel : {false, true}) {

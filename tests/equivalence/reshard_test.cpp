@@ -29,7 +29,7 @@ std::string to_string(const Grid& grid) {
 }
 
 Config config_of(const Grid& grid) {
-  Config config = tiny_config(ModelType::Gpt);
+  Config config = tiny_config(model::Type::Gpt);
   config.parallel.pipeline = grid.pipeline;
   config.parallel.tensor = grid.tensor;
   config.parallel.sequence_parallel = grid.sequence_parallel;
@@ -42,7 +42,7 @@ Config config_of(const Grid& grid) {
 void with_engine(const Grid& grid, const std::function<void(Engine&)>& body) {
   comm::run_threads(grid.ranks(), [&](comm::World& world) {
     const Config config = config_of(grid);
-    model::Model model = model::build(describe_model(config.model, 61));
+    model::Model model = model::build(model::with_vocabulary(config.model, 61));
     Plan plan = make_plan(config, model, world.size());
     Engine engine(std::move(plan), std::move(model), world);
     body(engine);

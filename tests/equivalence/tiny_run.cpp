@@ -90,7 +90,7 @@ class Frozen final : public Layer {
 };
 
 model::Model build_model(const TinyRun& run) {
-  model::Model model = model::build(describe_model(run.config.model, kVocabulary));
+  model::Model model = model::build(model::with_vocabulary(run.config.model, kVocabulary));
   if (run.change) run.change(model);
   for (size_t i = 0; i < model.layers.size(); ++i)
     if (std::count(run.frozen.begin(), run.frozen.end(), model.names[i]))
@@ -135,16 +135,16 @@ void run_rank(const TinyRun& run, comm::World& world, Trace& trace) {
 
 }  // namespace
 
-Config tiny_config(ModelType type) {
+Config tiny_config(model::Type type) {
   Config config;
   config.source = "tiny";
   config.model.type = type;
   config.model.layers = 2;
   config.model.hidden_size = 32;
   config.model.heads = 4;
-  config.model.key_value_heads = type == ModelType::Llama ? 2 : 0;
+  config.model.key_value_heads = type == model::Type::Llama ? 2 : 0;
   config.model.sequence_length = kSequence;
-  config.model.tied_embedding = type == ModelType::Gpt;
+  config.model.tied_embedding = type == model::Type::Gpt;
   config.model.dropout = 0.1;
   config.batch.train_batch_size = 12;
   config.batch.micro_batch_size = 1;

@@ -12,7 +12,7 @@
 namespace trivet::test {
 namespace {
 
-Config layout_config(ModelType type = ModelType::Llama) {
+Config layout_config(model::Type type = model::Type::Llama) {
   Config config = tiny_config(type);
   config.reproducible = Reproducible::Layout;
   return config;
@@ -21,7 +21,7 @@ Config layout_config(ModelType type = ModelType::Llama) {
 float loss_of(const Trace& trace, size_t step) { return std::bit_cast<float>(trace.loss_bits.at(step)); }
 
 TEST(TinyRun, Learns) {
-  TinyRun tiny{.ranks = 1, .steps = 30, .config = tiny_config(ModelType::Gpt)};
+  TinyRun tiny{.ranks = 1, .steps = 30, .config = tiny_config(model::Type::Gpt)};
   const Trace trace = run(tiny);
   EXPECT_NEAR(loss_of(trace, 0), std::log(61.0), 0.15);  // an untrained model guesses evenly
   EXPECT_LT(loss_of(trace, 29), 2.5f);
@@ -29,7 +29,7 @@ TEST(TinyRun, Learns) {
 
 // The equality tests are worth something only if they can fail.
 TEST(TinyRun, RunModeDiffersBetweenRankCountsAndSeedsDiffer) {
-  Config config = tiny_config(ModelType::Gpt);
+  Config config = tiny_config(model::Type::Gpt);
   const Trace one = run({.ranks = 1, .config = config});
   EXPECT_NE(difference(one, run({.ranks = 4, .config = config})), "");
   config.training.seed = 1;
@@ -38,7 +38,7 @@ TEST(TinyRun, RunModeDiffersBetweenRankCountsAndSeedsDiffer) {
 
 TEST(TinyRun, LayoutModeAgreesWithRunModeButForRounding) {
   const Trace rounded = run({.ranks = 1, .config = layout_config()});
-  const Trace plain = run({.ranks = 1, .config = tiny_config(ModelType::Llama)});
+  const Trace plain = run({.ranks = 1, .config = tiny_config(model::Type::Llama)});
   // One grid step is 2^-44 and sums of 12 float32 gradients differ by a few units in the last place; Adam's first steps divide
   // gradients by themselves, so that a difference of 1e-6 of a tiny gradient may become 1e-4 of the step.
   for (size_t step = 0; step < plain.loss_bits.size(); ++step) EXPECT_NEAR(loss_of(rounded, step), loss_of(plain, step), 2e-4f);
@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Types, EveryOptimizer,
 class OptimizerOnTensorRanks : public testing::TestWithParam<OptimizerType> {};
 
 TEST_P(OptimizerOnTensorRanks, GivesTheBitsOfOneRank) {
-  Config config = layout_config(ModelType::Gpt);
+  Config config = layout_config(model::Type::Gpt);
   config.optimizer.type = GetParam();
   config.optimizer.momentum = 0.9;
   config.bf16.enabled = true;
@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(Types, OptimizerOnTensorRanks,
 
 // A frozen layer still passes the gradient on, so the layers before it learn.
 TEST(FrozenLayers, KeepTheirBitsAndTheLayoutPromise) {
-  for (const ModelType type : {ModelType::Gpt, ModelType::Llama}) {
+  for (const model::Type type : {model::Type::Gpt, model::Type::Llama}) {
     const Trace untrained = run({.ranks = 1, .steps = 0, .config = layout_config(type)});
     const Trace one = run({.ranks = 1, .frozen = {"blocks.1"}, .config = layout_config(type)});
     int changed = 0;
@@ -112,7 +112,7 @@ TEST(FrozenLayers, KeepTheirBitsAndTheLayoutPromise) {
 
 // Sequence parallelism changes the order of sums in run mode; stages and schedules do not.
 TEST(FrozenLayers, KeepTheirBitsWithSequenceParallelism) {
-  for (const ModelType type : {ModelType::Gpt, ModelType::Llama})
+  for (const model::Type type : {model::Type::Gpt, model::Type::Llama})
     for (const std::string frozen : {"blocks.0", "blocks.1"}) {
       const auto run_with = [&](int ranks, const Config& config) {
         return run({.ranks = ranks, .steps = 3, .frozen = {frozen}, .config = config});
@@ -139,7 +139,7 @@ TEST(FrozenLayers, KeepTheirBitsWithSequenceParallelism) {
 // If a rank has one microbatch, gradients are not kept as integers (zero/parameter_group.h), except those of a tied table (the
 // GPT's), which gets two contributions per microbatch.
 TEST(OneContribution, GivesTheBitsOfSeveral) {
-  for (const ModelType type : {ModelType::Llama, ModelType::Gpt})
+  for (const model::Type type : {model::Type::Llama, model::Type::Gpt})
     for (const bool bf16 : {false, true}) {
       Config config = layout_config(type);
       config.bf16.enabled = bf16;
@@ -160,7 +160,7 @@ TEST(OneContribution, GivesTheBitsOfSeveral) {
 // The scale starts so high that gradients overflow, and is halved until they do not (now and then later on, too). Until then
 // nothing is updated.
 TEST(Fp16, SkipsOnAllRanksTogetherAndGoesOnWithTheSameBits) {
-  Config config = layout_config(ModelType::Gpt);
+  Config config = layout_config(model::Type::Gpt);
   config.fp16.enabled = true;
   config.fp16.initial_scale_power = 24;
   config.fp16.hysteresis = 1;
@@ -183,7 +183,7 @@ TEST(Fp16, SkipsOnAllRanksTogetherAndGoesOnWithTheSameBits) {
 
 TEST(Communication, PiecesBroadcastsAndAllReducesChangeNoBit) {
   for (int stage : {0, 1, 2, 3}) {
-    Config config = tiny_config(ModelType::Gpt);
+    Config config = tiny_config(model::Type::Gpt);
     config.zero.stage = stage;
     const Trace plain = run({.ranks = 3, .config = config});
     Config pieces = config;

@@ -24,7 +24,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Key;
 
-Config audited_config(ModelType type = ModelType::Gpt) {
+Config audited_config(model::Type type = model::Type::Gpt) {
   Config config = tiny_config(type);
   config.audit.weights_every = 1;
   return config;
@@ -232,7 +232,7 @@ TEST(WeightAudit, HappensAtTheConfiguredInterval) {
 }
 
 TEST(WeightAudit, NeverAccusesAHealthyRun) {
-  for (const ModelType type : {ModelType::Gpt, ModelType::Llama})
+  for (const model::Type type : {model::Type::Gpt, model::Type::Llama})
     for (const int stage : {0, 1, 2, 3})
       for (const auto& [pipeline, tensor, ranks] : {std::array{1, 1, 3}, {1, 2, 4}, {2, 2, 8}, {2, 1, 4}}) {
         Config config = audited_config(type);
@@ -247,7 +247,7 @@ TEST(WeightAudit, NeverAccusesAHealthyRun) {
 }
 
 TEST(WeightAudit, ChangesNoBit) {
-  Config config = tiny_config(ModelType::Gpt);
+  Config config = tiny_config(model::Type::Gpt);
   config.audit.weights_every = 0;
   const Trace without = run({.ranks = 3, .config = config});
   config.audit.weights_every = 1;

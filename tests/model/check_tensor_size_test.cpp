@@ -19,22 +19,20 @@ void expect_size_refused(const Description& description, int size, const std::st
 
 TEST(CheckTensorSize, AcceptsEvenHeadsAndFeedForwardAndAnyVocabulary) {
   for (int size : {1, 2, 4})
-    check_tensor_size(build({.type = Type::Llama, .hidden = 32, .heads = 4, .key_value_heads = 2, .vocabulary_size = 61}),
+    check_tensor_size(build({.type = Type::Llama, .hidden_size = 32, .heads = 4, .key_value_heads = 2, .vocabulary_size = 61}),
                       size);
   check_tensor_size(build({.vocabulary_size = 50257}), 12);
 }
 
 TEST(CheckTensorSize, NamesWhatDoesNotDivide) {
-  expect_size_refused({.hidden = 24, .heads = 3, .vocabulary_size = 61}, 2,
-                      "parallel.tensor: model.heads 3 cannot be divided among 2 ranks; use a divisor of 3");
-  expect_size_refused(
-      {.hidden = 24, .heads = 6, .key_value_heads = 3, .vocabulary_size = 61}, 2,
-      "parallel.tensor: model.key_value_heads 3 is neither a divisor nor a multiple of the 2 ranks; use a divisor or "
-      "a multiple of 3");
-  expect_size_refused({.hidden = 24, .heads = 4, .feed_forward = 30, .vocabulary_size = 61}, 4,
-                      "parallel.tensor: model.feed_forward_size 30 cannot be divided among 4 ranks; use a divisor of 30");
-  expect_size_refused({.hidden = 24, .heads = 4, .vocabulary_size = 3}, 4,
-                      "parallel.tensor: model.vocabulary_size 3 is less than the 4 ranks; use at most 3");
+  expect_size_refused({.hidden_size = 24, .heads = 3, .vocabulary_size = 61}, 2,
+                      "parallel.tensor: 2 does not divide model.heads 3; use one of 1, 3");
+  expect_size_refused({.hidden_size = 24, .heads = 6, .key_value_heads = 3, .vocabulary_size = 61}, 2,
+                      "parallel.tensor: 2 neither divides model.key_value_heads 3 nor is a multiple of it; use one of 1, 3, 6");
+  expect_size_refused({.hidden_size = 24, .heads = 4, .feed_forward_size = 30, .vocabulary_size = 61}, 4,
+                      "parallel.tensor: 4 does not divide model.feed_forward_size 30; use one of 1, 2");
+  expect_size_refused({.hidden_size = 24, .heads = 4, .vocabulary_size = 3}, 4,
+                      "parallel.tensor: 4 is more than model.vocabulary_size 3; use one of 1, 2");
 }
 
 TEST(CheckTensorSize, AsksEachSplitParameterOfAListOfLayers) {

@@ -26,7 +26,7 @@ std::vector<std::string> calls_of(const Model& model, size_t layer, bool trainin
   const auto meta = kernels::make_meta_kernels();
   const auto observed = kernels::make_observed_kernels(*meta, calls);
   Arena arena("calls");
-  const Shape tokens{2, model.sample.input[0]}, hidden{2, model.sample.input[0], model.description->hidden};
+  const Shape tokens{2, model.sample.input[0]}, hidden{2, model.sample.input[0], model.description->hidden_size};
   const Microbatch microbatch{{nullptr, DType::Int32, tokens}, {nullptr, DType::Int32, tokens}, 0};
   Context context{.kernels = *observed, .arena = arena, .microbatch = &microbatch};
   context.training = training;
@@ -40,7 +40,8 @@ std::vector<std::string> calls_of(const Model& model, size_t layer, bool trainin
 
 TEST(DropoutPlaces, AreTheEmbeddingAttentionAndResiduals) {
   for (const Type type : {Type::Gpt, Type::Llama}) {
-    Description description{.type = type, .layers = 1, .hidden = 24, .heads = 4, .sequence_length = 12, .vocabulary_size = 31};
+    Description description{
+        .type = type, .layers = 1, .hidden_size = 24, .heads = 4, .sequence_length = 12, .vocabulary_size = 31};
     description.dropout = 0.1;
     const Model model = build(description);
     EXPECT_THAT(calls_of(model, 0, true), Contains("dropout_backward")) << "which drops in place";

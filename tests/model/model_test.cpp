@@ -12,7 +12,7 @@ namespace {
 Description tiny(Type type, double dropout = 0) {
   return {.type = type,
           .layers = 2,
-          .hidden = 24,
+          .hidden_size = 24,
           .heads = 4,
           .key_value_heads = type == Type::Llama ? 2 : 0,
           .sequence_length = 12,
@@ -190,9 +190,9 @@ TEST(ParameterCount, IsThePublishedOneOfGpt2) {
   EXPECT_EQ(parameter_count(build({.vocabulary_size = 50257})), 124'439'808);
   EXPECT_EQ(parameter_count(build({.type = Type::Llama,
                                    .layers = 32,
-                                   .hidden = 4096,
+                                   .hidden_size = 4096,
                                    .heads = 32,
-                                   .feed_forward = 11008,
+                                   .feed_forward_size = 11008,
                                    .sequence_length = 4096,
                                    .vocabulary_size = 32000,
                                    .tied_embedding = false})),
@@ -228,12 +228,12 @@ TEST(Embedding, RefusesASequenceLongerThanItsPositions) {
 
 TEST(Build, RefusesSizesThatDoNotFit) {
   expect_refused({.vocabulary_size = 0}, "model.vocabulary_size: 0 is not accepted; give a number of at least 1");
-  expect_refused({.hidden = 10, .heads = 3, .vocabulary_size = 5},
+  expect_refused({.hidden_size = 10, .heads = 3, .vocabulary_size = 5},
                  "model.heads: 3 heads do not divide model.hidden_size 10; use a divisor");
-  expect_refused({.hidden = 12, .heads = 4, .key_value_heads = 3, .vocabulary_size = 5},
+  expect_refused({.hidden_size = 12, .heads = 4, .key_value_heads = 3, .vocabulary_size = 5},
                  "model.key_value_heads: 3 does not divide model.heads 4; use a divisor");
   expect_refused(
-      {.type = Type::Llama, .hidden = 12, .heads = 4, .vocabulary_size = 5},
+      {.type = Type::Llama, .hidden_size = 12, .heads = 4, .vocabulary_size = 5},
       "model.heads: 4 heads with model.hidden_size 12 have the odd size 3, but rotary positions rotate elements in pairs; "
       "make hidden_size / heads even");
   expect_refused({.vocabulary_size = 5, .dropout = 1.0},

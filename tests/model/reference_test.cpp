@@ -47,10 +47,10 @@ TEST_P(LlamaReference, LogitsLossAndAllGradientsAgree) {
   const Tensors golden = read_safetensors(TRIVET_SOURCE_DIR "/tests/golden/llama_tiny.safetensors");
   WholeModel model({.type = Type::Llama,
                     .layers = 2,
-                    .hidden = 24,
+                    .hidden_size = 24,
                     .heads = 4,
                     .key_value_heads = 2,
-                    .feed_forward = 40,
+                    .feed_forward_size = 40,
                     .sequence_length = 9,
                     .vocabulary_size = 61,
                     .tied_embedding = false},
@@ -126,7 +126,7 @@ class Gpt2Reference : public testing::TestWithParam<DType> {
   const std::map<std::string, Gpt2Name> names_ = gpt2_names(3);
   nlohmann::json reference_;
   WholeModel model_{
-      {.layers = 3, .hidden = 48, .heads = 4, .sequence_length = 64, .vocabulary_size = 320}, GetParam(), Device::Cpu};
+      {.layers = 3, .hidden_size = 48, .heads = 4, .sequence_length = 64, .vocabulary_size = 320}, GetParam(), Device::Cpu};
 };
 
 TEST_P(Gpt2Reference, LogitsAndLossAgree) {

@@ -9,10 +9,10 @@ namespace {
 Description small(Type type, double dropout) {
   return {.type = type,
           .layers = 2,
-          .hidden = 32,
+          .hidden_size = 32,
           .heads = 4,
           .key_value_heads = type == Type::Llama ? 2 : 0,
-          .feed_forward = 44,
+          .feed_forward_size = 44,
           .sequence_length = 12,
           .vocabulary_size = 61,
           .dropout = dropout,

@@ -1,0 +1,57 @@
+// What defines a model of one of the families (model/family.h). The section "model" of a config is this struct.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/enum_names.h"
+
+namespace trivet::model {
+
+enum class Type { Gpt, Llama };  // the families
+
+struct Description {
+  Type type = Type::Gpt;
+  int64_t layers = 12, hidden_size = 768, heads = 12;
+  int64_t key_value_heads = 0;    // 0: as many as heads
+  int64_t feed_forward_size = 0;  // 0: the family's default
+  int64_t sequence_length = 1024;
+  int64_t vocabulary_size = 0;
+  double dropout = 0;          // on embeddings, attention probabilities and residuals
+  bool tied_embedding = true;  // the LM head uses the embedding's table
+  bool bias = true;            // of projections and norms
+  double norm_epsilon = 1e-5;
+  double rotary_base = 10000.0;
+  double initializer_range = 0.02;  // standard deviation; projections into the residual stream: divided by sqrt(2 layers)
+};
+
+// Fills in the sizes that 0 leaves open.
+Description with_defaults(Description description);
+
+// The same model with another vocabulary.
+inline Description with_vocabulary(Description description, int64_t size) {
+  description.vocabulary_size = size;
+  return description;
+}
+
+// A size that does not fit the others.
+struct Problem {
+  std::string key;   // of the section "model": "heads"
+  std::string text;  // "5 heads do not divide model.hidden_size 768; use a divisor"
+};
+// Checks everything but the vocabulary, which a config may leave to the data.
+std::optional<Problem> find_problem(const Description& description);
+
+// Returns why this many tensor ranks cannot share the model ("does not divide model.heads 12"), or "" if they can. Query heads
+// and feed-forward must divide evenly. Key/value heads must divide evenly, or several ranks must hold the same one. The
+// vocabulary can be divided in any way. hidden_size needs no rule of its own, because heads divides it.
+std::string tensor_problem(const Description& description, int64_t ranks);
+
+}  // namespace trivet::model
+
+template <>
+struct trivet::EnumNames<trivet::model::Type> {
+  static constexpr std::array<std::pair<std::string_view, model::Type>, 2> table{
+      {{"gpt", model::Type::Gpt}, {"llama", model::Type::Llama}}};
+};
