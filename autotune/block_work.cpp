@@ -96,16 +96,16 @@ class BlockRun {
         stream_(log_),
         group_(site.tensor, log_),
         axis_{group_, stream_, site.sequence_parallel, false},
-        tokens_{nullptr, DType::Int32, {site.microbatch, model.sample.input[0]}} {}
+        microbatch_(model.sample.without_memory(site.microbatch)) {}
 
-  Context context_of(Arena& arena, const Microbatch& microbatch) {
-    Context context{.kernels = *kernels_, .arena = arena, .microbatch = &microbatch};
+  Context context_of(Arena& arena) {
+    Context context{.kernels = *kernels_, .arena = arena, .microbatch = &microbatch_};
     context.recompute_attention = site_.recompute_attention;
     context.axes[Axis::Tensor] = &axis_;
     return context;
   }
 
-  BlockWork run(const Layer& layer, const Shape& input, bool first, bool last) {
+  BlockWork run(const Layer& layer, const Shape& input, bool first) {
     BlockWork work;
     std::vector<ConstTensorView> weights;
     std::vector<Gradient> gradients;
@@ -116,13 +116,12 @@ class BlockRun {
       (spec.tied_to.empty() ? work.parameters : work.tied_parameters) += shape.elements();
     }
     Arena arena("block");
-    const Microbatch microbatch{tokens_, tokens_, 0};
-    Context context = context_of(arena, microbatch);
-    const ConstTensorView x = first ? tokens_ : ConstTensorView(nullptr, site_.dtype, input);
+    Context context = context_of(arena);
+    const ConstTensorView x = first ? samples() : ConstTensorView(nullptr, site_.dtype, input);
     const TensorView dx = first ? TensorView{} : TensorView{nullptr, site_.dtype, input};
     Saved saved;
     const int64_t input_bytes = first ? 0 : x.bytes();
-    if (last) {
+    if (layer.role() == LayerRole::Loss) {
       log_.write_to(work.backward);
       layer.forward_backward(context, weights, gradients, x, dx, saved);
       work.saved_bytes = input_bytes;
@@ -145,8 +144,7 @@ class BlockRun {
     log_.write_to(unused);
     Arena arena("halves");
     Saved saved;
-    const Microbatch microbatch{tokens_, tokens_, 0};
-    Context context = context_of(arena, microbatch);
+    Context context = context_of(arena);
     layer.forward(context, weights, x, y, saved);
     layer.backward_input(context, weights, y, dx, saved);
     return arena.used_bytes();
@@ -155,10 +153,14 @@ class BlockRun {
   // With sequence parallelism a rank has only its own tokens of the tensors between blocks.
   Shape output(const Layer& layer, const Shape& input) const {
     Shape shape = layer.output_shape(input);
-    if (site_.sequence_parallel && input == tokens_.shape) shape[1] /= site_.tensor;
+    if (site_.sequence_parallel && input == microbatch_.input.shape) shape[1] /= site_.tensor;
     return shape;
   }
-  const Shape& tokens() const { return tokens_.shape; }
+  // The first block's input, in the model's dtype if it is numbers, as the engine converts it.
+  ConstTensorView samples() const {
+    const ConstTensorView input = microbatch_.input;
+    return {nullptr, is_float(input.dtype) ? site_.dtype : input.dtype, input.shape};
+  }
 
  private:
   const model::Model& model_;
@@ -168,7 +170,7 @@ class BlockRun {
   LoggingStream stream_;
   LoggingGroup group_;
   comm::RankAxis axis_;
-  ConstTensorView tokens_;
+  Microbatch microbatch_;
 };
 
 bool alike(const Layer& a, const Layer& b) {
@@ -181,13 +183,13 @@ bool alike(const Layer& a, const Layer& b) {
 std::vector<BlockWork> work_of_blocks(const model::Model& model, const BlockSite& site) {
   BlockRun run(model, site);
   std::vector<BlockWork> works;
-  Shape input = run.tokens();
+  Shape input = run.samples().shape;
   for (size_t i = 0; i < model.layers.size(); ++i) {
     const Layer& layer = *model.layers[i];
-    const bool last = i + 1 == model.layers.size();
-    const bool repeats = i > 1 && !last && alike(layer, *model.layers[i - 1]);
-    works.push_back(repeats ? works.back() : run.run(layer, input, i == 0, last));
-    if (!last) input = run.output(layer, input);
+    const bool loss = layer.role() == LayerRole::Loss;
+    const bool repeats = i > 1 && !loss && alike(layer, *model.layers[i - 1]);
+    works.push_back(repeats ? works.back() : run.run(layer, input, i == 0));
+    if (!loss) input = run.output(layer, input);
   }
   return works;
 }

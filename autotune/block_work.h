@@ -41,7 +41,7 @@ struct BlockWork {
 };
 
 struct BlockSite {
-  int64_t microbatch = 1;  // sequences
+  int64_t microbatch = 1;  // samples
   DType dtype = DType::BFloat16;
   int tensor = 1;
   bool sequence_parallel = false;

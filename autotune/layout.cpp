@@ -81,8 +81,8 @@ Layout layout_of(const Plan& plan) {
   const int64_t largest = largest_group(plan);
   const bool offload = config.updates_on_host();
   const int data = plan.mesh.size(Axis::Data);
-  // With one data rank, the shard is the whole tensor.
-  const int stage = data > 1 ? zero.stage : offload ? 1 : 0;
+  // On one rank, the shard is the whole tensor.
+  const int stage = plan.shards(Sharing::Dense) > 1 ? zero.stage : offload ? 1 : 0;
   // On one pipeline rank all schedules are the same, except GPipe, which keeps all microbatches (engine/program.h).
   const bool alone = config.parallel.pipeline == 1 && config.pipeline.schedule != ScheduleKind::GPipe;
   const ScheduleKind schedule = alone ? ScheduleKind::OneForwardOneBackward : config.pipeline.schedule;

@@ -9,6 +9,7 @@
 #include "autotune/search.h"
 #include "autotune/units.h"
 #include "core/error.h"
+#include "model/count_flops.h"
 
 namespace trivet::autotune {
 namespace {
@@ -81,10 +82,11 @@ PlanPrediction predict_plan(const Plan& plan, const model::Model& model, const C
                     "host.memory_bytes, host.memory_bytes_per_second and host.link_bytes_per_second",
                     cluster.name));
   const StepModel steps(model, cluster, state_types(plan.config));
-  PlanPrediction prediction{.layout = layout,
-                            .step = steps.predict(layout),
-                            .ranks = bytes_of_ranks(plan),
-                            .flops_per_token = model::flops_per_token(model)};
+  PlanPrediction prediction{
+      .layout = layout,
+      .step = steps.predict(layout),
+      .ranks = bytes_of_ranks(plan),
+      .flops_per_token = model::flops_per_sample(model) / static_cast<double>(model.sample.targets.elements())};
   prediction.step.bytes = heaviest_of(prediction.ranks);
   return prediction;
 }

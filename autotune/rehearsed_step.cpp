@@ -76,14 +76,14 @@ double waits_for_published(const Program& program, const Recording& recording, R
 }
 
 // How streams share the time of a rank.
-struct Sharing {
+struct StreamSharing {
   bool cores = false;   // their work keeps the program from its own work
   bool queues = false;  // gathers and reductions overlap the program
 };
 
 // The parts of a rank's step in ms; for the rest of the step it waits for its neighbours.
-StepSeconds parts_of(const Program& program, const Timeline& timeline, size_t rank, const Recording& recording, Sharing sharing,
-                     double step) {
+StepSeconds parts_of(const Program& program, const Timeline& timeline, size_t rank, const Recording& recording,
+                     StreamSharing sharing, double step) {
   using Kind = Recording::Kind;
   const Kind kind = sharing.cores ? Kind::Work : Kind::Wait;
   StepSeconds own;
@@ -129,8 +129,8 @@ Coordinates at(int pipeline, int tensor) {
 RehearsedStep rehearse_step(const Plan& plan, const model::Model& model, const CostModel& costs) {
   check_modelled(plan.config);
   // Work that shares the program's cores is part of the time of its instructions, and must not count a second time.
-  const Sharing sharing{.cores = costs.streams_share_cores(),
-                        .queues = plan.config.zero.overlap_comm && !costs.streams_share_cores()};
+  const StreamSharing sharing{.cores = costs.streams_share_cores(),
+                              .queues = plan.config.zero.overlap_comm && !costs.streams_share_cores()};
   const Overlap overlap = sharing.queues ? Overlap::Queues : Overlap::None;
   const int tensor_size = plan.mesh.size(Axis::Tensor), pipeline_size = plan.mesh.size(Axis::Pipeline);
   RehearsedStep result;

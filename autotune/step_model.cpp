@@ -132,8 +132,8 @@ const std::vector<StepModel::Stage>& StepModel::stages_of(const Layout& layout) 
     const auto end = static_cast<size_t>(first_blocks[static_cast<size_t>(stage) + 1]);
     for (auto b = static_cast<size_t>(first_blocks[static_cast<size_t>(stage)]); b < end; ++b) {
       const BlockWork& work = works[b];
-      // As in the engine, the first block and the last are not recomputed.
-      const bool recomputed = layout.recompute == Recompute::Full && b > 0 && b + 1 < works.size();
+      // As in the engine (recompute_of_blocks in engine/program.cpp).
+      const bool recomputed = layout.recompute == Recompute::Full && b > 0 && model_.layers[b]->role() == LayerRole::Hidden;
       const double saved = as_double(work.saved_bytes);
       const double input = b == 0 ? 0 : as_double(works[b - 1].output_elements) * types_.weight_bytes();
       sum.blocks += 1;
@@ -158,7 +158,7 @@ const std::vector<pipeline::BlockFacts>& StepModel::facts_of(const Layout& layou
     double flops = 0;
     for (const Work* part : {&works[b].forward, &works[b].backward})
       for (const kernels::KernelCall& call : part->calls) flops += call.flops;
-    facts_.push_back({model_.names[b], "", works[b].parameters, flops});
+    facts_.push_back({model_.names[b], std::string(model_.layers[b]->type()), works[b].parameters, flops});
   }
   return facts_;
 }

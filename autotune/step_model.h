@@ -51,7 +51,7 @@ struct StepPrediction {
   StepSeconds seconds;
   StepBytes bytes;  // of the stage that holds most
   double tokens_per_second = 0;
-  double model_flops_utilization = 0;  // model::flops_per_token x tokens/s / (devices x matrix rate)
+  double model_flops_utilization = 0;  // model::flops_per_sample x samples/s / (devices x matrix rate)
 };
 
 // The types of a model's weights and states, and their bytes per parameter.

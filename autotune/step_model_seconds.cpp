@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "autotune/step_model.h"
+#include "model/count_flops.h"
 #include "pipeline/schedules/schedules.h"
 #include "pipeline/simulate.h"
 
@@ -113,10 +114,10 @@ StepPrediction StepModel::predict(const Layout& layout) const {
                      2 * as_double((layout.pipeline - 1) * layout.chunks) * hop;
   }
 
-  const double tokens = as_double(layout.global_batch() * model_.sample.targets.elements());
-  prediction.tokens_per_second = tokens / seconds.total();
-  prediction.model_flops_utilization = model::flops_per_token(model_) * prediction.tokens_per_second /
-                                       (as_double(layout.devices()) * cluster_.device.matrix_flops);
+  const double samples_per_second = as_double(layout.global_batch()) / seconds.total();
+  prediction.tokens_per_second = as_double(model_.sample.targets.elements()) * samples_per_second;
+  prediction.model_flops_utilization =
+      model::flops_per_sample(model_) * samples_per_second / (as_double(layout.devices()) * cluster_.device.matrix_flops);
   return prediction;
 }
 

@@ -27,6 +27,7 @@
 
 #include "core/arena.h"
 #include "core/axis.h"
+#include "core/layer_role.h"
 #include "core/number.h"
 #include "core/parameter_spec.h"
 #include "core/sample.h"
@@ -95,13 +96,17 @@ class Layer {
   virtual ~Layer() = default;
   virtual std::span<const ParameterSpec> parameters() const = 0;
   virtual Shape output_shape(const Shape& input) const = 0;
+  // The last layer of a model, and no other, computes the loss.
+  virtual LayerRole role() const { return LayerRole::Hidden; }
+  // The kind of layer, which a config can name to divide a model into stages (pipeline.partition "type:...").
+  virtual std::string_view type() const { return "layer"; }
   // Whether the layer is correct when x holds only a rank's own tokens (sequence parallelism): it treats each token separately,
   // or gathers and scatters as tensor_parallel/token_gather.h and tensor_parallel/axis_sum.h do. Sequence parallelism is
   // refused for a model with a layer that returns false.
   virtual bool allows_sequence_parallelism() const { return false; }
 
   virtual void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const = 0;
-  // dx is absent when nobody needs it (the first layer).
+  // The first layer's x is the microbatch's input, and its dx is absent: nobody needs it.
   virtual void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const = 0;
   virtual void backward_weight(Context&, Gradients, const Saved&) const = 0;
 

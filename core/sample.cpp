@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <limits>
+#include <stdexcept>
 
 #include "core/error.h"
 
@@ -20,19 +23,35 @@ void check_range(const char* what, ConstTensorView values, int32_t least, int64_
   }
 }
 
+Shape batch_of(int64_t samples, const Shape& one) {
+  if (one.dims() == Shape::kMaxDims)
+    throw std::invalid_argument(fmt::format("SampleSpec: a sample of shape {} leaves no dim for the batch; use at most {} dims",
+                                            to_string(one), Shape::kMaxDims - 1));
+  std::array<int64_t, Shape::kMaxDims> dims{samples};
+  std::copy(one.span().begin(), one.span().end(), dims.begin() + 1);
+  return Shape(std::span<const int64_t>(dims.data(), static_cast<size_t>(one.dims()) + 1));
+}
+
+// "fp32 [4, 8]"
+std::string text_of(ConstTensorView view) { return fmt::format("{} {}", name_of(view.dtype), to_string(view.shape)); }
+
 }  // namespace
+
+Shape SampleSpec::inputs_of(int64_t samples) const { return batch_of(samples, input); }
+Shape SampleSpec::targets_of(int64_t samples) const { return batch_of(samples, targets); }
 
 Microbatch SampleSpec::without_memory(int64_t samples) const {
   return {{nullptr, input_dtype, inputs_of(samples)}, {nullptr, DType::Int32, targets_of(samples)}, 0};
 }
 
 void check(const Microbatch& microbatch, const SampleSpec& sample, int64_t samples) {
-  const Shape inputs = sample.inputs_of(samples), targets = sample.targets_of(samples);
-  if (!(microbatch.input.shape == inputs) || !(microbatch.targets.shape == targets))
-    throw DataError(ExitCode::Usage,
-                    fmt::format("engine: a microbatch has inputs {} and targets {}, but the plan is for {} and {}",
-                                to_string(microbatch.input.shape), to_string(microbatch.targets.shape), to_string(inputs),
-                                to_string(targets)));
+  const Microbatch planned = sample.without_memory(samples);
+  const auto alike = [](ConstTensorView a, ConstTensorView b) { return a.dtype == b.dtype && a.shape == b.shape; };
+  if (!alike(microbatch.input, planned.input) || !alike(microbatch.targets, planned.targets))
+    throw DataError(
+        ExitCode::Usage,
+        fmt::format("engine: a microbatch has inputs {} and targets {}, but the plan is for {} and {}",
+                    text_of(microbatch.input), text_of(microbatch.targets), text_of(planned.input), text_of(planned.targets)));
   check_range("input", microbatch.input, 0, sample.input_values);
   check_range("target", microbatch.targets, std::numeric_limits<int32_t>::min(), sample.classes);
 }

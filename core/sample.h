@@ -7,10 +7,7 @@
 // engine takes all shapes from here.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstdint>
-#include <span>
 
 #include "core/tensor_view.h"
 
@@ -24,18 +21,12 @@ struct SampleSpec {
   int64_t input_values = 0;  // integer inputs are below this
   int64_t classes = 0;       // targets are below this
 
-  // The shapes of `samples` samples: with one more dim, the outermost.
-  Shape inputs_of(int64_t samples) const { return batch(samples, input); }
-  Shape targets_of(int64_t samples) const { return batch(samples, targets); }
-  // A microbatch of these shapes for what only counts.
+  // The shapes of `samples` samples: with one more dim, the outermost. So a sample has at most Shape::kMaxDims - 1 dims; more
+  // throw std::invalid_argument.
+  Shape inputs_of(int64_t samples) const;
+  Shape targets_of(int64_t samples) const;
+  // A microbatch of these shapes without memory, for kernels that only count.
   Microbatch without_memory(int64_t samples) const;
-
- private:
-  static Shape batch(int64_t samples, const Shape& one) {
-    std::array<int64_t, Shape::kMaxDims> dims{samples};
-    std::copy(one.span().begin(), one.span().end(), dims.begin() + 1);
-    return Shape(std::span<const int64_t>(dims.data(), static_cast<size_t>(one.dims()) + 1));
-  }
 };
 
 // B samples. In a step, samples are numbered 0 .. global batch - 1 over all ranks and microbatches.
@@ -45,7 +36,8 @@ struct Microbatch {
   int64_t first_sample = 0;  // number of the first of the B samples within the step's global batch
 };
 
-// Throws DataError if the microbatch does not have `samples` samples of this kind: another shape, or integers out of range.
+// Throws DataError if the microbatch does not have `samples` samples of this kind: another shape or
+// dtype, or integers out of range.
 void check(const Microbatch& microbatch, const SampleSpec& sample, int64_t samples);
 
 }  // namespace trivet

@@ -47,6 +47,7 @@ std::vector<ChannelSpec> channel_table(const Config& config, const Mesh& mesh, c
                                   .queue = queue_of(Axis::Tensor),
                                   .overlaps = mesh.size(Axis::Tensor) > 1,
                                   .sums_floats = true,
+                                  .splits_tokens = config.parallel.sequence_parallel,
                                   .traffic = "tensor",
                                   .axis = Axis::Tensor},
                                  {.purpose = Purpose::LayersReduce,

@@ -54,10 +54,11 @@ struct ChannelSpec {
   bool between_stages = false;
   std::vector<std::pair<int, int>> stage_pairs;
   pipeline::Queue queue = pipeline::Queue::Meet;
-  bool overlaps = false;     // operations run in parallel with the program
-  bool sums_floats = false;  // in rank order, for which a device needs staging memory
-  std::string traffic;       // the line of a plan that counts what the channel sends; empty: none does
-  std::optional<Axis> axis;  // layers find it under this name
+  bool overlaps = false;       // operations run in parallel with the program
+  bool sums_floats = false;    // in rank order, for which a device needs staging memory
+  bool splits_tokens = false;  // of layers: each rank has only its own tokens between blocks (comm/rank_axis.h)
+  std::string traffic;         // the line of a plan that counts what the channel sends; empty: none does
+  std::optional<Axis> axis;    // layers find it under this name
 };
 
 // `tied_ranks`: pairs of pipeline ranks that share a tied weight, ascending.

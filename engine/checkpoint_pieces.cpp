@@ -43,7 +43,7 @@ std::vector<checkpoint::Piece> checkpoint_pieces(Parameters& parameters, const O
   std::vector<checkpoint::Piece> pieces;
   parameters.for_each_group([&](int, zero::ParameterGroup& group) {
     const zero::FlatGroup& layout = group.layout();
-    if (layout.role != zero::GroupRole::Own) return;  // the owner saves its values
+    if (layout.role != zero::GroupRole::Own || !group.axis().is_counted()) return;  // the owner saves its values
     add_pieces(layout, group.owned(), group.axis().rank() * layout.shard_elements, layout.shard_elements, true, optimizer,
                pieces);
   });

@@ -191,10 +191,21 @@ Context Executor::context(int block, int microbatch) {
 }
 
 ConstTensorView Executor::input(int block, int microbatch) {
-  if (block == 0) return inputs_.microbatches[static_cast<size_t>(microbatch)].input;
+  if (block == 0) return sample_input(microbatch);
   Flight& f = flight(microbatch);
   f.input_arrived[static_cast<size_t>(block)].synchronize();
   return f.inputs[static_cast<size_t>(block)];
+}
+
+ConstTensorView Executor::sample_input(int microbatch) {
+  const ConstTensorView given = inputs_.microbatches[static_cast<size_t>(microbatch)].input;
+  if (!is_float(given.dtype) || given.dtype == options_.dtype) return given;
+  ScopedTensor& converted = flight(microbatch).inputs[0];
+  if (converted.empty()) {
+    converted = ScopedTensor(resources_.activations, options_.dtype, given.shape);
+    resources_.kernels.copy(given, converted);
+  }
+  return converted;
 }
 
 ConstTensorView Executor::output_gradient(int block, int microbatch) {

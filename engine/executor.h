@@ -67,7 +67,7 @@ class Executor {
  private:
   // One microbatch on its way through the blocks of this rank.
   struct Flight {
-    std::vector<ScopedTensor> inputs;                    // [block]; block 0 reads the tokens
+    std::vector<ScopedTensor> inputs;                    // [block]; of block 0 only if samples must be converted
     std::vector<ScopedTensor> output_gradients;          // [block], from I of the next block to W of this one
     std::vector<Event> input_arrived, gradient_arrived;  // [block]; empty where nothing is received
     std::vector<Saved> saved;                            // [block]
@@ -90,6 +90,7 @@ class Executor {
   Context context(int block, int microbatch);
   Recompute recompute_of(int block) const { return (*recompute_)[static_cast<size_t>(block)]; }
   ConstTensorView input(int block, int microbatch);            // waits if it is received
+  ConstTensorView sample_input(int microbatch);                // samples of numbers in the model's dtype; integers as they are
   ConstTensorView output_gradient(int block, int microbatch);  // likewise
   Shape input_shape(int block) const { return shapes_[static_cast<size_t>(block)]; }
   bool partitions_input(int block) const {

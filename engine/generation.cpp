@@ -36,7 +36,7 @@ Generator::Generator(model::Model model, const checkpoint::LoadedStep& step, Dev
     throw ConfigError("generate: the model's last layer is not a language-model head");
   for (const auto& layer : model_.layers) frozen_.push_back(without_training(layer->parameters()));
   std::vector<zero::NamedParameters> named;
-  for (size_t i = 0; i < frozen_.size(); ++i) named.push_back({model_.names[i], frozen_[i]});
+  for (size_t i = 0; i < frozen_.size(); ++i) named.push_back({model_.names[i], frozen_[i], model_.layers[i]->role()});
   layout_ = zero::make_shard_layout(named, {});
 
   const Shape window{1, model_.sample.input[0]}, vocabulary{1, model_.sample.classes};

@@ -33,7 +33,7 @@ std::vector<Change> candidates(const Plan& plan) {
   Config all = plan.config;
   std::string all_text;
   const auto also = [&](const std::string& text) { all_text += (all_text.empty() ? "" : ", ") + text; };
-  if (plan.config.zero.stage < 3 && plan.mesh.size(Axis::Data) > 1)
+  if (plan.config.zero.stage < 3 && plan.shards(Sharing::Dense) > 1)
     for (int stage = plan.config.zero.stage + 1; stage <= 3; ++stage) {
       Config config = plan.config;
       config.zero.stage = stage;

@@ -76,6 +76,15 @@ Coordinates Coordinates::without(AxisSet axes) const {
 
 Coordinates Mesh::coordinates_of(int rank) const {
   Coordinates coordinates;
+  for (size_t stage = 0; stage < of_stage_.size(); ++stage) {
+    const auto place = std::ranges::lower_bound(of_stage_[stage], rank);
+    if (place == of_stage_[stage].end() || *place != rank) continue;
+    const auto index = static_cast<int>(place - of_stage_[stage].begin());
+    coordinates[Axis::Pipeline] = static_cast<int>(stage);
+    coordinates[Axis::Data] = index / experts_;
+    coordinates[Axis::Expert] = index % experts_;
+    return coordinates;
+  }
   for (auto axis = order_.rbegin(); axis != order_.rend(); ++axis) {
     coordinates[*axis] = rank % size(*axis);
     rank /= size(*axis);
@@ -84,6 +93,9 @@ Coordinates Mesh::coordinates_of(int rank) const {
 }
 
 int Mesh::rank_at(const Coordinates& coordinates) const {
+  if (!of_stage_.empty())
+    return of_stage_[static_cast<size_t>(coordinates[Axis::Pipeline])]
+                    [static_cast<size_t>(coordinates[Axis::Data] * experts_ + coordinates[Axis::Expert])];
   int rank = 0;
   for (const Axis axis : order_) rank = rank * size(axis) + coordinates[axis];
   return rank;
@@ -126,11 +138,11 @@ int Mesh::index_of(int rank, AxisSet axes) const {
 Mesh Mesh::view(Sharing sharing) const {
   if (sharing == Sharing::Dense) return *this;
   Mesh experts = *this;
-  const int of_stage = size() / size(Axis::Pipeline);
   experts.sizes_ = {{1, 1, 1, 1, 1}};
   experts.sizes_[Axis::Pipeline] = size(Axis::Pipeline);
-  experts.sizes_[Axis::Data] = of_stage / experts_;
+  experts.sizes_[Axis::Data] = size() / size(Axis::Pipeline) / experts_;
   experts.sizes_[Axis::Expert] = experts_;
+  for (int stage = 0; stage < size(Axis::Pipeline); ++stage) experts.of_stage_.push_back(ranks_at({{Axis::Pipeline, stage}}));
   return experts;
 }
 

@@ -50,15 +50,16 @@ class Mesh {
   std::vector<std::vector<int>> groups(AxisSet axes) const;
   // Position of `rank` in its group along these axes.
   int index_of(int rank, AxisSet axes) const;
-  // The grid in which ranks share such parameters. For experts, the ranks of a stage are data x expert: consecutive ones have
-  // different experts. The expert axis has no part in the other grid.
+  // The grid in which ranks share such parameters. For experts, the ranks of a stage are data x expert: in the order of their
+  // numbers, consecutive ones have different experts. The expert axis has no part in the other grid, nor a place in rank_order.
   Mesh view(Sharing sharing) const;
   // World ranks at these coordinates, ascending: ranks_at({{Axis::Pipeline, 0}, {Axis::Tensor, 1}}).
   std::vector<int> ranks_at(std::initializer_list<std::pair<Axis, int>> coordinates) const;
 
  private:
   Coordinates sizes_{{1, 1, 1, 1, 1}};
-  int experts_ = 1;  // ranks of the expert axis, in the view for experts
+  int experts_ = 1;                         // ranks of the expert axis, in the view for experts
+  std::vector<std::vector<int>> of_stage_;  // [stage][place] world ranks, in the view for experts; otherwise empty
   std::array<Axis, kAxes> order_{Axis::Pipeline, Axis::Data, Axis::Context, Axis::Expert, Axis::Tensor};
 };
 

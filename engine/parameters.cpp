@@ -18,7 +18,8 @@ Parameters::Parameters(const zero::ShardLayout& layout, const ParameterOptions& 
                                      .dtype = options.dtype,
                                      .gradient_dtype = options.gradient_dtype,
                                      .fixed_point = options.fixed_point,
-                                     .fixed_point_terms = int64_t{2} * options.microbatches * flat.shards,
+                                     .fixed_point_terms = int64_t{2} * options.microbatches *
+                                                          resources.axes[static_cast<size_t>(flat.sharing)].contributors(),
                                      .contributions = options.microbatches * flat.users,
                                      .optimizer_states = options.optimizer_states};
       groups.push_back(std::make_unique<zero::ParameterGroup>(flat, group, resources_));

@@ -12,6 +12,7 @@
 #include "engine/partitioned_input.h"
 #include "engine/rehearsal.h"
 #include "engine/timeline/block_costs.h"
+#include "model/count_flops.h"
 #include "pipeline/partition.h"
 #include "pipeline/stages.h"
 #include "pipeline/validate.h"
@@ -22,8 +23,32 @@ namespace {
 
 std::vector<zero::NamedParameters> named_parameters(const model::Model& model) {
   std::vector<zero::NamedParameters> layers;
-  for (size_t i = 0; i < model.layers.size(); ++i) layers.push_back({model.names[i], model.layers[i]->parameters()});
+  for (size_t i = 0; i < model.layers.size(); ++i)
+    layers.push_back({model.names[i], model.layers[i]->parameters(), model.layers[i]->role()});
   return layers;
+}
+
+// The section "model" says nothing about a list of your own layers, so its keys are not checked against the others; the model
+// itself is asked instead.
+void check_model(const Config& config, const model::Model& model) {
+  model.description ? check(config) : check_without_model(config);
+  const auto refuse = [&](const std::string& what) { throw ConfigError(fmt::format("{}: {}", config.source, what)); };
+  if (model.layers.empty() || model.layers.size() != model.names.size())
+    refuse(
+        fmt::format("the model has {} layers and {} names; give each layer a name", model.layers.size(), model.names.size()));
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    const bool loss = model.layers[i]->role() == LayerRole::Loss, last = i + 1 == model.layers.size();
+    if (loss != last)
+      refuse(fmt::format("layer {} {}; the last layer of a model computes the loss, and no other (Layer::role in core/layer.h)",
+                         model.names[i],
+                         loss ? "computes the loss, but is not the last" : "is the last, but computes no loss"));
+    for (const ParameterSpec& parameter : model.layers[i]->parameters())
+      if (parameter.sharing == Sharing::Expert)
+        refuse(fmt::format("parameter {}.{} is one of experts, which this version does not implement; use Sharing::Dense",
+                           model.names[i], parameter.name));
+  }
+  if (model.sample.targets.elements() < 1 || model.sample.classes < 1)
+    refuse("the model does not say what a sample is; fill in Model::sample (core/sample.h)");
 }
 
 // No machine can go beyond these limits, and counting bytes and instructions would overflow or never end.
@@ -60,47 +85,20 @@ void check_own_tokens(const Config& config, const model::Model& model) {
   }
 }
 
-// The FLOPs of one microbatch, forward and backward.
-double block_flops(const Layer& layer, const Shape& input, const Microbatch& microbatch, bool is_first) {
-  const auto kernels = kernels::make_meta_kernels();
-  Arena arena("costs");
-  Context context{.kernels = *kernels, .arena = arena, .microbatch = &microbatch};
-  std::vector<ConstTensorView> weights;
-  std::vector<Gradient> gradients;
-  for (const ParameterSpec& spec : layer.parameters()) {
-    weights.push_back({nullptr, DType::Float32, spec.shape});
-    gradients.push_back(spec.trainable ? Gradient{{nullptr, DType::Float32, spec.shape}, false} : Gradient{});
-  }
-  const Shape output = layer.output_shape(input);
-  const ConstTensorView x = is_first ? microbatch.input : ConstTensorView{nullptr, DType::Float32, input};
-  const TensorView dx = is_first ? TensorView{} : TensorView{nullptr, DType::Float32, input};
-  Saved saved;
-  if (output.elements() == 0) {
-    layer.forward_backward(context, weights, gradients, x, dx, saved);
-  } else {
-    const TensorView y{nullptr, DType::Float32, output};
-    layer.forward(context, weights, x, y, saved);
-    layer.backward(context, weights, gradients, y, dx, saved);
-  }
-  return kernels->counters().flops;
-}
-
 // The cost of each block: its measured time or, without a cost file, the FLOPs of its matrix products, which dominate and are
 // counted by the meta kernels.
 std::vector<pipeline::BlockFacts> block_facts(const PipelineConfig& config, const model::Model& model, int64_t samples) {
   std::vector<timeline::BlockCosts> measured;
   if (!config.cost_file.empty()) measured = timeline::read_block_costs(config.cost_file, model.names);
+  std::vector<double> flops;
+  if (measured.empty()) flops = model::count_flops(model, samples);
   std::vector<pipeline::BlockFacts> facts;
-  const Microbatch microbatch = model.sample.without_memory(samples);
-  Shape input = microbatch.input.shape;
   for (size_t i = 0; i < model.layers.size(); ++i) {
     const Layer& layer = *model.layers[i];
     int64_t parameters = 0;
     for (const ParameterSpec& spec : layer.parameters()) parameters += spec.tied_to.empty() ? spec.shape.elements() : 0;
-    const std::string type = i == 0 ? "embedding" : i + 1 == model.layers.size() ? "lm_head" : "transformer_block";
-    const double cost = measured.empty() ? block_flops(layer, input, microbatch, i == 0) : measured[i].total_ms();
-    facts.push_back({model.names[i], type, parameters, cost});
-    input = layer.output_shape(input);
+    const double cost = measured.empty() ? flops[i] : measured[i].total_ms();
+    facts.push_back({model.names[i], std::string(layer.type()), parameters, cost});
   }
   return facts;
 }
@@ -132,13 +130,13 @@ zero::PlacementOptions placement_options(const Config& config) {
 
 zero::ShardLayout make_layout(const Plan& plan, const model::Model& model, const Coordinates& rank) {
   const Config& config = plan.config;
-  const int dense = plan.mesh.size(equal_over(Sharing::Dense));
+  const int dense = plan.shards(Sharing::Dense);
   const bool layout_mode = config.reproducible == Reproducible::Layout;
   // Two contributions that are added in float32, in a fixed order, need no separate accumulator.
   const bool one_of_each = plan.batch.gradient_accumulation_steps == 1 && config.model_dtype() == DType::Float32 &&
                            (config.zero.stage < 2 || dense == 1);
   zero::LayoutOptions options{
-      .shards = {dense, plan.mesh.view(Sharing::Expert).size(equal_over(Sharing::Expert))},
+      .shards = zero::ShardCounts(dense, plan.shards(Sharing::Expert)),
       .persistence_threshold = config.zero.stage >= 3 ? config.zero.stage3_param_persistence_threshold : 0,
       .persistence_limit = config.zero.stage3_model_persistence_threshold,
       .tensor_rank = rank[Axis::Tensor],
@@ -174,7 +172,10 @@ const comm::Traffic& RankPlan::traffic_of(std::string_view line) const {
 }
 
 const RankPlan& Plan::rank(const Coordinates& coordinates) const {
-  const auto found = std::ranges::lower_bound(ranks, coordinates.without(equal_plans()), {}, &RankPlan::coordinates);
+  const Coordinates wanted = coordinates.without(equal_plans());
+  const auto found = std::ranges::lower_bound(ranks, wanted, {}, &RankPlan::coordinates);
+  if (found == ranks.end() || found->coordinates != wanted)
+    throw std::logic_error("plan: there is no rank at these coordinates");
   return *found;
 }
 
@@ -184,6 +185,8 @@ data::BatchLayout Plan::batch_layout(int world_rank) const {
           .data_size = mesh.size(batch_axes()),
           .data_rank = mesh.index_of(world_rank, batch_axes())};
 }
+
+int Plan::shards(Sharing sharing) const { return mesh.view(sharing).size(equal_over(sharing)); }
 
 const RankPlan& Plan::heaviest() const {
   return *std::max_element(ranks.begin(), ranks.end(),
@@ -219,12 +222,12 @@ void find_device(Plan& plan) {
 }  // namespace
 
 Plan make_plan(const Config& given, const model::Model& model, int world_size) {
-  check(given);
+  check_model(given, model);
   Plan plan;
   plan.config = given;
   find_device(plan);
   const Config& config = plan.config;
-  check(config);
+  check_model(config, model);
   plan.mesh = Mesh(config.parallel, world_size);
   plan.step_graph = step_graph(config, plan.mesh);
   plan.batch = resolve_batch(config.batch, plan.mesh.size(batch_axes()), config.source);
@@ -236,8 +239,7 @@ Plan make_plan(const Config& given, const model::Model& model, int world_size) {
   plan.schedule = make_schedule(config, microbatches);
   plan.stages = make_stages(config, model, plan.batch, plan.schedule);
   plan.parameters = model::parameter_count(model);
-  plan.model_flops_per_step =
-      model::flops_per_token(model) * static_cast<double>(plan.batch.train_batch_size * model.sample.targets.elements());
+  plan.model_flops_per_step = model::flops_per_sample(model) * static_cast<double>(plan.batch.train_batch_size);
   for (const Coordinates& coordinates : different_ranks(plan.mesh)) {
     RankPlan& rank = plan.ranks.emplace_back();
     rank.coordinates = coordinates;

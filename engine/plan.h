@@ -32,7 +32,7 @@ struct Plan {
   pipeline::Schedule schedule;      // the compute order of all pipeline ranks, with sends and receives
   std::vector<RankPlan> ranks;      // one for all ranks that differ along the axes of equal_plans() only; by coordinates
   int64_t parameters = 0;           // in the model
-  double model_flops_per_step = 0;  // all ranks, by the convention of model::flops_per_token
+  double model_flops_per_step = 0;  // all ranks, model::flops_per_sample
 
   std::optional<std::string> found_device;  // what device "auto" became, and why; set in config.device, too
   StepGraph step_graph;
@@ -40,7 +40,8 @@ struct Plan {
   const RankPlan& rank(int world_rank) const { return rank(mesh.coordinates_of(world_rank)); }
   const RankPlan& rank(const Coordinates& coordinates) const;
   data::BatchLayout batch_layout(int world_rank) const;
-  const RankPlan& heaviest() const;  // most memory
+  int shards(Sharing sharing) const;  // ranks over which ZeRO divides parameters that are shared like this
+  const RankPlan& heaviest() const;   // most memory
   std::vector<ChannelSpec> channels() const;
 };
 

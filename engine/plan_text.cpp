@@ -146,7 +146,7 @@ struct ReleaseCost {
 ReleaseCost release_cost(const Plan& plan, pipeline::UnshardRelease release) {
   Config config = plan.config;
   config.zero.stage3_release = release;
-  const int64_t element = size_of(config.model_dtype()), data = plan.mesh.size(Axis::Data);
+  const int64_t element = size_of(config.model_dtype()), shards = plan.shards(Sharing::Dense);
   ReleaseCost cost;
   for (const RankPlan& rank : plan.ranks) {
     const Programs programs = release == plan.config.zero.stage3_release
@@ -154,13 +154,13 @@ ReleaseCost release_cost(const Plan& plan, pipeline::UnshardRelease release) {
                                   : make_programs(config, plan.schedule, plan.stages, rank.coordinates[Axis::Pipeline],
                                                   rank.layout, rank.programs.microbatches);
     const auto whole = whole_weights(programs.train, block_parameters(rank.layout, config.zero.stage));
-    cost.gather_bytes = std::max(cost.gather_bytes, whole.gathered_elements / data * (data - 1) * element);
+    cost.gather_bytes = std::max(cost.gather_bytes, whole.gathered_elements / shards * (shards - 1) * element);
     cost.whole_bytes = std::max(cost.whole_bytes, whole.peak_elements * element);
   }
   return cost;
 }
 
-bool shards_weights(const Plan& plan) { return plan.config.zero.stage == 3 && plan.mesh.size(Axis::Data) > 1; }
+bool shards_weights(const Plan& plan) { return plan.config.zero.stage == 3 && plan.shards(Sharing::Dense) > 1; }
 
 std::string release_text(const Plan& plan) {
   if (!shards_weights(plan)) return "";
@@ -187,7 +187,7 @@ std::string to_text(const Plan& plan) {
   text += stages_text(plan);
   text += schedule_text(plan);
   text += fmt::format("batch     {} = micro {} x accumulation {} x data {}\n", plan.batch.train_batch_size,
-                      plan.batch.micro_batch_size, plan.batch.gradient_accumulation_steps, plan.mesh.size(Axis::Data));
+                      plan.batch.micro_batch_size, plan.batch.gradient_accumulation_steps, plan.mesh.size(batch_axes()));
   text += fmt::format("precision {}, ZeRO stage {}, reproducible \"{}\"\n", name_of(plan.config.model_dtype()),
                       plan.config.zero.stage, name_of(plan.config.reproducible));
   if (plan.config.parallel.sequence_parallel && plan.mesh.size(Axis::Tensor) > 1)

@@ -26,12 +26,13 @@ Program forward_only(const StageMap& stages, int rank) {
   return program;
 }
 
-// The first and the last block are not recomputed: the first keeps little more than the tokens, and nothing of the last
-// outlives the instruction that runs it.
-std::vector<Recompute> recompute_of_blocks(const Config& config, int blocks) {
-  std::vector<Recompute> recompute(static_cast<size_t>(blocks), Recompute::None);
-  for (int block = 1; block + 1 < blocks; ++block)
-    if ((block - 1) % config.recompute_every == 0) recompute[static_cast<size_t>(block)] = config.recompute;
+// The first block and the one that computes the loss are not recomputed: the first keeps little more than the samples, and
+// nothing of the last outlives the instruction that runs it.
+std::vector<Recompute> recompute_of_blocks(const Config& config, const zero::ShardLayout& layout) {
+  std::vector<Recompute> recompute(layout.blocks.size(), Recompute::None);
+  for (size_t block = 1; block < layout.blocks.size(); ++block)
+    if (layout.blocks[block].role == LayerRole::Hidden && static_cast<int64_t>(block - 1) % config.recompute_every == 0)
+      recompute[block] = config.recompute;
   return recompute;
 }
 
@@ -130,7 +131,7 @@ Programs make_programs(const Config& config, const Schedule& schedule, const Sta
 
   Programs programs;
   programs.microbatches = microbatches;
-  programs.recompute = recompute_of_blocks(config, stages.blocks());
+  programs.recompute = recompute_of_blocks(config, layout);
   Program train =
       fuse_loss(expand_blocks(schedule[static_cast<size_t>(pipeline_rank)], stages.first_blocks), stages.blocks() - 1);
   train = insert_recompute(train, wholly_recomputed(programs.recompute));

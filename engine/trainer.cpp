@@ -369,7 +369,7 @@ class Trainer {
                              dataset_.validation ? dataset_.validation->tokens() : 0)},
         {"plan", fmt::format("ZeRO-{} on {}, {}, batch {} = {} x {} x {}, kernel threads per rank: {}", config_.zero.stage,
                              to_string(plan.mesh), name_of(config_.model_dtype()), plan.batch.train_batch_size,
-                             plan.batch.micro_batch_size, plan.batch.gradient_accumulation_steps, plan.mesh.size(Axis::Data),
+                             plan.batch.micro_batch_size, plan.batch.gradient_accumulation_steps, plan.mesh.size(batch_axes()),
                              options_.threads)},
         {"memory", memory_line(plan)}};
     if (plan.found_device || plan.config.compute_device() != Device::Cpu)

@@ -80,7 +80,7 @@ std::array<std::optional<comm::RankAxis>, kAxes> layer_axes(const Config& config
       axes[static_cast<size_t>(*channel.spec.axis)].emplace(
           comm::RankAxis{.group = *channel.group,
                          .stream = *channel.stream,
-                         .splits_tokens = config.parallel.sequence_parallel,
+                         .splits_tokens = channel.spec.splits_tokens,
                          .fixed_sums = config.reproducible == Reproducible::Layout});
   return axes;
 }

@@ -7,7 +7,7 @@
 namespace trivet::model {
 
 using tensor_parallel::all_tokens;
-using tensor_parallel::sharing_axis;
+using tensor_parallel::split_axis;
 namespace {
 
 enum Slot { kQkv, kOut, kLogSumExp, kDqkv };
@@ -36,7 +36,7 @@ Attention::Attention(std::string name, const Options& options)
 }
 
 void Attention::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
-  const HeadRange heads = qkv_.heads_of(sharing_axis(context));
+  const HeadRange heads = qkv_.heads_of(split_axis(context));
   const int64_t width = (heads.count + 2 * heads.key_value_count) * head_size();
   const TensorView qkv = saved.keep(context.arena, kQkv, x.dtype, {x.shape[0], all_tokens(context, x.shape)[1], width});
   qkv_.forward(context, parts_.of(qkv_part_, weights), x, qkv, saved.child(qkv_part_));
@@ -48,7 +48,7 @@ void Attention::forward(Context& context, Weights weights, ConstTensorView x, Te
 
 Attention::Core Attention::run_core(Context& context, ConstTensorView qkv, Saved* keeper_of_out,
                                     Saved* keeper_of_statistics) const {
-  const HeadRange heads = qkv_.heads_of(sharing_axis(context));
+  const HeadRange heads = qkv_.heads_of(split_axis(context));
   const int64_t batch = qkv.shape[0], sequence = qkv.shape[1];
   Core core{{context.arena, keeper_of_out, kOut, qkv.dtype, {batch, sequence, heads.count * head_size()}},
             {context.arena, keeper_of_statistics, kLogSumExp, statistics_dtype(qkv.dtype), {batch, heads.count, sequence}}};
@@ -71,7 +71,7 @@ Attention::Core Attention::core_again(const BackwardPass& pass) const {
 void Attention::go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
   Context& context = pass.context();
   const Saved& saved = pass.saved();
-  const HeadRange heads = qkv_.heads_of(sharing_axis(context));
+  const HeadRange heads = qkv_.heads_of(split_axis(context));
   const TensorView qkv = saved[kQkv];
   const IntermediateGradient dqkv(pass, kDqkv, dy.dtype, qkv.shape);
   {
@@ -96,7 +96,7 @@ void Attention::go_back(const BackwardPass& pass, ConstTensorView dy, TensorView
 // The transpose of a rotation is its inverse.
 void Attention::rotate(Context& context, TensorView qkv, bool inverse) const {
   if (options_.rotary_base == 0) return;
-  const HeadRange heads = qkv_.heads_of(sharing_axis(context));
+  const HeadRange heads = qkv_.heads_of(split_axis(context));
   context.kernels.rotary({.qkv = qkv,
                           .heads = heads.count,
                           .key_value_heads = heads.key_value_count,
@@ -107,7 +107,7 @@ void Attention::rotate(Context& context, TensorView qkv, bool inverse) const {
 // A head gets the same random draws on whichever rank it is.
 kernels::DropoutSite Attention::dropout(const Context& context, int64_t sequence) const {
   kernels::DropoutSite site = dropout_site(context, dropout_name_, options_.dropout);
-  site.first_element = qkv_.heads_of(sharing_axis(context)).first * sequence * sequence;
+  site.first_element = qkv_.heads_of(split_axis(context)).first * sequence * sequence;
   return site;
 }
 

@@ -10,7 +10,7 @@ namespace trivet::model {
 
 using tensor_parallel::AxisSum;
 using tensor_parallel::sequence_axis;
-using tensor_parallel::sharing_axis;
+using tensor_parallel::split_axis;
 using tensor_parallel::TokenGather;
 namespace {
 
@@ -39,7 +39,7 @@ Embedding::Embedding(const std::string& name, const Options& options) : options_
 
 // Returns the rows of the table that this rank has.
 kernels::TableRows Embedding::rows_of(const Context& context) const {
-  const comm::RankAxis* axis = sharing_axis(context);
+  const comm::RankAxis* axis = split_axis(context);
   if (!axis) return {};
   return {tensor_parallel::unit_range(options_.vocabulary, axis->rank(), axis->size()).begin, options_.vocabulary};
 }
@@ -56,7 +56,7 @@ void Embedding::forward(Context& context, Weights weights, ConstTensorView token
                         " learned positions; shorten the sequence");
     positions = weights[1].row_range(0, length);
   }
-  const comm::RankAxis* axis = sharing_axis(context);
+  const comm::RankAxis* axis = split_axis(context);
   if (axis && axis->rank() != 0) positions = {};
   AxisSum sum(context, axis, y, {}, AxisSum::Terms::Exact);
   context.kernels.embedding(

@@ -29,6 +29,8 @@ class Embedding : public Layer {
 
   std::span<const ParameterSpec> parameters() const override { return parameters_; }
   Shape output_shape(const Shape& tokens) const override { return {tokens[0], tokens[1], options_.hidden}; }
+  LayerRole role() const override { return LayerRole::Input; }
+  std::string_view type() const override { return "embedding"; }
   bool allows_sequence_parallelism() const override { return true; }
   void forward(Context&, Weights, ConstTensorView tokens, TensorView y, Saved&) const override;
   void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;

@@ -7,7 +7,7 @@ namespace trivet::model {
 
 using tensor_parallel::AxisCuts;
 using tensor_parallel::AxisSum;
-using tensor_parallel::sharing_axis;
+using tensor_parallel::split_axis;
 using tensor_parallel::TokenGather;
 namespace {
 
@@ -48,7 +48,7 @@ void Linear::forward_with_gelu(Context& context, Weights weights, ConstTensorVie
   saved.reference(kX, x);
   const AxisCuts cuts(context, options_.split);
   TokenGather all_x(context, x, column_parallel());
-  AxisSum sum(context, row_parallel() ? sharing_axis(context) : nullptr, y, options_.bias ? weights[1] : ConstTensorView{});
+  AxisSum sum(context, row_parallel() ? split_axis(context) : nullptr, y, options_.bias ? weights[1] : ConstTensorView{});
   context.kernels.matmul({.a = as_rows(all_x.view()),
                           .b = weights[0],
                           .out = as_rows(sum.partial()),
@@ -66,7 +66,7 @@ void Linear::renew_input(ConstTensorView x, Saved& saved) const { saved.referenc
 AxisSum Linear::start_input_gradient(Context& context, Weights weights, ConstTensorView dy, ConstTensorView before_gelu,
                                      TensorView dx) const {
   const AxisCuts cuts(context, options_.split);
-  AxisSum sum(context, column_parallel() && !dx.absent() ? sharing_axis(context) : nullptr, dx);
+  AxisSum sum(context, column_parallel() && !dx.absent() ? split_axis(context) : nullptr, dx);
   if (dx.absent()) return sum;
   context.kernels.matmul({.a = as_rows(dy),
                           .b = weights[0],

@@ -11,7 +11,7 @@ namespace trivet::model {
 using tensor_parallel::AxisCuts;
 using tensor_parallel::AxisSum;
 using tensor_parallel::reduce_over;
-using tensor_parallel::sharing_axis;
+using tensor_parallel::split_axis;
 using tensor_parallel::sum_over;
 using tensor_parallel::TokenGather;
 namespace {
@@ -62,13 +62,13 @@ std::vector<LmHead::Chunk> LmHead::chunks_of(int64_t rows) const {
 
 // Returns the columns of the logits that this rank computes.
 kernels::TableRows LmHead::columns_of(const Context& context) const {
-  const comm::RankAxis* axis = sharing_axis(context);
+  const comm::RankAxis* axis = split_axis(context);
   if (!axis) return {};
   return {tensor_parallel::unit_range(vocabulary_, axis->rank(), axis->size()).begin, vocabulary_};
 }
 
 void LmHead::loss_of_logits(Context& context, ConstTensorView logits, ConstTensorView targets, const Wanted& wanted) const {
-  const comm::RankAxis* axis = sharing_axis(context);
+  const comm::RankAxis* axis = split_axis(context);
   const AxisCuts cuts(context, split());
   if (!axis)
     return context.kernels.cross_entropy({.logits = logits,
@@ -141,7 +141,7 @@ void LmHead::backward_input(Context& context, Weights weights, ConstTensorView, 
   const TensorView dlogits = saved.keep(context.arena, kDlogits, h.dtype, {h.shape[0], weights[weight_].shape[0]});
   const TensorView dh = saved.keep(context.arena, kDhidden, h.dtype, saved[kHidden].shape);
   const Number scale = context.gradient_scale;
-  AxisSum sum(context, sharing_axis(context), dh);
+  AxisSum sum(context, split_axis(context), dh);
   for (const Chunk& chunk : chunks_of(h.shape[0])) {
     const TensorView dlogits_rows = dlogits.row_range(chunk.first, chunk.rows);
     loss_of_rows(context, h.row_range(chunk.first, chunk.rows), weights[weight_],
@@ -171,7 +171,7 @@ void LmHead::forward_backward(Context& context, Weights weights, Gradients gradi
   TokenGather all(context, own);
   const ConstTensorView h = as_rows(all.view());
   const Number scale = context.gradient_scale;
-  AxisSum sum(context, sharing_axis(context), own);
+  AxisSum sum(context, split_axis(context), own);
   for (const Chunk& chunk : chunks_of(h.shape[0])) {
     const ConstTensorView h_rows = h.row_range(chunk.first, chunk.rows);
     const ScopedTensor dlogits(context.arena, h.dtype, {chunk.rows, weights[weight_].shape[0]});
@@ -189,7 +189,7 @@ void LmHead::logits(Context& context, Weights weights, ConstTensorView x, Tensor
   const ScopedTensor h(context.arena, x.dtype, x.shape);
   Saved saved;
   norm_->forward(context, parts_.of(norm_part_, weights), x, h, saved);
-  if (sharing_axis(context)) return logits_of_all_parts(context, h, weights[weight_], logits);
+  if (split_axis(context)) return logits_of_all_parts(context, h, weights[weight_], logits);
   context.kernels.matmul({.a = h, .b = weights[weight_], .out = logits, .transpose_b = true});
 }
 
@@ -201,7 +201,7 @@ void LmHead::logits_of_all_parts(Context& context, ConstTensorView h, ConstTenso
   context.kernels.zero(logits);
   for (int64_t row = 0; row < rows; ++row)
     context.kernels.copy(own.view().slice(row * columns, columns), logits.slice(row * vocabulary_ + first, columns));
-  reduce_over(*sharing_axis(context), logits);
+  reduce_over(*split_axis(context), logits);
 }
 
 }  // namespace trivet::model

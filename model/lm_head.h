@@ -38,6 +38,8 @@ class LmHead : public Layer {
 
   std::span<const ParameterSpec> parameters() const override { return parts_.parameters(); }
   Shape output_shape(const Shape&) const override { return {0}; }  // absent: the loss is the output
+  LayerRole role() const override { return LayerRole::Loss; }
+  std::string_view type() const override { return "lm_head"; }
   bool allows_sequence_parallelism() const override { return true; }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
   void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;

@@ -14,12 +14,4 @@ int64_t parameter_count(const Model& model) {
   return count;
 }
 
-double flops_per_token(const Model& model) {
-  int64_t multiplied = 0;
-  for (size_t layer = 1; layer < model.layers.size(); ++layer)  // the first layer only looks up its tables
-    for (const ParameterSpec& parameter : model.layers[layer]->parameters())
-      if (parameter.shape.dims() >= 2) multiplied += parameter.shape.elements();
-  return 6.0 * static_cast<double>(multiplied) + model.attention_flops_per_token;
-}
-
 }  // namespace trivet::model

@@ -19,11 +19,16 @@
 namespace trivet::model {
 
 struct Model {
-  std::optional<Description> description;  // with all defaults filled in; none for a list of your own layers
+  std::optional<Description>
+      description;  // with all defaults filled in; none for a list of your own layers: reset it if you change `layers`
   std::vector<std::unique_ptr<Layer>> layers;
   std::vector<std::string> names;  // one for each layer
   SampleSpec sample;
-  double attention_flops_per_token = 0;  // forward and backward, without the products with parameters
+  // Floating-point operations of a sample, forward and backward, by the usual convention: 6 for each element of a matrix and
+  // each token that it multiplies, and 6 layers x hidden x sequence^2 for causal attention (PaLM, Chowdhery et al. 2022,
+  // appendix B, with half of the scores). 0: not stated; then flops_per_sample (count_flops.h) counts what the
+  // kernels compute.
+  double stated_flops_per_sample = 0;
 };
 
 // Throws ConfigError for sizes that do not fit together.
@@ -41,9 +46,5 @@ std::string parameter_name(const Model& model, size_t layer, size_t index);
 
 // Counts the elements of all parameters; tied ones count once.
 int64_t parameter_count(const Model& model);
-
-// Returns the floating-point operations of a training step per token, by the usual convention: 6 for each element of a matrix
-// that multiplies activations (a table that is only looked up does not), and 6 layers x hidden x sequence for causal attention.
-double flops_per_token(const Model& model);
 
 }  // namespace trivet::model

@@ -9,7 +9,7 @@
 namespace trivet::model {
 
 using tensor_parallel::reduce_over;
-using tensor_parallel::sharing_axis;
+using tensor_parallel::split_axis;
 namespace {
 
 Linear::Options fused(const QkvProjection::Options& options) {
@@ -41,7 +41,7 @@ HeadRange QkvProjection::heads_of(const comm::RankAxis* axis) const {
 // hold this microbatch's part, because a sum over ranks must not count it more than once.
 void QkvProjection::make_weight_gradients(Context& context, Gradients gradients, ConstTensorView x, ConstTensorView dy,
                                           const Saved& saved) const {
-  const comm::RankAxis* axis = sharing_axis(context);
+  const comm::RankAxis* axis = split_axis(context);
   const HeadRange heads = heads_of(axis);
   if (!heads.key_value_shared) return Linear::make_weight_gradients(context, gradients, x, dy, saved);
   const int64_t head_size = options_.hidden / options_.heads;

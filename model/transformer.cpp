@@ -54,6 +54,15 @@ void append(Model& model, const std::string& name, std::unique_ptr<Layer> layer)
   model.layers.push_back(std::move(layer));
 }
 
+double flops_of_sample(const Model& model, const Description& d) {
+  int64_t multiplied = 0;
+  for (const auto& layer : model.layers)
+    for (const ParameterSpec& parameter : layer->parameters())
+      if (layer->role() != LayerRole::Input && parameter.shape.dims() >= 2) multiplied += parameter.shape.elements();
+  const double attention = 6.0 * static_cast<double>(d.layers * d.hidden_size * d.sequence_length);  // of a token
+  return (6.0 * static_cast<double>(multiplied) + attention) * static_cast<double>(d.sequence_length);
+}
+
 Model build_transformer(const Description& d) {
   Model model;
   model.description = d;
@@ -61,7 +70,6 @@ Model build_transformer(const Description& d) {
                   .targets = {d.sequence_length},
                   .input_values = d.vocabulary_size,
                   .classes = d.vocabulary_size};
-  model.attention_flops_per_token = 6.0 * static_cast<double>(d.layers * d.hidden_size * d.sequence_length);
   const TransformerBlock::Options block = block_options(d);
   append(model, "embedding", std::make_unique<Embedding>("embedding", embedding_options(d)));
   for (int64_t i = 0; i < d.layers; ++i) {
@@ -70,6 +78,7 @@ Model build_transformer(const Description& d) {
   }
   append(model, "head",
          std::make_unique<LmHead>(head_options(d), make_norm(block.norm, d.hidden_size, d.norm_epsilon, block.norm_bias)));
+  model.stated_flops_per_sample = flops_of_sample(model, d);
   return model;
 }
 

@@ -23,6 +23,7 @@ class TransformerBlock : public Layer {
 
   std::span<const ParameterSpec> parameters() const override { return parts_.parameters(); }
   Shape output_shape(const Shape& input) const override { return input; }
+  std::string_view type() const override { return "transformer_block"; }
   bool allows_sequence_parallelism() const override { return true; }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
   void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&) const override;

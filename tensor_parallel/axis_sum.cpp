@@ -5,7 +5,7 @@
 
 namespace trivet::tensor_parallel {
 
-const comm::RankAxis* sharing_axis(const Context& context) {
+const comm::RankAxis* split_axis(const Context& context) {
   const comm::RankAxis* axis = context.axes[Axis::Tensor];
   return axis && axis->size() > 1 ? axis : nullptr;
 }

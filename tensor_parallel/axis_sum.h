@@ -20,7 +20,7 @@
 namespace trivet::tensor_parallel {
 
 // Returns the ranks that share this layer's split parameters, or null if this rank holds them whole.
-const comm::RankAxis* sharing_axis(const Context& context);
+const comm::RankAxis* split_axis(const Context& context);
 
 // The cuts of a layer's products along its split dim; null if sums need no fixed chunks.
 class AxisCuts {

@@ -5,7 +5,7 @@
 namespace trivet::tensor_parallel {
 
 const comm::RankAxis* sequence_axis(const Context& context) {
-  const comm::RankAxis* axis = sharing_axis(context);
+  const comm::RankAxis* axis = split_axis(context);
   return axis && axis->splits_tokens ? axis : nullptr;
 }
 

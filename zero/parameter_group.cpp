@@ -201,6 +201,8 @@ void ParameterGroup::reduce() {
   } else {
     reduce_to_shard(whole, axis().reduce, stream, resources_.kernels, resources_.buffers, resources_.collectives);
   }
+  if (axis().replicas)
+    reduce_whole(whole.slice(owned_first(), owned_count()), *axis().replicas, stream, resources_.collectives);
   if (options_.lifetimes.shard_gradients) {
     if (shard_written_ && options_.fixed_point && gradients_.view().dtype != DType::Int64)
       throw too_many_contributions(layout_.parameters.front().name);

@@ -2,7 +2,9 @@
 // to know of the mesh.
 //
 // They hold the same elements, so what they sum and gather is the whole group. They may be fewer than all ranks with the same
-// elements; the others then hold replicas of the shards.
+// elements: then the shards have replicas (hybrid sharding, Zhao et al. 2023; MiCS, Zhang et al. 2022):
+//
+//   4 ranks with the same elements, 2 shards     shards {0 1} {2 3}     replicas {0 2} {1 3}
 #pragma once
 
 #include <array>
@@ -19,14 +21,21 @@ struct ShardAxis {
   comm::ProcessGroup& reduce;  // the same ranks; separate, because the two streams have no common order
   Stream& reduce_stream;
 
+  comm::ProcessGroup* replicas = nullptr;  // the ranks that hold this shard, on reduce_stream; null: only this one
+
   int rank() const { return gather.rank(); }
   int size() const { return gather.size(); }
+  // The ranks whose gradients are summed.
+  int contributors() const { return size() * (replicas ? replicas->size() : 1); }
+  // Of the replicas of a shard, the first stands for all in sums over ranks, and saves it.
+  bool is_counted() const { return !replicas || replicas->rank() == 0; }
 };
 
 // The number of ranks that divide a group, by its sharing.
 struct ShardCounts {
-  std::array<int, kSharings> counts{};
-  ShardCounts(int dense = 1, int expert = 1) : counts{dense, expert} {}
+  std::array<int, kSharings> counts;
+  ShardCounts() : ShardCounts(1) {}
+  explicit ShardCounts(int dense, int expert = 1) : counts{dense, expert} {}
   int operator[](Sharing sharing) const { return counts[static_cast<size_t>(sharing)]; }
 };
 

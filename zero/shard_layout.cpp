@@ -110,6 +110,7 @@ class LayoutBuilder {
   void add_owned(int block) {
     BlockLayout& out = layout_.blocks.emplace_back();
     out.name = layers_[static_cast<size_t>(block)].layer;
+    out.role = layers_[static_cast<size_t>(block)].role;
     out.here = here(block);
     for (const ParameterSpec& spec : layers_[static_cast<size_t>(block)].parameters) {
       if (!spec.tied_to.empty()) continue;
@@ -122,7 +123,7 @@ class LayoutBuilder {
     return {spec.sharing,
             spec.trainable,
             role == GroupRole::Own ? persists(spec) : false,
-            options_.sequence_parallel && options_.tensor_size > 1 && spec.split.dim < 0,
+            options_.sequence_parallel && options_.tensor_size > 1 && spec.split.dim < 0 && spec.sharing == Sharing::Dense,
             shared,
             role};
   }
@@ -140,7 +141,9 @@ class LayoutBuilder {
     FlatGroup& flat = out.groups[static_cast<size_t>(group)];
     flat.users = std::max(flat.users, users);
     const ParameterPlace place{block, group, static_cast<int>(flat.parameters.size())};
-    auto part = tensor_parallel::local_part(spec, options_.tensor_rank, options_.tensor_size);
+    // Tensor ranks are data or expert ranks to experts, so they do not cut them.
+    const bool cut = spec.sharing == Sharing::Dense;
+    auto part = tensor_parallel::local_part(spec, cut ? options_.tensor_rank : 0, cut ? options_.tensor_size : 1);
     const int64_t elements = part.shape.elements();
     flat.parameters.push_back({name, spec, std::move(part), flat.whole_elements, sum_block_of(spec)});
     flat.whole_elements += round_up(elements, kernels::kSumBlock);

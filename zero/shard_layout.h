@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "core/layer_role.h"
 #include "core/parameter_spec.h"
 #include "tensor_parallel/split.h"
 #include "zero/placement.h"
@@ -66,6 +67,7 @@ struct ParameterPlace {
 
 struct BlockLayout {
   std::string name;
+  LayerRole role = LayerRole::Hidden;
   bool here = true;  // on this pipeline rank; else it has no groups
   std::vector<FlatGroup> groups;
   // In the order of the layer's parameters(); the places of tied ones may be in another block.
@@ -103,6 +105,7 @@ struct ShardLayout {
 struct NamedParameters {
   std::string layer;
   std::span<const ParameterSpec> parameters;
+  LayerRole role = LayerRole::Hidden;
 };
 // Throws ConfigError if a tied parameter names one that no layer owns, or one of a different shape, or if two parameters have
 // the same name.

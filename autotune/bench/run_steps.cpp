@@ -48,12 +48,9 @@ OwnCores::~OwnCores() {
   if (!before_.empty()) run_on(before_);
 }
 
-MadeUpBatch::MadeUpBatch(const Plan& plan, const model::Model& model)
-    : ids_(static_cast<size_t>(plan.batch.micro_batch_size * model.sample.input[0])) {
-  for (size_t i = 0; i < ids_.size(); ++i)
-    ids_[i] = static_cast<int32_t>(i * 7919 % static_cast<size_t>(model.sample.input_values));
-  const ConstTensorView view{ids_.data(), DType::Int32, {plan.batch.micro_batch_size, model.sample.input[0]}};
-  microbatches_.assign(static_cast<size_t>(plan.batch.gradient_accumulation_steps), {view, view, 0});
+MadeUpBatch::MadeUpBatch(const Plan& plan, const model::Model& model, int rank)
+    : memory_(data::made_up_step(model.sample, plan.batch_layout(rank))) {
+  for (const data::HostMicrobatch& one : memory_) views_.push_back(one.view);
 }
 
 double run_step(Engine& engine, const MadeUpBatch& batch) {
@@ -63,7 +60,7 @@ double run_step(Engine& engine, const MadeUpBatch& batch) {
 }
 
 MeasuredSteps measure_step(comm::World& world, const Plan& plan, model::Model model, int steps, const BenchOptions& options) {
-  const MadeUpBatch batch(plan, model);
+  const MadeUpBatch batch(plan, model, world.rank());
   const OwnCores cores(world, options.own_cores);
   Engine engine(plan, std::move(model), world, {.threads = options.threads, .local_rank = options.local_rank});
   run_step(engine, batch);

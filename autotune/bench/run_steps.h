@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "autotune/bench/bench.h"
+#include "engine/data/made_up_source.h"
 #include "engine/engine.h"
 
 namespace trivet::autotune {
@@ -30,14 +31,15 @@ std::string machine_name(const Backend& backend);
 // A setup that describes these ranks and holds no measurements yet.
 MeasuredSetup setup_of(const comm::World& world, const BenchOptions& options);
 
+// One rank's samples of a step.
 class MadeUpBatch {
  public:
-  MadeUpBatch(const Plan& plan, const model::Model& model);
-  const std::vector<Microbatch>& microbatches() const { return microbatches_; }
+  MadeUpBatch(const Plan& plan, const model::Model& model, int rank = 0);
+  const std::vector<Microbatch>& microbatches() const { return views_; }
 
  private:
-  std::vector<int32_t> ids_;
-  std::vector<Microbatch> microbatches_;
+  std::vector<data::HostMicrobatch> memory_;
+  std::vector<Microbatch> views_;
 };
 
 // Returns the seconds that the step took on this rank.

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "engine/plan.h"
+#include "model/count_flops.h"
 
 namespace trivet::autotune {
 namespace {
@@ -85,11 +86,10 @@ Config config_of(int n, int ranks, DeviceChoice device) {
 
 std::optional<Config> bench_config(int n, int ranks, DeviceChoice device) {
   const Config config = config_of(n, ranks, device);
-  const auto tokens = static_cast<double>(config.batch.micro_batch_size * config.batch.gradient_accumulation_steps *
-                                          config.model.sequence_length);
+  const auto samples = static_cast<double>(config.batch.micro_batch_size * config.batch.gradient_accumulation_steps);
   try {
     const model::Model model = model::build(config.model);
-    if (model::flops_per_token(model) * tokens / static_cast<double>(config.parallel.tensor) > most_flops(device)) return {};
+    if (model::flops_per_sample(model) * samples / static_cast<double>(config.parallel.tensor) > most_flops(device)) return {};
     make_plan(config, model, ranks);
   } catch (const ConfigError&) {  // such as heads that the tensor ranks cannot share
     return {};

@@ -11,7 +11,7 @@ namespace trivet::autotune {
 struct Metrics {
   double throughput = 0;     // samples per second, over all ranks
   double latency = 0;        // seconds per step
-  double flops_per_gpu = 0;  // model FLOPs per second and rank (model::flops_per_token)
+  double flops_per_gpu = 0;  // model FLOPs per second and rank (model::flops_per_sample)
 
   double of(TuningMetric metric) const;
 };

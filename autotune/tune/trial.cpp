@@ -9,8 +9,8 @@
 
 #include "core/clock.h"
 #include "core/error.h"
-#include "core/random.h"
 #include "engine/checkpoint/participants.h"
+#include "engine/data/made_up_source.h"
 #include "engine/engine.h"
 
 namespace trivet::autotune {
@@ -38,37 +38,11 @@ TrialResult agreed(comm::World& world, TrialStatus status, const std::string& te
   return result;
 }
 
-struct MadeUpMicrobatch {
-  std::vector<int32_t> tokens, targets;
-  Microbatch view;
-};
-
-std::vector<MadeUpMicrobatch> made_up_microbatches(const Plan& plan, const model::Description& model, int data_rank) {
-  const ResolvedBatch& batch = plan.batch;
-  const Shape shape{batch.micro_batch_size, model.sequence_length};
-  const auto tokens = static_cast<uint64_t>(shape.elements()), vocabulary = static_cast<uint64_t>(model.vocabulary_size);
-  std::vector<MadeUpMicrobatch> all(static_cast<size_t>(batch.gradient_accumulation_steps));
-  for (size_t m = 0; m < all.size(); ++m) {
-    MadeUpMicrobatch& one = all[m];
-    const int64_t first_sample =
-        (data_rank * batch.gradient_accumulation_steps + static_cast<int64_t>(m)) * batch.micro_batch_size;
-    for (uint64_t i = 0; i < tokens; ++i) {
-      const PhiloxBlock random = philox(random_key(0, "trial"), i, static_cast<uint64_t>(first_sample));
-      one.tokens.push_back(static_cast<int32_t>(random[0] % vocabulary));
-      one.targets.push_back(static_cast<int32_t>(random[1] % vocabulary));
-    }
-    one.view = {.input = {one.tokens.data(), DType::Int32, shape},
-                .targets = {one.targets.data(), DType::Int32, shape},
-                .first_sample = first_sample};
-  }
-  return all;
-}
-
 // The time of each measured step on this rank.
-std::vector<int64_t> measured_nanoseconds(Engine& engine, const std::vector<MadeUpMicrobatch>& microbatches,
+std::vector<int64_t> measured_nanoseconds(Engine& engine, const std::vector<data::HostMicrobatch>& microbatches,
                                           const TrialOptions& options) {
   std::vector<Microbatch> views;
-  for (const MadeUpMicrobatch& one : microbatches) views.push_back(one.view);
+  for (const data::HostMicrobatch& one : microbatches) views.push_back(one.view);
   std::vector<int64_t> measured;
   for (int64_t step = 1; step <= options.steps; ++step) {
     const auto begin = system_clock().now();
@@ -130,8 +104,7 @@ TrialResult run_trial(const Config& config, const model::Description& descriptio
   try {
     std::optional<Engine> engine;
     build(engine, config, description, world, options);
-    const auto data_rank = static_cast<int>(engine->plan().batch_layout(world.rank()).data_rank);
-    const auto microbatches = made_up_microbatches(engine->plan(), description, data_rank);
+    const auto microbatches = data::made_up_step(engine->model().sample, engine->plan().batch_layout(world.rank()));
     const std::vector<int64_t> mine = measured_nanoseconds(*engine, microbatches, options);
     return {.seconds = median_of_slowest(world, mine)};
   } catch (const GivenUp& given_up) {

@@ -149,6 +149,11 @@ void check_aliases(const Config& config) {
 
 void check(const Config& config) {
   check_model(config);
+  check_without_model(config);
+  config::check_layout_of_model(config);
+}
+
+void check_without_model(const Config& config) {
   check_training(config);
   check_timeline(config);
   check_precision(config);

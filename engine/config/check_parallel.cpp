@@ -100,12 +100,15 @@ void check_rank_order(const Config& config) {
 }  // namespace
 
 void check_parallel(const Config& config) {
-  check_tensor(config);
   check_sequence_parallel(config);
   check_optimizer(config);
   check_chunks(config);
-  check_stages(config);
   check_rank_order(config);
+}
+
+void check_layout_of_model(const Config& config) {
+  check_tensor(config);
+  check_stages(config);
 }
 
 }  // namespace trivet::config

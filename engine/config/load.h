@@ -19,6 +19,8 @@ Config parse_config(std::string_view text, const std::string& source_name, const
 
 // Checks the constraints between keys. load_config calls it; call it yourself for a Config built by hand. Throws ConfigError.
 void check(const Config& config);
+// The same for a model of your own layers, about which the section "model" says nothing.
+void check_without_model(const Config& config);
 
 // Given keys that have no effect in this run, each with the reason: "optimizer.params.torch_adam: Trivet has only one Adam".
 std::vector<std::string> accepted_without_effect(const Config& config);

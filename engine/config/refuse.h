@@ -15,8 +15,9 @@ const GivenKey* find_given_or_alias(const Config& config, const std::string& pat
 // Throws ConfigError: "gpt.json:3:14: parallel.tensor: what"; there is no position if the key was not given.
 [[noreturn]] void refuse(const Config& config, const std::string& path, const std::string& what);
 
-// Checks the axes, the pipeline and what they require of the model.
+// Checks the axes and the pipeline; then what they require of the model that the config describes.
 void check_parallel(const Config& config);
+void check_layout_of_model(const Config& config);
 
 // Checks offload_param and offload_optimizer.
 void check_offload(const Config& config);

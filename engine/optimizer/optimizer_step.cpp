@@ -25,10 +25,7 @@ bool is_stored(const ConstTensorView& piece, const zero::OwnedRange& range) { re
 }  // namespace
 
 OptimizerStep::OptimizerStep(const OptimizerConfig& config, Parameters& parameters, const OptimizerResources& resources)
-    : config_(config),
-      parameters_(parameters),
-      resources_(resources),
-      blocks_(static_cast<int>(parameters.layout().blocks.size())) {
+    : config_(config), parameters_(parameters), resources_(resources) {
   parameters_.for_each_group([&](int block, zero::ParameterGroup& group) {
     if (!group.layout().trainable || group.layout().role != zero::GroupRole::Own) return;
     groups_[&group] = {block, owned_.size()};
@@ -65,8 +62,9 @@ std::vector<OptimizerStep::Side> OptimizerStep::sides() {
 
 // Muon orthogonalises the matrices of hidden blocks; embedding, head, gains and biases are updated by Adam.
 bool OptimizerStep::is_muon(const zero::ParameterGroup& group, const zero::FlatParameter& parameter) const {
-  const int block = groups_.at(&group).block;
-  return config_.type == OptimizerType::Muon && block > 0 && block + 1 < blocks_ && parameter.spec.shape.dims() == 2;
+  const auto block = static_cast<size_t>(groups_.at(&group).block);
+  return config_.type == OptimizerType::Muon && parameters_.layout().blocks[block].role == LayerRole::Hidden &&
+         parameter.spec.shape.dims() == 2;
 }
 
 bool OptimizerStep::has_muon(const zero::ParameterGroup& group) const {
@@ -123,6 +121,7 @@ std::vector<OptimizerStep::Part> OptimizerStep::counted_parts(const OwnedParamet
   const zero::FlatParameter& parameter = layout.parameters[static_cast<size_t>(owned.index)];
   const int64_t shard_first = owned.group->axis().rank() * layout.shard_elements;
   std::vector<Part> parts;
+  if (!owned.group->axis().is_counted()) return parts;
   for (const tensor_parallel::LocalBox& box : parameter.part.boxes) {
     if (!box.counted) continue;
     const zero::Overlap part =

@@ -135,7 +135,6 @@ class OptimizerStep {
   std::map<const zero::ParameterGroup*, OwnedGroup> groups_;
   Buffer lamb_sums_;                            // int64 [owned, 2, ExactSum::kWords]: squares of weights and updates
   Buffer verdict_on_host_, lamb_sums_on_host_;  // copies for updates on the host
-  int blocks_ = 0;
 };
 
 }  // namespace trivet

@@ -56,7 +56,7 @@ TEST(KernelTimer, TakesTheMeanOfCallsThatAreAlikeAndTheGapsBetween) {
 TEST(BenchShapes, AreSpreadOverWhatConfigsCanBe) {
   std::set<int64_t> hidden, layers;
   std::set<DType> types;
-  std::set<ModelType> models;
+  std::set<model::Type> models;
   std::set<int> stages;
   std::set<int64_t> tensor;
   std::set<Reproducible> modes;

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "autotune/transformer_formulas.h"
-#include "model/model.h"
+#include "model/count_flops.h"
 
 namespace trivet::autotune {
 namespace {
@@ -51,7 +51,7 @@ TEST(LlamaFormulas, FlopsOfAttentionAreThoseOfTheModelsConvention) {
                                            .sequence_length = 16,
                                            .vocabulary_size = 10});
   const double attention = 3 * attention_forward_flops(shape, 2), others = 6 * 16 * 3 * 64 * 96;
-  EXPECT_DOUBLE_EQ(16 * model::flops_per_token(model), 3 * (attention + others) + 16 * 6 * 64 * 10);
+  EXPECT_DOUBLE_EQ(model::flops_per_sample(model), 3 * (attention + others) + 16 * 6 * 64 * 10);
   EXPECT_DOUBLE_EQ(attention_forward_flops(shape, 2, 2), 2 * attention_forward_flops(shape, 2));
 }
 

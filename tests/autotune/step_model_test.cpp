@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "engine/plan.h"
+#include "model/count_flops.h"
 
 namespace trivet::autotune {
 namespace {
@@ -370,7 +371,7 @@ TEST_F(OfSmallGpt, UtilizationIsOfTheModelsFlops) {
   const double tokens = 4 * 2 * 3 * 256;
   EXPECT_DOUBLE_EQ(step.tokens_per_second, tokens / step.seconds.total());
   EXPECT_NEAR(step.model_flops_utilization,
-              model::flops_per_token(model) * tokens / step.seconds.total() / (4 * cluster.device.matrix_flops), 1e-12);
+              model::flops_per_sample(model) / 256 * tokens / step.seconds.total() / (4 * cluster.device.matrix_flops), 1e-12);
 }
 
 }  // namespace

@@ -45,8 +45,22 @@ TEST_F(OfText, IntegersHaveARange) {
 
 TEST_F(OfText, AnotherNumberOfSamplesIsRefused) {
   EXPECT_THAT([&] { check(batch(), kText, 3); },
-              ThrowsMessage<DataError>(
-                  "engine: a microbatch has inputs [2, 3] and targets [2, 3], but the plan is for [3, 3] and [3, 3]"));
+              ThrowsMessage<DataError>("engine: a microbatch has inputs int32 [2, 3] and targets int32 [2, 3], but the plan is "
+                                       "for int32 [3, 3] and int32 [3, 3]"));
+}
+
+TEST(SampleSpec, AMicrobatchHasItsDtype) {
+  const std::vector<double> pixels(2 * 2 * 4 * 4);
+  const std::vector<int32_t> classes{0, 4};
+  const Microbatch batch{{pixels.data(), DType::Float64, {2, 2, 4, 4}}, {classes.data(), DType::Int32, {2, 1}}, 0};
+  EXPECT_THAT([&] { check(batch, kImages, 2); },
+              ThrowsMessage<DataError>("engine: a microbatch has inputs float64 [2, 2, 4, 4] and targets int32 [2, 1], but the "
+                                       "plan is for float32 [2, 2, 4, 4] and int32 [2, 1]"));
+}
+
+TEST(SampleSpec, ASampleLeavesADimForTheBatch) {
+  const SampleSpec deep{.input = {1, 1, 1, 1, 1, 1}, .targets = {1}};
+  EXPECT_THROW(deep.inputs_of(2), std::invalid_argument);
 }
 
 }  // namespace

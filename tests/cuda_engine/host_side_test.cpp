@@ -116,7 +116,7 @@ class HostSideOnCuda : public testing::Test {
   std::unique_ptr<comm::ProcessGroup> single_ =
       comm::make_single_group("single", [this](ConstTensorView from, TensorView to) { kernels_->copy(from, to); });
   std::vector<ParameterSpec> specs_{{.name = "weight", .shape = {kElements}}};
-  ShardLayout layout_ = make_shard_layout({{"net", specs_}}, {.shards = 1});
+  ShardLayout layout_ = make_shard_layout({{"net", specs_}}, {.shards = ShardCounts(1)});
   std::unique_ptr<ParameterGroup> group_;
 };
 

@@ -103,6 +103,26 @@ TEST(Mesh, StagesKeepTheirRanksInTheViewOfExperts) {
     EXPECT_EQ(mesh.view(Sharing::Expert).coordinate_of(rank, Axis::Pipeline), mesh.coordinate_of(rank, Axis::Pipeline)) << rank;
 }
 
+// Whatever the order of ranks, an expert's copies are on ranks of one stage, and consecutive ranks of a stage have different
+// experts.
+TEST(Mesh, ExpertsStayWithinTheirStageInEveryOrder) {
+  std::vector<Axis> order{Axis::Pipeline, Axis::Data, Axis::Tensor};
+  do {
+    const Mesh mesh({.tensor = 2, .pipeline = 2, .expert = 4, .rank_order = order}, 16);
+    const Mesh experts = mesh.view(Sharing::Expert);
+    for (int rank = 0; rank < 16; ++rank) {
+      EXPECT_EQ(experts.coordinate_of(rank, Axis::Pipeline), mesh.coordinate_of(rank, Axis::Pipeline)) << rank;
+      EXPECT_EQ(experts.rank_at(experts.coordinates_of(rank)), rank);
+    }
+    for (int stage = 0; stage < 2; ++stage) {
+      const Ranks ranks = mesh.ranks_at({{Axis::Pipeline, stage}});
+      for (size_t place = 0; place < ranks.size(); ++place)
+        EXPECT_EQ(experts.coordinate_of(ranks[place], Axis::Expert), static_cast<int>(place % 4));
+    }
+    EXPECT_EQ(experts.groups(equal_over(Sharing::Expert)).size(), 8U);
+  } while (std::ranges::next_permutation(order).found);
+}
+
 TEST(Mesh, TheExpertAxisDividesTheRanksOfAStage) {
   EXPECT_THAT(
       [] { Mesh({.tensor = 2, .expert = 3}, 8); },

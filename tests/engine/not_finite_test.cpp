@@ -26,6 +26,7 @@ class Spoils final : public Layer {
       : layer_(std::move(layer)), what_(what), sample_(sample) {}
   std::span<const ParameterSpec> parameters() const override { return layer_->parameters(); }
   Shape output_shape(const Shape& input) const override { return layer_->output_shape(input); }
+  LayerRole role() const override { return layer_->role(); }
   void forward(Context& c, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const override {
     layer_->forward(c, weights, x, y, saved);
     spoil(c, Poisoned::Output, y);
@@ -163,6 +164,7 @@ class InfiniteLoss final : public Layer {
   explicit InfiniteLoss(std::unique_ptr<Layer> layer) : layer_(std::move(layer)) {}
   std::span<const ParameterSpec> parameters() const override { return layer_->parameters(); }
   Shape output_shape(const Shape& input) const override { return layer_->output_shape(input); }
+  LayerRole role() const override { return layer_->role(); }
   void forward(Context& c, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const override {
     layer_->forward(c, weights, x, y, saved);
   }

@@ -14,6 +14,7 @@ class Overflowing final : public Layer {
   Overflowing(std::unique_ptr<Layer> layer, const bool& overflows) : layer_(std::move(layer)), overflows_(overflows) {}
   std::span<const ParameterSpec> parameters() const override { return layer_->parameters(); }
   Shape output_shape(const Shape& input) const override { return layer_->output_shape(input); }
+  LayerRole role() const override { return layer_->role(); }
   void forward(Context& c, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const override {
     layer_->forward(c, weights, x, y, saved);
   }

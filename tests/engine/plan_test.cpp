@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "engine/engine.h"
 #include "model/attention.h"
+#include "model/count_flops.h"
 #include "model/mlp.h"
 #include "tests/engine/small_plan.h"
 
@@ -300,7 +301,7 @@ TEST(Plan, SaysWhetherAStepIsOneCudaGraph) {
 
 TEST(Plan, AStepsOperationsAreThoseOfAllTokensOfTheGlobalBatch) {
   const Config config = small_config();
-  EXPECT_DOUBLE_EQ(plan_of(config, 4).model_flops_per_step, model::flops_per_token(model_of(config)) * 12 * 32);
+  EXPECT_DOUBLE_EQ(plan_of(config, 4).model_flops_per_step, model::flops_per_sample(model_of(config)) * 12);
 }
 
 // The embedding has 66,048 parameters, each block 49,984, the head 128, and 64,000 more if it has a table of its own.
@@ -342,8 +343,8 @@ TEST(Plan, CountsWhatSavingCopies) {
 // The block has a matrix of 1,600 elements and a gain of 7, which persists.
 TEST(BlockParameters, OfWeightsThatPersistNothingIsGathered) {
   const std::vector<ParameterSpec> specs{{.name = "weight", .shape = {40, 40}}, {.name = "gain", .shape = {7}}};
-  const zero::ShardLayout layout =
-      zero::make_shard_layout({{"block", specs}}, {.shards = 2, .persistence_threshold = 100, .persistence_limit = 1000});
+  const zero::ShardLayout layout = zero::make_shard_layout(
+      {{"block", specs}}, {.shards = zero::ShardCounts(2), .persistence_threshold = 100, .persistence_limit = 1000});
   const auto [weight, gain] = std::pair{layout.blocks[0].groups[0].whole_elements, layout.blocks[0].groups[1].whole_elements};
   EXPECT_EQ(block_parameters(layout, 3).sharded_elements, (std::vector<int64_t>{weight}));
   EXPECT_EQ(block_parameters(layout, 3).gradient_elements, (std::vector<int64_t>{weight + gain}));

@@ -63,6 +63,7 @@ class Frozen final : public Layer {
   }
   std::span<const ParameterSpec> parameters() const override { return specs_; }
   Shape output_shape(const Shape& input) const override { return layer_->output_shape(input); }
+  LayerRole role() const override { return layer_->role(); }
   bool allows_sequence_parallelism() const override { return layer_->allows_sequence_parallelism(); }
   void forward(Context& c, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const override {
     layer_->forward(c, weights, x, y, saved);

@@ -33,7 +33,7 @@ struct Trace {
 };
 
 // Global batch 12 of sequences of 16 tokens; 12 is divisible by 1, 2, 3, 4 and 6 ranks.
-Config tiny_config(ModelType type);
+Config tiny_config(model::Type type);
 Trace run(const TinyRun& run);
 
 // The first difference in words, or "" when every bit is the same.

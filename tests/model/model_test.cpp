@@ -1,4 +1,4 @@
-#include "model/model.h"
+#include "model/count_flops.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -199,10 +199,10 @@ TEST(ParameterCount, IsThePublishedOneOfGpt2) {
             6'738'415'616);
 }
 
-TEST(FlopsPerToken, AreSixForEachMultiplyingElementAndAttention) {
+TEST(FlopsPerSample, AreSixForEachMultiplyingElementAndTokenAndAttention) {
   // A block has 12 H^2 + 13 H elements, of which 12 H^2 multiply.
-  EXPECT_DOUBLE_EQ(flops_per_token(build({.vocabulary_size = 50257})),
-                   6.0 * (12 * 12 * 768.0 * 768 + 50257 * 768.0) + 6.0 * 12 * 768 * 1024);
+  EXPECT_DOUBLE_EQ(flops_per_sample(build({.vocabulary_size = 50257})),
+                   1024 * (6.0 * (12 * 12 * 768.0 * 768 + 50257 * 768.0) + 6.0 * 12 * 768 * 1024));
 }
 
 void expect_refused(const Description& description, const std::string& message) {

@@ -16,7 +16,7 @@ using testing::ThrowsMessage;
 
 struct Group {
   std::vector<ParameterSpec> specs{{.name = "weight", .shape = {3, 5}}};
-  ShardLayout layout = make_shard_layout({{"net", specs}}, {.shards = 1});
+  ShardLayout layout = make_shard_layout({{"net", specs}}, {.shards = ShardCounts(1)});
   std::unique_ptr<kernels::Kernels> kernels = kernels::make_cpu_kernels(1);
   std::unique_ptr<Stream> stream = make_inline_stream();
   std::unique_ptr<comm::ProcessGroup> single = comm::make_single_group("single");
@@ -94,14 +94,15 @@ TEST(ParameterGroup, MoreContributionsThanWereSaidAreRefused) {
 
 // One of several ranks, which are threads. Gathers and reductions have streams of their own, as with `overlap_comm`.
 struct RankOfGroup {
-  RankOfGroup(comm::World& world, const GroupOptions& options, const LayoutOptions& layout_options)
+  RankOfGroup(comm::ProcessGroup& shards, const GroupOptions& options, const LayoutOptions& layout_options,
+              comm::ProcessGroup* replicas = nullptr)
       : layout(make_shard_layout({{"net", specs}}, layout_options)),
         group(layout.blocks[0].groups[0], options,
               {.kernels = *kernels,
                .allocator = host_allocator(),
                .meter = meter,
                .buffers = buffers,
-               .axes = {{world.group(), *gather_stream, world.group(), *reduce_stream}},
+               .axes = {{shards, *gather_stream, shards, *reduce_stream, replicas}},
                .collectives = {}}) {}
   void contribute(float value) {
     const Gradient gradient = group.gradient(0);
@@ -135,8 +136,8 @@ std::vector<float> initial_weights(int ranks, int stage, const LayoutOptions& pa
   std::vector<float> weights;
   comm::run_threads(ranks, [&](comm::World& world) {
     LayoutOptions options = part;
-    options.shards = ranks;
-    RankOfGroup rank(world, {.lifetimes = ranks > 1 ? lifetimes_of(stage, false) : Lifetimes{}}, options);
+    options.shards = ShardCounts(ranks);
+    RankOfGroup rank(world.group(), {.lifetimes = ranks > 1 ? lifetimes_of(stage, false) : Lifetimes{}}, options);
     rank.group.initialize(11);
     come_late(world);
     rank.group.publish();
@@ -172,7 +173,7 @@ TEST(ParameterGroup, InitialWeightsOfARangeOfColumnsAreThoseOfTheWhole) {
 TEST(ParameterGroup, EachStepSumsItsOwnContributionsOfAllRanks) {
   for (const int stage : {0, 1, 2, 3})
     comm::run_threads(2, [&](comm::World& world) {
-      RankOfGroup rank(world, {.lifetimes = lifetimes_of(stage, false)}, {.shards = 2});
+      RankOfGroup rank(world.group(), {.lifetimes = lifetimes_of(stage, false)}, {.shards = ShardCounts(2)});
       for (int step = 0; step < 2; ++step) {
         rank.group.begin_step();
         come_late(world);
@@ -187,11 +188,33 @@ TEST(ParameterGroup, EachStepSumsItsOwnContributionsOfAllRanks) {
     });
 }
 
+// Four ranks hold the same elements, but only two divide them: {0 1} and {2 3}. Each shard is on two ranks.
+TEST(ParameterGroup, ReplicasOfAShardSumTheirGradientsToo) {
+  for (const int stage : {0, 1, 2, 3})
+    comm::run_threads(4, [&](comm::World& world) {
+      std::unique_ptr<comm::ProcessGroup> shards, replicas;
+      for (const std::vector<int>& ranks : {std::vector{0, 1}, {2, 3}})
+        if (auto group = world.group().subgroup(ranks, "shards")) shards = std::move(group);
+      for (const std::vector<int>& ranks : {std::vector{0, 2}, {1, 3}})
+        if (auto group = world.group().subgroup(ranks, "replicas")) replicas = std::move(group);
+      RankOfGroup rank(*shards, {.lifetimes = lifetimes_of(stage, false)}, {.shards = ShardCounts(2)}, replicas.get());
+      EXPECT_EQ(rank.group.axis().contributors(), 4);
+      EXPECT_EQ(rank.group.axis().is_counted(), world.rank() < 2);
+      rank.group.begin_step();
+      rank.contribute(static_cast<float>(1 << world.rank()));
+      rank.group.retire();
+      const OwnedRange owned = rank.group.owned();
+      const int64_t here = overlap(rank.layout.blocks[0].groups[0].parameters[0], owned.first, owned.count).count;
+      EXPECT_GT(here, 0);
+      for (int64_t e = 0; e < here; ++e) ASSERT_EQ(owned.gradient.as<float>()[e], 15.0f) << stage;
+    });
+}
+
 // A group in run mode with two parameters, of which a step may write only one (it is another layer's turn, or a path is
 // frozen).
 struct TwoParameters {
   std::vector<ParameterSpec> specs{{.name = "first", .shape = {3, 5}}, {.name = "second", .shape = {7}}};
-  ShardLayout layout = make_shard_layout({{"net", specs}}, {.shards = 1});
+  ShardLayout layout = make_shard_layout({{"net", specs}}, {.shards = ShardCounts(1)});
   std::unique_ptr<kernels::Kernels> kernels = kernels::make_cpu_kernels(1);
   std::unique_ptr<Stream> stream = make_inline_stream();
   std::unique_ptr<comm::ProcessGroup> single = comm::make_single_group("single");

@@ -26,7 +26,7 @@ struct Fixture {
 TEST(ShardLayout, EveryElementHasExactlyOneOwnerAndShardsAreAligned) {
   const Fixture model;
   for (int ranks : {1, 2, 3, 4, 7, 64}) {
-    const ShardLayout layout = make_shard_layout(model.layers(), {.shards = ranks});
+    const ShardLayout layout = make_shard_layout(model.layers(), {.shards = ShardCounts(ranks)});
     for (const BlockLayout& block : layout.blocks)
       for (const FlatGroup& group : block.groups) {
         EXPECT_EQ(group.whole_elements, group.shard_elements * ranks);
@@ -49,7 +49,7 @@ TEST(ShardLayout, EveryElementHasExactlyOneOwnerAndShardsAreAligned) {
 
 TEST(ShardLayout, TiedParametersPointToTheirOwner) {
   const Fixture model;
-  const ShardLayout layout = make_shard_layout(model.layers(), {.shards = 2});
+  const ShardLayout layout = make_shard_layout(model.layers(), {.shards = ShardCounts(2)});
   EXPECT_TRUE(layout.blocks[2].groups.empty());
   EXPECT_EQ(layout.blocks[2].weight_blocks, (std::vector<int>{2, 0}));
   EXPECT_EQ(layout.blocks[2].weights[0].block, 0);
@@ -58,13 +58,13 @@ TEST(ShardLayout, TiedParametersPointToTheirOwner) {
 TEST(ShardLayout, SmallParametersPersistUpToALimitAndFrozenOnesStandApart) {
   const Fixture model;
   const ShardLayout layout =
-      make_shard_layout(model.layers(), {.shards = 2, .persistence_threshold = 100, .persistence_limit = 1000});
+      make_shard_layout(model.layers(), {.shards = ShardCounts(2), .persistence_threshold = 100, .persistence_limit = 1000});
   ASSERT_EQ(layout.blocks[1].groups.size(), 3u);
   EXPECT_FALSE(layout.blocks[1].groups[0].persistent);
   EXPECT_TRUE(layout.blocks[1].groups[1].persistent);
   EXPECT_FALSE(layout.blocks[1].groups[2].trainable);
   const ShardLayout none =
-      make_shard_layout(model.layers(), {.shards = 2, .persistence_threshold = 100, .persistence_limit = 6});
+      make_shard_layout(model.layers(), {.shards = ShardCounts(2), .persistence_threshold = 100, .persistence_limit = 6});
   EXPECT_FALSE(none.blocks[1].groups[0].persistent);  // 7 elements are more than the limit
 }
 
@@ -72,8 +72,8 @@ TEST(ShardLayout, SmallParametersPersistUpToALimitAndFrozenOnesStandApart) {
 TEST(ShardLayout, PersistsBelowTheThresholdAndUpToTheLimit) {
   const std::vector<ParameterSpec> seven{{.name = "gain", .shape = {7}}};
   const auto persists = [&](int64_t threshold, int64_t limit) {
-    const ShardLayout layout =
-        make_shard_layout({{"layer", seven}}, {.shards = 2, .persistence_threshold = threshold, .persistence_limit = limit});
+    const ShardLayout layout = make_shard_layout(
+        {{"layer", seven}}, {.shards = ShardCounts(2), .persistence_threshold = threshold, .persistence_limit = limit});
     return layout.blocks.at(0).groups.at(0).persistent;
   };
   EXPECT_FALSE(persists(7, 1000));
@@ -88,7 +88,7 @@ TEST(ShardLayout, ExpertsHaveGroupsOfTheirOwn) {
   const std::vector<ParameterSpec> specs{{.name = "router", .shape = {300}},
                                          {.name = "expert", .shape = {300}, .sharing = Sharing::Expert},
                                          {.name = "norm", .shape = {8}}};
-  const ShardLayout layout = make_shard_layout({{"block", specs}}, {.shards = {4, 2}});
+  const ShardLayout layout = make_shard_layout({{"block", specs}}, {.shards = ShardCounts(4, 2)});
   ASSERT_EQ(layout.blocks[0].groups.size(), 2u);
   const FlatGroup &dense = layout.blocks[0].groups[0], &experts = layout.blocks[0].groups[1];
   EXPECT_EQ(dense.sharing, Sharing::Dense);
@@ -104,10 +104,27 @@ TEST(ShardLayout, ExpertsHaveGroupsOfTheirOwn) {
   EXPECT_FALSE(make_shard_layout({{"block", specs}}, {}).is_divided());
 }
 
+// To experts the tensor ranks are data or expert ranks: they neither cut them nor sum their gradients, and every shard counts.
+TEST(ShardLayout, TensorRanksDoNotCutExperts) {
+  const std::vector<ParameterSpec> specs{{.name = "expert", .shape = {4, 6}, .split = {0, {4}, {}}, .sharing = Sharing::Expert},
+                                         {.name = "bias", .shape = {6}, .sharing = Sharing::Expert}};
+  for (const int rank : {0, 1}) {
+    const ShardLayout layout = make_shard_layout(
+        {{"block", specs}}, {.shards = ShardCounts(4, 8), .tensor_rank = rank, .tensor_size = 2, .sequence_parallel = true});
+    ASSERT_EQ(layout.blocks[0].groups.size(), 1u);
+    EXPECT_FALSE(layout.blocks[0].groups[0].summed_over_tensor);
+    for (const FlatParameter& parameter : layout.blocks[0].groups[0].parameters) {
+      EXPECT_EQ(parameter.part.shape, parameter.spec.shape);
+      EXPECT_TRUE(parameter.part.boxes[0].counted) << rank;
+    }
+  }
+}
+
 TEST(ShardLayout, CountsWhatPersistsOverAllLayers) {
   const std::vector<ParameterSpec> four{{.name = "gain", .shape = {4}}}, two{{.name = "gain", .shape = {2}}};
-  const ShardLayout layout = make_shard_layout({{"first", four}, {"second", four}, {"third", four}, {"last", two}},
-                                               {.shards = 2, .persistence_threshold = 100, .persistence_limit = 10});
+  const ShardLayout layout =
+      make_shard_layout({{"first", four}, {"second", four}, {"third", four}, {"last", two}},
+                        {.shards = ShardCounts(2), .persistence_threshold = 100, .persistence_limit = 10});
   std::vector<bool> persistent;
   for (const BlockLayout& block : layout.blocks) persistent.push_back(block.groups.at(0).persistent);
   EXPECT_EQ(persistent, (std::vector<bool>{true, true, false, true}));
@@ -118,7 +135,8 @@ std::vector<std::vector<int64_t>> norm_blocks(const ParameterSpec& spec, int siz
   std::vector<std::vector<int64_t>> blocks;
   for (int rank = 0; rank < size; ++rank) {
     const std::vector<ParameterSpec> specs{spec};
-    const ShardLayout layout = make_shard_layout({{"layer", specs}}, {.shards = 1, .tensor_rank = rank, .tensor_size = size});
+    const ShardLayout layout =
+        make_shard_layout({{"layer", specs}}, {.shards = ShardCounts(1), .tensor_rank = rank, .tensor_size = size});
     const FlatParameter& parameter = layout.blocks[0].groups[0].parameters[0];
     const int64_t width = spec.shape.dims() > 1 ? spec.shape[1] : 1;
     for (const tensor_parallel::LocalBox& box : parameter.part.boxes) {
@@ -151,7 +169,8 @@ TEST(ShardLayout, AWeightThatPipelineRanksShareIsAloneInItsGroupAndATieOfTheirs)
     const auto other = comes_first ? model.embedding.end() : model.embedding.begin();
     model.embedding.insert(other, {.name = "positions", .shape = {10, 33}});
     const auto layout_of = [&](int rank) {
-      return make_shard_layout(model.layers(), {.shards = 2, .pipeline_rank_of_block = {0, 1, 2}, .pipeline_rank = rank});
+      return make_shard_layout(model.layers(),
+                               {.shards = ShardCounts(2), .pipeline_rank_of_block = {0, 1, 2}, .pipeline_rank = rank});
     };
     const ShardLayout first = layout_of(0), middle = layout_of(1), last = layout_of(2);
     ASSERT_EQ(first.blocks[0].groups.size(), 2u);

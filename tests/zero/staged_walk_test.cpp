@@ -81,7 +81,7 @@ struct Offloaded {
   }
 
   std::vector<ParameterSpec> specs{{.name = "weight", .shape = {kElements}}};
-  ShardLayout layout = make_shard_layout({{"net", specs}}, {.shards = 1});
+  ShardLayout layout = make_shard_layout({{"net", specs}}, {.shards = ShardCounts(1)});
   std::unique_ptr<kernels::Kernels> kernels = kernels::make_cpu_kernels(1);
   std::unique_ptr<Stream> stream = make_inline_stream();
   std::unique_ptr<comm::ProcessGroup> single = comm::make_single_group("single");
