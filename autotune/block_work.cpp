@@ -117,7 +117,7 @@ class BlockRun {
     }
     Arena arena("block");
     Context context = context_of(arena);
-    const ConstTensorView x = first ? samples() : ConstTensorView(nullptr, site_.dtype, input);
+    const ConstTensorView x = first ? samples() : ConstTensorView{nullptr, site_.dtype, input};
     const TensorView dx = first ? TensorView{} : TensorView{nullptr, site_.dtype, input};
     Saved saved;
     const int64_t input_bytes = first ? 0 : x.bytes();

@@ -1,19 +1,18 @@
 #include "autotune/step_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <stdexcept>
 
 #include "pipeline/partition.h"
 
 namespace trivet::autotune {
 namespace {
 
-bool is_product(const kernels::KernelCall& call) {
-  return call.kernel == "matmul" || call.kernel == "attention" || call.kernel == "attention_backward";
-}
-
-// Kernels that backward_weight runs.
-bool makes_weight_gradients(const kernels::KernelCall& call) {
-  return call.variant.starts_with("tn") || call.kernel == "bias_gradient" || call.kernel.ends_with("_backward_weight");
+// Attention that backward computes again, because forward did not keep it.
+bool repeats_forward(const kernels::KernelCall& call) {
+  return call.bound == kernels::Bound::Attention && call.result == kernels::Result::Other;
 }
 
 }  // namespace
@@ -24,7 +23,11 @@ StepModel::StepModel(const model::Model& model, const Cluster& cluster, const St
 double StepModel::kernel_seconds(const kernels::KernelCall& call) const {
   const Accelerator& device = cluster_.device;
   const double rate = call.dtype == DType::Float32 ? device.float32_flops : device.matrix_flops;
-  const double computing = is_product(call) ? call.flops / (rate * device.product_efficiency) : 0;
+  if (call.bound == kernels::Bound::Unstated)
+    throw std::logic_error(
+        fmt::format("step model: kernel {} does not say what limits its speed (KernelCall::bound)", call.kernel));
+  const bool multiplies = call.bound != kernels::Bound::Memory;
+  const double computing = multiplies ? call.flops / (rate * device.product_efficiency) : 0;
   return std::max({computing, call.bytes / device.memory_bandwidth, device.launch_seconds});
 }
 
@@ -91,8 +94,8 @@ StepModel::BlockSeconds StepModel::seconds_of(const BlockWork& work, const Layou
                        .forward_axis = axis(work.forward),
                        .backward_axis = axis(work.backward)};
   for (const kernels::KernelCall& call : work.backward.calls) {
-    if (makes_weight_gradients(call)) seconds.weights += kernel_seconds(call);
-    if (call.kernel != "attention") continue;  // part of the forward, computed again
+    if (call.result == kernels::Result::WeightGradient) seconds.weights += kernel_seconds(call);
+    if (!repeats_forward(call)) continue;
     seconds.backward -= kernel_seconds(call);
     seconds.forward_again += kernel_seconds(call);
   }

@@ -142,7 +142,7 @@ void measure(const Product& p, DType dtype, DType out, int threads, double budge
                     .accumulate = p.accumulate,
                     .bias = {}};
   Peer plain(p, dtype, out, a.data(), b.data(), c.data(), false), packed(p, dtype, out, a.data(), b.data(), c.data(), true);
-  std::vector<std::function<void()>> ways = {[&] { cpu::matmul(args, threads); }, [&] { plain.run(); }, [&] { packed.run(); }};
+  std::vector<std::function<void()>> ways = {[&] { cpu::compute(args, threads); }, [&] { plain.run(); }, [&] { packed.run(); }};
   if (dtype == DType::Float32)
     ways.push_back([&] {
       dnnl::sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, 1.0f, reinterpret_cast<float*>(a.data()),
@@ -199,26 +199,26 @@ void measure_attention(int64_t sequences, int64_t tokens, int64_t heads, int64_t
   const DropoutSite dropout{.rate = rate, .key = 1};
   const double forward = time_of(
       [&] {
-        cpu::attention({.qkv = {qkv.data(), dtype, wide},
-                        .out = {out.data(), dtype, narrow},
-                        .log_sum_exp = log_sum_exp,
-                        .heads = heads,
-                        .key_value_heads = heads,
-                        .dropout = dropout},
-                       threads);
+        cpu::compute(Attention{.qkv = {qkv.data(), dtype, wide},
+                               .out = {out.data(), dtype, narrow},
+                               .log_sum_exp = log_sum_exp,
+                               .heads = heads,
+                               .key_value_heads = heads,
+                               .dropout = dropout},
+                     threads);
       },
       budget);
   const double backward = time_of(
       [&] {
-        cpu::attention_backward({.dout = {dout.data(), dtype, narrow},
-                                 .qkv = {qkv.data(), dtype, wide},
-                                 .out = {out.data(), dtype, narrow},
-                                 .log_sum_exp = log_sum_exp,
-                                 .dqkv = {dqkv.data(), dtype, wide},
-                                 .heads = heads,
-                                 .key_value_heads = heads,
-                                 .dropout = dropout},
-                                threads);
+        cpu::compute(AttentionBackward{.dout = {dout.data(), dtype, narrow},
+                                       .qkv = {qkv.data(), dtype, wide},
+                                       .out = {out.data(), dtype, narrow},
+                                       .log_sum_exp = log_sum_exp,
+                                       .dqkv = {dqkv.data(), dtype, wide},
+                                       .heads = heads,
+                                       .key_value_heads = heads,
+                                       .dropout = dropout},
+                     threads);
       },
       budget);
   const double gflop = 2e-9 * static_cast<double>(elements * (tokens + 1));  // the causal half of Q K^T and P V
@@ -233,10 +233,10 @@ void measure_cross_entropy(int64_t rows, int64_t vocabulary, DType dtype, int th
   const std::vector<int32_t> targets(static_cast<size_t>(rows), 3);
   const double time = time_of(
       [&] {
-        cpu::cross_entropy({.logits = {logits.data(), dtype, {rows, vocabulary}},
-                            .targets = {targets.data(), DType::Int32, {rows}},
-                            .dlogits = {dlogits.data(), dtype, {rows, vocabulary}}},
-                           threads);
+        cpu::compute(CrossEntropy{.logits = {logits.data(), dtype, {rows, vocabulary}},
+                                  .targets = {targets.data(), DType::Int32, {rows}},
+                                  .dlogits = {dlogits.data(), dtype, {rows, vocabulary}}},
+                     threads);
       },
       budget);
   const double elements = static_cast<double>(rows * vocabulary);

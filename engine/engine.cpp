@@ -300,9 +300,9 @@ void Engine::restore(const checkpoint::LoadedStep& step) {
 }
 
 // Reads through host memory if the host cannot reach the device's.
-void Engine::read_pieces(const checkpoint::LoadedStep& step, std::span<const checkpoint::Piece> wanted) {
+void Engine::read_pieces(const checkpoint::TensorSource& source, std::span<const checkpoint::Piece> wanted) {
   HostPieces on_host(*backend_, {wanted.begin(), wanted.end()}, HostPieces::Contents::None);
-  step.read(on_host.pieces());
+  source.read(on_host.pieces());
   on_host.write_back(wanted);
 }
 

@@ -35,6 +35,7 @@ namespace trivet {
 namespace checkpoint {
 struct Piece;
 class LoadedStep;
+class TensorSource;
 }  // namespace checkpoint
 
 struct EngineOptions {
@@ -127,7 +128,7 @@ class Engine {
   void wait_for_gathers();
   void refuse_different_devices();
   void refuse_different_checkpoints(const checkpoint::LoadedStep& step);
-  void read_pieces(const checkpoint::LoadedStep& step, std::span<const checkpoint::Piece> wanted);
+  void read_pieces(const checkpoint::TensorSource& source, std::span<const checkpoint::Piece> wanted);
   template <typename Work>
   auto with_others_told(Work&& work);
   const RankPlan& rank_plan() const { return plan_.rank(world_.rank()); }

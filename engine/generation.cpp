@@ -30,7 +30,7 @@ std::shared_ptr<data::Tokenizer> tokenizer_of(const checkpoint::LoadedStep& step
   }
 }
 
-Generator::Generator(model::Model model, const checkpoint::LoadedStep& step, Device device, int threads)
+Generator::Generator(model::Model model, const checkpoint::TensorSource& weights, Device device, int threads)
     : model_(std::move(model)), group_(comm::make_single_group("generate")), stream_(make_inline_stream()) {
   if (!dynamic_cast<const model::LmHead*>(model_.layers.back().get()))
     throw ConfigError("generate: the model's last layer is not a language-model head");
@@ -50,7 +50,7 @@ Generator::Generator(model::Model model, const checkpoint::LoadedStep& step, Dev
       device, {.world = *group_, .meter = meter_, .threads = threads, .workspace_bytes = meta->counters().workspace_bytes});
   Allocator& allocator = backend_->allocator();
   parameters_ = make_parameters(backend_->kernels(), allocator, meter_);
-  load(step);
+  load(weights);
   activations_ = std::make_unique<Arena>("generate", allocator, meter_, MemoryCategory::Activations, planned.peak_bytes());
   tokens_ = Buffer(allocator, meter_, MemoryCategory::Buffers, DType::Int32, window);
   logits_ = Buffer(allocator, meter_, MemoryCategory::Buffers, DType::Float32, vocabulary);
@@ -66,7 +66,7 @@ std::unique_ptr<Parameters> Generator::make_parameters(kernels::Kernels& kernels
                                                       .collectives = {}});
 }
 
-void Generator::load(const checkpoint::LoadedStep& step) {
+void Generator::load(const checkpoint::TensorSource& weights) {
   std::vector<checkpoint::Piece> wanted;
   parameters_->for_each_group([&](int, zero::ParameterGroup& group) {
     const zero::OwnedRange range = group.owned();
@@ -75,7 +75,7 @@ void Generator::load(const checkpoint::LoadedStep& step) {
                                                    range.master.slice(parameter.offset, parameter.elements())));
   });
   HostPieces on_host(*backend_, wanted, HostPieces::Contents::None);
-  step.read(on_host.pieces());
+  weights.read(on_host.pieces());
   on_host.write_back(wanted);
 }
 

@@ -18,7 +18,8 @@ namespace trivet {
 
 namespace checkpoint {
 class LoadedStep;
-}
+class TensorSource;
+}  // namespace checkpoint
 
 // The tokenizer that the step was trained with; null if it has none. Throws CheckpointError (CheckpointCorrupt) if the
 // checkpoint holds something else in its place.
@@ -28,7 +29,7 @@ class Generator {
  public:
   // Reads the model's weights from the checkpoint. Throws CheckpointError when names or shapes differ, ConfigError when the
   // last layer is not an LM head, and the errors of make_backend for the device.
-  Generator(model::Model model, const checkpoint::LoadedStep& step, Device device, int threads);
+  Generator(model::Model model, const checkpoint::TensorSource& weights, Device device, int threads);
 
   // Returns the logits [vocabulary] of the token after `tokens`, of which only the last sequence_length are used. There must be
   // at least one token, and all must be in the vocabulary.
@@ -36,7 +37,7 @@ class Generator {
 
  private:
   std::unique_ptr<Parameters> make_parameters(kernels::Kernels& kernels, Allocator& allocator, MemoryMeter& meter);
-  void load(const checkpoint::LoadedStep& step);
+  void load(const checkpoint::TensorSource& weights);
   void forward(kernels::Kernels& kernels, Parameters& parameters, Arena& arena, ConstTensorView tokens, int64_t position,
                TensorView logits);
 

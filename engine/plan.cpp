@@ -85,19 +85,18 @@ void check_own_tokens(const Config& config, const model::Model& model) {
   }
 }
 
-// The cost of each block: its measured time or, without a cost file, the FLOPs of its matrix products, which dominate and are
-// counted by the meta kernels.
+// The cost of each block: its measured time or, without a cost file, the FLOPs of its kernels, most of which are products.
 std::vector<pipeline::BlockFacts> block_facts(const PipelineConfig& config, const model::Model& model, int64_t samples) {
   std::vector<timeline::BlockCosts> measured;
   if (!config.cost_file.empty()) measured = timeline::read_block_costs(config.cost_file, model.names);
-  std::vector<double> flops;
+  std::vector<model::LayerFlops> flops;
   if (measured.empty()) flops = model::count_flops(model, samples);
   std::vector<pipeline::BlockFacts> facts;
   for (size_t i = 0; i < model.layers.size(); ++i) {
     const Layer& layer = *model.layers[i];
     int64_t parameters = 0;
     for (const ParameterSpec& spec : layer.parameters()) parameters += spec.tied_to.empty() ? spec.shape.elements() : 0;
-    const double cost = measured.empty() ? flops[i] : measured[i].total_ms();
+    const double cost = measured.empty() ? flops[i].all : measured[i].total_ms();
     facts.push_back({model.names[i], std::string(layer.type()), parameters, cost});
   }
   return facts;

@@ -3,29 +3,12 @@
 // kernels it can predict.
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <memory>
-#include <string_view>
 
-#include "kernels/kernels.h"
+#include "kernels/interface.h"
+#include "kernels/kernel_call.h"
 
 namespace trivet::kernels {
-
-struct KernelCall {
-  std::string_view kernel;  // the name of the function of Kernels; lives as long as the program
-  // For products: which operands are transposed ("nn", "nt", "tn", "tt"), "+" if they accumulate, "gelu" with an activation.
-  // Other kernels have variants such as "sum", "drops" or the bits of quantisation.
-  std::string_view variant;
-  DType dtype = DType::Float32;  // of the main input
-  // Products: M, N, K. Attention: B, S, N, G, D. Kernels on rows: rows, columns. Kernels on flat ranges: elements.
-  std::array<int64_t, 5> sizes{};
-  double flops = 0, bytes = 0;  // as the meta kernels count them
-
-  bool same_kind(const KernelCall& other) const {
-    return kernel == other.kernel && variant == other.variant && dtype == other.dtype;
-  }
-};
 
 class KernelObserver {
  public:

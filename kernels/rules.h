@@ -1,4 +1,5 @@
-// Rules about types and shapes, for kernels/check*.cpp. The error of a broken rule names the kernel and its arguments.
+// Rules about types and shapes, by which arguments check themselves. They are the same on every device and read no data. A
+// broken rule is a bug of the caller: std::logic_error with the kernel's name, the rule, and all types and shapes.
 #pragma once
 
 #include <initializer_list>
@@ -49,6 +50,13 @@ class Rules {
   const char* kernel_;
   std::vector<NamedView> arguments_;
 };
+
+// `from` and `out` may be in different memories, one on the host and one on the device.
+inline void check_host_copy(ConstTensorView from, ConstTensorView out) {
+  const Rules rules("host copy", {{"from", from}, {"out", out}});
+  rules.types(out.dtype, {from});
+  rules.sizes(from.elements(), {out});
+}
 
 // The type of means, variances and log-sum-exps.
 inline DType statistics_type(DType activations) { return activations == DType::Float64 ? DType::Float64 : DType::Float32; }

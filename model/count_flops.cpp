@@ -1,14 +1,24 @@
 #include "model/count_flops.h"
 
-#include <numeric>
-
 #include "kernels/kernels.h"
+#include "kernels/observed_kernels.h"
 
 namespace trivet::model {
 namespace {
 
-double flops_of(const Layer& layer, ConstTensorView x, TensorView dx, const Microbatch& microbatch, DType dtype) {
-  const auto kernels = kernels::make_meta_kernels();
+class FlopCounter final : public kernels::KernelObserver {
+ public:
+  void ended(const kernels::KernelCall& call) override {
+    flops.all += call.flops;
+    if (call.bound != kernels::Bound::Memory) flops.products += call.flops;
+  }
+  LayerFlops flops;
+};
+
+LayerFlops flops_of(const Layer& layer, ConstTensorView x, TensorView dx, const Microbatch& microbatch, DType dtype) {
+  FlopCounter counter;
+  const auto meta = kernels::make_meta_kernels();
+  const auto kernels = kernels::make_observed_kernels(*meta, counter);
   Arena arena("costs");
   Context context{.kernels = *kernels, .arena = arena, .microbatch = &microbatch};
   std::vector<ConstTensorView> weights;
@@ -25,16 +35,16 @@ double flops_of(const Layer& layer, ConstTensorView x, TensorView dx, const Micr
     layer.forward(context, weights, x, y, saved);
     layer.backward(context, weights, gradients, y, dx, saved);
   }
-  return kernels->counters().flops;
+  return counter.flops;
 }
 
 }  // namespace
 
-std::vector<double> count_flops(const Model& model, int64_t samples) {
+std::vector<LayerFlops> count_flops(const Model& model, int64_t samples) {
   const Microbatch microbatch = model.sample.without_memory(samples);
   // The counts are the same for every dtype.
   const DType dtype = is_float(microbatch.input.dtype) ? microbatch.input.dtype : DType::Float32;
-  std::vector<double> flops;
+  std::vector<LayerFlops> flops;
   ConstTensorView x = microbatch.input;
   TensorView dx;
   for (const auto& layer : model.layers) {
@@ -47,8 +57,9 @@ std::vector<double> count_flops(const Model& model, int64_t samples) {
 
 double flops_per_sample(const Model& model) {
   if (model.stated_flops_per_sample > 0) return model.stated_flops_per_sample;
-  const std::vector<double> flops = count_flops(model, 1);
-  return std::accumulate(flops.begin(), flops.end(), 0.0);
+  double products = 0;
+  for (const LayerFlops& layer : count_flops(model, 1)) products += layer.products;
+  return products;
 }
 
 }  // namespace trivet::model

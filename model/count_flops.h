@@ -7,10 +7,15 @@
 
 namespace trivet::model {
 
-// [layer] FLOPs of the matrix products of one microbatch of `samples` samples, forward and backward.
-std::vector<double> count_flops(const Model& model, int64_t samples);
+struct LayerFlops {
+  double all = 0;       // of all kernels
+  double products = 0;  // of matrix products and attention alone
+};
 
-// Floating-point operations of a sample: what the model states or, for a list of your own layers, what is counted.
+// [layer] FLOPs of one microbatch of `samples` samples, forward and backward.
+std::vector<LayerFlops> count_flops(const Model& model, int64_t samples);
+
+// Floating-point operations of a sample: what the model states or, for a list of your own layers, those of its products.
 double flops_per_sample(const Model& model);
 
 }  // namespace trivet::model

@@ -147,7 +147,7 @@ class ParameterGroup {
   // or, if `written`, written back afterwards; `use` must then write all of them.
   template <typename Use>
   void with_owned_weights(bool written, Use&& use);
-  // Sends the owned range to the other data ranks that hold these weights. Call it after an update, a load or initialisation.
+  // Sends the owned range to the other ranks that divide these weights. Call it after an update, a load or initialisation.
   void publish();
   // Initializes only the owned range; publish() must follow.
   void initialize(uint64_t seed);

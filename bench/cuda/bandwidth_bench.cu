@@ -64,7 +64,7 @@ class Bench {
   }
   TensorView random(DType dtype, const Shape& shape) {
     const TensorView view = allocate(dtype, shape);
-    cuda::initialize(view, {Init::Kind::Uniform, 1.0}, 7 + buffers_.size(), 0, launch_);
+    cuda::compute(Initialize{view, {Init::Kind::Uniform, 1.0}, 7 + buffers_.size(), 0}, launch_);
     return view;
   }
   template <typename T>
@@ -84,9 +84,13 @@ class Bench {
     print(name, bytes, median_seconds(work));
   }
   template <typename Args>
-  void run(const std::string& name, std::initializer_list<ConstTensorView> moved,
-           void (*kernel)(const Args&, const cuda::Launch&), const Args& args) {
-    run(name, moved, [&] { kernel(args, launch_); });
+  void run(const std::string& name, std::initializer_list<ConstTensorView> moved, const Args& args) {
+    run(name, moved, [&] {
+      if constexpr (std::is_same_v<Args, Adam>)
+        cuda::compute(AdamUpdates{std::span(&args, 1)}, launch_);
+      else
+        cuda::compute(args, launch_);
+    });
   }
   const cuda::Launch& launch() const { return launch_; }
 
@@ -113,7 +117,7 @@ class Bench {
   void measure_copy() {
     const TensorView from = random(DType::Float32, {kParameters}), to = allocate(DType::Float32, {kParameters});
     const double bytes = 2.0 * static_cast<double>(from.bytes());
-    const double seconds = median_seconds([&] { cuda::copy(from, to, launch_); });
+    const double seconds = median_seconds([&] { cuda::compute(Copy{from, to}, launch_); });
     copy_rate_ = bytes / seconds;
     print("cudaMemcpyAsync", bytes, seconds);
     run("own copy, 16 bytes a thread", {from, to}, [&] {
@@ -139,19 +143,20 @@ void elementwise(Bench& b) {
   const TensorView sums = b.allocate(DType::Int64, {kTokens, kHidden}), refused = b.allocate(DType::Int64, {1});
   const TensorView norm = b.allocate(DType::Int64, {ExactSum::kWords});
   const cuda::Launch& on = b.launch();
-  b.run("zero", {x}, [&] { cuda::zero(x, on); });
-  b.run("copy bf16 to fp32", {x, wide}, [&] { cuda::copy(x, wide, on); });
-  b.run("copy fp32 to bf16", {wide, x}, [&] { cuda::copy(wide, x, on); });
-  b.run("add bf16", {x, y, y}, [&] { cuda::add(x, y, on); });
-  b.run("scale bf16", {x, x}, [&] { cuda::scale(x, 1.0, on); });
-  b.run<AddBias>("add_bias", {x, x}, cuda::add_bias, {.x = x, .bias = row, .out = x});
-  b.run("sum_of_squares bf16", {x}, [&] { cuda::sum_of_squares(x, 1.0, kSumBlock, norm, on); });
-  b.run("sum_of_squares fp32", {wide}, [&] { cuda::sum_of_squares(wide, 1.0, kSumBlock, norm, on); });
-  b.run("divide_by_norm fp32", {wide, wide}, [&] { cuda::divide_by_norm(wide, norm, 1.0, on); });
-  b.run("fixed_point_store", {x, sums}, [&] { cuda::fixed_point_store(x, 1.0, 100, sums, refused, on); });
-  b.run("fixed_point_add", {x, sums, sums}, [&] { cuda::fixed_point_add(x, 1.0, 100, sums, refused, on); });
-  b.run("fixed_point_read", {sums, x}, [&] { cuda::fixed_point_read(sums, x, on); });
-  b.run("fixed_point_round", {wide, x}, [&] { cuda::fixed_point_round(wide, 1.0, 100, x, refused, on); });
+  b.run("zero", {x}, [&] { cuda::compute(Zero{x}, on); });
+  b.run("copy bf16 to fp32", {x, wide}, [&] { cuda::compute(Copy{x, wide}, on); });
+  b.run("copy fp32 to bf16", {wide, x}, [&] { cuda::compute(Copy{wide, x}, on); });
+  b.run("add bf16", {x, y, y}, [&] { cuda::compute(Add{x, y}, on); });
+  b.run("scale bf16", {x, x}, [&] { cuda::compute(Scale{x, 1.0}, on); });
+  b.run<AddBias>("add_bias", {x, x}, {.x = x, .bias = row, .out = x});
+  const Squares of_x{x, 1.0, kSumBlock}, of_wide{wide, 1.0, kSumBlock};
+  b.run("sum_of_squares bf16", {x}, [&] { cuda::compute(SumOfSquares{std::span(&of_x, 1), norm}, on); });
+  b.run("sum_of_squares fp32", {wide}, [&] { cuda::compute(SumOfSquares{std::span(&of_wide, 1), norm}, on); });
+  b.run("divide_by_norm fp32", {wide, wide}, [&] { cuda::compute(DivideByNorm{wide, norm, 1.0}, on); });
+  b.run("fixed_point_store", {x, sums}, [&] { cuda::compute(FixedPointStore{x, 1.0, 100, sums, refused}, on); });
+  b.run("fixed_point_add", {x, sums, sums}, [&] { cuda::compute(FixedPointAdd{x, 1.0, 100, sums, refused}, on); });
+  b.run("fixed_point_read", {sums, x}, [&] { cuda::compute(FixedPointRead{sums, x}, on); });
+  b.run("fixed_point_round", {wide, x}, [&] { cuda::compute(FixedPointRound{wide, 1.0, 100, x, refused}, on); });
 }
 
 void quantisation(Bench& b) {
@@ -161,9 +166,9 @@ void quantisation(Bench& b) {
     for (const int bits : {8, 4}) {
       const TensorView values = bytes.slice(0, bits == 8 ? kParameters : kParameters / 2);
       const std::string kind = " int" + std::to_string(bits) + " / " + std::to_string(block);
-      b.run<Quantize>("quantize" + kind, {x, values, scales}, cuda::quantize,
+      b.run<Quantize>("quantize" + kind, {x, values, scales},
                       {.x = x, .values = values, .scales = scales, .bits = bits, .block = block});
-      b.run<Dequantize>("dequantize" + kind, {x, values, scales}, cuda::dequantize,
+      b.run<Dequantize>("dequantize" + kind, {x, values, scales},
                         {.values = values, .scales = scales, .out = x, .bits = bits, .block = block});
     }
   }
@@ -178,9 +183,8 @@ void norms(Bench& b) {
     const TensorView mean = b.allocate(DType::Float32, {rows}), rstd = b.allocate(DType::Float32, {rows});
     const TensorView dgain = b.random(DType::Float32, {hidden}), dbias = b.random(DType::Float32, {hidden});
     const std::string width = " " + std::to_string(hidden);
-    b.run<LayerNorm>("layer_norm" + width, {x, y}, cuda::layer_norm,
-                     {.x = x, .gain = gain, .bias = gain, .y = y, .mean = mean, .rstd = rstd});
-    b.run<LayerNorm>("sum and layer_norm" + width, {x, dy, x, y}, cuda::layer_norm,
+    b.run<LayerNorm>("layer_norm" + width, {x, y}, {.x = x, .gain = gain, .bias = gain, .y = y, .mean = mean, .rstd = rstd});
+    b.run<LayerNorm>("sum and layer_norm" + width, {x, dy, x, y},
                      {.x = x,
                       .gain = gain,
                       .bias = gain,
@@ -188,16 +192,14 @@ void norms(Bench& b) {
                       .mean = mean,
                       .rstd = rstd,
                       .sum = {.x = dy, .residual = x, .out = x, .dropout = {.rate = 0.1f}}});
-    b.run<LayerNormBackwardInput>("layer_norm dx + residual" + width, {dy, x, y, y}, cuda::layer_norm_backward_input,
+    b.run<LayerNormBackwardInput>("layer_norm dx + residual" + width, {dy, x, y, y},
                                   {.dy = dy, .x = x, .gain = gain, .mean = mean, .rstd = rstd, .dx = y, .residual = y});
-    b.run<LayerNormBackwardWeight>("layer_norm dw" + width, {dy, x}, cuda::layer_norm_backward_weight,
+    b.run<LayerNormBackwardWeight>("layer_norm dw" + width, {dy, x},
                                    {.dy = dy, .x = x, .mean = mean, .rstd = rstd, .dgain = dgain, .dbias = dbias});
-    b.run<RmsNorm>("rms_norm" + width, {x, y}, cuda::rms_norm, {.x = x, .gain = gain, .y = y, .rstd = rstd});
-    b.run<RmsNormBackwardInput>("rms_norm dx" + width, {dy, x, y}, cuda::rms_norm_backward_input,
-                                {.dy = dy, .x = x, .gain = gain, .rstd = rstd, .dx = y});
-    b.run<RmsNormBackwardWeight>("rms_norm dw" + width, {dy, x}, cuda::rms_norm_backward_weight,
-                                 {.dy = dy, .x = x, .rstd = rstd, .dgain = dgain});
-    b.run<BiasGradient>("bias_gradient" + width, {dy}, cuda::bias_gradient, {.dy = dy, .dbias = dbias});
+    b.run<RmsNorm>("rms_norm" + width, {x, y}, {.x = x, .gain = gain, .y = y, .rstd = rstd});
+    b.run<RmsNormBackwardInput>("rms_norm dx" + width, {dy, x, y}, {.dy = dy, .x = x, .gain = gain, .rstd = rstd, .dx = y});
+    b.run<RmsNormBackwardWeight>("rms_norm dw" + width, {dy, x}, {.dy = dy, .x = x, .rstd = rstd, .dgain = dgain});
+    b.run<BiasGradient>("bias_gradient" + width, {dy}, {.dy = dy, .dbias = dbias});
     b.release();
   }
 }
@@ -210,16 +212,15 @@ void activations(Bench& b) {
   const TensorView dgate_up = b.allocate(DType::BFloat16, {kTokens, 2 * kHidden});
   const TensorView rows = y.reshaped({kTokens, kHidden});
   const DropoutSite site{.rate = 0.1f, .key = 1};
-  b.run<Gelu>("gelu", {x, y}, cuda::gelu, {.x = x, .y = y});
-  b.run<GeluBackward>("gelu_backward", {dy, x, y}, cuda::gelu_backward, {.dy = dy, .x = x, .dx = y});
-  b.run<SwiGlu>("swiglu", {gate_up, y}, cuda::swiglu, {.gate_up = gate_up, .y = rows});
-  b.run<SwiGluBackward>("swiglu_backward", {gate_up, dgate_up, y}, cuda::swiglu_backward,
-                        {.dy = rows, .gate_up = gate_up, .dgate_up = dgate_up});
-  b.run<DropoutAdd>("dropout_add", {x, y, y}, cuda::dropout_add, {.x = x, .residual = y, .out = y, .dropout = site});
-  b.run<DropoutBackward>("dropout_backward", {dy, dy}, cuda::dropout_backward, {.dy = dy, .dx = dy, .dropout = site});
+  b.run<Gelu>("gelu", {x, y}, {.x = x, .y = y});
+  b.run<GeluBackward>("gelu_backward", {dy, x, y}, {.dy = dy, .x = x, .dx = y});
+  b.run<SwiGlu>("swiglu", {gate_up, y}, {.gate_up = gate_up, .y = rows});
+  b.run<SwiGluBackward>("swiglu_backward", {gate_up, dgate_up, y}, {.dy = rows, .gate_up = gate_up, .dgate_up = dgate_up});
+  b.run<DropoutAdd>("dropout_add", {x, y, y}, {.x = x, .residual = y, .out = y, .dropout = site});
+  b.run<DropoutBackward>("dropout_backward", {dy, dy}, {.dy = dy, .dx = dy, .dropout = site});
   const TensorView qkv = b.random(DType::BFloat16, {8, kTokens / 8, 48 * 128});
   const ConstTensorView turned = qkv.slice(0, qkv.elements() / 48 * 40);  // 32 query and 8 key heads
-  b.run<Rotary>("rotary", {turned, turned}, cuda::rotary, {.qkv = qkv, .heads = 32, .key_value_heads = 8});
+  b.run<Rotary>("rotary", {turned, turned}, {.qkv = qkv, .heads = 32, .key_value_heads = 8});
 }
 
 // Returns random token ids, either uniformly distributed or as in text, where the k-th id has a probability of about 1 / k.
@@ -247,10 +248,10 @@ void embeddings(Bench& b) {
     const int64_t rows = std::unique(used.begin(), used.end()) - used.begin();
     const TensorView tokens = b.from_host(ids, {32, kCount / 32}), used_rows = dtable.row_range(0, rows);
     const std::string kind = as_in_text ? " (text)" : " (uniform)";
-    b.run<Embedding>("embedding" + kind, {tokens, x, x}, cuda::embedding, {.tokens = tokens, .table = table, .out = x});
-    b.run<EmbeddingBackward>("embedding dtable" + kind, {tokens, x, used_rows, used_rows}, cuda::embedding_backward,
+    b.run<Embedding>("embedding" + kind, {tokens, x, x}, {.tokens = tokens, .table = table, .out = x});
+    b.run<EmbeddingBackward>("embedding dtable" + kind, {tokens, x, used_rows, used_rows},
                              {.tokens = tokens, .dy = x, .dtable = dtable});
-    b.run<EmbeddingBackward>("embedding dpositions" + kind, {x, dpositions, dpositions}, cuda::embedding_backward,
+    b.run<EmbeddingBackward>("embedding dpositions" + kind, {x, dpositions, dpositions},
                              {.tokens = tokens, .dy = x, .dpositions = dpositions});
   }
 }
@@ -262,13 +263,12 @@ void cross_entropies(Bench& b) {
     const TensorView targets = b.from_host(token_ids(rows, vocabulary, true), {rows});
     const TensorView maximum = b.allocate(DType::Float32, {rows}), sums = b.allocate(DType::Float32, {2, rows});
     const std::string width = " " + std::to_string(vocabulary);
-    b.run<CrossEntropy>("cross_entropy" + width, {logits, dlogits}, cuda::cross_entropy,
+    b.run<CrossEntropy>("cross_entropy" + width, {logits, dlogits},
                         {.logits = logits, .targets = targets, .dlogits = dlogits, .loss = loss});
-    b.run<RowMaxima>("row_maxima" + width, {logits}, cuda::row_maxima, {.logits = logits, .maximum = maximum});
-    b.run<RowSums>("row_sums" + width, {logits}, cuda::row_sums,
-                   {.logits = logits, .targets = targets, .maximum = maximum, .sums = sums});
+    b.run<RowMaxima>("row_maxima" + width, {logits}, {.logits = logits, .maximum = maximum});
+    b.run<RowSums>("row_sums" + width, {logits}, {.logits = logits, .targets = targets, .maximum = maximum, .sums = sums});
     b.run<CrossEntropyOfPart>(
-        "cross_entropy_of_part" + width, {logits, dlogits}, cuda::cross_entropy_of_part,
+        "cross_entropy_of_part" + width, {logits, dlogits},
         {.logits = logits, .targets = targets, .maximum = maximum, .sums = sums, .dlogits = dlogits, .loss = loss});
     b.release();
   }
@@ -280,21 +280,21 @@ void optimizers(Bench& b) {
   const TensorView v = b.random(DType::Float32, shape), update = b.allocate(DType::Float32, shape);
   const TensorView g = b.random(DType::BFloat16, shape), copy = b.allocate(DType::BFloat16, shape);
   const TensorView verdict = b.from_host<double>({1, 1, 1}, {3});
-  b.run<Adam>("adam, bf16 gradient", {g, copy, master, master, m, m, v, v}, cuda::adam,
+  b.run<Adam>("adam, bf16 gradient", {g, copy, master, master, m, m, v, v},
               {.master = master, .moment1 = m, .moment2 = v, .copy_out = copy, .gradient = g, .verdict = verdict});
-  b.run<Adam>("adam, fp32 gradient", {update, copy, master, master, m, m, v, v}, cuda::adam,
+  b.run<Adam>("adam, fp32 gradient", {update, copy, master, master, m, m, v, v},
               {.master = master, .moment1 = m, .moment2 = v, .copy_out = copy, .gradient = update, .verdict = verdict});
-  b.run<Sgd>("sgd with momentum", {g, copy, master, master, m, m}, cuda::sgd,
+  b.run<Sgd>("sgd with momentum", {g, copy, master, master, m, m},
              {.master = master, .momentum_buffer = m, .copy_out = copy, .gradient = g, .verdict = verdict, .momentum = 0.9});
-  b.run<Lion>("lion", {g, copy, master, master, m, m}, cuda::lion,
+  b.run<Lion>("lion", {g, copy, master, master, m, m},
               {.master = master, .moment = m, .copy_out = copy, .gradient = g, .verdict = verdict});
-  b.run<Adagrad>("adagrad", {g, copy, master, master, v, v}, cuda::adagrad,
+  b.run<Adagrad>("adagrad", {g, copy, master, master, v, v},
                  {.master = master, .sum_of_squares = v, .copy_out = copy, .gradient = g, .verdict = verdict});
-  b.run<LambUpdate>("lamb_update", {g, master, m, m, v, v, update}, cuda::lamb_update,
+  b.run<LambUpdate>("lamb_update", {g, master, m, m, v, v, update},
                     {.master = master, .moment1 = m, .moment2 = v, .update = update, .gradient = g, .verdict = verdict});
-  b.run<ApplyUpdate>("apply_update", {update, copy, master, master}, cuda::apply_update,
+  b.run<ApplyUpdate>("apply_update", {update, copy, master, master},
                      {.master = master, .copy_out = copy, .update = update, .verdict = verdict, .scale = 1e-3});
-  b.run<MomentumUpdate>("momentum_update", {g, m, m, update}, cuda::momentum_update,
+  b.run<MomentumUpdate>("momentum_update", {g, m, m, update},
                         {.momentum_buffer = m, .out = update, .gradient = g, .verdict = verdict});
 }
 

@@ -51,11 +51,11 @@ std::vector<std::byte> read_chunk(const LoadedStep& step, const std::string& nam
 }
 
 TensorDifference compare_tensor(const LoadedStep& first, const LoadedStep& second, const std::string& name) {
-  if (!second.contains(name)) return {name, Difference::OnlyInFirst};
-  if (!first.contains(name)) return {name, Difference::OnlyInSecond};
-  const TensorInfo& tensor = first.tensor(name);
-  if (tensor.dtype != second.tensor(name).dtype || !(tensor.shape == second.tensor(name).shape))
-    return {name, Difference::Type};
+  const TensorInfo *const in_first = first.find(name), *const in_second = second.find(name);
+  if (!in_second) return {name, Difference::OnlyInFirst};
+  if (!in_first) return {name, Difference::OnlyInSecond};
+  const TensorInfo& tensor = *in_first;
+  if (tensor.dtype != in_second->dtype || !(tensor.shape == in_second->shape)) return {name, Difference::Type};
   TensorDifference difference{name};
   for (int64_t at = 0; at < tensor.shape.elements(); at += kChunkElements) {
     const int64_t count = std::min(kChunkElements, tensor.shape.elements() - at);

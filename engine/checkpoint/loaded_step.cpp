@@ -172,22 +172,13 @@ void LoadedStep::check_entries(Shard& shard) {
     corrupt(path, fmt::format("{} tensors, the manifest says {}", shard.pieces.size(), pieces.size()));
 }
 
-const TensorInfo& LoadedStep::tensor(const std::string& name) const {
+const TensorInfo* LoadedStep::find(const std::string& name) const {
   const auto found = manifest_.tensors.find(name);
-  if (found == manifest_.tensors.end())
-    throw CheckpointError(ExitCode::Usage,
-                          fmt::format("{}: tensor \"{}\" is not in this checkpoint; is the checkpoint from another "
-                                      "model or optimizer?",
-                                      directory_, name));
-  return found->second;
+  return found == manifest_.tensors.end() ? nullptr : &found->second;
 }
 
 void LoadedStep::check_wanted(const Piece& piece) const {
-  const TensorInfo& stored = tensor(piece.name);
-  if (!(stored.shape == piece.shape) || stored.dtype != piece.data.dtype)
-    throw CheckpointError(ExitCode::Usage, fmt::format("{}: tensor \"{}\" is stored as {} {}, but {} {} is needed", directory_,
-                                                       piece.name, name_of(stored.dtype), to_string(stored.shape),
-                                                       name_of(piece.data.dtype), to_string(piece.shape)));
+  check_stored(*this, piece);
   if (piece.place) throw std::logic_error(fmt::format("checkpoint: wanted piece of \"{}\" has no memory", piece.name));
   if (piece.data.elements() != piece.count || piece.first < 0 || piece.first + piece.count > piece.box_shape.elements())
     throw std::logic_error(

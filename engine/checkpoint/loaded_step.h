@@ -14,15 +14,16 @@
 #include "engine/checkpoint/manifest.h"
 #include "engine/checkpoint/piece.h"
 #include "engine/checkpoint/run_state.h"
+#include "engine/checkpoint/tensor_source.h"
 
 namespace trivet::checkpoint {
 
-class LoadedStep {
+class LoadedStep final : public TensorSource {
  public:
   LoadedStep(FileSystem& files, std::string directory);  // directory of a step: ".../step-00000200"
   LoadedStep(LoadedStep&&) noexcept;
   LoadedStep& operator=(LoadedStep&&) noexcept;
-  ~LoadedStep();
+  ~LoadedStep() override;
 
   const std::string& directory() const { return directory_; }
   int64_t step() const { return manifest_.step; }
@@ -31,11 +32,11 @@ class LoadedStep {
   const std::string& state() const { return manifest_.state; }
   const RunState& run_state() const { return run_state_; }
   const Manifest& manifest() const { return manifest_; }
-  bool contains(const std::string& name) const { return manifest_.tensors.contains(name); }
-  const TensorInfo& tensor(const std::string& name) const;  // CheckpointError when absent
+  std::string source() const override { return directory_; }
+  const TensorInfo* find(const std::string& name) const override;
 
-  // Fills the data of every piece. Throws before any data is changed if a tensor is absent or has a different dtype or shape.
-  void read(std::span<const Piece> wanted, int threads = 0) const;  // 0: as many as there are cores, at most 8
+  void read(std::span<const Piece> wanted) const override { read(wanted, 0); }
+  void read(std::span<const Piece> wanted, int threads) const;  // 0: as many as there are cores, at most 8
   // Reads the files whose index (in the order of their names) is `part` modulo `parts`, and compares every checksum.
   void verify(int part = 0, int parts = 1, int threads = 0) const;
 

@@ -88,7 +88,7 @@ class Trainer {
         stream_(make_inline_stream()),
         buffers_("buffers", host_allocator(), meter_, MemoryCategory::Buffers, 1 << 20),
         specs_(specs()),
-        layout_(zero::make_shard_layout({{"net", specs_}}, {.shards = world.size()})),
+        layout_(zero::make_shard_layout({{"net", specs_}}, {.shards = zero::ShardCounts(world.size())})),
         group_(layout_.blocks[0].groups[0],
                {.lifetimes = zero::lifetimes_of(stage, false),
                 .fixed_point = true,  // sums that do not depend on the order; false: float32, less memory

@@ -110,7 +110,7 @@ class HeadForward {
 
 }  // namespace
 
-void attention(const Attention& args, int threads) {
+void compute(const Attention& args, int threads) {
   const AttentionSizes sizes(args.qkv.shape, args.out.shape, args.heads, args.key_value_heads);
   if (args.out.elements() == 0) return;
   if (const AttentionPairLoops* loops = pair_loops_for(sizes, args.qkv.dtype))

@@ -152,7 +152,7 @@ class KeyValueHeadBackward {
 
 }  // namespace
 
-void attention_backward(const AttentionBackward& args, int threads) {
+void compute(const AttentionBackward& args, int threads) {
   const AttentionSizes sizes(args.qkv.shape, args.dout.shape, args.heads, args.key_value_heads);
   if (args.dout.elements() == 0) return;
   if (const AttentionPairLoops* loops = pair_loops_for(sizes, args.qkv.dtype))

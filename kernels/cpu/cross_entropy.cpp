@@ -149,7 +149,7 @@ void dispatch_logits(const Args& args, const Body& body) {
 
 }  // namespace
 
-void cross_entropy(const CrossEntropy& args, int threads) {
+void compute(const CrossEntropy& args, int threads) {
   if (args.logits.elements() == 0) return;
   const int64_t vocabulary = args.logits.shape.cols();
   check_targets(args.targets, vocabulary);
@@ -160,7 +160,7 @@ void cross_entropy(const CrossEntropy& args, int threads) {
   });
 }
 
-void row_maxima(const RowMaxima& args, int threads) {
+void compute(const RowMaxima& args, int threads) {
   const int64_t columns = args.logits.shape.cols();
   dispatch_float(args.logits.dtype, [&]<typename T>() {
     const RowLoops<T> loops;
@@ -170,7 +170,7 @@ void row_maxima(const RowMaxima& args, int threads) {
   });
 }
 
-void row_sums(const RowSums& args, int threads) {
+void compute(const RowSums& args, int threads) {
   const int64_t rows = args.targets.elements(), columns = args.logits.shape.cols();
   check_targets(args.targets, args.columns.vocabulary > 0 ? args.columns.vocabulary : columns);
   dispatch_float(args.logits.dtype, [&]<typename T>() {
@@ -189,7 +189,7 @@ void row_sums(const RowSums& args, int threads) {
   });
 }
 
-void cross_entropy_of_part(const CrossEntropyOfPart& args, int threads) {
+void compute(const CrossEntropyOfPart& args, int threads) {
   const int64_t columns = args.logits.shape.cols();
   dispatch_logits(args, [&]<typename T, typename Out>() {
     sum_of_losses<Out>(args, threads, [&](int64_t row, Out* drow) {

@@ -9,12 +9,12 @@
 
 namespace trivet::kernels::cpu {
 
-void matmul(const Matmul& args, int threads);
-void attention(const Attention& args, int threads);
-void attention_backward(const AttentionBackward& args, int threads);
-void cross_entropy(const CrossEntropy& args, int threads);
-void row_maxima(const RowMaxima& args, int threads);
-void row_sums(const RowSums& args, int threads);
-void cross_entropy_of_part(const CrossEntropyOfPart& args, int threads);
+void compute(const Matmul& args, int threads);
+void compute(const Attention& args, int threads);
+void compute(const AttentionBackward& args, int threads);
+void compute(const CrossEntropy& args, int threads);
+void compute(const RowMaxima& args, int threads);
+void compute(const RowSums& args, int threads);
+void compute(const CrossEntropyOfPart& args, int threads);
 
 }  // namespace trivet::kernels::cpu

@@ -271,15 +271,15 @@ void matmul_in_tiles(const Matmul& args, const Sizes& sizes, int threads) {
 
 }  // namespace
 
-void matmul(const Matmul& args, int threads) {
+void compute(const Matmul& args, int threads) {
   const Sizes sizes = checked_sizes(args);
   if (sizes.m == 0 || sizes.n == 0) return;
   if (args.cuts)
     matmul_in_cuts(args, sizes, threads);
   else
     matmul_in_tiles(args, sizes, threads);
-  if (!args.activated.absent()) gelu({.x = args.out, .y = args.activated}, threads);
-  if (!args.before_gelu.absent()) gelu_backward({.dy = args.out, .x = args.before_gelu, .dx = args.out}, threads);
+  if (!args.activated.absent()) compute(Gelu{.x = args.out, .y = args.activated}, threads);
+  if (!args.before_gelu.absent()) compute(GeluBackward{.dy = args.out, .x = args.before_gelu, .dx = args.out}, threads);
 }
 
 }  // namespace trivet::kernels::cpu

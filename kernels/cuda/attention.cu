@@ -174,7 +174,7 @@ void start(const Attention& args, const Launch& launch) {
 
 }  // namespace
 
-void attention(const Attention& args, const Launch& launch) {
+void compute(const Attention& args, const Launch& launch) {
   if (args.out.elements() == 0) return;
   if (!on_tensor_cores(args.qkv, args.heads, args.key_value_heads, {args.out})) return simple_attention(args, launch);
   dispatch_tensor_cores(args.qkv, args.heads, args.key_value_heads, args.dropout.rate > 0,

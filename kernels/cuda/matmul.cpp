@@ -51,13 +51,13 @@ void multiply_without_gelu(const Matmul& args, Product product, const Launch& la
 
 }  // namespace
 
-void matmul(const Matmul& args, const Launch& launch) {
+void compute(const Matmul& args, const Launch& launch) {
   const Product product = first_product(args);
   if (product.m == 0 || product.n == 0) return;
   if (product.gelu != GeluEpilogue::None && multiply(product, launch)) return;
   multiply_without_gelu(args, product_without_gelu(args), launch);
-  if (!args.activated.absent()) gelu({.x = args.out, .y = args.activated}, launch);
-  if (!args.before_gelu.absent()) gelu_backward({.dy = args.out, .x = args.before_gelu, .dx = args.out}, launch);
+  if (!args.activated.absent()) compute(Gelu{.x = args.out, .y = args.activated}, launch);
+  if (!args.before_gelu.absent()) compute(GeluBackward{.dy = args.out, .x = args.before_gelu, .dx = args.out}, launch);
 }
 
 }  // namespace trivet::kernels::cuda

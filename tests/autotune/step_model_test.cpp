@@ -115,12 +115,17 @@ class OfSmallGpt : public testing::Test {
 
 TEST_F(OfSmallGpt, KernelsTakeWhatLimitsThem) {
   const Accelerator& device = cluster.device;
-  EXPECT_DOUBLE_EQ(steps.kernel_seconds({"matmul", "nn", DType::BFloat16, {}, 1e15, 1e6}),
-                   1e15 / (device.matrix_flops * device.product_efficiency));
-  EXPECT_DOUBLE_EQ(steps.kernel_seconds({"matmul", "nn", DType::Float32, {}, 1e15, 1e6}),
-                   1e15 / (device.float32_flops * device.product_efficiency));
-  EXPECT_DOUBLE_EQ(steps.kernel_seconds({"gelu", "", DType::BFloat16, {}, 1e15, 3e9}), 3e9 / device.memory_bandwidth);
-  EXPECT_DOUBLE_EQ(steps.kernel_seconds({"gelu", "", DType::BFloat16, {}, 1, 1}), device.launch_seconds);
+  const auto seconds = [&](kernels::Bound bound, DType dtype, double flops, double bytes) {
+    return steps.kernel_seconds({.kernel = "new", .dtype = dtype, .bound = bound, .flops = flops, .bytes = bytes});
+  };
+  using enum kernels::Bound;
+  const double bf16 = 1e15 / (device.matrix_flops * device.product_efficiency);
+  EXPECT_DOUBLE_EQ(seconds(Products, DType::BFloat16, 1e15, 1e6), bf16);
+  EXPECT_DOUBLE_EQ(seconds(Attention, DType::BFloat16, 1e15, 1e6), bf16);
+  EXPECT_DOUBLE_EQ(seconds(Products, DType::Float32, 1e15, 1e6), 1e15 / (device.float32_flops * device.product_efficiency));
+  EXPECT_DOUBLE_EQ(seconds(Memory, DType::BFloat16, 1e15, 3e9), 3e9 / device.memory_bandwidth);
+  EXPECT_DOUBLE_EQ(seconds(Memory, DType::BFloat16, 1, 1), device.launch_seconds);
+  EXPECT_THROW(seconds(Unstated, DType::BFloat16, 1, 1), std::logic_error);
 }
 
 // A tensor axis of 8 stays in a node. A data axis across it takes every eighth device, each on a different node.

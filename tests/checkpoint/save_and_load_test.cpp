@@ -26,7 +26,8 @@ TEST(Checkpoint, OneRankReadsBackWhatItWrote) {
   EXPECT_EQ(step->run_id(), "run-1");
   EXPECT_EQ(step->state(), sample_state(200));
   EXPECT_EQ(step->config(), "{}");
-  EXPECT_EQ(step->tensor("blocks.0.cube").shape, (Shape{3, 12, 5}));
+  ASSERT_TRUE(step->find("blocks.0.cube"));
+  EXPECT_EQ(step->find("blocks.0.cube")->shape, (Shape{3, 12, 5}));
   expect_values(*step);
   EXPECT_EQ(read_text(real_file_system(), directory.path() + "/latest", 100), "step-00000200\n");
 }

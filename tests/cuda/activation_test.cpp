@@ -23,13 +23,9 @@ TEST(CudaActivation, GeluIsNearTheCpus) {
       for (const int64_t offset : {0, 1}) {
         Twin x = wide(dtype, {size}, 1, offset), dy = Twin::random(dtype, {size}, 2);
         Twin y = Twin::poisoned(dtype, {size}), dx = Twin::poisoned(dtype, {size});
-        run_twins<Gelu>([&](const auto& view) { return Gelu{view(x), view(y)}; }, cpu::gelu, cuda::gelu);
+        run_twins<Gelu>([&](const auto& view) { return Gelu{view(x), view(y)}; });
         y.expect_near("gelu " + text(dtype), absolute(dtype), relative(dtype));
-        run_twins<GeluBackward>(
-            [&](const auto& view) {
-              return GeluBackward{view(dy), view(x), view(dx)};
-            },
-            cpu::gelu_backward, cuda::gelu_backward);
+        run_twins<GeluBackward>([&](const auto& view) { return GeluBackward{view(dy), view(x), view(dx)}; });
         dx.expect_near("gelu_backward " + text(dtype), absolute(dtype), relative(dtype));
       }
 }
@@ -39,13 +35,9 @@ TEST(CudaActivation, SwiGluIsNearTheCpus) {
     for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{0, 4}, {1, 1}, {3, 5}, {7, 64}, {2, 1032}}) {
       Twin gate_up = wide(dtype, {rows, 2 * width}, 1, rows == 3 ? 1 : 0), dy = Twin::random(dtype, {rows, width}, 2);
       Twin y = Twin::poisoned(dtype, {rows, width}), dgate_up = Twin::poisoned(dtype, {rows, 2 * width});
-      run_twins<SwiGlu>([&](const auto& view) { return SwiGlu{view(gate_up), view(y)}; }, cpu::swiglu, cuda::swiglu);
+      run_twins<SwiGlu>([&](const auto& view) { return SwiGlu{view(gate_up), view(y)}; });
       y.expect_near("swiglu " + text(dtype), absolute(dtype), relative(dtype));
-      run_twins<SwiGluBackward>(
-          [&](const auto& view) {
-            return SwiGluBackward{view(dy), view(gate_up), view(dgate_up)};
-          },
-          cpu::swiglu_backward, cuda::swiglu_backward);
+      run_twins<SwiGluBackward>([&](const auto& view) { return SwiGluBackward{view(dy), view(gate_up), view(dgate_up)}; });
       dgate_up.expect_near("swiglu_backward " + text(dtype), 100 * absolute(dtype), relative(dtype));
     }
 }
@@ -67,15 +59,15 @@ TEST(CudaDropout, MasksAndSumsAreTheCpus) {
           const auto add = [&](const auto& view) {
             return DropoutAdd{.x = view(x), .residual = view(residual), .out = view(residual), .dropout = site(view)};
           };
-          run_twins<DropoutAdd>(add, cpu::dropout_add, cuda::dropout_add);
+          run_twins<DropoutAdd>(add);
           const auto drop = [&](const auto& view) {
             return DropoutAdd{.x = view(x), .out = view(alone), .dropout = site(view)};
           };
-          run_twins<DropoutAdd>(drop, cpu::dropout_add, cuda::dropout_add);
+          run_twins<DropoutAdd>(drop);
           const auto back = [&](const auto& view) {
             return DropoutBackward{.dy = view(x), .dx = view(dx), .dropout = site(view)};
           };
-          run_twins<DropoutBackward>(back, cpu::dropout_backward, cuda::dropout_backward);
+          run_twins<DropoutBackward>(back);
           for (const Twin* twin : {&residual, &alone, &dx})
             twin->expect_same_bits("dropout " + text(dtype) + " " + std::to_string(size) + " from " +
                                    std::to_string(first_element));
@@ -96,7 +88,7 @@ TEST(CudaRotary, TurnsHeadsAsTheCpu) {
         const auto make = [&](const auto& view) {
           return Rotary{.qkv = view(qkv), .heads = s.heads, .key_value_heads = s.key_value_heads, .inverse = inverse};
         };
-        run_twins<Rotary>(make, cpu::rotary, cuda::rotary);
+        run_twins<Rotary>(make);
         qkv.expect_near("rotary " + text(dtype), 2 * sum_unit(dtype), 2 * half_unit(dtype));
       }
 }
@@ -105,7 +97,7 @@ TEST(CudaRotary, HeadsHaveNoOrder) {
   in_every_order([] {
     Twin qkv = Twin::random(DType::Float32, {2, 3, 4 * 64}, 1);
     const auto make = [&](const auto& view) { return Rotary{.qkv = view(qkv), .heads = 2, .key_value_heads = 1}; };
-    run_twins<Rotary>(make, cpu::rotary, cuda::rotary);
+    run_twins<Rotary>(make);
     qkv.expect_near("rotary", 2 * sum_unit(DType::Float32), 2 * half_unit(DType::Float32));
   });
 }

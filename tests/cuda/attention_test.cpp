@@ -146,14 +146,14 @@ Results on_device(const Case& c, const HostTensor& qkv, const HostTensor& dout) 
                                    .key_value_heads = c.key_value_heads,
                                    .dropout = site};
   const TestLaunch device(workspace_bytes(backward));
-  cuda::attention({.qkv = x.view(),
-                   .out = out.view(),
-                   .log_sum_exp = log_sum_exp.view(),
-                   .heads = c.heads,
-                   .key_value_heads = c.key_value_heads,
-                   .dropout = site},
-                  device.launch());
-  cuda::attention_backward(backward, device.launch());
+  cuda::compute(Attention{.qkv = x.view(),
+                          .out = out.view(),
+                          .log_sum_exp = log_sum_exp.view(),
+                          .heads = c.heads,
+                          .key_value_heads = c.key_value_heads,
+                          .dropout = site},
+                device.launch());
+  cuda::compute(backward, device.launch());
   return {out.read(), log_sum_exp.read(), dx.read()};
 }
 

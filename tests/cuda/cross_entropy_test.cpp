@@ -67,7 +67,7 @@ TEST(CudaCrossEntropy, LossAndGradientAreNearTheCpus) {
                             .gradient_scale = number(view, scale) / 3,
                             .loss = view(loss)};
       };
-      run_twins<CrossEntropy>(make, cpu::cross_entropy, cuda::cross_entropy);
+      run_twins<CrossEntropy>(make);
       dlogits.expect_near("dlogits " + name(c), 1e-7, near(c) + 2 * half_unit(c.dlogits));
       loss.expect_near("loss " + name(c), 0, near(c));
     }
@@ -79,7 +79,7 @@ TEST(CudaCrossEntropy, ALossAloneNeedsNoGradient) {
   const auto make = [&](const auto& view) {
     return CrossEntropy{.logits = view(logits), .targets = view(targets), .loss = view(loss)};
   };
-  run_twins<CrossEntropy>(make, cpu::cross_entropy, cuda::cross_entropy);
+  run_twins<CrossEntropy>(make);
   loss.expect_near("loss", 0, near(c));
   logits.expect_same_bits("logits");
 }
@@ -88,8 +88,9 @@ TEST(CudaCrossEntropy, ATargetThatIsNoColumnMakesNaN) {
   const Twin targets = Twin::of<int32_t>({1, 5}, {2});
   const DeviceTensor logits(HostTensor::random(DType::Float32, {2, 5}, 1)), loss(HostTensor(DType::Float64, {2}));
   const TestLaunch launch(2 * 8);
-  cuda::cross_entropy({.logits = logits.view(), .targets = targets.device(), .dlogits = logits.view(), .loss = loss.view()},
-                      launch.launch());
+  cuda::compute(
+      CrossEntropy{.logits = logits.view(), .targets = targets.device(), .dlogits = logits.view(), .loss = loss.view()},
+      launch.launch());
   EXPECT_TRUE(std::isnan(loss.read().at(0)));
   const HostTensor gradient = logits.read();
   for (int64_t e = 0; e < 10; ++e) EXPECT_EQ(std::isnan(gradient.at(e)), e >= 5);
@@ -112,17 +113,13 @@ TEST(CudaCrossEntropy, PartsOfRowsAreNearTheCpus) {
     const DType statistics = statistics_of(c.logits);
     Twin maximum = Twin::poisoned(statistics, {c.rows}), sums = Twin::poisoned(statistics, {2, c.rows});
     const TableRows columns{.first = first, .vocabulary = c.columns};
-    run_twins<RowMaxima>(
-        [&](const auto& view) {
-          return RowMaxima{view(logits), view(maximum)};
-        },
-        cpu::row_maxima, cuda::row_maxima);
+    run_twins<RowMaxima>([&](const auto& view) { return RowMaxima{view(logits), view(maximum)}; });
     maximum.expect_same_bits("row_maxima " + name(c));
     const auto sum = [&](const auto& view) {
       return RowSums{
           .logits = view(logits), .targets = view(targets), .maximum = view(maximum), .sums = view(sums), .columns = columns};
     };
-    run_twins<RowSums>(sum, cpu::row_sums, cuda::row_sums);
+    run_twins<RowSums>(sum);
     sums.expect_near("row_sums " + name(c), 0, near(c));
     Twin dlogits = Twin::poisoned(c.dlogits, {c.rows, count}), loss = loss_before();
     const auto finish = [&](const auto& view) {
@@ -135,7 +132,7 @@ TEST(CudaCrossEntropy, PartsOfRowsAreNearTheCpus) {
                                 .gradient_scale = 0.5,
                                 .loss = view(loss)};
     };
-    run_twins<CrossEntropyOfPart>(finish, cpu::cross_entropy_of_part, cuda::cross_entropy_of_part);
+    run_twins<CrossEntropyOfPart>(finish);
     dlogits.expect_near("dlogits " + name(c), 1e-7, near(c) + 2 * half_unit(c.dlogits));
     loss.expect_near("loss " + name(c), 0, near(c));
   }
@@ -159,7 +156,7 @@ TEST(CudaCrossEntropy, ChunksMakeARowTheSameHoweverItIsCut) {
                        .columns = {.first = first, .vocabulary = c.columns},
                        .chunk_ends = chunk_ends};
       };
-      run_twins<RowSums>(make, cpu::row_sums, cuda::row_sums);
+      run_twins<RowSums>(make);
       sums.expect_near("row_sums", 0, near(c));
       return sums.read();
     };
@@ -175,7 +172,7 @@ TEST(CudaCrossEntropy, ChunksMakeARowTheSameHoweverItIsCut) {
       return CrossEntropy{
           .logits = view(logits), .targets = view(targets), .dlogits = view(dlogits), .chunk_ends = ends, .loss = view(loss)};
     };
-    run_twins<CrossEntropy>(make, cpu::cross_entropy, cuda::cross_entropy);
+    run_twins<CrossEntropy>(make);
     dlogits.expect_near("dlogits", 1e-7, near(c) + 2 * half_unit(dtype));
     loss.expect_near("loss", 0, near(c));
   }
@@ -188,7 +185,7 @@ TEST(CudaCrossEntropy, RowsHaveNoOrder) {
     const auto make = [&](const auto& view) {
       return CrossEntropy{.logits = view(logits), .targets = view(targets), .dlogits = view(logits), .loss = view(loss)};
     };
-    run_twins<CrossEntropy>(make, cpu::cross_entropy, cuda::cross_entropy);
+    run_twins<CrossEntropy>(make);
     logits.expect_near("dlogits", 1e-7, near(c) + 2 * half_unit(c.dlogits));
     loss.expect_near("loss", 0, near(c));
   });

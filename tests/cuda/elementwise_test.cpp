@@ -11,8 +11,8 @@ TEST(CudaElementwise, ZeroesAnyBytes) {
     for (const int64_t offset : kOffsets) {
       Twin out = Twin::random(DType::BFloat16, {size}, 1, offset);
       run_twins(
-          0, [&](const auto& view) { cpu::zero(view(out), 1); },
-          [&](const auto& view, const cuda::Launch& launch) { cuda::zero(view(out), launch); });
+          0, [&](const auto& view) { cpu::compute(Zero{view(out)}, 1); },
+          [&](const auto& view, const cuda::Launch& launch) { cuda::compute(Zero{view(out)}, launch); });
       out.expect_same_bits("zero");
     }
 }
@@ -33,8 +33,13 @@ TEST(CudaElementwise, ConvertsBetweenAllTypes) {
         for (const int64_t offset : kOffsets) {
           Twin from(any_bits(from_type, size), offset), out = Twin::poisoned(to_type, {size});
           run_twins(
-              0, [&](const auto& view) { cpu::copy(view(from), view(out), 1); },
-              [&](const auto& view, const cuda::Launch& launch) { cuda::copy(view(from), view(out), launch); });
+              0,
+              [&](const auto& view) {
+                cpu::compute(Copy{view(from), view(out)}, 1);
+              },
+              [&](const auto& view, const cuda::Launch& launch) {
+                cuda::compute(Copy{view(from), view(out)}, launch);
+              });
           out.expect_near(text(from_type) + " to " + text(to_type), 0, 0);
         }
 }
@@ -42,8 +47,13 @@ TEST(CudaElementwise, ConvertsBetweenAllTypes) {
 TEST(CudaElementwise, CopiesIntegersToo) {
   Twin from = Twin::of<int32_t>({1, -2, 3, 4, 5}, {5}), out = Twin::of<int32_t>({0, 0, 0, 0, 0}, {5});
   run_twins(
-      0, [&](const auto& view) { cpu::copy(view(from), view(out), 1); },
-      [&](const auto& view, const cuda::Launch& launch) { cuda::copy(view(from), view(out), launch); });
+      0,
+      [&](const auto& view) {
+        cpu::compute(Copy{view(from), view(out)}, 1);
+      },
+      [&](const auto& view, const cuda::Launch& launch) {
+        cuda::compute(Copy{view(from), view(out)}, launch);
+      });
   out.expect_same_bits("copy of int32");
 }
 
@@ -55,12 +65,12 @@ TEST(CudaElementwise, AddsAndScales) {
         run_twins(
             0,
             [&](const auto& view) {
-              cpu::add(view(from), view(out), 1);
-              cpu::scale(view(out), 1.0 / 3, 1);
+              cpu::compute(Add{view(from), view(out)}, 1);
+              cpu::compute(Scale{view(out), 1.0 / 3}, 1);
             },
             [&](const auto& view, const cuda::Launch& launch) {
-              cuda::add(view(from), view(out), launch);
-              cuda::scale(view(out), 1.0 / 3, launch);
+              cuda::compute(Add{view(from), view(out)}, launch);
+              cuda::compute(Scale{view(out), 1.0 / 3}, launch);
             });
         out.expect_same_bits("add and scale " + text(dtype));
       }
@@ -69,8 +79,13 @@ TEST(CudaElementwise, AddsAndScales) {
 TEST(CudaElementwise, AddsIntegersThatWrap) {
   Twin from = Twin::of<int64_t>({INT64_MAX, -5, 7}, {3}), out = Twin::of<int64_t>({2, 3, -9}, {3});
   run_twins(
-      0, [&](const auto& view) { cpu::add(view(from), view(out), 1); },
-      [&](const auto& view, const cuda::Launch& launch) { cuda::add(view(from), view(out), launch); });
+      0,
+      [&](const auto& view) {
+        cpu::compute(Add{view(from), view(out)}, 1);
+      },
+      [&](const auto& view, const cuda::Launch& launch) {
+        cuda::compute(Add{view(from), view(out)}, launch);
+      });
   out.expect_same_bits("add of int64");
 }
 
@@ -82,7 +97,7 @@ TEST(CudaElementwise, AddsABiasToRows) {
         Twin x = Twin::random(x_type, {rows, cols}, 1), bias = Twin::random(dtype, {cols}, 2, rows % 2);
         Twin out = Twin::poisoned(dtype, {rows, cols});
         const auto make = [&](const auto& view) { return AddBias{.x = view(x), .bias = view(bias), .out = view(out)}; };
-        run_twins<AddBias>(make, cpu::add_bias, cuda::add_bias);
+        run_twins<AddBias>(make);
         out.expect_same_bits("add_bias " + text(dtype));
       }
 }
@@ -90,7 +105,7 @@ TEST(CudaElementwise, AddsABiasToRows) {
 TEST(CudaElementwise, AddsNoBiasInPlace) {
   Twin x = Twin::random(DType::BFloat16, {3, 5}, 1);
   const auto make = [&](const auto& view) { return AddBias{.x = view(x), .out = view(x)}; };
-  run_twins<AddBias>(make, cpu::add_bias, cuda::add_bias);
+  run_twins<AddBias>(make);
   x.expect_same_bits("add_bias without bias");
 }
 
@@ -102,9 +117,12 @@ TEST(CudaElementwise, SumsSquaresExactlyAsTheCpu) {
         Twin x = Twin::random(dtype, {size}, 5, size % 3);
         Twin sum = Twin::of<int64_t>(std::vector<int64_t>(ExactSum::kWords, 7), {ExactSum::kWords}), scale = number_of(3.0);
         run_twins(
-            0, [&](const auto& view) { cpu::sum_of_squares(view(x), number(view, scale), block, view(sum), 1); },
+            0,
+            [&](const auto& view) {
+              cpu::compute(OneSquare{{view(x), number(view, scale), block}, view(sum)}, 1);
+            },
             [&](const auto& view, const cuda::Launch& launch) {
-              cuda::sum_of_squares(view(x), number(view, scale), block, view(sum), launch);
+              cuda::compute(OneSquare{{view(x), number(view, scale), block}, view(sum)}, launch);
             });
         sum.expect_same_bits("sum_of_squares " + text(dtype) + " " + std::to_string(size));
       }
@@ -129,11 +147,11 @@ TEST(CudaElementwise, SumsSquaresOfManyTensorsAsOfEach) {
         0,
         [&](const auto& view) {
           const std::vector<Squares> list = terms(view);
-          for (size_t i = 0; i < used; ++i) cpu::sum_of_squares(list[i].x, list[i].scale, list[i].block, view(sum), 1);
+          for (size_t i = 0; i < used; ++i) cpu::compute(OneSquare{{list[i].x, list[i].scale, list[i].block}, view(sum)}, 1);
         },
         [&](const auto& view, const cuda::Launch& launch) {
           const std::vector<Squares> list = terms(view);
-          cuda::sum_of_squares(std::span(list).first(used), view(sum), launch);
+          cuda::compute(SumOfSquares{std::span(list).first(used), view(sum)}, launch);
         });
     sum.expect_same_bits("sum_of_squares of " + std::to_string(used));
   }
@@ -145,8 +163,13 @@ TEST(CudaElementwise, CountsBlocksThatAreNotFinite) {
   values.set(900, INFINITY);
   Twin x(values), sum = Twin::of<int64_t>(std::vector<int64_t>(ExactSum::kWords, 0), {ExactSum::kWords});
   run_twins(
-      0, [&](const auto& view) { cpu::sum_of_squares(view(x), 1.0, 256, view(sum), 1); },
-      [&](const auto& view, const cuda::Launch& launch) { cuda::sum_of_squares(view(x), 1.0, 256, view(sum), launch); });
+      0,
+      [&](const auto& view) {
+        cpu::compute(OneSquare{{view(x), 1.0, 256}, view(sum)}, 1);
+      },
+      [&](const auto& view, const cuda::Launch& launch) {
+        cuda::compute(OneSquare{{view(x), 1.0, 256}, view(sum)}, launch);
+      });
   sum.expect_same_bits("sum_of_squares");
 }
 
@@ -164,10 +187,10 @@ TEST(CudaElementwise, DividesByANorm) {
           0,
           [&](const auto& view) {
             const double norm = std::sqrt(ExactSum::value_of(view(square_sum).template as<int64_t>()));
-            cpu::scale(view(out), 1 / (norm + 1e-3), 1);
+            cpu::compute(Scale{view(out), 1 / (norm + 1e-3)}, 1);
           },
           [&](const auto& view, const cuda::Launch& launch) {
-            cuda::divide_by_norm(view(out), view(square_sum), 1e-3, launch);
+            cuda::compute(DivideByNorm{view(out), view(square_sum), 1e-3}, launch);
           });
       out.expect_same_bits("divide_by_norm " + text(dtype));
     }
@@ -177,9 +200,9 @@ TEST(CudaElementwise, SumsLossesExactly) {
   Twin losses = Twin::of<double>({1e-20, 3, 4.5, 2, -7e10, 1, INFINITY, 5}, {4, 2});
   Twin words = Twin::of<int64_t>(std::vector<int64_t>(ExactSum::kWords + 1, 2), {ExactSum::kWords + 1});
   run_twins(
-      0, [&](const auto& view) { cpu::sum_losses({.losses = view(losses), .words = view(words)}); },
+      0, [&](const auto& view) { cpu::compute(SumLosses{.losses = view(losses), .words = view(words)}, 1); },
       [&](const auto& view, const cuda::Launch& launch) {
-        cuda::sum_losses({.losses = view(losses), .words = view(words)}, launch);
+        cuda::compute(SumLosses{.losses = view(losses), .words = view(words)}, launch);
       });
   words.expect_same_bits("sum_losses");
 }
@@ -196,8 +219,8 @@ TEST(CudaElementwise, JudgesGradients) {
             .square_sum = view(square_sum), .losses = view(losses), .verdict = view(verdict), .unit = 64, .clipping = clipping};
       };
       run_twins(
-          0, [&](const auto& view) { cpu::judge_gradients(make(view)); },
-          [&](const auto& view, const cuda::Launch& launch) { cuda::judge_gradients(make(view), launch); });
+          0, [&](const auto& view) { cpu::compute(make(view), 1); },
+          [&](const auto& view, const cuda::Launch& launch) { cuda::compute(make(view), launch); });
       verdict.expect_near("judge_gradients", 0, 0);
     }
 }
@@ -221,12 +244,12 @@ TEST(CudaFixedPoint, AddsStoresAndRoundsAsTheCpu) {
         run_twins(
             0,
             [&](const auto& view) {
-              cpu::fixed_point_add(view(x), number(view, tenth), 100, view(sum), view(refused), 1);
-              cpu::fixed_point_store(view(x), number(view, tenth), 100, view(stored), view(refused), 1);
+              cpu::compute(FixedPointAdd{view(x), number(view, tenth), 100, view(sum), view(refused)}, 1);
+              cpu::compute(FixedPointStore{view(x), number(view, tenth), 100, view(stored), view(refused)}, 1);
             },
             [&](const auto& view, const cuda::Launch& launch) {
-              cuda::fixed_point_add(view(x), number(view, tenth), 100, view(sum), view(refused), launch);
-              cuda::fixed_point_store(view(x), number(view, tenth), 100, view(stored), view(refused), launch);
+              cuda::compute(FixedPointAdd{view(x), number(view, tenth), 100, view(sum), view(refused)}, launch);
+              cuda::compute(FixedPointStore{view(x), number(view, tenth), 100, view(stored), view(refused)}, launch);
             });
         sum.expect_same_bits("fixed_point_add " + text(dtype));
         stored.expect_same_bits("fixed_point_store " + text(dtype));
@@ -236,12 +259,12 @@ TEST(CudaFixedPoint, AddsStoresAndRoundsAsTheCpu) {
           run_twins(
               0,
               [&](const auto& view) {
-                cpu::fixed_point_read(view(sum), view(read), 1);
-                cpu::fixed_point_round(view(x), number(view, tenth), 100, view(rounded), view(refused), 1);
+                cpu::compute(FixedPointRead{view(sum), view(read)}, 1);
+                cpu::compute(FixedPointRound{view(x), number(view, tenth), 100, view(rounded), view(refused)}, 1);
               },
               [&](const auto& view, const cuda::Launch& launch) {
-                cuda::fixed_point_read(view(sum), view(read), launch);
-                cuda::fixed_point_round(view(x), number(view, tenth), 100, view(rounded), view(refused), launch);
+                cuda::compute(FixedPointRead{view(sum), view(read)}, launch);
+                cuda::compute(FixedPointRound{view(x), number(view, tenth), 100, view(rounded), view(refused)}, launch);
               });
           read.expect_same_bits("fixed_point_read " + text(to));
           rounded.expect_same_bits("fixed_point_round " + text(dtype) + " to " + text(to));
@@ -260,8 +283,13 @@ TEST(CudaInitialize, DrawsTheCpusValues) {
           Twin out = Twin::poisoned(dtype, {size}, size % 2);
           const Init init{kind, 0.02};
           run_twins(
-              0, [&](const auto& view) { cpu::initialize(view(out), init, 99, first, 1); },
-              [&](const auto& view, const cuda::Launch& launch) { cuda::initialize(view(out), init, 99, first, launch); });
+              0,
+              [&](const auto& view) {
+                cpu::compute(Initialize{view(out), init, 99, first}, 1);
+              },
+              [&](const auto& view, const cuda::Launch& launch) {
+                cuda::compute(Initialize{view(out), init, 99, first}, launch);
+              });
           if (kind == Init::Kind::Normal)
             out.expect_near("initialize " + text(dtype), 1e-18, std::max(2 * half_unit(dtype), 1e-14));
           else
@@ -278,14 +306,14 @@ TEST(CudaElementwise, ResultsHaveNoOrder) {
     run_twins(
         0,
         [&](const auto& view) {
-          cpu::sum_of_squares(view(x), 1, 256, view(sum), 1);
-          cpu::fixed_point_add(view(x), 1, 0.5, view(fixed), view(refused), 1);
-          cpu::scale(view(quotient), 1 / (std::sqrt(5.0) + 1.0), 1);
+          cpu::compute(OneSquare{{view(x), 1, 256}, view(sum)}, 1);
+          cpu::compute(FixedPointAdd{view(x), 1, 0.5, view(fixed), view(refused)}, 1);
+          cpu::compute(Scale{view(quotient), 1 / (std::sqrt(5.0) + 1.0)}, 1);
         },
         [&](const auto& view, const cuda::Launch& launch) {
-          cuda::sum_of_squares(view(x), 1, 256, view(sum), launch);
-          cuda::fixed_point_add(view(x), 1, 0.5, view(fixed), view(refused), launch);
-          cuda::divide_by_norm(view(quotient), view(square_sum), 1.0, launch);
+          cuda::compute(OneSquare{{view(x), 1, 256}, view(sum)}, launch);
+          cuda::compute(FixedPointAdd{view(x), 1, 0.5, view(fixed), view(refused)}, launch);
+          cuda::compute(DivideByNorm{view(quotient), view(square_sum), 1.0}, launch);
         });
     for (const Twin* twin : {&sum, &refused, &fixed, &quotient}) twin->expect_same_bits("any order");
   });

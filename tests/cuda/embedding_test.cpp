@@ -52,7 +52,7 @@ TEST(CudaEmbedding, LooksRowsUp) {
           if (positions) args.positions = view(places);
           return args;
         };
-        run_twins<Embedding>(make, cpu::embedding, cuda::embedding);
+        run_twins<Embedding>(make);
         out.expect_same_bits("embedding " + name(c));
       }
 }
@@ -61,7 +61,7 @@ TEST(CudaEmbedding, TokensOutsideTheVocabularyBecomeNaN) {
   const DeviceTensor table(HostTensor::random(DType::BFloat16, {4, 8}, 1));
   const Twin tokens = Twin::of<int32_t>({3, 4, -1}, {1, 3});
   const DeviceTensor out(HostTensor(DType::BFloat16, {1, 3, 8}));
-  cuda::embedding({.tokens = tokens.device(), .table = table.view(), .out = out.view()}, TestLaunch(0).launch());
+  cuda::compute(Embedding{.tokens = tokens.device(), .table = table.view(), .out = out.view()}, TestLaunch(0).launch());
   const HostTensor got = out.read();
   for (int64_t e = 0; e < 24; ++e) EXPECT_EQ(std::isnan(got.at(e)), e >= 8) << e;
 }
@@ -87,7 +87,7 @@ TEST(CudaEmbedding, GradientsAreAddedInTokenOrder) {
                                    .accumulate_positions = accumulate,
                                    .rows = rows};
         };
-        run_twins<EmbeddingBackward>(make, cpu::embedding_backward, cuda::embedding_backward);
+        run_twins<EmbeddingBackward>(make);
         dtable.expect_same_bits("dtable " + name(c));
         dpositions.expect_same_bits("dpositions " + name(c));
       }
@@ -106,7 +106,7 @@ TEST(CudaEmbedding, RowsAroundTheLimitOfAWarpAreAllAddedUp) {
   const auto make = [&](const auto& view) {
     return EmbeddingBackward{.tokens = view(tokens), .dy = view(dy), .dtable = view(dtable), .accumulate_table = false};
   };
-  run_twins<EmbeddingBackward>(make, cpu::embedding_backward, cuda::embedding_backward);
+  run_twins<EmbeddingBackward>(make);
   dtable.expect_same_bits("dtable");
 }
 
@@ -117,7 +117,7 @@ TEST(CudaEmbedding, LongListsAreSortedInWindows) {
   const auto make = [&](const auto& view) {
     return EmbeddingBackward{.tokens = view(tokens), .dy = view(dy), .dtable = view(dtable), .accumulate_table = false};
   };
-  run_twins<EmbeddingBackward>(make, cpu::embedding_backward, cuda::embedding_backward);
+  run_twins<EmbeddingBackward>(make);
   dtable.expect_same_bits("dtable");
 }
 
@@ -128,7 +128,7 @@ TEST(CudaEmbedding, GradientsHaveNoOrder) {
     const auto make = [&](const auto& view) {
       return EmbeddingBackward{.tokens = view(tokens), .dy = view(dy), .dtable = view(dtable)};
     };
-    run_twins<EmbeddingBackward>(make, cpu::embedding_backward, cuda::embedding_backward);
+    run_twins<EmbeddingBackward>(make);
     dtable.expect_same_bits("dtable");
   });
 }

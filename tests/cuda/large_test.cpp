@@ -58,7 +58,7 @@ TEST(CudaLarge, NormsOfSumsAndTheirGradients) {
                                .out = view(sum),
                                .dropout = {.rate = rate, .key = 3, .step = 1, .first_sample = i}}};
     };
-    run_twins<LayerNorm>(forward, cpu::layer_norm, cuda::layer_norm);
+    run_twins<LayerNorm>(forward);
     sum.expect_same_bits("sum " + what);
     expect_near_the_cpus(addend, dtype, hidden, "layer_norm " + what);
     // Both sides continue with the CPU's statistics, so that the gradients of gain and bias have its bits.
@@ -73,7 +73,7 @@ TEST(CudaLarge, NormsOfSumsAndTheirGradients) {
                                      .accumulate_gain = false,
                                      .accumulate_bias = false};
     };
-    run_twins<LayerNormBackwardWeight>(weight, cpu::layer_norm_backward_weight, cuda::layer_norm_backward_weight);
+    run_twins<LayerNormBackwardWeight>(weight);
     dgain.expect_same_bits("dgain " + what);
     dbias.expect_same_bits("dbias " + what);
     const auto input = [&](const auto& view) {
@@ -85,7 +85,7 @@ TEST(CudaLarge, NormsOfSumsAndTheirGradients) {
                                     .dx = view(dx),
                                     .residual = view(residual).reshaped(matrix)};
     };
-    run_twins<LayerNormBackwardInput>(input, cpu::layer_norm_backward_input, cuda::layer_norm_backward_input);
+    run_twins<LayerNormBackwardInput>(input);
     expect_near_the_cpus(dx, dtype, hidden, "layer_norm_backward_input " + what);
   }
 }
@@ -134,12 +134,12 @@ TEST(CudaLarge, UpdatesAndNormOfAGroupInSegments) {
     run_twins(
         0,
         [&](const auto& view) {
-          for (const Adam& one : updates(view)) cpu::adam(one, 1);
-          for (const Squares& one : terms(view)) cpu::sum_of_squares(one.x, one.scale, one.block, view(squares), 1);
+          for (const Adam& one : updates(view)) cpu::compute(AdamUpdates{std::span(&one, 1)}, 1);
+          for (const Squares& one : terms(view)) cpu::compute(OneSquare{{one.x, one.scale, one.block}, view(squares)}, 1);
         },
         [&](const auto& view, const cuda::Launch& launch) {
-          cuda::adam(updates(view), launch);
-          cuda::sum_of_squares(terms(view), view(squares), launch);
+          cuda::compute(AdamUpdates{updates(view)}, launch);
+          cuda::compute(SumOfSquares{terms(view), view(squares)}, launch);
         });
     for (const Twin* twin : {&master, &first, &second, &copy, &squares})
       twin->expect_same_bits(std::to_string(size) + " in " + std::to_string(ends.size()) + " segments");
@@ -160,7 +160,7 @@ TEST(CudaLarge, ProductsWithBiasAndGelu) {
       return Matmul{
           .a = view(a), .b = view(b), .out = view(out), .transpose_b = true, .bias = view(bias), .activated = view(activated)};
     };
-    run_twins<Matmul>(make, cpu::matmul, cuda::matmul);
+    run_twins<Matmul>(make);
     const std::string what = text(dtype) + " " + std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k);
     const double sum = static_cast<double>(k) * std::sqrt(static_cast<double>(k)) * 0x1p-24;
     out.expect_near(what, sum + half_unit(dtype), 2 * half_unit(dtype));

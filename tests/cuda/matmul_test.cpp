@@ -62,8 +62,8 @@ class CudaMatmul : public testing::Test {
 };
 
 void run(const Matmul& args) {
-  check(args);
-  cuda::matmul(args, {.stream = nullptr, .multiprocessors = 4, .workspace = workspace.of(workspace_bytes(args))});
+  args.check();
+  cuda::compute(args, {.stream = nullptr, .multiprocessors = 4, .workspace = workspace.of(workspace_bytes(args))});
   CUDA_CHECK(cudaDeviceSynchronize());
 }
 

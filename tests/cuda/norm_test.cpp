@@ -65,14 +65,14 @@ TEST(CudaNorm, ForwardIsNearTheCpus) {
                        .mean = view(t.mean),
                        .rstd = view(t.rstd)};
     };
-    run_twins<LayerNorm>(layer, cpu::layer_norm, cuda::layer_norm);
+    run_twins<LayerNorm>(layer);
     t.y.expect_near("layer_norm " + name(c), absolute(c), relative(c));
     t.mean.expect_near("mean " + name(c), absolute(c), 0);
     t.rstd.expect_near("rstd " + name(c), 0, 64 * sum_unit(c.dtype));
     const auto rms = [&](const auto& view) {
       return RmsNorm{.x = view(t.x), .gain = view(t.gain), .y = view(t.dx), .rstd = view(t.rstd)};
     };
-    run_twins<RmsNorm>(rms, cpu::rms_norm, cuda::rms_norm);
+    run_twins<RmsNorm>(rms);
     t.dx.expect_near("rms_norm " + name(c), absolute(c), relative(c));
     t.rstd.expect_near("rstd " + name(c), 0, 64 * sum_unit(c.dtype));
   }
@@ -97,13 +97,13 @@ TEST(CudaNorm, OfASumHasTheBitsOfTheSumAndThenTheNorm) {
         if (fused) args.sum = {.x = view(addend), .residual = view(residual), .out = view(sum), .dropout = site};
         return args;
       };
-      run_twins<LayerNorm>([&](const auto& view) { return layer(view, true); }, cpu::layer_norm, cuda::layer_norm);
+      run_twins<LayerNorm>([&](const auto& view) { return layer(view, true); });
       sum.expect_same_bits("sum " + name(c));
       addend.expect_near("layer_norm of a sum " + name(c), absolute(c), relative(c));
       // Computes the norm of the same sum again, in a pass of its own.
       const HostTensor fused[] = {addend.read(), t.mean.read(), t.rstd.read()};
       const TestLaunch launch(0);
-      cuda::layer_norm(layer([](Twin& twin) { return twin.device(); }, false), launch.launch());
+      cuda::compute(layer([](Twin& twin) { return twin.device(); }, false), launch.launch());
       EXPECT_TRUE(fused[0] == addend.read() && fused[1] == t.mean.read() && fused[2] == t.rstd.read()) << name(c);
 
       Twin branch = Twin::random(c.dtype, shape, 10);
@@ -112,10 +112,10 @@ TEST(CudaNorm, OfASumHasTheBitsOfTheSumAndThenTheNorm) {
         if (adds) args.sum = {.x = view(branch), .residual = view(residual), .out = view(sum), .dropout = site};
         return args;
       };
-      run_twins<RmsNorm>([&](const auto& view) { return rms(view, true); }, cpu::rms_norm, cuda::rms_norm);
+      run_twins<RmsNorm>([&](const auto& view) { return rms(view, true); });
       sum.expect_same_bits("sum " + name(c));
       const HostTensor y = t.y.read();
-      cuda::rms_norm(rms([](Twin& twin) { return twin.device(); }, false), launch.launch());
+      cuda::compute(rms([](Twin& twin) { return twin.device(); }, false), launch.launch());
       EXPECT_TRUE(y == t.y.read()) << name(c);
     }
 }
@@ -138,7 +138,7 @@ TEST(CudaNorm, BackwardInputIsNearTheCpus) {
                                       .dx = view(of_layer),
                                       .residual = accumulate ? ConstTensorView(view(of_layer)) : ConstTensorView{}};
       };
-      run_twins<LayerNormBackwardInput>(layer, cpu::layer_norm_backward_input, cuda::layer_norm_backward_input);
+      run_twins<LayerNormBackwardInput>(layer);
       of_layer.expect_near("layer_norm_backward_input " + name(c), absolute(c), relative(c));
       const auto rms = [&](const auto& view) {
         return RmsNormBackwardInput{.dy = view(t.dy),
@@ -148,7 +148,7 @@ TEST(CudaNorm, BackwardInputIsNearTheCpus) {
                                     .dx = view(of_rms),
                                     .residual = accumulate ? ConstTensorView(view(of_rms)) : ConstTensorView{}};
       };
-      run_twins<RmsNormBackwardInput>(rms, cpu::rms_norm_backward_input, cuda::rms_norm_backward_input);
+      run_twins<RmsNormBackwardInput>(rms);
       of_rms.expect_near("rms_norm_backward_input " + name(c), absolute(c), relative(c));
     }
 }
@@ -177,16 +177,16 @@ TEST(CudaNorm, GradientsOfParametersHaveTheCpusBits) {
                                          .accumulate_gain = accumulate,
                                          .accumulate_bias = accumulate};
         };
-        run_twins<LayerNormBackwardWeight>(layer, cpu::layer_norm_backward_weight, cuda::layer_norm_backward_weight);
+        run_twins<LayerNormBackwardWeight>(layer);
         const auto rms = [&](const auto& view) {
           return RmsNormBackwardWeight{
               .dy = view(t.dy), .x = view(t.x), .rstd = view(t.rstd), .dgain = view(rms_gain), .accumulate = accumulate};
         };
-        run_twins<RmsNormBackwardWeight>(rms, cpu::rms_norm_backward_weight, cuda::rms_norm_backward_weight);
+        run_twins<RmsNormBackwardWeight>(rms);
         const auto bias = [&](const auto& view) {
           return BiasGradient{.dy = view(t.dy), .dbias = view(only_bias), .accumulate = accumulate};
         };
-        run_twins<BiasGradient>(bias, cpu::bias_gradient, cuda::bias_gradient);
+        run_twins<BiasGradient>(bias);
         for (const Twin* twin : {&dgain, &dbias, &rms_gain, &only_bias}) twin->expect_same_bits("gradient " + name(c));
       }
 }
@@ -200,7 +200,7 @@ TEST(CudaNorm, SumsOfManyChunksHaveNoOrder) {
       const auto bias = [&](const auto& view) {
         return BiasGradient{.dy = view(dy), .dbias = view(dbias), .accumulate = false};
       };
-      run_twins<BiasGradient>(bias, cpu::bias_gradient, cuda::bias_gradient);
+      run_twins<BiasGradient>(bias);
       dbias.expect_same_bits("bias_gradient " + text(dtype));
     }
   });
@@ -216,7 +216,7 @@ TEST(CudaNorm, RowsAndSumsHaveNoOrder) {
       return RmsNormBackwardWeight{
           .dy = view(t.dy), .x = view(t.x), .rstd = view(t.rstd), .dgain = view(dgain), .accumulate = false};
     };
-    run_twins<RmsNormBackwardWeight>(weight, cpu::rms_norm_backward_weight, cuda::rms_norm_backward_weight);
+    run_twins<RmsNormBackwardWeight>(weight);
     dgain.expect_same_bits("rms_norm_backward_weight");
     const auto input = [&](const auto& view) {
       return LayerNormBackwardInput{.dy = view(t.dy).row_range(0, 3),
@@ -226,7 +226,7 @@ TEST(CudaNorm, RowsAndSumsHaveNoOrder) {
                                     .rstd = view(t.rstd).slice(0, 3),
                                     .dx = view(t.dx).row_range(0, 3)};
     };
-    run_twins<LayerNormBackwardInput>(input, cpu::layer_norm_backward_input, cuda::layer_norm_backward_input);
+    run_twins<LayerNormBackwardInput>(input);
     t.dx.expect_near("layer_norm_backward_input", absolute(c), relative(c));
   });
 }

@@ -44,18 +44,17 @@ struct Tensors {
 };
 
 template <typename Args, typename Make>
-void expect_the_cpus_step(const std::string& name, void (*cpu)(const Args&, int),
-                          void (*device)(const Args&, const cuda::Launch&), const Make& make) {
+void expect_the_cpus_step(const std::string& name, const Make& make) {
   for (const Case& c : cases()) {
     Tensors t(c);
-    run_twins<Args>([&](const auto& view) { return make(t, view); }, cpu, device);
+    run_twins<Args>([&](const auto& view) { return make(t, view); });
     t.expect_same_bits(name + " " + text(c.gradient) + " " + std::to_string(c.size));
   }
 }
 
 TEST(CudaOptimizer, AdamIsTheCpus) {
   for (const bool decoupled : {true, false})
-    expect_the_cpus_step<Adam>("adam", cpu::adam, cuda::adam, [&](Tensors& t, const auto& view) {
+    expect_the_cpus_step<Adam>("adam", [&](Tensors& t, const auto& view) {
       return Adam{.master = view(t.master),
                   .moment1 = view(t.first),
                   .moment2 = view(t.second),
@@ -103,9 +102,9 @@ TEST(CudaOptimizer, AdamOfManyRangesIsTheCpuOfEach) {
   run_twins(
       0,
       [&](const auto& view) {
-        for (const Adam& one : updates(view)) cpu::adam(one, 1);
+        for (const Adam& one : updates(view)) cpu::compute(AdamUpdates{std::span(&one, 1)}, 1);
       },
-      [&](const auto& view, const cuda::Launch& launch) { cuda::adam(updates(view), launch); });
+      [&](const auto& view, const cuda::Launch& launch) { cuda::compute(AdamUpdates{updates(view)}, launch); });
   for (size_t i = 0; i < all.size(); ++i) all[i]->expect_same_bits("range " + std::to_string(i));
 }
 
@@ -124,7 +123,7 @@ TEST(CudaOptimizer, AdamOfABlocksRangesIsOneLaunch) {
   }
   const TestLaunch launch(0);
   const int64_t before = cuda_shim::counts().launches;
-  cuda::adam(updates, launch.launch());
+  cuda::compute(AdamUpdates{updates}, launch.launch());
   EXPECT_EQ(cuda_shim::counts().launches - before, 1);
 }
 
@@ -134,7 +133,7 @@ TEST(CudaOptimizer, SgdIsTheCpus) {
   for (const double momentum : {0.0, 0.9})
     for (const int64_t step : {1, 2}) {
       Twin of_step = number_of(static_cast<double>(step));
-      expect_the_cpus_step<Sgd>("sgd", cpu::sgd, cuda::sgd, [&](Tensors& t, const auto& view) {
+      expect_the_cpus_step<Sgd>("sgd", [&](Tensors& t, const auto& view) {
         Sgd args{.master = view(t.master),
                  .copy_out = view(t.copy),
                  .gradient = view(t.gradient),
@@ -153,7 +152,7 @@ TEST(CudaOptimizer, SgdIsTheCpus) {
 }
 
 TEST(CudaOptimizer, LionIsTheCpus) {
-  expect_the_cpus_step<Lion>("lion", cpu::lion, cuda::lion, [](Tensors& t, const auto& view) {
+  expect_the_cpus_step<Lion>("lion", [](Tensors& t, const auto& view) {
     return Lion{.master = view(t.master),
                 .moment = view(t.first),
                 .copy_out = view(t.copy),
@@ -168,7 +167,7 @@ TEST(CudaOptimizer, LionIsTheCpus) {
 }
 
 TEST(CudaOptimizer, AdagradIsTheCpus) {
-  expect_the_cpus_step<Adagrad>("adagrad", cpu::adagrad, cuda::adagrad, [](Tensors& t, const auto& view) {
+  expect_the_cpus_step<Adagrad>("adagrad", [](Tensors& t, const auto& view) {
     return Adagrad{.master = view(t.master),
                    .sum_of_squares = view(t.second),
                    .copy_out = view(t.copy),
@@ -198,7 +197,7 @@ TEST(CudaOptimizer, LambIsTheCpus) {
                         .correction1 = number(view, t.correction1),
                         .correction2 = number(view, t.correction2)};
     };
-    run_twins<LambUpdate>(make, cpu::lamb_update, cuda::lamb_update);
+    run_twins<LambUpdate>(make);
     t.expect_same_bits("lamb_update");
     update.expect_same_bits("lamb_update");
   }
@@ -216,7 +215,7 @@ TEST(CudaOptimizer, MomentumUpdateIsTheCpus) {
                               .gradient_scale = number(view, t.scale),
                               .nesterov = nesterov};
       };
-      run_twins<MomentumUpdate>(make, cpu::momentum_update, cuda::momentum_update);
+      run_twins<MomentumUpdate>(make);
       t.expect_same_bits("momentum_update");
     }
 }
@@ -230,7 +229,7 @@ TEST(CudaOptimizer, ApplyUpdateScalesByTheTrustRatio) {
       words.insert(words.end(), sum.words().begin(), sum.words().end());
     }
     Twin square_sums = Twin::of<int64_t>(words, {2, ExactSum::kWords});
-    expect_the_cpus_step<ApplyUpdate>("apply_update", cpu::apply_update, cuda::apply_update, [&](Tensors& t, const auto& view) {
+    expect_the_cpus_step<ApplyUpdate>("apply_update", [&](Tensors& t, const auto& view) {
       return ApplyUpdate{.master = view(t.master),
                          .copy_out = view(t.copy),
                          .update = view(t.gradient),
@@ -256,7 +255,7 @@ TEST(CudaOptimizer, StepsHaveNoOrder) {
                   .gradient = view(t.gradient),
                   .verdict = view(t.verdict)};
     };
-    run_twins<Adam>(make, cpu::adam, cuda::adam);
+    run_twins<Adam>(make);
     t.expect_same_bits("adam");
   });
 }

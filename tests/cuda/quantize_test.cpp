@@ -19,7 +19,7 @@ void expect_the_cpus(DType dtype, int bits, int64_t block, int64_t size, int64_t
   const auto there = [&](const auto& view) {
     return Quantize{.x = view(x), .values = view(values), .scales = view(scales), .bits = bits, .block = block};
   };
-  run_twins<Quantize>(there, cpu::quantize, cuda::quantize);
+  run_twins<Quantize>(there);
   const std::string what = text(dtype) + " " + std::to_string(bits) + " bits, " + std::to_string(size);
   values.expect_same_bits("values " + what);
   scales.expect_near("scales " + what, 0, 0);
@@ -33,7 +33,7 @@ void expect_the_cpus(DType dtype, int bits, int64_t block, int64_t size, int64_t
                         .block = block,
                         .accumulate = accumulate};
     };
-    run_twins<Dequantize>(back, cpu::dequantize, cuda::dequantize);
+    run_twins<Dequantize>(back);
     out.expect_near("dequantize " + what, 0, 0);
   }
 }

@@ -9,7 +9,6 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/check.h"
 #include "kernels/cpu/fused/fused.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cuda/math.h"
@@ -22,6 +21,13 @@
 #endif
 
 namespace trivet::kernels {
+
+// The squares of one tensor: cpu::compute(OneSquare{{x, scale, block}, sum}, threads).
+struct OneSquare {
+  Squares term;
+  TensorView sum;
+  operator SumOfSquares() const { return {std::span(&term, 1), sum}; }
+};
 
 // Calls body() with every order in which the fake device can run threads; on a GPU, calls it once.
 inline void in_every_order(const std::function<void()>& body) {
@@ -99,16 +105,31 @@ void run_twins(int64_t bytes, const Cpu& cpu, const OnDevice& device) {
   CUDA_CHECK(cudaDeviceSynchronize());
 }
 
+template <typename Args>
+void compute_on_cpu(const Args& args) {
+  if constexpr (std::is_same_v<Args, Adam>)
+    cpu::compute(AdamUpdates{std::span(&args, 1)}, 1);
+  else
+    cpu::compute(args, 1);
+}
+template <typename Args>
+void compute_on_device(const Args& args, const cuda::Launch& launch) {
+  if constexpr (std::is_same_v<Args, Adam>)
+    cuda::compute(AdamUpdates{std::span(&args, 1)}, launch);
+  else
+    cuda::compute(args, launch);
+}
+
 // make(view) returns the Args of both kernels.
 template <typename Args, typename Make>
-void run_twins(const Make& make, void (*cpu)(const Args&, int), void (*device)(const Args&, const cuda::Launch&)) {
+void run_twins(const Make& make) {
   const Args on_host = make([](Twin& twin) { return twin.host(); });
-  check(on_host);
+  on_host.check();
   int64_t bytes = 0;
   if constexpr (requires { workspace_bytes(on_host); }) bytes = workspace_bytes(on_host);
   run_twins(
-      bytes, [&](const auto&) { cpu(on_host, 1); },
-      [&](const auto& view, const cuda::Launch& launch) { device(make(view), launch); });
+      bytes, [&](const auto&) { compute_on_cpu(on_host); },
+      [&](const auto& view, const cuda::Launch& launch) { compute_on_device(make(view), launch); });
 }
 
 // A scalar of the step: its value for the host; for the device NaN, and the address of the value in its memory.

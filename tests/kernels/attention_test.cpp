@@ -46,24 +46,24 @@ struct Problem {
   int64_t width() const { return (c.heads + 2 * c.key_value_heads) * c.head_size; }
   DropoutSite site() const { return {.rate = c.dropout, .key = random_key(5, "attention"), .step = 9, .first_sample = 2}; }
   void forward(int threads) {
-    cpu::attention({.qkv = qkv.view(),
-                    .out = out.view(),
-                    .log_sum_exp = log_sum_exp.view(),
-                    .heads = c.heads,
-                    .key_value_heads = c.key_value_heads,
-                    .dropout = site()},
-                   threads);
+    cpu::compute(Attention{.qkv = qkv.view(),
+                           .out = out.view(),
+                           .log_sum_exp = log_sum_exp.view(),
+                           .heads = c.heads,
+                           .key_value_heads = c.key_value_heads,
+                           .dropout = site()},
+                 threads);
   }
   void backward(int threads) {
-    cpu::attention_backward({.dout = dout.view(),
-                             .qkv = qkv.view(),
-                             .out = out.view(),
-                             .log_sum_exp = log_sum_exp.view(),
-                             .dqkv = dqkv.view(),
-                             .heads = c.heads,
-                             .key_value_heads = c.key_value_heads,
-                             .dropout = site()},
-                            threads);
+    cpu::compute(AttentionBackward{.dout = dout.view(),
+                                   .qkv = qkv.view(),
+                                   .out = out.view(),
+                                   .log_sum_exp = log_sum_exp.view(),
+                                   .dqkv = dqkv.view(),
+                                   .heads = c.heads,
+                                   .key_value_heads = c.key_value_heads,
+                                   .dropout = site()},
+                 threads);
   }
 
   int64_t query(int64_t b, int64_t s, int64_t n, int64_t d) const { return (b * c.tokens + s) * width() + n * c.head_size + d; }

@@ -59,7 +59,7 @@ Reference reference(const Problem& p) {
 constexpr double kFloatTolerance = 100 * 0x1p-24;
 
 Loss cross_entropy(const CrossEntropy& args, int threads) {
-  return loss_of(args, [&](const CrossEntropy& with_loss) { cpu::cross_entropy(with_loss, threads); });
+  return loss_of(args, [&](const CrossEntropy& with_loss) { cpu::compute(with_loss, threads); });
 }
 
 TEST(CpuCrossEntropy, LossAndGradientMatchDoubleReference) {
@@ -150,8 +150,8 @@ TEST(CpuCrossEntropy, AddsToTheLoss) {
   Problem problem(DType::Float32, DType::Float32, 20, 77);
   const Loss once = cross_entropy(problem.args(), 1);
   const Loss twice = loss_of(problem.args(), [](const CrossEntropy& args) {
-    cpu::cross_entropy(args, 1);
-    cpu::cross_entropy(args, 1);
+    cpu::compute(args, 1);
+    cpu::compute(args, 1);
   });
   EXPECT_EQ(twice.loss_sum, 2 * once.loss_sum);
   EXPECT_EQ(twice.tokens, 2 * once.tokens);
@@ -162,7 +162,7 @@ TEST(CpuCrossEntropy, NoRowsAreNoLoss) {
   double loss[2] = {3.5, 7};  // the sums of earlier rows
   CrossEntropy args = none.args();
   args.loss = {loss, DType::Float64, {2}};
-  for (int threads : {1, 4}) cpu::cross_entropy(args, threads);
+  for (int threads : {1, 4}) cpu::compute(args, threads);
   EXPECT_EQ(loss[0], 3.5);
   EXPECT_EQ(loss[1], 7);
 }

@@ -56,7 +56,7 @@ struct Problem {
 void expect_matches_double_reference(const Case& c) {
   Problem problem(c);
   const HostTensor before = problem.out;
-  cpu::matmul(problem.args(), 2);
+  cpu::compute(problem.args(), 2);
   const double u = c.dtype == DType::Float64 ? 0x1p-53 : 0x1p-24;
   for (int64_t i = 0; i < c.m; ++i)
     for (int64_t j = 0; j < c.n; ++j) {
@@ -108,10 +108,10 @@ TEST(CpuMatmul, BitsDoNotDependOnTheNumberOfThreads) {
     for (const Case& c : all_kinds(m, n, k)) {
       if (c.dtype == DType::Float64 && m * n * k > 10'000'000) continue;
       Problem one(c);
-      cpu::matmul(one.args(), 1);
+      cpu::compute(one.args(), 1);
       for (int threads : {2, 4}) {
         Problem other(c);
-        cpu::matmul(other.args(), threads);
+        cpu::compute(other.args(), threads);
         ASSERT_TRUE(one.out == other.out) << describe(c) << " with " << threads << " threads";
       }
     }
@@ -122,7 +122,7 @@ TEST(CpuMatmul, RanksAsThreadsMayMultiplyAtTheSameTime) {
   std::vector<HostTensor> expected;
   for (const Case& c : cases) {
     Problem problem(c);
-    cpu::matmul(problem.args(), 1);
+    cpu::compute(problem.args(), 1);
     expected.push_back(problem.out);
   }
   std::vector<std::thread> ranks;
@@ -131,7 +131,7 @@ TEST(CpuMatmul, RanksAsThreadsMayMultiplyAtTheSameTime) {
     ranks.emplace_back([&, rank] {
       for (size_t i = 0; i < cases.size(); ++i) {
         Problem problem(cases[i]);
-        cpu::matmul(problem.args(), 1 + rank);
+        cpu::compute(problem.args(), 1 + rank);
         if (!(problem.out == expected[i])) ++wrong[rank];
       }
     });
@@ -143,7 +143,7 @@ TEST(CpuMatmul, NotANumberReachesTheOutput) {
   for (const Case& c : all_kinds(20, 40, 30)) {
     Problem problem(c);
     problem.a.set(c.transpose_a ? 3 * c.m + 2 : 2 * c.k + 3, std::numeric_limits<double>::quiet_NaN());
-    cpu::matmul(problem.args(), 2);
+    cpu::compute(problem.args(), 2);
     for (int64_t j = 0; j < c.n; ++j) EXPECT_TRUE(std::isnan(problem.out.at(2 * c.n + j))) << describe(c);
   }
 }
@@ -157,18 +157,18 @@ TEST(CpuMatmul, MakesGeluOfItsResultAndGoesBackThroughIt) {
         Problem problem({65, 70, 33, dtype, dtype, false, true, false, bias});
         Matmul args = problem.args();
         args.cuts = cut;
-        cpu::matmul(args, 2);
+        cpu::compute(args, 2);
         const HostTensor alone = problem.out, before = HostTensor::random(dtype, {65, 70}, 9);
         HostTensor activated = HostTensor::poisoned(dtype, {65, 70}), expected = activated;
-        cpu::gelu({.x = alone.view(), .y = expected.view()}, 1);
+        cpu::compute(Gelu{.x = alone.view(), .y = expected.view()}, 1);
         args.activated = activated.view();
-        cpu::matmul(args, 2);
+        cpu::compute(args, 2);
         EXPECT_TRUE(problem.out == alone && activated == expected) << name_of(dtype);
         if (bias) continue;
-        cpu::gelu_backward({.dy = alone.view(), .x = before.view(), .dx = expected.view()}, 1);
+        cpu::compute(GeluBackward{.dy = alone.view(), .x = before.view(), .dx = expected.view()}, 1);
         args.activated = {};
         args.before_gelu = before.view();
-        cpu::matmul(args, 2);
+        cpu::compute(args, 2);
         EXPECT_TRUE(problem.out == expected) << name_of(dtype);
       }
 }
@@ -176,7 +176,7 @@ TEST(CpuMatmul, MakesGeluOfItsResultAndGoesBackThroughIt) {
 TEST(CpuMatmul, ShapesThatDoNotFitAreRefused) {
   HostTensor a = HostTensor::random(DType::Float32, {3, 4}, 1), b = HostTensor::random(DType::Float32, {5, 6}, 2);
   HostTensor out = HostTensor::poisoned(DType::Float32, {3, 6});
-  EXPECT_THROW(cpu::matmul({.a = a.view(), .b = b.view(), .out = out.view(), .bias = {}}, 1), std::logic_error);
+  EXPECT_THROW(cpu::compute(Matmul{.a = a.view(), .b = b.view(), .out = out.view(), .bias = {}}, 1), std::logic_error);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/kernels.h"
+
 namespace trivet::kernels {
 namespace {
 

@@ -8,7 +8,7 @@
 
 namespace trivet::kernels::cpu {
 
-void gelu(const Gelu& args, int threads) {
+void compute(const Gelu& args, int threads) {
   dispatch_float(args.x.dtype, [&]<typename T>() {
     const auto loop = by_isa(&baseline::gelu<T>, &v3::gelu<T>, &v4::gelu<T>);
     const T* x = args.x.as<T>();
@@ -18,7 +18,7 @@ void gelu(const Gelu& args, int threads) {
   });
 }
 
-void gelu_backward(const GeluBackward& args, int threads) {
+void compute(const GeluBackward& args, int threads) {
   dispatch_float(args.x.dtype, [&]<typename T>() {
     const auto loop = by_isa(&baseline::gelu_backward<T>, &v3::gelu_backward<T>, &v4::gelu_backward<T>);
     const T *dy = args.dy.as<T>(), *x = args.x.as<T>();
@@ -28,7 +28,7 @@ void gelu_backward(const GeluBackward& args, int threads) {
   });
 }
 
-void swiglu(const SwiGlu& args, int threads) {
+void compute(const SwiGlu& args, int threads) {
   dispatch_float(args.y.dtype, [&]<typename T>() {
     const auto loop = by_isa(&baseline::swiglu<T>, &v3::swiglu<T>, &v4::swiglu<T>);
     const T* gate_up = args.gate_up.as<T>();
@@ -41,7 +41,7 @@ void swiglu(const SwiGlu& args, int threads) {
   });
 }
 
-void swiglu_backward(const SwiGluBackward& args, int threads) {
+void compute(const SwiGluBackward& args, int threads) {
   dispatch_float(args.dy.dtype, [&]<typename T>() {
     const auto loop = by_isa(&baseline::swiglu_backward<T>, &v3::swiglu_backward<T>, &v4::swiglu_backward<T>);
     const T *dy = args.dy.as<T>(), *gate_up = args.gate_up.as<T>();

@@ -62,15 +62,16 @@ void add_dropped_elements(const DropoutAdd& args, int64_t begin, int64_t end) {
   });
 }
 
-void dropout_add(const DropoutAdd& args, int threads) {
+void compute(const DropoutAdd& args, int threads) {
   const DropoutSite& site = args.dropout;
-  if (args.residual.absent()) return site.rate == 0 ? copy(args.x, args.out, threads) : drop(args.x, args.out, site, threads);
+  if (args.residual.absent())
+    return site.rate == 0 ? compute(Copy{args.x, args.out}, threads) : drop(args.x, args.out, site, threads);
   for_each_element_range(args.x.elements(), threads,
                          [&](int64_t begin, int64_t end) { add_dropped_elements(args, begin, end); });
 }
 
-void dropout_backward(const DropoutBackward& args, int threads) {
-  if (args.dropout.rate == 0) return copy(args.dy, args.dx, threads);
+void compute(const DropoutBackward& args, int threads) {
+  if (args.dropout.rate == 0) return compute(Copy{args.dy, args.dx}, threads);
   drop(args.dy, args.dx, args.dropout, threads);
 }
 

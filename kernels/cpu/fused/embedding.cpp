@@ -59,7 +59,7 @@ void table_gradient(const EmbeddingBackward& args, int threads) {
   const Occurrences occurrences(args.tokens);
   const RowSums<T, G> sums;
   const int32_t* ids = args.tokens.as<int32_t>();
-  if (!args.accumulate_table) zero(args.dtable, threads);
+  if (!args.accumulate_table) compute(Zero{args.dtable}, threads);
   const int64_t rows_each = args.tokens.elements() / std::max<int64_t>(occurrences.distinct(), 1);
   for_each_range(occurrences.distinct(), threads, 1, hidden * std::max<int64_t>(rows_each, 1), [&](int64_t begin, int64_t end) {
     std::vector<SumOf<T>> row(static_cast<size_t>(hidden));
@@ -79,7 +79,7 @@ template <typename T, typename G>
 void position_gradient(const EmbeddingBackward& args, int threads) {
   const int64_t batch = args.tokens.shape[0], sequence = args.tokens.shape[1], hidden = args.dy.shape.cols();
   const RowSums<T, G> sums;
-  if (!args.accumulate_positions) zero(args.dpositions, threads);
+  if (!args.accumulate_positions) compute(Zero{args.dpositions}, threads);
   for_each_range(sequence, threads, 1, hidden * batch, [&](int64_t begin, int64_t end) {
     std::vector<SumOf<T>> row(static_cast<size_t>(hidden));
     for (int64_t s = begin; s < end; ++s) {
@@ -92,7 +92,7 @@ void position_gradient(const EmbeddingBackward& args, int threads) {
 
 }  // namespace
 
-void embedding(const Embedding& args, int threads) {
+void compute(const Embedding& args, int threads) {
   const int64_t rows = args.table.shape[0], hidden = args.table.shape[1], sequence = args.tokens.shape[1];
   check_tokens(args.tokens, args.rows, rows, "embedding");
   const int32_t* ids = args.tokens.as<int32_t>();
@@ -113,7 +113,7 @@ void embedding(const Embedding& args, int threads) {
   });
 }
 
-void embedding_backward(const EmbeddingBackward& args, int threads) {
+void compute(const EmbeddingBackward& args, int threads) {
   if (!args.dtable.absent()) {
     check_tokens(args.tokens, args.rows, args.dtable.shape[0], "embedding_backward");
     dispatch_gradient(args.dy.dtype, args.dtable.dtype, [&]<typename T, typename G>() { table_gradient<T, G>(args, threads); });

@@ -1,4 +1,4 @@
-// A parameter's gradient has the type of the activations or float32 (kernels/check.h).
+// A parameter's gradient has the type of the activations or float32 (kernels/rules.h).
 #pragma once
 
 #include "core/dtype.h"

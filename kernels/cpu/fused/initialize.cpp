@@ -39,13 +39,13 @@ std::array<double, 4> block_values(const Init& init, uint64_t key, uint64_t bloc
 
 }  // namespace
 
-void initialize(TensorView out, const Init& init, uint64_t key, int64_t first_element, int threads) {
-  dispatch_float(out.dtype, [&]<typename T>() {
-    T* data = out.as<T>();
-    for_each_element_range(out.elements(), threads, [&](int64_t begin, int64_t end) {
+void compute(const Initialize& args, int threads) {
+  dispatch_float(args.out.dtype, [&]<typename T>() {
+    T* data = args.out.as<T>();
+    for_each_element_range(args.out.elements(), threads, [&](int64_t begin, int64_t end) {
       for (int64_t e = begin; e < end;) {
-        const int64_t element = first_element + e, in_block = element % 4;
-        const std::array<double, 4> values = block_values(init, key, static_cast<uint64_t>(element / 4));
+        const int64_t element = args.first_element + e, in_block = element % 4;
+        const std::array<double, 4> values = block_values(args.init, args.key, static_cast<uint64_t>(element / 4));
         for (int64_t i = in_block; i < 4 && e < end; ++i, ++e) data[e] = write<T>(values[static_cast<size_t>(i)]);
       }
     });

@@ -69,7 +69,7 @@ void gain_gradient(ConstTensorView dy, ConstTensorView x, ConstTensorView mean, 
 
 }  // namespace
 
-void layer_norm(const LayerNorm& args, int threads) {
+void compute(const LayerNorm& args, int threads) {
   dispatch_float(args.x.dtype, [&]<typename T>() {
     using Sum = SumOf<T>;
     const auto loop = by_isa(&baseline::layer_norm_row<T>, &v3::layer_norm_row<T>, &v4::layer_norm_row<T>);
@@ -81,7 +81,7 @@ void layer_norm(const LayerNorm& args, int threads) {
   });
 }
 
-void rms_norm(const RmsNorm& args, int threads) {
+void compute(const RmsNorm& args, int threads) {
   dispatch_float(args.x.dtype, [&]<typename T>() {
     const auto loop = by_isa(&baseline::rms_norm_row<T>, &v3::rms_norm_row<T>, &v4::rms_norm_row<T>);
     for_each_row<T>(args.x, threads, [&](int64_t row, int64_t at) {
@@ -92,21 +92,21 @@ void rms_norm(const RmsNorm& args, int threads) {
   });
 }
 
-void layer_norm_backward_input(const LayerNormBackwardInput& args, int threads) {
+void compute(const LayerNormBackwardInput& args, int threads) {
   dispatch_float(args.x.dtype, [&]<typename T>() {
     const auto backward = args.residual.absent() ? &norm_backward_input<T, false> : &norm_backward_input<T, true>;
     backward(args.dy, args.x, args.gain, args.mean, args.rstd, args.dx, args.residual, true, threads);
   });
 }
 
-void rms_norm_backward_input(const RmsNormBackwardInput& args, int threads) {
+void compute(const RmsNormBackwardInput& args, int threads) {
   dispatch_float(args.x.dtype, [&]<typename T>() {
     const auto backward = args.residual.absent() ? &norm_backward_input<T, false> : &norm_backward_input<T, true>;
     backward(args.dy, args.x, args.gain, {}, args.rstd, args.dx, args.residual, false, threads);
   });
 }
 
-void bias_gradient(const BiasGradient& args, int threads) {
+void compute(const BiasGradient& args, int threads) {
   dispatch_gradient(args.dy.dtype, args.dbias.dtype, [&]<typename T, typename G>() {
     using Sum = SumOf<T>;
     const auto loop = by_isa(&baseline::add_rows<T>, &v3::add_rows<T>, &v4::add_rows<T>);
@@ -119,12 +119,13 @@ void bias_gradient(const BiasGradient& args, int threads) {
   });
 }
 
-void layer_norm_backward_weight(const LayerNormBackwardWeight& args, int threads) {
+void compute(const LayerNormBackwardWeight& args, int threads) {
   gain_gradient(args.dy, args.x, args.mean, args.rstd, args.dgain, true, args.accumulate_gain, threads);
-  if (!args.dbias.absent()) bias_gradient({.dy = args.dy, .dbias = args.dbias, .accumulate = args.accumulate_bias}, threads);
+  if (!args.dbias.absent())
+    compute(BiasGradient{.dy = args.dy, .dbias = args.dbias, .accumulate = args.accumulate_bias}, threads);
 }
 
-void rms_norm_backward_weight(const RmsNormBackwardWeight& args, int threads) {
+void compute(const RmsNormBackwardWeight& args, int threads) {
   gain_gradient(args.dy, args.x, {}, args.rstd, args.dgain, false, args.accumulate, threads);
 }
 

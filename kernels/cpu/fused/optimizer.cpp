@@ -52,7 +52,7 @@ void for_each_chunk(ConstTensorView gradient, int threads, const Body& body) {
 
 }  // namespace
 
-void sum_losses(const SumLosses& args) {
+void compute(const SumLosses& args, int) {
   const double* losses = args.losses.as<double>();
   int64_t* words = args.words.as<int64_t>();
   ExactSum sum;
@@ -63,12 +63,14 @@ void sum_losses(const SumLosses& args) {
   for (int word = 0; word < ExactSum::kWords; ++word) words[word] += sum.words()[static_cast<size_t>(word)];
 }
 
-void judge_gradients(const JudgeGradients& args) {
+void compute(const JudgeGradients& args, int) {
   judge(args.square_sum.as<int64_t>(), args.losses.as<int64_t>(), {args.unit, args.clipping, args.check_finite},
         args.verdict.as<double>());
 }
 
-void adam(const Adam& args, int threads) {
+namespace {
+
+void update_one(const Adam& args, int threads) {
   if (!applies(args.verdict)) return;
   const AdamScalars s = scalars_of(args);
   const auto loop = by_isa(&baseline::adam, &v3::adam, &v4::adam);
@@ -79,7 +81,13 @@ void adam(const Adam& args, int threads) {
   });
 }
 
-void sgd(const Sgd& args, int threads) {
+}  // namespace
+
+void compute(const AdamUpdates& args, int threads) {
+  for (const Adam& update : args.updates) update_one(update, threads);
+}
+
+void compute(const Sgd& args, int threads) {
   if (!applies(args.verdict)) return;
   const SgdScalars s = scalars_of(args);
   const auto plain = by_isa(&baseline::sgd, &v3::sgd, &v4::sgd);
@@ -95,7 +103,7 @@ void sgd(const Sgd& args, int threads) {
   });
 }
 
-void lion(const Lion& args, int threads) {
+void compute(const Lion& args, int threads) {
   if (!applies(args.verdict)) return;
   const LionScalars s = scalars_of(args);
   const auto loop = by_isa(&baseline::lion, &v3::lion, &v4::lion);
@@ -106,7 +114,7 @@ void lion(const Lion& args, int threads) {
   });
 }
 
-void adagrad(const Adagrad& args, int threads) {
+void compute(const Adagrad& args, int threads) {
   if (!applies(args.verdict)) return;
   const AdagradScalars s = scalars_of(args);
   const auto loop = by_isa(&baseline::adagrad, &v3::adagrad, &v4::adagrad);
@@ -117,7 +125,7 @@ void adagrad(const Adagrad& args, int threads) {
   });
 }
 
-void lamb_update(const LambUpdate& args, int threads) {
+void compute(const LambUpdate& args, int threads) {
   if (!applies(args.verdict)) return;
   const AdamScalars s = scalars_of(args);
   const auto loop = by_isa(&baseline::lamb, &v3::lamb, &v4::lamb);
@@ -128,7 +136,7 @@ void lamb_update(const LambUpdate& args, int threads) {
   });
 }
 
-void apply_update(const ApplyUpdate& args, int threads) {
+void compute(const ApplyUpdate& args, int threads) {
   if (!applies(args.verdict)) return;
   const auto loop = by_isa(&baseline::apply, &v3::apply, &v4::apply);
   const double ratio =
@@ -141,7 +149,7 @@ void apply_update(const ApplyUpdate& args, int threads) {
   });
 }
 
-void momentum_update(const MomentumUpdate& args, int threads) {
+void compute(const MomentumUpdate& args, int threads) {
   if (!applies(args.verdict)) return;
   const auto loop = by_isa(&baseline::momentum, &v3::momentum, &v4::momentum);
   const MomentumScalars s = scalars_of(args);

@@ -21,7 +21,7 @@ void for_each_block(int64_t elements, int64_t block, int threads, const Body& bo
 
 }  // namespace
 
-void quantize(const Quantize& args, int threads) {
+void compute(const Quantize& args, int threads) {
   dispatch_float(args.x.dtype, [&]<typename T>() {
     const auto largest = by_isa(&baseline::largest_magnitude<T>, &v3::largest_magnitude<T>, &v4::largest_magnitude<T>);
     const auto to_bytes = by_isa(&baseline::quantize_to_bytes<T>, &v3::quantize_to_bytes<T>, &v4::quantize_to_bytes<T>);
@@ -39,7 +39,7 @@ void quantize(const Quantize& args, int threads) {
   });
 }
 
-void dequantize(const Dequantize& args, int threads) {
+void compute(const Dequantize& args, int threads) {
   dispatch_float(args.out.dtype, [&]<typename T>() {
     const auto bytes = by_isa(&baseline::dequantize_bytes<T>, &v3::dequantize_bytes<T>, &v4::dequantize_bytes<T>);
     const auto halves = by_isa(&baseline::dequantize_halves<T>, &v3::dequantize_halves<T>, &v4::dequantize_halves<T>);

@@ -47,7 +47,7 @@ class RotaryTable {
 
 }  // namespace
 
-void rotary(const Rotary& args, int threads) {
+void compute(const Rotary& args, int threads) {
   const int64_t sequence = args.qkv.shape[1], width = args.qkv.shape[2];
   const int64_t half = width / (args.heads + 2 * args.key_value_heads) / 2;
   dispatch_float(args.qkv.dtype, [&]<typename T>() {

@@ -129,7 +129,7 @@ struct SwiGluBackwardOp {
 
 }  // namespace
 
-void gelu(const Gelu& args, const Launch& launch) {
+void compute(const Gelu& args, const Launch& launch) {
   dispatch_device_float(args.x.dtype, [&]<typename T>() {
     constexpr int kPack = kPackOf<T>;
     GeluOp<T> op;
@@ -139,7 +139,7 @@ void gelu(const Gelu& args, const Launch& launch) {
   });
 }
 
-void gelu_backward(const GeluBackward& args, const Launch& launch) {
+void compute(const GeluBackward& args, const Launch& launch) {
   dispatch_device_float(args.x.dtype, [&]<typename T>() {
     constexpr int kPack = kPackOf<T>;
     GeluBackwardOp<T> op;
@@ -150,7 +150,7 @@ void gelu_backward(const GeluBackward& args, const Launch& launch) {
   });
 }
 
-void swiglu(const SwiGlu& args, const Launch& launch) {
+void compute(const SwiGlu& args, const Launch& launch) {
   dispatch_device_float(args.y.dtype, [&]<typename T>() {
     constexpr int kPack = kPackOf<T>;
     const SwiGluOp<T> op{data_of<T>(args.gate_up), data_of<T>(args.y), args.y.shape.cols()};
@@ -158,7 +158,7 @@ void swiglu(const SwiGlu& args, const Launch& launch) {
   });
 }
 
-void swiglu_backward(const SwiGluBackward& args, const Launch& launch) {
+void compute(const SwiGluBackward& args, const Launch& launch) {
   dispatch_device_float(args.dy.dtype, [&]<typename T>() {
     constexpr int kPack = kPackOf<T>;
     const SwiGluBackwardOp<T> op{data_of<T>(args.dy), data_of<T>(args.gate_up), data_of<T>(args.dgate_up),

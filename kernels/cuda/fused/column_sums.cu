@@ -143,16 +143,16 @@ void sum_columns(ConstTensorView dy, ConstTensorView x, ConstTensorView mean, Co
 
 }  // namespace
 
-void bias_gradient(const BiasGradient& args, const Launch& launch) {
+void compute(const BiasGradient& args, const Launch& launch) {
   sum_columns(args.dy, {}, {}, {}, {}, {args.dbias, args.accumulate}, launch);
 }
 
-void layer_norm_backward_weight(const LayerNormBackwardWeight& args, const Launch& launch) {
+void compute(const LayerNormBackwardWeight& args, const Launch& launch) {
   sum_columns(args.dy, args.x, args.mean, args.rstd, {args.dgain, args.accumulate_gain}, {args.dbias, args.accumulate_bias},
               launch);
 }
 
-void rms_norm_backward_weight(const RmsNormBackwardWeight& args, const Launch& launch) {
+void compute(const RmsNormBackwardWeight& args, const Launch& launch) {
   sum_columns(args.dy, args.x, {}, args.rstd, {args.dgain, args.accumulate}, {}, launch);
 }
 

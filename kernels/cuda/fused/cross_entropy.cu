@@ -273,7 +273,7 @@ void add_losses_of_rows(TensorView loss, ConstTensorView targets, const Launch& 
 
 }  // namespace
 
-void cross_entropy(const CrossEntropy& args, const Launch& launch) {
+void compute(const CrossEntropy& args, const Launch& launch) {
   if (args.logits.elements() == 0) return;
   dispatch_logits(args, [&]<typename T, typename Out>() {
     constexpr int kPack = kLogitPack<T, Out>;
@@ -287,7 +287,7 @@ void cross_entropy(const CrossEntropy& args, const Launch& launch) {
   add_losses_of_rows(args.loss, args.targets, launch);
 }
 
-void cross_entropy_of_part(const CrossEntropyOfPart& args, const Launch& launch) {
+void compute(const CrossEntropyOfPart& args, const Launch& launch) {
   if (args.targets.elements() == 0) return;
   dispatch_logits(args, [&]<typename T, typename Out>() {
     constexpr int kPack = kLogitPack<T, Out>;
@@ -301,7 +301,7 @@ void cross_entropy_of_part(const CrossEntropyOfPart& args, const Launch& launch)
   add_losses_of_rows(args.loss, args.targets, launch);
 }
 
-void row_maxima(const RowMaxima& args, const Launch& launch) {
+void compute(const RowMaxima& args, const Launch& launch) {
   const int64_t rows = args.maximum.elements();
   if (rows == 0) return;
   dispatch_device_float(args.logits.dtype, [&]<typename T>() {
@@ -310,7 +310,7 @@ void row_maxima(const RowMaxima& args, const Launch& launch) {
   });
 }
 
-void row_sums(const RowSums& args, const Launch& launch) {
+void compute(const RowSums& args, const Launch& launch) {
   if (args.targets.elements() == 0) return;
   dispatch_device_float(args.logits.dtype, [&]<typename T>() {
     Rows<T, T> rows{};

@@ -79,10 +79,10 @@ void drop(ConstTensorView x, ConstTensorView residual, TensorView out, const Dro
 
 }  // namespace
 
-void dropout_add(const DropoutAdd& args, const Launch& launch) {
+void compute(const DropoutAdd& args, const Launch& launch) {
   const DropoutSite& site = args.dropout;
   if (args.residual.absent())
-    return site.rate == 0 ? copy(args.x, args.out, launch) : drop<false>(args.x, {}, args.out, site, launch);
+    return site.rate == 0 ? compute(Copy{args.x, args.out}, launch) : drop<false>(args.x, {}, args.out, site, launch);
   if (site.rate != 0) return drop<true>(args.x, args.residual, args.out, site, launch);
   dispatch_device_float(args.x.dtype, [&]<typename T>() {
     constexpr int kPack = kPackOf<T>;
@@ -94,8 +94,8 @@ void dropout_add(const DropoutAdd& args, const Launch& launch) {
   });
 }
 
-void dropout_backward(const DropoutBackward& args, const Launch& launch) {
-  if (args.dropout.rate == 0) return copy(args.dy, args.dx, launch);
+void compute(const DropoutBackward& args, const Launch& launch) {
+  if (args.dropout.rate == 0) return compute(Copy{args.dy, args.dx}, launch);
   drop<false>(args.dy, {}, args.dx, args.dropout, launch);
 }
 

@@ -29,7 +29,7 @@ struct TwoPacks {
 };
 
 template <typename T>
-struct Add : ElementOp {
+struct AddElements : ElementOp {
   const T* from;
   T* out;
   template <int N>
@@ -51,7 +51,7 @@ struct Add : ElementOp {
 };
 
 template <typename T>
-struct Scale : ElementOp {
+struct ScaleElements : ElementOp {
   T* out;
   double factor;
   template <int N>
@@ -69,7 +69,7 @@ struct Scale : ElementOp {
 
 // The factor comes from device memory: one thread of each block computes it.
 template <typename T>
-struct DivideByNorm : Scale<T> {
+struct DivideElements : ScaleElements<T> {
   const int64_t* square_sum;
   double epsilon;
   __device__ bool begin() {
@@ -108,7 +108,7 @@ struct AddBiasToRows {
 template <typename T>
 void launch_add(ConstTensorView from, TensorView out, const Launch& launch) {
   constexpr int kPack = kPackOf<T>;
-  Add<T> op;
+  AddElements<T> op;
   op.from = data_of<T>(from);
   op.out = data_of<T>(out);
   launch_elements<kPack, 2>(op, out.elements(), aligned_for_packs<kPack>(op.from, op.out), launch);
@@ -116,56 +116,57 @@ void launch_add(ConstTensorView from, TensorView out, const Launch& launch) {
 
 }  // namespace
 
-void zero(TensorView out, const Launch& launch) {
-  if (out.elements() == 0) return;
-  CUDA_CHECK(cudaMemsetAsync(out.data, 0, static_cast<size_t>(out.bytes()), launch.stream));
+void compute(const Zero& args, const Launch& launch) {
+  if (args.out.elements() == 0) return;
+  CUDA_CHECK(cudaMemsetAsync(args.out.data, 0, static_cast<size_t>(args.out.bytes()), launch.stream));
 }
 
-void copy(ConstTensorView from, TensorView out, const Launch& launch) {
-  if (out.elements() == 0 || (from.dtype == out.dtype && from.data == out.data)) return;
-  if (from.dtype == out.dtype) {
-    CUDA_CHECK(cudaMemcpyAsync(out.data, from.data, static_cast<size_t>(out.bytes()), cudaMemcpyDeviceToDevice, launch.stream));
+void compute(const Copy& args, const Launch& launch) {
+  if (args.out.elements() == 0 || (args.from.dtype == args.out.dtype && args.from.data == args.out.data)) return;
+  if (args.from.dtype == args.out.dtype) {
+    CUDA_CHECK(cudaMemcpyAsync(args.out.data, args.from.data, static_cast<size_t>(args.out.bytes()), cudaMemcpyDeviceToDevice,
+                               launch.stream));
     return;
   }
-  dispatch_device_float(from.dtype, [&]<typename From>() {
-    dispatch_device_float(out.dtype, [&]<typename To>() {
+  dispatch_device_float(args.from.dtype, [&]<typename From>() {
+    dispatch_device_float(args.out.dtype, [&]<typename To>() {
       if constexpr (!std::is_same_v<From, To>) {
         constexpr int kPack = kPackOf<From, To>;
         Convert<From, To> op;
-        op.from = data_of<From>(from);
-        op.to = data_of<To>(out);
-        launch_elements<kPack, 4>(op, out.elements(), aligned_for_packs<kPack>(op.from, op.to), launch);
+        op.from = data_of<From>(args.from);
+        op.to = data_of<To>(args.out);
+        launch_elements<kPack, 4>(op, args.out.elements(), aligned_for_packs<kPack>(op.from, op.to), launch);
       }
     });
   });
 }
 
-void add(ConstTensorView from, TensorView out, const Launch& launch) {
-  if (out.dtype == DType::Int64) return launch_add<int64_t>(from, out, launch);
-  dispatch_device_float(out.dtype, [&]<typename T>() { launch_add<T>(from, out, launch); });
+void compute(const Add& args, const Launch& launch) {
+  if (args.out.dtype == DType::Int64) return launch_add<int64_t>(args.from, args.out, launch);
+  dispatch_device_float(args.out.dtype, [&]<typename T>() { launch_add<T>(args.from, args.out, launch); });
 }
 
-void scale(TensorView out, double factor, const Launch& launch) {
-  dispatch_device_float(out.dtype, [&]<typename T>() {
-    Scale<T> op;
-    op.out = data_of<T>(out);
-    op.factor = factor;
-    launch_elements<kPackOf<T>, 4>(op, out.elements(), aligned_for_packs<kPackOf<T>>(op.out), launch);
+void compute(const Scale& args, const Launch& launch) {
+  dispatch_device_float(args.out.dtype, [&]<typename T>() {
+    ScaleElements<T> op;
+    op.out = data_of<T>(args.out);
+    op.factor = args.factor;
+    launch_elements<kPackOf<T>, 4>(op, args.out.elements(), aligned_for_packs<kPackOf<T>>(op.out), launch);
   });
 }
 
-void divide_by_norm(TensorView out, ConstTensorView square_sum, double epsilon, const Launch& launch) {
-  dispatch_device_float(out.dtype, [&]<typename T>() {
-    DivideByNorm<T> op;
-    op.out = data_of<T>(out);
-    op.square_sum = data_of<int64_t>(square_sum);
-    op.epsilon = epsilon;
-    launch_elements<kPackOf<T>, 4>(op, out.elements(), aligned_for_packs<kPackOf<T>>(op.out), launch);
+void compute(const DivideByNorm& args, const Launch& launch) {
+  dispatch_device_float(args.out.dtype, [&]<typename T>() {
+    DivideElements<T> op;
+    op.out = data_of<T>(args.out);
+    op.square_sum = data_of<int64_t>(args.square_sum);
+    op.epsilon = args.epsilon;
+    launch_elements<kPackOf<T>, 4>(op, args.out.elements(), aligned_for_packs<kPackOf<T>>(op.out), launch);
   });
 }
 
-void add_bias(const AddBias& args, const Launch& launch) {
-  if (args.bias.absent()) return copy(args.x, args.out, launch);
+void compute(const AddBias& args, const Launch& launch) {
+  if (args.bias.absent()) return compute(Copy{args.x, args.out}, launch);
   dispatch_gradient(args.out.dtype, args.x.dtype, [&]<typename T, typename X>() {
     constexpr int kPack = kPackOf<T, X>;
     const AddBiasToRows<T, X> op{data_of<X>(args.x), data_of<T>(args.bias), data_of<T>(args.out), args.out.shape.cols()};

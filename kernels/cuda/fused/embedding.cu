@@ -64,7 +64,7 @@ void look_up(const Embedding& args, const Launch& launch) {
 
 }  // namespace
 
-void embedding(const Embedding& args, const Launch& launch) {
+void compute(const Embedding& args, const Launch& launch) {
   if (args.tokens.elements() > UINT32_MAX) throw std::logic_error("embedding: a call on CUDA must have fewer than 2^32 tokens");
   if (args.positions.absent())
     look_up<false>(args, launch);

@@ -242,7 +242,7 @@ void make_lists(const Tokens& tokens, const EmbeddingScratch& scratch, const Lis
 }
 
 void table_gradient(const EmbeddingBackward& args, const Launch& launch) {
-  if (!args.accumulate_table) zero(args.dtable, launch);
+  if (!args.accumulate_table) compute(Zero{args.dtable}, launch);
   const int64_t count = args.tokens.elements(), rows = args.dtable.shape[0], hidden = args.dy.shape.cols();
   if (count == 0 || rows == 0 || hidden == 0) return;
   if (std::max(count, rows) > INT32_MAX / 2)
@@ -293,7 +293,7 @@ struct SumOverSequences {
 };
 
 void position_gradient(const EmbeddingBackward& args, const Launch& launch) {
-  if (!args.accumulate_positions) zero(args.dpositions, launch);
+  if (!args.accumulate_positions) compute(Zero{args.dpositions}, launch);
   dispatch_gradient(args.dy.dtype, args.dpositions.dtype, [&]<typename T, typename G>() {
     constexpr int kPack = kPackOf<T, G>;
     const Table<T, G> gradient{data_of<T>(args.dy), data_of<G>(args.dpositions), args.dy.shape.cols(),
@@ -306,7 +306,7 @@ void position_gradient(const EmbeddingBackward& args, const Launch& launch) {
 
 }  // namespace
 
-void embedding_backward(const EmbeddingBackward& args, const Launch& launch) {
+void compute(const EmbeddingBackward& args, const Launch& launch) {
   if (!args.dtable.absent()) table_gradient(args, launch);
   if (!args.dpositions.absent()) position_gradient(args, launch);
 }

@@ -129,25 +129,26 @@ void launch_squares(std::span<const Squares> terms, TensorView sum, const Launch
 
 }  // namespace
 
-void sum_of_squares(std::span<const Squares> terms, TensorView sum, const Launch& launch) {
+void compute(const SumOfSquares& args, const Launch& launch) {
+  std::span<const Squares> terms = args.terms;
   while (!terms.empty()) {
     const DType dtype = terms.front().x.dtype;
     size_t taken = 0;
     dispatch_device_float(dtype, [&]<typename T>() {
       while (taken < terms.size() && taken < SquaresList<T>::kMost && terms[taken].x.dtype == dtype) ++taken;
-      launch_squares<T>(terms.first(taken), sum, launch);
+      launch_squares<T>(terms.first(taken), args.sum, launch);
     });
     terms = terms.subspan(taken);
   }
 }
 
-void sum_losses(const SumLosses& args, const Launch& launch) {
+void compute(const SumLosses& args, const Launch& launch) {
   if (args.losses.elements() == 0) return;
   TRIVET_LAUNCH(&add_losses, 1, kThreads, 0, launch.stream, data_of<double>(args.losses), args.losses.elements() / 2,
                 data_of<int64_t>(args.words));
 }
 
-void judge_gradients(const JudgeGradients& args, const Launch& launch) {
+void compute(const JudgeGradients& args, const Launch& launch) {
   const GradientRules rules{args.unit, args.clipping, args.check_finite};
   TRIVET_LAUNCH(&judge_once, 1, 1, 0, launch.stream, data_of<int64_t>(args.square_sum), data_of<int64_t>(args.losses), rules,
                 data_of<double>(args.verdict));

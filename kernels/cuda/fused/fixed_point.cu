@@ -119,37 +119,35 @@ void to_fixed_point(ConstTensorView x, const Grid& grid, TensorView sum, const L
 
 }  // namespace
 
-void fixed_point_add(ConstTensorView x, Number scale, double limit, TensorView sum, TensorView refused, const Launch& launch) {
-  to_fixed_point<true>(x, {scale, limit, data_of<int64_t>(refused)}, sum, launch);
+void compute(const FixedPointAdd& args, const Launch& launch) {
+  to_fixed_point<true>(args.x, {args.scale, args.limit, data_of<int64_t>(args.refused)}, args.sum, launch);
 }
 
-void fixed_point_store(ConstTensorView x, Number scale, double limit, TensorView sum, TensorView refused,
-                       const Launch& launch) {
-  to_fixed_point<false>(x, {scale, limit, data_of<int64_t>(refused)}, sum, launch);
+void compute(const FixedPointStore& args, const Launch& launch) {
+  to_fixed_point<false>(args.x, {args.scale, args.limit, data_of<int64_t>(args.refused)}, args.sum, launch);
 }
 
-void fixed_point_read(ConstTensorView sum, TensorView out, const Launch& launch) {
-  dispatch_device_float(out.dtype, [&]<typename T>() {
+void compute(const FixedPointRead& args, const Launch& launch) {
+  dispatch_device_float(args.out.dtype, [&]<typename T>() {
     constexpr int kPack = kPackOf<int64_t>;
     FromFixedPoint<T> op;
-    op.sum = data_of<int64_t>(sum);
-    op.out = data_of<T>(out);
+    op.sum = data_of<int64_t>(args.sum);
+    op.out = data_of<T>(args.out);
     const bool aligned = aligned_for_packs<kPack>(op.sum) && aligned_for_packs<kPack>(op.out);
-    launch_elements<kPack, 4>(op, out.elements(), aligned, launch);
+    launch_elements<kPack, 4>(op, args.out.elements(), aligned, launch);
   });
 }
 
-void fixed_point_round(ConstTensorView x, Number scale, double limit, TensorView out, TensorView refused,
-                       const Launch& launch) {
-  dispatch_device_float(x.dtype, [&]<typename T>() {
-    dispatch_device_float(out.dtype, [&]<typename To>() {
+void compute(const FixedPointRound& args, const Launch& launch) {
+  dispatch_device_float(args.x.dtype, [&]<typename T>() {
+    dispatch_device_float(args.out.dtype, [&]<typename To>() {
       constexpr int kPack = kPackOf<T, To>;
       RoundToGrid<T, To> op;
-      op.x = data_of<T>(x);
-      op.out = data_of<To>(out);
-      op.grid = {scale, limit, data_of<int64_t>(refused)};
+      op.x = data_of<T>(args.x);
+      op.out = data_of<To>(args.out);
+      op.grid = {args.scale, args.limit, data_of<int64_t>(args.refused)};
       const bool aligned = aligned_for_packs<kPack>(op.x) && aligned_for_packs<kPack>(op.out);
-      launch_elements<kPack, 2>(op, out.elements(), aligned, launch);
+      launch_elements<kPack, 2>(op, args.out.elements(), aligned, launch);
     });
   });
 }

@@ -59,12 +59,13 @@ __global__ void __launch_bounds__(kElementThreads)
 
 }  // namespace
 
-void initialize(TensorView out, const Init& init, uint64_t key, int64_t first_element, const Launch& launch) {
-  if (out.elements() == 0) return;
+void compute(const Initialize& args, const Launch& launch) {
+  if (args.out.elements() == 0) return;
   const int64_t per_block = 4 * kElementThreads;
-  dispatch_device_float(out.dtype, [&]<typename T>() {
-    TRIVET_LAUNCH(&draw<T>, grid_blocks(out.elements() / per_block + 1, launch), kElementThreads, 0, launch.stream,
-                  data_of<T>(out), out.elements(), init.kind, static_cast<double>(init.scale), key, first_element);
+  dispatch_device_float(args.out.dtype, [&]<typename T>() {
+    TRIVET_LAUNCH(&draw<T>, grid_blocks(args.out.elements() / per_block + 1, launch), kElementThreads, 0, launch.stream,
+                  data_of<T>(args.out), args.out.elements(), args.init.kind, static_cast<double>(args.init.scale), args.key,
+                  args.first_element);
   });
 }
 

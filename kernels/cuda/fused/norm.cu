@@ -158,7 +158,7 @@ void forward(const LayerNorm& norm, const Launch& launch);
 // the norm must not depend on the alignment of the addends.
 template <bool kCentred>
 void forward_in_two_passes(const LayerNorm& norm, const Launch& launch) {
-  dropout_add(norm.sum, launch);
+  compute(norm.sum, launch);
   LayerNorm of_sum = norm;
   of_sum.sum = {};
   forward<kCentred>(of_sum, launch);
@@ -216,16 +216,16 @@ void backward_input(const LayerNormBackwardInput& norm, const Launch& launch) {
 
 }  // namespace
 
-void layer_norm(const LayerNorm& args, const Launch& launch) { forward<true>(args, launch); }
+void compute(const LayerNorm& args, const Launch& launch) { forward<true>(args, launch); }
 
-void rms_norm(const RmsNorm& args, const Launch& launch) {
+void compute(const RmsNorm& args, const Launch& launch) {
   forward<false>({.x = args.x, .gain = args.gain, .y = args.y, .rstd = args.rstd, .epsilon = args.epsilon, .sum = args.sum},
                  launch);
 }
 
-void layer_norm_backward_input(const LayerNormBackwardInput& args, const Launch& launch) { backward_input<true>(args, launch); }
+void compute(const LayerNormBackwardInput& args, const Launch& launch) { backward_input<true>(args, launch); }
 
-void rms_norm_backward_input(const RmsNormBackwardInput& args, const Launch& launch) {
+void compute(const RmsNormBackwardInput& args, const Launch& launch) {
   backward_input<false>(
       {.dy = args.dy, .x = args.x, .gain = args.gain, .rstd = args.rstd, .dx = args.dx, .residual = args.residual}, launch);
 }

@@ -306,7 +306,8 @@ using SgdStepWithMomentum = SgdStep<G, true>;
 
 }  // namespace
 
-void adam(std::span<const Adam> updates, const Launch& launch) {
+void compute(const AdamUpdates& list, const Launch& launch) {
+  std::span<const Adam> updates = list.updates;
   while (!updates.empty()) {
     const std::span<const Adam> some = updates.first(of_one_type(updates));
     dispatch_update(some.front().gradient.dtype, [&]<typename G>() {
@@ -323,18 +324,18 @@ void adam(std::span<const Adam> updates, const Launch& launch) {
   }
 }
 
-void sgd(const Sgd& args, const Launch& launch) {
+void compute(const Sgd& args, const Launch& launch) {
   if (args.momentum_buffer.absent())
     launch_step<PlainSgdStep>(args, {}, launch);
   else
     launch_step<SgdStepWithMomentum>(args, {args.momentum_buffer}, launch);
 }
 
-void lion(const Lion& args, const Launch& launch) { launch_step<LionStep>(args, {args.moment}, launch); }
+void compute(const Lion& args, const Launch& launch) { launch_step<LionStep>(args, {args.moment}, launch); }
 
-void adagrad(const Adagrad& args, const Launch& launch) { launch_step<AdagradStep>(args, {args.sum_of_squares}, launch); }
+void compute(const Adagrad& args, const Launch& launch) { launch_step<AdagradStep>(args, {args.sum_of_squares}, launch); }
 
-void lamb_update(const LambUpdate& args, const Launch& launch) {
+void compute(const LambUpdate& args, const Launch& launch) {
   const TensorView master{const_cast<void*>(args.master.data), args.master.dtype, args.master.shape};  // read only
   launch_step<LambStep>(args, args.gradient, master, {}, {args.moment1, args.moment2}, launch, [&](auto& step) {
     step.update = data_of<float>(args.update);
@@ -342,14 +343,14 @@ void lamb_update(const LambUpdate& args, const Launch& launch) {
   });
 }
 
-void momentum_update(const MomentumUpdate& args, const Launch& launch) {
+void compute(const MomentumUpdate& args, const Launch& launch) {
   launch_step<MomentumStep>(args, args.gradient, args.momentum_buffer, {}, {}, launch, [&](auto& step) {
     step.out = data_of<float>(args.out);
     return aligned_for_packs<kPack>(step.out);
   });
 }
 
-void apply_update(const ApplyUpdate& args, const Launch& launch) {
+void compute(const ApplyUpdate& args, const Launch& launch) {
   launch_step<ApplyStep>(args, args.update, args.master, args.copy_out, {}, launch, [&](auto& step) {
     step.square_sums = data_of<int64_t>(args.square_sums);
     return true;

@@ -145,7 +145,7 @@ void launch_dequantize(const Dequantize& args, const Launch& launch) {
 
 }  // namespace
 
-void quantize(const Quantize& args, const Launch& launch) {
+void compute(const Quantize& args, const Launch& launch) {
   if (args.x.elements() == 0) return;
   dispatch_device_float(args.x.dtype, [&]<typename T>() {
     if (args.bits == 8)
@@ -155,7 +155,7 @@ void quantize(const Quantize& args, const Launch& launch) {
   });
 }
 
-void dequantize(const Dequantize& args, const Launch& launch) {
+void compute(const Dequantize& args, const Launch& launch) {
   dispatch_device_float(args.out.dtype, [&]<typename T>() {
     if (args.bits == 8)
       launch_dequantize<T, 8>(args, launch);

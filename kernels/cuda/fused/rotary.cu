@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kThreads) rotate(Heads<T> a) {
 
 }  // namespace
 
-void rotary(const Rotary& args, const Launch& launch) {
+void compute(const Rotary& args, const Launch& launch) {
   if (args.qkv.elements() == 0) return;
   const int64_t sequences = args.qkv.shape[0], positions = args.qkv.shape[1], width = args.qkv.shape[2];
   const int64_t half = width / (args.heads + 2 * args.key_value_heads) / 2;

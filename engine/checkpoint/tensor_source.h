@@ -1,0 +1,57 @@
+// Where the values of tensors come from, by name: a checkpoint (loaded_step.h), or weights that another program saved under
+// names of its own (MappedSource).
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/checkpoint/manifest.h"
+#include "engine/checkpoint/piece.h"
+
+namespace trivet::checkpoint {
+
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+  virtual std::string source() const = 0;                             // the file or directory, for messages
+  virtual const TensorInfo* find(const std::string& name) const = 0;  // null: there is no such tensor
+  // Fills the data of every piece. Throws CheckpointError before any data is changed if a tensor is absent or has a different
+  // dtype or shape.
+  virtual void read(std::span<const Piece> wanted) const = 0;
+};
+
+// Throws CheckpointError unless the source has the tensor with the piece's shape and dtype.
+void check_stored(const TensorSource& source, const Piece& wanted);
+
+// Rows of one of their tensors: [first, first + count) of its outermost dim.
+struct TheirRows {
+  std::string tensor;
+  int64_t first = 0;
+  int64_t count = 0;  // 0: all from `first`
+};
+
+// Tensors under our names, each made of rows of theirs, one after another:
+//
+//   blocks.0.attention.qkv.weight = rows of layers.0.q.weight, then of layers.0.k.weight, then of layers.0.v.weight
+class MappedSource final : public TensorSource {
+ public:
+  using Table = std::map<std::string, std::vector<TheirRows>>;
+  // `theirs` must outlive this. Throws CheckpointError, naming both tensors, if one of theirs is absent, has too few rows, or
+  // differs from the others of its tensor in dtype or row size.
+  MappedSource(const TensorSource& theirs, Table table);
+
+  std::string source() const override { return theirs_.source(); }
+  const TensorInfo* find(const std::string& name) const override;
+  void read(std::span<const Piece> wanted) const override;
+
+ private:
+  TensorInfo combined(const std::string& name, std::vector<TheirRows>& rows) const;
+
+  const TensorSource& theirs_;
+  Table table_;
+  std::map<std::string, TensorInfo> tensors_;
+};
+
+}  // namespace trivet::checkpoint

@@ -1,0 +1,95 @@
+#include "kernels/attention.h"
+
+#include "kernels/costs.h"
+#include "kernels/rules.h"
+
+namespace trivet::kernels {
+namespace {
+
+// Returns D.
+int64_t check_heads(const Rules& rules, const ConstTensorView& qkv, int64_t heads, int64_t key_value_heads) {
+  rules.floating(qkv.dtype);
+  rules.require(qkv.shape.dims() == 3, "qkv must be [B, S, (N + 2G) D]");
+  rules.require(heads > 0 && key_value_heads > 0 && heads % key_value_heads == 0,
+                "the number of key/value heads must divide the number of heads");
+  rules.require(qkv.shape[2] % (heads + 2 * key_value_heads) == 0, "the width of qkv must be a multiple of N + 2G");
+  return qkv.shape[2] / (heads + 2 * key_value_heads);
+}
+
+double attention_flops(ConstTensorView qkv, int64_t heads, int64_t key_value_heads) {
+  const double sequence = static_cast<double>(qkv.shape[1]);
+  const double head_size = static_cast<double>(qkv.shape[2] / (heads + 2 * key_value_heads));
+  return 2 * static_cast<double>(qkv.shape[0]) * sequence * sequence * static_cast<double>(heads) * head_size;
+}
+
+// B, S, N, G, D
+template <typename Args>  // Attention, AttentionBackward
+Sizes sizes_of(const Args& a) {
+  const int64_t heads = a.heads + 2 * a.key_value_heads;
+  return {a.qkv.shape[0], a.qkv.shape[1], a.heads, a.key_value_heads, a.qkv.shape[2] / heads};
+}
+
+}  // namespace
+
+void Rotary::check() const {
+  const Rules rules("rotary", {{"qkv", qkv}});
+  const int64_t head_size = check_heads(rules, qkv, heads, key_value_heads);
+  rules.require(head_size % 2 == 0, "the head size must be even");
+}
+
+KernelCall Rotary::describe() const {
+  const double rotated = static_cast<double>(heads + key_value_heads) / static_cast<double>(heads + 2 * key_value_heads);
+  return {.kernel = "rotary",
+          .dtype = qkv.dtype,
+          .sizes = rows_of(qkv),
+          .bound = Bound::Memory,
+          .flops = 3 * rotated * elements(qkv),
+          .bytes = 2 * rotated * total_bytes({qkv})};
+}
+
+void Attention::check() const {
+  const Rules rules("attention", {{"qkv", qkv}, {"out", out}, {"log_sum_exp", log_sum_exp}});
+  const int64_t head_size = check_heads(rules, qkv, heads, key_value_heads);
+  const int64_t tokens = qkv.shape[0] * qkv.shape[1];
+  rules.types(qkv.dtype, {out});
+  rules.types(statistics_type(qkv.dtype), {log_sum_exp});
+  rules.sizes(tokens * heads * head_size, {out});
+  rules.sizes(tokens * heads, {log_sum_exp});
+  check_dropout(rules, dropout, qkv);
+}
+
+KernelCall Attention::describe() const {
+  return {.kernel = "attention",
+          .variant = dropout.rate > 0 ? "drops" : "",
+          .dtype = qkv.dtype,
+          .sizes = sizes_of(*this),
+          .bound = Bound::Attention,
+          .flops = attention_flops(qkv, heads, key_value_heads),
+          .bytes = total_bytes({qkv, out, log_sum_exp})};
+}
+
+void AttentionBackward::check() const {
+  const Rules rules("attention_backward",
+                    {{"dout", dout}, {"qkv", qkv}, {"out", out}, {"log_sum_exp", log_sum_exp}, {"dqkv", dqkv}});
+  const int64_t head_size = check_heads(rules, qkv, heads, key_value_heads);
+  const int64_t tokens = qkv.shape[0] * qkv.shape[1];
+  rules.types(qkv.dtype, {out, dout, dqkv});
+  rules.types(statistics_type(qkv.dtype), {log_sum_exp});
+  rules.sizes(tokens * heads * head_size, {out, dout});
+  rules.sizes(tokens * heads, {log_sum_exp});
+  rules.sizes(qkv.elements(), {dqkv});
+  check_dropout(rules, dropout, qkv);
+}
+
+KernelCall AttentionBackward::describe() const {
+  return {.kernel = "attention_backward",
+          .variant = dropout.rate > 0 ? "drops" : "",
+          .dtype = qkv.dtype,
+          .sizes = sizes_of(*this),
+          .bound = Bound::Attention,
+          .result = Result::InputGradient,
+          .flops = 2.5 * attention_flops(qkv, heads, key_value_heads),
+          .bytes = total_bytes({dout, qkv, out, log_sum_exp, dqkv})};
+}
+
+}  // namespace trivet::kernels

@@ -1,0 +1,48 @@
+// Causal attention, and rotary positions.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/elementwise.h"
+#include "kernels/kernel_call.h"
+
+namespace trivet::kernels {
+
+// Rotates the query and key heads of qkv[B, S, (N + 2G) D] in place (RoFormer, Su et al. 2021). The pairs are (i, i + D/2),
+// their angles position * base^(-2i/D), where position counts within the sequence. `inverse` rotates back, which is the
+// backward.
+struct Rotary {
+  TensorView qkv;
+  int64_t heads = 0, key_value_heads = 0;  // N, G
+  float base = 10000.0f;
+  bool inverse = false;
+
+  void check() const;
+  KernelCall describe() const;
+};
+
+// Causal softmax(q k^T / sqrt(D)) v per head, without a stored score matrix (FlashAttention, Dao et al. 2022).
+// qkv[B, S, (N + 2G) D] = [query heads | key heads | value heads]; out[B, S, N D]; log_sum_exp: float32 [B, N, S], kept for
+// backward. Dropout acts on the probabilities: that of head n, query i and key j is element first_element + (n S + i) S + j of
+// its sample.
+struct Attention {
+  ConstTensorView qkv;
+  TensorView out, log_sum_exp;
+  int64_t heads = 0, key_value_heads = 0;
+  DropoutSite dropout;
+
+  void check() const;
+  KernelCall describe() const;
+};
+
+struct AttentionBackward {
+  ConstTensorView dout, qkv, out, log_sum_exp;
+  TensorView dqkv;  // all of it is written
+  int64_t heads = 0, key_value_heads = 0;
+  DropoutSite dropout;
+
+  void check() const;
+  KernelCall describe() const;
+};
+
+}  // namespace trivet::kernels

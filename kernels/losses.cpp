@@ -1,0 +1,132 @@
+#include "kernels/losses.h"
+
+#include "core/exact_sum.h"
+#include "kernels/costs.h"
+#include "kernels/rules.h"
+
+namespace trivet::kernels {
+namespace {
+
+void check_loss(const Rules& rules, ConstTensorView loss) {
+  if (loss.absent()) return;
+  rules.types(DType::Float64, {loss});
+  rules.sizes(2, {loss});
+}
+
+}  // namespace
+
+void CrossEntropy::check() const {
+  const Rules rules("cross_entropy", {{"logits", logits}, {"targets", targets}, {"dlogits", dlogits}, {"loss", loss}});
+  check_loss(rules, loss);
+  rules.floating(logits.dtype);
+  rules.types(DType::Int32, {targets});
+  rules.require(logits.shape.dims() == 2, "logits must be a matrix");
+  rules.sizes(logits.shape[0], {targets});
+  if (dlogits.absent()) return;
+  rules.floating(dlogits.dtype);
+  rules.shapes(logits.shape, {dlogits});
+}
+
+KernelCall CrossEntropy::describe() const {
+  return {.kernel = "cross_entropy",
+          .dtype = logits.dtype,
+          .sizes = rows_of(logits),
+          .bound = Bound::Memory,
+          .flops = 6 * elements(logits),
+          .bytes = total_bytes({logits, targets, dlogits})};
+}
+
+void RowMaxima::check() const {
+  const Rules rules("row_maxima", {{"logits", logits}, {"maximum", maximum}});
+  rules.floating(logits.dtype);
+  rules.types(statistics_type(logits.dtype), {maximum});
+  rules.sizes(logits.shape.rows(), {maximum});
+}
+
+KernelCall RowMaxima::describe() const {
+  return {.kernel = "row_maxima",
+          .dtype = logits.dtype,
+          .sizes = rows_of(logits),
+          .bound = Bound::Memory,
+          .flops = elements(logits),
+          .bytes = total_bytes({logits, maximum})};
+}
+
+void RowSums::check() const {
+  const Rules rules("row_sums", {{"logits", logits}, {"targets", targets}, {"maximum", maximum}, {"sums", sums}});
+  rules.floating(logits.dtype);
+  rules.types(DType::Int32, {targets});
+  rules.types(statistics_type(logits.dtype), {maximum, sums});
+  rules.sizes(logits.shape.rows(), {targets, maximum});
+  rules.sizes(2 * logits.shape.rows(), {sums});
+}
+
+KernelCall RowSums::describe() const {
+  return {.kernel = "row_sums",
+          .dtype = logits.dtype,
+          .sizes = rows_of(logits),
+          .bound = Bound::Memory,
+          .flops = 3 * elements(logits),
+          .bytes = total_bytes({logits, targets, maximum, sums})};
+}
+
+void CrossEntropyOfPart::check() const {
+  const Rules rules(
+      "cross_entropy_of_part",
+      {{"logits", logits}, {"targets", targets}, {"maximum", maximum}, {"sums", sums}, {"dlogits", dlogits}, {"loss", loss}});
+  check_loss(rules, loss);
+  rules.floating(logits.dtype);
+  rules.types(DType::Int32, {targets});
+  rules.types(statistics_type(logits.dtype), {maximum, sums});
+  rules.sizes(logits.shape.rows(), {targets, maximum});
+  rules.sizes(2 * logits.shape.rows(), {sums});
+  if (dlogits.absent()) return;
+  rules.floating(dlogits.dtype);
+  rules.shapes(logits.shape, {dlogits});
+}
+
+KernelCall CrossEntropyOfPart::describe() const {
+  return {.kernel = "cross_entropy_of_part",
+          .dtype = logits.dtype,
+          .sizes = rows_of(logits),
+          .bound = Bound::Memory,
+          .flops = 3 * elements(dlogits),
+          .bytes = total_bytes({targets, maximum, sums, dlogits}) + total_bytes({dlogits})};
+}
+
+void SumLosses::check() const {
+  const Rules rules("sum_losses", {{"losses", losses}, {"words", words}});
+  rules.types(DType::Float64, {losses});
+  rules.types(DType::Int64, {words});
+  rules.sizes(ExactSum::kWords + 1, {words});
+  rules.require(losses.elements() % 2 == 0, "losses must be pairs: a loss and its number of targets");
+}
+
+KernelCall SumLosses::describe() const {
+  return {.kernel = "sum_losses",
+          .dtype = losses.dtype,
+          .sizes = elements_of(losses),
+          .bound = Bound::Memory,
+          .flops = elements(losses),
+          .bytes = total_bytes({losses}) + written(words, true)};
+}
+
+void JudgeGradients::check() const {
+  const Rules rules("judge_gradients", {{"square_sum", square_sum}, {"losses", losses}, {"verdict", verdict}});
+  rules.types(DType::Int64, {square_sum, losses});
+  rules.types(DType::Float64, {verdict});
+  rules.sizes(ExactSum::kWords, {square_sum});
+  rules.sizes(ExactSum::kWords + 1, {losses});
+  rules.sizes(3, {verdict});
+}
+
+KernelCall JudgeGradients::describe() const {
+  return {.kernel = "judge_gradients",
+          .dtype = DType::Int64,
+          .sizes = {},
+          .bound = Bound::Memory,
+          .flops = 0,
+          .bytes = total_bytes({square_sum, losses, verdict})};
+}
+
+}  // namespace trivet::kernels

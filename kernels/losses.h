@@ -1,0 +1,90 @@
+// Cross-entropy, whose columns ranks may share, and what a step decides from losses and gradients.
+#pragma once
+
+#include <span>
+
+#include "core/number.h"
+#include "kernels/embedding.h"
+#include "kernels/kernel_call.h"
+
+namespace trivet::kernels {
+
+// Row-wise softmax cross-entropy. loss[0] += the sum of the losses of all rows whose target is >= 0, in a fixed order; loss[1]
+// += the number of these rows. If dlogits is present: dlogits = (softmax(logits) - onehot) * gradient_scale, and 0 for rows
+// that do not count. dlogits may be logits.
+struct CrossEntropy {
+  ConstTensorView logits;   // [T, V], float32 or the activations' dtype
+  ConstTensorView targets;  // int32 [T]
+  TensorView dlogits;       // optional [T, V], any float dtype
+  Number gradient_scale = 1.0;
+  // Optional: a row's exponentials are summed in chunks that end at these columns. Each chunk's sum is rounded to float32
+  // (float64), and a balanced tree adds them up (see ProductCuts).
+  std::span<const int64_t> chunk_ends;
+  TensorView loss;  // optional float64 [2]
+
+  void check() const;
+  KernelCall describe() const;
+};
+
+// Cross-entropy of rows whose columns are split among ranks; `logits` is the part that starts at columns.first. This takes the
+// maximum over all parts, then sums over all parts, then loss and gradient. Statistics are float32 (float64).
+//
+//   row_maxima -> maximum[T] --max over parts--> row_sums -> sums[2, T] --sum over parts--> cross_entropy_of_part
+struct RowMaxima {
+  ConstTensorView logits;
+  TensorView maximum;
+
+  void check() const;
+  KernelCall describe() const;
+};
+
+// sums[0] = sum over columns of exp(logits - maximum); sums[1] = the target's logit, or 0 if another part has it.
+struct RowSums {
+  ConstTensorView logits, targets, maximum;
+  TensorView sums;
+  TableRows columns;
+  std::span<const int64_t> chunk_ends;  // as in CrossEntropy
+
+  void check() const;
+  KernelCall describe() const;
+};
+
+struct CrossEntropyOfPart {
+  ConstTensorView logits, targets, maximum, sums;  // maximum and sums: of whole rows
+  TensorView dlogits;                              // optional, of this part; may be logits
+  TableRows columns;
+  Number gradient_scale = 1.0;
+  TensorView loss;  // optional float64 [2], as in CrossEntropy
+
+  void check() const;
+  KernelCall describe() const;
+};
+
+// Adds up the losses of microbatches exactly: words[0 .. kWords) += losses[m][0], words[kWords] += losses[m][1].
+struct SumLosses {
+  ConstTensorView losses;  // float64 [M, 2], from CrossEntropy
+  TensorView words;        // int64 [ExactSum::kWords + 1]
+
+  void check() const;
+  KernelCall describe() const;
+};
+
+// Decides from the gradients of all ranks how an update is scaled and whether it is applied. T = words[kWords] of `losses` is
+// the number of targets, and the gradient of the mean loss is the stored sum of gradients x unit / T:
+//
+//   norm = sqrt(square_sum) x unit / T    apply = 1, or 0 if check_finite and the sum is not finite
+//   factor = unit / T x min(1, clipping / (norm + 1e-6))     (as PyTorch's clip_grad_norm_; clipping 0: off)
+//
+// In a step without targets, T is 1.
+struct JudgeGradients {
+  ConstTensorView square_sum;  // int64 [ExactSum::kWords], of the stored gradients
+  ConstTensorView losses;      // int64 [ExactSum::kWords + 1]
+  TensorView verdict;          // float64 [3]: norm (NaN when not finite), factor, apply
+  double unit = 1, clipping = 0;
+  bool check_finite = true;
+
+  void check() const;
+  KernelCall describe() const;
+};
+
+}  // namespace trivet::kernels

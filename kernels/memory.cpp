@@ -1,0 +1,67 @@
+#include "kernels/memory.h"
+
+#include "kernels/costs.h"
+#include "kernels/rules.h"
+
+namespace trivet::kernels {
+
+void Zero::check() const {}
+
+KernelCall Zero::describe() const {
+  return {.kernel = "zero", .dtype = out.dtype, .sizes = elements_of(out), .bound = Bound::Memory, .bytes = total_bytes({out})};
+}
+
+void Copy::check() const {
+  const Rules rules("copy", {{"from", from}, {"out", out}});
+  rules.sizes(from.elements(), {out});
+  rules.require(from.dtype == out.dtype || (is_float(from.dtype) && is_float(out.dtype)),
+                "only floating-point types can be converted");
+}
+
+KernelCall Copy::describe() const {
+  return {.kernel = "copy",
+          .variant = from.dtype == out.dtype ? "" : "converts",
+          .dtype = from.dtype,
+          .sizes = elements_of(out),
+          .bound = Bound::Memory,
+          .bytes = total_bytes({from, out})};
+}
+
+void Add::check() const {
+  const Rules rules("add", {{"from", from}, {"out", out}});
+  rules.sizes(from.elements(), {out});
+  rules.types(out.dtype, {from});
+  rules.require(is_float(out.dtype) || out.dtype == DType::Int64, "the type must be floating-point or int64");
+}
+
+KernelCall Add::describe() const {
+  return {.kernel = "add",
+          .dtype = out.dtype,
+          .sizes = elements_of(out),
+          .bound = Bound::Memory,
+          .flops = elements(out),
+          .bytes = total_bytes({from}) + written(out, true)};
+}
+
+void Scale::check() const { Rules("scale", {{"x", out}}).floating(out.dtype); }
+
+KernelCall Scale::describe() const {
+  return {.kernel = "scale",
+          .dtype = out.dtype,
+          .sizes = elements_of(out),
+          .bound = Bound::Memory,
+          .flops = elements(out),
+          .bytes = written(out, true)};
+}
+
+void Initialize::check() const { Rules("initialize", {{"x", out}}).floating(out.dtype); }
+
+KernelCall Initialize::describe() const {
+  return {.kernel = "initialize",
+          .dtype = out.dtype,
+          .sizes = elements_of(out),
+          .bound = Bound::Memory,
+          .bytes = total_bytes({out})};
+}
+
+}  // namespace trivet::kernels
