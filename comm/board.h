@@ -1,6 +1,7 @@
 // Shared memory (within one process or one host) in which the ranks of a group meet: counters, headers and addresses.
 //
-//   [ verdict | data lane: line per rank | control lane: line per rank | channels: sender x receiver | staging slots, if any ]
+//   [ disagreement | data lane: line per rank | control lane: line per rank | channels: sender x receiver | staging slots, if
+//   any ]
 //
 // A rank writes its own line and reads the others'. Lanes and channels are independent of each other: each may be used by one
 // thread of a rank at a time. Headers and addresses alternate between two places, because a rank can be at most one operation
@@ -10,14 +11,14 @@
 #include <cstddef>
 #include <memory>
 
+#include "comm/disagreement.h"
 #include "comm/futex.h"
 #include "comm/operation_header.h"
-#include "comm/verdict.h"
 
 namespace trivet::comm {
 
-// What a rank publishes when it enters an operation. An address is what Ground::publish returned for a pointer; 0 means that
-// others cannot reach it.
+// What a rank publishes when it enters an operation. An address is what SharedMemory::publish returned for a pointer; 0 means
+// that others cannot reach it.
 struct Entry {
   OperationHeader header;
   uint64_t in = 0, out = 0;
@@ -44,8 +45,8 @@ class Board {
   Board(std::shared_ptr<std::byte> memory, int size, int64_t slot_bytes)
       : memory_(std::move(memory)), size_(size), slot_bytes_(slot_bytes) {}
 
-  Verdict* verdict() const { return reinterpret_cast<Verdict*>(memory_.get()); }
-  Line* data_lane() const { return reinterpret_cast<Line*>(memory_.get() + sizeof(Verdict)); }
+  Disagreement* disagreement() const { return reinterpret_cast<Disagreement*>(memory_.get()); }
+  Line* data_lane() const { return reinterpret_cast<Line*>(memory_.get() + sizeof(Disagreement)); }
   Line* control_lane() const { return data_lane() + size_; }
   Channel& channel(int from, int to) const { return reinterpret_cast<Channel*>(data_lane() + 2 * size_)[from * size_ + to]; }
   int64_t slot_bytes() const { return slot_bytes_; }  // 0: no slots

@@ -22,8 +22,8 @@
 #include <functional>
 #include <optional>
 
-#include "comm/ground.h"
 #include "comm/lane.h"
+#include "comm/shared_memory.h"
 
 namespace trivet::comm {
 
@@ -37,7 +37,7 @@ struct Call {
 
 class Collectives {
  public:
-  Collectives(const Seat& seat, const Board& board, const Ground& ground);
+  Collectives(const CounterWait& wait, const Board& board, const SharedMemory& memory);
 
   void run(const Call& call);
   // The operation in which `rank` waits for this rank, while this rank is in no collective operation.
@@ -66,9 +66,9 @@ class Collectives {
   void run_stages(const Stages& stages);
   std::byte* slot(int rank, int64_t chunk) const { return board_.collective_slot(rank, chunks_used_ + chunk); }
 
-  const Seat& seat_;
+  const CounterWait& wait_;
   const Board& board_;
-  const Ground& ground_;
+  const SharedMemory& memory_;
   Lane lane_;
   int64_t chunks_used_ = 0;
   std::atomic<bool> under_way_{false};

@@ -4,13 +4,13 @@
 #include <vector>
 
 #include "comm/board.h"
-#include "comm/seat.h"
+#include "comm/counter_wait.h"
 
 namespace trivet::comm {
 
 class Lane {
  public:
-  Lane(Line* lines, const Seat& seat);
+  Lane(Line* lines, const CounterWait& wait);
 
   // Returns when all ranks have entered; throws on all of them when headers differ.
   void enter(const Entry& entry);
@@ -23,7 +23,7 @@ class Lane {
 
  private:
   Line* lines_;
-  const Seat& seat_;
+  const CounterWait& wait_;
   std::vector<SharedCounter*> counters_;  // of the other ranks, those after this one first
   std::vector<int> peers_;
   uint32_t operations_ = 0, steps_ = 0;

@@ -2,9 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <vector>
-
-#include "comm/seat.h"
 
 namespace trivet::comm {
 
@@ -22,9 +21,9 @@ inline Part part_of(int64_t elements, int64_t element_bytes, int rank, int ranks
 }
 
 // All ranks, this one first, then the next: no two ranks read from the same one at the same time.
-inline std::vector<int> ranks_after(const Seat& seat) {
+inline std::vector<int> ranks_after(int rank, int ranks) {
   std::vector<int> order;
-  for (int i = 0; i < seat.size(); ++i) order.push_back((seat.rank + i) % seat.size());
+  for (int i = 0; i < ranks; ++i) order.push_back((rank + i) % ranks);
   return order;
 }
 

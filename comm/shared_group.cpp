@@ -20,7 +20,7 @@ int32_t digest(const std::string& name, const std::vector<int>& ranks) {
 
 }  // namespace
 
-Whereabouts::Options whereabouts_options(int rank, int size, const std::string& who, const WorldOptions& options) {
+WorldActivity::Options activity_options(int rank, int size, const std::string& who, const WorldOptions& options) {
   const auto log = [rank](const std::string& line) { Log(rank).info(line); };
   return {.world_rank = rank,
           .world_size = size,
@@ -29,15 +29,14 @@ Whereabouts::Options whereabouts_options(int rank, int size, const std::string& 
           .report = options.on_long_wait ? options.on_long_wait : log};
 }
 
-SharedGroup::SharedGroup(Seat seat, std::shared_ptr<std::byte> board_memory, std::shared_ptr<Ground> ground)
-    : seat_(std::move(seat)),
-      ground_(std::move(ground)),
-      board_(std::move(board_memory), seat_.size(), ground_->slot_bytes()),
-      collectives_(seat_, board_, *ground_),
-      messages_(seat_, board_, *ground_),
-      control_(board_.control_lane(), seat_) {
-  seat_.verdict = board_.verdict();
-  seat_.waits_elsewhere = [this](int peer, const OperationHeader& during) { return waits_elsewhere(peer, during); };
+SharedGroup::SharedGroup(RankInGroup self, JobView job, std::shared_ptr<std::byte> board, std::shared_ptr<SharedMemory> memory)
+    : memory_(std::move(memory)),
+      board_(std::move(board), self.size(), memory_->slot_bytes()),
+      wait_(std::move(self), std::move(job), board_.disagreement()),
+      collectives_(wait_, board_, *memory_),
+      messages_(wait_, board_, *memory_),
+      control_(board_.control_lane(), wait_) {
+  wait_.set_waits_elsewhere([this](int peer, const OperationHeader& during) { return waits_elsewhere(peer, during); });
 }
 
 // A message on one side and a collective operation on the other never meet in the same counters.
@@ -49,7 +48,7 @@ std::optional<OperationHeader> SharedGroup::waits_elsewhere(int peer, const Oper
 
 void SharedGroup::count(const OperationHeader& header) {
   operations_ += 1;
-  bytes_sent_ += bytes_sent(header, seat_.rank, seat_.size());
+  bytes_sent_ += bytes_sent(header, rank(), size());
 }
 
 void SharedGroup::collective(Call call, Stream& stream) {
@@ -92,28 +91,21 @@ void SharedGroup::receive(TensorView data, int peer, Stream& stream) {
 }
 
 // The first member creates the board. All ranks of this group meet twice: when the board exists, and when the members have
-// joined.
+// attached to it.
 std::unique_ptr<ProcessGroup> SharedGroup::subgroup(const std::vector<int>& ranks, const std::string& name) {
   check_members(*this, ranks, name);
-  const auto place = std::find(ranks.begin(), ranks.end(), rank());
-  const bool member = place != ranks.end(), founder = ranks.front() == rank();
-  const int64_t bytes = Board::bytes(static_cast<int>(ranks.size()), ground_->slot_bytes());
+  const bool member = std::find(ranks.begin(), ranks.end(), rank()) != ranks.end(), creator = ranks.front() == rank();
+  const int64_t bytes = Board::bytes(static_cast<int>(ranks.size()), memory_->slot_bytes());
 
-  std::shared_ptr<std::byte> memory;
-  uint64_t token = 0;
-  if (founder) memory = ground_->found(bytes, token);
-  control_.enter({.header = {.root = digest(name, ranks), .occasion = Occasion::Subgroup}, .in = token});
-  if (member && !founder) memory = ground_->join(control_.entry(ranks.front()).in, bytes);
+  SharedMemory::NewBoard board;
+  if (creator) board = memory_->create_board(bytes);
+  control_.enter({.header = {.root = digest(name, ranks), .occasion = Occasion::Subgroup}, .in = board.token});
+  if (member && !creator) board.memory = memory_->attach_board(control_.entry(ranks.front()).in, bytes);
   control_.step();
-  if (founder) ground_->all_joined(token);
+  if (creator) memory_->unlink_board(board.token);
   if (!member) return nullptr;
-
-  Seat seat = seat_;
-  seat.group = name;
-  seat.rank = static_cast<int>(place - ranks.begin());
-  seat.world_ranks.clear();
-  for (int r : ranks) seat.world_ranks.push_back(seat_.world_ranks[r]);
-  return std::make_unique<SharedGroup>(std::move(seat), std::move(memory), ground_);
+  const GroupErrors& errors = wait_.errors();
+  return std::make_unique<SharedGroup>(errors.self().in_subgroup(ranks, name), errors.job(), std::move(board.memory), memory_);
 }
 
 void SharedGroup::close() { control_.enter({.header = {.occasion = Occasion::Close}}); }

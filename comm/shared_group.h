@@ -1,4 +1,4 @@
-// A group whose ranks share memory: threads of a process, or processes of a host. They differ only in their Ground.
+// A group whose ranks share memory: threads of a process, or processes of a host. They differ only in their SharedMemory.
 //
 // Operations check their arguments on the caller's thread, count their traffic, and run on the stream. The group must outlive
 // its queued work. Only one operation runs at a time, but sends and receives with different peers may overlap.
@@ -13,15 +13,15 @@
 namespace trivet::comm {
 
 // Options for the rank that messages call `who`; reports go where `options` says.
-Whereabouts::Options whereabouts_options(int rank, int size, const std::string& who, const WorldOptions& options);
+WorldActivity::Options activity_options(int rank, int size, const std::string& who, const WorldOptions& options);
 
 class SharedGroup final : public ProcessGroup {
  public:
-  SharedGroup(Seat seat, std::shared_ptr<std::byte> board_memory, std::shared_ptr<Ground> ground);
+  SharedGroup(RankInGroup self, JobView job, std::shared_ptr<std::byte> board, std::shared_ptr<SharedMemory> memory);
 
-  int rank() const override { return seat_.rank; }
-  int size() const override { return seat_.size(); }
-  const std::string& name() const override { return seat_.group; }
+  int rank() const override { return wait_.rank(); }
+  int size() const override { return wait_.size(); }
+  const std::string& name() const override { return wait_.errors().self().group; }
 
   void all_reduce(TensorView data, ReduceOp op, Stream& stream) override;
   void reduce_scatter(ConstTensorView whole, TensorView shard, ReduceOp op, Stream& stream) override;
@@ -44,9 +44,9 @@ class SharedGroup final : public ProcessGroup {
   void collective(Call call, Stream& stream);
   std::optional<OperationHeader> waits_elsewhere(int peer, const OperationHeader& during) const;
 
-  Seat seat_;
-  std::shared_ptr<Ground> ground_;
+  std::shared_ptr<SharedMemory> memory_;
   Board board_;
+  CounterWait wait_;
   Collectives collectives_;
   Messages messages_;
   Lane control_;

@@ -59,21 +59,21 @@ Collectives::Stages Collectives::staged_all_reduce(const Call& call) {
   const Cut cut = cut_for(call.header, board_.slot_bytes());
   auto* data = static_cast<std::byte*>(call.out.data);
   const auto copy_parts = [this, cut, data](int64_t chunk, bool to_own_slot) {
-    for (int rank : ranks_after(seat_)) {
-      if (rank == seat_.rank) continue;
-      const Part part = part_of(cut.count(chunk), cut.element_bytes, rank, seat_.size());
-      std::byte* staged = slot(to_own_slot ? seat_.rank : rank, chunk) + part.first * cut.element_bytes;
+    for (int rank : ranks_after(wait_.rank(), wait_.size())) {
+      if (rank == wait_.rank()) continue;
+      const Part part = part_of(cut.count(chunk), cut.element_bytes, rank, wait_.size());
+      std::byte* staged = slot(to_own_slot ? wait_.rank() : rank, chunk) + part.first * cut.element_bytes;
       std::byte* here = data + cut.offset(chunk) + part.first * cut.element_bytes;
       copy_bytes(to_own_slot ? staged : here, to_own_slot ? here : staged, part.count * cut.element_bytes);
     }
   };
   const auto combine = [this, cut, data, header = call.header](int64_t chunk) {
-    const Part part = part_of(cut.count(chunk), cut.element_bytes, seat_.rank, seat_.size());
+    const Part part = part_of(cut.count(chunk), cut.element_bytes, wait_.rank(), wait_.size());
     const int64_t offset = part.first * cut.element_bytes;
     std::byte* here = data + cut.offset(chunk) + offset;
     std::vector<const void*> from;
-    for (int rank = 0; rank < seat_.size(); ++rank) from.push_back(rank == seat_.rank ? here : slot(rank, chunk) + offset);
-    void* const to[] = {here, slot(seat_.rank, chunk) + offset};
+    for (int rank = 0; rank < wait_.size(); ++rank) from.push_back(rank == wait_.rank() ? here : slot(rank, chunk) + offset);
+    void* const to[] = {here, slot(wait_.rank(), chunk) + offset};
     reduce(header.dtype, header.reduce, from, to, part.count);
   };
   return {cut.chunks(), [=](int64_t chunk) { copy_parts(chunk, true); }, combine,
@@ -82,19 +82,19 @@ Collectives::Stages Collectives::staged_all_reduce(const Call& call) {
 
 // A slot has one piece for every rank.
 Collectives::Stages Collectives::staged_reduce_scatter(const Call& call) {
-  const Cut cut = cut_for(call.header, board_.slot_bytes() / seat_.size());
+  const Cut cut = cut_for(call.header, board_.slot_bytes() / wait_.size());
   const std::byte* whole = bytes_of(call);
   const int64_t shard_bytes = cut.total * cut.element_bytes, stride = cut.chunk * cut.element_bytes;
   const auto fill = [=, this](int64_t chunk) {
-    for (int rank = 0; rank < seat_.size(); ++rank)
-      if (rank != seat_.rank)
-        copy_bytes(slot(seat_.rank, chunk) + rank * stride, whole + rank * shard_bytes + cut.offset(chunk), cut.bytes(chunk));
+    for (int rank = 0; rank < wait_.size(); ++rank)
+      if (rank != wait_.rank())
+        copy_bytes(slot(wait_.rank(), chunk) + rank * stride, whole + rank * shard_bytes + cut.offset(chunk), cut.bytes(chunk));
   };
   const auto drain = [=, this, header = call.header, shard = static_cast<std::byte*>(call.out.data)](int64_t chunk) {
     std::vector<const void*> from;
-    for (int rank = 0; rank < seat_.size(); ++rank)
-      from.push_back(rank == seat_.rank ? whole + rank * shard_bytes + cut.offset(chunk)
-                                        : slot(rank, chunk) + seat_.rank * stride);
+    for (int rank = 0; rank < wait_.size(); ++rank)
+      from.push_back(rank == wait_.rank() ? whole + rank * shard_bytes + cut.offset(chunk)
+                                          : slot(rank, chunk) + wait_.rank() * stride);
     void* const to[] = {shard + cut.offset(chunk)};
     reduce(header.dtype, header.reduce, from, to, cut.count(chunk));
   };
@@ -105,12 +105,12 @@ Collectives::Stages Collectives::staged_all_gather(const Call& call) {
   const Cut cut = cut_for(call.header, board_.slot_bytes());
   const std::byte* shard = bytes_of(call);
   const auto fill = [=, this](int64_t chunk) {
-    copy_bytes(slot(seat_.rank, chunk), shard + cut.offset(chunk), cut.bytes(chunk));
+    copy_bytes(slot(wait_.rank(), chunk), shard + cut.offset(chunk), cut.bytes(chunk));
   };
   const auto drain = [=, this, whole = static_cast<std::byte*>(call.out.data)](int64_t chunk) {
-    for (int rank : ranks_after(seat_)) {
+    for (int rank : ranks_after(wait_.rank(), wait_.size())) {
       std::byte* to = whole + rank * cut.total * cut.element_bytes + cut.offset(chunk);
-      const std::byte* from = rank == seat_.rank ? shard + cut.offset(chunk) : slot(rank, chunk);
+      const std::byte* from = rank == wait_.rank() ? shard + cut.offset(chunk) : slot(rank, chunk);
       if (from != to) copy_bytes(to, from, cut.bytes(chunk));
     }
   };
@@ -122,27 +122,27 @@ Collectives::Stages Collectives::staged_broadcast(const Call& call) {
   auto* data = static_cast<std::byte*>(call.out.data);
   const int root = call.header.root;
   const auto fill = [=, this](int64_t chunk) {
-    if (seat_.rank == root) copy_bytes(slot(root, chunk), data + cut.offset(chunk), cut.bytes(chunk));
+    if (wait_.rank() == root) copy_bytes(slot(root, chunk), data + cut.offset(chunk), cut.bytes(chunk));
   };
   const auto drain = [=, this](int64_t chunk) {
-    if (seat_.rank != root) copy_bytes(data + cut.offset(chunk), slot(root, chunk), cut.bytes(chunk));
+    if (wait_.rank() != root) copy_bytes(data + cut.offset(chunk), slot(root, chunk), cut.bytes(chunk));
   };
   return {cut.chunks(), fill, {}, drain};
 }
 
 Collectives::Stages Collectives::staged_all_to_all(const Call& call) {
-  const Cut cut = cut_for(call.header, board_.slot_bytes() / seat_.size());
+  const Cut cut = cut_for(call.header, board_.slot_bytes() / wait_.size());
   const std::byte* in = bytes_of(call);
   const int64_t part_bytes = cut.total * cut.element_bytes, stride = cut.chunk * cut.element_bytes;
   const auto fill = [=, this](int64_t chunk) {
-    for (int rank = 0; rank < seat_.size(); ++rank)
-      if (rank != seat_.rank)
-        copy_bytes(slot(seat_.rank, chunk) + rank * stride, in + rank * part_bytes + cut.offset(chunk), cut.bytes(chunk));
+    for (int rank = 0; rank < wait_.size(); ++rank)
+      if (rank != wait_.rank())
+        copy_bytes(slot(wait_.rank(), chunk) + rank * stride, in + rank * part_bytes + cut.offset(chunk), cut.bytes(chunk));
   };
   const auto drain = [=, this, out = static_cast<std::byte*>(call.out.data)](int64_t chunk) {
-    for (int rank : ranks_after(seat_)) {
+    for (int rank : ranks_after(wait_.rank(), wait_.size())) {
       const std::byte* from =
-          rank == seat_.rank ? in + rank * part_bytes + cut.offset(chunk) : slot(rank, chunk) + seat_.rank * stride;
+          rank == wait_.rank() ? in + rank * part_bytes + cut.offset(chunk) : slot(rank, chunk) + wait_.rank() * stride;
       copy_bytes(out + rank * part_bytes + cut.offset(chunk), from, cut.bytes(chunk));
     }
   };

@@ -44,7 +44,8 @@ Place place_from_environment(const Environment& environment);
 struct WorldOptions {
   std::chrono::milliseconds join_deadline{30000};
   std::chrono::milliseconds operation_deadline{600000};  // for a rank that never enters an operation
-  // After this time, a line (by default on stderr) names a rank that others wait for and that enters nothing (whereabouts.h).
+  // After this time, a line (by default on stderr) names a rank that others wait for and that enters nothing
+  // (world_activity.h).
   std::chrono::milliseconds report_waits_after{1500};
   std::function<void(const std::string& line)> on_long_wait;
   std::chrono::milliseconds silence_deadline{5000};  // for a process that lives but sends nothing (connect only)

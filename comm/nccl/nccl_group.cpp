@@ -32,19 +32,19 @@ std::vector<T> gather_values(ProcessGroup& host, T value) {
   return values;
 }
 
-NcclSeat seat_in(ProcessGroup& host, const std::string& name, const NcclResources& resources) {
+RankInGroup self_in(ProcessGroup& host, const std::string& name, const NcclResources& resources) {
   return {name, host.rank(), gather_values(host, resources.world_rank()), resources.host()};
 }
 
 // Collective over `host`.
-std::unique_ptr<Communicator> make_communicator(ProcessGroup& host, const NcclSeat& seat, NcclResources& resources) {
+std::unique_ptr<Communicator> make_communicator(ProcessGroup& host, const RankInGroup& self, NcclResources& resources) {
   ncclUniqueId id{};
   if (host.rank() == 0)
     if (const ncclResult_t result = ncclGetUniqueId(&id); result != ncclSuccess)
-      std::rethrow_exception(nccl_error(seat, "ncclGetUniqueId", result, ncclGetLastError(nullptr), ExitCode::Rendezvous));
+      std::rethrow_exception(nccl_error(self, "ncclGetUniqueId", result, ncclGetLastError(nullptr), ExitCode::Rendezvous));
   broadcast_bytes(host, &id, sizeof id);
   return std::make_unique<Communicator>(
-      seat, id, resources.watch(),
+      self, id, resources.watch(),
       CommunicatorDeadlines{resources.options().join_deadline, resources.options().operation_deadline});
 }
 
@@ -53,9 +53,9 @@ class NcclGroup final : public ProcessGroup {
   NcclGroup(std::unique_ptr<ProcessGroup> host, NcclResources& resources);
   ~NcclGroup() override { resources_.watch().remove(under_way_); }
 
-  int rank() const override { return seat_.rank; }
-  int size() const override { return seat_.size(); }
-  const std::string& name() const override { return seat_.group; }
+  int rank() const override { return self_.rank; }
+  int size() const override { return self_.size(); }
+  const std::string& name() const override { return self_.group; }
 
   void all_reduce(TensorView data, ReduceOp op, Stream& stream) override;
   void reduce_scatter(ConstTensorView whole, TensorView shard, ReduceOp op, Stream& stream) override;
@@ -85,7 +85,7 @@ class NcclGroup final : public ProcessGroup {
 
   std::unique_ptr<ProcessGroup> host_;
   NcclResources& resources_;
-  NcclSeat seat_;
+  RankInGroup self_;
   Buffer word_;  // reduced by a barrier
   std::optional<StagedSums> sums_;
   std::unique_ptr<Communicator> communicator_, backward_;  // none in a group of one; backward_ only in a group of two
@@ -94,17 +94,17 @@ class NcclGroup final : public ProcessGroup {
 };
 
 NcclGroup::NcclGroup(std::unique_ptr<ProcessGroup> host, NcclResources& resources)
-    : host_(std::move(host)), resources_(resources), seat_(seat_in(*host_, host_->name(), resources)), under_way_(seat_) {
+    : host_(std::move(host)), resources_(resources), self_(self_in(*host_, host_->name(), resources)), under_way_(self_) {
   if (size() > 1) make_communicators();
   resources_.watch().add(under_way_);  // last, so that an exception above leaves nothing behind
 }
 
 void NcclGroup::make_communicators() {
   word_ = resources_.buffer(sizeof(int64_t));
-  communicator_ = make_communicator(*host_, seat_, resources_);
+  communicator_ = make_communicator(*host_, self_, resources_);
   sums_.emplace(*communicator_, resources_);
   if (size() != 2) return;
-  backward_ = make_communicator(*host_, seat_, resources_);
+  backward_ = make_communicator(*host_, self_, resources_);
   connect(*communicator_, 0, 1);
   connect(*backward_, 1, 0);
 }
@@ -128,7 +128,7 @@ void NcclGroup::enqueue(const OperationHeader& header, bool moves, Stream& strea
   if (resources_.options().compare_calls && !message) compare(header);
   stream.enqueue([this, header, moves, work] {
     const std::string during = to_string(header);
-    resources_.watch().check(seat_, during);
+    resources_.watch().check(self_, during);
     if (!moves) return;
     const cudaStream_t target = resources_.current_stream();
     work(during, target);
@@ -152,7 +152,7 @@ void NcclGroup::compare(const OperationHeader& header) {
       throw CommError(ExitCode::RanksDisagree,
                       fmt::format("{}ranks disagree: rank 0 (world rank {}) runs {}, rank {} (world rank {}) runs {}; all "
                                   "ranks of a group must make the same calls in the same order",
-                                  seat_.prefix(), seat_.world_ranks[0], to_string(headers[0]), other, seat_.world_ranks[other],
+                                  self_.prefix(), self_.world_ranks[0], to_string(headers[0]), other, self_.world_ranks[other],
                                   to_string(headers[other])));
 }
 

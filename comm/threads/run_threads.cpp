@@ -8,7 +8,7 @@
 #include "comm/board.h"
 #include "comm/host_name.h"
 #include "comm/shared_group.h"
-#include "comm/threads/thread_ground.h"
+#include "comm/threads/thread_memory.h"
 #include "comm/world.h"
 #include "core/start_threads.h"
 
@@ -20,7 +20,7 @@ struct Job {
   explicit Job(int ranks) : ended(ranks) {}
 
   std::shared_ptr<JobState> state = std::make_shared<JobState>();
-  std::shared_ptr<ThreadGround> ground = std::make_shared<ThreadGround>();
+  std::shared_ptr<ThreadMemory> memory = std::make_shared<ThreadMemory>();
   std::vector<std::atomic<bool>> ended;
 
   std::mutex mutex;
@@ -29,8 +29,8 @@ struct Job {
 
 class ThreadWorld final : public World {
  public:
-  ThreadWorld(Seat seat, std::shared_ptr<std::byte> board, Job& job)
-      : job_(job), host_(seat.host), group_(std::move(seat), std::move(board), job.ground) {}
+  ThreadWorld(RankInGroup self, JobView view, std::shared_ptr<std::byte> board, Job& job)
+      : job_(job), host_(self.host), group_(std::move(self), std::move(view), std::move(board), job.memory) {}
 
   ProcessGroup& group() const override { return group_; }
   std::string host() const override { return host_; }
@@ -70,30 +70,25 @@ void run_rank(Job& job, World& world, const std::function<void(World&)>& body) {
 void run_threads(int ranks, const std::function<void(World&)>& body, const WorldOptions& options) {
   if (ranks < 1) throw ConfigError("--ranks: " + std::to_string(ranks) + " is not accepted; start at least 1 rank");
   Job job(ranks);
-  const auto board = allocate_board(Board::bytes(ranks, job.ground->slot_bytes()));
-  Seat seat;
-  seat.group = "world";
-  seat.host = host_name();
-  seat.deadline = options.operation_deadline;
-  seat.job = job.state;
-  seat.has_ended = [&job](int rank) { return job.ended[static_cast<size_t>(rank)].load(); };
-  for (int rank = 0; rank < ranks; ++rank) seat.world_ranks.push_back(rank);
-
-  const auto places = allocate_board(Whereabouts::bytes(ranks));
-  std::vector<std::shared_ptr<Whereabouts>> whereabouts;
-  for (int rank = 0; rank < ranks; ++rank)
-    whereabouts.push_back(std::make_shared<Whereabouts>(places, whereabouts_options(rank, ranks, seat.host, options)));
+  const auto board = allocate_board(Board::bytes(ranks, job.memory->slot_bytes()));
+  const auto activity = allocate_board(WorldActivity::bytes(ranks));
+  const std::string host = host_name();
+  std::vector<JobView> views(static_cast<size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank)  // all of them before the first rank starts
+    views[rank] = {.deadline = options.operation_deadline,
+                   .state = job.state,
+                   .activity = std::make_shared<WorldActivity>(activity, activity_options(rank, ranks, host, options)),
+                   .has_ended = [&job](int r) { return job.ended[static_cast<size_t>(r)].load(); }};
 
   const auto run = [&](int rank) {
     pthread_setname_np(pthread_self(), ("rank " + std::to_string(rank)).c_str());
-    Seat own = seat;
-    own.rank = rank;
-    own.whereabouts = whereabouts[static_cast<size_t>(rank)];
-    ThreadWorld world(std::move(own), board, job);
+    RankInGroup self{.group = "world", .rank = rank, .host = host};
+    for (int r = 0; r < ranks; ++r) self.world_ranks.push_back(r);
+    ThreadWorld world(std::move(self), views[rank], board, job);
     run_rank(job, world, body);
   };
   const auto give_up = [&](int rank) {
-    job.state->accuse({rank, seat.host, ExitCode::OutOfMemory, "its thread cannot be started"});
+    job.state->accuse({rank, host, ExitCode::OutOfMemory, "its thread cannot be started"});
   };
   for (auto& thread : start_threads(ranks, run, give_up)) thread.join();
   if (job.first_failure) std::rethrow_exception(job.first_failure);

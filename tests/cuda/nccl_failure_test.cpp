@@ -142,9 +142,9 @@ TEST_F(NcclFailures, ARankThatNeverJoinsIsGivenUpAtTheDeadline) {
     if (rank.world.rank() == 1) return;
     ncclUniqueId id;
     ncclGetUniqueId(&id);
-    const NcclSeat seat{"data", 0, {0, 1}, "a"};
+    const RankInGroup self{"data", 0, {0, 1}, "a"};
     const Caught alone = caught([&] {
-      Communicator(seat, id, rank.resources.watch(), {milliseconds(100), milliseconds(100)});
+      Communicator(self, id, rank.resources.watch(), {milliseconds(100), milliseconds(100)});
     });
     EXPECT_EQ(alone.code, ExitCode::Rendezvous);
     EXPECT_EQ(
