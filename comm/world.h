@@ -72,7 +72,7 @@ class World {
   virtual void abort(const std::string& reason) noexcept = 0;
 };
 
-// One rank per process. A world of one needs no network. Ranks of one host use shared memory.
+// One rank per process. A world of one needs no network. comm/world_maker.h chooses the transport from who has joined.
 std::unique_ptr<World> connect(const Place& place, const WorldOptions& options = {});
 
 // Runs `body` once per rank, each on its own thread. The first exception (by time) ends the others' waits and is thrown to the
