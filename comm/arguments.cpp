@@ -78,4 +78,14 @@ void check_members(const ProcessGroup& group, const std::vector<int>& ranks, con
                               group.size()));
 }
 
+// The digest is FNV-1a over the name and the members.
+OperationHeader subgroup_header(const ProcessGroup& group, const std::vector<int>& ranks, const std::string& name) {
+  check_members(group, ranks, name);
+  uint32_t hash = 2166136261u;
+  const auto mix = [&](uint32_t value) { hash = (hash ^ value) * 16777619u; };
+  for (char letter : name) mix(static_cast<unsigned char>(letter));
+  for (int rank : ranks) mix(static_cast<uint32_t>(rank));
+  return {.root = static_cast<int32_t>(hash), .occasion = Occasion::Subgroup};
+}
+
 }  // namespace trivet::comm

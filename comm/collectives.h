@@ -22,18 +22,11 @@
 #include <functional>
 #include <optional>
 
+#include "comm/call.h"
 #include "comm/lane.h"
 #include "comm/shared_memory.h"
 
 namespace trivet::comm {
-
-// `in` and `out` are the tensors of the operation as process_group.h describes them; they are the same tensor where it has only
-// one.
-struct Call {
-  OperationHeader header;
-  ConstTensorView in;
-  TensorView out;
-};
 
 class Collectives {
  public:

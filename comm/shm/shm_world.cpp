@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "comm/activity_options.h"
 #include "comm/shared_group.h"
 #include "comm/shm/segment.h"
 #include "comm/shm/shm_memory.h"

@@ -1,4 +1,4 @@
-// Checks every operation against closed formulas, with ranks as threads and as processes.
+// Checks every operation against closed formulas, in every kind of world.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -225,15 +225,14 @@ TEST_P(Collectives, OfASubgroupUseItsRanks) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Collectives,
-                         testing::Combine(testing::Values(Kind::Threads, Kind::Processes), testing::Values(1, 2, 3, 4, 5)),
+INSTANTIATE_TEST_SUITE_P(Ranks, Collectives, testing::Combine(testing::ValuesIn(kAllKinds), testing::Values(1, 2, 3, 4, 5)),
                          [](const auto& given) {
                            return to_string(std::get<0>(given.param)) + std::to_string(std::get<1>(given.param));
                          });
 
 // The terms are 1, 2^-24, 2^-24 and 2^-24. Added in rank order, float32 stays at 1; in a tree, 2^-24 + 2^-24 counts.
 TEST(TreeSum, AddsNeighboursFirst) {
-  for (Kind kind : {Kind::Threads, Kind::Processes})
+  for (Kind kind : kAllKinds)
     run_ranks(kind, 4, [](World& world) {
       const auto stream = make_inline_stream();
       const float mine = world.rank() == 0 ? 1.0f : 0x1p-24f;

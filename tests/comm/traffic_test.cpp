@@ -36,22 +36,24 @@ int64_t expected_elements(int rank, int n, int64_t c, int64_t element_bytes) {
 }
 
 TEST(Traffic, EqualsTheFormulasAndThePlannersGroupAgrees) {
-  for (int n : {1, 7, 11})  // 1001 = 7 * 11 * 13, so that all_reduce's shares are equal
-    run_threads(n, [n](World& world) {
-      std::vector<float> whole(static_cast<size_t>(kCount * n)), other(whole.size()), shard(kCount);
-      const auto stream = make_inline_stream();
-      run_all(world.group(), {view(whole), view(other), view(shard)}, *stream);
-      const int64_t expected = expected_elements(world.rank(), n, kCount, sizeof(float)) * static_cast<int64_t>(sizeof(float));
-      EXPECT_EQ(world.group().traffic().bytes_sent, expected);
-      EXPECT_EQ(world.group().traffic().operations, 5 + (world.rank() < 2 && n > 1 ? 1 : 0) + 1);  // a message, the barrier
+  const auto body = [](World& world) {
+    const int n = world.size();
+    std::vector<float> whole(static_cast<size_t>(kCount * n)), other(whole.size()), shard(kCount);
+    const auto stream = make_inline_stream();
+    run_all(world.group(), {view(whole), view(other), view(shard)}, *stream);
+    const int64_t expected = expected_elements(world.rank(), n, kCount, sizeof(float)) * static_cast<int64_t>(sizeof(float));
+    EXPECT_EQ(world.group().traffic().bytes_sent, expected);
+    EXPECT_EQ(world.group().traffic().operations, 5 + (world.rank() < 2 && n > 1 ? 1 : 0) + 1);  // a message, the barrier
 
-      const auto planned = make_meta_group(world.rank(), n, "world");
-      const TensorView no_whole{nullptr, DType::Float32, {kCount * n}}, no_shard{nullptr, DType::Float32, {kCount}};
-      run_all(*planned, {no_whole, no_whole, no_shard}, *stream);
-      EXPECT_EQ(planned->traffic().bytes_sent, expected);
-      EXPECT_EQ(planned->traffic().operations, world.group().traffic().operations);
-      world.close();
-    });
+    const auto planned = make_meta_group(world.rank(), n, "world");
+    const TensorView no_whole{nullptr, DType::Float32, {kCount * n}}, no_shard{nullptr, DType::Float32, {kCount}};
+    run_all(*planned, {no_whole, no_whole, no_shard}, *stream);
+    EXPECT_EQ(planned->traffic().bytes_sent, expected);
+    EXPECT_EQ(planned->traffic().operations, world.group().traffic().operations);
+    world.close();
+  };
+  for (Kind kind : {Kind::Threads, Kind::Sockets})
+    for (int n : {1, 7, 11}) run_ranks(kind, n, body);  // 1001 = 7 * 11 * 13, so that all_reduce's shares are equal
 }
 
 TEST(MetaGroup, MakesSubgroups) {

@@ -251,7 +251,7 @@ TEST_P(StuckRank, IsNamedInALineAndTheJobGoesOnWhenItComes) {
   EXPECT_TRUE(seen->good);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, StuckRank, testing::Values(Kind::Threads, Kind::Processes),
+INSTANTIATE_TEST_SUITE_P(Kinds, StuckRank, testing::ValuesIn(kAllKinds),
                          [](const auto& given) { return to_string(given.param); });
 
 }  // namespace
