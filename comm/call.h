@@ -11,6 +11,7 @@ struct Call {
   OperationHeader header;
   ConstTensorView in;
   TensorView out;
+  ExchangeCounts counts = {};  // all_to_all_v only
 };
 
 }  // namespace trivet::comm

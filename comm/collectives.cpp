@@ -18,15 +18,17 @@ void Collectives::run(const Call& call) {
 }
 
 void Collectives::run_entered(const Call& call) {
-  const bool moves = call.header.operation != Operation::Barrier && call.header.count > 0;
+  const bool by_counts = call.header.operation == Operation::AllToAllV;
+  const bool moves = by_counts || (call.header.operation != Operation::Barrier && call.header.count > 0);
   if (!moves) return lane_.enter({.header = call.header});
 
-  const Entry mine{call.header, memory_.publish(call.in.data, call.in.bytes()),
-                   memory_.publish(call.out.data, call.out.bytes())};
+  if (by_counts) publish_counts(call.counts);
+  const Entry mine{call.header, address_of(call.in), address_of(call.out)};
   const bool reachable = mine.in != 0 && mine.out != 0;
-  const Stages stages = board_.slot_bytes() > 0 ? stages_of(call) : Stages{};
+  Stages stages = board_.slot_bytes() > 0 ? stages_of(call) : Stages{};
   if (!reachable) stages.fill(0);  // before the ranks meet, which saves one meeting
   lane_.enter(mine);
+  if (by_counts) compare_counts(call);
   if (all_reachable()) {
     direct(call);
     lane_.step();
@@ -36,7 +38,30 @@ void Collectives::run_entered(const Call& call) {
     if (reachable) stages.fill(0);
     lane_.step();
   }
+  if (by_counts) stages.chunks = exchanged_chunks(call);
   run_stages(stages);
+}
+
+// An empty tensor has an address, too, because nobody reads or writes it.
+uint64_t Collectives::address_of(ConstTensorView tensor) const {
+  constexpr uint64_t kNowhere = 1;
+  return tensor.elements() == 0 ? kNowhere : memory_.publish(tensor.data, tensor.bytes());
+}
+
+void Collectives::publish_counts(const ExchangeCounts& counts) {
+  const uint32_t next = lane_.operations() + 1;
+  std::copy(counts.sent.begin(), counts.sent.end(), board_.sent_counts(wait_.rank(), next).begin());
+  std::copy(counts.received.begin(), counts.received.end(), board_.received_counts(wait_.rank(), next).begin());
+}
+
+// Every rank compares all pairs, so that all of them report the same one.
+void Collectives::compare_counts(const Call& call) const {
+  for (int from = 0; from < wait_.size(); ++from)
+    for (int to = 0; to < wait_.size(); ++to) {
+      const int64_t sent = board_.sent_counts(from, lane_.operations())[to];
+      const int64_t received = board_.received_counts(to, lane_.operations())[from];
+      if (sent != received) wait_.errors().disagree_about_counts(call.header, {from, sent}, {to, received});
+    }
 }
 
 bool Collectives::all_reachable() const {
@@ -68,6 +93,7 @@ void Collectives::direct(const Call& call) {
     case Operation::AllToAll:
       for (int from : ranks_after(wait_.rank(), wait_.size())) copy(from, wait_.rank() * bytes, out + from * bytes);
       return;
+    case Operation::AllToAllV: return direct_all_to_all_v(call);
     default: return;
   }
 }
@@ -82,6 +108,18 @@ void Collectives::direct_all_reduce(const Call& call) {
     from.push_back(to.back());
   }
   reduce(call.header.dtype, call.header.reduce, from, to, part.count);
+}
+
+void Collectives::direct_all_to_all_v(const Call& call) {
+  const int64_t bytes = size_of(call.header.dtype);
+  const std::vector<Part> mine = parts_of(call.counts.received);
+  for (int from : ranks_after(wait_.rank(), wait_.size())) {
+    const Part theirs = parts_of(board_.sent_counts(from, lane_.operations()))[wait_.rank()];
+    if (theirs.count == 0) continue;
+    const std::byte* source = memory_.resolve(lane_.entry(from).in) + theirs.first * bytes;
+    std::memcpy(static_cast<std::byte*>(call.out.data) + mine[from].first * bytes, source,
+                static_cast<size_t>(theirs.count * bytes));
+  }
 }
 
 void Collectives::direct_reduce_scatter(const Call& call) {

@@ -43,12 +43,16 @@ class Collectives {
   };
 
   void run_entered(const Call& call);
+  uint64_t address_of(ConstTensorView tensor) const;
+  void publish_counts(const ExchangeCounts& counts);
+  void compare_counts(const Call& call) const;
   bool all_reachable() const;
   bool any_reachable() const;
 
   void direct(const Call& call);
   void direct_all_reduce(const Call& call);
   void direct_reduce_scatter(const Call& call);
+  void direct_all_to_all_v(const Call& call);
 
   Stages stages_of(const Call& call);
   Stages staged_all_reduce(const Call& call);
@@ -56,6 +60,7 @@ class Collectives {
   Stages staged_all_gather(const Call& call);
   Stages staged_broadcast(const Call& call);
   Stages staged_all_to_all(const Call& call);
+  int64_t exchanged_chunks(const Call& call) const;
   void run_stages(const Stages& stages);
   std::byte* slot(int rank, int64_t chunk) const { return board_.collective_slot(rank, chunks_used_ + chunk); }
 

@@ -41,9 +41,18 @@ void GroupErrors::throw_disagreement(const std::string& what) const {
 }
 
 void GroupErrors::disagree(int first, const OperationHeader& by_first, int second, const OperationHeader& by_second) const {
-  const std::string what =
-      fmt::format("rank {} (world rank {}) runs {}, rank {} (world rank {}) runs {}", first, self_.world_ranks[first],
-                  to_string(by_first), second, self_.world_ranks[second], to_string(by_second));
+  disagree(first, to_string(by_first), second, to_string(by_second));
+}
+
+void GroupErrors::disagree_about_counts(const OperationHeader& header, ExchangeEnd sender, ExchangeEnd receiver) const {
+  const std::string call = to_string(header);
+  disagree(sender.rank, fmt::format("{} with {} elements for rank {}", call, sender.count, receiver.rank), receiver.rank,
+           fmt::format("{} with {} elements from rank {}", call, receiver.count, sender.rank));
+}
+
+void GroupErrors::disagree(int first, const std::string& by_first, int second, const std::string& by_second) const {
+  const std::string what = fmt::format("rank {} (world rank {}) runs {}, rank {} (world rank {}) runs {}", first,
+                                       self_.world_ranks[first], by_first, second, self_.world_ranks[second], by_second);
   if (tell_group_) tell_group_(what);
   job_.state->accuse(
       {self_.world_ranks[second], self_.host, ExitCode::RanksDisagree, fmt::format("group \"{}\": {}", self_.group, what)});

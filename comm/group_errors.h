@@ -41,10 +41,18 @@ class GroupErrors {
   [[noreturn]] void throw_no_progress(const std::vector<int>& missing, const OperationHeader& during) const;
   // Accuses the second group rank and throws CommError RanksDisagree, which names both and their calls.
   [[noreturn]] void disagree(int first, const OperationHeader& by_first, int second, const OperationHeader& by_second) const;
+  // The same for ranks that disagree in all_to_all_v about how many elements one sends the other.
+  struct ExchangeEnd {
+    int rank = 0;
+    int64_t count = 0;  // elements
+  };
+  [[noreturn]] void disagree_about_counts(const OperationHeader& header, ExchangeEnd sender, ExchangeEnd receiver) const;
   // Throws CommError RanksDisagree for a disagreement that another rank has found.
   [[noreturn]] void throw_disagreement(const std::string& what) const;
 
  private:
+  [[noreturn]] void disagree(int first, const std::string& by_first, int second, const std::string& by_second) const;
+
   RankInGroup self_;
   JobView job_;
   TellGroup tell_group_;

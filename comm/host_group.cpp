@@ -5,13 +5,14 @@
 
 namespace trivet::comm {
 
-void HostGroup::count(const OperationHeader& header) {
+void HostGroup::count(int64_t bytes) {
   operations_ += 1;
-  bytes_sent_ += bytes_sent(header, rank(), size());
+  bytes_sent_ += bytes;
 }
 
 void HostGroup::collective(const Call& call, Stream& stream) {
-  count(call.header);
+  const bool by_counts = call.header.operation == Operation::AllToAllV;
+  count(by_counts ? bytes_sent(call.counts, call.header.dtype, rank()) : bytes_sent(call.header, rank(), size()));
   stream.enqueue([this, call] { run(call); });
 }
 
@@ -35,17 +36,21 @@ void HostGroup::all_to_all(ConstTensorView in, TensorView out, Stream& stream) {
   collective({all_to_all_header(*this, in, out), in, out}, stream);
 }
 
+void HostGroup::all_to_all_v(ConstTensorView in, TensorView out, const ExchangeCounts& counts, Stream& stream) {
+  collective({all_to_all_v_header(*this, in, out, counts), in, out, counts}, stream);
+}
+
 void HostGroup::barrier(Stream& stream) { collective({{.operation = Operation::Barrier}, {}, {}}, stream); }
 
 void HostGroup::send(ConstTensorView data, int peer, Stream& stream) {
   const OperationHeader header = message_header(*this, Operation::Send, data, peer);
-  count(header);
+  count(bytes_sent(header, rank(), size()));
   stream.enqueue([this, header, data] { run_send(header, data); });
 }
 
 void HostGroup::receive(TensorView data, int peer, Stream& stream) {
   const OperationHeader header = message_header(*this, Operation::Receive, data, peer);
-  count(header);
+  count(bytes_sent(header, rank(), size()));
   stream.enqueue([this, header, data] { run_receive(header, data); });
 }
 

@@ -17,6 +17,7 @@ class HostGroup : public ProcessGroup {
   void all_gather(ConstTensorView shard, TensorView whole, Stream& stream) final;
   void broadcast(TensorView data, int root, Stream& stream) final;
   void all_to_all(ConstTensorView in, TensorView out, Stream& stream) final;
+  void all_to_all_v(ConstTensorView in, TensorView out, const ExchangeCounts& counts, Stream& stream) final;
   void send(ConstTensorView data, int peer, Stream& stream) final;
   void receive(TensorView data, int peer, Stream& stream) final;
   void barrier(Stream& stream) final;
@@ -29,7 +30,7 @@ class HostGroup : public ProcessGroup {
   virtual void run_receive(const OperationHeader& header, TensorView data) = 0;
 
  private:
-  void count(const OperationHeader& header);
+  void count(int64_t bytes);
   void collective(const Call& call, Stream& stream);
 
   std::atomic<int64_t> operations_{0}, bytes_sent_{0};

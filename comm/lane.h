@@ -18,6 +18,7 @@ class Lane {
   void step();
   // What `rank` published when it last entered. Valid until this rank enters the next operation.
   const Entry& entry(int rank) const { return lines_[rank].entries[operations_ % 2]; }
+  uint32_t operations() const { return operations_; }  // entered by this rank
   // The operation that `rank` has entered and this rank has not. Call it only while this rank is in no operation of the lane.
   std::optional<OperationHeader> ahead(int rank) const;
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace trivet::comm {
@@ -18,6 +19,16 @@ inline Part part_of(int64_t elements, int64_t element_bytes, int rank, int ranks
   const int64_t per_rank = ((elements + ranks - 1) / ranks + line - 1) / line * line;
   const int64_t first = std::min(rank * per_rank, elements);
   return {first, std::min(per_rank, elements - first)};
+}
+
+// Where each rank's elements are, if `counts` elements of each rank are stored one rank after another.
+inline std::vector<Part> parts_of(std::span<const int64_t> counts) {
+  std::vector<Part> parts;
+  for (int64_t first = 0; int64_t count : counts) {
+    parts.push_back({first, count});
+    first += count;
+  }
+  return parts;
 }
 
 // All ranks, this one first, then the next: no two ranks read from the same one at the same time.

@@ -13,6 +13,7 @@
 #include "comm/nccl/data_types.h"
 #include "comm/nccl/staged_sums.h"
 #include "comm/nccl/under_way.h"
+#include "comm/parts.h"
 #include "comm/traffic.h"
 #include "core/cuda/error.h"
 
@@ -62,6 +63,7 @@ class NcclGroup final : public ProcessGroup {
   void all_gather(ConstTensorView shard, TensorView whole, Stream& stream) override;
   void broadcast(TensorView data, int root, Stream& stream) override;
   void all_to_all(ConstTensorView in, TensorView out, Stream& stream) override;
+  void all_to_all_v(ConstTensorView in, TensorView out, const ExchangeCounts& counts, Stream& stream) override;
   void send(ConstTensorView data, int peer, Stream& stream) override;
   void receive(TensorView data, int peer, Stream& stream) override;
   void barrier(Stream& stream) override;
@@ -77,7 +79,9 @@ class NcclGroup final : public ProcessGroup {
   // Counts the operation and enqueues it on the stream as one piece of work. `moves` is false if there is nothing to do.
   void enqueue(const OperationHeader& header, bool moves, Stream& stream, const Work& work);
   void call(const OperationHeader& header, bool moves, Stream& stream, const Calls& calls);
+  Work exchange(ConstTensorView in, TensorView out, const ExchangeCounts& counts);
   void compare(const OperationHeader& header);
+  void compare_counts(const OperationHeader& header, const ExchangeCounts& counts);
   Communicator& communicator_from(int sender);
   void make_communicators();
   void connect(Communicator& communicator, int from, int to);
@@ -156,6 +160,19 @@ void NcclGroup::compare(const OperationHeader& header) {
                                   to_string(headers[other])));
 }
 
+void NcclGroup::compare_counts(const OperationHeader& header, const ExchangeCounts& counts) {
+  std::vector<int64_t> sent_here(counts.sent.size());
+  host_->all_to_all({counts.sent.data(), DType::Int64, {size()}}, {sent_here.data(), DType::Int64, {size()}},
+                    *make_inline_stream());
+  for (int from = 0; from < size(); ++from)
+    if (sent_here[from] != counts.received[from])
+      throw CommError(ExitCode::RanksDisagree,
+                      fmt::format("{}ranks disagree: {}: rank {} (world rank {}) sends {} elements to this one, which receives "
+                                  "{}; what one rank sends, the other must receive",
+                                  self_.prefix(), to_string(header), from, self_.world_ranks[from], sent_here[from],
+                                  counts.received[from]));
+}
+
 void NcclGroup::copy(ConstTensorView from, TensorView to, cudaStream_t stream) {
   if (from.data == to.data || from.elements() == 0) return;
   CUDA_CHECK(cudaMemcpyAsync(to.data, from.data, static_cast<size_t>(from.bytes()), cudaMemcpyDeviceToDevice, stream));
@@ -216,23 +233,37 @@ void NcclGroup::broadcast(TensorView data, int root, Stream& stream) {
 
 void NcclGroup::all_to_all(ConstTensorView in, TensorView out, Stream& stream) {
   const OperationHeader header = all_to_all_header(*this, in, out);
-  const int64_t count = header.count;
-  enqueue(header, count > 0, stream, [this, in, out, count](const std::string& during, cudaStream_t target) {
-    copy(in.slice(rank() * count, count), out.slice(rank() * count, count), target);
+  const std::vector<int64_t> counts(static_cast<size_t>(size()), header.count);
+  enqueue(header, header.count > 0, stream, exchange(in, out, {counts, counts}));
+}
+
+void NcclGroup::all_to_all_v(ConstTensorView in, TensorView out, const ExchangeCounts& counts, Stream& stream) {
+  const OperationHeader header = all_to_all_v_header(*this, in, out, counts);
+  traffic_.bytes_sent += bytes_sent(counts, in.dtype, rank());
+  if (resources_.options().compare_calls) compare_counts(header, counts);
+  enqueue(header, in.elements() + out.elements() > 0, stream, exchange(in, out, counts));
+}
+
+NcclGroup::Work NcclGroup::exchange(ConstTensorView in, TensorView out, const ExchangeCounts& counts) {
+  const std::vector<Part> sent = parts_of(counts.sent), received = parts_of(counts.received);
+  const auto part_in = [=](int rank) { return in.slice(sent[rank].first, sent[rank].count); };
+  const auto part_out = [=](int rank) { return out.slice(received[rank].first, received[rank].count); };
+  return [=, this](const std::string& during, cudaStream_t target) {
+    copy(part_in(rank()), part_out(rank()), target);
     if (size() == 1) return;
     communicator_->run(during, [&](ncclComm_t comm) {
-      const auto elements = static_cast<size_t>(count);
       for (int step = 1; step < size(); ++step) {
         const int to = (rank() + step) % size(), from = (rank() + size() - step) % size();
-        const ncclResult_t sent = ncclSend(in.slice(to * count, count).data, elements, nccl_type(in.dtype), to, comm, target);
-        if (went_wrong(sent)) return sent;
-        const ncclResult_t received =
-            ncclRecv(out.slice(from * count, count).data, elements, nccl_type(in.dtype), from, comm, target);
-        if (went_wrong(received)) return received;
+        const auto to_send = static_cast<size_t>(sent[to].count), to_receive = static_cast<size_t>(received[from].count);
+        ncclResult_t result = ncclSuccess;
+        if (to_send > 0) result = ncclSend(part_in(to).data, to_send, nccl_type(in.dtype), to, comm, target);
+        if (went_wrong(result)) return result;
+        if (to_receive > 0) result = ncclRecv(part_out(from).data, to_receive, nccl_type(in.dtype), from, comm, target);
+        if (went_wrong(result)) return result;
       }
       return ncclSuccess;
     });
-  });
+  };
 }
 
 void NcclGroup::send(ConstTensorView data, int peer, Stream& stream) {

@@ -15,7 +15,8 @@ namespace trivet::comm {
 // What a rank sends when it enters an operation. All ranks run the same build, so it is sent as it is in memory.
 struct Announcement {
   OperationHeader header;
-  uint64_t group_id = 0;  // from the first rank of a new subgroup
+  uint64_t group_id = 0;           // from the first rank of a new subgroup
+  int64_t sent = 0, received = 0;  // all_to_all_v: elements for the rank that this goes to, and from it
 };
 
 class HeaderExchange {

@@ -30,13 +30,15 @@ Part segment_of(int64_t total, int64_t first, int64_t segment) {
 
 void TransportCollectives::run(const Call& call) {
   under_way_ = true;
-  const bool moves = call.header.operation != Operation::Barrier && call.header.count > 0;
+  const bool by_counts = call.header.operation == Operation::AllToAllV;
+  const bool moves = by_counts || (call.header.operation != Operation::Barrier && call.header.count > 0);
   switch (moves ? call.header.operation : Operation::Barrier) {
     case Operation::AllReduce: all_reduce(call); break;
     case Operation::ReduceScatter: reduce_scatter(call); break;
     case Operation::AllGather: all_gather(call); break;
     case Operation::Broadcast: broadcast(call); break;
     case Operation::AllToAll: all_to_all(call); break;
+    case Operation::AllToAllV: all_to_all_v(call); break;
     default: meet(call);
   }
   under_way_ = false;  // stays true after a failure: the group cannot be used any more
@@ -44,7 +46,8 @@ void TransportCollectives::run(const Call& call) {
 
 // Returns the header with the number of the operation.
 OperationHeader TransportCollectives::meet(const Call& call) {
-  return meeting_.enter({call.header})[static_cast<size_t>(link_.rank())].header;
+  const ExchangeCounts* counts = call.header.operation == Operation::AllToAllV ? &call.counts : nullptr;
+  return meeting_.enter({call.header}, counts)[static_cast<size_t>(link_.rank())].header;
 }
 
 // Receives are posted first, so that no data arrives before its receive.
@@ -75,6 +78,14 @@ void TransportCollectives::all_to_all(const Call& call) {
   const int64_t count = call.header.count;
   const auto incoming = [&](int rank) { return bytes_of(call.out.slice(rank * count, count)); };
   const auto outgoing = [&](int rank) { return bytes_of(call.in.slice(rank * count, count)); };
+  copy_bytes(incoming(link_.rank()), outgoing(link_.rank()));
+  meet_and_move(call, incoming, outgoing);
+}
+
+void TransportCollectives::all_to_all_v(const Call& call) {
+  const std::vector<Part> sent = parts_of(call.counts.sent), received = parts_of(call.counts.received);
+  const auto incoming = [&](int rank) { return bytes_of(call.out.slice(received[rank].first, received[rank].count)); };
+  const auto outgoing = [&](int rank) { return bytes_of(call.in.slice(sent[rank].first, sent[rank].count)); };
   copy_bytes(incoming(link_.rank()), outgoing(link_.rank()));
   meet_and_move(call, incoming, outgoing);
 }

@@ -1,7 +1,7 @@
 // Blocking collective operations of one rank of a group over a transport. Every rank exchanges data directly with every other.
 //
-// all_gather, broadcast and all_to_all: a rank posts receives into its own tensor, meets the others, and sends. Every byte
-// travels once.
+// all_gather, broadcast, all_to_all and all_to_all_v: a rank posts receives into its own tensor, meets the others, and sends.
+// Every byte travels once.
 //
 // all_reduce and reduce_scatter: a rank receives its part of every other rank's tensor and sums it, in rank order, so that sums
 // have the same bits as in a group that shares memory; in all_reduce it then sends the sum to all. This goes by segments, so
@@ -46,6 +46,7 @@ class TransportCollectives {
   void all_gather(const Call& call);
   void broadcast(const Call& call);
   void all_to_all(const Call& call);
+  void all_to_all_v(const Call& call);
   void all_reduce(const Call& call);
   void reduce_scatter(const Call& call);
 

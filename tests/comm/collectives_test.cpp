@@ -106,6 +106,26 @@ void check_copies(ProcessGroup& group, int64_t count, Stream& stream) {
       whole, [&](int64_t i) { return element<T>(static_cast<int>(i / count), rank * count + i % count); }, "all_to_all");
 }
 
+// How many elements rank a sends to rank b in all_to_all_v.
+using CountBetween = std::function<int64_t(int a, int b)>;
+
+template <typename T>
+void check_exchange(ProcessGroup& group, const CountBetween& count, Stream& stream) {
+  const int n = group.size(), rank = group.rank();
+  ExchangeCounts counts;
+  std::vector<T> in, expected;
+  for (int peer = 0; peer < n; ++peer) {
+    counts.sent.push_back(count(rank, peer));
+    counts.received.push_back(count(peer, rank));
+    for (int64_t i = 0; i < counts.sent.back(); ++i) in.push_back(element<T>(rank, peer + i));
+    for (int64_t i = 0; i < counts.received.back(); ++i) expected.push_back(element<T>(peer, rank + i));
+  }
+  std::vector<T> out(expected.size());
+  group.all_to_all_v(view(in), view(out), counts, stream);
+  expect_equal<T>(
+      out, [&](int64_t i) { return expected[static_cast<size_t>(i)]; }, "all_to_all_v");
+}
+
 // Every rank sends to the next rank while it receives from the previous one.
 template <typename T>
 void check_ring(ProcessGroup& group, int64_t count, Stream& stream) {
@@ -182,6 +202,25 @@ TEST_P(Collectives, OfTwoGroupsRunAtTheSameTimeFromTwoThreads) {
     if (second)
       expect_equal<int64_t>(
           b, [&](int64_t) { return expected_b; }, "all_reduce of the second group");
+    world.close();
+  });
+}
+
+// 30011 elements do not fit into a staging slot; some ranks send or receive nothing at all.
+TEST_P(Collectives, ExchangeCountsThatDiffer) {
+  run([](World& world) {
+    const auto stream = make_inline_stream();
+    for (int64_t most : {0, 1, 1000, 30011}) {
+      const auto all_kinds = [&](const CountBetween& count) {
+        check_exchange<int64_t>(world.group(), count, *stream);
+        check_exchange<bfloat16>(world.group(), count, *stream);
+        check_exchange<uint8_t>(world.group(), count, *stream);
+      };
+      all_kinds([&](int a, int b) { return most * ((a + 2 * b) % 4); });
+      all_kinds([&](int a, int b) { return a == b ? most : 0; });
+      all_kinds([&](int a, int b) { return a == world.size() - 1 && b == 0 ? most : 0; });
+      all_kinds([&](int a, int b) { return a == 0 && b > 0 ? most + b : 0; });
+    }
     world.close();
   });
 }

@@ -117,6 +117,24 @@ TEST_P(Failures, OfAMessageAreToldToBothEnds) {
     });
 }
 
+// Rank 0 sends rank 2 one element more than rank 2 expects. Rank 1 learns of it in this operation or in the next.
+TEST_P(Failures, OfTheCountsOfAllToAllVAreToldToAll) {
+  run_ranks(GetParam(), 3, [](World& world) {
+    const auto stream = make_inline_stream();
+    std::vector<float> in(world.rank() == 0 ? 7 : 6), out(6);
+    ExchangeCounts counts{{2, 2, 2}, {2, 2, 2}};
+    if (world.rank() == 0) counts.sent = {2, 2, 3};
+    const Caught caught = catch_comm_error([&] {
+      world.group().all_to_all_v(view(in), view(out), counts, *stream);
+      EXPECT_EQ(world.rank(), 1);
+      world.group().barrier(*stream);
+    });
+    EXPECT_EQ(caught.code, ExitCode::RanksDisagree);
+    EXPECT_THAT(caught.text, HasSubstr("rank 0 (world rank 0) runs all_to_all_v of float32 with 3 elements for rank 2, rank 2 "
+                                       "(world rank 2) runs all_to_all_v of float32 with 2 elements from rank 0"));
+  });
+}
+
 // A message and a collective operation use different counters: without a check they would wait for each other for ever.
 TEST_P(Failures, AMessageOnOneSideAndACollectiveOnTheOtherAreToldToAll) {
   for (bool sends : {true, false})
