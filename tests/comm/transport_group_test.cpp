@@ -76,6 +76,25 @@ TEST(TransportGroup, EveryRankSeesADisagreementByItself) {
   });
 }
 
+// Rank 0 sends rank 2 one element more than rank 2 expects.
+TEST(TransportGroup, BothRanksOfAPairSeeByThemselvesThatTheirCountsDiffer) {
+  run_unwatched(3, [](std::unique_ptr<World> world, JobState&) {
+    if (world->rank() == 1) {  // sees nothing wrong, and must not leave before the others have looked
+      std::vector<float> data(6), out(6);
+      catch_comm_error([&] {
+        world->group().all_to_all_v(view(data), view(out), {{2, 2, 2}, {2, 2, 2}}, *make_inline_stream());
+      });
+      return std::this_thread::sleep_for(milliseconds(500));
+    }
+    std::vector<float> in(world->rank() == 0 ? 7 : 6), out(6);
+    const ExchangeCounts counts{{2, 2, world->rank() == 0 ? 3 : 2}, {2, 2, 2}};
+    const Caught caught =
+        catch_comm_error([&] { world->group().all_to_all_v(view(in), view(out), counts, *make_inline_stream()); });
+    EXPECT_THAT(caught.text, HasSubstr("rank 0 (world rank 0) runs all_to_all_v of float32 with 3 elements for rank 2, rank 2 "
+                                       "(world rank 2) runs all_to_all_v of float32 with 2 elements from rank 0"));
+  });
+}
+
 // Ranks 0 and 1 are in both pairs, which have different first ranks in different parents, and make them at the same time.
 TEST(TransportGroup, GroupsThatAreMadeAtTheSameTimeDoNotMix) {
   run_ranks(Kind::Sockets, 3, [](World& world) {
