@@ -69,6 +69,9 @@ class LoggingGroup final : public comm::ProcessGroup {
   void all_gather(ConstTensorView, TensorView whole, Stream&) override { note(comm::Operation::AllGather, whole); }
   void broadcast(TensorView data, int, Stream&) override { note(comm::Operation::Broadcast, data); }
   void all_to_all(ConstTensorView in, TensorView, Stream&) override { note(comm::Operation::AllToAll, in); }
+  void all_to_all_v(ConstTensorView in, TensorView, const comm::ExchangeCounts&, Stream&) override {
+    note(comm::Operation::AllToAllV, in);
+  }
   void send(ConstTensorView data, int, Stream&) override { note(comm::Operation::Send, data); }
   void receive(TensorView data, int, Stream&) override { note(comm::Operation::Receive, data); }
   void barrier(Stream&) override {}

@@ -93,6 +93,10 @@ class ModelledGroup final : public comm::ProcessGroup {
     meta_->all_to_all(in, out, stream);
     take(stream, {Operation::AllToAll, ReduceOp::Sum, in.dtype, in.bytes(), size()});
   }
+  void all_to_all_v(ConstTensorView in, TensorView out, const comm::ExchangeCounts& counts, Stream& stream) override {
+    meta_->all_to_all_v(in, out, counts, stream);
+    take(stream, {Operation::AllToAllV, ReduceOp::Sum, in.dtype, in.bytes(), size()});
+  }
   void send(ConstTensorView data, int peer, Stream& stream) override {
     meta_->send(data, peer, stream);
     take(stream, {Operation::Send, ReduceOp::Sum, data.dtype, data.bytes(), size()});

@@ -48,6 +48,7 @@ double StepModel::operation_seconds(comm::Operation operation, double bytes, int
     case comm::Operation::ReduceScatter: return two_level_reduce_scatter(nodes, bytes);
     case comm::Operation::AllGather: return two_level_all_gather(nodes, bytes);
     case comm::Operation::AllToAll:
+    case comm::Operation::AllToAllV:  // as if the rank's data were spread evenly
       return pairwise_all_to_all(ranks, bytes, nodes.nodes > 1 ? cluster_.outside : cluster_.inside);
     case comm::Operation::Broadcast:
     case comm::Operation::Send:

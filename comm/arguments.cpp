@@ -28,6 +28,18 @@ void check_whole(const ProcessGroup& group, Operation operation, ConstTensorView
                             name_of(whole.dtype), group.size(), shard.elements(), name_of(shard.dtype)));
 }
 
+void check_counts(const ProcessGroup& group, const char* what, const std::vector<int64_t>& counts, ConstTensorView tensor) {
+  int64_t sum = 0;
+  bool negative = false;
+  for (int64_t count : counts) {
+    sum += count;
+    negative = negative || count < 0;
+  }
+  if (counts.size() == static_cast<size_t>(group.size()) && !negative && sum == tensor.elements()) return;
+  refuse(group, fmt::format("all_to_all_v: counts {} must be {} numbers of at least 0 whose sum is {}, but they are {}", what,
+                            group.size(), tensor.elements(), fmt::join(counts, ", ")));
+}
+
 void check_rank(const ProcessGroup& group, Operation operation, int rank, bool may_be_self) {
   const bool inside = rank >= 0 && rank < group.size();
   if (!inside)
@@ -65,6 +77,19 @@ OperationHeader all_to_all_header(const ProcessGroup& group, ConstTensorView in,
   return {.count = in.elements() / group.size(), .operation = Operation::AllToAll, .dtype = in.dtype};
 }
 
+OperationHeader all_to_all_v_header(const ProcessGroup& group, ConstTensorView in, ConstTensorView out,
+                                    const ExchangeCounts& counts) {
+  check_counts(group, "sent", counts.sent, in);
+  check_counts(group, "received", counts.received, out);
+  const auto own = static_cast<size_t>(group.rank());
+  if (counts.sent[own] != counts.received[own])
+    refuse(group, fmt::format("all_to_all_v: the rank sends itself {} elements and receives {} from itself", counts.sent[own],
+                              counts.received[own]));
+  if (in.dtype != out.dtype)
+    refuse(group, fmt::format("all_to_all_v: in of {} and out of {} differ", name_of(in.dtype), name_of(out.dtype)));
+  return {.operation = Operation::AllToAllV, .dtype = in.dtype};
+}
+
 OperationHeader message_header(const ProcessGroup& group, Operation operation, ConstTensorView data, int peer) {
   check_rank(group, operation, peer, false);
   return {.count = data.elements(), .root = peer, .operation = operation, .dtype = data.dtype};
@@ -76,6 +101,16 @@ void check_members(const ProcessGroup& group, const std::vector<int>& ranks, con
   if (!ascending)
     refuse(group, fmt::format("subgroup \"{}\" of ranks {} must be ascending ranks below {}", name, fmt::join(ranks, ", "),
                               group.size()));
+}
+
+// The digest is FNV-1a over the name and the members.
+OperationHeader subgroup_header(const ProcessGroup& group, const std::vector<int>& ranks, const std::string& name) {
+  check_members(group, ranks, name);
+  uint32_t hash = 2166136261u;
+  const auto mix = [&](uint32_t value) { hash = (hash ^ value) * 16777619u; };
+  for (char letter : name) mix(static_cast<unsigned char>(letter));
+  for (int rank : ranks) mix(static_cast<uint32_t>(rank));
+  return {.root = static_cast<int32_t>(hash), .occasion = Occasion::Subgroup};
 }
 
 }  // namespace trivet::comm

@@ -11,9 +11,13 @@ OperationHeader reduce_scatter_header(const ProcessGroup& group, ConstTensorView
 OperationHeader all_gather_header(const ProcessGroup& group, ConstTensorView shard, ConstTensorView whole);
 OperationHeader broadcast_header(const ProcessGroup& group, ConstTensorView data, int root);
 OperationHeader all_to_all_header(const ProcessGroup& group, ConstTensorView in, ConstTensorView out);
+OperationHeader all_to_all_v_header(const ProcessGroup& group, ConstTensorView in, ConstTensorView out,
+                                    const ExchangeCounts& counts);
 // `operation` is Send or Receive.
 OperationHeader message_header(const ProcessGroup& group, Operation operation, ConstTensorView data, int peer);
 // Checks that `ranks` are ascending ranks of the group, at least one.
 void check_members(const ProcessGroup& group, const std::vector<int>& ranks, const std::string& name);
+// Checks them, too. Headers of ranks that name other members, or the group differently, differ.
+OperationHeader subgroup_header(const ProcessGroup& group, const std::vector<int>& ranks, const std::string& name);
 
 }  // namespace trivet::comm

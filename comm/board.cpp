@@ -12,8 +12,9 @@ static_assert(sizeof(SharedCounter) == 64 && sizeof(Line) % 64 == 0 && sizeof(Ch
 constexpr int64_t kPage = 4096;
 
 int64_t head_bytes(int64_t size) {
-  const int64_t bytes = static_cast<int64_t>(sizeof(Verdict)) + 2 * size * static_cast<int64_t>(sizeof(Line)) +
-                        size * size * static_cast<int64_t>(sizeof(Channel));
+  const int64_t bytes = static_cast<int64_t>(sizeof(Disagreement)) + 2 * size * static_cast<int64_t>(sizeof(Line)) +
+                        size * size * static_cast<int64_t>(sizeof(Channel)) +
+                        4 * size * size * static_cast<int64_t>(sizeof(int64_t));
   return (bytes + kPage - 1) / kPage * kPage;
 }
 

@@ -1,23 +1,25 @@
 // Shared memory (within one process or one host) in which the ranks of a group meet: counters, headers and addresses.
 //
-//   [ verdict | data lane: line per rank | control lane: line per rank | channels: sender x receiver | staging slots, if any ]
+//   [ disagreement | data lane: line per rank | control lane: line per rank | channels: sender x receiver
+//   | counts of all_to_all_v: sent and received, per rank | staging slots, if any ]
 //
 // A rank writes its own line and reads the others'. Lanes and channels are independent of each other: each may be used by one
-// thread of a rank at a time. Headers and addresses alternate between two places, because a rank can be at most one operation
-// ahead.
+// thread of a rank at a time. Headers, addresses and counts alternate between two places, because a rank can be at most one
+// operation ahead.
 #pragma once
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
+#include "comm/disagreement.h"
 #include "comm/futex.h"
 #include "comm/operation_header.h"
-#include "comm/verdict.h"
 
 namespace trivet::comm {
 
-// What a rank publishes when it enters an operation. An address is what Ground::publish returned for a pointer; 0 means that
-// others cannot reach it.
+// What a rank publishes when it enters an operation. An address is what SharedMemory::publish returned for a pointer; 0 means
+// that others cannot reach it.
 struct Entry {
   OperationHeader header;
   uint64_t in = 0, out = 0;
@@ -44,16 +46,23 @@ class Board {
   Board(std::shared_ptr<std::byte> memory, int size, int64_t slot_bytes)
       : memory_(std::move(memory)), size_(size), slot_bytes_(slot_bytes) {}
 
-  Verdict* verdict() const { return reinterpret_cast<Verdict*>(memory_.get()); }
-  Line* data_lane() const { return reinterpret_cast<Line*>(memory_.get() + sizeof(Verdict)); }
+  Disagreement* disagreement() const { return reinterpret_cast<Disagreement*>(memory_.get()); }
+  Line* data_lane() const { return reinterpret_cast<Line*>(memory_.get() + sizeof(Disagreement)); }
   Line* control_lane() const { return data_lane() + size_; }
   Channel& channel(int from, int to) const { return reinterpret_cast<Channel*>(data_lane() + 2 * size_)[from * size_ + to]; }
+  // What `rank` sends to and receives from each rank, in the operation of this number of the data lane.
+  std::span<int64_t> sent_counts(int rank, uint32_t operation) const { return counts(2 * (2 * rank + operation % 2)); }
+  std::span<int64_t> received_counts(int rank, uint32_t operation) const { return counts(2 * (2 * rank + operation % 2) + 1); }
   int64_t slot_bytes() const { return slot_bytes_; }  // 0: no slots
   std::byte* collective_slot(int rank, int64_t index) const { return slot(rank, index % kCollectiveSlots); }
   std::byte* send_slot(int rank, int64_t index) const { return slot(rank, kCollectiveSlots + index % kSendSlots); }
 
  private:
   std::byte* slot(int rank, int64_t index) const;
+  std::span<int64_t> counts(int64_t index) const {
+    auto* first = reinterpret_cast<int64_t*>(&channel(0, 0) + int64_t{size_} * size_);
+    return {first + index * size_, static_cast<size_t>(size_)};
+  }
 
   std::shared_ptr<std::byte> memory_;
   int size_;

@@ -22,22 +22,15 @@
 #include <functional>
 #include <optional>
 
-#include "comm/ground.h"
+#include "comm/call.h"
 #include "comm/lane.h"
+#include "comm/shared_memory.h"
 
 namespace trivet::comm {
 
-// `in` and `out` are the tensors of the operation as process_group.h describes them; they are the same tensor where it has only
-// one.
-struct Call {
-  OperationHeader header;
-  ConstTensorView in;
-  TensorView out;
-};
-
 class Collectives {
  public:
-  Collectives(const Seat& seat, const Board& board, const Ground& ground);
+  Collectives(const CounterWait& wait, const Board& board, const SharedMemory& memory);
 
   void run(const Call& call);
   // The operation in which `rank` waits for this rank, while this rank is in no collective operation.
@@ -50,12 +43,16 @@ class Collectives {
   };
 
   void run_entered(const Call& call);
+  uint64_t address_of(ConstTensorView tensor) const;
+  void publish_counts(const ExchangeCounts& counts);
+  void compare_counts(const Call& call) const;
   bool all_reachable() const;
   bool any_reachable() const;
 
   void direct(const Call& call);
   void direct_all_reduce(const Call& call);
   void direct_reduce_scatter(const Call& call);
+  void direct_all_to_all_v(const Call& call);
 
   Stages stages_of(const Call& call);
   Stages staged_all_reduce(const Call& call);
@@ -63,12 +60,13 @@ class Collectives {
   Stages staged_all_gather(const Call& call);
   Stages staged_broadcast(const Call& call);
   Stages staged_all_to_all(const Call& call);
+  int64_t exchanged_chunks(const Call& call) const;
   void run_stages(const Stages& stages);
   std::byte* slot(int rank, int64_t chunk) const { return board_.collective_slot(rank, chunks_used_ + chunk); }
 
-  const Seat& seat_;
+  const CounterWait& wait_;
   const Board& board_;
-  const Ground& ground_;
+  const SharedMemory& memory_;
   Lane lane_;
   int64_t chunks_used_ = 0;
   std::atomic<bool> under_way_{false};

@@ -6,9 +6,8 @@
 #include "comm/liveness.h"
 #include "comm/process_state.h"
 #include "comm/rendezvous.h"
-#include "comm/shm/shm_world.h"
 #include "comm/user_secret.h"
-#include "comm/world.h"
+#include "comm/world_maker.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -27,27 +26,25 @@ class SingleWorld final : public World {
   std::unique_ptr<ProcessGroup> group_;
 };
 
-// A world whose operations run over shared memory and whose ranks are watched by Liveness.
+// A world of any transport whose ranks are watched by Liveness.
 class WatchedWorld final : public World {
  public:
-  WatchedWorld(const Place& place, const WorldOptions& options, Joined joined)
-      : rank_(place.rank), options_(options), job_(std::make_shared<JobState>()) {
+  WatchedWorld(const Place& place, const WorldOptions& options, Joined joined, const ChooseWorldMaker& choose)
+      : rank_(place.rank), options_(options), members_(joined.members), job_(std::make_shared<JobState>()) {
     // If a program in between closed the launcher's socket, something else may have its number. Never write to that.
     const int launcher = is_launcher_link(place.launcher_descriptor) ? place.launcher_descriptor : -1;
     job_->subscribe([rank = place.rank, launcher](const Accusation& lost) {
       tell_launcher(launcher, {rank, lost.world_rank, lost.code, lost.cause});
     });
-    const std::string segment = fmt::format("/trivet-{}-world", joined.job_id);
-    host_ = joined.members[static_cast<size_t>(rank_)].where();
+    const std::string job_id = joined.job_id;
     liveness_ = std::make_unique<Liveness>(std::move(joined), rank_, liveness_options(), job_);
-    int meetings = 0;
-    world_ =
-        make_shm_world({.rank = place.rank,
-                        .size = place.world_size,
-                        .segment_name = segment,
-                        .host = host_,
-                        .barrier = [&] { liveness_->meet(fmt::format("connect {}", ++meetings), options_.join_deadline); }},
-                       options, job_);
+    world_ = choose(members_)({.rank = rank_,
+                               .members = members_,
+                               .job_id = job_id,
+                               .options = options_,
+                               .job = job_,
+                               .store = liveness_->store(),
+                               .meet = [this] { meet(); }});
   }
 
   ProcessGroup& group() const override { return world_->group(); }
@@ -59,11 +56,13 @@ class WatchedWorld final : public World {
   }
 
   void abort(const std::string& reason) noexcept override {
-    liveness_->accuse({rank_, host_, ExitCode::PeerLost, "abort: " + reason});
+    liveness_->accuse({rank_, liveness_->member(rank_).where(), ExitCode::PeerLost, "abort: " + reason});
     world_->abort(reason);
   }
 
  private:
+  void meet() { liveness_->meet(fmt::format("connect {}", ++meetings_), options_.join_deadline); }
+
   LivenessOptions liveness_options() const {
     LivenessOptions liveness;
     liveness.silence = options_.silence_deadline;
@@ -78,9 +77,10 @@ class WatchedWorld final : public World {
 
   const int rank_;
   const WorldOptions options_;
-  std::string host_;
+  const std::vector<Member> members_;
   std::shared_ptr<JobState> job_;
   std::unique_ptr<Liveness> liveness_;
+  int meetings_ = 0;
   std::unique_ptr<World> world_;  // destroyed first
 };
 
@@ -109,6 +109,10 @@ Descriptor listener_of(const Place& place) {
 }  // namespace
 
 std::unique_ptr<World> connect(const Place& place, const WorldOptions& options) {
+  return connect(place, options, choose_world_maker);
+}
+
+std::unique_ptr<World> connect(const Place& place, const WorldOptions& options, const ChooseWorldMaker& choose) {
   if (place.world_size == 1) return std::make_unique<SingleWorld>();
   RendezvousOptions meeting;
   meeting.self = {.rank = place.rank,
@@ -126,7 +130,7 @@ std::unique_ptr<World> connect(const Place& place, const WorldOptions& options) 
   meeting.secret = secret_of(place);
   meeting.join_deadline = options.join_deadline;
   meeting.find_stopped = [place] { return find_stopped_ranks(place); };
-  return std::make_unique<WatchedWorld>(place, options, rendezvous(std::move(meeting)));
+  return std::make_unique<WatchedWorld>(place, options, rendezvous(std::move(meeting)), choose);
 }
 
 }  // namespace trivet::comm

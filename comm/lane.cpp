@@ -2,22 +2,22 @@
 
 namespace trivet::comm {
 
-Lane::Lane(Line* lines, const Seat& seat) : lines_(lines), seat_(seat) {
-  for (int i = 1; i < seat.size(); ++i) {
-    peers_.push_back((seat.rank + i) % seat.size());
+Lane::Lane(Line* lines, const CounterWait& wait) : lines_(lines), wait_(wait) {
+  for (int i = 1; i < wait.size(); ++i) {
+    peers_.push_back((wait.rank() + i) % wait.size());
     counters_.push_back(&lines[peers_.back()].arrived);
   }
 }
 
 void Lane::enter(const Entry& mine) {
   ++operations_;
-  Entry& own = lines_[seat_.rank].entries[operations_ % 2];
+  Entry& own = lines_[wait_.rank()].entries[operations_ % 2];
   own = mine;
   own.header.number = operations_;
   step();
   const OperationHeader& first = entry(0).header;
-  for (int rank = 1; rank < seat_.size(); ++rank)
-    if (entry(rank).header != first) seat_.disagree(0, first, rank, entry(rank).header);
+  for (int rank = 1; rank < wait_.size(); ++rank)
+    if (entry(rank).header != first) wait_.disagree(0, first, rank, entry(rank).header);
 }
 
 std::optional<OperationHeader> Lane::ahead(int rank) const {
@@ -27,8 +27,8 @@ std::optional<OperationHeader> Lane::ahead(int rank) const {
 
 void Lane::step() {
   ++steps_;
-  lines_[seat_.rank].arrived.advance();
-  seat_.await(counters_, peers_, steps_, lines_[seat_.rank].entries[operations_ % 2].header);
+  lines_[wait_.rank()].arrived.advance();
+  wait_.await(counters_, peers_, steps_, lines_[wait_.rank()].entries[operations_ % 2].header);
 }
 
 }  // namespace trivet::comm

@@ -25,6 +25,10 @@ struct Member {
   std::string where() const;  // "a, pid 4711": as errors name it
 };
 
+bool same_host(const Member& a, const Member& b);
+// Why a rank on another host than rank 0 cannot take part.
+std::string several_hosts(const Member& member, const Member& zero);
+
 struct Refusal {
   ExitCode code = ExitCode::Rendezvous;
   std::string reason;

@@ -10,17 +10,17 @@ int64_t chunks_of(int64_t bytes, int64_t chunk_bytes) { return bytes == 0 ? 0 : 
 
 }  // namespace
 
-Messages::Messages(const Seat& seat, const Board& board, const Ground& ground)
-    : seat_(seat), board_(board), ground_(ground), to_(seat.size()), from_(seat.size()) {}
+Messages::Messages(const CounterWait& wait, const Board& board, const SharedMemory& memory)
+    : wait_(wait), board_(board), memory_(memory), to_(wait.size()), from_(wait.size()) {}
 
 void Messages::send(OperationHeader header, ConstTensorView data) {
   const int peer = header.root;
   ++under_way_;
-  Channel& channel = board_.channel(seat_.rank, peer);
+  Channel& channel = board_.channel(wait_.rank(), peer);
   End& end = to_[peer];
   header.number = ++end.operations;
   Entry& mine = channel.sender[end.operations % 2];
-  mine = {header, ground_.publish(data.data, data.bytes()), 0};
+  mine = {header, memory_.publish(data.data, data.bytes()), 0};
 
   std::unique_lock lock(slots_, std::defer_lock);
   const bool staged = mine.in == 0;
@@ -30,27 +30,27 @@ void Messages::send(OperationHeader header, ConstTensorView data) {
   const auto fill = [&](int64_t index) {
     const int64_t bytes = std::min(chunk, data.bytes() - index * chunk);
     const auto* from = static_cast<const std::byte*>(data.data) + index * chunk;
-    if (staged) std::memcpy(board_.send_slot(seat_.rank, index), from, static_cast<size_t>(bytes));
+    if (staged) std::memcpy(board_.send_slot(wait_.rank(), index), from, static_cast<size_t>(bytes));
   };
   if (chunks > 0) fill(0);
   channel.sent.advance();
   const uint32_t entered = end.received + 1;
-  seat_.await(channel.received, peer, entered, header);
-  compare(mine, channel.receiver[end.operations % 2], seat_.rank, peer);
+  wait_.await(channel.received, peer, entered, header);
+  compare(mine, channel.receiver[end.operations % 2], wait_.rank(), peer);
   for (int64_t index = 1; index < chunks; ++index) {
-    if (index >= 2) seat_.await(channel.received, peer, entered + static_cast<uint32_t>(index - 1), header);
+    if (index >= 2) wait_.await(channel.received, peer, entered + static_cast<uint32_t>(index - 1), header);
     fill(index);
     channel.sent.advance();
   }
   end.received = entered + static_cast<uint32_t>(chunks);
-  seat_.await(channel.received, peer, end.received, header);
+  wait_.await(channel.received, peer, end.received, header);
   --under_way_;
 }
 
 void Messages::receive(OperationHeader header, TensorView data) {
   const int peer = header.root;
   ++under_way_;
-  Channel& channel = board_.channel(peer, seat_.rank);
+  Channel& channel = board_.channel(peer, wait_.rank());
   End& end = from_[peer];
   header.number = ++end.operations;
   Entry& mine = channel.receiver[end.operations % 2];
@@ -58,15 +58,15 @@ void Messages::receive(OperationHeader header, TensorView data) {
 
   channel.received.advance();
   const uint32_t entered = end.sent + 1;
-  seat_.await(channel.sent, peer, entered, header);
+  wait_.await(channel.sent, peer, entered, header);
   const Entry& sender = channel.sender[end.operations % 2];
-  compare(sender, mine, peer, seat_.rank);
+  compare(sender, mine, peer, wait_.rank());
   const int64_t chunk = chunk_bytes(sender, data.bytes());
   const int64_t chunks = chunks_of(data.bytes(), chunk);
   for (int64_t index = 0; index < chunks; ++index) {
-    if (index > 0) seat_.await(channel.sent, peer, entered + static_cast<uint32_t>(index), header);
+    if (index > 0) wait_.await(channel.sent, peer, entered + static_cast<uint32_t>(index), header);
     const int64_t bytes = std::min(chunk, data.bytes() - index * chunk);
-    const std::byte* from = sender.in != 0 ? ground_.resolve(sender.in) : board_.send_slot(peer, index);
+    const std::byte* from = sender.in != 0 ? memory_.resolve(sender.in) : board_.send_slot(peer, index);
     std::memcpy(static_cast<std::byte*>(data.data) + index * chunk, from, static_cast<size_t>(bytes));
     channel.received.advance();
   }
@@ -76,16 +76,16 @@ void Messages::receive(OperationHeader header, TensorView data) {
 
 std::optional<OperationHeader> Messages::ahead(int peer) const {
   if (under_way_ > 0) return std::nullopt;
-  const Channel& in = board_.channel(peer, seat_.rank);
+  const Channel& in = board_.channel(peer, wait_.rank());
   if (in.sent.reached(from_[peer].sent + 1)) return in.sender[(from_[peer].operations + 1) % 2].header;
-  const Channel& out = board_.channel(seat_.rank, peer);
+  const Channel& out = board_.channel(wait_.rank(), peer);
   if (out.received.reached(to_[peer].received + 1)) return out.receiver[(to_[peer].operations + 1) % 2].header;
   return std::nullopt;
 }
 
 void Messages::compare(const Entry& sender, const Entry& receiver, int from, int to) const {
   if (sender.header.count == receiver.header.count && sender.header.dtype == receiver.header.dtype) return;
-  seat_.disagree(from, sender.header, to, receiver.header);
+  wait_.disagree(from, sender.header, to, receiver.header);
 }
 
 int64_t Messages::chunk_bytes(const Entry& sender, int64_t bytes) const {

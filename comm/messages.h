@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "comm/board.h"
-#include "comm/ground.h"
-#include "comm/seat.h"
+#include "comm/counter_wait.h"
+#include "comm/shared_memory.h"
 
 namespace trivet::comm {
 
 class Messages {
  public:
-  Messages(const Seat& seat, const Board& board, const Ground& ground);
+  Messages(const CounterWait& wait, const Board& board, const SharedMemory& memory);
 
   void send(OperationHeader header, ConstTensorView data);
   void receive(OperationHeader header, TensorView data);
@@ -35,9 +35,9 @@ class Messages {
   void compare(const Entry& sender, const Entry& receiver, int from, int to) const;
   int64_t chunk_bytes(const Entry& sender, int64_t bytes) const;
 
-  const Seat& seat_;
+  const CounterWait& wait_;
   const Board& board_;
-  const Ground& ground_;
+  const SharedMemory& memory_;
   std::vector<End> to_, from_;
   std::mutex slots_;  // all sends of a rank share its slots
   std::atomic<int> under_way_{0};

@@ -13,6 +13,7 @@ std::string to_string(const OperationHeader& header) {
   std::string text(name_of(header.operation));
   if (reduces && header.reduce == ReduceOp::Max) text += " (max)";
   if (reduces && header.reduce == ReduceOp::TreeSum) text += " (tree sum)";
+  if (header.operation == Operation::AllToAllV) return fmt::format("{} of {}", text, name_of(header.dtype));
   text += fmt::format(" of {} {}", header.count, name_of(header.dtype));
   if (header.operation == Operation::Send) text += fmt::format(" to rank {}", header.root);
   if (header.operation == Operation::Broadcast || header.operation == Operation::Receive)

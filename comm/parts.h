@@ -2,9 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <span>
 #include <vector>
-
-#include "comm/seat.h"
 
 namespace trivet::comm {
 
@@ -21,10 +21,20 @@ inline Part part_of(int64_t elements, int64_t element_bytes, int rank, int ranks
   return {first, std::min(per_rank, elements - first)};
 }
 
+// Where each rank's elements are, if `counts` elements of each rank are stored one rank after another.
+inline std::vector<Part> parts_of(std::span<const int64_t> counts) {
+  std::vector<Part> parts;
+  for (int64_t first = 0; int64_t count : counts) {
+    parts.push_back({first, count});
+    first += count;
+  }
+  return parts;
+}
+
 // All ranks, this one first, then the next: no two ranks read from the same one at the same time.
-inline std::vector<int> ranks_after(const Seat& seat) {
+inline std::vector<int> ranks_after(int rank, int ranks) {
   std::vector<int> order;
-  for (int i = 0; i < seat.size(); ++i) order.push_back((seat.rank + i) % seat.size());
+  for (int i = 0; i < ranks; ++i) order.push_back((rank + i) % ranks);
   return order;
 }
 

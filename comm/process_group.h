@@ -30,7 +30,7 @@ namespace trivet::comm {
 // depend on how many ranks share all the terms.
 enum class ReduceOp : uint8_t { Sum, Max, TreeSum };
 
-enum class Operation : uint8_t { AllReduce, ReduceScatter, AllGather, Broadcast, AllToAll, Send, Receive, Barrier };
+enum class Operation : uint8_t { AllReduce, ReduceScatter, AllGather, Broadcast, AllToAll, AllToAllV, Send, Receive, Barrier };
 }  // namespace trivet::comm
 
 namespace trivet {
@@ -41,12 +41,13 @@ struct EnumNames<comm::ReduceOp> {
 };
 template <>
 struct EnumNames<comm::Operation> {
-  static constexpr std::array<std::pair<std::string_view, comm::Operation>, 8> table{
+  static constexpr std::array<std::pair<std::string_view, comm::Operation>, 9> table{
       {{"all_reduce", comm::Operation::AllReduce},
        {"reduce_scatter", comm::Operation::ReduceScatter},
        {"all_gather", comm::Operation::AllGather},
        {"broadcast", comm::Operation::Broadcast},
        {"all_to_all", comm::Operation::AllToAll},
+       {"all_to_all_v", comm::Operation::AllToAllV},
        {"send", comm::Operation::Send},
        {"receive", comm::Operation::Receive},
        {"barrier", comm::Operation::Barrier}}};
@@ -59,6 +60,11 @@ namespace trivet::comm {
 struct Traffic {
   int64_t operations = 0;
   int64_t bytes_sent = 0;  // by this rank, as the formula counts them
+};
+
+// How many elements a rank sends to, and receives from, each rank of the group in all_to_all_v; by group rank.
+struct ExchangeCounts {
+  std::vector<int64_t> sent, received;
 };
 
 class ProcessGroup {
@@ -78,6 +84,11 @@ class ProcessGroup {
   virtual void broadcast(TensorView data, int root, Stream&) = 0;
   // out[r * c ...] = what rank r had in in[rank * c ...]
   virtual void all_to_all(ConstTensorView in, TensorView out, Stream&) = 0;
+  // The same with counts that differ: `in` is what rank 0 gets from this rank, then what rank 1 gets, ...; `out` is what this
+  // rank gets from rank 0, then from rank 1, ... What one rank sends, the other must receive: if rank a's sent[b] is not rank
+  // b's received[a], both get a CommError (RanksDisagree) with both counts, and the job ends. Counts may be 0. The tensors must
+  // not overlap.
+  virtual void all_to_all_v(ConstTensorView in, TensorView out, const ExchangeCounts& counts, Stream&) = 0;
   // A rendezvous: send completes (in stream order) when the peer has received. Callers must not rely on buffering.
   virtual void send(ConstTensorView data, int peer, Stream&) = 0;
   virtual void receive(TensorView data, int peer, Stream&) = 0;

@@ -30,6 +30,10 @@ class SingleGroup final : public ProcessGroup {
     count(all_to_all_header(*this, in, out));
     copy(in, out, stream);
   }
+  void all_to_all_v(ConstTensorView in, TensorView out, const ExchangeCounts& counts, Stream& stream) override {
+    count(all_to_all_v_header(*this, in, out, counts));
+    copy(in, out, stream);
+  }
   void send(ConstTensorView data, int peer, Stream&) override { count(message_header(*this, Operation::Send, data, peer)); }
   void receive(TensorView data, int peer, Stream&) override { count(message_header(*this, Operation::Receive, data, peer)); }
   void barrier(Stream&) override { count({}); }

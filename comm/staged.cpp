@@ -9,7 +9,9 @@
 namespace trivet::comm {
 namespace {
 
-void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) { std::memcpy(to, from, static_cast<size_t>(bytes)); }
+void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
 
 // A tensor cut into chunks of at most `chunk` elements.
 struct Cut {
@@ -49,7 +51,8 @@ Collectives::Stages Collectives::stages_of(const Call& call) {
     case Operation::ReduceScatter: return staged_reduce_scatter(call);
     case Operation::AllGather: return staged_all_gather(call);
     case Operation::Broadcast: return staged_broadcast(call);
-    case Operation::AllToAll: return staged_all_to_all(call);
+    case Operation::AllToAll:
+    case Operation::AllToAllV: return staged_all_to_all(call);
     default: return {};
   }
 }
@@ -59,21 +62,21 @@ Collectives::Stages Collectives::staged_all_reduce(const Call& call) {
   const Cut cut = cut_for(call.header, board_.slot_bytes());
   auto* data = static_cast<std::byte*>(call.out.data);
   const auto copy_parts = [this, cut, data](int64_t chunk, bool to_own_slot) {
-    for (int rank : ranks_after(seat_)) {
-      if (rank == seat_.rank) continue;
-      const Part part = part_of(cut.count(chunk), cut.element_bytes, rank, seat_.size());
-      std::byte* staged = slot(to_own_slot ? seat_.rank : rank, chunk) + part.first * cut.element_bytes;
+    for (int rank : ranks_after(wait_.rank(), wait_.size())) {
+      if (rank == wait_.rank()) continue;
+      const Part part = part_of(cut.count(chunk), cut.element_bytes, rank, wait_.size());
+      std::byte* staged = slot(to_own_slot ? wait_.rank() : rank, chunk) + part.first * cut.element_bytes;
       std::byte* here = data + cut.offset(chunk) + part.first * cut.element_bytes;
       copy_bytes(to_own_slot ? staged : here, to_own_slot ? here : staged, part.count * cut.element_bytes);
     }
   };
   const auto combine = [this, cut, data, header = call.header](int64_t chunk) {
-    const Part part = part_of(cut.count(chunk), cut.element_bytes, seat_.rank, seat_.size());
+    const Part part = part_of(cut.count(chunk), cut.element_bytes, wait_.rank(), wait_.size());
     const int64_t offset = part.first * cut.element_bytes;
     std::byte* here = data + cut.offset(chunk) + offset;
     std::vector<const void*> from;
-    for (int rank = 0; rank < seat_.size(); ++rank) from.push_back(rank == seat_.rank ? here : slot(rank, chunk) + offset);
-    void* const to[] = {here, slot(seat_.rank, chunk) + offset};
+    for (int rank = 0; rank < wait_.size(); ++rank) from.push_back(rank == wait_.rank() ? here : slot(rank, chunk) + offset);
+    void* const to[] = {here, slot(wait_.rank(), chunk) + offset};
     reduce(header.dtype, header.reduce, from, to, part.count);
   };
   return {cut.chunks(), [=](int64_t chunk) { copy_parts(chunk, true); }, combine,
@@ -82,19 +85,19 @@ Collectives::Stages Collectives::staged_all_reduce(const Call& call) {
 
 // A slot has one piece for every rank.
 Collectives::Stages Collectives::staged_reduce_scatter(const Call& call) {
-  const Cut cut = cut_for(call.header, board_.slot_bytes() / seat_.size());
+  const Cut cut = cut_for(call.header, board_.slot_bytes() / wait_.size());
   const std::byte* whole = bytes_of(call);
   const int64_t shard_bytes = cut.total * cut.element_bytes, stride = cut.chunk * cut.element_bytes;
   const auto fill = [=, this](int64_t chunk) {
-    for (int rank = 0; rank < seat_.size(); ++rank)
-      if (rank != seat_.rank)
-        copy_bytes(slot(seat_.rank, chunk) + rank * stride, whole + rank * shard_bytes + cut.offset(chunk), cut.bytes(chunk));
+    for (int rank = 0; rank < wait_.size(); ++rank)
+      if (rank != wait_.rank())
+        copy_bytes(slot(wait_.rank(), chunk) + rank * stride, whole + rank * shard_bytes + cut.offset(chunk), cut.bytes(chunk));
   };
   const auto drain = [=, this, header = call.header, shard = static_cast<std::byte*>(call.out.data)](int64_t chunk) {
     std::vector<const void*> from;
-    for (int rank = 0; rank < seat_.size(); ++rank)
-      from.push_back(rank == seat_.rank ? whole + rank * shard_bytes + cut.offset(chunk)
-                                        : slot(rank, chunk) + seat_.rank * stride);
+    for (int rank = 0; rank < wait_.size(); ++rank)
+      from.push_back(rank == wait_.rank() ? whole + rank * shard_bytes + cut.offset(chunk)
+                                          : slot(rank, chunk) + wait_.rank() * stride);
     void* const to[] = {shard + cut.offset(chunk)};
     reduce(header.dtype, header.reduce, from, to, cut.count(chunk));
   };
@@ -105,12 +108,12 @@ Collectives::Stages Collectives::staged_all_gather(const Call& call) {
   const Cut cut = cut_for(call.header, board_.slot_bytes());
   const std::byte* shard = bytes_of(call);
   const auto fill = [=, this](int64_t chunk) {
-    copy_bytes(slot(seat_.rank, chunk), shard + cut.offset(chunk), cut.bytes(chunk));
+    copy_bytes(slot(wait_.rank(), chunk), shard + cut.offset(chunk), cut.bytes(chunk));
   };
   const auto drain = [=, this, whole = static_cast<std::byte*>(call.out.data)](int64_t chunk) {
-    for (int rank : ranks_after(seat_)) {
+    for (int rank : ranks_after(wait_.rank(), wait_.size())) {
       std::byte* to = whole + rank * cut.total * cut.element_bytes + cut.offset(chunk);
-      const std::byte* from = rank == seat_.rank ? shard + cut.offset(chunk) : slot(rank, chunk);
+      const std::byte* from = rank == wait_.rank() ? shard + cut.offset(chunk) : slot(rank, chunk);
       if (from != to) copy_bytes(to, from, cut.bytes(chunk));
     }
   };
@@ -122,31 +125,49 @@ Collectives::Stages Collectives::staged_broadcast(const Call& call) {
   auto* data = static_cast<std::byte*>(call.out.data);
   const int root = call.header.root;
   const auto fill = [=, this](int64_t chunk) {
-    if (seat_.rank == root) copy_bytes(slot(root, chunk), data + cut.offset(chunk), cut.bytes(chunk));
+    if (wait_.rank() == root) copy_bytes(slot(root, chunk), data + cut.offset(chunk), cut.bytes(chunk));
   };
   const auto drain = [=, this](int64_t chunk) {
-    if (seat_.rank != root) copy_bytes(data + cut.offset(chunk), slot(root, chunk), cut.bytes(chunk));
+    if (wait_.rank() != root) copy_bytes(data + cut.offset(chunk), slot(root, chunk), cut.bytes(chunk));
   };
   return {cut.chunks(), fill, {}, drain};
 }
 
+// A slot has one piece for every rank. In all_to_all_v, the pieces of some pairs of ranks end before those of others.
 Collectives::Stages Collectives::staged_all_to_all(const Call& call) {
-  const Cut cut = cut_for(call.header, board_.slot_bytes() / seat_.size());
-  const std::byte* in = bytes_of(call);
-  const int64_t part_bytes = cut.total * cut.element_bytes, stride = cut.chunk * cut.element_bytes;
-  const auto fill = [=, this](int64_t chunk) {
-    for (int rank = 0; rank < seat_.size(); ++rank)
-      if (rank != seat_.rank)
-        copy_bytes(slot(seat_.rank, chunk) + rank * stride, in + rank * part_bytes + cut.offset(chunk), cut.bytes(chunk));
+  const Cut cut = cut_for(call.header, board_.slot_bytes() / wait_.size());
+  const bool by_counts = call.header.operation == Operation::AllToAllV;
+  const std::vector<int64_t> equal(static_cast<size_t>(wait_.size()), cut.total);
+  const std::vector<Part> sent = parts_of(by_counts ? call.counts.sent : equal);
+  const std::vector<Part> received = parts_of(by_counts ? call.counts.received : equal);
+  const int64_t stride = cut.chunk * cut.element_bytes;
+  const auto piece = [cut](Part part, int64_t chunk) {  // in bytes
+    const Cut own{part.count, cut.chunk, cut.element_bytes};
+    return Part{part.first * cut.element_bytes + own.offset(chunk), std::max<int64_t>(own.bytes(chunk), 0)};
   };
-  const auto drain = [=, this, out = static_cast<std::byte*>(call.out.data)](int64_t chunk) {
-    for (int rank : ranks_after(seat_)) {
+  const auto fill = [=, this, in = bytes_of(call)](int64_t chunk) {
+    for (int rank = 0; rank < wait_.size(); ++rank) {
+      const Part bytes = piece(sent[rank], chunk);
+      if (rank != wait_.rank()) copy_bytes(slot(wait_.rank(), chunk) + rank * stride, in + bytes.first, bytes.count);
+    }
+  };
+  const auto drain = [=, this, in = bytes_of(call), out = static_cast<std::byte*>(call.out.data)](int64_t chunk) {
+    for (int rank : ranks_after(wait_.rank(), wait_.size())) {
+      const Part bytes = piece(received[rank], chunk);
       const std::byte* from =
-          rank == seat_.rank ? in + rank * part_bytes + cut.offset(chunk) : slot(rank, chunk) + seat_.rank * stride;
-      copy_bytes(out + rank * part_bytes + cut.offset(chunk), from, cut.bytes(chunk));
+          rank == wait_.rank() ? in + piece(sent[rank], chunk).first : slot(rank, chunk) + wait_.rank() * stride;
+      copy_bytes(out + bytes.first, from, bytes.count);
     }
   };
   return {cut.chunks(), fill, {}, drain};
+}
+
+// How many chunks the two ranks need that exchange most.
+int64_t Collectives::exchanged_chunks(const Call& call) const {
+  Cut cut = cut_for(call.header, board_.slot_bytes() / wait_.size());
+  for (int rank = 0; rank < wait_.size(); ++rank)
+    for (int64_t count : board_.sent_counts(rank, lane_.operations())) cut.total = std::max(cut.total, count);
+  return cut.chunks();
 }
 
 }  // namespace trivet::comm

@@ -11,10 +11,18 @@ int64_t bytes_sent(const OperationHeader& header, int rank, int size) {
     case Operation::AllToAll: return (size - 1) * bytes;
     case Operation::Broadcast: return rank == header.root ? (size - 1) * bytes : 0;
     case Operation::Send: return bytes;
+    case Operation::AllToAllV:  // see below
     case Operation::Receive:
     case Operation::Barrier: return 0;
   }
   return 0;
+}
+
+int64_t bytes_sent(const ExchangeCounts& counts, DType dtype, int rank) {
+  int64_t elements = 0;
+  for (size_t to = 0; to < counts.sent.size(); ++to)
+    if (to != static_cast<size_t>(rank)) elements += counts.sent[to];
+  return elements * size_of(dtype);
 }
 
 }  // namespace trivet::comm

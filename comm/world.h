@@ -44,7 +44,8 @@ Place place_from_environment(const Environment& environment);
 struct WorldOptions {
   std::chrono::milliseconds join_deadline{30000};
   std::chrono::milliseconds operation_deadline{600000};  // for a rank that never enters an operation
-  // After this time, a line (by default on stderr) names a rank that others wait for and that enters nothing (whereabouts.h).
+  // After this time, a line (by default on stderr) names a rank that others wait for and that enters nothing
+  // (world_activity.h).
   std::chrono::milliseconds report_waits_after{1500};
   std::function<void(const std::string& line)> on_long_wait;
   std::chrono::milliseconds silence_deadline{5000};  // for a process that lives but sends nothing (connect only)
@@ -71,7 +72,7 @@ class World {
   virtual void abort(const std::string& reason) noexcept = 0;
 };
 
-// One rank per process. A world of one needs no network. Ranks of one host use shared memory.
+// One rank per process. A world of one needs no network. comm/world_maker.h chooses the transport from who has joined.
 std::unique_ptr<World> connect(const Place& place, const WorldOptions& options = {});
 
 // Runs `body` once per rank, each on its own thread. The first exception (by time) ends the others' waits and is thrown to the

@@ -22,6 +22,10 @@ class MetaGroup final : public ProcessGroup {
   void all_gather(ConstTensorView shard, TensorView whole, Stream&) override { count(all_gather_header(*this, shard, whole)); }
   void broadcast(TensorView data, int root, Stream&) override { count(broadcast_header(*this, data, root)); }
   void all_to_all(ConstTensorView in, TensorView out, Stream&) override { count(all_to_all_header(*this, in, out)); }
+  void all_to_all_v(ConstTensorView in, TensorView out, const ExchangeCounts& counts, Stream&) override {
+    count(all_to_all_v_header(*this, in, out, counts));
+    traffic_.bytes_sent += bytes_sent(counts, in.dtype, rank_);
+  }
   void send(ConstTensorView data, int peer, Stream&) override { count(message_header(*this, Operation::Send, data, peer)); }
   void receive(TensorView data, int peer, Stream&) override { count(message_header(*this, Operation::Receive, data, peer)); }
   void barrier(Stream&) override { count({}); }

@@ -23,15 +23,15 @@ void pause_since(Clock::time_point start) {
 
 // blocking = 0: a thread of NCCL does everything that waits for other ranks, including the first use of a connection, so that
 // this thread can give up.
-Communicator::Communicator(const NcclSeat& seat, const ncclUniqueId& id, NcclWatch& watch,
+Communicator::Communicator(const RankInGroup& self, const ncclUniqueId& id, NcclWatch& watch,
                            const CommunicatorDeadlines& deadlines)
-    : seat_(seat), watch_(watch), deadlines_(deadlines) {
+    : self_(self), watch_(watch), deadlines_(deadlines) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  config.commName = seat_.group.c_str();
-  const ncclResult_t result = ncclCommInitRankConfig(&comm_, seat_.size(), id, seat_.rank, &config);
+  config.commName = self_.group.c_str();
+  const ncclResult_t result = ncclCommInitRankConfig(&comm_, self_.size(), id, self_.rank, &config);
   try {
-    settle(fmt::format("creating a communicator of {} ranks", seat_.size()), result, ExitCode::Rendezvous, deadlines_.join);
+    settle(fmt::format("creating a communicator of {} ranks", self_.size()), result, ExitCode::Rendezvous, deadlines_.join);
   } catch (...) {
     abort();
     throw;
@@ -68,17 +68,17 @@ void Communicator::settle(const std::string& during, ncclResult_t result, ExitCo
       throw CommError(code == ExitCode::Rendezvous ? code : ExitCode::NoProgress,
                       fmt::format("{}{}: NCCL has not finished within {} s: a rank is missing, or NCCL cannot reach it; rerun "
                                   "with NCCL_DEBUG=INFO, and check NCCL_SOCKET_IFNAME",
-                                  seat_.prefix(), during, static_cast<double>(deadline.count()) / 1000));
+                                  self_.prefix(), during, static_cast<double>(deadline.count()) / 1000));
     pause_since(start);
   }
 }
 
 ncclResult_t Communicator::state(const std::string& during) {
-  watch_.check(seat_, during);
+  watch_.check(self_, during);
   const std::lock_guard lock(mutex_);
   if (!comm_) {
-    watch_.check(seat_, during);  // the watch aborts after it has recorded why
-    throw std::logic_error(seat_.prefix() + during + ": the group has been closed");
+    watch_.check(self_, during);  // the watch aborts after it has recorded why
+    throw std::logic_error(self_.prefix() + during + ": the group has been closed");
   }
   ncclResult_t state = ncclSuccess;
   const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
@@ -91,7 +91,7 @@ void Communicator::fail(const std::string& during, ncclResult_t result, ExitCode
     const std::lock_guard lock(mutex_);
     detail = ncclGetLastError(comm_);
   }
-  std::rethrow_exception(nccl_error(seat_, during, result, detail, code));
+  std::rethrow_exception(nccl_error(self_, during, result, detail, code));
 }
 
 void Communicator::close() {
@@ -121,7 +121,7 @@ std::exception_ptr Communicator::failure() {
   const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
   if (asked != ncclSuccess) state = asked;
   if (!went_wrong(state)) return nullptr;
-  return nccl_error(seat_, "an operation on the device", state, ncclGetLastError(comm_), ExitCode::PeerLost);
+  return nccl_error(self_, "an operation on the device", state, ncclGetLastError(comm_), ExitCode::PeerLost);
 }
 
 }  // namespace trivet::comm

@@ -16,7 +16,7 @@
 #include <string>
 
 #include "comm/nccl/error.h"
-#include "comm/nccl/seat.h"
+#include "comm/rank_in_group.h"
 
 namespace trivet::comm {
 
@@ -30,14 +30,14 @@ struct CommunicatorDeadlines {
 
 class Communicator {
  public:
-  // Collective over the ranks of `seat`, which must all pass the same id. The watch must outlive the communicator. Throws
+  // Collective over the ranks of the group, which must all pass the same id. The watch must outlive the communicator. Throws
   // CommError Rendezvous at the deadline or when NCCL fails.
-  Communicator(const NcclSeat& seat, const ncclUniqueId& id, NcclWatch& watch, const CommunicatorDeadlines& deadlines);
+  Communicator(const RankInGroup& self, const ncclUniqueId& id, NcclWatch& watch, const CommunicatorDeadlines& deadlines);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  const NcclSeat& seat() const { return seat_; }
+  const RankInGroup& self() const { return self_; }
 
   // Runs the calls of `work` as one NCCL group. Returns when all of them are on their streams. `during` names the work in
   // errors.
@@ -56,7 +56,7 @@ class Communicator {
   void settle(const std::string& during, ncclResult_t result, ExitCode code, std::chrono::milliseconds deadline);
   [[noreturn]] void fail(const std::string& during, ncclResult_t result, ExitCode code);
 
-  const NcclSeat seat_;
+  const RankInGroup self_;
   NcclWatch& watch_;
   const CommunicatorDeadlines deadlines_;
   std::mutex mutex_;  // guards the handle: NCCL allows one call at a time on a communicator

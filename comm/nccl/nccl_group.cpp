@@ -13,6 +13,7 @@
 #include "comm/nccl/data_types.h"
 #include "comm/nccl/staged_sums.h"
 #include "comm/nccl/under_way.h"
+#include "comm/parts.h"
 #include "comm/traffic.h"
 #include "core/cuda/error.h"
 
@@ -32,19 +33,19 @@ std::vector<T> gather_values(ProcessGroup& host, T value) {
   return values;
 }
 
-NcclSeat seat_in(ProcessGroup& host, const std::string& name, const NcclResources& resources) {
+RankInGroup self_in(ProcessGroup& host, const std::string& name, const NcclResources& resources) {
   return {name, host.rank(), gather_values(host, resources.world_rank()), resources.host()};
 }
 
 // Collective over `host`.
-std::unique_ptr<Communicator> make_communicator(ProcessGroup& host, const NcclSeat& seat, NcclResources& resources) {
+std::unique_ptr<Communicator> make_communicator(ProcessGroup& host, const RankInGroup& self, NcclResources& resources) {
   ncclUniqueId id{};
   if (host.rank() == 0)
     if (const ncclResult_t result = ncclGetUniqueId(&id); result != ncclSuccess)
-      std::rethrow_exception(nccl_error(seat, "ncclGetUniqueId", result, ncclGetLastError(nullptr), ExitCode::Rendezvous));
+      std::rethrow_exception(nccl_error(self, "ncclGetUniqueId", result, ncclGetLastError(nullptr), ExitCode::Rendezvous));
   broadcast_bytes(host, &id, sizeof id);
   return std::make_unique<Communicator>(
-      seat, id, resources.watch(),
+      self, id, resources.watch(),
       CommunicatorDeadlines{resources.options().join_deadline, resources.options().operation_deadline});
 }
 
@@ -53,15 +54,16 @@ class NcclGroup final : public ProcessGroup {
   NcclGroup(std::unique_ptr<ProcessGroup> host, NcclResources& resources);
   ~NcclGroup() override { resources_.watch().remove(under_way_); }
 
-  int rank() const override { return seat_.rank; }
-  int size() const override { return seat_.size(); }
-  const std::string& name() const override { return seat_.group; }
+  int rank() const override { return self_.rank; }
+  int size() const override { return self_.size(); }
+  const std::string& name() const override { return self_.group; }
 
   void all_reduce(TensorView data, ReduceOp op, Stream& stream) override;
   void reduce_scatter(ConstTensorView whole, TensorView shard, ReduceOp op, Stream& stream) override;
   void all_gather(ConstTensorView shard, TensorView whole, Stream& stream) override;
   void broadcast(TensorView data, int root, Stream& stream) override;
   void all_to_all(ConstTensorView in, TensorView out, Stream& stream) override;
+  void all_to_all_v(ConstTensorView in, TensorView out, const ExchangeCounts& counts, Stream& stream) override;
   void send(ConstTensorView data, int peer, Stream& stream) override;
   void receive(TensorView data, int peer, Stream& stream) override;
   void barrier(Stream& stream) override;
@@ -77,7 +79,9 @@ class NcclGroup final : public ProcessGroup {
   // Counts the operation and enqueues it on the stream as one piece of work. `moves` is false if there is nothing to do.
   void enqueue(const OperationHeader& header, bool moves, Stream& stream, const Work& work);
   void call(const OperationHeader& header, bool moves, Stream& stream, const Calls& calls);
+  Work exchange(ConstTensorView in, TensorView out, const ExchangeCounts& counts);
   void compare(const OperationHeader& header);
+  void compare_counts(const OperationHeader& header, const ExchangeCounts& counts);
   Communicator& communicator_from(int sender);
   void make_communicators();
   void connect(Communicator& communicator, int from, int to);
@@ -85,7 +89,7 @@ class NcclGroup final : public ProcessGroup {
 
   std::unique_ptr<ProcessGroup> host_;
   NcclResources& resources_;
-  NcclSeat seat_;
+  RankInGroup self_;
   Buffer word_;  // reduced by a barrier
   std::optional<StagedSums> sums_;
   std::unique_ptr<Communicator> communicator_, backward_;  // none in a group of one; backward_ only in a group of two
@@ -94,17 +98,17 @@ class NcclGroup final : public ProcessGroup {
 };
 
 NcclGroup::NcclGroup(std::unique_ptr<ProcessGroup> host, NcclResources& resources)
-    : host_(std::move(host)), resources_(resources), seat_(seat_in(*host_, host_->name(), resources)), under_way_(seat_) {
+    : host_(std::move(host)), resources_(resources), self_(self_in(*host_, host_->name(), resources)), under_way_(self_) {
   if (size() > 1) make_communicators();
   resources_.watch().add(under_way_);  // last, so that an exception above leaves nothing behind
 }
 
 void NcclGroup::make_communicators() {
   word_ = resources_.buffer(sizeof(int64_t));
-  communicator_ = make_communicator(*host_, seat_, resources_);
+  communicator_ = make_communicator(*host_, self_, resources_);
   sums_.emplace(*communicator_, resources_);
   if (size() != 2) return;
-  backward_ = make_communicator(*host_, seat_, resources_);
+  backward_ = make_communicator(*host_, self_, resources_);
   connect(*communicator_, 0, 1);
   connect(*backward_, 1, 0);
 }
@@ -128,7 +132,7 @@ void NcclGroup::enqueue(const OperationHeader& header, bool moves, Stream& strea
   if (resources_.options().compare_calls && !message) compare(header);
   stream.enqueue([this, header, moves, work] {
     const std::string during = to_string(header);
-    resources_.watch().check(seat_, during);
+    resources_.watch().check(self_, during);
     if (!moves) return;
     const cudaStream_t target = resources_.current_stream();
     work(during, target);
@@ -152,8 +156,21 @@ void NcclGroup::compare(const OperationHeader& header) {
       throw CommError(ExitCode::RanksDisagree,
                       fmt::format("{}ranks disagree: rank 0 (world rank {}) runs {}, rank {} (world rank {}) runs {}; all "
                                   "ranks of a group must make the same calls in the same order",
-                                  seat_.prefix(), seat_.world_ranks[0], to_string(headers[0]), other, seat_.world_ranks[other],
+                                  self_.prefix(), self_.world_ranks[0], to_string(headers[0]), other, self_.world_ranks[other],
                                   to_string(headers[other])));
+}
+
+void NcclGroup::compare_counts(const OperationHeader& header, const ExchangeCounts& counts) {
+  std::vector<int64_t> sent_here(counts.sent.size());
+  host_->all_to_all({counts.sent.data(), DType::Int64, {size()}}, {sent_here.data(), DType::Int64, {size()}},
+                    *make_inline_stream());
+  for (int from = 0; from < size(); ++from)
+    if (sent_here[from] != counts.received[from])
+      throw CommError(ExitCode::RanksDisagree,
+                      fmt::format("{}ranks disagree: {}: rank {} (world rank {}) sends {} elements to this one, which receives "
+                                  "{}; what one rank sends, the other must receive",
+                                  self_.prefix(), to_string(header), from, self_.world_ranks[from], sent_here[from],
+                                  counts.received[from]));
 }
 
 void NcclGroup::copy(ConstTensorView from, TensorView to, cudaStream_t stream) {
@@ -216,23 +233,37 @@ void NcclGroup::broadcast(TensorView data, int root, Stream& stream) {
 
 void NcclGroup::all_to_all(ConstTensorView in, TensorView out, Stream& stream) {
   const OperationHeader header = all_to_all_header(*this, in, out);
-  const int64_t count = header.count;
-  enqueue(header, count > 0, stream, [this, in, out, count](const std::string& during, cudaStream_t target) {
-    copy(in.slice(rank() * count, count), out.slice(rank() * count, count), target);
+  const std::vector<int64_t> counts(static_cast<size_t>(size()), header.count);
+  enqueue(header, header.count > 0, stream, exchange(in, out, {counts, counts}));
+}
+
+void NcclGroup::all_to_all_v(ConstTensorView in, TensorView out, const ExchangeCounts& counts, Stream& stream) {
+  const OperationHeader header = all_to_all_v_header(*this, in, out, counts);
+  traffic_.bytes_sent += bytes_sent(counts, in.dtype, rank());
+  if (resources_.options().compare_calls) compare_counts(header, counts);
+  enqueue(header, in.elements() + out.elements() > 0, stream, exchange(in, out, counts));
+}
+
+NcclGroup::Work NcclGroup::exchange(ConstTensorView in, TensorView out, const ExchangeCounts& counts) {
+  const std::vector<Part> sent = parts_of(counts.sent), received = parts_of(counts.received);
+  const auto part_in = [=](int rank) { return in.slice(sent[rank].first, sent[rank].count); };
+  const auto part_out = [=](int rank) { return out.slice(received[rank].first, received[rank].count); };
+  return [=, this](const std::string& during, cudaStream_t target) {
+    copy(part_in(rank()), part_out(rank()), target);
     if (size() == 1) return;
     communicator_->run(during, [&](ncclComm_t comm) {
-      const auto elements = static_cast<size_t>(count);
       for (int step = 1; step < size(); ++step) {
         const int to = (rank() + step) % size(), from = (rank() + size() - step) % size();
-        const ncclResult_t sent = ncclSend(in.slice(to * count, count).data, elements, nccl_type(in.dtype), to, comm, target);
-        if (went_wrong(sent)) return sent;
-        const ncclResult_t received =
-            ncclRecv(out.slice(from * count, count).data, elements, nccl_type(in.dtype), from, comm, target);
-        if (went_wrong(received)) return received;
+        const auto to_send = static_cast<size_t>(sent[to].count), to_receive = static_cast<size_t>(received[from].count);
+        ncclResult_t result = ncclSuccess;
+        if (to_send > 0) result = ncclSend(part_in(to).data, to_send, nccl_type(in.dtype), to, comm, target);
+        if (went_wrong(result)) return result;
+        if (to_receive > 0) result = ncclRecv(part_out(from).data, to_receive, nccl_type(in.dtype), from, comm, target);
+        if (went_wrong(result)) return result;
       }
       return ncclSuccess;
     });
-  });
+  };
 }
 
 void NcclGroup::send(ConstTensorView data, int peer, Stream& stream) {

@@ -3,7 +3,8 @@
 // comm/nccl/staged_sums.h sums floats.
 //
 // Differences from groups on the host:
-//   * Headers are not compared unless NcclOptions::compare_calls is set: ranks that disagree get an error from NCCL or, at the
+//   * Headers, and the counts of all_to_all_v, are not compared unless NcclOptions::compare_calls is set: ranks that disagree
+//   get an error from NCCL or, at the
 //     deadline, NoProgress.
 //   * NCCL runs the operations of a communicator one at a time. In a group of two (the links of a pipeline), each direction of
 //     messages has its own communicator, so that a send never waits for a receive of the same rank. In a larger group, the

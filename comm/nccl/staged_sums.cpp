@@ -29,13 +29,13 @@ void StagedSums::reduce_scatter(const std::string& during, ConstTensorView whole
 
 // The largest number of elements in a piece: half of the staging memory holds one piece from each other rank.
 int64_t StagedSums::most_elements(DType dtype) const {
-  const int64_t bytes = resources_.options().staging_bytes / 2 / (communicator_.seat().size() - 1);
+  const int64_t bytes = resources_.options().staging_bytes / 2 / (communicator_.self().size() - 1);
   return std::max(round_down(bytes, kAligned), kAligned) / size_of(dtype);
 }
 
 // Divides the tensor into equal aligned pieces. Every rank sums the remainder of less than ranks x 16 bytes, or a small tensor.
 std::vector<StagedSums::Round> StagedSums::rounds_of_all_reduce(TensorView data) const {
-  const int64_t ranks = communicator_.seat().size(), total = data.elements();
+  const int64_t ranks = communicator_.self().size(), total = data.elements();
   auto* const bytes = static_cast<std::byte*>(data.data);
   const int64_t aligned = kAligned / size_of(data.dtype), most = most_elements(data.dtype);
   std::vector<Round> rounds;
@@ -59,7 +59,7 @@ std::vector<StagedSums::Round> StagedSums::rounds_of_reduce_scatter(ConstTensorV
   std::vector<Round> rounds;
   for (int64_t first = 0; first < total; first += most)
     rounds.push_back({.from = static_cast<const std::byte*>(whole.data),
-                      .to = static_cast<std::byte*>(shard.data) - communicator_.seat().rank * total * element,
+                      .to = static_cast<std::byte*>(shard.data) - communicator_.self().rank * total * element,
                       .first = first,
                       .stride = total,
                       .count = std::min(most, total - first)});
@@ -68,7 +68,7 @@ std::vector<StagedSums::Round> StagedSums::rounds_of_reduce_scatter(ConstTensorV
 
 void StagedSums::run(const std::string& during, const std::vector<Round>& rounds, DType dtype, ReduceOp op,
                      cudaStream_t stream) {
-  if (staging_.empty()) staging_ = resources_.buffer(nccl_staging_bytes(communicator_.seat().size(), resources_.options()));
+  if (staging_.empty()) staging_ = resources_.buffer(nccl_staging_bytes(communicator_.self().size(), resources_.options()));
   if (rounds.size() == 1) {
     exchange(during, rounds[0], dtype, half(0), stream);
     sum(rounds[0], dtype, op, half(0), stream);
@@ -102,16 +102,16 @@ int64_t slot_stride(int64_t count, DType dtype) { return round_up(count, kAligne
 }  // namespace
 
 void StagedSums::exchange(const std::string& during, const Round& round, DType dtype, std::byte* half, cudaStream_t stream) {
-  const NcclSeat& seat = communicator_.seat();
+  const RankInGroup& self = communicator_.self();
   const int64_t element = size_of(dtype), slot = slot_stride(round.count, dtype) * element;
   communicator_.run(during, [&](ncclComm_t comm) {
-    for (int step = 1; step < seat.size(); ++step) {
-      const int to = (seat.rank + step) % seat.size(), from = (seat.rank + seat.size() - step) % seat.size();
+    for (int step = 1; step < self.size(); ++step) {
+      const int to = (self.rank + step) % self.size(), from = (self.rank + self.size() - step) % self.size();
       const std::byte* piece = round.from + (round.first + to * round.stride) * element;
       const auto count = static_cast<size_t>(round.count);
       const ncclResult_t sent = ncclSend(piece, count, nccl_type(dtype), to, comm, stream);
       if (went_wrong(sent)) return sent;
-      std::byte* place = half + (from < seat.rank ? from : from - 1) * slot;
+      std::byte* place = half + (from < self.rank ? from : from - 1) * slot;
       const ncclResult_t received = ncclRecv(place, count, nccl_type(dtype), from, comm, stream);
       if (went_wrong(received)) return received;
     }
@@ -120,8 +120,8 @@ void StagedSums::exchange(const std::string& during, const Round& round, DType d
 }
 
 void StagedSums::sum(const Round& round, DType dtype, ReduceOp op, const std::byte* half, cudaStream_t stream) {
-  const NcclSeat& seat = communicator_.seat();
-  const int64_t own = (round.first + seat.rank * round.stride) * size_of(dtype);
+  const RankInGroup& self = communicator_.self();
+  const int64_t own = (round.first + self.rank * round.stride) * size_of(dtype);
   rank_sum({.dtype = dtype,
             .op = op,
             .received = half,
@@ -129,15 +129,15 @@ void StagedSums::sum(const Round& round, DType dtype, ReduceOp op, const std::by
             .own = round.from + own,
             .out = round.to + own,
             .count = round.count,
-            .rank = seat.rank,
-            .ranks = seat.size()},
+            .rank = self.rank,
+            .ranks = self.size()},
            2 * resources_.multiprocessors(), stream);
 }
 
 void StagedSums::gather(const std::string& during, const Round& round, DType dtype, cudaStream_t stream) {
   if (!round.gathers) return;
   std::byte* whole = round.to + round.first * size_of(dtype);
-  const std::byte* own = whole + communicator_.seat().rank * round.count * size_of(dtype);
+  const std::byte* own = whole + communicator_.self().rank * round.count * size_of(dtype);
   communicator_.run(during, [&](ncclComm_t comm) {
     return ncclAllGather(own, whole, static_cast<size_t>(round.count), nccl_type(dtype), comm, stream);
   });

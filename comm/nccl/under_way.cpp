@@ -28,7 +28,7 @@ std::exception_ptr UnderWay::overdue(std::chrono::milliseconds deadline) {
       ExitCode::NoProgress,
       fmt::format("{}no progress: {} (operation {} of the group) is on the device and has not ended within {} s: a rank of the "
                   "group has not reached it, or is waiting for something else; its own message says what",
-                  seat_.prefix(), to_string(first.header), first.number, static_cast<double>(deadline.count()) / 1000)));
+                  self_.prefix(), to_string(first.header), first.number, static_cast<double>(deadline.count()) / 1000)));
 }
 
 // Drops ended operations in the order of calls. An error of the device itself is reported where the program waits for it.

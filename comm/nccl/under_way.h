@@ -12,14 +12,14 @@
 #include <vector>
 
 #include "comm/nccl/handles.h"
-#include "comm/nccl/seat.h"
 #include "comm/operation_header.h"
+#include "comm/rank_in_group.h"
 
 namespace trivet::comm {
 
 class UnderWay {
  public:
-  explicit UnderWay(NcclSeat seat) : seat_(std::move(seat)) {}
+  explicit UnderWay(RankInGroup self) : self_(std::move(self)) {}
   UnderWay(const UnderWay&) = delete;
   UnderWay& operator=(const UnderWay&) = delete;
 
@@ -38,7 +38,7 @@ class UnderWay {
   cuda::EventHandle free_event();
   void drop_ended();
 
-  const NcclSeat seat_;
+  const RankInGroup self_;
   std::mutex mutex_;
   std::deque<Operation> operations_;
   Clock::time_point first_since_;  // when the oldest operation became the oldest

@@ -48,14 +48,14 @@ void NcclWatch::close() {
   check();
 }
 
-void NcclWatch::check(const NcclSeat& seat, const std::string& during) {
+void NcclWatch::check(const RankInGroup& self, const std::string& during) {
   const std::lock_guard lock(failure_mutex_);
   if (failure_ && !failure_of_peers_) std::rethrow_exception(failure_);
   if (!failure_) return;
   try {
     std::rethrow_exception(failure_);
   } catch (const CommError& error) {
-    throw CommError(error.exit_code(), fmt::format("{}{}: {}", seat.prefix(), during, cause_of(error.what())));
+    throw CommError(error.exit_code(), fmt::format("{}{}: {}", self.prefix(), during, cause_of(error.what())));
   }
 }
 

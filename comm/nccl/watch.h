@@ -21,9 +21,9 @@
 #include <string>
 #include <thread>
 
-#include "comm/nccl/seat.h"
 #include "comm/nccl/under_way.h"
 #include "comm/process_group.h"
+#include "comm/rank_in_group.h"
 
 namespace trivet::comm {
 
@@ -42,7 +42,7 @@ class NcclWatch {
   ~NcclWatch();
 
   // Throws the failure, if there is one; a lost peer is reported as an error of `during`.
-  void check(const NcclSeat& seat, const std::string& during);
+  void check(const RankInGroup& self, const std::string& during);
   // The same outside of an operation: after the host has waited for the device.
   void check();
   // Collective: all ranks stop watching. Throws the failure, if there is one.

@@ -4,21 +4,25 @@
 #include <atomic>
 #include <cstring>
 
+#include "comm/activity_options.h"
 #include "comm/shared_group.h"
 #include "comm/shm/segment.h"
-#include "comm/shm/shm_ground.h"
+#include "comm/shm/shm_memory.h"
 
 namespace trivet::comm {
 namespace {
 
 class ShmWorld final : public World {
  public:
-  ShmWorld(Seat seat, std::shared_ptr<std::byte> board, std::shared_ptr<ShmGround> ground)
-      : job_(seat.job), host_(seat.host), ground_(ground), group_(std::move(seat), std::move(board), std::move(ground)) {}
+  ShmWorld(RankInGroup self, JobView job, std::shared_ptr<std::byte> board, std::shared_ptr<ShmMemory> memory)
+      : job_(job.state),
+        host_(self.host),
+        memory_(memory),
+        group_(std::move(self), std::move(job), std::move(board), std::move(memory)) {}
 
   ProcessGroup& group() const override { return group_; }
   std::string host() const override { return host_; }
-  Allocator& allocator() override { return ground_->heap() ? *ground_->heap() : host_allocator(); }
+  Allocator& allocator() override { return memory_->heap() ? *memory_->heap() : host_allocator(); }
   void close() override { group_.close(); }
   void abort(const std::string& reason) noexcept override {
     job_->accuse({group_.rank(), host_, ExitCode::PeerLost, "abort: " + reason});
@@ -27,7 +31,7 @@ class ShmWorld final : public World {
  private:
   std::shared_ptr<JobState> job_;
   std::string host_;
-  std::shared_ptr<ShmGround> ground_;
+  std::shared_ptr<ShmMemory> memory_;
   mutable SharedGroup group_;
 };
 
@@ -37,29 +41,29 @@ struct alignas(64) HeapNotice {
   std::atomic<int> mapped;
 };
 
-// Layout of the world's segment: the board, the notice, and where every rank is.
+// Layout of the world's segment: the board, the notice, and what every rank does.
 struct Layout {
   explicit Layout(int ranks)
-      : board(Board::bytes(ranks, ShmGround::kSlotBytes)),
-        whereabouts(board + static_cast<int64_t>(sizeof(HeapNotice))),
-        all(whereabouts + Whereabouts::bytes(ranks)) {}
-  int64_t board, whereabouts, all;
+      : board(Board::bytes(ranks, ShmMemory::kSlotBytes)),
+        activity(board + static_cast<int64_t>(sizeof(HeapNotice))),
+        all(activity + WorldActivity::bytes(ranks)) {}
+  int64_t board, activity, all;
 };
 
 struct Common {
   std::shared_ptr<std::byte> segment;
   Layout layout;
   std::unique_ptr<ShmHeap> heap = {};  // on all ranks or on none
-  std::shared_ptr<Whereabouts> whereabouts = {};
+  std::shared_ptr<WorldActivity> activity = {};
 
   HeapNotice& notice() const { return *reinterpret_cast<HeapNotice*>(segment.get() + layout.board); }
-  void make_whereabouts(Whereabouts::Options options) {
-    whereabouts = std::make_shared<Whereabouts>(std::shared_ptr<std::byte>(segment, segment.get() + layout.whereabouts),
-                                                std::move(options));
+  void make_activity(WorldActivity::Options options) {
+    activity = std::make_shared<WorldActivity>(std::shared_ptr<std::byte>(segment, segment.get() + layout.activity),
+                                               std::move(options));
   }
 };
 
-Common create(const ShmPlace& place, const Whereabouts::Options& options) {
+Common create(const ShmPlace& place, const WorldActivity::Options& options) {
   const Layout layout(place.size);
   Common common{create_segment(place.segment_name, layout.all), layout};
   const SegmentName unlinked_at_the_end(place.segment_name);
@@ -69,24 +73,24 @@ Common create(const ShmPlace& place, const Whereabouts::Options& options) {
     ++common.notice().mapped;
   }
   place.barrier();
-  common.make_whereabouts(options);
+  common.make_activity(options);
   place.barrier();
   return common;
 }
 
-Common attach(const ShmPlace& place, const Whereabouts::Options& options) {
+Common attach(const ShmPlace& place, const WorldActivity::Options& options) {
   place.barrier();
   const Layout layout(place.size);
   Common common{attach_segment(place.segment_name, layout.all), layout};
   if (common.notice().path[0]) common.heap = ShmHeap::attach(common.notice().path, place.rank, place.size);
   if (common.heap) ++common.notice().mapped;
-  common.make_whereabouts(options);
+  common.make_activity(options);
   place.barrier();
   return common;
 }
 
 // When this returns, all ranks have mapped the same memory, and the segment no longer has a name.
-Common meet(const ShmPlace& place, const Whereabouts::Options& options) {
+Common meet(const ShmPlace& place, const WorldActivity::Options& options) {
   Common common = place.rank == 0 ? create(place, options) : attach(place, options);
   if (common.notice().mapped != place.size) common.heap.reset();
   return common;
@@ -95,18 +99,13 @@ Common meet(const ShmPlace& place, const Whereabouts::Options& options) {
 }  // namespace
 
 std::unique_ptr<World> make_shm_world(const ShmPlace& place, const WorldOptions& options, std::shared_ptr<JobState> job) {
-  Seat seat;
-  seat.group = "world";
-  seat.rank = place.rank;
-  seat.host = place.host;
-  seat.deadline = options.operation_deadline;
-  seat.job = std::move(job);
-  for (int rank = 0; rank < place.size; ++rank) seat.world_ranks.push_back(rank);
+  RankInGroup self{.group = "world", .rank = place.rank, .host = place.host};
+  for (int rank = 0; rank < place.size; ++rank) self.world_ranks.push_back(rank);
 
-  Common common = meet(place, whereabouts_options(place.rank, place.size, place.host, options));
-  seat.whereabouts = common.whereabouts;
-  auto ground = std::make_shared<ShmGround>(place.segment_name, std::move(common.heap));
-  return std::make_unique<ShmWorld>(std::move(seat), std::move(common.segment), std::move(ground));
+  Common common = meet(place, activity_options(place.rank, place.size, place.host, options));
+  JobView view{.deadline = options.operation_deadline, .state = std::move(job), .activity = common.activity};
+  auto memory = std::make_shared<ShmMemory>(place.segment_name, std::move(common.heap));
+  return std::make_unique<ShmWorld>(std::move(self), std::move(view), std::move(common.segment), std::move(memory));
 }
 
 }  // namespace trivet::comm

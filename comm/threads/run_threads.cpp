@@ -1,102 +1,41 @@
-#include <pthread.h>
-
-#include <atomic>
-#include <exception>
-#include <mutex>
-#include <vector>
+#include <algorithm>
 
 #include "comm/board.h"
-#include "comm/host_name.h"
 #include "comm/shared_group.h"
-#include "comm/threads/thread_ground.h"
+#include "comm/threads/rank_threads.h"
+#include "comm/threads/thread_memory.h"
 #include "comm/world.h"
-#include "core/start_threads.h"
 
 namespace trivet::comm {
 namespace {
 
-// What all ranks of one run_threads call share.
-struct Job {
-  explicit Job(int ranks) : ended(ranks) {}
-
-  std::shared_ptr<JobState> state = std::make_shared<JobState>();
-  std::shared_ptr<ThreadGround> ground = std::make_shared<ThreadGround>();
-  std::vector<std::atomic<bool>> ended;
-
-  std::mutex mutex;
-  std::exception_ptr first_failure;
-};
-
 class ThreadWorld final : public World {
  public:
-  ThreadWorld(Seat seat, std::shared_ptr<std::byte> board, Job& job)
-      : job_(job), host_(seat.host), group_(std::move(seat), std::move(board), job.ground) {}
+  ThreadWorld(RankInGroup self, JobView job, std::shared_ptr<std::byte> board, std::shared_ptr<ThreadMemory> memory)
+      : job_(job.state), host_(self.host), group_(std::move(self), std::move(job), std::move(board), std::move(memory)) {}
 
   ProcessGroup& group() const override { return group_; }
   std::string host() const override { return host_; }
   void close() override { group_.close(); }
   void abort(const std::string& reason) noexcept override {
-    job_.state->accuse({group_.rank(), host_, ExitCode::PeerLost, "abort: " + reason});
+    job_->accuse({group_.rank(), host_, ExitCode::PeerLost, "abort: " + reason});
   }
 
  private:
-  Job& job_;
+  std::shared_ptr<JobState> job_;
   std::string host_;
   mutable SharedGroup group_;
 };
 
-// Keeps the first failure for the caller before the other ranks learn of it, so that none of its consequences is kept instead.
-void report_failure(Job& job, World& world, const std::string& what) {
-  {
-    std::lock_guard lock(job.mutex);
-    if (!job.first_failure) job.first_failure = std::current_exception();
-  }
-  world.abort(what);
-}
-
-void run_rank(Job& job, World& world, const std::function<void(World&)>& body) {
-  try {
-    body(world);
-  } catch (const std::exception& error) {
-    report_failure(job, world, error.what());
-  } catch (...) {
-    report_failure(job, world, "an exception that is not a std::exception");
-  }
-  job.ended[static_cast<size_t>(world.rank())] = true;
-}
-
 }  // namespace
 
 void run_threads(int ranks, const std::function<void(World&)>& body, const WorldOptions& options) {
-  if (ranks < 1) throw ConfigError("--ranks: " + std::to_string(ranks) + " is not accepted; start at least 1 rank");
-  Job job(ranks);
-  const auto board = allocate_board(Board::bytes(ranks, job.ground->slot_bytes()));
-  Seat seat;
-  seat.group = "world";
-  seat.host = host_name();
-  seat.deadline = options.operation_deadline;
-  seat.job = job.state;
-  seat.has_ended = [&job](int rank) { return job.ended[static_cast<size_t>(rank)].load(); };
-  for (int rank = 0; rank < ranks; ++rank) seat.world_ranks.push_back(rank);
-
-  const auto places = allocate_board(Whereabouts::bytes(ranks));
-  std::vector<std::shared_ptr<Whereabouts>> whereabouts;
-  for (int rank = 0; rank < ranks; ++rank)
-    whereabouts.push_back(std::make_shared<Whereabouts>(places, whereabouts_options(rank, ranks, seat.host, options)));
-
-  const auto run = [&](int rank) {
-    pthread_setname_np(pthread_self(), ("rank " + std::to_string(rank)).c_str());
-    Seat own = seat;
-    own.rank = rank;
-    own.whereabouts = whereabouts[static_cast<size_t>(rank)];
-    ThreadWorld world(std::move(own), board, job);
-    run_rank(job, world, body);
+  const auto memory = std::make_shared<ThreadMemory>();
+  const auto board = allocate_board(Board::bytes(std::max(ranks, 1), memory->slot_bytes()));
+  const auto make = [&](RankInGroup self, JobView job) {
+    return std::make_unique<ThreadWorld>(std::move(self), std::move(job), board, memory);
   };
-  const auto give_up = [&](int rank) {
-    job.state->accuse({rank, seat.host, ExitCode::OutOfMemory, "its thread cannot be started"});
-  };
-  for (auto& thread : start_threads(ranks, run, give_up)) thread.join();
-  if (job.first_failure) std::rethrow_exception(job.first_failure);
+  run_rank_threads(ranks, make, body, options);
 }
 
 }  // namespace trivet::comm

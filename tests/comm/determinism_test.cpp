@@ -1,4 +1,4 @@
-// Sums have the same bits as a serial sum in rank order, with threads and with processes, however the elements are cut.
+// Sums have the same bits as a serial sum in rank order, in every kind of world, however the elements are cut.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -63,8 +63,8 @@ void check(ProcessGroup& group) {
       << "reduce_scatter of " << name_of(kDTypeOf<T>);
 }
 
-TEST(Sums, HaveTheBitsOfASerialSumInRankOrderWithThreadsAndWithProcesses) {
-  for (Kind kind : {Kind::Threads, Kind::Processes})
+TEST(Sums, HaveTheBitsOfASerialSumInRankOrderInEveryKindOfWorld) {
+  for (Kind kind : kAllKinds)
     for (int ranks : {2, 3, 4, 5}) {
       SCOPED_TRACE(to_string(kind) + " " + std::to_string(ranks));
       run_ranks(kind, ranks, [](World& world) {
@@ -79,7 +79,7 @@ TEST(Sums, HaveTheBitsOfASerialSumInRankOrderWithThreadsAndWithProcesses) {
 
 // A tree adds (a + b) + (c + d): one 1 is lost in 1e8 and the other in -1e8. A serial sum keeps the last 1.
 TEST(Sums, OfATreeAreMadeInPairs) {
-  for (Kind kind : {Kind::Threads, Kind::Processes})
+  for (Kind kind : kAllKinds)
     for (int64_t count : {1, 1000})
       run_ranks(kind, 4, [count](World& world) {
         const auto stream = make_inline_stream();
@@ -93,14 +93,15 @@ TEST(Sums, OfATreeAreMadeInPairs) {
 }
 
 TEST(Sums, OfInt64AreExactAndWrap) {
-  run_ranks(Kind::Threads, 3, [](World& world) {
+  const auto body = [](World& world) {
     const auto stream = make_inline_stream();
     std::vector<int64_t> data{(int64_t{1} << 62) + world.rank(), INT64_MAX, -(int64_t{1} << 53) - 1};
     world.group().all_reduce(view(data), ReduceOp::Sum, *stream);
     const auto three_times = [](int64_t value) { return static_cast<int64_t>(3 * static_cast<uint64_t>(value)); };
     EXPECT_EQ(data, (std::vector<int64_t>{three_times((int64_t{1} << 62) + 1), three_times(INT64_MAX),
                                           -3 * ((int64_t{1} << 53) + 1)}));
-  });
+  };
+  for (Kind kind : kAllKinds) run_ranks(kind, 3, body);
 }
 
 TEST(Sums, DoNotDependOnHowTheElementsAreCut) {
@@ -118,14 +119,15 @@ TEST(Sums, DoNotDependOnHowTheElementsAreCut) {
 }
 
 TEST(Maxima, KeepANanOfAnyRank) {
-  for (int culprit = 0; culprit < 3; ++culprit)
-    run_ranks(Kind::Threads, 3, [&](World& world) {
-      const auto stream = make_inline_stream();
-      std::vector<float> data{world.rank() == culprit ? NAN : 1.f, static_cast<float>(-world.rank())};
-      world.group().all_reduce(view(data), ReduceOp::Max, *stream);
-      EXPECT_TRUE(std::isnan(data[0]));
-      EXPECT_EQ(data[1], 0.f);
-    });
+  for (Kind kind : kAllKinds)
+    for (int culprit = 0; culprit < 3; ++culprit)
+      run_ranks(kind, 3, [&](World& world) {
+        const auto stream = make_inline_stream();
+        std::vector<float> data{world.rank() == culprit ? NAN : 1.f, static_cast<float>(-world.rank())};
+        world.group().all_reduce(view(data), ReduceOp::Max, *stream);
+        EXPECT_TRUE(std::isnan(data[0]));
+        EXPECT_EQ(data[1], 0.f);
+      });
 }
 
 }  // namespace

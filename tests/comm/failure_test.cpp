@@ -117,6 +117,24 @@ TEST_P(Failures, OfAMessageAreToldToBothEnds) {
     });
 }
 
+// Rank 0 sends rank 2 one element more than rank 2 expects. Rank 1 learns of it in this operation or in the next.
+TEST_P(Failures, OfTheCountsOfAllToAllVAreToldToAll) {
+  run_ranks(GetParam(), 3, [](World& world) {
+    const auto stream = make_inline_stream();
+    std::vector<float> in(world.rank() == 0 ? 7 : 6), out(6);
+    ExchangeCounts counts{{2, 2, 2}, {2, 2, 2}};
+    if (world.rank() == 0) counts.sent = {2, 2, 3};
+    const Caught caught = catch_comm_error([&] {
+      world.group().all_to_all_v(view(in), view(out), counts, *stream);
+      EXPECT_EQ(world.rank(), 1);
+      world.group().barrier(*stream);
+    });
+    EXPECT_EQ(caught.code, ExitCode::RanksDisagree);
+    EXPECT_THAT(caught.text, HasSubstr("rank 0 (world rank 0) runs all_to_all_v of float32 with 3 elements for rank 2, rank 2 "
+                                       "(world rank 2) runs all_to_all_v of float32 with 2 elements from rank 0"));
+  });
+}
+
 // A message and a collective operation use different counters: without a check they would wait for each other for ever.
 TEST_P(Failures, AMessageOnOneSideAndACollectiveOnTheOtherAreToldToAll) {
   for (bool sends : {true, false})
@@ -174,14 +192,20 @@ TEST_P(Failures, AnErrorOfQueuedWorkIsThrownWhereTheStreamIsWaitedFor) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Failures, testing::Values(Kind::Threads, Kind::Processes),
+INSTANTIATE_TEST_SUITE_P(Kinds, Failures, testing::ValuesIn(kAllKinds),
                          [](const auto& given) { return to_string(given.param); });
 
-TEST(RunThreads, ThrowsTheFirstExceptionWhenAllRanksHaveEnded) {
+// Ranks that are threads of one process, whatever their world runs over.
+class RanksAsThreads : public testing::TestWithParam<Kind> {};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, RanksAsThreads, testing::Values(Kind::Threads, Kind::Sockets),
+                         [](const auto& given) { return to_string(given.param); });
+
+TEST_P(RanksAsThreads, ThrowTheFirstExceptionWhenAllOfThemHaveEnded) {
   std::atomic<int> lost{0};
   const auto start = steady_clock::now();
   try {
-    run_threads(4, [&](World& world) {
+    run_ranks(GetParam(), 4, [&](World& world) {
       const auto stream = make_inline_stream();
       world.group().barrier(*stream);
       if (world.rank() == 2) throw std::runtime_error("the disk is on fire");
@@ -200,8 +224,8 @@ TEST(RunThreads, ThrowsTheFirstExceptionWhenAllRanksHaveEnded) {
   EXPECT_LT(steady_clock::now() - start, milliseconds(1000));
 }
 
-TEST(RunThreads, ARankThatEndsWhileOthersWaitForItIsNamed) {
-  run_threads(3, [&](World& world) {
+TEST_P(RanksAsThreads, NameOneThatEndsWhileOthersWaitForIt) {
+  run_ranks(GetParam(), 3, [&](World& world) {
     if (world.rank() == 1) return;
     const auto stream = make_inline_stream();
     const Caught caught = catch_comm_error([&] { world.group().barrier(*stream); });
@@ -210,7 +234,7 @@ TEST(RunThreads, ARankThatEndsWhileOthersWaitForItIsNamed) {
   });
 }
 
-TEST(RunThreads, AbortIsSeenByGroupsThatTheRankIsNotIn) {
+TEST_P(RanksAsThreads, SeeAnAbortInGroupsThatTheRankIsNotIn) {
   const auto body = [](World& world) {
     const auto pair = world.group().subgroup({0, 2}, "pair");
     if (world.rank() == 1) {
@@ -228,7 +252,7 @@ TEST(RunThreads, AbortIsSeenByGroupsThatTheRankIsNotIn) {
     EXPECT_EQ(caught.code, ExitCode::PeerLost);
     EXPECT_THAT(caught.text, AllOf(HasSubstr("lost rank 1"), HasSubstr("abort: loss is not finite")));
   };
-  EXPECT_NO_THROW(run_threads(3, body));
+  EXPECT_NO_THROW(run_ranks(GetParam(), 3, body));
 }
 
 // The first accusation stays; later subscribers hear the same one.

@@ -2,6 +2,8 @@
 // that memory.
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "core/stream.h"
 #include "tests/comm/ranks.h"
 
@@ -43,6 +45,15 @@ void check_operations(World& world, const std::function<Allocator&(World&)>& mem
   for (int64_t i = 0; i < whole.count; ++i) whole.data[i] = rank;
   group.all_to_all(whole.view(), other.view(), *stream);
   for (int64_t i = 0; i < whole.count; ++i) ASSERT_EQ(other.data[i], i / kCount);
+
+  ExchangeCounts counts;  // rank a sends kCount - a - b elements to rank b
+  for (int peer = 0; peer < n; ++peer) counts.sent.push_back(kCount - rank - peer);
+  counts.received = counts.sent;
+  const int64_t all = std::accumulate(counts.sent.begin(), counts.sent.end(), int64_t{0});
+  group.all_to_all_v(whole.view().slice(0, all), other.view().slice(0, all), counts, *stream);
+  for (int64_t i = 0, peer = 0; peer < n; ++peer)
+    for (const int64_t end = i + counts.received[peer]; i < end; ++i) ASSERT_EQ(other.data[i], peer);
+  group.all_to_all(whole.view(), other.view(), *stream);
 
   if (rank == 0) group.send(other.view(), n - 1, *stream);
   if (rank == n - 1) group.receive(whole.view(), 0, *stream);

@@ -41,7 +41,7 @@ TEST_P(Largest, IsFoundOnAnyRank) {
     });
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Largest, testing::Values(Kind::Threads, Kind::Processes),
+INSTANTIATE_TEST_SUITE_P(Kinds, Largest, testing::ValuesIn(kAllKinds),
                          [](const auto& given) { return to_string(given.param); });
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Runs a body once per rank, with ranks as threads or as forked processes; expectations that fail in any rank fail the test.
+// Runs a body once per rank, with ranks as threads or as forked processes that share memory, or as threads that have only a
+// transport; expectations that fail in any rank fail the test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,8 +15,11 @@
 
 namespace trivet::comm {
 
-enum class Kind { Threads, Processes };
-inline std::string to_string(Kind kind) { return kind == Kind::Threads ? "Threads" : "Processes"; }
+enum class Kind { Threads, Processes, Sockets };  // Sockets: threads over tests/comm/socket_transport.h
+inline constexpr Kind kAllKinds[] = {Kind::Threads, Kind::Processes, Kind::Sockets};
+inline std::string to_string(Kind kind) {
+  return kind == Kind::Threads ? "Threads" : kind == Kind::Processes ? "Processes" : "Sockets";
+}
 
 // A view of a vector's elements.
 template <typename T>

@@ -15,6 +15,9 @@
 
 #include "comm/futex.h"
 #include "comm/shm/shm_world.h"
+#include "comm/threads/rank_threads.h"
+#include "comm/transport/transport_world.h"
+#include "tests/comm/socket_transport.h"
 
 namespace trivet::comm {
 namespace {
@@ -96,6 +99,15 @@ int Processes::wait(int rank) {
 
 void run_ranks(Kind kind, int ranks, const std::function<void(World&)>& body, const WorldOptions& options) {
   if (kind == Kind::Threads) return run_threads(ranks, body, options);
+  if (kind == Kind::Sockets) {
+    SocketPairs sockets(ranks);
+    const auto make = [&](RankInGroup self, JobView job) {
+      auto transport = sockets.transport_of(self.rank);
+      constexpr int64_t kSegment = 64 << 10;  // so that sums of larger tensors need several
+      return make_transport_world(std::move(transport), std::move(self), std::move(job), kSegment);
+    };
+    return run_rank_threads(ranks, make, body, options);
+  }
   Processes processes(
       ranks, [&](World& world, JobState&) { body(world); }, options);
   for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(processes.wait(rank), 0) << "rank " << rank;

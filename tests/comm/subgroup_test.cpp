@@ -18,7 +18,7 @@ TEST(Subgroup, HasEachRankOnceInAscendingOrder) {
 }
 
 TEST(Subgroup, RanksThatNameOtherMembersAreTold) {
-  for (const Kind kind : {Kind::Threads, Kind::Processes})
+  for (const Kind kind : kAllKinds)
     run_ranks(kind, 3, [](World& world) {
       const Caught caught = catch_comm_error([&] {
         world.group().subgroup(world.rank() == 2 ? std::vector<int>{0, 2} : std::vector<int>{0, 1}, "pair");
@@ -27,9 +27,17 @@ TEST(Subgroup, RanksThatNameOtherMembersAreTold) {
     });
 }
 
+TEST(Subgroup, RanksThatNameTheGroupDifferentlyAreTold) {
+  for (const Kind kind : kAllKinds)
+    run_ranks(kind, 3, [](World& world) {
+      const Caught caught = catch_comm_error([&] { world.group().subgroup({0, 1}, world.rank() == 2 ? "data" : "pair"); });
+      EXPECT_EQ(caught.code, ExitCode::RanksDisagree) << caught.text;
+    });
+}
+
 // The ranks of a subgroup of a subgroup are named by their world ranks.
 TEST(Subgroup, OfASubgroupKnowsItsWorldRanks) {
-  run_ranks(Kind::Threads, 4, [](World& world) {
+  const auto body = [](World& world) {
     const auto stream = make_inline_stream();
     const auto upper = world.group().subgroup({1, 2, 3}, "upper");
     if (!upper) return;
@@ -39,7 +47,8 @@ TEST(Subgroup, OfASubgroupKnowsItsWorldRanks) {
     const Caught caught = catch_comm_error([&] { last->all_reduce(view(data), ReduceOp::Sum, *stream); });
     EXPECT_THAT(caught.text, HasSubstr("rank 0 (world rank 2) runs all_reduce of 1 float32, rank 1 (world rank 3) runs "
                                        "all_reduce of 2 float32"));
-  });
+  };
+  for (const Kind kind : kAllKinds) run_ranks(kind, 4, body);
 }
 
 TEST(TreeSum, IsNotDefinedOverSixRanks) {

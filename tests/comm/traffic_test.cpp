@@ -36,22 +36,50 @@ int64_t expected_elements(int rank, int n, int64_t c, int64_t element_bytes) {
 }
 
 TEST(Traffic, EqualsTheFormulasAndThePlannersGroupAgrees) {
-  for (int n : {1, 7, 11})  // 1001 = 7 * 11 * 13, so that all_reduce's shares are equal
-    run_threads(n, [n](World& world) {
-      std::vector<float> whole(static_cast<size_t>(kCount * n)), other(whole.size()), shard(kCount);
-      const auto stream = make_inline_stream();
-      run_all(world.group(), {view(whole), view(other), view(shard)}, *stream);
-      const int64_t expected = expected_elements(world.rank(), n, kCount, sizeof(float)) * static_cast<int64_t>(sizeof(float));
-      EXPECT_EQ(world.group().traffic().bytes_sent, expected);
-      EXPECT_EQ(world.group().traffic().operations, 5 + (world.rank() < 2 && n > 1 ? 1 : 0) + 1);  // a message, the barrier
+  const auto body = [](World& world) {
+    const int n = world.size();
+    std::vector<float> whole(static_cast<size_t>(kCount * n)), other(whole.size()), shard(kCount);
+    const auto stream = make_inline_stream();
+    run_all(world.group(), {view(whole), view(other), view(shard)}, *stream);
+    const int64_t expected = expected_elements(world.rank(), n, kCount, sizeof(float)) * static_cast<int64_t>(sizeof(float));
+    EXPECT_EQ(world.group().traffic().bytes_sent, expected);
+    EXPECT_EQ(world.group().traffic().operations, 5 + (world.rank() < 2 && n > 1 ? 1 : 0) + 1);  // a message, the barrier
 
-      const auto planned = make_meta_group(world.rank(), n, "world");
-      const TensorView no_whole{nullptr, DType::Float32, {kCount * n}}, no_shard{nullptr, DType::Float32, {kCount}};
-      run_all(*planned, {no_whole, no_whole, no_shard}, *stream);
-      EXPECT_EQ(planned->traffic().bytes_sent, expected);
-      EXPECT_EQ(planned->traffic().operations, world.group().traffic().operations);
-      world.close();
-    });
+    const auto planned = make_meta_group(world.rank(), n, "world");
+    const TensorView no_whole{nullptr, DType::Float32, {kCount * n}}, no_shard{nullptr, DType::Float32, {kCount}};
+    run_all(*planned, {no_whole, no_whole, no_shard}, *stream);
+    EXPECT_EQ(planned->traffic().bytes_sent, expected);
+    EXPECT_EQ(planned->traffic().operations, world.group().traffic().operations);
+    world.close();
+  };
+  for (Kind kind : {Kind::Threads, Kind::Sockets})
+    for (int n : {1, 7, 11}) run_ranks(kind, n, body);  // 1001 = 7 * 11 * 13, so that all_reduce's shares are equal
+}
+
+// Rank a sends 10 a + b elements to rank b.
+TEST(Traffic, OfAllToAllVIsWhatIsSentToOthers) {
+  const auto body = [](World& world) {
+    const int n = world.size(), rank = world.rank();
+    ExchangeCounts counts;
+    int64_t sent = 0, received = 0, to_others = 0;
+    for (int peer = 0; peer < n; ++peer) {
+      sent += counts.sent.emplace_back(10 * rank + peer);
+      received += counts.received.emplace_back(10 * peer + rank);
+      if (peer != rank) to_others += counts.sent.back();
+    }
+    const auto stream = make_inline_stream();
+    std::vector<float> in(static_cast<size_t>(sent)), out(static_cast<size_t>(received));
+    world.group().all_to_all_v(view(in), view(out), counts, *stream);
+    EXPECT_EQ(world.group().traffic().bytes_sent, 4 * to_others);
+    EXPECT_EQ(world.group().traffic().operations, 1);
+    const auto planned = make_meta_group(rank, n, "world");
+    planned->all_to_all_v({nullptr, DType::Float32, {sent}}, {nullptr, DType::Float32, {received}}, counts, *stream);
+    EXPECT_EQ(planned->traffic().bytes_sent, 4 * to_others);
+    EXPECT_EQ(planned->traffic().operations, 1);
+    world.close();
+  };
+  for (Kind kind : {Kind::Threads, Kind::Sockets})
+    for (int n : {1, 2, 5}) run_ranks(kind, n, body);
 }
 
 TEST(MetaGroup, MakesSubgroups) {
@@ -74,7 +102,10 @@ TEST(SingleGroup, CopiesAndCountsNoBytes) {
   EXPECT_EQ(to, from);
   group->all_reduce(view(to), ReduceOp::Max, *stream);
   EXPECT_EQ(to, from);
-  EXPECT_EQ(group->traffic().operations, 3);
+  from[2] = 7;
+  group->all_to_all_v(view(from), view(to), {{3}, {3}}, *stream);
+  EXPECT_EQ(to, from);
+  EXPECT_EQ(group->traffic().operations, 4);
   EXPECT_EQ(group->traffic().bytes_sent, 0);
 }
 
@@ -96,6 +127,27 @@ TEST(Arguments, ThatAreWrongAreRefusedOnTheCallersThread) {
   EXPECT_EQ(group->traffic().operations, 0);  // none of them began
   EXPECT_NO_THROW(group->all_gather(view(four), view(twelve), *stream));
   EXPECT_EQ(group->traffic().operations, 1);
+}
+
+TEST(Arguments, OfAllToAllVMustFitTheTensors) {
+  const auto group = make_meta_group(1, 3, "data");
+  const auto stream = make_inline_stream();
+  std::vector<float> four(4), five(5);
+  std::vector<int32_t> integers(4);
+  const auto expect_refused = [&](ConstTensorView in, TensorView out, const ExchangeCounts& counts, const std::string& why) {
+    EXPECT_THAT([&] { group->all_to_all_v(in, out, counts, *stream); },
+                testing::ThrowsMessage<std::logic_error>("comm: group \"data\" rank 1: all_to_all_v: " + why));
+  };
+  const std::string sent = "counts sent must be 3 numbers of at least 0 whose sum is 4, but they are ";
+  expect_refused(view(four), view(five), {{1, 1, 1}, {1, 1, 3}}, sent + "1, 1, 1");
+  expect_refused(view(four), view(five), {{1, 1, 2, 0}, {1, 1, 3}}, sent + "1, 1, 2, 0");
+  expect_refused(view(four), view(five), {{-1, 1, 4}, {1, 1, 3}}, sent + "-1, 1, 4");
+  expect_refused(view(four), view(five), {{1, 1, 2}, {1, 1, 2}},
+                 "counts received must be 3 numbers of at least 0 whose sum is 5, but they are 1, 1, 2");
+  expect_refused(view(four), view(five), {{1, 1, 2}, {1, 2, 2}}, "the rank sends itself 1 elements and receives 2 from itself");
+  expect_refused(view(four), view(integers), {{1, 1, 2}, {2, 1, 1}}, "in of float32 and out of int32 differ");
+  EXPECT_EQ(group->traffic().operations, 0);
+  EXPECT_NO_THROW(group->all_to_all_v(view(four), view(five), {{1, 1, 2}, {2, 1, 2}}, *stream));
 }
 
 }  // namespace

@@ -142,9 +142,9 @@ TEST_F(NcclFailures, ARankThatNeverJoinsIsGivenUpAtTheDeadline) {
     if (rank.world.rank() == 1) return;
     ncclUniqueId id;
     ncclGetUniqueId(&id);
-    const NcclSeat seat{"data", 0, {0, 1}, "a"};
+    const RankInGroup self{"data", 0, {0, 1}, "a"};
     const Caught alone = caught([&] {
-      Communicator(seat, id, rank.resources.watch(), {milliseconds(100), milliseconds(100)});
+      Communicator(self, id, rank.resources.watch(), {milliseconds(100), milliseconds(100)});
     });
     EXPECT_EQ(alone.code, ExitCode::Rendezvous);
     EXPECT_EQ(
@@ -179,6 +179,27 @@ TEST_F(NcclFailures, RanksThatDisagreeAreToldInBothRanksWordsWhenTheyCompare) {
   });
   EXPECT_EQ(first.code, ExitCode::RanksDisagree);
   EXPECT_EQ(told, 3);
+}
+
+TEST_F(NcclFailures, ARankThatExpectsAnotherCountIsToldWhenTheyCompare) {
+  NcclOptions options = quick_options();
+  options.compare_calls = true;
+  const Caught first = caught([&] {
+    run_nccl(
+        2,
+        [&](NcclRank& rank) {
+          const DeviceVector<float> in(std::vector<float>(4, 1.f)), out(std::vector<float>(4, 1.f));
+          const int64_t expected = rank.world.rank() == 0 ? 2 : 1;  // of the other rank, which sends 1
+          ExchangeCounts counts{{1, 1}, {1, 1}};
+          counts.received[1 - rank.world.rank()] = expected;
+          rank.group.all_to_all_v(in.view().slice(0, 2), out.view().slice(0, 1 + expected), counts, rank.stream);
+          rank.wait();
+        },
+        options);
+  });
+  EXPECT_EQ(first.code, ExitCode::RanksDisagree);
+  EXPECT_THAT(first.text, HasSubstr("ranks disagree: all_to_all_v of float32: rank 1 (world rank 1) sends 1 elements to this "
+                                    "one, which receives 2"));
 }
 
 TEST_F(NcclFailures, TwoRanksOnOneGpuAreRefusedBeforeNcclIsAsked) {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "comm/nccl/rank_sum.h"
 #include "comm/reduce.h"
@@ -107,6 +108,17 @@ void check_copies(NcclRank& rank, int64_t count) {
     });
   Twin<T>(rank, {values<T>(r, n * count), values<T>(9, n * count)})
       .expect_same("all_to_all", [](auto& group, auto& t, auto& stream) { group.all_to_all(t[0], t[1], stream); });
+  // Rank a sends (a + 1) b elements to rank b, so rank 0 receives nothing.
+  ExchangeCounts counts;
+  for (int peer = 0; peer < n; ++peer) {
+    counts.sent.push_back(count * (r + 1) * peer);
+    counts.received.push_back(count * (peer + 1) * r);
+  }
+  const int64_t in = std::accumulate(counts.sent.begin(), counts.sent.end(), int64_t{0});
+  const int64_t out = std::accumulate(counts.received.begin(), counts.received.end(), int64_t{0});
+  Twin<T>(rank, {values<T>(r, in), values<T>(9, out)}).expect_same("all_to_all_v", [&](auto& group, auto& t, auto& stream) {
+    group.all_to_all_v(t[0], t[1], counts, stream);
+  });
 }
 
 class NcclGroups : public testing::TestWithParam<int> {};
@@ -155,19 +167,22 @@ TEST_P(NcclGroups, CountTheTrafficOfTheFormulas) {
   run_nccl(GetParam(), [](NcclRank& rank) {
     const int n = rank.group.size();
     const auto before = rank.world.group().traffic().bytes_sent;
+    const std::vector<int64_t> equal(static_cast<size_t>(n), 1001);
+    const ExchangeCounts counts{equal, equal};
     Twin<float>(rank, {values<float>(rank.group.rank(), n * 1001), values<float>(9, n * 1001), values<float>(7, 1001)})
-        .expect_same("every operation", [](auto& group, auto& t, auto& stream) {
+        .expect_same("every operation", [&](auto& group, auto& t, auto& stream) {
           group.all_reduce(t[2], ReduceOp::Sum, stream);
           group.reduce_scatter(t[0], t[2], ReduceOp::Sum, stream);
           group.all_gather(t[2], t[0], stream);
           group.broadcast(t[2], 0, stream);
           group.all_to_all(t[0], t[1], stream);
+          group.all_to_all_v(t[0], t[1], counts, stream);
           if (group.size() > 1 && group.rank() == 0) group.send(t[2], 1, stream);
           if (group.rank() == 1) group.receive(t[2], 0, stream);
           group.barrier(stream);
         });
     EXPECT_EQ(rank.group.traffic().bytes_sent, rank.world.group().traffic().bytes_sent - before);
-    EXPECT_EQ(rank.group.traffic().operations, n == 1 ? 6 : rank.group.rank() <= 1 ? 7 : 6);
+    EXPECT_EQ(rank.group.traffic().operations, n == 1 ? 7 : rank.group.rank() <= 1 ? 8 : 7);
   });
 }
 

@@ -1,4 +1,4 @@
-#include "comm/threads/thread_ground.h"
+#include "comm/threads/thread_memory.h"
 
 #include <cstring>
 #include <new>
@@ -12,22 +12,22 @@ std::shared_ptr<std::byte> allocate_board(int64_t bytes) {
   return {memory, [](std::byte* data) { ::operator delete(data, kPage); }};
 }
 
-std::shared_ptr<std::byte> ThreadGround::found(int64_t bytes, uint64_t& token) {
+SharedMemory::NewBoard ThreadMemory::create_board(int64_t bytes) {
   auto memory = allocate_board(bytes);
-  token = reinterpret_cast<uint64_t>(memory.get());
+  const auto token = reinterpret_cast<uint64_t>(memory.get());
   std::lock_guard lock(mutex_);
-  founded_[token] = memory;
-  return memory;
+  boards_[token] = memory;
+  return {std::move(memory), token};
 }
 
-std::shared_ptr<std::byte> ThreadGround::join(uint64_t token, int64_t) {
+std::shared_ptr<std::byte> ThreadMemory::attach_board(uint64_t token, int64_t) {
   std::lock_guard lock(mutex_);
-  return founded_.at(token);
+  return boards_.at(token);
 }
 
-void ThreadGround::all_joined(uint64_t token) {
+void ThreadMemory::unlink_board(uint64_t token) {
   std::lock_guard lock(mutex_);
-  founded_.erase(token);
+  boards_.erase(token);
 }
 
 }  // namespace trivet::comm

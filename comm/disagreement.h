@@ -1,5 +1,5 @@
-// Records the disagreement that ended a group, in memory that its ranks share, so that all of them report the same two calls as
-// the reason, even ranks that those two did not wait for. Its initial state is all zero bytes.
+// The disagreement that ended a group, in memory that its ranks share, so that all of them report the same two calls as the
+// reason, even ranks that those two did not wait for. Its initial state is all zero bytes.
 #pragma once
 
 #include <algorithm>
@@ -10,22 +10,22 @@
 
 namespace trivet::comm {
 
-class alignas(64) Verdict {
+class alignas(64) Disagreement {
  public:
-  // The first one wins.
-  void give(const std::string& text) {
+  // The first one stays.
+  void record(const std::string& text) {
     uint32_t none = kNone;
     if (!state_.compare_exchange_strong(none, kBeingWritten)) return;
     const size_t length = std::min(text.size(), sizeof text_ - 1);
     std::memcpy(text_, text.data(), length);
     text_[length] = 0;
-    state_.store(kGiven, std::memory_order_release);
+    state_.store(kRecorded, std::memory_order_release);
   }
-  bool given() const { return state_.load(std::memory_order_acquire) == kGiven; }
+  bool recorded() const { return state_.load(std::memory_order_acquire) == kRecorded; }
   const char* text() const { return text_; }
 
  private:
-  enum : uint32_t { kNone, kBeingWritten, kGiven };
+  enum : uint32_t { kNone, kBeingWritten, kRecorded };
   std::atomic<uint32_t> state_{kNone};
   char text_[508] = {};
 };

@@ -1,4 +1,4 @@
-#include "comm/whereabouts.h"
+#include "comm/world_activity.h"
 
 #include <fmt/format.h>
 
@@ -17,51 +17,51 @@ constexpr int kNextReport = 4;  // the next report comes when the wait is this m
 constexpr int kAlsoWaits = 4;   // times the patience, for a rank that is waiting itself
 constexpr int kUsualWait = 2;   // times the longest wait that ended well
 
-double seconds(Whereabouts::Clock::duration time) { return std::chrono::duration<double>(time).count(); }
+double seconds(WorldActivity::Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
-std::string describe(const Whereabout& place) {
-  return fmt::format("{}, number {} of group \"{}\"", to_string(place.header), place.header.number, place.group);
+std::string describe(const Activity& activity) {
+  return fmt::format("{}, number {} of group \"{}\"", to_string(activity.header), activity.header.number, activity.group);
 }
 
 }  // namespace
 
-void WhereaboutRecord::write(const Whereabout& place) {
+void ActivityRecord::write(const Activity& activity) {
   uint32_t version = version_.load(std::memory_order_relaxed);
   if (version % 2 != 0 || !version_.compare_exchange_strong(version, version + 1, std::memory_order_acquire)) return;
   std::array<uint64_t, kWords> words;
-  std::memcpy(words.data(), &place, sizeof place);
+  std::memcpy(words.data(), &activity, sizeof activity);
   for (size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_release);
   version_.store(version + 2, std::memory_order_release);
 }
 
-std::optional<Whereabout> WhereaboutRecord::read() const {
+std::optional<Activity> ActivityRecord::read() const {
   for (int attempt = 0; attempt < 100; ++attempt) {
     const uint32_t before = version();
     std::array<uint64_t, kWords> words;
     for (size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_acquire);
     if (before % 2 != 0 || before != version()) continue;
     if (before == 0) return std::nullopt;
-    Whereabout place;
-    std::memcpy(static_cast<void*>(&place), words.data(), sizeof place);
-    place.group[sizeof place.group - 1] = 0;
-    return place;
+    Activity activity;
+    std::memcpy(static_cast<void*>(&activity), words.data(), sizeof activity);
+    activity.group[sizeof activity.group - 1] = 0;
+    return activity;
   }
   return std::nullopt;
 }
 
-Whereabouts::Whereabouts(std::shared_ptr<std::byte> memory, Options options)
+WorldActivity::WorldActivity(std::shared_ptr<std::byte> memory, Options options)
     : memory_(std::move(memory)), options_(std::move(options)), longest_at_(Clock::now()) {
-  WhereaboutLine& mine = own();
+  ActivityLine& mine = own();
   options_.who.copy(mine.who, sizeof mine.who - 1);
 }
 
-Whereabouts::Clock::duration Whereabouts::patience() const {
+WorldActivity::Clock::duration WorldActivity::patience() const {
   std::lock_guard lock(mutex_);
   const bool forgotten = Clock::now() - longest_at_ > kMemory;
   return std::max<Clock::duration>(options_.report_after, forgotten ? Clock::duration{0} : kUsualWait * longest_);
 }
 
-void Whereabouts::remember(Clock::duration waited) {
+void WorldActivity::remember(Clock::duration waited) {
   std::lock_guard lock(mutex_);
   const auto now = Clock::now();
   if (waited < longest_ && now - longest_at_ <= kMemory) return;
@@ -69,22 +69,22 @@ void Whereabouts::remember(Clock::duration waited) {
   longest_at_ = now;
 }
 
-Whereabouts::Wait::Wait(Whereabouts& world, const Whereabout& place, milliseconds deadline)
+WorldActivity::Wait::Wait(WorldActivity& world, const Activity& activity, milliseconds deadline)
     : world_(world),
-      place_(place),
+      activity_(activity),
       deadline_(deadline),
       patience_(world.patience()),
       missing_(static_cast<size_t>(world.options_.world_size)),
       next_report_(missing_.size(), Clock::duration{0}) {
-  world_.own().waits_in.write(place);
+  world_.own().waits_in.write(activity);
   ++world_.own().waiting;
 }
 
-Whereabouts::Wait::~Wait() { --world_.own().waiting; }
+WorldActivity::Wait::~Wait() { --world_.own().waiting; }
 
-void Whereabouts::Wait::ended_well() { world_.remember(Clock::now() - start_); }
+void WorldActivity::Wait::ended_well() { world_.remember(Clock::now() - start_); }
 
-void Whereabouts::Wait::look(const std::vector<int>& missing) {
+void WorldActivity::Wait::look(const std::vector<int>& missing) {
   const auto now = Clock::now();
   if (now < next_look_) return;
   next_look_ = now + std::min<Clock::duration>(kLookEvery, world_.options_.report_after / 4);
@@ -106,22 +106,22 @@ void Whereabouts::Wait::look(const std::vector<int>& missing) {
   }
 }
 
-void Whereabouts::Wait::observe(int rank, std::optional<Missing>& missing, Clock::time_point now) const {
+void WorldActivity::Wait::observe(int rank, std::optional<Missing>& missing, Clock::time_point now) const {
   const uint32_t version = world_.line(rank).entered.version(), looks = world_.line(rank).looks;
   if (!missing) missing = Missing{version, now, looks, now};
   if (version != missing->version) missing = Missing{version, now, missing->looks, missing->looked};
   if (looks != missing->looks) missing = Missing{missing->version, missing->since, looks, now};
 }
 
-bool Whereabouts::Wait::waits_itself(int rank, const Missing& missing, Clock::time_point now) const {
+bool WorldActivity::Wait::waits_itself(int rank, const Missing& missing, Clock::time_point now) const {
   return world_.line(rank).waiting > 0 && now - missing.looked < patience_;
 }
 
-void Whereabouts::Wait::report(int rank, bool waits_itself, Clock::duration waited) const {
-  const WhereaboutLine& line = world_.line(rank);
+void WorldActivity::Wait::report(int rank, bool waits_itself, Clock::duration waited) const {
+  const ActivityLine& line = world_.line(rank);
   const auto last = line.entered.read();
   const auto wait = waits_itself ? line.waits_in.read() : std::nullopt;
-  const bool inside = last && last->header == place_.header && std::string_view(last->group) == place_.group;
+  const bool inside = last && last->header == activity_.header && std::string_view(last->group) == activity_.group;
   std::string where = "it has entered nothing yet: it is computing or stuck";
   if (wait) {
     where = fmt::format("it is itself waiting for another rank, in {}", describe(*wait));
@@ -131,8 +131,8 @@ void Whereabouts::Wait::report(int rank, bool waits_itself, Clock::duration wait
     where = fmt::format("it has entered nothing since {}: it is computing or stuck", describe(*last));
   }
   world_.options_.report(fmt::format("rank {} (host {}) has not {} {}, for {:.3g} s; {}; giving up after {:.3g} s", rank,
-                                     line.who, inside ? "finished its part of" : "reached", describe(place_), seconds(waited),
-                                     where, seconds(deadline_)));
+                                     line.who, inside ? "finished its part of" : "reached", describe(activity_),
+                                     seconds(waited), where, seconds(deadline_)));
 }
 
 }  // namespace trivet::comm

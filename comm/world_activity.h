@@ -1,4 +1,4 @@
-// Records where every rank of a world is, in memory that all ranks see, so that a rank that waits long can say for whom and
+// Records what every rank of a world does, in memory that all ranks see, so that a rank that waits long can say for whom and
 // why.
 //
 // A rank records each operation that it enters (a few words in its own cache line). A waiting rank looks at the ranks that it
@@ -32,37 +32,37 @@
 
 namespace trivet::comm {
 
-// An operation of a group, as it is stored in shared memory.
-struct Whereabout {
+// What a rank does: an operation of a group, as it is stored in shared memory.
+struct Activity {
   OperationHeader header;
   char group[40] = {};  // cut if longer
 };
 
 // The operation that a rank entered last, and how often it has entered one. Its initial state is all zero bytes.
-class WhereaboutRecord {
+class ActivityRecord {
  public:
-  // Writes nothing while another thread of the rank is writing: that thread's place is just as good.
-  void write(const Whereabout& place);
+  // Writes nothing while another thread of the rank is writing: what that thread records is just as good.
+  void write(const Activity& activity);
   uint32_t version() const { return version_.load(std::memory_order_acquire); }
-  std::optional<Whereabout> read() const;  // nullopt: never written, or just being written
+  std::optional<Activity> read() const;  // nullopt: never written, or just being written
 
  private:
-  static constexpr size_t kWords = sizeof(Whereabout) / sizeof(uint64_t);
-  static_assert(sizeof(Whereabout) % sizeof(uint64_t) == 0 && std::is_trivially_copyable_v<Whereabout>);
+  static constexpr size_t kWords = sizeof(Activity) / sizeof(uint64_t);
+  static_assert(sizeof(Activity) % sizeof(uint64_t) == 0 && std::is_trivially_copyable_v<Activity>);
   std::atomic<uint32_t> version_;  // odd while it is written
   std::array<std::atomic<uint64_t>, kWords> words_;
 };
 
 // A rank's part of the memory.
-struct alignas(64) WhereaboutLine {
-  WhereaboutRecord entered, waits_in;
+struct alignas(64) ActivityLine {
+  ActivityRecord entered, waits_in;
   std::atomic<uint32_t> waiting;   // threads of the rank that wait in an operation
   std::atomic<uint32_t> looks;     // increases while one of them really waits: a stuck thread does not look
   std::atomic<uint64_t> reported;  // entered.version() + 1 when somebody named this rank
   char who[128];                   // "host a, pid 4711"
 };
 
-class Whereabouts {
+class WorldActivity {
  public:
   using Clock = std::chrono::steady_clock;
   struct Options {
@@ -72,17 +72,17 @@ class Whereabouts {
     std::function<void(const std::string& line)> report;
   };
 
-  static int64_t bytes(int world_size) { return world_size * static_cast<int64_t>(sizeof(WhereaboutLine)); }
+  static int64_t bytes(int world_size) { return world_size * static_cast<int64_t>(sizeof(ActivityLine)); }
   // `memory` must be zero when the first rank sees it, and lives as long as this object. All ranks of the world must have
-  // created their Whereabouts before one of them waits.
-  Whereabouts(std::shared_ptr<std::byte> memory, Options options);
+  // created their WorldActivity before one of them waits.
+  WorldActivity(std::shared_ptr<std::byte> memory, Options options);
 
-  void enter(const Whereabout& place) { own().entered.write(place); }
+  void enter(const Activity& activity) { own().entered.write(activity); }
 
   // Created by a thread that has begun to wait, and destroyed when the wait is over.
   class Wait {
    public:
-    Wait(Whereabouts& world, const Whereabout& place, std::chrono::milliseconds deadline);
+    Wait(WorldActivity& world, const Activity& activity, std::chrono::milliseconds deadline);
     ~Wait();
     Wait(const Wait&) = delete;
     Wait& operator=(const Wait&) = delete;
@@ -101,8 +101,8 @@ class Whereabouts {
     bool waits_itself(int rank, const Missing& missing, Clock::time_point now) const;
     void report(int rank, bool waits_itself, Clock::duration waited) const;
 
-    Whereabouts& world_;
-    const Whereabout place_;
+    WorldActivity& world_;
+    const Activity activity_;
     const std::chrono::milliseconds deadline_;
     const Clock::time_point start_ = Clock::now();
     const Clock::duration patience_;
@@ -112,8 +112,8 @@ class Whereabouts {
   };
 
  private:
-  WhereaboutLine& line(int rank) const { return reinterpret_cast<WhereaboutLine*>(memory_.get())[rank]; }
-  WhereaboutLine& own() const { return line(options_.world_rank); }
+  ActivityLine& line(int rank) const { return reinterpret_cast<ActivityLine*>(memory_.get())[rank]; }
+  ActivityLine& own() const { return line(options_.world_rank); }
   Clock::duration patience() const;
   void remember(Clock::duration waited);
 

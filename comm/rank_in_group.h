@@ -1,4 +1,4 @@
-// Identifies a rank in the errors of an NCCL group.
+// Who a rank is in a group: its place there and in the world, and how errors name it. The same for every transport.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace trivet::comm {
 
-struct NcclSeat {
+struct RankInGroup {
   std::string group;
   int rank = 0;
   std::vector<int> world_ranks;  // of the group's ranks
@@ -15,6 +15,8 @@ struct NcclSeat {
   int size() const { return static_cast<int>(world_ranks.size()); }
   // "comm: group "data" rank 1 (world rank 3, host a): "
   std::string prefix() const;
+  // The same rank in a group of some of these ranks, given as ascending group ranks, which include this one.
+  RankInGroup in_subgroup(const std::vector<int>& ranks, const std::string& name) const;
 };
 
 }  // namespace trivet::comm

@@ -1,5 +1,5 @@
 // A rank that waits for long reports which rank it waits for. Ranks run as threads and as processes, with short times.
-#include "comm/whereabouts.h"
+#include "comm/world_activity.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <mutex>
 #include <thread>
 
-#include "comm/threads/thread_ground.h"
+#include "comm/threads/thread_memory.h"
 #include "core/stream.h"
 #include "tests/comm/ranks.h"
 
@@ -24,15 +24,15 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-Whereabout place(const std::string& group, uint32_t number) {
-  Whereabout out;
+Activity place(const std::string& group, uint32_t number) {
+  Activity out;
   out.header = {.count = 4, .number = number, .operation = Operation::AllReduce};
   group.copy(out.group, sizeof out.group - 1);
   return out;
 }
 
-TEST(WhereaboutRecord, HoldsTheLastOperationAndCountsThem) {
-  WhereaboutRecord record{};
+TEST(ActivityRecord, HoldsTheLastOperationAndCountsThem) {
+  ActivityRecord record{};
   EXPECT_FALSE(record.read());
   const uint32_t before = record.version();
   record.write(place("data", 1));
@@ -45,14 +45,14 @@ TEST(WhereaboutRecord, HoldsTheLastOperationAndCountsThem) {
 }
 
 // Two threads of a rank write while a thread of another rank reads: the reader never sees a mixture of two operations.
-TEST(WhereaboutRecord, IsNeverReadHalfWritten) {
-  WhereaboutRecord record{};
+TEST(ActivityRecord, IsNeverReadHalfWritten) {
+  ActivityRecord record{};
   std::atomic<bool> over{false};
   std::vector<std::thread> writers;
   for (uint32_t first : {0u, 1u}) {
     writers.emplace_back([&, first] {
       for (uint32_t i = first; !over; i += 2) {
-        Whereabout mine = place(std::to_string(i), i);
+        Activity mine = place(std::to_string(i), i);
         mine.header.count = i;
         record.write(mine);
       }
@@ -74,40 +74,40 @@ TEST(WhereaboutRecord, IsNeverReadHalfWritten) {
 class Ranks {
  public:
   explicit Ranks(int size, milliseconds report_after = milliseconds(40)) {
-    const auto memory = allocate_board(Whereabouts::bytes(size));
+    const auto memory = allocate_board(WorldActivity::bytes(size));
     for (int rank = 0; rank < size; ++rank) {
-      ranks_.push_back(std::make_unique<Whereabouts>(
-          memory, Whereabouts::Options{.world_rank = rank,
-                                       .world_size = size,
-                                       .who = "a, pid " + std::to_string(100 + rank),
-                                       .report_after = report_after,
-                                       .report = [this, rank](const std::string& line) {
-                                         lines_.push_back("rank " + std::to_string(rank) + " says: " + line);
-                                       }}));
+      ranks_.push_back(std::make_unique<WorldActivity>(
+          memory, WorldActivity::Options{.world_rank = rank,
+                                         .world_size = size,
+                                         .who = "a, pid " + std::to_string(100 + rank),
+                                         .report_after = report_after,
+                                         .report = [this, rank](const std::string& line) {
+                                           lines_.push_back("rank " + std::to_string(rank) + " says: " + line);
+                                         }}));
     }
   }
-  Whereabouts& operator[](int rank) { return *ranks_[static_cast<size_t>(rank)]; }
+  WorldActivity& operator[](int rank) { return *ranks_[static_cast<size_t>(rank)]; }
   const std::vector<std::string>& lines() const { return lines_; }
 
  private:
-  std::vector<std::unique_ptr<Whereabouts>> ranks_;
+  std::vector<std::unique_ptr<WorldActivity>> ranks_;
   std::vector<std::string> lines_;
 };
 
-// Looks again and again, as Seat::await does, until stop() is true or `time` has passed.
+// Looks again and again, as OperationWait::look does, until stop() is true or `time` has passed.
 void look_for(
-    Whereabouts::Wait& wait, const std::vector<int>& missing, milliseconds time,
+    WorldActivity::Wait& wait, const std::vector<int>& missing, milliseconds time,
     const std::function<bool()>& stop = [] { return false; }) {
-  for (const auto end = Whereabouts::Clock::now() + time; Whereabouts::Clock::now() < end && !stop();) {
+  for (const auto end = WorldActivity::Clock::now() + time; WorldActivity::Clock::now() < end && !stop();) {
     wait.look(missing);
     std::this_thread::sleep_for(milliseconds(2));
   }
 }
 
-TEST(Whereabouts, NameARankThatEntersNothingAndWhereItWasLast) {
+TEST(WorldActivity, NameARankThatEntersNothingAndWhereItWasLast) {
   Ranks ranks(2);
   ranks[1].enter(place("world", 3));
-  Whereabouts::Wait wait(ranks[0], place("data", 17), milliseconds(600000));
+  WorldActivity::Wait wait(ranks[0], place("data", 17), milliseconds(600000));
   look_for(wait, {1}, milliseconds(20000), [&] { return !ranks.lines().empty(); });
   ASSERT_THAT(ranks.lines(), SizeIs(1));
   EXPECT_THAT(
@@ -118,10 +118,10 @@ TEST(Whereabouts, NameARankThatEntersNothingAndWhereItWasLast) {
                       "or stuck; giving up after 600 s")));
 }
 
-TEST(Whereabouts, SayThatARankIsInsideTheOperationThatItIsWaitedForIn) {
+TEST(WorldActivity, SayThatARankIsInsideTheOperationThatItIsWaitedForIn) {
   Ranks ranks(2);
   ranks[1].enter(place("data", 17));
-  Whereabouts::Wait wait(ranks[0], place("data", 17), milliseconds(600000));
+  WorldActivity::Wait wait(ranks[0], place("data", 17), milliseconds(600000));
   look_for(wait, {1}, milliseconds(20000), [&] { return !ranks.lines().empty(); });
   ASSERT_THAT(ranks.lines(), SizeIs(1));
   EXPECT_THAT(ranks.lines()[0],
@@ -130,47 +130,47 @@ TEST(Whereabouts, SayThatARankIsInsideTheOperationThatItIsWaitedForIn) {
                     HasSubstr("it has entered the operation and has done nothing since; giving up after 600 s")));
 }
 
-TEST(Whereabouts, SayNothingBeforeItsTime) {
+TEST(WorldActivity, SayNothingBeforeItsTime) {
   Ranks ranks(2);
-  const auto start = Whereabouts::Clock::now();
-  Whereabouts::Wait wait(ranks[0], place("data", 17), milliseconds(600000));
+  const auto start = WorldActivity::Clock::now();
+  WorldActivity::Wait wait(ranks[0], place("data", 17), milliseconds(600000));
   look_for(wait, {1}, milliseconds(20000), [&] { return !ranks.lines().empty(); });
-  EXPECT_GE(Whereabouts::Clock::now() - start, milliseconds(40));
+  EXPECT_GE(WorldActivity::Clock::now() - start, milliseconds(40));
 }
 
-TEST(Whereabouts, SayNothingOfARankThatGoesOnEntering) {
+TEST(WorldActivity, SayNothingOfARankThatGoesOnEntering) {
   Ranks ranks(2);
-  Whereabouts::Wait wait(ranks[0], place("data", 17), milliseconds(600000));
+  WorldActivity::Wait wait(ranks[0], place("data", 17), milliseconds(600000));
   uint32_t number = 0;
   // Each look comes right after an operation: however slow this machine is, the rank has just made progress.
-  for (const auto end = Whereabouts::Clock::now() + milliseconds(300); Whereabouts::Clock::now() < end;) {
+  for (const auto end = WorldActivity::Clock::now() + milliseconds(300); WorldActivity::Clock::now() < end;) {
     ranks[1].enter(place("other", ++number));
     wait.look({1});
   }
   EXPECT_THAT(ranks.lines(), IsEmpty());
 }
 
-TEST(Whereabouts, OneRankSaysItForAllAndAgainAfterLongerTimes) {
+TEST(WorldActivity, OneRankSaysItForAllAndAgainAfterLongerTimes) {
   Ranks ranks(3);
-  Whereabouts::Wait first(ranks[0], place("data", 17), milliseconds(600000)),
+  WorldActivity::Wait first(ranks[0], place("data", 17), milliseconds(600000)),
       second(ranks[2], place("data", 17), milliseconds(600000));
-  const auto start = Whereabouts::Clock::now();
-  while (ranks.lines().size() < 3 && Whereabouts::Clock::now() - start < milliseconds(20000)) {
+  const auto start = WorldActivity::Clock::now();
+  while (ranks.lines().size() < 3 && WorldActivity::Clock::now() - start < milliseconds(20000)) {
     first.look({1});
     second.look({1});
     std::this_thread::sleep_for(milliseconds(2));
   }
-  EXPECT_GE(Whereabouts::Clock::now() - start, milliseconds(40 * 16)) << "the lines are due after 40 ms, 160 ms and 640 ms";
+  EXPECT_GE(WorldActivity::Clock::now() - start, milliseconds(40 * 16)) << "the lines are due after 40 ms, 160 ms and 640 ms";
   ASSERT_THAT(ranks.lines(), SizeIs(3));
   for (const std::string& line : ranks.lines()) EXPECT_THAT(line, StartsWith(ranks.lines()[0].substr(0, 6)));
 }
 
-TEST(Whereabouts, NameTheRankThatIsStuckAndNotOnesThatWaitForIt) {
+TEST(WorldActivity, NameTheRankThatIsStuckAndNotOnesThatWaitForIt) {
   Ranks ranks(3, milliseconds(300));
-  Whereabouts::Wait middle(ranks[1], place("pair", 5), milliseconds(600000));  // rank 1 waits for rank 2
-  Whereabouts::Wait end(ranks[0], place("data", 17), milliseconds(600000));    // rank 0 waits for rank 1
-  const auto start = Whereabouts::Clock::now();
-  while (ranks.lines().empty() && Whereabouts::Clock::now() - start < milliseconds(20000)) {
+  WorldActivity::Wait middle(ranks[1], place("pair", 5), milliseconds(600000));  // rank 1 waits for rank 2
+  WorldActivity::Wait end(ranks[0], place("data", 17), milliseconds(600000));    // rank 0 waits for rank 1
+  const auto start = WorldActivity::Clock::now();
+  while (ranks.lines().empty() && WorldActivity::Clock::now() - start < milliseconds(20000)) {
     middle.look({2});
     end.look({1});
     std::this_thread::sleep_for(milliseconds(1));
@@ -179,7 +179,7 @@ TEST(Whereabouts, NameTheRankThatIsStuckAndNotOnesThatWaitForIt) {
   EXPECT_THAT(ranks.lines()[0], StartsWith("rank 1 says: rank 2 (host a, pid 102) has not reached"));
   EXPECT_THAT(ranks.lines()[0], HasSubstr("it has entered nothing yet: it is computing or stuck"));
   // If no rank computes, because all wait for each other in a circle, then a rank that waits is named, too.
-  while (ranks.lines().size() < 2 && Whereabouts::Clock::now() - start < milliseconds(20000)) {
+  while (ranks.lines().size() < 2 && WorldActivity::Clock::now() - start < milliseconds(20000)) {
     middle.look({});
     end.look({1});
     std::this_thread::sleep_for(milliseconds(1));
@@ -192,11 +192,11 @@ TEST(Whereabouts, NameTheRankThatIsStuckAndNotOnesThatWaitForIt) {
 }
 
 // Rank 1 has begun to wait, and its thread has stood still since then, so that what it waits for is not the cause.
-TEST(Whereabouts, NameARankThatStandsStillWhileItWaitsAsSoonAsOneThatComputes) {
+TEST(WorldActivity, NameARankThatStandsStillWhileItWaitsAsSoonAsOneThatComputes) {
   Ranks ranks(2, milliseconds(300));
   ranks[1].enter(place("pair", 5));
-  Whereabouts::Wait still(ranks[1], place("pair", 5), milliseconds(600000));
-  Whereabouts::Wait wait(ranks[0], place("data", 17), milliseconds(600000));
+  WorldActivity::Wait still(ranks[1], place("pair", 5), milliseconds(600000));
+  WorldActivity::Wait wait(ranks[0], place("data", 17), milliseconds(600000));
   look_for(wait, {1}, milliseconds(20000), [&] { return !ranks.lines().empty(); });
   ASSERT_THAT(ranks.lines(), SizeIs(1));
   EXPECT_THAT(ranks.lines()[0],
@@ -204,17 +204,17 @@ TEST(Whereabouts, NameARankThatStandsStillWhileItWaitsAsSoonAsOneThatComputes) {
                         "is computing or stuck"));
 }
 
-TEST(Whereabouts, HaveMorePatienceAfterALongWaitThatEndedWell) {
+TEST(WorldActivity, HaveMorePatienceAfterALongWaitThatEndedWell) {
   Ranks ranks(2);
   {
-    Whereabouts::Wait wait(ranks[0], place("data", 1), milliseconds(600000));
+    WorldActivity::Wait wait(ranks[0], place("data", 1), milliseconds(600000));
     std::this_thread::sleep_for(milliseconds(200));
     wait.ended_well();
   }
-  const auto start = Whereabouts::Clock::now();
-  Whereabouts::Wait wait(ranks[0], place("data", 2), milliseconds(600000));
+  const auto start = WorldActivity::Clock::now();
+  WorldActivity::Wait wait(ranks[0], place("data", 2), milliseconds(600000));
   look_for(wait, {1}, milliseconds(20000), [&] { return !ranks.lines().empty(); });
-  EXPECT_GE(Whereabouts::Clock::now() - start, milliseconds(400));
+  EXPECT_GE(WorldActivity::Clock::now() - start, milliseconds(400));
 }
 
 class StuckRank : public testing::TestWithParam<Kind> {};
@@ -251,7 +251,7 @@ TEST_P(StuckRank, IsNamedInALineAndTheJobGoesOnWhenItComes) {
   EXPECT_TRUE(seen->good);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, StuckRank, testing::Values(Kind::Threads, Kind::Processes),
+INSTANTIATE_TEST_SUITE_P(Kinds, StuckRank, testing::ValuesIn(kAllKinds),
                          [](const auto& given) { return to_string(given.param); });
 
 }  // namespace

@@ -1,0 +1,29 @@
+#include "comm/counter_wait.h"
+
+namespace trivet::comm {
+
+CounterWait::CounterWait(RankInGroup self, JobView job, Disagreement* disagreement)
+    : disagreement_(disagreement),
+      errors_(std::move(self), std::move(job), [disagreement](const std::string& what) { disagreement->record(what); }) {}
+
+void CounterWait::await(std::span<SharedCounter* const> counters, std::span<const int> peers, uint32_t target,
+                        const OperationHeader& during) const {
+  OperationWait wait(errors_, waits_elsewhere_, during);
+  for (SharedCounter* counter : counters) {
+    while (!counter->wait(target, OperationWait::kSlice)) {
+      const bool accused = errors_.job().state->accused();
+      if (counter->reached(target)) break;
+      if (disagreement_->recorded()) errors_.throw_disagreement(disagreement_->text());
+      wait.look(accused, {peers, [&](size_t i) { return counters[i]->reached(target); }});
+    }
+  }
+  wait.ended_well();
+}
+
+void CounterWait::await(SharedCounter& counter, int peer, uint32_t target, const OperationHeader& during) const {
+  SharedCounter* const counters[] = {&counter};
+  const int peers[] = {peer};
+  await(counters, peers, target, during);
+}
+
+}  // namespace trivet::comm

@@ -1,0 +1,81 @@
+// The messages of one group over a transport, and one rank's wait for them.
+//
+// A tag says which group a message belongs to and what it is for:
+//
+//   [ world rank that named the group : 20 bits | number : 20 bits | purpose : 3 bits ]
+//
+// The ids of groups are unique in a job: the first rank of a new group gives it a number of its own. The group of all ranks has
+// id 0.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "comm/operation_wait.h"
+#include "comm/transport/transport.h"
+
+namespace trivet::comm {
+
+enum class Purpose : uint64_t {
+  CollectiveHeader,
+  CollectiveData,
+  ControlHeader,  // subgroups and close
+  SendHeader,
+  ReceiveHeader,
+  MessageData,
+  MessageTaken,  // one byte: the receiver has the data
+};
+
+// What all groups of a rank share. Thread-safe.
+class RankTransport {
+ public:
+  RankTransport(std::unique_ptr<Transport> owned, int64_t segment) : transport(std::move(owned)), segment_bytes(segment) {}
+  // An id for a group that this rank names.
+  uint64_t next_group_id();
+
+  const std::unique_ptr<Transport> transport;
+  const int64_t segment_bytes;  // of a sum (transport_collectives.h)
+
+ private:
+  std::atomic<uint64_t> groups_named_{0};
+};
+
+// A transfer with group rank `rank`.
+struct PendingTransfer {
+  int rank = 0;
+  Transfer* transfer = nullptr;
+};
+
+class GroupLink {
+ public:
+  GroupLink(std::shared_ptr<RankTransport> transport, uint64_t group_id, RankInGroup self, JobView job);
+  GroupLink(const GroupLink&) = delete;
+  GroupLink& operator=(const GroupLink&) = delete;
+
+  int rank() const { return errors_.self().rank; }
+  int size() const { return errors_.self().size(); }
+  const GroupErrors& errors() const { return errors_; }
+  const std::shared_ptr<RankTransport>& transport() const { return transport_; }
+  // Before the first wait.
+  void set_waits_elsewhere(WaitsElsewhere waits_elsewhere) { waits_elsewhere_ = std::move(waits_elsewhere); }
+
+  // `to` and `from` are group ranks.
+  std::unique_ptr<Transfer> send(int to, Purpose purpose, std::span<const std::byte> bytes) const;
+  std::unique_ptr<Transfer> receive(int from, Purpose purpose, std::span<std::byte> bytes) const;
+
+  // Waits until all transfers are complete. Throws what OperationWait::look throws, and PeerLost for a peer whose connection
+  // has ended. [Note: who is to blame for a connection that ended]
+  void await(std::span<const PendingTransfer> transfers, const OperationHeader& during) const;
+
+ private:
+  [[noreturn]] void throw_gone(int rank, const OperationHeader& during) const;
+  int world_rank(int rank) const { return errors_.self().world_ranks[static_cast<size_t>(rank)]; }
+  uint64_t tag(Purpose purpose) const { return group_id_ << 3 | static_cast<uint64_t>(purpose); }
+
+  const std::shared_ptr<RankTransport> transport_;
+  const uint64_t group_id_;
+  const GroupErrors errors_;
+  WaitsElsewhere waits_elsewhere_;
+};
+
+}  // namespace trivet::comm

@@ -1,0 +1,49 @@
+// The headers that the ranks of a group send each other when they enter an operation, for one purpose.
+//
+// A receive is always posted for the next header of every other rank. So headers need no memory of the transport, and a rank
+// sees what another one has entered before it enters an operation itself.
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "comm/transport/group_link.h"
+
+namespace trivet::comm {
+
+// What a rank sends when it enters an operation. All ranks run the same build, so it is sent as it is in memory.
+struct Announcement {
+  OperationHeader header;
+  uint64_t group_id = 0;           // from the first rank of a new subgroup
+  int64_t sent = 0, received = 0;  // all_to_all_v: elements for the rank that this goes to, and from it
+};
+
+class HeaderExchange {
+ public:
+  // The link must outlive this object.
+  HeaderExchange(const GroupLink& link, Purpose purpose);
+
+  // `mine` must stay valid until the transfer is complete.
+  std::unique_ptr<Transfer> send(int to, const Announcement& mine) const;
+  // The transfer of the next header of `from`; valid until take().
+  PendingTransfer next(int from) const { return {from, slots_[static_cast<size_t>(from)].receive.get()}; }
+  // The header that has arrived from `from`. Posts the receive of the next one.
+  Announcement take(int from);
+  // The header that has arrived from `from` and was not taken yet. On any thread.
+  std::optional<OperationHeader> ahead(int from) const;
+
+ private:
+  struct Slot {
+    Announcement announcement;
+    std::unique_ptr<Transfer> receive;
+  };
+  void post(int from);
+
+  const GroupLink& link_;
+  const Purpose purpose_;
+  mutable std::mutex mutex_;  // another thread may look at a slot while it is replaced
+  std::vector<Slot> slots_;   // by group rank; this rank's own is empty
+};
+
+}  // namespace trivet::comm

@@ -1,0 +1,68 @@
+#include "comm/transport/transport_messages.h"
+
+namespace trivet::comm {
+
+TransportMessages::TransportMessages(const GroupLink& link)
+    : link_(link),
+      senders_(link, Purpose::SendHeader),
+      receivers_(link, Purpose::ReceiveHeader),
+      sent_to_(static_cast<size_t>(link.size())),
+      received_from_(static_cast<size_t>(link.size())) {}
+
+void TransportMessages::send(OperationHeader header, ConstTensorView data) {
+  const int peer = header.root;
+  ++under_way_;
+  header.number = ++sent_to_[static_cast<size_t>(peer)];
+  compare(header, meet(senders_, receivers_, header), link_.rank(), peer);
+  if (data.elements() > 0) {
+    std::byte taken{};
+    const auto answer = link_.receive(peer, Purpose::MessageTaken, {&taken, 1});
+    const auto message =
+        link_.send(peer, Purpose::MessageData, {static_cast<const std::byte*>(data.data), static_cast<size_t>(data.bytes())});
+    const PendingTransfer pending[] = {{peer, message.get()}, {peer, answer.get()}};
+    link_.await(pending, header);
+  }
+  --under_way_;
+}
+
+void TransportMessages::receive(OperationHeader header, TensorView data) {
+  const int peer = header.root;
+  ++under_way_;
+  header.number = ++received_from_[static_cast<size_t>(peer)];
+  std::unique_ptr<Transfer> message;
+  if (data.elements() > 0)
+    message =
+        link_.receive(peer, Purpose::MessageData, {static_cast<std::byte*>(data.data), static_cast<size_t>(data.bytes())});
+  compare(meet(receivers_, senders_, header), header, peer, link_.rank());
+  if (message) {
+    const PendingTransfer arriving[] = {{peer, message.get()}};
+    link_.await(arriving, header);
+    const std::byte taken{};
+    const auto answer = link_.send(peer, Purpose::MessageTaken, {&taken, 1});
+    const PendingTransfer answering[] = {{peer, answer.get()}};
+    link_.await(answering, header);
+  }
+  --under_way_;
+}
+
+OperationHeader TransportMessages::meet(const HeaderExchange& out, HeaderExchange& in, const OperationHeader& mine) {
+  const int peer = mine.root;
+  const Announcement announcement{mine};
+  const auto sent = out.send(peer, announcement);
+  const PendingTransfer pending[] = {in.next(peer), {peer, sent.get()}};
+  link_.await(pending, mine);
+  return in.take(peer).header;
+}
+
+std::optional<OperationHeader> TransportMessages::ahead(int peer) const {
+  if (under_way_ > 0) return std::nullopt;
+  if (const auto sends = senders_.ahead(peer)) return sends;
+  return receivers_.ahead(peer);
+}
+
+void TransportMessages::compare(const OperationHeader& by_sender, const OperationHeader& by_receiver, int from, int to) const {
+  if (by_sender.count == by_receiver.count && by_sender.dtype == by_receiver.dtype) return;
+  link_.errors().disagree(from, by_sender, to, by_receiver);
+}
+
+}  // namespace trivet::comm

@@ -1,0 +1,163 @@
+// What comm/transport/transport.h promises, for every transport. A new transport joins kTransports.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "tests/comm/socket_transport.h"
+
+namespace trivet::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using Transports = std::vector<std::unique_ptr<Transport>>;
+
+Transports socket_transports(int ranks) {
+  SocketPairs pairs(ranks);
+  Transports transports;
+  for (int rank = 0; rank < ranks; ++rank) transports.push_back(pairs.transport_of(rank));
+  return transports;
+}
+
+struct Maker {
+  const char* name;
+  Transports (*make)(int ranks);
+};
+constexpr Maker kTransports[] = {{"Sockets", socket_transports}};
+
+class TransportContract : public testing::TestWithParam<Maker> {
+ protected:
+  explicit TransportContract(int ranks = 3) : transports_(GetParam().make(ranks)) {}
+  Transport& rank(int index) { return *transports_[static_cast<size_t>(index)]; }
+
+  Transports transports_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, TransportContract, testing::ValuesIn(kTransports),
+                         [](const auto& given) { return given.param.name; });
+
+std::span<const std::byte> bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
+std::span<std::byte> bytes(std::string& text) { return std::as_writable_bytes(std::span(text)); }
+
+// Moves data at both ends until the transfer is complete.
+TransferState finish(Transfer& transfer, Transfer& other) {
+  for (int i = 0; i < 5000 && transfer.wait(milliseconds(0)) == TransferState::Pending; ++i) other.wait(milliseconds(1));
+  return transfer.wait(milliseconds(0));
+}
+
+TEST_P(TransportContract, KnowsItsRankAndItsSize) {
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(rank(i).rank(), i);
+    EXPECT_EQ(rank(i).size(), 3);
+  }
+}
+
+TEST_P(TransportContract, MessagesOfATagKeepTheirOrderAndTagsOvertakeEachOther) {
+  const std::string first = "first!", second = "second", other = "other";
+  const auto a = rank(0).send(1, 7, bytes(first)), b = rank(0).send(1, 7, bytes(second)), c = rank(0).send(1, 8, bytes(other));
+  std::string got_other(5, ' '), got_first(6, ' '), got_second(6, ' ');
+  const auto z = rank(1).receive(0, 8, bytes(got_other));
+  EXPECT_EQ(finish(*z, *c), TransferState::Complete);  // although nobody has asked for the two that were sent before it
+  const auto x = rank(1).receive(0, 7, bytes(got_first)), y = rank(1).receive(0, 7, bytes(got_second));
+  EXPECT_EQ(finish(*y, *b), TransferState::Complete);
+  EXPECT_EQ(finish(*x, *a), TransferState::Complete);
+  EXPECT_EQ(got_first + got_second + got_other, first + second + other);
+}
+
+TEST_P(TransportContract, AReceiveTakesMessagesOfItsSenderOnly) {
+  const std::string from_zero = "zero", from_two = "two!";
+  std::string got_two(4, ' '), got_zero(4, ' ');
+  const auto receive_two = rank(1).receive(2, 7, bytes(got_two)), receive_zero = rank(1).receive(0, 7, bytes(got_zero));
+  const auto a = rank(0).send(1, 7, bytes(from_zero));
+  EXPECT_EQ(finish(*receive_zero, *a), TransferState::Complete);
+  EXPECT_EQ(receive_two->wait(milliseconds(5)), TransferState::Pending);
+  const auto b = rank(2).send(1, 7, bytes(from_two));
+  EXPECT_EQ(finish(*receive_two, *b), TransferState::Complete);
+  EXPECT_EQ(got_zero + got_two, from_zero + from_two);
+}
+
+// More than any buffer in between holds: both ranks send before one of them receives.
+TEST_P(TransportContract, LargeMessagesInBothDirectionsNeedNoOrder) {
+  const std::string up(20 << 20, 'u'), down(20 << 20, 'd');
+  std::string got_up(up.size(), ' '), got_down(down.size(), ' ');
+  const auto run = [&](int self, const std::string& out, std::string& in) {
+    const auto sent = rank(self).send(1 - self, 1, bytes(out));
+    std::this_thread::sleep_for(milliseconds(20));
+    const auto received = rank(self).receive(1 - self, 1, bytes(in));
+    while (received->wait(milliseconds(100)) == TransferState::Pending ||
+           sent->wait(milliseconds(100)) == TransferState::Pending) {
+    }
+    EXPECT_EQ(received->wait(milliseconds(0)), TransferState::Complete);
+    EXPECT_EQ(sent->wait(milliseconds(0)), TransferState::Complete);
+  };
+  std::thread other([&] { run(1, down, got_up); });
+  run(0, up, got_down);
+  other.join();
+  EXPECT_TRUE(got_up == up && got_down == down);
+}
+
+TEST_P(TransportContract, AWaitEndsAfterItsSlice) {
+  std::string nothing(4, ' ');
+  const auto receive = rank(1).receive(0, 7, bytes(nothing));
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(receive->wait(milliseconds(30)), TransferState::Pending);
+  EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(30));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(5000));
+}
+
+TEST_P(TransportContract, ACancelledReceiveIsNotWrittenTo) {
+  std::string cancelled(4, ' '), wanted(4, ' ');
+  rank(1).receive(0, 7, bytes(cancelled)).reset();
+  const std::string sent = "data";
+  const auto receive = rank(1).receive(0, 7, bytes(wanted));
+  const auto send = rank(0).send(1, 7, bytes(sent));
+  EXPECT_EQ(finish(*receive, *send), TransferState::Complete);
+  EXPECT_EQ(wanted, sent);
+  EXPECT_EQ(cancelled, "    ");
+}
+
+// The message is too long for buffers in between, so a part of it is on its way when it is cancelled.
+TEST_P(TransportContract, AfterACancelledSendOtherMessagesArrive) {
+  const std::string after = "after it";
+  auto large = std::make_unique<std::string>(20 << 20, 'x');
+  auto cancelled = rank(0).send(1, 7, bytes(std::as_const(*large)));
+  cancelled.reset();
+  large.reset();
+  std::string got(after.size(), ' ');
+  const auto receive = rank(1).receive(0, 8, bytes(got));
+  const auto send = rank(0).send(1, 8, bytes(after));
+  EXPECT_EQ(finish(*receive, *send), TransferState::Complete);
+  EXPECT_EQ(got, after);
+}
+
+TEST_P(TransportContract, AMessageOfAnotherSizeIsADefect) {
+  const std::string four = "four";
+  std::string five(5, ' ');
+  const auto receive = rank(1).receive(0, 7, bytes(five));
+  const auto send = rank(0).send(1, 7, bytes(four));
+  EXPECT_THROW(finish(*receive, *send), std::logic_error);
+}
+
+TEST_P(TransportContract, WhatArrivedBeforeTheConnectionEndedCanBeReceived) {
+  const std::string last = "last words";
+  {
+    const auto send = rank(0).send(1, 7, bytes(last));
+    ASSERT_EQ(send->wait(milliseconds(5000)), TransferState::Complete);
+  }
+  transports_[0].reset();
+  std::string got(last.size(), ' '), more(4, ' ');
+  const auto receive = rank(1).receive(0, 7, bytes(got)), never = rank(1).receive(0, 7, bytes(more));
+  EXPECT_EQ(receive->wait(milliseconds(5000)), TransferState::Complete);
+  EXPECT_EQ(got, last);
+  EXPECT_EQ(never->wait(milliseconds(5000)), TransferState::PeerGone);
+  EXPECT_NE(rank(1).why_gone(0).find("connection ended: "), std::string::npos) << rank(1).why_gone(0);
+  const auto send = rank(1).send(0, 7, bytes(got));
+  EXPECT_EQ(send->wait(milliseconds(5000)), TransferState::PeerGone);
+  const auto still = rank(1).send(2, 7, bytes(got));  // other connections stay
+  const auto arrives = rank(2).receive(1, 7, bytes(more.assign(last.size(), ' ')));
+  EXPECT_EQ(finish(*arrives, *still), TransferState::Complete);
+}
+
+}  // namespace
+}  // namespace trivet::comm
