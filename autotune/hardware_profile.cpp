@@ -20,7 +20,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* kFormat = "trivet hardware profile 1";
-constexpr int64_t kMostBytes = int64_t{16} << 20;
+constexpr int64_t kMostProfileBytes = int64_t{16} << 20;
 constexpr int kMostLevels = 16;
 constexpr double kMostSeconds = 1e9, kMostWork = 1e30;  // so that sums and rates stay finite
 
@@ -159,7 +159,7 @@ HardwareProfile parse_profile(const std::string& text, const std::string& path) 
 }
 
 HardwareProfile read_profile(const std::string& path) {
-  const BoundedText read = read_bounded(path, kMostBytes, "a hardware profile");
+  const BoundedText read = read_bounded(path, kMostProfileBytes, "a hardware profile");
   if (!read.problem.empty()) throw ConfigError(fmt::format("{}: {}; `trivet bench` writes such a file", path, read.problem));
   return parse_profile(read.text, path);
 }

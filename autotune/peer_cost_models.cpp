@@ -6,26 +6,26 @@
 namespace trivet::autotune {
 namespace {
 
-double share(int64_t ranks) { return static_cast<double>(ranks - 1) / static_cast<double>(ranks); }
+double share_of_rank(int64_t ranks) { return static_cast<double>(ranks - 1) / static_cast<double>(ranks); }
 
 }  // namespace
 
 double alpa_all_gather(int64_t ranks, double bytes, const Link& link) {
-  return link.alpha + share(ranks) * bytes * link.beta + 0.1;
+  return link.alpha + share_of_rank(ranks) * bytes * link.beta + 0.1;
 }
 double alpa_all_reduce(int64_t ranks, double bytes, const Link& link) {
-  return link.alpha + 2 * share(ranks) * bytes * link.beta + 0.01;
+  return link.alpha + 2 * share_of_rank(ranks) * bytes * link.beta + 0.01;
 }
 double alpa_reduce_scatter(int64_t ranks, double bytes, const Link& link) {
-  return link.alpha + share(ranks) * bytes * link.beta + 0.001;
+  return link.alpha + share_of_rank(ranks) * bytes * link.beta + 0.001;
 }
 double alpa_all_to_all(int64_t ranks, double bytes, const Link& link) {
   const double n = static_cast<double>(ranks);
-  return link.alpha + share(ranks) / n * bytes * link.beta * (n / 2) + 0.001;
+  return link.alpha + share_of_rank(ranks) / n * bytes * link.beta * (n / 2) + 0.001;
 }
 
 double galvatron_data_message(int64_t ranks, double bytes, bool mixed_precision) {
-  return 2 * share(ranks) * bytes / (mixed_precision ? 2 : 1);
+  return 2 * share_of_rank(ranks) * bytes / (mixed_precision ? 2 : 1);
 }
 
 double galvatron_backward_seconds(double forward, bool recomputed, double ratio) {

@@ -34,7 +34,7 @@ struct Pipelining {
 };
 
 // The values of one choice, as part of a trial's name and as keys.
-struct Choice {
+struct KeyChoice {
   std::string name;
   std::vector<std::string> overrides;
 };
@@ -53,7 +53,7 @@ class Enumeration {
     for (const MeshSizes& mesh : meshes()) {
       const auto rests = combinations(mesh);
       for (const int stage : stages(mesh))
-        for (const Choice& rest : rests)
+        for (const KeyChoice& rest : rests)
           for (const int64_t micro : microbatches(mesh)) add(mesh, stage, micro, rest);
     }
     return std::move(space_);
@@ -129,11 +129,11 @@ class Enumeration {
     return std::max<int64_t>(config_.batch.train_batch_size / mesh.data / micro, 1);
   }
 
-  static std::vector<Choice> crossed(const std::vector<Choice>& a, const std::vector<Choice>& b) {
-    std::vector<Choice> all;
-    for (const Choice& first : a)
-      for (const Choice& second : b) {
-        Choice both{first.name + second.name, first.overrides};
+  static std::vector<KeyChoice> crossed(const std::vector<KeyChoice>& a, const std::vector<KeyChoice>& b) {
+    std::vector<KeyChoice> all;
+    for (const KeyChoice& first : a)
+      for (const KeyChoice& second : b) {
+        KeyChoice both{first.name + second.name, first.overrides};
         both.overrides.insert(both.overrides.end(), second.overrides.begin(), second.overrides.end());
         all.push_back(std::move(both));
       }
@@ -141,8 +141,8 @@ class Enumeration {
   }
 
   // All combinations of what is neither mesh nor stage nor microbatch.
-  std::vector<Choice> combinations(const MeshSizes& mesh) const {
-    std::vector<Choice> all{{}};
+  std::vector<KeyChoice> combinations(const MeshSizes& mesh) const {
+    std::vector<KeyChoice> all{{}};
     if (tuning().fast) return all;
     if (mesh.pipeline > 1) all = crossed(all, schedules(mesh));
     if (!is_kept(config_, "activation_checkpointing.mode"))
@@ -158,7 +158,7 @@ class Enumeration {
   }
 
   // GPipe is left out: it holds more than 1F1B and waits as long.
-  std::vector<Choice> schedules(const MeshSizes& mesh) const {
+  std::vector<KeyChoice> schedules(const MeshSizes& mesh) const {
     std::vector<Pipelining> kinds{{ScheduleKind::OneForwardOneBackward, 0},
                                   {ScheduleKind::ZeroBubbleH1, 0},
                                   {ScheduleKind::ZeroBubble2p, 0},
@@ -167,9 +167,9 @@ class Enumeration {
     for (int64_t chunks = 2; chunks * mesh.pipeline <= blocks && chunks <= 4; ++chunks)
       kinds.push_back({ScheduleKind::Interleaved, chunks});
     const bool keeps_schedule = is_kept(config_, "pipeline.schedule"), keeps_chunks = is_kept(config_, "pipeline.chunks");
-    std::vector<Choice> all;
+    std::vector<KeyChoice> all;
     for (const Pipelining& kind : kinds) {
-      Choice choice;
+      KeyChoice choice;
       if (keeps_schedule && (!config_.pipeline.schedule_file.empty() || kind.schedule != config_.pipeline.schedule)) continue;
       if (keeps_chunks && kind.chunks > 0 && kind.chunks != config_.pipeline.chunks) continue;
       choice.name = fmt::format("_{}", name_of(kind.schedule));
@@ -182,7 +182,7 @@ class Enumeration {
     return all;
   }
 
-  void add(const MeshSizes& mesh, int stage, int64_t micro, const Choice& rest) {
+  void add(const MeshSizes& mesh, int stage, int64_t micro, const KeyChoice& rest) {
     const int64_t steps = accumulation(mesh, micro);
     TrialConfig trial{.name = fmt::format("z{}_gas{}_tmbspg{}", stage, steps, micro)};
     trial.overrides = {fmt::format("train_micro_batch_size_per_gpu={}", micro),

@@ -22,7 +22,7 @@ namespace trivet::checkpoint {
 namespace {
 
 constexpr int64_t kManifestLimitBytes = int64_t{256} << 20;
-constexpr int64_t kHeaderLimitBytes = 100'000'008;
+constexpr int64_t kShardHeaderLimitBytes = 100'000'008;
 
 // Bytes of a block of a stored piece that are copied to a wanted piece.
 struct Copy {
@@ -134,7 +134,7 @@ void LoadedStep::open_shard(const std::string& name) {
   auto shard = std::make_unique<Shard>(Shard{name, files_->open(path), {}, {}});
   if (shard->file->size() != stored.bytes)
     corrupt(path, fmt::format("the file has {} bytes, the manifest says {}", shard->file->size(), stored.bytes));
-  if (stored.header_bytes < 8 || stored.header_bytes > std::min(stored.bytes, kHeaderLimitBytes))
+  if (stored.header_bytes < 8 || stored.header_bytes > std::min(stored.bytes, kShardHeaderLimitBytes))
     corrupt(path, fmt::format("the manifest says that its header has {} bytes", stored.header_bytes));
   std::string start(static_cast<size_t>(stored.header_bytes), '\0');
   shard->file->read_exactly(0, std::as_writable_bytes(std::span(start)));

@@ -61,7 +61,7 @@ void add_how(Section<A>& tuning) {
   key("overwrite", &A::overwrite, "remove the results of an earlier tuning run; false: continue from them");
 }
 
-void add_without_effect(SectionBase& tuning) {
+void add_autotuning_without_effect(SectionBase& tuning) {
   tuning.inert("metric_path", "null", "file with the metric",
                "`trivet tune` refuses it, because it measures the trials itself (results_dir/NAME/metrics.json)");
   tuning
@@ -81,7 +81,7 @@ void add_autotuning_keys(KeyTable& table) {
   Section<A> tuning(table, "autotuning", [](Config& c) -> A& { return c.autotuning; });
   add_how(tuning);
   add_what_is_searched(table, tuning);
-  add_without_effect(tuning);
+  add_autotuning_without_effect(tuning);
 }
 
 }  // namespace trivet::config

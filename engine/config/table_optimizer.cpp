@@ -8,7 +8,7 @@ namespace trivet::config {
 namespace {
 
 // DeepSpeed's other optimizers, then PyTorch's, which DeepSpeed accepts by name.
-std::vector<std::string> known_to_deepspeed() {
+std::vector<std::string> optimizers_of_deepspeed() {
   return {
       "OneBitAdam",       "ZeroOneAdam", "OneBitLamb", "MuAdam",  "MuAdamW",    "MuSGD",          "FusedAdam", "CPUAdam",
       "DeepSpeedCPUAdam", "FusedLamb",   "FusedLion",  "CPULion", "CPUAdagrad", "ZenFlowCPUAdam", "Adadelta",  "Adafactor",
@@ -85,7 +85,7 @@ void add_optimizer_keys(KeyTable& table) {
   optimizer.key("type", &OptimizerConfig::type, "the rule that turns gradients into updates; case does not matter")
       .selects()
       .ignores_case()
-      .refuses(known_to_deepspeed());
+      .refuses(optimizers_of_deepspeed());
   add_parameters(table);
   add_known_parameters(table);
   optimizer.key("decay_all", &OptimizerConfig::decay_all, "apply weight decay to biases and norms too");

@@ -7,10 +7,10 @@ namespace {
 
 using S = SchedulerConfig;
 using Names = std::vector<std::string>;
-const char* const kType = "scheduler.type";
+const char* const kSchedulerType = "scheduler.type";
 
 // PyTorch's schedulers, which DeepSpeed accepts by name.
-Names known_to_deepspeed() {
+Names schedulers_of_deepspeed() {
   return {"LambdaLR",         "MultiplicativeLR",  "StepLR",       "MultiStepLR",  "ConstantLR",
           "LinearLR",         "ExponentialLR",     "SequentialLR", "PolynomialLR", "CosineAnnealingLR",
           "ChainedScheduler", "ReduceLROnPlateau", "CyclicLR",     "OneCycleLR",   "CosineAnnealingWarmRestarts"};
@@ -22,70 +22,76 @@ void add_warmup(Section<S>& params) {
       .key("total_num_steps", &S::total_num_steps,
            "step at which the schedule ends; 0: training.steps, so that resuming with more steps changes the learning rate")
       .at_least(0)
-      .only_for(kType, {"WarmupDecayLR", "WarmupCosineLR", "Linear", "Cosine"});
-  params.key("warmup_min_lr", &S::warmup_min_lr, "learning rate at the first step").at_least(0).only_for(kType, warmup);
+      .only_for(kSchedulerType, {"WarmupDecayLR", "WarmupCosineLR", "Linear", "Cosine"});
+  params.key("warmup_min_lr", &S::warmup_min_lr, "learning rate at the first step")
+      .at_least(0)
+      .only_for(kSchedulerType, warmup);
   params.key("warmup_max_lr", &S::warmup_max_lr, "learning rate after the warm-up; 0: the optimizer's lr")
       .at_least(0)
       .nullable()
       .default_note("WarmupDecayLR: 0.001")
-      .only_for(kType, warmup);
+      .only_for(kSchedulerType, warmup);
   params.key("warmup_num_steps", &S::warmup_num_steps, "steps of the warm-up")
       .at_least(0)
       .default_note("WarmupLR, WarmupDecayLR, WarmupCosineLR: 1000")
-      .only_for(kType, {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "Constant", "Linear", "Cosine"});
+      .only_for(kSchedulerType, {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "Constant", "Linear", "Cosine"});
   params.key("warmup_type", &S::warmup_type, "shape of the warm-up")
-      .only_for(kType, {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"});
+      .only_for(kSchedulerType, {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"});
   params.key("warmup_min_ratio", &S::warmup_min_ratio, "learning rate at the first step, as a share of lr")
       .between(0, 1)
-      .only_for(kType, {"WarmupCosineLR"});
+      .only_for(kSchedulerType, {"WarmupCosineLR"});
   params.key("cos_min_ratio", &S::cos_min_ratio, "learning rate at the end, as a share of lr")
       .between(0, 1)
-      .only_for(kType, {"WarmupCosineLR"});
+      .only_for(kSchedulerType, {"WarmupCosineLR"});
   params.key("end_ratio", &S::end_ratio, "learning rate at the end, as a share of lr")
       .between(0, 1)
-      .only_for(kType, {"Linear", "Cosine"});
+      .only_for(kSchedulerType, {"Linear", "Cosine"});
 }
 
 void add_range_test(Section<S>& params) {
   const Names range{"LRRangeTest"};
-  params.key("lr_range_test_min_lr", &S::range_min_lr, "first learning rate").more_than(0).only_for(kType, range);
-  params.key("lr_range_test_step_size", &S::range_step_size, "steps between increases").at_least(1).only_for(kType, range);
+  params.key("lr_range_test_min_lr", &S::range_min_lr, "first learning rate").more_than(0).only_for(kSchedulerType, range);
+  params.key("lr_range_test_step_size", &S::range_step_size, "steps between increases")
+      .at_least(1)
+      .only_for(kSchedulerType, range);
   params.key("lr_range_test_step_rate", &S::range_step_rate, "increase, as a share of the first learning rate")
       .at_least(0)
-      .only_for(kType, range);
+      .only_for(kSchedulerType, range);
   params.key("lr_range_test_staircase", &S::range_staircase, "increase in steps instead of continuously")
-      .only_for(kType, range);
+      .only_for(kSchedulerType, range);
 }
 
 void add_one_cycle(Section<S>& params) {
   const Names cycle{"OneCycle"};
-  params.key("cycle_min_lr", &S::cycle_min_lr, "lowest learning rate; required").at_least(0).only_for(kType, cycle);
-  params.key("cycle_max_lr", &S::cycle_max_lr, "highest learning rate; required").at_least(0).only_for(kType, cycle);
+  params.key("cycle_min_lr", &S::cycle_min_lr, "lowest learning rate; required").at_least(0).only_for(kSchedulerType, cycle);
+  params.key("cycle_max_lr", &S::cycle_max_lr, "highest learning rate; required").at_least(0).only_for(kSchedulerType, cycle);
   params.key("decay_lr_rate", &S::decay_lr_rate, "decay of the learning rate after the cycle")
       .at_least(0)
-      .only_for(kType, cycle);
+      .only_for(kSchedulerType, cycle);
   params.key("cycle_first_step_size", &S::cycle_first_step_size, "steps of the first half of the cycle")
       .at_least(1)
-      .only_for(kType, cycle);
+      .only_for(kSchedulerType, cycle);
   params.key("cycle_second_step_size", &S::cycle_second_step_size, "steps of the second half; 0: same as the first half")
       .at_least(0)
       .nullable()
-      .only_for(kType, cycle);
+      .only_for(kSchedulerType, cycle);
   params.key("cycle_first_stair_count", &S::cycle_first_stair_count, "stairs in the first half; 0: continuous")
       .at_least(0)
-      .only_for(kType, cycle);
+      .only_for(kSchedulerType, cycle);
   params.key("cycle_second_stair_count", &S::cycle_second_stair_count, "stairs in the second half; -1: same as the first half")
       .at_least(-1)
       .nullable()
-      .only_for(kType, cycle);
+      .only_for(kSchedulerType, cycle);
   params.key("decay_step_size", &S::decay_step_size, "steps between decays after the cycle; 0: no decay")
       .at_least(0)
-      .only_for(kType, cycle);
+      .only_for(kSchedulerType, cycle);
   params.key("cycle_momentum", &S::cycle_momentum, "cycle the momentum (beta1) against the learning rate")
-      .only_for(kType, cycle);
-  params.key("cycle_min_mom", &S::cycle_min_mom, "lowest momentum").between(0, 1).below(1).only_for(kType, cycle);
-  params.key("cycle_max_mom", &S::cycle_max_mom, "highest momentum").between(0, 1).below(1).only_for(kType, cycle);
-  params.key("decay_mom_rate", &S::decay_mom_rate, "growth of the momentum after the cycle").at_least(0).only_for(kType, cycle);
+      .only_for(kSchedulerType, cycle);
+  params.key("cycle_min_mom", &S::cycle_min_mom, "lowest momentum").between(0, 1).below(1).only_for(kSchedulerType, cycle);
+  params.key("cycle_max_mom", &S::cycle_max_mom, "highest momentum").between(0, 1).below(1).only_for(kSchedulerType, cycle);
+  params.key("decay_mom_rate", &S::decay_mom_rate, "growth of the momentum after the cycle")
+      .at_least(0)
+      .only_for(kSchedulerType, cycle);
 }
 
 }  // namespace
@@ -96,7 +102,7 @@ void add_scheduler_keys(KeyTable& table) {
       .key("type", &S::type,
            "how the learning rate changes: DeepSpeed's five schedulers, or Constant, Linear or Cosine with warm-up")
       .selects()
-      .refuses(known_to_deepspeed());
+      .refuses(schedulers_of_deepspeed());
   Section<S> params(table, "scheduler.params", [](Config& c) -> S& { return c.scheduler; });
   add_warmup(params);
   add_range_test(params);

@@ -58,7 +58,7 @@ void add_stage3(Section<Z>& zero) {
       .active_when(when, stage3);
 }
 
-void add_without_effect(SectionBase& zero) {
+void add_zero_without_effect(SectionBase& zero) {
   const std::string layout_free = "a checkpoint holds global shapes and loads on any layout";
   const std::string python = "there are no Python modules";
   zero.inert("use_multi_rank_bucket_allreduce", "true", "one bucket may hold several owners' gradients",
@@ -110,7 +110,7 @@ void add_zero_keys(KeyTable& table) {
       .selects();
   add_buckets(zero);
   add_stage3(zero);
-  add_without_effect(zero);
+  add_zero_without_effect(zero);
   add_not_implemented(table, zero);
 }
 
