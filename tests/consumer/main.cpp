@@ -15,7 +15,7 @@ double train_three_steps(trivet::comm::World& world) {
     "zero_optimization": {"stage": 2}
   })",
                                                      "consumer");
-  trivet::model::Model model = trivet::model::build(trivet::config.model);
+  trivet::model::Model model = trivet::model::build(config.model);
   trivet::Plan plan = trivet::make_plan(config, model, world.size());
   trivet::Engine engine(std::move(plan), std::move(model), world);
 
