@@ -78,21 +78,12 @@ class Bench {
     buffers_.resize(1);  // the workspace
   }
 
-  void run(const std::string& name, std::initializer_list<ConstTensorView> moved, const std::function<void()>& work) {
-    double bytes = 0;
-    for (const ConstTensorView& view : moved) bytes += static_cast<double>(view.bytes());
-    print(name, bytes, median_seconds(work));
-  }
   template <typename Args>
   void run(const std::string& name, std::initializer_list<ConstTensorView> moved, const Args& args) {
-    run(name, moved, [&] {
-      if constexpr (std::is_same_v<Args, Adam>)
-        cuda::compute(AdamUpdates{std::span(&args, 1)}, launch_);
-      else
-        cuda::compute(args, launch_);
-    });
+    double bytes = 0;
+    for (const ConstTensorView& view : moved) bytes += static_cast<double>(view.bytes());
+    print(name, bytes, median_seconds([&] { cuda::compute(args, launch_); }));
   }
-  const cuda::Launch& launch() const { return launch_; }
 
  private:
   double median_seconds(const std::function<void()>& work) {
@@ -120,10 +111,11 @@ class Bench {
     const double seconds = median_seconds([&] { cuda::compute(Copy{from, to}, launch_); });
     copy_rate_ = bytes / seconds;
     print("cudaMemcpyAsync", bytes, seconds);
-    run("own copy, 16 bytes a thread", {from, to}, [&] {
+    const auto own_copy = [&] {
       TRIVET_LAUNCH(copy_packs, static_cast<unsigned>(launch_.multiprocessors * 16), 512, 0, launch_.stream,
                     static_cast<const float*>(from.data), static_cast<float*>(to.data), kParameters / 4);
-    });
+    };
+    print("own copy, 16 bytes a thread", bytes, median_seconds(own_copy));
     release();
   }
 
@@ -142,21 +134,20 @@ void elementwise(Bench& b) {
   const TensorView wide = b.random(DType::Float32, {kTokens, kHidden}), row = b.random(DType::BFloat16, {kHidden});
   const TensorView sums = b.allocate(DType::Int64, {kTokens, kHidden}), refused = b.allocate(DType::Int64, {1});
   const TensorView norm = b.allocate(DType::Int64, {ExactSum::kWords});
-  const cuda::Launch& on = b.launch();
-  b.run("zero", {x}, [&] { cuda::compute(Zero{x}, on); });
-  b.run("copy bf16 to fp32", {x, wide}, [&] { cuda::compute(Copy{x, wide}, on); });
-  b.run("copy fp32 to bf16", {wide, x}, [&] { cuda::compute(Copy{wide, x}, on); });
-  b.run("add bf16", {x, y, y}, [&] { cuda::compute(Add{x, y}, on); });
-  b.run("scale bf16", {x, x}, [&] { cuda::compute(Scale{x, 1.0}, on); });
+  b.run("zero", {x}, Zero{x});
+  b.run("copy bf16 to fp32", {x, wide}, Copy{x, wide});
+  b.run("copy fp32 to bf16", {wide, x}, Copy{wide, x});
+  b.run("add bf16", {x, y, y}, Add{x, y});
+  b.run("scale bf16", {x, x}, Scale{x, 1.0});
   b.run<AddBias>("add_bias", {x, x}, {.x = x, .bias = row, .out = x});
   const Squares of_x{x, 1.0, kSumBlock}, of_wide{wide, 1.0, kSumBlock};
-  b.run("sum_of_squares bf16", {x}, [&] { cuda::compute(SumOfSquares{std::span(&of_x, 1), norm}, on); });
-  b.run("sum_of_squares fp32", {wide}, [&] { cuda::compute(SumOfSquares{std::span(&of_wide, 1), norm}, on); });
-  b.run("divide_by_norm fp32", {wide, wide}, [&] { cuda::compute(DivideByNorm{wide, norm, 1.0}, on); });
-  b.run("fixed_point_store", {x, sums}, [&] { cuda::compute(FixedPointStore{x, 1.0, 100, sums, refused}, on); });
-  b.run("fixed_point_add", {x, sums, sums}, [&] { cuda::compute(FixedPointAdd{x, 1.0, 100, sums, refused}, on); });
-  b.run("fixed_point_read", {sums, x}, [&] { cuda::compute(FixedPointRead{sums, x}, on); });
-  b.run("fixed_point_round", {wide, x}, [&] { cuda::compute(FixedPointRound{wide, 1.0, 100, x, refused}, on); });
+  b.run("sum_of_squares bf16", {x}, SumOfSquares{std::span(&of_x, 1), norm});
+  b.run("sum_of_squares fp32", {wide}, SumOfSquares{std::span(&of_wide, 1), norm});
+  b.run("divide_by_norm fp32", {wide, wide}, DivideByNorm{wide, norm, 1.0});
+  b.run("fixed_point_store", {x, sums}, FixedPointStore{x, 1.0, 100, sums, refused});
+  b.run("fixed_point_add", {x, sums, sums}, FixedPointAdd{x, 1.0, 100, sums, refused});
+  b.run("fixed_point_read", {sums, x}, FixedPointRead{sums, x});
+  b.run("fixed_point_round", {wide, x}, FixedPointRound{wide, 1.0, 100, x, refused});
 }
 
 void quantisation(Bench& b) {
@@ -280,10 +271,10 @@ void optimizers(Bench& b) {
   const TensorView v = b.random(DType::Float32, shape), update = b.allocate(DType::Float32, shape);
   const TensorView g = b.random(DType::BFloat16, shape), copy = b.allocate(DType::BFloat16, shape);
   const TensorView verdict = b.from_host<double>({1, 1, 1}, {3});
-  b.run<Adam>("adam, bf16 gradient", {g, copy, master, master, m, m, v, v},
-              {.master = master, .moment1 = m, .moment2 = v, .copy_out = copy, .gradient = g, .verdict = verdict});
-  b.run<Adam>("adam, fp32 gradient", {update, copy, master, master, m, m, v, v},
-              {.master = master, .moment1 = m, .moment2 = v, .copy_out = copy, .gradient = update, .verdict = verdict});
+  const Adam narrow{.master = master, .moment1 = m, .moment2 = v, .copy_out = copy, .gradient = g, .verdict = verdict};
+  const Adam wide{.master = master, .moment1 = m, .moment2 = v, .copy_out = copy, .gradient = update, .verdict = verdict};
+  b.run("adam, bf16 gradient", {g, copy, master, master, m, m, v, v}, AdamUpdates{std::span(&narrow, 1)});
+  b.run("adam, fp32 gradient", {update, copy, master, master, m, m, v, v}, AdamUpdates{std::span(&wide, 1)});
   b.run<Sgd>("sgd with momentum", {g, copy, master, master, m, m},
              {.master = master, .momentum_buffer = m, .copy_out = copy, .gradient = g, .verdict = verdict, .momentum = 0.9});
   b.run<Lion>("lion", {g, copy, master, master, m, m},

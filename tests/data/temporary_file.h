@@ -36,7 +36,7 @@ inline std::string file_content(const std::string& path) {
 }
 
 // The path of data that is not in the repository. Tests that use it are skipped where it is absent.
-inline std::string shared_data(const std::string& name) { return std::string(TRIVET_SOURCE_DIR) + "/../shared/data/" + name; }
+inline std::string shared_data(const std::string& name) { return TRIVET_SOURCE_DIR "/../shared/data/" + name; }
 
 }  // namespace trivet::data
 
