@@ -38,7 +38,7 @@ struct BenchArguments {
   double seconds = 60;
 };
 
-DeviceChoice device_of(const std::string& name) {
+DeviceChoice device_choice_of(const std::string& name) {
   if (name == "cpu") return DeviceChoice::Cpu;
   if (name == "cuda") return DeviceChoice::Cuda;
   std::string reason;
@@ -80,7 +80,7 @@ void keep(const BenchArguments& arguments, autotune::MeasuredSetup setup) {
 autotune::BenchOptions options_of(const BenchArguments& arguments, const RankBody& rank) {
   return {.threads = rank.threads,
           .local_rank = rank.local_rank,
-          .device = device_of(arguments.device),
+          .device = device_choice_of(arguments.device),
           .own_cores = arguments.ranks > 0,
           .seconds = arguments.seconds,
           .progress = [](const std::string& line) {

@@ -99,7 +99,7 @@ std::vector<int32_t> some_tokens(const data::TokenFile& file, int64_t first, int
 }
 
 // A character that is cut in half at either end must not make the JSON invalid.
-std::string printable(const Json& text) { return text.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string text_of(const Json& text) { return text.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 void run_show(const ShowArguments& arguments) {
   const auto file = data::open_token_file(arguments.file);
@@ -128,7 +128,7 @@ void run_show(const ShowArguments& arguments) {
   if (has_tokenizer) fmt::print("tokenizer   {}\n", escape_control(info.tokenizer_name));
   fmt::print("digest      {}\n", file->digest());
   if (arguments.verify) fmt::print("verified    every token read; no errors found\n");
-  fmt::print("from {:<6} {}\n", arguments.first, has_tokenizer ? printable(text) : fmt::format("{}", fmt::join(ids, " ")));
+  fmt::print("from {:<6} {}\n", arguments.first, has_tokenizer ? text_of(text) : fmt::format("{}", fmt::join(ids, " ")));
 }
 
 void add_prepare(CLI::App& data) {

@@ -21,9 +21,9 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kSameSignal{500};
+constexpr milliseconds kSameRequest{500};
 
-std::string name_of_signal(int signal) {
+std::string short_name_of(int signal) {
   switch (signal) {
     case SIGTERM: return "SIGTERM";
     case SIGINT: return "SIGINT";
@@ -39,9 +39,9 @@ bool is_ignored(int signal) {
   return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
-comm::Descriptor checked(int descriptor, const char* what) {
+Descriptor checked(int descriptor, const char* what) {
   if (descriptor < 0) throw std::system_error(errno, std::generic_category(), what);
-  return comm::Descriptor(descriptor);
+  return Descriptor(descriptor);
 }
 
 }  // namespace
@@ -89,14 +89,14 @@ void StopSignals::wait_for_signals() {
 
 void StopSignals::received(int signal) {
   // Checked first, because by the time the duplicate comes, a fast rank may have saved and stopped listening.
-  if (first_ != 0 && Clock::now() - first_at_ < kSameSignal) return;
+  if (first_ != 0 && Clock::now() - first_at_ < kSameRequest) return;
   const bool ends = signal != options_.warning || options_.warning_ends;
   if (!request_.is_heard()) {
     if (ends) end_at_once(signal);
-    return options_.log.info(name_of_signal(signal) + ": there is nothing to save now");
+    return options_.log.info(short_name_of(signal) + ": there is nothing to save now");
   }
   if (!ends) {
-    options_.log.info(name_of_signal(signal) + ": the running step will be finished and saved");
+    options_.log.info(short_name_of(signal) + ": the running step will be finished and saved");
     return request_.save();
   }
   if (first_ == 0) return first(signal);
@@ -112,7 +112,7 @@ void StopSignals::first(int signal) {
   const std::string saved = options_.directory.empty() ? ", but not saved: checkpoint.directory is not set"
                                                        : " and saved to " + printable(options_.directory);
   options_.log.info(fmt::format("{}: the running step will be finished{}{}; then the run ends; a second signal ends it at once",
-                                name_of_signal(signal), limit, saved));
+                                short_name_of(signal), limit, saved));
 }
 
 // Ends the process by the signal itself, so that whoever waits for the process sees that a signal ended it.
@@ -136,7 +136,7 @@ void StopSignals::end_at_deadline() const {
         "the running step, its evaluation or its save took longer than {}; the run ends now, and complete checkpoints stay "
         "as they are",
         time);
-  options_.log.error(name_of_signal(first_) + ": " + what);
+  options_.log.error(short_name_of(first_) + ": " + what);
   std::_Exit(128 + first_);
 }
 

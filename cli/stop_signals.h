@@ -19,7 +19,7 @@
 #include <string>
 #include <thread>
 
-#include "comm/descriptor.h"
+#include "core/descriptor.h"
 #include "core/log.h"
 #include "engine/config/config.h"
 #include "engine/stop_request.h"
@@ -59,7 +59,7 @@ class StopSignals {
   StopRequest& request_;
   StopSignalOptions options_;
   sigset_t watched_{}, blocked_before_{};
-  comm::Descriptor signals_, wake_;
+  Descriptor signals_, wake_;
   int first_ = 0;  // 0: none yet
   std::chrono::steady_clock::time_point first_at_;
   std::thread thread_;

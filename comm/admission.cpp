@@ -65,7 +65,7 @@ bool Admission::advance(Visitor& visitor, TimePoint now, std::vector<Request>& r
     const auto state = visitor.link.fill();
     if (auto frame = visitor.link.next()) {
       if (frame->kind != FrameKind::Join)
-        throw CommError(ExitCode::Rendezvous, "did not ask to join but sent " + name_of(frame->kind));
+        throw CommError(ExitCode::Rendezvous, "did not ask to join but sent " + to_string(frame->kind));
       Member member = decode_join(frame->payload);
       requests.push_back({std::move(visitor.link), std::move(member)});
       return true;

@@ -9,11 +9,12 @@
 #include <charconv>
 #include <system_error>
 
+#include "comm/member.h"
+
 namespace trivet::comm {
 namespace {
 
 constexpr size_t kLongestCause = 400;
-constexpr int kMostRanks = 1 << 20;
 
 // Takes the number before the next space off `text`, and the space with it.
 std::optional<int> take_number(std::string_view& text, int least, int most) {

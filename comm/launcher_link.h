@@ -10,7 +10,7 @@
 #include <string_view>
 #include <thread>
 
-#include "comm/descriptor.h"
+#include "core/descriptor.h"
 #include "core/error.h"
 
 namespace trivet::comm {

@@ -188,7 +188,7 @@ void Liveness::handle(Peer& peer, const Frame& frame) {
     case FrameKind::Refuse:
     case FrameKind::Welcome: break;
   }
-  throw CommError(ExitCode::Rendezvous, fmt::format("sent {} after all ranks had joined", name_of(frame.kind)));
+  throw CommError(ExitCode::Rendezvous, fmt::format("sent {} after all ranks had joined", to_string(frame.kind)));
 }
 
 void Liveness::lose(const Peer& peer, const std::string& cause) {

@@ -39,7 +39,7 @@ bool holds(const fs::path& process, const std::set<std::string>& sockets) {
   return false;
 }
 
-std::string name_of(const fs::path& process) {
+std::string program_of(const fs::path& process) {
   std::ifstream file(process / "comm");
   std::string name;
   std::getline(file, name);
@@ -57,7 +57,7 @@ std::string port_holder(int port) {
   for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
     const std::string pid = entry.path().filename();
     if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-    if (holds(entry.path(), sockets)) return fmt::format("pid {} ({})", pid, name_of(entry.path()));
+    if (holds(entry.path(), sockets)) return fmt::format("pid {} ({})", pid, program_of(entry.path()));
   }
   return "a process that cannot be seen from here";
 }

@@ -6,7 +6,7 @@
 
 #include <charconv>
 
-#include "comm/descriptor.h"
+#include "core/descriptor.h"
 
 namespace trivet::comm {
 namespace {

@@ -131,7 +131,7 @@ class Gathering {
       const Link::State state = links_[rank].fill();
       std::string why = state != Link::State::Open ? "left during the rendezvous" : "";
       try {
-        if (const auto frame = links_[rank].next()) why = "sent " + name_of(frame->kind) + " before all ranks had joined";
+        if (const auto frame = links_[rank].next()) why = "sent " + to_string(frame->kind) + " before all ranks had joined";
       } catch (const CommError& error) {
         why = error.what();
       }
@@ -194,7 +194,7 @@ const std::string& payload_of(const Frame& answer, FrameKind expected) {
   if (answer.kind == expected) return answer.payload;
   if (answer.kind != FrameKind::Refuse) {
     throw CommError(ExitCode::Rendezvous,
-                    fmt::format("sent {} where {} or a Refuse is expected", name_of(answer.kind), name_of(expected)));
+                    fmt::format("sent {} where {} or a Refuse is expected", to_string(answer.kind), to_string(expected)));
   }
   const Refusal refusal = decode_refuse(answer.payload);
   throw Refused(refusal.code, "rendezvous: " + escape_control(refusal.reason));

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "comm/descriptor.h"
+#include "core/descriptor.h"
 #include "core/error.h"
 
 namespace trivet::comm {

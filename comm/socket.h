@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "comm/descriptor.h"
 #include "comm/frame.h"
+#include "core/descriptor.h"
 
 namespace trivet::comm {
 

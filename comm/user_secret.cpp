@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "comm/descriptor.h"
+#include "core/descriptor.h"
 #include "core/error.h"
 #include "core/log.h"
 

@@ -40,7 +40,7 @@ Frame member_frame(FrameKind kind, const Member& member) {
 }
 
 Member decode_member(std::string_view payload, FrameKind kind) {
-  PayloadReader in(payload, name_of(kind));
+  PayloadReader in(payload, to_string(kind));
   Member member = read_member(in);
   in.finish();
   return member;
@@ -82,7 +82,7 @@ std::string cut(const std::string& text) {
 
 }  // namespace
 
-std::string name_of(FrameKind kind) {
+std::string to_string(FrameKind kind) {
   switch (kind) {
     case FrameKind::Join: return "a Join";
     case FrameKind::Table: return "a Table";
@@ -126,7 +126,7 @@ Member decode_join(std::string_view payload) { return decode_member(payload, Fra
 Member decode_welcome(std::string_view payload) { return decode_member(payload, FrameKind::Welcome); }
 
 Table decode_table(std::string_view payload) {
-  PayloadReader in(payload, name_of(FrameKind::Table));
+  PayloadReader in(payload, to_string(FrameKind::Table));
   Table table;
   table.job_id = in.text("job id", kLongestId);
   if (table.job_id.empty() || !is_job_id(table.job_id)) in.refuse("whose job id is not hexadecimal");
@@ -144,7 +144,7 @@ Table decode_table(std::string_view payload) {
 }
 
 Refusal decode_refuse(std::string_view payload) {
-  PayloadReader in(payload, name_of(FrameKind::Refuse));
+  PayloadReader in(payload, to_string(FrameKind::Refuse));
   Refusal refusal;
   refusal.code = read_failure(in);
   refusal.reason = in.text("reason", kLongestReason);
@@ -153,7 +153,7 @@ Refusal decode_refuse(std::string_view payload) {
 }
 
 StoreEntry decode_set(std::string_view payload) {
-  PayloadReader in(payload, name_of(FrameKind::Set));
+  PayloadReader in(payload, to_string(FrameKind::Set));
   StoreEntry entry;
   entry.key = in.text("key", kLongestKey);
   entry.value = in.text("value", kLongestValue);
@@ -162,7 +162,7 @@ StoreEntry decode_set(std::string_view payload) {
 }
 
 Accusation decode_accuse(std::string_view payload, int world_size) {
-  PayloadReader in(payload, name_of(FrameKind::Accuse));
+  PayloadReader in(payload, to_string(FrameKind::Accuse));
   Accusation accusation;
   accusation.world_rank = static_cast<int>(in.number("rank", 0, world_size - 1));
   accusation.code = read_failure(in);

@@ -26,7 +26,7 @@ struct StoreEntry {
 };
 
 // The name of a message in errors: "a Join", "an Accuse".
-std::string name_of(FrameKind kind);
+std::string to_string(FrameKind kind);
 
 Frame encode_join(const Member& member);
 Frame encode_welcome(const Member& rank_zero);

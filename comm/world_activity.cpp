@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLookEvery{100};
+constexpr milliseconds kActivityEvery{100};
 constexpr std::chrono::minutes kMemory{10};
 constexpr int kNextReport = 4;  // the next report comes when the wait is this many times as long
 constexpr int kAlsoWaits = 4;   // times the patience, for a rank that is waiting itself
@@ -87,7 +87,7 @@ void WorldActivity::Wait::ended_well() { world_.remember(Clock::now() - start_);
 void WorldActivity::Wait::look(const std::vector<int>& missing) {
   const auto now = Clock::now();
   if (now < next_look_) return;
-  next_look_ = now + std::min<Clock::duration>(kLookEvery, world_.options_.report_after / 4);
+  next_look_ = now + std::min<Clock::duration>(kActivityEvery, world_.options_.report_after / 4);
   ++world_.own().looks;
   for (int rank : missing) {
     auto& known = missing_[static_cast<size_t>(rank)];

@@ -8,24 +8,19 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/descriptor.h"
+
 namespace trivet {
 namespace {
-
-struct Descriptor {
-  int number;
-  ~Descriptor() {
-    if (number >= 0) ::close(number);
-  }
-};
 
 std::string cannot_be_read() { return std::string("cannot be read: ") + std::strerror(errno); }
 
 }  // namespace
 
 BoundedText read_bounded(const std::string& path, int64_t limit_bytes, std::string_view kind) {
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
-  if (file.number < 0 || ::fstat(file.number, &status) != 0) return {"", cannot_be_read()};
+  if (file.number() < 0 || ::fstat(file.number(), &status) != 0) return {"", cannot_be_read()};
   if (S_ISDIR(status.st_mode)) return {"", "is a folder; name a file"};
   if (status.st_size > limit_bytes)
     return {"", fmt::format("has {} bytes; {} may have at most {}", status.st_size, kind, limit_bytes)};
@@ -34,7 +29,7 @@ BoundedText read_bounded(const std::string& path, int64_t limit_bytes, std::stri
   for (;;) {
     const size_t before = text.size();
     text.resize(before + kPiece);
-    const ssize_t got = ::read(file.number, text.data() + before, kPiece);
+    const ssize_t got = ::read(file.number(), text.data() + before, kPiece);
     text.resize(before + static_cast<size_t>(got > 0 ? got : 0));
     if (got < 0 && errno != EINTR) return {"", cannot_be_read()};
     if (static_cast<int64_t>(text.size()) > limit_bytes)

@@ -13,23 +13,10 @@
 #include <cstring>
 #include <utility>
 
+#include "core/descriptor.h"
+
 namespace trivet {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  Descriptor(Descriptor&& other) noexcept : value_(std::exchange(other.value_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor() {
-    if (value_ >= 0) ::close(value_);
-  }
-  int get() const { return value_; }
-  int release() { return std::exchange(value_, -1); }
-
- private:
-  int value_;
-};
 
 // Repeats a call that a signal interrupted; throws FileError if it fails for another reason.
 template <typename Call>
@@ -56,17 +43,17 @@ class RealWritableFile final : public WritableFile {
 
   void reserve(int64_t bytes) {
     if (bytes <= 0) return;
-    if (::fallocate(file_.get(), FALLOC_FL_KEEP_SIZE, 0, bytes) == 0) return;
+    if (::fallocate(file_.number(), FALLOC_FL_KEEP_SIZE, 0, bytes) == 0) return;
     if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG || errno == EIO) throw FileError("reserve", path_, errno);
   }
   size_t write_some(std::span<const std::byte> data) override {
-    const auto written = checked("write", path_, [&] { return ::write(file_.get(), data.data(), data.size()); });
+    const auto written = checked("write", path_, [&] { return ::write(file_.number(), data.data(), data.size()); });
     if (written == 0 && !data.empty()) throw FileError("write", path_, EIO);  // nothing done: write() would loop for ever
     return static_cast<size_t>(written);
   }
   // Not retried after an error: the system may have dropped the pages and would then report success.
   void sync() override {
-    if (::fsync(file_.get()) != 0) throw FileError("fsync", path_, errno);
+    if (::fsync(file_.number()) != 0) throw FileError("fsync", path_, errno);
   }
   void close() override {
     if (::close(file_.release()) != 0) throw FileError("close", path_, errno);
@@ -84,7 +71,7 @@ class RealReadableFile final : public ReadableFile {
   const std::string& path() const override { return path_; }
   int64_t size() const override { return size_; }
   size_t read_some(int64_t offset, std::span<std::byte> out) const override {
-    const auto count = checked("read", path_, [&] { return ::pread(file_.get(), out.data(), out.size(), offset); });
+    const auto count = checked("read", path_, [&] { return ::pread(file_.number(), out.data(), out.size(), offset); });
     return static_cast<size_t>(count);
   }
 
@@ -101,18 +88,18 @@ class RealScratchFile final : public ScratchFile {
 
   void reserve(int64_t bytes) {
     if (bytes <= 0) return;
-    if (::fallocate(file_.get(), 0, 0, bytes) == 0) return;
+    if (::fallocate(file_.number(), 0, 0, bytes) == 0) return;
     if (errno != EOPNOTSUPP) throw FileError("reserve", path_, errno);
-    checked("truncate", path_, [&] { return ::ftruncate(file_.get(), bytes); });  // space is then taken as data is written
+    checked("truncate", path_, [&] { return ::ftruncate(file_.number(), bytes); });  // space is then taken as data is written
   }
   const std::string& path() const override { return path_; }
   bool direct() const override { return direct_; }
   size_t read_some(int64_t offset, std::span<std::byte> out) const override {
-    return static_cast<size_t>(checked("read", path_, [&] { return ::pread(file_.get(), out.data(), out.size(), offset); }));
+    return static_cast<size_t>(checked("read", path_, [&] { return ::pread(file_.number(), out.data(), out.size(), offset); }));
   }
   size_t write_some(int64_t offset, std::span<const std::byte> data) override {
     return static_cast<size_t>(
-        checked("write", path_, [&] { return ::pwrite(file_.get(), data.data(), data.size(), offset); }));
+        checked("write", path_, [&] { return ::pwrite(file_.number(), data.data(), data.size(), offset); }));
   }
 
  private:
@@ -167,7 +154,7 @@ class RealFileSystem final : public FileSystem {
   std::unique_ptr<ReadableFile> open(const std::string& path) override {
     auto file = open_descriptor("open", path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);  // opening a pipe must not block
     struct stat status {};
-    checked("stat", path, [&] { return ::fstat(file.get(), &status); });
+    checked("stat", path, [&] { return ::fstat(file.number(), &status); });
     if (!S_ISREG(status.st_mode)) throw FileError("open", path, S_ISDIR(status.st_mode) ? EISDIR : EINVAL);
     return std::make_unique<RealReadableFile>(std::move(file), path, status.st_size);
   }
@@ -180,7 +167,7 @@ class RealFileSystem final : public FileSystem {
 
   void sync_directory(const std::string& path) override {
     const auto directory = open_descriptor("open directory", path, O_RDONLY | O_DIRECTORY);
-    if (::fsync(directory.get()) != 0) throw FileError("fsync directory", path, errno);
+    if (::fsync(directory.number()) != 0) throw FileError("fsync directory", path, errno);
   }
 
   void rename(const std::string& from, const std::string& to) override {
@@ -216,12 +203,12 @@ class RealFileSystem final : public FileSystem {
 
   LockAttempt lock(const std::string& path, const std::string& holder) override {
     auto file = open_descriptor("open lock", path, O_RDWR | O_CREAT | O_NOFOLLOW);
-    if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-      if (errno == EWOULDBLOCK) return {nullptr, read_holder(file.get())};
+    if (::flock(file.number(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EWOULDBLOCK) return {nullptr, read_holder(file.number())};
       throw FileError("lock", path, errno);
     }
-    checked("truncate", path, [&] { return ::ftruncate(file.get(), 0); });
-    checked("write", path, [&] { return ::pwrite(file.get(), holder.data(), holder.size(), 0); });
+    checked("truncate", path, [&] { return ::ftruncate(file.number(), 0); });
+    checked("write", path, [&] { return ::pwrite(file.number(), holder.data(), holder.size(), 0); });
     return {std::make_unique<RealFileLock>(std::move(file)), holder};
   }
 

@@ -10,8 +10,6 @@ using tensor_parallel::all_tokens;
 using tensor_parallel::split_axis;
 namespace {
 
-enum Slot { kQkv, kOut, kLogSumExp, kDqkv };
-
 Linear make_out(const Attention::Options& options) {
   return Linear({.in = options.hidden,
                  .out = options.hidden,

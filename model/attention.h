@@ -42,6 +42,8 @@ class Attention : public Layer {
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
 
  private:
+  enum Slot { kQkv, kOut, kLogSumExp, kDqkv };  // the places of Saved that this layer uses
+
   // The core's results.
   struct Core {
     Intermediate out, log_sum_exp;  // [B, S, N D], [B, N, S]

@@ -14,8 +14,6 @@ using tensor_parallel::split_axis;
 using tensor_parallel::TokenGather;
 namespace {
 
-enum Slot { kTokens, kDsum };
-
 // Returns the gradient of rows [first, first + used). The gradient of the other rows, whose positions are not used, is zero.
 Gradient rows_used(Context& context, const Gradient& gradient, int64_t first, int64_t used) {
   if (gradient.view.absent()) return gradient;

@@ -37,6 +37,8 @@ class Embedding : public Layer {
   void backward_weight(Context&, Gradients, const Saved&) const override;
 
  private:
+  enum Slot { kTokens, kDsum };  // the places of Saved that this layer uses
+
   void add_position_gradient(Context&, const Gradient&, ConstTensorView tokens, ConstTensorView dy) const;
   kernels::TableRows rows_of(const Context& context) const;
 

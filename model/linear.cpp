@@ -11,8 +11,6 @@ using tensor_parallel::split_axis;
 using tensor_parallel::TokenGather;
 namespace {
 
-enum Slot { kX, kDy };
-
 template <typename View>
 View rows_or_absent(View view) {
   return view.absent() ? view : as_rows(view);

@@ -49,6 +49,8 @@ class Linear : public Layer {
   virtual void make_weight_gradients(Context&, Gradients, ConstTensorView x, ConstTensorView dy, const Saved&) const;
 
  private:
+  enum Slot { kX, kDy };  // the places of Saved that this layer uses
+
   bool column_parallel() const { return options_.split.dim == 0; }
   bool row_parallel() const { return options_.split.dim == 1; }
   tensor_parallel::AxisSum start_input_gradient(Context&, Weights, ConstTensorView dy, ConstTensorView before_gelu,

@@ -16,8 +16,6 @@ using tensor_parallel::sum_over;
 using tensor_parallel::TokenGather;
 namespace {
 
-enum Slot { kHidden, kDlogits, kDhidden };
-
 // Small chunks read and write all of W's gradient too often: 128 rows of GPT-2's vocabulary take 1.2 times as long as 512.
 constexpr int64_t kChunkBytes = int64_t{128} << 20;
 constexpr int64_t kRowMultiple = 64;

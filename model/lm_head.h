@@ -52,6 +52,8 @@ class LmHead : public Layer {
   int64_t rows_of_chunk() const { return rows_of_chunk_; }
 
  private:
+  enum Slot { kHidden, kDlogits, kDhidden };  // the places of Saved that this layer uses
+
   struct Chunk {
     int64_t first, rows;
   };

@@ -7,8 +7,6 @@ namespace trivet::model {
 using tensor_parallel::all_tokens;
 namespace {
 
-enum Slot { kWide, kActivated, kDwide };
-
 Linear make_up(const Mlp::Options& options) {
   const bool gated = options.activation == Activation::SwiGlu;
   const int64_t feed_forward = options.feed_forward;

@@ -32,6 +32,8 @@ class Mlp : public Layer {
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
 
  private:
+  enum Slot { kWide, kActivated, kDwide };  // the places of Saved that this layer uses
+
   void go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
   void through_gelu(const BackwardPass& pass, ConstTensorView dy, TensorView dwide) const;
   void through_swiglu(const BackwardPass& pass, ConstTensorView dy, TensorView dwide) const;

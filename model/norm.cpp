@@ -5,8 +5,6 @@
 namespace trivet::model {
 namespace {
 
-enum Slot { kX, kDy, kRstd, kMean };
-
 std::vector<ParameterSpec> gain_and_bias(int64_t hidden, bool bias) {
   std::vector<ParameterSpec> parameters;
   parameters.push_back({.name = "gain", .shape = {hidden}, .init = {Init::Kind::Ones, 0}, .decay = false});

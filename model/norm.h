@@ -33,6 +33,9 @@ class Norm : public Layer {
  protected:
   explicit Norm(std::vector<ParameterSpec> parameters) : parameters_(std::move(parameters)) {}
 
+ protected:
+  enum Slot { kX, kDy, kRstd, kMean };  // the places of Saved that this layer uses
+
  private:
   // Unless `sum` is absent, it is computed first and yields x.
   virtual void run(Context&, Weights, ConstTensorView x, const kernels::DropoutAdd& sum, TensorView y, Saved&) const = 0;

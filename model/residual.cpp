@@ -1,12 +1,6 @@
 #include "model/residual.h"
 
 namespace trivet::model {
-namespace {
-
-enum Slot { kNormed, kDinner, kDnormed };
-
-}  // namespace
-
 Residual::Residual(const Options& options, std::unique_ptr<Norm> norm, std::unique_ptr<Layer> inner)
     : dropout_(options.dropout),
       dropout_name_(options.name + "." + options.inner_name + ".residual"),

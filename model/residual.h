@@ -37,6 +37,8 @@ class Residual : public Layer {
   void forward_from_sum(Context&, Weights, const kernels::DropoutAdd& sum, TensorView y, Saved&) const;
 
  private:
+  enum Slot { kNormed, kDinner, kDnormed };  // the places of Saved that this layer uses
+
   kernels::DropoutAdd run_inner(Context&, Weights, ConstTensorView x, TensorView branch, TensorView y, Saved&) const;
   void add_inner(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const;
   void go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;

@@ -3,8 +3,6 @@
 namespace trivet::model {
 namespace {
 
-enum Slot { kMiddle, kDmiddle };
-
 std::unique_ptr<Norm> norm_of(const TransformerBlock::Options& options) {
   return make_norm(options.norm, options.attention.hidden, options.norm_epsilon, options.norm_bias);
 }

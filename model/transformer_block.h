@@ -31,6 +31,8 @@ class TransformerBlock : public Layer {
   void backward(Context&, Weights, Gradients, ConstTensorView dy, TensorView dx, Saved&) const override;
 
  private:
+  enum Slot { kMiddle, kDmiddle };  // the places of Saved that this layer uses
+
   void go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
 
   Residual attention_, mlp_;

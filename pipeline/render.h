@@ -20,6 +20,9 @@ struct Caption {
 // `zb-v: P 4, M 8, V 2, makespan 25.5, bubble 5.9 %`; V is left out if it is 1.
 std::string to_string(const Caption& caption, const Timeline& timeline);
 
+// Whether a drawing shows the instruction: it computes and takes time.
+inline bool drawn(const TimedInstruction& timed) { return computes(timed.instruction.op) && timed.end > timed.start; }
+
 // Draws one row per rank, with computation only; stages are named if ranks have several. Throws ConfigError if the text would
 // have more than 67 million characters.
 std::string to_text(const Timeline& timeline, const Caption& caption);

@@ -36,8 +36,6 @@ std::string shade(Op op, int chunk, int chunks) {
   return fmt::format("#{:02x}{:02x}{:02x}", mix(c.red), mix(c.green), mix(c.blue));
 }
 
-bool drawn(const TimedInstruction& timed) { return computes(timed.instruction.op) && timed.end > timed.start; }
-
 std::string text_at(double x, double y, const std::string& text, const std::string& attributes = "") {
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", x, y, attributes, text);
 }

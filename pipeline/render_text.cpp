@@ -17,8 +17,6 @@ std::string label(const Instruction& i, const Caption& caption) {
   return caption.chunks > 1 || i.block >= 0 ? to_string(i) : name;
 }
 
-bool drawn(const TimedInstruction& timed) { return computes(timed.instruction.op) && timed.end > timed.start; }
-
 // Returns enough columns for the longest label and a space to fit into the time of the shortest instruction.
 double columns_per_time(const Timeline& timeline, const Caption& caption) {
   size_t longest = 0;

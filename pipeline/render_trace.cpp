@@ -10,20 +10,20 @@ namespace {
 
 constexpr double kMicrosecondsPerUnit = 1000;
 
-bool is_forward(Op op) { return op == Op::SendForward; }
+bool sends_activations(Op op) { return op == Op::SendForward; }
 
 constexpr int kWaits = kQueues;  // the thread for waits
 
 // Sends of one link run one after another, but those of different links overlap, so each link has its own thread.
 int thread_of(const TimedInstruction& timed) {
   if (timed.queue != Queue::Send) return static_cast<int>(timed.queue);
-  return kWaits + 1 + 2 * timed.peer + (is_forward(timed.instruction.op) ? 0 : 1);
+  return kWaits + 1 + 2 * timed.peer + (sends_activations(timed.instruction.op) ? 0 : 1);
 }
 
 std::string thread_name(const TimedInstruction& timed) {
   if (timed.queue == Queue::Meet) return "ties and loss";
   if (timed.queue != Queue::Send) return std::string(queue_name(timed.queue));
-  return fmt::format("{} to rank {}", is_forward(timed.instruction.op) ? "activations" : "gradients", timed.peer);
+  return fmt::format("{} to rank {}", sends_activations(timed.instruction.op) ? "activations" : "gradients", timed.peer);
 }
 
 std::string name_event(const char* what, size_t rank, int thread, const std::string& name) {

@@ -15,13 +15,13 @@ struct Ends {
 using Key = std::tuple<int, int, bool>;  // from rank, to rank, forward
 
 bool is_send(Op op) { return op == Op::SendForward || op == Op::SendBackward; }
-bool is_forward(Op op) { return op == Op::SendForward || op == Op::ReceiveForward; }
+bool moves_activations(Op op) { return op == Op::SendForward || op == Op::ReceiveForward; }
 
 // Returns the stage at the other end of the boundary.
 int other_stage(const Instruction& i) { return i.stage + (i.op == Op::SendForward || i.op == Op::ReceiveBackward ? 1 : -1); }
 
 Instruction receive_of(const Instruction& send) {
-  return {is_forward(send.op) ? Op::ReceiveForward : Op::ReceiveBackward, other_stage(send), send.microbatch};
+  return {moves_activations(send.op) ? Op::ReceiveForward : Op::ReceiveBackward, other_stage(send), send.microbatch};
 }
 
 Key link_of(const Instruction& i, int rank, const std::vector<Stage>& stages) {
@@ -34,7 +34,7 @@ Key link_of(const Instruction& i, int rank, const std::vector<Stage>& stages) {
   if (!has_stage(other_stage(i))) fail("has no stage at the other end");
   const int other = stages[static_cast<size_t>(other_stage(i))].rank;
   if (other == rank) fail("goes from the rank to itself; stages on the same rank need no transfer");
-  return is_send(i.op) ? Key{rank, other, is_forward(i.op)} : Key{other, rank, is_forward(i.op)};
+  return is_send(i.op) ? Key{rank, other, moves_activations(i.op)} : Key{other, rank, moves_activations(i.op)};
 }
 
 Link pair(const Schedule& schedule, const Key& key, const Ends& ends) {

@@ -21,15 +21,13 @@
 
 #include "cli/launch/processes.h"
 #include "cli/launch/shortage.h"
-#include "comm/descriptor.h"
+#include "core/descriptor.h"
 #include "core/error.h"
 
 namespace trivet::cli {
 namespace {
 
-using comm::Descriptor;
-
-constexpr std::chrono::milliseconds kKilling{10000};
+constexpr std::chrono::milliseconds kGuardianKilling{10000};
 constexpr size_t kLongestText = 1 << 14;
 
 // The signals that the launcher passes on, except those it was started to ignore, as under nohup: blocking an ignored signal
@@ -172,7 +170,7 @@ Verdict run_guarded(const std::function<Verdict(const GuardianEnds&)>& job) {
   int status = 0;
   while (::waitpid(guardian, &status, 0) < 0 && errno == EINTR) {
   }
-  const auto left = kill_descendants(kKilling, not_ours);
+  const auto left = kill_descendants(kGuardianKilling, not_ours);
   return verdict ? *verdict : guardian_ended(guardian, status, left);
 }
 

@@ -11,8 +11,8 @@
 #include <cstring>
 #include <sstream>
 
-#include "comm/descriptor.h"
 #include "comm/member.h"
+#include "core/descriptor.h"
 #include "core/error.h"
 #include "core/printable.h"
 
@@ -76,7 +76,7 @@ std::vector<Host> parse_filter(const std::string& text, const std::string& flag,
 
 // A pipe is accepted for `-H <(command)`.
 std::string read_hostfile(const std::string& path) {
-  const comm::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
   if (!file || ::fstat(file.number(), &status) != 0) refuse_file(path, std::strerror(errno));
   if (!S_ISREG(status.st_mode) && !S_ISFIFO(status.st_mode)) refuse_file(path, "is neither a file nor a pipe");

@@ -22,11 +22,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-comm::Descriptor open_log(const std::string& folder, int rank, const char* what) {
+Descriptor open_log(const std::string& folder, int rank, const char* what) {
   const std::string path = fmt::format("{}/rank_{}.{}", folder, rank, what);
   std::error_code error;
   fs::create_directories(folder, error);
-  comm::Descriptor file(error ? -1 : ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  Descriptor file(error ? -1 : ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!file)
     throw ConfigError(fmt::format("--enable_each_rank_log {}: {}: {}", printable(folder), printable(path, 400),
                                   error ? error.message() : std::strerror(errno)));

@@ -15,8 +15,8 @@ namespace trivet::cli {
 namespace {
 
 // The secret is in memory only; every rank inherits its descriptor and reads it from the beginning.
-comm::Descriptor make_secret() {
-  comm::Descriptor secret(::memfd_create("trivet-secret", MFD_CLOEXEC));
+Descriptor make_secret() {
+  Descriptor secret(::memfd_create("trivet-secret", MFD_CLOEXEC));
   if (!secret) throw shortage("cannot make a secret for the job", errno);
   const std::string bytes = comm::random_bytes(32);
   if (::write(secret.number(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
@@ -59,7 +59,7 @@ class LocalStarter final : public RankStarter {
  private:
   const StartedJob job_;
   const std::string file_;
-  const comm::Descriptor listener_, secret_;
+  const Descriptor listener_, secret_;
 };
 
 }  // namespace

@@ -26,8 +26,8 @@ std::string variable(const comm::Environment& environment, const std::string& na
                                 printable(path, 400), why));
 }
 
-comm::Descriptor open_private(const std::string& path) {
-  comm::Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+Descriptor open_private(const std::string& path) {
+  Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!folder && errno == ENOENT) return folder;
   if (!folder) refuse(path, errno == ENOTDIR || errno == ELOOP ? "is not a folder" : std::strerror(errno));
   struct stat status {};
@@ -52,8 +52,7 @@ PidFile::PidFile(const comm::Environment& environment) : name_(fmt::format("triv
     folder_ = open_private(folder_path_);
     if (!folder_ && !own_folder_) refuse(folder_path_, std::strerror(ENOENT));
     if (!folder_) continue;
-    file_ =
-        comm::Descriptor(::openat(folder_.number(), name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+    file_ = Descriptor(::openat(folder_.number(), name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!file_ && errno == EEXIST) refuse(path_, "already exists, though no running launcher wrote it; remove it");
     if (!file_ && errno != ENOENT) refuse(path_, std::strerror(errno));
   }

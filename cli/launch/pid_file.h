@@ -7,8 +7,8 @@
 
 #include <string>
 
-#include "comm/descriptor.h"
 #include "comm/world.h"
+#include "core/descriptor.h"
 
 namespace trivet::cli {
 
@@ -29,7 +29,7 @@ class PidFile {
  private:
   std::string folder_path_, name_, path_;
   bool own_folder_ = false;  // not $XDG_RUNTIME_DIR
-  comm::Descriptor folder_, file_;
+  Descriptor folder_, file_;
 };
 
 }  // namespace trivet::cli

@@ -14,7 +14,7 @@
 #include <sstream>
 #include <thread>
 
-#include "comm/descriptor.h"
+#include "core/descriptor.h"
 #include "core/printable.h"
 
 namespace trivet::cli {
@@ -83,7 +83,7 @@ std::vector<Process> tree(const std::vector<Process>& others) {
 enum class Sent { Yes, HasEnded, Forbidden };
 
 Sent try_to_send(const Process& process, int signal) {
-  const comm::Descriptor held(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
+  const Descriptor held(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
   if (!held) return Sent::HasEnded;
   const auto now = read_process(process.pid);
   if (!now || now->started_at != process.started_at) return Sent::HasEnded;

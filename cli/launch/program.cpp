@@ -15,7 +15,7 @@
 
 #include "cli/launch/output.h"
 #include "cli/launch/shortage.h"
-#include "comm/descriptor.h"
+#include "core/descriptor.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/printable.h"
@@ -82,10 +82,10 @@ pid_t start(const Start& how) {
   for (const auto& [name, value] : how.environment) variables.push_back(name + "=" + value);
   const std::vector<char*> argument_pointers = pointers(arguments), variable_pointers = pointers(variables);
   const cpu_set_t cores = as_set(how.cores);
-  const comm::Descriptor null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const Descriptor null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw shortage("cannot make a pipe", errno);
-  comm::Descriptor reading(ends[0]), writing(ends[1]);
+  Descriptor reading(ends[0]), writing(ends[1]);
 
   const pid_t launcher = ::getpid();
   const pid_t pid = ::fork();

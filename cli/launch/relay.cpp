@@ -45,18 +45,17 @@ Relay::Streams Relay::streams_of(int rank, bool several) {
   }
   if (is_pipe(STDOUT_FILENO)) streams.output = add(rank, *output_);
   if (is_pipe(STDERR_FILENO))
-    streams.error = streams.output && error_ == output_.get()
-                        ? comm::Descriptor(::fcntl(streams.output.number(), F_DUPFD_CLOEXEC, 0))
-                        : add(rank, *error_);
+    streams.error = streams.output && error_ == output_.get() ? Descriptor(::fcntl(streams.output.number(), F_DUPFD_CLOEXEC, 0))
+                                                              : add(rank, *error_);
   return streams;
 }
 
-comm::Descriptor Relay::add(int rank, Output& target) {
+Descriptor Relay::add(int rank, Output& target) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw shortage(fmt::format("cannot make a pipe for what rank {} prints", rank), errno);
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  sources_.push_back({comm::Descriptor(ends[0]), rank == 0 ? "" : fmt::format("[rank {}] ", rank), &target, {}});
-  return comm::Descriptor(ends[1]);
+  sources_.push_back({Descriptor(ends[0]), rank == 0 ? "" : fmt::format("[rank {}] ", rank), &target, {}});
+  return Descriptor(ends[1]);
 }
 
 void Relay::say(const std::string& text) {

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "cli/launch/output.h"
-#include "comm/descriptor.h"
+#include "core/descriptor.h"
 
 namespace trivet::cli {
 
@@ -29,7 +29,7 @@ class Relay {
   Relay();
 
   struct Streams {
-    comm::Descriptor output, error;  // become the rank's stdout and stderr; none: it gets the launcher's own
+    Descriptor output, error;  // become the rank's stdout and stderr; none: it gets the launcher's own
   };
   // Rank 0 gets the launcher's own streams if these are a terminal or a file. If both are the same pipe, rank 0 gets one pipe
   // for both, which keeps the order of what it prints.
@@ -49,12 +49,12 @@ class Relay {
 
  private:
   struct Source {
-    comm::Descriptor pipe;
+    Descriptor pipe;
     std::string prefix;  // empty: passed on as it comes
     Output* target;
     std::string line;
   };
-  comm::Descriptor add(int rank, Output& target);
+  Descriptor add(int rank, Output& target);
   static bool is_to_be_read(const Source& source, bool ranks_are_to_end);
   void read(Source& source);
   static void end(Source& source, std::string& out);

@@ -36,7 +36,7 @@ bool is_warning(int signal) { return signal == SIGUSR1 || signal == SIGUSR2; }
 Supervisor::Supervisor(SupervisorOptions options, GuardianEnds ends) : options_(options), ends_(ends) {
   const sigset_t set = signal_of_children();
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
-  child_news_ = comm::Descriptor(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+  child_news_ = Descriptor(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
 }
 
 Supervisor::~Supervisor() { kill_all(); }

@@ -21,7 +21,7 @@
 #include "cli/launch/guardian.h"
 #include "cli/launch/relay.h"
 #include "cli/launch/verdict.h"
-#include "comm/descriptor.h"
+#include "core/descriptor.h"
 
 namespace trivet::cli {
 
@@ -71,7 +71,7 @@ class Supervisor {
 
   const SupervisorOptions options_;
   const GuardianEnds ends_;
-  comm::Descriptor child_news_;
+  Descriptor child_news_;
   Relay relay_;
   std::vector<Rank> ranks_;
   JobRecord record_;

@@ -10,9 +10,9 @@
 namespace trivet::comm {
 namespace {
 
-constexpr int64_t kPage = 4096;
+constexpr int64_t kHeapPage = 4096;
 
-int64_t whole_pages(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+int64_t whole_pages(int64_t bytes) { return (bytes + kHeapPage - 1) / kHeapPage * kHeapPage; }
 
 }  // namespace
 

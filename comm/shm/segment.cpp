@@ -9,17 +9,11 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/descriptor.h"
 #include "core/error.h"
 
 namespace trivet::comm {
 namespace {
-
-struct Descriptor {
-  int value = -1;
-  ~Descriptor() {
-    if (value >= 0) ::close(value);
-  }
-};
 
 [[noreturn]] void fail(const std::string& name, const char* what, int error) {
   throw CommError(ExitCode::Rendezvous, fmt::format("comm: shared memory {}: {}: {}", name, what, std::strerror(error)));
@@ -42,23 +36,23 @@ std::shared_ptr<std::byte> map(const std::string& name, int descriptor, int64_t 
 }  // namespace
 
 std::shared_ptr<std::byte> create_segment(const std::string& name, int64_t bytes) {
-  const Descriptor file{shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600)};
-  if (file.value < 0) fail(name, "cannot be created", errno);
-  const int error = posix_fallocate(file.value, 0, bytes);
-  if (error == 0) return map(name, file.value, bytes);
+  const Descriptor file(shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
+  if (file.number() < 0) fail(name, "cannot be created", errno);
+  const int error = posix_fallocate(file.number(), 0, bytes);
+  if (error == 0) return map(name, file.number(), bytes);
   unlink_segment(name);
   if (error == ENOSPC || error == ENOMEM) fail_full(name, bytes);
   fail(name, "cannot be enlarged", error);
 }
 
 std::shared_ptr<std::byte> attach_segment(const std::string& name, int64_t bytes) {
-  const Descriptor file{shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0)};
-  if (file.value < 0) fail(name, "cannot be opened", errno);
+  const Descriptor file(shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0));
+  if (file.number() < 0) fail(name, "cannot be opened", errno);
   struct stat status {};
-  if (fstat(file.value, &status) != 0) fail(name, "cannot be examined", errno);
+  if (fstat(file.number(), &status) != 0) fail(name, "cannot be examined", errno);
   if (status.st_uid != geteuid()) fail(name, "belongs to another user", EPERM);
   if (status.st_size < bytes) fail(name, "is smaller than it should be: the ranks run different builds or arguments", EINVAL);
-  return map(name, file.value, bytes);
+  return map(name, file.number(), bytes);
 }
 
 void unlink_segment(const std::string& name) noexcept { shm_unlink(name.c_str()); }

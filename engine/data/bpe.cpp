@@ -30,12 +30,12 @@ struct Node {
 };
 
 // A possible merge. It is stale once either of its tokens has changed.
-struct Candidate {
+struct MergeCandidate {
   int32_t rank, at, left, right;
-  bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
+  bool operator>(const MergeCandidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
 };
 
-using Candidates = std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>>;
+using Candidates = std::priority_queue<MergeCandidate, std::vector<MergeCandidate>, std::greater<>>;
 
 }  // namespace
 
@@ -76,7 +76,7 @@ std::vector<int32_t> BpeTokenizer::encode_word(std::string_view word) const {
   for (int32_t i = 0; i + 1 < count; ++i) consider(i);
 
   while (!candidates.empty()) {
-    const Candidate best = candidates.top();
+    const MergeCandidate best = candidates.top();
     candidates.pop();
     Node& left = node(best.at);
     if (left.gone || left.id != best.left || left.next < 0 || node(left.next).id != best.right) continue;

@@ -5,11 +5,6 @@
 namespace trivet::pipeline {
 namespace {
 
-bool weight_follows(const Program& program, size_t at) {
-  return at + 1 < program.size() && program[at + 1].op == Op::BackwardWeight && program[at + 1].stage == program[at].stage &&
-         program[at + 1].microbatch == program[at].microbatch;
-}
-
 void expand(Program& out, Instruction instruction, const std::vector<int>& first_blocks) {
   const int first = first_blocks.at(static_cast<size_t>(instruction.stage));
   const int end = first_blocks.at(static_cast<size_t>(instruction.stage) + 1);
@@ -27,7 +22,7 @@ Program expand_blocks(const Program& program, const std::vector<int>& first_bloc
     Instruction instruction = program[at];
     if (!computes(instruction.op)) {
       out.push_back(instruction);
-    } else if (instruction.op == Op::BackwardInput && weight_follows(program, at)) {
+    } else if (weight_follows(program, at)) {
       instruction.op = Op::Backward;
       expand(out, instruction, first_blocks);
       ++at;

@@ -20,6 +20,9 @@
 
 namespace trivet::pipeline {
 
+// Whether the instruction at `at` is an I that is directly followed by the W of the same stage and microbatch.
+bool weight_follows(const Program& program, size_t at);
+
 enum class BackwardSends {
   AfterWeights,  // an I and the W right after it form one backward, a B; gradients are sent after it (1F1B and its relatives)
   AfterInput,    // gradients are sent before any W (zero-bubble schedules)

@@ -6,12 +6,13 @@
 #include "pipeline/stages.h"
 
 namespace trivet::pipeline {
-namespace {
 
 bool weight_follows(const Program& program, size_t at) {
   return program[at].op == Op::BackwardInput && at + 1 < program.size() && program[at + 1].op == Op::BackwardWeight &&
          program[at + 1].stage == program[at].stage && program[at + 1].microbatch == program[at].microbatch;
 }
+
+namespace {
 
 class Inserter {
  public:

@@ -7,9 +7,9 @@ namespace trivet::autotune {
 namespace {
 
 // A kernel takes one second, an operation ten.
-class Costs final : public CostModel {
+class UnitCosts final : public CostModel {
  public:
-  explicit Costs(bool shares_cores = false) : shares_cores_(shares_cores) {}
+  explicit UnitCosts(bool shares_cores = false) : shares_cores_(shares_cores) {}
   double kernel_seconds(const kernels::KernelCall&) const override { return 1; }
   double operation_seconds(const OperationCall& call) const override {
     return call.operation == comm::Operation::Receive ? 0 : 10;
@@ -24,7 +24,7 @@ class Costs final : public CostModel {
 TensorView numbers(int64_t count) { return {nullptr, DType::Float32, {count}}; }
 
 TEST(ModelledTime, KernelsTakeWhatTheirCostIs) {
-  const Costs costs;
+  const UnitCosts costs;
   ModelledTime time(costs);
   time.kernels().zero(numbers(3));
   time.kernels().zero(numbers(4));
@@ -32,7 +32,7 @@ TEST(ModelledTime, KernelsTakeWhatTheirCostIs) {
 }
 
 TEST(ModelledTime, StreamsRunInParallelAndEachInOrder) {
-  const Costs costs;
+  const UnitCosts costs;
   ModelledTime time(costs);
   const auto group = time.place(comm::make_meta_group(0, 2, "pair"));
   const auto stream = time.make_stream(true);
@@ -53,7 +53,7 @@ TEST(ModelledTime, StreamsRunInParallelAndEachInOrder) {
 }
 
 TEST(ModelledTime, AStreamWaitsForAnother) {
-  const Costs costs;
+  const UnitCosts costs;
   ModelledTime time(costs);
   const auto group = time.place(comm::make_meta_group(0, 2, "pair"));
   const auto a = time.make_stream(true), b = time.make_stream(true);
@@ -65,7 +65,7 @@ TEST(ModelledTime, AStreamWaitsForAnother) {
 }
 
 TEST(ModelledTime, StreamsThatDoNotOverlapKeepTheCallerBusy) {
-  const Costs costs;
+  const UnitCosts costs;
   ModelledTime time(costs);
   const auto group = time.place(comm::make_meta_group(0, 2, "pair"));
   const auto stream = time.make_stream(false);
@@ -74,7 +74,7 @@ TEST(ModelledTime, StreamsThatDoNotOverlapKeepTheCallerBusy) {
 }
 
 TEST(ModelledTime, WhereCoresAreSharedWhatStreamsDoTakesTheCallersTime) {
-  const Costs costs(true);
+  const UnitCosts costs(true);
   ModelledTime time(costs);
   const auto group = time.place(comm::make_meta_group(0, 2, "pair"));
   const auto stream = time.make_stream(true);
@@ -85,7 +85,7 @@ TEST(ModelledTime, WhereCoresAreSharedWhatStreamsDoTakesTheCallersTime) {
 }
 
 TEST(ModelledTime, ReceivingAddsNothingToTheTimeOfTheSend) {
-  const Costs costs;
+  const UnitCosts costs;
   ModelledTime time(costs);
   const auto group = time.place(comm::make_meta_group(0, 2, "pair"));
   const auto stream = time.make_stream(false);
@@ -96,7 +96,7 @@ TEST(ModelledTime, ReceivingAddsNothingToTheTimeOfTheSend) {
 }
 
 TEST(ModelledTime, ItsClockTellsItInNanoseconds) {
-  const Costs costs;
+  const UnitCosts costs;
   ModelledTime time(costs);
   const auto clock = time.make_clock();
   const auto begin = clock->now();

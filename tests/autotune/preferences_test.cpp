@@ -13,7 +13,7 @@
 namespace trivet::autotune {
 namespace {
 
-KernelSample sample(const kernels::KernelCall& call, double seconds) {
+KernelSample measured(const kernels::KernelCall& call, double seconds) {
   return {std::string(call.kernel), std::string(call.variant), call.dtype, call.sizes, call.flops, call.bytes, seconds};
 }
 
@@ -23,7 +23,7 @@ TEST(KernelTablePreferences, AnotherVariantComesBeforeAnotherType) {
   other_type.dtype = DType::BFloat16;
   for (const char* variant : {"nn", "tt"}) {  // sorted before and after "nt" in the table
     other_variant.variant = variant;
-    const KernelTable table({sample(other_variant, 1e-3), sample(other_type, 5e-3)});
+    const KernelTable table({measured(other_variant, 1e-3), measured(other_type, 5e-3)});
     EXPECT_NEAR(table.seconds(call), 1e-3, 1e-12) << variant;
   }
 }
@@ -36,7 +36,7 @@ TEST(KernelTablePreferences, ProductsAndAttentionAreTimedByOperationsAndTheRestB
     more_flops.sizes = more_bytes.sizes = {128};
     more_flops.flops *= 2;
     more_bytes.bytes *= 2;
-    const KernelTable table({sample(call, 1e-3)});
+    const KernelTable table({measured(call, 1e-3)});
     const bool by_bytes = std::string_view(kernel) == "add";
     EXPECT_NEAR(table.seconds(more_flops), by_bytes ? 1e-3 : 2e-3, 1e-12) << kernel;
     EXPECT_NEAR(table.seconds(more_bytes), by_bytes ? 2e-3 : 1e-3, 1e-12) << kernel;

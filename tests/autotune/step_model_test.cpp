@@ -370,6 +370,25 @@ TEST_F(OfSmallGpt, TimelineHasTheStagesTimes) {
   EXPECT_GE(timeline.makespan, 1e3 * seconds.compute);
 }
 
+// A W takes the time of the kernels that make gradients of weights, an I that of the rest of the backward.
+TEST_F(OfSmallGpt, TimelineOfAZeroBubbleScheduleDelaysWhatMakesWeightGradients) {
+  double weights = 0, backward = 0;
+  for (const BlockWork& work : work_of_blocks(model, {.microbatch = 1, .dtype = DType::BFloat16}))
+    for (const kernels::KernelCall& call : work.backward.calls) {
+      backward += steps.kernel_seconds(call);
+      if (call.result == kernels::Result::WeightGradient) weights += steps.kernel_seconds(call);
+    }
+  ASSERT_GT(weights, 0.2 * backward);
+  ASSERT_LT(weights, 0.8 * backward);
+  const pipeline::Timeline timeline =
+      steps.timeline({.pipeline = 2, .schedule = ScheduleKind::ZeroBubbleH1, .microbatches = 4}, 4);
+  double milliseconds = 0;
+  for (const auto& rank : timeline.ranks)
+    for (const pipeline::TimedInstruction& timed : rank)
+      if (timed.instruction.op == pipeline::Op::BackwardWeight) milliseconds += timed.end - timed.start;
+  EXPECT_NEAR(milliseconds, 4 * 1e3 * weights, 1e-9 * milliseconds);  // the sums are in another order
+}
+
 // model FLOPs / (time x devices x matrix rate)
 TEST_F(OfSmallGpt, UtilizationIsOfTheModelsFlops) {
   const StepPrediction step = steps.predict({.data = 4, .zero_stage = 1, .microbatch = 2, .microbatches = 3});

@@ -17,9 +17,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::ThrowsMessage;
-using trivet::testing::Fault;
-using trivet::testing::FaultyFileSystem;
-using trivet::testing::MemoryFileSystem;
+using trivet::support::Fault;
+using trivet::support::FaultyFileSystem;
+using trivet::support::MemoryFileSystem;
 
 class Results : public ::testing::Test {
  protected:
@@ -82,7 +82,7 @@ TEST_F(Results, StoppedAnywhereATrialHasEndedOrHasNot) {
       ResultFolders folders(faulty, config.autotuning, false);
       folders.begin(space.trials[0], document, 2);
       folders.end(record(0, 0.125), document, "key", 1, 2);
-    } catch (const trivet::testing::Stopped&) {
+    } catch (const trivet::support::Stopped&) {
       stopped = true;
     }
     ResultFolders again(memory, config.autotuning, false);

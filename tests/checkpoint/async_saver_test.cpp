@@ -16,7 +16,7 @@
 namespace trivet::checkpoint {
 namespace {
 
-using namespace trivet::testing;
+using namespace trivet::support;
 using ::testing::HasSubstr;
 
 constexpr const char* kDirectory = "/c";

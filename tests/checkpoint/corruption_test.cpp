@@ -15,11 +15,11 @@
 namespace trivet::checkpoint {
 namespace {
 
-using namespace trivet::testing;
+using namespace trivet::support;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr const char* kDirectory = "/c";
+constexpr const char* kHome = "/c";
 constexpr int64_t kLimit = int64_t{1} << 30;
 const std::vector<SampleTensor> kTensors{{"weight", DType::BFloat16, {64, 96}, 0}, {"bias", DType::Float32, {50}, -1}};
 
@@ -27,14 +27,14 @@ class Corruption : public ::testing::Test {
  protected:
   Corruption() { save(10, "run-1"); }
 
-  void save(int64_t step, const std::string& run_id, const std::string& directory = kDirectory) {
+  void save(int64_t step, const std::string& run_id, const std::string& directory = kHome) {
     run_ranks(2, [&](const Participants& ranks) {
       Store store(files_, {.directory = directory, .run_id = run_id, .log = Log(0, LogLevel::Error)});
       const RankPieces mine = make_pieces({.data = 2}, ranks.rank, 3, true, kTensors);
       store.save({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = ""}, ranks);
     });
   }
-  static std::string directory_of(int64_t step) { return fmt::format("{}/step-{:08}", kDirectory, step); }
+  static std::string directory_of(int64_t step) { return fmt::format("{}/step-{:08}", kHome, step); }
   static std::string shard(int rank, int64_t step = 10) {
     return fmt::format("{}/rank-{:05}.safetensors", directory_of(step), rank);
   }

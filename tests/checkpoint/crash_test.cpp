@@ -14,18 +14,18 @@
 namespace trivet::checkpoint {
 namespace {
 
-using namespace trivet::testing;
+using namespace trivet::support;
 
-const std::vector<SampleTensor> kTensors{{"weight", DType::BFloat16, {4, 6}, 0}, {"bias", DType::Float32, {5}, -1}};
-constexpr const char* kDirectory = "/runs/checkpoints";
+const std::vector<SampleTensor> kFewElements{{"weight", DType::BFloat16, {4, 6}, 0}, {"bias", DType::Float32, {5}, -1}};
+constexpr const char* kRunDirectory = "/runs/checkpoints";
 constexpr int64_t kNone = -1;
 
 StoreOptions options(const std::string& run_id) {
-  return {.directory = kDirectory, .run_id = run_id, .keep = 2, .log = Log(0, LogLevel::Error)};
+  return {.directory = kRunDirectory, .run_id = run_id, .keep = 2, .log = Log(0, LogLevel::Error)};
 }
 
 void save(Store& store, int64_t step, const Participants& ranks, int size = 1) {
-  const RankPieces mine = make_pieces({.data = size}, ranks.rank, step, true, kTensors);
+  const RankPieces mine = make_pieces({.data = size}, ranks.rank, step, true, kFewElements);
   store.save({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = ""}, ranks);
 }
 
@@ -72,12 +72,12 @@ void expect_survives(FileSystem& files, int64_t acknowledged, const std::string&
   const int64_t step = found ? found->step() : 0;
   ASSERT_GE(step, acknowledged);
   if (found) {
-    expect_values(*found, {}, kTensors);
+    expect_values(*found, {}, kFewElements);
     EXPECT_EQ(found->state(), sample_state(step));
   }
   ASSERT_NO_THROW(save(store, step + 1, {}));
   ASSERT_EQ(store.open_latest({})->step(), step + 1);
-  for (const DirectoryEntry& entry : files.list(kDirectory))
+  for (const DirectoryEntry& entry : files.list(kRunDirectory))
     EXPECT_TRUE(entry.name.starts_with("step-") || entry.name == ".lock" || entry.name == "latest" ||
                 entry.name.starts_with("broken-"))
         << entry.name << " was left";

@@ -11,9 +11,9 @@
 namespace trivet::checkpoint {
 namespace {
 
-using namespace trivet::testing;
+using namespace trivet::support;
 
-const std::vector<SampleTensor> kTensors{{"weight", DType::Float32, {64, 96}, 0}, {"bias", DType::Float32, {50}, -1}};
+const std::vector<SampleTensor> kManyElements{{"weight", DType::Float32, {64, 96}, 0}, {"bias", DType::Float32, {50}, -1}};
 
 StoreOptions options(const std::string& directory, const std::string& run_id) {
   return {.directory = directory, .run_id = run_id, .keep = 2, .log = Log(0, LogLevel::Error)};
@@ -26,7 +26,7 @@ StoreOptions options(const std::string& directory, const std::string& run_id) {
     store.acquire({});
     const auto last = store.open_latest({});
     for (int64_t step = last ? last->step() : 0;; ++step) {  // the first save replaces the existing step
-      const RankPieces mine = make_pieces({}, 0, step, true, kTensors);
+      const RankPieces mine = make_pieces({}, 0, step, true, kManyElements);
       store.save({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = ""}, {});
       if (::write(acknowledge, &step, sizeof step) != sizeof step) ::_exit(3);
     }
@@ -69,7 +69,7 @@ TEST(Kill, FiftyTimesAtARandomMomentLosesNoStepAndNeverBlocksTheNextRun) {
     ASSERT_TRUE(step || newest < 0);
     if (!step) continue;
     ASSERT_GE(step->step(), newest) << "trial " << trial;
-    expect_values(*step, {}, kTensors);
+    expect_values(*step, {}, kManyElements);
     EXPECT_TRUE(store.warnings().empty());
     newest = step->step();
   }

@@ -14,7 +14,7 @@
 namespace trivet::checkpoint {
 namespace {
 
-using namespace trivet::testing;
+using namespace trivet::support;
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 

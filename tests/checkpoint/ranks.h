@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "engine/checkpoint/participants.h"
 
-namespace trivet::testing {
+namespace trivet::support {
 
 // A rank that is lost ends the waits of the others with CommError.
 class Meeting {
@@ -66,4 +66,4 @@ inline void run_ranks(int size, const std::function<void(const checkpoint::Parti
   if (meeting.failure()) std::rethrow_exception(meeting.failure());
 }
 
-}  // namespace trivet::testing
+}  // namespace trivet::support

@@ -13,14 +13,14 @@ namespace trivet::checkpoint {
 namespace {
 
 using ::testing::HasSubstr;
-using trivet::testing::MemoryFileSystem;
+using trivet::support::MemoryFileSystem;
 
 std::string file_of(const std::string& json, const std::string& data = "") {
   const uint64_t bytes = json.size();
   return std::string(reinterpret_cast<const char*>(&bytes), 8) + json + data;
 }
 
-std::string error_of(const std::string& bytes) {
+std::string parse_error(const std::string& bytes) {
   MemoryFileSystem files;
   write_text(files, "/f", bytes);
   try {
@@ -65,41 +65,41 @@ TEST(Safetensors, WritesAndReadsEveryDType) {
 }
 
 TEST(Safetensors, AcceptsScalarsEmptyTensorsAndWhiteSpaceAroundTheHeader) {
-  EXPECT_EQ(error_of(with(R"("F32")", "[]", "[0,4]", 4)), "accepted");
-  EXPECT_EQ(error_of(with(R"("F32")", "[0,3]", "[0,0]", 0)), "accepted");
-  EXPECT_EQ(error_of(file_of("\n {}  ")), "accepted");
+  EXPECT_EQ(parse_error(with(R"("F32")", "[]", "[0,4]", 4)), "accepted");
+  EXPECT_EQ(parse_error(with(R"("F32")", "[0,3]", "[0,0]", 0)), "accepted");
+  EXPECT_EQ(parse_error(file_of("\n {}  ")), "accepted");
 }
 
 TEST(Safetensors, RefusesAHeaderThatIsNotOne) {
-  EXPECT_THAT(error_of("<"), HasSubstr("1 bytes are too few"));
-  EXPECT_THAT(error_of(std::string("<\0\0\0\0\0\0\0", 8)), HasSubstr("the header says it has 60 bytes, the file has 8"));
-  EXPECT_THAT(error_of(std::string("\0\0\0\0\0\0\0\x20", 8)),
+  EXPECT_THAT(parse_error("<"), HasSubstr("1 bytes are too few"));
+  EXPECT_THAT(parse_error(std::string("<\0\0\0\0\0\0\0", 8)), HasSubstr("the header says it has 60 bytes, the file has 8"));
+  EXPECT_THAT(parse_error(std::string("\0\0\0\0\0\0\0\x20", 8)),
               HasSubstr("says it has 2305843009213693952 bytes; at most 100000000"));
-  EXPECT_THAT(error_of(file_of("\xff")), HasSubstr("not JSON"));
-  EXPECT_THAT(error_of(file_of("{")), HasSubstr("not JSON"));
-  EXPECT_THAT(error_of(file_of("[]")), HasSubstr("the header is not an object"));
-  EXPECT_THAT(error_of(file_of(R"({"__metadata__":{"a":1}})")), HasSubstr("1 is not a string"));
-  EXPECT_THAT(error_of(file_of(R"({"__metadata__":{"a":"1","a":"2"}})")), HasSubstr("key \"a\" appears twice"));
-  EXPECT_THAT(error_of(file_of(std::string(10000, '['))), HasSubstr("nested deeper than 16"));
+  EXPECT_THAT(parse_error(file_of("\xff")), HasSubstr("not JSON"));
+  EXPECT_THAT(parse_error(file_of("{")), HasSubstr("not JSON"));
+  EXPECT_THAT(parse_error(file_of("[]")), HasSubstr("the header is not an object"));
+  EXPECT_THAT(parse_error(file_of(R"({"__metadata__":{"a":1}})")), HasSubstr("1 is not a string"));
+  EXPECT_THAT(parse_error(file_of(R"({"__metadata__":{"a":"1","a":"2"}})")), HasSubstr("key \"a\" appears twice"));
+  EXPECT_THAT(parse_error(file_of(std::string(10000, '['))), HasSubstr("nested deeper than 16"));
 }
 
 TEST(Safetensors, RefusesNumbersThatDoNotFit) {
-  EXPECT_THAT(error_of(with(R"("F99")", "[6]", "[0,24]")),
+  EXPECT_THAT(parse_error(with(R"("F99")", "[6]", "[0,24]")),
               HasSubstr("tensor \"a\": dtype \"F99\" is not accepted; use one of I64"));
-  EXPECT_THAT(error_of(with(R"("F32")", "[7]", "[0,24]")), HasSubstr("data_offsets [0, 24] do not hold [7] float32"));
-  EXPECT_THAT(error_of(with(R"("F32")", "[-1]", "[0,24]")), HasSubstr("-1 is not a count from 0 to 2^62"));
-  EXPECT_THAT(error_of(with(R"("F32")", "[0.5]", "[0,24]")), HasSubstr("0.5 is not a count"));
-  EXPECT_THAT(error_of(with(R"("F32")", "[2,18446744073709551614]", "[0,24]")),
+  EXPECT_THAT(parse_error(with(R"("F32")", "[7]", "[0,24]")), HasSubstr("data_offsets [0, 24] do not hold [7] float32"));
+  EXPECT_THAT(parse_error(with(R"("F32")", "[-1]", "[0,24]")), HasSubstr("-1 is not a count from 0 to 2^62"));
+  EXPECT_THAT(parse_error(with(R"("F32")", "[0.5]", "[0,24]")), HasSubstr("0.5 is not a count"));
+  EXPECT_THAT(parse_error(with(R"("F32")", "[2,18446744073709551614]", "[0,24]")),
               HasSubstr("18446744073709551614 is not a count"));
-  EXPECT_THAT(error_of(with(R"("F32")", "[2305843009213693952,2305843009213693952]", "[0,24]")),
+  EXPECT_THAT(parse_error(with(R"("F32")", "[2305843009213693952,2305843009213693952]", "[0,24]")),
               HasSubstr("more than 2^62 elements"));
-  EXPECT_THAT(error_of(with(R"("F32")", "[4611686018427387904]", "[0,24]")), HasSubstr("do not hold"));
-  EXPECT_THAT(error_of(with(R"("F32")", "[1,1,1,1,1,1,6]", "[0,24]")), HasSubstr("7 dims; at most 6"));
-  EXPECT_THAT(error_of(with(R"("F32")", "[6]", "[24,0]")), HasSubstr("do not hold"));
-  EXPECT_THAT(error_of(with(R"("F32")", "[6]", "[0]")), HasSubstr("not two numbers"));
-  EXPECT_THAT(error_of(with(R"("F32")", "[6]", "[0,24]", 23)), HasSubstr("the header says 87 bytes, the file has 86"));
-  EXPECT_THAT(error_of(with(R"("F32")", "[6]", "[0,24]", 25)), HasSubstr("the header says 87 bytes, the file has 88"));
-  EXPECT_THAT(error_of(file_of(R"({"a":{"dtype":"F32","shape":[6]}})")), HasSubstr("\"data_offsets\" is missing"));
+  EXPECT_THAT(parse_error(with(R"("F32")", "[4611686018427387904]", "[0,24]")), HasSubstr("do not hold"));
+  EXPECT_THAT(parse_error(with(R"("F32")", "[1,1,1,1,1,1,6]", "[0,24]")), HasSubstr("7 dims; at most 6"));
+  EXPECT_THAT(parse_error(with(R"("F32")", "[6]", "[24,0]")), HasSubstr("do not hold"));
+  EXPECT_THAT(parse_error(with(R"("F32")", "[6]", "[0]")), HasSubstr("not two numbers"));
+  EXPECT_THAT(parse_error(with(R"("F32")", "[6]", "[0,24]", 23)), HasSubstr("the header says 87 bytes, the file has 86"));
+  EXPECT_THAT(parse_error(with(R"("F32")", "[6]", "[0,24]", 25)), HasSubstr("the header says 87 bytes, the file has 88"));
+  EXPECT_THAT(parse_error(file_of(R"({"a":{"dtype":"F32","shape":[6]}})")), HasSubstr("\"data_offsets\" is missing"));
 }
 
 TEST(Safetensors, RefusesHolesOverlapsAndDuplicates) {
@@ -108,11 +108,12 @@ TEST(Safetensors, RefusesHolesOverlapsAndDuplicates) {
                        R"(":{"dtype":"U8","shape":[4],"data_offsets":)" + second + "}}",
                    std::string(8, '\0'));
   };
-  EXPECT_EQ(error_of(two("[4,8]", "[0,4]")), "accepted");
-  EXPECT_THAT(error_of(two("[0,4]", "[2,6]")),
+  EXPECT_EQ(parse_error(two("[4,8]", "[0,4]")), "accepted");
+  EXPECT_THAT(parse_error(two("[0,4]", "[2,6]")),
               HasSubstr("tensor \"b\" starts at byte 2 of the data, 4 is expected: an overlap"));
-  EXPECT_THAT(error_of(two("[0,4]", "[6,10]")), HasSubstr("tensor \"b\" starts at byte 6 of the data, 4 is expected: a hole"));
-  EXPECT_THAT(error_of(two("[0,4]", "[4,8]", "a")), HasSubstr("key \"a\" appears twice"));
+  EXPECT_THAT(parse_error(two("[0,4]", "[6,10]")),
+              HasSubstr("tensor \"b\" starts at byte 6 of the data, 4 is expected: a hole"));
+  EXPECT_THAT(parse_error(two("[0,4]", "[4,8]", "a")), HasSubstr("key \"a\" appears twice"));
 }
 
 // Reads a tensor from a file on disk. A missing name, another type or another shape fails the test.

@@ -11,7 +11,7 @@
 #include "core/random.h"
 #include "engine/checkpoint/checkpoint.h"
 
-namespace trivet::testing {
+namespace trivet::support {
 
 using checkpoint::Piece;
 
@@ -147,4 +147,4 @@ class TemporaryDirectory {
   std::string path_;
 };
 
-}  // namespace trivet::testing
+}  // namespace trivet::support

@@ -6,7 +6,7 @@
 namespace trivet::checkpoint {
 namespace {
 
-using namespace trivet::testing;
+using namespace trivet::support;
 
 void save_by(const Layout& layout, const std::string& directory, int64_t step, const std::string& run_id = "run-1") {
   run_ranks(layout.size(), [&](const Participants& ranks) {

@@ -19,7 +19,7 @@ std::vector<std::string> names_in(FileSystem& files, const std::string& director
 
 // A step that was moved aside to make room counts only until another one takes its place.
 TEST(ListSteps, TakesAStepThatWasMovedAsideOnlyWhereNoneHasTakenItsPlace) {
-  trivet::testing::MemoryFileSystem files;
+  trivet::support::MemoryFileSystem files;
   files.create_directory("/run");
   for (const std::string& name : {step_directory_name(5), displaced_name(5), displaced_name(7), step_directory_name(3)})
     files.create_directory("/run/" + name);
@@ -28,7 +28,7 @@ TEST(ListSteps, TakesAStepThatWasMovedAsideOnlyWhereNoneHasTakenItsPlace) {
 
 // Steps are sorted by number, not by name. Other entries of the directory are not steps.
 TEST(ListSteps, AreInOrderOfTheirNumbers) {
-  trivet::testing::MemoryFileSystem files;
+  trivet::support::MemoryFileSystem files;
   files.create_directory("/run");
   for (const char* name : {"step-00000020", "step-100000000", "step-00000009", "step-9", "step-0000000x", "latest", "step-"})
     files.create_directory(std::string("/run/") + name);

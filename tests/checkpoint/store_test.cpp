@@ -17,7 +17,7 @@
 namespace trivet::checkpoint {
 namespace {
 
-using namespace trivet::testing;
+using namespace trivet::support;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using ::testing::AllOf;

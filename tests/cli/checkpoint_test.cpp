@@ -13,7 +13,7 @@
 namespace trivet::checkpoint {
 namespace {
 
-using namespace trivet::testing;
+using namespace trivet::support;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;

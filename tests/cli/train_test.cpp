@@ -157,9 +157,9 @@ TEST_F(Train, EndsWithCode19WhereMemoryRunsOut) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer needs more address space than the test allows";
 #endif
-  std::string json = "{\"model\": [0";
-  for (int i = 0; i < 15'000'000; ++i) json += ",0";
-  folder.write("tokenizer.json", json + "]}");
+  std::string list = "{\"model\": [0";
+  for (int i = 0; i < 15'000'000; ++i) list += ",0";
+  folder.write("tokenizer.json", list + "]}");
   const Output prepared = folder.run_in("sh -c 'ulimit -v 500000; exec \"$0\" \"$@\"'",
                                         "data prepare text.txt --vocabulary tokenizer.json --output text.tokens");
   EXPECT_EQ(prepared.code, 19) << prepared.errors;

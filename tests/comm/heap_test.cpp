@@ -10,7 +10,7 @@
 namespace trivet::comm {
 namespace {
 
-constexpr int64_t kCount = 150001;
+constexpr int64_t kElements = 150001;
 
 // `elements` int64 values in memory of `allocator`, which may be the process's own memory.
 struct Numbers {
@@ -30,7 +30,7 @@ void check_operations(World& world, const std::function<Allocator&(World&)>& mem
   ProcessGroup& group = world.group();
   const int n = group.size(), rank = group.rank();
   const auto stream = make_inline_stream();
-  Numbers whole(memory_of(world), n * kCount), other(memory_of(world), n * kCount);
+  Numbers whole(memory_of(world), n * kElements), other(memory_of(world), n * kElements);
   for (int64_t i = 0; i < whole.count; ++i) ASSERT_EQ(whole.data[i], 0);
 
   for (int64_t i = 0; i < whole.count; ++i) whole.data[i] = rank + i;
@@ -38,16 +38,16 @@ void check_operations(World& world, const std::function<Allocator&(World&)>& mem
   for (int64_t i = 0; i < whole.count; ++i) ASSERT_EQ(whole.data[i], n * i + n * (n - 1) / 2);
 
   for (int64_t i = 0; i < whole.count; ++i) whole.data[i] = rank + i;
-  group.reduce_scatter(whole.view(), whole.view().slice(rank * kCount, kCount), ReduceOp::Max, *stream);
-  group.all_gather(whole.view().slice(rank * kCount, kCount), whole.view(), *stream);
+  group.reduce_scatter(whole.view(), whole.view().slice(rank * kElements, kElements), ReduceOp::Max, *stream);
+  group.all_gather(whole.view().slice(rank * kElements, kElements), whole.view(), *stream);
   for (int64_t i = 0; i < whole.count; ++i) ASSERT_EQ(whole.data[i], n - 1 + i);
 
   for (int64_t i = 0; i < whole.count; ++i) whole.data[i] = rank;
   group.all_to_all(whole.view(), other.view(), *stream);
-  for (int64_t i = 0; i < whole.count; ++i) ASSERT_EQ(other.data[i], i / kCount);
+  for (int64_t i = 0; i < whole.count; ++i) ASSERT_EQ(other.data[i], i / kElements);
 
-  ExchangeCounts counts;  // rank a sends kCount - a - b elements to rank b
-  for (int peer = 0; peer < n; ++peer) counts.sent.push_back(kCount - rank - peer);
+  ExchangeCounts counts;  // rank a sends kElements - a - b elements to rank b
+  for (int peer = 0; peer < n; ++peer) counts.sent.push_back(kElements - rank - peer);
   counts.received = counts.sent;
   const int64_t all = std::accumulate(counts.sent.begin(), counts.sent.end(), int64_t{0});
   group.all_to_all_v(whole.view().slice(0, all), other.view().slice(0, all), counts, *stream);
@@ -58,7 +58,7 @@ void check_operations(World& world, const std::function<Allocator&(World&)>& mem
   if (rank == 0) group.send(other.view(), n - 1, *stream);
   if (rank == n - 1) group.receive(whole.view(), 0, *stream);
   group.broadcast(whole.view(), n - 1, *stream);
-  for (int64_t i = 0; i < whole.count; ++i) ASSERT_EQ(whole.data[i], i / kCount);
+  for (int64_t i = 0; i < whole.count; ++i) ASSERT_EQ(whole.data[i], i / kElements);
 }
 
 TEST(Heap, OperationsOnItAndBesideItAndOnBothGiveTheSameResults) {

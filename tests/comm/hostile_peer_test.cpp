@@ -1,5 +1,5 @@
-// A hostile peer knows the secret and sends what no rank would send: as a false rank 0 and as a false member, before and after
-// the table. The real reader must end with an error that names the sender, and with an exit code that is not 0.
+// A hostile peer knows the secret and sends what no rank would send: as a false rank 0 and as a false member_of, before and
+// after the table. The real reader must end with an error that names the sender, and with an exit code that is not 0.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -17,13 +17,11 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-TimePoint in(int ms) { return steady_clock::now() + milliseconds(ms); }
-
-Member member(int rank, int size) { return meeting_options(rank, size, 0).self; }
+Member member_of(int rank, int size) { return meeting_options(rank, size, 0).self; }
 
 Frame table_frame(int size, const std::function<void(Table&)>& change = {}) {
   Table table{.job_id = "c0ffee", .members = {}};
-  for (int rank = 0; rank < size; ++rank) table.members.push_back(member(rank, size));
+  for (int rank = 0; rank < size; ++rank) table.members.push_back(member_of(rank, size));
   if (change) change(table);
   return encode_table(table);
 }
@@ -41,7 +39,7 @@ struct Attack {
 };
 
 std::vector<Attack> attacks_on_a_joiner() {
-  const Frame welcome = encode_welcome(member(0, 2));
+  const Frame welcome = encode_welcome(member_of(0, 2));
   return {
       {"refusal with code 0", {with_code(FrameKind::Refuse, 0)}, "sent a Refuse with exit code 0, which is not a failure code"},
       {"refusal with code 256", {with_code(FrameKind::Refuse, 256)}, "sent a Refuse with exit code 256"},
@@ -119,10 +117,10 @@ TEST(HostileRankZero, ThatSendsAByteNowAndThenIsNotWaitedForLongerThanTheDeadlin
   EXPECT_THAT(outcome.error, HasSubstr("did not answer in time"));
 }
 
-// A member that has proven that it knows the secret is still not trusted in what it sends.
+// A member_of that has proven that it knows the secret is still not trusted in what it sends.
 TEST(HostileMember, IsSentAwayAtTheDoorAndTheOthersMeet) {
-  const std::string cut = encode_join(member(1, 2)).payload.substr(0, 20);
-  Member nobody = member(1, 2), far = member(1, 2);
+  const std::string cut = encode_join(member_of(1, 2)).payload.substr(0, 20);
+  Member nobody = member_of(1, 2), far = member_of(1, 2);
   nobody.pid = 0;
   far.rank = 1 << 20;
   const std::vector<Frame> attacks{{FrameKind::Heartbeat, ""},
@@ -157,7 +155,7 @@ TEST(HostileMember, ThatTalksBeforeEverybodyIsHereEndsTheRendezvousForAll) {
       Descriptor connection = connect_to("127.0.0.1", meeting.port(), in(5000));
       ASSERT_TRUE(prove_to_rank_zero(connection, Secret("a secret of the test"), in(5000)));
       Link link(std::move(connection));
-      link.send(encode_join(member(1, 3)));
+      link.send(encode_join(member_of(1, 3)));
       link.send(frame);
       link.flush();
       while (link.fill() == Link::State::Open && wait_readable(link.number(), in(5000))) {
@@ -165,7 +163,7 @@ TEST(HostileMember, ThatTalksBeforeEverybodyIsHereEndsTheRendezvousForAll) {
     };
     const auto outcomes = meeting.run({[&] { rendezvous(meeting.options(0)); }, talk});
     EXPECT_EQ(outcomes[0].error,
-              "rendezvous: rank 1 (a, pid 101) sent " + name_of(frame.kind) + " before all ranks had joined");
+              "rendezvous: rank 1 (a, pid 101) sent " + to_string(frame.kind) + " before all ranks had joined");
     EXPECT_EQ(outcomes[0].code, ExitCode::Rendezvous);
   }
 }
@@ -184,8 +182,8 @@ std::vector<Attack> attacks_after_joining() {
           {"empty accusation", {Frame{FrameKind::Accuse, ""}}, "sent an Accuse that is cut short"},
           {"goodbye in the middle", {Frame{FrameKind::Bye, ""}}, "sent a Bye while the job is running"},
           {"a second table", {table_frame(2)}, "sent a Table after all ranks had joined"},
-          {"a second join", {encode_join(member(1, 2))}, "sent a Join after all ranks had joined"},
-          {"a welcome", {encode_welcome(member(0, 2))}, "sent a Welcome after all ranks had joined"},
+          {"a second join", {encode_join(member_of(1, 2))}, "sent a Join after all ranks had joined"},
+          {"a welcome", {encode_welcome(member_of(0, 2))}, "sent a Welcome after all ranks had joined"},
           {"a late refusal", {with_code(FrameKind::Refuse, 0)}, "sent a Refuse after all ranks had joined"},
           {"empty key", {Frame{FrameKind::Set, ""}}, "sent a Set that is cut short"},
           {"two values of a key", {encode_set({"k", "1"}), encode_set({"k", "2"})}, "ranks disagree on \"k\""},

@@ -20,6 +20,8 @@ inline RendezvousOptions meeting_options(int rank, int size, int port) {
   return options;
 }
 
+inline TimePoint in(int ms) { return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms); }
+
 // How a rank ended: `error` is "" or the message of the error it threw.
 struct Outcome {
   std::string error;

@@ -23,7 +23,7 @@ namespace trivet::comm {
 namespace {
 
 // A barrier for forked ranks: meet() returns once all ranks have called it as often as this one.
-struct Meeting {
+struct Arrival {
   std::atomic<int> ranks{0};
   SharedCounter calls;
 
@@ -60,7 +60,7 @@ SharedPage::~SharedPage() { munmap(data_, bytes_); }
 
 Processes::Processes(int ranks, const Body& body, const WorldOptions& options) : meeting_(4096) {
   static int jobs = 0;
-  auto* meeting = new (meeting_.data()) Meeting;
+  auto* meeting = new (meeting_.data()) Arrival;
   meeting->ranks = ranks;
   ShmPlace place;
   place.size = ranks;

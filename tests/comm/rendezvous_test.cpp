@@ -15,8 +15,6 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using ::testing::HasSubstr;
 
-TimePoint in(int ms) { return steady_clock::now() + milliseconds(ms); }
-
 TEST(Rendezvous, GivesEveryRankTheSameTable) {
   constexpr int kRanks = 5;
   Meeting meeting(kRanks);

@@ -9,8 +9,8 @@
 
 #include <fstream>
 
-#include "comm/descriptor.h"
 #include "comm/sha256.h"
+#include "core/descriptor.h"
 #include "core/error.h"
 
 namespace trivet::comm {

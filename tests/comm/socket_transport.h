@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
-#include "comm/descriptor.h"
 #include "comm/transport/transport.h"
+#include "core/descriptor.h"
 
 namespace trivet::comm {
 

@@ -8,7 +8,7 @@
 namespace trivet::comm {
 namespace {
 
-constexpr int64_t kCount = 1001;
+constexpr int64_t kOddCount = 1001;
 
 struct Views {
   TensorView whole, other, shard;
@@ -38,15 +38,15 @@ int64_t expected_elements(int rank, int n, int64_t c, int64_t element_bytes) {
 TEST(Traffic, EqualsTheFormulasAndThePlannersGroupAgrees) {
   const auto body = [](World& world) {
     const int n = world.size();
-    std::vector<float> whole(static_cast<size_t>(kCount * n)), other(whole.size()), shard(kCount);
+    std::vector<float> whole(static_cast<size_t>(kOddCount * n)), other(whole.size()), shard(kOddCount);
     const auto stream = make_inline_stream();
     run_all(world.group(), {view(whole), view(other), view(shard)}, *stream);
-    const int64_t expected = expected_elements(world.rank(), n, kCount, sizeof(float)) * static_cast<int64_t>(sizeof(float));
+    const int64_t expected = expected_elements(world.rank(), n, kOddCount, sizeof(float)) * static_cast<int64_t>(sizeof(float));
     EXPECT_EQ(world.group().traffic().bytes_sent, expected);
     EXPECT_EQ(world.group().traffic().operations, 5 + (world.rank() < 2 && n > 1 ? 1 : 0) + 1);  // a message, the barrier
 
     const auto planned = make_meta_group(world.rank(), n, "world");
-    const TensorView no_whole{nullptr, DType::Float32, {kCount * n}}, no_shard{nullptr, DType::Float32, {kCount}};
+    const TensorView no_whole{nullptr, DType::Float32, {kOddCount * n}}, no_shard{nullptr, DType::Float32, {kOddCount}};
     run_all(*planned, {no_whole, no_whole, no_shard}, *stream);
     EXPECT_EQ(planned->traffic().bytes_sent, expected);
     EXPECT_EQ(planned->traffic().operations, world.group().traffic().operations);

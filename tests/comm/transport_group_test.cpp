@@ -17,10 +17,10 @@ using std::chrono::milliseconds;
 using testing::AllOf;
 using testing::HasSubstr;
 
-using Body = std::function<void(std::unique_ptr<World> world, JobState& job)>;
+using WorldBody = std::function<void(std::unique_ptr<World> world, JobState& job)>;
 
 // Each rank has a job state of its own, as in processes, and nobody watches over them.
-void run_unwatched(int ranks, const Body& body) {
+void run_unwatched(int ranks, const WorldBody& body) {
   SocketPairs sockets(ranks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)

@@ -77,13 +77,13 @@ std::string error_of(const Decode& decode, std::string_view payload) {
   return outcome.error;
 }
 
-struct Kind {
+struct PayloadKind {
   const char* name;
   std::string payload;
   Decode decode;
 };
 
-std::vector<Kind> kinds() {
+std::vector<PayloadKind> kinds() {
   return {
       {"a Join", encode_join(member(1, 3)).payload, [](auto bytes) { decode_join(bytes); }},
       {"a Welcome", encode_welcome(member(0, 3)).payload, [](auto bytes) { decode_welcome(bytes); }},
@@ -94,7 +94,7 @@ std::vector<Kind> kinds() {
 }
 
 TEST(WireMessages, ThatAreCutShortAnywhereOrGoOnAreRefused) {
-  for (const Kind& kind : kinds()) {
+  for (const PayloadKind& kind : kinds()) {
     EXPECT_EQ(error_of(kind.decode, kind.payload), "");
     for (size_t length = 0; length < kind.payload.size(); ++length) {
       const std::string error = error_of(kind.decode, std::string_view(kind.payload).substr(0, length));
@@ -107,7 +107,7 @@ TEST(WireMessages, ThatAreCutShortAnywhereOrGoOnAreRefused) {
 // Each byte is replaced by each of a few values: the result must be a message or an error, never anything else. This matters
 // most under the sanitizers.
 TEST(WireMessages, WithAnyByteChangedAreReadOrRefused) {
-  for (const Kind& kind : kinds()) {
+  for (const PayloadKind& kind : kinds()) {
     for (size_t at = 0; at < kind.payload.size(); ++at) {
       for (int value : {0x00, 0x01, 0x7f, 0x80, 0xff}) {
         std::string bytes = kind.payload;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <thread>
 
 #include "tests/comm/meeting.h"
@@ -15,17 +16,17 @@ namespace {
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
-Member member(int rank, const std::string& host, const std::string& boot_id) {
+Member member_on(int rank, const std::string& host, const std::string& boot_id) {
   return {.rank = rank, .world_size = 3, .host = host, .boot_id = boot_id};
 }
 
 TEST(ChooseWorldMaker, TakesRanksOfOneHost) {
-  EXPECT_TRUE(choose_world_maker({member(0, "a", "x"), member(1, "a", "x"), member(2, "a", "x")}));
+  EXPECT_TRUE(choose_world_maker({member_on(0, "a", "x"), member_on(1, "a", "x"), member_on(2, "a", "x")}));
 }
 
 TEST(ChooseWorldMaker, NamesTheFirstRankOfAnotherHost) {
-  for (const Member& last : {member(2, "b", "y"), member(2, "a", "y")}) {
-    const Outcome outcome = outcome_of([&] { choose_world_maker({member(0, "a", "x"), member(1, "a", "x"), last}); });
+  for (const Member& last : {member_on(2, "b", "y"), member_on(2, "a", "y")}) {
+    const Outcome outcome = outcome_of([&] { choose_world_maker({member_on(0, "a", "x"), member_on(1, "a", "x"), last}); });
     EXPECT_EQ(outcome.code, ExitCode::Rendezvous);
     EXPECT_THAT(outcome.error, HasSubstr("rank 2 runs on host " + last.host + ", rank 0 on host a; ranks on several hosts"));
   }
@@ -97,6 +98,19 @@ TEST(Connect, GivesTheMakerWhatRanksNeedToFindEachOther) {
     world.close();
   });
   EXPECT_EQ(logs, (std::vector<std::string>{"close ", "close "}));
+}
+
+TEST(Connect, EachMeetingWaitsForAllRanks) {
+  std::atomic<int> arrived = 0;
+  const auto meet_three_times = [&](const WorldRequest& request) {
+    for (int meeting = 1; meeting <= 3; ++meeting) {
+      if (request.rank == 1) std::this_thread::sleep_for(milliseconds(50));
+      ++arrived;
+      request.meet();
+      EXPECT_GE(arrived, 2 * meeting) << "meeting " << meeting << " of rank " << request.rank << " was one of rank 0 alone";
+    }
+  };
+  connect_two(meet_three_times, [](World& world, JobState&) { world.close(); });
 }
 
 TEST(Connect, TellsTheWorldsOfAllRanksWhoAborted) {

@@ -119,6 +119,15 @@ std::string without_effect(const std::string& text) {
   return lines;
 }
 
+TEST(ParseConfig, AKeyOfOneFamilyHasNoEffectWithAnother) {
+  EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "rotary_base": 5000}})"), "");
+  EXPECT_EQ(without_effect(R"({"model": {"type": "gpt", "bias": false}})"), "");
+  EXPECT_EQ(without_effect(R"({"model": {"type": "gpt", "rotary_base": 5000}})"),
+            "model.rotary_base: takes effect only when model.type is \"llama\"");
+  EXPECT_EQ(without_effect(R"({"model": {"type": "llama", "bias": false}})"),
+            "model.bias: takes effect only when model.type is \"gpt\"");
+}
+
 TEST(ParseConfig, TheTypeOfSummedGradientsIsFloat32OrTheModels) {
   EXPECT_EQ(without_effect(R"({"data_types": {"grad_accum_dtype": "fp32"}})"), "");
   for (const std::string model : {"fp16", "bf16"})

@@ -10,7 +10,7 @@ namespace {
 
 using pipeline::PartitionMethod;
 
-std::string without_effect(const std::string& text) {
+std::string parts_without_effect(const std::string& text) {
   std::string lines;
   for (const std::string& line : accepted_without_effect(parse_config(text, "a"))) lines += (lines.empty() ? "" : "\n") + line;
   return lines;
@@ -84,22 +84,22 @@ TEST(ParallelConfig, LayoutsThatJustFit) {
 }
 
 TEST(ParallelConfig, WhatHasNoEffectIsListed) {
-  EXPECT_EQ(without_effect(R"({"parallel": {"sequence_parallel": true}})"),
+  EXPECT_EQ(parts_without_effect(R"({"parallel": {"sequence_parallel": true}})"),
             "parallel.sequence_parallel: takes effect only when parallel.tensor is more than 1");
-  EXPECT_EQ(without_effect(R"({"activation_checkpointing": {"mode": "selective", "partition_activations": true}})"),
+  EXPECT_EQ(parts_without_effect(R"({"activation_checkpointing": {"mode": "selective", "partition_activations": true}})"),
             "activation_checkpointing.partition_activations: takes effect only when activation_checkpointing.mode is \"full\", "
             "parallel.tensor is more than 1 and parallel.sequence_parallel is false");
-  EXPECT_EQ(without_effect(R"({"activation_checkpointing": {"mode": "full", "partition_activations": true}})"),
+  EXPECT_EQ(parts_without_effect(R"({"activation_checkpointing": {"mode": "full", "partition_activations": true}})"),
             "activation_checkpointing.partition_activations: takes effect only when activation_checkpointing.mode is \"full\", "
             "parallel.tensor is more than 1 and parallel.sequence_parallel is false");
-  EXPECT_EQ(without_effect(R"({"model": {"heads": 4}, "parallel": {"tensor": 2},
+  EXPECT_EQ(parts_without_effect(R"({"model": {"heads": 4}, "parallel": {"tensor": 2},
                                "activation_checkpointing": {"mode": "full", "partition_activations": true}})"),
             "");
-  EXPECT_EQ(without_effect(R"({"activation_checkpointing": {"every": 2}})"),
+  EXPECT_EQ(parts_without_effect(R"({"activation_checkpointing": {"every": 2}})"),
             "activation_checkpointing.every: takes effect only when activation_checkpointing.mode is not \"none\"");
-  EXPECT_EQ(without_effect(R"({"parallel": {"pipeline": 2}, "pipeline": {"schedule": "file:a.txt", "chunks": 2}})"),
+  EXPECT_EQ(parts_without_effect(R"({"parallel": {"pipeline": 2}, "pipeline": {"schedule": "file:a.txt", "chunks": 2}})"),
             "pipeline.chunks: takes effect only when pipeline.schedule is not a file");
-  EXPECT_EQ(without_effect(R"({"pipeline": {"partition": "uniform"}})"),
+  EXPECT_EQ(parts_without_effect(R"({"pipeline": {"partition": "uniform"}})"),
             "pipeline.partition: takes effect only when there is more than one stage");
 }
 

@@ -17,10 +17,10 @@
 namespace trivet {
 namespace {
 
-using testing::Fault;
-using testing::FaultyFileSystem;
-using testing::MemoryFileSystem;
-using testing::PowerLoss;
+using support::Fault;
+using support::FaultyFileSystem;
+using support::MemoryFileSystem;
+using support::PowerLoss;
 
 class RealFiles : public ::testing::Test {
  protected:
@@ -171,8 +171,8 @@ TEST(FaultyFiles, TheKthCallFailsOnceAndShortWritesAreContinued) {
   FaultyFileSystem short_read(disk, Fault::ShortTransfer, 2);
   EXPECT_EQ(read_text(short_read, "/b", 10), "abcdef");
   FaultyFileSystem stop(disk, Fault::StopMidWrite, 2);
-  EXPECT_THROW(stop.create("/c", 0)->write("abcdef"), testing::Stopped);
-  EXPECT_THROW(stop.kind("/c"), testing::Stopped);
+  EXPECT_THROW(stop.create("/c", 0)->write("abcdef"), support::Stopped);
+  EXPECT_THROW(stop.kind("/c"), support::Stopped);
   EXPECT_EQ(read_text(disk, "/c", 10), "abc");
 }
 

@@ -108,7 +108,7 @@ TEST(CudaGraphs, GoOnFromACheckpoint) {
 
 // Calls use(engine, batches); batches(first_sample) makes the microbatches of a step. The test runs the steps.
 template <typename Use>
-void with_engine(Config config, const Use& use) {
+void with_engine_of_one_rank(Config config, const Use& use) {
   const TinyRun run = run_of(std::move(config), CudaGraph::Auto);
   comm::run_threads(1, [&](comm::World& world) {
     model::Model model = model::build(model::with_vocabulary(run.config.model, 61));
@@ -127,7 +127,7 @@ void with_engine(Config config, const Use& use) {
 }
 
 TEST(CudaGraphs, AStepIsOneLaunchAndOneWaitOfTheHost) {
-  with_engine(gpt_in_float16(), [](Engine& engine, const auto& batches) {
+  with_engine_of_one_rank(gpt_in_float16(), [](Engine& engine, const auto& batches) {
     for (int step = 0; step < 2; ++step) engine.train_batch(batches(0));
     const cuda_shim::Counts before = cuda_shim::counts();
     engine.train_batch(batches(0));
@@ -144,7 +144,7 @@ TEST(CudaGraphs, AStepIsOneLaunchAndOneWaitOfTheHost) {
 
 // Shows that the configuration of the tests above does what it is for: one graph skips steps and uses different loss scales.
 TEST(CudaGraphs, TheLossScaleFallsAndGrowsWithinOneGraph) {
-  with_engine(gpt_in_float16(), [](Engine& engine, const auto& batches) {
+  with_engine_of_one_rank(gpt_in_float16(), [](Engine& engine, const auto& batches) {
     const cuda_shim::Counts before = cuda_shim::counts();
     int skipped = 0, fell = 0, grew = 0;
     for (int step = 0; step < 7; ++step) {
@@ -166,7 +166,7 @@ TEST(CudaGraphs, EvaluationsHalfStepsAndOtherSamplesMayComeBetween) {
   const auto weights = [](CudaGraph graph) {
     std::vector<float> embedding;
     Config config = llama_in_bfloat16();
-    with_engine(config, [&](Engine& engine, const auto& batches) {
+    with_engine_of_one_rank(config, [&](Engine& engine, const auto& batches) {
       const auto step = [&](int64_t first_sample) {
         if (graph == CudaGraph::On) return static_cast<void>(engine.train_batch(batches(first_sample)));
         engine.forward_backward(batches(first_sample));
@@ -186,7 +186,7 @@ TEST(CudaGraphs, EvaluationsHalfStepsAndOtherSamplesMayComeBetween) {
 }
 
 TEST(CudaGraphs, AStepThatIsRecordedIsNotOne) {
-  with_engine(llama_in_bfloat16(), [](Engine& engine, const auto& batches) {
+  with_engine_of_one_rank(llama_in_bfloat16(), [](Engine& engine, const auto& batches) {
     for (int step = 0; step < 3; ++step) engine.train_batch(batches(0));
     const cuda_shim::Counts before = cuda_shim::counts();
     engine.record(true);

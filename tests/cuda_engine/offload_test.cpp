@@ -212,7 +212,7 @@ TEST_F(CudaOffload, HostCodeTouchesNoMemoryOfTheDevice) {
 
 // Calls use(engine, step, rank) on an engine that has done two steps.
 template <typename Use>
-void with_engine(const Config& config, int ranks, const Use& use) {
+void with_offloading_engine(const Config& config, int ranks, const Use& use) {
   comm::run_threads(ranks, [&](comm::World& world) {
     model::Model model = model::build(model::with_vocabulary(config.model, 61));
     Plan plan = make_plan(config, model, world.size());
@@ -232,7 +232,7 @@ void with_engine(const Config& config, int ranks, const Use& use) {
 TEST_F(CudaOffload, MemoryIsWhatThePlanSays) {
   for (const Offload& offload : {Offload{kHost}, {kNone, kHost}, {kHost, kHost, 0.5}, {kFile, kFile, 1, 5000}}) {
     const Config config = offloaded(config_of(3, true, OptimizerType::Lamb), offload);
-    with_engine(config, 2, [&](Engine& engine, const auto&, int rank) {
+    with_offloading_engine(config, 2, [&](Engine& engine, const auto&, int rank) {
       const RankPlan& planned = engine.plan().rank(rank);
       for (const auto& [name, category] : EnumNames<MemoryCategory>::table) {
         EXPECT_EQ(engine.measured_memory()[category], planned.memory[category]) << name << ", " << words(offload);
@@ -249,7 +249,7 @@ TEST_F(CudaOffload, MemoryIsWhatThePlanSays) {
 // and for the results only.
 TEST_F(CudaOffload, OfWeightsLetsTheHostRunAhead) {
   const Config config = offloaded(config_of(3, true), {kNone, kHost});
-  with_engine(config, 1, [](Engine&, const auto& step, int) {
+  with_offloading_engine(config, 1, [](Engine&, const auto& step, int) {
     const cuda_shim::Counts before = cuda_shim::counts();
     step();
     const cuda_shim::Counts after = cuda_shim::counts();

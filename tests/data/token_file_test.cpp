@@ -21,7 +21,7 @@ class Sized : public Tokenizer {
   int64_t size_;
 };
 
-std::vector<int32_t> all_of(const TokenFile& file) {
+std::vector<int32_t> all_tokens(const TokenFile& file) {
   std::vector<int32_t> ids(static_cast<size_t>(file.tokens()));
   file.read(0, ids);
   return ids;
@@ -41,7 +41,7 @@ TEST_P(TokenFileOfWidth, ReadsBackWhatWasWritten) {
   EXPECT_EQ(writer.tokens(), 5);
   writer.finish();
   const auto file = open_token_file(folder.path("a.tokens"));
-  EXPECT_EQ(all_of(*file), (std::vector<int32_t>{0, last, 1 % (last + 1), last / 2, last}));
+  EXPECT_EQ(all_tokens(*file), (std::vector<int32_t>{0, last, 1 % (last + 1), last / 2, last}));
   EXPECT_EQ(file->vocabulary_size(), vocabulary);
   EXPECT_EQ(file->info().tokenizer_text, Sized(vocabulary).to_text());
   EXPECT_EQ(file->info().tokenizer_name, "sized");
@@ -104,11 +104,11 @@ TEST(ForeignTokens, ReadsMegatronAndLlmC) {
   SKIP_WITHOUT(shared_data("golden/two_docs.bin"));
   for (const std::string name : {"golden/two_docs.bin", "golden/two_docs.idx"}) {
     const auto file = open_token_file(shared_data(name));
-    EXPECT_EQ(all_of(*file), (std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7, 8, 9}));
+    EXPECT_EQ(all_tokens(*file), (std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7, 8, 9}));
     EXPECT_EQ(file->info().documents, 2);
     EXPECT_EQ(file->vocabulary_size(), 0);
   }
-  EXPECT_EQ(all_of(*open_tokens(shared_data("golden/five_tokens_llmc.bin"))), (std::vector<int32_t>{50256, 1, 2, 3, 4}));
+  EXPECT_EQ(all_tokens(*open_tokens(shared_data("golden/five_tokens_llmc.bin"))), (std::vector<int32_t>{50256, 1, 2, 3, 4}));
 }
 
 TEST(ForeignTokens, DigestTellsFilesApart) {
@@ -131,7 +131,7 @@ TEST(TokenFile, ReadsLongRangesInPieces) {
   TokenFileWriter writer(folder.path("a.tokens"), Sized(65'521));
   writer.add(ids);
   writer.finish();
-  EXPECT_EQ(all_of(*open_tokens(folder.path("a.tokens"))), ids);
+  EXPECT_EQ(all_tokens(*open_tokens(folder.path("a.tokens"))), ids);
 
   std::string index("MMIDIDX\0\0", 9);
   const auto add = [&](auto value) { index.append(reinterpret_cast<const char*>(&value), sizeof value); };
@@ -141,7 +141,7 @@ TEST(TokenFile, ReadsLongRangesInPieces) {
   for (int64_t i = 0; i < sequences; ++i) add(4 * i);
   folder.write("b.idx", index);
   folder.write("b.bin", {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int32_t)});
-  EXPECT_EQ(all_of(*open_tokens(folder.path("b.bin"))), ids);
+  EXPECT_EQ(all_tokens(*open_tokens(folder.path("b.bin"))), ids);
 }
 
 }  // namespace

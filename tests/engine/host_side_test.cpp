@@ -104,7 +104,7 @@ class Rank {
   Channels channels_;
   MemoryMeter meter_;
   Arena activations_, buffers_;
-  testing::MemoryFileSystem files_;
+  support::MemoryFileSystem files_;
   std::unique_ptr<zero::HostSide> host_;
   std::unique_ptr<zero::offload::FileStore> states_, weights_;
   std::unique_ptr<Worker> worker_;

@@ -87,7 +87,7 @@ class Dice {
   std::mt19937 random_{2026};
 };
 
-model::Model model_of(const Config& config) { return model::build(config.model); }
+model::Model model_as_configured(const Config& config) { return model::build(config.model); }
 
 // The situations that result from the choices together.
 std::set<std::string> situations(const Plan& plan) {
@@ -151,7 +151,7 @@ struct Measured {
 std::vector<Measured> measure(const Plan& plan) {
   std::vector<Measured> measured(static_cast<size_t>(plan.mesh.size()));
   comm::run_threads(plan.mesh.size(), [&](comm::World& world) {
-    Engine engine(plan, model_of(plan.config), world);
+    Engine engine(plan, model_as_configured(plan.config), world);
     const Shape shape{plan.batch.micro_batch_size, plan.config.model.sequence_length};
     const std::vector<int32_t> ids(static_cast<size_t>(shape.elements()), 5);
     const ConstTensorView view{ids.data(), DType::Int32, shape};
@@ -184,7 +184,7 @@ class MemoryPlan : public ::testing::Test {
                                           folder_);
     try {
       const Config config = parse_config(fixed, "drawn.json", draw.overrides);
-      return make_plan(config, model_of(config), draw.ranks);
+      return make_plan(config, model_as_configured(config), draw.ranks);
     } catch (const ConfigError& error) {
       const std::string message = error.what();
       ++refused_[message.substr(0, message.find(' ', message.find(": ") + 2))];

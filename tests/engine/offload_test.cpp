@@ -18,8 +18,8 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using trivet::testing::Fault;
-using trivet::testing::FaultyFileSystem;
+using trivet::support::Fault;
+using trivet::support::FaultyFileSystem;
 
 class Offload : public ::testing::Test {
  protected:

@@ -27,23 +27,23 @@ class StepClock final : public Clock {
   nanoseconds now_{0};
 };
 
-struct Rank {
+struct AskedRank {
   nanoseconds step{milliseconds(500)};
   int64_t end_at = -1, save_at = -1;  // the step during which it is asked; -1: never
 };
 
-struct Outcome {
+struct AgreedStop {
   int64_t ended_after = -1;
   std::vector<int64_t> saved_after;
-  bool operator==(const Outcome&) const = default;
+  bool operator==(const AgreedStop&) const = default;
 };
 
 // Each rank has a request of its own, as processes have.
-std::vector<Outcome> run(const std::vector<Rank>& ranks, int64_t steps) {
-  std::vector<Outcome> outcomes(ranks.size());
+std::vector<AgreedStop> run(const std::vector<AskedRank>& ranks, int64_t steps) {
+  std::vector<AgreedStop> outcomes(ranks.size());
   comm::run_threads(static_cast<int>(ranks.size()), [&](comm::World& world) {
-    const Rank& rank = ranks[static_cast<size_t>(world.rank())];
-    Outcome& outcome = outcomes[static_cast<size_t>(world.rank())];
+    const AskedRank& rank = ranks[static_cast<size_t>(world.rank())];
+    AgreedStop& outcome = outcomes[static_cast<size_t>(world.rank())];
     StopRequest request;
     StepClock clock;
     StopAgreement agreement(&request, world.group(), clock);
@@ -61,20 +61,20 @@ std::vector<Outcome> run(const std::vector<Rank>& ranks, int64_t steps) {
 
 TEST(StopAgreement, OneRankIsAskedAndAllEndAfterTheSameStep) {
   for (size_t asked = 0; asked < 3; ++asked) {
-    std::vector<Rank> ranks(3);
+    std::vector<AskedRank> ranks(3);
     ranks[asked].end_at = 4;
-    EXPECT_EQ(run(ranks, 10), std::vector<Outcome>(3, Outcome{4, {}})) << "rank " << asked;
+    EXPECT_EQ(run(ranks, 10), std::vector<AgreedStop>(3, AgreedStop{4, {}})) << "rank " << asked;
   }
 }
 
 TEST(StopAgreement, RanksAskedAtDifferentStepsEndAfterTheFirst) {
-  EXPECT_EQ(run({{.end_at = 6}, {.end_at = 3}, {.end_at = 5}}, 10), std::vector<Outcome>(3, Outcome{3, {}}));
+  EXPECT_EQ(run({{.end_at = 6}, {.end_at = 3}, {.end_at = 5}}, 10), std::vector<AgreedStop>(3, AgreedStop{3, {}}));
 }
 
 TEST(StopAgreement, ASaveIsDoneOnceAndTheRunGoesOn) {
-  EXPECT_EQ(run({{}, {.save_at = 2}}, 6), std::vector<Outcome>(2, Outcome{-1, {2}}));
-  EXPECT_EQ(run({{.save_at = 2}, {.save_at = 2}}, 6), std::vector<Outcome>(2, Outcome{-1, {2}}));
-  EXPECT_EQ(run({{.save_at = 5}, {.save_at = 2}}, 6), std::vector<Outcome>(2, Outcome{-1, {2, 5}}));
+  EXPECT_EQ(run({{}, {.save_at = 2}}, 6), std::vector<AgreedStop>(2, AgreedStop{-1, {2}}));
+  EXPECT_EQ(run({{.save_at = 2}, {.save_at = 2}}, 6), std::vector<AgreedStop>(2, AgreedStop{-1, {2}}));
+  EXPECT_EQ(run({{.save_at = 5}, {.save_at = 2}}, 6), std::vector<AgreedStop>(2, AgreedStop{-1, {2, 5}}));
 }
 
 TEST(StopAgreement, WithoutARequestNothingIsExchanged) {

@@ -14,14 +14,14 @@ using pipeline::Op;
 using pipeline::Recording;
 using testing::HasSubstr;
 
-struct RecordedRun {
+struct TimedRun {
   Plan plan;
   std::vector<std::vector<Recording>> recordings;
 };
 
-RecordedRun run(const Config& config, int ranks, int steps) {
+TimedRun run(const Config& config, int ranks, int steps) {
   const auto model = [&] { return model::build(model::with_vocabulary(config.model, 17)); };
-  RecordedRun run{make_plan(config, model(), ranks), std::vector<std::vector<Recording>>(static_cast<size_t>(ranks))};
+  TimedRun run{make_plan(config, model(), ranks), std::vector<std::vector<Recording>>(static_cast<size_t>(ranks))};
   comm::run_threads(ranks, [&](comm::World& world) {
     Engine engine(run.plan, model(), world);
     const std::vector<int32_t> ids(static_cast<size_t>(config.model.sequence_length), 5);
@@ -62,7 +62,7 @@ size_t computations(const std::vector<pipeline::TimedInstruction>& rank) {
 }
 
 // The time for which ranks wait for transfers after the program of a step, all ranks together.
-double after_program(const RecordedRun& run, size_t step) {
+double after_program(const TimedRun& run, size_t step) {
   double ms = 0;
   for (const auto& steps : run.recordings)
     for (const pipeline::Recording::Span& span : steps[step].spans)
@@ -73,7 +73,7 @@ double after_program(const RecordedRun& run, size_t step) {
 }
 
 TEST(TimelineReport, HasARowForEachRankOfThreeAxesAndCostsForEachBlock) {
-  const RecordedRun one = run(three_axes(), 8, 3);
+  const TimedRun one = run(three_axes(), 8, 3);
   const Report report = make_report(one.plan, one.recordings);
   for (const Side* side : {&report.measured, &report.simulated}) {
     ASSERT_EQ(side->timeline.ranks.size(), 8u);
@@ -109,7 +109,7 @@ TEST(TimelineReport, HasARowForEachRankOfThreeAxesAndCostsForEachBlock) {
 }
 
 TEST(TimelineReport, RecordingsSurviveTheWayToAnotherRank) {
-  const RecordedRun one = run(three_axes(), 4, 2);
+  const TimedRun one = run(three_axes(), 4, 2);
   ASSERT_EQ(one.recordings[3].size(), 2u);
   EXPECT_EQ(from_text(to_text(one.recordings[3])), one.recordings[3]);
 }
@@ -118,7 +118,7 @@ TEST(TimelineReport, RecordingsSurviveTheWayToAnotherRank) {
 TEST(TimelineReport, AGatherBeginsWhenTheLastRankIsThere) {
   Config config = three_axes();
   config.parallel.pipeline = config.parallel.tensor = 1;
-  const RecordedRun one = run(config, 2, 1);
+  const TimedRun one = run(config, 2, 1);
   const pipeline::Program& program = one.plan.ranks[0].programs.train;
   const auto gather = static_cast<int>(
       std::find_if(program.begin(), program.end(), [](const auto& i) { return i.op == Op::Unshard; }) - program.begin());
@@ -145,7 +145,7 @@ TEST(TimelineReport, WithoutOtherRanksAStepIsTheSumOfItsInstructions) {
   Config config = three_axes();
   config.parallel.pipeline = config.parallel.tensor = 1;
   config.zero.overlap_comm = false;  // nothing runs in parallel with the program
-  const RecordedRun one = run(config, 1, 1);
+  const TimedRun one = run(config, 1, 1);
   const Report report = make_report(one.plan, one.recordings);
   const Recording& recording = one.recordings[0][0];
   double sum = recording.update_ms() + recording.spans.front().start - recording.begin;

@@ -14,12 +14,12 @@
 namespace trivet {
 namespace {
 
-constexpr int64_t kSequence = 8;
+constexpr int64_t kTrainedSequence = 8;
 
 // A text of `samples` sequences, and `further` bytes that are too few for another one.
 std::string text_of(int64_t samples, int64_t further = 0) {
   std::string text;
-  for (int64_t i = 0; i < samples * kSequence + 1 + further; ++i) text += static_cast<char>('a' + i * i % 23);
+  for (int64_t i = 0; i < samples * kTrainedSequence + 1 + further; ++i) text += static_cast<char>('a' + i * i % 23);
   return text;
 }
 
@@ -34,7 +34,7 @@ class TrainingJob : public testing::Test {
     return parse_config(fmt::format(R"({{"model": {{"layers": 1, "hidden_size": 8, "heads": 2, "sequence_length": {}}},
                          "data": {{"train": "{}", "validation": "{}"}},
                          "steps_per_print": 1000000, {}}})",
-                                    kSequence, folder.at("train.txt"), folder.at("validation.txt"), further),
+                                    kTrainedSequence, folder.at("train.txt"), folder.at("validation.txt"), further),
                         "job");
   }
 
@@ -72,9 +72,11 @@ double loss_one_by_one(const Config& config, const std::string& text, int64_t sa
     Engine engine(std::move(plan), std::move(model), world);
     ASSERT_TRUE(engine.load(config.checkpoint.directory));
     for (int64_t sample = 0; sample < samples; ++sample) {
-      const std::vector<int32_t> tokens(text.begin() + sample * kSequence, text.begin() + (sample + 1) * kSequence);
-      const std::vector<int32_t> targets(text.begin() + sample * kSequence + 1, text.begin() + (sample + 1) * kSequence + 1);
-      const Shape shape{1, kSequence};
+      const std::vector<int32_t> tokens(text.begin() + sample * kTrainedSequence,
+                                        text.begin() + (sample + 1) * kTrainedSequence);
+      const std::vector<int32_t> targets(text.begin() + sample * kTrainedSequence + 1,
+                                         text.begin() + (sample + 1) * kTrainedSequence + 1);
+      const Shape shape{1, kTrainedSequence};
       const Microbatch microbatch{{tokens.data(), DType::Int32, shape}, {targets.data(), DType::Int32, shape}, sample};
       sum += engine.evaluate({&microbatch, 1}).loss;
     }
@@ -98,7 +100,7 @@ TEST_F(TrainingJob, EvaluatesEveryTokenOfTheValidationSplitOnceOnAnyNumberOfRank
       ASSERT_EQ(lines.evaluations.size(), 2u);  // after step 2, and at the end
       EXPECT_EQ(lines.evaluations[0].at("step"), 2);
       EXPECT_EQ(lines.evaluations[1].at("step"), 3);
-      for (const auto& evaluation : lines.evaluations) EXPECT_EQ(evaluation.at("tokens"), samples * kSequence);
+      for (const auto& evaluation : lines.evaluations) EXPECT_EQ(evaluation.at("tokens"), samples * kTrainedSequence);
       // The losses of a few tokens are float32 and summed in a different order.
       EXPECT_NEAR(lines.evaluations[1].at("loss"), loss_one_by_one(job, text_of(7), samples), 1e-6);
     }

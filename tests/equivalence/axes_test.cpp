@@ -42,8 +42,6 @@ TinyRun with(Config config, const Case& c) {
   return {.ranks = c.pipeline * c.data * c.tensor, .steps = 3, .config = config};
 }
 
-float loss_of(const Trace& trace, size_t step) { return std::bit_cast<float>(trace.loss_bits.at(step)); }
-
 std::string to_string(const Case& c) {
   return fmt::format("pipeline {} data {} tensor {}{} stage {} {} recompute {}", c.pipeline, c.data, c.tensor,
                      c.sequence_parallel ? " sequence parallel" : "", c.stage, name_of(c.schedule), name_of(c.recompute));

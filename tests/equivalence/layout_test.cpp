@@ -21,13 +21,13 @@ TinyRun with(Config config, const Layout& layout) {
   return {.ranks = layout.ranks, .threads = layout.threads, .config = config};
 }
 
-struct Case {
+struct LayoutCase {
   const char* name;
   model::Type model;
   bool bf16;
 };
 
-class Equivalence : public testing::TestWithParam<Case> {
+class Equivalence : public testing::TestWithParam<LayoutCase> {
  protected:
   Config config(Reproducible reproducible) const {
     Config config = tiny_config(GetParam().model);
@@ -60,9 +60,10 @@ TEST_P(Equivalence, RunModeGivesTheSameBitsWhereverWorkOnlyMoves) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Equivalence,
-                         testing::Values(Case{"gpt_fp32", model::Type::Gpt, false}, Case{"gpt_bf16", model::Type::Gpt, true},
-                                         Case{"llama_fp32", model::Type::Llama, false},
-                                         Case{"llama_bf16", model::Type::Llama, true}),
+                         testing::Values(LayoutCase{"gpt_fp32", model::Type::Gpt, false},
+                                         LayoutCase{"gpt_bf16", model::Type::Gpt, true},
+                                         LayoutCase{"llama_fp32", model::Type::Llama, false},
+                                         LayoutCase{"llama_bf16", model::Type::Llama, true}),
                          [](const auto& which) { return which.param.name; });
 
 }  // namespace

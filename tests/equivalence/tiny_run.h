@@ -1,6 +1,7 @@
 // A whole training run in miniature, for comparing layouts: made-up text, a tiny model, ranks as threads.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -31,6 +32,7 @@ struct Trace {
   std::map<std::string, std::vector<float>> weights;
   bool operator==(const Trace&) const = default;
 };
+inline float loss_of(const Trace& trace, size_t step) { return std::bit_cast<float>(trace.loss_bits.at(step)); }
 
 // Global batch 12 of sequences of 16 tokens; 12 is divisible by 1, 2, 3, 4 and 6 ranks.
 Config tiny_config(model::Type type);

@@ -18,8 +18,6 @@ Config layout_config(model::Type type = model::Type::Llama) {
   return config;
 }
 
-float loss_of(const Trace& trace, size_t step) { return std::bit_cast<float>(trace.loss_bits.at(step)); }
-
 TEST(TinyRun, Learns) {
   TinyRun tiny{.ranks = 1, .steps = 30, .config = tiny_config(model::Type::Gpt)};
   const Trace trace = run(tiny);

@@ -20,7 +20,7 @@ namespace {
 using namespace checkpoint;
 using nlohmann::json;
 
-constexpr std::initializer_list<ExitCode> kRefused{ExitCode::CheckpointCorrupt, ExitCode::VersionSkew};
+constexpr std::initializer_list<ExitCode> kCheckpointRefused{ExitCode::CheckpointCorrupt, ExitCode::VersionSkew};
 
 // Adds the first line of a manifest, which holds the checksum of the rest.
 std::string with_checksum(std::string_view rest) {
@@ -58,7 +58,7 @@ void read_all(const LoadedStep& step) {
     if (tensor.shape.elements() > 1 << 16) continue;
     std::vector<std::byte> data(static_cast<size_t>(tensor.shape.elements() * size_of(tensor.dtype)));
     const Piece piece = whole_box_piece(name, tensor.shape, 0, {data.data(), tensor.dtype, {tensor.shape.elements()}});
-    accepts(kRefused, [&] { step.read({&piece, 1}, 1); });
+    accepts(kCheckpointRefused, [&] { step.read({&piece, 1}, 1); });
   }
 }
 
@@ -66,14 +66,14 @@ void read_all(const LoadedStep& step) {
 
 void manifest(std::string_view input) {
   Manifest manifest;
-  if (!accepts(kRefused, [&] { manifest = parse_manifest(with_checksum(input), "input"); })) return;
+  if (!accepts(kCheckpointRefused, [&] { manifest = parse_manifest(with_checksum(input), "input"); })) return;
   const std::string written = to_text(manifest);
   require(to_text(parse_manifest(written, "written")) == written, "what was read, written and read again is the same");
 }
 
 void run_state(std::string_view input) {
   RunState state;
-  if (!accepts(kRefused, [&] { state = parse_run_state(input, "input"); })) return;
+  if (!accepts(kCheckpointRefused, [&] { state = parse_run_state(input, "input"); })) return;
   const std::string written = to_text(state);
   require(to_text(parse_run_state(written, "written")) == written, "what was read, written and read again is the same");
 }
@@ -87,7 +87,7 @@ void safetensors(std::string_view input) {
   const std::string start = std::string(reinterpret_cast<const char*>(&size), 8) + std::string(input.substr(4));
   SafetensorsHeader header;
   const auto parse = [&] { header = parse_safetensors_header(start, std::max<int64_t>(file_bytes, start.size()), "input"); };
-  if (!accepts(kRefused, parse)) return;
+  if (!accepts(kCheckpointRefused, parse)) return;
   SafetensorsHeader copy = header;
   const std::string written = layout_safetensors(copy);
   const int64_t data = copy.tensors.empty() ? 0 : copy.tensors.back().end;
@@ -101,11 +101,11 @@ void shard(std::string_view input) {
   uint16_t length = 0;
   std::memcpy(&length, input.data(), 2);
   const std::string_view rest = input.substr(2, length), content = input.substr(std::min(input.size(), size_t{2} + length));
-  testing::MemoryFileSystem files;
+  support::MemoryFileSystem files;
   files.create_directory("/step");
   write_text(files, "/step/rank-00000.safetensors", content);
   write_text(files, "/step/manifest.json", about_file(rest, content));
-  accepts(kRefused, [&] {
+  accepts(kCheckpointRefused, [&] {
     const LoadedStep step(files, "/step");
     read_all(step);
     step.verify(0, 1, 1);

@@ -11,11 +11,11 @@
 namespace trivet::fuzz {
 namespace {
 
-constexpr std::initializer_list<ExitCode> kRefused{ExitCode::Usage};
+constexpr std::initializer_list<ExitCode> kConfigRefused{ExitCode::Usage};
 
 void check_json(std::string_view input) {
   config::JsonNode node;
-  if (!accepts(kRefused, [&] { node = config::read_json(input, "input"); })) return;
+  if (!accepts(kConfigRefused, [&] { node = config::read_json(input, "input"); })) return;
   const std::string written = config::to_json(node);
   const config::JsonNode again = config::read_json(written, "written");
   require(config::same_value(node, again), "what was read, written and read again is the same");
@@ -27,7 +27,7 @@ void check_json(std::string_view input) {
 void config(std::string_view input) {
   check_json(input);
   Config config;
-  if (accepts(kRefused, [&] { config = parse_config(input, "input"); })) check(config);
+  if (accepts(kConfigRefused, [&] { config = parse_config(input, "input"); })) check(config);
 }
 
 // The input has a line for each --set.
@@ -39,19 +39,19 @@ void overrides(std::string_view input) {
     start = end + 1;
   }
   Config config;
-  if (accepts(kRefused, [&] { config = parse_config("{\"train_batch_size\": 8}", "input", given); })) check(config);
+  if (accepts(kConfigRefused, [&] { config = parse_config("{\"train_batch_size\": 8}", "input", given); })) check(config);
 }
 
 void cluster(std::string_view input) {
   autotune::Cluster cluster;
-  if (!accepts(kRefused, [&] { cluster = autotune::parse_cluster(input, "input"); })) return;
+  if (!accepts(kConfigRefused, [&] { cluster = autotune::parse_cluster(input, "input"); })) return;
   require(cluster.devices_per_node >= 1 && cluster.device.memory_bytes >= 1, "a cluster has devices with memory");
   require(cluster.most_devices() >= 0, "the number of devices does not overflow");
 }
 
 void schedule(std::string_view input) {
   pipeline::Schedule schedule;
-  if (!accepts(kRefused, [&] { schedule = pipeline::parse_schedule(input, "input"); })) return;
+  if (!accepts(kConfigRefused, [&] { schedule = pipeline::parse_schedule(input, "input"); })) return;
   std::string written;
   for (const pipeline::Program& program : schedule) written += pipeline::to_string(program) + "\n";
   require(pipeline::parse_schedule(written, "written") == schedule, "what was read, written and read again is the same");
@@ -59,7 +59,7 @@ void schedule(std::string_view input) {
 
 void hostfile(std::string_view input) {
   std::vector<cli::Host> hosts;
-  if (!accepts(kRefused, [&] { hosts = cli::parse_hosts(std::string(input), "input"); })) return;
+  if (!accepts(kConfigRefused, [&] { hosts = cli::parse_hosts(std::string(input), "input"); })) return;
   require(!hosts.empty(), "a host file names a host");
   std::string written;
   for (const cli::Host& host : hosts) written += fmt::format("{} slots={}\n", host.name, host.slots.size());
@@ -68,7 +68,7 @@ void hostfile(std::string_view input) {
   for (size_t i = 0; i < hosts.size(); ++i)
     require(again[i].name == hosts[i].name && again[i].slots == hosts[i].slots, "each host is read again as it was");
   const auto filtered = [&](const std::string& include, const std::string& exclude) {
-    return accepts(kRefused, [&] { cli::filter_hosts(hosts, include, exclude); });
+    return accepts(kConfigRefused, [&] { cli::filter_hosts(hosts, include, exclude); });
   };
   require(filtered(hosts[0].name, ""), "a host of the file can be included");
   filtered("", hosts[0].name + ":0");

@@ -12,7 +12,7 @@ namespace {
 
 using namespace data;
 
-constexpr std::initializer_list<ExitCode> kRefused{ExitCode::Usage, ExitCode::DataChanged};
+constexpr std::initializer_list<ExitCode> kDataRefused{ExitCode::Usage, ExitCode::DataChanged};
 
 // A tokenizer is the same after it is written and read, and decodes what it encoded to the same bytes.
 void check_tokenizer(const Tokenizer& tokenizer) {
@@ -21,7 +21,7 @@ void check_tokenizer(const Tokenizer& tokenizer) {
   require(again->to_text() == written, "what was read, written and read again is the same");
   require(again->vocabulary_size() == tokenizer.vocabulary_size(), "the vocabulary keeps its size");
   const std::string text = "The cat's 12 hats\n\n  \xE2\x82\xAC\xFF aaaaaaaa";
-  accepts(kRefused, [&] {  // "characters" refuses what was not in its text
+  accepts(kDataRefused, [&] {  // "characters" refuses what was not in its text
     const std::vector<int32_t> ids = tokenizer.encode(text);
     require(tokenizer.decode(ids) == text, "decoding is the inverse of encoding");
     require(again->encode(text) == ids, "what was written and read again encodes alike");
@@ -47,11 +47,11 @@ std::string with_checksums(std::string_view input) {
 
 void check_tokens(const std::string& path) {
   std::shared_ptr<StoredTokenFile> file;
-  if (!accepts(kRefused, [&] { file = open_token_file(path); })) return;
+  if (!accepts(kDataRefused, [&] { file = open_token_file(path); })) return;
   require(file->tokens() >= 0 && file->info().tokens == file->tokens(), "the number of tokens is known");
   std::vector<int32_t> ids(static_cast<size_t>(file->tokens()));
-  const bool read = accepts(kRefused, [&] { file->read(0, ids); });
-  require(read == accepts(kRefused, [&] { verify_tokens(path); }), "what can be read is verified");
+  const bool read = accepts(kDataRefused, [&] { file->read(0, ids); });
+  require(read == accepts(kDataRefused, [&] { verify_tokens(path); }), "what can be read is verified");
   require(!file->digest().empty(), "a file has a digest");
   if (read && !ids.empty()) {
     int32_t last = 0;
@@ -64,17 +64,17 @@ void check_tokens(const std::string& path) {
 
 void tokenizer(std::string_view input) {
   std::shared_ptr<Tokenizer> tokenizer;
-  if (accepts(kRefused, [&] { tokenizer = tokenizer_from_text(std::string(input), "input"); })) check_tokenizer(*tokenizer);
+  if (accepts(kDataRefused, [&] { tokenizer = tokenizer_from_text(std::string(input), "input"); })) check_tokenizer(*tokenizer);
 }
 
 void tiktoken(std::string_view input) {
   std::shared_ptr<Tokenizer> tokenizer;
-  if (accepts(kRefused, [&] { tokenizer = bpe_from_tiktoken(input, "input"); })) check_tokenizer(*tokenizer);
+  if (accepts(kDataRefused, [&] { tokenizer = bpe_from_tiktoken(input, "input"); })) check_tokenizer(*tokenizer);
 }
 
 void merges(std::string_view input) {
   std::shared_ptr<Tokenizer> tokenizer;
-  if (accepts(kRefused, [&] { tokenizer = bpe_from_merges(input, "input"); })) check_tokenizer(*tokenizer);
+  if (accepts(kDataRefused, [&] { tokenizer = bpe_from_merges(input, "input"); })) check_tokenizer(*tokenizer);
 }
 
 // The input is in our own format or in llm.c's, which are known by their first bytes.

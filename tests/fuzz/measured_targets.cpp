@@ -8,10 +8,10 @@
 namespace trivet::fuzz {
 namespace {
 
-constexpr std::initializer_list<ExitCode> kRefused{ExitCode::Usage};
+constexpr std::initializer_list<ExitCode> kMeasuredRefused{ExitCode::Usage};
 
 void check_prices(const autotune::MeasuredSetup& setup) {
-  accepts(kRefused, [&] {
+  accepts(kMeasuredRefused, [&] {
     const autotune::MeasuredCostModel model(setup, "input");
     for (const autotune::KernelSample& k : setup.kernels) {
       const double seconds = model.kernel_seconds(
@@ -27,7 +27,7 @@ bool nearly(double a, double b) { return std::abs(a - b) <= 1e-12 * std::max(std
 
 void profile(std::string_view input) {
   autotune::HardwareProfile profile;
-  if (!accepts(kRefused, [&] { profile = autotune::parse_profile(std::string(input), "input"); })) return;
+  if (!accepts(kMeasuredRefused, [&] { profile = autotune::parse_profile(std::string(input), "input"); })) return;
   const std::string written = autotune::to_json(profile);
   require(autotune::to_json(autotune::parse_profile(written, "written")) == written,
           "what was read, written and read again is the same");
@@ -37,7 +37,7 @@ void profile(std::string_view input) {
 void block_costs(std::string_view input) {
   const std::vector<std::string> names{"embedding", "block 0", "head"};
   std::vector<timeline::BlockCosts> costs;
-  if (!accepts(kRefused, [&] { costs = timeline::parse_block_costs(input, "input", names); })) return;
+  if (!accepts(kMeasuredRefused, [&] { costs = timeline::parse_block_costs(input, "input", names); })) return;
   const auto again = timeline::parse_block_costs(timeline::to_json(costs, 1), "written", names);
   for (size_t block = 0; block < names.size(); ++block) {
     require(costs[block].ms.size() == again[block].ms.size(), "a block has the same kinds of work when read again");

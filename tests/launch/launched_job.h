@@ -22,17 +22,18 @@
 #include <thread>
 #include <vector>
 
-#include "comm/descriptor.h"
+#include "core/descriptor.h"
 
 namespace trivet::test {
 
 namespace fs = std::filesystem;
-using comm::Descriptor;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 inline const std::string kTrivet = TRIVET_BINARY_DIR "/trivet";
 inline const std::string kRankProgram = TRIVET_BINARY_DIR "/tests/rank_program";
+// The variable in the environment by which a test finds the processes of its job.
+inline constexpr const char* kMark = "TRIVET_TEST_MARK";
 
 inline double ms_since(steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(steady_clock::now() - start).count();

@@ -8,8 +8,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr const char* kMark = "TRIVET_TEST_MARK";
-
 class LaunchedTraining : public ::testing::Test {
  protected:
   LaunchedTraining() {

@@ -14,8 +14,6 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-constexpr const char* kMark = "TRIVET_TEST_MARK";
-
 // A job whose ranks run a shell command. $RANKS_PROGRAM is the program that communicates.
 class WrappedJob : public LaunchedProcess {
  public:

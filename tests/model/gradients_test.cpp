@@ -10,11 +10,11 @@
 namespace trivet::model {
 namespace {
 
-constexpr double kTolerance = 1e-9;
+constexpr double kGradientTolerance = 1e-9;
 
 void expect_right(const Layer& layer, const GradientCheck& check) {
   const GradientCheckResult result = check_gradients(layer, check);
-  EXPECT_LE(result.worst_error, kTolerance) << result.where;
+  EXPECT_LE(result.worst_error, kGradientTolerance) << result.where;
   EXPECT_GT(result.compared, 0);
 }
 
@@ -49,13 +49,13 @@ TEST(Mlp, GradientsMatchDifferences) {
                {.input_shape = {2, 3, 6}});
 }
 
-TransformerBlock::Options gpt_block(double dropout) {
+TransformerBlock::Options small_gpt_block(double dropout) {
   return {.attention = {.hidden = 12, .heads = 3, .key_value_heads = 3, .dropout = dropout},
           .mlp = {.hidden = 12, .feed_forward = 20},
           .dropout = dropout};
 }
 
-TransformerBlock::Options llama_block(double dropout) {
+TransformerBlock::Options small_llama_block(double dropout) {
   return {
       .attention = {.hidden = 12, .heads = 3, .key_value_heads = 1, .bias = false, .dropout = dropout, .rotary_base = 10000},
       .mlp = {.hidden = 12, .feed_forward = 13, .activation = Activation::SwiGlu, .bias = false},
@@ -64,13 +64,13 @@ TransformerBlock::Options llama_block(double dropout) {
 }
 
 TEST(TransformerBlock, GradientsMatchDifferencesForGpt) {
-  expect_right(TransformerBlock("b", gpt_block(0)), {.input_shape = {2, 5, 12}});
-  expect_right(TransformerBlock("b", gpt_block(0.2)), {.input_shape = {2, 5, 12}});
-  expect_right(TransformerBlock("b", gpt_block(0.2)), {.input_shape = {2, 5, 12}, .training = false});
+  expect_right(TransformerBlock("b", small_gpt_block(0)), {.input_shape = {2, 5, 12}});
+  expect_right(TransformerBlock("b", small_gpt_block(0.2)), {.input_shape = {2, 5, 12}});
+  expect_right(TransformerBlock("b", small_gpt_block(0.2)), {.input_shape = {2, 5, 12}, .training = false});
 }
 
 TEST(TransformerBlock, GradientsMatchDifferencesWithoutBiases) {
-  TransformerBlock::Options options = gpt_block(0);
+  TransformerBlock::Options options = small_gpt_block(0);
   options.attention.bias = options.mlp.bias = options.norm_bias = false;
   const TransformerBlock block("b", options);
   EXPECT_EQ(block.parameters().size(), 6u);
@@ -78,8 +78,8 @@ TEST(TransformerBlock, GradientsMatchDifferencesWithoutBiases) {
 }
 
 TEST(TransformerBlock, GradientsMatchDifferencesForLlama) {
-  expect_right(TransformerBlock("b", llama_block(0)), {.input_shape = {2, 5, 12}});
-  expect_right(TransformerBlock("b", llama_block(0.2)), {.input_shape = {1, 9, 12}});
+  expect_right(TransformerBlock("b", small_llama_block(0)), {.input_shape = {2, 5, 12}});
+  expect_right(TransformerBlock("b", small_llama_block(0.2)), {.input_shape = {1, 9, 12}});
 }
 
 TEST(Embedding, GradientsMatchDifferences) {

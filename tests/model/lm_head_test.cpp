@@ -7,11 +7,11 @@
 namespace trivet::model {
 namespace {
 
-constexpr int64_t kVocabulary = 11, kHidden = 6;
+constexpr int64_t kVocabulary = 11, kHeadInput = 6;
 
 LmHead head_with(int64_t rows_of_chunk) {
-  return LmHead({.vocabulary = kVocabulary, .hidden = kHidden, .rows_of_chunk = rows_of_chunk},
-                make_norm(NormKind::LayerNorm, kHidden, 1e-5, true));
+  return LmHead({.vocabulary = kVocabulary, .hidden = kHeadInput, .rows_of_chunk = rows_of_chunk},
+                make_norm(NormKind::LayerNorm, kHeadInput, 1e-5, true));
 }
 
 // Holds the weights, gradients and input of a head, in float64, and runs the head.
@@ -23,8 +23,8 @@ struct HeadRun {
       weights.push_back(make(parameter.shape, ++key));
       gradients.push_back(make(parameter.shape, 0));
     }
-    x = make({batch.sequences, batch.length, kHidden}, 9);
-    dx = make({batch.sequences, batch.length, kHidden}, 0);
+    x = make({batch.sequences, batch.length, kHeadInput}, 9);
+    dx = make({batch.sequences, batch.length, kHeadInput}, 0);
   }
   Buffer make(const Shape& shape, uint64_t key) {
     Buffer buffer(host_allocator(), meter, MemoryCategory::Buffers, DType::Float64, shape);

@@ -25,8 +25,8 @@ double largest(const std::vector<double>& values) {
 }
 
 // The tolerance is relative to the largest of the expected values.
-void expect_near(const std::vector<double>& actual, const std::vector<double>& expected, double tolerance,
-                 const std::string& what) {
+void expect_near_enough(const std::vector<double>& actual, const std::vector<double>& expected, double tolerance,
+                        const std::string& what) {
   ASSERT_EQ(actual.size(), expected.size()) << what;
   const double scale = largest(expected);
   for (size_t i = 0; i < actual.size(); ++i) ASSERT_NEAR(actual[i], expected[i], tolerance * scale) << what << "[" << i << "]";
@@ -57,10 +57,10 @@ TEST_P(LlamaReference, LogitsLossAndAllGradientsAgree) {
                    GetParam(), Device::Cpu);
   for (const std::string& name : model.parameter_names()) set_values(model.weight(name), golden.at("weight." + name).values);
   const Batch batch = golden_batch(golden);
-  expect_near(model.logits(batch), golden.at("logits").values, tolerance(GetParam()), "logits");
-  expect_near({model.train(batch)}, golden.at("loss").values, tolerance(GetParam()), "loss");
+  expect_near_enough(model.logits(batch), golden.at("logits").values, tolerance(GetParam()), "logits");
+  expect_near_enough({model.train(batch)}, golden.at("loss").values, tolerance(GetParam()), "loss");
   for (const std::string& name : model.parameter_names())
-    expect_near(values_of(model.gradient(name)), golden.at("gradient." + name).values, tolerance(GetParam()), name);
+    expect_near_enough(values_of(model.gradient(name)), golden.at("gradient." + name).values, tolerance(GetParam()), name);
 }
 
 INSTANTIATE_TEST_SUITE_P(Precisions, LlamaReference, testing::Values(DType::Float64, DType::Float32),
@@ -132,9 +132,9 @@ class Gpt2Reference : public testing::TestWithParam<DType> {
 TEST_P(Gpt2Reference, LogitsAndLossAgree) {
   const std::vector<double> logits = model_.logits(batch());
   const std::vector<double> first(logits.begin(), logits.begin() + 320), last(logits.end() - 320, logits.end());
-  expect_near(first, reference_["logits_first_position_float64"], tolerance(GetParam()), "first position");
-  expect_near(last, reference_["logits_last_position_float64"], tolerance(GetParam()), "last position");
-  expect_near({model_.loss(batch())}, {reference_["mean_next_token_loss_float64"]}, tolerance(GetParam()), "loss");
+  expect_near_enough(first, reference_["logits_first_position_float64"], tolerance(GetParam()), "first position");
+  expect_near_enough(last, reference_["logits_last_position_float64"], tolerance(GetParam()), "last position");
+  expect_near_enough({model_.loss(batch())}, {reference_["mean_next_token_loss_float64"]}, tolerance(GetParam()), "loss");
 }
 
 TEST_P(Gpt2Reference, GradientsAgree) {
@@ -146,7 +146,8 @@ TEST_P(Gpt2Reference, GradientsAgree) {
     for (double gradient : values_of(model_.gradient(ours))) squares += gradient * gradient;
     steepest = std::max(steepest, largest(values_of(model_.gradient(ours))));
   }
-  expect_near({std::sqrt(squares)}, {reference_["grad_global_l2_norm_float64"]}, tolerance(GetParam()), "norm of the gradient");
+  expect_near_enough({std::sqrt(squares)}, {reference_["grad_global_l2_norm_float64"]}, tolerance(GetParam()),
+                     "norm of the gradient");
   for (const auto& entry : reference_["grads_autograd_float64"]) {
     const std::string ours = ours_of.at(entry["tensor"]);
     const std::vector<double> gradient = values_of(model_.gradient(ours));

@@ -10,7 +10,7 @@ namespace {
 using data::file_content;
 using data::TemporaryFolder;
 
-StepMetrics metrics_of(int64_t samples, double lr) {
+StepMetrics metrics_at(int64_t samples, double lr) {
   StepMetrics metrics;
   metrics.step = samples / 8;
   metrics.samples = samples;
@@ -23,8 +23,8 @@ StepMetrics metrics_of(int64_t samples, double lr) {
 TEST(CsvMonitor, WritesWhatDeepSpeedWrites) {
   const TemporaryFolder folder;
   CsvMonitor monitor(folder.path("out"), "job");
-  monitor.on_step(metrics_of(8, 0.001));
-  monitor.on_step(metrics_of(16, 0.0009));
+  monitor.on_step(metrics_at(8, 0.001));
+  monitor.on_step(metrics_at(16, 0.0009));
   EXPECT_EQ(file_content(folder.path("out/job/Train_Samples_lr.csv")), "step,lr\r\n8,0.001\r\n16,0.0009\r\n");
   EXPECT_EQ(file_content(folder.path("out/job/Train_Samples_train_loss.csv")), "step,train_loss\r\n8,4.25\r\n16,4.25\r\n");
   EXPECT_EQ(file_content(folder.path("out/job/Train_Samples_grad_norm.csv")), "step,grad_norm\r\n8,1.0\r\n16,1.0\r\n");
@@ -36,15 +36,15 @@ TEST(CsvMonitor, EqualsTheGoldenFile) {
   SKIP_WITHOUT(golden);
   const TemporaryFolder folder;
   CsvMonitor monitor(folder.path("out"), "job");
-  monitor.on_step(metrics_of(8, 0.001));
-  monitor.on_step(metrics_of(16, 0.0009));
+  monitor.on_step(metrics_at(8, 0.001));
+  monitor.on_step(metrics_at(16, 0.0009));
   EXPECT_EQ(file_content(folder.path("out/job/Train_Samples_lr.csv")), file_content(golden));
 }
 
 TEST(CsvMonitor, LossScaleAndEvaluationHaveFilesOfTheirOwn) {
   const TemporaryFolder folder;
   CsvMonitor monitor(folder.path("out"), "job");
-  StepMetrics metrics = metrics_of(8, 0.001);
+  StepMetrics metrics = metrics_at(8, 0.001);
   metrics.loss_scale = 65536;
   monitor.on_step(metrics);
   monitor.on_evaluation({.step = 1, .loss = 2.5, .samples = 8});
@@ -54,7 +54,7 @@ TEST(CsvMonitor, LossScaleAndEvaluationHaveFilesOfTheirOwn) {
 
 TEST(CsvMonitor, ARestartAppendsTheHeaderAgainAsDeepSpeedDoes) {
   const TemporaryFolder folder;
-  for (int run = 0; run < 2; ++run) CsvMonitor(folder.path("out"), "job").on_step(metrics_of(8, 0.001));
+  for (int run = 0; run < 2; ++run) CsvMonitor(folder.path("out"), "job").on_step(metrics_at(8, 0.001));
   EXPECT_EQ(file_content(folder.path("out/job/Train_Samples_lr.csv")), "step,lr\r\n8,0.001\r\nstep,lr\r\n8,0.001\r\n");
 }
 

@@ -14,7 +14,7 @@ namespace {
 using data::file_content;
 using data::TemporaryFolder;
 
-StepMetrics metrics_of(int64_t step) {
+StepMetrics metrics_of_step(int64_t step) {
   StepMetrics metrics;
   metrics.step = step;
   metrics.loss = 4.5;
@@ -29,14 +29,14 @@ StepMetrics metrics_of(int64_t step) {
   return metrics;
 }
 
-std::string line_of(int64_t step) { return to_json_line(metrics_of(step)); }
+std::string line_of(int64_t step) { return to_json_line(metrics_of_step(step)); }
 
 // Runs from step `steps_done` + 1 to `last`.
 void run(const std::string& path, int64_t steps_done, int64_t last) {
   JsonlMonitor monitor(path);
   monitor.on_start({.steps_done = steps_done, .total_steps = last});
   for (int64_t step = steps_done + 1; step <= last; ++step) {
-    monitor.on_step(metrics_of(step));
+    monitor.on_step(metrics_of_step(step));
     if (step % 2 == 0) monitor.on_evaluation({.step = step, .loss = 0.5, .loss_bits = 0x3f000000, .tokens = 64, .ms = 1.5});
   }
 }
@@ -48,7 +48,7 @@ TEST(JsonlMonitor, AStepIsOneLineWithTheDocumentedKeys) {
 }
 
 TEST(JsonlMonitor, SkippedStepsAndLossScalesShow) {
-  StepMetrics metrics = metrics_of(3);
+  StepMetrics metrics = metrics_of_step(3);
   metrics.loss = NAN;
   metrics.loss_bits = 0x7fc00000;
   metrics.loss_scale = 32768;
@@ -62,7 +62,7 @@ TEST(JsonlMonitor, LinesAreOnDiskBeforeTheStepReturns) {
   const TemporaryFolder folder;
   JsonlMonitor monitor(folder.path("new/folder/m.jsonl"));
   monitor.on_start({.total_steps = 2});
-  monitor.on_step(metrics_of(1));
+  monitor.on_step(metrics_of_step(1));
   EXPECT_EQ(file_content(folder.path("new/folder/m.jsonl")), line_of(1));
 }
 

@@ -13,8 +13,9 @@
 namespace trivet::pipeline {
 namespace {
 
-constexpr ScheduleKind kKinds[] = {ScheduleKind::GPipe,        ScheduleKind::OneForwardOneBackward, ScheduleKind::Interleaved,
-                                   ScheduleKind::ZeroBubbleH1, ScheduleKind::ZeroBubble2p,          ScheduleKind::ZeroBubbleV};
+constexpr ScheduleKind kAnyKind[] = {ScheduleKind::GPipe,        ScheduleKind::OneForwardOneBackward,
+                                     ScheduleKind::Interleaved,  ScheduleKind::ZeroBubbleH1,
+                                     ScheduleKind::ZeroBubble2p, ScheduleKind::ZeroBubbleV};
 
 class Dice {
  public:
@@ -32,7 +33,7 @@ struct Sample {
 };
 
 Sample draw(Dice& dice) {
-  const ScheduleKind kind = kKinds[dice.number(0, 5)];
+  const ScheduleKind kind = kAnyKind[dice.number(0, 5)];
   const int chunks = kind == ScheduleKind::Interleaved ? dice.number(2, 4) : default_chunks(kind);
   const ScheduleSizes sizes{dice.number(1, 6), dice.number(1, 12), chunks};
   return {kind, sizes, generate(kind, sizes)};

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
-namespace trivet::testing {
+namespace trivet::support {
 namespace {
 
 class FaultyWritableFile final : public WritableFile {
@@ -150,4 +150,4 @@ std::unique_ptr<ScratchFile> FaultyFileSystem::create_scratch(const std::string&
   return std::make_unique<FaultyScratchFile>(*this, inner_.create_scratch(path, bytes, direct));
 }
 
-}  // namespace trivet::testing
+}  // namespace trivet::support

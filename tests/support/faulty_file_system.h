@@ -6,7 +6,7 @@
 
 #include "core/file_system.h"
 
-namespace trivet::testing {
+namespace trivet::support {
 
 enum class Fault : uint8_t {
   None,
@@ -53,4 +53,4 @@ class FaultyFileSystem final : public FileSystem {
   std::atomic<bool> mid_write_{false};
 };
 
-}  // namespace trivet::testing
+}  // namespace trivet::support

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <random>
 
-namespace trivet::testing {
+namespace trivet::support {
 
 struct MemoryFileSystem::Node {
   EntryKind kind = EntryKind::File;
@@ -243,4 +243,4 @@ std::unique_ptr<ScratchFile> MemoryFileSystem::create_scratch(const std::string&
   return std::make_unique<MemoryScratchFile>(path, bytes);
 }
 
-}  // namespace trivet::testing
+}  // namespace trivet::support

@@ -13,7 +13,7 @@
 
 #include "core/file_system.h"
 
-namespace trivet::testing {
+namespace trivet::support {
 
 enum class PowerLoss : uint8_t {
   DropAll,      // only what was synced is left
@@ -54,4 +54,4 @@ class MemoryFileSystem final : public FileSystem {
   std::shared_ptr<Node> root_;
 };
 
-}  // namespace trivet::testing
+}  // namespace trivet::support

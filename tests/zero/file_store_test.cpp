@@ -31,9 +31,9 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using trivet::testing::Fault;
-using trivet::testing::FaultyFileSystem;
-using trivet::testing::MemoryFileSystem;
+using trivet::support::Fault;
+using trivet::support::FaultyFileSystem;
+using trivet::support::MemoryFileSystem;
 
 // Page-aligned memory.
 class Memory {

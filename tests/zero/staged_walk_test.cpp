@@ -16,9 +16,9 @@
 namespace trivet::zero {
 namespace {
 
-using trivet::testing::Fault;
-using trivet::testing::FaultyFileSystem;
-using trivet::testing::MemoryFileSystem;
+using trivet::support::Fault;
+using trivet::support::FaultyFileSystem;
+using trivet::support::MemoryFileSystem;
 
 constexpr int64_t kElements = 13'312;  // of the one parameter: six pieces of 2048 elements and one of 1024
 

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace trivet::comm {
+namespace trivet {
 
 class Descriptor {
  public:
@@ -33,4 +33,4 @@ class Descriptor {
   int number_ = -1;
 };
 
-}  // namespace trivet::comm
+}  // namespace trivet
