@@ -20,10 +20,10 @@ zero::RangeAccess lamb_access(Access weights) {
 }  // namespace
 
 LambRule::LambRule(const RuleContext& context) : context_(context) {
-  const OptimizerResources& resources = context.resources;
+  const RankResources& resources = context.resources;
   const Shape shape{static_cast<int64_t>(context.owned.all().size()) * 2 * ExactSum::kWords};
   sums_ = Buffer(resources.allocator, resources.meter, MemoryCategory::Buffers, DType::Int64, shape);
-  if (zero::HostSide* const host = resources.host)
+  if (zero::HostSide* const host = resources.offload.host)
     sums_on_host_ = Buffer(host->allocator(), host->meter(), MemoryCategory::Buffers, DType::Int64, shape);
 }
 
@@ -46,7 +46,7 @@ void LambRule::update(const UpdateSide& side, const Elements& elements, const St
 void LambRule::finish(const StepScalars& scalars) {
   sum_squares();
   for (const UpdateSide& side : context_.sides.all())
-    zero::visit(side.pieces, lamb_access(Access::ReadWrite), side.buffers, context_.resources.staging,
+    zero::visit(side.pieces, lamb_access(Access::ReadWrite), side.buffers, context_.resources.offload.staging,
                 [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) { apply(side, piece, range, scalars); });
 }
 
@@ -72,6 +72,7 @@ void LambRule::apply(const UpdateSide& side, const zero::OwnedPiece& piece, cons
 // sums start from the host's.
 void LambRule::sum_squares() {
   kernels::Kernels& kernels = context_.sides.device().kernels;
+  const Channels& channels = context_.resources.channels;
   const UpdateSide* const host = context_.sides.host();
   if (host) {
     host->kernels.zero(sums_on_host_.view());
@@ -81,14 +82,14 @@ void LambRule::sum_squares() {
     kernels.zero(sums_.view());
   }
   sum_squares_of(context_.sides.device());
-  sum_over(context_.resources.part_group, sums_.view(), context_.resources.stream);
+  sum_over(channels.group(Purpose::Part), sums_.view(), channels.stream(Purpose::Control));
   if (host) kernels.to_host(sums_.view(), sums_on_host_.view());
 }
 
 // Sums over the elements that this rank counts. Pieces end where blocks of the sums end; blocks count from the start of the
 // part.
 void LambRule::sum_squares_of(const UpdateSide& side) {
-  const zero::StagingOptions& staging = context_.resources.staging;
+  const zero::StagingOptions& staging = context_.resources.offload.staging;
   std::vector<zero::OwnedPiece> pieces;
   std::vector<size_t> owners;  // [piece] index of its parameter
   int64_t set_bytes = 0;       // not those of the pieces, which differ between data ranks

@@ -44,41 +44,43 @@ void MuonRule::finish(const StepScalars& scalars) {
 }
 
 void MuonRule::gather(zero::ParameterGroup& group, TensorView updates) {
-  const OptimizerResources& resources = context_.resources;
+  const RankResources& resources = context_.resources;
   const zero::OwnedRange owned = group.owned();
-  zero::visit(zero::pieces_of(group, resources.staging.most_elements),
-              {Access::None, Access::None, {Access::None, Access::Read}}, resources.buffers, resources.staging,
+  zero::visit(zero::pieces_of(group, resources.offload.staging.most_elements),
+              {Access::None, Access::None, {Access::None, Access::Read}}, resources.buffers, resources.offload.staging,
               [&](const zero::OwnedPiece&, const zero::OwnedRange& range) {
                 const TensorView own = updates.slice(range.first, range.count);
                 if (!range.host) return resources.kernels.copy(range.states[1], own);
                 range.host->from_host(range.states[1], own).wait_on_host();
               });
   if (owned.count == updates.elements()) return;
-  zero::gather_whole(updates.slice(owned.first, owned.count), updates, resources.shard_group(group), resources.stream,
+  Stream& stream = resources.channels.stream(Purpose::Control);
+  zero::gather_whole(updates.slice(owned.first, owned.count), updates, resources.shard_group(group.layout().sharing), stream,
                      resources.kernels, resources.buffers, resources.collectives);
-  resources.stream.synchronize();
+  stream.synchronize();
 }
 
 // Orthogonalises the matrices of a group. `matrix` counts those of the groups before it, and determines which rank takes which.
 int MuonRule::orthogonalise(const OwnedGroup& group, TensorView updates, int matrix) {
-  const OptimizerResources& resources = context_.resources;
+  const RankResources& resources = context_.resources;
   const zero::ShardAxis& axis = group.group->axis();
+  Stream& stream = resources.channels.stream(Purpose::Control);
   for (const zero::FlatParameter& parameter : group.group->layout().parameters) {
     if (!is_muon(group, parameter)) continue;
     const TensorView update = updates.slice(parameter.offset, parameter.elements()).reshaped(parameter.spec.shape);
     const int owner = matrix++ % axis.size();
     const NewtonSchulzScratch scratch(resources.buffers, parameter.spec.shape);
     if (owner == axis.rank()) newton_schulz(resources.kernels, scratch, update);
-    resources.shard_group(*group.group).broadcast(update, owner, resources.stream);
-    resources.stream.synchronize();
+    resources.shard_group(group.group->layout().sharing).broadcast(update, owner, stream);
+    stream.synchronize();
   }
   return matrix;
 }
 
 void MuonRule::apply(const OwnedGroup& group, TensorView updates, const StepScalars& scalars) {
-  const OptimizerResources& resources = context_.resources;
-  zero::visit(zero::pieces_of(*group.group, resources.staging.most_elements), {Access::ReadWrite, Access::ReadWrite},
-              resources.buffers, resources.staging, [&](const zero::OwnedPiece&, const zero::OwnedRange& range) {
+  const RankResources& resources = context_.resources;
+  zero::visit(zero::pieces_of(*group.group, resources.offload.staging.most_elements), {Access::ReadWrite, Access::ReadWrite},
+              resources.buffers, resources.offload.staging, [&](const zero::OwnedPiece&, const zero::OwnedRange& range) {
                 const TensorView own = updates.slice(range.first, range.count);
                 if (!range.host) return apply_range(group, range, own, scalars);
                 const ScopedTensor on_host(range.host->staging(), own.dtype, own.shape);

@@ -29,19 +29,21 @@ std::unique_ptr<UpdateRule> make_rule(const RuleContext& context) {
 
 }  // namespace
 
-OptimizerStep::OptimizerStep(const OptimizerConfig& config, Parameters& parameters, const OptimizerResources& resources)
+OptimizerStep::OptimizerStep(const OptimizerConfig& config, Parameters& parameters, StepResults& results,
+                             const RankResources& resources)
     : config_(config),
       parameters_(parameters),
+      results_(results),
       resources_(resources),
       owned_(parameters),
-      sides_(owned_, resources_),
+      sides_(owned_, results, resources),
       rule_(make_rule({config_, owned_, sides_, resources_})) {}
 
 void OptimizerStep::run(const StepSettings& settings) {
   sum_gradient_squares(settings.scalars);
-  resources_.kernels.judge_gradients({.square_sum = resources_.results.square_sum(),
-                                      .losses = resources_.results.loss_words(),
-                                      .verdict = resources_.results.verdict(),
+  resources_.kernels.judge_gradients({.square_sum = results_.square_sum(),
+                                      .losses = results_.loss_words(),
+                                      .verdict = results_.verdict(),
                                       .unit = settings.unit,
                                       .clipping = settings.clipping,
                                       .check_finite = settings.check_finite});
@@ -56,7 +58,8 @@ void OptimizerStep::for_gradient_pieces(const UpdateSide& side, const zero::Owne
                                         Use&& use) {
   const bool fixed_point = range.gradient.dtype == DType::Int64;
   // A multiple of kSumBlock, so that no block of a norm is cut.
-  const int64_t sub_group = std::max<int64_t>(resources_.staging.most_elements / kernels::kSumBlock, 1) * kernels::kSumBlock;
+  const int64_t sub_group =
+      std::max<int64_t>(resources_.offload.staging.most_elements / kernels::kSumBlock, 1) * kernels::kSumBlock;
   const int64_t most = std::min(sub_group, fixed_point ? kPieceElements : std::max<int64_t>(count, 1));
   ScopedTensor read;
   // The size does not depend on `count`, which differs between data ranks: all need the memory that is planned for one of them.
@@ -77,7 +80,7 @@ void OptimizerStep::for_gradient_pieces(const UpdateSide& side, const zero::Owne
 
 // Each rank sums over its shard, even if it owns all of it. Blocks are aligned to the parameter, so no layout changes a bit.
 void OptimizerStep::sum_gradient_squares(const StepScalars& scalars) {
-  const TensorView sum = resources_.results.square_sum();
+  const TensorView sum = results_.square_sum();
   std::vector<kernels::Squares> terms;
   for (const OwnedParameter& parameter : owned_.all()) {
     const zero::OwnedRange range = parameter.group->owned();
@@ -91,8 +94,8 @@ void OptimizerStep::sum_gradient_squares(const StepScalars& scalars) {
   }
   sum_squares(terms, sum);
   // A contribution that was refused counts as a term that does not fit.
-  resources_.kernels.add(resources_.results.refused(), sum.slice(ExactSum::kLimbs, 1));
-  sum_over(resources_.control_group, sum, resources_.stream);
+  resources_.kernels.add(results_.refused(), sum.slice(ExactSum::kLimbs, 1));
+  sum_over(resources_.channels.group(Purpose::Control), sum, resources_.channels.stream(Purpose::Control));
 }
 
 // Adds the sums of all terms in one call, and clears the list.
@@ -110,7 +113,7 @@ void OptimizerStep::update_elements(const UpdateSide& side, const StepScalars& s
   how.master = writes ? zero::Access::ReadWrite : zero::Access::Read;
   if (writes) how.copy_out = is_certain ? zero::Access::Write : zero::Access::ReadWrite;
   how.states.assign(static_cast<size_t>(optimizer_states(config_.type, config_)), zero::Access::ReadWrite);
-  zero::visit(side.pieces, how, side.buffers, resources_.staging,
+  zero::visit(side.pieces, how, side.buffers, resources_.offload.staging,
               [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) {
                 if (writes && is_certain && range.copy_out_place)
                   side.kernels.zero(range.copy_out);  // padding, which no segment covers

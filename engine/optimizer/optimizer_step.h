@@ -27,7 +27,8 @@ struct StepSettings {
 
 class OptimizerStep {
  public:
-  OptimizerStep(const OptimizerConfig& config, Parameters& parameters, const OptimizerResources& resources);
+  // `parameters`, `results` and `resources` must outlive it.
+  OptimizerStep(const OptimizerConfig& config, Parameters& parameters, StepResults& results, const RankResources& resources);
   OptimizerStep(const OptimizerStep&) = delete;
   OptimizerStep& operator=(const OptimizerStep&) = delete;
 
@@ -54,7 +55,8 @@ class OptimizerStep {
 
   OptimizerConfig config_;
   Parameters& parameters_;
-  OptimizerResources resources_;
+  StepResults& results_;
+  const RankResources& resources_;
   OwnedParameters owned_;
   UpdateSides sides_;
   std::unique_ptr<UpdateRule> rule_;

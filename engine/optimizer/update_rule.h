@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "engine/config/config.h"
-#include "engine/optimizer/optimizer_resources.h"
 #include "engine/optimizer/owned_parameters.h"
 #include "engine/optimizer/update_sides.h"
 #include "engine/step_scalars.h"
@@ -26,7 +25,7 @@ struct RuleContext {
   const OptimizerConfig& config;
   const OwnedParameters& owned;
   const UpdateSides& sides;
-  const OptimizerResources& resources;
+  const RankResources& resources;
 };
 
 // Absent if the view is.

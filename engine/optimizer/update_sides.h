@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "core/buffer.h"
-#include "engine/optimizer/optimizer_resources.h"
 #include "engine/optimizer/owned_parameters.h"
+#include "engine/rank_resources.h"
+#include "engine/step_results.h"
+#include "zero/staged_walk.h"
 
 namespace trivet {
 
@@ -21,7 +23,7 @@ struct UpdateSide {
 
 class UpdateSides {
  public:
-  UpdateSides(const OwnedParameters& owned, const OptimizerResources& resources);
+  UpdateSides(const OwnedParameters& owned, StepResults& results, const RankResources& resources);
 
   const UpdateSide& device() const { return sides_.front(); }
   // Null if nothing is offloaded to a device's host.
@@ -35,7 +37,6 @@ class UpdateSides {
   bool is_skipped_on_host();
 
  private:
-  const OptimizerResources& resources_;
   Buffer verdict_on_host_;
   std::vector<UpdateSide> sides_;
 };

@@ -50,15 +50,17 @@ class Rank {
     weights_ = zero::offload::make_file_store(
         files_, {.path = "/weights", .folder_key = "KEY", .capacity_bytes = planned().weight_file.bytes});
     worker_ = std::make_unique<Worker>(plan_.config, plan_.stages, planned(), model_, plan_.batch.micro_batch_size,
-                                       WorkerResources{.kernels = *kernels_,
-                                                       .allocator = host_allocator(),
-                                                       .meter = meter_,
-                                                       .activations = activations_,
-                                                       .buffers = buffers_,
-                                                       .channels = channels_,
-                                                       .weight_files = weights_.get(),
-                                                       .state_files = states_.get(),
-                                                       .host_side = host_.get()});
+                                       RankResources{.kernels = *kernels_,
+                                                     .allocator = host_allocator(),
+                                                     .meter = meter_,
+                                                     .activations = activations_,
+                                                     .buffers = buffers_,
+                                                     .channels = channels_,
+                                                     .collectives = collective_options(plan_.config.zero),
+                                                     .offload = {.weights = weights_.get(),
+                                                                 .states = states_.get(),
+                                                                 .host = host_.get(),
+                                                                 .staging = staging_options(plan_.config)}});
     worker_->parameters().initialize(7);
   }
 
