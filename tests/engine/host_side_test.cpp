@@ -86,9 +86,9 @@ class Rank {
         for (const zero::FlatParameter& parameter : group.layout().parameters)  // padding may differ
           all.insert(all.end(), values.begin() + parameter.offset, values.begin() + parameter.offset + parameter.elements());
       };
-      add(range.master, range.master_place);
-      if (!range.copy_out.absent()) add(range.copy_out, range.copy_out_place);
-      for (size_t i = 0; i < range.states.size(); ++i) add(range.states[i], range.state_places[i]);
+      add(range.master, range.master.place);
+      if (!range.copy_out.absent()) add(range.copy_out, range.copy_out.place);
+      for (size_t i = 0; i < range.states.size(); ++i) add(range.states[i], range.states[i].place);
     });
     return all;
   }
