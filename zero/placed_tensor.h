@@ -21,8 +21,9 @@
 
 namespace trivet::zero {
 
-// A view, and the place from which a side has to stage the tensor; without a place, the view is in memory that it reaches. A
-// view whose tensor is neither on the device nor staged has a size and no memory. Assigning a view keeps the place.
+// A view of a tensor, and the place from which a side has to stage it. Without a place, that side's kernels reach the view's
+// memory. The view of a tensor that is not on the device has a size and no memory until it is staged. Assigning a view to it
+// keeps the place.
 template <typename View>
 struct Placed : View {
   TensorPlace* place = nullptr;

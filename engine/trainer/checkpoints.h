@@ -11,7 +11,7 @@
 
 namespace trivet::trainer {
 
-// What must be equal when a run is resumed.
+// Identifies the data of a run: a run that is resumed must have the same.
 std::string data_digest(const data::Dataset& dataset);
 
 class Checkpoints {

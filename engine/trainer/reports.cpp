@@ -44,7 +44,7 @@ std::string planned_memory_line(const Plan& plan) {
   return fmt::format("{} = {:.1f} MiB per rank", text, in_mebibytes(plan.heaviest().memory.total()));
 }
 
-// Absent for a config that says "cpu", of which there is nothing to tell.
+// A config that says "cpu" gets no line about its device.
 void add_device_facts(Run& run, std::vector<Fact>& facts) {
   const Plan& plan = run.engine.plan();
   const bool on_cpu = plan.config.compute_device() == Device::Cpu;
