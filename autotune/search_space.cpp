@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "engine/config/load.h"
+#include "engine/optimizer/optimizer_states.h"
 
 namespace trivet::autotune {
 namespace {
@@ -60,9 +61,6 @@ bool divides(const std::vector<int64_t>& tensors, int64_t blocks, const SearchSp
   return false;
 }
 
-// Other optimizers visit their states several times (docs/offload.md), which the cost model does not describe.
-bool elementwise(OptimizerType type) { return type != OptimizerType::Lamb && type != OptimizerType::Muon; }
-
 }  // namespace
 
 SearchSpace search_space(const Config& config, int64_t devices) {
@@ -77,8 +75,9 @@ SearchSpace search_space(const Config& config, int64_t devices) {
           .most_tensor = config.optimizer.type == OptimizerType::Muon ? 1 : 0,
           .sequence_parallel = !fixed_sums,
           .fixed_sums = fixed_sums,
-          // On a CPU, host memory is the device's memory.
-          .offload = elementwise(config.optimizer.type) && (config.device != DeviceChoice::Cpu || !device_given),
+          // The cost model does not describe optimizers that visit their states several times (docs/offload.md). On a CPU, host
+          // memory is the device's memory.
+          .offload = visits_states_once(config.optimizer.type) && (config.device != DeviceChoice::Cpu || !device_given),
           .sets_device = !device_given,
           .types = state_types(config)};
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/optimizer/optimizer_states.h"
+#include "zero/staging.h"
 
 namespace trivet {
 
@@ -23,17 +24,17 @@ void add_pieces(const zero::FlatGroup& layout, const zero::OwnedRange& range, in
         pieces.push_back({name, parameter.spec.shape, box.start, box.shape, part.first_in_parameter, part.count,
                           view.slice(at, part.count), place, at});
       };
-      add(parameter.name, range.master, range.master_place);
+      add(parameter.name, range.master, range.master.place);
       pieces.back().used_as = range.copy_out.dtype;
       for (size_t i = 0; i < range.states.size(); ++i)
-        add("optimizer." + states[i] + "." + parameter.name, range.states[i], range.state_places[i]);
+        add("optimizer." + states[i] + "." + parameter.name, range.states[i], range.states[i].place);
     }
 }
 
 // The range as a visit has staged it, with everything in memory.
 zero::OwnedRange in_memory_of(zero::OwnedRange range) {
-  range.master_place = range.copy_out_place = nullptr;
-  std::fill(range.state_places.begin(), range.state_places.end(), nullptr);
+  range.master.place = range.copy_out.place = nullptr;
+  for (zero::PlacedView& state : range.states) state.place = nullptr;
   return range;
 }
 
@@ -61,10 +62,10 @@ void load_pieces(Parameters& parameters, const OptimizerConfig& optimizer, const
   });
   resources.read(in_memory);
   const auto load_range = [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) {
-    kernels::Kernels& kernels = range.host ? range.host->kernels() : resources.kernels;
-    if (range.master_place) kernels.zero(range.master);  // padding between parameters
-    for (size_t i = 0; i < range.states.size(); ++i)
-      if (range.state_places[i]) kernels.zero(range.states[i]);
+    kernels::Kernels& kernels = range.kernels(resources.kernels);
+    if (range.master.place) kernels.zero(range.master);  // padding between parameters
+    for (const zero::PlacedView& state : range.states)
+      if (state.place) kernels.zero(state);
     std::vector<checkpoint::Piece> pieces;
     add_pieces(piece.group->layout(), in_memory_of(range), range.first, range.count, false, optimizer, pieces);
     range.host ? resources.read_on_host(pieces) : resources.read(pieces);

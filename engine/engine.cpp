@@ -25,22 +25,6 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-// Returns null if the plan puts nothing into the file.
-std::unique_ptr<zero::offload::FileStore> open_files(const FilePlan& plan, const std::string& folder, const char* key,
-                                                     const std::string& name, const AioConfig& aio, FileSystem& files,
-                                                     const Log& log) {
-  constexpr int64_t kMostThreads = 64;
-  if (plan.bytes == 0) return nullptr;
-  return zero::offload::make_file_store(
-      files,
-      {.path = folder + "/" + name,
-       .folder_key = key,
-       .capacity_bytes = plan.bytes,
-       .block_bytes = aio.block_size,
-       .threads = static_cast<int>(std::min(kMostThreads, aio.queue_depth * aio.intra_op_parallelism))},
-      [&](const std::string& text) { log.info(text); });
-}
-
 }  // namespace
 
 Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOptions& options)
@@ -50,57 +34,57 @@ Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOp
                                   plan_.mesh.size(), world.size()));
   checkpoint_group_ = world.group().subgroup(all_ranks(world.size()), "checkpoint");
   refuse_different_devices();
+  open_backend(options);
+  make_channels();
+  activations_ = std::make_unique<Arena>("activations", backend_->allocator(), meter_, MemoryCategory::Activations,
+                                         rank_plan().activation_arena_bytes);
+  buffers_ = std::make_unique<Arena>("buffers", backend_->allocator(), meter_, MemoryCategory::Buffers,
+                                     rank_plan().buffer_arena_bytes);
+  offload_ = std::make_unique<OffloadPlaces>(plan_.config, OffloadOptions{.planned = rank_plan(),
+                                                                          .world_rank = world.rank(),
+                                                                          .files = *options.files,
+                                                                          .backend = *backend_,
+                                                                          .kernels = kernels(),
+                                                                          .host_threads = options.threads});
+  worker_ =
+      std::make_unique<Worker>(plan_.config, plan_.stages, rank_plan(), model_, plan_.batch.micro_batch_size, resources());
+  if (options.memory_taken) options.memory_taken();
+  parameters().initialize(static_cast<uint64_t>(plan_.config.training.seed));
+}
+
+void Engine::open_backend(const EngineOptions& options) {
   backend_ =
       make_backend(plan_.config.compute_device(), {.world = *checkpoint_group_,
                                                    .meter = meter_,
                                                    .threads = options.threads,
-                                                   .local_rank = options.local_rank >= 0 ? options.local_rank : world.rank(),
+                                                   .local_rank = options.local_rank >= 0 ? options.local_rank : world_.rank(),
                                                    .workspace_bytes = rank_plan().workspace_bytes});
   if (options.observer) observed_kernels_ = kernels::make_observed_kernels(backend_->kernels(), *options.observer);
-  check_fits(plan_, model_, world.rank(), backend_->free_bytes(), backend_->description());
+  check_fits(plan_, model_, world_.rank(), backend_->free_bytes(), backend_->description());
+}
+
+void Engine::make_channels() {
   recorder_ = std::make_unique<timeline::Recorder>(backend_->make_clock());
   const auto make_stream = [this](pipeline::Queue queue, bool overlaps) {
     return recorder_->observe(backend_->make_stream(queue, overlaps), queue, overlaps);
   };
   channels_ = std::make_unique<Channels>(
-      world.group(), plan_.mesh, plan_.channels(),
+      world_.group(), plan_.mesh, plan_.channels(),
       ChannelMakers{.place = [this](Group host) { return backend_->place(std::move(host)); }, .make_stream = make_stream});
-  activations_ = std::make_unique<Arena>("activations", backend_->allocator(), meter_, MemoryCategory::Activations,
-                                         rank_plan().activation_arena_bytes);
-  buffers_ = std::make_unique<Arena>("buffers", backend_->allocator(), meter_, MemoryCategory::Buffers,
-                                     rank_plan().buffer_arena_bytes);
-  const ZeroConfig& zero = plan_.config.zero;
-  const Log log(world.rank(), world.rank() == 0 ? LogLevel::Info : LogLevel::Error);
-  weight_files_ = open_files(rank_plan().weight_file, zero.offload_param.nvme_path, "zero_optimization.offload_param.nvme_path",
-                             fmt::format("trivet-weights-rank-{}", world.rank()), plan_.config.aio, *options.files, log);
-  state_files_ =
-      open_files(rank_plan().state_file, zero.offload_optimizer.nvme_path, "zero_optimization.offload_optimizer.nvme_path",
-                 fmt::format("trivet-optimizer-rank-{}", world.rank()), plan_.config.aio, *options.files, log);
-  if (plan_.config.uses_host_side()) {
-    host_kernels_ = kernels::make_cpu_kernels(options.threads);
-    host_side_ =
-        std::make_unique<zero::HostSide>(zero::HostSideOptions{.device = kernels(),
-                                                               .host = *host_kernels_,
-                                                               .allocator = backend_->staging_allocator(),
-                                                               .to = backend_->make_stream(pipeline::Queue::Copy, true),
-                                                               .from = backend_->make_stream(pipeline::Queue::Copy, true),
-                                                               .staging_bytes = rank_plan().host_staging_bytes});
-  }
-  worker_ = std::make_unique<Worker>(
-      plan_.config, plan_.stages, rank_plan(), model_, plan_.batch.micro_batch_size,
-      WorkerResources{.kernels = kernels(),
-                      .allocator = backend_->allocator(),
-                      .meter = meter_,
-                      .activations = *activations_,
-                      .buffers = *buffers_,
-                      .channels = *channels_,
-                      .recorder = recorder_.get(),
-                      .weight_files = weight_files_.get(),
-                      .state_files = state_files_.get(),
-                      .host_side = host_side_.get(),
-                      .repeats_steps = plan_.step_graph.used && !options.observer ? backend_.get() : nullptr});
-  if (options.memory_taken) options.memory_taken();
-  parameters().initialize(static_cast<uint64_t>(plan_.config.training.seed));
+}
+
+RankResources Engine::resources() {
+  const bool repeats_steps = plan_.step_graph.used && !observed_kernels_;
+  return {.kernels = kernels(),
+          .allocator = backend_->allocator(),
+          .meter = meter_,
+          .activations = *activations_,
+          .buffers = *buffers_,
+          .channels = *channels_,
+          .collectives = collective_options(plan_.config.zero),
+          .offload = offload_->resources(),
+          .recorder = recorder_.get(),
+          .repeats_steps = repeats_steps ? backend_.get() : nullptr};
 }
 
 // "auto" may find a GPU on one host and none on another.
@@ -127,7 +111,7 @@ Engine::~Engine() {
 double Engine::learning_rate() const { return numbers().lr; }
 double Engine::loss_scale() const { return loss_scale_.value(); }
 MemoryBytes Engine::measured_memory() const { return meter_.peak(); }
-MemoryBytes Engine::measured_host_memory() const { return host_side_ ? host_side_->meter().peak() : MemoryBytes{}; }
+MemoryBytes Engine::measured_host_memory() const { return offload_->host_memory(); }
 
 StepNumbers Engine::numbers() const {
   const Betas betas = betas_at(plan_.config.scheduler, plan_.config.optimizer, progress_.updates);
@@ -291,7 +275,7 @@ void Engine::restore(const checkpoint::LoadedStep& step) {
                .read_on_host = [&](std::span<const checkpoint::Piece> wanted) { step.read(wanted); },
                .kernels = kernels(),
                .buffers = *buffers_,
-               .staging = staging_options(plan_.config)});
+               .staging = offload_->resources().staging});
   const int64_t limit = plan_.config.training.stop_after_skipped;
   progress_ = {state.steps, state.updates, limit > 0 ? std::min(state.skipped_in_a_row, limit - 1) : state.skipped_in_a_row};
   if (state.loss_scale) loss_scale_.restore(*state.loss_scale);  // if absent, it was not an fp16 run: the config's scale stays

@@ -26,6 +26,7 @@
 #include "engine/checkpoint/run_state.h"
 #include "engine/loss_scale.h"
 #include "engine/not_finite.h"
+#include "engine/offload_places.h"
 #include "engine/plan.h"
 #include "engine/worker.h"
 #include "kernels/observed_kernels.h"
@@ -122,6 +123,9 @@ class Engine {
   std::vector<float> weight(const std::string& name);
 
  private:
+  void open_backend(const EngineOptions& options);
+  void make_channels();
+  RankResources resources();
   StepNumbers numbers() const;
   StepNumbers begin_step();
   void finish_step(const StepOutcome& outcome);
@@ -148,9 +152,7 @@ class Engine {
   std::unique_ptr<timeline::Recorder> recorder_;
   std::unique_ptr<Channels> channels_;
   std::unique_ptr<Arena> activations_, buffers_;
-  std::unique_ptr<zero::offload::FileStore> weight_files_, state_files_;
-  std::unique_ptr<kernels::Kernels> host_kernels_;  // update what is offloaded from a device
-  std::unique_ptr<zero::HostSide> host_side_;
+  std::unique_ptr<OffloadPlaces> offload_;
   std::unique_ptr<Worker> worker_;
   int exceptions_at_start_ = std::uncaught_exceptions();
 };

@@ -10,10 +10,12 @@ namespace trivet {
 using pipeline::Instruction;
 using pipeline::Op;
 
-Executor::Executor(const model::Model& model, Parameters& parameters, const ExecutorResources& resources,
-                   const ExecutorOptions& options)
-    : model_(model),
-      parameters_(parameters),
+Executor::Executor(const ExecutorParts& parts, const RankResources& resources, const ExecutorOptions& options)
+    : model_(parts.model),
+      parameters_(parts.parameters),
+      stages_(parts.stages),
+      links_(parts.links),
+      axes_(parts.axes),
       resources_(resources),
       options_(options),
       reducer_(options.reductions_in_flight) {}
@@ -28,7 +30,7 @@ void Executor::run(const pipeline::Program& program, const std::vector<Recompute
     shapes_.push_back(block == 0 ? inputs.microbatches[0].input.shape : model_.layers[block - 1]->output_shape(shapes_.back()));
   // Every rank has all tokens, but only its part of what the first block makes from them (comm/rank_axis.h).
   for (const auto& [name, axis] : EnumNames<Axis>::table)
-    if (const comm::RankAxis* shared = resources_.axes[axis]; shared && shared->splits_tokens)
+    if (const comm::RankAxis* shared = axes_[axis]; shared && shared->splits_tokens)
       for (size_t block = 1; block < shapes_.size(); ++block) shapes_[block][1] /= shared->size();
   flights_.clear();
   flights_.resize(inputs.microbatches.size());
@@ -44,7 +46,7 @@ void Executor::run(const pipeline::Program& program, const std::vector<Recompute
     run(program[at]);
   }
   reducer_.finish();
-  resources_.links.finish();
+  links_.finish();
   flights_.clear();
   if (!inputs.training) add_losses();  // evaluation programs have no SUM_LOSS
 }
@@ -67,7 +69,8 @@ void Executor::run(const Instruction& i) {
     case Op::Tie: reducer_.finish(); return parameters_.tie(i.block);
     case Op::SumLoss:
       add_losses();
-      return inputs_.results->sum_losses_over(resources_.control_group, resources_.control_stream);
+      return inputs_.results->sum_losses_over(resources_.channels.group(Purpose::Control),
+                                              resources_.channels.stream(Purpose::Control));
   }
   throw std::logic_error("executor: " + to_string(i) + " is not an instruction");
 }
@@ -75,32 +78,32 @@ void Executor::run(const Instruction& i) {
 // ---- between stages
 
 void Executor::send_forward(int stage, int microbatch) {
-  const int next = stage + 1, block = resources_.stages.first_blocks[static_cast<size_t>(next)];
-  resources_.links.send(Direction::Forward, resources_.stages.rank_of_stage[static_cast<size_t>(next)],
-                        std::move(flight(microbatch).inputs[static_cast<size_t>(block)]));
+  const int next = stage + 1, block = stages_.first_blocks[static_cast<size_t>(next)];
+  links_.send(Direction::Forward, stages_.rank_of_stage[static_cast<size_t>(next)],
+              std::move(flight(microbatch).inputs[static_cast<size_t>(block)]));
 }
 
 void Executor::receive_forward(int stage, int microbatch) {
-  const auto block = static_cast<size_t>(resources_.stages.first_blocks[static_cast<size_t>(stage)]);
+  const auto block = static_cast<size_t>(stages_.first_blocks[static_cast<size_t>(stage)]);
   ScopedTensor& input = flight(microbatch).inputs[block];
   input = ScopedTensor(resources_.activations, options_.dtype, input_shape(static_cast<int>(block)));
-  flight(microbatch).input_arrived[block] = resources_.links.receive(
-      Direction::Forward, resources_.stages.rank_of_stage[static_cast<size_t>(stage) - 1], input.view());
+  flight(microbatch).input_arrived[block] =
+      links_.receive(Direction::Forward, stages_.rank_of_stage[static_cast<size_t>(stage) - 1], input.view());
 }
 
 void Executor::send_backward(int stage, int microbatch) {
-  const int block = resources_.stages.first_blocks[static_cast<size_t>(stage)] - 1;
-  resources_.links.send(Direction::Backward, resources_.stages.rank_of_stage[static_cast<size_t>(stage) - 1],
-                        std::move(flight(microbatch).output_gradients[static_cast<size_t>(block)]));
+  const int block = stages_.first_blocks[static_cast<size_t>(stage)] - 1;
+  links_.send(Direction::Backward, stages_.rank_of_stage[static_cast<size_t>(stage) - 1],
+              std::move(flight(microbatch).output_gradients[static_cast<size_t>(block)]));
 }
 
 void Executor::receive_backward(int stage, int microbatch) {
-  const int next = resources_.stages.first_blocks[static_cast<size_t>(stage) + 1];
+  const int next = stages_.first_blocks[static_cast<size_t>(stage) + 1];
   const auto block = static_cast<size_t>(next) - 1;
   ScopedTensor& gradient = flight(microbatch).output_gradients[block];
   gradient = ScopedTensor(resources_.activations, options_.dtype, input_shape(next));
-  flight(microbatch).gradient_arrived[block] = resources_.links.receive(
-      Direction::Backward, resources_.stages.rank_of_stage[static_cast<size_t>(stage) + 1], gradient.view());
+  flight(microbatch).gradient_arrived[block] =
+      links_.receive(Direction::Backward, stages_.rank_of_stage[static_cast<size_t>(stage) + 1], gradient.view());
 }
 
 // ---- blocks
@@ -120,14 +123,12 @@ void Executor::forward(int block, int microbatch) {
   if (recompute_of(block) == Recompute::Full || !inputs_.training) saved.clear();
   ScopedTensor& kept = flight(microbatch).inputs[static_cast<size_t>(block)];
   if (!inputs_.training) kept.reset();
-  if (partitions_input(block))
-    kept = keep_slice(kept, *resources_.axes[Axis::Tensor], resources_.kernels, resources_.activations);
+  if (partitions_input(block)) kept = keep_slice(kept, *axes_[Axis::Tensor], resources_.kernels, resources_.activations);
 }
 
 void Executor::recompute(int block, int microbatch) {
   ScopedTensor& kept = flight(microbatch).inputs[static_cast<size_t>(block)];
-  if (partitions_input(block))
-    kept = gather_slices(kept, input_shape(block), *resources_.axes[Axis::Tensor], resources_.activations);
+  if (partitions_input(block)) kept = gather_slices(kept, input_shape(block), *axes_[Axis::Tensor], resources_.activations);
   const ConstTensorView x = input(block, microbatch);
   Context c = context(block, microbatch);
   ScopedTensor y(resources_.activations, options_.dtype, input_shape(block + 1));
@@ -185,7 +186,7 @@ Context Executor::context(int block, int microbatch) {
   c.training = inputs_.training;
   c.gradient_scale = inputs_.scalars.loss_scale / inputs_.gradient_divisor;
   c.recompute_attention = recompute_of(block) == Recompute::Selective;
-  c.axes = resources_.axes;
+  c.axes = axes_;
   if (options_.counts_loss) c.loss = inputs_.results->losses(microbatches_).row_range(microbatch, 1).reshaped({2});
   return c;
 }

@@ -15,6 +15,7 @@
 #include "engine/not_finite.h"
 #include "engine/parameters.h"
 #include "engine/program.h"
+#include "engine/rank_resources.h"
 #include "engine/step_results.h"
 #include "engine/step_scalars.h"
 #include "engine/timeline/recorder.h"
@@ -31,14 +32,12 @@ struct ExecutorOptions {
   bool partitions_inputs = false;  // splits inputs of fully recomputed blocks over the tensor axis (engine/partitioned_input.h)
 };
 
-// What a run of a program needs besides layers and parameters.
-struct ExecutorResources {
-  kernels::Kernels& kernels;
-  Arena& activations;
+// What a rank's programs run on.
+struct ExecutorParts {
+  const model::Model& model;
+  Parameters& parameters;
   const StageMap& stages;
   StageLinks& links;
-  comm::ProcessGroup& control_group;  // all ranks
-  Stream& control_stream;
   RankAxes axes;
 };
 
@@ -56,8 +55,8 @@ struct StepInputs {
 
 class Executor {
  public:
-  Executor(const model::Model& model, Parameters& parameters, const ExecutorResources& resources,
-           const ExecutorOptions& options);
+  // What `parts` refers to and `resources` must outlive it.
+  Executor(const ExecutorParts& parts, const RankResources& resources, const ExecutorOptions& options);
 
   // `recompute` [block]: with Full, a forward keeps only its input; with Selective, it does not keep what attention computes
   // from its qkv. Adds the losses to the loss words of the results, which after a SUM_LOSS cover all ranks and otherwise only
@@ -105,7 +104,10 @@ class Executor {
 
   const model::Model& model_;
   Parameters& parameters_;
-  ExecutorResources resources_;
+  const StageMap& stages_;
+  StageLinks& links_;
+  RankAxes axes_;
+  const RankResources& resources_;
   ExecutorOptions options_;
   zero::GradientReducer reducer_;
 

@@ -5,6 +5,8 @@
 #include <numbers>
 #include <stdexcept>
 
+#include "engine/optimizer/optimizer_states.h"
+
 namespace trivet {
 namespace {
 
@@ -100,11 +102,6 @@ double own_share(const SchedulerConfig& s, int64_t step) {
   return s.end_ratio + (1 - s.end_ratio) * share;
 }
 
-bool has_betas(OptimizerType type) {
-  return type == OptimizerType::Adam || type == OptimizerType::AdamW || type == OptimizerType::Lamb ||
-         type == OptimizerType::Lion;
-}
-
 }  // namespace
 
 double lr_at(const SchedulerConfig& scheduler, double base_lr, int64_t step) {
@@ -135,7 +132,7 @@ double lr_factor(LrScaling rule, int64_t base_batch, int64_t batch) {
 }
 
 Betas betas_at(const SchedulerConfig& scheduler, const OptimizerConfig& optimizer, int64_t step) {
-  const bool cycles = scheduler.type == SchedulerType::OneCycle && scheduler.cycle_momentum && has_betas(optimizer.type);
+  const bool cycles = scheduler.type == SchedulerType::OneCycle && scheduler.cycle_momentum && betas_cycle(optimizer.type);
   if (!cycles) return {optimizer.beta1, optimizer.beta2};
   return {one_cycle_beta1(scheduler, step - 1), 0.99};
 }

@@ -8,6 +8,7 @@
 #include "zero/gradient_reducer.h"
 #include "zero/parameter_group.h"
 #include "zero/shard_layout.h"
+#include "zero/staging.h"
 
 namespace trivet {
 

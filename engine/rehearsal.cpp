@@ -8,10 +8,6 @@
 namespace trivet {
 namespace {
 
-FilePlan file_plan(const zero::offload::FileStore& files) {
-  return {files.allocated_bytes(), files.bytes_read(), files.bytes_written()};
-}
-
 // The line of the plan with this name, which is added if it is new.
 comm::Traffic& line_of(RankPlan& rank, const std::string& name) {
   const auto found = std::ranges::find(rank.traffic, name, [](const auto& line) { return line.first; });
@@ -40,23 +36,19 @@ Rehearsal::Rehearsal(const Plan& plan, const RankPlan& rank, const model::Model&
       kernels_(parts.kernels ? *parts.kernels : *own_kernels_),
       world_(comm::make_meta_group(plan.mesh.rank_at(rank.coordinates), plan.mesh.size(), "world")),
       channels_(*world_, plan.mesh, plan.channels(), makers_of(parts)),
-      host_kernels_(kernels::make_meta_kernels()),
-      host_side_(*host_kernels_),
-      weight_files_(zero::offload::make_meta_file_store()),
-      state_files_(zero::offload::make_meta_file_store()),
+      offload_(plan.config),
       worker_(plan.config, plan.stages, rank, model, plan.batch.micro_batch_size, resources(parts)) {}
 
-WorkerResources Rehearsal::resources(const RehearsalParts& parts) {
+RankResources Rehearsal::resources(const RehearsalParts& parts) {
   return {.kernels = kernels_,
           .allocator = meta_allocator(),
           .meter = meter_,
           .activations = activations_,
           .buffers = buffers_,
           .channels = channels_,
-          .recorder = parts.recorder,
-          .weight_files = weight_files_.get(),
-          .state_files = state_files_.get(),
-          .host_side = plan_.config.uses_host_side() ? &host_side_ : nullptr};
+          .collectives = collective_options(plan_.config.zero),
+          .offload = offload_.resources(),
+          .recorder = parts.recorder};
 }
 
 // A microbatch of the planned shape that has no memory.
@@ -75,8 +67,8 @@ void Rehearsal::measure(RankPlan& rank) {
   if (plan_.config.compute_device() == Device::Cuda) add_backend_memory(rank);
   rank.activation_arena_bytes = activations_.peak_bytes();
   rank.buffer_arena_bytes = buffers_.peak_bytes();
-  rank.host_staging_bytes = host_side_.staging().peak_bytes();
-  rank.host_memory = host_side_.meter().peak();
+  rank.host_staging_bytes = offload_.host_staging_bytes();
+  rank.host_memory = offload_.host_memory();
   rank.host_memory[MemoryCategory::Buffers] += rank.host_staging_bytes;
   rank.memory = meter_.peak();
   rank.memory[MemoryCategory::Activations] += activations_.peak_bytes();
@@ -85,8 +77,8 @@ void Rehearsal::measure(RankPlan& rank) {
 
 void Rehearsal::count_step(RankPlan& rank) const {
   rank.step_counters = kernels_.counters();
-  rank.weight_file = file_plan(*weight_files_);
-  rank.state_file = file_plan(*state_files_);
+  rank.weight_file = offload_.weight_file();
+  rank.state_file = offload_.state_file();
   rank.traffic.clear();
   for (const ChannelSpec& spec : plan_.channels())
     if (!spec.traffic.empty()) line_of(rank, spec.traffic);  // also without a group of this rank

@@ -10,11 +10,10 @@
 #include "core/arena.h"
 #include "core/stream.h"
 #include "engine/channels.h"
+#include "engine/offload_places.h"
 #include "engine/plan.h"
 #include "engine/worker.h"
 #include "pipeline/event_graph.h"
-#include "zero/host_side.h"
-#include "zero/offload/file_store.h"
 
 namespace trivet {
 
@@ -37,7 +36,7 @@ class Rehearsal {
 
  private:
   Microbatch microbatch() const;
-  WorkerResources resources(const RehearsalParts& parts);
+  RankResources resources(const RehearsalParts& parts);
   void count_step(RankPlan& rank) const;
   void add_backend_memory(RankPlan& rank);
   int64_t staging_bytes();
@@ -51,9 +50,7 @@ class Rehearsal {
   kernels::Kernels& kernels_;
   std::unique_ptr<comm::ProcessGroup> world_;
   Channels channels_;
-  std::unique_ptr<kernels::Kernels> host_kernels_;
-  zero::HostSide host_side_;
-  std::unique_ptr<zero::offload::FileStore> weight_files_, state_files_;
+  OffloadPlaces offload_;
   Worker worker_;
 };
 

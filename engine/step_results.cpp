@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "engine/sum_over.h"
 #include "kernels/verdict.h"
 
 namespace trivet {
@@ -39,11 +40,7 @@ TensorView StepResults::verdict() { return numbers(kVerdict, kernels::kVerdictSi
 
 void StepResults::begin(kernels::Kernels& kernels) { kernels.zero(words(0, kVerdict)); }
 
-void StepResults::sum_losses_over(comm::ProcessGroup& group, Stream& stream) {
-  if (group.size() == 1) return;
-  group.all_reduce(loss_words(), comm::ReduceOp::Sum, stream);
-  stream.synchronize();
-}
+void StepResults::sum_losses_over(comm::ProcessGroup& group, Stream& stream) { sum_over(group, loss_words(), stream); }
 
 void StepResults::read(kernels::Kernels& kernels) {
   kernels.to_host(words(0, kLosses), {host_.data(), DType::Int64, {kLosses}});

@@ -23,35 +23,6 @@ ParameterOptions parameter_options(const Config& config, int microbatches) {
           .staging_buffer_elements = config.zero.offload_param.buffer_size};
 }
 
-}  // namespace
-
-zero::CollectiveOptions collective_options(const ZeroConfig& zero) {
-  return {.reduce_bucket_elements = zero.reduce_bucket_size,
-          .gather_bucket_elements = zero.allgather_bucket_size,
-          .reduce_scatter = zero.reduce_scatter,
-          .allgather_partitions = zero.allgather_partitions};
-}
-
-// If only the weights are in a file, the number of their buffers decides what is pipelined. Copies between a device and its
-// host always overlap with the use of another piece (zero/host_side.h).
-zero::StagingOptions staging_options(const Config& config) {
-  const OffloadOptimizerConfig& optimizer = config.zero.offload_optimizer;
-  const OffloadParamConfig& param = config.zero.offload_param;
-  zero::StagingOptions options{.most_elements = config.zero.sub_group_size};
-  if (optimizer.device == OffloadDevice::Nvme) {
-    options.read_ahead = optimizer.pipeline_read;
-    options.write_behind = optimizer.pipeline_write;
-  } else if (param.device == OffloadDevice::Nvme) {
-    options.read_ahead = param.buffer_count > 1;
-    options.write_behind = param.buffer_count > 2;
-  } else {
-    options.read_ahead = options.write_behind = config.uses_host_side();
-  }
-  return options;
-}
-
-namespace {
-
 std::vector<TieChannel> tie_channels(const zero::ShardLayout& layout, const Channels& channels) {
   std::vector<TieChannel> ties;
   for (const zero::TiedWeight& tied : layout.ties) {
@@ -64,12 +35,6 @@ std::vector<TieChannel> tie_channels(const zero::ShardLayout& layout, const Chan
     ties.push_back({channel.group.get(), 1 - channel.group->rank(), channel.stream});
   }
   return ties;
-}
-
-// [Sharing] The ranks that divide parameters into shards. No model has experts yet.
-std::vector<zero::ShardAxis> shard_axes(const Channels& channels) {
-  const Channel &gather = channels[Purpose::Gather], &reduce = channels[Purpose::Reduce];
-  return {{*gather.group, *gather.stream, *reduce.group, *reduce.stream}};
 }
 
 // The axes over which layers communicate.
@@ -88,7 +53,7 @@ std::array<std::optional<comm::RankAxis>, kAxes> layer_axes(const Config& config
 }  // namespace
 
 Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& rank, const model::Model& model,
-               int64_t micro_batch_size, const WorkerResources& resources)
+               int64_t micro_batch_size, const RankResources& resources)
     : config_(config),
       programs_(rank.programs),
       sample_(model.sample),
@@ -104,41 +69,18 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
                    .allocator = resources.allocator,
                    .meter = resources.meter,
                    .buffers = resources.buffers,
-                   .axes = shard_axes(resources.channels),
-                   .collectives = collective_options(config.zero),
+                   .axes = resources.shard_axes(),
+                   .collectives = resources.collectives,
                    .tensor_group = &resources.channels.group(Purpose::LayersReduce),
                    .refused = results_.refused(),
-                   .offload = {.weights = resources.weight_files,
-                               .states = resources.state_files,
-                               .host = resources.host_side,
-                               .gathers = nullptr,
-                               .staging = staging_options(config)}},
+                   .offload = resources.offload},
                   tie_channels(rank.layout, resources.channels)),
-      executor_(model, parameters_,
-                {.kernels = resources.kernels,
-                 .activations = resources.activations,
-                 .stages = stages,
-                 .links = links_,
-                 .control_group = resources.channels.group(Purpose::Control),
-                 .control_stream = resources.channels.stream(Purpose::Control),
-                 .axes = axes()},
+      executor_({.model = model, .parameters = parameters_, .stages = stages, .links = links_, .axes = axes()}, resources_,
                 {.dtype = config.model_dtype(),
                  .reductions_in_flight = config.zero.overlap_comm ? pipeline::kReductionsInFlight : 0,
                  .counts_loss = rank.coordinates[Axis::Tensor] == 0,
                  .partitions_inputs = config.partitions_inputs()}),
-      optimizer_(config.optimizer, parameters_,
-                 {.kernels = resources.kernels,
-                  .allocator = resources.allocator,
-                  .meter = resources.meter,
-                  .buffers = resources.buffers,
-                  .control_group = resources.channels.group(Purpose::Control),
-                  .part_group = resources.channels.group(Purpose::Part),
-                  .shard_groups = {&resources.channels.group(Purpose::Data)},
-                  .results = results_,
-                  .stream = resources.channels.stream(Purpose::Control),
-                  .collectives = collective_options(config.zero),
-                  .staging = staging_options(config),
-                  .host = resources.host_side}) {
+      optimizer_(config.optimizer, parameters_, results_, resources_) {
   if (config.compute_device() == Device::Cpu) return;
   batches_.emplace(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1), micro_batch_size,
                    model.sample);

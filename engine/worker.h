@@ -12,33 +12,17 @@
 #include <vector>
 
 #include "comm/rank_axis.h"
-#include "engine/backend/backend.h"
-#include "engine/channels.h"
 #include "engine/device_batches.h"
 #include "engine/executor.h"
 #include "engine/optimizer/optimizer_step.h"
 #include "engine/parameters.h"
 #include "engine/program.h"
 #include "engine/rank_plan.h"
+#include "engine/rank_resources.h"
 #include "engine/step_results.h"
 #include "engine/step_scalars.h"
 
 namespace trivet {
-
-struct WorkerResources {
-  kernels::Kernels& kernels;
-  Allocator& allocator;
-  MemoryMeter& meter;
-  Arena& activations;
-  Arena& buffers;
-  const Channels& channels;
-  timeline::Recorder* recorder = nullptr;  // null: no step is ever recorded
-  // For tensors that are offloaded to files; null if there are none.
-  zero::offload::FileStore* weight_files = nullptr;
-  zero::offload::FileStore* state_files = nullptr;
-  zero::HostSide* host_side = nullptr;  // null: nothing is offloaded to a device's host
-  Backend* repeats_steps = nullptr;     // runs steps through Backend::repeat; null: steps run directly
-};
 
 struct StepOutcome {
   double grad_norm = 0;  // before clipping; NaN when not finite
@@ -56,7 +40,9 @@ class Worker {
  public:
   // `config`, `stages`, `rank` and `model` must outlive it. `micro_batch_size`: samples per microbatch.
   Worker(const Config& config, const StageMap& stages, const RankPlan& rank, const model::Model& model,
-         int64_t micro_batch_size, const WorkerResources& resources);
+         int64_t micro_batch_size, const RankResources& resources);
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
 
   // Runs forward_backward() and update(). `microbatches` are this rank's, one for each accumulation step.
   StepResult train_step(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
@@ -96,7 +82,7 @@ class Worker {
   // What is summed are gradients of each microbatch's losses, divided by this: its targets, counting or not. How many count is
   // known only after the program; the optimizer makes gradients of the mean over them from both numbers.
   double gradient_divisor_;
-  WorkerResources resources_;
+  const RankResources resources_;
   std::array<std::optional<comm::RankAxis>, kAxes> layer_axes_;
   StepResults results_, evaluation_;
   std::optional<DeviceBatches> batches_;  // if kernels cannot read the caller's memory
@@ -106,10 +92,5 @@ class Worker {
   Executor executor_;
   OptimizerStep optimizer_;
 };
-
-// The options of zero_optimization that bound collectives.
-zero::CollectiveOptions collective_options(const ZeroConfig& zero);
-// How pieces of offloaded tensors are staged.
-zero::StagingOptions staging_options(const Config& config);
 
 }  // namespace trivet

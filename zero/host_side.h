@@ -14,8 +14,6 @@
 #include "core/arena.h"
 #include "core/stream.h"
 #include "kernels/kernels.h"
-#include "zero/placement.h"
-#include "zero/staging.h"
 
 namespace trivet::zero {
 
@@ -54,77 +52,6 @@ class HostSide {
   std::unique_ptr<Stream> to_, from_;
   MemoryMeter meter_;
   Arena staging_;
-};
-
-// A tensor in page-locked host memory. The device accesses it asynchronously: host code waits for the last access before it
-// touches the tensor. The compute stream orders the device's accesses, so each one follows those before it.
-class HostTensor final : public TensorPlace {
- public:
-  HostTensor(HostSide& side, MemoryCategory category, DType dtype, int64_t elements);
-  DType dtype() const override { return memory_.view().dtype; }
-  int64_t elements() const override { return memory_.view().elements(); }
-  int64_t granule_elements() const override { return 1; }
-  TensorView host_memory() override;
-  Transfer read(int64_t first, TensorView to) override;
-  Transfer write(int64_t first, ConstTensorView from) override;
-
-  // Copy to and from device memory, in the order of the device's kernels.
-  Event copy_up(int64_t first, TensorView to);
-  Event copy_down(ConstTensorView from, int64_t first);
-  // Copies all of it to the device, on `stream`.
-  void copy_up_on(Stream& stream, TensorView to);
-
- private:
-  HostSide& side_;
-  Buffer memory_;
-  Event used_;  // the device's last access
-};
-
-// A tensor on the device, seen from the host.
-class DeviceTensor final : public TensorPlace {
- public:
-  DeviceTensor(HostSide& side, TensorView tensor) : side_(side), tensor_(tensor) {}
-  DType dtype() const override { return tensor_.dtype; }
-  int64_t elements() const override { return tensor_.elements(); }
-  int64_t granule_elements() const override { return 1; }
-  Transfer read(int64_t first, TensorView to) override;
-  Transfer write(int64_t first, ConstTensorView from) override;
-
- private:
-  HostSide& side_;
-  TensorView tensor_;
-};
-
-// A tensor on the host, seen from the device: transfers run between it and device memory, and wait() makes the device's kernels
-// wait, not the host.
-class HostTensorOnDevice final : public TensorPlace {
- public:
-  explicit HostTensorOnDevice(HostTensor& tensor) : tensor_(tensor) {}
-  DType dtype() const override { return tensor_.dtype(); }
-  int64_t elements() const override { return tensor_.elements(); }
-  int64_t granule_elements() const override { return 1; }
-  Transfer read(int64_t first, TensorView to) override;
-  Transfer write(int64_t first, ConstTensorView from) override;
-  TensorPlace& on_host() override { return tensor_; }
-
- private:
-  HostTensor& tensor_;
-};
-
-// A tensor in a file, seen from the device: transfers go through the host's staging memory, and wait() blocks the host.
-class FileTensorOnDevice final : public TensorPlace {
- public:
-  FileTensorOnDevice(HostSide& side, TensorPlace& file) : side_(side), file_(file) {}
-  DType dtype() const override { return file_.dtype(); }
-  int64_t elements() const override { return file_.elements(); }
-  int64_t granule_elements() const override { return file_.granule_elements(); }
-  Transfer read(int64_t first, TensorView to) override;
-  Transfer write(int64_t first, ConstTensorView from) override;
-  TensorPlace& on_host() override { return file_; }
-
- private:
-  HostSide& side_;
-  TensorPlace& file_;
 };
 
 }  // namespace trivet::zero

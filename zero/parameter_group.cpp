@@ -6,7 +6,6 @@
 
 #include "core/fixed_point.h"
 #include "core/random.h"
-#include "zero/offload/file_tensor.h"
 #include "zero/staged_walk.h"
 
 namespace trivet::zero {
@@ -28,44 +27,33 @@ int64_t first_element(const Shape& index, const Shape& shape) {
 
 ParameterGroup::ParameterGroup(const FlatGroup& layout, const GroupOptions& options, const Resources& resources)
     : layout_(layout), options_(options), resources_(resources) {
-  const auto buffer = [&](MemoryCategory category, DType dtype, int64_t elements) {
-    return Buffer(resources_.allocator, resources_.meter, category, dtype, {elements});
-  };
-  const auto placed = [&](Placement place, offload::FileStore* files, MemoryCategory category, DType dtype, int64_t elements) {
-    Placed tensor{.dtype = dtype, .elements = elements};
-    if (place == Placement::File) {
-      tensor.place = std::make_unique<offload::FileTensor>(*files, dtype, elements);
-    } else if (place == Placement::Host) {
-      auto in_host_memory = std::make_unique<HostTensor>(*resources_.offload.host, category, dtype, elements);
-      tensor.in_host_memory = in_host_memory.get();
-      tensor.place = std::move(in_host_memory);
-    } else {
-      tensor.memory = buffer(category, dtype, elements);
-    }
-    return tensor;
-  };
   const bool sharded = options_.lifetimes.shard_parameters;
   if (has_weights())
-    weights_ = placed(sharded ? layout_.weights : Placement::Device, resources_.offload.weights, MemoryCategory::Parameters,
-                      options_.dtype, sharded ? layout_.shard_elements : layout_.whole_elements);
-  if (weights_.in_host_memory)
-    placed_weights_on_device_ = std::make_unique<HostTensorOnDevice>(*weights_.in_host_memory);
-  else if (weights_.place && resources_.offload.host)
-    placed_weights_on_device_ = std::make_unique<FileTensorOnDevice>(*resources_.offload.host, *weights_.place);
+    weights_ = {{.placement = sharded ? layout_.weights : Placement::Device,
+                 .category = MemoryCategory::Parameters,
+                 .dtype = options_.dtype,
+                 .elements = sharded ? layout_.shard_elements : layout_.whole_elements},
+                resources_};
   if (!layout_.trainable) return;
-  const auto state = [&] {
-    return placed(layout_.states, resources_.offload.states, MemoryCategory::Optimizer, DType::Float32, owned_count());
-  };
-  if (separate_master()) master_ = state();
-  for (int i = 0; i < options_.optimizer_states && layout_.role == GroupRole::Own; ++i) states_.push_back(state());
-  gradients_ = options_.lifetimes.shard_gradients
-                   ? buffer(MemoryCategory::Gradients, gradient_shard_dtype(), layout_.shard_elements)
-                   : buffer(MemoryCategory::Gradients, accumulator_dtype(), layout_.whole_elements);
+  if (is_updated()) make_updated_tensors();
+  const bool shard_gradients = options_.lifetimes.shard_gradients;
+  gradients_ = {{.category = MemoryCategory::Gradients,
+                 .dtype = shard_gradients ? gradient_shard_dtype() : accumulator_dtype(),
+                 .elements = shard_gradients ? layout_.shard_elements : layout_.whole_elements},
+                resources_};
   written_.assign(layout_.parameters.size(), false);
   in_contribution_.assign(layout_.parameters.size(), false);
-  if (!on_host()) return;
-  gradients_on_device_ = std::make_unique<DeviceTensor>(*resources_.offload.host, owned_gradients());
-  if (!weights_.place) weights_on_device_ = std::make_unique<DeviceTensor>(*resources_.offload.host, owned_weights());
+  if (HostSide* const host = updating_host()) {
+    gradients_.show_to_host(*host, owned_in_gradients(), owned_count());
+    weights_.show_to_host(*host, owned_in_weights(), owned_count());
+  }
+}
+
+void ParameterGroup::make_updated_tensors() {
+  const PlacedTensorOptions state{
+      .placement = layout_.states, .category = MemoryCategory::Optimizer, .dtype = DType::Float32, .elements = owned_count()};
+  if (separate_master()) master_ = {state, resources_};
+  for (int i = 0; i < options_.optimizer_states; ++i) states_.emplace_back(state, resources_);
 }
 
 int64_t ParameterGroup::owned_first() const {
@@ -82,12 +70,9 @@ void ParameterGroup::unshard() {
   if (!gathered_.empty()) throw std::logic_error("zero: unshard of a group that is already whole");
   gathered_ = ScopedTensor(resources_.buffers, options_.dtype, {layout_.whole_elements});
   ConstTensorView shard = weights_.view();
-  if (weights_.place) {
+  if (!weights_.on_device()) {
     const TensorView own = gathered_.view().slice(axis().rank() * shard.elements(), shard.elements());
-    if (weights_.in_host_memory)
-      weights_.in_host_memory->copy_up_on(axis().gather_stream, own);
-    else
-      resources_.offload.gathers->read(*weights_.place, own, axis().gather_stream, resources_.kernels);
+    weights_.copy_to(own, axis().gather_stream, resources_);
     shard = own;
   }
   gather_whole(shard, gathered_, axis().gather, axis().gather_stream, resources_.kernels, resources_.buffers,
@@ -237,29 +222,18 @@ TensorView ParameterGroup::tied_gradients() {
 // ---- the owned range
 
 OwnedRange ParameterGroup::owned() {
-  OwnedRange range;
-  range.first = owned_first();
-  range.count = owned_count();
-  const TensorView weights = owned_weights();
-  range.master = separate_master() ? master_.view() : weights;
+  OwnedRange range{.first = owned_first(), .count = owned_count(), .host = updating_host()};
+  const PlacedView weights = weights_.seen_by(range.host, owned_in_weights(), range.count);
+  range.master = separate_master() ? master_.seen_by(range.host, 0, range.count) : weights;
   if (separate_master()) range.copy_out = weights;
-  if (layout_.trainable) range.gradient = owned_gradients();
-  for (Placed& state : states_) {
-    range.states.push_back(state.view());
-    range.state_places.push_back(state.place.get());
-  }
-  TensorPlace* const weights_place = weights_on_device_ ? weights_on_device_.get()
-                                     : on_host()        ? weights_.place.get()
-                                                        : weights_place_on_device();
-  range.master_place = separate_master() ? master_.place.get() : weights_place;
-  if (separate_master()) range.copy_out_place = weights_place;
-  range.gradient_place = gradients_on_device_.get();
-  if (on_host()) range.host = resources_.offload.host;
+  const PlacedView gradient = gradients_.seen_by(range.host, owned_in_gradients(), range.count);
+  range.gradient = ConstPlacedView{gradient, gradient.place};
+  for (PlacedTensor& state : states_) range.states.push_back(state.seen_by(range.host, 0, range.count));
   return range;
 }
 
 HeldWeights ParameterGroup::held_weights() const {
-  if (!has_weights() || weights_.place) return {};
+  if (!has_weights() || !weights_.on_device()) return {};
   const bool whole = !options_.lifetimes.shard_parameters;
   HeldWeights held{.view = weights_.view(),
                    .first = whole ? 0 : owned_first(),
@@ -267,19 +241,14 @@ HeldWeights ParameterGroup::held_weights() const {
                    .owned_first = owned_first(),
                    .owned_count = owned_count(),
                    .updated_whole = !options_.lifetimes.shard_optimizer};
-  if (separate_master() && !master_.place) held.updated.push_back(master_.view());
-  for (const Placed& state : states_)
-    if (!state.place) held.updated.push_back(state.view());
+  if (separate_master() && master_.on_device()) held.updated.push_back(master_.view());
+  for (const PlacedTensor& state : states_)
+    if (state.on_device()) held.updated.push_back(state.view());
   return held;
 }
 
-TensorView ParameterGroup::owned_gradients() {
-  return options_.lifetimes.shard_gradients ? gradients_.view() : gradients_.view().slice(owned_first(), owned_count());
-}
-
-TensorView ParameterGroup::owned_weights() {
-  if (!has_weights()) return {};
-  return weights_.view().slice(options_.lifetimes.shard_parameters ? 0 : owned_first(), owned_count());
+void ParameterGroup::with_owned_weights(bool written, const std::function<void(TensorView)>& use) {
+  weights_.use_on_device(owned_in_weights(), owned_count(), written, resources_.buffers, use);
 }
 
 void ParameterGroup::publish() {
@@ -296,8 +265,8 @@ void ParameterGroup::initialize(uint64_t seed) {
   const auto pieces = pieces_of(*this, resources_.offload.staging.most_elements);
   visit(pieces, {.master = Access::Write, .copy_out = Access::Write}, resources_.buffers, resources_.offload.staging,
         [&](const OwnedPiece&, const OwnedRange& range) {
-          kernels::Kernels& kernels = range.host ? range.host->kernels() : resources_.kernels;
-          if (range.master_place) kernels.zero(range.master);  // with the padding: memory of a group starts as zeros
+          kernels::Kernels& kernels = range.kernels(resources_.kernels);
+          if (range.master.place) kernels.zero(range.master);  // with the padding: memory of a group starts as zeros
           for (const FlatParameter& parameter : layout_.parameters)
             for (const tensor_parallel::LocalBox& box : parameter.part.boxes) initialize_box(parameter, box, seed, range);
           if (!range.copy_out.absent()) kernels.copy(range.master, range.copy_out);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "zero/staging.h"
+
 namespace trivet::zero {
 namespace {
 
@@ -46,6 +48,19 @@ OwnedRange piece_of(const OwnedPiece& piece) {
   return range;
 }
 
+// Calls use(tensor, access) for the tensors that a visit may write.
+template <typename Use>
+void for_each_tensor(OwnedRange& range, const RangeAccess& access, Use&& use) {
+  use(range.master, access.master);
+  use(range.copy_out, access.copy_out);
+  for (size_t i = 0; i < range.states.size() && i < access.states.size(); ++i) use(range.states[i], access.states[i]);
+}
+
+// The tensor of this place, if the kernels of the range can use it where it is.
+TensorView usable_in_place(const OwnedRange& range, TensorPlace& place) {
+  return range.host ? place.host_memory() : TensorView{};
+}
+
 // A piece on its way through memory.
 struct Visit {
   const OwnedPiece* piece = nullptr;
@@ -57,16 +72,13 @@ struct Visit {
   Visit(const OwnedPiece& of, const RangeAccess& access) : piece(&of), range(piece_of(of)) {
     const auto add = [&](TensorPlace* place, Access how, TensorView& view) {
       if (!place || how == Access::None) return;
-      if (const TensorView memory = place->host_memory(); range.host && !memory.absent())
+      if (const TensorView memory = usable_in_place(range, *place); !memory.absent())
         view = memory.slice(of.first, of.count);
       else
         tensors.push_back(staged(of, place, how, &view));
     };
-    add(range.gradient_place, access.gradient ? Access::Read : Access::None, gradient);
-    add(range.master_place, access.master, range.master);
-    add(range.copy_out_place, access.copy_out, range.copy_out);
-    for (size_t i = 0; i < range.states.size() && i < access.states.size(); ++i)
-      add(range.state_places[i], access.states[i], range.states[i]);
+    add(range.gradient.place, access.gradient ? Access::Read : Access::None, gradient);
+    for_each_tensor(range, access, [&](PlacedView& tensor, Access how) { add(tensor.place, how, tensor); });
   }
   Visit(const Visit&) = delete;
   Visit& operator=(const Visit&) = delete;
@@ -122,15 +134,13 @@ std::vector<OwnedPiece> pieces_of(ParameterGroup& group, int64_t most_elements) 
 
 // Adds a granule at both ends.
 int64_t most_staged_bytes(ParameterGroup& group, const RangeAccess& access, int64_t elements) {
-  const OwnedRange range = group.owned();
+  OwnedRange range = group.owned();
   int64_t sum = 0;
-  const auto add = [&](TensorPlace* place, Access how) {
-    if (!place || how == Access::None || (range.host && !place->host_memory().absent())) return;
+  for_each_tensor(range, access, [&](const PlacedView& tensor, Access how) {
+    TensorPlace* const place = tensor.place;
+    if (!place || how == Access::None || !usable_in_place(range, *place).absent()) return;
     sum += staging_bytes(std::min(elements + 2 * place->granule_elements(), place->elements()) * size_of(place->dtype()));
-  };
-  add(range.master_place, access.master);
-  add(range.copy_out_place, access.copy_out);
-  for (size_t i = 0; i < range.states.size() && i < access.states.size(); ++i) add(range.state_places[i], access.states[i]);
+  });
   return sum;
 }
 

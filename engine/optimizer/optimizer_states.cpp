@@ -1,5 +1,7 @@
 #include "engine/optimizer/optimizer_states.h"
 
+#include "engine/optimizer/rules.h"
+
 namespace trivet {
 
 int optimizer_states(OptimizerType type, const OptimizerConfig& config) {
@@ -7,16 +9,15 @@ int optimizer_states(OptimizerType type, const OptimizerConfig& config) {
 }
 
 std::vector<std::string> optimizer_state_names(OptimizerType type, const OptimizerConfig& config) {
-  switch (type) {
-    case OptimizerType::Adam:
-    case OptimizerType::AdamW: return {"moment1", "moment2"};
-    case OptimizerType::Sgd: return config.momentum > 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{};
-    case OptimizerType::Lion: return {"moment"};
-    case OptimizerType::Adagrad: return {"sum_of_squares"};
-    case OptimizerType::Lamb: return {"moment1", "moment2", "update"};
-    case OptimizerType::Muon: return {"moment1", "moment2"};  // for matrices: momentum, and room for the update
-  }
-  return {};
+  return with_rule(type, [&]<typename Rule>() { return Rule::state_names(config); });
+}
+
+bool visits_states_once(OptimizerType type) {
+  return with_rule(type, []<typename Rule>() { return Rule::kVisitsOnce; });
+}
+
+bool betas_cycle(OptimizerType type) {
+  return with_rule(type, []<typename Rule>() { return Rule::kBetasCycle; });
 }
 
 }  // namespace trivet

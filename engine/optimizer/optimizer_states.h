@@ -1,4 +1,4 @@
-// What an optimizer keeps from step to step.
+// What is known of an optimizer without running it; all of it comes from the table of rules (rules.h).
 #pragma once
 
 #include <string>
@@ -12,5 +12,9 @@ namespace trivet {
 int optimizer_states(OptimizerType type, const OptimizerConfig& config);
 // Their names in checkpoints: "moment1", "moment2" ...
 std::vector<std::string> optimizer_state_names(OptimizerType type, const OptimizerConfig& config);
+// Whether a step visits weights and states only once.
+bool visits_states_once(OptimizerType type);
+// Whether the scheduler OneCycle, with cycle_momentum, changes the optimizer's betas.
+bool betas_cycle(OptimizerType type);
 
 }  // namespace trivet

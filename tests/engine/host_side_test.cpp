@@ -50,15 +50,17 @@ class Rank {
     weights_ = zero::offload::make_file_store(
         files_, {.path = "/weights", .folder_key = "KEY", .capacity_bytes = planned().weight_file.bytes});
     worker_ = std::make_unique<Worker>(plan_.config, plan_.stages, planned(), model_, plan_.batch.micro_batch_size,
-                                       WorkerResources{.kernels = *kernels_,
-                                                       .allocator = host_allocator(),
-                                                       .meter = meter_,
-                                                       .activations = activations_,
-                                                       .buffers = buffers_,
-                                                       .channels = channels_,
-                                                       .weight_files = weights_.get(),
-                                                       .state_files = states_.get(),
-                                                       .host_side = host_.get()});
+                                       RankResources{.kernels = *kernels_,
+                                                     .allocator = host_allocator(),
+                                                     .meter = meter_,
+                                                     .activations = activations_,
+                                                     .buffers = buffers_,
+                                                     .channels = channels_,
+                                                     .collectives = collective_options(plan_.config.zero),
+                                                     .offload = {.weights = weights_.get(),
+                                                                 .states = states_.get(),
+                                                                 .host = host_.get(),
+                                                                 .staging = staging_options(plan_.config)}});
     worker_->parameters().initialize(7);
   }
 
@@ -84,9 +86,9 @@ class Rank {
         for (const zero::FlatParameter& parameter : group.layout().parameters)  // padding may differ
           all.insert(all.end(), values.begin() + parameter.offset, values.begin() + parameter.offset + parameter.elements());
       };
-      add(range.master, range.master_place);
-      if (!range.copy_out.absent()) add(range.copy_out, range.copy_out_place);
-      for (size_t i = 0; i < range.states.size(); ++i) add(range.states[i], range.state_places[i]);
+      add(range.master, range.master.place);
+      if (!range.copy_out.absent()) add(range.copy_out, range.copy_out.place);
+      for (size_t i = 0; i < range.states.size(); ++i) add(range.states[i], range.states[i].place);
     });
     return all;
   }

@@ -12,6 +12,7 @@
 #include "core/random.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/memory_file_system.h"
+#include "zero/staging.h"
 
 namespace trivet::zero {
 namespace {
@@ -189,7 +190,7 @@ TEST(StagingRing, CopiesWhatIsLargerThanItsBuffersInPieces) {
     const auto stream = make_thread_stream("ring");
     for (int round = 0; round < 3; ++round) {
       std::fill(out.begin(), out.end(), -1.0f);
-      ring.read(*offloaded.group->owned().master_place, {out.data(), DType::Float32, {kElements}}, *stream, *offloaded.kernels);
+      ring.read(*offloaded.group->owned().master.place, {out.data(), DType::Float32, {kElements}}, *stream, *offloaded.kernels);
       stream->synchronize();
       for (int64_t e = 0; e < kElements; ++e) EXPECT_EQ(out[static_cast<size_t>(e)], static_cast<float>(e));
     }

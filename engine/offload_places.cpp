@@ -1,0 +1,78 @@
+#include "engine/offload_places.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/log.h"
+#include "engine/rank_resources.h"
+
+namespace trivet {
+namespace {
+
+struct OffloadFile {
+  FilePlan plan;
+  std::string folder, folder_key;
+  std::string name;
+};
+
+// Returns null if the plan puts nothing into the file.
+std::unique_ptr<zero::offload::FileStore> open_offload_file(const OffloadFile& file, const AioConfig& aio,
+                                                            const OffloadOptions& options) {
+  constexpr int64_t kMostThreads = 64;
+  if (file.plan.bytes == 0) return nullptr;
+  const Log log(options.world_rank, options.world_rank == 0 ? LogLevel::Info : LogLevel::Error);
+  return zero::offload::make_file_store(
+      options.files,
+      {.path = fmt::format("{}/{}-rank-{}", file.folder, file.name, options.world_rank),
+       .folder_key = file.folder_key,
+       .capacity_bytes = file.plan.bytes,
+       .block_bytes = aio.block_size,
+       .threads = static_cast<int>(std::min(kMostThreads, aio.queue_depth * aio.intra_op_parallelism))},
+      [&](const std::string& text) { log.info(text); });
+}
+
+}  // namespace
+
+OffloadPlaces::OffloadPlaces(const Config& config, const OffloadOptions& options)
+    : staging_(staging_options(config)),
+      weight_files_(open_offload_file({.plan = options.planned.weight_file,
+                                       .folder = config.zero.offload_param.nvme_path,
+                                       .folder_key = "zero_optimization.offload_param.nvme_path",
+                                       .name = "trivet-weights"},
+                                      config.aio, options)),
+      state_files_(open_offload_file({.plan = options.planned.state_file,
+                                      .folder = config.zero.offload_optimizer.nvme_path,
+                                      .folder_key = "zero_optimization.offload_optimizer.nvme_path",
+                                      .name = "trivet-optimizer"},
+                                     config.aio, options)) {
+  if (!config.uses_host_side()) return;
+  host_kernels_ = kernels::make_cpu_kernels(options.host_threads);
+  host_side_ =
+      std::make_unique<zero::HostSide>(zero::HostSideOptions{.device = options.kernels,
+                                                             .host = *host_kernels_,
+                                                             .allocator = options.backend.staging_allocator(),
+                                                             .to = options.backend.make_stream(pipeline::Queue::Copy, true),
+                                                             .from = options.backend.make_stream(pipeline::Queue::Copy, true),
+                                                             .staging_bytes = options.planned.host_staging_bytes});
+}
+
+OffloadPlaces::OffloadPlaces(const Config& config)
+    : staging_(staging_options(config)),
+      weight_files_(zero::offload::make_meta_file_store()),
+      state_files_(zero::offload::make_meta_file_store()) {
+  if (!config.uses_host_side()) return;
+  host_kernels_ = kernels::make_meta_kernels();
+  host_side_ = std::make_unique<zero::HostSide>(*host_kernels_);
+}
+
+zero::OffloadResources OffloadPlaces::resources() const {
+  return {.weights = weight_files_.get(), .states = state_files_.get(), .host = host_side_.get(), .staging = staging_};
+}
+
+FilePlan OffloadPlaces::counted(const zero::offload::FileStore* files) {
+  if (!files) return {};
+  return {files->allocated_bytes(), files->bytes_read(), files->bytes_written()};
+}
+
+}  // namespace trivet

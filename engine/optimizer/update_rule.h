@@ -1,0 +1,76 @@
+// What an optimizer computes from gradients, weights and states. One class for each optimizer, chosen by the table in rules.h.
+//
+//   OptimizerStep   visits all that the rank owns:   update, update, run_pending | update, update, run_pending | ...
+//                   when everything was visited:     finish
+//
+// A rule also has these static members, for code that only needs to know the optimizer (optimizer_states.h):
+//
+//   state_names(config)    the float32 tensors that it keeps for each parameter, besides the master weights
+//   kVisitsOnce            update() does everything: weights and states are visited once per step
+//   kBetasCycle            OneCycle's cycle_momentum changes its betas
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/config/config.h"
+#include "engine/optimizer/owned_parameters.h"
+#include "engine/optimizer/update_sides.h"
+#include "engine/step_scalars.h"
+
+namespace trivet {
+
+// What rules are made from; all of it outlives them.
+struct RuleContext {
+  const OptimizerConfig& config;
+  const OwnedParameters& owned;
+  const UpdateSides& sides;
+  const RankResources& resources;
+};
+
+// Absent if the view is.
+inline TensorView part_of(TensorView view, int64_t first, int64_t count) {
+  return view.absent() ? TensorView{} : view.slice(first, count);
+}
+
+// Adjacent elements of a group that one update covers, in memory: the elements [first, first + count) of a visited range. They
+// are of `parameter`, or of `parameter` and those that follow it.
+struct Elements {
+  const OwnedGroup& group;
+  const zero::FlatParameter& parameter;
+  const zero::OwnedRange& range;
+  int64_t first = 0, count = 0;
+  ConstTensorView gradient;  // of these elements; is overwritten after run_pending()
+  Number gradient_scale;
+  double weight_decay = 0;
+
+  TensorView master() const { return part_of(range.master, first, count); }
+  TensorView copy_out() const { return part_of(range.copy_out, first, count); }
+  // Absent if the optimizer has no such state.
+  TensorView state(size_t index) const {
+    return index < range.states.size() ? part_of(range.states[index], first, count) : TensorView{};
+  }
+};
+
+class UpdateRule {
+ public:
+  virtual ~UpdateRule() = default;
+
+  // Whether one update may cover parameters of this kind that follow one another, and the padding between them.
+  virtual bool merges_parameters() const { return true; }
+  // Whether update() writes the new weights. Otherwise it only reads the weights, and finish() writes them.
+  virtual bool writes_weights() const { return true; }
+
+  // Updates elements on this side, or puts that off until run_pending().
+  virtual void update(const UpdateSide& side, const Elements& elements, const StepScalars& scalars) = 0;
+  virtual void run_pending(const UpdateSide&) {}
+  // All ranks call it together.
+  virtual void finish(const StepScalars&) {}
+};
+
+// Biases and norms decay only with optimizer.decay_all.
+inline double weight_decay_of(const zero::FlatParameter& parameter, const OptimizerConfig& config) {
+  return parameter.spec.decay || config.decay_all ? config.weight_decay : 0.0;
+}
+
+}  // namespace trivet

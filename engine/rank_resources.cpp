@@ -1,0 +1,43 @@
+#include "engine/rank_resources.h"
+
+#include <stdexcept>
+
+namespace trivet {
+
+// No model has experts yet.
+comm::ProcessGroup& RankResources::shard_group(Sharing sharing) const {
+  if (sharing != Sharing::Dense) throw std::logic_error("engine: only dense parameters have a group of ranks with shards");
+  return channels.group(Purpose::Data);
+}
+
+std::vector<zero::ShardAxis> RankResources::shard_axes() const {
+  const Channel &gather = channels[Purpose::Gather], &reduce = channels[Purpose::Reduce];
+  return {{*gather.group, *gather.stream, *reduce.group, *reduce.stream}};
+}
+
+zero::CollectiveOptions collective_options(const ZeroConfig& zero) {
+  return {.reduce_bucket_elements = zero.reduce_bucket_size,
+          .gather_bucket_elements = zero.allgather_bucket_size,
+          .reduce_scatter = zero.reduce_scatter,
+          .allgather_partitions = zero.allgather_partitions};
+}
+
+// If only the weights are in a file, the number of their buffers decides what is pipelined. Copies between a device and its
+// host always overlap with the use of another piece (zero/host_side.h).
+zero::StagingOptions staging_options(const Config& config) {
+  const OffloadOptimizerConfig& optimizer = config.zero.offload_optimizer;
+  const OffloadParamConfig& param = config.zero.offload_param;
+  zero::StagingOptions options{.most_elements = config.zero.sub_group_size};
+  if (optimizer.device == OffloadDevice::Nvme) {
+    options.read_ahead = optimizer.pipeline_read;
+    options.write_behind = optimizer.pipeline_write;
+  } else if (param.device == OffloadDevice::Nvme) {
+    options.read_ahead = param.buffer_count > 1;
+    options.write_behind = param.buffer_count > 2;
+  } else {
+    options.read_ahead = options.write_behind = config.uses_host_side();
+  }
+  return options;
+}
+
+}  // namespace trivet

@@ -1,0 +1,38 @@
+// What one rank works with: kernels, memory, channels to other ranks, and places for what is offloaded. The Engine makes it for
+// a device, and a Rehearsal makes one that only counts; all parts of a Worker share it. It owns nothing.
+#pragma once
+
+#include "core/arena.h"
+#include "engine/backend/backend.h"
+#include "engine/channels.h"
+#include "engine/config/config.h"
+#include "engine/timeline/recorder.h"
+#include "kernels/kernels.h"
+#include "zero/parameter_group.h"
+
+namespace trivet {
+
+struct RankResources {
+  kernels::Kernels& kernels;
+  Allocator& allocator;  // of the memory that the kernels work on
+  MemoryMeter& meter;    // of that memory
+  Arena& activations;
+  Arena& buffers;
+  const Channels& channels;
+  zero::CollectiveOptions collectives;
+  zero::OffloadResources offload;
+  timeline::Recorder* recorder = nullptr;  // null: no step is ever recorded
+  Backend* repeats_steps = nullptr;        // runs steps through Backend::repeat; null: steps run directly
+
+  // The ranks that divide parameters with this sharing into shards, for tensors of an update.
+  comm::ProcessGroup& shard_group(Sharing sharing) const;
+  // [Sharing] The same ranks, as parameter groups see them.
+  std::vector<zero::ShardAxis> shard_axes() const;
+};
+
+// The options of zero_optimization that bound collectives.
+zero::CollectiveOptions collective_options(const ZeroConfig& zero);
+// How pieces of offloaded tensors are staged.
+zero::StagingOptions staging_options(const Config& config);
+
+}  // namespace trivet

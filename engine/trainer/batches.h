@@ -1,0 +1,33 @@
+// The microbatches of a run: which samples this rank trains on in each step, and how many steps there are.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/config/config.h"
+#include "engine/data/dataset.h"
+#include "engine/data/microbatch_loader.h"
+#include "engine/plan.h"
+
+namespace trivet::trainer {
+
+class Batches {
+ public:
+  Batches(const Config& config, const data::Dataset& dataset, const Plan& plan, int rank);
+
+  const data::BatchLayout& layout() const { return loader_.layout(); }
+  // The number of the last step, also if the config says how many epochs.
+  int64_t total_steps() const { return total_steps_; }
+  // Returns the microbatches of a step (steps count from 0); they are valid until the next call.
+  std::vector<Microbatch> fill(int64_t step);
+
+ private:
+  std::shared_ptr<const data::SampleSource> samples_;
+  data::SampleOrder order_;
+  data::MicrobatchLoader loader_;
+  int64_t total_steps_;
+  std::vector<data::HostMicrobatch> microbatches_;
+};
+
+}  // namespace trivet::trainer

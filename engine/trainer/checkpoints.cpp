@@ -1,0 +1,73 @@
+#include "engine/trainer/checkpoints.h"
+
+#include <fmt/format.h>
+
+#include <random>
+
+#include "core/file_system.h"
+#include "engine/checkpoint/checkpoint.h"
+
+namespace trivet::trainer {
+namespace {
+
+std::vector<int> ranks_of(const comm::World& world) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < world.size(); ++rank) ranks.push_back(rank);
+  return ranks;
+}
+
+}  // namespace
+
+std::string data_digest(const data::Dataset& dataset) {
+  std::string digest = dataset.train->digest();
+  if (dataset.validation) digest += " / " + dataset.validation->digest();
+  return digest;
+}
+
+Checkpoints::Checkpoints(Run& run) : run_(run), group_(run.world.group().subgroup(ranks_of(run.world), "checkpoint.async")) {
+  // Distinguishes this run's files from those of other runs; all ranks use rank 0's.
+  run_id_ = ranks().gather(fmt::format("{:08x}", std::random_device{}())).front();
+  const std::string& directory = run.config.checkpoint.directory;
+  if (directory.empty()) return;
+  store_ = std::make_unique<checkpoint::Store>(real_file_system(), store_options(directory));
+  store_->acquire(ranks());
+  saver_ = std::make_unique<checkpoint::AsyncSaver>(*store_, ranks(), staging_memory_, run.log, staging());
+}
+
+checkpoint::StoreOptions Checkpoints::store_options(const std::string& directory) const {
+  return {.directory = directory,
+          .run_id = run_id_,
+          .keep = run_.config.checkpoint.keep,
+          .lock_patience = std::chrono::seconds(10),
+          .log = run_.log};
+}
+
+checkpoint::Staging Checkpoints::staging() {
+  if (run_.engine.backend().device() == Device::Cpu) return {};
+  return {run_.engine.backend().staging_allocator(),
+          [this](ConstTensorView from, TensorView to) { run_.engine.kernels().to_host(from, to); }, true};
+}
+
+bool Checkpoints::is_due() const {
+  const int64_t every = run_.config.checkpoint.every_steps;
+  return every > 0 && run_.steps_done() % every == 0;
+}
+
+void Checkpoints::save(checkpoint::OnFailure on_failure) {
+  checkpoint::RunState state = run_.engine.state();
+  state.data = data_digest(run_.dataset);
+  if (run_.dataset.tokenizer) state.tokenizer = run_.dataset.tokenizer->to_text();
+  run_.engine.audit_weights();
+  const auto pieces = run_.engine.pieces_to_save();
+  const bool waits = !run_.config.checkpoint.asynchronous;
+  saver_->start({.step = run_.steps_done(), .pieces = pieces, .state = to_text(state), .config = run_.options.config_text},
+                waits ? checkpoint::OnFailure::End : on_failure);
+  if (waits) saver_->finish();
+  last_saved_ = run_.steps_done();
+}
+
+void Checkpoints::finish() {
+  if (saver_) saver_->finish();
+}
+
+}  // namespace trivet::trainer

@@ -1,0 +1,132 @@
+#include "engine/trainer/reports.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <iostream>
+
+#include "engine/config/load.h"
+#include "engine/monitor/console.h"
+#include "engine/monitor/csv.h"
+#include "engine/monitor/jsonl.h"
+
+namespace trivet::trainer {
+namespace {
+
+using Fact = std::pair<std::string, std::string>;
+
+double in_mebibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+std::string model_line(const Run& run) {
+  const model::Description& model = run.config.model;
+  return fmt::format("{}, {} layers x {}, vocabulary {}, {} parameters", name_of(model.type), model.layers, model.hidden_size,
+                     run.dataset.vocabulary_size, run.engine.plan().parameters);
+}
+
+std::string data_line(const Run& run) {
+  return fmt::format("{}: {} training tokens, {} validation tokens", run.config.data.train, run.dataset.train->tokens(),
+                     run.dataset.validation ? run.dataset.validation->tokens() : 0);
+}
+
+std::string plan_line(const Run& run) {
+  const Plan& plan = run.engine.plan();
+  return fmt::format("ZeRO-{} on {}, {}, batch {} = {} x {} x {}, kernel threads per rank: {}", run.config.zero.stage,
+                     to_string(plan.mesh), name_of(run.config.model_dtype()), plan.batch.train_batch_size,
+                     plan.batch.micro_batch_size, plan.batch.gradient_accumulation_steps, plan.mesh.size(batch_axes()),
+                     run.options.threads);
+}
+
+std::string planned_memory_line(const Plan& plan) {
+  std::string text;
+  for (const auto& [name, category] : EnumNames<MemoryCategory>::table)
+    text += fmt::format("{} {:.1f} + ", name, in_mebibytes(plan.heaviest().memory[category]));
+  text.resize(text.size() - 3);
+  return fmt::format("{} = {:.1f} MiB per rank", text, in_mebibytes(plan.heaviest().memory.total()));
+}
+
+// A config that says "cpu" gets no line about its device.
+void add_device_facts(Run& run, std::vector<Fact>& facts) {
+  const Plan& plan = run.engine.plan();
+  const bool on_cpu = plan.config.compute_device() == Device::Cpu;
+  if (plan.found_device || !on_cpu)
+    facts.push_back(
+        {"device", (plan.found_device ? "auto: " : "") + (on_cpu ? *plan.found_device : run.engine.backend().description())});
+  if (plan.config.compute_device() == Device::Cuda) facts.push_back({"launches", to_text(plan.step_graph)});
+}
+
+void add_notes(const Run& run, std::vector<Fact>& facts) {
+  if (run.steps_done() >= run.total_steps())
+    facts.push_back({"note", fmt::format("nothing to do: step {} is already done, and the run ends at step {}",
+                                         run.steps_done(), run.total_steps())});
+  const int64_t timeline_step = run.config.timeline.step;
+  if (timeline_step > 0 && timeline_step <= run.steps_done())
+    facts.push_back({"note", fmt::format("timeline.step {} is already done, so nothing is recorded", timeline_step)});
+  for (const std::string& key : accepted_without_effect(run.config)) facts.push_back({"no effect", key});
+}
+
+// Shows planned and measured memory side by side. The peak of resident memory is the operating system's figure for the
+// process, with all of its ranks.
+std::string measured_memory_line(const Run& run, const Checkpoints& checkpoints) {
+  const RankPlan& plan = run.engine.plan().rank(run.world.rank());
+  const MemoryBytes &planned = plan.memory, measured = measured_memory(run, checkpoints);
+  std::string text;
+  for (const auto& [name, category] : EnumNames<MemoryCategory>::table)
+    text += fmt::format("{} {:.1f}/{:.1f}, ", name, in_mebibytes(planned[category]), in_mebibytes(measured[category]));
+  text += fmt::format("total {:.1f} MiB planned / {:.1f} measured; ", in_mebibytes(planned.total()),
+                      in_mebibytes(measured.total()));
+  if (run.engine.plan().config.uses_host_side())
+    text += fmt::format("host memory {:.1f} planned / {:.1f} measured; ", in_mebibytes(plan.host_memory.total()),
+                        in_mebibytes(run.engine.measured_host_memory().total()));
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return fmt::format("{}process peak {:.1f} resident", text, in_mebibytes(usage.ru_maxrss * 1024));
+}
+
+std::string how_to_go_on(const Run& run, int signal, Checkpoints& checkpoints) {
+  const std::string stopped = fmt::format("by signal {} after step {} of {}; ", signal, run.steps_done(), run.total_steps());
+  if (!checkpoints.store()) return stopped + "nothing is saved, because checkpoint.directory is not given";
+  const int64_t newest = checkpoints.store()->newest_step();
+  if (newest < 0) return stopped + "nothing is saved";
+  return fmt::format("{}step {} is saved; to continue from it, run the same command with --resume", stopped, newest);
+}
+
+}  // namespace
+
+void add_monitors(Run& run) {
+  if (!run.is_first_rank()) return;
+  const Config& config = run.config;
+  run.monitors.add(std::make_unique<monitor::Console>(std::cout, monitor::options_for_stdout(config.steps_per_print)));
+  if (!run.options.metrics_file.empty()) run.monitors.add(std::make_unique<monitor::JsonlMonitor>(run.options.metrics_file));
+  if (config.csv_monitor.enabled)
+    run.monitors.add(std::make_unique<monitor::CsvMonitor>(config.csv_monitor.output_path, config.csv_monitor.job_name));
+}
+
+void report_start(Run& run, const std::string& resumed_from) {
+  monitor::RunStart start{.steps_done = run.steps_done(), .total_steps = run.total_steps()};
+  start.facts = {{"model", model_line(run)},
+                 {"data", data_line(run)},
+                 {"plan", plan_line(run)},
+                 {"memory", planned_memory_line(run.engine.plan())}};
+  add_device_facts(run, start.facts);
+  if (!resumed_from.empty()) start.facts.push_back({"resume", resumed_from});
+  add_notes(run, start.facts);
+  run.monitors.on_start(start);
+}
+
+void report_end(Run& run, const TrainEnd& end, Checkpoints& checkpoints) {
+  std::vector<Fact> facts{{"memory", measured_memory_line(run, checkpoints)}};
+  if (checkpoints.last_saved() > 0)
+    facts.push_back({"checkpoint", fmt::format("{}, step {}", run.config.checkpoint.directory, checkpoints.last_saved())});
+  if (end.signal != 0) facts.push_back({"stopped", how_to_go_on(run, end.signal, checkpoints)});
+  run.monitors.on_end({facts});
+}
+
+MemoryBytes measured_memory(const Run& run, const Checkpoints& checkpoints) {
+  MemoryBytes bytes = run.engine.measured_memory();
+  if (run.engine.plan().config.compute_device() != Device::Cpu) return bytes;
+  const MemoryBytes staged = checkpoints.staging_memory();
+  for (int i = 0; i < kMemoryCategories; ++i) bytes.by_category[i] += staged.by_category[i];
+  return bytes;
+}
+
+}  // namespace trivet::trainer

@@ -1,0 +1,20 @@
+// What a run tells people at its beginning and at its end, and the monitors that they read.
+#pragma once
+
+#include <string>
+
+#include "engine/trainer/checkpoints.h"
+#include "engine/trainer/run.h"
+
+namespace trivet::trainer {
+
+// The console and the files that the options and the config ask for.
+void add_monitors(Run& run);
+// `resumed_from`: the directory of the step that the run continues from; empty: none.
+void report_start(Run& run, const std::string& resumed_from);
+void report_end(Run& run, const TrainEnd& end, Checkpoints& checkpoints);
+
+// This rank's peak. On a CPU it includes the staging buffer of saves in the background, which is in the same memory.
+MemoryBytes measured_memory(const Run& run, const Checkpoints& checkpoints);
+
+}  // namespace trivet::trainer

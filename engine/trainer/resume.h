@@ -1,0 +1,16 @@
+// Restores a run from a checkpoint of an earlier one, as --resume asks.
+#pragma once
+
+#include <string>
+
+#include "engine/trainer/checkpoints.h"
+#include "engine/trainer/run.h"
+
+namespace trivet::trainer {
+
+// Collective. Returns the directory of the step that the run continues from, or an empty text if it starts at step 1. Without
+// --resume it refuses a directory that holds steps of an earlier run: a later --resume could pick those up. Resuming from a
+// directory that this run does not save to only reads it, which needs no lock.
+std::string resume_if_asked(Run& run, Checkpoints& checkpoints);
+
+}  // namespace trivet::trainer

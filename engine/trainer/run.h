@@ -1,0 +1,35 @@
+// What all parts of a training run work with: the data, the engine, and where reports go.
+#pragma once
+
+#include "comm/world.h"
+#include "core/log.h"
+#include "engine/config/config.h"
+#include "engine/data/dataset.h"
+#include "engine/engine.h"
+#include "engine/monitor/monitor.h"
+#include "engine/trainer.h"
+#include "engine/trainer/batches.h"
+
+namespace trivet::trainer {
+
+struct Run {
+  // Collective: opens the data, compares it with that of the other ranks, and makes the engine.
+  Run(const Config& run_config, comm::World& ranks, const TrainOptions& train_options);
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  bool is_first_rank() const { return world.rank() == 0; }
+  int64_t steps_done() const { return engine.progress().steps; }
+  int64_t total_steps() const { return batches.total_steps(); }
+
+  const Config& config;
+  comm::World& world;
+  const TrainOptions& options;
+  data::Dataset dataset;
+  Engine engine;
+  Batches batches;
+  Log log;
+  monitor::Monitors monitors;  // on the first rank (reports.h)
+};
+
+}  // namespace trivet::trainer

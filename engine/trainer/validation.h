@@ -1,0 +1,31 @@
+// Evaluates the model on the validation data: every training.evaluate_every steps, and after the last one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "engine/data/microbatch_loader.h"
+#include "engine/trainer/run.h"
+
+namespace trivet::trainer {
+
+class Validation {
+ public:
+  // Throws DataError if the validation data is too short, so that this is known before the first step.
+  explicit Validation(Run& run);
+
+  // After each step. Collective when it evaluates, which all ranks do after the same steps.
+  void after_step();
+  // The validation loss of the current weights, if it was computed.
+  std::optional<double> loss() const;
+
+ private:
+  void evaluate();
+
+  Run& run_;
+  std::optional<data::EvaluationLoader> loader_;  // if the run evaluates at all
+  int64_t evaluated_step_ = 0;
+  double loss_ = 0;  // after that step
+};
+
+}  // namespace trivet::trainer
