@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "engine/config/load.h"
-#include "engine/optimizer/optimizer_states.h"
+#include "engine/config/optimizer_states.h"
 
 namespace trivet::autotune {
 namespace {

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "autotune/step_model.h"
-#include "engine/optimizer/optimizer_states.h"
+#include "engine/config/optimizer_states.h"
 
 namespace trivet::autotune {
 namespace {

@@ -65,7 +65,7 @@ void measure(comm::World& world, const Size& size, bool bf16, int rounds) {
     steps.push_back(autotune::run_step(engine, batch));
     audits.push_back(seconds([&] {
       compare_weights(engine.plan().mesh, digest_weights(engine.parameters(), engine.kernels(), Device::Cpu),
-                      checkpoint::over_group(*group), world.host(), round, round);
+                      comm::over_group(*group), world.host(), round, round);
     }));
   }
   if (world.rank() != 0) return;

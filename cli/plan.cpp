@@ -18,7 +18,7 @@
 #include "core/file_system.h"
 #include "engine/config/load.h"
 #include "engine/config/suggest.h"
-#include "engine/plan.h"
+#include "engine/make_plan.h"
 
 namespace trivet::cli {
 namespace {

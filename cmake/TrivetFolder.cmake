@@ -1,13 +1,17 @@
-# trivet_folder(NAME [AS_PROGRAM PROGRAM] USES targets... [PRIVATE_USES targets...])
+# trivet_folder(FOLDER [AS_PROGRAM PROGRAM] [ROOMS folders...] USES targets... [PRIVATE_USES targets...])
 #
-# Builds one static library trivet_NAME (or one program) from every .cpp below the folder NAME, except those in folders named
-# cuda or nccl, which belong to the CUDA backend (TrivetCuda.cmake). A folder without sources becomes an interface library, so
+# Builds one static library trivet_NAME (or one program) from every .cpp below FOLDER, whose last part is NAME. Left out are the
+# folders named cuda or nccl, which belong to the CUDA backend (TrivetCuda.cmake), and ROOMS, which are libraries of their own. A folder without sources becomes an interface library, so
 # that the chain of folders is not interrupted. The global properties TRIVET_LIBRARIES and TRIVET_PROGRAMS list what is
 # installed (TrivetInstall.cmake).
-function(trivet_folder name)
-  cmake_parse_arguments(arg "" "AS_PROGRAM" "USES;PRIVATE_USES" ${ARGN})
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "^${CMAKE_CURRENT_SOURCE_DIR}/${name}/(.*/)?(cuda|nccl)/")
+function(trivet_folder folder)
+  cmake_parse_arguments(arg "" "AS_PROGRAM" "ROOMS;USES;PRIVATE_USES" ${ARGN})
+  cmake_path(GET folder FILENAME name)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "^${CMAKE_CURRENT_SOURCE_DIR}/${folder}/(.*/)?(cuda|nccl)/")
+  foreach(room ${arg_ROOMS})
+    list(FILTER sources EXCLUDE REGEX "^${CMAKE_CURRENT_SOURCE_DIR}/${folder}/${room}/")
+  endforeach()
   set(target trivet_${name})
   if(arg_AS_PROGRAM)
     if(NOT sources)

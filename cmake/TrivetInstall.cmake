@@ -27,6 +27,9 @@ install(EXPORT trivetTargets NAMESPACE trivet:: DESTINATION ${package_dir})
 
 foreach(library ${libraries})
   string(REPLACE trivet_ "" folder ${library})
+  if(NOT IS_DIRECTORY ${PROJECT_SOURCE_DIR}/${folder})
+    continue()  # a room of engine/, whose headers are installed with that folder
+  endif()
   # Excluded are headers that only the sources in the same folder may include.
   install(DIRECTORY ${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trivet FILES_MATCHING PATTERN "*.h"
     PATTERN "kernels/cpu" EXCLUDE PATTERN "cuda" EXCLUDE PATTERN "nccl" EXCLUDE PATTERN "strict_json.h" EXCLUDE)

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/optimizer/optimizer_states.h"
+#include "engine/config/optimizer_states.h"
 #include "zero/staging.h"
 
 namespace trivet {
@@ -40,7 +40,7 @@ zero::OwnedRange in_memory_of(zero::OwnedRange range) {
 
 }  // namespace
 
-std::vector<checkpoint::Piece> checkpoint_pieces(Parameters& parameters, const OptimizerConfig& optimizer) {
+std::vector<checkpoint::Piece> checkpoint_pieces(zero::Parameters& parameters, const OptimizerConfig& optimizer) {
   std::vector<checkpoint::Piece> pieces;
   parameters.for_each_group([&](int, zero::ParameterGroup& group) {
     const zero::FlatGroup& layout = group.layout();
@@ -51,7 +51,7 @@ std::vector<checkpoint::Piece> checkpoint_pieces(Parameters& parameters, const O
   return pieces;
 }
 
-void load_pieces(Parameters& parameters, const OptimizerConfig& optimizer, const LoadResources& resources) {
+void load_pieces(zero::Parameters& parameters, const OptimizerConfig& optimizer, const LoadResources& resources) {
   std::vector<checkpoint::Piece> in_memory;
   std::vector<zero::ParameterGroup*> staged;
   parameters.for_each_group([&](int, zero::ParameterGroup& group) {

@@ -10,13 +10,13 @@
 
 #include "engine/checkpoint/piece.h"
 #include "engine/config/config.h"
-#include "engine/parameters.h"
+#include "zero/parameters.h"
 #include "zero/staged_walk.h"
 
 namespace trivet {
 
 // The pieces to save. Each element belongs to exactly one rank, even if all ranks own everything (stage 0).
-std::vector<checkpoint::Piece> checkpoint_pieces(Parameters& parameters, const OptimizerConfig& optimizer);
+std::vector<checkpoint::Piece> checkpoint_pieces(zero::Parameters& parameters, const OptimizerConfig& optimizer);
 // Fills pieces from a checkpoint.
 using ReadPieces = std::function<void(std::span<const checkpoint::Piece>)>;
 struct LoadResources {
@@ -26,7 +26,7 @@ struct LoadResources {
   zero::StagingOptions staging;
 };
 // Reads everything that this rank updates and computes its weights from that. The caller must call publish() afterwards.
-void load_pieces(Parameters& parameters, const OptimizerConfig& optimizer, const LoadResources& resources);
+void load_pieces(zero::Parameters& parameters, const OptimizerConfig& optimizer, const LoadResources& resources);
 
 // Copies the values of a piece to their place in `whole`, the complete tensor as float32.
 void copy_piece(kernels::Kernels& kernels, const checkpoint::Piece& piece, TensorView whole);

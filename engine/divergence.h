@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/participants.h"
 #include "core/error.h"
-#include "engine/checkpoint/participants.h"
 #include "engine/engine.h"
 #include "engine/weight_health.h"
 
@@ -28,7 +28,7 @@ namespace trivet {
 class Divergence {
  public:
   // `last_microbatches` returns those of the last step done. `ranks` are those of `engine`; nobody else may use them meanwhile.
-  Divergence(Engine& engine, checkpoint::Participants ranks, std::function<std::vector<Microbatch>()> last_microbatches)
+  Divergence(Engine& engine, comm::Participants ranks, std::function<std::vector<Microbatch>()> last_microbatches)
       : engine_(engine), ranks_(std::move(ranks)), last_microbatches_(std::move(last_microbatches)) {}
 
   // After each step. Throws NumericsError when the weights are lost.
@@ -51,7 +51,7 @@ class Divergence {
   int64_t last_step() const { return engine_.progress().steps; }
 
   Engine& engine_;
-  checkpoint::Participants ranks_;
+  comm::Participants ranks_;
   std::function<std::vector<Microbatch>()> last_microbatches_;
   bool any_step_ = false;
 };

@@ -90,7 +90,7 @@ RankResources Engine::resources() {
 // "auto" may find a GPU on one host and none on another.
 void Engine::refuse_different_devices() {
   if (!plan_.found_device || world_.size() == 1) return;
-  const auto found = checkpoint::over_group(*checkpoint_group_).gather(*plan_.found_device);
+  const auto found = comm::over_group(*checkpoint_group_).gather(*plan_.found_device);
   for (size_t rank = 1; rank < found.size(); ++rank)
     if (found[rank] != found[0])
       throw CommError(ExitCode::RanksDisagree,
@@ -187,8 +187,8 @@ void Engine::finish_step(const StepOutcome& outcome) {
 void Engine::audit_weights() {
   if (plan_.config.audit.weights_every == 0 || world_.size() == 1 || audited_step_ == progress_.steps) return;
   wait_for_gathers();
-  compare_weights(plan_.mesh, digest_weights(parameters(), kernels(), backend_->device()),
-                  checkpoint::over_group(*checkpoint_group_), world_.host(), progress_.steps, audited_step_);
+  compare_weights(plan_.mesh, digest_weights(parameters(), kernels(), backend_->device()), comm::over_group(*checkpoint_group_),
+                  world_.host(), progress_.steps, audited_step_);
   audited_step_ = progress_.steps;
 }
 
@@ -292,7 +292,7 @@ void Engine::read_pieces(const checkpoint::TensorSource& source, std::span<const
 
 void Engine::save(const std::string& directory) {
   audit_weights();
-  const auto ranks = checkpoint::over_group(*checkpoint_group_);
+  const auto ranks = comm::over_group(*checkpoint_group_);
   checkpoint::Store store(real_file_system(), {.directory = directory, .run_id = "engine"});
   const HostPieces on_host(*backend_, pieces_to_save());
   store.save(
@@ -301,7 +301,7 @@ void Engine::save(const std::string& directory) {
 }
 
 bool Engine::load(const std::string& directory) {
-  const auto ranks = checkpoint::over_group(*checkpoint_group_);
+  const auto ranks = comm::over_group(*checkpoint_group_);
   checkpoint::Store store(real_file_system(), {.directory = directory, .run_id = "engine"});
   const auto newest = store.open_latest(ranks);
   if (newest) restore(*newest);

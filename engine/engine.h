@@ -25,9 +25,9 @@
 #include "engine/backend/backend.h"
 #include "engine/checkpoint/run_state.h"
 #include "engine/loss_scale.h"
+#include "engine/make_plan.h"
 #include "engine/not_finite.h"
 #include "engine/offload_places.h"
-#include "engine/plan.h"
 #include "engine/worker.h"
 #include "kernels/observed_kernels.h"
 
@@ -98,7 +98,7 @@ class Engine {
   MemoryBytes measured_host_memory() const;
   Backend& backend() { return *backend_; }
   kernels::Kernels& kernels() { return observed_kernels_ ? *observed_kernels_ : backend_->kernels(); }
-  Parameters& parameters() { return worker_->parameters(); }
+  zero::Parameters& parameters() { return worker_->parameters(); }
 
   // save() saves everything synchronously. load() reads the newest valid checkpoint, whatever layout wrote it, and returns
   // false if there is none. Trainers that save while they train use checkpoint::AsyncSaver with the functions below.

@@ -13,7 +13,6 @@
 #include "core/layer.h"
 #include "engine/links.h"
 #include "engine/not_finite.h"
-#include "engine/parameters.h"
 #include "engine/program.h"
 #include "engine/rank_resources.h"
 #include "engine/step_results.h"
@@ -22,6 +21,7 @@
 #include "model/model.h"
 #include "pipeline/instruction.h"
 #include "zero/gradient_reducer.h"
+#include "zero/parameters.h"
 
 namespace trivet {
 
@@ -35,7 +35,7 @@ struct ExecutorOptions {
 // What a rank's programs run on.
 struct ExecutorParts {
   const model::Model& model;
-  Parameters& parameters;
+  zero::Parameters& parameters;
   const StageMap& stages;
   StageLinks& links;
   RankAxes axes;
@@ -103,7 +103,7 @@ class Executor {
   void look_at_gradients(int block, int microbatch, const std::vector<Gradient>& gradients, ConstTensorView input);
 
   const model::Model& model_;
-  Parameters& parameters_;
+  zero::Parameters& parameters_;
   const StageMap& stages_;
   StageLinks& links_;
   RankAxes axes_;

@@ -56,14 +56,15 @@ Generator::Generator(model::Model model, const checkpoint::TensorSource& weights
   logits_ = Buffer(allocator, meter_, MemoryCategory::Buffers, DType::Float32, vocabulary);
 }
 
-std::unique_ptr<Parameters> Generator::make_parameters(kernels::Kernels& kernels, Allocator& allocator, MemoryMeter& meter) {
-  return std::make_unique<Parameters>(layout_, ParameterOptions{},
-                                      zero::Resources{.kernels = kernels,
-                                                      .allocator = allocator,
-                                                      .meter = meter,
-                                                      .buffers = buffers_,
-                                                      .axes = {{*group_, *stream_, *group_, *stream_}},
-                                                      .collectives = {}});
+std::unique_ptr<zero::Parameters> Generator::make_parameters(kernels::Kernels& kernels, Allocator& allocator,
+                                                             MemoryMeter& meter) {
+  return std::make_unique<zero::Parameters>(layout_, zero::ParameterOptions{},
+                                            zero::Resources{.kernels = kernels,
+                                                            .allocator = allocator,
+                                                            .meter = meter,
+                                                            .buffers = buffers_,
+                                                            .axes = {{*group_, *stream_, *group_, *stream_}},
+                                                            .collectives = {}});
 }
 
 void Generator::load(const checkpoint::TensorSource& weights) {
@@ -96,7 +97,7 @@ std::vector<float> Generator::next_logits(std::span<const int32_t> tokens) {
   return logits;
 }
 
-void Generator::forward(kernels::Kernels& kernels, Parameters& parameters, Arena& arena, ConstTensorView tokens,
+void Generator::forward(kernels::Kernels& kernels, zero::Parameters& parameters, Arena& arena, ConstTensorView tokens,
                         int64_t position, TensorView logits) {
   const Microbatch microbatch{tokens, {}, 0};
   Context context{.kernels = kernels, .arena = arena, .microbatch = &microbatch};

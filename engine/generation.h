@@ -11,8 +11,8 @@
 #include "core/arena.h"
 #include "engine/backend/backend.h"
 #include "engine/data/tokenizer.h"
-#include "engine/parameters.h"
 #include "model/model.h"
+#include "zero/parameters.h"
 
 namespace trivet {
 
@@ -36,9 +36,9 @@ class Generator {
   std::vector<float> next_logits(std::span<const int32_t> tokens);
 
  private:
-  std::unique_ptr<Parameters> make_parameters(kernels::Kernels& kernels, Allocator& allocator, MemoryMeter& meter);
+  std::unique_ptr<zero::Parameters> make_parameters(kernels::Kernels& kernels, Allocator& allocator, MemoryMeter& meter);
   void load(const checkpoint::TensorSource& weights);
-  void forward(kernels::Kernels& kernels, Parameters& parameters, Arena& arena, ConstTensorView tokens, int64_t position,
+  void forward(kernels::Kernels& kernels, zero::Parameters& parameters, Arena& arena, ConstTensorView tokens, int64_t position,
                TensorView logits);
 
   model::Model model_;
@@ -49,7 +49,7 @@ class Generator {
   std::unique_ptr<Stream> stream_;
   Arena buffers_{"buffers"};
   std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Parameters> parameters_;
+  std::unique_ptr<zero::Parameters> parameters_;
   std::unique_ptr<Arena> activations_;
   Buffer tokens_, logits_;  // on the device
 };

@@ -8,17 +8,10 @@
 
 #include <cstdint>
 
+#include "engine/checkpoint/run_state.h"
 #include "engine/config/config.h"
 
 namespace trivet {
-
-// What a checkpoint keeps.
-struct LossScaleState {
-  double scale = 1;
-  int64_t clean_steps = 0;  // since the last overflow
-  int64_t hysteresis = 1;   // overflows until the scale is halved
-  bool operator==(const LossScaleState&) const = default;
-};
 
 class LossScale {
  public:

@@ -5,7 +5,7 @@
 #include <numbers>
 #include <stdexcept>
 
-#include "engine/optimizer/optimizer_states.h"
+#include "engine/config/optimizer_states.h"
 
 namespace trivet {
 namespace {

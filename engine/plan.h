@@ -1,8 +1,6 @@
 // Everything that is known before step 0, computed without touching a device: mesh, shard layout, programs, memory, traffic.
 //
-// make_plan is pure, except that it looks for a GPU if the device is "auto". Memory and traffic are not estimated: for every
-// stage of the pipeline, a Worker runs one step and one evaluation on meta kernels, meta groups and arenas without memory, so
-// the numbers are those of the code that will run (core/arena.h).
+// A plan is data; make_plan.h makes it.
 #pragma once
 
 #include <optional>
@@ -14,12 +12,8 @@
 #include "engine/mesh.h"
 #include "engine/rank_plan.h"
 #include "engine/step_graph.h"
-#include "model/model.h"
 
 namespace trivet {
-
-// The most values in the inputs or the targets of a microbatch, and the most microbatches in a step.
-inline constexpr int64_t kMostValues = int64_t{1} << 31, kMostMicrobatches = int64_t{1} << 16;
 
 // Ranks that differ along these axes only have the same blocks, parts of parameters and programs.
 constexpr AxisSet equal_plans() { return {Axis::Data, Axis::Context, Axis::Expert}; }
@@ -44,9 +38,6 @@ struct Plan {
   const RankPlan& heaviest() const;   // most memory
   std::vector<ChannelSpec> channels() const;
 };
-
-// Throws ConfigError for an impossible mesh or batch, and for what this version does not implement.
-Plan make_plan(const Config& config, const model::Model& model, int world_size);
 
 // to_text() shows people the mesh, batch, memory by category, traffic and programs.
 std::string to_text(const Plan& plan);

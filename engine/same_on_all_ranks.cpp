@@ -6,9 +6,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "comm/participants.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "engine/checkpoint/participants.h"
 #include "engine/data/hash.h"
 
 namespace trivet {
@@ -68,7 +68,7 @@ std::vector<FileContent> contents_of_files(const Config& config, const data::Dat
 }
 
 void check_same_on_all_ranks(const std::vector<FileContent>& files, comm::World& world) {
-  const auto texts = checkpoint::over_group(world.group()).gather(to_text(files));
+  const auto texts = comm::over_group(world.group()).gather(to_text(files));
   const auto zero = nlohmann::json::parse(texts[0]);
   for (size_t rank = 1; rank < texts.size(); ++rank) {
     const auto other = nlohmann::json::parse(texts[rank]);

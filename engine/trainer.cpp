@@ -113,8 +113,7 @@ TrainEnd train(const Config& config, comm::World& world, const TrainOptions& opt
   trainer::check_complete(config);
   trainer::check_same_config(config, world, options);
   trainer::Run run(config, world, options);
-  Divergence divergence(run.engine, checkpoint::over_group(world.group()),
-                        [&run] { return run.batches.fill(run.steps_done() - 1); });
+  Divergence divergence(run.engine, comm::over_group(world.group()), [&run] { return run.batches.fill(run.steps_done() - 1); });
   trainer::Validation validation(run);
   trainer::Checkpoints checkpoints(run);
   const std::string resumed_from = trainer::resume_if_asked(run, checkpoints);

@@ -218,7 +218,7 @@ uint64_t digest_range(Reader& reader, const GroupTensor& tensor, uint64_t key, c
 
 }  // namespace
 
-std::vector<WeightDigest> digest_weights(Parameters& parameters, kernels::Kernels& kernels, Device device) {
+std::vector<WeightDigest> digest_weights(zero::Parameters& parameters, kernels::Kernels& kernels, Device device) {
   const bool tensor_copies = parameters.layout().tensor_size > 1;
   Reader reader(kernels, device);
   std::vector<WeightDigest> digests;
@@ -246,7 +246,7 @@ std::optional<Disagreement> find_disagreement(const Mesh& mesh, std::span<const 
   return compare_along_tensor(mesh, of_rank);
 }
 
-void compare_weights(const Mesh& mesh, std::span<const WeightDigest> mine, const checkpoint::Participants& all_ranks,
+void compare_weights(const Mesh& mesh, std::span<const WeightDigest> mine, const comm::Participants& all_ranks,
                      const std::string& host, int64_t step, int64_t last_equal) {
   const WeightDigest total = total_of(mine);
   std::vector<WeightDigest> totals;

@@ -19,9 +19,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/checkpoint/participants.h"
+#include "comm/participants.h"
 #include "engine/mesh.h"
-#include "engine/parameters.h"
+#include "zero/parameters.h"
 
 namespace trivet {
 
@@ -35,7 +35,7 @@ struct WeightDigest {
 
 // Computes a digest of each parameter that this rank holds and of what its optimizer keeps for it, in the order of the layout.
 // Gathers must have finished.
-std::vector<WeightDigest> digest_weights(Parameters& parameters, kernels::Kernels& kernels, Device device);
+std::vector<WeightDigest> digest_weights(zero::Parameters& parameters, kernels::Kernels& kernels, Device device);
 
 struct Disagreement {
   std::vector<int> differing;  // world ranks, ascending: those outvoted by `agreeing`, or all if there is no majority
@@ -46,7 +46,7 @@ std::optional<Disagreement> find_disagreement(const Mesh& mesh, std::span<const 
 
 // Compares the weights of all ranks, which call it together. Throws CommError (ranks disagree) that names the ranks, their
 // hosts and the first parameter. `host` is this rank's; `last_equal` is the step after which the last comparison passed.
-void compare_weights(const Mesh& mesh, std::span<const WeightDigest> mine, const checkpoint::Participants& all_ranks,
+void compare_weights(const Mesh& mesh, std::span<const WeightDigest> mine, const comm::Participants& all_ranks,
                      const std::string& host, int64_t step, int64_t last_equal);
 
 }  // namespace trivet

@@ -63,7 +63,7 @@ WeightHealth inspect_mine(std::span<const checkpoint::Piece> pieces, kernels::Ke
 }  // namespace
 
 WeightHealth inspect_weights(std::span<const checkpoint::Piece> pieces, kernels::Kernels& kernels,
-                             const checkpoint::Participants& ranks) {
+                             const comm::Participants& ranks) {
   const WeightHealth mine = inspect_mine(pieces, kernels, ranks.rank);
   WeightHealth all;
   for (const std::string& text : ranks.gather(nlohmann::json::array({mine.not_finite, mine.largest, mine.largest_in}).dump())) {

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "engine/checkpoint/participants.h"
+#include "comm/participants.h"
 #include "engine/checkpoint/piece.h"
 #include "kernels/kernels.h"
 
@@ -23,6 +23,6 @@ struct WeightHealth {
 // All ranks call it together, each with the pieces that it saves (checkpoint_pieces.h; optimizer states are left out), and get
 // the same result. `kernels` are those of the device that holds the pieces.
 WeightHealth inspect_weights(std::span<const checkpoint::Piece> pieces, kernels::Kernels& kernels,
-                             const checkpoint::Participants& ranks);
+                             const comm::Participants& ranks);
 
 }  // namespace trivet

@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "core/error.h"
-#include "engine/optimizer/optimizer_states.h"
+#include "engine/config/optimizer_states.h"
 #include "pipeline/event_graph.h"
 
 namespace trivet {
 namespace {
 
-ParameterOptions parameter_options(const Config& config, int microbatches) {
+zero::ParameterOptions parameter_options(const Config& config, int microbatches) {
   return {.zero_stage = config.zero.stage,
           .dtype = config.model_dtype(),
           .gradient_dtype = config.grad_accum_dtype.value_or(config.model_dtype()),
@@ -23,8 +23,8 @@ ParameterOptions parameter_options(const Config& config, int microbatches) {
           .staging_buffer_elements = config.zero.offload_param.buffer_size};
 }
 
-std::vector<TieChannel> tie_channels(const zero::ShardLayout& layout, const Channels& channels) {
-  std::vector<TieChannel> ties;
+std::vector<zero::TieChannel> tie_channels(const zero::ShardLayout& layout, const Channels& channels) {
+  std::vector<zero::TieChannel> ties;
   for (const zero::TiedWeight& tied : layout.ties) {
     if (tied.owner_rank == tied.user_rank) {
       ties.push_back({});

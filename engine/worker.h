@@ -15,12 +15,12 @@
 #include "engine/device_batches.h"
 #include "engine/executor.h"
 #include "engine/optimizer/optimizer_step.h"
-#include "engine/parameters.h"
 #include "engine/program.h"
 #include "engine/rank_plan.h"
 #include "engine/rank_resources.h"
 #include "engine/step_results.h"
 #include "engine/step_scalars.h"
+#include "zero/parameters.h"
 
 namespace trivet {
 
@@ -55,7 +55,7 @@ class Worker {
   // same number.
   StepResult evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make);
 
-  Parameters& parameters() { return parameters_; }
+  zero::Parameters& parameters() { return parameters_; }
 
  private:
   // A step's inputs, in memory that kernels can read.
@@ -88,7 +88,7 @@ class Worker {
   std::optional<DeviceBatches> batches_;  // if kernels cannot read the caller's memory
   std::optional<DeviceScalars> scalars_;  // likewise
   StageLinks links_;
-  Parameters parameters_;
+  zero::Parameters parameters_;
   Executor executor_;
   OptimizerStep optimizer_;
 };

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "engine/plan.h"
+#include "engine/make_plan.h"
 #include "model/count_flops.h"
 
 namespace trivet::autotune {

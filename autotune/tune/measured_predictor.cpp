@@ -4,8 +4,8 @@
 
 #include "autotune/bench/bench.h"
 #include "autotune/rehearsed_step.h"
+#include "comm/participants.h"
 #include "core/error.h"
-#include "engine/checkpoint/participants.h"
 
 namespace trivet::autotune {
 namespace {
@@ -35,7 +35,7 @@ HardwareProfile measure_ranks(comm::World& world, Device device, int threads, in
   HardwareProfile profile;
   profile.merge(measure_kernels(world, options));
   if (world.size() > 1) profile.merge(measure_operations(world, options));
-  const std::string rank_0 = checkpoint::over_group(world.group()).gather(to_json(profile)).front();
+  const std::string rank_0 = comm::over_group(world.group()).gather(to_json(profile)).front();
   return parse_profile(rank_0, "autotuning");
 }
 

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "autotune/tune/tuning_space.h"
+#include "comm/participants.h"
 #include "core/error.h"
-#include "engine/checkpoint/participants.h"
-#include "engine/plan.h"
+#include "engine/make_plan.h"
 
 namespace trivet::autotune {
 namespace {
@@ -81,7 +81,7 @@ TuningSpace plan_space(TuningSpace space, const Config& config, const model::Mod
   for (size_t i = static_cast<size_t>(world.rank()); i < space.trials.size(); i += size)
     mine.push_back(plan_one(space.trials[i], model, world.size()));
   std::vector<nlohmann::json> plans;
-  for (const std::string& text : checkpoint::over_group(world.group()).gather(mine.dump()))
+  for (const std::string& text : comm::over_group(world.group()).gather(mine.dump()))
     plans.push_back(nlohmann::json::parse(text));
 
   for (RefusedConfigs& refused : space.refused) refused.reason = without_place(refused.reason, config.source);

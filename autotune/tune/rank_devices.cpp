@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "autotune/host_facts.h"
+#include "comm/participants.h"
 #include "core/memory.h"
 #include "engine/backend/backend.h"
 #include "engine/backend/cuda_module.h"
-#include "engine/checkpoint/participants.h"
 
 namespace trivet::autotune {
 namespace {
@@ -58,7 +58,7 @@ RankDevices find_rank_devices(const Config& config, comm::World& world, int thre
   const nlohmann::json mine{own.host, own.hardware, own.free_bytes, own.shared};
   std::map<std::string, int> ranks_of_host, ranks_of_hardware;
   std::vector<nlohmann::json> all;
-  for (const std::string& text : checkpoint::over_group(world.group()).gather(mine.dump())) {
+  for (const std::string& text : comm::over_group(world.group()).gather(mine.dump())) {
     all.push_back(nlohmann::json::parse(text));
     ++ranks_of_host[all.back()[0]];
     ++ranks_of_hardware[all.back()[1]];

@@ -7,9 +7,9 @@
 #include <new>
 #include <optional>
 
+#include "comm/participants.h"
 #include "core/clock.h"
 #include "core/error.h"
-#include "engine/checkpoint/participants.h"
 #include "engine/data/made_up_source.h"
 #include "engine/engine.h"
 
@@ -28,7 +28,7 @@ std::string told(TrialStatus status, const std::string& text) { return std::to_s
 // Returns on every rank the worst status of any rank; if several are equally bad, that of the lowest rank.
 TrialResult agreed(comm::World& world, TrialStatus status, const std::string& text) {
   TrialResult result;
-  const auto all = checkpoint::over_group(world.group()).gather(told(status, text));
+  const auto all = comm::over_group(world.group()).gather(told(status, text));
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const auto of_rank = static_cast<TrialStatus>(all[rank][0] - '0');
     if (of_rank <= result.status) continue;

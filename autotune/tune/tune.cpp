@@ -12,8 +12,8 @@
 #include "autotune/tune/result_key.h"
 #include "autotune/tune/tuner.h"
 #include "autotune/units.h"
+#include "comm/participants.h"
 #include "core/error.h"
-#include "engine/checkpoint/participants.h"
 #include "engine/config/load.h"
 
 namespace trivet::autotune {
@@ -229,7 +229,7 @@ std::vector<double> predict(const TuningSpace& space, const Config& config, cons
   for (auto i = static_cast<size_t>(world.rank()); predictor && i < space.trials.size(); i += ranks)
     mine.push_back(space.trials[i].fits ? predictor->seconds(space.trials[i].config, world.size()) : 0.0);
   std::vector<nlohmann::json> parts;
-  for (const std::string& text : checkpoint::over_group(world.group()).gather(mine.dump()))
+  for (const std::string& text : comm::over_group(world.group()).gather(mine.dump()))
     parts.push_back(nlohmann::json::parse(text));
   std::vector<double> seconds;
   for (size_t i = 0; i < space.trials.size(); ++i) seconds.push_back(parts[i % ranks][i / ranks]);
@@ -252,7 +252,7 @@ TuneResult tune(const ConfigDocument& document, const model::Description& descri
   if (world.rank() == 0)
     director =
         std::make_unique<Director>(document, config, space, description, devices, predicted, *folders, world.size(), options);
-  const auto told = [&](const std::string& text) { return checkpoint::over_group(world.group()).gather(text).front(); };
+  const auto told = [&](const std::string& text) { return comm::over_group(world.group()).gather(text).front(); };
   const TrialOptions trial_options{.threads = options.threads,
                                    .local_rank = options.local_rank,
                                    .first_measured = config.autotuning.start_profile_step,

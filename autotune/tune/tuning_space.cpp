@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "engine/config/load.h"
 #include "engine/config/refuse.h"
-#include "engine/plan.h"
+#include "engine/make_plan.h"
 
 namespace trivet::autotune {
 namespace {

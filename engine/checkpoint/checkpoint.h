@@ -8,9 +8,9 @@
 // The format is described in docs/checkpoint_format.md.
 #pragma once
 
-#include "engine/checkpoint/async_saver.h"   // saving while training continues
-#include "engine/checkpoint/compare.h"       // two checkpoints, tensor by tensor
-#include "engine/checkpoint/loaded_step.h"   // a committed step, open for reading
-#include "engine/checkpoint/participants.h"  // the ranks, and how they meet
-#include "engine/checkpoint/piece.h"         // what a rank holds of a tensor
-#include "engine/checkpoint/store.h"         // the directory: save, newest valid step, lock, retention
+#include "engine/checkpoint/async_saver.h"  // saving while training continues
+#include "engine/checkpoint/compare.h"      // two checkpoints, tensor by tensor
+#include "engine/checkpoint/loaded_step.h"  // a committed step, open for reading
+#include "engine/checkpoint/piece.h"        // what a rank holds of a tensor
+#include "engine/checkpoint/store.h"        // the directory: save, newest valid step, lock, retention
+#include "engine/checkpoint/together.h"     // the ranks, and how they meet

@@ -10,7 +10,17 @@
 #include <string>
 #include <string_view>
 
-#include "engine/loss_scale.h"
+namespace trivet {
+
+// What a checkpoint keeps of a LossScale (engine/loss_scale.h).
+struct LossScaleState {
+  double scale = 1;
+  int64_t clean_steps = 0;  // since the last overflow
+  int64_t hysteresis = 1;   // overflows until the scale is halved
+  bool operator==(const LossScaleState&) const = default;
+};
+
+}  // namespace trivet
 
 namespace trivet::checkpoint {
 

@@ -21,10 +21,10 @@
 #include "core/file_system.h"
 #include "core/log.h"
 #include "engine/checkpoint/loaded_step.h"
-#include "engine/checkpoint/participants.h"
 #include "engine/checkpoint/piece.h"
 #include "engine/checkpoint/retention.h"
 #include "engine/checkpoint/steps.h"
+#include "engine/checkpoint/together.h"
 
 namespace trivet::checkpoint {
 

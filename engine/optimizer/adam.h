@@ -18,9 +18,6 @@ class PendingAdam {
 
 class AdamRule final : public UpdateRule {
  public:
-  static std::vector<std::string> state_names(const OptimizerConfig&) { return {"moment1", "moment2"}; }
-  static constexpr bool kVisitsOnce = true, kBetasCycle = true;
-
   explicit AdamRule(const RuleContext& context) : config_(context.config) {}
   void update(const UpdateSide& side, const Elements& elements, const StepScalars& scalars) override;
   void run_pending(const UpdateSide& side) override { pending_.run(side); }

@@ -12,9 +12,6 @@ namespace trivet {
 
 class LambRule final : public UpdateRule {
  public:
-  static std::vector<std::string> state_names(const OptimizerConfig&) { return {"moment1", "moment2", "update"}; }
-  static constexpr bool kVisitsOnce = false, kBetasCycle = true;
-
   explicit LambRule(const RuleContext& context);
   bool writes_weights() const override { return false; }
   void update(const UpdateSide& side, const Elements& elements, const StepScalars& scalars) override;

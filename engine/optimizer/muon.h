@@ -12,10 +12,6 @@ namespace trivet {
 
 class MuonRule final : public UpdateRule {
  public:
-  // For matrices: the momentum, and room for the update.
-  static std::vector<std::string> state_names(const OptimizerConfig&) { return {"moment1", "moment2"}; }
-  static constexpr bool kVisitsOnce = false, kBetasCycle = false;
-
   explicit MuonRule(const RuleContext& context) : context_(context) {}
   // A matrix may follow a parameter that Adam updates.
   bool merges_parameters() const override { return false; }

@@ -3,8 +3,7 @@
 #include <algorithm>
 
 #include "core/exact_sum.h"
-#include "engine/optimizer/optimizer_states.h"
-#include "engine/optimizer/rules.h"
+#include "engine/config/optimizer_states.h"
 #include "engine/sum_over.h"
 
 namespace trivet {
@@ -22,14 +21,9 @@ Number unscale(const zero::ParameterGroup& group, const StepScalars& scalars) {
 // which the next piece overwrites.
 bool is_stored(const ConstTensorView& piece, const zero::OwnedRange& range) { return piece.dtype == range.gradient.dtype; }
 
-std::unique_ptr<UpdateRule> make_rule(const RuleContext& context) {
-  return with_rule(context.config.type,
-                   [&]<typename Rule>() -> std::unique_ptr<UpdateRule> { return std::make_unique<Rule>(context); });
-}
-
 }  // namespace
 
-OptimizerStep::OptimizerStep(const OptimizerConfig& config, Parameters& parameters, StepResults& results,
+OptimizerStep::OptimizerStep(const OptimizerConfig& config, zero::Parameters& parameters, StepResults& results,
                              const RankResources& resources)
     : config_(config),
       parameters_(parameters),

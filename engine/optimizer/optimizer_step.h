@@ -28,7 +28,8 @@ struct StepSettings {
 class OptimizerStep {
  public:
   // `parameters`, `results` and `resources` must outlive it.
-  OptimizerStep(const OptimizerConfig& config, Parameters& parameters, StepResults& results, const RankResources& resources);
+  OptimizerStep(const OptimizerConfig& config, zero::Parameters& parameters, StepResults& results,
+                const RankResources& resources);
   OptimizerStep(const OptimizerStep&) = delete;
   OptimizerStep& operator=(const OptimizerStep&) = delete;
 
@@ -54,7 +55,7 @@ class OptimizerStep {
   void for_gradient_pieces(const UpdateSide& side, const zero::OwnedRange& range, int64_t first, int64_t count, Use&& use);
 
   OptimizerConfig config_;
-  Parameters& parameters_;
+  zero::Parameters& parameters_;
   StepResults& results_;
   const RankResources& resources_;
   OwnedParameters owned_;

@@ -2,7 +2,7 @@
 
 namespace trivet {
 
-OwnedParameters::OwnedParameters(Parameters& parameters) {
+OwnedParameters::OwnedParameters(zero::Parameters& parameters) {
   parameters.for_each_group([&](int block, zero::ParameterGroup& group) {
     if (!group.layout().trainable || group.layout().role != zero::GroupRole::Own) return;
     places_[&group] = groups_.size();

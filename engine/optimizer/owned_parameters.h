@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/layer.h"
-#include "engine/parameters.h"
 #include "zero/parameter_group.h"
+#include "zero/parameters.h"
 
 namespace trivet {
 
@@ -32,7 +32,7 @@ struct OwnedPart {
 
 class OwnedParameters {
  public:
-  explicit OwnedParameters(Parameters& parameters);
+  explicit OwnedParameters(zero::Parameters& parameters);
 
   std::span<const OwnedGroup> groups() const { return groups_; }
   std::span<const OwnedParameter> all() const { return all_; }

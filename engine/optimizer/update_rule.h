@@ -1,17 +1,13 @@
-// What an optimizer computes from gradients, weights and states. One class for each optimizer, chosen by the table in rules.h.
+// What an optimizer computes from gradients, weights and states. One class for each optimizer, chosen by the table in
+// rules.cpp.
 //
 //   OptimizerStep   visits all that the rank owns:   update, update, run_pending | update, update, run_pending | ...
 //                   when everything was visited:     finish
 //
-// A rule also has these static members, for code that only needs to know the optimizer (optimizer_states.h):
-//
-//   state_names(config)    the float32 tensors that it keeps for each parameter, besides the master weights
-//   kVisitsOnce            update() does everything: weights and states are visited once per step
-//   kBetasCycle            OneCycle's cycle_momentum changes its betas
+// Which states an optimizer has is said in engine/config/optimizer_states.cpp, for code that only needs to know that.
 #pragma once
 
-#include <string>
-#include <vector>
+#include <memory>
 
 #include "engine/config/config.h"
 #include "engine/optimizer/owned_parameters.h"
@@ -67,6 +63,8 @@ class UpdateRule {
   // All ranks call it together.
   virtual void finish(const StepScalars&) {}
 };
+
+std::unique_ptr<UpdateRule> make_rule(const RuleContext& context);
 
 // Biases and norms decay only with optimizer.decay_all.
 inline double weight_decay_of(const zero::FlatParameter& parameter, const OptimizerConfig& config) {

@@ -20,7 +20,7 @@ class Checkpoints {
   explicit Checkpoints(Run& run);
 
   // The ranks, in a group that only checkpoints use.
-  checkpoint::Participants ranks() const { return checkpoint::over_group(*group_); }
+  comm::Participants ranks() const { return comm::over_group(*group_); }
   // A store of this run, for the directory that it saves to or for another one.
   checkpoint::StoreOptions store_options(const std::string& directory) const;
   checkpoint::Store* store() { return store_.get(); }  // null: the run saves nothing

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "comm/participants.h"
 #include "core/error.h"
-#include "engine/checkpoint/participants.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
 
@@ -25,7 +25,7 @@ void check_same_config(const Config& config, comm::World& world, const TrainOpti
   if (world.size() == 1) return;
   // --resume changes what ranks do together as much as a key does.
   const std::string resume = options.resume ? "// --resume " + options.resume_directory : "";
-  const auto texts = checkpoint::over_group(world.group()).gather(explain_as_json(config) + resume);
+  const auto texts = comm::over_group(world.group()).gather(explain_as_json(config) + resume);
   for (size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
     std::string differing;

@@ -4,8 +4,8 @@
 
 #include <filesystem>
 
+#include "comm/participants.h"
 #include "core/error.h"
-#include "engine/checkpoint/participants.h"
 #include "engine/timeline/report.h"
 
 namespace trivet::trainer {
@@ -35,7 +35,7 @@ void RecordedSteps::after_step() {
 void RecordedSteps::report() {
   std::vector<std::vector<pipeline::Recording>> recordings;
   const std::string mine = timeline::to_text(run_.engine.take_recordings());
-  for (const std::string& text : checkpoint::over_group(run_.world.group()).gather(mine))
+  for (const std::string& text : comm::over_group(run_.world.group()).gather(mine))
     recordings.push_back(timeline::from_text(text));
   if (!run_.is_first_rank()) return;
   const timeline::Report report = timeline::make_report(run_.engine.plan(), std::move(recordings));

@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "engine/plan.h"
+#include "engine/make_plan.h"
 #include "model/count_flops.h"
 
 namespace trivet::autotune {

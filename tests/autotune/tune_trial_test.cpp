@@ -11,7 +11,7 @@
 #include <new>
 
 #include "core/error.h"
-#include "engine/plan.h"
+#include "engine/make_plan.h"
 #include "tests/engine/small_plan.h"
 
 namespace trivet::autotune {

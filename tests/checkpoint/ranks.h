@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "comm/participants.h"
 #include "core/error.h"
-#include "engine/checkpoint/participants.h"
 
 namespace trivet::support {
 
@@ -51,7 +51,7 @@ class Meeting {
 };
 
 // Runs `body` once per rank. The first exception is rethrown when all ranks have ended.
-inline void run_ranks(int size, const std::function<void(const checkpoint::Participants& ranks)>& body) {
+inline void run_ranks(int size, const std::function<void(const comm::Participants& ranks)>& body) {
   Meeting meeting(size);
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < size; ++rank)

@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "core/error.h"
-#include "engine/plan.h"
+#include "engine/make_plan.h"
 
 namespace trivet::timeline {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/plan.h"
+#include "engine/make_plan.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

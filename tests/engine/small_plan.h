@@ -1,7 +1,7 @@
 // A small model and its plan.
 #pragma once
 
-#include "engine/plan.h"
+#include "engine/make_plan.h"
 
 namespace trivet {
 

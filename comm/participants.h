@@ -1,4 +1,4 @@
-// The ranks that write or open a checkpoint together, and how they communicate.
+// Ranks that tell one another texts, such as the names and digests of what each of them holds.
 //
 // gather() is their only collective operation: it returns the texts of all ranks in rank order. All ranks must call it the same
 // number of times; it throws CommError when a rank is lost. An asynchronous save calls it on its own thread and therefore needs
@@ -12,7 +12,7 @@
 
 #include "comm/process_group.h"
 
-namespace trivet::checkpoint {
+namespace trivet::comm {
 
 struct Participants {
   int rank = 0, size = 1;
@@ -22,11 +22,6 @@ struct Participants {
 };
 
 // The group must outlive the result, and nobody else may use it meanwhile.
-Participants over_group(comm::ProcessGroup& group);
+Participants over_group(ProcessGroup& group);
 
-// Runs `work` on every rank, then gathers the outcomes, and returns what each rank's work returned. If it threw CheckpointError
-// or FileError on some rank, all ranks throw a CheckpointError with the text from the lowest of these ranks. If it threw
-// NumericsError on some rank, all ranks throw that instead, because it cannot be forgiven as a failed write can.
-std::vector<std::string> together(const Participants& ranks, const std::function<std::string()>& work);
-
-}  // namespace trivet::checkpoint
+}  // namespace trivet::comm

@@ -1,37 +1,12 @@
-#include "engine/checkpoint/participants.h"
+#include "engine/checkpoint/together.h"
 
 #include <fmt/format.h>
-
-#include <algorithm>
-#include <cstring>
 
 #include "core/error.h"
 #include "core/file_system.h"
 
 namespace trivet::checkpoint {
 namespace {
-
-std::vector<std::string> gather_texts(comm::ProcessGroup& group, const std::string& mine) {
-  const auto stream = make_inline_stream();
-  const auto size = static_cast<size_t>(group.size());
-  int64_t length = static_cast<int64_t>(mine.size());
-  std::vector<int64_t> lengths(size);
-  group.all_gather({&length, DType::Int64, {1}}, {lengths.data(), DType::Int64, {group.size()}}, *stream);
-  stream->synchronize();
-
-  const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
-  if (longest == 0) return std::vector<std::string>(size);
-  std::string padded = mine;
-  padded.resize(static_cast<size_t>(longest));
-  std::string all(size * padded.size(), '\0');
-  group.all_gather({padded.data(), DType::UInt8, {longest}}, {all.data(), DType::UInt8, {longest * group.size()}}, *stream);
-  stream->synchronize();
-
-  std::vector<std::string> texts;
-  for (size_t rank = 0; rank < size; ++rank)
-    texts.push_back(all.substr(rank * padded.size(), static_cast<size_t>(lengths[rank])));
-  return texts;
-}
 
 // "0" + result, or "1", the exit code in three digits and the error's text.
 std::string outcome_of(const std::function<std::string()>& work) {
@@ -51,10 +26,6 @@ bool is_numerics(const std::string& outcome) {
 }
 
 }  // namespace
-
-Participants over_group(comm::ProcessGroup& group) {
-  return {group.rank(), group.size(), [&group](const std::string& mine) { return gather_texts(group, mine); }};
-}
 
 std::vector<std::string> together(const Participants& ranks, const std::function<std::string()>& work) {
   std::vector<std::string> outcomes = ranks.gather(outcome_of(work));

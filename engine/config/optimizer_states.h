@@ -1,4 +1,4 @@
-// What is known of an optimizer without running it; all of it comes from the table of rules (rules.h).
+// What is known of an optimizer without running it (engine/optimizer has what it computes).
 #pragma once
 
 #include <string>

@@ -10,7 +10,7 @@
 #include "zero/shard_layout.h"
 #include "zero/staging.h"
 
-namespace trivet {
+namespace trivet::zero {
 
 // The pair of ranks that share a tied weight.
 struct TieChannel {
@@ -32,13 +32,13 @@ struct ParameterOptions {
 class Parameters {
  public:
   // `layout` and what `resources` and `channels` refer to must outlive it. channels[i] belongs to layout.ties[i].
-  Parameters(const zero::ShardLayout& layout, const ParameterOptions& options, const zero::Resources& resources,
+  Parameters(const ShardLayout& layout, const ParameterOptions& options, const Resources& resources,
              std::vector<TieChannel> channels = {});
 
   // For the executor.
   void unshard(int block);  // the block's own sharded groups
   void reshard(int block);
-  void reduce(int block, zero::GradientReducer& reducer);
+  void reduce(int block, GradientReducer& reducer);
   std::vector<ConstTensorView> weights(int block);  // in the order of the layer's parameters(); waits for gathers
   std::vector<Gradient> gradients(int block);
   void end_contribution(int block, Number scale);
@@ -47,7 +47,7 @@ class Parameters {
   void tie(int user_block);
 
   // For the step, checkpoints and initialisation.
-  const zero::ShardLayout& layout() const { return layout_; }
+  const ShardLayout& layout() const { return layout_; }
   void begin_step();
   // Calls visit(block, group) in order for every group.
   template <typename Visit>
@@ -61,18 +61,18 @@ class Parameters {
   void initialize(uint64_t seed);
 
  private:
-  zero::Lifetimes lifetimes(const zero::FlatGroup& group, int zero_stage) const;
+  Lifetimes lifetimes(const FlatGroup& group, int zero_stage) const;
   void make_staging(const ParameterOptions& options);
   void publish_tied(bool frozen_too);
-  zero::ParameterGroup& group(const zero::ParameterPlace& place) {
+  ParameterGroup& group(const ParameterPlace& place) {
     return *groups_[static_cast<size_t>(place.block)][static_cast<size_t>(place.group)];
   }
 
-  const zero::ShardLayout& layout_;
-  zero::Resources resources_;
+  const ShardLayout& layout_;
+  Resources resources_;
   std::vector<TieChannel> channels_;
-  std::optional<zero::StagingRing> staging_;                                // declared before the groups, whose gathers use it
-  std::vector<std::vector<std::unique_ptr<zero::ParameterGroup>>> groups_;  // [block][group]
+  std::optional<StagingRing> staging_;                                // declared before the groups, whose gathers use it
+  std::vector<std::vector<std::unique_ptr<ParameterGroup>>> groups_;  // [block][group]
 };
 
-}  // namespace trivet
+}  // namespace trivet::zero

@@ -1,36 +1,36 @@
-#include "engine/parameters.h"
+#include "zero/parameters.h"
 
 #include <algorithm>
 #include <set>
 
-namespace trivet {
+namespace trivet::zero {
 
-Parameters::Parameters(const zero::ShardLayout& layout, const ParameterOptions& options, const zero::Resources& resources,
+Parameters::Parameters(const ShardLayout& layout, const ParameterOptions& options, const Resources& resources,
                        std::vector<TieChannel> channels)
     : layout_(layout), resources_(resources), channels_(std::move(channels)) {
   channels_.resize(layout.ties.size());
   make_staging(options);
-  for (const zero::BlockLayout& block : layout.blocks) {
+  for (const BlockLayout& block : layout.blocks) {
     auto& groups = groups_.emplace_back();
-    for (const zero::FlatGroup& flat : block.groups) {
+    for (const FlatGroup& flat : block.groups) {
       // A tied parameter gets two contributions per microbatch, hence the 2 in the number of terms.
-      const zero::GroupOptions group{.lifetimes = lifetimes(flat, options.zero_stage),
-                                     .dtype = options.dtype,
-                                     .gradient_dtype = options.gradient_dtype,
-                                     .fixed_point = options.fixed_point,
-                                     .fixed_point_terms = int64_t{2} * options.microbatches *
-                                                          resources.axes[static_cast<size_t>(flat.sharing)].contributors(),
-                                     .contributions = options.microbatches * flat.users,
-                                     .optimizer_states = options.optimizer_states};
-      groups.push_back(std::make_unique<zero::ParameterGroup>(flat, group, resources_));
+      const GroupOptions group{.lifetimes = lifetimes(flat, options.zero_stage),
+                               .dtype = options.dtype,
+                               .gradient_dtype = options.gradient_dtype,
+                               .fixed_point = options.fixed_point,
+                               .fixed_point_terms = int64_t{2} * options.microbatches *
+                                                    resources.axes[static_cast<size_t>(flat.sharing)].contributors(),
+                               .contributions = options.microbatches * flat.users,
+                               .optimizer_states = options.optimizer_states};
+      groups.push_back(std::make_unique<ParameterGroup>(flat, group, resources_));
     }
   }
 }
 
 // With one rank a shard is the whole group, but weights that are not on the device must still be gathered.
-zero::Lifetimes Parameters::lifetimes(const zero::FlatGroup& group, int zero_stage) const {
-  if (group.shards > 1) return zero::lifetimes_of(zero_stage, group.persistent);
-  return {.shard_parameters = group.weights != zero::Placement::Device};
+Lifetimes Parameters::lifetimes(const FlatGroup& group, int zero_stage) const {
+  if (group.shards > 1) return lifetimes_of(zero_stage, group.persistent);
+  return {.shard_parameters = group.weights != Placement::Device};
 }
 
 // Makes as many buffers as requested, but no more than there are pieces to read, and none larger than the largest shard.
@@ -38,15 +38,15 @@ void Parameters::make_staging(const ParameterOptions& options) {
   const int64_t size = size_of(options.dtype);
   int64_t largest = 0, pieces = 0;
   const auto for_each_shard_in_a_file = [&](auto&& visit) {
-    for (const zero::BlockLayout& block : layout_.blocks)
-      for (const zero::FlatGroup& group : block.groups)
-        if (group.weights == zero::Placement::File) visit(group.shard_elements);
+    for (const BlockLayout& block : layout_.blocks)
+      for (const FlatGroup& group : block.groups)
+        if (group.weights == Placement::File) visit(group.shard_elements);
   };
   for_each_shard_in_a_file([&](int64_t elements) { largest = std::max(largest, elements); });
   if (largest == 0) return;
-  const int64_t bytes = zero::staging_bytes(std::min(largest, options.staging_buffer_elements) * size);
+  const int64_t bytes = staging_bytes(std::min(largest, options.staging_buffer_elements) * size);
   for_each_shard_in_a_file([&](int64_t elements) { pieces += (elements * size + bytes - 1) / bytes; });
-  zero::HostSide* const host = resources_.offload.host;
+  HostSide* const host = resources_.offload.host;
   staging_.emplace(host ? host->allocator() : resources_.allocator, host ? host->meter() : resources_.meter,
                    std::min(options.staging_buffers, pieces), bytes);
   resources_.offload.gathers = &*staging_;
@@ -60,14 +60,14 @@ void Parameters::reshard(int block) {
   for (auto& group : groups_[static_cast<size_t>(block)]) group->reshard();
 }
 
-void Parameters::reduce(int block, zero::GradientReducer& reducer) {
+void Parameters::reduce(int block, GradientReducer& reducer) {
   for (auto& group : groups_[static_cast<size_t>(block)])
     if (group->reduces()) reducer.reduce(*group);
 }
 
 std::vector<ConstTensorView> Parameters::weights(int block) {
   std::vector<ConstTensorView> views;
-  for (const zero::ParameterPlace& place : layout_.blocks[static_cast<size_t>(block)].weights) {
+  for (const ParameterPlace& place : layout_.blocks[static_cast<size_t>(block)].weights) {
     group(place).wait();
     views.push_back(group(place).weight(place.index));
   }
@@ -76,20 +76,20 @@ std::vector<ConstTensorView> Parameters::weights(int block) {
 
 std::vector<Gradient> Parameters::gradients(int block) {
   std::vector<Gradient> gradients;
-  for (const zero::ParameterPlace& place : layout_.blocks[static_cast<size_t>(block)].gradients)
+  for (const ParameterPlace& place : layout_.blocks[static_cast<size_t>(block)].gradients)
     gradients.push_back(group(place).gradient(place.index));
   return gradients;
 }
 
 void Parameters::end_contribution(int block, Number scale) {
-  std::set<zero::ParameterGroup*> touched;
-  for (const zero::ParameterPlace& place : layout_.blocks[static_cast<size_t>(block)].gradients)
+  std::set<ParameterGroup*> touched;
+  for (const ParameterPlace& place : layout_.blocks[static_cast<size_t>(block)].gradients)
     if (touched.insert(&group(place)).second) group(place).end_contribution(scale);
 }
 
 void Parameters::tie(int user_block) {
   for (size_t i = 0; i < layout_.ties.size(); ++i) {
-    const zero::TiedWeight& tied = layout_.ties[i];
+    const TiedWeight& tied = layout_.ties[i];
     const TieChannel& channel = channels_[i];
     if (tied.user_block != user_block) continue;
     if (channel.group == nullptr) {
@@ -110,10 +110,10 @@ void Parameters::tie(int user_block) {
 // Each data rank sends its range to the rank with the same range in the other stage, which then gathers as the owner does.
 void Parameters::publish_tied(bool frozen_too) {
   for (size_t i = 0; i < layout_.ties.size(); ++i) {
-    const zero::TiedWeight& tied = layout_.ties[i];
+    const TiedWeight& tied = layout_.ties[i];
     const TieChannel& channel = channels_[i];
     const bool user = layout_.blocks[static_cast<size_t>(tied.user_block)].here;
-    const zero::ParameterPlace& place = user ? tied.user : tied.owner;
+    const ParameterPlace& place = user ? tied.user : tied.owner;
     if (channel.group == nullptr || !(frozen_too || group(place).layout().trainable)) continue;
     group(place).with_owned_weights(user, [&](TensorView weights) {
       user ? channel.group->receive(weights, channel.peer, *channel.stream)
@@ -124,19 +124,19 @@ void Parameters::publish_tied(bool frozen_too) {
 }
 
 void Parameters::begin_step() {
-  for_each_group([](int, zero::ParameterGroup& group) { group.begin_step(); });
+  for_each_group([](int, ParameterGroup& group) { group.begin_step(); });
 }
 
 void Parameters::publish(bool frozen_too) {
   publish_tied(frozen_too);
-  for_each_group([&](int, zero::ParameterGroup& group) {
+  for_each_group([&](int, ParameterGroup& group) {
     if (frozen_too || group.layout().trainable) group.publish();
   });
 }
 
 void Parameters::initialize(uint64_t seed) {
-  for_each_group([&](int, zero::ParameterGroup& group) { group.initialize(seed); });
+  for_each_group([&](int, ParameterGroup& group) { group.initialize(seed); });
   publish(true);
 }
 
-}  // namespace trivet
+}  // namespace trivet::zero

@@ -1,0 +1,215 @@
+#include "engine/make_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/error.h"
+#include "engine/backend/cuda_module.h"
+#include "engine/config/load.h"
+#include "engine/config/refuse.h"
+#include "engine/partitioned_input.h"
+#include "engine/rehearsal.h"
+#include "engine/timeline/block_costs.h"
+#include "model/count_flops.h"
+#include "pipeline/partition.h"
+#include "pipeline/stages.h"
+#include "pipeline/validate.h"
+#include "zero/place_groups.h"
+
+namespace trivet {
+namespace {
+
+std::vector<zero::NamedParameters> named_parameters(const model::Model& model) {
+  std::vector<zero::NamedParameters> layers;
+  for (size_t i = 0; i < model.layers.size(); ++i)
+    layers.push_back({model.names[i], model.layers[i]->parameters(), model.layers[i]->role()});
+  return layers;
+}
+
+// The section "model" says nothing about a list of your own layers, so its keys are not checked against the others; the model
+// itself is asked instead.
+void check_model(const Config& config, const model::Model& model) {
+  model.description ? check(config) : check_without_model(config);
+  const auto refuse = [&](const std::string& what) { throw ConfigError(fmt::format("{}: {}", config.source, what)); };
+  if (model.layers.empty() || model.layers.size() != model.names.size())
+    refuse(
+        fmt::format("the model has {} layers and {} names; give each layer a name", model.layers.size(), model.names.size()));
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    const bool loss = model.layers[i]->role() == LayerRole::Loss, last = i + 1 == model.layers.size();
+    if (loss != last)
+      refuse(fmt::format("layer {} {}; the last layer of a model computes the loss, and no other (Layer::role in core/layer.h)",
+                         model.names[i],
+                         loss ? "computes the loss, but is not the last" : "is the last, but computes no loss"));
+    for (const ParameterSpec& parameter : model.layers[i]->parameters())
+      if (parameter.sharing == Sharing::Expert)
+        refuse(fmt::format("parameter {}.{} is one of experts, which this version does not implement; use Sharing::Dense",
+                           model.names[i], parameter.name));
+  }
+  if (model.sample.targets.elements() < 1 || model.sample.classes < 1)
+    refuse("the model does not say what a sample is; fill in Model::sample (core/sample.h)");
+}
+
+// No machine can go beyond these limits, and counting bytes and instructions would overflow or never end.
+void check_batch(const Config& config, const model::Model& model, const ResolvedBatch& batch) {
+  const auto refuse = [&](const std::string& what) { throw ConfigError(fmt::format("{}: {}", config.source, what)); };
+  const int64_t values = std::max(model.sample.input.elements(), model.sample.targets.elements());
+  if (batch.micro_batch_size > kMostValues / values)
+    refuse(
+        fmt::format("train_micro_batch_size_per_gpu: a microbatch of {} samples of {} values is more than {} values; use a "
+                    "smaller one and gradient_accumulation_steps",
+                    batch.micro_batch_size, values, kMostValues));
+  if (batch.gradient_accumulation_steps > kMostMicrobatches)
+    refuse(fmt::format("gradient_accumulation_steps: {} is more than {}; use a larger train_micro_batch_size_per_gpu",
+                       batch.gradient_accumulation_steps, kMostMicrobatches));
+}
+
+// Checks a model that the caller built; a model that the config describes has been checked.
+void check_own_tokens(const Config& config, const model::Model& model) {
+  if (!config.parallel.sequence_parallel || config.parallel.tensor == 1) return;
+  const auto refuse = [&](const std::string& what) { config::refuse(config, "parallel.sequence_parallel", "true " + what); };
+  const int64_t length = model.sample.input.dims() > 0 ? model.sample.input[0] : 1;
+  if (length % config.parallel.tensor != 0)
+    refuse(fmt::format("is not accepted, as {} tensor ranks do not divide the model's {} tokens; use false, or a divisor of {}",
+                       config.parallel.tensor, length, length));
+  Shape shape{1, length};
+  for (size_t layer = 0; layer < model.layers.size(); ++layer) {
+    if (!model.layers[layer]->allows_sequence_parallelism())
+      refuse(fmt::format("is not accepted by layer {} (Layer::allows_sequence_parallelism in core/layer.h); use false",
+                         model.names[layer]));
+    shape = model.layers[layer]->output_shape(shape);
+    if (layer + 1 < model.layers.size() && (shape.dims() < 2 || shape[1] != length))
+      refuse(fmt::format("is not accepted, as layer {} makes {} of {} tokens, which is not [B, S, ...]; use false",
+                         model.names[layer], to_string(shape), length));
+  }
+}
+
+// The cost of each block: its measured time or, without a cost file, the FLOPs of its kernels, most of which are products.
+std::vector<pipeline::BlockFacts> block_facts(const PipelineConfig& config, const model::Model& model, int64_t samples) {
+  std::vector<timeline::BlockCosts> measured;
+  if (!config.cost_file.empty()) measured = timeline::read_block_costs(config.cost_file, model.names);
+  std::vector<model::LayerFlops> flops;
+  if (measured.empty()) flops = model::count_flops(model, samples);
+  std::vector<pipeline::BlockFacts> facts;
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    const Layer& layer = *model.layers[i];
+    int64_t parameters = 0;
+    for (const ParameterSpec& spec : layer.parameters()) parameters += spec.tied_to.empty() ? spec.shape.elements() : 0;
+    const double cost = measured.empty() ? flops[i].all : measured[i].total_ms();
+    facts.push_back({model.names[i], std::string(layer.type()), parameters, cost});
+  }
+  return facts;
+}
+
+StageMap make_stages(const Config& config, const model::Model& model, const ResolvedBatch& batch,
+                     const pipeline::Schedule& schedule) {
+  StageMap stages;
+  stages.rank_of_stage = pipeline::stage_ranks(schedule);
+  const auto facts = block_facts(config.pipeline, model, batch.micro_batch_size);
+  stages.first_blocks = pipeline::partition(facts, stages.stages(), config.pipeline.partition, config.pipeline.partition_regex);
+  return stages;
+}
+
+// On a CPU, host memory is the device's memory, so only files are a different place.
+zero::PlacementOptions placement_options(const Config& config) {
+  const ZeroConfig& zero = config.zero;
+  const zero::Placement host = config.compute_device() == Device::Cpu ? zero::Placement::Device : zero::Placement::Host;
+  const auto place = [&](OffloadDevice device) {
+    if (device == OffloadDevice::Nvme) return zero::Placement::File;
+    return device == OffloadDevice::Cpu ? host : zero::Placement::Device;
+  };
+  const bool weights_in_files = zero.offload_param.device == OffloadDevice::Nvme;
+  return {.states = place(zero.offload_optimizer.device),
+          .states_ratio = zero.offload_optimizer.ratio,
+          .weights = place(zero.offload_param.device),
+          .weights_in_memory = weights_in_files ? zero.offload_param.max_in_cpu : 0,
+          .kept_weights = host};
+}
+
+zero::ShardLayout make_layout(const Plan& plan, const model::Model& model, const Coordinates& rank) {
+  const Config& config = plan.config;
+  const int dense = plan.shards(Sharing::Dense);
+  const bool layout_mode = config.reproducible == Reproducible::Layout;
+  // Two contributions that are added in float32, in a fixed order, need no separate accumulator.
+  const bool one_of_each = plan.batch.gradient_accumulation_steps == 1 && config.model_dtype() == DType::Float32 &&
+                           (config.zero.stage < 2 || dense == 1);
+  zero::LayoutOptions options{
+      .shards = zero::ShardCounts(dense, plan.shards(Sharing::Expert)),
+      .persistence_threshold = config.zero.stage >= 3 ? config.zero.stage3_param_persistence_threshold : 0,
+      .persistence_limit = config.zero.stage3_model_persistence_threshold,
+      .tensor_rank = rank[Axis::Tensor],
+      .tensor_size = plan.mesh.size(Axis::Tensor),
+      .sequence_parallel = config.parallel.sequence_parallel,
+      .pipeline_rank = rank[Axis::Pipeline],
+      .separate_tied_gradients = !layout_mode && !one_of_each};
+  for (int block = 0; block < plan.stages.blocks(); ++block)
+    options.pipeline_rank_of_block.push_back(plan.stages.rank_of_block(block));
+  zero::ShardLayout layout = zero::make_shard_layout(named_parameters(model), options);
+  zero::place_groups(layout, placement_options(config));
+  return layout;
+}
+
+// Checks that the programs of all ranks of one pipeline can run together.
+void validate_programs(const Plan& plan) {
+  pipeline::Schedule train, evaluate;
+  for (const RankPlan& rank : plan.ranks) {
+    if (rank.coordinates[Axis::Tensor] != 0) continue;
+    train.push_back(rank.programs.train);
+    evaluate.push_back(rank.programs.evaluate);
+  }
+  pipeline::validate(train, static_cast<int>(plan.batch.gradient_accumulation_steps));
+  pipeline::validate_forward(evaluate, 1);
+}
+
+// The coordinates of one rank for each plan, ascending.
+std::vector<Coordinates> different_ranks(const Mesh& mesh) {
+  std::set<Coordinates> different;
+  for (int rank = 0; rank < mesh.size(); ++rank) different.insert(mesh.coordinates_of(rank).without(equal_plans()));
+  return {different.begin(), different.end()};
+}
+
+// Replaces device "auto" by the device that is found.
+void find_device(Plan& plan) {
+  if (plan.config.device != DeviceChoice::Auto) return;
+  std::string reason;
+  const bool gpu = trivet::find_device(reason) == Device::Cuda;
+  plan.config.device = gpu ? DeviceChoice::Cuda : DeviceChoice::Cpu;
+  plan.found_device = gpu ? "cuda" : fmt::format("cpu ({})", reason);
+}
+
+}  // namespace
+
+Plan make_plan(const Config& given, const model::Model& model, int world_size) {
+  check_model(given, model);
+  Plan plan;
+  plan.config = given;
+  find_device(plan);
+  const Config& config = plan.config;
+  check_model(config, model);
+  plan.mesh = Mesh(config.parallel, world_size);
+  plan.step_graph = step_graph(config, plan.mesh);
+  plan.batch = resolve_batch(config.batch, plan.mesh.size(batch_axes()), config.source);
+  check_batch(config, model, plan.batch);
+  model::check_tensor_size(model, plan.mesh.size(Axis::Tensor));
+  check_own_tokens(config, model);
+  if (config.reproducible == Reproducible::Layout) model::check_fixed_sums(model, plan.mesh.size(Axis::Tensor));
+  const int microbatches = static_cast<int>(plan.batch.gradient_accumulation_steps);
+  plan.schedule = make_schedule(config, microbatches);
+  plan.stages = make_stages(config, model, plan.batch, plan.schedule);
+  plan.parameters = model::parameter_count(model);
+  plan.model_flops_per_step = model::flops_per_sample(model) * static_cast<double>(plan.batch.train_batch_size);
+  for (const Coordinates& coordinates : different_ranks(plan.mesh)) {
+    RankPlan& rank = plan.ranks.emplace_back();
+    rank.coordinates = coordinates;
+    rank.layout = make_layout(plan, model, coordinates);
+    rank.programs = make_programs(config, plan.schedule, plan.stages, coordinates[Axis::Pipeline], rank.layout, microbatches);
+  }
+  check_partitioned_inputs(plan, model);
+  validate_programs(plan);
+  // The ranks of a data group need the same memory, so one of them is measured.
+  for (RankPlan& rank : plan.ranks) Rehearsal(plan, rank, model).measure(rank);
+  return plan;
+}
+
+}  // namespace trivet

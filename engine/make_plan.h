@@ -1,0 +1,19 @@
+// Makes a plan of a config and a model.
+//
+// It is pure, except that it looks for a GPU if the device is "auto". Memory and traffic are not estimated: for every stage of
+// the pipeline, a Worker runs one step and one evaluation on meta kernels, meta groups and arenas without memory, so the
+// numbers are those of the code that will run (core/arena.h).
+#pragma once
+
+#include "engine/plan.h"
+#include "model/model.h"
+
+namespace trivet {
+
+// The most values in the inputs or the targets of a microbatch, and the most microbatches in a step.
+inline constexpr int64_t kMostValues = int64_t{1} << 31, kMostMicrobatches = int64_t{1} << 16;
+
+// Throws ConfigError for an impossible mesh or batch, and for what this version does not implement.
+Plan make_plan(const Config& config, const model::Model& model, int world_size);
+
+}  // namespace trivet
