@@ -64,7 +64,7 @@ class Director {
       if (!trial.fits)
         report_.records.push_back({.trial = &trial,
                                    .result = {.status = TrialStatus::DoesNotFit,
-                                              .message = fmt::format("needs {:.1f} MiB per rank, but {:.1f} are free",
+                                              .message = fmt::format("needs {:.1f} MiB per rank, but {:.1f} can be used",
                                                                      static_cast<double>(trial.memory_bytes) / (1 << 20),
                                                                      static_cast<double>(devices.memory_bytes) / (1 << 20))}});
     take_over();
@@ -150,7 +150,8 @@ class Director {
       runnable_.push_back(i);
       predicted_.push_back(predicted[i]);
       points.push_back({.features = features_of(trial.config, world_size_),
-                        .predicted = log_cost(config.autotuning.metric, trial, predicted_.back())});
+                        .predicted = log_cost(config.autotuning.metric, trial, predicted_.back()),
+                        .memory_bytes = trial.memory_bytes});
     }
     tuner_ = make_tuner(config.autotuning.tuner_type, std::move(points), static_cast<uint64_t>(config.training.seed));
   }
