@@ -81,11 +81,4 @@ std::vector<TensorDifference> compare(const LoadedStep& first, const LoadedStep&
   return differences;
 }
 
-bool equal_bits(const LoadedStep& first, const LoadedStep& second, const std::string& prefix) {
-  const auto names = all_names(first, second);
-  return std::all_of(names.begin(), names.end(), [&](const std::string& name) {
-    return !name.starts_with(prefix) || compare_tensor(first, second, name).kind == Difference::None;
-  });
-}
-
 }  // namespace trivet::checkpoint
