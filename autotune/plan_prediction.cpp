@@ -60,9 +60,9 @@ std::string verdict(const StepBytes& bytes, const Cluster& cluster) {
 }
 
 std::vector<StepBytes> bytes_of_ranks(const Plan& plan) {
-  std::vector<StepBytes> ranks(static_cast<size_t>(plan.mesh.size(Axis::Pipeline)));
+  std::vector<StepBytes> ranks(plan.mesh.size(Axis::Pipeline));
   for (const RankPlan& rank : plan.ranks) {
-    StepBytes& most = ranks[static_cast<size_t>(rank.coordinates[Axis::Pipeline])];
+    StepBytes& most = ranks[rank.coordinates[Axis::Pipeline]];
     const StepBytes bytes = bytes_of(rank);
     if (bytes.total() > most.total()) most = bytes;
   }

@@ -225,9 +225,9 @@ std::vector<double> predict(const TuningSpace& space, const Config& config, cons
     predictor = make_measured_predictor(profile, "autotuning", model, device, options.threads, world.size());
   }
   // Rehearsing is worth sharing among ranks; predicting from a description is quick on rank 0 alone.
-  const size_t ranks = measures ? static_cast<size_t>(world.size()) : 1;
+  const size_t ranks = measures ? world.size() : 1;
   nlohmann::json mine = nlohmann::json::array();
-  for (auto i = static_cast<size_t>(world.rank()); predictor && i < space.trials.size(); i += ranks)
+  for (size_t i = world.rank(); predictor && i < space.trials.size(); i += ranks)
     mine.push_back(space.trials[i].fits ? predictor->seconds(space.trials[i].config, world.size()) : 0.0);
   std::vector<nlohmann::json> parts;
   for (const std::string& text : checkpoint::over_group(world.group()).gather(mine.dump()))

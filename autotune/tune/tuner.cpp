@@ -108,7 +108,7 @@ std::unique_ptr<Tuner> make_tuner(TunerType type, std::vector<Point> points, uin
 }
 
 bool stops_early(std::span<const Observation> history, int64_t limit) {
-  const auto last = static_cast<size_t>(limit);
+  const size_t last = limit;
   if (limit == 0 || history.size() <= last) return false;
   const double before = best_cost(history.first(history.size() - last));
   return !std::isinf(before) && best_cost(history.last(last)) >= before;

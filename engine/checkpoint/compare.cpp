@@ -44,7 +44,7 @@ void compare_chunk(DType dtype, std::span<const std::byte> first, std::span<cons
 
 std::vector<std::byte> read_chunk(const LoadedStep& step, const std::string& name, const TensorInfo& tensor, int64_t first,
                                   int64_t count) {
-  std::vector<std::byte> data(static_cast<size_t>(count * size_of(tensor.dtype)));
+  std::vector<std::byte> data(count * size_of(tensor.dtype));
   const Piece piece = whole_box_piece(name, tensor.shape, first, {data.data(), tensor.dtype, {count}});
   step.read({&piece, 1});
   return data;

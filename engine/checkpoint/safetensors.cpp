@@ -29,9 +29,8 @@ constexpr std::array<std::pair<std::string_view, DType>, 8> kFormatNames{{{"I64"
                                                                           {"U8", DType::UInt8}}};
 
 size_t format_rank(DType dtype) {
-  return static_cast<size_t>(
-      std::find_if(kFormatNames.begin(), kFormatNames.end(), [&](const auto& n) { return n.second == dtype; }) -
-      kFormatNames.begin());
+  return std::find_if(kFormatNames.begin(), kFormatNames.end(), [&](const auto& n) { return n.second == dtype; }) -
+         kFormatNames.begin();
 }
 
 DType parse_dtype(const std::string& name, const std::string& where) {
@@ -120,7 +119,7 @@ std::string layout_safetensors(SafetensorsHeader& header) {
 
 SafetensorsHeader parse_safetensors_header(std::string_view start, int64_t file_bytes, const std::string& path) {
   const int64_t bytes = checked_header_bytes(start, file_bytes, path);
-  const Json json = parse_strict(start.substr(8, static_cast<size_t>(bytes)), path);
+  const Json json = parse_strict(start.substr(8, bytes), path);
   if (!json.is_object()) corrupt(path, "the header is not an object");
   SafetensorsHeader header;
   header.data_start = bytes + 8;

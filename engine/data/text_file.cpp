@@ -36,7 +36,7 @@ std::string read_unpacked(const std::string& path, int64_t limit_bytes, std::str
     const size_t before = text.size();
     text.resize(before + kChunkBytes);
     const int got = gzread(file.get(), text.data() + before, kChunkBytes);
-    text.resize(before + static_cast<size_t>(got > 0 ? got : 0));
+    text.resize(before + (got > 0 ? got : 0));
     int code = Z_OK;
     const char* reason = gzerror(file.get(), &code);
     if (got < 0 || (code != Z_OK && code != Z_STREAM_END))
