@@ -30,12 +30,13 @@ std::vector<Cluster> known_clusters() {
   const auto node = [](Accelerator device, double nvlink, double network) {
     Cluster cluster;
     cluster.device = std::move(device);
+    cluster.device.reserve_bytes = default_reserve(cluster.device.memory_bytes);
     cluster.devices_per_node = 8;
     cluster.inside = link_of(0.8 * nvlink, 2e-6);
     cluster.outside = link_of(0.9 * network, 6e-6);
     return cluster;
   };
-  // Device memory is what a driver reports, less what its context and NCCL take.
+  // Device memory is what a driver reports, less what a process's context takes.
   constexpr int64_t kGib = int64_t{1} << 30;
   // A device's share of the host of a DGX is an eighth of its memory, less a tenth for the system, and an eighth of the 0.8 of
   // its channels' bandwidth (16 of DDR4-3200 or DDR5-4800) that streams reach.
@@ -91,11 +92,11 @@ class ObjectReader {
       value = given->number;
     }
   }
-  void integer(const std::string& key, int64_t& value) {
+  void integer(const std::string& key, int64_t& value, int64_t least = 1) {
     if (const JsonNode* given = take(key)) {
-      const bool fits = given->kind == JsonKind::Number && given->number >= 1 && given->number <= 1e15 &&
-                        std::floor(given->number) == given->number;
-      if (!fits) refuse(given->at, key, shown(*given) + " is not accepted; give a whole number from 1");
+      const bool fits = given->kind == JsonKind::Number && given->number >= static_cast<double>(least) &&
+                        given->number <= 1e15 && std::floor(given->number) == given->number;
+      if (!fits) refuse(given->at, key, fmt::format("{} is not accepted; give a whole number from {}", shown(*given), least));
       value = static_cast<int64_t>(given->number);
     }
   }
@@ -153,6 +154,8 @@ void read_link(ObjectReader& reader, Link& link) {
 void read_device(ObjectReader& reader, Accelerator& device) {
   reader.text("name", device.name);
   reader.integer("memory_bytes", device.memory_bytes);
+  device.reserve_bytes = default_reserve(device.memory_bytes);
+  reader.integer("reserve_bytes", device.reserve_bytes, 0);
   reader.number("memory_bytes_per_second", device.memory_bandwidth);
   reader.number("matrix_flops", device.matrix_flops);
   reader.number("float32_flops", device.float32_flops);
@@ -187,6 +190,10 @@ void check(const Cluster& cluster, const ObjectReader& reader, bool has_launch_s
     missing(host.memory_bandwidth == 0, "host.memory_bytes_per_second");
     missing(host.link_bandwidth == 0, "host.link_bytes_per_second");
   }
+  if (cluster.device.usable_bytes() < 1)
+    reader.refuse(reader.at(), "device.reserve_bytes",
+                  fmt::format("{} is not accepted; give less than device.memory_bytes {}", cluster.device.reserve_bytes,
+                              cluster.device.memory_bytes));
   if (cluster.device.product_efficiency > 1)
     reader.refuse(
         reader.at(), "device.product_efficiency",

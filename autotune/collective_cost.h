@@ -21,19 +21,6 @@ double ring_all_reduce(int64_t ranks, double bytes, const Link& link);
 // (n-1) alpha + (n-1)/n S beta; the reduction adds (n-1)/n S gamma
 double ring_all_gather(int64_t ranks, double bytes, const Link& link);
 double ring_reduce_scatter(int64_t ranks, double bytes, const Link& link);
-// log2(n) (alpha + S beta + S gamma)
-double recursive_doubling_all_reduce(int64_t ranks, double bytes, const Link& link);
-// 2 log2(n) alpha + 2 (n-1)/n S beta + (n-1)/n S gamma: halving, then doubling
-double rabenseifner_all_reduce(int64_t ranks, double bytes, const Link& link);
-// 2 log2(n) alpha + 2 S beta: a double binary tree with pipelined pieces of messages
-double tree_all_reduce(int64_t ranks, double bytes, const Link& link);
-// 2 alpha + (n+1)/n S beta: the switch adds what ranks send and copies the sum to all of them (NVLS; SHARP, Graham et al.
-// 2016). A rank's link carries n + 1 pieces of S / n instead of a ring's 2 (n-1). Only all_reduce can do this.
-double in_switch_all_reduce(int64_t ranks, double bytes, const Link& link);
-// log2(n) (alpha + S beta)
-double tree_broadcast(int64_t ranks, double bytes, const Link& link);
-// (log2(n) + n - 1) alpha + 2 (n-1)/n S beta: scatter, then all_gather
-double scattered_broadcast(int64_t ranks, double bytes, const Link& link);
 // (n-1) alpha + (n-1)/n S beta: in pairs
 double pairwise_all_to_all(int64_t ranks, double bytes, const Link& link);
 
@@ -49,12 +36,5 @@ struct Nodes {
 double two_level_all_reduce(const Nodes& nodes, double bytes);
 double two_level_all_gather(const Nodes& nodes, double bytes);
 double two_level_reduce_scatter(const Nodes& nodes, double bytes);
-// The share of what a rank sends in a two-level operation that leaves its node: (k-1)/(n-1) for k nodes, n ranks.
-double share_leaving_node(const Nodes& nodes);
-
-// nccl-tests define bus bandwidth as S / time x factor; the factor is 2 (n-1)/n for all_reduce, (n-1)/n for reduce_scatter,
-// all_gather and all_to_all, and 1 for broadcast.
-double all_reduce_bus_factor(int64_t ranks);
-double all_gather_bus_factor(int64_t ranks);
 
 }  // namespace trivet::autotune

@@ -225,8 +225,7 @@ Finding disk(const DoctorOptions& options) {
   const std::span bytes(static_cast<std::byte*>(TensorView(data).data), static_cast<size_t>(kBytes));
   const auto rate = [&](const auto& transfer) {
     const auto begin = Clock::now();
-    for (int64_t done = 0; done < kBytes;)
-      done += static_cast<int64_t>(transfer(done, bytes.subspan(static_cast<size_t>(done))));
+    for (int64_t done = 0; done < kBytes;) done += static_cast<int64_t>(transfer(done, bytes.subspan(done)));
     return static_cast<double>(kBytes) / seconds_since(begin);
   };
   const double written = rate([&](int64_t at, std::span<std::byte> part) { return file->write_some(at, part); });

@@ -2,15 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 
 namespace trivet::autotune {
-
-double model_state_bytes(int zero_stage, double parameters, int64_t data_ranks, const StateBytes& bytes) {
-  if (zero_stage < 0 || zero_stage > 3) throw std::logic_error("model_state_bytes: there is no such ZeRO stage");
-  const auto share = [&](int sharded_from) { return zero_stage >= sharded_from ? 1.0 / static_cast<double>(data_ranks) : 1.0; };
-  return parameters * (bytes.weights * share(3) + bytes.gradients * share(2) + bytes.optimizer * share(1));
-}
 
 // 18 bytes: a gradient in 16 bits and one in 32, master weights, two moments.
 Estimate estimate_zero2(const EstimatorOptions& o) {

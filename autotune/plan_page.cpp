@@ -65,7 +65,7 @@ std::string memory_section(const PlanPage& page) {
     row.push_back(fmt::format("{:.2f}", page.ranks[r].total() / kGib));
   }
   return "<h2>Memory of each pipeline rank</h2>\n" +
-         stacked_bars(bars, {.limit = page.memory_bytes, .limit_name = "a device has", .unit = kGib, .unit_name = "GiB"}) +
+         stacked_bars(bars, {.limit = page.usable_bytes, .limit_name = "a run can use", .unit = kGib, .unit_name = "GiB"}) +
          table(rows);
 }
 
@@ -163,7 +163,7 @@ PlanPage page_of(const Plan& plan, const PlanPrediction& prediction, const model
   return {.title = fmt::format("Plan of {} x {}", layout.devices(), cluster.device.name),
           .layout = fmt::format("{}: {}", to_string(layout), verdict(prediction.step.bytes, cluster)),
           .ranks = prediction.ranks,
-          .memory_bytes = as_double(cluster.device.memory_bytes),
+          .usable_bytes = as_double(cluster.device.usable_bytes()),
           .step = prediction.step,
           .price = cluster.price_per_device_hour > 0 ? price_text(cluster, layout.devices(), prediction.step) : "",
           .schedule = schedule_of(steps, layout)};
@@ -178,7 +178,7 @@ PlanPage page_of(const SearchResult& result, const model::Model& model, const Cl
           .layout = fmt::format("{} layouts, {} fit; {}{}", result.tried, result.fitting, what,
                                 some_fit ? ": " + to_string(shown.layout) : ""),
           .ranks = steps.bytes_of_ranks(shown.layout),
-          .memory_bytes = as_double(cluster.device.memory_bytes),
+          .usable_bytes = as_double(cluster.device.usable_bytes()),
           .step = shown.step,
           .price = cluster.price_per_device_hour > 0 ? price_text(cluster, shown.layout.devices(), shown.step) : "",
           .schedule = schedule_of(steps, shown.layout),

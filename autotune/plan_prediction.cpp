@@ -26,8 +26,10 @@ StepBytes bytes_of(const RankPlan& rank) {
 
 std::string memory_text(const PlanPrediction& prediction, const Cluster& cluster) {
   const StepBytes& bytes = prediction.step.bytes;
-  const double limit = as_double(cluster.device.memory_bytes);
-  std::string text = fmt::format("memory of the rank that needs most, out of {:.2f} GiB on each device\n", limit / kGib);
+  const double limit = as_double(cluster.device.usable_bytes());
+  std::string text = fmt::format(
+      "memory of the rank that needs most, out of {:.2f} GiB on each device ({:.2f} GiB less a reserve of {:.2f} GiB)\n",
+      limit / kGib, as_double(cluster.device.memory_bytes) / kGib, as_double(cluster.device.reserve_bytes) / kGib);
   const auto line = [&](const char* name, double value) {
     return fmt::format("  {:<12} {:>8.2f} GiB {:>6.1f} %", name, value / kGib, 100 * value / limit);
   };
@@ -58,9 +60,9 @@ std::string verdict(const StepBytes& bytes, const Cluster& cluster) {
 }
 
 std::vector<StepBytes> bytes_of_ranks(const Plan& plan) {
-  std::vector<StepBytes> ranks(static_cast<size_t>(plan.mesh.size(Axis::Pipeline)));
+  std::vector<StepBytes> ranks(plan.mesh.size(Axis::Pipeline));
   for (const RankPlan& rank : plan.ranks) {
-    StepBytes& most = ranks[static_cast<size_t>(rank.coordinates[Axis::Pipeline])];
+    StepBytes& most = ranks[rank.coordinates[Axis::Pipeline]];
     const StepBytes bytes = bytes_of(rank);
     if (bytes.total() > most.total()) most = bytes;
   }

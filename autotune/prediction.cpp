@@ -51,7 +51,10 @@ nlohmann::ordered_json memory_json(const StepBytes& bytes) {
 }
 
 nlohmann::ordered_json cluster_json(const Cluster& cluster) {
-  return {{"name", cluster.name}, {"device", cluster.device.name}, {"memory_bytes", cluster.device.memory_bytes}};
+  return {{"name", cluster.name},
+          {"device", cluster.device.name},
+          {"memory_bytes", cluster.device.memory_bytes},
+          {"reserve_bytes", cluster.device.reserve_bytes}};
 }
 
 }  // namespace trivet::autotune

@@ -59,7 +59,7 @@ double busy(const Program& program, const Recording& recording, std::initializer
   double ms = 0;
   for (const Recording::Span& span : recording.spans) {
     if (span.at == Recording::kUpdate || span.kind == Recording::Kind::Work) continue;
-    if (std::ranges::find(ops, program[static_cast<size_t>(span.at)].op) == ops.end()) continue;
+    if (std::ranges::find(ops, program[span.at].op) == ops.end()) continue;
     ms += (span.kind == Recording::Kind::Step ? 1 : -1) * (span.end - span.start);
   }
   return ms;
@@ -151,7 +151,7 @@ RehearsedStep rehearse_step(const Plan& plan, const model::Model& model, const C
   const double share = 1.0 / (tensor_size * pipeline_size);
   for (int tensor = 0; tensor < tensor_size; ++tensor)
     for (int pipeline = 0; pipeline < pipeline_size; ++pipeline) {
-      const auto rank = static_cast<size_t>(pipeline), line = static_cast<size_t>(tensor);
+      const size_t rank = pipeline, line = tensor;
       const Program& program = plan.rank(at(pipeline, tensor)).programs.train;
       add(parts_of(program, result.timelines[line], rank, steps[line][rank], sharing, 1e3 * result.seconds), share,
           result.parts);

@@ -6,7 +6,6 @@
 #include <cctype>
 #include <chrono>
 #include <functional>
-#include <limits>
 #include <map>
 #include <optional>
 
@@ -61,6 +60,27 @@ ConfigKeys keys_of(const StepModel& steps, const SearchSpace& space, const Layou
                               .sets_device = space.sets_device});
 }
 
+double seconds(const Candidate& candidate) { return candidate.step.seconds.total(); }
+
+// Whether two times are equal as far as a prediction can tell.
+bool as_fast(double seconds, double fastest) {
+  constexpr double kTie = 5e-4;
+  return seconds / fastest - 1 < kTie;
+}
+
+// The fastest first. Of those that are as fast as the fastest of them, the one that needs least of a device comes first, and of
+// those that need equally much, the one that was tried first.
+void order_by_preference(std::vector<Candidate>& candidates) {
+  const auto bytes = [](const Candidate& candidate) { return candidate.step.bytes.total(); };
+  std::ranges::stable_sort(candidates, {}, seconds);
+  for (auto begin = candidates.begin(); begin != candidates.end();) {
+    const double fastest = seconds(*begin);
+    const auto end = std::find_if(begin, candidates.end(), [&](const Candidate& c) { return !as_fast(seconds(c), fastest); });
+    std::ranges::stable_sort(begin, end, {}, bytes);
+    begin = end;
+  }
+}
+
 class Search {
  public:
   Search(const StepModel& steps, const Cluster& cluster, const SearchSpace& space, size_t ranked)
@@ -70,26 +90,24 @@ class Search {
     ++result_.tried;
     Candidate candidate{.layout = layout, .step = {.bytes = bytes}};
     if (result_.tried == 1 || over(candidate) < over(result_.smallest)) result_.smallest = candidate;
-    const bool fits = over(candidate) <= 0;
-    if (fits) candidate.step = steps_.predict(layout);
-    for (size_t c = 0; c < choices().size(); ++c) note(by_value_[c][in_order(choices()[c].second(layout))], candidate, fits);
-    if (!fits) return;
-    ++result_.fitting;
-    note(fastest_[{layout.tensor, layout.pipeline}], candidate, fits);
-    auto& ranking = result_.ranking;
-    const auto place = std::ranges::upper_bound(ranking, seconds(candidate), {}, seconds);
-    const size_t most = ranked_ + kMostRefuted;
-    if (place == ranking.end() && ranking.size() >= most) return;
-    ranking.insert(place, candidate);
-    if (ranking.size() > most) ranking.pop_back();
+    for (size_t c = 0; c < choices().size(); ++c) {
+      auto& smallest = by_value_[c][in_order(choices()[c].second(layout))].smallest;
+      if (!smallest || over(candidate) < over(*smallest)) smallest = candidate;
+    }
+    if (over(candidate) > 0) return;
+    candidate.step = steps_.predict(layout);
+    fitting_.push_back(std::move(candidate));
   }
 
   SearchResult finish(const PlannedBytes& planned) {
+    order_by_preference(fitting_);
+    result_.fitting = std::ssize(fitting_);
+    note_preferred();
     if (planned) refute(planned);
-    if (result_.ranking.empty() && !result_.refuted.empty()) result_.smallest = result_.refuted.front().candidate;
-    if (result_.ranking.size() > ranked_) result_.ranking.resize(ranked_);
+    if (refuted() == fitting_.size() && refuted() > 0) result_.smallest = result_.refuted.front().candidate;
+    for (size_t i = refuted(); i < fitting_.size() && result_.ranking.size() < ranked_; ++i)
+      result_.ranking.push_back(fitting_[i]);
     if (!result_.ranking.empty()) compare();
-    for (const auto& [sizes, best] : fastest_) result_.fastest.push_back(*best.fastest);
     if (result_.smallest.config.empty()) complete(result_.smallest);
     for (Candidate& candidate : result_.ranking)
       if (candidate.config.empty()) complete(candidate);
@@ -99,15 +117,13 @@ class Search {
   }
 
  private:
-  struct Best {
-    std::optional<Candidate> fastest, smallest;  // of those that fit; of all
+  // The best layouts with one value of a choice.
+  struct OfValue {
+    std::optional<Candidate> smallest;  // of all that were tried
+    std::optional<size_t> preferred;    // the first in fitting_
   };
   double over(const Candidate& candidate) const { return bytes_over(candidate.step.bytes, cluster_); }
-  static double seconds(const Candidate& candidate) { return candidate.step.seconds.total(); }
-  void note(Best& best, const Candidate& candidate, bool fits) const {
-    if (!best.smallest || over(candidate) < over(*best.smallest)) best.smallest = candidate;
-    if (fits && (!best.fastest || seconds(candidate) < seconds(*best.fastest))) best.fastest = candidate;
-  }
+  size_t refuted() const { return result_.refuted.size(); }  // the first of fitting_
   // While layouts are tried, the time of those that do not fit is not predicted, and no config keys are made, because only few
   // are shown.
   void complete(Candidate& candidate) const {
@@ -115,11 +131,23 @@ class Search {
     candidate.config = keys_of(steps_, space_, candidate.layout);
   }
 
+  void note_preferred() {
+    std::map<std::pair<int64_t, int64_t>, Candidate> fastest;  // [tensor, pipeline]
+    for (size_t i = 0; i < fitting_.size(); ++i) {
+      const Layout& layout = fitting_[i].layout;
+      fastest.try_emplace({layout.tensor, layout.pipeline}, fitting_[i]);
+      for (size_t c = 0; c < choices().size(); ++c) {
+        auto& preferred = by_value_[c][in_order(choices()[c].second(layout))].preferred;
+        if (!preferred) preferred = i;
+      }
+    }
+    for (const auto& [sizes, candidate] : fastest) result_.fastest.push_back(candidate);
+  }
+
   // The StepModel's memory is close to the plan's, so a layout that fits according to it may be a little over.
   void refute(const PlannedBytes& planned) {
-    auto& ranking = result_.ranking;
-    while (!ranking.empty() && !result_.planned && result_.refuted.size() < kMostRefuted) {
-      Candidate& first = ranking.front();
+    while (refuted() < std::min(fitting_.size(), kMostRefuted)) {
+      Candidate& first = fitting_[refuted()];
       complete(first);
       std::string why;
       try {
@@ -130,19 +158,17 @@ class Search {
         why = error.what();
       }
       if (result_.planned) return;
-      result_.refuted.push_back({std::move(first), std::move(why)});
-      ranking.erase(ranking.begin());
+      result_.refuted.push_back({first, std::move(why)});
     }
   }
 
   static std::string slower(const Candidate& best, const Candidate& other) {
-    constexpr double kTie = 5e-4;
-    const double more = seconds(other) / seconds(best) - 1;
-    if (more < kTie) {
+    if (as_fast(seconds(other), seconds(best))) {
       const double bytes = other.step.bytes.total() - best.step.bytes.total();
       return fmt::format("as fast, with {:.2f} GiB {}", std::abs(bytes) / kGib, bytes < 0 ? "less" : "more");
     }
-    return fmt::format("{:.1f} % slower: {}", 100 * more, reason(best.step.seconds, other.step.seconds));
+    return fmt::format("{:.1f} % slower: {}", 100 * (seconds(other) / seconds(best) - 1),
+                       reason(best.step.seconds, other.step.seconds));
   }
 
   void compare() {
@@ -151,12 +177,15 @@ class Search {
       for (const auto& [value, of_value] : by_value_[c]) {
         if (value.second == choices()[c].second(best.layout)) continue;
         Alternative alternative{.choice = fmt::format("{} {}", choices()[c].first, value.second)};
-        alternative.fits = of_value.fastest.has_value();
-        alternative.best = alternative.fits ? *of_value.fastest : *of_value.smallest;
-        const bool is_refuted = alternative.fits && seconds(alternative.best) < seconds(best);
-        alternative.why = is_refuted         ? "faster, but refuted by its plan"
-                          : alternative.fits ? slower(best, alternative.best)
-                                             : shortage(alternative.best.step.bytes, cluster_) + " at best";
+        alternative.fits = of_value.preferred.has_value();
+        alternative.best = alternative.fits ? fitting_[*of_value.preferred] : *of_value.smallest;
+        const bool is_refuted = alternative.fits && *of_value.preferred < refuted();
+        if (is_refuted)
+          alternative.why =
+              std::string(seconds(alternative.best) < seconds(best) ? "faster" : "as fast") + ", but refuted by its plan";
+        else
+          alternative.why =
+              alternative.fits ? slower(best, alternative.best) : shortage(alternative.best.step.bytes, cluster_) + " at best";
         result_.alternatives.push_back(std::move(alternative));
       }
   }
@@ -166,27 +195,26 @@ class Search {
   const SearchSpace& space_;
   size_t ranked_;
   SearchResult result_;
+  std::vector<Candidate> fitting_;  // as tried, then by preference
   // Orders numbers by size: 2 before 16.
   using Value = std::pair<size_t, std::string>;
   static Value in_order(const std::string& value) { return {std::isdigit(value.front()) ? value.size() : 0, value}; }
 
-  std::map<size_t, std::map<Value, Best>> by_value_;     // [choice][value]
-  std::map<std::pair<int64_t, int64_t>, Best> fastest_;  // [tensor, pipeline]
+  std::map<size_t, std::map<Value, OfValue>> by_value_;  // [choice][value]
 };
 
-// The fastest layout that fits, if any does.
-std::optional<Layout> fastest_layout(const StepModel& steps, const model::Model& model, const Cluster& cluster,
-                                     const SearchSpace& space) {
-  std::optional<Layout> fastest;
-  double least = std::numeric_limits<double>::infinity();
+// The layout that a search would rank first, if any fits.
+std::optional<Candidate> preferred_layout(const StepModel& steps, const model::Model& model, const Cluster& cluster,
+                                          const SearchSpace& space) {
+  std::vector<Candidate> fitting;
   for_each_layout(model, cluster, space, [&](const Layout& layout) {
     for_each_variant(steps, cluster, space, layout, [&](const Layout& variant, const StepBytes& bytes) {
-      if (!fits(bytes, cluster)) return;
-      const double seconds = steps.predict(variant).seconds.total();
-      if (seconds < least) least = seconds, fastest = variant;
+      if (fits(bytes, cluster)) fitting.push_back({.layout = variant, .step = steps.predict(variant)});
     });
   });
-  return fastest;
+  if (fitting.empty()) return std::nullopt;
+  order_by_preference(fitting);
+  return fitting.front();
 }
 
 // Doubles the devices until some layout fits, with the same batch or, if none fits with that, with as many sequences per
@@ -198,8 +226,10 @@ std::optional<Candidate> nearest_that_fits(const StepModel& steps, const model::
   for (space.devices = 2 * asked.devices; space.devices <= most; space.devices *= 2)
     for (const int64_t growth : {int64_t{1}, space.devices / asked.devices}) {
       space.train_batch_size = growth * asked.train_batch_size;
-      if (const auto layout = fastest_layout(steps, model, cluster, space))
-        return Candidate{*layout, steps.predict(*layout), keys_of(steps, space, *layout)};
+      if (auto preferred = preferred_layout(steps, model, cluster, space)) {
+        preferred->config = keys_of(steps, space, preferred->layout);
+        return preferred;
+      }
     }
   return std::nullopt;
 }
@@ -207,7 +237,7 @@ std::optional<Candidate> nearest_that_fits(const StepModel& steps, const model::
 }  // namespace
 
 std::string shortage(const StepBytes& bytes, const Cluster& cluster) {
-  const double device = bytes.total() - as_double(cluster.device.memory_bytes);
+  const double device = bytes.total() - as_double(cluster.device.usable_bytes());
   const double host = bytes.host - as_double(cluster.host.memory_bytes);
   if (device <= 0) return fmt::format("{:.2f} GiB over in host memory", host / kGib);
   return fmt::format("{:.2f} GiB over{}", device / kGib,

@@ -1,4 +1,5 @@
-// Tries all layouts of a model on a cluster with the StepModel, to find the fastest that fits and why the others lose.
+// Tries all layouts of a model on a cluster with the StepModel, to find the fastest that fits and why the others lose. A layout
+// fits if it leaves the device's reserve free (cluster.h, Note: memory in reserve).
 //
 // Layouts that do not divide the model or the batch are left out (search_space.h). Whether a layout fits is known from its
 // memory alone; if it does not, its time is predicted only to be shown.
@@ -35,9 +36,11 @@ struct Refuted {
 };
 
 struct SearchResult {
-  std::vector<Candidate> ranking;  // those that fit, the fastest first
-  bool planned = false;            // the bytes of the first are from its plan
-  std::vector<Refuted> refuted;    // the fastest first
+  // Those that fit, the fastest first; of those that are as fast, within 0.05 %, the one that needs least of a device comes
+  // first.
+  std::vector<Candidate> ranking;
+  bool planned = false;          // the bytes of the first are from its plan
+  std::vector<Refuted> refuted;  // in the order of the ranking
   std::vector<Alternative> alternatives;
   std::vector<Candidate> fastest;  // one for each tensor and pipeline size with which some layout fits
   Candidate smallest;              // the layout that lacks least memory or has most to spare

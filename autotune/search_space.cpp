@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "engine/config/load.h"
 #include "engine/config/optimizer_states.h"
+#include "engine/make_plan.h"
 
 namespace trivet::autotune {
 namespace {

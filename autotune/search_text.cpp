@@ -57,7 +57,7 @@ std::string nothing_fits(const SearchResult& result, const Cluster& cluster) {
   const StepBytes& bytes = result.smallest.step.bytes;
   std::string text =
       fmt::format("\nnothing fits: the smallest layout needs {:.1f} GiB of {:.1f}, {}\n{}{}", bytes.total() / kGib,
-                  as_double(cluster.device.memory_bytes) / kGib, shortage(bytes, cluster), kHead, row(result.smallest));
+                  as_double(cluster.device.usable_bytes()) / kGib, shortage(bytes, cluster), kHead, row(result.smallest));
   text += what_would_fit(result, cluster) + "\n";
   if (!result.nearest) return text;
   return text + kHead + row(*result.nearest);
@@ -77,9 +77,13 @@ std::string what_would_fit(const SearchResult& result, const Cluster& cluster) {
 }
 
 std::string to_text(const SearchResult& result, const Cluster& cluster) {
-  std::string text = fmt::format("cluster   {}: {} of {:.1f} GiB, {} per node\nsearch    {} layouts in {:.2f} s, {} fit\n",
-                                 cluster.name, cluster.device.name, as_double(cluster.device.memory_bytes) / kGib,
-                                 cluster.devices_per_node, result.tried, result.seconds, result.fitting);
+  const Accelerator& device = cluster.device;
+  std::string text = fmt::format(
+      "cluster   {}: {} of {:.1f} GiB, {} per node\nreserve   {:.1f} GiB, so {:.1f} GiB of each device can be used\n"
+      "search    {} layouts in {:.2f} s, {} fit\n",
+      cluster.name, device.name, as_double(device.memory_bytes) / kGib, cluster.devices_per_node,
+      as_double(device.reserve_bytes) / kGib, as_double(device.usable_bytes()) / kGib, result.tried, result.seconds,
+      result.fitting);
   if (result.ranking.empty()) return text + nothing_fits(result, cluster);
   const Candidate& best = result.ranking.front();
   if (cluster.price_per_device_hour > 0)

@@ -133,8 +133,8 @@ const std::vector<StepModel::Stage>& StepModel::stages_of(const Layout& layout) 
       pipeline::partition(facts_of(layout), static_cast<int>(count), pipeline::PartitionMethod::Cost);
   for (int64_t stage = 0; stage < count; ++stage) {
     Stage& sum = stages.emplace_back();
-    const auto end = static_cast<size_t>(first_blocks[static_cast<size_t>(stage) + 1]);
-    for (auto b = static_cast<size_t>(first_blocks[static_cast<size_t>(stage)]); b < end; ++b) {
+    const size_t end = first_blocks[stage + 1];
+    for (size_t b = first_blocks[stage]; b < end; ++b) {
       const BlockWork& work = works[b];
       // As in the engine (recompute_of_blocks in engine/program.cpp).
       const bool recomputed = layout.recompute == Recompute::Full && b > 0 && model_.layers[b]->role() == LayerRole::Hidden;
@@ -173,7 +173,7 @@ StepModel::Stage StepModel::stage_of_rank(const Layout& layout, int64_t pipeline
   for (int64_t chunk = 0; chunk < layout.chunks; ++chunk) {
     const bool upwards = layout.schedule == ScheduleKind::ZeroBubbleV && chunk == 1;
     const int64_t place = upwards ? layout.pipeline - 1 - pipeline_rank : pipeline_rank;
-    const Stage& stage = stages[static_cast<size_t>(chunk * layout.pipeline + place)];
+    const Stage& stage = stages[chunk * layout.pipeline + place];
     sum.seconds += stage.seconds;
     sum.blocks += stage.blocks;
     sum.parameters += stage.parameters, sum.tied_parameters += stage.tied_parameters;

@@ -50,7 +50,7 @@ StateTypes state_types(const Config& config) {
 }
 
 double bytes_over(const StepBytes& bytes, const Cluster& cluster) {
-  const double device = bytes.total() - as_double(cluster.device.memory_bytes);
+  const double device = bytes.total() - as_double(cluster.device.usable_bytes());
   return bytes.host > 0 ? std::max(device, bytes.host - as_double(cluster.host.memory_bytes)) : device;
 }
 

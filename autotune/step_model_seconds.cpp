@@ -128,7 +128,7 @@ pipeline::Timeline StepModel::timeline(const Layout& layout, int64_t microbatche
                                                                            .chunks = static_cast<int>(layout.chunks)});
   const auto milliseconds = [&](int, const pipeline::Instruction& i) {
     if (!pipeline::computes(i.op)) return 0.0;
-    const BlockSeconds& of = stages[static_cast<size_t>(i.stage)].seconds;
+    const BlockSeconds& of = stages[i.stage].seconds;
     const double forward = of.forward + of.forward_axis, backward = of.total() - forward;
     if (i.op == pipeline::Op::Forward) return 1e3 * forward;
     return 1e3 * (i.op == pipeline::Op::BackwardWeight ? of.weights : backward - of.weights);

@@ -20,6 +20,7 @@
 #include "autotune/bench/bench.h"
 #include "autotune/rehearsed_step.h"
 #include "core/error.h"
+#include "engine/make_plan.h"
 
 namespace trivet {
 namespace {

@@ -25,6 +25,7 @@
 #include "core/error.h"
 #include "engine/backend/cuda_module.h"
 #include "engine/config/load.h"
+#include "engine/make_plan.h"
 
 namespace trivet::cli {
 namespace {

@@ -30,6 +30,7 @@ void add_file(CLI::App& command, const Options& options) {
 
 void check(const ConfigOptions& options) {
   const Config config = load_config(options.file, options.overrides);
+  check_batch(config);
   const std::vector<std::string> without_effect = accepted_without_effect(config);
   if (options.json) {
     fmt::print("{}\n",

@@ -93,7 +93,7 @@ struct ShowArguments {
 
 std::vector<int32_t> some_tokens(const data::TokenFile& file, int64_t first, int64_t count) {
   first = std::clamp<int64_t>(first, 0, file.tokens());
-  std::vector<int32_t> ids(static_cast<size_t>(std::clamp<int64_t>(count, 0, file.tokens() - first)));
+  std::vector<int32_t> ids(std::clamp<int64_t>(count, 0, file.tokens() - first));
   file.read(first, ids);
   return ids;
 }

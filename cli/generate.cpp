@@ -55,7 +55,7 @@ void run(const GenerateArguments& arguments) {
   std::fputs(arguments.prompt.c_str(), stdout);
   for (int64_t i = 0; i < arguments.tokens; ++i) {
     auto logits = generator.next_logits(tokens);
-    logits.resize(static_cast<size_t>(std::min(vocabulary, tokenizer->vocabulary_size())));
+    logits.resize(std::min(vocabulary, tokenizer->vocabulary_size()));
     const int64_t position = static_cast<int64_t>(tokens.size());
     tokens.push_back(data::sample_token(logits, arguments.sampling, static_cast<uint64_t>(arguments.seed), 0, position));
     std::fputs(tokenizer->decode({&tokens.back(), 1}).c_str(), stdout);

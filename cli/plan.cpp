@@ -73,8 +73,8 @@ void search(const PlanArguments& arguments, const Config& config, const model::M
     const Plan plan = make_plan(load_config(arguments.config, overrides), model, arguments.world_size);
     return autotune::heaviest_of(autotune::bytes_of_ranks(plan));
   };
-  const autotune::SearchResult result = autotune::search(model, cluster, space, static_cast<size_t>(arguments.top),
-                                                         arguments.verify ? planned : autotune::PlannedBytes{});
+  const autotune::SearchResult result =
+      autotune::search(model, cluster, space, arguments.top, arguments.verify ? planned : autotune::PlannedBytes{});
   if (!arguments.html.empty()) write_page(arguments.html, page_of(result, model, cluster, space));
   print(arguments.json ? to_json(result, cluster) + "\n" : to_text(result, cluster));
   if (result.ranking.empty())

@@ -81,7 +81,7 @@ OperationHeader all_to_all_v_header(const ProcessGroup& group, ConstTensorView i
                                     const ExchangeCounts& counts) {
   check_counts(group, "sent", counts.sent, in);
   check_counts(group, "received", counts.received, out);
-  const auto own = static_cast<size_t>(group.rank());
+  const size_t own = group.rank();
   if (counts.sent[own] != counts.received[own])
     refuse(group, fmt::format("all_to_all_v: the rank sends itself {} elements and receives {} from itself", counts.sent[own],
                               counts.received[own]));

@@ -81,7 +81,7 @@ void Collectives::direct(const Call& call) {
   const int64_t bytes = call.header.count * size_of(call.header.dtype);
   const auto copy = [&](int from, int64_t offset, std::byte* to) {
     const std::byte* source = memory_.resolve(lane_.entry(from).in) + offset;
-    if (source != to) std::memcpy(to, source, static_cast<size_t>(bytes));
+    if (source != to) std::memcpy(to, source, bytes);
   };
   switch (call.header.operation) {
     case Operation::AllReduce: return direct_all_reduce(call);
@@ -117,8 +117,7 @@ void Collectives::direct_all_to_all_v(const Call& call) {
     const Part theirs = parts_of(board_.sent_counts(from, lane_.operations()))[wait_.rank()];
     if (theirs.count == 0) continue;
     const std::byte* source = memory_.resolve(lane_.entry(from).in) + theirs.first * bytes;
-    std::memcpy(static_cast<std::byte*>(call.out.data) + mine[from].first * bytes, source,
-                static_cast<size_t>(theirs.count * bytes));
+    std::memcpy(static_cast<std::byte*>(call.out.data) + mine[from].first * bytes, source, theirs.count * bytes);
   }
 }
 

@@ -43,7 +43,7 @@ std::optional<std::string> receive_exactly(const Descriptor& connection, size_t 
     const ssize_t got = ::recv(connection.number(), buffer, bytes - out.size(), 0);
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (got <= 0) return std::nullopt;
-    out.append(buffer, static_cast<size_t>(got));
+    out.append(buffer, got);
   }
   return out;
 }
@@ -78,7 +78,7 @@ bool Doorkeeper::receive(const Descriptor& connection, size_t bytes) {
     char buffer[kHelloBytes];
     const ssize_t got = ::recv(connection.number(), buffer, bytes - received_.size(), MSG_DONTWAIT);
     if (got > 0) {
-      received_.append(buffer, static_cast<size_t>(got));
+      received_.append(buffer, got);
     } else if (got == 0 || (errno != EINTR && errno != EAGAIN)) {
       ended_ = true;
       return false;

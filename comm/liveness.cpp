@@ -26,7 +26,7 @@ constexpr milliseconds kTelling{200};
 void raise_own_priority() { ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), -10); }
 
 std::string where(const std::vector<Member>& members, int rank) {
-  return rank >= 0 && rank < static_cast<int>(members.size()) ? members[static_cast<size_t>(rank)].where() : "unknown";
+  return rank >= 0 && rank < static_cast<int>(members.size()) ? members[rank].where() : "unknown";
 }
 
 }  // namespace
@@ -238,7 +238,7 @@ void Liveness::look_for_stopped(TimePoint now) {
   if (now < next_beat_) return;
   for (Peer& peer : peers_) {
     if (!peer.link || peer.said_bye) continue;
-    const Member& member = members_[static_cast<size_t>(peer.rank)];
+    const Member& member = members_[peer.rank];
     if (peer.stopped.look(is_stopped(member.pid, member.started), now)) lose(peer, "stopped (SIGSTOP or Ctrl-Z)");
   }
 }

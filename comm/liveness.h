@@ -52,7 +52,7 @@ class Liveness {
   void close(std::chrono::milliseconds deadline);
   // Accuses, and returns when the others have been told, at most 200 ms later.
   void accuse(Accusation accusation) noexcept;
-  const Member& member(int rank) const { return members_[static_cast<size_t>(rank)]; }
+  const Member& member(int rank) const { return members_[rank]; }
 
  private:
   struct Peer {

@@ -80,7 +80,7 @@ std::optional<Refusal> refusal_of(const Member& candidate, const std::vector<std
   if (candidate.rank < 0 || candidate.rank >= zero.world_size) {
     return Refusal{ExitCode::Rendezvous, fmt::format("rank {} is not one of 0 to {}", candidate.rank, zero.world_size - 1)};
   }
-  if (const auto& holder = held[static_cast<size_t>(candidate.rank)]) {
+  if (const auto& holder = held[candidate.rank]) {
     return Refusal{ExitCode::Rendezvous, fmt::format("rank {} is already held by pid {} on host {}", candidate.rank,
                                                      holder->pid, escape_control(holder->host))};
   }

@@ -30,7 +30,7 @@ void Messages::send(OperationHeader header, ConstTensorView data) {
   const auto fill = [&](int64_t index) {
     const int64_t bytes = std::min(chunk, data.bytes() - index * chunk);
     const auto* from = static_cast<const std::byte*>(data.data) + index * chunk;
-    if (staged) std::memcpy(board_.send_slot(wait_.rank(), index), from, static_cast<size_t>(bytes));
+    if (staged) std::memcpy(board_.send_slot(wait_.rank(), index), from, bytes);
   };
   if (chunks > 0) fill(0);
   channel.sent.advance();
@@ -67,7 +67,7 @@ void Messages::receive(OperationHeader header, TensorView data) {
     if (index > 0) wait_.await(channel.sent, peer, entered + static_cast<uint32_t>(index), header);
     const int64_t bytes = std::min(chunk, data.bytes() - index * chunk);
     const std::byte* from = sender.in != 0 ? memory_.resolve(sender.in) : board_.send_slot(peer, index);
-    std::memcpy(static_cast<std::byte*>(data.data) + index * chunk, from, static_cast<size_t>(bytes));
+    std::memcpy(static_cast<std::byte*>(data.data) + index * chunk, from, bytes);
     channel.received.advance();
   }
   end.sent = entered + static_cast<uint32_t>(std::max<int64_t>(chunks, 1) - 1);

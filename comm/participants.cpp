@@ -7,7 +7,7 @@ namespace {
 
 std::vector<std::string> gather_texts(ProcessGroup& group, const std::string& mine) {
   const auto stream = make_inline_stream();
-  const auto size = static_cast<size_t>(group.size());
+  const size_t size = group.size();
   int64_t length = static_cast<int64_t>(mine.size());
   std::vector<int64_t> lengths(size);
   group.all_gather({&length, DType::Int64, {1}}, {lengths.data(), DType::Int64, {group.size()}}, *stream);
@@ -16,14 +16,13 @@ std::vector<std::string> gather_texts(ProcessGroup& group, const std::string& mi
   const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
   if (longest == 0) return std::vector<std::string>(size);
   std::string padded = mine;
-  padded.resize(static_cast<size_t>(longest));
+  padded.resize(longest);
   std::string all(size * padded.size(), '\0');
   group.all_gather({padded.data(), DType::UInt8, {longest}}, {all.data(), DType::UInt8, {longest * group.size()}}, *stream);
   stream->synchronize();
 
   std::vector<std::string> texts;
-  for (size_t rank = 0; rank < size; ++rank)
-    texts.push_back(all.substr(rank * padded.size(), static_cast<size_t>(lengths[rank])));
+  for (size_t rank = 0; rank < size; ++rank) texts.push_back(all.substr(rank * padded.size(), lengths[rank]));
   return texts;
 }
 

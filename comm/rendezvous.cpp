@@ -55,7 +55,7 @@ class StoppedWatch {
 class Gathering {
  public:
   explicit Gathering(RendezvousOptions& options)
-      : options_(options), held_(static_cast<size_t>(options.self.world_size)), links_(held_.size()), log_(0) {
+      : options_(options), held_(options.self.world_size), links_(held_.size()), log_(0) {
     if (options.self.job_id.empty()) options.self.job_id = hexadecimal(random_bytes(8));
     held_[0] = options.self;
     Descriptor listener = options.listener ? std::move(options.listener) : listen_on(options.address, options.port);
@@ -117,7 +117,7 @@ class Gathering {
       log_.warning(fmt::format("rendezvous: pid {} was refused: {}", request.member.pid, refusal->reason));
       return;
     }
-    const auto rank = static_cast<size_t>(request.member.rank);
+    const size_t rank = request.member.rank;
     held_[rank] = request.member;
     links_[rank] = std::move(request.link);
     links_[rank].send(encode_welcome(*held_[0]));
@@ -177,7 +177,7 @@ void check_table(const Table& table, const Member& self, const std::string& who)
   };
   if (static_cast<int>(table.members.size()) != self.world_size)
     refuse_table(fmt::format("of {} members; this rank expects {}", table.members.size(), self.world_size));
-  const Member& here = table.members[static_cast<size_t>(self.rank)];
+  const Member& here = table.members[self.rank];
   if (here.pid != self.pid || here.host != self.host || here.epoch != self.epoch || here.build != self.build)
     refuse_table(fmt::format("in which this rank is {} instead of {}", here.where(), self.where()));
   if (!self.job_id.empty() && table.job_id != self.job_id) refuse_table("of a different job (TRIVET_JOB_ID differs)");

@@ -26,7 +26,7 @@ std::string read_all(int descriptor) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw ConfigError(fmt::format("cannot be read: {}", std::strerror(errno)));
     if (got == 0) break;
-    size += static_cast<size_t>(got);
+    size += got;
   }
   out.resize(size);
   return out;
@@ -93,7 +93,7 @@ std::string random_bytes(size_t count) {
   while (size < count) {
     const ssize_t got = ::getrandom(out.data() + size, count - size, 0);
     if (got < 0 && errno != EINTR) throw std::logic_error(fmt::format("getrandom: {}", std::strerror(errno)));
-    if (got > 0) size += static_cast<size_t>(got);
+    if (got > 0) size += got;
   }
   return out;
 }

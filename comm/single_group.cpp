@@ -60,9 +60,7 @@ class SingleGroup final : public ProcessGroup {
 
 namespace {
 
-void copy_in_host_memory(ConstTensorView from, TensorView to) {
-  std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
-}
+void copy_in_host_memory(ConstTensorView from, TensorView to) { std::memcpy(to.data, from.data, from.bytes()); }
 
 }  // namespace
 

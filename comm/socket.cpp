@@ -172,7 +172,7 @@ void Link::flush() {
       out_.clear();  // the peer is gone, as fill() will report
       return;
     }
-    out_.erase(0, static_cast<size_t>(sent));
+    out_.erase(0, sent);
   }
 }
 
@@ -182,7 +182,7 @@ Link::State Link::fill() {
   for (;;) {
     const ssize_t got = ::recv(number(), buffer, sizeof buffer, MSG_DONTWAIT);
     if (got > 0) {
-      in_.append(buffer, static_cast<size_t>(got));
+      in_.append(buffer, got);
       if (in_.size() > 2 * kLongestPayload) return State::Open;  // the caller takes frames out first
       continue;
     }

@@ -10,7 +10,7 @@ namespace trivet::comm {
 namespace {
 
 void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+  if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
 // A tensor cut into chunks of at most `chunk` elements.
@@ -137,7 +137,7 @@ Collectives::Stages Collectives::staged_broadcast(const Call& call) {
 Collectives::Stages Collectives::staged_all_to_all(const Call& call) {
   const Cut cut = cut_for(call.header, board_.slot_bytes() / wait_.size());
   const bool by_counts = call.header.operation == Operation::AllToAllV;
-  const std::vector<int64_t> equal(static_cast<size_t>(wait_.size()), cut.total);
+  const std::vector<int64_t> equal(wait_.size(), cut.total);
   const std::vector<Part> sent = parts_of(by_counts ? call.counts.sent : equal);
   const std::vector<Part> received = parts_of(by_counts ? call.counts.received : equal);
   const int64_t stride = cut.chunk * cut.element_bytes;

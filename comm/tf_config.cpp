@@ -87,7 +87,7 @@ Place place_from_tf_config(const std::string& text) {
   place.source = "TF_CONFIG";
   place.world_size = static_cast<int>(ranks.size());
   place.rank = rank_of_task(config.value("task", json::object()), chiefs.size(), workers.size());
-  const std::string own_host = host_of(ranks[static_cast<size_t>(place.rank)]);
+  const std::string own_host = host_of(ranks[place.rank]);
   const auto on_own_host = [&](const std::string& address) { return host_of(address) == own_host; };
   place.local_rank = static_cast<int>(std::count_if(ranks.begin(), ranks.begin() + place.rank, on_own_host));
   place.local_size = static_cast<int>(std::count_if(ranks.begin(), ranks.end(), on_own_host));

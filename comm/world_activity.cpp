@@ -74,7 +74,7 @@ WorldActivity::Wait::Wait(WorldActivity& world, const Activity& activity, millis
       activity_(activity),
       deadline_(deadline),
       patience_(world.patience()),
-      missing_(static_cast<size_t>(world.options_.world_size)),
+      missing_(world.options_.world_size),
       next_report_(missing_.size(), Clock::duration{0}) {
   world_.own().waits_in.write(activity);
   ++world_.own().waiting;
@@ -90,11 +90,11 @@ void WorldActivity::Wait::look(const std::vector<int>& missing) {
   next_look_ = now + std::min<Clock::duration>(kActivityEvery, world_.options_.report_after / 4);
   ++world_.own().looks;
   for (int rank : missing) {
-    auto& known = missing_[static_cast<size_t>(rank)];
+    auto& known = missing_[rank];
     observe(rank, known, now);
     const bool waits = waits_itself(rank, *known, now);
     if (now - known->since < (waits ? kAlsoWaits * patience_ : patience_)) continue;
-    auto& next = next_report_[static_cast<size_t>(rank)];
+    auto& next = next_report_[rank];
     if (now - start_ < next) continue;
     // The first rank to report it after its last operation continues to report it; the others stay silent.
     uint64_t stamp = world_.line(rank).reported.load();

@@ -12,7 +12,7 @@ std::unique_ptr<World> make_world_on_one_host(const WorldRequest& request) {
   return make_shm_world({.rank = request.rank,
                          .size = static_cast<int>(request.members.size()),
                          .segment_name = fmt::format("/trivet-{}-world", request.job_id),
-                         .host = request.members[static_cast<size_t>(request.rank)].where(),
+                         .host = request.members[request.rank].where(),
                          .barrier = request.meet},
                         request.options, request.job);
 }

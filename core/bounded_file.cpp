@@ -30,7 +30,7 @@ BoundedText read_bounded(const std::string& path, int64_t limit_bytes, std::stri
     const size_t before = text.size();
     text.resize(before + kPiece);
     const ssize_t got = ::read(file.number(), text.data() + before, kPiece);
-    text.resize(before + static_cast<size_t>(got > 0 ? got : 0));
+    text.resize(before + (got > 0 ? got : 0));
     if (got < 0 && errno != EINTR) return {"", cannot_be_read()};
     if (static_cast<int64_t>(text.size()) > limit_bytes)
       return {"", fmt::format("is longer than {} bytes, the most that {} may have", limit_bytes, kind)};

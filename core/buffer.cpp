@@ -13,17 +13,17 @@ class HostAllocator final : public Allocator {
   Device device() const override { return Device::Cpu; }
   void* allocate(int64_t bytes) override {
     if (bytes == 0) return nullptr;
-    void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED)
       throw OutOfMemoryError(
           fmt::format("host memory: the system refused to allocate {:.1f} MiB; use more ranks, a higher ZeRO "
                       "stage or a smaller micro-batch",
                       static_cast<double>(bytes) / (1 << 20)));
-    if (bytes >= (int64_t{4} << 20)) madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+    if (bytes >= (int64_t{4} << 20)) madvise(data, bytes, MADV_HUGEPAGE);
     return data;
   }
   void release(void* data, int64_t bytes) noexcept override {
-    if (data) munmap(data, static_cast<size_t>(bytes));
+    if (data) munmap(data, bytes);
   }
 };
 

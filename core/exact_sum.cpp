@@ -8,8 +8,7 @@ void ExactSum::add(double term) {
     ++words_[kLimbs];
     return;
   }
-  for (int i = 0; i < ExactTerm::kDigits && parts.limb + i < kLimbs; ++i)
-    words_[static_cast<size_t>(parts.limb + i)] += parts.digits[i];
+  for (int i = 0; i < ExactTerm::kDigits && parts.limb + i < kLimbs; ++i) words_[parts.limb + i] += parts.digits[i];
 }
 
 void ExactSum::add(const ExactSum& other) {

@@ -49,7 +49,7 @@ class RealWritableFile final : public WritableFile {
   size_t write_some(std::span<const std::byte> data) override {
     const auto written = checked("write", path_, [&] { return ::write(file_.number(), data.data(), data.size()); });
     if (written == 0 && !data.empty()) throw FileError("write", path_, EIO);  // nothing done: write() would loop for ever
-    return static_cast<size_t>(written);
+    return written;
   }
   // Not retried after an error: the system may have dropped the pages and would then report success.
   void sync() override {
@@ -72,7 +72,7 @@ class RealReadableFile final : public ReadableFile {
   int64_t size() const override { return size_; }
   size_t read_some(int64_t offset, std::span<std::byte> out) const override {
     const auto count = checked("read", path_, [&] { return ::pread(file_.number(), out.data(), out.size(), offset); });
-    return static_cast<size_t>(count);
+    return count;
   }
 
  private:
@@ -95,11 +95,10 @@ class RealScratchFile final : public ScratchFile {
   const std::string& path() const override { return path_; }
   bool direct() const override { return direct_; }
   size_t read_some(int64_t offset, std::span<std::byte> out) const override {
-    return static_cast<size_t>(checked("read", path_, [&] { return ::pread(file_.number(), out.data(), out.size(), offset); }));
+    return checked("read", path_, [&] { return ::pread(file_.number(), out.data(), out.size(), offset); });
   }
   size_t write_some(int64_t offset, std::span<const std::byte> data) override {
-    return static_cast<size_t>(
-        checked("write", path_, [&] { return ::pwrite(file_.number(), data.data(), data.size(), offset); }));
+    return checked("write", path_, [&] { return ::pwrite(file_.number(), data.data(), data.size(), offset); });
   }
 
  private:
@@ -132,7 +131,7 @@ class RealFileLock final : public FileLock {
 std::string read_holder(int file) {
   std::string text(4096, '\0');
   const ssize_t count = ::pread(file, text.data(), text.size(), 0);
-  text.resize(count > 0 ? static_cast<size_t>(count) : 0);
+  text.resize(count > 0 ? count : 0);
   return text;
 }
 
@@ -268,7 +267,7 @@ void remove_tree(FileSystem& files, const std::string& path) {
 std::string read_text(FileSystem& files, const std::string& path, int64_t limit_bytes) {
   const auto file = files.open(path);
   if (file->size() > limit_bytes) throw FileError("read", path, EFBIG);
-  std::string text(static_cast<size_t>(file->size()), '\0');
+  std::string text(file->size(), '\0');
   file->read_exactly(0, std::as_writable_bytes(std::span(text)));
   return text;
 }

@@ -7,13 +7,12 @@
 
 namespace trivet {
 
-enum class LogLevel { Debug, Info, Warning, Error };
+enum class LogLevel { Info, Warning, Error };
 
 class Log {
  public:
   Log() = default;
   explicit Log(int world_rank, LogLevel least = LogLevel::Info) : world_rank_(world_rank), least_(least) {}
-  void debug(std::string_view text) const { write(LogLevel::Debug, text); }
   void info(std::string_view text) const { write(LogLevel::Info, text); }
   void warning(std::string_view text) const { write(LogLevel::Warning, text); }
   void error(std::string_view text) const { write(LogLevel::Error, text); }

@@ -32,7 +32,7 @@ size_t append_character(std::string& out, std::string_view text, size_t position
     out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[position]));
     return 1;
   }
-  const auto bytes = static_cast<size_t>(point.bytes);
+  const size_t bytes = point.bytes;
   if (is_control(point.value))
     append_escaped(out, point.value);
   else

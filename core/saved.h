@@ -32,18 +32,18 @@ class Saved {
     reference(slot, TensorView{const_cast<void*>(view.data), view.dtype, view.shape});
   }
   void reference(int slot, TensorView view) {
-    if (static_cast<size_t>(slot) >= slots_.size()) slots_.resize(static_cast<size_t>(slot) + 1);
-    slots_[static_cast<size_t>(slot)] = view;
+    if (static_cast<size_t>(slot) >= slots_.size()) slots_.resize(slot + 1);
+    slots_[slot] = view;
   }
   TensorView operator[](int slot) const {
     if (static_cast<size_t>(slot) >= slots_.size()) throw std::logic_error("saved: nothing was kept under this slot");
-    return slots_[static_cast<size_t>(slot)];
+    return slots_[slot];
   }
   Saved& child(int index) {
     while (children_.size() <= static_cast<size_t>(index)) children_.emplace_back();
-    return children_[static_cast<size_t>(index)];
+    return children_[index];
   }
-  const Saved& child(int index) const { return children_.at(static_cast<size_t>(index)); }
+  const Saved& child(int index) const { return children_.at(index); }
 
   void clear() {
     owned_.clear();

@@ -5,7 +5,7 @@ namespace trivet {
 std::vector<std::thread> start_threads(int count, const std::function<void(int)>& body,
                                        const std::function<void(int)>& give_up) {
   std::vector<std::thread> threads;
-  threads.reserve(static_cast<size_t>(count));
+  threads.reserve(count);
   try {
     for (int i = 0; i < count; ++i) threads.emplace_back(body, i);
   } catch (...) {

@@ -22,10 +22,10 @@ CodePoint decode_utf8(std::string_view text, size_t position) {
   const auto first = static_cast<uint8_t>(text[position]);
   const int length = announced_length(first);
   if (length == 1) return {first, 1};
-  if (length == 0 || position + static_cast<size_t>(length) > text.size()) return {};
+  if (length == 0 || position + length > text.size()) return {};
   char32_t value = first & (0xFF >> (length + 1));
   for (int i = 1; i < length; ++i) {
-    const char next = text[position + static_cast<size_t>(i)];
+    const char next = text[position + i];
     if (!is_continuation(next)) return {};
     value = (value << 6) | (static_cast<uint8_t>(next) & 0x3F);
   }
@@ -52,7 +52,7 @@ bool is_utf8(std::string_view text) {
   for (size_t position = 0; position < text.size();) {
     const CodePoint point = decode_utf8(text, position);
     if (point.bytes == 0) return false;
-    position += static_cast<size_t>(point.bytes);
+    position += point.bytes;
   }
   return true;
 }

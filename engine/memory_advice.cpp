@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "engine/make_plan.h"
 
 namespace trivet {
 namespace {

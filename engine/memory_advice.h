@@ -4,6 +4,7 @@
 #include <string>
 
 #include "engine/plan.h"
+#include "model/model.h"
 
 namespace trivet {
 

@@ -71,9 +71,6 @@ struct Adagrad;
 struct LambUpdate;
 struct ApplyUpdate;
 struct MomentumUpdate;
-// kernels/quantization.h
-struct Quantize;
-struct Dequantize;
 // kernels/memory.h
 struct Zero;
 struct Copy;
@@ -97,9 +94,9 @@ using KernelArguments =
                  const Rotary*, const Attention*, const AttentionBackward*, const Embedding*, const EmbeddingBackward*,
                  const CrossEntropy*, const RowMaxima*, const RowSums*, const CrossEntropyOfPart*, const SumLosses*,
                  const JudgeGradients*, const AdamUpdates*, const Sgd*, const Lion*, const Adagrad*, const LambUpdate*,
-                 const ApplyUpdate*, const MomentumUpdate*, const Quantize*, const Dequantize*, const Zero*, const Copy*,
-                 const Add*, const Scale*, const Initialize*, const SumOfSquares*, const DivideByNorm*, const FixedPointAdd*,
-                 const FixedPointStore*, const FixedPointRead*, const FixedPointRound*>;
+                 const ApplyUpdate*, const MomentumUpdate*, const Zero*, const Copy*, const Add*, const Scale*,
+                 const Initialize*, const SumOfSquares*, const DivideByNorm*, const FixedPointAdd*, const FixedPointStore*,
+                 const FixedPointRead*, const FixedPointRound*>;
 
 // FLOPs, bytes moved and launches so far, and the largest scratch memory that one of the calls needs on a GPU
 // (kernels/workspace.h). Only MetaKernels counts; the other kernels return zeros.
@@ -148,8 +145,6 @@ class Kernels {
   void lamb_update(const LambUpdate& a) { run(&a); }
   void apply_update(const ApplyUpdate& a) { run(&a); }
   void momentum_update(const MomentumUpdate& a) { run(&a); }
-  void quantize(const Quantize& a) { run(&a); }
-  void dequantize(const Dequantize& a) { run(&a); }
   void adam(const Adam& one);
   void adam(std::span<const Adam> updates);  // the result is the same as with one call per update
 

@@ -17,7 +17,7 @@ enum class Result : uint8_t { Other, InputGradient, WeightGradient };  // of a l
 struct KernelCall {
   std::string_view kernel;  // its name, in messages and profiles; lives as long as the program
   // For products: which operands are transposed ("nn", "nt", "tn", "tt"), "+" if they accumulate, "gelu" with an activation.
-  // Other kernels have variants such as "sum", "drops" or the bits of quantisation.
+  // Other kernels have variants such as "sum" and "drops".
   std::string_view variant;
   DType dtype = DType::Float32;  // of the main input
   // Products: M, N, K. Attention: B, S, N, G, D. Kernels on rows: rows, columns. Kernels on flat ranges: elements.
@@ -27,10 +27,6 @@ struct KernelCall {
   // FLOPs: 2 M N K for a product; 4 S^2 N D B / 2 for causal attention (half of the scores are masked) and 2.5 times that for
   // its backward; a few per element for the rest. Bytes: each argument counts once for every time it is read or written.
   double flops = 0, bytes = 0;
-
-  bool same_kind(const KernelCall& other) const {
-    return kernel == other.kernel && variant == other.variant && dtype == other.dtype;
-  }
 };
 
 }  // namespace trivet::kernels

@@ -10,5 +10,4 @@
 #include "kernels/norms.h"
 #include "kernels/optimizers.h"
 #include "kernels/products.h"
-#include "kernels/quantization.h"
 #include "kernels/sums.h"

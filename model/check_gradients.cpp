@@ -19,7 +19,7 @@ TensorView view_of(Values& values, const Shape& shape) { return {values.data(), 
 
 // Draws values in [-spread, spread) with the random key of `name`.
 Values draw(int64_t count, uint64_t seed, const std::string& name, double spread) {
-  Values values(static_cast<size_t>(count));
+  Values values(count);
   const uint64_t key = random_key(seed, name);
   for (size_t i = 0; i < values.size(); ++i)
     values[i] = spread * (2.0 * static_cast<double>(unit_float(philox(key, i, 0)[0])) - 1.0);
@@ -27,7 +27,7 @@ Values draw(int64_t count, uint64_t seed, const std::string& name, double spread
 }
 
 std::vector<int32_t> draw_numbers(int64_t count, uint64_t seed, const std::string& name, int64_t from, int64_t below) {
-  std::vector<int32_t> numbers(static_cast<size_t>(count));
+  std::vector<int32_t> numbers(count);
   const uint64_t key = random_key(seed, name);
   for (size_t i = 0; i < numbers.size(); ++i)
     numbers[i] = static_cast<int32_t>(from + philox(key, i, 0)[0] % static_cast<uint64_t>(below - from));

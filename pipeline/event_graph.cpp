@@ -34,7 +34,7 @@ class Builder {
   void wait(int earlier, int event) {
     if (earlier != event || event == never_) graph_.waits.emplace_back(earlier, event);
   }
-  const Stage& stage(int index) const { return work_.stages()[static_cast<size_t>(index)]; }
+  const Stage& stage(int index) const { return work_.stages()[index]; }
 
   void add_steps(size_t rank) {
     for (size_t at = 0; at < schedule_[rank].size(); ++at) {
@@ -50,9 +50,9 @@ class Builder {
       for (size_t k = 0; k < link.size(); ++k) {
         const Transfer& t = link[k];
         const int transfer = add({.rank = t.from, .at = t.send_at, .queue = Queue::Send, .peer = t.to});
-        const int send = work_.numbers().of(static_cast<size_t>(t.from), t.send_at);
+        const int send = work_.numbers().of(t.from, t.send_at);
         wait(send, transfer);
-        wait(work_.numbers().of(static_cast<size_t>(t.to), t.receive_at), transfer);
+        wait(work_.numbers().of(t.to, t.receive_at), transfer);
         if (k > 0) wait(transfer - 1, transfer);
         if (k >= kSendsInFlight) wait(first + static_cast<int>(k - kSendsInFlight), send);
         arrival_[{t.send.op, t.send.stage, t.send.microbatch}] = transfer;
@@ -84,7 +84,7 @@ class Builder {
       if (i.op == Op::Tie && last.contains(Queue::Reduce)) reduced_before_[step] = last[Queue::Reduce];
       if (i.op != Op::Unshard && i.op != Op::Reduce) continue;
       if (overlap_ == Overlap::None) {
-        graph_.events[static_cast<size_t>(step)].instant = false;
+        graph_.events[step].instant = false;
         continue;
       }
       const Queue queue = i.op == Op::Unshard ? Queue::Gather : Queue::Reduce;

@@ -28,7 +28,7 @@ struct RankSteps {
     const bool gathers = std::any_of(program.begin(), program.end(), [](const Instruction& i) { return i.op == Op::Unshard; });
     for (const Recording::Span& span : recording.spans) {
       if (span.at == Recording::kUpdate) continue;
-      Step& step = steps.at(static_cast<size_t>(span.at));
+      Step& step = steps.at(span.at);
       const Interval interval{span.start, span.end};
       if (span.kind == Recording::Kind::Step) step.whole = interval;
       if (span.kind == Recording::Kind::Work) extend(step.work, interval);
@@ -74,10 +74,10 @@ class Measurement {
   }
 
  private:
-  const Step& step(int rank, size_t at) const { return ranks_[static_cast<size_t>(rank)].steps[at]; }
+  const Step& step(int rank, size_t at) const { return ranks_[rank].steps[at]; }
 
   Interval instruction(const Event& event, const Step& own) const {
-    const Op op = schedule_[static_cast<size_t>(event.rank)][event.at].op;
+    const Op op = schedule_[event.rank][event.at].op;
     if (op == Op::Tie || op == Op::SumLoss) return {own.whole.end, own.whole.end};
     if (event.instant) {  // a REDUCE of several groups also waits for the first of them
       const double point = own.work ? std::min(own.ready, own.work->start) : own.ready;
@@ -186,8 +186,7 @@ MeasuredCosts::MeasuredCosts(const Schedule& schedule, std::span<const RecordedS
       if (event.rank < 0) continue;
       const Interval time = measurement.time_of(event);
       const double spent = event.queue == Queue::Compute ? measurement.busy(event) : time.end - time.start;
-      Mean& mean =
-          (event.instant ? step_issues : step_costs)[key(event.rank, schedule[static_cast<size_t>(event.rank)][event.at])];
+      Mean& mean = (event.instant ? step_issues : step_costs)[key(event.rank, schedule[event.rank][event.at])];
       mean.sum += spent;
       ++mean.count;
     }

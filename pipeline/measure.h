@@ -42,9 +42,7 @@ class MeasuredCosts {
   // `cost` and `issue` are those of SimulateOptions. They throw std::out_of_range for an instruction that never ran.
   double cost(int rank, const Instruction& i) const { return costs_.at(key(rank, i)); }
   double issue(int rank, const Instruction& i) const { return issues_.at(key(rank, i)); }
-  double lead(int rank) const {
-    return leads_.at(static_cast<size_t>(rank));
-  }  // the optimizer step, up to the first instruction
+  double lead(int rank) const { return leads_.at(rank); }  // the optimizer step, up to the first instruction
 
  private:
   using Key = std::tuple<int, Op, int, int>;  // rank, kind, stage, block

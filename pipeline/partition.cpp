@@ -25,7 +25,7 @@ class Weights {
   }
 
   int blocks() const { return static_cast<int>(sums_.size()) - 1; }
-  double of(int begin, int end) const { return sums_[static_cast<size_t>(end)] - sums_[static_cast<size_t>(begin)]; }
+  double of(int begin, int end) const { return sums_[end] - sums_[begin]; }
 
  private:
   std::vector<double> sums_;
@@ -91,7 +91,7 @@ double least_heaviest(const Weights& weights, int stages) {
 std::vector<int> most_even(const Weights& weights, int stages, double limit) {
   const int blocks = weights.blocks();
   const double never = std::numeric_limits<double>::infinity();
-  std::vector<double> least(static_cast<size_t>(blocks) + 1, never);  // by the end of the stage
+  std::vector<double> least(blocks + 1, never);  // by the end of the stage
   least[0] = 0;
   std::vector<std::vector<int>> begins;  // by stage and end: where the stage begins
   for (int stage = 0; stage < stages; ++stage) {
@@ -100,17 +100,16 @@ std::vector<int> most_even(const Weights& weights, int stages, double limit) {
     for (int end = stage + 1; end <= blocks; ++end) {
       for (int begin = end - 1; begin >= stage && weights.of(begin, end) <= limit; --begin) {
         const double weight = weights.of(begin, end);
-        const double sum = least[static_cast<size_t>(begin)] + weight * weight;
-        if (sum == never || sum > next[static_cast<size_t>(end)]) continue;  // if equal, the later stage is the longer one
-        next[static_cast<size_t>(end)] = sum;
-        begin_of[static_cast<size_t>(end)] = begin;
+        const double sum = least[begin] + weight * weight;
+        if (sum == never || sum > next[end]) continue;  // if equal, the later stage is the longer one
+        next[end] = sum;
+        begin_of[end] = begin;
       }
     }
     least = std::move(next);
   }
-  std::vector<int> bounds(static_cast<size_t>(stages) + 1, blocks);
-  for (size_t stage = begins.size(); stage > 0; --stage)
-    bounds[stage - 1] = begins[stage - 1][static_cast<size_t>(bounds[stage])];
+  std::vector<int> bounds(stages + 1, blocks);
+  for (size_t stage = begins.size(); stage > 0; --stage) bounds[stage - 1] = begins[stage - 1][bounds[stage]];
   return bounds;
 }
 

@@ -7,9 +7,7 @@
 namespace trivet::pipeline {
 namespace {
 
-const Instruction& instruction_of(const Schedule& schedule, const Event& event) {
-  return schedule[static_cast<size_t>(event.rank)][event.at];
-}
+const Instruction& instruction_of(const Schedule& schedule, const Event& event) { return schedule[event.rank][event.at]; }
 
 std::vector<double> durations_of(const Schedule& schedule, const EventGraph& graph, const SimulateOptions& options) {
   std::vector<double> durations;
@@ -22,11 +20,11 @@ std::vector<double> durations_of(const Schedule& schedule, const EventGraph& gra
 
 // Returns, for each step, the event that it waits for longest, which is the one that ends last.
 std::vector<int> latest_causes(const EventGraph& graph, std::span<const Interval> times, int steps) {
-  std::vector<int> latest(static_cast<size_t>(steps), -1);
+  std::vector<int> latest(steps, -1);
   for (const auto& [earlier, later] : graph.waits) {
     if (later >= steps) continue;
-    int& known = latest[static_cast<size_t>(later)];
-    if (known < 0 || times[static_cast<size_t>(earlier)].end > times[static_cast<size_t>(known)].end) known = earlier;
+    int& known = latest[later];
+    if (known < 0 || times[earlier].end > times[known].end) known = earlier;
   }
   return latest;
 }
@@ -37,8 +35,8 @@ void add_waits(Timeline& timeline, const Schedule& schedule, const EventGraph& g
   for (size_t rank = 0; rank < schedule.size(); ++rank) {
     double free = starts[rank];
     for (size_t at = 0; at < schedule[rank].size(); ++at) {
-      const auto step = static_cast<size_t>(numbers.of(rank, at));
-      const auto cause = static_cast<size_t>(causes[step]);
+      const size_t step = numbers.of(rank, at);
+      const size_t cause = causes[step];
       if (causes[step] >= 0 && times[cause].end > free)
         timeline.waits[rank].push_back({graph.events[cause].queue, free, times[cause].end});
       // Communication without its own queue is a wait, too.
@@ -64,7 +62,7 @@ EventGraph replicated(const EventGraph& one, size_t copies, const Schedule& sche
     all.events.insert(all.events.end(), one.events.begin(), one.events.end());
     for (const auto& [earlier, later] : one.waits) {
       all.waits.emplace_back(first + earlier, first + later);
-      if (!is_of_all_replicas(schedule, one.events[static_cast<size_t>(later)])) continue;
+      if (!is_of_all_replicas(schedule, one.events[later])) continue;
       for (int other = 0; other < end; other += count)
         if (other != first) all.waits.emplace_back(other + earlier, first + later);
     }
@@ -91,8 +89,7 @@ std::vector<Timeline> simulate_replicas(const Schedule& compute_order, std::span
     starts.push_back(options.starts);
     starts.back().resize(schedule.size(), 0);
     for (size_t rank = 0; rank < schedule.size(); ++rank)
-      if (!schedule[rank].empty())
-        earliest[durations.size() + static_cast<size_t>(work.numbers().of(rank, 0))] = starts.back()[rank];
+      if (!schedule[rank].empty()) earliest[durations.size() + work.numbers().of(rank, 0)] = starts.back()[rank];
     durations.insert(durations.end(), own.begin(), own.end());
   }
   const std::vector<double> ends =
@@ -120,7 +117,7 @@ std::function<double(int, const Instruction&)> even_costs(const Schedule& schedu
     if (does(i.op, Part::Forward) || does(i.op, Part::Recompute)) cost += costs.forward;
     if (does(i.op, Part::BackwardInput)) cost += costs.backward_input;
     if (does(i.op, Part::BackwardWeight)) cost += costs.backward_weight;
-    return computes(i.op) ? cost * shares[static_cast<size_t>(i.stage)] : 0;
+    return computes(i.op) ? cost * shares[i.stage] : 0;
   };
 }
 

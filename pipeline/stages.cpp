@@ -25,8 +25,8 @@ std::vector<Stage> find_stages(const Schedule& schedule) {
   for (size_t rank = 0; rank < schedule.size(); ++rank)
     for (const Instruction& i : schedule[rank]) {
       if (!computes(i.op)) continue;
-      if (static_cast<size_t>(i.stage) >= stages.size()) stages.resize(static_cast<size_t>(i.stage) + 1);
-      add_block(stages[static_cast<size_t>(i.stage)], static_cast<int>(rank), i);
+      if (static_cast<size_t>(i.stage) >= stages.size()) stages.resize(i.stage + 1);
+      add_block(stages[i.stage], static_cast<int>(rank), i);
     }
   for (size_t stage = 0; stage < stages.size(); ++stage)
     if (stages[stage].rank < 0) throw std::logic_error(fmt::format("schedule: no rank runs stage {}", stage));

@@ -24,10 +24,10 @@ Timeline make_timeline(const Schedule& schedule, const EventGraph& graph, std::s
     const Event& event = graph.events[n];
     if (event.rank < 0) continue;
     timeline.makespan = std::max(timeline.makespan, times[n].end);
-    const Instruction& i = schedule[static_cast<size_t>(event.rank)][event.at];
+    const Instruction& i = schedule[event.rank][event.at];
     const bool computation = computes(i.op) && event.queue == Queue::Compute;
     if (computation || (!event.instant && times[n].end > times[n].start))
-      timeline.ranks[static_cast<size_t>(event.rank)].push_back({i, event.queue, event.peer, times[n].start, times[n].end});
+      timeline.ranks[event.rank].push_back({i, event.queue, event.peer, times[n].start, times[n].end});
   }
   double computing = 0, available = 0;
   for (size_t rank = 0; rank < schedule.size(); ++rank) {

@@ -29,17 +29,16 @@ Key link_of(const Instruction& i, int rank, const std::vector<Stage>& stages) {
     throw std::logic_error(fmt::format("schedule: rank {}: {} {}", rank, to_string(i), why));
   };
   const auto has_stage = [&](int stage) { return stage >= 0 && stage < static_cast<int>(stages.size()); };
-  if (!has_stage(i.stage) || stages[static_cast<size_t>(i.stage)].rank != rank)
-    fail("belongs to a stage that is not on this rank");
+  if (!has_stage(i.stage) || stages[i.stage].rank != rank) fail("belongs to a stage that is not on this rank");
   if (!has_stage(other_stage(i))) fail("has no stage at the other end");
-  const int other = stages[static_cast<size_t>(other_stage(i))].rank;
+  const int other = stages[other_stage(i)].rank;
   if (other == rank) fail("goes from the rank to itself; stages on the same rank need no transfer");
   return is_send(i.op) ? Key{rank, other, moves_activations(i.op)} : Key{other, rank, moves_activations(i.op)};
 }
 
 Link pair(const Schedule& schedule, const Key& key, const Ends& ends) {
   const auto [from, to, forward] = key;
-  const Program &sender = schedule[static_cast<size_t>(from)], &receiver = schedule[static_cast<size_t>(to)];
+  const Program &sender = schedule[from], &receiver = schedule[to];
   const auto text = [](const Program& program, const std::vector<size_t>& places, size_t k) {
     return k < places.size() ? to_string(program[places[k]]) : "nothing";
   };

@@ -8,7 +8,7 @@
 namespace trivet::pipeline {
 
 void validate_lifetimes(const Program& program, const BlockParameters& parameters) {
-  const auto has = [](const std::vector<int64_t>& elements, int block) { return elements.at(static_cast<size_t>(block)) > 0; };
+  const auto has = [](const std::vector<int64_t>& elements, int block) { return elements.at(block) > 0; };
   std::set<int> whole, incomplete;
   for (const Instruction& i : program) {
     const auto fail = [&](const std::string& why) { throw std::logic_error(fmt::format("program: {} {}", to_string(i), why)); };
@@ -16,10 +16,10 @@ void validate_lifetimes(const Program& program, const BlockParameters& parameter
     if (i.op == Op::Reshard && whole.erase(i.block) == 0) fail("releases weights that are not whole");
     if (i.op == Op::Reduce) incomplete.erase(i.block);
     if (!computes(i.op)) continue;
-    for (int block : parameters.weights_of.at(static_cast<size_t>(i.block)))
+    for (int block : parameters.weights_of.at(i.block))
       if (needs_weights(i.op) && has(parameters.sharded_elements, block) && !whole.count(block))
         fail(fmt::format("uses the weights of block {} while they are sharded; an UNSHARD is missing", block));
-    for (int block : parameters.gradients_of.at(static_cast<size_t>(i.block)))
+    for (int block : parameters.gradients_of.at(i.block))
       if (makes_weight_gradients(i.op) && has(parameters.gradient_elements, block)) incomplete.insert(block);
   }
   if (!whole.empty()) throw std::logic_error(fmt::format("program: block {} is still whole at the end", *whole.begin()));

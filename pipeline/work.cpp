@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kParts = 4;
 
-size_t slots(const Stage& stage) { return static_cast<size_t>(stage.last_block - stage.first_block + 1); }
+size_t slots(const Stage& stage) { return stage.last_block - stage.first_block + 1; }
 
 }  // namespace
 
@@ -33,17 +33,15 @@ Numbering::Numbering(const Schedule& schedule) : first_{0} {
 Work::Work(const Schedule& schedule, int microbatches)
     : stages_(find_stages(schedule)), microbatches_(microbatches), numbers_(schedule), first_slot_{0} {
   for (const Stage& stage : stages_) first_slot_.push_back(first_slot_.back() + slots(stage));
-  numbers_of_.assign(kParts * first_slot_.back() * static_cast<size_t>(microbatches), -1);
+  numbers_of_.assign(kParts * first_slot_.back() * microbatches, -1);
   for (size_t rank = 0; rank < schedule.size(); ++rank)
     for (size_t at = 0; at < schedule[rank].size(); ++at)
       if (computes(schedule[rank][at].op)) add(schedule[rank][at], numbers_.of(rank, at));
 }
 
 size_t Work::place(Part part, int stage, int block, int microbatch) const {
-  const size_t slot =
-      first_slot_[static_cast<size_t>(stage)] + static_cast<size_t>(block - stages_[static_cast<size_t>(stage)].first_block);
-  return (static_cast<size_t>(part) * first_slot_.back() + slot) * static_cast<size_t>(microbatches_) +
-         static_cast<size_t>(microbatch);
+  const size_t slot = first_slot_[stage] + block - stages_[stage].first_block;
+  return (static_cast<size_t>(part) * first_slot_.back() + slot) * microbatches_ + microbatch;
 }
 
 void Work::add(const Instruction& i, int number) {

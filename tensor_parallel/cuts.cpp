@@ -15,7 +15,7 @@ SplitCuts cuts_of(const Split& split, int rank, int size) {
   if (!can_cut(split, size)) throw std::logic_error("tensor_parallel: a split cannot be cut into fixed chunks");
   const int per_rank = kSumChunks / size, first_chunk = rank * per_rank;
   SplitCuts cuts;
-  cuts.sums.leaves.resize(static_cast<size_t>(per_rank));
+  cuts.sums.leaves.resize(per_rank);
   int64_t end = 0;
   for (size_t segment = 0; segment < split.segments.size(); ++segment) {
     const int64_t units = split.units.empty() ? split.segments[segment] : split.units[segment];
@@ -24,7 +24,7 @@ SplitCuts cuts_of(const Split& split, int rank, int size) {
       const int64_t begin = end;
       end += (units * (chunk + 1) / kSumChunks - units * chunk / kSumChunks) * unit;
       cuts.ends.push_back(end);
-      cuts.sums.leaves[static_cast<size_t>(chunk - first_chunk)].push_back({begin, end});
+      cuts.sums.leaves[chunk - first_chunk].push_back({begin, end});
     }
   }
   cuts.rows.row_ends = cuts.cols.col_ends = cuts.ends;

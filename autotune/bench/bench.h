@@ -11,6 +11,7 @@
 #include "autotune/hardware_profile.h"
 #include "comm/world.h"
 #include "engine/plan.h"
+#include "model/model.h"
 
 namespace trivet::autotune {
 

@@ -7,6 +7,7 @@
 #include "autotune/bench/run_steps.h"
 #include "autotune/bench/shapes.h"
 #include "autotune/units.h"
+#include "engine/make_plan.h"
 
 namespace trivet::autotune {
 namespace {

@@ -35,7 +35,7 @@ bool run_on(const std::vector<int>& cores) {
 OwnCores::OwnCores(const comm::World& world, bool wanted) {
   if (!wanted) return;
   const std::vector<int> cores = allowed_cores();
-  const auto ranks = static_cast<size_t>(world.size()), rank = static_cast<size_t>(world.rank());
+  const size_t ranks = world.size(), rank = world.rank();
   if (ranks == 1 || cores.size() % ranks != 0) return;
   const size_t each = cores.size() / ranks;
   if (!run_on({cores.begin() + static_cast<std::ptrdiff_t>(rank * each),

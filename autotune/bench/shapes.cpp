@@ -37,7 +37,7 @@ class Choices {
     std::array<int, kCube> order;
     std::iota(order.begin(), order.end(), 0);
     for (size_t i = kCube; i > 1; --i) std::swap(order[i - 1], order[philox(key, i, cube)[0] % i]);
-    return (order[static_cast<size_t>(n_ % kCube)] + 0.5) / kCube;
+    return (order[n_ % kCube] + 0.5) / kCube;
   }
 
   static constexpr int kCube = 16;

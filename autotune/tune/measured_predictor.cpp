@@ -6,6 +6,7 @@
 #include "autotune/rehearsed_step.h"
 #include "comm/participants.h"
 #include "core/error.h"
+#include "engine/make_plan.h"
 
 namespace trivet::autotune {
 namespace {

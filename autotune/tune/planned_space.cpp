@@ -52,7 +52,7 @@ std::vector<TrialConfig> with_fewer_microbatches(std::vector<TrialConfig> trials
     if (trials[i].fits) fitting[layout_of(trials[i])].push_back(i);
   std::vector<bool> chosen(trials.size(), false);
   for (const auto& [layout, all] : fitting)
-    for (const size_t i : evenly_spread(all.size(), static_cast<size_t>(most))) chosen[all[i]] = true;
+    for (const size_t i : evenly_spread(all.size(), most)) chosen[all[i]] = true;
   std::vector<TrialConfig> left;
   for (size_t i = 0; i < trials.size(); ++i)
     if (chosen[i] || !trials[i].fits) left.push_back(std::move(trials[i]));
@@ -76,9 +76,9 @@ std::vector<TrialConfig> with_fewer_microbatches(std::vector<TrialConfig> trials
 
 TuningSpace plan_space(TuningSpace space, const Config& config, const model::Model& model, int64_t memory_bytes,
                        comm::World& world) {
-  const auto size = static_cast<size_t>(world.size());
+  const size_t size = world.size();
   nlohmann::json mine = nlohmann::json::array();
-  for (size_t i = static_cast<size_t>(world.rank()); i < space.trials.size(); i += size)
+  for (size_t i = world.rank(); i < space.trials.size(); i += size)
     mine.push_back(plan_one(space.trials[i], model, world.size()));
   std::vector<nlohmann::json> plans;
   for (const std::string& text : comm::over_group(world.group()).gather(mine.dump()))

@@ -8,8 +8,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <vector>
 
+#include "autotune/cluster.h"
 #include "autotune/host_facts.h"
 #include "comm/participants.h"
 #include "core/memory.h"
@@ -34,13 +34,7 @@ int64_t free_host_bytes() {
   return std::min(kibibytes * 1024, limit - used);
 }
 
-struct OneDevice {
-  std::string host, hardware;
-  int64_t free_bytes = 0;
-  bool shared = false;  // by the ranks of the host
-};
-
-OneDevice find_own(const Config& config, comm::World& world, int threads, int local_rank) {
+RankDevice find_own(const Config& config, comm::World& world, int threads, int local_rank) {
   std::string reason;
   const Device device = config.device == DeviceChoice::Auto ? find_device(reason) : config.compute_device();
   if (device == Device::Cpu)
@@ -53,25 +47,29 @@ OneDevice find_own(const Config& config, comm::World& world, int threads, int lo
 
 }  // namespace
 
-RankDevices find_rank_devices(const Config& config, comm::World& world, int threads, int local_rank) {
-  const OneDevice own = find_own(config, world, threads, local_rank);
-  const nlohmann::json mine{own.host, own.hardware, own.free_bytes, own.shared};
+RankDevices combine(const std::vector<RankDevice>& ranks) {
   std::map<std::string, int> ranks_of_host, ranks_of_hardware;
-  std::vector<nlohmann::json> all;
-  for (const std::string& text : comm::over_group(world.group()).gather(mine.dump())) {
-    all.push_back(nlohmann::json::parse(text));
-    ++ranks_of_host[all.back()[0]];
-    ++ranks_of_hardware[all.back()[1]];
-  }
+  for (const RankDevice& rank : ranks) ++ranks_of_host[rank.host], ++ranks_of_hardware[rank.hardware];
   RankDevices devices{.memory_bytes = std::numeric_limits<int64_t>::max()};
-  for (const nlohmann::json& one : all) {
-    const int64_t bytes = one[2], sharers = one[3].get<bool>() ? ranks_of_host[one[0]] : 1;
-    devices.memory_bytes = std::min(devices.memory_bytes, bytes / sharers);
-    devices.gpus = !one[3].get<bool>();
+  for (const RankDevice& rank : ranks) {
+    devices.memory_bytes = std::min(devices.memory_bytes, rank.free_bytes / (rank.shared ? ranks_of_host[rank.host] : 1));
+    devices.gpus = !rank.shared;
   }
-  for (const auto& [hardware, ranks] : ranks_of_hardware)
-    devices.hardware += fmt::format("{}{} x {}", devices.hardware.empty() ? "" : "; ", ranks, hardware);
+  devices.memory_bytes -= default_reserve(devices.memory_bytes);
+  for (const auto& [hardware, count] : ranks_of_hardware)
+    devices.hardware += fmt::format("{}{} x {}", devices.hardware.empty() ? "" : "; ", count, hardware);
   return devices;
+}
+
+RankDevices find_rank_devices(const Config& config, comm::World& world, int threads, int local_rank) {
+  const RankDevice own = find_own(config, world, threads, local_rank);
+  const nlohmann::json mine{own.host, own.hardware, own.free_bytes, own.shared};
+  std::vector<RankDevice> ranks;
+  for (const std::string& text : comm::over_group(world.group()).gather(mine.dump())) {
+    const auto rank = nlohmann::json::parse(text);
+    ranks.push_back({.host = rank[0], .hardware = rank[1], .free_bytes = rank[2], .shared = rank[3]});
+  }
+  return combine(ranks);
 }
 
 }  // namespace trivet::autotune

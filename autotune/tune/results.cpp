@@ -198,7 +198,7 @@ std::string summary_text(const TuningReport& report) {
   for (const TrialRecord& record : report.records) {
     ++by_status[static_cast<int>(record.result.status)];
     reused += record.reused ? 1 : 0;
-    for (Row* row : {&rows[static_cast<size_t>(record.trial->config.zero.stage)], &rows.back()}) {
+    for (Row* row : {&rows[record.trial->config.zero.stage], &rows.back()}) {
       row->trials += record.result.status == TrialStatus::DoesNotFit ? 0 : 1;
       if (record.result.status != TrialStatus::Ok) continue;
       if (!row->best || is_better(metric, value(record), value(*row->best))) row->best = &record;

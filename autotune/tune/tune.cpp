@@ -64,7 +64,7 @@ class Director {
       if (!trial.fits)
         report_.records.push_back({.trial = &trial,
                                    .result = {.status = TrialStatus::DoesNotFit,
-                                              .message = fmt::format("needs {:.1f} MiB per rank, but {:.1f} are free",
+                                              .message = fmt::format("needs {:.1f} MiB per rank, but {:.1f} can be used",
                                                                      static_cast<double>(trial.memory_bytes) / (1 << 20),
                                                                      static_cast<double>(devices.memory_bytes) / (1 << 20))}});
     take_over();
@@ -150,7 +150,8 @@ class Director {
       runnable_.push_back(i);
       predicted_.push_back(predicted[i]);
       points.push_back({.features = features_of(trial.config, world_size_),
-                        .predicted = log_cost(config.autotuning.metric, trial, predicted_.back())});
+                        .predicted = log_cost(config.autotuning.metric, trial, predicted_.back()),
+                        .memory_bytes = trial.memory_bytes});
     }
     tuner_ = make_tuner(config.autotuning.tuner_type, std::move(points), static_cast<uint64_t>(config.training.seed));
   }
@@ -224,9 +225,9 @@ std::vector<double> predict(const TuningSpace& space, const Config& config, cons
     predictor = make_measured_predictor(profile, "autotuning", model, device, options.threads, world.size());
   }
   // Rehearsing is worth sharing among ranks; predicting from a description is quick on rank 0 alone.
-  const size_t ranks = measures ? static_cast<size_t>(world.size()) : 1;
+  const size_t ranks = measures ? world.size() : 1;
   nlohmann::json mine = nlohmann::json::array();
-  for (auto i = static_cast<size_t>(world.rank()); predictor && i < space.trials.size(); i += ranks)
+  for (size_t i = world.rank(); predictor && i < space.trials.size(); i += ranks)
     mine.push_back(space.trials[i].fits ? predictor->seconds(space.trials[i].config, world.size()) : 0.0);
   std::vector<nlohmann::json> parts;
   for (const std::string& text : comm::over_group(world.group()).gather(mine.dump()))

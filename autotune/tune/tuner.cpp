@@ -5,6 +5,7 @@
 #include <limits>
 #include <numbers>
 #include <numeric>
+#include <utility>
 
 #include "autotune/tune/gaussian_process.h"
 #include "core/random.h"
@@ -69,12 +70,14 @@ class ModelBased final : public Tuner {
       if (!is_tried(history, point)) open.push_back(point);
     if (open.empty()) return std::nullopt;
     const double best = best_cost(history);
-    if (std::isinf(best)) return *std::ranges::min_element(open, {}, [&](size_t p) { return points_[p].predicted; });
+    if (std::isinf(best))
+      return *std::ranges::min_element(open, {},
+                                       [&](size_t p) { return std::pair(points_[p].predicted, points_[p].memory_bytes); });
     const GaussianProcess corrections = learned(history);
-    return *std::ranges::max_element(open, {}, [&](size_t p) {
+    return *std::ranges::min_element(open, {}, [&](size_t p) {
       GaussianProcess::Estimate estimate = corrections.at(points_[p].features);
       estimate.mean += points_[p].predicted;
-      return expected_improvement(estimate, best);
+      return std::pair(-expected_improvement(estimate, best), points_[p].memory_bytes);
     });
   }
 
@@ -105,7 +108,7 @@ std::unique_ptr<Tuner> make_tuner(TunerType type, std::vector<Point> points, uin
 }
 
 bool stops_early(std::span<const Observation> history, int64_t limit) {
-  const auto last = static_cast<size_t>(limit);
+  const size_t last = limit;
   if (limit == 0 || history.size() <= last) return false;
   const double before = best_cost(history.first(history.size() - last));
   return !std::isinf(before) && best_cost(history.last(last)) >= before;

@@ -4,7 +4,8 @@
 //   random        in an order drawn from a seed
 //   model_based   predictions of a step model, corrected by the trials: log cost = prediction + what a Gaussian process over
 //                 the features of a config has learned about the difference; the config with the largest expected improvement
-//                 is next (Jones, Schonlau, Welch: Efficient Global Optimization, 1998)
+//                 is next (Jones, Schonlau, Welch: Efficient Global Optimization, 1998); of several equally good ones, the one
+//                 that needs least memory
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@ namespace trivet::autotune {
 struct Point {
   std::vector<double> features;  // the same number in every point; a difference of 1 matters
   double predicted = 0;          // log cost, up to a constant that all points share
+  int64_t memory_bytes = 0;      // decides between points that are equally good
 };
 
 struct Observation {

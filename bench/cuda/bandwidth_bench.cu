@@ -1,6 +1,6 @@
 // Compares the rates of memory-bound GPU kernels with the rate of a copy on the same device.
 //
-//   bandwidth_bench [PART...]        elementwise, quantisation, norms, activations, embeddings, cross_entropies, optimizers
+//   bandwidth_bench [PART...]        elementwise, norms, activations, embeddings, cross_entropies, optimizers
 //
 // A line shows the median time of a launch, measured by events; the bytes that must move (each argument once for every time it
 // must be read or written) divided by that time; and the share of the rate of cudaMemcpyAsync from device to device. Tensors
@@ -150,21 +150,6 @@ void elementwise(Bench& b) {
   b.run("fixed_point_round", {wide, x}, FixedPointRound{wide, 1.0, 100, x, refused});
 }
 
-void quantisation(Bench& b) {
-  const TensorView x = b.random(DType::BFloat16, {kParameters}), bytes = b.allocate(DType::UInt8, {kParameters});
-  for (const int64_t block : {64, 256, 2048}) {
-    const TensorView scales = b.allocate(DType::Float32, {kParameters / block});
-    for (const int bits : {8, 4}) {
-      const TensorView values = bytes.slice(0, bits == 8 ? kParameters : kParameters / 2);
-      const std::string kind = " int" + std::to_string(bits) + " / " + std::to_string(block);
-      b.run<Quantize>("quantize" + kind, {x, values, scales},
-                      {.x = x, .values = values, .scales = scales, .bits = bits, .block = block});
-      b.run<Dequantize>("dequantize" + kind, {x, values, scales},
-                        {.values = values, .scales = scales, .out = x, .bits = bits, .block = block});
-    }
-  }
-}
-
 void norms(Bench& b) {
   for (const int64_t hidden : {int64_t{768}, int64_t{1600}, kHidden, int64_t{8192}}) {
     const int64_t rows = kTokens * kHidden / hidden;
@@ -290,10 +275,9 @@ void optimizers(Bench& b) {
 }
 
 int run(int argc, char** argv) {
-  const std::pair<const char*, void (*)(Bench&)> parts[] = {
-      {"elementwise", elementwise}, {"quantisation", quantisation}, {"norms", norms},
-      {"activations", activations}, {"embeddings", embeddings},     {"cross_entropies", cross_entropies},
-      {"optimizers", optimizers}};
+  const std::pair<const char*, void (*)(Bench&)> parts[] = {{"elementwise", elementwise},         {"norms", norms},
+                                                            {"activations", activations},         {"embeddings", embeddings},
+                                                            {"cross_entropies", cross_entropies}, {"optimizers", optimizers}};
   Bench bench(std::vector<std::string>(argv + 1, argv + argc));
   for (const auto& [name, part] : parts) {
     if (!bench.wants(name)) continue;

@@ -98,7 +98,7 @@ std::optional<Verdict> read_verdict(const std::string& message) {
   Verdict verdict;
   const auto [end, error] = std::from_chars(message.data(), message.data() + message.size(), verdict.exit_code);
   if (error != std::errc() || end == message.data() + message.size()) return std::nullopt;
-  verdict.text = message.substr(static_cast<size_t>(end + 1 - message.data()));
+  verdict.text = message.substr(end + 1 - message.data());
   return verdict;
 }
 
@@ -133,7 +133,7 @@ std::optional<Verdict> wait_for_verdict(const SignalQueue& signals, int guardian
     const ssize_t got = ::recv(guardian, message.data(), message.size(), MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     if (got <= 0) return std::nullopt;
-    message.resize(static_cast<size_t>(got));
+    message.resize(got);
     return read_verdict(message);
   }
 }

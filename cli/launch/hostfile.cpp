@@ -85,7 +85,7 @@ std::string read_hostfile(const std::string& path) {
   for (ssize_t got = 1; got != 0 && size < text.size();) {
     got = ::read(file.number(), text.data() + size, text.size() - size);
     if (got < 0 && errno != EINTR) refuse_file(path, std::strerror(errno));
-    if (got > 0) size += static_cast<size_t>(got);
+    if (got > 0) size += got;
   }
   if (size > kLargestFile) refuse_file(path, fmt::format("is larger than {} bytes, the most that is accepted", kLargestFile));
   text.resize(size);

@@ -21,7 +21,7 @@ constexpr int kMostRanks = 4096;
 std::vector<Host> hosts_of(const LaunchRequest& request) {
   if (!request.hostfile.empty()) return parse_hostfile(request.hostfile);
   if (std::filesystem::exists(kUsualHostfile)) return parse_hostfile(kUsualHostfile);
-  Host host{"localhost", std::vector<int>(static_cast<size_t>(request.ranks > 0 ? request.ranks : memory_nodes()))};
+  Host host{"localhost", std::vector<int>(request.ranks > 0 ? request.ranks : memory_nodes())};
   std::iota(host.slots.begin(), host.slots.end(), 0);
   return {host};
 }
@@ -57,7 +57,7 @@ Host slots_on_this_host(const LaunchRequest& request) {
   if (request.ranks > static_cast<int>(host.slots.size())) {
     throw ConfigError(fmt::format("--num_gpus {}: host \"{}\" has {} slots", request.ranks, host.name, host.slots.size()));
   }
-  if (request.ranks > 0) host.slots.resize(static_cast<size_t>(request.ranks));
+  if (request.ranks > 0) host.slots.resize(request.ranks);
   return host;
 }
 
@@ -67,7 +67,7 @@ std::vector<RankLayout> lay_out(const LaunchRequest& request, const Host& host, 
   const auto wait_policy = inherited.find("OMP_WAIT_POLICY");
   std::vector<RankLayout> layout;
   for (int rank = 0; rank < ranks; ++rank) {
-    RankLayout one{.rank = rank, .local_rank = rank, .host = host.name, .slot = host.slots[static_cast<size_t>(rank)]};
+    RankLayout one{.rank = rank, .local_rank = rank, .host = host.name, .slot = host.slots[rank]};
     if (request.bind_cores) one.cores = cores_of_rank(cores, rank, ranks);
     const size_t threads = request.bind_cores ? one.cores.size() : std::max<size_t>(1, cores.size() / host.slots.size());
     one.environment = {{"RANK", std::to_string(rank)},

@@ -81,7 +81,7 @@ void Output::flush() {
       written = ::write(target_, queue_.data() + done_, std::min<size_t>(waiting_bytes(), PIPE_BUF));
     }
     if (written >= 0) {
-      done_ += static_cast<size_t>(written);
+      done_ += written;
     } else if (errno == EINTR || errno == EAGAIN) {
       return;
     } else {

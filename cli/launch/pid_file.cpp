@@ -66,7 +66,7 @@ std::string PidFile::add(int rank, int pid) const {
   for (size_t done = 0; done < line.size();) {
     const ssize_t written = ::write(file_.number(), line.data() + done, line.size() - done);
     if (written < 0) return std::strerror(errno);
-    done += static_cast<size_t>(written);
+    done += written;
   }
   return "";
 }

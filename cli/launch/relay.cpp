@@ -100,9 +100,9 @@ void Relay::read(Source& source) {
       if (got == 0) end(source, out);
       break;
     }
-    total += static_cast<size_t>(got);
+    total += got;
     if (source.prefix.empty()) {
-      out.append(buffer, static_cast<size_t>(got));
+      out.append(buffer, got);
       continue;
     }
     for (ssize_t i = 0; i < got; ++i) {

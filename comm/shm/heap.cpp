@@ -30,7 +30,7 @@ std::unique_ptr<ShmHeap> ShmHeap::attach(const std::string& path, int rank, int 
 }
 
 std::unique_ptr<ShmHeap> ShmHeap::map(int descriptor, int rank, int ranks) {
-  const auto size = static_cast<size_t>(ranks * kRegionBytes);
+  const size_t size = ranks * kRegionBytes;
   void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
   if (base != MAP_FAILED) return std::unique_ptr<ShmHeap>(new ShmHeap(descriptor, static_cast<std::byte*>(base), rank, ranks));
   ::close(descriptor);
@@ -38,7 +38,7 @@ std::unique_ptr<ShmHeap> ShmHeap::map(int descriptor, int rank, int ranks) {
 }
 
 ShmHeap::~ShmHeap() {
-  munmap(base_, static_cast<size_t>(total_));
+  munmap(base_, total_);
   ::close(descriptor_);
 }
 

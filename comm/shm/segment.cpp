@@ -27,7 +27,7 @@ namespace {
 }
 
 std::shared_ptr<std::byte> map(const std::string& name, int descriptor, int64_t bytes) {
-  const auto size = static_cast<size_t>(bytes);
+  const size_t size = bytes;
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (memory == MAP_FAILED) fail(name, "cannot be mapped", errno);
   return {static_cast<std::byte*>(memory), [size](std::byte* data) { munmap(data, size); }};

@@ -46,7 +46,7 @@ void run_rank(Job& job, const RankInGroup& self, const RankWorldMaker& make, con
   } catch (...) {
     report_failure(job, self, "an exception that is not a std::exception");
   }
-  job.ended[static_cast<size_t>(self.rank)] = true;
+  job.ended[self.rank] = true;
 }
 
 }  // namespace
@@ -57,12 +57,12 @@ void run_rank_threads(int ranks, const RankWorldMaker& make, const std::function
   Job job(ranks);
   const auto activity = allocate_board(WorldActivity::bytes(ranks));
   const std::string host = host_name();
-  std::vector<JobView> views(static_cast<size_t>(ranks));
+  std::vector<JobView> views(ranks);
   for (int rank = 0; rank < ranks; ++rank)  // all of them before the first rank starts
     views[rank] = {.deadline = options.operation_deadline,
                    .state = job.state,
                    .activity = std::make_shared<WorldActivity>(activity, activity_options(rank, ranks, host, options)),
-                   .has_ended = [&job](int r) { return job.ended[static_cast<size_t>(r)].load(); }};
+                   .has_ended = [&job](int r) { return job.ended[r].load(); }};
 
   const auto run = [&](int rank) {
     pthread_setname_np(pthread_self(), ("rank " + std::to_string(rank)).c_str());

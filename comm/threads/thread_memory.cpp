@@ -7,8 +7,8 @@ namespace trivet::comm {
 
 std::shared_ptr<std::byte> allocate_board(int64_t bytes) {
   constexpr std::align_val_t kPage{4096};
-  auto* memory = static_cast<std::byte*>(::operator new(static_cast<size_t>(bytes), kPage));
-  std::memset(memory, 0, static_cast<size_t>(bytes));
+  auto* memory = static_cast<std::byte*>(::operator new(bytes, kPage));
+  std::memset(memory, 0, bytes);
   return {memory, [](std::byte* data) { ::operator delete(data, kPage); }};
 }
 

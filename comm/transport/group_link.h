@@ -69,7 +69,7 @@ class GroupLink {
 
  private:
   [[noreturn]] void throw_gone(int rank, const OperationHeader& during) const;
-  int world_rank(int rank) const { return errors_.self().world_ranks[static_cast<size_t>(rank)]; }
+  int world_rank(int rank) const { return errors_.self().world_ranks[rank]; }
   uint64_t tag(Purpose purpose) const { return group_id_ << 3 | static_cast<uint64_t>(purpose); }
 
   const std::shared_ptr<RankTransport> transport_;

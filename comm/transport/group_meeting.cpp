@@ -4,7 +4,7 @@ namespace trivet::comm {
 
 std::vector<Announcement> GroupMeeting::enter(Announcement mine, const ExchangeCounts* counts) {
   mine.header.number = ++operations_;
-  std::vector<Announcement> outgoing(static_cast<size_t>(link_.size()), mine);
+  std::vector<Announcement> outgoing(link_.size(), mine);
   std::vector<std::unique_ptr<Transfer>> sent;
   std::vector<PendingTransfer> pending;
   for (int rank = 0; rank < link_.size(); ++rank) {

@@ -6,8 +6,7 @@ namespace trivet::comm {
 
 static_assert(std::is_trivially_copyable_v<Announcement>);
 
-HeaderExchange::HeaderExchange(const GroupLink& link, Purpose purpose)
-    : link_(link), purpose_(purpose), slots_(static_cast<size_t>(link.size())) {
+HeaderExchange::HeaderExchange(const GroupLink& link, Purpose purpose) : link_(link), purpose_(purpose), slots_(link.size()) {
   for (int rank = 0; rank < link.size(); ++rank)
     if (rank != link.rank()) post(rank);
 }
@@ -18,20 +17,20 @@ std::unique_ptr<Transfer> HeaderExchange::send(int to, const Announcement& mine)
 
 Announcement HeaderExchange::take(int from) {
   std::lock_guard lock(mutex_);
-  const Announcement arrived = slots_[static_cast<size_t>(from)].announcement;
+  const Announcement arrived = slots_[from].announcement;
   post(from);
   return arrived;
 }
 
 std::optional<OperationHeader> HeaderExchange::ahead(int from) const {
   std::lock_guard lock(mutex_);
-  const Slot& slot = slots_[static_cast<size_t>(from)];
+  const Slot& slot = slots_[from];
   if (slot.receive->wait(std::chrono::milliseconds(0)) != TransferState::Complete) return std::nullopt;
   return slot.announcement.header;
 }
 
 void HeaderExchange::post(int from) {
-  Slot& slot = slots_[static_cast<size_t>(from)];
+  Slot& slot = slots_[from];
   slot.receive = link_.receive(from, purpose_, std::as_writable_bytes(std::span(&slot.announcement, 1)));
 }
 

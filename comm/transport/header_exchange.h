@@ -27,7 +27,7 @@ class HeaderExchange {
   // `mine` must stay valid until the transfer is complete.
   std::unique_ptr<Transfer> send(int to, const Announcement& mine) const;
   // The transfer of the next header of `from`; valid until take().
-  PendingTransfer next(int from) const { return {from, slots_[static_cast<size_t>(from)].receive.get()}; }
+  PendingTransfer next(int from) const { return {from, slots_[from].receive.get()}; }
   // The header that has arrived from `from`. Posts the receive of the next one.
   Announcement take(int from);
   // The header that has arrived from `from` and was not taken yet. On any thread.

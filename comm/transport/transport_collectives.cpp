@@ -47,7 +47,7 @@ void TransportCollectives::run(const Call& call) {
 // Returns the header with the number of the operation.
 OperationHeader TransportCollectives::meet(const Call& call) {
   const ExchangeCounts* counts = call.header.operation == Operation::AllToAllV ? &call.counts : nullptr;
-  return meeting_.enter({call.header}, counts)[static_cast<size_t>(link_.rank())].header;
+  return meeting_.enter({call.header}, counts)[link_.rank()].header;
 }
 
 // Receives are posted first, so that no data arrives before its receive.
@@ -145,8 +145,8 @@ void TransportCollectives::exchange(const OperationHeader& during, const Incomin
 }
 
 std::span<std::byte> TransportCollectives::received(int rank, size_t bytes) {
-  const size_t others = static_cast<size_t>(link_.size() - 1);
-  const auto index = static_cast<size_t>(rank < link_.rank() ? rank : rank - 1);
+  const size_t others = link_.size() - 1;
+  const size_t index = rank < link_.rank() ? rank : rank - 1;
   if (received_.size() < others * bytes) received_.resize(others * bytes);
   return std::span(received_).subspan(index * bytes, bytes);
 }

@@ -18,7 +18,7 @@ TransportGroup::TransportGroup(std::shared_ptr<RankTransport> transport, uint64_
 std::unique_ptr<ProcessGroup> TransportGroup::subgroup(const std::vector<int>& ranks, const std::string& name) {
   Announcement mine{subgroup_header(*this, ranks, name)};
   if (ranks.front() == rank()) mine.group_id = link_.transport()->next_group_id();
-  const uint64_t group_id = control_.enter(mine)[static_cast<size_t>(ranks.front())].group_id;
+  const uint64_t group_id = control_.enter(mine)[ranks.front()].group_id;
   if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) return nullptr;
   const GroupErrors& errors = link_.errors();
   return std::make_unique<TransportGroup>(link_.transport(), group_id, errors.self().in_subgroup(ranks, name), errors.job());

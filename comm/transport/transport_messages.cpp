@@ -6,13 +6,13 @@ TransportMessages::TransportMessages(const GroupLink& link)
     : link_(link),
       senders_(link, Purpose::SendHeader),
       receivers_(link, Purpose::ReceiveHeader),
-      sent_to_(static_cast<size_t>(link.size())),
-      received_from_(static_cast<size_t>(link.size())) {}
+      sent_to_(link.size()),
+      received_from_(link.size()) {}
 
 void TransportMessages::send(OperationHeader header, ConstTensorView data) {
   const int peer = header.root;
   ++under_way_;
-  header.number = ++sent_to_[static_cast<size_t>(peer)];
+  header.number = ++sent_to_[peer];
   compare(header, meet(senders_, receivers_, header), link_.rank(), peer);
   if (data.elements() > 0) {
     std::byte taken{};
@@ -28,7 +28,7 @@ void TransportMessages::send(OperationHeader header, ConstTensorView data) {
 void TransportMessages::receive(OperationHeader header, TensorView data) {
   const int peer = header.root;
   ++under_way_;
-  header.number = ++received_from_[static_cast<size_t>(peer)];
+  header.number = ++received_from_[peer];
   std::unique_ptr<Transfer> message;
   if (data.elements() > 0)
     message =

@@ -21,7 +21,7 @@ bool in_places(std::span<const Piece> pieces) {
 }  // namespace
 
 void Staging::copy_in_host_memory(ConstTensorView from, TensorView to) {
-  if (from.bytes() > 0) std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
+  if (from.bytes() > 0) std::memcpy(to.data, from.data, from.bytes());
 }
 
 AsyncSaver::AsyncSaver(Store& store, Participants ranks, MemoryMeter& meter, Log log, Staging staging, int failure_limit)

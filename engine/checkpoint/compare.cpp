@@ -44,7 +44,7 @@ void compare_chunk(DType dtype, std::span<const std::byte> first, std::span<cons
 
 std::vector<std::byte> read_chunk(const LoadedStep& step, const std::string& name, const TensorInfo& tensor, int64_t first,
                                   int64_t count) {
-  std::vector<std::byte> data(static_cast<size_t>(count * size_of(tensor.dtype)));
+  std::vector<std::byte> data(count * size_of(tensor.dtype));
   const Piece piece = whole_box_piece(name, tensor.shape, first, {data.data(), tensor.dtype, {count}});
   step.read({&piece, 1});
   return data;
@@ -79,13 +79,6 @@ std::vector<TensorDifference> compare(const LoadedStep& first, const LoadedStep&
   std::vector<TensorDifference> differences;
   for (const std::string& name : all_names(first, second)) differences.push_back(compare_tensor(first, second, name));
   return differences;
-}
-
-bool equal_bits(const LoadedStep& first, const LoadedStep& second, const std::string& prefix) {
-  const auto names = all_names(first, second);
-  return std::all_of(names.begin(), names.end(), [&](const std::string& name) {
-    return !name.starts_with(prefix) || compare_tensor(first, second, name).kind == Difference::None;
-  });
 }
 
 }  // namespace trivet::checkpoint

@@ -20,7 +20,5 @@ struct TensorDifference {
 // Returns one entry for each tensor of either checkpoint, ordered by name. Bits are compared, so -0 differs from 0 and a NaN
 // equals itself.
 std::vector<TensorDifference> compare(const LoadedStep& first, const LoadedStep& second);
-// Whether both have the same tensors with the same bits. Considers only tensors whose names start with `prefix`.
-bool equal_bits(const LoadedStep& first, const LoadedStep& second, const std::string& prefix = "");
 
 }  // namespace trivet::checkpoint

@@ -40,7 +40,7 @@ void add_copies(std::vector<BlockJob>& jobs, size_t piece, const Run& run, int64
   int64_t from = run.from * element_bytes, left = run.count * element_bytes;
   out += run.to * element_bytes;
   while (left > 0) {
-    const auto block = static_cast<size_t>(from / kBlockBytes);
+    const size_t block = from / kBlockBytes;
     const int64_t in_block = from % kBlockBytes, bytes = std::min(left, kBlockBytes - in_block);
     if (jobs.empty() || jobs.back().piece != piece || jobs.back().block != block) jobs.push_back({piece, block, {}});
     jobs.back().copies.push_back({in_block, out, bytes});
@@ -136,7 +136,7 @@ void LoadedStep::open_shard(const std::string& name) {
     corrupt(path, fmt::format("the file has {} bytes, the manifest says {}", shard->file->size(), stored.bytes));
   if (stored.header_bytes < 8 || stored.header_bytes > std::min(stored.bytes, kShardHeaderLimitBytes))
     corrupt(path, fmt::format("the manifest says that its header has {} bytes", stored.header_bytes));
-  std::string start(static_cast<size_t>(stored.header_bytes), '\0');
+  std::string start(stored.header_bytes, '\0');
   shard->file->read_exactly(0, std::as_writable_bytes(std::span(start)));
   if (const uint32_t crc = crc32c(std::as_bytes(std::span(start))); crc != stored.header_crc32c)
     corrupt(path, fmt::format("header: crc32c {:08x}, expected {:08x}; {}", crc, stored.header_crc32c,
@@ -208,10 +208,10 @@ void LoadedStep::read(std::span<const Piece> wanted, int threads) const {
     const int64_t begin = static_cast<int64_t>(job.block) * kBlockBytes;
     const StoredPiece& piece = manifest_.pieces[job.piece];
     const int64_t piece_bytes = piece.count * size_of(manifest_.tensors.at(piece.tensor).dtype);
-    std::vector<std::byte> data(static_cast<size_t>(std::min(kBlockBytes, piece_bytes - begin)));
+    std::vector<std::byte> data(std::min(kBlockBytes, piece_bytes - begin));
     reading([&] { places_[job.piece].shard->file->read_exactly(places_[job.piece].offset + begin, data); });
     check_block(job.piece, job.block, data);
-    for (const Copy& copy : job.copies) std::memcpy(copy.to, data.data() + copy.from, static_cast<size_t>(copy.bytes));
+    for (const Copy& copy : job.copies) std::memcpy(copy.to, data.data() + copy.from, copy.bytes);
   });
 }
 
@@ -225,15 +225,14 @@ void LoadedStep::check_block(size_t piece, size_t block, std::span<const std::by
 
 void LoadedStep::verify(int part, int parts, int threads) const {
   std::vector<const Shard*> mine;
-  for (size_t i = static_cast<size_t>(part); i < shards_.size(); i += static_cast<size_t>(parts))
-    mine.push_back(shards_[i].get());
+  for (size_t i = part; i < shards_.size(); i += parts) mine.push_back(shards_[i].get());
   run_jobs(mine.size(), threads, [&](size_t i) { reading([&] { verify_shard(*mine[i]); }); });
 }
 
 void LoadedStep::verify_shard(const Shard& shard) const {
   alignas(64) XXH3_state_t hash;
   XXH3_64bits_reset(&hash);
-  std::vector<std::byte> buffer(static_cast<size_t>(kBlockBytes));
+  std::vector<std::byte> buffer(kBlockBytes);
   const auto read = [&](int64_t offset, int64_t bytes) {
     const std::span data(buffer.data(), static_cast<size_t>(std::min(bytes, kBlockBytes)));
     shard.file->read_exactly(offset, data);
@@ -250,8 +249,7 @@ void LoadedStep::verify_shard(const Shard& shard) const {
   for (size_t i = 0; i < shard.pieces.size(); ++i) {
     const TensorEntry& entry = shard.header.tensors[i];
     for (int64_t at = entry.begin; at < entry.end; at += kBlockBytes)
-      check_block(shard.pieces[i], static_cast<size_t>((at - entry.begin) / kBlockBytes),
-                  read(shard.header.data_start + at, entry.end - at));
+      check_block(shard.pieces[i], (at - entry.begin) / kBlockBytes, read(shard.header.data_start + at, entry.end - at));
   }
   if (const uint64_t xxh3 = XXH3_64bits_digest(&hash); xxh3 != stored.xxh3)
     corrupt(directory_ + "/" + shard.name, fmt::format("xxh3 {:016x} of the whole file, expected {:016x}", xxh3, stored.xxh3));

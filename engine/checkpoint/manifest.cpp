@@ -88,7 +88,7 @@ void check_piece(const StoredPiece& piece, const Manifest& manifest, const std::
   if (piece.first > elements || piece.count > elements - piece.first)
     corrupt(where, fmt::format("elements {} + {} are not inside a box of {}", piece.first, piece.count, elements));
   const int64_t bytes = piece.count * size_of(tensor->second.dtype);
-  const auto blocks = static_cast<size_t>((bytes + kBlockBytes - 1) / kBlockBytes);
+  const size_t blocks = (bytes + kBlockBytes - 1) / kBlockBytes;
   if (piece.block_crc32c.size() != blocks)
     corrupt(where, fmt::format("{} checksums, {} are expected", piece.block_crc32c.size(), blocks));
 }

@@ -29,9 +29,8 @@ constexpr std::array<std::pair<std::string_view, DType>, 8> kFormatNames{{{"I64"
                                                                           {"U8", DType::UInt8}}};
 
 size_t format_rank(DType dtype) {
-  return static_cast<size_t>(
-      std::find_if(kFormatNames.begin(), kFormatNames.end(), [&](const auto& n) { return n.second == dtype; }) -
-      kFormatNames.begin());
+  return std::find_if(kFormatNames.begin(), kFormatNames.end(), [&](const auto& n) { return n.second == dtype; }) -
+         kFormatNames.begin();
 }
 
 DType parse_dtype(const std::string& name, const std::string& where) {
@@ -120,7 +119,7 @@ std::string layout_safetensors(SafetensorsHeader& header) {
 
 SafetensorsHeader parse_safetensors_header(std::string_view start, int64_t file_bytes, const std::string& path) {
   const int64_t bytes = checked_header_bytes(start, file_bytes, path);
-  const Json json = parse_strict(start.substr(8, static_cast<size_t>(bytes)), path);
+  const Json json = parse_strict(start.substr(8, bytes), path);
   if (!json.is_object()) corrupt(path, "the header is not an object");
   SafetensorsHeader header;
   header.data_start = bytes + 8;
@@ -134,42 +133,6 @@ SafetensorsHeader parse_safetensors_header(std::string_view start, int64_t file_
             [](const TensorEntry& a, const TensorEntry& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
   check_no_holes(header, file_bytes, path);
   return header;
-}
-
-SafetensorsHeader read_safetensors_header(const ReadableFile& file) {
-  std::string start(8, '\0');
-  if (file.size() >= 8) file.read_exactly(0, std::as_writable_bytes(std::span(start)));
-  const int64_t bytes = checked_header_bytes(start, file.size(), file.path());
-  start.resize(static_cast<size_t>(bytes) + 8);
-  file.read_exactly(0, std::as_writable_bytes(std::span(start)));
-  return parse_safetensors_header(start, file.size(), file.path());
-}
-
-void write_safetensors(FileSystem& files, const std::string& path, std::span<const NamedTensor> tensors) {
-  SafetensorsHeader header;
-  std::map<std::string_view, ConstTensorView> data;
-  for (const NamedTensor& tensor : tensors) {
-    header.tensors.push_back({tensor.name, tensor.data.dtype, tensor.data.shape, 0, 0});
-    if (!data.emplace(tensor.name, tensor.data).second) throw std::logic_error("safetensors: two tensors named " + tensor.name);
-  }
-  const std::string start = layout_safetensors(header);
-  const auto file = files.create(path, 0);
-  file->write(start);
-  for (const TensorEntry& entry : header.tensors) {
-    const ConstTensorView tensor = data.at(entry.name);
-    file->write(std::span(static_cast<const std::byte*>(tensor.data), static_cast<size_t>(tensor.bytes())));
-  }
-  file->sync();
-  file->close();
-}
-
-void read_tensor(const ReadableFile& file, const SafetensorsHeader& header, const TensorEntry& entry, TensorView out) {
-  if (out.dtype != entry.dtype || out.elements() != entry.shape.elements())
-    throw CheckpointError(ExitCode::CheckpointCorrupt,
-                          fmt::format("{}: tensor \"{}\": {} {} is stored, but {} {} is needed", file.path(), entry.name,
-                                      name_of(entry.dtype), to_string(entry.shape), name_of(out.dtype), to_string(out.shape)));
-  file.read_exactly(header.data_start + entry.begin,
-                    std::span(static_cast<std::byte*>(out.data), static_cast<size_t>(out.bytes())));
 }
 
 }  // namespace trivet::checkpoint

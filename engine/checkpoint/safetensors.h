@@ -7,7 +7,6 @@
 #pragma once
 
 #include <map>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,18 +34,7 @@ struct SafetensorsHeader {
 // Orders the tensors (by alignment, then name), gives them offsets, and returns the bytes that come before the data.
 std::string layout_safetensors(SafetensorsHeader& header);
 
-SafetensorsHeader read_safetensors_header(const ReadableFile& file);
-// The same for a header that is already in memory. `start`: at least the first 8 + N bytes; `file_bytes`: the size of the file.
+// `start`: at least the first 8 + N bytes of a file whose header has N bytes; `file_bytes`: the size of the file.
 SafetensorsHeader parse_safetensors_header(std::string_view start, int64_t file_bytes, const std::string& path);
-
-struct NamedTensor {
-  std::string name;
-  ConstTensorView data;
-};
-
-// Writes and syncs a complete file in one call, for other programs to read.
-void write_safetensors(FileSystem& files, const std::string& path, std::span<const NamedTensor> tensors);
-// Reads one tensor of a file; `out` must have the entry's dtype and element count.
-void read_tensor(const ReadableFile& file, const SafetensorsHeader& header, const TensorEntry& entry, TensorView out);
 
 }  // namespace trivet::checkpoint

@@ -209,7 +209,7 @@ class JsonReader {
   char peek() const { return at_end() ? '\0' : text_[next_]; }
   std::string shown() const {
     if (at_end()) return "the end of the file";
-    const auto bytes = static_cast<size_t>(std::max(1, decode_utf8(text_, next_).bytes));
+    const size_t bytes = std::max(1, decode_utf8(text_, next_).bytes);
     return shown(text_.substr(next_, bytes));
   }
   static std::string shown(std::string_view text) { return "\"" + printable(text) + "\""; }

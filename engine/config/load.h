@@ -22,6 +22,11 @@ void check(const Config& config);
 // The same for a model of your own layers, about which the section "model" says nothing.
 void check_without_model(const Config& config);
 
+// Checks that some number of data-parallel ranks can train the batch that the config describes; resolve_batch solves it for a
+// given number. load_config does not call it, because `trivet tune` and your own code may complete the batch. Throws
+// ConfigError.
+void check_batch(const Config& config);
+
 // Given keys that have no effect in this run, each with the reason: "optimizer.params.torch_adam: Trivet has only one Adam".
 std::vector<std::string> accepted_without_effect(const Config& config);
 

@@ -27,7 +27,8 @@ DeepSpeed has keep their name, meaning and default. `--set key=value` on the com
   whole sections.
 * A key of DeepSpeed that Trivet does not implement is accepted at its default and, in a section whose `enabled` is false, at any value.
   Otherwise it is refused by name.
-* Keys that have no effect in a run are listed by `trivet config check`.
+* Keys that have no effect in a run are listed by `trivet config check`. It also refuses a config without a batch size, unless the config
+  has a section `autotuning`, and a `train_batch_size` that no number of data-parallel ranks can train; a run checks its own number.
 * `bfloat16` is another name for `bf16`; `"zero_optimization": true` means stage 1.
 
 )";

@@ -2,9 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "core/error.h"
 #include "engine/config/config.h"
+#include "engine/config/load.h"
+#include "engine/config/refuse.h"
 
 namespace trivet {
 namespace {
@@ -22,7 +25,9 @@ struct Unsolved {
 // "24 or 32", "8": the positive multiples of `unit` on either side of `value`.
 std::string nearest_multiples(int64_t value, int64_t unit) {
   const int64_t below = value / unit * unit;
-  return below == 0 ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit);
+  if (below == 0) return fmt::format("{}", unit);
+  if (below > std::numeric_limits<int64_t>::max() - unit) return fmt::format("{}", below);
+  return fmt::format("{} or {}", below, below + unit);
 }
 
 // Solves train = known x data-parallel size x ? for the missing factor. `name` is the known key.
@@ -55,6 +60,32 @@ void check_product(const Unsolved& u, const ResolvedBatch& b) {
       b.train_batch_size, b.micro_batch_size, b.gradient_accumulation_steps, u.data_parallel_size, product, advice));
 }
 
+// The samples that each rank contributes to a step, as far as the config says, and the keys that say it.
+struct SamplesPerRank {
+  int64_t count = 1;
+  std::string keys;  // "train_micro_batch_size_per_gpu 2 x gradient_accumulation_steps 2 = 4"
+};
+
+SamplesPerRank samples_per_rank(const Config& config) {
+  const BatchConfig& batch = config.batch;
+  const std::string micro = fmt::format("train_micro_batch_size_per_gpu {}", batch.micro_batch_size);
+  const std::string steps = fmt::format("gradient_accumulation_steps {}", batch.gradient_accumulation_steps);
+  if (batch.gradient_accumulation_steps == 0) return {std::max<int64_t>(1, batch.micro_batch_size), micro};
+  if (batch.micro_batch_size == 0) return {batch.gradient_accumulation_steps, steps};
+  SamplesPerRank samples;
+  if (__builtin_mul_overflow(batch.micro_batch_size, batch.gradient_accumulation_steps, &samples.count))
+    config::refuse(
+        config, "train_micro_batch_size_per_gpu",
+        fmt::format("{} x {} is too large; use smaller numbers, whose product is below 2^63", batch.micro_batch_size, steps));
+  samples.keys = fmt::format("{} x {} = {}", micro, steps, samples.count);
+  return samples;
+}
+
+// `trivet tune` chooses the batch of a config that does not give one.
+bool is_for_tuning(const Config& config) {
+  return is_given(config, "autotuning") && (config.autotuning.enabled || !is_given(config, "autotuning.enabled"));
+}
+
 // The product of the given factors must fit in 64 bits, so that nothing below overflows.
 void check_range(const Unsolved& u) {
   const int64_t micro = std::max<int64_t>(1, u.batch.micro_batch_size);
@@ -67,6 +98,18 @@ void check_range(const Unsolved& u) {
 }
 
 }  // namespace
+
+void check_batch(const Config& config) {
+  const int64_t train = config.batch.train_batch_size;
+  const SamplesPerRank samples = samples_per_rank(config);
+  if (train == 0 && config.batch.micro_batch_size == 0 && !is_for_tuning(config))
+    config::refuse(config, "train_batch_size",
+                   "is missing, and so is train_micro_batch_size_per_gpu; give at least one of them, an integer from 1");
+  if (train % samples.count != 0)
+    config::refuse(config, "train_batch_size",
+                   fmt::format("{} is not a multiple of {}, so no number of data-parallel ranks can train it; use {}", train,
+                               samples.keys, nearest_multiples(train, samples.count)));
+}
 
 ResolvedBatch resolve_batch(const BatchConfig& batch, int64_t data_parallel_size, const std::string& source) {
   const Unsolved u{batch, data_parallel_size, source};

@@ -15,7 +15,7 @@ constexpr size_t kLongestMeant = 100;  // no known name is close to a longer one
 
 size_t common_prefix(std::string_view a, std::string_view b) {
   const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
-  return static_cast<size_t>(end - a.begin());
+  return end - a.begin();
 }
 
 std::string lower(std::string text) {

@@ -18,7 +18,7 @@ constexpr size_t kRememberedWords = 1 << 20, kRememberedBytes = 64;
 std::unordered_map<std::string_view, int32_t> ids_of(const BpeVocabulary& vocabulary) {
   std::unordered_map<std::string_view, int32_t> ids;
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) ids.emplace(vocabulary.tokens[id], static_cast<int32_t>(id));
-  for (int32_t id : vocabulary.special) ids.erase(vocabulary.tokens[static_cast<size_t>(id)]);
+  for (int32_t id : vocabulary.special) ids.erase(vocabulary.tokens[id]);
   return ids;
 }
 
@@ -45,12 +45,12 @@ BpeTokenizer::BpeTokenizer(BpeVocabulary vocabulary, const std::string& source) 
     const char text = static_cast<char>(byte);
     const auto found = ids.find(std::string_view(&text, 1));
     if (found == ids.end()) bad_file(source, fmt::format("byte {} has no token, so this is not a byte-level vocabulary", byte));
-    id_of_byte_[static_cast<size_t>(byte)] = found->second;
+    id_of_byte_[byte] = found->second;
   }
   merges_.reserve(vocabulary_.merges.size());
   for (size_t rank = 0; rank < vocabulary_.merges.size(); ++rank) {
     const auto [left, right] = vocabulary_.merges[rank];
-    const std::string whole = vocabulary_.tokens[static_cast<size_t>(left)] + vocabulary_.tokens[static_cast<size_t>(right)];
+    const std::string whole = vocabulary_.tokens[left] + vocabulary_.tokens[right];
     const auto found = ids.find(whole);
     if (found == ids.end())
       bad_file(source, fmt::format("merge {} produces \"{}\", which is not in the vocabulary", rank,
@@ -64,10 +64,10 @@ std::vector<int32_t> BpeTokenizer::encode_word(std::string_view word) const {
   std::vector<Node> nodes;
   nodes.reserve(word.size());
   for (int32_t i = 0; i < count; ++i)
-    nodes.push_back({id_of_byte_[static_cast<uint8_t>(word[static_cast<size_t>(i)])], i - 1, i + 1 < count ? i + 1 : -1});
+    nodes.push_back({id_of_byte_[static_cast<uint8_t>(word[i])], i - 1, i + 1 < count ? i + 1 : -1});
 
   Candidates candidates;
-  const auto node = [&](int32_t at) -> Node& { return nodes[static_cast<size_t>(at)]; };
+  const auto node = [&](int32_t at) -> Node& { return nodes[at]; };
   const auto consider = [&](int32_t left) {
     if (left < 0 || node(left).next < 0) return;
     const int32_t l = node(left).id, r = node(node(left).next).id;
@@ -116,7 +116,7 @@ std::string BpeTokenizer::decode(std::span<const int32_t> ids) const {
   for (int32_t id : ids) {
     if (id < 0 || id >= vocabulary_size())
       throw DataError(ExitCode::Usage, fmt::format("token {} is outside the vocabulary of {}", id, vocabulary_size()));
-    text += vocabulary_.tokens[static_cast<size_t>(id)];
+    text += vocabulary_.tokens[id];
   }
   return text;
 }

@@ -110,8 +110,8 @@ std::string BpeTokenizer::to_text() const {
   Ordered vocabulary = Ordered::object(), merges = Ordered::array(), added = Ordered::array();
   const auto& special = vocabulary_.special;
   std::vector<bool> is_special(vocabulary_.tokens.size());
-  for (int32_t id : special) is_special[static_cast<size_t>(id)] = true;
-  const auto written = [&](int32_t id) { return to_byte_alphabet(vocabulary_.tokens[static_cast<size_t>(id)]); };
+  for (int32_t id : special) is_special[id] = true;
+  const auto written = [&](int32_t id) { return to_byte_alphabet(vocabulary_.tokens[id]); };
   std::vector<std::pair<std::string, size_t>> entries;
   for (size_t id = 0; id < vocabulary_.tokens.size(); ++id)
     if (!is_special[id]) entries.emplace_back(written(static_cast<int32_t>(id)), id);
@@ -120,7 +120,7 @@ std::string BpeTokenizer::to_text() const {
   for (const auto& [left, right] : vocabulary_.merges) merges.push_back(written(left) + " " + written(right));
   for (int32_t id : special)
     added.push_back({{"id", id},
-                     {"content", vocabulary_.tokens[static_cast<size_t>(id)]},
+                     {"content", vocabulary_.tokens[id]},
                      {"single_word", false},
                      {"lstrip", false},
                      {"rstrip", false},

@@ -74,7 +74,7 @@ std::pair<int32_t, int32_t> halves(const std::string& token, int32_t token_rank,
   while (parts.size() > 2) {
     const auto best = std::min_element(merged.begin(), merged.end());
     if (*best >= token_rank) bad_file(source, fmt::format("rank {} cannot be made by merging two earlier tokens", token_rank));
-    const auto at = static_cast<size_t>(best - merged.begin());
+    const size_t at = best - merged.begin();
     parts[at] = joined(at);
     parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(at) + 1);
     merged.erase(best);

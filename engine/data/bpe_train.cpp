@@ -33,7 +33,7 @@ class PairCounts {
   };
   Pair best();
   void merge(const Pair& pair);
-  const std::string& bytes_of_token(int32_t id) const { return tokens_[static_cast<size_t>(id)]; }
+  const std::string& bytes_of_token(int32_t id) const { return tokens_[id]; }
 
  private:
   struct Known {
@@ -49,8 +49,8 @@ class PairCounts {
     bool operator()(const Entry& a, const Entry& b) const {
       if (a.count != b.count) return a.count < b.count;
       const auto& of = *tokens;
-      const int left = of[static_cast<size_t>(a.left)].compare(of[static_cast<size_t>(b.left)]);
-      return left != 0 ? left < 0 : of[static_cast<size_t>(a.right)] < of[static_cast<size_t>(b.right)];
+      const int left = of[a.left].compare(of[b.left]);
+      return left != 0 ? left < 0 : of[a.right] < of[b.right];
     }
   };
 
@@ -119,7 +119,7 @@ void PairCounts::merge(const Pair& pair) {
 }
 
 void PairCounts::merge_in(int32_t index, const Pair& pair, int32_t result) {
-  Word& word = words_[static_cast<size_t>(index)];
+  Word& word = words_[index];
   std::vector<int32_t> merged;
   merged.reserve(word.tokens.size());
   for (size_t i = 0; i < word.tokens.size(); ++i) {

@@ -12,8 +12,7 @@ constexpr bool stands_for_itself(int byte) { return (byte >= 33 && byte <= 126) 
 constexpr std::array<char32_t, 256> make_characters() {
   std::array<char32_t, 256> characters{};
   char32_t next = 0x100;
-  for (int byte = 0; byte < 256; ++byte)
-    characters[static_cast<size_t>(byte)] = stands_for_itself(byte) ? static_cast<char32_t>(byte) : next++;
+  for (int byte = 0; byte < 256; ++byte) characters[byte] = stands_for_itself(byte) ? static_cast<char32_t>(byte) : next++;
   return characters;
 }
 
@@ -46,7 +45,7 @@ std::optional<std::string> from_byte_alphabet(std::string_view text) {
     const auto found = std::find(kCharacters.begin(), kCharacters.end(), point.value);
     if (point.bytes == 0 || found == kCharacters.end()) return std::nullopt;
     bytes += static_cast<char>(found - kCharacters.begin());
-    position += static_cast<size_t>(point.bytes);
+    position += point.bytes;
   }
   return bytes;
 }

@@ -24,7 +24,7 @@ void for_each_character(std::string_view text, Visit visit) {
     const CodePoint point = decode_utf8(text, position);
     if (point.bytes == 0) not_utf8(text, position);
     visit(point.value, position);
-    position += static_cast<size_t>(point.bytes);
+    position += point.bytes;
   }
 }
 
@@ -75,7 +75,7 @@ std::string CharactersTokenizer::decode(std::span<const int32_t> ids) const {
     if (id < 0 || id >= vocabulary_size())
       throw DataError(ExitCode::Usage,
                       fmt::format("token {} is outside the vocabulary of {} characters", id, vocabulary_size()));
-    append_utf8(text, characters_[static_cast<size_t>(id)]);
+    append_utf8(text, characters_[id]);
   }
   return text;
 }

@@ -65,13 +65,13 @@ void DataFile::read(int64_t offset, std::span<std::byte> out) const {
       check_size();  // truncated since the first check
       data_changed(path_, fmt::format("ends before byte {}, but had {} bytes when it was opened", offset, bytes_));
     }
-    out = out.subspan(static_cast<size_t>(got));
+    out = out.subspan(got);
     offset += got;
   }
 }
 
 std::string DataFile::text(int64_t offset, int64_t bytes) const {
-  std::string text(static_cast<size_t>(std::clamp<int64_t>(bytes_ - offset, 0, bytes)), '\0');
+  std::string text(std::clamp<int64_t>(bytes_ - offset, 0, bytes), '\0');
   read(offset, std::as_writable_bytes(std::span(text)));
   return text;
 }

@@ -82,8 +82,8 @@ int64_t tokens_of_sequences(const DataFile& index, int64_t sequences, TokenType 
     const std::string lengths = index.text(first_length + done * 4, count * 4);
     const std::string pointers = index.text(first_pointer + done * 8, count * 8);
     for (int64_t i = 0; i < count; ++i) {
-      const auto length = load<int32_t>(lengths, static_cast<size_t>(i) * 4);
-      const auto pointer = load<int64_t>(pointers, static_cast<size_t>(i) * 8);
+      const auto length = load<int32_t>(lengths, i * 4);
+      const auto pointer = load<int64_t>(pointers, i * 8);
       if (length < 0 || pointer != tokens * bytes_of(type))
         bad_file(index.path(), fmt::format("sequence {} has {} tokens at byte {}, expected at byte {}", done + i, length,
                                            pointer, tokens * bytes_of(type)));

@@ -39,7 +39,7 @@ void MadeUpSource::fill(int64_t sample, std::span<std::byte> input, std::span<in
 std::vector<HostMicrobatch> made_up_step(const SampleSpec& spec, const BatchLayout& layout) {
   const auto source = std::make_shared<MadeUpSource>(spec, layout.global_batch());
   const MicrobatchLoader loader(source, SampleOrder(source->samples(), 0, false), layout);
-  std::vector<HostMicrobatch> microbatches(static_cast<size_t>(layout.accumulation));
+  std::vector<HostMicrobatch> microbatches(layout.accumulation);
   for (size_t m = 0; m < microbatches.size(); ++m) loader.fill(0, static_cast<int64_t>(m), microbatches[m]);
   return microbatches;
 }

@@ -10,8 +10,8 @@ namespace {
 template <typename SampleOf>
 void fill_batch(const SampleSource& source, int64_t samples, HostMicrobatch& out, SampleOf sample_of) {
   const SampleSpec& spec = source.spec();
-  const auto input_bytes = static_cast<size_t>(spec.input.elements() * size_of(spec.input_dtype));
-  const auto targets = static_cast<size_t>(spec.targets.elements()), rows = static_cast<size_t>(samples);
+  const size_t input_bytes = spec.input.elements() * size_of(spec.input_dtype);
+  const size_t targets = spec.targets.elements(), rows = samples;
   out.input.resize(rows * input_bytes);
   out.targets.resize(rows * targets);
   for (size_t b = 0; b < rows; ++b) {

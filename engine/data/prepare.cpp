@@ -102,7 +102,7 @@ class Preparation {
   static int32_t end_of_text_of(const Tokenizer& tokenizer) {
     const auto* bpe = dynamic_cast<const BpeTokenizer*>(&tokenizer);
     for (int32_t id : bpe ? bpe->vocabulary().special : std::vector<int32_t>{})
-      if (bpe->vocabulary().tokens[static_cast<size_t>(id)] == kEndOfText) return id;
+      if (bpe->vocabulary().tokens[id] == kEndOfText) return id;
     return -1;
   }
 

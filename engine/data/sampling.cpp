@@ -32,7 +32,7 @@ bool more_likely(const Candidate& a, const Candidate& b) {
 void keep_most_likely(std::vector<Candidate>& all, int64_t count) {
   const auto kept = std::min<int64_t>(count, static_cast<int64_t>(all.size()));
   std::partial_sort(all.begin(), all.begin() + kept, all.end(), more_likely);
-  all.resize(static_cast<size_t>(kept));
+  all.resize(kept);
 }
 
 void softmax(std::vector<Candidate>& sorted, double temperature) {

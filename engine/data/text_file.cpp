@@ -8,9 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
-#include <sstream>
 
 #include "engine/data/data_error.h"
 
@@ -38,7 +36,7 @@ std::string read_unpacked(const std::string& path, int64_t limit_bytes, std::str
     const size_t before = text.size();
     text.resize(before + kChunkBytes);
     const int got = gzread(file.get(), text.data() + before, kChunkBytes);
-    text.resize(before + static_cast<size_t>(got > 0 ? got : 0));
+    text.resize(before + (got > 0 ? got : 0));
     int code = Z_OK;
     const char* reason = gzerror(file.get(), &code);
     if (got < 0 || (code != Z_OK && code != Z_STREAM_END))
@@ -56,15 +54,6 @@ std::string read_text(const std::string& path, int64_t limit_bytes, std::string_
   std::string text = read_unpacked(path, limit_bytes, kind);
   if (text.empty()) bad_file(path, "is empty");
   return text;
-}
-
-void write_file(const std::string& path, std::string_view content) {
-  const std::string temporary = path + ".tmp";
-  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-  file.write(content.data(), static_cast<std::streamsize>(content.size()));
-  file.close();
-  if (!file) bad_file(path, std::string("cannot be written: ") + std::strerror(errno));
-  std::filesystem::rename(temporary, path);
 }
 
 }  // namespace trivet::data

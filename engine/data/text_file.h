@@ -1,4 +1,4 @@
-// Reads and writes whole files. Only regular files are read: a device or a pipe may never end.
+// Reads whole files. Only regular files are read: a device or a pipe may never end.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,5 @@ inline constexpr int64_t kMostTextBytes = int64_t{64} << 30, kMostTokenizerBytes
 // The file's content, unpacked if it is gzip. Throws DataError if the file is missing, unreadable, damaged, empty or not a
 // regular file, or if it has more than `limit_bytes`, the maximum for its `kind` ("a tokenizer").
 std::string read_text(const std::string& path, int64_t limit_bytes = kMostTextBytes, std::string_view kind = "a text");
-// Writes a temporary file in the same directory and renames it, so that there is the old file or the new one, never half of
-// one.
-void write_file(const std::string& path, std::string_view content);
 
 }  // namespace trivet::data

@@ -57,10 +57,10 @@ TokenType token_type_for(int64_t vocabulary_size) {
 void StoredTokens::read(int64_t first, std::span<int32_t> out, int64_t vocabulary_size) const {
   check_range(first, out.size(), count);
   std::array<std::byte, 16384> piece;  // bytes as they are in the file
-  const size_t most = piece.size() / static_cast<size_t>(bytes_of(type));
+  const size_t most = piece.size() / bytes_of(type);
   for (size_t done = 0; done < out.size(); done += most) {
     const std::span<int32_t> part = out.subspan(done, std::min(most, out.size() - done));
-    const std::span<std::byte> bytes(piece.data(), part.size() * static_cast<size_t>(bytes_of(type)));
+    const std::span<std::byte> bytes(piece.data(), part.size() * bytes_of(type));
     file->read(offset + (first + static_cast<int64_t>(done)) * bytes_of(type), bytes);
     widen_as(type, bytes.data(), part);
   }
@@ -96,7 +96,7 @@ void TokenArray::read(int64_t first, std::span<int32_t> out) const {
 
 TokenSlice::TokenSlice(std::shared_ptr<const TokenFile> whole, int64_t first, int64_t count)
     : whole_(std::move(whole)), first_(first), count_(count) {
-  check_range(first, static_cast<size_t>(count), whole_->tokens());
+  check_range(first, count, whole_->tokens());
 }
 
 void TokenSlice::read(int64_t first, std::span<int32_t> out) const {

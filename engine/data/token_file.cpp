@@ -98,7 +98,7 @@ void read_everything(const TokenFile& file) {
   std::vector<int32_t> ids;
   constexpr int64_t kPiece = 1 << 16;
   for (int64_t first = 0; first < file.tokens(); first += kPiece) {
-    ids.resize(static_cast<size_t>(std::min(kPiece, file.tokens() - first)));
+    ids.resize(std::min(kPiece, file.tokens() - first));
     file.read(first, ids);
   }
 }

@@ -26,7 +26,7 @@ TokenSource::TokenSource(std::shared_ptr<const TokenFile> tokens, int64_t sequen
 
 void TokenSource::fill(int64_t sample, std::span<std::byte> input, std::span<int32_t> targets) const {
   const int64_t length = spec_.input[0];
-  std::vector<int32_t> tokens(static_cast<size_t>(length + 1));
+  std::vector<int32_t> tokens(length + 1);
   tokens_->read(sample * length, tokens);
   std::memcpy(input.data(), tokens.data(), input.size());
   std::copy(tokens.begin() + 1, tokens.end(), targets.begin());

@@ -9,7 +9,6 @@
 #include "engine/data/bpe_files.h"
 #include "engine/data/characters.h"
 #include "engine/data/data_error.h"
-#include "engine/data/hash.h"
 #include "engine/data/text_file.h"
 #include "engine/data/token_file.h"
 
@@ -66,8 +65,6 @@ std::shared_ptr<Tokenizer> characters_tokenizer(std::string_view training_text) 
   return std::make_shared<CharactersTokenizer>(distinct_characters(training_text));
 }
 
-void save_tokenizer(const Tokenizer& tokenizer, const std::string& path) { write_file(path, tokenizer.to_text()); }
-
 std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const std::string& source) try {
   if (json_is_deeper(text, kMostLevels)) bad_file(source, fmt::format("is nested deeper than {} levels", kMostLevels));
   const auto json = nlohmann::json::parse(text);
@@ -89,7 +86,5 @@ std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path) {
   if (path.ends_with(".tiktoken")) return bpe_from_tiktoken(text, path);
   return bpe_from_merges(text, path);
 }
-
-std::string tokenizer_hash(const Tokenizer& tokenizer) { return "xxh3:" + hexadecimal(hash_bytes(tokenizer.to_text())); }
 
 }  // namespace trivet::data

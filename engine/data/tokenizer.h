@@ -33,12 +33,8 @@ class Tokenizer {
 std::shared_ptr<Tokenizer> bytes_tokenizer();
 std::shared_ptr<Tokenizer> characters_tokenizer(std::string_view training_text);
 
-void save_tokenizer(const Tokenizer& tokenizer, const std::string& path);
 std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path);
 // `source` names the file in messages.
 std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const std::string& source);
-
-// "xxh3:0123456789abcdef" of to_text(): two tokenizers with equal hashes give equal ids.
-std::string tokenizer_hash(const Tokenizer& tokenizer);
 
 }  // namespace trivet::data

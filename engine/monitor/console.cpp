@@ -132,7 +132,7 @@ void Console::print_line(const std::string& text, const char* style) {
 void Console::draw_live(const std::string& text) {
   const auto now = std::chrono::steady_clock::now();
   if (live_ && std::chrono::duration<double>(now - drawn_).count() < options_.redraw_seconds) return;
-  out_ << kClearLine << text.substr(0, static_cast<size_t>(options_.columns - 1)) << std::flush;
+  out_ << kClearLine << text.substr(0, options_.columns - 1) << std::flush;
   live_ = true;
   drawn_ = now;
 }

@@ -35,12 +35,12 @@ void align_collectives(const Mesh& mesh, Recordings& recordings) {
       std::map<Key, double> last_start;
       for (const int rank : group) {
         std::set<Key> begun;  // an instruction may have several operations
-        for (const Recording::Span& span : recordings[static_cast<size_t>(rank)][step].spans)
+        for (const Recording::Span& span : recordings[rank][step].spans)
           if (gathers_or_reduces(span) && begun.insert({span.at, span.queue}).second)
             last_start[{span.at, span.queue}] = std::max(last_start[{span.at, span.queue}], span.start);
       }
       for (const int rank : group)
-        for (Recording::Span& span : recordings[static_cast<size_t>(rank)][step].spans)
+        for (Recording::Span& span : recordings[rank][step].spans)
           if (gathers_or_reduces(span))
             span.start = std::min(std::max(span.start, last_start[{span.at, span.queue}]), span.end);
     }
@@ -63,8 +63,7 @@ std::vector<Line> lines_of(const Plan& plan, const Recordings& recordings) {
         plan.mesh.coordinate_of(ranks.front(), Axis::Tensor), ranks, {}, std::vector<RecordedStep>(recordings.front().size())});
     for (const int rank : ranks) {
       line.schedule.push_back(plan.rank(rank).programs.train);
-      for (size_t step = 0; step < line.steps.size(); ++step)
-        line.steps[step].push_back(recordings[static_cast<size_t>(rank)][step]);
+      for (size_t step = 0; step < line.steps.size(); ++step) line.steps[step].push_back(recordings[rank][step]);
     }
   }
   return lines;
@@ -102,7 +101,7 @@ Timeline joined(const std::vector<Line>& lines, const std::vector<Timeline>& par
     all.makespan = std::max(all.makespan, parts[n].makespan);
     all.bubble_fraction += parts[n].bubble_fraction / static_cast<double>(lines.size());
     for (size_t place = 0; place < lines[n].ranks.size(); ++place) {
-      const auto rank = static_cast<size_t>(lines[n].ranks[place]);
+      const size_t rank = lines[n].ranks[place];
       all.ranks[rank] = parts[n].ranks[place];
       all.waits[rank] = parts[n].waits[place];
       all.peak_microbatches[rank] = parts[n].peak_microbatches[place];
@@ -173,8 +172,7 @@ std::vector<BlockCosts> block_costs(const Plan& plan, const std::vector<Line>& l
       std::set<std::pair<Op, int>> seen;
       for (const Instruction& i : line.schedule[rank])
         if (computes(i.op) && seen.insert({i.op, i.block}).second)
-          blocks[static_cast<size_t>(i.block)].ms[i.op] +=
-              costs.cost(static_cast<int>(rank), i) / static_cast<double>(lines.size());
+          blocks[i.block].ms[i.op] += costs.cost(static_cast<int>(rank), i) / static_cast<double>(lines.size());
     }
   }
   return blocks;

@@ -41,7 +41,7 @@ double sum_of_exponentials(const RowLoops<T>& loops, const T* logits, int64_t co
                            std::span<const int64_t> chunk_ends, Sum* exponentials) {
   if (chunk_ends.empty()) return loops.exponentials(logits, columns, maximum, exponentials);
   const auto chunk = [&](int64_t i) -> std::optional<Sum> {
-    const int64_t begin = i == 0 ? 0 : chunk_ends[static_cast<size_t>(i) - 1], end = chunk_ends[static_cast<size_t>(i)];
+    const int64_t begin = i == 0 ? 0 : chunk_ends[i - 1], end = chunk_ends[i];
     if (begin == end) return std::nullopt;
     return static_cast<Sum>(loops.exponentials(logits + begin, end - begin, maximum, exponentials + begin));
   };

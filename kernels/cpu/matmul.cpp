@@ -180,8 +180,7 @@ Operand packed(const Operand& x, int64_t rows, int64_t cols, Scratch& scratch) {
   const int64_t lines = x.transposed ? cols : rows, width = x.transposed ? rows : cols, bytes = size_of(x.dtype);
   auto* to = static_cast<std::byte*>(scratch.reserve(lines * width * bytes));
   for (int64_t line = 0; line < lines; ++line)
-    std::memcpy(to + line * width * bytes, static_cast<const std::byte*>(x.data) + line * x.stride * bytes,
-                static_cast<size_t>(width * bytes));
+    std::memcpy(to + line * width * bytes, static_cast<const std::byte*>(x.data) + line * x.stride * bytes, width * bytes);
   return {to, x.dtype, width, x.transposed};
 }
 
@@ -253,7 +252,7 @@ void make_cut_tile(const Matmul& args, const TileSize& size, int64_t row, int64_
 void matmul_in_cuts(const Matmul& args, const Sizes& sizes, int threads) {
   const CutTiling tiling(sizes, *args.cuts);
   for_each_piece(static_cast<int64_t>(tiling.tiles().size()), threads, [&](int64_t piece) {
-    const Tile& tile = tiling.tiles()[static_cast<size_t>(piece)];
+    const Tile& tile = tiling.tiles()[piece];
     dispatch_float(args.out.dtype, [&]<typename Out>() {
       make_cut_tile<Out, SumOf<Out>>(args, {tile.rows, tile.cols, sizes.k}, tile.row, tile.col);
     });

@@ -17,7 +17,7 @@ class Scratch {
     if (bytes > capacity_) {
       memory_.reset();
       capacity_ = 0;
-      memory_.reset(static_cast<std::byte*>(::operator new(static_cast<size_t>(bytes), kAlignment)));
+      memory_.reset(static_cast<std::byte*>(::operator new(bytes, kAlignment)));
       capacity_ = bytes;
     }
     return memory_.get();

@@ -6,8 +6,8 @@ namespace trivet::pipeline {
 namespace {
 
 void expand(Program& out, Instruction instruction, const std::vector<int>& first_blocks) {
-  const int first = first_blocks.at(static_cast<size_t>(instruction.stage));
-  const int end = first_blocks.at(static_cast<size_t>(instruction.stage) + 1);
+  const int first = first_blocks.at(instruction.stage);
+  const int end = first_blocks.at(instruction.stage + 1);
   for (int n = 0; n < end - first; ++n) {
     instruction.block = instruction.op == Op::Forward ? first + n : end - 1 - n;
     out.push_back(instruction);
@@ -49,7 +49,7 @@ Program insert_recompute(const Program& program, const std::vector<bool>& recomp
   Program out;
   for (const Instruction& i : program) {
     const bool backward = i.op == Op::BackwardInput || i.op == Op::Backward;
-    if (backward && recomputed.at(static_cast<size_t>(i.block))) out.push_back({Op::Recompute, i.stage, i.microbatch, i.block});
+    if (backward && recomputed.at(i.block)) out.push_back({Op::Recompute, i.stage, i.microbatch, i.block});
     out.push_back(i);
   }
   return out;
@@ -57,8 +57,7 @@ Program insert_recompute(const Program& program, const std::vector<bool>& recomp
 
 Program insert_tie(const Program& program, const std::vector<Tie>& ties, const std::vector<int>& stage_of_block) {
   Program out = program;
-  for (const Tie& tie : ties)
-    out.push_back({Op::Tie, stage_of_block.at(static_cast<size_t>(tie.user_block)), -1, tie.user_block});
+  for (const Tie& tie : ties) out.push_back({Op::Tie, stage_of_block.at(tie.user_block), -1, tie.user_block});
   return out;
 }
 

@@ -37,8 +37,7 @@ class Inserter {
 
  private:
   bool apart(int stage, int other) const {
-    return other >= 0 && other < static_cast<int>(ranks_.size()) &&
-           ranks_[static_cast<size_t>(stage)] != ranks_[static_cast<size_t>(other)];
+    return other >= 0 && other < static_cast<int>(ranks_.size()) && ranks_[stage] != ranks_[other];
   }
   // Inserts a receive before the computation that precedes its use, so that the transfer overlaps with that computation.
   void post(const Instruction& receive) {
@@ -63,19 +62,19 @@ void sort_receives(Schedule& schedule, const std::vector<int>& ranks) {
   std::map<Link, std::vector<Instruction>> sent;
   for (const Program& program : schedule)
     for (const Instruction& i : program) {
-      const auto rank = [&](int stage) { return ranks[static_cast<size_t>(stage)]; };
+      const auto rank = [&](int stage) { return ranks[stage]; };
       if (i.op == Op::SendForward)
         sent[{true, rank(i.stage), rank(i.stage + 1)}].push_back({Op::ReceiveForward, i.stage + 1, i.microbatch});
       if (i.op == Op::SendBackward)
         sent[{false, rank(i.stage), rank(i.stage - 1)}].push_back({Op::ReceiveBackward, i.stage - 1, i.microbatch});
     }
   for (auto& [link, receives] : sent) {
-    Program& program = schedule[static_cast<size_t>(std::get<2>(link))];
+    Program& program = schedule[std::get<2>(link)];
     // Goes from the end: a receive that is after its successor in the link's order moves directly before that successor.
     size_t limit = program.size();
     for (auto receive = receives.rbegin(); receive != receives.rend(); ++receive) {
       const auto found = std::find(program.begin(), program.end(), *receive);
-      const auto place = static_cast<size_t>(found - program.begin());
+      const size_t place = found - program.begin();
       if (place >= limit && found != program.end()) {
         std::rotate(program.begin() + static_cast<std::ptrdiff_t>(limit), found, found + 1);
       } else {

@@ -8,32 +8,30 @@ namespace trivet::pipeline {
 namespace {
 
 const std::vector<int>& used_blocks(const BlockParameters& parameters, const Instruction& i) {
-  return parameters.weights_of.at(static_cast<size_t>(i.block));
+  return parameters.weights_of.at(i.block);
 }
 
 // Returns the blocks whose gradients an instruction adds to.
 std::vector<int> gradient_blocks(const BlockParameters& parameters, const std::vector<Tie>& ties, const Instruction& i) {
-  if (makes_weight_gradients(i.op)) return parameters.gradients_of.at(static_cast<size_t>(i.block));
+  if (makes_weight_gradients(i.op)) return parameters.gradients_of.at(i.block);
   if (i.op != Op::Tie) return {};
   for (const Tie& tie : ties)
     if (tie.user_block == i.block) return {tie.owner_block};
   return {};
 }
 
-int64_t sharded(const BlockParameters& parameters, int block) {
-  return parameters.sharded_elements.at(static_cast<size_t>(block));
-}
+int64_t sharded(const BlockParameters& parameters, int block) { return parameters.sharded_elements.at(block); }
 
 // Returns, for each position and each block whose weights the instruction uses, the position of their next use, or -1.
 std::vector<std::map<int, int>> next_uses(const Program& program, const BlockParameters& parameters) {
   std::vector<std::map<int, int>> next(program.size());
   std::map<int, int> seen;
   for (int at = static_cast<int>(program.size()) - 1; at >= 0; --at) {
-    const Instruction& i = program[static_cast<size_t>(at)];
+    const Instruction& i = program[at];
     if (!needs_weights(i.op)) continue;
     for (int block : used_blocks(parameters, i)) {
       const auto known = seen.find(block);
-      next[static_cast<size_t>(at)][block] = known == seen.end() ? -1 : known->second;
+      next[at][block] = known == seen.end() ? -1 : known->second;
       seen[block] = at;
     }
   }
@@ -44,7 +42,7 @@ std::vector<std::map<int, int>> next_uses(const Program& program, const BlockPar
 int64_t distance(const Program& program, const BlockParameters& parameters, int from, int to, int block) {
   int64_t elements = 0;
   for (int at = from + 1; at < to; ++at) {
-    const Instruction& i = program[static_cast<size_t>(at)];
+    const Instruction& i = program[at];
     if (!needs_weights(i.op)) continue;
     for (int other : used_blocks(parameters, i))
       if (other != block) elements += sharded(parameters, other);
@@ -87,7 +85,7 @@ Program insert_reduce(const Program& program, const BlockParameters& parameters,
   for (size_t at = 0; at < program.size(); ++at) {
     const Instruction& i = program[at];
     for (int block : gradient_blocks(parameters, ties, i))
-      if (parameters.gradient_elements.at(static_cast<size_t>(block)) > 0)
+      if (parameters.gradient_elements.at(block) > 0)
         last[{block, when == ReduceWhen::EveryMicrobatch ? i.microbatch : -1}] = at;
   }
   std::multimap<size_t, int> reduce_after;
@@ -98,7 +96,7 @@ Program insert_reduce(const Program& program, const BlockParameters& parameters,
     out.push_back(program[at]);
     const auto [begin, end] = reduce_after.equal_range(at);
     for (auto entry = begin; entry != end; ++entry) {
-      const auto block = static_cast<size_t>(entry->second);
+      const size_t block = entry->second;
       const int stage = parameters.stage_of.empty() ? program[at].stage : parameters.stage_of.at(block);
       out.push_back({Op::Reduce, stage, -1, entry->second});
     }
@@ -122,7 +120,7 @@ Program insert_unshard(const Program& program, const BlockParameters& parameters
   };
   Program out;
   for (int at = 0; at < static_cast<int>(program.size()); ++at) {
-    const Instruction& i = program[static_cast<size_t>(at)];
+    const Instruction& i = program[at];
     if (!needs_weights(i.op)) {
       out.push_back(i);
       continue;
@@ -134,7 +132,7 @@ Program insert_unshard(const Program& program, const BlockParameters& parameters
     }
     out.push_back(i);
     windows.pass(i);
-    for (const auto& [block, use] : next[static_cast<size_t>(at)]) {
+    for (const auto& [block, use] : next[at]) {
       if (sharded(parameters, block) == 0) continue;
       const bool at_once = use == at + 1;
       if (at_once || (use >= 0 && live <= limits.max_live_elements && stays(block, at, use))) continue;

@@ -3,9 +3,9 @@
 namespace trivet::pipeline {
 
 Schedule gpipe(int ranks, int microbatches) {
-  Schedule schedule(static_cast<size_t>(ranks));
+  Schedule schedule(ranks);
   for (int stage = 0; stage < ranks; ++stage) {
-    Program& program = schedule[static_cast<size_t>(stage)];
+    Program& program = schedule[stage];
     for (int m = 0; m < microbatches; ++m) program.push_back({Op::Forward, stage, m});
     for (int m = 0; m < microbatches; ++m) {
       program.push_back({Op::BackwardInput, stage, m});

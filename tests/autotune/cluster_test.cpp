@@ -47,6 +47,7 @@ TEST(Cluster, NamedOnesHaveTheNumbersOfTheirDataSheets) {
     SCOPED_TRACE(sheet.name);
     EXPECT_EQ(cluster.name, sheet.name);
     EXPECT_EQ(cluster.device.memory_bytes, sheet.memory_gib * kGib);
+    EXPECT_EQ(cluster.device.reserve_bytes, sheet.memory_gib * kGib / 20);
     EXPECT_DOUBLE_EQ(cluster.device.memory_bandwidth, 0.9 * sheet.memory);
     EXPECT_EQ(cluster.device.matrix_flops, sheet.matrix);
     EXPECT_EQ(cluster.device.float32_flops, sheet.float32);
@@ -80,6 +81,18 @@ TEST(Cluster, AFileChangesWhatItSays) {
   EXPECT_EQ(cluster.price_per_device_hour, 2.5);
   EXPECT_EQ(cluster.host.link_bandwidth, 12e9);
   EXPECT_EQ(cluster.host.memory_bytes, cluster_named("h100").host.memory_bytes);
+}
+
+TEST(Cluster, KeepsATwentiethOfTheMemoryOrWhatTheFileSaysInReserve) {
+  const auto device = [](const std::string& keys) {
+    return parse_cluster(R"({"like": "h100", "device": {)" + keys + "}}", "c.json").device;
+  };
+  EXPECT_EQ(device("").reserve_bytes, cluster_named("h100").device.reserve_bytes);
+  EXPECT_EQ(device(R"("memory_bytes": 40000000000)").reserve_bytes, 2'000'000'000);
+  EXPECT_EQ(device(R"("memory_bytes": 40000000000)").usable_bytes(), 38'000'000'000);
+  EXPECT_EQ(device(R"("reserve_bytes": 0)").usable_bytes(), cluster_named("h100").device.memory_bytes);
+  EXPECT_EQ(device(R"("reserve_bytes": 5000000000, "memory_bytes": 6000000000)").usable_bytes(), 1'000'000'000);
+  EXPECT_EQ(device(R"("reserve_bytes": 5999999999, "memory_bytes": 6000000000)").usable_bytes(), 1);
 }
 
 TEST(Cluster, WithoutLikeHasAHostOnlyIfTheFileDescribesOne) {
@@ -148,6 +161,10 @@ TEST(Cluster, RefusesWhatCannotBeWithThePlaceAndWhatIsAccepted) {
   refused(R"({"like": "h100", "outside": {"latency_seconds": -1}})",
           "outside.latency_seconds: -1 is not accepted; give a number of at least 0");
   refused(R"({"like": "h100", "device": {"product_efficiency": 1.5}})", "it is a share of the matrix rate, from 0 to 1");
+  refused(R"({"like": "h100", "device": {"reserve_bytes": -1}})",
+          "c.json:1:46: device.reserve_bytes: -1 is not accepted; give a whole number from 0");
+  refused(R"({"like": "h100", "device": {"memory_bytes": 6000000000, "reserve_bytes": 6000000000}})",
+          "device.reserve_bytes: 6000000000 is not accepted; give less than device.memory_bytes 6000000000");
   refused(R"({"like": "h100", "device": 3})", "c.json:1:28: device: 3 is not accepted; give an object {...}");
   refused(R"({"nodes": 2})", "device.memory_bytes: is missing; give it, or \"like\": one of \"a100\"");
   refused(R"({"device": {"memory_bytes": 1e9, "memory_bytes_per_second": 1e12, "matrix_flops": 1e14, "float32_flops": 1e13,

@@ -1,4 +1,5 @@
 #include "autotune/doctor.h"
+#include "tests/support/temporary_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,11 +13,11 @@ namespace {
 
 using testing::HasSubstr;
 
-// A temporary directory with the system files that the doctor reads.
+// A folder with the system files that the doctor reads.
 class Doctor : public testing::Test {
  protected:
   Doctor() {
-    options.system_root = (std::filesystem::temp_directory_path() / ("trivet-doctor-" + std::to_string(getpid()))).string();
+    options.system_root = folder.path();
     options.measures = false;
     options.directory = options.system_root;
     write("/proc/cpuinfo", "model name\t: Some Processor\nflags\t\t: fpu avx2 avx512f avx512_bf16 rdpid\n");
@@ -24,10 +25,7 @@ class Doctor : public testing::Test {
     std::filesystem::create_directories(options.system_root + "/dev/shm");
     setenv("TRIVET_CUDA_MODULE", "/nowhere/libtrivet_cuda.so", 1);
   }
-  ~Doctor() override {
-    unsetenv("TRIVET_CUDA_MODULE");
-    std::filesystem::remove_all(options.system_root);
-  }
+  ~Doctor() override { unsetenv("TRIVET_CUDA_MODULE"); }
   void write(const std::string& path, const std::string& text) const {
     const std::filesystem::path file = options.system_root + path;
     std::filesystem::create_directories(file.parent_path());
@@ -39,6 +37,7 @@ class Doctor : public testing::Test {
     ADD_FAILURE() << "the doctor says nothing about " << subject;
     return {};
   }
+  const test::TemporaryFolder folder;
   DoctorOptions options;
 };
 

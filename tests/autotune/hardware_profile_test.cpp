@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "core/error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::autotune {
 namespace {
@@ -29,8 +30,6 @@ MeasuredSetup two_ranks() {
 
 class Profiles : public testing::Test {
  protected:
-  Profiles() : path_(std::filesystem::temp_directory_path() / ("trivet_profile_test." + std::to_string(getpid()))) {}
-  ~Profiles() override { std::filesystem::remove(path_); }
   std::string refusal(const std::string& text) {
     std::ofstream(path_) << text;
     try {
@@ -40,7 +39,8 @@ class Profiles : public testing::Test {
     }
     return "accepted";
   }
-  std::string path_;
+  const test::TemporaryFolder folder_;
+  const std::string path_ = folder_.at("profile.json");
 };
 
 TEST_F(Profiles, AreReadAsTheyWereWritten) {

@@ -1,8 +1,8 @@
 // Formulas for models with gated feed-forwards and grouped-query attention, and for FLOP counts that know causal masks.
 #include <gtest/gtest.h>
 
-#include "autotune/transformer_formulas.h"
 #include "model/count_flops.h"
+#include "tests/autotune/transformer_formulas.h"
 
 namespace trivet::autotune {
 namespace {
@@ -53,36 +53,6 @@ TEST(LlamaFormulas, FlopsOfAttentionAreThoseOfTheModelsConvention) {
   const double attention = 3 * attention_forward_flops(shape, 2), others = 6 * 16 * 3 * 64 * 96;
   EXPECT_DOUBLE_EQ(model::flops_per_sample(model), 3 * (attention + others) + 16 * 6 * 64 * 10);
   EXPECT_DOUBLE_EQ(attention_forward_flops(shape, 2, 2), 2 * attention_forward_flops(shape, 2));
-}
-
-// Recomputing attention replaces s / (6 h) by s / (3 h). That adds 12 B s^2 h per layer, three times the 4 B s^2 h of the
-// forward that is recomputed.
-TEST(LlamaFormulas, RecomputedAttentionAddsTheScores) {
-  const TransformerShape shape{.layers = 96, .hidden = 12288, .heads = 96, .vocabulary = 51200, .sequence = 2048};
-  const double added = gpt_step_flops(shape, 1536, RecomputedPart::Attention) - gpt_step_flops(shape, 1536);
-  EXPECT_NEAR(added / (12.0 * 1536 * 2048 * 2048 * 12288 * 96), 1, 1e-9);
-}
-
-// 18 + 4 f / h is 34 with f = 4 h. Llama 3 8B has f = 3.5 h.
-TEST(LlamaFormulas, ActivationsFollowTheFeedForward) {
-  const TransformerShape shape{.layers = 1, .hidden = 4096, .heads = 32, .vocabulary = 1, .sequence = 8192};
-  EXPECT_DOUBLE_EQ(activation_bytes_of_feed_forward(shape, 2, 8, 4 * 4096),
-                   activation_bytes_per_layer(shape, 2, 8, true, SavedActivations::AllButScores));
-  EXPECT_DOUBLE_EQ(activation_bytes_of_feed_forward(shape, 1, 1, 14336), 32.0 * 8192 * 4096);
-}
-
-// Scores take 5 a s / h bytes per element of activations. FlashAttention and recomputation save them.
-TEST(LlamaFormulas, ScoresWeighMoreThanTheRest) {
-  struct Row {
-    int64_t hidden, heads;
-    double scores;
-  };
-  for (const Row& row : {Row{6144, 64, 106.7}, {12288, 96, 80}, {20480, 128, 64}, {25600, 160, 64}}) {
-    const TransformerShape shape{.layers = 1, .hidden = row.hidden, .heads = row.heads, .vocabulary = 1, .sequence = 2048};
-    const auto bytes = [&](SavedActivations saved) { return activation_bytes_per_layer(shape, 1, 1, false, saved); };
-    const double scores = bytes(SavedActivations::All) - bytes(SavedActivations::AllButScores);
-    EXPECT_NEAR(scores / (2048.0 * static_cast<double>(row.hidden)), row.scores, 0.05);
-  }
 }
 
 }  // namespace

@@ -1,17 +1,66 @@
 // Closed formulas for pipelines, compared with the simulator and the plan.
-#include "autotune/pipeline_formulas.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "pipeline/schedules/schedules.h"
 #include "pipeline/simulate.h"
 #include "pipeline/validate.h"
+#include "tests/autotune/transformer_formulas.h"
 #include "tests/engine/small_plan.h"
 
 namespace trivet::autotune {
 namespace {
+
+//   p ranks, rank i from 0, m microbatches, v chunks (stages) per rank; h hidden, V vocabulary, s sequence, t tensor ranks
+
+// The most pairs of stage and microbatch that rank i holds at a time, from F to the B that returns the gradient. A stage is a
+// v-th of a rank.
+//
+//   gpipe        m
+//   1f1b, zb-h1  min(m, p - i)                        (Narayanan et al. 2021; Qi et al. 2023)
+//   zb-2p        min(m, 2 (p - i) - 1)
+//   interleaved  2 (p - i - 1) + (v - 1) p + 1        for m > p
+//
+// Throws std::logic_error for zb-v, which balances its ranks by weight gradients and has no such formula.
+int64_t most_in_flight(ScheduleKind kind, int64_t ranks, int64_t rank, int64_t microbatches, int64_t chunks) {
+  const int64_t behind = ranks - rank;
+  switch (kind) {
+    case ScheduleKind::GPipe: return microbatches;
+    case ScheduleKind::OneForwardOneBackward:
+    case ScheduleKind::ZeroBubbleH1: return std::min(microbatches, behind);
+    case ScheduleKind::ZeroBubble2p: return std::min(microbatches, 2 * behind - 1);
+    case ScheduleKind::Interleaved: return 2 * (behind - 1) + (chunks - 1) * ranks + 1;
+    case ScheduleKind::ZeroBubbleV: break;
+  }
+  throw std::logic_error("most_in_flight: zb-v has no closed formula; its schedule says it");
+}
+
+// Seconds of the passes of one microbatch. `backward` is the time of both gradients, of inputs and of weights; `weight` is that
+// of weights alone.
+struct PassSeconds {
+  double forward = 0, backward = 0, weight = 0;
+};
+// The idle seconds of a step with ZB-H1: (p - 1) (F + B - 2 W).
+double zero_bubble_idle(int64_t ranks, const PassSeconds& passes) {
+  return static_cast<double>(ranks - 1) * (passes.forward + passes.backward - 2 * passes.weight);
+}
+
+// Parameters of a GPT's stage on one tensor rank, including biases: 12 h^2 / t + (6 + 7 / t) h per layer; the token embedding,
+// h V / t, on the first and on the last stage; positions, h s, on the first; the last norm, 2 h, on the last. The rank that
+// holds most must fit, and it holds more than the mean over ranks.
+struct StageOfGpt {
+  int64_t layers = 0;
+  bool first = false, last = false;
+};
+double gpt_stage_parameters(const TransformerShape& shape, const StageOfGpt& stage, int64_t tensor) {
+  const double h = static_cast<double>(shape.hidden), t = static_cast<double>(tensor);
+  const double layer = 12 * h * h / t + (6 + 7 / t) * h, table = h * static_cast<double>(shape.vocabulary) / t;
+  const int tables = stage.first && stage.last ? 1 : stage.first + stage.last;
+  return static_cast<double>(stage.layers) * layer + tables * table +
+         (stage.first ? h * static_cast<double>(shape.sequence) : 0) + (stage.last ? 2 * h : 0);
+}
 
 TEST(PipelineFormulas, SayWhatEveryRankHolds) {
   for (const ScheduleKind kind : {ScheduleKind::GPipe, ScheduleKind::OneForwardOneBackward, ScheduleKind::ZeroBubbleH1,
@@ -48,24 +97,6 @@ TEST(PipelineFormulas, IdleSecondsAreThoseOfTheClock) {
     }
 }
 
-// DualPipe's formula is table 2 of DeepSeek-V3, here with three equal passes and a forward that overlaps a backward in the time
-// of both. The V schedules follow Qi et al. 2024.
-TEST(PipelineFormulas, OfSchedulesThatTrivetDoesNotHave) {
-  EXPECT_DOUBLE_EQ(dual_pipe_idle(8, {.forward = 1, .backward = 2, .weight = 1, .together = 3}), 3 * (3 + 2 - 3));
-  EXPECT_EQ(dual_pipe_idle(2, {.forward = 1, .backward = 2, .weight = 1, .together = 3}), 0);
-  EXPECT_THROW(dual_pipe_idle(3, {}), std::logic_error);
-  EXPECT_DOUBLE_EQ(bubble_rate(4, 8), 3.0 / 11);
-  EXPECT_DOUBLE_EQ(v_half(4, 8).bubble_share, 1.5 / 11);
-  EXPECT_DOUBLE_EQ(v_min(4, 8).bubble_share, 2.0 / 11);
-  EXPECT_DOUBLE_EQ(v_half(4, 8).activation_share, 1.0 / 2);
-  EXPECT_DOUBLE_EQ(v_min(4, 8).activation_share, 1.0 / 3);
-}
-
-// With equal times for all passes, ZB-H1 is idle for a third of the time that 1F1B is.
-TEST(PipelineFormulas, ZeroBubbleIsIdleForAThird) {
-  EXPECT_DOUBLE_EQ(zero_bubble_idle(8, {.forward = 1, .backward = 2, .weight = 1}) / (7 * 3.0), 1.0 / 3);
-}
-
 // The formula gives what the plan's layout holds, without padding. Mean and heaviest stage differ: five layers do not divide
 // evenly among four ranks, and the end stages have tables.
 TEST(PipelineFormulas, ParametersOfAStageAreThoseOfThePlan) {
@@ -93,35 +124,6 @@ TEST(PipelineFormulas, ParametersOfAStageAreThoseOfThePlan) {
       }
       EXPECT_LE(sum / stages, (stages > 1 ? 0.95 : 1) * heaviest);
     }
-}
-
-// All stages together hold what the formula for the model says and the last norm. A model whose tables are not tied has one
-// table more.
-TEST(PipelineFormulas, StagesAddUpToTheModel) {
-  const TransformerShape shape{.layers = 96, .hidden = 12288, .heads = 96, .vocabulary = 51200, .sequence = 2048};
-  const double tied = gpt_stage_parameters(shape, {.layers = 96, .first = true, .last = true}, 1);
-  EXPECT_DOUBLE_EQ(tied, gpt_parameters(shape) + 2 * 12288);
-  const double untied = gpt_stage_parameters(shape, {.layers = 96, .first = true, .last = true, .tied = false}, 1);
-  EXPECT_DOUBLE_EQ(untied - tied, 12288.0 * 51200);
-}
-
-// The 175 B model of Korthikanti et al. with tensor 8 keeps 342 MiB per layer with sequence parallelism, 102 without the
-// scores.
-TEST(PipelineFormulas, FirstStageHoldsAllLayersAndTheEmbedding) {
-  const TransformerShape shape{.layers = 96, .hidden = 12288, .heads = 96, .vocabulary = 51200, .sequence = 2048};
-  constexpr double kMib = 1 << 20;
-  const auto of = [&](FirstStage stage) {
-    stage.tensor = 8, stage.microbatches = 64, stage.sequence_parallel = true;
-    return first_stage_activation_bytes(shape, stage) / kMib;
-  };
-  const double dropout = 2048.0 * 12288 / 8 / kMib, ids = 8 * 2048 / kMib;
-  EXPECT_DOUBLE_EQ(of({.pipeline = 8}), 96 * 342 + 8 * (dropout + ids));
-  EXPECT_DOUBLE_EQ(of({.pipeline = 8, .saved = SavedActivations::AllButScores}), 96 * 102 + 8 * (dropout + ids));
-  EXPECT_DOUBLE_EQ(of({.pipeline = 8, .chunks = 3}), 96 * (1 + 7.0 / 24) * 342 + 8 * (dropout + ids));
-  EXPECT_DOUBLE_EQ(of({.pipeline = 8, .saved = SavedActivations::LayerInputs}), 96 * 48 / 8 + 342 + 8 * (dropout + ids));
-  const double head = 4 * 2048.0 * 12288 * (1 + 51200.0 / 12288) / 8 / kMib;
-  EXPECT_DOUBLE_EQ(of({.pipeline = 1}), 96 * 342 + dropout + ids + head);
-  EXPECT_DOUBLE_EQ(of({.pipeline = 1, .context = 4}), of({.pipeline = 1}) / 4);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 #include <optional>
 
 #include "autotune/step_model.h"
-#include "autotune/transformer_formulas.h"
+#include "tests/autotune/transformer_formulas.h"
 
 namespace trivet::autotune {
 namespace {

@@ -18,6 +18,8 @@ using testing::Not;
 using testing::ThrowsMessage;
 
 constexpr int64_t kGib = int64_t{1} << 30;
+constexpr double kTie = 5e-4;          // times that differ by less count as equal
+constexpr double kUsableShare = 0.95;  // of a device's memory; the rest is the reserve
 
 model::Model gpt(int64_t layers, int64_t hidden) {
   return model::build(
@@ -41,7 +43,7 @@ TEST(Search, TakesTheSimplestLayoutWhereAllFit) {
   EXPECT_EQ(best.pipeline, 1);
   EXPECT_EQ(best.recompute, Recompute::None);
   for (size_t i = 1; i < result.ranking.size(); ++i)
-    EXPECT_GE(result.ranking[i].step.seconds.total(), result.ranking[i - 1].step.seconds.total());
+    EXPECT_GT((1 + kTie) * result.ranking[i].step.seconds.total(), result.ranking[i - 1].step.seconds.total());
   const Alternative* tensor = find(result, "tensor 8");
   ASSERT_TRUE(tensor);
   EXPECT_TRUE(tensor->fits);
@@ -71,7 +73,7 @@ TEST(Search, FindsTheFastestThatFits) {
     EXPECT_EQ(candidate.layout.devices(), 4);
     EXPECT_EQ(candidate.layout.global_batch(), 16);
     EXPECT_EQ(candidate.step.seconds.total(), steps.predict(candidate.layout).seconds.total());
-    EXPECT_LE(result.ranking.front().step.seconds.total(), candidate.step.seconds.total());
+    EXPECT_LT(result.ranking.front().step.seconds.total(), (1 + kTie) * candidate.step.seconds.total());
   }
 }
 
@@ -88,19 +90,39 @@ std::vector<Candidate> all_tried(const model::Model& model, const Cluster& clust
   return tried;
 }
 
-// Layouts that take equally long keep the order in which they are tried, simpler ones first.
-TEST(Search, RanksAllThatFitAndKeepsTheOrderOfTies) {
+// Takes the fastest and all that are as fast from the list, orders these by their memory, and goes on with the rest. Layouts
+// that also need equally much memory keep the order in which they are tried, simpler ones first.
+std::vector<Candidate> by_preference(std::vector<Candidate> rest) {
+  const auto seconds = [](const Candidate& candidate) { return candidate.step.seconds.total(); };
+  std::vector<Candidate> ordered;
+  while (!rest.empty()) {
+    const double fastest = seconds(*std::ranges::min_element(rest, {}, seconds));
+    const auto others = std::ranges::stable_partition(
+        rest, [&](const Candidate& candidate) { return seconds(candidate) < (1 + kTie) * fastest; });
+    std::vector<Candidate> ties(rest.begin(), others.begin());
+    std::ranges::stable_sort(ties, {}, [](const Candidate& candidate) { return candidate.step.bytes.total(); });
+    ordered.insert(ordered.end(), ties.begin(), ties.end());
+    rest.erase(rest.begin(), others.begin());
+  }
+  return ordered;
+}
+
+TEST(Search, RanksAllThatFitByTimeThenByMemoryThenInTheOrderTried) {
   const model::Model model = gpt(8, 1024);
   const Cluster cluster = cluster_named("a100");
   const SearchSpace space{.devices = 4, .train_batch_size = 16};
   std::vector<Candidate> expected = all_tried(model, cluster, space);
   const size_t tried = expected.size();
-  std::erase_if(expected, [&](const Candidate& candidate) { return candidate.step.bytes.total() > 78.0 * kGib; });
+  std::erase_if(expected, [&](const Candidate& candidate) { return candidate.step.bytes.total() > kUsableShare * 78 * kGib; });
+  expected = by_preference(std::move(expected));
   const auto seconds = [](const Candidate& candidate) { return candidate.step.seconds.total(); };
-  std::ranges::stable_sort(expected, {}, seconds);
-  int ties = 0;
-  for (size_t i = 1; i < expected.size(); ++i) ties += seconds(expected[i - 1]) == seconds(expected[i]) ? 1 : 0;
+  int ties = 0, slower = 0;
+  for (size_t i = 1; i < expected.size(); ++i) {
+    ties += seconds(expected[i - 1]) == seconds(expected[i]) ? 1 : 0;
+    slower += seconds(expected[i - 1]) > seconds(expected[i]) ? 1 : 0;  // by less than a tie, and smaller
+  }
   EXPECT_GT(ties, 0);
+  EXPECT_GT(slower, 0);
   const SearchResult result = search(model, cluster, space, 1000000);
   EXPECT_EQ(result.tried, static_cast<int64_t>(tried));
   ASSERT_EQ(result.ranking.size(), expected.size());
@@ -108,6 +130,54 @@ TEST(Search, RanksAllThatFitAndKeepsTheOrderOfTies) {
   const SearchResult few = search(model, cluster, space, 5);
   ASSERT_EQ(few.ranking.size(), 5);
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(few.ranking[i].layout, expected[i].layout) << i;
+}
+
+// Llama 3 8B on 64 H100s: ZeRO-1, 2 and 3 and two sizes of the microbatch take the same time within a millionth.
+TEST(Search, PrefersLessMemoryWhereTimesAreEqual) {
+  const model::Model model = model::build({.type = model::Type::Llama,
+                                           .layers = 32,
+                                           .hidden_size = 4096,
+                                           .heads = 32,
+                                           .key_value_heads = 8,
+                                           .feed_forward_size = 14336,
+                                           .sequence_length = 8192,
+                                           .vocabulary_size = 128256});
+  const Cluster cluster = cluster_named("h100");
+  const SearchResult result = search(model, cluster, {.devices = 64, .train_batch_size = 256});
+  ASSERT_GT(result.ranking.size(), 3u);
+  const Candidate& best = result.ranking.front();
+  int as_fast = 0;
+  for (const Candidate& other : result.ranking) {
+    if (other.step.seconds.total() >= (1 + kTie) * best.step.seconds.total()) continue;
+    EXPECT_LE(best.step.bytes.total(), other.step.bytes.total());
+    ++as_fast;
+  }
+  EXPECT_GE(as_fast, 3);
+  EXPECT_EQ(best.layout.zero_stage, 3);
+  EXPECT_LT(best.step.bytes.total(), 0.6 * 78 * kGib);
+  EXPECT_THAT(find(result, "stage 1")->why, testing::MatchesRegex("as fast, with [0-9.]+ GiB more"));
+}
+
+// The same layouts are tried; those that would use the reserve do not fit.
+TEST(Search, LeavesTheReserveOfADeviceFree) {
+  const model::Model model = gpt(24, 2048);
+  Cluster cluster = cluster_named("a100-40");
+  const SearchSpace space{.devices = 2, .train_batch_size = 16, .offload = false};
+  const auto most = [&](const SearchResult& result) {
+    double bytes = 0;
+    for (const Candidate& candidate : result.ranking) bytes = std::max(bytes, candidate.step.bytes.total());
+    return bytes;
+  };
+  const SearchResult kept = search(model, cluster, space, 1000000);
+  EXPECT_LE(most(kept), kUsableShare * 38 * kGib);
+  EXPECT_THAT(to_text(kept, cluster),
+              HasSubstr("of 38.0 GiB, 8 per node\nreserve   1.9 GiB, so 36.1 GiB of each device can be used\n"));
+  EXPECT_EQ(nlohmann::json::parse(to_json(kept, cluster))["cluster"]["reserve_bytes"], 38 * kGib / 20);
+  cluster.device.reserve_bytes = 0;
+  const SearchResult all = search(model, cluster, space, 1000000);
+  EXPECT_GT(most(all), kUsableShare * 38 * kGib);
+  EXPECT_LE(most(all), 38.0 * kGib);
+  EXPECT_GT(all.fitting, kept.fitting);
 }
 
 TEST(Search, SaysWhatIsShortWhereNothingFits) {
@@ -120,14 +190,14 @@ TEST(Search, SaysWhatIsShortWhereNothingFits) {
   double least = std::numeric_limits<double>::infinity();
   for (const Candidate& candidate : all_tried(model, cluster, {.devices = 2, .train_batch_size = 2, .offload = false}))
     least = std::min(least, candidate.step.bytes.total());
-  const double over = (least - 38.0 * kGib) / kGib;
+  const double usable = kUsableShare * 38, over = least / kGib - usable;
   EXPECT_EQ(result.smallest.step.bytes.total(), least);
   // Each parameter has two bytes of weight, two of gradient and twelve of optimizer, sharded over two devices: no layout holds
   // less.
   EXPECT_GT(least, 16.0 * static_cast<double>(model::parameter_count(model)) / 2);
   const std::string text = to_text(result, cluster);
-  EXPECT_THAT(text, HasSubstr(fmt::format("nothing fits: the smallest layout needs {:.1f} GiB of 38.0, {:.2f} GiB over\n",
-                                          over + 38, over)));
+  EXPECT_THAT(text, HasSubstr(fmt::format("nothing fits: the smallest layout needs {:.1f} GiB of {:.1f}, {:.2f} GiB over\n",
+                                          over + usable, usable, over)));
   EXPECT_THAT(text, Not(HasSubstr("why not")));
   EXPECT_THAT(text, Not(HasSubstr("nan")));
   EXPECT_THAT(text, Not(HasSubstr("inf")));
@@ -137,7 +207,8 @@ TEST(Search, SaysWhatIsShortWhereNothingFits) {
 // 39 B parameters of 16 bytes each do not fit on 8 devices of 38 GiB, and nearly fill 16.
 TEST(Search, NamesTheNearestNumberOfDevicesThatFits) {
   const model::Model model = gpt(48, 8192);
-  const Cluster cluster = cluster_named("a100-40");
+  Cluster cluster = cluster_named("a100-40");
+  cluster.device.reserve_bytes = 0;
   const SearchResult result = search(model, cluster, {.devices = 4, .train_batch_size = 8, .offload = false});
   ASSERT_TRUE(result.nearest);
   const Layout& nearest = result.nearest->layout;
@@ -221,9 +292,9 @@ TEST(Search, TakesTheFastestWhosePlanFits) {
   EXPECT_EQ(result.ranking[0].step.bytes.total(), static_cast<double>(40 * kGib));
   ASSERT_EQ(result.refuted.size(), 2);
   EXPECT_EQ(result.refuted[0].candidate.layout, predicted.ranking[0].layout);
-  EXPECT_EQ(result.refuted[0].why, "2.00 GiB over by its plan");
+  EXPECT_EQ(result.refuted[0].why, "5.90 GiB over by its plan");
   EXPECT_EQ(result.refuted[1].why, "key: not this one");
-  EXPECT_THAT(to_text(result, cluster), HasSubstr(to_string(predicted.ranking[0].layout) + ": 2.00 GiB over by its plan\n"));
+  EXPECT_THAT(to_text(result, cluster), HasSubstr(to_string(predicted.ranking[0].layout) + ": 5.90 GiB over by its plan\n"));
   // If every plan is refused, four are tried and the ranking stays a prediction.
   plans = 0;
   const SearchResult none = search(model, cluster, space, 3, [&](const ConfigKeys&) -> StepBytes {
@@ -243,7 +314,7 @@ TEST(Search, SaysWhatIsShortWhereEveryPlanIsRefuted) {
   const SearchResult result = search(model, cluster, space, 3, refuted);
   EXPECT_EQ(result.fitting, 3);
   EXPECT_EQ(result.refuted.size(), 3);
-  EXPECT_THAT(to_text(result, cluster), HasSubstr("nothing fits: the smallest layout needs 81.0 GiB of 78.0, 3.00 GiB over\n"));
+  EXPECT_THAT(to_text(result, cluster), HasSubstr("nothing fits: the smallest layout needs 81.0 GiB of 74.1, 6.90 GiB over\n"));
 }
 
 TEST(Search, TextAndJsonSayTheSame) {

@@ -1,5 +1,5 @@
 // The formulas are checked against figures of Narayanan et al. 2021 and Korthikanti et al. 2022.
-#include "autotune/transformer_formulas.h"
+#include "tests/autotune/transformer_formulas.h"
 
 #include <gtest/gtest.h>
 
@@ -45,44 +45,6 @@ TEST(Formulas, CountRecomputedAttentionAsPublishedUtilizationsDo) {
   EXPECT_NEAR(ratio(k175B), 52.8 / 51.4, 3e-3);
   EXPECT_NEAR(ratio(k530B), 57.0 / 56.0, 3e-3);
   EXPECT_NEAR(ratio(k1T), 57.0 / 56.3, 3e-3);
-}
-
-// The FLOPs of a token are 6 N and the scores. The paper's formula for a step differs only by the parameters that are not in
-// products (norms, biases, positions), which is less than 0.1 % at this size.
-TEST(Formulas, FlopsOfATokenAndOfAStepAgree) {
-  const double tokens = 1536.0 * 2048;
-  EXPECT_NEAR(flops_per_token(gpt_parameters(k175B), k175B, false) * tokens / gpt_step_flops(k175B, 1536), 1, 1e-3);
-  EXPECT_DOUBLE_EQ(flops_per_token(10, k175B, false) - 60, 2 * (flops_per_token(10, k175B, true) - 60));
-}
-
-struct ActivationRow {
-  TransformerShape shape;
-  int64_t microbatch;
-  double mib[5];  // not split; tensor 8; plus sequence parallelism; minus scores; all recomputed, not split
-};
-
-TEST(Formulas, CountTheActivationsOfPublishedModels) {
-  for (const ActivationRow& row :
-       {ActivationRow{k22B, 4, {6752, 1264, 844, 204, 96}}, ActivationRow{k175B, 1, {2736, 552, 342, 102, 48}},
-        ActivationRow{k530B, 1, {3920, 840, 490, 170, 80}}, ActivationRow{k1T, 1, {4900, 1050, 612.5, 212.5, 100}}}) {
-    const auto mib = [&](int64_t tensor, bool sequence, SavedActivations saved) {
-      return activation_bytes_per_layer(row.shape, row.microbatch, tensor, sequence, saved) / (1 << 20);
-    };
-    EXPECT_NEAR(mib(1, false, SavedActivations::All), row.mib[0], 0.5);
-    EXPECT_NEAR(mib(8, false, SavedActivations::All), row.mib[1], 0.5);
-    EXPECT_NEAR(mib(8, true, SavedActivations::All), row.mib[2], 0.5);
-    EXPECT_NEAR(mib(8, true, SavedActivations::AllButScores), row.mib[3], 0.5);
-    EXPECT_NEAR(mib(1, false, SavedActivations::LayerInputs), row.mib[4], 0.5);
-    EXPECT_NEAR(mib(8, true, SavedActivations::LayerInputs), row.mib[4] / 8, 0.5);
-    EXPECT_NEAR(mib(8, false, SavedActivations::AllButScores) * 8, mib(1, false, SavedActivations::AllButScores) * 8 / 34 * 13,
-                0.5);  // 10 + 24 / 8
-  }
-}
-
-TEST(Formulas, CountTheLayersInFlightOnTheFirstStage) {
-  EXPECT_DOUBLE_EQ(layers_in_flight(96, 8, 64, 1), 96);
-  EXPECT_DOUBLE_EQ(layers_in_flight(96, 8, 3, 1), 36);
-  EXPECT_DOUBLE_EQ(layers_in_flight(96, 8, 64, 3), 96 * (1 + 7.0 / 24));
 }
 
 }  // namespace

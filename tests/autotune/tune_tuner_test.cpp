@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 
@@ -78,6 +79,18 @@ TEST(Tuner, ModelBasedBeginsWithTheLowestPredictionAndFindsTheBestInATenthOfTheT
   double best = 1e9;
   for (const size_t point : order) best = std::min(best, land.costs[point]);
   EXPECT_LE(best, land.costs[land.best()] + std::log(1 / 0.98));
+}
+
+// With equal predictions, both the first choice, by prediction alone, and the next, by expected improvement, go by memory.
+TEST(Tuner, ModelBasedPrefersLessMemoryAmongEqualPoints) {
+  std::vector<Point> points(4, {.features = {0}, .predicted = 1});
+  for (size_t i = 0; i < points.size(); ++i) points[i].memory_bytes = std::array{30, 10, 40, 20}[i];
+  const auto tuner = make_tuner(TunerType::ModelBased, points, 1);
+  std::vector<Observation> history;
+  for (const size_t expected : {1, 3, 0, 2}) {
+    EXPECT_EQ(tuner->next(history), expected);
+    history.push_back({expected, 1.0});
+  }
 }
 
 // All predictions are equal, so only what the tuner learns from measurements can guide it.

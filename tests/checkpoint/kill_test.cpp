@@ -7,6 +7,7 @@
 #include <random>
 
 #include "tests/checkpoint/sample.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::checkpoint {
 namespace {
@@ -56,7 +57,7 @@ int64_t run_and_kill(const std::string& directory, int saves, std::chrono::micro
 }
 
 TEST(Kill, FiftyTimesAtARandomMomentLosesNoStepAndNeverBlocksTheNextRun) {
-  const TemporaryDirectory directory;
+  const test::TemporaryFolder directory;
   std::mt19937_64 random(7);
   int64_t newest = -1;
   for (int trial = 0; trial < 50; ++trial) {

@@ -5,6 +5,8 @@
 
 #include <cstring>
 #include <filesystem>
+#include <map>
+#include <span>
 
 #include "core/error.h"
 #include "tests/support/memory_file_system.h"
@@ -20,11 +22,22 @@ std::string file_of(const std::string& json, const std::string& data = "") {
   return std::string(reinterpret_cast<const char*>(&bytes), 8) + json + data;
 }
 
+SafetensorsHeader header_of(const ReadableFile& file) {
+  std::string text(static_cast<size_t>(file.size()), '\0');
+  file.read_exactly(0, std::as_writable_bytes(std::span(text)));
+  return parse_safetensors_header(text, file.size(), file.path());
+}
+
+template <typename T>
+void read_data(const ReadableFile& file, const SafetensorsHeader& header, const TensorEntry& entry, std::vector<T>& data) {
+  file.read_exactly(header.data_start + entry.begin, std::as_writable_bytes(std::span(data)));
+}
+
 std::string parse_error(const std::string& bytes) {
   MemoryFileSystem files;
   write_text(files, "/f", bytes);
   try {
-    read_safetensors_header(*files.open("/f"));
+    header_of(*files.open("/f"));
   } catch (const CheckpointError& error) {
     EXPECT_EQ(error.exit_code(), ExitCode::CheckpointCorrupt);
     EXPECT_THAT(error.what(), HasSubstr("/f: "));
@@ -41,26 +54,29 @@ std::string with(const std::string& dtype, const std::string& shape, const std::
 
 TEST(Safetensors, WritesAndReadsEveryDType) {
   MemoryFileSystem files;
-  std::vector<std::vector<std::byte>> memory;
-  std::vector<NamedTensor> tensors;
+  SafetensorsHeader written;
+  std::map<std::string, std::vector<std::byte>> memory;
   for (const auto& [name, dtype] : EnumNames<DType>::table) {
-    memory.emplace_back(static_cast<size_t>(6 * size_of(dtype)), static_cast<std::byte>(memory.size() + 1));
-    tensors.push_back({std::string(name), {memory.back().data(), dtype, {2, 3}}});
+    written.tensors.push_back({std::string(name), dtype, {2, 3}, 0, 0});
+    memory[std::string(name)] = std::vector(static_cast<size_t>(6 * size_of(dtype)), static_cast<std::byte>(memory.size() + 1));
   }
-  write_safetensors(files, "/f", tensors);
+  std::string content = layout_safetensors(written);
+  for (const TensorEntry& entry : written.tensors)
+    for (const std::byte byte : memory.at(entry.name)) content += static_cast<char>(byte);
+  write_text(files, "/f", content);
   const auto file = files.open("/f");
-  const SafetensorsHeader header = read_safetensors_header(*file);
+  const SafetensorsHeader header = header_of(*file);
   EXPECT_EQ(header.metadata.at("format"), "pt");
   EXPECT_EQ(header.data_start % 8, 0);
   ASSERT_EQ(header.tensors.size(), 8u);
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const TensorEntry* entry = header.find(tensors[i].name);
+  for (const auto& [name, bytes] : memory) {
+    const TensorEntry* entry = header.find(name);
     ASSERT_TRUE(entry);
     EXPECT_EQ(entry->shape, (Shape{2, 3}));
     EXPECT_EQ(entry->begin % size_of(entry->dtype), 0) << "aligned to its own size";
-    std::vector<std::byte> read(memory[i].size());
-    read_tensor(*file, header, *entry, {read.data(), entry->dtype, {2, 3}});
-    EXPECT_EQ(read, memory[i]);
+    std::vector<std::byte> read(bytes.size());
+    read_data(*file, header, *entry, read);
+    EXPECT_EQ(read, bytes);
   }
 }
 
@@ -120,21 +136,21 @@ TEST(Safetensors, RefusesHolesOverlapsAndDuplicates) {
 template <typename T>
 std::vector<T> read_from(const std::string& path, const std::string& name, const Shape& shape) {
   const auto file = real_file_system().open(path);
-  const SafetensorsHeader header = read_safetensors_header(*file);
+  const SafetensorsHeader header = header_of(*file);
   const TensorEntry* entry = header.find(name);
   std::vector<T> data(static_cast<size_t>(shape.elements()));
   if (entry == nullptr || entry->dtype != kDTypeOf<T> || entry->shape != shape) {
     ADD_FAILURE() << path << ": " << name << " is missing, or not as expected";
     return data;
   }
-  read_tensor(*file, header, *entry, {data.data(), entry->dtype, shape});
+  read_data(*file, header, *entry, data);
   return data;
 }
 
 // The numbers are what Python's struct.unpack finds at the offsets of the header.
 TEST(Safetensors, ReadsAFileWrittenByAnotherProgram) {
   const std::string path = TRIVET_SOURCE_DIR "/tests/golden/llama_tiny.safetensors";  // llama_reference.py
-  EXPECT_EQ(read_safetensors_header(*real_file_system().open(path)).tensors.size(), 34u);
+  EXPECT_EQ(header_of(*real_file_system().open(path)).tensors.size(), 34u);
   const auto tokens = read_from<int32_t>(path, "tokens", {2, 9});
   EXPECT_EQ((std::vector<int32_t>(tokens.begin(), tokens.begin() + 3)), (std::vector<int32_t>{29, 51, 48}));
   const auto logits = read_from<double>(path, "logits", {2, 9, 61});
@@ -149,7 +165,7 @@ TEST(Safetensors, ReadsAFileWrittenByAnotherProgram) {
 TEST(Safetensors, ReadsAFileOfHuggingFace) {
   const std::string path = TRIVET_SOURCE_DIR "/../shared/data/tiny-gpt2-random/model.safetensors";
   if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is absent";
-  EXPECT_EQ(read_safetensors_header(*real_file_system().open(path)).tensors.size(), 40u);
+  EXPECT_EQ(header_of(*real_file_system().open(path)).tensors.size(), 40u);
   EXPECT_EQ(read_from<float>(path, "transformer.wte.weight", {320, 48})[1], -0.0952780544757843f);
   EXPECT_EQ(read_from<float>(path, "transformer.h.2.mlp.c_proj.bias", {48})[2], -0.017100127413868904f);
   EXPECT_EQ(read_from<float>(path, "transformer.h.0.attn.c_attn.weight", {48, 144})[0], -0.11343186348676682f);

@@ -10,6 +10,7 @@
 
 #include "core/random.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::support {
 
@@ -128,23 +129,5 @@ inline void expect_values(const checkpoint::LoadedStep& step, const Layout& layo
     EXPECT_EQ(read.memory, expected.memory) << "rank " << rank;
   }
 }
-
-// An empty directory that is removed at the end.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::string name = std::filesystem::temp_directory_path() / "trivet-checkpoint-XXXXXX";
-    if (!::mkdtemp(name.data())) throw std::runtime_error("no temporary directory");
-    path_ = name;
-  }
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 }  // namespace trivet::support

@@ -2,6 +2,7 @@
 
 #include "tests/checkpoint/ranks.h"
 #include "tests/checkpoint/sample.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::checkpoint {
 namespace {
@@ -17,7 +18,7 @@ void save_by(const Layout& layout, const std::string& directory, int64_t step, c
 }
 
 TEST(Checkpoint, OneRankReadsBackWhatItWrote) {
-  const TemporaryDirectory directory;
+  const test::TemporaryFolder directory;
   save_by({}, directory.path(), 200);
   Store store(real_file_system(), {.directory = directory.path(), .run_id = "run-2"});
   const auto step = store.open_latest({});
@@ -29,7 +30,7 @@ TEST(Checkpoint, OneRankReadsBackWhatItWrote) {
   ASSERT_TRUE(step->find("blocks.0.cube"));
   EXPECT_EQ(step->find("blocks.0.cube")->shape, (Shape{3, 12, 5}));
   expect_values(*step);
-  EXPECT_EQ(read_text(real_file_system(), directory.path() + "/latest", 100), "step-00000200\n");
+  EXPECT_EQ(read_text(real_file_system(), directory.at("latest"), 100), "step-00000200\n");
 }
 
 class AnyLayout : public ::testing::TestWithParam<std::tuple<int, int>> {};
@@ -38,7 +39,7 @@ const std::vector<Layout> kLayouts{{1, 1}, {2, 1}, {3, 1}, {1, 2}, {2, 2}, {1, 3
 
 TEST_P(AnyLayout, ReadsWhatAnyOtherWrote) {
   const auto [writer, reader] = GetParam();
-  const TemporaryDirectory directory;
+  const test::TemporaryFolder directory;
   save_by(kLayouts[static_cast<size_t>(writer)], directory.path(), 5);
   expect_values(open_newest(real_file_system(), directory.path()), kLayouts[static_cast<size_t>(reader)]);
 }

@@ -13,6 +13,7 @@
 #include "tests/checkpoint/ranks.h"
 #include "tests/checkpoint/sample.h"
 #include "tests/support/faulty_file_system.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::checkpoint {
 namespace {
@@ -47,9 +48,7 @@ class StoreTest : public ::testing::Test {
     for (const StepDirectory& step : list_steps(real_file_system(), directory_.path())) result.push_back(step.step);
     return result;
   }
-  std::string shard_of(int64_t step) const {
-    return directory_.path() + "/" + step_directory_name(step) + "/rank-00000.safetensors";
-  }
+  std::string shard_of(int64_t step) const { return directory_.at(step_directory_name(step) + "/rank-00000.safetensors"); }
   void flip_last_bit(const std::string& path) {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     file.seekg(-1, std::ios::end);
@@ -69,7 +68,7 @@ class StoreTest : public ::testing::Test {
     return "";
   }
 
-  TemporaryDirectory directory_;
+  test::TemporaryFolder directory_;
 };
 
 TEST_F(StoreTest, ASecondJobIsRefusedAndToldWhoHoldsTheDirectory) {
@@ -180,7 +179,7 @@ TEST_F(StoreTest, ADamagedStepDoesNotCountAsOneThatIsKept) {
     Store store = make_store("run-1", 2);
     for (int64_t step : {10, 20}) save(store, step);
   }
-  std::filesystem::resize_file(directory_.path() + "/step-00000020/manifest.json", 100);
+  std::filesystem::resize_file(directory_.at("step-00000020/manifest.json"), 100);
   Store store = make_store("run-2", 2);
   save(store, 30);
   EXPECT_THAT(steps(), ElementsAre(10, 20, 30));
@@ -243,7 +242,7 @@ TEST_F(StoreTest, AStateOrConfigThatCouldNotBeReadBackIsADefectOfTheCaller) {
 TEST_F(StoreTest, ARenamedStepIsPassedOverAndSetAside) {
   Store store = make_store();
   for (int64_t step : {8, 9}) save(store, step);
-  std::filesystem::rename(directory_.path() + "/step-00000009", directory_.path() + "/step-00000999");
+  std::filesystem::rename(directory_.at("step-00000009"), directory_.at("step-00000999"));
   EXPECT_EQ(store.open_latest({})->step(), 8);
   EXPECT_THAT(store.warnings(), ElementsAre(HasSubstr("step-00000999/manifest.json: it is the manifest of step 9, but the "
                                                       "directory is named step 999; rename the directory back to "
@@ -328,12 +327,12 @@ TEST_F(StoreTest, TheNextSaveSetsABrokenStepAside) {
   Store store = make_store("run-1", 1);
   for (int64_t step : {10, 20}) save(store, step);
   save(store, 30);
-  std::filesystem::remove_all(directory_.path() + "/step-00000020");
+  std::filesystem::remove_all(directory_.at("step-00000020"));
   flip_last_bit(shard_of(30));
   EXPECT_THAT(error_of(ExitCode::CheckpointCorrupt, [&] { store.open_latest({}); }), HasSubstr("no step is valid"));
   save(store, 15);
   EXPECT_THAT(steps(), ElementsAre(15));
-  EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/broken-step-00000030"));
+  EXPECT_TRUE(std::filesystem::exists(directory_.at("broken-step-00000030")));
 }
 
 TEST_F(StoreTest, ABrokenStepIsKeptWhenItsNumberIsSavedAgain) {
@@ -343,7 +342,7 @@ TEST_F(StoreTest, ABrokenStepIsKeptWhenItsNumberIsSavedAgain) {
   EXPECT_EQ(store.open_latest({})->step(), 10);
   save(store, 20);
   EXPECT_EQ(store.open_latest({})->step(), 20);
-  EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/broken-step-00000020"));
+  EXPECT_TRUE(std::filesystem::exists(directory_.at("broken-step-00000020")));
 }
 
 TEST_F(StoreTest, NoStepAtAllIsNotAnError) {
@@ -386,7 +385,7 @@ TEST_F(StoreTest, ADamagedStepOnOneRankIsPassedOverByAll) {
       const RankPieces mine = make_pieces({.data = 2}, ranks.rank, step, true);
       store.save({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = ""}, ranks);
     });
-  flip_last_bit(directory_.path() + "/step-00000020/rank-00001.safetensors");
+  flip_last_bit(directory_.at("step-00000020/rank-00001.safetensors"));
   run_ranks(3, [&](const Participants& ranks) {
     Store store = make_store("run-2");
     EXPECT_EQ(store.open_latest(ranks)->step(), 10) << "rank " << ranks.rank;

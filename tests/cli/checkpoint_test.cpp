@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "tests/checkpoint/sample.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::checkpoint {
 namespace {
@@ -48,7 +49,7 @@ class CheckpointCommand : public ::testing::Test {
     const RankPieces mine = make_pieces({}, 0, values_of, true);
     store.save({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = "{}"}, {});
   }
-  std::string path(const std::string& name) const { return directory_.path() + "/" + name; }
+  std::string path(const std::string& name) const { return directory_.at(name); }
   void damage(const std::string& run_id, int64_t step) {
     std::fstream file(path(run_id) + "/" + step_directory_name(step) + "/rank-00000.safetensors",
                       std::ios::in | std::ios::out | std::ios::binary);
@@ -56,7 +57,7 @@ class CheckpointCommand : public ::testing::Test {
     file.put('\x7f');
   }
 
-  TemporaryDirectory directory_;
+  test::TemporaryFolder directory_;
 };
 
 TEST_F(CheckpointCommand, ListShowsStepsAndWhetherTheyAreComplete) {

@@ -26,7 +26,7 @@ class RunningProgram {
     if (pid_ != 0) return;
     // A shell that runs the tests in the background ignores SIGINT, which this program would inherit.
     for (int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_DFL);
-    if (::chdir(folder.at("").c_str()) != 0) ::_exit(120);
+    if (::chdir(folder.path().c_str()) != 0) ::_exit(120);
     ::setenv("OMP_NUM_THREADS", "1", 1);
     for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
     ::dup2(::open("out", O_WRONLY | O_CREAT | O_TRUNC, 0644), STDOUT_FILENO);

@@ -143,6 +143,18 @@ TEST_F(Train, RefusesAFileNameThatIsNotUtf8BeforeItStarts) {
   }
 }
 
+TEST_F(Train, AndConfigCheckBothRefuseABatchThatNoNumberOfRanksGives) {
+  for (const char* batch :
+       {"--set train_batch_size=7 --set train_micro_batch_size_per_gpu=2 --set gradient_accumulation_steps=2",
+        "--set train_batch_size=null --set train_micro_batch_size_per_gpu=null"})
+    for (const char* command : {"config check", "config check --json", "train"}) {
+      const Output refused = folder.run(std::string(command) + " config.json --set reproducible=run " + batch);
+      EXPECT_EQ(refused.code, 2) << command;
+      EXPECT_EQ(refused.text.find("OK"), std::string::npos) << refused.text;
+      EXPECT_THAT(refused.errors, HasSubstr("train_batch_size")) << command;
+    }
+}
+
 TEST_F(Train, NoMessageSendsCommandsToTheTerminal) {
   folder.write("bad.json", "{\"train_batch_size\": 1, \"\\u001b[31m\": 1}");
   EXPECT_THAT(folder.run("config check bad.json").errors, HasSubstr("\\x1b[31m: unknown key"));

@@ -12,6 +12,7 @@
 #include "comm/sha256.h"
 #include "core/descriptor.h"
 #include "core/error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::comm {
 namespace {
@@ -43,10 +44,6 @@ class SecretFile : public ::testing::Test {
     std::ofstream(path_, std::ios::binary) << text;
     ASSERT_EQ(::chmod(path_.c_str(), mode), 0);
   }
-  void TearDown() override {
-    ::unlink(path_.c_str());
-    ::unlink(other_.c_str());
-  }
   std::string message(const std::string& path) {
     try {
       secret_from_file(path, "TRIVET_SECRET_FILE=" + path);
@@ -56,8 +53,8 @@ class SecretFile : public ::testing::Test {
     return "accepted";
   }
   std::string message() { return message(path_); }
-  std::string path_ = ::testing::TempDir() + "trivet_secret_" + std::to_string(::getpid());
-  std::string other_ = path_ + "_other";
+  const test::TemporaryFolder folder_;
+  const std::string path_ = folder_.at("secret"), other_ = folder_.at("other");
 };
 
 TEST_F(SecretFile, OfItsOwnerAloneIsRead) {

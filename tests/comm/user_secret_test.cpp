@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::comm {
 namespace {
@@ -21,8 +22,6 @@ using ::testing::HasSubstr;
 
 class UserSecret : public ::testing::Test {
  protected:
-  UserSecret() { fs::create_directories(root_); }
-  ~UserSecret() override { fs::remove_all(root_); }
   std::string message() {
     try {
       user_secret(directory_);
@@ -31,7 +30,8 @@ class UserSecret : public ::testing::Test {
     }
     return "accepted";
   }
-  const std::string root_ = ::testing::TempDir() + "trivet_user_secret_" + std::to_string(::getpid());
+  const test::TemporaryFolder folder_;
+  const std::string& root_ = folder_.path();
   const std::string directory_ = root_ + "/trivet";
 };
 

@@ -103,10 +103,10 @@ TEST(KeyValues, CoverAllKeysThatWork) {
 }
 
 TEST(KeyValues, DependOnTheKindsThatAreChosen) {
-  struct Case {
+  struct ChosenKind {
     std::string choice, key, value;
   };
-  std::vector<Case> cases{{"model.type=gpt", "model.tied_embedding", "true"},
+  std::vector<ChosenKind> cases{{"model.type=gpt", "model.tied_embedding", "true"},
                           {"model.type=llama", "model.tied_embedding", "false"},
                           {"zero_optimization.stage=0", "zero_optimization.overlap_comm", "false"},
                           {"zero_optimization.stage=1", "zero_optimization.overlap_comm", "false"},
@@ -128,7 +128,7 @@ TEST(KeyValues, DependOnTheKindsThatAreChosen) {
     cases.push_back({std::string("scheduler.type=") + type, "scheduler.params.warmup_num_steps", "0"});
   cases.push_back({"scheduler.type=WarmupLR", "scheduler.params.warmup_max_lr", "0.0"});
   cases.push_back({"scheduler.type=WarmupDecayLR", "scheduler.params.warmup_max_lr", "0.001"});
-  for (const Case& c : cases) {
+  for (const ChosenKind& c : cases) {
     const Config config = parse_config("{}", "a", {c.choice, "training.steps=2000"});
     EXPECT_EQ(value_of(config, c.key), c.value) << c.choice << ": " << c.key;
   }

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "engine/config/explain.h"
-#include "engine/plan.h"
+#include "model/model.h"
 #include "tests/config/support.h"
 
 namespace trivet {

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "engine/config/config.h"
 #include "tests/config/support.h"
 
@@ -62,6 +64,12 @@ TEST(ResolveBatch, NumbersTooLargeForTheEquationAreRefused) {
             "a.json: the batch of a step, 9223372036854775807 x 1 x data-parallel size 4, is too large");
 }
 
+TEST(ResolveBatch, TheLargestBatchIsRefusedWithAMultipleThatExists) {
+  EXPECT_EQ(solved({.train_batch_size = std::numeric_limits<int64_t>::max()}, 4),
+            "a.json: train_batch_size 9223372036854775807 is not a multiple of the data-parallel size 4; use "
+            "train_batch_size 9223372036854775804");
+}
+
 TEST(ResolveBatch, EverySolutionSatisfiesTheEquation) {
   for (int64_t train = 0; train <= 24; ++train)
     for (int64_t micro = 0; micro <= 6; ++micro)
@@ -78,6 +86,59 @@ TEST(ResolveBatch, EverySolutionSatisfiesTheEquation) {
                         (micro && steps && train != micro * steps * ranks));
           }
         }
+}
+
+// What check_batch says about this config; "accepted" if nothing.
+std::string checked(const std::string& text) {
+  try {
+    check_batch(parse_config(text, "a.json"));
+    return "accepted";
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
+TEST(CheckBatch, RefusesABatchThatNoNumberOfRanksGives) {
+  EXPECT_EQ(checked(R"({"train_batch_size": 7, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2})"),
+            "a.json:1:2: train_batch_size: 7 is not a multiple of train_micro_batch_size_per_gpu 2 x "
+            "gradient_accumulation_steps 2 = 4, so no number of data-parallel ranks can train it; use 4 or 8");
+  EXPECT_EQ(checked(R"({"train_micro_batch_size_per_gpu": 8, "train_batch_size": 7})"),
+            "a.json:1:39: train_batch_size: 7 is not a multiple of train_micro_batch_size_per_gpu 8, so no number of "
+            "data-parallel ranks can train it; use 8");
+  EXPECT_EQ(checked(R"({"train_batch_size": 7, "gradient_accumulation_steps": 2})"),
+            "a.json:1:2: train_batch_size: 7 is not a multiple of gradient_accumulation_steps 2, so no number of "
+            "data-parallel ranks can train it; use 6 or 8");
+  EXPECT_EQ(checked(R"({"train_micro_batch_size_per_gpu": 4611686018427387904, "gradient_accumulation_steps": 2})"),
+            "a.json:1:2: train_micro_batch_size_per_gpu: 4611686018427387904 x gradient_accumulation_steps 2 is too large; "
+            "use smaller numbers, whose product is below 2^63");
+}
+
+TEST(CheckBatch, RefusesAConfigWithoutABatchSizeUnlessItIsForTuning) {
+  const std::string missing =
+      "a.json: train_batch_size: is missing, and so is train_micro_batch_size_per_gpu; give at least one of them, an integer "
+      "from 1";
+  EXPECT_EQ(checked("{}"), missing);
+  EXPECT_EQ(checked(R"({"gradient_accumulation_steps": 2})"), missing);
+  EXPECT_EQ(checked(R"({"autotuning": {"enabled": false}})"), missing);
+  EXPECT_EQ(checked(R"({"autotuning": {"enabled": true}})"), "accepted");
+  EXPECT_EQ(checked(R"({"autotuning": {"fast": false}})"), "accepted");
+}
+
+// The check before a run and the equation that a run solves never contradict each other.
+TEST(CheckBatch, AcceptsWhatSomeNumberOfRanksCanTrain) {
+  const auto given = [](const char* key, int64_t value) {
+    return fmt::format("\"{}\": {}", key, value == 0 ? "null" : std::to_string(value));
+  };
+  for (int64_t train = 0; train <= 24; ++train)
+    for (int64_t micro = 0; micro <= 6; ++micro)
+      for (int64_t steps = 0; steps <= 6; ++steps) {
+        bool some = false;
+        for (int64_t ranks = 1; ranks <= 24; ++ranks) some |= solved({train, micro, steps}, ranks).find(" = ") < 3;
+        const std::string config =
+            fmt::format("{{{}, {}, {}}}", given("train_batch_size", train), given("train_micro_batch_size_per_gpu", micro),
+                        given("gradient_accumulation_steps", steps));
+        EXPECT_EQ(checked(config) == "accepted", some) << config;
+      }
 }
 
 }  // namespace

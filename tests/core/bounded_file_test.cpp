@@ -1,4 +1,5 @@
 #include "core/bounded_file.h"
+#include "tests/support/temporary_folder.h"
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
@@ -13,11 +14,10 @@ namespace {
 
 class BoundedFile : public testing::Test {
  protected:
-  BoundedFile() : path_((std::filesystem::temp_directory_path() / ("trivet_bounded." + std::to_string(::getpid()))).string()) {}
-  ~BoundedFile() override { std::filesystem::remove(path_); }
   void write(const std::string& text) const { std::ofstream(path_, std::ios::binary) << text; }
 
-  std::string path_;
+  const test::TemporaryFolder folder_;
+  const std::string path_ = folder_.at("file");
 };
 
 TEST_F(BoundedFile, IsReadUpToItsLimitAndRefusedBeyondIt) {

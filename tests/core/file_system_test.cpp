@@ -13,6 +13,7 @@
 
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/memory_file_system.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet {
 namespace {
@@ -24,12 +25,7 @@ using support::PowerLoss;
 
 class RealFiles : public ::testing::Test {
  protected:
-  RealFiles() {
-    std::string name = std::filesystem::temp_directory_path() / "trivet-files-XXXXXX";
-    if (::mkdtemp(name.data())) root_ = name;
-  }
-  ~RealFiles() override { std::filesystem::remove_all(root_); }
-  std::string path(const std::string& name) const { return root_ + "/" + name; }
+  std::string path(const std::string& name) const { return folder_.at(name); }
   template <typename Work>
   int error_of(Work&& work) {
     try {
@@ -41,7 +37,8 @@ class RealFiles : public ::testing::Test {
   }
 
   FileSystem& files_ = real_file_system();
-  std::string root_;
+  const test::TemporaryFolder folder_;
+  const std::string& root_ = folder_.path();
 };
 
 TEST_F(RealFiles, WritesReadsListsRenamesAndRemoves) {

@@ -7,7 +7,6 @@ namespace {
 
 std::string written(const Log& log) {
   ::testing::internal::CaptureStderr();
-  log.debug("details");
   log.info("hello");
   log.warning("careful");
   log.error("wrong");
@@ -16,6 +15,7 @@ std::string written(const Log& log) {
 
 TEST(Log, WritesALineFromItsLeastLevelUp) {
   EXPECT_EQ(written(Log(3)), "trivet: rank 3: hello\ntrivet: rank 3: warning: careful\ntrivet: rank 3: error: wrong\n");
+  EXPECT_EQ(written(Log(0, LogLevel::Warning)), "trivet: rank 0: warning: careful\ntrivet: rank 0: error: wrong\n");
   EXPECT_EQ(written(Log(0, LogLevel::Error)), "trivet: rank 0: error: wrong\n");
 }
 

@@ -12,6 +12,7 @@
 #include "kernels/cuda/products/cublas.h"
 #include "kernels/workspace.h"
 #include "tests/cuda/twins.h"
+#include "tests/support/temporary_folder.h"
 
 #if __has_include("cublas_shim.h")  // on the fake device
 #include "cublas_shim.h"
@@ -435,15 +436,11 @@ std::string error_of(const std::function<void()>& action) {
 // A file of choices, removed at the end of the scope.
 class Choices {
  public:
-  explicit Choices(const std::string& text)
-      : path_(std::filesystem::temp_directory_path() / ("choices-" + std::to_string(getpid()))) {
-    std::ofstream(path_) << text;
-  }
-  ~Choices() { std::filesystem::remove(path_); }
-  std::string path() const { return path_; }
+  explicit Choices(const std::string& text) { folder_.write("choices", text); }
+  std::string path() const { return folder_.at("choices"); }
 
  private:
-  std::filesystem::path path_;
+  const test::TemporaryFolder folder_;
 };
 
 class MeasuredChoices : public testing::Test {

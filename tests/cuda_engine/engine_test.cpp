@@ -18,6 +18,7 @@
 #include "engine/generation.h"
 #include "tests/cuda/shim/shim.h"
 #include "tests/equivalence/tiny_run.h"
+#include "tests/support/temporary_folder.h"
 
 extern "C" const trivet::CudaModule* trivet_cuda_module();
 
@@ -81,11 +82,10 @@ TEST_P(CudaEngine, RunModeGivesTheSameBitsWhereverWorkOnlyMoves) {
 
 TEST_P(CudaEngine, GoesOnFromACheckpointOfTheOtherDevice) {
   const Config config = tiny_config(GetParam());
-  const auto folder = std::filesystem::temp_directory_path() / ("trivet-cuda-" + std::to_string(getpid()));
-  std::filesystem::remove_all(folder);
+  const TemporaryFolder folder;
   for (const auto& [first, second] :
        {std::pair{DeviceChoice::Cuda, DeviceChoice::Cpu}, {DeviceChoice::Cpu, DeviceChoice::Cuda}}) {
-    const std::string directory = (folder / (first == DeviceChoice::Cpu ? "cpu" : "cuda")).string();
+    const std::string directory = folder.at(first == DeviceChoice::Cpu ? "cpu" : "cuda");
     TinyRun before = on(first, {.data = 2, .stage = 2}, config), after = on(second, {}, config), whole = on(second, {}, config);
     before.steps = 1, before.save_to = directory;
     after.load_from = directory;
@@ -98,7 +98,6 @@ TEST_P(CudaEngine, GoesOnFromACheckpointOfTheOtherDevice) {
     EXPECT_NEAR(end.evaluation, straight.evaluation, 3e-4 * straight.evaluation);
     EXPECT_NEAR(end.grad_norms.back(), straight.grad_norms.back(), 1e-3 * straight.grad_norms.back());
   }
-  std::filesystem::remove_all(folder);
 }
 
 // Tensor cores take heads of size 64 in bfloat16. A bfloat16 has 8 bits: the first loss differs by half a unit of the logits at
@@ -197,12 +196,11 @@ TEST_P(CudaEngine, RecordsWhatTheDeviceDid) {
 // The CPU wrote the checkpoint; logits differ as losses do (difference_beyond_rounding).
 TEST_P(CudaEngine, GeneratesFromTheCpusWeights) {
   const Config config = tiny_config(GetParam());
-  const auto folder = std::filesystem::temp_directory_path() / ("trivet-cuda-generate-" + std::to_string(getpid()));
-  std::filesystem::remove_all(folder);
+  const TemporaryFolder folder;
   TinyRun cpu = on(DeviceChoice::Cpu, {}, config);
-  cpu.save_to = folder.string();
+  cpu.save_to = folder.path();
   run(cpu);
-  const auto step = checkpoint::open_newest(real_file_system(), folder.string());
+  const auto step = checkpoint::open_newest(real_file_system(), folder.path());
   const auto logits = [&](Device device, std::span<const int32_t> tokens) {
     return Generator(model::build(model::with_vocabulary(config.model, 61)), step, device, 1).next_logits(tokens);
   };
@@ -216,7 +214,6 @@ TEST_P(CudaEngine, GeneratesFromTheCpusWeights) {
         logits(Device::Cuda, {{3, 61}});
       },
       testing::ThrowsMessage<std::out_of_range>("generate: token 61 is not in the vocabulary of 61"));
-  std::filesystem::remove_all(folder);
 }
 
 // The caller may make each microbatch in the memory of the previous one.

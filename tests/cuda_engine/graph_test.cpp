@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "tests/cuda/shim/shim.h"
 #include "tests/equivalence/tiny_run.h"
+#include "tests/support/temporary_folder.h"
 
 extern "C" const trivet::CudaModule* trivet_cuda_module();
 
@@ -95,15 +96,13 @@ INSTANTIATE_TEST_SUITE_P(Types, CudaGraphsWithOptimizer,
                          [](const auto& instance) { return std::string(name_of(instance.param)); });
 
 TEST(CudaGraphs, GoOnFromACheckpoint) {
-  const auto folder = std::filesystem::temp_directory_path() / ("trivet-cuda-graph-" + std::to_string(getpid()));
-  std::filesystem::remove_all(folder);
+  const TemporaryFolder folder;
   TinyRun first = run_of(gpt_in_float16(), CudaGraph::On, 4), second = run_of(gpt_in_float16(), CudaGraph::On, 8);
-  first.save_to = second.load_from = folder.string();
+  first.save_to = second.load_from = folder.path();
   const Trace begun = run(first), ended = run(second), whole = run(run_of(gpt_in_float16(), CudaGraph::On, 8));
   EXPECT_EQ(begun.loss_bits.size(), 4);
   EXPECT_EQ(ended.loss_bits.size(), 4);
   EXPECT_EQ(ended.weights, whole.weights);
-  std::filesystem::remove_all(folder);
 }
 
 // Calls use(engine, batches); batches(first_sample) makes the microbatches of a step. The test runs the steps.

@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "tests/cuda/shim/shim.h"
 #include "tests/equivalence/tiny_run.h"
+#include "tests/support/temporary_folder.h"
 
 extern "C" const trivet::CudaModule* trivet_cuda_module();
 
@@ -37,11 +38,7 @@ cuda_shim::Configuration four_devices(bool is_protected = false) {
 
 class CudaOffload : public testing::Test {
  protected:
-  CudaOffload() {
-    use_cuda_module(*trivet_cuda_module());
-    std::filesystem::create_directory(folder_);
-  }
-  ~CudaOffload() override { std::filesystem::remove_all(folder_); }
+  CudaOffload() { use_cuda_module(*trivet_cuda_module()); }
 
   static Config config_of(int stage, bool bf16, OptimizerType type = OptimizerType::AdamW) {
     Config config = tiny_config(model::Type::Gpt);
@@ -61,7 +58,7 @@ class CudaOffload : public testing::Test {
     zero.sub_group_size = 3000;
     zero.offload_optimizer.device = offload.optimizer;
     zero.offload_optimizer.ratio = offload.ratio;
-    zero.offload_optimizer.nvme_path = zero.offload_param.nvme_path = folder_.string();
+    zero.offload_optimizer.nvme_path = zero.offload_param.nvme_path = folder_.path();
     zero.offload_optimizer.buffer_count = 12;
     zero.offload_optimizer.pipeline_read = zero.offload_optimizer.pipeline_write = offload.ratio < 1;
     zero.offload_param.device = offload.weights;
@@ -70,10 +67,10 @@ class CudaOffload : public testing::Test {
     zero.offload_param.buffer_count = 3;
     return config;
   }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string path(const std::string& name) const { return folder_.at(name); }
 
   cuda_shim::Configured devices_{four_devices()};
-  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("trivet-cuda-offload-" + std::to_string(getpid()));
+  const TemporaryFolder folder_;
 };
 
 std::string words(const Offload& offload) {

@@ -12,7 +12,8 @@
 #include "engine/data/token_header.h"
 #include "engine/data/token_source.h"
 #include "tests/data/expect_error.h"
-#include "tests/data/temporary_file.h"
+#include "tests/data/files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::data {
 namespace {
@@ -38,7 +39,7 @@ class BadFile : public testing::Test {
     std::memcpy(content.data(), &header, sizeof header);
     return content;
   }
-  std::string path(const std::string& name) const { return folder_.path(name); }
+  std::string path(const std::string& name) const { return folder_.at(name); }
   std::string write(const std::string& name, std::string_view content) const { return folder_.write(name, content); }
 
   void expect_open(const std::string& name, std::string_view content, ExitCode code, const std::string& message) {
@@ -57,7 +58,7 @@ class BadFile : public testing::Test {
   }
 
  private:
-  TemporaryFolder folder_;
+  test::TemporaryFolder folder_;
 };
 
 TEST_F(BadFile, Missing) {

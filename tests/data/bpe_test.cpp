@@ -10,7 +10,7 @@
 #include "engine/data/bpe_train.h"
 #include "engine/data/byte_alphabet.h"
 #include "engine/data/text_file.h"
-#include "tests/data/temporary_file.h"
+#include "tests/data/files.h"
 
 namespace trivet::data {
 namespace {

@@ -4,7 +4,8 @@
 #include <zlib.h>
 
 #include "engine/data/token_file.h"
-#include "tests/data/temporary_file.h"
+#include "tests/data/files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::data {
 namespace {
@@ -37,7 +38,7 @@ TEST(Dataset, TinyShakespeareHas65CharactersAndTheKnownSplit) {
 }
 
 TEST(Dataset, TheLastFractionIsForValidation) {
-  const TemporaryFolder folder;
+  const test::TemporaryFolder folder;
   const std::string path = folder.write("a.txt", "0123456789");
   DataOptions options = options_for(path, VocabularyKind::Bytes);
   options.data.validation_fraction = 0.3;
@@ -47,7 +48,7 @@ TEST(Dataset, TheLastFractionIsForValidation) {
 }
 
 TEST(Dataset, ValidationMayBeAFileOfItsOwnOrAbsent) {
-  const TemporaryFolder folder;
+  const test::TemporaryFolder folder;
   DataOptions options = options_for(folder.write("a.txt", "abc"), VocabularyKind::Characters);
   options.data.validation = folder.write("b.txt", "cab");
   const Dataset dataset = open_dataset(options);
@@ -58,8 +59,8 @@ TEST(Dataset, ValidationMayBeAFileOfItsOwnOrAbsent) {
 }
 
 TEST(Dataset, ReadsGzip) {
-  const TemporaryFolder folder;
-  const std::string path = folder.path("a.txt.gz");
+  const test::TemporaryFolder folder;
+  const std::string path = folder.at("a.txt.gz");
   gzFile file = gzopen(path.c_str(), "wb");
   gzputs(file, "packed");
   gzclose(file);
@@ -68,14 +69,14 @@ TEST(Dataset, ReadsGzip) {
 }
 
 TEST(Dataset, ATokenFileGivesTheSameIdsAsItsText) {
-  const TemporaryFolder folder;
+  const test::TemporaryFolder folder;
   const std::string text = "the quick brown fox\n\xC3\xA9t\xC3\xA9";
   const auto tokenizer = characters_tokenizer(text);
-  TokenFileWriter writer(folder.path("a.tokens"), *tokenizer);
+  TokenFileWriter writer(folder.at("a.tokens"), *tokenizer);
   writer.add(tokenizer->encode(text));
   writer.finish();
   const Dataset from_text = open_dataset(options_for(folder.write("a.txt", text), VocabularyKind::Characters));
-  const Dataset from_tokens = open_dataset(options_for(folder.path("a.tokens"), VocabularyKind::Characters));
+  const Dataset from_tokens = open_dataset(options_for(folder.at("a.tokens"), VocabularyKind::Characters));
   EXPECT_EQ(all_of(*from_tokens.train), all_of(*from_text.train));
   EXPECT_EQ(all_of(*from_tokens.validation), all_of(*from_text.validation));
   EXPECT_EQ(from_tokens.train->digest(), from_text.train->digest());
@@ -83,7 +84,7 @@ TEST(Dataset, ATokenFileGivesTheSameIdsAsItsText) {
 }
 
 TEST(Dataset, DigestTellsDataApart) {
-  const TemporaryFolder folder;
+  const test::TemporaryFolder folder;
   const auto digest = [&](std::string_view text) {
     return open_dataset(options_for(folder.write("a.txt", text), VocabularyKind::Bytes)).train->digest();
   };

@@ -5,14 +5,15 @@
 #include "engine/data/dataset.h"
 #include "engine/data/token_file.h"
 #include "tests/data/expect_error.h"
-#include "tests/data/temporary_file.h"
+#include "tests/data/files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::data {
 namespace {
 
 TEST(DataLimits, AModelsVocabularyMayBeExactlyThatOfTheTokens) {
-  const TemporaryFolder folder;
-  const std::string path = folder.path("a.tokens");
+  const test::TemporaryFolder folder;
+  const std::string path = folder.at("a.tokens");
   TokenFileWriter writer(path, *bytes_tokenizer());
   writer.add(bytes_tokenizer()->encode("some text"));
   writer.finish();

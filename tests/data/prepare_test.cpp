@@ -7,7 +7,8 @@
 
 #include "engine/data/token_file.h"
 #include "tests/data/expect_error.h"
-#include "tests/data/temporary_file.h"
+#include "tests/data/files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::data {
 namespace {
@@ -17,7 +18,7 @@ class Prepare : public testing::Test {
   PrepareOptions options(const std::string& vocabulary) const {
     PrepareOptions result;
     result.inputs = {folder_.write("a.txt", "hello hello"), folder_.write("b.txt", "\xC3\xA9 hallo\n")};
-    result.output = folder_.path("out.tokens");
+    result.output = folder_.at("out.tokens");
     result.vocabulary = vocabulary;
     return result;
   }
@@ -27,7 +28,7 @@ class Prepare : public testing::Test {
     file->read(0, ids);
     return tokenizer_from_text(file->info().tokenizer_text, path)->decode(ids);
   }
-  TemporaryFolder folder_;
+  test::TemporaryFolder folder_;
 };
 
 TEST_F(Prepare, JoinsTheInputsInTheirOrder) {
@@ -52,7 +53,7 @@ TEST_F(Prepare, LearnsAVocabularyThatTheTokenFileThenHolds) {
   EXPECT_EQ(result.vocabulary_size, 262);
   EXPECT_EQ(text_of(with.output), "hello hello<|endoftext|>\xC3\xA9 hallo\n<|endoftext|>");
   PrepareOptions again = options(with.output);  // the token file serves as a tokenizer
-  again.output = folder_.path("again.tokens");
+  again.output = folder_.at("again.tokens");
   prepare(again);
   EXPECT_EQ(open_token_file(again.output)->info().tokenizer_text, open_token_file(with.output)->info().tokenizer_text);
 }
@@ -75,54 +76,54 @@ TEST_F(Prepare, RefusesWhatItCannotDoBeforeItStarts) {
     expect_error([&] { prepare(with); }, ExitCode::Usage, message);
   };
   PrepareOptions with = options("bytes");
-  with.inputs.push_back(folder_.path("none.txt"));
-  expect(with, folder_.path("none.txt") + ": no such file");
+  with.inputs.push_back(folder_.at("none.txt"));
+  expect(with, folder_.at("none.txt") + ": no such file");
   with = options("bytes");
   prepare(with);
   expect(with, with.output + ": exists; give --force to replace it");
   with.inputs = {with.output};
-  with.output = folder_.path("other.tokens");
-  expect(with, folder_.path("out.tokens") + ": is already a token file; `trivet data show` prints what is in it");
+  with.output = folder_.at("other.tokens");
+  expect(with, folder_.at("out.tokens") + ": is already a token file; `trivet data show` prints what is in it");
   with = options("bytes");
   with.output = with.inputs[0];
   with.replace = true;
   expect(with, with.output + ": is also the output; name another output");
   with = options("bytes");
-  with.output = folder_.path("no/such/folder/out.tokens");
-  expect(with, with.output + ": the folder " + folder_.path("no/such/folder") + " does not exist");
+  with.output = folder_.at("no/such/folder/out.tokens");
+  expect(with, with.output + ": the folder " + folder_.at("no/such/folder") + " does not exist");
   with = options("bpe");
-  with.output = folder_.path("other.tokens");
+  with.output = folder_.at("other.tokens");
   expect(with,
          "--vocabulary bpe: no such file; use bytes, characters or a tokenizer file; --train-bpe N learns a BPE vocabulary of "
          "N tokens instead");
   with = options("characters");
   with.end_of_text = true;
-  with.output = folder_.path("other.tokens");
+  with.output = folder_.at("other.tokens");
   expect(with, "--end-of-text: the vocabulary \"characters\" has no <|endoftext|>; leave the flag out or use BPE");
   with = options("bytes");
   with.inputs.clear();
   expect(with, "data prepare: no input; name one or more texts");
-  EXPECT_FALSE(std::filesystem::exists(folder_.path("other.tokens")));
+  EXPECT_FALSE(std::filesystem::exists(folder_.at("other.tokens")));
 }
 
 TEST_F(Prepare, ReplacesOnlyAFile) {
-  const std::string fifo = folder_.path("fifo"), directory = folder_.path("directory");
+  const std::string fifo = folder_.at("fifo"), directory = folder_.at("directory");
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
   std::filesystem::create_directory(directory);
-  std::filesystem::create_symlink(fifo, folder_.path("to_fifo"));
-  std::filesystem::create_symlink(directory, folder_.path("to_directory"));
+  std::filesystem::create_symlink(fifo, folder_.at("to_fifo"));
+  std::filesystem::create_symlink(directory, folder_.at("to_directory"));
   for (const bool replace : {false, true}) {
     for (const std::string kind : {"FIFO", "directory"}) {
       for (const std::string name : {kind == "FIFO" ? "fifo" : "directory", kind == "FIFO" ? "to_fifo" : "to_directory"}) {
         PrepareOptions with = options("bytes");
-        with.output = folder_.path(name);
+        with.output = folder_.at(name);
         with.replace = replace;
         expect_error([&] { prepare(with); }, ExitCode::Usage, with.output + ": is a " + kind + "; name a file");
       }
     }
   }
   EXPECT_TRUE(std::filesystem::is_fifo(fifo));
-  EXPECT_TRUE(std::filesystem::is_symlink(folder_.path("to_fifo")));
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_.at("to_fifo")));
 }
 
 TEST_F(Prepare, NamesTheInputThatCannotBeEncoded) {
@@ -130,7 +131,7 @@ TEST_F(Prepare, NamesTheInputThatCannotBeEncoded) {
   with.inputs.push_back(folder_.write("bad.txt", "abc\xFF"));
   expect_error(
       [&] { prepare(with); }, ExitCode::Usage,
-      folder_.path("bad.txt") + ": the text is not UTF-8 at byte 3 (0xff), so it has no characters; use vocabulary \"bytes\"");
+      folder_.at("bad.txt") + ": the text is not UTF-8 at byte 3 (0xff), so it has no characters; use vocabulary \"bytes\"");
   EXPECT_FALSE(std::filesystem::exists(with.output));
 }
 

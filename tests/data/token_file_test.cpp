@@ -2,7 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/data/temporary_file.h"
+#include "tests/data/files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::data {
 namespace {
@@ -30,35 +31,35 @@ std::vector<int32_t> all_tokens(const TokenFile& file) {
 class TokenFileOfWidth : public testing::TestWithParam<int64_t> {};
 
 TEST_P(TokenFileOfWidth, ReadsBackWhatWasWritten) {
-  const TemporaryFolder folder;
+  const test::TemporaryFolder folder;
   const int64_t vocabulary = GetParam();
   const auto last = static_cast<int32_t>(vocabulary - 1);
   const std::vector<int32_t> first_piece{0, last, 1 % (last + 1)}, second_piece{last / 2, last};
-  TokenFileWriter writer(folder.path("a.tokens"), Sized(vocabulary));
+  TokenFileWriter writer(folder.at("a.tokens"), Sized(vocabulary));
   writer.add(first_piece);
   writer.add({});
   writer.add(second_piece);
   EXPECT_EQ(writer.tokens(), 5);
   writer.finish();
-  const auto file = open_token_file(folder.path("a.tokens"));
+  const auto file = open_token_file(folder.at("a.tokens"));
   EXPECT_EQ(all_tokens(*file), (std::vector<int32_t>{0, last, 1 % (last + 1), last / 2, last}));
   EXPECT_EQ(file->vocabulary_size(), vocabulary);
   EXPECT_EQ(file->info().tokenizer_text, Sized(vocabulary).to_text());
   EXPECT_EQ(file->info().tokenizer_name, "sized");
   EXPECT_EQ(bytes_of(file->info().type), vocabulary <= 256 ? 1 : vocabulary <= 65536 ? 2 : 4);
-  verify_tokens(folder.path("a.tokens"));
+  verify_tokens(folder.at("a.tokens"));
 }
 
 INSTANTIATE_TEST_SUITE_P(TokenFile, TokenFileOfWidth, testing::Values(1, 2, 255, 256, 257, 65536, 65537, 200000));
 
 TEST(TokenFile, ReadsAnyRange) {
-  const TemporaryFolder folder;
-  TokenFileWriter writer(folder.path("a.tokens"), Sized(1000));
+  const test::TemporaryFolder folder;
+  TokenFileWriter writer(folder.at("a.tokens"), Sized(1000));
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < 1000; ++i) ids.push_back(i);
   writer.add(ids);
   writer.finish();
-  const auto file = open_tokens(folder.path("a.tokens"));
+  const auto file = open_tokens(folder.at("a.tokens"));
   std::vector<int32_t> some(3);
   file->read(997, some);
   EXPECT_EQ(some, (std::vector<int32_t>{997, 998, 999}));
@@ -68,20 +69,20 @@ TEST(TokenFile, ReadsAnyRange) {
 }
 
 TEST(TokenFile, AnUnfinishedFileLeavesNothing) {
-  const TemporaryFolder folder;
+  const test::TemporaryFolder folder;
   {
-    TokenFileWriter writer(folder.path("a.tokens"), Sized(10));
+    TokenFileWriter writer(folder.at("a.tokens"), Sized(10));
     writer.add(std::vector<int32_t>{1, 2, 3});
   }
-  EXPECT_TRUE(std::filesystem::is_empty(folder.path("")));
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(TokenFile, TheBytesAreAsDocumented) {
-  const TemporaryFolder folder;
-  TokenFileWriter writer(folder.path("a.tokens"), *bytes_tokenizer());
+  const test::TemporaryFolder folder;
+  TokenFileWriter writer(folder.at("a.tokens"), *bytes_tokenizer());
   writer.add(std::vector<int32_t>{'h', 'i'});
   writer.finish();
-  const std::string content = file_content(folder.path("a.tokens"));
+  const std::string content = file_content(folder.at("a.tokens"));
   ASSERT_EQ(content.size(), 194u);  // 128 + 29 of the tokenizer, padded to 192, and two tokens
   const auto number = [&](size_t offset, size_t bytes) {
     uint64_t value = 0;
@@ -112,7 +113,7 @@ TEST(ForeignTokens, ReadsMegatronAndLlmC) {
 }
 
 TEST(ForeignTokens, DigestTellsFilesApart) {
-  const TemporaryFolder folder;
+  const test::TemporaryFolder folder;
   std::string content(1024 + 4, '\0');
   content.replace(0, 12, std::string("\x88\xd8\x34\x01\x01\0\0\0\x02\0\0\0", 12));
   const auto digest_with = [&](char token) {
@@ -125,13 +126,13 @@ TEST(ForeignTokens, DigestTellsFilesApart) {
 
 // The file has more than one piece of 16 KiB, and more than 65,536 sequences.
 TEST(TokenFile, ReadsLongRangesInPieces) {
-  const TemporaryFolder folder;
+  const test::TemporaryFolder folder;
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < 100'000; ++i) ids.push_back(i * 7 % 65'521);
-  TokenFileWriter writer(folder.path("a.tokens"), Sized(65'521));
+  TokenFileWriter writer(folder.at("a.tokens"), Sized(65'521));
   writer.add(ids);
   writer.finish();
-  EXPECT_EQ(all_tokens(*open_tokens(folder.path("a.tokens"))), ids);
+  EXPECT_EQ(all_tokens(*open_tokens(folder.at("a.tokens"))), ids);
 
   std::string index("MMIDIDX\0\0", 9);
   const auto add = [&](auto value) { index.append(reinterpret_cast<const char*>(&value), sizeof value); };
@@ -141,7 +142,7 @@ TEST(TokenFile, ReadsLongRangesInPieces) {
   for (int64_t i = 0; i < sequences; ++i) add(4 * i);
   folder.write("b.idx", index);
   folder.write("b.bin", {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int32_t)});
-  EXPECT_EQ(all_tokens(*open_tokens(folder.path("b.bin"))), ids);
+  EXPECT_EQ(all_tokens(*open_tokens(folder.at("b.bin"))), ids);
 }
 
 }  // namespace

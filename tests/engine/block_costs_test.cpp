@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "engine/make_plan.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::timeline {
 namespace {
@@ -20,8 +21,6 @@ using testing::ThrowsMessage;
 
 class CostsFile : public testing::Test {
  protected:
-  ~CostsFile() override { std::filesystem::remove(path); }
-
   void write(const std::string& text) const { std::ofstream(path) << text; }
   std::string refusal(const std::string& text) const {
     write(text);
@@ -33,7 +32,8 @@ class CostsFile : public testing::Test {
     return "accepted";
   }
 
-  const std::string path = (std::filesystem::temp_directory_path() / ("costs-" + std::to_string(getpid()) + ".json")).string();
+  const test::TemporaryFolder folder;
+  const std::string path = folder.at("costs.json");
   const std::vector<std::string> names{"embedding", "blocks.0", "head"};
 };
 

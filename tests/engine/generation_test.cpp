@@ -11,6 +11,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/engine.h"
 #include "tests/engine/small_plan.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet {
 namespace {
@@ -20,22 +21,19 @@ constexpr int64_t kLength = 12;
 class Generation : public testing::TestWithParam<model::Type> {
  protected:
   Generation() {
-    std::string name = std::filesystem::temp_directory_path() / "trivet-generation-XXXXXX";
-    if (::mkdtemp(name.data())) folder_ = name;
     config_ = small_config();
     config_.model.type = GetParam();
     config_.model.sequence_length = kLength;
     config_.model.initializer_range = 0.3;  // so that logits differ
     config_.batch = {.micro_batch_size = 1};
   }
-  ~Generation() override { std::filesystem::remove_all(folder_); }
 
   // Saves the state at the start of training, and returns its mean loss on these tokens.
   double save(const std::vector<int32_t>& tokens, const std::vector<int32_t>& targets) const {
     double loss = 0;
     comm::run_threads(1, [&](comm::World& world) {
       Engine engine(plan_of(config_, 1), model_of(config_), world);
-      engine.save(folder_);
+      engine.save(folder_.path());
       const Shape shape{1, kLength};
       const Microbatch batch{{tokens.data(), DType::Int32, shape}, {targets.data(), DType::Int32, shape}, 0};
       loss = engine.evaluate({{batch}}).loss;
@@ -43,10 +41,10 @@ class Generation : public testing::TestWithParam<model::Type> {
     return loss;
   }
   Generator generator() const {
-    return {model_of(config_), checkpoint::open_newest(real_file_system(), folder_), Device::Cpu, 1};
+    return {model_of(config_), checkpoint::open_newest(real_file_system(), folder_.path()), Device::Cpu, 1};
   }
 
-  std::string folder_;
+  const test::TemporaryFolder folder_;
   Config config_;
 };
 

@@ -15,6 +15,7 @@
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
 #include "engine/engine.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet {
 namespace {
@@ -167,12 +168,6 @@ std::vector<Measured> measure(const Plan& plan) {
 
 class MemoryPlan : public ::testing::Test {
  protected:
-  MemoryPlan() {
-    std::string name = std::filesystem::temp_directory_path() / "trivet-memory-XXXXXX";
-    if (::mkdtemp(name.data())) folder_ = name;
-  }
-  ~MemoryPlan() override { std::filesystem::remove_all(folder_); }
-
   // Null if the engine refuses the draw, which is counted by its reason.
   std::optional<Plan> plan(const Draw& draw) {
     const std::string fixed = fmt::format(R"({{
@@ -181,7 +176,7 @@ class MemoryPlan : public ::testing::Test {
       "zero_optimization": {{"offload_optimizer": {{"nvme_path": "{0}", "buffer_count": 12}},
                              "offload_param": {{"nvme_path": "{0}"}}}}
     }})",
-                                          folder_);
+                                          folder_.path());
     try {
       const Config config = parse_config(fixed, "drawn.json", draw.overrides);
       return make_plan(config, model_as_configured(config), draw.ranks);
@@ -203,7 +198,7 @@ class MemoryPlan : public ::testing::Test {
     }
   }
 
-  std::string folder_;
+  const test::TemporaryFolder folder_;
   std::map<std::string, int> refused_;
 };
 

@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "tests/engine/small_plan.h"
 #include "tests/support/faulty_file_system.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet {
 namespace {
@@ -23,14 +24,7 @@ using trivet::support::FaultyFileSystem;
 
 class Offload : public ::testing::Test {
  protected:
-  Offload() {
-    std::string name = std::filesystem::temp_directory_path() / "trivet-offload-XXXXXX";
-    if (::mkdtemp(name.data())) folder_ = name;
-  }
-  ~Offload() override {
-    EXPECT_TRUE(std::filesystem::is_empty(folder_));
-    std::filesystem::remove_all(folder_);
-  }
+  ~Offload() override { EXPECT_TRUE(std::filesystem::is_empty(folder_.path())); }
 
   Config config(bool optimizer, bool weights) const {
     Config config = small_config();
@@ -39,12 +33,12 @@ class Offload : public ::testing::Test {
     config.zero.sub_group_size = 20'000;
     if (optimizer) {
       config.zero.offload_optimizer.device = OffloadDevice::Nvme;
-      config.zero.offload_optimizer.nvme_path = folder_;
+      config.zero.offload_optimizer.nvme_path = folder_.path();
       config.zero.offload_optimizer.buffer_count = 12;
     }
     if (weights) {
       config.zero.offload_param.device = OffloadDevice::Nvme;
-      config.zero.offload_param.nvme_path = folder_;
+      config.zero.offload_param.nvme_path = folder_.path();
       config.zero.offload_param.max_in_cpu = 0;
     }
     return config;
@@ -68,7 +62,7 @@ class Offload : public ::testing::Test {
     return bytes;
   }
 
-  std::string folder_;
+  const test::TemporaryFolder folder_;
 };
 
 TEST_F(Offload, TakesTheMemoryThatIsPlanned) {
@@ -189,10 +183,10 @@ TEST_F(OffloadFaults, ShortTransfersAreFinished) {
 
 TEST_F(Offload, AFolderThatIsNotThereIsAMatterOfTheConfig) {
   Config config = this->config(true, false);
-  config.zero.offload_optimizer.nvme_path = folder_ + "/none";
+  config.zero.offload_optimizer.nvme_path = folder_.at("none");
   EXPECT_THAT([&] { train(config, 1); },
               ::testing::ThrowsMessage<ConfigError>(
-                  HasSubstr("zero_optimization.offload_optimizer.nvme_path: create " + folder_ +
+                  HasSubstr("zero_optimization.offload_optimizer.nvme_path: create " + folder_.path() +
                             "/none/trivet-optimizer-rank-0: No such file or directory; name a folder that exists")));
 }
 

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "core/error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet {
 namespace {
@@ -64,30 +65,25 @@ class OneToken : public data::TokenFile {
 };
 
 TEST(ContentsOfFiles, AreOfEveryFileThatTheConfigNames) {
-  const std::string folder = ::testing::TempDir() + "trivet_contents_" + std::to_string(::getpid());
-  std::filesystem::create_directories(folder);
-  const auto write = [&](const std::string& name, const std::string& text) {
-    std::ofstream(folder + "/" + name) << text;
-    return folder + "/" + name;
-  };
+  const test::TemporaryFolder folder;
   Config config;
   config.data.train = "train.tokens";
   config.data.validation = "validation.tokens";
-  config.pipeline.schedule_file = write("schedule", "0F0");
-  config.pipeline.cost_file = write("costs.json", "[]");
+  config.pipeline.schedule_file = folder.write("schedule", "0F0");
+  config.pipeline.cost_file = folder.write("costs.json", "[]");
   const data::Dataset dataset{std::make_shared<OneToken>(), std::make_shared<OneToken>(), data::bytes_tokenizer(), 256};
   const Files files = contents_of_files(config, dataset);
   std::vector<std::string> keys;
   for (const FileContent& file : files) keys.push_back(file.key + " " + file.path);
   EXPECT_THAT(keys, ElementsAre("data.train train.tokens", "data.validation validation.tokens", "model.vocabulary train.tokens",
-                                "pipeline.schedule " + folder + "/schedule", "pipeline.partition " + folder + "/costs.json"));
+                                "pipeline.schedule " + folder.at("schedule"), "pipeline.partition " + folder.at("costs.json")));
   EXPECT_EQ(files[0].digest, "one token");
   EXPECT_THAT(files[2].digest, HasSubstr("256 tokens, xxh3 "));
   EXPECT_THAT(files[3].digest, HasSubstr("3 bytes, xxh3 "));
   const std::string before = files[3].digest;
-  write("schedule", "0B0");
+  folder.write("schedule", "0B0");
   EXPECT_NE(contents_of_files(config, dataset)[3].digest, before);
-  std::filesystem::remove_all(folder);
+  std::filesystem::remove_all(folder.path());
   EXPECT_THROW(contents_of_files(config, dataset), ConfigError);
 }
 

@@ -10,6 +10,7 @@
 #include "engine/program.h"
 #include "pipeline/schedules/schedules.h"
 #include "tests/engine/small_plan.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet {
 namespace {
@@ -18,8 +19,6 @@ using testing::HasSubstr;
 
 class ScheduleFile : public testing::Test {
  protected:
-  ~ScheduleFile() override { std::filesystem::remove(path_); }
-
   // A config for two ranks with four microbatches.
   Config config(const std::string& text) {
     std::ofstream(path_) << text;
@@ -38,7 +37,8 @@ class ScheduleFile : public testing::Test {
     return "accepted";
   }
 
-  const std::string path_ = std::filesystem::temp_directory_path() / ("schedule_file_test_" + std::to_string(::getpid()));
+  const test::TemporaryFolder folder_;
+  const std::string path_ = folder_.at("schedule");
 };
 
 TEST_F(ScheduleFile, MakesTheProgramsOfAGeneratedSchedule) {

@@ -9,26 +9,13 @@
 #include <tuple>
 
 #include "tests/equivalence/tiny_run.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::test {
 namespace {
 
-class Folder {
- public:
-  Folder() {
-    std::string name = std::filesystem::temp_directory_path() / "trivet-offload-XXXXXX";
-    if (::mkdtemp(name.data())) path_ = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 // Sub-groups are far smaller than a block, and all weights that can be are in the file.
-Config offloaded(Config config, const Folder& folder, bool optimizer, bool weights) {
+Config offloaded(Config config, const TemporaryFolder& folder, bool optimizer, bool weights) {
   ZeroConfig& zero = config.zero;
   zero.sub_group_size = 3000;  // not a multiple of the alignment
   if (optimizer) {
@@ -58,7 +45,7 @@ Config config_of(model::Type type, int stage, bool bf16, bool layout) {
 }
 
 TEST(Offload, OfOptimizerStatesChangesNoBit) {
-  const Folder folder;
+  const TemporaryFolder folder;
   for (const auto& [ranks, stage, bf16, layout] : {std::tuple{1, 1, false, false},
                                                    {1, 2, true, true},
                                                    {2, 1, true, false},
@@ -81,7 +68,7 @@ TEST(Offload, OfOptimizerStatesChangesNoBit) {
 }
 
 TEST(Offload, OfWeightsChangesNoBit) {
-  const Folder folder;
+  const TemporaryFolder folder;
   for (const auto& [ranks, bf16, layout, optimizer] : {std::tuple{1, false, false, false},
                                                        {1, true, false, true},
                                                        {2, true, true, true},
@@ -103,7 +90,7 @@ TEST(Offload, OfWeightsChangesNoBit) {
 class OffloadOfEveryOptimizer : public testing::TestWithParam<OptimizerType> {};
 
 TEST_P(OffloadOfEveryOptimizer, ChangesNoBit) {
-  const Folder folder;
+  const TemporaryFolder folder;
   for (const bool bf16 : {false, true}) {
     Config config = config_of(model::Type::Gpt, 3, bf16, false);
     config.optimizer.type = GetParam();
@@ -129,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(Types, OffloadOfEveryOptimizer,
 
 // The runs have tied tables on two stages, split matrices, frozen layers and recomputation.
 TEST(Offload, ComposesWithTheOtherAxes) {
-  const Folder folder;
+  const TemporaryFolder folder;
   for (const auto& [pipeline, tensor, optimizer] :
        {std::tuple{2, 1, OptimizerType::AdamW}, {1, 2, OptimizerType::Lamb}, {2, 2, OptimizerType::AdamW}}) {
     Config config = config_of(model::Type::Gpt, 3, true, false);
@@ -147,7 +134,7 @@ TEST(Offload, ComposesWithTheOtherAxes) {
 
 // Frozen weights are staged when they are initialised and loaded, never in a step, and the plan accounts for that.
 TEST(Offload, OfFrozenWeightsThatAreLargerThanAllElse) {
-  const Folder folder;
+  const TemporaryFolder folder;
   for (const int ranks : {1, 2}) {
     Config config = config_of(model::Type::Gpt, 3, false, false);
     config.zero.overlap_comm = false;
@@ -156,7 +143,7 @@ TEST(Offload, OfFrozenWeightsThatAreLargerThanAllElse) {
     TinyRun files = plain;
     files.config = offloaded(config, folder, false, true);
     files.config.zero.sub_group_size = 1'000'000;
-    files.save_to = folder / fmt::format("frozen-{}", ranks);
+    files.save_to = folder.at(fmt::format("frozen-{}", ranks));
     EXPECT_EQ(difference(run(plain), run(files)), "");
     files.load_from = files.save_to;
     files.save_to.clear();
@@ -167,7 +154,7 @@ TEST(Offload, OfFrozenWeightsThatAreLargerThanAllElse) {
 
 // A skipped step leaves weights and states unchanged, also in files.
 TEST(Offload, SkippedStepsChangeNothing) {
-  const Folder folder;
+  const TemporaryFolder folder;
   Config config = config_of(model::Type::Gpt, 3, false, false);
   config.fp16.enabled = true;
   config.fp16.initial_scale_power = 24;
@@ -180,7 +167,7 @@ TEST(Offload, SkippedStepsChangeNothing) {
 }
 
 TEST(Offload, CheckpointsContinueWithAndWithoutIt) {
-  const Folder folder;
+  const TemporaryFolder folder;
   for (const bool bf16 : {false, true}) {
     Config config = config_of(model::Type::Gpt, 3, bf16, false);
     config.optimizer.type = bf16 ? OptimizerType::Lamb : OptimizerType::AdamW;
@@ -188,7 +175,7 @@ TEST(Offload, CheckpointsContinueWithAndWithoutIt) {
     const Trace whole = run({.ranks = 2, .steps = 5, .config = config});
     for (const bool first : {false, true})
       for (const bool second : {false, true}) {
-        const std::string saved = folder / fmt::format("saved-{}{}{}", bf16, first, second);
+        const std::string saved = folder.at(fmt::format("saved-{}{}{}", bf16, first, second));
         run({.ranks = 2, .steps = 3, .save_to = saved, .config = first ? files : config});
         Trace rest = run({.ranks = 2, .steps = 5, .load_from = saved, .config = second ? files : config});
         EXPECT_EQ(whole.weights, rest.weights) << "offloaded before " << first << ", after " << second;

@@ -11,6 +11,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/engine.h"
 #include "tests/equivalence/tiny_run.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::test {
 namespace {
@@ -61,11 +62,10 @@ void train_once(Engine& engine) {
 
 class Checkpoint : public testing::Test {
  protected:
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  std::string directory(const char* name) const { return folder_ / name; }
+  std::string directory(const char* name) const { return folder_.at(name); }
 
  private:
-  const std::filesystem::path folder_ = std::filesystem::temp_directory_path() / fmt::format("trivet-reshard-{}", ::getpid());
+  const TemporaryFolder folder_;
 };
 
 constexpr ScheduleKind kOneForwardOneBackward = ScheduleKind::OneForwardOneBackward;

@@ -46,6 +46,7 @@ void cluster(std::string_view input) {
   autotune::Cluster cluster;
   if (!accepts(kConfigRefused, [&] { cluster = autotune::parse_cluster(input, "input"); })) return;
   require(cluster.devices_per_node >= 1 && cluster.device.memory_bytes >= 1, "a cluster has devices with memory");
+  require(cluster.device.reserve_bytes >= 0 && cluster.device.usable_bytes() >= 1, "a reserve leaves memory to use");
   require(cluster.most_devices() >= 0, "the number of devices does not overflow");
 }
 

@@ -6,6 +6,7 @@
 #include "comm/handshake.h"
 #include "comm/socket.h"
 #include "tests/launch/launched_job.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::test {
 namespace {
@@ -19,9 +20,7 @@ class Join : public ::testing::Test {
   Join() {
     const Descriptor free = comm::listen_on("127.0.0.1", 0);
     port_ = std::to_string(comm::port_of(free));
-    runtime_ = fs::temp_directory_path() / ("trivet_join_runtime_" + std::to_string(::getpid()));
     fs::create_directories(runtime_);
-    files_.push_back(runtime_);
   }
   LaunchedProcess& start(int rank, int size, const Variables& further = {}, std::vector<std::string> arguments = {}) {
     Variables variables{{"RANK", std::to_string(rank)},
@@ -40,20 +39,15 @@ class Join : public ::testing::Test {
     EXPECT_THAT(rank.output(), HasSubstr(text));
   }
   std::string secret_file(const std::string& name, const std::string& text) {
-    const fs::path path = fs::temp_directory_path() / ("trivet_join_" + name + "_" + std::to_string(::getpid()));
-    std::ofstream(path) << text;
+    const std::string path = folder_.write(name, text);
     ::chmod(path.c_str(), 0600);
-    files_.push_back(path);
     return path;
-  }
-  void TearDown() override {
-    for (const fs::path& file : files_) fs::remove_all(file);
   }
 
   std::string port_;
-  fs::path runtime_;  // XDG_RUNTIME_DIR of the ranks
+  const TemporaryFolder folder_;
+  const fs::path runtime_ = folder_.at("runtime");  // XDG_RUNTIME_DIR of the ranks
   std::vector<std::unique_ptr<LaunchedProcess>> ranks_;
-  std::vector<fs::path> files_;
 };
 
 TEST_F(Join, WorksWithTheFiveVariablesInAnyOrderOfStart) {

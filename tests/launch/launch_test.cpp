@@ -9,6 +9,7 @@
 
 #include "comm/socket.h"
 #include "tests/launch/launched_job.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::test {
 namespace {
@@ -30,12 +31,9 @@ Result run(std::vector<std::string> arguments, const LaunchedProcess::Variables&
 
 class HostFile : public ::testing::Test {
  protected:
-  std::string with(const std::string& text) {
-    std::ofstream(path_) << text;
-    return path_;
-  }
-  void TearDown() override { fs::remove(path_); }
-  std::string path_ = fs::temp_directory_path() / ("trivet_hostfile_" + std::to_string(::getpid()));
+  std::string with(const std::string& text) { return folder_.write("hostfile", text); }
+  const TemporaryFolder folder_;
+  const std::string path_ = folder_.at("hostfile");
 };
 
 TEST(Launch, DryRunPrintsRanksAndTheirEnvironmentAsJson) {
@@ -122,18 +120,17 @@ TEST(Launch, PrefixesWhatOtherRanksThanTheFirstPrint) {
 }
 
 TEST(Launch, WritesALogPerRank) {
-  const fs::path folder = fs::temp_directory_path() / ("trivet_rank_logs_" + std::to_string(::getpid()));
-  const Result result =
-      run({"--num_gpus", "2", "--enable_each_rank_log", folder, "/bin/sh", "-c", "echo out $RANK; echo err $RANK >&2"});
+  const TemporaryFolder folder;
+  const Result result = run(
+      {"--num_gpus", "2", "--enable_each_rank_log", folder.at("logs"), "/bin/sh", "-c", "echo out $RANK; echo err $RANK >&2"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.output, "");
-  std::ifstream out(folder / "rank_1.out"), err(folder / "rank_0.err");
+  std::ifstream out(folder.at("logs/rank_1.out")), err(folder.at("logs/rank_0.err"));
   std::string line;
   std::getline(out, line);
   EXPECT_EQ(line, "out 1");
   std::getline(err, line);
   EXPECT_EQ(line, "err 0");
-  fs::remove_all(folder);
 }
 
 TEST(Launch, ExitsWithTheCodeOfTheRankThatFailed) {

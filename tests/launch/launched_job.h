@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "core/descriptor.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::test {
 
@@ -97,8 +98,6 @@ class LaunchedProcess {
 
   // `standard_output`: a descriptor, if stdout is not to go to the same file as stderr.
   explicit LaunchedProcess(std::vector<std::string> arguments, const Variables& variables = {}, int standard_output = -1) {
-    static int count = 0;
-    folder_ = fs::temp_directory_path() / ("trivet_launch_test_" + std::to_string(::getpid()) + "_" + std::to_string(count++));
     fs::create_directories(folder_ / "tmp");
     pid_ = ::fork();
     if (pid_ != 0) return;
@@ -121,7 +120,6 @@ class LaunchedProcess {
       ::kill(pid_, SIGKILL);
       ::waitpid(pid_, nullptr, 0);
     }
-    fs::remove_all(folder_);
   }
   LaunchedProcess(const LaunchedProcess&) = delete;
   LaunchedProcess& operator=(const LaunchedProcess&) = delete;
@@ -169,7 +167,8 @@ class LaunchedProcess {
 
  private:
   int pid_ = -1;
-  fs::path folder_;
+  const TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 struct Pipe {

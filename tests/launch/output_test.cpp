@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/launch/launched_job.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::test {
 namespace {
@@ -75,12 +76,12 @@ TEST(FullDisk, DoesNotEndTheJob) {
 
 // Rank 1's output goes through the launcher, which gets an error. A file that a rank writes itself is the rank's affair.
 TEST(LimitOfFileSizes, DoesNotEndTheLauncher) {
-  const fs::path path = fs::temp_directory_path() / ("trivet_limited_" + std::to_string(::getpid()));
+  const TemporaryFolder folder;
   const auto run = [&](const std::string& script) {
-    const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    const Descriptor file(::open(folder.at("limited").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
     LaunchedProcess job({"/bin/bash", "-c", "ulimit -f 16; exec \"$@\"", "bash", kTrivet, "launch", "--num_gpus", "2",
                          "/bin/sh", "-c", "test $RANK = 0 || " + script},
-                        {{"RANK_FILE", path.string() + "_of_rank"}}, file.number());
+                        {{"RANK_FILE", folder.at("of_rank")}}, file.number());
     const int code = job.wait();
     return std::pair(code, job.output());
   };
@@ -88,8 +89,6 @@ TEST(LimitOfFileSizes, DoesNotEndTheLauncher) {
   EXPECT_EQ(code, 0) << output;
   EXPECT_THAT(output, HasSubstr("standard output cannot be written: File too large; the job continues"));
   EXPECT_EQ(run("exec head -c 100000 /dev/zero > \"$RANK_FILE\"").first, 128 + SIGXFSZ);
-  fs::remove(path);
-  fs::remove(path.string() + "_of_rank");
 }
 
 TEST(ClosedOutput, DoesNotReplaceTheExitCode) {

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "tests/launch/launched_job.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::test {
 namespace {
@@ -11,9 +12,6 @@ using ::testing::HasSubstr;
 
 class PidFile : public ::testing::Test {
  protected:
-  PidFile() { fs::create_directories(folder_); }
-  ~PidFile() override { fs::remove_all(folder_); }
-
   LaunchedProcess start(const LaunchedProcess::Variables& variables = {}) const {
     return LaunchedProcess(
         {kTrivet, "launch", "--num_gpus", "2", "--save_pid", "/bin/sh", "-c", "echo $$ is rank $RANK; sleep 1000"}, variables);
@@ -35,7 +33,8 @@ class PidFile : public ::testing::Test {
     return status.st_mode & 07777;
   }
 
-  const fs::path folder_ = fs::temp_directory_path() / ("trivet_pid_file_" + std::to_string(::getpid()));
+  const TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(PidFile, HasALineForEachRankWhileTheJobRuns) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/launch/launched_job.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::test {
 namespace {
@@ -11,7 +12,6 @@ using ::testing::HasSubstr;
 class LaunchedTraining : public ::testing::Test {
  protected:
   LaunchedTraining() {
-    fs::create_directories(folder_);
     std::ofstream text(folder_ / "text.txt");
     for (int i = 0; i < 400; ++i) text << "line " << i * i % 97 << " of a text\n";
     std::ofstream(folder_ / "config.json") << R"({
@@ -25,7 +25,6 @@ class LaunchedTraining : public ::testing::Test {
                                                   R"(", "every_steps": 2}
     })";
   }
-  ~LaunchedTraining() override { fs::remove_all(folder_); }
 
   LaunchedProcess start(int ranks, const std::string& script) const {
     return LaunchedProcess({kTrivet, "launch", "--num_gpus", std::to_string(ranks), "/bin/bash", "-c", script},
@@ -38,7 +37,8 @@ class LaunchedTraining : public ::testing::Test {
     return becomes_true([&] { return processes_with(kMark, folder_).empty(); });
   }
 
-  const fs::path folder_ = fs::temp_directory_path() / ("trivet_launched_training_" + std::to_string(::getpid()));
+  const TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(LaunchedTraining, UnderAShellEndsWithAKilledLauncher) {

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "tests/launch/launched_job.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::test {
 namespace {
@@ -113,10 +114,9 @@ TEST(FinishedJob, LeavesThoseAloneThatTheLauncherHadAsChildrenBefore) {
 // A setuid copy of setpriv stands for sudo: it has the rights of root, and the launcher has none.
 TEST(FinishedJob, DoesNotWaitForProcessesOfAnotherUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can make such a program";
-  const fs::path folder = fs::temp_directory_path() / ("trivet_other_user_" + std::to_string(::getpid()));
-  fs::create_directories(folder);
-  fs::permissions(folder, fs::perms::owner_all | fs::perms::others_exec | fs::perms::group_exec);
-  const std::string setpriv = folder / "setpriv", mark = "other user " + std::to_string(::getpid());
+  const TemporaryFolder folder;
+  fs::permissions(folder.path(), fs::perms::owner_all | fs::perms::others_exec | fs::perms::group_exec);
+  const std::string setpriv = folder.at("setpriv"), mark = "other user " + std::to_string(::getpid());
   fs::copy_file("/usr/bin/setpriv", setpriv);
   ASSERT_EQ(::chmod(setpriv.c_str(), 04755), 0);
   Descriptor ended;
@@ -132,7 +132,6 @@ TEST(FinishedJob, DoesNotWaitForProcessesOfAnotherUser) {
     for (int pid : left)
       if (pid != job.pid()) ::kill(pid, SIGKILL);
     code = job.wait();
-    fs::remove_all(folder);
     if (code == 126 || code == 127) GTEST_SKIP() << "another user cannot start " << kTrivet << ": " << job.output();
     if (job.output().find("setpriv: ") != std::string::npos) GTEST_SKIP() << "programs there have no rights: " << job.output();
     EXPECT_TRUE(in_time) << job.output();

@@ -2,13 +2,14 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/data/temporary_file.h"
+#include "tests/data/files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::monitor {
 namespace {
 
 using data::file_content;
-using data::TemporaryFolder;
+using test::TemporaryFolder;
 
 StepMetrics metrics_at(int64_t samples, double lr) {
   StepMetrics metrics;
@@ -22,40 +23,40 @@ StepMetrics metrics_at(int64_t samples, double lr) {
 
 TEST(CsvMonitor, WritesWhatDeepSpeedWrites) {
   const TemporaryFolder folder;
-  CsvMonitor monitor(folder.path("out"), "job");
+  CsvMonitor monitor(folder.at("out"), "job");
   monitor.on_step(metrics_at(8, 0.001));
   monitor.on_step(metrics_at(16, 0.0009));
-  EXPECT_EQ(file_content(folder.path("out/job/Train_Samples_lr.csv")), "step,lr\r\n8,0.001\r\n16,0.0009\r\n");
-  EXPECT_EQ(file_content(folder.path("out/job/Train_Samples_train_loss.csv")), "step,train_loss\r\n8,4.25\r\n16,4.25\r\n");
-  EXPECT_EQ(file_content(folder.path("out/job/Train_Samples_grad_norm.csv")), "step,grad_norm\r\n8,1.0\r\n16,1.0\r\n");
-  EXPECT_FALSE(std::filesystem::exists(folder.path("out/job/Train_Samples_loss_scale.csv")));
+  EXPECT_EQ(file_content(folder.at("out/job/Train_Samples_lr.csv")), "step,lr\r\n8,0.001\r\n16,0.0009\r\n");
+  EXPECT_EQ(file_content(folder.at("out/job/Train_Samples_train_loss.csv")), "step,train_loss\r\n8,4.25\r\n16,4.25\r\n");
+  EXPECT_EQ(file_content(folder.at("out/job/Train_Samples_grad_norm.csv")), "step,grad_norm\r\n8,1.0\r\n16,1.0\r\n");
+  EXPECT_FALSE(std::filesystem::exists(folder.at("out/job/Train_Samples_loss_scale.csv")));
 }
 
 TEST(CsvMonitor, EqualsTheGoldenFile) {
   const std::string golden = data::shared_data("golden/Train_Samples_lr.csv");
   SKIP_WITHOUT(golden);
   const TemporaryFolder folder;
-  CsvMonitor monitor(folder.path("out"), "job");
+  CsvMonitor monitor(folder.at("out"), "job");
   monitor.on_step(metrics_at(8, 0.001));
   monitor.on_step(metrics_at(16, 0.0009));
-  EXPECT_EQ(file_content(folder.path("out/job/Train_Samples_lr.csv")), file_content(golden));
+  EXPECT_EQ(file_content(folder.at("out/job/Train_Samples_lr.csv")), file_content(golden));
 }
 
 TEST(CsvMonitor, LossScaleAndEvaluationHaveFilesOfTheirOwn) {
   const TemporaryFolder folder;
-  CsvMonitor monitor(folder.path("out"), "job");
+  CsvMonitor monitor(folder.at("out"), "job");
   StepMetrics metrics = metrics_at(8, 0.001);
   metrics.loss_scale = 65536;
   monitor.on_step(metrics);
   monitor.on_evaluation({.step = 1, .loss = 2.5, .samples = 8});
-  EXPECT_EQ(file_content(folder.path("out/job/Train_Samples_loss_scale.csv")), "step,loss_scale\r\n8,65536.0\r\n");
-  EXPECT_EQ(file_content(folder.path("out/job/Train_Samples_eval_loss.csv")), "step,eval_loss\r\n8,2.5\r\n");
+  EXPECT_EQ(file_content(folder.at("out/job/Train_Samples_loss_scale.csv")), "step,loss_scale\r\n8,65536.0\r\n");
+  EXPECT_EQ(file_content(folder.at("out/job/Train_Samples_eval_loss.csv")), "step,eval_loss\r\n8,2.5\r\n");
 }
 
 TEST(CsvMonitor, ARestartAppendsTheHeaderAgainAsDeepSpeedDoes) {
   const TemporaryFolder folder;
-  for (int run = 0; run < 2; ++run) CsvMonitor(folder.path("out"), "job").on_step(metrics_at(8, 0.001));
-  EXPECT_EQ(file_content(folder.path("out/job/Train_Samples_lr.csv")), "step,lr\r\n8,0.001\r\nstep,lr\r\n8,0.001\r\n");
+  for (int run = 0; run < 2; ++run) CsvMonitor(folder.at("out"), "job").on_step(metrics_at(8, 0.001));
+  EXPECT_EQ(file_content(folder.at("out/job/Train_Samples_lr.csv")), "step,lr\r\n8,0.001\r\nstep,lr\r\n8,0.001\r\n");
 }
 
 }  // namespace

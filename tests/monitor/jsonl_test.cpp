@@ -6,13 +6,14 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "tests/data/temporary_file.h"
+#include "tests/data/files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::monitor {
 namespace {
 
 using data::file_content;
-using data::TemporaryFolder;
+using test::TemporaryFolder;
 
 StepMetrics metrics_of_step(int64_t step) {
   StepMetrics metrics;
@@ -60,21 +61,21 @@ TEST(JsonlMonitor, SkippedStepsAndLossScalesShow) {
 
 TEST(JsonlMonitor, LinesAreOnDiskBeforeTheStepReturns) {
   const TemporaryFolder folder;
-  JsonlMonitor monitor(folder.path("new/folder/m.jsonl"));
+  JsonlMonitor monitor(folder.at("new/folder/m.jsonl"));
   monitor.on_start({.total_steps = 2});
   monitor.on_step(metrics_of_step(1));
-  EXPECT_EQ(file_content(folder.path("new/folder/m.jsonl")), line_of(1));
+  EXPECT_EQ(file_content(folder.at("new/folder/m.jsonl")), line_of(1));
 }
 
 TEST(JsonlMonitor, AResumedRunCutsOffTheStepsItWillDoAgain) {
   const TemporaryFolder folder;
-  const std::string path = folder.path("m.jsonl");
+  const std::string path = folder.at("m.jsonl");
   run(path, 0, 5);
   EXPECT_EQ(file_content(path), line_of(1) + line_of(2) + line_of(3) + line_of(4) + line_of(5));
   run(path, 3, 4);
   EXPECT_EQ(file_content(path), line_of(1) + line_of(2) + line_of(3) + line_of(4));
   const std::string evaluation = "\"loss\": 0.5, \"loss_bits\": \"3f000000\", \"tokens\": 64, \"ms\": 1.5}\n";
-  EXPECT_EQ(file_content(folder.path("m.evaluation.jsonl")), "{\"step\": 2, " + evaluation + "{\"step\": 4, " + evaluation);
+  EXPECT_EQ(file_content(folder.at("m.evaluation.jsonl")), "{\"step\": 2, " + evaluation + "{\"step\": 4, " + evaluation);
 }
 
 TEST(JsonlMonitor, AResumedRunCutsOffHalfALine) {
@@ -86,11 +87,11 @@ TEST(JsonlMonitor, AResumedRunCutsOffHalfALine) {
 
 TEST(JsonlMonitor, ANewRunBeginsTheFileAnew) {
   const TemporaryFolder folder;
-  const std::string path = folder.path("m.jsonl");
+  const std::string path = folder.at("m.jsonl");
   run(path, 0, 3);
   run(path, 0, 1);
   EXPECT_EQ(file_content(path), line_of(1));
-  EXPECT_EQ(file_content(folder.path("m.evaluation.jsonl")), "");
+  EXPECT_EQ(file_content(folder.at("m.evaluation.jsonl")), "");
 }
 
 TEST(JsonlMonitor, AFileThatCannotBeWrittenIsNamed) {

@@ -10,6 +10,7 @@
 #include "pipeline/schedules/schedules.h"
 #include "pipeline/stages.h"
 #include "pipeline/validate.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::pipeline {
 namespace {
@@ -103,14 +104,13 @@ TEST(ParseSchedule, RefusesNumbersThatTheFileIsTooShortFor) {
 }
 
 TEST(ReadSchedule, RefusesAFileThatIsTooLong) {
-  const std::string path = testing::TempDir() + "trivet_schedule." + std::to_string(getpid());
-  std::ofstream(path) << "0F0 0B0\n";
+  const test::TemporaryFolder folder;
+  const std::string path = folder.write("schedule", "0F0 0B0\n");
   EXPECT_EQ(read_schedule(path).size(), 1u);
   std::filesystem::resize_file(path, (16 << 20) + 1);
   EXPECT_THAT([&] { read_schedule(path); },
               ThrowsMessage<ConfigError>(path + ": has 16777217 bytes; a schedule may have at most 16777216; name a file with "
                                                 "one line per pipeline rank"));
-  std::filesystem::remove(path);
 }
 
 }  // namespace

@@ -23,6 +23,7 @@
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/memory_file_system.h"
 #include "tests/support/no_more_threads.h"
+#include "tests/support/temporary_folder.h"
 #include "zero/offload/file_tensor.h"
 #include "zero/staging.h"
 
@@ -52,19 +53,15 @@ class Memory {
   int64_t bytes_;
 };
 
-class Folder : public ::testing::Test {
+class FileStoreInFolder : public ::testing::Test {
  protected:
-  Folder() {
-    std::string name = std::filesystem::temp_directory_path() / "trivet-offload-XXXXXX";
-    if (::mkdtemp(name.data())) root_ = name;
-  }
-  ~Folder() override { std::filesystem::remove_all(root_); }
   FileStoreOptions options(int64_t capacity, int64_t block = 8192, int threads = 3) const {
     return {
         .path = root_ + "/store", .folder_key = "KEY", .capacity_bytes = capacity, .block_bytes = block, .threads = threads};
   }
   bool empty() const { return std::filesystem::is_empty(root_); }
-  std::string root_;
+  const test::TemporaryFolder folder_;
+  const std::string& root_ = folder_.path();
 };
 
 std::string message_of(const std::function<void()>& work) {
@@ -78,8 +75,6 @@ std::string message_of(const std::function<void()>& work) {
   }
   return "nothing";
 }
-
-using FileStoreInFolder = Folder;
 
 TEST_F(FileStoreInFolder, GivesBackWhatWasWrittenWhateverTheSizes) {
   for (const int64_t block : {1, 4096, 10'000, 1 << 20}) {
@@ -203,7 +198,7 @@ TEST_F(FileStoreInFolder, TooLittleSpaceIsKnownAtTheStart) {
   EXPECT_TRUE(empty());
 }
 
-class FileStoreFaults : public Folder {
+class FileStoreFaults : public FileStoreInFolder {
  protected:
   // 12 blocks of 8192 bytes, the last with a tail, are written and read by one thread: calls 2 to 14 and 15 to 27.
   std::string message(Fault fault, int64_t call) {

@@ -17,7 +17,7 @@ static_assert(fixed_point::kFractionBits == 44, "elementwise_loops.inl is writte
 void compute(const Zero& args, int threads) {
   auto* bytes = static_cast<std::byte*>(args.out.data);
   for_each_element_range(args.out.bytes(), threads,
-                         [&](int64_t begin, int64_t end) { std::memset(bytes + begin, 0, static_cast<size_t>(end - begin)); });
+                         [&](int64_t begin, int64_t end) { std::memset(bytes + begin, 0, end - begin); });
 }
 
 namespace {
@@ -26,9 +26,8 @@ void copy_bytes(ConstTensorView from, TensorView out, int threads) {
   const auto* source = static_cast<const std::byte*>(from.data);
   auto* target = static_cast<std::byte*>(out.data);
   if (source == target) return;
-  for_each_element_range(out.bytes(), threads, [&](int64_t begin, int64_t end) {
-    std::memcpy(target + begin, source + begin, static_cast<size_t>(end - begin));
-  });
+  for_each_element_range(out.bytes(), threads,
+                         [&](int64_t begin, int64_t end) { std::memcpy(target + begin, source + begin, end - begin); });
 }
 
 }  // namespace
@@ -101,7 +100,7 @@ void add_squares(const Squares& term, TensorView sum, int threads) {
       total.add(own);
     });
   });
-  for (int word = 0; word < ExactSum::kWords; ++word) sum.as<int64_t>()[word] += total.words()[static_cast<size_t>(word)];
+  for (int word = 0; word < ExactSum::kWords; ++word) sum.as<int64_t>()[word] += total.words()[word];
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ void check_tokens(ConstTensorView tokens, const TableRows& rows, int64_t rows_he
 struct Occurrences {
   std::vector<int64_t> places, first;
 
-  explicit Occurrences(ConstTensorView tokens) : places(static_cast<size_t>(tokens.elements())) {
+  explicit Occurrences(ConstTensorView tokens) : places(tokens.elements()) {
     const int32_t* ids = tokens.as<int32_t>();
     std::iota(places.begin(), places.end(), int64_t{0});
     std::stable_sort(places.begin(), places.end(), [ids](int64_t a, int64_t b) { return ids[a] < ids[b]; });
@@ -62,14 +62,13 @@ void table_gradient(const EmbeddingBackward& args, int threads) {
   if (!args.accumulate_table) compute(Zero{args.dtable}, threads);
   const int64_t rows_each = args.tokens.elements() / std::max<int64_t>(occurrences.distinct(), 1);
   for_each_range(occurrences.distinct(), threads, 1, hidden * std::max<int64_t>(rows_each, 1), [&](int64_t begin, int64_t end) {
-    std::vector<SumOf<T>> row(static_cast<size_t>(hidden));
+    std::vector<SumOf<T>> row(hidden);
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = occurrences.first[static_cast<size_t>(i)], last = occurrences.first[static_cast<size_t>(i) + 1];
-      const int64_t id = ids[occurrences.places[static_cast<size_t>(first)]] - args.rows.first;
+      const int64_t first = occurrences.first[i], last = occurrences.first[i + 1];
+      const int64_t id = ids[occurrences.places[first]] - args.rows.first;
       if (id < 0 || id >= rows) continue;
       std::fill(row.begin(), row.end(), SumOf<T>{0});
-      for (int64_t p = first; p < last; ++p)
-        sums.add(args.dy.as<T>() + occurrences.places[static_cast<size_t>(p)] * hidden, row.data(), hidden);
+      for (int64_t p = first; p < last; ++p) sums.add(args.dy.as<T>() + occurrences.places[p] * hidden, row.data(), hidden);
       sums.store(row.data(), args.dtable.as<G>() + id * hidden, hidden, args.accumulate_table);
     }
   });
@@ -81,7 +80,7 @@ void position_gradient(const EmbeddingBackward& args, int threads) {
   const RowSums<T, G> sums;
   if (!args.accumulate_positions) compute(Zero{args.dpositions}, threads);
   for_each_range(sequence, threads, 1, hidden * batch, [&](int64_t begin, int64_t end) {
-    std::vector<SumOf<T>> row(static_cast<size_t>(hidden));
+    std::vector<SumOf<T>> row(hidden);
     for (int64_t s = begin; s < end; ++s) {
       std::fill(row.begin(), row.end(), SumOf<T>{0});
       for (int64_t b = 0; b < batch; ++b) sums.add(args.dy.as<T>() + (b * sequence + s) * hidden, row.data(), hidden);
@@ -98,14 +97,14 @@ void compute(const Embedding& args, int threads) {
   const int32_t* ids = args.tokens.as<int32_t>();
   dispatch_float(args.table.dtype, [&]<typename T>() {
     const auto loop = by_isa(&baseline::add_pair<T>, &v3::add_pair<T>, &v4::add_pair<T>);
-    const std::vector<T> zeros(args.rows.vocabulary > 0 ? static_cast<size_t>(hidden) : 0, T{});
+    const std::vector<T> zeros(args.rows.vocabulary > 0 ? hidden : 0, T{});
     for_each_range(args.tokens.elements(), threads, 1, hidden, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
         const int64_t id = ids[t] - args.rows.first;
         const T* row = id >= 0 && id < rows ? args.table.as<T>() + id * hidden : zeros.data();
         T* out = args.out.as<T>() + t * hidden;
         if (args.positions.absent())
-          std::memcpy(out, row, static_cast<size_t>(hidden) * sizeof(T));
+          std::memcpy(out, row, hidden * sizeof(T));
         else
           loop(row, args.positions.as<T>() + t % sequence * hidden, out, hidden);
       }

@@ -52,7 +52,4 @@ void compute(const FixedPointStore& args, int threads);
 void compute(const FixedPointRead& args, int threads);
 void compute(const FixedPointRound& args, int threads);
 
-void compute(const Quantize& args, int threads);
-void compute(const Dequantize& args, int threads);
-
 }  // namespace trivet::kernels::cpu

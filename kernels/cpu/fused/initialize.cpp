@@ -46,7 +46,7 @@ void compute(const Initialize& args, int threads) {
       for (int64_t e = begin; e < end;) {
         const int64_t element = args.first_element + e, in_block = element % 4;
         const std::array<double, 4> values = block_values(args.init, args.key, static_cast<uint64_t>(element / 4));
-        for (int64_t i = in_block; i < 4 && e < end; ++i, ++e) data[e] = write<T>(values[static_cast<size_t>(i)]);
+        for (int64_t i = in_block; i < 4 && e < end; ++i, ++e) data[e] = write<T>(values[i]);
       }
     });
   });

@@ -60,7 +60,7 @@ void compute(const SumLosses& args, int) {
     sum.add(losses[2 * m]);
     words[ExactSum::kWords] += static_cast<int64_t>(losses[2 * m + 1]);
   }
-  for (int word = 0; word < ExactSum::kWords; ++word) words[word] += sum.words()[static_cast<size_t>(word)];
+  for (int word = 0; word < ExactSum::kWords; ++word) words[word] += sum.words()[word];
 }
 
 void compute(const JudgeGradients& args, int) {

@@ -28,14 +28,14 @@ class RotaryTable {
  private:
   void fill(int64_t positions, int64_t half, float base) {
     positions_ = positions, half_ = half, base_ = base;
-    cosine_.resize(static_cast<size_t>(positions * half));
+    cosine_.resize(positions * half);
     sine_.resize(cosine_.size());
     for (int64_t i = 0; i < half; ++i) {
       const double frequency = std::pow(static_cast<double>(base), -static_cast<double>(i) / static_cast<double>(half));
       for (int64_t position = 0; position < positions; ++position) {
         const double angle = static_cast<double>(position) * frequency;
-        cosine_[static_cast<size_t>(position * half + i)] = static_cast<Sum>(std::cos(angle));
-        sine_[static_cast<size_t>(position * half + i)] = static_cast<Sum>(std::sin(angle));
+        cosine_[position * half + i] = static_cast<Sum>(std::cos(angle));
+        sine_[position * half + i] = static_cast<Sum>(std::sin(angle));
       }
     }
   }

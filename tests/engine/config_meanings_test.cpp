@@ -9,6 +9,7 @@
 #include "engine/lr_schedule.h"
 #include "engine/monitor/csv.h"
 #include "tests/config/support.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet {
 namespace {
@@ -19,15 +20,10 @@ using testing::HasSubstr;
 std::string meaning_of(const std::string& path) { return config::key_table().find(path)->meaning; }
 
 struct InEmptyFolder {
-  fs::path before = fs::current_path(), folder = fs::temp_directory_path() / ("meanings" + std::to_string(getpid()));
-  InEmptyFolder() {
-    fs::create_directory(folder);
-    fs::current_path(folder);
-  }
-  ~InEmptyFolder() {
-    fs::current_path(before);
-    fs::remove_all(folder);
-  }
+  const test::TemporaryFolder folder;
+  const fs::path before = fs::current_path();
+  InEmptyFolder() { fs::current_path(folder.path()); }
+  ~InEmptyFolder() { fs::current_path(before); }
 };
 
 TEST(Meanings, CsvFilesGoBelowTheCurrentFolderWhereOutputPathIsEmpty) {

@@ -1,6 +1,4 @@
-#include "autotune/transformer_formulas.h"
-
-#include <algorithm>
+#include "tests/autotune/transformer_formulas.h"
 
 namespace trivet::autotune {
 namespace {
@@ -42,34 +40,6 @@ double gpt_step_flops(const TransformerShape& shape, int64_t sequences, Recomput
     case RecomputedPart::Everything: return 96 * layers * (1 + s / (6 * h) + V / (16 * h * L));
   }
   return 0;
-}
-
-double flops_per_token(double parameters, const TransformerShape& shape, bool causal_half) {
-  const auto [L, h, a, V, s] = Letters(shape);
-  return 6 * parameters + (causal_half ? 6 : 12) * L * h * s;
-}
-
-double activation_bytes_per_layer(const TransformerShape& shape, int64_t microbatch, int64_t tensor, bool sequence_parallel,
-                                  SavedActivations saved) {
-  const auto [L, h, a, V, s] = Letters(shape);
-  const double t = static_cast<double>(tensor), input = s * static_cast<double>(microbatch) * h;
-  const double split = sequence_parallel ? t : 1;  // for what is not part of the split products
-  if (saved == SavedActivations::LayerInputs) return 2 * input / split;
-  const double scores = saved == SavedActivations::All ? 5 * a * s / h : 0;
-  return input * (10 / split + 24 / t + scores / t);
-}
-
-double activation_bytes_of_feed_forward(const TransformerShape& shape, int64_t microbatch, int64_t tensor,
-                                        int64_t feed_forward) {
-  const auto [L, h, a, V, s] = Letters(shape);
-  const double input = s * static_cast<double>(microbatch) * h;
-  return input * (18 + 4 * static_cast<double>(feed_forward) / h) / static_cast<double>(tensor);
-}
-
-double layers_in_flight(int64_t layers, int64_t pipeline, int64_t microbatches, int64_t chunks) {
-  const double L = static_cast<double>(layers), p = static_cast<double>(pipeline);
-  if (chunks <= 1) return L / p * static_cast<double>(std::min(pipeline, microbatches));
-  return L * (1 + (p - 1) / (p * static_cast<double>(chunks)));
 }
 
 }  // namespace trivet::autotune
