@@ -107,11 +107,11 @@ TEST(KeyValues, DependOnTheKindsThatAreChosen) {
     std::string choice, key, value;
   };
   std::vector<ChosenKind> cases{{"model.type=gpt", "model.tied_embedding", "true"},
-                          {"model.type=llama", "model.tied_embedding", "false"},
-                          {"zero_optimization.stage=0", "zero_optimization.overlap_comm", "false"},
-                          {"zero_optimization.stage=1", "zero_optimization.overlap_comm", "false"},
-                          {"zero_optimization.stage=2", "zero_optimization.overlap_comm", "false"},
-                          {"zero_optimization.stage=3", "zero_optimization.overlap_comm", "true"}};
+                                {"model.type=llama", "model.tied_embedding", "false"},
+                                {"zero_optimization.stage=0", "zero_optimization.overlap_comm", "false"},
+                                {"zero_optimization.stage=1", "zero_optimization.overlap_comm", "false"},
+                                {"zero_optimization.stage=2", "zero_optimization.overlap_comm", "false"},
+                                {"zero_optimization.stage=3", "zero_optimization.overlap_comm", "true"}};
   for (const char* type : {"Adam", "AdamW", "SGD", "Lion", "Lamb", "Muon"})
     cases.push_back({std::string("optimizer.type=") + type, "optimizer.params.lr", "0.001"});
   cases.push_back({"optimizer.type=Adagrad", "optimizer.params.lr", "0.01"});
