@@ -12,23 +12,23 @@ namespace {
 class CallLog final : public kernels::KernelObserver {
  public:
   void ended(const kernels::KernelCall& call) override {
-    note(Work::Kind::Kernel, to_->calls.size());
+    note(PassWork::Kind::Kernel, to_->calls.size());
     to_->calls.push_back(call);
   }
   void started(const AxisOperation& operation) {
-    note(Work::Kind::Operation, to_->operations.size());
+    note(PassWork::Kind::Operation, to_->operations.size());
     to_->operations.push_back(operation);
   }
-  void waits(const Work* work, size_t operations) {
-    if (work == to_) note(Work::Kind::Wait, operations);  // what another part started has ended with that part
+  void waits(const PassWork* work, size_t operations) {
+    if (work == to_) note(PassWork::Kind::Wait, operations);  // what another part started has ended with that part
   }
-  void write_to(Work& work) { to_ = &work; }
-  const Work& work() const { return *to_; }
+  void write_to(PassWork& work) { to_ = &work; }
+  const PassWork& work() const { return *to_; }
 
  private:
-  void note(Work::Kind kind, size_t index) { to_->items.push_back({kind, index}); }
+  void note(PassWork::Kind kind, size_t index) { to_->items.push_back({kind, index}); }
 
-  Work* to_ = nullptr;
+  PassWork* to_ = nullptr;
 };
 
 // The stream of the tensor axis. It logs waits; the group logs its operations.
@@ -49,7 +49,7 @@ class LoggingStream final : public Stream {
 
    private:
     CallLog& log_;
-    const Work* work_;
+    const PassWork* work_;
     size_t operations_;
   };
   CallLog& log_;
@@ -143,7 +143,7 @@ class BlockRun {
   }
 
   int64_t bytes_between_halves(const Layer& layer, Weights weights, ConstTensorView x, TensorView y, TensorView dx) {
-    Work unused;
+    PassWork unused;
     log_.write_to(unused);
     Arena arena("halves");
     Saved saved;

@@ -19,7 +19,7 @@ struct AxisOperation {
 
 // The work of a block in program order. Each item is a kernel, the start of an operation, or a wait for all operations that
 // were started up to a given one.
-struct Work {
+struct PassWork {
   enum class Kind : uint8_t { Kernel, Operation, Wait };
   struct Item {
     Kind kind = Kind::Kernel;
@@ -31,7 +31,7 @@ struct Work {
 };
 
 struct BlockWork {
-  Work forward, backward;       // the last block has all in backward: it computes loss and gradients at once
+  PassWork forward, backward;   // the last block has all in backward: it computes loss and gradients at once
   int64_t parameters = 0;       // elements on this tensor rank, without tied ones
   int64_t tied_parameters = 0;  // whose owner is another block
   int64_t output_elements = 0;  // of the output to the next block, on this rank; 0 for the last block

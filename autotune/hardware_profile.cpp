@@ -20,9 +20,9 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* kFormat = "trivet hardware profile 1";
-constexpr int64_t kMostProfileBytes = int64_t{16} << 20;
-constexpr int kMostLevels = 16;
-constexpr double kMostSeconds = 1e9, kMostWork = 1e30;  // so that sums and rates stay finite
+constexpr int64_t kMaxProfileBytes = int64_t{16} << 20;
+constexpr int kMaxLevels = 16;
+constexpr double kMaxSeconds = 1e9, kMaxWork = 1e30;  // so that sums and rates stay finite
 
 // Operations that only move data take the same time for all types, and have no reduction.
 std::tuple<comm::Operation, comm::ReduceOp, DType, int> curve_key(comm::Operation operation, comm::ReduceOp reduce, DType dtype,
@@ -60,7 +60,7 @@ Enum value_of(const ordered_json& json) {
 
 double seconds_of(const ordered_json& json) {
   const double seconds = json.get<double>();
-  if (!(seconds >= 0 && seconds <= kMostSeconds))  // 0 is valid: a clock may be too coarse for the smallest
+  if (!(seconds >= 0 && seconds <= kMaxSeconds))  // 0 is valid: a clock may be too coarse for the smallest
     throw std::runtime_error(fmt::format("{} is not a valid time", seconds));
   return seconds;
 }
@@ -75,7 +75,7 @@ int count_of(const ordered_json& json) {
 // FLOPs or bytes, as a double.
 double amount_of(const ordered_json& json) {
   const double amount = json.get<double>();
-  if (!(amount >= 0 && amount <= kMostWork)) throw std::runtime_error(fmt::format("{} is not a valid amount of work", amount));
+  if (!(amount >= 0 && amount <= kMaxWork)) throw std::runtime_error(fmt::format("{} is not a valid amount of work", amount));
   return amount;
 }
 
@@ -141,7 +141,7 @@ HardwareProfile parse_profile(const std::string& text, const std::string& path) 
   const auto refuse = [&](const std::string& what) {
     throw ConfigError(fmt::format("{}: {}; `trivet bench` writes such a file", path, what));
   };
-  if (json_is_deeper(text, kMostLevels)) refuse(fmt::format("has lists deeper than {} levels", kMostLevels));
+  if (json_is_deeper(text, kMaxLevels)) refuse(fmt::format("has lists deeper than {} levels", kMaxLevels));
   HardwareProfile profile;
   try {
     const ordered_json json = ordered_json::parse(text);
@@ -159,7 +159,7 @@ HardwareProfile parse_profile(const std::string& text, const std::string& path) 
 }
 
 HardwareProfile read_profile(const std::string& path) {
-  const BoundedText read = read_bounded(path, kMostProfileBytes, "a hardware profile");
+  const BoundedText read = read_bounded(path, kMaxProfileBytes, "a hardware profile");
   if (!read.problem.empty()) throw ConfigError(fmt::format("{}: {}; `trivet bench` writes such a file", path, read.problem));
   return parse_profile(read.text, path);
 }

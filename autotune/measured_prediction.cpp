@@ -11,7 +11,7 @@
 namespace trivet::autotune {
 namespace {
 
-constexpr double kMostUnmeasured = 0.5;
+constexpr double kMaxUnmeasured = 0.5;
 
 const MeasuredSetup& setup_for(const Plan& plan, const HardwareProfile& profile, const std::string& path) {
   const int ranks = plan.mesh.size();
@@ -60,7 +60,7 @@ MeasuredPrediction predict_plan(const Plan& plan, const model::Model& model, con
                                 .product_flops = fastest_product(setup, plan.config.model_dtype()),
                                 .unmeasured_share = costs.unmeasured_share(),
                                 .unmeasured_kinds = costs.unmeasured_kinds()};
-  if (prediction.unmeasured_share > kMostUnmeasured)
+  if (prediction.unmeasured_share > kMaxUnmeasured)
     throw ConfigError(
         fmt::format("{}: {:.0f} % of the kernels' time is in kinds that were not measured ({}); run `trivet bench kernels "
                     "--ranks {} --profile {}` for longer (--seconds)",
@@ -77,7 +77,7 @@ std::string to_text(const Plan& plan, const MeasuredPrediction& prediction) {
   const RehearsedStep& step = prediction.step;
   std::string text = to_text(plan) + fmt::format("\non {}; a prediction\nstep      {:.4g} s, {:.4g} tokens/s\n",
                                                  prediction.source, step.seconds, prediction.tokens_per_second);
-  for (const Part& part : parts_of(step.parts))
+  for (const NamedValue& part : parts_of(step.parts))
     text += fmt::format("  {:<12} {:>8.4g} s   {:>6.1f} %\n", part.name, part.value, 100 * part.value / step.seconds);
   if (prediction.product_flops > 0)
     text +=
@@ -111,7 +111,7 @@ PlanPage page_of(const Plan& plan, const MeasuredPrediction& prediction) {
   const pipeline::Timeline& timeline = prediction.step.timelines.front();
   int64_t boxes = 0;
   for (const auto& rank : timeline.ranks) boxes += static_cast<int64_t>(rank.size());
-  if (page.schedule && boxes <= kMostBoxes) {
+  if (page.schedule && boxes <= kMaxBoxes) {
     page.schedule->timeline = timeline;
     page.schedule->caption.unit = "ms";
   } else {

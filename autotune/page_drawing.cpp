@@ -22,11 +22,11 @@ std::string svg(double width, double height, const std::string& content) {
 
 double sum_of(const Bar& bar) {
   double sum = 0;
-  for (const Part& part : bar.parts) sum += part.value;
+  for (const NamedValue& part : bar.parts) sum += part.value;
   return sum;
 }
 
-std::string legend(const std::vector<Part>& parts, double y) {
+std::string legend(const std::vector<NamedValue>& parts, double y) {
   std::string text;
   double x = kLabel;
   for (size_t i = 0; i < parts.size(); ++i, x += 100) {
@@ -77,7 +77,7 @@ std::string stacked_bars(const std::vector<Bar>& bars, const BarOptions& options
     double x = kLabel;
     text += text_at(kLabel - 8, y + 15, bars[b].label, "end");
     for (size_t i = 0; i < bars[b].parts.size(); ++i) {
-      const Part& part = bars[b].parts[i];
+      const NamedValue& part = bars[b].parts[i];
       text += fmt::format(
           "<rect class=\"c{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\"><title>{}: {:.4g} "
           "{}</title></rect>\n",

@@ -17,7 +17,7 @@ std::string page_style();
 
 struct Bar {
   std::string label;
-  std::vector<Part> parts;
+  std::vector<NamedValue> parts;
 };
 struct BarOptions {
   double limit = 0;  // drawn as a line; 0: none

@@ -16,7 +16,7 @@ namespace {
 // How many microbatches of a step are drawn, so that the drawing is not too large: all of them, or a multiple of the ranks. 0:
 // not even one for each rank.
 int64_t drawn_microbatches(const Layout& layout) {
-  const int64_t each = 3 * layout.pipeline * layout.chunks, most = kMostBoxes / each;
+  const int64_t each = 3 * layout.pipeline * layout.chunks, most = kMaxBoxes / each;
   return layout.microbatches <= most ? layout.microbatches : most / layout.pipeline * layout.pipeline;
 }
 
@@ -56,12 +56,12 @@ std::vector<double> bytes_over_time(const StepBytes& rank, const std::vector<pip
 std::string memory_section(const PlanPage& page) {
   std::vector<Bar> bars;
   std::vector<std::vector<std::string>> rows{{"pipeline rank"}};
-  for (const Part& part : parts_of(page.ranks.front())) rows[0].push_back(fmt::format("{} GiB", part.name));
+  for (const NamedValue& part : parts_of(page.ranks.front())) rows[0].push_back(fmt::format("{} GiB", part.name));
   rows[0].push_back("total GiB");
   for (size_t r = 0; r < page.ranks.size(); ++r) {
     bars.push_back({fmt::format("rank {}", r), parts_of(page.ranks[r])});
     auto& row = rows.emplace_back(std::vector{std::to_string(r)});
-    for (const Part& part : bars.back().parts) row.push_back(fmt::format("{:.2f}", part.value / kGib));
+    for (const NamedValue& part : bars.back().parts) row.push_back(fmt::format("{:.2f}", part.value / kGib));
     row.push_back(fmt::format("{:.2f}", page.ranks[r].total() / kGib));
   }
   return "<h2>Memory of each pipeline rank</h2>\n" +
@@ -73,7 +73,7 @@ std::string step_section(const PlanPage& page) {
   if (!page.step) return "";
   const StepSeconds& seconds = page.step->seconds;
   std::vector<std::vector<std::string>> rows{{"part", "seconds", "% of the step"}};
-  for (const Part& part : parts_of(seconds))
+  for (const NamedValue& part : parts_of(seconds))
     rows.push_back({part.name, fmt::format("{:.4g}", part.value), fmt::format("{:.1f}", 100 * part.value / seconds.total())});
   rows.push_back({"step", fmt::format("{:.4g}", seconds.total()), "100.0"});
   return fmt::format("<h2>Time of a step</h2>\n<p>{:.4g} tokens/s, {:.1f} % model FLOPs utilisation{}</p>\n",
@@ -148,7 +148,7 @@ PlanPage page_of(const Plan& plan) {
                                       plan.batch.micro_batch_size, plan.batch.gradient_accumulation_steps),
                 .ranks = bytes_of_ranks(plan)};
   const auto ranks = static_cast<int64_t>(plan.schedule.size());
-  if (ranks == 1 || 3 * plan.stages.stages() * plan.batch.gradient_accumulation_steps > kMostBoxes) return page;
+  if (ranks == 1 || 3 * plan.stages.stages() * plan.batch.gradient_accumulation_steps > kMaxBoxes) return page;
   const PipelineConfig& config = plan.config.pipeline;
   page.schedule = {
       pipeline::simulate(plan.schedule, {.cost = pipeline::even_costs(plan.schedule, {})}),

@@ -33,7 +33,7 @@ std::string memory_text(const PlanPrediction& prediction, const Cluster& cluster
   const auto line = [&](const char* name, double value) {
     return fmt::format("  {:<12} {:>8.2f} GiB {:>6.1f} %", name, value / kGib, 100 * value / limit);
   };
-  for (const Part& part : parts_of(bytes)) text += line(part.name, part.value) + "\n";
+  for (const NamedValue& part : parts_of(bytes)) text += line(part.name, part.value) + "\n";
   if (bytes.host > 0)
     text += fmt::format("  {:<12} {:>8.2f} GiB of {:.2f}\n", "host", bytes.host / kGib,
                         as_double(cluster.host.memory_bytes) / kGib);
@@ -43,7 +43,7 @@ std::string memory_text(const PlanPrediction& prediction, const Cluster& cluster
 std::string step_text(const PlanPrediction& prediction, const Cluster& cluster) {
   const StepPrediction& step = prediction.step;
   std::string text = fmt::format("step      {:.4g} s, {:.4g} tokens/s\n", step.seconds.total(), step.tokens_per_second);
-  for (const Part& part : parts_of(step.seconds))
+  for (const NamedValue& part : parts_of(step.seconds))
     text += fmt::format("  {:<12} {:>8.4g} s   {:>6.1f} %\n", part.name, part.value, 100 * part.value / step.seconds.total());
   text += fmt::format("MFU       {:.1f} % = {:.4g} FLOP a token x {:.4g} tokens/s / ({} devices x {:.4g} FLOP/s)\n",
                       100 * step.model_flops_utilization, prediction.flops_per_token, step.tokens_per_second,

@@ -6,12 +6,12 @@
 
 namespace trivet::autotune {
 
-std::vector<Part> parts_of(const StepSeconds& seconds) {
+std::vector<NamedValue> parts_of(const StepSeconds& seconds) {
   return {{"compute", seconds.compute}, {"recompute", seconds.recompute}, {"tensor", seconds.tensor},  {"data", seconds.data},
           {"bubble", seconds.bubble},   {"optimizer", seconds.optimizer}, {"offload", seconds.offload}};
 }
 
-std::vector<Part> parts_of(const StepBytes& bytes) {
+std::vector<NamedValue> parts_of(const StepBytes& bytes) {
   return {{"parameters", bytes.parameters},
           {"gradients", bytes.gradients},
           {"optimizer", bytes.optimizer},
@@ -31,7 +31,7 @@ std::string price_text(const Cluster& cluster, int64_t devices, const StepPredic
 
 void add_step(nlohmann::ordered_json& json, const Cluster& cluster, int64_t devices, const StepPrediction& step) {
   json["step_seconds"] = step.seconds.total();
-  for (const Part& part : parts_of(step.seconds)) json["seconds"][part.name] = part.value;
+  for (const NamedValue& part : parts_of(step.seconds)) json["seconds"][part.name] = part.value;
   json["tokens_per_second"] = step.tokens_per_second;
   json["model_flops_utilization"] = step.model_flops_utilization;
   if (cluster.price_per_device_hour <= 0) return;
@@ -44,7 +44,7 @@ void add_step(nlohmann::ordered_json& json, const Cluster& cluster, int64_t devi
 
 nlohmann::ordered_json memory_json(const StepBytes& bytes) {
   nlohmann::ordered_json json;
-  for (const Part& part : parts_of(bytes)) json[part.name] = part.value;
+  for (const NamedValue& part : parts_of(bytes)) json[part.name] = part.value;
   json["total"] = bytes.total();
   if (bytes.host > 0) json["host"] = bytes.host;
   return json;

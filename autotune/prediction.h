@@ -9,12 +9,12 @@
 
 namespace trivet::autotune {
 
-struct Part {
+struct NamedValue {
   const char* name;
   double value;
 };
-std::vector<Part> parts_of(const StepSeconds& seconds);
-std::vector<Part> parts_of(const StepBytes& bytes);  // of the device
+std::vector<NamedValue> parts_of(const StepSeconds& seconds);
+std::vector<NamedValue> parts_of(const StepBytes& bytes);  // of the device
 
 // In the currency of the cluster's price_per_device_hour; 0 if it has none.
 double price_of_token(const Cluster& cluster, int64_t devices, const StepPrediction& step);

@@ -15,8 +15,8 @@
 namespace trivet::autotune {
 namespace {
 
-constexpr size_t kMostRefuted = 4;           // the most plans that a search makes
-constexpr int64_t kMostDevices = 1'000'000;  // the most that --world-size accepts
+constexpr size_t kMaxRefuted = 4;           // the most plans that a search makes
+constexpr int64_t kMaxDevices = 1'000'000;  // the most that --world-size accepts
 
 // The choices that make up a layout, by name, with their values as text.
 using Choice = std::pair<const char*, std::function<std::string(const Layout&)>>;
@@ -37,19 +37,19 @@ const std::vector<Choice>& choices() {
 
 // The part of the step that grew most.
 std::string reason(const StepSeconds& best, const StepSeconds& other) {
-  struct Part {
+  struct NamedSeconds {
     const char* name;
     double StepSeconds::*seconds;
   };
-  static constexpr Part parts[] = {{"exposed tensor axis", &StepSeconds::tensor},
-                                   {"pipeline bubble", &StepSeconds::bubble},
-                                   {"exposed data axis", &StepSeconds::data},
-                                   {"recomputation", &StepSeconds::recompute},
-                                   {"optimizer", &StepSeconds::optimizer},
-                                   {"offload", &StepSeconds::offload},
-                                   {"kernels", &StepSeconds::compute}};
-  const auto growth = [&](const Part& part) { return other.*part.seconds - best.*part.seconds; };
-  const Part& worst = *std::ranges::max_element(parts, {}, growth);
+  static constexpr NamedSeconds parts[] = {{"exposed tensor axis", &StepSeconds::tensor},
+                                           {"pipeline bubble", &StepSeconds::bubble},
+                                           {"exposed data axis", &StepSeconds::data},
+                                           {"recomputation", &StepSeconds::recompute},
+                                           {"optimizer", &StepSeconds::optimizer},
+                                           {"offload", &StepSeconds::offload},
+                                           {"kernels", &StepSeconds::compute}};
+  const auto growth = [&](const NamedSeconds& part) { return other.*part.seconds - best.*part.seconds; };
+  const NamedSeconds& worst = *std::ranges::max_element(parts, {}, growth);
   return fmt::format("{} {:.0f} % of the step, {:.3g} s more", worst.name, 100 * other.*worst.seconds / other.total(),
                      growth(worst));
 }
@@ -146,7 +146,7 @@ class Search {
 
   // The StepModel's memory is close to the plan's, so a layout that fits according to it may be a little over.
   void refute(const PlannedBytes& planned) {
-    while (refuted() < std::min(fitting_.size(), kMostRefuted)) {
+    while (refuted() < std::min(fitting_.size(), kMaxRefuted)) {
       Candidate& first = fitting_[refuted()];
       complete(first);
       std::string why;
@@ -222,7 +222,7 @@ std::optional<Candidate> preferred_layout(const StepModel& steps, const model::M
 std::optional<Candidate> nearest_that_fits(const StepModel& steps, const model::Model& model, const Cluster& cluster,
                                            SearchSpace space) {
   const SearchSpace asked = space;
-  const int64_t most = cluster.most_devices() > 0 ? std::min(cluster.most_devices(), kMostDevices) : kMostDevices;
+  const int64_t most = cluster.most_devices() > 0 ? std::min(cluster.most_devices(), kMaxDevices) : kMaxDevices;
   for (space.devices = 2 * asked.devices; space.devices <= most; space.devices *= 2)
     for (const int64_t growth : {int64_t{1}, space.devices / asked.devices}) {
       space.train_batch_size = growth * asked.train_batch_size;

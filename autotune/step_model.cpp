@@ -62,23 +62,23 @@ double StepModel::operation_seconds(comm::Operation operation, double bytes, int
 }
 
 StepModel::BlockSeconds StepModel::seconds_of(const BlockWork& work, const Layout& layout, bool recomputed) const {
-  const auto kernels = [&](const Work& part) {
+  const auto kernels = [&](const PassWork& part) {
     double sum = 0;
     for (const kernels::KernelCall& call : part.calls) sum += kernel_seconds(call);
     return sum;
   };
   // Operations run in sequence and overlap the kernels; the result is the time that kernels wait for them.
-  const auto axis = [&](const Work& part) {
+  const auto axis = [&](const PassWork& part) {
     double now = 0, free = 0, waited = 0;
     std::vector<double> ends;
     const auto wait = [&](double end) {
       waited += std::max(0.0, end - now);
       now = std::max(now, end);
     };
-    for (const Work::Item& item : part.items) {
-      if (item.kind == Work::Kind::Kernel) {
+    for (const PassWork::Item& item : part.items) {
+      if (item.kind == PassWork::Kind::Kernel) {
         now += kernel_seconds(part.calls[item.index]);
-      } else if (item.kind == Work::Kind::Wait) {
+      } else if (item.kind == PassWork::Kind::Wait) {
         if (item.index > 0) wait(ends[item.index - 1]);
       } else {
         const AxisOperation& operation = part.operations[item.index];
@@ -160,7 +160,7 @@ const std::vector<pipeline::BlockFacts>& StepModel::facts_of(const Layout& layou
   const std::vector<BlockWork>& works = works_of(whole);
   for (size_t b = 0; b < works.size(); ++b) {
     double flops = 0;
-    for (const Work* part : {&works[b].forward, &works[b].backward})
+    for (const PassWork* part : {&works[b].forward, &works[b].backward})
       for (const kernels::KernelCall& call : part->calls) flops += call.flops;
     facts_.push_back({model_.names[b], std::string(model_.layers[b]->type()), works[b].parameters, flops});
   }

@@ -25,7 +25,7 @@
 namespace trivet {
 namespace {
 
-constexpr double kMostFlops = 100e9;  // per step: about a second on two cores
+constexpr double kMaxFlops = 100e9;  // per step: about a second on two cores
 
 struct Options {
   std::string profile = "trivet_profile.json";
@@ -136,7 +136,7 @@ int run(const Options& options) {
     } catch (const ConfigError&) {
       continue;  // this model does not support the layout
     }
-    if (plan.model_flops_per_step > kMostFlops) continue;
+    if (plan.model_flops_per_step > kMaxFlops) continue;
     const autotune::MeasuredCostModel costs(*setup, options.profile);
     const autotune::RehearsedStep step = rehearse_step(plan, model, costs);
     std::vector<double> seconds;

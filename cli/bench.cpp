@@ -114,7 +114,7 @@ std::string predicted(const BenchArguments& arguments, const Plan& plan, const m
     throw ConfigError(fmt::format("{} was measured on {}, but this machine is {}", arguments.profile, profiled, machine));
   std::string text = fmt::format("predicted {:.2f} ms, {:.3f} of the measured time:", 1e3 * prediction.step.seconds,
                                  prediction.step.seconds / measured);
-  for (const autotune::Part& part : parts_of(prediction.step.parts))
+  for (const autotune::NamedValue& part : parts_of(prediction.step.parts))
     if (part.value > 0) text += fmt::format(" {} {:.2f}", part.name, 1e3 * part.value);
   if (prediction.unmeasured_share > 0.005)
     text += fmt::format("; {:.1f} % of the kernels' time is in kinds that were not measured: {}",

@@ -91,7 +91,7 @@ struct ShowArguments {
   bool verify = false, json = false;
 };
 
-std::vector<int32_t> some_tokens(const data::TokenFile& file, int64_t first, int64_t count) {
+std::vector<int32_t> some_tokens(const data::TokenSequence& file, int64_t first, int64_t count) {
   first = std::clamp<int64_t>(first, 0, file.tokens());
   std::vector<int32_t> ids(std::clamp<int64_t>(count, 0, file.tokens() - first));
   file.read(first, ids);

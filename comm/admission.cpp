@@ -9,9 +9,9 @@
 namespace trivet::comm {
 namespace {
 
-constexpr size_t kMostVisitors = 256;    // at a time; the oldest without proof is dropped first
-constexpr int kMostAcceptedAtOnce = 64;  // the accepted ones are then served before more are accepted
-constexpr int kMostComplaints = 10;
+constexpr size_t kMaxVisitors = 256;    // at a time; the oldest without proof is dropped first
+constexpr int kMaxAcceptedAtOnce = 64;  // the accepted ones are then served before more are accepted
+constexpr int kMaxComplaints = 10;
 
 }  // namespace
 
@@ -36,10 +36,10 @@ std::vector<Admission::Request> Admission::step() {
 }
 
 void Admission::accept_visitors(TimePoint now) {
-  for (int accepted = 0; accepted < kMostAcceptedAtOnce; ++accepted) {
+  for (int accepted = 0; accepted < kMaxAcceptedAtOnce; ++accepted) {
     auto connection = accept_from(listener_);
     if (!connection) return;
-    if (visitors_.size() >= kMostVisitors) make_room();
+    if (visitors_.size() >= kMaxVisitors) make_room();
     visitors_.push_back({std::move(*connection), {}, Doorkeeper(now + kProofDeadline), now + 2 * kProofDeadline});
   }
 }
@@ -80,10 +80,10 @@ bool Admission::advance(Visitor& visitor, TimePoint now, std::vector<Request>& r
 }
 
 void Admission::complain(const Visitor& visitor, const std::string& why) {
-  if (++complaints_ > kMostComplaints) return;
+  if (++complaints_ > kMaxComplaints) return;
   const std::string peer = visitor.link ? visitor.link.peer() : peer_of(visitor.connection);
   log_.warning(fmt::format("rendezvous: peer {} {}; refused{}", peer, escape_control(why),
-                           complaints_ == kMostComplaints ? " (further refusals are not reported)" : ""));
+                           complaints_ == kMaxComplaints ? " (further refusals are not reported)" : ""));
 }
 
 void refuse(Link& link, const Refusal& refusal) {

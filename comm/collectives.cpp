@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "comm/parts.h"
+#include "comm/element_range.h"
 #include "comm/reduce.h"
 
 namespace trivet::comm {
@@ -100,7 +100,7 @@ void Collectives::direct(const Call& call) {
 
 // Each rank sums its part of the elements and writes the sum to all ranks.
 void Collectives::direct_all_reduce(const Call& call) {
-  const Part part = part_of(call.header.count, size_of(call.header.dtype), wait_.rank(), wait_.size());
+  const ElementRange part = part_of(call.header.count, size_of(call.header.dtype), wait_.rank(), wait_.size());
   std::vector<const void*> from;
   std::vector<void*> to;
   for (int rank = 0; rank < wait_.size(); ++rank) {
@@ -112,9 +112,9 @@ void Collectives::direct_all_reduce(const Call& call) {
 
 void Collectives::direct_all_to_all_v(const Call& call) {
   const int64_t bytes = size_of(call.header.dtype);
-  const std::vector<Part> mine = parts_of(call.counts.received);
+  const std::vector<ElementRange> mine = parts_of(call.counts.received);
   for (int from : ranks_after(wait_.rank(), wait_.size())) {
-    const Part theirs = parts_of(board_.sent_counts(from, lane_.operations()))[wait_.rank()];
+    const ElementRange theirs = parts_of(board_.sent_counts(from, lane_.operations()))[wait_.rank()];
     if (theirs.count == 0) continue;
     const std::byte* source = memory_.resolve(lane_.entry(from).in) + theirs.first * bytes;
     std::memcpy(static_cast<std::byte*>(call.out.data) + mine[from].first * bytes, source, theirs.count * bytes);

@@ -29,7 +29,7 @@ std::string host_part(const std::string& address) { return address.substr(0, add
 Place from_rank_variables(const EnvironmentReader& environment) {
   Place place;
   place.source = "RANK";
-  place.world_size = static_cast<int>(environment.number("WORLD_SIZE", 1, kMostRanks));
+  place.world_size = static_cast<int>(environment.number("WORLD_SIZE", 1, kMaxRanks));
   place.rank = static_cast<int>(environment.number("RANK", 0, place.world_size - 1));
   const char* local_size = environment.has("LOCAL_SIZE") ? "LOCAL_SIZE" : "LOCAL_WORLD_SIZE";
   place.local_size = static_cast<int>(environment.number_or(local_size, place.world_size, 1, place.world_size));
@@ -44,7 +44,7 @@ Place from_rank_variables(const EnvironmentReader& environment) {
 Place from_open_mpi(const EnvironmentReader& environment) {
   Place place;
   place.source = "OMPI_COMM_WORLD_RANK";
-  place.world_size = static_cast<int>(environment.number("OMPI_COMM_WORLD_SIZE", 1, kMostRanks));
+  place.world_size = static_cast<int>(environment.number("OMPI_COMM_WORLD_SIZE", 1, kMaxRanks));
   place.rank = static_cast<int>(environment.number("OMPI_COMM_WORLD_RANK", 0, place.world_size - 1));
   place.local_size =
       static_cast<int>(environment.number_or("OMPI_COMM_WORLD_LOCAL_SIZE", place.world_size, 1, place.world_size));
@@ -68,7 +68,7 @@ Place from_open_mpi(const EnvironmentReader& environment) {
 Place from_pmi(const EnvironmentReader& environment) {
   Place place;
   place.source = "PMI_RANK";
-  place.world_size = static_cast<int>(environment.number("PMI_SIZE", 1, kMostRanks));
+  place.world_size = static_cast<int>(environment.number("PMI_SIZE", 1, kMaxRanks));
   place.rank = static_cast<int>(environment.number("PMI_RANK", 0, place.world_size - 1));
   place.local_size = static_cast<int>(environment.number_or("MPI_LOCALNRANKS", place.world_size, 1, place.world_size));
   place.local_rank =
@@ -98,7 +98,7 @@ Place from_slurm(const EnvironmentReader& environment) {
   place.source = "SLURM_PROCID";
   const char* size = environment.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
   const char* nodes = environment.has("SLURM_STEP_NUM_NODES") ? "SLURM_STEP_NUM_NODES" : "SLURM_NNODES";
-  place.world_size = static_cast<int>(environment.number(size, 1, kMostRanks));
+  place.world_size = static_cast<int>(environment.number(size, 1, kMaxRanks));
   place.rank = static_cast<int>(environment.number("SLURM_PROCID", 0, place.world_size - 1));
   const int node_count = static_cast<int>(environment.number_or(nodes, 1, 1, place.world_size));
   place.local_size = slurm_tasks_per_node(environment, place.world_size, node_count);
@@ -115,7 +115,7 @@ Place from_slurm(const EnvironmentReader& environment) {
 // of ranks.
 void check_world_size(const EnvironmentReader& environment, const Place& place) {
   if (!environment.has("WORLD_SIZE")) return;
-  const int64_t said = environment.number("WORLD_SIZE", 1, kMostRanks);
+  const int64_t said = environment.number("WORLD_SIZE", 1, kMaxRanks);
   if (said == place.world_size) return;
   if (place.source == "none") {
     throw ConfigError(fmt::format("WORLD_SIZE={}: RANK is not set; set both, or neither for a single rank", said));

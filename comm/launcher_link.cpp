@@ -36,7 +36,7 @@ std::optional<Loss> loss_from_message(std::string_view message) {
   constexpr std::string_view kStart = "lost ";
   if (!message.starts_with(kStart)) return std::nullopt;
   message.remove_prefix(kStart.size());
-  const auto by = take_number(message, 0, kMostRanks), rank = take_number(message, 0, kMostRanks),
+  const auto by = take_number(message, 0, kMaxRanks), rank = take_number(message, 0, kMaxRanks),
              code = take_number(message, 1, 125);
   if (!by || !rank || !code) return std::nullopt;
   return Loss{*by, *rank, static_cast<ExitCode>(*code), std::string(message.substr(0, kLongestCause))};

@@ -10,7 +10,7 @@
 
 namespace trivet::comm {
 
-constexpr int kMostRanks = 1 << 20;
+constexpr int kMaxRanks = 1 << 20;
 
 struct Member {
   int rank = 0, world_size = 1;

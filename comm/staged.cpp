@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "comm/collectives.h"
-#include "comm/parts.h"
+#include "comm/element_range.h"
 #include "comm/reduce.h"
 
 namespace trivet::comm {
@@ -64,14 +64,14 @@ Collectives::Stages Collectives::staged_all_reduce(const Call& call) {
   const auto copy_parts = [this, cut, data](int64_t chunk, bool to_own_slot) {
     for (int rank : ranks_after(wait_.rank(), wait_.size())) {
       if (rank == wait_.rank()) continue;
-      const Part part = part_of(cut.count(chunk), cut.element_bytes, rank, wait_.size());
+      const ElementRange part = part_of(cut.count(chunk), cut.element_bytes, rank, wait_.size());
       std::byte* staged = slot(to_own_slot ? wait_.rank() : rank, chunk) + part.first * cut.element_bytes;
       std::byte* here = data + cut.offset(chunk) + part.first * cut.element_bytes;
       copy_bytes(to_own_slot ? staged : here, to_own_slot ? here : staged, part.count * cut.element_bytes);
     }
   };
   const auto combine = [this, cut, data, header = call.header](int64_t chunk) {
-    const Part part = part_of(cut.count(chunk), cut.element_bytes, wait_.rank(), wait_.size());
+    const ElementRange part = part_of(cut.count(chunk), cut.element_bytes, wait_.rank(), wait_.size());
     const int64_t offset = part.first * cut.element_bytes;
     std::byte* here = data + cut.offset(chunk) + offset;
     std::vector<const void*> from;
@@ -138,22 +138,22 @@ Collectives::Stages Collectives::staged_all_to_all(const Call& call) {
   const Cut cut = cut_for(call.header, board_.slot_bytes() / wait_.size());
   const bool by_counts = call.header.operation == Operation::AllToAllV;
   const std::vector<int64_t> equal(wait_.size(), cut.total);
-  const std::vector<Part> sent = parts_of(by_counts ? call.counts.sent : equal);
-  const std::vector<Part> received = parts_of(by_counts ? call.counts.received : equal);
+  const std::vector<ElementRange> sent = parts_of(by_counts ? call.counts.sent : equal);
+  const std::vector<ElementRange> received = parts_of(by_counts ? call.counts.received : equal);
   const int64_t stride = cut.chunk * cut.element_bytes;
-  const auto piece = [cut](Part part, int64_t chunk) {  // in bytes
+  const auto piece = [cut](ElementRange part, int64_t chunk) {  // in bytes
     const Cut own{part.count, cut.chunk, cut.element_bytes};
-    return Part{part.first * cut.element_bytes + own.offset(chunk), std::max<int64_t>(own.bytes(chunk), 0)};
+    return ElementRange{part.first * cut.element_bytes + own.offset(chunk), std::max<int64_t>(own.bytes(chunk), 0)};
   };
   const auto fill = [=, this, in = bytes_of(call)](int64_t chunk) {
     for (int rank = 0; rank < wait_.size(); ++rank) {
-      const Part bytes = piece(sent[rank], chunk);
+      const ElementRange bytes = piece(sent[rank], chunk);
       if (rank != wait_.rank()) copy_bytes(slot(wait_.rank(), chunk) + rank * stride, in + bytes.first, bytes.count);
     }
   };
   const auto drain = [=, this, in = bytes_of(call), out = static_cast<std::byte*>(call.out.data)](int64_t chunk) {
     for (int rank : ranks_after(wait_.rank(), wait_.size())) {
-      const Part bytes = piece(received[rank], chunk);
+      const ElementRange bytes = piece(received[rank], chunk);
       const std::byte* from =
           rank == wait_.rank() ? in + piece(sent[rank], chunk).first : slot(rank, chunk) + wait_.rank() * stride;
       copy_bytes(out + bytes.first, from, bytes.count);

@@ -19,8 +19,8 @@ bool Store::apply(const std::string& key, const std::string& value) {
   }
   const bool is_new = known == values_.end();
   if (is_new) {
-    if (bytes_ + key.size() + value.size() > kMostBytes)
-      throw CommError(ExitCode::Rendezvous, fmt::format("sent more than {} MiB of keys for the store", kMostBytes >> 20));
+    if (bytes_ + key.size() + value.size() > kMaxBytes)
+      throw CommError(ExitCode::Rendezvous, fmt::format("sent more than {} MiB of keys for the store", kMaxBytes >> 20));
     bytes_ += key.size() + value.size();
     values_.emplace(key, value);
   }

@@ -18,7 +18,7 @@ namespace trivet::comm {
 class Store {
  public:
   using Milliseconds = std::chrono::milliseconds;
-  static constexpr size_t kMostBytes = size_t{16} << 20;
+  static constexpr size_t kMaxBytes = size_t{16} << 20;
   // `publish` sends the others a key that this rank has set. It must not wait.
   explicit Store(std::function<void(const std::string& key, const std::string& value)> publish)
       : publish_(std::move(publish)) {}
@@ -30,7 +30,7 @@ class Store {
   std::vector<std::string> wait_for(const std::vector<std::string>& keys, Milliseconds deadline);
 
   // Called when a message says that another rank has set this key. Returns false if it was known. Throws CommError
-  // RanksDisagree, or Rendezvous if all keys and values together are longer than kMostBytes.
+  // RanksDisagree, or Rendezvous if all keys and values together are longer than kMaxBytes.
   bool apply(const std::string& key, const std::string& value);
   // Ends all current and later waits, because the job is over.
   void interrupt();

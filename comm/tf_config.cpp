@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMostLevels = 16;
+constexpr int kMaxLevels = 16;
 
 [[noreturn]] void reject(const std::string& what) { throw ConfigError("TF_CONFIG: " + what); }
 
@@ -60,7 +60,7 @@ int rank_of_task(const json& task, size_t chiefs, size_t workers) {
 }  // namespace
 
 Place place_from_tf_config(const std::string& text) {
-  if (json_is_deeper(text, kMostLevels)) reject(fmt::format("has lists deeper than {} levels", kMostLevels));
+  if (json_is_deeper(text, kMaxLevels)) reject(fmt::format("has lists deeper than {} levels", kMaxLevels));
   const json config = json::parse(text, nullptr, false);
   if (!config.is_object()) reject("is not a JSON object");
   const json cluster = config.value("cluster", json::object());
@@ -80,8 +80,8 @@ Place place_from_tf_config(const std::string& text) {
   std::vector<std::string> ranks = chiefs;
   ranks.insert(ranks.end(), workers.begin(), workers.end());
   if (ranks.empty()) reject("cluster has neither a chief nor a worker");
-  if (ranks.size() > static_cast<size_t>(kMostRanks))
-    reject(fmt::format("cluster has {} ranks; at most {} are accepted", ranks.size(), kMostRanks));
+  if (ranks.size() > static_cast<size_t>(kMaxRanks))
+    reject(fmt::format("cluster has {} ranks; at most {} are accepted", ranks.size(), kMaxRanks));
 
   Place place;
   place.source = "TF_CONFIG";

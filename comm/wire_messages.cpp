@@ -20,8 +20,8 @@ void write(PayloadWriter& out, const Member& member) {
 
 Member read_member(PayloadReader& in) {
   Member member;
-  member.rank = static_cast<int>(in.number("rank", 0, kMostRanks - 1));
-  member.world_size = static_cast<int>(in.number("world size", 1, kMostRanks));
+  member.rank = static_cast<int>(in.number("rank", 0, kMaxRanks - 1));
+  member.world_size = static_cast<int>(in.number("world size", 1, kMaxRanks));
   member.job_id = in.text("job id", kLongestId);
   member.epoch = in.number("epoch", 0, INT64_MAX);
   member.build = in.text("build", kLongestId);
@@ -130,7 +130,7 @@ Table decode_table(std::string_view payload) {
   Table table;
   table.job_id = in.text("job id", kLongestId);
   if (table.job_id.empty() || !is_job_id(table.job_id)) in.refuse("whose job id is not hexadecimal");
-  const int64_t count = in.number("number of members", 2, kMostRanks);
+  const int64_t count = in.number("number of members", 2, kMaxRanks);
   for (int64_t rank = 0; rank < count; ++rank) {
     const Member &member = table.members.emplace_back(read_member(in)), &zero = table.members.front();
     if (member.rank != rank) in.refuse(fmt::format("with rank {} in the place of rank {}", member.rank, rank));

@@ -27,7 +27,7 @@ void Divergence::check_weights() {
 void Divergence::check_end(std::optional<double> evaluation) {
   if (!any_step_) return check_weights();
   try {
-    engine_.refuse_to_skip_for_ever();
+    engine_.check_skipped_in_a_row();
   } catch (const NumericsError& error) {
     throw explained(error);
   }

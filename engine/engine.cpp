@@ -126,7 +126,7 @@ StepNumbers Engine::numbers() const {
 
 // Other ranks may be waiting for data that this one will no longer send, so they are told the reason at once.
 template <typename Work>
-auto Engine::with_others_told(Work&& work) {
+auto Engine::abort_others_on_error(Work&& work) {
   try {
     return work();
   } catch (const std::exception& error) {
@@ -137,14 +137,14 @@ auto Engine::with_others_told(Work&& work) {
 
 // Keeps the step's numbers, so that search_last_step() can repeat the step.
 StepNumbers Engine::begin_step() {
-  refuse_to_skip_for_ever();
+  check_skipped_in_a_row();
   last_numbers_ = numbers();
   return *last_numbers_;
 }
 
 StepResult Engine::train_batch(std::span<const Microbatch> microbatches) {
   const StepNumbers numbers = begin_step();
-  const StepResult result = with_others_told([&] { return worker_->train_step(microbatches, numbers); });
+  const StepResult result = abort_others_on_error([&] { return worker_->train_step(microbatches, numbers); });
   last_loss_ = result.loss;
   finish_step({result.grad_norm, result.skipped});
   return result;
@@ -152,13 +152,13 @@ StepResult Engine::train_batch(std::span<const Microbatch> microbatches) {
 
 StepLoss Engine::forward_backward(std::span<const Microbatch> microbatches) {
   const StepNumbers numbers = begin_step();
-  const StepLoss loss = with_others_told([&] { return worker_->forward_backward(microbatches, numbers); });
+  const StepLoss loss = abort_others_on_error([&] { return worker_->forward_backward(microbatches, numbers); });
   last_loss_ = loss.mean();
   return loss;
 }
 
 StepOutcome Engine::step() {
-  const StepOutcome outcome = with_others_told([&] { return worker_->update(numbers()); });
+  const StepOutcome outcome = abort_others_on_error([&] { return worker_->update(numbers()); });
   finish_step(outcome);
   return outcome;
 }
@@ -166,7 +166,7 @@ StepOutcome Engine::step() {
 std::optional<NotFinite> Engine::search_last_step(std::span<const Microbatch> microbatches) {
   if (!last_numbers_) throw std::logic_error("engine: search_last_step: this engine has done no step");
   NotFiniteSearch search(model_, kernels(), world_.rank());
-  with_others_told([&] { worker_->forward_backward(microbatches, *last_numbers_, &search); });
+  abort_others_on_error([&] { worker_->forward_backward(microbatches, *last_numbers_, &search); });
   return search.found();
 }
 
@@ -193,7 +193,7 @@ void Engine::audit_weights() {
 }
 
 // Called before a step rather than after the last skipped one, so that each skipped step is reported first.
-void Engine::refuse_to_skip_for_ever() const {
+void Engine::check_skipped_in_a_row() const {
   const int64_t limit = plan_.config.training.stop_after_skipped;
   if (loss_scale_.dynamic() || limit == 0 || progress_.skipped_in_a_row < limit) return;
   throw NumericsError(
@@ -208,7 +208,7 @@ StepResult Engine::evaluate(std::span<const Microbatch> microbatches) {
 }
 
 StepResult Engine::evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make) {
-  return with_others_told([&] { return worker_->evaluate(microbatches, make); });
+  return abort_others_on_error([&] { return worker_->evaluate(microbatches, make); });
 }
 
 // ---- checkpoints

@@ -78,7 +78,7 @@ class Engine {
   // was finite on this rank (but their sum over microbatches or ranks was not).
   std::optional<NotFinite> search_last_step(std::span<const Microbatch> microbatches);
   // Throws NumericsError when training.stop_after_skipped steps in a row were skipped. Each step begins with this check.
-  void refuse_to_skip_for_ever() const;
+  void check_skipped_in_a_row() const;
 
   // record() starts or stops the timing of steps, from the next step on. take_recordings() returns what was recorded since the
   // last call (pipeline/recording.h).
@@ -134,7 +134,7 @@ class Engine {
   void refuse_different_checkpoints(const checkpoint::LoadedStep& step);
   void read_pieces(const checkpoint::TensorSource& source, std::span<const checkpoint::Piece> wanted);
   template <typename Work>
-  auto with_others_told(Work&& work);
+  auto abort_others_on_error(Work&& work);
   const RankPlan& rank_plan() const { return plan_.rank(world_.rank()); }
 
   Plan plan_;

@@ -55,14 +55,14 @@ void check_model(const Config& config, const model::Model& model) {
 void check_batch(const Config& config, const model::Model& model, const ResolvedBatch& batch) {
   const auto refuse = [&](const std::string& what) { throw ConfigError(fmt::format("{}: {}", config.source, what)); };
   const int64_t values = std::max(model.sample.input.elements(), model.sample.targets.elements());
-  if (batch.micro_batch_size > kMostValues / values)
+  if (batch.micro_batch_size > kMaxValues / values)
     refuse(
         fmt::format("train_micro_batch_size_per_gpu: a microbatch of {} samples of {} values is more than {} values; use a "
                     "smaller one and gradient_accumulation_steps",
-                    batch.micro_batch_size, values, kMostValues));
-  if (batch.gradient_accumulation_steps > kMostMicrobatches)
+                    batch.micro_batch_size, values, kMaxValues));
+  if (batch.gradient_accumulation_steps > kMaxMicrobatches)
     refuse(fmt::format("gradient_accumulation_steps: {} is more than {}; use a larger train_micro_batch_size_per_gpu",
-                       batch.gradient_accumulation_steps, kMostMicrobatches));
+                       batch.gradient_accumulation_steps, kMaxMicrobatches));
 }
 
 // Checks a model that the caller built; a model that the config describes has been checked.

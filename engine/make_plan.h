@@ -11,7 +11,7 @@
 namespace trivet {
 
 // The most values in the inputs or the targets of a microbatch, and the most microbatches in a step.
-inline constexpr int64_t kMostValues = int64_t{1} << 31, kMostMicrobatches = int64_t{1} << 16;
+inline constexpr int64_t kMaxValues = int64_t{1} << 31, kMaxMicrobatches = int64_t{1} << 16;
 
 // Throws ConfigError for an impossible mesh or batch, and for what this version does not implement.
 Plan make_plan(const Config& config, const model::Model& model, int world_size);

@@ -19,7 +19,7 @@ struct OffloadFile {
 // Returns null if the plan puts nothing into the file.
 std::unique_ptr<zero::offload::FileStore> open_offload_file(const OffloadFile& file, const AioConfig& aio,
                                                             const OffloadOptions& options) {
-  constexpr int64_t kMostThreads = 64;
+  constexpr int64_t kMaxThreads = 64;
   if (file.plan.bytes == 0) return nullptr;
   const Log log(options.world_rank, options.world_rank == 0 ? LogLevel::Info : LogLevel::Error);
   return zero::offload::make_file_store(
@@ -28,7 +28,7 @@ std::unique_ptr<zero::offload::FileStore> open_offload_file(const OffloadFile& f
        .folder_key = file.folder_key,
        .capacity_bytes = file.plan.bytes,
        .block_bytes = aio.block_size,
-       .threads = static_cast<int>(std::min(kMostThreads, aio.queue_depth * aio.intra_op_parallelism))},
+       .threads = static_cast<int>(std::min(kMaxThreads, aio.queue_depth * aio.intra_op_parallelism))},
       [&](const std::string& text) { log.info(text); });
 }
 

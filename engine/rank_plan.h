@@ -1,6 +1,6 @@
 // The plan for one rank: its part of the parameters, its programs, the memory it needs and what it sends.
 //
-// Ranks that differ only along the data axis share one.
+// Ranks that differ only along the axes of equal_plans() (engine/plan.h) share one.
 #pragma once
 
 #include <string>

@@ -34,7 +34,7 @@ class TrainingLoop {
       const StopDecision asked = stop.after_step();
       const bool ends = asked.end_signal != 0, last = run_.steps_done() == run_.total_steps();
       if (checkpoints_.saves() && (checkpoints_.is_due() || asked.save || ends || last))
-        save(last || ends ? checkpoint::OnFailure::End : checkpoint::OnFailure::GoOn);
+        save(last || ends ? checkpoint::OnFailure::End : checkpoint::OnFailure::Continue);
       if (ends && !last) return {.signal = asked.end_signal};
       validation_.after_step();
     }

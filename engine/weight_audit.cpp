@@ -37,8 +37,8 @@ class Reader {
   uint64_t digest(ConstTensorView view, uint64_t key, int64_t first_element) {
     if (device_ == Device::Cpu) return digest_on_host(view, key, first_element);
     uint64_t sum = 0;
-    for (int64_t done = 0; done < view.elements(); done += kMostElements) {
-      const ConstTensorView piece = view.slice(done, std::min(kMostElements, view.elements() - done));
+    for (int64_t done = 0; done < view.elements(); done += kMaxElements) {
+      const ConstTensorView piece = view.slice(done, std::min(kMaxElements, view.elements() - done));
       buffer_.resize(static_cast<size_t>(piece.bytes()));
       const TensorView copy{buffer_.data(), piece.dtype, piece.shape};
       kernels_.to_host(piece, copy);
@@ -48,7 +48,7 @@ class Reader {
   }
 
  private:
-  static constexpr int64_t kMostElements = int64_t{1} << 20;
+  static constexpr int64_t kMaxElements = int64_t{1} << 20;
 
   static uint64_t digest_on_host(ConstTensorView view, uint64_t key, int64_t first_element) {
     return size_of(view.dtype) == 2 ? sum_of<uint16_t>(view.data, view.elements(), key, first_element)

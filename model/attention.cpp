@@ -66,7 +66,7 @@ Attention::Core Attention::core_again(const BackwardPass& pass) const {
   return core;
 }
 
-void Attention::go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
+void Attention::run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
   Context& context = pass.context();
   const Saved& saved = pass.saved();
   const HeadRange heads = qkv_.heads_of(split_axis(context));
@@ -110,12 +110,12 @@ kernels::DropoutSite Attention::dropout(const Context& context, int64_t sequence
 }
 
 void Attention::backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const {
-  go_back(BackwardPass(context, weights, saved), dy, dx);
+  run_backward(BackwardPass(context, weights, saved), dy, dx);
 }
 
 void Attention::backward(Context& context, Weights weights, Gradients gradients, ConstTensorView dy, TensorView dx,
                          Saved& saved) const {
-  go_back(BackwardPass(context, weights, gradients, saved), dy, dx);
+  run_backward(BackwardPass(context, weights, gradients, saved), dy, dx);
 }
 
 void Attention::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {

@@ -50,7 +50,7 @@ class Attention : public Layer {
   };
   Core run_core(Context& context, ConstTensorView qkv, Saved* keeper_of_out, Saved* keeper_of_statistics) const;
   Core core_again(const BackwardPass& pass) const;
-  void go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
+  void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
   int64_t head_size() const { return options_.hidden / options_.heads; }
   void rotate(Context& context, TensorView qkv, bool inverse) const;
   kernels::DropoutSite dropout(const Context& context, int64_t sequence) const;

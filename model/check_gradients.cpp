@@ -124,11 +124,11 @@ double Checker::objective() {
 }
 
 GradientSet Checker::gradients_by(Way way) {
-  constexpr double kThere = 0.25;  // the existing value that `accumulate` adds to
+  constexpr double kExisting = 0.25;  // the existing value that `accumulate` adds to
   const auto accumulates = [&](size_t i) { return way == Way::Accumulated || (way == Way::InTurn && i % 2 == 1); };
   GradientSet set{name_of(way), {Values(x_.size(), kGarbage)}};
   std::vector<Gradient> gradients;
-  for (size_t i = 0; i < weights_.size(); ++i) set.tensors.emplace_back(weights_[i].size(), accumulates(i) ? kThere : kGarbage);
+  for (size_t i = 0; i < weights_.size(); ++i) set.tensors.emplace_back(weights_[i].size(), accumulates(i) ? kExisting : kGarbage);
   for (size_t i = 0; i < weights_.size(); ++i)
     gradients.push_back({view_of(set.tensors[i + 1], weight_views_[i].shape), accumulates(i)});
   const TensorView dx = x_.empty() ? TensorView{} : view_of(set.tensors[0], check_.input_shape);
@@ -149,7 +149,7 @@ GradientSet Checker::gradients_by(Way way) {
   layer_.backward_weight(context, gradients, saved);
   for (size_t i = 0; i < weights_.size(); ++i)
     if (accumulates(i))
-      for (double& value : set.tensors[i + 1]) value -= kThere;
+      for (double& value : set.tensors[i + 1]) value -= kExisting;
   return set;
 }
 

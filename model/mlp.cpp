@@ -50,7 +50,7 @@ void Mlp::forward(Context& context, Weights weights, ConstTensorView x, TensorVi
   down_.forward(context, parts_.of(down_part_, weights), activated, y, saved.child(down_part_));
 }
 
-void Mlp::go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
+void Mlp::run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
   const IntermediateGradient dwide(pass, kDwide, dy.dtype, pass.saved()[kWide].shape);
   switch (options_.activation) {
     case Activation::Gelu: through_gelu(pass, dy, dwide); break;
@@ -78,12 +78,12 @@ void Mlp::through_swiglu(const BackwardPass& pass, ConstTensorView dy, TensorVie
 }
 
 void Mlp::backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const {
-  go_back(BackwardPass(context, weights, saved), dy, dx);
+  run_backward(BackwardPass(context, weights, saved), dy, dx);
 }
 
 void Mlp::backward(Context& context, Weights weights, Gradients gradients, ConstTensorView dy, TensorView dx,
                    Saved& saved) const {
-  go_back(BackwardPass(context, weights, gradients, saved), dy, dx);
+  run_backward(BackwardPass(context, weights, gradients, saved), dy, dx);
 }
 
 void Mlp::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {

@@ -34,7 +34,7 @@ class Mlp : public Layer {
  private:
   enum Slot { kWide, kActivated, kDwide };  // the places of Saved that this layer uses
 
-  void go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
+  void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
   void through_gelu(const BackwardPass& pass, ConstTensorView dy, TensorView dwide) const;
   void through_swiglu(const BackwardPass& pass, ConstTensorView dy, TensorView dwide) const;
 

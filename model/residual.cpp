@@ -43,7 +43,7 @@ void Residual::add_inner(Context& context, Weights weights, ConstTensorView x, T
   context.kernels.dropout_add(run_inner(context, weights, x, branch, y, saved));
 }
 
-void Residual::go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
+void Residual::run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
   const IntermediateGradient dnormed(pass, kDnormed, dy.dtype, dy.shape);
   through_inner(pass, dy, dnormed);
   through_norm(pass, dnormed, dy, dx);
@@ -67,12 +67,12 @@ void Residual::through_norm(const BackwardPass& pass, ConstTensorView dnormed, C
 }
 
 void Residual::backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const {
-  go_back(BackwardPass(context, weights, saved), dy, dx);
+  run_backward(BackwardPass(context, weights, saved), dy, dx);
 }
 
 void Residual::backward(Context& context, Weights weights, Gradients gradients, ConstTensorView dy, TensorView dx,
                         Saved& saved) const {
-  go_back(BackwardPass(context, weights, gradients, saved), dy, dx);
+  run_backward(BackwardPass(context, weights, gradients, saved), dy, dx);
 }
 
 void Residual::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {

@@ -41,7 +41,7 @@ class Residual : public Layer {
 
   kernels::DropoutAdd run_inner(Context&, Weights, ConstTensorView x, TensorView branch, TensorView y, Saved&) const;
   void add_inner(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const;
-  void go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
+  void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
   void through_inner(const BackwardPass& pass, ConstTensorView dy, TensorView dnormed) const;
   void through_norm(const BackwardPass& pass, ConstTensorView dnormed, ConstTensorView dy, TensorView dx) const;
 

@@ -27,7 +27,7 @@ void TransformerBlock::forward(Context& context, Weights weights, ConstTensorVie
   mlp_.forward_from_sum(context, parts_.of(mlp_part_, weights), sum, y, of_mlp);
 }
 
-void TransformerBlock::go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
+void TransformerBlock::run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
   const IntermediateGradient dmiddle(pass, kDmiddle, dy.dtype, dy.shape);
   pass.through(mlp_, parts_, mlp_part_, dy, dmiddle);
   pass.through(attention_, parts_, attention_part_, dmiddle, dx);
@@ -35,12 +35,12 @@ void TransformerBlock::go_back(const BackwardPass& pass, ConstTensorView dy, Ten
 
 void TransformerBlock::backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx,
                                       Saved& saved) const {
-  go_back(BackwardPass(context, weights, saved), dy, dx);
+  run_backward(BackwardPass(context, weights, saved), dy, dx);
 }
 
 void TransformerBlock::backward(Context& context, Weights weights, Gradients gradients, ConstTensorView dy, TensorView dx,
                                 Saved& saved) const {
-  go_back(BackwardPass(context, weights, gradients, saved), dy, dx);
+  run_backward(BackwardPass(context, weights, gradients, saved), dy, dx);
 }
 
 void TransformerBlock::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {

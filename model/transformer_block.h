@@ -33,7 +33,7 @@ class TransformerBlock : public Layer {
  private:
   enum Slot { kMiddle, kDmiddle };  // the places of Saved that this layer uses
 
-  void go_back(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
+  void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
 
   Residual attention_, mlp_;
   Parts parts_;

@@ -10,7 +10,7 @@
 namespace trivet::pipeline {
 namespace {
 
-constexpr double kMostCharacters = 1 << 26;  // 512 ranks with 4096 microbatches need 42 million
+constexpr double kMaxCharacters = 1 << 26;  // 512 ranks with 4096 microbatches need 42 million
 
 std::string label(const Instruction& i, const Caption& caption) {
   const std::string name = fmt::format("{}{}", name_of(i.op), i.microbatch);
@@ -54,11 +54,11 @@ std::string to_string(const Caption& caption, const Timeline& timeline) {
 std::string to_text(const Timeline& timeline, const Caption& caption) {
   const double columns = columns_per_time(timeline, caption);
   const double characters = columns * timeline.makespan * static_cast<double>(timeline.ranks.size());
-  if (characters > kMostCharacters)
+  if (characters > kMaxCharacters)
     throw ConfigError(
         fmt::format("{}: the drawing would have {:.0f} million characters, but the limit is {:.0f} million; use fewer "
                     "microbatches or ranks, or a format without columns (json, trace)",
-                    caption.schedule, characters / 1e6, kMostCharacters / 1e6));
+                    caption.schedule, characters / 1e6, kMaxCharacters / 1e6));
   std::string text = to_string(caption, timeline) + "\n";
   for (size_t rank = 0; rank < timeline.ranks.size(); ++rank)
     text += fmt::format("rank {:<3} {}\n", rank, row(timeline.ranks[rank], columns, caption));

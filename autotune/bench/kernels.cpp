@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kSteps = 3;          // timed steps per shape
 constexpr int kFewestShapes = 12;  // measured however long they take
-constexpr int kMostTries = 5000;
+constexpr int kMaxTries = 5000;
 
 // Returns on all ranks what rank 0 decides.
 bool agree(comm::World& world, bool goes_on) {
@@ -46,7 +46,7 @@ MeasuredSetup measure_kernels(comm::World& world, const BenchOptions& options) {
   MeasuredSetup setup = setup_of(world, options);
   std::vector<double> gaps;
   int shapes = 0;
-  for (int n = 0; n < kMostTries && agree(world, shapes < kFewestShapes || seconds_since(begin) < options.seconds); ++n) {
+  for (int n = 0; n < kMaxTries && agree(world, shapes < kFewestShapes || seconds_since(begin) < options.seconds); ++n) {
     const std::optional<Config> config = bench_config(n, world.size(), options.device);
     if (!config) continue;
     ++shapes;

@@ -38,7 +38,7 @@ constexpr Kind kKinds[] = {{Operation::AllReduce, ReduceOp::Sum, DType::Float32}
                            {Operation::Broadcast},
                            {Operation::Send}};
 constexpr int64_t kSmallest = 1 << 10, kLargest = 1 << 26;  // bytes of the whole tensor
-constexpr int kMostRounds = 25, kFewestRounds = 5;
+constexpr int kMaxRounds = 25, kFewestRounds = 5;
 
 double median(std::vector<double> values) {
   std::ranges::sort(values);
@@ -123,7 +123,7 @@ class Operations {
   double time(comm::ProcessGroup* group, const Kind& kind, int64_t bytes, double seconds) {
     std::vector<double> rounds;
     double spent = 0;
-    for (int round = 0; round <= kMostRounds; ++round) {
+    for (int round = 0; round <= kMaxRounds; ++round) {
       meet();
       const auto begin = Clock::now();
       if (group) run(*group, kind, bytes);

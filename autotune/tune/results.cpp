@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int64_t kMostResultBytes = int64_t{64} << 20;  // of a file that is read back
+constexpr int64_t kMaxResultBytes = int64_t{64} << 20;  // of a file that is read back
 constexpr const char* kWriter = "trivet tune";
 constexpr const char* kReportTitle = "<title>trivet tune</title>";
 constexpr const char* kOwnFiles[] = {"summary.txt", "report.html", "ds_config_optimal.json", "cmd_optimal.txt"};
@@ -34,7 +34,7 @@ ordered_json experiment(const TrialConfig& trial, const ConfigDocument& document
 // True for a file that `trivet tune` wrote. Files of other programs may have the same names; DeepSpeed's do.
 bool is_experiment(FileSystem& files, const std::string& path) {
   if (files.kind(path) != EntryKind::File) return false;
-  const auto json = ordered_json::parse(read_text(files, path, kMostResultBytes), nullptr, false);
+  const auto json = ordered_json::parse(read_text(files, path, kMaxResultBytes), nullptr, false);
   return json.is_object() && json.contains("writer") && json["writer"] == kWriter;
 }
 
@@ -88,7 +88,7 @@ void ResultFolders::remove_earlier() {
       clear_trial(results_ + "/" + entry.name);
   const std::string report = results_ + "/report.html";
   if (files_.kind(report) != EntryKind::File ||
-      read_text(files_, report, kMostResultBytes).find(kReportTitle) == std::string::npos)
+      read_text(files_, report, kMaxResultBytes).find(kReportTitle) == std::string::npos)
     return;
   for (const char* name : kOwnFiles)
     if (files_.kind(results_ + "/" + name) == EntryKind::File) files_.remove(results_ + "/" + name);
@@ -122,7 +122,7 @@ void ResultFolders::clear_trial(const std::string& folder) {
 std::optional<EarlierTrial> ResultFolders::find(const TrialConfig& trial, const std::string& key) {
   const std::string path = results_ + "/" + trial.name + "/exp.json";
   if (files_.kind(path) != EntryKind::File) return std::nullopt;
-  const auto json = ordered_json::parse(read_text(files_, path, kMostResultBytes), nullptr, false);
+  const auto json = ordered_json::parse(read_text(files_, path, kMaxResultBytes), nullptr, false);
   try {
     if (!json.is_object() || json.at("key") != key) return std::nullopt;
     const auto status = from_name<TrialStatus>(json.at("status").get<std::string>());

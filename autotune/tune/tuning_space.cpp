@@ -24,7 +24,7 @@ std::vector<int64_t> divisors(int64_t number) {
   return all;
 }
 
-constexpr int64_t kMostBatch = int64_t{1} << 62;
+constexpr int64_t kMaxBatch = int64_t{1} << 62;
 
 bool is_kept(const Config& config, const std::string& path) { return config::find_given_or_alias(config, path) != nullptr; }
 
@@ -113,7 +113,7 @@ class Enumeration {
     }
     const int64_t steps = accumulation_without_batch();
     // make_plan refuses larger microbatches.
-    for (int64_t size = least; size <= std::min(most, kMostValues) && size <= kMostBatch / steps / mesh.data; size *= 2) {
+    for (int64_t size = least; size <= std::min(most, kMaxValues) && size <= kMaxBatch / steps / mesh.data; size *= 2) {
       const int64_t train_batch = size * steps * mesh.data;
       if (train_batch < tuning().min_train_batch_size) continue;
       if (tuning().max_train_batch_size > 0 && train_batch > tuning().max_train_batch_size) break;

@@ -19,8 +19,8 @@
 namespace trivet::cli {
 namespace {
 
-constexpr int kMostSlots = 4096;
-constexpr size_t kMostHosts = 4096;
+constexpr int kMaxSlots = 4096;
+constexpr size_t kMaxHosts = 4096;
 constexpr size_t kLargestFile = size_t{1} << 20;
 
 int number(const std::string& text, int least, int most, const std::string& where) {
@@ -58,7 +58,7 @@ std::vector<Host> parse_filter(const std::string& text, const std::string& flag,
       host.slots = known->slots;
     } else {
       for (const std::string& slot : split(part.substr(colon + 1), ',')) {
-        host.slots.push_back(number(slot, 0, kMostSlots, flag));
+        host.slots.push_back(number(slot, 0, kMaxSlots, flag));
         if (std::find(known->slots.begin(), known->slots.end(), host.slots.back()) == known->slots.end()) {
           throw ConfigError(fmt::format("{}: host \"{}\" has no slot {}; it has {}", flag, host.name, slot,
                                         printable(fmt::format("{}", fmt::join(known->slots, ",")))));
@@ -107,11 +107,11 @@ std::vector<Host> parse_hosts(const std::string& text, const std::string& path) 
       throw ConfigError(fmt::format("{}: \"{}\" is not accepted; write \"host slots=N\"", where, printable(line)));
     }
     Host host{name, {}};
-    for (int slot = 0, count = number(slots.substr(6), 1, kMostSlots, where); slot < count; ++slot) host.slots.push_back(slot);
+    for (int slot = 0, count = number(slots.substr(6), 1, kMaxSlots, where); slot < count; ++slot) host.slots.push_back(slot);
     for (const Host& other : hosts) {
       if (other.name == name) throw ConfigError(fmt::format("{}: host \"{}\" is named twice", where, name));
     }
-    if (hosts.size() == kMostHosts) throw ConfigError(fmt::format("{}: names more than {} hosts", where, kMostHosts));
+    if (hosts.size() == kMaxHosts) throw ConfigError(fmt::format("{}: names more than {} hosts", where, kMaxHosts));
     hosts.push_back(std::move(host));
   }
   if (hosts.empty()) throw ConfigError(fmt::format("{}: names no host; write lines \"host slots=N\"", printable(path)));

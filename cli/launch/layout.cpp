@@ -16,7 +16,7 @@ namespace trivet::cli {
 namespace {
 
 constexpr const char* kUsualHostfile = "/job/hostfile";
-constexpr int kMostRanks = 4096;
+constexpr int kMaxRanks = 4096;
 
 std::vector<Host> hosts_of(const LaunchRequest& request) {
   if (!request.hostfile.empty()) return parse_hostfile(request.hostfile);
@@ -36,8 +36,8 @@ bool are_the_first(const std::vector<int>& slots) {
 }  // namespace
 
 Host slots_on_this_host(const LaunchRequest& request) {
-  if (request.ranks == 0 || request.ranks < -1 || request.ranks > kMostRanks) {
-    throw ConfigError(fmt::format("--num_gpus {}: must be from 1 to {}", request.ranks, kMostRanks));
+  if (request.ranks == 0 || request.ranks < -1 || request.ranks > kMaxRanks) {
+    throw ConfigError(fmt::format("--num_gpus {}: must be from 1 to {}", request.ranks, kMaxRanks));
   }
   if (request.ranks > 0 && !(request.include + request.exclude).empty()) {
     throw ConfigError("--num_gpus cannot be used with --include or --exclude; these name the slots themselves");

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostListed = 8;
+constexpr size_t kMaxListed = 8;
 
 // /proc/PID/stat: "PID (NAME) STATE PARENT GROUP ...", where NAME may hold anything, even ") ".
 std::optional<Process> read_process(pid_t pid) {
@@ -138,9 +138,9 @@ std::vector<Process> kill_descendants(std::chrono::milliseconds most, const std:
 
 std::string list_of(const std::vector<Process>& processes) {
   std::string out;
-  for (size_t i = 0; i < processes.size() && i < kMostListed; ++i)
+  for (size_t i = 0; i < processes.size() && i < kMaxListed; ++i)
     out += fmt::format("{}pid {} ({})", i == 0 ? "" : ", ", processes[i].pid, printable(processes[i].name));
-  return processes.size() > kMostListed ? out + fmt::format(" and {} more", processes.size() - kMostListed) : out;
+  return processes.size() > kMaxListed ? out + fmt::format(" and {} more", processes.size() - kMaxListed) : out;
 }
 
 }  // namespace trivet::cli

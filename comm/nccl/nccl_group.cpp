@@ -9,11 +9,11 @@
 #include <optional>
 
 #include "comm/arguments.h"
+#include "comm/element_range.h"
 #include "comm/nccl/communicator.h"
 #include "comm/nccl/data_types.h"
 #include "comm/nccl/staged_sums.h"
 #include "comm/nccl/under_way.h"
-#include "comm/parts.h"
 #include "comm/traffic.h"
 #include "core/cuda/error.h"
 
@@ -245,7 +245,7 @@ void NcclGroup::all_to_all_v(ConstTensorView in, TensorView out, const ExchangeC
 }
 
 NcclGroup::Work NcclGroup::exchange(ConstTensorView in, TensorView out, const ExchangeCounts& counts) {
-  const std::vector<Part> sent = parts_of(counts.sent), received = parts_of(counts.received);
+  const std::vector<ElementRange> sent = parts_of(counts.sent), received = parts_of(counts.received);
   const auto part_in = [=](int rank) { return in.slice(sent[rank].first, sent[rank].count); };
   const auto part_out = [=](int rank) { return out.slice(received[rank].first, received[rank].count); };
   return [=, this](const std::string& during, cudaStream_t target) {

@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 
 constexpr int kPurposeBits = 3, kNumberBits = 20;
 static_assert(static_cast<uint64_t>(Purpose::MessageTaken) < 1 << kPurposeBits);
-static_assert(uint64_t{kMostRanks} << (kNumberBits + kPurposeBits) <= uint64_t{1} << Transport::kTagBits);
+static_assert(uint64_t{kMaxRanks} << (kNumberBits + kPurposeBits) <= uint64_t{1} << Transport::kTagBits);
 
 // [Note: who is to blame for a connection that ended] It may have ended because its other end left after a third rank was lost.
 // Liveness knows who was first, and tells the job a little later; only if it tells nothing, the peer itself is accused.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "comm/parts.h"
+#include "comm/element_range.h"
 #include "comm/reduce.h"
 
 namespace trivet::comm {
@@ -21,7 +21,7 @@ void copy_bytes(std::span<std::byte> to, std::span<const std::byte> from) {
 }
 
 // The part of `total` elements that is at `first` in a segment of at most `segment` elements.
-Part segment_of(int64_t total, int64_t first, int64_t segment) {
+ElementRange segment_of(int64_t total, int64_t first, int64_t segment) {
   const int64_t begin = std::min(first, total);
   return {begin, std::min(segment, total - begin)};
 }
@@ -83,7 +83,7 @@ void TransportCollectives::all_to_all(const Call& call) {
 }
 
 void TransportCollectives::all_to_all_v(const Call& call) {
-  const std::vector<Part> sent = parts_of(call.counts.sent), received = parts_of(call.counts.received);
+  const std::vector<ElementRange> sent = parts_of(call.counts.sent), received = parts_of(call.counts.received);
   const auto incoming = [&](int rank) { return bytes_of(call.out.slice(received[rank].first, received[rank].count)); };
   const auto outgoing = [&](int rank) { return bytes_of(call.in.slice(sent[rank].first, sent[rank].count)); };
   copy_bytes(incoming(link_.rank()), outgoing(link_.rank()));
@@ -97,7 +97,7 @@ void TransportCollectives::all_reduce(const Call& call) {
   const auto part = [&](int rank) { return part_of(header.count, element_bytes, rank, link_.size()); };
   for (int64_t first = 0; first < part(0).count; first += segment) {  // no part is larger than that of rank 0
     const auto piece = [&](int rank) {
-      const Part cut = segment_of(part(rank).count, first, segment);
+      const ElementRange cut = segment_of(part(rank).count, first, segment);
       return bytes_of(call.out.slice(part(rank).first + cut.first, cut.count));
     };
     const std::span<std::byte> own = piece(link_.rank());
@@ -112,7 +112,7 @@ void TransportCollectives::reduce_scatter(const Call& call) {
   const OperationHeader header = meet(call);
   const int64_t segment = segment_elements(header.dtype);
   for (int64_t first = 0; first < header.count; first += segment) {
-    const Part part = segment_of(header.count, first, segment);
+    const ElementRange part = segment_of(header.count, first, segment);
     const auto piece = [&](int rank) { return bytes_of(call.in.slice(rank * header.count + part.first, part.count)); };
     const std::span<std::byte> to = bytes_of(call.out.slice(part.first, part.count));
     exchange(

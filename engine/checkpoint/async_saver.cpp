@@ -108,7 +108,7 @@ void AsyncSaver::write() {
   } catch (const CheckpointError& error) {
     failure_ = std::current_exception();
     ++failures_in_a_row_;
-    if (on_failure_ == OnFailure::GoOn) log_.warning(error.what() + what_follows());
+    if (on_failure_ == OnFailure::Continue) log_.warning(error.what() + what_follows());
   } catch (...) {
     failure_ = std::current_exception();
   }

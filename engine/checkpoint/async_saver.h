@@ -33,7 +33,7 @@ struct Staging {
 };
 
 // What a failed write means to the run: it goes on and saves again later, or it ends with this save.
-enum class OnFailure : uint8_t { GoOn, End };
+enum class OnFailure : uint8_t { Continue, End };
 
 class AsyncSaver {
  public:
@@ -44,7 +44,7 @@ class AsyncSaver {
 
   // Returns when the pieces may change again. After OnFailure::End finish() must be called; the failure is then reported only
   // by what finish() throws.
-  void start(const SaveRequest& request, OnFailure on_failure = OnFailure::GoOn);
+  void start(const SaveRequest& request, OnFailure on_failure = OnFailure::Continue);
   // Waits for the save in flight; throws what it threw.
   void finish();
 
@@ -66,8 +66,8 @@ class AsyncSaver {
   Staging how_;
   int failure_limit_;
   int failures_in_a_row_ = 0;
-  OnFailure on_failure_ = OnFailure::GoOn;  // for the save in flight
-  std::exception_ptr failure_;              // from the last save
+  OnFailure on_failure_ = OnFailure::Continue;  // for the save in flight
+  std::exception_ptr failure_;                  // from the last save
 
   Buffer staging_;
   std::vector<Piece> pieces_;  // views of staging_, or of the data itself

@@ -42,7 +42,7 @@ class LoadedStep final : public TensorSource {
 
  private:
   struct Shard;
-  struct Place {  // where a stored piece is
+  struct PiecePosition {  // where a stored piece is
     const Shard* shard;
     int64_t offset;  // position of its first byte
   };
@@ -59,7 +59,7 @@ class LoadedStep final : public TensorSource {
   Manifest manifest_;
   RunState run_state_;
   std::vector<std::unique_ptr<Shard>> shards_;  // in the order of manifest_.files
-  std::vector<Place> places_;                   // [index in manifest_.pieces]
+  std::vector<PiecePosition> places_;           // [index in manifest_.pieces]
 };
 
 }  // namespace trivet::checkpoint

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kFormat = "trivet-checkpoint";
 constexpr int64_t kVersion = 1;
-constexpr int64_t kMostRanks = 1'000'000;
+constexpr int64_t kMaxRanks = 1'000'000;
 constexpr size_t kBoxLimit = 4096;  // per tensor: more than any tensor-parallel size
 
 std::string hash_line(std::string_view rest) {
@@ -226,9 +226,9 @@ void check_run(const Manifest& manifest, const std::string& path) {
   };
   if (!is_safe_run_id(manifest.run_id))
     refuse("run_id", fmt::format("\"{}\"", printable(manifest.run_id)), "[A-Za-z0-9._-]{1,64}");
-  if (manifest.step > kMostSteps) refuse("step", manifest.step, fmt::format("a whole number from 0 to {}", kMostSteps));
-  if (manifest.ranks < 1 || manifest.ranks > kMostRanks)
-    refuse("ranks", manifest.ranks, fmt::format("a whole number from 1 to {}", kMostRanks));
+  if (manifest.step > kMaxSteps) refuse("step", manifest.step, fmt::format("a whole number from 0 to {}", kMaxSteps));
+  if (manifest.ranks < 1 || manifest.ranks > kMaxRanks)
+    refuse("ranks", manifest.ranks, fmt::format("a whole number from 1 to {}", kMaxRanks));
 }
 
 }  // namespace

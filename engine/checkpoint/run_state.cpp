@@ -12,8 +12,8 @@
 namespace trivet::checkpoint {
 namespace {
 
-constexpr int64_t kMostSeed = std::numeric_limits<int64_t>::max();
-constexpr int64_t kMostSequences = int64_t{1} << 62;  // in all steps: the data cursor must not overflow
+constexpr int64_t kMaxSeed = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMaxSequences = int64_t{1} << 62;  // in all steps: the data cursor must not overflow
 
 // Reads the members of an object. Each must exist unless its function says otherwise.
 class Fields {
@@ -56,7 +56,7 @@ LossScaleState parse_loss_scale(const Json& json, const std::string& where, int6
   const Fields fields(json, where + ".loss_scale");
   return {.scale = fields.positive("scale"),
           .clean_steps = fields.whole("clean_steps", 0, steps),
-          .hysteresis = fields.whole("hysteresis", 0, kMostSteps)};
+          .hysteresis = fields.whole("hysteresis", 0, kMaxSteps)};
 }
 
 }  // namespace
@@ -79,11 +79,11 @@ RunState parse_run_state(std::string_view text, const std::string& where) {
   const Json json = parse_strict(text, where);
   const Fields fields(json, where);
   RunState state;
-  state.train_batch_size = fields.whole("train_batch_size", 1, kMostSequences);
-  state.steps = fields.whole("steps", 0, std::min(kMostSteps, kMostSequences / state.train_batch_size));
+  state.train_batch_size = fields.whole("train_batch_size", 1, kMaxSequences);
+  state.steps = fields.whole("steps", 0, std::min(kMaxSteps, kMaxSequences / state.train_batch_size));
   state.updates = fields.whole("updates", 0, state.steps);
   state.skipped_in_a_row = fields.whole("skipped_in_a_row", 0, state.steps - state.updates);
-  state.seed = fields.whole("seed", 0, kMostSeed);
+  state.seed = fields.whole("seed", 0, kMaxSeed);
   state.micro_batch_size = fields.whole("train_micro_batch_size_per_gpu", 1, state.train_batch_size);
   if (json.contains("loss_scale")) state.loss_scale = parse_loss_scale(json.at("loss_scale"), where, state.steps);
   state.data = fields.text_if_given("data");

@@ -24,7 +24,7 @@ struct LossScaleState {
 
 namespace trivet::checkpoint {
 
-inline constexpr int64_t kMostSteps = 1'000'000'000'000;  // a step each millisecond for 31 years
+inline constexpr int64_t kMaxSteps = 1'000'000'000'000;  // a step each millisecond for 31 years
 
 struct RunState {
   int64_t steps = 0;    // done, including skipped ones

@@ -19,7 +19,7 @@ std::string location(const std::string& source, Position at) {
   return at.line == 0 ? "--set" : fmt::format("{}:{}:{}", source, at.line, at.column);
 }
 
-bool Report::shows(Position at) const { return mistakes_.size() < kMostShown || is_before(at, mistakes_.back().first); }
+bool Report::shows(Position at) const { return mistakes_.size() < kMaxShown || is_before(at, mistakes_.back().first); }
 
 void Report::add(Position at, const std::string& path, const std::string& what) {
   ++found_;
@@ -28,7 +28,7 @@ void Report::add(Position at, const std::string& path, const std::string& what) 
                                      [](Position place, const auto& mistake) { return is_before(place, mistake.first); });
   const std::string key = path.empty() ? "" : printable(path) + ": ";
   mistakes_.emplace(next, at, fmt::format("{}: {}{}", location(source_, at), key, what));
-  if (mistakes_.size() > kMostShown) mistakes_.pop_back();
+  if (mistakes_.size() > kMaxShown) mistakes_.pop_back();
 }
 
 void Report::throw_if_any() {

@@ -23,7 +23,7 @@ class Report {
   void throw_if_any();  // a ConfigError with one line per mistake
 
  private:
-  static constexpr size_t kMostShown = 20;
+  static constexpr size_t kMaxShown = 20;
 
   std::string source_;
   std::vector<std::pair<Position, std::string>> mistakes_;  // the ones shown, by position

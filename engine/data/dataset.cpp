@@ -52,7 +52,7 @@ std::shared_ptr<Tokenizer> tokenizer_for_text(const DataOptions& options, const 
 }
 
 struct Opened {
-  std::shared_ptr<TokenFile> tokens;
+  std::shared_ptr<TokenSequence> tokens;
   std::shared_ptr<Tokenizer> tokenizer;
 };
 
@@ -108,9 +108,9 @@ Opened open_file(const DataOptions& options, const std::string& path, std::share
 }
 
 // Checks the ids of a file that does not state its vocabulary against the model's vocabulary as they are read.
-class CheckedTokens : public TokenFile {
+class CheckedTokens : public TokenSequence {
  public:
-  CheckedTokens(std::shared_ptr<TokenFile> file, int64_t vocabulary_size, std::string path)
+  CheckedTokens(std::shared_ptr<TokenSequence> file, int64_t vocabulary_size, std::string path)
       : file_(std::move(file)), vocabulary_size_(vocabulary_size), path_(std::move(path)) {}
   int64_t tokens() const override { return file_->tokens(); }
   int64_t vocabulary_size() const override { return vocabulary_size_; }
@@ -121,12 +121,12 @@ class CheckedTokens : public TokenFile {
   std::string digest() const override { return file_->digest(); }
 
  private:
-  std::shared_ptr<TokenFile> file_;
+  std::shared_ptr<TokenSequence> file_;
   int64_t vocabulary_size_;
   std::string path_;
 };
 
-std::shared_ptr<TokenFile> checked(std::shared_ptr<TokenFile> file, int64_t vocabulary_size, const std::string& path) {
+std::shared_ptr<TokenSequence> checked(std::shared_ptr<TokenSequence> file, int64_t vocabulary_size, const std::string& path) {
   if (file->vocabulary_size() != 0) return file;
   return std::make_shared<CheckedTokens>(std::move(file), vocabulary_size, path);
 }

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "engine/config/config.h"
-#include "engine/data/loader.h"
+#include "engine/data/token_sequence.h"
 #include "engine/data/tokenizer.h"
 
 namespace trivet::data {
@@ -26,9 +26,9 @@ struct DataOptions {
 DataOptions data_options(const Config& config);
 
 struct Dataset {
-  std::shared_ptr<TokenFile> train;
-  std::shared_ptr<TokenFile> validation;  // null if there is none
-  std::shared_ptr<Tokenizer> tokenizer;   // null for a token file without one
+  std::shared_ptr<TokenSequence> train;
+  std::shared_ptr<TokenSequence> validation;  // null if there is none
+  std::shared_ptr<Tokenizer> tokenizer;       // null for a token file without one
   int64_t vocabulary_size = 0;
 };
 

@@ -94,7 +94,7 @@ void TokenArray::read(int64_t first, std::span<int32_t> out) const {
   widen_as(type_, bytes_.data() + first * bytes_of(type_), out);
 }
 
-TokenSlice::TokenSlice(std::shared_ptr<const TokenFile> whole, int64_t first, int64_t count)
+TokenSlice::TokenSlice(std::shared_ptr<const TokenSequence> whole, int64_t first, int64_t count)
     : whole_(std::move(whole)), first_(first), count_(count) {
   check_range(first, count, whole_->tokens());
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/data/data_file.h"
-#include "engine/data/loader.h"
+#include "engine/data/token_sequence.h"
 
 namespace trivet::data {
 
@@ -34,7 +34,7 @@ void check_ids(int64_t first, std::span<const int32_t> ids, int64_t vocabulary_s
 void append_packed(std::vector<std::byte>& bytes, std::span<const int32_t> ids, TokenType type);
 
 // Tokens that are made from a text at the start.
-class TokenArray : public TokenFile {
+class TokenArray : public TokenSequence {
  public:
   TokenArray(std::span<const int32_t> ids, int64_t vocabulary_size);
 
@@ -52,9 +52,9 @@ class TokenArray : public TokenFile {
 };
 
 // Tokens [first, first + count) of another TokenFile.
-class TokenSlice : public TokenFile {
+class TokenSlice : public TokenSequence {
  public:
-  TokenSlice(std::shared_ptr<const TokenFile> whole, int64_t first, int64_t count);
+  TokenSlice(std::shared_ptr<const TokenSequence> whole, int64_t first, int64_t count);
 
   int64_t tokens() const override { return count_; }
   int64_t vocabulary_size() const override { return whole_->vocabulary_size(); }
@@ -62,7 +62,7 @@ class TokenSlice : public TokenFile {
   std::string digest() const override;
 
  private:
-  std::shared_ptr<const TokenFile> whole_;
+  std::shared_ptr<const TokenSequence> whole_;
   int64_t first_, count_;
 };
 

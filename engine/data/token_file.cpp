@@ -72,9 +72,9 @@ class TrivetTokens : public StoredTokenFile {
     if (header_.tokenizer_bytes > kMost || header_.tokens > kMost || header_.tokens_offset > kMost ||
         header_.tokens_offset < sizeof header_ + header_.tokenizer_bytes)
       bad_file(file_.path(), fmt::format("impossible header: {} tokens at byte {}", header_.tokens, header_.tokens_offset));
-    if (header_.tokenizer_bytes > static_cast<uint64_t>(kMostTokenizerBytes))
+    if (header_.tokenizer_bytes > static_cast<uint64_t>(kMaxTokenizerBytes))
       bad_file(file_.path(), fmt::format("the tokenizer in it has {} bytes; at most {} are accepted", header_.tokenizer_bytes,
-                                         kMostTokenizerBytes));
+                                         kMaxTokenizerBytes));
     const uint64_t expected = header_.tokens_offset + header_.tokens * header_.bytes_per_token;
     const auto found = static_cast<uint64_t>(file_.bytes());
     if (found != expected)
@@ -94,7 +94,7 @@ class TrivetTokens : public StoredTokenFile {
   StoredTokens ids_;
 };
 
-void read_everything(const TokenFile& file) {
+void read_everything(const TokenSequence& file) {
   std::vector<int32_t> ids;
   constexpr int64_t kPiece = 1 << 16;
   for (int64_t first = 0; first < file.tokens(); first += kPiece) {
@@ -123,7 +123,7 @@ std::shared_ptr<StoredTokenFile> open_token_file(const std::string& path) {
   return nullptr;
 }
 
-std::shared_ptr<TokenFile> open_tokens(const std::string& path) { return open_token_file(path); }
+std::shared_ptr<TokenSequence> open_tokens(const std::string& path) { return open_token_file(path); }
 
 void verify_tokens(const std::string& path) {
   const auto file = open_token_file(path);

@@ -12,8 +12,8 @@
 #include <optional>
 #include <string>
 
-#include "engine/data/loader.h"
 #include "engine/data/token_array.h"
+#include "engine/data/token_sequence.h"
 #include "engine/data/tokenizer.h"
 
 namespace trivet::data {
@@ -27,7 +27,7 @@ struct TokenFileInfo {
 };
 
 // A token file and what its header says.
-class StoredTokenFile : public TokenFile {
+class StoredTokenFile : public TokenSequence {
  public:
   virtual const TokenFileInfo& info() const = 0;
 };
@@ -39,7 +39,7 @@ std::optional<TokenFormat> token_format_of(const std::string& path);
 // Opens any of the three formats; ids are read from the disk when they are requested. Throws DataError: exit code 2 for a file
 // that is not a token file, exit code 18 for one that is damaged.
 std::shared_ptr<StoredTokenFile> open_token_file(const std::string& path);
-std::shared_ptr<TokenFile> open_tokens(const std::string& path);
+std::shared_ptr<TokenSequence> open_tokens(const std::string& path);
 
 // Reads the whole file to check the checksum of the ids and that each id is inside the vocabulary.
 void verify_tokens(const std::string& path);

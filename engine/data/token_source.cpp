@@ -10,7 +10,7 @@
 
 namespace trivet::data {
 
-TokenSource::TokenSource(std::shared_ptr<const TokenFile> tokens, int64_t sequence_length)
+TokenSource::TokenSource(std::shared_ptr<const TokenSequence> tokens, int64_t sequence_length)
     : tokens_(std::move(tokens)),
       spec_{.input = {sequence_length},
             .targets = {sequence_length},

@@ -3,15 +3,15 @@
 
 #include <memory>
 
-#include "engine/data/loader.h"
 #include "engine/data/sample_source.h"
+#include "engine/data/token_sequence.h"
 
 namespace trivet::data {
 
 class TokenSource final : public SampleSource {
  public:
   // Throws DataError if there are too few tokens for one sample.
-  TokenSource(std::shared_ptr<const TokenFile> tokens, int64_t sequence_length);
+  TokenSource(std::shared_ptr<const TokenSequence> tokens, int64_t sequence_length);
 
   const SampleSpec& spec() const override { return spec_; }
   int64_t samples() const override { return (tokens_->tokens() - 1) / spec_.input[0]; }
@@ -19,7 +19,7 @@ class TokenSource final : public SampleSource {
   std::string digest() const override { return tokens_->digest(); }
 
  private:
-  std::shared_ptr<const TokenFile> tokens_;
+  std::shared_ptr<const TokenSequence> tokens_;
   SampleSpec spec_;
 };
 

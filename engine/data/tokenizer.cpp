@@ -15,7 +15,7 @@
 namespace trivet::data {
 namespace {
 
-constexpr int kMostLevels = 16;
+constexpr int kMaxLevels = 16;
 
 class BytesTokenizer : public Tokenizer {
  public:
@@ -66,7 +66,7 @@ std::shared_ptr<Tokenizer> characters_tokenizer(std::string_view training_text) 
 }
 
 std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const std::string& source) try {
-  if (json_is_deeper(text, kMostLevels)) bad_file(source, fmt::format("is nested deeper than {} levels", kMostLevels));
+  if (json_is_deeper(text, kMaxLevels)) bad_file(source, fmt::format("is nested deeper than {} levels", kMaxLevels));
   const auto json = nlohmann::json::parse(text);
   if (!json.is_object()) bad_file(source, "is JSON, but not a tokenizer, which is an object");
   if (json.contains("trivet_tokenizer")) return own_format(json, source);
@@ -81,7 +81,7 @@ std::shared_ptr<Tokenizer> tokenizer_from_text(const std::string& text, const st
 
 std::shared_ptr<Tokenizer> load_tokenizer(const std::string& path) {
   if (token_format_of(path) == TokenFormat::Trivet) return tokenizer_in_token_file(path);
-  const std::string text = read_text(path, kMostTokenizerBytes, "a tokenizer");
+  const std::string text = read_text(path, kMaxTokenizerBytes, "a tokenizer");
   if (looks_like_json(text)) return tokenizer_from_text(text, path);
   if (path.ends_with(".tiktoken")) return bpe_from_tiktoken(text, path);
   return bpe_from_merges(text, path);

@@ -16,9 +16,9 @@ namespace {
 using nlohmann::ordered_json;
 using pipeline::Op;
 
-constexpr int64_t kMostBytes = int64_t{16} << 20;
-constexpr int kMostLevels = 16;
-constexpr double kMostSeconds = 1e9;  // so that sums of times stay finite
+constexpr int64_t kMaxBytes = int64_t{16} << 20;
+constexpr int kMaxLevels = 16;
+constexpr double kMaxSeconds = 1e9;  // so that sums of times stay finite
 
 constexpr std::array<std::pair<Op, std::string_view>, 6> kNames{{{Op::Forward, "forward"},
                                                                  {Op::Recompute, "recompute"},
@@ -38,7 +38,7 @@ class Reader {
   explicit Reader(const std::string& path) : path_(path) {}
 
   std::vector<BlockCosts> read_file(std::span<const std::string> names) const {
-    const BoundedText file = read_bounded(path_, kMostBytes, "costs of blocks");
+    const BoundedText file = read_bounded(path_, kMaxBytes, "costs of blocks");
     if (!file.problem.empty()) refuse(file.problem);
     return read(file.text, names);
   }
@@ -60,7 +60,7 @@ class Reader {
   }
 
   ordered_json parse(std::string_view text) const {
-    if (json_is_deeper(text, kMostLevels)) refuse(fmt::format("has lists deeper than {} levels", kMostLevels));
+    if (json_is_deeper(text, kMaxLevels)) refuse(fmt::format("has lists deeper than {} levels", kMaxLevels));
     try {
       return ordered_json::parse(text);
     } catch (const nlohmann::json::parse_error& error) {
@@ -79,7 +79,7 @@ class Reader {
       if (key == "name") continue;
       const auto op = op_of(key);
       if (!op) refuse(fmt::format("has \"{}\" in block \"{}\", which is not a kind of work", printable(key), name));
-      if (!value.is_number() || !(value.get<double>() >= 0 && value.get<double>() <= kMostSeconds))
+      if (!value.is_number() || !(value.get<double>() >= 0 && value.get<double>() <= kMaxSeconds))
         refuse(fmt::format("has {} as \"{}\" of block \"{}\", which is not a time in seconds", printable(value.dump()),
                            printable(key), name));
       costs.ms[*op] = value.get<double>() * 1e3;

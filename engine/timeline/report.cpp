@@ -49,59 +49,59 @@ void align_collectives(const Mesh& mesh, Recordings& recordings) {
 Overlap overlap_of(const Plan& plan) { return plan.config.zero.overlap_comm ? Overlap::Queues : Overlap::None; }
 
 // The ranks that differ only along the pipeline axis, their programs and what they recorded.
-struct Line {
+struct PipelineRun {
   int tensor_rank = 0;
   std::vector<int> ranks;  // [pipeline rank] in the world
   Schedule schedule;
   std::vector<RecordedStep> steps;
 };
 
-std::vector<Line> lines_of(const Plan& plan, const Recordings& recordings) {
-  std::vector<Line> lines;
+std::vector<PipelineRun> pipeline_runs(const Plan& plan, const Recordings& recordings) {
+  std::vector<PipelineRun> runs;
   for (const std::vector<int>& ranks : plan.mesh.groups(Axis::Pipeline)) {
-    Line& line = lines.emplace_back(Line{
+    PipelineRun& run = runs.emplace_back(PipelineRun{
         plan.mesh.coordinate_of(ranks.front(), Axis::Tensor), ranks, {}, std::vector<RecordedStep>(recordings.front().size())});
     for (const int rank : ranks) {
-      line.schedule.push_back(plan.rank(rank).programs.train);
-      for (size_t step = 0; step < line.steps.size(); ++step) line.steps[step].push_back(recordings[rank][step]);
+      run.schedule.push_back(plan.rank(rank).programs.train);
+      for (size_t step = 0; step < run.steps.size(); ++step) run.steps[step].push_back(recordings[rank][step]);
     }
   }
-  return lines;
+  return runs;
 }
 
-double origin_of(const std::vector<Line>& lines, size_t step) {
-  double first = origin(lines.front().steps[step]);
-  for (const Line& line : lines) first = std::min(first, origin(line.steps[step]));
+double origin_of(const std::vector<PipelineRun>& runs, size_t step) {
+  double first = origin(runs.front().steps[step]);
+  for (const PipelineRun& run : runs) first = std::min(first, origin(run.steps[step]));
   return first;
 }
 
-double length_of(const std::vector<Line>& lines, size_t step) {
+double length_of(const std::vector<PipelineRun>& runs, size_t step) {
   double last = 0;
-  for (const Line& line : lines)
-    for (const Recording& recording : line.steps[step]) last = std::max(last, recording.program_end);
-  return last - origin_of(lines, step);
+  for (const PipelineRun& run : runs)
+    for (const Recording& recording : run.steps[step]) last = std::max(last, recording.program_end);
+  return last - origin_of(runs, step);
 }
 
-size_t median_step(const std::vector<Line>& lines) {
+size_t median_step(const std::vector<PipelineRun>& runs) {
   std::vector<size_t> steps;
-  for (size_t step = 0; step < lines.front().steps.size(); ++step) steps.push_back(step);
-  std::stable_sort(steps.begin(), steps.end(), [&](size_t a, size_t b) { return length_of(lines, a) < length_of(lines, b); });
+  for (size_t step = 0; step < runs.front().steps.size(); ++step) steps.push_back(step);
+  std::stable_sort(steps.begin(), steps.end(), [&](size_t a, size_t b) { return length_of(runs, a) < length_of(runs, b); });
   return steps[(steps.size() - 1) / 2];
 }
 
-// Joins the timelines of the lines into one.
-Timeline joined(const std::vector<Line>& lines, const std::vector<Timeline>& parts) {
+// Joins the timelines of the runs into one.
+Timeline joined(const std::vector<PipelineRun>& runs, const std::vector<Timeline>& parts) {
   Timeline all;
   size_t world = 0;
-  for (const Line& line : lines) world += line.ranks.size();
+  for (const PipelineRun& run : runs) world += run.ranks.size();
   all.ranks.resize(world);
   all.waits.resize(world);
   all.peak_microbatches.resize(world);
-  for (size_t n = 0; n < lines.size(); ++n) {
+  for (size_t n = 0; n < runs.size(); ++n) {
     all.makespan = std::max(all.makespan, parts[n].makespan);
-    all.bubble_fraction += parts[n].bubble_fraction / static_cast<double>(lines.size());
-    for (size_t place = 0; place < lines[n].ranks.size(); ++place) {
-      const size_t rank = lines[n].ranks[place];
+    all.bubble_fraction += parts[n].bubble_fraction / static_cast<double>(runs.size());
+    for (size_t place = 0; place < runs[n].ranks.size(); ++place) {
+      const size_t rank = runs[n].ranks[place];
       all.ranks[rank] = parts[n].ranks[place];
       all.waits[rank] = parts[n].waits[place];
       all.peak_microbatches[rank] = parts[n].peak_microbatches[place];
@@ -110,31 +110,31 @@ Timeline joined(const std::vector<Line>& lines, const std::vector<Timeline>& par
   return all;
 }
 
-Timeline measured_step(const std::vector<Line>& lines, size_t step, Overlap overlap) {
+Timeline measured_step(const std::vector<PipelineRun>& runs, size_t step, Overlap overlap) {
   std::vector<Timeline> parts;
-  for (const Line& line : lines)
-    parts.push_back(measured_timeline(line.schedule, line.steps[step], overlap, origin_of(lines, step)));
-  return joined(lines, parts);
+  for (const PipelineRun& run : runs)
+    parts.push_back(measured_timeline(run.schedule, run.steps[step], overlap, origin_of(runs, step)));
+  return joined(runs, parts);
 }
 
 // Lines with the same tensor rank have the same programs, because they differ only along the data axis.
-Timeline simulated_step(const std::vector<Line>& lines, size_t step, Overlap overlap) {
+Timeline simulated_step(const std::vector<PipelineRun>& runs, size_t step, Overlap overlap) {
   std::map<int, std::vector<size_t>> replicas;
-  for (size_t n = 0; n < lines.size(); ++n) replicas[lines[n].tensor_rank].push_back(n);
-  std::vector<Timeline> parts(lines.size());
+  for (size_t n = 0; n < runs.size(); ++n) replicas[runs[n].tensor_rank].push_back(n);
+  std::vector<Timeline> parts(runs.size());
   for (const auto& [tensor_rank, members] : replicas) {
     std::vector<MeasuredCosts> costs;
-    for (const size_t n : members) costs.emplace_back(lines[n].schedule, std::span(&lines[n].steps[step], 1), overlap);
-    const std::vector<Timeline> timelines = predicted_timelines(lines[members.front()].schedule, costs, overlap);
+    for (const size_t n : members) costs.emplace_back(runs[n].schedule, std::span(&runs[n].steps[step], 1), overlap);
+    const std::vector<Timeline> timelines = predicted_timelines(runs[members.front()].schedule, costs, overlap);
     for (size_t place = 0; place < members.size(); ++place) parts[members[place]] = timelines[place];
   }
-  return joined(lines, parts);
+  return joined(runs, parts);
 }
 
-double median_prediction(const std::vector<Line>& lines, Overlap overlap) {
+double median_prediction(const std::vector<PipelineRun>& runs, Overlap overlap) {
   std::vector<double> makespans;
-  for (size_t step = 0; step < lines.front().steps.size(); ++step)
-    makespans.push_back(simulated_step(lines, step, overlap).makespan);
+  for (size_t step = 0; step < runs.front().steps.size(); ++step)
+    makespans.push_back(simulated_step(runs, step, overlap).makespan);
   std::sort(makespans.begin(), makespans.end());
   return makespans[(makespans.size() - 1) / 2];
 }
@@ -163,16 +163,16 @@ Exposed exposed_of(const Timeline& timeline, const Recordings& recordings, size_
   return exposed;
 }
 
-std::vector<BlockCosts> block_costs(const Plan& plan, const std::vector<Line>& lines, Overlap overlap) {
+std::vector<BlockCosts> block_costs(const Plan& plan, const std::vector<PipelineRun>& runs, Overlap overlap) {
   std::vector<BlockCosts> blocks;
   for (const auto& block : plan.ranks.front().layout.blocks) blocks.push_back({block.name, {}});
-  for (const Line& line : lines) {
-    const MeasuredCosts costs(line.schedule, line.steps, overlap);
-    for (size_t rank = 0; rank < line.schedule.size(); ++rank) {
+  for (const PipelineRun& run : runs) {
+    const MeasuredCosts costs(run.schedule, run.steps, overlap);
+    for (size_t rank = 0; rank < run.schedule.size(); ++rank) {
       std::set<std::pair<Op, int>> seen;
-      for (const Instruction& i : line.schedule[rank])
+      for (const Instruction& i : run.schedule[rank])
         if (computes(i.op) && seen.insert({i.op, i.block}).second)
-          blocks[i.block].ms[i.op] += costs.cost(static_cast<int>(rank), i) / static_cast<double>(lines.size());
+          blocks[i.block].ms[i.op] += costs.cost(static_cast<int>(rank), i) / static_cast<double>(runs.size());
     }
   }
   return blocks;
@@ -189,16 +189,16 @@ double mean_update(const Recordings& recordings, size_t step) {
 Report make_report(const Plan& plan, Recordings recordings) {
   align_collectives(plan.mesh, recordings);
   const Overlap overlap = overlap_of(plan);
-  const std::vector<Line> lines = lines_of(plan, recordings);
-  const size_t step = median_step(lines);
+  const std::vector<PipelineRun> runs = pipeline_runs(plan, recordings);
+  const size_t step = median_step(runs);
   Report report;
-  report.measured.timeline = measured_step(lines, step, overlap);
-  report.simulated.timeline = simulated_step(lines, step, overlap);
+  report.measured.timeline = measured_step(runs, step, overlap);
+  report.simulated.timeline = simulated_step(runs, step, overlap);
   report.measured.exposed = exposed_of(report.measured.timeline, recordings, step);
   report.simulated.exposed = exposed_of(report.simulated.timeline, recordings, step);
-  report.predicted_ms = median_prediction(lines, overlap);
+  report.predicted_ms = median_prediction(runs, overlap);
   report.update_ms = mean_update(recordings, step);
-  report.blocks = block_costs(plan, lines, overlap);
+  report.blocks = block_costs(plan, runs, overlap);
   return report;
 }
 

@@ -25,13 +25,13 @@ struct Exposed {
   double all = 0;  // for the sums of loss and norm, and for ties
 };
 
-struct Side {
+struct StepTimes {
   pipeline::Timeline timeline;  // [world rank]
   Exposed exposed;
 };
 
 struct Report {
-  Side measured, simulated;
+  StepTimes measured, simulated;
   double predicted_ms = 0;         // median over the simulations of all recorded steps
   double update_ms = 0;            // time of the optimizer step, mean over the ranks; part of both makespans
   std::vector<BlockCosts> blocks;  // means over the ranks that have the block

@@ -14,20 +14,20 @@
 namespace trivet::pipeline {
 namespace {
 
-constexpr int64_t kMostBytes = int64_t{16} << 20;
+constexpr int64_t kMaxBytes = int64_t{16} << 20;
 constexpr const char* kAccepted = "write F, I, W or B (I and W together) for a whole stage and one microbatch, such as 0F3";
 
 // The position of a token, for messages.
-struct Place {
+struct TokenPosition {
   const std::string& file;
   int line;
 };
 
-[[noreturn]] void refuse(const Place& place, std::string_view token) {
+[[noreturn]] void refuse(const TokenPosition& place, std::string_view token) {
   throw ConfigError(fmt::format("{}:{}: \"{}\" is not accepted; {}", place.file, place.line, printable(token), kAccepted));
 }
 
-Instruction read_token(const Place& place, const std::string& token) {
+Instruction read_token(const TokenPosition& place, const std::string& token) {
   Instruction i;
   try {
     i = parse_program(token).at(0);
@@ -39,7 +39,7 @@ Instruction read_token(const Place& place, const std::string& token) {
   return i;
 }
 
-Program read_line(const Place& place, const std::string& line) {
+Program read_line(const TokenPosition& place, const std::string& line) {
   Program program;
   std::istringstream tokens(line.substr(0, line.find('#')));
   for (std::string token; tokens >> token;) {
@@ -95,7 +95,7 @@ Schedule parse_schedule(std::string_view text, const std::string& name) {
 }
 
 Schedule read_schedule(const std::string& path) {
-  const BoundedText read = read_bounded(path, kMostBytes, "a schedule");
+  const BoundedText read = read_bounded(path, kMaxBytes, "a schedule");
   if (!read.problem.empty())
     throw ConfigError(fmt::format("{}: {}; name a file with one line per pipeline rank", path, read.problem));
   return parse_schedule(read.text, path);

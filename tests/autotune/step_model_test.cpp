@@ -15,11 +15,11 @@ model::Description small_gpt() {
       .layers = 6, .hidden_size = 512, .heads = 8, .sequence_length = 256, .vocabulary_size = 1024, .tied_embedding = false};
 }
 
-double flops_of(const Work& work) {
+double flops_of(const PassWork& work) {
   return std::accumulate(work.calls.begin(), work.calls.end(), 0.0,
                          [](double sum, const kernels::KernelCall& call) { return sum + call.flops; });
 }
-double bytes_of(const Work& work) {
+double bytes_of(const PassWork& work) {
   return std::accumulate(work.operations.begin(), work.operations.end(), 0.0,
                          [](double sum, const AxisOperation& operation) { return sum + operation.bytes; });
 }
@@ -40,7 +40,7 @@ TEST(BlockWork, AddsUpToWhatAPlanCounts) {
     for (const BlockWork& work : work_of_blocks(model, {.microbatch = 2, .tensor = tensor})) {
       flops += flops_of(work.forward) + flops_of(work.backward);
       parameters += work.parameters;
-      for (const Work* part : {&work.forward, &work.backward})
+      for (const PassWork* part : {&work.forward, &work.backward})
         for (const kernels::KernelCall& call : part->calls) products += call.kernel == "matmul" ? call.flops : 0;
     }
     EXPECT_EQ(
@@ -71,7 +71,7 @@ TEST(BlockWork, MovesTheBytesOfAMicrobatchThatIsNotTheFirst) {
   };
   double bytes = 0;
   for (const BlockWork& work : work_of_blocks(model, {.microbatch = 2}))
-    for (const Work* part : {&work.forward, &work.backward})
+    for (const PassWork* part : {&work.forward, &work.backward})
       for (const kernels::KernelCall& call : part->calls) bytes += call.bytes;
   EXPECT_NEAR(bytes_of_step(3) - bytes_of_step(2), bytes, 100);  // the engine adds up the losses, too
 }

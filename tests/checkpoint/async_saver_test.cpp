@@ -149,9 +149,11 @@ TEST(AsyncSaver, SaysWhatFollowsAFailure) {
     return ::testing::internal::GetCapturedStderr();
   };
   AsyncSaver saver(store, {}, meter, Log(0), {}, 3);
-  EXPECT_THAT(said(saver, OnFailure::GoOn), HasSubstr("; training continues (1 of 3 failures in a row that end the run)\n"));
-  EXPECT_THAT(said(saver, OnFailure::GoOn), HasSubstr("; training continues (2 of 3 failures in a row that end the run)\n"));
-  EXPECT_THAT(said(saver, OnFailure::GoOn), HasSubstr("; 3 saves in a row failed, so the run ends at the next save\n"));
+  EXPECT_THAT(said(saver, OnFailure::Continue),
+              HasSubstr("; training continues (1 of 3 failures in a row that end the run)\n"));
+  EXPECT_THAT(said(saver, OnFailure::Continue),
+              HasSubstr("; training continues (2 of 3 failures in a row that end the run)\n"));
+  EXPECT_THAT(said(saver, OnFailure::Continue), HasSubstr("; 3 saves in a row failed, so the run ends at the next save\n"));
   AsyncSaver last(store, {}, meter, Log(0), {}, 3);
   EXPECT_EQ(said(last, OnFailure::End), "") << "finish() throws the error";
 }

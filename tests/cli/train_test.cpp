@@ -424,6 +424,16 @@ TEST_F(Train, ATimelineIsMeasuredAndSimulated) {
   EXPECT_THAT(folder.read("times/costs.json"), HasSubstr("\"name\": \"blocks.0\""));
 }
 
+TEST_F(Train, ATimelineOfOneStepRecordsThatStep) {
+  for (const char* step : {"1", "8"}) {
+    const Output run =
+        folder.run(std::string("train config.json --set timeline.steps=1 --set timeline.directory=one --set timeline.step=") +
+                   step + " --set checkpoint.directory=one" + step);
+    EXPECT_EQ(run.code, 0) << run.errors;
+    EXPECT_THAT(run.text, HasSubstr("timeline one/timeline.svg: ")) << step;
+  }
+}
+
 TEST_F(Train, ATimelineThatCannotBeIsRefusedBeforeTheFirstStep) {
   Output run = folder.run("train config.json --set timeline.step=7");
   EXPECT_EQ(run.code, 2);

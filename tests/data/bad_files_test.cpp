@@ -335,7 +335,7 @@ TEST_F(BadFile, ATokenizerJsonHasNoHigherIdThanEntries) {
 
 TEST_F(BadFile, ATokenizerHasALimitOfSizeAndDepth) {
   write("big.json", "{");
-  std::filesystem::resize_file(path("big.json"), kMostTokenizerBytes + 1);
+  std::filesystem::resize_file(path("big.json"), kMaxTokenizerBytes + 1);
   expect_error([&] { load_tokenizer(path("big.json")); }, kUsage,
                path("big.json") + ": has more than 67108864 bytes (unpacked), which is the maximum for a tokenizer");
   expect_error([&] { tokenizer_from_text(std::string(100'000, '['), "t.json"); }, kUsage,

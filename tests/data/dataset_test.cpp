@@ -17,7 +17,7 @@ DataOptions options_for(const std::string& train, VocabularyKind vocabulary) {
   return options;
 }
 
-std::vector<int32_t> all_of(const TokenFile& file) {
+std::vector<int32_t> all_of(const TokenSequence& file) {
   std::vector<int32_t> ids(static_cast<size_t>(file.tokens()));
   file.read(0, ids);
   return ids;

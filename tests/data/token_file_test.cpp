@@ -22,7 +22,7 @@ class Sized : public Tokenizer {
   int64_t size_;
 };
 
-std::vector<int32_t> all_tokens(const TokenFile& file) {
+std::vector<int32_t> all_tokens(const TokenSequence& file) {
   std::vector<int32_t> ids(static_cast<size_t>(file.tokens()));
   file.read(0, ids);
   return ids;

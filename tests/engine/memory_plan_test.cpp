@@ -20,7 +20,7 @@
 namespace trivet {
 namespace {
 
-constexpr int kRuns = 80, kMostDraws = 4000;
+constexpr int kRuns = 80, kMaxDraws = 4000;
 
 struct Choice {
   std::string key;
@@ -206,7 +206,7 @@ TEST_F(MemoryPlan, IsWhatRandomConfigsNeedToTheByte) {
   Dice dice;
   std::set<std::string> reached;
   int runs = 0, draws = 0;
-  for (; runs < kRuns && draws < kMostDraws; ++draws) {
+  for (; runs < kRuns && draws < kMaxDraws; ++draws) {
     const Draw draw = dice.draw();
     const std::optional<Plan> plan = this->plan(draw);
     if (!plan) continue;

@@ -353,7 +353,7 @@ TEST(BlockParameters, OfWeightsThatPersistNothingIsGathered) {
 
 TEST(Plan, RefusesMoreMicrobatchesThanItCanLayOut) {
   Config config = small_config();
-  config.batch = {.micro_batch_size = 1, .gradient_accumulation_steps = kMostMicrobatches + 1};
+  config.batch = {.micro_batch_size = 1, .gradient_accumulation_steps = kMaxMicrobatches + 1};
   EXPECT_THAT([&] { plan_of(config, 1); },
               ThrowsMessage<ConfigError>(HasSubstr("gradient_accumulation_steps: 65537 is more than 65536")));
 }

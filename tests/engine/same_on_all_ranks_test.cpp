@@ -56,7 +56,7 @@ TEST(SameOnAllRanks, NamesARankThatHasReadFewerFiles) {
   EXPECT_THAT(errors({two, one}), ElementsAre(text, text));
 }
 
-class OneToken : public data::TokenFile {
+class OneToken : public data::TokenSequence {
  public:
   int64_t tokens() const override { return 1; }
   int64_t vocabulary_size() const override { return 1; }

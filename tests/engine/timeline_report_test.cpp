@@ -75,7 +75,7 @@ double after_program(const TimedRun& run, size_t step) {
 TEST(TimelineReport, HasARowForEachRankOfThreeAxesAndCostsForEachBlock) {
   const TimedRun one = run(three_axes(), 8, 3);
   const Report report = make_report(one.plan, one.recordings);
-  for (const Side* side : {&report.measured, &report.simulated}) {
+  for (const StepTimes* side : {&report.measured, &report.simulated}) {
     ASSERT_EQ(side->timeline.ranks.size(), 8u);
     for (int rank = 0; rank < 8; ++rank)
       EXPECT_EQ(computations(side->timeline.ranks[static_cast<size_t>(rank)]),

@@ -8,7 +8,7 @@
 namespace trivet::model {
 namespace {
 
-constexpr double kThere = 0.25;  // what a gradient holds before it is accumulated
+constexpr double kExisting = 0.25;  // what a gradient holds before it is accumulated
 
 Values draw(int64_t count, const std::string& name, double spread) {
   Values values(static_cast<size_t>(count));
@@ -33,9 +33,9 @@ Values own_tokens(const Values& whole, const Shape& shape, int rank, int size) {
 
 // The sum over ranks of the gradients of a parameter that is not split; each rank's gradient is over its tokens.
 Values sum_over_tokens(const std::vector<Outcome>& ranks, size_t parameter, Way way) {
-  Values sum(ranks[0].gradients[parameter].size(), way == Way::Accumulated ? kThere : 0);
+  Values sum(ranks[0].gradients[parameter].size(), way == Way::Accumulated ? kExisting : 0);
   for (const Outcome& rank : ranks)
-    for (size_t e = 0; e < sum.size(); ++e) sum[e] += rank.gradients[parameter][e] - (way == Way::Accumulated ? kThere : 0);
+    for (size_t e = 0; e < sum.size(); ++e) sum[e] += rank.gradients[parameter][e] - (way == Way::Accumulated ? kExisting : 0);
   return sum;
 }
 
@@ -70,7 +70,7 @@ Outcome run_layer(const Layer& layer, const LayerCase& it, Way way, const RankAx
   std::vector<Values> weights;
   for (const ParameterSpec& spec : layer.parameters()) {
     weights.push_back(local_values(draw(spec.shape.elements(), spec.name, 0.5), spec, rank, size));
-    outcome.gradients.emplace_back(weights.back().size(), way == Way::Accumulated ? kThere : kGarbage);
+    outcome.gradients.emplace_back(weights.back().size(), way == Way::Accumulated ? kExisting : kGarbage);
   }
   std::vector<ConstTensorView> weight_views;
   std::vector<Gradient> gradients;

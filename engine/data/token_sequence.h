@@ -8,9 +8,9 @@
 namespace trivet::data {
 
 // A sequence of token ids, read only. Shared by all ranks of a process.
-class TokenFile {
+class TokenSequence {
  public:
-  virtual ~TokenFile() = default;
+  virtual ~TokenSequence() = default;
   virtual int64_t tokens() const = 0;
   virtual int64_t vocabulary_size() const = 0;
   // out[i] = token first + i

@@ -8,13 +8,13 @@
 
 namespace trivet::comm {
 
-struct Part {
+struct ElementRange {
   int64_t first = 0, count = 0;
 };
 
 // Equal parts in rank order, cut at cache lines so that no two ranks write the same one; the last ranks may get fewer elements,
 // or none.
-inline Part part_of(int64_t elements, int64_t element_bytes, int rank, int ranks) {
+inline ElementRange part_of(int64_t elements, int64_t element_bytes, int rank, int ranks) {
   const int64_t line = 64 / element_bytes;
   const int64_t per_rank = ((elements + ranks - 1) / ranks + line - 1) / line * line;
   const int64_t first = std::min(rank * per_rank, elements);
@@ -22,8 +22,8 @@ inline Part part_of(int64_t elements, int64_t element_bytes, int rank, int ranks
 }
 
 // Where each rank's elements are, if `counts` elements of each rank are stored one rank after another.
-inline std::vector<Part> parts_of(std::span<const int64_t> counts) {
-  std::vector<Part> parts;
+inline std::vector<ElementRange> parts_of(std::span<const int64_t> counts) {
+  std::vector<ElementRange> parts;
   for (int64_t first = 0; int64_t count : counts) {
     parts.push_back({first, count});
     first += count;
