@@ -3,6 +3,33 @@
 #include "engine/config/tables.h"
 
 namespace trivet::config {
+namespace {
+
+// How DeepSpeed writes, and the services that it can write to.
+void add_writers(KeyTable& table) {
+  SectionBase(table, "checkpoint.parallel_write")
+      .inert("pipeline_stage", "false", "data-parallel ranks share the writing", "every rank writes what it owns");
+  SectionBase writer(table, "checkpoint.writer");
+  writer.on_when_given();
+  writer.unsupported("type", "\"FAST\"", "DeepSpeed's writers");
+  writer.unsupported("decoupled", "false", "write in another process").instead("checkpoint.asynchronous");
+  writer.unsupported("io_buffer_size", "67108864", "bytes of the writer's buffer");
+  writer.unsupported("io_buffer_double", "true", "use two buffers");
+  writer.unsupported("data_parallel", "null", "which ranks write");
+  writer.unsupported("io_multiplier", "1", "buffers per writer");
+  writer.unsupported("show_statistics", "false", "print the writer's speed");
+
+  SectionBase nebula(table, "nebula");
+  nebula.unsupported("enabled", "false", "Azure's checkpoint service");
+  nebula.unsupported("enable_nebula_load", "true", "load through it");
+  nebula.unsupported("nebula_load_path", "null", "folder that it loads from");
+  nebula.unsupported("persistent_storage_path", "null", "folder that it saves to");
+  nebula.unsupported("persistent_time_interval", "100", "seconds between its saves");
+  nebula.unsupported("num_of_version_in_retention", "2", "number of checkpoints that it keeps");
+  SectionBase(table, "").unsupported("datastates_ckpt", "null", "the DataStates engine").type(KeyType::Object);
+}
+
+}  // namespace
 
 void add_checkpoint_keys(KeyTable& table) {
   using C = CheckpointConfig;
@@ -43,27 +70,7 @@ void add_checkpoint_keys(KeyTable& table) {
                    "a checkpoint holds global shapes and loads on any layout");
   checkpoint.inert("checkpoint_serialization", "true", "PyTorch's zip format", "the format is Trivet's own");
   checkpoint.unsupported("use_node_local_storage", "false", "every host writes its own files");
-
-  SectionBase(table, "checkpoint.parallel_write")
-      .inert("pipeline_stage", "false", "data-parallel ranks share the writing", "every rank writes what it owns");
-  SectionBase writer(table, "checkpoint.writer");
-  writer.on_when_given();
-  writer.unsupported("type", "\"FAST\"", "DeepSpeed's writers");
-  writer.unsupported("decoupled", "false", "write in another process").instead("checkpoint.asynchronous");
-  writer.unsupported("io_buffer_size", "67108864", "bytes of the writer's buffer");
-  writer.unsupported("io_buffer_double", "true", "use two buffers");
-  writer.unsupported("data_parallel", "null", "which ranks write");
-  writer.unsupported("io_multiplier", "1", "buffers per writer");
-  writer.unsupported("show_statistics", "false", "print the writer's speed");
-
-  SectionBase nebula(table, "nebula");
-  nebula.unsupported("enabled", "false", "Azure's checkpoint service");
-  nebula.unsupported("enable_nebula_load", "true", "load through it");
-  nebula.unsupported("nebula_load_path", "null", "folder that it loads from");
-  nebula.unsupported("persistent_storage_path", "null", "folder that it saves to");
-  nebula.unsupported("persistent_time_interval", "100", "seconds between its saves");
-  nebula.unsupported("num_of_version_in_retention", "2", "number of checkpoints that it keeps");
-  SectionBase(table, "").unsupported("datastates_ckpt", "null", "the DataStates engine").type(KeyType::Object);
+  add_writers(table);
 }
 
 }  // namespace trivet::config
