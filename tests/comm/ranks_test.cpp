@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <iostream>
 #include <new>
+#include <random>
 
 #include "comm/futex.h"
 #include "comm/shm/shm_world.h"
@@ -35,7 +36,9 @@ struct Arrival {
   }
 };
 
-std::string segment_prefix() { return "trivet-" + std::to_string(getpid()); }
+// Of this process, also in the processes that it starts. The number tells its segments from those that a process of the same id
+// may have left behind earlier.
+const std::string kSegmentPrefix = "trivet-" + std::to_string(getpid()) + "-" + std::to_string(std::random_device()());
 
 int run_body(const ShmPlace& place, const Processes::Body& body, const WorldOptions& options) {
   try {
@@ -64,7 +67,7 @@ Processes::Processes(int ranks, const Body& body, const WorldOptions& options) :
   meeting->ranks = ranks;
   ShmPlace place;
   place.size = ranks;
-  place.segment_name = "/" + segment_prefix() + "-" + std::to_string(++jobs);
+  place.segment_name = "/" + kSegmentPrefix + "-" + std::to_string(++jobs);
   place.host = "here";
   std::cout.flush();
   for (int rank = 0; rank < ranks; ++rank) {
@@ -125,7 +128,7 @@ Caught catch_comm_error(const std::function<void()>& action) {
 std::vector<std::string> leftovers() {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
-    if (entry.path().filename().string().starts_with(segment_prefix())) names.push_back(entry.path());
+    if (entry.path().filename().string().starts_with(kSegmentPrefix)) names.push_back(entry.path());
   return names;
 }
 
@@ -133,10 +136,7 @@ TEST(ShmWorld, LeavesNothingInDevShmOnceAllAreAttached) {
   run_ranks(Kind::Processes, 3, [](World& world) {
     const auto pair = world.group().subgroup({0, 2}, "pair");
     world.close();
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
-      if (entry.path().filename().string().starts_with("trivet-" + std::to_string(getppid()))) names.push_back(entry.path());
-    EXPECT_EQ(names, std::vector<std::string>{});
+    EXPECT_EQ(leftovers(), std::vector<std::string>{});
   });
 }
 
