@@ -1,10 +1,27 @@
 #include "comm/shared_group.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "comm/arguments.h"
 
 namespace trivet::comm {
+namespace {
+
+// Unlinks a board when it is destroyed, whether or not the ranks have met.
+class BoardName {
+ public:
+  BoardName(SharedMemory& memory, uint64_t token) : memory_(memory), token_(token) {}
+  BoardName(const BoardName&) = delete;
+  BoardName& operator=(const BoardName&) = delete;
+  ~BoardName() { memory_.unlink_board(token_); }
+
+ private:
+  SharedMemory& memory_;
+  uint64_t token_;
+};
+
+}  // namespace
 
 SharedGroup::SharedGroup(RankInGroup self, JobView job, std::shared_ptr<std::byte> board, std::shared_ptr<SharedMemory> memory)
     : memory_(std::move(memory)),
@@ -25,11 +42,15 @@ std::unique_ptr<ProcessGroup> SharedGroup::subgroup(const std::vector<int>& rank
   const int64_t bytes = Board::bytes(static_cast<int>(ranks.size()), memory_->slot_bytes());
 
   SharedMemory::NewBoard board;
-  if (creator) board = memory_->create_board(bytes);
+  std::optional<BoardName> unlinked_at_the_end;
+  if (creator) {
+    board = memory_->create_board(bytes);
+    unlinked_at_the_end.emplace(*memory_, board.token);
+  }
   control_.enter({.header = header, .in = board.token});
   if (member && !creator) board.memory = memory_->attach_board(control_.entry(ranks.front()).in, bytes);
   control_.step();
-  if (creator) memory_->unlink_board(board.token);
+  unlinked_at_the_end.reset();
   if (!member) return nullptr;
   const GroupErrors& errors = wait_.errors();
   return std::make_unique<SharedGroup>(errors.self().in_subgroup(ranks, name), errors.job(), std::move(board.memory), memory_);

@@ -25,6 +25,7 @@ TEST(Subgroup, RanksThatNameOtherMembersAreTold) {
       });
       EXPECT_EQ(caught.code, ExitCode::RanksDisagree) << caught.text;
     });
+  EXPECT_EQ(leftovers(), std::vector<std::string>{});
 }
 
 TEST(Subgroup, RanksThatNameTheGroupDifferentlyAreTold) {
@@ -33,6 +34,7 @@ TEST(Subgroup, RanksThatNameTheGroupDifferentlyAreTold) {
       const Caught caught = catch_comm_error([&] { world.group().subgroup({0, 1}, world.rank() == 2 ? "data" : "pair"); });
       EXPECT_EQ(caught.code, ExitCode::RanksDisagree) << caught.text;
     });
+  EXPECT_EQ(leftovers(), std::vector<std::string>{});
 }
 
 // The ranks of a subgroup of a subgroup are named by their world ranks.
