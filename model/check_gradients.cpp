@@ -128,7 +128,8 @@ GradientSet Checker::gradients_by(Way way) {
   const auto accumulates = [&](size_t i) { return way == Way::Accumulated || (way == Way::InTurn && i % 2 == 1); };
   GradientSet set{name_of(way), {Values(x_.size(), kGarbage)}};
   std::vector<Gradient> gradients;
-  for (size_t i = 0; i < weights_.size(); ++i) set.tensors.emplace_back(weights_[i].size(), accumulates(i) ? kExisting : kGarbage);
+  for (size_t i = 0; i < weights_.size(); ++i)
+    set.tensors.emplace_back(weights_[i].size(), accumulates(i) ? kExisting : kGarbage);
   for (size_t i = 0; i < weights_.size(); ++i)
     gradients.push_back({view_of(set.tensors[i + 1], weight_views_[i].shape), accumulates(i)});
   const TensorView dx = x_.empty() ? TensorView{} : view_of(set.tensors[0], check_.input_shape);
