@@ -19,9 +19,12 @@
 #include "autotune/block_work.h"
 #include "autotune/cluster.h"
 #include "autotune/layout.h"
-#include "engine/config/config.h"
 #include "pipeline/partition.h"
 #include "pipeline/timeline.h"
+
+namespace trivet {
+struct Config;
+}
 
 namespace trivet::autotune {
 

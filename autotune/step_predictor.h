@@ -1,7 +1,9 @@
 // The interface for predicting the seconds of a step, either from a description of the machine or from measurements on it.
 #pragma once
 
-#include "engine/config/config.h"
+namespace trivet {
+struct Config;
+}
 
 namespace trivet::autotune {
 

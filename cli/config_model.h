@@ -1,8 +1,11 @@
 // Builds the model that a config describes.
 #pragma once
 
-#include "engine/config/config.h"
 #include "model/model.h"
+
+namespace trivet {
+struct Config;
+}
 
 namespace trivet::cli {
 

@@ -21,7 +21,7 @@
 
 #include "core/descriptor.h"
 #include "core/log.h"
-#include "engine/config/config.h"
+#include "engine/config/run_config.h"
 #include "engine/stop_request.h"
 
 namespace trivet::cli {

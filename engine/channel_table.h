@@ -23,13 +23,14 @@
 #include <vector>
 
 #include "core/axis.h"
-#include "engine/config/config.h"
 #include "engine/mesh.h"
 #include "engine/program.h"
 #include "engine/sharing.h"
 #include "pipeline/queue.h"
 
 namespace trivet {
+
+struct Config;
 
 enum class Purpose : uint8_t {
   Control,       // loss, norm, and what is said once a step

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/checkpoint/piece.h"
-#include "engine/config/config.h"
+#include "engine/config/optimizer_config.h"
 #include "zero/parameters.h"
 #include "zero/staged_walk.h"
 

@@ -3,7 +3,7 @@
 
 #include "core/buffer.h"
 #include "core/layer.h"
-#include "kernels/kernels.h"
+#include "kernels/interface.h"
 
 namespace trivet {
 

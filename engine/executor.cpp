@@ -4,6 +4,7 @@
 
 #include "comm/rank_axis.h"
 #include "engine/partitioned_input.h"
+#include "kernels/kernels.h"
 
 namespace trivet {
 

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/host_pieces.h"
+#include "kernels/kernels.h"
 #include "model/lm_head.h"
 
 namespace trivet {

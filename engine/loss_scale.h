@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "engine/checkpoint/run_state.h"
-#include "engine/config/config.h"
+#include "engine/config/optimizer_config.h"
 
 namespace trivet {
 

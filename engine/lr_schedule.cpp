@@ -1,4 +1,5 @@
 #include "engine/lr_schedule.h"
+#include "engine/config/config.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,9 +6,11 @@
 
 #include <cstdint>
 
-#include "engine/config/config.h"
+#include "engine/config/optimizer_config.h"
 
 namespace trivet {
+
+struct Config;
 
 // `base_lr` is optimizer.params.lr.
 double lr_at(const SchedulerConfig& scheduler, double base_lr, int64_t step);

@@ -14,7 +14,7 @@
 
 #include "core/axis.h"
 #include "core/parameter_spec.h"
-#include "engine/config/config.h"
+#include "engine/config/parallel_config.h"
 
 namespace trivet {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/layer.h"
-#include "kernels/kernels.h"
+#include "kernels/interface.h"
 #include "model/model.h"
 
 namespace trivet {

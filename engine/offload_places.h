@@ -5,13 +5,14 @@
 
 #include "core/file_system.h"
 #include "engine/backend/backend.h"
-#include "engine/config/config.h"
 #include "engine/rank_plan.h"
 #include "zero/host_side.h"
 #include "zero/offload/file_store.h"
 #include "zero/parameter_group.h"
 
 namespace trivet {
+
+struct Config;
 
 // What makes the places of a run; all of it must outlive them.
 struct OffloadOptions {

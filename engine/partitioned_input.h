@@ -9,7 +9,7 @@
 
 #include "comm/rank_axis.h"
 #include "core/arena.h"
-#include "kernels/kernels.h"
+#include "kernels/interface.h"
 #include "model/model.h"
 
 namespace trivet {

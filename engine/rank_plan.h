@@ -12,7 +12,7 @@
 #include "core/memory.h"
 #include "engine/mesh.h"
 #include "engine/program.h"
-#include "kernels/kernels.h"
+#include "kernels/interface.h"
 #include "zero/shard_layout.h"
 
 namespace trivet {

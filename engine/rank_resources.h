@@ -5,12 +5,14 @@
 #include "core/arena.h"
 #include "engine/backend/backend.h"
 #include "engine/channels.h"
-#include "engine/config/config.h"
+#include "engine/config/zero_config.h"
 #include "engine/timeline/recorder.h"
-#include "kernels/kernels.h"
+#include "kernels/interface.h"
 #include "zero/parameter_group.h"
 
 namespace trivet {
+
+struct Config;
 
 struct RankResources {
   kernels::Kernels& kernels;

@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "comm/world.h"
-#include "engine/config/config.h"
 #include "engine/data/dataset.h"
 
 namespace trivet {
+
+struct Config;
 
 struct FileContent {
   std::string key;   // config key

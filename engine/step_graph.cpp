@@ -1,4 +1,5 @@
 #include "engine/step_graph.h"
+#include "engine/config/config.h"
 
 #include <fmt/format.h>
 

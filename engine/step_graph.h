@@ -4,10 +4,11 @@
 
 #include <string>
 
-#include "engine/config/config.h"
 #include "engine/mesh.h"
 
 namespace trivet {
+
+struct Config;
 
 struct StepGraph {
   bool used = false;

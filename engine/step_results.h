@@ -10,7 +10,7 @@
 #include "comm/process_group.h"
 #include "core/buffer.h"
 #include "core/exact_sum.h"
-#include "kernels/kernels.h"
+#include "kernels/interface.h"
 
 namespace trivet {
 

@@ -5,8 +5,8 @@
 
 #include "core/buffer.h"
 #include "core/number.h"
-#include "engine/config/config.h"
-#include "kernels/kernels.h"
+#include "engine/config/optimizer_config.h"
+#include "kernels/interface.h"
 
 namespace trivet {
 

@@ -7,7 +7,7 @@
 
 #include "comm/participants.h"
 #include "engine/checkpoint/piece.h"
-#include "kernels/kernels.h"
+#include "kernels/interface.h"
 
 namespace trivet {
 

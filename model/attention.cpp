@@ -1,3 +1,4 @@
+#include "kernels/kernels.h"
 #include "model/attention.h"
 
 #include <optional>

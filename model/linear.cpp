@@ -1,3 +1,4 @@
+#include "kernels/kernels.h"
 #include "model/linear.h"
 
 #include "model/parts.h"

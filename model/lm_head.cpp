@@ -1,3 +1,4 @@
+#include "kernels/kernels.h"
 #include "model/lm_head.h"
 
 #include <algorithm>

@@ -20,7 +20,8 @@
 #include <memory>
 #include <string>
 
-#include "kernels/kernels.h"
+#include "kernels/embedding.h"
+#include "kernels/interface.h"
 #include "model/norm.h"
 #include "model/parts.h"
 

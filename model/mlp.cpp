@@ -1,3 +1,4 @@
+#include "kernels/kernels.h"
 #include "model/mlp.h"
 
 #include "tensor_parallel/token_gather.h"

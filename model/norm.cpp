@@ -1,3 +1,4 @@
+#include "kernels/kernels.h"
 #include "model/norm.h"
 
 #include "model/parts.h"

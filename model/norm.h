@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/layer.h"
-#include "kernels/kernels.h"
+#include "kernels/elementwise.h"
 
 namespace trivet::model {
 

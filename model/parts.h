@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "core/layer.h"
-#include "kernels/kernels.h"
+#include "kernels/elementwise.h"
+#include "kernels/interface.h"
 
 namespace trivet::model {
 

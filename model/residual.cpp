@@ -1,3 +1,4 @@
+#include "kernels/kernels.h"
 #include "model/residual.h"
 
 namespace trivet::model {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/parameter_spec.h"
-#include "kernels/kernels.h"
+#include "kernels/products.h"
 
 namespace trivet::tensor_parallel {
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "kernels/sums.h"
+
 namespace trivet::zero {
 namespace {
 

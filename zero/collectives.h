@@ -8,7 +8,7 @@
 #include "comm/process_group.h"
 #include "core/arena.h"
 #include "core/stream.h"
-#include "kernels/kernels.h"
+#include "kernels/interface.h"
 
 namespace trivet::zero {
 

@@ -13,7 +13,7 @@
 
 #include "core/arena.h"
 #include "core/stream.h"
-#include "kernels/kernels.h"
+#include "kernels/interface.h"
 
 namespace trivet::zero {
 

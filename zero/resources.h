@@ -7,7 +7,7 @@
 #include "comm/process_group.h"
 #include "core/arena.h"
 #include "core/buffer.h"
-#include "kernels/kernels.h"
+#include "kernels/interface.h"
 #include "zero/collectives.h"
 #include "zero/offload/file_store.h"
 #include "zero/shard_axis.h"

@@ -5,7 +5,7 @@
 
 #include "core/arena.h"
 #include "core/stream.h"
-#include "kernels/kernels.h"
+#include "kernels/interface.h"
 #include "zero/placement.h"
 
 namespace trivet::zero {

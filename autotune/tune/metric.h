@@ -4,7 +4,7 @@
 #include <string>
 
 #include "autotune/tune/tuning_space.h"
-#include "engine/config/config.h"
+#include "engine/config/autotuning_config.h"
 
 namespace trivet::autotune {
 

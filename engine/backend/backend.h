@@ -16,7 +16,7 @@
 #include "core/device.h"
 #include "core/stream.h"
 #include "core/stream_clock.h"
-#include "kernels/kernels.h"
+#include "kernels/interface.h"
 #include "pipeline/queue.h"
 
 namespace trivet {

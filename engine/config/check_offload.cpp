@@ -1,6 +1,7 @@
 // Checks the offload keys before the run. DeepSpeed asserts these constraints in the first step, or ignores them.
 #include <fmt/format.h>
 
+#include "engine/config/config.h"
 #include "engine/config/optimizer_states.h"
 #include "engine/config/refuse.h"
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/config/config.h"
 #include "engine/config/refuse.h"
 
 namespace trivet::config {

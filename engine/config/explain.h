@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/config/config.h"
-
 namespace trivet {
+
+struct Config;
 
 struct ExplainedKey {
   std::string path, value;  // the value as JSON

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/config/config.h"
+#include "engine/config/optimizer_config.h"
 
 namespace trivet {
 

@@ -3,7 +3,10 @@
 
 #include <string>
 
-#include "engine/config/config.h"
+namespace trivet {
+struct Config;
+struct GivenKey;
+}
 
 namespace trivet::config {
 

@@ -31,8 +31,11 @@ void for_each_character(std::string_view text, Visit visit) {
 }  // namespace
 
 std::vector<char32_t> distinct_characters(std::string_view text) {
-  std::vector<bool> seen(0x110000);
-  for_each_character(text, [&](char32_t c, size_t) { seen[c] = true; });
+  std::vector<bool> seen;  // up to the highest code point of the text
+  for_each_character(text, [&](char32_t c, size_t) {
+    if (c >= seen.size()) seen.resize(c + 1);
+    seen[c] = true;
+  });
   std::vector<char32_t> distinct;
   for (char32_t c = 0; c < seen.size(); ++c)
     if (seen[c]) distinct.push_back(c);

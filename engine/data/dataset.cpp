@@ -1,4 +1,5 @@
 #include "engine/data/dataset.h"
+#include "engine/config/config.h"
 
 #include <fmt/format.h>
 

@@ -9,9 +9,13 @@
 #include <memory>
 #include <string>
 
-#include "engine/config/config.h"
+#include "engine/config/run_config.h"
 #include "engine/data/token_sequence.h"
 #include "engine/data/tokenizer.h"
+
+namespace trivet {
+struct Config;
+}
 
 namespace trivet::data {
 

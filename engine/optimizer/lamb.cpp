@@ -4,6 +4,7 @@
 
 #include "core/exact_sum.h"
 #include "engine/sum_over.h"
+#include "kernels/kernels.h"
 
 namespace trivet {
 namespace {

@@ -5,6 +5,7 @@
 #include "core/exact_sum.h"
 #include "engine/config/optimizer_states.h"
 #include "engine/sum_over.h"
+#include "kernels/kernels.h"
 
 namespace trivet {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <memory>
 
-#include "engine/config/config.h"
+#include "engine/config/optimizer_config.h"
 #include "engine/optimizer/owned_parameters.h"
 #include "engine/optimizer/update_sides.h"
 #include "engine/step_scalars.h"

@@ -5,10 +5,13 @@
 #include <memory>
 #include <vector>
 
-#include "engine/config/config.h"
 #include "engine/data/dataset.h"
 #include "engine/data/microbatch_loader.h"
 #include "engine/plan.h"
+
+namespace trivet {
+struct Config;
+}
 
 namespace trivet::trainer {
 

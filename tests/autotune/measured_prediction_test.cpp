@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "kernels/kernels.h"
 #include "tests/engine/small_plan.h"
 
 namespace trivet::autotune {

@@ -342,6 +342,17 @@ TEST(ParseConfig, ARegularExpressionHasALimit) {
       << message.substr(0, 500);
 }
 
+// The standard library's compiler computes the number of a back reference without a check for overflow.
+TEST(ParseConfig, ANumberInARegularExpressionHasALimit) {
+  const auto partition = [](const std::string& regex) {
+    return refusal(R"({"pipeline": {"partition": "type:)" + regex + "\"}}");
+  };
+  EXPECT_EQ(partition("block123456789"), "accepted");
+  for (const std::string regex : {"x1234567890", R"([\\7777777777777777777])"})
+    EXPECT_NE(partition(regex).find("a number in a regular expression may have at most 9 digits"), std::string::npos) << regex;
+  EXPECT_NE(partition(R"(\\999999999)").find("use a regular expression after"), std::string::npos);
+}
+
 TEST(ParseConfig, AnOverrideThatIsNotUtf8IsRefused) {
   EXPECT_EQ(refusal("{}", {"data.train=/tmp/\xff.txt"}),
             "--set data.train=/tmp/\\xff.txt: is not UTF-8; rename a file with such a name");

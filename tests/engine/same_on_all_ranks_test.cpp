@@ -1,4 +1,5 @@
 #include "engine/same_on_all_ranks.h"
+#include "engine/config/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

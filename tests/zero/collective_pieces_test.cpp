@@ -1,5 +1,6 @@
 // Tests reductions and gathers of whole groups in pieces that fit into a bucket. Values are checked by formula, and operations
 // are counted.
+#include "kernels/sums.h"
 #include "zero/collectives.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 // Tests sums and gathers of a data group, in one piece and cut into buckets. Ranks are threads.
 #include "zero/collectives.h"
+#include "kernels/sums.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,49 @@
+// The sections of a Config that say how a step is divided among ranks and microbatches: parallel, pipeline, the batch sizes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/axis.h"
+#include "pipeline/partition_method.h"
+#include "pipeline/schedules/schedule_kind.h"
+
+namespace trivet {
+
+struct ParallelConfig {  // the data axis gets the ranks that the other axes leave
+  int64_t tensor = 1, pipeline = 1, context = 1, expert = 1;
+  bool sequence_parallel = false;  // tensor ranks also split the sequence, for norms, residuals and dropout
+  // The order of the axes in rank numbering, slowest-varying first. An axis of size 1 may be left out, but not the data axis.
+  std::vector<Axis> rank_order = {Axis::Pipeline, Axis::Data, Axis::Context, Axis::Expert, Axis::Tensor};
+};
+
+struct PipelineConfig {
+  ScheduleKind schedule = ScheduleKind::OneForwardOneBackward;
+  std::string schedule_file;  // if not empty, the programs are read from this file and `schedule` is ignored
+  int64_t chunks = 0;         // stages per rank; 0: as many as the schedule needs (chunks_of)
+  pipeline::PartitionMethod partition = pipeline::PartitionMethod::Cost;
+  std::string partition_regex;  // for PartitionMethod::Type
+  std::string cost_file;        // for PartitionMethod::Cost: measured (engine/timeline/block_costs.h); empty: counted FLOPs
+};
+
+// The number of stages per rank; 0 if a schedule file decides it.
+constexpr int64_t chunks_of(const PipelineConfig& pipeline) {
+  if (!pipeline.schedule_file.empty()) return 0;
+  if (pipeline.chunks > 0) return pipeline.chunks;
+  return pipeline.schedule == ScheduleKind::Interleaved || pipeline.schedule == ScheduleKind::ZeroBubbleV ? 2 : 1;
+}
+
+struct BatchConfig {  // 0: not given
+  int64_t train_batch_size = 0, micro_batch_size = 0, gradient_accumulation_steps = 0;
+};
+
+// The solution of train = micro x accumulation x data-parallel size. Any two of the three keys determine the third; with only
+// one of the batch sizes given, accumulation is 1. resolve_batch throws ConfigError with the numbers and the nearest valid
+// values.
+struct ResolvedBatch {
+  int64_t train_batch_size = 0, micro_batch_size = 0, gradient_accumulation_steps = 0;
+};
+ResolvedBatch resolve_batch(const BatchConfig& batch, int64_t data_parallel_size, const std::string& source);
+
+}  // namespace trivet

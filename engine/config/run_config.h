@@ -1,0 +1,75 @@
+// The sections of a Config that say what a run reads and writes: model.vocabulary, data, training, checkpoint, csv_monitor,
+// timeline, audit.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/enum_names.h"
+
+namespace trivet {
+
+enum class VocabularyKind { Bytes, Characters, Tokenizer, Size };
+enum class WarningSignal { None, SigUsr1, SigUsr2 };
+enum class SignalAction { Save, SaveAndStop };
+
+template <>
+struct EnumNames<WarningSignal> {
+  static constexpr std::array<std::pair<std::string_view, WarningSignal>, 3> table{
+      {{"none", WarningSignal::None}, {"SIGUSR1", WarningSignal::SigUsr1}, {"SIGUSR2", WarningSignal::SigUsr2}}};
+};
+template <>
+struct EnumNames<SignalAction> {
+  static constexpr std::array<std::pair<std::string_view, SignalAction>, 2> table{
+      {{"save", SignalAction::Save}, {"save_and_stop", SignalAction::SaveAndStop}}};
+};
+
+// What the tokens of the data are. Its key is model.vocabulary.
+struct VocabularyConfig {
+  VocabularyKind kind = VocabularyKind::Bytes;  // Size: model.vocabulary_size says it
+  std::string tokenizer_file;                   // for VocabularyKind::Tokenizer
+};
+
+struct DataConfig {
+  std::string train;       // text file (.txt, .gz), token file (.tokens) ...
+  std::string validation;  // optional separate file; otherwise a fraction of train is held out
+  double validation_fraction = 0.1;
+  bool shuffle = true;
+};
+
+struct TrainingConfig {
+  int64_t steps = 0;  // either steps or epochs
+  double epochs = 0;
+  int64_t seed = 1234;
+  int64_t evaluate_every = 0;       // 0: never
+  int64_t evaluate_samples = 0;     // 0: the whole validation split
+  int64_t stop_after_skipped = 10;  // consecutive skipped steps before giving up (exit 16); unused with a dynamic loss scale
+};
+
+struct CheckpointConfig {
+  std::string directory;    // empty: nothing is saved
+  int64_t every_steps = 0;  // 0: only at the end
+  int64_t keep = 0;         // 0: all
+  bool asynchronous = true;
+  WarningSignal signal = WarningSignal::None;
+  SignalAction signal_action = SignalAction::Save;
+  double stop_seconds = 25;  // from SIGTERM until the run ends, saved or not; 0: no limit. Launchers and Slurm wait 30 s
+};
+
+struct AuditConfig {
+  int64_t weights_every = 100;  // steps between comparisons of replicated weights across ranks; 0: never
+};
+
+struct CsvMonitorConfig {
+  bool enabled = false;
+  std::string output_path;
+  std::string job_name = "DeepSpeedJobName";
+};
+
+struct TimelineConfig {
+  int64_t step = 0;   // 0: no step is recorded
+  int64_t steps = 3;  // number of steps recorded
+  std::string directory = "timeline";
+};
+
+}  // namespace trivet
