@@ -40,11 +40,11 @@ std::vector<Cluster> known_clusters() {
   constexpr int64_t kGib = int64_t{1} << 30;
   // A device's share of the host of a DGX is an eighth of its memory, less a tenth for the system, and an eighth of the 0.8 of
   // its channels' bandwidth (16 of DDR4-3200 or DDR5-4800) that streams reach.
-  const Host dgx_a100_40{.memory_bytes = 115 * kGib, .memory_bandwidth = 41e9, .link_bandwidth = 25e9};
-  const Host dgx_a100{.memory_bytes = 230 * kGib, .memory_bandwidth = 41e9, .link_bandwidth = 25e9};
-  const Host dgx_h100{.memory_bytes = 230 * kGib, .memory_bandwidth = 61e9, .link_bandwidth = 50e9};
+  const HostShare dgx_a100_40{.memory_bytes = 115 * kGib, .memory_bandwidth = 41e9, .link_bandwidth = 25e9};
+  const HostShare dgx_a100{.memory_bytes = 230 * kGib, .memory_bandwidth = 41e9, .link_bandwidth = 25e9};
+  const HostShare dgx_h100{.memory_bytes = 230 * kGib, .memory_bandwidth = 61e9, .link_bandwidth = 50e9};
   std::vector<Cluster> clusters;
-  const auto add = [&](const char* name, Cluster cluster, const Host& host) {
+  const auto add = [&](const char* name, Cluster cluster, const HostShare& host) {
     cluster.name = name;
     cluster.host = host;
     clusters.push_back(std::move(cluster));
@@ -163,7 +163,7 @@ void read_device(ObjectReader& reader, Accelerator& device) {
   reader.number("launch_seconds", device.launch_seconds, true);
 }
 
-void read_host(ObjectReader& reader, Host& host) {
+void read_host(ObjectReader& reader, HostShare& host) {
   reader.integer("memory_bytes", host.memory_bytes);
   reader.number("memory_bytes_per_second", host.memory_bandwidth);
   reader.number("link_bytes_per_second", host.link_bandwidth);
@@ -184,7 +184,7 @@ void check(const Cluster& cluster, const ObjectReader& reader, bool has_launch_s
   missing(!has_launch_seconds, "device.launch_seconds");
   missing(cluster.devices_per_node > 1 && cluster.inside.beta == 0, "inside.bytes_per_second");
   missing(cluster.nodes != 1 && cluster.outside.beta == 0, "outside.bytes_per_second");
-  const Host& host = cluster.host;
+  const HostShare& host = cluster.host;
   if (host.memory_bytes > 0 || host.memory_bandwidth > 0 || host.link_bandwidth > 0) {
     missing(host.memory_bytes == 0, "host.memory_bytes");
     missing(host.memory_bandwidth == 0, "host.memory_bytes_per_second");

@@ -37,7 +37,7 @@ struct Accelerator {
 };
 
 // One device's share of the host of its node. 0: unknown, and nothing is offloaded.
-struct Host {
+struct HostShare {
   int64_t memory_bytes = 0;     // available to a run
   double memory_bandwidth = 0;  // bytes/s
   double link_bandwidth = 0;    // bytes/s between the device and its host's memory, each way
@@ -49,7 +49,7 @@ struct Cluster {
   int64_t devices_per_node = 1;
   int64_t nodes = 0;     // 0: as many as requested
   Link inside, outside;  // between devices of one node; of different nodes
-  Host host;
+  HostShare host;
   double price_per_device_hour = 0;  // 0: not given
 
   int64_t most_devices() const { return nodes * devices_per_node; }  // 0: any number

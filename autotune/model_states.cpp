@@ -6,14 +6,14 @@
 namespace trivet::autotune {
 
 // 18 bytes: a gradient in 16 bits and one in 32, master weights, two moments.
-Estimate estimate_zero2(const EstimatorOptions& o) {
+MemoryEstimate estimate_zero2(const EstimatorOptions& o) {
   const double gpus = static_cast<double>(o.gpus_per_node * o.nodes);
   if (o.offload_optimizer) return {o.parameters * std::max(4 * gpus, 16.0) * o.buffer_factor, 2 * o.parameters};
   return {o.parameters * 4 * static_cast<double>(o.gpus_per_node) * o.buffer_factor,
           2 * o.parameters + std::floor(18 * o.parameters / gpus)};
 }
 
-Estimate estimate_zero3(const EstimatorOptions& o) {
+MemoryEstimate estimate_zero3(const EstimatorOptions& o) {
   const double gpus = static_cast<double>(o.gpus_per_node * o.nodes), of_a_node = 1.0 / static_cast<double>(o.nodes);
   const double made_whole = 4 * static_cast<double>(o.gpus_per_node);  // float32, once for each process of the node
   const double layer = 4 * o.largest_layer_parameters;                 // 16-bit weights and gradients, whole

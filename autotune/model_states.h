@@ -16,11 +16,11 @@ struct EstimatorOptions {
   bool zero_init = true;                                       // stage 3: weights are created sharded
   double buffer_factor = 1.5;                                  // multiplies host memory
 };
-struct Estimate {
+struct MemoryEstimate {
   double host_bytes = 0;  // per node
   double gpu_bytes = 0;   // per GPU
 };
-Estimate estimate_zero2(const EstimatorOptions& options);
-Estimate estimate_zero3(const EstimatorOptions& options);
+MemoryEstimate estimate_zero2(const EstimatorOptions& options);
+MemoryEstimate estimate_zero3(const EstimatorOptions& options);
 
 }  // namespace trivet::autotune

@@ -46,7 +46,7 @@ double StepModel::pieces(const Stage& stage, int64_t bucket) const {
 // Gradients come down, the host updates, weights go up (zero/host_side.h): the three overlap, each on one piece at a time. The
 // update moves states twice, and the copies' bytes pass through the host's memory as well.
 double StepModel::offload_seconds(const Layout& layout, const Stage& stage) const {
-  const Host& host = cluster_.host;
+  const HostShare& host = cluster_.host;
   const double updated = stage.parameters / as_double(layout.data);
   const double down = updated * types_.gradient_bytes / host.link_bandwidth;
   const double up = updated * types_.weight_bytes() / host.link_bandwidth;

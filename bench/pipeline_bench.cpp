@@ -21,7 +21,7 @@
 
 #include "comm/world.h"
 #include "engine/engine.h"
-#include "engine/timeline/report.h"
+#include "engine/timeline/timeline_report.h"
 
 namespace trivet {
 namespace {
@@ -93,7 +93,7 @@ struct ProcessorTime {
 };
 
 struct Result {
-  timeline::Report report;
+  timeline::TimelineReport report;
   double measured_ms = 0;  // median of the unrecorded steps
   double others = 0;       // other programs' share of processor time
 };

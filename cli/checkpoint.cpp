@@ -17,8 +17,8 @@
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "engine/checkpoint/checkpoint_store.h"
 #include "engine/checkpoint/compare.h"
-#include "engine/checkpoint/store.h"
 #include "engine/generation.h"
 
 namespace trivet::cli {

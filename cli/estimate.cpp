@@ -30,7 +30,7 @@ struct EstimateArguments {
 struct Row {
   int stage;
   std::string options;
-  autotune::Estimate estimate;
+  autotune::MemoryEstimate estimate;
 };
 
 std::vector<Row> rows_of(autotune::EstimatorOptions options) {

@@ -8,7 +8,7 @@
 #include "cli/launch/autotuning.h"
 #include "cli/launch/cores.h"
 #include "cli/launch/job.h"
-#include "cli/launch/layout.h"
+#include "cli/launch/rank_layout.h"
 #include "cli/usage.h"
 #include "core/error.h"
 
@@ -155,8 +155,8 @@ void launch_job(const CLI::App& launch, LaunchFlags& flags) {
     return;
   }
   for (const LaunchRequest& job : jobs) {
-    const Verdict verdict = run_ranks(job, ranks, environment);
-    if (verdict.exit_code != 0) throw Error(static_cast<ExitCode>(verdict.exit_code), verdict.text);
+    const JobOutcome outcome = run_ranks(job, ranks, environment);
+    if (outcome.exit_code != 0) throw Error(static_cast<ExitCode>(outcome.exit_code), outcome.text);
   }
 }
 

@@ -59,7 +59,7 @@ bool Admission::advance(Visitor& visitor, TimePoint now, std::vector<Request>& r
       complain(visitor, visitor.doorkeeper.why());
       return true;
     }
-    visitor.link = Link(std::move(visitor.connection));
+    visitor.link = Connection(std::move(visitor.connection));
   }
   try {
     const auto state = visitor.link.fill();
@@ -70,7 +70,7 @@ bool Admission::advance(Visitor& visitor, TimePoint now, std::vector<Request>& r
       requests.push_back({std::move(visitor.link), std::move(member)});
       return true;
     }
-    if (state != Link::State::Open || now >= visitor.deadline)
+    if (state != Connection::State::Open || now >= visitor.deadline)
       throw CommError(ExitCode::Rendezvous, "left without asking to join");
   } catch (const CommError& error) {
     complain(visitor, error.what());
@@ -86,7 +86,7 @@ void Admission::complain(const Visitor& visitor, const std::string& why) {
                            complaints_ == kMaxComplaints ? " (further refusals are not reported)" : ""));
 }
 
-void refuse(Link& link, const Refusal& refusal) {
+void refuse(Connection& link, const Refusal& refusal) {
   link.send(encode_refuse(refusal));
   flush_until(link, std::chrono::steady_clock::now() + std::chrono::milliseconds(50));
   link.finish_sending();

@@ -16,7 +16,7 @@ namespace trivet::comm {
 class Admission {
  public:
   struct Request {
-    Link link;
+    Connection link;
     Member member;
   };
 
@@ -28,7 +28,7 @@ class Admission {
  private:
   struct Visitor {
     Descriptor connection;
-    Link link;  // takes the connection over once it is proven
+    Connection link;  // takes the connection over once it is proven
     Doorkeeper doorkeeper;
     TimePoint deadline;
   };
@@ -47,6 +47,6 @@ class Admission {
 };
 
 // Sends the reason and closes the connection.
-void refuse(Link& link, const Refusal& refusal);
+void refuse(Connection& link, const Refusal& refusal);
 
 }  // namespace trivet::comm

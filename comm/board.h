@@ -1,9 +1,9 @@
 // Shared memory (within one process or one host) in which the ranks of a group meet: counters, headers and addresses.
 //
-//   [ disagreement | data lane: line per rank | control lane: line per rank | channels: sender x receiver
+//   [ disagreement | data lane: line per rank | control lane: line per rank | mailboxes: sender x receiver
 //   | counts of all_to_all_v: sent and received, per rank | staging slots, if any ]
 //
-// A rank writes its own line and reads the others'. Lanes and channels are independent of each other: each may be used by one
+// A rank writes its own line and reads the others'. Lanes and mailboxes are independent of each other: each may be used by one
 // thread of a rank at a time. Headers, addresses and counts alternate between two places, because a rank can be at most one
 // operation ahead.
 #pragma once
@@ -30,9 +30,9 @@ struct Line {
   Entry entries[2];
 };
 
-// A one-way channel from one rank to another. The sender counts its entry and every chunk after the first, the receiver its
+// A one-way mailbox from one rank to another. The sender counts its entry and every chunk after the first, the receiver its
 // entry and every chunk it has taken.
-struct Channel {
+struct Mailbox {
   SharedCounter sent, received;
   Entry sender[2], receiver[2];
 };
@@ -49,7 +49,7 @@ class Board {
   Disagreement* disagreement() const { return reinterpret_cast<Disagreement*>(memory_.get()); }
   Line* data_lane() const { return reinterpret_cast<Line*>(memory_.get() + sizeof(Disagreement)); }
   Line* control_lane() const { return data_lane() + size_; }
-  Channel& channel(int from, int to) const { return reinterpret_cast<Channel*>(data_lane() + 2 * size_)[from * size_ + to]; }
+  Mailbox& mailbox(int from, int to) const { return reinterpret_cast<Mailbox*>(data_lane() + 2 * size_)[from * size_ + to]; }
   // What `rank` sends to and receives from each rank, in the operation of this number of the data lane.
   std::span<int64_t> sent_counts(int rank, uint32_t operation) const { return counts(2 * (2 * rank + operation % 2)); }
   std::span<int64_t> received_counts(int rank, uint32_t operation) const { return counts(2 * (2 * rank + operation % 2) + 1); }
@@ -60,7 +60,7 @@ class Board {
  private:
   std::byte* slot(int rank, int64_t index) const;
   std::span<int64_t> counts(int64_t index) const {
-    auto* first = reinterpret_cast<int64_t*>(&channel(0, 0) + int64_t{size_} * size_);
+    auto* first = reinterpret_cast<int64_t*>(&mailbox(0, 0) + int64_t{size_} * size_);
     return {first + index * size_, static_cast<size_t>(size_)};
   }
 

@@ -148,7 +148,7 @@ void Liveness::forgive_own_lateness(TimePoint planned, TimePoint now) {
 
 void Liveness::read(Peer& peer, TimePoint now) {
   if (!peer.link) return;
-  const Link::State state = peer.link.fill();
+  const Connection::State state = peer.link.fill();
   try {
     while (const auto frame = peer.link.next()) {
       peer.last_heard = std::max(peer.last_heard, now);
@@ -159,9 +159,9 @@ void Liveness::read(Peer& peer, TimePoint now) {
     peer.link.reset();
     return;
   }
-  if (state == Link::State::Open) return;
+  if (state == Connection::State::Open) return;
   peer.link.reset();
-  if (!peer.said_bye) lose(peer, state == Link::State::Ended ? "eof" : "reset");
+  if (!peer.said_bye) lose(peer, state == Connection::State::Ended ? "eof" : "reset");
 }
 
 void Liveness::handle(Peer& peer, const Frame& frame) {
@@ -267,7 +267,7 @@ void Liveness::finish() {
 // Closing a connection that has unread data resets it, and a reset may overtake this rank's last messages.
 void Liveness::read_last_words(Peer& peer, TimePoint deadline) {
   try {
-    while (peer.link && peer.link.fill() == Link::State::Open && wait_readable(peer.link.number(), deadline)) {
+    while (peer.link && peer.link.fill() == Connection::State::Open && wait_readable(peer.link.number(), deadline)) {
       while (peer.link.next()) {
       }
     }

@@ -57,7 +57,7 @@ class Liveness {
  private:
   struct Peer {
     int rank = 0;
-    Link link;
+    Connection link;
     TimePoint last_heard;
     bool said_bye = false;
     StoppedForLong stopped = {};

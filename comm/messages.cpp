@@ -16,10 +16,10 @@ Messages::Messages(const CounterWait& wait, const Board& board, const SharedMemo
 void Messages::send(OperationHeader header, ConstTensorView data) {
   const int peer = header.root;
   ++under_way_;
-  Channel& channel = board_.channel(wait_.rank(), peer);
+  Mailbox& mailbox = board_.mailbox(wait_.rank(), peer);
   End& end = to_[peer];
   header.number = ++end.operations;
-  Entry& mine = channel.sender[end.operations % 2];
+  Entry& mine = mailbox.sender[end.operations % 2];
   mine = {header, memory_.publish(data.data, data.bytes()), 0};
 
   std::unique_lock lock(slots_, std::defer_lock);
@@ -33,42 +33,42 @@ void Messages::send(OperationHeader header, ConstTensorView data) {
     if (staged) std::memcpy(board_.send_slot(wait_.rank(), index), from, bytes);
   };
   if (chunks > 0) fill(0);
-  channel.sent.advance();
+  mailbox.sent.advance();
   const uint32_t entered = end.received + 1;
-  wait_.await(channel.received, peer, entered, header);
-  compare(mine, channel.receiver[end.operations % 2], wait_.rank(), peer);
+  wait_.await(mailbox.received, peer, entered, header);
+  compare(mine, mailbox.receiver[end.operations % 2], wait_.rank(), peer);
   for (int64_t index = 1; index < chunks; ++index) {
-    if (index >= 2) wait_.await(channel.received, peer, entered + static_cast<uint32_t>(index - 1), header);
+    if (index >= 2) wait_.await(mailbox.received, peer, entered + static_cast<uint32_t>(index - 1), header);
     fill(index);
-    channel.sent.advance();
+    mailbox.sent.advance();
   }
   end.received = entered + static_cast<uint32_t>(chunks);
-  wait_.await(channel.received, peer, end.received, header);
+  wait_.await(mailbox.received, peer, end.received, header);
   --under_way_;
 }
 
 void Messages::receive(OperationHeader header, TensorView data) {
   const int peer = header.root;
   ++under_way_;
-  Channel& channel = board_.channel(peer, wait_.rank());
+  Mailbox& mailbox = board_.mailbox(peer, wait_.rank());
   End& end = from_[peer];
   header.number = ++end.operations;
-  Entry& mine = channel.receiver[end.operations % 2];
+  Entry& mine = mailbox.receiver[end.operations % 2];
   mine = {header, 0, 0};
 
-  channel.received.advance();
+  mailbox.received.advance();
   const uint32_t entered = end.sent + 1;
-  wait_.await(channel.sent, peer, entered, header);
-  const Entry& sender = channel.sender[end.operations % 2];
+  wait_.await(mailbox.sent, peer, entered, header);
+  const Entry& sender = mailbox.sender[end.operations % 2];
   compare(sender, mine, peer, wait_.rank());
   const int64_t chunk = chunk_bytes(sender, data.bytes());
   const int64_t chunks = chunks_of(data.bytes(), chunk);
   for (int64_t index = 0; index < chunks; ++index) {
-    if (index > 0) wait_.await(channel.sent, peer, entered + static_cast<uint32_t>(index), header);
+    if (index > 0) wait_.await(mailbox.sent, peer, entered + static_cast<uint32_t>(index), header);
     const int64_t bytes = std::min(chunk, data.bytes() - index * chunk);
     const std::byte* from = sender.in != 0 ? memory_.resolve(sender.in) : board_.send_slot(peer, index);
     std::memcpy(static_cast<std::byte*>(data.data) + index * chunk, from, bytes);
-    channel.received.advance();
+    mailbox.received.advance();
   }
   end.sent = entered + static_cast<uint32_t>(std::max<int64_t>(chunks, 1) - 1);
   --under_way_;
@@ -76,9 +76,9 @@ void Messages::receive(OperationHeader header, TensorView data) {
 
 std::optional<OperationHeader> Messages::ahead(int peer) const {
   if (under_way_ > 0) return std::nullopt;
-  const Channel& in = board_.channel(peer, wait_.rank());
+  const Mailbox& in = board_.mailbox(peer, wait_.rank());
   if (in.sent.reached(from_[peer].sent + 1)) return in.sender[(from_[peer].operations + 1) % 2].header;
-  const Channel& out = board_.channel(wait_.rank(), peer);
+  const Mailbox& out = board_.mailbox(wait_.rank(), peer);
   if (out.received.reached(to_[peer].received + 1)) return out.receiver[(to_[peer].operations + 1) % 2].header;
   return std::nullopt;
 }

@@ -28,7 +28,7 @@ class Messages {
   std::optional<OperationHeader> ahead(int peer) const;
 
  private:
-  // This rank's end of a channel: the values of both counters when no message is in flight.
+  // This rank's end of a mailbox: the values of both counters when no message is in flight.
   struct End {
     uint32_t operations = 0, sent = 0, received = 0;
   };

@@ -104,7 +104,7 @@ class Gathering {
   void wait_for_news() const {
     std::vector<pollfd> entries;
     admission_->add_to(entries);
-    for (const Link& link : links_) {
+    for (const Connection& link : links_) {
       if (link) entries.push_back({link.number(), POLLIN, 0});
     }
     ::poll(entries.data(), entries.size(), static_cast<int>(kTick.count()));
@@ -128,8 +128,8 @@ class Gathering {
   void check_those_that_joined() {
     for (size_t rank = 1; rank < links_.size(); ++rank) {
       if (!links_[rank]) continue;
-      const Link::State state = links_[rank].fill();
-      std::string why = state != Link::State::Open ? "left during the rendezvous" : "";
+      const Connection::State state = links_[rank].fill();
+      std::string why = state != Connection::State::Open ? "left during the rendezvous" : "";
       try {
         if (const auto frame = links_[rank].next()) why = "sent " + to_string(frame->kind) + " before all ranks had joined";
       } catch (const CommError& error) {
@@ -142,7 +142,7 @@ class Gathering {
   }
 
   [[noreturn]] void fail(const Refusal& refusal) {
-    for (Link& link : links_) {
+    for (Connection& link : links_) {
       if (link) refuse(link, refusal);
     }
     throw CommError(refusal.code, "rendezvous: " + refusal.reason);
@@ -153,7 +153,7 @@ class Gathering {
     for (const auto& member : held_) joined.members.push_back(*member);
     joined.job_id = options_.self.job_id;
     const Frame table = encode_table({joined.job_id, joined.members});
-    for (Link& link : links_) {
+    for (Connection& link : links_) {
       if (!link) continue;
       link.send(table);
       link.flush();
@@ -165,7 +165,7 @@ class Gathering {
 
   RendezvousOptions& options_;
   std::vector<std::optional<Member>> held_;
-  std::vector<Link> links_;
+  std::vector<Connection> links_;
   Log log_;
   std::unique_ptr<Admission> admission_;
 };
@@ -239,7 +239,7 @@ class Joining {
  private:
   // Returns nullopt if the connection was closed before rank 0 answered.
   std::optional<Joined> attempt() {
-    Link link(connect_to(options_.address, options_.port, before_welcome_));
+    Connection link(connect_to(options_.address, options_.port, before_welcome_));
     const std::string who = fmt::format("rendezvous: rank 0 at {}", link.peer());
     if (!prove_to_rank_zero(link.connection(), options_.secret, before_table_)) return std::nullopt;
     link.send(encode_join(options_.self));

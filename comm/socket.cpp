@@ -163,7 +163,7 @@ bool wait_readable(int descriptor, const Patience& patience) {
   }
 }
 
-void Link::flush() {
+void Connection::flush() {
   while (!out_.empty()) {
     const ssize_t sent = ::send(number(), out_.data(), out_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
@@ -176,7 +176,7 @@ void Link::flush() {
   }
 }
 
-Link::State Link::fill() {
+Connection::State Connection::fill() {
   in_.erase(0, std::exchange(taken_, 0));
   char buffer[16384];
   for (;;) {
@@ -192,29 +192,29 @@ Link::State Link::fill() {
   }
 }
 
-std::optional<Frame> Link::next() {
+std::optional<Frame> Connection::next() {
   auto decoded = decode_frame(std::string_view(in_).substr(taken_));
   if (!decoded) return std::nullopt;
   taken_ += decoded->bytes;
   return std::move(decoded->frame);
 }
 
-void Link::finish_sending() { ::shutdown(number(), SHUT_WR); }
+void Connection::finish_sending() { ::shutdown(number(), SHUT_WR); }
 
-std::optional<Frame> wait_for_frame(Link& link, const Patience& patience, const std::string& who) {
+std::optional<Frame> wait_for_frame(Connection& link, const Patience& patience, const std::string& who) {
   for (;;) {
-    const Link::State state = link.fill();
+    const Connection::State state = link.fill();
     try {
       if (auto frame = link.next()) return frame;
     } catch (const CommError& error) {
       throw CommError(error.exit_code(), who + " " + error.what());
     }
-    if (state != Link::State::Open) return std::nullopt;
+    if (state != Connection::State::Open) return std::nullopt;
     if (!wait_readable(link.number(), patience)) throw CommError(ExitCode::Rendezvous, who + " did not answer in time");
   }
 }
 
-void flush_until(Link& link, TimePoint deadline) {
+void flush_until(Connection& link, TimePoint deadline) {
   link.flush();
   while (link.has_unsent() && poll_for(link.number(), POLLOUT, deadline)) link.flush();
 }

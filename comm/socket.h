@@ -35,12 +35,12 @@ std::optional<Descriptor> accept_from(const Descriptor& listener);
 bool wait_readable(int descriptor, const Patience& patience);
 
 // A connection that carries frames, non-blocking in both directions. One thread at a time.
-class Link {
+class Connection {
  public:
   enum class State { Open, Ended, Reset };
 
-  Link() = default;
-  explicit Link(Descriptor connection) : connection_(std::move(connection)) {}
+  Connection() = default;
+  explicit Connection(Descriptor connection) : connection_(std::move(connection)) {}
   int number() const { return connection_.number(); }
   const Descriptor& connection() const { return connection_; }
   explicit operator bool() const { return static_cast<bool>(connection_); }
@@ -62,7 +62,7 @@ class Link {
 
 // Blocking counterparts for the side that joins. wait_for_frame throws a CommError (Rendezvous) whose text begins with `who` if
 // the deadline passes or the bytes are not a frame; it returns nullopt if the link has ended.
-std::optional<Frame> wait_for_frame(Link& link, const Patience& patience, const std::string& who);
-void flush_until(Link& link, TimePoint deadline);
+std::optional<Frame> wait_for_frame(Connection& link, const Patience& patience, const std::string& who);
+void flush_until(Connection& link, TimePoint deadline);
 
 }  // namespace trivet::comm

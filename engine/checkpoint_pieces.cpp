@@ -17,10 +17,10 @@ void add_pieces(const zero::FlatGroup& layout, const zero::OwnedRange& range, in
   for (const zero::FlatParameter& parameter : layout.parameters)
     for (const tensor_parallel::LocalBox& box : parameter.part.boxes) {
       if (counted && !box.counted) continue;
-      const zero::Overlap part = zero::overlap(parameter.offset + box.first, box.shape.elements(), first, count);
+      const zero::Intersection part = zero::intersection(parameter.offset + box.first, box.shape.elements(), first, count);
       if (part.count == 0) continue;
       const int64_t at = first - range.first + part.first_in_range;
-      const auto add = [&](const std::string& name, TensorView view, zero::TensorPlace* place) {
+      const auto add = [&](const std::string& name, TensorView view, zero::StagedTensor* place) {
         pieces.push_back({name, parameter.spec.shape, box.start, box.shape, part.first_in_parameter, part.count,
                           view.slice(at, part.count), place, at});
       };

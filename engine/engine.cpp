@@ -293,7 +293,7 @@ void Engine::read_pieces(const checkpoint::TensorSource& source, std::span<const
 void Engine::save(const std::string& directory) {
   audit_weights();
   const auto ranks = comm::over_group(*checkpoint_group_);
-  checkpoint::Store store(real_file_system(), {.directory = directory, .run_id = "engine"});
+  checkpoint::CheckpointStore store(real_file_system(), {.directory = directory, .run_id = "engine"});
   const HostPieces on_host(*backend_, pieces_to_save());
   store.save(
       {.step = progress_.steps, .pieces = on_host.pieces(), .state = to_text(state()), .config = explain_as_json(plan_.config)},
@@ -302,7 +302,7 @@ void Engine::save(const std::string& directory) {
 
 bool Engine::load(const std::string& directory) {
   const auto ranks = comm::over_group(*checkpoint_group_);
-  checkpoint::Store store(real_file_system(), {.directory = directory, .run_id = "engine"});
+  checkpoint::CheckpointStore store(real_file_system(), {.directory = directory, .run_id = "engine"});
   const auto newest = store.open_latest(ranks);
   if (newest) restore(*newest);
   return newest.has_value();

@@ -210,7 +210,7 @@ std::vector<GroupTensor> tensors_of(const zero::HeldWeights& held) {
 // The digest of those elements in [first, first + count) of the group that belong to `parameter`.
 uint64_t digest_range(Reader& reader, const GroupTensor& tensor, uint64_t key, const zero::FlatParameter& parameter,
                       int64_t first, int64_t count) {
-  const zero::Overlap part = overlap(parameter, first, count);
+  const zero::Intersection part = intersection(parameter, first, count);
   if (part.count == 0) return 0;
   const int64_t in_view = parameter.offset + part.first_in_parameter - tensor.first;
   return reader.digest(tensor.view.slice(in_view, part.count), key, part.first_in_parameter);

@@ -16,8 +16,8 @@
 #include <string>
 
 #include "model/linear.h"
-#include "model/parts.h"
 #include "model/qkv_projection.h"
+#include "model/sub_layers.h"
 
 namespace trivet::model {
 
@@ -59,7 +59,7 @@ class Attention : public Layer {
   std::string dropout_name_;
   QkvProjection qkv_;
   Linear out_;
-  Parts parts_;
+  SubLayers parts_;
   int qkv_part_, out_part_;
 };
 

@@ -1,7 +1,7 @@
 #include "model/embedding.h"
 
 #include "core/error.h"
-#include "model/parts.h"
+#include "model/sub_layers.h"
 #include "tensor_parallel/axis_sum.h"
 #include "tensor_parallel/split.h"
 #include "tensor_parallel/token_gather.h"

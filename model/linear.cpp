@@ -1,7 +1,7 @@
-#include "kernels/kernels.h"
 #include "model/linear.h"
+#include "kernels/kernels.h"
 
-#include "model/parts.h"
+#include "model/sub_layers.h"
 #include "tensor_parallel/token_gather.h"
 
 namespace trivet::model {

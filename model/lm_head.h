@@ -23,7 +23,7 @@
 #include "kernels/embedding.h"
 #include "kernels/interface.h"
 #include "model/norm.h"
-#include "model/parts.h"
+#include "model/sub_layers.h"
 
 namespace trivet::model {
 
@@ -74,7 +74,7 @@ class LmHead : public Layer {
 
   int64_t vocabulary_, rows_of_chunk_;
   std::unique_ptr<Norm> norm_;
-  Parts parts_;
+  SubLayers parts_;
   int norm_part_;
   size_t weight_;  // index of W among the parameters
 };

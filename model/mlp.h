@@ -7,7 +7,7 @@
 #pragma once
 
 #include "model/linear.h"
-#include "model/parts.h"
+#include "model/sub_layers.h"
 
 namespace trivet::model {
 
@@ -40,7 +40,7 @@ class Mlp : public Layer {
 
   Options options_;
   Linear up_, down_;  // up_ is "up" or the fused "gate_up"
-  Parts parts_;
+  SubLayers parts_;
   int up_part_, down_part_;
 };
 

@@ -1,7 +1,7 @@
-#include "kernels/kernels.h"
 #include "model/norm.h"
+#include "kernels/kernels.h"
 
-#include "model/parts.h"
+#include "model/sub_layers.h"
 
 namespace trivet::model {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "model/norm.h"
-#include "model/parts.h"
+#include "model/sub_layers.h"
 
 namespace trivet::model {
 
@@ -49,7 +49,7 @@ class Residual : public Layer {
   std::string dropout_name_;
   std::unique_ptr<Norm> norm_;
   std::unique_ptr<Layer> inner_;
-  Parts parts_;
+  SubLayers parts_;
   int norm_part_, inner_part_;
 };
 

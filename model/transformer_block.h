@@ -36,7 +36,7 @@ class TransformerBlock : public Layer {
   void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
 
   Residual attention_, mlp_;
-  Parts parts_;
+  SubLayers parts_;
   int attention_part_, mlp_part_;
 };
 

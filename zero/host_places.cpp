@@ -8,7 +8,7 @@ namespace trivet::zero {
 namespace {
 
 // A copy that the host's thread waits for.
-class HostWaits final : public Transfer::State {
+class HostWaits final : public PendingCopy::State {
  public:
   explicit HostWaits(Event copied) : copied_(std::move(copied)) {}
   void wait() override { copied_.wait_on_host(); }
@@ -18,7 +18,7 @@ class HostWaits final : public Transfer::State {
 };
 
 // A copy that the device's kernels wait for.
-class KernelsWait final : public Transfer::State {
+class KernelsWait final : public PendingCopy::State {
  public:
   explicit KernelsWait(Event copied) : copied_(std::move(copied)) {}
   void wait() override { copied_.synchronize(); }
@@ -27,13 +27,13 @@ class KernelsWait final : public Transfer::State {
   Event copied_;
 };
 
-Transfer for_host(Event copied) { return Transfer(std::make_shared<HostWaits>(std::move(copied))); }
-Transfer for_device(Event copied) { return Transfer(std::make_shared<KernelsWait>(std::move(copied))); }
+PendingCopy for_host(Event copied) { return PendingCopy(std::make_shared<HostWaits>(std::move(copied))); }
+PendingCopy for_device(Event copied) { return PendingCopy(std::make_shared<KernelsWait>(std::move(copied))); }
 
 // Reads the file into staging memory at once, and copies that to the device in wait().
-class FileToDevice final : public Transfer::State {
+class FileToDevice final : public PendingCopy::State {
  public:
-  FileToDevice(HostSide& side, TensorPlace& file, int64_t first, TensorView to)
+  FileToDevice(HostSide& side, StagedTensor& file, int64_t first, TensorView to)
       : side_(side),
         to_(to),
         memory_(side.staging(), to.bytes()),
@@ -52,14 +52,14 @@ class FileToDevice final : public Transfer::State {
   TensorView to_;
   StagingMemory memory_;
   TensorView staged_;
-  Transfer read_;
+  PendingCopy read_;
   bool done_ = false;
 };
 
 // Copies from the device to staging memory at once, and writes that to the file in wait().
-class DeviceToFile final : public Transfer::State {
+class DeviceToFile final : public PendingCopy::State {
  public:
-  DeviceToFile(HostSide& side, ConstTensorView from, TensorPlace& file, int64_t first)
+  DeviceToFile(HostSide& side, ConstTensorView from, StagedTensor& file, int64_t first)
       : file_(file),
         first_(first),
         memory_(side.staging(), from.bytes()),
@@ -74,7 +74,7 @@ class DeviceToFile final : public Transfer::State {
   }
 
  private:
-  TensorPlace& file_;
+  StagedTensor& file_;
   int64_t first_;
   StagingMemory memory_;
   TensorView staged_;
@@ -95,12 +95,12 @@ TensorView HostTensor::host_memory() {
   return memory_.view();
 }
 
-Transfer HostTensor::read(int64_t first, TensorView to) {
+PendingCopy HostTensor::read(int64_t first, TensorView to) {
   side_.kernels().copy(host_memory().slice(first, to.elements()), to);
   return {};
 }
 
-Transfer HostTensor::write(int64_t first, ConstTensorView from) {
+PendingCopy HostTensor::write(int64_t first, ConstTensorView from) {
   side_.kernels().copy(from, host_memory().slice(first, from.elements()));
   return {};
 }
@@ -120,23 +120,25 @@ void HostTensor::copy_up_on(Stream& stream, TensorView to) {
 
 // ---- tensors seen from the other side
 
-Transfer DeviceTensor::read(int64_t first, TensorView to) {
+PendingCopy DeviceTensor::read(int64_t first, TensorView to) {
   return for_host(side_.to_host(tensor_.slice(first, to.elements()), to));
 }
 
-Transfer DeviceTensor::write(int64_t first, ConstTensorView from) {
+PendingCopy DeviceTensor::write(int64_t first, ConstTensorView from) {
   return for_host(side_.from_host(from, tensor_.slice(first, from.elements())));
 }
 
-Transfer HostTensorOnDevice::read(int64_t first, TensorView to) { return for_device(tensor_.copy_up(first, to)); }
-Transfer HostTensorOnDevice::write(int64_t first, ConstTensorView from) { return for_device(tensor_.copy_down(from, first)); }
-
-Transfer FileTensorOnDevice::read(int64_t first, TensorView to) {
-  return Transfer(std::make_shared<FileToDevice>(side_, file_, first, to));
+PendingCopy HostTensorOnDevice::read(int64_t first, TensorView to) { return for_device(tensor_.copy_up(first, to)); }
+PendingCopy HostTensorOnDevice::write(int64_t first, ConstTensorView from) {
+  return for_device(tensor_.copy_down(from, first));
 }
 
-Transfer FileTensorOnDevice::write(int64_t first, ConstTensorView from) {
-  return Transfer(std::make_shared<DeviceToFile>(side_, from, file_, first));
+PendingCopy FileTensorOnDevice::read(int64_t first, TensorView to) {
+  return PendingCopy(std::make_shared<FileToDevice>(side_, file_, first, to));
+}
+
+PendingCopy FileTensorOnDevice::write(int64_t first, ConstTensorView from) {
+  return PendingCopy(std::make_shared<DeviceToFile>(side_, from, file_, first));
 }
 
 }  // namespace trivet::zero

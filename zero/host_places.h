@@ -15,15 +15,15 @@ namespace trivet::zero {
 
 // A tensor in page-locked host memory. The device accesses it asynchronously: host code waits for the last access before it
 // touches the tensor. The compute stream orders the device's accesses, so each one follows those before it.
-class HostTensor final : public TensorPlace {
+class HostTensor final : public StagedTensor {
  public:
   HostTensor(HostSide& side, MemoryCategory category, DType dtype, int64_t elements);
   DType dtype() const override { return memory_.view().dtype; }
   int64_t elements() const override { return memory_.view().elements(); }
   int64_t granule_elements() const override { return 1; }
   TensorView host_memory() override;
-  Transfer read(int64_t first, TensorView to) override;
-  Transfer write(int64_t first, ConstTensorView from) override;
+  PendingCopy read(int64_t first, TensorView to) override;
+  PendingCopy write(int64_t first, ConstTensorView from) override;
 
   // Copy to and from device memory, in the order of the device's kernels.
   Event copy_up(int64_t first, TensorView to);
@@ -38,14 +38,14 @@ class HostTensor final : public TensorPlace {
 };
 
 // A tensor on the device, seen from the host.
-class DeviceTensor final : public TensorPlace {
+class DeviceTensor final : public StagedTensor {
  public:
   DeviceTensor(HostSide& side, TensorView tensor) : side_(side), tensor_(tensor) {}
   DType dtype() const override { return tensor_.dtype; }
   int64_t elements() const override { return tensor_.elements(); }
   int64_t granule_elements() const override { return 1; }
-  Transfer read(int64_t first, TensorView to) override;
-  Transfer write(int64_t first, ConstTensorView from) override;
+  PendingCopy read(int64_t first, TensorView to) override;
+  PendingCopy write(int64_t first, ConstTensorView from) override;
 
  private:
   HostSide& side_;
@@ -53,24 +53,24 @@ class DeviceTensor final : public TensorPlace {
 };
 
 // A tensor that is kept elsewhere, seen from the device: transfers run between it and device memory.
-class SeenFromDevice : public TensorPlace {
+class SeenFromDevice : public StagedTensor {
  public:
-  explicit SeenFromDevice(TensorPlace& home) : home_(home) {}
+  explicit SeenFromDevice(StagedTensor& home) : home_(home) {}
   DType dtype() const override { return home_.dtype(); }
   int64_t elements() const override { return home_.elements(); }
   int64_t granule_elements() const override { return home_.granule_elements(); }
-  TensorPlace& on_host() override { return home_; }
+  StagedTensor& on_host() override { return home_; }
 
  private:
-  TensorPlace& home_;
+  StagedTensor& home_;
 };
 
 // A tensor in host memory: wait() makes the device's kernels wait, not the host.
 class HostTensorOnDevice final : public SeenFromDevice {
  public:
   explicit HostTensorOnDevice(HostTensor& tensor) : SeenFromDevice(tensor), tensor_(tensor) {}
-  Transfer read(int64_t first, TensorView to) override;
-  Transfer write(int64_t first, ConstTensorView from) override;
+  PendingCopy read(int64_t first, TensorView to) override;
+  PendingCopy write(int64_t first, ConstTensorView from) override;
 
  private:
   HostTensor& tensor_;
@@ -79,13 +79,13 @@ class HostTensorOnDevice final : public SeenFromDevice {
 // A tensor in a file: transfers go through the host's staging memory, and wait() blocks the host.
 class FileTensorOnDevice final : public SeenFromDevice {
  public:
-  FileTensorOnDevice(HostSide& side, TensorPlace& file) : SeenFromDevice(file), side_(side), file_(file) {}
-  Transfer read(int64_t first, TensorView to) override;
-  Transfer write(int64_t first, ConstTensorView from) override;
+  FileTensorOnDevice(HostSide& side, StagedTensor& file) : SeenFromDevice(file), side_(side), file_(file) {}
+  PendingCopy read(int64_t first, TensorView to) override;
+  PendingCopy write(int64_t first, ConstTensorView from) override;
 
  private:
   HostSide& side_;
-  TensorPlace& file_;
+  StagedTensor& file_;
 };
 
 }  // namespace trivet::zero

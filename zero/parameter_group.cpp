@@ -280,7 +280,7 @@ void ParameterGroup::initialize_box(const FlatParameter& parameter, const tensor
   const int64_t runs = full_rows ? 1 : box.shape.rows(), run = full_rows ? box.shape.elements() : cols;
   const int64_t start = first_element(box.start, parameter.spec.shape);
   for (int64_t i = 0; i < runs; ++i) {
-    const Overlap part = overlap(parameter.offset + box.first + i * run, run, range.first, range.count);
+    const Intersection part = intersection(parameter.offset + box.first + i * run, run, range.first, range.count);
     if (part.count == 0) continue;
     initialize_run(range, range.master.slice(part.first_in_range, part.count), parameter.spec.init,
                    random_key(seed, parameter.name), start + i * whole_cols + part.first_in_parameter);

@@ -31,7 +31,7 @@ void PlacedTensor::show_to_host(HostSide& host, int64_t first, int64_t count) {
 
 PlacedView PlacedTensor::seen_by(const HostSide* host, int64_t first, int64_t count) {
   if (elements_ == 0) return {};
-  TensorPlace* const other = host ? seen_by_host_.get() : seen_by_device_.get();
+  StagedTensor* const other = host ? seen_by_host_.get() : seen_by_device_.get();
   return {view().slice(first, count), other ? other : home_.get()};
 }
 

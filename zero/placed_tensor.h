@@ -26,7 +26,7 @@ namespace trivet::zero {
 // keeps the place.
 template <typename View>
 struct Placed : View {
-  TensorPlace* place = nullptr;
+  StagedTensor* place = nullptr;
   using View::operator=;
 };
 using PlacedView = Placed<TensorView>;
@@ -65,11 +65,11 @@ class PlacedTensor {
   void use_on_device(int64_t first, int64_t count, bool written, Arena& buffers, const std::function<void(TensorView)>& use);
 
  private:
-  Buffer memory_;                                // if it is kept on the device
-  std::unique_ptr<TensorPlace> home_;            // otherwise
-  HostTensor* in_host_memory_ = nullptr;         // home_, if that is host memory
-  std::unique_ptr<TensorPlace> seen_by_device_;  // home_, if staging it takes the device's help
-  std::unique_ptr<TensorPlace> seen_by_host_;    // memory_, if it is shown to the host
+  Buffer memory_;                                 // if it is kept on the device
+  std::unique_ptr<StagedTensor> home_;            // otherwise
+  HostTensor* in_host_memory_ = nullptr;          // home_, if that is host memory
+  std::unique_ptr<StagedTensor> seen_by_device_;  // home_, if staging it takes the device's help
+  std::unique_ptr<StagedTensor> seen_by_host_;    // memory_, if it is shown to the host
   DType dtype_ = DType::Float32;
   int64_t elements_ = 0;
 };

@@ -17,15 +17,15 @@ namespace trivet::zero {
 enum class Placement : uint8_t { Device, Host, File };
 
 // A transfer in flight. The object is copyable; an empty one is done.
-class Transfer {
+class PendingCopy {
  public:
   class State {
    public:
     virtual ~State() = default;
     virtual void wait() = 0;  // blocks the caller until it is done; throws what went wrong
   };
-  Transfer() = default;
-  explicit Transfer(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  PendingCopy() = default;
+  explicit PendingCopy(std::shared_ptr<State> state) : state_(std::move(state)) {}
   void wait() const {
     if (state_) state_->wait();
   }
@@ -39,19 +39,19 @@ class Transfer {
 // A transfer begins at a multiple of granule_elements() and ends at one, or at the end of the tensor. Its staging memory begins
 // at a multiple of kStagingAlignment bytes and must not be touched until the transfer is done. Two transfers that overlap must
 // not be in flight at the same time, unless both are reads. Thread-safe.
-class TensorPlace {
+class StagedTensor {
  public:
-  virtual ~TensorPlace() = default;
+  virtual ~StagedTensor() = default;
   virtual DType dtype() const = 0;
   virtual int64_t elements() const = 0;
   virtual int64_t granule_elements() const = 0;
-  virtual Transfer read(int64_t first, TensorView to) = 0;
-  virtual Transfer write(int64_t first, ConstTensorView from) = 0;
+  virtual PendingCopy read(int64_t first, TensorView to) = 0;
+  virtual PendingCopy write(int64_t first, ConstTensorView from) = 0;
   // Returns the tensor itself if it is in host memory: kernels of the host (zero/host_side.h) need no copy of it. Otherwise
   // returns an absent view.
   virtual TensorView host_memory() { return {}; }
   // Returns the same tensor as a place whose staging is host memory, if this one's staging is device memory.
-  virtual TensorPlace& on_host() { return *this; }
+  virtual StagedTensor& on_host() { return *this; }
 };
 
 inline constexpr int64_t kStagingAlignment = 4096;

@@ -239,7 +239,7 @@ ShardLayout make_shard_layout(const std::vector<NamedParameters>& layers, const 
   return LayoutBuilder(layers, options).build();
 }
 
-Overlap overlap(int64_t offset, int64_t elements, int64_t first, int64_t count) {
+Intersection intersection(int64_t offset, int64_t elements, int64_t first, int64_t count) {
   const int64_t begin = std::max(offset, first);
   const int64_t end = std::min(offset + elements, first + count);
   if (begin >= end) return {};

@@ -112,12 +112,12 @@ struct NamedParameters {
 ShardLayout make_shard_layout(const std::vector<NamedParameters>& layers, const LayoutOptions& options);
 
 // The part of the elements [offset, offset + elements) of a group that is in its range [first, first + count).
-struct Overlap {
+struct Intersection {
   int64_t first_in_parameter = 0, first_in_range = 0, count = 0;  // count 0: none
 };
-Overlap overlap(int64_t offset, int64_t elements, int64_t first, int64_t count);
-inline Overlap overlap(const FlatParameter& parameter, int64_t first, int64_t count) {
-  return overlap(parameter.offset, parameter.elements(), first, count);
+Intersection intersection(int64_t offset, int64_t elements, int64_t first, int64_t count);
+inline Intersection intersection(const FlatParameter& parameter, int64_t first, int64_t count) {
+  return intersection(parameter.offset, parameter.elements(), first, count);
 }
 
 }  // namespace trivet::zero

@@ -12,8 +12,8 @@ bool reads(Access access) { return access == Access::Read || access == Access::R
 bool writes(Access access) { return access == Access::Write || access == Access::ReadWrite; }
 
 // A staged tensor of a piece: the elements [first, first + count) of its place, which include those of the piece.
-struct StagedTensor {
-  TensorPlace* place = nullptr;
+struct VisitedTensor {
+  StagedTensor* place = nullptr;
   Access access = Access::None;
   TensorView* view = nullptr;  // of the piece's range
   int64_t first = 0, count = 0, skipped = 0;
@@ -22,9 +22,9 @@ struct StagedTensor {
   int64_t bytes() const { return staging_bytes(count * size_of(place->dtype())); }
 };
 
-StagedTensor staged(const OwnedPiece& piece, TensorPlace* place, Access access, TensorView* view) {
+VisitedTensor staged(const OwnedPiece& piece, StagedTensor* place, Access access, TensorView* view) {
   const int64_t granule = place->granule_elements();
-  StagedTensor tensor{place, access, view};
+  VisitedTensor tensor{place, access, view};
   tensor.first = piece.first / granule * granule;
   tensor.skipped = piece.first - tensor.first;
   const int64_t end = (piece.first + piece.count + granule - 1) / granule * granule;
@@ -57,7 +57,7 @@ void for_each_tensor(OwnedRange& range, const RangeAccess& access, Use&& use) {
 }
 
 // The tensor of this place, if the kernels of the range can use it where it is.
-TensorView usable_in_place(const OwnedRange& range, TensorPlace& place) {
+TensorView usable_in_place(const OwnedRange& range, StagedTensor& place) {
   return range.host ? place.host_memory() : TensorView{};
 }
 
@@ -66,11 +66,11 @@ struct Visit {
   const OwnedPiece* piece = nullptr;
   OwnedRange range;
   TensorView gradient;  // staged
-  std::vector<StagedTensor> tensors;
-  std::vector<Transfer> transfers;
+  std::vector<VisitedTensor> tensors;
+  std::vector<PendingCopy> transfers;
 
   Visit(const OwnedPiece& of, const RangeAccess& access) : piece(&of), range(piece_of(of)) {
-    const auto add = [&](TensorPlace* place, Access how, TensorView& view) {
+    const auto add = [&](StagedTensor* place, Access how, TensorView& view) {
       if (!place || how == Access::None) return;
       if (const TensorView memory = usable_in_place(range, *place); !memory.absent())
         view = memory.slice(of.first, of.count);
@@ -84,7 +84,7 @@ struct Visit {
   Visit& operator=(const Visit&) = delete;
   // After an error, transfers in flight still use staging memory that is released when visit() returns.
   ~Visit() {
-    for (const Transfer& transfer : transfers) {
+    for (const PendingCopy& transfer : transfers) {
       try {
         transfer.wait();
       } catch (...) {
@@ -94,12 +94,12 @@ struct Visit {
 
   int64_t bytes() const {
     int64_t sum = 0;
-    for (const StagedTensor& tensor : tensors) sum += tensor.bytes();
+    for (const VisitedTensor& tensor : tensors) sum += tensor.bytes();
     return sum;
   }
   void read(const StagingMemory& memory) {
     int64_t offset = 0;
-    for (StagedTensor& tensor : tensors) {
+    for (VisitedTensor& tensor : tensors) {
       tensor.memory = memory.tensor(offset, tensor.place->dtype(), tensor.count);
       *tensor.view = tensor.memory.slice(tensor.skipped, range.count);
       offset += tensor.bytes();
@@ -107,11 +107,11 @@ struct Visit {
     }
   }
   void write() {
-    for (const StagedTensor& tensor : tensors)
+    for (const VisitedTensor& tensor : tensors)
       if (writes(tensor.access)) transfers.push_back(tensor.place->write(tensor.first, tensor.memory));
   }
   void wait() {
-    for (const Transfer& transfer : transfers) transfer.wait();
+    for (const PendingCopy& transfer : transfers) transfer.wait();
     transfers.clear();
     if (!gradient.absent()) range.gradient = gradient;
   }
@@ -137,7 +137,7 @@ int64_t most_staged_bytes(ParameterGroup& group, const RangeAccess& access, int6
   OwnedRange range = group.owned();
   int64_t sum = 0;
   for_each_tensor(range, access, [&](const PlacedView& tensor, Access how) {
-    TensorPlace* const place = tensor.place;
+    StagedTensor* const place = tensor.place;
     if (!place || how == Access::None || !usable_in_place(range, *place).absent()) return;
     sum += staging_bytes(std::min(elements + 2 * place->granule_elements(), place->elements()) * size_of(place->dtype()));
   });

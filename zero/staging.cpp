@@ -28,7 +28,7 @@ StagingRing::~StagingRing() {
 
 // A device's stream runs its work on this thread, which then waits for the file. Before that, as many reads are requested as
 // there are buffers.
-void StagingRing::read(TensorPlace& from, TensorView to, Stream& stream, kernels::Kernels& kernels) {
+void StagingRing::read(StagedTensor& from, TensorView to, Stream& stream, kernels::Kernels& kernels) {
   std::deque<std::pair<Slot*, TensorView>> asked;
   const auto copy_first = [&] {
     const auto [slot, part] = asked.front();
@@ -53,8 +53,8 @@ void StagingRing::read(TensorPlace& from, TensorView to, Stream& stream, kernels
   while (!asked.empty()) copy_first();
 }
 
-ConstTensorView PlaceReader::read(TensorPlace& place, int64_t first, int64_t count) {
-  TensorPlace& source = place.on_host();
+ConstTensorView PlaceReader::read(StagedTensor& place, int64_t first, int64_t count) {
+  StagedTensor& source = place.on_host();
   const int64_t granule = source.granule_elements(), size = size_of(source.dtype());
   const int64_t begin = first / granule * granule;
   const int64_t end = std::min((first + count + granule - 1) / granule * granule, source.elements());

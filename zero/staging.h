@@ -47,12 +47,12 @@ class StagingRing {
   StagingRing(Allocator& allocator, MemoryMeter& meter, int64_t buffers, int64_t buffer_bytes);
   ~StagingRing();
   // Copies all of `from` to `to` on the stream. Reading starts at once, in pieces of at most one buffer.
-  void read(TensorPlace& from, TensorView to, Stream& stream, kernels::Kernels& kernels);
+  void read(StagedTensor& from, TensorView to, Stream& stream, kernels::Kernels& kernels);
 
  private:
   struct Slot {
     void* memory = nullptr;
-    Transfer transfer;
+    PendingCopy transfer;
     Event copied;
   };
   Buffer memory_;
@@ -65,7 +65,7 @@ class StagingRing {
 class PlaceReader {
  public:
   // Returns the elements [first, first + count); they are valid until the next call.
-  ConstTensorView read(TensorPlace& place, int64_t first, int64_t count);
+  ConstTensorView read(StagedTensor& place, int64_t first, int64_t count);
 
  private:
   MemoryMeter meter_;

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "autotune/replace_file.h"
+#include "autotune/tune/html_report.h"
 #include "autotune/tune/metric.h"
-#include "autotune/tune/report.h"
 #include "core/error.h"
 
 namespace trivet::autotune {

@@ -6,7 +6,7 @@
 //   results_dir/NAME/metrics.json     throughput, latency, FLOPS_per_gpu of a trial that ran
 //   results_dir/NAME/stderr.log       why a trial failed
 //   results_dir/summary.txt           best by ZeRO stage, refused configs
-//   results_dir/report.html           curve and table (report.h)
+//   results_dir/report.html           curve and table (html_report.h)
 //   results_dir/ds_config_optimal.json, cmd_optimal.txt
 //
 // Every file is either complete or absent. Only rank 0 has a ResultFolders. It throws ConfigError for folders that cannot be

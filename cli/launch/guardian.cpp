@@ -88,21 +88,21 @@ void rename_this_process(const std::string& name, const std::string& command_lin
   std::memcpy(arguments, command_line.data(), std::min(size - 1, command_line.size()));
 }
 
-// Sends "CODE TEXT". A verdict is sent in the same way as an error that ended the job before it had a verdict.
-void send_verdict(int to, const Verdict& verdict) {
-  const std::string message = fmt::format("{} {}", verdict.exit_code, verdict.text.substr(0, kLongestText));
+// Sends "CODE TEXT". An outcome is sent in the same way as an error that ended the job before it had an outcome.
+void send_outcome(int to, const JobOutcome& outcome) {
+  const std::string message = fmt::format("{} {}", outcome.exit_code, outcome.text.substr(0, kLongestText));
   ::send(to, message.data(), message.size(), MSG_NOSIGNAL);
 }
 
-std::optional<Verdict> read_verdict(const std::string& message) {
-  Verdict verdict;
-  const auto [end, error] = std::from_chars(message.data(), message.data() + message.size(), verdict.exit_code);
+std::optional<JobOutcome> read_outcome(const std::string& message) {
+  JobOutcome outcome;
+  const auto [end, error] = std::from_chars(message.data(), message.data() + message.size(), outcome.exit_code);
   if (error != std::errc() || end == message.data() + message.size()) return std::nullopt;
-  verdict.text = message.substr(end + 1 - message.data());
-  return verdict;
+  outcome.text = message.substr(end + 1 - message.data());
+  return outcome;
 }
 
-Verdict verdict_or_error(const std::function<Verdict(const GuardianEnds&)>& job, const GuardianEnds& ends) {
+JobOutcome outcome_or_error(const std::function<JobOutcome(const GuardianEnds&)>& job, const GuardianEnds& ends) {
   try {
     return job(ends);
   } catch (const Error& error) {
@@ -114,17 +114,17 @@ Verdict verdict_or_error(const std::function<Verdict(const GuardianEnds&)>& job,
   }
 }
 
-[[noreturn]] void be_guardian(const std::function<Verdict(const GuardianEnds&)>& job, const GuardianEnds& ends,
+[[noreturn]] void be_guardian(const std::function<JobOutcome(const GuardianEnds&)>& job, const GuardianEnds& ends,
                               pid_t launcher) {
   ::setpgid(0, 0);  // signals of the terminal reach the launcher, which passes them on
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   rename_this_process("rank-guardian", fmt::format("rank-guardian of pid {}", launcher));
-  send_verdict(ends.orders, verdict_or_error(job, ends));
+  send_outcome(ends.orders, outcome_or_error(job, ends));
   ::_exit(0);
 }
 
 // Waits until the guardian reports how the job ended; none if the guardian ended without a report.
-std::optional<Verdict> wait_for_verdict(const SignalQueue& signals, int guardian) {
+std::optional<JobOutcome> wait_for_outcome(const SignalQueue& signals, int guardian) {
   for (;;) {
     pollfd entries[] = {{signals.number(), POLLIN, 0}, {guardian, POLLIN, 0}};
     ::poll(entries, 2, -1);
@@ -134,21 +134,21 @@ std::optional<Verdict> wait_for_verdict(const SignalQueue& signals, int guardian
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     if (got <= 0) return std::nullopt;
     message.resize(got);
-    return read_verdict(message);
+    return read_outcome(message);
   }
 }
 
-Verdict guardian_ended(pid_t guardian, int status, const std::vector<Process>& left) {
+JobOutcome guardian_ended(pid_t guardian, int status, const std::vector<Process>& left) {
   const bool killed = WIFSIGNALED(status);
   const int code = killed ? 128 + WTERMSIG(status) : static_cast<int>(ExitCode::Internal);
-  const std::string how = killed ? "was killed by signal " + name_of_signal(WTERMSIG(status)) : "ended without a verdict";
+  const std::string how = killed ? "was killed by signal " + name_of_signal(WTERMSIG(status)) : "ended without an outcome";
   return {code, fmt::format("launch: the process that watches over the ranks (pid {}) {}; {}", guardian, how,
                             left.empty() ? "all ranks were killed" : "these could not be killed: " + list_of(left))};
 }
 
 }  // namespace
 
-Verdict run_guarded(const std::function<Verdict(const GuardianEnds&)>& job) {
+JobOutcome run_guarded(const std::function<JobOutcome(const GuardianEnds&)>& job) {
   const SignalQueue signals;
   ::signal(SIGCHLD, SIG_DFL);  // some parents ignore it; then the kernel does not report how a child ended
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -166,12 +166,12 @@ Verdict run_guarded(const std::function<Verdict(const GuardianEnds&)>& job) {
   }
   orders_of_guardian.reset();
   for_ranks.reset();  // `reports` stays open: it closes when the guardian and this process are gone
-  const auto verdict = wait_for_verdict(signals, orders.number());
+  const auto outcome = wait_for_outcome(signals, orders.number());
   int status = 0;
   while (::waitpid(guardian, &status, 0) < 0 && errno == EINTR) {
   }
   const auto left = kill_descendants(kGuardianKilling, not_ours);
-  return verdict ? *verdict : guardian_ended(guardian, status, left);
+  return outcome ? *outcome : guardian_ended(guardian, status, left);
 }
 
 }  // namespace trivet::cli

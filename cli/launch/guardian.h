@@ -1,7 +1,7 @@
 // Runs a job in a process of its own, the guardian, so that no rank survives, however the launcher ends.
 //
 //   trivet launch  --signals-->  guardian  --starts, watches-->  ranks  --start-->  anything, in any session
-//        \--waits for the verdict--/
+//        \--waits for the outcome--/
 //
 // Both are subreapers (PR_SET_CHILD_SUBREAPER), so nothing that the ranks start can leave the tree. If the launcher is killed,
 // the guardian sees the end of their socket and kills everything; if the guardian is killed, its processes become the
@@ -12,7 +12,7 @@
 
 #include <functional>
 
-#include "cli/launch/verdict.h"
+#include "cli/launch/job_outcome.h"
 
 namespace trivet::cli {
 
@@ -23,8 +23,8 @@ struct GuardianEnds {
   int for_ranks;  // the ranks' side of the link
 };
 
-// Blocks the signals that it passes on while the job runs. An error that `job` throws becomes a verdict with its exit code and
+// Blocks the signals that it passes on while the job runs. An error that `job` throws becomes an outcome with its exit code and
 // text.
-Verdict run_guarded(const std::function<Verdict(const GuardianEnds&)>& job);
+JobOutcome run_guarded(const std::function<JobOutcome(const GuardianEnds&)>& job);
 
 }  // namespace trivet::cli

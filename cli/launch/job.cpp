@@ -66,8 +66,8 @@ bool add(const PidFile& pids, int rank, int pid, Relay& relay) {
 
 }  // namespace
 
-Verdict run_ranks(const LaunchRequest& request, const std::vector<RankLayout>& ranks, const comm::Environment& inherited,
-                  const MakeRankStarter& make_starter) {
+JobOutcome run_ranks(const LaunchRequest& request, const std::vector<RankLayout>& ranks, const comm::Environment& inherited,
+                     const MakeRankStarter& make_starter) {
   ignore_signals_of_outputs();
   std::unique_ptr<PidFile> pids;
   if (request.save_pid) {
@@ -89,9 +89,9 @@ Verdict run_ranks(const LaunchRequest& request, const std::vector<RankLayout>& r
       if (pids && pids_complete) pids_complete = add(*pids, rank.rank, pid, supervisor.relay());
     }
     starter.reset();
-    const Verdict verdict = supervisor.run();
+    const JobOutcome outcome = supervisor.run();
     if (pids) pids->remove();
-    return verdict;
+    return outcome;
   });
 }
 

@@ -3,13 +3,13 @@
 
 #include <vector>
 
-#include "cli/launch/layout.h"
+#include "cli/launch/job_outcome.h"
 #include "cli/launch/local_starter.h"
-#include "cli/launch/verdict.h"
+#include "cli/launch/rank_layout.h"
 
 namespace trivet::cli {
 
-Verdict run_ranks(const LaunchRequest& request, const std::vector<RankLayout>& ranks, const comm::Environment& inherited,
-                  const MakeRankStarter& make_starter = make_local_starter);
+JobOutcome run_ranks(const LaunchRequest& request, const std::vector<RankLayout>& ranks, const comm::Environment& inherited,
+                     const MakeRankStarter& make_starter = make_local_starter);
 
 }  // namespace trivet::cli

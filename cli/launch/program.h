@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/launch/layout.h"
+#include "cli/launch/rank_layout.h"
 
 namespace trivet::cli {
 

@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-#include "cli/launch/layout.h"
+#include "cli/launch/rank_layout.h"
 #include "cli/launch/relay.h"
 
 namespace trivet::cli {

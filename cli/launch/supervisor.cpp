@@ -43,7 +43,7 @@ Supervisor::~Supervisor() { kill_all(); }
 
 void Supervisor::watch(int rank, int pid) { ranks_.push_back({rank, pid}); }
 
-Verdict Supervisor::run() {
+JobOutcome Supervisor::run() {
   while (!is_over()) {
     wait_for_news(kForever);
     relay_.step(ranks_are_to_end());
@@ -54,7 +54,7 @@ Verdict Supervisor::run() {
   }
   read_reports();
   drain(kill_what_is_left());
-  return verdict_of(record_);
+  return outcome_of(record_);
 }
 
 bool Supervisor::any_running() const {
@@ -226,7 +226,7 @@ bool Supervisor::kill_what_is_left() {
 // Passes on what the ranks printed last. After a success it waits for the reader like any program; otherwise it gives up when
 // nobody reads. A process that cannot be killed may hold a pipe open forever; then only what has already arrived is passed on.
 void Supervisor::drain(bool somebody_stays) {
-  const bool failed = verdict_of(record_).exit_code != 0;
+  const bool failed = outcome_of(record_).exit_code != 0;
   const int signal = record_.signal;
   size_t waiting = relay_.waiting_bytes();
   auto progress = Clock::now();

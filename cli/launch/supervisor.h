@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "cli/launch/guardian.h"
+#include "cli/launch/job_outcome.h"
 #include "cli/launch/relay.h"
-#include "cli/launch/verdict.h"
 #include "core/descriptor.h"
 
 namespace trivet::cli {
@@ -38,7 +38,7 @@ class Supervisor {
   Relay& relay() { return relay_; }
   void watch(int rank, int pid);
   // Its exit code is never 0 if a rank failed or a signal ended the job.
-  Verdict run();
+  JobOutcome run();
 
  private:
   enum class Phase { Running, Waiting, Terminating, Killing };

@@ -41,9 +41,9 @@ struct alignas(64) HeapNotice {
   std::atomic<int> mapped;
 };
 
-// Layout of the world's segment: the board, the notice, and what every rank does.
-struct Layout {
-  explicit Layout(int ranks)
+// SegmentLayout of the world's segment: the board, the notice, and what every rank does.
+struct SegmentLayout {
+  explicit SegmentLayout(int ranks)
       : board(Board::bytes(ranks, ShmMemory::kSlotBytes)),
         activity(board + static_cast<int64_t>(sizeof(HeapNotice))),
         all(activity + WorldActivity::bytes(ranks)) {}
@@ -52,7 +52,7 @@ struct Layout {
 
 struct Common {
   std::shared_ptr<std::byte> segment;
-  Layout layout;
+  SegmentLayout layout;
   std::unique_ptr<ShmHeap> heap = {};  // on all ranks or on none
   std::shared_ptr<WorldActivity> activity = {};
 
@@ -64,7 +64,7 @@ struct Common {
 };
 
 Common create(const ShmPlace& place, const WorldActivity::Options& options) {
-  const Layout layout(place.size);
+  const SegmentLayout layout(place.size);
   Common common{create_segment(place.segment_name, layout.all), layout};
   const SegmentName unlinked_at_the_end(place.segment_name);
   common.heap = ShmHeap::create(place.size);
@@ -80,7 +80,7 @@ Common create(const ShmPlace& place, const WorldActivity::Options& options) {
 
 Common attach(const ShmPlace& place, const WorldActivity::Options& options) {
   place.barrier();
-  const Layout layout(place.size);
+  const SegmentLayout layout(place.size);
   Common common{attach_segment(place.segment_name, layout.all), layout};
   if (common.notice().path[0]) common.heap = ShmHeap::attach(common.notice().path, place.rank, place.size);
   if (common.heap) ++common.notice().mapped;

@@ -2,7 +2,7 @@
 //
 // A tag says which group a message belongs to and what it is for:
 //
-//   [ world rank that named the group : 20 bits | number : 20 bits | purpose : 3 bits ]
+//   [ world rank that named the group : 20 bits | number : 20 bits | kind : 3 bits ]
 //
 // The ids of groups are unique in a job: the first rank of a new group gives it a number of its own. The group of all ranks has
 // id 0.
@@ -16,7 +16,7 @@
 
 namespace trivet::comm {
 
-enum class Purpose : uint64_t {
+enum class MessageKind : uint64_t {
   CollectiveHeader,
   CollectiveData,
   ControlHeader,  // subgroups and close
@@ -40,10 +40,10 @@ class RankTransport {
   std::atomic<uint64_t> groups_named_{0};
 };
 
-// A transfer with group rank `rank`.
-struct PendingTransfer {
+// A message with group rank `rank`.
+struct PeerMessage {
   int rank = 0;
-  Transfer* transfer = nullptr;
+  PendingMessage* message = nullptr;
 };
 
 class GroupLink {
@@ -60,17 +60,17 @@ class GroupLink {
   void set_waits_elsewhere(WaitsElsewhere waits_elsewhere) { waits_elsewhere_ = std::move(waits_elsewhere); }
 
   // `to` and `from` are group ranks.
-  std::unique_ptr<Transfer> send(int to, Purpose purpose, std::span<const std::byte> bytes) const;
-  std::unique_ptr<Transfer> receive(int from, Purpose purpose, std::span<std::byte> bytes) const;
+  std::unique_ptr<PendingMessage> send(int to, MessageKind kind, std::span<const std::byte> bytes) const;
+  std::unique_ptr<PendingMessage> receive(int from, MessageKind kind, std::span<std::byte> bytes) const;
 
-  // Waits until all transfers are complete. Throws what OperationWait::look throws, and PeerLost for a peer whose connection
+  // Waits until all messages are complete. Throws what OperationWait::look throws, and PeerLost for a peer whose connection
   // has ended. [Note: who is to blame for a connection that ended]
-  void await(std::span<const PendingTransfer> transfers, const OperationHeader& during) const;
+  void await(std::span<const PeerMessage> messages, const OperationHeader& during) const;
 
  private:
   [[noreturn]] void throw_gone(int rank, const OperationHeader& during) const;
   int world_rank(int rank) const { return errors_.self().world_ranks[rank]; }
-  uint64_t tag(Purpose purpose) const { return group_id_ << 3 | static_cast<uint64_t>(purpose); }
+  uint64_t tag(MessageKind kind) const { return group_id_ << 3 | static_cast<uint64_t>(kind); }
 
   const std::shared_ptr<RankTransport> transport_;
   const uint64_t group_id_;

@@ -5,8 +5,8 @@ namespace trivet::comm {
 std::vector<Announcement> GroupMeeting::enter(Announcement mine, const ExchangeCounts* counts) {
   mine.header.number = ++operations_;
   std::vector<Announcement> outgoing(link_.size(), mine);
-  std::vector<std::unique_ptr<Transfer>> sent;
-  std::vector<PendingTransfer> pending;
+  std::vector<std::unique_ptr<PendingMessage>> sent;
+  std::vector<PeerMessage> pending;
   for (int rank = 0; rank < link_.size(); ++rank) {
     if (rank == link_.rank()) continue;
     if (counts) outgoing[rank].sent = counts->sent[rank], outgoing[rank].received = counts->received[rank];

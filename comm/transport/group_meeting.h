@@ -8,7 +8,7 @@ namespace trivet::comm {
 class GroupMeeting {
  public:
   // The link must outlive this object.
-  GroupMeeting(const GroupLink& link, Purpose purpose) : link_(link), headers_(link, purpose) {}
+  GroupMeeting(const GroupLink& link, MessageKind kind) : link_(link), headers_(link, kind) {}
 
   // Returns what each rank announced to this one, by group rank, when all have entered. Throws on all of them when headers
   // differ. With `counts` (all_to_all_v), it also throws on both ranks of a pair that disagree about them.

@@ -6,13 +6,13 @@ namespace trivet::comm {
 
 static_assert(std::is_trivially_copyable_v<Announcement>);
 
-HeaderExchange::HeaderExchange(const GroupLink& link, Purpose purpose) : link_(link), purpose_(purpose), slots_(link.size()) {
+HeaderExchange::HeaderExchange(const GroupLink& link, MessageKind kind) : link_(link), kind_(kind), slots_(link.size()) {
   for (int rank = 0; rank < link.size(); ++rank)
     if (rank != link.rank()) post(rank);
 }
 
-std::unique_ptr<Transfer> HeaderExchange::send(int to, const Announcement& mine) const {
-  return link_.send(to, purpose_, std::as_bytes(std::span(&mine, 1)));
+std::unique_ptr<PendingMessage> HeaderExchange::send(int to, const Announcement& mine) const {
+  return link_.send(to, kind_, std::as_bytes(std::span(&mine, 1)));
 }
 
 Announcement HeaderExchange::take(int from) {
@@ -25,13 +25,13 @@ Announcement HeaderExchange::take(int from) {
 std::optional<OperationHeader> HeaderExchange::ahead(int from) const {
   std::lock_guard lock(mutex_);
   const Slot& slot = slots_[from];
-  if (slot.receive->wait(std::chrono::milliseconds(0)) != TransferState::Complete) return std::nullopt;
+  if (slot.receive->wait(std::chrono::milliseconds(0)) != MessageState::Complete) return std::nullopt;
   return slot.announcement.header;
 }
 
 void HeaderExchange::post(int from) {
   Slot& slot = slots_[from];
-  slot.receive = link_.receive(from, purpose_, std::as_writable_bytes(std::span(&slot.announcement, 1)));
+  slot.receive = link_.receive(from, kind_, std::as_writable_bytes(std::span(&slot.announcement, 1)));
 }
 
 }  // namespace trivet::comm

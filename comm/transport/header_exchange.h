@@ -1,4 +1,4 @@
-// The headers that the ranks of a group send each other when they enter an operation, for one purpose.
+// The headers that the ranks of a group send each other when they enter an operation, for one kind.
 //
 // A receive is always posted for the next header of every other rank. So headers need no memory of the transport, and a rank
 // sees what another one has entered before it enters an operation itself.
@@ -22,12 +22,12 @@ struct Announcement {
 class HeaderExchange {
  public:
   // The link must outlive this object.
-  HeaderExchange(const GroupLink& link, Purpose purpose);
+  HeaderExchange(const GroupLink& link, MessageKind kind);
 
-  // `mine` must stay valid until the transfer is complete.
-  std::unique_ptr<Transfer> send(int to, const Announcement& mine) const;
-  // The transfer of the next header of `from`; valid until take().
-  PendingTransfer next(int from) const { return {from, slots_[from].receive.get()}; }
+  // `mine` must stay valid until the message is complete.
+  std::unique_ptr<PendingMessage> send(int to, const Announcement& mine) const;
+  // The message of the next header of `from`; valid until take().
+  PeerMessage next(int from) const { return {from, slots_[from].receive.get()}; }
   // The header that has arrived from `from`. Posts the receive of the next one.
   Announcement take(int from);
   // The header that has arrived from `from` and was not taken yet. On any thread.
@@ -36,12 +36,12 @@ class HeaderExchange {
  private:
   struct Slot {
     Announcement announcement;
-    std::unique_ptr<Transfer> receive;
+    std::unique_ptr<PendingMessage> receive;
   };
   void post(int from);
 
   const GroupLink& link_;
-  const Purpose purpose_;
+  const MessageKind kind_;
   mutable std::mutex mutex_;  // another thread may look at a slot while it is replaced
   std::vector<Slot> slots_;   // by group rank; this rank's own is empty
 };

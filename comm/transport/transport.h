@@ -6,7 +6,7 @@
 // sent; messages of different tags overtake each other. A receive has exactly the size of its message. A message may arrive
 // before its receive was posted, and then waits in the transport's memory or at its sender; groups keep such messages short.
 //
-// Transfers make progress at least while any thread of the rank is in Transfer::wait. Thread-safe.
+// Messages make progress at least while any thread of the rank is in PendingMessage::wait. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -18,34 +18,34 @@
 
 namespace trivet::comm {
 
-enum class TransferState {
+enum class MessageState {
   Complete,  // sent: the bytes may be changed; received: the bytes are here
   Pending,
-  PeerGone,  // the connection to the peer has ended, and the transfer will never be complete
+  PeerGone,  // the connection to the peer has ended, and the message will never be complete
 };
 
 // A message on its way. Its bytes must stay valid, and those to send unchanged, until it is complete or destroyed. Destroying
 // it earlier cancels it: afterwards the transport does not touch the bytes any more. A send that is cancelled may still arrive,
 // in full or not at all.
-class Transfer {
+class PendingMessage {
  public:
-  virtual ~Transfer() = default;
-  // Returns as soon as the transfer is not pending any more, otherwise after `slice`; with 0 it does not wait. Several threads
-  // may wait for the same transfer. Throws std::logic_error if a message has another size than its receive.
-  virtual TransferState wait(std::chrono::milliseconds slice) = 0;
+  virtual ~PendingMessage() = default;
+  // Returns as soon as the message is not pending any more, otherwise after `slice`; with 0 it does not wait. Several threads
+  // may wait for the same message. Throws std::logic_error if a message has another size than its receive.
+  virtual MessageState wait(std::chrono::milliseconds slice) = 0;
 };
 
 class Transport {
  public:
   static constexpr int kTagBits = 43;  // of a tag, the lowest ones; an implementation may use the others
 
-  // All transfers must be destroyed before. Ends the connections: peers see PeerGone.
+  // All pending messages must be destroyed before. Ends the connections: peers see PeerGone.
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
   // Neither of them waits. `bytes` is not empty; `peer` is another rank.
-  virtual std::unique_ptr<Transfer> send(int peer, uint64_t tag, std::span<const std::byte> bytes) = 0;
-  virtual std::unique_ptr<Transfer> receive(int peer, uint64_t tag, std::span<std::byte> bytes) = 0;
+  virtual std::unique_ptr<PendingMessage> send(int peer, uint64_t tag, std::span<const std::byte> bytes) = 0;
+  virtual std::unique_ptr<PendingMessage> receive(int peer, uint64_t tag, std::span<std::byte> bytes) = 0;
   // After PeerGone, for messages: "its connection ended: Connection reset by peer".
   virtual std::string why_gone(int peer) const = 0;
 };

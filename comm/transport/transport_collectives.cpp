@@ -52,11 +52,11 @@ OperationHeader TransportCollectives::meet(const Call& call) {
 
 // Receives are posted first, so that no data arrives before its receive.
 void TransportCollectives::meet_and_move(const Call& call, const Incoming& incoming, const Outgoing& outgoing) {
-  Transfers transfers;
-  receive_all(incoming, transfers);
+  Transfers messages;
+  receive_all(incoming, messages);
   const OperationHeader header = meet(call);
-  send_all(outgoing, transfers);
-  link_.await(transfers.pending, header);
+  send_all(outgoing, messages);
+  link_.await(messages.pending, header);
 }
 
 void TransportCollectives::all_gather(const Call& call) {
@@ -121,27 +121,27 @@ void TransportCollectives::reduce_scatter(const Call& call) {
   }
 }
 
-void TransportCollectives::receive_all(const Incoming& incoming, Transfers& transfers) const {
+void TransportCollectives::receive_all(const Incoming& incoming, Transfers& messages) const {
   for (int rank : ranks_after(link_.rank(), link_.size())) {
     if (rank == link_.rank() || incoming(rank).empty()) continue;
-    transfers.owned.push_back(link_.receive(rank, Purpose::CollectiveData, incoming(rank)));
-    transfers.pending.push_back({rank, transfers.owned.back().get()});
+    messages.owned.push_back(link_.receive(rank, MessageKind::CollectiveData, incoming(rank)));
+    messages.pending.push_back({rank, messages.owned.back().get()});
   }
 }
 
-void TransportCollectives::send_all(const Outgoing& outgoing, Transfers& transfers) const {
+void TransportCollectives::send_all(const Outgoing& outgoing, Transfers& messages) const {
   for (int rank : ranks_after(link_.rank(), link_.size())) {
     if (rank == link_.rank() || outgoing(rank).empty()) continue;
-    transfers.owned.push_back(link_.send(rank, Purpose::CollectiveData, outgoing(rank)));
-    transfers.pending.push_back({rank, transfers.owned.back().get()});
+    messages.owned.push_back(link_.send(rank, MessageKind::CollectiveData, outgoing(rank)));
+    messages.pending.push_back({rank, messages.owned.back().get()});
   }
 }
 
 void TransportCollectives::exchange(const OperationHeader& during, const Incoming& incoming, const Outgoing& outgoing) const {
-  Transfers transfers;
-  receive_all(incoming, transfers);
-  send_all(outgoing, transfers);
-  link_.await(transfers.pending, during);
+  Transfers messages;
+  receive_all(incoming, messages);
+  send_all(outgoing, messages);
+  link_.await(messages.pending, during);
 }
 
 std::span<std::byte> TransportCollectives::received(int rank, size_t bytes) {

@@ -24,7 +24,7 @@ namespace trivet::comm {
 class TransportCollectives {
  public:
   // The link must outlive this object.
-  explicit TransportCollectives(const GroupLink& link) : link_(link), meeting_(link, Purpose::CollectiveHeader) {}
+  explicit TransportCollectives(const GroupLink& link) : link_(link), meeting_(link, MessageKind::CollectiveHeader) {}
 
   void run(const Call& call);
   // The operation in which `rank` waits for this rank, while this rank is in no collective operation.
@@ -33,8 +33,8 @@ class TransportCollectives {
  private:
   // Transfers that are in flight at the same time. Destroying it cancels them.
   struct Transfers {
-    std::vector<std::unique_ptr<Transfer>> owned;
-    std::vector<PendingTransfer> pending;
+    std::vector<std::unique_ptr<PendingMessage>> owned;
+    std::vector<PeerMessage> pending;
   };
   // What this rank receives from, or sends to, another rank; may be empty.
   using Incoming = std::function<std::span<std::byte>(int rank)>;
@@ -50,8 +50,8 @@ class TransportCollectives {
   void all_reduce(const Call& call);
   void reduce_scatter(const Call& call);
 
-  void receive_all(const Incoming& incoming, Transfers& transfers) const;
-  void send_all(const Outgoing& outgoing, Transfers& transfers) const;
+  void receive_all(const Incoming& incoming, Transfers& messages) const;
+  void send_all(const Outgoing& outgoing, Transfers& messages) const;
   void exchange(const OperationHeader& during, const Incoming& incoming, const Outgoing& outgoing) const;
   // Memory for what all other ranks send of a segment of `bytes`: the piece of `rank`.
   std::span<std::byte> received(int rank, size_t bytes);

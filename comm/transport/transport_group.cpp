@@ -10,7 +10,7 @@ TransportGroup::TransportGroup(std::shared_ptr<RankTransport> transport, uint64_
     : link_(std::move(transport), group_id, std::move(self), std::move(job)),
       collectives_(link_),
       messages_(link_),
-      control_(link_, Purpose::ControlHeader) {
+      control_(link_, MessageKind::ControlHeader) {
   link_.set_waits_elsewhere(
       [this](int peer, const OperationHeader& during) { return waits_elsewhere(collectives_, messages_, peer, during); });
 }

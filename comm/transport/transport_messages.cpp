@@ -4,8 +4,8 @@ namespace trivet::comm {
 
 TransportMessages::TransportMessages(const GroupLink& link)
     : link_(link),
-      senders_(link, Purpose::SendHeader),
-      receivers_(link, Purpose::ReceiveHeader),
+      senders_(link, MessageKind::SendHeader),
+      receivers_(link, MessageKind::ReceiveHeader),
       sent_to_(link.size()),
       received_from_(link.size()) {}
 
@@ -16,10 +16,10 @@ void TransportMessages::send(OperationHeader header, ConstTensorView data) {
   compare(header, meet(senders_, receivers_, header), link_.rank(), peer);
   if (data.elements() > 0) {
     std::byte taken{};
-    const auto answer = link_.receive(peer, Purpose::MessageTaken, {&taken, 1});
-    const auto message =
-        link_.send(peer, Purpose::MessageData, {static_cast<const std::byte*>(data.data), static_cast<size_t>(data.bytes())});
-    const PendingTransfer pending[] = {{peer, message.get()}, {peer, answer.get()}};
+    const auto answer = link_.receive(peer, MessageKind::MessageTaken, {&taken, 1});
+    const auto message = link_.send(peer, MessageKind::MessageData,
+                                    {static_cast<const std::byte*>(data.data), static_cast<size_t>(data.bytes())});
+    const PeerMessage pending[] = {{peer, message.get()}, {peer, answer.get()}};
     link_.await(pending, header);
   }
   --under_way_;
@@ -29,17 +29,17 @@ void TransportMessages::receive(OperationHeader header, TensorView data) {
   const int peer = header.root;
   ++under_way_;
   header.number = ++received_from_[peer];
-  std::unique_ptr<Transfer> message;
+  std::unique_ptr<PendingMessage> message;
   if (data.elements() > 0)
     message =
-        link_.receive(peer, Purpose::MessageData, {static_cast<std::byte*>(data.data), static_cast<size_t>(data.bytes())});
+        link_.receive(peer, MessageKind::MessageData, {static_cast<std::byte*>(data.data), static_cast<size_t>(data.bytes())});
   compare(meet(receivers_, senders_, header), header, peer, link_.rank());
   if (message) {
-    const PendingTransfer arriving[] = {{peer, message.get()}};
+    const PeerMessage arriving[] = {{peer, message.get()}};
     link_.await(arriving, header);
     const std::byte taken{};
-    const auto answer = link_.send(peer, Purpose::MessageTaken, {&taken, 1});
-    const PendingTransfer answering[] = {{peer, answer.get()}};
+    const auto answer = link_.send(peer, MessageKind::MessageTaken, {&taken, 1});
+    const PeerMessage answering[] = {{peer, answer.get()}};
     link_.await(answering, header);
   }
   --under_way_;
@@ -49,7 +49,7 @@ OperationHeader TransportMessages::meet(const HeaderExchange& out, HeaderExchang
   const int peer = mine.root;
   const Announcement announcement{mine};
   const auto sent = out.send(peer, announcement);
-  const PendingTransfer pending[] = {in.next(peer), {peer, sent.get()}};
+  const PeerMessage pending[] = {in.next(peer), {peer, sent.get()}};
   link_.await(pending, mine);
   return in.take(peer).header;
 }

@@ -24,7 +24,8 @@ void Staging::copy_in_host_memory(ConstTensorView from, TensorView to) {
   if (from.bytes() > 0) std::memcpy(to.data, from.data, from.bytes());
 }
 
-AsyncSaver::AsyncSaver(Store& store, Participants ranks, MemoryMeter& meter, Log log, Staging staging, int failure_limit)
+AsyncSaver::AsyncSaver(CheckpointStore& store, Participants ranks, MemoryMeter& meter, Log log, Staging staging,
+                       int failure_limit)
     : store_(store),
       ranks_(std::move(ranks)),
       meter_(meter),

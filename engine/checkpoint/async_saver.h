@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "core/buffer.h"
-#include "engine/checkpoint/store.h"
+#include "engine/checkpoint/checkpoint_store.h"
 
 namespace trivet::checkpoint {
 
@@ -37,7 +37,8 @@ enum class OnFailure : uint8_t { Continue, End };
 
 class AsyncSaver {
  public:
-  AsyncSaver(Store& store, Participants ranks, MemoryMeter& meter, Log log = {}, Staging staging = {}, int failure_limit = 3);
+  AsyncSaver(CheckpointStore& store, Participants ranks, MemoryMeter& meter, Log log = {}, Staging staging = {},
+             int failure_limit = 3);
   ~AsyncSaver() = default;
   AsyncSaver(const AsyncSaver&) = delete;
   AsyncSaver& operator=(const AsyncSaver&) = delete;
@@ -59,7 +60,7 @@ class AsyncSaver {
   void write();
   std::string what_follows() const;
 
-  Store& store_;
+  CheckpointStore& store_;
   Participants ranks_;
   MemoryMeter& meter_;
   Log log_;

@@ -36,7 +36,7 @@ struct BlockJob {
   std::vector<Copy> copies;
 };
 
-void add_copies(std::vector<BlockJob>& jobs, size_t piece, const Run& run, int64_t element_bytes, std::byte* out) {
+void add_copies(std::vector<BlockJob>& jobs, size_t piece, const CommonElements& run, int64_t element_bytes, std::byte* out) {
   int64_t from = run.from * element_bytes, left = run.count * element_bytes;
   out += run.to * element_bytes;
   while (left > 0) {
@@ -195,7 +195,7 @@ void LoadedStep::read(std::span<const Piece> wanted, int threads) const {
   for (const Piece& piece : wanted) {
     int64_t covered = 0;
     for (size_t i : stored[piece.name])
-      for (const Run& run : common_runs(piece.shape, region_of(manifest_.pieces[i]), region_of(piece))) {
+      for (const CommonElements& run : common_runs(piece.shape, region_of(manifest_.pieces[i]), region_of(piece))) {
         add_copies(jobs, i, run, size_of(piece.data.dtype), static_cast<std::byte*>(piece.data.data));
         covered += run.count;
       }

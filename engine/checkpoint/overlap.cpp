@@ -48,8 +48,8 @@ int64_t row_in_from(const Joined& dims, int64_t row) {
 
 }  // namespace
 
-std::vector<Run> common_runs(const Shape& shape, const Region& from, const Region& to) {
-  std::vector<Run> runs;
+std::vector<CommonElements> common_runs(const Shape& shape, const Region& from, const Region& to) {
+  std::vector<CommonElements> runs;
   if (from.count == 0 || to.count == 0) return runs;
   const Joined dims = join_whole_dims(shape, from, to);
   const int64_t from_cols = dims.from_shape.back(), to_cols = dims.to_shape.back();

@@ -15,11 +15,11 @@ struct Region {
 };
 
 // `count` elements that are contiguous in both parts; `from` and `to` count from the first element of each part.
-struct Run {
+struct CommonElements {
   int64_t from = 0, to = 0, count = 0;
 };
 
 // All runs that `from` and `to` (parts of a tensor of this shape) have in common, ascending in `to`.
-std::vector<Run> common_runs(const Shape& shape, const Region& from, const Region& to);
+std::vector<CommonElements> common_runs(const Shape& shape, const Region& from, const Region& to);
 
 }  // namespace trivet::checkpoint

@@ -54,8 +54,8 @@ std::string problem(const KeyEntry& entry, const JsonNode& value) {
   if (!has_type(entry, value))
     return entry.type == KeyType::Enum ? fmt::format("{} is not accepted; use {}", shown(value), entry.type_text())
                                        : fmt::format("{} is not accepted; {} is expected", shown(value), entry.type_text());
-  if (value.kind == JsonKind::Number && !entry.range.contains(value.number))
-    return fmt::format("{} is not accepted; use {}", shown(value), entry.range.text());
+  if (value.kind == JsonKind::Number && !entry.bounds.contains(value.number))
+    return fmt::format("{} is not accepted; use {}", shown(value), entry.bounds.text());
   return "";
 }
 
@@ -85,11 +85,11 @@ std::string canonical(const std::string& path) { return path == "bfloat16" ? "bf
 
 }  // namespace
 
-Document::Document(const JsonNode& root, const KeyTable& table, Report& report) : table_(table), report_(report) {
+Document::Document(const JsonNode& root, const KeyTable& table, Mistakes& mistakes) : table_(table), mistakes_(mistakes) {
   if (root.kind == JsonKind::Object)
     collect(root, "");
   else
-    report_.add(root.at, "", "a config must be a JSON object, { ... }");
+    mistakes_.add(root.at, "", "a config must be a JSON object, { ... }");
   for (const GivenEntry& given : given_) check(given);
 }
 
@@ -112,7 +112,7 @@ void Document::collect(const JsonNode& object, const std::string& section) {
   for (const JsonMember& member : object.members) {
     const std::string path = canonical(section.empty() ? member.key : section + "." + member.key);
     if (const KeyEntry* entry = table_.find(path)) {
-      if (find(path)) report_.add(member.at, path, "given twice, once under another name; keep one");
+      if (find(path)) mistakes_.add(member.at, path, "given twice, once under another name; keep one");
       given_.push_back({entry, &member.value, member.at});
     } else if (table_.is_section(path)) {
       if (!type_is_refused || member.key != "params") collect_section(member, path);
@@ -125,24 +125,24 @@ void Document::collect(const JsonNode& object, const std::string& section) {
 void Document::collect_section(const JsonMember& member, const std::string& path) {
   const JsonNode& value = member.value;
   if (value.kind == JsonKind::Object) {
-    const size_t before = report_.size();
+    const size_t before = mistakes_.size();
     collect(value, path);
-    if (table_.is_switch(path) && report_.size() == before)
-      report_.add(member.at, path,
-                  "is known to DeepSpeed, where the presence of the section switches it on, but not implemented by Trivet; "
-                  "remove the section");
+    if (table_.is_switch(path) && mistakes_.size() == before)
+      mistakes_.add(member.at, path,
+                    "is known to DeepSpeed, where the presence of the section switches it on, but not implemented by Trivet; "
+                    "remove the section");
   } else if (path == "zero_optimization" && value.kind == JsonKind::Bool) {  // DeepSpeed: true is stage 1
     made_.push_back(integer_node(value.boolean ? 1 : 0, value.at));
     given_.push_back({table_.find("zero_optimization.stage"), &made_.back(), member.at});
   } else if (value.kind == JsonKind::String && value.text == "auto") {
-    report_.add(value.at, path, "\"auto\" is not accepted; state the section's values or remove it");
+    mistakes_.add(value.at, path, "\"auto\" is not accepted; state the section's values or remove it");
   } else if (value.kind != JsonKind::Null) {
-    report_.add(value.at, path, fmt::format("{} is not accepted; an object is expected", shown(value)));
+    mistakes_.add(value.at, path, fmt::format("{} is not accepted; an object is expected", shown(value)));
   }
 }
 
 void Document::report_unknown(const JsonMember& member, const std::string& path, const std::string& section) {
-  if (!report_.shows(member.at)) return report_.add(member.at, path, "unknown key");  // advice would cost time for nothing
+  if (!mistakes_.shows(member.at)) return mistakes_.add(member.at, path, "unknown key");  // advice would cost time for nothing
   const std::vector<std::string> here = table_.names_in(section);
   const std::vector<std::string> near = nearest_names(member.key, here);
   const std::vector<std::string> elsewhere = table_.sections_with(member.key);
@@ -157,7 +157,7 @@ void Document::report_unknown(const JsonMember& member, const std::string& path,
       const size_t last = text.rfind(" or ");
       return last == std::string::npos ? text : text.replace(last, 4, " and ");
     }();
-  report_.add(member.at, path, "unknown key" + advice);
+  mistakes_.add(member.at, path, "unknown key" + advice);
 }
 
 bool Document::in_disabled_section(const KeyEntry& entry) const {
@@ -176,15 +176,15 @@ bool Document::in_disabled_section(const KeyEntry& entry) const {
 void Document::check(const GivenEntry& given) {
   const KeyEntry& entry = *given.entry;
   const std::string what = problem(entry, *given.value);
-  if (!what.empty()) return report_.add(given.value->at, entry.path, what);
+  if (!what.empty()) return mistakes_.add(given.value->at, entry.path, what);
   if (entry.effect != Effect::NotImplemented || in_disabled_section(entry)) return;
   if (switched_off(*given.value) || given.value->kind == JsonKind::Null ||
       same_value(*given.value, read_json(entry.default_json, entry.path)))
     return;
   const std::string advice = entry.instead.empty() ? fmt::format("remove it or set it to {}", entry.default_json)
                                                    : fmt::format("use {} instead", entry.instead);
-  report_.add(given.value->at, entry.path,
-              fmt::format("{} is known to DeepSpeed but not implemented by Trivet; {}", shown(*given.value), advice));
+  mistakes_.add(given.value->at, entry.path,
+                fmt::format("{} is known to DeepSpeed but not implemented by Trivet; {}", shown(*given.value), advice));
 }
 
 }  // namespace trivet::config

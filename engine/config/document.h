@@ -7,7 +7,7 @@
 
 #include "engine/config/json_node.h"
 #include "engine/config/key_table.h"
-#include "engine/config/report.h"
+#include "engine/config/mistakes.h"
 
 namespace trivet::config {
 
@@ -19,8 +19,8 @@ struct GivenEntry {
 
 class Document {
  public:
-  // Keeps references to all three. Unknown keys, wrong types and values out of range go to the report.
-  Document(const JsonNode& root, const KeyTable& table, Report& report);
+  // Keeps references to all three. Unknown keys, wrong types and values out of range go to the mistakes.
+  Document(const JsonNode& root, const KeyTable& table, Mistakes& mistakes);
 
   const std::vector<GivenEntry>& given() const { return given_; }
   const GivenEntry* find(const std::string& path) const;
@@ -36,7 +36,7 @@ class Document {
   void report_unknown(const JsonMember& member, const std::string& path, const std::string& section);
 
   const KeyTable& table_;
-  Report& report_;
+  Mistakes& mistakes_;
   std::vector<GivenEntry> given_;
   std::deque<JsonNode> made_;  // values of keys written in a short form ("zero_optimization": true)
 };

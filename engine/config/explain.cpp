@@ -5,8 +5,8 @@
 
 #include "engine/config/key_table.h"
 #include "engine/config/load.h"
+#include "engine/config/mistakes.h"
 #include "engine/config/refuse.h"
-#include "engine/config/report.h"
 
 namespace trivet {
 namespace {

@@ -8,16 +8,16 @@
 
 namespace trivet::config {
 
-bool Range::contains(double value) const {
+bool Bounds::contains(double value) const {
   return (min_excluded ? value > min : value >= min) && (max_excluded ? value < max : value <= max);
 }
 
-bool Range::limited() const {
+bool Bounds::limited() const {
   const double infinity = std::numeric_limits<double>::infinity();
   return min != -infinity || max != infinity;
 }
 
-std::string Range::text() const {
+std::string Bounds::text() const {
   const double infinity = std::numeric_limits<double>::infinity();
   const std::string low = fmt::format("{} {}", min_excluded ? "more than" : "at least", min);
   const std::string high = fmt::format("{} {}", max_excluded ? "less than" : "at most", max);

@@ -25,7 +25,7 @@ enum class Effect {
   NotImplemented,  // a key of DeepSpeed for which only the default is accepted
 };
 
-struct Range {
+struct Bounds {
   double min = -std::numeric_limits<double>::infinity(), max = std::numeric_limits<double>::infinity();
   bool min_excluded = false, max_excluded = false;
 
@@ -45,7 +45,7 @@ struct KeyEntry {
   std::string instead;                        // what to use instead of a key that is not implemented
   std::string alias_of;                       // the main name of this key, which `explain` prints
   bool nullable = false;                      // null means the default
-  Range range;                                // for numbers
+  Bounds bounds;                              // for numbers
   std::vector<std::string> names;             // for enums
   bool ignore_case = false;                   // for enums
   std::vector<std::string> open_names;        // for enums: "file:PATH" accepts "file:" followed by anything

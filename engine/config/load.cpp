@@ -23,14 +23,14 @@ std::string read_text(const std::string& path) {
   return read.text;
 }
 
-void set_values(Config& config, const Document& document, bool selectors, Report& report) {
+void set_values(Config& config, const Document& document, bool selectors, Mistakes& mistakes) {
   for (const GivenEntry& given : document.given()) {
     if (!given.entry->set || given.entry->selects != selectors || given.value->kind == JsonKind::Null) continue;
     try {
       given.entry->set(config, *given.value);
     } catch (const std::invalid_argument& expected) {
-      report.add(given.value->at, given.entry->path,
-                 fmt::format("{} is not accepted; {}", printable(to_json(*given.value)), expected.what()));
+      mistakes.add(given.value->at, given.entry->path,
+                   fmt::format("{} is not accepted; {}", printable(to_json(*given.value)), expected.what()));
     }
   }
 }
@@ -38,30 +38,30 @@ void set_values(Config& config, const Document& document, bool selectors, Report
 std::string unquoted(const std::string& json) { return json.substr(1, json.size() - 2); }
 
 // Refuses keys of a type that is not selected: "momentum" belongs to SGD and is refused with AdamW.
-void check_selected(const Config& config, const Document& document, Report& report) {
+void check_selected(const Config& config, const Document& document, Mistakes& mistakes) {
   for (const GivenEntry& given : document.given()) {
     const KeyEntry& entry = *given.entry;
     if (entry.selected_by.empty()) continue;
     const std::string selected = unquoted(key_table().find(entry.selector)->get(config));
     if (std::find(entry.selected_by.begin(), entry.selected_by.end(), selected) != entry.selected_by.end()) continue;
-    report.add(given.at, entry.path,
-               fmt::format("belongs to {}, not to \"{}\"; remove it", one_of(entry.selected_by), selected));
+    mistakes.add(given.at, entry.path,
+                 fmt::format("belongs to {}, not to \"{}\"; remove it", one_of(entry.selected_by), selected));
   }
 }
 
 Config build(const JsonNode& root, const std::string& source) {
-  Report report(source);
-  const Document document(root, key_table(), report);
-  report.throw_if_any();
+  Mistakes mistakes(source);
+  const Document document(root, key_table(), mistakes);
+  mistakes.throw_if_any();
   Config config;
   config.source = source;
   for (const GivenEntry& given : document.given())
     config.given.push_back({given.entry->path, to_json(*given.value), given.at.line, given.at.column});
-  set_values(config, document, true, report);
+  set_values(config, document, true, mistakes);
   set_dependent_defaults(config);
-  set_values(config, document, false, report);
-  check_selected(config, document, report);
-  report.throw_if_any();
+  set_values(config, document, false, mistakes);
+  check_selected(config, document, mistakes);
+  mistakes.throw_if_any();
   if (config.scheduler.total_num_steps == 0) config.scheduler.total_num_steps = config.training.steps;
   return config;
 }

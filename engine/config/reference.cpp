@@ -47,7 +47,7 @@ std::string type_column(const KeyEntry& entry) {
       for (const std::string& name : entry.shown_names()) text += (text.empty() ? "" : ", ") + quoted(name);
       break;
   }
-  if (entry.range.limited()) text += ", " + entry.range.text();
+  if (entry.bounds.limited()) text += ", " + entry.bounds.text();
   return entry.nullable ? text + " or null" : text;
 }
 

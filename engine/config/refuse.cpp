@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "engine/config/key_table.h"
-#include "engine/config/report.h"
+#include "engine/config/mistakes.h"
 
 namespace trivet::config {
 

@@ -22,10 +22,10 @@ class KeyRefiner {
  public:
   explicit KeyRefiner(KeyEntry& entry) : entry_(entry) {}
 
-  KeyRefiner& at_least(double min) { return entry_.range.min = min, *this; }
-  KeyRefiner& more_than(double min) { return entry_.range.min_excluded = true, at_least(min); }
-  KeyRefiner& between(double min, double max) { return entry_.range.max = max, at_least(min); }
-  KeyRefiner& below(double max) { return entry_.range.max_excluded = true, entry_.range.max = max, *this; }
+  KeyRefiner& at_least(double min) { return entry_.bounds.min = min, *this; }
+  KeyRefiner& more_than(double min) { return entry_.bounds.min_excluded = true, at_least(min); }
+  KeyRefiner& between(double min, double max) { return entry_.bounds.max = max, at_least(min); }
+  KeyRefiner& below(double max) { return entry_.bounds.max_excluded = true, entry_.bounds.max = max, *this; }
   KeyRefiner& nullable() { return entry_.nullable = true, *this; }
   KeyRefiner& selects() { return entry_.selects = true, *this; }
   KeyRefiner& ignores_case() { return entry_.ignore_case = true, *this; }

@@ -12,8 +12,8 @@ namespace trivet::data {
 namespace {
 
 // The tokens that can be drawn at all.
-std::vector<Candidate> possible_tokens(std::span<const float> logits) {
-  std::vector<Candidate> possible;
+std::vector<LikelyToken> possible_tokens(std::span<const float> logits) {
+  std::vector<LikelyToken> possible;
   for (size_t i = 0; i < logits.size(); ++i) {
     if (std::isnan(logits[i]) || logits[i] == INFINITY)
       throw NumericsError(
@@ -24,25 +24,25 @@ std::vector<Candidate> possible_tokens(std::span<const float> logits) {
   return possible;
 }
 
-bool more_likely(const Candidate& a, const Candidate& b) {
+bool more_likely(const LikelyToken& a, const LikelyToken& b) {
   return a.probability != b.probability ? a.probability > b.probability : a.token < b.token;
 }
 
 // Sorts the candidates and keeps the `count` most likely.
-void keep_most_likely(std::vector<Candidate>& all, int64_t count) {
+void keep_most_likely(std::vector<LikelyToken>& all, int64_t count) {
   const auto kept = std::min<int64_t>(count, static_cast<int64_t>(all.size()));
   std::partial_sort(all.begin(), all.begin() + kept, all.end(), more_likely);
   all.resize(kept);
 }
 
-void softmax(std::vector<Candidate>& sorted, double temperature) {
+void softmax(std::vector<LikelyToken>& sorted, double temperature) {
   const double greatest = sorted.front().probability;
   double sum = 0;
   for (auto& candidate : sorted) sum += candidate.probability = std::exp((candidate.probability - greatest) / temperature);
   for (auto& candidate : sorted) candidate.probability /= sum;
 }
 
-void keep_nucleus(std::vector<Candidate>& sorted, double top_p) {
+void keep_nucleus(std::vector<LikelyToken>& sorted, double top_p) {
   double sum = 0;
   size_t kept = 0;
   while (kept < sorted.size() && sum < top_p) sum += sorted[kept++].probability;
@@ -61,9 +61,9 @@ void check(const SamplingOptions& options) {
     throw ConfigError(fmt::format("top_p: {} is not accepted; use more than 0 and at most 1", options.top_p));
 }
 
-std::vector<Candidate> candidates(std::span<const float> logits, const SamplingOptions& options) {
+std::vector<LikelyToken> candidates(std::span<const float> logits, const SamplingOptions& options) {
   check(options);
-  std::vector<Candidate> kept = possible_tokens(logits);
+  std::vector<LikelyToken> kept = possible_tokens(logits);
   const bool greedy = options.temperature == 0;
   keep_most_likely(kept, greedy ? 1 : options.top_k == 0 ? static_cast<int64_t>(kept.size()) : options.top_k);
   softmax(kept, greedy ? 1.0 : options.temperature);
@@ -71,7 +71,7 @@ std::vector<Candidate> candidates(std::span<const float> logits, const SamplingO
   return kept;
 }
 
-int32_t choose(std::span<const Candidate> candidates, double unit) {
+int32_t choose(std::span<const LikelyToken> candidates, double unit) {
   double sum = 0;
   for (const auto& candidate : candidates) {
     sum += candidate.probability;

@@ -18,17 +18,17 @@ struct SamplingOptions {
 // Throws ConfigError for a negative temperature or top_k, and a top_p outside (0, 1].
 void check(const SamplingOptions& options);
 
-struct Candidate {
+struct LikelyToken {
   int32_t token = 0;
   double probability = 0;
 };
 
 // The tokens that may be drawn, most likely first (between equals, the lower id first), with probabilities that sum to 1. Never
 // empty. A logit of -infinity is never chosen; throws NumericsError when a logit is NaN or +infinity, or all are -infinity.
-std::vector<Candidate> candidates(std::span<const float> logits, const SamplingOptions& options);
+std::vector<LikelyToken> candidates(std::span<const float> logits, const SamplingOptions& options);
 
 // The first candidate at which the running sum of probabilities exceeds `unit`, which is in [0, 1).
-int32_t choose(std::span<const Candidate> candidates, double unit);
+int32_t choose(std::span<const LikelyToken> candidates, double unit);
 
 // 53 bits of counter-based randomness in [0, 1).
 double sampling_unit(uint64_t seed, int64_t sequence, int64_t position);

@@ -56,7 +56,7 @@ void LambRule::apply(const UpdateSide& side, const zero::OwnedPiece& piece, cons
   const auto& parameters = piece.group->layout().parameters;
   const size_t first_parameter = context_.owned.of(*piece.group).first_parameter;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    const zero::Overlap part = overlap(parameters[i], range.first, range.count);
+    const zero::Intersection part = intersection(parameters[i], range.first, range.count);
     if (part.count == 0) continue;
     side.kernels.apply_update({.master = part_of(range.master, part.first_in_range, part.count),
                                .copy_out = part_of(range.copy_out, part.first_in_range, part.count),

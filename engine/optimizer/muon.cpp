@@ -95,7 +95,7 @@ void MuonRule::apply_range(const OwnedGroup& group, const zero::OwnedRange& rang
                            const StepScalars& scalars) {
   const UpdateSide& side = context_.sides.of(range);
   for (const zero::FlatParameter& parameter : group.group->layout().parameters) {
-    const zero::Overlap part = overlap(parameter, range.first, range.count);
+    const zero::Intersection part = intersection(parameter, range.first, range.count);
     if (part.count == 0 || !is_muon(group, parameter)) continue;
     const Shape& shape = parameter.spec.shape;
     const double shape_scale = std::sqrt(std::max(1.0, static_cast<double>(shape[0]) / static_cast<double>(shape[1])));

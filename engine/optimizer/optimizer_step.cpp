@@ -144,7 +144,7 @@ std::vector<OptimizerStep::Segment> OptimizerStep::segments_of(const zero::Owned
                                                                const zero::OwnedRange& range) const {
   std::vector<Segment> segments;
   for (const zero::FlatParameter& parameter : piece.group->layout().parameters) {
-    const zero::Overlap part = overlap(parameter, range.first, range.count);
+    const zero::Intersection part = intersection(parameter, range.first, range.count);
     if (part.count == 0) continue;
     const bool mergeable =
         rule_->merges_parameters() && !segments.empty() && segments.back().parameter->spec.decay == parameter.spec.decay;

@@ -19,8 +19,8 @@ std::vector<OwnedPart> counted_parts(const OwnedParameter& parameter, const zero
   if (!parameter.group->axis().is_counted()) return parts;
   for (const tensor_parallel::LocalBox& box : parameter.flat().part.boxes) {
     if (!box.counted) continue;
-    const zero::Overlap part =
-        zero::overlap(parameter.flat().offset + box.first, box.shape.elements(), shard_first, layout.shard_elements);
+    const zero::Intersection part =
+        zero::intersection(parameter.flat().offset + box.first, box.shape.elements(), shard_first, layout.shard_elements);
     if (part.count > 0) parts.push_back({shard_first - range.first + part.first_in_range, part.count});
   }
   return parts;

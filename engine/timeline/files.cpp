@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "engine/config/refuse.h"
-#include "engine/timeline/report.h"
+#include "engine/timeline/timeline_report.h"
 #include "pipeline/render.h"
 
 namespace trivet::timeline {
@@ -25,7 +25,7 @@ pipeline::Caption caption(const Plan& plan, const std::string& what) {
           (plan.stages.stages() + ranks - 1) / ranks, "ms"};
 }
 
-std::string svg(const Report& report, const Plan& plan) {
+std::string svg(const TimelineReport& report, const Plan& plan) {
   const pipeline::Caption measured = caption(plan, "measured"), simulated = caption(plan, "simulated");
   const pipeline::Panel panels[] = {{report.measured.timeline, measured}, {report.simulated.timeline, simulated}};
   return pipeline::to_svg(panels);
@@ -70,7 +70,7 @@ void make_directory(const Config& config) {
                    fmt::format("\"{}\" cannot be created: {}", config.timeline.directory, error.message()));
 }
 
-void write(const Report& report, const Plan& plan) {
+void write(const TimelineReport& report, const Plan& plan) {
   write_file(plan.config, "timeline.svg", svg(report, plan));
   write_file(plan.config, "measured.json", pipeline::to_chrome_trace(report.measured.timeline));
   write_file(plan.config, "simulated.json", pipeline::to_chrome_trace(report.simulated.timeline));

@@ -29,12 +29,12 @@ Checkpoints::Checkpoints(Run& run) : run_(run), group_(run.world.group().subgrou
   run_id_ = ranks().gather(fmt::format("{:08x}", std::random_device{}())).front();
   const std::string& directory = run.config.checkpoint.directory;
   if (directory.empty()) return;
-  store_ = std::make_unique<checkpoint::Store>(real_file_system(), store_options(directory));
+  store_ = std::make_unique<checkpoint::CheckpointStore>(real_file_system(), store_options(directory));
   store_->acquire(ranks());
   saver_ = std::make_unique<checkpoint::AsyncSaver>(*store_, ranks(), staging_memory_, run.log, staging());
 }
 
-checkpoint::StoreOptions Checkpoints::store_options(const std::string& directory) const {
+checkpoint::CheckpointStoreOptions Checkpoints::store_options(const std::string& directory) const {
   return {.directory = directory,
           .run_id = run_id_,
           .keep = run_.config.checkpoint.keep,

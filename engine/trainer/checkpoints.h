@@ -6,7 +6,7 @@
 
 #include "core/buffer.h"
 #include "engine/checkpoint/async_saver.h"
-#include "engine/checkpoint/store.h"
+#include "engine/checkpoint/checkpoint_store.h"
 #include "engine/trainer/run.h"
 
 namespace trivet::trainer {
@@ -22,8 +22,8 @@ class Checkpoints {
   // The ranks, in a group that only checkpoints use.
   comm::Participants ranks() const { return comm::over_group(*group_); }
   // A store of this run, for the directory that it saves to or for another one.
-  checkpoint::StoreOptions store_options(const std::string& directory) const;
-  checkpoint::Store* store() { return store_.get(); }  // null: the run saves nothing
+  checkpoint::CheckpointStoreOptions store_options(const std::string& directory) const;
+  checkpoint::CheckpointStore* store() { return store_.get(); }  // null: the run saves nothing
 
   bool saves() const { return saver_ != nullptr; }
   bool is_due() const;  // by the number of steps done
@@ -42,7 +42,7 @@ class Checkpoints {
   std::unique_ptr<comm::ProcessGroup> group_;
   std::string run_id_;
   MemoryMeter staging_memory_;
-  std::unique_ptr<checkpoint::Store> store_;
+  std::unique_ptr<checkpoint::CheckpointStore> store_;
   std::unique_ptr<checkpoint::AsyncSaver> saver_;
   int64_t last_saved_ = 0;
 };

@@ -13,7 +13,7 @@
 namespace trivet::trainer {
 namespace {
 
-void refuse_to_mix_runs(const Config& config, checkpoint::Store* saved_to) {
+void refuse_to_mix_runs(const Config& config, checkpoint::CheckpointStore* saved_to) {
   if (!saved_to || saved_to->newest_step() < 0) return;
   throw ConfigError(
       fmt::format("{}: checkpoint.directory: \"{}\" holds steps up to {} of an earlier run; add --resume to "
@@ -49,7 +49,7 @@ std::string resume_from(Run& run, const checkpoint::LoadedStep& step) {
   return step.directory();
 }
 
-std::string resume_from(Run& run, checkpoint::Store& store, const Checkpoints& checkpoints) {
+std::string resume_from(Run& run, checkpoint::CheckpointStore& store, const Checkpoints& checkpoints) {
   const auto newest = store.open_latest(checkpoints.ranks());
   return newest ? resume_from(run, *newest) : "";
 }
@@ -64,7 +64,7 @@ std::string resume_from_own(Run& run, Checkpoints& checkpoints) {
 std::string resume_from_other(Run& run, const std::string& directory, const Checkpoints& checkpoints) {
   if (std::filesystem::path(directory).filename().string().starts_with("step-"))
     return resume_from(run, checkpoint::LoadedStep(real_file_system(), directory));
-  checkpoint::Store other(real_file_system(), checkpoints.store_options(directory));
+  checkpoint::CheckpointStore other(real_file_system(), checkpoints.store_options(directory));
   const std::string step = resume_from(run, other, checkpoints);
   if (step.empty())
     throw ConfigError(fmt::format("--resume: \"{}\" holds no checkpoint; name the directory of an earlier run", directory));

@@ -6,8 +6,8 @@
 
 #include "core/error.h"
 #include "kernels/cuda/math.h"
+#include "kernels/cuda/products/around_products.h"
 #include "kernels/cuda/products/cublas.h"
-#include "kernels/cuda/products/parts.h"
 #include "kernels/cuda/products/pieces.h"
 #include "kernels/cuda/products/product_of.h"
 

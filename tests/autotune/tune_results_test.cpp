@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "autotune/tune/report.h"
+#include "autotune/tune/html_report.h"
 #include "autotune/tune/result_key.h"
 #include "core/error.h"
 #include "engine/config/load.h"

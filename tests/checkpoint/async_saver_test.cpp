@@ -22,12 +22,12 @@ using ::testing::HasSubstr;
 constexpr const char* kDirectory = "/c";
 const Log kQuiet(0, static_cast<LogLevel>(4));
 
-StoreOptions options() { return {.directory = kDirectory, .run_id = "run", .log = kQuiet}; }
+CheckpointStoreOptions options() { return {.directory = kDirectory, .run_id = "run", .log = kQuiet}; }
 
 TEST(AsyncSaver, WritesWhatThePiecesHeldWhenItWasCalled) {
   MemoryFileSystem files;
   run_ranks(2, [&](const Participants& ranks) {
-    Store store(files, options());
+    CheckpointStore store(files, options());
     MemoryMeter meter;
     AsyncSaver saver(store, ranks, meter, kQuiet);
     RankPieces mine = make_pieces({.data = 2}, ranks.rank, 1, true);
@@ -71,7 +71,7 @@ std::unique_ptr<zero::offload::FileStore> make_store(MemoryFileSystem& files) {
 TEST(AsyncSaver, PiecesInFilesAreWrittenFromThere) {
   MemoryFileSystem files;
   const auto offloaded = make_store(files);
-  Store store(files, options());
+  CheckpointStore store(files, options());
   MemoryMeter meter;
   AsyncSaver saver(store, {}, meter, kQuiet);
   RankPieces mine = make_pieces({}, 0, 1, true);
@@ -88,7 +88,7 @@ TEST(AsyncSaver, PiecesInFilesAreWrittenFromThere) {
 TEST(AsyncSaver, PiecesOnADeviceAreStagedWhileThoseInFilesAreNot) {
   MemoryFileSystem files;
   const auto offloaded = make_store(files);
-  Store store(files, options());
+  CheckpointStore store(files, options());
   MemoryMeter meter;
   const auto copy_from_device = [](ConstTensorView from, TensorView to) {
     const auto* const complement = static_cast<const std::byte*>(from.data);
@@ -114,7 +114,7 @@ TEST(AsyncSaver, TrainingGoesOnAfterAFailureUntilThereAreTooManyInARow) {
   MemoryFileSystem disk;
   disk.create_directory(kDirectory);
   FaultyFileSystem full(disk, Fault::DiskFull, 1);
-  Store store(full, options());
+  CheckpointStore store(full, options());
   MemoryMeter meter;
   AsyncSaver saver(store, {}, meter, kQuiet, {}, 3);
   const RankPieces mine = make_pieces({}, 0, 1, true);
@@ -136,7 +136,7 @@ TEST(AsyncSaver, SaysWhatFollowsAFailure) {
   MemoryFileSystem disk;
   disk.create_directory(kDirectory);
   FaultyFileSystem full(disk, Fault::DiskFull, 1);
-  Store store(full, options());
+  CheckpointStore store(full, options());
   MemoryMeter meter;
   const RankPieces mine = make_pieces({}, 0, 1, true);
   const auto said = [&](AsyncSaver& saver, OnFailure on_failure) {
@@ -160,7 +160,7 @@ TEST(AsyncSaver, SaysWhatFollowsAFailure) {
 
 TEST(AsyncSaver, WeightsThatAreNotFiniteAreNeverForgiven) {
   MemoryFileSystem files;
-  Store store(files, options());
+  CheckpointStore store(files, options());
   MemoryMeter meter;
   RankPieces mine = make_pieces({}, 0, 1, true);
   mine.pieces[0].data.as<float>()[7] = HUGE_VALF;
@@ -180,7 +180,7 @@ TEST(AsyncSaver, OneFailureIsForgivenAndTheNextSaveCommits) {
   MemoryFileSystem disk;
   disk.create_directory(kDirectory);
   FaultyFileSystem once(disk, Fault::IoError, 20);  // a call within the first save
-  Store store(once, options());
+  CheckpointStore store(once, options());
   MemoryMeter meter;
   AsyncSaver saver(store, {}, meter, kQuiet, {}, 2);
   for (int64_t step : {1, 2, 3}) {
@@ -195,7 +195,7 @@ TEST(AsyncSaver, OneFailureIsForgivenAndTheNextSaveCommits) {
 TEST(AsyncSaver, TheLastFailureIsThrownByFinish) {
   MemoryFileSystem disk;
   FaultyFileSystem full(disk, Fault::DiskFull, 1);
-  Store store(full, options());
+  CheckpointStore store(full, options());
   MemoryMeter meter;
   AsyncSaver saver(store, {}, meter, kQuiet);
   const RankPieces mine = make_pieces({}, 0, 1, true);
@@ -206,7 +206,7 @@ TEST(AsyncSaver, TheLastFailureIsThrownByFinish) {
 TEST(AsyncSaver, ALostPeerIsNotForgiven) {
   MemoryFileSystem disk;
   disk.create_directory(kDirectory);
-  Store store(disk, options());
+  CheckpointStore store(disk, options());
   MemoryMeter meter;
   const Participants alone{
       0, 2, [](const std::string&) -> std::vector<std::string> { throw CommError(ExitCode::PeerLost, "rank 1 is lost"); }};

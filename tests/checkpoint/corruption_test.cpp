@@ -29,7 +29,7 @@ class Corruption : public ::testing::Test {
 
   void save(int64_t step, const std::string& run_id, const std::string& directory = kHome) {
     run_ranks(2, [&](const Participants& ranks) {
-      Store store(files_, {.directory = directory, .run_id = run_id, .log = Log(0, LogLevel::Error)});
+      CheckpointStore store(files_, {.directory = directory, .run_id = run_id, .log = Log(0, LogLevel::Error)});
       const RankPieces mine = make_pieces({.data = 2}, ranks.rank, 3, true, kTensors);
       store.save({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = ""}, ranks);
     });

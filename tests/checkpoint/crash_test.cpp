@@ -20,11 +20,11 @@ const std::vector<SampleTensor> kFewElements{{"weight", DType::BFloat16, {4, 6},
 constexpr const char* kRunDirectory = "/runs/checkpoints";
 constexpr int64_t kNone = -1;
 
-StoreOptions options(const std::string& run_id) {
+CheckpointStoreOptions options(const std::string& run_id) {
   return {.directory = kRunDirectory, .run_id = run_id, .keep = 2, .log = Log(0, LogLevel::Error)};
 }
 
-void save(Store& store, int64_t step, const Participants& ranks, int size = 1) {
+void save(CheckpointStore& store, int64_t step, const Participants& ranks, int size = 1) {
   const RankPieces mine = make_pieces({.data = size}, ranks.rank, step, true, kFewElements);
   store.save({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = ""}, ranks);
 }
@@ -35,7 +35,7 @@ int64_t run_job(FileSystem& files, int size, const std::string& run_id, std::vec
   std::atomic<int64_t> acknowledged = kNone;
   try {
     run_ranks(size, [&](const Participants& ranks) {
-      Store store(files, options(run_id));
+      CheckpointStore store(files, options(run_id));
       for (int64_t step : steps) {
         try {
           save(store, step, ranks, size);
@@ -65,7 +65,7 @@ class Tally {
 
 void expect_survives(FileSystem& files, int64_t acknowledged, const std::string& what) {
   SCOPED_TRACE(what);
-  Store store(files, options("restart"));
+  CheckpointStore store(files, options("restart"));
   ASSERT_NO_THROW(store.acquire({}));
   const auto found = store.open_latest({});
   ASSERT_TRUE(found || acknowledged == kNone);

@@ -16,14 +16,14 @@ using namespace trivet::support;
 
 const std::vector<SampleTensor> kManyElements{{"weight", DType::Float32, {64, 96}, 0}, {"bias", DType::Float32, {50}, -1}};
 
-StoreOptions options(const std::string& directory, const std::string& run_id) {
+CheckpointStoreOptions options(const std::string& directory, const std::string& run_id) {
   return {.directory = directory, .run_id = run_id, .keep = 2, .log = Log(0, LogLevel::Error)};
 }
 
 // Continues from the newest step in the directory, and writes each step that was saved to `acknowledge`. Never returns.
 [[noreturn]] void save_for_ever(const std::string& directory, int acknowledge) {
   try {
-    Store store(real_file_system(), options(directory, "child"));
+    CheckpointStore store(real_file_system(), options(directory, "child"));
     store.acquire({});
     const auto last = store.open_latest({});
     for (int64_t step = last ? last->step() : 0;; ++step) {  // the first save replaces the existing step
@@ -64,7 +64,7 @@ TEST(Kill, FiftyTimesAtARandomMomentLosesNoStepAndNeverBlocksTheNextRun) {
     const int64_t acknowledged =
         run_and_kill(directory.path(), static_cast<int>(random() % 3), std::chrono::microseconds(random() % 30000));
     newest = std::max(newest, acknowledged);
-    Store store(real_file_system(), options(directory.path(), "parent"));
+    CheckpointStore store(real_file_system(), options(directory.path(), "parent"));
     ASSERT_NO_THROW(store.acquire({}));
     const auto step = store.open_latest({});
     ASSERT_TRUE(step || newest < 0);

@@ -109,7 +109,7 @@ TEST(Jobs, EachRunsOnceAndTheFirstErrorIsThrown) {
 class Compare : public ::testing::Test {
  protected:
   LoadedStep save(const std::string& directory, std::vector<float> values, const std::string& further = "") {
-    Store store(files_, {.directory = directory, .run_id = "run"});
+    CheckpointStore store(files_, {.directory = directory, .run_id = "run"});
     std::vector<Piece> pieces{whole_box_piece("weight", {2, 2}, 0, {values.data(), DType::Float32, {4}})};
     if (!further.empty()) pieces.push_back(whole_box_piece(further, {4}, 0, {values.data(), DType::Float32, {4}}));
     store.save({.step = 1, .pieces = pieces, .state = sample_state(1), .config = ""}, {});

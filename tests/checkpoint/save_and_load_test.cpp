@@ -11,7 +11,7 @@ using namespace trivet::support;
 
 void save_by(const Layout& layout, const std::string& directory, int64_t step, const std::string& run_id = "run-1") {
   run_ranks(layout.size(), [&](const Participants& ranks) {
-    Store store(real_file_system(), {.directory = directory, .run_id = run_id});
+    CheckpointStore store(real_file_system(), {.directory = directory, .run_id = run_id});
     const RankPieces mine = make_pieces(layout, ranks.rank, step, true);
     store.save({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = "{}"}, ranks);
   });
@@ -20,7 +20,7 @@ void save_by(const Layout& layout, const std::string& directory, int64_t step, c
 TEST(Checkpoint, OneRankReadsBackWhatItWrote) {
   const test::TemporaryFolder directory;
   save_by({}, directory.path(), 200);
-  Store store(real_file_system(), {.directory = directory.path(), .run_id = "run-2"});
+  CheckpointStore store(real_file_system(), {.directory = directory.path(), .run_id = "run-2"});
   const auto step = store.open_latest({});
   ASSERT_TRUE(step);
   EXPECT_EQ(step->step(), 200);

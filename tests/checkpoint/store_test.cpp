@@ -29,16 +29,16 @@ using ::testing::Not;
 
 class StoreTest : public ::testing::Test {
  protected:
-  Store make_store(const std::string& run_id = "run-1", int64_t keep = 0) {
-    return Store(real_file_system(),
-                 {.directory = directory_.path(), .run_id = run_id, .keep = keep, .log = Log(0, LogLevel::Error)});
+  CheckpointStore make_store(const std::string& run_id = "run-1", int64_t keep = 0) {
+    return CheckpointStore(real_file_system(),
+                           {.directory = directory_.path(), .run_id = run_id, .keep = keep, .log = Log(0, LogLevel::Error)});
   }
-  void save(Store& store, int64_t step) {
+  void save(CheckpointStore& store, int64_t step) {
     const RankPieces mine = make_pieces({}, 0, step, true);
     store.save({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = ""}, {});
   }
   // Saves a step that was skipped, like all steps before it since `updates`.
-  void save_skipped(Store& store, int64_t step, int64_t updates) {
+  void save_skipped(CheckpointStore& store, int64_t step, int64_t updates) {
     const RankPieces mine = make_pieces({}, 0, updates, true);
     const RunState state{.steps = step, .updates = updates, .skipped_in_a_row = step - updates};
     store.save({.step = step, .pieces = mine.pieces, .state = to_text(state), .config = ""}, {});
@@ -72,9 +72,9 @@ class StoreTest : public ::testing::Test {
 };
 
 TEST_F(StoreTest, ASecondJobIsRefusedAndToldWhoHoldsTheDirectory) {
-  Store first = make_store("run-1");
+  CheckpointStore first = make_store("run-1");
   first.acquire({});
-  Store second = make_store("run-2");
+  CheckpointStore second = make_store("run-2");
   EXPECT_THAT(error_of(ExitCode::CheckpointNotWritten, [&] { second.acquire({}); }),
               AllOf(HasSubstr(directory_.path()), HasSubstr("run run-1 (process " + std::to_string(::getpid())),
                     HasSubstr("choose another checkpoint.directory")));
@@ -82,7 +82,7 @@ TEST_F(StoreTest, ASecondJobIsRefusedAndToldWhoHoldsTheDirectory) {
 
 TEST_F(StoreTest, TheLockOfAJobThatEndedIsTaken) {
   { make_store("run-1").acquire({}); }
-  Store second = make_store("run-2");
+  CheckpointStore second = make_store("run-2");
   EXPECT_NO_THROW(second.acquire({}));
 }
 
@@ -108,11 +108,11 @@ TEST_F(StoreTest, TheLockOfAJobThatEndsInTimeIsWaitedFor) {
   auto first = std::make_optional(make_store("run-1"));
   first->acquire({});
   const EventfulClock clock(milliseconds(1900), [&] { first.reset(); });
-  Store second(real_file_system(), {.directory = directory_.path(),
-                                    .run_id = "run-2",
-                                    .lock_patience = milliseconds(2000),
-                                    .log = Log(0, LogLevel::Error),
-                                    .clock = &clock});
+  CheckpointStore second(real_file_system(), {.directory = directory_.path(),
+                                              .run_id = "run-2",
+                                              .lock_patience = milliseconds(2000),
+                                              .log = Log(0, LogLevel::Error),
+                                              .clock = &clock});
   EXPECT_NO_THROW(second.acquire({}));
   EXPECT_THAT(second.warnings(), ElementsAre(AllOf(HasSubstr("checkpoints of run run-1 (process "),
                                                    HasSubstr("are being written here; waiting up to 2 s for it to end"))));
@@ -120,25 +120,25 @@ TEST_F(StoreTest, TheLockOfAJobThatEndsInTimeIsWaitedFor) {
 }
 
 TEST_F(StoreTest, TheLockOfAJobThatGoesOnIsWaitedForNoLongerThanItsTime) {
-  Store first = make_store("run-1");
+  CheckpointStore first = make_store("run-1");
   first.acquire({});
   const EventfulClock clock(milliseconds(0), [] {});
-  Store second(real_file_system(), {.directory = directory_.path(),
-                                    .run_id = "run-2",
-                                    .lock_patience = milliseconds(2000),
-                                    .log = Log(0, LogLevel::Error),
-                                    .clock = &clock});
+  CheckpointStore second(real_file_system(), {.directory = directory_.path(),
+                                              .run_id = "run-2",
+                                              .lock_patience = milliseconds(2000),
+                                              .log = Log(0, LogLevel::Error),
+                                              .clock = &clock});
   EXPECT_THROW(second.acquire({}), CheckpointError);
   EXPECT_GE(clock.now(), milliseconds(2000));
   EXPECT_LT(clock.now(), milliseconds(2200));
 }
 
 TEST_F(StoreTest, AllRanksAreToldOfTheLock) {
-  Store first = make_store("run-1");
+  CheckpointStore first = make_store("run-1");
   first.acquire({});
   std::atomic<int> refused = 0;
   run_ranks(3, [&](const Participants& ranks) {
-    Store second = make_store("run-2");
+    CheckpointStore second = make_store("run-2");
     EXPECT_THROW(second.acquire(ranks), CheckpointError);
     ++refused;
   });
@@ -146,7 +146,7 @@ TEST_F(StoreTest, AllRanksAreToldOfTheLock) {
 }
 
 TEST_F(StoreTest, RetentionKeepsTheNewestAndNeverLaterSteps) {
-  Store store = make_store("run-1", 2);
+  CheckpointStore store = make_store("run-1", 2);
   for (int64_t step : {10, 20, 30, 40}) save(store, step);
   EXPECT_THAT(steps(), ElementsAre(30, 40));
   save(store, 35);
@@ -155,7 +155,7 @@ TEST_F(StoreTest, RetentionKeepsTheNewestAndNeverLaterSteps) {
 }
 
 TEST_F(StoreTest, StepsSavedWhileSkippingNeverDisplaceCleanOnes) {
-  Store store = make_store("run-1", 2);
+  CheckpointStore store = make_store("run-1", 2);
   for (int64_t step : {10, 20}) save(store, step);
   for (int64_t step : {21, 22, 23, 24}) save_skipped(store, step, 20);
   EXPECT_THAT(steps(), ElementsAre(10, 20, 24));
@@ -163,11 +163,11 @@ TEST_F(StoreTest, StepsSavedWhileSkippingNeverDisplaceCleanOnes) {
 
 TEST_F(StoreTest, RetentionKnowsTheStepsOfEarlierRuns) {
   {
-    Store store = make_store("run-1", 2);
+    CheckpointStore store = make_store("run-1", 2);
     for (int64_t step : {10, 20}) save(store, step);
     save_skipped(store, 21, 20);
   }
-  Store store = make_store("run-2", 1);
+  CheckpointStore store = make_store("run-2", 1);
   save_skipped(store, 22, 20);
   EXPECT_THAT(steps(), ElementsAre(10, 20, 22)) << "20 is clean, and 10 is what it was trained from";
   save(store, 30);
@@ -176,11 +176,11 @@ TEST_F(StoreTest, RetentionKnowsTheStepsOfEarlierRuns) {
 
 TEST_F(StoreTest, ADamagedStepDoesNotCountAsOneThatIsKept) {
   {
-    Store store = make_store("run-1", 2);
+    CheckpointStore store = make_store("run-1", 2);
     for (int64_t step : {10, 20}) save(store, step);
   }
   std::filesystem::resize_file(directory_.at("step-00000020/manifest.json"), 100);
-  Store store = make_store("run-2", 2);
+  CheckpointStore store = make_store("run-2", 2);
   save(store, 30);
   EXPECT_THAT(steps(), ElementsAre(10, 20, 30));
 }
@@ -188,12 +188,12 @@ TEST_F(StoreTest, ADamagedStepDoesNotCountAsOneThatIsKept) {
 // All ranks throw the same text, not only the rank that holds the value, and nothing of the step is left.
 TEST_F(StoreTest, WeightsThatAreNotFiniteAreNotSavedAndEveryRankSaysWhich) {
   {
-    Store store = make_store();
+    CheckpointStore store = make_store();
     save(store, 10);
   }
   for (const float bad : {std::nanf(""), HUGE_VALF, -HUGE_VALF})
     run_ranks(3, [&](const Participants& ranks) {
-      Store store = make_store();
+      CheckpointStore store = make_store();
       RankPieces mine = make_pieces({.data = 3}, ranks.rank, 20, true);
       Piece& norm = mine.pieces[3];
       ASSERT_EQ(norm.name, "blocks.0.norm");
@@ -218,8 +218,8 @@ TEST_F(StoreTest, LostWeightsOnOneRankAreTheVerdictThoughAnotherCannotWrite) {
   std::filesystem::create_directories(directory_.path());
   run_ranks(2, [&](const Participants& ranks) {
     FaultyFileSystem full(real_file_system(), ranks.rank == 0 ? Fault::None : Fault::DiskFull, 1);
-    Store store(ranks.rank == 0 ? real_file_system() : full,
-                {.directory = directory_.path(), .run_id = "run", .log = Log(0, LogLevel::Error)});
+    CheckpointStore store(ranks.rank == 0 ? real_file_system() : full,
+                          {.directory = directory_.path(), .run_id = "run", .log = Log(0, LogLevel::Error)});
     RankPieces mine = make_pieces({.data = 2}, ranks.rank, 20, true);
     if (ranks.rank == 0) mine.pieces[0].data.as<float>()[1] = std::nanf("");
     EXPECT_THROW(store.save({.step = 20, .pieces = mine.pieces, .state = sample_state(20), .config = ""}, ranks),
@@ -228,7 +228,7 @@ TEST_F(StoreTest, LostWeightsOnOneRankAreTheVerdictThoughAnotherCannotWrite) {
 }
 
 TEST_F(StoreTest, AStateOrConfigThatCouldNotBeReadBackIsADefectOfTheCaller) {
-  Store store = make_store();
+  CheckpointStore store = make_store();
   const RankPieces mine = make_pieces({}, 0, 1, true);
   for (const std::string& state : {std::string("{}"), sample_state(2)})
     EXPECT_THROW(store.save({.step = 1, .pieces = mine.pieces, .state = state, .config = ""}, {}), std::logic_error);
@@ -240,7 +240,7 @@ TEST_F(StoreTest, AStateOrConfigThatCouldNotBeReadBackIsADefectOfTheCaller) {
 
 // A restarted job that took a renamed step for a later one would resume from it each time.
 TEST_F(StoreTest, ARenamedStepIsPassedOverAndSetAside) {
-  Store store = make_store();
+  CheckpointStore store = make_store();
   for (int64_t step : {8, 9}) save(store, step);
   std::filesystem::rename(directory_.at("step-00000009"), directory_.at("step-00000999"));
   EXPECT_EQ(store.open_latest({})->step(), 8);
@@ -254,13 +254,13 @@ TEST_F(StoreTest, ARenamedStepIsPassedOverAndSetAside) {
 
 TEST_F(StoreTest, ADirectoryThatCannotBeListedIsNamedToWhoSavesAndToWhoReads) {
   {
-    Store store = make_store();
+    CheckpointStore store = make_store();
     save(store, 10);
   }
   int saving = 0, reading = 0;
   for (int64_t call = 1; call < 20; ++call) {
     FaultyFileSystem faulty(real_file_system(), Fault::IoError, call);
-    Store store(faulty, {.directory = directory_.path(), .run_id = "run", .log = Log(0, LogLevel::Error)});
+    CheckpointStore store(faulty, {.directory = directory_.path(), .run_id = "run", .log = Log(0, LogLevel::Error)});
     try {
       store.acquire({});
     } catch (const CheckpointError& error) {
@@ -283,18 +283,18 @@ TEST_F(StoreTest, ADirectoryThatCannotBeListedIsNamedToWhoSavesAndToWhoReads) {
 
 TEST_F(StoreTest, AResumeFromADirectoryThatCannotBeListedIsExitCode15) {
   {
-    Store store = make_store();
+    CheckpointStore store = make_store();
     save(store, 10);
   }
   FaultyFileSystem faulty(real_file_system(), Fault::IoError, 2);  // the first call asks whether the directory exists
-  Store store(faulty, {.directory = directory_.path(), .run_id = "run", .log = Log(0, LogLevel::Error)});
+  CheckpointStore store(faulty, {.directory = directory_.path(), .run_id = "run", .log = Log(0, LogLevel::Error)});
   EXPECT_EQ(error_of(ExitCode::CheckpointCorrupt, [&] { store.open_latest({}); }),
             fmt::format("the checkpoints of \"{0}\" cannot be listed: list {0}: Input/output error", directory_.path()));
 }
 
 // The message says what is true of the previous step at that moment.
 TEST_F(StoreTest, AFailedSaveSaysWhetherTheStepBeforeIsStillThere) {
-  Store store = make_store();
+  CheckpointStore store = make_store();
   save(store, 10);
   RankPieces mine = make_pieces({}, 0, 20, true);
   mine.pieces.pop_back();
@@ -312,7 +312,7 @@ TEST_F(StoreTest, AFailedSaveSaysWhetherTheStepBeforeIsStillThere) {
 }
 
 TEST_F(StoreTest, ABrokenNewestStepFallsBackToTheOneBeforeAndSaysSo) {
-  Store store = make_store();
+  CheckpointStore store = make_store();
   for (int64_t step : {10, 20}) save(store, step);
   flip_last_bit(shard_of(20));
   const auto step = store.open_latest({});
@@ -324,7 +324,7 @@ TEST_F(StoreTest, ABrokenNewestStepFallsBackToTheOneBeforeAndSaysSo) {
 }
 
 TEST_F(StoreTest, TheNextSaveSetsABrokenStepAside) {
-  Store store = make_store("run-1", 1);
+  CheckpointStore store = make_store("run-1", 1);
   for (int64_t step : {10, 20}) save(store, step);
   save(store, 30);
   std::filesystem::remove_all(directory_.at("step-00000020"));
@@ -336,7 +336,7 @@ TEST_F(StoreTest, TheNextSaveSetsABrokenStepAside) {
 }
 
 TEST_F(StoreTest, ABrokenStepIsKeptWhenItsNumberIsSavedAgain) {
-  Store store = make_store();
+  CheckpointStore store = make_store();
   for (int64_t step : {10, 20}) save(store, step);
   flip_last_bit(shard_of(20));
   EXPECT_EQ(store.open_latest({})->step(), 10);
@@ -346,14 +346,14 @@ TEST_F(StoreTest, ABrokenStepIsKeptWhenItsNumberIsSavedAgain) {
 }
 
 TEST_F(StoreTest, NoStepAtAllIsNotAnError) {
-  Store store = make_store();
+  CheckpointStore store = make_store();
   EXPECT_FALSE(store.open_latest({}));
   EXPECT_THAT(error_of(ExitCode::Usage, [&] { open_newest(real_file_system(), directory_.path()); }),
               HasSubstr("there is no checkpoint here"));
 }
 
 TEST_F(StoreTest, AMissingStepNamesThoseThereAre) {
-  Store store = make_store();
+  CheckpointStore store = make_store();
   for (int64_t step : {10, 20}) save(store, step);
   EXPECT_EQ(store.open(10).step(), 10);
   EXPECT_THAT(error_of(ExitCode::Usage, [&] { store.open(15); }), HasSubstr("there is no step 15; there are: 10, 20"));
@@ -361,7 +361,7 @@ TEST_F(StoreTest, AMissingStepNamesThoseThereAre) {
 
 TEST_F(StoreTest, LeftoversOfAKilledJobAreRemovedAndADisplacedStepIsAdopted) {
   {
-    Store store = make_store();
+    CheckpointStore store = make_store();
     for (int64_t step : {10, 20}) save(store, step);
   }
   const std::filesystem::path root = directory_.path();
@@ -371,7 +371,7 @@ TEST_F(StoreTest, LeftoversOfAKilledJobAreRemovedAndADisplacedStepIsAdopted) {
   std::filesystem::rename(root / "step-00000020", root / ".old-step-00000020");
   EXPECT_EQ(open_newest(real_file_system(), directory_.path()).step(), 20);  // even before anything is tidied up
 
-  Store store = make_store("run-2");
+  CheckpointStore store = make_store("run-2");
   store.acquire({});
   EXPECT_THAT(steps(), ElementsAre(10, 20));
   for (const auto& entry : std::filesystem::directory_iterator(root))
@@ -381,13 +381,13 @@ TEST_F(StoreTest, LeftoversOfAKilledJobAreRemovedAndADisplacedStepIsAdopted) {
 TEST_F(StoreTest, ADamagedStepOnOneRankIsPassedOverByAll) {
   for (int64_t step : {10, 20})
     run_ranks(2, [&](const Participants& ranks) {
-      Store store = make_store();
+      CheckpointStore store = make_store();
       const RankPieces mine = make_pieces({.data = 2}, ranks.rank, step, true);
       store.save({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = ""}, ranks);
     });
   flip_last_bit(directory_.at("step-00000020/rank-00001.safetensors"));
   run_ranks(3, [&](const Participants& ranks) {
-    Store store = make_store("run-2");
+    CheckpointStore store = make_store("run-2");
     EXPECT_EQ(store.open_latest(ranks)->step(), 10) << "rank " << ranks.rank;
   });
 }
@@ -395,7 +395,7 @@ TEST_F(StoreTest, ADamagedStepOnOneRankIsPassedOverByAll) {
 TEST_F(StoreTest, ARankThatCannotWriteFailsTheSaveOnAllRanks) {
   std::filesystem::create_directories(directory_.path());
   run_ranks(2, [&](const Participants& ranks) {
-    Store store = make_store();
+    CheckpointStore store = make_store();
     RankPieces mine = make_pieces({.data = 2}, ranks.rank, 10, true);
     if (ranks.rank == 1) mine.pieces.erase(mine.pieces.begin());  // its part of "embedding"
     EXPECT_THAT(
@@ -408,7 +408,7 @@ TEST_F(StoreTest, ARankThatCannotWriteFailsTheSaveOnAllRanks) {
 
 TEST_F(StoreTest, AnElementStoredTwiceIsRefused) {
   run_ranks(2, [&](const Participants& ranks) {
-    Store store = make_store();
+    CheckpointStore store = make_store();
     const RankPieces all = make_pieces({}, 0, 10, true);
     EXPECT_THAT(
         error_of(ExitCode::CheckpointNotWritten,

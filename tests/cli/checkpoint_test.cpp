@@ -45,7 +45,7 @@ class CheckpointCommand : public ::testing::Test {
   }
   // Saves the values of step `values_of` as `step`.
   void save(const std::string& run_id, int64_t step, int64_t values_of) {
-    Store store(real_file_system(), {.directory = path(run_id), .run_id = run_id});
+    CheckpointStore store(real_file_system(), {.directory = path(run_id), .run_id = run_id});
     const RankPieces mine = make_pieces({}, 0, values_of, true);
     store.save({.step = step, .pieces = mine.pieces, .state = sample_state(step), .config = "{}"}, {});
   }

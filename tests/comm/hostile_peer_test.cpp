@@ -72,11 +72,11 @@ void play_rank_zero(const Descriptor& door, const std::vector<Frame>& frames) {
   Doorkeeper keeper(in(5000));
   while (keeper.step(*visitor, Secret("a secret of the test"), steady_clock::now()) == Doorkeeper::State::Waiting)
     wait_readable(visitor->number(), in(10));
-  Link link(std::move(*visitor));
+  Connection link(std::move(*visitor));
   for (const Frame& frame : frames) link.send(frame);
   link.flush();
   wait_readable(link.number(), in(5000));  // the Join, or the end of the connection
-  while (link.fill() == Link::State::Open) wait_readable(link.number(), in(5000));
+  while (link.fill() == Connection::State::Open) wait_readable(link.number(), in(5000));
 }
 
 TEST(HostileRankZero, EndsAJoinerWithAnErrorThatSaysWhatWasSent) {
@@ -136,10 +136,10 @@ TEST(HostileMember, IsSentAwayAtTheDoorAndTheOthersMeet) {
     for (const Frame& frame : attacks) {
       Descriptor connection = connect_to("127.0.0.1", meeting.port(), in(5000));
       ASSERT_TRUE(prove_to_rank_zero(connection, Secret("a secret of the test"), in(5000)));
-      Link link(std::move(connection));
+      Connection link(std::move(connection));
       link.send(frame);
       link.flush();
-      while (link.fill() == Link::State::Open && wait_readable(link.number(), in(5000))) {
+      while (link.fill() == Connection::State::Open && wait_readable(link.number(), in(5000))) {
       }
     }
     rendezvous(meeting.options(1));
@@ -154,11 +154,11 @@ TEST(HostileMember, ThatTalksBeforeEverybodyIsHereEndsTheRendezvousForAll) {
     const auto talk = [&] {
       Descriptor connection = connect_to("127.0.0.1", meeting.port(), in(5000));
       ASSERT_TRUE(prove_to_rank_zero(connection, Secret("a secret of the test"), in(5000)));
-      Link link(std::move(connection));
+      Connection link(std::move(connection));
       link.send(encode_join(member_of(1, 3)));
       link.send(frame);
       link.flush();
-      while (link.fill() == Link::State::Open && wait_readable(link.number(), in(5000))) {
+      while (link.fill() == Connection::State::Open && wait_readable(link.number(), in(5000))) {
       }
     };
     const auto outcomes = meeting.run({[&] { rendezvous(meeting.options(0)); }, talk});
@@ -207,7 +207,7 @@ void attack_after_joining(int victim, const Attack& attack) {
   meeting.run(
       {[&] { reader = std::make_unique<Liveness>(rendezvous(meeting.options(victim)), victim, LivenessOptions{}, job); },
        [&] { hostile = rendezvous(meeting.options(other)); }});
-  Link& link = hostile.links[victim == 0 ? 0 : 1];
+  Connection& link = hostile.links[victim == 0 ? 0 : 1];
   for (const Frame& frame : attack.frames) {
     link.send(frame);
     flush_until(link, in(5000));
@@ -236,11 +236,11 @@ TEST(HostileMember, ThatSendsGarbageWhileTheOthersLeaveIsNoCrash) {
   Joined hostile;
   meeting.run({[&] { zero = std::make_unique<Liveness>(rendezvous(meeting.options(0)), 0, LivenessOptions{}, job); },
                [&] { hostile = rendezvous(meeting.options(1)); }});
-  Link& link = hostile.links[0];
+  Connection& link = hostile.links[0];
   link.send(encode_set({"meet/close/1", ""}));
   link.flush();
   std::thread garbage([&] {
-    for (bool bye = false; !bye && link.fill() == Link::State::Open && wait_readable(link.number(), in(5000));)
+    for (bool bye = false; !bye && link.fill() == Connection::State::Open && wait_readable(link.number(), in(5000));)
       while (const auto frame = link.next()) bye = bye || frame->kind == FrameKind::Bye;
     const std::string bytes(64, '\xff');
     while (::send(link.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) std::this_thread::sleep_for(milliseconds(1));

@@ -78,7 +78,7 @@ TEST(Rendezvous, EndsForAllWhenARankDiesInIt) {
     std::this_thread::sleep_for(milliseconds(100));
     Descriptor connection = connect_to("127.0.0.1", meeting.port(), in(1000));
     prove_to_rank_zero(connection, Secret("a secret of the test"), in(1000));
-    Link link(std::move(connection));
+    Connection link(std::move(connection));
     link.send(encode_join(meeting_options(2, 4, 0).self));
     link.flush();
   };

@@ -66,8 +66,8 @@ class SocketTransport final : public Transport {
   }
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(connections_.size()); }
-  std::unique_ptr<Transfer> send(int peer, uint64_t tag, std::span<const std::byte> bytes) override;
-  std::unique_ptr<Transfer> receive(int peer, uint64_t tag, std::span<std::byte> bytes) override;
+  std::unique_ptr<PendingMessage> send(int peer, uint64_t tag, std::span<const std::byte> bytes) override;
+  std::unique_ptr<PendingMessage> receive(int peer, uint64_t tag, std::span<std::byte> bytes) override;
   std::string why_gone(int peer) const override {
     std::lock_guard lock(mutex_);
     return connections_[static_cast<size_t>(peer)].why_gone;
@@ -77,7 +77,7 @@ class SocketTransport final : public Transport {
   class Sending;
   class Receiving;
 
-  TransferState wait(int peer, milliseconds slice, const std::function<bool()>& complete);
+  MessageState wait(int peer, milliseconds slice, const std::function<bool()>& complete);
   void move_data();
   void sleep(milliseconds most);
   void send_some(Connection& connection);
@@ -92,7 +92,7 @@ class SocketTransport final : public Transport {
   std::vector<Connection> connections_;  // by rank; its own is unused
 };
 
-class SocketTransport::Sending final : public Transfer {
+class SocketTransport::Sending final : public PendingMessage {
  public:
   Sending(SocketTransport& transport, int peer, std::shared_ptr<Outgoing> message)
       : transport_(transport), peer_(peer), message_(std::move(message)) {}
@@ -107,7 +107,7 @@ class SocketTransport::Sending final : public Transfer {
       message_->data = message_->kept.data();
     }
   }
-  TransferState wait(milliseconds slice) override {
+  MessageState wait(milliseconds slice) override {
     return transport_.wait(peer_, slice, [this] { return message_->complete(); });
   }
 
@@ -117,7 +117,7 @@ class SocketTransport::Sending final : public Transfer {
   const std::shared_ptr<Outgoing> message_;
 };
 
-class SocketTransport::Receiving final : public Transfer {
+class SocketTransport::Receiving final : public PendingMessage {
  public:
   Receiving(SocketTransport& transport, int peer, uint64_t tag, std::shared_ptr<Incoming> message)
       : transport_(transport), peer_(peer), tag_(tag), message_(std::move(message)) {}
@@ -126,9 +126,9 @@ class SocketTransport::Receiving final : public Transfer {
     message_->data = nullptr;
     std::erase(transport_.connections_[static_cast<size_t>(peer_)].posted[tag_], message_);
   }
-  TransferState wait(milliseconds slice) override {
-    const TransferState state = transport_.wait(peer_, slice, [this] { return message_->complete; });
-    if (state == TransferState::Complete && message_->wrong_size)
+  MessageState wait(milliseconds slice) override {
+    const MessageState state = transport_.wait(peer_, slice, [this] { return message_->complete; });
+    if (state == MessageState::Complete && message_->wrong_size)
       throw std::logic_error(fmt::format("transport: a message of rank {} has another size than its receive", peer_));
     return state;
   }
@@ -140,7 +140,7 @@ class SocketTransport::Receiving final : public Transfer {
   const std::shared_ptr<Incoming> message_;
 };
 
-std::unique_ptr<Transfer> SocketTransport::send(int peer, uint64_t tag, std::span<const std::byte> bytes) {
+std::unique_ptr<PendingMessage> SocketTransport::send(int peer, uint64_t tag, std::span<const std::byte> bytes) {
   auto message = std::make_shared<Outgoing>();
   message->start = {tag, bytes.size()};
   message->data = bytes.data();
@@ -151,7 +151,7 @@ std::unique_ptr<Transfer> SocketTransport::send(int peer, uint64_t tag, std::spa
   return std::make_unique<Sending>(*this, peer, std::move(message));
 }
 
-std::unique_ptr<Transfer> SocketTransport::receive(int peer, uint64_t tag, std::span<std::byte> bytes) {
+std::unique_ptr<PendingMessage> SocketTransport::receive(int peer, uint64_t tag, std::span<std::byte> bytes) {
   auto message = std::make_shared<Incoming>();
   message->data = bytes.data();
   message->size = bytes.size();
@@ -167,17 +167,17 @@ std::unique_ptr<Transfer> SocketTransport::receive(int peer, uint64_t tag, std::
   return std::make_unique<Receiving>(*this, peer, tag, std::move(message));
 }
 
-TransferState SocketTransport::wait(int peer, milliseconds slice, const std::function<bool()>& complete) {
+MessageState SocketTransport::wait(int peer, milliseconds slice, const std::function<bool()>& complete) {
   const auto end = steady_clock::now() + slice;
   for (;;) {
     {
       std::lock_guard lock(mutex_);
       move_data();
-      if (complete()) return TransferState::Complete;
-      if (!connections_[static_cast<size_t>(peer)].why_gone.empty()) return TransferState::PeerGone;
+      if (complete()) return MessageState::Complete;
+      if (!connections_[static_cast<size_t>(peer)].why_gone.empty()) return MessageState::PeerGone;
     }
     const auto left = std::chrono::ceil<milliseconds>(end - steady_clock::now());
-    if (left <= milliseconds(0)) return TransferState::Pending;
+    if (left <= milliseconds(0)) return MessageState::Pending;
     sleep(std::min(left, kLongestSleep));
   }
 }

@@ -40,10 +40,10 @@ INSTANTIATE_TEST_SUITE_P(All, TransportContract, testing::ValuesIn(kTransports),
 std::span<const std::byte> bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
 std::span<std::byte> bytes(std::string& text) { return std::as_writable_bytes(std::span(text)); }
 
-// Moves data at both ends until the transfer is complete.
-TransferState finish(Transfer& transfer, Transfer& other) {
-  for (int i = 0; i < 5000 && transfer.wait(milliseconds(0)) == TransferState::Pending; ++i) other.wait(milliseconds(1));
-  return transfer.wait(milliseconds(0));
+// Moves data at both ends until the message is complete.
+MessageState finish(PendingMessage& message, PendingMessage& other) {
+  for (int i = 0; i < 5000 && message.wait(milliseconds(0)) == MessageState::Pending; ++i) other.wait(milliseconds(1));
+  return message.wait(milliseconds(0));
 }
 
 TEST_P(TransportContract, KnowsItsRankAndItsSize) {
@@ -58,10 +58,10 @@ TEST_P(TransportContract, MessagesOfATagKeepTheirOrderAndTagsOvertakeEachOther) 
   const auto a = rank(0).send(1, 7, bytes(first)), b = rank(0).send(1, 7, bytes(second)), c = rank(0).send(1, 8, bytes(other));
   std::string got_other(5, ' '), got_first(6, ' '), got_second(6, ' ');
   const auto z = rank(1).receive(0, 8, bytes(got_other));
-  EXPECT_EQ(finish(*z, *c), TransferState::Complete);  // although nobody has asked for the two that were sent before it
+  EXPECT_EQ(finish(*z, *c), MessageState::Complete);  // although nobody has asked for the two that were sent before it
   const auto x = rank(1).receive(0, 7, bytes(got_first)), y = rank(1).receive(0, 7, bytes(got_second));
-  EXPECT_EQ(finish(*y, *b), TransferState::Complete);
-  EXPECT_EQ(finish(*x, *a), TransferState::Complete);
+  EXPECT_EQ(finish(*y, *b), MessageState::Complete);
+  EXPECT_EQ(finish(*x, *a), MessageState::Complete);
   EXPECT_EQ(got_first + got_second + got_other, first + second + other);
 }
 
@@ -70,10 +70,10 @@ TEST_P(TransportContract, AReceiveTakesMessagesOfItsSenderOnly) {
   std::string got_two(4, ' '), got_zero(4, ' ');
   const auto receive_two = rank(1).receive(2, 7, bytes(got_two)), receive_zero = rank(1).receive(0, 7, bytes(got_zero));
   const auto a = rank(0).send(1, 7, bytes(from_zero));
-  EXPECT_EQ(finish(*receive_zero, *a), TransferState::Complete);
-  EXPECT_EQ(receive_two->wait(milliseconds(5)), TransferState::Pending);
+  EXPECT_EQ(finish(*receive_zero, *a), MessageState::Complete);
+  EXPECT_EQ(receive_two->wait(milliseconds(5)), MessageState::Pending);
   const auto b = rank(2).send(1, 7, bytes(from_two));
-  EXPECT_EQ(finish(*receive_two, *b), TransferState::Complete);
+  EXPECT_EQ(finish(*receive_two, *b), MessageState::Complete);
   EXPECT_EQ(got_zero + got_two, from_zero + from_two);
 }
 
@@ -85,11 +85,11 @@ TEST_P(TransportContract, LargeMessagesInBothDirectionsNeedNoOrder) {
     const auto sent = rank(self).send(1 - self, 1, bytes(out));
     std::this_thread::sleep_for(milliseconds(20));
     const auto received = rank(self).receive(1 - self, 1, bytes(in));
-    while (received->wait(milliseconds(100)) == TransferState::Pending ||
-           sent->wait(milliseconds(100)) == TransferState::Pending) {
+    while (received->wait(milliseconds(100)) == MessageState::Pending ||
+           sent->wait(milliseconds(100)) == MessageState::Pending) {
     }
-    EXPECT_EQ(received->wait(milliseconds(0)), TransferState::Complete);
-    EXPECT_EQ(sent->wait(milliseconds(0)), TransferState::Complete);
+    EXPECT_EQ(received->wait(milliseconds(0)), MessageState::Complete);
+    EXPECT_EQ(sent->wait(milliseconds(0)), MessageState::Complete);
   };
   std::thread other([&] { run(1, down, got_up); });
   run(0, up, got_down);
@@ -101,7 +101,7 @@ TEST_P(TransportContract, AWaitEndsAfterItsSlice) {
   std::string nothing(4, ' ');
   const auto receive = rank(1).receive(0, 7, bytes(nothing));
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_EQ(receive->wait(milliseconds(30)), TransferState::Pending);
+  EXPECT_EQ(receive->wait(milliseconds(30)), MessageState::Pending);
   EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(30));
   EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(5000));
 }
@@ -112,7 +112,7 @@ TEST_P(TransportContract, ACancelledReceiveIsNotWrittenTo) {
   const std::string sent = "data";
   const auto receive = rank(1).receive(0, 7, bytes(wanted));
   const auto send = rank(0).send(1, 7, bytes(sent));
-  EXPECT_EQ(finish(*receive, *send), TransferState::Complete);
+  EXPECT_EQ(finish(*receive, *send), MessageState::Complete);
   EXPECT_EQ(wanted, sent);
   EXPECT_EQ(cancelled, "    ");
 }
@@ -127,7 +127,7 @@ TEST_P(TransportContract, AfterACancelledSendOtherMessagesArrive) {
   std::string got(after.size(), ' ');
   const auto receive = rank(1).receive(0, 8, bytes(got));
   const auto send = rank(0).send(1, 8, bytes(after));
-  EXPECT_EQ(finish(*receive, *send), TransferState::Complete);
+  EXPECT_EQ(finish(*receive, *send), MessageState::Complete);
   EXPECT_EQ(got, after);
 }
 
@@ -143,20 +143,20 @@ TEST_P(TransportContract, WhatArrivedBeforeTheConnectionEndedCanBeReceived) {
   const std::string last = "last words";
   {
     const auto send = rank(0).send(1, 7, bytes(last));
-    ASSERT_EQ(send->wait(milliseconds(5000)), TransferState::Complete);
+    ASSERT_EQ(send->wait(milliseconds(5000)), MessageState::Complete);
   }
   transports_[0].reset();
   std::string got(last.size(), ' '), more(4, ' ');
   const auto receive = rank(1).receive(0, 7, bytes(got)), never = rank(1).receive(0, 7, bytes(more));
-  EXPECT_EQ(receive->wait(milliseconds(5000)), TransferState::Complete);
+  EXPECT_EQ(receive->wait(milliseconds(5000)), MessageState::Complete);
   EXPECT_EQ(got, last);
-  EXPECT_EQ(never->wait(milliseconds(5000)), TransferState::PeerGone);
+  EXPECT_EQ(never->wait(milliseconds(5000)), MessageState::PeerGone);
   EXPECT_NE(rank(1).why_gone(0).find("connection ended: "), std::string::npos) << rank(1).why_gone(0);
   const auto send = rank(1).send(0, 7, bytes(got));
-  EXPECT_EQ(send->wait(milliseconds(5000)), TransferState::PeerGone);
+  EXPECT_EQ(send->wait(milliseconds(5000)), MessageState::PeerGone);
   const auto still = rank(1).send(2, 7, bytes(got));  // other connections stay
   const auto arrives = rank(2).receive(1, 7, bytes(more.assign(last.size(), ' ')));
-  EXPECT_EQ(finish(*arrives, *still), TransferState::Complete);
+  EXPECT_EQ(finish(*arrives, *still), MessageState::Complete);
 }
 
 }  // namespace

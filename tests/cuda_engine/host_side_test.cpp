@@ -175,7 +175,7 @@ TEST_F(HostSideOnCuda, HostMemoryIsTheHostsWhenTheDeviceIsDoneWithIt) {
   HostTensorOnDevice on_device(tensor);
   {
     cuda::Gate gate(handle_of(*to_));
-    const Transfer written = on_device.write(0, ones);
+    const PendingCopy written = on_device.write(0, ones);
     written.wait();  // holds kernels, not the host
     EXPECT_TRUE(is_busy(*to_));
     const Opener opener({&gate}, 30ms);

@@ -13,7 +13,7 @@ namespace {
 // Logits whose softmax at temperature 1 is 0.5, 0.25, 0.125, 0.125.
 const std::vector<float> kLogits{std::log(4.f), std::log(1.f), std::log(2.f), std::log(1.f)};
 
-std::vector<int32_t> tokens_of(const std::vector<Candidate>& list) {
+std::vector<int32_t> tokens_of(const std::vector<LikelyToken>& list) {
   std::vector<int32_t> tokens;
   for (const auto& candidate : list) tokens.push_back(candidate.token);
   return tokens;
@@ -60,13 +60,13 @@ TEST(Sampling, TopPWorksOnWhatTopKLeft) {
 }
 
 TEST(Sampling, ChooseFollowsTheRunningSum) {
-  const std::vector<Candidate> list{{7, 0.5}, {8, 0.25}, {9, 0.25}};
+  const std::vector<LikelyToken> list{{7, 0.5}, {8, 0.25}, {9, 0.25}};
   EXPECT_EQ(choose(list, 0), 7);
   EXPECT_EQ(choose(list, 0.4999), 7);
   EXPECT_EQ(choose(list, 0.5), 8);
   EXPECT_EQ(choose(list, 0.75), 9);
   EXPECT_EQ(choose(list, std::nextafter(1.0, 0.0)), 9);
-  EXPECT_EQ(choose(std::vector<Candidate>{{7, 0.9}}, 0.99), 7) << "rounding must not fall off the end";
+  EXPECT_EQ(choose(std::vector<LikelyToken>{{7, 0.9}}, 0.99), 7) << "rounding must not fall off the end";
 }
 
 // The tolerance is five standard deviations of a binomial distribution with 40,000 draws.

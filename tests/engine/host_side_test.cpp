@@ -79,7 +79,7 @@ class Rank {
     worker_->parameters().for_each_group([&](int, zero::ParameterGroup& group) {
       if (group.layout().role != zero::GroupRole::Own) return;
       const zero::OwnedRange range = group.owned();
-      const auto add = [&](TensorView view, zero::TensorPlace* place) {
+      const auto add = [&](TensorView view, zero::StagedTensor* place) {
         const ConstTensorView data = place ? reader.read(*place, 0, place->elements()) : ConstTensorView(view);
         std::vector<float> values(static_cast<size_t>(data.elements()));
         kernels_->copy(data, {values.data(), DType::Float32, {data.elements()}});

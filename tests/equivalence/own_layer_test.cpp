@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "model/linear.h"
-#include "model/parts.h"
+#include "model/sub_layers.h"
 #include "tensor_parallel/token_gather.h"
 #include "tests/equivalence/tiny_run.h"
 
@@ -44,7 +44,7 @@ class TwoProducts final : public Layer {
   enum Slot { kH, kDh };
 
   model::Linear up_, down_;
-  model::Parts parts_;
+  model::SubLayers parts_;
   int up_part_, down_part_;
 };
 

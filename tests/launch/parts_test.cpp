@@ -6,7 +6,7 @@
 
 #include "cli/launch/cores.h"
 #include "cli/launch/hostfile.h"
-#include "cli/launch/verdict.h"
+#include "cli/launch/job_outcome.h"
 #include "core/error.h"
 
 namespace trivet::cli {

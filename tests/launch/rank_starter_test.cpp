@@ -29,12 +29,12 @@ class ElsewhereStarter final : public RankStarter {
   request.shutdown_timeout_s = 1;
   request.program = {"no-such-program"};
   const std::vector<RankLayout> ranks{{.rank = 0, .host = "a"}, {.rank = 1, .host = "b"}};
-  const Verdict verdict = run_ranks(request, ranks, {}, [](const StartedJob& job) -> std::unique_ptr<RankStarter> {
+  const JobOutcome outcome = run_ranks(request, ranks, {}, [](const StartedJob& job) -> std::unique_ptr<RankStarter> {
     if (job.job_id.empty() || job.link < 0) ::_exit(100);
     return std::make_unique<ElsewhereStarter>();
   });
-  std::fprintf(stderr, "%s\n", verdict.text.c_str());
-  ::_exit(verdict.exit_code);
+  std::fprintf(stderr, "%s\n", outcome.text.c_str());
+  ::_exit(outcome.exit_code);
 }
 
 TEST(RankStarter, MayStartRanksInAnyWay) {

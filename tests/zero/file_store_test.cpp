@@ -82,11 +82,11 @@ TEST_F(FileStoreInFolder, GivesBackWhatWasWrittenWhateverTheSizes) {
     const auto store = make_file_store(real_file_system(), options(int64_t{4} << 20, block));
     std::vector<int64_t> offsets;
     std::deque<Memory> written;
-    std::vector<Transfer> transfers;
+    std::vector<PendingCopy> transfers;
     for (const int64_t size : sizes) offsets.push_back(store->allocate(size));
     for (size_t i = 0; i < sizes.size(); ++i) written.emplace_back(sizes[i], i + 1);
     for (size_t i = 0; i < sizes.size(); ++i) transfers.push_back(store->write(offsets[i], written[i].data(), sizes[i]));
-    for (const Transfer& transfer : transfers) transfer.wait();
+    for (const PendingCopy& transfer : transfers) transfer.wait();
     for (size_t i = 0; i < sizes.size(); ++i) {
       Memory read(sizes[i]);
       store->read(offsets[i], read.data(), sizes[i]).wait();
@@ -103,7 +103,7 @@ TEST(FileStoreInMemory, WhatWasAskedForIsDoneBeforeTheStoreIsGone) {
   Memory data(kBytes, 1);
   auto store = make_file_store(
       files, {.path = "/store", .folder_key = "KEY", .capacity_bytes = kBytes, .block_bytes = kDirectAlignment, .threads = 1});
-  Transfer written = store->write(store->allocate(kBytes), data.data(), kBytes);
+  PendingCopy written = store->write(store->allocate(kBytes), data.data(), kBytes);
   store.reset();
   std::atomic<bool> done = false;
   std::thread waiting([&] {
@@ -235,7 +235,7 @@ TEST_F(FileStoreFaults, DoNotKeepOthersFromBeingMoved) {
   const auto store = make_file_store(files, options(1 << 16, 8192, 1));
   Memory data(4096, 1), read(4096);
   const int64_t one = store->allocate(4096), two = store->allocate(4096);
-  const Transfer failed = store->write(one, data.data(), 4096), good = store->write(two, data.data(), 4096);
+  const PendingCopy failed = store->write(one, data.data(), 4096), good = store->write(two, data.data(), 4096);
   EXPECT_THROW(failed.wait(), StorageError);
   good.wait();
   store->read(two, read.data(), 4096).wait();

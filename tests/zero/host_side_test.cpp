@@ -76,7 +76,7 @@ TEST_F(HeldCopies, HostMemoryIsHandedOutWhenTheDeviceHasWrittenIt) {
 TEST_F(HeldCopies, StagingOfAReadIsGivenBackWhenTheDeviceHasReadIt) {
   const auto file = host_tensor(7);
   FileTensorOnDevice seen(*side_, *file);
-  Transfer read = seen.read(0, device());
+  PendingCopy read = seen.read(0, device());
   EXPECT_TRUE(waits_for(
       *from_, [] {}, [&] { read.wait(); }));
   EXPECT_EQ(device_, std::vector<float>(kElements, 7));
@@ -86,7 +86,7 @@ TEST_F(HeldCopies, StagingOfAReadIsGivenBackWhenTheDeviceHasReadIt) {
 TEST_F(HeldCopies, AFileIsWrittenWhenTheDevicesCopyHasEnded) {
   const auto file = host_tensor(7);
   FileTensorOnDevice seen(*side_, *file);
-  Transfer write;
+  PendingCopy write;
   EXPECT_TRUE(waits_for(
       *to_, [&] { write = seen.write(0, device()); }, [&] { write.wait(); }));
   EXPECT_EQ(std::vector<float>(file->host_memory().as<float>(), file->host_memory().as<float>() + kElements), device_);

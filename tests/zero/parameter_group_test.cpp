@@ -182,7 +182,8 @@ TEST(ParameterGroup, EachStepSumsItsOwnContributionsOfAllRanks) {
         rank.group.retire();
         const ConstTensorView gradient = rank.group.owned().gradient;
         const int64_t here =
-            overlap(rank.layout.blocks[0].groups[0].parameters[0], rank.group.owned().first, rank.group.owned().count).count;
+            intersection(rank.layout.blocks[0].groups[0].parameters[0], rank.group.owned().first, rank.group.owned().count)
+                .count;
         for (int64_t e = 0; e < here; ++e) ASSERT_EQ(gradient.as<float>()[e], stage >= 2 ? 44.0f : 4.0f);
       }
     });
@@ -204,7 +205,7 @@ TEST(ParameterGroup, ReplicasOfAShardSumTheirGradientsToo) {
       rank.contribute(static_cast<float>(1 << world.rank()));
       rank.group.retire();
       const OwnedRange owned = rank.group.owned();
-      const int64_t here = overlap(rank.layout.blocks[0].groups[0].parameters[0], owned.first, owned.count).count;
+      const int64_t here = intersection(rank.layout.blocks[0].groups[0].parameters[0], owned.first, owned.count).count;
       EXPECT_GT(here, 0);
       for (int64_t e = 0; e < here; ++e) ASSERT_EQ(owned.gradient.as<float>()[e], 15.0f) << stage;
     });

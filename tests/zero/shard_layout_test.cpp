@@ -35,7 +35,7 @@ TEST(ShardLayout, EveryElementHasExactlyOneOwnerAndShardsAreAligned) {
           EXPECT_EQ(parameter.offset % kernels::kSumBlock, 0);
           int64_t next = 0;  // shards cover the parameter in order, without gap or overlap
           for (int rank = 0; rank < ranks; ++rank) {
-            const Overlap part = overlap(parameter, rank * group.shard_elements, group.shard_elements);
+            const Intersection part = intersection(parameter, rank * group.shard_elements, group.shard_elements);
             if (part.count == 0) continue;
             EXPECT_EQ(part.first_in_parameter, next);
             EXPECT_EQ(part.first_in_range + rank * group.shard_elements, parameter.offset + part.first_in_parameter);

@@ -23,7 +23,7 @@ constexpr int64_t kUnit = kDirectAlignment;
 int64_t round_up(int64_t bytes) { return (bytes + kUnit - 1) / kUnit * kUnit; }
 int64_t round_down(int64_t bytes) { return bytes / kUnit * kUnit; }
 
-class BlockTransfer final : public Transfer::State {
+class BlockTransfer final : public PendingCopy::State {
  public:
   explicit BlockTransfer(int64_t blocks) : left_(blocks) {}
 
@@ -73,11 +73,11 @@ class RealFileStore final : public FileStore {
     allocated_bytes_ += round_up(bytes);
     return offset;
   }
-  Transfer read(int64_t offset, void* to, int64_t bytes) override {
+  PendingCopy read(int64_t offset, void* to, int64_t bytes) override {
     bytes_read_ += bytes;
     return start({.offset = offset, .to = static_cast<std::byte*>(to), .bytes = bytes}, to);
   }
-  Transfer write(int64_t offset, const void* from, int64_t bytes) override {
+  PendingCopy write(int64_t offset, const void* from, int64_t bytes) override {
     bytes_written_ += bytes;
     return start({.offset = offset, .from = static_cast<const std::byte*>(from), .bytes = bytes}, from);
   }
@@ -127,7 +127,7 @@ class RealFileStore final : public FileStore {
     }
   }
 
-  Transfer start(Block whole, const void* address) {
+  PendingCopy start(Block whole, const void* address) {
     if (whole.bytes == 0) return {};
     const bool aligned = whole.offset % kUnit == 0 && reinterpret_cast<uintptr_t>(address) % static_cast<size_t>(kUnit) == 0;
     if (!aligned || whole.offset < 0 || whole.offset + round_up(whole.bytes) > allocated_bytes_)
@@ -145,7 +145,7 @@ class RealFileStore final : public FileStore {
                           whole.from ? whole.from + done : nullptr, std::min(block_bytes, whole.bytes - done)});
     }
     blocks == 1 ? wake_.notify_one() : wake_.notify_all();
-    return Transfer(transfer);
+    return PendingCopy(transfer);
   }
 
   void run() {
@@ -220,11 +220,11 @@ class MetaFileStore final : public FileStore {
     allocated_bytes_ += round_up(bytes);
     return offset;
   }
-  Transfer read(int64_t, void*, int64_t bytes) override {
+  PendingCopy read(int64_t, void*, int64_t bytes) override {
     bytes_read_ += bytes;
     return {};
   }
-  Transfer write(int64_t, const void*, int64_t bytes) override {
+  PendingCopy write(int64_t, const void*, int64_t bytes) override {
     bytes_written_ += bytes;
     return {};
   }

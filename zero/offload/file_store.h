@@ -35,8 +35,8 @@ class FileStore {
   // Reserves this many bytes, which read as zero, and returns their offset.
   virtual int64_t allocate(int64_t bytes) = 0;
   // `offset` and the address are multiples of 4096. A write ends at a multiple of 4096 or at the end of what was allocated.
-  virtual Transfer read(int64_t offset, void* to, int64_t bytes) = 0;
-  virtual Transfer write(int64_t offset, const void* from, int64_t bytes) = 0;
+  virtual PendingCopy read(int64_t offset, void* to, int64_t bytes) = 0;
+  virtual PendingCopy write(int64_t offset, const void* from, int64_t bytes) = 0;
 
   int64_t allocated_bytes() const { return allocated_bytes_; }
   int64_t bytes_read() const { return bytes_read_; }

@@ -5,7 +5,7 @@
 
 namespace trivet::zero::offload {
 
-class FileTensor final : public TensorPlace {
+class FileTensor final : public StagedTensor {
  public:
   // Its elements read as zero. `store` must outlive it.
   FileTensor(FileStore& store, DType dtype, int64_t elements)
@@ -14,8 +14,10 @@ class FileTensor final : public TensorPlace {
   DType dtype() const override { return dtype_; }
   int64_t elements() const override { return elements_; }
   int64_t granule_elements() const override { return kDirectAlignment / size_of(dtype_); }
-  Transfer read(int64_t first, TensorView to) override { return store_.read(place(first), to.data, to.bytes()); }
-  Transfer write(int64_t first, ConstTensorView from) override { return store_.write(place(first), from.data, from.bytes()); }
+  PendingCopy read(int64_t first, TensorView to) override { return store_.read(place(first), to.data, to.bytes()); }
+  PendingCopy write(int64_t first, ConstTensorView from) override {
+    return store_.write(place(first), from.data, from.bytes());
+  }
 
  private:
   int64_t place(int64_t first) const { return offset_ + first * size_of(dtype_); }

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "kernels/cuda/products/around_products.h"
 #include "kernels/cuda/products/cublas.h"
-#include "kernels/cuda/products/parts.h"
 #include "kernels/product_scratch.h"
 
 namespace trivet::kernels::cuda {

@@ -30,7 +30,7 @@ struct StepTimes {
   Exposed exposed;
 };
 
-struct Report {
+struct TimelineReport {
   StepTimes measured, simulated;
   double predicted_ms = 0;         // median over the simulations of all recorded steps
   double update_ms = 0;            // time of the optimizer step, mean over the ranks; part of both makespans
@@ -38,7 +38,7 @@ struct Report {
 };
 
 // `recordings`: [world rank][step], with the same number of steps for each rank.
-Report make_report(const Plan& plan, std::vector<std::vector<pipeline::Recording>> recordings);
+TimelineReport make_report(const Plan& plan, std::vector<std::vector<pipeline::Recording>> recordings);
 
 // Converts recordings to and from text, so that they can be gathered over ranks.
 std::string to_text(const std::vector<pipeline::Recording>& steps);
@@ -46,8 +46,8 @@ std::vector<pipeline::Recording> from_text(const std::string& text);
 
 // Creates timeline.directory. Throws ConfigError naming the key if that fails.
 void make_directory(const Config& config);
-void write(const Report& report, const Plan& plan);
+void write(const TimelineReport& report, const Plan& plan);
 // "41.20 ms measured and 40.60 predicted, bubble 11.2 and 10.9 %; waits per rank: pipeline 4.10 and 3.90 ms; optimizer 2.10 ms"
-std::string summary(const Report& report);
+std::string summary(const TimelineReport& report);
 
 }  // namespace trivet::timeline

@@ -12,9 +12,9 @@ namespace trivet::config {
 // "configs/gpt.json:14:9", or "--set" for a value from the command line.
 std::string location(const std::string& source, Position at);
 
-class Report {
+class Mistakes {
  public:
-  explicit Report(std::string source) : source_(std::move(source)) {}
+  explicit Mistakes(std::string source) : source_(std::move(source)) {}
 
   void add(Position at, const std::string& path, const std::string& what);
   size_t size() const { return found_; }

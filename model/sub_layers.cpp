@@ -1,4 +1,4 @@
-#include "model/parts.h"
+#include "model/sub_layers.h"
 
 #include "core/random.h"
 #include "tensor_parallel/token_gather.h"
@@ -7,7 +7,7 @@ namespace trivet::model {
 
 using tensor_parallel::sequence_axis;
 
-int Parts::add(const std::string& name, const Layer& part) {
+int SubLayers::add(const std::string& name, const Layer& part) {
   const size_t first = parameters_.size();
   for (ParameterSpec parameter : part.parameters()) {
     if (!name.empty()) parameter.name = name + "." + parameter.name;
@@ -17,7 +17,7 @@ int Parts::add(const std::string& name, const Layer& part) {
   return static_cast<int>(ranges_.size()) - 1;
 }
 
-void BackwardPass::through(const Layer& part, const Parts& parts, int number, ConstTensorView dy, TensorView dx) const {
+void BackwardPass::through(const Layer& part, const SubLayers& parts, int number, ConstTensorView dy, TensorView dx) const {
   const Weights weights = parts.of(number, weights_);
   Saved& saved = saved_.child(number);
   if (fused_)

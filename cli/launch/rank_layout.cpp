@@ -1,4 +1,4 @@
-#include "cli/launch/layout.h"
+#include "cli/launch/rank_layout.h"
 
 #include <fmt/format.h>
 

@@ -28,7 +28,7 @@
 
 namespace trivet::checkpoint {
 
-struct StoreOptions {
+struct CheckpointStoreOptions {
   std::string directory;
   std::string run_id;  // [A-Za-z0-9._-]{1,64}
   int64_t keep = 0;    // clean steps that retention keeps (retention.h); 0: all
@@ -45,9 +45,9 @@ struct SaveRequest {
   std::string config;             // the resolved config; rank 0's is stored
 };
 
-class Store {
+class CheckpointStore {
  public:
-  Store(FileSystem& files, StoreOptions options);
+  CheckpointStore(FileSystem& files, CheckpointStoreOptions options);
 
   // Locks the directory for this job until the store is destroyed, and removes what killed jobs left. Throws CheckpointError
   // (CheckpointNotWritten) naming the holder when another job keeps the directory for longer than lock_patience. save() calls
@@ -89,7 +89,7 @@ class Store {
   void best_effort(const char* what, Work&& work);
 
   FileSystem& files_;
-  StoreOptions options_;
+  CheckpointStoreOptions options_;
   std::unique_ptr<FileLock> lock_;
   bool acquired_ = false, warned_of_later_steps_ = false;
   int64_t last_committed_ = -1;

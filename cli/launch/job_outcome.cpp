@@ -1,4 +1,4 @@
-#include "cli/launch/verdict.h"
+#include "cli/launch/job_outcome.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -51,7 +51,7 @@ std::string how_it_ended(const RankEnd& end) {
   return fmt::format("it ended with exit code {}", end.exit_code);
 }
 
-Verdict lost(const RankEnd& end, const std::string& cause, int exit_code) {
+JobOutcome lost(const RankEnd& end, const std::string& cause, int exit_code) {
   return {exit_code, fmt::format("launch: rank {} (pid {}) was lost{}{}: {}", end.rank, end.pid, cause.empty() ? "" : ", ",
                                  cause, how_it_ended(end))};
 }
@@ -62,7 +62,7 @@ std::string name_of_ranks(std::vector<int> ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ","));
 }
 
-Verdict ended_by_signal(const JobRecord& job) {
+JobOutcome ended_by_signal(const JobRecord& job) {
   std::vector<int> killed;
   std::string others;
   for (const RankEnd& end : job.ends) {
@@ -94,7 +94,7 @@ const RankEnd* root_cause(const std::vector<RankEnd>& ends) {
   return cause;
 }
 
-Verdict verdict_of(const JobRecord& job) {
+JobOutcome outcome_of(const JobRecord& job) {
   const RankEnd* cause = root_cause(job.ends);
   if (job.signal != 0 && (cause == nullptr || cause->by_us)) return ended_by_signal(job);
   const auto& losses = job.losses;

@@ -1,4 +1,4 @@
-#include "engine/config/report.h"
+#include "engine/config/mistakes.h"
 
 #include <fmt/format.h>
 
@@ -19,9 +19,9 @@ std::string location(const std::string& source, Position at) {
   return at.line == 0 ? "--set" : fmt::format("{}:{}:{}", source, at.line, at.column);
 }
 
-bool Report::shows(Position at) const { return mistakes_.size() < kMaxShown || is_before(at, mistakes_.back().first); }
+bool Mistakes::shows(Position at) const { return mistakes_.size() < kMaxShown || is_before(at, mistakes_.back().first); }
 
-void Report::add(Position at, const std::string& path, const std::string& what) {
+void Mistakes::add(Position at, const std::string& path, const std::string& what) {
   ++found_;
   if (!shows(at)) return;
   const auto next = std::upper_bound(mistakes_.begin(), mistakes_.end(), at,
@@ -31,7 +31,7 @@ void Report::add(Position at, const std::string& path, const std::string& what) 
   if (mistakes_.size() > kMaxShown) mistakes_.pop_back();
 }
 
-void Report::throw_if_any() {
+void Mistakes::throw_if_any() {
   if (mistakes_.empty()) return;
   std::string text;
   for (const auto& [at, line] : mistakes_) text += (text.empty() ? "" : "\n") + line;

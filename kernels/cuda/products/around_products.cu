@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "core/cuda/launch.h"
-#include "kernels/cuda/products/parts.h"
+#include "kernels/cuda/products/around_products.h"
 
 namespace trivet::kernels::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/timeline/report.h"
+#include "engine/timeline/timeline_report.h"
 
 #include <fmt/format.h>
 
@@ -186,12 +186,12 @@ double mean_update(const Recordings& recordings, size_t step) {
 
 }  // namespace
 
-Report make_report(const Plan& plan, Recordings recordings) {
+TimelineReport make_report(const Plan& plan, Recordings recordings) {
   align_collectives(plan.mesh, recordings);
   const Overlap overlap = overlap_of(plan);
   const std::vector<PipelineRun> runs = pipeline_runs(plan, recordings);
   const size_t step = median_step(runs);
-  Report report;
+  TimelineReport report;
   report.measured.timeline = measured_step(runs, step, overlap);
   report.simulated.timeline = simulated_step(runs, step, overlap);
   report.measured.exposed = exposed_of(report.measured.timeline, recordings, step);
@@ -202,7 +202,7 @@ Report make_report(const Plan& plan, Recordings recordings) {
   return report;
 }
 
-std::string summary(const Report& report) {
+std::string summary(const TimelineReport& report) {
   const auto &m = report.measured, &s = report.simulated;
   const auto pair = [](std::string_view name, double measured, double predicted) {
     return measured < 0.005 && predicted < 0.005 ? "" : fmt::format(", {} {:.2f} and {:.2f}", name, measured, predicted);

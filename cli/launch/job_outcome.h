@@ -1,4 +1,4 @@
-// How ranks ended, and the launcher's verdict on the job. Its exit code is that of the rank with which the failure began.
+// How ranks ended, and the outcome of the job. Its exit code is that of the rank with which the failure began.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct RankEnd {
   int look = 0;          // ranks seen in the same look ended so close together that their order is not known
 };
 
-struct Verdict {
+struct JobOutcome {
   int exit_code = 0;
   std::string text;
 };
@@ -38,10 +38,10 @@ struct JobRecord {
 // another rank (exit code 10); and only then a rank that the launcher ended.
 const RankEnd* root_cause(const std::vector<RankEnd>& ends);
 
-// If all failures are consequences, the verdict names the rank that was lost: the one the ranks named, else the one that had to
+// If all failures are consequences, the outcome names the rank that was lost: the one the ranks named, else the one that had to
 // be ended. A loss that ranks have named counts even if all exited with code 0, as a shell does if it prints something after
 // its trainer failed.
-Verdict verdict_of(const JobRecord& job);
+JobOutcome outcome_of(const JobRecord& job);
 
 // "rank 3 (pid 4711) was killed by signal 9 (SIGKILL)", "rank 2 (pid 4712) ended with exit code 16"
 std::string describe(const RankEnd& end);

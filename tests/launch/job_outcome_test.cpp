@@ -1,5 +1,5 @@
 // Tests which rank the launcher names, as a function of what it saw.
-#include "cli/launch/verdict.h"
+#include "cli/launch/job_outcome.h"
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -35,9 +35,9 @@ struct Case {
 class JobVerdict : public ::testing::TestWithParam<Case> {};
 
 TEST_P(JobVerdict, NamesTheCause) {
-  const cli::Verdict verdict = cli::verdict_of(GetParam().job);
-  EXPECT_EQ(verdict.exit_code, GetParam().exit_code);
-  EXPECT_EQ(verdict.text, GetParam().text);
+  const cli::JobOutcome outcome = cli::outcome_of(GetParam().job);
+  EXPECT_EQ(outcome.exit_code, GetParam().exit_code);
+  EXPECT_EQ(outcome.text, GetParam().text);
 }
 
 const Loss kOneIsSilent{0, 1, ExitCode::PeerLost, "silent"};

@@ -15,7 +15,7 @@
 namespace trivet::model {
 
 // The parameters of a composite layer and the range of them that belongs to each part.
-class Parts {
+class SubLayers {
  public:
   // Returns the part's number: its index here and the number of its child of Saved. If `name` is empty, the part's parameters
   // keep their names.
@@ -54,7 +54,7 @@ class BackwardPass {
   Saved* keeper() const { return fused_ ? nullptr : &saved_; }
 
   // Runs backward_input of a part or, if fused, its backward.
-  void through(const Layer& part, const Parts& parts, int number, ConstTensorView dy, TensorView dx) const;
+  void through(const Layer& part, const SubLayers& parts, int number, ConstTensorView dy, TensorView dx) const;
 
  private:
   Context& context_;

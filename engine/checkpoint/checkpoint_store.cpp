@@ -1,4 +1,4 @@
-#include "engine/checkpoint/store.h"
+#include "engine/checkpoint/checkpoint_store.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -31,18 +31,19 @@ double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 }  // namespace
 
-Store::Store(FileSystem& files, StoreOptions options) : files_(files), options_(std::move(options)) {
+CheckpointStore::CheckpointStore(FileSystem& files, CheckpointStoreOptions options)
+    : files_(files), options_(std::move(options)) {
   if (!is_safe_run_id(options_.run_id))
     throw ConfigError(fmt::format("checkpoint: run id \"{}\" is not accepted; [A-Za-z0-9._-]{{1,64}} is", options_.run_id));
 }
 
-void Store::warn(const std::string& text) {
+void CheckpointStore::warn(const std::string& text) {
   warnings_.push_back(text);
   options_.log.warning(text);
 }
 
 template <typename Work>
-void Store::best_effort(const char* what, Work&& work) {
+void CheckpointStore::best_effort(const char* what, Work&& work) {
   try {
     work();
   } catch (const FileError& error) {
@@ -50,7 +51,7 @@ void Store::best_effort(const char* what, Work&& work) {
   }
 }
 
-void Store::acquire(const Participants& ranks) {
+void CheckpointStore::acquire(const Participants& ranks) {
   const auto newest = together(ranks, [&]() -> std::string {
     if (ranks.rank != 0) return "";
     create_directories(files_, options_.directory);
@@ -63,7 +64,7 @@ void Store::acquire(const Participants& ranks) {
   acquired_ = true;
 }
 
-void Store::take_lock() {
+void CheckpointStore::take_lock() {
   const auto deadline = options_.clock->now() + options_.lock_patience;
   for (bool told = false;; told = true) {
     LockAttempt attempt = files_.lock(path(kLock), holder_text(options_.run_id));
@@ -79,7 +80,7 @@ void Store::take_lock() {
   }
 }
 
-void Store::clear_leftovers() {
+void CheckpointStore::clear_leftovers() {
   for (const DirectoryEntry& entry : files_.list(options_.directory)) {
     best_effort("clearing leftovers", [&] {
       if (entry.name.starts_with(kTemporary) || entry.name.starts_with(kTrash)) return remove_if_there(entry.name);
@@ -92,7 +93,7 @@ void Store::clear_leftovers() {
   }
 }
 
-void Store::remove_if_there(const std::string& name) {
+void CheckpointStore::remove_if_there(const std::string& name) {
   const EntryKind kind = files_.kind(path(name));
   if (kind == EntryKind::Directory)
     remove_tree(files_, path(name));
@@ -100,7 +101,7 @@ void Store::remove_if_there(const std::string& name) {
     files_.remove(path(name));
 }
 
-void Store::save(const SaveRequest& request, const Participants& ranks) {
+void CheckpointStore::save(const SaveRequest& request, const Participants& ranks) {
   if (!acquired_) acquire(ranks);
   const SavedStep saved = describe(request);
   const std::string temporary = fmt::format("{}{}-{}", kTemporary, step_directory_name(request.step), options_.run_id);
@@ -134,7 +135,7 @@ void Store::save(const SaveRequest& request, const Participants& ranks) {
 }
 
 // What is saved must be loadable; anything else is a bug in the caller.
-SavedStep Store::describe(const SaveRequest& request) {
+SavedStep CheckpointStore::describe(const SaveRequest& request) {
   try {
     check_config(request.config, "what is to be saved");
     const RunState state = parse_run_state(request.state, "state");
@@ -147,7 +148,7 @@ SavedStep Store::describe(const SaveRequest& request) {
 }
 
 // For the message of a save that failed. The last step is opened again: whatever broke this save may have broken it, too.
-std::string Store::state_of_last_step(const Participants& ranks) const {
+std::string CheckpointStore::state_of_last_step(const Participants& ranks) const {
   if (last_committed_ < 0) return "";
   return together(ranks, [&]() -> std::string {
     if (ranks.rank != 0) return "";
@@ -159,7 +160,7 @@ std::string Store::state_of_last_step(const Participants& ranks) const {
   })[0];
 }
 
-std::string Store::write_share(const SaveRequest& request, const std::string& temporary, int rank) const {
+std::string CheckpointStore::write_share(const SaveRequest& request, const std::string& temporary, int rank) const {
   try {
     return to_text(write_shard(files_, temporary, {options_.run_id, request.step, rank}, request.pieces));
   } catch (const FileError& error) {
@@ -171,7 +172,7 @@ std::string Store::write_share(const SaveRequest& request, const std::string& te
   }
 }
 
-void Store::commit(const SaveRequest& request, const std::string& temporary, const std::vector<std::string>& shares) {
+void CheckpointStore::commit(const SaveRequest& request, const std::string& temporary, const std::vector<std::string>& shares) {
   Manifest manifest;
   manifest.run_id = options_.run_id;
   manifest.step = request.step;
@@ -194,7 +195,7 @@ void Store::commit(const SaveRequest& request, const std::string& temporary, con
   files_.sync_directory(options_.directory);
 }
 
-void Store::tidy_up(const SavedStep& saved) {
+void CheckpointStore::tidy_up(const SavedStep& saved) {
   const int64_t committed = saved.step;
   contents_[committed] = *saved.content;
   broken_.erase(committed);
@@ -209,7 +210,7 @@ void Store::tidy_up(const SavedStep& saved) {
   best_effort("removing old steps", [&] { apply_retention(committed); });
 }
 
-void Store::set_broken_aside() {
+void CheckpointStore::set_broken_aside() {
   while (!broken_.empty()) {
     const int64_t step = *broken_.begin();
     broken_.erase(broken_.begin());
@@ -219,7 +220,7 @@ void Store::set_broken_aside() {
   }
 }
 
-void Store::warn_of_later_steps(int64_t committed) {
+void CheckpointStore::warn_of_later_steps(int64_t committed) {
   const auto steps = list_steps(files_, options_.directory);
   if (steps.empty() || steps.back().step <= committed || warned_of_later_steps_) return;
   warned_of_later_steps_ = true;
@@ -231,7 +232,7 @@ void Store::warn_of_later_steps(int64_t committed) {
 
 // Steps after the committed one belong to an abandoned line of training (after a resume from an earlier step); it is up to the
 // user to remove them.
-void Store::apply_retention(int64_t committed) {
+void CheckpointStore::apply_retention(int64_t committed) {
   if (options_.keep <= 0) return;
   std::map<int64_t, std::string> names;
   std::vector<SavedStep> steps;
@@ -250,7 +251,7 @@ void Store::apply_retention(int64_t committed) {
 }
 
 // This run knows the contents of the steps that it saved. Steps of an earlier run are read once.
-std::optional<SavedStep::Content> Store::content_of(const StepDirectory& step) {
+std::optional<SavedStep::Content> CheckpointStore::content_of(const StepDirectory& step) {
   if (const auto known = contents_.find(step.step); known != contents_.end()) return known->second;
   try {
     const LoadedStep loaded(files_, path(step.name));
@@ -260,7 +261,7 @@ std::optional<SavedStep::Content> Store::content_of(const StepDirectory& step) {
   }
 }
 
-std::optional<LoadedStep> Store::open_latest(const Participants& ranks) {
+std::optional<LoadedStep> CheckpointStore::open_latest(const Participants& ranks) {
   const auto names = together(ranks, [&]() -> std::string {  // all ranks use rank 0's view of the directory
     std::string text;
     if (ranks.rank == 0)
@@ -290,7 +291,7 @@ std::optional<LoadedStep> Store::open_latest(const Participants& ranks) {
   throw CheckpointError(ExitCode::CheckpointCorrupt, fmt::format("{}: no step is valid:{}", options_.directory, reasons));
 }
 
-LoadedStep Store::open(int64_t step) const {
+LoadedStep CheckpointStore::open(int64_t step) const {
   const auto steps = readable_steps(files_, options_.directory);
   const auto found = std::find_if(steps.begin(), steps.end(), [&](const StepDirectory& known) { return known.step == step; });
   if (found == steps.end()) {

@@ -1,4 +1,4 @@
-#include "autotune/tune/report.h"
+#include "autotune/tune/html_report.h"
 
 #include <fmt/format.h>
 
