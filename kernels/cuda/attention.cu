@@ -31,6 +31,13 @@ struct Arguments {
 // Maxima and sums of a lane's rows g and g + 8 of every tile. Until the end, a sum covers only this lane's columns.
 struct RowStatistics {
   float maximum[kRowTiles][2], total[kRowTiles][2];
+
+  __device__ __forceinline__ RowStatistics() {
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) maximum[r][half] = -INFINITY, total[r][half] = 0;
+  }
 };
 
 __device__ __forceinline__ float maximum_of_group(float x) {
@@ -84,62 +91,18 @@ __device__ __forceinline__ void drop(Sums<kRowTiles, kColTiles>& probabilities, 
   });
 }
 
-template <typename T, int D, bool kDropout>
-__global__ void __launch_bounds__(kThreads, 2) attention_kernel(const Arguments<T> args) {
-  constexpr int kKeys = kKeysOf<D>, kColTiles = kKeys / 8;
-  TRIVET_DYNAMIC_SHARED(T, shared);
-  const SharedTile<T, D> queries{shared};
-  const auto keys = [&](int stage) { return SharedTile<T, D>{shared + (kQueries + stage * 2 * kKeys) * D}; };
-  const auto values = [&](int stage) { return SharedTile<T, D>{shared + (kQueries + (stage * 2 + 1) * kKeys) * D}; };
+// The first row of this warp in its block. It is computed wherever it is needed, because that is cheaper than keeping it.
+__device__ __forceinline__ int warp_row() { return warp_index() * 16 * kRowTiles; }
 
+// Divides the sums of this warp's rows by their totals, and stores them and the log-sum-exp of each row. The rows pass through
+// those of `queries` that belong to this warp, which no longer needs them.
+template <bool kDropout, typename T, int D>
+__device__ __forceinline__ void store(const Arguments<T>& args, const RowStatistics& rows, Sums<kRowTiles, D / 8>& out,
+                                      SharedTile<T, D> queries) {
   const AttentionSizes& sizes = args.sizes;
   const QueryBlock block(args.order, sizes, kQueries);
-  const int tiles = (min(block.first_query + kQueries, sizes.tokens) + kKeys - 1) / kKeys;
-  const T* qkv = args.qkv + block.sequence * sizes.tokens * sizes.qkv_width;
-  const auto start_tile = [&](int tile) {
-    const T* from = qkv + (sizes.heads + block.group) * D;
-    start_copy<kThreads, kKeys>(keys(tile % 2), from, sizes.qkv_width, tile * kKeys, sizes.tokens);
-    start_copy<kThreads, kKeys>(values(tile % 2), from + sizes.key_value_heads * D, sizes.qkv_width, tile * kKeys,
-                                sizes.tokens);
-    cp_async_commit();
-  };
-  start_copy<kThreads, kQueries>(queries, qkv + block.head * D, sizes.qkv_width, block.first_query, sizes.tokens);
-  start_tile(0);
-
-  const auto warp_row = [] { return warp_index() * 16 * kRowTiles; };
-  const auto first_row = [&] { return block.first_query + warp_row(); };
-  Sums<kRowTiles, D / 8> out;
-  out.clear();
-  RowStatistics rows;
-#pragma unroll
-  for (int r = 0; r < kRowTiles; ++r)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) rows.maximum[r][half] = -INFINITY, rows.total[r][half] = 0;
-
-#pragma unroll 1
-  for (int tile = 0; tile < tiles; ++tile) {
-    cp_async_wait<0>();
-    __syncthreads();  // this tile has arrived, and nobody still reads the previous one, which the next one overwrites
-    if (tile + 1 < tiles) start_tile(tile + 1);
-    const int first_key = tile * kKeys;
-    if (first_key >= first_row() + 16 * kRowTiles || first_row() >= sizes.tokens) continue;  // nothing for this warp
-    Sums<kRowTiles, kColTiles> scores;
-    scores.clear();
-    add_product_of_rows(scores, queries, warp_row(), keys(tile % 2), 0);
-    if (first_key + kKeys - 1 > first_row()) hide_later_keys<RowsAre::Queries>(scores, first_row(), first_key);
-    add_to_softmax(scores, rows, out, args.scale.log2);
-    if constexpr (kDropout) {
-      KeptProbabilities<kRowTiles> kept;
-      kept.template make<RowsAre::Queries, kColTiles>(HeadDropout(args.dropout, sizes, block.sequence, block.head), first_row(),
-                                                      first_key);
-      drop(scores, kept);
-    }
-    add_product(out, scores, values(tile % 2), 0);
-  }
-
-  const QueryBlock same(args.order, sizes, kQueries);
-  const int row_of_warp = same.first_query + warp_row();
-  float* log_sum_exp = args.log_sum_exp + (same.sequence * sizes.heads + same.head) * sizes.tokens;
+  const int first_row = block.first_query + warp_row();
+  float* log_sum_exp = args.log_sum_exp + (block.sequence * sizes.heads + block.head) * sizes.tokens;
 #pragma unroll
   for (int r = 0; r < kRowTiles; ++r)
 #pragma unroll
@@ -147,11 +110,50 @@ __global__ void __launch_bounds__(kThreads, 2) attention_kernel(const Arguments<
       const float total = sum_of_group(rows.total[r][half]), inverse = (kDropout ? args.dropout.keep : 1.0f) / total;
 #pragma unroll
       for (int n = 0; n < D / 8; ++n) out.c[r][n][2 * half] *= inverse, out.c[r][n][2 * half + 1] *= inverse;
-      const int row = row_of_warp + 16 * r + 8 * half + lane_group();
+      const int row = first_row + 16 * r + 8 * half + lane_group();
       if (lane_in_group() == 0 && row < sizes.tokens) log_sum_exp[row] = rows.maximum[r][half] * args.scale.plain + logf(total);
     }
-  T* to = args.out + same.sequence * sizes.tokens * sizes.out_width + same.head * D;
-  store_rows(out, 1.0f, queries, warp_row(), to, sizes.out_width, row_of_warp, sizes.tokens);
+  T* to = args.out + block.sequence * sizes.tokens * sizes.out_width + block.head * D;
+  store_rows(out, 1.0f, queries, warp_row(), to, sizes.out_width, first_row, sizes.tokens);
+}
+
+template <typename T, int D, bool kDropout>
+__global__ void __launch_bounds__(kThreads, 2) attention_kernel(const Arguments<T> args) {
+  constexpr int kKeys = kKeysOf<D>, kColTiles = kKeys / 8;
+  TRIVET_DYNAMIC_SHARED(T, shared);
+  const AttentionSizes& sizes = args.sizes;
+  const QueryBlock block(args.order, sizes, kQueries);
+  const T* qkv = args.qkv + block.sequence * sizes.tokens * sizes.qkv_width;
+  const SharedTile<T, D> queries{shared};
+  const KeyTiles<T, D, kKeys, kThreads> tiles{shared + kQueries * D, qkv, block.group, sizes};
+  start_copy<kThreads, kQueries>(queries, qkv + block.head * D, sizes.qkv_width, block.first_query, sizes.tokens);
+  tiles.start_copies(0);
+
+  const auto first_row = [&] { return block.first_query + warp_row(); };
+  Sums<kRowTiles, D / 8> out;
+  out.clear();
+  RowStatistics rows;
+  const int count = tiles.count(block.first_query + kQueries);
+#pragma unroll 1
+  for (int tile = 0; tile < count; ++tile) {
+    wait_for_tile();
+    if (tile + 1 < count) tiles.start_copies(tile + 1);
+    const int first_key = tile * kKeys;
+    if (first_key >= first_row() + 16 * kRowTiles || first_row() >= sizes.tokens) continue;  // nothing for this warp
+    Sums<kRowTiles, kColTiles> scores;
+    scores.clear();
+    add_product_of_rows(scores, queries, warp_row(), tiles.keys(tile), 0);
+    hide_later_keys<RowsAre::Queries>(scores, first_row(), first_key);
+    add_to_softmax(scores, rows, out, args.scale.log2);
+    if constexpr (kDropout) {
+      KeptProbabilities<kRowTiles> kept;
+      kept.template make<RowsAre::Queries, kColTiles>(HeadDropout(args.dropout, sizes, block.sequence, block.head), first_row(),
+                                                      first_key);
+      drop(scores, kept);
+    }
+    add_product(out, scores, tiles.values(tile), 0);
+  }
+  store<kDropout>(args, rows, out, queries);
 }
 
 template <typename T, int D, bool kDropout>

@@ -29,11 +29,46 @@ struct Arguments {
   BlockOrder order;
 };
 
-// Scores become probabilities. offset(r, n, e) is that of the query of c[r][n][e].
-template <int kRowTiles, int kColTiles, typename Offset>
-__device__ __forceinline__ void to_probabilities(Sums<kRowTiles, kColTiles>& scores, float scale_log2, const Offset& offset) {
-  scores.for_each(
-      [&](float& score, int r, int n, int e) { score = exp2_approximate(fmaf(score, scale_log2, -offset(r, n, e))); });
+// Offsets and deltas of queries that are rows: each lane keeps those of its rows g and g + 8.
+template <int kRowTiles>
+struct StatisticsOfRows {
+  float offsets[kRowTiles][2], deltas[kRowTiles][2];
+
+  __device__ __forceinline__ StatisticsOfRows(const AttentionStatistics<float>& statistics, int64_t first_row) {
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int64_t row = first_row + 16 * r + 8 * half + lane_group();
+        offsets[r][half] = statistics.offsets[row];
+        deltas[r][half] = statistics.deltas[row];
+      }
+  }
+  // Those of the query of c[r][n][e].
+  __device__ __forceinline__ float offset(int r, int, int e) const { return offsets[r][e / 2]; }
+  __device__ __forceinline__ float delta(int r, int, int e) const { return deltas[r][e / 2]; }
+};
+
+// Offsets and deltas of queries that are columns: they stay in shared memory.
+struct StatisticsOfCols {
+  const float *offsets, *deltas;
+  int col_of_lane = 2 * lane_in_group();
+
+  __device__ __forceinline__ float offset(int, int n, int e) const { return at(offsets, n, e); }
+  __device__ __forceinline__ float delta(int, int n, int e) const { return at(deltas, n, e); }
+  __device__ __forceinline__ float at(const float* numbers, int n, int e) const {
+    const float2 pair = *reinterpret_cast<const float2*>(numbers + 8 * n + col_of_lane);
+    return e % 2 == 0 ? pair.x : pair.y;
+  }
+};
+
+// Scores become probabilities.
+template <int kRowTiles, int kColTiles, typename Statistics>
+__device__ __forceinline__ void to_probabilities(Sums<kRowTiles, kColTiles>& scores, float scale_log2,
+                                                 const Statistics& statistics) {
+  scores.for_each([&](float& score, int r, int n, int e) {
+    score = exp2_approximate(fmaf(score, scale_log2, -statistics.offset(r, n, e)));
+  });
 }
 
 // From here to the end of a tile, a minus sign marks a dropped probability, so that dropout needs no registers of its own.
@@ -44,21 +79,63 @@ __device__ __forceinline__ void mark_dropped(Sums<kRowTiles, kColTiles>& probabi
     if (!kept.at(r, n, e)) probability = -probability;
   });
 }
+template <bool kDropout>
 struct ZeroWhereDropped {
-  __device__ __forceinline__ float operator()(float probability) const { return probability < 0 ? 0.0f : probability; }
+  __device__ __forceinline__ float operator()(float probability) const {
+    return kDropout && probability < 0 ? 0.0f : probability;
+  }
 };
 
 // dP becomes dS (without the factor 1 / sqrt(D)).
-template <bool kDropout, int kRowTiles, int kColTiles, typename Delta>
+template <bool kDropout, int kRowTiles, int kColTiles, typename Statistics>
 __device__ __forceinline__ void to_score_gradients(Sums<kRowTiles, kColTiles>& dscores,
-                                                   const Sums<kRowTiles, kColTiles>& probabilities, const Delta& delta,
-                                                   float keep) {
+                                                   const Sums<kRowTiles, kColTiles>& probabilities,
+                                                   const Statistics& statistics, float keep) {
   dscores.for_each([&](float& dscore, int r, int n, int e) {
     const float probability = probabilities.c[r][n][e];
     if constexpr (kDropout) dscore = probability < 0 ? 0.0f : dscore * keep;
-    dscore = fabsf(probability) * (dscore - delta(r, n, e));
+    dscore = fabsf(probability) * (dscore - statistics.delta(r, n, e));
   });
 }
+
+// Two matrices in shared memory that a warp multiplies: its own rows, from own_row on, and partners, from first_partner on.
+template <typename T, int D>
+struct Operands {
+  SharedTile<T, D> own;
+  int own_row;
+  SharedTile<T, D> partners;
+  int first_partner;
+};
+
+// What both passes compute for a warp's rows and some of their partners: probabilities and the gradients of scores. first_row
+// and first_col are tokens.
+template <typename T, RowsAre kRows, bool kDropout, int kRowTiles, int kColTiles>
+struct ScoreTile {
+  const Arguments<T>& args;
+  int64_t sequence;
+  int head, first_row, first_col;
+  Sums<kRowTiles, kColTiles> probabilities, dscores;
+
+  // x: the queries and the keys
+  template <int D, typename Statistics>
+  __device__ __forceinline__ void recompute_probabilities(const Operands<T, D>& x, const Statistics& statistics) {
+    KeptProbabilities<kRowTiles> kept;
+    if constexpr (kDropout)
+      kept.template make<kRows, kColTiles>(HeadDropout(args.dropout, args.sizes, sequence, head), first_row, first_col);
+    probabilities.clear();
+    add_product_of_rows(probabilities, x.own, x.own_row, x.partners, x.first_partner);
+    hide_later_keys<kRows>(probabilities, first_row, first_col);
+    to_probabilities(probabilities, args.scale.log2, statistics);
+    if constexpr (kDropout) mark_dropped(probabilities, kept);
+  }
+  // y: rows of dO and the values
+  template <int D, typename Statistics>
+  __device__ __forceinline__ void compute_score_gradients(const Operands<T, D>& y, const Statistics& statistics) {
+    dscores.clear();
+    add_product_of_rows(dscores, y.own, y.own_row, y.partners, y.first_partner);
+    to_score_gradients<kDropout>(dscores, probabilities, statistics, args.dropout.keep);
+  }
+};
 
 // ---- dK and dV: 128 keys per block; queries come in tiles of 64, of which kStep are in registers at a time.
 template <int D>
@@ -72,91 +149,93 @@ struct KeyPass {
   static constexpr int kSharedBytes = (2 * kKeys * D + 2 * kTileElements) * 2 + 2 * kStatisticsBytes;
 };
 
+// The queries that see the keys of a block, with their rows of dO and their statistics. They come into shared memory in tiles
+// of kQueries, head by head. There is room for two tiles, called stages 0 and 1: while one is used, the next one is copied.
+template <typename T, int D>
+struct QueryTiles {
+  using Pass = KeyPass<D>;
+
+  const Arguments<T>& args;
+  const KeyBlock& block;
+  T* stages;
+  float* statistics;
+  int first_tile, tiles_of_head;  // queries in earlier tiles see none of the block's keys
+  int next_head, next_tile = 0;   // of the tile that is copied next
+
+  __device__ __forceinline__ QueryTiles(const Arguments<T>& arguments, const KeyBlock& key_block, T* shared)
+      : args(arguments),
+        block(key_block),
+        stages(shared),
+        statistics(reinterpret_cast<float*>(stages + 2 * Pass::kTileElements)),
+        first_tile(block.first_key / Pass::kQueries),
+        tiles_of_head((args.sizes.tokens + Pass::kQueries - 1) / Pass::kQueries - first_tile),
+        next_head(block.first_head) {}
+
+  __device__ __forceinline__ SharedTile<T, D> queries(int stage) const { return {stages + stage * Pass::kTileElements}; }
+  __device__ __forceinline__ SharedTile<T, D> douts(int stage) const {
+    return {stages + stage * Pass::kTileElements + Pass::kQueries * D};
+  }
+  // Those of the tile's queries from `first` on.
+  __device__ __forceinline__ StatisticsOfCols statistics_of(int stage, int first) const {
+    const float* offsets = statistics + stage * 2 * Pass::kQueries + first;
+    return {offsets, offsets + Pass::kQueries};
+  }
+
+  __device__ __forceinline__ void start_next_copies(int stage) {
+    const AttentionSizes& sizes = args.sizes;
+    const int first_query = (first_tile + next_tile) * Pass::kQueries;
+    const T* qkv = args.qkv + block.sequence * sizes.tokens * sizes.qkv_width;
+    const T* dout = args.dout + block.sequence * sizes.tokens * sizes.out_width;
+    start_copy<Pass::kThreads, Pass::kQueries>(queries(stage), qkv + next_head * D, sizes.qkv_width, first_query, sizes.tokens);
+    start_copy<Pass::kThreads, Pass::kQueries>(douts(stage), dout + next_head * D, sizes.out_width, first_query, sizes.tokens);
+    constexpr int kChunks = Pass::kQueries / 4;  // of 16 bytes: offsets, then deltas
+    const int64_t row = args.statistics.first_row(block.sequence, sizes.heads, next_head) + first_query;
+    const int index = thread_index();
+    if (index < 2 * kChunks)
+      cp_async_16(statistics + stage * 2 * Pass::kQueries + index * 4,
+                  (index < kChunks ? args.statistics.offsets : args.statistics.deltas) + row + index % kChunks * 4, true);
+    cp_async_commit();
+    if (++next_tile == tiles_of_head) next_tile = 0, ++next_head;
+  }
+};
+
 template <typename T, int D, bool kDropout>
 __global__ void __launch_bounds__(KeyPass<D>::kThreads, D == 64 ? 2 : 1) key_gradients_kernel(const Arguments<T> args) {
   using Pass = KeyPass<D>;
-  constexpr int kRowTiles = Pass::kRowTiles, kColTiles = Pass::kStep / 8;
+  constexpr int kRowTiles = Pass::kRowTiles;
   TRIVET_DYNAMIC_SHARED(T, shared);
-  const SharedTile<T, D> keys{shared}, values{shared + Pass::kKeys * D};
-  T* stages = shared + 2 * Pass::kKeys * D;
-  float* stage_statistics = reinterpret_cast<float*>(stages + 2 * Pass::kTileElements);
-  const auto queries = [&](int stage) { return SharedTile<T, D>{stages + stage * Pass::kTileElements}; };
-  const auto douts = [&](int stage) { return SharedTile<T, D>{stages + stage * Pass::kTileElements + Pass::kQueries * D}; };
-
   const AttentionSizes& sizes = args.sizes;
   const KeyBlock block(args.order, sizes, Pass::kKeys);
-  const int heads = sizes.heads / sizes.key_value_heads, first_tile = block.first_key / Pass::kQueries;
-  const int tiles = (sizes.tokens + Pass::kQueries - 1) / Pass::kQueries - first_tile;
-  const T* qkv = args.qkv + block.sequence * sizes.tokens * sizes.qkv_width;
-  const T* dout = args.dout + block.sequence * sizes.tokens * sizes.out_width;
-
-  const auto start_tile = [&](int head, int first_query, int stage) {
-    start_copy<Pass::kThreads, Pass::kQueries>(queries(stage), qkv + head * D, sizes.qkv_width, first_query, sizes.tokens);
-    start_copy<Pass::kThreads, Pass::kQueries>(douts(stage), dout + head * D, sizes.out_width, first_query, sizes.tokens);
-    constexpr int kChunks = Pass::kQueries / 4;  // of 16 bytes: offsets, then deltas
-    const int64_t row = args.statistics.first_row(block.sequence, sizes.heads, head) + first_query;
-    const int index = thread_index();
-    if (index < 2 * kChunks)
-      cp_async_16(stage_statistics + stage * 2 * Pass::kQueries + index * 4,
-                  (index < kChunks ? args.statistics.offsets : args.statistics.deltas) + row + index % kChunks * 4, true);
-    cp_async_commit();
-  };
-  const T* from = qkv + (sizes.heads + block.group) * D;
+  const SharedTile<T, D> keys{shared}, values{shared + Pass::kKeys * D};
+  QueryTiles<T, D> tiles(args, block, shared + 2 * Pass::kKeys * D);
+  const T* from = args.qkv + block.sequence * sizes.tokens * sizes.qkv_width + (sizes.heads + block.group) * D;
   start_copy<Pass::kThreads, Pass::kKeys>(keys, from, sizes.qkv_width, block.first_key, sizes.tokens);
   start_copy<Pass::kThreads, Pass::kKeys>(values, from + sizes.key_value_heads * D, sizes.qkv_width, block.first_key,
                                           sizes.tokens);
-  int head = block.first_head, tile = 0;  // of the tile that is copied next
-  const auto start_next_tile = [&](int stage) {
-    start_tile(head, (first_tile + tile) * Pass::kQueries, stage);
-    if (++tile == tiles) tile = 0, ++head;
-  };
-  start_next_tile(0);
+  tiles.start_next_copies(0);
 
-  const int warp_row = warp_index() * 16 * kRowTiles, first_row = block.first_key + warp_row,
-            last_row = first_row + 16 * kRowTiles - 1;
+  const int warp_row = warp_index() * 16 * kRowTiles, first_row = block.first_key + warp_row;
   Sums<kRowTiles, D / 8> dkeys, dvalues;
   dkeys.clear();
   dvalues.clear();
-
-  const int steps = heads * tiles;
+  const int steps = sizes.heads / sizes.key_value_heads * tiles.tiles_of_head;
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
-    cp_async_wait<0>();
-    __syncthreads();  // this tile has arrived, and nobody still reads the previous one, which the next one overwrites
-    const int stage = step % 2, this_head = block.first_head + step / tiles;
-    const int first_of_tile = (first_tile + step % tiles) * Pass::kQueries;
-    if (step + 1 < steps) start_next_tile(1 - stage);
+    wait_for_tile();
+    const int stage = step % 2, head = block.first_head + step / tiles.tiles_of_head;
+    const int first_of_tile = (tiles.first_tile + step % tiles.tiles_of_head) * Pass::kQueries;
+    if (step + 1 < steps) tiles.start_next_copies(1 - stage);
 #pragma unroll 1
     for (int part = 0; part < Pass::kQueries; part += Pass::kStep) {
       const int first_query = first_of_tile + part;
       if (first_query + Pass::kStep - 1 < first_row || first_query >= sizes.tokens) continue;  // sees none of this warp's keys
-      const float* offsets = stage_statistics + stage * 2 * Pass::kQueries + part;
-      const float* deltas = offsets + Pass::kQueries;
-      const auto of_query = [col = 2 * lane_in_group()](const float* numbers, int n, int e) {
-        const float2 pair = *reinterpret_cast<const float2*>(numbers + 8 * n + col);
-        return e % 2 == 0 ? pair.x : pair.y;
-      };
-
-      KeptProbabilities<kRowTiles> kept;
-      if constexpr (kDropout)
-        kept.template make<RowsAre::Keys, kColTiles>(HeadDropout(args.dropout, sizes, block.sequence, this_head), first_row,
-                                                     first_query);
-      Sums<kRowTiles, kColTiles> probabilities, dscores;
-      probabilities.clear();
-      add_product_of_rows(probabilities, keys, warp_row, queries(stage), part);
-      if (first_query < last_row) hide_later_keys<RowsAre::Keys>(probabilities, first_row, first_query);
-      to_probabilities(probabilities, args.scale.log2, [&](int, int n, int e) { return of_query(offsets, n, e); });
-      if constexpr (kDropout) {
-        mark_dropped(probabilities, kept);
-        add_product(dvalues, probabilities, douts(stage), part, ZeroWhereDropped{});
-      } else {
-        add_product(dvalues, probabilities, douts(stage), part);
-      }
-      dscores.clear();
-      add_product_of_rows(dscores, values, warp_row, douts(stage), part);
-      to_score_gradients<kDropout>(
-          dscores, probabilities, [&](int, int n, int e) { return of_query(deltas, n, e); }, args.dropout.keep);
-      add_product(dkeys, dscores, queries(stage), part);
+      const StatisticsOfCols statistics = tiles.statistics_of(stage, part);
+      ScoreTile<T, RowsAre::Keys, kDropout, kRowTiles, Pass::kStep / 8> tile{args, block.sequence, head, first_row,
+                                                                             first_query};
+      tile.recompute_probabilities(Operands<T, D>{keys, warp_row, tiles.queries(stage), part}, statistics);
+      add_product(dvalues, tile.probabilities, tiles.douts(stage), part, ZeroWhereDropped<kDropout>{});
+      tile.compute_score_gradients(Operands<T, D>{values, warp_row, tiles.douts(stage), part}, statistics);
+      add_product(dkeys, tile.dscores, tiles.queries(stage), part);
     }
   }
 
@@ -178,66 +257,36 @@ struct QueryPass {
 template <typename T, int D, bool kDropout>
 __global__ void __launch_bounds__(QueryPass<D>::kThreads, 2) query_gradients_kernel(const Arguments<T> args) {
   using Pass = QueryPass<D>;
-  constexpr int kRowTiles = Pass::kRowTiles, kColTiles = Pass::kKeys / 8;
+  constexpr int kRowTiles = Pass::kRowTiles;
   TRIVET_DYNAMIC_SHARED(T, shared);
-  const SharedTile<T, D> queries{shared}, douts{shared + Pass::kQueries * D};
-  T* stages = shared + 2 * Pass::kQueries * D;
-  const auto keys = [&](int stage) { return SharedTile<T, D>{stages + stage * 2 * Pass::kKeys * D}; };
-  const auto values = [&](int stage) { return SharedTile<T, D>{stages + (stage * 2 + 1) * Pass::kKeys * D}; };
-
   const AttentionSizes& sizes = args.sizes;
   const QueryBlock block(args.order, sizes, Pass::kQueries);
-  const int tiles = (min(block.first_query + Pass::kQueries, sizes.tokens) + Pass::kKeys - 1) / Pass::kKeys;
   const T* qkv = args.qkv + block.sequence * sizes.tokens * sizes.qkv_width;
   const T* dout = args.dout + block.sequence * sizes.tokens * sizes.out_width + block.head * D;
-  const auto start_tile = [&](int tile) {
-    const T* from = qkv + (sizes.heads + block.group) * D;
-    start_copy<Pass::kThreads, Pass::kKeys>(keys(tile % 2), from, sizes.qkv_width, tile * Pass::kKeys, sizes.tokens);
-    start_copy<Pass::kThreads, Pass::kKeys>(values(tile % 2), from + sizes.key_value_heads * D, sizes.qkv_width,
-                                            tile * Pass::kKeys, sizes.tokens);
-    cp_async_commit();
-  };
+  const SharedTile<T, D> queries{shared}, douts{shared + Pass::kQueries * D};
+  const KeyTiles<T, D, Pass::kKeys, Pass::kThreads> tiles{shared + 2 * Pass::kQueries * D, qkv, block.group, sizes};
   start_copy<Pass::kThreads, Pass::kQueries>(queries, qkv + block.head * D, sizes.qkv_width, block.first_query, sizes.tokens);
   start_copy<Pass::kThreads, Pass::kQueries>(douts, dout, sizes.out_width, block.first_query, sizes.tokens);
-  start_tile(0);
+  tiles.start_copies(0);
 
   const int warp_row = warp_index() * 16 * kRowTiles, first_row = block.first_query + warp_row,
             last_row = first_row + 16 * kRowTiles - 1;
-  float offsets[kRowTiles][2], deltas[kRowTiles][2];
-#pragma unroll
-  for (int r = 0; r < kRowTiles; ++r)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int64_t row =
-          args.statistics.first_row(block.sequence, sizes.heads, block.head) + first_row + 16 * r + 8 * half + lane_group();
-      offsets[r][half] = args.statistics.offsets[row];
-      deltas[r][half] = args.statistics.deltas[row];
-    }
+  const StatisticsOfRows<kRowTiles> statistics(args.statistics,
+                                               args.statistics.first_row(block.sequence, sizes.heads, block.head) + first_row);
   Sums<kRowTiles, D / 8> dqueries;
   dqueries.clear();
-
+  const int count = tiles.count(block.first_query + Pass::kQueries);
 #pragma unroll 1
-  for (int tile = 0; tile < tiles; ++tile) {
-    cp_async_wait<0>();
-    __syncthreads();  // this tile has arrived, and nobody still reads the previous one, which the next one overwrites
-    if (tile + 1 < tiles) start_tile(tile + 1);
-    const int first_key = tile * Pass::kKeys;
+  for (int i = 0; i < count; ++i) {
+    wait_for_tile();
+    if (i + 1 < count) tiles.start_copies(i + 1);
+    const int first_key = i * Pass::kKeys;
     if (first_key > last_row || first_row >= sizes.tokens) continue;  // nothing for this warp
-    KeptProbabilities<kRowTiles> kept;
-    if constexpr (kDropout)
-      kept.template make<RowsAre::Queries, kColTiles>(HeadDropout(args.dropout, sizes, block.sequence, block.head), first_row,
-                                                      first_key);
-    Sums<kRowTiles, kColTiles> probabilities, dscores;
-    probabilities.clear();
-    add_product_of_rows(probabilities, queries, warp_row, keys(tile % 2), 0);
-    if (first_key + Pass::kKeys - 1 > first_row) hide_later_keys<RowsAre::Queries>(probabilities, first_row, first_key);
-    to_probabilities(probabilities, args.scale.log2, [&](int r, int, int e) { return offsets[r][e / 2]; });
-    if constexpr (kDropout) mark_dropped(probabilities, kept);
-    dscores.clear();
-    add_product_of_rows(dscores, douts, warp_row, values(tile % 2), 0);
-    to_score_gradients<kDropout>(
-        dscores, probabilities, [&](int r, int, int e) { return deltas[r][e / 2]; }, args.dropout.keep);
-    add_product(dqueries, dscores, keys(tile % 2), 0);
+    ScoreTile<T, RowsAre::Queries, kDropout, kRowTiles, Pass::kKeys / 8> tile{args, block.sequence, block.head, first_row,
+                                                                              first_key};
+    tile.recompute_probabilities(Operands<T, D>{queries, warp_row, tiles.keys(i), 0}, statistics);
+    tile.compute_score_gradients(Operands<T, D>{douts, warp_row, tiles.values(i), 0}, statistics);
+    add_product(dqueries, tile.dscores, tiles.keys(i), 0);
   }
 
   const QueryBlock same(args.order, sizes, Pass::kQueries);

@@ -47,61 +47,149 @@ __device__ __forceinline__ Sum sum_of_warp(Sum x) {
   return x;
 }
 
+// A query and a key of one head.
+struct Pair {
+  int64_t sequence;
+  int head, query, key;
+};
+
 // The dropout factor of one probability.
 template <typename Sum>
-__device__ __forceinline__ Sum dropout_factor(const AttentionDropout& dropout, const AttentionSizes& sizes, int64_t sequence,
-                                              int64_t head, int64_t query, int64_t key) {
+__device__ __forceinline__ Sum dropout_factor(const AttentionDropout& dropout, const AttentionSizes& sizes, const Pair& pair) {
   if (dropout.rate == 0) return Sum{1};
-  const uint64_t element = dropout.first_element + static_cast<uint64_t>((head * sizes.tokens + query) * sizes.tokens + key);
-  const PhiloxBlock words = philox(dropout.key, element / 4, dropout.counter_high(sequence));
+  const uint64_t element =
+      dropout.first_element + static_cast<uint64_t>((int64_t{pair.head} * sizes.tokens + pair.query) * sizes.tokens + pair.key);
+  const PhiloxBlock words = philox(dropout.key, element / 4, dropout.counter_high(pair.sequence));
   const uint32_t place = static_cast<uint32_t>(element % 4);
   const uint32_t word = place == 0 ? words[0] : place == 1 ? words[1] : place == 2 ? words[2] : words[3];
   return unit_float(word) < dropout.rate ? Sum{0} : Sum{1} / (Sum{1} - static_cast<Sum>(dropout.rate));
 }
 
-// A warp copies rows first_row, first_row + step ... of `count` rows into shared memory. They start at row `first` of a matrix;
-// its rows at and after `rows` become zeros.
-template <typename T, typename Sum>
-__device__ __forceinline__ void copy_rows(const T* from, int64_t stride, int first, int rows, int first_row, int count,
-                                          int step, int head_size, Sum* to, int to_stride) {
-  for (int row = first_row; row < count; row += step)
-    for (int d = lane_index(); d < head_size; d += kWarpThreads)
-      to[row * to_stride + d] = first + row < rows ? static_cast<Sum>(from[(first + row) * stride + d]) : Sum{0};
+// One head's columns of a tensor [B, S, width], in the rows of one sequence.
+template <typename T>
+struct HeadColumns {
+  T* tensor;
+  int64_t width, first_row, first_col;
+  int tokens, head_size;
+
+  // `head` counts all heads of the tensor; those of qkv are query heads, then key heads, then value heads.
+  __device__ __forceinline__ HeadColumns(T* all, int64_t all_columns, const AttentionSizes& sizes, int64_t sequence, int head)
+      : tensor(all),
+        width(all_columns),
+        first_row(sequence * sizes.tokens),
+        first_col(static_cast<int64_t>(head) * sizes.head_size),
+        tokens(sizes.tokens),
+        head_size(sizes.head_size) {}
+
+  __device__ __forceinline__ T* row(int token) const { return tensor + (first_row + token) * width + first_col; }
+};
+
+// Two matrices with the same rows: keys and values, or queries and dO. The x of one side times the x of the other side is a
+// score; y times y is dP.
+template <typename T>
+struct Side {
+  HeadColumns<const T> x, y;
+};
+template <typename T>
+__device__ __forceinline__ Side<T> keys_and_values(const T* qkv, const AttentionSizes& sizes, int64_t sequence, int group) {
+  return {HeadColumns(qkv, sizes.qkv_width, sizes, sequence, sizes.heads + group),
+          HeadColumns(qkv, sizes.qkv_width, sizes, sequence, sizes.heads + sizes.key_value_heads + group)};
 }
 
-// Rows in shared memory, in the type of the sums. If D is even, tiles have an odd stride, so that a column of a tile is spread
-// over 32 banks.
+// The rows of a matrix in shared memory from row `first` on, in the type of the sums.
 template <typename Sum>
 struct SharedRows {
-  Sum* data;
-  int stride;
-  __device__ __forceinline__ Sum& operator()(int row, int d) const { return data[row * stride + d]; }
+  Sum* matrix;
+  int stride, first;
+
+  __device__ __forceinline__ Sum& operator()(int row, int d) const { return matrix[(first + row) * stride + d]; }
 };
+
+// The shared memory of a block: two tiles of partners, own rows of kOwnMatrices matrices, and kFactors numbers for each own row
+// and partner.
+template <typename Sum, int kOwnMatrices, int kFactors>
+struct BlockMemory {
+  using Block = SimpleBlock<Sum>;
+
+  Sum* data;
+  int head_size, warp_row;  // warp_row: the first own row of this warp
+
+  __device__ __forceinline__ BlockMemory(Sum* shared, const AttentionSizes& sizes)
+      : data(shared), head_size(sizes.head_size), warp_row(warp_index() * Block::kRowsOfWarp) {}
+
+  // If D is even, tiles have an odd stride, so that a column of a tile is spread over 32 banks.
+  __device__ __forceinline__ SharedRows<Sum> tile(int i) const {
+    return {data + i * kPartners * (head_size + 1), head_size + 1, 0};
+  }
+  // The own rows of this warp, and its factors.
+  __device__ __forceinline__ SharedRows<Sum> own(int i) const {
+    return {tile(2).matrix + i * Block::kRows * head_size, head_size, warp_row};
+  }
+  __device__ __forceinline__ SharedRows<Sum> factors(int i) const {
+    return {own(kOwnMatrices).matrix + i * Block::kRows * kPartners, kPartners, warp_row};
+  }
+
+  static size_t bytes(int head_size) {
+    return sizeof(Sum) * static_cast<size_t>(2 * kPartners * (head_size + 1) + kOwnMatrices * Block::kRows * head_size +
+                                             kFactors * Block::kRows * kPartners);
+  }
+};
+
+// The rows that a warp copies: begin, begin + step ... before end.
+struct WarpRows {
+  int begin, end, step;
+};
+
+// Copies rows into shared memory. Row 0 is that of token `first`; rows after the last token become zeros.
+template <typename T, typename Sum>
+__device__ __forceinline__ void copy_rows(const HeadColumns<const T>& from, int first, const SharedRows<Sum>& to,
+                                          const WarpRows& rows) {
+  for (int row = rows.begin; row < rows.end; row += rows.step)
+    for (int d = lane_index(); d < from.head_size; d += kWarpThreads)
+      to(row, d) = first + row < from.tokens ? static_cast<Sum>(from.row(first + row)[d]) : Sum{0};
+}
+
+// The warp copies its own rows.
+template <typename T, typename Sum>
+__device__ __forceinline__ void copy_own(const HeadColumns<const T>& from, int first, const SharedRows<Sum>& own) {
+  copy_rows(from, first, own, {.begin = 0, .end = SimpleBlock<Sum>::kRowsOfWarp, .step = 1});
+}
+
+// The warps of a block together replace the tiles of partners by those from token `first` on.
+template <typename T, typename Sum, int kOwnMatrices, int kFactors>
+__device__ __forceinline__ void copy_partners(const Side<T>& from, int first,
+                                              const BlockMemory<Sum, kOwnMatrices, kFactors>& memory) {
+  const WarpRows rows{.begin = warp_index(), .end = kPartners, .step = SimpleBlock<Sum>::kWarps};
+  __syncthreads();  // nobody still reads the previous tiles
+  copy_rows(from.x, first, memory.tile(0), rows);
+  copy_rows(from.y, first, memory.tile(1), rows);
+  __syncthreads();
+}
 
 // sums[own row] = sum over d of own[row, d] tile[lane, d]
 template <typename Sum, int kRows>
-__device__ __forceinline__ void products(const SharedRows<Sum>& own, int first_row, const SharedRows<Sum>& tile, int head_size,
+__device__ __forceinline__ void products(const SharedRows<Sum>& own, const SharedRows<Sum>& tile, int head_size,
                                          Sum (&sums)[kRows]) {
 #pragma unroll
   for (int r = 0; r < kRows; ++r) sums[r] = 0;
   for (int d = 0; d < head_size; ++d) {
     const Sum partner = tile(lane_index(), d);
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) sums[r] += own(first_row + r, d) * partner;
+    for (int r = 0; r < kRows; ++r) sums[r] += own(r, d) * partner;
   }
 }
 
 // sums[own row][i] += sum over partners of factors[row, partner] tile[partner, lane + 32 i]
 template <typename Sum, int kRows, int kColsOfLane>
-__device__ __forceinline__ void add_weighted(const SharedRows<Sum>& factors, int first_row, const SharedRows<Sum>& tile,
-                                             int head_size, Sum (&sums)[kRows][kColsOfLane]) {
+__device__ __forceinline__ void add_weighted(const SharedRows<Sum>& factors, const SharedRows<Sum>& tile, int head_size,
+                                             Sum (&sums)[kRows][kColsOfLane]) {
   for (int partner = 0; partner < kPartners; ++partner)
 #pragma unroll
     for (int i = 0; i < kColsOfLane; ++i) {
       const int d = lane_index() + i * kWarpThreads;
       const Sum value = d < head_size ? tile(partner, d) : Sum{0};
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) sums[r][i] += factors(first_row + r, partner) * value;
+      for (int r = 0; r < kRows; ++r) sums[r][i] += factors(r, partner) * value;
     }
 }
 
@@ -126,68 +214,81 @@ struct ForwardArguments {
   BlockOrder order;
 };
 
+template <typename Sum>
+using ForwardMemory = BlockMemory<Sum, 1, 1>;  // own rows of queries; probabilities
+
+// The softmax of a warp's rows over the keys so far, and the sums of values that it weighs. Until the end, a total covers only
+// this lane's keys.
+template <typename Sum, int kColsOfLane>
+struct RunningSoftmax {
+  static constexpr int kRows = SimpleBlock<Sum>::kRowsOfWarp;
+
+  Sum maximum[kRows], total[kRows], sums[kRows][kColsOfLane] = {};
+
+  __device__ __forceinline__ RunningSoftmax() {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) maximum[r] = -static_cast<Sum>(INFINITY), total[r] = 0;
+  }
+  // Returns 2^(score - maximum). What was summed with an earlier maximum is scaled to the new one.
+  __device__ __forceinline__ Sum add(int r, Sum score) {
+    const Sum highest = maximum_of_warp(score > maximum[r] ? score : maximum[r]);
+    const Sum shrink = power_of_2(maximum[r] - highest), probability = power_of_2(score - highest);
+    maximum[r] = highest;
+    total[r] = total[r] * shrink + probability;
+#pragma unroll
+    for (int i = 0; i < kColsOfLane; ++i) sums[r][i] *= shrink;
+    return probability;
+  }
+  // Divides the sums by the totals, and stores them and the log-sum-exp of each row. The first row is that of token first_row;
+  // log_sum_exp points to the number of token 0.
+  template <typename T>
+  __device__ __forceinline__ void store(const HeadColumns<T>& out, Sum* log_sum_exp, int first_row) const {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const Sum all = sum_of_warp(total[r]);
+      const int row = first_row + r;
+      if (row >= out.tokens) continue;
+      store_row(sums[r], Sum{1} / all, out.head_size, out.row(row));
+      if (lane_index() == 0) log_sum_exp[row] = maximum[r] / static_cast<Sum>(kLog2E) + natural_log(all);
+    }
+  }
+};
+
 template <typename T, typename Sum, int kColsOfLane>
 __global__ void __launch_bounds__(SimpleBlock<Sum>::kThreads, 1) simple_attention_kernel(const ForwardArguments<T, Sum> args) {
   using Block = SimpleBlock<Sum>;
-  constexpr int kRows = Block::kRowsOfWarp;
   TRIVET_DYNAMIC_SHARED(Sum, shared);
-  const AttentionSizes& sizes = args.sizes;
-  const int head_size = sizes.head_size, tokens = sizes.tokens, stride = head_size + 1;
-  const SharedRows<Sum> keys{shared, stride}, values{shared + kPartners * stride, stride};
-  const SharedRows<Sum> queries{shared + 2 * kPartners * stride, head_size};
-  const SharedRows<Sum> probabilities{queries.data + Block::kRows * head_size, kPartners};
+  const AttentionSizes sizes = args.sizes;  // a copy: with a reference, the kernel needs more registers
+  const ForwardMemory<Sum> memory(shared, sizes);
+  const SharedRows<Sum> keys = memory.tile(0), values = memory.tile(1);
+  const SharedRows<Sum> queries = memory.own(0), probabilities = memory.factors(0);
 
   const QueryBlock block(args.order, sizes, Block::kRows);
-  const int64_t sequence = block.sequence;
-  const int head = block.head, group = block.group, end = min(block.first_query + Block::kRows, tokens);
-  const int own = warp_index() * kRows, first_row = block.first_query + own;
-  const T* qkv = args.qkv + sequence * tokens * sizes.qkv_width;
-  const T* key_columns = qkv + static_cast<int64_t>(sizes.heads + group) * head_size;
-  const T* value_columns = key_columns + static_cast<int64_t>(sizes.key_value_heads) * head_size;
-  copy_rows(qkv + static_cast<int64_t>(head) * head_size, sizes.qkv_width, first_row, tokens, 0, kRows, 1, head_size,
-            &queries(own, 0), head_size);
+  const int first_row = block.first_query + memory.warp_row;
+  const int end = min(block.first_query + Block::kRows, sizes.tokens);
+  const Side<T> partners = keys_and_values(args.qkv, sizes, block.sequence, block.group);
+  copy_own(HeadColumns(args.qkv, sizes.qkv_width, sizes, block.sequence, block.head), first_row, queries);
 
-  Sum maximum[kRows], total[kRows], sums[kRows][kColsOfLane] = {};  // total: only of this lane's keys until the end
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) maximum[r] = -static_cast<Sum>(INFINITY), total[r] = 0;
-
+  RunningSoftmax<Sum, kColsOfLane> softmax;
   for (int first_key = 0; first_key < end; first_key += kPartners) {
-    __syncthreads();  // nobody still reads the previous tile
-    copy_rows(key_columns, sizes.qkv_width, first_key, tokens, warp_index(), kPartners, Block::kWarps, head_size, keys.data,
-              stride);
-    copy_rows(value_columns, sizes.qkv_width, first_key, tokens, warp_index(), kPartners, Block::kWarps, head_size, values.data,
-              stride);
-    __syncthreads();
+    copy_partners(partners, first_key, memory);
+    Sum scores[Block::kRowsOfWarp];
+    products(queries, keys, sizes.head_size, scores);
     const int key = first_key + lane_index();
-    Sum scores[kRows];
-    products(queries, own, keys, head_size, scores);
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const Sum score = key <= first_row + r ? scores[r] * args.scale.log2 : -static_cast<Sum>(INFINITY);
-      const Sum highest = maximum_of_warp(score > maximum[r] ? score : maximum[r]);
-      const Sum shrink = power_of_2(maximum[r] - highest), probability = power_of_2(score - highest);
-      maximum[r] = highest;
-      total[r] = total[r] * shrink + probability;
-#pragma unroll
-      for (int i = 0; i < kColsOfLane; ++i) sums[r][i] *= shrink;
-      probabilities(own + r, lane_index()) =
-          probability * dropout_factor<Sum>(args.dropout, sizes, sequence, head, first_row + r, key);
+    for (int r = 0; r < Block::kRowsOfWarp; ++r) {
+      const int query = first_row + r;
+      const Sum score = key <= query ? scores[r] * args.scale.log2 : -static_cast<Sum>(INFINITY);
+      const Sum probability = softmax.add(r, score);
+      probabilities(r, lane_index()) =
+          probability * dropout_factor<Sum>(args.dropout, sizes, {block.sequence, block.head, query, key});
     }
     __syncwarp();
-    add_weighted(probabilities, own, values, head_size, sums);
+    add_weighted(probabilities, values, sizes.head_size, softmax.sums);
     __syncwarp();  // before the next tile's probabilities
   }
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const Sum all = sum_of_warp(total[r]);
-    const int row = first_row + r;
-    if (row >= tokens) continue;
-    store_row(sums[r], Sum{1} / all, head_size,
-              args.out + (sequence * tokens + row) * sizes.out_width + static_cast<int64_t>(head) * head_size);
-    if (lane_index() == 0)
-      args.log_sum_exp[(sequence * sizes.heads + head) * tokens + row] =
-          maximum[r] / static_cast<Sum>(kLog2E) + natural_log(all);
-  }
+  softmax.store(HeadColumns(args.out, sizes.out_width, sizes, block.sequence, block.head),
+                args.log_sum_exp + (block.sequence * sizes.heads + block.head) * sizes.tokens, first_row);
 }
 
 template <typename T, typename Sum>
@@ -201,83 +302,105 @@ struct BackwardArguments {
   BlockOrder order;
 };
 
-// Without kOwnKeys, own rows are queries with their rows of dO, partners are keys and values, and dQ is summed. With kOwnKeys
-// it is the other way round, and dK and dV are summed over all query heads of a group.
+template <typename Sum>
+using BackwardMemory = BlockMemory<Sum, 2, 2>;  // own rows of x and y; dS and probabilities
+
+// The work of a block: own rows of one head, and their partners. Without kOwnKeys, own rows are queries with their rows of dO,
+// partners are keys and values, and dQ is summed. With kOwnKeys it is the other way round, and dK and dV are summed over all
+// query heads of a group.
+template <typename Sum, bool kOwnKeys>
+struct GradientsBlock {
+  int64_t sequence;
+  int group;
+  int first_head, end_head;                   // query heads
+  int first_own, first_partner, end_partner;  // tokens
+
+  __device__ __forceinline__ GradientsBlock(const BlockOrder& order, const AttentionSizes& sizes) {
+    constexpr int kRows = SimpleBlock<Sum>::kRows;
+    if constexpr (kOwnKeys) {
+      const KeyBlock block(order, sizes, kRows);
+      sequence = block.sequence, group = block.group;
+      first_head = block.first_head, end_head = first_head + sizes.heads / sizes.key_value_heads;
+      first_own = block.first_key, first_partner = first_own / kPartners * kPartners, end_partner = sizes.tokens;
+    } else {
+      const QueryBlock block(order, sizes, kRows);
+      sequence = block.sequence, group = block.group;
+      first_head = block.head, end_head = first_head + 1;
+      first_own = block.first_query, first_partner = 0, end_partner = min(first_own + kRows, sizes.tokens);
+    }
+  }
+};
+
+template <typename T, typename Sum>
+__device__ __forceinline__ Side<T> queries_and_douts(const BackwardArguments<T, Sum>& args, const AttentionSizes& sizes,
+                                                     int64_t sequence, int head) {
+  return {HeadColumns(args.qkv, sizes.qkv_width, sizes, sequence, head),
+          HeadColumns(args.dout, sizes.out_width, sizes, sequence, head)};
+}
+
+// The probability after dropout, and dS without the factor 1 / sqrt(D).
+template <typename Sum>
+struct Factors {
+  Sum probability, dscore;
+};
+template <typename T, typename Sum>
+__device__ __forceinline__ Factors<Sum> factors_of(const BackwardArguments<T, Sum>& args, const AttentionSizes& sizes,
+                                                   const Pair& pair, Sum score, Sum dprobability) {
+  const bool sees = pair.key <= pair.query && pair.query < sizes.tokens;
+  const int64_t row = args.statistics.first_row(pair.sequence, sizes.heads, pair.head) + (sees ? pair.query : 0);
+  const Sum probability = sees ? power_of_2(score * args.scale.log2 - args.statistics.offsets[row]) : Sum{0};
+  const Sum factor = dropout_factor<Sum>(args.dropout, sizes, pair);
+  return {probability * factor, probability * (dprobability * factor - args.statistics.deltas[row])};
+}
+
 template <typename T, typename Sum, int kColsOfLane, bool kOwnKeys>
 __global__ void __launch_bounds__(SimpleBlock<Sum>::kThreads, 1) simple_gradients_kernel(const BackwardArguments<T, Sum> args) {
-  using Block = SimpleBlock<Sum>;
-  constexpr int kRows = Block::kRowsOfWarp;
+  constexpr int kRows = SimpleBlock<Sum>::kRowsOfWarp;
   TRIVET_DYNAMIC_SHARED(Sum, shared);
-  const AttentionSizes& sizes = args.sizes;
-  const int head_size = sizes.head_size, tokens = sizes.tokens, stride = head_size + 1;
-  // x of one side times x of the other is a score, y times y is dP.
-  const SharedRows<Sum> x_tile{shared, stride}, y_tile{shared + kPartners * stride, stride};
-  const SharedRows<Sum> x_own{y_tile.data + kPartners * stride, head_size},
-      y_own{x_own.data + Block::kRows * head_size, head_size};
-  const SharedRows<Sum> dscores{y_own.data + Block::kRows * head_size, kPartners};
-  const SharedRows<Sum> probabilities{dscores.data + Block::kRows * kPartners, kPartners};
+  const AttentionSizes sizes = args.sizes;  // a copy, as in simple_attention_kernel
+  const BackwardMemory<Sum> memory(shared, sizes);
+  const SharedRows<Sum> x_tile = memory.tile(0), y_tile = memory.tile(1), x_own = memory.own(0), y_own = memory.own(1);
+  const SharedRows<Sum> dscores = memory.factors(0), probabilities = memory.factors(1);
 
-  const BlockPlace place(args.order);
-  const int heads_of_group = sizes.heads / sizes.key_value_heads, own_heads = kOwnKeys ? sizes.key_value_heads : sizes.heads;
-  const int64_t sequence = place.head / own_heads;
-  const int own_head = place.head % own_heads, group = kOwnKeys ? own_head : own_head / heads_of_group;
-  const int first_of_block = (kOwnKeys ? place.tile : args.order.tiles - 1 - place.tile) * Block::kRows;  // the longest first
-  const int own = warp_index() * kRows, first_row = first_of_block + own;
-  const T* qkv = args.qkv + sequence * tokens * sizes.qkv_width;
-  const T* key_columns = qkv + static_cast<int64_t>(sizes.heads + group) * head_size;
-  const T* value_columns = key_columns + static_cast<int64_t>(sizes.key_value_heads) * head_size;
-  const auto query_columns = [&](int head) { return qkv + static_cast<int64_t>(head) * head_size; };
-  const auto dout_columns = [&](int head) {
-    return args.dout + sequence * tokens * sizes.out_width + static_cast<int64_t>(head) * head_size;
-  };
+  const GradientsBlock<Sum, kOwnKeys> block(args.order, sizes);
+  const int first_row = block.first_own + memory.warp_row;
+  const Side<T> of_keys = keys_and_values(args.qkv, sizes, block.sequence, block.group);
+  const Side<T> own = kOwnKeys ? of_keys : queries_and_douts(args, sizes, block.sequence, block.first_head);
+  copy_own(own.x, first_row, x_own);
+  copy_own(own.y, first_row, y_own);
 
-  copy_rows(kOwnKeys ? key_columns : query_columns(own_head), sizes.qkv_width, first_row, tokens, 0, kRows, 1, head_size,
-            &x_own(own, 0), head_size);
-  copy_rows(kOwnKeys ? value_columns : dout_columns(own_head), kOwnKeys ? sizes.qkv_width : sizes.out_width, first_row, tokens,
-            0, kRows, 1, head_size, &y_own(own, 0), head_size);
   Sum x_sums[kRows][kColsOfLane] = {}, y_sums[kRows][kColsOfLane] = {};  // dQ; or dK and dV
-
-  const int first_head = kOwnKeys ? group * heads_of_group : own_head, end_head = first_head + (kOwnKeys ? heads_of_group : 1);
-  const int first_partner = kOwnKeys ? first_of_block / kPartners * kPartners : 0;
-  const int end_partner = kOwnKeys ? tokens : min(first_of_block + Block::kRows, tokens);
-  for (int head = first_head; head < end_head; ++head) {
-    const int64_t statistics_row = args.statistics.first_row(sequence, sizes.heads, head);
-    for (int first = first_partner; first < end_partner; first += kPartners) {
-      __syncthreads();  // nobody still reads the previous tile
-      copy_rows(kOwnKeys ? query_columns(head) : key_columns, sizes.qkv_width, first, tokens, warp_index(), kPartners,
-                Block::kWarps, head_size, x_tile.data, stride);
-      copy_rows(kOwnKeys ? dout_columns(head) : value_columns, kOwnKeys ? sizes.out_width : sizes.qkv_width, first, tokens,
-                warp_index(), kPartners, Block::kWarps, head_size, y_tile.data, stride);
-      __syncthreads();
+  for (int head = block.first_head; head < block.end_head; ++head) {
+    const Side<T> partners = kOwnKeys ? queries_and_douts(args, sizes, block.sequence, head) : of_keys;
+    for (int first = block.first_partner; first < block.end_partner; first += kPartners) {
+      copy_partners(partners, first, memory);
       Sum scores[kRows], dprobabilities[kRows];
-      products(x_own, own, x_tile, head_size, scores);
-      products(y_own, own, y_tile, head_size, dprobabilities);
+      products(x_own, x_tile, sizes.head_size, scores);
+      products(y_own, y_tile, sizes.head_size, dprobabilities);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        const int partner = first + lane_index(), query = kOwnKeys ? partner : first_row + r,
-                  key = kOwnKeys ? first_row + r : partner;
-        const bool sees = key <= query && query < tokens;
-        const int64_t row = statistics_row + (sees ? query : 0);
-        const Sum probability = sees ? power_of_2(scores[r] * args.scale.log2 - args.statistics.offsets[row]) : Sum{0};
-        const Sum factor = dropout_factor<Sum>(args.dropout, sizes, sequence, head, query, key);
-        probabilities(own + r, lane_index()) = probability * factor;
-        dscores(own + r, lane_index()) = probability * (dprobabilities[r] * factor - args.statistics.deltas[row]);
+        const int row = first_row + r, partner = first + lane_index();
+        const Pair pair{block.sequence, head, kOwnKeys ? partner : row, kOwnKeys ? row : partner};
+        const Factors<Sum> factors = factors_of(args, sizes, pair, scores[r], dprobabilities[r]);
+        probabilities(r, lane_index()) = factors.probability;
+        dscores(r, lane_index()) = factors.dscore;
       }
       __syncwarp();
-      add_weighted(dscores, own, x_tile, head_size, x_sums);
-      if constexpr (kOwnKeys) add_weighted(probabilities, own, y_tile, head_size, y_sums);
+      add_weighted(dscores, x_tile, sizes.head_size, x_sums);
+      if constexpr (kOwnKeys) add_weighted(probabilities, y_tile, sizes.head_size, y_sums);
       __syncwarp();  // before the next tile's factors
     }
   }
+
+  const auto columns = [&](int head) { return HeadColumns(args.dqkv, sizes.qkv_width, sizes, block.sequence, head); };
+  const HeadColumns<T> dx = columns(kOwnKeys ? sizes.heads + block.group : block.first_head);
+  const HeadColumns<T> dvalues = columns(sizes.heads + sizes.key_value_heads + block.group);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    if (first_row + r >= tokens) continue;
-    T* to = args.dqkv + (sequence * tokens + first_row + r) * sizes.qkv_width;
-    store_row(x_sums[r], args.scale.plain, head_size,
-              to + static_cast<int64_t>(kOwnKeys ? sizes.heads + group : own_head) * head_size);
-    if constexpr (kOwnKeys)
-      store_row(y_sums[r], Sum{1}, head_size,
-                to + static_cast<int64_t>(sizes.heads + sizes.key_value_heads + group) * head_size);
+    const int row = first_row + r;
+    if (row >= sizes.tokens) continue;
+    store_row(x_sums[r], args.scale.plain, sizes.head_size, dx.row(row));
+    if constexpr (kOwnKeys) store_row(y_sums[r], Sum{1}, sizes.head_size, dvalues.row(row));
   }
 }
 
@@ -307,15 +430,6 @@ BlockOrder order_of(const AttentionSizes& sizes, int heads) {
           int64_t{2} * sizes.tokens * sizes.head_size * static_cast<int64_t>(sizeof(Sum))};
 }
 
-// The shared memory of a block: two tiles, own rows of `own_matrices` matrices, and `factors` numbers for each own row and
-// partner.
-template <typename Sum>
-size_t shared_bytes(int head_size, int own_matrices, int factors) {
-  const int rows = SimpleBlock<Sum>::kRows;
-  return sizeof(Sum) *
-         static_cast<size_t>(2 * kPartners * (head_size + 1) + own_matrices * rows * head_size + factors * rows * kPartners);
-}
-
 }  // namespace
 
 void simple_attention(const Attention& args, const Launch& launch) {
@@ -324,7 +438,7 @@ void simple_attention(const Attention& args, const Launch& launch) {
     const ForwardArguments<T, Sum> arguments{
         static_cast<const T*>(args.qkv.data), static_cast<T*>(args.out.data), static_cast<Sum*>(args.log_sum_exp.data), sizes,
         ScoreScale<Sum>(sizes.head_size),     AttentionDropout(args.dropout), order_of<Sum>(sizes, sizes.heads)};
-    const size_t bytes = shared_bytes<Sum>(sizes.head_size, 1, 1);
+    const size_t bytes = ForwardMemory<Sum>::bytes(sizes.head_size);
     trivet::cuda::allow_dynamic_shared(simple_attention_kernel<T, Sum, kColsOfLane>, bytes);
     TRIVET_LAUNCH((simple_attention_kernel<T, Sum, kColsOfLane>), arguments.order.blocks(), SimpleBlock<Sum>::kThreads, bytes,
                   launch.stream, arguments);
@@ -342,7 +456,7 @@ void simple_attention_backward(const AttentionBackward& args, const Launch& laun
                                         ScoreScale<Sum>(sizes.head_size),
                                         AttentionDropout(args.dropout),
                                         order_of<Sum>(sizes, sizes.key_value_heads)};
-    const size_t bytes = shared_bytes<Sum>(sizes.head_size, 2, 2);
+    const size_t bytes = BackwardMemory<Sum>::bytes(sizes.head_size);
     trivet::cuda::allow_dynamic_shared(simple_gradients_kernel<T, Sum, kColsOfLane, true>, bytes);
     TRIVET_LAUNCH((simple_gradients_kernel<T, Sum, kColsOfLane, true>), arguments.order.blocks(), SimpleBlock<Sum>::kThreads,
                   bytes, launch.stream, arguments);

@@ -75,6 +75,36 @@ __device__ __forceinline__ void start_copy(SharedTile<T, D> to, const T* from, i
   }
 }
 
+// Waits until the tile whose copy was started last has arrived, and until nobody still reads the previous one, which the next
+// one overwrites.
+__device__ __forceinline__ void wait_for_tile() {
+  cp_async_wait<0>();
+  __syncthreads();
+}
+
+// The keys and values of a group, which come into shared memory in tiles of kKeys. There is room for two tiles: while one is
+// used, the next one is copied.
+template <typename T, int D, int kKeys, int kThreads>
+struct KeyTiles {
+  T* data;
+  const T* qkv;  // the rows of this sequence
+  int group;
+  const AttentionSizes& sizes;
+
+  // The number of tiles that queries before end_query see.
+  __device__ __forceinline__ int count(int end_query) const { return (min(end_query, sizes.tokens) + kKeys - 1) / kKeys; }
+
+  __device__ __forceinline__ SharedTile<T, D> keys(int tile) const { return {data + tile % 2 * 2 * kKeys * D}; }
+  __device__ __forceinline__ SharedTile<T, D> values(int tile) const { return {data + (tile % 2 * 2 + 1) * kKeys * D}; }
+
+  __device__ __forceinline__ void start_copies(int tile) const {
+    const T* from = qkv + (sizes.heads + group) * D;
+    start_copy<kThreads, kKeys>(keys(tile), from, sizes.qkv_width, tile * kKeys, sizes.tokens);
+    start_copy<kThreads, kKeys>(values(tile), from + sizes.key_value_heads * D, sizes.qkv_width, tile * kKeys, sizes.tokens);
+    cp_async_commit();
+  }
+};
+
 // Sums of a warp: kRowTiles x kColTiles matrices C.
 template <int kRowTiles, int kColTiles>
 struct Sums {
@@ -160,9 +190,11 @@ __device__ __forceinline__ void add_product(Sums<kRowTiles, D / 8>& sums, const 
 
 enum class RowsAre { Queries, Keys };
 
-// Scores of keys after their query become minus infinity.
+// Scores of keys after their query become minus infinity. first_row and first_col are tokens.
 template <RowsAre kRows, int kRowTiles, int kColTiles>
 __device__ __forceinline__ void hide_later_keys(Sums<kRowTiles, kColTiles>& scores, int first_row, int first_col) {
+  const int last_row = first_row + 16 * kRowTiles - 1, last_col = first_col + 8 * kColTiles - 1;
+  if (kRows == RowsAre::Queries ? last_col <= first_row : last_row <= first_col) return;  // no key is after a query
   const int row_of_lane = first_row + lane_group(), col_of_lane = first_col + 2 * lane_in_group();
   scores.for_each([&](float& score, int r, int n, int e) {
     const int row = row_of_lane + 16 * r + e / 2 * 8, col = col_of_lane + 8 * n + e % 2;
