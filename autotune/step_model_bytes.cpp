@@ -32,7 +32,7 @@ InFlight microbatches_in_flight(const Layout& layout, int64_t pipeline_rank) {
 StateTypes state_types(const Config& config) {
   StateTypes types{.dtype = config.model_dtype()};
   const bool fixed_point = config.reproducible == Reproducible::Layout;
-  const DType gradients = fixed_point ? DType::Int64 : config.grad_accum_dtype.value_or(types.dtype);
+  const DType gradients = fixed_point ? DType::Int64 : config.gradient_dtype();
   types.gradient_bytes = types.sent_gradient_bytes = as_double(size_of(gradients));
   const bool has_master = types.dtype != DType::Float32;
   types.optimizer_bytes = 4.0 * (optimizer_states(config.optimizer.type, config.optimizer) + (has_master ? 1 : 0));

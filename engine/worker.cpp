@@ -15,7 +15,7 @@ namespace {
 zero::ParameterOptions parameter_options(const Config& config, int microbatches) {
   return {.zero_stage = config.zero.stage,
           .dtype = config.model_dtype(),
-          .gradient_dtype = config.grad_accum_dtype.value_or(config.model_dtype()),
+          .gradient_dtype = config.gradient_dtype(),
           .fixed_point = config.reproducible == Reproducible::Layout,
           .microbatches = microbatches,
           .optimizer_states = optimizer_states(config.optimizer.type, config.optimizer),

@@ -62,7 +62,7 @@ class RankOfLayers {
     std::vector<Gradient> gradients;
     for (const ParameterSpec& spec : layer.parameters()) {
       const Shape shape = tensor_parallel::local_part(spec, axis_.rank(), axis_.size()).shape;
-      const DType gradient = config_.grad_accum_dtype.value_or(config_.model_dtype());
+      const DType gradient = config_.gradient_dtype();
       weights.push_back({nullptr, config_.model_dtype(), shape});
       gradients.push_back(spec.trainable ? Gradient{{nullptr, gradient, shape}, true} : Gradient{});
     }

@@ -73,7 +73,7 @@ struct Config {
   SchedulerConfig scheduler;
   Fp16Config fp16;
   Bf16Config bf16;
-  std::optional<DType> grad_accum_dtype;  // data_types.grad_accum_dtype; none: the model's dtype
+  std::optional<DType> grad_accum_dtype;  // data_types.grad_accum_dtype; none: see gradient_dtype()
   double gradient_clipping = 1.0;         // 0: off
   ZeroConfig zero;
   AioConfig aio;
@@ -106,6 +106,11 @@ struct Config {
   // Whether weights or states live outside the memory of a device that has its own memory (zero/host_side.h).
   bool uses_host_side() const {
     return updates_on_host() || (compute_device() != Device::Cpu && zero.offload_param.device != OffloadDevice::None);
+  }
+  // In which gradients are summed over microbatches and ranks, in run mode. A sum of many terms loses most in bfloat16, whose
+  // significands have 8 bits (bench/gradient_sums).
+  DType gradient_dtype() const {
+    return grad_accum_dtype.value_or(model_dtype() == DType::BFloat16 ? DType::Float32 : model_dtype());
   }
   DType model_dtype() const { return bf16.enabled ? DType::BFloat16 : fp16.enabled ? DType::Float16 : DType::Float32; }
 };

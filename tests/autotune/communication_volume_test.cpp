@@ -110,7 +110,7 @@ TEST(CommunicationVolume, OfTheDataAxisIsThatOfThePlan) {
         for (const int stage : {0, 1, 2, 3})
           for (const UnshardRelease release : {UnshardRelease::Use, UnshardRelease::Microbatch, UnshardRelease::Step}) {
             config.bf16.enabled = true;
-            config.grad_accum_dtype = wide ? std::optional(DType::Float32) : std::nullopt;
+            config.grad_accum_dtype = wide ? DType::Float32 : DType::BFloat16;
             config.batch = {.micro_batch_size = 1, .gradient_accumulation_steps = microbatches};
             config.zero.stage = stage;
             config.zero.stage3_release = release;

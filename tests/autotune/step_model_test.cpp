@@ -63,7 +63,6 @@ TEST(BlockWork, MovesTheBytesOfAMicrobatchThatIsNotTheFirst) {
   config.model.layers = 6, config.model.hidden_size = 512, config.model.heads = 8, config.model.sequence_length = 256;
   config.model.tied_embedding = false;
   config.bf16.enabled = true;
-  config.grad_accum_dtype = DType::Float32;
   const model::Model model = model::build(small_gpt());
   const auto bytes_of_step = [&](int microbatches) {
     config.batch = {.micro_batch_size = 2, .gradient_accumulation_steps = microbatches};
@@ -195,6 +194,8 @@ TEST(StateTypes, AreTheEngines) {
   };
   EXPECT_EQ(of(), (std::vector<double>{4, 4, 8}));
   config.bf16.enabled = true;
+  EXPECT_EQ(of(), (std::vector<double>{2, 4, 12}));
+  config.grad_accum_dtype = DType::BFloat16;
   EXPECT_EQ(of(), (std::vector<double>{2, 2, 12}));
   config.grad_accum_dtype = DType::Float32;
   config.optimizer.type = OptimizerType::Lion;

@@ -43,7 +43,7 @@ const std::vector<Choice>& choices() {
                                        {"train_micro_batch_size_per_gpu", {"1", "2", "3"}},
                                        {"bf16.enabled", {"true", "false"}},
                                        {"fp16.enabled", {"true", "false", "false"}},
-                                       {"data_types.grad_accum_dtype", {"fp32", "null", "null"}},
+                                       {"data_types.grad_accum_dtype", {"fp32", "bf16", "null", "null"}},
                                        {"optimizer.type", {"Adam", "AdamW", "SGD", "Lion", "Lamb", "Adagrad", "Muon"}},
                                        {"reproducible", {"run", "layout"}},
                                        {"activation_checkpointing.mode", {"none", "selective", "full"}},

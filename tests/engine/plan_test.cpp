@@ -67,6 +67,19 @@ TEST(Plan, PredictsTheMemoryOfEveryRankToTheByte) {
   }
 }
 
+TEST(Plan, GradientsOfABf16ModelAreSummedInFloat32UnlessTheConfigSaysOtherwise) {
+  Config config = small_config();
+  const auto bytes_of_gradients = [&] { return plan_of(config, 1).ranks[0].memory[MemoryCategory::Gradients]; };
+  const int64_t float32 = bytes_of_gradients();
+  config.bf16.enabled = true;
+  EXPECT_EQ(bytes_of_gradients(), float32);
+  config.grad_accum_dtype = DType::BFloat16;
+  EXPECT_EQ(bytes_of_gradients(), float32 / 2);
+  config.grad_accum_dtype.reset();
+  config.bf16.enabled = false, config.fp16.enabled = true;
+  EXPECT_EQ(bytes_of_gradients(), float32 / 2);
+}
+
 // For the config's own window the plan states what the groups sent in the rehearsal.
 TEST(Plan, StatesWhatEachWindowOfWholeWeightsGathers) {
   Config config = small_config();
