@@ -206,12 +206,13 @@ TEST(Plan, TrafficOfTensorRanksInLayoutModeIsOfFloat32) {
                    of_bf16 + microbatches * (4 * layers + 1) * elements * 2);
 }
 
-// Adam in bf16 takes 16 bytes per parameter, sharded as the stage says (zero/stage.h). The rest is padding: every parameter
-// starts at a multiple of 256 elements, and a group ends at a multiple of 256 x ranks.
+// Adam in bf16, gradients included, takes 16 bytes per parameter, sharded as the stage says (zero/stage.h). The rest is
+// padding: every parameter starts at a multiple of 256 elements, and a group ends at a multiple of 256 x ranks.
 TEST(Plan, ModelStateFollowsTheFormulaOfItsStage) {
   Config config = small_config();
   config.model.hidden_size = 256;
   config.bf16.enabled = true;
+  config.grad_accum_dtype = DType::BFloat16;
   config.zero.stage3_param_persistence_threshold = 0;
   config.model.tied_embedding = false;  // a tied table has a second accumulator in run mode
   const int ranks = 4;
