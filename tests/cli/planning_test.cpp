@@ -225,11 +225,11 @@ TEST_F(Planning, OfOneConfigThatDoesNotFitSaysWhatIsShort) {
   EXPECT_EQ(text.code, 0) << text.errors;
   const auto data = nlohmann::json::parse(as_json.text);
   EXPECT_EQ(data["fits"], false);
-  // Each of the 8,030,261,248 parameters has two bytes of weight, two of gradient and twelve of optimizer.
+  // Each of the 8,030,261,248 parameters has two bytes of weight, four of gradient and twelve of optimizer.
   const auto& bytes = data["memory_bytes"];
   const double parameters = 8'030'261'248;
   EXPECT_EQ(bytes["parameters"].get<double>(), 2 * parameters);
-  EXPECT_EQ(bytes["gradients"].get<double>(), 2 * parameters);
+  EXPECT_EQ(bytes["gradients"].get<double>(), 4 * parameters);
   EXPECT_EQ(bytes["optimizer"].get<double>(), 12 * parameters);
   // Activations of the T = 8192 tokens of a sequence: the embedding's output; for each block the outputs of the two norms, qkv,
   // the outputs of attention's core and of its projection, the gated and the activated feed-forward, its output, and in float32
