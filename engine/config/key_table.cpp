@@ -58,7 +58,7 @@ bool KeyEntry::is_open_name(const std::string& text) const {
   });
 }
 
-std::string KeyEntry::name() const { return path.substr(path.rfind('.') + 1); }
+std::string_view KeyEntry::name() const { return std::string_view(path).substr(path.rfind('.') + 1); }
 std::string KeyEntry::section() const {
   const size_t dot = path.rfind('.');
   return dot == std::string::npos ? "" : path.substr(0, dot);
@@ -94,8 +94,8 @@ std::vector<std::string> KeyTable::names_in(const std::string& section) const {
   std::vector<std::string> names;
   for (const KeyEntry& entry : entries_) {
     if (!entry.path.starts_with(prefix)) continue;
-    const std::string name = entry.path.substr(prefix.size(), entry.path.find('.', prefix.size()) - prefix.size());
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    const std::string_view rest = std::string_view(entry.path).substr(prefix.size()), name = rest.substr(0, rest.find('.'));
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
   }
   return names;
 }

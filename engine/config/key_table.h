@@ -62,7 +62,7 @@ struct KeyEntry {
   std::vector<std::string> shown_names() const;  // for enums, open ones last
   bool is_open_name(const std::string& text) const;
   std::string type_text() const;  // `an integer`, `one of "a", "b"`
-  std::string name() const;       // the last part of the path
+  std::string_view name() const;  // the last part of the path
   std::string section() const;    // the path without the last part
 };
 

@@ -102,7 +102,8 @@ std::string config_schema() {
   root["type"] = "object";
   root["additionalProperties"] = false;
   root["properties"] = Json::object();
-  for (const KeyEntry& entry : key_table().entries()) properties_of(root, entry.section())[entry.name()] = schema_of(entry);
+  for (const KeyEntry& entry : key_table().entries())
+    properties_of(root, entry.section())[std::string(entry.name())] = schema_of(entry);
   root["properties"]["bfloat16"] = root["properties"]["bf16"];
   return root.dump(2);
 }

@@ -53,10 +53,11 @@ int edit_distance(std::string_view a, std::string_view b) {
 std::vector<std::string> nearest_names(const std::string& unknown, const std::vector<std::string>& known) {
   if (unknown.size() > kLongestMeant) return {};
   const long enough = std::max<long>(2, static_cast<long>(unknown.size()) / 4);
+  const std::string lower_unknown = lower(unknown);
   std::vector<std::tuple<int, long, std::string>> ranked;  // fewest edits, then longest common prefix
   for (const std::string& name : known) {
     if (std::abs(std::ssize(name) - std::ssize(unknown)) > enough) continue;  // each extra letter is an edit
-    const int distance = edit_distance(lower(unknown), lower(name));
+    const int distance = edit_distance(lower_unknown, lower(name));
     if (distance <= enough) ranked.emplace_back(distance, -static_cast<long>(common_prefix(unknown, name)), name);
   }
   std::sort(ranked.begin(), ranked.end());
