@@ -161,7 +161,7 @@ PlanPage page_of(const Plan& plan, const PlanPrediction& prediction, const model
   const Layout& layout = prediction.layout;
   const StepModel steps(model, cluster, state_types(plan.config));
   return {.title = fmt::format("Plan of {} x {}", layout.devices(), cluster.device.name),
-          .layout = fmt::format("{}: {}", to_string(layout), verdict(prediction.step.bytes, cluster)),
+          .layout = fmt::format("{}: {}", to_string(layout), fit_text(prediction.step.bytes, cluster)),
           .ranks = prediction.ranks,
           .usable_bytes = as_double(cluster.device.usable_bytes()),
           .step = prediction.step,

@@ -37,7 +37,7 @@ std::string memory_text(const PlanPrediction& prediction, const Cluster& cluster
   if (bytes.host > 0)
     text += fmt::format("  {:<12} {:>8.2f} GiB of {:.2f}\n", "host", bytes.host / kGib,
                         as_double(cluster.host.memory_bytes) / kGib);
-  return text + line("total", bytes.total()) + fmt::format(": {}\n", verdict(bytes, cluster));
+  return text + line("total", bytes.total()) + fmt::format(": {}\n", fit_text(bytes, cluster));
 }
 
 std::string step_text(const PlanPrediction& prediction, const Cluster& cluster) {
@@ -55,7 +55,7 @@ std::string step_text(const PlanPrediction& prediction, const Cluster& cluster) 
 
 }  // namespace
 
-std::string verdict(const StepBytes& bytes, const Cluster& cluster) {
+std::string fit_text(const StepBytes& bytes, const Cluster& cluster) {
   return fits(bytes, cluster) ? "fits" : shortage(bytes, cluster);
 }
 

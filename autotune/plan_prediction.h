@@ -26,7 +26,7 @@ std::vector<StepBytes> bytes_of_ranks(const Plan& plan);
 // The bytes of the rank that holds most on its device, and the host bytes of the rank that has most there.
 StepBytes heaviest_of(const std::vector<StepBytes>& ranks);
 // "fits", "12.3 GiB over"
-std::string verdict(const StepBytes& bytes, const Cluster& cluster);
+std::string fit_text(const StepBytes& bytes, const Cluster& cluster);
 
 // The plan's own text or JSON, together with the prediction: parts of the step, tokens/s, utilisation, price, memory compared
 // with the device's.

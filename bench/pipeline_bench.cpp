@@ -127,7 +127,7 @@ Result run(const Layout& layout, const Options& options) {
   std::vector<double> steps;
   for (size_t step = 0; step < times[0].size(); ++step) steps.push_back((times[0][step] + times[1][step]) / 2);
   const double others = (after.all - before.all) - (after.own - before.own);
-  return {timeline::make_report(plan, std::move(recordings)), median(steps),
+  return {timeline::make_timeline_report(plan, std::move(recordings)), median(steps),
           std::max(0.0, others) / wall / static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN))};
 }
 

@@ -21,7 +21,7 @@ Admission::Admission(Descriptor listener, Secret secret, Log log)
 void Admission::add_to(std::vector<pollfd>& entries) const {
   entries.push_back({listener_.number(), POLLIN, 0});
   for (const Visitor& visitor : visitors_) {
-    entries.push_back({visitor.link ? visitor.link.number() : visitor.connection.number(), POLLIN, 0});
+    entries.push_back({visitor.connection ? visitor.connection.number() : visitor.unproven.number(), POLLIN, 0});
   }
 }
 
@@ -47,27 +47,28 @@ void Admission::accept_visitors(TimePoint now) {
 // Drops the oldest visitor that has proven nothing or, if all have proven themselves, the oldest of all. An honest joiner that
 // is dropped tries again (rendezvous.cpp).
 void Admission::make_room() {
-  const auto stranger = std::find_if(visitors_.begin(), visitors_.end(), [](const Visitor& visitor) { return !visitor.link; });
+  const auto stranger =
+      std::find_if(visitors_.begin(), visitors_.end(), [](const Visitor& visitor) { return !visitor.connection; });
   visitors_.erase(stranger != visitors_.end() ? stranger : visitors_.begin());
 }
 
 bool Admission::advance(Visitor& visitor, TimePoint now, std::vector<Request>& requests) {
-  if (!visitor.link) {
-    const auto state = visitor.doorkeeper.step(visitor.connection, secret_, now);
+  if (!visitor.connection) {
+    const auto state = visitor.doorkeeper.step(visitor.unproven, secret_, now);
     if (state == Doorkeeper::State::Waiting) return false;
     if (state == Doorkeeper::State::Refused) {
       complain(visitor, visitor.doorkeeper.why());
       return true;
     }
-    visitor.link = Connection(std::move(visitor.connection));
+    visitor.connection = Connection(std::move(visitor.unproven));
   }
   try {
-    const auto state = visitor.link.fill();
-    if (auto frame = visitor.link.next()) {
+    const auto state = visitor.connection.fill();
+    if (auto frame = visitor.connection.next()) {
       if (frame->kind != FrameKind::Join)
         throw CommError(ExitCode::Rendezvous, "did not ask to join but sent " + to_string(frame->kind));
       Member member = decode_join(frame->payload);
-      requests.push_back({std::move(visitor.link), std::move(member)});
+      requests.push_back({std::move(visitor.connection), std::move(member)});
       return true;
     }
     if (state != Connection::State::Open || now >= visitor.deadline)
@@ -81,15 +82,15 @@ bool Admission::advance(Visitor& visitor, TimePoint now, std::vector<Request>& r
 
 void Admission::complain(const Visitor& visitor, const std::string& why) {
   if (++complaints_ > kMaxComplaints) return;
-  const std::string peer = visitor.link ? visitor.link.peer() : peer_of(visitor.connection);
+  const std::string peer = visitor.connection ? visitor.connection.peer() : peer_of(visitor.unproven);
   log_.warning(fmt::format("rendezvous: peer {} {}; refused{}", peer, escape_control(why),
                            complaints_ == kMaxComplaints ? " (further refusals are not reported)" : ""));
 }
 
-void refuse(Connection& link, const Refusal& refusal) {
-  link.send(encode_refuse(refusal));
-  flush_until(link, std::chrono::steady_clock::now() + std::chrono::milliseconds(50));
-  link.finish_sending();
+void refuse(Connection& connection, const Refusal& refusal) {
+  connection.send(encode_refuse(refusal));
+  flush_until(connection, std::chrono::steady_clock::now() + std::chrono::milliseconds(50));
+  connection.finish_sending();
 }
 
 }  // namespace trivet::comm

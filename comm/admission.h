@@ -16,7 +16,7 @@ namespace trivet::comm {
 class Admission {
  public:
   struct Request {
-    Connection link;
+    Connection connection;
     Member member;
   };
 
@@ -27,8 +27,8 @@ class Admission {
 
  private:
   struct Visitor {
-    Descriptor connection;
-    Connection link;  // takes the connection over once it is proven
+    Descriptor unproven;    // the socket, until the visitor has proven that it knows the secret
+    Connection connection;  // takes over the socket then
     Doorkeeper doorkeeper;
     TimePoint deadline;
   };
@@ -47,6 +47,6 @@ class Admission {
 };
 
 // Sends the reason and closes the connection.
-void refuse(Connection& link, const Refusal& refusal);
+void refuse(Connection& connection, const Refusal& refusal);
 
 }  // namespace trivet::comm

@@ -60,8 +60,8 @@ Liveness::Liveness(Joined joined, int rank, LivenessOptions options, std::shared
         post(encode_set({key, value}));
       }) {
   const TimePoint now = steady_clock::now();
-  for (size_t i = 0; i < joined.links.size(); ++i) {
-    if (joined.links[i]) peers_.push_back({static_cast<int>(i), std::move(joined.links[i]), now});
+  for (size_t i = 0; i < joined.connections.size(); ++i) {
+    if (joined.connections[i]) peers_.push_back({static_cast<int>(i), std::move(joined.connections[i]), now});
   }
   next_beat_ = now;
   job_->subscribe([wake = wake_](const Accusation&) { wake->ring(); });
@@ -118,8 +118,8 @@ void Liveness::run() {
     look_for_stopped(now);
     announce_accusation();
     beat(now);
-    for (Peer& peer : peers_) peer.link.flush();
-    if (announced_ && std::none_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.link.has_unsent(); }))
+    for (Peer& peer : peers_) peer.connection.flush();
+    if (announced_ && std::none_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.connection.has_unsent(); }))
       told_ = true;
     call_on_lost(now);
   }
@@ -129,9 +129,9 @@ void Liveness::run() {
 void Liveness::wait_for_news(TimePoint until) {
   std::vector<pollfd> entries{{wake_->number(), POLLIN, 0}};
   for (const Peer& peer : peers_) {
-    if (!peer.link) continue;
-    const bool unsent = peer.link.has_unsent();
-    entries.push_back({peer.link.number(), static_cast<short>(unsent ? POLLIN | POLLOUT : POLLIN), 0});
+    if (!peer.connection) continue;
+    const bool unsent = peer.connection.has_unsent();
+    entries.push_back({peer.connection.number(), static_cast<short>(unsent ? POLLIN | POLLOUT : POLLIN), 0});
   }
   if (admission_) admission_->add_to(entries);
   const auto left = std::chrono::ceil<milliseconds>(until - steady_clock::now());
@@ -147,20 +147,20 @@ void Liveness::forgive_own_lateness(TimePoint planned, TimePoint now) {
 }
 
 void Liveness::read(Peer& peer, TimePoint now) {
-  if (!peer.link) return;
-  const Connection::State state = peer.link.fill();
+  if (!peer.connection) return;
+  const Connection::State state = peer.connection.fill();
   try {
-    while (const auto frame = peer.link.next()) {
+    while (const auto frame = peer.connection.next()) {
       peer.last_heard = std::max(peer.last_heard, now);
       handle(peer, *frame);
     }
   } catch (const CommError& error) {  // it sent something wrong, so nothing more from it is trusted
     job_->accuse({peer.rank, where(members_, peer.rank), error.exit_code(), error.what()});
-    peer.link.reset();
+    peer.connection.reset();
     return;
   }
   if (state == Connection::State::Open) return;
-  peer.link.reset();
+  peer.connection.reset();
   if (!peer.said_bye) lose(peer, state == Connection::State::Ended ? "eof" : "reset");
 }
 
@@ -200,7 +200,7 @@ void Liveness::turn_away_latecomers() {
   const std::vector<std::optional<Member>> held(members_.begin(), members_.end());
   for (auto& request : admission_->step()) {
     if (const auto refusal = refusal_of(request.member, held)) {
-      refuse(request.link, *refusal);
+      refuse(request.connection, *refusal);
       Log(rank_).warning(fmt::format("rendezvous: pid {} was refused: {}", request.member.pid, refusal->reason));
     }
   }
@@ -208,7 +208,7 @@ void Liveness::turn_away_latecomers() {
 
 void Liveness::send_to_others(const Frame& frame, const Peer* except) {
   for (Peer& peer : peers_) {
-    if (peer.link && &peer != except) peer.link.send(frame);
+    if (peer.connection && &peer != except) peer.connection.send(frame);
   }
 }
 
@@ -230,14 +230,14 @@ void Liveness::beat(TimePoint now) {
 
 void Liveness::look_for_silence(TimePoint now) {
   for (const Peer& peer : peers_) {
-    if (peer.link && !peer.said_bye && now - peer.last_heard > options_.silence) lose(peer, "silent");
+    if (peer.connection && !peer.said_bye && now - peer.last_heard > options_.silence) lose(peer, "silent");
   }
 }
 
 void Liveness::look_for_stopped(TimePoint now) {
   if (now < next_beat_) return;
   for (Peer& peer : peers_) {
-    if (!peer.link || peer.said_bye) continue;
+    if (!peer.connection || peer.said_bye) continue;
     const Member& member = members_[peer.rank];
     if (peer.stopped.look(is_stopped(member.pid, member.started), now)) lose(peer, "stopped (SIGSTOP or Ctrl-Z)");
   }
@@ -256,9 +256,9 @@ void Liveness::finish() {
   if (closing_) send_to_others({FrameKind::Bye, {}}, nullptr);
   const TimePoint deadline = steady_clock::now() + (closing_ ? kFarewell : kTelling);
   for (Peer& peer : peers_) {
-    if (!peer.link) continue;
-    flush_until(peer.link, deadline);
-    peer.link.finish_sending();
+    if (!peer.connection) continue;
+    flush_until(peer.connection, deadline);
+    peer.connection.finish_sending();
   }
   if (!closing_) return;
   for (Peer& peer : peers_) read_last_words(peer, deadline);
@@ -267,12 +267,13 @@ void Liveness::finish() {
 // Closing a connection that has unread data resets it, and a reset may overtake this rank's last messages.
 void Liveness::read_last_words(Peer& peer, TimePoint deadline) {
   try {
-    while (peer.link && peer.link.fill() == Connection::State::Open && wait_readable(peer.link.number(), deadline)) {
-      while (peer.link.next()) {
+    while (peer.connection && peer.connection.fill() == Connection::State::Open &&
+           wait_readable(peer.connection.number(), deadline)) {
+      while (peer.connection.next()) {
       }
     }
   } catch (const CommError&) {
-    peer.link.reset();  // not a message; the job is over, so this rank needs to hear nothing more
+    peer.connection.reset();  // not a message; the job is over, so this rank needs to hear nothing more
   }
 }
 

@@ -57,7 +57,7 @@ class Liveness {
  private:
   struct Peer {
     int rank = 0;
-    Connection link;
+    Connection connection;
     TimePoint last_heard;
     bool said_bye = false;
     StoppedForLong stopped = {};

@@ -4,7 +4,8 @@
 //   receiver  enter         | take 0          | take 1           | take 2
 //
 // The receiver copies directly from the sender's tensor where it can reach it (one chunk, no fill), otherwise through the
-// sender's slots. Other ranks are not involved. Channels are independent: a rank may send on one thread and receive on another.
+// sender's slots. Other ranks are not involved. Mailboxes are independent: a rank may send on one thread and receive on
+// another.
 #pragma once
 
 #include <atomic>

@@ -55,7 +55,7 @@ class StoppedWatch {
 class Gathering {
  public:
   explicit Gathering(RendezvousOptions& options)
-      : options_(options), held_(options.self.world_size), links_(held_.size()), log_(0) {
+      : options_(options), held_(options.self.world_size), connections_(held_.size()), log_(0) {
     if (options.self.job_id.empty()) options.self.job_id = hexadecimal(random_bytes(8));
     held_[0] = options.self;
     Descriptor listener = options.listener ? std::move(options.listener) : listen_on(options.address, options.port);
@@ -104,46 +104,47 @@ class Gathering {
   void wait_for_news() const {
     std::vector<pollfd> entries;
     admission_->add_to(entries);
-    for (const Connection& link : links_) {
-      if (link) entries.push_back({link.number(), POLLIN, 0});
+    for (const Connection& connection : connections_) {
+      if (connection) entries.push_back({connection.number(), POLLIN, 0});
     }
     ::poll(entries.data(), entries.size(), static_cast<int>(kTick.count()));
   }
 
   void consider(Admission::Request& request) {
     if (const auto refusal = refusal_of(request.member, held_)) {
-      refuse(request.link, *refusal);
+      refuse(request.connection, *refusal);
       if (refusal->ends_the_job) fail(*refusal);
       log_.warning(fmt::format("rendezvous: pid {} was refused: {}", request.member.pid, refusal->reason));
       return;
     }
     const size_t rank = request.member.rank;
     held_[rank] = request.member;
-    links_[rank] = std::move(request.link);
-    links_[rank].send(encode_welcome(*held_[0]));
-    links_[rank].flush();
+    connections_[rank] = std::move(request.connection);
+    connections_[rank].send(encode_welcome(*held_[0]));
+    connections_[rank].flush();
   }
 
   // Ranks that have joined wait for the table and must neither send anything nor leave.
   void check_those_that_joined() {
-    for (size_t rank = 1; rank < links_.size(); ++rank) {
-      if (!links_[rank]) continue;
-      const Connection::State state = links_[rank].fill();
+    for (size_t rank = 1; rank < connections_.size(); ++rank) {
+      if (!connections_[rank]) continue;
+      const Connection::State state = connections_[rank].fill();
       std::string why = state != Connection::State::Open ? "left during the rendezvous" : "";
       try {
-        if (const auto frame = links_[rank].next()) why = "sent " + to_string(frame->kind) + " before all ranks had joined";
+        if (const auto frame = connections_[rank].next())
+          why = "sent " + to_string(frame->kind) + " before all ranks had joined";
       } catch (const CommError& error) {
         why = error.what();
       }
       if (why.empty()) continue;
-      links_[rank].reset();
+      connections_[rank].reset();
       fail({ExitCode::Rendezvous, fmt::format("rank {} ({}) {}", rank, held_[rank]->where(), why)});
     }
   }
 
   [[noreturn]] void fail(const Refusal& refusal) {
-    for (Connection& link : links_) {
-      if (link) refuse(link, refusal);
+    for (Connection& connection : connections_) {
+      if (connection) refuse(connection, refusal);
     }
     throw CommError(refusal.code, "rendezvous: " + refusal.reason);
   }
@@ -153,19 +154,19 @@ class Gathering {
     for (const auto& member : held_) joined.members.push_back(*member);
     joined.job_id = options_.self.job_id;
     const Frame table = encode_table({joined.job_id, joined.members});
-    for (Connection& link : links_) {
-      if (!link) continue;
-      link.send(table);
-      link.flush();
+    for (Connection& connection : connections_) {
+      if (!connection) continue;
+      connection.send(table);
+      connection.flush();
     }
-    joined.links = std::move(links_);
+    joined.connections = std::move(connections_);
     joined.admission = std::move(admission_);
     return joined;
   }
 
   RendezvousOptions& options_;
   std::vector<std::optional<Member>> held_;
-  std::vector<Connection> links_;
+  std::vector<Connection> connections_;
   Log log_;
   std::unique_ptr<Admission> admission_;
 };
@@ -239,20 +240,20 @@ class Joining {
  private:
   // Returns nullopt if the connection was closed before rank 0 answered.
   std::optional<Joined> attempt() {
-    Connection link(connect_to(options_.address, options_.port, before_welcome_));
-    const std::string who = fmt::format("rendezvous: rank 0 at {}", link.peer());
-    if (!prove_to_rank_zero(link.connection(), options_.secret, before_table_)) return std::nullopt;
-    link.send(encode_join(options_.self));
-    flush_until(link, before_table_.deadline);
-    const auto answer = wait_for_frame(link, before_table_, who);
+    Connection connection(connect_to(options_.address, options_.port, before_welcome_));
+    const std::string who = fmt::format("rendezvous: rank 0 at {}", connection.peer());
+    if (!prove_to_rank_zero(connection.descriptor(), options_.secret, before_table_)) return std::nullopt;
+    connection.send(encode_join(options_.self));
+    flush_until(connection, before_table_.deadline);
+    const auto answer = wait_for_frame(connection, before_table_, who);
     if (!answer) return std::nullopt;
     zero_ = answer_of(who, [&] { return decode_welcome(payload_of(*answer, FrameKind::Welcome)); });
-    const auto table = wait_for_frame(link, before_table_, who);
+    const auto table = wait_for_frame(connection, before_table_, who);
     if (!table) throw CommError(ExitCode::Rendezvous, fmt::format("{} ({}) closed the connection", who, zero_->where()));
     Table read = answer_of(who, [&] { return decode_table(payload_of(*table, FrameKind::Table)); });
     check_table(read, options_.self, who);
     Joined joined{std::move(read.members), std::move(read.job_id), {}, nullptr};
-    joined.links.push_back(std::move(link));
+    joined.connections.push_back(std::move(connection));
     return joined;
   }
 

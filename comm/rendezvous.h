@@ -35,7 +35,7 @@ struct RendezvousOptions {
 struct Joined {
   std::vector<Member> members;  // by rank
   std::string job_id;
-  std::vector<Connection> links;         // rank 0: one per rank, its own is closed; others: links[0] only
+  std::vector<Connection> connections;   // rank 0: one per rank, its own is closed; others: connections[0] only
   std::unique_ptr<Admission> admission;  // rank 0: turns latecomers away
 };
 

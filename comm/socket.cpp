@@ -201,22 +201,22 @@ std::optional<Frame> Connection::next() {
 
 void Connection::finish_sending() { ::shutdown(number(), SHUT_WR); }
 
-std::optional<Frame> wait_for_frame(Connection& link, const Patience& patience, const std::string& who) {
+std::optional<Frame> wait_for_frame(Connection& connection, const Patience& patience, const std::string& who) {
   for (;;) {
-    const Connection::State state = link.fill();
+    const Connection::State state = connection.fill();
     try {
-      if (auto frame = link.next()) return frame;
+      if (auto frame = connection.next()) return frame;
     } catch (const CommError& error) {
       throw CommError(error.exit_code(), who + " " + error.what());
     }
     if (state != Connection::State::Open) return std::nullopt;
-    if (!wait_readable(link.number(), patience)) throw CommError(ExitCode::Rendezvous, who + " did not answer in time");
+    if (!wait_readable(connection.number(), patience)) throw CommError(ExitCode::Rendezvous, who + " did not answer in time");
   }
 }
 
-void flush_until(Connection& link, TimePoint deadline) {
-  link.flush();
-  while (link.has_unsent() && poll_for(link.number(), POLLOUT, deadline)) link.flush();
+void flush_until(Connection& connection, TimePoint deadline) {
+  connection.flush();
+  while (connection.has_unsent() && poll_for(connection.number(), POLLOUT, deadline)) connection.flush();
 }
 
 }  // namespace trivet::comm

@@ -1,4 +1,4 @@
-// TCP: listening, connecting, and a link that carries frames. Nothing here blocks without a deadline.
+// TCP: listening, connecting, and a connection that carries frames. Nothing here blocks without a deadline.
 #pragma once
 
 #include <chrono>
@@ -40,11 +40,11 @@ class Connection {
   enum class State { Open, Ended, Reset };
 
   Connection() = default;
-  explicit Connection(Descriptor connection) : connection_(std::move(connection)) {}
-  int number() const { return connection_.number(); }
-  const Descriptor& connection() const { return connection_; }
-  explicit operator bool() const { return static_cast<bool>(connection_); }
-  std::string peer() const { return peer_of(connection_); }
+  explicit Connection(Descriptor descriptor) : descriptor_(std::move(descriptor)) {}
+  int number() const { return descriptor_.number(); }
+  const Descriptor& descriptor() const { return descriptor_; }
+  explicit operator bool() const { return static_cast<bool>(descriptor_); }
+  std::string peer() const { return peer_of(descriptor_); }
 
   void send(const Frame& frame) { out_ += encode(frame); }
   bool has_unsent() const { return !out_.empty(); }
@@ -52,17 +52,17 @@ class Connection {
   State fill();                 // reads what has arrived
   std::optional<Frame> next();  // throws CommError ("sent ...") if the bytes are not a frame
   void finish_sending();        // the other side then reads the end
-  void reset() { connection_.reset(); }
+  void reset() { descriptor_.reset(); }
 
  private:
-  Descriptor connection_;
+  Descriptor descriptor_;
   std::string in_, out_;
   size_t taken_ = 0;  // bytes of in_ that next() has returned
 };
 
 // Blocking counterparts for the side that joins. wait_for_frame throws a CommError (Rendezvous) whose text begins with `who` if
-// the deadline passes or the bytes are not a frame; it returns nullopt if the link has ended.
-std::optional<Frame> wait_for_frame(Connection& link, const Patience& patience, const std::string& who);
-void flush_until(Connection& link, TimePoint deadline);
+// the deadline passes or the bytes are not a frame; it returns nullopt if the connection has ended.
+std::optional<Frame> wait_for_frame(Connection& connection, const Patience& patience, const std::string& who);
+void flush_until(Connection& connection, TimePoint deadline);
 
 }  // namespace trivet::comm

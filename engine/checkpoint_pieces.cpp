@@ -20,21 +20,21 @@ void add_pieces(const zero::FlatGroup& layout, const zero::OwnedRange& range, in
       const zero::Intersection part = zero::intersection(parameter.offset + box.first, box.shape.elements(), first, count);
       if (part.count == 0) continue;
       const int64_t at = first - range.first + part.first_in_range;
-      const auto add = [&](const std::string& name, TensorView view, zero::StagedTensor* place) {
+      const auto add = [&](const std::string& name, TensorView view, zero::StagedTensor* staged) {
         pieces.push_back({name, parameter.spec.shape, box.start, box.shape, part.first_in_parameter, part.count,
-                          view.slice(at, part.count), place, at});
+                          view.slice(at, part.count), staged, at});
       };
-      add(parameter.name, range.master, range.master.place);
+      add(parameter.name, range.master, range.master.staged);
       pieces.back().used_as = range.copy_out.dtype;
       for (size_t i = 0; i < range.states.size(); ++i)
-        add("optimizer." + states[i] + "." + parameter.name, range.states[i], range.states[i].place);
+        add("optimizer." + states[i] + "." + parameter.name, range.states[i], range.states[i].staged);
     }
 }
 
 // The range as a visit has staged it, with everything in memory.
 zero::OwnedRange in_memory_of(zero::OwnedRange range) {
-  range.master.place = range.copy_out.place = nullptr;
-  for (zero::PlacedView& state : range.states) state.place = nullptr;
+  range.master.staged = range.copy_out.staged = nullptr;
+  for (zero::PlacedView& state : range.states) state.staged = nullptr;
   return range;
 }
 
@@ -63,9 +63,9 @@ void load_pieces(zero::Parameters& parameters, const OptimizerConfig& optimizer,
   resources.read(in_memory);
   const auto load_range = [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) {
     kernels::Kernels& kernels = range.kernels(resources.kernels);
-    if (range.master.place) kernels.zero(range.master);  // padding between parameters
+    if (range.master.staged) kernels.zero(range.master);  // padding between parameters
     for (const zero::PlacedView& state : range.states)
-      if (state.place) kernels.zero(state);
+      if (state.staged) kernels.zero(state);
     std::vector<checkpoint::Piece> pieces;
     add_pieces(piece.group->layout(), in_memory_of(range), range.first, range.count, false, optimizer, pieces);
     range.host ? resources.read_on_host(pieces) : resources.read(pieces);
@@ -85,8 +85,8 @@ void copy_piece(kernels::Kernels& kernels, const checkpoint::Piece& piece, Tenso
                 rows_before = piece.shape.elements() / piece.shape[0];
   const int64_t start = (piece.shape.dims() > 1 ? piece.box_start[0] * rows_before : 0) + piece.box_start[-1];
   const bool full_rows = box_cols == cols;  // then the box is contiguous in `whole`
-  zero::PlaceReader from_place;
-  const ConstTensorView data = piece.place ? from_place.read(*piece.place, piece.place_first, piece.count) : piece.data;
+  zero::StagedTensorReader reader;
+  const ConstTensorView data = piece.staged ? reader.read(*piece.staged, piece.staged_first, piece.count) : piece.data;
   for (int64_t done = 0; done < piece.count;) {
     const int64_t place = piece.first + done;
     const int64_t run = full_rows ? piece.count - done : std::min(piece.count - done, box_cols - place % box_cols);

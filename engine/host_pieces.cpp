@@ -8,7 +8,7 @@ HostPieces::HostPieces(Backend& backend, std::vector<checkpoint::Piece> pieces, 
     : backend_(backend), pieces_(std::move(pieces)) {
   if (backend_.device() == Device::Cpu) return;
   const auto room = [](const checkpoint::Piece& piece) -> int64_t {
-    if (piece.place) return 0;  // it is read from its place
+    if (piece.staged) return 0;  // it is read from its StagedTensor
     return (piece.data.bytes() + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
   };
   int64_t bytes = 0;
@@ -16,7 +16,7 @@ HostPieces::HostPieces(Backend& backend, std::vector<checkpoint::Piece> pieces, 
   memory_ = Buffer(backend_.staging_allocator(), meter_, MemoryCategory::Buffers, DType::UInt8, {bytes});
   auto* next = static_cast<std::byte*>(memory_.view().data);
   for (checkpoint::Piece& piece : pieces_) {
-    if (piece.place) continue;
+    if (piece.staged) continue;
     TensorView host = piece.data;
     host.data = next;
     next += room(piece);

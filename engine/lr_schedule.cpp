@@ -1,11 +1,11 @@
 #include "engine/lr_schedule.h"
-#include "engine/config/config.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <stdexcept>
 
+#include "engine/config/config.h"
 #include "engine/config/optimizer_states.h"
 
 namespace trivet {

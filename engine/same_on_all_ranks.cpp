@@ -1,5 +1,4 @@
 #include "engine/same_on_all_ranks.h"
-#include "engine/config/config.h"
 
 #include <fmt/format.h>
 
@@ -10,6 +9,7 @@
 #include "comm/participants.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "engine/config/config.h"
 #include "engine/data/hash.h"
 
 namespace trivet {

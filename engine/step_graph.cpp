@@ -1,8 +1,8 @@
 #include "engine/step_graph.h"
-#include "engine/config/config.h"
 
 #include <fmt/format.h>
 
+#include "engine/config/config.h"
 #include "engine/config/refuse.h"
 
 namespace trivet {

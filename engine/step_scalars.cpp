@@ -1,4 +1,5 @@
 #include "engine/step_scalars.h"
+
 #include "kernels/kernels.h"
 
 namespace trivet {

@@ -39,15 +39,15 @@ void inspect_block(ConstTensorView block, const checkpoint::Piece& piece, int64_
 
 WeightHealth inspect_mine(std::span<const checkpoint::Piece> pieces, kernels::Kernels& kernels, int rank) {
   WeightHealth health;
-  zero::PlaceReader from_place;
+  zero::StagedTensorReader reader;
   std::vector<std::byte> memory;
   for (const checkpoint::Piece& piece : pieces) {
     if (piece.name.starts_with("optimizer.") || !is_float(piece.data.dtype)) continue;
     const int64_t most = checkpoint::kBlockBytes / size_of(piece.data.dtype);
     for (int64_t done = 0; done < piece.count; done += most) {
       const int64_t count = std::min(most, piece.count - done);
-      if (piece.place) {
-        inspect_block(from_place.read(*piece.place, piece.place_first + done, count), piece, done, rank, health);
+      if (piece.staged) {
+        inspect_block(reader.read(*piece.staged, piece.staged_first + done, count), piece, done, rank, health);
         continue;
       }
       const ConstTensorView data = piece.data.slice(done, count);

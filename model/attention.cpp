@@ -1,8 +1,8 @@
-#include "kernels/kernels.h"
 #include "model/attention.h"
 
 #include <optional>
 
+#include "kernels/kernels.h"
 #include "tensor_parallel/token_gather.h"
 
 namespace trivet::model {
@@ -30,19 +30,19 @@ Attention::Attention(std::string name, const Options& options)
             .bias = options.bias,
             .init_deviation = options.init_deviation}),
       out_(make_out(options)) {
-  qkv_part_ = parts_.add("qkv", qkv_);
-  out_part_ = parts_.add("out", out_);
+  qkv_index_ = sub_layers_.add("qkv", qkv_);
+  out_index_ = sub_layers_.add("out", out_);
 }
 
 void Attention::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
   const HeadRange heads = qkv_.heads_of(split_axis(context));
   const int64_t width = (heads.count + 2 * heads.key_value_count) * head_size();
   const TensorView qkv = saved.keep(context.arena, kQkv, x.dtype, {x.shape[0], all_tokens(context, x.shape)[1], width});
-  qkv_.forward(context, parts_.of(qkv_part_, weights), x, qkv, saved.child(qkv_part_));
+  qkv_.forward(context, sub_layers_.of(qkv_index_, weights), x, qkv, saved.child(qkv_index_));
   rotate(context, qkv, false);
   Saved* keeper = context.recompute_attention ? nullptr : &saved;
   const Core core = run_core(context, qkv, keeper, keeper);
-  out_.forward(context, parts_.of(out_part_, weights), core.out, y, saved.child(out_part_));
+  out_.forward(context, sub_layers_.of(out_index_, weights), core.out, y, saved.child(out_index_));
 }
 
 Attention::Core Attention::run_core(Context& context, ConstTensorView qkv, Saved* keeper_of_out,
@@ -63,7 +63,7 @@ Attention::Core Attention::run_core(Context& context, ConstTensorView qkv, Saved
 // Keeps `out`, which the output projection's weight gradient reads; nothing reads log_sum_exp after this pass.
 Attention::Core Attention::core_again(const BackwardPass& pass) const {
   Core core = run_core(pass.context(), pass.saved()[kQkv], pass.keeper(), nullptr);
-  out_.renew_input(core.out, pass.saved().child(out_part_));
+  out_.renew_input(core.out, pass.saved().child(out_index_));
   return core;
 }
 
@@ -78,7 +78,7 @@ void Attention::run_backward(const BackwardPass& pass, ConstTensorView dy, Tenso
     if (context.recompute_attention) again = core_again(pass);
     const TensorView out = again ? again->out : saved[kOut];
     const ScopedTensor dout(context.arena, dy.dtype, out.shape);
-    pass.through(out_, parts_, out_part_, dy, dout);
+    pass.through(out_, sub_layers_, out_index_, dy, dout);
     context.kernels.attention_backward({.dout = dout,
                                         .qkv = qkv,
                                         .out = out,
@@ -89,7 +89,7 @@ void Attention::run_backward(const BackwardPass& pass, ConstTensorView dy, Tenso
                                         .dropout = dropout(context, qkv.shape[1])});
   }
   rotate(context, dqkv, true);
-  pass.through(qkv_, parts_, qkv_part_, dqkv, dx);
+  pass.through(qkv_, sub_layers_, qkv_index_, dqkv, dx);
 }
 
 // The transpose of a rotation is its inverse.
@@ -120,8 +120,8 @@ void Attention::backward(Context& context, Weights weights, Gradients gradients,
 }
 
 void Attention::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
-  out_.backward_weight(context, parts_.of(out_part_, gradients), saved.child(out_part_));
-  qkv_.backward_weight(context, parts_.of(qkv_part_, gradients), saved.child(qkv_part_));
+  out_.backward_weight(context, sub_layers_.of(out_index_, gradients), saved.child(out_index_));
+  qkv_.backward_weight(context, sub_layers_.of(qkv_index_, gradients), saved.child(qkv_index_));
 }
 
 }  // namespace trivet::model

@@ -33,7 +33,7 @@ class Attention : public Layer {
   // `name` is the layer's full name in the model: it identifies its random draws.
   Attention(std::string name, const Options& options);
 
-  std::span<const ParameterSpec> parameters() const override { return parts_.parameters(); }
+  std::span<const ParameterSpec> parameters() const override { return sub_layers_.parameters(); }
   Shape output_shape(const Shape& input) const override { return input; }
   bool allows_sequence_parallelism() const override { return true; }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
@@ -59,8 +59,8 @@ class Attention : public Layer {
   std::string dropout_name_;
   QkvProjection qkv_;
   Linear out_;
-  SubLayers parts_;
-  int qkv_part_, out_part_;
+  SubLayers sub_layers_;
+  int qkv_index_, out_index_;
 };
 
 }  // namespace trivet::model

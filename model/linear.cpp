@@ -1,6 +1,6 @@
 #include "model/linear.h"
-#include "kernels/kernels.h"
 
+#include "kernels/kernels.h"
 #include "model/sub_layers.h"
 #include "tensor_parallel/token_gather.h"
 

@@ -1,8 +1,8 @@
-#include "kernels/kernels.h"
 #include "model/lm_head.h"
 
 #include <algorithm>
 
+#include "kernels/kernels.h"
 #include "tensor_parallel/axis_sum.h"
 #include "tensor_parallel/split.h"
 #include "tensor_parallel/token_gather.h"
@@ -47,9 +47,9 @@ LmHead::LmHead(const Options& options, std::unique_ptr<Norm> norm)
     : vocabulary_(options.vocabulary),
       rows_of_chunk_(options.rows_of_chunk > 0 ? options.rows_of_chunk : default_rows_of_chunk(options.vocabulary)),
       norm_(std::move(norm)) {
-  norm_part_ = parts_.add("norm", *norm_);
-  weight_ = parts_.parameters().size();
-  parts_.add_own(weight_spec(options));
+  norm_index_ = sub_layers_.add("norm", *norm_);
+  weight_ = sub_layers_.parameters().size();
+  sub_layers_.add_own(weight_spec(options));
 }
 
 std::vector<LmHead::Chunk> LmHead::chunks_of(int64_t rows) const {
@@ -126,7 +126,7 @@ void LmHead::make_input_gradient(Context& context, ConstTensorView weight, Const
 
 void LmHead::forward(Context& context, Weights weights, ConstTensorView x, TensorView, Saved& saved) const {
   const TensorView own = saved.keep(context.arena, kHidden, x.dtype, x.shape);
-  norm_->forward(context, parts_.of(norm_part_, weights), x, own, saved.child(norm_part_));
+  norm_->forward(context, sub_layers_.of(norm_index_, weights), x, own, saved.child(norm_index_));
   TokenGather all(context, own);
   const ConstTensorView h = as_rows(all.view());
   for (const Chunk& chunk : chunks_of(h.shape[0]))
@@ -149,7 +149,7 @@ void LmHead::backward_input(Context& context, Weights weights, ConstTensorView, 
   }
   sum.start();
   sum.finish();
-  norm_->backward_input(context, parts_.of(norm_part_, weights), dh, dx, saved.child(norm_part_));
+  norm_->backward_input(context, sub_layers_.of(norm_index_, weights), dh, dx, saved.child(norm_index_));
 }
 
 void LmHead::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
@@ -158,7 +158,7 @@ void LmHead::backward_weight(Context& context, Gradients gradients, const Saved&
   for (const Chunk& chunk : chunks_of(h.shape[0]))
     add_weight_gradient(context, gradients[weight_], chunk.first == 0, dlogits.row_range(chunk.first, chunk.rows),
                         h.row_range(chunk.first, chunk.rows));
-  norm_->backward_weight(context, parts_.of(norm_part_, gradients), saved.child(norm_part_));
+  norm_->backward_weight(context, sub_layers_.of(norm_index_, gradients), saved.child(norm_index_));
 }
 
 // The gradient of a chunk's h overwrites that h, unless its partial sums need separate memory: nothing reads h after the
@@ -166,7 +166,7 @@ void LmHead::backward_weight(Context& context, Gradients gradients, const Saved&
 void LmHead::forward_backward(Context& context, Weights weights, Gradients gradients, ConstTensorView x, TensorView dx,
                               Saved& saved) const {
   const ScopedTensor own(context.arena, x.dtype, x.shape);
-  norm_->forward(context, parts_.of(norm_part_, weights), x, own, saved.child(norm_part_));
+  norm_->forward(context, sub_layers_.of(norm_index_, weights), x, own, saved.child(norm_index_));
   TokenGather all(context, own);
   const ConstTensorView h = as_rows(all.view());
   const Number scale = context.gradient_scale;
@@ -181,13 +181,14 @@ void LmHead::forward_backward(Context& context, Weights weights, Gradients gradi
   }
   sum.start();
   sum.finish();
-  norm_->backward(context, parts_.of(norm_part_, weights), parts_.of(norm_part_, gradients), own, dx, saved.child(norm_part_));
+  norm_->backward(context, sub_layers_.of(norm_index_, weights), sub_layers_.of(norm_index_, gradients), own, dx,
+                  saved.child(norm_index_));
 }
 
 void LmHead::logits(Context& context, Weights weights, ConstTensorView x, TensorView logits) const {
   const ScopedTensor h(context.arena, x.dtype, x.shape);
   Saved saved;
-  norm_->forward(context, parts_.of(norm_part_, weights), x, h, saved);
+  norm_->forward(context, sub_layers_.of(norm_index_, weights), x, h, saved);
   if (split_axis(context)) return logits_of_all_parts(context, h, weights[weight_], logits);
   context.kernels.matmul({.a = h, .b = weights[weight_], .out = logits, .transpose_b = true});
 }

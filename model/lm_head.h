@@ -37,7 +37,7 @@ class LmHead : public Layer {
   };
   LmHead(const Options& options, std::unique_ptr<Norm> norm);
 
-  std::span<const ParameterSpec> parameters() const override { return parts_.parameters(); }
+  std::span<const ParameterSpec> parameters() const override { return sub_layers_.parameters(); }
   Shape output_shape(const Shape&) const override { return {0}; }  // absent: the loss is the output
   LayerRole role() const override { return LayerRole::Loss; }
   std::string_view type() const override { return "lm_head"; }
@@ -68,14 +68,14 @@ class LmHead : public Layer {
   };
   void loss_of_logits(Context&, ConstTensorView logits, ConstTensorView targets, const Wanted& wanted) const;
   void loss_of_rows(Context&, ConstTensorView h, ConstTensorView weight, ConstTensorView targets, const Wanted& wanted) const;
-  const Split& split() const { return parts_.parameters()[weight_].split; }
+  const Split& split() const { return sub_layers_.parameters()[weight_].split; }
   void make_input_gradient(Context&, ConstTensorView weight, ConstTensorView dlogits, TensorView dh) const;
   void add_weight_gradient(Context&, const Gradient& weight, bool first, ConstTensorView dlogits, ConstTensorView h) const;
 
   int64_t vocabulary_, rows_of_chunk_;
   std::unique_ptr<Norm> norm_;
-  SubLayers parts_;
-  int norm_part_;
+  SubLayers sub_layers_;
+  int norm_index_;
   size_t weight_;  // index of W among the parameters
 };
 

@@ -1,6 +1,6 @@
-#include "kernels/kernels.h"
 #include "model/mlp.h"
 
+#include "kernels/kernels.h"
 #include "tensor_parallel/token_gather.h"
 
 namespace trivet::model {
@@ -30,25 +30,25 @@ Linear make_down(const Mlp::Options& options) {
 }  // namespace
 
 Mlp::Mlp(const Options& options) : options_(options), up_(make_up(options)), down_(make_down(options)) {
-  up_part_ = parts_.add(options.activation == Activation::SwiGlu ? "gate_up" : "up", up_);
-  down_part_ = parts_.add("down", down_);
+  up_index_ = sub_layers_.add(options.activation == Activation::SwiGlu ? "gate_up" : "up", up_);
+  down_index_ = sub_layers_.add("down", down_);
 }
 
 void Mlp::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
   Shape wide_shape = all_tokens(context, x.shape), narrow = wide_shape;
-  wide_shape[-1] = parts_.of(up_part_, weights)[0].shape[0];
-  narrow[-1] = parts_.of(down_part_, weights)[0].shape[1];
+  wide_shape[-1] = sub_layers_.of(up_index_, weights)[0].shape[0];
+  narrow[-1] = sub_layers_.of(down_index_, weights)[0].shape[1];
   const TensorView wide = saved.keep(context.arena, kWide, x.dtype, wide_shape);
   const TensorView activated = saved.keep(context.arena, kActivated, x.dtype, narrow);
-  const Weights of_up = parts_.of(up_part_, weights);
-  Saved& up_saved = saved.child(up_part_);
+  const Weights of_up = sub_layers_.of(up_index_, weights);
+  Saved& up_saved = saved.child(up_index_);
   switch (options_.activation) {
     case Activation::Gelu: up_.forward_with_gelu(context, of_up, x, wide, activated, up_saved); break;
     case Activation::SwiGlu:
       up_.forward(context, of_up, x, wide, up_saved);
       context.kernels.swiglu({.gate_up = as_rows(wide), .y = as_rows(activated)});
   }
-  down_.forward(context, parts_.of(down_part_, weights), activated, y, saved.child(down_part_));
+  down_.forward(context, sub_layers_.of(down_index_, weights), activated, y, saved.child(down_index_));
 }
 
 void Mlp::run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
@@ -57,23 +57,23 @@ void Mlp::run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView 
     case Activation::Gelu: through_gelu(pass, dy, dwide); break;
     case Activation::SwiGlu: through_swiglu(pass, dy, dwide);
   }
-  pass.through(up_, parts_, up_part_, dwide, dx);
+  pass.through(up_, sub_layers_, up_index_, dwide, dx);
 }
 
 // The product that computes the gradient of down's input writes dwide instead of storing that gradient.
 void Mlp::through_gelu(const BackwardPass& pass, ConstTensorView dy, TensorView dwide) const {
   const ConstTensorView wide = pass.saved()[kWide];
-  const Weights weights = parts_.of(down_part_, pass.weights());
-  Saved& saved = pass.saved().child(down_part_);
+  const Weights weights = sub_layers_.of(down_index_, pass.weights());
+  Saved& saved = pass.saved().child(down_index_);
   if (pass.fused())
-    down_.backward_with_gelu(pass.context(), weights, parts_.of(down_part_, pass.gradients()), dy, wide, dwide, saved);
+    down_.backward_with_gelu(pass.context(), weights, sub_layers_.of(down_index_, pass.gradients()), dy, wide, dwide, saved);
   else
     down_.backward_input_with_gelu(pass.context(), weights, dy, wide, dwide, saved);
 }
 
 void Mlp::through_swiglu(const BackwardPass& pass, ConstTensorView dy, TensorView dwide) const {
   const ScopedTensor dactivated(pass.context().arena, dy.dtype, pass.saved()[kActivated].shape);
-  pass.through(down_, parts_, down_part_, dy, dactivated);
+  pass.through(down_, sub_layers_, down_index_, dy, dactivated);
   pass.context().kernels.swiglu_backward(
       {.dy = as_rows(dactivated.view()), .gate_up = as_rows(pass.saved()[kWide]), .dgate_up = as_rows(dwide)});
 }
@@ -88,8 +88,8 @@ void Mlp::backward(Context& context, Weights weights, Gradients gradients, Const
 }
 
 void Mlp::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
-  down_.backward_weight(context, parts_.of(down_part_, gradients), saved.child(down_part_));
-  up_.backward_weight(context, parts_.of(up_part_, gradients), saved.child(up_part_));
+  down_.backward_weight(context, sub_layers_.of(down_index_, gradients), saved.child(down_index_));
+  up_.backward_weight(context, sub_layers_.of(up_index_, gradients), saved.child(up_index_));
 }
 
 }  // namespace trivet::model

@@ -23,7 +23,7 @@ class Mlp : public Layer {
   };
   explicit Mlp(const Options& options);
 
-  std::span<const ParameterSpec> parameters() const override { return parts_.parameters(); }
+  std::span<const ParameterSpec> parameters() const override { return sub_layers_.parameters(); }
   Shape output_shape(const Shape& input) const override { return input; }
   bool allows_sequence_parallelism() const override { return true; }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
@@ -40,8 +40,8 @@ class Mlp : public Layer {
 
   Options options_;
   Linear up_, down_;  // up_ is "up" or the fused "gate_up"
-  SubLayers parts_;
-  int up_part_, down_part_;
+  SubLayers sub_layers_;
+  int up_index_, down_index_;
 };
 
 }  // namespace trivet::model

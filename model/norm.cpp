@@ -1,6 +1,6 @@
 #include "model/norm.h"
-#include "kernels/kernels.h"
 
+#include "kernels/kernels.h"
 #include "model/sub_layers.h"
 
 namespace trivet::model {

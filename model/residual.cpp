@@ -1,18 +1,20 @@
-#include "kernels/kernels.h"
 #include "model/residual.h"
 
+#include "kernels/kernels.h"
+
 namespace trivet::model {
+
 Residual::Residual(const Options& options, std::unique_ptr<Norm> norm, std::unique_ptr<Layer> inner)
     : dropout_(options.dropout),
       dropout_name_(options.name + "." + options.inner_name + ".residual"),
       norm_(std::move(norm)),
       inner_(std::move(inner)) {
-  norm_part_ = parts_.add(options.norm_name, *norm_);
-  inner_part_ = parts_.add(options.inner_name, *inner_);
+  norm_index_ = sub_layers_.add(options.norm_name, *norm_);
+  inner_index_ = sub_layers_.add(options.inner_name, *inner_);
 }
 
 void Residual::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
-  norm_->forward(context, parts_.of(norm_part_, weights), x, keep_normed(context, x, saved), saved.child(norm_part_));
+  norm_->forward(context, sub_layers_.of(norm_index_, weights), x, keep_normed(context, x, saved), saved.child(norm_index_));
   add_inner(context, weights, x, y, saved);
 }
 
@@ -22,20 +24,20 @@ TensorView Residual::keep_normed(Context& context, ConstTensorView x, Saved& sav
 
 kernels::DropoutAdd Residual::forward_to_sum(Context& context, Weights weights, ConstTensorView x, TensorView branch,
                                              TensorView y, Saved& saved) const {
-  norm_->forward(context, parts_.of(norm_part_, weights), x, keep_normed(context, x, saved), saved.child(norm_part_));
+  norm_->forward(context, sub_layers_.of(norm_index_, weights), x, keep_normed(context, x, saved), saved.child(norm_index_));
   return run_inner(context, weights, x, branch, y, saved);
 }
 
 void Residual::forward_from_sum(Context& context, Weights weights, const kernels::DropoutAdd& sum, TensorView y,
                                 Saved& saved) const {
-  norm_->forward_of_sum(context, parts_.of(norm_part_, weights), sum, saved[kNormed], saved.child(norm_part_));
+  norm_->forward_of_sum(context, sub_layers_.of(norm_index_, weights), sum, saved[kNormed], saved.child(norm_index_));
   add_inner(context, weights, sum.out, y, saved);
 }
 
 // Runs the inner layer and returns the sum that is left to do for y.
 kernels::DropoutAdd Residual::run_inner(Context& context, Weights weights, ConstTensorView x, TensorView branch, TensorView y,
                                         Saved& saved) const {
-  inner_->forward(context, parts_.of(inner_part_, weights), saved[kNormed], branch, saved.child(inner_part_));
+  inner_->forward(context, sub_layers_.of(inner_index_, weights), saved[kNormed], branch, saved.child(inner_index_));
   return {.x = branch, .residual = x, .out = y, .dropout = dropout_site(context, dropout_name_, dropout_, x.shape)};
 }
 
@@ -53,18 +55,18 @@ void Residual::run_backward(const BackwardPass& pass, ConstTensorView dy, Tensor
 // Without dropout the inner layer's output gradient is dy itself.
 void Residual::through_inner(const BackwardPass& pass, ConstTensorView dy, TensorView dnormed) const {
   const kernels::DropoutSite site = dropout_site(pass.context(), dropout_name_, dropout_, dy.shape);
-  if (site.rate == 0) return pass.through(*inner_, parts_, inner_part_, dy, dnormed);
+  if (site.rate == 0) return pass.through(*inner_, sub_layers_, inner_index_, dy, dnormed);
   const IntermediateGradient dinner(pass, kDinner, dy.dtype, dy.shape);
   pass.context().kernels.dropout_backward({.dy = dy, .dx = dinner, .dropout = site});
-  pass.through(*inner_, parts_, inner_part_, dinner, dnormed);
+  pass.through(*inner_, sub_layers_, inner_index_, dinner, dnormed);
 }
 
 // dx = dy + norm's part, rounded once.
 void Residual::through_norm(const BackwardPass& pass, ConstTensorView dnormed, ConstTensorView dy, TensorView dx) const {
   Context& context = pass.context();
-  Saved& saved = pass.saved().child(norm_part_);
-  norm_->backward_input(context, parts_.of(norm_part_, pass.weights()), dnormed, dx, saved, dy);
-  if (pass.fused()) norm_->backward_weight(context, parts_.of(norm_part_, pass.gradients()), saved);
+  Saved& saved = pass.saved().child(norm_index_);
+  norm_->backward_input(context, sub_layers_.of(norm_index_, pass.weights()), dnormed, dx, saved, dy);
+  if (pass.fused()) norm_->backward_weight(context, sub_layers_.of(norm_index_, pass.gradients()), saved);
 }
 
 void Residual::backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const {
@@ -77,8 +79,8 @@ void Residual::backward(Context& context, Weights weights, Gradients gradients, 
 }
 
 void Residual::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
-  inner_->backward_weight(context, parts_.of(inner_part_, gradients), saved.child(inner_part_));
-  norm_->backward_weight(context, parts_.of(norm_part_, gradients), saved.child(norm_part_));
+  inner_->backward_weight(context, sub_layers_.of(inner_index_, gradients), saved.child(inner_index_));
+  norm_->backward_weight(context, sub_layers_.of(norm_index_, gradients), saved.child(norm_index_));
 }
 
 }  // namespace trivet::model

@@ -18,7 +18,7 @@ class Residual : public Layer {
   };
   Residual(const Options& options, std::unique_ptr<Norm> norm, std::unique_ptr<Layer> inner);
 
-  std::span<const ParameterSpec> parameters() const override { return parts_.parameters(); }
+  std::span<const ParameterSpec> parameters() const override { return sub_layers_.parameters(); }
   Shape output_shape(const Shape& input) const override { return input; }
   bool allows_sequence_parallelism() const override { return inner_->allows_sequence_parallelism(); }
   void forward(Context&, Weights, ConstTensorView x, TensorView y, Saved&) const override;
@@ -49,8 +49,8 @@ class Residual : public Layer {
   std::string dropout_name_;
   std::unique_ptr<Norm> norm_;
   std::unique_ptr<Layer> inner_;
-  SubLayers parts_;
-  int norm_part_, inner_part_;
+  SubLayers sub_layers_;
+  int norm_index_, inner_index_;
 };
 
 }  // namespace trivet::model

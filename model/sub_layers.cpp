@@ -7,9 +7,9 @@ namespace trivet::model {
 
 using tensor_parallel::sequence_axis;
 
-int SubLayers::add(const std::string& name, const Layer& part) {
+int SubLayers::add(const std::string& name, const Layer& layer) {
   const size_t first = parameters_.size();
-  for (ParameterSpec parameter : part.parameters()) {
+  for (ParameterSpec parameter : layer.parameters()) {
     if (!name.empty()) parameter.name = name + "." + parameter.name;
     parameters_.push_back(std::move(parameter));
   }
@@ -17,13 +17,14 @@ int SubLayers::add(const std::string& name, const Layer& part) {
   return static_cast<int>(ranges_.size()) - 1;
 }
 
-void BackwardPass::through(const Layer& part, const SubLayers& parts, int number, ConstTensorView dy, TensorView dx) const {
-  const Weights weights = parts.of(number, weights_);
-  Saved& saved = saved_.child(number);
+void BackwardPass::through(const Layer& layer, const SubLayers& sub_layers, int index, ConstTensorView dy,
+                           TensorView dx) const {
+  const Weights weights = sub_layers.of(index, weights_);
+  Saved& saved = saved_.child(index);
   if (fused_)
-    part.backward(context_, weights, parts.of(number, gradients_), dy, dx, saved);
+    layer.backward(context_, weights, sub_layers.of(index, gradients_), dy, dx, saved);
   else
-    part.backward_input(context_, weights, dy, dx, saved);
+    layer.backward_input(context_, weights, dy, dx, saved);
 }
 
 Intermediate::Intermediate(Arena& arena, Saved* keeper, int slot, DType dtype, const Shape& shape) {

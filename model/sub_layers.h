@@ -1,7 +1,7 @@
-// What layers that consist of other layers have in common.
+// What layers that consist of other layers, their sub-layers, have in common.
 //
-// A composite layer lists the parameters of its parts one after another, each under its part's name ("attention" +
-// "qkv.weight"), gives each part a child of its Saved, and walks the parts forward and backward. It owns the parts.
+// A composite layer lists the parameters of its sub-layers one after another, each under its sub-layer's name ("attention" +
+// "qkv.weight"), gives each sub-layer a child of its Saved, and walks the sub-layers forward and backward. It owns them.
 #pragma once
 
 #include <span>
@@ -14,18 +14,17 @@
 
 namespace trivet::model {
 
-// The parameters of a composite layer and the range of them that belongs to each part.
+// The parameters of a composite layer and the range of them that belongs to each sub-layer.
 class SubLayers {
  public:
-  // Returns the part's number: its index here and the number of its child of Saved. If `name` is empty, the part's parameters
-  // keep their names.
-  int add(const std::string& name, const Layer& part);
+  // Returns the sub-layer's index, here and among the children of Saved. If `name` is empty, its parameters keep their names.
+  int add(const std::string& name, const Layer& layer);
   void add_own(ParameterSpec parameter) { parameters_.push_back(std::move(parameter)); }
 
   std::span<const ParameterSpec> parameters() const { return parameters_; }
   template <typename View>
-  std::span<const View> of(int part, std::span<const View> all) const {
-    return all.subspan(ranges_[static_cast<size_t>(part)].first, ranges_[static_cast<size_t>(part)].count);
+  std::span<const View> of(int index, std::span<const View> all) const {
+    return all.subspan(ranges_[static_cast<size_t>(index)].first, ranges_[static_cast<size_t>(index)].count);
   }
 
  private:
@@ -37,8 +36,8 @@ class SubLayers {
 };
 
 // One backward pass through a composite layer. The mathematics is the same whether the weight gradients are computed in the
-// same pass (fused) or later. The difference is how long the gradients of intermediates live: a part's backward_weight reads
-// its dy.
+// same pass (fused) or later. The difference is how long the gradients of intermediates live: a sub-layer's backward_weight
+// reads its dy.
 class BackwardPass {
  public:
   BackwardPass(Context& context, Weights weights, Saved& saved) : context_(context), weights_(weights), saved_(saved) {}
@@ -53,8 +52,8 @@ class BackwardPass {
   // Keeps what backward_weight reads; null in a fused pass, after which nothing reads it.
   Saved* keeper() const { return fused_ ? nullptr : &saved_; }
 
-  // Runs backward_input of a part or, if fused, its backward.
-  void through(const Layer& part, const SubLayers& parts, int number, ConstTensorView dy, TensorView dx) const;
+  // Runs backward_input of a sub-layer or, if fused, its backward.
+  void through(const Layer& layer, const SubLayers& sub_layers, int index, ConstTensorView dy, TensorView dx) const;
 
  private:
   Context& context_;

@@ -14,23 +14,23 @@ TransformerBlock::TransformerBlock(const std::string& name, const Options& optio
                  std::make_unique<Attention>(name + ".attention", options.attention)),
       mlp_({.name = name, .norm_name = "norm2", .inner_name = "mlp", .dropout = options.dropout}, norm_of(options),
            std::make_unique<Mlp>(options.mlp)) {
-  attention_part_ = parts_.add("", attention_);
-  mlp_part_ = parts_.add("", mlp_);
+  attention_index_ = sub_layers_.add("", attention_);
+  mlp_index_ = sub_layers_.add("", mlp_);
 }
 
 void TransformerBlock::forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const {
   const TensorView middle = saved.keep(context.arena, kMiddle, x.dtype, x.shape);
-  Saved &of_attention = saved.child(attention_part_), &of_mlp = saved.child(mlp_part_);
+  Saved &of_attention = saved.child(attention_index_), &of_mlp = saved.child(mlp_index_);
   const TensorView normed = mlp_.keep_normed(context, x, of_mlp);
   const kernels::DropoutAdd sum =
-      attention_.forward_to_sum(context, parts_.of(attention_part_, weights), x, normed, middle, of_attention);
-  mlp_.forward_from_sum(context, parts_.of(mlp_part_, weights), sum, y, of_mlp);
+      attention_.forward_to_sum(context, sub_layers_.of(attention_index_, weights), x, normed, middle, of_attention);
+  mlp_.forward_from_sum(context, sub_layers_.of(mlp_index_, weights), sum, y, of_mlp);
 }
 
 void TransformerBlock::run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const {
   const IntermediateGradient dmiddle(pass, kDmiddle, dy.dtype, dy.shape);
-  pass.through(mlp_, parts_, mlp_part_, dy, dmiddle);
-  pass.through(attention_, parts_, attention_part_, dmiddle, dx);
+  pass.through(mlp_, sub_layers_, mlp_index_, dy, dmiddle);
+  pass.through(attention_, sub_layers_, attention_index_, dmiddle, dx);
 }
 
 void TransformerBlock::backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx,
@@ -44,8 +44,8 @@ void TransformerBlock::backward(Context& context, Weights weights, Gradients gra
 }
 
 void TransformerBlock::backward_weight(Context& context, Gradients gradients, const Saved& saved) const {
-  mlp_.backward_weight(context, parts_.of(mlp_part_, gradients), saved.child(mlp_part_));
-  attention_.backward_weight(context, parts_.of(attention_part_, gradients), saved.child(attention_part_));
+  mlp_.backward_weight(context, sub_layers_.of(mlp_index_, gradients), saved.child(mlp_index_));
+  attention_.backward_weight(context, sub_layers_.of(attention_index_, gradients), saved.child(attention_index_));
 }
 
 }  // namespace trivet::model

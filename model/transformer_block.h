@@ -21,7 +21,7 @@ class TransformerBlock : public Layer {
   };
   TransformerBlock(const std::string& name, const Options& options);
 
-  std::span<const ParameterSpec> parameters() const override { return parts_.parameters(); }
+  std::span<const ParameterSpec> parameters() const override { return sub_layers_.parameters(); }
   Shape output_shape(const Shape& input) const override { return input; }
   std::string_view type() const override { return "transformer_block"; }
   bool allows_sequence_parallelism() const override { return true; }
@@ -36,8 +36,8 @@ class TransformerBlock : public Layer {
   void run_backward(const BackwardPass& pass, ConstTensorView dy, TensorView dx) const;
 
   Residual attention_, mlp_;
-  SubLayers parts_;
-  int attention_part_, mlp_part_;
+  SubLayers sub_layers_;
+  int attention_index_, mlp_index_;
 };
 
 }  // namespace trivet::model

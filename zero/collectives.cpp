@@ -15,7 +15,7 @@ int64_t piece_elements(int64_t bucket_elements, int64_t shard_elements, int rank
 }
 
 // The staging tensor must live until the stream has used it, and an arena belongs to one thread, so the caller waits for the
-// stream. Only groups larger than a bucket take this path; their transfers do not overlap.
+// stream. Only groups larger than a bucket take this path; their operations do not overlap.
 template <typename Body>
 void with_staging(Arena& buffers, DType dtype, int64_t elements, Stream& stream, Body&& body) {
   ScopedTensor staging(buffers, dtype, {elements});

@@ -1,4 +1,4 @@
-// The places of tensors next to a device that has its own memory (zero/host_side.h), as the device and the host see them.
+// Staged tensors next to a device that has its own memory (zero/host_side.h), as the device and the host see them.
 //
 //   kept                the host's kernels     the device's kernels
 //   on the device       DeviceTensor           (use it where it is)
@@ -52,7 +52,7 @@ class DeviceTensor final : public StagedTensor {
   TensorView tensor_;
 };
 
-// A tensor that is kept elsewhere, seen from the device: transfers run between it and device memory.
+// A tensor that is kept elsewhere, seen from the device: it is staged in device memory.
 class SeenFromDevice : public StagedTensor {
  public:
   explicit SeenFromDevice(StagedTensor& home) : home_(home) {}
@@ -76,7 +76,7 @@ class HostTensorOnDevice final : public SeenFromDevice {
   HostTensor& tensor_;
 };
 
-// A tensor in a file: transfers go through the host's staging memory, and wait() blocks the host.
+// A tensor in a file: copies go through the host's staging memory, and wait() blocks the host.
 class FileTensorOnDevice final : public SeenFromDevice {
  public:
   FileTensorOnDevice(HostSide& side, StagedTensor& file) : SeenFromDevice(file), side_(side), file_(file) {}

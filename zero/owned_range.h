@@ -15,14 +15,15 @@ struct OwnedRange {
   PlacedView master;    // float32
   PlacedView copy_out;  // the weights in the model's dtype; absent if `master` is that already
   // Gradient dtype; in layout mode int64 on the fixed-point grid, or float32; absent when frozen. In the memory of the device;
-  // it has a place as well if the host uses it.
+  // a host that uses it stages it.
   ConstPlacedView gradient;
   std::vector<PlacedView> states;
   HostSide* host = nullptr;  // the range is for the kernels of this host; null: for the device's
 
   // Whether tensors that are written have to be staged.
   bool staged() const {
-    return master.place || copy_out.place || std::ranges::any_of(states, [](const PlacedView& state) { return state.place; });
+    return master.staged || copy_out.staged ||
+           std::ranges::any_of(states, [](const PlacedView& state) { return state.staged; });
   }
   // The kernels that the range is for. `device`: those of the device.
   kernels::Kernels& kernels(kernels::Kernels& device) const { return host ? host->kernels() : device; }

@@ -227,7 +227,7 @@ OwnedRange ParameterGroup::owned() {
   range.master = separate_master() ? master_.seen_by(range.host, 0, range.count) : weights;
   if (separate_master()) range.copy_out = weights;
   const PlacedView gradient = gradients_.seen_by(range.host, owned_in_gradients(), range.count);
-  range.gradient = ConstPlacedView{gradient, gradient.place};
+  range.gradient = ConstPlacedView{gradient, gradient.staged};
   for (PlacedTensor& state : states_) range.states.push_back(state.seen_by(range.host, 0, range.count));
   return range;
 }
@@ -266,7 +266,7 @@ void ParameterGroup::initialize(uint64_t seed) {
   visit(pieces, {.master = Access::Write, .copy_out = Access::Write}, resources_.buffers, resources_.offload.staging,
         [&](const OwnedPiece&, const OwnedRange& range) {
           kernels::Kernels& kernels = range.kernels(resources_.kernels);
-          if (range.master.place) kernels.zero(range.master);  // with the padding: memory of a group starts as zeros
+          if (range.master.staged) kernels.zero(range.master);  // with the padding: memory of a group starts as zeros
           for (const FlatParameter& parameter : layout_.parameters)
             for (const tensor_parallel::LocalBox& box : parameter.part.boxes) initialize_box(parameter, box, seed, range);
           if (!range.copy_out.absent()) kernels.copy(range.master, range.copy_out);

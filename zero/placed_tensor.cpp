@@ -45,12 +45,12 @@ void PlacedTensor::copy_to(TensorView to, Stream& stream, const Resources& resou
 void PlacedTensor::use_on_device(int64_t first, int64_t count, bool written, Arena& buffers,
                                  const std::function<void(TensorView)>& use) {
   const PlacedView seen = seen_by(nullptr, first, count);
-  if (!seen.place) return use(seen);
+  if (!seen.staged) return use(seen);
   const StagingMemory memory(buffers, seen.bytes());
-  const TensorView staged = memory.tensor(0, seen.dtype, count);
-  if (!written) seen.place->read(first, staged).wait();
-  use(staged);
-  if (written) seen.place->write(first, staged).wait();
+  const TensorView copy = memory.tensor(0, seen.dtype, count);
+  if (!written) seen.staged->read(first, copy).wait();
+  use(copy);
+  if (written) seen.staged->write(first, copy).wait();
 }
 
 }  // namespace trivet::zero

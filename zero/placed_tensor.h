@@ -21,12 +21,12 @@
 
 namespace trivet::zero {
 
-// A view of a tensor, and the place from which a side has to stage it. Without a place, that side's kernels reach the view's
-// memory. The view of a tensor that is not on the device has a size and no memory until it is staged. Assigning a view to it
-// keeps the place.
+// A view of a tensor, and the StagedTensor through which a side has to stage it. Without one, that side's kernels reach the
+// view's memory. The view of a tensor that is not on the device has a size and no memory until it is staged. Assigning a view
+// to it keeps `staged`.
 template <typename View>
 struct Placed : View {
-  StagedTensor* place = nullptr;
+  StagedTensor* staged = nullptr;
   using View::operator=;
 };
 using PlacedView = Placed<TensorView>;

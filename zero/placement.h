@@ -16,7 +16,7 @@ namespace trivet::zero {
 
 enum class Placement : uint8_t { Device, Host, File };
 
-// A transfer in flight. The object is copyable; an empty one is done.
+// A copy in flight. The object itself is copyable; an empty one is done.
 class PendingCopy {
  public:
   class State {
@@ -34,11 +34,11 @@ class PendingCopy {
   std::shared_ptr<State> state_;
 };
 
-// A flat tensor that is outside the memory that kernels reach, and the transfers between it and such memory ("staging").
+// A flat tensor that is outside the memory that kernels reach, and the copies between it and such memory ("staging").
 //
-// A transfer begins at a multiple of granule_elements() and ends at one, or at the end of the tensor. Its staging memory begins
-// at a multiple of kStagingAlignment bytes and must not be touched until the transfer is done. Two transfers that overlap must
-// not be in flight at the same time, unless both are reads. Thread-safe.
+// A copy begins at a multiple of granule_elements() and ends at one, or at the end of the tensor. Its staging memory begins at
+// a multiple of kStagingAlignment bytes and must not be touched until the copy is done. Two copies that overlap must not be in
+// flight at the same time, unless both are reads. Thread-safe.
 class StagedTensor {
  public:
   virtual ~StagedTensor() = default;
@@ -50,7 +50,7 @@ class StagedTensor {
   // Returns the tensor itself if it is in host memory: kernels of the host (zero/host_side.h) need no copy of it. Otherwise
   // returns an absent view.
   virtual TensorView host_memory() { return {}; }
-  // Returns the same tensor as a place whose staging is host memory, if this one's staging is device memory.
+  // Returns the same tensor, staged in host memory, if this one is staged in device memory.
   virtual StagedTensor& on_host() { return *this; }
 };
 

@@ -11,26 +11,26 @@ namespace {
 bool reads(Access access) { return access == Access::Read || access == Access::ReadWrite; }
 bool writes(Access access) { return access == Access::Write || access == Access::ReadWrite; }
 
-// A staged tensor of a piece: the elements [first, first + count) of its place, which include those of the piece.
+// A staged tensor of a piece: the elements [first, first + count) of `staged`, which include those of the piece.
 struct VisitedTensor {
-  StagedTensor* place = nullptr;
+  StagedTensor* staged = nullptr;
   Access access = Access::None;
   TensorView* view = nullptr;  // of the piece's range
   int64_t first = 0, count = 0, skipped = 0;
   TensorView memory;
 
-  int64_t bytes() const { return staging_bytes(count * size_of(place->dtype())); }
+  int64_t bytes() const { return staging_bytes(count * size_of(staged->dtype())); }
 };
 
-VisitedTensor staged(const OwnedPiece& piece, StagedTensor* place, Access access, TensorView* view) {
-  const int64_t granule = place->granule_elements();
-  VisitedTensor tensor{place, access, view};
+VisitedTensor visited(const OwnedPiece& piece, StagedTensor* staged, Access access, TensorView* view) {
+  const int64_t granule = staged->granule_elements();
+  VisitedTensor tensor{staged, access, view};
   tensor.first = piece.first / granule * granule;
   tensor.skipped = piece.first - tensor.first;
   const int64_t end = (piece.first + piece.count + granule - 1) / granule * granule;
-  tensor.count = std::min(end, place->elements()) - tensor.first;
+  tensor.count = std::min(end, staged->elements()) - tensor.first;
   if (writes(access) && (tensor.skipped != 0 || tensor.count != piece.count))
-    throw std::logic_error("zero: a piece that is written begins or ends within a granule of its place");
+    throw std::logic_error("zero: a piece that is written begins or ends within a granule of the staged tensor");
   return tensor;
 }
 
@@ -56,9 +56,9 @@ void for_each_tensor(OwnedRange& range, const RangeAccess& access, Use&& use) {
   for (size_t i = 0; i < range.states.size() && i < access.states.size(); ++i) use(range.states[i], access.states[i]);
 }
 
-// The tensor of this place, if the kernels of the range can use it where it is.
-TensorView usable_in_place(const OwnedRange& range, StagedTensor& place) {
-  return range.host ? place.host_memory() : TensorView{};
+// The tensor itself, if the kernels of the range can use it where it is.
+TensorView usable_in_place(const OwnedRange& range, StagedTensor& tensor) {
+  return range.host ? tensor.host_memory() : TensorView{};
 }
 
 // A piece on its way through memory.
@@ -67,26 +67,26 @@ struct Visit {
   OwnedRange range;
   TensorView gradient;  // staged
   std::vector<VisitedTensor> tensors;
-  std::vector<PendingCopy> transfers;
+  std::vector<PendingCopy> copies;
 
   Visit(const OwnedPiece& of, const RangeAccess& access) : piece(&of), range(piece_of(of)) {
-    const auto add = [&](StagedTensor* place, Access how, TensorView& view) {
-      if (!place || how == Access::None) return;
-      if (const TensorView memory = usable_in_place(range, *place); !memory.absent())
+    const auto add = [&](StagedTensor* staged, Access how, TensorView& view) {
+      if (!staged || how == Access::None) return;
+      if (const TensorView memory = usable_in_place(range, *staged); !memory.absent())
         view = memory.slice(of.first, of.count);
       else
-        tensors.push_back(staged(of, place, how, &view));
+        tensors.push_back(visited(of, staged, how, &view));
     };
-    add(range.gradient.place, access.gradient ? Access::Read : Access::None, gradient);
-    for_each_tensor(range, access, [&](PlacedView& tensor, Access how) { add(tensor.place, how, tensor); });
+    add(range.gradient.staged, access.gradient ? Access::Read : Access::None, gradient);
+    for_each_tensor(range, access, [&](PlacedView& tensor, Access how) { add(tensor.staged, how, tensor); });
   }
   Visit(const Visit&) = delete;
   Visit& operator=(const Visit&) = delete;
-  // After an error, transfers in flight still use staging memory that is released when visit() returns.
+  // After an error, copies in flight still use staging memory that is released when visit() returns.
   ~Visit() {
-    for (const PendingCopy& transfer : transfers) {
+    for (const PendingCopy& copy : copies) {
       try {
-        transfer.wait();
+        copy.wait();
       } catch (...) {
       }
     }
@@ -100,19 +100,19 @@ struct Visit {
   void read(const StagingMemory& memory) {
     int64_t offset = 0;
     for (VisitedTensor& tensor : tensors) {
-      tensor.memory = memory.tensor(offset, tensor.place->dtype(), tensor.count);
+      tensor.memory = memory.tensor(offset, tensor.staged->dtype(), tensor.count);
       *tensor.view = tensor.memory.slice(tensor.skipped, range.count);
       offset += tensor.bytes();
-      if (reads(tensor.access)) transfers.push_back(tensor.place->read(tensor.first, tensor.memory));
+      if (reads(tensor.access)) copies.push_back(tensor.staged->read(tensor.first, tensor.memory));
     }
   }
   void write() {
     for (const VisitedTensor& tensor : tensors)
-      if (writes(tensor.access)) transfers.push_back(tensor.place->write(tensor.first, tensor.memory));
+      if (writes(tensor.access)) copies.push_back(tensor.staged->write(tensor.first, tensor.memory));
   }
   void wait() {
-    for (const PendingCopy& transfer : transfers) transfer.wait();
-    transfers.clear();
+    for (const PendingCopy& copy : copies) copy.wait();
+    copies.clear();
     if (!gradient.absent()) range.gradient = gradient;
   }
 };
@@ -137,9 +137,9 @@ int64_t most_staged_bytes(ParameterGroup& group, const RangeAccess& access, int6
   OwnedRange range = group.owned();
   int64_t sum = 0;
   for_each_tensor(range, access, [&](const PlacedView& tensor, Access how) {
-    StagedTensor* const place = tensor.place;
-    if (!place || how == Access::None || !usable_in_place(range, *place).absent()) return;
-    sum += staging_bytes(std::min(elements + 2 * place->granule_elements(), place->elements()) * size_of(place->dtype()));
+    StagedTensor* const staged = tensor.staged;
+    if (!staged || how == Access::None || !usable_in_place(range, *staged).absent()) return;
+    sum += staging_bytes(std::min(elements + 2 * staged->granule_elements(), staged->elements()) * size_of(staged->dtype()));
   });
   return sum;
 }

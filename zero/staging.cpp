@@ -20,7 +20,7 @@ StagingRing::StagingRing(Allocator& allocator, MemoryMeter& meter, int64_t buffe
 StagingRing::~StagingRing() {
   for (const Slot& slot : slots_) {
     try {
-      slot.transfer.wait();
+      slot.read.wait();
     } catch (...) {
     }
   }
@@ -34,8 +34,8 @@ void StagingRing::read(StagedTensor& from, TensorView to, Stream& stream, kernel
     const auto [slot, part] = asked.front();
     asked.pop_front();
     const TensorView staging{slot->memory, part.dtype, part.shape};
-    stream.enqueue([transfer = slot->transfer, staging, part, &kernels] {
-      transfer.wait();
+    stream.enqueue([read = slot->read, staging, part, &kernels] {
+      read.wait();
       kernels.copy_pinned(staging, part);
     });
     slot->copied = stream.record();
@@ -46,15 +46,15 @@ void StagingRing::read(StagedTensor& from, TensorView to, Stream& stream, kernel
     slot.copied.wait_on_host();
     const int64_t count = std::min(to.elements() - first, slot_bytes_ / size_of(to.dtype));
     const TensorView part = to.slice(first, count);
-    slot.transfer = from.read(first, {slot.memory, to.dtype, {count}});
+    slot.read = from.read(first, {slot.memory, to.dtype, {count}});
     asked.emplace_back(&slot, part);
     first += count;
   }
   while (!asked.empty()) copy_first();
 }
 
-ConstTensorView PlaceReader::read(StagedTensor& place, int64_t first, int64_t count) {
-  StagedTensor& source = place.on_host();
+ConstTensorView StagedTensorReader::read(StagedTensor& tensor, int64_t first, int64_t count) {
+  StagedTensor& source = tensor.on_host();
   const int64_t granule = source.granule_elements(), size = size_of(source.dtype());
   const int64_t begin = first / granule * granule;
   const int64_t end = std::min((first + count + granule - 1) / granule * granule, source.elements());

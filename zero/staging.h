@@ -1,4 +1,4 @@
-// Memory for copies to and from places (zero/placement.h).
+// Memory for copies from and to staged tensors (zero/placement.h).
 #pragma once
 
 #include <vector>
@@ -41,7 +41,7 @@ class StagingMemory {
 //   stream  |      | copy of 0, gather of 0 | copy of 1, gather of 1 | ...
 //
 // If the device has its own memory, the buffers are page-locked host memory. Only one thread may call read(). The stream's work
-// must be done before the ring is destroyed; the places and the meter must outlive it.
+// must be done before the ring is destroyed; the tensors and the meter must outlive it.
 class StagingRing {
  public:
   StagingRing(Allocator& allocator, MemoryMeter& meter, int64_t buffers, int64_t buffer_bytes);
@@ -52,7 +52,7 @@ class StagingRing {
  private:
   struct Slot {
     void* memory = nullptr;
-    PendingCopy transfer;
+    PendingCopy read;
     Event copied;
   };
   Buffer memory_;
@@ -61,11 +61,11 @@ class StagingRing {
   size_t next_ = 0;
 };
 
-// Reads elements of a place into host memory, for work that is not part of a step: saving and exporting.
-class PlaceReader {
+// Reads elements of a staged tensor into host memory, for work that is not part of a step: saving and exporting.
+class StagedTensorReader {
  public:
   // Returns the elements [first, first + count); they are valid until the next call.
-  ConstTensorView read(StagedTensor& place, int64_t first, int64_t count);
+  ConstTensorView read(StagedTensor& tensor, int64_t first, int64_t count);
 
  private:
   MemoryMeter meter_;

@@ -41,7 +41,7 @@ struct alignas(64) HeapNotice {
   std::atomic<int> mapped;
 };
 
-// SegmentLayout of the world's segment: the board, the notice, and what every rank does.
+// Where the parts of the world's segment begin: the board, the notice, and what every rank does.
 struct SegmentLayout {
   explicit SegmentLayout(int ranks)
       : board(Board::bytes(ranks, ShmMemory::kSlotBytes)),

@@ -46,7 +46,7 @@ class Transport {
   // Neither of them waits. `bytes` is not empty; `peer` is another rank.
   virtual std::unique_ptr<PendingMessage> send(int peer, uint64_t tag, std::span<const std::byte> bytes) = 0;
   virtual std::unique_ptr<PendingMessage> receive(int peer, uint64_t tag, std::span<std::byte> bytes) = 0;
-  // After PeerGone, for messages: "its connection ended: Connection reset by peer".
+  // After PeerGone, what an error says: "its connection ended: Connection reset by peer".
   virtual std::string why_gone(int peer) const = 0;
 };
 

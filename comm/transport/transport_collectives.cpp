@@ -52,7 +52,7 @@ OperationHeader TransportCollectives::meet(const Call& call) {
 
 // Receives are posted first, so that no data arrives before its receive.
 void TransportCollectives::meet_and_move(const Call& call, const Incoming& incoming, const Outgoing& outgoing) {
-  Transfers messages;
+  MessagesInFlight messages;
   receive_all(incoming, messages);
   const OperationHeader header = meet(call);
   send_all(outgoing, messages);
@@ -121,7 +121,7 @@ void TransportCollectives::reduce_scatter(const Call& call) {
   }
 }
 
-void TransportCollectives::receive_all(const Incoming& incoming, Transfers& messages) const {
+void TransportCollectives::receive_all(const Incoming& incoming, MessagesInFlight& messages) const {
   for (int rank : ranks_after(link_.rank(), link_.size())) {
     if (rank == link_.rank() || incoming(rank).empty()) continue;
     messages.owned.push_back(link_.receive(rank, MessageKind::CollectiveData, incoming(rank)));
@@ -129,7 +129,7 @@ void TransportCollectives::receive_all(const Incoming& incoming, Transfers& mess
   }
 }
 
-void TransportCollectives::send_all(const Outgoing& outgoing, Transfers& messages) const {
+void TransportCollectives::send_all(const Outgoing& outgoing, MessagesInFlight& messages) const {
   for (int rank : ranks_after(link_.rank(), link_.size())) {
     if (rank == link_.rank() || outgoing(rank).empty()) continue;
     messages.owned.push_back(link_.send(rank, MessageKind::CollectiveData, outgoing(rank)));
@@ -138,7 +138,7 @@ void TransportCollectives::send_all(const Outgoing& outgoing, Transfers& message
 }
 
 void TransportCollectives::exchange(const OperationHeader& during, const Incoming& incoming, const Outgoing& outgoing) const {
-  Transfers messages;
+  MessagesInFlight messages;
   receive_all(incoming, messages);
   send_all(outgoing, messages);
   link_.await(messages.pending, during);

@@ -31,8 +31,8 @@ class TransportCollectives {
   std::optional<OperationHeader> ahead(int rank) const { return under_way_ ? std::nullopt : meeting_.ahead(rank); }
 
  private:
-  // Transfers that are in flight at the same time. Destroying it cancels them.
-  struct Transfers {
+  // Messages that are in flight at the same time. Destroying it cancels them.
+  struct MessagesInFlight {
     std::vector<std::unique_ptr<PendingMessage>> owned;
     std::vector<PeerMessage> pending;
   };
@@ -50,8 +50,8 @@ class TransportCollectives {
   void all_reduce(const Call& call);
   void reduce_scatter(const Call& call);
 
-  void receive_all(const Incoming& incoming, Transfers& messages) const;
-  void send_all(const Outgoing& outgoing, Transfers& messages) const;
+  void receive_all(const Incoming& incoming, MessagesInFlight& messages) const;
+  void send_all(const Outgoing& outgoing, MessagesInFlight& messages) const;
   void exchange(const OperationHeader& during, const Incoming& incoming, const Outgoing& outgoing) const;
   // Memory for what all other ranks send of a segment of `bytes`: the piece of `rank`.
   std::span<std::byte> received(int rank, size_t bytes);

@@ -14,8 +14,8 @@ constexpr int64_t kAlignment = 64;
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-bool in_places(std::span<const Piece> pieces) {
-  return std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.place != nullptr; });
+bool any_staged(std::span<const Piece> pieces) {
+  return std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.staged != nullptr; });
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ AsyncSaver::AsyncSaver(CheckpointStore& store, Participants ranks, MemoryMeter& 
       failure_limit_(failure_limit) {}
 
 int64_t AsyncSaver::staging_bytes_for(std::span<const Piece> pieces) {
-  if (in_places(pieces)) return 0;
+  if (any_staged(pieces)) return 0;
   int64_t bytes = 0;
   for (const Piece& piece : pieces) bytes += aligned(piece.data.bytes());
   return bytes;
@@ -44,7 +44,7 @@ void AsyncSaver::start(const SaveRequest& request, OnFailure on_failure) {
   wait();
   if (failures_in_a_row_ >= failure_limit_) std::rethrow_exception(failure_);
   on_failure_ = on_failure;
-  if (in_places(request.pieces)) {
+  if (any_staged(request.pieces)) {
     stage(request, how_.apart);
     write();
     staging_.reset();  // not needed until the next save
@@ -74,11 +74,11 @@ void AsyncSaver::forgive_failed_write() const {
   }
 }
 
-// A piece that has a place is read from it when it is written.
+// A piece with a StagedTensor is read from that when it is written.
 void AsyncSaver::stage(const SaveRequest& request, bool copies) {
   pieces_.assign(request.pieces.begin(), request.pieces.end());
   request_ = {request.step, pieces_, request.state, request.config};
-  const auto is_copied = [&](const Piece& piece) { return copies && !piece.place; };
+  const auto is_copied = [&](const Piece& piece) { return copies && !piece.staged; };
   int64_t bytes = 0, offset = 0;
   for (const Piece& piece : pieces_) bytes += is_copied(piece) ? aligned(piece.data.bytes()) : 0;
   if (staging_bytes() < bytes) {
@@ -87,11 +87,11 @@ void AsyncSaver::stage(const SaveRequest& request, bool copies) {
   }
   for (Piece& piece : pieces_) {
     if (!is_copied(piece)) continue;
-    TensorView staged = piece.data;
-    staged.data = static_cast<std::byte*>(staging_.view().data) + offset;
-    how_.copy(piece.data, staged);
+    TensorView copy = piece.data;
+    copy.data = static_cast<std::byte*>(staging_.view().data) + offset;
+    how_.copy(piece.data, copy);
     offset += aligned(piece.data.bytes());
-    piece.data = staged;
+    piece.data = copy;
   }
 }
 

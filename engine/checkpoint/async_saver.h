@@ -23,8 +23,8 @@
 
 namespace trivet::checkpoint {
 
-// Where pieces are copied to, and how. `apart`: pieces without a place are in memory that only `copy` reaches, such as a
-// device's.
+// Where pieces are copied to, and how. `apart`: pieces without a StagedTensor are in memory that only `copy` reaches, such as
+// a device's.
 struct Staging {
   Allocator& allocator = host_allocator();
   std::function<void(ConstTensorView from, TensorView to)> copy = copy_in_host_memory;

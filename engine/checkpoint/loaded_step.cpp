@@ -12,8 +12,8 @@
 
 #include "core/error.h"
 #include "core/printable.h"
+#include "engine/checkpoint/common_elements.h"
 #include "engine/checkpoint/crc32c.h"
-#include "engine/checkpoint/overlap.h"
 #include "engine/checkpoint/parallel.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/checkpoint/strict_json.h"
@@ -36,9 +36,10 @@ struct BlockJob {
   std::vector<Copy> copies;
 };
 
-void add_copies(std::vector<BlockJob>& jobs, size_t piece, const CommonElements& run, int64_t element_bytes, std::byte* out) {
-  int64_t from = run.from * element_bytes, left = run.count * element_bytes;
-  out += run.to * element_bytes;
+void add_copies(std::vector<BlockJob>& jobs, size_t piece, const CommonElements& common, int64_t element_bytes,
+                std::byte* out) {
+  int64_t from = common.from * element_bytes, left = common.count * element_bytes;
+  out += common.to * element_bytes;
   while (left > 0) {
     const size_t block = from / kBlockBytes;
     const int64_t in_block = from % kBlockBytes, bytes = std::min(left, kBlockBytes - in_block);
@@ -179,7 +180,7 @@ const TensorInfo* LoadedStep::find(const std::string& name) const {
 
 void LoadedStep::check_wanted(const Piece& piece) const {
   check_stored(*this, piece);
-  if (piece.place) throw std::logic_error(fmt::format("checkpoint: wanted piece of \"{}\" has no memory", piece.name));
+  if (piece.staged) throw std::logic_error(fmt::format("checkpoint: wanted piece of \"{}\" has no memory", piece.name));
   if (piece.data.elements() != piece.count || piece.first < 0 || piece.first + piece.count > piece.box_shape.elements())
     throw std::logic_error(
         fmt::format("checkpoint: wanted piece of \"{}\": {} elements of memory for elements {} + {} of a box {}", piece.name,
@@ -195,9 +196,9 @@ void LoadedStep::read(std::span<const Piece> wanted, int threads) const {
   for (const Piece& piece : wanted) {
     int64_t covered = 0;
     for (size_t i : stored[piece.name])
-      for (const CommonElements& run : common_runs(piece.shape, region_of(manifest_.pieces[i]), region_of(piece))) {
-        add_copies(jobs, i, run, size_of(piece.data.dtype), static_cast<std::byte*>(piece.data.data));
-        covered += run.count;
+      for (const CommonElements& common : common_elements(piece.shape, region_of(manifest_.pieces[i]), region_of(piece))) {
+        add_copies(jobs, i, common, size_of(piece.data.dtype), static_cast<std::byte*>(piece.data.data));
+        covered += common.count;
       }
     if (covered != piece.count)
       corrupt(directory_, fmt::format("tensor \"{}\" {}: {} of {} wanted elements are stored", piece.name,

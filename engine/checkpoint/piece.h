@@ -19,9 +19,9 @@ struct Piece {
   Shape box_start, box_shape;
   int64_t first = 0, count = 0;  // elements of the flattened box
   TensorView data;               // [count]; read when saving, written when loading
-  // Where the data is if it has no memory: elements [place_first, place_first + count) of this. Only for saving.
-  zero::StagedTensor* place = nullptr;
-  int64_t place_first = 0;
+  // Where the data is if it has no memory: elements [staged_first, staged_first + count) of this tensor. Only for saving.
+  zero::StagedTensor* staged = nullptr;
+  int64_t staged_first = 0;
   DType used_as = DType::Float32;  // what layers compute with; weights must be finite in it, too. Only for saving.
 };
 

@@ -78,14 +78,14 @@ void check_finite(ConstTensorView block, const Piece& piece, int64_t first, int 
                                   piece.first + first + element, not_finite_value(block, element, piece.used_as)));
 }
 
-// `from_place` reads pieces that have no memory.
-std::vector<uint32_t> write_blocks(HashingFile& file, const Piece& piece, zero::PlaceReader& from_place, int rank) {
+// `reader` reads pieces that have no memory.
+std::vector<uint32_t> write_blocks(HashingFile& file, const Piece& piece, zero::StagedTensorReader& reader, int rank) {
   std::vector<uint32_t> checksums;
   const int64_t block_elements = kBlockBytes / size_of(piece.data.dtype);
   for (int64_t done = 0; done < piece.count; done += block_elements) {
     const int64_t count = std::min(block_elements, piece.count - done);
-    const ConstTensorView data = piece.place ? from_place.read(*piece.place, piece.place_first + done, count)
-                                             : ConstTensorView(piece.data.slice(done, count));
+    const ConstTensorView data = piece.staged ? reader.read(*piece.staged, piece.staged_first + done, count)
+                                              : ConstTensorView(piece.data.slice(done, count));
     const std::span block(static_cast<const std::byte*>(data.data), static_cast<size_t>(data.bytes()));
     check_finite(data, piece, done, rank);
     checksums.push_back(crc32c(block));
@@ -109,13 +109,13 @@ Manifest write_shard(FileSystem& files, const std::string& directory, const Shar
   const auto output = files.create(directory + "/" + name, header.data_start + data_bytes);
   HashingFile file(*output);
   Manifest share;
-  zero::PlaceReader from_place;
+  zero::StagedTensorReader reader;
   for (const Piece& piece : pieces) share.tensors[piece.name] = {piece.data.dtype, piece.shape};
   file.write(std::as_bytes(std::span(start)));
   for (const TensorEntry& entry : header.tensors) {
     const Piece& piece = *entries.at(entry.name);
     share.pieces.push_back({piece.name, name, entry.name, piece.box_start, piece.box_shape, piece.first, piece.count,
-                            write_blocks(file, piece, from_place, identity.rank)});
+                            write_blocks(file, piece, reader, identity.rank)});
   }
   output->sync();
   output->close();

@@ -3,7 +3,8 @@
 //
 // Key names, meanings and defaults are DeepSpeed's wherever DeepSpeed has the key; docs/config.md (generated) lists them all. A
 // Config comes from load_config (config/load.h), or is filled in by hand and checked with check(). The batch equation is solved
-// once the world size is known (resolve_batch). Each section has a file of its own, for code that needs no more than a section.
+// once the world size is known (resolve_batch). Sections that belong together share a header (optimizer_config.h,
+// parallel_config.h ...), for code that needs only these.
 #pragma once
 
 #include <cstdint>
@@ -73,7 +74,7 @@ struct Config {
   SchedulerConfig scheduler;
   Fp16Config fp16;
   Bf16Config bf16;
-  std::optional<DType> grad_accum_dtype;  // data_types.grad_accum_dtype; none: see gradient_dtype()
+  std::optional<DType> grad_accum_dtype;  // data_types.grad_accum_dtype; empty: see gradient_dtype()
   double gradient_clipping = 1.0;         // 0: off
   ZeroConfig zero;
   AioConfig aio;
@@ -107,8 +108,8 @@ struct Config {
   bool uses_host_side() const {
     return updates_on_host() || (compute_device() != Device::Cpu && zero.offload_param.device != OffloadDevice::None);
   }
-  // In which gradients are summed over microbatches and ranks, in run mode. A sum of many terms loses most in bfloat16, whose
-  // significands have 8 bits (bench/gradient_sums).
+  // The type in which gradients are summed over microbatches and ranks in run mode. A sum of many terms loses most in bfloat16,
+  // whose significands have 8 bits (bench/gradient_sums).
   DType gradient_dtype() const {
     return grad_accum_dtype.value_or(model_dtype() == DType::BFloat16 ? DType::Float32 : model_dtype());
   }

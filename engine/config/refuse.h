@@ -6,7 +6,7 @@
 namespace trivet {
 struct Config;
 struct GivenKey;
-}
+}  // namespace trivet
 
 namespace trivet::config {
 

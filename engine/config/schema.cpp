@@ -50,9 +50,9 @@ void set_enum(Json& schema, const KeyEntry& entry) {
   if (entry.nullable) schema["enum"].push_back(nullptr);
 }
 
-void set_range(Json& schema, const Bounds& range) {
-  if (std::isfinite(range.min)) schema[range.min_excluded ? "exclusiveMinimum" : "minimum"] = range.min;
-  if (std::isfinite(range.max)) schema[range.max_excluded ? "exclusiveMaximum" : "maximum"] = range.max;
+void set_bounds(Json& schema, const Bounds& bounds) {
+  if (std::isfinite(bounds.min)) schema[bounds.min_excluded ? "exclusiveMinimum" : "minimum"] = bounds.min;
+  if (std::isfinite(bounds.max)) schema[bounds.max_excluded ? "exclusiveMaximum" : "maximum"] = bounds.max;
 }
 
 std::string description(const KeyEntry& entry) {
@@ -74,7 +74,7 @@ Json schema_of(const KeyEntry& entry) {
     case KeyType::Enum: set_enum(schema, entry); break;
     case KeyType::Any: break;
   }
-  set_range(schema, entry.bounds);
+  set_bounds(schema, entry.bounds);
   schema["default"] = Json::parse(entry.default_json);
   return schema;
 }

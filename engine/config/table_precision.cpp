@@ -70,8 +70,8 @@ void add_precision_keys(KeyTable& table) {
   SectionBase types(table, "data_types");
   types
       .custom("grad_accum_dtype", KeyType::Enum,
-              "type in which gradients are summed over microbatches and ranks: \"fp32\" or the model's; null: \"fp32\" for a model in "
-              "bf16, otherwise the model's",
+              "type in which gradients are summed over microbatches and ranks: \"fp32\" or the model's; null: \"fp32\" for a "
+              "model in bf16, otherwise the model's",
               set_grad_accum_dtype, get_grad_accum_dtype)
       .names({"fp32", "fp16", "bf16"})
       .nullable()

@@ -1,10 +1,10 @@
 #include "engine/data/dataset.h"
-#include "engine/config/config.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
 
+#include "engine/config/config.h"
 #include "engine/data/data_error.h"
 #include "engine/data/text_file.h"
 #include "engine/data/token_array.h"

@@ -28,7 +28,7 @@ bool more_likely(const LikelyToken& a, const LikelyToken& b) {
   return a.probability != b.probability ? a.probability > b.probability : a.token < b.token;
 }
 
-// Sorts the candidates and keeps the `count` most likely.
+// Sorts the tokens and keeps the `count` most likely.
 void keep_most_likely(std::vector<LikelyToken>& all, int64_t count) {
   const auto kept = std::min<int64_t>(count, static_cast<int64_t>(all.size()));
   std::partial_sort(all.begin(), all.begin() + kept, all.end(), more_likely);
@@ -38,8 +38,8 @@ void keep_most_likely(std::vector<LikelyToken>& all, int64_t count) {
 void softmax(std::vector<LikelyToken>& sorted, double temperature) {
   const double greatest = sorted.front().probability;
   double sum = 0;
-  for (auto& candidate : sorted) sum += candidate.probability = std::exp((candidate.probability - greatest) / temperature);
-  for (auto& candidate : sorted) candidate.probability /= sum;
+  for (auto& likely : sorted) sum += likely.probability = std::exp((likely.probability - greatest) / temperature);
+  for (auto& likely : sorted) likely.probability /= sum;
 }
 
 void keep_nucleus(std::vector<LikelyToken>& sorted, double top_p) {
@@ -47,7 +47,7 @@ void keep_nucleus(std::vector<LikelyToken>& sorted, double top_p) {
   size_t kept = 0;
   while (kept < sorted.size() && sum < top_p) sum += sorted[kept++].probability;
   sorted.resize(kept);
-  for (auto& candidate : sorted) candidate.probability /= sum;
+  for (auto& likely : sorted) likely.probability /= sum;
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ void check(const SamplingOptions& options) {
     throw ConfigError(fmt::format("top_p: {} is not accepted; use more than 0 and at most 1", options.top_p));
 }
 
-std::vector<LikelyToken> candidates(std::span<const float> logits, const SamplingOptions& options) {
+std::vector<LikelyToken> likely_tokens(std::span<const float> logits, const SamplingOptions& options) {
   check(options);
   std::vector<LikelyToken> kept = possible_tokens(logits);
   const bool greedy = options.temperature == 0;
@@ -71,13 +71,13 @@ std::vector<LikelyToken> candidates(std::span<const float> logits, const Samplin
   return kept;
 }
 
-int32_t choose(std::span<const LikelyToken> candidates, double unit) {
+int32_t choose(std::span<const LikelyToken> tokens, double unit) {
   double sum = 0;
-  for (const auto& candidate : candidates) {
-    sum += candidate.probability;
-    if (sum > unit) return candidate.token;
+  for (const auto& likely : tokens) {
+    sum += likely.probability;
+    if (sum > unit) return likely.token;
   }
-  return candidates.back().token;  // the sum of all may round to less than 1
+  return tokens.back().token;  // the sum of all may round to less than 1
 }
 
 double sampling_unit(uint64_t seed, int64_t sequence, int64_t position) {
@@ -89,7 +89,7 @@ double sampling_unit(uint64_t seed, int64_t sequence, int64_t position) {
 
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, uint64_t seed, int64_t sequence,
                      int64_t position) {
-  return choose(candidates(logits, options), sampling_unit(seed, sequence, position));
+  return choose(likely_tokens(logits, options), sampling_unit(seed, sequence, position));
 }
 
 }  // namespace trivet::data

@@ -25,10 +25,10 @@ struct LikelyToken {
 
 // The tokens that may be drawn, most likely first (between equals, the lower id first), with probabilities that sum to 1. Never
 // empty. A logit of -infinity is never chosen; throws NumericsError when a logit is NaN or +infinity, or all are -infinity.
-std::vector<LikelyToken> candidates(std::span<const float> logits, const SamplingOptions& options);
+std::vector<LikelyToken> likely_tokens(std::span<const float> logits, const SamplingOptions& options);
 
-// The first candidate at which the running sum of probabilities exceeds `unit`, which is in [0, 1).
-int32_t choose(std::span<const LikelyToken> candidates, double unit);
+// The first token at which the running sum of probabilities exceeds `unit`, which is in [0, 1).
+int32_t choose(std::span<const LikelyToken> tokens, double unit);
 
 // 53 bits of counter-based randomness in [0, 1).
 double sampling_unit(uint64_t seed, int64_t sequence, int64_t position);

@@ -1,4 +1,5 @@
 #include "engine/optimizer/adagrad.h"
+
 #include "kernels/kernels.h"
 
 namespace trivet {

@@ -1,4 +1,5 @@
 #include "engine/optimizer/lion.h"
+
 #include "kernels/kernels.h"
 
 namespace trivet {

@@ -110,7 +110,7 @@ void OptimizerStep::update_elements(const UpdateSide& side, const StepScalars& s
   how.states.assign(static_cast<size_t>(optimizer_states(config_.type, config_)), zero::Access::ReadWrite);
   zero::visit(side.pieces, how, side.buffers, resources_.offload.staging,
               [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) {
-                if (writes && is_certain && range.copy_out.place)
+                if (writes && is_certain && range.copy_out.staged)
                   side.kernels.zero(range.copy_out);  // padding, which no segment covers
                 update_piece(side, piece, range, scalars);
               });

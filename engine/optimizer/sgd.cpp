@@ -1,4 +1,5 @@
 #include "engine/optimizer/sgd.h"
+
 #include "kernels/kernels.h"
 
 namespace trivet {

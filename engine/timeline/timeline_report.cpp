@@ -186,7 +186,7 @@ double mean_update(const Recordings& recordings, size_t step) {
 
 }  // namespace
 
-TimelineReport make_report(const Plan& plan, Recordings recordings) {
+TimelineReport make_timeline_report(const Plan& plan, Recordings recordings) {
   align_collectives(plan.mesh, recordings);
   const Overlap overlap = overlap_of(plan);
   const std::vector<PipelineRun> runs = pipeline_runs(plan, recordings);

@@ -38,7 +38,7 @@ struct TimelineReport {
 };
 
 // `recordings`: [world rank][step], with the same number of steps for each rank.
-TimelineReport make_report(const Plan& plan, std::vector<std::vector<pipeline::Recording>> recordings);
+TimelineReport make_timeline_report(const Plan& plan, std::vector<std::vector<pipeline::Recording>> recordings);
 
 // Converts recordings to and from text, so that they can be gathered over ranks.
 std::string to_text(const std::vector<pipeline::Recording>& steps);

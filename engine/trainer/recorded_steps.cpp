@@ -38,7 +38,7 @@ void RecordedSteps::report() {
   for (const std::string& text : comm::over_group(run_.world.group()).gather(mine))
     recordings.push_back(timeline::from_text(text));
   if (!run_.is_first_rank()) return;
-  const timeline::TimelineReport report = timeline::make_report(run_.engine.plan(), std::move(recordings));
+  const timeline::TimelineReport report = timeline::make_timeline_report(run_.engine.plan(), std::move(recordings));
   timeline::write(report, run_.engine.plan());
   const std::filesystem::path drawing = std::filesystem::path(run_.config.timeline.directory) / "timeline.svg";
   run_.monitors.on_note({"timeline", fmt::format("{}: {}", drawing.string(), timeline::summary(report))});

@@ -1,5 +1,4 @@
 #include "autotune/doctor.h"
-#include "tests/support/temporary_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,6 +6,8 @@
 
 #include <filesystem>
 #include <fstream>
+
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::autotune {
 namespace {

@@ -45,7 +45,7 @@ TEST(AsyncSaver, WritesWhatThePiecesHeldWhenItWasCalled) {
   for (const StepDirectory& step : steps) expect_values(LoadedStep(files, std::string(kDirectory) + "/" + step.name));
 }
 
-// Moves the piece's data to a file tensor of its own in the store, at an offset where transfers may not begin.
+// Moves the piece's data to a file tensor of its own in the store, at an offset where copies may not begin.
 std::unique_ptr<zero::offload::FileTensor> put_into(zero::offload::FileStore& store, Piece& piece) {
   constexpr int64_t kBefore = 3;
   MemoryMeter meter;
@@ -54,12 +54,12 @@ std::unique_ptr<zero::offload::FileTensor> put_into(zero::offload::FileStore& st
   auto* const data = static_cast<std::byte*>(memory.view().data);
   if (piece.count > 0)
     std::memcpy(data + kBefore * size_of(piece.data.dtype), piece.data.data, static_cast<size_t>(piece.data.bytes()));
-  auto place = std::make_unique<zero::offload::FileTensor>(store, piece.data.dtype, piece.count + kBefore);
-  place->write(0, {data, piece.data.dtype, {piece.count + kBefore}}).wait();
+  auto tensor = std::make_unique<zero::offload::FileTensor>(store, piece.data.dtype, piece.count + kBefore);
+  tensor->write(0, {data, piece.data.dtype, {piece.count + kBefore}}).wait();
   piece.data.data = nullptr;
-  piece.place = place.get();
-  piece.place_first = kBefore;
-  return place;
+  piece.staged = tensor.get();
+  piece.staged_first = kBefore;
+  return tensor;
 }
 
 std::unique_ptr<zero::offload::FileStore> make_store(MemoryFileSystem& files) {
@@ -75,8 +75,8 @@ TEST(AsyncSaver, PiecesInFilesAreWrittenFromThere) {
   MemoryMeter meter;
   AsyncSaver saver(store, {}, meter, kQuiet);
   RankPieces mine = make_pieces({}, 0, 1, true);
-  std::vector<std::unique_ptr<zero::offload::FileTensor>> places;
-  for (Piece& piece : mine.pieces) places.push_back(put_into(*offloaded, piece));
+  std::vector<std::unique_ptr<zero::offload::FileTensor>> tensors;
+  for (Piece& piece : mine.pieces) tensors.push_back(put_into(*offloaded, piece));
   saver.start({.step = 1, .pieces = mine.pieces, .state = sample_state(1), .config = ""});
   expect_values(LoadedStep(files, std::string(kDirectory) + "/" + list_steps(files, kDirectory).at(0).name));
   EXPECT_EQ(saver.staging_bytes(), 0);
@@ -96,10 +96,10 @@ TEST(AsyncSaver, PiecesOnADeviceAreStagedWhileThoseInFilesAreNot) {
   };
   AsyncSaver saver(store, {}, meter, kQuiet, {.copy = copy_from_device, .apart = true});
   RankPieces mine = make_pieces({}, 0, 1, true);
-  std::vector<std::unique_ptr<zero::offload::FileTensor>> places;
+  std::vector<std::unique_ptr<zero::offload::FileTensor>> tensors;
   for (size_t i = 0; i < mine.pieces.size(); ++i) {
     if (i % 2 == 0) {
-      places.push_back(put_into(*offloaded, mine.pieces[i]));
+      tensors.push_back(put_into(*offloaded, mine.pieces[i]));
     } else {
       auto* const data = static_cast<std::byte*>(mine.pieces[i].data.data);
       std::transform(data, data + mine.pieces[i].data.bytes(), data, [](std::byte b) { return ~b; });

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <random>
 
+#include "engine/checkpoint/common_elements.h"
 #include "engine/checkpoint/crc32c.h"
-#include "engine/checkpoint/overlap.h"
 #include "engine/checkpoint/parallel.h"
 #include "tests/checkpoint/sample.h"
 #include "tests/support/memory_file_system.h"
@@ -66,7 +66,7 @@ Region random_region(const Shape& shape, std::mt19937_64& random) {
   return region;
 }
 
-TEST(Overlap, AgreesWithElementByElementForRandomParts) {
+TEST(CommonElements, AgreeWithElementByElementForRandomParts) {
   std::mt19937_64 random(3);
   for (int trial = 0; trial < 5000; ++trial) {
     std::vector<int64_t> dims;
@@ -75,23 +75,23 @@ TEST(Overlap, AgreesWithElementByElementForRandomParts) {
     const Region from = random_region(shape, random), to = random_region(shape, random);
     const auto from_places = places_of(shape, from), to_places = places_of(shape, to);
     std::vector<int64_t> copied(to_places.size(), -1);
-    for (const auto& run : common_runs(shape, from, to))
-      for (int64_t i = 0; i < run.count; ++i)
-        copied.at(static_cast<size_t>(run.to + i)) = from_places.at(static_cast<size_t>(run.from + i));
+    for (const CommonElements& common : common_elements(shape, from, to))
+      for (int64_t i = 0; i < common.count; ++i)
+        copied.at(static_cast<size_t>(common.to + i)) = from_places.at(static_cast<size_t>(common.from + i));
     for (size_t i = 0; i < to_places.size(); ++i) {
-      const bool common = std::find(from_places.begin(), from_places.end(), to_places[i]) != from_places.end();
-      ASSERT_EQ(copied[i], common ? to_places[i] : -1) << "trial " << trial << ", shape " << to_string(shape);
+      const bool is_common = std::find(from_places.begin(), from_places.end(), to_places[i]) != from_places.end();
+      ASSERT_EQ(copied[i], is_common ? to_places[i] : -1) << "trial " << trial << ", shape " << to_string(shape);
     }
   }
 }
 
-TEST(Overlap, TwoRangesOfOneFlattenedTensorHaveOneRun) {
+TEST(CommonElements, OfTwoRangesOfOneFlattenedTensorAreContiguous) {
   const Shape shape{100, 7, 3}, start{0, 0, 0};
-  const auto runs = common_runs(shape, {start, shape, 10, 1000}, {start, shape, 500, 1500});
-  ASSERT_EQ(runs.size(), 1u);
-  EXPECT_EQ(runs[0].from, 490);
-  EXPECT_EQ(runs[0].to, 0);
-  EXPECT_EQ(runs[0].count, 510);
+  const auto common = common_elements(shape, {start, shape, 10, 1000}, {start, shape, 500, 1500});
+  ASSERT_EQ(common.size(), 1u);
+  EXPECT_EQ(common[0].from, 490);
+  EXPECT_EQ(common[0].to, 0);
+  EXPECT_EQ(common[0].count, 510);
 }
 
 TEST(Jobs, EachRunsOnceAndTheFirstErrorIsThrown) {

@@ -87,7 +87,7 @@ inline Shape strides_of(const Shape& shape) {
   return strides;
 }
 
-// Copies element by element: the plain reference that overlap.cpp must agree with.
+// Copies element by element: the plain reference that common_elements.cpp must agree with.
 inline std::vector<std::byte> piece_bytes(const Piece& piece, DType dtype, const std::vector<std::byte>& whole) {
   const auto size = static_cast<size_t>(size_of(dtype));
   const Shape strides = strides_of(piece.shape);

@@ -1,4 +1,4 @@
-// A hostile peer knows the secret and sends what no rank would send: as a false rank 0 and as a false member_of, before and
+// A hostile peer knows the secret and sends what no rank would send: as a false rank 0 and as a false member, before and
 // after the table. The real reader must end with an error that names the sender, and with an exit code that is not 0.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -72,11 +72,11 @@ void play_rank_zero(const Descriptor& door, const std::vector<Frame>& frames) {
   Doorkeeper keeper(in(5000));
   while (keeper.step(*visitor, Secret("a secret of the test"), steady_clock::now()) == Doorkeeper::State::Waiting)
     wait_readable(visitor->number(), in(10));
-  Connection link(std::move(*visitor));
-  for (const Frame& frame : frames) link.send(frame);
-  link.flush();
-  wait_readable(link.number(), in(5000));  // the Join, or the end of the connection
-  while (link.fill() == Connection::State::Open) wait_readable(link.number(), in(5000));
+  Connection connection(std::move(*visitor));
+  for (const Frame& frame : frames) connection.send(frame);
+  connection.flush();
+  wait_readable(connection.number(), in(5000));  // the Join, or the end of the connection
+  while (connection.fill() == Connection::State::Open) wait_readable(connection.number(), in(5000));
 }
 
 TEST(HostileRankZero, EndsAJoinerWithAnErrorThatSaysWhatWasSent) {
@@ -117,7 +117,7 @@ TEST(HostileRankZero, ThatSendsAByteNowAndThenIsNotWaitedForLongerThanTheDeadlin
   EXPECT_THAT(outcome.error, HasSubstr("did not answer in time"));
 }
 
-// A member_of that has proven that it knows the secret is still not trusted in what it sends.
+// A member that has proven that it knows the secret is still not trusted in what it sends.
 TEST(HostileMember, IsSentAwayAtTheDoorAndTheOthersMeet) {
   const std::string cut = encode_join(member_of(1, 2)).payload.substr(0, 20);
   Member nobody = member_of(1, 2), far = member_of(1, 2);
@@ -134,12 +134,12 @@ TEST(HostileMember, IsSentAwayAtTheDoorAndTheOthersMeet) {
   Meeting meeting(2);
   const auto attack_all = [&] {
     for (const Frame& frame : attacks) {
-      Descriptor connection = connect_to("127.0.0.1", meeting.port(), in(5000));
-      ASSERT_TRUE(prove_to_rank_zero(connection, Secret("a secret of the test"), in(5000)));
-      Connection link(std::move(connection));
-      link.send(frame);
-      link.flush();
-      while (link.fill() == Connection::State::Open && wait_readable(link.number(), in(5000))) {
+      Descriptor descriptor = connect_to("127.0.0.1", meeting.port(), in(5000));
+      ASSERT_TRUE(prove_to_rank_zero(descriptor, Secret("a secret of the test"), in(5000)));
+      Connection connection(std::move(descriptor));
+      connection.send(frame);
+      connection.flush();
+      while (connection.fill() == Connection::State::Open && wait_readable(connection.number(), in(5000))) {
       }
     }
     rendezvous(meeting.options(1));
@@ -152,13 +152,13 @@ TEST(HostileMember, ThatTalksBeforeEverybodyIsHereEndsTheRendezvousForAll) {
   for (const Frame& frame : {encode_set({"k", "v"}), Frame{FrameKind::Heartbeat, ""}, with_code(FrameKind::Accuse, 0)}) {
     Meeting meeting(3);
     const auto talk = [&] {
-      Descriptor connection = connect_to("127.0.0.1", meeting.port(), in(5000));
-      ASSERT_TRUE(prove_to_rank_zero(connection, Secret("a secret of the test"), in(5000)));
-      Connection link(std::move(connection));
-      link.send(encode_join(member_of(1, 3)));
-      link.send(frame);
-      link.flush();
-      while (link.fill() == Connection::State::Open && wait_readable(link.number(), in(5000))) {
+      Descriptor descriptor = connect_to("127.0.0.1", meeting.port(), in(5000));
+      ASSERT_TRUE(prove_to_rank_zero(descriptor, Secret("a secret of the test"), in(5000)));
+      Connection connection(std::move(descriptor));
+      connection.send(encode_join(member_of(1, 3)));
+      connection.send(frame);
+      connection.flush();
+      while (connection.fill() == Connection::State::Open && wait_readable(connection.number(), in(5000))) {
       }
     };
     const auto outcomes = meeting.run({[&] { rendezvous(meeting.options(0)); }, talk});
@@ -207,10 +207,10 @@ void attack_after_joining(int victim, const Attack& attack) {
   meeting.run(
       {[&] { reader = std::make_unique<Liveness>(rendezvous(meeting.options(victim)), victim, LivenessOptions{}, job); },
        [&] { hostile = rendezvous(meeting.options(other)); }});
-  Connection& link = hostile.links[victim == 0 ? 0 : 1];
+  Connection& connection = hostile.connections[victim == 0 ? 0 : 1];
   for (const Frame& frame : attack.frames) {
-    link.send(frame);
-    flush_until(link, in(5000));
+    connection.send(frame);
+    flush_until(connection, in(5000));
   }
   ASSERT_TRUE(job->wait_for(milliseconds(20000)));
   const Accusation accusation = job->accusation().value();
@@ -236,14 +236,16 @@ TEST(HostileMember, ThatSendsGarbageWhileTheOthersLeaveIsNoCrash) {
   Joined hostile;
   meeting.run({[&] { zero = std::make_unique<Liveness>(rendezvous(meeting.options(0)), 0, LivenessOptions{}, job); },
                [&] { hostile = rendezvous(meeting.options(1)); }});
-  Connection& link = hostile.links[0];
-  link.send(encode_set({"meet/close/1", ""}));
-  link.flush();
+  Connection& connection = hostile.connections[0];
+  connection.send(encode_set({"meet/close/1", ""}));
+  connection.flush();
   std::thread garbage([&] {
-    for (bool bye = false; !bye && link.fill() == Connection::State::Open && wait_readable(link.number(), in(5000));)
-      while (const auto frame = link.next()) bye = bye || frame->kind == FrameKind::Bye;
+    for (bool bye = false;
+         !bye && connection.fill() == Connection::State::Open && wait_readable(connection.number(), in(5000));)
+      while (const auto frame = connection.next()) bye = bye || frame->kind == FrameKind::Bye;
     const std::string bytes(64, '\xff');
-    while (::send(link.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) std::this_thread::sleep_for(milliseconds(1));
+    while (::send(connection.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0)
+      std::this_thread::sleep_for(milliseconds(1));
   });
   outcome_of([&] { zero->close(milliseconds(5000)); });
   zero.reset();

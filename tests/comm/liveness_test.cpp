@@ -202,7 +202,7 @@ TEST(Liveness, BytesThatAreNoMessageAccuseTheirSender) {
   Joined bad;
   meeting.run({[&] { zero = std::make_unique<Liveness>(rendezvous(meeting.options(0)), 0, LivenessOptions{}, job); },
                [&] { bad = rendezvous(meeting.options(1)); }});
-  ::send(bad.links[0].number(), "\xff\xff\xff\xff\xff\xff", 6, 0);
+  ::send(bad.connections[0].number(), "\xff\xff\xff\xff\xff\xff", 6, 0);
   ASSERT_TRUE(job->wait_for(milliseconds(1000)));
   EXPECT_EQ(job->accusation()->world_rank, 1);
   EXPECT_THAT(job->accusation()->cause, HasSubstr("sent bytes that are not a message of a rank"));

@@ -76,11 +76,11 @@ TEST(Rendezvous, EndsForAllWhenARankDiesInIt) {
   Meeting meeting(4);  // rank 3 never comes
   const auto join_and_die = [&] {
     std::this_thread::sleep_for(milliseconds(100));
-    Descriptor connection = connect_to("127.0.0.1", meeting.port(), in(1000));
-    prove_to_rank_zero(connection, Secret("a secret of the test"), in(1000));
-    Connection link(std::move(connection));
-    link.send(encode_join(meeting_options(2, 4, 0).self));
-    link.flush();
+    Descriptor descriptor = connect_to("127.0.0.1", meeting.port(), in(1000));
+    prove_to_rank_zero(descriptor, Secret("a secret of the test"), in(1000));
+    Connection connection(std::move(descriptor));
+    connection.send(encode_join(meeting_options(2, 4, 0).self));
+    connection.flush();
   };
   const auto start = steady_clock::now();
   const auto outcomes =

@@ -44,7 +44,7 @@ struct Incoming {
 };
 
 // One rank's end of the connection to a peer.
-struct Connection {
+struct PeerConnection {
   Descriptor socket;
   std::string why_gone;  // empty: it is there
   std::deque<std::shared_ptr<Outgoing>> to_send;
@@ -80,16 +80,16 @@ class SocketTransport final : public Transport {
   MessageState wait(int peer, milliseconds slice, const std::function<bool()>& complete);
   void move_data();
   void sleep(milliseconds most);
-  void send_some(Connection& connection);
-  void receive_some(Connection& connection);
-  void begin_message(Connection& connection);
-  void end_message(Connection& connection);
-  static void lose(Connection& connection, const std::string& why);
+  void send_some(PeerConnection& connection);
+  void receive_some(PeerConnection& connection);
+  void begin_message(PeerConnection& connection);
+  void end_message(PeerConnection& connection);
+  static void lose(PeerConnection& connection, const std::string& why);
   static void fill(Incoming& incoming, const std::vector<std::byte>& message);
 
   const int rank_;
   mutable std::mutex mutex_;
-  std::vector<Connection> connections_;  // by rank; its own is unused
+  std::vector<PeerConnection> connections_;  // by rank; its own is unused
 };
 
 class SocketTransport::Sending final : public PendingMessage {
@@ -145,7 +145,7 @@ std::unique_ptr<PendingMessage> SocketTransport::send(int peer, uint64_t tag, st
   message->start = {tag, bytes.size()};
   message->data = bytes.data();
   std::lock_guard lock(mutex_);
-  Connection& connection = connections_[static_cast<size_t>(peer)];
+  PeerConnection& connection = connections_[static_cast<size_t>(peer)];
   connection.to_send.push_back(message);
   send_some(connection);
   return std::make_unique<Sending>(*this, peer, std::move(message));
@@ -156,7 +156,7 @@ std::unique_ptr<PendingMessage> SocketTransport::receive(int peer, uint64_t tag,
   message->data = bytes.data();
   message->size = bytes.size();
   std::lock_guard lock(mutex_);
-  Connection& connection = connections_[static_cast<size_t>(peer)];
+  PeerConnection& connection = connections_[static_cast<size_t>(peer)];
   auto& early = connection.not_expected[tag];
   if (early.empty()) {
     connection.posted[tag].push_back(message);
@@ -183,7 +183,7 @@ MessageState SocketTransport::wait(int peer, milliseconds slice, const std::func
 }
 
 void SocketTransport::move_data() {
-  for (Connection& connection : connections_) {
+  for (PeerConnection& connection : connections_) {
     if (!connection.socket) continue;
     send_some(connection);
     receive_some(connection);
@@ -194,7 +194,7 @@ void SocketTransport::sleep(milliseconds most) {
   std::vector<pollfd> entries;
   {
     std::lock_guard lock(mutex_);
-    for (const Connection& connection : connections_) {
+    for (const PeerConnection& connection : connections_) {
       if (!connection.socket || !connection.why_gone.empty()) continue;
       const int events = connection.to_send.empty() ? POLLIN : POLLIN | POLLOUT;
       entries.push_back({connection.socket.number(), static_cast<short>(events), 0});
@@ -203,7 +203,7 @@ void SocketTransport::sleep(milliseconds most) {
   ::poll(entries.data(), entries.size(), static_cast<int>(most.count()));
 }
 
-void SocketTransport::send_some(Connection& connection) {
+void SocketTransport::send_some(PeerConnection& connection) {
   while (!connection.to_send.empty() && connection.why_gone.empty()) {
     Outgoing& message = *connection.to_send.front();
     const auto* from = message.sent < sizeof message.start ? reinterpret_cast<const std::byte*>(&message.start) + message.sent
@@ -218,7 +218,7 @@ void SocketTransport::send_some(Connection& connection) {
   }
 }
 
-void SocketTransport::receive_some(Connection& connection) {
+void SocketTransport::receive_some(PeerConnection& connection) {
   std::byte unwanted[4096];
   while (connection.why_gone.empty()) {
     const size_t start_bytes = sizeof connection.start;
@@ -247,7 +247,7 @@ void SocketTransport::receive_some(Connection& connection) {
 }
 
 // Finds out where the data of the message goes.
-void SocketTransport::begin_message(Connection& connection) {
+void SocketTransport::begin_message(PeerConnection& connection) {
   auto& posted = connection.posted[connection.start.tag];
   if (!posted.empty() && posted.front()->size == connection.start.size) {
     connection.target = posted.front();
@@ -257,7 +257,7 @@ void SocketTransport::begin_message(Connection& connection) {
   }
 }
 
-void SocketTransport::end_message(Connection& connection) {
+void SocketTransport::end_message(PeerConnection& connection) {
   auto& posted = connection.posted[connection.start.tag];
   if (connection.target) {
     connection.target->complete = true;
@@ -272,7 +272,7 @@ void SocketTransport::end_message(Connection& connection) {
   connection.received = 0;
 }
 
-void SocketTransport::lose(Connection& connection, const std::string& why) {
+void SocketTransport::lose(PeerConnection& connection, const std::string& why) {
   connection.why_gone = "its connection ended: " + why;
 }
 

@@ -1,5 +1,4 @@
 #include "core/bounded_file.h"
-#include "tests/support/temporary_folder.h"
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
@@ -8,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 #include <thread>
+
+#include "tests/support/temporary_folder.h"
 
 namespace trivet {
 namespace {

@@ -15,12 +15,12 @@ const std::vector<float> kLogits{std::log(4.f), std::log(1.f), std::log(2.f), st
 
 std::vector<int32_t> tokens_of(const std::vector<LikelyToken>& list) {
   std::vector<int32_t> tokens;
-  for (const auto& candidate : list) tokens.push_back(candidate.token);
+  for (const auto& likely : list) tokens.push_back(likely.token);
   return tokens;
 }
 
-TEST(Sampling, CandidatesAreTheSoftmaxMostLikelyFirst) {
-  const auto all = candidates(kLogits, {});
+TEST(Sampling, LikelyTokensAreTheSoftmaxMostLikelyFirst) {
+  const auto all = likely_tokens(kLogits, {});
   EXPECT_EQ(tokens_of(all), (std::vector<int32_t>{0, 2, 1, 3}));
   EXPECT_NEAR(all[0].probability, 0.5, 1e-7);
   EXPECT_NEAR(all[1].probability, 0.25, 1e-7);
@@ -29,32 +29,32 @@ TEST(Sampling, CandidatesAreTheSoftmaxMostLikelyFirst) {
 
 TEST(Sampling, TemperatureSharpensAndFlattens) {
   // The logits are doubled or halved, so probabilities are raised to the power of 2 or 1/2 and normalised.
-  EXPECT_NEAR(candidates(kLogits, {.temperature = 0.5})[0].probability, 16.0 / 22, 1e-7);
-  EXPECT_NEAR(candidates(kLogits, {.temperature = 2})[0].probability, 2 / (2 + std::sqrt(2.0) + 2), 1e-7);
+  EXPECT_NEAR(likely_tokens(kLogits, {.temperature = 0.5})[0].probability, 16.0 / 22, 1e-7);
+  EXPECT_NEAR(likely_tokens(kLogits, {.temperature = 2})[0].probability, 2 / (2 + std::sqrt(2.0) + 2), 1e-7);
 }
 
 TEST(Sampling, TemperatureZeroIsTheMostLikelyAndOfEqualsTheLowerId) {
   const std::vector<float> equal{1, 3, 3, 2};
-  EXPECT_EQ(tokens_of(candidates(equal, {.temperature = 0})), (std::vector<int32_t>{1}));
+  EXPECT_EQ(tokens_of(likely_tokens(equal, {.temperature = 0})), (std::vector<int32_t>{1}));
   for (int64_t position = 0; position < 20; ++position) EXPECT_EQ(sample_token(equal, {.temperature = 0}, 1, 0, position), 1);
 }
 
 TEST(Sampling, TopKKeepsTheMostLikelyAndSharesOutTheRest) {
-  const auto kept = candidates(kLogits, {.top_k = 2});
+  const auto kept = likely_tokens(kLogits, {.top_k = 2});
   EXPECT_EQ(tokens_of(kept), (std::vector<int32_t>{0, 2}));
   EXPECT_NEAR(kept[0].probability, 2.0 / 3, 1e-7);
-  EXPECT_EQ(candidates(kLogits, {.top_k = 100}).size(), 4u);
+  EXPECT_EQ(likely_tokens(kLogits, {.top_k = 100}).size(), 4u);
 }
 
 TEST(Sampling, TopPKeepsTheFewestThatReachIt) {
-  EXPECT_EQ(tokens_of(candidates(kLogits, {.top_p = 0.4})), (std::vector<int32_t>{0}));
-  EXPECT_EQ(tokens_of(candidates(kLogits, {.top_p = 0.6})), (std::vector<int32_t>{0, 2}));
-  EXPECT_EQ(tokens_of(candidates(kLogits, {.top_p = 0.8})), (std::vector<int32_t>{0, 2, 1}));
-  EXPECT_EQ(tokens_of(candidates(kLogits, {.top_p = 1e-12})), (std::vector<int32_t>{0}));
+  EXPECT_EQ(tokens_of(likely_tokens(kLogits, {.top_p = 0.4})), (std::vector<int32_t>{0}));
+  EXPECT_EQ(tokens_of(likely_tokens(kLogits, {.top_p = 0.6})), (std::vector<int32_t>{0, 2}));
+  EXPECT_EQ(tokens_of(likely_tokens(kLogits, {.top_p = 0.8})), (std::vector<int32_t>{0, 2, 1}));
+  EXPECT_EQ(tokens_of(likely_tokens(kLogits, {.top_p = 1e-12})), (std::vector<int32_t>{0}));
 }
 
 TEST(Sampling, TopPWorksOnWhatTopKLeft) {
-  const auto kept = candidates(kLogits, {.top_k = 2, .top_p = 0.65});  // 2/3 of what is left is enough
+  const auto kept = likely_tokens(kLogits, {.top_k = 2, .top_p = 0.65});  // 2/3 of what is left is enough
   EXPECT_EQ(tokens_of(kept), (std::vector<int32_t>{0}));
   EXPECT_DOUBLE_EQ(kept[0].probability, 1);
 }
@@ -88,15 +88,15 @@ TEST(Sampling, ADrawDependsOnSeedSequenceAndPositionAlone) {
 
 TEST(Sampling, ImpossibleTokensAreNeverChosenAndHugeLogitsDoNotOverflow) {
   const float none = -std::numeric_limits<float>::infinity();
-  EXPECT_EQ(tokens_of(candidates(std::vector<float>{none, 1e30f, none, 1e30f}, {})), (std::vector<int32_t>{1, 3}));
-  EXPECT_NEAR(candidates(std::vector<float>{none, 1e30f, none, 1e30f}, {})[0].probability, 0.5, 1e-12);
+  EXPECT_EQ(tokens_of(likely_tokens(std::vector<float>{none, 1e30f, none, 1e30f}, {})), (std::vector<int32_t>{1, 3}));
+  EXPECT_NEAR(likely_tokens(std::vector<float>{none, 1e30f, none, 1e30f}, {})[0].probability, 0.5, 1e-12);
   EXPECT_EQ(sample_token(std::vector<float>{5}, {}, 0, 0, 0), 0);
 }
 
 TEST(Sampling, DamagedLogitsAreAnError) {
-  EXPECT_THROW(candidates(std::vector<float>{0, NAN}, {}), NumericsError);
-  EXPECT_THROW(candidates(std::vector<float>{0, INFINITY}, {}), NumericsError);
-  EXPECT_THROW(candidates(std::vector<float>{-INFINITY, -INFINITY}, {}), NumericsError);
+  EXPECT_THROW(likely_tokens(std::vector<float>{0, NAN}, {}), NumericsError);
+  EXPECT_THROW(likely_tokens(std::vector<float>{0, INFINITY}, {}), NumericsError);
+  EXPECT_THROW(likely_tokens(std::vector<float>{-INFINITY, -INFINITY}, {}), NumericsError);
 }
 
 std::string message_of(const SamplingOptions& options) {

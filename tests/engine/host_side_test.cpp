@@ -75,20 +75,20 @@ class Rank {
   // All weights as layers see them, and all master weights and states, wherever they are.
   std::vector<float> values() {
     std::vector<float> all;
-    zero::PlaceReader reader;
+    zero::StagedTensorReader reader;
     worker_->parameters().for_each_group([&](int, zero::ParameterGroup& group) {
       if (group.layout().role != zero::GroupRole::Own) return;
       const zero::OwnedRange range = group.owned();
-      const auto add = [&](TensorView view, zero::StagedTensor* place) {
-        const ConstTensorView data = place ? reader.read(*place, 0, place->elements()) : ConstTensorView(view);
+      const auto add = [&](TensorView view, zero::StagedTensor* staged) {
+        const ConstTensorView data = staged ? reader.read(*staged, 0, staged->elements()) : ConstTensorView(view);
         std::vector<float> values(static_cast<size_t>(data.elements()));
         kernels_->copy(data, {values.data(), DType::Float32, {data.elements()}});
         for (const zero::FlatParameter& parameter : group.layout().parameters)  // padding may differ
           all.insert(all.end(), values.begin() + parameter.offset, values.begin() + parameter.offset + parameter.elements());
       };
-      add(range.master, range.master.place);
-      if (!range.copy_out.absent()) add(range.copy_out, range.copy_out.place);
-      for (size_t i = 0; i < range.states.size(); ++i) add(range.states[i], range.states[i].place);
+      add(range.master, range.master.staged);
+      if (!range.copy_out.absent()) add(range.copy_out, range.copy_out.staged);
+      for (size_t i = 0; i < range.states.size(); ++i) add(range.states[i], range.states[i].staged);
     });
     return all;
   }

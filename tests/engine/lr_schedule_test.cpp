@@ -1,11 +1,12 @@
 #include "engine/lr_schedule.h"
-#include "engine/config/config.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <numbers>
 #include <vector>
+
+#include "engine/config/config.h"
 
 namespace trivet {
 namespace {

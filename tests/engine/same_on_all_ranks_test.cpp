@@ -1,5 +1,4 @@
 #include "engine/same_on_all_ranks.h"
-#include "engine/config/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +8,7 @@
 #include <mutex>
 
 #include "core/error.h"
+#include "engine/config/config.h"
 #include "tests/support/temporary_folder.h"
 
 namespace trivet {

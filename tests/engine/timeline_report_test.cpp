@@ -74,7 +74,7 @@ double after_program(const TimedRun& run, size_t step) {
 
 TEST(TimelineReport, HasARowForEachRankOfThreeAxesAndCostsForEachBlock) {
   const TimedRun one = run(three_axes(), 8, 3);
-  const TimelineReport report = make_report(one.plan, one.recordings);
+  const TimelineReport report = make_timeline_report(one.plan, one.recordings);
   for (const StepTimes* side : {&report.measured, &report.simulated}) {
     ASSERT_EQ(side->timeline.ranks.size(), 8u);
     for (int rank = 0; rank < 8; ++rank)
@@ -132,7 +132,7 @@ TEST(TimelineReport, AGatherBeginsWhenTheLastRankIsThere) {
       });
       spans.push_back({Recording::Kind::Work, pipeline::Queue::Gather, gather, begin + (rank == late ? 6 : 1), begin + 9});
     }
-    const TimelineReport report = make_report(one.plan, recordings);
+    const TimelineReport report = make_timeline_report(one.plan, recordings);
     std::vector<double> lengths;
     for (const pipeline::TimedInstruction& timed : report.measured.timeline.ranks[1 - late])
       if (timed.queue == pipeline::Queue::Gather) lengths.push_back(timed.end - timed.start);
@@ -146,7 +146,7 @@ TEST(TimelineReport, WithoutOtherRanksAStepIsTheSumOfItsInstructions) {
   config.parallel.pipeline = config.parallel.tensor = 1;
   config.zero.overlap_comm = false;  // nothing runs in parallel with the program
   const TimedRun one = run(config, 1, 1);
-  const TimelineReport report = make_report(one.plan, one.recordings);
+  const TimelineReport report = make_timeline_report(one.plan, one.recordings);
   const Recording& recording = one.recordings[0][0];
   double sum = recording.update_ms() + recording.spans.front().start - recording.begin;
   for (const Recording::Span& span : recording.spans)

@@ -16,36 +16,36 @@ class TwoProducts final : public Layer {
   TwoProducts(int64_t hidden, int64_t wide)
       : up_({.in = hidden, .out = wide, .init_deviation = 0.2, .split = {0, {wide}}}),
         down_({.in = wide, .out = hidden, .init_deviation = 0.2, .split = {1, {wide}}}),
-        up_part_(parts_.add("up", up_)),
-        down_part_(parts_.add("down", down_)) {}
+        up_index_(sub_layers_.add("up", up_)),
+        down_index_(sub_layers_.add("down", down_)) {}
 
-  std::span<const ParameterSpec> parameters() const override { return parts_.parameters(); }
+  std::span<const ParameterSpec> parameters() const override { return sub_layers_.parameters(); }
   Shape output_shape(const Shape& input) const override { return input; }
   bool allows_sequence_parallelism() const override { return true; }
 
   void forward(Context& context, Weights weights, ConstTensorView x, TensorView y, Saved& saved) const override {
     Shape wide = tensor_parallel::all_tokens(context, x.shape);
-    wide[-1] = parts_.of(up_part_, weights)[0].shape[0];  // the rank's part of F
+    wide[-1] = sub_layers_.of(up_index_, weights)[0].shape[0];  // the rank's part of F
     const TensorView h = saved.keep(context.arena, kH, x.dtype, wide);
-    up_.forward(context, parts_.of(up_part_, weights), x, h, saved.child(up_part_));
-    down_.forward(context, parts_.of(down_part_, weights), h, y, saved.child(down_part_));
+    up_.forward(context, sub_layers_.of(up_index_, weights), x, h, saved.child(up_index_));
+    down_.forward(context, sub_layers_.of(down_index_, weights), h, y, saved.child(down_index_));
   }
   void backward_input(Context& context, Weights weights, ConstTensorView dy, TensorView dx, Saved& saved) const override {
     const TensorView dh = saved.keep(context.arena, kDh, dy.dtype, saved[kH].shape);
-    down_.backward_input(context, parts_.of(down_part_, weights), dy, dh, saved.child(down_part_));
-    up_.backward_input(context, parts_.of(up_part_, weights), dh, dx, saved.child(up_part_));
+    down_.backward_input(context, sub_layers_.of(down_index_, weights), dy, dh, saved.child(down_index_));
+    up_.backward_input(context, sub_layers_.of(up_index_, weights), dh, dx, saved.child(up_index_));
   }
   void backward_weight(Context& context, Gradients gradients, const Saved& saved) const override {
-    down_.backward_weight(context, parts_.of(down_part_, gradients), saved.child(down_part_));
-    up_.backward_weight(context, parts_.of(up_part_, gradients), saved.child(up_part_));
+    down_.backward_weight(context, sub_layers_.of(down_index_, gradients), saved.child(down_index_));
+    up_.backward_weight(context, sub_layers_.of(up_index_, gradients), saved.child(up_index_));
   }
 
  private:
   enum Slot { kH, kDh };
 
   model::Linear up_, down_;
-  model::SubLayers parts_;
-  int up_part_, down_part_;
+  model::SubLayers sub_layers_;
+  int up_index_, down_index_;
 };
 
 // Inserts the layer between the two blocks. Its 44 hidden values form chunks of 5 and 6.

@@ -254,7 +254,7 @@ TEST(WeightAudit, ChangesNoBit) {
   EXPECT_EQ(difference(without, run({.ranks = 3, .config = config})), "");
 }
 
-// ---- the verdict
+// ---- which ranks disagree
 
 Mesh mesh_of(int pipeline, int tensor, int ranks) {
   ParallelConfig parallel;

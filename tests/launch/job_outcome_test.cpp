@@ -32,9 +32,9 @@ struct Case {
   std::string text;  // the full text
 };
 
-class JobVerdict : public ::testing::TestWithParam<Case> {};
+class OutcomeOfAJob : public ::testing::TestWithParam<Case> {};
 
-TEST_P(JobVerdict, NamesTheCause) {
+TEST_P(OutcomeOfAJob, NamesTheCause) {
   const cli::JobOutcome outcome = cli::outcome_of(GetParam().job);
   EXPECT_EQ(outcome.exit_code, GetParam().exit_code);
   EXPECT_EQ(outcome.text, GetParam().text);
@@ -43,7 +43,7 @@ TEST_P(JobVerdict, NamesTheCause) {
 const Loss kOneIsSilent{0, 1, ExitCode::PeerLost, "silent"};
 
 INSTANTIATE_TEST_SUITE_P(
-    All, JobVerdict,
+    All, OutcomeOfAJob,
     ::testing::Values(
         Case{"AllDone", {.ends = {exited(0, 0), exited(1, 0)}}, 0, ""}, Case{"NoRankAtAll", {}, 0, ""},
         Case{"OneFailed", {.ends = {exited(0, 0), exited(1, 16)}}, 16, "launch: rank 1 (pid 101) ended with exit code 16"},

@@ -1,6 +1,5 @@
 // Tests reductions and gathers of whole groups in pieces that fit into a bucket. Values are checked by formula, and operations
 // are counted.
-#include "kernels/sums.h"
 #include "zero/collectives.h"
 
 #include <gtest/gtest.h>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "kernels/sums.h"
 
 namespace trivet::zero {
 namespace {

@@ -1,6 +1,5 @@
 // Tests sums and gathers of a data group, in one piece and cut into buckets. Ranks are threads.
 #include "zero/collectives.h"
-#include "kernels/sums.h"
 
 #include <gtest/gtest.h>
 
@@ -8,6 +7,7 @@
 #include <thread>
 
 #include "comm/world.h"
+#include "kernels/sums.h"
 
 namespace trivet::zero {
 namespace {

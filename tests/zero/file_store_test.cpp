@@ -82,11 +82,11 @@ TEST_F(FileStoreInFolder, GivesBackWhatWasWrittenWhateverTheSizes) {
     const auto store = make_file_store(real_file_system(), options(int64_t{4} << 20, block));
     std::vector<int64_t> offsets;
     std::deque<Memory> written;
-    std::vector<PendingCopy> transfers;
+    std::vector<PendingCopy> copies;
     for (const int64_t size : sizes) offsets.push_back(store->allocate(size));
     for (size_t i = 0; i < sizes.size(); ++i) written.emplace_back(sizes[i], i + 1);
-    for (size_t i = 0; i < sizes.size(); ++i) transfers.push_back(store->write(offsets[i], written[i].data(), sizes[i]));
-    for (const PendingCopy& transfer : transfers) transfer.wait();
+    for (size_t i = 0; i < sizes.size(); ++i) copies.push_back(store->write(offsets[i], written[i].data(), sizes[i]));
+    for (const PendingCopy& copy : copies) copy.wait();
     for (size_t i = 0; i < sizes.size(); ++i) {
       Memory read(sizes[i]);
       store->read(offsets[i], read.data(), sizes[i]).wait();
@@ -96,7 +96,7 @@ TEST_F(FileStoreInFolder, GivesBackWhatWasWrittenWhateverTheSizes) {
   }
 }
 
-// The store is destroyed while most of a transfer still waits for the store's only thread.
+// The store is destroyed while most of a copy still waits for the store's only thread.
 TEST(FileStoreInMemory, WhatWasAskedForIsDoneBeforeTheStoreIsGone) {
   constexpr int64_t kBlocks = 4096, kBytes = kBlocks * kDirectAlignment;
   MemoryFileSystem files;
@@ -112,7 +112,7 @@ TEST(FileStoreInMemory, WhatWasAskedForIsDoneBeforeTheStoreIsGone) {
   });
   for (int i = 0; i < 1000 && !done; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   if (!done) {
-    std::fputs("the transfer never ends\n", stderr);
+    std::fputs("the copy never ends\n", stderr);
     std::_Exit(1);  // the thread waits for ever
   }
   waiting.join();
@@ -282,13 +282,13 @@ TEST(FileTensor, IsReadAndWrittenFromAnyGranuleOn) {
 }
 
 // A reader returns exactly the elements requested, although files are read from the beginning of a granule.
-TEST(PlaceReader, BeginsAtAnyElement) {
+TEST(StagedTensorReader, BeginsAtAnyElement) {
   MemoryFileSystem files;
   const auto store = make_file_store(files, {.path = "/store", .folder_key = "KEY", .capacity_bytes = 1 << 20});
   FileTensor tensor(*store, DType::BFloat16, 5000);
   Memory all(10'000, 1);
   tensor.write(0, {all.data(), DType::BFloat16, {5000}}).wait();
-  PlaceReader reader;
+  StagedTensorReader reader;
   for (const auto& [first, count] : {std::pair{0, 5000}, {0, 3}, {7, 5}, {2048, 9}, {2050, 100}, {2040, 20}, {4999, 1}}) {
     const ConstTensorView read = reader.read(tensor, first, count);
     ASSERT_EQ(read.elements(), count);

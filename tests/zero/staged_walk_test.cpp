@@ -165,7 +165,7 @@ TEST(StagedWalk, TheInitialValuesAreThoseOfAGroupInMemory) {
   });
 }
 
-// The error is thrown, and no transfer is in flight any more in the memory that is released.
+// The error is thrown, and no copy is in flight any more in the memory that is released.
 TEST(StagedWalk, AnErrorOfTheDiskEndsTheVisit) {
   for (int64_t call = 2; call < 30; ++call) {
     MemoryFileSystem memory;
@@ -190,7 +190,8 @@ TEST(StagingRing, CopiesWhatIsLargerThanItsBuffersInPieces) {
     const auto stream = make_thread_stream("ring");
     for (int round = 0; round < 3; ++round) {
       std::fill(out.begin(), out.end(), -1.0f);
-      ring.read(*offloaded.group->owned().master.place, {out.data(), DType::Float32, {kElements}}, *stream, *offloaded.kernels);
+      ring.read(*offloaded.group->owned().master.staged, {out.data(), DType::Float32, {kElements}}, *stream,
+                *offloaded.kernels);
       stream->synchronize();
       for (int64_t e = 0; e < kElements; ++e) EXPECT_EQ(out[static_cast<size_t>(e)], static_cast<float>(e));
     }

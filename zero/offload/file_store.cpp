@@ -23,9 +23,9 @@ constexpr int64_t kUnit = kDirectAlignment;
 int64_t round_up(int64_t bytes) { return (bytes + kUnit - 1) / kUnit * kUnit; }
 int64_t round_down(int64_t bytes) { return bytes / kUnit * kUnit; }
 
-class BlockTransfer final : public PendingCopy::State {
+class CopyInBlocks final : public PendingCopy::State {
  public:
-  explicit BlockTransfer(int64_t blocks) : left_(blocks) {}
+  explicit CopyInBlocks(int64_t blocks) : left_(blocks) {}
 
   void wait() override {
     std::unique_lock lock(mutex_);
@@ -46,7 +46,7 @@ class BlockTransfer final : public PendingCopy::State {
 };
 
 struct Block {
-  std::shared_ptr<BlockTransfer> transfer;
+  std::shared_ptr<CopyInBlocks> copy;  // the copy that this block is part of
   int64_t offset = 0;
   std::byte* to = nullptr;          // read
   const std::byte* from = nullptr;  // written
@@ -83,7 +83,7 @@ class RealFileStore final : public FileStore {
   }
 
  private:
-  // The threads end when all requested transfers are done.
+  // The threads end when all requested copies are done.
   void close() {
     {
       const std::scoped_lock lock(mutex_);
@@ -137,15 +137,15 @@ class RealFileStore final : public FileStore {
                       options_.path, whole.bytes, whole.offset, fmt::ptr(address), allocated_bytes_));
     const int64_t block_bytes = round_up(std::max<int64_t>(options_.block_bytes, 1));
     const int64_t blocks = (whole.bytes + block_bytes - 1) / block_bytes;
-    const auto transfer = std::make_shared<BlockTransfer>(blocks);
+    const auto copy = std::make_shared<CopyInBlocks>(blocks);
     {
       const std::scoped_lock lock(mutex_);
       for (int64_t done = 0; done < whole.bytes; done += block_bytes)
-        queue_.push_back({transfer, whole.offset + done, whole.to ? whole.to + done : nullptr,
+        queue_.push_back({copy, whole.offset + done, whole.to ? whole.to + done : nullptr,
                           whole.from ? whole.from + done : nullptr, std::min(block_bytes, whole.bytes - done)});
     }
     blocks == 1 ? wake_.notify_one() : wake_.notify_all();
-    return PendingCopy(transfer);
+    return PendingCopy(copy);
   }
 
   void run() {
@@ -162,7 +162,7 @@ class RealFileStore final : public FileStore {
       } catch (...) {
         error = std::current_exception();
       }
-      block.transfer->finish_block(error);
+      block.copy->finish_block(error);
     }
   }
 

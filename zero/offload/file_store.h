@@ -2,13 +2,13 @@
 //
 //   | tensor 0 ..... pad | tensor 1 .. pad | ...        each begins at a multiple of 4096 bytes
 //
-// A transfer is cut into blocks; each is one system call of one thread, uncached (O_DIRECT) if the file system allows it. The
+// A copy is cut into blocks; each is one system call of one thread, uncached (O_DIRECT) if the file system allows it. The
 // space is reserved when the store is created, so that a full disk is noticed before the first step. The file has no name
 // (ScratchFile): no other process can open it, and it disappears when the process ends, for whatever reason.
 //
 // Throws ConfigError if the folder cannot be used, and StorageError for all other failures of the system. The errors name the
-// file, the bytes and the system's reason; an error during a transfer is thrown by its wait(). Thread-safe except for
-// allocate(). The destructor waits for transfers in flight.
+// file, the bytes and the system's reason; an error during a copy is thrown by its wait(). Thread-safe except for
+// allocate(). The destructor waits for copies in flight.
 #pragma once
 
 #include <atomic>

@@ -14,12 +14,12 @@ struct Region {
   int64_t first = 0, count = 0;
 };
 
-// `count` elements that are contiguous in both parts; `from` and `to` count from the first element of each part.
+// A stretch of `count` elements that is contiguous in both parts; `from` and `to` count from the first element of each part.
 struct CommonElements {
   int64_t from = 0, to = 0, count = 0;
 };
 
-// All runs that `from` and `to` (parts of a tensor of this shape) have in common, ascending in `to`.
-std::vector<CommonElements> common_runs(const Shape& shape, const Region& from, const Region& to);
+// All elements that `from` and `to` (parts of a tensor of this shape) have in common, ascending in `to`.
+std::vector<CommonElements> common_elements(const Shape& shape, const Region& from, const Region& to);
 
 }  // namespace trivet::checkpoint

@@ -1,12 +1,12 @@
-#include "engine/checkpoint/overlap.h"
+#include "engine/checkpoint/common_elements.h"
 
 #include <algorithm>
 
 namespace trivet::checkpoint {
 namespace {
 
-// Dims that both boxes contain completely are joined with the dim before them, so that runs get long: two parts of the same
-// flattened tensor have at most one.
+// Dims that both boxes contain completely are joined with the dim before them, so that stretches get long: two parts of the
+// same flattened tensor have at most one.
 struct Joined {
   std::vector<int64_t> from_start, from_shape, to_start, to_shape;
 };
@@ -48,14 +48,14 @@ int64_t row_in_from(const Joined& dims, int64_t row) {
 
 }  // namespace
 
-std::vector<CommonElements> common_runs(const Shape& shape, const Region& from, const Region& to) {
-  std::vector<CommonElements> runs;
-  if (from.count == 0 || to.count == 0) return runs;
+std::vector<CommonElements> common_elements(const Shape& shape, const Region& from, const Region& to) {
+  std::vector<CommonElements> common;
+  if (from.count == 0 || to.count == 0) return common;
   const Joined dims = join_whole_dims(shape, from, to);
   const int64_t from_cols = dims.from_shape.back(), to_cols = dims.to_shape.back();
   const int64_t col_begin = std::max(dims.from_start.back(), dims.to_start.back());
   const int64_t col_end = std::min(dims.from_start.back() + from_cols, dims.to_start.back() + to_cols);
-  if (col_begin >= col_end) return runs;
+  if (col_begin >= col_end) return common;
   for (int64_t row = to.first / to_cols; row <= (to.first + to.count - 1) / to_cols; ++row) {
     const int64_t from_row = row_in_from(dims, row);
     if (from_row < 0) continue;
@@ -63,9 +63,9 @@ std::vector<CommonElements> common_runs(const Shape& shape, const Region& from, 
     const int64_t to_begin = row * to_cols + col_begin - dims.to_start.back() - to.first;
     const int64_t skip = std::max({int64_t{0}, -from_begin, -to_begin});
     const int64_t end = std::min({col_end - col_begin, from.count - from_begin, to.count - to_begin});
-    if (end > skip) runs.push_back({from_begin + skip, to_begin + skip, end - skip});
+    if (end > skip) common.push_back({from_begin + skip, to_begin + skip, end - skip});
   }
-  return runs;
+  return common;
 }
 
 }  // namespace trivet::checkpoint

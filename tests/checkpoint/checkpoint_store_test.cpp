@@ -27,7 +27,7 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class StoreTest : public ::testing::Test {
+class CheckpointStoreTest : public ::testing::Test {
  protected:
   CheckpointStore make_store(const std::string& run_id = "run-1", int64_t keep = 0) {
     return CheckpointStore(real_file_system(),
@@ -71,7 +71,7 @@ class StoreTest : public ::testing::Test {
   test::TemporaryFolder directory_;
 };
 
-TEST_F(StoreTest, ASecondJobIsRefusedAndToldWhoHoldsTheDirectory) {
+TEST_F(CheckpointStoreTest, ASecondJobIsRefusedAndToldWhoHoldsTheDirectory) {
   CheckpointStore first = make_store("run-1");
   first.acquire({});
   CheckpointStore second = make_store("run-2");
@@ -80,7 +80,7 @@ TEST_F(StoreTest, ASecondJobIsRefusedAndToldWhoHoldsTheDirectory) {
                     HasSubstr("choose another checkpoint.directory")));
 }
 
-TEST_F(StoreTest, TheLockOfAJobThatEndedIsTaken) {
+TEST_F(CheckpointStoreTest, TheLockOfAJobThatEndedIsTaken) {
   { make_store("run-1").acquire({}); }
   CheckpointStore second = make_store("run-2");
   EXPECT_NO_THROW(second.acquire({}));
@@ -104,7 +104,7 @@ class EventfulClock final : public Clock {
 };
 
 // The job that a restart replaces may still be dying.
-TEST_F(StoreTest, TheLockOfAJobThatEndsInTimeIsWaitedFor) {
+TEST_F(CheckpointStoreTest, TheLockOfAJobThatEndsInTimeIsWaitedFor) {
   auto first = std::make_optional(make_store("run-1"));
   first->acquire({});
   const EventfulClock clock(milliseconds(1900), [&] { first.reset(); });
@@ -119,7 +119,7 @@ TEST_F(StoreTest, TheLockOfAJobThatEndsInTimeIsWaitedFor) {
   EXPECT_LT(clock.now(), milliseconds(2000));
 }
 
-TEST_F(StoreTest, TheLockOfAJobThatGoesOnIsWaitedForNoLongerThanItsTime) {
+TEST_F(CheckpointStoreTest, TheLockOfAJobThatGoesOnIsWaitedForNoLongerThanItsTime) {
   CheckpointStore first = make_store("run-1");
   first.acquire({});
   const EventfulClock clock(milliseconds(0), [] {});
@@ -133,7 +133,7 @@ TEST_F(StoreTest, TheLockOfAJobThatGoesOnIsWaitedForNoLongerThanItsTime) {
   EXPECT_LT(clock.now(), milliseconds(2200));
 }
 
-TEST_F(StoreTest, AllRanksAreToldOfTheLock) {
+TEST_F(CheckpointStoreTest, AllRanksAreToldOfTheLock) {
   CheckpointStore first = make_store("run-1");
   first.acquire({});
   std::atomic<int> refused = 0;
@@ -145,7 +145,7 @@ TEST_F(StoreTest, AllRanksAreToldOfTheLock) {
   EXPECT_EQ(refused, 3);
 }
 
-TEST_F(StoreTest, RetentionKeepsTheNewestAndNeverLaterSteps) {
+TEST_F(CheckpointStoreTest, RetentionKeepsTheNewestAndNeverLaterSteps) {
   CheckpointStore store = make_store("run-1", 2);
   for (int64_t step : {10, 20, 30, 40}) save(store, step);
   EXPECT_THAT(steps(), ElementsAre(30, 40));
@@ -154,14 +154,14 @@ TEST_F(StoreTest, RetentionKeepsTheNewestAndNeverLaterSteps) {
   EXPECT_THAT(store.warnings(), ElementsAre(HasSubstr("step-00000040 is later than step 35, which was just saved")));
 }
 
-TEST_F(StoreTest, StepsSavedWhileSkippingNeverDisplaceCleanOnes) {
+TEST_F(CheckpointStoreTest, StepsSavedWhileSkippingNeverDisplaceCleanOnes) {
   CheckpointStore store = make_store("run-1", 2);
   for (int64_t step : {10, 20}) save(store, step);
   for (int64_t step : {21, 22, 23, 24}) save_skipped(store, step, 20);
   EXPECT_THAT(steps(), ElementsAre(10, 20, 24));
 }
 
-TEST_F(StoreTest, RetentionKnowsTheStepsOfEarlierRuns) {
+TEST_F(CheckpointStoreTest, RetentionKnowsTheStepsOfEarlierRuns) {
   {
     CheckpointStore store = make_store("run-1", 2);
     for (int64_t step : {10, 20}) save(store, step);
@@ -174,7 +174,7 @@ TEST_F(StoreTest, RetentionKnowsTheStepsOfEarlierRuns) {
   EXPECT_THAT(steps(), ElementsAre(20, 30));
 }
 
-TEST_F(StoreTest, ADamagedStepDoesNotCountAsOneThatIsKept) {
+TEST_F(CheckpointStoreTest, ADamagedStepDoesNotCountAsOneThatIsKept) {
   {
     CheckpointStore store = make_store("run-1", 2);
     for (int64_t step : {10, 20}) save(store, step);
@@ -186,7 +186,7 @@ TEST_F(StoreTest, ADamagedStepDoesNotCountAsOneThatIsKept) {
 }
 
 // All ranks throw the same text, not only the rank that holds the value, and nothing of the step is left.
-TEST_F(StoreTest, WeightsThatAreNotFiniteAreNotSavedAndEveryRankSaysWhich) {
+TEST_F(CheckpointStoreTest, WeightsThatAreNotFiniteAreNotSavedAndEveryRankSaysWhich) {
   {
     CheckpointStore store = make_store();
     save(store, 10);
@@ -214,7 +214,7 @@ TEST_F(StoreTest, WeightsThatAreNotFiniteAreNotSavedAndEveryRankSaysWhich) {
 }
 
 // A rank that cannot write is forgiven, lost weights are not. All ranks report the worse of the two.
-TEST_F(StoreTest, LostWeightsOnOneRankAreTheVerdictThoughAnotherCannotWrite) {
+TEST_F(CheckpointStoreTest, LostWeightsOnOneRankAreReportedThoughAnotherCannotWrite) {
   std::filesystem::create_directories(directory_.path());
   run_ranks(2, [&](const Participants& ranks) {
     FaultyFileSystem full(real_file_system(), ranks.rank == 0 ? Fault::None : Fault::DiskFull, 1);
@@ -227,7 +227,7 @@ TEST_F(StoreTest, LostWeightsOnOneRankAreTheVerdictThoughAnotherCannotWrite) {
   });
 }
 
-TEST_F(StoreTest, AStateOrConfigThatCouldNotBeReadBackIsADefectOfTheCaller) {
+TEST_F(CheckpointStoreTest, AStateOrConfigThatCouldNotBeReadBackIsADefectOfTheCaller) {
   CheckpointStore store = make_store();
   const RankPieces mine = make_pieces({}, 0, 1, true);
   for (const std::string& state : {std::string("{}"), sample_state(2)})
@@ -239,7 +239,7 @@ TEST_F(StoreTest, AStateOrConfigThatCouldNotBeReadBackIsADefectOfTheCaller) {
 }
 
 // A restarted job that took a renamed step for a later one would resume from it each time.
-TEST_F(StoreTest, ARenamedStepIsPassedOverAndSetAside) {
+TEST_F(CheckpointStoreTest, ARenamedStepIsPassedOverAndSetAside) {
   CheckpointStore store = make_store();
   for (int64_t step : {8, 9}) save(store, step);
   std::filesystem::rename(directory_.at("step-00000009"), directory_.at("step-00000999"));
@@ -252,7 +252,7 @@ TEST_F(StoreTest, ARenamedStepIsPassedOverAndSetAside) {
   EXPECT_EQ(store.open_latest({})->step(), 9);
 }
 
-TEST_F(StoreTest, ADirectoryThatCannotBeListedIsNamedToWhoSavesAndToWhoReads) {
+TEST_F(CheckpointStoreTest, ADirectoryThatCannotBeListedIsNamedToWhoSavesAndToWhoReads) {
   {
     CheckpointStore store = make_store();
     save(store, 10);
@@ -281,7 +281,7 @@ TEST_F(StoreTest, ADirectoryThatCannotBeListedIsNamedToWhoSavesAndToWhoReads) {
   EXPECT_GE(reading, 1);
 }
 
-TEST_F(StoreTest, AResumeFromADirectoryThatCannotBeListedIsExitCode15) {
+TEST_F(CheckpointStoreTest, AResumeFromADirectoryThatCannotBeListedIsExitCode15) {
   {
     CheckpointStore store = make_store();
     save(store, 10);
@@ -293,7 +293,7 @@ TEST_F(StoreTest, AResumeFromADirectoryThatCannotBeListedIsExitCode15) {
 }
 
 // The message says what is true of the previous step at that moment.
-TEST_F(StoreTest, AFailedSaveSaysWhetherTheStepBeforeIsStillThere) {
+TEST_F(CheckpointStoreTest, AFailedSaveSaysWhetherTheStepBeforeIsStillThere) {
   CheckpointStore store = make_store();
   save(store, 10);
   RankPieces mine = make_pieces({}, 0, 20, true);
@@ -311,7 +311,7 @@ TEST_F(StoreTest, AFailedSaveSaysWhetherTheStepBeforeIsStillThere) {
               AllOf(Not(HasSubstr("intact")), HasSubstr("cannot be read any more: "), HasSubstr("there is no step 10")));
 }
 
-TEST_F(StoreTest, ABrokenNewestStepFallsBackToTheOneBeforeAndSaysSo) {
+TEST_F(CheckpointStoreTest, ABrokenNewestStepFallsBackToTheOneBeforeAndSaysSo) {
   CheckpointStore store = make_store();
   for (int64_t step : {10, 20}) save(store, step);
   flip_last_bit(shard_of(20));
@@ -323,7 +323,7 @@ TEST_F(StoreTest, ABrokenNewestStepFallsBackToTheOneBeforeAndSaysSo) {
                                                   HasSubstr("crc32c "), HasSubstr("; trying the step before it"))));
 }
 
-TEST_F(StoreTest, TheNextSaveSetsABrokenStepAside) {
+TEST_F(CheckpointStoreTest, TheNextSaveSetsABrokenStepAside) {
   CheckpointStore store = make_store("run-1", 1);
   for (int64_t step : {10, 20}) save(store, step);
   save(store, 30);
@@ -335,7 +335,7 @@ TEST_F(StoreTest, TheNextSaveSetsABrokenStepAside) {
   EXPECT_TRUE(std::filesystem::exists(directory_.at("broken-step-00000030")));
 }
 
-TEST_F(StoreTest, ABrokenStepIsKeptWhenItsNumberIsSavedAgain) {
+TEST_F(CheckpointStoreTest, ABrokenStepIsKeptWhenItsNumberIsSavedAgain) {
   CheckpointStore store = make_store();
   for (int64_t step : {10, 20}) save(store, step);
   flip_last_bit(shard_of(20));
@@ -345,21 +345,21 @@ TEST_F(StoreTest, ABrokenStepIsKeptWhenItsNumberIsSavedAgain) {
   EXPECT_TRUE(std::filesystem::exists(directory_.at("broken-step-00000020")));
 }
 
-TEST_F(StoreTest, NoStepAtAllIsNotAnError) {
+TEST_F(CheckpointStoreTest, NoStepAtAllIsNotAnError) {
   CheckpointStore store = make_store();
   EXPECT_FALSE(store.open_latest({}));
   EXPECT_THAT(error_of(ExitCode::Usage, [&] { open_newest(real_file_system(), directory_.path()); }),
               HasSubstr("there is no checkpoint here"));
 }
 
-TEST_F(StoreTest, AMissingStepNamesThoseThereAre) {
+TEST_F(CheckpointStoreTest, AMissingStepNamesThoseThereAre) {
   CheckpointStore store = make_store();
   for (int64_t step : {10, 20}) save(store, step);
   EXPECT_EQ(store.open(10).step(), 10);
   EXPECT_THAT(error_of(ExitCode::Usage, [&] { store.open(15); }), HasSubstr("there is no step 15; there are: 10, 20"));
 }
 
-TEST_F(StoreTest, LeftoversOfAKilledJobAreRemovedAndADisplacedStepIsAdopted) {
+TEST_F(CheckpointStoreTest, LeftoversOfAKilledJobAreRemovedAndADisplacedStepIsAdopted) {
   {
     CheckpointStore store = make_store();
     for (int64_t step : {10, 20}) save(store, step);
@@ -378,7 +378,7 @@ TEST_F(StoreTest, LeftoversOfAKilledJobAreRemovedAndADisplacedStepIsAdopted) {
     EXPECT_FALSE(entry.path().filename().string().starts_with(".t") || entry.path().filename().string().starts_with(".old"));
 }
 
-TEST_F(StoreTest, ADamagedStepOnOneRankIsPassedOverByAll) {
+TEST_F(CheckpointStoreTest, ADamagedStepOnOneRankIsPassedOverByAll) {
   for (int64_t step : {10, 20})
     run_ranks(2, [&](const Participants& ranks) {
       CheckpointStore store = make_store();
@@ -392,7 +392,7 @@ TEST_F(StoreTest, ADamagedStepOnOneRankIsPassedOverByAll) {
   });
 }
 
-TEST_F(StoreTest, ARankThatCannotWriteFailsTheSaveOnAllRanks) {
+TEST_F(CheckpointStoreTest, ARankThatCannotWriteFailsTheSaveOnAllRanks) {
   std::filesystem::create_directories(directory_.path());
   run_ranks(2, [&](const Participants& ranks) {
     CheckpointStore store = make_store();
@@ -406,7 +406,7 @@ TEST_F(StoreTest, ARankThatCannotWriteFailsTheSaveOnAllRanks) {
   EXPECT_TRUE(steps().empty());
 }
 
-TEST_F(StoreTest, AnElementStoredTwiceIsRefused) {
+TEST_F(CheckpointStoreTest, AnElementStoredTwiceIsRefused) {
   run_ranks(2, [&](const Participants& ranks) {
     CheckpointStore store = make_store();
     const RankPieces all = make_pieces({}, 0, 10, true);
@@ -417,7 +417,7 @@ TEST_F(StoreTest, AnElementStoredTwiceIsRefused) {
   });
 }
 
-TEST_F(StoreTest, ARunIdThatCouldLeaveTheDirectoryIsRefused) {
+TEST_F(CheckpointStoreTest, ARunIdThatCouldLeaveTheDirectoryIsRefused) {
   for (const char* run_id : {"", "..", "a/b", "a b"}) EXPECT_THROW(make_store(run_id), ConfigError) << run_id;
 }
 
