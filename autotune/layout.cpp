@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "engine/config/refuse.h"
+#include "kernels/sums.h"
 
 namespace trivet::autotune {
 namespace {
