@@ -1,4 +1,6 @@
 // The JSON Schema and docs/config.md say what the key table says.
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "engine/config/key_table.h"
@@ -17,7 +19,7 @@ TEST(ConfigReference, DocsConfigMdIsUpToDate) {
 TEST(ConfigReference, NamesEveryKey) {
   const std::string text = config_reference();
   for (const config::KeyEntry& entry : config::key_table().entries())
-    EXPECT_NE(text.find("| `" + entry.name() + "` |"), std::string::npos) << entry.path;
+    EXPECT_NE(text.find(fmt::format("| `{}` |", entry.name())), std::string::npos) << entry.path;
 }
 
 nlohmann::json schema_at(const nlohmann::json& root, const std::string& path) {

@@ -95,7 +95,7 @@ TEST(Suggestions, EveryKeyOfEverySectionIsFoundAfterTwoEdits) {
 TEST(Suggestions, AMisspeltKeyInAnySectionIsRefusedWithTheRightOne) {
   int misspelt = 0;
   for (const KeyEntry& entry : key_table().entries()) {
-    const std::string name = entry.name();
+    const std::string name(entry.name());
     const std::string typo = name.size() < 4 ? name + "x" : name.substr(0, 2) + name.substr(3);
     const std::string section = entry.section(), path = section.empty() ? typo : section + "." + typo;
     if (key_table().find(path)) continue;
