@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/optimizer/update_rule.h"
+#include "kernels/optimizers.h"
 
 namespace trivet {
 

@@ -1,5 +1,7 @@
 #include "engine/optimizer/owned_parameters.h"
 
+#include "kernels/sums.h"
+
 namespace trivet {
 
 OwnedParameters::OwnedParameters(zero::Parameters& parameters) {

@@ -4,6 +4,7 @@
 
 #include "autotune/step_model.h"
 #include "engine/config/load.h"
+#include "engine/make_plan.h"
 
 namespace trivet::autotune {
 namespace {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/plan.h"
+#include "model/model.h"
 
 namespace trivet::autotune {
 namespace {
