@@ -28,7 +28,7 @@ StepBytes heaviest_of(const std::vector<StepBytes>& ranks);
 // "fits", "12.3 GiB over"
 std::string fit_text(const StepBytes& bytes, const Cluster& cluster);
 
-// The plan's own text or JSON, together with the prediction: parts of the step, tokens/s, utilisation, price, memory compared
+// The plan's own text or JSON, together with the prediction: parts of the step, tokens/s, utilization, price, memory compared
 // with the device's.
 std::string to_text(const Plan& plan, const PlanPrediction& prediction, const Cluster& cluster);
 std::string to_json(const Plan& plan, const PlanPrediction& prediction, const Cluster& cluster);

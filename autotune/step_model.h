@@ -46,7 +46,7 @@ struct StepBytes {
   double host = 0;  // in host memory: offloaded states and their staging
   double total() const { return parameters + gradients + optimizer + activations + buffers; }
 };
-// The bytes that a device, less its reserve, or its share of the host lacks, the larger of the two; at most 0 if all fits.
+// By how many bytes a device (less its reserve) or its share of the host is exceeded, whichever is more; at most 0 if all fits.
 double bytes_over(const StepBytes& bytes, const Cluster& cluster);
 inline bool fits(const StepBytes& bytes, const Cluster& cluster) { return bytes_over(bytes, cluster) <= 0; }
 

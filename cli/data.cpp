@@ -57,7 +57,8 @@ data::PrepareResult prepare_with_progress(const data::PrepareOptions& options) {
 }
 
 std::string tokenizer_in_words(const data::PrepareOptions& options) {
-  if (options.train_bpe > 0) return fmt::format("a BPE vocabulary of {} learnt from them", with_commas(options.train_bpe));
+  if (options.train_bpe > 0)
+    return fmt::format("a BPE vocabulary of {} tokens, learned from them", with_commas(options.train_bpe));
   return "vocabulary \"" + options.vocabulary + "\"";
 }
 

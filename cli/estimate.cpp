@@ -53,7 +53,7 @@ std::vector<Row> rows_of(autotune::EstimatorOptions options) {
 std::string to_text(const autotune::EstimatorOptions& options) {
   std::string text = fmt::format(
       "weights, gradients and optimizer states of {:.0f} M parameters, {:.0f} M in the largest layer,\n"
-      "on {} node{} of {} GPUs, according to DeepSpeed's estimators; activations and buffers come on top\n\n"
+      "on {} node{} of {} GPUs, according to DeepSpeed's estimators; activations and buffers are not included\n\n"
       "stage     host GiB      GPU GiB\n          per node      per GPU\n",
       options.parameters / 1e6, options.largest_layer_parameters / 1e6, options.nodes, options.nodes == 1 ? "" : "s",
       options.gpus_per_node);

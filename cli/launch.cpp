@@ -33,7 +33,7 @@ struct Refused {
 };
 constexpr Refused kRefused[] = {
     {"--launcher",
-     "starting ranks on other hosts is not implemented in this version; srun or mpirun can start the ranks themselves"},
+     "starting ranks on other hosts is not implemented in this version; leave the flag out: ranks start on this host"},
     {"--launcher_args", "starting ranks on other hosts is not implemented in this version"},
     {"--ssh_port", "starting ranks on other hosts is not implemented in this version"},
     {"--venv_script", "programs are not started through a shell; activate the environment before starting the launcher"},

@@ -17,7 +17,7 @@ OperationHeader all_to_all_v_header(const ProcessGroup& group, ConstTensorView i
 OperationHeader message_header(const ProcessGroup& group, Operation operation, ConstTensorView data, int peer);
 // Checks that `ranks` are ascending ranks of the group, at least one.
 void check_members(const ProcessGroup& group, const std::vector<int>& ranks, const std::string& name);
-// Checks them, too. Headers of ranks that name other members, or the group differently, differ.
+// Checks the members, too. Ranks that give different members or names get different headers.
 OperationHeader subgroup_header(const ProcessGroup& group, const std::vector<int>& ranks, const std::string& name);
 
 }  // namespace trivet::comm

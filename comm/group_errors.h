@@ -1,5 +1,5 @@
 // Creates every error of a group's operations, so that all of them name the group, the rank, the host and the operation, and so
-// that all ranks of a job name the same first culprit. The same for every transport.
+// that all ranks of a job name the same first culprit. This is the same for every transport.
 #pragma once
 
 #include <chrono>

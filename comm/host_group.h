@@ -1,4 +1,4 @@
-// What all groups have in common whose operations run on the host: they check their arguments on the caller's thread, count
+// What all groups whose operations run on the host have in common: they check their arguments on the caller's thread, count
 // their traffic, and run blocking on the stream. The group must outlive its queued work. Only one collective operation runs at
 // a time, but sends and receives with different peers may overlap.
 #pragma once
@@ -36,8 +36,8 @@ class HostGroup : public ProcessGroup {
   std::atomic<int64_t> operations_{0}, bytes_sent_{0};
 };
 
-// The operation in which `peer` waits for this rank, if this rank is `during` one of the other kind: a message on one side and
-// a collective operation on the other never meet. Each of the two has ahead(peer).
+// `during` is this rank's operation. Returns the operation in which `peer` waits for this rank, if one of them is a message and
+// the other a collective operation: these two never meet. Both `collectives` and `messages` have ahead(peer).
 template <typename Collectives, typename Messages>
 std::optional<OperationHeader> waits_elsewhere(const Collectives& collectives, const Messages& messages, int peer,
                                                const OperationHeader& during) {

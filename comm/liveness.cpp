@@ -87,8 +87,10 @@ void Liveness::meet(const std::string& name, milliseconds deadline) {
   for (const Member& member : members_) {
     if (!store_.get(key(member.rank), milliseconds(0))) missing.push_back(member.rank);
   }
+  const bool one = missing.size() == 1;
   throw CommError(ExitCode::NoProgress,
-                  fmt::format("ranks {} are alive but have not reached \"{}\" in {:.3g} s", fmt::join(missing, ","), name,
+                  fmt::format("{} {} {} alive but {} not reached \"{}\" within {:.3g} s: computing or stuck",
+                              one ? "rank" : "ranks", fmt::join(missing, ","), one ? "is" : "are", one ? "has" : "have", name,
                               static_cast<double>(deadline.count()) / 1000));
 }
 

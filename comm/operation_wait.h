@@ -1,5 +1,5 @@
 // One rank's wait for others in an operation. Each transport waits in its own way, for kSlice at a time; between slices, look()
-// decides whether waiting longer can help. The same for every transport.
+// decides whether waiting longer can help. This is the same for every transport.
 #pragma once
 
 #include <optional>

@@ -32,7 +32,7 @@ std::string read_all(int descriptor) {
   return out;
 }
 
-// A pipe, a terminal or a device could keep the rank waiting for ever.
+// A pipe, a terminal or a device could keep the rank waiting forever.
 struct stat status_of_regular_file(const std::string& source, int descriptor) {
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) throw ConfigError(fmt::format("{}: {}", source, std::strerror(errno)));

@@ -162,7 +162,7 @@ Collectives::Stages Collectives::staged_all_to_all(const Call& call) {
   return {cut.chunks(), fill, {}, drain};
 }
 
-// How many chunks the two ranks need that exchange most.
+// The number of chunks that the pair of ranks with the largest exchange needs.
 int64_t Collectives::exchanged_chunks(const Call& call) const {
   Cut cut = cut_for(call.header, board_.slot_bytes() / wait_.size());
   for (int rank = 0; rank < wait_.size(); ++rank)

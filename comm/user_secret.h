@@ -1,5 +1,5 @@
-// The secret of a user on one host, for ranks that were not given one. It closes jobs whose ranks meet on the loopback
-// interface to other users, without any setup.
+// The secret of a user on one host, for ranks that were not given one. It keeps other users out of jobs whose
+// ranks meet on the loopback interface, without any setup.
 //
 //   $XDG_RUNTIME_DIR/trivet/secret      where XDG_RUNTIME_DIR is a directory of this user
 //   /tmp/trivet-UID/secret              elsewhere

@@ -1,6 +1,6 @@
 // Which transport the ranks of a job use: chosen from the table of its members, when all of them have joined.
 //
-//   rendezvous -> members -> choose_world_maker -> WorldMaker -> the World, which connect() has watched by Liveness
+//   rendezvous -> members -> choose_world_maker -> WorldMaker -> the World; connect() lets Liveness watch its ranks
 //
 // To add a transport: a maker of its worlds, and the condition under which choose_world_maker returns it.
 #pragma once

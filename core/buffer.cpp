@@ -16,8 +16,8 @@ class HostAllocator final : public Allocator {
     void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED)
       throw OutOfMemoryError(
-          fmt::format("host memory: the system refused to allocate {:.1f} MiB; use more ranks, a higher ZeRO "
-                      "stage or a smaller micro-batch",
+          fmt::format("host memory: the system refused to allocate {:.1f} MiB; use fewer ranks on this host, a higher "
+                      "ZeRO stage or a smaller micro-batch, or raise the memory limit (ulimit -v, cgroup)",
                       static_cast<double>(bytes) / (1 << 20)));
     if (bytes >= (int64_t{4} << 20)) madvise(data, bytes, MADV_HUGEPAGE);
     return data;

@@ -48,7 +48,7 @@ class RealWritableFile final : public WritableFile {
   }
   size_t write_some(std::span<const std::byte> data) override {
     const auto written = checked("write", path_, [&] { return ::write(file_.number(), data.data(), data.size()); });
-    if (written == 0 && !data.empty()) throw FileError("write", path_, EIO);  // nothing done: write() would loop for ever
+    if (written == 0 && !data.empty()) throw FileError("write", path_, EIO);  // nothing done: write() would loop forever
     return written;
   }
   // Not retried after an error: the system may have dropped the pages and would then report success.

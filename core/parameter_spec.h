@@ -1,4 +1,4 @@
-// A layer's description of each of its parameters: enough to create, shard, initialise, name and save it.
+// A layer's description of each of its parameters: enough to create, shard, initialize, name and save it.
 #pragma once
 
 #include <cstdint>

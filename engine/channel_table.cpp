@@ -9,8 +9,8 @@ namespace {
 using pipeline::Queue;
 using pipeline::queue_of;
 
-// Pairs of pipeline ranks that have neighboring stages.
-std::vector<std::pair<int, int>> neighbors(const StageMap& stages) {
+// Pairs of pipeline ranks that have neighbouring stages.
+std::vector<std::pair<int, int>> neighbours(const StageMap& stages) {
   std::set<std::pair<int, int>> pairs;
   for (int stage = 0; stage + 1 < stages.stages(); ++stage) {
     const int a = stages.rank_of_stage[static_cast<size_t>(stage)], b = stages.rank_of_stage[static_cast<size_t>(stage) + 1];
@@ -59,7 +59,7 @@ std::vector<ChannelSpec> channel_table(const Config& config, const Mesh& mesh, c
                                   .traffic = "tensor",
                                   .axis = Axis::Tensor}};
   const ChannelSpec link{
-      .between_stages = true, .stage_pairs = neighbors(stages), .queue = Queue::Send, .overlaps = true, .traffic = "pipeline"};
+      .between_stages = true, .stage_pairs = neighbours(stages), .queue = Queue::Send, .overlaps = true, .traffic = "pipeline"};
   for (const auto& [purpose, name] :
        {std::pair{Purpose::Forward, "pipeline.forward"}, {Purpose::Backward, "pipeline.backward"}}) {
     ChannelSpec& channel = table.emplace_back(link);

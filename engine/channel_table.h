@@ -9,7 +9,7 @@
 //   part             all with the same blocks       meet     no                  no                     -
 //   tensor           tensor axis                    tensor   more than 1 rank    yes                    tensor
 //   tensor.reduce    tensor axis                    reduce   overlap_comm        run mode, own tokens   tensor
-//   pipeline.*       two neighbors of a pipeline    send     yes                 no                     pipeline
+//   pipeline.*       two neighbours of a pipeline    send     yes                 no                     pipeline
 //   tied             two stages of a tied weight    meet     no                  no                     -
 //
 // Channels with the same ranks are separate process groups, because the operations of one group have one order on all its

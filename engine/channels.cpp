@@ -29,7 +29,7 @@ Group make_group(comm::ProcessGroup& world, const std::string& name, const Membe
       own = std::move(group);
     }
   }
-  // Only now: groups without a common rank are placed at the same time.
+  // After all groups exist, so that groups without a common rank can be placed at the same time.
   return own && makers.place ? makers.place(std::move(own)) : std::move(own);
 }
 

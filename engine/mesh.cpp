@@ -30,7 +30,7 @@ int64_t product_of_given_axes(const ParallelConfig& parallel) {
 void check_world(const ParallelConfig& parallel, int64_t others, int world_size) {
   if (world_size >= others && world_size % others == 0) return;
   const int64_t below = world_size / others * others;
-  throw ConfigError(fmt::format("mesh: {} needs {} ranks, {} were started; start {}{} ranks or make an axis smaller",
+  throw ConfigError(fmt::format("mesh: {} needs {} ranks, but the job has {}; start {}{} ranks or make an axis smaller",
                                 given_axes(parallel),
                                 others > world_size ? std::to_string(others) : fmt::format("a multiple of {}", others),
                                 world_size, below > 0 ? fmt::format("{} or ", below) : "", below + others));

@@ -50,8 +50,9 @@ class Mesh {
   std::vector<std::vector<int>> groups(AxisSet axes) const;
   // Position of `rank` in its group along these axes.
   int index_of(int rank, AxisSet axes) const;
-  // The grid in which ranks share such parameters. For experts, the ranks of a stage are data x expert: in the order of their
-  // numbers, consecutive ones have different experts. The expert axis has no part in the other grid, nor a place in rank_order.
+  // The grid along which ranks share parameters of this kind. For experts, the ranks of a stage are data x expert: in the order
+  // of their numbers, consecutive ones have different experts. In the grid of dense parameters the expert axis has size 1, so
+  // its place in rank_order does not matter.
   Mesh view(Sharing sharing) const;
   // World ranks at these coordinates, ascending: ranks_at({{Axis::Pipeline, 0}, {Axis::Tensor, 1}}).
   std::vector<int> ranks_at(std::initializer_list<std::pair<Axis, int>> coordinates) const;

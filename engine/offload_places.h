@@ -30,7 +30,7 @@ class OffloadPlaces {
   // For the planner: they count, and move nothing.
   explicit OffloadPlaces(const Config& config);
 
-  // With null for places that the config does not use. It has no ring for gathers: Parameters makes it.
+  // Places that the config does not use are null. It has no ring for gathers: Parameters makes it.
   zero::OffloadResources resources() const;
   // Transferred and reserved so far.
   FilePlan weight_file() const { return counted(weight_files_.get()); }

@@ -68,7 +68,7 @@ Schedule schedule_of_file(const Config& config, int ranks, int microbatches) {
   Schedule schedule = read_schedule(path);
   if (static_cast<int>(schedule.size()) != ranks)
     config::refuse(config, "pipeline.schedule",
-                   fmt::format("\"{}\" has programs for {} pipeline ranks, but parallel.pipeline is {}; make them equal", path,
+                   fmt::format("\"{}\" is a schedule for parallel.pipeline {}, but it is {} here; make them equal", path,
                                schedule.size(), ranks));
   if (const int of_file = count_microbatches(schedule); of_file != microbatches)
     config::refuse(config, "pipeline.schedule",

@@ -2,7 +2,8 @@
 // the same elements of a parameter, and which read different samples.
 //
 // Experts have a mesh of their own over the same ranks (Mesh::view): there the expert axis takes some of the ranks that are
-// data, context and tensor ranks to dense parameters. So in both views the same axes are those along which elements are equal.
+// data, context and tensor ranks to dense parameters. So in both views, ranks that hold equal elements differ along the same
+// axes.
 //
 //   8 ranks, data 4 x tensor 2, expert 4       dense: equal along data      {0 2 4 6} {1 3 5 7}
 //                                              experts: equal along data    {0 4} {1 5} {2 6} {3 7}

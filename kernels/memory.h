@@ -25,7 +25,7 @@ struct Copy {
   KernelCall describe() const;
 };
 
-// out += from; both of one float dtype, or both int64 (wraps: the range was checked when quantised)
+// out += from; both of one float dtype, or both int64 (wraps: the range was checked when quantized)
 struct Add {
   ConstTensorView from;
   TensorView out;

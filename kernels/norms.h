@@ -1,4 +1,4 @@
-// Normalisation of rows.
+// Normalization of rows.
 #pragma once
 
 #include "kernels/elementwise.h"
@@ -11,7 +11,7 @@ struct LayerNorm {
   ConstTensorView x, gain, bias;
   TensorView y, mean, rstd;
   float epsilon = 1e-5f;
-  // Optional; it needs a residual, and its out must be x. The sum that is normalised is computed in the same pass, with the
+  // Optional; it needs a residual, and its out must be x. The sum that is normalized is computed in the same pass, with the
   // same bits as dropout_add(sum) before the norm. y may be sum.x.
   DropoutAdd sum;
 

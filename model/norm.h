@@ -1,5 +1,5 @@
-// The two normalisations over the hidden dim: LayerNorm (GPT-2) and RmsNorm (Llama). Sizes and formulas are in
-// kernels/kernels.h.
+// The two normalizations over the hidden dim: LayerNorm (GPT-2) and RmsNorm (Llama). Sizes and formulas are in
+// kernels/norms.h.
 #pragma once
 
 #include <memory>

@@ -57,7 +57,7 @@ void expect_all_end(const Schedule& schedule, const Numbering& numbers, std::spa
   for (size_t rank = 0; rank < schedule.size(); ++rank)
     for (size_t at = 0; at < schedule[rank].size(); ++at) {
       if (ends[numbers.of(rank, at)] >= 0) continue;
-      blocked.push_back(fmt::format("rank {} waits for ever at {} (instruction {} of {})", rank, to_string(schedule[rank][at]),
+      blocked.push_back(fmt::format("rank {} waits forever at {} (instruction {} of {})", rank, to_string(schedule[rank][at]),
                                     at, schedule[rank].size()));
       break;
     }

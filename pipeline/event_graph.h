@@ -1,5 +1,5 @@
 // Everything that happens when a schedule runs, and what each event waits for. This is the one place that states the rules of
-// the executor, as a graph: validate() proves that no event waits for ever, and simulate() finds when each event happens.
+// the executor, as a graph: validate() proves that no event waits forever, and simulate() finds when each event happens.
 //
 //   step      an instruction of a program; steps run in order. F waits for its input, I for its gradient ...
 //   transfer  a send and its receive; it waits for the previous transfer of the link (pipeline/transfers.h)

@@ -16,7 +16,7 @@ struct ScheduleFacts {
 };
 
 // `schedule` comes from a generator, with or without insert_send_receive, or has been through all passes. Throws
-// std::logic_error naming every rank that would wait for ever and the instruction at which it waits, ranks that disagree about
+// std::logic_error naming every rank that would wait forever and the instruction at which it waits, ranks that disagree about
 // a transfer, or an instruction that runs twice, out of order or never.
 ScheduleFacts validate(const Schedule& schedule, int microbatches);
 

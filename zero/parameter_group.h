@@ -93,7 +93,7 @@ class ParameterGroup {
   // Calls use(the weights of the owned range, as layers see them, on the device). `use` reads them or, if `written`, writes all
   // of them.
   void with_owned_weights(bool written, const std::function<void(TensorView)>& use);
-  // Sends the owned range to the other ranks that divide these weights. Call it after an update, a load or initialisation.
+  // Sends the owned range to the other ranks that divide these weights. Call it after an update, a load or initialization.
   void publish();
   // Initializes only the owned range; publish() must follow.
   void initialize(uint64_t seed);

@@ -46,7 +46,7 @@ class Parameters {
   // weights. Both ranks call it; it returns when the addition is done.
   void tie(int user_block);
 
-  // For the step, checkpoints and initialisation.
+  // For the step, checkpoints and initialization.
   const ShardLayout& layout() const { return layout_; }
   void begin_step();
   // Calls visit(block, group) in order for every group.

@@ -27,7 +27,7 @@ struct ShardAxis {
   int size() const { return gather.size(); }
   // The ranks whose gradients are summed.
   int contributors() const { return size() * (replicas ? replicas->size() : 1); }
-  // Of the replicas of a shard, the first stands for all in sums over ranks, and saves it.
+  // The first replica of a shard counts in sums over ranks and is saved; the others are not.
   bool is_counted() const { return !replicas || replicas->rank() == 0; }
 };
 

@@ -6,6 +6,9 @@
 //   2      shard            shard      whole         2 + (2 + 12)/n
 //   3      shard            shard      shard         (2 + 2 + 12)/n
 //
+// By default, the gradients of a model in bf16 are summed in float32 and take 4 bytes instead of 2
+// (data_types.grad_accum_dtype).
+//
 // A sharded gradient is whole from the first backward that adds to it until its REDUCE, a sharded parameter from UNSHARD until
 // RESHARD. Small parameters (stage3_param_persistence_threshold) stay whole at stage 3, too, with the lifetimes of stage 2.
 #pragma once

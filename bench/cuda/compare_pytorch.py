@@ -23,7 +23,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent / "scripts"))
 from gpu_parts.report import cell  # noqa: E402
-from gpu_parts.speed import UTILISATION, utilisation  # noqa: E402
+from gpu_parts.speed import UTILIZATION, utilization  # noqa: E402
 from gpu_parts.training import Run, read_config, read_metrics, write_tokens  # noqa: E402
 
 COMPILED = {"gpt2_124m": "whole"}  # all other models: blocks
@@ -126,7 +126,7 @@ def row_of(name, config, runs, problems):
         row.update({"parameters": parameters, "torch": runs["pytorch"][0]["torch"], "compiled": runs["pytorch"][0]["compile"]})
         for system in runs:
             if row[f"{system} tokens/s"]:
-                row[f"{system} utilisation"] = utilisation(row[f"{system} tokens/s"], parameters, config["model"])
+                row[f"{system} utilization"] = utilization(row[f"{system} tokens/s"], parameters, config["model"])
         if runs["trivet"]:
             row["ratio"] = row["trivet tokens/s"] / row["pytorch tokens/s"]
     if problems:
@@ -144,7 +144,7 @@ def main():
             if args.json:
                 args.json.write_text(json.dumps(rows, indent=1) + "\n")
     keys = list(dict.fromkeys(key for row in rows for key in row))
-    lines = [f"## {datetime.date.today()}: `{' '.join(sys.argv)}`", "", UTILISATION, "", f"| {' | '.join(keys)} |", "|---" * len(keys) + "|"]
+    lines = [f"## {datetime.date.today()}: `{' '.join(sys.argv)}`", "", UTILIZATION, "", f"| {' | '.join(keys)} |", "|---" * len(keys) + "|"]
     lines += [f"| {' | '.join(cell(row.get(key, '')) for key in keys)} |" for row in rows]
     print("\n".join(lines))
     if args.output:

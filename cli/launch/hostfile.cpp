@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -38,6 +39,16 @@ bool acceptable_name(const std::string& name) {
   return !name.empty() && name[0] != '-' && name.size() <= 253 && characters;
 }
 
+// "a, b and 3 others"
+std::string names_of(const std::vector<Host>& hosts) {
+  constexpr size_t kMostNames = 8;
+  std::vector<std::string> names;
+  for (const Host& host : hosts)
+    if (names.size() < kMostNames) names.push_back(host.name);
+  const size_t others = hosts.size() - names.size();
+  return fmt::format("{}{}", fmt::join(names, ", "), others > 0 ? fmt::format(" and {} others", others) : "");
+}
+
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts;
   std::istringstream stream(text);
@@ -53,7 +64,8 @@ std::vector<Host> parse_filter(const std::string& text, const std::string& flag,
     Host host{part.substr(0, colon), {}};
     const auto known = std::find_if(hosts.begin(), hosts.end(), [&](const Host& h) { return h.name == host.name; });
     if (known == hosts.end())
-      throw ConfigError(fmt::format("{}: host \"{}\" is not in the host file", flag, printable(host.name)));
+      throw ConfigError(
+          fmt::format("{}: host \"{}\" is not in the hostfile, which names {}", flag, printable(host.name), names_of(hosts)));
     if (colon == std::string::npos) {
       host.slots = known->slots;
     } else {

@@ -1,4 +1,4 @@
-// DeepSpeed's host files and filters:  a line "host slots=4";  "host@other:0,2" to include or exclude.
+// DeepSpeed's hostfiles and filters:  a line "host slots=4";  "host@other:0,2" to include or exclude.
 #pragma once
 
 #include <string>

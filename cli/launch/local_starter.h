@@ -1,7 +1,7 @@
 // Starts ranks as processes of this host.
 //
 // They inherit descriptors, so that no port and no secret has to be written down: rank 0 the socket that listens on the job's
-// port, all ranks the secret and their side of the link. Where these are, and the job's id, they find in their environment
+// port, all ranks the secret and their side of the link. Their environment says where these are and gives the job's id
 // (docs/environment.md).
 #pragma once
 

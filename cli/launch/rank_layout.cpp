@@ -46,8 +46,8 @@ Host slots_on_this_host(const LaunchRequest& request) {
   for (const Host& host : hosts) {
     if (!is_this_host(host.name)) {
       throw ConfigError(
-          fmt::format("host \"{}\": starting ranks on other hosts is not implemented in this version; only this host (\"{}\" "
-                      "or \"localhost\") is accepted, or start the ranks with srun or mpirun",
+          fmt::format("host \"{}\": ranks on other hosts are not implemented in this version; name only this host (\"{}\" or "
+                      "\"localhost\")",
                       host.name, comm::this_host()));
     }
   }
@@ -55,7 +55,9 @@ Host slots_on_this_host(const LaunchRequest& request) {
     throw ConfigError(fmt::format("\"{}\" and \"{}\" are both this host; name it once", hosts[0].name, hosts[1].name));
   Host host = hosts[0];
   if (request.ranks > static_cast<int>(host.slots.size())) {
-    throw ConfigError(fmt::format("--num_gpus {}: host \"{}\" has {} slots", request.ranks, host.name, host.slots.size()));
+    throw ConfigError(fmt::format(
+        "--num_gpus {}: host \"{}\" has only {} slots; start at most {} ranks, or give it more slots in the hostfile",
+        request.ranks, host.name, host.slots.size(), host.slots.size()));
   }
   if (request.ranks > 0) host.slots.resize(request.ranks);
   return host;

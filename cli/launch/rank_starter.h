@@ -18,7 +18,7 @@ namespace trivet::cli {
 
 class RankStarter {
  public:
-  // Its end may not end a rank; it lets go of what only the start of ranks needs.
+  // Destroying a starter ends no rank. It releases what was needed only to start them.
   virtual ~RankStarter() = default;
   // Returns the pid of the child, which leads a process group of its own and is killed when this process dies. What the rank
   // prints goes to `streams`, or to the launcher's own where there are none. Throws ConfigError if the program cannot be

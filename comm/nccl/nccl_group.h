@@ -4,8 +4,7 @@
 //
 // Differences from groups on the host:
 //   * Headers, and the counts of all_to_all_v, are not compared unless NcclOptions::compare_calls is set: ranks that disagree
-//   get an error from NCCL or, at the
-//     deadline, NoProgress.
+//     get an error from NCCL or, at the deadline, NoProgress.
 //   * NCCL runs the operations of a communicator one at a time. In a group of two (the links of a pipeline), each direction of
 //     messages has its own communicator, so that a send never waits for a receive of the same rank. In a larger group, the
 //     messages of a rank run in the order of calls, whatever stream they are on.

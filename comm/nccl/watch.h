@@ -1,6 +1,6 @@
 // Watches the communicators of a rank on its own thread while the program computes.
 //
-// An NCCL kernel that waits for a peer waits for ever, and so does everything that waits for its stream. The watch detects
+// An NCCL kernel that waits for a peer waits forever, and so does everything that waits for its stream. The watch detects
 //   * lost peers: every `heartbeat`, the watches of all ranks meet on the host group, which knows of ranks that have died, left
 //     or stopped (comm/process_group.h);
 //   * errors that NCCL found by itself (ncclCommGetAsyncError);

@@ -14,6 +14,8 @@ constexpr int64_t kHeapPage = 4096;
 
 int64_t whole_pages(int64_t bytes) { return (bytes + kHeapPage - 1) / kHeapPage * kHeapPage; }
 
+double mebibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
 }  // namespace
 
 std::unique_ptr<ShmHeap> ShmHeap::create(int ranks) {
@@ -54,12 +56,16 @@ void* ShmHeap::allocate(int64_t bytes) {
     if (begin - offset >= size) break;
     offset = begin + length;
   }
-  const bool fits = offset + size <= region_ + kRegionBytes;
-  if (!fits || fallocate(descriptor_, 0, offset, size) != 0)
+  if (offset + size > region_ + kRegionBytes)
     throw OutOfMemoryError(
-        fmt::format("shared memory: the system refused to allocate {:.1f} MiB; use more ranks, a higher ZeRO "
-                    "stage or a smaller micro-batch",
-                    static_cast<double>(bytes) / (1 << 20)));
+        fmt::format("shared memory: {:.1f} MiB do not fit into what is left of this rank's {} GiB; use a higher "
+                    "ZeRO stage or a smaller micro-batch",
+                    mebibytes(bytes), kRegionBytes >> 30));
+  if (fallocate(descriptor_, 0, offset, size) != 0)
+    throw OutOfMemoryError(fmt::format(
+        "shared memory: the system refused to allocate {:.1f} MiB; use fewer ranks on this host, a higher ZeRO stage "
+        "or a smaller micro-batch, or raise the memory limit (cgroup)",
+        mebibytes(bytes)));
   blocks_[offset] = size;
   return base_ + offset;
 }

@@ -15,7 +15,8 @@ static_assert(static_cast<uint64_t>(MessageKind::MessageTaken) < 1 << kKindBits)
 static_assert(uint64_t{kMaxRanks} << (kNumberBits + kKindBits) <= uint64_t{1} << Transport::kTagBits);
 
 // [Note: who is to blame for a connection that ended] It may have ended because its other end left after a third rank was lost.
-// Liveness knows who was first, and tells the job a little later; only if it tells nothing, the peer itself is accused.
+// Liveness knows who was first, and tells the job a little later; the peer itself is accused only if Liveness reports nothing
+// in this time.
 constexpr milliseconds kAccusationComes{300};
 
 // The peers of the messages, each once, and whether all messages with a peer are complete.

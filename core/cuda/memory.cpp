@@ -66,7 +66,7 @@ int64_t available_host_bytes() {
   const int64_t available = available_host_bytes();
   throw OutOfMemoryError(
       fmt::format("pinned host memory: the system refused to allocate {:.2f} GiB ({} bytes), {:.2f} GiB of host memory "
-                  "are free; offload less, use more hosts, or raise the limits of memory and of locked memory (ulimit -l)",
+                  "are free; offload less, or raise the limits of memory and of locked memory (ulimit -l)",
                   gibibytes(static_cast<size_t>(bytes)), bytes, gibibytes(static_cast<size_t>(available))));
 }
 

@@ -56,7 +56,7 @@ std::vector<uint32_t> parse_blocks(const std::string& text, const std::string& w
 
 const std::string& safe_name(const std::string& name, const std::string& where) {
   if (!is_safe_name(name))
-    corrupt(where, fmt::format("file name \"{}\" is not accepted; [A-Za-z0-9._-]{{1,128}} is", printable(name)));
+    corrupt(where, fmt::format("file name \"{}\" is not accepted; it must match [A-Za-z0-9._-]{{1,128}}", printable(name)));
   return name;
 }
 
@@ -222,7 +222,7 @@ namespace {
 // Checks what only rank 0 fills in, so that no share has it. parse_run_state() checks the text of `state`.
 void check_run(const Manifest& manifest, const std::string& path) {
   const auto refuse = [&](const char* field, const auto& value, std::string_view accepted) {
-    corrupt(path, fmt::format("{}: {} is not accepted; {} is", field, value, accepted));
+    corrupt(path, fmt::format("{}: {} is not accepted; it must be {}", field, value, accepted));
   };
   if (!is_safe_run_id(manifest.run_id))
     refuse("run_id", fmt::format("\"{}\"", printable(manifest.run_id)), "[A-Za-z0-9._-]{1,64}");
@@ -235,7 +235,7 @@ void check_run(const Manifest& manifest, const std::string& path) {
 
 void check_config(const std::string& config, const std::string& path) {
   if (!config.empty() && !parse_strict(config, path + ": config").is_object())
-    corrupt(path, fmt::format("config: \"{}\" is not accepted; a JSON object is", printable(config)));
+    corrupt(path, fmt::format("config: \"{}\" is not accepted; it must be a JSON object", printable(config)));
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& path) {

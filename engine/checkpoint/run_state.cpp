@@ -45,7 +45,7 @@ class Fields {
 
  private:
   [[noreturn]] void refuse(const char* name, const Json& value, const std::string& accepted) const {
-    corrupt(where_, fmt::format("{}: {} is not accepted; {} is", name, shown(value), accepted));
+    corrupt(where_, fmt::format("{}: {} is not accepted; it must be {}", name, shown(value), accepted));
   }
 
   const Json& object_;

@@ -112,8 +112,8 @@ class JsonReader {
   // Reports and checkpoints copy text from a config into JSON, which must be UTF-8.
   void check_text(std::string_view text, Position at) const {
     if (!is_utf8(text))
-      fail(at, fmt::format("{}{} is not UTF-8; a config must be UTF-8 throughout, so rename a file with such a name",
-                           open_path(), shown(text)));
+      fail(at,
+           fmt::format("{}{} is not UTF-8; write it in UTF-8 (if it names a file, rename the file)", open_path(), shown(text)));
     if (text.find('\0') != std::string_view::npos)
       fail(at, fmt::format("{}{} contains U+0000, which is not accepted in a config", open_path(), shown(text)));
   }

@@ -8,7 +8,7 @@
 
 namespace trivet {
 
-// float32 tensors that an optimizer keeps per parameter, besides the master weights.
+// float32 tensors that an optimizer keeps per parameter, in addition to the master weights.
 int optimizer_states(OptimizerType type, const OptimizerConfig& config);
 // Their names in checkpoints: "moment1", "moment2" ...
 std::vector<std::string> optimizer_state_names(OptimizerType type, const OptimizerConfig& config);

@@ -47,7 +47,9 @@ JsonMember& member_of(JsonNode& object, const std::string& key) {
 }
 
 void apply(JsonNode& root, const std::string& text) {
-  if (!is_utf8(text)) throw ConfigError(fmt::format("--set {}: is not UTF-8; rename a file with such a name", printable(text)));
+  if (!is_utf8(text))
+    throw ConfigError(
+        fmt::format("--set {}: is not UTF-8; write it in UTF-8 (if it names a file, rename the file)", printable(text)));
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0)
     throw ConfigError(fmt::format("--set {}: key=value is expected, such as --set zero_optimization.stage=2", printable(text)));

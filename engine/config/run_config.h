@@ -31,7 +31,7 @@ struct VocabularyConfig {
 };
 
 struct DataConfig {
-  std::string train;       // text file (.txt, .gz), token file (.tokens) ...
+  std::string train;       // a text or a file of tokens (docs/data.md)
   std::string validation;  // optional separate file; otherwise a fraction of train is held out
   double validation_fraction = 0.1;
   bool shuffle = true;

@@ -52,7 +52,7 @@ void add_deepspeed_keys(KeyTable& table) {
   top.inert("dataloader_drop_last", "false", "leave out the last, shorter batch",
             "there is no last batch, because a step may span two epochs");
   top.unsupported("disable_allgather", "false", "an old communication scheme");
-  top.unsupported("graph_harvesting", "false", "CUDA graphs");
+  top.unsupported("graph_harvesting", "false", "CUDA graphs").instead("cuda_graph");
   top.unsupported("use_data_before_expert_parallelism", "false", "order of ranks");
   top.unsupported("weight_quantization", "null", "quantize gathered weights").type(KeyType::Object);
   top.unsupported("sparse_attention", "null", "block-sparse attention").type(KeyType::Object);

@@ -34,7 +34,8 @@ void add_tensor_parallel(KeyTable& table) {
   tensor.unsupported("dtype", "\"fp16\"", "type of the parameters");
   tensor.unsupported("keep_module_on_host", "false", "keep the module on the host");
   tensor.unsupported("kernel_inject", "false", "inject inference kernels");
-  tensor.unsupported("tp_overlap_comm", "false", "overlap the all-reduce of input gradients");
+  tensor.inert("tp_overlap_comm", "false", "overlap the all-reduce of input gradients",
+               "this sum always overlaps the weights' gradient");
   tensor.unsupported("preset_model", "null", "split a known model");
   tensor.unsupported("injection_policy_tuple", "null", "names of row-parallel layers");
   SectionBase tp(table, "tensor_parallel.tp");

@@ -115,7 +115,8 @@ void add_pipeline(KeyTable& table) {
       .active_when("there is more than one stage",
                    [](const Config& c) { return c.parallel.pipeline > 1 || chunks_of(c.pipeline) != 1; });
   pipeline.unsupported("seed_layers", "false", "one seed per layer");
-  pipeline.unsupported("activation_checkpoint_interval", "0", "layers per checkpoint").instead("activation_checkpointing.mode");
+  pipeline.unsupported("activation_checkpoint_interval", "0", "layers per checkpoint")
+      .instead("activation_checkpointing.mode and activation_checkpointing.every");
   pipeline.unsupported("pipe_partitioned", "true", "split activations over the tensor axis before sending");
   pipeline.unsupported("grad_partitioned", "true", "split gradients over the tensor axis before sending");
   pipeline.inert("use_reentrant", "true", "PyTorch's kind of recompute", "there is one kind of recompute");

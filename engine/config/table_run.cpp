@@ -30,7 +30,8 @@ void add_run_keys(KeyTable& table) {
       .active_when("the loss scale is not dynamic", [](const Config& c) { return !c.fp16.enabled || c.fp16.loss_scale != 0; });
 
   Section<DataConfig> data(table, "data", [](Config& c) -> DataConfig& { return c.data; });
-  data.key("train", &DataConfig::train, "training data: a text file (.txt, .gz) or a token file (.tokens)");
+  data.key("train", &DataConfig::train,
+           "training data: a text (plain or .gz) or a file of tokens (.tokens, Megatron .bin and .idx, llm.c .bin)");
   data.key("validation", &DataConfig::validation, "validation data; empty: a fraction of `train` is held out");
   data.key("validation_fraction", &DataConfig::validation_fraction, "share of `train` held out for validation")
       .between(0, 1)

@@ -63,7 +63,7 @@ TokenType megatron_type(uint8_t code, const std::string& path) {
   if (code == 1) return TokenType::UInt8;
   if (code == 4) return TokenType::Int32;
   if (code == 8) return TokenType::UInt16;
-  bad_file(path, fmt::format("Megatron dtype code {} is not accepted; 1 (uint8), 4 (int32) and 8 (uint16) are", code));
+  bad_file(path, fmt::format("Megatron dtype code {} is not accepted; it must be 1 (uint8), 4 (int32) or 8 (uint16)", code));
 }
 
 struct MegatronIndex {

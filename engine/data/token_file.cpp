@@ -67,7 +67,7 @@ class TrivetTokens : public StoredTokenFile {
 
   void check_sizes() const {
     if (header_.bytes_per_token != 1 && header_.bytes_per_token != 2 && header_.bytes_per_token != 4)
-      bad_file(file_.path(), fmt::format("{} bytes per token are not accepted; 1, 2 and 4 are", header_.bytes_per_token));
+      bad_file(file_.path(), fmt::format("{} bytes per token are not accepted; it must be 1, 2 or 4", header_.bytes_per_token));
     constexpr uint64_t kMost = uint64_t{1} << 60;  // so that no sum below overflows
     if (header_.tokenizer_bytes > kMost || header_.tokens > kMost || header_.tokens_offset > kMost ||
         header_.tokens_offset < sizeof header_ + header_.tokenizer_bytes)

@@ -46,7 +46,7 @@ struct Evaluation {
 };
 
 struct RunEnd {
-  std::vector<std::pair<std::string, std::string>> facts = {};  // {"checkpoint", "checkpoints/step-001000"}
+  std::vector<std::pair<std::string, std::string>> facts = {};  // {"checkpoint", "checkpoints, step 1000"}
 };
 
 class Monitor {

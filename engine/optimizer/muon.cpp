@@ -38,7 +38,7 @@ void MuonRule::finish(const StepScalars& scalars) {
     if (!has_muon(group)) continue;
     ScopedTensor updates(context_.resources.buffers, DType::Float32, {group.group->layout().whole_elements});
     gather(*group.group, updates);
-    matrix = orthogonalise(group, updates, matrix);
+    matrix = orthogonalize(group, updates, matrix);
     apply(group, updates, scalars);
   }
 }
@@ -60,8 +60,8 @@ void MuonRule::gather(zero::ParameterGroup& group, TensorView updates) {
   stream.synchronize();
 }
 
-// Orthogonalises the matrices of a group. `matrix` counts those of the groups before it, and determines which rank takes which.
-int MuonRule::orthogonalise(const OwnedGroup& group, TensorView updates, int matrix) {
+// Orthogonalizes the matrices of a group. `matrix` counts those of the groups before it, and determines which rank takes which.
+int MuonRule::orthogonalize(const OwnedGroup& group, TensorView updates, int matrix) {
   const RankResources& resources = context_.resources;
   const zero::ShardAxis& axis = group.group->axis();
   Stream& stream = resources.channels.stream(Purpose::Control);

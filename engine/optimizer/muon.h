@@ -1,9 +1,9 @@
-// Muon (Jordan et al. 2024): momentum whose matrices are orthogonalised, for the matrices of hidden blocks; Adam for embedding,
+// Muon (Jordan et al. 2024): momentum whose matrices are orthogonalized, for the matrices of hidden blocks; Adam for embedding,
 // head, gains and biases.
 //
-//   update       matrices: momentum, and the update that is yet to be orthogonalised, which is kept as a state
+//   update       matrices: momentum, and the update that is yet to be orthogonalized, which is kept as a state
 //                other parameters: Adam
-//   finish       for each group: gather its updates; one rank orthogonalises each matrix and broadcasts it -> new weights
+//   finish       for each group: gather its updates; one rank orthogonalizes each matrix and broadcasts it -> new weights
 #pragma once
 
 #include "engine/optimizer/adam.h"
@@ -21,7 +21,7 @@ class MuonRule final : public UpdateRule {
 
  private:
   void gather(zero::ParameterGroup& group, TensorView updates);
-  int orthogonalise(const OwnedGroup& group, TensorView updates, int matrix);
+  int orthogonalize(const OwnedGroup& group, TensorView updates, int matrix);
   void apply(const OwnedGroup& group, TensorView updates, const StepScalars& scalars);
   void apply_range(const OwnedGroup& group, const zero::OwnedRange& range, ConstTensorView updates, const StepScalars& scalars);
 

@@ -4,6 +4,7 @@
 
 #include "comm/participants.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
 
@@ -23,16 +24,22 @@ void check_complete(const Config& config) {
 
 void check_same_config(const Config& config, comm::World& world, const TrainOptions& options) {
   if (world.size() == 1) return;
+  const auto ranks = comm::over_group(world.group());
+  const auto configs = ranks.gather(explain_as_json(config));
   // --resume changes what ranks do together as much as a key does.
-  const std::string resume = options.resume ? "// --resume " + options.resume_directory : "";
-  const auto texts = comm::over_group(world.group()).gather(explain_as_json(config) + resume);
-  for (size_t rank = 1; rank < texts.size(); ++rank) {
-    if (texts[rank] == texts[0]) continue;
+  const auto resumes = ranks.gather(options.resume ? "\"" + printable(options.resume_directory) + "\"" : "not given");
+  for (size_t rank = 1; rank < configs.size(); ++rank) {
+    if (configs[rank] == configs[0] && resumes[rank] == resumes[0]) continue;
     std::string differing;
-    for (const auto& change : diff(parse_config(texts[0], "rank 0"), parse_config(texts[rank], "another rank")))
-      differing += fmt::format("; {} is {} and {}", change.path, change.before, change.after);
-    throw CommError(ExitCode::RanksDisagree,
-                    fmt::format("config: rank 0 and rank {} were given different configs{}", rank, differing));
+    const auto add = [&](const std::string& what, const std::string& on_rank_0, const std::string& here) {
+      differing += fmt::format("; {} is {} on rank 0, {} on rank {}", what, on_rank_0, here, rank);
+    };
+    for (const auto& change : diff(parse_config(configs[0], "rank 0"), parse_config(configs[rank], "another rank")))
+      add(change.path, change.before, change.after);
+    if (resumes[rank] != resumes[0]) add("--resume", resumes[0], resumes[rank]);
+    throw CommError(ExitCode::RanksDisagree, fmt::format("config: rank 0 and rank {} differ{}; start all ranks with the same "
+                                                         "config and flags",
+                                                         rank, differing));
   }
 }
 

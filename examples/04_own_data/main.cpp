@@ -26,7 +26,7 @@ constexpr int64_t kDims = 8, kClasses = 4, kHidden = 32;
 
 SampleSpec point() { return {.input_dtype = DType::Float32, .input = {kDims}, .targets = {1}, .classes = kClasses}; }
 
-// Points around zero. The class is the largest of four sums of two neighboring coordinates.
+// Points around zero. The class is the largest of four sums of two neighbouring coordinates.
 class Points final : public data::SampleSource {
  public:
   const SampleSpec& spec() const override { return spec_; }

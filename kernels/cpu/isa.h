@@ -3,7 +3,7 @@
 // A family of loops is plain C++ in a `*_loops.inl` without includes, which the compiler vectorises. Its .cpp includes all
 // headers first, then the loops once per level, and calls the one for this processor:
 //
-//   #define TRIVET_LOOPS "kernels/cpu/fused/gelu_loops.inl"
+//   #define TRIVET_LOOPS "kernels/cpu/fused/activation_loops.inl"
 //   #include "kernels/cpu/for_each_isa.inl"          // -> namespaces baseline, v3, v4, each with its own copy
 //   ...
 //   const auto loop = by_isa(&baseline::gelu<T>, &v3::gelu<T>, &v4::gelu<T>);

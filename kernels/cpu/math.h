@@ -1,4 +1,4 @@
-// The CPU kernels that do nearly all floating-point operations. kernels/kernels.h says what they compute.
+// The CPU kernels that do nearly all floating-point operations. The headers in kernels/kernels.h say what they compute.
 //
 // `threads` is how many OpenMP threads a call may use (at least 1; it uses fewer if the work is small). The bits of a result
 // never depend on it: the shapes alone decide how work is cut into pieces, and each piece is done by one thread in a fixed

@@ -1,7 +1,7 @@
 // Matrix products. The shapes alone decide how `out` is cut into tiles. Each tile is one oneDNN product on one thread, and the
 // steps after it (bias, rounding, adding to a narrower type) are done while the tile is in the cache.
 //
-// With cuts (kernels/kernels.h, ProductCuts) no tile crosses the edge of a piece of out, and a tile is summed over the leaves
+// With cuts (kernels/products.h, ProductCuts) no tile crosses the edge of a piece of out, and a tile is summed over the leaves
 // of K in a tree of float32 tiles that stay in the cache.
 //
 // [Note: why oneDNN does not thread the product]  oneDNN may divide K among its threads if M and N are small, and the bits of

@@ -1,5 +1,5 @@
-// The kernels of a CUDA device: one function compute() for the arguments of each kernel (kernels/kernels.h). The caller
-// has checked the arguments; all tensors are in device memory.
+// The kernels of a CUDA device: one function compute() for the arguments of each kernel (the headers in kernels/kernels.h). The
+// caller has checked the arguments; all tensors are in device memory.
 //
 // A function enqueues its work on the stream of its Launch and returns. It neither makes the host wait nor allocates memory.
 // Where the arithmetic allows it, results have the same bits as on the CPU (these files are compiled without contraction of

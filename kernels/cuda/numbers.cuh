@@ -31,7 +31,7 @@ decltype(auto) dispatch_device_float(DType dtype, Body&& body) {
   }
 }
 
-// body.operator()<T, G>(): a parameter's gradient has the type of the activations or float32 (kernels/check.h).
+// body.operator()<T, G>(): a parameter's gradient has the type of the activations or float32 (kernels/rules.h).
 template <typename Body>
 void dispatch_gradient(DType activations, DType gradient, const Body& body) {
   dispatch_device_float(activations, [&]<typename T>() {

@@ -10,7 +10,7 @@ from gpu_parts.session import last_lines
 from gpu_parts.training import Run, prepare, read_config, read_metrics, refused, small_config, tokens_file, train, with_changes
 
 DENSE_BF16_FLOPS = 989e12  # of an H100 or H200 SXM, by its data sheet
-UTILISATION = "model FLOPs utilisation = (6 N + 6 L C T) x tokens/s / 989 TFLOP/s; N parameters, L layers, C hidden size, T sequence length"
+UTILIZATION = "model FLOPs utilization = (6 N + 6 L C T) x tokens/s / 989 TFLOP/s; N parameters, L layers, C hidden size, T sequence length"
 MODELS = ["gpt2_124m", "gpt2_1.5b", "llama_1b"]
 HOST_BOUND = "gpt2_124m"  # its kernels are short, so the gain from launching them as one graph shows here
 CONFIGS = pathlib.Path("bench/cuda/configs")
@@ -20,7 +20,7 @@ def flops_per_token(parameters, model):
     return 6 * parameters + 6 * model["layers"] * model["hidden_size"] * model["sequence_length"]
 
 
-def utilisation(tokens_per_second, parameters, model):
+def utilization(tokens_per_second, parameters, model):
     return flops_per_token(parameters, model) * tokens_per_second / DENSE_BF16_FLOPS
 
 
@@ -109,15 +109,15 @@ def measure(session, name, config, parameters, run_name):
     run = train(session, config, run_name)
     speed = run.tokens_per_second()
     planned, measured = run.memory()
-    return {"model": name, "parameters": parameters, "tokens/s": speed, "utilisation": utilisation(speed, parameters, config["model"]),
+    return {"model": name, "parameters": parameters, "tokens/s": speed, "utilization": utilization(speed, parameters, config["model"]),
             "ms a step": 1e3 * statistics.median(run.seconds(min(3, len(run.steps) - 1))), "planned MiB": planned, "measured MiB": measured,
             "last loss": run.losses[-1]}
 
 
 def model(session):
     rows, problems = [], []
-    print(f"   {UTILISATION}", flush=True)
-    session.details["formula"] = UTILISATION
+    print(f"   {UTILIZATION}", flush=True)
+    session.details["formula"] = UTILIZATION
     for name in MODELS:
         try:
             config = model_config(session, name)
@@ -143,7 +143,7 @@ def model(session):
     session.details["largest model"] = sizes
     if problems:
         raise Failure("; ".join(problems))
-    figures = [f"{row['model']} {row['tokens/s']:,.0f} tokens/s {100 * row['utilisation']:.1f} %" for row in rows]
+    figures = [f"{row['model']} {row['tokens/s']:,.0f} tokens/s {100 * row['utilization']:.1f} %" for row in rows]
     figures += [f"largest, offload {row['offload']}: {row['largest parameters'] / 1e9:.2f} B" for row in sizes if row["largest parameters"]]
     return "; ".join(figures)
 

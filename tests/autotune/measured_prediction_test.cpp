@@ -30,7 +30,7 @@ HardwareProfile even_profile(int ranks = 1) {
   return profile;
 }
 
-TEST(MeasuredPrediction, SaysTokensAndUtilisationOfTheRehearsedStep) {
+TEST(MeasuredPrediction, SaysTokensAndUtilizationOfTheRehearsedStep) {
   const Config config = small_config();
   const Plan plan = plan_of(config, 1);
   const HardwareProfile profile = even_profile();
@@ -45,7 +45,7 @@ TEST(MeasuredPrediction, SaysTokensAndUtilisationOfTheRehearsedStep) {
   EXPECT_LT(prediction.unmeasured_share, 1);
 }
 
-TEST(MeasuredPrediction, UtilisationIsThatOfAllRanks) {
+TEST(MeasuredPrediction, UtilizationIsThatOfAllRanks) {
   const Config config = small_config();
   const Plan plan = plan_of(config, 2);
   const MeasuredPrediction prediction = predict_plan(plan, model_of(config), even_profile(2), "p.json");

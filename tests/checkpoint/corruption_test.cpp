@@ -131,7 +131,7 @@ TEST_F(Corruption, AMissingFileIsNamed) {
   EXPECT_THAT(error_of_verify(), HasSubstr("open " + manifest()));
 }
 
-TEST_F(Corruption, FilesOfOtherRanksStepsAndRunsAreRecognised) {
+TEST_F(Corruption, FilesOfOtherRanksStepsAndRunsAreRecognized) {
   save(20, "run-1");
   save(10, "run-2", "/other");
   EXPECT_THAT(error_with(shard(1), text(shard(0))), HasSubstr("it is the file of rank 0 of step 10 of run run-1"));
@@ -169,28 +169,29 @@ TEST_F(Corruption, FieldsOutOfRangeAreRefusedNamingFileFieldValueAndWhatIsAccept
   const std::string escaped = R"("state": "{\"steps\":10,\"updates\":10)";
   const auto state = [&](const std::string& to) { return error_with_manifest(escaped, "\"state\": \"" + to); };
   EXPECT_EQ(state(R"({\"steps\":10,\"updates\":-1)"),
-            manifest() + ": state: updates: -1 is not accepted; a whole number from 0 to 10 is");
-  EXPECT_EQ(state(R"({\"steps\":9223372036854775808,\"updates\":10)"),
-            manifest() + ": state: steps: 9223372036854775808 is not accepted; a whole number from 0 to 1000000000000 is");
+            manifest() + ": state: updates: -1 is not accepted; it must be a whole number from 0 to 10");
+  EXPECT_EQ(
+      state(R"({\"steps\":9223372036854775808,\"updates\":10)"),
+      manifest() + ": state: steps: 9223372036854775808 is not accepted; it must be a whole number from 0 to 1000000000000");
   EXPECT_EQ(state(R"({\"steps\":11,\"updates\":10)"),
             manifest() + ": it is the manifest of step 10, but its state is that of step 11");
   EXPECT_EQ(error_with_manifest("\"step\": 10", "\"step\": 11"),
             manifest() + ": it is the manifest of step 11, but its state is that of step 10");
   EXPECT_EQ(error_with_manifest("\"step\": 10", "\"step\": 1000000000001"),
-            manifest() + ": step: 1000000000001 is not accepted; a whole number from 0 to 1000000000000 is");
+            manifest() + ": step: 1000000000001 is not accepted; it must be a whole number from 0 to 1000000000000");
   EXPECT_EQ(error_with_manifest("\"ranks\": 2", "\"ranks\": 0"),
-            manifest() + ": ranks: 0 is not accepted; a whole number from 1 to 1000000 is");
+            manifest() + ": ranks: 0 is not accepted; it must be a whole number from 1 to 1000000");
   EXPECT_EQ(error_with_manifest("\"run_id\": \"run-1\"", "\"run_id\": \"../x\""),
-            manifest() + ": run_id: \"../x\" is not accepted; [A-Za-z0-9._-]{1,64} is");
+            manifest() + ": run_id: \"../x\" is not accepted; it must match [A-Za-z0-9._-]{1,64}");
   const std::string lengthy(1000, 'x'), cut = std::string(200, 'x') + "...";
   EXPECT_EQ(error_with_manifest("\"run_id\": \"run-1\"", "\"run_id\": \"" + lengthy + "\""),
-            manifest() + ": run_id: \"" + cut + "\" is not accepted; [A-Za-z0-9._-]{1,64} is");
+            manifest() + ": run_id: \"" + cut + "\" is not accepted; it must match [A-Za-z0-9._-]{1,64}");
   EXPECT_EQ(error_with_manifest("\"tensors\": {", "\"tensors\": {\"" + lengthy + "\": {},"),
             manifest() + ": tensor \"" + cut + "\": \"dtype\" is missing");
   EXPECT_EQ(error_with_manifest("\"tensor\": \"bias\"", "\"tensor\": \"" + lengthy + "\""),
             manifest() + ": a piece of tensor \"" + cut + "\": the tensor is not in \"tensors\"");
   EXPECT_EQ(error_with_manifest("\"config\": \"\"", "\"config\": \"[]\""),
-            manifest() + ": config: \"[]\" is not accepted; a JSON object is");
+            manifest() + ": config: \"[]\" is not accepted; it must be a JSON object");
   EXPECT_EQ(error_with_manifest("\"config\": \"\"", "\"config\": {}"), manifest() + ": {} is not a string");
 }
 

@@ -55,8 +55,9 @@ TEST(RunState, TheSmallestIsAccepted) {
 
 TEST(RunState, MessagesShowTheBeginningOfALongValue) {
   const std::string lengthy(1000, 'x'), cut = std::string(199, 'x') + "...";
-  EXPECT_EQ(error_of(with("\"steps\":9", "\"steps\":\"" + lengthy + "\"")),
-            "dir/manifest.json: state: steps: \"" + cut + " is not accepted; a whole number from 0 to 1000000000000 is");
+  EXPECT_EQ(
+      error_of(with("\"steps\":9", "\"steps\":\"" + lengthy + "\"")),
+      "dir/manifest.json: state: steps: \"" + cut + " is not accepted; it must be a whole number from 0 to 1000000000000");
   EXPECT_EQ(error_of("\"" + lengthy + "\""), "dir/manifest.json: state: \"" + cut + " is not an object");
 }
 
@@ -81,14 +82,14 @@ TEST(RunState, EveryFieldHasATypeAndARange) {
           ": steps: 9" + whole + "0 to 1 is");  // the data cursor would overflow
   refused("\"train_micro_batch_size_per_gpu\":4", "\"train_micro_batch_size_per_gpu\":13",
           ": train_micro_batch_size_per_gpu: 13" + whole + "1 to 12 is");
-  const std::string positive = " is not accepted; a finite number above 0 is";
+  const std::string positive = " is not accepted; it must be a finite number above 0";
   refused("1024.5", "0", ".loss_scale: scale: 0" + positive);
   refused("1024.5", "-2.5", ".loss_scale: scale: -2.5" + positive);
   refused("1024.5", "\"2\"", ".loss_scale: scale: \"2\"" + positive);
   refused("\"clean_steps\":6", "\"clean_steps\":10", ".loss_scale: clean_steps: 10" + whole + "0 to 9 is");
   refused("\"hysteresis\":2", "\"hysteresis\":-1", ".loss_scale: hysteresis: -1" + whole + "0 to 1000000000000 is");
-  refused("\"digest\"", "1", ": data: 1 is not accepted; a string is");
-  refused("\"text\"", "[]", ": tokenizer: [] is not accepted; a string is");
+  refused("\"digest\"", "1", ": data: 1 is not accepted; it must be a string");
+  refused("\"text\"", "[]", ": tokenizer: [] is not accepted; it must be a string");
 }
 
 TEST(RunState, WhatIsNoObjectOrLacksAFieldIsRefused) {

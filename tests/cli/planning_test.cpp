@@ -105,7 +105,7 @@ TEST_F(Planning, PageHasTheNumbersOfThePlan) {
     EXPECT_THAT(page, HasSubstr(fmt::format("<tr><td>{}</td><td>{:.4g}</td><td>{:.1f}</td></tr>", name, value.get<double>(),
                                             100 * value.get<double>() / step)));
   EXPECT_THAT(
-      page, HasSubstr(fmt::format("{:.4g} tokens/s, {:.1f} % model FLOPs utilisation; {:.4g} per token",
+      page, HasSubstr(fmt::format("{:.4g} tokens/s, {:.1f} % model FLOPs utilization; {:.4g} per token",
                                   data["tokens_per_second"].get<double>(), 100 * data["model_flops_utilization"].get<double>(),
                                   data["price"]["per_token"].get<double>())));
   EXPECT_THAT(page, HasSubstr("zb-h1: P 4, M 32, makespan "));

@@ -138,8 +138,8 @@ TEST_F(Train, RefusesAFileNameThatIsNotUtf8BeforeItStarts) {
     const Output refused = folder.run(command);
     EXPECT_EQ(refused.code, 2);
     EXPECT_EQ(refused.errors,
-              "trivet: error: latin1.json:2:20: data.train: \"caf\\xe9.txt\" is not UTF-8; a config must be UTF-8 throughout, "
-              "so rename a file with such a name\n");
+              "trivet: error: latin1.json:2:20: data.train: \"caf\\xe9.txt\" is not UTF-8; write it in UTF-8 "
+              "(if it names a file, rename the file)\n");
   }
 }
 

@@ -135,7 +135,7 @@ TEST_P(Failures, OfTheCountsOfAllToAllVAreToldToAll) {
   });
 }
 
-// A message and a collective operation use different counters: without a check they would wait for each other for ever.
+// A message and a collective operation use different counters: without a check they would wait for each other forever.
 TEST_P(Failures, AMessageOnOneSideAndACollectiveOnTheOtherAreToldToAll) {
   for (bool sends : {true, false})
     run_ranks(GetParam(), 3, [sends](World& world) {

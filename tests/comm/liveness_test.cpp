@@ -138,7 +138,7 @@ TEST(Liveness, MeetNamesWhoDoesNotCome) {
   const auto outcomes = job.each([&](int rank) {
     if (rank == 0 || rank == 3) job[rank].meet("there", milliseconds(100));
   });
-  EXPECT_EQ(outcomes[0].error, "ranks 1,2 are alive but have not reached \"there\" in 0.1 s");
+  EXPECT_EQ(outcomes[0].error, "ranks 1,2 are alive but have not reached \"there\" within 0.1 s: computing or stuck");
   EXPECT_EQ(outcomes[0].code, ExitCode::NoProgress);
   EXPECT_EQ(outcomes[3].error, outcomes[0].error);
 }

@@ -36,8 +36,8 @@ struct Arrival {
   }
 };
 
-// Of this process, also in the processes that it starts. The number tells its segments from those that a process of the same id
-// may have left behind earlier.
+// Begins the names of segments of this process, and of the processes that it starts. The number tells its segments from those
+// that a process of the same id may have left behind earlier.
 const std::string kSegmentPrefix = "trivet-" + std::to_string(getpid()) + "-" + std::to_string(std::random_device()());
 
 int run_body(const ShmPlace& place, const Processes::Body& body, const WorldOptions& options) {

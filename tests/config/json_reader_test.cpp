@@ -82,12 +82,12 @@ std::string refusal_of(const std::string& text) {
 // Reports and checkpoints repeat what a config says as JSON, which cannot contain such text.
 TEST(JsonReader, TextThatIsNotUtf8IsRefusedWithItsKey) {
   EXPECT_EQ(refusal_of("{\"data\": {\n  \"train\": \"/tmp/\xff.txt\"}}"),
-            "gpt.json:2:12: data.train: \"/tmp/\\xff.txt\" is not UTF-8; a config must be UTF-8 throughout, so rename a file "
-            "with such a name");
+            "gpt.json:2:12: data.train: \"/tmp/\\xff.txt\" is not UTF-8; write it in UTF-8 "
+            "(if it names a file, rename the file)");
   EXPECT_EQ(refusal_of("{\"a\": {}, \"b\": [1, \"\xC3\"]}"),
-            "gpt.json:1:20: b: \"\\xc3\" is not UTF-8; a config must be UTF-8 throughout, so rename a file with such a name");
+            "gpt.json:1:20: b: \"\\xc3\" is not UTF-8; write it in UTF-8 (if it names a file, rename the file)");
   EXPECT_EQ(refusal_of("{\"a\": {\"\xff\": 1}}"),
-            "gpt.json:1:8: a: \"\\xff\" is not UTF-8; a config must be UTF-8 throughout, so rename a file with such a name");
+            "gpt.json:1:8: a: \"\\xff\" is not UTF-8; write it in UTF-8 (if it names a file, rename the file)");
   EXPECT_EQ(refusal_of("{\"a\": 1 // \xff\n}"), "accepted");
 }
 

@@ -355,7 +355,7 @@ TEST(ParseConfig, ANumberInARegularExpressionHasALimit) {
 
 TEST(ParseConfig, AnOverrideThatIsNotUtf8IsRefused) {
   EXPECT_EQ(refusal("{}", {"data.train=/tmp/\xff.txt"}),
-            "--set data.train=/tmp/\\xff.txt: is not UTF-8; rename a file with such a name");
+            "--set data.train=/tmp/\\xff.txt: is not UTF-8; write it in UTF-8 (if it names a file, rename the file)");
 }
 
 }  // namespace

@@ -179,7 +179,7 @@ TEST_F(BadFile, Megatron) {
   expect(megatron_index(4).substr(0, 50), kChanged, index + ": is truncated: 50 bytes cannot hold 1 sequences and 2 documents");
   expect(megatron_index(4, 3), kUsage, index + ": Megatron index version 3; this program reads version 1");
   expect(megatron_index(4, 1, 7), kUsage,
-         index + ": Megatron dtype code 7 is not accepted; 1 (uint8), 4 (int32) and 8 (uint16) are");
+         index + ": Megatron dtype code 7 is not accepted; it must be 1 (uint8), 4 (int32) or 8 (uint16)");
   expect(megatron_index(4, 1, 8, 6), kUsage, index + ": sequence 0 has 4 tokens at byte 6, expected at byte 0");
   expect(megatron_index(5), kChanged, data + ": has 8 bytes, but " + index + " states 5 tokens of 2 bytes, 10 bytes in total");
   write("d.idx", megatron_index(4));

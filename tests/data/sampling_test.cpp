@@ -28,7 +28,7 @@ TEST(Sampling, LikelyTokensAreTheSoftmaxMostLikelyFirst) {
 }
 
 TEST(Sampling, TemperatureSharpensAndFlattens) {
-  // The logits are doubled or halved, so probabilities are raised to the power of 2 or 1/2 and normalised.
+  // The logits are doubled or halved, so probabilities are raised to the power of 2 or 1/2 and normalized.
   EXPECT_NEAR(likely_tokens(kLogits, {.temperature = 0.5})[0].probability, 16.0 / 22, 1e-7);
   EXPECT_NEAR(likely_tokens(kLogits, {.temperature = 2})[0].probability, 2 / (2 + std::sqrt(2.0) + 2), 1e-7);
 }

@@ -173,13 +173,13 @@ TEST(Mesh, SaysHowManyRanksToStart) {
   const auto refused = [](const ParallelConfig& parallel, int world, const std::string& message) {
     EXPECT_THAT(([&] { Mesh(parallel, world); }), ThrowsMessage<ConfigError>(message));
   };
-  refused(
-      {.tensor = 2, .pipeline = 2}, 10,
-      "mesh: pipeline 2 x tensor 2 needs a multiple of 4 ranks, 10 were started; start 8 or 12 ranks or make an axis smaller");
+  refused({.tensor = 2, .pipeline = 2}, 10,
+          "mesh: pipeline 2 x tensor 2 needs a multiple of 4 ranks, but the job has 10; start 8 or 12 ranks or make an axis "
+          "smaller");
   refused({.tensor = 4, .pipeline = 8}, 16,
-          "mesh: pipeline 8 x tensor 4 needs 32 ranks, 16 were started; start 32 ranks or make an axis smaller");
+          "mesh: pipeline 8 x tensor 4 needs 32 ranks, but the job has 16; start 32 ranks or make an axis smaller");
   refused({.tensor = 3}, 4,
-          "mesh: tensor 3 needs a multiple of 3 ranks, 4 were started; start 3 or 6 ranks or make an axis smaller");
+          "mesh: tensor 3 needs a multiple of 3 ranks, but the job has 4; start 3 or 6 ranks or make an axis smaller");
   refused({.tensor = int64_t{1} << 40, .pipeline = int64_t{1} << 40}, 4,
           "mesh: pipeline 1099511627776 x tensor 1099511627776 is not a grid of ranks; make each axis at least 1 and "
           "their product less than 2^63");

@@ -161,7 +161,7 @@ TEST_F(OffloadFaults, AFullDiskIsKnownBeforeTheFirstStep) {
   EXPECT_THAT(message(Fault::NoSpace, 2), HasSubstr("zero_optimization.offload_optimizer.nvme_path: create "));
 }
 
-// The first calls initialise; later ones gather, update, evaluate.
+// The first calls initialize; later ones gather, update, evaluate.
 TEST_F(OffloadFaults, OfTheDiskEndTheRunByName) {
   int failed = 0;
   for (int64_t call = 3; call < 400; call += 23) {

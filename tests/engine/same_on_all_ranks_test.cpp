@@ -9,6 +9,8 @@
 
 #include "core/error.h"
 #include "engine/config/config.h"
+#include "engine/config/load.h"
+#include "engine/trainer/config_checks.h"
 #include "tests/support/temporary_folder.h"
 
 namespace trivet {
@@ -55,6 +57,37 @@ TEST(SameOnAllRanks, NamesARankThatHasReadFewerFiles) {
   const Files two{{"data.train", "a", "1"}, {"data.validation", "b", "2"}}, one{{"data.train", "a", "1"}};
   const std::string text = "rank 0 read 2 files, but rank 1 read 1";
   EXPECT_THAT(errors({two, one}), ElementsAre(text, text));
+}
+
+// The error that each of two ranks gets which were given different configs or flags, or "".
+std::vector<std::string> config_errors(const std::string& config, const std::string& other_config, const TrainOptions& options,
+                                       const TrainOptions& other_options) {
+  std::vector<std::string> all(2);
+  comm::run_threads(2, [&](comm::World& world) {
+    const bool first = world.rank() == 0;
+    try {
+      trainer::check_same_config(parse_config(first ? config : other_config, "config"), world, first ? options : other_options);
+    } catch (const CommError& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::RanksDisagree);
+      all[world.rank()] = error.what();
+    }
+  });
+  return all;
+}
+
+TEST(SameConfig, NamesWhatDiffersOnAllRanks) {
+  const std::string config = R"({"train_batch_size": 4})", other = R"({"train_batch_size": 8})";
+  EXPECT_THAT(config_errors(config, config, {}, {}), ElementsAre("", ""));
+  std::string text =
+      "config: rank 0 and rank 1 differ; train_batch_size is 4 on rank 0, 8 on rank 1; start all ranks with the same config "
+      "and "
+      "flags";
+  EXPECT_THAT(config_errors(config, other, {}, {}), ElementsAre(text, text));
+  text =
+      "config: rank 0 and rank 1 differ; --resume is not given on rank 0, \"old\" on rank 1; start all ranks with the same "
+      "config "
+      "and flags";
+  EXPECT_THAT(config_errors(config, config, {}, {.resume = true, .resume_directory = "old"}), ElementsAre(text, text));
 }
 
 class OneToken : public data::TokenSequence {

@@ -59,8 +59,8 @@ TEST_F(ScheduleFile, MakesTheProgramsOfAGeneratedSchedule) {
 TEST_F(ScheduleFile, IsRefusedWhereItIsForOtherRanksOrMicrobatches) {
   EXPECT_EQ(refusal("0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3\n"),
             "small.json: pipeline.schedule: \"" + path_ +
-                "\" has programs for 1 pipeline ranks, but parallel.pipeline is 2; make them equal");
-  EXPECT_THAT(refusal("0F0 0B0\n1F0 1B0\n2F0 2B0\n"), HasSubstr("has programs for 3 pipeline ranks"));
+                "\" is a schedule for parallel.pipeline 1, but it is 2 here; make them equal");
+  EXPECT_THAT(refusal("0F0 0B0\n1F0 1B0\n2F0 2B0\n"), HasSubstr("is a schedule for parallel.pipeline 3"));
   EXPECT_THAT(refusal("0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1\n"),
               HasSubstr("is for 2 microbatches, but a step has 4 on each data rank (gradient_accumulation_steps)"));
   EXPECT_THAT(refusal("0F0 0F1 0F2 0F3 0F4 0B0 0B1 0B2 0B3 0B4\n1F0 1F1 1F2 1F3 1F4 1B0 1B1 1B2 1B3 1B4\n"),

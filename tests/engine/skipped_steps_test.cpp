@@ -58,7 +58,7 @@ TEST(SkippedSteps, CountAsStepsAndNotAsUpdates) {
   });
 }
 
-// A run that dies and is resumed after each skipped step must not continue for ever.
+// A run that dies and is resumed after each skipped step must not continue forever.
 TEST(SkippedSteps, ARowOfThemGoesOnAfterAResume) {
   const test::Folder folder;
   comm::run_threads(1, [&](comm::World& world) {

@@ -132,7 +132,7 @@ TEST(Offload, ComposesWithTheOtherAxes) {
   }
 }
 
-// Frozen weights are staged when they are initialised and loaded, never in a step, and the plan accounts for that.
+// Frozen weights are staged when they are initialized and loaded, never in a step, and the plan accounts for that.
 TEST(Offload, OfFrozenWeightsThatAreLargerThanAllElse) {
   const TemporaryFolder folder;
   for (const int ranks : {1, 2}) {

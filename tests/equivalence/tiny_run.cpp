@@ -99,7 +99,7 @@ model::Model build_model(const TinyRun& run) {
   return model;
 }
 
-// ThreadSanitizer does not see how OpenMP's threads synchronise: libgomp is not compiled with it.
+// ThreadSanitizer does not see how OpenMP's threads synchronize: libgomp is not compiled with it.
 #ifdef __SANITIZE_THREAD__
 constexpr bool kOneKernelThread = true;
 #else

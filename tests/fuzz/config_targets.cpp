@@ -1,4 +1,4 @@
-// Fuzz targets for what a user writes: configs, descriptions of clusters, schedules, host files.
+// Fuzz targets for what a user writes: configs, descriptions of clusters, schedules, hostfiles.
 #include <fmt/format.h>
 
 #include "autotune/cluster.h"
@@ -61,7 +61,7 @@ void schedule(std::string_view input) {
 void hostfile(std::string_view input) {
   std::vector<cli::Host> hosts;
   if (!accepts(kConfigRefused, [&] { hosts = cli::parse_hosts(std::string(input), "input"); })) return;
-  require(!hosts.empty(), "a host file names a host");
+  require(!hosts.empty(), "a hostfile names a host");
   std::string written;
   for (const cli::Host& host : hosts) written += fmt::format("{} slots={}\n", host.name, host.slots.size());
   const auto again = cli::parse_hosts(written, "written");

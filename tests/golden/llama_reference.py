@@ -21,7 +21,7 @@ EPSILON, ROTARY_BASE = 1e-5, 10000.0
 
 
 def draw_weights():
-    """Draws weights with a wider spread than a real initialisation, so that no gradient is near zero."""
+    """Draws weights with a wider spread than a real initialization, so that no gradient is near zero."""
     generator = torch.Generator().manual_seed(20)
 
     def normal(*shape, spread=0.3, center=0.0):

@@ -47,7 +47,7 @@ def is_tied(model):
 
 
 def draw_weights(model, seed):
-    """Wider than a real initialisation, so that few gradients are near zero."""
+    """Wider than a real initialization, so that few gradients are near zero."""
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape, spread=0.3, center=0.0):

@@ -8,7 +8,7 @@ namespace {
 
 const DropoutSite kSite{.rate = 0.3f, .key = 0x1234567890abcdef, .step = 7, .first_sample = 5};
 
-// The definition of dropout in kernels/kernels.h.
+// The definition of dropout in kernels/elementwise.h.
 bool dropped(const DropoutSite& site, int64_t sample, int64_t element) {
   const uint64_t high = (static_cast<uint64_t>(site.step.value()) << 32) + static_cast<uint64_t>(site.first_sample + sample);
   return unit_float(philox(site.key, static_cast<uint64_t>(element) / 4, high)[static_cast<size_t>(element % 4)]) < site.rate;

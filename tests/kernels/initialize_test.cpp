@@ -5,7 +5,7 @@
 namespace trivet::kernels {
 namespace {
 
-HostTensor initialised(DType dtype, int64_t first, int64_t count, const Init& init, uint64_t key = 42, int threads = 1) {
+HostTensor initialized(DType dtype, int64_t first, int64_t count, const Init& init, uint64_t key = 42, int threads = 1) {
   HostTensor tensor = HostTensor::poisoned(dtype, {count});
   make_cpu_kernels(threads)->initialize(tensor.view(), init, key, first);
   return tensor;
@@ -21,14 +21,14 @@ TEST(Initialize, ValuesDependOnTheElementAloneNotOnSlicesThreadsOrLevel) {
         return std::vector{tensor};
       })[0];
       for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 0}, {1, 1}, {3, 7}, {998, 1001}, {40002, 1}}) {
-        const HostTensor slice = initialised(dtype, first, count, init);
+        const HostTensor slice = initialized(dtype, first, count, init);
         for (int64_t e = 0; e < count; ++e) ASSERT_EQ(slice.at(e), whole.at(first + e));
       }
     }
 }
 
 TEST(Initialize, NormalIsBoxMullerOnPhiloxBlocks) {
-  const HostTensor values = initialised(DType::Float64, 0, 8, {Init::Kind::Normal, 0.5});
+  const HostTensor values = initialized(DType::Float64, 0, 8, {Init::Kind::Normal, 0.5});
   for (uint64_t block = 0; block < 2; ++block) {
     const PhiloxBlock words = philox(42, block, 0);
     for (size_t pair = 0; pair < 2; ++pair) {
@@ -42,8 +42,8 @@ TEST(Initialize, NormalIsBoxMullerOnPhiloxBlocks) {
 
 TEST(Initialize, MomentsAreThoseOfTheDistribution) {
   const int64_t count = 400'000;
-  const HostTensor normal = initialised(DType::Float32, 0, count, {Init::Kind::Normal, 0.02});
-  const HostTensor uniform = initialised(DType::Float32, 0, count, {Init::Kind::Uniform, 3.0});
+  const HostTensor normal = initialized(DType::Float32, 0, count, {Init::Kind::Normal, 0.02});
+  const HostTensor uniform = initialized(DType::Float32, 0, count, {Init::Kind::Uniform, 3.0});
   double mean = 0, square = 0, fourth = 0, uniform_square = 0, largest = 0;
   for (int64_t e = 0; e < count; ++e) {
     const double z = normal.at(e) / 0.02, u = uniform.at(e);
@@ -59,7 +59,7 @@ TEST(Initialize, MomentsAreThoseOfTheDistribution) {
 
 TEST(Initialize, OtherKeysGiveOtherValues) {
   const Init init{Init::Kind::Normal, 1};
-  EXPECT_FALSE(initialised(DType::Float32, 0, 16, init, 1) == initialised(DType::Float32, 0, 16, init, 2));
+  EXPECT_FALSE(initialized(DType::Float32, 0, 16, init, 1) == initialized(DType::Float32, 0, 16, init, 2));
 }
 
 }  // namespace

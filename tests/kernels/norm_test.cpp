@@ -32,7 +32,7 @@ struct Problem {
       rstd.push_back(1 / std::sqrt(squares / static_cast<double>(c.hidden) + 1e-5f));
     }
   }
-  double normalised(int64_t row, int64_t i) const {
+  double normalized(int64_t row, int64_t i) const {
     const auto r = static_cast<size_t>(row);
     return (x.at(row * c.hidden + i) - mean[r]) * rstd[r];
   }
@@ -90,7 +90,7 @@ TEST(Norm, ForwardMatchesDoubleReference) {
     });
     for (int64_t row = 0; row < c.rows; ++row) {
       expect_row_matches(p, out[0], {}, row,
-                         [&](int64_t i) { return p.normalised(row, i) * p.gain.at(i) + (c.centred ? p.bias.at(i) : 0.0); });
+                         [&](int64_t i) { return p.normalized(row, i) * p.gain.at(i) + (c.centred ? p.bias.at(i) : 0.0); });
       const double rstd = p.rstd[static_cast<size_t>(row)];
       ASSERT_NEAR(out[1].at(row), rstd, rstd * rstd * rstd * 64 * sum_unit(c.dtype));
       if (c.centred) {
@@ -173,11 +173,11 @@ TEST(Norm, BackwardInputMatchesDoubleReference) {
       for (int64_t i = 0; i < c.hidden; ++i) {
         const double g = p.dy.at(row * c.hidden + i) * p.gain.at(i);
         offset += c.centred ? g / static_cast<double>(c.hidden) : 0.0;
-        slope += g * p.normalised(row, i) / static_cast<double>(c.hidden);
+        slope += g * p.normalized(row, i) / static_cast<double>(c.hidden);
       }
       expect_row_matches(p, out[0], before, row, [&](int64_t i) {
         const double g = p.dy.at(row * c.hidden + i) * p.gain.at(i);
-        return p.rstd[static_cast<size_t>(row)] * (g - offset - p.normalised(row, i) * slope);
+        return p.rstd[static_cast<size_t>(row)] * (g - offset - p.normalized(row, i) * slope);
       });
     }
   }
@@ -213,7 +213,7 @@ TEST(Norm, BackwardWeightMatchesDoubleReference) {
         double gain = c.accumulate ? gain_before.at(i) : 0.0, bias = other.accumulate ? bias_before.at(i) : 0.0;
         double gain_size = 0, bias_size = 0;
         for (int64_t row = 0; row < c.rows; ++row) {
-          const double dy = p.dy.at(row * c.hidden + i), term = dy * p.normalised(row, i);
+          const double dy = p.dy.at(row * c.hidden + i), term = dy * p.normalized(row, i);
           gain += term, gain_size += std::abs(term), bias += dy, bias_size += std::abs(dy);
         }
         ASSERT_NEAR(out[0].at(i), gain, column_tolerance(c, out_type, gain_size, gain));

@@ -229,7 +229,9 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"CoreThatIsNotThere",
             {"--bind_core_list", "99999", "/bin/true"},
             "core 99999 is not one that this process may use"},
-        Bad{"IncludeOfAnUnknownHost", {"--include", "far:0", "/bin/true"}, "--include: host \"far\" is not in the host file"},
+        Bad{"IncludeOfAnUnknownHost",
+            {"--include", "far:0", "/bin/true"},
+            "--include: host \"far\" is not in the hostfile, which names "},
         Bad{"IncludeAndExclude", {"--include", "localhost", "--exclude", "localhost", "/bin/true"}, "exclude each other"},
         Bad{"IncludeAndRanks", {"--include", "localhost", "--num_gpus", "1", "/bin/true"}, "cannot be used with --include"}),
     [](const auto& test) { return std::string(test.param.name); });
@@ -266,7 +268,7 @@ TEST_F(HostFile, ThatIsWrongIsRefusedWithItsLine) {
   const std::string cut = message(std::string(100000, 'x') + "\n");
   EXPECT_THAT(cut, HasSubstr(":1: \"" + std::string(200, 'x') + "...\" is not accepted"));
   EXPECT_THAT(run({"-H", with("localhost slots=2\n"), "--num_gpus", "3", "/bin/true"}).output,
-              HasSubstr("host \"localhost\" has 2 slots"));
+              HasSubstr("host \"localhost\" has only 2 slots; start at most 2 ranks"));
 }
 
 TEST_F(HostFile, ThatIsNoHostFileIsRefusedWithoutReadingAllOfIt) {

@@ -100,7 +100,8 @@ TEST(HostFilters, IncludeAndExcludeHostsAndSlots) {
   EXPECT_EQ(filtered("", "a"), "b:01");
   EXPECT_EQ(filtered("", "b:0,1"), "a:012");
   EXPECT_THAT([&] { filtered("", "a@b"); }, ThrowsMessage<ConfigError>("--exclude a@b: leaves no slot"));
-  EXPECT_THAT([&] { filtered("c", ""); }, ThrowsMessage<ConfigError>("--include: host \"c\" is not in the host file"));
+  EXPECT_THAT([&] { filtered("c", ""); },
+              ThrowsMessage<ConfigError>("--include: host \"c\" is not in the hostfile, which names a, b"));
   EXPECT_THAT([&] { filtered("b:2", ""); }, ThrowsMessage<ConfigError>("--include: host \"b\" has no slot 2; it has 0,1"));
   EXPECT_THROW(filtered("a", "b"), ConfigError);
 }

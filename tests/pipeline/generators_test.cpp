@@ -79,7 +79,7 @@ TEST(ParseSchedule, NamesFileLineAndTokenOfAMistake) {
   refused("# nothing\n", "s.txt: no instructions");
   refused("0F0 0I0\n", "0W0 is missing");
   refused("0F0\n", "0I0 is missing");
-  refused("0I0 0F0 0W0\n", "rank 0 waits for ever at 0I0");
+  refused("0I0 0F0 0W0\n", "rank 0 waits forever at 0I0");
   refused("0F0 \x1b[31m0B0\n", "s.txt:1: \"\\x1b[31m0B0\" is not accepted");
   const std::string long_token(1000, 'F');
   refused(("0" + long_token).c_str(), ("s.txt:1: \"0" + long_token.substr(0, 199) + "...\" is not accepted").c_str());

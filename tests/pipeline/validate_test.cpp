@@ -99,9 +99,9 @@ TEST(Validate, AcceptsAStageThatIsTheLossBlockAlone) {
 TEST(Validate, NamesEveryRankThatWaitsForEver) {
   auto schedule = one_forward_one_backward(2, 2);
   std::swap(schedule[1][0], schedule[1][1]);
-  expect_refused(schedule, 2, HasSubstr("rank 1 waits for ever at 1I0 (instruction 0 of 6)"));
+  expect_refused(schedule, 2, HasSubstr("rank 1 waits forever at 1I0 (instruction 0 of 6)"));
   expect_refused(insert_send_receive(schedule, BackwardSends::AfterWeights), 2,
-                 AllOf(HasSubstr("rank 0 waits for ever at 0I0"), HasSubstr("rank 1 waits for ever at 1I0")));
+                 AllOf(HasSubstr("rank 0 waits forever at 0I0"), HasSubstr("rank 1 waits forever at 1I0")));
 }
 
 TEST(Validate, NamesWhatRunsTwiceNeverOrOutOfTurn) {
@@ -144,7 +144,7 @@ Schedule all_sends_first(int microbatches) {
 TEST(Validate, AThirdSendWaitsForTheFirst) {
   validate(all_sends_first(5), 5);
   expect_refused(all_sends_first(6), 6,
-                 AllOf(HasSubstr("rank 0 waits for ever at 0SEND_F5"), HasSubstr("rank 1 waits for ever at 1SEND_B2")));
+                 AllOf(HasSubstr("rank 0 waits forever at 0SEND_F5"), HasSubstr("rank 1 waits forever at 1SEND_B2")));
 }
 
 TEST(Validate, RanksMeetAtTiesAndAtTheSumOfTheLoss) {
@@ -152,7 +152,7 @@ TEST(Validate, RanksMeetAtTiesAndAtTheSumOfTheLoss) {
   const auto with = [](const char* program, const char* end) { return parse_program(std::string(program) + " " + end); };
   validate({with(first, "1.1TIE 0SUM_LOSS"), with(last, "1.1TIE 1SUM_LOSS")}, 1);
   expect_refused({with(first, "1.1TIE 0SUM_LOSS"), with(last, "1SUM_LOSS 1.1TIE")}, 1,
-                 AllOf(HasSubstr("rank 0 waits for ever at 1.1TIE"), HasSubstr("rank 1 waits for ever at 1SUM_LOSS")));
+                 AllOf(HasSubstr("rank 0 waits forever at 1.1TIE"), HasSubstr("rank 1 waits forever at 1SUM_LOSS")));
   expect_refused({with(first, "0SUM_LOSS"), with(last, "")}, 1, HasSubstr("1 of 2 ranks have a SUM_LOSS"));
 }
 

@@ -113,7 +113,7 @@ TEST(FileStoreInMemory, WhatWasAskedForIsDoneBeforeTheStoreIsGone) {
   for (int i = 0; i < 1000 && !done; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   if (!done) {
     std::fputs("the copy never ends\n", stderr);
-    std::_Exit(1);  // the thread waits for ever
+    std::_Exit(1);  // the thread waits forever
   }
   waiting.join();
 }

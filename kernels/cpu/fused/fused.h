@@ -1,5 +1,5 @@
-// The memory-bound CPU kernels. Each makes one pass over its tensors. kernels/kernels.h says what they compute; the caller has
-// checked the arguments.
+// The memory-bound CPU kernels. Each makes one pass over its tensors. The headers in kernels/kernels.h say what they compute;
+// the caller has checked the arguments.
 //
 // Results have the same bits for any number of threads, any alignment and, since they are compiled without contraction of
 // products and sums (CMakeLists.txt), any instruction set. Several threads of a process (ranks) may call these functions at the

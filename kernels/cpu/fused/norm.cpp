@@ -56,7 +56,7 @@ void gain_gradient(ConstTensorView dy, ConstTensorView x, ConstTensorView mean, 
   dispatch_gradient(dy.dtype, dgain.dtype, [&]<typename T, typename G>() {
     using Sum = SumOf<T>;
     const auto loop =
-        by_isa(&baseline::add_rows_times_normalised<T>, &v3::add_rows_times_normalised<T>, &v4::add_rows_times_normalised<T>);
+        by_isa(&baseline::add_rows_times_normalized<T>, &v3::add_rows_times_normalized<T>, &v4::add_rows_times_normalized<T>);
     const int64_t stride = dy.shape.cols();
     const auto add_chunk = [&](int64_t row, int64_t rows, int64_t col, int64_t cols, Sum* sums) {
       const int64_t at = row * stride + col;

@@ -40,18 +40,18 @@ void rms_norm_row(const T* x, const T* gain, T* y, SumOf<T>* rstd_out, float eps
 }
 
 template <typename T>
-struct Scaled {  // gradient of the normalised row
+struct Scaled {  // gradient of the normalized row
   const T *dy, *gain;
   SumOf<T> operator()(int64_t i) const { return read(dy[i]) * read(gain[i]); }
 };
 template <typename T>
-struct ScaledTimesNormalised {
+struct ScaledTimesNormalized {
   const T *dy, *gain, *x;
   SumOf<T> mean, rstd;
   SumOf<T> operator()(int64_t i) const { return read(dy[i]) * read(gain[i]) * ((read(x[i]) - mean) * rstd); }
 };
 
-// dx = (residual +) rstd (g - sum(g) / H - n sum(g n) / H) with g = dy gain and n the normalised row. RmsNorm has mean 0 and no
+// dx = (residual +) rstd (g - sum(g) / H - n sum(g n) / H) with g = dy gain and n the normalized row. RmsNorm has mean 0 and no
 // middle term. dx may be the residual.
 template <typename T, bool kCentred, bool kResidual>
 void norm_backward_row(const T* dy, const T* x, const T* gain, SumOf<T> mean, SumOf<T> rstd, const T* residual, T* dx,
@@ -59,11 +59,11 @@ void norm_backward_row(const T* dy, const T* x, const T* gain, SumOf<T> mean, Su
   using Sum = SumOf<T>;
   const Sum count = static_cast<Sum>(hidden);
   const Sum offset = kCentred ? lane_sum<Sum>(hidden, Scaled<T>{dy, gain}) / count : Sum(0);
-  const Sum slope = lane_sum<Sum>(hidden, ScaledTimesNormalised<T>{dy, gain, x, mean, rstd}) / count;
+  const Sum slope = lane_sum<Sum>(hidden, ScaledTimesNormalized<T>{dy, gain, x, mean, rstd}) / count;
 #pragma GCC ivdep
   for (int64_t i = 0; i < hidden; ++i) {
-    const Sum normalised = (read(x[i]) - mean) * rstd;
-    const Sum gradient = rstd * (read(dy[i]) * read(gain[i]) - offset - normalised * slope);
+    const Sum normalized = (read(x[i]) - mean) * rstd;
+    const Sum gradient = rstd * (read(dy[i]) * read(gain[i]) - offset - normalized * slope);
     dx[i] = write<T>(kResidual ? read(residual[i]) + gradient : gradient);
   }
 }
@@ -79,7 +79,7 @@ void add_rows(const T* dy, int64_t rows, int64_t stride, SumOf<T>* out, int64_t 
 
 // A null `mean` counts as 0.
 template <typename T>
-void add_rows_times_normalised(const T* dy, const T* x, const SumOf<T>* mean, const SumOf<T>* rstd, int64_t rows,
+void add_rows_times_normalized(const T* dy, const T* x, const SumOf<T>* mean, const SumOf<T>* rstd, int64_t rows,
                                int64_t stride, SumOf<T>* out, int64_t cols) {
   for (int64_t row = 0; row < rows; ++row) {
     const SumOf<T> centre = mean ? mean[row] : SumOf<T>(0), factor = rstd[row];

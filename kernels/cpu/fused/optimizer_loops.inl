@@ -45,7 +45,7 @@ inline void sgd_momentum(const SgdScalars& s, const float* gradient, float* mast
 #pragma GCC ivdep
   for (int64_t e = 0; e < count; ++e) {
     const float g = gradient[e] * s.gradient_scale + s.decay * master[e];
-    const float previous = s.first_step ? 0.0f : buffer[e];  // not initialised on the first step
+    const float previous = s.first_step ? 0.0f : buffer[e];  // not initialized on the first step
     const float b = s.momentum * previous + s.gradient_weight * g;
     buffer[e] = b;
     master[e] -= s.lr * (s.direct * g + s.buffered * b);

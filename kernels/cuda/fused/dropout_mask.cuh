@@ -1,4 +1,4 @@
-// The mask of a dropout site on a device: it drops the same elements as on the CPU (kernels.h, DropoutSite).
+// The mask of a dropout site on a device: it drops the same elements as on the CPU (kernels/elementwise.h, DropoutSite).
 #pragma once
 
 #include <algorithm>

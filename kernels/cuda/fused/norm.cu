@@ -105,7 +105,7 @@ struct Backward {
   T* dx;
 };
 
-// dx = (residual +) rstd (g - sum(g) / H - n sum(g n) / H) with g = dy gain and n the normalised row. RmsNorm has mean 0 and no
+// dx = (residual +) rstd (g - sum(g) / H - n sum(g n) / H) with g = dy gain and n the normalized row. RmsNorm has mean 0 and no
 // middle term.
 template <typename T, bool kCentred, bool kResidual, int kGroup, int kPacks>
 __global__ void __launch_bounds__(kRowThreads<kGroup>) norm_backward_rows(Backward<T> a, int64_t rows, int cols) {
@@ -139,8 +139,8 @@ __global__ void __launch_bounds__(kRowThreads<kGroup>) norm_backward_rows(Backwa
       Pack<T, kWidth> dx;
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        const Sum normalised = (widen(packs[1][i]) - mean) * rstd;
-        const Sum gradient = rstd * (widen(packs[0][i]) * widen(gain[i]) - offset - normalised * slope);
+        const Sum normalized = (widen(packs[1][i]) - mean) * rstd;
+        const Sum gradient = rstd * (widen(packs[0][i]) * widen(gain[i]) - offset - normalized * slope);
         if constexpr (kResidual)
           dx[i] = narrow<T>(widen(packs[2][i]) + gradient);
         else

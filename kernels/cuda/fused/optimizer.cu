@@ -152,7 +152,7 @@ struct SgdStep : Step<G, SgdNumbers, SgdScalars, kMomentum ? 1 : 0> {
     for (int i = 0; i < N; ++i) {
       const float g = widen(x.gradient[i]) * s.gradient_scale + s.decay * x.master[i];
       if constexpr (kMomentum) {
-        const float previous = s.first_step ? 0.0f : x.states[0][i];  // not initialised on the first step
+        const float previous = s.first_step ? 0.0f : x.states[0][i];  // not initialized on the first step
         const float b = s.momentum * previous + s.gradient_weight * g;
         x.states[0][i] = b;
         x.master[i] -= s.lr * (s.direct * g + s.buffered * b);
@@ -268,7 +268,7 @@ bool set_up(Step& step, const Args& args, ConstTensorView gradient, TensorView m
   return aligned;
 }
 
-// Gradients and updates are float32, bfloat16 or float16 (kernels/check_optimizer.cpp).
+// Gradients and updates are float32, bfloat16 or float16 (kernels/optimizers.cpp).
 template <typename Body>
 void dispatch_update(DType gradient, const Body& body) {
   if (gradient == DType::BFloat16) return body.template operator()<__nv_bfloat16>();

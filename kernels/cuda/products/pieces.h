@@ -1,4 +1,4 @@
-// Products whose bits do not depend on how many ranks share a dim (kernels/kernels.h, ProductCuts).
+// Products whose bits do not depend on how many ranks share a dim (kernels/products.h, ProductCuts).
 #pragma once
 
 #include "kernels/cuda/math.h"

@@ -20,7 +20,7 @@
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __grid_constant__
 // The threads of a block are fibers of one thread of the operating system, and no two blocks share such a thread at a time.
-// Without constinit the compiler might add a hidden flag, "initialised", which all fibers would write.
+// Without constinit the compiler might add a hidden flag, "initialized", which all fibers would write.
 #define __shared__ static constinit thread_local
 
 // These belong to the fiber that runs now.

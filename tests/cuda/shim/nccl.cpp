@@ -250,7 +250,7 @@ void run_collective(ncclComm& comm, const Task& task, std::unique_lock<std::mute
   }
   clique.changed.wait(lock, [&] { return meeting.done || over(comm); });
   if (meeting.done) return;
-  meeting.tasks[static_cast<size_t>(comm.rank)] = nullptr;  // the others wait for ever
+  meeting.tasks[static_cast<size_t>(comm.rank)] = nullptr;  // the others wait forever
   --meeting.arrived;
 }
 
