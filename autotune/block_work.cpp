@@ -186,12 +186,15 @@ bool alike(const Layer& a, const Layer& b) {
 std::vector<BlockWork> work_of_blocks(const model::Model& model, const BlockSite& site) {
   BlockRun run(model, site);
   std::vector<BlockWork> works;
-  Shape input = run.samples().shape;
-  for (size_t i = 0; i < model.layers.size(); ++i) {
-    const Layer& layer = *model.layers[i];
-    const bool loss = layer.role() == LayerRole::Loss;
-    const bool repeats = i > 1 && !loss && alike(layer, *model.layers[i - 1]);
-    works.push_back(repeats ? works.back() : run.run(layer, input, i == 0));
+  Shape input = run.samples().shape, input_before;
+  const Layer* before = nullptr;  // the block before, unless it reads samples: then it has no gradient of its input
+  for (const auto& block : model.layers) {
+    const Layer& layer = *block;
+    const bool loss = layer.role() == LayerRole::Loss, reads_samples = works.empty();
+    const bool repeats = before != nullptr && !loss && input == input_before && alike(layer, *before);
+    works.push_back(repeats ? works.back() : run.run(layer, input, reads_samples));
+    before = reads_samples ? nullptr : &layer;
+    input_before = input;
     if (!loss) input = run.output(layer, input);
   }
   return works;

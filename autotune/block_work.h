@@ -31,10 +31,10 @@ struct PassWork {
 };
 
 struct BlockWork {
-  PassWork forward, backward;   // the last block has all in backward: it computes loss and gradients at once
+  PassWork forward, backward;   // the block that computes the loss has all in backward: it computes the gradients at once
   int64_t parameters = 0;       // elements on this tensor rank, without tied ones
   int64_t tied_parameters = 0;  // whose owner is another block
-  int64_t output_elements = 0;  // of the output to the next block, on this rank; 0 for the last block
+  int64_t output_elements = 0;  // of the output to the next block, on this rank; 0 if it computes the loss
   int64_t saved_bytes = 0;      // kept from forward to backward, including the block's input
   int64_t pending_bytes = 0;    // kept from backward_input to backward_weight if these run separately, including the input
   int64_t peak_bytes = 0;       // the most at any time while it computes
@@ -48,7 +48,7 @@ struct BlockSite {
   bool recompute_attention = false;
 };
 
-// [block of the model] Blocks that are alike are run once.
+// [block of the model] Consecutive blocks of the same class, with the same parameters and input, are run once.
 std::vector<BlockWork> work_of_blocks(const model::Model& model, const BlockSite& site);
 
 }  // namespace trivet::autotune

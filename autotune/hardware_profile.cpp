@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr const char* kFormat = "trivet hardware profile 1";
+constexpr const char* kFormat = "trivet hardware profile 2";
 constexpr int64_t kMaxProfileBytes = int64_t{16} << 20;
 constexpr int kMaxLevels = 16;
 constexpr double kMaxSeconds = 1e9, kMaxWork = 1e30;  // so that sums and rates stay finite
@@ -44,7 +44,7 @@ ordered_json to_json(const MeasuredSetup& setup) {
       {"threads", setup.threads},         {"call_seconds", setup.call_seconds}, {"handover_seconds", setup.handover_seconds},
       {"kernels", ordered_json::array()}, {"operations", ordered_json::array()}};
   for (const KernelSample& k : setup.kernels)
-    add_row(json["kernels"], k.kernel, k.variant, name_of(k.dtype), k.sizes, k.flops, k.bytes, k.seconds);
+    add_row(json["kernels"], k.kernel, k.variant, name_of(k.dtype), name_of(k.bound), k.sizes, k.flops, k.bytes, k.seconds);
   for (const OperationSample& o : setup.operations)
     add_row(json["operations"], name_of(o.operation), name_of(o.reduce), name_of(o.dtype), o.bytes, o.ranks, o.seconds);
   return json;
@@ -103,8 +103,8 @@ MeasuredSetup setup_of(const ordered_json& json) {
                       .operations = {},
                       .handover_seconds = seconds_of(json.at("handover_seconds"))};
   for (const ordered_json& k : json.at("kernels"))
-    setup.kernels.push_back({k.at(0), k.at(1), value_of<DType>(k.at(2)), sizes_of(k.at(3)), amount_of(k.at(4)),
-                             amount_of(k.at(5)), seconds_of(k.at(6))});
+    setup.kernels.push_back({k.at(0), k.at(1), value_of<DType>(k.at(2)), value_of<kernels::Bound>(k.at(3)), sizes_of(k.at(4)),
+                             amount_of(k.at(5)), amount_of(k.at(6)), seconds_of(k.at(7))});
   for (const ordered_json& o : json.at("operations"))
     setup.operations.push_back({value_of<comm::Operation>(o.at(0)), value_of<comm::ReduceOp>(o.at(1)), value_of<DType>(o.at(2)),
                                 whole_of(o.at(3)), count_of(o.at(4)), seconds_of(o.at(5))});

@@ -12,11 +12,11 @@ constexpr double kRidge = 0.05;   // pulls slopes to 0 where few points determin
 constexpr double kBeyond = 0.25;  // how far, in log pace, a plane may leave the range of its points
 constexpr size_t kDims = 5;
 
-bool is_arithmetic(std::string_view kernel) { return kernel == "matmul" || kernel.starts_with("attention"); }
+// The work that the pace refers to: FLOPs of kernels that multiply, otherwise bytes.
+double work_of(const kernels::KernelCall& call) { return std::max(1.0, kernels::multiplies(call) ? call.flops : call.bytes); }
 
-// The work that the pace refers to: FLOPs of arithmetic kernels, otherwise bytes.
-double work_of(std::string_view kernel, double flops, double bytes) {
-  return std::max(1.0, is_arithmetic(kernel) ? flops : bytes);
+kernels::KernelCall call_of(const KernelSample& sample) {
+  return {.kernel = sample.kernel, .bound = sample.bound, .flops = sample.flops, .bytes = sample.bytes};
 }
 
 std::array<double, kDims> place_of(const std::array<int64_t, kDims>& sizes) {
@@ -86,6 +86,11 @@ double quantile(std::vector<double> values, double share) {
 
 }  // namespace
 
+KernelSample sample_of(const kernels::KernelCall& call, double seconds) {
+  return {
+      std::string(call.kernel), std::string(call.variant), call.dtype, call.bound, call.sizes, call.flops, call.bytes, seconds};
+}
+
 KernelTable::KernelTable(const std::vector<KernelSample>& samples) {
   std::map<std::pair<Kind, std::array<int64_t, kDims>>, std::vector<const KernelSample*>> alike;
   for (const KernelSample& sample : samples)
@@ -95,10 +100,10 @@ KernelTable::KernelTable(const std::vector<KernelSample>& samples) {
     double seconds = 0;
     for (const KernelSample* sample : same) seconds += sample->seconds / static_cast<double>(same.size());
     const KernelSample& first = *same.front();
-    const double work = work_of(first.kernel, first.flops, first.bytes);
+    const double work = work_of(call_of(first));
     kinds_[key.first].push_back({place_of(first.sizes), std::log(std::max(seconds, 1e-9) / work), work});
     all.push_back(seconds);
-    if (!is_arithmetic(first.kernel) && first.bytes > 1e5) per_byte.push_back(seconds / first.bytes);
+    if (!kernels::multiplies(call_of(first)) && first.bytes > 1e5) per_byte.push_back(seconds / first.bytes);
   }
   seconds_per_byte_ = quantile(std::move(per_byte), 0.5);
   least_seconds_ = quantile(std::move(all), 0.1);
@@ -114,7 +119,7 @@ const std::vector<KernelTable::Point>* KernelTable::points_of(const kernels::Ker
   const auto own = kinds_.find({std::string(call.kernel), std::string(call.variant), call.dtype});
   if (own != kinds_.end()) return &own->second;
   constexpr double kAlike = 8;  // as much work, up to this factor
-  const double work = work_of(call.kernel, call.flops, call.bytes);
+  const double work = work_of(call);
   const std::vector<Point>* other_type = nullptr;
   for (const auto& [kind, points] : kinds_) {
     if (std::get<0>(kind) != call.kernel) continue;
@@ -138,7 +143,7 @@ double KernelTable::seconds(const kernels::KernelCall& call) const {
   const bool same_sizes = neighbours.front().distance2 < 1e-12;
   const double pace = same_sizes ? neighbours.front().pace
                                  : plane_at_origin(std::span(neighbours).first(std::min(kNearest, neighbours.size())));
-  return std::exp(pace) * work_of(call.kernel, call.flops, call.bytes);
+  return std::exp(pace) * work_of(call);
 }
 
 }  // namespace trivet::autotune

@@ -1,9 +1,9 @@
 // Predicts how long kernels of given sizes take, from the measured times of kernels of the same kind.
 //
-// The rate of a kind (kernel, variant, type) changes slowly with the sizes. It counts FLOPs per second for products and
-// attention, otherwise bytes per second. Between the measured sizes it comes from a local regression: a plane through the
-// logarithms of the nearest points, weighted by distance (Cleveland, Robust locally weighted regression and smoothing
-// scatterplots, 1979). Beyond the measured sizes it stays close to the rate of the nearest points.
+// The rate of a kind (kernel, variant, type) changes slowly with the sizes. It counts FLOPs per second for kernels that the
+// matrix units limit (products and attention), otherwise bytes per second. Between the measured sizes it comes from a local
+// regression: a plane through the logarithms of the nearest points, weighted by distance (Cleveland, Robust locally weighted
+// regression and smoothing scatterplots, 1979). Beyond the measured sizes it stays close to the rate of the nearest points.
 #pragma once
 
 #include <map>
@@ -18,10 +18,12 @@ namespace trivet::autotune {
 struct KernelSample {
   std::string kernel, variant;  // as in KernelCall
   DType dtype = DType::Float32;
+  kernels::Bound bound = kernels::Bound::Memory;
   std::array<int64_t, 5> sizes{};
   double flops = 0, bytes = 0, seconds = 0;
   bool operator==(const KernelSample&) const = default;
 };
+KernelSample sample_of(const kernels::KernelCall& call, double seconds);
 
 class KernelTable {
  public:

@@ -41,7 +41,7 @@ Cluster priced(const MeasuredPrediction& prediction) {
 double fastest_product(const MeasuredSetup& setup, DType dtype) {
   double most = 0;
   for (const KernelSample& sample : setup.kernels)
-    if (sample.kernel == "matmul" && sample.dtype == dtype) most = std::max(most, sample.flops / sample.seconds);
+    if (sample.bound == kernels::Bound::Products && sample.dtype == dtype) most = std::max(most, sample.flops / sample.seconds);
   return most;
 }
 

@@ -88,6 +88,8 @@ void for_each_layout(const model::Model& model, const Cluster& cluster, const Se
   const auto blocks = static_cast<int64_t>(model.layers.size());
   for (const int64_t tensor : tensor_sizes(model, cluster, space)) {
     if (space.devices % tensor != 0) continue;
+    const bool splits_tokens =
+        space.sequence_parallel && tensor > 1 && model::token_split_problem(model, static_cast<int>(tensor)).empty();
     for (const int64_t pipeline : divisors(space.devices / tensor, blocks)) {
       const int64_t data = space.devices / tensor / pipeline;
       if (space.train_batch_size % data != 0) continue;
@@ -107,7 +109,7 @@ void for_each_layout(const model::Model& model, const Cluster& cluster, const Se
                          .microbatch = microbatch,
                          .microbatches = space.train_batch_size / data / microbatch,
                          .recompute = recompute,
-                         .sequence_parallel = space.sequence_parallel && tensor > 1 && model.sample.input[0] % tensor == 0});
+                         .sequence_parallel = splits_tokens});
             }
       }
     }

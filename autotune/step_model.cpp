@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "engine/make_plan.h"
 #include "pipeline/partition.h"
 
 namespace trivet::autotune {
@@ -23,11 +24,7 @@ StepModel::StepModel(const model::Model& model, const Cluster& cluster, const St
 double StepModel::kernel_seconds(const kernels::KernelCall& call) const {
   const Accelerator& device = cluster_.device;
   const double rate = call.dtype == DType::Float32 ? device.float32_flops : device.matrix_flops;
-  if (call.bound == kernels::Bound::Unstated)
-    throw std::logic_error(
-        fmt::format("step model: kernel {} does not say what limits its speed (KernelCall::bound)", call.kernel));
-  const bool multiplies = call.bound != kernels::Bound::Memory;
-  const double computing = multiplies ? call.flops / (rate * device.product_efficiency) : 0;
+  const double computing = kernels::multiplies(call) ? call.flops / (rate * device.product_efficiency) : 0;
   return std::max({computing, call.bytes / device.memory_bandwidth, device.launch_seconds});
 }
 
@@ -153,17 +150,8 @@ const std::vector<StepModel::Stage>& StepModel::stages_of(const Layout& layout) 
   return stages;
 }
 
-// What the engine partitions stages by: the counted FLOPs of blocks that are not split among tensor ranks.
 const std::vector<pipeline::BlockFacts>& StepModel::facts_of(const Layout& layout) const {
-  if (!facts_.empty()) return facts_;
-  Layout whole{.microbatch = layout.microbatch};
-  const std::vector<BlockWork>& works = works_of(whole);
-  for (size_t b = 0; b < works.size(); ++b) {
-    double flops = 0;
-    for (const PassWork* part : {&works[b].forward, &works[b].backward})
-      for (const kernels::KernelCall& call : part->calls) flops += call.flops;
-    facts_.push_back({model_.names[b], std::string(model_.layers[b]->type()), works[b].parameters, flops});
-  }
+  if (facts_.empty()) facts_ = block_facts({}, model_, layout.microbatch);
   return facts_;
 }
 

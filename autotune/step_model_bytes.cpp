@@ -68,7 +68,8 @@ StepBytes StepModel::bytes_of(const Layout& layout, int64_t pipeline_rank, const
   const double weights = stage.parameters + (replica ? stage.tied_parameters : 0);
   const auto [before_input, pending] = microbatches_in_flight(layout, pipeline_rank);
   // Messages between stages: inputs and gradients that arrive, outputs and gradients that leave.
-  const double messages = layout.pipeline > 1 ? 4 * as_double(works_of(layout)[0].output_elements) * types_.weight_bytes() : 0;
+  const int64_t largest_output = std::ranges::max(works_of(layout), {}, &BlockWork::output_elements).output_elements;
+  const double messages = layout.pipeline > 1 ? 4 * as_double(largest_output) * types_.weight_bytes() : 0;
   StepBytes bytes{
       .parameters = weights * types_.weight_bytes() * share(3),
       .gradients = (stage.parameters + stage.tied_parameters) * types_.gradient_bytes * share(2),

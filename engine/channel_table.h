@@ -1,5 +1,6 @@
 // The channels over which a rank communicates: one table, from which everything about them follows. Channels (channels.h) makes
-// the process groups and streams; the planner counts traffic and memory; timelines have a row for each queue.
+// the process groups and streams; the planner counts traffic and memory; timelines have a row for each queue, and attribute
+// waits to axes by it (pipeline::axis_of).
 //
 //   channel          ranks                          queue    overlaps            sums floats            traffic
 //   control          all                            meet     no                  no                     -

@@ -79,13 +79,12 @@ void Executor::run(const Instruction& i) {
 // ---- between stages
 
 void Executor::send_forward(int stage, int microbatch) {
-  const int next = stage + 1, block = stages_.first_blocks[static_cast<size_t>(next)];
-  links_.send(Direction::Forward, stages_.rank_of_stage[static_cast<size_t>(next)],
-              std::move(flight(microbatch).inputs[static_cast<size_t>(block)]));
+  const int next = stage + 1, block = stages_.first_blocks[next];
+  links_.send(Direction::Forward, stages_.rank_of_stage[next], std::move(flight(microbatch).inputs[block]));
 }
 
 void Executor::receive_forward(int stage, int microbatch) {
-  const auto block = static_cast<size_t>(stages_.first_blocks[static_cast<size_t>(stage)]);
+  const auto block = static_cast<size_t>(stages_.first_blocks[stage]);
   ScopedTensor& input = flight(microbatch).inputs[block];
   input = ScopedTensor(resources_.activations, options_.dtype, input_shape(static_cast<int>(block)));
   flight(microbatch).input_arrived[block] =
@@ -93,9 +92,9 @@ void Executor::receive_forward(int stage, int microbatch) {
 }
 
 void Executor::send_backward(int stage, int microbatch) {
-  const int block = stages_.first_blocks[static_cast<size_t>(stage)] - 1;
+  const int block = stages_.first_blocks[stage] - 1;
   links_.send(Direction::Backward, stages_.rank_of_stage[static_cast<size_t>(stage) - 1],
-              std::move(flight(microbatch).output_gradients[static_cast<size_t>(block)]));
+              std::move(flight(microbatch).output_gradients[block]));
 }
 
 void Executor::receive_backward(int stage, int microbatch) {
@@ -111,9 +110,9 @@ void Executor::receive_backward(int stage, int microbatch) {
 
 void Executor::forward(int block, int microbatch) {
   const ConstTensorView x = input(block, microbatch);
-  Saved& saved = flight(microbatch).saved[static_cast<size_t>(block)];
+  Saved& saved = flight(microbatch).saved[block];
   Context c = context(block, microbatch);
-  if (last(block)) {  // only in programs without a backward: training runs the last block as L
+  if (computes_loss(block)) {  // only in programs without a backward: training runs the last block as L
     layer(block).forward(c, parameters_.weights(block), x, {}, saved);
   } else {
     ScopedTensor y(resources_.activations, options_.dtype, input_shape(block + 1));
@@ -122,18 +121,18 @@ void Executor::forward(int block, int microbatch) {
     flight(microbatch).inputs[static_cast<size_t>(block) + 1] = std::move(y);
   }
   if (recompute_of(block) == Recompute::Full || !inputs_.training) saved.clear();
-  ScopedTensor& kept = flight(microbatch).inputs[static_cast<size_t>(block)];
+  ScopedTensor& kept = flight(microbatch).inputs[block];
   if (!inputs_.training) kept.reset();
   if (partitions_input(block)) kept = keep_slice(kept, *axes_[Axis::Tensor], resources_.kernels, resources_.activations);
 }
 
 void Executor::recompute(int block, int microbatch) {
-  ScopedTensor& kept = flight(microbatch).inputs[static_cast<size_t>(block)];
+  ScopedTensor& kept = flight(microbatch).inputs[block];
   if (partitions_input(block)) kept = gather_slices(kept, input_shape(block), *axes_[Axis::Tensor], resources_.activations);
   const ConstTensorView x = input(block, microbatch);
   Context c = context(block, microbatch);
   ScopedTensor y(resources_.activations, options_.dtype, input_shape(block + 1));
-  layer(block).forward(c, parameters_.weights(block), x, y, flight(microbatch).saved[static_cast<size_t>(block)]);
+  layer(block).forward(c, parameters_.weights(block), x, y, flight(microbatch).saved[block]);
 }
 
 void Executor::loss(int block, int microbatch) {
@@ -141,7 +140,7 @@ void Executor::loss(int block, int microbatch) {
   ScopedTensor dx = input_gradient(block);
   const std::vector<Gradient> gradients = parameters_.gradients(block);
   layer(block).forward_backward(c, parameters_.weights(block), gradients, input(block, microbatch), dx,
-                                flight(microbatch).saved[static_cast<size_t>(block)]);
+                                flight(microbatch).saved[block]);
   if (inputs_.search && options_.counts_loss) inputs_.search->look_at_loss(block, microbatch, c.loss);
   look_at_gradients(block, microbatch, gradients, dx);
   parameters_.end_contribution(block, inputs_.scalars.inverse_loss_scale);
@@ -154,7 +153,7 @@ void Executor::backward(int block, int microbatch) {
   ScopedTensor dx = input_gradient(block);
   const std::vector<Gradient> gradients = parameters_.gradients(block);
   layer(block).backward(c, parameters_.weights(block), gradients, output_gradient(block, microbatch), dx,
-                        flight(microbatch).saved[static_cast<size_t>(block)]);
+                        flight(microbatch).saved[block]);
   look_at_gradients(block, microbatch, gradients, dx);
   parameters_.end_contribution(block, inputs_.scalars.inverse_loss_scale);
   pass_gradient_on(block, microbatch, std::move(dx));
@@ -165,7 +164,7 @@ void Executor::backward_input(int block, int microbatch) {
   Context c = context(block, microbatch);
   ScopedTensor dx = input_gradient(block);
   layer(block).backward_input(c, parameters_.weights(block), output_gradient(block, microbatch), dx,
-                              flight(microbatch).saved[static_cast<size_t>(block)]);
+                              flight(microbatch).saved[block]);
   look_at_gradients(block, microbatch, {}, dx);
   pass_gradient_on(block, microbatch, std::move(dx));
 }
@@ -173,14 +172,14 @@ void Executor::backward_input(int block, int microbatch) {
 void Executor::backward_weight(int block, int microbatch) {
   Context c = context(block, microbatch);
   const std::vector<Gradient> gradients = parameters_.gradients(block);
-  layer(block).backward_weight(c, gradients, flight(microbatch).saved[static_cast<size_t>(block)]);
+  layer(block).backward_weight(c, gradients, flight(microbatch).saved[block]);
   look_at_gradients(block, microbatch, gradients, {});
   parameters_.end_contribution(block, inputs_.scalars.inverse_loss_scale);
   finish_block(block, microbatch);
 }
 
 Context Executor::context(int block, int microbatch) {
-  const Microbatch& batch = inputs_.microbatches[static_cast<size_t>(microbatch)];
+  const Microbatch& batch = inputs_.microbatches[microbatch];
   Context c{.kernels = resources_.kernels, .arena = resources_.activations};
   c.microbatch = &batch;
   c.random = {inputs_.seed, inputs_.scalars.step, batch.first_sample};
@@ -195,12 +194,12 @@ Context Executor::context(int block, int microbatch) {
 ConstTensorView Executor::input(int block, int microbatch) {
   if (block == 0) return sample_input(microbatch);
   Flight& f = flight(microbatch);
-  f.input_arrived[static_cast<size_t>(block)].synchronize();
-  return f.inputs[static_cast<size_t>(block)];
+  f.input_arrived[block].synchronize();
+  return f.inputs[block];
 }
 
 ConstTensorView Executor::sample_input(int microbatch) {
-  const ConstTensorView given = inputs_.microbatches[static_cast<size_t>(microbatch)].input;
+  const ConstTensorView given = inputs_.microbatches[microbatch].input;
   if (!is_float(given.dtype) || given.dtype == options_.dtype) return given;
   ScopedTensor& converted = flight(microbatch).inputs[0];
   if (converted.empty()) {
@@ -212,8 +211,8 @@ ConstTensorView Executor::sample_input(int microbatch) {
 
 ConstTensorView Executor::output_gradient(int block, int microbatch) {
   Flight& f = flight(microbatch);
-  f.gradient_arrived[static_cast<size_t>(block)].synchronize();
-  return f.output_gradients[static_cast<size_t>(block)];
+  f.gradient_arrived[block].synchronize();
+  return f.output_gradients[block];
 }
 
 ScopedTensor Executor::input_gradient(int block) {
@@ -229,9 +228,9 @@ void Executor::pass_gradient_on(int block, int microbatch, ScopedTensor gradient
 // The block's backward is complete: it no longer needs anything of this microbatch.
 void Executor::finish_block(int block, int microbatch) {
   Flight& f = flight(microbatch);
-  f.saved[static_cast<size_t>(block)].clear();
-  f.inputs[static_cast<size_t>(block)].reset();
-  f.output_gradients[static_cast<size_t>(block)].reset();
+  f.saved[block].clear();
+  f.inputs[block].reset();
+  f.output_gradients[block].reset();
 }
 
 void Executor::look_at_gradients(int block, int microbatch, const std::vector<Gradient>& gradients, ConstTensorView input) {

@@ -84,21 +84,21 @@ class Executor {
   void send_backward(int stage, int microbatch);
   void receive_backward(int stage, int microbatch);
 
-  const Layer& layer(int block) const { return *model_.layers[static_cast<size_t>(block)]; }
-  bool last(int block) const { return block + 1 == static_cast<int>(model_.layers.size()); }
+  const Layer& layer(int block) const { return *model_.layers[block]; }
+  bool computes_loss(int block) const { return layer(block).role() == LayerRole::Loss; }
   Context context(int block, int microbatch);
-  Recompute recompute_of(int block) const { return (*recompute_)[static_cast<size_t>(block)]; }
+  Recompute recompute_of(int block) const { return (*recompute_)[block]; }
   ConstTensorView input(int block, int microbatch);            // waits if it is received
   ConstTensorView sample_input(int microbatch);                // samples of numbers in the model's dtype; integers as they are
   ConstTensorView output_gradient(int block, int microbatch);  // likewise
-  Shape input_shape(int block) const { return shapes_[static_cast<size_t>(block)]; }
+  Shape input_shape(int block) const { return shapes_[block]; }
   bool partitions_input(int block) const {
     return options_.partitions_inputs && inputs_.training && block > 0 && recompute_of(block) == Recompute::Full;
   }
   ScopedTensor input_gradient(int block);
   void pass_gradient_on(int block, int microbatch, ScopedTensor gradient);
   void finish_block(int block, int microbatch);
-  Flight& flight(int microbatch) { return flights_[static_cast<size_t>(microbatch)]; }
+  Flight& flight(int microbatch) { return flights_[microbatch]; }
   void add_losses();
   void look_at_gradients(int block, int microbatch, const std::vector<Gradient>& gradients, ConstTensorView input);
 

@@ -8,7 +8,7 @@
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/host_pieces.h"
 #include "kernels/kernels.h"
-#include "model/lm_head.h"
+#include "model/gives_logits.h"
 
 namespace trivet {
 namespace {
@@ -33,8 +33,8 @@ std::shared_ptr<data::Tokenizer> tokenizer_of(const checkpoint::LoadedStep& step
 
 Generator::Generator(model::Model model, const checkpoint::TensorSource& weights, Device device, int threads)
     : model_(std::move(model)), group_(comm::make_single_group("generate")), stream_(make_inline_stream()) {
-  if (!dynamic_cast<const model::LmHead*>(model_.layers.back().get()))
-    throw ConfigError("generate: the model's last layer is not a language-model head");
+  if (!dynamic_cast<const model::GivesLogits*>(model_.layers.back().get()))
+    throw ConfigError("generate: the model's last layer gives no logits (model/gives_logits.h)");
   for (const auto& layer : model_.layers) frozen_.push_back(without_training(layer->parameters()));
   std::vector<zero::NamedParameters> named;
   for (size_t i = 0; i < frozen_.size(); ++i) named.push_back({model_.names[i], frozen_[i], model_.layers[i]->role()});
@@ -86,7 +86,8 @@ std::vector<float> Generator::next_logits(std::span<const int32_t> tokens) {
   if (tokens.empty()) throw std::logic_error("generate: at least one token is needed");
   for (const int32_t token : tokens)  // kernels on a device cannot report it
     if (token < 0 || token >= model_.sample.classes)
-      throw std::out_of_range(fmt::format("generate: token {} is not in the vocabulary of {}", token, model_.sample.classes));
+      throw DataError(ExitCode::Usage,
+                      fmt::format("generate: token {} is not in the vocabulary of {}", token, model_.sample.classes));
   const int64_t length = std::min<int64_t>(model_.sample.input[0], static_cast<int64_t>(tokens.size()));
   std::vector<int32_t> window(static_cast<size_t>(model_.sample.input[0]), 0);
   std::copy(tokens.end() - length, tokens.end(), window.begin());
@@ -111,7 +112,7 @@ void Generator::forward(kernels::Kernels& kernels, zero::Parameters& parameters,
     model_.layers[block]->forward(context, parameters.weights(static_cast<int>(block)), x, y, saved);
     hidden = std::move(y);
   }
-  const auto& head = dynamic_cast<const model::LmHead&>(*model_.layers.back());
+  const auto& head = dynamic_cast<const model::GivesLogits&>(*model_.layers.back());
   const int64_t width = hidden.view().shape.cols();
   const ConstTensorView row = ConstTensorView(hidden).reshaped({model_.sample.input[0], width}).row_range(position, 1);
   head.logits(context, parameters.weights(static_cast<int>(model_.layers.size()) - 1), row, logits);

@@ -28,11 +28,11 @@ std::shared_ptr<data::Tokenizer> tokenizer_of(const checkpoint::LoadedStep& step
 class Generator {
  public:
   // Reads the model's weights from the checkpoint. Throws CheckpointError when names or shapes differ, ConfigError when the
-  // last layer is not an LM head, and the errors of make_backend for the device.
+  // last layer does not give logits, and the errors of make_backend for the device.
   Generator(model::Model model, const checkpoint::TensorSource& weights, Device device, int threads);
 
   // Returns the logits [vocabulary] of the token after `tokens`, of which only the last sequence_length are used. There must be
-  // at least one token, and all must be in the vocabulary.
+  // at least one token. Throws DataError for a token that is not in the vocabulary.
   std::vector<float> next_logits(std::span<const int32_t> tokens);
 
  private:

@@ -13,7 +13,6 @@
 #include "engine/rehearsal.h"
 #include "engine/timeline/block_costs.h"
 #include "model/count_flops.h"
-#include "pipeline/partition.h"
 #include "pipeline/stages.h"
 #include "pipeline/validate.h"
 #include "zero/place_groups.h"
@@ -68,38 +67,8 @@ void check_batch(const Config& config, const model::Model& model, const Resolved
 // Checks a model that the caller built; a model that the config describes has been checked.
 void check_own_tokens(const Config& config, const model::Model& model) {
   if (!config.parallel.sequence_parallel || config.parallel.tensor == 1) return;
-  const auto refuse = [&](const std::string& what) { config::refuse(config, "parallel.sequence_parallel", "true " + what); };
-  const int64_t length = model.sample.input.dims() > 0 ? model.sample.input[0] : 1;
-  if (length % config.parallel.tensor != 0)
-    refuse(fmt::format("is not accepted, as {} tensor ranks do not divide the model's {} tokens; use false, or a divisor of {}",
-                       config.parallel.tensor, length, length));
-  Shape shape{1, length};
-  for (size_t layer = 0; layer < model.layers.size(); ++layer) {
-    if (!model.layers[layer]->allows_sequence_parallelism())
-      refuse(fmt::format("is not accepted by layer {} (Layer::allows_sequence_parallelism in core/layer.h); use false",
-                         model.names[layer]));
-    shape = model.layers[layer]->output_shape(shape);
-    if (layer + 1 < model.layers.size() && (shape.dims() < 2 || shape[1] != length))
-      refuse(fmt::format("is not accepted, as layer {} makes {} of {} tokens, which is not [B, S, ...]; use false",
-                         model.names[layer], to_string(shape), length));
-  }
-}
-
-// The cost of each block: its measured time or, without a cost file, the FLOPs of its kernels, most of which are products.
-std::vector<pipeline::BlockFacts> block_facts(const PipelineConfig& config, const model::Model& model, int64_t samples) {
-  std::vector<timeline::BlockCosts> measured;
-  if (!config.cost_file.empty()) measured = timeline::read_block_costs(config.cost_file, model.names);
-  std::vector<model::LayerFlops> flops;
-  if (measured.empty()) flops = model::count_flops(model, samples);
-  std::vector<pipeline::BlockFacts> facts;
-  for (size_t i = 0; i < model.layers.size(); ++i) {
-    const Layer& layer = *model.layers[i];
-    int64_t parameters = 0;
-    for (const ParameterSpec& spec : layer.parameters()) parameters += spec.tied_to.empty() ? spec.shape.elements() : 0;
-    const double cost = measured.empty() ? flops[i].all : measured[i].total_ms();
-    facts.push_back({model.names[i], std::string(layer.type()), parameters, cost});
-  }
-  return facts;
+  const std::string problem = model::token_split_problem(model, static_cast<int>(config.parallel.tensor));
+  if (!problem.empty()) config::refuse(config, "parallel.sequence_parallel", "true " + problem);
 }
 
 StageMap make_stages(const Config& config, const model::Model& model, const ResolvedBatch& batch,
@@ -179,6 +148,22 @@ void find_device(Plan& plan) {
 }
 
 }  // namespace
+
+std::vector<pipeline::BlockFacts> block_facts(const PipelineConfig& config, const model::Model& model, int64_t samples) {
+  std::vector<timeline::BlockCosts> measured;
+  if (!config.cost_file.empty()) measured = timeline::read_block_costs(config.cost_file, model.names);
+  std::vector<model::LayerFlops> flops;
+  if (measured.empty()) flops = model::count_flops(model, samples);
+  std::vector<pipeline::BlockFacts> facts;
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    const Layer& layer = *model.layers[i];
+    int64_t parameters = 0;
+    for (const ParameterSpec& spec : layer.parameters()) parameters += spec.tied_to.empty() ? spec.shape.elements() : 0;
+    const double cost = measured.empty() ? flops[i].all : measured[i].total_ms();
+    facts.push_back({model.names[i], std::string(layer.type()), parameters, cost});
+  }
+  return facts;
+}
 
 Plan make_plan(const Config& given, const model::Model& model, int world_size) {
   check_model(given, model);

@@ -7,11 +7,16 @@
 
 #include "engine/plan.h"
 #include "model/model.h"
+#include "pipeline/partition.h"
 
 namespace trivet {
 
 // The most values in the inputs or the targets of a microbatch, and the most microbatches in a step.
 inline constexpr int64_t kMaxValues = int64_t{1} << 31, kMaxMicrobatches = int64_t{1} << 16;
+
+// What the stages of a pipeline are divided by: the cost of each block is its measured time or, without a cost file, the FLOPs
+// of its kernels for `samples` samples, most of which are products.
+std::vector<pipeline::BlockFacts> block_facts(const PipelineConfig& config, const model::Model& model, int64_t samples);
 
 // Throws ConfigError for an impossible mesh or batch, and for what this version does not implement.
 Plan make_plan(const Config& config, const model::Model& model, int world_size);

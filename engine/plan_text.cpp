@@ -71,7 +71,8 @@ comm::Traffic most(const Plan& plan, const std::string& line) {
   return traffic;
 }
 
-// The lines of traffic with the axis of each, in the order of the table of channels.
+// The lines of traffic with the axis of each, in the order of the table of channels. The data axis stands for all axes over
+// which parameters are equal.
 std::vector<std::pair<std::string, Axis>> traffic_lines(const Plan& plan) {
   std::vector<std::pair<std::string, Axis>> lines;
   for (const ChannelSpec& channel : plan.channels()) {

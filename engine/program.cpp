@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "engine/config/refuse.h"
 #include "pipeline/schedules/schedules.h"
@@ -18,7 +19,7 @@ using namespace pipeline;
 Program forward_only(const StageMap& stages, int rank) {
   Program program;
   for (int stage = 0; stage < stages.stages(); ++stage) {
-    if (stages.rank_of_stage[static_cast<size_t>(stage)] != rank) continue;
+    if (stages.rank_of_stage[stage] != rank) continue;
     if (stages.receives_forward(stage)) program.push_back({Op::ReceiveForward, stage, 0});
     program.push_back({Op::Forward, stage, 0});
     if (stages.receives_backward(stage)) program.push_back({Op::SendForward, stage, 0});
@@ -26,14 +27,22 @@ Program forward_only(const StageMap& stages, int rank) {
   return program;
 }
 
-// The first block and the one that computes the loss are not recomputed: the first keeps little more than the samples, and
-// nothing of the last outlives the instruction that runs it.
+// Block 0, which reads samples, is not recomputed, because it keeps little more than the samples; nor are blocks that look up
+// tables, nor the one that computes the loss, of which nothing outlives the instruction that runs it.
 std::vector<Recompute> recompute_of_blocks(const Config& config, const zero::ShardLayout& layout) {
-  std::vector<Recompute> recompute(layout.blocks.size(), Recompute::None);
-  for (size_t block = 1; block < layout.blocks.size(); ++block)
-    if (layout.blocks[block].role == LayerRole::Hidden && static_cast<int64_t>(block - 1) % config.recompute_every == 0)
+  constexpr int kFirst = 1;
+  const int blocks = static_cast<int>(layout.blocks.size());
+  std::vector<Recompute> recompute(blocks, Recompute::None);
+  for (int block = kFirst; block < blocks; ++block)
+    if (layout.blocks[block].role == LayerRole::Hidden && (block - kFirst) % config.recompute_every == 0)
       recompute[block] = config.recompute;
   return recompute;
+}
+
+int loss_block(const zero::ShardLayout& layout) {
+  const auto found = std::ranges::find(layout.blocks, LayerRole::Loss, &zero::BlockLayout::role);
+  if (found == layout.blocks.end()) throw std::logic_error("program: no block computes the loss");
+  return static_cast<int>(found - layout.blocks.begin());
 }
 
 std::vector<bool> wholly_recomputed(const std::vector<Recompute>& recompute) {
@@ -46,9 +55,8 @@ std::vector<Tie> ties_of(const zero::ShardLayout& layout) {
   std::vector<Tie> ties;
   for (const zero::TiedWeight& tied : layout.ties)
     // A frozen weight has no gradients to add.
-    if (layout.blocks[static_cast<size_t>(tied.owner_block)].here
-            ? layout.blocks[static_cast<size_t>(tied.owner_block)].groups[static_cast<size_t>(tied.owner.group)].trainable
-            : layout.blocks[static_cast<size_t>(tied.user_block)].groups[static_cast<size_t>(tied.user.group)].trainable)
+    if (layout.blocks[tied.owner_block].here ? layout.blocks[tied.owner_block].groups[tied.owner.group].trainable
+                                             : layout.blocks[tied.user_block].groups[tied.user.group].trainable)
       ties.push_back({tied.owner_block, tied.user_block});
   return ties;
 }
@@ -132,8 +140,7 @@ Programs make_programs(const Config& config, const Schedule& schedule, const Sta
   Programs programs;
   programs.microbatches = microbatches;
   programs.recompute = recompute_of_blocks(config, layout);
-  Program train =
-      fuse_loss(expand_blocks(schedule[static_cast<size_t>(pipeline_rank)], stages.first_blocks), stages.blocks() - 1);
+  Program train = fuse_loss(expand_blocks(schedule[pipeline_rank], stages.first_blocks), loss_block(layout));
   train = insert_recompute(train, wholly_recomputed(programs.recompute));
   if (!shards_gradients) train = insert_tie(train, ties, parameters.stage_of);
   train = insert_reduce(train, parameters, shards_gradients ? ReduceWhen::EveryMicrobatch : ReduceWhen::LastMicrobatch, ties);

@@ -19,13 +19,13 @@ struct StageMap {
   int stages() const { return static_cast<int>(rank_of_stage.size()); }
   int blocks() const { return first_blocks.back(); }
   int stage_of_block(int block) const;
-  int rank_of_block(int block) const { return rank_of_stage[static_cast<size_t>(stage_of_block(block))]; }
+  int rank_of_block(int block) const { return rank_of_stage[stage_of_block(block)]; }
   // Whether the stage before (after) `stage` runs on another rank, which sends its activations (gradients).
   bool receives_forward(int stage) const { return stage > 0 && rank(stage - 1) != rank(stage); }
   bool receives_backward(int stage) const { return stage + 1 < stages() && rank(stage + 1) != rank(stage); }
 
  private:
-  int rank(int stage) const { return rank_of_stage[static_cast<size_t>(stage)]; }
+  int rank(int stage) const { return rank_of_stage[stage]; }
 };
 
 struct Programs {

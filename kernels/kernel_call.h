@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/dtype.h"
+#include "core/enum_names.h"
 #include "core/tensor_view.h"
 
 namespace trivet::kernels {
@@ -29,4 +30,16 @@ struct KernelCall {
   double flops = 0, bytes = 0;
 };
 
+// Whether the matrix units limit its speed, so that its FLOPs count. Throws std::logic_error for a kernel that does not say
+// what limits it.
+bool multiplies(const KernelCall& call);
+
 }  // namespace trivet::kernels
+
+namespace trivet {
+template <>
+struct EnumNames<kernels::Bound> {
+  static constexpr std::array<std::pair<std::string_view, kernels::Bound>, 3> table{
+      {{"memory", kernels::Bound::Memory}, {"products", kernels::Bound::Products}, {"attention", kernels::Bound::Attention}}};
+};
+}  // namespace trivet

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <stdexcept>
 
 #include "core/error.h"
 #include "model/model.h"
@@ -47,7 +46,8 @@ void check_tensor_size(const Model& model, int size) {
 }
 
 void check_fixed_sums(const Model& model, int size) {
-  if (tensor_parallel::kSumChunks % size != 0) throw std::logic_error("check_fixed_sums: `size` does not divide kSumChunks");
+  if (tensor_parallel::kSumChunks % size != 0)
+    throw ConfigError(fmt::format("parallel.tensor: {} {}; use one of these", size, tensor_parallel::kNoDivisorOfSumChunks));
   for (size_t layer = 0; layer < model.layers.size(); ++layer) {
     const auto parameters = model.layers[layer]->parameters();
     for (size_t i = 0; i < parameters.size(); ++i) {
@@ -61,6 +61,24 @@ void check_fixed_sums(const Model& model, int size) {
           size, fewest, parameter_name(model, layer, i), fewest));
     }
   }
+}
+
+std::string token_split_problem(const Model& model, int size) {
+  const int64_t length = model.sample.input.dims() > 0 ? model.sample.input[0] : 1;
+  if (length % size != 0)
+    return fmt::format("is not accepted, as {} tensor ranks do not divide the model's {} tokens; use false, or a divisor of {}",
+                       size, length, length);
+  Shape shape{1, length};
+  for (size_t layer = 0; layer < model.layers.size(); ++layer) {
+    if (!model.layers[layer]->allows_sequence_parallelism())
+      return fmt::format("is not accepted by layer {} (Layer::allows_sequence_parallelism in core/layer.h); use false",
+                         model.names[layer]);
+    shape = model.layers[layer]->output_shape(shape);
+    if (layer + 1 < model.layers.size() && (shape.dims() < 2 || shape[1] != length))
+      return fmt::format("is not accepted, as layer {} makes {} of {} tokens, which is not [B, S, ...]; use false",
+                         model.names[layer], to_string(shape), length);
+  }
+  return "";
 }
 
 }  // namespace trivet::model

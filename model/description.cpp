@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "model/family.h"
+#include "tensor_parallel/cuts.h"
 
 namespace trivet::model {
 namespace {
@@ -40,7 +41,7 @@ std::optional<Problem> find_problem(const Description& given) {
   return family_of(d.type).find_problem(d);
 }
 
-std::string tensor_problem(const Description& given, int64_t ranks) {
+std::string tensor_problem(const Description& given, int64_t ranks, bool fixed_sums) {
   const Description d = with_defaults(given);
   if (d.heads % ranks != 0) return fmt::format("does not divide model.heads {}", d.heads);
   if (d.key_value_heads % ranks != 0 && ranks % d.key_value_heads != 0)
@@ -50,6 +51,10 @@ std::string tensor_problem(const Description& given, int64_t ranks) {
                        given.feed_forward_size > 0 ? "" : fmt::format(", the default for hidden_size {}", d.hidden_size));
   if (d.vocabulary_size > 0 && d.vocabulary_size < ranks)
     return fmt::format("is more than model.vocabulary_size {}", d.vocabulary_size);
+  if (!fixed_sums) return "";
+  if (tensor_parallel::kSumChunks % ranks != 0) return tensor_parallel::kNoDivisorOfSumChunks;
+  if (d.key_value_heads % ranks != 0)
+    return fmt::format("does not divide model.key_value_heads {}, as reproducible \"layout\" requires", d.key_value_heads);
   return "";
 }
 

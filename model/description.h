@@ -46,7 +46,9 @@ std::optional<Problem> find_problem(const Description& description);
 // Returns why this many tensor ranks cannot share the model ("does not divide model.heads 12"), or "" if they can. Query heads
 // and feed-forward must divide evenly. Key/value heads must divide evenly, or several ranks must hold the same one. The
 // vocabulary can be divided in any way. hidden_size needs no rule of its own, because heads divides it.
-std::string tensor_problem(const Description& description, int64_t ranks);
+// With `fixed_sums`, sums must not depend on `ranks`: then it must divide tensor_parallel::kSumChunks, and several ranks may
+// not hold the same key/value head.
+std::string tensor_problem(const Description& description, int64_t ranks, bool fixed_sums = false);
 
 }  // namespace trivet::model
 

@@ -22,12 +22,13 @@
 
 #include "kernels/embedding.h"
 #include "kernels/interface.h"
+#include "model/gives_logits.h"
 #include "model/norm.h"
 #include "model/sub_layers.h"
 
 namespace trivet::model {
 
-class LmHead : public Layer {
+class LmHead : public Layer, public GivesLogits {
  public:
   struct Options {
     int64_t vocabulary = 0, hidden = 0;
@@ -47,8 +48,7 @@ class LmHead : public Layer {
   void backward_weight(Context&, Gradients, const Saved&) const override;
   void forward_backward(Context&, Weights, Gradients, ConstTensorView x, TensorView dx, Saved&) const override;
 
-  // Computes logits[R, V] of the rows x[R, H] for generation; they are whole on every tensor rank.
-  void logits(Context&, Weights, ConstTensorView x, TensorView logits) const;
+  void logits(Context&, Weights, ConstTensorView x, TensorView logits) const override;
 
   int64_t rows_of_chunk() const { return rows_of_chunk_; }
 

@@ -37,9 +37,13 @@ Model build(const Description& description);
 // Throws ConfigError if `size` tensor ranks cannot share the model, naming what cannot be divided and which sizes would work
 // (tensor_problem). For a list of your own layers it asks the splits of their parameters.
 void check_tensor_size(const Model& model, int size);
-// Does the same if sums must not depend on `size`, a divisor of tensor_parallel::kSumChunks: then neighbours may not share
-// units.
+// Does the same if sums must not depend on `size`: then it must divide tensor_parallel::kSumChunks, and neighbours may not
+// share units.
 void check_fixed_sums(const Model& model, int size);
+
+// Returns why tensor ranks cannot share the tokens of a sample between blocks (sequence parallelism): "is not accepted by layer
+// x ...", or "" if they can.
+std::string token_split_problem(const Model& model, int size);
 
 // Returns the full name of parameter `index` of layer `layer`.
 std::string parameter_name(const Model& model, size_t layer, size_t index);

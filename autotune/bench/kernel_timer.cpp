@@ -40,9 +40,7 @@ KernelTimer::Times KernelTimer::take() {
   }
   Times times{.samples = {}, .gap_seconds = counted > 0 ? gaps / counted : 0};
   for (auto& [key, seconds] : alike) {
-    const kernels::KernelCall& call = calls[key];
-    times.samples.push_back({std::string(call.kernel), std::string(call.variant), call.dtype, call.sizes, call.flops,
-                             call.bytes, mean_without_outliers(seconds)});
+    times.samples.push_back(sample_of(calls[key], mean_without_outliers(seconds)));
   }
   timed_.clear();
   clock_.reset();  // must be destroyed before the streams that it times

@@ -12,15 +12,11 @@ namespace {
 // Why the model cannot be split over this many tensor ranks; empty if it can.
 std::string tensor_problem(const Config& config, int64_t ranks) {
   const model::Description model = model::with_defaults(config.model);
-  if (std::string problem = model::tensor_problem(config.model, ranks); !problem.empty()) return problem;
+  const bool fixed_sums = config.reproducible == Reproducible::Layout;
+  if (std::string problem = model::tensor_problem(config.model, ranks, fixed_sums); !problem.empty()) return problem;
   if (config.parallel.sequence_parallel && model.sequence_length % ranks != 0)
     return fmt::format("does not divide model.sequence_length {}, as parallel.sequence_parallel requires",
                        model.sequence_length);
-  if (config.reproducible != Reproducible::Layout) return "";
-  if (ranks > 8 || (ranks & (ranks - 1)) != 0)
-    return "is not 1, 2, 4 or 8, which reproducible \"layout\" requires to add partial sums in a fixed order";
-  if (model.key_value_heads % ranks != 0)
-    return fmt::format("does not divide model.key_value_heads {}, as reproducible \"layout\" requires", model.key_value_heads);
   return "";
 }
 
@@ -94,7 +90,6 @@ void check_rank_order(const Config& config) {
   check(Axis::Pipeline, config.parallel.pipeline);
   check(Axis::Data, 0);  // not known yet
   check(Axis::Context, config.parallel.context);
-  check(Axis::Expert, config.parallel.expert);
   check(Axis::Tensor, config.parallel.tensor);
 }
 

@@ -140,15 +140,8 @@ double median_prediction(const std::vector<PipelineRun>& runs, Overlap overlap) 
 }
 
 void add_wait(Exposed& exposed, Queue queue, double ms) {
-  const auto add = [&](Axis axis) { exposed.axes[static_cast<size_t>(axis)] += ms; };
-  if (is_of_layers(queue)) return add(axis_of(queue));
-  switch (queue) {
-    case Queue::Send: return add(Axis::Pipeline);
-    case Queue::Gather:
-    case Queue::Reduce: return add(Axis::Data);
-    case Queue::Meet: exposed.all += ms; return;
-    default: return;
-  }
+  if (const auto axis = axis_of(queue)) exposed.axes[static_cast<size_t>(*axis)] += ms;
+  if (queue == Queue::Meet) exposed.all += ms;
 }
 
 Exposed exposed_of(const Timeline& timeline, const Recordings& recordings, size_t step) {

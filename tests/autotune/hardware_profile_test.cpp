@@ -20,7 +20,7 @@ MeasuredSetup two_ranks() {
   return {.machine = "a machine",
           .ranks = 2,
           .threads = 3,
-          .kernels = {{"matmul", "nt", DType::BFloat16, {4, 5, 6}, 240, 148, 1.25e-6}},
+          .kernels = {{"matmul", "nt", DType::BFloat16, kernels::Bound::Products, {4, 5, 6}, 240, 148, 1.25e-6}},
           .call_seconds = 2e-7,
           .operations = {{Operation::AllReduce, ReduceOp::Sum, DType::Float32, 1000, 2, 1e-5},
                          {Operation::AllReduce, ReduceOp::Sum, DType::Float32, 100000, 2, 1e-4},
@@ -81,20 +81,25 @@ TEST_F(Profiles, KeepWhatANewMeasurementDoesNotHave) {
 }
 
 TEST_F(Profiles, RefuseFilesThatAreNotProfiles) {
-  EXPECT_EQ(refusal("{}"), path_ + ": is not a \"trivet hardware profile 1\"; `trivet bench` writes such a file");
+  EXPECT_EQ(refusal("{}"), path_ + ": is not a \"trivet hardware profile 2\"; `trivet bench` writes such a file");
   EXPECT_NE(refusal("{").find("is not a valid profile"), std::string::npos);
-  const std::string head = R"({"format": "trivet hardware profile 1", "version": "1", "date": "", "setups": [)";
+  const std::string head = R"({"format": "trivet hardware profile 2", "version": "1", "date": "", "setups": [)";
   const std::string setup =
       R"({"machine": "m", "device": "cpu", "ranks": 1, "threads": 1, "call_seconds": 0, "handover_seconds": 0,)";
-  EXPECT_EQ(refusal(head + setup + R"("kernels": [["matmul", "nt", "float31", [1,1,1,0,0], 1, 1, 1]], "operations": []}]})"),
+  EXPECT_EQ(refusal(head + setup +
+                    R"("kernels": [["matmul", "nt", "float31", "products", [1,1,1,0,0], 1, 1, 1]], "operations": []}]})"),
             path_ + ": \"float31\" is not known; `trivet bench` writes such a file");
-  EXPECT_EQ(refusal(head + setup + R"("kernels": [["matmul", "nt", "float32", [1,1,1,0,0], 1, 1, -2]], "operations": []}]})"),
+  EXPECT_EQ(refusal(head + setup +
+                    R"("kernels": [["matmul", "nt", "float32", "products", [1,1,1,0,0], 1, 1, -2]], "operations": []}]})"),
             path_ + ": -2 is not a valid time; `trivet bench` writes such a file");
-  EXPECT_EQ(refusal(head + setup + R"("kernels": [["matmul", "nt", "float32", [1,1,-1,0,0], 1, 1, 1]], "operations": []}]})"),
+  EXPECT_EQ(refusal(head + setup +
+                    R"("kernels": [["matmul", "nt", "float32", "products", [1,1,-1,0,0], 1, 1, 1]], "operations": []}]})"),
             path_ + ": -1 is not a valid size; `trivet bench` writes such a file");
-  EXPECT_EQ(refusal(head + setup + R"("kernels": [["matmul", "nt", "float32", [1,1], 1, 1, 1]], "operations": []}]})"),
-            path_ + ": [1,1] are not the 5 sizes of a kernel; `trivet bench` writes such a file");
-  EXPECT_EQ(refusal(head + setup + R"("kernels": [["matmul", "nt", "float32", [1,1,1,0,0], -1, 1, 1]], "operations": []}]})"),
+  EXPECT_EQ(
+      refusal(head + setup + R"("kernels": [["matmul", "nt", "float32", "products", [1,1], 1, 1, 1]], "operations": []}]})"),
+      path_ + ": [1,1] are not the 5 sizes of a kernel; `trivet bench` writes such a file");
+  EXPECT_EQ(refusal(head + setup +
+                    R"("kernels": [["matmul", "nt", "float32", "products", [1,1,1,0,0], -1, 1, 1]], "operations": []}]})"),
             path_ + ": -1 is not a valid amount of work; `trivet bench` writes such a file");
   EXPECT_EQ(refusal(head + setup + R"("kernels": [], "operations": [["barrier", "sum", "float32", 1, 1e300, 1]]}]})"),
             path_ + ": 1e+300 is not a valid number of ranks or threads; `trivet bench` writes such a file");
@@ -144,8 +149,13 @@ TEST_F(Profiles, GiveOperationsTimesBetweenThoseMeasured) {
 
 TEST_F(Profiles, CountWhatWasNotMeasured) {
   const MeasuredCostModel costs(two_ranks(), "p.json");
-  const kernels::KernelCall known{
-      .kernel = "matmul", .variant = "nt", .dtype = DType::BFloat16, .sizes = {4, 5, 6}, .flops = 240, .bytes = 148};
+  const kernels::KernelCall known{.kernel = "matmul",
+                                  .variant = "nt",
+                                  .dtype = DType::BFloat16,
+                                  .sizes = {4, 5, 6},
+                                  .bound = kernels::Bound::Products,
+                                  .flops = 240,
+                                  .bytes = 148};
   EXPECT_NEAR(costs.kernel_seconds(known), 1.25e-6 + 2e-7, 1e-15);
   EXPECT_EQ(costs.unmeasured_share(), 0);
   kernels::KernelCall other = known;

@@ -11,11 +11,13 @@ namespace {
 
 kernels::KernelCall product(int64_t m, int64_t n, int64_t k, std::string_view variant = "nt", DType dtype = DType::Float32) {
   const auto cube = 2.0 * static_cast<double>(m * n * k);
-  return {.kernel = "matmul", .variant = variant, .dtype = dtype, .sizes = {m, n, k}, .flops = cube, .bytes = 8};
-}
-
-KernelSample sample(const kernels::KernelCall& call, double seconds) {
-  return {std::string(call.kernel), std::string(call.variant), call.dtype, call.sizes, call.flops, call.bytes, seconds};
+  return {.kernel = "matmul",
+          .variant = variant,
+          .dtype = dtype,
+          .sizes = {m, n, k},
+          .bound = kernels::Bound::Products,
+          .flops = cube,
+          .bytes = 8};
 }
 
 // Matrix products at 10 GFLOP/s that get faster by the factor `growth` with every doubling of 1 + M.
@@ -25,7 +27,7 @@ std::vector<KernelSample> products(double growth) {
     for (const int64_t n : {63, 127, 255})
       for (const int64_t k : {63, 127, 255}) {
         const auto call = product(m, n, k);
-        samples.push_back(sample(call, call.flops / 1e10 * std::pow(growth, -std::log2(1.0 + static_cast<double>(m)))));
+        samples.push_back(sample_of(call, call.flops / 1e10 * std::pow(growth, -std::log2(1.0 + static_cast<double>(m)))));
       }
   return samples;
 }
@@ -66,33 +68,41 @@ TEST(KernelTable, BeyondTheMeasuredTheRateStaysNearThatOfTheNearest) {
 
 TEST(KernelTable, SeveralOfTheSameSizesAreTheirMean) {
   const auto call = product(64, 64, 64);
-  const KernelTable table({sample(call, 1e-3), sample(call, 3e-3)});
+  const KernelTable table({sample_of(call, 1e-3), sample_of(call, 3e-3)});
   EXPECT_NEAR(table.seconds(call), 2e-3, 1e-12);
 }
 
 TEST(KernelTable, WhatWasNotMeasuredIsTakenFromTheNearestKindAndIsSaidSo) {
   const auto measured = product(64, 64, 64);
-  std::vector<KernelSample> samples{sample(measured, 1e-3)};
-  const kernels::KernelCall copy{.kernel = "copy", .sizes = {1 << 20}, .bytes = 1 << 23};
-  samples.push_back(sample(copy, (1 << 23) / 1e9));
+  std::vector<KernelSample> samples{sample_of(measured, 1e-3)};
+  const kernels::KernelCall copy{.kernel = "copy", .sizes = {1 << 20}, .bound = kernels::Bound::Memory, .bytes = 1 << 23};
+  samples.push_back(sample_of(copy, (1 << 23) / 1e9));
   const KernelTable table(samples);
   for (const auto& call : {product(64, 64, 64, "tn+"), product(64, 64, 64, "nt", DType::BFloat16)}) {
     EXPECT_FALSE(table.measured(call));
     EXPECT_NEAR(table.seconds(call), 1e-3, 1e-12);
   }
   // A kernel of an unknown kind is assumed to move its bytes as fast as the others do.
-  const kernels::KernelCall other{.kernel = "swiglu", .sizes = {64, 64}, .bytes = 5e5};
+  const kernels::KernelCall other{.kernel = "swiglu", .sizes = {64, 64}, .bound = kernels::Bound::Memory, .bytes = 5e5};
   EXPECT_FALSE(table.measured(other));
   EXPECT_NEAR(table.seconds(other), 1e-3 + 5e5 / 1e9, 1e-12);
 }
 
 // Adding one element takes as long as the call; adding a million does not take as long as a million calls.
 TEST(KernelTable, SmallCallsSayNothingOfLargeOnesOfAnotherType) {
-  const kernels::KernelCall one{.kernel = "add", .dtype = DType::Int64, .sizes = {1}, .bytes = 24};
-  const kernels::KernelCall copy{.kernel = "copy", .sizes = {1 << 20}, .bytes = 1 << 23};
-  const KernelTable table({sample(one, 2e-6), sample(copy, (1 << 23) / 1e9)});
-  const kernels::KernelCall many{.kernel = "add", .sizes = {1 << 20}, .bytes = 12 << 20};
+  const kernels::KernelCall one{
+      .kernel = "add", .dtype = DType::Int64, .sizes = {1}, .bound = kernels::Bound::Memory, .bytes = 24};
+  const kernels::KernelCall copy{.kernel = "copy", .sizes = {1 << 20}, .bound = kernels::Bound::Memory, .bytes = 1 << 23};
+  const KernelTable table({sample_of(one, 2e-6), sample_of(copy, (1 << 23) / 1e9)});
+  const kernels::KernelCall many{.kernel = "add", .sizes = {1 << 20}, .bound = kernels::Bound::Memory, .bytes = 12 << 20};
   EXPECT_NEAR(table.seconds(many), 2e-6 + (12 << 20) / 1e9, 1e-9);
+}
+
+TEST(KernelTable, AKernelThatDoesNotSayWhatLimitsItsSpeedIsAnError) {
+  const kernels::KernelCall unstated{.kernel = "new", .sizes = {64, 64}, .flops = 1, .bytes = 5e5};
+  EXPECT_THAT([&] { KernelTable({sample_of(product(64, 64, 64), 1e-3)}).seconds(unstated); },
+              ::testing::ThrowsMessage<std::logic_error>("kernel new does not say what limits its speed (KernelCall::bound)"));
+  EXPECT_THROW(KernelTable({sample_of(unstated, 1e-3)}), std::logic_error);
 }
 
 }  // namespace

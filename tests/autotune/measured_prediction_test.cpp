@@ -20,7 +20,8 @@ HardwareProfile even_profile(int ranks = 1) {
   HardwareProfile profile{.version = "1", .date = "2026-01-02", .setups = {}};
   MeasuredSetup setup{.machine = "a machine", .ranks = ranks, .threads = 1, .kernels = {}, .operations = {}};
   for (const char* variant : {"nt", "nn", "tn", "tn+"})
-    setup.kernels.push_back({"matmul", variant, DType::Float32, {64, 64, 64}, 524288, 49152, 524288 / 2e9});
+    setup.kernels.push_back(
+        {"matmul", variant, DType::Float32, kernels::Bound::Products, {64, 64, 64}, 524288, 49152, 524288 / 2e9});
   setup.kernels.push_back({"copy", "", DType::Float32, {1 << 20}, 0, 8e6, 8e6 / 1e10});
   setup.kernels.push_back({"copy", "", DType::Float32, {1}, 0, 8, 1e-7});
   for (const comm::Operation operation :

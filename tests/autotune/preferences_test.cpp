@@ -13,33 +13,35 @@
 namespace trivet::autotune {
 namespace {
 
-KernelSample measured(const kernels::KernelCall& call, double seconds) {
-  return {std::string(call.kernel), std::string(call.variant), call.dtype, call.sizes, call.flops, call.bytes, seconds};
-}
-
 TEST(KernelTablePreferences, AnotherVariantComesBeforeAnotherType) {
-  const kernels::KernelCall call{.kernel = "matmul", .variant = "nt", .sizes = {64, 64, 64}, .flops = 1e6, .bytes = 1e4};
+  const kernels::KernelCall call{.kernel = "matmul",
+                                 .variant = "nt",
+                                 .sizes = {64, 64, 64},
+                                 .bound = kernels::Bound::Products,
+                                 .flops = 1e6,
+                                 .bytes = 1e4};
   kernels::KernelCall other_variant = call, other_type = call;
   other_type.dtype = DType::BFloat16;
   for (const char* variant : {"nn", "tt"}) {  // sorted before and after "nt" in the table
     other_variant.variant = variant;
-    const KernelTable table({measured(other_variant, 1e-3), measured(other_type, 5e-3)});
+    const KernelTable table({sample_of(other_variant, 1e-3), sample_of(other_type, 5e-3)});
     EXPECT_NEAR(table.seconds(call), 1e-3, 1e-12) << variant;
   }
 }
 
 // The sizes differ, so the time is computed and not looked up.
 TEST(KernelTablePreferences, ProductsAndAttentionAreTimedByOperationsAndTheRestByBytes) {
-  for (const char* kernel : {"matmul", "attention", "attention_backward", "add"}) {
-    const kernels::KernelCall call{.kernel = kernel, .sizes = {64}, .flops = 1e8, .bytes = 1e6};
+  using kernels::Bound;
+  for (const Bound bound : {Bound::Products, Bound::Attention, Bound::Memory}) {
+    const kernels::KernelCall call{.kernel = "any", .sizes = {64}, .bound = bound, .flops = 1e8, .bytes = 1e6};
     kernels::KernelCall more_flops = call, more_bytes = call;
     more_flops.sizes = more_bytes.sizes = {128};
     more_flops.flops *= 2;
     more_bytes.bytes *= 2;
-    const KernelTable table({measured(call, 1e-3)});
-    const bool by_bytes = std::string_view(kernel) == "add";
-    EXPECT_NEAR(table.seconds(more_flops), by_bytes ? 1e-3 : 2e-3, 1e-12) << kernel;
-    EXPECT_NEAR(table.seconds(more_bytes), by_bytes ? 2e-3 : 1e-3, 1e-12) << kernel;
+    const KernelTable table({sample_of(call, 1e-3)});
+    const bool by_bytes = bound == Bound::Memory;
+    EXPECT_NEAR(table.seconds(more_flops), by_bytes ? 1e-3 : 2e-3, 1e-12) << name_of(bound);
+    EXPECT_NEAR(table.seconds(more_bytes), by_bytes ? 2e-3 : 1e-3, 1e-12) << name_of(bound);
   }
 }
 

@@ -59,7 +59,7 @@ TEST_F(Bench, RefusesWhatCannotBeMeasured) {
   folder.write("trivet_profile.json", "{}");
   const Output profile = folder.run("bench kernels --ranks 2 --device cpu");
   EXPECT_EQ(profile.code, 2);
-  EXPECT_THAT(profile.errors, HasSubstr("trivet_profile.json: is not a \"trivet hardware profile 1\""));
+  EXPECT_THAT(profile.errors, HasSubstr("trivet_profile.json: is not a \"trivet hardware profile 2\""));
   const Output device = folder.run("bench kernels --device tpu");
   EXPECT_EQ(device.code, 2);
   EXPECT_THAT(device.errors, HasSubstr("--device"));

@@ -213,7 +213,7 @@ TEST_P(CudaEngine, GeneratesFromTheCpusWeights) {
       [&] {
         logits(Device::Cuda, {{3, 61}});
       },
-      testing::ThrowsMessage<std::out_of_range>("generate: token 61 is not in the vocabulary of 61"));
+      testing::ThrowsMessage<DataError>("generate: token 61 is not in the vocabulary of 61"));
 }
 
 // The caller may make each microbatch in the memory of the previous one.
