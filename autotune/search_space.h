@@ -25,7 +25,10 @@ struct SearchSpace {
 // gives what no Layout describes (check_described).
 SearchSpace search_space(const Config& config, int64_t devices);
 
+// The schedules that are searched: first those with a fixed number of chunks, then the others, each in the order of the names.
 // GPipe is left out, because 1F1B takes as long and holds less (pipeline/schedules/schedules.h).
+std::vector<ScheduleKind> searched_schedules();
+
 void for_each_layout(const model::Model& model, const Cluster& cluster, const SearchSpace& space,
                      const std::function<void(const Layout&)>& use);
 
