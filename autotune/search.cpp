@@ -217,7 +217,7 @@ std::optional<Candidate> preferred_layout(const StepModel& steps, const model::M
   return fitting.front();
 }
 
-// Doubles the devices until some layout fits, with the same batch or, if none fits with that, with as many sequences per
+// Doubles the devices until some layout fits, with the same batch or, if none fits with that, with as many samples per
 // device.
 std::optional<Candidate> nearest_that_fits(const StepModel& steps, const model::Model& model, const Cluster& cluster,
                                            SearchSpace space) {

@@ -11,8 +11,8 @@ namespace trivet::autotune {
 
 struct SearchSpace {
   int64_t devices = 1;
-  int64_t train_batch_size = 1;   // sequences per step
-  int64_t most_microbatch = 64;   // sequences
+  int64_t train_batch_size = 1;   // samples per step
+  int64_t most_microbatch = 64;   // samples
   int64_t most_tensor = 0;        // 0: the size of a node
   bool sequence_parallel = true;  // with tensor ranks, if they divide the tokens
   bool fixed_sums = false;        // reproducible "layout": only tensor sizes for which model::check_fixed_sums holds

@@ -101,7 +101,7 @@ class Enumeration {
     return {0, 1, 2, 3};
   }
 
-  // The sizes of a microbatch in sequences: with train_batch_size, every divisor of a data rank's share; otherwise doublings.
+  // The sizes of a microbatch in samples: with train_batch_size, every divisor of a data rank's share; otherwise doublings.
   std::vector<int64_t> microbatches(const MeshSizes& mesh) const {
     if (config_.reproducible == Reproducible::Layout) return {config_.batch.micro_batch_size};
     const int64_t least = tuning().min_micro_batch_size, most = tuning().max_micro_batch_size;

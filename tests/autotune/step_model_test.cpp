@@ -394,7 +394,7 @@ TEST_F(OfSmallGpt, TimelineOfAZeroBubbleScheduleDelaysWhatMakesWeightGradients) 
 TEST_F(OfSmallGpt, UtilizationIsOfTheModelsFlops) {
   const StepPrediction step = steps.predict({.data = 4, .zero_stage = 1, .microbatch = 2, .microbatches = 3});
   const double tokens = 4 * 2 * 3 * 256;
-  EXPECT_DOUBLE_EQ(step.tokens_per_second, tokens / step.seconds.total());
+  EXPECT_DOUBLE_EQ(step.targets_per_second, tokens / step.seconds.total());
   EXPECT_NEAR(step.model_flops_utilization,
               model::flops_per_sample(model) / 256 * tokens / step.seconds.total() / (4 * cluster.device.matrix_flops), 1e-12);
 }
