@@ -312,7 +312,7 @@ TEST_F(OfSmallGpt, BytesAreThoseOfThePlan) {
 }
 
 // Half of the parameters cross the link down and up, and their states and copies pass twice through the host's memory. The
-// slowest part counts. Of the 8 blocks, the first arrives and the last leaves with nothing to overlap.
+// slowest part counts. The first of the 8 blocks arrives, and the last leaves, with nothing to overlap.
 TEST_F(OfSmallGpt, OffloadTakesItsSlowestPart) {
   const double updated = static_cast<double>(model::parameter_count(model)) / 2;
   const auto offload = [&](double memory, double link) {
