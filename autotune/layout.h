@@ -15,7 +15,7 @@ struct Layout {
   int64_t data = 1, tensor = 1, pipeline = 1, chunks = 1;  // chunks: stages per pipeline rank
   ScheduleKind schedule = ScheduleKind::OneForwardOneBackward;
   int zero_stage = 0;
-  int64_t microbatch = 1, microbatches = 1;  // sequences; per data rank and step
+  int64_t microbatch = 1, microbatches = 1;  // samples; per data rank and step
   Recompute recompute = Recompute::None;
   bool sequence_parallel = false;
   bool overlap = true;             // of the data axis with computation

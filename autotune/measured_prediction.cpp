@@ -27,7 +27,7 @@ const MeasuredSetup& setup_for(const Plan& plan, const HardwareProfile& profile,
 StepPrediction step_of(const MeasuredPrediction& prediction) {
   return {.seconds = prediction.step.parts,
           .bytes = {},
-          .tokens_per_second = prediction.tokens_per_second,
+          .targets_per_second = prediction.targets_per_second,
           .model_flops_utilization = prediction.model_flops_utilization};
 }
 
@@ -66,7 +66,7 @@ MeasuredPrediction predict_plan(const Plan& plan, const model::Model& model, con
                     "--ranks {} --profile {}` for longer (--seconds)",
                     path, 100 * prediction.unmeasured_share, prediction.unmeasured_kinds, setup.ranks, path));
   const double seconds = prediction.step.seconds;
-  prediction.tokens_per_second = static_cast<double>(plan.batch.train_batch_size * model.sample.targets.elements()) / seconds;
+  prediction.targets_per_second = static_cast<double>(plan.batch.train_batch_size * model.sample.targets.elements()) / seconds;
   if (prediction.product_flops > 0)
     prediction.model_flops_utilization =
         plan.model_flops_per_step / seconds / (static_cast<double>(plan.mesh.size()) * prediction.product_flops);
@@ -76,7 +76,7 @@ MeasuredPrediction predict_plan(const Plan& plan, const model::Model& model, con
 std::string to_text(const Plan& plan, const MeasuredPrediction& prediction) {
   const RehearsedStep& step = prediction.step;
   std::string text = to_text(plan) + fmt::format("\non {}; a prediction\nstep      {:.4g} s, {:.4g} tokens/s\n",
-                                                 prediction.source, step.seconds, prediction.tokens_per_second);
+                                                 prediction.source, step.seconds, prediction.targets_per_second);
   for (const NamedValue& part : parts_of(step.parts))
     text += fmt::format("  {:<12} {:>8.4g} s   {:>6.1f} %\n", part.name, part.value, 100 * part.value / step.seconds);
   if (prediction.product_flops > 0)

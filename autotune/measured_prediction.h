@@ -13,7 +13,7 @@ namespace trivet::autotune {
 struct MeasuredPrediction {
   std::string source;  // "AMD EPYC, 2 cores, measured with 2 ranks on 2026-11-22 (trivet_profile.json)"
   RehearsedStep step;
-  double tokens_per_second = 0;
+  double targets_per_second = 0;
   double product_flops = 0;            // per second, of the fastest product measured in the plan's type, on one rank
   double model_flops_utilization = 0;  // model FLOPs per second / (ranks x product_flops)
   double unmeasured_share = 0;         // of the kernels' time, in kinds that were not measured

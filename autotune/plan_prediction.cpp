@@ -42,11 +42,11 @@ std::string memory_text(const PlanPrediction& prediction, const Cluster& cluster
 
 std::string step_text(const PlanPrediction& prediction, const Cluster& cluster) {
   const StepPrediction& step = prediction.step;
-  std::string text = fmt::format("step      {:.4g} s, {:.4g} tokens/s\n", step.seconds.total(), step.tokens_per_second);
+  std::string text = fmt::format("step      {:.4g} s, {:.4g} tokens/s\n", step.seconds.total(), step.targets_per_second);
   for (const NamedValue& part : parts_of(step.seconds))
     text += fmt::format("  {:<12} {:>8.4g} s   {:>6.1f} %\n", part.name, part.value, 100 * part.value / step.seconds.total());
   text += fmt::format("MFU       {:.1f} % = {:.4g} FLOP a token x {:.4g} tokens/s / ({} devices x {:.4g} FLOP/s)\n",
-                      100 * step.model_flops_utilization, prediction.flops_per_token, step.tokens_per_second,
+                      100 * step.model_flops_utilization, prediction.flops_per_token, step.targets_per_second,
                       prediction.layout.devices(), cluster.device.matrix_flops);
   if (cluster.price_per_device_hour > 0)
     text += fmt::format("price     {}\n", price_text(cluster, prediction.layout.devices(), step));

@@ -20,7 +20,7 @@ std::vector<NamedValue> parts_of(const StepBytes& bytes) {
 }
 
 double price_of_token(const Cluster& cluster, int64_t devices, const StepPrediction& step) {
-  return cluster.price_per_device_hour * as_double(devices) / 3600 / step.tokens_per_second;
+  return cluster.price_per_device_hour * as_double(devices) / 3600 / step.targets_per_second;
 }
 
 std::string price_text(const Cluster& cluster, int64_t devices, const StepPrediction& step) {
@@ -32,7 +32,7 @@ std::string price_text(const Cluster& cluster, int64_t devices, const StepPredic
 void add_step(nlohmann::ordered_json& json, const Cluster& cluster, int64_t devices, const StepPrediction& step) {
   json["step_seconds"] = step.seconds.total();
   for (const NamedValue& part : parts_of(step.seconds)) json["seconds"][part.name] = part.value;
-  json["tokens_per_second"] = step.tokens_per_second;
+  json["tokens_per_second"] = step.targets_per_second;
   json["model_flops_utilization"] = step.model_flops_utilization;
   if (cluster.price_per_device_hour <= 0) return;
   const double price = price_of_token(cluster, devices, step);

@@ -21,7 +21,8 @@ double price_of_token(const Cluster& cluster, int64_t devices, const StepPredict
 // "1.1e-06 per token, 1.1e+03 for 1e9 and 1.1e+06 for 1e12 tokens, at 2.5 per device and hour"
 std::string price_text(const Cluster& cluster, int64_t devices, const StepPrediction& step);
 
-// Adds step_seconds, seconds, tokens_per_second, model_flops_utilization, and price if there is one.
+// Adds step_seconds, seconds, tokens_per_second, model_flops_utilization, and price if there is one. Targets are shown as
+// tokens, which the targets of a text are.
 void add_step(nlohmann::ordered_json& json, const Cluster& cluster, int64_t devices, const StepPrediction& step);
 nlohmann::ordered_json memory_json(const StepBytes& bytes);
 nlohmann::ordered_json cluster_json(const Cluster& cluster);

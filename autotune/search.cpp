@@ -68,8 +68,8 @@ bool as_fast(double seconds, double fastest) {
   return seconds / fastest - 1 < kTie;
 }
 
-// The fastest first. Of those that are as fast as the fastest of them, the one that needs least of a device comes first, and of
-// those that need equally much, the one that was tried first.
+// Puts the fastest first. Candidates that are as fast as the fastest of them are ordered by the memory of a device that they
+// need, the least first; if two need the same, the one that was tried first stays first.
 void order_by_preference(std::vector<Candidate>& candidates) {
   const auto bytes = [](const Candidate& candidate) { return candidate.step.bytes.total(); };
   std::ranges::stable_sort(candidates, {}, seconds);
@@ -217,7 +217,7 @@ std::optional<Candidate> preferred_layout(const StepModel& steps, const model::M
   return fitting.front();
 }
 
-// Doubles the devices until some layout fits, with the same batch or, if none fits with that, with as many sequences per
+// Doubles the devices until some layout fits, with the same batch or, if none fits with that, with as many samples per
 // device.
 std::optional<Candidate> nearest_that_fits(const StepModel& steps, const model::Model& model, const Cluster& cluster,
                                            SearchSpace space) {

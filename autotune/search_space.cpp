@@ -27,11 +27,13 @@ struct PipelineKind {
 // The kinds of pipelines for this many blocks and pipeline ranks.
 std::vector<PipelineKind> pipelines(int64_t pipeline, int64_t blocks) {
   if (pipeline == 1) return {{ScheduleKind::OneForwardOneBackward, 1}};
-  std::vector<PipelineKind> kinds{
-      {ScheduleKind::OneForwardOneBackward, 1}, {ScheduleKind::ZeroBubbleH1, 1}, {ScheduleKind::ZeroBubble2p, 1}};
-  if (2 * pipeline <= blocks) kinds.push_back({ScheduleKind::ZeroBubbleV, 2});
-  for (int64_t chunks = 2; chunks * pipeline <= blocks && chunks <= 16; ++chunks)
-    kinds.push_back({ScheduleKind::Interleaved, chunks});
+  std::vector<PipelineKind> kinds;
+  for (const ScheduleKind schedule : searched_schedules()) {
+    const ScheduleTraits traits = traits_of(schedule);
+    const int64_t most = traits.any_chunks ? 16 : traits.chunks;
+    for (int64_t chunks = traits.chunks; chunks * pipeline <= blocks && chunks <= most; ++chunks)
+      kinds.push_back({schedule, chunks});
+  }
   return kinds;
 }
 
@@ -63,6 +65,14 @@ bool divides(const std::vector<int64_t>& tensors, int64_t blocks, const SearchSp
 }
 
 }  // namespace
+
+std::vector<ScheduleKind> searched_schedules() {
+  std::vector<ScheduleKind> kinds;
+  for (const bool any_chunks : {false, true})
+    for (const ScheduleKind kind : all_values<ScheduleKind>())
+      if (kind != ScheduleKind::GPipe && traits_of(kind).any_chunks == any_chunks) kinds.push_back(kind);
+  return kinds;
+}
 
 SearchSpace search_space(const Config& config, int64_t devices) {
   if (config.batch.train_batch_size == 0)

@@ -11,8 +11,8 @@ namespace trivet::autotune {
 
 struct SearchSpace {
   int64_t devices = 1;
-  int64_t train_batch_size = 1;   // sequences per step
-  int64_t most_microbatch = 64;   // sequences
+  int64_t train_batch_size = 1;   // samples per step
+  int64_t most_microbatch = 64;   // samples
   int64_t most_tensor = 0;        // 0: the size of a node
   bool sequence_parallel = true;  // with tensor ranks, if they divide the tokens
   bool fixed_sums = false;        // reproducible "layout": only tensor sizes for which model::check_fixed_sums holds
@@ -25,7 +25,10 @@ struct SearchSpace {
 // gives what no Layout describes (check_described).
 SearchSpace search_space(const Config& config, int64_t devices);
 
+// The schedules that are searched: first those with a fixed number of chunks, then the others, each in the order of the names.
 // GPipe is left out, because 1F1B takes as long and holds less (pipeline/schedules/schedules.h).
+std::vector<ScheduleKind> searched_schedules();
+
 void for_each_layout(const model::Model& model, const Cluster& cluster, const SearchSpace& space,
                      const std::function<void(const Layout&)>& use);
 

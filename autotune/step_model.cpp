@@ -159,7 +159,7 @@ StepModel::Stage StepModel::stage_of_rank(const Layout& layout, int64_t pipeline
   const std::vector<Stage>& stages = stages_of(layout);
   Stage sum;
   for (int64_t chunk = 0; chunk < layout.chunks; ++chunk) {
-    const bool upwards = layout.schedule == ScheduleKind::ZeroBubbleV && chunk == 1;
+    const bool upwards = traits_of(layout.schedule).ends_on_first_rank && chunk == 1;
     const int64_t place = upwards ? layout.pipeline - 1 - pipeline_rank : pipeline_rank;
     const Stage& stage = stages[chunk * layout.pipeline + place];
     sum.seconds += stage.seconds;

@@ -53,7 +53,7 @@ inline bool fits(const StepBytes& bytes, const Cluster& cluster) { return bytes_
 struct StepPrediction {
   StepSeconds seconds;
   StepBytes bytes;  // of the stage that holds most
-  double tokens_per_second = 0;
+  double targets_per_second = 0;
   double model_flops_utilization = 0;  // model::flops_per_sample x samples/s / (devices x matrix rate)
 };
 

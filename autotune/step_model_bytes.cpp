@@ -64,7 +64,8 @@ StepBytes StepModel::bytes_of(const Layout& layout, int64_t pipeline_rank, const
   const auto share = [&](int sharded_from) { return layout.zero_stage >= sharded_from ? 1 / as_double(layout.data) : 1.0; };
   // A tied weight is either on the rank of its owner or a replica of an owner on another rank; its gradients have memory of
   // their own.
-  const bool replica = stage.tied_parameters > 0 && layout.pipeline > 1 && layout.schedule != ScheduleKind::ZeroBubbleV;
+  const bool apart = layout.pipeline > 1 && !traits_of(layout.schedule).ends_on_first_rank;
+  const bool replica = stage.tied_parameters > 0 && apart;
   const double weights = stage.parameters + (replica ? stage.tied_parameters : 0);
   const auto [before_input, pending] = microbatches_in_flight(layout, pipeline_rank);
   // Messages between stages: inputs and gradients that arrive, outputs and gradients that leave.

@@ -178,7 +178,7 @@ void add_bench(CLI::App& program) {
       measure(*arguments);
     });
   }
-  CLI::App* step = add_part(*bench, arguments, "step", "Time a config's step with made-up tokens, and predict it");
+  CLI::App* step = add_part(*bench, arguments, "step", "Time a config's step with made-up samples, and predict it");
   step->add_option("config", arguments->config, "JSON file (docs/config.md)")->required();
   step->add_option("--set", arguments->overrides, "key=value: replaces a key of the config; may be repeated")
       ->take_all()

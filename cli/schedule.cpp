@@ -50,7 +50,7 @@ NamedSchedule from_kind(const ScheduleArguments& arguments) {
                                   accepted_names<ScheduleKind>()));
   if (!arguments.stages || !arguments.microbatches)
     throw ConfigError(fmt::format("schedule: --type {} needs --stages and --microbatches", arguments.type));
-  const int chunks = arguments.chunks ? arguments.chunks : default_chunks(*kind);
+  const int chunks = arguments.chunks ? arguments.chunks : traits_of(*kind).chunks;
   const Caption caption{arguments.type, arguments.stages, arguments.microbatches, chunks};
   return {generate(*kind, {arguments.stages, arguments.microbatches, chunks}), caption, backward_sends(*kind)};
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,14 @@ namespace trivet {
 
 template <typename Enum>
 struct EnumNames;
+
+// All values, in the order of the table.
+template <typename Enum>
+constexpr auto all_values() {
+  std::array<Enum, EnumNames<Enum>::table.size()> values{};
+  for (size_t i = 0; i < values.size(); ++i) values[i] = EnumNames<Enum>::table[i].second;
+  return values;
+}
 
 template <typename Enum>
 constexpr std::string_view name_of(Enum value) {

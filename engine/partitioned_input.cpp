@@ -27,8 +27,8 @@ ScopedTensor gather_slices(ConstTensorView slice, const Shape& shape, const comm
 // Models from model::build always pass: heads divide hidden_size, and tensor ranks divide the heads.
 void check_partitioned_inputs(const Plan& plan, const model::Model& model) {
   if (!plan.config.partitions_inputs()) return;
-  const int64_t ranks = plan.mesh.size(Axis::Tensor), sequences = plan.batch.micro_batch_size;
-  Shape input = model.sample.inputs_of(sequences);
+  const int64_t ranks = plan.mesh.size(Axis::Tensor), samples = plan.batch.micro_batch_size;
+  Shape input = model.sample.inputs_of(samples);
   for (size_t block = 0; block + 1 < model.layers.size(); ++block) {
     const bool recomputed = plan.ranks.front().programs.recompute[block] == Recompute::Full;
     if (block > 0 && recomputed && input.elements() % ranks != 0)
@@ -36,7 +36,7 @@ void check_partitioned_inputs(const Plan& plan, const model::Model& model) {
           plan.config, "activation_checkpointing.partition_activations",
           fmt::format("true needs block inputs that split evenly over {} tensor ranks, but the input of {} is {}; use false, "
                       "or a train_micro_batch_size_per_gpu that is a multiple of {}",
-                      ranks, model.names[block], to_string(input), ranks / std::gcd(ranks, input.elements() / sequences)));
+                      ranks, model.names[block], to_string(input), ranks / std::gcd(ranks, input.elements() / samples)));
     input = model.layers[block]->output_shape(input);
   }
 }

@@ -75,9 +75,9 @@ class TrainingLoop {
                            .grad_norm = result.grad_norm,
                            .loss_scale = run_.config.fp16.enabled ? scale : 0,
                            .samples = (step + 1) * run_.batches.layout().global_batch(),
-                           .tokens = result.targets,
+                           .targets = result.targets,
                            .step_ms = ms,
-                           .tokens_per_second = static_cast<double>(result.targets) / ms * 1e3,
+                           .targets_per_second = static_cast<double>(result.targets) / ms * 1e3,
                            .memory_bytes = measured_memory(run_, checkpoints_).total(),
                            .skipped = result.skipped});
     divergence_.check_step(result);  // after the report, so that the step is reported

@@ -33,7 +33,7 @@ struct MeasuredSteps {
   std::string machine;
   std::vector<double> seconds;  // of each step on the slowest rank; the same on all ranks
 };
-// Times `steps` steps of this plan after a warm-up step. The tokens are made up.
+// Times `steps` steps of this plan after a warm-up step. The samples are made up.
 MeasuredSteps measure_step(comm::World& world, const Plan& plan, model::Model model, int steps, const BenchOptions& options);
 
 }  // namespace trivet::autotune

@@ -1,4 +1,4 @@
-// Runs steps of an engine with made-up tokens.
+// Runs steps of an engine with made-up samples.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // One trial: an engine is built with a config, runs some steps on the ranks of the running job, and is destroyed. The result is
 // a time.
 //
-// All ranks call it together and get the same result. The tokens are made up, because the time of a step does not depend on
+// All ranks call it together and get the same result. The samples are made up, because the time of a step does not depend on
 // them, and reading data is not tuned.
 //
 // [Note: out of memory is a result] While the engine is built, each rank first allocates its memory by itself; then the ranks

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "autotune/search_space.h"
 #include "autotune/tune/gaussian_process.h"
 #include "core/random.h"
 
@@ -121,23 +122,24 @@ std::vector<double> features_of(const Config& config, int world_size) {
   const auto log2 = [](int64_t value) { return std::log2(static_cast<double>(value)); };
   const auto is = [](bool condition) { return condition ? 1.0 : 0.0; };
   const bool shares = data > 1, pipelines = parallel.pipeline > 1;
-  const ScheduleKind schedule = config.pipeline.schedule;
-  return {std::log2(data),
-          log2(parallel.tensor),
-          log2(parallel.pipeline),
-          log2(batch.micro_batch_size) / 2,
-          log2(batch.gradient_accumulation_steps) / 2,
-          is(shares && config.zero.stage >= 1),
-          is(shares && config.zero.stage >= 2),
-          is(shares && config.zero.stage >= 3),
-          is(shares && config.zero.overlap_comm),
-          is(config.recompute == Recompute::Selective),
-          is(config.recompute == Recompute::Full),
-          is(parallel.tensor > 1 && parallel.sequence_parallel),
-          is(pipelines && schedule == ScheduleKind::ZeroBubbleH1),
-          is(pipelines && schedule == ScheduleKind::ZeroBubble2p),
-          is(pipelines && schedule == ScheduleKind::ZeroBubbleV),
-          pipelines ? std::log2(static_cast<double>(std::max<int64_t>(chunks_of(config.pipeline), 1))) : 0.0};
+  std::vector<double> features{std::log2(data),
+                               log2(parallel.tensor),
+                               log2(parallel.pipeline),
+                               log2(batch.micro_batch_size) / 2,
+                               log2(batch.gradient_accumulation_steps) / 2,
+                               is(shares && config.zero.stage >= 1),
+                               is(shares && config.zero.stage >= 2),
+                               is(shares && config.zero.stage >= 3),
+                               is(shares && config.zero.overlap_comm),
+                               is(config.recompute == Recompute::Selective),
+                               is(config.recompute == Recompute::Full),
+                               is(parallel.tensor > 1 && parallel.sequence_parallel)};
+  // 1F1B is the schedule with none of these; the number of chunks tells interleaved from it.
+  for (const ScheduleKind kind : searched_schedules())
+    if (kind != ScheduleKind::OneForwardOneBackward && !traits_of(kind).any_chunks)
+      features.push_back(is(pipelines && config.pipeline.schedule == kind));
+  features.push_back(pipelines ? std::log2(static_cast<double>(std::max<int64_t>(chunks_of(config.pipeline), 1))) : 0.0);
+  return features;
 }
 
 }  // namespace trivet::autotune

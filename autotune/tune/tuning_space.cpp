@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "autotune/search_space.h"
 #include "core/error.h"
 #include "engine/config/load.h"
 #include "engine/config/refuse.h"
@@ -100,7 +101,7 @@ class Enumeration {
     return {0, 1, 2, 3};
   }
 
-  // The sizes of a microbatch in sequences: with train_batch_size, every divisor of a data rank's share; otherwise doublings.
+  // The sizes of a microbatch in samples: with train_batch_size, every divisor of a data rank's share; otherwise doublings.
   std::vector<int64_t> microbatches(const MeshSizes& mesh) const {
     if (config_.reproducible == Reproducible::Layout) return {config_.batch.micro_batch_size};
     const int64_t least = tuning().min_micro_batch_size, most = tuning().max_micro_batch_size;
@@ -157,15 +158,16 @@ class Enumeration {
     return all;
   }
 
-  // GPipe is left out: it holds more than 1F1B and waits as long.
   std::vector<KeyChoice> schedules(const MeshSizes& mesh) const {
-    std::vector<Pipelining> kinds{{ScheduleKind::OneForwardOneBackward, 0},
-                                  {ScheduleKind::ZeroBubbleH1, 0},
-                                  {ScheduleKind::ZeroBubble2p, 0},
-                                  {ScheduleKind::ZeroBubbleV, 0}};
     const int64_t blocks = config_.model.layers + 2;
-    for (int64_t chunks = 2; chunks * mesh.pipeline <= blocks && chunks <= 4; ++chunks)
-      kinds.push_back({ScheduleKind::Interleaved, chunks});
+    std::vector<Pipelining> kinds;
+    for (const ScheduleKind schedule : searched_schedules()) {
+      if (!traits_of(schedule).any_chunks) {
+        kinds.push_back({schedule, 0});
+        continue;
+      }
+      for (int64_t chunks = 2; chunks * mesh.pipeline <= blocks && chunks <= 4; ++chunks) kinds.push_back({schedule, chunks});
+    }
     const bool keeps_schedule = is_kept(config_, "pipeline.schedule"), keeps_chunks = is_kept(config_, "pipeline.chunks");
     std::vector<KeyChoice> all;
     for (const Pipelining& kind : kinds) {

@@ -13,7 +13,7 @@ namespace trivet::checkpoint {
 namespace {
 
 constexpr int64_t kMaxSeed = std::numeric_limits<int64_t>::max();
-constexpr int64_t kMaxSequences = int64_t{1} << 62;  // in all steps: the data cursor must not overflow
+constexpr int64_t kMaxSamples = int64_t{1} << 62;  // in all steps: the data cursor must not overflow
 
 // Reads the members of an object. Each must exist unless its function says otherwise.
 class Fields {
@@ -79,8 +79,8 @@ RunState parse_run_state(std::string_view text, const std::string& where) {
   const Json json = parse_strict(text, where);
   const Fields fields(json, where);
   RunState state;
-  state.train_batch_size = fields.whole("train_batch_size", 1, kMaxSequences);
-  state.steps = fields.whole("steps", 0, std::min(kMaxSteps, kMaxSequences / state.train_batch_size));
+  state.train_batch_size = fields.whole("train_batch_size", 1, kMaxSamples);
+  state.steps = fields.whole("steps", 0, std::min(kMaxSteps, kMaxSamples / state.train_batch_size));
   state.updates = fields.whole("updates", 0, state.steps);
   state.skipped_in_a_row = fields.whole("skipped_in_a_row", 0, state.steps - state.updates);
   state.seed = fields.whole("seed", 0, kMaxSeed);

@@ -52,12 +52,13 @@ void check_optimizer(const Config& config) {
 
 void check_chunks(const Config& config) {
   const PipelineConfig& pipeline = config.pipeline;
-  if (!pipeline.schedule_file.empty() || pipeline.schedule == ScheduleKind::Interleaved || pipeline.chunks == 0) return;
-  const int64_t needed = pipeline.schedule == ScheduleKind::ZeroBubbleV ? 2 : 1;
-  if (pipeline.chunks != needed)
+  const ScheduleTraits traits = traits_of(pipeline.schedule);
+  if (!pipeline.schedule_file.empty() || traits.any_chunks || pipeline.chunks == 0) return;
+  if (pipeline.chunks != traits.chunks)
     refuse(config, "pipeline.chunks",
            fmt::format("{} is not accepted with schedule \"{}\", which has {} per rank; use {} or schedule \"interleaved\"",
-                       pipeline.chunks, name_of(pipeline.schedule), needed == 1 ? "one stage" : "2 stages", needed));
+                       pipeline.chunks, name_of(pipeline.schedule),
+                       traits.chunks == 1 ? "one stage" : fmt::format("{} stages", traits.chunks), traits.chunks));
 }
 
 void check_stages(const Config& config) {
@@ -69,7 +70,7 @@ void check_stages(const Config& config) {
   if (blocks < chunks)
     refuse(config, "pipeline.chunks", fmt::format("{} stages on each rank, but {}; use at most {}", chunks, have, blocks));
   const std::string of_a_rank = chunks == 1 ? "" : fmt::format(" with {} stages each", chunks);
-  const bool fewer_chunks = chunks > 1 && config.pipeline.schedule == ScheduleKind::Interleaved;
+  const bool fewer_chunks = chunks > 1 && traits_of(config.pipeline.schedule).any_chunks;
   refuse(config, "parallel.pipeline",
          fmt::format("{} ranks{}, but {}; use at most {},{} or more layers", ranks, of_a_rank, have, blocks / chunks,
                      fewer_chunks ? " fewer chunks" : ""));

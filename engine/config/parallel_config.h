@@ -31,7 +31,7 @@ struct PipelineConfig {
 constexpr int64_t chunks_of(const PipelineConfig& pipeline) {
   if (!pipeline.schedule_file.empty()) return 0;
   if (pipeline.chunks > 0) return pipeline.chunks;
-  return pipeline.schedule == ScheduleKind::Interleaved || pipeline.schedule == ScheduleKind::ZeroBubbleV ? 2 : 1;
+  return traits_of(pipeline.schedule).chunks;
 }
 
 struct BatchConfig {  // 0: not given

@@ -20,7 +20,7 @@ void add_run_keys(KeyTable& table) {
   training.key("epochs", &TrainingConfig::epochs, "passes over the training data; 0: `steps` decides the length").at_least(0);
   training.key("seed", &TrainingConfig::seed, "decides initial weights, data order and dropout").at_least(0);
   training.key("evaluate_every", &TrainingConfig::evaluate_every, "steps between evaluations; 0: never").at_least(0);
-  training.key("evaluate_samples", &TrainingConfig::evaluate_samples, "sequences per evaluation; 0: the whole validation split")
+  training.key("evaluate_samples", &TrainingConfig::evaluate_samples, "samples per evaluation; 0: the whole validation split")
       .at_least(0);
   training
       .key("stop_after_skipped", &TrainingConfig::stop_after_skipped,
@@ -36,7 +36,7 @@ void add_run_keys(KeyTable& table) {
   data.key("validation_fraction", &DataConfig::validation_fraction, "share of `train` held out for validation")
       .between(0, 1)
       .below(1);
-  data.key("shuffle", &DataConfig::shuffle, "visit the sequences in an order computed from the seed");
+  data.key("shuffle", &DataConfig::shuffle, "visit the samples in an order computed from the seed");
 
   Section<AuditConfig> audit(table, "audit", [](Config& c) -> AuditConfig& { return c.audit; });
   audit

@@ -73,7 +73,7 @@ void Console::on_evaluation(const Evaluation& evaluation) {
   if (!best_validation_ || evaluation.loss < *best_validation_)
     best_validation_ = evaluation.loss, best_step_ = evaluation.step;
   print_line(fmt::format("{:>8}   validation loss {:.4f} over {} tokens in {:.1f} s", with_commas(evaluation.step),
-                         evaluation.loss, with_commas(evaluation.tokens), evaluation.ms / 1000));
+                         evaluation.loss, with_commas(evaluation.targets), evaluation.ms / 1000));
 }
 
 void Console::on_note(const std::pair<std::string, std::string>& note) { print_line(fact(note)); }
@@ -86,7 +86,7 @@ void Console::on_end(const RunEnd& end) {
 void Console::count(const StepMetrics& metrics) {
   ++steps_;
   all_ms_ += metrics.step_ms;
-  if (steps_ > 1) ++counted_steps_, counted_tokens_ += metrics.tokens, counted_ms_ += metrics.step_ms;
+  if (steps_ > 1) ++counted_steps_, counted_targets_ += metrics.targets, counted_ms_ += metrics.step_ms;
   if (metrics.skipped) {
     ++skipped_;
     return;
@@ -102,7 +102,7 @@ bool Console::stays(const StepMetrics& metrics) const {
 
 std::string Console::row(const StepMetrics& metrics) const {
   return fmt::format("{:>8} {:>8.4f} {:>8.3f} {:>8.1e} {:>11} {:>10.1f} {:>9} {:>10}", with_commas(metrics.step), metrics.loss,
-                     metrics.grad_norm, metrics.lr, rate(metrics.tokens_per_second), metrics.step_ms,
+                     metrics.grad_norm, metrics.lr, rate(metrics.targets_per_second), metrics.step_ms,
                      memory_size(metrics.memory_bytes), time_left(metrics));
 }
 
@@ -118,7 +118,7 @@ std::string Console::summary() const {
   if (last_validation_)
     text += fmt::format(", validation {:.4f} (best {:.4f} at step {})", *last_validation_, *best_validation_,
                         with_commas(best_step_));
-  if (counted_ms_ > 0) text += fmt::format(", {} tok/s", rate(static_cast<double>(counted_tokens_) / counted_ms_ * 1000));
+  if (counted_ms_ > 0) text += fmt::format(", {} tok/s", rate(static_cast<double>(counted_targets_) / counted_ms_ * 1000));
   return text + fmt::format(", {} skipped", with_commas(skipped_));
 }
 

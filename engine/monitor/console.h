@@ -61,7 +61,7 @@ class Console : public Monitor {
   bool live_ = false;  // a live line is on the screen
   std::chrono::steady_clock::time_point drawn_{};
   // The counted_ members leave out the first step of this run.
-  int64_t counted_steps_ = 0, counted_tokens_ = 0;
+  int64_t counted_steps_ = 0, counted_targets_ = 0;
   double counted_ms_ = 0, all_ms_ = 0;
   std::optional<double> first_loss_, last_loss_, best_validation_, last_validation_;
   int64_t best_step_ = 0;

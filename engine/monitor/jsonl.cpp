@@ -41,7 +41,7 @@ std::string to_json_line(const StepMetrics& metrics) {
       "{{\"step\": {}, \"loss\": {}, \"loss_bits\": \"{}\", \"lr\": {}, \"grad_norm\": {}, \"tokens\": {}, \"step_ms\": {}, "
       "\"tokens_per_second\": {}, \"memory_bytes\": {}",
       metrics.step, json_number(metrics.loss), hexadecimal_bits(metrics.loss_bits), json_number(metrics.lr),
-      json_number(metrics.grad_norm), metrics.tokens, json_number(metrics.step_ms), json_number(metrics.tokens_per_second),
+      json_number(metrics.grad_norm), metrics.targets, json_number(metrics.step_ms), json_number(metrics.targets_per_second),
       metrics.memory_bytes);
   if (metrics.loss_scale != 0) line += ", \"loss_scale\": " + json_number(metrics.loss_scale);
   if (metrics.skipped) line += ", \"skipped\": true";
@@ -68,7 +68,7 @@ void JsonlMonitor::on_evaluation(const Evaluation& evaluation) {
   if (!evaluations_) evaluations_.emplace(evaluation_path(path_));
   evaluations_->write(fmt::format("{{\"step\": {}, \"loss\": {}, \"loss_bits\": \"{}\", \"tokens\": {}, \"ms\": {}}}\n",
                                   evaluation.step, json_number(evaluation.loss), hexadecimal_bits(evaluation.loss_bits),
-                                  evaluation.tokens, json_number(evaluation.ms)));
+                                  evaluation.targets, json_number(evaluation.ms)));
 }
 
 }  // namespace trivet::monitor

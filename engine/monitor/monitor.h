@@ -30,8 +30,8 @@ struct StepMetrics {
   double lr = 0, grad_norm = 0;
   double loss_scale = 0;  // used in this step; 0: no loss scaling
   int64_t samples = 0;    // in the run, including this step
-  int64_t tokens = 0;     // in this step, all ranks
-  double step_ms = 0, tokens_per_second = 0;
+  int64_t targets = 0;    // counted in this step by all ranks; shown as tokens, which the targets of a text are
+  double step_ms = 0, targets_per_second = 0;
   int64_t memory_bytes = 0;  // peak of world rank 0
   bool skipped = false;      // an overflow: nothing was updated
 };
@@ -41,7 +41,7 @@ struct Evaluation {
   double loss = 0;
   uint32_t loss_bits = 0;
   int64_t samples = 0;  // in the run so far, as in StepMetrics
-  int64_t tokens = 0;   // targets that were counted
+  int64_t targets = 0;  // that were counted
   double ms = 0;
 };
 

@@ -28,9 +28,9 @@ std::string memory_size(int64_t bytes) {
   return fmt::format("{:.2f} GiB", value / 0x1p30);
 }
 
-std::string rate(double tokens_per_second) {
-  if (!std::isfinite(tokens_per_second)) return "-";
-  return with_commas(std::llround(tokens_per_second));
+std::string rate(double targets_per_second) {
+  if (!std::isfinite(targets_per_second)) return "-";
+  return with_commas(std::llround(targets_per_second));
 }
 
 std::string python_float(double value) {

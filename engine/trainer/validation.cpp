@@ -42,7 +42,7 @@ void Validation::evaluate() {
                                .loss = result.loss,
                                .loss_bits = std::bit_cast<uint32_t>(static_cast<float>(result.loss)),
                                .samples = evaluated_step_ * layout.global_batch(),
-                               .tokens = result.targets,
+                               .targets = result.targets,
                                .ms = stopwatch.milliseconds()});
 }
 

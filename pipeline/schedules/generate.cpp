@@ -13,26 +13,16 @@ void refuse(ScheduleKind kind, const char* what, int value, const std::string& a
 void check(ScheduleKind kind, const ScheduleSizes& sizes) {
   if (sizes.ranks < 1) refuse(kind, "pipeline ranks", sizes.ranks, "1 or more");
   if (sizes.microbatches < 1) refuse(kind, "microbatches", sizes.microbatches, "1 or more");
-  switch (kind) {
-    case ScheduleKind::Interleaved:
-      if (sizes.chunks < 2) refuse(kind, "chunks", sizes.chunks, "2 or more (with 1 it is \"1f1b\")");
-      return;
-    case ScheduleKind::ZeroBubbleV:
-      if (sizes.chunks != 2) refuse(kind, "chunks", sizes.chunks, "2");
-      return;
-    default:
-      if (sizes.chunks != 1) refuse(kind, "chunks", sizes.chunks, "1 (\"interleaved\" takes more)");
-  }
+  const ScheduleTraits traits = traits_of(kind);
+  if (traits.any_chunks && sizes.chunks < 2) refuse(kind, "chunks", sizes.chunks, "2 or more (with 1 it is \"1f1b\")");
+  if (!traits.any_chunks && sizes.chunks != traits.chunks)
+    refuse(kind, "chunks", sizes.chunks, traits.chunks == 1 ? "1 (\"interleaved\" takes more)" : std::to_string(traits.chunks));
 }
 
 }  // namespace
 
-int default_chunks(ScheduleKind kind) { return kind == ScheduleKind::Interleaved || kind == ScheduleKind::ZeroBubbleV ? 2 : 1; }
-
 BackwardSends backward_sends(ScheduleKind kind) {
-  const bool zero_bubble =
-      kind == ScheduleKind::ZeroBubbleH1 || kind == ScheduleKind::ZeroBubble2p || kind == ScheduleKind::ZeroBubbleV;
-  return zero_bubble ? BackwardSends::AfterInput : BackwardSends::AfterWeights;
+  return traits_of(kind).sends_after_input ? BackwardSends::AfterInput : BackwardSends::AfterWeights;
 }
 
 Schedule generate(ScheduleKind kind, const ScheduleSizes& sizes) {

@@ -39,10 +39,7 @@ struct ScheduleSizes {
 // Throws ConfigError for sizes that `kind` does not support.
 Schedule generate(ScheduleKind kind, const ScheduleSizes& sizes);
 
-// Returns the default number of chunks: 2 for interleaved and zb-v, otherwise 1.
-int default_chunks(ScheduleKind kind);
-
-// Returns when schedules of a kind send gradients: after I in the zero-bubble kinds, otherwise after W.
+// Returns when schedules of a kind send gradients.
 BackwardSends backward_sends(ScheduleKind kind);
 
 // Runs all forwards, then all backwards (Huang et al. 2019).

@@ -39,7 +39,7 @@ TEST(MeasuredPrediction, SaysTokensAndUtilizationOfTheRehearsedStep) {
   EXPECT_EQ(prediction.source, "a machine, measured with 1 rank on 2026-01-02 (p.json)");
   const double seconds = prediction.step.seconds;
   EXPECT_GT(seconds, 0.9 * plan.model_flops_per_step / 2e9);  // products take most of the step
-  EXPECT_NEAR(prediction.tokens_per_second, 12 * 32 / seconds, 1e-9 * prediction.tokens_per_second);
+  EXPECT_NEAR(prediction.targets_per_second, 12 * 32 / seconds, 1e-9 * prediction.targets_per_second);
   EXPECT_NEAR(prediction.product_flops, 2e9, 1);
   EXPECT_NEAR(prediction.model_flops_utilization, plan.model_flops_per_step / (seconds * 2e9), 1e-9);
   EXPECT_GT(prediction.unmeasured_share, 0);  // products of other variants, norms ...
@@ -60,7 +60,7 @@ TEST(MeasuredPrediction, TextAndJsonSayTheSame) {
   const MeasuredPrediction prediction = predict_plan(plan, model_of(config), even_profile(), "p.json");
   const auto json = nlohmann::json::parse(to_json(plan, prediction));
   EXPECT_EQ(json["step_seconds"].get<double>(), prediction.step.seconds);
-  EXPECT_EQ(json["tokens_per_second"].get<double>(), prediction.tokens_per_second);
+  EXPECT_EQ(json["tokens_per_second"].get<double>(), prediction.targets_per_second);
   EXPECT_EQ(json["seconds"]["compute"].get<double>(), prediction.step.parts.compute);
   double sum = 0;
   for (const auto& [name, value] : json["seconds"].items()) sum += value.get<double>();
@@ -81,7 +81,7 @@ TEST(MeasuredPrediction, PricesTokens) {
   MeasuredPrediction prediction = predict_plan(plan, model_of(config), even_profile(), "p.json");
   EXPECT_FALSE(nlohmann::json::parse(to_json(plan, prediction)).contains("price"));
   prediction.price_per_device_hour = 36;
-  const double token = 36 / 3600.0 / prediction.tokens_per_second;
+  const double token = 36 / 3600.0 / prediction.targets_per_second;
   EXPECT_NEAR(nlohmann::json::parse(to_json(plan, prediction))["price"]["per_token"].get<double>(), token, 1e-12 * token);
   EXPECT_THAT(to_text(plan, prediction), HasSubstr("\nprice     "));
 }

@@ -312,7 +312,7 @@ TEST_F(OfSmallGpt, BytesAreThoseOfThePlan) {
 }
 
 // Half of the parameters cross the link down and up, and their states and copies pass twice through the host's memory. The
-// slowest part counts. Of the 8 blocks, the first arrives and the last leaves with nothing to overlap.
+// slowest part counts. The first of the 8 blocks arrives, and the last leaves, with nothing to overlap.
 TEST_F(OfSmallGpt, OffloadTakesItsSlowestPart) {
   const double updated = static_cast<double>(model::parameter_count(model)) / 2;
   const auto offload = [&](double memory, double link) {
@@ -394,7 +394,7 @@ TEST_F(OfSmallGpt, TimelineOfAZeroBubbleScheduleDelaysWhatMakesWeightGradients) 
 TEST_F(OfSmallGpt, UtilizationIsOfTheModelsFlops) {
   const StepPrediction step = steps.predict({.data = 4, .zero_stage = 1, .microbatch = 2, .microbatches = 3});
   const double tokens = 4 * 2 * 3 * 256;
-  EXPECT_DOUBLE_EQ(step.tokens_per_second, tokens / step.seconds.total());
+  EXPECT_DOUBLE_EQ(step.targets_per_second, tokens / step.seconds.total());
   EXPECT_NEAR(step.model_flops_utilization,
               model::flops_per_sample(model) / 256 * tokens / step.seconds.total() / (4 * cluster.device.matrix_flops), 1e-12);
 }

@@ -34,10 +34,11 @@ struct Layout {
 Layout draw(std::mt19937& random) {
   const auto number = [&](int least, int most) { return std::uniform_int_distribution(least, most)(random); };
   Layout layout;
-  layout.kind = EnumNames<ScheduleKind>::table[static_cast<size_t>(number(0, 5))].second;
+  constexpr auto kinds = all_values<ScheduleKind>();
+  layout.kind = kinds[number(0, static_cast<int>(kinds.size()) - 1)];
   layout.ranks = number(1, 4);
   layout.microbatches = number(1, 6);
-  layout.chunks = layout.kind == ScheduleKind::Interleaved ? number(2, 3) : default_chunks(layout.kind);
+  layout.chunks = layout.kind == ScheduleKind::Interleaved ? number(2, 3) : traits_of(layout.kind).chunks;
   layout.data = number(1, 3) == 1 ? 2 : 1;
   layout.stage = number(0, 3);
   layout.overlap = number(0, 2) > 0;

@@ -70,10 +70,6 @@ class PipelineEquivalence : public testing::TestWithParam<Model> {
   std::map<std::array<int, 4>, Trace> plain_;
 };
 
-constexpr ScheduleKind kSchedules[] = {ScheduleKind::GPipe,        ScheduleKind::OneForwardOneBackward,
-                                       ScheduleKind::Interleaved,  ScheduleKind::ZeroBubbleH1,
-                                       ScheduleKind::ZeroBubble2p, ScheduleKind::ZeroBubbleV};
-
 constexpr int kStages[] = {0, 1, 2, 3};
 constexpr Recompute kRecomputes[] = {Recompute::None, Recompute::Full, Recompute::Selective};
 
@@ -81,7 +77,7 @@ constexpr Recompute kRecomputes[] = {Recompute::None, Recompute::Full, Recompute
 // are every schedule with every stage, spread over the other axes, and each stage with each recomputation.
 std::vector<Case> cases() {
   std::vector<Case> all, sample;
-  for (ScheduleKind schedule : kSchedules)
+  for (ScheduleKind schedule : all_values<ScheduleKind>())
     for (int stage : kStages) {
       const int n = static_cast<int>(sample.size());
       sample.push_back({n % 3 == 0 ? 4 : n % 3 == 1 ? 2 : 3, 2 - n % 2, stage, schedule, kRecomputes[(n + n / 4 + 1) % 3]});

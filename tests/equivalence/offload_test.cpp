@@ -109,9 +109,7 @@ TEST_P(OffloadOfEveryOptimizer, ChangesNoBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, OffloadOfEveryOptimizer,
-                         testing::Values(OptimizerType::Adam, OptimizerType::AdamW, OptimizerType::Sgd, OptimizerType::Lion,
-                                         OptimizerType::Lamb, OptimizerType::Adagrad, OptimizerType::Muon),
+INSTANTIATE_TEST_SUITE_P(Types, OffloadOfEveryOptimizer, testing::ValuesIn(all_values<OptimizerType>()),
                          [](const auto& which) { return std::string(name_of(which.param)); });
 
 // The runs have tied tables on two stages, split matrices, frozen layers and recomputation.

@@ -57,9 +57,7 @@ TEST_P(EveryOptimizer, GivesTheSameBitsOnEveryLayout) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, EveryOptimizer,
-                         testing::Values(OptimizerType::Adam, OptimizerType::AdamW, OptimizerType::Sgd, OptimizerType::Lion,
-                                         OptimizerType::Lamb, OptimizerType::Adagrad, OptimizerType::Muon),
+INSTANTIATE_TEST_SUITE_P(Types, EveryOptimizer, testing::ValuesIn(all_values<OptimizerType>()),
                          [](const auto& which) { return std::string(name_of(which.param)); });
 
 // All optimizers but Muon, which needs whole matrices (tests/engine/plan_test.cpp). The model has tied tables and parameters

@@ -40,7 +40,7 @@ bool accepts(std::initializer_list<ExitCode> codes, Read&& read) {
   }
 }
 
-// A file with this content that exists as long as the object. Of several with the same name only the newest is right.
+// A file with this content that exists as long as the object. A second one with the same name overwrites the first.
 class InputFile {
  public:
   InputFile(const std::string& name, std::string_view content);

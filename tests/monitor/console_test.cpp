@@ -14,9 +14,9 @@ StepMetrics metrics_of(int64_t step) {
   metrics.loss = 4.0 - 0.1 * static_cast<double>(step);
   metrics.lr = 5e-4;
   metrics.grad_norm = 1.4071;
-  metrics.tokens = 5400;
+  metrics.targets = 5400;
   metrics.step_ms = step == 1 ? 900 : 540;
-  metrics.tokens_per_second = step == 1 ? 6000 : 10000;
+  metrics.targets_per_second = step == 1 ? 6000 : 10000;
   metrics.memory_bytes = 17 << 20;
   return metrics;
 }
@@ -30,7 +30,7 @@ std::string run(const ConsoleOptions& options, int64_t skipped_step = 0) {
     if (step == skipped_step) metrics.skipped = true, metrics.loss_scale = 32768;
     console.on_step(metrics);
   }
-  console.on_evaluation({.step = 5, .loss = 2.5, .tokens = 111540, .ms = 840});
+  console.on_evaluation({.step = 5, .loss = 2.5, .targets = 111540, .ms = 840});
   console.on_end({.facts = {{"saved", "checkpoints/step-000005"}}});
   return out.str();
 }
@@ -68,7 +68,7 @@ TEST(Console, TheBestEvaluationNeedNotBeTheLast) {
   Console console(out, {});
   for (const auto& [step, loss] : {std::pair{1, 2.5}, {2, 2.0}, {3, 2.0}, {4, 2.25}}) {
     console.on_step(metrics_of(step));
-    console.on_evaluation({.step = step, .loss = loss, .tokens = 10});
+    console.on_evaluation({.step = step, .loss = loss, .targets = 10});
   }
   console.on_end({});
   EXPECT_NE(out.str().find(", validation 2.2500 (best 2.0000 at step 2),"), std::string::npos) << out.str();
@@ -137,7 +137,7 @@ TEST(Monitors, TellEachInOrder) {
   Monitors monitors;
   monitors.add(std::make_unique<Console>(out, ConsoleOptions{}));
   monitors.add(std::make_unique<Console>(out, ConsoleOptions{}));
-  monitors.on_evaluation({.step = 1, .loss = 1.5, .tokens = 10});
+  monitors.on_evaluation({.step = 1, .loss = 1.5, .targets = 10});
   EXPECT_EQ(out.str(),
             "       1   validation loss 1.5000 over 10 tokens in 0.0 s\n"
             "       1   validation loss 1.5000 over 10 tokens in 0.0 s\n");

@@ -23,9 +23,9 @@ StepMetrics metrics_of_step(int64_t step) {
   metrics.lr = 1e-5;
   metrics.grad_norm = 5.5;
   metrics.samples = step * 8;
-  metrics.tokens = 768;
+  metrics.targets = 768;
   metrics.step_ms = 86.25;
-  metrics.tokens_per_second = 8904.5;
+  metrics.targets_per_second = 8904.5;
   metrics.memory_bytes = 17825792;
   return metrics;
 }
@@ -38,7 +38,7 @@ void run(const std::string& path, int64_t steps_done, int64_t last) {
   monitor.on_start({.steps_done = steps_done, .total_steps = last});
   for (int64_t step = steps_done + 1; step <= last; ++step) {
     monitor.on_step(metrics_of_step(step));
-    if (step % 2 == 0) monitor.on_evaluation({.step = step, .loss = 0.5, .loss_bits = 0x3f000000, .tokens = 64, .ms = 1.5});
+    if (step % 2 == 0) monitor.on_evaluation({.step = step, .loss = 0.5, .loss_bits = 0x3f000000, .targets = 64, .ms = 1.5});
   }
 }
 

@@ -19,14 +19,11 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-constexpr ScheduleKind kKinds[] = {ScheduleKind::GPipe,        ScheduleKind::OneForwardOneBackward, ScheduleKind::Interleaved,
-                                   ScheduleKind::ZeroBubbleH1, ScheduleKind::ZeroBubble2p,          ScheduleKind::ZeroBubbleV};
-
 TEST(Generators, AreCorrectForAnyNumberOfMicrobatches) {
-  for (ScheduleKind kind : kKinds)
+  for (ScheduleKind kind : all_values<ScheduleKind>())
     for (int ranks = 1; ranks <= 6; ++ranks)
       for (int microbatches = 1; microbatches <= 14; ++microbatches) {
-        const Schedule schedule = generate(kind, {ranks, microbatches, default_chunks(kind)});
+        const Schedule schedule = generate(kind, {ranks, microbatches, traits_of(kind).chunks});
         EXPECT_NO_THROW(validate(schedule, microbatches)) << name_of(kind) << ' ' << ranks << ' ' << microbatches;
       }
 }
@@ -57,8 +54,8 @@ TEST(ParseSchedule, ReadsTheTextOfASchedule) {
   const Schedule schedule = parse_schedule("# two ranks\n0F0 0B0  # rank 0\n\n1F0 1I0 1W0\n", "two.txt");
   ASSERT_EQ(schedule.size(), 2u);
   EXPECT_EQ(to_string(schedule[0]), "0F0 0I0 0W0");
-  for (ScheduleKind kind : kKinds) {
-    const Schedule made = generate(kind, {3, 5, default_chunks(kind)});
+  for (ScheduleKind kind : all_values<ScheduleKind>()) {
+    const Schedule made = generate(kind, {3, 5, traits_of(kind).chunks});
     std::string text;
     for (const Program& program : made) text += to_string(program) + "\n";
     EXPECT_EQ(parse_schedule(text, "made.txt"), made);

@@ -35,7 +35,7 @@ class Golden : public testing::TestWithParam<std::tuple<ScheduleKind, std::pair<
 TEST_P(Golden, IsItsFile) {
   const auto [kind, sizes] = GetParam();
   const auto [ranks, microbatches] = sizes;
-  const int chunks = default_chunks(kind);
+  const int chunks = traits_of(kind).chunks;
   const std::string name = fmt::format("{}_p{}_m{}{}.txt", name_of(kind), ranks, microbatches, chunks > 1 ? "_v2" : "");
   const fs::path path = fs::path(TRIVET_SOURCE_DIR) / "tests/golden/schedules" / name;
   const Schedule schedule = generate(kind, {ranks, microbatches, chunks});
@@ -49,9 +49,7 @@ TEST_P(Golden, IsItsFile) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, Golden,
-                         testing::Combine(testing::Values(ScheduleKind::GPipe, ScheduleKind::OneForwardOneBackward,
-                                                          ScheduleKind::Interleaved, ScheduleKind::ZeroBubbleH1,
-                                                          ScheduleKind::ZeroBubble2p, ScheduleKind::ZeroBubbleV),
+                         testing::Combine(testing::ValuesIn(all_values<ScheduleKind>()),
                                           testing::Values(std::pair(1, 1), std::pair(2, 3), std::pair(4, 4), std::pair(4, 8),
                                                           std::pair(4, 6), std::pair(8, 32))),
                          [](const auto& of) {

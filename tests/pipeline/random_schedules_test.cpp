@@ -13,9 +13,7 @@
 namespace trivet::pipeline {
 namespace {
 
-constexpr ScheduleKind kAnyKind[] = {ScheduleKind::GPipe,        ScheduleKind::OneForwardOneBackward,
-                                     ScheduleKind::Interleaved,  ScheduleKind::ZeroBubbleH1,
-                                     ScheduleKind::ZeroBubble2p, ScheduleKind::ZeroBubbleV};
+constexpr auto kKinds = all_values<ScheduleKind>();
 
 class Dice {
  public:
@@ -33,8 +31,9 @@ struct Sample {
 };
 
 Sample draw(Dice& dice) {
-  const ScheduleKind kind = kAnyKind[dice.number(0, 5)];
-  const int chunks = kind == ScheduleKind::Interleaved ? dice.number(2, 4) : default_chunks(kind);
+  const ScheduleKind kind = kKinds[dice.number(0, static_cast<int>(kKinds.size()) - 1)];
+  const ScheduleTraits traits = traits_of(kind);
+  const int chunks = traits.any_chunks ? dice.number(2, 4) : traits.chunks;
   const ScheduleSizes sizes{dice.number(1, 6), dice.number(1, 12), chunks};
   return {kind, sizes, generate(kind, sizes)};
 }
