@@ -22,8 +22,8 @@ HardwareProfile even_profile(int ranks = 1) {
   for (const char* variant : {"nt", "nn", "tn", "tn+"})
     setup.kernels.push_back(
         {"matmul", variant, DType::Float32, kernels::Bound::Products, {64, 64, 64}, 524288, 49152, 524288 / 2e9});
-  setup.kernels.push_back({"copy", "", DType::Float32, {1 << 20}, 0, 8e6, 8e6 / 1e10});
-  setup.kernels.push_back({"copy", "", DType::Float32, {1}, 0, 8, 1e-7});
+  setup.kernels.push_back({"copy", "", DType::Float32, kernels::Bound::Memory, {1 << 20}, 0, 8e6, 8e6 / 1e10});
+  setup.kernels.push_back({"copy", "", DType::Float32, kernels::Bound::Memory, {1}, 0, 8, 1e-7});
   for (const comm::Operation operation :
        {comm::Operation::AllReduce, comm::Operation::AllGather, comm::Operation::ReduceScatter})
     if (ranks > 1) setup.operations.push_back({operation, comm::ReduceOp::Sum, DType::Float32, 1 << 20, ranks, 1e-4});
