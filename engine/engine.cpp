@@ -204,7 +204,7 @@ void Engine::check_skipped_in_a_row() const {
 }
 
 StepResult Engine::evaluate(std::span<const Microbatch> microbatches) {
-  return evaluate(static_cast<int64_t>(microbatches.size()), [&](int64_t i) { return microbatches[static_cast<size_t>(i)]; });
+  return evaluate(static_cast<int64_t>(microbatches.size()), [&](int64_t i) { return microbatches[i]; });
 }
 
 StepResult Engine::evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make) {
@@ -323,7 +323,7 @@ const ParameterSpec* find_parameter(const model::Model& model, const std::string
 std::vector<float> Engine::weight(const std::string& name) {
   const ParameterSpec* spec = find_parameter(model_, name);
   if (!spec) throw std::logic_error(fmt::format("engine: no parameter is named \"{}\"", name));
-  std::vector<float> values(static_cast<size_t>(spec->shape.elements()), 0.0f);
+  std::vector<float> values(spec->shape.elements(), 0.0f);
   const TensorView all{values.data(), DType::Float32, {spec->shape.elements()}};
   std::vector<checkpoint::Piece> pieces = pieces_to_save();
   std::erase_if(pieces, [&](const checkpoint::Piece& piece) { return piece.name != name; });

@@ -72,7 +72,7 @@ TEST(PipelineFormulas, SayWhatEveryRankHolds) {
           const auto schedule = pipeline::generate(kind, {ranks, microbatches, of_a_rank});
           const auto peaks = pipeline::validate(schedule, microbatches).peak_until_backward;
           for (int rank = 0; rank < ranks; ++rank)
-            EXPECT_EQ(peaks[static_cast<size_t>(rank)], most_in_flight(kind, ranks, rank, microbatches, of_a_rank))
+            EXPECT_EQ(peaks[rank], most_in_flight(kind, ranks, rank, microbatches, of_a_rank))
                 << name_of(kind) << ", rank " << rank << " of " << ranks << ", " << of_a_rank << " chunks";
         }
   EXPECT_THROW(most_in_flight(ScheduleKind::ZeroBubbleV, 4, 0, 8, 2), std::logic_error);

@@ -215,12 +215,11 @@ TEST_F(OfSmallGpt, RankIHoldsPMinusIMicrobatchesWithOneForwardOneBackward) {
   for (const int64_t m : {1, 2, 3, 4, 5, 16}) {
     const auto all = activations(ScheduleKind::GPipe, m), few = activations(ScheduleKind::OneForwardOneBackward, m);
     for (int64_t rank = 0; rank < kRanks; ++rank) {
-      const auto r = static_cast<size_t>(rank);
-      const double microbatch = two[r].activations - one[r].activations;
+      const double microbatch = two[rank].activations - one[rank].activations;
       ASSERT_GT(microbatch, 0);
-      EXPECT_NEAR(all[r].activations - one[r].activations, static_cast<double>(m - 1) * microbatch, 1e-6 * microbatch);
-      EXPECT_NEAR(few[r].activations - one[r].activations, static_cast<double>(std::min(m, kRanks - rank) - 1) * microbatch,
-                  1e-6 * microbatch)
+      EXPECT_NEAR(all[rank].activations - one[rank].activations, static_cast<double>(m - 1) * microbatch, 1e-6 * microbatch);
+      EXPECT_NEAR(few[rank].activations - one[rank].activations,
+                  static_cast<double>(std::min(m, kRanks - rank) - 1) * microbatch, 1e-6 * microbatch)
           << m << " microbatches, rank " << rank;
     }
   }

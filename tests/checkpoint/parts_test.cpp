@@ -76,8 +76,7 @@ TEST(CommonElements, AgreeWithElementByElementForRandomParts) {
     const auto from_places = places_of(shape, from), to_places = places_of(shape, to);
     std::vector<int64_t> copied(to_places.size(), -1);
     for (const CommonElements& common : common_elements(shape, from, to))
-      for (int64_t i = 0; i < common.count; ++i)
-        copied.at(static_cast<size_t>(common.to + i)) = from_places.at(static_cast<size_t>(common.from + i));
+      for (int64_t i = 0; i < common.count; ++i) copied.at(common.to + i) = from_places.at(common.from + i);
     for (size_t i = 0; i < to_places.size(); ++i) {
       const bool is_common = std::find(from_places.begin(), from_places.end(), to_places[i]) != from_places.end();
       ASSERT_EQ(copied[i], is_common ? to_places[i] : -1) << "trial " << trial << ", shape " << to_string(shape);

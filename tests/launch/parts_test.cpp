@@ -16,7 +16,7 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 std::vector<int> range(int count, int first = 0) {
-  std::vector<int> cores(static_cast<size_t>(count));
+  std::vector<int> cores(count);
   std::iota(cores.begin(), cores.end(), first);
   return cores;
 }
