@@ -110,11 +110,11 @@ TEST(PipelineFormulas, ParametersOfAStageAreThoseOfThePlan) {
       const Plan plan = make_plan(config, model, stages * tensor);
       double heaviest = 0, sum = 0;
       for (int stage = 0; stage < stages; ++stage) {
-        const auto at = static_cast<size_t>(stage);
         const bool first = stage == 0, last = stage + 1 == stages;
-        const int blocks = plan.stages.first_blocks[at + 1] - plan.stages.first_blocks[at];
+        const int blocks = plan.stages.first_blocks[stage + 1] - plan.stages.first_blocks[stage];
         double held = 0;
-        for (const zero::BlockLayout& block : plan.ranks[at * static_cast<size_t>(tensor)].layout.blocks)
+        const RankPlan& rank = plan.rank(plan.mesh.ranks_at({{Axis::Pipeline, stage}}).front());
+        for (const zero::BlockLayout& block : rank.layout.blocks)
           for (const zero::FlatGroup& group : block.groups)
             if (group.role != zero::GroupRole::TiedGradients) held += static_cast<double>(group.parameter_elements());
         EXPECT_DOUBLE_EQ(held,

@@ -136,9 +136,9 @@ TEST(Recorder, TheExecutorKeepsTheOrderOfProgramsAndOfTheEventGraph) {
     for (int data = 0; data < layout.data; ++data) {
       Schedule schedule;
       RecordedStep step;
-      for (int rank = 0; rank < layout.ranks; ++rank) {
-        schedule.push_back(one.plan.ranks[rank].programs.train);
-        step.push_back(one.recordings[rank * layout.data + data]);
+      for (const int rank : one.plan.mesh.ranks_at({{Axis::Data, data}})) {
+        schedule.push_back(one.plan.rank(rank).programs.train);
+        step.push_back(one.recordings[rank]);
         expect_in_order(schedule.back(), step.back());
       }
       expect_waits_kept(schedule, step, layout.overlap ? Overlap::Queues : Overlap::None);
