@@ -12,7 +12,7 @@
 #include "engine/engine.h"
 #include "pipeline/measure.h"
 #include "pipeline/schedules/schedules.h"
-#include "pipeline/work.h"
+#include "pipeline/work_index.h"
 
 namespace trivet {
 namespace {
@@ -115,7 +115,7 @@ std::string describe(const Schedule& schedule, const pipeline::Event& event) {
 }
 
 void expect_waits_kept(const Schedule& schedule, const RecordedStep& step, Overlap overlap) {
-  const EventGraph graph = event_graph(schedule, Work(schedule, count_microbatches(schedule)), overlap);
+  const EventGraph graph = event_graph(schedule, WorkIndex(schedule, count_microbatches(schedule)), overlap);
   const std::vector<Interval> times = measured_times(schedule, graph, step);
   for (const auto& [earlier, later] : graph.waits) {
     const pipeline::Event &before = graph.events[earlier], &after = graph.events[later];
