@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "tests/checkpoint/ranks.h"
-#include "tests/checkpoint/sample.h"
+#include "tests/checkpoint/participant_threads.h"
+#include "tests/checkpoint/sample_tensors.h"
 #include "tests/support/temporary_folder.h"
 
 namespace trivet::checkpoint {
