@@ -25,6 +25,25 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
+// Shapes do not show how the model computes with its weights, nor the order of the samples, so the configs are compared.
+void refuse_another_model(const Config& config, const checkpoint::LoadedStep& step) {
+  if (step.config().empty()) return;
+  for (const auto& change : diff(parse_config(step.config(), step.directory()), config)) {
+    const bool may_change = change.path == "model.dropout" || change.path == "model.initializer_range" ||
+                            change.path == "model.vocabulary";  // another way to name the same tokens; sizes are compared
+    if (may_change || (!change.path.starts_with("model.") && change.path != "data.shuffle")) continue;
+    throw ConfigError(fmt::format("{}: {}: {} does not match {}, which was saved with {}; set it to {}", config.source,
+                                  change.path, change.after, step.directory(), change.before, change.before));
+  }
+}
+
+const ParameterSpec* find_parameter(const model::Model& model, const std::string& name) {
+  for (size_t layer = 0; layer < model.layers.size(); ++layer)
+    for (const ParameterSpec& spec : model.layers[layer]->parameters())
+      if (spec.tied_to.empty() && model.names[layer] + "." + spec.name == name) return &spec;
+  return nullptr;
+}
+
 }  // namespace
 
 Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOptions& options)
@@ -231,22 +250,6 @@ void Engine::wait_for_gathers() {
   parameters().for_each_group([](int, zero::ParameterGroup& group) { group.wait(); });
 }
 
-namespace {
-
-// Shapes do not show how the model computes with its weights, nor the order of the samples, so the configs are compared.
-void refuse_another_model(const Config& config, const checkpoint::LoadedStep& step) {
-  if (step.config().empty()) return;
-  for (const auto& change : diff(parse_config(step.config(), step.directory()), config)) {
-    const bool may_change = change.path == "model.dropout" || change.path == "model.initializer_range" ||
-                            change.path == "model.vocabulary";  // another way to name the same tokens; sizes are compared
-    if (may_change || (!change.path.starts_with("model.") && change.path != "data.shuffle")) continue;
-    throw ConfigError(fmt::format("{}: {}: {} does not match {}, which was saved with {}; set it to {}", config.source,
-                                  change.path, change.after, step.directory(), change.before, change.before));
-  }
-}
-
-}  // namespace
-
 // Ranks in different working directories, or with local disks, may find different checkpoints at the same path.
 void Engine::refuse_different_checkpoints(const checkpoint::LoadedStep& step) {
   if (world_.size() == 1) return;
@@ -307,17 +310,6 @@ bool Engine::load(const std::string& directory) {
   if (newest) restore(*newest);
   return newest.has_value();
 }
-
-namespace {
-
-const ParameterSpec* find_parameter(const model::Model& model, const std::string& name) {
-  for (size_t layer = 0; layer < model.layers.size(); ++layer)
-    for (const ParameterSpec& spec : model.layers[layer]->parameters())
-      if (spec.tied_to.empty() && model.names[layer] + "." + spec.name == name) return &spec;
-  return nullptr;
-}
-
-}  // namespace
 
 // Each element comes from the rank that would write it to a checkpoint; the other ranks contribute zeros.
 std::vector<float> Engine::weight(const std::string& name) {

@@ -189,10 +189,6 @@ std::string hosts_text(const std::vector<int>& ranks, const std::vector<Details>
                   step, who, first.parameter, last_equal, hosts_text(differing, of_rank)));
 }
 
-}  // namespace
-
-namespace {
-
 // A tensor that has a value for each element of a group, or for a range of them.
 struct GroupTensor {
   ConstTensorView view;
