@@ -113,10 +113,6 @@ void add(const StepSeconds& ms, double share, StepSeconds& parts) {
   parts.bubble += ms.bubble * seconds, parts.data += ms.data * seconds, parts.optimizer += ms.optimizer * seconds;
 }
 
-}  // namespace
-
-namespace {
-
 Coordinates at(int pipeline, int tensor) {
   Coordinates coordinates;
   coordinates[Axis::Pipeline] = pipeline;

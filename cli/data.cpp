@@ -13,7 +13,7 @@
 #include "core/log.h"
 #include "engine/data/prepare.h"
 #include "engine/data/token_file.h"
-#include "engine/monitor/numbers.h"
+#include "engine/monitor/number_text.h"
 
 namespace trivet::cli {
 namespace {

@@ -27,11 +27,11 @@ Example:
 )";
 
 // DeepSpeed's flags that this version does not support. Each is refused by name, with advice.
-struct Refused {
+struct UnsupportedFlag {
   const char* flag;
   const char* why;
 };
-constexpr Refused kRefused[] = {
+constexpr UnsupportedFlag kUnsupportedFlags[] = {
     {"--launcher",
      "starting ranks on other hosts is not implemented in this version; leave the flag out: ranks start on this host"},
     {"--launcher_args", "starting ranks on other hosts is not implemented in this version"},
@@ -40,7 +40,7 @@ constexpr Refused kRefused[] = {
     {"--min_elastic_nodes", "elastic training is not implemented in this version"},
     {"--max_elastic_nodes", "elastic training is not implemented in this version"},
 };
-constexpr Refused kRefusedSwitches[] = {
+constexpr UnsupportedFlag kUnsupportedSwitches[] = {
     {"--module", "PROGRAM is an executable file, not a Python module; write: python3 -m MODULE"},
     {"--force_multi", "starting ranks on other hosts is not implemented in this version"},
     {"--elastic_training", "elastic training is not implemented in this version"},
@@ -54,12 +54,12 @@ struct LaunchFlags {
   bool without_effect = false;  // set by flags that DeepSpeed needs and Trivet does not
 };
 
-void add_refused(CLI::App& launch) {
-  const auto refuse = [](const Refused& entry) { throw ConfigError(std::string(entry.flag) + ": " + entry.why); };
-  for (const Refused& entry : kRefused) {
+void add_unsupported(CLI::App& launch) {
+  const auto refuse = [](const UnsupportedFlag& entry) { throw ConfigError(std::string(entry.flag) + ": " + entry.why); };
+  for (const UnsupportedFlag& entry : kUnsupportedFlags) {
     launch.add_option_function<std::string>(entry.flag, [&entry, refuse](const std::string&) { refuse(entry); })->group("");
   }
-  for (const Refused& entry : kRefusedSwitches) {
+  for (const UnsupportedFlag& entry : kUnsupportedSwitches) {
     launch.add_flag_callback(entry.flag, [&entry, refuse] { refuse(entry); })->group("");
   }
 }
@@ -169,7 +169,7 @@ void add_launch(CLI::App& program) {
   launch->prefix_command();
   auto flags = std::make_shared<LaunchFlags>();
   add_flags(*launch, *flags);
-  add_refused(*launch);
+  add_unsupported(*launch);
   launch->callback([launch, flags] {
     flags->request.program = program_of(*launch);
     launch_job(*launch, *flags);

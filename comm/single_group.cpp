@@ -56,10 +56,6 @@ class SingleGroup final : public ProcessGroup {
   Traffic traffic_;
 };
 
-}  // namespace
-
-namespace {
-
 void copy_in_host_memory(ConstTensorView from, TensorView to) { std::memcpy(to.data, from.data, from.bytes()); }
 
 }  // namespace

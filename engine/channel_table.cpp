@@ -13,7 +13,7 @@ using pipeline::queue_of;
 std::vector<std::pair<int, int>> neighbours(const StageMap& stages) {
   std::set<std::pair<int, int>> pairs;
   for (int stage = 0; stage + 1 < stages.stages(); ++stage) {
-    const int a = stages.rank_of_stage[static_cast<size_t>(stage)], b = stages.rank_of_stage[static_cast<size_t>(stage) + 1];
+    const int a = stages.rank_of_stage[stage], b = stages.rank_of_stage[stage + 1];
     if (a != b) pairs.insert(std::minmax(a, b));
   }
   return {pairs.begin(), pairs.end()};

@@ -25,6 +25,25 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
+// Shapes do not show how the model computes with its weights, nor the order of the samples, so the configs are compared.
+void refuse_another_model(const Config& config, const checkpoint::LoadedStep& step) {
+  if (step.config().empty()) return;
+  for (const auto& change : diff(parse_config(step.config(), step.directory()), config)) {
+    const bool may_change = change.path == "model.dropout" || change.path == "model.initializer_range" ||
+                            change.path == "model.vocabulary";  // another way to name the same tokens; sizes are compared
+    if (may_change || (!change.path.starts_with("model.") && change.path != "data.shuffle")) continue;
+    throw ConfigError(fmt::format("{}: {}: {} does not match {}, which was saved with {}; set it to {}", config.source,
+                                  change.path, change.after, step.directory(), change.before, change.before));
+  }
+}
+
+const ParameterSpec* find_parameter(const model::Model& model, const std::string& name) {
+  for (size_t layer = 0; layer < model.layers.size(); ++layer)
+    for (const ParameterSpec& spec : model.layers[layer]->parameters())
+      if (spec.tied_to.empty() && model.names[layer] + "." + spec.name == name) return &spec;
+  return nullptr;
+}
+
 }  // namespace
 
 Engine::Engine(Plan plan, model::Model model, comm::World& world, const EngineOptions& options)
@@ -204,7 +223,7 @@ void Engine::check_skipped_in_a_row() const {
 }
 
 StepResult Engine::evaluate(std::span<const Microbatch> microbatches) {
-  return evaluate(static_cast<int64_t>(microbatches.size()), [&](int64_t i) { return microbatches[static_cast<size_t>(i)]; });
+  return evaluate(static_cast<int64_t>(microbatches.size()), [&](int64_t i) { return microbatches[i]; });
 }
 
 StepResult Engine::evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make) {
@@ -230,22 +249,6 @@ checkpoint::RunState Engine::state() const {
 void Engine::wait_for_gathers() {
   parameters().for_each_group([](int, zero::ParameterGroup& group) { group.wait(); });
 }
-
-namespace {
-
-// Shapes do not show how the model computes with its weights, nor the order of the samples, so the configs are compared.
-void refuse_another_model(const Config& config, const checkpoint::LoadedStep& step) {
-  if (step.config().empty()) return;
-  for (const auto& change : diff(parse_config(step.config(), step.directory()), config)) {
-    const bool may_change = change.path == "model.dropout" || change.path == "model.initializer_range" ||
-                            change.path == "model.vocabulary";  // another way to name the same tokens; sizes are compared
-    if (may_change || (!change.path.starts_with("model.") && change.path != "data.shuffle")) continue;
-    throw ConfigError(fmt::format("{}: {}: {} does not match {}, which was saved with {}; set it to {}", config.source,
-                                  change.path, change.after, step.directory(), change.before, change.before));
-  }
-}
-
-}  // namespace
 
 // Ranks in different working directories, or with local disks, may find different checkpoints at the same path.
 void Engine::refuse_different_checkpoints(const checkpoint::LoadedStep& step) {
@@ -308,22 +311,11 @@ bool Engine::load(const std::string& directory) {
   return newest.has_value();
 }
 
-namespace {
-
-const ParameterSpec* find_parameter(const model::Model& model, const std::string& name) {
-  for (size_t layer = 0; layer < model.layers.size(); ++layer)
-    for (const ParameterSpec& spec : model.layers[layer]->parameters())
-      if (spec.tied_to.empty() && model.names[layer] + "." + spec.name == name) return &spec;
-  return nullptr;
-}
-
-}  // namespace
-
 // Each element comes from the rank that would write it to a checkpoint; the other ranks contribute zeros.
 std::vector<float> Engine::weight(const std::string& name) {
   const ParameterSpec* spec = find_parameter(model_, name);
   if (!spec) throw std::logic_error(fmt::format("engine: no parameter is named \"{}\"", name));
-  std::vector<float> values(static_cast<size_t>(spec->shape.elements()), 0.0f);
+  std::vector<float> values(spec->shape.elements(), 0.0f);
   const TensorView all{values.data(), DType::Float32, {spec->shape.elements()}};
   std::vector<checkpoint::Piece> pieces = pieces_to_save();
   std::erase_if(pieces, [&](const checkpoint::Piece& piece) { return piece.name != name; });

@@ -94,8 +94,7 @@ Coordinates Mesh::coordinates_of(int rank) const {
 
 int Mesh::rank_at(const Coordinates& coordinates) const {
   if (!of_stage_.empty())
-    return of_stage_[static_cast<size_t>(coordinates[Axis::Pipeline])]
-                    [static_cast<size_t>(coordinates[Axis::Data] * experts_ + coordinates[Axis::Expert])];
+    return of_stage_[coordinates[Axis::Pipeline]][coordinates[Axis::Data] * experts_ + coordinates[Axis::Expert]];
   int rank = 0;
   for (const Axis axis : order_) rank = rank * size(axis) + coordinates[axis];
   return rank;

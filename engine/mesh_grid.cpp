@@ -33,8 +33,7 @@ std::string cell(const Mesh& mesh, int pipeline, int data, bool shorten) {
   const size_t digits = std::to_string(mesh.size() - 1).size();
   std::string text;
   for (const int i : shown(static_cast<int>(ranks.size()), shorten))
-    text += fmt::format("{}{:>{}}", text.empty() ? "" : " ", i < 0 ? kLeftOut : std::to_string(ranks[static_cast<size_t>(i)]),
-                        digits);
+    text += fmt::format("{}{:>{}}", text.empty() ? "" : " ", i < 0 ? kLeftOut : std::to_string(ranks[i]), digits);
   return text;
 }
 

@@ -46,7 +46,7 @@ void NotFiniteSearch::look_at_loss(int block, int64_t microbatch, ConstTensorVie
 }
 
 void NotFiniteSearch::look_at_gradients(int block, int64_t microbatch, const std::vector<Gradient>& gradients) {
-  const auto parameters = model_.layers[static_cast<size_t>(block)]->parameters();
+  const auto parameters = model_.layers[block]->parameters();
   for (size_t i = 0; i < gradients.size(); ++i)
     look_at(gradients[i].view, {.pass = NotFinite::Pass::Backward,
                                 .microbatch = microbatch,
@@ -64,7 +64,7 @@ void NotFiniteSearch::look_at_input_gradient(int block, int64_t microbatch, Cons
 void NotFiniteSearch::look_at(ConstTensorView tensor, NotFinite where) {
   where.rank = rank_;
   if (tensor.absent() || !is_float(tensor.dtype) || (found_ && !(where < *found_))) return;
-  on_host_.resize(static_cast<size_t>(tensor.bytes()));
+  on_host_.resize(tensor.bytes());
   const TensorView host{on_host_.data(), tensor.dtype, tensor.shape};
   kernels_.to_host(tensor, host);
   where.element = first_not_finite(host);

@@ -54,7 +54,7 @@ class NotFiniteSearch {
 
  private:
   void look_at(ConstTensorView tensor, NotFinite where);
-  const std::string& name(int block) const { return model_.names[static_cast<size_t>(block)]; }
+  const std::string& name(int block) const { return model_.names[block]; }
   int64_t backward_place(int block) const { return static_cast<int64_t>(model_.layers.size()) - block; }
 
   const model::Model& model_;

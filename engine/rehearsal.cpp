@@ -55,7 +55,7 @@ RankResources Rehearsal::resources(const RehearsalParts& parts) {
 Microbatch Rehearsal::microbatch() const { return model_.sample.without_memory(plan_.batch.micro_batch_size); }
 
 void Rehearsal::train_step() {
-  const std::vector<Microbatch> microbatches(static_cast<size_t>(plan_.batch.gradient_accumulation_steps), microbatch());
+  const std::vector<Microbatch> microbatches(plan_.batch.gradient_accumulation_steps, microbatch());
   worker_.train_step(microbatches, {});
 }
 

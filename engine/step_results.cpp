@@ -21,8 +21,7 @@ constexpr int64_t kLosses = kVerdict + kernels::kVerdictSize;
 double StepLoss::mean() const { return targets > 0 ? loss_sum.value() / static_cast<double>(targets) : 0.0; }
 
 StepResults::StepResults(Allocator& allocator, MemoryMeter& meter, int microbatches)
-    : memory_(allocator, meter, MemoryCategory::Buffers, DType::Int64, {kLosses + 2 * int64_t{microbatches}}),
-      host_(static_cast<size_t>(kLosses)) {}
+    : memory_(allocator, meter, MemoryCategory::Buffers, DType::Int64, {kLosses + 2 * int64_t{microbatches}}), host_(kLosses) {}
 
 TensorView StepResults::numbers(int64_t first, int64_t count) {
   TensorView view = words(first, count);

@@ -39,7 +39,7 @@ class Reader {
     uint64_t sum = 0;
     for (int64_t done = 0; done < view.elements(); done += kMaxElements) {
       const ConstTensorView piece = view.slice(done, std::min(kMaxElements, view.elements() - done));
-      buffer_.resize(static_cast<size_t>(piece.bytes()));
+      buffer_.resize(piece.bytes());
       const TensorView copy{buffer_.data(), piece.dtype, piece.shape};
       kernels_.to_host(piece, copy);
       sum += digest_on_host(copy, key, first_element + done);
@@ -92,7 +92,7 @@ std::optional<Disagreement> judge(const Holders& holders) {
 std::optional<Disagreement> compare_equal_ranks(const Mesh& mesh, std::span<const WeightDigest> of_rank) {
   for (const std::vector<int>& group : mesh.groups(equal_over(Sharing::Dense))) {
     Holders holders;
-    for (const int rank : group) holders[of_rank[static_cast<size_t>(rank)].whole].push_back(rank);
+    for (const int rank : group) holders[of_rank[rank].whole].push_back(rank);
     if (auto found = judge(holders)) return found;
   }
   return std::nullopt;
@@ -104,7 +104,7 @@ std::optional<Disagreement> compare_along_tensor(const Mesh& mesh, std::span<con
     for (int tensor = 0; tensor < mesh.size(Axis::Tensor); ++tensor) {
       const std::vector<int> ranks = mesh.ranks_at({{Axis::Pipeline, stage}, {Axis::Tensor, tensor}});
       uint64_t sum = 0;
-      for (const int rank : ranks) sum += of_rank[static_cast<size_t>(rank)].unsplit;
+      for (const int rank : ranks) sum += of_rank[rank].unsplit;
       auto& same = holders[sum];
       same.insert(same.end(), ranks.begin(), ranks.end());
     }
@@ -147,7 +147,7 @@ std::optional<FirstDifference> first_difference(const Mesh& mesh, const std::vec
     std::vector<WeightDigest> digests;  // pipeline stages have different parameters, but are not compared
     for (const Details& details : of_rank) digests.push_back(i < details.digests.size() ? details.digests[i] : WeightDigest{});
     if (auto found = compare(mesh, digests)) {
-      const std::string parameter = digests[static_cast<size_t>(found->differing.front())].parameter;
+      const std::string parameter = digests[found->differing.front()].parameter;
       return FirstDifference{std::move(*found), parameter};
     }
   }
@@ -168,7 +168,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
 
 std::string hosts_text(const std::vector<int>& ranks, const std::vector<Details>& of_rank) {
   std::vector<std::string> hosts;
-  for (const int rank : ranks) hosts.push_back(of_rank[static_cast<size_t>(rank)].host);
+  for (const int rank : ranks) hosts.push_back(of_rank[rank].host);
   std::sort(hosts.begin(), hosts.end());
   hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
   return fmt::format("{}", fmt::join(hosts, ", "));
@@ -188,10 +188,6 @@ std::string hosts_text(const std::vector<int>& ranks, const std::vector<Details>
                   "compared before each checkpoint is written (audit.weights_every)",
                   step, who, first.parameter, last_equal, hosts_text(differing, of_rank)));
 }
-
-}  // namespace
-
-namespace {
 
 // A tensor that has a value for each element of a group, or for a range of them.
 struct GroupTensor {

@@ -51,7 +51,7 @@ WeightHealth inspect_mine(std::span<const checkpoint::Piece> pieces, kernels::Ke
         continue;
       }
       const ConstTensorView data = piece.data.slice(done, count);
-      memory.resize(static_cast<size_t>(data.bytes()));
+      memory.resize(data.bytes());
       const TensorView host{memory.data(), data.dtype, data.shape};
       kernels.to_host(data, host);
       inspect_block(host, piece, done, rank, health);

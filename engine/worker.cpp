@@ -30,7 +30,7 @@ std::vector<zero::TieChannel> tie_channels(const zero::ShardLayout& layout, cons
       ties.push_back({});
       continue;
     }
-    const bool user = layout.blocks[static_cast<size_t>(tied.user_block)].here;
+    const bool user = layout.blocks[tied.user_block].here;
     const Channel& channel = channels.to(Purpose::Tied, user ? tied.owner_rank : tied.user_rank);
     ties.push_back({channel.group.get(), 1 - channel.group->rank(), channel.stream});
   }

@@ -9,7 +9,7 @@
 namespace trivet::kernels {
 
 // Indices into a verdict.
-enum VerdictPlace { kNorm, kFactor, kApply, kVerdictSize };
+enum VerdictIndex { kNorm, kFactor, kApply, kVerdictSize };
 
 struct GradientRules {
   double unit = 1, clipping = 0;

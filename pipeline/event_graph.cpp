@@ -10,7 +10,7 @@ namespace {
 
 class Builder {
  public:
-  Builder(const Schedule& schedule, const Work& work, Overlap overlap)
+  Builder(const Schedule& schedule, const WorkIndex& work, Overlap overlap)
       : schedule_(schedule), work_(work), overlap_(overlap), sends_(has_sends(schedule)) {}
 
   EventGraph build() {
@@ -45,7 +45,7 @@ class Builder {
   }
 
   void add_transfers() {
-    for (const Link& link : find_links(schedule_, work_.stages())) {
+    for (const LinkTransfers& link : find_links(schedule_, work_.stages())) {
       const int first = static_cast<int>(graph_.events.size());
       for (size_t k = 0; k < link.size(); ++k) {
         const Transfer& t = link[k];
@@ -136,7 +136,7 @@ class Builder {
   }
 
   const Schedule& schedule_;
-  const Work& work_;
+  const WorkIndex& work_;
   Overlap overlap_;
   bool sends_;
   int never_ = -1;
@@ -147,7 +147,7 @@ class Builder {
 
 }  // namespace
 
-EventGraph event_graph(const Schedule& schedule, const Work& work, Overlap overlap) {
+EventGraph event_graph(const Schedule& schedule, const WorkIndex& work, Overlap overlap) {
   return Builder(schedule, work, overlap).build();
 }
 

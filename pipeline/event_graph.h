@@ -19,7 +19,7 @@
 
 #include "pipeline/instruction.h"
 #include "pipeline/queue.h"
-#include "pipeline/work.h"
+#include "pipeline/work_index.h"
 
 namespace trivet::pipeline {
 
@@ -42,7 +42,7 @@ enum class Overlap : uint8_t { Queues, None };  // None: the program waits for e
 inline constexpr int kReductionsInFlight = 1;
 
 // Throws std::logic_error if ranks disagree about a transfer or a meeting.
-EventGraph event_graph(const Schedule& schedule, const Work& work, Overlap overlap = Overlap::Queues);
+EventGraph event_graph(const Schedule& schedule, const WorkIndex& work, Overlap overlap = Overlap::Queues);
 
 // Returns, for each event, when it ends if all start as soon as they can; negative: never. `earliest` [event]: the time before
 // which the event does not start; empty: 0.

@@ -6,7 +6,7 @@
 
 #include "pipeline/meetings.h"
 #include "pipeline/transfers.h"
-#include "pipeline/work.h"
+#include "pipeline/work_index.h"
 
 namespace trivet::pipeline {
 namespace {
@@ -51,7 +51,7 @@ class Measurement {
   Measurement(const Schedule& schedule, const RecordedStep& step, Overlap overlap, Clocks clocks = Clocks::Shared)
       : schedule_(schedule), clocks_(clocks) {
     for (size_t rank = 0; rank < schedule.size(); ++rank) ranks_.emplace_back(schedule[rank], step.at(rank), overlap);
-    for (const Link& link : find_links(schedule, find_stages(schedule)))
+    for (const LinkTransfers& link : find_links(schedule, find_stages(schedule)))
       for (const Transfer& t : link) receives_[{t.from, t.send_at}] = {t.to, t.receive_at};
     for (const Meeting& meeting : find_meetings(schedule)) meetings_[meeting.front()] = meeting;
   }
@@ -114,7 +114,7 @@ class Measurement {
 };
 
 EventGraph graph_of(const Schedule& schedule, Overlap overlap) {
-  return event_graph(schedule, Work(schedule, count_microbatches(schedule)), overlap);
+  return event_graph(schedule, WorkIndex(schedule, count_microbatches(schedule)), overlap);
 }
 
 double first_start(const Recording& recording) {

@@ -79,7 +79,7 @@ Timeline simulate(const Schedule& schedule, const SimulateOptions& options) {
 std::vector<Timeline> simulate_replicas(const Schedule& compute_order, std::span<const SimulateOptions> replicas) {
   const Schedule schedule =
       has_sends(compute_order) ? compute_order : insert_send_receive(compute_order, replicas.front().sends);
-  const Work work(schedule, count_microbatches(schedule));
+  const WorkIndex work(schedule, count_microbatches(schedule));
   const EventGraph graph = event_graph(schedule, work, replicas.front().overlap);
   const size_t count = graph.events.size();
   std::vector<double> durations, earliest(replicas.size() * count, 0);

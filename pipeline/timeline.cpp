@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "pipeline/work.h"
+#include "pipeline/work_index.h"
 
 namespace trivet::pipeline {
 namespace {

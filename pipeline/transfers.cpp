@@ -36,13 +36,13 @@ Key link_of(const Instruction& i, int rank, const std::vector<Stage>& stages) {
   return is_send(i.op) ? Key{rank, other, moves_activations(i.op)} : Key{other, rank, moves_activations(i.op)};
 }
 
-Link pair(const Schedule& schedule, const Key& key, const Ends& ends) {
+LinkTransfers pair(const Schedule& schedule, const Key& key, const Ends& ends) {
   const auto [from, to, forward] = key;
   const Program &sender = schedule[from], &receiver = schedule[to];
   const auto text = [](const Program& program, const std::vector<size_t>& places, size_t k) {
     return k < places.size() ? to_string(program[places[k]]) : "nothing";
   };
-  Link link;
+  LinkTransfers link;
   for (size_t k = 0; k < std::max(ends.sends.size(), ends.receives.size()); ++k) {
     if (k >= ends.sends.size() || k >= ends.receives.size() || receive_of(sender[ends.sends[k]]) != receiver[ends.receives[k]])
       throw std::logic_error(
@@ -63,7 +63,7 @@ bool has_sends(const Schedule& schedule) {
   });
 }
 
-std::vector<Link> find_links(const Schedule& schedule, const std::vector<Stage>& stages) {
+std::vector<LinkTransfers> find_links(const Schedule& schedule, const std::vector<Stage>& stages) {
   std::map<Key, Ends> ends;
   for (size_t rank = 0; rank < schedule.size(); ++rank)
     for (size_t at = 0; at < schedule[rank].size(); ++at) {
@@ -72,7 +72,7 @@ std::vector<Link> find_links(const Schedule& schedule, const std::vector<Stage>&
       Ends& link = ends[link_of(i, static_cast<int>(rank), stages)];
       (is_send(i.op) ? link.sends : link.receives).push_back(at);
     }
-  std::vector<Link> links;
+  std::vector<LinkTransfers> links;
   for (const auto& [key, places] : ends) links.push_back(pair(schedule, key, places));
   return links;
 }

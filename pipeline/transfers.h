@@ -23,12 +23,12 @@ struct Transfer {
   size_t send_at = 0, receive_at = 0;  // positions in their programs
 };
 
-using Link = std::vector<Transfer>;  // in order
+using LinkTransfers = std::vector<Transfer>;  // those of one link, in order
 
 bool has_sends(const Schedule& schedule);
 
 // Throws std::logic_error ("ranks disagree") naming a send and a receive that are paired but do not carry the same tensor, or
 // one that has no counterpart.
-std::vector<Link> find_links(const Schedule& schedule, const std::vector<Stage>& stages);
+std::vector<LinkTransfers> find_links(const Schedule& schedule, const std::vector<Stage>& stages);
 
 }  // namespace trivet::pipeline

@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "pipeline/event_graph.h"
-#include "pipeline/work.h"
+#include "pipeline/work_index.h"
 
 namespace trivet::pipeline {
 namespace {
@@ -26,7 +26,7 @@ void check_order(const Schedule& schedule, Part part) {
     }
 }
 
-void check_that_all_ends(const Schedule& schedule, const Work& work) {
+void check_that_all_ends(const Schedule& schedule, const WorkIndex& work) {
   const EventGraph graph = event_graph(schedule, work);
   const std::vector<double> no_time(graph.events.size(), 0);
   expect_all_end(schedule, work.numbers(), end_times(graph, no_time));
@@ -35,7 +35,7 @@ void check_that_all_ends(const Schedule& schedule, const Work& work) {
 }  // namespace
 
 ScheduleFacts validate(const Schedule& schedule, int microbatches) {
-  const Work work(schedule, microbatches);
+  const WorkIndex work(schedule, microbatches);
   for (Part part : {Part::Forward, Part::BackwardInput, Part::BackwardWeight}) work.require(part);
   check_order(schedule, Part::BackwardInput);
   check_order(schedule, Part::BackwardWeight);
@@ -49,7 +49,7 @@ ScheduleFacts validate(const Schedule& schedule, int microbatches) {
 }
 
 void validate_forward(const Schedule& schedule, int microbatches) {
-  const Work work(schedule, microbatches);
+  const WorkIndex work(schedule, microbatches);
   work.require(Part::Forward);
   check_that_all_ends(schedule, work);
 }

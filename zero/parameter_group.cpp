@@ -92,7 +92,7 @@ void ParameterGroup::reshard() {
 }
 
 ConstTensorView ParameterGroup::weight(int index) const {
-  const FlatParameter& parameter = layout_.parameters[static_cast<size_t>(index)];
+  const FlatParameter& parameter = layout_.parameters[index];
   if (options_.lifetimes.shard_parameters && gathered_.empty())
     throw std::logic_error(fmt::format(
         "zero: {} is used while it is sharded; the program lacks an UNSHARD before this instruction", parameter.name));
@@ -126,15 +126,15 @@ TensorView ParameterGroup::accumulator() {
 }
 
 Gradient ParameterGroup::gradient(int index) {
-  const FlatParameter& parameter = layout_.parameters[static_cast<size_t>(index)];
+  const FlatParameter& parameter = layout_.parameters[index];
   if (!layout_.trainable) return {};
   if (reducing_) retire();
   std::vector<bool>& written = options_.fixed_point ? in_contribution_ : written_;
   if (options_.fixed_point && scratch_.empty())
     scratch_ = ScopedTensor(resources_.buffers, DType::Float32, {layout_.whole_elements});
   const TensorView whole = options_.fixed_point ? scratch_.view() : accumulator();
-  const bool accumulate = written[static_cast<size_t>(index)];
-  written[static_cast<size_t>(index)] = true;
+  const bool accumulate = written[index];
+  written[index] = true;
   return {whole.slice(parameter.offset, parameter.elements()).reshaped(parameter.part.shape), accumulate};
 }
 

@@ -53,21 +53,21 @@ void Parameters::make_staging(const ParameterOptions& options) {
 }
 
 void Parameters::unshard(int block) {
-  for (auto& group : groups_[static_cast<size_t>(block)]) group->unshard();
+  for (auto& group : groups_[block]) group->unshard();
 }
 
 void Parameters::reshard(int block) {
-  for (auto& group : groups_[static_cast<size_t>(block)]) group->reshard();
+  for (auto& group : groups_[block]) group->reshard();
 }
 
 void Parameters::reduce(int block, GradientReducer& reducer) {
-  for (auto& group : groups_[static_cast<size_t>(block)])
+  for (auto& group : groups_[block])
     if (group->reduces()) reducer.reduce(*group);
 }
 
 std::vector<ConstTensorView> Parameters::weights(int block) {
   std::vector<ConstTensorView> views;
-  for (const ParameterPlace& place : layout_.blocks[static_cast<size_t>(block)].weights) {
+  for (const ParameterPlace& place : layout_.blocks[block].weights) {
     group(place).wait();
     views.push_back(group(place).weight(place.index));
   }
@@ -76,14 +76,13 @@ std::vector<ConstTensorView> Parameters::weights(int block) {
 
 std::vector<Gradient> Parameters::gradients(int block) {
   std::vector<Gradient> gradients;
-  for (const ParameterPlace& place : layout_.blocks[static_cast<size_t>(block)].gradients)
-    gradients.push_back(group(place).gradient(place.index));
+  for (const ParameterPlace& place : layout_.blocks[block].gradients) gradients.push_back(group(place).gradient(place.index));
   return gradients;
 }
 
 void Parameters::end_contribution(int block, Number scale) {
   std::set<ParameterGroup*> touched;
-  for (const ParameterPlace& place : layout_.blocks[static_cast<size_t>(block)].gradients)
+  for (const ParameterPlace& place : layout_.blocks[block].gradients)
     if (touched.insert(&group(place)).second) group(place).end_contribution(scale);
 }
 
@@ -94,7 +93,7 @@ void Parameters::tie(int user_block) {
     if (tied.user_block != user_block) continue;
     if (channel.group == nullptr) {
       resources_.kernels.add(group(tied.user).tied_gradients(), group(tied.owner).tied_gradients());
-    } else if (layout_.blocks[static_cast<size_t>(tied.user_block)].here) {
+    } else if (layout_.blocks[tied.user_block].here) {
       channel.group->send(group(tied.user).tied_gradients(), channel.peer, *channel.stream);
       channel.stream->synchronize();
     } else {
@@ -112,7 +111,7 @@ void Parameters::publish_tied(bool frozen_too) {
   for (size_t i = 0; i < layout_.ties.size(); ++i) {
     const TiedWeight& tied = layout_.ties[i];
     const TieChannel& channel = channels_[i];
-    const bool user = layout_.blocks[static_cast<size_t>(tied.user_block)].here;
+    const bool user = layout_.blocks[tied.user_block].here;
     const ParameterPlace& place = user ? tied.user : tied.owner;
     if (channel.group == nullptr || !(frozen_too || group(place).layout().trainable)) continue;
     group(place).with_owned_weights(user, [&](TensorView weights) {

@@ -64,9 +64,7 @@ class Parameters {
   Lifetimes lifetimes(const FlatGroup& group, int zero_stage) const;
   void make_staging(const ParameterOptions& options);
   void publish_tied(bool frozen_too);
-  ParameterGroup& group(const ParameterPlace& place) {
-    return *groups_[static_cast<size_t>(place.block)][static_cast<size_t>(place.group)];
-  }
+  ParameterGroup& group(const ParameterPlace& place) { return *groups_[place.block][place.group]; }
 
   const ShardLayout& layout_;
   Resources resources_;

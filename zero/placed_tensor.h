@@ -15,7 +15,7 @@
 #include "core/buffer.h"
 #include "core/stream.h"
 #include "core/tensor_view.h"
-#include "zero/host_places.h"
+#include "zero/host_and_device_tensors.h"
 #include "zero/placement.h"
 #include "zero/resources.h"
 

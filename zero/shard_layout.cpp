@@ -69,24 +69,21 @@ class LayoutBuilder {
   };
 
   int rank_of(int block) const {
-    return options_.pipeline_rank_of_block.empty() ? options_.pipeline_rank
-                                                   : options_.pipeline_rank_of_block[static_cast<size_t>(block)];
+    return options_.pipeline_rank_of_block.empty() ? options_.pipeline_rank : options_.pipeline_rank_of_block[block];
   }
   bool here(int block) const { return rank_of(block) == options_.pipeline_rank; }
-  std::string full_name(int block, const ParameterSpec& spec) const {
-    return layers_[static_cast<size_t>(block)].layer + "." + spec.name;
-  }
+  std::string full_name(int block, const ParameterSpec& spec) const { return layers_[block].layer + "." + spec.name; }
 
   void find_owners() {
     for (int block = 0; block < static_cast<int>(layers_.size()); ++block)
-      for (const ParameterSpec& spec : layers_[static_cast<size_t>(block)].parameters) {
+      for (const ParameterSpec& spec : layers_[block].parameters) {
         if (!spec.tied_to.empty()) continue;
         const std::string name = full_name(block, spec);
         if (!owners_.emplace(name, Owner{block, &spec, 1, false, {}}).second)
           throw ConfigError(fmt::format("model: two parameters are named \"{}\"", name));
       }
     for (int block = 0; block < static_cast<int>(layers_.size()); ++block)
-      for (const ParameterSpec& spec : layers_[static_cast<size_t>(block)].parameters)
+      for (const ParameterSpec& spec : layers_[block].parameters)
         if (!spec.tied_to.empty()) add_user(block, spec);
   }
 
@@ -109,10 +106,10 @@ class LayoutBuilder {
 
   void add_owned(int block) {
     BlockLayout& out = layout_.blocks.emplace_back();
-    out.name = layers_[static_cast<size_t>(block)].layer;
-    out.role = layers_[static_cast<size_t>(block)].role;
+    out.name = layers_[block].layer;
+    out.role = layers_[block].role;
     out.here = here(block);
-    for (const ParameterSpec& spec : layers_[static_cast<size_t>(block)].parameters) {
+    for (const ParameterSpec& spec : layers_[block].parameters) {
       if (!spec.tied_to.empty()) continue;
       Owner& owner = owners_.at(full_name(block, spec));
       owner.place = append(block, full_name(block, spec), spec, kind_of(spec, owner.shared, GroupRole::Own), owner.users);
@@ -136,9 +133,9 @@ class LayoutBuilder {
   }
 
   ParameterPlace append(int block, const std::string& name, const ParameterSpec& spec, const Kind& kind, int users) {
-    BlockLayout& out = layout_.blocks[static_cast<size_t>(block)];
+    BlockLayout& out = layout_.blocks[block];
     const int group = group_for(out, kind);
-    FlatGroup& flat = out.groups[static_cast<size_t>(group)];
+    FlatGroup& flat = out.groups[group];
     flat.users = std::max(flat.users, users);
     const ParameterPlace place{block, group, static_cast<int>(flat.parameters.size())};
     // Tensor ranks are data or expert ranks to experts, so they do not cut them.
@@ -172,14 +169,14 @@ class LayoutBuilder {
 
   void place(int block) {
     std::vector<ParameterPlace> weights, gradients;
-    for (const ParameterSpec& spec : layers_[static_cast<size_t>(block)].parameters) {
+    for (const ParameterSpec& spec : layers_[block].parameters) {
       const std::string name = spec.tied_to.empty() ? full_name(block, spec) : spec.tied_to;
       const Owner& owner = owners_.at(name);
       weights.push_back(owner.place);
       gradients.push_back(owner.place);
       if (!spec.tied_to.empty()) tie(block, name, owner, weights.back(), gradients.back());
     }
-    BlockLayout& out = layout_.blocks[static_cast<size_t>(block)];
+    BlockLayout& out = layout_.blocks[block];
     out.weight_blocks = blocks_of(block, weights);
     out.gradient_blocks = blocks_of(block, gradients);
     out.weights = std::move(weights);
@@ -191,7 +188,7 @@ class LayoutBuilder {
     if (!needs_tie(block, owner)) return;
     const bool elsewhere = rank_of(block) != rank_of(owner.block);
     TiedWeight tied{owner.block, block, rank_of(owner.block), rank_of(block), owner.place, {}};
-    const FlatGroup& owners = layout_.blocks[static_cast<size_t>(owner.block)].groups[static_cast<size_t>(owner.place.group)];
+    const FlatGroup& owners = layout_.blocks[owner.block].groups[owner.place.group];
     Kind kind = kind_of(*owner.spec, owner.shared, elsewhere ? GroupRole::Replica : GroupRole::TiedGradients);
     kind.persistent = owners.persistent;
     gradient = append(block, name, *owner.spec, kind, owner.users);

@@ -120,7 +120,7 @@ struct Visit {
 }  // namespace
 
 RangeAccess access_to_all(const ParameterGroup& group, Access access) {
-  return {access, access, std::vector<Access>(static_cast<size_t>(group.options().optimizer_states), access)};
+  return {access, access, std::vector<Access>(group.options().optimizer_states, access)};
 }
 
 std::vector<OwnedPiece> pieces_of(ParameterGroup& group, int64_t most_elements) {

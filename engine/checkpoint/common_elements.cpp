@@ -7,12 +7,12 @@ namespace {
 
 // Dims that both boxes contain completely are joined with the dim before them, so that stretches get long: two parts of the
 // same flattened tensor have at most one.
-struct Joined {
+struct JoinedDims {
   std::vector<int64_t> from_start, from_shape, to_start, to_shape;
 };
 
-Joined join_whole_dims(const Shape& shape, const Region& from, const Region& to) {
-  Joined joined;
+JoinedDims join_whole_dims(const Shape& shape, const Region& from, const Region& to) {
+  JoinedDims joined;
   int64_t inner = 1;  // elements of the dims joined so far
   for (int dim = shape.dims() - 1; dim >= 0; --dim) {
     const bool whole = from.box_shape[dim] == shape[dim] && to.box_shape[dim] == shape[dim];
@@ -34,7 +34,7 @@ Joined join_whole_dims(const Shape& shape, const Region& from, const Region& to)
 
 // The flattened place in the `from` box of row `row` (all dims but the last) of the `to` box; -1 if it does not contain that
 // row.
-int64_t row_in_from(const Joined& dims, int64_t row) {
+int64_t row_in_from(const JoinedDims& dims, int64_t row) {
   int64_t place = 0, stride = 1;
   for (size_t dim = dims.to_shape.size() - 1; dim-- > 0;) {
     const int64_t index = dims.to_start[dim] + row % dims.to_shape[dim] - dims.from_start[dim];
@@ -51,7 +51,7 @@ int64_t row_in_from(const Joined& dims, int64_t row) {
 std::vector<CommonElements> common_elements(const Shape& shape, const Region& from, const Region& to) {
   std::vector<CommonElements> common;
   if (from.count == 0 || to.count == 0) return common;
-  const Joined dims = join_whole_dims(shape, from, to);
+  const JoinedDims dims = join_whole_dims(shape, from, to);
   const int64_t from_cols = dims.from_shape.back(), to_cols = dims.to_shape.back();
   const int64_t col_begin = std::max(dims.from_start.back(), dims.to_start.back());
   const int64_t col_end = std::min(dims.from_start.back() + from_cols, dims.to_start.back() + to_cols);

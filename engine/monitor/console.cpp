@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "core/log.h"
-#include "engine/monitor/numbers.h"
+#include "engine/monitor/number_text.h"
 
 namespace trivet::monitor {
 namespace {

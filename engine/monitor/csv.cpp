@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "engine/monitor/numbers.h"
+#include "engine/monitor/number_text.h"
 
 namespace trivet::monitor {
 namespace {

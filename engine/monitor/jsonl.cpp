@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "core/error.h"
-#include "engine/monitor/numbers.h"
+#include "engine/monitor/number_text.h"
 
 namespace trivet::monitor {
 namespace {

@@ -107,7 +107,7 @@ void OptimizerStep::update_elements(const UpdateSide& side, const StepScalars& s
   zero::RangeAccess how{.gradient = true};
   how.master = writes ? zero::Access::ReadWrite : zero::Access::Read;
   if (writes) how.copy_out = is_certain ? zero::Access::Write : zero::Access::ReadWrite;
-  how.states.assign(static_cast<size_t>(optimizer_states(config_.type, config_)), zero::Access::ReadWrite);
+  how.states.assign(optimizer_states(config_.type, config_), zero::Access::ReadWrite);
   zero::visit(side.pieces, how, side.buffers, resources_.offload.staging,
               [&](const zero::OwnedPiece& piece, const zero::OwnedRange& range) {
                 if (writes && is_certain && range.copy_out.staged)

@@ -8,7 +8,7 @@ OwnedParameters::OwnedParameters(zero::Parameters& parameters) {
   parameters.for_each_group([&](int block, zero::ParameterGroup& group) {
     if (!group.layout().trainable || group.layout().role != zero::GroupRole::Own) return;
     places_[&group] = groups_.size();
-    groups_.push_back({&group, parameters.layout().blocks[static_cast<size_t>(block)].role, all_.size()});
+    groups_.push_back({&group, parameters.layout().blocks[block].role, all_.size()});
     for (size_t i = 0; i < group.layout().parameters.size(); ++i) all_.push_back({&group, static_cast<int>(i)});
   });
 }

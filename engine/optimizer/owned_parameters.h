@@ -15,7 +15,7 @@ namespace trivet {
 struct OwnedParameter {
   zero::ParameterGroup* group = nullptr;
   int index = 0;  // in the group
-  const zero::FlatParameter& flat() const { return group->layout().parameters[static_cast<size_t>(index)]; }
+  const zero::FlatParameter& flat() const { return group->layout().parameters[index]; }
 };
 
 // A trainable group.

@@ -23,7 +23,7 @@ Batches::Batches(const Config& config, const data::Dataset& dataset, const Plan&
 
 std::vector<Microbatch> Batches::fill(int64_t step) {
   std::vector<Microbatch> views;
-  microbatches_.resize(static_cast<size_t>(layout().accumulation));
+  microbatches_.resize(layout().accumulation);
   for (size_t m = 0; m < microbatches_.size(); ++m) {
     loader_.fill(step, static_cast<int64_t>(m), microbatches_[m]);
     views.push_back(microbatches_[m].view);

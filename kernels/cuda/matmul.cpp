@@ -8,7 +8,7 @@
 #include "kernels/cuda/math.h"
 #include "kernels/cuda/products/around_products.h"
 #include "kernels/cuda/products/cublas.h"
-#include "kernels/cuda/products/pieces.h"
+#include "kernels/cuda/products/multiply_in_pieces.h"
 #include "kernels/cuda/products/product_of.h"
 
 namespace trivet::kernels::cuda {

@@ -58,8 +58,8 @@ class Inserter {
 
 // Puts the receives of a link into the order of its sends, so that the k-th receive takes what the k-th send sends.
 void sort_receives(Schedule& schedule, const std::vector<int>& ranks) {
-  using Link = std::tuple<bool, int, int>;  // forward, from rank, to rank
-  std::map<Link, std::vector<Instruction>> sent;
+  using LinkKey = std::tuple<bool, int, int>;  // forward, from rank, to rank
+  std::map<LinkKey, std::vector<Instruction>> sent;
   for (const Program& program : schedule)
     for (const Instruction& i : program) {
       const auto rank = [&](int stage) { return ranks[stage]; };

@@ -135,7 +135,7 @@ TEST(Bench, StepsAreAsLongAsTheSlowestRanks) {
   const Plan plan = plan_of(config, 2);
   std::vector<std::vector<double>> seconds(2);
   comm::run_threads(2, [&](comm::World& world) {
-    seconds[static_cast<size_t>(world.rank())] = measure_step(world, plan, model_of(config), 3, {.threads = 1}).seconds;
+    seconds[world.rank()] = measure_step(world, plan, model_of(config), 3, {.threads = 1}).seconds;
   });
   ASSERT_EQ(seconds[0].size(), 3);
   EXPECT_EQ(seconds[0], seconds[1]);

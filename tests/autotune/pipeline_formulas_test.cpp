@@ -72,7 +72,7 @@ TEST(PipelineFormulas, SayWhatEveryRankHolds) {
           const auto schedule = pipeline::generate(kind, {ranks, microbatches, of_a_rank});
           const auto peaks = pipeline::validate(schedule, microbatches).peak_until_backward;
           for (int rank = 0; rank < ranks; ++rank)
-            EXPECT_EQ(peaks[static_cast<size_t>(rank)], most_in_flight(kind, ranks, rank, microbatches, of_a_rank))
+            EXPECT_EQ(peaks[rank], most_in_flight(kind, ranks, rank, microbatches, of_a_rank))
                 << name_of(kind) << ", rank " << rank << " of " << ranks << ", " << of_a_rank << " chunks";
         }
   EXPECT_THROW(most_in_flight(ScheduleKind::ZeroBubbleV, 4, 0, 8, 2), std::logic_error);
@@ -110,11 +110,11 @@ TEST(PipelineFormulas, ParametersOfAStageAreThoseOfThePlan) {
       const Plan plan = make_plan(config, model, stages * tensor);
       double heaviest = 0, sum = 0;
       for (int stage = 0; stage < stages; ++stage) {
-        const auto at = static_cast<size_t>(stage);
         const bool first = stage == 0, last = stage + 1 == stages;
-        const int blocks = plan.stages.first_blocks[at + 1] - plan.stages.first_blocks[at];
+        const int blocks = plan.stages.first_blocks[stage + 1] - plan.stages.first_blocks[stage];
         double held = 0;
-        for (const zero::BlockLayout& block : plan.ranks[at * static_cast<size_t>(tensor)].layout.blocks)
+        const RankPlan& rank = plan.rank(plan.mesh.ranks_at({{Axis::Pipeline, stage}}).front());
+        for (const zero::BlockLayout& block : rank.layout.blocks)
           for (const zero::FlatGroup& group : block.groups)
             if (group.role != zero::GroupRole::TiedGradients) held += static_cast<double>(group.parameter_elements());
         EXPECT_DOUBLE_EQ(held,

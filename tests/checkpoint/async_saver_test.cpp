@@ -7,8 +7,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "tests/checkpoint/ranks.h"
-#include "tests/checkpoint/sample.h"
+#include "tests/checkpoint/participant_threads.h"
+#include "tests/checkpoint/sample_tensors.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/memory_file_system.h"
 #include "zero/offload/file_tensor.h"

@@ -10,8 +10,8 @@
 #include <functional>
 #include <optional>
 
-#include "tests/checkpoint/ranks.h"
-#include "tests/checkpoint/sample.h"
+#include "tests/checkpoint/participant_threads.h"
+#include "tests/checkpoint/sample_tensors.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/temporary_folder.h"
 

@@ -8,8 +8,8 @@
 #include <functional>
 #include <random>
 
-#include "tests/checkpoint/ranks.h"
-#include "tests/checkpoint/sample.h"
+#include "tests/checkpoint/participant_threads.h"
+#include "tests/checkpoint/sample_tensors.h"
 #include "tests/support/memory_file_system.h"
 
 namespace trivet::checkpoint {

@@ -6,7 +6,7 @@
 #include <csignal>
 #include <random>
 
-#include "tests/checkpoint/sample.h"
+#include "tests/checkpoint/sample_tensors.h"
 #include "tests/support/temporary_folder.h"
 
 namespace trivet::checkpoint {

@@ -23,7 +23,7 @@ std::string file_of(const std::string& json, const std::string& data = "") {
 }
 
 SafetensorsHeader header_of(const ReadableFile& file) {
-  std::string text(static_cast<size_t>(file.size()), '\0');
+  std::string text(file.size(), '\0');
   file.read_exactly(0, std::as_writable_bytes(std::span(text)));
   return parse_safetensors_header(text, file.size(), file.path());
 }
@@ -58,7 +58,7 @@ TEST(Safetensors, WritesAndReadsEveryDType) {
   std::map<std::string, std::vector<std::byte>> memory;
   for (const auto& [name, dtype] : EnumNames<DType>::table) {
     written.tensors.push_back({std::string(name), dtype, {2, 3}, 0, 0});
-    memory[std::string(name)] = std::vector(static_cast<size_t>(6 * size_of(dtype)), static_cast<std::byte>(memory.size() + 1));
+    memory[std::string(name)] = std::vector(6 * size_of(dtype), static_cast<std::byte>(memory.size() + 1));
   }
   std::string content = layout_safetensors(written);
   for (const TensorEntry& entry : written.tensors)
@@ -138,7 +138,7 @@ std::vector<T> read_from(const std::string& path, const std::string& name, const
   const auto file = real_file_system().open(path);
   const SafetensorsHeader header = header_of(*file);
   const TensorEntry* entry = header.find(name);
-  std::vector<T> data(static_cast<size_t>(shape.elements()));
+  std::vector<T> data(shape.elements());
   if (entry == nullptr || entry->dtype != kDTypeOf<T> || entry->shape != shape) {
     ADD_FAILURE() << path << ": " << name << " is missing, or not as expected";
     return data;

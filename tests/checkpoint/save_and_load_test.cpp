@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "tests/checkpoint/ranks.h"
-#include "tests/checkpoint/sample.h"
+#include "tests/checkpoint/participant_threads.h"
+#include "tests/checkpoint/sample_tensors.h"
 #include "tests/support/temporary_folder.h"
 
 namespace trivet::checkpoint {
@@ -40,8 +40,8 @@ const std::vector<Layout> kLayouts{{1, 1}, {2, 1}, {3, 1}, {1, 2}, {2, 2}, {1, 3
 TEST_P(AnyLayout, ReadsWhatAnyOtherWrote) {
   const auto [writer, reader] = GetParam();
   const test::TemporaryFolder directory;
-  save_by(kLayouts[static_cast<size_t>(writer)], directory.path(), 5);
-  expect_values(open_newest(real_file_system(), directory.path()), kLayouts[static_cast<size_t>(reader)]);
+  save_by(kLayouts[writer], directory.path(), 5);
+  expect_values(open_newest(real_file_system(), directory.path()), kLayouts[reader]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoint, AnyLayout, ::testing::Combine(::testing::Range(0, 7), ::testing::Range(0, 7)));

@@ -39,7 +39,7 @@ class Theirs final : public TensorSource {
       for (int64_t i = 0; i < piece.count; ++i) {
         const int64_t row = piece.box_start[0] + (piece.first + i) / width, column = left + (piece.first + i) % width;
         ASSERT_LT(row, piece.shape[0]);
-        piece.data.as<float>()[i] = from[static_cast<size_t>(row * columns + column)];
+        piece.data.as<float>()[i] = from[row * columns + column];
       }
     }
   }
@@ -83,11 +83,11 @@ TEST(MappedSource, ReadsEveryPart) {
     for (const auto& [column, columns] : {std::pair<int64_t, int64_t>{0, 3}, {1, 2}, {2, 1}})
       for (int64_t first = 0; first < rows * columns; ++first)
         for (int64_t count = 1; first + count <= rows * columns; ++count) {
-          std::vector<float> part(static_cast<size_t>(count)), expected;
+          std::vector<float> part(count), expected;
           mapped.read(std::vector<Piece>{
               {"qkv", {8, 3}, {row, column}, {rows, columns}, first, count, {part.data(), DType::Float32, {count}}}});
           for (int64_t i = first; i < first + count; ++i)
-            expected.push_back(whole[static_cast<size_t>((row + i / columns) * 3 + column + i % columns)]);
+            expected.push_back(whole[(row + i / columns) * 3 + column + i % columns]);
           ASSERT_EQ(part, expected) << row << " " << rows << " " << column << " " << first << " " << count;
         }
 }

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/checkpoint/sample.h"
+#include "tests/checkpoint/sample_tensors.h"
 #include "tests/support/temporary_folder.h"
 
 namespace trivet::checkpoint {

@@ -26,8 +26,8 @@ T sum_of_elements(int ranks, int64_t i) {
 }
 template <typename T>
 std::vector<T> elements(int rank, int64_t count) {
-  std::vector<T> data(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) data[static_cast<size_t>(i)] = element<T>(rank, i);
+  std::vector<T> data(count);
+  for (int64_t i = 0; i < count; ++i) data[i] = element<T>(rank, i);
   return data;
 }
 
@@ -70,7 +70,7 @@ void check_reductions(ProcessGroup& group, int64_t count, Stream& stream) {
   }
 
   auto whole = elements<T>(rank, n * count);
-  std::vector<T> shard(static_cast<size_t>(count));
+  std::vector<T> shard(count);
   group.reduce_scatter(view(whole), view(shard), ReduceOp::Sum, stream);
   expect_equal<T>(
       shard, [&](int64_t i) { return sum_of_elements<T>(n, rank * count + i); }, "reduce_scatter");
@@ -84,7 +84,7 @@ template <typename T>
 void check_copies(ProcessGroup& group, int64_t count, Stream& stream) {
   const int n = group.size(), rank = group.rank();
   const auto shard = elements<T>(rank, count);
-  std::vector<T> whole(static_cast<size_t>(n * count));
+  std::vector<T> whole(n * count);
   const auto gathered = [&](int64_t i) { return element<T>(static_cast<int>(i / count), i % count); };
   group.all_gather(view(shard), view(whole), stream);
   expect_equal<T>(whole, gathered, "all_gather");
@@ -123,7 +123,7 @@ void check_exchange(ProcessGroup& group, const CountBetween& count, Stream& stre
   std::vector<T> out(expected.size());
   group.all_to_all_v(view(in), view(out), counts, stream);
   expect_equal<T>(
-      out, [&](int64_t i) { return expected[static_cast<size_t>(i)]; }, "all_to_all_v");
+      out, [&](int64_t i) { return expected[i]; }, "all_to_all_v");
 }
 
 // Every rank sends to the next rank while it receives from the previous one.
@@ -132,7 +132,7 @@ void check_ring(ProcessGroup& group, int64_t count, Stream& stream) {
   const int n = group.size(), rank = group.rank();
   if (n == 1) return;
   const auto out = elements<T>(rank, count);
-  std::vector<T> in(static_cast<size_t>(count));
+  std::vector<T> in(count);
   const auto sending = make_thread_stream("sending");
   group.send(view(out), (rank + 1) % n, *sending);
   group.receive(view(in), (rank + n - 1) % n, stream);
@@ -252,7 +252,7 @@ TEST_P(Collectives, OfASubgroupUseItsRanks) {
       ASSERT_EQ(group == nullptr, world.rank() == skipped);
       if (!group) continue;
       EXPECT_EQ(group->size(), world.size() - 1);
-      EXPECT_EQ(ranks[static_cast<size_t>(group->rank())], world.rank());
+      EXPECT_EQ(ranks[group->rank()], world.rank());
       std::vector<int64_t> whole(ranks.size());
       const std::vector<int64_t> mine{world.rank()};
       group->all_gather(view(mine), view(whole), *stream);

@@ -25,7 +25,7 @@ float value_of(int rank, int64_t i) {
 template <typename T>
 std::vector<T> values(int rank) {
   std::vector<T> data(kCount);
-  for (int64_t i = 0; i < kCount; ++i) data[static_cast<size_t>(i)] = static_cast<T>(value_of(rank, i));
+  for (int64_t i = 0; i < kCount; ++i) data[i] = static_cast<T>(value_of(rank, i));
   return data;
 }
 
@@ -37,7 +37,7 @@ std::vector<T> serial_sum(int ranks) {
   for (int64_t i = 0; i < kCount; ++i) {
     Sum sum = static_cast<Sum>(static_cast<T>(value_of(0, i)));
     for (int rank = 1; rank < ranks; ++rank) sum += static_cast<Sum>(static_cast<T>(value_of(rank, i)));
-    data[static_cast<size_t>(i)] = static_cast<T>(sum);
+    data[i] = static_cast<T>(sum);
   }
   return data;
 }
@@ -57,7 +57,7 @@ void check(ProcessGroup& group) {
 
   const int64_t share = kCount / group.size();
   const auto whole = values<T>(group.rank());
-  std::vector<T> shard(static_cast<size_t>(share));
+  std::vector<T> shard(share);
   group.reduce_scatter(view(whole).slice(0, share * group.size()), view(shard), ReduceOp::Sum, *stream);
   EXPECT_TRUE(same_bits(shard.data(), expected.data() + group.rank() * share, share))
       << "reduce_scatter of " << name_of(kDTypeOf<T>);
@@ -84,11 +84,11 @@ TEST(Sums, OfATreeAreMadeInPairs) {
       run_ranks(kind, 4, [count](World& world) {
         const auto stream = make_inline_stream();
         const float terms[] = {1e8f, 1, -1e8f, 1};
-        std::vector<float> tree(static_cast<size_t>(count), terms[world.rank()]), serial = tree;
+        std::vector<float> tree(count, terms[world.rank()]), serial = tree;
         world.group().all_reduce(view(tree), ReduceOp::TreeSum, *stream);
         world.group().all_reduce(view(serial), ReduceOp::Sum, *stream);
-        EXPECT_EQ(tree, std::vector<float>(static_cast<size_t>(count), 0));
-        EXPECT_EQ(serial, std::vector<float>(static_cast<size_t>(count), 1));
+        EXPECT_EQ(tree, std::vector<float>(count, 0));
+        EXPECT_EQ(serial, std::vector<float>(count, 1));
       });
 }
 

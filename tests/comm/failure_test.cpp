@@ -185,7 +185,7 @@ TEST_P(Failures, ARankThatNeverEntersIsNamedAtTheDeadline) {
 TEST_P(Failures, AnErrorOfQueuedWorkIsThrownWhereTheStreamIsWaitedFor) {
   run_ranks(GetParam(), 2, [](World& world) {
     const auto stream = make_thread_stream("communication");
-    std::vector<float> data(static_cast<size_t>(10 + world.rank()));
+    std::vector<float> data(10 + world.rank());
     world.group().all_reduce(view(data), ReduceOp::Sum, *stream);
     world.group().barrier(*stream);
     EXPECT_EQ(catch_comm_error([&] { stream->synchronize(); }).code, ExitCode::RanksDisagree);

@@ -16,25 +16,23 @@ using ::testing::HasSubstr;
 // A job whose ranks all live in this process, each with its own JobState and monitor, joined by real connections.
 class Job {
  public:
-  explicit Job(int size, milliseconds silence = milliseconds(60000))
-      : states_(static_cast<size_t>(size)), ranks_(states_.size()) {
+  explicit Job(int size, milliseconds silence = milliseconds(60000)) : states_(size), ranks_(states_.size()) {
     Meeting meeting(size);
     std::vector<std::function<void()>> bodies;
     for (int rank = 0; rank < size; ++rank) {
       bodies.push_back([this, &meeting, rank, silence] {
-        const auto i = static_cast<size_t>(rank);
-        states_[i] = std::make_shared<JobState>();
+        states_[rank] = std::make_shared<JobState>();
         LivenessOptions options;
         options.beat = milliseconds(20);
         options.silence = silence;
-        ranks_[i] = std::make_unique<Liveness>(rendezvous(meeting.options(rank)), rank, options, states_[i]);
+        ranks_[rank] = std::make_unique<Liveness>(rendezvous(meeting.options(rank)), rank, options, states_[rank]);
       });
     }
     for (const Outcome& outcome : meeting.run(bodies)) EXPECT_EQ(outcome.error, "");
   }
-  Liveness& operator[](int rank) { return *ranks_[static_cast<size_t>(rank)]; }
-  JobState& state(int rank) { return *states_[static_cast<size_t>(rank)]; }
-  void kill(int rank) { ranks_[static_cast<size_t>(rank)].reset(); }
+  Liveness& operator[](int rank) { return *ranks_[rank]; }
+  JobState& state(int rank) { return *states_[rank]; }
+  void kill(int rank) { ranks_[rank].reset(); }
   int size() const { return static_cast<int>(ranks_.size()); }
 
   // Runs `body` on one thread for each rank that has not been killed.
@@ -42,8 +40,8 @@ class Job {
     std::vector<Outcome> outcomes(ranks_.size());
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size(); ++rank) {
-      if (ranks_[static_cast<size_t>(rank)]) {
-        threads.emplace_back([&, rank] { outcomes[static_cast<size_t>(rank)] = outcome_of([&] { body(rank); }); });
+      if (ranks_[rank]) {
+        threads.emplace_back([&, rank] { outcomes[rank] = outcome_of([&] { body(rank); }); });
       }
     }
     for (auto& thread : threads) thread.join();
@@ -152,8 +150,8 @@ TEST(Liveness, MeetEndsWhenARankIsLost) {
   });
   EXPECT_LT(steady_clock::now() - start, milliseconds(1000));
   for (int rank : {0, 2}) {
-    EXPECT_THAT(outcomes[static_cast<size_t>(rank)].error, HasSubstr("lost rank 1 (host a, pid 101) during there: "));
-    EXPECT_EQ(outcomes[static_cast<size_t>(rank)].code, ExitCode::PeerLost);
+    EXPECT_THAT(outcomes[rank].error, HasSubstr("lost rank 1 (host a, pid 101) during there: "));
+    EXPECT_EQ(outcomes[rank].code, ExitCode::PeerLost);
   }
 }
 

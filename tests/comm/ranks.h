@@ -49,7 +49,7 @@ class Processes {
   using Body = std::function<void(World&, JobState&)>;
   Processes(int ranks, const Body& body, const WorldOptions& options = {});
   ~Processes();
-  pid_t pid(int rank) const { return pids_[static_cast<size_t>(rank)]; }
+  pid_t pid(int rank) const { return pids_[rank]; }
   // Waits for the rank's end. Returns its exit status, or 128 + the signal that killed it. The status is 1 if an expectation
   // failed or the body threw.
   int wait(int rank);

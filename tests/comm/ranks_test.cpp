@@ -93,7 +93,7 @@ Processes::~Processes() {
 }
 
 int Processes::wait(int rank) {
-  pid_t& pid = pids_[static_cast<size_t>(rank)];
+  pid_t& pid = pids_[rank];
   int status = 0;
   if (pid <= 0 || waitpid(pid, &status, 0) != pid) return -1;
   pid = 0;

@@ -21,13 +21,13 @@ TEST(Rendezvous, GivesEveryRankTheSameTable) {
   std::vector<Joined> joined(kRanks);
   std::vector<std::function<void()>> bodies;
   for (int rank = 0; rank < kRanks; ++rank) {
-    bodies.push_back([&, rank] { joined[static_cast<size_t>(rank)] = rendezvous(meeting.options(rank)); });
+    bodies.push_back([&, rank] { joined[rank] = rendezvous(meeting.options(rank)); });
   }
   for (const Outcome& outcome : meeting.run(bodies)) EXPECT_EQ(outcome.error, "");
   for (const Joined& one : joined) {
     ASSERT_EQ(one.members.size(), size_t{kRanks});
     EXPECT_EQ(one.job_id, "c0ffee");
-    for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(one.members[static_cast<size_t>(rank)].pid, 100 + rank);
+    for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(one.members[rank].pid, 100 + rank);
   }
 }
 
@@ -370,7 +370,7 @@ TEST(Handshake, ReplayedFromARecordingIsRefused) {
   };
   const auto read_some = [](const Descriptor& from, size_t bytes) {
     std::string out(bytes, '\0');
-    out.resize(static_cast<size_t>(::recv(from.number(), out.data(), bytes, MSG_WAITALL)));
+    out.resize(::recv(from.number(), out.data(), bytes, MSG_WAITALL));
     return out;
   };
   // An eavesdropper sits between an honest joiner and rank 0.

@@ -70,7 +70,7 @@ class SocketTransport final : public Transport {
   std::unique_ptr<PendingMessage> receive(int peer, uint64_t tag, std::span<std::byte> bytes) override;
   std::string why_gone(int peer) const override {
     std::lock_guard lock(mutex_);
-    return connections_[static_cast<size_t>(peer)].why_gone;
+    return connections_[peer].why_gone;
   }
 
  private:
@@ -99,7 +99,7 @@ class SocketTransport::Sending final : public PendingMessage {
   ~Sending() override {
     std::lock_guard lock(transport_.mutex_);
     if (message_->complete()) return;
-    auto& queue = transport_.connections_[static_cast<size_t>(peer_)].to_send;
+    auto& queue = transport_.connections_[peer_].to_send;
     if (message_->sent == 0) {
       std::erase(queue, message_);
     } else {  // the peer must find where the next message begins
@@ -124,7 +124,7 @@ class SocketTransport::Receiving final : public PendingMessage {
   ~Receiving() override {
     std::lock_guard lock(transport_.mutex_);
     message_->data = nullptr;
-    std::erase(transport_.connections_[static_cast<size_t>(peer_)].posted[tag_], message_);
+    std::erase(transport_.connections_[peer_].posted[tag_], message_);
   }
   MessageState wait(milliseconds slice) override {
     const MessageState state = transport_.wait(peer_, slice, [this] { return message_->complete; });
@@ -145,7 +145,7 @@ std::unique_ptr<PendingMessage> SocketTransport::send(int peer, uint64_t tag, st
   message->start = {tag, bytes.size()};
   message->data = bytes.data();
   std::lock_guard lock(mutex_);
-  PeerConnection& connection = connections_[static_cast<size_t>(peer)];
+  PeerConnection& connection = connections_[peer];
   connection.to_send.push_back(message);
   send_some(connection);
   return std::make_unique<Sending>(*this, peer, std::move(message));
@@ -156,7 +156,7 @@ std::unique_ptr<PendingMessage> SocketTransport::receive(int peer, uint64_t tag,
   message->data = bytes.data();
   message->size = bytes.size();
   std::lock_guard lock(mutex_);
-  PeerConnection& connection = connections_[static_cast<size_t>(peer)];
+  PeerConnection& connection = connections_[peer];
   auto& early = connection.not_expected[tag];
   if (early.empty()) {
     connection.posted[tag].push_back(message);
@@ -174,7 +174,7 @@ MessageState SocketTransport::wait(int peer, milliseconds slice, const std::func
       std::lock_guard lock(mutex_);
       move_data();
       if (complete()) return MessageState::Complete;
-      if (!connections_[static_cast<size_t>(peer)].why_gone.empty()) return MessageState::PeerGone;
+      if (!connections_[peer].why_gone.empty()) return MessageState::PeerGone;
     }
     const auto left = std::chrono::ceil<milliseconds>(end - steady_clock::now());
     if (left <= milliseconds(0)) return MessageState::Pending;
@@ -284,8 +284,8 @@ void SocketTransport::fill(Incoming& incoming, const std::vector<std::byte>& mes
 
 }  // namespace
 
-SocketPairs::SocketPairs(int ranks) : ends_(static_cast<size_t>(ranks)) {
-  for (auto& ends : ends_) ends.resize(static_cast<size_t>(ranks));
+SocketPairs::SocketPairs(int ranks) : ends_(ranks) {
+  for (auto& ends : ends_) ends.resize(ranks);
   for (size_t a = 0; a < ends_.size(); ++a)
     for (size_t b = a + 1; b < ends_.size(); ++b) {
       int pair[2];
@@ -297,7 +297,7 @@ SocketPairs::SocketPairs(int ranks) : ends_(static_cast<size_t>(ranks)) {
 }
 
 std::unique_ptr<Transport> SocketPairs::transport_of(int rank) {
-  return std::make_unique<SocketTransport>(rank, std::move(ends_[static_cast<size_t>(rank)]));
+  return std::make_unique<SocketTransport>(rank, std::move(ends_[rank]));
 }
 
 }  // namespace trivet::comm

@@ -45,7 +45,7 @@ TEST(Subgroup, OfASubgroupKnowsItsWorldRanks) {
     if (!upper) return;
     const auto last = upper->subgroup({1, 2}, "last");
     if (!last) return;
-    std::vector<float> data(static_cast<size_t>(1 + last->rank()));
+    std::vector<float> data(1 + last->rank());
     const Caught caught = catch_comm_error([&] { last->all_reduce(view(data), ReduceOp::Sum, *stream); });
     EXPECT_THAT(caught.text, HasSubstr("rank 0 (world rank 2) runs all_reduce of 1 float32, rank 1 (world rank 3) runs "
                                        "all_reduce of 2 float32"));

@@ -38,7 +38,7 @@ int64_t expected_elements(int rank, int n, int64_t c, int64_t element_bytes) {
 TEST(Traffic, EqualsTheFormulasAndThePlannersGroupAgrees) {
   const auto body = [](World& world) {
     const int n = world.size();
-    std::vector<float> whole(static_cast<size_t>(kOddCount * n)), other(whole.size()), shard(kOddCount);
+    std::vector<float> whole(kOddCount * n), other(whole.size()), shard(kOddCount);
     const auto stream = make_inline_stream();
     run_all(world.group(), {view(whole), view(other), view(shard)}, *stream);
     const int64_t expected = expected_elements(world.rank(), n, kOddCount, sizeof(float)) * static_cast<int64_t>(sizeof(float));
@@ -68,7 +68,7 @@ TEST(Traffic, OfAllToAllVIsWhatIsSentToOthers) {
       if (peer != rank) to_others += counts.sent.back();
     }
     const auto stream = make_inline_stream();
-    std::vector<float> in(static_cast<size_t>(sent)), out(static_cast<size_t>(received));
+    std::vector<float> in(sent), out(received);
     world.group().all_to_all_v(view(in), view(out), counts, *stream);
     EXPECT_EQ(world.group().traffic().bytes_sent, 4 * to_others);
     EXPECT_EQ(world.group().traffic().operations, 1);

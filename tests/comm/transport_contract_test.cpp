@@ -29,7 +29,7 @@ constexpr Maker kTransports[] = {{"Sockets", socket_transports}};
 class TransportContract : public testing::TestWithParam<Maker> {
  protected:
   explicit TransportContract(int ranks = 3) : transports_(GetParam().make(ranks)) {}
-  Transport& rank(int index) { return *transports_[static_cast<size_t>(index)]; }
+  Transport& rank(int index) { return *transports_[index]; }
 
   Transports transports_;
 };

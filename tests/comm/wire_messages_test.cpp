@@ -42,7 +42,7 @@ TEST(WireMessages, ArriveAsTheyWereSent) {
   const Table table = decode_table(encode_table(table_of(5)).payload);
   EXPECT_EQ(table.job_id, "c0ffee");
   ASSERT_EQ(table.members.size(), 5u);
-  for (int rank = 0; rank < 5; ++rank) expect_equal(table.members[static_cast<size_t>(rank)], member(rank, 5));
+  for (int rank = 0; rank < 5; ++rank) expect_equal(table.members[rank], member(rank, 5));
 
   const Refusal refusal = decode_refuse(encode_refuse({ExitCode::VersionSkew, "why"}).payload);
   EXPECT_EQ(refusal.code, ExitCode::VersionSkew);

@@ -86,7 +86,7 @@ class Ranks {
                                          }}));
     }
   }
-  WorldActivity& operator[](int rank) { return *ranks_[static_cast<size_t>(rank)]; }
+  WorldActivity& operator[](int rank) { return *ranks_[rank]; }
   const std::vector<std::string>& lines() const { return lines_; }
 
  private:

@@ -37,7 +37,7 @@ class IdleWorld final : public World {
  public:
   IdleWorld(const WorldRequest& request, std::string& log) : request_(request), log_(log) {}
   ProcessGroup& group() const override { return *group_; }
-  std::string host() const override { return request_.members[static_cast<size_t>(request_.rank)].host; }
+  std::string host() const override { return request_.members[request_.rank].host; }
   void close() override { log_ += "close "; }
   void abort(const std::string& reason) noexcept override { log_ += "abort(" + reason + ") "; }
 
@@ -71,7 +71,7 @@ std::vector<std::string> connect_two(const Made& made, const Body& body) {
         EXPECT_EQ(&request.members, &members);
         job = request.job;
         made(request);
-        return std::make_unique<IdleWorld>(request, logs[static_cast<size_t>(rank)]);
+        return std::make_unique<IdleWorld>(request, logs[rank]);
       };
     };
     const auto world = connect(place, {}, choose);
@@ -86,7 +86,7 @@ std::vector<std::string> connect_two(const Made& made, const Body& body) {
 TEST(Connect, GivesTheMakerWhatRanksNeedToFindEachOther) {
   const auto exchange_addresses = [](const WorldRequest& request) {
     EXPECT_EQ(request.job_id, "c0ffee");
-    EXPECT_EQ(request.members[static_cast<size_t>(request.rank)].rank, request.rank);
+    EXPECT_EQ(request.members[request.rank].rank, request.rank);
     const int other = 1 - request.rank;
     request.store.set("test/" + std::to_string(request.rank), "address of " + std::to_string(request.rank));
     request.meet();

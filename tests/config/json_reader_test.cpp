@@ -47,9 +47,7 @@ TEST(JsonReader, AcceptsACommaAfterTheLastValue) {
 TEST(JsonReader, SkipsAByteOrderMark) { EXPECT_EQ(read_json("\xEF\xBB\xBF{}", "x").kind, JsonKind::Object); }
 
 TEST(JsonReader, SixtyFourLevelsAreAllowed) {
-  const auto nested = [](int depth) {
-    return std::string(static_cast<size_t>(depth), '[') + std::string(static_cast<size_t>(depth), ']');
-  };
+  const auto nested = [](int depth) { return std::string(depth, '[') + std::string(depth, ']'); };
   EXPECT_NO_THROW(read_json(nested(64), "x"));
   EXPECT_NO_THROW(read_json(nested(65), "x"));
   EXPECT_THROW(read_json(nested(66), "x"), ConfigError);

@@ -22,7 +22,7 @@ HostTensor any_bits(DType dtype, int64_t size) {
   HostTensor tensor(dtype, {size});
   auto* bytes = static_cast<unsigned char*>(tensor.view().data);
   for (int64_t b = 0; b < tensor.view().bytes(); ++b)
-    bytes[b] = static_cast<unsigned char>(philox(3, static_cast<uint64_t>(b) / 4, 0)[static_cast<size_t>(b) % 4] >> 11);
+    bytes[b] = static_cast<unsigned char>(philox(3, static_cast<uint64_t>(b) / 4, 0)[b % 4] >> 11);
   return tensor;
 }
 
@@ -238,7 +238,7 @@ TEST(CudaFixedPoint, AddsStoresAndRoundsAsTheCpu) {
       for (const int64_t offset : kOffsets) {
         if (offset != 0 && size < 1000) continue;
         Twin x(values_with_misfits(dtype, size), offset), refused = Twin::of<int64_t>({10}, {1}), tenth = number_of(0.1);
-        std::vector<int64_t> before(static_cast<size_t>(size));
+        std::vector<int64_t> before(size);
         std::iota(before.begin(), before.end(), int64_t{-5} << 40);
         Twin sum = Twin::of(before, {size}), stored = Twin::of(before, {size});
         run_twins(

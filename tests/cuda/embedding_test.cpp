@@ -7,7 +7,7 @@ namespace {
 
 // Token ids of which every third is `common`.
 Twin tokens_of(int64_t sequences, int64_t positions, int64_t vocabulary, int32_t common, uint64_t seed) {
-  std::vector<int32_t> ids(static_cast<size_t>(sequences * positions));
+  std::vector<int32_t> ids(sequences * positions);
   for (size_t t = 0; t < ids.size(); ++t) {
     const auto random = philox(seed, t, 0)[0] % static_cast<uint32_t>(vocabulary);
     ids[t] = t % 3 == 0 ? common : static_cast<int32_t>(random);

@@ -41,7 +41,7 @@ class HostCopiesTest : public testing::Test {
     copies_.to_device(from.data(), device_ + place, static_cast<int64_t>(from.size()), stream.get());
   }
   Bytes read(int64_t place, int64_t count, const StreamHandle& stream) {
-    Bytes out(static_cast<size_t>(count));
+    Bytes out(count);
     copies_.to_host(device_ + place, out.data(), count, stream.get());
     return out;
   }

@@ -33,7 +33,7 @@ TEST(DeviceMemory, ReadsAsZeroAndIsAligned) {
   for (const int64_t bytes : {1, 255, 4097}) {
     void* data = allocator->allocate(bytes);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % 256, 0u);
-    EXPECT_EQ(read(data, static_cast<size_t>(bytes)), std::vector<unsigned char>(static_cast<size_t>(bytes), 0));
+    EXPECT_EQ(read(data, static_cast<size_t>(bytes)), std::vector<unsigned char>(bytes, 0));
     allocator->release(data, bytes);
   }
   EXPECT_EQ(cuda_shim::allocated_bytes(), 0);

@@ -71,7 +71,7 @@ class DeviceVector {
     CUDA_CHECK(cudaMemcpy(data_, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
   }
   std::vector<T> read() const {
-    std::vector<T> values(static_cast<size_t>(count_));
+    std::vector<T> values(count_);
     if (count_ > 0) CUDA_CHECK(cudaMemcpy(values.data(), data_, values.size() * sizeof(T), cudaMemcpyDeviceToHost));
     return values;
   }
@@ -120,7 +120,7 @@ inline void run_nccl(int ranks, const std::function<void(NcclRank&)>& body, cons
         NcclResources resources(
             world.group(), memory, meter, [] { return the_current_stream; }, options);
         DeviceStream stream;
-        std::vector<int> all(static_cast<size_t>(world.size()));
+        std::vector<int> all(world.size());
         std::iota(all.begin(), all.end(), 0);
         auto group = make_nccl_group(world.group().subgroup(all, "world"), resources);
         NcclRank rank{world, resources, *group, stream};

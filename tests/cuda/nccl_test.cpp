@@ -17,16 +17,15 @@ namespace {
 // Values of very different magnitudes, so that a different order or an extra rounding changes the sum.
 template <typename T>
 std::vector<T> values(int rank, int64_t count) {
-  std::vector<T> data(static_cast<size_t>(count));
+  std::vector<T> data(count);
   for (int64_t i = 0; i < count; ++i) {
     uint64_t x = (static_cast<uint64_t>(rank) << 40) + static_cast<uint64_t>(i) + 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x ^= x >> 31;
     if constexpr (std::is_integral_v<T>)
-      data[static_cast<size_t>(i)] = static_cast<T>(x);
+      data[i] = static_cast<T>(x);
     else
-      data[static_cast<size_t>(i)] =
-          static_cast<T>(std::ldexp(static_cast<float>(x & 0xffff) - 32768.f, static_cast<int>((x >> 16) % 12) - 20));
+      data[i] = static_cast<T>(std::ldexp(static_cast<float>(x & 0xffff) - 32768.f, static_cast<int>((x >> 16) % 12) - 20));
   }
   return data;
 }
@@ -167,7 +166,7 @@ TEST_P(NcclGroups, CountTheTrafficOfTheFormulas) {
   run_nccl(GetParam(), [](NcclRank& rank) {
     const int n = rank.group.size();
     const auto before = rank.world.group().traffic().bytes_sent;
-    const std::vector<int64_t> equal(static_cast<size_t>(n), 1001);
+    const std::vector<int64_t> equal(n, 1001);
     const ExchangeCounts counts{equal, equal};
     Twin<float>(rank, {values<float>(rank.group.rank(), n * 1001), values<float>(9, n * 1001), values<float>(7, 1001)})
         .expect_same("every operation", [&](auto& group, auto& t, auto& stream) {
@@ -213,12 +212,12 @@ TEST_P(NcclGroups, OfTwoRanksSendAndReceiveAtTheSameTime) {
   run_nccl(GetParam(), [](NcclRank& rank) {
     const int n = rank.world.size(), r = rank.world.rank();
     if (n < 2) return;
-    std::vector<std::unique_ptr<ProcessGroup>> links(static_cast<size_t>(n));  // [a]: between rank a and the next rank
+    std::vector<std::unique_ptr<ProcessGroup>> links(n);  // [a]: between rank a and the next rank
     for (int a = 0; a < n; ++a) {
       auto link = rank.group.subgroup({std::min(a, (a + 1) % n), std::max(a, (a + 1) % n)}, "link " + std::to_string(a));
-      if (link) links[static_cast<size_t>(a)] = std::move(link);
+      if (link) links[a] = std::move(link);
     }
-    ProcessGroup &to_next = *links[static_cast<size_t>(r)], &from_last = *links[static_cast<size_t>((r + n - 1) % n)];
+    ProcessGroup &to_next = *links[r], &from_last = *links[(r + n - 1) % n];
     DeviceStream receives;
     const DeviceVector<int64_t> out(values<int64_t>(r, 5003)), in(values<int64_t>(9, 5003));
     for (int round = 0; round < 3; ++round) {
@@ -322,19 +321,19 @@ TEST(RankSum, HasTheBitsOfTheHostsReductions) {
       if (op == ReduceOp::TreeSum && (ranks & (ranks - 1)) != 0) continue;
       const int64_t count = 131, stride = 136;
       const int own = ranks / 2;
-      std::vector<float> received(static_cast<size_t>(std::max(ranks - 1, 1) * stride)), expected(static_cast<size_t>(count));
+      std::vector<float> received(std::max(ranks - 1, 1) * stride), expected(count);
       std::vector<std::vector<float>> pieces;
       std::vector<const void*> from;
       for (int rank = 0; rank < ranks; ++rank) pieces.push_back(values<float>(rank, count));
       for (int rank = 0; rank < ranks; ++rank) {
-        from.push_back(pieces[static_cast<size_t>(rank)].data());
+        from.push_back(pieces[rank].data());
         if (rank == own) continue;
         const int64_t place = (rank < own ? rank : rank - 1) * stride;
-        std::copy(pieces[static_cast<size_t>(rank)].begin(), pieces[static_cast<size_t>(rank)].end(), received.begin() + place);
+        std::copy(pieces[rank].begin(), pieces[rank].end(), received.begin() + place);
       }
       void* const to[] = {expected.data()};
       reduce(DType::Float32, op, from, to, count);
-      const DeviceVector<float> staged(received), mine(pieces[static_cast<size_t>(own)]);
+      const DeviceVector<float> staged(received), mine(pieces[own]);
       rank_sum({.dtype = DType::Float32,
                 .op = op,
                 .received = staged.view().data,

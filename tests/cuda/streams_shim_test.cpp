@@ -19,7 +19,7 @@ TEST_F(StreamsOnFakeDevice, TheSteadyStateCreatesNothingAndNeverWaits) {
       gathered.push_back(side_->record());
     }
     for (int block = 0; block < 4; ++block) {
-      gathered[static_cast<size_t>(block)].synchronize();
+      gathered[block].synchronize();
       launch_copy(block, 10 + block);
       other_->enqueue([&] { launch_copy(10 + block, 20 + block); });
     }

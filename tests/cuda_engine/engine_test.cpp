@@ -125,10 +125,9 @@ void with_engine(Config config, int ranks, const Use& use) {
     model::Model model = model::build(model::with_vocabulary(config.model, 61));
     Plan plan = make_plan(config, model, world.size());
     Engine engine(std::move(plan), std::move(model), world);
-    const std::vector<int32_t> tokens(static_cast<size_t>(config.model.sequence_length), 7);
+    const std::vector<int32_t> tokens(config.model.sequence_length, 7);
     const ConstTensorView view{tokens.data(), DType::Int32, {1, config.model.sequence_length}};
-    const std::vector<Microbatch> batches(static_cast<size_t>(engine.plan().batch.gradient_accumulation_steps),
-                                          {view, view, 0});
+    const std::vector<Microbatch> batches(engine.plan().batch.gradient_accumulation_steps, {view, view, 0});
     const auto step = [&] { engine.train_batch(batches); };
     step();
     use(engine, step, world.rank());

@@ -113,7 +113,7 @@ void with_engine_of_one_rank(Config config, const Use& use) {
     model::Model model = model::build(model::with_vocabulary(run.config.model, 61));
     Plan plan = make_plan(run.config, model, 1);
     Engine engine(std::move(plan), std::move(model), world);
-    std::vector<int32_t> tokens(static_cast<size_t>(run.config.model.sequence_length));
+    std::vector<int32_t> tokens(run.config.model.sequence_length);
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i * 7 % 61);
     const ConstTensorView view{tokens.data(), DType::Int32, {1, run.config.model.sequence_length}};
     const int64_t count = engine.plan().batch.gradient_accumulation_steps;

@@ -143,10 +143,10 @@ TEST_F(HostSideOnCuda, CopiesRunDuringTheUpdateOfAnotherPiece) {
     }
   });
   EXPECT_EQ(next, kPieces);
-  std::vector<uint16_t> weights(static_cast<size_t>(kElements));
+  std::vector<uint16_t> weights(kElements);
   kernels_->to_host(group_->weight(0), {weights.data(), DType::BFloat16, {kElements}});
   for (int64_t e = 0; e < kElements; ++e)
-    ASSERT_EQ(weights[static_cast<size_t>(e)], bfloat16_of(-static_cast<float>(e / kPiece))) << "element " << e;
+    ASSERT_EQ(weights[e], bfloat16_of(-static_cast<float>(e / kPiece))) << "element " << e;
 }
 
 TEST_F(HostSideOnCuda, AnUpdateBeginsWhenItsGradientsAreThereAndAVisitEndsWhenItsWeightsAre) {

@@ -18,7 +18,7 @@ DataOptions options_for(const std::string& train, VocabularyKind vocabulary) {
 }
 
 std::vector<int32_t> all_of(const TokenSequence& file) {
-  std::vector<int32_t> ids(static_cast<size_t>(file.tokens()));
+  std::vector<int32_t> ids(file.tokens());
   file.read(0, ids);
   return ids;
 }

@@ -15,8 +15,8 @@ namespace {
 
 // Token number i has the id i.
 std::shared_ptr<SampleSource> counting(int32_t tokens, int64_t length) {
-  std::vector<int32_t> ids(static_cast<size_t>(tokens));
-  for (int32_t i = 0; i < tokens; ++i) ids[static_cast<size_t>(i)] = i;
+  std::vector<int32_t> ids(tokens);
+  for (int32_t i = 0; i < tokens; ++i) ids[i] = i;
   return std::make_shared<TokenSource>(std::make_shared<TokenArray>(ids, tokens), length);
 }
 
@@ -83,7 +83,7 @@ TEST(MicrobatchLoader, StepsOfAnEpochCoverEverySampleOnce) {
       for (size_t b = 0; b < 4; ++b) firsts.push_back(tokens_of(batch)[b * 8]);
     }
     std::sort(firsts.begin(), firsts.end());
-    for (int32_t i = 0; i < 12; ++i) EXPECT_EQ(firsts[static_cast<size_t>(i)], i * 8);
+    for (int32_t i = 0; i < 12; ++i) EXPECT_EQ(firsts[i], i * 8);
   }
 }
 

@@ -24,7 +24,7 @@ class Prepare : public testing::Test {
   }
   std::string text_of(const std::string& path) const {
     const auto file = open_token_file(path);
-    std::vector<int32_t> ids(static_cast<size_t>(file->tokens()));
+    std::vector<int32_t> ids(file->tokens());
     file->read(0, ids);
     return tokenizer_from_text(file->info().tokenizer_text, path)->decode(ids);
   }

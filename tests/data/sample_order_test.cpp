@@ -18,8 +18,8 @@ std::vector<int64_t> epoch_of(const SampleOrder& order, int64_t epoch) {
 }
 
 std::vector<int64_t> in_order(int64_t samples) {
-  std::vector<int64_t> expected(static_cast<size_t>(samples));
-  for (int64_t i = 0; i < samples; ++i) expected[static_cast<size_t>(i)] = i;
+  std::vector<int64_t> expected(samples);
+  for (int64_t i = 0; i < samples; ++i) expected[i] = i;
   return expected;
 }
 
@@ -61,7 +61,7 @@ TEST(SampleOrder, SpreadsSamplesEvenly) {
   for (uint64_t seed : {1, 2, 3, 4}) {
     const auto samples = epoch_of(SampleOrder(n, seed, true), 0);
     double distance = 0;
-    for (int64_t i = 0; i < n; ++i) distance += static_cast<double>(std::abs(samples[static_cast<size_t>(i)] - i));
+    for (int64_t i = 0; i < n; ++i) distance += static_cast<double>(std::abs(samples[i] - i));
     EXPECT_NEAR(distance / static_cast<double>(n) / static_cast<double>(n), 1.0 / 3, 5 * 0.24 / 100);
   }
 }

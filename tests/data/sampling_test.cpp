@@ -73,7 +73,7 @@ TEST(Sampling, ChooseFollowsTheRunningSum) {
 TEST(Sampling, FrequenciesAreTheProbabilities) {
   std::vector<int> counts(4);
   const int draws = 40000;
-  for (int i = 0; i < draws; ++i) ++counts[static_cast<size_t>(sample_token(kLogits, {}, 42, i % 4, i / 4))];
+  for (int i = 0; i < draws; ++i) ++counts[sample_token(kLogits, {}, 42, i % 4, i / 4)];
   const double expected[] = {0.5, 0.125, 0.25, 0.125};
   for (size_t t = 0; t < 4; ++t)
     EXPECT_NEAR(counts[t] / double{draws}, expected[t], 5 * std::sqrt(expected[t] * (1 - expected[t]) / draws)) << t;

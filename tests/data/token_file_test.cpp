@@ -23,7 +23,7 @@ class Sized : public Tokenizer {
 };
 
 std::vector<int32_t> all_tokens(const TokenSequence& file) {
-  std::vector<int32_t> ids(static_cast<size_t>(file.tokens()));
+  std::vector<int32_t> ids(file.tokens());
   file.read(0, ids);
   return ids;
 }

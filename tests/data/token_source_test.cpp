@@ -11,8 +11,8 @@ namespace {
 
 // Token number i has the id i.
 std::shared_ptr<TokenSequence> counting(int32_t tokens) {
-  std::vector<int32_t> ids(static_cast<size_t>(tokens));
-  for (int32_t i = 0; i < tokens; ++i) ids[static_cast<size_t>(i)] = i;
+  std::vector<int32_t> ids(tokens);
+  for (int32_t i = 0; i < tokens; ++i) ids[i] = i;
   return std::make_shared<TokenArray>(ids, tokens);
 }
 

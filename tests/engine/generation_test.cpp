@@ -51,7 +51,7 @@ class Generation : public testing::TestWithParam<model::Type> {
 double loss_of(const std::vector<float>& logits, int32_t target) {
   double sum = 0;
   for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
-  return std::log(sum) - static_cast<double>(logits[static_cast<size_t>(target)]);
+  return std::log(sum) - static_cast<double>(logits[target]);
 }
 
 std::vector<int32_t> some_tokens(int64_t count) {

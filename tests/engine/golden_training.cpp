@@ -111,7 +111,7 @@ TrainingTrace train_on_rank(const GoldenRun& run, const TrainingPlace& place, co
   const auto steps = static_cast<int64_t>(run.trace.loss.size());
   for (int64_t step = 0; step < steps; ++step) {
     const auto microbatches = microbatches_of(engine.plan(), world.rank(), step);
-    overflows = world.rank() == 0 && run.trace.skipped[static_cast<size_t>(step)];
+    overflows = world.rank() == 0 && run.trace.skipped[step];
     trace.lr.push_back(engine.learning_rate());
     const StepResult result = engine.train_batch(views_of(microbatches));
     trace.loss.push_back(result.loss);

@@ -69,7 +69,7 @@ class Rank {
     std::vector<int32_t> tokens;
     for (int64_t e = 0; e < shape.elements(); ++e) tokens.push_back(static_cast<int32_t>((e * e + 3 * number) % 97));
     const ConstTensorView view{tokens.data(), DType::Int32, shape};
-    const std::vector<Microbatch> batch(static_cast<size_t>(plan_.batch.gradient_accumulation_steps), {view, view, 0});
+    const std::vector<Microbatch> batch(plan_.batch.gradient_accumulation_steps, {view, view, 0});
     return worker_->train_step(batch, {.seed = 7, .step = number, .update = number + 1, .lr = 0.01, .loss_scale = loss_scale});
   }
   // All weights as layers see them, and all master weights and states, wherever they are.
@@ -81,7 +81,7 @@ class Rank {
       const zero::OwnedRange range = group.owned();
       const auto add = [&](TensorView view, zero::StagedTensor* staged) {
         const ConstTensorView data = staged ? reader.read(*staged, 0, staged->elements()) : ConstTensorView(view);
-        std::vector<float> values(static_cast<size_t>(data.elements()));
+        std::vector<float> values(data.elements());
         kernels_->copy(data, {values.data(), DType::Float32, {data.elements()}});
         for (const zero::FlatParameter& parameter : group.layout().parameters)  // padding may differ
           all.insert(all.end(), values.begin() + parameter.offset, values.begin() + parameter.offset + parameter.elements());

@@ -150,18 +150,17 @@ struct Measured {
 
 // Runs two steps and an evaluation.
 std::vector<Measured> measure(const Plan& plan) {
-  std::vector<Measured> measured(static_cast<size_t>(plan.mesh.size()));
+  std::vector<Measured> measured(plan.mesh.size());
   comm::run_threads(plan.mesh.size(), [&](comm::World& world) {
     Engine engine(plan, model_as_configured(plan.config), world);
     const Shape shape{plan.batch.micro_batch_size, plan.config.model.sequence_length};
-    const std::vector<int32_t> ids(static_cast<size_t>(shape.elements()), 5);
+    const std::vector<int32_t> ids(shape.elements(), 5);
     const ConstTensorView view{ids.data(), DType::Int32, shape};
-    const std::vector<Microbatch> batch(static_cast<size_t>(plan.batch.gradient_accumulation_steps), {view, view, 0});
+    const std::vector<Microbatch> batch(plan.batch.gradient_accumulation_steps, {view, view, 0});
     for (int step = 0; step < 2; ++step)
       EXPECT_FALSE(engine.train_batch(batch).skipped) << "a step without an update may need less";
     engine.evaluate(batch);
-    measured[static_cast<size_t>(world.rank())] = {engine.measured_memory(), engine.activations().peak_bytes(),
-                                                   engine.buffers().peak_bytes()};
+    measured[world.rank()] = {engine.measured_memory(), engine.activations().peak_bytes(), engine.buffers().peak_bytes()};
   });
   return measured;
 }
@@ -189,7 +188,7 @@ class MemoryPlan : public ::testing::Test {
   void expect_measured_as_planned(const Plan& plan) const {
     const std::vector<Measured> measured = measure(plan);
     for (int rank = 0; rank < plan.mesh.size(); ++rank) {
-      const Measured& is = measured[static_cast<size_t>(rank)];
+      const Measured& is = measured[rank];
       const RankPlan& planned = plan.rank(rank);
       for (const auto& [name, category] : EnumNames<MemoryCategory>::table)
         EXPECT_EQ(is.memory[category], planned.memory[category]) << name << " of rank " << rank;

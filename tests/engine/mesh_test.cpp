@@ -149,7 +149,7 @@ TEST(Mesh, GroupsSplitTheWorldInEveryOrder) {
       for (const Ranks& group : mesh.groups(axis)) {
         EXPECT_TRUE(std::ranges::is_sorted(group)) << name;
         for (size_t i = 0; i < group.size(); ++i) {
-          ++seen[static_cast<size_t>(group[i])];
+          ++seen[group[i]];
           EXPECT_EQ(mesh.coordinate_of(group[i], axis), static_cast<int>(i)) << name;
         }
       }

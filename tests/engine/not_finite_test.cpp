@@ -64,21 +64,21 @@ struct SpoiledStep {
 
 // What is reported after one step, by the rule that the trainer uses for all ranks. Each rank's own find is in `of_rank`.
 std::string first_of(const SpoiledStep& run, std::vector<std::optional<NotFinite>>& of_rank) {
-  of_rank.assign(static_cast<size_t>(run.ranks), std::nullopt);
+  of_rank.assign(run.ranks, std::nullopt);
   const Plan plan = plan_of(run.config, run.ranks);
   comm::run_threads(run.ranks, [&](comm::World& world) {
     model::Model model = model_of(run.config);
     model.layers[2] = std::make_unique<Spoils>(std::move(model.layers[2]), run.what, run.sample);
     Engine engine(plan, std::move(model), world);
     const Shape shape{plan.batch.micro_batch_size, run.config.model.sequence_length};
-    const std::vector<int32_t> tokens(static_cast<size_t>(shape.elements()), 3);
+    const std::vector<int32_t> tokens(shape.elements(), 3);
     const ConstTensorView view{tokens.data(), DType::Int32, shape};
     std::vector<Microbatch> batch;
     const data::BatchLayout layout = plan.batch_layout(world.rank());
     for (int64_t m = 0; m < plan.batch.gradient_accumulation_steps; ++m)
       batch.push_back({view, view, m * layout.data_size + layout.data_rank});
     EXPECT_TRUE(engine.train_batch(batch).skipped);
-    of_rank[static_cast<size_t>(world.rank())] = engine.search_last_step(batch);
+    of_rank[world.rank()] = engine.search_last_step(batch);
   });
   std::optional<NotFinite> first;
   for (const auto& found : of_rank)
@@ -191,7 +191,7 @@ TEST(NotFinite, IsSearchedForWhenALossIsInfiniteAndTheWeightsAreNot) {
     model::Model model = model_of(config);
     model.layers.back() = std::make_unique<InfiniteLoss>(std::move(model.layers.back()));
     Engine engine(plan, std::move(model), world);
-    const std::vector<int32_t> tokens(static_cast<size_t>(config.model.sequence_length), 3);
+    const std::vector<int32_t> tokens(config.model.sequence_length, 3);
     const ConstTensorView view{tokens.data(), DType::Int32, {1, config.model.sequence_length}};
     std::vector<Microbatch> batch;
     for (int64_t m = 0; m < plan.batch.gradient_accumulation_steps; ++m) batch.push_back({view, view, m});

@@ -46,18 +46,17 @@ class Offload : public ::testing::Test {
 
   // Runs two steps and an evaluation. Returns the peak of each category on each rank.
   static std::vector<MemoryBytes> train(const Config& config, int ranks, FileSystem& files = real_file_system()) {
-    std::vector<MemoryBytes> bytes(static_cast<size_t>(ranks));
+    std::vector<MemoryBytes> bytes(ranks);
     comm::run_threads(ranks, [&](comm::World& world) {
       Engine engine(plan_of(config, ranks), model_of(config), world, {.threads = 1, .files = &files});
       const int64_t micro = engine.plan().batch.micro_batch_size, tokens = micro * config.model.sequence_length;
-      const std::vector<int32_t> ids(static_cast<size_t>(tokens), 5);
+      const std::vector<int32_t> ids(tokens, 5);
       const ConstTensorView view{ids.data(), DType::Int32, {micro, config.model.sequence_length}};
-      const std::vector<Microbatch> batch(static_cast<size_t>(engine.plan().batch.gradient_accumulation_steps),
-                                          {view, view, 0});
+      const std::vector<Microbatch> batch(engine.plan().batch.gradient_accumulation_steps, {view, view, 0});
       engine.train_batch(batch);
       engine.train_batch(batch);
       engine.evaluate(batch);
-      bytes[static_cast<size_t>(world.rank())] = engine.measured_memory();
+      bytes[world.rank()] = engine.measured_memory();
     });
     return bytes;
   }
@@ -104,7 +103,7 @@ TEST_F(Offload, StatesFilesAndTraffic) {
     }
   for (const auto& instruction : rank.programs.train)
     if (instruction.op == pipeline::Op::Unshard)
-      for (const zero::FlatGroup& group : rank.layout.blocks[static_cast<size_t>(instruction.block)].groups)
+      for (const zero::FlatGroup& group : rank.layout.blocks[instruction.block].groups)
         if (!group.persistent && group.role == zero::GroupRole::Own) gathers += 2 * group.shard_elements;
   EXPECT_EQ(rank.state_file.bytes, state_bytes);
   EXPECT_EQ(rank.state_file.bytes_read, states);

@@ -21,17 +21,17 @@ using testing::ThrowsMessage;
 
 // The peak of each category on each rank after two steps and an evaluation.
 std::vector<MemoryBytes> measured(const Config& config, int ranks) {
-  std::vector<MemoryBytes> bytes(static_cast<size_t>(ranks));
+  std::vector<MemoryBytes> bytes(ranks);
   comm::run_threads(ranks, [&](comm::World& world) {
     Engine engine(plan_of(config, ranks), model_of(config), world);
     const int64_t micro = engine.plan().batch.micro_batch_size, tokens = micro * config.model.sequence_length;
-    const std::vector<int32_t> ids(static_cast<size_t>(tokens), 5);
+    const std::vector<int32_t> ids(tokens, 5);
     const ConstTensorView view{ids.data(), DType::Int32, {micro, config.model.sequence_length}};
-    const std::vector<Microbatch> batch(static_cast<size_t>(engine.plan().batch.gradient_accumulation_steps), {view, view, 0});
+    const std::vector<Microbatch> batch(engine.plan().batch.gradient_accumulation_steps, {view, view, 0});
     engine.train_batch(batch);
     engine.train_batch(batch);
     engine.evaluate(batch);
-    bytes[static_cast<size_t>(world.rank())] = engine.measured_memory();
+    bytes[world.rank()] = engine.measured_memory();
   });
   return bytes;
 }
@@ -141,7 +141,7 @@ TEST(Plan, PredictsTheMemoryOfEveryStageToTheByte) {
     const auto bytes = measured(config, ranks);
     for (int rank = 0; rank < ranks; ++rank)
       for (const auto& [name, category] : EnumNames<MemoryCategory>::table)
-        EXPECT_EQ(bytes[static_cast<size_t>(rank)][category], plan.rank(rank).memory[category])
+        EXPECT_EQ(bytes[rank][category], plan.rank(rank).memory[category])
             << name << ", rank " << rank << " of " << to_string(plan.mesh) << ", stage " << v.stage;
   }
 }

@@ -55,8 +55,8 @@ TEST(Recompute, SelectiveSavesWhatAttentionsCoreMakesAndComputesItAgain) {
       const double core_flops = 2.0 * static_cast<double>(sequence * sequence * hidden);
       for (size_t rank = 0; rank < kept.ranks.size(); ++rank) {
         const int stage = kept.ranks[rank].coordinates[Axis::Pipeline];
-        const int first = std::max(kept.stages.first_blocks[static_cast<size_t>(stage)], 1);    // not the embedding
-        const int end = std::min(kept.stages.first_blocks[static_cast<size_t>(stage) + 1], 7);  // nor the head
+        const int first = std::max(kept.stages.first_blocks[stage], 1);    // not the embedding
+        const int end = std::min(kept.stages.first_blocks[stage + 1], 7);  // nor the head
         const int64_t in_flight = schedule == ScheduleKind::GPipe ? microbatches : pipeline - stage;
         const int64_t cores = (end - first) * in_flight, less = kept.ranks[rank].memory[MemoryCategory::Activations] -
                                                                 again.ranks[rank].memory[MemoryCategory::Activations];

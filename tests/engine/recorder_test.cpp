@@ -12,7 +12,7 @@
 #include "engine/engine.h"
 #include "pipeline/measure.h"
 #include "pipeline/schedules/schedules.h"
-#include "pipeline/work.h"
+#include "pipeline/work_index.h"
 
 namespace trivet {
 namespace {
@@ -44,7 +44,7 @@ Layout draw(std::mt19937& random) {
   layout.overlap = number(0, 2) > 0;
   layout.tied = number(0, 1) == 1;
   layout.recompute = number(0, 3) == 0;
-  layout.release = EnumNames<UnshardRelease>::table[static_cast<size_t>(number(0, 3))].second;
+  layout.release = EnumNames<UnshardRelease>::table[number(0, 3)].second;
   return layout;
 }
 
@@ -76,12 +76,12 @@ struct RecordedRun {
 
 RecordedRun run(const Config& config, int ranks) {
   const auto model = [&] { return model::build(model::with_vocabulary(config.model, 17)); };
-  RecordedRun run{make_plan(config, model(), ranks), std::vector<Recording>(static_cast<size_t>(ranks))};
+  RecordedRun run{make_plan(config, model(), ranks), std::vector<Recording>(ranks)};
   comm::run_threads(ranks, [&](comm::World& world) {
     Engine engine(run.plan, model(), world);
-    const std::vector<int32_t> ids(static_cast<size_t>(config.model.sequence_length), 5);
+    const std::vector<int32_t> ids(config.model.sequence_length, 5);
     const ConstTensorView view{ids.data(), DType::Int32, {1, config.model.sequence_length}};
-    const std::vector<Microbatch> batch(static_cast<size_t>(run.plan.batch.gradient_accumulation_steps), {view, view, 0});
+    const std::vector<Microbatch> batch(run.plan.batch.gradient_accumulation_steps, {view, view, 0});
     engine.train_batch(batch);
     EXPECT_TRUE(engine.take_recordings().empty());
     engine.record(true);
@@ -89,7 +89,7 @@ RecordedRun run(const Config& config, int ranks) {
     engine.evaluate(batch);
     const auto steps = engine.take_recordings();
     ASSERT_EQ(steps.size(), 1u);
-    run.recordings[static_cast<size_t>(world.rank())] = steps.front();
+    run.recordings[world.rank()] = steps.front();
   });
   return run;
 }
@@ -111,18 +111,17 @@ void expect_in_order(const Program& program, const Recording& recording) {
 }
 
 std::string describe(const Schedule& schedule, const pipeline::Event& event) {
-  return fmt::format("{} of rank {} (queue {})", to_string(schedule[static_cast<size_t>(event.rank)][event.at]), event.rank,
+  return fmt::format("{} of rank {} (queue {})", to_string(schedule[event.rank][event.at]), event.rank,
                      static_cast<int>(event.queue));
 }
 
 void expect_waits_kept(const Schedule& schedule, const RecordedStep& step, Overlap overlap) {
-  const EventGraph graph = event_graph(schedule, Work(schedule, count_microbatches(schedule)), overlap);
+  const EventGraph graph = event_graph(schedule, WorkIndex(schedule, count_microbatches(schedule)), overlap);
   const std::vector<Interval> times = measured_times(schedule, graph, step);
   for (const auto& [earlier, later] : graph.waits) {
-    const pipeline::Event &before = graph.events[static_cast<size_t>(earlier)],
-                          &after = graph.events[static_cast<size_t>(later)];
+    const pipeline::Event &before = graph.events[earlier], &after = graph.events[later];
     if (before.rank < 0 || after.rank < 0) continue;
-    EXPECT_GE(times[static_cast<size_t>(later)].start, times[static_cast<size_t>(earlier)].end)
+    EXPECT_GE(times[later].start, times[earlier].end)
         << describe(schedule, after) << " waits for " << describe(schedule, before);
   }
 }
@@ -138,9 +137,9 @@ TEST(Recorder, TheExecutorKeepsTheOrderOfProgramsAndOfTheEventGraph) {
     for (int data = 0; data < layout.data; ++data) {
       Schedule schedule;
       RecordedStep step;
-      for (int rank = 0; rank < layout.ranks; ++rank) {
-        schedule.push_back(one.plan.ranks[static_cast<size_t>(rank)].programs.train);
-        step.push_back(one.recordings[static_cast<size_t>(rank * layout.data + data)]);
+      for (const int rank : one.plan.mesh.ranks_at({{Axis::Data, data}})) {
+        schedule.push_back(one.plan.rank(rank).programs.train);
+        step.push_back(one.recordings[rank]);
         expect_in_order(schedule.back(), step.back());
       }
       expect_waits_kept(schedule, step, layout.overlap ? Overlap::Queues : Overlap::None);

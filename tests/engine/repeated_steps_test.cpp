@@ -37,10 +37,9 @@ class RepeatedSteps : public testing::Test {
 
   RepeatKey key_of_step(int64_t first_sample, uint64_t seed = 7) {
     const Shape shape{plan_.batch.micro_batch_size, plan_.config.model.sequence_length};
-    const std::vector<int32_t> tokens(static_cast<size_t>(shape.elements()), 3);
+    const std::vector<int32_t> tokens(shape.elements(), 3);
     const ConstTensorView view{tokens.data(), DType::Int32, shape};
-    const std::vector<Microbatch> batch(static_cast<size_t>(plan_.batch.gradient_accumulation_steps),
-                                        {view, view, first_sample});
+    const std::vector<Microbatch> batch(plan_.batch.gradient_accumulation_steps, {view, view, first_sample});
     worker_.train_step(batch, {.seed = seed});
     return backend_.keys.back();
   }

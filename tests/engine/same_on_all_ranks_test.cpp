@@ -24,7 +24,7 @@ using Files = std::vector<FileContent>;
 std::vector<std::string> errors(const std::vector<Files>& files) {
   std::vector<std::string> all(files.size());
   comm::run_threads(static_cast<int>(files.size()), [&](comm::World& world) {
-    const auto rank = static_cast<size_t>(world.rank());
+    const int rank = world.rank();
     try {
       check_same_on_all_ranks(files[rank], world);
     } catch (const CommError& error) {

@@ -42,8 +42,8 @@ struct AgreedStop {
 std::vector<AgreedStop> run(const std::vector<AskedRank>& ranks, int64_t steps) {
   std::vector<AgreedStop> outcomes(ranks.size());
   comm::run_threads(static_cast<int>(ranks.size()), [&](comm::World& world) {
-    const AskedRank& rank = ranks[static_cast<size_t>(world.rank())];
-    AgreedStop& outcome = outcomes[static_cast<size_t>(world.rank())];
+    const AskedRank& rank = ranks[world.rank()];
+    AgreedStop& outcome = outcomes[world.rank()];
     StopRequest request;
     StepClock clock;
     StopAgreement agreement(&request, world.group(), clock);

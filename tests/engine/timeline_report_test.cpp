@@ -21,15 +21,15 @@ struct TimedRun {
 
 TimedRun run(const Config& config, int ranks, int steps) {
   const auto model = [&] { return model::build(model::with_vocabulary(config.model, 17)); };
-  TimedRun run{make_plan(config, model(), ranks), std::vector<std::vector<Recording>>(static_cast<size_t>(ranks))};
+  TimedRun run{make_plan(config, model(), ranks), std::vector<std::vector<Recording>>(ranks)};
   comm::run_threads(ranks, [&](comm::World& world) {
     Engine engine(run.plan, model(), world);
-    const std::vector<int32_t> ids(static_cast<size_t>(config.model.sequence_length), 5);
+    const std::vector<int32_t> ids(config.model.sequence_length, 5);
     const ConstTensorView view{ids.data(), DType::Int32, {1, config.model.sequence_length}};
-    const std::vector<Microbatch> batch(static_cast<size_t>(run.plan.batch.gradient_accumulation_steps), {view, view, 0});
+    const std::vector<Microbatch> batch(run.plan.batch.gradient_accumulation_steps, {view, view, 0});
     engine.record(true);
     for (int step = 0; step < steps; ++step) engine.train_batch(batch);
-    run.recordings[static_cast<size_t>(world.rank())] = engine.take_recordings();
+    run.recordings[world.rank()] = engine.take_recordings();
   });
   return run;
 }
@@ -78,8 +78,7 @@ TEST(TimelineReport, HasARowForEachRankOfThreeAxesAndCostsForEachBlock) {
   for (const StepTimes* side : {&report.measured, &report.simulated}) {
     ASSERT_EQ(side->timeline.ranks.size(), 8u);
     for (int rank = 0; rank < 8; ++rank)
-      EXPECT_EQ(computations(side->timeline.ranks[static_cast<size_t>(rank)]),
-                computations(one.plan.rank(rank).programs.train));
+      EXPECT_EQ(computations(side->timeline.ranks[rank]), computations(one.plan.rank(rank).programs.train));
     EXPECT_GT(side->timeline.makespan, report.update_ms);
     EXPECT_GT(side->timeline.bubble_fraction, 0);
     EXPECT_LT(side->timeline.bubble_fraction, 1);

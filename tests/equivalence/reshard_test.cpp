@@ -53,11 +53,10 @@ void with_engine(const Grid& grid, const std::function<void(Engine&)>& body) {
 // One step on made-up tokens, so that moments are not zero.
 void train_once(Engine& engine) {
   const int64_t micro = engine.plan().batch.micro_batch_size, length = engine.model().sample.input[0];
-  std::vector<int32_t> tokens(static_cast<size_t>(micro * length));
+  std::vector<int32_t> tokens(micro * length);
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i * 7 % 61);
   const ConstTensorView view{tokens.data(), DType::Int32, {micro, length}};
-  engine.train_batch(
-      std::vector<Microbatch>(static_cast<size_t>(engine.plan().batch.gradient_accumulation_steps), {view, view, 0}));
+  engine.train_batch(std::vector<Microbatch>(engine.plan().batch.gradient_accumulation_steps, {view, view, 0}));
 }
 
 class Checkpoint : public testing::Test {

@@ -56,7 +56,7 @@ bool same_entries(const SafetensorsHeader& a, const SafetensorsHeader& b) {
 void read_all(const LoadedStep& step) {
   for (const auto& [name, tensor] : step.manifest().tensors) {
     if (tensor.shape.elements() > 1 << 16) continue;
-    std::vector<std::byte> data(static_cast<size_t>(tensor.shape.elements() * size_of(tensor.dtype)));
+    std::vector<std::byte> data(tensor.shape.elements() * size_of(tensor.dtype));
     const Piece piece = whole_box_piece(name, tensor.shape, 0, {data.data(), tensor.dtype, {tensor.shape.elements()}});
     accepts(kCheckpointRefused, [&] { step.read({&piece, 1}, 1); });
   }

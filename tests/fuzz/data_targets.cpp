@@ -49,7 +49,7 @@ void check_tokens(const std::string& path) {
   std::shared_ptr<StoredTokenFile> file;
   if (!accepts(kDataRefused, [&] { file = open_token_file(path); })) return;
   require(file->tokens() >= 0 && file->info().tokens == file->tokens(), "the number of tokens is known");
-  std::vector<int32_t> ids(static_cast<size_t>(file->tokens()));
+  std::vector<int32_t> ids(file->tokens());
   const bool read = accepts(kDataRefused, [&] { file->read(0, ids); });
   require(read == accepts(kDataRefused, [&] { verify_tokens(path); }), "what can be read is verified");
   require(!file->digest().empty(), "a file has a digest");

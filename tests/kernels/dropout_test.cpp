@@ -11,7 +11,7 @@ const DropoutSite kSite{.rate = 0.3f, .key = 0x1234567890abcdef, .step = 7, .fir
 // The definition of dropout in kernels/elementwise.h.
 bool dropped(const DropoutSite& site, int64_t sample, int64_t element) {
   const uint64_t high = (static_cast<uint64_t>(site.step.value()) << 32) + static_cast<uint64_t>(site.first_sample + sample);
-  return unit_float(philox(site.key, static_cast<uint64_t>(element) / 4, high)[static_cast<size_t>(element % 4)]) < site.rate;
+  return unit_float(philox(site.key, static_cast<uint64_t>(element) / 4, high)[element % 4]) < site.rate;
 }
 
 const Shape kShapes[] = {{0, 7}, {1, 1}, {3, 5}, {2, 4, 17}, {3, 12011}, {2, 20, 1024}};

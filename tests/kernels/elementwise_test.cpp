@@ -51,11 +51,11 @@ TEST(Elementwise, ConversionsRoundOnceToNearestEven) {
     });
     HostTensor expected(dtype, from.shape);
     for (int64_t e = 0; e < from.elements(); ++e) {
-      expected.set(e, values[static_cast<size_t>(e)]);
-      if (std::isnan(values[static_cast<size_t>(e)]))
+      expected.set(e, values[e]);
+      if (std::isnan(values[e]))
         ASSERT_TRUE(std::isnan(out[0].at(e)));
       else
-        ASSERT_EQ(out[0].at(e), expected.at(e)) << values[static_cast<size_t>(e)];
+        ASSERT_EQ(out[0].at(e), expected.at(e)) << values[e];
     }
   }
 }
@@ -166,7 +166,7 @@ TEST(SumOfSquares, RanksAsThreadsMaySumAtTheSameTime) {
     ranks.emplace_back([&, rank] {
       const auto kernels = make_cpu_kernels(1 + rank);
       for (int round = 0; round < 50; ++round)
-        wrong[static_cast<size_t>(rank)] += words_of(sum_of_squares(*kernels, x.view(), 1, kSumBlock)) != expected;
+        wrong[rank] += words_of(sum_of_squares(*kernels, x.view(), 1, kSumBlock)) != expected;
     });
   for (std::thread& rank : ranks) rank.join();
   EXPECT_EQ(wrong, std::vector<int>(3, 0));
@@ -190,14 +190,14 @@ TEST(FixedPoint, AddRoundsToTheGridAndSkipsWhatDoesNotFit) {
       if (size > 100) x.set(3, std::nan("")), x.set(50, HUGE_VAL), x.set(77, 100.0), x.set(99, -4000.0);
       if (size > 300) x.set(200, std::nan(""));  // alone among zeros
       const double scale = 1.0 / 3, limit = 30;
-      std::vector<int64_t> expected(static_cast<size_t>(size));
+      std::vector<int64_t> expected(size);
       std::iota(expected.begin(), expected.end(), -5);
       const std::vector<int64_t> before = expected;
       int64_t refused = 0;
       for (int64_t e = 0; e < size; ++e) {
         const double value = x.at(e) * scale;
         if (std::abs(value) < limit)
-          expected[static_cast<size_t>(e)] += std::llrint(value * 0x1p44);
+          expected[e] += std::llrint(value * 0x1p44);
         else
           ++refused;
       }
@@ -258,7 +258,7 @@ TEST(FixedPoint, ReadGivesTheSumRoundedOnce) {
       return std::vector{to};
     });
     for (int64_t e = 0; e < 40003; ++e) {
-      const double expected = std::ldexp(static_cast<double>(sum[static_cast<size_t>(e)]), -44);
+      const double expected = std::ldexp(static_cast<double>(sum[e]), -44);
       const double smallest = dtype == DType::Float16 ? 0x1p-25 : 0.0;
       ASSERT_NEAR(out[0].at(e), expected, half_unit(dtype) * std::abs(expected) + smallest);
     }

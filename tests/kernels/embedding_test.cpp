@@ -40,8 +40,8 @@ TEST(Embedding, AddsTokenAndPositionRows) {
         HostTensor expected(dtype, shape);
         for (int64_t e = 0; e < shape.elements(); ++e) {
           const int64_t t = e / s.hidden, i = e % s.hidden;
-          expected.set(e, table.at(tokens.ids[static_cast<size_t>(t)] * s.hidden + i) +
-                              (with_positions ? positions.at(t % s.sequence * s.hidden + i) : 0.0));
+          expected.set(
+              e, table.at(tokens.ids[t] * s.hidden + i) + (with_positions ? positions.at(t % s.sequence * s.hidden + i) : 0.0));
         }
         EXPECT_TRUE(out[0] == expected);
       }
@@ -68,17 +68,17 @@ TEST(Embedding, BackwardSumsRowsOfEachTokenAndPositionRoundedOnce) {
                 {tokens.view(), dy.view(), dtable.view(), dpositions.view(), accumulate_table, accumulate_positions});
             return std::vector{dtable, dpositions};
           });
-          std::vector<double> table(static_cast<size_t>(s.vocabulary * s.hidden)), positions;
-          positions.resize(static_cast<size_t>((s.sequence + 1) * s.hidden));
+          std::vector<double> table(s.vocabulary * s.hidden), positions;
+          positions.resize((s.sequence + 1) * s.hidden);
           for (int64_t e = 0; e < dy.elements(); ++e) {
             const int64_t t = e / s.hidden, i = e % s.hidden;
-            table[static_cast<size_t>(tokens.ids[static_cast<size_t>(t)] * s.hidden + i)] += dy.at(e);
-            positions[static_cast<size_t>(t % s.sequence * s.hidden + i)] += dy.at(e);
+            table[tokens.ids[t] * s.hidden + i] += dy.at(e);
+            positions[t % s.sequence * s.hidden + i] += dy.at(e);
           }
           const auto expect = [&](const HostTensor& result, const std::vector<double>& sums, const HostTensor& before,
                                   bool accumulate) {
             for (int64_t e = 0; e < result.elements(); ++e) {
-              const double value = sums[static_cast<size_t>(e)] + (accumulate ? before.at(e) : 0.0);
+              const double value = sums[e] + (accumulate ? before.at(e) : 0.0);
               const double terms = static_cast<double>(s.batch * s.sequence);
               ASSERT_NEAR(result.at(e), value,
                           terms * terms * sum_unit(dtype) + half_unit(out_type) * (std::abs(value) + 1e-3));

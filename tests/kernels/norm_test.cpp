@@ -32,20 +32,17 @@ struct Problem {
       rstd.push_back(1 / std::sqrt(squares / static_cast<double>(c.hidden) + 1e-5f));
     }
   }
-  double normalized(int64_t row, int64_t i) const {
-    const auto r = static_cast<size_t>(row);
-    return (x.at(row * c.hidden + i) - mean[r]) * rstd[r];
-  }
+  double normalized(int64_t row, int64_t i) const { return (x.at(row * c.hidden + i) - mean[row]) * rstd[row]; }
   HostTensor statistic(const std::vector<double>& values) const {
     HostTensor tensor(statistics_of(c.dtype), {c.rows});
-    for (int64_t row = 0; row < c.rows; ++row) tensor.set(row, values[static_cast<size_t>(row)]);
+    for (int64_t row = 0; row < c.rows; ++row) tensor.set(row, values[row]);
     return tensor;
   }
   // Allows for H terms of magnitude <= 1 in 16 interleaved sums and a handful of roundings, all amplified by rstd, and for the
   // rounding of the output.
   double tolerance(int64_t row, double value) const {
     const double steps = static_cast<double>(c.hidden) / 16 + 16;
-    const double growth = std::max(1.0, rstd[static_cast<size_t>(row)]);
+    const double growth = std::max(1.0, rstd[row]);
     return steps * sum_unit(c.dtype) * growth * growth * 4 + half_unit(c.dtype) * (std::abs(value) + 1e-3);
   }
 };
@@ -91,10 +88,10 @@ TEST(Norm, ForwardMatchesDoubleReference) {
     for (int64_t row = 0; row < c.rows; ++row) {
       expect_row_matches(p, out[0], {}, row,
                          [&](int64_t i) { return p.normalized(row, i) * p.gain.at(i) + (c.centred ? p.bias.at(i) : 0.0); });
-      const double rstd = p.rstd[static_cast<size_t>(row)];
+      const double rstd = p.rstd[row];
       ASSERT_NEAR(out[1].at(row), rstd, rstd * rstd * rstd * 64 * sum_unit(c.dtype));
       if (c.centred) {
-        ASSERT_NEAR(out[2].at(row), p.mean[static_cast<size_t>(row)], 64 * sum_unit(c.dtype));
+        ASSERT_NEAR(out[2].at(row), p.mean[row], 64 * sum_unit(c.dtype));
       }
     }
   }
@@ -177,7 +174,7 @@ TEST(Norm, BackwardInputMatchesDoubleReference) {
       }
       expect_row_matches(p, out[0], before, row, [&](int64_t i) {
         const double g = p.dy.at(row * c.hidden + i) * p.gain.at(i);
-        return p.rstd[static_cast<size_t>(row)] * (g - offset - p.normalized(row, i) * slope);
+        return p.rstd[row] * (g - offset - p.normalized(row, i) * slope);
       });
     }
   }

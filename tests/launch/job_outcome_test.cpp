@@ -178,5 +178,36 @@ INSTANTIATE_TEST_SUITE_P(
              "launch: rank 1 (pid 101) ended with exit code 19"}),
     [](const auto& test) { return std::string(test.param.name); });
 
+// The rank that is the cause, or -1. The ends are in the order in which the ranks ended.
+int cause_of(const std::vector<RankEnd>& ends) {
+  const RankEnd* cause = cli::root_cause(ends);
+  return cause == nullptr ? -1 : cause->rank;
+}
+
+TEST(RootCause, IsTheFirstRankThatFailedByItself) {
+  constexpr int kLost = static_cast<int>(ExitCode::PeerLost);
+  const auto end = [](int rank, int code, bool by_us = false) {
+    return RankEnd{.rank = rank, .exit_code = code, .by_us = by_us};
+  };
+  EXPECT_EQ(cause_of({}), -1);
+  EXPECT_EQ(cause_of({end(0, 0), end(1, 0)}), -1);
+  EXPECT_EQ(cause_of({end(0, 0), end(1, 3), end(2, 4)}), 1);
+  EXPECT_EQ(cause_of({end(2, kLost), end(1, 16), end(0, kLost)}), 1);  // the others say that they lost it
+  EXPECT_EQ(cause_of({end(2, 143, true), end(1, 16)}), 1);             // ended by the launcher
+  // If no rank is the cause, the first that lost a peer is named, and a rank that the launcher ended only if there is no such
+  // rank.
+  EXPECT_EQ(cause_of({end(2, kLost), end(1, kLost), end(0, kLost)}), 2);
+  EXPECT_EQ(cause_of({end(2, 143, true), end(1, kLost), end(0, kLost)}), 1);
+  EXPECT_EQ(cause_of({end(1, kLost), end(2, 143, true)}), 1);
+  EXPECT_EQ(cause_of({end(2, 143, true), end(1, 137, true)}), 2);
+  EXPECT_EQ(cause_of({end(0, 0), end(1, kLost, true)}), 1);
+}
+
+TEST(DescribeRankEnd, SaysWhetherItWasKilled) {
+  EXPECT_EQ(cli::describe({.rank = 2, .pid = 4712, .exit_code = 16}), "rank 2 (pid 4712) ended with exit code 16");
+  EXPECT_EQ(cli::describe({.rank = 3, .pid = 4711, .exit_code = 137, .signal = 9}),
+            "rank 3 (pid 4711) was killed by signal 9 (SIGKILL)");
+}
+
 }  // namespace
 }  // namespace trivet::test

@@ -42,7 +42,7 @@ TEST(Launch, DryRunPrintsRanksAndTheirEnvironmentAsJson) {
   const json ranks = json::parse(result.output).at("ranks");
   ASSERT_EQ(ranks.size(), 2u);
   for (int rank = 0; rank < 2; ++rank) {
-    const json& one = ranks.at(static_cast<size_t>(rank));
+    const json& one = ranks.at(rank);
     EXPECT_EQ(one.at("rank"), rank);
     EXPECT_EQ(one.at("local_rank"), rank);
     EXPECT_EQ(one.at("node_rank"), 0);

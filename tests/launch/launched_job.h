@@ -202,7 +202,7 @@ class LaunchedJob : public LaunchedProcess {
     for (int child : children_of(guardian())) {
       const auto variables = environment_of(child);
       if (!variables.contains("RANK")) continue;
-      pids[static_cast<size_t>(std::stoi(variables.at("RANK")))] = child;
+      pids[std::stoi(variables.at("RANK"))] = child;
       job_id = variables.at("TRIVET_JOB_ID");
     }
     for (int child : pids) watches.push_back(watch_process(child));

@@ -30,7 +30,7 @@ DroppedElements dropped_in(const std::string& block_name, double step = 0) {
   std::vector<ConstTensorView> weights;
   for (const ParameterSpec& parameter : block.parameters()) {
     const float value = parameter.name == "attention.out.bias" ? 1.0f : parameter.name == "mlp.down.bias" ? 2.0f : 0.0f;
-    values.emplace_back(static_cast<size_t>(parameter.shape.elements()), value);
+    values.emplace_back(parameter.shape.elements(), value);
   }
   for (size_t i = 0; i < values.size(); ++i) weights.push_back({values[i].data(), DType::Float32, block.parameters()[i].shape});
   const auto kernels = kernels::make_cpu_kernels(1);
@@ -38,7 +38,7 @@ DroppedElements dropped_in(const std::string& block_name, double step = 0) {
   Arena arena("activations", host_allocator(), meter, MemoryCategory::Activations, 1 << 24);
   Context context{*kernels, arena, nullptr, {1, step, 0}, true};
   const Shape shape{1, kTokens, kHidden};
-  std::vector<float> x(static_cast<size_t>(shape.elements())), y(x.size());
+  std::vector<float> x(shape.elements()), y(x.size());
   Saved saved;
   block.forward(context, weights, {x.data(), DType::Float32, shape}, {y.data(), DType::Float32, shape}, saved);
   DroppedElements dropped;

@@ -11,7 +11,7 @@ namespace {
 constexpr double kExisting = 0.25;  // what a gradient holds before it is accumulated
 
 Values draw(int64_t count, const std::string& name, double spread) {
-  Values values(static_cast<size_t>(count));
+  Values values(count);
   const uint64_t key = random_key(1, name);
   for (size_t i = 0; i < values.size(); ++i)
     values[i] = spread * (2.0 * static_cast<double>(unit_float(philox(key, i, 0)[0])) - 1.0);
@@ -123,10 +123,9 @@ void on_axis(int size, const std::function<void(const RankAxis&)>& body, bool se
 }
 
 std::vector<Outcome> run_ranks(const Layer& layer, const LayerCase& it, Way way, int size, bool sequence_parallel) {
-  std::vector<Outcome> outcomes(static_cast<size_t>(size));
+  std::vector<Outcome> outcomes(size);
   on_axis(
-      size, [&](const RankAxis& axis) { outcomes[static_cast<size_t>(axis.rank())] = run_layer(layer, it, way, &axis); },
-      sequence_parallel);
+      size, [&](const RankAxis& axis) { outcomes[axis.rank()] = run_layer(layer, it, way, &axis); }, sequence_parallel);
   return outcomes;
 }
 
@@ -136,7 +135,7 @@ void expect_as_one_rank_in_parts(const Layer& layer, const LayerCase& it, int si
     const Outcome whole = run_layer(layer, it, way, nullptr);
     const std::vector<Outcome> ranks = run_ranks(layer, it, way, size, true);
     for (int rank = 0; rank < size; ++rank) {
-      const Outcome& outcome = ranks[static_cast<size_t>(rank)];
+      const Outcome& outcome = ranks[rank];
       const std::string where =
           " of rank " + std::to_string(rank) + " of " + std::to_string(size) + " way " + std::to_string(static_cast<int>(way));
       if (!whole.y.empty() && it.targets_below == 0)
@@ -160,7 +159,7 @@ void expect_as_one_rank(const Layer& layer, const LayerCase& it, int size) {
     const Outcome whole = run_layer(layer, it, way, nullptr);
     const std::vector<Outcome> ranks = run_ranks(layer, it, way, size);
     for (int rank = 0; rank < size; ++rank) {
-      const Outcome& outcome = ranks[static_cast<size_t>(rank)];
+      const Outcome& outcome = ranks[rank];
       const std::string where =
           " of rank " + std::to_string(rank) + " of " + std::to_string(size) + " way " + std::to_string(static_cast<int>(way));
       if (!whole.y.empty() && it.targets_below == 0) expect_near(outcome.y, whole.y, "y" + where);

@@ -15,8 +15,7 @@ inline std::vector<size_t> local_places(const ParameterSpec& spec, int rank, int
     const int64_t width = box.shape.elements() / box.shape[0];
     const int64_t first_col = spec.shape.dims() > 1 ? box.start[1] : 0;
     for (int64_t row = 0; row < box.shape[0]; ++row)
-      for (int64_t col = 0; col < width; ++col)
-        places.push_back(static_cast<size_t>((box.start[0] + row) * whole_width + first_col + col));
+      for (int64_t col = 0; col < width; ++col) places.push_back((box.start[0] + row) * whole_width + first_col + col);
   }
   return places;
 }

@@ -100,7 +100,7 @@ std::vector<double> transposed(const GoldenTensor& tensor) {
   const int64_t rows = tensor.shape[0], cols = tensor.shape[1];
   std::vector<double> result;
   for (int64_t col = 0; col < cols; ++col)
-    for (int64_t row = 0; row < rows; ++row) result.push_back(tensor.values[static_cast<size_t>(row * cols + col)]);
+    for (int64_t row = 0; row < rows; ++row) result.push_back(tensor.values[row * cols + col]);
   return result;
 }
 
@@ -155,7 +155,7 @@ TEST_P(Gpt2Reference, GradientsAgree) {
     const int64_t columns = model_.gradient(ours).shape.cols();
     int64_t element = index[0];
     if (index.size() == 2) element = names_.at(ours).transposed ? index[1] * columns + index[0] : index[0] * columns + index[1];
-    EXPECT_NEAR(gradient[static_cast<size_t>(element)], entry["grad"].get<double>(), tolerance(GetParam()) * steepest) << ours;
+    EXPECT_NEAR(gradient[element], entry["grad"].get<double>(), tolerance(GetParam()) * steepest) << ours;
   }
 }
 

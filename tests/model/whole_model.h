@@ -38,7 +38,7 @@ inline void set_values(TensorView view, const std::vector<double>& values) {
   if (static_cast<int64_t>(values.size()) != view.elements()) throw std::logic_error("set_values: wrong number of values");
   dispatch_float(view.dtype, [&]<typename T>() {
     for (int64_t i = 0; i < view.elements(); ++i) {
-      const double value = values[static_cast<size_t>(i)];
+      const double value = values[i];
       if constexpr (std::is_same_v<T, double>)
         view.as<T>()[i] = value;
       else

@@ -72,13 +72,12 @@ void expect_every_block_once(const Bounds& bounds, int blocks, int stages) {
   ASSERT_EQ(static_cast<int>(bounds.size()), stages + 1);
   EXPECT_EQ(bounds.front(), 0);
   EXPECT_EQ(bounds.back(), blocks);
-  for (int stage = 0; stage < stages; ++stage)
-    EXPECT_LT(bounds[static_cast<size_t>(stage)], bounds[static_cast<size_t>(stage) + 1]);
+  for (int stage = 0; stage < stages; ++stage) EXPECT_LT(bounds[stage], bounds[stage + 1]);
 }
 
 TEST(Partition, UniformGivesTheFirstStagesOneBlockMore) {
   const auto uniform = [](int blocks, int stages) {
-    return partition(blocks_that_cost(std::vector<double>(static_cast<size_t>(blocks), 1)), stages, PartitionMethod::Uniform);
+    return partition(blocks_that_cost(std::vector<double>(blocks, 1)), stages, PartitionMethod::Uniform);
   };
   EXPECT_EQ(uniform(8, 4), (Bounds{0, 2, 4, 6, 8}));
   EXPECT_EQ(uniform(10, 4), (Bounds{0, 3, 6, 8, 10}));

@@ -18,7 +18,7 @@ BlockParameters tied_head() { return {{{0}, {1}, {2, 0}}, {{0}, {1}, {2, 0}}, {1
 
 Program one_rank(int microbatches, int blocks, bool recompute = false) {
   Program program = fuse_loss(expand_blocks(one_forward_one_backward(1, microbatches)[0], {0, blocks}), blocks - 1);
-  return recompute ? insert_recompute(program, std::vector<bool>(static_cast<size_t>(blocks), true)) : program;
+  return recompute ? insert_recompute(program, std::vector<bool>(blocks, true)) : program;
 }
 
 TEST(Instruction, PrintsAndParsesBack) {

@@ -44,7 +44,7 @@ std::function<double(int, const Instruction&)> random_costs(Dice& dice, int stag
   for (int n = 0; n < 8 * stages; ++n) costs.push_back(dice.cost());
   return [costs](int, const Instruction& i) {
     const int column = computes(i.op) ? static_cast<int>(i.op) : i.op == Op::SendForward ? 6 : 7;
-    return costs[static_cast<size_t>(8 * i.stage + column)];
+    return costs[8 * i.stage + column];
   };
 }
 
@@ -121,16 +121,16 @@ TEST(RandomSchedules, BrokenOnesAreRefused) {
     const Sample s = draw(dice);
     const int m = s.sizes.microbatches;
     const Schedule sending = insert_send_receive(s.schedule, backward_sends(s.kind));
-    const auto rank = static_cast<size_t>(dice.number(0, s.sizes.ranks - 1));
+    const int rank = dice.number(0, s.sizes.ranks - 1);
     const auto at = dice.number(0, static_cast<int>(s.schedule[rank].size()) - 1);
-    const std::string token = to_string(s.schedule[rank][static_cast<size_t>(at)]);
+    const std::string token = to_string(s.schedule[rank][at]);
 
     Schedule missing = s.schedule;
     missing[rank].erase(missing[rank].begin() + at);
     EXPECT_NE(refusal(missing, m).find(token + " is missing"), std::string::npos) << refusal(missing, m);
 
     Schedule twice = s.schedule;
-    twice[rank].push_back(twice[rank][static_cast<size_t>(at)]);
+    twice[rank].push_back(twice[rank][at]);
     EXPECT_NE(refusal(twice, m).find(token + " runs twice"), std::string::npos) << refusal(twice, m);
 
     // The backward_input of a microbatch comes before its forward.

@@ -36,20 +36,20 @@ Schedule lowered(const Schedule& schedule, int stages) {
   const int last = 2 * stages - 1;
   Schedule out;
   for (const Program& program : schedule) {
-    std::vector<bool> here(static_cast<size_t>(2 * stages), false);
+    std::vector<bool> here(2 * stages, false);
     for (const Instruction& i : program)
-      for (int block : {2 * i.stage, 2 * i.stage + 1}) here[static_cast<size_t>(block)] = true;
+      for (int block : {2 * i.stage, 2 * i.stage + 1}) here[block] = true;
     BlockParameters parameters;
     for (int block = 0; block <= last; ++block) {
       parameters.weights_of.push_back({block});
       parameters.gradients_of.push_back({block});
-      parameters.sharded_elements.push_back(here[static_cast<size_t>(block)] ? 10 : 0);
-      parameters.gradient_elements.push_back(here[static_cast<size_t>(block)] ? 10 : 0);
+      parameters.sharded_elements.push_back(here[block] ? 10 : 0);
+      parameters.gradient_elements.push_back(here[block] ? 10 : 0);
     }
     Program lower = fuse_loss(expand_blocks(program, first_blocks), last);
-    lower = insert_recompute(lower, std::vector<bool>(static_cast<size_t>(2 * stages), true));
+    lower = insert_recompute(lower, std::vector<bool>(2 * stages, true));
     lower = insert_reduce(lower, parameters, ReduceWhen::EveryMicrobatch);
-    if (here[0] || here[static_cast<size_t>(last)]) lower = insert_tie(lower, {{0, last}}, stage_of_block);
+    if (here[0] || here[last]) lower = insert_tie(lower, {{0, last}}, stage_of_block);
     const UnshardLimits limits{.max_live_elements = 40, .max_reuse_distance = 0, .prefetch_elements = 20};
     lower = prefetch(insert_unshard(lower, parameters, limits), parameters, limits);
     out.push_back(insert_sum_loss(lower));

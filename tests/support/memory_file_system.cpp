@@ -66,7 +66,7 @@ class MemoryReadableFile final : public ReadableFile {
 
 class MemoryScratchFile final : public ScratchFile {
  public:
-  MemoryScratchFile(std::string path, int64_t bytes) : path_(std::move(path)), bytes_(static_cast<size_t>(bytes)) {}
+  MemoryScratchFile(std::string path, int64_t bytes) : path_(std::move(path)), bytes_(bytes) {}
   const std::string& path() const override { return path_; }
   bool direct() const override { return false; }
   size_t read_some(int64_t offset, std::span<std::byte> out) const override {

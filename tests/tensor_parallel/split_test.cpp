@@ -12,7 +12,7 @@ using testing::HasSubstr;
 
 // Returns how many ranks count each element of the whole parameter, and checks that the boxes of a rank fill its part.
 std::vector<int> times_counted(const ParameterSpec& spec, int size) {
-  std::vector<int> counted(static_cast<size_t>(spec.shape.elements()), 0);
+  std::vector<int> counted(spec.shape.elements(), 0);
   for (int rank = 0; rank < size; ++rank) {
     const LocalPart part = local_part(spec, rank, size);
     int64_t filled = 0;
@@ -21,7 +21,7 @@ std::vector<int> times_counted(const ParameterSpec& spec, int size) {
       filled += box.shape.elements();
       for (int64_t row = 0; row < box.shape[0]; ++row)
         for (int64_t col = 0; col < box.shape[1]; ++col)
-          counted[static_cast<size_t>((box.start[0] + row) * spec.shape[1] + box.start[1] + col)] += box.counted;
+          counted[(box.start[0] + row) * spec.shape[1] + box.start[1] + col] += box.counted;
     }
     EXPECT_EQ(filled, part.shape.elements());
   }

@@ -30,8 +30,8 @@ struct OnRank {
   Arena buffers{"buffers", host_allocator(), meter, MemoryCategory::Buffers, 1 << 20};
   std::vector<float> whole;
 
-  OnRank(comm::World& of, int64_t elements) : world(of), whole(static_cast<size_t>(elements)) {
-    for (int64_t e = 0; e < elements; ++e) whole[static_cast<size_t>(e)] = value(world.rank(), e);
+  OnRank(comm::World& of, int64_t elements) : world(of), whole(elements) {
+    for (int64_t e = 0; e < elements; ++e) whole[e] = value(world.rank(), e);
   }
   TensorView view() { return {whole.data(), DType::Float32, {static_cast<int64_t>(whole.size())}}; }
   int64_t operations() const { return world.group().traffic().operations; }
@@ -56,7 +56,7 @@ TEST_P(CollectivePieces, ReduceScatterSumsTheRanksOwnShardInAsManyPiecesAsTheBuc
       rank.stream->synchronize();
       EXPECT_EQ(rank.operations(), pieces) << bucket;
       for (int64_t e = world.rank() * shard; e < (world.rank() + 1) * shard; ++e)
-        ASSERT_EQ(rank.whole[static_cast<size_t>(e)], sum_of(ranks, e)) << "bucket " << bucket << ", element " << e;
+        ASSERT_EQ(rank.whole[e], sum_of(ranks, e)) << "bucket " << bucket << ", element " << e;
       EXPECT_EQ(rank.buffers.used_bytes(), 0);
     });
 }
@@ -71,7 +71,7 @@ TEST_P(CollectivePieces, WithoutReduceScatterEverythingIsSummedInBuckets) {
                       {.reduce_bucket_elements = bucket, .reduce_scatter = false});
       rank.stream->synchronize();
       EXPECT_EQ(rank.operations(), pieces) << bucket;
-      for (int64_t e = 0; e < elements; ++e) ASSERT_EQ(rank.whole[static_cast<size_t>(e)], sum_of(ranks, e)) << e;
+      for (int64_t e = 0; e < elements; ++e) ASSERT_EQ(rank.whole[e], sum_of(ranks, e)) << e;
     });
 }
 
@@ -83,14 +83,14 @@ TEST_P(CollectivePieces, GatherBringsEveryRanksShardToItsPlace) {
          {std::pair<int64_t, int64_t>{1, 5}, {2 * kBlock * ranks, 3}, {5 * kBlock * ranks - 1, 2}, {5 * kBlock * ranks, 1}})
       comm::run_threads(ranks, [&, partitions = partitions, bucket = bucket, pieces = pieces](comm::World& world) {
         OnRank rank(world, shard * ranks);
-        std::vector<float> own(static_cast<size_t>(shard));
-        for (int64_t e = 0; e < shard; ++e) own[static_cast<size_t>(e)] = value(world.rank(), world.rank() * shard + e) + 0.5f;
+        std::vector<float> own(shard);
+        for (int64_t e = 0; e < shard; ++e) own[e] = value(world.rank(), world.rank() * shard + e) + 0.5f;
         gather_whole({own.data(), DType::Float32, {shard}}, rank.view(), world.group(), *rank.stream, *rank.kernels,
                      rank.buffers, {.gather_bucket_elements = bucket, .allgather_partitions = partitions});
         rank.stream->synchronize();
         EXPECT_EQ(rank.operations(), partitions ? pieces : ranks);
         for (int64_t e = 0; e < shard * ranks; ++e)
-          ASSERT_EQ(rank.whole[static_cast<size_t>(e)], value(static_cast<int>(e / shard), e) + 0.5f) << bucket << " " << e;
+          ASSERT_EQ(rank.whole[e], value(static_cast<int>(e / shard), e) + 0.5f) << bucket << " " << e;
       });
 }
 

@@ -20,7 +20,7 @@ struct Rank {
   explicit Rank(comm::World& world) : group(world.group()) {}
   TensorView view() { return {data.data(), DType::Float32, {kWhole}}; }
   TensorView own() { return view().slice(group.rank() * kShard, kShard); }
-  bool holds_sum(int64_t e) const { return data[static_cast<size_t>(e)] == static_cast<float>(6 * e); }  // 1 + 2 + 3
+  bool holds_sum(int64_t e) const { return data[e] == static_cast<float>(6 * e); }  // 1 + 2 + 3
 
   comm::ProcessGroup& group;
   std::unique_ptr<kernels::Kernels> kernels = kernels::make_cpu_kernels(1);
@@ -32,7 +32,7 @@ struct Rank {
 
 // Rank r contributes (r + 1) e to element e.
 void contribute(Rank& rank) {
-  for (int64_t e = 0; e < kWhole; ++e) rank.data[static_cast<size_t>(e)] = static_cast<float>((rank.group.rank() + 1) * e);
+  for (int64_t e = 0; e < kWhole; ++e) rank.data[e] = static_cast<float>((rank.group.rank() + 1) * e);
 }
 
 void check_sums(Rank& rank, int64_t first, int64_t count) {
@@ -77,7 +77,7 @@ TEST(Collectives, AWholeReductionIsTheSumOfEveryElementWhateverTheBucket) {
 
 void check_gathered(Rank& rank) {
   int64_t wrong = 0;
-  for (int64_t e = 0; e < kWhole; ++e) wrong += rank.data[static_cast<size_t>(e)] == static_cast<float>(e) ? 0 : 1;
+  for (int64_t e = 0; e < kWhole; ++e) wrong += rank.data[e] == static_cast<float>(e) ? 0 : 1;
   EXPECT_EQ(wrong, 0);
 }
 

@@ -1,6 +1,6 @@
 // The host waits for the device's copies: its memory is neither read, written nor handed out while they are in flight. The
 // device's streams are threads here, which a gate holds.
-#include "zero/host_places.h"
+#include "zero/host_and_device_tensors.h"
 
 #include <gtest/gtest.h>
 

@@ -165,8 +165,7 @@ TEST(ParameterGroup, InitialWeightsOfARangeOfColumnsAreThoseOfTheWhole) {
     const std::vector<float> part = initial_weights(1, 0, {.tensor_rank = tensor_rank, .tensor_size = 2});
     ASSERT_EQ(part.size(), 300u);
     for (size_t row = 0; row < 20; ++row)
-      for (size_t col = 0; col < 15; ++col)
-        ASSERT_EQ(part[row * 15 + col], whole[row * 30 + static_cast<size_t>(tensor_rank) * 15 + col]);
+      for (size_t col = 0; col < 15; ++col) ASSERT_EQ(part[row * 15 + col], whole[row * 30 + tensor_rank * 15 + col]);
   }
 }
 

@@ -160,8 +160,7 @@ TEST(StagedWalk, TheInitialValuesAreThoseOfAGroupInMemory) {
   const TensorView whole{expected.data(), DType::Float32, {kElements}};
   offloaded.kernels->initialize(whole, offloaded.specs[0].init, random_key(7, "net.weight"), 0);
   offloaded.visit_all(Access::Read, {}, [&](const OwnedPiece& piece, const OwnedRange& range) {
-    for (int64_t e = 0; e < range.count; ++e)
-      EXPECT_EQ(range.master.as<float>()[e], expected[static_cast<size_t>(piece.first + e)]);
+    for (int64_t e = 0; e < range.count; ++e) EXPECT_EQ(range.master.as<float>()[e], expected[piece.first + e]);
   });
 }
 
@@ -193,7 +192,7 @@ TEST(StagingRing, CopiesWhatIsLargerThanItsBuffersInPieces) {
       ring.read(*offloaded.group->owned().master.staged, {out.data(), DType::Float32, {kElements}}, *stream,
                 *offloaded.kernels);
       stream->synchronize();
-      for (int64_t e = 0; e < kElements; ++e) EXPECT_EQ(out[static_cast<size_t>(e)], static_cast<float>(e));
+      for (int64_t e = 0; e < kElements; ++e) EXPECT_EQ(out[e], static_cast<float>(e));
     }
   }
 }

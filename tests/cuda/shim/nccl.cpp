@@ -71,7 +71,7 @@ struct Meeting {
 
 // The state that the ranks of a communicator share.
 struct Clique {
-  explicit Clique(int ranks) : comms(static_cast<size_t>(ranks)), bus_ids(static_cast<size_t>(ranks)) {}
+  explicit Clique(int ranks) : comms(ranks), bus_ids(ranks) {}
 
   int size() const { return static_cast<int>(comms.size()); }
   bool all_joined() const { return joined == size(); }
@@ -227,8 +227,7 @@ void complete(Clique& clique, const std::vector<const Task*>& tasks) {
         for (const Task* task : tasks) result.insert(result.end(), bytes(task->from), bytes(task->from) + block);
         break;
       default:  // broadcast
-        result.assign(bytes(tasks[static_cast<size_t>(first.peer)]->from),
-                      bytes(tasks[static_cast<size_t>(first.peer)]->from) + block);
+        result.assign(bytes(tasks[first.peer]->from), bytes(tasks[first.peer]->from) + block);
     }
     if (!known) return fail_all(clique, "the sum of floats by NCCL has no fixed order");
   }
@@ -241,8 +240,8 @@ bool over(const ncclComm& comm) { return comm.aborted || !comm.clique->failure.e
 void run_collective(ncclComm& comm, const Task& task, std::unique_lock<std::mutex>& lock) {
   Clique& clique = *comm.clique;
   Meeting& meeting = clique.meetings[comm.collectives++];
-  meeting.tasks.resize(static_cast<size_t>(clique.size()));
-  meeting.tasks[static_cast<size_t>(comm.rank)] = &task;
+  meeting.tasks.resize(clique.size());
+  meeting.tasks[comm.rank] = &task;
   if (++meeting.arrived == clique.size()) {
     complete(clique, meeting.tasks);
     meeting.done = true;
@@ -250,7 +249,7 @@ void run_collective(ncclComm& comm, const Task& task, std::unique_lock<std::mute
   }
   clique.changed.wait(lock, [&] { return meeting.done || over(comm); });
   if (meeting.done) return;
-  meeting.tasks[static_cast<size_t>(comm.rank)] = nullptr;  // the others wait forever
+  meeting.tasks[comm.rank] = nullptr;  // the others wait forever
   --meeting.arrived;
 }
 
@@ -507,8 +506,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int ranks, ncclUniqueId id,
   if (std::find(clique.bus_ids.begin(), clique.bus_ids.end(), here) != clique.bus_ids.end())
     fail_all(clique, "Duplicate GPU detected");
   if (!clique.failure.empty()) comm->error = ncclInvalidUsage, comm->text = clique.failure;
-  clique.bus_ids[static_cast<size_t>(rank)] = here;
-  clique.comms[static_cast<size_t>(rank)] = comm.get();
+  clique.bus_ids[rank] = here;
+  clique.comms[rank] = comm.get();
   ++clique.joined;
   clique.changed.notify_all();
   *out = comm.get();
@@ -551,7 +550,7 @@ ncclResult_t release(ncclComm_t handle, bool aborts) {
     if (!aborts && found->second->running > 0) return refuse(ncclInvalidUsage, "destroyed while operations run");
     comm = found->second;
     comm->aborted = true;
-    comm->clique->comms[static_cast<size_t>(comm->rank)] = nullptr;
+    comm->clique->comms[comm->rank] = nullptr;
     comm->clique->changed.notify_all();
     library().live.erase(found);
     if (aborts) ++library().aborted;

@@ -23,10 +23,10 @@ class Numbering {
   std::vector<int> first_;  // [rank]
 };
 
-class Work {
+class WorkIndex {
  public:
   // Throws std::logic_error for work that is done twice and for a microbatch that does not exist.
-  Work(const Schedule& schedule, int microbatches);
+  WorkIndex(const Schedule& schedule, int microbatches);
 
   // Returns the number of the instruction that does this part, or -1. `block` is -1 if instructions are for whole stages.
   int find(Part part, int stage, int block, int microbatch) const;

@@ -1,4 +1,4 @@
-#include "pipeline/work.h"
+#include "pipeline/work_index.h"
 
 #include <fmt/format.h>
 
@@ -30,7 +30,7 @@ Numbering::Numbering(const Schedule& schedule) : first_{0} {
   for (const Program& program : schedule) first_.push_back(first_.back() + static_cast<int>(program.size()));
 }
 
-Work::Work(const Schedule& schedule, int microbatches)
+WorkIndex::WorkIndex(const Schedule& schedule, int microbatches)
     : stages_(find_stages(schedule)), microbatches_(microbatches), numbers_(schedule), first_slot_{0} {
   for (const Stage& stage : stages_) first_slot_.push_back(first_slot_.back() + slots(stage));
   numbers_of_.assign(kParts * first_slot_.back() * microbatches, -1);
@@ -39,12 +39,12 @@ Work::Work(const Schedule& schedule, int microbatches)
       if (computes(schedule[rank][at].op)) add(schedule[rank][at], numbers_.of(rank, at));
 }
 
-size_t Work::place(Part part, int stage, int block, int microbatch) const {
+size_t WorkIndex::place(Part part, int stage, int block, int microbatch) const {
   const size_t slot = first_slot_[stage] + block - stages_[stage].first_block;
   return (static_cast<size_t>(part) * first_slot_.back() + slot) * microbatches_ + microbatch;
 }
 
-void Work::add(const Instruction& i, int number) {
+void WorkIndex::add(const Instruction& i, int number) {
   if (i.microbatch < 0 || i.microbatch >= microbatches_)
     throw std::logic_error(
         fmt::format("schedule: {} does not belong to any of the {} microbatches", to_string(i), microbatches_));
@@ -56,11 +56,11 @@ void Work::add(const Instruction& i, int number) {
   }
 }
 
-int Work::find(Part part, int stage, int block, int microbatch) const {
+int WorkIndex::find(Part part, int stage, int block, int microbatch) const {
   return numbers_of_[place(part, stage, block, microbatch)];
 }
 
-void Work::require(Part part) const {
+void WorkIndex::require(Part part) const {
   const Op op = part == Part::Forward ? Op::Forward : part == Part::BackwardInput ? Op::BackwardInput : Op::BackwardWeight;
   for (size_t stage = 0; stage < stages_.size(); ++stage)
     for (int block = stages_[stage].first_block; block <= stages_[stage].last_block; ++block)

@@ -17,11 +17,11 @@ namespace trivet::support {
 // A rank that is lost ends the waits of the others with CommError.
 class Meeting {
  public:
-  explicit Meeting(int size) : texts_(static_cast<size_t>(size)) {}
+  explicit Meeting(int size) : texts_(size) {}
 
   std::vector<std::string> gather(int rank, const std::string& mine) {
     std::unique_lock lock(mutex_);
-    texts_[static_cast<size_t>(rank)] = mine;
+    texts_[rank] = mine;
     const int64_t round = round_;
     if (++arrived_ == static_cast<int>(texts_.size())) {
       arrived_ = 0;

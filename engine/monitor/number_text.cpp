@@ -1,4 +1,4 @@
-#include "engine/monitor/numbers.h"
+#include "engine/monitor/number_text.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "zero/host_places.h"
+#include "zero/host_and_device_tensors.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "engine/monitor/numbers.h"
+#include "engine/monitor/number_text.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 namespace trivet::monitor {
 namespace {
 
-TEST(Numbers, CommasStandBeforeEveryThirdDigit) {
+TEST(NumberText, CommasStandBeforeEveryThirdDigit) {
   EXPECT_EQ(with_commas(0), "0");
   EXPECT_EQ(with_commas(999), "999");
   EXPECT_EQ(with_commas(1000), "1,000");
@@ -15,7 +15,7 @@ TEST(Numbers, CommasStandBeforeEveryThirdDigit) {
   EXPECT_EQ(with_commas(-123), "-123");
 }
 
-TEST(Numbers, DurationsGrowWithTheirSize) {
+TEST(NumberText, DurationsGrowWithTheirSize) {
   EXPECT_EQ(duration(0.4), "0:00");
   EXPECT_EQ(duration(85), "1:25");
   EXPECT_EQ(duration(3725), "1:02:05");
@@ -23,7 +23,7 @@ TEST(Numbers, DurationsGrowWithTheirSize) {
   EXPECT_EQ(duration(-3), "0:00");
 }
 
-TEST(Numbers, MemoryHasTheUnitThatFits) {
+TEST(NumberText, MemoryHasTheUnitThatFits) {
   EXPECT_EQ(memory_size(512 << 10), "512 KiB");
   EXPECT_EQ(memory_size(0), "0 KiB");
   EXPECT_EQ(memory_size(1 << 20), "1 MiB");
@@ -33,7 +33,7 @@ TEST(Numbers, MemoryHasTheUnitThatFits) {
 }
 
 // The right-hand sides are what Python 3 prints.
-TEST(Numbers, FloatsReadAsPythonWritesThem) {
+TEST(NumberText, FloatsReadAsPythonWritesThem) {
   EXPECT_EQ(python_float(0.001), "0.001");
   EXPECT_EQ(python_float(0.0009), "0.0009");
   EXPECT_EQ(python_float(1), "1.0");
@@ -48,7 +48,7 @@ TEST(Numbers, FloatsReadAsPythonWritesThem) {
   EXPECT_EQ(python_float(INFINITY), "inf");
 }
 
-TEST(Numbers, JsonHasNoNanAndNoInfinity) {
+TEST(NumberText, JsonHasNoNanAndNoInfinity) {
   EXPECT_EQ(json_number(0.25), "0.25");
   EXPECT_EQ(json_number(NAN), "null");
   EXPECT_EQ(json_number(-INFINITY), "null");

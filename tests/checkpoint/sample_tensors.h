@@ -28,7 +28,7 @@ inline void make_finite(std::vector<std::byte>& data, DType dtype) {
 
 // Every element's bits follow from the tensor's name, the step and the element's place.
 inline std::vector<std::byte> expected_bytes(const std::string& name, DType dtype, const Shape& shape, int64_t step) {
-  std::vector<std::byte> data(static_cast<size_t>(shape.elements() * size_of(dtype)));
+  std::vector<std::byte> data(shape.elements() * size_of(dtype));
   const uint64_t key = random_key(static_cast<uint64_t>(step), name);
   for (size_t i = 0; i < data.size(); ++i)
     data[i] = static_cast<std::byte>((key * (i / 7 + 1) + i * 0x9E3779B97F4A7C15u) >> 56);
@@ -111,7 +111,7 @@ inline RankPieces make_pieces(const Layout& layout, int rank, int64_t step, bool
   for (const SampleTensor& tensor : tensors) {
     Piece piece = sample_piece(tensor, layout, rank);
     auto bytes = filled ? piece_bytes(piece, tensor.dtype, expected_bytes(tensor.name, tensor.dtype, tensor.shape, step))
-                        : std::vector<std::byte>(static_cast<size_t>(piece.count * size_of(tensor.dtype)), std::byte{0xEE});
+                        : std::vector<std::byte>(piece.count * size_of(tensor.dtype), std::byte{0xEE});
     result.memory.push_back(std::move(bytes));
     piece.data = {result.memory.back().data(), tensor.dtype, {piece.count}};
     result.pieces.push_back(piece);

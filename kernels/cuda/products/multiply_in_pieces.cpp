@@ -2,7 +2,7 @@
 // and the kernels' sums differ. If an operand's lines run along the cut dim, its stride depends on how many ranks share that
 // dim, and so does the alignment of a piece's first element. So a part that is not dense and aligned is copied to where it is,
 // and the algorithm depends only on the part's own size.
-#include "kernels/cuda/products/pieces.h"
+#include "kernels/cuda/products/multiply_in_pieces.h"
 
 #include <fmt/format.h>
 
