@@ -22,7 +22,7 @@ using config::JsonNode;
 
 // The bandwidth is the share of the link's rate that NCCL's rings reach (about 0.8 for NVLink, 0.9 for InfiniBand); the latency
 // is that of one step of a ring.
-Link link_of(double bytes_per_second, double latency_seconds) {
+LinkRates link_of(double bytes_per_second, double latency_seconds) {
   return {.alpha = latency_seconds, .beta = 1 / bytes_per_second};
 }
 
@@ -144,7 +144,7 @@ class ObjectReader {
   std::vector<std::string> known_;
 };
 
-void read_link(ObjectReader& reader, Link& link) {
+void read_link(ObjectReader& reader, LinkRates& link) {
   double bytes_per_second = link.beta > 0 ? 1 / link.beta : 0;
   reader.number("bytes_per_second", bytes_per_second);
   reader.number("latency_seconds", link.alpha, true);

@@ -47,8 +47,8 @@ struct Cluster {
   std::string name;
   Accelerator device;
   int64_t devices_per_node = 1;
-  int64_t nodes = 0;     // 0: as many as requested
-  Link inside, outside;  // between devices of one node; of different nodes
+  int64_t nodes = 0;          // 0: as many as requested
+  LinkRates inside, outside;  // between devices of one node; of different nodes
   HostShare host;
   double price_per_device_hour = 0;  // 0: not given
 

@@ -50,7 +50,7 @@ double StepModel::operation_seconds(comm::Operation operation, double bytes, int
     case comm::Operation::Broadcast:
     case comm::Operation::Send:
     case comm::Operation::Receive: {
-      const Link& link = stride >= cluster_.devices_per_node || nodes.nodes > 1 ? cluster_.outside : cluster_.inside;
+      const LinkRates& link = stride >= cluster_.devices_per_node || nodes.nodes > 1 ? cluster_.outside : cluster_.inside;
       return link.alpha + bytes * link.beta;
     }
     case comm::Operation::Barrier: return 0;

@@ -87,23 +87,21 @@ void Executor::receive_forward(int stage, int microbatch) {
   const auto block = static_cast<size_t>(stages_.first_blocks[stage]);
   ScopedTensor& input = flight(microbatch).inputs[block];
   input = ScopedTensor(resources_.activations, options_.dtype, input_shape(static_cast<int>(block)));
-  flight(microbatch).input_arrived[block] =
-      links_.receive(Direction::Forward, stages_.rank_of_stage[static_cast<size_t>(stage) - 1], input.view());
+  flight(microbatch).input_arrived[block] = links_.receive(Direction::Forward, stages_.rank_of_stage[stage - 1], input.view());
 }
 
 void Executor::send_backward(int stage, int microbatch) {
   const int block = stages_.first_blocks[stage] - 1;
-  links_.send(Direction::Backward, stages_.rank_of_stage[static_cast<size_t>(stage) - 1],
-              std::move(flight(microbatch).output_gradients[block]));
+  links_.send(Direction::Backward, stages_.rank_of_stage[stage - 1], std::move(flight(microbatch).output_gradients[block]));
 }
 
 void Executor::receive_backward(int stage, int microbatch) {
-  const int next = stages_.first_blocks[static_cast<size_t>(stage) + 1];
+  const int next = stages_.first_blocks[stage + 1];
   const auto block = static_cast<size_t>(next) - 1;
   ScopedTensor& gradient = flight(microbatch).output_gradients[block];
   gradient = ScopedTensor(resources_.activations, options_.dtype, input_shape(next));
   flight(microbatch).gradient_arrived[block] =
-      links_.receive(Direction::Backward, stages_.rank_of_stage[static_cast<size_t>(stage) + 1], gradient.view());
+      links_.receive(Direction::Backward, stages_.rank_of_stage[stage + 1], gradient.view());
 }
 
 // ---- blocks
@@ -118,7 +116,7 @@ void Executor::forward(int block, int microbatch) {
     ScopedTensor y(resources_.activations, options_.dtype, input_shape(block + 1));
     layer(block).forward(c, parameters_.weights(block), x, y, saved);
     if (inputs_.search) inputs_.search->look_at_output(block, microbatch, y.view());
-    flight(microbatch).inputs[static_cast<size_t>(block) + 1] = std::move(y);
+    flight(microbatch).inputs[block + 1] = std::move(y);
   }
   if (recompute_of(block) == Recompute::Full || !inputs_.training) saved.clear();
   ScopedTensor& kept = flight(microbatch).inputs[block];
@@ -222,7 +220,7 @@ ScopedTensor Executor::input_gradient(int block) {
 
 // The gradient with respect to a block's input is the previous block's output gradient.
 void Executor::pass_gradient_on(int block, int microbatch, ScopedTensor gradient) {
-  if (block > 0) flight(microbatch).output_gradients[static_cast<size_t>(block) - 1] = std::move(gradient);
+  if (block > 0) flight(microbatch).output_gradients[block - 1] = std::move(gradient);
 }
 
 // The block's backward is complete: it no longer needs anything of this microbatch.

@@ -30,11 +30,9 @@ std::string stages_text(const Plan& plan) {
   std::string text;
   for (int stage = 0; stage < stages.stages(); ++stage) {
     const auto& blocks = plan.ranks.front().layout.blocks;
-    const int first = stages.first_blocks[static_cast<size_t>(stage)],
-              end = stages.first_blocks[static_cast<size_t>(stage) + 1];
-    text += fmt::format("{}{} on rank {}: {} .. {}", text.empty() ? "" : " | ", stage,
-                        stages.rank_of_stage[static_cast<size_t>(stage)], blocks[static_cast<size_t>(first)].name,
-                        blocks[static_cast<size_t>(end) - 1].name);
+    const int first = stages.first_blocks[stage], end = stages.first_blocks[stage + 1];
+    text += fmt::format("{}{} on rank {}: {} .. {}", text.empty() ? "" : " | ", stage, stages.rank_of_stage[stage],
+                        blocks[first].name, blocks[end - 1].name);
   }
   return fmt::format("stages    {}\n", text);
 }

@@ -79,7 +79,7 @@ class PositionMix : public Layer {
       std::vector<double> sums(static_cast<size_t>(x.shape[2]));
       for_each_element(x.shape, [&](int64_t at, int64_t before, int64_t h) {
         const Wide<T> previous = before < 0 ? 0 : wide(in[before]);
-        sums[static_cast<size_t>(h)] += wide(dout[at]) * (wide(in[at]) - previous);
+        sums[h] += wide(dout[at]) * (wide(in[at]) - previous);
       });
       dispatch_float(gradient.view.dtype, [&]<typename G>() {  // float32 gradients may come with bfloat16 activations
         for (size_t h = 0; h < sums.size(); ++h) {
@@ -131,7 +131,7 @@ struct Task {
     for (int64_t at = 0; at < shape.elements(); ++at) {
       const PhiloxBlock random = philox(static_cast<uint64_t>(step), static_cast<uint64_t>(at), static_cast<uint64_t>(rank));
       tokens.push_back(static_cast<int32_t>(random[0] % 16));
-      targets.push_back(at % shape[1] == 0 ? -1 : tokens[static_cast<size_t>(at) - 1]);  // -1: does not count
+      targets.push_back(at % shape[1] == 0 ? -1 : tokens[at - 1]);  // -1: does not count
     }
     microbatch = {{tokens.data(), DType::Int32, shape}, {targets.data(), DType::Int32, shape}, rank * shape[0]};
   }

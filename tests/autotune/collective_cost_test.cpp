@@ -8,11 +8,11 @@
 namespace trivet::autotune {
 namespace {
 
-constexpr Link kLink{.alpha = 5e-6, .beta = 1 / 25e9, .gamma = 1 / 400e9};
+constexpr LinkRates kLink{.alpha = 5e-6, .beta = 1 / 25e9, .gamma = 1 / 400e9};
 
 // n ranks form a ring. In each step every rank passes on one piece of S / n bytes, in lock step. The clock adds up step by step
 // what the formula sums in closed form.
-double simulated_ring(int64_t ranks, double bytes, const Link& link, bool reduces, bool gathers) {
+double simulated_ring(int64_t ranks, double bytes, const LinkRates& link, bool reduces, bool gathers) {
   double clock = 0;
   const double piece = bytes / static_cast<double>(ranks);
   for (int64_t step = 1; reduces && step < ranks; ++step) clock += link.alpha + piece * (link.beta + link.gamma);
@@ -34,7 +34,7 @@ TEST(CollectiveCost, RingsAreTheSumOfTheirSteps) {
 
 // The expected values are for alpha 1, beta 1, gamma 0.5, 16 ranks and 16 bytes.
 TEST(CollectiveCost, FollowsTheFormulas) {
-  const Link unit{.alpha = 1, .beta = 1, .gamma = 0.5};
+  const LinkRates unit{.alpha = 1, .beta = 1, .gamma = 0.5};
   EXPECT_DOUBLE_EQ(ring_all_reduce(16, 16, unit), 30 + 30 + 7.5);
   EXPECT_DOUBLE_EQ(pairwise_all_to_all(16, 16, unit), 15 + 15);
   for (const auto& cost : {ring_all_reduce, ring_all_gather, ring_reduce_scatter, pairwise_all_to_all})
@@ -42,7 +42,7 @@ TEST(CollectiveCost, FollowsTheFormulas) {
 }
 
 TEST(CollectiveCost, TwoLevelsSendOneNodesShareOutside) {
-  const Link free{}, byte{.beta = 1};
+  const LinkRates free{}, byte{.beta = 1};
   const Nodes outside{.inner = 8, .nodes = 4, .inside = free, .outside = byte};
   EXPECT_DOUBLE_EQ(two_level_all_reduce(outside, 64), 2 * 3.0 / 4 * 64 / 8);
   EXPECT_DOUBLE_EQ(two_level_all_gather(outside, 64), 3.0 / 4 * 64 / 8);

@@ -14,8 +14,13 @@ void check_prices(const autotune::MeasuredSetup& setup) {
   accepts(kMeasuredRefused, [&] {
     const autotune::MeasuredCostModel model(setup, "input");
     for (const autotune::KernelSample& k : setup.kernels) {
-      const double seconds = model.kernel_seconds(
-          {.kernel = k.kernel, .variant = k.variant, .dtype = k.dtype, .sizes = k.sizes, .bound = k.bound, .flops = k.flops, .bytes = k.bytes});
+      const double seconds = model.kernel_seconds({.kernel = k.kernel,
+                                                   .variant = k.variant,
+                                                   .dtype = k.dtype,
+                                                   .sizes = k.sizes,
+                                                   .bound = k.bound,
+                                                   .flops = k.flops,
+                                                   .bytes = k.bytes});
       require(std::isfinite(seconds) && seconds >= 0, "a kernel that was measured has a time");
     }
   });
