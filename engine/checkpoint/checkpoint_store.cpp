@@ -34,8 +34,8 @@ double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 CheckpointStore::CheckpointStore(FileSystem& files, CheckpointStoreOptions options)
     : files_(files), options_(std::move(options)) {
   if (!is_safe_run_id(options_.run_id))
-    throw ConfigError(
-        fmt::format("checkpoint: run id \"{}\" is not accepted; it must match [A-Za-z0-9._-]{{1,64}}", options_.run_id));
+    throw ConfigError(fmt::format("checkpoint: run id \"{}\" is not accepted; it must be of the form [A-Za-z0-9._-]{{1,64}}",
+                                  options_.run_id));
 }
 
 void CheckpointStore::warn(const std::string& text) {

@@ -56,7 +56,8 @@ std::vector<uint32_t> parse_blocks(const std::string& text, const std::string& w
 
 const std::string& safe_name(const std::string& name, const std::string& where) {
   if (!is_safe_name(name))
-    corrupt(where, fmt::format("file name \"{}\" is not accepted; it must match [A-Za-z0-9._-]{{1,128}}", printable(name)));
+    corrupt(where,
+            fmt::format("file name \"{}\" is not accepted; it must be of the form [A-Za-z0-9._-]{{1,128}}", printable(name)));
   return name;
 }
 
@@ -225,7 +226,7 @@ void check_run(const Manifest& manifest, const std::string& path) {
     corrupt(path, fmt::format("{}: {} is not accepted; it must be {}", field, value, accepted));
   };
   if (!is_safe_run_id(manifest.run_id))
-    refuse("run_id", fmt::format("\"{}\"", printable(manifest.run_id)), "[A-Za-z0-9._-]{1,64}");
+    refuse("run_id", fmt::format("\"{}\"", printable(manifest.run_id)), "of the form [A-Za-z0-9._-]{1,64}");
   if (manifest.step > kMaxSteps) refuse("step", manifest.step, fmt::format("a whole number from 0 to {}", kMaxSteps));
   if (manifest.ranks < 1 || manifest.ranks > kMaxRanks)
     refuse("ranks", manifest.ranks, fmt::format("a whole number from 1 to {}", kMaxRanks));

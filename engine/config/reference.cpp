@@ -21,7 +21,7 @@ DeepSpeed has keep their name, meaning and default. `--set key=value` on the com
 
 * Unknown keys, keys given twice, wrong types and values out of range are refused, each with file, line and column.
 * A config may have at most 1 MiB and 64 levels of nesting, and must be UTF-8: text that is not UTF-8 is refused, and the message names its
-  key. Rename a file with such a name.
+  key. A file whose name is not UTF-8 has to be renamed.
 * Only the first 20 mistakes are shown; the rest are counted.
 * `"auto"` is refused except for `device` and `cuda_graph`: state a value. `null` means the default, for keys whose type says so and for
   whole sections.

@@ -182,10 +182,10 @@ TEST_F(Corruption, FieldsOutOfRangeAreRefusedNamingFileFieldValueAndWhatIsAccept
   EXPECT_EQ(error_with_manifest("\"ranks\": 2", "\"ranks\": 0"),
             manifest() + ": ranks: 0 is not accepted; it must be a whole number from 1 to 1000000");
   EXPECT_EQ(error_with_manifest("\"run_id\": \"run-1\"", "\"run_id\": \"../x\""),
-            manifest() + ": run_id: \"../x\" is not accepted; it must match [A-Za-z0-9._-]{1,64}");
+            manifest() + ": run_id: \"../x\" is not accepted; it must be of the form [A-Za-z0-9._-]{1,64}");
   const std::string lengthy(1000, 'x'), cut = std::string(200, 'x') + "...";
   EXPECT_EQ(error_with_manifest("\"run_id\": \"run-1\"", "\"run_id\": \"" + lengthy + "\""),
-            manifest() + ": run_id: \"" + cut + "\" is not accepted; it must match [A-Za-z0-9._-]{1,64}");
+            manifest() + ": run_id: \"" + cut + "\" is not accepted; it must be of the form [A-Za-z0-9._-]{1,64}");
   EXPECT_EQ(error_with_manifest("\"tensors\": {", "\"tensors\": {\"" + lengthy + "\": {},"),
             manifest() + ": tensor \"" + cut + "\": \"dtype\" is missing");
   EXPECT_EQ(error_with_manifest("\"tensor\": \"bias\"", "\"tensor\": \"" + lengthy + "\""),

@@ -65,29 +65,29 @@ TEST(RunState, EveryFieldHasATypeAndARange) {
   const auto refused = [](const std::string& from, const std::string& to, const std::string& message) {
     EXPECT_EQ(error_of(with(from, to)), "dir/manifest.json: state" + message);
   };
-  const std::string whole = " is not accepted; a whole number from ";
-  refused("\"steps\":9", "\"steps\":9223372036854775808", ": steps: 9223372036854775808" + whole + "0 to 1000000000000 is");
-  refused("\"steps\":9", "\"steps\":1000000000001", ": steps: 1000000000001" + whole + "0 to 1000000000000 is");
-  refused("\"steps\":9", "\"steps\":-1", ": steps: -1" + whole + "0 to 1000000000000 is");
-  refused("\"steps\":9", "\"steps\":9.5", ": steps: 9.5" + whole + "0 to 1000000000000 is");
-  refused("\"steps\":9", "\"steps\":\"9\"", ": steps: \"9\"" + whole + "0 to 1000000000000 is");
-  refused("\"steps\":9", "\"steps\":null", ": steps: null" + whole + "0 to 1000000000000 is");
-  refused("\"updates\":7", "\"updates\":-1", ": updates: -1" + whole + "0 to 9 is");
-  refused("\"updates\":7", "\"updates\":10", ": updates: 10" + whole + "0 to 9 is");
-  refused("\"skipped_in_a_row\":2", "\"skipped_in_a_row\":3", ": skipped_in_a_row: 3" + whole + "0 to 2 is");
-  refused("\"skipped_in_a_row\":2", "\"skipped_in_a_row\":-1", ": skipped_in_a_row: -1" + whole + "0 to 2 is");
-  refused("\"seed\":3", "\"seed\":-3", ": seed: -3" + whole + "0 to 9223372036854775807 is");
-  refused("\"train_batch_size\":12", "\"train_batch_size\":0", ": train_batch_size: 0" + whole + "1 to 4611686018427387904 is");
+  const std::string whole = " is not accepted; it must be a whole number from ";
+  refused("\"steps\":9", "\"steps\":9223372036854775808", ": steps: 9223372036854775808" + whole + "0 to 1000000000000");
+  refused("\"steps\":9", "\"steps\":1000000000001", ": steps: 1000000000001" + whole + "0 to 1000000000000");
+  refused("\"steps\":9", "\"steps\":-1", ": steps: -1" + whole + "0 to 1000000000000");
+  refused("\"steps\":9", "\"steps\":9.5", ": steps: 9.5" + whole + "0 to 1000000000000");
+  refused("\"steps\":9", "\"steps\":\"9\"", ": steps: \"9\"" + whole + "0 to 1000000000000");
+  refused("\"steps\":9", "\"steps\":null", ": steps: null" + whole + "0 to 1000000000000");
+  refused("\"updates\":7", "\"updates\":-1", ": updates: -1" + whole + "0 to 9");
+  refused("\"updates\":7", "\"updates\":10", ": updates: 10" + whole + "0 to 9");
+  refused("\"skipped_in_a_row\":2", "\"skipped_in_a_row\":3", ": skipped_in_a_row: 3" + whole + "0 to 2");
+  refused("\"skipped_in_a_row\":2", "\"skipped_in_a_row\":-1", ": skipped_in_a_row: -1" + whole + "0 to 2");
+  refused("\"seed\":3", "\"seed\":-3", ": seed: -3" + whole + "0 to 9223372036854775807");
+  refused("\"train_batch_size\":12", "\"train_batch_size\":0", ": train_batch_size: 0" + whole + "1 to 4611686018427387904");
   refused("\"train_batch_size\":12", "\"train_batch_size\":4611686018427387904",
-          ": steps: 9" + whole + "0 to 1 is");  // the data cursor would overflow
+          ": steps: 9" + whole + "0 to 1");  // the data cursor would overflow
   refused("\"train_micro_batch_size_per_gpu\":4", "\"train_micro_batch_size_per_gpu\":13",
-          ": train_micro_batch_size_per_gpu: 13" + whole + "1 to 12 is");
+          ": train_micro_batch_size_per_gpu: 13" + whole + "1 to 12");
   const std::string positive = " is not accepted; it must be a finite number above 0";
   refused("1024.5", "0", ".loss_scale: scale: 0" + positive);
   refused("1024.5", "-2.5", ".loss_scale: scale: -2.5" + positive);
   refused("1024.5", "\"2\"", ".loss_scale: scale: \"2\"" + positive);
-  refused("\"clean_steps\":6", "\"clean_steps\":10", ".loss_scale: clean_steps: 10" + whole + "0 to 9 is");
-  refused("\"hysteresis\":2", "\"hysteresis\":-1", ".loss_scale: hysteresis: -1" + whole + "0 to 1000000000000 is");
+  refused("\"clean_steps\":6", "\"clean_steps\":10", ".loss_scale: clean_steps: 10" + whole + "0 to 9");
+  refused("\"hysteresis\":2", "\"hysteresis\":-1", ".loss_scale: hysteresis: -1" + whole + "0 to 1000000000000");
   refused("\"digest\"", "1", ": data: 1 is not accepted; it must be a string");
   refused("\"text\"", "[]", ": tokenizer: [] is not accepted; it must be a string");
 }

@@ -125,7 +125,7 @@ TEST_F(BadFile, AFlippedBitInTheTokens) {
 
 TEST_F(BadFile, AnImpossibleWidthOrPlace) {
   expect_open("a.tokens", with_header([](TokenHeader& header) { header.bytes_per_token = 3; }), kUsage,
-              "3 bytes per token are not accepted; 1, 2 and 4 are");
+              "3 bytes per token are not accepted; it must be 1, 2 or 4");
   expect_open("a.tokens", with_header([](TokenHeader& header) { header.tokens_offset = 64; }), kUsage,
               "impossible header: 10 tokens at byte 64");
   expect_open("a.tokens", with_header([](TokenHeader& header) { header.tokenizer_bytes = ~uint64_t{0} - 100; }), kUsage,

@@ -254,7 +254,7 @@ TEST_F(HostFile, OfThisHostGivesItsSlots) {
 TEST_F(HostFile, WithAnotherHostIsRefusedByItsName) {
   const Result result = run({"-H", with("localhost slots=1\nnode17 slots=1\n"), "/bin/true"});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.output, HasSubstr("host \"node17\": starting ranks on other hosts is not implemented in this version"));
+  EXPECT_THAT(result.output, HasSubstr("host \"node17\": ranks on other hosts are not implemented in this version"));
 }
 
 TEST_F(HostFile, ThatIsWrongIsRefusedWithItsLine) {
