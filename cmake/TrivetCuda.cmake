@@ -120,7 +120,7 @@ set(cuda_libraries ${TRIVET_CUDA_USES} CUDA::cudart CUDA::cublas CUDA::cublasLt 
 function(trivet_cuda_compile_options target)
   target_compile_options(${target} PRIVATE
     # No -use_fast_math: kernels call the fast functions explicitly where they want them.
-    $<$<COMPILE_LANGUAGE:CUDA>:-O3 -lineinfo --expt-relaxed-constexpr -Werror=cross-execution-space-call
+    $<$<COMPILE_LANGUAGE:CUDA>:-O3 -lineinfo --expt-relaxed-constexpr -Werror=cross-execution-space-call -Xptxas=--warn-on-spills
       -Xcompiler=-Wall,-Wextra,-Wno-restrict,-Wno-unknown-pragmas,-Wno-missing-field-initializers>
     # -Wno-maybe-uninitialized: g++ 12 warns about the loop in Shape's constructor when it is unrolled.
     $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wno-restrict -Wno-maybe-uninitialized -Wno-missing-field-initializers>)

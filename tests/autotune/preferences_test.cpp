@@ -80,6 +80,24 @@ TEST(UnlikeBlocks, AreCountedEachByItself) {
   EXPECT_EQ(parameters(3), usual);
 }
 
+// Keeps every second token.
+class Halves final : public Layer {
+ public:
+  std::span<const ParameterSpec> parameters() const override { return {}; }
+  Shape output_shape(const Shape& input) const override { return {input[0], input[1] / 2, input[2]}; }
+  void forward(Context&, Weights, ConstTensorView, TensorView, Saved&) const override {}
+  void backward_input(Context&, Weights, ConstTensorView, TensorView, Saved&) const override {}
+  void backward_weight(Context&, Gradients, const Saved&) const override {}
+};
+
+TEST(UnlikeBlocks, OfOneClassMayHaveInputsOfOtherSizes) {
+  model::Model model = model_of(small_config());
+  model.layers.resize(1);  // the embedding
+  for (int i = 0; i < 3; ++i) model.layers.push_back(std::make_unique<Halves>());
+  const std::vector<BlockWork> works = work_of_blocks(model, {.microbatch = 1});
+  for (size_t i = 1; i < works.size(); ++i) EXPECT_EQ(2 * works[i].output_elements, works[i - 1].output_elements) << i;
+}
+
 // Tensor rank 0 has 48 rows of a vocabulary of 97, and rank 1 has 49.
 TEST(UnlikeRanks, TheSlowestTensorRankIsTheStep) {
   class Costs final : public CostModel {
