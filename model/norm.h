@@ -31,10 +31,9 @@ class Norm : public Layer {
   virtual void backward_input(Context&, Weights, ConstTensorView dy, TensorView dx, Saved&, ConstTensorView residual) const = 0;
 
  protected:
-  explicit Norm(std::vector<ParameterSpec> parameters) : parameters_(std::move(parameters)) {}
-
- protected:
   enum Slot { kX, kDy, kRstd, kMean };  // the places of Saved that this layer uses
+
+  explicit Norm(std::vector<ParameterSpec> parameters) : parameters_(std::move(parameters)) {}
 
  private:
   // Unless `sum` is absent, it is computed first and yields x.
