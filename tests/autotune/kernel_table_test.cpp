@@ -2,6 +2,7 @@
 // neighbours.
 #include "autotune/kernel_table.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
