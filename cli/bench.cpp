@@ -92,7 +92,7 @@ autotune::BenchOptions options_of(const BenchArguments& arguments, const RankBod
 
 void measure(const BenchArguments& arguments) {
   check_profile(arguments.profile);
-  run_job(arguments.ranks, [&](RankBody rank) {
+  run_job(arguments.ranks, {}, [&](RankBody rank) {
     const autotune::BenchOptions options = options_of(arguments, rank);
     if (arguments.what == "comm" && rank.world.size() == 1)
       throw ConfigError("bench comm: one rank has nobody to communicate with; give --ranks 2 or start it with trivet launch");
@@ -134,7 +134,7 @@ std::string predicted_or_why_not(const BenchArguments& arguments, const Plan& pl
 
 void measure_step(const BenchArguments& arguments) {
   const Config config = load_config(arguments.config, arguments.overrides);
-  run_job(arguments.ranks, [&](RankBody rank) {
+  run_job(arguments.ranks, config.communication, [&](RankBody rank) {
     model::Model model = model_of(config);
     const Plan plan = make_plan(config, model, rank.world.size());
     auto [machine, seconds] =

@@ -62,7 +62,7 @@ std::unique_ptr<comm::LauncherWatch> watch_launcher(const comm::Place& place) {
 
 }  // namespace
 
-void run_job(int ranks, const std::function<void(RankBody)>& body) {
+void run_job(int ranks, const CommunicationConfig& communication, const std::function<void(RankBody)>& body) {
   const comm::Place place = comm::place_from_environment(comm::current_environment());
   const auto watch = watch_launcher(place);
   if (ranks > 0) {
@@ -73,6 +73,8 @@ void run_job(int ranks, const std::function<void(RankBody)>& body) {
     return;
   }
   comm::WorldOptions options;
+  options.transport = name_of(communication.transport);
+  options.network_interface = communication.interface;
   // The monitor's thread calls this; it ends the rank even while it computes or waits for a message that will never come.
   options.on_lost = [rank = place.rank](const std::string& message, ExitCode code) {
     Log(rank).error(message);

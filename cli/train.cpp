@@ -42,7 +42,7 @@ void run(const TrainArguments& arguments) {
   const StopSignals signals(stop, signal_options(config));
   std::atomic<int> stopped_by = 0;
   options.stop = &stop;
-  run_job(arguments.ranks, [&](RankBody rank) {
+  run_job(arguments.ranks, config.communication, [&](RankBody rank) {
     TrainOptions mine = options;
     mine.threads = rank.threads;
     mine.local_rank = rank.local_rank;

@@ -20,12 +20,12 @@ int64_t head_bytes(int64_t size) {
 
 }  // namespace
 
-int64_t Board::bytes(int size, int64_t slot_bytes) {
-  return head_bytes(size) + size * (kCollectiveSlots + kSendSlots) * slot_bytes;
+int64_t Board::bytes(int size, int64_t slot_bytes, int result_slots) {
+  return head_bytes(size) + size * (kCollectiveSlots + kSendSlots + result_slots) * slot_bytes;
 }
 
 std::byte* Board::slot(int rank, int64_t index) const {
-  return memory_.get() + head_bytes(size_) + (rank * (kCollectiveSlots + kSendSlots) + index) * slot_bytes_;
+  return memory_.get() + head_bytes(size_) + (rank * (kCollectiveSlots + kSendSlots + result_slots_) + index) * slot_bytes_;
 }
 
 }  // namespace trivet::comm

@@ -39,12 +39,13 @@ struct Mailbox {
 
 class Board {
  public:
-  static constexpr int kCollectiveSlots = 3, kSendSlots = 2;
+  static constexpr int kCollectiveSlots = 3, kSendSlots = 2, kResultSlots = 2;
 
-  static int64_t bytes(int size, int64_t slot_bytes);
+  // `result_slots` (0 or kResultSlots): for groups whose ranks are on several hosts (comm/hosts).
+  static int64_t bytes(int size, int64_t slot_bytes, int result_slots = 0);
   // `memory` must be page-aligned, and zero when the first rank sees it; it lives as long as somebody holds it.
-  Board(std::shared_ptr<std::byte> memory, int size, int64_t slot_bytes)
-      : memory_(std::move(memory)), size_(size), slot_bytes_(slot_bytes) {}
+  Board(std::shared_ptr<std::byte> memory, int size, int64_t slot_bytes, int result_slots = 0)
+      : memory_(std::move(memory)), size_(size), result_slots_(result_slots), slot_bytes_(slot_bytes) {}
 
   Disagreement* disagreement() const { return reinterpret_cast<Disagreement*>(memory_.get()); }
   Line* data_lane() const { return reinterpret_cast<Line*>(memory_.get() + sizeof(Disagreement)); }
@@ -56,6 +57,9 @@ class Board {
   int64_t slot_bytes() const { return slot_bytes_; }  // 0: no slots
   std::byte* collective_slot(int rank, int64_t index) const { return slot(rank, index % kCollectiveSlots); }
   std::byte* send_slot(int rank, int64_t index) const { return slot(rank, kCollectiveSlots + index % kSendSlots); }
+  std::byte* result_slot(int rank, int64_t index) const {
+    return slot(rank, kCollectiveSlots + kSendSlots + index % kResultSlots);
+  }
 
  private:
   std::byte* slot(int rank, int64_t index) const;
@@ -65,7 +69,7 @@ class Board {
   }
 
   std::shared_ptr<std::byte> memory_;
-  int size_;
+  int size_, result_slots_;
   int64_t slot_bytes_;
 };
 

@@ -41,6 +41,7 @@ class WatchedWorld final : public World {
     world_ = choose(members_)({.rank = rank_,
                                .members = members_,
                                .job_id = job_id,
+                               .master_address = place.master_address,
                                .options = options_,
                                .job = job_,
                                .store = liveness_->store(),

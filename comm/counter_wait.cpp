@@ -8,9 +8,12 @@ CounterWait::CounterWait(RankInGroup self, JobView job, Disagreement* disagreeme
 
 void CounterWait::await(std::span<SharedCounter* const> counters, std::span<const int> peers, uint32_t target,
                         const OperationHeader& during) const {
+  constexpr std::chrono::milliseconds kShortSlice{1};
   OperationWait wait(errors_, waits_elsewhere_, during);
+  const auto slice = while_waiting_ ? kShortSlice : OperationWait::kSlice;
   for (SharedCounter* counter : counters) {
-    while (!counter->wait(target, OperationWait::kSlice)) {
+    while (!counter->wait(target, slice)) {
+      if (while_waiting_) while_waiting_();
       const bool accused = errors_.job().state->accused();
       if (counter->reached(target)) break;
       if (disagreement_->recorded()) errors_.throw_disagreement(disagreement_->text());

@@ -21,6 +21,8 @@ class CounterWait {
   const GroupErrors& errors() const { return errors_; }
   // Before the first wait.
   void set_waits_elsewhere(WaitsElsewhere waits_elsewhere) { waits_elsewhere_ = std::move(waits_elsewhere); }
+  // Called about every millisecond while this rank waits, so that its messages to other hosts move. Before the first wait.
+  void set_while_waiting(std::function<void()> while_waiting) { while_waiting_ = std::move(while_waiting); }
 
   // Waits until all counters have reached `target`. counters[i] belongs to group rank peers[i]. Throws what OperationWait::look
   // throws, and RanksDisagree when a rank of the group has recorded a disagreement.
@@ -37,6 +39,7 @@ class CounterWait {
   Disagreement* disagreement_;
   GroupErrors errors_;
   WaitsElsewhere waits_elsewhere_;
+  std::function<void()> while_waiting_;
 };
 
 }  // namespace trivet::comm

@@ -19,8 +19,13 @@ void GroupErrors::throw_accusation(const OperationHeader& during) const {
                                       to_string(during), escape_control(a.cause)));
 }
 
+void GroupErrors::accuse(int rank, ExitCode code, const std::string& cause) const {
+  const int in_world = self_.world_ranks[rank];
+  job_.state->accuse({in_world, job_.hosts.empty() ? self_.host : job_.hosts[in_world], code, cause});
+}
+
 void GroupErrors::throw_lost(int rank, const std::string& cause, const OperationHeader& during) const {
-  job_.state->accuse({self_.world_ranks[rank], self_.host, ExitCode::PeerLost, cause});
+  accuse(rank, ExitCode::PeerLost, cause);
   throw_accusation(during);
 }
 
@@ -29,7 +34,7 @@ void GroupErrors::throw_no_progress(const std::vector<int>& missing, const Opera
   for (int rank : missing) in_world.push_back(self_.world_ranks[rank]);
   const std::string what = fmt::format("has not entered {} of group \"{}\" within {} s", to_string(during), self_.group,
                                        static_cast<double>(job_.deadline.count()) / 1000);
-  job_.state->accuse({in_world.front(), self_.host, ExitCode::NoProgress, what});
+  accuse(missing.front(), ExitCode::NoProgress, what);
   throw CommError(ExitCode::NoProgress, fmt::format("{}no progress: rank {} (world rank {}) {}", self_.prefix(),
                                                     fmt::join(missing, ", "), fmt::join(in_world, ", "), what));
 }
@@ -54,8 +59,7 @@ void GroupErrors::disagree(int first, const std::string& by_first, int second, c
   const std::string what = fmt::format("rank {} (world rank {}) runs {}, rank {} (world rank {}) runs {}", first,
                                        self_.world_ranks[first], by_first, second, self_.world_ranks[second], by_second);
   if (tell_group_) tell_group_(what);
-  job_.state->accuse(
-      {self_.world_ranks[second], self_.host, ExitCode::RanksDisagree, fmt::format("group \"{}\": {}", self_.group, what)});
+  accuse(second, ExitCode::RanksDisagree, fmt::format("group \"{}\": {}", self_.group, what));
   throw_disagreement(what);
 }
 

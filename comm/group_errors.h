@@ -21,6 +21,7 @@ struct JobView {
   std::shared_ptr<JobState> state;
   std::shared_ptr<WorldActivity> activity;        // may be null
   std::function<bool(int world_rank)> has_ended;  // may be empty; an ended rank enters no more operations
+  std::vector<std::string> hosts = {};            // by world rank, for errors; empty if all ranks are on this rank's host
 };
 
 class GroupErrors {
@@ -52,6 +53,8 @@ class GroupErrors {
 
  private:
   [[noreturn]] void disagree(int first, const std::string& by_first, int second, const std::string& by_second) const;
+
+  void accuse(int rank, ExitCode code, const std::string& cause) const;
 
   RankInGroup self_;
   JobView job_;

@@ -239,8 +239,8 @@ void Liveness::look_for_silence(TimePoint now) {
 void Liveness::look_for_stopped(TimePoint now) {
   if (now < next_beat_) return;
   for (Peer& peer : peers_) {
-    if (!peer.connection || peer.said_bye) continue;
     const Member& member = members_[peer.rank];
+    if (!peer.connection || peer.said_bye || !same_host(member, members_[rank_])) continue;
     if (peer.stopped.look(is_stopped(member.pid, member.started), now)) lose(peer, "stopped (SIGSTOP or Ctrl-Z)");
   }
 }

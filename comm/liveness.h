@@ -7,8 +7,8 @@
 //            /     \ .            watch rank 0 in the same way. Nobody else can tell them anything, so if rank 3 leaves because
 //        rank 3   rank 4          rank 2 died, rank 2 was named before.
 //
-// At every heartbeat, a rank looks in /proc (process_state.h) for peers that were stopped. That is evidence, so half a second
-// is enough. Silence alone could come from a rank that gets no processor time, so its deadline is longer.
+// At every heartbeat, a rank looks in /proc (process_state.h) for peers on its host that were stopped. That is evidence, so
+// half a second is enough. Silence alone could come from a rank that gets no processor time, so its deadline is longer.
 //
 // Liveness reports what it finds to the JobState, which every waiting operation checks, and tells all ranks about accusations
 // that others put there (a deadline, an abort). All reading and writing happens on its thread. close() is the regular end: all

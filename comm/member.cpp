@@ -47,13 +47,6 @@ std::string Member::where() const { return fmt::format("{}, pid {}", escape_cont
 
 bool same_host(const Member& a, const Member& b) { return a.host == b.host && a.boot_id == b.boot_id; }
 
-std::string several_hosts(const Member& member, const Member& zero) {
-  return fmt::format(
-      "rank {} runs on host {}, rank 0 on host {}; ranks on several hosts are not implemented in this version: start all of "
-      "them on one",
-      member.rank, escape_control(member.host), escape_control(zero.host));
-}
-
 std::optional<Refusal> refusal_of(const Member& candidate, const std::vector<std::optional<Member>>& held) {
   const Member& zero = *held[0];
   if (!candidate.job_id.empty() && candidate.job_id != zero.job_id) {
@@ -84,7 +77,6 @@ std::optional<Refusal> refusal_of(const Member& candidate, const std::vector<std
     return Refusal{ExitCode::Rendezvous, fmt::format("rank {} is already held by pid {} on host {}", candidate.rank,
                                                      holder->pid, escape_control(holder->host))};
   }
-  if (!same_host(candidate, zero)) return Refusal{ExitCode::Rendezvous, several_hosts(candidate, zero), true};
   return std::nullopt;
 }
 

@@ -26,8 +26,6 @@ struct Member {
 };
 
 bool same_host(const Member& a, const Member& b);
-// Why a rank on another host than rank 0 cannot take part.
-std::string several_hosts(const Member& member, const Member& zero);
 
 struct Refusal {
   ExitCode code = ExitCode::Rendezvous;

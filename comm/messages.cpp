@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 namespace trivet::comm {
 namespace {
@@ -11,12 +12,19 @@ int64_t chunks_of(int64_t bytes, int64_t chunk_bytes) { return bytes == 0 ? 0 : 
 }  // namespace
 
 Messages::Messages(const CounterWait& wait, const Board& board, const SharedMemory& memory)
-    : wait_(wait), board_(board), memory_(memory), to_(wait.size()), from_(wait.size()) {}
+    : wait_(wait), board_(board), memory_(memory), lines_(wait.size()), to_(wait.size()), from_(wait.size()) {
+  std::iota(lines_.begin(), lines_.end(), 0);
+}
+
+Messages::Messages(const CounterWait& wait, const Board& board, const SharedMemory& memory, const std::vector<int>& ranks)
+    : wait_(wait), board_(board), memory_(memory), lines_(wait.size(), -1), to_(wait.size()), from_(wait.size()) {
+  for (size_t line = 0; line < ranks.size(); ++line) lines_[ranks[line]] = static_cast<int>(line);
+}
 
 void Messages::send(OperationHeader header, ConstTensorView data) {
   const int peer = header.root;
   ++under_way_;
-  Mailbox& mailbox = board_.mailbox(wait_.rank(), peer);
+  Mailbox& mailbox = board_.mailbox(line(), lines_[peer]);
   End& end = to_[peer];
   header.number = ++end.operations;
   Entry& mine = mailbox.sender[end.operations % 2];
@@ -30,7 +38,7 @@ void Messages::send(OperationHeader header, ConstTensorView data) {
   const auto fill = [&](int64_t index) {
     const int64_t bytes = std::min(chunk, data.bytes() - index * chunk);
     const auto* from = static_cast<const std::byte*>(data.data) + index * chunk;
-    if (staged) std::memcpy(board_.send_slot(wait_.rank(), index), from, bytes);
+    if (staged) std::memcpy(board_.send_slot(line(), index), from, bytes);
   };
   if (chunks > 0) fill(0);
   mailbox.sent.advance();
@@ -50,7 +58,7 @@ void Messages::send(OperationHeader header, ConstTensorView data) {
 void Messages::receive(OperationHeader header, TensorView data) {
   const int peer = header.root;
   ++under_way_;
-  Mailbox& mailbox = board_.mailbox(peer, wait_.rank());
+  Mailbox& mailbox = board_.mailbox(lines_[peer], line());
   End& end = from_[peer];
   header.number = ++end.operations;
   Entry& mine = mailbox.receiver[end.operations % 2];
@@ -66,7 +74,7 @@ void Messages::receive(OperationHeader header, TensorView data) {
   for (int64_t index = 0; index < chunks; ++index) {
     if (index > 0) wait_.await(mailbox.sent, peer, entered + static_cast<uint32_t>(index), header);
     const int64_t bytes = std::min(chunk, data.bytes() - index * chunk);
-    const std::byte* from = sender.in != 0 ? memory_.resolve(sender.in) : board_.send_slot(peer, index);
+    const std::byte* from = sender.in != 0 ? memory_.resolve(sender.in) : board_.send_slot(lines_[peer], index);
     std::memcpy(static_cast<std::byte*>(data.data) + index * chunk, from, bytes);
     mailbox.received.advance();
   }
@@ -76,9 +84,9 @@ void Messages::receive(OperationHeader header, TensorView data) {
 
 std::optional<OperationHeader> Messages::ahead(int peer) const {
   if (under_way_ > 0) return std::nullopt;
-  const Mailbox& in = board_.mailbox(peer, wait_.rank());
+  const Mailbox& in = board_.mailbox(lines_[peer], line());
   if (in.sent.reached(from_[peer].sent + 1)) return in.sender[(from_[peer].operations + 1) % 2].header;
-  const Mailbox& out = board_.mailbox(wait_.rank(), peer);
+  const Mailbox& out = board_.mailbox(line(), lines_[peer]);
   if (out.received.reached(to_[peer].received + 1)) return out.receiver[(to_[peer].operations + 1) % 2].header;
   return std::nullopt;
 }

@@ -21,7 +21,10 @@ namespace trivet::comm {
 
 class Messages {
  public:
+  // All ranks of the group share the board.
   Messages(const CounterWait& wait, const Board& board, const SharedMemory& memory);
+  // Only these group ranks do; each has the line of its place in the list. Peers must be among them.
+  Messages(const CounterWait& wait, const Board& board, const SharedMemory& memory, const std::vector<int>& ranks);
 
   void send(OperationHeader header, ConstTensorView data);
   void receive(OperationHeader header, TensorView data);
@@ -34,11 +37,13 @@ class Messages {
     uint32_t operations = 0, sent = 0, received = 0;
   };
   void compare(const Entry& sender, const Entry& receiver, int from, int to) const;
+  int line() const { return lines_[wait_.rank()]; }
   int64_t chunk_bytes(const Entry& sender, int64_t bytes) const;
 
   const CounterWait& wait_;
   const Board& board_;
   const SharedMemory& memory_;
+  std::vector<int> lines_;  // by group rank
   std::vector<End> to_, from_;
   std::mutex slots_;  // all sends of a rank share its slots
   std::atomic<int> under_way_{0};

@@ -1,4 +1,4 @@
-// Ranks that communicate. One interface serves threads of one process, processes of one host, GPUs and, later, several hosts.
+// Ranks that communicate. One interface serves threads of one process, processes of one host or of several, and GPUs.
 //
 // Counts are in elements. All ranks of a group must make the same calls in the same order. Every call carries a header
 // (sequence number, operation, dtype, count, root); if headers differ, all ranks get a CommError (RanksDisagree) with both

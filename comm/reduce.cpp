@@ -1,7 +1,9 @@
 #include "comm/reduce.h"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
+#include <vector>
 
 namespace trivet::comm {
 namespace {
@@ -127,7 +129,73 @@ void tree_sum_of(DType dtype, Sources from, Targets to, int64_t count) {
   }
 }
 
+// A part of a reduction of Stored elements: starts with, and leaves, Numbers.
+template <typename Number, typename Stored, typename Combine>
+void combine_part(const void* start, Sources from, void* to, int64_t count, Combine combine_two) {
+  auto* out = static_cast<Number*>(to);
+  const auto* first = static_cast<const Number*>(start);
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t end = std::min(begin + kBlock, count);
+    Sources rest = from;
+    if (first) {
+      std::copy(first + begin, first + end, out + begin);
+    } else {
+      const auto* terms = static_cast<const Stored*>(from[0]);
+      for (int64_t i = begin; i < end; ++i) out[i] = static_cast<Number>(terms[i]);
+      rest = from.subspan(1);
+    }
+    for (const void* source : rest) {
+      const auto* terms = static_cast<const Stored*>(source);
+      for (int64_t i = begin; i < end; ++i) out[i] = combine_two(out[i], static_cast<Number>(terms[i]));
+    }
+  }
+}
+
+template <typename Stored>
+void tree_part(Sources from, void* to, int64_t count) {
+  alignas(64) float blocks[kTreeBlocks][kTreeBlock];
+  for (int64_t begin = 0; begin < count; begin += kTreeBlock) {
+    const int64_t length = std::min(kTreeBlock, count - begin);
+    sum_in_tree<float, Stored>(from, begin, length, blocks);
+    std::copy(blocks[0], blocks[0] + length, static_cast<float*>(to) + begin);
+  }
+}
+
+template <typename Stored>
+void reduce_part_of(ReduceOp op, const void* start, Sources from, void* to, int64_t count) {
+  switch (op) {
+    case ReduceOp::Sum: return combine_part<float, Stored>(start, from, to, count, Plus<float>{});
+    case ReduceOp::Max: return combine_part<float, Stored>(start, from, to, count, Larger<float>{});
+    case ReduceOp::TreeSum: return tree_part<Stored>(from, to, count);
+  }
+}
+
+template <typename Stored>
+void round_to(const void* sum, Targets to, int64_t count) {
+  const auto* from = static_cast<const float*>(sum);
+  for (void* target : to)
+    for (int64_t i = 0; i < count; ++i) static_cast<Stored*>(target)[i] = static_cast<Stored>(from[i]);
+}
+
 }  // namespace
+
+DType sum_type(DType dtype) { return dtype == DType::BFloat16 || dtype == DType::Float16 ? DType::Float32 : dtype; }
+
+void reduce_part(DType dtype, ReduceOp op, const void* start, Sources from, void* to, int64_t count) {
+  if (dtype == DType::BFloat16) return reduce_part_of<bfloat16>(op, start, from, to, count);
+  if (dtype == DType::Float16) return reduce_part_of<float16>(op, start, from, to, count);
+  std::vector<const void*> terms(from.begin(), from.end());
+  if (start) terms.insert(terms.begin(), start);
+  void* const targets[] = {to};
+  reduce(dtype, op, terms, targets, count);
+}
+
+void round_sum(DType dtype, const void* sum, Targets to, int64_t count) {
+  if (dtype == DType::BFloat16) return round_to<bfloat16>(sum, to, count);
+  if (dtype == DType::Float16) return round_to<float16>(sum, to, count);
+  for (void* target : to)
+    if (target != sum) std::memcpy(target, sum, static_cast<size_t>(count * size_of(dtype)));
+}
 
 bool can_reduce(DType dtype) { return is_float(dtype) || dtype == DType::Int64 || dtype == DType::Int32; }
 

@@ -6,30 +6,16 @@
 #include "comm/arguments.h"
 
 namespace trivet::comm {
-namespace {
-
-// Unlinks a board when it is destroyed, whether or not the ranks have met.
-class BoardName {
- public:
-  BoardName(SharedMemory& memory, uint64_t token) : memory_(memory), token_(token) {}
-  BoardName(const BoardName&) = delete;
-  BoardName& operator=(const BoardName&) = delete;
-  ~BoardName() { memory_.unlink_board(token_); }
-
- private:
-  SharedMemory& memory_;
-  uint64_t token_;
-};
-
-}  // namespace
-
-SharedGroup::SharedGroup(RankInGroup self, JobView job, std::shared_ptr<std::byte> board, std::shared_ptr<SharedMemory> memory)
+SharedGroup::SharedGroup(RankInGroup self, JobView job, std::shared_ptr<std::byte> board, std::shared_ptr<SharedMemory> memory,
+                         std::function<void()> while_waiting)
     : memory_(std::move(memory)),
+      while_waiting_(std::move(while_waiting)),
       board_(std::move(board), self.size(), memory_->slot_bytes()),
       wait_(std::move(self), std::move(job), board_.disagreement()),
       collectives_(wait_, board_, *memory_),
       messages_(wait_, board_, *memory_),
       control_(board_.control_lane(), wait_) {
+  if (while_waiting_) wait_.set_while_waiting(while_waiting_);
   wait_.set_waits_elsewhere(
       [this](int peer, const OperationHeader& during) { return waits_elsewhere(collectives_, messages_, peer, during); });
 }
@@ -53,7 +39,8 @@ std::unique_ptr<ProcessGroup> SharedGroup::subgroup(const std::vector<int>& rank
   unlinked_at_the_end.reset();
   if (!member) return nullptr;
   const GroupErrors& errors = wait_.errors();
-  return std::make_unique<SharedGroup>(errors.self().in_subgroup(ranks, name), errors.job(), std::move(board.memory), memory_);
+  return std::make_unique<SharedGroup>(errors.self().in_subgroup(ranks, name), errors.job(), std::move(board.memory), memory_,
+                                       while_waiting_);
 }
 
 void SharedGroup::close() { control_.enter({.header = {.occasion = Occasion::Close}}); }

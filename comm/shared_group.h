@@ -9,7 +9,9 @@ namespace trivet::comm {
 
 class SharedGroup final : public HostGroup {
  public:
-  SharedGroup(RankInGroup self, JobView job, std::shared_ptr<std::byte> board, std::shared_ptr<SharedMemory> memory);
+  // `while_waiting`: see CounterWait.
+  SharedGroup(RankInGroup self, JobView job, std::shared_ptr<std::byte> board, std::shared_ptr<SharedMemory> memory,
+              std::function<void()> while_waiting = {});
 
   int rank() const override { return wait_.rank(); }
   int size() const override { return wait_.size(); }
@@ -27,6 +29,7 @@ class SharedGroup final : public HostGroup {
   void run_receive(const OperationHeader& header, TensorView data) override { messages_.receive(header, data); }
 
   std::shared_ptr<SharedMemory> memory_;
+  const std::function<void()> while_waiting_;
   Board board_;
   CounterWait wait_;
   Collectives collectives_;

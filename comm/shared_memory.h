@@ -31,4 +31,17 @@ class SharedMemory {
   virtual void unlink_board(uint64_t token) = 0;
 };
 
+// Unlinks a board when it is destroyed, whether or not the ranks have met.
+class BoardName {
+ public:
+  BoardName(SharedMemory& memory, uint64_t token) : memory_(memory), token_(token) {}
+  BoardName(const BoardName&) = delete;
+  BoardName& operator=(const BoardName&) = delete;
+  ~BoardName() { memory_.unlink_board(token_); }
+
+ private:
+  SharedMemory& memory_;
+  uint64_t token_;
+};
+
 }  // namespace trivet::comm

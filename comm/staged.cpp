@@ -1,33 +1,13 @@
 // The staged collective operations; see [Note: direct and staged].
 #include <algorithm>
-#include <cstring>
 
+#include "comm/chunks.h"
 #include "comm/collectives.h"
 #include "comm/element_range.h"
 #include "comm/reduce.h"
 
 namespace trivet::comm {
 namespace {
-
-void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
-}
-
-// A tensor cut into chunks of at most `chunk` elements.
-struct Cut {
-  int64_t total, chunk, element_bytes;
-
-  int64_t chunks() const { return (total + chunk - 1) / chunk; }
-  int64_t first(int64_t index) const { return index * chunk; }
-  int64_t count(int64_t index) const { return std::min(chunk, total - first(index)); }
-  int64_t offset(int64_t index) const { return first(index) * element_bytes; }
-  int64_t bytes(int64_t index) const { return count(index) * element_bytes; }
-};
-
-Cut cut_for(const OperationHeader& header, int64_t chunk_bytes) {
-  const int64_t element_bytes = size_of(header.dtype);
-  return {header.count, chunk_bytes / element_bytes / 64 * 64, element_bytes};
-}
 
 const std::byte* bytes_of(const Call& call) { return static_cast<const std::byte*>(call.in.data); }
 

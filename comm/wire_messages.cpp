@@ -136,8 +136,8 @@ Table decode_table(std::string_view payload) {
     if (member.rank != rank) in.refuse(fmt::format("with rank {} in the place of rank {}", member.rank, rank));
     if (member.world_size != count)
       in.refuse(fmt::format("of {} members in which rank {} says {}", count, rank, member.world_size));
-    if (member.epoch != zero.epoch || member.build != zero.build || member.host != zero.host || member.boot_id != zero.boot_id)
-      in.refuse(fmt::format("in which rank {} has a different epoch, build or host than rank 0", rank));
+    if (member.epoch != zero.epoch || member.build != zero.build)
+      in.refuse(fmt::format("in which rank {} has a different epoch or build than rank 0", rank));
   }
   in.finish();
   return table;

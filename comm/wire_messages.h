@@ -37,7 +37,7 @@ Frame encode_accuse(const Accusation& accusation);  // a long cause is cut; the 
 
 Member decode_join(std::string_view payload);
 Member decode_welcome(std::string_view payload);
-// Members are in rank order, and all have the same size, epoch, build and host.
+// Members are in rank order, and all have the same size, epoch and build.
 Table decode_table(std::string_view payload);
 // The code is that of a failure, never 0.
 Refusal decode_refuse(std::string_view payload);

@@ -49,6 +49,10 @@ struct WorldOptions {
   std::chrono::milliseconds report_waits_after{1500};
   std::function<void(const std::string& line)> on_long_wait;
   std::chrono::milliseconds silence_deadline{5000};  // for a process that lives but sends nothing (connect only)
+  // Only for ranks on several hosts: the transport between them, "auto" or "ucx", and this host's network interface for it
+  // (network_interface.h).
+  std::string transport = "auto";
+  std::string network_interface;
   // Called on another thread when the job has ended (a rank was lost, or one aborted) and this rank has not left its World
   // within notice_grace, for example because it is computing. The program should print the message and exit with the code. The
   // function need not return.

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "comm/hosts/network_world.h"
 #include "comm/shm/shm_world.h"
 #include "core/log.h"
 
@@ -20,9 +23,9 @@ std::unique_ptr<World> make_world_on_one_host(const WorldRequest& request) {
 }  // namespace
 
 WorldMaker choose_world_maker(const std::vector<Member>& members) {
-  for (const Member& member : members)
-    if (!same_host(member, members[0])) throw CommError(ExitCode::Rendezvous, "comm: " + several_hosts(member, members[0]));
-  return make_world_on_one_host;
+  const bool one_host =
+      std::all_of(members.begin(), members.end(), [&](const Member& member) { return same_host(member, members.front()); });
+  return one_host ? make_world_on_one_host : make_network_world;
 }
 
 }  // namespace trivet::comm

@@ -22,6 +22,7 @@ struct WorldRequest {
   int rank = 0;
   const std::vector<Member>& members;  // of all ranks, by rank
   std::string job_id;
+  std::string master_address;
   const WorldOptions& options;
   // Every wait of the world looks here, and whoever notices that a peer is lost accuses it here.
   std::shared_ptr<JobState> job;
@@ -35,7 +36,7 @@ struct WorldRequest {
 // Collective over all ranks of the job. The end of connections and of processes is Liveness' concern, not the world's.
 using WorldMaker = std::function<std::unique_ptr<World>(const WorldRequest&)>;
 
-// Shared memory for ranks of one host. Throws CommError Rendezvous for other members.
+// Shared memory for ranks of one host, otherwise a transport between hosts.
 WorldMaker choose_world_maker(const std::vector<Member>& members);
 
 // connect() of world.h uses choose_world_maker; this one takes the choice from the caller.

@@ -10,8 +10,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kKindBits = 3, kNumberBits = 20;
-static_assert(static_cast<uint64_t>(MessageKind::MessageTaken) < 1 << kKindBits);
+constexpr int kNumberBits = 20;
+static_assert(static_cast<uint64_t>(MessageKind::Probe) < 1 << kKindBits);
 static_assert(uint64_t{kMaxRanks} << (kNumberBits + kKindBits) <= uint64_t{1} << Transport::kTagBits);
 
 // [Note: who is to blame for a connection that ended] It may have ended because its other end left after a third rank was lost.
@@ -42,6 +42,13 @@ uint64_t RankTransport::next_group_id() {
 GroupLink::GroupLink(std::shared_ptr<RankTransport> transport, uint64_t group_id, RankInGroup self, JobView job)
     : transport_(std::move(transport)), group_id_(group_id), errors_(std::move(self), std::move(job)) {}
 
+std::vector<int> GroupLink::others() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size(); ++rank)
+    if (rank != this->rank()) ranks.push_back(rank);
+  return ranks;
+}
+
 std::unique_ptr<PendingMessage> GroupLink::send(int to, MessageKind kind, std::span<const std::byte> bytes) const {
   return transport_->transport->send(world_rank(to), tag(kind), bytes);
 }
@@ -69,7 +76,8 @@ void GroupLink::await(std::span<const PeerMessage> messages, const OperationHead
 
 void GroupLink::throw_gone(int rank, const OperationHeader& during) const {
   if (errors_.job().state->wait_for(kAccusationComes)) errors_.throw_accusation(during);
-  errors_.throw_lost(rank, transport_->transport->why_gone(world_rank(rank)), during);
+  const Transport& transport = *transport_->transport;
+  errors_.throw_lost(transport.has_given_up() ? this->rank() : rank, transport.why_gone(world_rank(rank)), during);
 }
 
 }  // namespace trivet::comm

@@ -2,7 +2,7 @@
 //
 // A tag says which group a message belongs to and what it is for:
 //
-//   [ world rank that named the group : 20 bits | number : 20 bits | kind : 3 bits ]
+//   [ world rank that named the group : 20 bits | number : 20 bits | kind : 4 bits ]
 //
 // The ids of groups are unique in a job: the first rank of a new group gives it a number of its own. The group of all ranks has
 // id 0.
@@ -24,7 +24,12 @@ enum class MessageKind : uint64_t {
   ReceiveHeader,
   MessageData,
   MessageTaken,  // one byte: the receiver has the data
+  HostHeader,    // between the first ranks of hosts (comm/hosts)
+  HostData,
+  Probe,  // before the first operation (network_world.h)
 };
+
+inline constexpr int kKindBits = 4;
 
 // What all groups of a rank share. Thread-safe.
 class RankTransport {
@@ -54,6 +59,7 @@ class GroupLink {
 
   int rank() const { return errors_.self().rank; }
   int size() const { return errors_.self().size(); }
+  std::vector<int> others() const;  // all group ranks but this one
   const GroupErrors& errors() const { return errors_; }
   const std::shared_ptr<RankTransport>& transport() const { return transport_; }
   // Before the first wait.
@@ -70,7 +76,7 @@ class GroupLink {
  private:
   [[noreturn]] void throw_gone(int rank, const OperationHeader& during) const;
   int world_rank(int rank) const { return errors_.self().world_ranks[rank]; }
-  uint64_t tag(MessageKind kind) const { return group_id_ << 3 | static_cast<uint64_t>(kind); }
+  uint64_t tag(MessageKind kind) const { return group_id_ << kKindBits | static_cast<uint64_t>(kind); }
 
   const std::shared_ptr<RankTransport> transport_;
   const uint64_t group_id_;

@@ -1,5 +1,7 @@
 #include "comm/transport/group_meeting.h"
 
+#include <algorithm>
+
 namespace trivet::comm {
 
 std::vector<Announcement> GroupMeeting::enter(Announcement mine, const ExchangeCounts* counts) {
@@ -7,8 +9,7 @@ std::vector<Announcement> GroupMeeting::enter(Announcement mine, const ExchangeC
   std::vector<Announcement> outgoing(link_.size(), mine);
   std::vector<std::unique_ptr<PendingMessage>> sent;
   std::vector<PeerMessage> pending;
-  for (int rank = 0; rank < link_.size(); ++rank) {
-    if (rank == link_.rank()) continue;
+  for (int rank : peers_) {
     if (counts) outgoing[rank].sent = counts->sent[rank], outgoing[rank].received = counts->received[rank];
     sent.push_back(headers_.send(rank, outgoing[rank]));
     pending.push_back({rank, sent.back().get()});
@@ -16,22 +17,26 @@ std::vector<Announcement> GroupMeeting::enter(Announcement mine, const ExchangeC
   }
   link_.await(pending, mine.header);
 
-  std::vector<Announcement> all;
-  for (int rank = 0; rank < link_.size(); ++rank) all.push_back(rank == link_.rank() ? mine : headers_.take(rank));
+  std::vector<Announcement> all(link_.size());
+  all[link_.rank()] = mine;
+  for (int rank : peers_) all[rank] = headers_.take(rank);
   compare(all);
   if (counts) compare_counts(all, *counts);
   return all;
 }
 
 void GroupMeeting::compare(const std::vector<Announcement>& all) const {
-  for (int rank = 1; rank < link_.size(); ++rank)
-    if (all[rank].header != all[0].header) link_.errors().disagree(0, all[0].header, rank, all[rank].header);
+  std::vector<int> ranks = peers_;
+  ranks.push_back(link_.rank());
+  std::sort(ranks.begin(), ranks.end());
+  const int first = ranks.front();
+  for (int rank : ranks)
+    if (all[rank].header != all[first].header) link_.errors().disagree(first, all[first].header, rank, all[rank].header);
 }
 
 void GroupMeeting::compare_counts(const std::vector<Announcement>& all, const ExchangeCounts& counts) const {
   const int self = link_.rank();
-  for (int rank = 0; rank < link_.size(); ++rank) {
-    if (rank == self) continue;
+  for (int rank : peers_) {
     const OperationHeader& header = all[rank].header;
     if (all[rank].sent != counts.received[rank])
       link_.errors().disagree_about_counts(header, {rank, all[rank].sent}, {self, counts.received[rank]});

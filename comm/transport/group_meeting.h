@@ -1,4 +1,4 @@
-// All ranks of a group meet when they enter an operation: each sends its header to all others and waits for theirs.
+// Ranks of a group meet when they enter an operation: each sends its header to all others and waits for theirs.
 #pragma once
 
 #include "comm/transport/header_exchange.h"
@@ -7,8 +7,10 @@ namespace trivet::comm {
 
 class GroupMeeting {
  public:
-  // The link must outlive this object.
-  GroupMeeting(const GroupLink& link, MessageKind kind) : link_(link), headers_(link, kind) {}
+  // All ranks meet, or this rank and `peers`. The link must outlive this object.
+  GroupMeeting(const GroupLink& link, MessageKind kind) : GroupMeeting(link, kind, link.others()) {}
+  GroupMeeting(const GroupLink& link, MessageKind kind, std::vector<int> peers)
+      : link_(link), peers_(std::move(peers)), headers_(link, kind, peers_) {}
 
   // Returns what each rank announced to this one, by group rank, when all have entered. Throws on all of them when headers
   // differ. With `counts` (all_to_all_v), it also throws on both ranks of a pair that disagree about them.
@@ -21,6 +23,7 @@ class GroupMeeting {
   void compare_counts(const std::vector<Announcement>& all, const ExchangeCounts& counts) const;
 
   const GroupLink& link_;
+  const std::vector<int> peers_;
   HeaderExchange headers_;
   uint32_t operations_ = 0;
 };

@@ -6,9 +6,11 @@ namespace trivet::comm {
 
 static_assert(std::is_trivially_copyable_v<Announcement>);
 
-HeaderExchange::HeaderExchange(const GroupLink& link, MessageKind kind) : link_(link), kind_(kind), slots_(link.size()) {
-  for (int rank = 0; rank < link.size(); ++rank)
-    if (rank != link.rank()) post(rank);
+HeaderExchange::HeaderExchange(const GroupLink& link, MessageKind kind) : HeaderExchange(link, kind, link.others()) {}
+
+HeaderExchange::HeaderExchange(const GroupLink& link, MessageKind kind, const std::vector<int>& peers)
+    : link_(link), kind_(kind), slots_(link.size()) {
+  for (int peer : peers) post(peer);
 }
 
 std::unique_ptr<PendingMessage> HeaderExchange::send(int to, const Announcement& mine) const {
@@ -23,10 +25,16 @@ Announcement HeaderExchange::take(int from) {
 }
 
 std::optional<OperationHeader> HeaderExchange::ahead(int from) const {
+  const auto announcement = announced(from);
+  if (!announcement) return std::nullopt;
+  return announcement->header;
+}
+
+std::optional<Announcement> HeaderExchange::announced(int from) const {
   std::lock_guard lock(mutex_);
   const Slot& slot = slots_[from];
-  if (slot.receive->wait(std::chrono::milliseconds(0)) != MessageState::Complete) return std::nullopt;
-  return slot.announcement.header;
+  if (!slot.receive || slot.receive->wait(std::chrono::milliseconds(0)) != MessageState::Complete) return std::nullopt;
+  return slot.announcement;
 }
 
 void HeaderExchange::post(int from) {

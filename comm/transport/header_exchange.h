@@ -16,13 +16,16 @@ namespace trivet::comm {
 struct Announcement {
   OperationHeader header;
   uint64_t group_id = 0;           // from the first rank of a new subgroup
+  uint64_t board = 0;              // from the first rank on a host (comm/hosts): the token of a board
   int64_t sent = 0, received = 0;  // all_to_all_v: elements for the rank that this goes to, and from it
+  uint32_t collectives = 0;        // send and receive over hosts: how many collective operations its sender had entered before
 };
 
 class HeaderExchange {
  public:
-  // The link must outlive this object.
+  // With all other ranks of the group, or only with these. The link must outlive this object.
   HeaderExchange(const GroupLink& link, MessageKind kind);
+  HeaderExchange(const GroupLink& link, MessageKind kind, const std::vector<int>& peers);
 
   // `mine` must stay valid until the message is complete.
   std::unique_ptr<PendingMessage> send(int to, const Announcement& mine) const;
@@ -32,6 +35,7 @@ class HeaderExchange {
   Announcement take(int from);
   // The header that has arrived from `from` and was not taken yet. On any thread.
   std::optional<OperationHeader> ahead(int from) const;
+  std::optional<Announcement> announced(int from) const;
 
  private:
   struct Slot {

@@ -6,7 +6,7 @@
 // sent; messages of different tags overtake each other. A receive has exactly the size of its message. A message may arrive
 // before its receive was posted, and then waits in the transport's memory or at its sender; groups keep such messages short.
 //
-// Messages make progress at least while any thread of the rank is in PendingMessage::wait. Thread-safe.
+// Messages make progress at least while any thread of the rank is in PendingMessage::wait, and in progress(). Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,8 @@ enum class MessageState {
 
 // A message on its way. Its bytes must stay valid, and those to send unchanged, until it is complete or destroyed. Destroying
 // it earlier cancels it: afterwards the transport does not touch the bytes any more. A send that is cancelled may still arrive,
-// in full or not at all.
+// in full or not at all. If a part of a message is on its way, cancelling it may end all connections of this rank: a message is
+// cancelled only when a job fails.
 class PendingMessage {
  public:
   virtual ~PendingMessage() = default;
@@ -37,7 +38,7 @@ class PendingMessage {
 
 class Transport {
  public:
-  static constexpr int kTagBits = 43;  // of a tag, the lowest ones; an implementation may use the others
+  static constexpr int kTagBits = 44;  // of a tag, the lowest ones; an implementation may use the others
 
   // All pending messages must be destroyed before. Ends the connections: peers see PeerGone.
   virtual ~Transport() = default;
@@ -46,6 +47,10 @@ class Transport {
   // Neither of them waits. `bytes` is not empty; `peer` is another rank.
   virtual std::unique_ptr<PendingMessage> send(int peer, uint64_t tag, std::span<const std::byte> bytes) = 0;
   virtual std::unique_ptr<PendingMessage> receive(int peer, uint64_t tag, std::span<std::byte> bytes) = 0;
+  // Does what can be done now, for a rank that waits for something else.
+  virtual void progress() = 0;
+  // Whether this rank has ended all of its connections itself, by cancelling a message.
+  virtual bool has_given_up() const = 0;
   // After PeerGone, what an error says: "its connection ended: Connection reset by peer".
   virtual std::string why_gone(int peer) const = 0;
 };

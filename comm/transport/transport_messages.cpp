@@ -2,8 +2,9 @@
 
 namespace trivet::comm {
 
-TransportMessages::TransportMessages(const GroupLink& link)
+TransportMessages::TransportMessages(const GroupLink& link, std::function<uint32_t()> collectives)
     : link_(link),
+      collectives_(std::move(collectives)),
       senders_(link, MessageKind::SendHeader),
       receivers_(link, MessageKind::ReceiveHeader),
       sent_to_(link.size()),
@@ -47,7 +48,7 @@ void TransportMessages::receive(OperationHeader header, TensorView data) {
 
 OperationHeader TransportMessages::meet(const HeaderExchange& out, HeaderExchange& in, const OperationHeader& mine) {
   const int peer = mine.root;
-  const Announcement announcement{mine};
+  const Announcement announcement{.header = mine, .collectives = collectives_()};
   const auto sent = out.send(peer, announcement);
   const PeerMessage pending[] = {in.next(peer), {peer, sent.get()}};
   link_.await(pending, mine);
@@ -55,9 +56,15 @@ OperationHeader TransportMessages::meet(const HeaderExchange& out, HeaderExchang
 }
 
 std::optional<OperationHeader> TransportMessages::ahead(int peer) const {
+  const auto announcement = announced(peer);
+  if (!announcement) return std::nullopt;
+  return announcement->header;
+}
+
+std::optional<Announcement> TransportMessages::announced(int peer) const {
   if (under_way_ > 0) return std::nullopt;
-  if (const auto sends = senders_.ahead(peer)) return sends;
-  return receivers_.ahead(peer);
+  if (const auto sends = senders_.announced(peer)) return sends;
+  return receivers_.announced(peer);
 }
 
 void TransportMessages::compare(const OperationHeader& by_sender, const OperationHeader& by_receiver, int from, int to) const {

@@ -1,17 +1,13 @@
 #include "engine/backend/cuda_module.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <filesystem>
 #include <mutex>
-#include <system_error>
-#include <vector>
+#include <string_view>
 
 #include "core/error.h"
+#include "core/module_file.h"
 
 namespace trivet {
 namespace {
@@ -20,39 +16,20 @@ constexpr const char* kFile = "libtrivet_cuda.so";
 
 std::atomic<const CudaModule*> module_in_use{nullptr};
 
-std::vector<std::string> places() {
-  if (const char* chosen = std::getenv("TRIVET_CUDA_MODULE")) return {chosen};
-  std::vector<std::string> places;
-  std::error_code no_such_link;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", no_such_link);
-  if (!no_such_link)
-    for (const auto& folder : {program.parent_path(), program.parent_path().parent_path() / "lib"})
-      places.push_back((folder / kFile).string());
-  places.push_back(kFile);
-  return places;
-}
-
-// The module is never closed, because what it created may live until the process ends.
-const CudaModule& open_module() {
-  std::vector<std::string> failures;
-  for (const std::string& place : places()) {
-    void* handle = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!handle) {
-      failures.push_back(dlerror());
-      continue;
-    }
-    const auto entry = reinterpret_cast<const CudaModule* (*)()>(dlsym(handle, kCudaModuleEntry));
-    const CudaModule* module = entry ? entry() : nullptr;
-    if (!module || std::string_view(module->interface) != kCudaInterface)
-      throw DeviceError(ExitCode::VersionSkew,
-                        fmt::format("cuda: {} is for \"{}\", but this program is \"{}\"; install both from the same build",
-                                    place, module ? module->interface : "no version of Trivet", kCudaInterface));
-    return *module;
-  }
-  throw DeviceError(ExitCode::Usage,
-                    fmt::format("cuda: the module {} was not found; build with -DTRIVET_CUDA=ON on a machine with nvcc, "
-                                "or set device to \"cpu\" ({})",
-                                kFile, fmt::join(failures, "; ")));
+const CudaModule& open_cuda_module() {
+  const OpenedModule opened = open_module({.file = kFile, .variable = "TRIVET_CUDA_MODULE", .entry = kCudaModuleEntry});
+  if (opened.place.empty())
+    throw DeviceError(ExitCode::Usage,
+                      fmt::format("cuda: the module {} was not found; build with -DTRIVET_CUDA=ON on a machine with nvcc, "
+                                  "or set device to \"cpu\" ({})",
+                                  kFile, opened.failures));
+  const auto entry = reinterpret_cast<const CudaModule* (*)()>(opened.entry);
+  const CudaModule* module = entry ? entry() : nullptr;
+  if (!module || std::string_view(module->interface) != kCudaInterface)
+    throw DeviceError(ExitCode::VersionSkew,
+                      fmt::format("cuda: {} is for \"{}\", but this program is \"{}\"; install both from the same build",
+                                  opened.place, module ? module->interface : "no version of Trivet", kCudaInterface));
+  return *module;
 }
 
 }  // namespace
@@ -60,7 +37,7 @@ const CudaModule& open_module() {
 const CudaModule& cuda_module() {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  if (!module_in_use) module_in_use = &open_module();
+  if (!module_in_use) module_in_use = &open_cuda_module();
   return *module_in_use;
 }
 

@@ -1,7 +1,5 @@
-// The interface to libtrivet_cuda.so, which is opened only if a config's device is "cuda" or "auto" (docs/cuda.md).
-//
-// If TRIVET_CUDA_MODULE is set, it is the file to open. Otherwise the file is searched for in the program's folder, in ../lib
-// relative to that, and where the system looks for libraries. Programs that link the module in call use_cuda_module.
+// The interface to the module libtrivet_cuda.so (core/module_file.h), which is opened only if a config's device is "cuda" or
+// "auto" (docs/cuda.md). TRIVET_CUDA_MODULE names another file. Programs that link the module in call use_cuda_module.
 #pragma once
 
 #include <memory>

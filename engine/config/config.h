@@ -85,6 +85,7 @@ struct Config {
   Reproducible reproducible = Reproducible::Run;
   CheckpointConfig checkpoint;
   AuditConfig audit;
+  CommunicationConfig communication;
   CsvMonitorConfig csv_monitor;
   AutotuningConfig autotuning;
   TimelineConfig timeline;

@@ -1,5 +1,5 @@
-// The sections of a Config that say what a run reads and writes: model.vocabulary, data, training, checkpoint, csv_monitor,
-// timeline, audit.
+// The sections of a Config that say what a run reads, writes and uses: model.vocabulary, data, training, checkpoint,
+// csv_monitor, timeline, audit, communication.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@ namespace trivet {
 enum class VocabularyKind { Bytes, Characters, Tokenizer, Size };
 enum class WarningSignal { None, SigUsr1, SigUsr2 };
 enum class SignalAction { Save, SaveAndStop };
+enum class TransportChoice { Auto, Ucx };
 
 template <>
 struct EnumNames<WarningSignal> {
@@ -22,6 +23,11 @@ template <>
 struct EnumNames<SignalAction> {
   static constexpr std::array<std::pair<std::string_view, SignalAction>, 2> table{
       {{"save", SignalAction::Save}, {"save_and_stop", SignalAction::SaveAndStop}}};
+};
+template <>
+struct EnumNames<TransportChoice> {
+  static constexpr std::array<std::pair<std::string_view, TransportChoice>, 2> table{
+      {{"auto", TransportChoice::Auto}, {"ucx", TransportChoice::Ucx}}};
 };
 
 // What the tokens of the data are. Its key is model.vocabulary.
@@ -58,6 +64,12 @@ struct CheckpointConfig {
 
 struct AuditConfig {
   int64_t weights_every = 100;  // steps between comparisons of replicated weights across ranks; 0: never
+};
+
+// Between ranks on several hosts; ranks on one host share memory.
+struct CommunicationConfig {
+  TransportChoice transport = TransportChoice::Auto;
+  std::string interface;  // of this host: a name or a network; empty: the one that reaches rank 0's host
 };
 
 struct CsvMonitorConfig {

@@ -1,4 +1,4 @@
-// device, cuda_graph, reproducible, training.*, data.*, audit.*
+// device, cuda_graph, reproducible, training.*, data.*, audit.*, communication.*
 #include "engine/config/section_builder.h"
 #include "engine/config/tables.h"
 
@@ -44,6 +44,15 @@ void add_run_keys(KeyTable& table) {
            "steps between comparisons of replicated weights across ranks, which find silent data corruption. Weights are also "
            "compared before a checkpoint is saved and before a run ends because of non-finite numbers. 0: never")
       .at_least(0);
+
+  using C = CommunicationConfig;
+  Section<C> communication(table, "communication", [](Config& c) -> C& { return c.communication; });
+  communication.key("transport", &C::transport,
+                    "carries messages between ranks on different hosts, while ranks on one host share memory; \"auto\" is "
+                    "\"ucx\"");
+  communication.key("interface", &C::interface,
+                    "this host's network interface for these messages: a name such as \"ib0\", or a network such as "
+                    "\"10.1.0.0/16\"; empty: the one that reaches rank 0's host");
 }
 
 }  // namespace trivet::config

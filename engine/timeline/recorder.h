@@ -6,9 +6,9 @@
 //   recorder.take();
 //
 // While it does not record, a stream costs one branch per operation and the executor has no pointer to it. Times are those of
-// CLOCK_MONOTONIC, which all threads and processes of a host share; in this version all ranks are on one host. Work on a device
-// is timed by the device (core/stream_clock.h). begin_step() and the functions after it are called on the thread that runs the
-// program; streams report from their own threads. The recorder must outlive its streams and their events.
+// CLOCK_MONOTONIC, which all threads and processes of a host share; those of ranks on different hosts are not aligned. Work on
+// a device is timed by the device (core/stream_clock.h). begin_step() and the functions after it are called on the thread that
+// runs the program; streams report from their own threads. The recorder must outlive its streams and their events.
 #pragma once
 
 #include <array>

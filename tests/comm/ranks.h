@@ -1,5 +1,6 @@
 // Runs a body once per rank, with ranks as threads or as forked processes that share memory, or as threads that have only a
-// transport; expectations that fail in any rank fail the test.
+// transport: sockets of the tests (socket_transport.h), or UCX where it was found, or as threads dealt to hosts of two ranks
+// each, which share memory and have sockets to the others; expectations that fail in any rank fail the test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,14 +12,21 @@
 #include <vector>
 
 #include "comm/job_state.h"
+#include "comm/transport/transport.h"
 #include "comm/world.h"
 
 namespace trivet::comm {
 
-enum class Kind { Threads, Processes, Sockets };  // Sockets: threads over tests/comm/socket_transport.h
-inline constexpr Kind kAllKinds[] = {Kind::Threads, Kind::Processes, Kind::Sockets};
+enum class Kind { Threads, Processes, Sockets, Hosts, Ucx };
+inline constexpr Kind kAllKinds[] = {
+    Kind::Threads, Kind::Processes, Kind::Sockets, Kind::Hosts,
+#ifdef TRIVET_HAS_UCX
+    Kind::Ucx,
+#endif
+};
 inline std::string to_string(Kind kind) {
-  return kind == Kind::Threads ? "Threads" : kind == Kind::Processes ? "Processes" : "Sockets";
+  static constexpr const char* kNames[] = {"Threads", "Processes", "Sockets", "Hosts", "Ucx"};
+  return kNames[static_cast<int>(kind)];
 }
 
 // A view of a vector's elements.
@@ -42,6 +50,12 @@ class SharedPage {
   void* data_;
   size_t bytes_;
 };
+
+// Ranks as threads on hosts that only this function knows: hosts[r] is the host of rank r. Ranks on one host share memory as
+// processes do; between hosts there are sockets. `wrap` may put something in front of a rank's transport.
+using WrapTransport = std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)>;
+void run_on_hosts(const std::vector<int>& hosts, const std::function<void(World&)>& body, const WorldOptions& options = {},
+                  const WrapTransport& wrap = {});
 
 // Forked ranks. Each runs `body` with its world and its own JobState, then leaves without running anything else.
 class Processes {

@@ -11,14 +11,18 @@
 #include <atomic>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <new>
 #include <random>
 
 #include "comm/futex.h"
+#include "comm/hosts/hosts_world.h"
+#include "comm/shm/shm_memory.h"
 #include "comm/shm/shm_world.h"
 #include "comm/threads/rank_threads.h"
 #include "comm/transport/transport_world.h"
 #include "tests/comm/socket_transport.h"
+#include "tests/comm/ucx_transports.h"
 
 namespace trivet::comm {
 namespace {
@@ -100,13 +104,44 @@ int Processes::wait(int rank) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+void run_on_hosts(const std::vector<int>& hosts, const std::function<void(World&)>& body, const WorldOptions& options,
+                  const WrapTransport& wrap) {
+  static int jobs = 0;
+  const std::string prefix = "/" + kSegmentPrefix + "-hosts" + std::to_string(++jobs);
+  std::map<int, std::shared_ptr<SharedMemory>> memories;
+  std::map<int, std::shared_ptr<std::byte>> boards;
+  for (int host : hosts) {
+    if (memories.count(host)) continue;
+    memories[host] = std::make_shared<ShmMemory>(prefix + "-" + std::to_string(host), nullptr);
+    const auto here = static_cast<int>(std::count(hosts.begin(), hosts.end(), host));
+    const auto board = memories[host]->create_board(HostsGroup::board_bytes(here, *memories[host]));
+    memories[host]->unlink_board(board.token);
+    boards[host] = board.memory;
+  }
+  auto transports = socket_transports(static_cast<int>(hosts.size()));
+  if (wrap)
+    for (auto& transport : transports) transport = wrap(std::move(transport));
+  const auto make = [&](RankInGroup self, JobView job) {
+    const int host = hosts[self.rank];
+    for (int of_rank : hosts) job.hosts.push_back("host" + std::to_string(of_rank));
+    auto transport = std::make_shared<RankTransport>(std::move(transports[self.rank]), 64 << 10);
+    return make_hosts_world({std::move(transport), memories[host], hosts}, self, job, boards[host]);
+  };
+  run_rank_threads(static_cast<int>(hosts.size()), make, body, options);
+}
+
 void run_ranks(Kind kind, int ranks, const std::function<void(World&)>& body, const WorldOptions& options) {
   if (kind == Kind::Threads) return run_threads(ranks, body, options);
-  if (kind == Kind::Sockets) {
-    SocketPairs sockets(ranks);
+  if (kind == Kind::Hosts) {
+    std::vector<int> hosts;
+    for (int rank = 0; rank < ranks; ++rank) hosts.push_back(rank / 2);
+    return run_on_hosts(hosts, body, options);
+  }
+  if (kind != Kind::Processes) {
+    auto transports = kind == Kind::Ucx ? ucx_transports(ranks) : socket_transports(ranks);
     const auto make = [&](RankInGroup self, JobView job) {
-      auto transport = sockets.transport_of(self.rank);
       constexpr int64_t kSegment = 64 << 10;  // so that sums of larger tensors need several
+      auto transport = std::move(transports[self.rank]);
       return make_transport_world(std::move(transport), std::move(self), std::move(job), kSegment);
     };
     return run_rank_threads(ranks, make, body, options);

@@ -129,12 +129,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "rank 1 (a, pid 101) expects 5 ranks, rank 0 expects 4; WORLD_SIZE must be the same on all", true},
         Mismatch{"ARankThatIsNone", [](Member& m) { m.rank = 4; }, ExitCode::Rendezvous, "rank 4 is not one of 0 to 3", false},
         Mismatch{"ARankThatIsHeld", [](Member& m) { m.rank = 2; }, ExitCode::Rendezvous,
-                 "rank 2 is already held by pid 102 on host a", false},
-        Mismatch{"AnotherHost", [](Member& m) { m.host = "b"; }, ExitCode::Rendezvous,
-                 "rank 1 runs on host b, rank 0 on host a; ranks on several hosts are not implemented in this version: start "
-                 "all of them "
-                 "on one",
-                 true}),
+                 "rank 2 is already held by pid 102 on host a", false}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(Rendezvous, EndsForAllWhenProgramsDiffer) {

@@ -68,6 +68,11 @@ class SocketTransport final : public Transport {
   int size() const override { return static_cast<int>(connections_.size()); }
   std::unique_ptr<PendingMessage> send(int peer, uint64_t tag, std::span<const std::byte> bytes) override;
   std::unique_ptr<PendingMessage> receive(int peer, uint64_t tag, std::span<std::byte> bytes) override;
+  bool has_given_up() const override { return false; }
+  void progress() override {
+    std::lock_guard lock(mutex_);
+    move_data();
+  }
   std::string why_gone(int peer) const override {
     std::lock_guard lock(mutex_);
     return connections_[peer].why_gone;
@@ -298,6 +303,13 @@ SocketPairs::SocketPairs(int ranks) : ends_(ranks) {
 
 std::unique_ptr<Transport> SocketPairs::transport_of(int rank) {
   return std::make_unique<SocketTransport>(rank, std::move(ends_[rank]));
+}
+
+std::vector<std::unique_ptr<Transport>> socket_transports(int ranks) {
+  SocketPairs pairs(ranks);
+  std::vector<std::unique_ptr<Transport>> transports;
+  for (int rank = 0; rank < ranks; ++rank) transports.push_back(pairs.transport_of(rank));
+  return transports;
 }
 
 }  // namespace trivet::comm

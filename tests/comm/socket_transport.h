@@ -23,4 +23,6 @@ class SocketPairs {
   std::vector<std::vector<Descriptor>> ends_;  // [rank][peer]
 };
 
+std::vector<std::unique_ptr<Transport>> socket_transports(int ranks);  // by rank
+
 }  // namespace trivet::comm

@@ -1,0 +1,158 @@
+#include "comm/hosts/network_world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "comm/hosts/hosts_world.h"
+#include "comm/shm/shm_memory.h"
+#include "comm/transport/transport_module.h"
+#include "comm/transport/transport_world.h"
+#include "core/log.h"
+
+namespace trivet::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kProbeDeadline{10000};
+constexpr size_t kProbeBytes = 64 << 10;  // more than one packet, so that packets of a wrong size are noticed
+
+// What a rank tells the others before they communicate.
+struct Contact {
+  std::string interface;  // "eth0, 10.0.0.7"
+  std::string address;    // the transport's
+};
+
+std::vector<Contact> exchange(const WorldRequest& request, const Contact& mine) {
+  const auto interface_key = [](int rank) { return fmt::format("network/interface/{}", rank); };
+  const auto address_key = [](int rank) { return fmt::format("network/address/{}", rank); };
+  request.store.set(interface_key(request.rank), mine.interface);
+  request.store.set(address_key(request.rank), mine.address);
+  request.meet();  // throws when a rank is missing
+  std::vector<Contact> contacts;
+  for (const Member& member : request.members) {
+    const auto interface = request.store.get(interface_key(member.rank), request.options.join_deadline);
+    const auto address = request.store.get(address_key(member.rank), request.options.join_deadline);
+    if (!interface || !address)
+      throw CommError(ExitCode::Rendezvous,
+                      fmt::format("comm: rank {} ({}) has not published its network address", member.rank, member.where()));
+    contacts.push_back({*interface, *address});
+  }
+  return contacts;
+}
+
+// Every rank sends every other one a message, so that a wrong interface or a firewall is found before the first step.
+class Probe {
+ public:
+  Probe(const WorldRequest& request, Transport& transport, const std::vector<Contact>& contacts)
+      : request_(request), transport_(transport), contacts_(contacts), out_(kProbeBytes), in_(contacts.size(), out_) {
+    const auto tag = static_cast<uint64_t>(MessageKind::Probe);
+    for (int rank = 0; rank < transport.size(); ++rank) {
+      if (rank == request.rank) continue;
+      received_.push_back({rank, transport.receive(rank, tag, in_[rank])});
+      sent_.push_back({rank, transport.send(rank, tag, out_)});
+    }
+  }
+
+  // Throws CommError (Rendezvous) that names a rank with which this one cannot exchange messages.
+  void finish() {
+    const auto deadline = Clock::now() + kProbeDeadline;
+    for (const Message& message : received_) await(message, deadline);
+    for (const Message& message : sent_) await(message, deadline);
+  }
+
+ private:
+  struct Message {
+    int rank = 0;
+    std::unique_ptr<PendingMessage> pending;
+  };
+
+  void await(const Message& message, Clock::time_point deadline) const {
+    while (message.pending->wait(milliseconds(20)) != MessageState::Complete) {
+      if (const auto accusation = request_.job->accusation())
+        throw CommError(accusation->code, fmt::format("comm: lost rank {} (host {}) while ranks looked for each other: {}",
+                                                      accusation->world_rank, accusation->host, accusation->cause));
+      const MessageState state = message.pending->wait(milliseconds(0));
+      if (state == MessageState::Complete) return;
+      if (state == MessageState::Pending && Clock::now() < deadline) continue;
+      const std::string why = state == MessageState::PeerGone
+                                  ? transport_.why_gone(message.rank)
+                                  : fmt::format("nothing arrived within {} s", kProbeDeadline.count() / 1000);
+      throw CommError(
+          ExitCode::Rendezvous,
+          fmt::format("comm: rank {} ({}; {}) cannot exchange messages with rank {} ({}; {}): {}; is a firewall between the "
+                      "hosts, and are these the interfaces that connect them (communication.interface)?",
+                      request_.rank, request_.members[request_.rank].where(), contacts_[request_.rank].interface, message.rank,
+                      request_.members[message.rank].where(), contacts_[message.rank].interface, why));
+    }
+  }
+
+  const WorldRequest& request_;
+  const Transport& transport_;
+  const std::vector<Contact>& contacts_;
+  const std::vector<std::byte> out_;
+  std::vector<std::vector<std::byte>> in_;  // by world rank
+  std::vector<Message> received_, sent_;
+};
+
+std::string module_of(const std::string& transport) { return transport == "auto" ? "ucx" : transport; }
+
+std::vector<int> number_hosts(const std::vector<Member>& members) {
+  std::vector<int> hosts;
+  for (const Member& member : members) {
+    const auto first = std::find_if(members.begin(), members.end(), [&](const Member& m) { return same_host(m, member); });
+    hosts.push_back(static_cast<int>(first - members.begin()));  // named after its first rank
+  }
+  return hosts;
+}
+
+// The board of the ranks on this host, which the first of them creates.
+std::shared_ptr<std::byte> share_board(const WorldRequest& request, SharedMemory& memory, const std::vector<int>& hosts) {
+  const int creator = hosts[request.rank];
+  const int64_t bytes = HostsGroup::board_bytes(static_cast<int>(std::count(hosts.begin(), hosts.end(), creator)), memory);
+  const std::string key = fmt::format("network/board/{}", creator);
+  SharedMemory::NewBoard board;
+  std::optional<BoardName> unlinked_at_the_end;
+  if (creator == request.rank) {
+    board = memory.create_board(bytes);
+    unlinked_at_the_end.emplace(memory, board.token);
+    request.store.set(key, std::to_string(board.token));
+  }
+  request.meet();
+  if (creator != request.rank)
+    board.memory = memory.attach_board(std::stoull(*request.store.get(key, request.options.join_deadline)), bytes);
+  request.meet();
+  return board.memory;
+}
+
+}  // namespace
+
+std::unique_ptr<World> make_network_world(const WorldRequest& request) {
+  const NetworkInterface interface = choose_network_interface(request.options.network_interface, request.master_address);
+  const TransportModule& module = transport_module(module_of(request.options.transport));
+  const std::unique_ptr<UnconnectedTransport> unconnected = module.open(interface);
+  const std::vector<Contact> contacts =
+      exchange(request, {fmt::format("{}, {}", interface.name, interface.address), unconnected->address()});
+
+  std::vector<std::string> addresses, names;
+  for (const Contact& contact : contacts) addresses.push_back(contact.address);
+  for (const Member& member : request.members) names.push_back(member.where());
+  std::unique_ptr<Transport> transport = unconnected->connect(request.rank, std::move(addresses));
+  Probe(request, *transport, contacts).finish();
+
+  const std::vector<int> hosts = number_hosts(request.members);
+  const std::string segments = fmt::format("/trivet-{}-world{}", request.job_id, hosts[request.rank]);
+  RankSurroundings surroundings{.transport = std::make_shared<RankTransport>(std::move(transport), kSegmentBytes),
+                                .memory = std::make_shared<ShmMemory>(segments, nullptr),
+                                .hosts = hosts};
+  std::shared_ptr<std::byte> board = share_board(request, *surroundings.memory, hosts);
+
+  RankInGroup self{.group = "world", .rank = request.rank, .host = names[request.rank]};
+  for (const Member& member : request.members) self.world_ranks.push_back(member.rank);
+  JobView job{.deadline = request.options.operation_deadline, .state = request.job, .hosts = std::move(names)};
+  return make_hosts_world(std::move(surroundings), self, job, std::move(board));
+}
+
+}  // namespace trivet::comm

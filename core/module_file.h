@@ -1,0 +1,27 @@
+// Modules: shared libraries that the program opens only when a config asks for what they contain, such as the CUDA backend. So
+// programs that do not use them need not have the libraries that they are linked with.
+//
+// If the module's environment variable is set, it is the file to open. Otherwise the file is searched for in the program's
+// folder, in ../lib relative to that, and where the system looks for libraries. A module is never closed, because what it
+// created may live until the process ends.
+#pragma once
+
+#include <string>
+
+namespace trivet {
+
+struct ModuleFile {
+  std::string file;      // "libtrivet_cuda.so"
+  std::string variable;  // "TRIVET_CUDA_MODULE"
+  std::string entry;     // the function in it that is called first
+};
+
+struct OpenedModule {
+  void* entry = nullptr;  // the function; null if the file has none, or if no file could be opened
+  std::string place;      // the file; empty if none could be opened
+  std::string failures;   // then, what the system said about every place
+};
+
+OpenedModule open_module(const ModuleFile& module);
+
+}  // namespace trivet

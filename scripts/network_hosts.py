@@ -1,0 +1,150 @@
+"""Hosts that are network namespaces of this machine, for scripts/many_hosts.
+
+Each host has its own name, network address, shared memory and IPC namespace, and a link of its own to one switch (a bridge), so
+that links can be slow or down. Processes, files and clocks are this machine's. Needs root.
+"""
+import os
+import pathlib
+import secrets
+import signal
+import subprocess
+import tempfile
+
+
+def why_not():
+    """Why there can be no such hosts here; "" if there can."""
+    if os.geteuid() != 0:
+        return "only root may make network namespaces"
+    name = f"trv{secrets.token_hex(3)}"
+    for command in (["ip", "netns", "add", name], ["ip", "netns", "exec", name, "true"], ["ip", "netns", "del", name]):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True)
+        except FileNotFoundError:
+            return "the program ip is missing (Debian: iproute2)"
+        if done.returncode:
+            return f"{' '.join(command)}: {done.stderr.strip()}"
+    return ""
+
+
+def run(*command):
+    subprocess.run(command, check=True, capture_output=True, text=True)
+
+
+class Host:
+    def __init__(self, hosts, number):
+        self.name = f"{hosts.prefix}h{number}"
+        self.link = f"{hosts.prefix}v{number}"  # its end at the switch
+        self.address = f"10.79.{hosts.network}.{number + 1}"
+        self.address6 = f"fd79:{hosts.network:x}::{number + 1}"
+        run("ip", "netns", "add", self.name)
+        run("ip", "link", "add", self.link, "type", "veth", "peer", "name", "eth0", "netns", self.name)
+        run("ip", "link", "set", self.link, "master", hosts.bridge, "up")
+        run("ip", "-n", self.name, "addr", "add", f"{self.address}/24", "dev", "eth0")
+        run("ip", "-n", self.name, "addr", "add", f"{self.address6}/64", "dev", "eth0", "nodad")
+        run("ip", "-n", self.name, "link", "set", "eth0", "up")
+        run("ip", "-n", self.name, "link", "set", "lo", "up")
+        # Keeps the namespaces that have no name of their own.
+        self.holder = subprocess.Popen(
+            ["ip", "netns", "exec", self.name, "unshare", "--uts", "--mount", "--ipc", "bash", "-c",
+             f"hostname {self.name} && mount -t tmpfs tmpfs /dev/shm && echo ready && exec sleep infinity"],
+            stdout=subprocess.PIPE, text=True)
+        if self.holder.stdout.readline().strip() != "ready":
+            raise RuntimeError(f"host {self.name} did not start")
+
+    def command(self, *command):
+        return ["nsenter", "-t", str(self.holder.pid), "--uts", "--mount", "--ipc", "--net", *command]
+
+    def bytes_sent(self):
+        path = "/sys/class/net/eth0/statistics/tx_bytes"
+        done = subprocess.run(["ip", "netns", "exec", self.name, "cat", path], check=True, capture_output=True, text=True)
+        return int(done.stdout)
+
+    def shape(self, rate):
+        """Limits what it sends and what it receives: "1gbit"."""
+        limit = ["root", "tbf", "rate", rate, "burst", "256kb", "latency", "20ms"]
+        run("ip", "netns", "exec", self.name, "tc", "qdisc", "replace", "dev", "eth0", *limit)
+        run("tc", "qdisc", "replace", "dev", self.link, *limit)
+
+    def unshape(self):
+        subprocess.run(["ip", "netns", "exec", self.name, "tc", "qdisc", "del", "dev", "eth0", "root"], capture_output=True)
+        subprocess.run(["tc", "qdisc", "del", "dev", self.link, "root"], capture_output=True)
+
+    def set_link(self, state):
+        run("ip", "link", "set", self.link, state)
+
+    def remove(self):
+        self.holder.send_signal(signal.SIGKILL)
+        self.holder.wait()
+        subprocess.run(["ip", "netns", "del", self.name], capture_output=True)
+        subprocess.run(["ip", "link", "del", self.link], capture_output=True)
+
+
+class Hosts:
+    """with Hosts(3) as hosts: hosts[0].command("hostname")"""
+
+    def __init__(self, count):
+        self.prefix = f"t{secrets.token_hex(2)}"
+        self.network = secrets.randbelow(250) + 1
+        self.bridge = f"{self.prefix}br"
+        self.list = []
+        self.count = count
+
+    def __enter__(self):
+        run("ip", "link", "add", self.bridge, "type", "bridge")
+        try:
+            run("ip", "link", "set", self.bridge, "up")
+            for number in range(self.count):
+                self.list.append(Host(self, number))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for host in self.list:
+            host.remove()
+        subprocess.run(["ip", "link", "del", self.bridge], capture_output=True)
+
+    def __getitem__(self, index):
+        return self.list[index]
+
+    def __len__(self):
+        return len(self.list)
+
+
+class Job:
+    """One process per rank. `ranks` is the number of ranks of each host."""
+
+    def __init__(self, hosts, ranks, command, environment=None, port=29500, address=None):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="trivet-job-"))
+        secret = self.folder / "secret"
+        secret.touch(mode=0o600)
+        secret.write_text(secrets.token_hex(32))
+        self.processes = []
+        world = sum(ranks)
+        for host, local_size in enumerate(ranks):
+            for local_rank in range(local_size):
+                rank = len(self.processes)
+                mine = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(local_rank), LOCAL_SIZE=str(local_size),
+                            MASTER_ADDR=address or hosts[0].address, MASTER_PORT=str(port), TRIVET_SECRET_FILE=str(secret),
+                            OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", **(environment or {}))
+                with open(self.folder / f"{rank}.log", "w") as log:
+                    self.processes.append(subprocess.Popen(hosts[host].command(*command(rank)), env=mine, stdout=log,
+                                                           stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL))
+
+    def wait(self, seconds=120):
+        """The exit codes, by rank; None for a rank that had to be killed."""
+        try:
+            for process in self.processes:
+                process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pass
+        codes = [process.poll() for process in self.processes]
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        return codes
+
+    def log(self, rank):
+        return (self.folder / f"{rank}.log").read_text()

@@ -1,0 +1,95 @@
+// Ranks that find each other through the store and communicate over the transport's module, as ranks on several hosts do. Here
+// they are threads of one process, which use the interface lo.
+#include "comm/hosts/network_world.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <thread>
+
+#include "tests/comm/meeting.h"
+#include "tests/comm/ranks.h"
+
+namespace trivet::comm {
+namespace {
+
+using testing::HasSubstr;
+
+// Sets a variable of the environment while it lives.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
+  ~Variable() { ::unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+// Connects this many ranks, each on its own thread, and runs `body` on them. Returns how they ended.
+std::vector<Outcome> connect_ranks(int ranks, const WorldOptions& options, const std::function<void(World&)>& body) {
+  Descriptor listener = listen_on("127.0.0.1", 0);
+  const int port = port_of(listener);
+  const Descriptor secret(::memfd_create("secret of the test", MFD_CLOEXEC));
+  EXPECT_EQ(::write(secret.number(), "a secret of the test", 20), 20);
+  std::vector<Outcome> outcomes(ranks);
+  const auto run = [&](int rank) {
+    const Place place{.rank = rank,
+                      .world_size = ranks,
+                      .master_port = port,
+                      .job_id = "c0ffee",
+                      .listen_descriptor = rank == 0 ? listener.release() : -1,
+                      .secret_descriptor = secret.number()};
+    const auto choose = [](const std::vector<Member>&) -> WorldMaker { return make_network_world; };
+    outcomes[rank] = outcome_of([&] { body(*connect(place, options, choose)); });
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run, rank);
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+TEST(NetworkWorld, RanksOverUcxSumAndLeaveTogether) {
+#ifndef TRIVET_HAS_UCX
+  GTEST_SKIP() << "UCX was not found when this was built (Debian: libucx-dev)";
+#endif
+  const Variable module("TRIVET_UCX_MODULE", TRIVET_BINARY_DIR "/libtrivet_ucx.so");
+  const auto outcomes = connect_ranks(3, {}, [](World& world) {
+    std::vector<float> data(100000, static_cast<float>(world.rank() + 1));
+    const auto stream = make_inline_stream();
+    world.group().all_reduce(view(data), ReduceOp::Sum, *stream);
+    EXPECT_EQ(data, std::vector<float>(data.size(), 6.0f));
+    world.close();
+  });
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
+}
+
+TEST(NetworkWorld, SaysWhichModuleIsMissing) {
+  const Variable module("TRIVET_UCX_MODULE", "/no/such/module.so");
+  for (const Outcome& outcome : connect_ranks(2, {}, [](World&) {})) {
+    EXPECT_EQ(outcome.code, ExitCode::Rendezvous);
+    EXPECT_THAT(outcome.error,
+                HasSubstr("the module libtrivet_ucx.so for messages between them could not be opened; install libucx0"));
+    EXPECT_THAT(outcome.error, HasSubstr("/no/such/module.so"));
+  }
+}
+
+TEST(NetworkWorld, RefusesAModuleOfAnotherBuild) {
+  const Variable module("TRIVET_UCX_MODULE", "libm.so.6");
+  for (const Outcome& outcome : connect_ranks(2, {}, [](World&) {})) {
+    EXPECT_EQ(outcome.code, ExitCode::VersionSkew);
+    EXPECT_THAT(outcome.error, HasSubstr("libm.so.6 is for \"no version of Trivet\""));
+  }
+}
+
+TEST(NetworkWorld, SaysWhichInterfacesThereAre) {
+  WorldOptions options;
+  options.network_interface = "ib7";
+  for (const Outcome& outcome : connect_ranks(2, options, [](World&) {}))
+    EXPECT_THAT(outcome.error, HasSubstr("communication.interface: \"ib7\" is not an interface of this host"));
+}
+
+}  // namespace
+}  // namespace trivet::comm

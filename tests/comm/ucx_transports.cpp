@@ -1,0 +1,27 @@
+#include "tests/comm/ucx_transports.h"
+
+#include <stdexcept>
+
+#ifdef TRIVET_HAS_UCX
+#include "comm/ucx/ucx_transport.h"
+#endif
+
+namespace trivet::comm {
+
+#ifdef TRIVET_HAS_UCX
+std::vector<std::unique_ptr<Transport>> ucx_transports(int ranks) {
+  std::vector<std::unique_ptr<UnconnectedTransport>> unconnected;
+  std::vector<std::string> addresses;
+  for (int rank = 0; rank < ranks; ++rank) {
+    unconnected.push_back(open_ucx({.name = "lo", .address = "127.0.0.1"}));
+    addresses.push_back(unconnected.back()->address());
+  }
+  std::vector<std::unique_ptr<Transport>> transports;
+  for (int rank = 0; rank < ranks; ++rank) transports.push_back(unconnected[rank]->connect(rank, addresses));
+  return transports;
+}
+#else
+std::vector<std::unique_ptr<Transport>> ucx_transports(int) { throw std::logic_error("built without UCX"); }
+#endif
+
+}  // namespace trivet::comm
