@@ -16,11 +16,16 @@ def why_not():
     if os.geteuid() != 0:
         return "only root may make network namespaces"
     name = f"trv{secrets.token_hex(3)}"
-    for command in (["ip", "netns", "add", name], ["ip", "netns", "exec", name, "true"], ["ip", "netns", "del", name]):
+    for command in (["ip", "netns", "add", name], ["ip", "netns", "exec", name, "true"], ["ip", "netns", "del", name],
+                    ["ip", "link", "add", name, "type", "bridge"], ["ip", "link", "del", name],
+                    ["ip", "link", "add", name, "type", "veth", "peer", "name", f"{name}p"],
+                    ["tc", "qdisc", "add", "dev", name, "root", "tbf", "rate", "1gbit", "burst", "256kb", "latency", "20ms"],
+                    ["ip", "link", "del", name],
+                    ["unshare", "--uts", "--mount", "--ipc", "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"]):
         try:
             done = subprocess.run(command, capture_output=True, text=True)
         except FileNotFoundError:
-            return "the program ip is missing (Debian: iproute2)"
+            return f"the program {command[0]} is missing (Debian: iproute2, util-linux)"
         if done.returncode:
             return f"{' '.join(command)}: {done.stderr.strip()}"
     return ""
