@@ -8,6 +8,7 @@
 
 # Sets `out` to all sources of the backend, for both compilers.
 function(trivet_cuda_sources out)
+  set(sources)
   foreach(folder core kernels comm engine)
     file(GLOB_RECURSE found CONFIGURE_DEPENDS
       ${PROJECT_SOURCE_DIR}/${folder}/cuda/*.cpp ${PROJECT_SOURCE_DIR}/${folder}/cuda/*.cu

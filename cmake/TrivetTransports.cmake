@@ -25,8 +25,8 @@ endif()
 message(STATUS "UCX, for jobs on several hosts: on, ${UCX_VERSION}")
 
 # trivet_ucx_objects is the transport, compiled once; tests link it, too.
-file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/comm/ucx/*.cpp)
-add_library(trivet_ucx_objects OBJECT ${sources})
+file(GLOB ucx_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/comm/ucx/*.cpp)
+add_library(trivet_ucx_objects OBJECT ${ucx_sources})
 target_link_libraries(trivet_ucx_objects PUBLIC trivet_comm PkgConfig::UCX)
 trivet_compile_options(trivet_ucx_objects)
 add_library(trivet_ucx MODULE $<TARGET_OBJECTS:trivet_ucx_objects>)
