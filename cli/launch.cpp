@@ -1,15 +1,29 @@
-// trivet launch: starts the ranks of a job on this host. It takes DeepSpeed's flags, which `trivet launch --help` explains;
-// docs/exit_codes.md lists the exit codes.
+// trivet launch: starts the ranks of a job, on this host or on several. It takes DeepSpeed's flags, which `trivet launch
+// --help` explains; docs/exit_codes.md lists the exit codes.
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
 #include <memory>
 
 #include "cli/commands.h"
 #include "cli/launch/autotuning.h"
-#include "cli/launch/cores.h"
+#include "cli/launch/hosts/agent.h"
+#include "cli/launch/hosts/hosts_job.h"
+#include "cli/launch/hosts/other_launchers.h"
+#include "cli/launch/hosts/remote_command.h"
 #include "cli/launch/job.h"
 #include "cli/launch/rank_layout.h"
 #include "cli/usage.h"
+#include "comm/secret.h"
+#include "comm/socket.h"
 #include "core/error.h"
 
 namespace trivet::cli {
@@ -26,29 +40,33 @@ Example:
   trivet launch --num_gpus 4 trivet train configs/gpt_char.json
 )";
 
+constexpr const char* kLoopback = "127.0.0.1";
+constexpr std::chrono::seconds kJoinDeadline{30};
+
 // DeepSpeed's flags that this version does not support. Each is refused by name, with advice.
 struct UnsupportedFlag {
   const char* flag;
   const char* why;
 };
 constexpr UnsupportedFlag kUnsupportedFlags[] = {
-    {"--launcher",
-     "starting ranks on other hosts is not implemented in this version; leave the flag out: ranks start on this host"},
-    {"--launcher_args", "starting ranks on other hosts is not implemented in this version"},
-    {"--ssh_port", "starting ranks on other hosts is not implemented in this version"},
     {"--venv_script", "programs are not started through a shell; activate the environment before starting the launcher"},
     {"--min_elastic_nodes", "elastic training is not implemented in this version"},
     {"--max_elastic_nodes", "elastic training is not implemented in this version"},
 };
 constexpr UnsupportedFlag kUnsupportedSwitches[] = {
     {"--module", "PROGRAM is an executable file, not a Python module; write: python3 -m MODULE"},
-    {"--force_multi", "starting ranks on other hosts is not implemented in this version"},
     {"--elastic_training", "elastic training is not implemented in this version"},
 };
 
+const std::map<std::string, OtherLauncher> kOtherLaunchers{{"pdsh", OtherLauncher::Pdsh},
+                                                           {"openmpi", OtherLauncher::OpenMpi},
+                                                           {"mpich", OtherLauncher::Mpich},
+                                                           {"slurm", OtherLauncher::Slurm}};
+
 struct LaunchFlags {
   LaunchRequest request;
-  int nodes = 1, node_rank = 0;
+  std::string launcher;      // empty: ssh, if there are other hosts
+  bool force_multi = false;  // an agent even if this is the only host
   std::string log_level = "info";
   std::string autotuning;       // "tune" or "run"; empty: start the program unchanged
   bool without_effect = false;  // set by flags that DeepSpeed needs and Trivet does not
@@ -66,14 +84,29 @@ void add_unsupported(CLI::App& launch) {
 
 void add_flags(CLI::App& launch, LaunchFlags& flags) {
   LaunchRequest& request = flags.request;
-  launch.add_option("--num_gpus,--num_accelerators", request.ranks, "ranks to start (slots; default: one per memory node)");
+  launch.add_option("--num_gpus,--num_accelerators", request.ranks,
+                    "ranks to start on each host (slots; default: all of the hostfile, else one per memory node)");
   launch.add_option("-H,--hostfile", request.hostfile,
-                    "file with lines \"host slots=N\"; only this host is accepted in this version");
+                    "file with lines \"host slots=N\" (default: /job/hostfile, if it exists)");
   launch.add_option("-i,--include", request.include, "slots to use: host:0,2");
   launch.add_option("-e,--exclude", request.exclude, "slots not to use: host:1");
-  launch.add_option("--num_nodes", flags.nodes, "number of hosts; must be 1 in this version");
-  launch.add_option("--node_rank", flags.node_rank, "rank of this host; must be 0 in this version");
-  launch.add_option("--master_addr", request.master_address, "address that rank 0 listens on")->capture_default_str();
+  launch.add_option("--num_nodes", request.nodes, "number of hosts: the first of the hostfile (default: all)");
+  launch
+      .add_option("--launcher", flags.launcher,
+                  "what reaches other hosts: ssh (default), pdsh, openmpi, mpich or slurm (docs/many_hosts.md)")
+      ->check(CLI::IsMember({"ssh", "pdsh", "openmpi", "mpich", "slurm"}));
+  launch.add_option("--launcher_args", request.launcher_arguments, "further arguments for that program");
+  launch.add_option("--ssh_port", request.ssh_port, "port of sshd on the other hosts")->check(from_to(1, 65535));
+  launch.add_flag("--copy_program", request.copy_program,
+                  "with ssh: copy this executable and its modules to hosts that lack this build, into ~/.cache/trivet");
+  launch.add_flag("--force_multi", flags.force_multi, "start even a single host through an agent, as in jobs on several hosts");
+  launch.add_flag("--no_ssh", request.starts_one_host,
+                  "start only the ranks of the host --node_rank: the same command is started on every host by other means");
+  launch.add_option("--node_rank", request.node_rank, "with --no_ssh: which host of the job this is, from 0");
+  launch.add_option("--world_info", request.world, "with --no_ssh: all hosts and slots, host:0,1@host:0,1")->group("");
+  launch.add_option(
+      "--master_addr", request.master_address,
+      "address that rank 0 listens on (default: 127.0.0.1; on several hosts, that by which the first was reached)");
   launch.add_option("--master_port", request.master_port, "port that rank 0 listens on; 0: a free one")
       ->check(from_to(0, 65535))
       ->capture_default_str();
@@ -100,20 +133,18 @@ void add_flags(CLI::App& launch, LaunchFlags& flags) {
   launch.add_flag("--json", request.json, "print the result of --dry-run as JSON");
   launch.add_flag("--no_local_rank", flags.without_effect, "accepted without effect: arguments are never added");
   launch.add_flag("--no_python", flags.without_effect, "accepted without effect: PROGRAM is always an executable");
-  launch.add_flag("--no_ssh", flags.without_effect, "accepted without effect: nothing uses ssh");
-  launch.add_flag("--no_ssh_check", flags.without_effect, "accepted without effect: nothing uses ssh");
+  launch.add_flag("--no_ssh_check", flags.without_effect,
+                  "accepted without effect: hosts are checked without extra connections");
 }
 
 void check(const CLI::App& launch, const LaunchFlags& flags) {
   const LaunchRequest& request = flags.request;
-  if (flags.nodes != 1) {
-    throw ConfigError("--num_nodes " + std::to_string(flags.nodes) +
-                      ": starting ranks on other hosts is not implemented in this version; use 1");
-  }
-  if (flags.node_rank != 0) {
-    throw ConfigError("--node_rank " + std::to_string(flags.node_rank) +
-                      ": starting ranks on other hosts is not implemented in this version; use 0");
-  }
+  if (request.node_rank >= 0 && !request.starts_one_host)
+    throw ConfigError(
+        fmt::format("--node_rank {}: is only used with --no_ssh; without it the launcher starts the ranks of all hosts",
+                    request.node_rank));
+  if (request.starts_one_host && !flags.launcher.empty())
+    throw ConfigError(fmt::format("--launcher {} and --no_ssh exclude each other; give one of them", flags.launcher));
   if (request.json && !request.dry_run) throw ConfigError("--json: prints the result of --dry-run; give both");
   if (request.program.empty())
     throw ConfigError("launch: no PROGRAM given; write, for example, trivet launch --num_gpus 2 trivet train gpt.json");
@@ -137,25 +168,120 @@ std::vector<LaunchRequest> tuning_jobs(const LaunchFlags& flags) {
   return flags.autotuning == "tune" ? std::vector{tune} : std::vector{tune, train};
 }
 
+JobOutcome run_here(const LaunchRequest& request, const HostRanks& on, const comm::Environment& environment) {
+  const std::string job_id = comm::hexadecimal(comm::random_bytes(8));
+  const std::vector<RankLayout> ranks = lay_out_here(request, on, environment);
+  return run_ranks({.request = request, .ranks = ranks, .inherited = environment, .job_id = job_id, .meet = [&] {
+                      return make_meeting(job_id, request.master_address, request.master_port);
+                    }});
+}
+
+// The ranks' environment says what makes them one job with those on the other hosts: a secret, and perhaps an id.
+JobOutcome run_one_of_many(const LaunchRequest& request, const HostRanks& on, const comm::Environment& environment) {
+  const std::vector<RankLayout> ranks = lay_out_here(request, on, environment);
+  return run_ranks({.request = request, .ranks = ranks, .inherited = environment, .job_id = {}, .meet = [&] {
+                      Meeting meeting{.address = request.master_address, .port = request.master_port};
+                      if (on.first_rank != 0) return meeting;
+                      comm::wait_for_name(meeting.address, {std::chrono::steady_clock::now() + kJoinDeadline});
+                      meeting.listener = comm::listen_on(meeting.address, meeting.port);
+                      meeting.port = comm::port_of(meeting.listener);
+                      return meeting;
+                    }});
+}
+
+const HostRanks& host_of_this_launcher(const LaunchRequest& request, const std::vector<HostRanks>& hosts) {
+  const int node = std::max(0, request.node_rank);
+  if (request.node_rank < 0 && hosts.size() > 1)
+    throw ConfigError(fmt::format("--no_ssh: give --node_rank, from 0 to {}, which says which of the {} hosts this is",
+                                  hosts.size() - 1, hosts.size()));
+  if (node >= static_cast<int>(hosts.size()))
+    throw ConfigError(fmt::format("--node_rank {}: must be from 0 to {} with --no_ssh and {} hosts", request.node_rank,
+                                  hosts.size() - 1, hosts.size()));
+  if (hosts.size() > 1 && (request.master_address.empty() || request.master_port == 0))
+    throw ConfigError(
+        "--no_ssh: give --master_addr and --master_port, the same on all hosts; nobody else tells them where rank 0 is");
+  return hosts[node];
+}
+
+// The other launcher takes the place of this process, and so does its exit code.
+[[noreturn]] void become(const OtherCommand& command) {
+  for (const auto& [name, value] : command.environment) ::setenv(name.c_str(), value.c_str(), 1);
+  std::vector<std::string> words = command.words;
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  ::execvp(pointers[0], pointers.data());
+  throw ConfigError(fmt::format("--launcher: {}: {}", words[0], std::strerror(errno)));
+}
+
+enum class Way {
+  Here,           // all ranks are on this host
+  OneOfMany,      // --no_ssh: those on this host
+  Agents,         // over ssh
+  OtherLauncher,  // --launcher pdsh, openmpi, mpich, slurm
+};
+
+Way way_of(const LaunchFlags& flags, const std::vector<HostRanks>& hosts) {
+  if (kOtherLaunchers.contains(flags.launcher)) return Way::OtherLauncher;
+  if (flags.request.starts_one_host) return Way::OneOfMany;
+  return hosts.size() == 1 && is_this_host(hosts[0].host.name) && !flags.force_multi ? Way::Here : Way::Agents;
+}
+
+void print_dry_run(const LaunchFlags& flags, Way way, const std::vector<LaunchRequest>& jobs,
+                   const std::vector<HostRanks>& hosts, const comm::Environment& environment) {
+  if (way == Way::OtherLauncher) {
+    for (const LaunchRequest& job : jobs)
+      std::printf("%s\n", quoted(other_command(kOtherLaunchers.at(flags.launcher), job, hosts, environment).words).c_str());
+    return;
+  }
+  const LaunchRequest& first = jobs[0];
+  std::vector<RankLayout> ranks;
+  if (way == Way::OneOfMany) {
+    ranks = lay_out_here(first, host_of_this_launcher(first, hosts), environment);
+  } else {
+    for (const HostRanks& on : hosts) {
+      // Only the host itself knows its cores.
+      const auto there = way == Way::Here ? lay_out_here(first, on, environment) : lay_out(first, on, {}, environment);
+      ranks.insert(ranks.end(), there.begin(), there.end());
+    }
+  }
+  if (first.json) std::fputs(layout_as_json(ranks).c_str(), stdout);
+  if (first.json) return;
+  for (const LaunchRequest& job : jobs) std::fputs(layout_as_text(ranks, job).c_str(), stdout);
+  if (way != Way::Agents) return;
+  for (const HostRanks& on : hosts)
+    std::printf("agent on %s: %s\n", on.host.name.c_str(), quoted(agent_command(first, on.host.name)).c_str());
+}
+
+JobOutcome run(const LaunchFlags& flags, Way way, const LaunchRequest& job, const std::vector<HostRanks>& hosts,
+               const comm::Environment& environment) {
+  switch (way) {
+    case Way::Here: return run_here(job, hosts[0], environment);
+    case Way::OneOfMany: return run_one_of_many(job, host_of_this_launcher(job, hosts), environment);
+    case Way::Agents: return run_on_hosts(job, hosts, environment);
+    case Way::OtherLauncher: break;
+  }
+  become(other_command(kOtherLaunchers.at(flags.launcher), job, hosts, environment));
+}
+
 void launch_job(const CLI::App& launch, LaunchFlags& flags) {
   check(launch, flags);
   LaunchRequest& request = flags.request;
   if (flags.log_level == "error" || flags.log_level == "critical") request.quiet = true;
   if (!request.core_list.empty()) request.bind_cores = true;
   const comm::Environment environment = comm::current_environment();
-  const Host host = slots_on_this_host(request);
-  const auto allowed = allowed_cores();
-  const auto cores = request.core_list.empty() ? allowed : parse_core_list(request.core_list, allowed);
-  const std::vector<RankLayout> ranks = lay_out(request, host, cores, environment);
+  request.takes_allocation = flags.launcher == "slurm" && request.hostfile.empty();
+  const std::vector<HostRanks> hosts = hosts_of_job(request);
+  const Way way = way_of(flags, hosts);
+  if (request.master_address.empty() && hosts.size() == 1 && (way == Way::Here || way == Way::OneOfMany))
+    request.master_address = kLoopback;
   const std::vector<LaunchRequest> jobs = flags.autotuning.empty() ? std::vector{request} : tuning_jobs(flags);
-  if (request.dry_run) {
-    if (request.json) std::fputs(layout_as_json(ranks).c_str(), stdout);
-    for (const LaunchRequest& job : jobs)
-      if (!request.json) std::fputs(layout_as_text(ranks, job).c_str(), stdout);
-    return;
-  }
+  if (way == Way::OtherLauncher && jobs.size() > 1)
+    throw ConfigError(fmt::format("--autotuning run and --launcher {}: tune first (--autotuning tune), then start the training",
+                                  flags.launcher));
+  if (request.dry_run) return print_dry_run(flags, way, jobs, hosts, environment);
   for (const LaunchRequest& job : jobs) {
-    const JobOutcome outcome = run_ranks(job, ranks, environment);
+    const JobOutcome outcome = run(flags, way, job, hosts, environment);
     if (outcome.exit_code != 0) throw Error(static_cast<ExitCode>(outcome.exit_code), outcome.text);
   }
 }
@@ -163,8 +289,7 @@ void launch_job(const CLI::App& launch, LaunchFlags& flags) {
 }  // namespace
 
 void add_launch(CLI::App& program) {
-  auto* launch =
-      program.add_subcommand("launch", "Start the ranks of a job on this host: trivet launch [flags] PROGRAM ARGS...");
+  auto* launch = program.add_subcommand("launch", "Start the ranks of a job: trivet launch [flags] PROGRAM ARGS...");
   launch->footer(kFooter);
   launch->prefix_command();
   auto flags = std::make_shared<LaunchFlags>();
@@ -174,6 +299,12 @@ void add_launch(CLI::App& program) {
     flags->request.program = program_of(*launch);
     launch_job(*launch, *flags);
   });
+}
+
+void add_launch_agent(CLI::App& program) {
+  auto* agent = program.add_subcommand("launch-agent", "Start and watch the ranks of one host, for trivet launch on another");
+  agent->group("");  // not for people
+  agent->callback(run_agent);
 }
 
 }  // namespace trivet::cli

@@ -76,7 +76,7 @@ void wait_without_spinning(char** argv) {
 // Ignores SIGXFSZ, so that a file that grows beyond the user's limit (ulimit -f) is an ordinary error of write(), with a
 // message and an exit code. `launch` does not ignore it here, because the programs that it starts decide for themselves.
 void get_errors_of_file_size(int argc, char** argv) {
-  if (argc < 2 || std::string_view(argv[1]) != "launch") std::signal(SIGXFSZ, SIG_IGN);
+  if (argc < 2 || !std::string_view(argv[1]).starts_with("launch")) std::signal(SIGXFSZ, SIG_IGN);
 }
 
 // What a command prints is its result, so a full disk in `> file` must not look like success. The results of training are not
@@ -100,6 +100,7 @@ int main(int argc, char** argv) {
   program.require_subcommand(1);
   trivet::cli::add_train(program);
   trivet::cli::add_launch(program);
+  trivet::cli::add_launch_agent(program);
   trivet::cli::add_plan(program);
   trivet::cli::add_tune(program);
   trivet::cli::add_estimate(program);

@@ -16,9 +16,10 @@
 namespace trivet::cli {
 namespace {
 
+// Those that are meant for people.
 std::vector<std::string> names_of_subcommands(const CLI::App& group) {
   std::vector<std::string> names;
-  for (const CLI::App* subcommand : group.get_subcommands([](const CLI::App*) { return true; }))
+  for (const CLI::App* subcommand : group.get_subcommands([](const CLI::App* one) { return !one->get_group().empty(); }))
     names.push_back(subcommand->get_name());
   return names;
 }
@@ -27,7 +28,7 @@ void check_subcommand(const CLI::App& group, int argc, char** argv, int position
   const auto names = names_of_subcommands(group);
   if (names.empty() || position >= argc || argv[position][0] == '-') return;
   const std::string word = argv[position];
-  if (std::find(names.begin(), names.end(), word) != names.end())
+  if (!group.get_subcommands([&](const CLI::App* one) { return one->get_name() == word; }).empty())
     return check_subcommand(*group.get_subcommand(word), argc, argv, position + 1);
   const auto near = config::nearest_names(word, names);
   throw ConfigError(fmt::format(

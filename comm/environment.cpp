@@ -7,7 +7,7 @@
 namespace trivet::comm {
 namespace {
 
-constexpr int kUsualPort = 29500, kAzurePort = 6105;
+constexpr int kAzurePort = 6105;
 
 // MASTER_PORT if it is set, otherwise the usual port of the environment.
 int port_or(const EnvironmentReader& environment, int usual) {
@@ -79,38 +79,6 @@ Place from_pmi(const EnvironmentReader& environment) {
   return place;
 }
 
-// "4(x2)" is two nodes of 4 tasks each, "4" is 4 tasks on every node; "2,4(x3)" are nodes of different sizes, which are
-// refused.
-int slurm_tasks_per_node(const EnvironmentReader& environment, int tasks, int nodes) {
-  if (nodes == 1) return tasks;
-  const char* name = environment.has("SLURM_STEP_TASKS_PER_NODE") ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE";
-  const std::string value = environment.text(name);
-  const std::string each = std::to_string(tasks / nodes), all = fmt::format("{}(x{})", each, nodes);
-  if (tasks % nodes == 0 && (value == each || value == all)) return tasks / nodes;
-  const std::string equal = "start the same number of tasks on each node, as with srun --ntasks-per-node";
-  throw ConfigError(fmt::format("{}={}: is not accepted for {} tasks on {} nodes; {}", name, escape_control(value), tasks,
-                                nodes,
-                                tasks % nodes == 0 ? fmt::format("it must be \"{}\" or \"{}\": {}", each, all, equal) : equal));
-}
-
-Place from_slurm(const EnvironmentReader& environment) {
-  Place place;
-  place.source = "SLURM_PROCID";
-  const char* size = environment.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-  const char* nodes = environment.has("SLURM_STEP_NUM_NODES") ? "SLURM_STEP_NUM_NODES" : "SLURM_NNODES";
-  place.world_size = static_cast<int>(environment.number(size, 1, kMaxRanks));
-  place.rank = static_cast<int>(environment.number("SLURM_PROCID", 0, place.world_size - 1));
-  const int node_count = static_cast<int>(environment.number_or(nodes, 1, 1, place.world_size));
-  place.local_size = slurm_tasks_per_node(environment, place.world_size, node_count);
-  place.local_rank =
-      static_cast<int>(environment.number_or("SLURM_LOCALID", place.rank % place.local_size, 0, place.local_size - 1));
-  place.master_address = node_count == 1 ? first_of(environment, {"MASTER_ADDR"}, "127.0.0.1")
-                                         : first_of(environment, {"MASTER_ADDR", "SLURM_LAUNCH_NODE_IPADDR"}, "");
-  if (place.master_address.empty()) place.master_address = environment.text("MASTER_ADDR");
-  place.master_port = port_or(environment, kUsualPort);
-  return place;
-}
-
 // RANK decides. Batch scripts export WORLD_SIZE alone before srun or mpirun set the rank; it must then agree with their number
 // of ranks.
 void check_world_size(const EnvironmentReader& environment, const Place& place) {
@@ -130,8 +98,8 @@ Place place_of_rank(const EnvironmentReader& environment) {
   if (environment.has("TF_CONFIG")) return place_from_tf_config(environment.text("TF_CONFIG"));
   if (environment.has("OMPI_COMM_WORLD_RANK")) return from_open_mpi(environment);
   if (environment.has("PMI_RANK")) return from_pmi(environment);
-  const bool in_slurm = environment.has("SLURM_STEP_NUM_TASKS") || environment.has("SLURM_NTASKS");
-  if (environment.has("SLURM_PROCID") && in_slurm) return from_slurm(environment);
+  // A batch script has SLURM_PROCID=0 and SLURM_NTASKS, too, but it is not one of the tasks; only srun makes a step.
+  if (environment.has("SLURM_PROCID") && environment.has("SLURM_STEP_ID")) return place_from_slurm(environment);
   Place alone;
   alone.source = "none";
   return alone;

@@ -28,4 +28,10 @@ class EnvironmentReader {
 // follow.
 Place place_from_tf_config(const std::string& json);
 
+// A task of a step that srun has started. Rank 0 is on the first node of the step's list.
+Place place_from_slurm(const EnvironmentReader& environment);
+
+// Where rank 0 listens if nothing says another port.
+inline constexpr int kUsualPort = 29500;
+
 }  // namespace trivet::comm

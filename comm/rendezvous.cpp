@@ -58,7 +58,11 @@ class Gathering {
       : options_(options), held_(options.self.world_size), connections_(held_.size()), log_(0) {
     if (options.self.job_id.empty()) options.self.job_id = hexadecimal(random_bytes(8));
     held_[0] = options.self;
-    Descriptor listener = options.listener ? std::move(options.listener) : listen_on(options.address, options.port);
+    Descriptor listener = std::move(options.listener);
+    if (!listener) {
+      wait_for_name(options.address, {steady_clock::now() + options.join_deadline});
+      listener = listen_on(options.address, options.port);
+    }
     admission_ = std::make_unique<Admission>(std::move(listener), options.secret, log_);
   }
 

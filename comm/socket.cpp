@@ -28,18 +28,30 @@ constexpr milliseconds kLookEvery{100}, kOneAttempt{1000};
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-AddressList resolve(const std::string& address, int port) {
+// Returns 0, or what getaddrinfo returns.
+int look_up(const std::string& address, int port, AddressList& out) {
   addrinfo hints{}, *list = nullptr;
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   const int failed = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &list);
-  if (failed != 0) {
-    throw CommError(ExitCode::Rendezvous,
-                    fmt::format("MASTER_ADDR: \"{}\" is not the address of a host: {}; give a name or an address that "
-                                "this machine can look up",
-                                escape_control(address), ::gai_strerror(failed)));
-  }
-  return {list, &::freeaddrinfo};
+  out.reset(failed == 0 ? list : nullptr);
+  return failed;
+}
+
+[[noreturn]] void refuse_address(const std::string& address, int failed) {
+  throw CommError(ExitCode::Rendezvous,
+                  fmt::format("MASTER_ADDR: \"{}\" is not the address of a host: {}; give a name or an address that "
+                              "this machine can look up",
+                              escape_control(address), ::gai_strerror(failed)));
+}
+
+// A name may become known later: that of a pod in Kubernetes, once it is ready.
+bool may_succeed_later(int failed) { return failed == EAI_NONAME || failed == EAI_AGAIN; }
+
+AddressList resolve(const std::string& address, int port) {
+  AddressList list(nullptr, &::freeaddrinfo);
+  if (const int failed = look_up(address, port, list)) refuse_address(address, failed);
+  return list;
 }
 
 void set_option(int descriptor, int level, int option, int value) {
@@ -82,6 +94,17 @@ int try_connect(const addrinfo& target, TimePoint deadline, Descriptor& out) {
 }
 
 }  // namespace
+
+void wait_for_name(const std::string& address, const Patience& patience) {
+  for (;;) {
+    AddressList list(nullptr, &::freeaddrinfo);
+    const int failed = look_up(address, 0, list);
+    if (failed == 0) return;
+    if (!may_succeed_later(failed) || steady_clock::now() >= patience.deadline) refuse_address(address, failed);
+    if (patience.look) patience.look();
+    std::this_thread::sleep_for(kLookEvery);
+  }
+}
 
 Descriptor listen_on(const std::string& address, int port) {
   const AddressList list = resolve(address, port);
@@ -126,9 +149,17 @@ std::string peer_of(const Descriptor& connection) {
 }
 
 Descriptor connect_to(const std::string& address, int port, const Patience& patience) {
-  const AddressList list = resolve(address, port);
   milliseconds pause{2};
+  AddressList list(nullptr, &::freeaddrinfo);
+  int unknown = 0;
+  TimePoint look_up_at{};
   for (;;) {
+    // Looked up again now and then: a host that was started again may have another address.
+    if (steady_clock::now() >= look_up_at) {
+      unknown = look_up(address, port, list);
+      look_up_at = steady_clock::now() + kOneAttempt;
+    }
+    if (unknown != 0 && !may_succeed_later(unknown)) refuse_address(address, unknown);
     Descriptor connection;
     int error = 0;
     for (const addrinfo* target = list.get(); target != nullptr; target = target->ai_next) {
@@ -137,6 +168,7 @@ Descriptor connect_to(const std::string& address, int port, const Patience& pati
     }
     if (patience.look) patience.look();
     if (steady_clock::now() + pause >= patience.deadline) {
+      if (unknown != 0) refuse_address(address, unknown);
       throw CommError(ExitCode::Rendezvous,
                       fmt::format("rank 0 does not answer at {}:{}: {}; is it started, and are MASTER_ADDR and "
                                   "MASTER_PORT the same on all ranks?",

@@ -13,12 +13,6 @@ namespace trivet::comm {
 
 using TimePoint = std::chrono::steady_clock::time_point;
 
-// Port 0 picks a free port. Throws CommError (Rendezvous); for a port in use, the error names its holder.
-Descriptor listen_on(const std::string& address, int port);
-int port_of(const Descriptor& listener);
-bool is_loopback(const std::string& address);
-std::string peer_of(const Descriptor& connection);  // "127.0.0.1:4711"
-
 // Says how long a wait may last, and what it checks every 100 ms: `look` may throw to end the wait.
 struct Patience {
   Patience(TimePoint until, std::function<void()> at_times = {}) : deadline(until), look(std::move(at_times)) {}
@@ -26,7 +20,17 @@ struct Patience {
   std::function<void()> look;
 };
 
-// Retries while nobody listens there yet. Throws CommError (Rendezvous) at the deadline. The connection is non-blocking.
+// Waits until this host can look the address up. Throws CommError (Rendezvous) at the deadline.
+void wait_for_name(const std::string& address, const Patience& patience);
+
+// Port 0 picks a free port. Throws CommError (Rendezvous); for a port in use, the error names its holder.
+Descriptor listen_on(const std::string& address, int port);
+int port_of(const Descriptor& listener);
+bool is_loopback(const std::string& address);
+std::string peer_of(const Descriptor& connection);  // "127.0.0.1:4711"
+
+// Retries while the name is not known or nobody listens there yet. Throws CommError (Rendezvous) at the deadline. The
+// connection is non-blocking.
 Descriptor connect_to(const std::string& address, int port, const Patience& patience);
 // Returns nullopt if no connection is waiting.
 std::optional<Descriptor> accept_from(const Descriptor& listener);

@@ -6,9 +6,11 @@ that links can be slow or down. Processes, files and clocks are this machine's. 
 import os
 import pathlib
 import secrets
+import shutil
 import signal
 import subprocess
 import tempfile
+import time
 
 
 def why_not():
@@ -115,6 +117,46 @@ class Hosts:
 
     def __len__(self):
         return len(self.list)
+
+
+class Sshd:
+    """An sshd on each host, and a configuration for ssh with which every host reaches every other by its name."""
+
+    def __init__(self, hosts):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="trivet-sshd-"))
+        for key in ("id", "hostkey"):
+            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / key))
+        (self.folder / "authorized_keys").write_text((self.folder / "id.pub").read_text())
+        public = " ".join((self.folder / "hostkey.pub").read_text().split()[:2])
+        (self.folder / "known_hosts").write_text("".join(f"{host.name},{host.address} {public}\n" for host in hosts.list))
+        (self.folder / "sshd_config").write_text(
+            f"HostKey {self.folder}/hostkey\nAuthorizedKeysFile {self.folder}/authorized_keys\nPasswordAuthentication no\n"
+            "KbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\nUsePAM no\nStrictModes no\nPrintMotd no\n"
+            "MaxStartups 100\nAcceptEnv TRIVET_TEST_MARK\n")
+        self.config = self.folder / "ssh_config"
+        self.config.write_text(
+            "".join(f"Host {host.name}\n  HostName {host.address}\n" for host in hosts.list) +
+            f"Host *\n  User root\n  IdentityFile {self.folder}/id\n  IdentitiesOnly yes\n"
+            f"  UserKnownHostsFile {self.folder}/known_hosts\n  StrictHostKeyChecking yes\n  LogLevel ERROR\n"
+            "  SendEnv TRIVET_TEST_MARK\n")
+        os.makedirs("/run/sshd", exist_ok=True)
+        self.daemons = [subprocess.Popen(host.command("/usr/sbin/sshd", "-D", "-f", str(self.folder / "sshd_config"), "-o",
+                                                      f"PidFile={self.folder}/{host.name}.pid", "-o", f"ListenAddress={host.address}"))
+                        for host in hosts.list]
+        for host in hosts.list:
+            for _ in range(100):
+                if self.answers(host):
+                    break
+                time.sleep(0.05)
+
+    def answers(self, host):
+        return subprocess.run(host.command("bash", "-c", f"exec 3<>/dev/tcp/{host.address}/22"), capture_output=True).returncode == 0
+
+    def close(self):
+        for daemon in self.daemons:
+            daemon.kill()
+            daemon.wait()
+        shutil.rmtree(self.folder)
 
 
 class Job:

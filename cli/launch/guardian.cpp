@@ -88,10 +88,17 @@ void rename_this_process(const std::string& name, const std::string& command_lin
   std::memcpy(arguments, command_line.data(), std::min(size - 1, command_line.size()));
 }
 
+// The guardian's messages to the launcher begin with one of these.
+constexpr char kOutcome = 'o', kEvent = 'e';
+
+void tell(int to, char kind, const std::string& text) {
+  const std::string message = kind + text.substr(0, kLongestText);
+  ::send(to, message.data(), message.size(), MSG_NOSIGNAL);
+}
+
 // Sends "CODE TEXT". An outcome is sent in the same way as an error that ended the job before it had an outcome.
 void send_outcome(int to, const JobOutcome& outcome) {
-  const std::string message = fmt::format("{} {}", outcome.exit_code, outcome.text.substr(0, kLongestText));
-  ::send(to, message.data(), message.size(), MSG_NOSIGNAL);
+  tell(to, kOutcome, fmt::format("{} {}", outcome.exit_code, outcome.text));
 }
 
 std::optional<JobOutcome> read_outcome(const std::string& message) {
@@ -123,19 +130,26 @@ JobOutcome outcome_or_error(const std::function<JobOutcome(const GuardianEnds&)>
   ::_exit(0);
 }
 
-// Waits until the guardian reports how the job ended; none if the guardian ended without a report.
-std::optional<JobOutcome> wait_for_outcome(const SignalQueue& signals, int guardian) {
-  for (;;) {
-    pollfd entries[] = {{signals.number(), POLLIN, 0}, {guardian, POLLIN, 0}};
-    ::poll(entries, 2, -1);
-    while (const auto signal = signals.next()) ::send(guardian, &*signal, sizeof *signal, MSG_NOSIGNAL | MSG_DONTWAIT);
+void order(int guardian, int what) { ::send(guardian, &what, sizeof what, MSG_NOSIGNAL | MSG_DONTWAIT); }
+
+// Waits until the guardian reports how the job ended; none if the guardian ended without a report, or if nobody wants the job.
+std::optional<JobOutcome> wait_for_outcome(const SignalQueue& signals, int guardian, LauncherSide& side) {
+  while (!side.is_abandoned()) {
+    std::vector<pollfd> entries{{signals.number(), POLLIN, 0}, {guardian, POLLIN, 0}};
+    side.add_to(entries);
+    ::poll(entries.data(), entries.size(), side.patience_ms());
+    while (const auto signal = signals.next()) order(guardian, *signal);
+    side.step();
+    for (const int what : side.orders()) order(guardian, what);
     std::string message(kLongestText + 64, '\0');
     const ssize_t got = ::recv(guardian, message.data(), message.size(), MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     if (got <= 0) return std::nullopt;
     message.resize(got);
-    return read_outcome(message);
+    if (message[0] == kOutcome) return read_outcome(message.substr(1));
+    side.hear(message.substr(1));
   }
+  return std::nullopt;
 }
 
 JobOutcome guardian_ended(pid_t guardian, int status, const std::vector<Process>& left) {
@@ -148,7 +162,9 @@ JobOutcome guardian_ended(pid_t guardian, int status, const std::vector<Process>
 
 }  // namespace
 
-JobOutcome run_guarded(const std::function<JobOutcome(const GuardianEnds&)>& job) {
+void announce(const GuardianEnds& ends, const std::string& event) { tell(ends.orders, kEvent, event); }
+
+JobOutcome run_guarded(const std::function<JobOutcome(const GuardianEnds&)>& job, LauncherSide& side) {
   const SignalQueue signals;
   ::signal(SIGCHLD, SIG_DFL);  // some parents ignore it; then the kernel does not report how a child ended
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -162,11 +178,14 @@ JobOutcome run_guarded(const std::function<JobOutcome(const GuardianEnds&)>& job
   if (guardian < 0) throw shortage("cannot start the process that watches over the ranks", errno);
   if (guardian == 0) {
     orders.reset();
+    side.in_guardian();
     be_guardian(job, {orders_of_guardian.number(), reports.number(), for_ranks.number()}, launcher);
   }
   orders_of_guardian.reset();
   for_ranks.reset();  // `reports` stays open: it closes when the guardian and this process are gone
-  const auto outcome = wait_for_outcome(signals, orders.number());
+  side.guardian_runs();
+  const auto outcome = wait_for_outcome(signals, orders.number(), side);
+  orders.reset();  // the guardian kills everything if it still runs
   int status = 0;
   while (::waitpid(guardian, &status, 0) < 0 && errno == EINTR) {
   }

@@ -10,7 +10,11 @@
 // launch"` does not end both.
 #pragma once
 
+#include <poll.h>
+
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "cli/launch/job_outcome.h"
 
@@ -18,13 +22,40 @@ namespace trivet::cli {
 
 // The guardian's descriptors.
 struct GuardianEnds {
-  int orders;     // the launcher's signals, one `int` each; closed when the launcher ends
+  int orders;     // the launcher's orders, one `int` each: signals, or kFailedElsewhere; closed when the launcher ends
   int reports;    // what ranks report over the link
   int for_ranks;  // the ranks' side of the link
 };
 
+// The order to end the job soon because ranks on another host have failed.
+constexpr int kFailedElsewhere = 0;
+
+// What the launcher's own process does while the guardian runs the job, other than to pass on its signals.
+class LauncherSide {
+ public:
+  virtual ~LauncherSide() = default;
+  // Called once in the guardian, before the job.
+  virtual void in_guardian() {}
+  // Called once in the launcher: the guardian holds copies of everything by now.
+  virtual void guardian_runs() {}
+  virtual void add_to(std::vector<pollfd>&) const {}
+  // How long a wait may last; -1: until something happens.
+  virtual int patience_ms() const { return -1; }
+  // Called after every wait.
+  virtual void step() {}
+  // Orders for the guardian that were not returned before.
+  virtual std::vector<int> orders() { return {}; }
+  // An event that the guardian has announced (announce).
+  virtual void hear(const std::string& /*event*/) {}
+  // True: nobody wants the job any more, and everything is killed.
+  virtual bool is_abandoned() const { return false; }
+};
+
+// Called by the guardian; `event` arrives at LauncherSide::hear.
+void announce(const GuardianEnds& ends, const std::string& event);
+
 // Blocks the signals that it passes on while the job runs. An error that `job` throws becomes an outcome with its exit code and
 // text.
-JobOutcome run_guarded(const std::function<JobOutcome(const GuardianEnds&)>& job);
+JobOutcome run_guarded(const std::function<JobOutcome(const GuardianEnds&)>& job, LauncherSide& side);
 
 }  // namespace trivet::cli

@@ -132,6 +132,22 @@ std::vector<Host> parse_hosts(const std::string& text, const std::string& path) 
 
 std::vector<Host> parse_hostfile(const std::string& path) { return parse_hosts(read_hostfile(path), path); }
 
+std::vector<Host> parse_world(const std::string& text) {
+  std::vector<Host> hosts;
+  for (const std::string& part : split(text, '@')) {
+    const size_t colon = part.find(':');
+    Host host{part.substr(0, colon), {}};
+    if (colon != std::string::npos)
+      for (const std::string& slot : split(part.substr(colon + 1), ','))
+        host.slots.push_back(number(slot, 0, kMaxSlots, "--world_info"));
+    if (!acceptable_name(host.name) || host.slots.empty())
+      throw ConfigError(fmt::format("--world_info: \"{}\" is not accepted; write host:SLOT,SLOT@host:SLOT", printable(part)));
+    hosts.push_back(std::move(host));
+  }
+  if (hosts.empty()) throw ConfigError("--world_info: names no host; write host:SLOT,SLOT@host:SLOT");
+  return hosts;
+}
+
 std::vector<Host> filter_hosts(const std::vector<Host>& hosts, const std::string& include, const std::string& exclude) {
   if (!include.empty() && !exclude.empty()) throw ConfigError("--include and --exclude exclude each other; give one of them");
   if (!include.empty()) return parse_filter(include, "--include", hosts);

@@ -15,6 +15,9 @@ struct Host {
 std::vector<Host> parse_hostfile(const std::string& path);
 std::vector<Host> parse_hosts(const std::string& text, const std::string& path);
 
+// "a:0,1@b:0,1": every host with its slots.
+std::vector<Host> parse_world(const std::string& text);
+
 // At most one of the two may be given. A host without slots means all of its slots.
 std::vector<Host> filter_hosts(const std::vector<Host>& hosts, const std::string& include, const std::string& exclude);
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <sstream>
 
 #include "core/error.h"
 #include "core/printable.h"
@@ -51,15 +52,32 @@ std::string how_it_ended(const RankEnd& end) {
   return fmt::format("it ended with exit code {}", end.exit_code);
 }
 
+// "rank 3 (pid 4711)", "rank 3 (host b, pid 4711)"
+std::string name_of(const RankEnd& end) {
+  return fmt::format("rank {} ({}pid {})", end.rank, end.host.empty() ? "" : fmt::format("host {}, ", end.host), end.pid);
+}
+
 JobOutcome lost(const RankEnd& end, const std::string& cause, int exit_code) {
-  return {exit_code, fmt::format("launch: rank {} (pid {}) was lost{}{}: {}", end.rank, end.pid, cause.empty() ? "" : ", ",
-                                 cause, how_it_ended(end))};
+  return {exit_code,
+          fmt::format("launch: {} was lost{}{}: {}", name_of(end), cause.empty() ? "" : ", ", cause, how_it_ended(end))};
 }
 
 // "rank 3", "ranks 1,3"
 std::string name_of_ranks(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ","));
+}
+
+// "launch: host b (ranks 2 to 3) was lost: its connection has ended; other ranks lost rank 2: silent"
+JobOutcome host_lost(const JobRecord& job) {
+  const HostLoss& host = job.hosts[0];
+  const std::string ranks = host.first_rank == host.last_rank ? fmt::format("rank {}", host.first_rank)
+                                                              : fmt::format("ranks {} to {}", host.first_rank, host.last_rank);
+  std::string noticed;
+  if (!job.losses.empty())
+    noticed = fmt::format("; other ranks lost rank {}: {}", job.losses[0].rank, printable(job.losses[0].cause));
+  const int code = job.signal != 0 ? 128 + job.signal : static_cast<int>(ExitCode::PeerLost);
+  return {code, fmt::format("launch: host {} ({}) was lost: {}{}", host.host, ranks, host.cause, noticed)};
 }
 
 JobOutcome ended_by_signal(const JobRecord& job) {
@@ -96,6 +114,9 @@ const RankEnd* root_cause(const std::vector<RankEnd>& ends) {
 
 JobOutcome outcome_of(const JobRecord& job) {
   const RankEnd* cause = root_cause(job.ends);
+  // What ranks on other hosts do after the loss of a host is a consequence, unless one of them had failed before.
+  if (!job.hosts.empty() && (cause == nullptr || kind_of(*cause) != Kind::ByItself || job.hosts[0].look < cause->look))
+    return host_lost(job);
   if (job.signal != 0 && (cause == nullptr || cause->by_us)) return ended_by_signal(job);
   const auto& losses = job.losses;
   if (cause == nullptr) {
@@ -117,9 +138,22 @@ JobOutcome outcome_of(const JobRecord& job) {
   return {cause->exit_code, "launch: " + describe(*cause)};
 }
 
+std::string to_message(const RankEnd& end) {
+  return fmt::format("end {} {} {} {} {} {}", end.rank, end.pid, end.exit_code, end.signal, int{end.by_us}, int{end.stopped});
+}
+
+std::optional<RankEnd> rank_end_from_message(const std::string& message) {
+  std::istringstream words(message);
+  std::string kind;
+  RankEnd end;
+  if (!(words >> kind >> end.rank >> end.pid >> end.exit_code >> end.signal >> end.by_us >> end.stopped) || kind != "end")
+    return std::nullopt;
+  return end;
+}
+
 std::string describe(const RankEnd& end) {
-  if (end.signal == 0) return fmt::format("rank {} (pid {}) ended with exit code {}", end.rank, end.pid, end.exit_code);
-  return fmt::format("rank {} (pid {}) was killed by signal {}", end.rank, end.pid, name_of_signal(end.signal));
+  if (end.signal == 0) return fmt::format("{} ended with exit code {}", name_of(end), end.exit_code);
+  return fmt::format("{} was killed by signal {}", name_of(end), name_of_signal(end.signal));
 }
 
 std::string name_of_signal(int signal) {

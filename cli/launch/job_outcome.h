@@ -1,6 +1,7 @@
 // How ranks ended, and the outcome of the job. Its exit code is that of the rank with which the failure began.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,21 +12,38 @@ namespace trivet::cli {
 struct RankEnd {
   int rank = 0;
   int pid = 0;
-  int exit_code = 0;     // 128 + n when killed by signal n
-  int signal = 0;        // 0: it ended by itself
-  bool by_us = false;    // after the launcher had sent it a signal
-  bool stopped = false;  // it was stopped (SIGSTOP) when the launcher sent that signal
-  int look = 0;          // ranks seen in the same look ended so close together that their order is not known
+  int exit_code = 0;      // 128 + n when killed by signal n
+  int signal = 0;         // 0: it ended by itself
+  bool by_us = false;     // after the launcher had sent it a signal
+  bool stopped = false;   // it was stopped (SIGSTOP) when the launcher sent that signal
+  int look = 0;           // ranks seen in the same look ended so close together that their order is not known
+  std::string host = {};  // empty: this host
 };
+
+// As one line of text, for another process. rank_end_from_message returns nullopt for any other message.
+std::string to_message(const RankEnd& end);
+std::optional<RankEnd> rank_end_from_message(const std::string& message);
+
+// As a rank's end: says that something of the job had to be killed because it did not end in time.
+inline constexpr const char* kHadToKillMessage = "had to kill";
 
 struct JobOutcome {
   int exit_code = 0;
   std::string text;
 };
 
+// A host whose agent ended, or fell silent, before it had said how all of its ranks ended.
+struct HostLoss {
+  std::string host;
+  int first_rank = 0, last_rank = 0;
+  std::string cause;
+  int look = 0;  // as in RankEnd
+};
+
 // Everything that the launcher has observed about the end of a job.
 struct JobRecord {
   std::vector<RankEnd> ends = {};       // in the order in which they were seen
+  std::vector<HostLoss> hosts = {};     // in the order in which they were lost
   std::vector<comm::Loss> losses = {};  // what ranks reported, in order of arrival
   int signal = 0;                       // that the launcher received; 0: none
   bool killed_by_second_signal = false;

@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "cli/launch/output.h"
+#include "cli/launch/pipe.h"
 #include "cli/launch/shortage.h"
 #include "core/descriptor.h"
 #include "core/error.h"
@@ -52,7 +53,7 @@ void become_rank(const Start& how, pid_t launcher, const cpu_set_t& cores, int n
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   restore_signals_of_outputs();
-  ::dup2(null, STDIN_FILENO);
+  ::dup2(how.input >= 0 ? how.input : null, STDIN_FILENO);
   if (how.output >= 0) ::dup2(how.output, STDOUT_FILENO);
   if (how.error >= 0) ::dup2(how.error, STDERR_FILENO);
   for (int descriptor : how.inherited) ::fcntl(descriptor, F_SETFD, 0);
@@ -77,15 +78,18 @@ std::string find_program(const std::string& name, const std::string& path_variab
       fmt::format("{}: no such program in PATH; for a program in this folder write ./{}", printable(name), printable(name)));
 }
 
+std::string path_of(const comm::Environment& environment) {
+  const auto path = environment.find("PATH");
+  return path == environment.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second;
+}
+
 pid_t start(const Start& how) {
   std::vector<std::string> arguments = how.arguments, variables;
   for (const auto& [name, value] : how.environment) variables.push_back(name + "=" + value);
   const std::vector<char*> argument_pointers = pointers(arguments), variable_pointers = pointers(variables);
   const cpu_set_t cores = as_set(how.cores);
   const Descriptor null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw shortage("cannot make a pipe", errno);
-  Descriptor reading(ends[0]), writing(ends[1]);
+  auto [reading, writing] = make_pipe("for errors of exec");
 
   const pid_t launcher = ::getpid();
   const pid_t pid = ::fork();
@@ -93,7 +97,7 @@ pid_t start(const Start& how) {
   if (pid == 0) {
     become_rank(how, launcher, cores, null.number(), argument_pointers.data(), variable_pointers.data());
     const int error = errno;
-    [[maybe_unused]] const ssize_t written = ::write(ends[1], &error, sizeof error);
+    [[maybe_unused]] const ssize_t written = ::write(writing.number(), &error, sizeof error);
     ::_exit(static_cast<int>(ExitCode::Usage));
   }
   ::setpgid(pid, pid);  // the child does the same; whichever runs first

@@ -16,14 +16,48 @@ namespace trivet::cli {
 namespace {
 
 constexpr const char* kUsualHostfile = "/job/hostfile";
-constexpr int kMaxRanks = 4096;
+constexpr int kMostRanksOfAHost = 4096;
 
-std::vector<Host> hosts_of(const LaunchRequest& request) {
+std::vector<Host> named_hosts(const LaunchRequest& request) {
+  if (!request.world.empty()) return parse_world(request.world);
   if (!request.hostfile.empty()) return parse_hostfile(request.hostfile);
-  if (std::filesystem::exists(kUsualHostfile)) return parse_hostfile(kUsualHostfile);
+  if (!request.takes_allocation && std::filesystem::exists(kUsualHostfile)) return parse_hostfile(kUsualHostfile);
   Host host{"localhost", std::vector<int>(request.ranks > 0 ? request.ranks : memory_nodes())};
   std::iota(host.slots.begin(), host.slots.end(), 0);
-  return {host};
+  // Without a list, hosts that somebody else chooses have no names, but as many slots as this one.
+  return std::vector<Host>(request.starts_one_host || request.takes_allocation ? std::max(1, request.nodes) : 1, host);
+}
+
+void check_counts(const LaunchRequest& request) {
+  const bool filtered = !(request.include + request.exclude).empty();
+  if (request.ranks == 0 || request.ranks < -1 || request.ranks > kMostRanksOfAHost)
+    throw ConfigError(fmt::format("--num_gpus {}: must be from 1 to {}", request.ranks, kMostRanksOfAHost));
+  if (request.nodes == 0 || request.nodes < -1)
+    throw ConfigError(fmt::format("--num_nodes {}: must be at least 1", request.nodes));
+  if (request.ranks > 0 && filtered)
+    throw ConfigError("--num_gpus cannot be used with --include or --exclude; these name the slots themselves");
+  if (request.nodes > 0 && filtered)
+    throw ConfigError("--num_nodes cannot be used with --include or --exclude; these name the hosts themselves");
+}
+
+void keep_the_first_hosts(std::vector<Host>& hosts, int nodes) {
+  if (nodes < 0) return;
+  if (nodes > static_cast<int>(hosts.size()))
+    throw ConfigError(
+        fmt::format("--num_nodes {}: there {}; name as many in a hostfile", nodes,
+                    hosts.size() == 1 ? "is one host, \"" + hosts[0].name + "\"" : fmt::format("are {} hosts", hosts.size())));
+  hosts.resize(nodes);
+}
+
+void keep_the_first_slots(std::vector<Host>& hosts, int ranks) {
+  if (ranks < 0) return;
+  for (Host& host : hosts) {
+    if (ranks > static_cast<int>(host.slots.size()))
+      throw ConfigError(fmt::format(
+          "--num_gpus {}: host \"{}\" has only {} slots; start at most {} ranks, or give it more slots in the hostfile", ranks,
+          host.name, host.slots.size(), host.slots.size()));
+    host.slots.resize(ranks);
+  }
 }
 
 bool are_the_first(const std::vector<int>& slots) {
@@ -35,60 +69,61 @@ bool are_the_first(const std::vector<int>& slots) {
 
 }  // namespace
 
-Host slots_on_this_host(const LaunchRequest& request) {
-  if (request.ranks == 0 || request.ranks < -1 || request.ranks > kMaxRanks) {
-    throw ConfigError(fmt::format("--num_gpus {}: must be from 1 to {}", request.ranks, kMaxRanks));
-  }
-  if (request.ranks > 0 && !(request.include + request.exclude).empty()) {
-    throw ConfigError("--num_gpus cannot be used with --include or --exclude; these name the slots themselves");
-  }
-  const std::vector<Host> hosts = filter_hosts(hosts_of(request), request.include, request.exclude);
+std::vector<HostRanks> hosts_of_job(const LaunchRequest& request) {
+  check_counts(request);
+  std::vector<Host> hosts = filter_hosts(named_hosts(request), request.include, request.exclude);
+  keep_the_first_hosts(hosts, request.nodes);
+  keep_the_first_slots(hosts, request.ranks);
+  std::string here;
+  int world_size = 0;
   for (const Host& host : hosts) {
-    if (!is_this_host(host.name)) {
-      throw ConfigError(
-          fmt::format("host \"{}\": ranks on other hosts are not implemented in this version; name only this host (\"{}\" or "
-                      "\"localhost\")",
-                      host.name, comm::this_host()));
-    }
+    world_size += static_cast<int>(host.slots.size());
+    if (request.starts_one_host || request.takes_allocation || !is_this_host(host.name)) continue;
+    if (!here.empty()) throw ConfigError(fmt::format("\"{}\" and \"{}\" are both this host; name it once", here, host.name));
+    here = host.name;
   }
-  if (hosts.size() > 1)
-    throw ConfigError(fmt::format("\"{}\" and \"{}\" are both this host; name it once", hosts[0].name, hosts[1].name));
-  Host host = hosts[0];
-  if (request.ranks > static_cast<int>(host.slots.size())) {
-    throw ConfigError(fmt::format(
-        "--num_gpus {}: host \"{}\" has only {} slots; start at most {} ranks, or give it more slots in the hostfile",
-        request.ranks, host.name, host.slots.size(), host.slots.size()));
+  if (world_size > comm::kMaxRanks)
+    throw ConfigError(fmt::format("the hosts have {} slots; a job has at most {} ranks", world_size, comm::kMaxRanks));
+  std::vector<HostRanks> dealt;
+  for (int first = 0; Host & host : hosts) {
+    const int slots = static_cast<int>(host.slots.size());
+    dealt.push_back({std::move(host), static_cast<int>(dealt.size()), static_cast<int>(hosts.size()), first, world_size});
+    first += slots;
   }
-  if (request.ranks > 0) host.slots.resize(request.ranks);
-  return host;
+  return dealt;
 }
 
-std::vector<RankLayout> lay_out(const LaunchRequest& request, const Host& host, const std::vector<int>& cores,
+std::vector<RankLayout> lay_out(const LaunchRequest& request, const HostRanks& on, const std::vector<int>& cores,
                                 const comm::Environment& inherited) {
-  const int ranks = static_cast<int>(host.slots.size());
+  const int ranks = static_cast<int>(on.host.slots.size());
   const auto wait_policy = inherited.find("OMP_WAIT_POLICY");
   std::vector<RankLayout> layout;
-  for (int rank = 0; rank < ranks; ++rank) {
-    RankLayout one{.rank = rank, .local_rank = rank, .host = host.name, .slot = host.slots[rank]};
-    if (request.bind_cores) one.cores = cores_of_rank(cores, rank, ranks);
-    const size_t threads = request.bind_cores ? one.cores.size() : std::max<size_t>(1, cores.size() / host.slots.size());
-    one.environment = {{"RANK", std::to_string(rank)},
-                       {"WORLD_SIZE", std::to_string(ranks)},
-                       {"LOCAL_RANK", std::to_string(rank)},
-                       {"LOCAL_SIZE", std::to_string(ranks)},
-                       {"LOCAL_WORLD_SIZE", std::to_string(ranks)},
-                       {"NODE_RANK", "0"},
-                       {"CROSS_RANK", "0"},
-                       {"CROSS_SIZE", "1"},
-                       {"MASTER_ADDR", request.master_address},
-                       {"MASTER_PORT", std::to_string(request.master_port)}};
-    if (!inherited.contains("OMP_NUM_THREADS")) one.environment["OMP_NUM_THREADS"] = std::to_string(threads);
+  for (int local = 0; local < ranks; ++local) {
+    RankLayout one{.rank = on.first_rank + local,
+                   .local_rank = local,
+                   .node_rank = on.node_rank,
+                   .host = on.host.name,
+                   .slot = on.host.slots[local]};
+    if (request.bind_cores && !cores.empty()) one.cores = cores_of_rank(cores, local, ranks);
+    const size_t threads = request.bind_cores ? one.cores.size() : std::max<size_t>(1, cores.size() / on.host.slots.size());
+    one.environment = {{"RANK", std::to_string(one.rank)},           {"WORLD_SIZE", std::to_string(on.world_size)},
+                       {"LOCAL_RANK", std::to_string(local)},        {"LOCAL_SIZE", std::to_string(ranks)},
+                       {"LOCAL_WORLD_SIZE", std::to_string(ranks)},  {"NODE_RANK", std::to_string(on.node_rank)},
+                       {"CROSS_RANK", std::to_string(on.node_rank)}, {"CROSS_SIZE", std::to_string(on.nodes)},
+                       {"MASTER_ADDR", request.master_address},      {"MASTER_PORT", std::to_string(request.master_port)}};
+    if (!inherited.contains("OMP_NUM_THREADS") && !cores.empty()) one.environment["OMP_NUM_THREADS"] = std::to_string(threads);
     // Always listed: `trivet` sets it for itself, so an inherited value does not mean that the user chose it.
     one.environment["OMP_WAIT_POLICY"] = wait_policy == inherited.end() ? "passive" : wait_policy->second;
-    if (!are_the_first(host.slots)) one.environment["CUDA_VISIBLE_DEVICES"] = fmt::format("{}", fmt::join(host.slots, ","));
+    if (!are_the_first(on.host.slots))
+      one.environment["CUDA_VISIBLE_DEVICES"] = fmt::format("{}", fmt::join(on.host.slots, ","));
     layout.push_back(std::move(one));
   }
   return layout;
+}
+
+std::vector<RankLayout> lay_out_here(const LaunchRequest& request, const HostRanks& on, const comm::Environment& inherited) {
+  const auto allowed = allowed_cores();
+  return lay_out(request, on, request.core_list.empty() ? allowed : parse_core_list(request.core_list, allowed), inherited);
 }
 
 std::string layout_as_json(const std::vector<RankLayout>& ranks) {

@@ -12,6 +12,14 @@
 
 namespace trivet::cli {
 
+// The ranks of one host of a job: those from first_rank on, one per slot.
+struct HostRanks {
+  Host host;
+  int node_rank = 0, nodes = 1;
+  int first_rank = 0, world_size = 1;
+  int last_rank() const { return first_rank + static_cast<int>(host.slots.size()) - 1; }
+};
+
 struct RankLayout {
   int rank = 0, local_rank = 0, node_rank = 0;
   std::string host;
@@ -20,11 +28,15 @@ struct RankLayout {
   comm::Environment environment = {};  // added to the launcher's own environment
 };
 
-// This host's slots, after hostfile, filters and --num_gpus. Throws ConfigError if these are invalid, or for hosts other than
-// this one.
-Host slots_on_this_host(const LaunchRequest& request);
-std::vector<RankLayout> lay_out(const LaunchRequest& request, const Host& host, const std::vector<int>& cores,
+// The hosts of the job in the order of the hostfile, after filters, --num_nodes and --num_gpus, with ranks numbered from host
+// to host. Without a hostfile it is this host. Throws ConfigError if the flags contradict each other or the hostfile.
+std::vector<HostRanks> hosts_of_job(const LaunchRequest& request);
+
+// The ranks of one host, which share `cores`; none: they are not known here. `inherited` is the environment of that host.
+std::vector<RankLayout> lay_out(const LaunchRequest& request, const HostRanks& on, const std::vector<int>& cores,
                                 const comm::Environment& inherited);
+// The same with the cores that this process may use, or those of --bind_core_list.
+std::vector<RankLayout> lay_out_here(const LaunchRequest& request, const HostRanks& on, const comm::Environment& inherited);
 
 std::string layout_as_json(const std::vector<RankLayout>& ranks);
 std::string layout_as_text(const std::vector<RankLayout>& ranks, const LaunchRequest& request);

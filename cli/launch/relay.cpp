@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "cli/launch/shortage.h"
+#include "cli/launch/pipe.h"
 
 namespace trivet::cli {
 namespace {
@@ -30,15 +30,16 @@ bool are_the_same_file(int one, int other) {
 
 }  // namespace
 
-Relay::Relay() : output_(std::make_unique<Output>(STDOUT_FILENO)), error_(output_.get()) {
+Relay::Relay(std::string speaker)
+    : speaker_(std::move(speaker)), output_(std::make_unique<Output>(STDOUT_FILENO)), error_(output_.get()) {
   if (are_the_same_file(STDOUT_FILENO, STDERR_FILENO)) return;
   separate_error_ = std::make_unique<Output>(STDERR_FILENO);
   error_ = separate_error_.get();
 }
 
-Relay::Streams Relay::streams_of(int rank, bool several) {
+Relay::Streams Relay::streams_of(int rank) {
   Streams streams;
-  if (rank > 0 && several) {
+  if (rank > 0) {
     streams.output = add(rank, *output_);
     streams.error = add(rank, *error_);
     return streams;
@@ -51,17 +52,20 @@ Relay::Streams Relay::streams_of(int rank, bool several) {
 }
 
 Descriptor Relay::add(int rank, Output& target) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw shortage(fmt::format("cannot make a pipe for what rank {} prints", rank), errno);
-  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  sources_.push_back({Descriptor(ends[0]), rank == 0 ? "" : fmt::format("[rank {}] ", rank), &target, {}});
-  return Descriptor(ends[1]);
+  Pipe pipe = make_pipe(fmt::format("for what rank {} prints", rank));
+  make_non_blocking(pipe.reading);
+  sources_.push_back({std::move(pipe.reading), rank == 0 ? "" : fmt::format("[rank {}] ", rank), &target, {}});
+  return std::move(pipe.writing);
 }
 
 void Relay::say(const std::string& text) {
-  error_->add(text);
+  error_->add(speaker_ + ": " + text + "\n");
   error_->flush();
 }
+
+void Relay::pass_on(Target target, std::string_view text) { (target == Target::Output ? output_.get() : error_)->add(text); }
+
+bool Relay::has_room(Target target) const { return !(target == Target::Output ? output_.get() : error_)->is_full(); }
 
 bool Relay::is_to_be_read(const Source& source, bool ranks_are_to_end) {
   return source.pipe && (ranks_are_to_end || !source.target->is_full());
@@ -86,8 +90,7 @@ void Relay::step(bool ranks_are_to_end) {
 void Relay::report_fault(const Output& output, const char* name, bool& reported) {
   if (reported || output.fault().empty()) return;
   reported = true;
-  say(fmt::format("trivet launch: {} cannot be written: {}; the job continues, and what it prints there is lost\n", name,
-                  output.fault()));
+  say(fmt::format("{} cannot be written: {}; the job continues, and what it prints there is lost", name, output.fault()));
 }
 
 void Relay::read(Source& source) {

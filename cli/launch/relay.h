@@ -17,6 +17,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/launch/output.h"
@@ -26,17 +27,25 @@ namespace trivet::cli {
 
 class Relay {
  public:
-  Relay();
+  // `speaker` comes first in what say() prints.
+  explicit Relay(std::string speaker = "trivet launch");
 
   struct Streams {
     Descriptor output, error;  // become the rank's stdout and stderr; none: it gets the launcher's own
   };
   // Rank 0 gets the launcher's own streams if these are a terminal or a file. If both are the same pipe, rank 0 gets one pipe
   // for both, which keeps the order of what it prints.
-  Streams streams_of(int rank, bool several);
+  Streams streams_of(int rank);
 
-  // Prints a message of the launcher itself to stderr, after what is already on its way there.
+  // Prints a line of the launcher itself to stderr, after what is already on its way there.
   void say(const std::string& text);
+
+  // Prints what arrived in another way than through a pipe made here. More may be passed on while there is room.
+  enum class Target { Output, Error };
+  void pass_on(Target target, std::string_view text);
+  bool has_room(Target target) const;
+  // True if stdout and stderr are the same file, so that what is printed to both must keep its order.
+  bool has_one_output() const { return !separate_error_; }
 
   void add_to(std::vector<pollfd>& entries, bool ranks_are_to_end) const;
   // Passes on what has arrived.
@@ -60,6 +69,7 @@ class Relay {
   static void end(Source& source, std::string& out);
   void report_fault(const Output& output, const char* name, bool& reported);
 
+  const std::string speaker_;
   std::unique_ptr<Output> output_, separate_error_;
   Output* error_;  // the same as output_ if stdout and stderr are one pipe
   std::vector<Source> sources_;

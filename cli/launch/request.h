@@ -1,4 +1,4 @@
-// A request to `trivet launch`: those of DeepSpeed's flags that apply to one host, and the program with its arguments.
+// A request to `trivet launch`: DeepSpeed's flags, and the program with its arguments.
 #pragma once
 
 #include <string>
@@ -7,10 +7,11 @@
 namespace trivet::cli {
 
 struct LaunchRequest {
-  int ranks = -1;  // --num_gpus; -1: all slots
+  int ranks = -1;  // --num_gpus, on each host; -1: all slots
+  int nodes = -1;  // --num_nodes: the first of the hostfile; -1: all
   std::string hostfile, include, exclude;
-  std::string master_address = "127.0.0.1";
-  int master_port = 0;  // 0: a free one
+  std::string master_address;  // empty: the loopback interface on one host; an address of the first host on several
+  int master_port = 0;         // 0: a free one
   bool bind_cores = false;
   std::string core_list;  // "0-3,8"; empty: all that this process may use
   std::string log_folder;
@@ -18,6 +19,14 @@ struct LaunchRequest {
   int shutdown_timeout_s = 30;  // --shutdown-timeout: from a signal to the launcher until the ranks are killed
   bool quiet = false;
   bool dry_run = false, json = false;
+  // On several hosts.
+  int ssh_port = 0;                // 0: what ssh's own configuration says
+  std::string launcher_arguments;  // --launcher_args: further words for ssh, pdsh, mpirun or srun
+  bool copy_program = false;
+  bool starts_one_host = false;   // --no_ssh: starts only the ranks of the host `node_rank`
+  bool takes_allocation = false;  // --launcher slurm without a hostfile: Slurm chooses the hosts
+  int node_rank = -1;
+  std::string world;                 // --world_info: the hosts and slots as in --include, instead of a hostfile
   std::vector<std::string> program;  // with its arguments, unchanged
 };
 

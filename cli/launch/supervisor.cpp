@@ -33,7 +33,8 @@ bool is_warning(int signal) { return signal == SIGUSR1 || signal == SIGUSR2; }
 
 }  // namespace
 
-Supervisor::Supervisor(SupervisorOptions options, GuardianEnds ends) : options_(options), ends_(ends) {
+Supervisor::Supervisor(SupervisorOptions options, GuardianEnds ends)
+    : options_(std::move(options)), ends_(ends), relay_(options_.speaker) {
   const sigset_t set = signal_of_children();
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   child_news_ = Descriptor(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
@@ -85,7 +86,11 @@ void Supervisor::read_orders() {
     int signal = 0;
     const ssize_t got = ::recv(ends_.orders, &signal, sizeof signal, MSG_DONTWAIT);
     if (got == sizeof signal) {
-      is_warning(signal) ? pass_warning_on(signal) : obey(signal);
+      if (signal == kFailedElsewhere) {
+        expect_the_end();
+      } else {
+        is_warning(signal) ? pass_warning_on(signal) : obey(signal);
+      }
     } else if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
       return;
     } else {
@@ -103,7 +108,9 @@ void Supervisor::read_reports() {
   char buffer[1024];
   for (ssize_t got = 0; (got = ::recv(ends_.reports, buffer, sizeof buffer, MSG_DONTWAIT)) > 0;) {
     auto loss = comm::loss_from_message({buffer, static_cast<size_t>(got)});
-    if (loss && record_.losses.size() < ranks_.size()) record_.losses.push_back(std::move(*loss));
+    if (!loss || record_.losses.size() >= ranks_.size()) continue;
+    if (options_.announces) announce(ends_, comm::to_message(*loss));
+    record_.losses.push_back(std::move(*loss));
   }
 }
 
@@ -117,7 +124,7 @@ void Supervisor::obey(int signal) {
   report(fmt::format("signal {} received, {} all ranks", signal, again ? "killing" : "passing it on to"));
   if (again) {
     record_.killed_by_second_signal = true;
-    record_.had_to_kill = !is_over();
+    if (!is_over()) note_that_it_had_to_kill();
   }
   again ? enter(Phase::Killing, SIGKILL, kForever) : enter(Phase::Terminating, signal, options_.shutdown_timeout);
 }
@@ -159,12 +166,21 @@ void Supervisor::collect(Rank& rank) {
 
 void Supervisor::note(RankEnd end) {
   record_.ends.push_back(end);
+  if (options_.announces) announce(ends_, to_message(end));
   if (end.exit_code == 0) return;
   if (!end.by_us) report(describe(end));
-  if (phase_ == Phase::Running) {
-    phase_ = Phase::Waiting;
-    phase_ends_ = Clock::now() + kSelfEnding;
-  }
+  expect_the_end();
+}
+
+void Supervisor::note_that_it_had_to_kill() {
+  record_.had_to_kill = true;
+  if (options_.announces) announce(ends_, kHadToKillMessage);
+}
+
+void Supervisor::expect_the_end() {
+  if (phase_ != Phase::Running) return;
+  phase_ = Phase::Waiting;
+  phase_ends_ = Clock::now() + kSelfEnding;
 }
 
 void Supervisor::next_phase(Clock::time_point now) {
@@ -176,7 +192,7 @@ void Supervisor::next_phase(Clock::time_point now) {
     const auto patience = record_.signal != 0 ? milliseconds(options_.shutdown_timeout)
                                               : std::min<milliseconds>(kTermination, options_.shutdown_timeout);
     report(fmt::format("killing the ranks that have not ended in {} s (SIGKILL)", patience.count() / 1000));
-    record_.had_to_kill = true;
+    note_that_it_had_to_kill();
     enter(Phase::Killing, SIGKILL, kForever);
   }
 }
@@ -245,13 +261,12 @@ void Supervisor::drain(bool somebody_stays) {
     wait_for_news(milliseconds(100));
   }
   const size_t lost = relay_.dropped_bytes() + relay_.waiting_bytes();
-  if (lost > 0)
-    relay_.say(fmt::format("trivet launch: {} bytes that the ranks printed were dropped: nobody read them\n", lost));
+  if (lost > 0) relay_.say(fmt::format("{} bytes that the ranks printed were dropped: nobody read them", lost));
   relay_.close();
 }
 
 void Supervisor::report(const std::string& text) {
-  if (!options_.quiet) relay_.say("trivet launch: " + text + "\n");
+  if (!options_.quiet) relay_.say(text);
 }
 
 }  // namespace trivet::cli

@@ -26,6 +26,8 @@
 namespace trivet::cli {
 
 struct SupervisorOptions {
+  std::string speaker = "trivet launch";      // comes first in messages
+  bool announces = false;                     // tells the launcher's side about every end and loss
   bool quiet = false;                         // errors only
   std::chrono::seconds shutdown_timeout{30};  // from a signal to the launcher until the ranks are killed
 };
@@ -60,6 +62,9 @@ class Supervisor {
   void collect_ended();
   void collect(Rank& rank);
   void note(RankEnd end);
+  // The job has failed: the ranks that still run should end by themselves now.
+  void expect_the_end();
+  void note_that_it_had_to_kill();
   void next_phase(Clock::time_point now);
   void enter(Phase phase, int signal, std::chrono::milliseconds patience);
   void send_all(int signal);

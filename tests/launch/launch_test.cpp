@@ -212,9 +212,25 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"NoSuchProgram", {"--num_gpus", "1", "no_such_program_x"}, "no_such_program_x: no such program in PATH"},
         Bad{"NoSuchFile", {"--num_gpus", "1", "./no_such_program_x"}, "./no_such_program_x: is not an executable file"},
         Bad{"ProgramIsAFolder", {"--num_gpus", "1", "/tmp"}, "/tmp: is not an executable file"},
-        Bad{"TwoNodes", {"--num_nodes", "2", "/bin/true"}, "--num_nodes 2: starting ranks on other hosts is not implemented"},
-        Bad{"NodeRank", {"--node_rank", "1", "/bin/true"}, "--node_rank 1: starting ranks on other hosts is not implemented"},
-        Bad{"Launcher", {"--launcher", "pdsh", "/bin/true"}, "--launcher: starting ranks on other hosts is not implemented"},
+        Bad{"MoreNodesThanHosts", {"--num_nodes", "2", "/bin/true"}, "--num_nodes 2: there is one host, \"localhost\""},
+        Bad{"NoNodes", {"--num_nodes", "0", "/bin/true"}, "--num_nodes 0: must be at least 1"},
+        Bad{"NodesAndInclude", {"--num_nodes", "1", "--include", "localhost", "/bin/true"}, "--num_nodes cannot be used with"},
+        Bad{"NodeRank", {"--node_rank", "1", "/bin/true"}, "--node_rank 1: is only used with --no_ssh"},
+        Bad{"NodeRankAfterTheLast",
+            {"--no_ssh", "--num_nodes", "2", "--node_rank", "2", "/bin/true"},
+            "--node_rank 2: must be from 0 to 1"},
+        Bad{"NodeRankMissing", {"--no_ssh", "--num_nodes", "2", "/bin/true"}, "--no_ssh: give --node_rank, from 0 to 1"},
+        Bad{"NoMeetingPlace",
+            {"--no_ssh", "--num_nodes", "2", "--node_rank", "1", "/bin/true"},
+            "--no_ssh: give --master_addr and --master_port"},
+        Bad{"Launcher", {"--launcher", "rsh", "/bin/true"}, "--launcher: rsh not in {"},
+        Bad{"LauncherWithoutSsh",
+            {"--launcher", "pdsh", "--no_ssh", "/bin/true"},
+            "--launcher pdsh and --no_ssh exclude each other"},
+        Bad{"WrongWorld", {"--no_ssh", "--world_info", "a:0@b", "/bin/true"}, "--world_info: \"b\" is not accepted"},
+        Bad{"TuningByAnotherLauncher",
+            {"--launcher", "slurm", "--autotuning", "run", "trivet", "train", TRIVET_SOURCE_DIR "/configs/gpt_char.json"},
+            "--autotuning run and --launcher slurm: tune first"},
         Bad{"Module", {"--module", "/bin/true"}, "--module: PROGRAM is an executable file, not a Python module"},
         Bad{"AutotuningOfAnotherProgram",
             {"--autotuning", "run", "/bin/true"},
@@ -251,10 +267,54 @@ TEST_F(HostFile, OfThisHostGivesItsSlots) {
             2);
 }
 
-TEST_F(HostFile, WithAnotherHostIsRefusedByItsName) {
-  const Result result = run({"-H", with("localhost slots=1\nnode17 slots=1\n"), "/bin/true"});
-  EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.output, HasSubstr("host \"node17\": ranks on other hosts are not implemented in this version"));
+TEST_F(HostFile, OfSeveralHostsNumbersRanksFromHostToHost) {
+  const std::string path = with("localhost slots=2\nnode17 slots=1\nnode18 slots=3\n");
+  const json ranks = json::parse(run({"-H", path, "--dry-run", "--json", "/bin/true"}).output).at("ranks");
+  ASSERT_EQ(ranks.size(), 6u);
+  const std::vector<std::string> hosts{"localhost", "localhost", "node17", "node18", "node18", "node18"};
+  const std::vector<int> local{0, 1, 0, 0, 1, 2}, nodes{0, 0, 1, 2, 2, 2}, sizes{2, 2, 1, 3, 3, 3};
+  for (size_t rank = 0; rank < 6; ++rank) {
+    const json& environment = ranks.at(rank).at("environment");
+    EXPECT_EQ(ranks.at(rank).at("rank"), rank);
+    EXPECT_EQ(ranks.at(rank).at("host"), hosts[rank]);
+    EXPECT_EQ(ranks.at(rank).at("node_rank"), nodes[rank]);
+    EXPECT_EQ(environment.at("RANK"), std::to_string(rank));
+    EXPECT_EQ(environment.at("WORLD_SIZE"), "6");
+    EXPECT_EQ(environment.at("LOCAL_RANK"), std::to_string(local[rank]));
+    EXPECT_EQ(environment.at("LOCAL_SIZE"), std::to_string(sizes[rank]));
+    EXPECT_EQ(environment.at("CROSS_RANK"), std::to_string(nodes[rank]));
+    EXPECT_EQ(environment.at("CROSS_SIZE"), "3");
+  }
+  const json first =
+      json::parse(run({"-H", path, "--num_nodes", "2", "--num_gpus", "1", "--dry-run", "--json", "/bin/true"}).output);
+  EXPECT_EQ(first.at("ranks").size(), 2u);
+  EXPECT_EQ(first.at("ranks").at(1).at("host"), "node17");
+  EXPECT_THAT(run({"-H", path, "--num_gpus", "2", "/bin/true"}).output, HasSubstr("host \"node17\" has only 1 slots"));
+}
+
+// The same command on every host, with another --node_rank.
+TEST_F(HostFile, GivesEachHostItsRanksWithoutSsh) {
+  const std::string path = with("node17 slots=1\nnode18 slots=2\n");
+  const json ranks = json::parse(run({"-H", path, "--no_ssh", "--node_rank", "1", "--master_addr", "10.0.0.7", "--master_port",
+                                      "29500", "--dry-run", "--json", "/bin/true"})
+                                     .output)
+                         .at("ranks");
+  ASSERT_EQ(ranks.size(), 2u);
+  EXPECT_EQ(ranks.at(1).at("rank"), 2);
+  EXPECT_EQ(ranks.at(1).at("environment").at("WORLD_SIZE"), "3");
+  EXPECT_EQ(ranks.at(1).at("environment").at("MASTER_ADDR"), "10.0.0.7");
+  const json equal = json::parse(run({"--num_nodes", "3", "--num_gpus", "2", "--no_ssh", "--node_rank", "2", "--master_addr",
+                                      "a", "--master_port", "1", "--dry-run", "--json", "/bin/true"})
+                                     .output)
+                         .at("ranks");
+  ASSERT_EQ(equal.size(), 2u);
+  EXPECT_EQ(equal.at(0).at("rank"), 4);
+}
+
+TEST_F(HostFile, IsShownAsTheCommandOfAnotherLauncher) {
+  const std::string path = with("node17 slots=2\nnode18 slots=2\n");
+  EXPECT_THAT(run({"-H", path, "--launcher", "slurm", "--dry-run", "/bin/true", "x y"}).output,
+              HasSubstr("'srun' '--nodelist=node17,node18' '--nodes=2' '--ntasks-per-node=2'"));
 }
 
 TEST_F(HostFile, ThatIsWrongIsRefusedWithItsLine) {

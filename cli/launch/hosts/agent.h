@@ -1,0 +1,15 @@
+// `trivet launch-agent`: starts the ranks of one host and watches over them, for a launcher on another host.
+//
+//   trivet launch --ssh--> trivet launch-agent --> guardian --> ranks
+//
+// The launcher tells it over standard input what to start, and hears over standard output how that goes (agent_channel.h), so
+// that a job has one connection per host and its secret is on no command line and in no environment. If standard input ends,
+// or if nothing arrives on it for a minute, nobody wants the ranks any more, and everything is killed.
+#pragma once
+
+namespace trivet::cli {
+
+// What happens is told to the launcher, not thrown.
+void run_agent();
+
+}  // namespace trivet::cli

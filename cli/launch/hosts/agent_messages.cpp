@@ -1,0 +1,169 @@
+#include "cli/launch/hosts/agent_messages.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "comm/secret.h"
+#include "core/error.h"
+
+namespace trivet::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+// Bytes that need not be UTF-8 (paths, arguments, values of variables) travel as hexadecimal digits.
+Json bytes(const std::string& text) { return comm::hexadecimal(text); }
+
+std::string bytes(const Json& json) {
+  const auto& digits = json.get_ref<const std::string&>();
+  std::string out;
+  for (size_t i = 0; i + 1 < digits.size(); i += 2) out.push_back(static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16)));
+  return out;
+}
+
+Json list(const std::vector<std::string>& texts) {
+  Json out = Json::array();
+  for (const std::string& text : texts) out.push_back(bytes(text));
+  return out;
+}
+
+std::vector<std::string> texts(const Json& json) {
+  std::vector<std::string> out;
+  for (const Json& text : json) out.push_back(bytes(text));
+  return out;
+}
+
+Json encode(const HostRanks& on) {
+  return {{"host", on.host.name},     {"slots", on.host.slots},           {"node_rank", on.node_rank},
+          {"nodes", on.nodes},        {"first_rank", on.first_rank},      {"world_size", on.world_size}};
+}
+
+HostRanks host_ranks(const Json& json) {
+  return {.host = {json.at("host"), json.at("slots")},
+          .node_rank = json.at("node_rank"),
+          .nodes = json.at("nodes"),
+          .first_rank = json.at("first_rank"),
+          .world_size = json.at("world_size")};
+}
+
+Json encode(const LaunchRequest& request) {
+  return {{"bind_cores", request.bind_cores},
+          {"core_list", request.core_list},
+          {"log_folder", bytes(request.log_folder)},
+          {"save_pid", request.save_pid},
+          {"shutdown_timeout_s", request.shutdown_timeout_s},
+          {"quiet", request.quiet},
+          {"program", list(request.program)}};
+}
+
+LaunchRequest launch_request(const Json& json) {
+  LaunchRequest request;
+  request.bind_cores = json.at("bind_cores");
+  request.core_list = json.at("core_list");
+  request.log_folder = bytes(json.at("log_folder"));
+  request.save_pid = json.at("save_pid");
+  request.shutdown_timeout_s = json.at("shutdown_timeout_s");
+  request.quiet = json.at("quiet");
+  request.program = texts(json.at("program"));
+  return request;
+}
+
+Json encode(const HostTask& task) {
+  Json environment = Json::array();
+  for (const auto& [name, value] : task.environment) environment.push_back({bytes(name), bytes(value)});
+  return {{"on", encode(task.on)},
+          {"directory", bytes(task.directory)},
+          {"environment", std::move(environment)},
+          {"files", list(task.files)},
+          {"one_output", task.one_output},
+          {"job_id", task.job_id},
+          {"secret", bytes(task.secret)},
+          {"request", encode(task.request)}};
+}
+
+HostTask host_task(const Json& json) {
+  HostTask task{.on = host_ranks(json.at("on")),
+                .directory = bytes(json.at("directory")),
+                .environment = {},
+                .files = texts(json.at("files")),
+                .one_output = json.at("one_output"),
+                .job_id = json.at("job_id"),
+                .secret = bytes(json.at("secret")),
+                .request = launch_request(json.at("request"))};
+  for (const Json& variable : json.at("environment")) task.environment[bytes(variable.at(0))] = bytes(variable.at(1));
+  return task;
+}
+
+Json encode(const HostReport& report) {
+  return {{"host_name", bytes(report.host_name)},
+          {"boot_id", report.boot_id},
+          {"problems", list(report.problems)},
+          {"address", report.address},
+          {"address_of_launcher", report.address_of_launcher},
+          {"cores", report.cores},
+          {"memory_bytes", report.memory_bytes},
+          {"disk_bytes", report.disk_bytes},
+          {"time", report.time}};
+}
+
+HostReport host_report(const Json& json) {
+  return {.host_name = bytes(json.at("host_name")),
+          .boot_id = json.at("boot_id"),
+          .problems = texts(json.at("problems")),
+          .address = json.at("address"),
+          .address_of_launcher = json.at("address_of_launcher"),
+          .cores = json.at("cores"),
+          .memory_bytes = json.at("memory_bytes"),
+          .disk_bytes = json.at("disk_bytes"),
+          .time = json.at("time")};
+}
+
+Json encode(const Address& address) { return {{"host", address.host}, {"port", address.port}}; }
+Address address_of(const Json& json) { return {json.at("host"), json.at("port")}; }
+
+}  // namespace
+
+std::string encode(const Control& control) {
+  Json json = Json::object();
+  if (control.task) json["task"] = encode(*control.task);
+  if (control.listen) json["listen"] = encode(*control.listen);
+  if (control.reach) json["reach"] = encode(*control.reach);
+  if (control.start) json["start"] = encode(*control.start);
+  if (control.order) json["order"] = *control.order;
+  if (control.printed) json["printed"] = *control.printed;
+  if (control.alive) json["alive"] = true;
+  if (control.report) json["report"] = encode(*control.report);
+  if (control.listening) json["listening"] = *control.listening;
+  if (control.reached) json["reached"] = bytes(*control.reached);
+  if (control.failed) json["failed"] = bytes(*control.failed);
+  if (control.ended) json["ended"] = {{"exit_code", control.ended->exit_code}, {"text", bytes(control.ended->text)}};
+  return json.dump();
+}
+
+Control decode_control(const std::string& text) {
+  try {
+    const Json json = Json::parse(text);
+    Control control;
+    if (json.contains("task")) control.task = host_task(json.at("task"));
+    if (json.contains("listen")) control.listen = address_of(json.at("listen"));
+    if (json.contains("reach")) control.reach = address_of(json.at("reach"));
+    if (json.contains("start")) control.start = address_of(json.at("start"));
+    if (json.contains("order")) control.order = json.at("order").get<int>();
+    if (json.contains("printed")) control.printed = json.at("printed").get<std::array<int64_t, 2>>();
+    control.alive = json.contains("alive");
+    if (json.contains("report")) control.report = host_report(json.at("report"));
+    if (json.contains("listening")) control.listening = json.at("listening").get<int>();
+    if (json.contains("reached")) control.reached = bytes(json.at("reached"));
+    if (json.contains("failed")) control.failed = bytes(json.at("failed"));
+    if (json.contains("ended")) {
+      const Json& ended = json.at("ended");
+      control.ended = {ended.at("exit_code").get<int>(), bytes(ended.at("text"))};
+    }
+    return control;
+  } catch (const std::exception& error) {  // nlohmann's, and those of std::stoi
+    throw CommError(ExitCode::Rendezvous, fmt::format("sent a message that cannot be read: {}", error.what()));
+  }
+}
+
+}  // namespace trivet::cli

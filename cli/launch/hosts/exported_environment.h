@@ -1,0 +1,18 @@
+// The variables of the launcher's environment that ranks on other hosts get, too.
+#pragma once
+
+#include <string>
+
+#include "comm/world.h"
+
+namespace trivet::cli {
+
+// Those whose names begin with NCCL, UCX, PYTHON, MLFLOW, MV2 (as in DeepSpeed), OMP_ or TRIVET_, without those that mean
+// something on one host or in one process only; and the lines NAME=VALUE of the file .deepspeed_env (DS_ENV_FILE gives it
+// another name) in the home directory and in this directory, of which the latter wins. Throws
+// ConfigError that names the file and line.
+comm::Environment exported_environment(const comm::Environment& environment);
+// The same for the text of one such file.
+comm::Environment parse_environment_file(const std::string& text, const std::string& path);
+
+}  // namespace trivet::cli
