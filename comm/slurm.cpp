@@ -51,7 +51,8 @@ int tasks_here(const EnvironmentReader& environment, int tasks, int nodes) {
   if (each.size() == 1) each.resize(static_cast<size_t>(nodes), each[0]);  // "4": 4 tasks on every node
   const int64_t sum = std::accumulate(each.begin(), each.end(), int64_t{0});
   if (static_cast<int>(each.size()) != nodes || sum != tasks)
-    refuse(name, value, fmt::format("says {} tasks on {} nodes; Slurm has started {} tasks on {} nodes", sum, each.size(), tasks, nodes));
+    refuse(name, value,
+           fmt::format("says {} tasks on {} nodes; Slurm has started {} tasks on {} nodes", sum, each.size(), tasks, nodes));
   if (std::all_of(each.begin(), each.end(), [&](int count) { return count == each[0]; })) return each[0];
   return each[static_cast<size_t>(environment.number("SLURM_NODEID", 0, nodes - 1))];
 }

@@ -8,11 +8,12 @@
 namespace trivet::cli {
 
 struct Meeting {
-  std::string job_id = {};    // empty: the ranks' environment says it, or rank 0 chooses one
-  std::string address = {};   // of rank 0
+  std::string job_id = {};   // empty: the ranks' environment says it, or rank 0 chooses one
+  std::string address = {};  // of rank 0
   int port = 0;
-  Descriptor listener = {};   // rank 0's socket on that port, opened before any rank starts; none where rank 0 is on another host
-  Descriptor secret = {};     // in memory only; every rank inherits it. None: the ranks' environment names a secret
+  Descriptor listener =
+      {};                  // rank 0's socket on that port, opened before any rank starts; none where rank 0 is on another host
+  Descriptor secret = {};  // in memory only; every rank inherits it. None: the ranks' environment names a secret
 };
 
 // Listens on this host, on a free port if `port` is 0, and makes a secret. Throws CommError if the port is taken.

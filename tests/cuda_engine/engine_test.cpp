@@ -62,16 +62,19 @@ TEST_P(CudaEngine, LayoutModeGivesTheSameBitsOnEveryLayout) {
   Config config = tiny_config(GetParam());
   config.reproducible = Reproducible::Layout;
   const Trace one = run(on(DeviceChoice::Cuda, {}, config));
-  for (const Grid& grid : {Grid{.data = 2, .stage = 1, .overlap = true}, Grid{.data = 2, .stage = 3, .overlap = true},
-                           Grid{.data = 3, .stage = 2, .recompute = true}, Grid{.data = 2, .pipeline = 2, .stage = 2},
-                           Grid{.tensor = 2, .stage = 1}})
+  // Each model takes some of the layouts, because the fake device is slow.
+  const std::vector<Grid> of_gpt{
+      {.data = 2, .stage = 1, .overlap = true}, {.data = 2, .pipeline = 2, .stage = 2}, {.tensor = 2, .stage = 1}};
+  const std::vector<Grid> of_llama{
+      {.data = 2, .stage = 3, .overlap = true}, {.data = 3, .stage = 2, .recompute = true}, {.tensor = 2, .stage = 1}};
+  for (const Grid& grid : GetParam() == model::Type::Gpt ? of_gpt : of_llama)
     EXPECT_EQ(difference(one, run(on(DeviceChoice::Cuda, grid, config))), "")
         << grid.data << " x " << grid.tensor << " x " << grid.pipeline << ", stage " << grid.stage;
 }
 
 TEST_P(CudaEngine, RunModeGivesTheSameBitsWhereverWorkOnlyMoves) {
   const Config config = tiny_config(GetParam());
-  for (int stage : {0, 2, 3}) {
+  for (int stage : GetParam() == model::Type::Gpt ? std::vector{0, 3} : std::vector{2, 3}) {
     const Trace plain = run(on(DeviceChoice::Cuda, {.data = 2, .stage = stage}, config));
     EXPECT_EQ(difference(plain, run(on(DeviceChoice::Cuda, {.data = 2, .stage = stage, .overlap = true}, config))), "");
     EXPECT_EQ(

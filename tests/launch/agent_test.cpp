@@ -14,9 +14,9 @@
 namespace trivet::cli {
 namespace {
 
+using test::Pipe;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using test::Pipe;
 using KindOfMessage = AgentMessage::Kind;
 
 std::string written_by(AgentChannel& channel, const Pipe& pipe) {
@@ -60,7 +60,8 @@ TEST(AgentChannel, CarriesMessagesByteForByteHoweverTheyAreCut) {
 }
 
 TEST(AgentChannel, RefusesWhatIsNoMessage) {
-  for (const std::string& bytes : {std::string("\0\0\0\0\0", 5), std::string("\0\0\0\0\5", 5), std::string("\xff\xff\xff\xff\1", 5)}) {
+  for (const std::string& bytes :
+       {std::string("\0\0\0\0\0", 5), std::string("\0\0\0\0\5", 5), std::string("\xff\xff\xff\xff\1", 5)}) {
     Pipe arriving, nothing;
     AgentChannel launcher(AgentChannel::Side::Launcher, arriving.reading.number(), nothing.writing.number());
     const std::string all = std::string(kGreeting) + "1-ab\n" + bytes;
@@ -166,10 +167,19 @@ TEST(RemoteCommand, PassesPortAndArgumentsToSsh) {
 }
 
 TEST(ExportedEnvironment, HasNoVariableOfOneProcess) {
-  const comm::Environment all{{"NCCL_X", "1"}, {"UCX_TLS", "2"}, {"OMP_NUM_THREADS", "3"}, {"TRIVET_CUBLAS_TUNE", "4"},
-                              {"TRIVET_SECRET_FD", "5"}, {"TRIVET_SECRET_FILE", "5"}, {"TRIVET_LISTEN_FD", "5"},
-                              {"TRIVET_LAUNCHER_FD", "5"}, {"TRIVET_JOB_ID", "5"}, {"TRIVET_EPOCH", "5"}, {"PATH", "6"},
-                              {"HOME", "/no/such/folder"}, {"DS_ENV_FILE", "no-such-file"}};
+  const comm::Environment all{{"NCCL_X", "1"},
+                              {"UCX_TLS", "2"},
+                              {"OMP_NUM_THREADS", "3"},
+                              {"TRIVET_CUBLAS_TUNE", "4"},
+                              {"TRIVET_SECRET_FD", "5"},
+                              {"TRIVET_SECRET_FILE", "5"},
+                              {"TRIVET_LISTEN_FD", "5"},
+                              {"TRIVET_LAUNCHER_FD", "5"},
+                              {"TRIVET_JOB_ID", "5"},
+                              {"TRIVET_EPOCH", "5"},
+                              {"PATH", "6"},
+                              {"HOME", "/no/such/folder"},
+                              {"DS_ENV_FILE", "no-such-file"}};
   EXPECT_EQ(exported_environment(all),
             (comm::Environment{{"NCCL_X", "1"}, {"UCX_TLS", "2"}, {"OMP_NUM_THREADS", "3"}, {"TRIVET_CUBLAS_TUNE", "4"}}));
 }

@@ -85,7 +85,8 @@ TEST(OtherHosts, StandardOutputAndErrorStayApart) {
 TEST(OtherHosts, EveryByteThatRanksPrintArrives) {
   const Elsewhere far;
   Pipe out;
-  LaunchedProcess job(far.shell("yes 0123456789abcde | head -c 8000000", {"--num_gpus", "1"}), far.variables(), out.writing.number());
+  LaunchedProcess job(far.shell("yes 0123456789abcde | head -c 8000000", {"--num_gpus", "1"}), far.variables(),
+                      out.writing.number());
   out.writing.reset();
   std::string expected;
   while (expected.size() < 8000000) expected += "0123456789abcde\n";
@@ -110,7 +111,8 @@ TEST(OtherHosts, TheExitCodeIsThatOfTheRankThatFailed) {
   LaunchedProcess job(far.shell("test $RANK = 0 || exit 16; sleep 60"), far.variables());
   EXPECT_EQ(job.wait(), 16);
   EXPECT_THAT(job.output(), HasSubstr("trivet launch: far: rank 1 (pid "));
-  EXPECT_THAT(job.last_line(), testing::MatchesRegex("trivet: error: launch: rank 1 \\(host far, pid [0-9]+\\) ended with exit code 16"));
+  EXPECT_THAT(job.last_line(),
+              testing::MatchesRegex("trivet: error: launch: rank 1 \\(host far, pid [0-9]+\\) ended with exit code 16"));
   EXPECT_TRUE(far.is_all_gone());
 }
 
@@ -124,7 +126,8 @@ TEST(OtherHosts, AKilledRankIsNamed) {
 
 TEST(OtherHosts, ASignalReachesTheRanks) {
   const Elsewhere far;
-  LaunchedProcess job(far.shell("trap 'echo saved $RANK; exit 143' TERM; echo ready; while :; do sleep 0.02; done"), far.variables());
+  LaunchedProcess job(far.shell("trap 'echo saved $RANK; exit 143' TERM; echo ready; while :; do sleep 0.02; done"),
+                      far.variables());
   EXPECT_TRUE(job.prints("ready", 2)) << job.output();
   ::kill(job.pid(), SIGTERM);
   EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.output();
@@ -177,8 +180,9 @@ TEST(OtherHosts, AHostThatCannotBeReachedIsNamedWithTheReason) {
   const Elsewhere far("echo 'ssh: connect to host far port 22: No route to host' >&2; exit 255");
   LaunchedProcess job(far.shell("echo started"), far.variables());
   EXPECT_EQ(job.wait(), 13);
-  EXPECT_THAT(job.last_line(), HasSubstr("launch: 1 of 1 hosts cannot run their ranks; the first is far: ssh: connect to host far "
-                                         "port 22: No route to host (exit code 255)"));
+  EXPECT_THAT(job.last_line(),
+              HasSubstr("launch: 1 of 1 hosts cannot run their ranks; the first is far: ssh: connect to host far "
+                        "port 22: No route to host (exit code 255)"));
   EXPECT_THAT(job.output(), HasSubstr("memory free"));
   EXPECT_THAT(job.output(), Not(HasSubstr("started")));
 }
@@ -239,7 +243,8 @@ TEST(OtherHosts, OneHostUnderTwoNamesIsRefused) {
 // The other host's processes and command lines may be seen by its other users.
 TEST(OtherHosts, NoSecretIsOnACommandLineOrInAnEnvironment) {
   const Elsewhere far("for word; do echo \"word: $word\"; done >> $(dirname $0)/../words; exec sh -c \"$2\"");
-  LaunchedProcess job(far.shell("env | grep TRIVET_SECRET; cat /proc/self/fd/$TRIVET_SECRET_FD | wc -c", {"--num_gpus", "1"}), far.variables());
+  LaunchedProcess job(far.shell("env | grep TRIVET_SECRET; cat /proc/self/fd/$TRIVET_SECRET_FD | wc -c", {"--num_gpus", "1"}),
+                      far.variables());
   EXPECT_EQ(job.wait(), 0) << job.output();
   EXPECT_THAT(job.output(), testing::MatchesRegex("TRIVET_SECRET_FD=[0-9]+\n32\n"));
   std::ifstream file(far.folder() / "words");

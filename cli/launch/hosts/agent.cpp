@@ -177,9 +177,10 @@ void Agent::reach(const Address& where) {
     comm::connect_to(where.host, where.port, {Clock::now() + kConnecting});
     send({.reached = ""});
   } catch (const Error& error) {
-    send({.reached = fmt::format("cannot connect to {}:{}, where rank 0 will listen; give its host's address in this network as "
-                                 "--master_addr, or open the port in the firewall ({})",
-                                 where.host, where.port, error.what())});
+    send(
+        {.reached = fmt::format("cannot connect to {}:{}, where rank 0 will listen; give its host's address in this network as "
+                                "--master_addr, or open the port in the firewall ({})",
+                                where.host, where.port, error.what())});
   }
 }
 

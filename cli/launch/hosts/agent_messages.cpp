@@ -18,7 +18,8 @@ Json bytes(const std::string& text) { return comm::hexadecimal(text); }
 std::string bytes(const Json& json) {
   const auto& digits = json.get_ref<const std::string&>();
   std::string out;
-  for (size_t i = 0; i + 1 < digits.size(); i += 2) out.push_back(static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16)));
+  for (size_t i = 0; i + 1 < digits.size(); i += 2)
+    out.push_back(static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16)));
   return out;
 }
 
@@ -35,8 +36,8 @@ std::vector<std::string> texts(const Json& json) {
 }
 
 Json encode(const HostRanks& on) {
-  return {{"host", on.host.name},     {"slots", on.host.slots},           {"node_rank", on.node_rank},
-          {"nodes", on.nodes},        {"first_rank", on.first_rank},      {"world_size", on.world_size}};
+  return {{"host", on.host.name}, {"slots", on.host.slots},      {"node_rank", on.node_rank},
+          {"nodes", on.nodes},    {"first_rank", on.first_rank}, {"world_size", on.world_size}};
 }
 
 HostRanks host_ranks(const Json& json) {
@@ -72,14 +73,9 @@ LaunchRequest launch_request(const Json& json) {
 Json encode(const HostTask& task) {
   Json environment = Json::array();
   for (const auto& [name, value] : task.environment) environment.push_back({bytes(name), bytes(value)});
-  return {{"on", encode(task.on)},
-          {"directory", bytes(task.directory)},
-          {"environment", std::move(environment)},
-          {"files", list(task.files)},
-          {"one_output", task.one_output},
-          {"job_id", task.job_id},
-          {"secret", bytes(task.secret)},
-          {"request", encode(task.request)}};
+  return {{"on", encode(task.on)},        {"directory", bytes(task.directory)}, {"environment", std::move(environment)},
+          {"files", list(task.files)},    {"one_output", task.one_output},      {"job_id", task.job_id},
+          {"secret", bytes(task.secret)}, {"request", encode(task.request)}};
 }
 
 HostTask host_task(const Json& json) {

@@ -15,24 +15,24 @@ namespace trivet::cli {
 // Launcher to agent: the part of the job that the host is to run.
 struct HostTask {
   HostRanks on;
-  std::string directory;              // in which the ranks run
-  comm::Environment environment;      // added to that of the agent
-  std::vector<std::string> files;     // arguments of the program that are files on the launcher's host
-  bool one_output = false;            // what is printed to stdout and stderr goes to the same file
-  std::string job_id, secret;         // the secret's bytes
-  LaunchRequest request;              // of which only what concerns the start of ranks is sent
+  std::string directory;           // in which the ranks run
+  comm::Environment environment;   // added to that of the agent
+  std::vector<std::string> files;  // arguments of the program that are files on the launcher's host
+  bool one_output = false;         // what is printed to stdout and stderr goes to the same file
+  std::string job_id, secret;      // the secret's bytes
+  LaunchRequest request;           // of which only what concerns the start of ranks is sent
 };
 
 // Agent to launcher: what the task found on the host.
 struct HostReport {
   std::string host_name, boot_id;     // the same pair: the same host
   std::vector<std::string> problems;  // why the ranks cannot run there: "/data/train.json: No such file or directory"
-  std::string address;                // by which the launcher reached it, and from which: SSH_CONNECTION; empty: it is the same host
+  std::string address;  // by which the launcher reached it, and from which: SSH_CONNECTION; empty: it is the same host
   std::string address_of_launcher;
   int cores = 0;
-  int64_t memory_bytes = 0;           // available
-  int64_t disk_bytes = 0;             // available where the ranks run
-  double time = 0;                    // seconds since 1970
+  int64_t memory_bytes = 0;  // available
+  int64_t disk_bytes = 0;    // available where the ranks run
+  double time = 0;           // seconds since 1970
 };
 
 struct Address {
@@ -50,14 +50,14 @@ struct Control {
   std::optional<int> order = {};       // a signal, or kFailedElsewhere
   // So many more bytes of what the ranks have printed to stdout and stderr were passed on.
   std::optional<std::array<int64_t, 2>> printed = {};
-  bool alive = false;                  // in both directions, every second
+  bool alive = false;  // in both directions, every second
 
   // Agent to launcher.
   std::optional<HostReport> report = {};
-  std::optional<int> listening = {};         // the port
-  std::optional<std::string> reached = {};   // empty, or why the address cannot be reached
-  std::optional<std::string> failed = {};    // why the agent cannot continue
-  std::optional<JobOutcome> ended = {};      // all ranks of the host have ended
+  std::optional<int> listening = {};        // the port
+  std::optional<std::string> reached = {};  // empty, or why the address cannot be reached
+  std::optional<std::string> failed = {};   // why the agent cannot continue
+  std::optional<JobOutcome> ended = {};     // all ranks of the host have ended
 };
 
 std::string encode(const Control& control);

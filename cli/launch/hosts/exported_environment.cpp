@@ -45,7 +45,8 @@ comm::Environment parse_environment_file(const std::string& text, const std::str
     const size_t equals = line.find('=');
     const std::string name = line.substr(0, equals);
     if (equals == std::string::npos || !is_name(name))
-      throw ConfigError(fmt::format("{}:{}: \"{}\" is not accepted; write NAME=VALUE", printable(path), number, printable(line)));
+      throw ConfigError(
+          fmt::format("{}:{}: \"{}\" is not accepted; write NAME=VALUE", printable(path), number, printable(line)));
     variables[name] = line.substr(equals + 1);
   }
   return variables;

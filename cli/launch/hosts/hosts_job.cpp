@@ -51,10 +51,10 @@ constexpr const char* kNoProgram = "; install trivet there under the same path, 
 struct HostOfJob {
   HostState state;
   std::unique_ptr<HostAgent> link;
-  std::optional<int> port;              // of rank 0's socket
+  std::optional<int> port;  // of rank 0's socket
   bool is_greeted = false;
   bool reached = false;
-  bool over = false;                    // it has said how all of its ranks ended, or it was lost
+  bool over = false;  // it has said how all of its ranks ended, or it was lost
   Clock::time_point heard_at = {};
   std::array<std::string, 2> printed = {};  // what has not been passed on yet, by Relay::Target
   bool has_failed_rank = false;
@@ -215,8 +215,9 @@ void HostsJob::prepare() {
 }
 
 void HostsJob::check_hosts() {
-  if (record_.signal != 0) throw Error(static_cast<ExitCode>(128 + record_.signal),
-                                       fmt::format("launch: ended by signal {} before the ranks started", name_of_signal(record_.signal)));
+  if (record_.signal != 0)
+    throw Error(static_cast<ExitCode>(128 + record_.signal),
+                fmt::format("launch: ended by signal {} before the ranks started", name_of_signal(record_.signal)));
   std::vector<HostState> states;
   for (const HostOfJob& host : hosts_) states.push_back(host.state);
   const auto error = error_of(states);
@@ -306,7 +307,8 @@ void HostsJob::handle(HostOfJob& host, const Control& control) {
     host.over = true;
     if (control.ended->exit_code == 0) return;
     if (!host.has_failed_rank && !unexplained_)
-      unexplained_ = {control.ended->exit_code, fmt::format("launch: host {}: {}", host.state.on.host.name, control.ended->text)};
+      unexplained_ = {control.ended->exit_code,
+                      fmt::format("launch: host {}: {}", host.state.on.host.name, control.ended->text)};
     fail();
   }
 }

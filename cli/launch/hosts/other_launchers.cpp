@@ -44,9 +44,10 @@ size_t ranks_per_host(const std::string& flag, const std::vector<HostRanks>& hos
   const size_t count = hosts[0].host.slots.size();
   for (const HostRanks& on : hosts)
     if (on.host.slots.size() != count)
-      throw ConfigError(fmt::format("--launcher {}: host \"{}\" has {} slots and \"{}\" has {}; with this launcher all hosts must "
-                                    "have the same number; --launcher ssh has no such limit",
-                                    flag, hosts[0].host.name, count, on.host.name, on.host.slots.size()));
+      throw ConfigError(
+          fmt::format("--launcher {}: host \"{}\" has {} slots and \"{}\" has {}; with this launcher all hosts must "
+                      "have the same number; --launcher ssh has no such limit",
+                      flag, hosts[0].host.name, count, on.host.name, on.host.slots.size()));
   return count;
 }
 
@@ -74,7 +75,8 @@ comm::Environment exports(const LaunchRequest& request, const std::vector<HostRa
   comm::Environment all = exported_environment(inherited);
   for (const auto& [name, value] : meeting_place(request, hosts)) all[name] = value;
   // The file must be on every host; the secret itself is on no command line.
-  if (const auto secret = inherited.find("TRIVET_SECRET_FILE"); secret != inherited.end()) all["TRIVET_SECRET_FILE"] = secret->second;
+  if (const auto secret = inherited.find("TRIVET_SECRET_FILE"); secret != inherited.end())
+    all["TRIVET_SECRET_FILE"] = secret->second;
   return all;
 }
 
@@ -107,8 +109,9 @@ OtherCommand pdsh(const LaunchRequest& request, const std::vector<HostRanks>& ho
   if (request.quiet) there.push_back("--quiet");
   append(there, {"--shutdown-timeout", std::to_string(request.shutdown_timeout_s)});
   // pdsh replaces %n by the host's place in the list.
-  const std::string command = fmt::format("{} --node_rank %n {}", for_pdsh("cd " + quoted(fs::current_path().string()) + " && exec " + quoted(there)),
-                                          for_pdsh(quoted(program_of(request))));
+  const std::string command =
+      fmt::format("{} --node_rank %n {}", for_pdsh("cd " + quoted(fs::current_path().string()) + " && exec " + quoted(there)),
+                  for_pdsh(quoted(program_of(request))));
   OtherCommand out{{"pdsh", "-S", "-R", "ssh", "-f", "1024", "-w", fmt::format("{}", fmt::join(names_of(hosts), ","))}};
   append(out.words, words_of(request.launcher_arguments));
   out.words.push_back(command);
@@ -156,8 +159,9 @@ OtherCommand slurm(const LaunchRequest& request, const std::vector<HostRanks>& h
 void refuse_what_only_this_launcher_does(const std::string& flag, const LaunchRequest& request, bool starts_launchers) {
   const auto refuse = [&](bool given, const std::string& other) {
     if (given)
-      throw ConfigError(fmt::format("{}: has no effect with --launcher {}; use --launcher ssh, or --launcher_args with what {} offers",
-                                    other, flag, flag));
+      throw ConfigError(
+          fmt::format("{}: has no effect with --launcher {}; use --launcher ssh, or --launcher_args with what {} offers", other,
+                      flag, flag));
   };
   refuse(request.ssh_port > 0, "--ssh_port");
   refuse(request.copy_program, "--copy_program");

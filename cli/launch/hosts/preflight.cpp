@@ -30,14 +30,15 @@ void compare_reports(std::vector<HostState>& hosts) {
     if (!hosts[i].report) continue;
     const HostReport& report = *hosts[i].report;
     for (size_t j = 0; j < i; ++j) {
-      if (!hosts[j].report || hosts[j].report->host_name != report.host_name || hosts[j].report->boot_id != report.boot_id) continue;
+      if (!hosts[j].report || hosts[j].report->host_name != report.host_name || hosts[j].report->boot_id != report.boot_id)
+        continue;
       add_problem(hosts[i], ExitCode::Usage, fmt::format("is the same host as {}; name it once", hosts[j].on.host.name));
       break;
     }
     if (std::abs(hosts[i].clock_ahead_s) > kClockDifference)
       add_problem(hosts[i], ExitCode::Usage,
-                  fmt::format("its clock is {:.0f} s {} the launcher's; synchronize the clocks (NTP)", std::abs(hosts[i].clock_ahead_s),
-                              hosts[i].clock_ahead_s > 0 ? "ahead of" : "behind"));
+                  fmt::format("its clock is {:.0f} s {} the launcher's; synchronize the clocks (NTP)",
+                              std::abs(hosts[i].clock_ahead_s), hosts[i].clock_ahead_s > 0 ? "ahead of" : "behind"));
   }
 }
 
@@ -48,10 +49,11 @@ std::string table_of(const std::vector<HostState>& hosts) {
                                 "memory free", "disk free", "clock");
   for (const HostState& host : hosts) {
     const auto& report = host.report;
-    out += fmt::format("{:{}}  {:>9}  {:>5}  {:>11}  {:>11}  {:>9}  {}\n", host.on.host.name, widest, ranks_of(host.on),
-                       report ? std::to_string(report->cores) : "-", report ? gibibytes(report->memory_bytes) : "-",
-                       report ? gibibytes(report->disk_bytes) : "-", report ? fmt::format("{:+.1f} s", host.clock_ahead_s) : "-",
-                       host.problems.empty() ? "" : host.problems[0]);
+    out +=
+        fmt::format("{:{}}  {:>9}  {:>5}  {:>11}  {:>11}  {:>9}  {}\n", host.on.host.name, widest, ranks_of(host.on),
+                    report ? std::to_string(report->cores) : "-", report ? gibibytes(report->memory_bytes) : "-",
+                    report ? gibibytes(report->disk_bytes) : "-", report ? fmt::format("{:+.1f} s", host.clock_ahead_s) : "-",
+                    host.problems.empty() ? "" : host.problems[0]);
     for (size_t i = 1; i < host.problems.size(); ++i) out += fmt::format("{:{}}{}\n", "", widest + 57, host.problems[i]);
   }
   return out;

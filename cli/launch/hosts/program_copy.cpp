@@ -42,8 +42,9 @@ std::vector<fs::path> files_to_copy() {
 // The file gets its name only when it is complete.
 std::string receiving_command(const std::string& name) {
   const std::string target = folder_of_copy() + "/" + name;
-  return fmt::format("mkdir -p {0} && {{ test -s {1} || {{ cat > {1}.new.$$ && chmod 755 {1}.new.$$ && mv -f {1}.new.$$ {1}; }}; }}",
-                     folder_of_copy(), target);
+  return fmt::format(
+      "mkdir -p {0} && {{ test -s {1} || {{ cat > {1}.new.$$ && chmod 755 {1}.new.$$ && mv -f {1}.new.$$ {1}; }}; }}",
+      folder_of_copy(), target);
 }
 
 class Copy {
@@ -54,8 +55,7 @@ class Copy {
     if (!input) throw ConfigError(fmt::format("--copy_program: {}: {}", file.string(), std::strerror(errno)));
     auto [said, says] = make_pipe("to another host");
     said_ = std::move(said);
-    const auto command =
-        ssh_command(request, host, "exec sh -c " + quoted(receiving_command(file.filename().string())));
+    const auto command = ssh_command(request, host, "exec sh -c " + quoted(receiving_command(file.filename().string())));
     pid_ = start({.file = find_program(command[0], path_of(inherited)),
                   .arguments = command,
                   .environment = inherited,
@@ -92,9 +92,7 @@ class Copy {
 
 }  // namespace
 
-std::string copied_program() {
-  return folder_of_copy() + "/" + fs::read_symlink("/proc/self/exe").filename().string();
-}
+std::string copied_program() { return folder_of_copy() + "/" + fs::read_symlink("/proc/self/exe").filename().string(); }
 
 void copy_program(const LaunchRequest& request, const std::vector<HostRanks>& hosts, const comm::Environment& inherited,
                   const GuardianEnds& ends) {
