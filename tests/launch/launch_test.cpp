@@ -206,6 +206,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Bad{"NoProgram", {"--num_gpus", "2"}, "launch: no PROGRAM given"},
         Bad{"UnknownFlag", {"--num_gpu", "2", "/bin/true"}, "--num_gpu: unknown flag"},
+        Bad{"UnknownFlagNearOneThatIsHidden",
+            {"--world_inf", "x", "/bin/true"},
+            "--world_inf: unknown flag; see trivet launch --help"},
         Bad{"NoRanks", {"--num_gpus", "0", "/bin/true"}, "--num_gpus 0: must be from 1 to 4096"},
         Bad{"NegativeRanks", {"--num_gpus=-3", "/bin/true"}, "--num_gpus -3: must be from 1 to 4096"},
         Bad{"RanksAreNoNumber", {"--num_gpus", "two", "/bin/true"}, "two"},
