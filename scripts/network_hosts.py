@@ -159,6 +159,89 @@ class Sshd:
         shutil.rmtree(self.folder)
 
 
+class Slurm:
+    """A Slurm whose nodes are the first two hosts; its controller runs outside of them. `environment` is for srun and sbatch."""
+
+    SOCKET = "/run/munge/munge.socket.2"
+
+    def __init__(self, hosts):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="trivet-slurm-"))
+        self.folder.chmod(0o755)
+        controller = f"10.79.{hosts.network}.254"
+        run("ip", "addr", "add", f"{controller}/24", "dev", hosts.bridge)
+        self.environment = {"SLURM_CONF": str(self.folder / "slurm.conf")}
+        nodes = hosts.list[:2]
+        (self.folder / "slurm.conf").write_text(
+            f"ClusterName=test\nSlurmctldHost=ctl({controller})\nAuthType=auth/munge\nCredType=cred/munge\nSlurmUser=root\n"
+            f"SlurmdUser=root\nSlurmctldPort=6817\nSlurmdPort=6818\nSrunPortRange=60001-60100\n"
+            f"StateSaveLocation={self.folder}/state\nSlurmdSpoolDir={self.folder}/spool.%n\n"
+            f"SlurmctldPidFile={self.folder}/ctld.pid\nSlurmdPidFile={self.folder}/slurmd.%n.pid\n"
+            f"SlurmctldLogFile={self.folder}/ctld.log\nSlurmdLogFile={self.folder}/slurmd.%n.log\n"
+            "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSelectType=select/cons_tres\n"
+            "SelectTypeParameters=CR_Core\nMpiDefault=none\nReturnToService=2\nSlurmctldTimeout=10\nSlurmdTimeout=10\n"
+            "InactiveLimit=0\nKillWait=5\nMailProg=/bin/true\nAccountingStorageType=accounting_storage/none\n"
+            "JobAcctGatherType=jobacct_gather/none\nSlurmdParameters=config_overrides\n" +
+            "".join(f"NodeName={host.name} NodeHostname={host.name} NodeAddr={host.address} CPUs=4 RealMemory=4000 State=UNKNOWN\n"
+                    for host in nodes) +
+            "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4\n")
+        (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")  # needed where no cgroup file system is mounted
+        (self.folder / "state").mkdir()
+        for host in nodes:
+            (self.folder / f"spool.{host.name}").mkdir()
+        # A node that cannot look up the names of the others cannot find rank 0.
+        self.names = []
+        for host in hosts.list:
+            path = pathlib.Path("/etc/netns") / host.name
+            path.mkdir(parents=True, exist_ok=True)
+            (path / "hosts").write_text("127.0.0.1 localhost\n" + "".join(f"{other.address} {other.name}\n" for other in nodes))
+            self.names.append(path)
+        self.daemons = []
+        munge = self.folder / "munge"
+        munge.mkdir()
+        key = self.folder / "munge.key"
+        key.write_bytes(secrets.token_bytes(1024))
+        os.makedirs("/run/munge", exist_ok=True)
+        for path in (munge, key, "/run/munge"):
+            shutil.chown(path, "munge", "munge")
+        key.chmod(0o400)
+        self.start(["setpriv", "--reuid=munge", "--regid=munge", "--clear-groups", "/usr/sbin/munged", "--foreground",
+                    f"--key-file={key}", f"--pid-file={munge}/pid", f"--log-file={munge}/log", f"--seed-file={munge}/seed",
+                    f"--socket={self.SOCKET}", "--force"])
+        for _ in range(100):
+            if os.path.exists(self.SOCKET):
+                break
+            time.sleep(0.05)
+        self.start(["unshare", "--uts", "bash", "-c", f"hostname ctl; exec /usr/sbin/slurmctld -f {self.folder}/slurm.conf -D"])
+        for host in nodes:  # ip netns exec, so that the node has its own /etc/hosts
+            self.start(["ip", "netns", "exec", host.name, "unshare", "--uts", "--ipc", "--mount", "bash", "-c",
+                        f"hostname {host.name}; mount -t tmpfs tmpfs /dev/shm; "
+                        f"exec /usr/sbin/slurmd -D -N {host.name} -f {self.folder}/slurm.conf"])
+        for _ in range(200):
+            done = subprocess.run(["sinfo", "-h", "-t", "idle", "-o", "%D"], capture_output=True, text=True,
+                                  env=dict(os.environ, **self.environment))
+            if done.stdout.strip() == "2":
+                return
+            time.sleep(0.1)
+        self.close()
+        raise RuntimeError("Slurm's nodes did not become idle")
+
+    def start(self, command):
+        self.daemons.append(subprocess.Popen(command, env=dict(os.environ, **self.environment), stdout=subprocess.DEVNULL,
+                                             stderr=subprocess.DEVNULL))
+
+    def close(self):
+        for daemon in reversed(self.daemons):
+            daemon.terminate()
+            try:
+                daemon.wait(5)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+        for path in self.names:
+            shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
 class Job:
     """One process per rank. `ranks` is the number of ranks of each host."""
 

@@ -23,6 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxListed = 8;
+// A shell blocks all signals for about this long while it starts a program, and then they end it.
+constexpr std::chrono::milliseconds kSignalsAreBlocked{20};
 
 // /proc/PID/stat: "PID (NAME) STATE PARENT GROUP ...", where NAME may hold anything, even ") ".
 std::optional<Process> read_process(pid_t pid) {
@@ -107,11 +109,18 @@ bool is_stopped(pid_t pid) {
 bool send_signal(const Process& process, int signal) { return try_to_send(process, signal) == Sent::Yes; }
 
 bool handles(const Process& process, int signal) {
-  std::ifstream file(fmt::format("/proc/{}/status", process.pid));
-  for (std::string line; std::getline(file, line);) {
-    if (is_in_set(line, "SigCgt:\t", signal) || is_in_set(line, "SigBlk:\t", signal)) return true;
+  bool was_blocked = false;
+  for (;;) {
+    std::ifstream file(fmt::format("/proc/{}/status", process.pid));
+    bool blocked = false;
+    for (std::string line; std::getline(file, line);) {
+      if (is_in_set(line, "SigCgt:\t", signal)) return true;
+      blocked = blocked || is_in_set(line, "SigBlk:\t", signal);
+    }
+    if (!blocked || was_blocked) return blocked;
+    was_blocked = true;
+    std::this_thread::sleep_for(kSignalsAreBlocked);
   }
-  return false;
 }
 
 std::vector<Process> kill_descendants(std::chrono::milliseconds most, const std::vector<Process>& others) {

@@ -13,14 +13,28 @@
 namespace trivet::fuzz {
 namespace {
 
-constexpr std::array kTargets{
-    Target{"config", config},       Target{"overrides", overrides},     Target{"cluster", cluster},
-    Target{"schedule", schedule},   Target{"block_costs", block_costs}, Target{"profile", profile},
-    Target{"tokenizer", tokenizer}, Target{"tiktoken", tiktoken},       Target{"merges", merges},
-    Target{"tokens", tokens},       Target{"megatron", megatron},       Target{"manifest", manifest},
-    Target{"run_state", run_state}, Target{"safetensors", safetensors}, Target{"shard", shard},
-    Target{"hostfile", hostfile},   Target{"tf_config", tf_config},     Target{"environment", environment},
-    Target{"frames", frames}};
+constexpr std::array kTargets{Target{"config", config},
+                              Target{"overrides", overrides},
+                              Target{"cluster", cluster},
+                              Target{"schedule", schedule},
+                              Target{"block_costs", block_costs},
+                              Target{"profile", profile},
+                              Target{"tokenizer", tokenizer},
+                              Target{"tiktoken", tiktoken},
+                              Target{"merges", merges},
+                              Target{"tokens", tokens},
+                              Target{"megatron", megatron},
+                              Target{"manifest", manifest},
+                              Target{"run_state", run_state},
+                              Target{"safetensors", safetensors},
+                              Target{"shard", shard},
+                              Target{"hostfile", hostfile},
+                              Target{"tf_config", tf_config},
+                              Target{"environment", environment},
+                              Target{"frames", frames},
+                              Target{"agent", agent},
+                              Target{"world", world},
+                              Target{"environment_file", environment_file}};
 
 // The folder is in memory if the machine has such a folder.
 std::string folder() {

@@ -71,5 +71,8 @@ void hostfile(std::string_view input);
 void tf_config(std::string_view input);
 void environment(std::string_view input);
 void frames(std::string_view input);
+void agent(std::string_view input);
+void world(std::string_view input);
+void environment_file(std::string_view input);
 
 }  // namespace trivet::fuzz

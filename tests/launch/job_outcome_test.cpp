@@ -46,6 +46,26 @@ INSTANTIATE_TEST_SUITE_P(
     All, OutcomeOfAJob,
     ::testing::Values(
         Case{"AllDone", {.ends = {exited(0, 0), exited(1, 0)}}, 0, ""}, Case{"NoRankAtAll", {}, 0, ""},
+        Case{"AHostIsLostWithRanksThatNoticeIt",
+             {.ends = {exited(0, 10, 1)}, .hosts = {{"b", 1, 3, "its connection has ended", 2}}, .losses = {kOneIsSilent}},
+             10,
+             "launch: host b (ranks 1 to 3) was lost: its connection has ended; other ranks lost rank 1: silent"},
+        Case{"AHostIsLostBeforeARankFailsOfIt",
+             {.ends = {exited(0, 1, 5)}, .hosts = {{"b", 1, 1, "its connection has ended", 4}}},
+             10,
+             "launch: host b (rank 1) was lost: its connection has ended"},
+        Case{"AHostIsLostAfterARankHasFailed",
+             {.ends = {exited(0, 16, 3)}, .hosts = {{"b", 1, 1, "its connection has ended", 4}}},
+             16,
+             "launch: rank 0 (pid 100) ended with exit code 16"},
+        Case{"AHostIsLostAfterASignal",
+             {.ends = {by_us(exited(0, 143))}, .hosts = {{"b", 1, 1, "it does not answer", 4}}, .signal = SIGTERM},
+             143,
+             "launch: host b (rank 1) was lost: it does not answer"},
+        Case{"TwoHostsAreLost",
+             {.hosts = {{"b", 1, 1, "first", 4}, {"c", 2, 2, "second", 5}}},
+             10,
+             "launch: host b (rank 1) was lost: first"},
         Case{"OneFailed", {.ends = {exited(0, 0), exited(1, 16)}}, 16, "launch: rank 1 (pid 101) ended with exit code 16"},
         Case{"KilledBeforeThoseThatLostIt",
              {.ends = {killed(2, 9, 1), exited(0, 10, 2), exited(1, 10, 2)}},
@@ -207,6 +227,23 @@ TEST(DescribeRankEnd, SaysWhetherItWasKilled) {
   EXPECT_EQ(cli::describe({.rank = 2, .pid = 4712, .exit_code = 16}), "rank 2 (pid 4712) ended with exit code 16");
   EXPECT_EQ(cli::describe({.rank = 3, .pid = 4711, .exit_code = 137, .signal = 9}),
             "rank 3 (pid 4711) was killed by signal 9 (SIGKILL)");
+  EXPECT_EQ(cli::describe({.rank = 2, .pid = 4712, .exit_code = 16, .host = "b"}),
+            "rank 2 (host b, pid 4712) ended with exit code 16");
+}
+
+TEST(RankEndMessage, ArrivesAsItWasSent) {
+  const RankEnd sent{.rank = 3, .pid = 4711, .exit_code = 137, .signal = 9, .by_us = true, .stopped = true};
+  const auto arrived = cli::rank_end_from_message(cli::to_message(sent));
+  ASSERT_TRUE(arrived);
+  EXPECT_EQ(arrived->rank, 3);
+  EXPECT_EQ(arrived->pid, 4711);
+  EXPECT_EQ(arrived->exit_code, 137);
+  EXPECT_EQ(arrived->signal, 9);
+  EXPECT_TRUE(arrived->by_us);
+  EXPECT_TRUE(arrived->stopped);
+  for (const std::string& other : {std::string(), std::string("end"), std::string("end 1 2 3"),
+                                   std::string(cli::kHadToKillMessage), comm::to_message(kOneIsSilent)})
+    EXPECT_FALSE(cli::rank_end_from_message(other)) << other;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "comm/secret.h"
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace trivet::cli {
 namespace {
@@ -158,7 +159,7 @@ Control decode_control(const std::string& text) {
     }
     return control;
   } catch (const std::exception& error) {  // nlohmann's, and those of std::stoi
-    throw CommError(ExitCode::Rendezvous, fmt::format("sent a message that cannot be read: {}", error.what()));
+    throw CommError(ExitCode::Rendezvous, fmt::format("sent a message that cannot be read: {}", printable(error.what())));
   }
 }
 
