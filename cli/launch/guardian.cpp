@@ -85,7 +85,7 @@ void rename_this_process(const std::string& name, const std::string& command_lin
   const size_t size = end - begin;
   auto* arguments = reinterpret_cast<char*>(begin);
   std::memset(arguments, 0, size);
-  std::memcpy(arguments, command_line.data(), std::min(size - 1, command_line.size()));
+  std::copy_n(command_line.data(), std::min(size - 1, command_line.size()), arguments);
 }
 
 // The guardian's messages to the launcher begin with one of these.

@@ -164,7 +164,7 @@ void Supervisor::collect(Rank& rank) {
   note({rank.rank, rank.pid, code, signal, by_us, rank.stopped, look_});
 }
 
-void Supervisor::note(RankEnd end) {
+void Supervisor::note(const RankEnd& end) {
   record_.ends.push_back(end);
   if (options_.announces) announce(ends_, to_message(end));
   if (end.exit_code == 0) return;

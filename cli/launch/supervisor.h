@@ -61,7 +61,7 @@ class Supervisor {
   void pass_warning_on(int signal);
   void collect_ended();
   void collect(Rank& rank);
-  void note(RankEnd end);
+  void note(const RankEnd& end);
   // The job has failed: the ranks that still run should end by themselves now.
   void expect_the_end();
   void note_that_it_had_to_kill();
