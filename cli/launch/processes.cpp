@@ -23,8 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxListed = 8;
-// A shell blocks all signals for about this long while it starts a program, and then they end it.
-constexpr std::chrono::milliseconds kSignalsAreBlocked{20};
+// A process that a shell has just made for a program becomes that program within about this time.
+constexpr std::chrono::milliseconds kUntilAProgramStarts{20};
 
 // /proc/PID/stat: "PID (NAME) STATE PARENT GROUP ...", where NAME may hold anything, even ") ".
 std::optional<Process> read_process(pid_t pid) {
@@ -57,6 +57,14 @@ std::vector<Process> all_processes() {
 // A line of /proc/PID/status with a set of signals: "SigCgt:\t0000000000000200".
 bool is_in_set(const std::string& line, const std::string& set, int signal) {
   return line.starts_with(set) && ((std::stoull(line.substr(set.size()), nullptr, 16) >> (signal - 1)) & 1) != 0;
+}
+
+bool handles(const Process& process, int signal) {
+  std::ifstream file(fmt::format("/proc/{}/status", process.pid));
+  for (std::string line; std::getline(file, line);) {
+    if (is_in_set(line, "SigCgt:\t", signal) || is_in_set(line, "SigBlk:\t", signal)) return true;
+  }
+  return false;
 }
 
 bool has_ended(const Process& process) { return process.state == 'Z' || process.state == 'X'; }
@@ -108,19 +116,14 @@ bool is_stopped(pid_t pid) {
 
 bool send_signal(const Process& process, int signal) { return try_to_send(process, signal) == Sent::Yes; }
 
-bool handles(const Process& process, int signal) {
-  bool was_blocked = false;
-  for (;;) {
-    std::ifstream file(fmt::format("/proc/{}/status", process.pid));
-    bool blocked = false;
-    for (std::string line; std::getline(file, line);) {
-      if (is_in_set(line, "SigCgt:\t", signal)) return true;
-      blocked = blocked || is_in_set(line, "SigBlk:\t", signal);
-    }
-    if (!blocked || was_blocked) return blocked;
-    was_blocked = true;
-    std::this_thread::sleep_for(kSignalsAreBlocked);
-  }
+std::vector<Process> those_that_handle(int signal, const std::vector<Process>& processes) {
+  std::vector<Process> found = processes;
+  const auto does_not_handle = [&](const Process& process) { return !handles(process, signal); };
+  std::erase_if(found, does_not_handle);
+  if (found.empty()) return found;
+  std::this_thread::sleep_for(kUntilAProgramStarts);
+  std::erase_if(found, does_not_handle);
+  return found;
 }
 
 std::vector<Process> kill_descendants(std::chrono::milliseconds most, const std::vector<Process>& others) {

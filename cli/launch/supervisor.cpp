@@ -132,7 +132,7 @@ void Supervisor::obey(int signal) {
 // Sent only to processes that handle it: it would kill the others, such as a shell that waits for a trainer.
 void Supervisor::pass_warning_on(int signal) {
   int told = 0;
-  for (const Process& process : descendants()) told += handles(process, signal) && send_signal(process, signal) ? 1 : 0;
+  for (const Process& process : those_that_handle(signal, descendants())) told += send_signal(process, signal) ? 1 : 0;
   report(fmt::format("signal {} received, {}", name_of_signal(signal),
                      told == 0 ? "no process of the job handles it, so it is not passed on"
                                : fmt::format("passing it on to the {} processes of the job that handle it", told)));
