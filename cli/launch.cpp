@@ -20,6 +20,7 @@
 #include "cli/launch/hosts/other_launchers.h"
 #include "cli/launch/hosts/remote_command.h"
 #include "cli/launch/job.h"
+#include "cli/launch/job_file.h"
 #include "cli/launch/rank_layout.h"
 #include "cli/usage.h"
 #include "comm/secret.h"
@@ -36,8 +37,10 @@ second signal kills them. SIGQUIT is passed on, too, but it ends trivet train at
 passed on to processes that handle them. Nothing that the ranks start outlives the job or the launcher. If the reader of the
 output exits (| head), the job continues without output. docs/exit_codes.md lists the exit codes.
 
-Example:
+Examples:
   trivet launch --num_gpus 4 trivet train configs/gpt_char.json
+  trivet launch --num_gpus 4 configs/gpt_char.json                                    the same
+  trivet launch --emit slurm --num_nodes 2 --num_gpus 4 configs/gpt_char.json > job.sh
 )";
 
 constexpr const char* kLoopback = "127.0.0.1";
@@ -63,8 +66,16 @@ const std::map<std::string, OtherLauncher> kOtherLaunchers{{"pdsh", OtherLaunche
                                                            {"mpich", OtherLauncher::Mpich},
                                                            {"slurm", OtherLauncher::Slurm}};
 
+const std::map<std::string, JobFileKind> kJobFiles{{"slurm", JobFileKind::Slurm},
+                                                   {"kubernetes", JobFileKind::Kubernetes},
+                                                   {"azureml", JobFileKind::AzureMl},
+                                                   {"torchrun", JobFileKind::Torchrun},
+                                                   {"mpi", JobFileKind::Mpi}};
+
 struct LaunchFlags {
   LaunchRequest request;
+  std::string emit;  // kind of the job file; empty: none
+  JobFileRequest job_file;
   std::string launcher;      // empty: ssh, if there are other hosts
   bool force_multi = false;  // an agent even if this is the only host
   std::string log_level = "info";
@@ -80,6 +91,20 @@ void add_unsupported(CLI::App& launch) {
   for (const UnsupportedFlag& entry : kUnsupportedSwitches) {
     launch.add_flag_callback(entry.flag, [&entry, refuse] { refuse(entry); })->group("");
   }
+}
+
+void add_job_file_flags(CLI::App& launch, LaunchFlags& flags) {
+  launch
+      .add_option("--emit", flags.emit,
+                  "print a job file for --num_nodes hosts with --num_gpus ranks each instead of starting them: slurm, "
+                  "kubernetes, azureml, torchrun or mpi (docs/many_hosts.md)")
+      ->check(CLI::IsMember({"slurm", "kubernetes", "azureml", "torchrun", "mpi"}));
+  launch.add_option("--image", flags.job_file.image, "with --emit: the container image (kubernetes, azureml)");
+  launch.add_option("--compute", flags.job_file.compute, "with --emit: the name of the cluster (azureml)");
+  launch.add_option("--volume", flags.job_file.volume,
+                    "with --emit: the volume claim with the config and all that it names (kubernetes)");
+  launch.add_option("--time_limit", flags.job_file.time_limit_minutes, "with --emit: minutes after which the job is ended")
+      ->check(from_to(1, 1000000));
 }
 
 void add_flags(CLI::App& launch, LaunchFlags& flags) {
@@ -129,6 +154,7 @@ void add_flags(CLI::App& launch, LaunchFlags& flags) {
                   "for PROGRAM = trivet train CONFIG; tune: find its fastest config instead of training (docs/tuning.md); run: "
                   "find it, then train with it")
       ->check(CLI::IsMember({"tune", "run"}));
+  add_job_file_flags(launch, flags);
   launch.add_flag("--dry-run", request.dry_run, "print what would be started");
   launch.add_flag("--json", request.json, "print the result of --dry-run as JSON");
   launch.add_flag("--no_local_rank", flags.without_effect, "accepted without effect: arguments are never added");
@@ -151,11 +177,36 @@ void check(const CLI::App& launch, const LaunchFlags& flags) {
   if (request.program[0].starts_with("-")) throw ConfigError(with_help(launch, unknown_flag(launch, request.program[0])));
 }
 
-// The program follows the flags; a "--" may stand between them.
+// The program follows the flags; a "--" may stand between them. A config alone means trivet train.
 std::vector<std::string> program_of(const CLI::App& launch) {
   std::vector<std::string> program = launch.remaining();
   if (!program.empty() && program[0] == "--") program.erase(program.begin());
+  if (!program.empty() && program[0].ends_with(".json")) program.insert(program.begin(), {"trivet", "train"});
   return program;
+}
+
+// A job file says how many ranks start on how many hosts; flags that say how this launcher starts them have no place in it.
+void check_flags_of_job_file(const CLI::App& launch, const LaunchFlags& flags) {
+  const std::map<std::string, std::vector<std::string>> kinds_of{{"--image", {"kubernetes", "azureml"}},
+                                                                 {"--compute", {"azureml"}},
+                                                                 {"--volume", {"kubernetes"}},
+                                                                 {"--time_limit", {"slurm", "kubernetes", "azureml"}}};
+  const std::vector<std::string> always{"--emit", "--num_gpus", "--num_nodes", "--hostfile", "--include", "--exclude"};
+  const auto is_among = [](const std::vector<std::string>& list, const std::string& one) {
+    return std::find(list.begin(), list.end(), one) != list.end();
+  };
+  for (const CLI::Option* option : launch.get_options()) {
+    if (option->count() == 0) continue;
+    const std::string name = "--" + option->get_lnames()[0];
+    const auto kinds = kinds_of.find(name);
+    if (flags.emit.empty() && kinds != kinds_of.end()) throw ConfigError(name + ": is only used with --emit");
+    if (flags.emit.empty() || is_among(always, name)) continue;
+    if (kinds == kinds_of.end()) throw ConfigError(fmt::format("{}: has no effect in a job file (--emit); leave it out", name));
+    if (!is_among(kinds->second, flags.emit))
+      throw ConfigError(fmt::format("{}: is not used in a job file for {}; leave it out", name, flags.emit));
+  }
+  if (!flags.emit.empty() && flags.request.ranks < 0 && flags.request.hostfile.empty())
+    throw ConfigError("--emit: give --num_gpus, the number of ranks on each host, or a hostfile");
 }
 
 // The jobs run in sequence on the same slots. The logs of tuning go into a subfolder of the folder for the logs of training.
@@ -264,14 +315,22 @@ JobOutcome run(const LaunchFlags& flags, Way way, const LaunchRequest& job, cons
   become(other_command(kOtherLaunchers.at(flags.launcher), job, hosts, environment));
 }
 
+void print_job_file(const LaunchFlags& flags, const std::vector<HostRanks>& hosts) {
+  JobFileRequest file = flags.job_file;
+  file.kind = kJobFiles.at(flags.emit);
+  std::fputs(job_file(file, flags.request, hosts).c_str(), stdout);
+}
+
 void launch_job(const CLI::App& launch, LaunchFlags& flags) {
   check(launch, flags);
+  check_flags_of_job_file(launch, flags);
   LaunchRequest& request = flags.request;
   if (flags.log_level == "error" || flags.log_level == "critical") request.quiet = true;
   if (!request.core_list.empty()) request.bind_cores = true;
   const comm::Environment environment = comm::current_environment();
-  request.takes_allocation = flags.launcher == "slurm" && request.hostfile.empty();
+  request.takes_allocation = (flags.launcher == "slurm" || !flags.emit.empty()) && request.hostfile.empty();
   const std::vector<HostRanks> hosts = hosts_of_job(request);
+  if (!flags.emit.empty()) return print_job_file(flags, hosts);
   const Way way = way_of(flags, hosts);
   if (request.master_address.empty() && hosts.size() == 1 && (way == Way::Here || way == Way::OneOfMany))
     request.master_address = kLoopback;

@@ -25,6 +25,11 @@ std::string first_of(const EnvironmentReader& environment, std::initializer_list
 // "10.0.0.4:6000" -> "10.0.0.4"
 std::string host_part(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
+// torchrun itself listens on MASTER_PORT, with a store for PyTorch. Unless `trivet launch` runs under it and says the port.
+bool torchrun_listens(const EnvironmentReader& environment) {
+  return first_of(environment, {"TORCHELASTIC_USE_AGENT_STORE"}, "") == "True" && !environment.has("TRIVET_LAUNCHER_FD");
+}
+
 // RANK and its companions: torchrun, DeepSpeed, Azure ML's pytorch jobs, `trivet launch`.
 Place from_rank_variables(const EnvironmentReader& environment) {
   Place place;
@@ -38,6 +43,7 @@ Place from_rank_variables(const EnvironmentReader& environment) {
   if (place.world_size == 1) return place;
   place.master_address = environment.text("MASTER_ADDR");
   place.master_port = static_cast<int>(environment.number("MASTER_PORT", 0, 65535));
+  if (torchrun_listens(environment)) place.master_port += place.master_port == 65535 ? -1 : 1;
   return place;
 }
 

@@ -24,7 +24,7 @@ struct LaunchRequest {
   std::string launcher_arguments;  // --launcher_args: further words for ssh, pdsh, mpirun or srun
   bool copy_program = false;
   bool starts_one_host = false;   // --no_ssh: starts only the ranks of the host `node_rank`
-  bool takes_allocation = false;  // --launcher slurm without a hostfile: Slurm chooses the hosts
+  bool takes_allocation = false;  // --launcher slurm or --emit without a hostfile: somebody else chooses the hosts
   int node_rank = -1;
   std::string world;                 // --world_info: the hosts and slots as in --include, instead of a hostfile
   std::vector<std::string> program;  // with its arguments, unchanged

@@ -9,7 +9,7 @@
 
 namespace trivet::cli {
 
-// As one word of a shell's command line, in single quotes.
+// As one word of a shell's command line, in single quotes if it needs them.
 std::string quoted(const std::string& word);
 std::string quoted(const std::vector<std::string>& words);
 

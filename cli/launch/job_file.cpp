@@ -1,0 +1,295 @@
+#include "cli/launch/job_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/launch/hosts/remote_command.h"
+#include "cli/launch/train_command.h"
+#include "comm/secret.h"
+#include "core/error.h"
+#include "engine/config/load.h"
+
+namespace trivet::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kLongestName = 50;  // Kubernetes adds to it and allows 63
+// A launcher waits for its ranks, and they for the file system.
+constexpr int kMoreSecondsToEnd = 10;
+
+// What all kinds of files are filled from.
+struct Job {
+  std::string name;  // of the config: lower-case letters, digits and hyphens
+  std::string config;
+  size_t hosts = 1, ranks_per_host = 1;
+  bool uses_gpus = false;
+  int seconds_to_save = 0;
+  std::string data, checkpoints;     // paths; no checkpoints: empty
+  std::vector<std::string> program;  // trivet train CONFIG ...
+};
+
+std::string name_of(const std::string& config) {
+  std::string name;
+  for (const char c : fs::path(config).stem().string()) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool is_letter_or_digit = byte < 0x80 && std::isalnum(byte) != 0;
+    if (is_letter_or_digit) name += static_cast<char>(std::tolower(byte));
+    if (!is_letter_or_digit && !name.empty() && name.back() != '-') name += '-';
+  }
+  name.resize(std::min(name.size(), kLongestName));
+  while (!name.empty() && name.back() == '-') name.pop_back();
+  if (name.empty()) return "trivet";
+  return std::isdigit(static_cast<unsigned char>(name[0])) ? "job-" + name : name;
+}
+
+size_t ranks_of_each(const std::vector<HostRanks>& hosts) {
+  for (const HostRanks& on : hosts)
+    if (on.host.slots.size() != hosts[0].host.slots.size())
+      throw ConfigError(
+          fmt::format("--emit: host \"{}\" has {} slots and \"{}\" has {}; a job file needs the same number for all hosts",
+                      hosts[0].host.name, hosts[0].host.slots.size(), on.host.name, on.host.slots.size()));
+  return hosts[0].host.slots.size();
+}
+
+Job job_of(const LaunchRequest& request, const std::vector<HostRanks>& hosts) {
+  const auto command = train_command(request.program);
+  if (!command) throw ConfigError("--emit: PROGRAM must be: trivet train CONFIG, with its flags after the config");
+  const Config config = load_config(command->config, command->overrides);
+  if (config.device == DeviceChoice::Auto)
+    throw ConfigError(fmt::format("{}: device: \"auto\": this host cannot tell what the cluster's hosts have; for --emit, give "
+                                  "\"cpu\" or \"cuda\", for example with --set device=cuda",
+                                  command->config));
+  Job job{.name = name_of(command->config),
+          .config = command->config,
+          .hosts = hosts.size(),
+          .ranks_per_host = ranks_of_each(hosts),
+          .uses_gpus = config.device == DeviceChoice::Cuda,
+          .seconds_to_save = static_cast<int>(std::ceil(config.checkpoint.stop_seconds)) + kMoreSecondsToEnd,
+          .data = config.data.train,
+          .checkpoints = config.checkpoint.directory,
+          .program = request.program};
+  job.program[0] = "trivet";
+  // A job that the cluster has ended and starts again goes on where it was.
+  const auto is_resume = [](const std::string& word) { return word.starts_with("--resume"); };
+  if (!job.checkpoints.empty() && std::none_of(command->others.begin(), command->others.end(), is_resume))
+    job.program.emplace_back("--resume");
+  return job;
+}
+
+std::string count_of(size_t count, const std::string& what) { return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s"); }
+
+std::string comment(const Job& job, const std::string& how_to_start) {
+  return fmt::format("# {}: {} with {} each.\n# {}\n", quoted(job.config), count_of(job.hosts, "host"),
+                     count_of(job.ranks_per_host, "rank"), how_to_start);
+}
+
+// As a string of YAML, which takes those of JSON.
+std::string yaml(const std::string& text) { return nlohmann::json(text).dump(); }
+
+const std::string& need(const std::string& value, const std::string& flag, const std::string& what) {
+  if (value.empty()) throw ConfigError(fmt::format("--emit: give {}, {}", flag, what));
+  return value;
+}
+
+std::string slurm(const JobFileRequest& file, const Job& job) {
+  std::string out = "#!/bin/bash\n" + comment(job, "Start it with sbatch, from a directory that all nodes share.");
+  const auto option = [&](const std::string& text) { out += "#SBATCH --" + text + "\n"; };
+  option("job-name=" + job.name);
+  option(fmt::format("nodes={}", job.hosts));
+  option(fmt::format("ntasks-per-node={}", job.ranks_per_host));
+  if (job.uses_gpus) option(fmt::format("gpus-per-node={}", job.ranks_per_host));
+  if (file.time_limit_minutes > 0) option(fmt::format("time={}", file.time_limit_minutes));
+  // Before the time limit, so that the ranks can save; when a job is preempted, Slurm sends SIGTERM by itself.
+  if (!job.checkpoints.empty()) option(fmt::format("signal=TERM@{}", job.seconds_to_save));
+  option("requeue");
+  option("open-mode=append");
+  option("output=%x-%j.out");
+  out += R"(set -eu
+# Ranks of other users' jobs cannot join without this file.
+export TRIVET_SECRET_FILE=$PWD/.trivet-secret-$SLURM_JOB_ID
+trap 'rm -f "$TRIVET_SECRET_FILE"' EXIT
+rm -f "$TRIVET_SECRET_FILE"
+(umask 077 && head -c 32 /dev/urandom > "$TRIVET_SECRET_FILE")
+)";
+  return out + "srun --kill-on-bad-exit=1 " + quoted(job.program) + "\n";
+}
+
+// Pods that lose another one (exit code 10), are told to end or are killed (128 + 15, 128 + 9) are started again, and the job
+// continues from its checkpoint; every other failure would only happen again.
+constexpr const char* kKubernetes = R"(apiVersion: v1
+kind: Secret
+metadata: {{name: {name}}}
+stringData: {{secret: "{secret}"}}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: {name}}}
+spec:
+  clusterIP: None
+  publishNotReadyAddresses: true
+  selector: {{job-name: {name}}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {{name: {name}}}
+spec:
+  completionMode: Indexed
+  completions: {hosts}
+  parallelism: {hosts}
+  backoffLimit: {retries}
+{limit}  podFailurePolicy:
+    rules:
+    - action: Ignore
+      onPodConditions: [{{type: DisruptionTarget, status: "True"}}]
+    - action: FailJob
+      onExitCodes: {{operator: NotIn, values: [10, 137, 143]}}
+  template:
+    spec:
+      subdomain: {name}
+      restartPolicy: Never
+      terminationGracePeriodSeconds: {seconds}
+      containers:
+      - name: trivet
+        image: {image}
+        workingDir: /work
+        command: {command}
+        env:
+        - name: HOST_OF_JOB
+          valueFrom: {{fieldRef: {{fieldPath: "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}}}
+        - {{name: TRIVET_SECRET_FILE, value: /etc/trivet/secret}}
+{resources}        volumeMounts:
+        - {{name: work, mountPath: /work}}
+        - {{name: secret, mountPath: /etc/trivet, readOnly: true}}
+        - {{name: memory, mountPath: /dev/shm}}
+      volumes:
+      - name: work
+        persistentVolumeClaim: {{claimName: {volume}}}
+      - name: secret
+        secret: {{secretName: {name}, defaultMode: 0400}}
+      - name: memory
+        emptyDir: {{medium: Memory}}
+)";
+constexpr size_t kRetriesOfAHost = 10;
+
+std::string kubernetes(const JobFileRequest& file, const Job& job) {
+  std::vector<std::string> command{"trivet",        "launch",
+                                   "--no_ssh",      "--num_nodes",
+                                   fmt::format("{}", job.hosts), "--num_gpus",
+                                   fmt::format("{}", job.ranks_per_host), "--node_rank",
+                                   "$(HOST_OF_JOB)", "--master_addr",
+                                   job.name + "-0." + job.name, "--master_port",
+                                   "29500",         "--shutdown-timeout",
+                                   fmt::format("{}", job.seconds_to_save)};
+  for (const std::string& word : job.program) {
+    std::string escaped = word;  // Kubernetes replaces $(NAME), and $$ by $
+    for (size_t at = 0; (at = escaped.find("$(", at)) != std::string::npos; at += 3) escaped.insert(at, "$");
+    command.push_back(escaped);
+  }
+  return comment(job, "Start it with kubectl apply -f. Who can read this file can join the job.") +
+         fmt::format(kKubernetes, fmt::arg("name", job.name),
+                     fmt::arg("secret", comm::hexadecimal(comm::random_bytes(32))), fmt::arg("hosts", job.hosts),
+                     fmt::arg("retries", kRetriesOfAHost * job.hosts),
+                     fmt::arg("limit", file.time_limit_minutes == 0
+                                           ? ""
+                                           : fmt::format("  activeDeadlineSeconds: {}\n", file.time_limit_minutes * 60)),
+                     fmt::arg("seconds", job.seconds_to_save + kMoreSecondsToEnd),
+                     fmt::arg("image", yaml(need(file.image, "--image", "the container image that has trivet"))),
+                     fmt::arg("command", nlohmann::json(command).dump()),
+                     fmt::arg("resources", job.uses_gpus ? fmt::format("        resources: {{limits: {{nvidia.com/gpu: {}}}}}\n",
+                                                                       job.ranks_per_host)
+                                                         : ""),
+                     fmt::arg("volume", yaml(need(file.volume, "--volume",
+                                                  "the name of the persistent volume claim that holds the config, its data and "
+                                                  "its checkpoints"))));
+}
+
+// Azure replaces ${{...}}; everything else goes through a shell.
+std::string azure_ml(const JobFileRequest& file, const Job& job) {
+  std::string command =
+      "install -m 600 ${{inputs.secret}} /tmp/trivet-secret-$RANK && "
+      "TRIVET_SECRET_FILE=/tmp/trivet-secret-$RANK exec " +
+      quoted(job.program) + " --set data.train=${{inputs.data}}";
+  if (!job.checkpoints.empty()) command += " --set checkpoint.directory=${{outputs.checkpoints}}";
+  std::string out =
+      comment(job,
+              "First make the job's secret: head -c 32 /dev/urandom > trivet.secret. Then start it with "
+              "az ml job create --file.") +
+      "$schema: https://azuremlschemas.azureedge.net/latest/commandJob.schema.json\ntype: command\n";
+  const auto line = [&](const std::string& text) { out += text + "\n"; };
+  line("display_name: " + job.name);
+  line("experiment_name: trivet");
+  line("code: .");
+  line("command: " + yaml(command));
+  line("environment: {image: " + yaml(need(file.image, "--image", "the container image that has trivet")) + "}");
+  line("environment_variables: {LOCAL_WORLD_SIZE: " + yaml(fmt::format("{}", job.ranks_per_host)) + "}");
+  line("compute: " + yaml("azureml:" + need(file.compute, "--compute", "the name of the compute cluster")));
+  line(fmt::format("distribution: {{type: pytorch, process_count_per_instance: {}}}", job.ranks_per_host));
+  line(fmt::format("resources: {{instance_count: {}}}", job.hosts));
+  if (file.time_limit_minutes > 0) line(fmt::format("limits: {{timeout: {}}}", file.time_limit_minutes * 60));
+  line("inputs:");
+  line(fmt::format("  data: {{type: {}, path: {}, mode: ro_mount}}", fs::is_directory(job.data) ? "uri_folder" : "uri_file",
+                   yaml(job.data)));
+  line("  secret: {type: uri_file, path: trivet.secret, mode: download}");
+  if (!job.checkpoints.empty()) line("outputs:\n  checkpoints: {type: uri_folder, mode: rw_mount}");
+  return out;
+}
+
+// For starters that bring no secret to other hosts.
+constexpr const char* kNeedsSecret =
+    ": \"${TRIVET_SECRET_FILE:?must name a file of 32 random bytes, mode 600, the same on all hosts}\"\n";
+
+std::string torchrun(const Job& job) {
+  std::string out = "#!/bin/bash\n";
+  std::string command = "exec torchrun --no-python ";
+  if (job.hosts == 1) {
+    out += comment(job, "Start it on that host.");
+    command += "--standalone ";
+  } else {
+    out += comment(job, "Start it on each of the hosts, with FIRST_HOST=name of one of them.") + "set -eu\n" +
+           ": \"${FIRST_HOST:?must be the name of one of the hosts, the same on all}\"\n" + kNeedsSecret;
+    command += fmt::format("--nnodes={} --rdzv-backend=c10d --rdzv-endpoint=\"$FIRST_HOST:29400\" --rdzv-id={} ", job.hosts,
+                           job.name);
+  }
+  return out + command + fmt::format("--nproc-per-node={} ", job.ranks_per_host) + quoted(job.program) + "\n";
+}
+
+std::string mpi(const LaunchRequest& request, const Job& job, const std::vector<HostRanks>& hosts) {
+  std::string out = "#!/bin/bash\n" + comment(job, "Start it on the first of the hosts.");
+  std::string command =
+      fmt::format("exec mpirun -n {} --map-by ppr:{}:node ", job.hosts * job.ranks_per_host, job.ranks_per_host);
+  if (job.hosts > 1) {
+    const bool has_names = !request.hostfile.empty();
+    out += fmt::format("set -eu\n{}export MASTER_ADDR=${{MASTER_ADDR:-{}}} MASTER_PORT=${{MASTER_PORT:-29500}}\n", kNeedsSecret,
+                       has_names ? hosts[0].host.name : "$(hostname)");
+    if (has_names) {
+      command += "--host ";
+      for (const HostRanks& on : hosts)
+        command += fmt::format("{}{}:{}", on.node_rank == 0 ? "" : ",", on.host.name, job.ranks_per_host);
+      command += " ";
+    }
+    command += "-x MASTER_ADDR -x MASTER_PORT -x TRIVET_SECRET_FILE ";
+  }
+  return out + command + quoted(job.program) + "\n";
+}
+
+}  // namespace
+
+std::string job_file(const JobFileRequest& file, const LaunchRequest& request, const std::vector<HostRanks>& hosts) {
+  const Job job = job_of(request, hosts);
+  switch (file.kind) {
+    case JobFileKind::Slurm: return slurm(file, job);
+    case JobFileKind::Kubernetes: return kubernetes(file, job);
+    case JobFileKind::AzureMl: return azure_ml(file, job);
+    case JobFileKind::Torchrun: return torchrun(job);
+    case JobFileKind::Mpi: break;
+  }
+  return mpi(request, job, hosts);
+}
+
+}  // namespace trivet::cli

@@ -1,0 +1,20 @@
+// The program `trivet train CONFIG ...` in its parts, for what must know the config that it trains with.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace trivet::cli {
+
+struct TrainCommand {
+  std::string program;                 // trivet, perhaps with its path
+  std::string config;
+  std::vector<std::string> overrides;  // of --set
+  std::vector<std::string> others;     // all other words after the config
+};
+
+// Nothing for any other program, or if flags stand in front of the config.
+std::optional<TrainCommand> train_command(const std::vector<std::string>& program);
+
+}  // namespace trivet::cli
