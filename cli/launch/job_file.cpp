@@ -62,9 +62,10 @@ Job job_of(const LaunchRequest& request, const std::vector<HostRanks>& hosts) {
   if (!command) throw ConfigError("--emit: PROGRAM must be: trivet train CONFIG, with its flags after the config");
   const Config config = load_config(command->config, command->overrides);
   if (config.device == DeviceChoice::Auto)
-    throw ConfigError(fmt::format("{}: device: \"auto\": this host cannot tell what the cluster's hosts have; for --emit, give "
-                                  "\"cpu\" or \"cuda\", for example with --set device=cuda",
-                                  command->config));
+    throw ConfigError(
+        fmt::format("{}: device: \"auto\": this host cannot tell what the cluster's hosts have; for --emit, give "
+                    "\"cpu\" or \"cuda\", for example with --set device=cuda",
+                    command->config));
   Job job{.name = name_of(command->config),
           .config = command->config,
           .hosts = hosts.size(),
@@ -82,7 +83,9 @@ Job job_of(const LaunchRequest& request, const std::vector<HostRanks>& hosts) {
   return job;
 }
 
-std::string count_of(size_t count, const std::string& what) { return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s"); }
+std::string count_of(size_t count, const std::string& what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
 
 std::string comment(const Job& job, const std::string& how_to_start) {
   return fmt::format("# {}: {} with {} each.\n# {}\n", quoted(job.config), count_of(job.hosts, "host"),
@@ -177,36 +180,35 @@ spec:
 )";
 constexpr size_t kRetriesOfAHost = 10;
 
-std::string kubernetes(const JobFileRequest& file, const Job& job) {
-  std::vector<std::string> command{"trivet",        "launch",
-                                   "--no_ssh",      "--num_nodes",
-                                   fmt::format("{}", job.hosts), "--num_gpus",
-                                   fmt::format("{}", job.ranks_per_host), "--node_rank",
-                                   "$(HOST_OF_JOB)", "--master_addr",
-                                   job.name + "-0." + job.name, "--master_port",
-                                   "29500",         "--shutdown-timeout",
-                                   fmt::format("{}", job.seconds_to_save)};
-  for (const std::string& word : job.program) {
-    std::string escaped = word;  // Kubernetes replaces $(NAME), and $$ by $
-    for (size_t at = 0; (at = escaped.find("$(", at)) != std::string::npos; at += 3) escaped.insert(at, "$");
-    command.push_back(escaped);
+// The command of each pod: what starts the ranks of its host.
+std::vector<std::string> command_of_pod(const Job& job) {
+  const auto number = [](size_t value) { return std::to_string(value); };
+  std::vector<std::string> command{"trivet", "launch", "--no_ssh"};
+  command.insert(command.end(), {"--num_nodes", number(job.hosts), "--num_gpus", number(job.ranks_per_host)});
+  command.insert(command.end(), {"--node_rank", "$(HOST_OF_JOB)"});
+  command.insert(command.end(), {"--master_addr", job.name + "-0." + job.name, "--master_port", "29500"});
+  command.insert(command.end(), {"--shutdown-timeout", std::to_string(job.seconds_to_save)});
+  for (std::string word : job.program) {
+    for (size_t at = 0; (at = word.find("$(", at)) != std::string::npos; at += 3) word.insert(at, "$");  // $(NAME) is replaced
+    command.push_back(word);
   }
+  return command;
+}
+
+std::string kubernetes(const JobFileRequest& file, const Job& job) {
+  using fmt::arg;
+  const std::string image = need(file.image, "--image", "the container image that has trivet");
+  const std::string volume = need(
+      file.volume, "--volume", "the name of the persistent volume claim that holds the config, its data and its checkpoints");
+  std::string limit, resources;
+  if (file.time_limit_minutes > 0) limit = fmt::format("  activeDeadlineSeconds: {}\n", file.time_limit_minutes * 60);
+  if (job.uses_gpus) resources = fmt::format("        resources: {{limits: {{nvidia.com/gpu: {}}}}}\n", job.ranks_per_host);
   return comment(job, "Start it with kubectl apply -f. Who can read this file can join the job.") +
-         fmt::format(kKubernetes, fmt::arg("name", job.name),
-                     fmt::arg("secret", comm::hexadecimal(comm::random_bytes(32))), fmt::arg("hosts", job.hosts),
-                     fmt::arg("retries", kRetriesOfAHost * job.hosts),
-                     fmt::arg("limit", file.time_limit_minutes == 0
-                                           ? ""
-                                           : fmt::format("  activeDeadlineSeconds: {}\n", file.time_limit_minutes * 60)),
-                     fmt::arg("seconds", job.seconds_to_save + kMoreSecondsToEnd),
-                     fmt::arg("image", yaml(need(file.image, "--image", "the container image that has trivet"))),
-                     fmt::arg("command", nlohmann::json(command).dump()),
-                     fmt::arg("resources", job.uses_gpus ? fmt::format("        resources: {{limits: {{nvidia.com/gpu: {}}}}}\n",
-                                                                       job.ranks_per_host)
-                                                         : ""),
-                     fmt::arg("volume", yaml(need(file.volume, "--volume",
-                                                  "the name of the persistent volume claim that holds the config, its data and "
-                                                  "its checkpoints"))));
+         fmt::format(kKubernetes, arg("name", job.name), arg("hosts", job.hosts),
+                     arg("secret", comm::hexadecimal(comm::random_bytes(32))), arg("retries", kRetriesOfAHost * job.hosts),
+                     arg("limit", limit), arg("seconds", job.seconds_to_save + kMoreSecondsToEnd), arg("image", yaml(image)),
+                     arg("command", nlohmann::json(command_of_pod(job)).dump()), arg("resources", resources),
+                     arg("volume", yaml(volume)));
 }
 
 // Azure replaces ${{...}}; everything else goes through a shell.
@@ -216,11 +218,10 @@ std::string azure_ml(const JobFileRequest& file, const Job& job) {
       "TRIVET_SECRET_FILE=/tmp/trivet-secret-$RANK exec " +
       quoted(job.program) + " --set data.train=${{inputs.data}}";
   if (!job.checkpoints.empty()) command += " --set checkpoint.directory=${{outputs.checkpoints}}";
-  std::string out =
-      comment(job,
-              "First make the job's secret: head -c 32 /dev/urandom > trivet.secret. Then start it with "
-              "az ml job create --file.") +
-      "$schema: https://azuremlschemas.azureedge.net/latest/commandJob.schema.json\ntype: command\n";
+  std::string out = comment(job,
+                            "First make the job's secret: head -c 32 /dev/urandom > trivet.secret. Then start it with "
+                            "az ml job create --file.") +
+                    "$schema: https://azuremlschemas.azureedge.net/latest/commandJob.schema.json\ntype: command\n";
   const auto line = [&](const std::string& text) { out += text + "\n"; };
   line("display_name: " + job.name);
   line("experiment_name: trivet");
@@ -253,8 +254,8 @@ std::string torchrun(const Job& job) {
   } else {
     out += comment(job, "Start it on each of the hosts, with FIRST_HOST=name of one of them.") + "set -eu\n" +
            ": \"${FIRST_HOST:?must be the name of one of the hosts, the same on all}\"\n" + kNeedsSecret;
-    command += fmt::format("--nnodes={} --rdzv-backend=c10d --rdzv-endpoint=\"$FIRST_HOST:29400\" --rdzv-id={} ", job.hosts,
-                           job.name);
+    command +=
+        fmt::format("--nnodes={} --rdzv-backend=c10d --rdzv-endpoint=\"$FIRST_HOST:29400\" --rdzv-id={} ", job.hosts, job.name);
   }
   return out + command + fmt::format("--nproc-per-node={} ", job.ranks_per_host) + quoted(job.program) + "\n";
 }

@@ -24,8 +24,8 @@ class JobFile : public ::testing::Test {
 
   // Runs trivet launch in the folder of the config; what it prints, or its message.
   std::string emit(const std::string& flags, const std::string& program = "'GPT (2).json'") {
-    LaunchedProcess process({"/bin/sh", "-c", "cd \"$0\" && exec " + kTrivet + " launch --emit " + flags + " " + program,
-                             folder_.path()});
+    LaunchedProcess process(
+        {"/bin/sh", "-c", "cd \"$0\" && exec " + kTrivet + " launch --emit " + flags + " " + program, folder_.path()});
     exit_code_ = process.wait();
     return process.output();
   }
@@ -82,7 +82,8 @@ TEST_F(JobFile, ResumesOnlyWhereCheckpointsAreSaved) {
 }
 
 TEST_F(JobFile, IsRefusedWithTheReason) {
-  const auto refused = [&](const std::string& flags, const std::string& message, const std::string& program = "'GPT (2).json'") {
+  const auto refused = [&](const std::string& flags, const std::string& message,
+                           const std::string& program = "'GPT (2).json'") {
     EXPECT_THAT(emit(flags, program), HasSubstr(message));
     EXPECT_EQ(exit_code_, 2);
   };
