@@ -22,6 +22,7 @@
 #include "cli/launch/job.h"
 #include "cli/launch/job_file.h"
 #include "cli/launch/rank_layout.h"
+#include "cli/launch/restarts.h"
 #include "cli/usage.h"
 #include "comm/secret.h"
 #include "comm/socket.h"
@@ -53,12 +54,11 @@ struct UnsupportedFlag {
 };
 constexpr UnsupportedFlag kUnsupportedFlags[] = {
     {"--venv_script", "programs are not started through a shell; activate the environment before starting the launcher"},
-    {"--min_elastic_nodes", "elastic training is not implemented in this version"},
-    {"--max_elastic_nodes", "elastic training is not implemented in this version"},
+    {"--max_elastic_nodes", "give --num_nodes, the number of hosts to use; further hosts of the hostfile are spares"},
 };
 constexpr UnsupportedFlag kUnsupportedSwitches[] = {
     {"--module", "PROGRAM is an executable file, not a Python module; write: python3 -m MODULE"},
-    {"--elastic_training", "elastic training is not implemented in this version"},
+    {"--elastic_training", "give --max_restarts, and --min_nodes, the hosts with which a restart is content"},
 };
 
 const std::map<std::string, OtherLauncher> kOtherLaunchers{{"pdsh", OtherLauncher::Pdsh},
@@ -154,6 +154,15 @@ void add_flags(CLI::App& launch, LaunchFlags& flags) {
                   "for PROGRAM = trivet train CONFIG; tune: find its fastest config instead of training (docs/tuning.md); run: "
                   "find it, then train with it")
       ->check(CLI::IsMember({"tune", "run"}));
+  launch
+      .add_option("--max_restarts", request.max_restarts,
+                  "how often a job that lost ranks or hosts starts again from its newest checkpoint (docs/many_hosts.md)")
+      ->check(from_to(0, 1000000))
+      ->capture_default_str();
+  launch
+      .add_option("--min_nodes,--min_elastic_nodes", request.min_nodes,
+                  "hosts with which a restart is content (default: as many as at first)")
+      ->check(from_to(1, 1000000));
   add_job_file_flags(launch, flags);
   launch.add_flag("--dry-run", request.dry_run, "print what would be started");
   launch.add_flag("--json", request.json, "print the result of --dry-run as JSON");
@@ -171,6 +180,9 @@ void check(const CLI::App& launch, const LaunchFlags& flags) {
                     request.node_rank));
   if (request.starts_one_host && !flags.launcher.empty())
     throw ConfigError(fmt::format("--launcher {} and --no_ssh exclude each other; give one of them", flags.launcher));
+  if (request.max_restarts > 0 && (request.starts_one_host || kOtherLaunchers.contains(flags.launcher)))
+    throw ConfigError("--max_restarts: only works where this launcher starts all ranks: on one host, or with --launcher ssh");
+  if (request.min_nodes > 0 && request.max_restarts == 0) throw ConfigError("--min_nodes: is only used with --max_restarts");
   if (request.json && !request.dry_run) throw ConfigError("--json: prints the result of --dry-run; give both");
   if (request.program.empty())
     throw ConfigError("launch: no PROGRAM given; write, for example, trivet launch --num_gpus 2 trivet train gpt.json");
@@ -315,6 +327,16 @@ JobOutcome run(const LaunchFlags& flags, Way way, const LaunchRequest& job, cons
   become(other_command(kOtherLaunchers.at(flags.launcher), job, hosts, environment));
 }
 
+JobOutcome run_with_restarts(const LaunchFlags& flags, Way way, JobStart start, const comm::Environment& environment) {
+  for (;;) {
+    const JobOutcome outcome = run(flags, way, start.request, start.hosts, environment);
+    const auto next = start_again(start, outcome);
+    if (!next) return outcome;
+    if (!start.request.quiet) fmt::print(stderr, "trivet {}; {}\n", outcome.text, describe(*next));
+    start = *next;
+  }
+}
+
 void print_job_file(const LaunchFlags& flags, const std::vector<HostRanks>& hosts) {
   JobFileRequest file = flags.job_file;
   file.kind = kJobFiles.at(flags.emit);
@@ -340,7 +362,7 @@ void launch_job(const CLI::App& launch, LaunchFlags& flags) {
                                   flags.launcher));
   if (request.dry_run) return print_dry_run(flags, way, jobs, hosts, environment);
   for (const LaunchRequest& job : jobs) {
-    const JobOutcome outcome = run(flags, way, job, hosts, environment);
+    const JobOutcome outcome = run_with_restarts(flags, way, {job, hosts}, environment);
     if (outcome.exit_code != 0) throw Error(static_cast<ExitCode>(outcome.exit_code), outcome.text);
   }
 }

@@ -1,6 +1,7 @@
 #include "cli/launch/guardian.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -11,7 +12,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -96,16 +96,23 @@ void tell(int to, char kind, const std::string& text) {
   ::send(to, message.data(), message.size(), MSG_NOSIGNAL);
 }
 
-// Sends "CODE TEXT". An outcome is sent in the same way as an error that ended the job before it had an outcome.
+// Sends "CODE BY_SIGNAL LOST,HOSTS TEXT". An outcome is sent in the same way as an error that ended the job before it had an
+// outcome.
 void send_outcome(int to, const JobOutcome& outcome) {
-  tell(to, kOutcome, fmt::format("{} {}", outcome.exit_code, outcome.text));
+  tell(to, kOutcome,
+       fmt::format("{} {} {} {}", outcome.exit_code, int{outcome.ended_by_signal}, fmt::join(outcome.lost_hosts, ","),
+                   outcome.text));
 }
 
 std::optional<JobOutcome> read_outcome(const std::string& message) {
   JobOutcome outcome;
-  const auto [end, error] = std::from_chars(message.data(), message.data() + message.size(), outcome.exit_code);
-  if (error != std::errc() || end == message.data() + message.size()) return std::nullopt;
-  outcome.text = message.substr(end + 1 - message.data());
+  std::istringstream words(message);
+  std::string hosts;
+  if (!(words >> outcome.exit_code >> outcome.ended_by_signal) || words.get() != ' ' || !std::getline(words, hosts, ' '))
+    return std::nullopt;
+  std::istringstream names(hosts);
+  for (std::string name; std::getline(names, name, ',');) outcome.lost_hosts.push_back(name);
+  outcome.text = message.substr(words.eof() ? message.size() : static_cast<size_t>(words.tellg()));
   return outcome;
 }
 

@@ -22,11 +22,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Descriptor open_log(const std::string& folder, int rank, const char* what) {
+// A restart adds to what an earlier start has left.
+Descriptor open_log(const std::string& folder, int rank, const char* what, bool is_restart) {
   const std::string path = fmt::format("{}/rank_{}.{}", folder, rank, what);
   std::error_code error;
   fs::create_directories(folder, error);
-  Descriptor file(error ? -1 : ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  Descriptor file(error ? -1 : ::open(path.c_str(), O_WRONLY | O_CREAT | (is_restart ? O_APPEND : O_TRUNC) | O_CLOEXEC, 0644));
   if (!file)
     throw ConfigError(fmt::format("--enable_each_rank_log {}: {}: {}", printable(folder), printable(path, 400),
                                   error ? error.message() : std::strerror(errno)));
@@ -52,7 +53,8 @@ class Leftovers {
 // Where the rank's output goes: into its log files, if the user asked for them, else through the relay.
 Relay::Streams streams_of(const LaunchRequest& request, int rank, Relay& relay) {
   if (request.log_folder.empty()) return relay.streams_of(rank);
-  return {open_log(request.log_folder, rank, "out"), open_log(request.log_folder, rank, "err")};
+  const bool is_restart = request.restart > 0;
+  return {open_log(request.log_folder, rank, "out", is_restart), open_log(request.log_folder, rank, "err", is_restart)};
 }
 
 // Prints a line and returns false if the pid cannot be written.

@@ -112,7 +112,9 @@ const RankEnd* root_cause(const std::vector<RankEnd>& ends) {
   return cause;
 }
 
-JobOutcome outcome_of(const JobRecord& job) {
+namespace {
+
+JobOutcome cause_and_code(const JobRecord& job) {
   const RankEnd* cause = root_cause(job.ends);
   // What ranks on other hosts do after the loss of a host is a consequence, unless one of them had failed before.
   if (!job.hosts.empty() && (cause == nullptr || kind_of(*cause) != Kind::ByItself || job.hosts[0].look < cause->look))
@@ -136,6 +138,15 @@ JobOutcome outcome_of(const JobRecord& job) {
     if (const RankEnd* stayed = the_one_that_stayed(job.ends)) return lost(*stayed, "", cause->exit_code);
   }
   return {cause->exit_code, "launch: " + describe(*cause)};
+}
+
+}  // namespace
+
+JobOutcome outcome_of(const JobRecord& job) {
+  JobOutcome outcome = cause_and_code(job);
+  outcome.ended_by_signal = job.signal != 0;
+  for (const HostLoss& loss : job.hosts) outcome.lost_hosts.push_back(loss.host);
+  return outcome;
 }
 
 std::string to_message(const RankEnd& end) {

@@ -30,6 +30,8 @@ inline constexpr const char* kHadToKillMessage = "had to kill";
 struct JobOutcome {
   int exit_code = 0;
   std::string text;
+  bool ended_by_signal = false;  // to the launcher
+  std::vector<std::string> lost_hosts = {};
 };
 
 // A host whose agent ended, or fell silent, before it had said how all of its ranks ended.

@@ -40,6 +40,18 @@ void check_counts(const LaunchRequest& request) {
     throw ConfigError("--num_nodes cannot be used with --include or --exclude; these name the hosts themselves");
 }
 
+// A restart takes fewer hosts if there are not enough; without --min_nodes it needs as many as the first start.
+void leave_out_lost_hosts(std::vector<Host>& hosts, const LaunchRequest& request) {
+  const size_t wanted = request.nodes > 0 ? request.nodes : hosts.size();
+  std::erase_if(hosts, [&](const Host& host) {
+    return std::find(request.lost_hosts.begin(), request.lost_hosts.end(), host.name) != request.lost_hosts.end();
+  });
+  const size_t least = request.min_nodes > 0 ? request.min_nodes : wanted;
+  if (hosts.size() < least)
+    throw ConfigError(fmt::format("{} of {} hosts are left, and --min_nodes is {}", hosts.size(), wanted, least));
+  hosts.resize(std::min(hosts.size(), wanted));
+}
+
 void keep_the_first_hosts(std::vector<Host>& hosts, int nodes) {
   if (nodes < 0) return;
   if (nodes > static_cast<int>(hosts.size()))
@@ -72,7 +84,10 @@ bool are_the_first(const std::vector<int>& slots) {
 std::vector<HostRanks> hosts_of_job(const LaunchRequest& request) {
   check_counts(request);
   std::vector<Host> hosts = filter_hosts(named_hosts(request), request.include, request.exclude);
-  keep_the_first_hosts(hosts, request.nodes);
+  if (request.restart > 0)
+    leave_out_lost_hosts(hosts, request);
+  else
+    keep_the_first_hosts(hosts, request.nodes);
   keep_the_first_slots(hosts, request.ranks);
   std::string here;
   int world_size = 0;
@@ -84,6 +99,12 @@ std::vector<HostRanks> hosts_of_job(const LaunchRequest& request) {
   }
   if (world_size > comm::kMaxRanks)
     throw ConfigError(fmt::format("the hosts have {} slots; a job has at most {} ranks", world_size, comm::kMaxRanks));
+  return deal_ranks(std::move(hosts));
+}
+
+std::vector<HostRanks> deal_ranks(std::vector<Host> hosts) {
+  int world_size = 0;
+  for (const Host& host : hosts) world_size += static_cast<int>(host.slots.size());
   std::vector<HostRanks> dealt;
   for (int first = 0; Host & host : hosts) {
     const int slots = static_cast<int>(host.slots.size());

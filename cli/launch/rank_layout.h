@@ -31,6 +31,8 @@ struct RankLayout {
 // The hosts of the job in the order of the hostfile, after filters, --num_nodes and --num_gpus, with ranks numbered from host
 // to host. Without a hostfile it is this host. Throws ConfigError if the flags contradict each other or the hostfile.
 std::vector<HostRanks> hosts_of_job(const LaunchRequest& request);
+// Numbers the ranks in the order of the hosts and their slots.
+std::vector<HostRanks> deal_ranks(std::vector<Host> hosts);
 
 // The ranks of one host, which share `cores`; none: they are not known here. `inherited` is the environment of that host.
 std::vector<RankLayout> lay_out(const LaunchRequest& request, const HostRanks& on, const std::vector<int>& cores,

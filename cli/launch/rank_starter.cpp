@@ -20,7 +20,7 @@ pid_t RankStarter::start(const RankLayout& rank, const Relay::Streams& streams) 
   how.environment["TRIVET_LAUNCHER_FD"] = std::to_string(link_);
   if (!meeting_.job_id.empty()) {
     how.environment["TRIVET_JOB_ID"] = meeting_.job_id;
-    how.environment["TRIVET_EPOCH"] = std::to_string(0);
+    how.environment["TRIVET_EPOCH"] = std::to_string(request_.restart);
   }
   if (meeting_.secret) {
     how.inherited.push_back(meeting_.secret.number());

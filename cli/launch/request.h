@@ -26,8 +26,13 @@ struct LaunchRequest {
   bool starts_one_host = false;   // --no_ssh: starts only the ranks of the host `node_rank`
   bool takes_allocation = false;  // --launcher slurm or --emit without a hostfile: somebody else chooses the hosts
   int node_rank = -1;
-  std::string world;                 // --world_info: the hosts and slots as in --include, instead of a hostfile
-  std::vector<std::string> program;  // with its arguments, unchanged
+  // Restarts.
+  int max_restarts = 0;
+  int min_nodes = -1;                        // hosts that a restart needs at least; -1: as many as the first start
+  int restart = 0;                           // how often the job has started again
+  std::vector<std::string> lost_hosts = {};  // not used any more
+  std::string world;                         // --world_info: the hosts and slots as in --include, instead of a hostfile
+  std::vector<std::string> program;          // with its arguments, unchanged
 };
 
 }  // namespace trivet::cli

@@ -56,6 +56,7 @@ Json encode(const LaunchRequest& request) {
           {"save_pid", request.save_pid},
           {"shutdown_timeout_s", request.shutdown_timeout_s},
           {"quiet", request.quiet},
+          {"restart", request.restart},
           {"program", list(request.program)}};
 }
 
@@ -67,6 +68,7 @@ LaunchRequest launch_request(const Json& json) {
   request.save_pid = json.at("save_pid");
   request.shutdown_timeout_s = json.at("shutdown_timeout_s");
   request.quiet = json.at("quiet");
+  request.restart = json.at("restart");
   request.program = texts(json.at("program"));
   return request;
 }

@@ -307,8 +307,8 @@ void HostsJob::handle(HostOfJob& host, const Control& control) {
     host.over = true;
     if (control.ended->exit_code == 0) return;
     if (!host.has_failed_rank && !unexplained_)
-      unexplained_ = {control.ended->exit_code,
-                      fmt::format("launch: host {}: {}", host.state.on.host.name, control.ended->text)};
+      unexplained_ = {.exit_code = control.ended->exit_code,
+                      .text = fmt::format("launch: host {}: {}", host.state.on.host.name, control.ended->text)};
     fail();
   }
 }

@@ -1,0 +1,27 @@
+// trivet launch --max_restarts: a job that has failed starts again, from its newest checkpoint, on the hosts that are left.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/launch/job_outcome.h"
+#include "cli/launch/rank_layout.h"
+
+namespace trivet::cli {
+
+struct JobStart {
+  LaunchRequest request;  // of this start: its number, the lost hosts, and the program, which resumes
+  std::vector<HostRanks> hosts;
+};
+
+// The next start after one that ended with `outcome`. None if there is nothing to repeat: the job succeeded or was ended by a
+// signal to the launcher, the failure would only happen again (a wrong config, data that changed), all --max_restarts are used
+// up, or fewer than --min_nodes hosts are left. Of `trivet train`, as many ranks start as the config's batch and grid allow,
+// and the batch stays the same. Throws ConfigError if the config cannot be loaded any more.
+std::optional<JobStart> start_again(const JobStart& before, const JobOutcome& outcome);
+
+// "restart 1 of 3, on 2 hosts with 6 ranks"
+std::string describe(const JobStart& start);
+
+}  // namespace trivet::cli

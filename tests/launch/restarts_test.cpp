@@ -1,0 +1,222 @@
+// trivet launch --max_restarts: which failures lead to another start, on which hosts, with how many ranks; and a job whose rank
+// is killed ends with the bits of an undisturbed one.
+#include "cli/launch/restarts.h"
+
+#include <gmock/gmock.h>
+
+#include "core/error.h"
+#include "tests/launch/launched_job.h"
+#include "tests/support/temporary_folder.h"
+
+namespace trivet::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class StartAgain : public ::testing::Test {
+ protected:
+  // A job on the hosts of a hostfile, of which `nodes` are used.
+  cli::JobStart job(const std::string& hostfile, int nodes, int min_nodes) {
+    cli::JobStart start;
+    start.request.hostfile = folder_.write("hosts", hostfile);
+    start.request.nodes = nodes;
+    start.request.min_nodes = min_nodes;
+    start.request.max_restarts = 2;
+    start.request.program = {"python3", "train.py"};
+    start.hosts = cli::hosts_of_job(start.request);
+    return start;
+  }
+  static cli::JobOutcome lost(std::vector<std::string> hosts) {
+    return {.exit_code = static_cast<int>(ExitCode::PeerLost), .text = "lost", .lost_hosts = std::move(hosts)};
+  }
+  static std::vector<std::string> names(const cli::JobStart& start) {
+    std::vector<std::string> names;
+    for (const cli::HostRanks& on : start.hosts) names.push_back(on.host.name + ":" + std::to_string(on.host.slots.size()));
+    return names;
+  }
+  std::string config(const std::string& batch) {
+    return folder_.write(
+        "config.json",
+        R"({"model": {"type": "gpt", "layers": 1, "hidden_size": 8, "heads": 1, "sequence_length": 8, "vocabulary": "bytes"},
+            "data": {"train": "text.txt"}, "training": {"steps": 1}, "checkpoint": {"directory": ")" +
+            folder_.at("saved") + "\"}, " + batch + "}");
+  }
+
+  const TemporaryFolder folder_;
+};
+
+TEST_F(StartAgain, ASpareTakesThePlaceOfALostHost) {
+  const auto next = cli::start_again(job("a slots=2\nb slots=2\nc slots=2\n", 2, -1), lost({"b"}));
+  ASSERT_TRUE(next);
+  EXPECT_THAT(names(*next), ElementsAre("a:2", "c:2"));
+  EXPECT_EQ(next->hosts[1].first_rank, 2);
+  EXPECT_EQ(next->hosts[1].world_size, 4);
+  EXPECT_EQ(next->request.restart, 1);
+  EXPECT_EQ(cli::describe(*next), "restart 1 of 2, on 2 hosts with 4 ranks");
+}
+
+TEST_F(StartAgain, WithoutASpareItNeedsMinNodes) {
+  EXPECT_FALSE(cli::start_again(job("a slots=2\nb slots=2\n", -1, -1), lost({"b"})));
+  EXPECT_FALSE(cli::start_again(job("a slots=2\nb slots=2\nc slots=2\n", -1, 2), lost({"b", "c"})));
+  const auto next = cli::start_again(job("a slots=2\nb slots=2\nc slots=2\n", -1, 2), lost({"a"}));
+  ASSERT_TRUE(next);
+  EXPECT_THAT(names(*next), ElementsAre("b:2", "c:2"));
+}
+
+TEST_F(StartAgain, LostHostsStayOut) {
+  const auto second = cli::start_again(job("a slots=1\nb slots=1\nc slots=1\n", -1, 1), lost({"b"}));
+  ASSERT_TRUE(second);
+  const auto third = cli::start_again(*second, lost({"c"}));
+  ASSERT_TRUE(third);
+  EXPECT_THAT(names(*third), ElementsAre("a:1"));
+  EXPECT_EQ(cli::describe(*third), "restart 2 of 2, on 1 host with 1 rank");
+  EXPECT_FALSE(cli::start_again(*third, lost({}))) << "all restarts are used up";
+}
+
+TEST_F(StartAgain, AnAddressOfALostHostIsForgotten) {
+  cli::JobStart start = job("a slots=1\nb slots=1\n", -1, 1);
+  start.request.master_address = "10.0.0.1";
+  EXPECT_EQ(cli::start_again(start, lost({"b"}))->request.master_address, "10.0.0.1");
+  EXPECT_EQ(cli::start_again(start, lost({"a"}))->request.master_address, "");
+}
+
+TEST_F(StartAgain, OnlyAfterFailuresThatMayNotHappenAgain) {
+  const cli::JobStart start = job("a slots=2\n", -1, -1);
+  const auto again = [&](cli::JobOutcome outcome) { return cli::start_again(start, outcome).has_value(); };
+  for (const int code : {1, 10, 11, 13, 19, 21, 22, 70, 137, 139}) EXPECT_TRUE(again({.exit_code = code, .text = ""})) << code;
+  for (const int code : {0, 2, 12, 14, 15, 16, 18, 20}) EXPECT_FALSE(again({.exit_code = code, .text = ""})) << code;
+  EXPECT_FALSE(again({.exit_code = 143, .text = "", .ended_by_signal = true}));
+}
+
+TEST_F(StartAgain, AsManyRanksAsCanTrainTheSameBatch) {
+  cli::JobStart start = job("a slots=3\nb slots=3\nc slots=2\n", -1, 1);
+  start.request.program = {"trivet", "train", config(R"("train_batch_size": 8, "train_micro_batch_size_per_gpu": 1)")};
+  auto next = cli::start_again(start, lost({"c"}));
+  ASSERT_TRUE(next);
+  EXPECT_THAT(names(*next), ElementsAre("a:3", "b:1")) << "8 samples go on 4 ranks, not on 5 or 6";
+  EXPECT_EQ(next->hosts[0].world_size, 4);
+  // A pipeline needs two ranks for each copy of the model.
+  start = job("a slots=3\nb slots=3\n", -1, 1);
+  const std::string pipeline = R"("train_batch_size": 12, "train_micro_batch_size_per_gpu": 1, "parallel": {"pipeline": 2})";
+  start.request.program = {"trivet", "train", config(pipeline)};
+  next = cli::start_again(start, lost({"b"}));
+  ASSERT_TRUE(next);
+  EXPECT_THAT(names(*next), ElementsAre("a:2"));
+}
+
+TEST_F(StartAgain, NoneIfTheBatchWouldChange) {
+  cli::JobStart start = job("a slots=2\nb slots=2\n", -1, 1);
+  for (const char* batch :
+       {R"("train_micro_batch_size_per_gpu": 1)",
+        R"("train_batch_size": 8, "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2)"}) {
+    start.request.program = {"trivet", "train", config(batch)};
+    EXPECT_TRUE(cli::start_again(start, lost({}))) << batch;
+    EXPECT_FALSE(cli::start_again(start, lost({"b"}))) << batch;
+  }
+}
+
+TEST_F(StartAgain, ResumesFromItsOwnCheckpointsOnceItHasSome) {
+  cli::JobStart start = job("a slots=2\n", -1, -1);
+  const std::string file = config(R"("train_batch_size": 8)");
+  start.request.program = {"trivet", "train", file, "--resume", "other", "--set", "training.seed=3", "--metrics", "m.jsonl"};
+  EXPECT_THAT(cli::start_again(start, lost({}))->request.program,
+              ElementsAre("trivet", "train", file, "--set", "training.seed=3", "--resume", "other", "--metrics", "m.jsonl"));
+  std::filesystem::create_directories(folder_.at("saved/step-00000010"));
+  EXPECT_THAT(cli::start_again(start, lost({}))->request.program,
+              ElementsAre("trivet", "train", file, "--set", "training.seed=3", "--metrics", "m.jsonl", "--resume"));
+  start.request.program = {"python3", "train.py"};
+  EXPECT_THAT(cli::start_again(start, lost({}))->request.program, ElementsAre("python3", "train.py"));
+}
+
+std::vector<std::string> launch(const std::string& flags, const std::string& script) {
+  std::vector<std::string> command{kTrivet, "launch", "--num_gpus", "2"};
+  std::istringstream words(flags);
+  for (std::string word; words >> word;) command.push_back(word);
+  command.insert(command.end(), {"/bin/sh", "-c", script});
+  return command;
+}
+
+TEST(Restart, EveryStartHasItsNumberAndAddsToTheLogs) {
+  const TemporaryFolder folder;
+  LaunchedProcess process(launch("--max_restarts 2 --enable_each_rank_log " + folder.path(),
+                                 "echo start $TRIVET_EPOCH of rank $RANK; [ $TRIVET_EPOCH = 2 ] || [ $RANK = 0 ] || exit 3"));
+  EXPECT_EQ(process.wait(), 0) << process.output();
+  EXPECT_EQ(folder.read("rank_1.out"), "start 0 of rank 1\nstart 1 of rank 1\nstart 2 of rank 1\n");
+  EXPECT_THAT(process.output(), HasSubstr("ended with exit code 3; restart 2 of 2, on 1 host with 2 ranks\n"));
+}
+
+TEST(Restart, IsNotTriedWhenTheyAreUsedUp) {
+  LaunchedProcess process(launch("--max_restarts 1", "exit 3"));
+  EXPECT_EQ(process.wait(), 3);
+  EXPECT_THAT(process.output(), HasSubstr("restart 1 of 1"));
+}
+
+TEST(Restart, IsNotTriedAfterASignalToTheLauncher) {
+  LaunchedProcess process(launch("--max_restarts 5", "echo ready; sleep 20"));
+  ASSERT_TRUE(process.prints("ready", 2)) << process.output();
+  ::kill(process.pid(), SIGTERM);
+  EXPECT_EQ(process.wait(), 128 + SIGTERM);
+  EXPECT_THAT(process.output(), ::testing::Not(HasSubstr("restart")));
+}
+
+TEST(Restart, FlagsThatDoNotGoTogetherAreRefused) {
+  LaunchedProcess other(launch("--max_restarts 1 --launcher slurm", "exit 3"));
+  EXPECT_EQ(other.wait(), 2);
+  EXPECT_THAT(other.output(), HasSubstr("--max_restarts: only works where this launcher starts all ranks"));
+  LaunchedProcess alone(launch("--min_nodes 1", "exit 3"));
+  EXPECT_EQ(alone.wait(), 2);
+  EXPECT_THAT(alone.output(), HasSubstr("--min_nodes: is only used with --max_restarts"));
+}
+
+// The losses of all steps of a metrics file; of a step that was repeated, the last one.
+std::map<std::string, std::string> losses(const std::string& metrics) {
+  std::map<std::string, std::string> found;
+  std::istringstream lines(metrics);
+  for (std::string line; std::getline(lines, line);) {
+    const auto value = [&](const std::string& key) {
+      const size_t at = line.find("\"" + key + "\":");
+      return at == std::string::npos ? "" : line.substr(at, line.find_first_of(",}", at) - at);
+    };
+    found[value("step")] = value("loss_bits");
+  }
+  return found;
+}
+
+TEST(Restart, OfATrainingRunEndsWithTheBitsOfAnUndisturbedOne) {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "a line to learn, number " + std::to_string(i % 37) + "\n";
+  folder.write("text.txt", text);
+  const std::string config = folder.write(
+      "config.json",
+      R"({"model": {"type": "gpt", "layers": 1, "hidden_size": 16, "heads": 2, "sequence_length": 16, "vocabulary": "bytes"},
+          "data": {"train": ")" +
+          folder.at("text.txt") + R"("}, "training": {"steps": 40}, "reproducible": "layout",
+          "train_batch_size": 4, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2},
+          "checkpoint": {"directory": ")" +
+          folder.at("saved") + R"(", "every_steps": 5}})");
+  const auto train = [&](const std::string& metrics) {
+    return kTrivet + " train " + config + " --metrics " + folder.at(metrics);
+  };
+  LaunchedProcess undisturbed(launch("", train("whole.jsonl") + " --set checkpoint.directory=" + folder.at("other")));
+  ASSERT_EQ(undisturbed.wait(), 0) << undisturbed.output();
+  // The first start ends when some steps are saved: rank 1 kills itself as soon as step 10 is there.
+  LaunchedProcess disturbed({kTrivet, "launch", "--num_gpus", "2", "--max_restarts", "1", "/bin/sh", "-c",
+                             "if [ $TRIVET_EPOCH = 0 ]; then " + train("first.jsonl") +
+                                 " & child=$!; "
+                                 "while [ $RANK = 1 ] && [ ! -e " +
+                                 folder.at("saved/step-00000010") +
+                                 " ]; do sleep 0.01; done; "
+                                 "[ $RANK = 0 ] || kill -9 $child; wait $child; else exec " +
+                                 train("second.jsonl") + " --resume; fi"});
+  ASSERT_EQ(disturbed.wait(), 0) << disturbed.output();
+  EXPECT_THAT(disturbed.output(), HasSubstr("restart 1 of 1"));
+  const auto whole = losses(folder.read("whole.jsonl")), second = losses(folder.read("second.jsonl"));
+  ASSERT_EQ(whole.size(), 40u);
+  ASSERT_GT(second.size(), 0u);
+  for (const auto& [step, loss] : second) EXPECT_EQ(loss, whole.at(step)) << step;
+}
+
+}  // namespace
+}  // namespace trivet::test
