@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include "cli/launch/guardian.h"
+
 namespace trivet::test {
 namespace {
 
@@ -38,6 +40,23 @@ TEST_P(OutcomeOfAJob, NamesTheCause) {
   const cli::JobOutcome outcome = cli::outcome_of(GetParam().job);
   EXPECT_EQ(outcome.exit_code, GetParam().exit_code);
   EXPECT_EQ(outcome.text, GetParam().text);
+  EXPECT_EQ(outcome.ended_by_signal, GetParam().job.signal != 0);
+  std::vector<std::string> lost;
+  for (const cli::HostLoss& host : GetParam().job.hosts) lost.push_back(host.host);
+  EXPECT_EQ(outcome.lost_hosts, lost);
+}
+
+TEST(GuardedOutcome, ArrivesAsItWas) {
+  for (const cli::JobOutcome& sent :
+       {cli::JobOutcome{.exit_code = 10, .text = "two\nlines", .ended_by_signal = true, .lost_hosts = {"a", "b.example"}},
+        cli::JobOutcome{.exit_code = 3, .text = "one"}, cli::JobOutcome{}}) {
+    cli::LauncherSide side;
+    const cli::JobOutcome got = cli::run_guarded([&](const cli::GuardianEnds&) { return sent; }, side);
+    EXPECT_EQ(got.exit_code, sent.exit_code);
+    EXPECT_EQ(got.text, sent.text);
+    EXPECT_EQ(got.ended_by_signal, sent.ended_by_signal);
+    EXPECT_EQ(got.lost_hosts, sent.lost_hosts);
+  }
 }
 
 const Loss kOneIsSilent{0, 1, ExitCode::PeerLost, "silent"};
