@@ -362,7 +362,7 @@ void launch_job(const CLI::App& launch, LaunchFlags& flags) {
                                   flags.launcher));
   if (request.dry_run) return print_dry_run(flags, way, jobs, hosts, environment);
   for (const LaunchRequest& job : jobs) {
-    const JobOutcome outcome = run_with_restarts(flags, way, {job, hosts}, environment);
+    const JobOutcome outcome = run_with_restarts(flags, way, first_start(job, hosts), environment);
     if (outcome.exit_code != 0) throw Error(static_cast<ExitCode>(outcome.exit_code), outcome.text);
   }
 }

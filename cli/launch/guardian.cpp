@@ -145,7 +145,10 @@ std::optional<JobOutcome> wait_for_outcome(const SignalQueue& signals, int guard
     std::vector<pollfd> entries{{signals.number(), POLLIN, 0}, {guardian, POLLIN, 0}};
     side.add_to(entries);
     ::poll(entries.data(), entries.size(), side.patience_ms());
-    while (const auto signal = signals.next()) order(guardian, *signal);
+    while (const auto signal = signals.next()) {
+      side.ended_by_signal = side.ended_by_signal || (*signal != SIGUSR1 && *signal != SIGUSR2);
+      order(guardian, *signal);
+    }
     side.step();
     for (const int what : side.orders()) order(guardian, what);
     std::string message(kLongestText + 64, '\0');
@@ -197,7 +200,9 @@ JobOutcome run_guarded(const std::function<JobOutcome(const GuardianEnds&)>& job
   while (::waitpid(guardian, &status, 0) < 0 && errno == EINTR) {
   }
   const auto left = kill_descendants(kGuardianKilling, not_ours);
-  return outcome ? *outcome : guardian_ended(guardian, status, left);
+  JobOutcome end = outcome ? *outcome : guardian_ended(guardian, status, left);
+  end.ended_by_signal = end.ended_by_signal || side.ended_by_signal;
+  return end;
 }
 
 }  // namespace trivet::cli

@@ -47,6 +47,7 @@ class LauncherSide {
   virtual std::vector<int> orders() { return {}; }
   // An event that the guardian has announced (announce).
   virtual void hear(const std::string& /*event*/) {}
+  bool ended_by_signal = false;  // this process has received one that ends the job
   // True: nobody wants the job any more, and everything is killed.
   virtual bool is_abandoned() const { return false; }
 };

@@ -1,6 +1,7 @@
 #include "cli/launch/job_file.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -9,9 +10,11 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/launch/hosts/remote_command.h"
+#include "cli/launch/restarts.h"
 #include "cli/launch/train_command.h"
 #include "comm/secret.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "engine/config/load.h"
 
 namespace trivet::cli {
@@ -22,6 +25,7 @@ namespace fs = std::filesystem;
 constexpr size_t kLongestName = 50;  // Kubernetes adds to it and allows 63
 // A launcher waits for its ranks, and they for the file system.
 constexpr int kMoreSecondsToEnd = 10;
+constexpr double kMostSecondsToSave = 60000;  // Slurm takes at most 65535
 
 // What all kinds of files are filled from.
 struct Job {
@@ -45,6 +49,8 @@ std::string name_of(const std::string& config) {
   name.resize(std::min(name.size(), kLongestName));
   while (!name.empty() && name.back() == '-') name.pop_back();
   if (name.empty()) return "trivet";
+  for (const char* word : {"null", "true", "false", "yes", "no", "on", "off", "y", "n"})  // mean something else in YAML
+    if (name == word) return "job-" + name;
   return std::isdigit(static_cast<unsigned char>(name[0])) ? "job-" + name : name;
 }
 
@@ -66,6 +72,11 @@ Job job_of(const LaunchRequest& request, const std::vector<HostRanks>& hosts) {
         fmt::format("{}: device: \"auto\": this host cannot tell what the cluster's hosts have; for --emit, give "
                     "\"cpu\" or \"cuda\", for example with --set device=cuda",
                     command->config));
+  if (config.checkpoint.stop_seconds <= 0 || config.checkpoint.stop_seconds > kMostSecondsToSave)
+    throw ConfigError(
+        fmt::format("{}: checkpoint.stop_seconds {}: --emit tells the cluster how long to wait; give a number "
+                    "above 0, at most {}",
+                    command->config, config.checkpoint.stop_seconds, kMostSecondsToSave));
   Job job{.name = name_of(command->config),
           .config = command->config,
           .hosts = hosts.size(),
@@ -77,6 +88,14 @@ Job job_of(const LaunchRequest& request, const std::vector<HostRanks>& hosts) {
           .program = request.program};
   job.program[0] = "trivet";
   // A job that the cluster has ended and starts again goes on where it was.
+  for (size_t i = 0; i < command->others.size(); ++i) {
+    const std::string& word = command->others[i];
+    const bool has_value = i + 1 < command->others.size() && !command->others[i + 1].starts_with("-");
+    if (word.starts_with("--resume=") || (word == "--resume" && has_value))
+      throw ConfigError(
+          "--emit: --resume with a directory: the cluster could not start this job again, because it would go back to that "
+          "directory; leave it out");
+  }
   const auto is_resume = [](const std::string& word) { return word.starts_with("--resume"); };
   if (!job.checkpoints.empty() && std::none_of(command->others.begin(), command->others.end(), is_resume))
     job.program.emplace_back("--resume");
@@ -88,7 +107,7 @@ std::string count_of(size_t count, const std::string& what) {
 }
 
 std::string comment(const Job& job, const std::string& how_to_start) {
-  return fmt::format("# {}: {} with {} each.\n# {}\n", quoted(job.config), count_of(job.hosts, "host"),
+  return fmt::format("# {}: {} with {} each.\n# {}\n", printable(job.config), count_of(job.hosts, "host"),
                      count_of(job.ranks_per_host, "rank"), how_to_start);
 }
 
@@ -123,8 +142,7 @@ rm -f "$TRIVET_SECRET_FILE"
   return out + "srun --kill-on-bad-exit=1 " + quoted(job.program) + "\n";
 }
 
-// Pods that lose another one (exit code 10), are told to end or are killed (128 + 15, 128 + 9) are started again, and the job
-// continues from its checkpoint; every other failure would only happen again.
+// Pods are started again, and the job continues from its checkpoint, unless the failure would only happen again.
 constexpr const char* kKubernetes = R"(apiVersion: v1
 kind: Secret
 metadata: {{name: {name}}}
@@ -151,7 +169,7 @@ spec:
     - action: Ignore
       onPodConditions: [{{type: DisruptionTarget, status: "True"}}]
     - action: FailJob
-      onExitCodes: {{operator: NotIn, values: [10, 137, 143]}}
+      onExitCodes: {{operator: In, values: [{codes}]}}
   template:
     spec:
       subdomain: {name}
@@ -200,13 +218,16 @@ std::string kubernetes(const JobFileRequest& file, const Job& job) {
   const std::string image = need(file.image, "--image", "the container image that has trivet");
   const std::string volume = need(
       file.volume, "--volume", "the name of the persistent volume claim that holds the config, its data and its checkpoints");
+  std::vector<int> codes;
+  for (const ExitCode code : kWouldFailAgain) codes.push_back(static_cast<int>(code));
   std::string limit, resources;
   if (file.time_limit_minutes > 0) limit = fmt::format("  activeDeadlineSeconds: {}\n", file.time_limit_minutes * 60);
   if (job.uses_gpus) resources = fmt::format("        resources: {{limits: {{nvidia.com/gpu: {}}}}}\n", job.ranks_per_host);
   return comment(job, "Start it with kubectl apply -f. Who can read this file can join the job.") +
          fmt::format(kKubernetes, arg("name", job.name), arg("hosts", job.hosts),
                      arg("secret", comm::hexadecimal(comm::random_bytes(32))), arg("retries", kRetriesOfAHost * job.hosts),
-                     arg("limit", limit), arg("seconds", job.seconds_to_save + kMoreSecondsToEnd), arg("image", yaml(image)),
+                     arg("codes", fmt::join(codes, ", ")), arg("limit", limit),
+                     arg("seconds", job.seconds_to_save + kMoreSecondsToEnd), arg("image", yaml(image)),
                      arg("command", nlohmann::json(command_of_pod(job)).dump()), arg("resources", resources),
                      arg("volume", yaml(volume)));
 }
@@ -263,7 +284,7 @@ std::string torchrun(const Job& job) {
 std::string mpi(const LaunchRequest& request, const Job& job, const std::vector<HostRanks>& hosts) {
   std::string out = "#!/bin/bash\n" + comment(job, "Start it on the first of the hosts.");
   std::string command =
-      fmt::format("exec mpirun -n {} --map-by ppr:{}:node ", job.hosts * job.ranks_per_host, job.ranks_per_host);
+      fmt::format("exec mpirun -n {} --map-by ppr:{}:node --bind-to none ", job.hosts * job.ranks_per_host, job.ranks_per_host);
   if (job.hosts > 1) {
     const bool has_names = !request.hostfile.empty();
     out += fmt::format("set -eu\n{}export MASTER_ADDR=${{MASTER_ADDR:-{}}} MASTER_PORT=${{MASTER_PORT:-29500}}\n", kNeedsSecret,

@@ -3,22 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 
 #include "cli/launch/train_command.h"
-#include "core/error.h"
 #include "engine/config/load.h"
 
 namespace trivet::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Exit codes of failures that would happen again at the next start.
-constexpr std::array kWouldFailAgain{
-    ExitCode::Usage,    ExitCode::RanksDisagree, ExitCode::CheckpointNotWritten, ExitCode::CheckpointCorrupt,
-    ExitCode::Numerics, ExitCode::DataChanged,   ExitCode::VersionSkew};
 
 bool would_fail_again(int exit_code) {
   return std::any_of(kWouldFailAgain.begin(), kWouldFailAgain.end(),
@@ -63,10 +56,10 @@ bool holds_a_step(const std::string& directory) {
 }
 
 // A run that began with --resume OTHER goes on from its own checkpoints as soon as it has some.
-std::vector<std::string> resuming(const TrainCommand& command, const Config& config) {
+std::vector<std::string> resuming(const TrainCommand& command, const Config& config, bool owns_steps) {
   std::vector<std::string> program{command.program, "train", command.config};
   for (const std::string& override : command.overrides) program.insert(program.end(), {"--set", override});
-  const bool has_own = !config.checkpoint.directory.empty() && holds_a_step(config.checkpoint.directory);
+  const bool has_own = owns_steps && !config.checkpoint.directory.empty() && holds_a_step(config.checkpoint.directory);
   for (size_t i = 0; i < command.others.size(); ++i) {
     if (has_own && command.others[i].starts_with("--resume")) {
       const bool has_value = i + 1 < command.others.size() && !command.others[i + 1].starts_with("-");
@@ -81,10 +74,22 @@ std::vector<std::string> resuming(const TrainCommand& command, const Config& con
 
 }  // namespace
 
+JobStart first_start(const LaunchRequest& request, const std::vector<HostRanks>& hosts) {
+  JobStart start{.request = request, .hosts = hosts};
+  const auto command = train_command(request.program);
+  if (!command || request.max_restarts == 0) return start;
+  const std::string directory = load_config(command->config, command->overrides).checkpoint.directory;
+  const auto& words = command->others;
+  const auto resume = std::find(words.begin(), words.end(), "--resume");
+  const bool resumes = resume != words.end() && (resume + 1 == words.end() || (resume + 1)->starts_with("-"));
+  start.owns_steps = resumes || directory.empty() || !holds_a_step(directory);
+  return start;
+}
+
 std::optional<JobStart> start_again(const JobStart& before, const JobOutcome& outcome) {
   if (outcome.exit_code == 0 || outcome.ended_by_signal || would_fail_again(outcome.exit_code)) return std::nullopt;
   if (before.request.restart >= before.request.max_restarts) return std::nullopt;
-  JobStart next{.request = before.request, .hosts = {}};
+  JobStart next{.request = before.request, .hosts = {}, .owns_steps = before.owns_steps};
   ++next.request.restart;
   next.request.lost_hosts.insert(next.request.lost_hosts.end(), outcome.lost_hosts.begin(), outcome.lost_hosts.end());
   try {
@@ -93,11 +98,16 @@ std::optional<JobStart> start_again(const JobStart& before, const JobOutcome& ou
     return std::nullopt;
   }
   if (const auto command = train_command(before.request.program)) {
-    const Config config = load_config(command->config, command->overrides);
+    Config config;
+    try {
+      config = load_config(command->config, command->overrides);
+    } catch (const ConfigError&) {  // changed in the meantime
+      return std::nullopt;
+    }
     const int ranks = ranks_with_the_same_batch(config, before.hosts[0].world_size, next.hosts[0].world_size);
     if (ranks == 0) return std::nullopt;
     next.hosts = deal_ranks(first_slots(next.hosts, ranks));
-    next.request.program = resuming(*command, config);
+    next.request.program = resuming(*command, config, before.owns_steps);
   }
   if (next.hosts[0].host.name != before.hosts[0].host.name) next.request.master_address.clear();
   return next;

@@ -259,10 +259,10 @@ TEST(OtherLaunchers, GetHostsVariablesAndProgram) {
   request.launcher_arguments = "-u 5";
   const auto pdsh = other_command(OtherLauncher::Pdsh, request, two_hosts({1, 3}), inherited);
   EXPECT_THAT(pdsh.words, testing::IsSupersetOf({"pdsh", "-S", "-w", "a,b", "-u", "5"}));
-  EXPECT_THAT(pdsh.words.back(), HasSubstr("'--world_info' 'a:0,1@b:1,3'"));
-  EXPECT_THAT(pdsh.words.back(), HasSubstr("'--master_addr' 'a' '--master_port' '4711'"));
-  EXPECT_THAT(pdsh.words.back(), HasSubstr("--node_rank %n './p' '100%%' 'it'\\''s'"));
-  EXPECT_THAT(pdsh.words.back(), HasSubstr("'TRIVET_SECRET_FILE=/s'"));
+  EXPECT_THAT(pdsh.words.back(), HasSubstr("--world_info a:0,1@b:1,3"));
+  EXPECT_THAT(pdsh.words.back(), HasSubstr("--master_addr a --master_port 4711"));
+  EXPECT_THAT(pdsh.words.back(), HasSubstr("--node_rank %n ./p 100%% 'it'\\''s'"));
+  EXPECT_THAT(pdsh.words.back(), HasSubstr(" TRIVET_SECRET_FILE=/s "));
 }
 
 TEST(OtherLaunchers, RefuseWhatTheyCannotDo) {

@@ -54,18 +54,18 @@ TEST_F(JobFile, EqualsTheGoldenFile) {
 
 TEST_F(JobFile, OfOneHostNeedsNoPlaceToMeet) {
   EXPECT_EQ(emit("torchrun --num_gpus 2"),
-            "#!/bin/bash\n# 'GPT (2).json': 1 host with 2 ranks each.\n# Start it on that host.\nexec torchrun --no-python "
+            "#!/bin/bash\n# GPT (2).json: 1 host with 2 ranks each.\n# Start it on that host.\nexec torchrun --no-python "
             "--standalone --nproc-per-node=2 trivet train 'GPT (2).json' --resume\n");
   EXPECT_EQ(emit("mpi --num_gpus 2"),
-            "#!/bin/bash\n# 'GPT (2).json': 1 host with 2 ranks each.\n# Start it on the first of the hosts.\nexec mpirun -n 2 "
-            "--map-by ppr:2:node trivet train 'GPT (2).json' --resume\n");
+            "#!/bin/bash\n# GPT (2).json: 1 host with 2 ranks each.\n# Start it on the first of the hosts.\nexec mpirun -n 2 "
+            "--map-by ppr:2:node --bind-to none trivet train 'GPT (2).json' --resume\n");
 }
 
 TEST_F(JobFile, NamesTheHostsOfAHostfileAndTheFirstAsMeetingPlace) {
   folder_.write("hosts", "a slots=2\nb slots=2\nc slots=2\n");
   const std::string text = emit("mpi -H hosts --exclude b");
   EXPECT_THAT(text, HasSubstr("export MASTER_ADDR=${MASTER_ADDR:-a} "));
-  EXPECT_THAT(text, HasSubstr("mpirun -n 4 --map-by ppr:2:node --host a:2,c:2 -x"));
+  EXPECT_THAT(text, HasSubstr("mpirun -n 4 --map-by ppr:2:node --bind-to none --host a:2,c:2 -x"));
 }
 
 TEST_F(JobFile, AsksForGpusIfTheConfigUsesThem) {
@@ -78,7 +78,7 @@ TEST_F(JobFile, AsksForGpusIfTheConfigUsesThem) {
 TEST_F(JobFile, ResumesOnlyWhereCheckpointsAreSaved) {
   EXPECT_THAT(emit("slurm --num_gpus 4", "'GPT (2).json' --set checkpoint.directory="),
               ::testing::AllOf(Not(HasSubstr("--resume")), Not(HasSubstr("--signal"))));
-  EXPECT_THAT(emit("slurm --num_gpus 4", "'GPT (2).json' --resume=other"), Not(HasSubstr("--resume\n")));
+  EXPECT_THAT(emit("slurm --num_gpus 4", "'GPT (2).json' --resume"), HasSubstr("'GPT (2).json' --resume\n"));
 }
 
 TEST_F(JobFile, IsRefusedWithTheReason) {
@@ -97,6 +97,9 @@ TEST_F(JobFile, IsRefusedWithTheReason) {
   refused("slurm --num_gpus 2", "--emit: PROGRAM must be: trivet train CONFIG", "python3 train.py");
   refused("slurm --num_gpus 2", "no.json", "no.json");
   refused("slurm --num_gpus 2", "device: \"auto\": this host cannot tell", "'GPT (2).json' --set device=auto");
+  refused("slurm --num_gpus 2", "--emit: --resume with a directory", "'GPT (2).json' --resume other");
+  refused("slurm --num_gpus 2", "--emit: --resume with a directory", "'GPT (2).json' --resume=other");
+  refused("slurm --num_gpus 2", "checkpoint.stop_seconds 0: --emit tells", "'GPT (2).json' --set checkpoint.stop_seconds=0");
   folder_.write("hosts", "a slots=2\nb slots=3\n");
   refused("slurm -H hosts", "--emit: host \"a\" has 2 slots and \"b\" has 3; a job file needs the same number");
 }

@@ -240,7 +240,7 @@ INSTANTIATE_TEST_SUITE_P(
             {"--autotuning", "run", "/bin/true"},
             "--autotuning: \"/bin/true\" cannot be tuned; PROGRAM must be: trivet train CONFIG"},
         Bad{"AutotuningOfAnotherKind", {"--autotuning", "search", "/bin/true"}, "--autotuning: search not in {tune,run}"},
-        Bad{"Elastic", {"--elastic_training", "/bin/true"}, "--elastic_training: elastic training is not implemented"},
+        Bad{"Elastic", {"--elastic_training", "/bin/true"}, "--elastic_training: give --max_restarts"},
         Bad{"JsonWithoutDryRun", {"--json", "/bin/true"}, "--json: prints the result of --dry-run; give both"},
         Bad{"NoSuchHostFile",
             {"--hostfile", "/nowhere/hosts", "/bin/true"},
@@ -318,7 +318,7 @@ TEST_F(HostFile, GivesEachHostItsRanksWithoutSsh) {
 TEST_F(HostFile, IsShownAsTheCommandOfAnotherLauncher) {
   const std::string path = with("node17 slots=2\nnode18 slots=2\n");
   EXPECT_THAT(run({"-H", path, "--launcher", "slurm", "--dry-run", "/bin/true", "x y"}).output,
-              HasSubstr("'srun' '--nodelist=node17,node18' '--nodes=2' '--ntasks-per-node=2'"));
+              HasSubstr("srun --nodelist=node17,node18 --nodes=2 --ntasks-per-node=2"));
 }
 
 TEST_F(HostFile, ThatIsWrongIsRefusedWithItsLine) {

@@ -3,7 +3,9 @@
 #include "cli/launch/restarts.h"
 
 #include <gmock/gmock.h>
+#include <sys/socket.h>
 
+#include "cli/launch/guardian.h"
 #include "core/error.h"
 #include "tests/launch/launched_job.h"
 #include "tests/support/temporary_folder.h"
@@ -129,6 +131,24 @@ TEST_F(StartAgain, ResumesFromItsOwnCheckpointsOnceItHasSome) {
   EXPECT_THAT(cli::start_again(start, lost({}))->request.program, ElementsAre("python3", "train.py"));
 }
 
+TEST_F(StartAgain, DoesNotContinueAnotherRun) {
+  cli::JobStart start = job("a slots=2\n", -1, -1);
+  const std::string file = config(R"("train_batch_size": 8)");
+  std::filesystem::create_directories(folder_.at("saved/step-00000010"));  // of another run: nobody asked to resume from it
+  start.request.program = {"trivet", "train", file};
+  start = cli::first_start(start.request, start.hosts);
+  EXPECT_THAT(cli::start_again(start, lost({}))->request.program, ElementsAre("trivet", "train", file));
+  start.request.program.emplace_back("--resume");
+  start = cli::first_start(start.request, start.hosts);
+  EXPECT_THAT(cli::start_again(start, lost({}))->request.program, ElementsAre("trivet", "train", file, "--resume"));
+}
+
+TEST_F(StartAgain, NotOfAConfigThatHasBecomeWrong) {
+  cli::JobStart start = job("a slots=2\n", -1, -1);
+  start.request.program = {"trivet", "train", folder_.write("config.json", "{\"model\":")};
+  EXPECT_FALSE(cli::start_again(start, lost({})));
+}
+
 std::vector<std::string> launch(const std::string& flags, const std::string& script) {
   std::vector<std::string> command{kTrivet, "launch", "--num_gpus", "2"};
   std::istringstream words(flags);
@@ -158,6 +178,21 @@ TEST(Restart, IsNotTriedAfterASignalToTheLauncher) {
   ::kill(process.pid(), SIGTERM);
   EXPECT_EQ(process.wait(), 128 + SIGTERM);
   EXPECT_THAT(process.output(), ::testing::Not(HasSubstr("restart")));
+}
+
+TEST(GuardedOutcome, SaysThatASignalToTheLauncherEndedIt) {
+  // As before the ranks have started: the job itself ends with an error that does not say so.
+  cli::LauncherSide side;
+  const cli::JobOutcome got = cli::run_guarded(
+      [&](const cli::GuardianEnds& ends) -> cli::JobOutcome {
+        ::kill(::getppid(), SIGTERM);
+        int signal = 0;
+        if (::recv(ends.orders, &signal, sizeof signal, 0) != sizeof signal || signal != SIGTERM) return {};
+        throw Error(ExitCode::Rendezvous, "ended before the ranks started");
+      },
+      side);
+  EXPECT_EQ(got.exit_code, 13);
+  EXPECT_TRUE(got.ended_by_signal);
 }
 
 TEST(Restart, FlagsThatDoNotGoTogetherAreRefused) {

@@ -158,7 +158,9 @@ JobOutcome HostsJob::run() {
   const RankEnd* cause = root_cause(record_.ends);
   const bool is_consequence = cause == nullptr || cause->by_us || cause->exit_code == static_cast<int>(ExitCode::PeerLost) ||
                               cause->exit_code == static_cast<int>(ExitCode::Rendezvous);
-  return unexplained_ && is_consequence && record_.signal == 0 ? *unexplained_ : outcome;
+  if (!unexplained_ || !is_consequence || record_.signal != 0) return outcome;
+  unexplained_->lost_hosts = outcome.lost_hosts;
+  return *unexplained_;
 }
 
 // As on one host (supervisor.h): after a success it waits for the reader, otherwise it gives up when nobody reads.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# 'GPT (2).json': 2 hosts with 8 ranks each.
+# GPT (2).json: 2 hosts with 8 ranks each.
 # Start it with sbatch, from a directory that all nodes share.
 #SBATCH --job-name=gpt-2
 #SBATCH --nodes=2

@@ -1,5 +1,5 @@
 #!/bin/bash
-# 'GPT (2).json': 2 hosts with 8 ranks each.
+# GPT (2).json: 2 hosts with 8 ranks each.
 # Start it on each of the hosts, with FIRST_HOST=name of one of them.
 set -eu
 : "${FIRST_HOST:?must be the name of one of the hosts, the same on all}"
