@@ -136,7 +136,8 @@ TEST(AgentMessages, ArriveAsTheyWereSent) {
 }
 
 TEST(AgentMessages, RefuseWhatCannotBeRead) {
-  for (const char* text : {"", "{", "{\"task\":{}}", "{\"order\":\"x\"}", "{\"failed\":\"zz\"}"})
+  for (const char* text : {"", "{", "{\"task\":{}}", "{\"order\":\"x\"}", "{\"failed\":\"zz\"}", "{\"order\":9.5}",
+                           "{\"listening\":8589934593}", "{\"printed\":[18446744073709551615,0]}", "{\"printed\":[1e300,0]}"})
     EXPECT_THROW(decode_control(text), CommError) << text;
 }
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <utility>
 
 #include "comm/secret.h"
 #include "core/error.h"
@@ -36,17 +38,32 @@ std::vector<std::string> texts(const Json& json) {
   return out;
 }
 
+// Json converts whatever number there is, and cuts off what does not fit.
+template <class T>
+T integer(const Json& json) {
+  const bool fits = json.is_number_unsigned() ? std::in_range<T>(json.get<uint64_t>())
+                                              : json.is_number_integer() && std::in_range<T>(json.get<int64_t>());
+  if (!fits) throw std::out_of_range(json.dump() + " is not an integer of the range");
+  return json.get<T>();
+}
+
+std::vector<int> integers(const Json& json) {
+  std::vector<int> out;
+  for (const Json& one : json) out.push_back(integer<int>(one));
+  return out;
+}
+
 Json encode(const HostRanks& on) {
   return {{"host", on.host.name}, {"slots", on.host.slots},      {"node_rank", on.node_rank},
           {"nodes", on.nodes},    {"first_rank", on.first_rank}, {"world_size", on.world_size}};
 }
 
 HostRanks host_ranks(const Json& json) {
-  return {.host = {json.at("host"), json.at("slots")},
-          .node_rank = json.at("node_rank"),
-          .nodes = json.at("nodes"),
-          .first_rank = json.at("first_rank"),
-          .world_size = json.at("world_size")};
+  return {.host = {json.at("host"), integers(json.at("slots"))},
+          .node_rank = integer<int>(json.at("node_rank")),
+          .nodes = integer<int>(json.at("nodes")),
+          .first_rank = integer<int>(json.at("first_rank")),
+          .world_size = integer<int>(json.at("world_size"))};
 }
 
 Json encode(const LaunchRequest& request) {
@@ -66,9 +83,9 @@ LaunchRequest launch_request(const Json& json) {
   request.core_list = json.at("core_list");
   request.log_folder = bytes(json.at("log_folder"));
   request.save_pid = json.at("save_pid");
-  request.shutdown_timeout_s = json.at("shutdown_timeout_s");
+  request.shutdown_timeout_s = integer<int>(json.at("shutdown_timeout_s"));
   request.quiet = json.at("quiet");
-  request.restart = json.at("restart");
+  request.restart = integer<int>(json.at("restart"));
   request.program = texts(json.at("program"));
   return request;
 }
@@ -112,14 +129,14 @@ HostReport host_report(const Json& json) {
           .problems = texts(json.at("problems")),
           .address = json.at("address"),
           .address_of_launcher = json.at("address_of_launcher"),
-          .cores = json.at("cores"),
-          .memory_bytes = json.at("memory_bytes"),
-          .disk_bytes = json.at("disk_bytes"),
+          .cores = integer<int>(json.at("cores")),
+          .memory_bytes = integer<int64_t>(json.at("memory_bytes")),
+          .disk_bytes = integer<int64_t>(json.at("disk_bytes")),
           .time = json.at("time")};
 }
 
 Json encode(const Address& address) { return {{"host", address.host}, {"port", address.port}}; }
-Address address_of(const Json& json) { return {json.at("host"), json.at("port")}; }
+Address address_of(const Json& json) { return {json.at("host"), integer<int>(json.at("port"))}; }
 
 }  // namespace
 
@@ -148,16 +165,17 @@ Control decode_control(const std::string& text) {
     if (json.contains("listen")) control.listen = address_of(json.at("listen"));
     if (json.contains("reach")) control.reach = address_of(json.at("reach"));
     if (json.contains("start")) control.start = address_of(json.at("start"));
-    if (json.contains("order")) control.order = json.at("order").get<int>();
-    if (json.contains("printed")) control.printed = json.at("printed").get<std::array<int64_t, 2>>();
+    if (json.contains("order")) control.order = integer<int>(json.at("order"));
+    if (json.contains("printed"))
+      control.printed = {integer<int64_t>(json.at("printed").at(0)), integer<int64_t>(json.at("printed").at(1))};
     control.alive = json.contains("alive");
     if (json.contains("report")) control.report = host_report(json.at("report"));
-    if (json.contains("listening")) control.listening = json.at("listening").get<int>();
+    if (json.contains("listening")) control.listening = integer<int>(json.at("listening"));
     if (json.contains("reached")) control.reached = bytes(json.at("reached"));
     if (json.contains("failed")) control.failed = bytes(json.at("failed"));
     if (json.contains("ended")) {
       const Json& ended = json.at("ended");
-      control.ended = {ended.at("exit_code").get<int>(), bytes(ended.at("text"))};
+      control.ended = {integer<int>(ended.at("exit_code")), bytes(ended.at("text"))};
     }
     return control;
   } catch (const std::exception& error) {  // nlohmann's, and those of std::stoi
