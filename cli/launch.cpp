@@ -12,6 +12,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <thread>
 
 #include "cli/commands.h"
 #include "cli/launch/autotuning.h"
@@ -46,6 +47,7 @@ Examples:
 
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr std::chrono::seconds kJoinDeadline{30};
+constexpr std::chrono::seconds kQuickFailure{60};
 
 // DeepSpeed's flags that this version does not support. Each is refused by name, with advice.
 struct UnsupportedFlag {
@@ -327,13 +329,28 @@ JobOutcome run(const LaunchFlags& flags, Way way, const LaunchRequest& job, cons
   become(other_command(kOtherLaunchers.at(flags.launcher), job, hosts, environment));
 }
 
-JobOutcome run_with_restarts(const LaunchFlags& flags, Way way, JobStart start, const comm::Environment& environment) {
-  for (;;) {
-    const JobOutcome outcome = run(flags, way, start.request, start.hosts, environment);
-    const auto next = start_again(start, outcome);
-    if (!next) return outcome;
-    if (!start.request.quiet) fmt::print(stderr, "trivet {}; {}\n", outcome.text, describe(*next));
-    start = *next;
+// A job that fails soon after each start does not keep its hosts busy with starts: 0, 1, 2, 4, ... seconds, at most 30.
+std::chrono::seconds pause_before_start(int quick_failures) {
+  return std::chrono::seconds(quick_failures <= 1 ? 0 : std::min(30, 1 << std::min(quick_failures - 2, 5)));
+}
+
+// In the end `start` is the last one.
+JobOutcome run_with_restarts(const LaunchFlags& flags, Way way, JobStart& start, const comm::Environment& environment) {
+  for (int quick_failures = 0;;) {
+    const auto began = std::chrono::steady_clock::now();
+    JobOutcome outcome = run(flags, way, start.request, start.hosts, environment);
+    if (outcome.exit_code == 0 || start.request.max_restarts == 0) return outcome;
+    const NextStart next = start_again(start, outcome);
+    if (!next.start) {
+      if (!outcome.ended_by_signal) outcome.text += "; no restart: " + next.why_not;
+      return outcome;
+    }
+    if (!start.request.quiet) fmt::print(stderr, "trivet {}; {}\n", outcome.text, describe(*next.start, outcome));
+    const bool failed = next.start->failures > start.failures;
+    const bool quick = std::chrono::steady_clock::now() - began < kQuickFailure;
+    quick_failures = failed && quick ? quick_failures + 1 : 0;
+    std::this_thread::sleep_for(pause_before_start(quick_failures));
+    start = *next.start;
   }
 }
 
@@ -351,7 +368,8 @@ void launch_job(const CLI::App& launch, LaunchFlags& flags) {
   if (!request.core_list.empty()) request.bind_cores = true;
   const comm::Environment environment = comm::current_environment();
   request.takes_allocation = (flags.launcher == "slurm" || !flags.emit.empty()) && request.hostfile.empty();
-  const std::vector<HostRanks> hosts = hosts_of_job(request);
+  const std::vector<Host> candidates = candidate_hosts(request);
+  const std::vector<HostRanks> hosts = choose_hosts(candidates, request.nodes, request);
   if (!flags.emit.empty()) return print_job_file(flags, hosts);
   const Way way = way_of(flags, hosts);
   if (request.master_address.empty() && hosts.size() == 1 && (way == Way::Here || way == Way::OneOfMany))
@@ -361,8 +379,11 @@ void launch_job(const CLI::App& launch, LaunchFlags& flags) {
     throw ConfigError(fmt::format("--autotuning run and --launcher {}: tune first (--autotuning tune), then start the training",
                                   flags.launcher));
   if (request.dry_run) return print_dry_run(flags, way, jobs, hosts, environment);
+  std::vector<std::string> absent;
   for (const LaunchRequest& job : jobs) {
-    const JobOutcome outcome = run_with_restarts(flags, way, first_start(job, hosts), environment);
+    JobStart start = first_start(job, candidates, absent);
+    const JobOutcome outcome = run_with_restarts(flags, way, start, environment);
+    absent = start.absent;
     if (outcome.exit_code != 0) throw Error(static_cast<ExitCode>(outcome.exit_code), outcome.text);
   }
 }

@@ -96,22 +96,24 @@ void tell(int to, char kind, const std::string& text) {
   ::send(to, message.data(), message.size(), MSG_NOSIGNAL);
 }
 
-// Sends "CODE BY_SIGNAL LOST,HOSTS TEXT". An outcome is sent in the same way as an error that ended the job before it had an
-// outcome.
+// Sends "CODE BY_SIGNAL LOST,HOSTS RETURNED,HOSTS TEXT". An outcome is sent in the same way as an error that ended the job
+// before it had an outcome.
 void send_outcome(int to, const JobOutcome& outcome) {
   tell(to, kOutcome,
-       fmt::format("{} {} {} {}", outcome.exit_code, int{outcome.ended_by_signal}, fmt::join(outcome.lost_hosts, ","),
-                   outcome.text));
+       fmt::format("{} {} {} {} {}", outcome.exit_code, int{outcome.ended_by_signal}, fmt::join(outcome.lost_hosts, ","),
+                   fmt::join(outcome.returned_hosts, ","), outcome.text));
 }
 
 std::optional<JobOutcome> read_outcome(const std::string& message) {
   JobOutcome outcome;
   std::istringstream words(message);
-  std::string hosts;
-  if (!(words >> outcome.exit_code >> outcome.ended_by_signal) || words.get() != ' ' || !std::getline(words, hosts, ' '))
-    return std::nullopt;
-  std::istringstream names(hosts);
-  for (std::string name; std::getline(names, name, ',');) outcome.lost_hosts.push_back(name);
+  if (!(words >> outcome.exit_code >> outcome.ended_by_signal) || words.get() != ' ') return std::nullopt;
+  for (std::vector<std::string>* hosts : {&outcome.lost_hosts, &outcome.returned_hosts}) {
+    std::string list;
+    if (!std::getline(words, list, ' ')) return std::nullopt;
+    std::istringstream names(list);
+    for (std::string name; std::getline(names, name, ',');) hosts->push_back(name);
+  }
   outcome.text = message.substr(words.eof() ? message.size() : static_cast<size_t>(words.tellg()));
   return outcome;
 }

@@ -30,8 +30,9 @@ inline constexpr const char* kHadToKillMessage = "had to kill";
 struct JobOutcome {
   int exit_code = 0;
   std::string text;
-  bool ended_by_signal = false;  // to the launcher
-  std::vector<std::string> lost_hosts = {};
+  bool ended_by_signal = false;                  // to the launcher
+  std::vector<std::string> lost_hosts = {};      // in the course of it, or that did not answer when it was to start
+  std::vector<std::string> returned_hosts = {};  // awaited ones (LaunchRequest) that answer again; the job was ended for them
 };
 
 // A host whose agent ended, or fell silent, before it had said how all of its ranks ended.

@@ -40,18 +40,6 @@ void check_counts(const LaunchRequest& request) {
     throw ConfigError("--num_nodes cannot be used with --include or --exclude; these name the hosts themselves");
 }
 
-// A restart takes fewer hosts if there are not enough; without --min_nodes it needs as many as the first start.
-void leave_out_lost_hosts(std::vector<Host>& hosts, const LaunchRequest& request) {
-  const size_t wanted = request.nodes > 0 ? request.nodes : hosts.size();
-  std::erase_if(hosts, [&](const Host& host) {
-    return std::find(request.lost_hosts.begin(), request.lost_hosts.end(), host.name) != request.lost_hosts.end();
-  });
-  const size_t least = request.min_nodes > 0 ? request.min_nodes : wanted;
-  if (hosts.size() < least)
-    throw ConfigError(fmt::format("{} of {} hosts are left, and --min_nodes is {}", hosts.size(), wanted, least));
-  hosts.resize(std::min(hosts.size(), wanted));
-}
-
 void keep_the_first_hosts(std::vector<Host>& hosts, int nodes) {
   if (nodes < 0) return;
   if (nodes > static_cast<int>(hosts.size()))
@@ -81,13 +69,17 @@ bool are_the_first(const std::vector<int>& slots) {
 
 }  // namespace
 
-std::vector<HostRanks> hosts_of_job(const LaunchRequest& request) {
+std::vector<Host> candidate_hosts(const LaunchRequest& request) {
   check_counts(request);
-  std::vector<Host> hosts = filter_hosts(named_hosts(request), request.include, request.exclude);
-  if (request.restart > 0)
-    leave_out_lost_hosts(hosts, request);
-  else
-    keep_the_first_hosts(hosts, request.nodes);
+  return filter_hosts(named_hosts(request), request.include, request.exclude);
+}
+
+std::vector<HostRanks> hosts_of_job(const LaunchRequest& request) {
+  return choose_hosts(candidate_hosts(request), request.nodes, request);
+}
+
+std::vector<HostRanks> choose_hosts(std::vector<Host> hosts, int nodes, const LaunchRequest& request) {
+  keep_the_first_hosts(hosts, nodes);
   keep_the_first_slots(hosts, request.ranks);
   std::string here;
   int world_size = 0;

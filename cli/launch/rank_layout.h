@@ -28,8 +28,12 @@ struct RankLayout {
   comm::Environment environment = {};  // added to the launcher's own environment
 };
 
-// The hosts of the job in the order of the hostfile, after filters, --num_nodes and --num_gpus, with ranks numbered from host
-// to host. Without a hostfile it is this host. Throws ConfigError if the flags contradict each other or the hostfile.
+// The hosts that the job may use: those of the hostfile after --include and --exclude. Without a hostfile it is this host.
+// Throws ConfigError if the flags contradict each other or the hostfile.
+std::vector<Host> candidate_hosts(const LaunchRequest& request);
+// The first `nodes` of them (-1: all), of each the first --num_gpus slots. Throws ConfigError if there are too few.
+std::vector<HostRanks> choose_hosts(std::vector<Host> hosts, int nodes, const LaunchRequest& request);
+// The hosts of a job's first start.
 std::vector<HostRanks> hosts_of_job(const LaunchRequest& request);
 // Numbers the ranks in the order of the hosts and their slots.
 std::vector<HostRanks> deal_ranks(std::vector<Host> hosts);

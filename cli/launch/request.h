@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/launch/hostfile.h"
+
 namespace trivet::cli {
 
 struct LaunchRequest {
@@ -28,11 +30,12 @@ struct LaunchRequest {
   int node_rank = -1;
   // Restarts.
   int max_restarts = 0;
-  int min_nodes = -1;                        // hosts that a restart needs at least; -1: as many as the first start
-  int restart = 0;                           // how often the job has started again
-  std::vector<std::string> lost_hosts = {};  // not used any more
-  std::string world;                         // --world_info: the hosts and slots as in --include, instead of a hostfile
-  std::vector<std::string> program;          // with its arguments, unchanged
+  int min_nodes = -1;  // hosts that a restart needs at least; -1: as many as the first start
+  int restart = 0;     // how often the job has started again
+  // Lost hosts that the job lacks: when one of them answers again, the ranks save and end, and the job starts again with it.
+  std::vector<Host> awaited_hosts = {};
+  std::string world;                 // --world_info: the hosts and slots as in --include, instead of a hostfile
+  std::vector<std::string> program;  // with its arguments, unchanged
 };
 
 }  // namespace trivet::cli

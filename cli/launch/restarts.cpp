@@ -72,10 +72,74 @@ std::vector<std::string> resuming(const TrainCommand& command, const Config& con
   return program;
 }
 
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// As one of --max_restarts; not if the job was only ended to take a host in.
+bool is_counted(const JobOutcome& outcome) { return outcome.returned_hosts.empty() || !outcome.lost_hosts.empty(); }
+
+int hosts_wanted(const JobStart& job) {
+  return job.request.nodes > 0 ? job.request.nodes : static_cast<int>(job.candidates.size());
+}
+
+std::vector<Host> present_hosts(const JobStart& job) {
+  std::vector<Host> present = job.candidates;
+  std::erase_if(present, [&](const Host& host) { return contains(job.absent, host.name); });
+  return present;
+}
+
+// Throws ConfigError if too few hosts are left.
+std::vector<HostRanks> hosts_that_are_left(const JobStart& job) {
+  const std::vector<Host> present = present_hosts(job);
+  const int wanted = hosts_wanted(job), left = static_cast<int>(present.size());
+  const int least = job.request.min_nodes > 0 ? job.request.min_nodes : wanted;
+  if (left < least)
+    throw ConfigError(fmt::format("{} of {} hosts are left, and {}", left, job.candidates.size(),
+                                  job.request.min_nodes > 0 ? fmt::format("--min_nodes is {}", least)
+                                                            : fmt::format("the job needs {} (--min_nodes)", least)));
+  return choose_hosts(present, std::min(left, wanted), job.request);
+}
+
+// A job is only ended for a host that has come back if it then goes on from where it was, with more ranks.
+std::vector<Host> hosts_to_await(const JobStart& job, const Config& config) {
+  if (config.checkpoint.directory.empty() || static_cast<int>(present_hosts(job).size()) >= hosts_wanted(job)) return {};
+  JobStart complete = job;
+  complete.absent.clear();
+  const int most = hosts_that_are_left(complete)[0].world_size;
+  if (ranks_with_the_same_batch(config, job.most_ranks, most) <= job.hosts[0].world_size) return {};
+  std::vector<Host> awaited = job.candidates;
+  std::erase_if(awaited, [&](const Host& host) { return !contains(job.absent, host.name); });
+  return awaited;
+}
+
+// Fewer ranks and another program, if it is `trivet train`. Throws ConfigError if none can train with the same batch.
+void fit_to_config(JobStart& next) {
+  const auto command = train_command(next.request.program);
+  if (!command) return;
+  const Config config = load_config(command->config, command->overrides);
+  const int left = next.hosts[0].world_size;
+  const int ranks = ranks_with_the_same_batch(config, next.most_ranks, left);
+  if (ranks == 0)
+    throw ConfigError(
+        fmt::format("no number of ranks up to {} can train with the batch of {} ranks; give train_batch_size, and not "
+                    "gradient_accumulation_steps",
+                    left, next.most_ranks));
+  next.hosts = deal_ranks(first_slots(next.hosts, ranks));
+  next.request.program = resuming(*command, config, next.owns_steps);
+  next.request.awaited_hosts = hosts_to_await(next, config);
+}
+
 }  // namespace
 
-JobStart first_start(const LaunchRequest& request, const std::vector<HostRanks>& hosts) {
-  JobStart start{.request = request, .hosts = hosts};
+JobStart first_start(const LaunchRequest& request, const std::vector<Host>& candidates,
+                     const std::vector<std::string>& absent) {
+  JobStart start{.request = request, .candidates = candidates, .absent = absent, .hosts = {}};
+  start.hosts = absent.empty() ? choose_hosts(candidates, request.nodes, request) : hosts_that_are_left(start);
+  start.most_ranks = start.hosts[0].world_size;
+  if (request.min_nodes > static_cast<int>(start.hosts.size()))
+    throw ConfigError(fmt::format("--min_nodes {}: the job has only {} host{}", request.min_nodes, start.hosts.size(),
+                                  start.hosts.size() == 1 ? "" : "s"));
   const auto command = train_command(request.program);
   if (!command || request.max_restarts == 0) return start;
   const std::string directory = load_config(command->config, command->overrides).checkpoint.directory;
@@ -86,37 +150,35 @@ JobStart first_start(const LaunchRequest& request, const std::vector<HostRanks>&
   return start;
 }
 
-std::optional<JobStart> start_again(const JobStart& before, const JobOutcome& outcome) {
-  if (outcome.exit_code == 0 || outcome.ended_by_signal || would_fail_again(outcome.exit_code)) return std::nullopt;
-  if (before.request.restart >= before.request.max_restarts) return std::nullopt;
-  JobStart next{.request = before.request, .hosts = {}, .owns_steps = before.owns_steps};
+NextStart start_again(const JobStart& before, const JobOutcome& outcome) {
+  if (outcome.ended_by_signal) return {.why_not = "the launcher was told to end the job"};
+  if (would_fail_again(outcome.exit_code))
+    return {.why_not = fmt::format("what ends with exit code {} would only happen again", outcome.exit_code)};
+  JobStart next = before;
+  next.request.awaited_hosts.clear();
   ++next.request.restart;
-  next.request.lost_hosts.insert(next.request.lost_hosts.end(), outcome.lost_hosts.begin(), outcome.lost_hosts.end());
+  if (is_counted(outcome)) ++next.failures;
+  if (next.failures > next.request.max_restarts)
+    return {.why_not = fmt::format("it has started again {} time{} (--max_restarts)", before.failures,
+                                   before.failures == 1 ? "" : "s")};
+  std::erase_if(next.absent, [&](const std::string& name) { return contains(outcome.returned_hosts, name); });
+  next.absent.insert(next.absent.end(), outcome.lost_hosts.begin(), outcome.lost_hosts.end());
   try {
-    next.hosts = hosts_of_job(next.request);
-  } catch (const ConfigError&) {  // too few hosts are left
-    return std::nullopt;
-  }
-  if (const auto command = train_command(before.request.program)) {
-    Config config;
-    try {
-      config = load_config(command->config, command->overrides);
-    } catch (const ConfigError&) {  // changed in the meantime
-      return std::nullopt;
-    }
-    const int ranks = ranks_with_the_same_batch(config, before.hosts[0].world_size, next.hosts[0].world_size);
-    if (ranks == 0) return std::nullopt;
-    next.hosts = deal_ranks(first_slots(next.hosts, ranks));
-    next.request.program = resuming(*command, config, before.owns_steps);
+    next.hosts = hosts_that_are_left(next);
+    fit_to_config(next);
+  } catch (const ConfigError& error) {  // that of a config that has changed in the meantime, too
+    return {.why_not = error.what()};
   }
   if (next.hosts[0].host.name != before.hosts[0].host.name) next.request.master_address.clear();
-  return next;
+  return {.start = std::move(next)};
 }
 
-std::string describe(const JobStart& start) {
+std::string describe(const JobStart& start, const JobOutcome& outcome) {
   const int ranks = start.hosts[0].world_size;
-  return fmt::format("restart {} of {}, on {} host{} with {} rank{}", start.request.restart, start.request.max_restarts,
-                     start.hosts.size(), start.hosts.size() == 1 ? "" : "s", ranks, ranks == 1 ? "" : "s");
+  const std::string where = fmt::format("on {} host{} with {} rank{}", start.hosts.size(), start.hosts.size() == 1 ? "" : "s",
+                                        ranks, ranks == 1 ? "" : "s");
+  if (!is_counted(outcome)) return "it starts again " + where;
+  return fmt::format("restart {} of {}, {}", start.failures, start.request.max_restarts, where);
 }
 
 }  // namespace trivet::cli

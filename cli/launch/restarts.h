@@ -1,4 +1,5 @@
-// trivet launch --max_restarts: a job that has failed starts again, from its newest checkpoint, on the hosts that are left.
+// trivet launch --max_restarts: a job that has failed starts again, from its newest checkpoint, on the hosts that are left, and
+// takes lost hosts in again when they answer.
 #pragma once
 
 #include <array>
@@ -18,21 +19,32 @@ inline constexpr std::array kWouldFailAgain{
     ExitCode::Numerics, ExitCode::DataChanged,   ExitCode::VersionSkew};
 
 struct JobStart {
-  LaunchRequest request;  // of this start: its number, the lost hosts, and the program, which resumes
+  LaunchRequest request;            // of this start: its number, the hosts that it awaits, and the program, which resumes
+  std::vector<Host> candidates;     // what the job may use, as the hostfile was when it began
+  std::vector<std::string> absent;  // those of them that were lost and have not come back
   std::vector<HostRanks> hosts;
+  int most_ranks = 0;      // of the first start; the batch was chosen for them
+  int failures = 0;        // the restarts that --max_restarts counts
   bool owns_steps = true;  // what is in checkpoint.directory is of this job
 };
 
+// Either a start, or the reason why there is none.
+struct NextStart {
+  std::optional<JobStart> start = {};
+  std::string why_not = {};
+};
+
 // Steps that are in checkpoint.directory before the first start are of another run, unless the program resumes from them.
-JobStart first_start(const LaunchRequest& request, const std::vector<HostRanks>& hosts);
+JobStart first_start(const LaunchRequest& request, const std::vector<Host>& candidates,
+                     const std::vector<std::string>& absent = {});
 
-// The next start after one that ended with `outcome`. None if there is nothing to repeat: the job succeeded or was ended by a
-// signal to the launcher, the failure would only happen again (a wrong config, data that changed), all --max_restarts are used
-// up, or fewer than --min_nodes hosts are left. Of `trivet train`, as many ranks start as the config's batch and grid allow,
-// and the batch stays the same.
-std::optional<JobStart> start_again(const JobStart& before, const JobOutcome& outcome);
+// The next start after one that did not succeed. There is none if the job was ended by a signal to the launcher, if the failure
+// would only happen again (a wrong config, data that changed), if all --max_restarts are used up, or if fewer than --min_nodes
+// hosts are left. Of `trivet train`, as many ranks start as the config's batch and grid allow, and the batch stays the same.
+NextStart start_again(const JobStart& before, const JobOutcome& outcome);
 
-// "restart 1 of 3, on 2 hosts with 6 ranks"
-std::string describe(const JobStart& start);
+// What follows `outcome`: "restart 1 of 3, on 2 hosts with 6 ranks"; "it starts again on 3 hosts with 8 ranks" if a host has
+// come back, which --max_restarts does not count.
+std::string describe(const JobStart& start, const JobOutcome& outcome);
 
 }  // namespace trivet::cli

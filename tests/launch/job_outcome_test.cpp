@@ -49,6 +49,7 @@ TEST_P(OutcomeOfAJob, NamesTheCause) {
 TEST(GuardedOutcome, ArrivesAsItWas) {
   for (const cli::JobOutcome& sent :
        {cli::JobOutcome{.exit_code = 10, .text = "two\nlines", .ended_by_signal = true, .lost_hosts = {"a", "b.example"}},
+        cli::JobOutcome{.exit_code = 143, .text = "host d", .lost_hosts = {"a"}, .returned_hosts = {"d", "e"}},
         cli::JobOutcome{.exit_code = 3, .text = "one"}, cli::JobOutcome{}}) {
     cli::LauncherSide side;
     const cli::JobOutcome got = cli::run_guarded([&](const cli::GuardianEnds&) { return sent; }, side);
@@ -56,6 +57,7 @@ TEST(GuardedOutcome, ArrivesAsItWas) {
     EXPECT_EQ(got.text, sent.text);
     EXPECT_EQ(got.ended_by_signal, sent.ended_by_signal);
     EXPECT_EQ(got.lost_hosts, sent.lost_hosts);
+    EXPECT_EQ(got.returned_hosts, sent.returned_hosts);
   }
 }
 

@@ -26,11 +26,13 @@ class StartAgain : public ::testing::Test {
     start.request.min_nodes = min_nodes;
     start.request.max_restarts = 2;
     start.request.program = {"python3", "train.py"};
-    start.hosts = cli::hosts_of_job(start.request);
-    return start;
+    return cli::first_start(start.request, cli::candidate_hosts(start.request));
   }
   static cli::JobOutcome lost(std::vector<std::string> hosts) {
     return {.exit_code = static_cast<int>(ExitCode::PeerLost), .text = "lost", .lost_hosts = std::move(hosts)};
+  }
+  static std::optional<cli::JobStart> next_start(const cli::JobStart& before, const cli::JobOutcome& outcome) {
+    return cli::start_again(before, outcome).start;
   }
   static std::vector<std::string> names(const cli::JobStart& start) {
     std::vector<std::string> names;
@@ -49,52 +51,110 @@ class StartAgain : public ::testing::Test {
 };
 
 TEST_F(StartAgain, ASpareTakesThePlaceOfALostHost) {
-  const auto next = cli::start_again(job("a slots=2\nb slots=2\nc slots=2\n", 2, -1), lost({"b"}));
+  const auto next = next_start(job("a slots=2\nb slots=2\nc slots=2\n", 2, -1), lost({"b"}));
   ASSERT_TRUE(next);
   EXPECT_THAT(names(*next), ElementsAre("a:2", "c:2"));
   EXPECT_EQ(next->hosts[1].first_rank, 2);
   EXPECT_EQ(next->hosts[1].world_size, 4);
   EXPECT_EQ(next->request.restart, 1);
-  EXPECT_EQ(cli::describe(*next), "restart 1 of 2, on 2 hosts with 4 ranks");
+  EXPECT_EQ(cli::describe(*next, lost({"b"})), "restart 1 of 2, on 2 hosts with 4 ranks");
 }
 
 TEST_F(StartAgain, WithoutASpareItNeedsMinNodes) {
-  EXPECT_FALSE(cli::start_again(job("a slots=2\nb slots=2\n", -1, -1), lost({"b"})));
-  EXPECT_FALSE(cli::start_again(job("a slots=2\nb slots=2\nc slots=2\n", -1, 2), lost({"b", "c"})));
-  const auto next = cli::start_again(job("a slots=2\nb slots=2\nc slots=2\n", -1, 2), lost({"a"}));
+  EXPECT_FALSE(next_start(job("a slots=2\nb slots=2\n", -1, -1), lost({"b"})));
+  EXPECT_FALSE(next_start(job("a slots=2\nb slots=2\nc slots=2\n", -1, 2), lost({"b", "c"})));
+  const auto next = next_start(job("a slots=2\nb slots=2\nc slots=2\n", -1, 2), lost({"a"}));
   ASSERT_TRUE(next);
   EXPECT_THAT(names(*next), ElementsAre("b:2", "c:2"));
 }
 
 TEST_F(StartAgain, LostHostsStayOut) {
-  const auto second = cli::start_again(job("a slots=1\nb slots=1\nc slots=1\n", -1, 1), lost({"b"}));
+  const auto second = next_start(job("a slots=1\nb slots=1\nc slots=1\n", -1, 1), lost({"b"}));
   ASSERT_TRUE(second);
-  const auto third = cli::start_again(*second, lost({"c"}));
+  const auto third = next_start(*second, lost({"c"}));
   ASSERT_TRUE(third);
   EXPECT_THAT(names(*third), ElementsAre("a:1"));
-  EXPECT_EQ(cli::describe(*third), "restart 2 of 2, on 1 host with 1 rank");
-  EXPECT_FALSE(cli::start_again(*third, lost({}))) << "all restarts are used up";
+  EXPECT_EQ(cli::describe(*third, lost({"c"})), "restart 2 of 2, on 1 host with 1 rank");
+  EXPECT_FALSE(next_start(*third, lost({}))) << "all restarts are used up";
+}
+
+TEST_F(StartAgain, AHostThatAnswersAgainIsTakenIn) {
+  cli::JobStart start = job("a slots=2\nb slots=2\nc slots=2\n", -1, 1);
+  start.request.program = {"trivet", "train", config(R"("train_batch_size": 12, "train_micro_batch_size_per_gpu": 1)")};
+  const auto without = next_start(start, lost({"b"}));
+  ASSERT_TRUE(without);
+  ASSERT_EQ(without->request.awaited_hosts.size(), 1u);
+  EXPECT_EQ(without->request.awaited_hosts[0].name, "b");
+  EXPECT_THAT(without->request.awaited_hosts[0].slots, ElementsAre(0, 1));
+  const cli::JobOutcome returned{.exit_code = 143, .text = "", .returned_hosts = {"b"}};
+  const auto whole = next_start(*without, returned);
+  ASSERT_TRUE(whole);
+  EXPECT_THAT(names(*whole), ElementsAre("a:2", "b:2", "c:2"));
+  EXPECT_TRUE(whole->request.awaited_hosts.empty());
+  EXPECT_EQ(whole->failures, 1);
+  EXPECT_EQ(whole->request.restart, 2) << "the number of the start";
+  EXPECT_EQ(cli::describe(*whole, returned), "it starts again on 3 hosts with 6 ranks");
+  // A host that is lost in the same moment counts.
+  const auto other = next_start(*without, {.exit_code = 10, .text = "", .lost_hosts = {"c"}, .returned_hosts = {"b"}});
+  ASSERT_TRUE(other);
+  EXPECT_THAT(names(*other), ElementsAre("a:2", "b:2"));
+  EXPECT_EQ(other->failures, 2);
+}
+
+TEST_F(StartAgain, AwaitsNoHostThatWouldNotHelp) {
+  const auto awaited = [&](const std::string& hostfile, int nodes, std::vector<std::string> gone) {
+    cli::JobStart start = job(hostfile, nodes, 1);
+    start.request.program = {"trivet", "train", config(R"("train_batch_size": 8)")};
+    const auto next = next_start(start, lost(std::move(gone)));
+    return next ? next->request.awaited_hosts.size() : 9;
+  };
+  EXPECT_EQ(awaited("a slots=2\nb slots=2\n", -1, {"b"}), 1u);
+  EXPECT_EQ(awaited("a slots=2\nb slots=2\nc slots=2\n", 2, {"b"}), 0u) << "a spare has its place";
+  EXPECT_EQ(awaited("a slots=2\nb slots=2\nc slots=4\n", 2, {"a", "b"}), 0u) << "c has as many slots as both";
+  cli::JobStart other = job("a slots=2\nb slots=2\n", -1, 1);
+  EXPECT_TRUE(next_start(other, lost({"b"}))->request.awaited_hosts.empty()) << "another program may not save";
+}
+
+TEST_F(StartAgain, SaysWhyThereIsNone) {
+  const auto why_not = [](const cli::JobStart& before, const cli::JobOutcome& outcome) {
+    const cli::NextStart next = cli::start_again(before, outcome);
+    EXPECT_FALSE(next.start);
+    return next.why_not;
+  };
+  const cli::JobStart two = job("a slots=2\nb slots=2\n", -1, -1);
+  EXPECT_EQ(why_not(two, lost({"b"})), "1 of 2 hosts are left, and the job needs 2 (--min_nodes)");
+  EXPECT_EQ(why_not(job("a slots=2\nb slots=2\nc slots=2\n", -1, 2), lost({"b", "c"})),
+            "1 of 3 hosts are left, and --min_nodes is 2");
+  EXPECT_EQ(why_not(two, {.exit_code = 16, .text = ""}), "what ends with exit code 16 would only happen again");
+  cli::JobStart used_up = two;
+  used_up.failures = 2;
+  EXPECT_EQ(why_not(used_up, lost({})), "it has started again 2 times (--max_restarts)");
+  cli::JobStart train = job("a slots=2\nb slots=2\n", -1, 1);
+  train.request.program = {"trivet", "train", config(R"("train_micro_batch_size_per_gpu": 1)")};
+  EXPECT_EQ(why_not(train, lost({"b"})),
+            "no number of ranks up to 2 can train with the batch of 4 ranks; give train_batch_size, and not "
+            "gradient_accumulation_steps");
 }
 
 TEST_F(StartAgain, AnAddressOfALostHostIsForgotten) {
   cli::JobStart start = job("a slots=1\nb slots=1\n", -1, 1);
   start.request.master_address = "10.0.0.1";
-  EXPECT_EQ(cli::start_again(start, lost({"b"}))->request.master_address, "10.0.0.1");
-  EXPECT_EQ(cli::start_again(start, lost({"a"}))->request.master_address, "");
+  EXPECT_EQ(next_start(start, lost({"b"}))->request.master_address, "10.0.0.1");
+  EXPECT_EQ(next_start(start, lost({"a"}))->request.master_address, "");
 }
 
 TEST_F(StartAgain, OnlyAfterFailuresThatMayNotHappenAgain) {
   const cli::JobStart start = job("a slots=2\n", -1, -1);
-  const auto again = [&](cli::JobOutcome outcome) { return cli::start_again(start, outcome).has_value(); };
+  const auto again = [&](cli::JobOutcome outcome) { return next_start(start, outcome).has_value(); };
   for (const int code : {1, 10, 11, 13, 19, 21, 22, 70, 137, 139}) EXPECT_TRUE(again({.exit_code = code, .text = ""})) << code;
-  for (const int code : {0, 2, 12, 14, 15, 16, 18, 20}) EXPECT_FALSE(again({.exit_code = code, .text = ""})) << code;
+  for (const int code : {2, 12, 14, 15, 16, 18, 20}) EXPECT_FALSE(again({.exit_code = code, .text = ""})) << code;
   EXPECT_FALSE(again({.exit_code = 143, .text = "", .ended_by_signal = true}));
 }
 
 TEST_F(StartAgain, AsManyRanksAsCanTrainTheSameBatch) {
   cli::JobStart start = job("a slots=3\nb slots=3\nc slots=2\n", -1, 1);
   start.request.program = {"trivet", "train", config(R"("train_batch_size": 8, "train_micro_batch_size_per_gpu": 1)")};
-  auto next = cli::start_again(start, lost({"c"}));
+  auto next = next_start(start, lost({"c"}));
   ASSERT_TRUE(next);
   EXPECT_THAT(names(*next), ElementsAre("a:3", "b:1")) << "8 samples go on 4 ranks, not on 5 or 6";
   EXPECT_EQ(next->hosts[0].world_size, 4);
@@ -102,7 +162,7 @@ TEST_F(StartAgain, AsManyRanksAsCanTrainTheSameBatch) {
   start = job("a slots=3\nb slots=3\n", -1, 1);
   const std::string pipeline = R"("train_batch_size": 12, "train_micro_batch_size_per_gpu": 1, "parallel": {"pipeline": 2})";
   start.request.program = {"trivet", "train", config(pipeline)};
-  next = cli::start_again(start, lost({"b"}));
+  next = next_start(start, lost({"b"}));
   ASSERT_TRUE(next);
   EXPECT_THAT(names(*next), ElementsAre("a:2"));
 }
@@ -113,8 +173,8 @@ TEST_F(StartAgain, NoneIfTheBatchWouldChange) {
        {R"("train_micro_batch_size_per_gpu": 1)",
         R"("train_batch_size": 8, "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2)"}) {
     start.request.program = {"trivet", "train", config(batch)};
-    EXPECT_TRUE(cli::start_again(start, lost({}))) << batch;
-    EXPECT_FALSE(cli::start_again(start, lost({"b"}))) << batch;
+    EXPECT_TRUE(next_start(start, lost({}))) << batch;
+    EXPECT_FALSE(next_start(start, lost({"b"}))) << batch;
   }
 }
 
@@ -122,13 +182,13 @@ TEST_F(StartAgain, ResumesFromItsOwnCheckpointsOnceItHasSome) {
   cli::JobStart start = job("a slots=2\n", -1, -1);
   const std::string file = config(R"("train_batch_size": 8)");
   start.request.program = {"trivet", "train", file, "--resume", "other", "--set", "training.seed=3", "--metrics", "m.jsonl"};
-  EXPECT_THAT(cli::start_again(start, lost({}))->request.program,
+  EXPECT_THAT(next_start(start, lost({}))->request.program,
               ElementsAre("trivet", "train", file, "--set", "training.seed=3", "--resume", "other", "--metrics", "m.jsonl"));
   std::filesystem::create_directories(folder_.at("saved/step-00000010"));
-  EXPECT_THAT(cli::start_again(start, lost({}))->request.program,
+  EXPECT_THAT(next_start(start, lost({}))->request.program,
               ElementsAre("trivet", "train", file, "--set", "training.seed=3", "--metrics", "m.jsonl", "--resume"));
   start.request.program = {"python3", "train.py"};
-  EXPECT_THAT(cli::start_again(start, lost({}))->request.program, ElementsAre("python3", "train.py"));
+  EXPECT_THAT(next_start(start, lost({}))->request.program, ElementsAre("python3", "train.py"));
 }
 
 TEST_F(StartAgain, DoesNotContinueAnotherRun) {
@@ -136,17 +196,17 @@ TEST_F(StartAgain, DoesNotContinueAnotherRun) {
   const std::string file = config(R"("train_batch_size": 8)");
   std::filesystem::create_directories(folder_.at("saved/step-00000010"));  // of another run: nobody asked to resume from it
   start.request.program = {"trivet", "train", file};
-  start = cli::first_start(start.request, start.hosts);
-  EXPECT_THAT(cli::start_again(start, lost({}))->request.program, ElementsAre("trivet", "train", file));
+  start = cli::first_start(start.request, start.candidates);
+  EXPECT_THAT(next_start(start, lost({}))->request.program, ElementsAre("trivet", "train", file));
   start.request.program.emplace_back("--resume");
-  start = cli::first_start(start.request, start.hosts);
-  EXPECT_THAT(cli::start_again(start, lost({}))->request.program, ElementsAre("trivet", "train", file, "--resume"));
+  start = cli::first_start(start.request, start.candidates);
+  EXPECT_THAT(next_start(start, lost({}))->request.program, ElementsAre("trivet", "train", file, "--resume"));
 }
 
 TEST_F(StartAgain, NotOfAConfigThatHasBecomeWrong) {
   cli::JobStart start = job("a slots=2\n", -1, -1);
   start.request.program = {"trivet", "train", folder_.write("config.json", "{\"model\":")};
-  EXPECT_FALSE(cli::start_again(start, lost({})));
+  EXPECT_FALSE(next_start(start, lost({})));
 }
 
 std::vector<std::string> launch(const std::string& flags, const std::string& script) {
@@ -170,6 +230,7 @@ TEST(Restart, IsNotTriedWhenTheyAreUsedUp) {
   LaunchedProcess process(launch("--max_restarts 1", "exit 3"));
   EXPECT_EQ(process.wait(), 3);
   EXPECT_THAT(process.output(), HasSubstr("restart 1 of 1"));
+  EXPECT_THAT(process.output(), HasSubstr("; no restart: it has started again 1 time (--max_restarts)"));
 }
 
 TEST(Restart, IsNotTriedAfterASignalToTheLauncher) {
@@ -202,6 +263,9 @@ TEST(Restart, FlagsThatDoNotGoTogetherAreRefused) {
   LaunchedProcess alone(launch("--min_nodes 1", "exit 3"));
   EXPECT_EQ(alone.wait(), 2);
   EXPECT_THAT(alone.output(), HasSubstr("--min_nodes: is only used with --max_restarts"));
+  LaunchedProcess too_many(launch("--max_restarts 1 --min_nodes 2", "exit 3"));
+  EXPECT_EQ(too_many.wait(), 2);
+  EXPECT_THAT(too_many.output(), HasSubstr("--min_nodes 2: the job has only 1 host"));
 }
 
 // The losses of all steps of a metrics file.

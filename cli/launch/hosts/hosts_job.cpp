@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "cli/launch/guardian.h"
+#include "cli/launch/hosts/awaited_hosts.h"
 #include "cli/launch/hosts/exported_environment.h"
 #include "cli/launch/hosts/host_agent.h"
 #include "cli/launch/hosts/preflight.h"
@@ -71,6 +72,7 @@ class HostsJob {
   void describe_task();
   // Throws the error for what keeps hosts from running their ranks.
   void prepare();
+  JobOutcome not_started(const Error& error) const;
   std::string address_of_rank_zero() const;
   void check_hosts();
   // Handles what comes until `condition` holds for all hosts without a problem. False after `most`, or at a signal.
@@ -86,6 +88,7 @@ class HostsJob {
   void drain();
   void read_orders();
   void obey(int signal);
+  void end_for_a_host_that_returned();
   void fail();
   void lose(HostOfJob& host, const std::string& why);
   void lose_the_silent();
@@ -99,6 +102,8 @@ class HostsJob {
   Relay relay_;
   HostTask task_;  // without the part of a host
   std::vector<HostOfJob> hosts_;
+  std::optional<AwaitedHosts> awaited_;
+  std::optional<std::string> returned_;  // the host for which the job was ended
   JobRecord record_;
   std::optional<JobOutcome> unexplained_;  // of the first agent that failed although none of its ranks had
   int look_ = 0;
@@ -146,14 +151,27 @@ void HostsJob::describe_task() {
 }
 
 JobOutcome HostsJob::run() {
-  prepare();
+  try {
+    prepare();
+  } catch (const Error& error) {
+    return not_started(error);
+  }
   running_ = true;
+  awaited_.emplace(request_, inherited_, task_);
   while (!all_over() && !launcher_is_gone_) {
     step(kAliveEvery);
     lose_the_silent();
+    end_for_a_host_that_returned();
   }
+  awaited_.reset();
   drain();
-  const JobOutcome outcome = outcome_of(record_);
+  JobOutcome outcome = outcome_of(record_);
+  if (returned_ && record_.signal == 0 && outcome.exit_code != 0) {
+    outcome.returned_hosts = {*returned_};
+    if (record_.hosts.empty())
+      outcome.text = fmt::format("launch: host {} answers again; the ranks have ended for it", *returned_);
+    return outcome;
+  }
   // Without it, the others would not have failed, or only as a consequence.
   const RankEnd* cause = root_cause(record_.ends);
   const bool is_consequence = cause == nullptr || cause->by_us || cause->exit_code == static_cast<int>(ExitCode::PeerLost) ||
@@ -216,6 +234,23 @@ void HostsJob::prepare() {
   send_to_all({.start = zero});
 }
 
+// Hosts that a further start would do without.
+JobOutcome HostsJob::not_started(const Error& error) const {
+  JobOutcome outcome{
+      .exit_code = static_cast<int>(error.exit_code()), .text = error.what(), .ended_by_signal = record_.signal != 0};
+  const auto is_missing = [](const HostOfJob& host) {
+    return !host.state.problems.empty() && host.state.code == ExitCode::Rendezvous;
+  };
+  // If nobody reaches the first host, it is the one that is missing.
+  if (hosts_[0].port && hosts_.size() > 2 && std::all_of(hosts_.begin() + 1, hosts_.end(), is_missing)) {
+    outcome.lost_hosts = {hosts_[0].state.on.host.name};
+    return outcome;
+  }
+  for (const HostOfJob& host : hosts_)
+    if (is_missing(host)) outcome.lost_hosts.push_back(host.state.on.host.name);
+  return outcome;
+}
+
 void HostsJob::check_hosts() {
   if (record_.signal != 0)
     throw Error(static_cast<ExitCode>(128 + record_.signal),
@@ -255,6 +290,7 @@ void HostsJob::step(milliseconds most) {
   if (!launcher_is_gone_) entries.push_back({ends_.orders, POLLIN, 0});
   for (const HostOfJob& host : hosts_)
     if (!host.over) host.link->add_to(entries);
+  if (awaited_) awaited_->add_to(entries);
   relay_.add_to(entries, failed_);
   ::poll(entries.data(), entries.size(), static_cast<int>(most.count()));
   ++look_;
@@ -380,6 +416,19 @@ void HostsJob::obey(int signal) {
   failed_ = true;  // nothing waits for a reader any more
   // The same signal twice would be taken for one if it arrives there within a moment.
   send_to_all({.order = again ? SIGKILL : signal});
+}
+
+// As at a signal to the launcher, but the ranks' end is not the job's end.
+void HostsJob::end_for_a_host_that_returned() {
+  if (failed_) return;
+  awaited_->step();
+  if (!awaited_->returned()) return;
+  returned_ = awaited_->returned();
+  if (!request_.quiet)
+    relay_.say(fmt::format("host {} answers again; the ranks save and end, and start again with it", *returned_));
+  failed_ = true;
+  gives_up_at_ = Clock::now() + seconds(request_.shutdown_timeout_s) + kEnding;
+  send_to_all({.order = SIGTERM});
 }
 
 void HostsJob::fail() {
