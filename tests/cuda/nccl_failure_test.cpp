@@ -47,12 +47,14 @@ class NcclFailures : public testing::Test {
 TEST_F(NcclFailures, APeerThatIsLostWhileTheDeviceWaitsForItIsNamedWithinASecond) {
   const int aborted = cuda_shim::aborted_communicators();
   const auto start = steady_clock::now();
-  std::atomic<int> told{0};
+  std::atomic<int> summed{0}, told{0};
   const Caught first = caught([&] {
     run_nccl(3, [&](NcclRank& rank) {
       const DeviceVector<float> data(std::vector<float>(10, 1.f));
       rank.group.all_reduce(data.view(), ReduceOp::Sum, rank.stream);
       rank.wait();
+      ++summed;
+      while (summed < 3) std::this_thread::yield();  // the failure must not reach another rank in the first sum
       if (rank.world.rank() == 1) throw CommError(ExitCode::Numerics, "the loss is not finite");
       const Caught lost = caught([&] {
         rank.group.all_reduce(data.view(), ReduceOp::Sum, rank.stream);
