@@ -30,7 +30,11 @@ struct TuneArguments {
 };
 
 autotune::ConfigDocument read_document(const TuneArguments& arguments) {
-  load_config(arguments.config, arguments.overrides);  // reports what is wrong with the file or the keys
+  const Config config = load_config(arguments.config, arguments.overrides);  // reports what is wrong with the file or the keys
+  if (config.elasticity.enabled)
+    throw ConfigError(
+        arguments.config +
+        ": elasticity.enabled: true is not accepted by trivet tune, which chooses the batch itself; set it to false");
   const BoundedText read = read_bounded(arguments.config, config::kMaxConfigBytes, "a config");
   return {read.text, arguments.config, arguments.overrides};
 }

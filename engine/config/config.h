@@ -68,6 +68,7 @@ struct Config {
   ParallelConfig parallel;
   PipelineConfig pipeline;
   BatchConfig batch;
+  ElasticityConfig elasticity;
   OptimizerConfig optimizer;
   LrScaling lr_scaling = LrScaling::None;
   int64_t lr_scaling_base_batch = 0;  // the batch size that optimizer.lr was chosen for

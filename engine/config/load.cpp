@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "engine/config/document.h"
+#include "engine/config/elasticity.h"
 #include "engine/config/json_reader.h"
 #include "engine/config/overrides.h"
 #include "engine/config/suggest.h"
@@ -62,6 +63,7 @@ Config build(const JsonNode& root, const std::string& source) {
   set_values(config, document, false, mistakes);
   check_selected(config, document, mistakes);
   mistakes.throw_if_any();
+  complete_batch(config);
   if (config.scheduler.total_num_steps == 0) config.scheduler.total_num_steps = config.training.steps;
   return config;
 }

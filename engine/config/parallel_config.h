@@ -36,6 +36,21 @@ constexpr int64_t chunks_of(const PipelineConfig& pipeline) {
 
 struct BatchConfig {  // 0: not given
   int64_t train_batch_size = 0, micro_batch_size = 0, gradient_accumulation_steps = 0;
+  // Of elasticity; otherwise empty. The largest of these microbatches that fits is taken.
+  std::vector<int64_t> micro_batch_sizes = {};
+  std::vector<int64_t> data_parallel_sizes = {};  // that are accepted
+};
+
+// A batch that many numbers of ranks can train (config/elasticity.h). `ranks` are called GPUs in DeepSpeed.
+struct ElasticityConfig {
+  bool enabled = false;
+  int64_t max_train_batch_size = 0;  // 0: not given
+  std::vector<int64_t> micro_batch_sizes = {};
+  int64_t min_gpus = 1, max_gpus = 10000;                  // ranks of the job
+  int64_t num_gpus_per_node = 1, model_parallel_size = 1;  // version 0.2 only
+  double version = 0.2;
+  bool prefer_larger_batch = true;
+  bool ignore_non_elastic_batch_info = false;  // other keys of the batch are ignored, and not refused
 };
 
 // The solution of train = micro x accumulation x data-parallel size. Any two of the three keys determine the third; with only

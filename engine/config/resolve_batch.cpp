@@ -1,5 +1,6 @@
 // The batch equation: train = micro x accumulation x data-parallel size.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -46,6 +47,27 @@ int64_t divide_by_ranks(const Unsolved& u) {
     u.refuse(fmt::format("train_batch_size {} is not a multiple of the data-parallel size {}; use train_batch_size {}",
                          u.batch.train_batch_size, ranks, nearest_multiples(u.batch.train_batch_size, ranks)));
   return u.batch.train_batch_size / ranks;
+}
+
+// The largest of elasticity's microbatches with which this number of ranks trains the batch.
+int64_t choose_microbatch(const Unsolved& u) {
+  const int64_t of_rank = divide_by_ranks(u);
+  int64_t largest = 0;
+  for (const int64_t micro : u.batch.micro_batch_sizes)
+    if (of_rank % micro == 0) largest = std::max(largest, micro);
+  if (largest == 0)
+    u.refuse(fmt::format("none of elasticity.micro_batch_sizes {} divides the {} samples of a rank",
+                         fmt::join(u.batch.micro_batch_sizes, ", "), of_rank));
+  return largest;
+}
+
+void check_elastic_size(const Unsolved& u) {
+  const auto& sizes = u.batch.data_parallel_sizes;
+  if (sizes.empty() || std::find(sizes.begin(), sizes.end(), u.data_parallel_size) != sizes.end()) return;
+  u.refuse(
+      fmt::format("elasticity: the data-parallel size {} cannot train the batch of {} samples; use one of {}, or other "
+                  "elasticity.micro_batch_sizes",
+                  u.data_parallel_size, u.batch.train_batch_size, fmt::join(sizes, ", ")));
 }
 
 void check_product(const Unsolved& u, const ResolvedBatch& b) {
@@ -120,6 +142,8 @@ ResolvedBatch resolve_batch(const BatchConfig& batch, int64_t data_parallel_size
   if (b.train_batch_size == 0 && b.micro_batch_size == 0)
     u.refuse("train_batch_size or train_micro_batch_size_per_gpu is needed; give one of them");
   check_range(u);
+  check_elastic_size(u);
+  if (b.micro_batch_size == 0 && !batch.micro_batch_sizes.empty()) b.micro_batch_size = choose_microbatch(u);
   if (b.train_batch_size == 0) {
     if (b.gradient_accumulation_steps == 0) b.gradient_accumulation_steps = 1;
     b.train_batch_size = b.micro_batch_size * b.gradient_accumulation_steps * data_parallel_size;

@@ -17,21 +17,6 @@ void add_compile(KeyTable& table) {
   compile.unsupported("passes", "null", meaning);
 }
 
-void add_elasticity(KeyTable& table) {
-  SectionBase elasticity(table, "elasticity");
-  elasticity.unsupported("enabled", "false", "choose batch sizes that work for many world sizes");
-  elasticity.unsupported("max_train_batch_size", "null", "largest batch");
-  elasticity.unsupported("micro_batch_sizes", "null", "microbatches to choose from");
-  elasticity.unsupported("min_gpus", "1", "minimum number of ranks");
-  elasticity.unsupported("max_gpus", "10000", "maximum number of ranks");
-  elasticity.unsupported("num_gpus_per_node", "1", "ranks per host");
-  elasticity.unsupported("model_parallel_size", "1", "ranks that share the model");
-  elasticity.unsupported("min_time", "0", "minimum minutes between changes");
-  elasticity.unsupported("version", "0.2", "version of the calculation");
-  elasticity.unsupported("prefer_larger_batch", "true", "prefer the larger of equally good batches");
-  elasticity.unsupported("ignore_non_elastic_batch_info", "false", "ignore the other batch keys");
-}
-
 void add_hybrid_engine(KeyTable& table) {
   SectionBase hybrid(table, "hybrid_engine");
   hybrid.unsupported("enabled", "false", "training and generation in one engine");
@@ -58,7 +43,6 @@ void add_deepspeed_keys(KeyTable& table) {
   top.unsupported("sparse_attention", "null", "block-sparse attention").type(KeyType::Object);
   top.unsupported("compression_training", "{}", "pruning and quantization while training");
   add_compile(table);
-  add_elasticity(table);
   add_hybrid_engine(table);
 }
 

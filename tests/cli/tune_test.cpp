@@ -136,6 +136,8 @@ TEST_F(Tune, WhatCannotBeTunedIsRefusedByKey) {
       HasSubstr("autotuning.tuner_type: \"genetic\" is not accepted; use one of \"gridsearch\", \"random\", \"model_based\""));
   EXPECT_THAT(refusal("autotuning.min_train_micro_batch_size_per_gpu=16"),
               HasSubstr("autotuning: no config is left to try; widen min_ and max_train_micro_batch_size_per_gpu"));
+  EXPECT_THAT(refusal("'elasticity={\"enabled\": true, \"max_train_batch_size\": 8, \"micro_batch_sizes\": [1, 2]}'"),
+              HasSubstr("elasticity.enabled: true is not accepted by trivet tune, which chooses the batch itself"));
   EXPECT_THAT(refusal("autotuning.results_dir=config.json/x"), HasSubstr("autotuning: results cannot be written: "));
 }
 

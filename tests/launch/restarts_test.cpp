@@ -167,6 +167,17 @@ TEST_F(StartAgain, AsManyRanksAsCanTrainTheSameBatch) {
   EXPECT_THAT(names(*next), ElementsAre("a:2"));
 }
 
+TEST_F(StartAgain, AsManyRanksAsElasticityAccepts) {
+  cli::JobStart start = job("a slots=5\nb slots=3\n", -1, 1);
+  // 48 samples: 1, 2, 3, 4, 6, 8, 12 ... ranks.
+  const std::string file =
+      config(R"("elasticity": {"enabled": true, "max_train_batch_size": 50, "micro_batch_sizes": [2, 3, 4]})");
+  start.request.program = {"trivet", "train", file};
+  const auto next = next_start(start, lost({"b"}));
+  ASSERT_TRUE(next);
+  EXPECT_THAT(names(*next), ElementsAre("a:4"));
+}
+
 TEST_F(StartAgain, NoneIfTheBatchWouldChange) {
   cli::JobStart start = job("a slots=2\nb slots=2\n", -1, 1);
   for (const char* batch :
