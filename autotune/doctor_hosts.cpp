@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kLongBytes = int64_t{16} << 20, kAllReduceBytes = int64_t{64} << 20;
 constexpr int kShortMessages = 50, kLongMessages = 3;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double elapsed_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 TensorView bytes_of(std::vector<std::byte>& memory) {
   return {memory.data(), DType::UInt8, Shape{static_cast<int64_t>(memory.size())}};
@@ -42,7 +42,7 @@ double latency(comm::ProcessGroup& group, int peer, Stream& stream) {
       group.receive(bytes_of(memory), peer, stream);
       group.send(bytes_of(memory), peer, stream);
     }
-    if (i > 0) least = std::min(least, seconds_since(start) / 2);
+    if (i > 0) least = std::min(least, elapsed_since(start) / 2);
   }
   return least;
 }
@@ -59,7 +59,7 @@ double bandwidth(comm::ProcessGroup& group, int peer, bool sends, Stream& stream
       group.receive(bytes_of(memory), peer, stream);
       group.send(bytes_of(told), peer, stream);
     }
-    least = std::min(least, seconds_since(start));
+    least = std::min(least, elapsed_since(start));
   }
   return static_cast<double>(kLongBytes) / least;
 }
@@ -138,7 +138,7 @@ NetworkMeasured measure_network(comm::ProcessGroup& group) {
     const auto start = Clock::now();
     group.all_reduce(sum, comm::ReduceOp::Sum, *stream);
     group.barrier(*stream);
-    least = std::min(least, seconds_since(start));
+    least = std::min(least, elapsed_since(start));
   }
   network.all_reduce_bytes = static_cast<double>(kAllReduceBytes);
   network.all_reduce_seconds = least;

@@ -32,6 +32,7 @@ int64_t batch_of(const Config& config, int ranks) {
 // At most `most` ranks; 0 if none can train the same batch as `before`.
 int ranks_with_the_same_batch(const Config& config, int before, int most) {
   const int64_t batch = batch_of(config, before);
+  if (batch == 0) return 0;
   for (int ranks = most; ranks > 0; --ranks)
     if (batch_of(config, ranks) == batch) return ranks;
   return 0;
@@ -109,7 +110,8 @@ std::vector<Host> hosts_to_await(const JobStart& job, const Config& config) {
   const int most = hosts_that_are_left(complete)[0].world_size;
   if (ranks_with_the_same_batch(config, job.most_ranks, most) <= job.hosts[0].world_size) return {};
   std::vector<Host> awaited = job.candidates;
-  std::erase_if(awaited, [&](const Host& host) { return !contains(job.absent, host.name); });
+  std::erase_if(awaited,
+                [&](const Host& host) { return !contains(job.absent, host.name) || contains(job.given_up, host.name); });
   return awaited;
 }
 
@@ -136,7 +138,9 @@ JobStart first_start(const LaunchRequest& request, const std::vector<Host>& cand
                      const std::vector<std::string>& absent) {
   JobStart start{.request = request, .candidates = candidates, .absent = absent, .hosts = {}};
   start.hosts = absent.empty() ? choose_hosts(candidates, request.nodes, request) : hosts_that_are_left(start);
-  start.most_ranks = start.hosts[0].world_size;
+  start.most_ranks = choose_hosts(candidates, request.nodes, request)[0].world_size;
+  start.first_host = start.hosts[0].host.name;
+  start.address_of_first = request.master_address;
   if (request.min_nodes > static_cast<int>(start.hosts.size()))
     throw ConfigError(fmt::format("--min_nodes {}: the job has only {} host{}", request.min_nodes, start.hosts.size(),
                                   start.hosts.size() == 1 ? "" : "s"));
@@ -147,12 +151,16 @@ JobStart first_start(const LaunchRequest& request, const std::vector<Host>& cand
   const auto resume = std::find(words.begin(), words.end(), "--resume");
   const bool resumes = resume != words.end() && (resume + 1 == words.end() || (resume + 1)->starts_with("-"));
   start.owns_steps = resumes || directory.empty() || !holds_a_step(directory);
+  if (!absent.empty()) fit_to_config(start);
   return start;
 }
 
 NextStart start_again(const JobStart& before, const JobOutcome& outcome) {
   if (outcome.ended_by_signal) return {.why_not = "the launcher was told to end the job"};
-  if (would_fail_again(outcome.exit_code))
+  // What a host that has just been taken in lacks, the others do not.
+  const bool because_of_taken_in = !before.taken_in.empty() && (would_fail_again(outcome.exit_code) ||
+                                                                outcome.exit_code == static_cast<int>(ExitCode::Rendezvous));
+  if (would_fail_again(outcome.exit_code) && !because_of_taken_in)
     return {.why_not = fmt::format("what ends with exit code {} would only happen again", outcome.exit_code)};
   JobStart next = before;
   next.request.awaited_hosts.clear();
@@ -161,15 +169,26 @@ NextStart start_again(const JobStart& before, const JobOutcome& outcome) {
   if (next.failures > next.request.max_restarts)
     return {.why_not = fmt::format("it has started again {} time{} (--max_restarts)", before.failures,
                                    before.failures == 1 ? "" : "s")};
+  next.taken_in = outcome.returned_hosts;
+  if (because_of_taken_in) {
+    next.given_up.insert(next.given_up.end(), before.taken_in.begin(), before.taken_in.end());
+    next.absent.insert(next.absent.end(), before.taken_in.begin(), before.taken_in.end());
+  }
   std::erase_if(next.absent, [&](const std::string& name) { return contains(outcome.returned_hosts, name); });
   next.absent.insert(next.absent.end(), outcome.lost_hosts.begin(), outcome.lost_hosts.end());
+  // Before there is no restart, hosts that were replaced are tried again: nobody has looked for them.
+  const int needed = next.request.min_nodes > 0 ? next.request.min_nodes : hosts_wanted(next);
+  if (static_cast<int>(present_hosts(next).size()) < needed)
+    std::erase_if(next.absent, [&](const std::string& name) {
+      return !contains(outcome.lost_hosts, name) && !contains(next.given_up, name);
+    });
   try {
     next.hosts = hosts_that_are_left(next);
     fit_to_config(next);
   } catch (const ConfigError& error) {  // that of a config that has changed in the meantime, too
     return {.why_not = error.what()};
   }
-  if (next.hosts[0].host.name != before.hosts[0].host.name) next.request.master_address.clear();
+  next.request.master_address = next.hosts[0].host.name == next.first_host ? next.address_of_first : "";
   return {.start = std::move(next)};
 }
 

@@ -23,7 +23,11 @@ struct JobStart {
   std::vector<Host> candidates;     // what the job may use, as the hostfile was when it began
   std::vector<std::string> absent;  // those of them that were lost and have not come back
   std::vector<HostRanks> hosts;
-  int most_ranks = 0;      // of the first start; the batch was chosen for them
+  int most_ranks = 0;                 // of the first start; the batch was chosen for them
+  std::vector<std::string> taken_in;  // by this start: hosts that had come back
+  std::vector<std::string> given_up;  // hosts that had come back, but with which no start succeeded
+  std::string address_of_first;       // --master_addr, which is that of the first start's first host
+  std::string first_host;
   int failures = 0;        // the restarts that --max_restarts counts
   bool owns_steps = true;  // what is in checkpoint.directory is of this job
 };

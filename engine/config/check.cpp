@@ -65,9 +65,13 @@ void check_precision(const Config& config) {
 void check_reproducible(const Config& config) {
   if (config.reproducible != Reproducible::Layout) return;
   if (config.batch.micro_batch_size == 0)
-    refuse(config, "reproducible",
-           "\"layout\" needs train_micro_batch_size_per_gpu: each microbatch's gradient is rounded, so the microbatch size "
-           "must not depend on the number of ranks, as it does with train_batch_size alone");
+    refuse(
+        config, "reproducible",
+        config.elasticity.enabled
+            ? "\"layout\" needs a single one of elasticity.micro_batch_sizes: each microbatch's gradient is rounded, so the "
+              "microbatch size must not depend on the number of ranks"
+            : "\"layout\" needs train_micro_batch_size_per_gpu: each microbatch's gradient is rounded, so the microbatch size "
+              "must not depend on the number of ranks, as it does with train_batch_size alone");
   if (config.batch.train_batch_size == 0)
     refuse(config, "reproducible",
            "\"layout\" needs train_batch_size: without it the global batch size, and so the whole training run, depends on the "

@@ -101,6 +101,29 @@ TEST_F(StartAgain, AHostThatAnswersAgainIsTakenIn) {
   EXPECT_EQ(other->failures, 2);
 }
 
+TEST_F(StartAgain, WithoutAHostThatCameBackAndCannotTrain) {
+  cli::JobStart start = job("a slots=2\nb slots=2\n", -1, 1);
+  start.request.program = {"trivet", "train", config(R"("train_batch_size": 8)")};
+  start.request.max_restarts = 9;
+  const auto without = next_start(start, lost({"b"}));
+  for (const int code : {2, 13}) {  // it has another clock; it cannot reach rank 0
+    const auto whole = next_start(*without, {.exit_code = 143, .text = "", .returned_hosts = {"b"}});
+    ASSERT_EQ(whole->hosts.size(), 2u);
+    const auto again = next_start(*whole, {.exit_code = code, .text = ""});
+    ASSERT_TRUE(again) << code;
+    EXPECT_THAT(names(*again), ElementsAre("a:2"));
+    EXPECT_TRUE(again->request.awaited_hosts.empty()) << "it is not taken in once more";
+    EXPECT_FALSE(next_start(*again, {.exit_code = 2, .text = ""})) << "this is not because of that host";
+  }
+}
+
+TEST_F(StartAgain, HostsThatWereReplacedAreTriedBeforeThereIsNoRestart) {
+  const auto with_spare = next_start(job("a slots=2\nb slots=2\nc slots=2\n", 2, -1), lost({"b"}));
+  const auto next = next_start(*with_spare, lost({"c"}));
+  ASSERT_TRUE(next);
+  EXPECT_THAT(names(*next), ElementsAre("a:2", "b:2"));
+}
+
 TEST_F(StartAgain, AwaitsNoHostThatWouldNotHelp) {
   const auto awaited = [&](const std::string& hostfile, int nodes, std::vector<std::string> gone) {
     cli::JobStart start = job(hostfile, nodes, 1);
@@ -138,9 +161,11 @@ TEST_F(StartAgain, SaysWhyThereIsNone) {
 
 TEST_F(StartAgain, AnAddressOfALostHostIsForgotten) {
   cli::JobStart start = job("a slots=1\nb slots=1\n", -1, 1);
-  start.request.master_address = "10.0.0.1";
+  start.request.master_address = start.address_of_first = "10.0.0.1";
   EXPECT_EQ(next_start(start, lost({"b"}))->request.master_address, "10.0.0.1");
-  EXPECT_EQ(next_start(start, lost({"a"}))->request.master_address, "");
+  const auto without = next_start(start, lost({"a"}));
+  EXPECT_EQ(without->request.master_address, "");
+  EXPECT_EQ(next_start(*without, {.exit_code = 143, .text = "", .returned_hosts = {"a"}})->request.master_address, "10.0.0.1");
 }
 
 TEST_F(StartAgain, OnlyAfterFailuresThatMayNotHappenAgain) {

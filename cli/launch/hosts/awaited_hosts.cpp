@@ -29,9 +29,13 @@ void AwaitedHosts::step() {
   for (Awaited& awaited : hosts_) {
     if (returned_) return;
     if (!awaited.agent && Clock::now() >= awaited.next_attempt) {
-      awaited.agent = std::make_unique<HostAgent>(agent_command(request_, awaited.host.name), inherited_);
-      awaited.has_task = false;
       awaited.next_attempt = Clock::now() + kAttempt;
+      awaited.has_task = false;
+      try {
+        awaited.agent = std::make_unique<HostAgent>(agent_command(request_, awaited.host.name), inherited_);
+      } catch (const Error&) {  // the job goes on, whatever this host is short of
+        continue;
+      }
     }
     if (!awaited.agent || !(step(awaited) || Clock::now() >= awaited.next_attempt)) continue;
     awaited.agent.reset();  // which ends the agent there, too

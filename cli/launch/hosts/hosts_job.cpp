@@ -166,7 +166,10 @@ JobOutcome HostsJob::run() {
   awaited_.reset();
   drain();
   JobOutcome outcome = outcome_of(record_);
-  if (returned_ && record_.signal == 0 && outcome.exit_code != 0) {
+  // A rank that failed by itself in the meantime is what is reported.
+  const RankEnd* first = root_cause(record_.ends);
+  const bool ended_for_it = first == nullptr || first->by_us || first->exit_code == 128 + SIGTERM;
+  if (returned_ && ended_for_it && record_.signal == 0 && outcome.exit_code != 0) {
     outcome.returned_hosts = {*returned_};
     if (record_.hosts.empty())
       outcome.text = fmt::format("launch: host {} answers again; the ranks have ended for it", *returned_);
@@ -242,7 +245,8 @@ JobOutcome HostsJob::not_started(const Error& error) const {
     return !host.state.problems.empty() && host.state.code == ExitCode::Rendezvous;
   };
   // If nobody reaches the first host, it is the one that is missing.
-  if (hosts_[0].port && hosts_.size() > 2 && std::all_of(hosts_.begin() + 1, hosts_.end(), is_missing)) {
+  const auto cannot_reach = [&](const HostOfJob& host) { return is_missing(host) && !host.over; };
+  if (hosts_[0].port && hosts_.size() > 2 && std::all_of(hosts_.begin() + 1, hosts_.end(), cannot_reach)) {
     outcome.lost_hosts = {hosts_[0].state.on.host.name};
     return outcome;
   }
@@ -413,14 +417,16 @@ void HostsJob::obey(int signal) {
   record_.killed_by_second_signal = again;
   signal_came_at_ = now;
   gives_up_at_ = now + (again ? kEnding : seconds(request_.shutdown_timeout_s) + kEnding);
-  failed_ = true;  // nothing waits for a reader any more
+  failed_ = true;                   // nothing waits for a reader any more
+  if (returned_ && !again) return;  // the ranks are ending already, and would take another signal for the second
   // The same signal twice would be taken for one if it arrives there within a moment.
   send_to_all({.order = again ? SIGKILL : signal});
 }
 
 // As at a signal to the launcher, but the ranks' end is not the job's end.
 void HostsJob::end_for_a_host_that_returned() {
-  if (failed_) return;
+  if (failed_) awaited_.reset();
+  if (!awaited_) return;
   awaited_->step();
   if (!awaited_->returned()) return;
   returned_ = awaited_->returned();
