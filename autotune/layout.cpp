@@ -67,6 +67,12 @@ void check_described(const Config& config) {
     refuse("zero_optimization.offload_param.device",
            fmt::format("\"{}\" is not described by the cost model; use \"none\", or leave --cluster out",
                        name_of(config.zero.offload_param.device)));
+  const auto expect = [&](const char* key, int64_t value, int64_t described) {
+    if (value != described)
+      refuse(key, fmt::format("{} is not described by the cost model; use {}, or leave --cluster out", value, described));
+  };
+  expect("zero_optimization.mics_shard_size", config.zero.mics_shard_size, -1);
+  expect("zero_optimization.zero_hpz_partition_size", config.zero.zero_hpz_partition_size, 1);
   if (config.zero.stage > 0 && !config.zero.reduce_scatter)
     refuse("zero_optimization.reduce_scatter", "false is not described by the cost model; use true, or leave --cluster out");
   if (config.zero.stage > 0 && !config.zero.allgather_partitions)

@@ -64,8 +64,9 @@ void measure(comm::World& world, const Size& size, bool bf16, int rounds) {
   for (int round = 0; round < rounds; ++round) {
     steps.push_back(autotune::run_step(engine, batch));
     audits.push_back(seconds([&] {
-      compare_weights(engine.plan().mesh, digest_weights(engine.parameters(), engine.kernels(), Device::Cpu),
-                      comm::over_group(*group), world.host(), round, round);
+      compare_weights(engine.plan().mesh, engine.plan().shards(Sharing::Dense),
+                      digest_weights(engine.parameters(), engine.kernels(), Device::Cpu), comm::over_group(*group),
+                      world.host(), round, round);
     }));
   }
   if (world.rank() != 0) return;

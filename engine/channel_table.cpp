@@ -19,45 +19,58 @@ std::vector<std::pair<int, int>> neighbours(const StageMap& stages) {
   return {pairs.begin(), pairs.end()};
 }
 
+void add_data_channels(std::vector<ChannelSpec>& table, const Config& config, const Sharding& sharding, bool sums_gradients) {
+  const ChannelSpec data{.purpose = Purpose::Data,
+                         .name = "data",
+                         .axes = equal_over(Sharing::Dense),
+                         .members = sharding.replicas > 1 ? Members::Run : Members::All,
+                         .run = sharding.shards};
+  const auto add = [&](Purpose purpose, const char* name, Queue queue, const char* traffic) -> ChannelSpec& {
+    ChannelSpec& channel = table.emplace_back(data);
+    channel.purpose = purpose;
+    channel.name = name;
+    channel.queue = queue;
+    channel.overlaps = config.zero.overlap_comm;
+    channel.sums_floats = queue == Queue::Reduce && sums_gradients;
+    channel.traffic = traffic;
+    return channel;
+  };
+  table.push_back(data);
+  add(Purpose::Gather, "data.gather", Queue::Gather, "gather");
+  add(Purpose::Reduce, "data.reduce", Queue::Reduce, "reduce");
+  if (sharding.replicas > 1) add(Purpose::Replicas, "data.replicas", Queue::Reduce, "replicas").members = Members::AcrossRuns;
+  if (sharding.secondary == 1) return;
+  ChannelSpec& secondary = add(Purpose::Secondary, "data.secondary", Queue::Gather, "secondary");
+  secondary.members = Members::Run;
+  secondary.run = sharding.secondary;
+}
+
 }  // namespace
 
 std::vector<ChannelSpec> channel_table(const Config& config, const Mesh& mesh, const StageMap& stages,
                                        const std::vector<std::pair<int, int>>& tied_ranks) {
   const bool overlap = config.zero.overlap_comm;
   const bool sums_gradients = config.reproducible == Reproducible::Run;  // layout mode sums integers
-  std::vector<ChannelSpec> table{{.purpose = Purpose::Control, .name = "control", .axes = AxisSet::all()},
-                                 {.purpose = Purpose::Data, .name = "data", .axes = equal_over(Sharing::Dense)},
-                                 {.purpose = Purpose::Gather,
-                                  .name = "data.gather",
-                                  .axes = equal_over(Sharing::Dense),
-                                  .queue = Queue::Gather,
-                                  .overlaps = overlap,
-                                  .traffic = "gather"},
-                                 {.purpose = Purpose::Reduce,
-                                  .name = "data.reduce",
-                                  .axes = equal_over(Sharing::Dense),
-                                  .queue = Queue::Reduce,
-                                  .overlaps = overlap,
-                                  .sums_floats = sums_gradients,
-                                  .traffic = "reduce"},
-                                 {.purpose = Purpose::Part, .name = "part", .axes = AxisSet::all().without(Axis::Pipeline)},
-                                 {.purpose = Purpose::Layers,
-                                  .name = "tensor",
-                                  .axes = Axis::Tensor,
-                                  .queue = queue_of(Axis::Tensor),
-                                  .overlaps = mesh.size(Axis::Tensor) > 1,
-                                  .sums_floats = true,
-                                  .splits_tokens = config.parallel.sequence_parallel,
-                                  .traffic = "tensor",
-                                  .axis = Axis::Tensor},
-                                 {.purpose = Purpose::LayersReduce,
-                                  .name = "tensor.reduce",
-                                  .axes = Axis::Tensor,
-                                  .queue = Queue::Reduce,
-                                  .overlaps = overlap,
-                                  .sums_floats = sums_gradients && config.parallel.sequence_parallel,
-                                  .traffic = "tensor",
-                                  .axis = Axis::Tensor}};
+  std::vector<ChannelSpec> table{{.purpose = Purpose::Control, .name = "control", .axes = AxisSet::all()}};
+  add_data_channels(table, config, sharding_of(config, mesh), sums_gradients);
+  table.push_back({.purpose = Purpose::Part, .name = "part", .axes = AxisSet::all().without(Axis::Pipeline)});
+  table.push_back({.purpose = Purpose::Layers,
+                   .name = "tensor",
+                   .axes = Axis::Tensor,
+                   .queue = queue_of(Axis::Tensor),
+                   .overlaps = mesh.size(Axis::Tensor) > 1,
+                   .sums_floats = true,
+                   .splits_tokens = config.parallel.sequence_parallel,
+                   .traffic = "tensor",
+                   .axis = Axis::Tensor});
+  table.push_back({.purpose = Purpose::LayersReduce,
+                   .name = "tensor.reduce",
+                   .axes = Axis::Tensor,
+                   .queue = Queue::Reduce,
+                   .overlaps = overlap,
+                   .sums_floats = sums_gradients && config.parallel.sequence_parallel,
+                   .traffic = "tensor",
+                   .axis = Axis::Tensor});
   const ChannelSpec link{
       .between_stages = true, .stage_pairs = neighbours(stages), .queue = Queue::Send, .overlaps = true, .traffic = "pipeline"};
   for (const auto& [purpose, name] :

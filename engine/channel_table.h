@@ -4,14 +4,18 @@
 //
 //   channel          ranks                          queue    overlaps            sums floats            traffic
 //   control          all                            meet     no                  no                     -
-//   data             equal_over(Dense)              meet     no                  no                     -
-//   data.gather      equal_over(Dense)              gather   overlap_comm        no                     gather
-//   data.reduce      equal_over(Dense)              reduce   overlap_comm        run mode               reduce
+//   data             that divide dense parameters   meet     no                  no                     -
+//   data.gather      that divide dense parameters   gather   overlap_comm        no                     gather
+//   data.reduce      that divide dense parameters   reduce   overlap_comm        run mode               reduce
+//   data.replicas    with the same shard            reduce   overlap_comm        run mode               replicas
+//   data.secondary   with a second copy of weights  gather   overlap_comm        no                     secondary
 //   part             all with the same blocks       meet     no                  no                     -
 //   tensor           tensor axis                    tensor   more than 1 rank    yes                    tensor
 //   tensor.reduce    tensor axis                    reduce   overlap_comm        run mode, own tokens   tensor
 //   pipeline.*       two neighbours of a pipeline    send     yes                 no                     pipeline
 //   tied             two stages of a tied weight    meet     no                  no                     -
+//
+// data.replicas and data.secondary are there only if the config asks for them (engine/sharing.h).
 //
 // Channels with the same ranks are separate process groups, because the operations of one group have one order on all its
 // ranks, and work on different queues has none.
@@ -38,6 +42,8 @@ enum class Purpose : uint8_t {
   Data,          // what the optimizer needs of the other ranks that share a parameter's shards
   Gather,        // whole weights from shards
   Reduce,        // gradients
+  Replicas,      // gradients of a shard that several ranks hold
+  Secondary,     // whole weights from the shards of their second copy
   Part,          // sums over the ranks that have the same blocks
   Layers,        // what layers exchange over an axis
   LayersReduce,  // gradients that are sums over an axis of layers
@@ -46,12 +52,21 @@ enum class Purpose : uint8_t {
   Tied           // gradients and values of a weight that two stages share
 };
 
+// Which of the ranks along the axes of a channel are in one group.
+enum class Members : uint8_t {
+  All,
+  Run,        // a run of ranks (runs_of)
+  AcrossRuns  // those at the same place of each run (across_runs_of)
+};
+
 struct ChannelSpec {
   Purpose purpose = Purpose::Control;
   std::string name;  // of its groups, in messages
-  // A group has the ranks that differ along these axes of the mesh (Mesh::view of the sharing) only. Between stages it has two
-  // ranks instead: those at one of these pairs of pipeline coordinates, and equal on all other axes.
+  // A group has the ranks that differ along these axes of the mesh (Mesh::view of the sharing) only, or some of them. Between
+  // stages it has two ranks instead: those at one of these pairs of pipeline coordinates, and equal on all other axes.
   AxisSet axes;
+  Members members = Members::All;
+  int run = 0;  // ranks of a run, for the other two
   Sharing sharing = Sharing::Dense;
   bool between_stages = false;
   std::vector<std::pair<int, int>> stage_pairs;

@@ -7,10 +7,10 @@
 namespace trivet {
 namespace {
 
-using Members = std::vector<std::vector<int>>;  // of the groups of a channel, in the order of their first ranks
+using RanksOfGroups = std::vector<std::vector<int>>;  // of the groups of a channel, in the order of their first ranks
 
-Members members_at(const Mesh& mesh, std::pair<int, int> stages) {
-  Members pairs;
+RanksOfGroups ranks_at(const Mesh& mesh, std::pair<int, int> stages) {
+  RanksOfGroups pairs;
   for (const int rank : mesh.ranks_at({{Axis::Pipeline, stages.first}})) {
     Coordinates coordinates = mesh.coordinates_of(rank);
     coordinates[Axis::Pipeline] = stages.second;
@@ -19,8 +19,14 @@ Members members_at(const Mesh& mesh, std::pair<int, int> stages) {
   return pairs;
 }
 
+RanksOfGroups ranks_along(const Mesh& mesh, const ChannelSpec& spec) {
+  RanksOfGroups groups = mesh.view(spec.sharing).groups(spec.axes);
+  if (spec.members == Members::Run) return runs_of(groups, spec.run);
+  return spec.members == Members::AcrossRuns ? across_runs_of(groups, spec.run) : groups;
+}
+
 // Makes all these groups, because all ranks of the world must take part, and returns this rank's. Null: it is in none.
-Group make_group(comm::ProcessGroup& world, const std::string& name, const Members& groups, const ChannelMakers& makers) {
+Group make_group(comm::ProcessGroup& world, const std::string& name, const RanksOfGroups& groups, const ChannelMakers& makers) {
   Group own;
   for (const std::vector<int>& members : groups) {
     if (members.size() == 1) {
@@ -39,10 +45,9 @@ Channels::Channels(comm::ProcessGroup& world, const Mesh& mesh, const std::vecto
     : makers_(std::move(makers)) {
   const int own = mesh.coordinate_of(world.rank(), Axis::Pipeline);
   for (const ChannelSpec& spec : table) {
-    if (!spec.between_stages)
-      channels_.push_back({spec, make_group(world, spec.name, mesh.view(spec.sharing).groups(spec.axes), makers_)});
+    if (!spec.between_stages) channels_.push_back({spec, make_group(world, spec.name, ranks_along(mesh, spec), makers_)});
     for (const auto& stages : spec.stage_pairs)
-      if (Group group = make_group(world, spec.name, members_at(mesh, stages), makers_))
+      if (Group group = make_group(world, spec.name, ranks_at(mesh, stages), makers_))
         channels_.push_back({spec, std::move(group), stages.first == own ? stages.second : stages.first});
   }
   for (Channel& channel : channels_) {
@@ -53,15 +58,19 @@ Channels::Channels(comm::ProcessGroup& world, const Mesh& mesh, const std::vecto
   }
 }
 
-const Channel& Channels::operator[](Purpose purpose) const {
+const Channel* Channels::find(Purpose purpose) const {
   const Channel* found = nullptr;
   for (const Channel& channel : channels_) {
     if (channel.spec.purpose != purpose) continue;
     if (found) throw std::logic_error(fmt::format("channels: \"{}\" is one of several with its purpose", channel.spec.name));
     found = &channel;
   }
-  if (!found) throw std::logic_error(fmt::format("channels: none has purpose {}", static_cast<int>(purpose)));
-  return *found;
+  return found;
+}
+
+const Channel& Channels::operator[](Purpose purpose) const {
+  if (const Channel* found = find(purpose)) return *found;
+  throw std::logic_error(fmt::format("channels: none has purpose {}", static_cast<int>(purpose)));
 }
 
 const Channel& Channels::to(Purpose purpose, int pipeline_rank) const {

@@ -206,8 +206,8 @@ void Engine::finish_step(const StepOutcome& outcome) {
 void Engine::audit_weights() {
   if (plan_.config.audit.weights_every == 0 || world_.size() == 1 || audited_step_ == progress_.steps) return;
   wait_for_gathers();
-  compare_weights(plan_.mesh, digest_weights(parameters(), kernels(), backend_->device()), comm::over_group(*checkpoint_group_),
-                  world_.host(), progress_.steps, audited_step_);
+  compare_weights(plan_.mesh, plan_.shards(Sharing::Dense), digest_weights(parameters(), kernels(), backend_->device()),
+                  comm::over_group(*checkpoint_group_), world_.host(), progress_.steps, audited_step_);
   audited_step_ = progress_.steps;
 }
 

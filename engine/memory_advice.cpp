@@ -42,6 +42,13 @@ std::vector<Change> candidates(const Plan& plan) {
       all.zero.stage = stage;
       if (stage == 3) also(changes.back().text);
     }
+  if (plan.sharding().replicas > 1 || plan.sharding().secondary > 1) {
+    Config config = plan.config;
+    all.zero.mics_shard_size = config.zero.mics_shard_size = -1;
+    all.zero.zero_hpz_partition_size = config.zero.zero_hpz_partition_size = 1;
+    changes.push_back({"zero_optimization.mics_shard_size -1 and zero_hpz_partition_size 1", config});
+    also(changes.back().text);
+  }
   if (plan.config.recompute != Recompute::Full) {
     Config config = plan.config;
     config.recompute = Recompute::Full;

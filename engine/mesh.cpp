@@ -153,6 +153,23 @@ std::vector<int> Mesh::ranks_at(std::initializer_list<std::pair<Axis, int>> coor
   return ranks;
 }
 
+std::vector<std::vector<int>> runs_of(const std::vector<std::vector<int>>& groups, int length) {
+  std::vector<std::vector<int>> runs;
+  for (const std::vector<int>& group : groups)
+    for (auto first = group.begin(); first != group.end(); first += length) runs.emplace_back(first, first + length);
+  return runs;
+}
+
+std::vector<std::vector<int>> across_runs_of(const std::vector<std::vector<int>>& groups, int length) {
+  std::vector<std::vector<int>> across;
+  for (const std::vector<int>& group : groups)
+    for (int place = 0; place < length; ++place) {
+      std::vector<int>& ranks = across.emplace_back();
+      for (size_t i = place; i < group.size(); i += length) ranks.push_back(group[i]);
+    }
+  return across;
+}
+
 std::string to_string(const Mesh& mesh) {
   std::string text;
   for (const auto& [name, axis] : EnumNames<Axis>::table) {

@@ -64,6 +64,11 @@ class Mesh {
   std::array<Axis, kAxes> order_{Axis::Pipeline, Axis::Data, Axis::Context, Axis::Expert, Axis::Tensor};
 };
 
+// Each group cut into runs of `length` ranks, which divides its size: {0 1 2 3} into {0 1} {2 3}.
+std::vector<std::vector<int>> runs_of(const std::vector<std::vector<int>>& groups, int length);
+// The ranks at the same place of each run of a group: {0 1 2 3} into {0 2} {1 3}.
+std::vector<std::vector<int>> across_runs_of(const std::vector<std::vector<int>>& groups, int length);
+
 // "pipeline 2 x data 3 x tensor 2"; axes of size 1 other than data are left out.
 std::string to_string(const Mesh& mesh);
 

@@ -29,7 +29,9 @@ data::BatchLayout Plan::batch_layout(int world_rank) const {
           .data_rank = mesh.index_of(world_rank, batch_axes())};
 }
 
-int Plan::shards(Sharing sharing) const { return mesh.view(sharing).size(equal_over(sharing)); }
+int Plan::shards(Sharing sharing) const {
+  return sharing == Sharing::Dense ? sharding().shards : mesh.view(sharing).size(equal_over(sharing));
+}
 
 const RankPlan& Plan::heaviest() const {
   return *std::max_element(ranks.begin(), ranks.end(),

@@ -34,6 +34,7 @@ struct Plan {
   const RankPlan& rank(int world_rank) const { return rank(mesh.coordinates_of(world_rank)); }
   const RankPlan& rank(const Coordinates& coordinates) const;
   data::BatchLayout batch_layout(int world_rank) const;
+  Sharding sharding() const { return sharding_of(config, mesh); }
   int shards(Sharing sharing) const;  // ranks over which ZeRO divides parameters that are shared like this
   const RankPlan& heaviest() const;   // most memory
   std::vector<ChannelSpec> channels() const;

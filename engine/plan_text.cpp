@@ -81,6 +81,17 @@ std::vector<std::pair<std::string, Axis>> traffic_lines(const Plan& plan) {
   return lines;
 }
 
+std::string sharding_text(const Plan& plan) {
+  const Sharding sharding = plan.sharding();
+  std::string text;
+  if (sharding.replicas > 1)
+    text += fmt::format("shards    of each parameter are on {} rank{}, and have {} replicas (MiCS)\n", sharding.shards,
+                        sharding.shards == 1 ? "" : "s", sharding.replicas);
+  if (sharding.secondary > 1)
+    text += fmt::format("gathers   after the first of a step are from a second copy on {} ranks (hpZ)\n", sharding.secondary);
+  return text;
+}
+
 std::string communication_text(const Plan& plan) {
   std::string text = "communication of one step\n";
   for (const auto& [line, axis] : traffic_lines(plan))
@@ -145,7 +156,9 @@ struct ReleaseCost {
 ReleaseCost release_cost(const Plan& plan, pipeline::UnshardRelease release) {
   Config config = plan.config;
   config.zero.stage3_release = release;
-  const int64_t element = size_of(config.model_dtype()), shards = plan.shards(Sharing::Dense);
+  const int64_t element = size_of(config.model_dtype());
+  const Sharding sharding = plan.sharding();
+  const auto sent = [&](int64_t elements, int ranks) { return elements / ranks * (ranks - 1) * element; };
   ReleaseCost cost;
   for (const RankPlan& rank : plan.ranks) {
     const Programs programs = release == plan.config.zero.stage3_release
@@ -153,7 +166,9 @@ ReleaseCost release_cost(const Plan& plan, pipeline::UnshardRelease release) {
                                   : make_programs(config, plan.schedule, plan.stages, rank.coordinates[Axis::Pipeline],
                                                   rank.layout, rank.programs.microbatches);
     const auto whole = whole_weights(programs.train, block_parameters(rank.layout, config.zero.stage));
-    cost.gather_bytes = std::max(cost.gather_bytes, whole.gathered_elements / shards * (shards - 1) * element);
+    const int64_t first = sharding.secondary == 1 ? whole.gathered_elements : whole.first_gathered_elements;
+    const int64_t bytes = sent(first, sharding.shards) + sent(whole.gathered_elements - first, sharding.secondary);
+    cost.gather_bytes = std::max(cost.gather_bytes, bytes);
     cost.whole_bytes = std::max(cost.whole_bytes, whole.peak_elements * element);
   }
   return cost;
@@ -189,6 +204,7 @@ std::string to_text(const Plan& plan) {
                       plan.batch.micro_batch_size, plan.batch.gradient_accumulation_steps, plan.mesh.size(batch_axes()));
   text += fmt::format("precision {}, ZeRO stage {}, reproducible \"{}\"\n", name_of(plan.config.model_dtype()),
                       plan.config.zero.stage, name_of(plan.config.reproducible));
+  text += sharding_text(plan);
   if (plan.config.parallel.sequence_parallel && plan.mesh.size(Axis::Tensor) > 1)
     text += "tokens    of every sequence are split over the tensor ranks between blocks (sequence parallelism)\n";
   text += recompute_text(plan.config);

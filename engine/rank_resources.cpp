@@ -12,7 +12,9 @@ comm::ProcessGroup& RankResources::shard_group(Sharing sharing) const {
 
 std::vector<zero::ShardAxis> RankResources::shard_axes() const {
   const Channel &gather = channels[Purpose::Gather], &reduce = channels[Purpose::Reduce];
-  return {{*gather.group, *gather.stream, *reduce.group, *reduce.stream}};
+  const Channel *replicas = channels.find(Purpose::Replicas), *secondary = channels.find(Purpose::Secondary);
+  return {{*gather.group, *gather.stream, *reduce.group, *reduce.stream, replicas ? replicas->group.get() : nullptr,
+           secondary ? secondary->group.get() : nullptr}};
 }
 
 zero::CollectiveOptions collective_options(const ZeroConfig& zero) {

@@ -64,6 +64,7 @@ WeightDigest total_of(std::span<const WeightDigest> digests) {
   WeightDigest total;
   for (const WeightDigest& digest : digests) {
     total.whole += digest.whole;
+    total.replicated += digest.replicated;
     total.unsplit += digest.unsplit;
   }
   return total;
@@ -89,16 +90,23 @@ std::optional<Disagreement> judge(const Holders& holders) {
   return found;
 }
 
-std::optional<Disagreement> compare_equal_ranks(const Mesh& mesh, std::span<const WeightDigest> of_rank) {
-  for (const std::vector<int>& group : mesh.groups(equal_over(Sharing::Dense))) {
+std::optional<Disagreement> compare_in(const std::vector<std::vector<int>>& groups, uint64_t WeightDigest::*digest,
+                                       std::span<const WeightDigest> of_rank) {
+  for (const std::vector<int>& group : groups) {
     Holders holders;
-    for (const int rank : group) holders[of_rank[rank].whole].push_back(rank);
+    for (const int rank : group) holders[of_rank[rank].*digest].push_back(rank);
     if (auto found = judge(holders)) return found;
   }
   return std::nullopt;
 }
 
-std::optional<Disagreement> compare_along_tensor(const Mesh& mesh, std::span<const WeightDigest> of_rank) {
+std::optional<Disagreement> compare_equal_ranks(const Mesh& mesh, int shards, std::span<const WeightDigest> of_rank) {
+  const auto groups = mesh.groups(equal_over(Sharing::Dense));
+  if (auto found = compare_in(groups, &WeightDigest::whole, of_rank)) return found;
+  return compare_in(across_runs_of(groups, shards), &WeightDigest::replicated, of_rank);
+}
+
+std::optional<Disagreement> compare_along_tensor(const Mesh& mesh, int, std::span<const WeightDigest> of_rank) {
   for (int stage = 0; stage < mesh.size(Axis::Pipeline); ++stage) {
     Holders holders;
     for (int tensor = 0; tensor < mesh.size(Axis::Tensor); ++tensor) {
@@ -121,14 +129,16 @@ struct Details {
 
 std::string to_text(const std::string& host, std::span<const WeightDigest> digests) {
   nlohmann::json json{{"host", host}, {"digests", nlohmann::json::array()}};
-  for (const WeightDigest& digest : digests) json["digests"].push_back({digest.parameter, digest.whole, digest.unsplit});
+  for (const WeightDigest& digest : digests)
+    json["digests"].push_back({digest.parameter, digest.whole, digest.replicated, digest.unsplit});
   return json.dump();
 }
 
 Details details_of(const std::string& text) {
   const auto json = nlohmann::json::parse(text);
   Details details{json.at("host"), {}};
-  for (const auto& digest : json.at("digests")) details.digests.push_back({digest.at(0), digest.at(1), digest.at(2)});
+  for (const auto& digest : json.at("digests"))
+    details.digests.push_back({digest.at(0), digest.at(1), digest.at(2), digest.at(3)});
   return details;
 }
 
@@ -137,16 +147,17 @@ struct FirstDifference {
   std::string parameter;
 };
 
-using Compare = std::optional<Disagreement> (*)(const Mesh& mesh, std::span<const WeightDigest> of_rank);
+using Compare = std::optional<Disagreement> (*)(const Mesh& mesh, int shards, std::span<const WeightDigest> of_rank);
 
 // The first parameter on which the ranks differ along one axis.
-std::optional<FirstDifference> first_difference(const Mesh& mesh, const std::vector<Details>& of_rank, Compare compare) {
+std::optional<FirstDifference> first_difference(const Mesh& mesh, int shards, const std::vector<Details>& of_rank,
+                                                Compare compare) {
   size_t most = 0;
   for (const Details& details : of_rank) most = std::max(most, details.digests.size());
   for (size_t i = 0; i < most; ++i) {
     std::vector<WeightDigest> digests;  // pipeline stages have different parameters, but are not compared
     for (const Details& details : of_rank) digests.push_back(i < details.digests.size() ? details.digests[i] : WeightDigest{});
-    if (auto found = compare(mesh, digests)) {
+    if (auto found = compare(mesh, shards, digests)) {
       const std::string parameter = digests[found->differing.front()].parameter;
       return FirstDifference{std::move(*found), parameter};
     }
@@ -156,9 +167,9 @@ std::optional<FirstDifference> first_difference(const Mesh& mesh, const std::vec
 
 // The data axis comes first, because it identifies the weight that changed. That weight has since affected other weights, which
 // the tensor axis would find.
-FirstDifference first_difference(const Mesh& mesh, const std::vector<Details>& of_rank) {
+FirstDifference first_difference(const Mesh& mesh, int shards, const std::vector<Details>& of_rank) {
   for (const Compare compare : {&compare_equal_ranks, &compare_along_tensor})
-    if (auto first = first_difference(mesh, of_rank, compare)) return std::move(*first);
+    if (auto first = first_difference(mesh, shards, of_rank, compare)) return std::move(*first);
   throw std::logic_error("weight audit: the totals differ and no parameter does");
 }
 
@@ -228,6 +239,8 @@ std::vector<WeightDigest> digest_weights(zero::Parameters& parameters, kernels::
         const uint64_t key = random_key(i, parameter.name);
         if (tensors[i].whole)
           digest.whole += digest_range(reader, tensors[i], key, parameter, 0, group.layout().whole_elements);
+        else if (group.axis().replicas)
+          digest.replicated += digest_range(reader, tensors[i], key, parameter, held.owned_first, held.owned_count);
         if (tensor_copies && parameter.part.shape == parameter.spec.shape)
           digest.unsplit += digest_range(reader, tensors[i], key, parameter, held.owned_first, held.owned_count);
       }
@@ -237,21 +250,23 @@ std::vector<WeightDigest> digest_weights(zero::Parameters& parameters, kernels::
   return digests;
 }
 
-std::optional<Disagreement> find_disagreement(const Mesh& mesh, std::span<const WeightDigest> of_rank) {
-  if (auto found = compare_equal_ranks(mesh, of_rank)) return found;
-  return compare_along_tensor(mesh, of_rank);
+std::optional<Disagreement> find_disagreement(const Mesh& mesh, int shards, std::span<const WeightDigest> of_rank) {
+  if (auto found = compare_equal_ranks(mesh, shards, of_rank)) return found;
+  return compare_along_tensor(mesh, shards, of_rank);
 }
 
-void compare_weights(const Mesh& mesh, std::span<const WeightDigest> mine, const comm::Participants& all_ranks,
+void compare_weights(const Mesh& mesh, int shards, std::span<const WeightDigest> mine, const comm::Participants& all_ranks,
                      const std::string& host, int64_t step, int64_t last_equal) {
   const WeightDigest total = total_of(mine);
   std::vector<WeightDigest> totals;
-  for (const std::string& text : all_ranks.gather(fmt::format("{:016x}{:016x}", total.whole, total.unsplit)))
-    totals.push_back({"", std::stoull(text.substr(0, 16), nullptr, 16), std::stoull(text.substr(16), nullptr, 16)});
-  if (!find_disagreement(mesh, totals)) return;
+  const auto number = [](const std::string& text, size_t first) { return std::stoull(text.substr(first, 16), nullptr, 16); };
+  for (const std::string& text :
+       all_ranks.gather(fmt::format("{:016x}{:016x}{:016x}", total.whole, total.replicated, total.unsplit)))
+    totals.push_back({"", number(text, 0), number(text, 16), number(text, 32)});
+  if (!find_disagreement(mesh, shards, totals)) return;
   std::vector<Details> details;
   for (const std::string& text : all_ranks.gather(to_text(host, mine))) details.push_back(details_of(text));
-  throw_disagreement(first_difference(mesh, details), details, step, last_equal);
+  throw_disagreement(first_difference(mesh, shards, details), details, step, last_equal);
 }
 
 }  // namespace trivet

@@ -12,12 +12,20 @@
 namespace trivet {
 namespace {
 
-zero::ParameterOptions parameter_options(const Config& config, int microbatches) {
+// How often a step reduces the gradients of each block.
+std::vector<int> reductions_of_blocks(const pipeline::Program& program, size_t blocks) {
+  std::vector<int> reductions(blocks, 0);
+  for (const pipeline::Instruction& i : program) reductions[std::max(i.block, 0)] += i.op == pipeline::Op::Reduce;
+  return reductions;
+}
+
+zero::ParameterOptions parameter_options(const Config& config, const RankPlan& rank) {
   return {.zero_stage = config.zero.stage,
           .dtype = config.model_dtype(),
           .gradient_dtype = config.gradient_dtype(),
           .fixed_point = config.reproducible == Reproducible::Layout,
-          .microbatches = microbatches,
+          .microbatches = rank.programs.microbatches,
+          .reductions = reductions_of_blocks(rank.programs.train, rank.layout.blocks.size()),
           .optimizer_states = optimizer_states(config.optimizer.type, config.optimizer),
           .staging_buffers = config.zero.offload_param.buffer_count,
           .staging_buffer_elements = config.zero.offload_param.buffer_size};
@@ -64,7 +72,7 @@ Worker::Worker(const Config& config, const StageMap& stages, const RankPlan& ran
       results_(resources.allocator, resources.meter, std::max(rank.programs.microbatches, 1)),
       evaluation_(resources.allocator, resources.meter, 1),
       links_(resources.channels),
-      parameters_(rank.layout, parameter_options(config, rank.programs.microbatches),
+      parameters_(rank.layout, parameter_options(config, rank),
                   {.kernels = resources.kernels,
                    .allocator = resources.allocator,
                    .meter = resources.meter,

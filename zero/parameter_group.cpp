@@ -34,6 +34,11 @@ ParameterGroup::ParameterGroup(const FlatGroup& layout, const GroupOptions& opti
                  .dtype = options_.dtype,
                  .elements = sharded ? layout_.shard_elements : layout_.whole_elements},
                 resources_};
+  if (has_secondary())
+    secondary_ = {{.category = MemoryCategory::Parameters,
+                   .dtype = options_.dtype,
+                   .elements = layout_.whole_elements / axis().secondary->size()},
+                  resources_};
   if (!layout_.trainable) return;
   if (is_updated()) make_updated_tensors();
   const bool shard_gradients = options_.lifetimes.shard_gradients;
@@ -69,15 +74,28 @@ void ParameterGroup::unshard() {
   if (!options_.lifetimes.shard_parameters || !has_weights()) return;
   if (!gathered_.empty()) throw std::logic_error("zero: unshard of a group that is already whole");
   gathered_ = ScopedTensor(resources_.buffers, options_.dtype, {layout_.whole_elements});
+  const auto gather = [&](ConstTensorView shard, comm::ProcessGroup& group) {
+    gather_whole(shard, gathered_, group, axis().gather_stream, resources_.kernels, resources_.buffers, resources_.collectives);
+    gathered_event_ = axis().gather_stream.record();
+  };
+  if (secondary_valid_) return gather(secondary_.view(), *axis().secondary);
   ConstTensorView shard = weights_.view();
   if (!weights_.on_device()) {
     const TensorView own = gathered_.view().slice(axis().rank() * shard.elements(), shard.elements());
     weights_.copy_to(own, axis().gather_stream, resources_);
     shard = own;
   }
-  gather_whole(shard, gathered_, axis().gather, axis().gather_stream, resources_.kernels, resources_.buffers,
-               resources_.collectives);
+  gather(shard, axis().gather);
+  if (has_secondary()) keep_secondary();
+}
+
+// The copy is on the stream of the gathers, so it is done before the next of them.
+void ParameterGroup::keep_secondary() {
+  const TensorView secondary = secondary_.view();
+  const TensorView own = gathered_.view().slice(axis().secondary->rank() * secondary.elements(), secondary.elements());
+  axis().gather_stream.enqueue([this, own, secondary] { resources_.kernels.copy(own, secondary); });
   gathered_event_ = axis().gather_stream.record();
+  secondary_valid_ = true;
 }
 
 void ParameterGroup::wait() {
@@ -105,12 +123,14 @@ ConstTensorView ParameterGroup::weight(int index) const {
 void ParameterGroup::begin_step() {
   std::fill(written_.begin(), written_.end(), false);
   shard_written_ = false;
+  secondary_valid_ = false;
+  reductions_ = 0;
 }
 
 // Integers are needed if terms are added: several contributions of this rank, or those of several ranks.
 DType ParameterGroup::accumulator_dtype() const {
   if (!options_.fixed_point) return options_.gradient_dtype;
-  return options_.contributions == 1 && axis().reduce.size() == 1 ? DType::Float32 : DType::Int64;
+  return options_.contributions == 1 && axis().contributors() == 1 ? DType::Float32 : DType::Int64;
 }
 
 DType ParameterGroup::gradient_shard_dtype() const {
@@ -186,21 +206,27 @@ void ParameterGroup::reduce() {
   } else {
     reduce_to_shard(whole, axis().reduce, stream, resources_.kernels, resources_.buffers, resources_.collectives);
   }
-  if (axis().replicas)
-    reduce_whole(whole.slice(owned_first(), owned_count()), *axis().replicas, stream, resources_.collectives);
-  if (options_.lifetimes.shard_gradients) {
-    if (shard_written_ && options_.fixed_point && gradients_.view().dtype != DType::Int64)
-      throw too_many_contributions(layout_.parameters.front().name);
-    const TensorView own = whole.slice(owned_first(), owned_count()), shard = gradients_.view();
-    stream.enqueue([this, own, shard, first = !shard_written_] {
-      kernels::Kernels& kernels = resources_.kernels;
-      if (own.dtype == DType::Int64 && shard.dtype != DType::Int64) return kernels.fixed_point_read(own, shard);
-      first ? kernels.copy(own, shard) : kernels.add(own, shard);
-    });
-    shard_written_ = true;
-  }
+  const auto sum_replicas = [&](TensorView own) {
+    if (axis().replicas) reduce_whole(own, *axis().replicas, stream, resources_.collectives);
+  };
+  const TensorView own = whole.slice(owned_first(), owned_count());
+  const bool accumulates = options_.lifetimes.shard_gradients && options_.reductions > 1;
+  if (!accumulates) sum_replicas(own);
+  if (options_.lifetimes.shard_gradients) add_to_shard(own);
+  if (++reductions_ == options_.reductions && accumulates) sum_replicas(gradients_.view());
   reduced_event_ = stream.record();
   reducing_ = true;
+}
+
+void ParameterGroup::add_to_shard(TensorView own) {
+  if (shard_written_ && options_.fixed_point && gradients_.view().dtype != DType::Int64)
+    throw too_many_contributions(layout_.parameters.front().name);
+  axis().reduce_stream.enqueue([this, own, shard = gradients_.view(), first = !shard_written_] {
+    kernels::Kernels& kernels = resources_.kernels;
+    if (own.dtype == DType::Int64 && shard.dtype != DType::Int64) return kernels.fixed_point_read(own, shard);
+    first ? kernels.copy(own, shard) : kernels.add(own, shard);
+  });
+  shard_written_ = true;
 }
 
 void ParameterGroup::retire() {
@@ -252,6 +278,7 @@ void ParameterGroup::with_owned_weights(bool written, const std::function<void(T
 }
 
 void ParameterGroup::publish() {
+  secondary_valid_ = false;
   if (!options_.lifetimes.shard_optimizer || options_.lifetimes.shard_parameters || !has_weights()) return;
   const TensorView whole = weights_.view();
   gather_whole(whole.slice(owned_first(), owned_count()), whole, axis().gather, axis().gather_stream, resources_.kernels,

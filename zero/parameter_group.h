@@ -39,7 +39,8 @@ struct GroupOptions {
   bool fixed_point = false;               // layout mode
   int64_t fixed_point_terms = 1;          // contributions that may be added to one element in a step, over all ranks
   int contributions = 0;                  // of this rank in a step; 0: any number
-  int optimizer_states = 0;               // float32 tensors per parameter in addition to the master weights
+  int reductions = 0;        // of this rank in a step; 0: any number, so that each sums over the replicas of a shard, too
+  int optimizer_states = 0;  // float32 tensors per parameter in addition to the master weights
 };
 
 // The weights that a rank has between steps, as layers see them, and the part of them that it updates. Positions and counts are
@@ -117,6 +118,9 @@ class ParameterGroup {
   DType accumulator_dtype() const;
   DType gradient_shard_dtype() const;
   TensorView accumulator();
+  bool has_secondary() const { return options_.lifetimes.shard_parameters && axis().secondary && has_weights(); }
+  void keep_secondary();
+  void add_to_shard(TensorView own);
   void clear_unwritten(TensorView whole);
   void initialize_box(const FlatParameter& parameter, const tensor_parallel::LocalBox& box, uint64_t seed,
                       const OwnedRange& range);
@@ -129,12 +133,15 @@ class ParameterGroup {
   PlacedTensor weights_;  // whole, or the shard when parameters are sharded
   PlacedTensor master_;   // float32, owned range; none when weights_ are float32
   std::vector<PlacedTensor> states_;
+  PlacedTensor secondary_;  // the shard of the second copy of weights
   PlacedTensor gradients_;  // whole accumulator, or the shard when gradients are sharded
   ScopedTensor gathered_;   // whole weights between unshard and reshard
   ScopedTensor in_flight_;  // whole gradients of this microbatch when gradients are sharded
   ScopedTensor scratch_;    // float32 gradient of one contribution in layout mode
   Event gathered_event_, reduced_event_;
+  bool secondary_valid_ = false;  // secondary_ holds the weights of this step
   bool reducing_ = false;
+  int reductions_ = 0;                 // in this step
   bool shard_written_ = false;         // the gradient shard holds something of this step
   std::vector<bool> written_;          // [parameter] the accumulator holds something
   std::vector<bool> in_contribution_;  // [parameter] the scratch holds something

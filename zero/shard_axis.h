@@ -5,6 +5,9 @@
 // elements: then the shards have replicas (hybrid sharding, Zhao et al. 2023; MiCS, Zhang et al. 2022):
 //
 //   4 ranks with the same elements, 2 shards     shards {0 1} {2 3}     replicas {0 2} {1 3}
+//
+// Gradients are then summed in two steps: over the shards with every reduction, and over the replicas once a step, with the
+// last.
 #pragma once
 
 #include <array>
@@ -22,6 +25,9 @@ struct ShardAxis {
   Stream& reduce_stream;
 
   comm::ProcessGroup* replicas = nullptr;  // the ranks that hold this shard, on reduce_stream; null: only this one
+  // Fewer of the ranks of `gather`, on gather_stream. After the first gather of a step they keep the whole weights in shards of
+  // their own, and gather from these until the step ends (hpZ; Wang et al. 2023). Null: every gather is over `gather`.
+  comm::ProcessGroup* secondary = nullptr;
 
   int rank() const { return gather.rank(); }
   int size() const { return gather.size(); }

@@ -94,9 +94,18 @@ void check_rank_order(const Config& config) {
   check(Axis::Tensor, config.parallel.tensor);
 }
 
+// How many ranks there are is known only to the plan (engine/sharing.h).
+void check_shard_sizes(const Config& config) {
+  const int64_t shards = config.zero.mics_shard_size, secondary = config.zero.zero_hpz_partition_size;
+  if (config.zero.stage == 3 && shards > 0 && shards % secondary != 0)
+    refuse(config, "zero_optimization.zero_hpz_partition_size",
+           fmt::format("{} does not divide zero_optimization.mics_shard_size {}; use a divisor of it", secondary, shards));
+}
+
 }  // namespace
 
 void check_parallel(const Config& config) {
+  check_shard_sizes(config);
   check_sequence_parallel(config);
   check_optimizer(config);
   check_chunks(config);

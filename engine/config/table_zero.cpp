@@ -20,6 +20,14 @@ void add_buckets(Section<Z>& zero) {
   zero.key("allgather_bucket_size", &Z::allgather_bucket_size, "elements gathered at once")
       .at_least(1)
       .active_when(when, partitioned);
+  zero.key("mics_shard_size", &Z::mics_shard_size,
+           "MiCS or hybrid sharding: this many ranks with consecutive numbers, such as those of a host, hold all shards, and "
+           "the "
+           "others replicas of them, at stages 1 to 3 (DeepSpeed: at stage 3 only); -1 or 0: all ranks divide them")
+      .at_least(-1)
+      .active_when(when, partitioned);
+  zero.inert("mics_hierarchical_params_gather", "false", "gather between hosts in two steps",
+             "gathers between hosts always are in two steps");
   zero.key("overlap_comm", &Z::overlap_comm, "communicate while computing").default_note("stage 3: true").nullable();
   zero.key("sub_group_size", &Z::sub_group_size,
            "elements the optimizer updates at once, at every stage (DeepSpeed: at stage 3 only)")
@@ -31,6 +39,12 @@ void add_buckets(Section<Z>& zero) {
 void add_stage3(Section<Z>& zero) {
   const auto stage3 = [](const Config& c) { return c.zero.stage == 3; };
   const std::string when = "zero_optimization.stage is 3";
+  zero.key(
+          "zero_hpz_partition_size", &Z::zero_hpz_partition_size,
+          "hpZ of ZeRO++: this many ranks with consecutive numbers, such as those of a host, keep a second copy of the weights "
+          "together from the first gather of a step, so that later gathers of the step stay among them; 1: none")
+      .at_least(1)
+      .active_when(when, stage3);
   zero.key("stage3_prefetch_bucket_size", &Z::stage3_prefetch_bucket_size,
            "elements prefetched, that is, gathered before they are used; 0: none")
       .at_least(0)
@@ -84,13 +98,10 @@ void add_not_implemented(KeyTable& table, SectionBase& zero) {
   zero.unsupported("stage3_allgather_sequential", "false", "gather one parameter at a time");
   zero.unsupported("ignore_unused_parameters", "true", "tolerate parameters without a gradient");
   zero.unsupported("legacy_stage1", "false", "the first implementation of stage 1");
-  zero.unsupported("zero_hpz_partition_size", "1", "ZeRO++: ranks of the secondary partition");
   zero.unsupported("zero_quantized_weights", "false", "ZeRO++: quantize gathered weights");
   zero.unsupported("zero_quantized_nontrainable_weights", "false", "ZeRO++: quantize gathered frozen weights");
   zero.unsupported("zero_quantized_gradients", "false", "ZeRO++: quantize reduced gradients");
   zero.unsupported("zeropp_loco_param", "null", "ZeRO++: error feedback {err_beta, reset_T}").type(KeyType::Object);
-  zero.unsupported("mics_shard_size", "-1", "MiCS: ranks of a partition");
-  zero.unsupported("mics_hierarchical_params_gather", "false", "MiCS: gather in two steps");
   zero.unsupported("save_muon_momentum_buffer_in_memory", "false", "where Muon keeps its momentum");
   zero.unsupported("cpu_offload", "false", "deprecated").instead("offload_optimizer.device").nullable();
   zero.unsupported("cpu_offload_params", "false", "deprecated").instead("offload_param.device").nullable();

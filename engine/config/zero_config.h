@@ -45,6 +45,11 @@ struct ZeroConfig {
   bool reduce_scatter = true, allgather_partitions = true;
   int64_t reduce_bucket_size = 500'000'000, allgather_bucket_size = 500'000'000;
   bool overlap_comm = false;  // default true at stage 3 (the parser sets it)
+  // Ranks that divide parameters into shards; -1 or 0: all that hold the same parameters. Others hold replicas of the shards
+  // (MiCS, Zhang et al. 2022; hybrid sharding, Zhao et al. 2023).
+  int64_t mics_shard_size = -1;
+  // Ranks that together keep a second copy of gathered weights for the rest of a step; 1: none (ZeRO++, Wang et al. 2023).
+  int64_t zero_hpz_partition_size = 1;
   int64_t sub_group_size = 1'000'000'000;
   int64_t stage3_prefetch_bucket_size = 50'000'000;
   int64_t stage3_param_persistence_threshold = 100'000;

@@ -28,9 +28,10 @@ bool gathers_or_reduces(const Recording::Span& span) {
 }
 
 // An operation of several ranks begins when the last of them arrives: the time before that is waiting, not part of its cost.
-void align_collectives(const Mesh& mesh, Recordings& recordings) {
+void align_collectives(const Plan& plan, Recordings& recordings) {
   using Key = std::pair<int, Queue>;  // index of the instruction
-  for (const std::vector<int>& group : mesh.groups(equal_over(Sharing::Dense)))
+  const auto groups = runs_of(plan.mesh.groups(equal_over(Sharing::Dense)), plan.shards(Sharing::Dense));
+  for (const std::vector<int>& group : groups)
     for (size_t step = 0; step < recordings.front().size(); ++step) {
       std::map<Key, double> last_start;
       for (const int rank : group) {
@@ -180,7 +181,7 @@ double mean_update(const Recordings& recordings, size_t step) {
 }  // namespace
 
 TimelineReport make_timeline_report(const Plan& plan, Recordings recordings) {
-  align_collectives(plan.mesh, recordings);
+  align_collectives(plan, recordings);
   const Overlap overlap = overlap_of(plan);
   const std::vector<PipelineRun> runs = pipeline_runs(plan, recordings);
   const size_t step = median_step(runs);

@@ -188,11 +188,13 @@ Program prefetch(const Program& program, const BlockParameters& parameters, cons
 WholeWeights whole_weights(const Program& program, const BlockParameters& parameters) {
   WholeWeights weights;
   int64_t live = 0;
+  std::set<int> gathered;
   for (const Instruction& i : program) {
     if (i.op == Op::Reshard) live -= sharded(parameters, i.block);
     if (i.op != Op::Unshard) continue;
     live += sharded(parameters, i.block);
     weights.gathered_elements += sharded(parameters, i.block);
+    if (gathered.insert(i.block).second) weights.first_gathered_elements += sharded(parameters, i.block);
     weights.peak_elements = std::max(weights.peak_elements, live);
   }
   return weights;

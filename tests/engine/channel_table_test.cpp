@@ -1,6 +1,7 @@
 // The table of channels, written out by hand: which of them run in parallel with the program, and which add floats.
 #include "engine/channel_table.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,6 +31,28 @@ TEST(ChannelTable, GathersAndReductionsRunInParallelIfOverlapCommIsTrue) {
   EXPECT_THAT(Table(config).overlapping, ElementsAre("tensor", "pipeline.forward", "pipeline.backward"));
   config.parallel.tensor = 1;
   EXPECT_THAT(Table(config).overlapping, ElementsAre("pipeline.forward", "pipeline.backward"));
+}
+
+// 8 ranks of which 4 divide the parameters, 2 keep the second copy of gathered weights.
+TEST(ChannelTable, ShardsMayHaveReplicasAndWeightsASecondCopy) {
+  Config config;
+  config.reproducible = Reproducible::Run;
+  config.zero = {.stage = 3, .overlap_comm = true, .mics_shard_size = 4, .zero_hpz_partition_size = 2};
+  std::vector<std::string> rows;
+  for (const ChannelSpec& channel : channel_table(config, Mesh(config.parallel, 8), {{0, 1}, {0}}, {}))
+    if (channel.name.starts_with("data"))
+      rows.push_back(fmt::format("{} {}{} {}{}{}", channel.name,
+                                 channel.members == Members::Run          ? "run "
+                                 : channel.members == Members::AcrossRuns ? "across "
+                                                                          : "all ",
+                                 channel.run, static_cast<int>(channel.queue), channel.overlaps ? " overlaps" : "",
+                                 channel.sums_floats ? " sums" : ""));
+  const int meet = static_cast<int>(pipeline::Queue::Meet), gather = static_cast<int>(pipeline::Queue::Gather),
+            reduce = static_cast<int>(pipeline::Queue::Reduce);
+  EXPECT_THAT(rows, ElementsAre(fmt::format("data run 4 {}", meet), fmt::format("data.gather run 4 {} overlaps", gather),
+                                fmt::format("data.reduce run 4 {} overlaps sums", reduce),
+                                fmt::format("data.replicas across 4 {} overlaps sums", reduce),
+                                fmt::format("data.secondary run 2 {} overlaps", gather)));
 }
 
 TEST(ChannelTable, LayoutModeSumsIntegersInsteadOfGradients) {

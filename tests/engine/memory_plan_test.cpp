@@ -50,6 +50,8 @@ const std::vector<Choice>& choices() {
                                        {"activation_checkpointing.every", {"1", "2"}},
                                        {"activation_checkpointing.partition_activations", {"true", "false"}},
                                        {"zero_optimization.stage", {"0", "1", "2", "3", "3"}},
+                                       {"zero_optimization.mics_shard_size", {"-1", "-1", "-1", "-1", "1", "2"}},
+                                       {"zero_optimization.zero_hpz_partition_size", {"1", "2"}},
                                        {"zero_optimization.overlap_comm", {"true", "false"}},
                                        {"zero_optimization.reduce_bucket_size", {"1500", "500000000"}},
                                        {"zero_optimization.allgather_bucket_size", {"1500", "500000000"}},
@@ -107,6 +109,8 @@ std::set<std::string> situations(const Plan& plan) {
   add_if(tensor > 1 && config.parallel.sequence_parallel, "sequence parallelism");
   add_if(config.partitions_inputs(), "partitioned inputs");
   add_if(plan.batch.gradient_accumulation_steps == 1, "one microbatch");
+  add_if(plan.sharding().replicas > 1, "shards with replicas");
+  add_if(plan.sharding().secondary > 1, "a second copy of weights");
   add_if(plan.ranks[0].state_file.bytes > 0, "states in a file");
   add_if(plan.ranks[0].weight_file.bytes > 0, "weights in a file");
   return names;
@@ -139,6 +143,8 @@ const std::vector<std::string> kSituations{"pipeline 1 data 1 tensor 1",
                                            "sequence parallelism",
                                            "partitioned inputs",
                                            "one microbatch",
+                                           "shards with replicas",
+                                           "a second copy of weights",
                                            "states in a file",
                                            "weights in a file"};
 

@@ -129,6 +129,14 @@ TEST(Mesh, TheExpertAxisDividesTheRanksOfAStage) {
       ThrowsMessage<ConfigError>("mesh: parallel.expert 3 does not divide the 8 ranks of a pipeline stage; use a divisor"));
 }
 
+TEST(Mesh, GroupsAreCutIntoRunsAndAcrossThem) {
+  const std::vector<Ranks> groups{{0, 2, 4, 6}, {1, 3, 5, 7}};
+  EXPECT_EQ(runs_of(groups, 2), (std::vector<Ranks>{{0, 2}, {4, 6}, {1, 3}, {5, 7}}));
+  EXPECT_EQ(across_runs_of(groups, 2), (std::vector<Ranks>{{0, 4}, {2, 6}, {1, 5}, {3, 7}}));
+  EXPECT_EQ(runs_of(groups, 4), groups);
+  EXPECT_EQ(across_runs_of(groups, 1), groups);
+}
+
 // Context ranks hold the same elements but read the same samples.
 TEST(Mesh, RanksThatHoldTheSameElementsMayReadTheSameSamples) {
   const Mesh mesh({.tensor = 2, .context = 2}, 8);

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "comm/world.h"
 #include "core/error.h"
 #include "engine/engine.h"
@@ -251,6 +253,74 @@ TEST(Plan, TrafficFollowsTheFormulaOfItsStage) {
         stage < 3 ? 0 : static_cast<double>(plan.ranks[0].layout.blocks.back().groups[0].whole_elements) * 4 * 3 / 4;
     EXPECT_DOUBLE_EQ(static_cast<double>(plan.ranks[0].traffic_of("gather").bytes_sent), gathers * unit - head) << stage;
   }
+}
+
+int64_t padded_elements(const Plan& plan) {
+  int64_t elements = 0;
+  for (const auto& block : plan.ranks[0].layout.blocks)
+    for (const auto& group : block.groups) elements += group.whole_elements;
+  return elements;
+}
+
+Config without_persistence(int stage) {
+  Config config = small_config();
+  config.zero.stage = stage;
+  config.zero.stage3_param_persistence_threshold = 0;
+  config.model.tied_embedding = false;
+  return config;
+}
+
+// 8 ranks, shards on 4 of them, two microbatches: each microbatch sends 3/4 of the gradients inside the shards, and the step
+// one all-reduce of a quarter of them between 2 replicas.
+TEST(Plan, ReplicasOfShardsExchangeTheirGradientsOnceAStep) {
+  for (const int stage : {1, 2, 3}) {
+    Config config = without_persistence(stage);
+    config.zero.mics_shard_size = 4;
+    config.batch.train_batch_size = 16;
+    const Plan plan = plan_of(config, 8);
+    ASSERT_EQ(plan.batch.gradient_accumulation_steps, 2);
+    const int64_t bytes = padded_elements(plan) * 4, reductions = stage == 1 ? 1 : 2;
+    EXPECT_EQ(plan.ranks[0].traffic_of("reduce").bytes_sent, reductions * bytes * 3 / 4) << stage;
+    EXPECT_EQ(plan.ranks[0].traffic_of("replicas").bytes_sent, bytes / 4) << stage;  // 2 x (2 - 1) / 2 of a shard
+    config.zero.mics_shard_size = -1;
+    const Plan all = plan_of(config, 8);
+    EXPECT_NEAR(static_cast<double>(plan.ranks[0].memory[MemoryCategory::Optimizer]),
+                2.0 * static_cast<double>(all.ranks[0].memory[MemoryCategory::Optimizer]), 0.05 * static_cast<double>(bytes));
+  }
+}
+
+// 8 ranks divide the weights; from the first gather on, pairs of them keep a second copy. Of two microbatches, the forward and
+// the backward of each gather every block, except the head, whose forward and backward are one.
+TEST(Plan, OnlyTheFirstGatherOfAStepIsOverAllRanksIfPairsKeepASecondCopy) {
+  Config config = without_persistence(3);
+  config.zero.stage3_release = pipeline::UnshardRelease::Use;
+  config.batch.train_batch_size = 16;
+  const Plan plain = plan_of(config, 8);
+  config.zero.zero_hpz_partition_size = 2;
+  const Plan plan = plan_of(config, 8);
+  const int64_t bytes = padded_elements(plan) * 4, head = plan.ranks[0].layout.blocks.back().groups[0].whole_elements * 4;
+  EXPECT_EQ(plain.ranks[0].traffic_of("gather").bytes_sent, (4 * bytes - 2 * head) * 7 / 8);
+  EXPECT_EQ(plan.ranks[0].traffic_of("gather").bytes_sent, bytes * 7 / 8);
+  EXPECT_EQ(plan.ranks[0].traffic_of("secondary").bytes_sent, (3 * bytes - 2 * head) / 2);
+  EXPECT_EQ(plan.ranks[0].memory[MemoryCategory::Parameters] - plain.ranks[0].memory[MemoryCategory::Parameters], bytes / 2);
+  const auto json = nlohmann::json::parse(to_json(plan));
+  EXPECT_EQ(json["stage3_release"]["use"]["gather_bytes"], bytes * 7 / 8 + (3 * bytes - 2 * head) / 2);
+  EXPECT_THAT(to_text(plan), HasSubstr("gathers   after the first of a step are from a second copy on 2 ranks (hpZ)\n"));
+}
+
+TEST(Plan, RefusesShardSizesThatDoNotDivideTheRanks) {
+  Config config = small_config();
+  config.zero.stage = 3;
+  config.batch.train_batch_size = 24;
+  config.zero.mics_shard_size = 4;
+  EXPECT_THAT([&] { plan_of(config, 6); },
+              ThrowsMessage<ConfigError>(HasSubstr("zero_optimization.mics_shard_size: 4 does not divide the 6 ranks that hold "
+                                                   "the same parameters; use a divisor, or -1")));
+  config.zero.mics_shard_size = -1;
+  config.zero.zero_hpz_partition_size = 4;
+  EXPECT_THAT([&] { plan_of(config, 6); },
+              ThrowsMessage<ConfigError>(HasSubstr("zero_optimization.zero_hpz_partition_size: 4 does not divide the 6 ranks "
+                                                   "that divide the weights; use a divisor, or 1")));
 }
 
 TEST(Plan, ShowsTheProgramOfARank) {

@@ -83,6 +83,82 @@ INSTANTIATE_TEST_SUITE_P(Types, OptimizerOnTensorRanks,
                                          OptimizerType::Lamb, OptimizerType::Adagrad),
                          [](const auto& which) { return std::string(name_of(which.param)); });
 
+// The axes of a run and how its ranks divide parameters (engine/sharing.h).
+struct ShardSizes {
+  int pipeline = 1, tensor = 1, data = 1, stage = 3;
+  int64_t shards = -1, secondary = 1;
+};
+
+Config with_sizes(Config config, const ShardSizes& sizes) {
+  config.parallel.pipeline = sizes.pipeline;
+  config.parallel.tensor = sizes.tensor;
+  config.zero.stage = sizes.stage;
+  config.zero.mics_shard_size = sizes.shards;
+  config.zero.zero_hpz_partition_size = sizes.secondary;
+  config.zero.stage3_param_persistence_threshold = 100;
+  config.zero.stage3_max_reuse_distance = 0;  // each use gathers
+  return config;
+}
+
+// Runs of 2 of 4 or 6 ranks, or of 1; the tied tables of the GPT have gradients from two blocks, and with a pipeline from two
+// ranks.
+TEST(ShardSizes, GiveTheBitsOfOneRankInLayoutMode) {
+  for (const model::Type type : {model::Type::Gpt, model::Type::Llama})
+    for (const bool bf16 : {false, true}) {
+      Config config = layout_config(type);
+      config.bf16.enabled = bf16;
+      const Trace one = run({.ranks = 1, .config = config});
+      for (const ShardSizes& sizes : {ShardSizes{.data = 4, .stage = 1, .shards = 2},
+                                      {.data = 4, .stage = 2, .shards = 2},
+                                      {.data = 4, .shards = 2},
+                                      {.data = 6, .shards = 2},
+                                      {.data = 6, .shards = 3},
+                                      {.data = 4, .stage = 2, .shards = 1},
+                                      {.data = 4, .shards = 1},
+                                      {.data = 4, .secondary = 2},
+                                      {.data = 6, .secondary = 3},
+                                      {.data = 4, .secondary = 4},
+                                      {.data = 12, .shards = 6, .secondary = 2},
+                                      {.tensor = 2, .data = 4, .shards = 2},
+                                      {.tensor = 2, .data = 4, .secondary = 2},
+                                      {.pipeline = 2, .data = 4, .stage = 2, .shards = 2},
+                                      {.pipeline = 2, .data = 4, .shards = 2, .secondary = 1},
+                                      {.pipeline = 2, .data = 4, .secondary = 2}})
+        EXPECT_EQ(
+            difference(one, run({.ranks = sizes.pipeline * sizes.tensor * sizes.data, .config = with_sizes(config, sizes)})),
+            "")
+            << fmt::format("{}{}: pipeline {}, tensor {}, data {}, stage {}, shards {}, secondary {}", name_of(type),
+                           bf16 ? " bf16" : "", sizes.pipeline, sizes.tensor, sizes.data, sizes.stage, sizes.shards,
+                           sizes.secondary);
+    }
+}
+
+// Run mode sums the same gradients in another order if shards have replicas. A second copy of weights changes no sum.
+TEST(ShardSizes, ChangeNoBitOfWeightsThatAreGatheredFromASecondCopy) {
+  for (const bool overlap : {false, true}) {
+    Config config = tiny_config(model::Type::Gpt);
+    config.zero.overlap_comm = overlap;
+    const ShardSizes plain{.data = 4};
+    const Trace all = run({.ranks = 4, .config = with_sizes(config, plain)});
+    EXPECT_EQ(difference(all, run({.ranks = 4, .config = with_sizes(config, {.data = 4, .secondary = 2})})), "");
+    config.zero.allgather_bucket_size = 3000;
+    EXPECT_EQ(difference(all, run({.ranks = 4, .config = with_sizes(config, {.data = 4, .secondary = 2})})), "");
+  }
+}
+
+TEST(ShardSizes, OfRunModeDifferByRoundingOnly) {
+  const Config config = tiny_config(model::Type::Gpt);
+  const auto run_with = [&](const ShardSizes& sizes) {
+    return run({.ranks = sizes.data, .steps = 3, .config = with_sizes(config, sizes)});
+  };
+  const Trace all = run_with({.data = 4});
+  for (const int stage : {1, 2, 3})
+    for (const int shards : {1, 2}) {
+      const Trace replicated = run_with({.data = 4, .stage = stage, .shards = shards});
+      EXPECT_EQ(difference_beyond_rounding(all, replicated), "") << "stage " << stage << ", shards " << shards;
+    }
+}
+
 // A frozen layer still passes the gradient on, so the layers before it learn.
 TEST(FrozenLayers, KeepTheirBitsAndTheLayoutPromise) {
   for (const model::Type type : {model::Type::Gpt, model::Type::Llama}) {

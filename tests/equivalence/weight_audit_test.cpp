@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -69,6 +70,22 @@ void flip_low_bit(Engine& engine, const std::string& name, size_t which) {
     }
   });
   EXPECT_EQ(found, 1) << name;
+}
+
+// Which of two ranks that divide the parameters holds the first element of this one.
+int holder_of(const Config& config, const std::string& name) {
+  std::atomic<int> holder = -1;
+  const auto find = [&](Engine& engine, int world_rank, int64_t) {
+    engine.parameters().for_each_group([&](int, zero::ParameterGroup& group) {
+      const zero::HeldWeights held = group.held_weights();
+      for (const zero::FlatParameter& parameter : group.layout().parameters)
+        if (parameter.name == name && parameter.offset >= held.owned_first &&
+            parameter.offset < held.owned_first + held.owned_count)
+          holder = world_rank;
+    });
+  };
+  run({.ranks = 2, .steps = 1, .before_step = find, .config = config});
+  return holder;
 }
 
 using ChangeOfRank = std::function<void(Engine& engine)>;
@@ -140,6 +157,25 @@ TEST(WeightAudit, DigestsOfShardsAddUpToThatOfTheWhole) {
   for (const int stage : {1, 3})
     for (const int data : {2, 3})
       EXPECT_EQ(sums_over_data(stage, data), whole) << fmt::format("stage {}, data {}", stage, data);
+}
+
+// Two ranks divide the parameters, so that ranks 0, 2 and 4 hold the same shards, and ranks 1, 3 and 5.
+TEST(WeightAudit, ComparesShardsThatHaveReplicas) {
+  Config config = audited_config();
+  config.bf16.enabled = true;
+  config.zero.mics_shard_size = 2;
+  config.zero.stage3_param_persistence_threshold = 0;
+  for (const int stage : {1, 2, 3})
+    for (const size_t which : {0u, 1u, 2u}) {
+      config.zero.stage = stage;
+      const auto change = [&](Engine& engine) { flip_low_bit(engine, "blocks.1.mlp.up.weight", which); };
+      const int rank = holder_of(config, "blocks.1.mlp.up.weight");
+      EXPECT_THAT(message_after(change, config, 6, 4 + rank),
+                  HasSubstr(fmt::format("after step 3: rank {} holds different weights from ranks {}, {}, first in "
+                                        "blocks.1.mlp.up.weight (all were equal after step 2)",
+                                        4 + rank, rank, 2 + rank)))
+          << "stage " << stage << ", tensor " << which;
+    }
 }
 
 TEST(WeightAudit, OfTwoRanksNamesBoth) {
@@ -264,12 +300,12 @@ Mesh mesh_of(int pipeline, int tensor, int ranks) {
 }
 
 TEST(FindDisagreement, AllEqualIsNone) {
-  const std::vector<WeightDigest> digests(4, {"w", 7, 9});
-  EXPECT_FALSE(find_disagreement(mesh_of(1, 1, 4), digests));
+  const std::vector<WeightDigest> digests(4, {"w", 7, 8, 9});
+  EXPECT_FALSE(find_disagreement(mesh_of(1, 1, 4), 4, digests));
 }
 
 TEST(FindDisagreement, WithoutAMajorityNamesAllThatShouldBeEqual) {
-  const auto found = find_disagreement(mesh_of(1, 1, 4), std::vector<WeightDigest>{{"", 1}, {"", 2}, {"", 2}, {"", 1}});
+  const auto found = find_disagreement(mesh_of(1, 1, 4), 4, std::vector<WeightDigest>{{"", 1}, {"", 2}, {"", 2}, {"", 1}});
   ASSERT_TRUE(found);
   EXPECT_THAT(found->differing, ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(found->agreeing, IsEmpty());
@@ -278,17 +314,28 @@ TEST(FindDisagreement, WithoutAMajorityNamesAllThatShouldBeEqual) {
 // Pipeline stages hold different parameters: ranks 0 and 1 are stage 0, ranks 2 and 3 stage 1.
 TEST(FindDisagreement, ComparesNothingBetweenPipelineStages) {
   const Mesh mesh = mesh_of(2, 1, 4);
-  EXPECT_FALSE(find_disagreement(mesh, std::vector<WeightDigest>{{"", 1}, {"", 1}, {"", 2}, {"", 2}}));
-  const auto found = find_disagreement(mesh, std::vector<WeightDigest>{{"", 1}, {"", 1}, {"", 2}, {"", 3}});
+  EXPECT_FALSE(find_disagreement(mesh, 2, std::vector<WeightDigest>{{"", 1}, {"", 1}, {"", 2}, {"", 2}}));
+  const auto found = find_disagreement(mesh, 2, std::vector<WeightDigest>{{"", 1}, {"", 1}, {"", 2}, {"", 3}});
   ASSERT_TRUE(found);
   EXPECT_THAT(found->differing, ElementsAre(2, 3));
+}
+
+// Shards {0 1} {2 3}: ranks 0 and 2 hold the same shard.
+TEST(FindDisagreement, ComparesTheReplicasOfAShard) {
+  const Mesh mesh = mesh_of(1, 1, 4);
+  EXPECT_FALSE(find_disagreement(mesh, 2, std::vector<WeightDigest>{{"", 7, 1}, {"", 7, 2}, {"", 7, 1}, {"", 7, 2}}));
+  const auto found = find_disagreement(mesh, 2, std::vector<WeightDigest>{{"", 7, 1}, {"", 7, 2}, {"", 7, 1}, {"", 7, 3}});
+  ASSERT_TRUE(found);
+  EXPECT_THAT(found->differing, ElementsAre(1, 3));
 }
 
 // data 2 x tensor 2: ranks 0 and 2 are tensor rank 0. Shards may be cut differently, so their sums are compared.
 TEST(FindDisagreement, AddsUpShardsBeforeItComparesTensorRanks) {
   const Mesh mesh = mesh_of(1, 2, 4);
-  EXPECT_FALSE(find_disagreement(mesh, std::vector<WeightDigest>{{"", 0, 10}, {"", 0, 4}, {"", 0, 5}, {"", 0, 11}}));
-  const auto found = find_disagreement(mesh, std::vector<WeightDigest>{{"", 0, 10}, {"", 0, 4}, {"", 0, 5}, {"", 0, 12}});
+  EXPECT_FALSE(
+      find_disagreement(mesh, 2, std::vector<WeightDigest>{{"", 0, 0, 10}, {"", 0, 0, 4}, {"", 0, 0, 5}, {"", 0, 0, 11}}));
+  const auto found =
+      find_disagreement(mesh, 2, std::vector<WeightDigest>{{"", 0, 0, 10}, {"", 0, 0, 4}, {"", 0, 0, 5}, {"", 0, 0, 12}});
   ASSERT_TRUE(found);
   EXPECT_THAT(found->differing, ElementsAre(0, 1, 2, 3));
 }

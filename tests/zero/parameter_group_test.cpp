@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "comm/world.h"
+#include "core/fixed_point.h"
 
 namespace trivet::zero {
 namespace {
@@ -95,15 +96,16 @@ TEST(ParameterGroup, MoreContributionsThanWereSaidAreRefused) {
 // One of several ranks, which are threads. Gathers and reductions have streams of their own, as with `overlap_comm`.
 struct RankOfGroup {
   RankOfGroup(comm::ProcessGroup& shards, const GroupOptions& options, const LayoutOptions& layout_options,
-              comm::ProcessGroup* replicas = nullptr)
+              comm::ProcessGroup* replicas = nullptr, comm::ProcessGroup* secondary = nullptr)
       : layout(make_shard_layout({{"net", specs}}, layout_options)),
         group(layout.blocks[0].groups[0], options,
               {.kernels = *kernels,
                .allocator = host_allocator(),
                .meter = meter,
                .buffers = buffers,
-               .axes = {{shards, *gather_stream, shards, *reduce_stream, replicas}},
-               .collectives = {}}) {}
+               .axes = {{shards, *gather_stream, shards, *reduce_stream, replicas, secondary}},
+               .collectives = {},
+               .refused = {&refused, DType::Int64, {1}}}) {}
   void contribute(float value) {
     const Gradient gradient = group.gradient(0);
     for (int64_t e = 0; e < gradient.view.elements(); ++e) {
@@ -122,6 +124,7 @@ struct RankOfGroup {
   std::unique_ptr<kernels::Kernels> kernels = kernels::make_cpu_kernels(1);
   std::unique_ptr<Stream> gather_stream = make_thread_stream("gather"), reduce_stream = make_thread_stream("reduce");
   MemoryMeter meter;
+  int64_t refused = 0;
   Arena buffers{"buffers", host_allocator(), meter, MemoryCategory::Buffers, 1 << 16};
   ShardLayout layout;
   ParameterGroup group;
@@ -208,6 +211,78 @@ TEST(ParameterGroup, ReplicasOfAShardSumTheirGradientsToo) {
       EXPECT_GT(here, 0);
       for (int64_t e = 0; e < here; ++e) ASSERT_EQ(owned.gradient.as<float>()[e], 15.0f) << stage;
     });
+}
+
+// Four ranks, shards {0 1} {2 3}, two contributions of each rank. If gradients are sharded, each is reduced, but only the last
+// reduction sums over the replicas. `reductions` 0 says that any number may come, so that each does.
+TEST(ParameterGroup, ReplicasOfAShardAreSummedOnceAStepIfTheNumberOfReductionsIsKnown) {
+  for (const bool integers : {false, true})
+    for (const int reductions : {0, 2})
+      comm::run_threads(4, [&](comm::World& world) {
+        std::unique_ptr<comm::ProcessGroup> shards, replicas;
+        for (const std::vector<int>& ranks : {std::vector{0, 1}, {2, 3}})
+          if (auto group = world.group().subgroup(ranks, "shards")) shards = std::move(group);
+        for (const std::vector<int>& ranks : {std::vector{0, 2}, {1, 3}})
+          if (auto group = world.group().subgroup(ranks, "replicas")) replicas = std::move(group);
+        RankOfGroup rank(*shards,
+                         {.lifetimes = lifetimes_of(2, false),
+                          .fixed_point = integers,
+                          .fixed_point_terms = 8,
+                          .contributions = 2,
+                          .reductions = reductions},
+                         {.shards = ShardCounts(2)}, replicas.get());
+        for (int step = 0; step < 2; ++step) {
+          rank.group.begin_step();
+          rank.contribute(static_cast<float>(1 << world.rank()));
+          rank.group.retire();
+          EXPECT_EQ(replicas->traffic().operations, (reductions == 0 ? 2 : 1) * step + (reductions == 0 ? 1 : 0));
+          rank.contribute(static_cast<float>(16 << world.rank()));
+          rank.group.retire();
+          EXPECT_EQ(replicas->traffic().operations, (reductions == 0 ? 2 : 1) * (step + 1));
+          const ConstTensorView gradient = rank.group.owned().gradient;
+          for (int64_t e = 0; e < 64; ++e)
+            ASSERT_EQ(integers ? fixed_point::to_double(gradient.as<int64_t>()[e]) : gradient.as<float>()[e], 255.0);
+        }
+      });
+}
+
+// Four ranks divide the weights, and pairs of them keep the second copy. Only the first gather of a step is over all four.
+TEST(ParameterGroup, GathersFromTheSecondCopyUntilTheStepEnds) {
+  const std::vector<float> initial = initial_weights(1, 0);
+  comm::run_threads(4, [&](comm::World& world) {
+    std::unique_ptr<comm::ProcessGroup> pair;
+    for (const std::vector<int>& ranks : {std::vector{0, 1}, {2, 3}})
+      if (auto group = world.group().subgroup(ranks, "pair")) pair = std::move(group);
+    RankOfGroup rank(world.group(), {.lifetimes = lifetimes_of(3, false)}, {.shards = ShardCounts(4)}, nullptr, pair.get());
+    rank.group.initialize(11);
+    const auto gathers = [&] { return std::pair{world.group().traffic().operations, pair->traffic().operations}; };
+    const auto [first_all, first_pair] = gathers();
+    const auto gathered = [&] {
+      come_late(world);
+      rank.group.unshard();
+      rank.group.wait();
+      const std::vector<float> weight = rank.weight();
+      rank.group.reshard();
+      return weight;
+    };
+    for (int step = 0; step < 2; ++step) {
+      rank.group.begin_step();
+      for (int gather = 0; gather < 3; ++gather) {
+        ASSERT_EQ(gathered(), initial);
+        EXPECT_EQ(gathers(), std::pair(first_all + step + 1, first_pair + 2 * step + gather));
+      }
+    }
+    // An update changes the shards, and with publish() the copy is no longer used.
+    const OwnedRange owned = rank.group.owned();
+    for (int64_t e = 0; e < owned.count; ++e) owned.master.as<float>()[e] = -1.0f;
+    rank.group.publish();
+    ASSERT_EQ(gathered(), std::vector<float>(600, -1.0f));
+    // Every rank has a quarter of the weights and half of the copy.
+    EXPECT_EQ(rank.meter.now()[MemoryCategory::Parameters],
+              rank.layout.blocks[0].groups[0].whole_elements * 4 / 4 + rank.layout.blocks[0].groups[0].whole_elements * 4 / 2);
+    world.group().barrier(*rank.gather_stream);
+    rank.gather_stream->synchronize();
+  });
 }
 
 // A group in run mode with two parameters, of which a step may write only one (it is another layer's turn, or a path is
