@@ -23,8 +23,7 @@ void add_data_channels(std::vector<ChannelSpec>& table, const Config& config, co
   const ChannelSpec data{.purpose = Purpose::Data,
                          .name = "data",
                          .axes = equal_over(Sharing::Dense),
-                         .members = sharding.replicas > 1 ? Members::Run : Members::All,
-                         .run = sharding.shards};
+                         .within = sharding.replicas > 1 ? sharding.shards : 0};
   const auto add = [&](Purpose purpose, const char* name, Queue queue, const char* traffic) -> ChannelSpec& {
     ChannelSpec& channel = table.emplace_back(data);
     channel.purpose = purpose;
@@ -38,11 +37,23 @@ void add_data_channels(std::vector<ChannelSpec>& table, const Config& config, co
   table.push_back(data);
   add(Purpose::Gather, "data.gather", Queue::Gather, "gather");
   add(Purpose::Reduce, "data.reduce", Queue::Reduce, "reduce");
-  if (sharding.replicas > 1) add(Purpose::Replicas, "data.replicas", Queue::Reduce, "replicas").members = Members::AcrossRuns;
+  if (sharding.replicas > 1) {
+    ChannelSpec& replicas = add(Purpose::Replicas, "data.replicas", Queue::Reduce, "replicas");
+    replicas.within = 0;
+    replicas.members = Members::AcrossRuns;
+    replicas.run = sharding.shards;
+  }
+  const auto add_runs = [&](Purpose purpose, const char* name, Queue queue, const char* traffic, Members members) {
+    ChannelSpec& channel = add(purpose, name, queue, traffic);
+    channel.members = members;
+    channel.run = sharding.secondary;
+    channel.sums_floats = false;
+  };
   if (sharding.secondary == 1) return;
-  ChannelSpec& secondary = add(Purpose::Secondary, "data.secondary", Queue::Gather, "secondary");
-  secondary.members = Members::Run;
-  secondary.run = sharding.secondary;
+  add_runs(Purpose::Secondary, "data.secondary", Queue::Gather, "secondary", Members::Run);
+  if (!config.zero.zero_quantized_gradients) return;
+  add_runs(Purpose::ReduceNear, "data.near", Queue::Reduce, "near", Members::Run);
+  add_runs(Purpose::ReduceFar, "data.far", Queue::Reduce, "far", Members::AcrossRuns);
 }
 
 }  // namespace

@@ -9,13 +9,15 @@
 //   data.reduce      that divide dense parameters   reduce   overlap_comm        run mode               reduce
 //   data.replicas    with the same shard            reduce   overlap_comm        run mode               replicas
 //   data.secondary   with a second copy of weights  gather   overlap_comm        no                     secondary
+//   data.near        the same ranks                 reduce   overlap_comm        no                     near
+//   data.far         at their place in other runs   reduce   overlap_comm        no                     far
 //   part             all with the same blocks       meet     no                  no                     -
 //   tensor           tensor axis                    tensor   more than 1 rank    yes                    tensor
 //   tensor.reduce    tensor axis                    reduce   overlap_comm        run mode, own tokens   tensor
 //   pipeline.*       two neighbours of a pipeline    send     yes                 no                     pipeline
 //   tied             two stages of a tied weight    meet     no                  no                     -
 //
-// data.replicas and data.secondary are there only if the config asks for them (engine/sharing.h).
+// The last four of data are there only if the config asks for them (engine/sharing.h).
 //
 // Channels with the same ranks are separate process groups, because the operations of one group have one order on all its
 // ranks, and work on different queues has none.
@@ -44,6 +46,8 @@ enum class Purpose : uint8_t {
   Reduce,        // gradients
   Replicas,      // gradients of a shard that several ranks hold
   Secondary,     // whole weights from the shards of their second copy
+  ReduceNear,    // quantized gradients within a run of ranks
+  ReduceFar,     // and between runs
   Part,          // sums over the ranks that have the same blocks
   Layers,        // what layers exchange over an axis
   LayersReduce,  // gradients that are sums over an axis of layers
@@ -65,6 +69,7 @@ struct ChannelSpec {
   // A group has the ranks that differ along these axes of the mesh (Mesh::view of the sharing) only, or some of them. Between
   // stages it has two ranks instead: those at one of these pairs of pipeline coordinates, and equal on all other axes.
   AxisSet axes;
+  int within = 0;  // ranks of the runs into which these are cut first; 0: they are not
   Members members = Members::All;
   int run = 0;  // ranks of a run, for the other two
   Sharing sharing = Sharing::Dense;

@@ -21,6 +21,7 @@ RanksOfGroups ranks_at(const Mesh& mesh, std::pair<int, int> stages) {
 
 RanksOfGroups ranks_along(const Mesh& mesh, const ChannelSpec& spec) {
   RanksOfGroups groups = mesh.view(spec.sharing).groups(spec.axes);
+  if (spec.within > 0) groups = runs_of(groups, spec.within);
   if (spec.members == Members::Run) return runs_of(groups, spec.run);
   return spec.members == Members::AcrossRuns ? across_runs_of(groups, spec.run) : groups;
 }

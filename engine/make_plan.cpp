@@ -111,6 +111,9 @@ zero::ShardLayout make_layout(const Plan& plan, const model::Model& model, const
       .tensor_size = plan.mesh.size(Axis::Tensor),
       .sequence_parallel = config.parallel.sequence_parallel,
       .pipeline_rank = rank[Axis::Pipeline],
+      .quantized = config.zero.stage == 3 && config.zero.zero_quantized_weights,
+      .quantized_frozen =
+          config.zero.stage == 3 && (config.zero.zero_quantized_weights || config.zero.zero_quantized_nontrainable_weights),
       .separate_tied_gradients = !layout_mode && !one_of_each};
   for (int block = 0; block < plan.stages.blocks(); ++block)
     options.pipeline_rank_of_block.push_back(plan.stages.rank_of_block(block));

@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "engine/plan.h"
+#include "kernels/quantization.h"
 #include "pipeline/simulate.h"
 
 namespace trivet {
@@ -81,6 +83,8 @@ std::vector<std::pair<std::string, Axis>> traffic_lines(const Plan& plan) {
   return lines;
 }
 
+bool shards_weights(const Plan& plan) { return plan.config.zero.stage == 3 && plan.shards(Sharing::Dense) > 1; }
+
 std::string sharding_text(const Plan& plan) {
   const Sharding sharding = plan.sharding();
   std::string text;
@@ -89,6 +93,13 @@ std::string sharding_text(const Plan& plan) {
                         sharding.shards == 1 ? "" : "s", sharding.replicas);
   if (sharding.secondary > 1)
     text += fmt::format("gathers   after the first of a step are from a second copy on {} ranks (hpZ)\n", sharding.secondary);
+  const ZeroConfig& zero = plan.config.zero;
+  if (shards_weights(plan) && (zero.zero_quantized_weights || zero.zero_quantized_nontrainable_weights))
+    text +=
+        fmt::format("gathers   {}send 8 bits of each weight (qwZ)\n", zero.zero_quantized_weights ? "" : "of frozen weights ");
+  if (zero.stage > 0 && sharding.shards > 1 && zero.zero_quantized_gradients)
+    text += fmt::format("gradients are summed in 4 bits{} (qgZ)\n",
+                        sharding.secondary > 1 ? fmt::format(", first over {} ranks", sharding.secondary) : "");
   return text;
 }
 
@@ -153,28 +164,47 @@ struct ReleaseCost {
   int64_t gather_bytes = 0, whole_bytes = 0;
 };
 
+// What a rank sends to gather a block: from its shards, or from the second copy.
+struct GatherBytes {
+  int64_t from_shards = 0, from_second_copy = 0;
+};
+
+GatherBytes gather_bytes(const Plan& plan, const zero::BlockLayout& block) {
+  const int64_t element = size_of(plan.config.model_dtype());
+  const Sharding sharding = plan.sharding();
+  GatherBytes bytes;
+  for (const zero::FlatGroup& group : block.groups) {
+    if (group.persistent || group.role == zero::GroupRole::TiedGradients) continue;
+    const int64_t shard = group.whole_elements / sharding.shards;
+    bytes.from_shards += (sharding.shards - 1) * (group.quantized ? kernels::quantized_bytes(shard, 8) : shard * element);
+    bytes.from_second_copy += (sharding.secondary - 1) * (group.whole_elements / sharding.secondary) * element;
+  }
+  return bytes;
+}
+
 ReleaseCost release_cost(const Plan& plan, pipeline::UnshardRelease release) {
   Config config = plan.config;
   config.zero.stage3_release = release;
-  const int64_t element = size_of(config.model_dtype());
-  const Sharding sharding = plan.sharding();
-  const auto sent = [&](int64_t elements, int ranks) { return elements / ranks * (ranks - 1) * element; };
   ReleaseCost cost;
   for (const RankPlan& rank : plan.ranks) {
     const Programs programs = release == plan.config.zero.stage3_release
                                   ? rank.programs
                                   : make_programs(config, plan.schedule, plan.stages, rank.coordinates[Axis::Pipeline],
                                                   rank.layout, rank.programs.microbatches);
-    const auto whole = whole_weights(programs.train, block_parameters(rank.layout, config.zero.stage));
-    const int64_t first = sharding.secondary == 1 ? whole.gathered_elements : whole.first_gathered_elements;
-    const int64_t bytes = sent(first, sharding.shards) + sent(whole.gathered_elements - first, sharding.secondary);
-    cost.gather_bytes = std::max(cost.gather_bytes, bytes);
-    cost.whole_bytes = std::max(cost.whole_bytes, whole.peak_elements * element);
+    int64_t gathered = 0;
+    std::set<int> seen;
+    for (const pipeline::Instruction& i : programs.train) {
+      if (i.op != pipeline::Op::Unshard) continue;
+      const GatherBytes bytes = gather_bytes(plan, rank.layout.blocks[i.block]);
+      const bool first = seen.insert(i.block).second || plan.sharding().secondary == 1;
+      gathered += first ? bytes.from_shards : bytes.from_second_copy;
+    }
+    const int64_t whole = most_whole_elements(programs.train, block_parameters(rank.layout, config.zero.stage));
+    cost.gather_bytes = std::max(cost.gather_bytes, gathered);
+    cost.whole_bytes = std::max(cost.whole_bytes, whole * size_of(config.model_dtype()));
   }
   return cost;
 }
-
-bool shards_weights(const Plan& plan) { return plan.config.zero.stage == 3 && plan.shards(Sharing::Dense) > 1; }
 
 std::string release_text(const Plan& plan) {
   if (!shards_weights(plan)) return "";

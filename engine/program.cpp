@@ -110,7 +110,7 @@ BlockParameters block_parameters(const zero::ShardLayout& layout, int zero_stage
     int64_t sharded = 0, gradients = 0;
     for (const zero::FlatGroup& group : block.groups) {
       const bool weights = group.role != zero::GroupRole::TiedGradients;
-      const bool gathered = group.shards > 1 || group.weights != zero::Placement::Device;
+      const bool gathered = group.shards > 1 || group.weights != zero::Placement::Device || group.quantized;
       if (zero_stage >= 3 && gathered && !group.persistent && weights) sharded += group.whole_elements;
       if (group.trainable && (group.role == zero::GroupRole::Own || (zero_stage >= 2 && group.shards > 1)))
         gradients += group.whole_elements;

@@ -12,16 +12,20 @@ comm::ProcessGroup& RankResources::shard_group(Sharing sharing) const {
 
 std::vector<zero::ShardAxis> RankResources::shard_axes() const {
   const Channel &gather = channels[Purpose::Gather], &reduce = channels[Purpose::Reduce];
-  const Channel *replicas = channels.find(Purpose::Replicas), *secondary = channels.find(Purpose::Secondary);
-  return {{*gather.group, *gather.stream, *reduce.group, *reduce.stream, replicas ? replicas->group.get() : nullptr,
-           secondary ? secondary->group.get() : nullptr}};
+  const auto find = [&](Purpose purpose) {
+    const Channel* channel = channels.find(purpose);
+    return channel ? channel->group.get() : nullptr;
+  };
+  return {{*gather.group, *gather.stream, *reduce.group, *reduce.stream, find(Purpose::Replicas), find(Purpose::Secondary),
+           find(Purpose::ReduceNear), find(Purpose::ReduceFar)}};
 }
 
 zero::CollectiveOptions collective_options(const ZeroConfig& zero) {
   return {.reduce_bucket_elements = zero.reduce_bucket_size,
           .gather_bucket_elements = zero.allgather_bucket_size,
           .reduce_scatter = zero.reduce_scatter,
-          .allgather_partitions = zero.allgather_partitions};
+          .allgather_partitions = zero.allgather_partitions,
+          .quantized_gradients = zero.zero_quantized_gradients};
 }
 
 // If only the weights are in a file, the number of their buffers decides what is pipelined. Copies between a device and its

@@ -58,5 +58,13 @@ void Kernels::fixed_point_round(ConstTensorView x, Number scale, double limit, T
   const FixedPointRound a{x, scale, limit, out, refused};
   run(&a);
 }
+void Kernels::quantize(ConstTensorView x, TensorView packed, int bits) {
+  const Quantize a{x, packed, bits};
+  run(&a);
+}
+void Kernels::dequantize(ConstTensorView packed, TensorView out, int bits, bool accumulate) {
+  const Dequantize a{packed, out, bits, accumulate};
+  run(&a);
+}
 
 }  // namespace trivet::kernels

@@ -85,6 +85,9 @@ struct FixedPointStore;
 struct FixedPointRead;
 struct FixedPointRound;
 struct Squares;
+// kernels/quantization.h
+struct Quantize;
+struct Dequantize;
 
 // The arguments of any kernel.
 using KernelArguments =
@@ -96,7 +99,7 @@ using KernelArguments =
                  const JudgeGradients*, const AdamUpdates*, const Sgd*, const Lion*, const Adagrad*, const LambUpdate*,
                  const ApplyUpdate*, const MomentumUpdate*, const Zero*, const Copy*, const Add*, const Scale*,
                  const Initialize*, const SumOfSquares*, const DivideByNorm*, const FixedPointAdd*, const FixedPointStore*,
-                 const FixedPointRead*, const FixedPointRound*>;
+                 const FixedPointRead*, const FixedPointRound*, const Quantize*, const Dequantize*>;
 
 // FLOPs, bytes moved and launches so far, and the largest scratch memory that one of the calls needs on a GPU
 // (kernels/workspace.h). Only MetaKernels counts; the other kernels return zeros.
@@ -161,6 +164,9 @@ class Kernels {
   void fixed_point_store(ConstTensorView x, Number scale, double limit, TensorView sum, TensorView refused);
   void fixed_point_read(ConstTensorView sum, TensorView out);
   void fixed_point_round(ConstTensorView x, Number scale, double limit, TensorView out, TensorView refused);
+
+  void quantize(ConstTensorView x, TensorView packed, int bits);
+  void dequantize(ConstTensorView packed, TensorView out, int bits, bool accumulate);
 
   // Copies between device and host memory, of the same type and size. `from` may change once from_host has returned. to_host
   // returns when all work before it is done; it is the only call that always waits.

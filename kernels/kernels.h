@@ -10,4 +10,5 @@
 #include "kernels/norms.h"
 #include "kernels/optimizers.h"
 #include "kernels/products.h"
+#include "kernels/quantization.h"
 #include "kernels/sums.h"

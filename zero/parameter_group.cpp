@@ -85,7 +85,13 @@ void ParameterGroup::unshard() {
     weights_.copy_to(own, axis().gather_stream, resources_);
     shard = own;
   }
-  gather(shard, axis().gather);
+  if (layout_.quantized) {
+    gather_quantized(shard, gathered_, axis().gather, axis().gather_stream, resources_.kernels, resources_.buffers,
+                     resources_.collectives, gather_scratch_);
+    gathered_event_ = axis().gather_stream.record();
+  } else {
+    gather(shard, axis().gather);
+  }
   if (has_secondary()) keep_secondary();
 }
 
@@ -101,6 +107,7 @@ void ParameterGroup::keep_secondary() {
 void ParameterGroup::wait() {
   gathered_event_.synchronize();
   gathered_event_ = {};
+  gather_scratch_.clear();
 }
 
 void ParameterGroup::reshard() {
@@ -203,6 +210,9 @@ void ParameterGroup::reduce() {
     resources_.tensor_group->all_reduce(whole, comm::ReduceOp::Sum, stream);
   if (!options_.lifetimes.shard_optimizer) {
     reduce_whole(whole, axis().reduce, stream, resources_.collectives);
+  } else if (resources_.collectives.quantized_gradients) {
+    reduce_quantized(whole, {axis().reduce, axis().near, axis().far}, stream, resources_.kernels, resources_.buffers,
+                     resources_.collectives, reduce_scratch_);
   } else {
     reduce_to_shard(whole, axis().reduce, stream, resources_.kernels, resources_.buffers, resources_.collectives);
   }
@@ -234,6 +244,7 @@ void ParameterGroup::retire() {
   reduced_event_.synchronize();
   reduced_event_ = {};
   in_flight_.reset();
+  reduce_scratch_.clear();
   reducing_ = false;
 }
 

@@ -133,11 +133,12 @@ class ParameterGroup {
   PlacedTensor weights_;  // whole, or the shard when parameters are sharded
   PlacedTensor master_;   // float32, owned range; none when weights_ are float32
   std::vector<PlacedTensor> states_;
-  PlacedTensor secondary_;  // the shard of the second copy of weights
-  PlacedTensor gradients_;  // whole accumulator, or the shard when gradients are sharded
-  ScopedTensor gathered_;   // whole weights between unshard and reshard
-  ScopedTensor in_flight_;  // whole gradients of this microbatch when gradients are sharded
-  ScopedTensor scratch_;    // float32 gradient of one contribution in layout mode
+  PlacedTensor secondary_;                    // the shard of the second copy of weights
+  PlacedTensor gradients_;                    // whole accumulator, or the shard when gradients are sharded
+  ScopedTensor gathered_;                     // whole weights between unshard and reshard
+  ScopedTensor in_flight_;                    // whole gradients of this microbatch when gradients are sharded
+  InFlight gather_scratch_, reduce_scratch_;  // of quantized collectives
+  ScopedTensor scratch_;                      // float32 gradient of one contribution in layout mode
   Event gathered_event_, reduced_event_;
   bool secondary_valid_ = false;  // secondary_ holds the weights of this step
   bool reducing_ = false;

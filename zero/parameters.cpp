@@ -28,10 +28,10 @@ Parameters::Parameters(const ShardLayout& layout, const ParameterOptions& option
   }
 }
 
-// With one rank a shard is the whole group, but weights that are not on the device must still be gathered.
+// With one rank a shard is the whole group, but weights that are not on the device, or are quantized, must still be gathered.
 Lifetimes Parameters::lifetimes(const FlatGroup& group, int zero_stage) const {
   if (group.shards > 1) return lifetimes_of(zero_stage, group.persistent);
-  return {.shard_parameters = group.weights != Placement::Device};
+  return {.shard_parameters = group.weights != Placement::Device || group.quantized};
 }
 
 // Makes as many buffers as requested, but no more than there are pieces to read, and none larger than the largest shard.

@@ -28,6 +28,9 @@ struct ShardAxis {
   // Fewer of the ranks of `gather`, on gather_stream. After the first gather of a step they keep the whole weights in shards of
   // their own, and gather from these until the step ends (hpZ; Wang et al. 2023). Null: every gather is over `gather`.
   comm::ProcessGroup* secondary = nullptr;
+  // A run of the ranks of `reduce`, and those at the same place of all runs, for sums of quantized gradients in two hops
+  // (zero/collectives.h); on reduce_stream. Null: one hop.
+  comm::ProcessGroup *near = nullptr, *far = nullptr;
 
   int rank() const { return gather.rank(); }
   int size() const { return gather.size(); }

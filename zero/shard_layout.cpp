@@ -205,6 +205,8 @@ class LayoutBuilder {
   }
 
   void pad(FlatGroup& group) const {
+    group.quantized = group.role != GroupRole::TiedGradients && !group.persistent &&
+                      (group.trainable ? options_.quantized : options_.quantized_frozen);
     group.shards = options_.shards[group.sharing];
     group.shard_elements = round_up(group.whole_elements, kernels::kSumBlock * group.shards) / group.shards;
     group.whole_elements = group.shard_elements * group.shards;

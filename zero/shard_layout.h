@@ -50,7 +50,8 @@ struct FlatGroup {
   GroupRole role = GroupRole::Own;
   // Where sharded weights are kept; where master weights and optimizer states are (place_groups.h).
   Placement weights = Placement::Device, states = Placement::Device;
-  int users = 1;  // blocks of the model that put gradients into it, or into a replica
+  bool quantized = false;  // sharded weights are gathered in 8 bits (zero/collectives.h), also by a single rank
+  int users = 1;           // blocks of the model that put gradients into it, or into a replica
   std::vector<FlatParameter> parameters;
   Sharing sharing = Sharing::Dense;
   int shards = 1;              // ranks that divide the group
@@ -90,7 +91,8 @@ struct LayoutOptions {
   bool sequence_parallel = false;
   std::vector<int> pipeline_rank_of_block;  // empty: all blocks are on this rank
   int pipeline_rank = 0;
-  bool separate_tied_gradients = false;  // for sums of floats: see the Note
+  bool quantized = false, quantized_frozen = false;  // gathers of trainable weights that are not persistent; of frozen ones
+  bool separate_tied_gradients = false;              // for sums of floats: see the Note
 };
 
 struct ShardLayout {

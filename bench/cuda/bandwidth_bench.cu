@@ -148,6 +148,11 @@ void elementwise(Bench& b) {
   b.run("fixed_point_add", {x, sums, sums}, FixedPointAdd{x, 1.0, 100, sums, refused});
   b.run("fixed_point_read", {sums, x}, FixedPointRead{sums, x});
   b.run("fixed_point_round", {wide, x}, FixedPointRound{wide, 1.0, 100, x, refused});
+  for (const int bits : {8, 4}) {
+    const TensorView packed = b.allocate(DType::UInt8, {quantized_bytes(x.elements(), bits)});
+    b.run("quantize " + std::to_string(bits) + " bits", {x, packed}, Quantize{x, packed, bits});
+    b.run("dequantize " + std::to_string(bits) + " bits", {packed, x}, Dequantize{packed, x, bits, false});
+  }
 }
 
 void norms(Bench& b) {

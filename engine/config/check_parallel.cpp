@@ -102,10 +102,34 @@ void check_shard_sizes(const Config& config) {
            fmt::format("{} does not divide zero_optimization.mics_shard_size {}; use a divisor of it", secondary, shards));
 }
 
+void check_quantized(const Config& config) {
+  const bool layout_mode = config.reproducible == Reproducible::Layout;
+  const ZeroConfig& zero = config.zero;
+  if (zero.stage > 0 && zero.zero_quantized_gradients) {
+    if (layout_mode)
+      refuse(
+          config, "zero_optimization.zero_quantized_gradients",
+          "true is not accepted with reproducible \"layout\": gradients would be rounded once more by each rank; use false, or "
+          "reproducible \"run\"");
+    if (!zero.reduce_scatter)
+      refuse(config, "zero_optimization.zero_quantized_gradients",
+             "true contradicts zero_optimization.reduce_scatter false; use true for both, or false for this");
+  }
+  const bool weights = zero.zero_quantized_weights || zero.zero_quantized_nontrainable_weights;
+  if (zero.stage == 3 && weights && layout_mode && config.parallel.tensor > 1)
+    refuse(
+        config,
+        zero.zero_quantized_weights ? "zero_optimization.zero_quantized_weights"
+                                    : "zero_optimization.zero_quantized_nontrainable_weights",
+        "true is not accepted with reproducible \"layout\" and parallel.tensor above 1: each tensor rank would round its part "
+        "in other blocks; use false, parallel.tensor 1, or reproducible \"run\"");
+}
+
 }  // namespace
 
 void check_parallel(const Config& config) {
   check_shard_sizes(config);
+  check_quantized(config);
   check_sequence_parallel(config);
   check_optimizer(config);
   check_chunks(config);

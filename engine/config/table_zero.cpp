@@ -26,6 +26,11 @@ void add_buckets(Section<Z>& zero) {
            "others replicas of them, at stages 1 to 3 (DeepSpeed: at stage 3 only); -1 or 0: all ranks divide them")
       .at_least(-1)
       .active_when(when, partitioned);
+  zero.key(
+          "zero_quantized_gradients", &Z::zero_quantized_gradients,
+          "qgZ of ZeRO++: sum gradients in blocks of 4-bit numbers; at stage 3 first among zero_hpz_partition_size ranks, then "
+          "between such groups (DeepSpeed: at stage 3 only, and among the ranks of a host)")
+      .active_when(when, partitioned);
   zero.inert("mics_hierarchical_params_gather", "false", "gather between hosts in two steps",
              "gathers between hosts always are in two steps");
   zero.key("overlap_comm", &Z::overlap_comm, "communicate while computing").default_note("stage 3: true").nullable();
@@ -44,6 +49,11 @@ void add_stage3(Section<Z>& zero) {
           "hpZ of ZeRO++: this many ranks with consecutive numbers, such as those of a host, keep a second copy of the weights "
           "together from the first gather of a step, so that later gathers of the step stay among them; 1: none")
       .at_least(1)
+      .active_when(when, stage3);
+  zero.key("zero_quantized_weights", &Z::zero_quantized_weights,
+           "qwZ of ZeRO++: gather weights in blocks of 8-bit numbers; layers compute with these, on any number of ranks")
+      .active_when(when, stage3);
+  zero.key("zero_quantized_nontrainable_weights", &Z::zero_quantized_nontrainable_weights, "the same only for frozen weights")
       .active_when(when, stage3);
   zero.key("stage3_prefetch_bucket_size", &Z::stage3_prefetch_bucket_size,
            "elements prefetched, that is, gathered before they are used; 0: none")
@@ -98,9 +108,6 @@ void add_not_implemented(KeyTable& table, SectionBase& zero) {
   zero.unsupported("stage3_allgather_sequential", "false", "gather one parameter at a time");
   zero.unsupported("ignore_unused_parameters", "true", "tolerate parameters without a gradient");
   zero.unsupported("legacy_stage1", "false", "the first implementation of stage 1");
-  zero.unsupported("zero_quantized_weights", "false", "ZeRO++: quantize gathered weights");
-  zero.unsupported("zero_quantized_nontrainable_weights", "false", "ZeRO++: quantize gathered frozen weights");
-  zero.unsupported("zero_quantized_gradients", "false", "ZeRO++: quantize reduced gradients");
   zero.unsupported("zeropp_loco_param", "null", "ZeRO++: error feedback {err_beta, reset_T}").type(KeyType::Object);
   zero.unsupported("save_muon_momentum_buffer_in_memory", "false", "where Muon keeps its momentum");
   zero.unsupported("cpu_offload", "false", "deprecated").instead("offload_optimizer.device").nullable();

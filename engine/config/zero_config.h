@@ -50,6 +50,8 @@ struct ZeroConfig {
   int64_t mics_shard_size = -1;
   // Ranks that together keep a second copy of gathered weights for the rest of a step; 1: none (ZeRO++, Wang et al. 2023).
   int64_t zero_hpz_partition_size = 1;
+  // ZeRO++, too: gathers of weights in 8 bits, of all or only of those that are not trained; sums of gradients in 4 bits.
+  bool zero_quantized_weights = false, zero_quantized_nontrainable_weights = false, zero_quantized_gradients = false;
   int64_t sub_group_size = 1'000'000'000;
   int64_t stage3_prefetch_bucket_size = 50'000'000;
   int64_t stage3_param_persistence_threshold = 100'000;

@@ -69,5 +69,7 @@ void compute(const FixedPointAdd& args, const Launch& launch);
 void compute(const FixedPointStore& args, const Launch& launch);
 void compute(const FixedPointRead& args, const Launch& launch);
 void compute(const FixedPointRound& args, const Launch& launch);
+void compute(const Quantize& args, const Launch& launch);
+void compute(const Dequantize& args, const Launch& launch);
 
 }  // namespace trivet::kernels::cuda

@@ -89,11 +89,7 @@ Program insert_unshard(const Program& program, const BlockParameters& parameters
 // prefetch_elements and all whole elements within max_live_elements. The order of UNSHARDs does not change.
 Program prefetch(const Program& program, const BlockParameters& parameters, const UnshardLimits& limits);
 
-// Counts the elements that the UNSHARDs of a program gather, those that the first UNSHARD of each block gathers, and those that
-// are whole at once at the peak.
-struct WholeWeights {
-  int64_t gathered_elements = 0, first_gathered_elements = 0, peak_elements = 0;
-};
-WholeWeights whole_weights(const Program& program, const BlockParameters& parameters);
+// The most elements that are whole at once in a program.
+int64_t most_whole_elements(const Program& program, const BlockParameters& parameters);
 
 }  // namespace trivet::pipeline

@@ -185,19 +185,15 @@ Program prefetch(const Program& program, const BlockParameters& parameters, cons
   return out;
 }
 
-WholeWeights whole_weights(const Program& program, const BlockParameters& parameters) {
-  WholeWeights weights;
-  int64_t live = 0;
-  std::set<int> gathered;
+int64_t most_whole_elements(const Program& program, const BlockParameters& parameters) {
+  int64_t live = 0, most = 0;
   for (const Instruction& i : program) {
     if (i.op == Op::Reshard) live -= sharded(parameters, i.block);
     if (i.op != Op::Unshard) continue;
     live += sharded(parameters, i.block);
-    weights.gathered_elements += sharded(parameters, i.block);
-    if (gathered.insert(i.block).second) weights.first_gathered_elements += sharded(parameters, i.block);
-    weights.peak_elements = std::max(weights.peak_elements, live);
+    most = std::max(most, live);
   }
-  return weights;
+  return most;
 }
 
 }  // namespace trivet::pipeline

@@ -273,6 +273,58 @@ TEST(CudaFixedPoint, AddsStoresAndRoundsAsTheCpu) {
       }
 }
 
+TEST(CudaQuantize, WritesTheCpusBytesAndReadsThem) {
+  for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16})
+    for (const int bits : {8, 4})
+      for (const int64_t blocks : {0, 1, 3, 301}) {
+        const std::string what = fmt::format("{} in {} bits, {} blocks", text(dtype), bits, blocks);
+        const int64_t size = blocks * kQuantizedBlock, bytes = quantized_bytes(size, bits);
+        HostTensor values = HostTensor::random(dtype, {size}, 5);
+        for (int64_t e = kQuantizedBlock; e < 2 * kQuantizedBlock && e < size; ++e) values.set(e, 0);
+        Twin x(values), packed = Twin::of(std::vector<uint8_t>(bytes, 17), {bytes}), out = Twin::poisoned(dtype, {size});
+        Twin sum = Twin::random(dtype, {size}, 6);
+        run_twins(
+            0,
+            [&](const auto& view) {
+              cpu::compute(Quantize{view(x), view(packed), bits}, 1);
+              cpu::compute(Dequantize{view(packed), view(out), bits, false}, 1);
+              cpu::compute(Dequantize{view(packed), view(sum), bits, true}, 1);
+            },
+            [&](const auto& view, const cuda::Launch& launch) {
+              cuda::compute(Quantize{view(x), view(packed), bits}, launch);
+              cuda::compute(Dequantize{view(packed), view(out), bits, false}, launch);
+              cuda::compute(Dequantize{view(packed), view(sum), bits, true}, launch);
+            });
+        packed.expect_same_bits("quantize " + what);
+        out.expect_same_bits("dequantize " + what);
+        sum.expect_same_bits("dequantize and add " + what);
+      }
+}
+
+// Infinities, subnormals and NaNs with any payload are among the values, so most blocks become NaN.
+TEST(CudaQuantize, BlocksThatAreNotFiniteBecomeNaN) {
+  for (const DType dtype : {DType::Float32, DType::BFloat16, DType::Float16})
+    for (const int bits : {8, 4}) {
+      const int64_t size = 40 * kQuantizedBlock;
+      HostTensor values = any_bits(dtype, size);
+      for (int64_t e = 0; e < size / 2; ++e)
+        if (!std::isfinite(values.at(e))) values.set(e, 0x1p-110);
+      Twin x(values), packed = Twin::of(std::vector<uint8_t>(quantized_bytes(size, bits)), {quantized_bytes(size, bits)});
+      Twin out = Twin::poisoned(dtype, {size});
+      run_twins(
+          0,
+          [&](const auto& view) {
+            cpu::compute(Quantize{view(x), view(packed), bits}, 1);
+            cpu::compute(Dequantize{view(packed), view(out), bits, false}, 1);
+          },
+          [&](const auto& view, const cuda::Launch& launch) {
+            cuda::compute(Quantize{view(x), view(packed), bits}, launch);
+            cuda::compute(Dequantize{view(packed), view(out), bits, false}, launch);
+          });
+      out.expect_near(fmt::format("{} in {} bits", text(dtype), bits), 0, 0);
+    }
+}
+
 // Normal numbers go through log, cos and sin, which differ on a device by two units in the last place of a double, and so now
 // and then by one of the tensor's type.
 TEST(CudaInitialize, DrawsTheCpusValues) {

@@ -37,11 +37,12 @@ TEST(ChannelTable, GathersAndReductionsRunInParallelIfOverlapCommIsTrue) {
 TEST(ChannelTable, ShardsMayHaveReplicasAndWeightsASecondCopy) {
   Config config;
   config.reproducible = Reproducible::Run;
-  config.zero = {.stage = 3, .overlap_comm = true, .mics_shard_size = 4, .zero_hpz_partition_size = 2};
+  config.zero = {
+      .stage = 3, .overlap_comm = true, .mics_shard_size = 4, .zero_hpz_partition_size = 2, .zero_quantized_gradients = true};
   std::vector<std::string> rows;
   for (const ChannelSpec& channel : channel_table(config, Mesh(config.parallel, 8), {{0, 1}, {0}}, {}))
     if (channel.name.starts_with("data"))
-      rows.push_back(fmt::format("{} {}{} {}{}{}", channel.name,
+      rows.push_back(fmt::format("{} {} {}{} {}{}{}", channel.name, channel.within,
                                  channel.members == Members::Run          ? "run "
                                  : channel.members == Members::AcrossRuns ? "across "
                                                                           : "all ",
@@ -49,10 +50,12 @@ TEST(ChannelTable, ShardsMayHaveReplicasAndWeightsASecondCopy) {
                                  channel.sums_floats ? " sums" : ""));
   const int meet = static_cast<int>(pipeline::Queue::Meet), gather = static_cast<int>(pipeline::Queue::Gather),
             reduce = static_cast<int>(pipeline::Queue::Reduce);
-  EXPECT_THAT(rows, ElementsAre(fmt::format("data run 4 {}", meet), fmt::format("data.gather run 4 {} overlaps", gather),
-                                fmt::format("data.reduce run 4 {} overlaps sums", reduce),
-                                fmt::format("data.replicas across 4 {} overlaps sums", reduce),
-                                fmt::format("data.secondary run 2 {} overlaps", gather)));
+  EXPECT_THAT(rows, ElementsAre(fmt::format("data 4 all 0 {}", meet), fmt::format("data.gather 4 all 0 {} overlaps", gather),
+                                fmt::format("data.reduce 4 all 0 {} overlaps sums", reduce),
+                                fmt::format("data.replicas 0 across 4 {} overlaps sums", reduce),
+                                fmt::format("data.secondary 4 run 2 {} overlaps", gather),
+                                fmt::format("data.near 4 run 2 {} overlaps", reduce),
+                                fmt::format("data.far 4 across 2 {} overlaps", reduce)));
 }
 
 TEST(ChannelTable, LayoutModeSumsIntegersInsteadOfGradients) {

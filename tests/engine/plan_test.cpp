@@ -17,6 +17,7 @@
 namespace trivet {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 using testing::ThrowsMessage;
@@ -306,6 +307,28 @@ TEST(Plan, OnlyTheFirstGatherOfAStepIsOverAllRanksIfPairsKeepASecondCopy) {
   const auto json = nlohmann::json::parse(to_json(plan));
   EXPECT_EQ(json["stage3_release"]["use"]["gather_bytes"], bytes * 7 / 8 + (3 * bytes - 2 * head) / 2);
   EXPECT_THAT(to_text(plan), HasSubstr("gathers   after the first of a step are from a second copy on 2 ranks (hpZ)\n"));
+}
+
+// 8 ranks in runs of 2, one microbatch. Weights of 8 bits and gradients of 4, each with a scale of 4 bytes for 256 elements.
+TEST(Plan, QuantizedMessagesHaveTheBytesOfTheirBits) {
+  Config config = without_persistence(3);
+  config.zero.stage3_release = pipeline::UnshardRelease::Use;
+  config.batch.train_batch_size = 8;
+  config.zero.zero_hpz_partition_size = 2;
+  config.zero.zero_quantized_weights = config.zero.zero_quantized_gradients = true;
+  const Plan plan = plan_of(config, 8);
+  const int64_t elements = padded_elements(plan), head = plan.ranks[0].layout.blocks.back().groups[0].whole_elements;
+  EXPECT_EQ(plan.ranks[0].traffic_of("gather").bytes_sent, elements / 256 * 260 * 7 / 8);
+  EXPECT_EQ(plan.ranks[0].traffic_of("secondary").bytes_sent, (elements - head) * 4 / 2);
+  EXPECT_EQ(plan.ranks[0].traffic_of("reduce").bytes_sent, 0);
+  EXPECT_EQ(plan.ranks[0].traffic_of("near").bytes_sent, elements / 256 * 132 / 2);
+  EXPECT_EQ(plan.ranks[0].traffic_of("far").bytes_sent, elements / 2 / 256 * 132 * 3 / 4);
+  const auto json = nlohmann::json::parse(to_json(plan));
+  EXPECT_EQ(json["stage3_release"]["use"]["gather_bytes"], elements / 256 * 260 * 7 / 8 + (elements - head) * 4 / 2);
+  EXPECT_THAT(to_text(plan), AllOf(HasSubstr("gathers   send 8 bits of each weight (qwZ)\n"),
+                                   HasSubstr("gradients are summed in 4 bits, first over 2 ranks (qgZ)\n")));
+  config.zero.zero_hpz_partition_size = 1;
+  EXPECT_EQ(plan_of(config, 8).ranks[0].traffic_of("reduce").bytes_sent, elements / 256 * 132 * 7 / 8);
 }
 
 TEST(Plan, RefusesShardSizesThatDoNotDivideTheRanks) {

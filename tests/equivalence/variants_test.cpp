@@ -159,6 +159,69 @@ TEST(ShardSizes, OfRunModeDifferByRoundingOnly) {
     }
 }
 
+// ---- ZeRO++'s rounded messages
+
+Config quantized_weights(Config config, int ranks_of_copy = 1) {
+  config.zero.zero_quantized_weights = true;
+  return with_sizes(config, {.secondary = ranks_of_copy});
+}
+
+// A layer's weights are rounded in blocks that no shard cuts, on one rank as well.
+TEST(QuantizedWeights, GiveTheSameBitsOnEveryLayoutThatHasTheirStage) {
+  for (const model::Type type : {model::Type::Gpt, model::Type::Llama})
+    for (const bool bf16 : {false, true}) {
+      Config config = layout_config(type);
+      config.bf16.enabled = bf16;
+      const Trace exact = run({.ranks = 1, .config = with_sizes(config, {})});
+      const Trace one = run({.ranks = 1, .config = quantized_weights(config)});
+      EXPECT_NE(difference(exact, one), "") << "nothing is rounded";
+      for (size_t step = 0; step < 4; ++step) EXPECT_NEAR(loss_of(one, step), loss_of(exact, step), 0.05f);
+      for (const int ranks : {2, 3, 4})
+        EXPECT_EQ(difference(one, run({.ranks = ranks, .config = quantized_weights(config)})), "");
+      EXPECT_EQ(difference(one, run({.ranks = 4, .config = quantized_weights(config, 2)})), "");
+      Config stages = quantized_weights(config);
+      stages.parallel.pipeline = 2;
+      for (const int ranks : {2, 4}) EXPECT_EQ(difference(one, run({.ranks = ranks, .config = stages})), "") << name_of(type);
+    }
+}
+
+TEST(QuantizedWeights, OfFrozenLayersOnlyLeaveTheOthersAsTheyAre) {
+  Config config = with_sizes(layout_config(), {});
+  const Trace exact = run({.ranks = 1, .config = config});
+  config.zero.zero_quantized_nontrainable_weights = true;
+  EXPECT_EQ(difference(exact, run({.ranks = 2, .config = config})), "");
+  const Trace frozen = run({.ranks = 1, .frozen = {"blocks.1"}, .config = config});
+  EXPECT_EQ(difference(frozen, run({.ranks = 3, .frozen = {"blocks.1"}, .config = config})), "");
+  Config all = config;
+  all.zero.zero_quantized_weights = true;
+  EXPECT_NE(difference(frozen, run({.ranks = 1, .frozen = {"blocks.1"}, .config = all})), "");
+  config.zero.zero_quantized_nontrainable_weights = false;
+  EXPECT_NE(difference(frozen, run({.ranks = 1, .frozen = {"blocks.1"}, .config = config})), "");
+}
+
+// Gradients of 4 bits are coarse, but a step's direction is that of exact ones. One and two hops round in different places.
+TEST(QuantizedGradients, LearnAsExactOnesDo) {
+  for (const model::Type type : {model::Type::Gpt, model::Type::Llama})
+    for (const int stage : {1, 2, 3}) {
+      Config config = with_sizes(tiny_config(type), {.stage = stage});
+      const Trace exact = run({.ranks = 4, .steps = 30, .config = config});
+      config.zero.zero_quantized_gradients = true;
+      const Trace one_hop = run({.ranks = 4, .steps = 30, .config = config});
+      EXPECT_NE(difference(exact, one_hop), "");
+      EXPECT_NEAR(loss_of(one_hop, 29), loss_of(exact, 29), 0.1f) << name_of(type) << ", stage " << stage;
+      if (stage < 3) continue;
+      config.zero.zero_hpz_partition_size = 2;
+      const Trace two_hops = run({.ranks = 4, .steps = 30, .config = config});
+      EXPECT_NE(difference(one_hop, two_hops), "");
+      EXPECT_NEAR(loss_of(two_hops, 29), loss_of(exact, 29), 0.1f) << name_of(type);
+      config.zero.overlap_comm = true;
+      EXPECT_EQ(difference(two_hops, run({.ranks = 4, .steps = 30, .config = config})), "");
+      config.zero.reduce_bucket_size = 3000;
+      config.zero.allgather_bucket_size = 3000;
+      EXPECT_EQ(difference(two_hops, run({.ranks = 4, .steps = 30, .config = config})), "");
+    }
+}
+
 // A frozen layer still passes the gradient on, so the layers before it learn.
 TEST(FrozenLayers, KeepTheirBitsAndTheLayoutPromise) {
   for (const model::Type type : {model::Type::Gpt, model::Type::Llama}) {

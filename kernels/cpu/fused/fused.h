@@ -51,5 +51,7 @@ void compute(const FixedPointAdd& args, int threads);
 void compute(const FixedPointStore& args, int threads);
 void compute(const FixedPointRead& args, int threads);
 void compute(const FixedPointRound& args, int threads);
+void compute(const Quantize& args, int threads);
+void compute(const Dequantize& args, int threads);
 
 }  // namespace trivet::kernels::cpu
