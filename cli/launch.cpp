@@ -12,16 +12,18 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <thread>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/launch/autotuning.h"
+#include "cli/launch/guardian.h"
 #include "cli/launch/hosts/agent.h"
 #include "cli/launch/hosts/hosts_job.h"
 #include "cli/launch/hosts/other_launchers.h"
 #include "cli/launch/hosts/remote_command.h"
 #include "cli/launch/job.h"
 #include "cli/launch/job_file.h"
+#include "cli/launch/job_outcome.h"
 #include "cli/launch/rank_layout.h"
 #include "cli/launch/restarts.h"
 #include "cli/usage.h"
@@ -336,6 +338,8 @@ std::chrono::seconds pause_before_start(int quick_failures) {
 
 // In the end `start` is the last one.
 JobOutcome run_with_restarts(const LaunchFlags& flags, Way way, JobStart& start, const comm::Environment& environment) {
+  std::optional<SignalsBetweenJobs> signals;
+  if (start.request.max_restarts > 0) signals.emplace();
   for (int quick_failures = 0;;) {
     const auto began = std::chrono::steady_clock::now();
     JobOutcome outcome = run(flags, way, start.request, start.hosts, environment);
@@ -348,8 +352,11 @@ JobOutcome run_with_restarts(const LaunchFlags& flags, Way way, JobStart& start,
     if (!start.request.quiet) fmt::print(stderr, "trivet {}; {}\n", outcome.text, describe(*next.start, outcome));
     const bool failed = next.start->failures > start.failures;
     const bool quick = std::chrono::steady_clock::now() - began < kQuickFailure;
-    quick_failures = failed && quick ? quick_failures + 1 : 0;
-    std::this_thread::sleep_for(pause_before_start(quick_failures));
+    if (failed) quick_failures = quick ? quick_failures + 1 : 0;
+    if (const auto signal = signals->pause(pause_before_start(quick_failures)))
+      return {.exit_code = 128 + *signal,
+              .text = fmt::format("launch: ended by signal {} before the job started again", name_of_signal(*signal)),
+              .ended_by_signal = true};
     start = *next.start;
   }
 }

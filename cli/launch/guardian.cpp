@@ -43,6 +43,10 @@ sigset_t signals_to_pass_on() {
   return set;
 }
 
+bool ends_a_job(int signal) { return signal != SIGUSR1 && signal != SIGUSR2; }
+
+}  // namespace
+
 class SignalQueue {
  public:
   SignalQueue() : set_(signals_to_pass_on()), descriptor_(::signalfd(-1, &set_, SFD_NONBLOCK | SFD_CLOEXEC)) {
@@ -63,6 +67,8 @@ class SignalQueue {
   sigset_t set_, before_{};
   Descriptor descriptor_;
 };
+
+namespace {
 
 std::pair<Descriptor, Descriptor> socket_pair() {
   int ends[2];
@@ -148,7 +154,7 @@ std::optional<JobOutcome> wait_for_outcome(const SignalQueue& signals, int guard
     side.add_to(entries);
     ::poll(entries.data(), entries.size(), side.patience_ms());
     while (const auto signal = signals.next()) {
-      side.ended_by_signal = side.ended_by_signal || (*signal != SIGUSR1 && *signal != SIGUSR2);
+      side.ended_by_signal = side.ended_by_signal || ends_a_job(*signal);
       order(guardian, *signal);
     }
     side.step();
@@ -173,6 +179,21 @@ JobOutcome guardian_ended(pid_t guardian, int status, const std::vector<Process>
 }
 
 }  // namespace
+
+SignalsBetweenJobs::SignalsBetweenJobs() : queue_(std::make_unique<SignalQueue>()) {}
+SignalsBetweenJobs::~SignalsBetweenJobs() = default;
+
+std::optional<int> SignalsBetweenJobs::pause(std::chrono::milliseconds how_long) const {
+  const auto end = std::chrono::steady_clock::now() + how_long;
+  while (true) {
+    while (const auto signal = queue_->next())
+      if (ends_a_job(*signal)) return signal;
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return std::nullopt;
+    pollfd entry{queue_->number(), POLLIN, 0};
+    ::poll(&entry, 1, static_cast<int>(left.count()) + 1);
+  }
+}
 
 void announce(const GuardianEnds& ends, const std::string& event) { tell(ends.orders, kEvent, event); }
 

@@ -12,7 +12,10 @@
 
 #include <poll.h>
 
+#include <chrono>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,5 +61,24 @@ void announce(const GuardianEnds& ends, const std::string& event);
 // Blocks the signals that it passes on while the job runs. An error that `job` throws becomes an outcome with its exit code and
 // text.
 JobOutcome run_guarded(const std::function<JobOutcome(const GuardianEnds&)>& job, LauncherSide& side);
+
+class SignalQueue;
+
+// Holds back the signals that a launcher passes on while it has no guardian to pass them to: between the starts of a job. Those
+// that come then reach the next job, or are returned by a pause.
+class SignalsBetweenJobs {
+ public:
+  SignalsBetweenJobs();
+  ~SignalsBetweenJobs();
+  SignalsBetweenJobs(const SignalsBetweenJobs&) = delete;
+  SignalsBetweenJobs& operator=(const SignalsBetweenJobs&) = delete;
+
+  // Waits that long, or until a signal comes that ends a job. SIGUSR1 and SIGUSR2 are for ranks, of which there are none:
+  // ignored.
+  std::optional<int> pause(std::chrono::milliseconds how_long) const;
+
+ private:
+  std::unique_ptr<SignalQueue> queue_;
+};
 
 }  // namespace trivet::cli

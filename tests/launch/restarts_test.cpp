@@ -277,6 +277,20 @@ TEST(Restart, IsNotTriedAfterASignalToTheLauncher) {
   EXPECT_THAT(process.output(), ::testing::Not(HasSubstr("restart")));
 }
 
+// Two quick failures, then a pause of a second, in which there is no rank for SIGUSR1.
+TEST(Restart, SignalsInThePauseBeforeAStart) {
+  const std::string command = "echo start $TRIVET_EPOCH; [ $TRIVET_EPOCH != 3 ] || { echo ready; sleep 20; }; exit 3";
+  LaunchedProcess process(launch("--max_restarts 5", command));
+  ASSERT_TRUE(process.prints("restart 2 of 5", 1)) << process.output();
+  ::kill(process.pid(), SIGUSR1);
+  ASSERT_TRUE(process.prints("start 2", 2)) << process.output();
+  ASSERT_TRUE(process.prints("restart 3 of 5", 1)) << process.output();  // now a pause of two seconds
+  ::kill(process.pid(), SIGTERM);
+  EXPECT_EQ(process.wait(), 128 + SIGTERM);
+  EXPECT_THAT(process.output(), HasSubstr("launch: ended by signal 15 (SIGTERM) before the job started again"));
+  EXPECT_THAT(process.output(), ::testing::Not(HasSubstr("ready")));
+}
+
 TEST(GuardedOutcome, SaysThatASignalToTheLauncherEndedIt) {
   // As before the ranks have started: the job itself ends with an error that does not say so.
   cli::LauncherSide side;
