@@ -1,3 +1,7 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
 #include "tests/cuda/twins.h"
 
 namespace trivet::kernels {
