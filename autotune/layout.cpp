@@ -73,6 +73,11 @@ void check_described(const Config& config) {
   };
   expect("zero_optimization.mics_shard_size", config.zero.mics_shard_size, -1);
   expect("zero_optimization.zero_hpz_partition_size", config.zero.zero_hpz_partition_size, 1);
+  for (const auto& [key, given] :
+       {std::pair{"zero_optimization.zero_quantized_weights", config.zero.zero_quantized_weights},
+        {"zero_optimization.zero_quantized_nontrainable_weights", config.zero.zero_quantized_nontrainable_weights},
+        {"zero_optimization.zero_quantized_gradients", config.zero.zero_quantized_gradients}})
+    if (given) refuse(key, "true is not described by the cost model; use false, or leave --cluster out");
   if (config.zero.stage > 0 && !config.zero.reduce_scatter)
     refuse("zero_optimization.reduce_scatter", "false is not described by the cost model; use true, or leave --cluster out");
   if (config.zero.stage > 0 && !config.zero.allgather_partitions)

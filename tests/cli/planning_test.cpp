@@ -257,6 +257,14 @@ TEST_F(Planning, RefusesWhatTheCostModelHasNoWordFor) {
           "zero_optimization.offload_optimizer.device: \"nvme\" is not described by the cost model, which knows no disks");
   refused(plan + zero + "offload_optimizer.device=cpu --set zero_optimization.offload_optimizer.ratio=0.5", 2,
           "zero_optimization.offload_optimizer.ratio: 0.5 is not described");
+  for (const auto& [given, message] :
+       {std::pair{"mics_shard_size=4", "mics_shard_size: 4 is not described by the cost model; use -1"},
+        {"zero_hpz_partition_size=4", "zero_hpz_partition_size: 4 is not described"},
+        {"zero_quantized_weights=true", "zero_quantized_weights: true is not described"},
+        {"zero_quantized_gradients=true", "zero_quantized_gradients: true is not described"}}) {
+    refused(plan + zero + given, 2, std::string("zero_optimization.") + message);
+    refused(plan + zero + given + " --search", 2, std::string("zero_optimization.") + message);
+  }
   refused(plan + "--set activation_checkpointing.mode=full --set activation_checkpointing.every=2", 2,
           "activation_checkpointing.every: 2 is not described by the cost model; use 1");
   refused(plan + "--set pipeline.partition=uniform --set parallel.pipeline=2", 2,
