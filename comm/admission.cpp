@@ -60,7 +60,7 @@ bool Admission::advance(Visitor& visitor, TimePoint now, std::vector<Request>& r
       complain(visitor, visitor.doorkeeper.why());
       return true;
     }
-    visitor.connection = Connection(std::move(visitor.unproven));
+    visitor.connection = Connection(std::move(visitor.unproven), visitor.doorkeeper.keys());
   }
   try {
     const auto state = visitor.connection.fill();

@@ -1,18 +1,22 @@
 // Mutual proof that both ends know the job's secret, before anything else is read.
 //
-//   joiner -> rank 0   "TRIVET1\n" | 24 random bytes                                   32 bytes
-//   rank 0 -> joiner   32 random bytes | HMAC(secret, "rank 0" | hello | random)       64 bytes
-//   joiner -> rank 0   HMAC(secret, "joiner" | random | hello)                         32 bytes
+//   joiner -> rank 0   hello:  "TRIVET2\n" | the joiner's public key                    40 bytes
+//   rank 0 -> joiner   answer: rank 0's public key | HMAC(secret, "rank 0" | hello | rank 0's public key)   64 bytes
+//   joiner -> rank 0   HMAC(secret, "joiner" | rank 0's public key | hello)             32 bytes
 //
-// Rank 0 reads at most 64 bytes from a stranger and gives it 2 seconds. A recorded conversation is useless later, because both
-// sides add fresh random bytes. Traffic after the proof is neither encrypted nor authenticated: networks that others can write
-// to need more.
+// Both key pairs are new for every connection (X25519). The keys that encrypt the rest of the connection (record_cipher.h) are
+// derived from them by libsodium's crypto_kx, so a recorded connection cannot be replayed, nor be read by somebody who learns
+// the secret later. HMAC is HMAC-SHA256. Rank 0 reads at most 72 bytes from a stranger and gives it 2 seconds.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
+#include "comm/record_cipher.h"
 #include "comm/secret.h"
 #include "comm/socket.h"
 
@@ -20,10 +24,26 @@ namespace trivet::comm {
 
 constexpr std::chrono::milliseconds kProofDeadline{2000};
 
-// The joiner's side. Returns false if the other end closed the connection before it answered, as rank 0 does with the oldest
+// A key pair of X25519 that one end of one connection uses. The secret key is overwritten when it is destroyed.
+class KeyPair {
+ public:
+  KeyPair();
+  ~KeyPair();
+  KeyPair(const KeyPair&) = delete;
+  KeyPair& operator=(const KeyPair&) = delete;
+  std::string_view public_key() const { return {reinterpret_cast<const char*>(public_.data()), public_.size()}; }
+  // Nullopt if the other public key is not valid.
+  std::optional<SessionKeys> keys_of_joiner(std::string_view rank_zero) const;
+  std::optional<SessionKeys> keys_of_rank_zero(std::string_view joiner) const;
+
+ private:
+  std::array<unsigned char, 32> public_{}, secret_{};
+};
+
+// The joiner's side. Returns nullopt if the other end closed the connection before it answered, as rank 0 does with the oldest
 // visitor when too many come at once; try again then. Throws CommError (Rendezvous) if the other end does not know the secret
 // or does not answer.
-bool prove_to_rank_zero(const Descriptor& connection, const Secret& secret, const Patience& patience);
+std::optional<SessionKeys> prove_to_rank_zero(const Descriptor& connection, const Secret& secret, const Patience& patience);
 
 // Rank 0's side of one connection, driven by poll.
 class Doorkeeper {
@@ -33,13 +53,16 @@ class Doorkeeper {
   // Reads what has arrived, at most what the handshake needs. After Refused, close the connection; why() gives the reason.
   State step(const Descriptor& connection, const Secret& secret, TimePoint now);
   const std::string& why() const { return why_; }
+  const SessionKeys& keys() const { return *keys_; }  // after Proven
 
  private:
   State refuse(std::string why);
   bool receive(const Descriptor& connection, size_t bytes);
 
   TimePoint deadline_;
-  std::string received_, hello_, random_, why_;
+  std::string received_, hello_, why_;
+  std::unique_ptr<KeyPair> own_;  // from the hello on
+  std::optional<SessionKeys> keys_;
   bool ended_ = false;
 };
 

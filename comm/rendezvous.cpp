@@ -244,9 +244,11 @@ class Joining {
  private:
   // Returns nullopt if the connection was closed before rank 0 answered.
   std::optional<Joined> attempt() {
-    Connection connection(connect_to(options_.address, options_.port, before_welcome_));
-    const std::string who = fmt::format("rendezvous: rank 0 at {}", connection.peer());
-    if (!prove_to_rank_zero(connection.descriptor(), options_.secret, before_table_)) return std::nullopt;
+    Descriptor rank_zero = connect_to(options_.address, options_.port, before_welcome_);
+    const std::string who = fmt::format("rendezvous: rank 0 at {}", peer_of(rank_zero));
+    const auto keys = prove_to_rank_zero(rank_zero, options_.secret, before_table_);
+    if (!keys) return std::nullopt;
+    Connection connection(std::move(rank_zero), *keys);
     connection.send(encode_join(options_.self));
     flush_until(connection, before_table_.deadline);
     const auto answer = wait_for_frame(connection, before_table_, who);

@@ -2,7 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/random.h>
+#include <sodium.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -89,12 +89,7 @@ Secret secret_from_file(const std::string& path, const std::string& source, Link
 
 std::string random_bytes(size_t count) {
   std::string out(count, '\0');
-  size_t size = 0;
-  while (size < count) {
-    const ssize_t got = ::getrandom(out.data() + size, count - size, 0);
-    if (got < 0 && errno != EINTR) throw std::logic_error(fmt::format("getrandom: {}", std::strerror(errno)));
-    if (got > 0) size += got;
-  }
+  ::randombytes_buf(out.data(), out.size());
   return out;
 }
 

@@ -209,7 +209,7 @@ void Connection::flush() {
 }
 
 Connection::State Connection::fill() {
-  in_.erase(0, std::exchange(taken_, 0));
+  in_.erase(0, std::exchange(decrypted_, 0));
   char buffer[16384];
   for (;;) {
     const ssize_t got = ::recv(number(), buffer, sizeof buffer, MSG_DONTWAIT);
@@ -225,10 +225,15 @@ Connection::State Connection::fill() {
 }
 
 std::optional<Frame> Connection::next() {
-  auto decoded = decode_frame(std::string_view(in_).substr(taken_));
-  if (!decoded) return std::nullopt;
-  taken_ += decoded->bytes;
-  return std::move(decoded->frame);
+  for (;;) {
+    if (auto decoded = decode_frame(text_)) {
+      text_.erase(0, decoded->bytes);
+      return std::move(decoded->frame);
+    }
+    const size_t bytes = cipher_.decrypt(std::string_view(in_).substr(decrypted_), text_);
+    if (bytes == 0) return std::nullopt;
+    decrypted_ += bytes;
+  }
 }
 
 void Connection::finish_sending() { ::shutdown(number(), SHUT_WR); }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "comm/frame.h"
+#include "comm/record_cipher.h"
 #include "core/descriptor.h"
 
 namespace trivet::comm {
@@ -38,30 +39,33 @@ std::optional<Descriptor> accept_from(const Descriptor& listener);
 // False at the deadline, even if there is something to read.
 bool wait_readable(int descriptor, const Patience& patience);
 
-// A connection that carries frames, non-blocking in both directions. One thread at a time.
+// A connection that carries frames, encrypted, after the handshake (handshake.h). Non-blocking in both directions. One thread
+// at a time.
 class Connection {
  public:
   enum class State { Open, Ended, Reset };
 
   Connection() = default;
-  explicit Connection(Descriptor descriptor) : descriptor_(std::move(descriptor)) {}
+  Connection(Descriptor descriptor, const SessionKeys& keys) : descriptor_(std::move(descriptor)), cipher_(keys) {}
   int number() const { return descriptor_.number(); }
   const Descriptor& descriptor() const { return descriptor_; }
   explicit operator bool() const { return static_cast<bool>(descriptor_); }
   std::string peer() const { return peer_of(descriptor_); }
 
-  void send(const Frame& frame) { out_ += encode(frame); }
+  void send(const Frame& frame) { cipher_.encrypt(encode(frame), out_); }
   bool has_unsent() const { return !out_.empty(); }
   void flush();                 // as much as the kernel takes now
   State fill();                 // reads what has arrived
-  std::optional<Frame> next();  // throws CommError ("sent ...") if the bytes are not a frame
+  std::optional<Frame> next();  // throws CommError ("sent ...") if the bytes are not a frame of this connection
   void finish_sending();        // the other side then reads the end
   void reset() { descriptor_.reset(); }
 
  private:
   Descriptor descriptor_;
-  std::string in_, out_;
-  size_t taken_ = 0;  // bytes of in_ that next() has returned
+  RecordCipher cipher_;
+  std::string out_, in_;  // encrypted
+  std::string text_;      // decrypted, and not yet returned by next()
+  size_t decrypted_ = 0;  // bytes of in_
 };
 
 // Blocking counterparts for the side that joins. wait_for_frame throws a CommError (Rendezvous) whose text begins with `who` if

@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "comm/sha256.h"
 #include "engine/backend/cuda_module.h"
 #include "engine/config/explain.h"
+#include "engine/data/hash.h"
 
 namespace trivet::autotune {
 
@@ -17,10 +17,7 @@ std::string result_key(const Config& config, int64_t vocabulary_size, const std:
   const std::string text = fmt::format("{}\n{} to {}\n{}\n{}\n{}\n{}", json.dump(), config.autotuning.start_profile_step,
                                        config.autotuning.end_profile_step, vocabulary_size, hardware, world_size,
                                        kCudaInterface);  // the version of program and module
-  const comm::Digest digest = comm::sha256(text);
-  std::string key;
-  for (size_t i = 0; i < 8; ++i) key += fmt::format("{:02x}", digest[i]);
-  return key;
+  return data::hexadecimal(data::hash_bytes(text));
 }
 
 }  // namespace trivet::autotune

@@ -72,7 +72,7 @@ void play_rank_zero(const Descriptor& door, const std::vector<Frame>& frames) {
   Doorkeeper keeper(in(5000));
   while (keeper.step(*visitor, Secret("a secret of the test"), steady_clock::now()) == Doorkeeper::State::Waiting)
     wait_readable(visitor->number(), in(10));
-  Connection connection(std::move(*visitor));
+  Connection connection(std::move(*visitor), keeper.keys());
   for (const Frame& frame : frames) connection.send(frame);
   connection.flush();
   wait_readable(connection.number(), in(5000));  // the Join, or the end of the connection
@@ -101,7 +101,8 @@ TEST(HostileRankZero, ThatSendsAByteNowAndThenIsNotWaitedForLongerThanTheDeadlin
     Doorkeeper keeper(in(5000));
     while (keeper.step(*visitor, Secret("a secret of the test"), steady_clock::now()) == Doorkeeper::State::Waiting)
       wait_readable(visitor->number(), in(10));
-    const std::string table = encode(Frame{FrameKind::Table, std::string(1 << 20, 'x')});
+    std::string table;
+    RecordCipher(keeper.keys()).encrypt(encode(Frame{FrameKind::Table, std::string(1 << 20, 'x')}), table);
     for (size_t at = 0; !over && at < table.size(); ++at) {
       ::send(visitor->number(), &table[at], 1, MSG_NOSIGNAL);
       std::this_thread::sleep_for(milliseconds(1));
@@ -135,8 +136,8 @@ TEST(HostileMember, IsSentAwayAtTheDoorAndTheOthersMeet) {
   const auto attack_all = [&] {
     for (const Frame& frame : attacks) {
       Descriptor descriptor = connect_to("127.0.0.1", meeting.port(), in(5000));
-      ASSERT_TRUE(prove_to_rank_zero(descriptor, Secret("a secret of the test"), in(5000)));
-      Connection connection(std::move(descriptor));
+      const auto keys = prove_to_rank_zero(descriptor, Secret("a secret of the test"), in(5000));
+      Connection connection(std::move(descriptor), keys.value());
       connection.send(frame);
       connection.flush();
       while (connection.fill() == Connection::State::Open && wait_readable(connection.number(), in(5000))) {
@@ -153,8 +154,8 @@ TEST(HostileMember, ThatTalksBeforeEverybodyIsHereEndsTheRendezvousForAll) {
     Meeting meeting(3);
     const auto talk = [&] {
       Descriptor descriptor = connect_to("127.0.0.1", meeting.port(), in(5000));
-      ASSERT_TRUE(prove_to_rank_zero(descriptor, Secret("a secret of the test"), in(5000)));
-      Connection connection(std::move(descriptor));
+      const auto keys = prove_to_rank_zero(descriptor, Secret("a secret of the test"), in(5000));
+      Connection connection(std::move(descriptor), keys.value());
       connection.send(encode_join(member_of(1, 3)));
       connection.send(frame);
       connection.flush();
@@ -226,6 +227,22 @@ TEST(HostileMember, IsAccusedOfWhatItSendsToRankZero) {
 
 TEST(HostileRankZero, IsAccusedOfWhatItSendsToAMember) {
   for (const Attack& attack : attacks_after_joining()) attack_after_joining(1, attack);
+}
+
+// Somebody on the wire adds bytes of their own: a frame that any rank could send, but in clear.
+TEST(HostileNetwork, ThatAddsAFrameEndsTheJobWithAnError) {
+  Meeting meeting(2);
+  auto job = std::make_shared<JobState>();
+  std::unique_ptr<Liveness> reader;
+  Joined other;
+  meeting.run({[&] { reader = std::make_unique<Liveness>(rendezvous(meeting.options(0)), 0, LivenessOptions{}, job); },
+               [&] { other = rendezvous(meeting.options(1)); }});
+  const std::string frame = encode(encode_set({"k", "v"})), added = frame + frame;
+  ::send(other.connections[0].number(), added.data(), added.size(), MSG_NOSIGNAL);
+  ASSERT_TRUE(job->wait_for(milliseconds(20000)));
+  EXPECT_EQ(job->accusation()->cause, "sent bytes that are not encrypted with the key of this connection");
+  EXPECT_EQ(job->accusation()->world_rank, 1);
+  EXPECT_EQ(job->accusation()->code, ExitCode::Rendezvous);
 }
 
 // The last bytes that rank 1 sends are garbage: the monitor's thread must not end the program.

@@ -77,8 +77,8 @@ TEST(Rendezvous, EndsForAllWhenARankDiesInIt) {
   const auto join_and_die = [&] {
     std::this_thread::sleep_for(milliseconds(100));
     Descriptor descriptor = connect_to("127.0.0.1", meeting.port(), in(1000));
-    prove_to_rank_zero(descriptor, Secret("a secret of the test"), in(1000));
-    Connection connection(std::move(descriptor));
+    const auto keys = prove_to_rank_zero(descriptor, Secret("a secret of the test"), in(1000));
+    Connection connection(std::move(descriptor), keys.value());
     connection.send(encode_join(meeting_options(2, 4, 0).self));
     connection.flush();
   };
@@ -373,7 +373,7 @@ TEST(Handshake, ReplayedFromARecordingIsRefused) {
   auto [tap_zero, zero] = pair();
   Doorkeeper keeper(in(2000));
   std::thread honest([&joiner = joiner, &secret] { EXPECT_TRUE(prove_to_rank_zero(joiner, secret, in(2000))); });
-  const std::string hello = read_some(tap_joiner, 32);
+  const std::string hello = read_some(tap_joiner, 40);
   ::send(tap_zero.number(), hello.data(), hello.size(), 0);
   EXPECT_EQ(keeper.step(zero, secret, steady_clock::now()), Doorkeeper::State::Waiting);
   const std::string challenge = read_some(tap_zero, 64);
@@ -389,6 +389,81 @@ TEST(Handshake, ReplayedFromARecordingIsRefused) {
   ::send(replay.number(), proof.data(), proof.size(), 0);
   EXPECT_EQ(second.step(zero_again, secret, steady_clock::now()), Doorkeeper::State::Refused);
   EXPECT_EQ(second.why(), "failed the key proof");
+}
+
+// What both ends of a connection have after the handshake.
+struct Shaken {
+  std::optional<SessionKeys> joiner, zero;
+  std::string joiner_error, zero_error;
+};
+
+// `change` may change each of the three messages on its way.
+Shaken shake_hands(const std::function<void(int message, std::string&)>& change = {}) {
+  const Secret secret("a secret of the test");
+  int first[2], second[2];
+  ::socketpair(AF_UNIX, SOCK_STREAM, 0, first);
+  ::socketpair(AF_UNIX, SOCK_STREAM, 0, second);
+  const Descriptor joiner(first[0]), tap_joiner(first[1]), tap_zero(second[0]), zero(second[1]);
+  Shaken out;
+  std::thread joining([&] {
+    out.joiner_error = outcome_of([&] { out.joiner = prove_to_rank_zero(joiner, secret, in(2000)); }).error;
+    ::shutdown(joiner.number(), SHUT_WR);
+  });
+  Doorkeeper keeper(in(2000));
+  const auto carry = [&](int message, const Descriptor& from, const Descriptor& to, size_t bytes) {
+    std::string text(bytes, '\0');
+    text.resize(::recv(from.number(), text.data(), bytes, MSG_WAITALL));
+    if (change) change(message, text);
+    ::send(to.number(), text.data(), text.size(), MSG_NOSIGNAL);
+    return text.size() == bytes;
+  };
+  carry(0, tap_joiner, tap_zero, 40);
+  auto state = keeper.step(zero, secret, steady_clock::now());
+  if (state == Doorkeeper::State::Waiting) {
+    carry(1, tap_zero, tap_joiner, 64);
+    if (carry(2, tap_joiner, tap_zero, 32)) state = keeper.step(zero, secret, steady_clock::now());
+  }
+  ::shutdown(tap_joiner.number(), SHUT_RDWR);  // if rank 0 has refused, the joiner waits no longer
+  joining.join();
+  if (state == Doorkeeper::State::Proven) out.zero = keeper.keys();
+  out.zero_error = keeper.why();
+  return out;
+}
+
+TEST(Handshake, GivesBothEndsTheSameKeysWhichNoOtherConnectionHas) {
+  const Shaken one = shake_hands(), two = shake_hands();
+  ASSERT_TRUE(one.joiner && one.zero && two.joiner && two.zero);
+  EXPECT_EQ(one.joiner->send, one.zero->receive);
+  EXPECT_EQ(one.joiner->receive, one.zero->send);
+  const std::set<SessionKey> keys{one.joiner->send, one.joiner->receive, two.joiner->send, two.joiner->receive};
+  EXPECT_EQ(keys.size(), 4u);
+}
+
+// Somebody on the wire puts another public key in the place of an end's own, to read what is sent later.
+TEST(Handshake, ExposesAKeyThatWasExchangedOnItsWay) {
+  const KeyPair own;
+  const auto put = [&own](size_t at) {
+    return [&own, at](std::string& text) { text.replace(at, own.public_key().size(), own.public_key()); };
+  };
+  const Shaken joiners = shake_hands([&](int message, std::string& text) {
+    if (message == 0) put(8)(text);
+  });
+  EXPECT_FALSE(joiners.joiner);
+  EXPECT_THAT(joiners.joiner_error, HasSubstr("failed the key proof"));
+  EXPECT_FALSE(joiners.zero);
+  const Shaken zeros = shake_hands([&](int message, std::string& text) {
+    if (message == 1) put(0)(text);
+  });
+  EXPECT_FALSE(zeros.joiner);
+  EXPECT_THAT(zeros.joiner_error, HasSubstr("failed the key proof"));
+}
+
+TEST(Handshake, RefusesAPublicKeyThatIsNotValid) {
+  const Shaken shaken = shake_hands([](int message, std::string& text) {
+    if (message == 0) text.replace(8, 32, std::string(32, '\0'));
+  });
+  EXPECT_EQ(shaken.zero_error, "sent a public key that is not valid");
+  EXPECT_FALSE(KeyPair().keys_of_joiner(std::string(32, '\0')));
 }
 
 TEST(Handshake, EndsAtItsDeadline) {
