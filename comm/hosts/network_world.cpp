@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "comm/hosts/hosts_world.h"
+#include "comm/secret.h"
 #include "comm/shm/shm_memory.h"
 #include "comm/transport/transport_module.h"
 #include "comm/transport/transport_world.h"
@@ -108,6 +109,15 @@ std::vector<int> number_hosts(const std::vector<Member>& members) {
   return hosts;
 }
 
+// A random number that rank 0 draws. The store's connections are encrypted (handshake.h), so only the job's ranks know it.
+uint64_t share_key(const WorldRequest& request) {
+  const std::string name = "network/key";
+  if (request.rank == 0) request.store.set(name, hexadecimal(random_bytes(8)));
+  const auto key = request.store.get(name, request.options.join_deadline);
+  if (!key) throw CommError(ExitCode::Rendezvous, "comm: rank 0 has not published the key of the job's messages");
+  return std::stoull(*key, nullptr, 16);
+}
+
 // The board of the ranks on this host, which the first of them creates.
 std::shared_ptr<std::byte> share_board(const WorldRequest& request, SharedMemory& memory, const std::vector<int>& hosts) {
   const int creator = hosts[request.rank];
@@ -139,7 +149,7 @@ std::unique_ptr<World> make_network_world(const WorldRequest& request) {
   std::vector<std::string> addresses, names;
   for (const Contact& contact : contacts) addresses.push_back(contact.address);
   for (const Member& member : request.members) names.push_back(member.where());
-  std::unique_ptr<Transport> transport = unconnected->connect(request.rank, std::move(addresses));
+  std::unique_ptr<Transport> transport = unconnected->connect(request.rank, std::move(addresses), share_key(request));
   Probe(request, *transport, contacts).finish();
 
   const std::vector<int> hosts = number_hosts(request.members);

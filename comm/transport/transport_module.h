@@ -2,6 +2,7 @@
 // job on several hosts.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,8 +19,10 @@ class UnconnectedTransport {
 
   virtual ~UnconnectedTransport() = default;
   virtual const std::string& address() const = 0;  // bytes that only the same transport understands
-  // By world rank. Call it once. Sends nothing: connections are made when they are first used.
-  virtual std::unique_ptr<Transport> connect(int rank, std::vector<std::string> addresses) = 0;
+  // `addresses` by world rank. `key` is a random number that only the job's ranks know: a message of a sender with another key
+  // is not received, so that whoever merely reaches the network address cannot put a message in the place of a rank's. Call it
+  // once. Sends nothing: connections are made when they are first used.
+  virtual std::unique_ptr<Transport> connect(int rank, std::vector<std::string> addresses, uint64_t key) = 0;
 };
 
 struct TransportModule {
@@ -31,7 +34,7 @@ struct TransportModule {
 };
 
 // Must change with every change of the interface that module and program share.
-inline constexpr const char* kTransportInterface = "trivet 0.1.0, transport 1";
+inline constexpr const char* kTransportInterface = "trivet 0.1.0, transport 2";
 inline constexpr const char* kTransportModuleEntry = "trivet_transport_module";  // const TransportModule* (*)()
 
 // `name` is that of a transport: "ucx". TRIVET_UCX_MODULE names another file. Throws CommError (Rendezvous) if there is no such

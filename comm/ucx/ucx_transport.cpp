@@ -46,7 +46,7 @@ class UcxMessage final : public PendingMessage {
 
 class UcxTransport final : public Transport {
  public:
-  UcxTransport(std::unique_ptr<UcxWorker> worker, int rank, std::vector<std::string> addresses);
+  UcxTransport(std::unique_ptr<UcxWorker> worker, int rank, std::vector<std::string> addresses, uint64_t key);
   ~UcxTransport() override;
 
   int rank() const override { return rank_; }
@@ -72,7 +72,8 @@ class UcxTransport final : public Transport {
   };
 
   Peer& connected(int peer);
-  uint64_t full_tag(int sender, uint64_t tag) const { return static_cast<uint64_t>(sender) << kTagBits | tag; }
+  // Whoever does not know the key cannot say for which receive a message is: UCX keeps it and gives it to nobody.
+  uint64_t full_tag(int sender, uint64_t tag) const { return (static_cast<uint64_t>(sender) << kTagBits | tag) ^ key_; }
   void started(const std::shared_ptr<Operation>& operation, void* request);
   void fail(Operation& operation);
   void lose(Peer& peer, const std::string& why);
@@ -83,6 +84,7 @@ class UcxTransport final : public Transport {
   static void on_error(void* peer, ucp_ep_h endpoint, ucs_status_t status);
 
   const int rank_;
+  const uint64_t key_;
   const Descriptor events_;   // may be polled while the worker is destroyed
   mutable std::mutex mutex_;  // of everything below, and of all calls of UCX
   std::condition_variable changed_;
@@ -93,8 +95,8 @@ class UcxTransport final : public Transport {
   bool moving_ = false, sleeping_ = false;                                      // a thread is in move_messages, and polls there
 };
 
-UcxTransport::UcxTransport(std::unique_ptr<UcxWorker> worker, int rank, std::vector<std::string> addresses)
-    : rank_(rank), events_(worker->take_events()), worker_(std::move(worker)), peers_(addresses.size()) {
+UcxTransport::UcxTransport(std::unique_ptr<UcxWorker> worker, int rank, std::vector<std::string> addresses, uint64_t key)
+    : rank_(rank), key_(key), events_(worker->take_events()), worker_(std::move(worker)), peers_(addresses.size()) {
   for (size_t i = 0; i < addresses.size(); ++i) {
     peers_[i].transport = this;
     peers_[i].address = std::move(addresses[i]);
@@ -331,8 +333,8 @@ class UcxBeforeConnecting final : public UnconnectedTransport {
  public:
   explicit UcxBeforeConnecting(const NetworkInterface& interface) : worker_(std::make_unique<UcxWorker>(interface)) {}
   const std::string& address() const override { return worker_->address(); }
-  std::unique_ptr<Transport> connect(int rank, std::vector<std::string> addresses) override {
-    return std::make_unique<UcxTransport>(std::move(worker_), rank, std::move(addresses));
+  std::unique_ptr<Transport> connect(int rank, std::vector<std::string> addresses, uint64_t key) override {
+    return std::make_unique<UcxTransport>(std::move(worker_), rank, std::move(addresses), key);
   }
 
  private:

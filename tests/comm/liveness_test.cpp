@@ -203,7 +203,7 @@ TEST(Liveness, BytesThatAreNoMessageAccuseTheirSender) {
   ::send(bad.connections[0].number(), "\xff\xff\xff\xff\xff\xff", 6, 0);
   ASSERT_TRUE(job->wait_for(milliseconds(1000)));
   EXPECT_EQ(job->accusation()->world_rank, 1);
-  EXPECT_THAT(job->accusation()->cause, HasSubstr("sent bytes that are not a message of a rank"));
+  EXPECT_THAT(job->accusation()->cause, HasSubstr("sent bytes that are not encrypted with the key of this connection"));
 }
 
 TEST(Liveness, CallsOnLostAfterTheGraceOnly) {

@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <array>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -32,6 +33,29 @@ TEST(Transports, UcxIsAmongThem) {
   GTEST_SKIP() << "UCX was not found when this was built (Debian: libucx-dev), so nothing is tested over it";
 #endif
 }
+
+#ifdef TRIVET_HAS_UCX
+// It sends a message that a rank waits for, and waits for one that a rank sends.
+TEST(Ucx, AStrangerWhoKnowsTheAddressesPutsNoMessageInThePlaceOfARanks) {
+  Transports transports = ucx_transports_and_a_stranger(2);
+  Transport &zero = *transports[0], &one = *transports[1], &stranger = *transports[2];
+  std::array<std::byte, 8> forged, sent, got{};
+  forged.fill(std::byte{66}), sent.fill(std::byte{1});
+  const auto in_its_own_name = zero.receive(2, 7, got);
+  const auto forgery = stranger.send(0, 7, forged);
+  const auto asked = stranger.receive(0, 7, forged);
+  const auto to_stranger = zero.send(2, 7, sent);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(in_its_own_name->wait(milliseconds(1)), MessageState::Pending);
+    EXPECT_EQ(asked->wait(milliseconds(1)), MessageState::Pending);
+  }
+  std::array<std::byte, 8> received{};
+  const auto from_one = zero.receive(1, 7, received);
+  const auto message = one.send(0, 7, sent);
+  for (int i = 0; i < 5000 && from_one->wait(milliseconds(1)) == MessageState::Pending; ++i) message->wait(milliseconds(0));
+  EXPECT_EQ(received, sent);
+}
+#endif
 
 class TransportContract : public testing::TestWithParam<Maker> {
  protected:

@@ -9,7 +9,9 @@
 namespace trivet::comm {
 
 #ifdef TRIVET_HAS_UCX
-std::vector<std::unique_ptr<Transport>> ucx_transports(int ranks) {
+namespace {
+
+std::vector<std::unique_ptr<Transport>> transports_of(int ranks, int strangers) {
   std::vector<std::unique_ptr<UnconnectedTransport>> unconnected;
   std::vector<std::string> addresses;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -17,9 +19,17 @@ std::vector<std::unique_ptr<Transport>> ucx_transports(int ranks) {
     addresses.push_back(unconnected.back()->address());
   }
   std::vector<std::unique_ptr<Transport>> transports;
-  for (int rank = 0; rank < ranks; ++rank) transports.push_back(unconnected[rank]->connect(rank, addresses));
+  for (int rank = 0; rank < ranks; ++rank) {
+    const uint64_t key = rank < ranks - strangers ? 0x5ec2e7 : 0;
+    transports.push_back(unconnected[rank]->connect(rank, addresses, key));
+  }
   return transports;
 }
+
+}  // namespace
+
+std::vector<std::unique_ptr<Transport>> ucx_transports(int ranks) { return transports_of(ranks, 0); }
+std::vector<std::unique_ptr<Transport>> ucx_transports_and_a_stranger(int ranks) { return transports_of(ranks + 1, 1); }
 #else
 std::vector<std::unique_ptr<Transport>> ucx_transports(int) { throw std::logic_error("built without UCX"); }
 #endif

@@ -11,4 +11,7 @@ namespace trivet::comm {
 // By rank. Throws std::logic_error if this was built without UCX.
 std::vector<std::unique_ptr<Transport>> ucx_transports(int ranks);
 
+// One transport more, which knows all addresses but not the key of the job.
+std::vector<std::unique_ptr<Transport>> ucx_transports_and_a_stranger(int ranks);
+
 }  // namespace trivet::comm
