@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Trains the same GPT in PyTorch, as its users write it: one process or DDP over gloo, eager or compiled, fp32 or bf16 autocast.
+"""Trains the same GPT in PyTorch, as its users write it: one process, DDP or FSDP over gloo, or DeepSpeed; eager or compiled; fp32 or
+bf16 (autocast; with FSDP and DeepSpeed bf16 weights and messages, float32 master weights).
 
-Prints one JSON object with the median tokens per second over the steps after the warm-up. bench/compare_pytorch runs this
-program.
+Prints one JSON object with the median tokens per second over the steps after the warm-up. bench/compare_pytorch and
+bench/compare_network run this program.
 """
 import argparse
 import json
@@ -23,6 +24,9 @@ parser.add_argument("--threads", type=int, required=True)
 parser.add_argument("--bf16", action="store_true")
 parser.add_argument("--compile", action="store_true")
 parser.add_argument("--ddp", action="store_true", help="rank and world size come from the environment")
+parser.add_argument("--fsdp", action="store_true", help="likewise: FSDP2, each block sharded by itself")
+parser.add_argument("--deepspeed", type=int, help="likewise: DeepSpeed with this ZeRO stage")
+parser.add_argument("--bf16-messages", action="store_true", help="DDP: gradients are sent in bf16")
 args = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(args.threads)
 
@@ -69,8 +73,27 @@ class Gpt(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
 
 
+def with_fsdp(model):
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16) if args.bf16 else MixedPrecisionPolicy()
+    for block in model.blocks:
+        fully_shard(block, mp_policy=policy)
+    return fully_shard(model, mp_policy=policy)
+
+
+def with_deepspeed(model):
+    import deepspeed
+
+    deepspeed.init_distributed("gloo")
+    config = {"train_batch_size": args.batch, "train_micro_batch_size_per_gpu": args.batch // world, "gradient_clipping": 1.0,
+              "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "betas": [0.9, 0.95], "weight_decay": 0.1, "torch_adam": True}},
+              "zero_optimization": {"stage": args.deepspeed}, "bf16": {"enabled": args.bf16}, "zero_allow_untested_optimizer": True}
+    return deepspeed.initialize(model=model, config=config)[0]
+
+
 rank, world = 0, 1
-if args.ddp:
+if args.ddp or args.fsdp or args.deepspeed is not None:
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
@@ -79,15 +102,29 @@ model = Gpt()
 parameters = sum(p.numel() for p in model.parameters())
 if args.ddp:
     model = nn.parallel.DistributedDataParallel(model)
+    if args.bf16_messages:
+        from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+
+        model.register_comm_hook(None, bf16_compress_hook)
+elif args.fsdp:
+    model = with_fsdp(model)
+elif args.deepspeed is not None:
+    model = with_deepspeed(model)
 run = torch.compile(model) if args.compile else model
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+if args.deepspeed is None:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=not args.fsdp)
 batch = args.batch // world
 tokens = torch.randint(args.vocabulary, (batch, args.sequence))
 targets = torch.randint(args.vocabulary, (batch, args.sequence))
 
 
 def step():
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.bf16):
+    if args.deepspeed is not None:
+        loss = run(tokens, targets)
+        model.backward(loss)
+        model.step()
+        return loss.item()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.bf16 and not args.fsdp):
         loss = run(tokens, targets)
     optimizer.zero_grad(set_to_none=True)
     loss.backward()

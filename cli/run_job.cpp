@@ -60,21 +60,33 @@ std::unique_ptr<comm::LauncherWatch> watch_launcher(const comm::Place& place) {
   });
 }
 
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+}
+
 }  // namespace
+
+comm::WorldOptions world_options(const CommunicationConfig& communication) {
+  comm::WorldOptions options;
+  options.transport = name_of(communication.transport);
+  options.network_interface = communication.interface;
+  options.join_deadline = milliseconds_of(communication.join_seconds);
+  options.silence_deadline = milliseconds_of(communication.silence_seconds);
+  options.operation_deadline = milliseconds_of(communication.progress_seconds);
+  return options;
+}
 
 void run_job(int ranks, const CommunicationConfig& communication, const std::function<void(RankBody)>& body) {
   const comm::Place place = comm::place_from_environment(comm::current_environment());
   const auto watch = watch_launcher(place);
+  comm::WorldOptions options = world_options(communication);
   if (ranks > 0) {
     if (place.world_size > 1)
       throw ConfigError(fmt::format("--ranks {}: this process is already rank {} of {} ({}); leave --ranks out", ranks,
                                     place.rank, place.world_size, place.source));
-    comm::run_threads(ranks, [&](comm::World& world) { body({world, threads_per_rank(ranks), world.rank()}); });
+    comm::run_threads(ranks, [&](comm::World& world) { body({world, threads_per_rank(ranks), world.rank()}); }, options);
     return;
   }
-  comm::WorldOptions options;
-  options.transport = name_of(communication.transport);
-  options.network_interface = communication.interface;
   // The monitor's thread calls this; it ends the rank even while it computes or waits for a message that will never come.
   options.on_lost = [rank = place.rank](const std::string& message, ExitCode code) {
     Log(rank).error(message);

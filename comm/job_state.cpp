@@ -22,6 +22,18 @@ bool JobState::wait_for(std::chrono::milliseconds time) const {
   return changed_.wait_for(lock, time, [&] { return accusation_.has_value(); });
 }
 
+bool JobState::wait_for_accusation(std::chrono::milliseconds grace) const {
+  using std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kSlice{20};
+  const auto until = steady_clock::now() + grace;
+  bool accused = wait_for(grace);
+  const auto is_cut_off = [&] { return heard_rank_zero_.load() != steady_clock::time_point{} && heard_rank_zero_.load() < until; };
+  while (!accused && is_cut_off()) accused = wait_for(kSlice);
+  return accused;
+}
+
+void JobState::heard_rank_zero() noexcept { heard_rank_zero_ = std::chrono::steady_clock::now(); }
+
 void JobState::subscribe(std::function<void(const Accusation&)> listener) {
   std::lock_guard lock(mutex_);
   if (accusation_) listener(*accusation_);

@@ -33,6 +33,12 @@ class JobState {
   std::optional<Accusation> accusation() const;
   // True as soon as somebody is accused, false when the time is up.
   bool wait_for(std::chrono::milliseconds time) const;
+  // Waits for an accusation, before a peer is accused because its connection has ended. False if there is none after `grace`,
+  // and rank 0, which would pass on an accusation, has been heard since. Rank 0 may be the rank that is lost: then the others
+  // hear nothing until Liveness accuses it.
+  bool wait_for_accusation(std::chrono::milliseconds grace) const;
+  // Called by Liveness on ranks other than 0 whenever they hear from rank 0. Where it is never called, this process decides.
+  void heard_rank_zero() noexcept;
   // Called once, on the accuser's thread, with the first accusation (at once when there is one already). Must not throw, wait
   // or call back into this object.
   void subscribe(std::function<void(const Accusation&)> listener);
@@ -41,6 +47,7 @@ class JobState {
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::atomic<bool> accused_{false};
+  std::atomic<std::chrono::steady_clock::time_point> heard_rank_zero_{};
   std::optional<Accusation> accusation_;  // never changes again once set
   std::vector<std::function<void(const Accusation&)>> listeners_;
 };

@@ -64,6 +64,7 @@ Liveness::Liveness(Joined joined, int rank, LivenessOptions options, std::shared
     if (joined.connections[i]) peers_.push_back({static_cast<int>(i), std::move(joined.connections[i]), now});
   }
   next_beat_ = now;
+  if (rank_ != 0) job_->heard_rank_zero();
   job_->subscribe([wake = wake_](const Accusation&) { wake->ring(); });
   thread_ = std::thread([this] { run(); });
 }
@@ -154,6 +155,7 @@ void Liveness::read(Peer& peer, TimePoint now) {
   try {
     while (const auto frame = peer.connection.next()) {
       peer.last_heard = std::max(peer.last_heard, now);
+      if (peer.rank == 0) job_->heard_rank_zero();
       handle(peer, *frame);
     }
   } catch (const CommError& error) {  // it sent something wrong, so nothing more from it is trusted

@@ -1,10 +1,12 @@
-"""Hosts that are network namespaces of this machine, for scripts/many_hosts.
+"""Hosts that are network namespaces of this machine, for scripts/many_hosts and scripts/host_failures.
 
 Each host has its own name, network address, shared memory and IPC namespace, and a link of its own to one switch (a bridge), so
 that links can be slow or down. Processes, files and clocks are this machine's. Needs root.
 """
+import json
 import os
 import pathlib
+import random
 import secrets
 import shutil
 import signal
@@ -79,6 +81,17 @@ class Host:
     def set_link(self, state):
         run("ip", "link", "set", self.link, state)
 
+    def processes(self, mark):
+        """Processes on this host whose environment has TRIVET_TEST_MARK=mark."""
+        network = os.stat(f"/proc/{self.holder.pid}/ns/net").st_ino
+        found = []
+        for pid in left_of(mark):
+            try:
+                found += [pid] if os.stat(f"/proc/{pid}/ns/net").st_ino == network else []
+            except OSError:
+                pass  # it has just ended
+        return found
+
     def remove(self):
         self.holder.send_signal(signal.SIGKILL)
         self.holder.wait()
@@ -117,6 +130,46 @@ class Hosts:
 
     def __len__(self):
         return len(self.list)
+
+
+def read_words(pid, file):
+    try:
+        return pathlib.Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def words_of(pid):
+    return read_words(pid, "cmdline")
+
+
+def variables_of(pid):
+    return read_words(pid, "environ")
+
+
+def left_of(mark):
+    """Processes of this job: those that have its mark in their environment."""
+    return [int(entry.name) for entry in pathlib.Path("/proc").iterdir()
+            if entry.name.isdigit() and f"TRIVET_TEST_MARK={mark}".encode() in variables_of(entry.name)]
+
+
+def write_config(folder, reproducible, steps):
+    """A small model on a text that is made; returns the config's path."""
+    text = folder / "text.txt"
+    if not text.exists():
+        words = "the model reads a line of words and then it says what the next word may be once more".split()
+        chosen = random.Random(7)
+        text.write_text(" ".join(chosen.choice(words) for _ in range(6000)))
+    file = folder / f"{reproducible}.json"
+    file.write_text(json.dumps({
+        "model": {"type": "gpt", "layers": 2, "hidden_size": 48, "heads": 4, "sequence_length": 32, "vocabulary": "bytes", "dropout": 0.1},
+        "data": {"train": str(text), "validation_fraction": 0.1},
+        "training": {"steps": steps, "seed": 5},
+        "train_batch_size": 12, "train_micro_batch_size_per_gpu": 1, "reproducible": reproducible,
+        "optimizer": {"type": "AdamW", "params": {"lr": 0.003, "weight_decay": 0.1}},
+        "zero_optimization": {"stage3_param_persistence_threshold": 100, "stage3_max_reuse_distance": 0},
+    }))
+    return file
 
 
 class Sshd:

@@ -53,6 +53,20 @@ void add_run_keys(KeyTable& table) {
   communication.key("interface", &C::interface,
                     "this host's network interface for these messages: a name such as \"ib0\", or a network such as "
                     "\"10.1.0.0/16\"; empty: the one that reaches rank 0's host");
+  communication
+      .key("join_seconds", &C::join_seconds,
+           "how long ranks wait for each other at the start; then those that have come end and name the missing ones")
+      .between(0.1, 86400);
+  communication
+      .key("silence_seconds", &C::silence_seconds,
+           "a rank is lost if nothing is heard from it for so long: its host is gone, its link is down, or its process does not "
+           "run. Ranks send heartbeats every 0.1 s")
+      .between(0.5, 86400);
+  communication
+      .key("progress_seconds", &C::progress_seconds,
+           "how long ranks wait in an operation for one that is alive but does not come, because it computes or is stuck; then "
+           "the job ends and names it")
+      .between(0.5, 604800);
 }
 
 }  // namespace trivet::config

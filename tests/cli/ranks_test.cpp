@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "cli/run_job.h"
+#include "comm/socket.h"
 #include "tests/cli/program.h"
 
 namespace trivet::test {
@@ -23,6 +25,33 @@ class Ranks : public testing::Test {
   }
   Folder folder;
 };
+
+TEST(WorldOptions, AreThoseOfTheConfig) {
+  CommunicationConfig config;
+  const comm::WorldOptions defaults = cli::world_options(config);
+  EXPECT_EQ(defaults.join_deadline, std::chrono::seconds(30));
+  EXPECT_EQ(defaults.silence_deadline, std::chrono::milliseconds(4500));
+  EXPECT_EQ(defaults.operation_deadline, std::chrono::minutes(10));
+  config.transport = TransportChoice::Ucx;
+  config.interface = "ib0";
+  config.join_seconds = 60.5;
+  config.silence_seconds = 0.75;
+  config.progress_seconds = 20;
+  const comm::WorldOptions options = cli::world_options(config);
+  EXPECT_EQ(options.transport, "ucx");
+  EXPECT_EQ(options.network_interface, "ib0");
+  EXPECT_EQ(options.join_deadline, std::chrono::milliseconds(60500));
+  EXPECT_EQ(options.silence_deadline, std::chrono::milliseconds(750));
+  EXPECT_EQ(options.operation_deadline, std::chrono::seconds(20));
+}
+
+TEST_F(Ranks, NameTheMissingOnesAfterJoinSeconds) {
+  const std::string port = std::to_string(comm::port_of(comm::listen_on("127.0.0.1", 0)));  // free again after this line
+  const Output output = folder.run_in("env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + port,
+                                      "train config.json --set communication.join_seconds=0.3");
+  EXPECT_EQ(output.code, 13);
+  EXPECT_THAT(output.errors, HasSubstr("1 of 2 ranks did not join in 0.3 s: 1"));
+}
 
 TEST_F(Ranks, ShareTheCoresOfTheProcess) {
   cpu_set_t set;

@@ -187,6 +187,27 @@ TEST(Liveness, SilenceIsALossAtTheDeadlineAndNotBefore) {
   EXPECT_EQ(job->accusation()->cause, "silent");
 }
 
+// If rank 0 is stopped, ranks on its host see it and leave, and others then find that connections to those ranks have ended.
+TEST(Liveness, NobodyIsToBlameForAnEndedConnectionWhileRankZeroIsNotHeard) {
+  Meeting meeting(2);
+  auto job = std::make_shared<JobState>();
+  Joined mute;
+  std::unique_ptr<Liveness> one;
+  LivenessOptions options;
+  options.silence = milliseconds(500);
+  meeting.run({[&] { mute = rendezvous(meeting.options(0)); },
+               [&] { one = std::make_unique<Liveness>(rendezvous(meeting.options(1)), 1, options, job); }});
+  ASSERT_TRUE(job->wait_for_accusation(milliseconds(100)));
+  EXPECT_EQ(job->accusation()->world_rank, 0);
+  EXPECT_EQ(job->accusation()->cause, "silent");
+}
+
+TEST(Liveness, APeerMayBeBlamedForAnEndedConnectionOnceRankZeroIsHeardAgain) {
+  Job job(2);
+  EXPECT_FALSE(job.state(1).wait_for_accusation(milliseconds(100)));
+  EXPECT_FALSE(job.state(0).wait_for_accusation(milliseconds(100)));
+}
+
 TEST(Liveness, HeartbeatsKeepAnIdleJobAlive) {
   Job job(3, milliseconds(400));
   std::this_thread::sleep_for(milliseconds(1000));
