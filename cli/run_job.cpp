@@ -84,7 +84,12 @@ void run_job(int ranks, const CommunicationConfig& communication, const std::fun
     if (place.world_size > 1)
       throw ConfigError(fmt::format("--ranks {}: this process is already rank {} of {} ({}); leave --ranks out", ranks,
                                     place.rank, place.world_size, place.source));
-    comm::run_threads(ranks, [&](comm::World& world) { body({world, threads_per_rank(ranks), world.rank()}); }, options);
+    comm::run_threads(
+        ranks,
+        [&](comm::World& world) {
+          body({world, threads_per_rank(ranks), world.rank()});
+        },
+        options);
     return;
   }
   // The monitor's thread calls this; it ends the rank even while it computes or waits for a message that will never come.

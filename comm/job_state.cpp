@@ -27,7 +27,9 @@ bool JobState::wait_for_accusation(std::chrono::milliseconds grace) const {
   constexpr std::chrono::milliseconds kSlice{20};
   const auto until = steady_clock::now() + grace;
   bool accused = wait_for(grace);
-  const auto is_cut_off = [&] { return heard_rank_zero_.load() != steady_clock::time_point{} && heard_rank_zero_.load() < until; };
+  const auto is_cut_off = [&] {
+    return heard_rank_zero_.load() != steady_clock::time_point{} && heard_rank_zero_.load() < until;
+  };
   while (!accused && is_cut_off()) accused = wait_for(kSlice);
   return accused;
 }

@@ -59,8 +59,8 @@ void set_option(int descriptor, int level, int option, int value) {
 }
 
 // Sends small frames without delay, and tries again every second what was lost. Without that, TCP doubles its pauses: after an
-// outage of 3 s, it might try again only 3 s later, and heartbeats would be missed for 6 s. Systems before Linux 6.15 do not know
-// this option and keep their pauses. (Heartbeats detect a connection whose other end dies silently: power, cable.)
+// outage of 3 s, it might try again only 3 s later, and heartbeats would be missed for 6 s. Systems before Linux 6.15 do not
+// know this option and keep their pauses. (Heartbeats detect a connection whose other end dies silently: power, cable.)
 void set_prompt(int descriptor) {
   constexpr int kLongestPause = 44;  // TCP_RTO_MAX_MS of linux/tcp.h
   set_option(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);

@@ -15,8 +15,8 @@ static_assert(static_cast<uint64_t>(MessageKind::Probe) < 1 << kKindBits);
 static_assert(uint64_t{kMaxRanks} << (kNumberBits + kKindBits) <= uint64_t{1} << Transport::kTagBits);
 
 // [Note: who is to blame for a connection that ended] It may have ended because its other end left after a third rank was lost.
-// Liveness knows who was first, and tells the job a little later. The peer itself is accused only if nothing is reported in this
-// time, and then only once rank 0 is heard again: if rank 0 is stopped, those on its host see it and leave first.
+// Liveness knows who was first, and tells the job a little later. The peer itself is accused only if nothing is reported in
+// this time, and then only once rank 0 is heard again: if rank 0 is stopped, those on its host see it and leave first.
 constexpr milliseconds kAccusationComes{300};
 
 // The peers of the messages, each once, and whether all messages with a peer are complete.

@@ -69,7 +69,7 @@ struct AuditConfig {
 // Between ranks on several hosts; ranks on one host share memory.
 struct CommunicationConfig {
   TransportChoice transport = TransportChoice::Auto;
-  std::string interface;  // of this host: a name or a network; empty: the one that reaches rank 0's host
+  std::string interface;          // of this host: a name or a network; empty: the one that reaches rank 0's host
   double join_seconds = 30;       // until all ranks have joined
   double silence_seconds = 4.5;   // until a rank that sends no heartbeats is lost
   double progress_seconds = 600;  // until a rank that is alive but does not enter an operation ends the job

@@ -58,9 +58,10 @@ void add_run_keys(KeyTable& table) {
            "how long ranks wait for each other at the start; then those that have come end and name the missing ones")
       .between(0.1, 86400);
   communication
-      .key("silence_seconds", &C::silence_seconds,
-           "a rank is lost if nothing is heard from it for so long: its host is gone, its link is down, or its process does not "
-           "run. Ranks send heartbeats every 0.1 s")
+      .key(
+          "silence_seconds", &C::silence_seconds,
+          "a rank is lost if nothing is heard from it for so long: its host is gone, its link is down, or its process does not "
+          "run. Ranks send heartbeats every 0.1 s")
       .between(0.5, 86400);
   communication
       .key("progress_seconds", &C::progress_seconds,
