@@ -308,9 +308,9 @@ class Job:
         for host, local_size in enumerate(ranks):
             for local_rank in range(local_size):
                 rank = len(self.processes)
-                mine = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(local_rank), LOCAL_SIZE=str(local_size),
-                            MASTER_ADDR=address or hosts[0].address, MASTER_PORT=str(port), TRIVET_SECRET_FILE=str(secret),
-                            OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", **(environment or {}))
+                mine = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(local_rank),
+                        "LOCAL_SIZE": str(local_size), "MASTER_ADDR": address or hosts[0].address, "MASTER_PORT": str(port),
+                        "TRIVET_SECRET_FILE": str(secret), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", **(environment or {})}
                 with open(self.folder / f"{rank}.log", "w") as log:
                     self.processes.append(subprocess.Popen(hosts[host].command(*command(rank)), env=mine, stdout=log,
                                                            stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL))
