@@ -67,16 +67,17 @@ void check_described(const Config& config) {
     refuse("zero_optimization.offload_param.device",
            fmt::format("\"{}\" is not described by the cost model; use \"none\", or leave --cluster out",
                        name_of(config.zero.offload_param.device)));
+  const ZeroConfig& zero = config.zero;
   const auto expect = [&](const char* key, int64_t value, int64_t described) {
     if (value != described)
       refuse(key, fmt::format("{} is not described by the cost model; use {}, or leave --cluster out", value, described));
   };
-  expect("zero_optimization.mics_shard_size", config.zero.mics_shard_size, -1);
-  expect("zero_optimization.zero_hpz_partition_size", config.zero.zero_hpz_partition_size, 1);
+  if (zero.stage > 0 && zero.mics_shard_size > 0) expect("zero_optimization.mics_shard_size", zero.mics_shard_size, -1);
+  if (zero.stage == 3) expect("zero_optimization.zero_hpz_partition_size", zero.zero_hpz_partition_size, 1);
   for (const auto& [key, given] :
-       {std::pair{"zero_optimization.zero_quantized_weights", config.zero.zero_quantized_weights},
-        {"zero_optimization.zero_quantized_nontrainable_weights", config.zero.zero_quantized_nontrainable_weights},
-        {"zero_optimization.zero_quantized_gradients", config.zero.zero_quantized_gradients}})
+       {std::pair{"zero_optimization.zero_quantized_weights", zero.stage == 3 && zero.zero_quantized_weights},
+        {"zero_optimization.zero_quantized_nontrainable_weights", zero.stage == 3 && zero.zero_quantized_nontrainable_weights},
+        {"zero_optimization.zero_quantized_gradients", zero.stage > 0 && zero.zero_quantized_gradients}})
     if (given) refuse(key, "true is not described by the cost model; use false, or leave --cluster out");
   if (config.zero.stage > 0 && !config.zero.reduce_scatter)
     refuse("zero_optimization.reduce_scatter", "false is not described by the cost model; use true, or leave --cluster out");

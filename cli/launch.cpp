@@ -353,7 +353,10 @@ JobOutcome run_with_restarts(const LaunchFlags& flags, Way way, JobStart& start,
     const bool failed = next.start->failures > start.failures;
     const bool quick = std::chrono::steady_clock::now() - began < kQuickFailure;
     if (failed) quick_failures = quick ? quick_failures + 1 : 0;
-    if (const auto signal = signals->pause(pause_before_start(quick_failures)))
+    if (const auto signal = signals->pause(pause_before_start(quick_failures), [&](int warning) {
+          fmt::print(stderr, "trivet launch: signal {} came between two starts, when there was no rank to pass it on to\n",
+                     name_of_signal(warning));
+        }))
       return {.exit_code = 128 + *signal,
               .text = fmt::format("launch: ended by signal {} before the job started again", name_of_signal(*signal)),
               .ended_by_signal = true};

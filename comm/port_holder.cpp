@@ -14,9 +14,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// /proc/net/tcp: "sl local_address rem_address st ... inode"; state 0A is listening.
-std::set<std::string> listening_inodes(const char* table, int port) {
-  std::set<std::string> inodes;
+struct Listeners {
+  std::set<std::string> sockets;  // "socket:[4711]", as in /proc/PID/fd
+  std::string user;               // number of the user who has one of them
+};
+
+// /proc/net/tcp: "sl local_address rem_address st ... uid timeout inode"; state 0A is listening.
+void add_listeners(const char* table, int port, Listeners& found) {
   std::ifstream file(table);
   std::string line;
   std::getline(file, line);
@@ -26,9 +30,10 @@ std::set<std::string> listening_inodes(const char* table, int port) {
     words >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> uid >> timeout >> inode;
     if (state != "0A") continue;
     const size_t colon = local.rfind(':');
-    if (colon != std::string::npos && std::stoi(local.substr(colon + 1), nullptr, 16) == port) inodes.insert(inode);
+    if (colon == std::string::npos || std::stoi(local.substr(colon + 1), nullptr, 16) != port) continue;
+    found.sockets.insert("socket:[" + inode + "]");
+    found.user = uid;
   }
-  return inodes;
 }
 
 bool holds(const fs::path& process, const std::set<std::string>& sockets) {
@@ -49,17 +54,17 @@ std::string program_of(const fs::path& process) {
 }  // namespace
 
 std::string port_holder(int port) {
-  std::set<std::string> sockets;
-  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
-    for (const std::string& inode : listening_inodes(table, port)) sockets.insert("socket:[" + inode + "]");
-  }
+  Listeners listeners;
+  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) add_listeners(table, port, listeners);
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
     const std::string pid = entry.path().filename();
     if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-    if (holds(entry.path(), sockets)) return fmt::format("pid {} ({})", pid, program_of(entry.path()));
+    if (holds(entry.path(), listeners.sockets)) return fmt::format("pid {} ({})", pid, program_of(entry.path()));
   }
-  return "a process that cannot be seen from here";
+  return listeners.user.empty()
+             ? "a process that cannot be seen from here"
+             : fmt::format("a process of user {} that cannot be seen from here", escape_control(listeners.user));
 }
 
 }  // namespace trivet::comm

@@ -5,7 +5,7 @@
 
 namespace trivet::comm {
 
-// "pid 4711 (train)", or "a process that cannot be seen from here".
+// "pid 4711 (train)"; of a process of somebody else, "a process of user 1001 that cannot be seen from here".
 std::string port_holder(int port);
 
 }  // namespace trivet::comm

@@ -91,15 +91,25 @@ std::string sharding_text(const Plan& plan) {
   if (sharding.replicas > 1)
     text += fmt::format("shards    of each parameter are on {} rank{}, and have {} replicas (MiCS)\n", sharding.shards,
                         sharding.shards == 1 ? "" : "s", sharding.replicas);
-  if (sharding.secondary > 1)
-    text += fmt::format("gathers   after the first of a step are from a second copy on {} ranks (hpZ)\n", sharding.secondary);
   const ZeroConfig& zero = plan.config.zero;
+  if (zero.stage > 0 && zero.mics_shard_size > 0 && sharding.replicas == 1)
+    text += fmt::format("shards    are on all {} ranks that hold the same parameters, so mics_shard_size {} changes nothing\n",
+                        sharding.shards, zero.mics_shard_size);
+  if (sharding.secondary > 1 && most(plan, "secondary").operations > 0)
+    text += fmt::format("gathers   after the first of a step are from a second copy on {} ranks (hpZ)\n", sharding.secondary);
+  else if (sharding.secondary > 1)
+    text += "gathers   happen once a step, so zero_hpz_partition_size changes nothing\n";
   if (shards_weights(plan) && (zero.zero_quantized_weights || zero.zero_quantized_nontrainable_weights))
     text +=
         fmt::format("gathers   {}send 8 bits of each weight (qwZ)\n", zero.zero_quantized_weights ? "" : "of frozen weights ");
-  if (zero.stage > 0 && sharding.shards > 1 && zero.zero_quantized_gradients)
-    text += fmt::format("gradients are summed in 4 bits{} (qgZ)\n",
-                        sharding.secondary > 1 ? fmt::format(", first over {} ranks", sharding.secondary) : "");
+  else if (zero.stage == 3 && zero.zero_quantized_weights)
+    text += "weights   are rounded to 8 bits before they are used, as on several ranks (qwZ)\n";
+  if (zero.stage > 0 && zero.zero_quantized_gradients) {
+    const std::string near = sharding.secondary > 1 ? fmt::format(", first over {} ranks", sharding.secondary) : "";
+    text += sharding.shards == 1 ? "gradients are not divided, so zero_quantized_gradients changes nothing\n"
+                                 : fmt::format("gradients are summed in 4 bits{} (qgZ){}\n", near,
+                                               sharding.replicas > 1 ? ", those of replicas exactly" : "");
+  }
   return text;
 }
 

@@ -12,11 +12,11 @@
 namespace trivet {
 namespace {
 
-// How often a step reduces the gradients of each block.
-std::vector<int> reductions_of_blocks(const pipeline::Program& program, size_t blocks) {
-  std::vector<int> reductions(blocks, 0);
-  for (const pipeline::Instruction& i : program) reductions[std::max(i.block, 0)] += i.op == pipeline::Op::Reduce;
-  return reductions;
+// How often a step does this with each block.
+std::vector<int> times_of_blocks(const pipeline::Program& program, pipeline::Op op, size_t blocks) {
+  std::vector<int> times(blocks, 0);
+  for (const pipeline::Instruction& i : program) times[std::max(i.block, 0)] += i.op == op;
+  return times;
 }
 
 zero::ParameterOptions parameter_options(const Config& config, const RankPlan& rank) {
@@ -25,7 +25,8 @@ zero::ParameterOptions parameter_options(const Config& config, const RankPlan& r
           .gradient_dtype = config.gradient_dtype(),
           .fixed_point = config.reproducible == Reproducible::Layout,
           .microbatches = rank.programs.microbatches,
-          .reductions = reductions_of_blocks(rank.programs.train, rank.layout.blocks.size()),
+          .gathers = times_of_blocks(rank.programs.train, pipeline::Op::Unshard, rank.layout.blocks.size()),
+          .reductions = times_of_blocks(rank.programs.train, pipeline::Op::Reduce, rank.layout.blocks.size()),
           .optimizer_states = optimizer_states(config.optimizer.type, config.optimizer),
           .staging_buffers = config.zero.offload_param.buffer_count,
           .staging_buffer_elements = config.zero.offload_param.buffer_size};

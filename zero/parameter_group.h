@@ -39,6 +39,7 @@ struct GroupOptions {
   bool fixed_point = false;               // layout mode
   int64_t fixed_point_terms = 1;          // contributions that may be added to one element in a step, over all ranks
   int contributions = 0;                  // of this rank in a step; 0: any number
+  int gathers = 0;           // in a step; 0: any number. After a single one, a second copy of the weights would not be read
   int reductions = 0;        // of this rank in a step; 0: any number, so that each sums over the replicas of a shard, too
   int optimizer_states = 0;  // float32 tensors per parameter in addition to the master weights
 };
@@ -118,7 +119,9 @@ class ParameterGroup {
   DType accumulator_dtype() const;
   DType gradient_shard_dtype() const;
   TensorView accumulator();
-  bool has_secondary() const { return options_.lifetimes.shard_parameters && axis().secondary && has_weights(); }
+  bool has_secondary() const {
+    return options_.lifetimes.shard_parameters && axis().secondary && has_weights() && options_.gathers != 1;
+  }
   void keep_secondary();
   void add_to_shard(TensorView own);
   void clear_unwritten(TensorView whole);

@@ -21,6 +21,7 @@ Parameters::Parameters(const ShardLayout& layout, const ParameterOptions& option
                                .fixed_point_terms = int64_t{2} * options.microbatches *
                                                     resources.axes[static_cast<size_t>(flat.sharing)].contributors(),
                                .contributions = options.microbatches * flat.users,
+                               .gathers = options.gathers.empty() ? 0 : options.gathers[groups_.size() - 1],
                                .reductions = options.reductions.empty() ? 0 : options.reductions[groups_.size() - 1],
                                .optimizer_states = options.optimizer_states};
       groups.push_back(std::make_unique<ParameterGroup>(flat, group, resources_));

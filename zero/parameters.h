@@ -24,8 +24,8 @@ struct ParameterOptions {
   DType dtype = DType::Float32;
   DType gradient_dtype = DType::Float32;
   bool fixed_point = false;
-  int microbatches = 1;         // per step, on this rank
-  std::vector<int> reductions;  // [block] per step; empty: any number
+  int microbatches = 1;                  // per step, on this rank
+  std::vector<int> gathers, reductions;  // [block] per step; empty: any number
   int optimizer_states = 0;
   int64_t staging_buffers = 1, staging_buffer_elements = 1;  // for reading weights that are in a file
 };

@@ -183,11 +183,13 @@ JobOutcome guardian_ended(pid_t guardian, int status, const std::vector<Process>
 SignalsBetweenJobs::SignalsBetweenJobs() : queue_(std::make_unique<SignalQueue>()) {}
 SignalsBetweenJobs::~SignalsBetweenJobs() = default;
 
-std::optional<int> SignalsBetweenJobs::pause(std::chrono::milliseconds how_long) const {
+std::optional<int> SignalsBetweenJobs::pause(std::chrono::milliseconds how_long, const std::function<void(int)>& lost) const {
   const auto end = std::chrono::steady_clock::now() + how_long;
   while (true) {
-    while (const auto signal = queue_->next())
+    while (const auto signal = queue_->next()) {
       if (ends_a_job(*signal)) return signal;
+      lost(*signal);
+    }
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
     if (left.count() <= 0) return std::nullopt;
     pollfd entry{queue_->number(), POLLIN, 0};

@@ -65,7 +65,7 @@ JobOutcome run_guarded(const std::function<JobOutcome(const GuardianEnds&)>& job
 class SignalQueue;
 
 // Holds back the signals that a launcher passes on while it has no guardian to pass them to: between the starts of a job. Those
-// that come then reach the next job, or are returned by a pause.
+// that come before or after a pause reach the next job.
 class SignalsBetweenJobs {
  public:
   SignalsBetweenJobs();
@@ -73,9 +73,9 @@ class SignalsBetweenJobs {
   SignalsBetweenJobs(const SignalsBetweenJobs&) = delete;
   SignalsBetweenJobs& operator=(const SignalsBetweenJobs&) = delete;
 
-  // Waits that long, or until a signal comes that ends a job. SIGUSR1 and SIGUSR2 are for ranks, of which there are none:
-  // ignored.
-  std::optional<int> pause(std::chrono::milliseconds how_long) const;
+  // Waits that long, or until a signal comes that ends a job, and returns it. SIGUSR1 and SIGUSR2 are for ranks, of which there
+  // are none: `lost` is called with them.
+  std::optional<int> pause(std::chrono::milliseconds how_long, const std::function<void(int)>& lost) const;
 
  private:
   std::unique_ptr<SignalQueue> queue_;

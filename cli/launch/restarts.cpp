@@ -7,6 +7,8 @@
 
 #include "cli/launch/train_command.h"
 #include "engine/config/load.h"
+#include "engine/mesh.h"
+#include "engine/sharing.h"
 
 namespace trivet::cli {
 namespace {
@@ -29,12 +31,22 @@ int64_t batch_of(const Config& config, int ranks) {
   }
 }
 
+// Whether mics_shard_size and zero_hpz_partition_size fit this number of ranks.
+bool can_be_sharded(const Config& config, int ranks) {
+  try {
+    sharding_of(config, Mesh(config.parallel, ranks));
+    return true;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
 // At most `most` ranks; 0 if none can train the same batch as `before`.
 int ranks_with_the_same_batch(const Config& config, int before, int most) {
   const int64_t batch = batch_of(config, before);
   if (batch == 0) return 0;
   for (int ranks = most; ranks > 0; --ranks)
-    if (batch_of(config, ranks) == batch) return ranks;
+    if (batch_of(config, ranks) == batch && can_be_sharded(config, ranks)) return ranks;
   return 0;
 }
 

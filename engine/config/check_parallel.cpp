@@ -107,10 +107,10 @@ void check_quantized(const Config& config) {
   const ZeroConfig& zero = config.zero;
   if (zero.stage > 0 && zero.zero_quantized_gradients) {
     if (layout_mode)
-      refuse(
-          config, "zero_optimization.zero_quantized_gradients",
-          "true is not accepted with reproducible \"layout\": gradients would be rounded once more by each rank; use false, or "
-          "reproducible \"run\"");
+      refuse(config, "zero_optimization.zero_quantized_gradients",
+             "true is not accepted with reproducible \"layout\": how often a gradient is rounded depends on the number of "
+             "ranks; use false, or "
+             "reproducible \"run\"");
     if (!zero.reduce_scatter)
       refuse(config, "zero_optimization.zero_quantized_gradients",
              "true contradicts zero_optimization.reduce_scatter false; use true for both, or false for this");

@@ -53,7 +53,8 @@ void add_stage3(Section<Z>& zero) {
   zero.key("zero_quantized_weights", &Z::zero_quantized_weights,
            "qwZ of ZeRO++: gather weights in blocks of 8-bit numbers; layers compute with these, on any number of ranks")
       .active_when(when, stage3);
-  zero.key("zero_quantized_nontrainable_weights", &Z::zero_quantized_nontrainable_weights, "the same only for frozen weights")
+  zero.key("zero_quantized_nontrainable_weights", &Z::zero_quantized_nontrainable_weights,
+           "as zero_quantized_weights, for frozen weights only")
       .active_when(when, stage3);
   zero.key("stage3_prefetch_bucket_size", &Z::stage3_prefetch_bucket_size,
            "elements prefetched, that is, gathered before they are used; 0: none")

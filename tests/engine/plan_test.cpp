@@ -309,6 +309,37 @@ TEST(Plan, OnlyTheFirstGatherOfAStepIsOverAllRanksIfPairsKeepASecondCopy) {
   EXPECT_THAT(to_text(plan), HasSubstr("gathers   after the first of a step are from a second copy on 2 ranks (hpZ)\n"));
 }
 
+// If each block is gathered once, a second copy would never be read.
+TEST(Plan, HasNoSecondCopyOfWeightsThatAreGatheredOnce) {
+  Config config = without_persistence(3);
+  config.zero.stage3_release = pipeline::UnshardRelease::Microbatch;
+  config.batch.train_batch_size = 8;
+  const Plan plain = plan_of(config, 8);
+  config.zero.zero_hpz_partition_size = 2;
+  const Plan plan = plan_of(config, 8);
+  EXPECT_EQ(plan.ranks[0].memory[MemoryCategory::Parameters], plain.ranks[0].memory[MemoryCategory::Parameters]);
+  EXPECT_EQ(plan.ranks[0].traffic_of("secondary").bytes_sent, 0);
+  EXPECT_THAT(to_text(plan), HasSubstr("gathers   happen once a step, so zero_hpz_partition_size changes nothing\n"));
+}
+
+TEST(Plan, SaysWhichKeysOfShardingChangeNothing) {
+  Config config = without_persistence(3);
+  config.batch.train_batch_size = 16;
+  config.zero.mics_shard_size = 8;
+  EXPECT_THAT(to_text(plan_of(config, 8)),
+              HasSubstr("shards    are on all 8 ranks that hold the same parameters, so mics_shard_size 8 changes nothing\n"));
+  config.zero.mics_shard_size = 1;
+  config.zero.zero_quantized_gradients = true;
+  EXPECT_THAT(to_text(plan_of(config, 8)),
+              HasSubstr("gradients are not divided, so zero_quantized_gradients changes nothing\n"));
+  config.zero.mics_shard_size = 4;
+  EXPECT_THAT(to_text(plan_of(config, 8)), HasSubstr("gradients are summed in 4 bits (qgZ), those of replicas exactly\n"));
+  config.zero = without_persistence(3).zero;
+  config.zero.zero_quantized_weights = true;
+  EXPECT_THAT(to_text(plan_of(config, 1)),
+              HasSubstr("weights   are rounded to 8 bits before they are used, as on several ranks (qwZ)\n"));
+}
+
 // 8 ranks in runs of 2, one microbatch. Weights of 8 bits and gradients of 4, each with a scale of 4 bytes for 256 elements.
 TEST(Plan, QuantizedMessagesHaveTheBytesOfTheirBits) {
   Config config = without_persistence(3);

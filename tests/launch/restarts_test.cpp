@@ -190,6 +190,13 @@ TEST_F(StartAgain, AsManyRanksAsCanTrainTheSameBatch) {
   next = next_start(start, lost({"b"}));
   ASSERT_TRUE(next);
   EXPECT_THAT(names(*next), ElementsAre("a:2"));
+  // Shards are on runs of two ranks.
+  start = job("a slots=3\nb slots=1\n", -1, 1);
+  start.request.program = {"trivet", "train", config(R"("train_batch_size": 12, "train_micro_batch_size_per_gpu": 1,
+                                                        "zero_optimization": {"stage": 3, "mics_shard_size": 2})")};
+  next = next_start(start, lost({"b"}));
+  ASSERT_TRUE(next);
+  EXPECT_THAT(names(*next), ElementsAre("a:2"));
 }
 
 TEST_F(StartAgain, AsManyRanksAsElasticityAccepts) {
@@ -283,6 +290,8 @@ TEST(Restart, SignalsInThePauseBeforeAStart) {
   LaunchedProcess process(launch("--max_restarts 5", command));
   ASSERT_TRUE(process.prints("restart 2 of 5", 1)) << process.output();
   ::kill(process.pid(), SIGUSR1);
+  ASSERT_TRUE(process.prints("signal 10 (SIGUSR1) came between two starts, when there was no rank to pass it on to", 1))
+      << process.output();
   ASSERT_TRUE(process.prints("start 2", 2)) << process.output();
   ASSERT_TRUE(process.prints("restart 3 of 5", 1)) << process.output();  // now a pause of two seconds
   ::kill(process.pid(), SIGTERM);
