@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include "tests/comm/meeting.h"
@@ -14,6 +16,7 @@
 namespace trivet::comm {
 namespace {
 
+using std::chrono::milliseconds;
 using testing::HasSubstr;
 
 // Sets a variable of the environment while it lives.
@@ -29,7 +32,8 @@ class Variable {
 };
 
 // Connects this many ranks, each on its own thread, and runs `body` on them. Returns how they ended.
-std::vector<Outcome> connect_ranks(int ranks, const WorldOptions& options, const std::function<void(World&)>& body) {
+std::vector<Outcome> connect_ranks(int ranks, const WorldOptions& options, const std::function<void(World&)>& body,
+                                   const WorldMaker& maker = make_network_world) {
   Descriptor listener = listen_on("127.0.0.1", 0);
   const int port = port_of(listener);
   const Descriptor secret(::memfd_create("secret of the test", MFD_CLOEXEC));
@@ -42,7 +46,7 @@ std::vector<Outcome> connect_ranks(int ranks, const WorldOptions& options, const
                       .job_id = "c0ffee",
                       .listen_descriptor = rank == 0 ? listener.release() : -1,
                       .secret_descriptor = secret.number()};
-    const auto choose = [](const std::vector<Member>&) -> WorldMaker { return make_network_world; };
+    const auto choose = [&](const std::vector<Member>&) { return maker; };
     outcomes[rank] = outcome_of([&] { body(*connect(place, options, choose)); });
   };
   std::vector<std::thread> threads;
@@ -64,6 +68,28 @@ TEST(NetworkWorld, RanksOverUcxSumAndLeaveTogether) {
     world.close();
   });
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
+}
+
+// Whoever knows the key of messages can send them in the place of a rank.
+TEST(NetworkWorld, EveryJobDrawsItsOwnKeyForMessages) {
+#ifndef TRIVET_HAS_UCX
+  GTEST_SKIP() << "UCX was not found when this was built (Debian: libucx-dev)";
+#endif
+  const Variable module("TRIVET_UCX_MODULE", TRIVET_BINARY_DIR "/libtrivet_ucx.so");
+  std::set<std::string> keys;
+  std::mutex mutex;
+  const auto note_key = [&](const WorldRequest& request) {
+    auto world = make_network_world(request);
+    const std::lock_guard lock(mutex);
+    keys.insert(request.store.get("network/key", milliseconds(0)).value_or("none"));
+    return world;
+  };
+  for (int job = 0; job < 3; ++job)
+    for (const Outcome& outcome : connect_ranks(
+             2, {}, [](World& world) { world.close(); }, note_key))
+      EXPECT_EQ(outcome.error, "");
+  EXPECT_EQ(keys.size(), 3u) << "the ranks of a job have the same key, and two jobs have different ones";
+  for (const std::string& key : keys) EXPECT_EQ(key.size(), 16u) << key;
 }
 
 TEST(NetworkWorld, SaysWhichModuleIsMissing) {
