@@ -75,6 +75,7 @@ void run_job(int ranks, const CommunicationConfig& communication, const std::fun
   comm::WorldOptions options;
   options.transport = name_of(communication.transport);
   options.network_interface = communication.interface;
+  options.sums = communication.sums == SumsChoice::Exchange ? comm::HostSums::Exchange : comm::HostSums::Chain;
   // The monitor's thread calls this; it ends the rank even while it computes or waits for a message that will never come.
   options.on_lost = [rank = place.rank](const std::string& message, ExitCode code) {
     Log(rank).error(message);

@@ -1,5 +1,5 @@
-// Integers, maxima and tree sums over hosts: each host combines its own ranks, and then the hosts exchange what they have; see
-// [Note: sums over hosts].
+// Integers, maxima and tree sums over hosts, and sums of floats if the job chose so: each host combines its own ranks, and then
+// the hosts exchange what they have; see [Note: sums over hosts].
 #include <memory>
 
 #include "comm/chunks.h"

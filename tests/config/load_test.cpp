@@ -58,6 +58,15 @@ TEST(ParseConfig, TheNetworkBetweenHostsIsRead) {
   const Config config = parse_config(R"({"communication": {"transport": "ucx", "interface": "10.1.0.0/16"}})", "a.json");
   EXPECT_EQ(config.communication.transport, TransportChoice::Ucx);
   EXPECT_EQ(config.communication.interface, "10.1.0.0/16");
+  EXPECT_EQ(config.communication.sums, SumsChoice::Chain);
+}
+
+TEST(ParseConfig, HowFloatsAreAddedOverHostsHasNoEffectInLayoutMode) {
+  const Config run = parse_config(R"({"communication": {"sums": "exchange"}})", "a.json");
+  EXPECT_EQ(run.communication.sums, SumsChoice::Exchange);
+  EXPECT_EQ(accepted_without_effect(run), std::vector<std::string>{});
+  EXPECT_EQ(accepted_without_effect(parse_config(R"({"communication": {"sums": "exchange"}, "reproducible": "layout"})", "a")),
+            std::vector<std::string>{"communication.sums: takes effect only when reproducible is \"run\""});
 }
 
 TEST(ParseConfig, AnOverrideReplacesAddsAndMayBeAStringWithoutQuotes) {
