@@ -75,8 +75,9 @@ void HostsCollectives::run_stages(const Stages& stages, HostMessages& messages) 
     if (step > 0) lane_.step();
     for (const Stage& stage : stages.stages)
       if (step >= stage.lag && step - stage.lag < stages.chunks) stage.work(step - stage.lag);
-    messages.await_sends();
+    messages.await_sends_before(stages.sends_under_way);
   }
+  messages.await_sends_before(0);
 }
 
 HostsCollectives::Stages HostsCollectives::stages_of(const Call& call, HostMessages& messages) {

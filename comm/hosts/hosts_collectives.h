@@ -16,8 +16,10 @@
 // sends the other hosts what they combine further, in the order of the hosts, and gets the results of the others.
 // 2 (H-1)/H S bytes leave a host.
 //
-// All ranks of a host step together; before a step, each waits until the transport has taken what it sends. A rank that waits
-// for another on its own host moves its messages meanwhile.
+// All ranks of a host step together; a rank that waits for another on its own host moves its messages meanwhile. In an exchange
+// and in all_gather every host waits for every other, so a rank sends some chunks more before it waits for the first
+// (steps_ahead): otherwise the links would be idle from one step to the next. In a chain and in broadcast a host does not wait
+// for those after it; a step ends when the transport has taken what it sends.
 #pragma once
 
 #include <atomic>
@@ -66,6 +68,7 @@ class HostsCollectives {
   struct Stages {
     int64_t chunks = 0;
     std::vector<Stage> stages;
+    int64_t sends_under_way = 0;  // steps whose sends need not be complete before the next step
   };
 
   void enter(const Call& call);
