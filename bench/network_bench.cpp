@@ -2,13 +2,13 @@
 //
 //   network_bench OPERATION MEBIBYTES COUNT [DTYPE [SUMS]]
 //
-// OPERATION is all_reduce, reduce_scatter or all_gather; DTYPE is float32 if it is left out; SUMS says how floats are added over
-// hosts, "chain" (if it is left out) or "exchange".
+// OPERATION is all_reduce, reduce_scatter or all_gather; DTYPE is float32 if it is left out; SUMS says how floats are added
+// over hosts, "chain" (if it is left out) or "exchange".
 //
 // The operation runs once to connect the ranks, and then COUNT times; its time is that until all ranks have done it. Rank 0
-// prints a line of JSON: {"operation": "all_reduce", "bytes": 67108864, "seconds": [...], "processor_seconds": 0.31}. `bytes` is
-// the size of the whole tensor; with 0 MEBIBYTES it has one cache line for each rank. `processor_seconds` is what one operation
-// takes of all ranks' processors together.
+// prints a line of JSON: {"operation": "all_reduce", "bytes": 67108864, "seconds": [...], "processor_seconds": 0.31}. `bytes`
+// is the size of the whole tensor; with 0 MEBIBYTES it has one cache line for each rank. `processor_seconds` is what one
+// operation takes of all ranks' processors together.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/resource.h>

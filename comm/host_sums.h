@@ -7,8 +7,9 @@
 
 namespace trivet::comm {
 
-// Chain: in rank order, so that the bits do not depend on which rank is on which host. Exchange: each host adds its own ranks in
-// order, and then these sums are added in the order of the hosts; fewer bytes cross, and no host waits for the one before it.
+// Chain: in rank order, so that the bits do not depend on which rank is on which host. Exchange: each host adds its own ranks
+// in order, and then these sums are added in the order of the hosts; fewer bytes cross, and no host waits for the one before
+// it.
 enum class HostSums : uint8_t { Chain, Exchange };
 
 }  // namespace trivet::comm

@@ -57,10 +57,10 @@ std::string name_of(const std::string& config) {
 size_t ranks_of_each(const std::vector<HostRanks>& hosts) {
   for (const HostRanks& on : hosts)
     if (*std::max_element(on.host.slots.begin(), on.host.slots.end()) + 1 != static_cast<int>(on.host.slots.size()))
-      throw ConfigError(
-          fmt::format("--emit: host \"{}\": a job file cannot choose the slots {}; it only has a number of ranks for each host, so "
-                      "give --include and --exclude hosts without slots, and the number with --num_gpus",
-                      on.host.name, fmt::join(on.host.slots, ",")));
+      throw ConfigError(fmt::format(
+          "--emit: host \"{}\": a job file cannot choose the slots {}; it only has a number of ranks for each host, so "
+          "give --include and --exclude hosts without slots, and the number with --num_gpus",
+          on.host.name, fmt::join(on.host.slots, ",")));
   for (const HostRanks& on : hosts)
     if (on.host.slots.size() != hosts[0].host.slots.size())
       throw ConfigError(
@@ -127,9 +127,10 @@ const std::string& need(const std::string& value, const std::string& flag, const
 }
 
 std::string slurm(const JobFileRequest& file, const Job& job) {
-  std::string out = "#!/bin/bash\n" + comment(job, "Start it with sbatch, from a directory that all nodes share.") +
-                    "# Slurm gives each rank one core unless you say how many: sbatch --cpus-per-task=N, the cores of a node divided "
-                    "by its ranks.\n";
+  std::string out =
+      "#!/bin/bash\n" + comment(job, "Start it with sbatch, from a directory that all nodes share.") +
+      "# Slurm gives each rank one core unless you say how many: sbatch --cpus-per-task=N, the cores of a node divided "
+      "by its ranks.\n";
   const auto option = [&](const std::string& text) { out += "#SBATCH --" + text + "\n"; };
   option("job-name=" + job.name);
   option(fmt::format("nodes={}", job.hosts));

@@ -41,7 +41,7 @@ class HostMessages {
   const OperationHeader& during_;
   std::vector<std::shared_ptr<void>> kept_;                              // destroyed last
   std::map<int, std::deque<std::unique_ptr<PendingMessage>>> receives_;  // by sender; null: of no bytes
-  std::deque<Sends> sends_{1};  // the newest last
+  std::deque<Sends> sends_{1};                                           // the newest last
 };
 
 }  // namespace trivet::comm

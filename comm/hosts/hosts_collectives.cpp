@@ -83,8 +83,7 @@ void HostsCollectives::run_stages(const Stages& stages, HostMessages& messages) 
 HostsCollectives::Stages HostsCollectives::stages_of(const Call& call, HostMessages& messages) {
   const OperationHeader& header = call.header;
   switch (header.operation) {
-    case Operation::AllReduce:
-      return is_chain(header) ? chain_all_reduce(call, messages) : exchange_all_reduce(call, messages);
+    case Operation::AllReduce: return is_chain(header) ? chain_all_reduce(call, messages) : exchange_all_reduce(call, messages);
     case Operation::ReduceScatter:
       return is_chain(header) ? chain_reduce_scatter(call, messages) : exchange_reduce_scatter(call, messages);
     case Operation::AllGather: return all_gather(call, messages);

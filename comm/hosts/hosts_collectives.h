@@ -5,9 +5,9 @@
 // every chunk. `fewest` ranks of each host do this, as many as the host with the fewest has. So all connections between two
 // hosts carry the same amount, and each byte crosses once. [Note: sums over hosts]
 //
-// Chain (a sum of floats, unless the job chose otherwise): host 0 adds its ranks in order and sends the sums, unrounded, to host 1, which adds its ranks ...;
-// the last host rounds, and the results come back the same way. So an element is added in rank order, with the same bits as on
-// one host. 2 S bytes leave a host between two others.
+// Chain (a sum of floats, unless the job chose otherwise): host 0 adds its ranks in order and sends the sums, unrounded, to
+// host 1, which adds its ranks ...; the last host rounds, and the results come back the same way. So an element is added in
+// rank order, with the same bits as on one host. 2 S bytes leave a host between two others.
 //
 //   host 0   fill | sum ->                      | <- result | drain
 //   host 1   fill |     -> sum, round ->  drain |

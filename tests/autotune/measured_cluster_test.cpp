@@ -28,7 +28,11 @@ HostExamined host(const std::string& name, const Figures& has) {
              {"bfloat16_flops_per_second", has.bfloat16},
              {"small_kernel_seconds", has.kernel}}},
            {"memory", Health::Fine, "", "", {{"total_bytes", has.memory}, {"copy_bytes_per_second", has.copy}}},
-           {"ranks", Health::Fine, "", "", {{"all_reduce_bytes_per_second", has.sums}, {"short_all_reduce_seconds", has.short_sum}}}}};
+           {"ranks",
+            Health::Fine,
+            "",
+            "",
+            {{"all_reduce_bytes_per_second", has.sums}, {"short_all_reduce_seconds", has.short_sum}}}}};
 }
 
 // All links carry 1e9 bytes/s and take 20 us, but that from host 1 to host 0.
@@ -43,7 +47,8 @@ NetworkMeasured network(int hosts) {
 }
 
 TEST(MeasuredCluster, HasASlotsShareOfTheSlowestHostAndLink) {
-  const std::vector<HostExamined> hosts{host("a", {}), host("b", {.float32 = 2e11, .copy = 2e10, .memory = 32e9, .kernel = 3e-6}),
+  const std::vector<HostExamined> hosts{host("a", {}),
+                                        host("b", {.float32 = 2e11, .copy = 2e10, .memory = 32e9, .kernel = 3e-6}),
                                         host("c", {.bfloat16 = 6e11, .sums = 3e9, .short_sum = 1.2e-5})};
   const Cluster cluster = parse_cluster(cluster_of_hosts(hosts, network(3), 4, "ours"), "measured");
   EXPECT_EQ(cluster.name, "ours");
@@ -98,9 +103,10 @@ TEST(MeasuredCluster, IsSearchedForLayouts) {
 TEST(MeasuredCluster, SaysWhatCouldNotBeMeasured) {
   std::vector<HostExamined> hosts{host("a", {}), host("b", {})};
   hosts[1].findings[1] = {"products", Health::Missing, "no bfloat16 here", "", {}};
-  EXPECT_THAT([&] { cluster_of_hosts(hosts, network(2), 2, "two"); },
-              ThrowsMessage<ConfigError>(HasSubstr("doctor: --cluster: bfloat16_flops_per_second of host b is not known: products: "
-                                                   "no bfloat16 here")));
+  EXPECT_THAT(
+      [&] { cluster_of_hosts(hosts, network(2), 2, "two"); },
+      ThrowsMessage<ConfigError>(HasSubstr("doctor: --cluster: bfloat16_flops_per_second of host b is not known: products: "
+                                           "no bfloat16 here")));
 }
 
 }  // namespace
