@@ -57,8 +57,8 @@ void add_run_keys(KeyTable& table) {
       .key(
           "sums", &C::sums,
           "how floats are added over hosts; \"chain\": in rank order, so that the bits do not depend on which rank is on which "
-          "host; \"exchange\": each host adds its own ranks, and then the hosts' sums are added, which sends less and waits "
-          "less (docs/communication.md)")
+          "host; \"exchange\": each host adds its own ranks, and then the hosts' sums are added, which sends fewer bytes "
+          "(docs/communication.md)")
       .active_when("reproducible is \"run\"", [](const Config& c) { return c.reproducible == Reproducible::Run; });
 }
 
