@@ -75,8 +75,8 @@ struct AuditConfig {
 // Between ranks on several hosts; ranks on one host share memory.
 struct CommunicationConfig {
   TransportChoice transport = TransportChoice::Auto;
-  std::string interface;  // of this host: a name or a network; empty: the one that reaches rank 0's host
-  SumsChoice sums = SumsChoice::Chain;
+  SumsChoice sums = SumsChoice::Chain;  // of floats
+  std::string interface;                // of this host: a name or a network; empty: the one that reaches rank 0's host
 };
 
 struct CsvMonitorConfig {
