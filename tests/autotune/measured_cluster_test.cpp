@@ -105,7 +105,7 @@ TEST(MeasuredCluster, SaysWhatCouldNotBeMeasured) {
   hosts[1].findings[1] = {"products", Health::Missing, "no bfloat16 here", "", {}};
   EXPECT_THAT(
       [&] { cluster_of_hosts(hosts, network(2), 2, "two"); },
-      ThrowsMessage<ConfigError>(HasSubstr("doctor: --cluster: bfloat16_flops_per_second of host b is not known: products: "
+      ThrowsMessage<ConfigError>(HasSubstr("doctor: --cluster: float32_flops_per_second of host b is not known: products: "
                                            "no bfloat16 here")));
 }
 
