@@ -103,7 +103,8 @@ void examine_hosts(const DoctorArguments& arguments) {
     if (group.rank() != 0) return;
     for (const std::string& one : texts) hosts.push_back(autotune::decode_host(one));
     if (arguments.cluster)
-      text = autotune::cluster_of_hosts(hosts, network, arguments.slots, fmt::format("{} hosts, measured", hosts.size()));
+      text = autotune::cluster_of_hosts(hosts, network, arguments.slots,
+                                        fmt::format("{} host{}, measured", hosts.size(), hosts.size() == 1 ? "" : "s"));
     else
       text = arguments.json ? autotune::hosts_as_json(hosts, network) : autotune::describe_hosts(hosts, network);
   });
