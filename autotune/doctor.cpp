@@ -107,6 +107,10 @@ Finding products(const DoctorOptions& options) {
     finding.text += fmt::format("{}{:.0f} GFLOP/s {}", finding.text.empty() ? "" : ", ", rate / 1e9, name_of(dtype));
     finding.figures.emplace_back(fmt::format("{}_flops_per_second", name_of(dtype)), rate);
   }
+  HostMatrix from(DType::Float32, {1}), to(DType::Float32, {1});
+  const double smallest = seconds_of([&] { kernels->copy(TensorView(from), to); });
+  finding.text += fmt::format("; a small kernel takes {:.2g} us", 1e6 * smallest);
+  finding.figures.emplace_back("small_kernel_seconds", smallest);
   return finding;
 }
 
@@ -123,6 +127,7 @@ Finding memory(const DoctorOptions& options) {
   if (limit > 0 && limit < total) {
     finding.health = Health::Note;
     finding.text += fmt::format("; a limit of {:.1f} GiB", limit / kGib);
+    finding.figures.emplace_back("limit_bytes", limit);
     finding.advice = "a run beyond the limit is killed without a message (exit code 137): compare it with `trivet plan`";
   }
   if (!options.measures) return finding;
@@ -133,6 +138,20 @@ Finding memory(const DoctorOptions& options) {
   finding.text += fmt::format("; copies read and write {:.1f} GB/s", rate / 1e9);
   finding.figures.emplace_back("copy_bytes_per_second", rate);
   return finding;
+}
+
+// Mean seconds of an all_reduce of float32 over ranks that are threads.
+double seconds_of_sums(int ranks, int64_t elements, int times) {
+  double seconds = 0;
+  comm::run_threads(ranks, [&](comm::World& world) {
+    HostMatrix data(DType::Float32, {elements});
+    const auto stream = make_inline_stream();
+    world.group().all_reduce(data, comm::ReduceOp::Sum, *stream);
+    const auto begin = Clock::now();
+    for (int i = 0; i < times; ++i) world.group().all_reduce(data, comm::ReduceOp::Sum, *stream);
+    if (world.rank() == 0) seconds = seconds_since(begin) / times;
+  });
+  return seconds;
 }
 
 // Ranks that are processes of this host communicate through shared memory.
@@ -157,19 +176,11 @@ Finding ranks(const DoctorOptions& options) {
   }
   if (!options.measures) return finding;
   constexpr int64_t kElements = int64_t{4} << 20;
-  double seconds = 0;
-  comm::run_threads(2, [&](comm::World& world) {
-    HostMatrix data(DType::Float32, {kElements});
-    const auto stream = make_inline_stream();
-    constexpr int kTimes = 8;
-    world.group().all_reduce(data, comm::ReduceOp::Sum, *stream);
-    const auto begin = Clock::now();
-    for (int i = 0; i < kTimes; ++i) world.group().all_reduce(data, comm::ReduceOp::Sum, *stream);
-    if (world.rank() == 0) seconds = seconds_since(begin) / kTimes;
-  });
-  const double rate = 4.0 * kElements / seconds;
-  finding.text += fmt::format("; 2 ranks sum {:.1f} GB/s", rate / 1e9);
+  const double rate = 4.0 * kElements / seconds_of_sums(options.ranks, kElements, 8);
+  const double shortest = seconds_of_sums(options.ranks, 1, 200);
+  finding.text += fmt::format("; {} ranks sum {:.1f} GB/s, a number in {:.2g} us", options.ranks, rate / 1e9, 1e6 * shortest);
   finding.figures.emplace_back("all_reduce_bytes_per_second", rate);
+  finding.figures.emplace_back("short_all_reduce_seconds", shortest);
   return finding;
 }
 

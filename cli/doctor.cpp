@@ -14,7 +14,9 @@
 
 #include "autotune/doctor.h"
 #include "autotune/doctor_hosts.h"
+#include "autotune/measured_cluster.h"
 #include "cli/commands.h"
+#include "cli/launch/hostfile.h"
 #include "cli/run_job.h"
 #include "comm/host_name.h"
 #include "core/error.h"
@@ -25,6 +27,8 @@ namespace {
 struct DoctorArguments {
   autotune::DoctorOptions options;
   bool quick = false, json = false;
+  bool cluster = false;  // print a cluster for trivet plan
+  int slots = 0;         // of each host, for the cluster
   std::string hostfile, launcher_arguments;
   int ssh_port = 0;
   bool copy_program = false;
@@ -51,6 +55,18 @@ std::string to_json(const std::vector<autotune::Finding>& findings) {
   return json.dump(2) + "\n";
 }
 
+// The number of slots that all hosts of the file have.
+int slots_of_each(const std::string& hostfile) {
+  const std::vector<Host> hosts = parse_hostfile(hostfile);
+  for (const Host& host : hosts)
+    if (host.slots.size() != hosts[0].slots.size())
+      throw ConfigError(
+          fmt::format("doctor: --cluster: {}: {} has {} slots and {} has {}; a cluster has the same number on every host, so "
+                      "examine such hosts separately",
+                      hostfile, hosts[0].name, hosts[0].slots.size(), host.name, host.slots.size()));
+  return static_cast<int>(hosts[0].slots.size());
+}
+
 // Starts one rank of this command on each host. The launcher takes the place of this process.
 [[noreturn]] void start_on_hosts(const DoctorArguments& arguments) {
   std::vector<std::string> words{"trivet", "launch", "--hostfile", arguments.hostfile, "--num_gpus", "1"};
@@ -61,6 +77,10 @@ std::string to_json(const std::vector<autotune::Finding>& findings) {
   if (arguments.options.needs_gpu) words.emplace_back("--gpu");
   if (arguments.quick) words.emplace_back("--quick");
   if (arguments.json) words.emplace_back("--json");
+  if (arguments.cluster) {
+    words.emplace_back("--cluster");
+    words.insert(words.end(), {"--slots", std::to_string(slots_of_each(arguments.hostfile))});
+  }
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
@@ -75,13 +95,18 @@ void examine_hosts(const DoctorArguments& arguments) {
     autotune::DoctorOptions options = arguments.options;
     options.threads = rank.threads;
     options.measures = !arguments.quick;
+    options.ranks = std::max(2, arguments.slots);
     comm::ProcessGroup& group = rank.world.group();
     const auto texts = autotune::gather_texts(group, autotune::encode({comm::host_name(), autotune::examine(options)}));
     autotune::NetworkMeasured network;
     if (!arguments.quick) network = autotune::measure_network(group);
     if (group.rank() != 0) return;
     for (const std::string& one : texts) hosts.push_back(autotune::decode_host(one));
-    text = arguments.json ? autotune::hosts_as_json(hosts, network) : autotune::describe_hosts(hosts, network);
+    if (arguments.cluster)
+      text = autotune::cluster_of_hosts(hosts, network, arguments.slots,
+                                        fmt::format("{} host{}, measured", hosts.size(), hosts.size() == 1 ? "" : "s"));
+    else
+      text = arguments.json ? autotune::hosts_as_json(hosts, network) : autotune::describe_hosts(hosts, network);
   });
   std::fwrite(text.data(), 1, text.size(), stdout);
   for (const autotune::HostExamined& host : hosts)
@@ -91,6 +116,8 @@ void examine_hosts(const DoctorArguments& arguments) {
 }
 
 void run(DoctorArguments arguments) {
+  if (arguments.cluster && arguments.hostfile.empty() && !arguments.in_job)
+    throw ConfigError("doctor: --cluster is only used with --hosts; trivet bench writes a profile of this machine");
   if (!arguments.hostfile.empty()) start_on_hosts(arguments);
   if (arguments.in_job) return examine_hosts(arguments);
   if (!arguments.launcher_arguments.empty() || arguments.ssh_port > 0 || arguments.copy_program)
@@ -111,18 +138,25 @@ void add_doctor(CLI::App& program) {
   CLI::App* command =
       program.add_subcommand("doctor", "Measure what this machine offers for training, and say what is missing");
   command->footer(
-      "Examples:\n  trivet doctor --directory /scratch\n  trivet doctor --hosts hostfile\nExit code 2: something is missing.");
+      "Examples:\n  trivet doctor --directory /scratch\n  trivet doctor --hosts hostfile\n"
+      "  trivet doctor --hosts hostfile --cluster > cluster.json\nExit code 2: something is missing.");
   command->add_option("--directory", arguments->options.directory, "where checkpoints and offloaded states would go (.)");
   command->add_flag("--gpu", arguments->options.needs_gpu, "require a GPU that works");
-  command->add_flag("--quick", arguments->quick, "measure nothing");
-  command->add_flag("--json", arguments->json, "print JSON");
+  CLI::Option* quick = command->add_flag("--quick", arguments->quick, "measure nothing");
+  CLI::Option* json = command->add_flag("--json", arguments->json, "print JSON");
   command->add_option("--hosts", arguments->hostfile,
                       "examine all hosts of this file over ssh, and the network between them (docs/many_hosts.md)");
   command->add_option("--launcher_args", arguments->launcher_arguments, "with --hosts: further arguments for ssh");
   command->add_option("--ssh_port", arguments->ssh_port, "with --hosts: port of sshd on the other hosts");
   command->add_flag("--copy_program", arguments->copy_program,
                     "with --hosts: copy this executable to hosts that lack this build");
+  command
+      ->add_flag("--cluster", arguments->cluster,
+                 "with --hosts: print only a cluster with what was measured, a device for each slot, for trivet plan --cluster")
+      ->excludes(quick)
+      ->excludes(json);
   command->add_flag("--in-job", arguments->in_job)->group("");
+  command->add_option("--slots", arguments->slots)->group("");
   command->callback([arguments] { run(*arguments); });
 }
 

@@ -24,10 +24,10 @@
 namespace trivet::comm {
 
 // Sum of float32, bfloat16 or float16 adds in float32, in rank order, and rounds once, so it has the same bits on every rank
-// and in every run. Sum of float64 adds in rank order. Sum of int64 is exact. Max accepts all of these types (it is used for
-// flags and digests). TreeSum is like Sum but adds neighbours first, ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), and needs a
-// group whose size is a power of two. If each rank's value is the result of such a tree over its own terms, the bits do not
-// depend on how many ranks share all the terms.
+// and in every run. Sum of float64 adds in rank order. (HostSums::Exchange is another fixed order, host_sums.h.) Sum of int64
+// is exact. Max accepts all of these types (it is used for flags and digests). TreeSum is like Sum but adds neighbours first,
+// ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), and needs a group whose size is a power of two. If each rank's value is the result
+// of such a tree over its own terms, the bits do not depend on how many ranks share all the terms.
 enum class ReduceOp : uint8_t { Sum, Max, TreeSum };
 
 enum class Operation : uint8_t { AllReduce, ReduceScatter, AllGather, Broadcast, AllToAll, AllToAllV, Send, Receive, Barrier };

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 
+#include "comm/host_sums.h"
 #include "comm/process_group.h"
 #include "core/buffer.h"
 #include "core/error.h"
@@ -53,6 +54,7 @@ struct WorldOptions {
   // (network_interface.h).
   std::string transport = "auto";
   std::string network_interface;
+  HostSums sums = HostSums::Chain;  // the same on all ranks
   // Called on another thread when the job has ended (a rank was lost, or one aborted) and this rank has not left its World
   // within notice_grace, for example because it is computing. The program should print the message and exit with the code. The
   // function need not return.

@@ -34,8 +34,8 @@ struct Job {
   size_t hosts = 1, ranks_per_host = 1;
   bool uses_gpus = false;
   int seconds_to_save = 0;
-  std::string data, checkpoints;     // paths; no checkpoints: empty
-  std::vector<std::string> program;  // trivet train CONFIG ...
+  std::string data, validation, checkpoints;  // paths; empty: none
+  std::vector<std::string> program;           // trivet train CONFIG ...
 };
 
 std::string name_of(const std::string& config) {
@@ -55,6 +55,12 @@ std::string name_of(const std::string& config) {
 }
 
 size_t ranks_of_each(const std::vector<HostRanks>& hosts) {
+  for (const HostRanks& on : hosts)
+    if (*std::max_element(on.host.slots.begin(), on.host.slots.end()) + 1 != static_cast<int>(on.host.slots.size()))
+      throw ConfigError(fmt::format(
+          "--emit: host \"{}\": a job file cannot choose the slots {}; it only has a number of ranks for each host, so "
+          "give --include and --exclude hosts without slots, and the number with --num_gpus",
+          on.host.name, fmt::join(on.host.slots, ",")));
   for (const HostRanks& on : hosts)
     if (on.host.slots.size() != hosts[0].host.slots.size())
       throw ConfigError(
@@ -84,6 +90,7 @@ Job job_of(const LaunchRequest& request, const std::vector<HostRanks>& hosts) {
           .uses_gpus = config.device == DeviceChoice::Cuda,
           .seconds_to_save = static_cast<int>(std::ceil(config.checkpoint.stop_seconds)) + kMoreSecondsToEnd,
           .data = config.data.train,
+          .validation = config.data.validation,
           .checkpoints = config.checkpoint.directory,
           .program = request.program};
   job.program[0] = "trivet";
@@ -120,7 +127,10 @@ const std::string& need(const std::string& value, const std::string& flag, const
 }
 
 std::string slurm(const JobFileRequest& file, const Job& job) {
-  std::string out = "#!/bin/bash\n" + comment(job, "Start it with sbatch, from a directory that all nodes share.");
+  std::string out =
+      "#!/bin/bash\n" + comment(job, "Start it with sbatch, from a directory that all nodes share.") +
+      "# Slurm gives each rank one core unless you say how many: sbatch --cpus-per-task=N, the cores of a node divided "
+      "by its ranks.\n";
   const auto option = [&](const std::string& text) { out += "#SBATCH --" + text + "\n"; };
   option("job-name=" + job.name);
   option(fmt::format("nodes={}", job.hosts));
@@ -138,6 +148,8 @@ export TRIVET_SECRET_FILE=$PWD/.trivet-secret-$SLURM_JOB_ID
 trap 'rm -f "$TRIVET_SECRET_FILE"' EXIT
 rm -f "$TRIVET_SECRET_FILE"
 (umask 077 && head -c 32 /dev/urandom > "$TRIVET_SECRET_FILE")
+# srun does not take this number from sbatch.
+[ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
 )";
   return out + "srun --kill-on-bad-exit=1 " + quoted(job.program) + "\n";
 }
@@ -238,6 +250,7 @@ std::string azure_ml(const JobFileRequest& file, const Job& job) {
       "install -m 600 ${{inputs.secret}} /tmp/trivet-secret-$RANK && "
       "TRIVET_SECRET_FILE=/tmp/trivet-secret-$RANK exec " +
       quoted(job.program) + " --set data.train=${{inputs.data}}";
+  if (!job.validation.empty()) command += " --set data.validation=${{inputs.validation}}";
   if (!job.checkpoints.empty()) command += " --set checkpoint.directory=${{outputs.checkpoints}}";
   std::string out = comment(job,
                             "First make the job's secret: head -c 32 /dev/urandom > trivet.secret. Then start it with "
@@ -255,8 +268,12 @@ std::string azure_ml(const JobFileRequest& file, const Job& job) {
   line(fmt::format("resources: {{instance_count: {}}}", job.hosts));
   if (file.time_limit_minutes > 0) line(fmt::format("limits: {{timeout: {}}}", file.time_limit_minutes * 60));
   line("inputs:");
-  line(fmt::format("  data: {{type: {}, path: {}, mode: ro_mount}}", fs::is_directory(job.data) ? "uri_folder" : "uri_file",
-                   yaml(job.data)));
+  const auto input = [&](const std::string& name, const std::string& path) {
+    line(fmt::format("  {}: {{type: {}, path: {}, mode: ro_mount}}", name, fs::is_directory(path) ? "uri_folder" : "uri_file",
+                     yaml(path)));
+  };
+  input("data", job.data);
+  if (!job.validation.empty()) input("validation", job.validation);
   line("  secret: {type: uri_file, path: trivet.secret, mode: download}");
   if (!job.checkpoints.empty()) line("outputs:\n  checkpoints: {type: uri_folder, mode: rw_mount}");
   return out;

@@ -1,4 +1,4 @@
-// Sums of floats over hosts, made host after host; see [Note: sums over hosts].
+// Sums of floats over hosts in rank order, made host after host; see [Note: sums over hosts].
 #include <memory>
 
 #include "comm/chunks.h"

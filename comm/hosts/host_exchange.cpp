@@ -1,5 +1,5 @@
-// Integers, maxima and tree sums over hosts: each host combines its own ranks, and then the hosts exchange what they have; see
-// [Note: sums over hosts].
+// Integers, maxima and tree sums over hosts, and sums of floats if the job chose so: each host combines its own ranks, and then
+// the hosts exchange what they have; see [Note: sums over hosts].
 #include <memory>
 
 #include "comm/chunks.h"
@@ -10,12 +10,12 @@
 namespace trivet::comm {
 namespace {
 
-// What hosts have combined, of a few chunks.
+// What hosts have combined, of a few chunks at a time.
 class HostTerms {
  public:
   HostTerms(int64_t chunks, int hosts, int64_t bytes)
-      : chunks_(chunks), hosts_(hosts), bytes_(bytes), memory_(static_cast<size_t>(chunks * hosts * bytes)) {}
-  std::byte* at(int64_t chunk, int host) { return memory_.data() + (chunk % chunks_ * hosts_ + host) * bytes_; }
+      : chunks_(chunks), hosts_(hosts), bytes_(bytes), memory_(new std::byte[static_cast<size_t>(chunks * hosts * bytes)]) {}
+  std::byte* at(int64_t chunk, int host) { return memory_.get() + (chunk % chunks_ * hosts_ + host) * bytes_; }
   // Combines those of all hosts, in their order, and rounds.
   void combine(const OperationHeader& header, int64_t chunk, std::byte* to, int64_t count) {
     std::vector<const void*> from;
@@ -27,11 +27,8 @@ class HostTerms {
 
  private:
   int64_t chunks_, hosts_, bytes_;
-  std::vector<std::byte> memory_;
+  std::unique_ptr<std::byte[]> memory_;  // not zeroed: everything is written before it is read
 };
-
-// Terms of the next chunk may arrive while those of the last one are being combined.
-constexpr int64_t kTermsKept = 3;
 
 }  // namespace
 
@@ -56,16 +53,21 @@ HostsCollectives::Stages HostsCollectives::exchange_all_reduce(const Call& call,
   for (int host = 0; host < map.hosts(); ++host)
     if (drives() && host != map.host) others.emplace_back(host, partner(host));
   const int64_t largest = drives() ? part_of(part(0, 0).count, cut.element_bytes, 0, map.hosts()).count * sum_bytes : 0;
-  const auto terms =
-      messages.keep(std::make_shared<HostTerms>(kTermsKept, map.hosts(), largest));  // of this host's share, from all hosts
-  const auto leaving =
-      messages.keep(std::make_shared<HostTerms>(1, map.hosts(), largest));  // this host's, of the others' shares
-
-  const auto post_terms = [=, &messages](int64_t chunk) {
-    for (const auto& [host, rank] : others)
-      if (chunk < cut.chunks()) messages.post(rank, bytes(terms->at(chunk, host), share(chunk, map.host).count * sum_bytes));
+  const int64_t ahead = steps_ahead(cut), posted = ahead + 1;
+  const auto kept = [&](int64_t chunks) {
+    return messages.keep(std::make_shared<HostTerms>(std::min(chunks, cut.chunks()), map.hosts(), largest));
   };
-  post_terms(0);
+  const auto terms = kept(ahead + posted + 1);  // of this host's share, from all hosts
+  const auto leaving = kept(ahead + 1);         // this host's, of the others' shares
+
+  // What the others send in the step in which they combine this chunk, in that order: terms, and the result of an earlier one.
+  const auto post = [=, &messages](int64_t chunk) {
+    for (const auto& [host, rank] : others) {
+      if (cut.has(chunk)) messages.post(rank, bytes(terms->at(chunk, host), share(chunk, map.host).count * sum_bytes));
+      if (cut.has(chunk - ahead)) messages.post(rank, here(chunk - ahead, share(chunk - ahead, host)));
+    }
+  };
+  for (int64_t chunk = 0; chunk < posted; ++chunk) post(chunk);
   const auto fill = [=, this, data = static_cast<const std::byte*>(call.out.data)](int64_t chunk) {
     copy_bytes(slot(line(), chunk), data + cut.offset(chunk), cut.bytes(chunk));
   };
@@ -78,12 +80,11 @@ HostsCollectives::Stages HostsCollectives::exchange_all_reduce(const Call& call,
       reduce_part(header.dtype, header.reduce, nullptr, from, to, range.count);
       return range.count * sum_bytes;
     };
+    post(chunk + posted);
     combine_share(map.host, terms->at(chunk, map.host));
-    post_terms(chunk + 1);
     for (const auto& [host, rank] : others) {
-      messages.post(rank, here(chunk, share(chunk, host)));  // the result
-      const int64_t count = combine_share(host, leaving->at(0, host));
-      messages.send(rank, bytes(leaving->at(0, host), count));
+      const int64_t count = combine_share(host, leaving->at(chunk, host));
+      messages.send(rank, bytes(leaving->at(chunk, host), count));
     }
   };
   const auto finish = [=, this, &messages](int64_t chunk) {
@@ -108,7 +109,8 @@ HostsCollectives::Stages HostsCollectives::exchange_all_reduce(const Call& call,
                    range.count * cut.element_bytes);
     }
   };
-  return {cut.chunks(), {{0, fill}, {1, combine}, {2, finish}, {3, collect}, {4, drain}}};
+  const int64_t back = 1 + 2 * ahead;
+  return {cut.chunks(), {{0, fill}, {1, combine}, {1 + ahead, finish}, {back, collect}, {back + 1, drain}}, ahead};
 }
 
 // A slot has one piece for every rank of the group. What a host has combined goes to the owner of the shard.
@@ -124,25 +126,30 @@ HostsCollectives::Stages HostsCollectives::exchange_reduce_scatter(const Call& c
   std::vector<std::pair<int, int>> givers;  // other hosts, and the ranks there that combine this rank's shard
   for (int host = 0; host < map.hosts(); ++host)
     if (host != map.host) givers.emplace_back(host, map.ranks[host][self % drivers]);
-  const auto terms = messages.keep(std::make_shared<HostTerms>(kTermsKept, map.hosts(), sum_stride));  // of this rank's shard
-  const auto leaving = messages.keep(std::make_shared<HostTerms>(1, static_cast<int>(shards.size()), sum_stride));
+  const int64_t ahead = steps_ahead(cut), posted = ahead + 2;
+  const auto kept = [&](int64_t chunks, size_t of_each) {
+    return messages.keep(
+        std::make_shared<HostTerms>(std::min(chunks, cut.chunks()), static_cast<int>(of_each), cut.count(0) * sum_bytes));
+  };
+  const auto terms = kept(ahead + posted + 1, map.ranks.size());  // of this rank's shard
+  const auto leaving = kept(ahead + 1, shards.size());
 
   const auto post = [=, &messages](int64_t chunk) {
     for (const auto& [host, rank] : givers)
-      if (chunk < cut.chunks()) messages.post(rank, bytes(terms->at(chunk, host), cut.count(chunk) * sum_bytes));
+      if (cut.has(chunk)) messages.post(rank, bytes(terms->at(chunk, host), cut.count(chunk) * sum_bytes));
   };
-  post(0);
+  for (int64_t chunk = 0; chunk < posted; ++chunk) post(chunk);
   const auto fill = [=, this, whole = static_cast<const std::byte*>(call.in.data)](int64_t chunk) {
     for (int rank = 0; rank < size; ++rank)
       copy_bytes(slot(line(), chunk) + rank * stride, whole + rank * cut.total * cut.element_bytes + cut.offset(chunk),
                  cut.bytes(chunk));
   };
   const auto combine = [=, this, &messages](int64_t chunk) {
-    post(chunk + 1);
+    post(chunk + posted);
     const std::vector<int>& here = map.here();
     for (size_t i = 0; i < shards.size(); ++i) {
       const auto found = std::find(here.begin(), here.end(), shards[i]);
-      std::byte* to = found == here.end() ? leaving->at(0, static_cast<int>(i))
+      std::byte* to = found == here.end() ? leaving->at(chunk, static_cast<int>(i))
                                           : result(line(), chunk) + (found - here.begin()) * sum_stride;
       std::vector<const void*> from;
       for (int rank = 0; rank < lines(); ++rank) from.push_back(slot(rank, chunk) + shards[i] * stride);
@@ -150,12 +157,14 @@ HostsCollectives::Stages HostsCollectives::exchange_reduce_scatter(const Call& c
       if (found == here.end()) messages.send(shards[i], bytes(to, cut.count(chunk) * sum_bytes));
     }
   };
-  const auto drain = [=, this, &messages, shard = static_cast<std::byte*>(call.out.data)](int64_t chunk) {
+  const auto keep = [=, this](int64_t chunk) {
     copy_bytes(terms->at(chunk, map.host), result(self % drivers, chunk) + line() * sum_stride, cut.count(chunk) * sum_bytes);
+  };
+  const auto drain = [=, &messages, shard = static_cast<std::byte*>(call.out.data)](int64_t chunk) {
     for (const auto& [host, rank] : givers) messages.await(rank);
     terms->combine(header, chunk, shard + cut.offset(chunk), cut.count(chunk));
   };
-  return {cut.chunks(), {{0, fill}, {1, combine}, {2, drain}}};
+  return {cut.chunks(), {{0, fill}, {1, combine}, {2, keep}, {1 + ahead, drain}}, ahead};
 }
 
 }  // namespace trivet::comm

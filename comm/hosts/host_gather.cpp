@@ -30,11 +30,11 @@ std::byte* bytes_at(TensorView tensor, int64_t offset) { return static_cast<std:
 
 // Each rank sends its shard once to every other host, to a rank there that puts it into its slot for the others.
 HostsCollectives::Stages HostsCollectives::all_gather(const Call& call, HostMessages& messages) {
-  constexpr int64_t kPosted = 4;  // chunks of each shard
   const HostMap& map = side_.map;
   const auto room = static_cast<int64_t>(most_carried(map));
   const Cut cut = cut_for(call.header, side_.board.slot_bytes() / room);
   const int64_t stride = cut.chunk * cut.element_bytes, shard_bytes = cut.total * cut.element_bytes;
+  const int64_t ahead = std::min(steps_ahead(cut), cut.chunks() - 1), posted = 2 * ahead + 2;  // chunks of each shard
   const int self = side_.link.rank();
   const auto in_whole = [=, whole = call.out](int rank, int64_t chunk) {
     return bytes_at(whole, rank * shard_bytes + cut.offset(chunk));
@@ -49,23 +49,27 @@ HostsCollectives::Stages HostsCollectives::all_gather(const Call& call, HostMess
     for (int rank : mine)
       if (rank != self && chunk < cut.chunks()) messages.post(rank, bytes(in_whole(rank, chunk), cut.bytes(chunk)));
   };
-  for (int64_t chunk = 0; chunk < kPosted; ++chunk) post(chunk);
-  const auto fetch = [=, this, &messages, mine = carried[line()], shard = call.in](int64_t chunk) {
-    const std::byte* own = static_cast<const std::byte*>(shard.data) + cut.offset(chunk);
-    for (int to : targets) messages.send(to, bytes(own, cut.bytes(chunk)));
-    copy_bytes(in_whole(self, chunk), own, cut.bytes(chunk));
+  for (int64_t chunk = 0; chunk < posted; ++chunk) post(chunk);
+  const auto own = [=, shard = static_cast<const std::byte*>(call.in.data)](int64_t chunk) {
+    return bytes(shard + cut.offset(chunk), cut.bytes(chunk));
+  };
+  const auto give = [=, &messages](int64_t chunk) {
+    for (int to : targets) messages.send(to, own(chunk));
+  };
+  const auto fetch = [=, this, &messages, mine = carried[line()]](int64_t chunk) {
+    copy_bytes(in_whole(self, chunk), own(chunk).data(), cut.bytes(chunk));
     for (size_t i = 0; i < mine.size(); ++i) {
       if (mine[i] != self) messages.await(mine[i]);
       copy_bytes(slot(line(), chunk) + static_cast<int64_t>(i) * stride, in_whole(mine[i], chunk), cut.bytes(chunk));
     }
-    post(chunk + kPosted);
+    post(chunk + posted);
   };
   const auto drain = [=, this](int64_t chunk) {
     for (int from = 0; from < lines(); ++from)
       for (size_t i = 0; from != line() && i < carried[from].size(); ++i)
         copy_bytes(in_whole(carried[from][i], chunk), slot(from, chunk) + static_cast<int64_t>(i) * stride, cut.bytes(chunk));
   };
-  return {cut.chunks(), {{0, fetch}, {1, drain}}};
+  return {cut.chunks(), {{0, give}, {ahead, fetch}, {ahead + 1, drain}}, ahead};
 }
 
 // The data passes from host to host, along ranks of one line, and each of them puts it into its slot for the others.

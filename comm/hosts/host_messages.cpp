@@ -17,14 +17,14 @@ void HostMessages::await(int from) {
 
 void HostMessages::send(int to, std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
-  sends_.push_back(link_.send(to, MessageKind::HostData, bytes));
-  sent_.push_back({to, sends_.back().get()});
+  Sends& sends = sends_.back();
+  sends.owned.push_back(link_.send(to, MessageKind::HostData, bytes));
+  sends.pending.push_back({to, sends.owned.back().get()});
 }
 
-void HostMessages::await_sends() {
-  link_.await(sent_, during_);
-  sent_.clear();
-  sends_.clear();
+void HostMessages::await_sends_before(int64_t steps) {
+  for (; static_cast<int64_t>(sends_.size()) > steps; sends_.pop_front()) link_.await(sends_.front().pending, during_);
+  sends_.emplace_back();
 }
 
 }  // namespace trivet::comm

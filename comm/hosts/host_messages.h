@@ -28,16 +28,20 @@ class HostMessages {
   // Waits for the oldest receive from this rank that nobody has waited for yet.
   void await(int from);
   void send(int to, std::span<const std::byte> bytes);
-  // Waits until the bytes of all sends may be changed.
-  void await_sends();
+  // Ends a step. Waits until the bytes of all sends may be changed, except for those of the last `steps` steps.
+  void await_sends_before(int64_t steps);
 
  private:
+  struct Sends {  // of one step
+    std::vector<std::unique_ptr<PendingMessage>> owned;
+    std::vector<PeerMessage> pending;
+  };
+
   const GroupLink& link_;
   const OperationHeader& during_;
   std::vector<std::shared_ptr<void>> kept_;                              // destroyed last
   std::map<int, std::deque<std::unique_ptr<PendingMessage>>> receives_;  // by sender; null: of no bytes
-  std::vector<std::unique_ptr<PendingMessage>> sends_;
-  std::vector<PeerMessage> sent_;
+  std::deque<Sends> sends_{1};                                           // the newest last
 };
 
 }  // namespace trivet::comm

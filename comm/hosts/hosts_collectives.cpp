@@ -37,12 +37,18 @@ void HostsCollectives::run(const Call& call) {
   under_way_ = false;  // stays true after a failure: the group cannot be used any more
 }
 
+// Whether hosts add one after another, so that the sum is in rank order.
+bool HostsCollectives::is_chain(const OperationHeader& header) const {
+  return header.reduce == ReduceOp::Sum && is_float(header.dtype) && side_.sums == HostSums::Chain;
+}
+
 // Whether ranks exchange data directly, each with every other.
 bool HostsCollectives::is_direct(const OperationHeader& header) const {
   if (header.operation == Operation::AllToAll || header.operation == Operation::AllToAllV) return true;
   const bool sums = header.operation == Operation::AllReduce || header.operation == Operation::ReduceScatter;
-  if (!sums || !is_float(header.dtype) || header.reduce == ReduceOp::Max) return false;
-  return header.reduce == ReduceOp::TreeSum ? !side_.map.in_equal_trees() : !side_.map.in_rank_order();
+  if (!sums || !is_float(header.dtype)) return false;
+  if (header.reduce == ReduceOp::TreeSum) return !side_.map.in_equal_trees();
+  return is_chain(header) && !side_.map.in_rank_order();
 }
 
 std::optional<OperationHeader> HostsCollectives::ahead(int rank) const {
@@ -69,17 +75,17 @@ void HostsCollectives::run_stages(const Stages& stages, HostMessages& messages) 
     if (step > 0) lane_.step();
     for (const Stage& stage : stages.stages)
       if (step >= stage.lag && step - stage.lag < stages.chunks) stage.work(step - stage.lag);
-    messages.await_sends();
+    messages.await_sends_before(stages.sends_under_way);
   }
+  messages.await_sends_before(0);
 }
 
 HostsCollectives::Stages HostsCollectives::stages_of(const Call& call, HostMessages& messages) {
   const OperationHeader& header = call.header;
-  const bool is_float_sum = header.reduce == ReduceOp::Sum && is_float(header.dtype);
   switch (header.operation) {
-    case Operation::AllReduce: return is_float_sum ? chain_all_reduce(call, messages) : exchange_all_reduce(call, messages);
+    case Operation::AllReduce: return is_chain(header) ? chain_all_reduce(call, messages) : exchange_all_reduce(call, messages);
     case Operation::ReduceScatter:
-      return is_float_sum ? chain_reduce_scatter(call, messages) : exchange_reduce_scatter(call, messages);
+      return is_chain(header) ? chain_reduce_scatter(call, messages) : exchange_reduce_scatter(call, messages);
     case Operation::AllGather: return all_gather(call, messages);
     default: return broadcast(call, messages);
   }

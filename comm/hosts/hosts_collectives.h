@@ -5,18 +5,21 @@
 // every chunk. `fewest` ranks of each host do this, as many as the host with the fewest has. So all connections between two
 // hosts carry the same amount, and each byte crosses once. [Note: sums over hosts]
 //
-// Chain (a sum of floats): host 0 adds its ranks in order and sends the sums, unrounded, to host 1, which adds its ranks ...;
-// the last host rounds, and the results come back the same way. So an element is added in rank order, with the same bits as on
-// one host. 2 S bytes leave a host between two others.
+// Chain (a sum of floats, unless the job chose otherwise): host 0 adds its ranks in order and sends the sums, unrounded, to
+// host 1, which adds its ranks ...; the last host rounds, and the results come back the same way. So an element is added in
+// rank order, with the same bits as on one host. 2 S bytes leave a host between two others.
 //
 //   host 0   fill | sum ->                      | <- result | drain
 //   host 1   fill |     -> sum, round ->  drain |
 //
-// Exchange (integers, maxima, tree sums): each host combines its own ranks, sends the other hosts what they combine further,
-// and gets the results of the others. 2 (H-1)/H S bytes leave a host.
+// Exchange (integers, maxima, tree sums; sums of floats if the job chose HostSums::Exchange): each host combines its own ranks,
+// sends the other hosts what they combine further, in the order of the hosts, and gets the results of the others.
+// 2 (H-1)/H S bytes leave a host.
 //
-// All ranks of a host step together; before a step, each waits until the transport has taken what it sends. A rank that waits
-// for another on its own host moves its messages meanwhile.
+// All ranks of a host step together; a rank that waits for another on its own host moves its messages meanwhile. In an exchange
+// and in all_gather every host waits for every other, so a rank sends some chunks more before it waits for the first
+// (steps_ahead): otherwise the links would be idle from one step to the next. In a chain and in broadcast a host does not wait
+// for those after it; a step ends when the transport has taken what it sends.
 #pragma once
 
 #include <atomic>
@@ -24,6 +27,7 @@
 
 #include "comm/board.h"
 #include "comm/call.h"
+#include "comm/host_sums.h"
 #include "comm/hosts/host_map.h"
 #include "comm/hosts/host_messages.h"
 #include "comm/lane.h"
@@ -39,6 +43,7 @@ struct HostSide {
   const Board& board;         // of the ranks here, by line
   const CounterWait& enters;  // waits for ranks here that have not entered an operation
   const CounterWait& steps;   // waits for ranks here that may themselves wait for another host
+  HostSums sums = HostSums::Chain;
 };
 
 class HostsCollectives {
@@ -63,9 +68,11 @@ class HostsCollectives {
   struct Stages {
     int64_t chunks = 0;
     std::vector<Stage> stages;
+    int64_t sends_under_way = 0;  // steps whose sends need not be complete before the next step
   };
 
   void enter(const Call& call);
+  bool is_chain(const OperationHeader& header) const;
   bool is_direct(const OperationHeader& header) const;
   void run_stages(const Stages& stages, HostMessages& messages);
   Stages stages_of(const Call& call, HostMessages& messages);

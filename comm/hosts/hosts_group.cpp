@@ -33,7 +33,7 @@ HostsGroup::HostsGroup(RankSurroundings surroundings, uint64_t group_id, const R
       enters_(self, job, board_.disagreement()),
       link_(surroundings_.transport, group_id, self, with_patience(job, milliseconds(1000))),
       steps_(self, with_patience(job, milliseconds(2000)), board_.disagreement()),
-      side_{link_, map_, board_, enters_, steps_},
+      side_{link_, map_, board_, enters_, steps_, surroundings_.sums},
       collectives_(side_),
       messages_here_(enters_, board_, *surroundings_.memory, map_.here()),
       messages_(link_, [this] { return collectives_.entered(); }),

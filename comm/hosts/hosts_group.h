@@ -16,6 +16,7 @@ struct RankSurroundings {
   std::shared_ptr<RankTransport> transport;
   std::shared_ptr<SharedMemory> memory;  // of the ranks on this host
   std::vector<int> hosts;                // by world rank: equal numbers mean the same host
+  HostSums sums = HostSums::Chain;
 };
 
 class HostsGroup final : public HostGroup {

@@ -24,24 +24,38 @@ constexpr size_t kProbeBytes = 64 << 10;  // more than one packet, so that packe
 struct Contact {
   std::string interface;  // "eth0, 10.0.0.7"
   std::string address;    // the transport's
+  std::string sums;       // of floats over hosts: "chain"
 };
 
 std::vector<Contact> exchange(const WorldRequest& request, const Contact& mine) {
   const auto interface_key = [](int rank) { return fmt::format("network/interface/{}", rank); };
   const auto address_key = [](int rank) { return fmt::format("network/address/{}", rank); };
+  const auto sums_key = [](int rank) { return fmt::format("network/sums/{}", rank); };
   request.store.set(interface_key(request.rank), mine.interface);
   request.store.set(address_key(request.rank), mine.address);
+  request.store.set(sums_key(request.rank), mine.sums);
   request.meet();  // throws when a rank is missing
   std::vector<Contact> contacts;
   for (const Member& member : request.members) {
     const auto interface = request.store.get(interface_key(member.rank), request.options.join_deadline);
     const auto address = request.store.get(address_key(member.rank), request.options.join_deadline);
-    if (!interface || !address)
+    const auto sums = request.store.get(sums_key(member.rank), request.options.join_deadline);
+    if (!interface || !address || !sums)
       throw CommError(ExitCode::Rendezvous,
                       fmt::format("comm: rank {} ({}) has not published its network address", member.rank, member.where()));
-    contacts.push_back({*interface, *address});
+    contacts.push_back({*interface, *address, *sums});
   }
   return contacts;
+}
+
+// Ranks that add in different orders would wait for different messages.
+void check_same_sums(const std::vector<Contact>& contacts, const std::vector<Member>& members) {
+  for (size_t rank = 1; rank < contacts.size(); ++rank)
+    if (contacts[rank].sums != contacts[0].sums)
+      throw CommError(ExitCode::RanksDisagree,
+                      fmt::format("communication.sums: rank 0 ({}) has \"{}\", but rank {} ({}) has \"{}\"; give all ranks the "
+                                  "same config",
+                                  members[0].where(), contacts[0].sums, rank, members[rank].where(), contacts[rank].sums));
 }
 
 // Every rank sends every other one a message, so that a wrong interface or a firewall is found before the first step.
@@ -144,7 +158,10 @@ std::unique_ptr<World> make_network_world(const WorldRequest& request) {
   const TransportModule& module = transport_module(module_of(request.options.transport));
   const std::unique_ptr<UnconnectedTransport> unconnected = module.open(interface);
   const std::vector<Contact> contacts =
-      exchange(request, {fmt::format("{}, {}", interface.name, interface.address), unconnected->address()});
+      exchange(request, {.interface = fmt::format("{}, {}", interface.name, interface.address),
+                         .address = unconnected->address(),
+                         .sums = std::string(name_of(request.options.sums))});
+  check_same_sums(contacts, request.members);
 
   std::vector<std::string> addresses, names;
   for (const Contact& contact : contacts) addresses.push_back(contact.address);
@@ -156,7 +173,8 @@ std::unique_ptr<World> make_network_world(const WorldRequest& request) {
   const std::string segments = fmt::format("/trivet-{}-world{}", request.job_id, hosts[request.rank]);
   RankSurroundings surroundings{.transport = std::make_shared<RankTransport>(std::move(transport), kSegmentBytes),
                                 .memory = std::make_shared<ShmMemory>(segments, nullptr),
-                                .hosts = hosts};
+                                .hosts = hosts,
+                                .sums = request.options.sums};
   std::shared_ptr<std::byte> board = share_board(request, *surroundings.memory, hosts);
 
   RankInGroup self{.group = "world", .rank = request.rank, .host = names[request.rank]};

@@ -13,6 +13,7 @@ enum class VocabularyKind { Bytes, Characters, Tokenizer, Size };
 enum class WarningSignal { None, SigUsr1, SigUsr2 };
 enum class SignalAction { Save, SaveAndStop };
 enum class TransportChoice { Auto, Ucx };
+enum class SumsChoice { Chain, Exchange };
 
 template <>
 struct EnumNames<WarningSignal> {
@@ -28,6 +29,11 @@ template <>
 struct EnumNames<TransportChoice> {
   static constexpr std::array<std::pair<std::string_view, TransportChoice>, 2> table{
       {{"auto", TransportChoice::Auto}, {"ucx", TransportChoice::Ucx}}};
+};
+template <>
+struct EnumNames<SumsChoice> {
+  static constexpr std::array<std::pair<std::string_view, SumsChoice>, 2> table{
+      {{"chain", SumsChoice::Chain}, {"exchange", SumsChoice::Exchange}}};
 };
 
 // What the tokens of the data are. Its key is model.vocabulary.
@@ -69,10 +75,11 @@ struct AuditConfig {
 // Between ranks on several hosts; ranks on one host share memory.
 struct CommunicationConfig {
   TransportChoice transport = TransportChoice::Auto;
-  std::string interface;          // of this host: a name or a network; empty: the one that reaches rank 0's host
-  double join_seconds = 30;       // until all ranks have joined
-  double silence_seconds = 4.5;   // until a rank that sends no heartbeats is lost
-  double progress_seconds = 600;  // until a rank that is alive but does not enter an operation ends the job
+  std::string interface;                // of this host: a name or a network; empty: the one that reaches rank 0's host
+  SumsChoice sums = SumsChoice::Chain;  // of floats
+  double join_seconds = 30;             // until all ranks have joined
+  double silence_seconds = 4.5;         // until a rank that sends no heartbeats is lost
+  double progress_seconds = 600;        // until a rank that is alive but does not enter an operation ends the job
 };
 
 struct CsvMonitorConfig {

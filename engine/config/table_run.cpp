@@ -54,6 +54,13 @@ void add_run_keys(KeyTable& table) {
                     "this host's network interface for these messages: a name such as \"ib0\", or a network such as "
                     "\"10.1.0.0/16\"; empty: the one that reaches rank 0's host");
   communication
+      .key(
+          "sums", &C::sums,
+          "how floats are added over hosts; \"chain\": in rank order, so that the bits do not depend on which rank is on which "
+          "host; \"exchange\": each host adds its own ranks, and then the hosts' sums are added, which sends fewer bytes "
+          "(docs/communication.md)")
+      .active_when("reproducible is \"run\"", [](const Config& c) { return c.reproducible == Reproducible::Run; });
+  communication
       .key("join_seconds", &C::join_seconds,
            "how long ranks wait for each other at the start; then those that have come end and name the missing ones")
       .between(0.1, 86400);

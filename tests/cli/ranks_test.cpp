@@ -34,12 +34,14 @@ TEST(WorldOptions, AreThoseOfTheConfig) {
   EXPECT_EQ(defaults.operation_deadline, std::chrono::minutes(10));
   config.transport = TransportChoice::Ucx;
   config.interface = "ib0";
+  config.sums = SumsChoice::Exchange;
   config.join_seconds = 60.5;
   config.silence_seconds = 0.75;
   config.progress_seconds = 20;
   const comm::WorldOptions options = cli::world_options(config);
   EXPECT_EQ(options.transport, "ucx");
   EXPECT_EQ(options.network_interface, "ib0");
+  EXPECT_EQ(options.sums, comm::HostSums::Exchange);
   EXPECT_EQ(options.join_deadline, std::chrono::milliseconds(60500));
   EXPECT_EQ(options.silence_deadline, std::chrono::milliseconds(750));
   EXPECT_EQ(options.operation_deadline, std::chrono::seconds(20));

@@ -1,5 +1,6 @@
-// Groups whose ranks are on several hosts, dealt in every way that matters: what the operations compute, and how many bytes
-// cross between the hosts. (The other tests of operations run on hosts of two ranks, Kind::Hosts.)
+// Groups whose ranks are on several hosts, dealt in every way that matters, with both orders of sums: what the operations
+// compute, and how many bytes cross between the hosts. (The other tests of operations run on hosts of two ranks, Kind::Hosts
+// and Kind::ExchangingHosts.)
 #include "comm/hosts/hosts_group.h"
 
 #include <gmock/gmock.h>
@@ -40,9 +41,55 @@ std::string name_of_deal(const std::vector<int>& hosts) {
   return name;
 }
 
-class OnHosts : public testing::TestWithParam<std::vector<int>> {};
-INSTANTIATE_TEST_SUITE_P(Deals, OnHosts, testing::ValuesIn(kDeals),
-                         [](const auto& test) { return "Hosts" + name_of_deal(test.param); });
+// The order in which the ranks of a group are summed: the sums of these lists of ranks are added, in order.
+using SumOrder = std::vector<std::vector<int>>;
+
+SumOrder in_rank_order(int ranks) {
+  SumOrder order(1);
+  for (int rank = 0; rank < ranks; ++rank) order[0].push_back(rank);
+  return order;
+}
+
+// The group ranks on each host; hosts in the order of their first ranks. `members` are ranks of the job.
+SumOrder by_host(const std::vector<int>& hosts, const std::vector<int>& members) {
+  SumOrder order;
+  std::vector<int> known;
+  for (size_t rank = 0; rank < members.size(); ++rank) {
+    const auto place = static_cast<size_t>(std::find(known.begin(), known.end(), hosts[members[rank]]) - known.begin());
+    if (place == known.size()) {
+      known.push_back(hosts[members[rank]]);
+      order.emplace_back();
+    }
+    order[place].push_back(static_cast<int>(rank));
+  }
+  return order;
+}
+
+class OnHosts : public testing::TestWithParam<std::tuple<std::vector<int>, HostSums>> {
+ protected:
+  const std::vector<int>& hosts() const { return std::get<0>(GetParam()); }
+  HostSums sums() const { return std::get<1>(GetParam()); }
+  void run(const std::function<void(World&)>& body) const {
+    WorldOptions options;
+    options.sums = sums();
+    run_on_hosts(hosts(), body, options);
+  }
+  // Of sums of floats in a group of these ranks of the job.
+  SumOrder order(const std::vector<int>& members) const {
+    return sums() == HostSums::Exchange ? by_host(hosts(), members) : in_rank_order(static_cast<int>(members.size()));
+  }
+  SumOrder order() const {
+    std::vector<int> all;
+    for (int rank = 0; rank < static_cast<int>(hosts().size()); ++rank) all.push_back(rank);
+    return order(all);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Deals, OnHosts,
+                         testing::Combine(testing::ValuesIn(kDeals), testing::Values(HostSums::Chain, HostSums::Exchange)),
+                         [](const auto& test) {
+                           return "Hosts" + name_of_deal(std::get<0>(test.param)) +
+                                  (std::get<1>(test.param) == HostSums::Exchange ? "Exchange" : "Chain");
+                         });
 
 // Values with all the digits that the type has, and of different magnitudes, so that another order of a sum, or another
 // rounding, changes it.
@@ -65,14 +112,28 @@ std::vector<T> values(int rank, int64_t count) {
   return data;
 }
 
+// What the ranks' values are reduced to. Without an order, in rank order or as a tree.
 template <typename T>
-std::vector<T> reduced(ReduceOp op, int ranks, int64_t count) {
+std::vector<T> reduced(ReduceOp op, int ranks, int64_t count, const SumOrder& order = {}) {
   std::vector<std::vector<T>> all;
   std::vector<const void*> from;
-  for (int rank = 0; rank < ranks; ++rank) all.push_back(values<T>(rank, count));
-  for (const auto& of_rank : all) from.push_back(of_rank.data());
   std::vector<T> out(count);
   void* const to[] = {out.data()};
+  for (int rank = 0; rank < ranks; ++rank) all.push_back(values<T>(rank, count));
+  if (order.size() > 1) {
+    using Sum = std::conditional_t<sizeof(T) == 2, float, T>;
+    std::vector<Sum> sum(count);
+    for (size_t i = 0; i < order.size(); ++i) {
+      for (int64_t element = 0; element < count; ++element) {
+        Sum part = static_cast<Sum>(all[order[i][0]][element]);
+        for (size_t j = 1; j < order[i].size(); ++j) part += static_cast<Sum>(all[order[i][j]][element]);
+        sum[element] = i == 0 ? part : sum[element] + part;
+      }
+    }
+    for (int64_t element = 0; element < count; ++element) out[element] = static_cast<T>(sum[element]);
+    return out;
+  }
+  for (const auto& of_rank : all) from.push_back(of_rank.data());
   reduce(kDTypeOf<T>, op, from, to, count);
   return out;
 }
@@ -87,17 +148,18 @@ const std::vector<int64_t> kCounts = {1, 1000, (512 << 10) / 4, 150007};
 const std::vector<int64_t> kManyChunks = {1700003};  // so that every buffer is used several times
 
 template <typename T>
-void check_reductions(ProcessGroup& group, ReduceOp op, const std::vector<int64_t>& counts = kCounts) {
+void check_reductions(ProcessGroup& group, ReduceOp op, const SumOrder& order = {},
+                      const std::vector<int64_t>& counts = kCounts) {
   const auto stream = make_inline_stream();
   const int size = group.size();
   for (int64_t count : counts) {
     SCOPED_TRACE(std::string(name_of(kDTypeOf<T>)) + " " + std::string(name_of(op)) + " of " + std::to_string(count));
     std::vector<T> data = values<T>(group.rank(), count);
     group.all_reduce(view(data), op, *stream);
-    EXPECT_TRUE(same(data, reduced<T>(op, size, count))) << "all_reduce";
+    EXPECT_TRUE(same(data, reduced<T>(op, size, count, order))) << "all_reduce";
 
     const int64_t share = (count + size - 1) / size;
-    const std::vector<T> expected = reduced<T>(op, size, share * size);
+    const std::vector<T> expected = reduced<T>(op, size, share * size, order);
     std::vector<T> whole = values<T>(group.rank(), share * size), shard(share);
     const std::vector<T> mine(expected.begin() + group.rank() * share, expected.begin() + (group.rank() + 1) * share);
     group.reduce_scatter(view(std::as_const(whole)), view(shard), op, *stream);
@@ -125,25 +187,26 @@ TEST(ValuesOfTheTest, HaveOtherSumsInAnotherOrder) {
 }
 
 TEST_P(OnHosts, SumsOfManyChunksAreAsThoseOfOne) {
-  run_on_hosts(GetParam(), [](World& world) {
-    check_reductions<float>(world.group(), ReduceOp::Sum, kManyChunks);
-    check_reductions<int32_t>(world.group(), ReduceOp::Sum, kManyChunks);
+  run([this](World& world) {
+    check_reductions<float>(world.group(), ReduceOp::Sum, order(), kManyChunks);
+    check_reductions<int32_t>(world.group(), ReduceOp::Sum, {}, kManyChunks);
     world.close();
   });
 }
 
-TEST_P(OnHosts, SumsOfFloatsHaveTheBitsOfASumInRankOrder) {
-  run_on_hosts(GetParam(), [](World& world) {
-    check_reductions<float>(world.group(), ReduceOp::Sum);
-    check_reductions<bfloat16>(world.group(), ReduceOp::Sum);
-    check_reductions<float16>(world.group(), ReduceOp::Sum);
-    check_reductions<double>(world.group(), ReduceOp::Sum);
+// In rank order, or in the order of an exchange.
+TEST_P(OnHosts, SumsOfFloatsHaveTheBitsOfASumInTheDefinedOrder) {
+  run([this](World& world) {
+    check_reductions<float>(world.group(), ReduceOp::Sum, order());
+    check_reductions<bfloat16>(world.group(), ReduceOp::Sum, order());
+    check_reductions<float16>(world.group(), ReduceOp::Sum, order());
+    check_reductions<double>(world.group(), ReduceOp::Sum, order());
     world.close();
   });
 }
 
 TEST_P(OnHosts, IntegersAndMaximaAreExact) {
-  run_on_hosts(GetParam(), [](World& world) {
+  run([](World& world) {
     check_reductions<int64_t>(world.group(), ReduceOp::Sum);
     check_reductions<int32_t>(world.group(), ReduceOp::Sum);
     check_reductions<float>(world.group(), ReduceOp::Max);
@@ -154,8 +217,8 @@ TEST_P(OnHosts, IntegersAndMaximaAreExact) {
 }
 
 TEST_P(OnHosts, TreeSumsAddNeighboursFirst) {
-  if ((GetParam().size() & (GetParam().size() - 1)) != 0) return;  // tree sums need a power of two
-  run_on_hosts(GetParam(), [](World& world) {
+  if ((hosts().size() & (hosts().size() - 1)) != 0) return;  // tree sums need a power of two
+  run([](World& world) {
     check_reductions<float>(world.group(), ReduceOp::TreeSum);
     check_reductions<bfloat16>(world.group(), ReduceOp::TreeSum);
     check_reductions<int64_t>(world.group(), ReduceOp::TreeSum);
@@ -164,7 +227,7 @@ TEST_P(OnHosts, TreeSumsAddNeighboursFirst) {
 }
 
 TEST_P(OnHosts, GathersAndBroadcastsDeliverWhatWasSent) {
-  run_on_hosts(GetParam(), [](World& world) {
+  run([](World& world) {
     ProcessGroup& group = world.group();
     const auto stream = make_inline_stream();
     for (int64_t count : kCounts) {
@@ -194,7 +257,7 @@ TEST_P(OnHosts, GathersAndBroadcastsDeliverWhatWasSent) {
 }
 
 TEST_P(OnHosts, SubgroupsOfEveryKindWork) {
-  run_on_hosts(GetParam(), [](World& world) {
+  run([this](World& world) {
     const auto stream = make_inline_stream();
     const int size = world.size(), half = size / 2;
     std::vector<int> first, odd;
@@ -205,7 +268,7 @@ TEST_P(OnHosts, SubgroupsOfEveryKindWork) {
     for (const auto& members : {first, odd}) {
       const auto group = world.group().subgroup(members, "some");
       if (!group) continue;
-      check_reductions<float>(*group, ReduceOp::Sum);
+      check_reductions<float>(*group, ReduceOp::Sum, order(members));
       check_reductions<int64_t>(*group, ReduceOp::Sum);
       std::vector<float> whole(1000 * members.size());
       const std::vector<float> mine = values<float>(world.rank(), 1000);
@@ -219,7 +282,7 @@ TEST_P(OnHosts, SubgroupsOfEveryKindWork) {
 }
 
 TEST_P(OnHosts, MessagesPassWithinAHostAndBetweenHosts) {
-  run_on_hosts(GetParam(), [](World& world) {
+  run([](World& world) {
     const auto stream = make_inline_stream();
     const int rank = world.rank(), size = world.size();
     std::vector<float> data = values<float>(rank, 200000), got(data.size());
@@ -263,7 +326,9 @@ class CountingTransport final : public Transport {
 using Operate = std::function<void(ProcessGroup&, Stream&)>;
 
 // The bytes that leave each host in one operation.
-std::vector<int64_t> bytes_leaving(const std::vector<int>& hosts, const Operate& operate) {
+std::vector<int64_t> bytes_leaving(const std::vector<int>& hosts, const Operate& operate, HostSums sums) {
+  WorldOptions options;
+  options.sums = sums;
   std::vector<std::atomic<int64_t>> leaving(hosts.back() + 1);
   run_on_hosts(
       hosts,
@@ -271,7 +336,7 @@ std::vector<int64_t> bytes_leaving(const std::vector<int>& hosts, const Operate&
         operate(world.group(), *make_inline_stream());
         world.close();
       },
-      {},
+      options,
       [&](std::unique_ptr<Transport> inner) { return std::make_unique<CountingTransport>(std::move(inner), hosts, leaving); });
   return {leaving.begin(), leaving.end()};
 }
@@ -279,14 +344,15 @@ std::vector<int64_t> bytes_leaving(const std::vector<int>& hosts, const Operate&
 // `of_whole`: what should leave each host, as a multiple of the bytes of the whole tensor. The tolerance is for headers, which
 // are some tens of bytes for each rank and operation.
 void expect_leaving(const std::vector<int>& hosts, const std::vector<double>& of_whole, const Operate& operate,
-                    int64_t whole_bytes) {
-  const std::vector<int64_t> leaving = bytes_leaving(hosts, operate);
+                    int64_t whole_bytes, HostSums sums = HostSums::Chain) {
+  const std::vector<int64_t> leaving = bytes_leaving(hosts, operate, sums);
   for (size_t host = 0; host < leaving.size(); ++host)
     EXPECT_NEAR(static_cast<double>(leaving[host]), of_whole[host] * static_cast<double>(whole_bytes), 20000)
         << "host " << host;
 }
 
-// With H hosts, a chain sends the whole from host to host and back; an exchange sends 2 (H-1)/H of it.
+// With H hosts, a chain sends the whole from host to host and back; an exchange sends 2 (H-1)/H of it, whichever is chosen for
+// floats.
 TEST(TrafficBetweenHosts, OfSumsAndGathersIsThatOfTheFormula) {
   constexpr int64_t kWhole = 240000, kWholeBytes = kWhole * 4;
   const auto all_reduce = [](DType dtype, int64_t elements) {
@@ -307,7 +373,7 @@ TEST(TrafficBetweenHosts, OfSumsAndGathersIsThatOfTheFormula) {
     std::vector<float> whole(kWhole), shard(kWhole / group.size());
     group.all_gather(view(shard), view(whole), stream);
   };
-  const std::vector<int> two{0, 0, 1, 1}, three{0, 0, 1, 1, 2, 2};
+  const std::vector<int> two{0, 0, 1, 1}, three{0, 0, 1, 1, 2, 2}, uneven{0, 0, 0, 1};
   expect_leaving(two, {1, 1}, all_reduce(DType::Float32, kWhole), kWholeBytes);
   expect_leaving(three, {1, 2, 1}, all_reduce(DType::Float32, kWhole), kWholeBytes);
   expect_leaving(two, {2, 1}, all_reduce(DType::BFloat16, 2 * kWhole), kWholeBytes);  // sums travel as float32, results do not
@@ -316,6 +382,16 @@ TEST(TrafficBetweenHosts, OfSumsAndGathersIsThatOfTheFormula) {
   expect_leaving(two, {1, 1 / 2.}, reduce_scatter, kWholeBytes);
   expect_leaving(three, {1, 1, 2 / 3.}, reduce_scatter, kWholeBytes);
   expect_leaving(three, {2 / 3., 2 / 3., 2 / 3.}, exchange_scatter, kWholeBytes);
+  const auto exchanged = [&](const std::vector<int>& hosts, const std::vector<double>& of_whole, const Operate& operate) {
+    expect_leaving(hosts, of_whole, operate, kWholeBytes, HostSums::Exchange);
+  };
+  exchanged(two, {1, 1}, all_reduce(DType::Float32, kWhole));
+  exchanged(three, {4 / 3., 4 / 3., 4 / 3.}, all_reduce(DType::Float32, kWhole));
+  exchanged(three, {2, 2, 2}, all_reduce(DType::BFloat16, 2 * kWhole));  // sums travel as float32, results do not
+  exchanged(uneven, {1, 1}, all_reduce(DType::Float32, kWhole));
+  exchanged(two, {1 / 2., 1 / 2.}, reduce_scatter);
+  exchanged(three, {2 / 3., 2 / 3., 2 / 3.}, reduce_scatter);
+  exchanged(uneven, {1 / 4., 3 / 4.}, reduce_scatter);  // what the ranks of the other host own
   expect_leaving(two, {1 / 2., 1 / 2.}, all_gather, kWholeBytes);
   expect_leaving(three, {2 / 3., 2 / 3., 2 / 3.}, all_gather, kWholeBytes);
 }

@@ -31,9 +31,10 @@ class Variable {
   const char* name_;
 };
 
-// Connects this many ranks, each on its own thread, and runs `body` on them. Returns how they ended.
-std::vector<Outcome> connect_ranks(int ranks, const WorldOptions& options, const std::function<void(World&)>& body,
+// Connects ranks, each with its options and on its own thread, and runs `body` on them. Returns how they ended.
+std::vector<Outcome> connect_ranks(const std::vector<WorldOptions>& options, const std::function<void(World&)>& body,
                                    const WorldMaker& maker = make_network_world) {
+  const auto ranks = static_cast<int>(options.size());
   Descriptor listener = listen_on("127.0.0.1", 0);
   const int port = port_of(listener);
   const Descriptor secret(::memfd_create("secret of the test", MFD_CLOEXEC));
@@ -47,12 +48,16 @@ std::vector<Outcome> connect_ranks(int ranks, const WorldOptions& options, const
                       .listen_descriptor = rank == 0 ? listener.release() : -1,
                       .secret_descriptor = secret.number()};
     const auto choose = [&](const std::vector<Member>&) { return maker; };
-    outcomes[rank] = outcome_of([&] { body(*connect(place, options, choose)); });
+    outcomes[rank] = outcome_of([&] { body(*connect(place, options[rank], choose)); });
   };
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run, rank);
   for (std::thread& thread : threads) thread.join();
   return outcomes;
+}
+
+std::vector<Outcome> connect_ranks(int ranks, const WorldOptions& options, const std::function<void(World&)>& body) {
+  return connect_ranks(std::vector<WorldOptions>(ranks, options), body);
 }
 
 TEST(NetworkWorld, RanksOverUcxSumAndLeaveTogether) {
@@ -86,10 +91,25 @@ TEST(NetworkWorld, EveryJobDrawsItsOwnKeyForMessages) {
   };
   for (int job = 0; job < 3; ++job)
     for (const Outcome& outcome : connect_ranks(
-             2, {}, [](World& world) { world.close(); }, note_key))
+             std::vector<WorldOptions>(2), [](World& world) { world.close(); }, note_key))
       EXPECT_EQ(outcome.error, "");
   EXPECT_EQ(keys.size(), 3u) << "the ranks of a job have the same key, and two jobs have different ones";
   for (const std::string& key : keys) EXPECT_EQ(key.size(), 16u) << key;
+}
+
+TEST(NetworkWorld, RefusesRanksThatAddInDifferentOrders) {
+#ifndef TRIVET_HAS_UCX
+  GTEST_SKIP() << "UCX was not found when this was built (Debian: libucx-dev)";
+#endif
+  const Variable module("TRIVET_UCX_MODULE", TRIVET_BINARY_DIR "/libtrivet_ucx.so");
+  std::vector<WorldOptions> options(3);
+  options[2].sums = HostSums::Exchange;
+  for (const Outcome& outcome : connect_ranks(options, [](World&) {})) {
+    EXPECT_EQ(outcome.code, ExitCode::RanksDisagree);
+    EXPECT_THAT(outcome.error, HasSubstr("communication.sums: rank 0 ("));
+    EXPECT_THAT(outcome.error, HasSubstr(") has \"chain\", but rank 2 ("));
+    EXPECT_THAT(outcome.error, HasSubstr(") has \"exchange\"; give all ranks the same config"));
+  }
 }
 
 TEST(NetworkWorld, SaysWhichModuleIsMissing) {

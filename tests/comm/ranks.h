@@ -1,6 +1,7 @@
 // Runs a body once per rank, with ranks as threads or as forked processes that share memory, or as threads that have only a
 // transport: sockets of the tests (socket_transport.h), or UCX where it was found, or as threads dealt to hosts of two ranks
-// each, which share memory and have sockets to the others; expectations that fail in any rank fail the test.
+// each, which share memory and have sockets to the others, and whose sums of floats are a chain or an exchange; expectations
+// that fail in any rank fail the test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,15 +18,15 @@
 
 namespace trivet::comm {
 
-enum class Kind { Threads, Processes, Sockets, Hosts, Ucx };
+enum class Kind { Threads, Processes, Sockets, Hosts, ExchangingHosts, Ucx };
 inline constexpr Kind kAllKinds[] = {
-    Kind::Threads, Kind::Processes, Kind::Sockets, Kind::Hosts,
+    Kind::Threads, Kind::Processes, Kind::Sockets, Kind::Hosts, Kind::ExchangingHosts,
 #ifdef TRIVET_HAS_UCX
     Kind::Ucx,
 #endif
 };
 inline std::string to_string(Kind kind) {
-  static constexpr const char* kNames[] = {"Threads", "Processes", "Sockets", "Hosts", "Ucx"};
+  static constexpr const char* kNames[] = {"Threads", "Processes", "Sockets", "Hosts", "ExchangingHosts", "Ucx"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -72,6 +73,9 @@ class Processes {
   std::vector<pid_t> pids_;
   SharedPage meeting_;
 };
+
+// The ranks whose floats are added first in a world of this kind, in order; then these sums are added, in order.
+std::vector<std::vector<int>> added_first(Kind kind, int ranks);
 
 // Every rank must end without an error.
 void run_ranks(Kind kind, int ranks, const std::function<void(World&)>& body, const WorldOptions& options = {});

@@ -125,17 +125,28 @@ void run_on_hosts(const std::vector<int>& hosts, const std::function<void(World&
     const int host = hosts[self.rank];
     for (int of_rank : hosts) job.hosts.push_back("host" + std::to_string(of_rank));
     auto transport = std::make_shared<RankTransport>(std::move(transports[self.rank]), 64 << 10);
-    return make_hosts_world({std::move(transport), memories[host], hosts}, self, job, boards[host]);
+    return make_hosts_world({std::move(transport), memories[host], hosts, options.sums}, self, job, boards[host]);
   };
   run_rank_threads(static_cast<int>(hosts.size()), make, body, options);
 }
 
+std::vector<std::vector<int>> added_first(Kind kind, int ranks) {
+  std::vector<std::vector<int>> first;
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (kind != Kind::ExchangingHosts || rank % 2 == 0) first.emplace_back();
+    first.back().push_back(rank);
+  }
+  return first;
+}
+
 void run_ranks(Kind kind, int ranks, const std::function<void(World&)>& body, const WorldOptions& options) {
   if (kind == Kind::Threads) return run_threads(ranks, body, options);
-  if (kind == Kind::Hosts) {
+  if (kind == Kind::Hosts || kind == Kind::ExchangingHosts) {
     std::vector<int> hosts;
     for (int rank = 0; rank < ranks; ++rank) hosts.push_back(rank / 2);
-    return run_on_hosts(hosts, body, options);
+    WorldOptions of_kind = options;
+    if (kind == Kind::ExchangingHosts) of_kind.sums = HostSums::Exchange;
+    return run_on_hosts(hosts, body, of_kind);
   }
   if (kind != Kind::Processes) {
     auto transports = kind == Kind::Ucx ? ucx_transports(ranks) : socket_transports(ranks);

@@ -63,6 +63,15 @@ TEST(ParseConfig, TheNetworkBetweenHostsIsRead) {
   EXPECT_EQ(config.communication.join_seconds, 120);
   EXPECT_EQ(config.communication.silence_seconds, 20.5);
   EXPECT_EQ(config.communication.progress_seconds, 60);
+  EXPECT_EQ(config.communication.sums, SumsChoice::Chain);
+}
+
+TEST(ParseConfig, HowFloatsAreAddedOverHostsHasNoEffectInLayoutMode) {
+  const Config run = parse_config(R"({"communication": {"sums": "exchange"}})", "a.json");
+  EXPECT_EQ(run.communication.sums, SumsChoice::Exchange);
+  EXPECT_EQ(accepted_without_effect(run), std::vector<std::string>{});
+  EXPECT_EQ(accepted_without_effect(parse_config(R"({"communication": {"sums": "exchange"}, "reproducible": "layout"})", "a")),
+            std::vector<std::string>{"communication.sums: takes effect only when reproducible is \"run\""});
 }
 
 TEST(ParseConfig, AnOverrideReplacesAddsAndMayBeAStringWithoutQuotes) {

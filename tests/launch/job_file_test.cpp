@@ -75,6 +75,14 @@ TEST_F(JobFile, AsksForGpusIfTheConfigUsesThem) {
               HasSubstr("resources: {limits: {nvidia.com/gpu: 4}}\n"));
 }
 
+TEST_F(JobFile, OfAzureMountsTheValidationDataAsWell) {
+  const std::string azure = "azureml --num_gpus 2 --image i --compute c";
+  EXPECT_THAT(emit(azure), Not(HasSubstr("validation")));
+  EXPECT_THAT(emit(azure, "'GPT (2).json' --set data.validation=other.txt"),
+              ::testing::AllOf(HasSubstr(" --set data.validation=${{inputs.validation}}"),
+                               HasSubstr("  validation: {type: uri_file, path: \"other.txt\", mode: ro_mount}\n")));
+}
+
 TEST_F(JobFile, ResumesOnlyWhereCheckpointsAreSaved) {
   EXPECT_THAT(emit("slurm --num_gpus 4", "'GPT (2).json' --set checkpoint.directory="),
               ::testing::AllOf(Not(HasSubstr("--resume")), Not(HasSubstr("--signal"))));
@@ -102,6 +110,7 @@ TEST_F(JobFile, IsRefusedWithTheReason) {
   refused("slurm --num_gpus 2", "checkpoint.stop_seconds 0: --emit tells", "'GPT (2).json' --set checkpoint.stop_seconds=0");
   folder_.write("hosts", "a slots=2\nb slots=3\n");
   refused("slurm -H hosts", "--emit: host \"a\" has 2 slots and \"b\" has 3; a job file needs the same number");
+  refused("mpi -H hosts --include b:1,2", "--emit: host \"b\": a job file cannot choose the slots 1,2; it only has a number");
 }
 
 TEST_F(JobFile, FlagsWithoutItAreRefused) {
