@@ -1,10 +1,10 @@
 // Measures an operation of a job on several hosts. Every rank runs it, with the variables of docs/environment.md:
 //
-//   network_bench OPERATION MEBIBYTES COUNT [DTYPE]      all_reduce, reduce_scatter, all_gather; default: float32
+//   network_bench OPERATION MEBIBYTES COUNT [DTYPE [TRANSPORT]]      all_reduce, reduce_scatter, all_gather; default: float32, auto
 //
 // The operation runs once to connect the ranks, and then COUNT times; its time is that until all ranks have done it. Rank 0
 // prints a line of JSON: {"operation": "all_reduce", "bytes": 67108864, "seconds": [...]}. `bytes` is the size of the whole
-// tensor; with 0 MEBIBYTES it has one cache line for each rank.
+// tensor; with 0 MEBIBYTES, of which there may be fractions, it has one cache line for each rank.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -28,6 +28,7 @@ struct Setting {
   int64_t bytes = 0;
   int count = 1;
   DType dtype = DType::Float32;
+  WorldOptions options;
 };
 
 using Operate = std::function<void(ProcessGroup&, TensorView whole, Stream&)>;
@@ -52,7 +53,7 @@ Operate operation_named(const std::string& name) {
 
 void run(const Setting& setting) {
   const Operate operate = operation_named(setting.operation);
-  const auto world = connect(place_from_environment(current_environment()));
+  const auto world = connect(place_from_environment(current_environment()), setting.options);
   ProcessGroup& group = world->group();
   const int64_t least = 64 * group.size();
   const int64_t elements = std::max(setting.bytes, least) / size_of(setting.dtype) / group.size() * group.size();
@@ -80,8 +81,10 @@ void run(const Setting& setting) {
 int main(int count, char** words) {
   try {
     if (count < 4) throw trivet::ConfigError("give an operation, the size in MiB, and how often");
-    trivet::comm::Setting setting{.operation = words[1], .bytes = std::stoll(words[2]) << 20, .count = std::stoi(words[3])};
+    trivet::comm::Setting setting{
+        .operation = words[1], .bytes = static_cast<int64_t>(std::stod(words[2]) * (1 << 20)), .count = std::stoi(words[3])};
     if (count > 4) setting.dtype = trivet::from_name<trivet::DType>(words[4]).value();
+    if (count > 5) setting.options.transport = words[5];
     trivet::comm::run(setting);
   } catch (const std::exception& error) {
     fmt::print(stderr, "network_bench: {}\n", error.what());

@@ -98,8 +98,6 @@ class Probe {
   std::vector<Message> received_, sent_;
 };
 
-std::string module_of(const std::string& transport) { return transport == "auto" ? "ucx" : transport; }
-
 std::vector<int> number_hosts(const std::vector<Member>& members) {
   std::vector<int> hosts;
   for (const Member& member : members) {
@@ -141,15 +139,16 @@ std::shared_ptr<std::byte> share_board(const WorldRequest& request, SharedMemory
 
 std::unique_ptr<World> make_network_world(const WorldRequest& request) {
   const NetworkInterface interface = choose_network_interface(request.options.network_interface, request.master_address);
-  const TransportModule& module = transport_module(module_of(request.options.transport));
-  const std::unique_ptr<UnconnectedTransport> unconnected = module.open(interface);
+  const TransportModule& module = transport_module(request.options.transport);
+  const std::unique_ptr<UnconnectedTransport> unconnected =
+      module.open(interface, request.rank, static_cast<int>(request.members.size()));
   const std::vector<Contact> contacts =
       exchange(request, {fmt::format("{}, {}", interface.name, interface.address), unconnected->address()});
 
   std::vector<std::string> addresses, names;
   for (const Contact& contact : contacts) addresses.push_back(contact.address);
   for (const Member& member : request.members) names.push_back(member.where());
-  std::unique_ptr<Transport> transport = unconnected->connect(request.rank, std::move(addresses), share_key(request));
+  std::unique_ptr<Transport> transport = unconnected->connect(std::move(addresses), share_key(request));
   Probe(request, *transport, contacts).finish();
 
   const std::vector<int> hosts = number_hosts(request.members);

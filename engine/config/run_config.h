@@ -12,7 +12,7 @@ namespace trivet {
 enum class VocabularyKind { Bytes, Characters, Tokenizer, Size };
 enum class WarningSignal { None, SigUsr1, SigUsr2 };
 enum class SignalAction { Save, SaveAndStop };
-enum class TransportChoice { Auto, Ucx };
+enum class TransportChoice { Auto, Ucx, Gloo };
 
 template <>
 struct EnumNames<WarningSignal> {
@@ -26,8 +26,8 @@ struct EnumNames<SignalAction> {
 };
 template <>
 struct EnumNames<TransportChoice> {
-  static constexpr std::array<std::pair<std::string_view, TransportChoice>, 2> table{
-      {{"auto", TransportChoice::Auto}, {"ucx", TransportChoice::Ucx}}};
+  static constexpr std::array<std::pair<std::string_view, TransportChoice>, 3> table{
+      {{"auto", TransportChoice::Auto}, {"ucx", TransportChoice::Ucx}, {"gloo", TransportChoice::Gloo}}};
 };
 
 // What the tokens of the data are. Its key is model.vocabulary.

@@ -51,12 +51,8 @@ std::vector<Outcome> connect_ranks(int ranks, const WorldOptions& options, const
   return outcomes;
 }
 
-TEST(NetworkWorld, RanksOverUcxSumAndLeaveTogether) {
-#ifndef TRIVET_HAS_UCX
-  GTEST_SKIP() << "UCX was not found when this was built (Debian: libucx-dev)";
-#endif
-  const Variable module("TRIVET_UCX_MODULE", TRIVET_BINARY_DIR "/libtrivet_ucx.so");
-  const auto outcomes = connect_ranks(3, {}, [](World& world) {
+void expect_sums(const WorldOptions& options) {
+  const auto outcomes = connect_ranks(3, options, [](World& world) {
     std::vector<float> data(100000, static_cast<float>(world.rank() + 1));
     const auto stream = make_inline_stream();
     world.group().all_reduce(view(data), ReduceOp::Sum, *stream);
@@ -66,13 +62,44 @@ TEST(NetworkWorld, RanksOverUcxSumAndLeaveTogether) {
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
 }
 
-TEST(NetworkWorld, SaysWhichModuleIsMissing) {
+TEST(NetworkWorld, RanksOverUcxSumAndLeaveTogether) {
+#ifndef TRIVET_HAS_UCX
+  GTEST_SKIP() << "UCX was not found when this was built (Debian: libucx-dev)";
+#endif
+  const Variable module("TRIVET_UCX_MODULE", TRIVET_BINARY_DIR "/libtrivet_ucx.so");
+  expect_sums({});
+}
+
+TEST(NetworkWorld, RanksOverGlooSumAndLeaveTogetherAndOpenNoUcx) {
+#ifndef TRIVET_HAS_GLOO
+  GTEST_SKIP() << "gloo was not found when this was built (Debian: libgloo-dev)";
+#endif
+  const Variable module("TRIVET_GLOO_MODULE", TRIVET_BINARY_DIR "/libtrivet_gloo.so");
+  const Variable other("TRIVET_UCX_MODULE", "/no/such/module.so");
+  WorldOptions options;
+  options.transport = "gloo";
+  expect_sums(options);
+}
+
+TEST(NetworkWorld, SaysWhichModuleOfGlooIsMissingAndUsesNoOther) {
+  const Variable module("TRIVET_GLOO_MODULE", "/no/such/module.so");
+  WorldOptions options;
+  options.transport = "gloo";
+  for (const Outcome& outcome : connect_ranks(2, options, [](World&) {})) {
+    EXPECT_EQ(outcome.code, ExitCode::Rendezvous);
+    EXPECT_THAT(outcome.error, HasSubstr("libtrivet_gloo.so for messages between them could not be opened; install libgloo0, and "
+                                         "build with libgloo-dev installed (/no/such/module.so"));
+  }
+}
+
+TEST(NetworkWorld, SaysWhichModuleIsMissingAndWhichOtherThereIs) {
   const Variable module("TRIVET_UCX_MODULE", "/no/such/module.so");
   for (const Outcome& outcome : connect_ranks(2, {}, [](World&) {})) {
     EXPECT_EQ(outcome.code, ExitCode::Rendezvous);
     EXPECT_THAT(outcome.error,
                 HasSubstr("the module libtrivet_ucx.so for messages between them could not be opened; install libucx0"));
     EXPECT_THAT(outcome.error, HasSubstr("/no/such/module.so"));
+    EXPECT_THAT(outcome.error, HasSubstr("or choose the other transport: communication.transport \"gloo\""));
   }
 }
 

@@ -1,4 +1,5 @@
 // What comm/transport/transport.h promises, for every transport. A new transport joins kTransports.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sys/mman.h>
@@ -8,6 +9,7 @@
 #include <functional>
 #include <thread>
 
+#include "tests/comm/gloo_transports.h"
 #include "tests/comm/socket_transport.h"
 #include "tests/comm/ucx_transports.h"
 
@@ -26,11 +28,21 @@ constexpr Maker kTransports[] = {
 #ifdef TRIVET_HAS_UCX
     {"Ucx", ucx_transports},
 #endif
+#ifdef TRIVET_HAS_GLOO
+    {"Gloo", gloo_transports},
+    {"GlooV6", gloo_transports_v6},
+#endif
 };
 
 TEST(Transports, UcxIsAmongThem) {
 #ifndef TRIVET_HAS_UCX
   GTEST_SKIP() << "UCX was not found when this was built (Debian: libucx-dev), so nothing is tested over it";
+#endif
+}
+
+TEST(Transports, GlooIsAmongThem) {
+#ifndef TRIVET_HAS_GLOO
+  GTEST_SKIP() << "gloo was not found when this was built (Debian: libgloo-dev), so nothing is tested over it";
 #endif
 }
 
@@ -54,6 +66,35 @@ TEST(Ucx, AStrangerWhoKnowsTheAddressesPutsNoMessageInThePlaceOfARanks) {
   const auto message = one.send(0, 7, sent);
   for (int i = 0; i < 5000 && from_one->wait(milliseconds(1)) == MessageState::Pending; ++i) message->wait(milliseconds(0));
   EXPECT_EQ(received, sent);
+}
+#endif
+
+#ifdef TRIVET_HAS_GLOO
+TEST(Gloo, AStrangerWhoKnowsTheAddressesPutsNoMessageInThePlaceOfARanks) {
+  Transports transports = gloo_transports_and_a_stranger(2);
+  Transport &zero = *transports[0], &one = *transports[1], &stranger = *transports[2];
+  std::array<std::byte, 8> forged, sent, got{};
+  forged.fill(std::byte{66}), sent.fill(std::byte{1});
+  EXPECT_EQ(zero.receive(2, 7, got)->wait(milliseconds(0)), MessageState::PeerGone);
+  EXPECT_EQ(zero.send(2, 7, sent)->wait(milliseconds(0)), MessageState::PeerGone);
+  EXPECT_EQ(stranger.send(0, 7, forged)->wait(milliseconds(0)), MessageState::PeerGone);
+  EXPECT_EQ(stranger.receive(1, 7, forged)->wait(milliseconds(0)), MessageState::PeerGone);
+  EXPECT_THAT(zero.why_gone(2), testing::HasSubstr("does not know this job's key"));
+  const auto from_one = zero.receive(1, 7, got);
+  const auto message = one.send(0, 7, sent);
+  for (int i = 0; i < 5000 && from_one->wait(milliseconds(1)) == MessageState::Pending; ++i) message->wait(milliseconds(0));
+  EXPECT_EQ(got, sent);
+}
+
+// What it sends back is what a rank would send, but for the proof.
+TEST(Gloo, AStrangerWhoConnectsInThePlaceOfARankIsNotTakenForIt) {
+  Transports transports = gloo_transports_and_an_echo();
+  std::array<std::byte, 8> bytes{};
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(transports[rank]->send(1 - rank, 7, bytes)->wait(milliseconds(0)), MessageState::PeerGone);
+    EXPECT_EQ(transports[rank]->receive(1 - rank, 7, bytes)->wait(milliseconds(0)), MessageState::PeerGone);
+  }
+  EXPECT_THAT(transports[0]->why_gone(1) + transports[1]->why_gone(0), testing::HasSubstr("does not know this job's key"));
 }
 #endif
 
