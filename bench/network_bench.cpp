@@ -1,6 +1,7 @@
 // Measures an operation of a job on several hosts. Every rank runs it, with the variables of docs/environment.md:
 //
-//   network_bench OPERATION MEBIBYTES COUNT [DTYPE [TRANSPORT]]      all_reduce, reduce_scatter, all_gather; default: float32, auto
+//   network_bench OPERATION MEBIBYTES COUNT [DTYPE [TRANSPORT]]      all_reduce, reduce_scatter, all_gather; default: float32,
+//   auto
 //
 // The operation runs once to connect the ranks, and then COUNT times; its time is that until all ranks have done it. Rank 0
 // prints a line of JSON: {"operation": "all_reduce", "bytes": 67108864, "seconds": [...]}. `bytes` is the size of the whole

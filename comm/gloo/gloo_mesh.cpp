@@ -92,12 +92,15 @@ Proof proof_of(const End& sender, const End& receiver, uint64_t key) {
   return proof;
 }
 
-// A message in each direction over a connection. It must be destroyed after the connection is closed, or when both are complete.
+// A message in each direction over a connection. It must be destroyed after the connection is closed, or when both are
+// complete.
 template <typename Bytes>
 class Exchange {
  public:
   Exchange(GlooMesh& mesh, int peer, uint64_t slot, const Bytes& mine)
-      : mine_(mine), out_(mesh.buffer(std::as_writable_bytes(std::span(mine_)))), in_(mesh.buffer(std::as_writable_bytes(std::span(theirs_)))) {
+      : mine_(mine),
+        out_(mesh.buffer(std::as_writable_bytes(std::span(mine_)))),
+        in_(mesh.buffer(std::as_writable_bytes(std::span(theirs_)))) {
     in_->receive(mesh.connection(peer), slot);
     out_->send(mesh.connection(peer), slot);
   }
@@ -109,7 +112,8 @@ class Exchange {
       const auto left = std::chrono::ceil<milliseconds>(until - Clock::now());
       const GlooBuffer::State state = buffer->wait(left);
       if (state == GlooBuffer::State::Failed) return fmt::format("{} ({})", kNoProof, buffer->why_failed());
-      if (state != GlooBuffer::State::Complete) return fmt::format("{}, or says nothing for {} s", kNoProof, kProveFor.count() / 1000);
+      if (state != GlooBuffer::State::Complete)
+        return fmt::format("{}, or says nothing for {} s", kNoProof, kProveFor.count() / 1000);
     }
     return "";
   }
@@ -148,7 +152,8 @@ class Prover {
 
 }  // namespace
 
-GlooMesh::GlooMesh(const NetworkInterface& interface, int rank, int size) : rank_(rank), size_(size), address_(interface.address) {
+GlooMesh::GlooMesh(const NetworkInterface& interface, int rank, int size)
+    : rank_(rank), size_(size), address_(interface.address) {
   if (::sodium_init() < 0) throw std::logic_error("libsodium does not start");
   const NoPipeSignal no_signal;  // for gloo's thread
   try {
@@ -165,9 +170,10 @@ GlooMesh::GlooMesh(const NetworkInterface& interface, int rank, int size) : rank
                                                       interface.address, said_by_gloo(error)));
   }
   if (address_.size() > UnconnectedTransport::kLongestAddress)
-    throw CommError(ExitCode::Rendezvous, fmt::format("comm: gloo's address for {} ranks has {} bytes, at most {} are accepted; "
-                                                      "use fewer ranks, or communication.transport \"ucx\"",
-                                                      size, address_.size(), UnconnectedTransport::kLongestAddress));
+    throw CommError(ExitCode::Rendezvous,
+                    fmt::format("comm: gloo's address for {} ranks has {} bytes, at most {} are accepted; "
+                                "use fewer ranks, or communication.transport \"ucx\"",
+                                size, address_.size(), UnconnectedTransport::kLongestAddress));
 }
 
 GlooMesh::~GlooMesh() {

@@ -22,17 +22,20 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kFlush{300};      // how long a rank that leaves waits until its last announcements are sent
+constexpr milliseconds kFarewell{300};   // how long a rank that leaves waits until the others have read what it has sent
 constexpr milliseconds kForLong{60000};  // until a thread that nobody interrupts looks again
 constexpr size_t kShortBytes = 8 << 10;  // of a message that its announcement contains
 constexpr int kExpected = 4;             // announcements of a rank that can arrive before the first of them was read
 constexpr size_t kFewSent = 16;          // announcements that are kept without asking whether gloo still needs them
 constexpr uint64_t kAnnouncements = GlooMesh::kFirstFreeSlot, kFirstData = kAnnouncements + 1;
 
+// What an announcement has in the place of the slot if no data follows under one.
+constexpr uint64_t kBytesFollow = 0, kLeaving = 1, kHasRead = 2;
+
 struct Announcement {
   uint64_t tag = 0;
   uint64_t bytes = 0;
-  uint64_t slot = 0;  // of the data; 0: the bytes follow this
+  uint64_t slot = 0;  // of the data, or kBytesFollow, kLeaving, kHasRead
 };
 
 // An announcement in memory of its own, on its way.
@@ -86,16 +89,19 @@ class GlooTransport final : public Transport {
     std::list<Operation*> receives;   // posted; nothing has arrived for them
     std::list<Arrival> arrived;       // nobody has asked for them
     std::list<Operation*> with_gloo;  // pending, and gloo knows their bytes
+    bool has_read = false;            // all that was sent to it before this rank began to leave
     std::thread listener;
     bool gone() const { return !why_gone.empty(); }
     bool open() const { return !gone() && ending.empty(); }
   };
 
-  void send_the_rest(milliseconds patience);
+  void say_farewell();
   void announce(Peer& peer, const Announcement& announcement, std::span<const std::byte> bytes);
+  void try_to_announce(Peer& peer, const Announcement& announcement);
   void listen(Peer& peer);
   // Whether there may be more.
   bool take_announcement(Peer& peer, Carrier& carrier);
+  void take_message(Peer& peer, const Announcement& announcement, std::span<const std::byte> bytes);
   void deliver(Operation& operation, const Announcement& announcement, std::span<const std::byte> bytes);
   void hand_to_gloo(Operation& operation, std::span<std::byte> bytes, uint64_t slot);
   void look_again(Operation& operation, std::unique_lock<std::mutex>& lock, milliseconds slice);
@@ -147,7 +153,7 @@ GlooTransport::GlooTransport(std::unique_ptr<GlooMesh> mesh, const std::vector<s
 }
 
 GlooTransport::~GlooTransport() {
-  send_the_rest(kFlush);
+  say_farewell();
   {
     const std::lock_guard lock(mutex_);
     leaving_ = true;
@@ -159,21 +165,21 @@ GlooTransport::~GlooTransport() {
   mesh_.reset();
 }
 
-void GlooTransport::send_the_rest(milliseconds patience) {
-  std::vector<GlooBuffer*> buffers;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& peer : peers_)
-      for (const Carrier& carrier : peer->sent)
-        if (peer->open()) buffers.push_back(carrier.buffer.get());
-  }
-  const auto until = Clock::now() + patience;
-  for (GlooBuffer* buffer : buffers) buffer->wait(std::chrono::ceil<milliseconds>(until - Clock::now()));
+// If something arrives at a closed connection, the system drops what it has not sent over it yet. So a rank closes its
+// connections when the others say that they have read everything.
+void GlooTransport::say_farewell() {
+  std::unique_lock lock(mutex_);
+  const auto listens = [&](const Peer& peer) { return peer.rank != rank() && peer.open(); };
+  for (const auto& peer : peers_)
+    if (listens(*peer)) try_to_announce(*peer, {.slot = kLeaving});
+  changed_.wait_until(lock, Clock::now() + kFarewell, [&] {
+    return std::none_of(peers_.begin(), peers_.end(), [&](const auto& peer) { return listens(*peer) && !peer->has_read; });
+  });
 }
 
 std::unique_ptr<PendingMessage> GlooTransport::send(int to, uint64_t tag, std::span<const std::byte> bytes) {
-  const std::lock_guard lock(mutex_);
   auto message = std::make_unique<GlooMessage>(*this);
+  const std::lock_guard lock(mutex_);
   Operation& operation = message->operation;
   operation.peer = to;
   Peer& peer = *peers_.at(to);
@@ -185,7 +191,7 @@ std::unique_ptr<PendingMessage> GlooTransport::send(int to, uint64_t tag, std::s
   if (operation.failed) return message;
   try {
     const bool is_short = bytes.size() <= kShortBytes;
-    const uint64_t slot = is_short ? 0 : peer.next_data++;
+    const uint64_t slot = is_short ? kBytesFollow : peer.next_data++;
     announce(peer, {.tag = tag, .bytes = bytes.size(), .slot = slot}, is_short ? bytes : std::span<const std::byte>());
     if (is_short)
       operation.state = MessageState::Complete;
@@ -199,8 +205,8 @@ std::unique_ptr<PendingMessage> GlooTransport::send(int to, uint64_t tag, std::s
 }
 
 std::unique_ptr<PendingMessage> GlooTransport::receive(int from, uint64_t tag, std::span<std::byte> bytes) {
-  const std::lock_guard lock(mutex_);
   auto message = std::make_unique<GlooMessage>(*this);
+  const std::lock_guard lock(mutex_);
   Operation& operation = message->operation;
   operation.peer = from;
   operation.is_receive = true;
@@ -228,6 +234,14 @@ void GlooTransport::announce(Peer& peer, const Announcement& announcement, std::
   std::copy(bytes.begin(), bytes.end(), carrier.memory.begin() + sizeof announcement);
   carrier.buffer = mesh_->buffer(carrier.memory);
   carrier.buffer->send(mesh_->connection(peer.rank), kAnnouncements);
+}
+
+void GlooTransport::try_to_announce(Peer& peer, const Announcement& announcement) {
+  try {
+    announce(peer, announcement, {});
+  } catch (const std::exception& error) {
+    end(peer, said_by_gloo(error));
+  }
 }
 
 // gloo has taken what it has to send, and what it has received is in `operation.bytes`, only when its buffer says so.
@@ -265,21 +279,19 @@ void GlooTransport::listen(Peer& peer) {
 bool GlooTransport::take_announcement(Peer& peer, Carrier& carrier) {
   Announcement announcement;
   std::memcpy(&announcement, carrier.memory.data(), sizeof announcement);
-  if (announcement.slot == 0 && announcement.bytes > kShortBytes) {
+  if (announcement.slot == kBytesFollow && announcement.bytes > kShortBytes) {
     lose(peer, "its connection ended: it sends what this rank does not understand");
     return false;
   }
-  const std::span<const std::byte> bytes{carrier.memory.data() + sizeof announcement,
-                                         announcement.slot == 0 ? announcement.bytes : 0};
-  const auto posted = std::find_if(peer.receives.begin(), peer.receives.end(),
-                                   [&](const Operation* known) { return known->tag == announcement.tag; });
-  if (posted == peer.receives.end()) {
-    peer.arrived.push_back({announcement, {bytes.begin(), bytes.end()}});
-  } else {
-    Operation& operation = **posted;
-    peer.receives.erase(posted);
-    deliver(operation, announcement, bytes);
+  if (announcement.slot == kLeaving) {
+    if (peer.open()) try_to_announce(peer, {.slot = kHasRead});
+    return true;  // it sends nothing more but that it has read
   }
+  if (announcement.slot == kHasRead)
+    peer.has_read = true;
+  else
+    take_message(peer, announcement,
+                 {carrier.memory.data() + sizeof announcement, announcement.slot == kBytesFollow ? announcement.bytes : 0});
   changed_.notify_all();
   try {
     carrier.buffer->receive(mesh_->connection(peer.rank), kAnnouncements);
@@ -289,10 +301,22 @@ bool GlooTransport::take_announcement(Peer& peer, Carrier& carrier) {
   return true;
 }
 
+void GlooTransport::take_message(Peer& peer, const Announcement& announcement, std::span<const std::byte> bytes) {
+  const auto posted = std::find_if(peer.receives.begin(), peer.receives.end(),
+                                   [&](const Operation* known) { return known->tag == announcement.tag; });
+  if (posted == peer.receives.end()) {
+    peer.arrived.push_back({announcement, {bytes.begin(), bytes.end()}});
+    return;
+  }
+  Operation& operation = **posted;
+  peer.receives.erase(posted);
+  deliver(operation, announcement, bytes);
+}
+
 void GlooTransport::deliver(Operation& operation, const Announcement& announcement, std::span<const std::byte> bytes) {
   Peer& peer = *peers_[operation.peer];
   operation.wrong_size = announcement.bytes != operation.bytes.size();
-  if (operation.wrong_size || announcement.slot == 0) {
+  if (operation.wrong_size || announcement.slot == kBytesFollow) {
     if (!operation.wrong_size) std::copy(bytes.begin(), bytes.end(), operation.bytes.begin());
     operation.state = MessageState::Complete;
   } else if (peer.gone()) {
@@ -409,8 +433,6 @@ std::unique_ptr<UnconnectedTransport> open_gloo(const NetworkInterface& interfac
   return std::make_unique<GlooBeforeConnecting>(interface, rank, size);
 }
 
-std::string gloo_version() {
-  return fmt::format("gloo {}.{}.{}", GLOO_VERSION_MAJOR, GLOO_VERSION_MINOR, GLOO_VERSION_PATCH);
-}
+std::string gloo_version() { return fmt::format("gloo {}.{}.{}", GLOO_VERSION_MAJOR, GLOO_VERSION_MINOR, GLOO_VERSION_PATCH); }
 
 }  // namespace trivet::comm

@@ -39,8 +39,8 @@ inline constexpr const char* kTransportInterface = "trivet 0.1.0, transport 3";
 inline constexpr const char* kTransportModuleEntry = "trivet_transport_module";  // const TransportModule* (*)()
 
 // `name` is that of a transport: "ucx", "gloo", or "auto", which is "ucx". TRIVET_UCX_MODULE and TRIVET_GLOO_MODULE name other
-// files. Throws CommError (Rendezvous) if there is no such module, naming the places that were tried and the package to install,
-// and (VersionSkew) if it has a different version.
+// files. Throws CommError (Rendezvous) if there is no such module, naming the places that were tried and the package to
+// install, and (VersionSkew) if it has a different version.
 const TransportModule& transport_module(const std::string& name);
 
 }  // namespace trivet::comm

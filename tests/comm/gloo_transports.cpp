@@ -81,7 +81,8 @@ GlooTransports gloo_transports_and_an_echo() {
   NotConnected two(2, kLoopback);
   const int zero = port_for_the_other(0, two.addresses[0]), one = port_for_the_other(1, two.addresses[1]);
   // gloo listens on the one of two ports whose bytes, as they lie in memory, are the lower number.
-  const Descriptor connection = connected_to(htons(static_cast<uint16_t>(zero)) < htons(static_cast<uint16_t>(one)) ? zero : one);
+  const Descriptor connection =
+      connected_to(htons(static_cast<uint16_t>(zero)) < htons(static_cast<uint16_t>(one)) ? zero : one);
   std::thread echo([&] {
     std::array<std::byte, 4096> bytes;
     for (ssize_t got; (got = ::recv(connection.number(), bytes.data(), bytes.size(), 0)) > 0;)

@@ -17,8 +17,8 @@ std::vector<std::unique_ptr<Transport>> gloo_transports_v6(int ranks);
 // One transport more, which knows all addresses but not the key of the job.
 std::vector<std::unique_ptr<Transport>> gloo_transports_and_a_stranger(int ranks);
 
-// Two ranks. Before they connect, a stranger connects to the port where one of them waits for the other, and sends back whatever
-// it receives until the ranks have connected.
+// Two ranks. Before they connect, a stranger connects to the port where one of them waits for the other, and sends back
+// whatever it receives until the ranks have connected.
 std::vector<std::unique_ptr<Transport>> gloo_transports_and_an_echo();
 
 }  // namespace trivet::comm

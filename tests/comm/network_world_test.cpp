@@ -87,8 +87,9 @@ TEST(NetworkWorld, SaysWhichModuleOfGlooIsMissingAndUsesNoOther) {
   options.transport = "gloo";
   for (const Outcome& outcome : connect_ranks(2, options, [](World&) {})) {
     EXPECT_EQ(outcome.code, ExitCode::Rendezvous);
-    EXPECT_THAT(outcome.error, HasSubstr("libtrivet_gloo.so for messages between them could not be opened; install libgloo0, and "
-                                         "build with libgloo-dev installed (/no/such/module.so"));
+    EXPECT_THAT(outcome.error,
+                HasSubstr("libtrivet_gloo.so for messages between them could not be opened; install libgloo0, and "
+                          "build with libgloo-dev installed (/no/such/module.so"));
   }
 }
 

@@ -1,6 +1,6 @@
 // Runs a body once per rank, with ranks as threads or as forked processes that share memory, or as threads that have only a
-// transport: sockets of the tests (socket_transport.h), or UCX and gloo where they were found, or as threads dealt to hosts of two
-// ranks each, which share memory and have sockets to the others; expectations that fail in any rank fail the test.
+// transport: sockets of the tests (socket_transport.h), or UCX and gloo where they were found, or as threads dealt to hosts of
+// two ranks each, which share memory and have sockets to the others; expectations that fail in any rank fail the test.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -57,7 +57,8 @@ TEST(ParseConfig, AWholeConfigIsRead) {
 TEST(ParseConfig, TheNetworkBetweenHostsIsRead) {
   const Config config = parse_config(R"({"communication": {"transport": "ucx", "interface": "10.1.0.0/16"}})", "a.json");
   EXPECT_EQ(config.communication.transport, TransportChoice::Ucx);
-  EXPECT_EQ(parse_config(R"({"communication": {"transport": "gloo"}})", "a.json").communication.transport, TransportChoice::Gloo);
+  EXPECT_EQ(parse_config(R"({"communication": {"transport": "gloo"}})", "a.json").communication.transport,
+            TransportChoice::Gloo);
   EXPECT_EQ(config.communication.interface, "10.1.0.0/16");
 }
 
