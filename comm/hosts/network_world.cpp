@@ -22,26 +22,41 @@ constexpr size_t kProbeBytes = 64 << 10;  // more than one packet, so that packe
 
 // What a rank tells the others before they communicate.
 struct Contact {
+  std::string library;    // "UCX 1.13.1"
   std::string interface;  // "eth0, 10.0.0.7"
   std::string address;    // the transport's
 };
 
 std::vector<Contact> exchange(const WorldRequest& request, const Contact& mine) {
+  const auto library_key = [](int rank) { return fmt::format("network/library/{}", rank); };
   const auto interface_key = [](int rank) { return fmt::format("network/interface/{}", rank); };
   const auto address_key = [](int rank) { return fmt::format("network/address/{}", rank); };
+  request.store.set(library_key(request.rank), mine.library);
   request.store.set(interface_key(request.rank), mine.interface);
   request.store.set(address_key(request.rank), mine.address);
   request.meet();  // throws when a rank is missing
   std::vector<Contact> contacts;
   for (const Member& member : request.members) {
+    const auto library = request.store.get(library_key(member.rank), request.options.join_deadline);
     const auto interface = request.store.get(interface_key(member.rank), request.options.join_deadline);
     const auto address = request.store.get(address_key(member.rank), request.options.join_deadline);
-    if (!interface || !address)
+    if (!library || !interface || !address)
       throw CommError(ExitCode::Rendezvous,
                       fmt::format("comm: rank {} ({}) has not published its network address", member.rank, member.where()));
-    contacts.push_back({*interface, *address});
+    contacts.push_back({*library, *interface, *address});
   }
   return contacts;
+}
+
+void expect_one_library(const WorldRequest& request, const std::vector<Contact>& contacts) {
+  const auto name = [](const Contact& contact) { return contact.library.substr(0, contact.library.find(' ')); };
+  for (size_t rank = 1; rank < contacts.size(); ++rank)
+    if (name(contacts[rank]) != name(contacts[0]))
+      throw CommError(ExitCode::RanksDisagree,
+                      fmt::format("comm: rank 0 ({}) sends messages between hosts over {}, and rank {} ({}) over {}; give all "
+                                  "ranks the same communication.transport",
+                                  request.members[0].where(), contacts[0].library, rank, request.members[rank].where(),
+                                  contacts[rank].library));
 }
 
 // Every rank sends every other one a message, so that a wrong interface or a firewall is found before the first step.
@@ -143,7 +158,8 @@ std::unique_ptr<World> make_network_world(const WorldRequest& request) {
   const std::unique_ptr<UnconnectedTransport> unconnected =
       module.open(interface, request.rank, static_cast<int>(request.members.size()));
   const std::vector<Contact> contacts =
-      exchange(request, {fmt::format("{}, {}", interface.name, interface.address), unconnected->address()});
+      exchange(request, {module.library(), fmt::format("{}, {}", interface.name, interface.address), unconnected->address()});
+  expect_one_library(request, contacts);
 
   std::vector<std::string> addresses, names;
   for (const Contact& contact : contacts) addresses.push_back(contact.address);

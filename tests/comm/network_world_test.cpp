@@ -28,8 +28,9 @@ class Variable {
   const char* name_;
 };
 
-// Connects this many ranks, each on its own thread, and runs `body` on them. Returns how they ended.
-std::vector<Outcome> connect_ranks(int ranks, const WorldOptions& options, const std::function<void(World&)>& body) {
+// Connects ranks, each on its own thread with its own options, and runs `body` on them. Returns how they ended.
+std::vector<Outcome> connect_ranks(const std::vector<WorldOptions>& options, const std::function<void(World&)>& body) {
+  const auto ranks = static_cast<int>(options.size());
   Descriptor listener = listen_on("127.0.0.1", 0);
   const int port = port_of(listener);
   const Descriptor secret(::memfd_create("secret of the test", MFD_CLOEXEC));
@@ -43,12 +44,16 @@ std::vector<Outcome> connect_ranks(int ranks, const WorldOptions& options, const
                       .listen_descriptor = rank == 0 ? listener.release() : -1,
                       .secret_descriptor = secret.number()};
     const auto choose = [](const std::vector<Member>&) -> WorldMaker { return make_network_world; };
-    outcomes[rank] = outcome_of([&] { body(*connect(place, options, choose)); });
+    outcomes[rank] = outcome_of([&] { body(*connect(place, options[rank], choose)); });
   };
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run, rank);
   for (std::thread& thread : threads) thread.join();
   return outcomes;
+}
+
+std::vector<Outcome> connect_ranks(int ranks, const WorldOptions& options, const std::function<void(World&)>& body) {
+  return connect_ranks(std::vector<WorldOptions>(ranks, options), body);
 }
 
 void expect_sums(const WorldOptions& options) {
@@ -79,6 +84,22 @@ TEST(NetworkWorld, RanksOverGlooSumAndLeaveTogetherAndOpenNoUcx) {
   WorldOptions options;
   options.transport = "gloo";
   expect_sums(options);
+}
+
+TEST(NetworkWorld, SaysThatRanksHaveDifferentTransports) {
+#if !defined(TRIVET_HAS_UCX) || !defined(TRIVET_HAS_GLOO)
+  GTEST_SKIP() << "this was built without one of them (Debian: libucx-dev, libgloo-dev)";
+#endif
+  const Variable ucx("TRIVET_UCX_MODULE", TRIVET_BINARY_DIR "/libtrivet_ucx.so");
+  const Variable gloo("TRIVET_GLOO_MODULE", TRIVET_BINARY_DIR "/libtrivet_gloo.so");
+  std::vector<WorldOptions> options(2);
+  options[1].transport = "gloo";
+  for (const Outcome& outcome : connect_ranks(options, [](World&) {})) {
+    EXPECT_EQ(outcome.code, ExitCode::RanksDisagree);
+    EXPECT_THAT(outcome.error, HasSubstr("sends messages between hosts over UCX "));
+    EXPECT_THAT(outcome.error, HasSubstr("over gloo "));
+    EXPECT_THAT(outcome.error, HasSubstr("give all ranks the same communication.transport"));
+  }
 }
 
 TEST(NetworkWorld, SaysWhichModuleOfGlooIsMissingAndUsesNoOther) {
