@@ -1,14 +1,14 @@
 // Measures an operation of a job on several hosts. Every rank runs it, with the variables of docs/environment.md:
 //
-//   network_bench OPERATION MEBIBYTES COUNT [DTYPE [SUMS]]
+//   network_bench OPERATION MEBIBYTES COUNT [DTYPE [SUMS [TRANSPORT]]]
 //
 // OPERATION is all_reduce, reduce_scatter or all_gather; DTYPE is float32 if it is left out; SUMS says how floats are added
-// over hosts, "chain" (if it is left out) or "exchange".
+// over hosts, "chain" (if it is left out) or "exchange"; TRANSPORT is "auto" if it is left out, "ucx" or "gloo".
 //
 // The operation runs once to connect the ranks, and then COUNT times; its time is that until all ranks have done it. Rank 0
 // prints a line of JSON: {"operation": "all_reduce", "bytes": 67108864, "seconds": [...], "processor_seconds": 0.31}. `bytes`
-// is the size of the whole tensor; with 0 MEBIBYTES it has one cache line for each rank. `processor_seconds` is what one
-// operation takes of all ranks' processors together.
+// is the size of the whole tensor; with 0 MEBIBYTES, of which there may be fractions, it has one cache line for each rank.
+// `processor_seconds` is what one operation takes of all ranks' processors together.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/resource.h>
@@ -33,7 +33,7 @@ struct Setting {
   int64_t bytes = 0;
   int count = 1;
   DType dtype = DType::Float32;
-  HostSums sums = HostSums::Chain;
+  WorldOptions options;
 };
 
 using Operate = std::function<void(ProcessGroup&, TensorView whole, Stream&)>;
@@ -68,9 +68,7 @@ double processor_seconds() {
 
 void run(const Setting& setting) {
   const Operate operate = operation_named(setting.operation);
-  WorldOptions options;
-  options.sums = setting.sums;
-  const auto world = connect(place_from_environment(current_environment()), options);
+  const auto world = connect(place_from_environment(current_environment()), setting.options);
   ProcessGroup& group = world->group();
   const int64_t least = 64 * group.size();
   const int64_t elements = std::max(setting.bytes, least) / size_of(setting.dtype) / group.size() * group.size();
@@ -101,9 +99,11 @@ void run(const Setting& setting) {
 int main(int count, char** words) {
   try {
     if (count < 4) throw trivet::ConfigError("give an operation, the size in MiB, and how often");
-    trivet::comm::Setting setting{.operation = words[1], .bytes = std::stoll(words[2]) << 20, .count = std::stoi(words[3])};
+    trivet::comm::Setting setting{
+        .operation = words[1], .bytes = static_cast<int64_t>(std::stod(words[2]) * (1 << 20)), .count = std::stoi(words[3])};
     if (count > 4) setting.dtype = trivet::from_name<trivet::DType>(words[4]).value();
-    if (count > 5) setting.sums = trivet::from_name<trivet::comm::HostSums>(words[5]).value();
+    if (count > 5) setting.options.sums = trivet::from_name<trivet::comm::HostSums>(words[5]).value();
+    if (count > 6) setting.options.transport = words[6];
     trivet::comm::run(setting);
   } catch (const std::exception& error) {
     fmt::print(stderr, "network_bench: {}\n", error.what());

@@ -1,14 +1,14 @@
 # trivet_folder(FOLDER [AS_PROGRAM PROGRAM] [ROOMS folders...] USES targets... [PRIVATE_USES targets...])
 #
 # Builds one static library trivet_NAME (or one program) from every .cpp below FOLDER, whose last part is NAME. Left out are the
-# folders named cuda or nccl, which belong to the CUDA backend (TrivetCuda.cmake), those named ucx (TrivetTransports.cmake), and
-# ROOMS, which are libraries of their own. A folder without sources becomes an interface library, so that the chain of folders
+# folders named cuda or nccl, which belong to the CUDA backend (TrivetCuda.cmake), those named ucx or gloo (TrivetTransports.cmake),
+# and ROOMS, which are libraries of their own. A folder without sources becomes an interface library, so that the chain of folders
 # is not interrupted. The global properties TRIVET_LIBRARIES and TRIVET_PROGRAMS list what is installed (TrivetInstall.cmake).
 function(trivet_folder folder)
   cmake_parse_arguments(arg "" "AS_PROGRAM" "ROOMS;USES;PRIVATE_USES" ${ARGN})
   cmake_path(GET folder FILENAME name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "^${CMAKE_CURRENT_SOURCE_DIR}/${folder}/(.*/)?(cuda|nccl|ucx)/")
+  list(FILTER sources EXCLUDE REGEX "^${CMAKE_CURRENT_SOURCE_DIR}/${folder}/(.*/)?(cuda|nccl|ucx|gloo)/")
   foreach(room ${arg_ROOMS})
     list(FILTER sources EXCLUDE REGEX "^${CMAKE_CURRENT_SOURCE_DIR}/${folder}/${room}/")
   endforeach()

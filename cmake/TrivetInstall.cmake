@@ -4,6 +4,7 @@
 #   lib/libtrivet_*.a              one library per folder
 #   lib/libtrivet_cuda.so          the CUDA backend, if it is built (TrivetCuda.cmake)
 #   lib/libtrivet_ucx.so           messages between hosts, if it is built (TrivetTransports.cmake)
+#   lib/libtrivet_gloo.so          the same
 #   lib/cmake/trivet/              find_package(trivet), with the targets trivet::trivet (everything), trivet::core, trivet::zero ...
 #   include/trivet/                the headers, in their folders: #include "engine/engine.h"
 #   share/trivet/configs/          example configs
@@ -33,7 +34,7 @@ foreach(library ${libraries})
   endif()
   # Excluded are headers that only the sources in the same folder may include.
   install(DIRECTORY ${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trivet FILES_MATCHING PATTERN "*.h"
-    PATTERN "kernels/cpu" EXCLUDE PATTERN "cuda" EXCLUDE PATTERN "nccl" EXCLUDE PATTERN "ucx" EXCLUDE PATTERN "strict_json.h" EXCLUDE)
+    PATTERN "kernels/cpu" EXCLUDE PATTERN "cuda" EXCLUDE PATTERN "nccl" EXCLUDE PATTERN "ucx" EXCLUDE PATTERN "gloo" EXCLUDE PATTERN "strict_json.h" EXCLUDE)
 endforeach()
 install(FILES trivet.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trivet)
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/trivet FILES_MATCHING PATTERN "*.json")

@@ -37,6 +37,7 @@ void OperationWait::check_ended(const AwaitedPeers& peers) const {
   for (size_t i = 0; i < peers.ranks.size(); ++i) {
     const int peer = peers.ranks[i];
     if (!has_ended(errors_.self().world_ranks[peer]) || peers.has_arrived(i)) continue;
+    if (peers.may_still_arrive && peers.may_still_arrive(i)) continue;
     errors_.throw_lost(peer, fmt::format("ended without entering {}", to_string(during_)), during_);
   }
 }

@@ -13,6 +13,8 @@ namespace trivet::comm {
 struct AwaitedPeers {
   std::span<const int> ranks;
   std::function<bool(size_t index)> has_arrived;  // of ranks[index]
+  // Whether something that ranks[index] has sent may still be on its way if it has ended. Empty: nothing may.
+  std::function<bool(size_t index)> may_still_arrive = {};
 };
 
 // Returns the operation in which `peer` waits for this rank, if it is of another kind than `during`: neither would ever end.

@@ -50,8 +50,8 @@ struct WorldOptions {
   std::chrono::milliseconds report_waits_after{1500};
   std::function<void(const std::string& line)> on_long_wait;
   std::chrono::milliseconds silence_deadline{5000};  // for a process that lives but sends nothing (connect only)
-  // Only for ranks on several hosts: the transport between them, "auto" or "ucx", and this host's network interface for it
-  // (network_interface.h).
+  // Only for ranks on several hosts: the transport between them, "auto", "ucx" or "gloo", and this host's network interface for
+  // it (network_interface.h).
   std::string transport = "auto";
   std::string network_interface;
   HostSums sums = HostSums::Chain;  // the same on all ranks

@@ -22,28 +22,32 @@ constexpr size_t kProbeBytes = 64 << 10;  // more than one packet, so that packe
 
 // What a rank tells the others before they communicate.
 struct Contact {
+  std::string library;    // "UCX 1.13.1"
   std::string interface;  // "eth0, 10.0.0.7"
   std::string address;    // the transport's
   std::string sums;       // of floats over hosts: "chain"
 };
 
 std::vector<Contact> exchange(const WorldRequest& request, const Contact& mine) {
+  const auto library_key = [](int rank) { return fmt::format("network/library/{}", rank); };
   const auto interface_key = [](int rank) { return fmt::format("network/interface/{}", rank); };
   const auto address_key = [](int rank) { return fmt::format("network/address/{}", rank); };
   const auto sums_key = [](int rank) { return fmt::format("network/sums/{}", rank); };
+  request.store.set(library_key(request.rank), mine.library);
   request.store.set(interface_key(request.rank), mine.interface);
   request.store.set(address_key(request.rank), mine.address);
   request.store.set(sums_key(request.rank), mine.sums);
   request.meet();  // throws when a rank is missing
   std::vector<Contact> contacts;
   for (const Member& member : request.members) {
+    const auto library = request.store.get(library_key(member.rank), request.options.join_deadline);
     const auto interface = request.store.get(interface_key(member.rank), request.options.join_deadline);
     const auto address = request.store.get(address_key(member.rank), request.options.join_deadline);
     const auto sums = request.store.get(sums_key(member.rank), request.options.join_deadline);
-    if (!interface || !address || !sums)
+    if (!library || !interface || !address || !sums)
       throw CommError(ExitCode::Rendezvous,
                       fmt::format("comm: rank {} ({}) has not published its network address", member.rank, member.where()));
-    contacts.push_back({*interface, *address, *sums});
+    contacts.push_back({*library, *interface, *address, *sums});
   }
   return contacts;
 }
@@ -56,6 +60,17 @@ void check_same_sums(const std::vector<Contact>& contacts, const std::vector<Mem
                       fmt::format("communication.sums: rank 0 ({}) has \"{}\", but rank {} ({}) has \"{}\"; give all ranks the "
                                   "same config",
                                   members[0].where(), contacts[0].sums, rank, members[rank].where(), contacts[rank].sums));
+}
+
+void expect_one_library(const WorldRequest& request, const std::vector<Contact>& contacts) {
+  const auto name = [](const Contact& contact) { return contact.library.substr(0, contact.library.find(' ')); };
+  for (size_t rank = 1; rank < contacts.size(); ++rank)
+    if (name(contacts[rank]) != name(contacts[0]))
+      throw CommError(ExitCode::RanksDisagree,
+                      fmt::format("comm: rank 0 ({}) sends messages between hosts over {}, and rank {} ({}) over {}; give all "
+                                  "ranks the same communication.transport",
+                                  request.members[0].where(), contacts[0].library, rank, request.members[rank].where(),
+                                  contacts[rank].library));
 }
 
 // Every rank sends every other one a message, so that a wrong interface or a firewall is found before the first step.
@@ -112,8 +127,6 @@ class Probe {
   std::vector<Message> received_, sent_;
 };
 
-std::string module_of(const std::string& transport) { return transport == "auto" ? "ucx" : transport; }
-
 std::vector<int> number_hosts(const std::vector<Member>& members) {
   std::vector<int> hosts;
   for (const Member& member : members) {
@@ -155,18 +168,21 @@ std::shared_ptr<std::byte> share_board(const WorldRequest& request, SharedMemory
 
 std::unique_ptr<World> make_network_world(const WorldRequest& request) {
   const NetworkInterface interface = choose_network_interface(request.options.network_interface, request.master_address);
-  const TransportModule& module = transport_module(module_of(request.options.transport));
-  const std::unique_ptr<UnconnectedTransport> unconnected = module.open(interface);
+  const TransportModule& module = transport_module(request.options.transport);
+  const std::unique_ptr<UnconnectedTransport> unconnected =
+      module.open(interface, request.rank, static_cast<int>(request.members.size()));
   const std::vector<Contact> contacts =
-      exchange(request, {.interface = fmt::format("{}, {}", interface.name, interface.address),
+      exchange(request, {.library = module.library(),
+                         .interface = fmt::format("{}, {}", interface.name, interface.address),
                          .address = unconnected->address(),
                          .sums = std::string(name_of(request.options.sums))});
+  expect_one_library(request, contacts);
   check_same_sums(contacts, request.members);
 
   std::vector<std::string> addresses, names;
   for (const Contact& contact : contacts) addresses.push_back(contact.address);
   for (const Member& member : request.members) names.push_back(member.where());
-  std::unique_ptr<Transport> transport = unconnected->connect(request.rank, std::move(addresses), share_key(request));
+  std::unique_ptr<Transport> transport = unconnected->connect(std::move(addresses), share_key(request));
   Probe(request, *transport, contacts).finish();
 
   const std::vector<int> hosts = number_hosts(request.members);

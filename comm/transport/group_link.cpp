@@ -19,16 +19,22 @@ static_assert(uint64_t{kMaxRanks} << (kNumberBits + kKindBits) <= uint64_t{1} <<
 // this time, and then only once rank 0 is heard again: if rank 0 is stopped, those on its host see it and leave first.
 constexpr milliseconds kAccusationComes{300};
 
-// The peers of the messages, each once, and whether all messages with a peer are complete.
+// The peers of the messages, each once, and whether all messages with a peer are complete, or may still become so: until the
+// connection to it has ended.
 AwaitedPeers peers_of(std::span<const PeerMessage> messages, std::vector<int>& ranks) {
   for (const PeerMessage& pending : messages) ranks.push_back(pending.rank);
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  return {ranks, [messages, &ranks](size_t index) {
-            return std::all_of(messages.begin(), messages.end(), [&](const PeerMessage& pending) {
-              return pending.rank != ranks[index] || pending.message->wait(milliseconds(0)) == MessageState::Complete;
-            });
-          }};
+  const auto all_are = [messages, &ranks](size_t index, auto&& condition) {
+    return std::all_of(messages.begin(), messages.end(), [&](const PeerMessage& pending) {
+      return pending.rank != ranks[index] || condition(pending.message->wait(milliseconds(0)));
+    });
+  };
+  return {.ranks = ranks,
+          .has_arrived =
+              [=](size_t index) { return all_are(index, [](MessageState state) { return state == MessageState::Complete; }); },
+          .may_still_arrive =
+              [=](size_t index) { return all_are(index, [](MessageState state) { return state != MessageState::PeerGone; }); }};
 }
 
 }  // namespace

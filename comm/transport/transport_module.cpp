@@ -27,7 +27,8 @@ void set_environment() {
 
 }  // namespace
 
-const TransportModule& transport_module(const std::string& name) {
+const TransportModule& transport_module(const std::string& chosen) {
+  const std::string name = chosen == "auto" ? "ucx" : chosen;
   const ModuleFile file{.file = fmt::format("libtrivet_{}.so", name),
                         .variable = fmt::format("TRIVET_{}_MODULE", upper(name)),
                         .entry = kTransportModuleEntry};
@@ -36,8 +37,10 @@ const TransportModule& transport_module(const std::string& name) {
   if (opened.place.empty())
     throw CommError(ExitCode::Rendezvous,
                     fmt::format("comm: this job runs on several hosts, and the module {} for messages between them could "
-                                "not be opened; install lib{}0, and build with lib{}-dev installed ({})",
-                                file.file, name, name, opened.failures));
+                                "not be opened; install lib{}0, and build with lib{}-dev installed{} ({})",
+                                file.file, name, name,
+                                chosen == "auto" ? ", or choose the other transport: communication.transport \"gloo\"" : "",
+                                opened.failures));
   const auto entry = reinterpret_cast<const TransportModule* (*)()>(opened.entry);
   const TransportModule* module = entry ? entry() : nullptr;
   if (!module || std::string_view(module->interface) != kTransportInterface)

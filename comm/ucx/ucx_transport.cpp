@@ -331,20 +331,22 @@ MessageState UcxMessage::wait(milliseconds slice) { return transport_.wait(*oper
 
 class UcxBeforeConnecting final : public UnconnectedTransport {
  public:
-  explicit UcxBeforeConnecting(const NetworkInterface& interface) : worker_(std::make_unique<UcxWorker>(interface)) {}
+  UcxBeforeConnecting(const NetworkInterface& interface, int rank)
+      : worker_(std::make_unique<UcxWorker>(interface)), rank_(rank) {}
   const std::string& address() const override { return worker_->address(); }
-  std::unique_ptr<Transport> connect(int rank, std::vector<std::string> addresses, uint64_t key) override {
-    return std::make_unique<UcxTransport>(std::move(worker_), rank, std::move(addresses), key);
+  std::unique_ptr<Transport> connect(std::vector<std::string> addresses, uint64_t key) override {
+    return std::make_unique<UcxTransport>(std::move(worker_), rank_, std::move(addresses), key);
   }
 
  private:
   std::unique_ptr<UcxWorker> worker_;
+  const int rank_;
 };
 
 }  // namespace
 
-std::unique_ptr<UnconnectedTransport> open_ucx(const NetworkInterface& interface) {
-  return std::make_unique<UcxBeforeConnecting>(interface);
+std::unique_ptr<UnconnectedTransport> open_ucx(const NetworkInterface& interface, int rank, int) {
+  return std::make_unique<UcxBeforeConnecting>(interface, rank);
 }
 
 std::string ucx_version() { return fmt::format("UCX {}", ::ucp_get_version_string()); }

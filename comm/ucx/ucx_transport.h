@@ -10,7 +10,7 @@
 namespace trivet::comm {
 
 // Throws CommError (Rendezvous) if UCX cannot use this interface.
-std::unique_ptr<UnconnectedTransport> open_ucx(const NetworkInterface& interface);
+std::unique_ptr<UnconnectedTransport> open_ucx(const NetworkInterface& interface, int rank, int size);
 std::string ucx_version();  // "UCX 1.13.1"
 
 }  // namespace trivet::comm

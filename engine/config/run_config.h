@@ -12,7 +12,7 @@ namespace trivet {
 enum class VocabularyKind { Bytes, Characters, Tokenizer, Size };
 enum class WarningSignal { None, SigUsr1, SigUsr2 };
 enum class SignalAction { Save, SaveAndStop };
-enum class TransportChoice { Auto, Ucx };
+enum class TransportChoice { Auto, Ucx, Gloo };
 enum class SumsChoice { Chain, Exchange };
 
 template <>
@@ -27,8 +27,8 @@ struct EnumNames<SignalAction> {
 };
 template <>
 struct EnumNames<TransportChoice> {
-  static constexpr std::array<std::pair<std::string_view, TransportChoice>, 2> table{
-      {{"auto", TransportChoice::Auto}, {"ucx", TransportChoice::Ucx}}};
+  static constexpr std::array<std::pair<std::string_view, TransportChoice>, 3> table{
+      {{"auto", TransportChoice::Auto}, {"ucx", TransportChoice::Ucx}, {"gloo", TransportChoice::Gloo}}};
 };
 template <>
 struct EnumNames<SumsChoice> {

@@ -49,7 +49,7 @@ void add_run_keys(KeyTable& table) {
   Section<C> communication(table, "communication", [](Config& c) -> C& { return c.communication; });
   communication.key("transport", &C::transport,
                     "carries messages between ranks on different hosts, while ranks on one host share memory; \"auto\" is "
-                    "\"ucx\"");
+                    "\"ucx\", and \"gloo\" is used only if it is chosen");
   communication.key("interface", &C::interface,
                     "this host's network interface for these messages: a name such as \"ib0\", or a network such as "
                     "\"10.1.0.0/16\"; empty: the one that reaches rank 0's host");

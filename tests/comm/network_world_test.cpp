@@ -60,12 +60,8 @@ std::vector<Outcome> connect_ranks(int ranks, const WorldOptions& options, const
   return connect_ranks(std::vector<WorldOptions>(ranks, options), body);
 }
 
-TEST(NetworkWorld, RanksOverUcxSumAndLeaveTogether) {
-#ifndef TRIVET_HAS_UCX
-  GTEST_SKIP() << "UCX was not found when this was built (Debian: libucx-dev)";
-#endif
-  const Variable module("TRIVET_UCX_MODULE", TRIVET_BINARY_DIR "/libtrivet_ucx.so");
-  const auto outcomes = connect_ranks(3, {}, [](World& world) {
+void expect_sums(const WorldOptions& options) {
+  const auto outcomes = connect_ranks(3, options, [](World& world) {
     std::vector<float> data(100000, static_cast<float>(world.rank() + 1));
     const auto stream = make_inline_stream();
     world.group().all_reduce(view(data), ReduceOp::Sum, *stream);
@@ -73,6 +69,14 @@ TEST(NetworkWorld, RanksOverUcxSumAndLeaveTogether) {
     world.close();
   });
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.error, "");
+}
+
+TEST(NetworkWorld, RanksOverUcxSumAndLeaveTogether) {
+#ifndef TRIVET_HAS_UCX
+  GTEST_SKIP() << "UCX was not found when this was built (Debian: libucx-dev)";
+#endif
+  const Variable module("TRIVET_UCX_MODULE", TRIVET_BINARY_DIR "/libtrivet_ucx.so");
+  expect_sums({});
 }
 
 // Whoever knows the key of messages can send them in the place of a rank.
@@ -112,13 +116,53 @@ TEST(NetworkWorld, RefusesRanksThatAddInDifferentOrders) {
   }
 }
 
-TEST(NetworkWorld, SaysWhichModuleIsMissing) {
+TEST(NetworkWorld, RanksOverGlooSumAndLeaveTogetherAndOpenNoUcx) {
+#ifndef TRIVET_HAS_GLOO
+  GTEST_SKIP() << "gloo was not found when this was built (Debian: libgloo-dev)";
+#endif
+  const Variable module("TRIVET_GLOO_MODULE", TRIVET_BINARY_DIR "/libtrivet_gloo.so");
+  const Variable other("TRIVET_UCX_MODULE", "/no/such/module.so");
+  WorldOptions options;
+  options.transport = "gloo";
+  expect_sums(options);
+}
+
+TEST(NetworkWorld, SaysThatRanksHaveDifferentTransports) {
+#if !defined(TRIVET_HAS_UCX) || !defined(TRIVET_HAS_GLOO)
+  GTEST_SKIP() << "this was built without one of them (Debian: libucx-dev, libgloo-dev)";
+#endif
+  const Variable ucx("TRIVET_UCX_MODULE", TRIVET_BINARY_DIR "/libtrivet_ucx.so");
+  const Variable gloo("TRIVET_GLOO_MODULE", TRIVET_BINARY_DIR "/libtrivet_gloo.so");
+  std::vector<WorldOptions> options(2);
+  options[1].transport = "gloo";
+  for (const Outcome& outcome : connect_ranks(options, [](World&) {})) {
+    EXPECT_EQ(outcome.code, ExitCode::RanksDisagree);
+    EXPECT_THAT(outcome.error, HasSubstr("sends messages between hosts over UCX "));
+    EXPECT_THAT(outcome.error, HasSubstr("over gloo "));
+    EXPECT_THAT(outcome.error, HasSubstr("give all ranks the same communication.transport"));
+  }
+}
+
+TEST(NetworkWorld, SaysWhichModuleOfGlooIsMissingAndUsesNoOther) {
+  const Variable module("TRIVET_GLOO_MODULE", "/no/such/module.so");
+  WorldOptions options;
+  options.transport = "gloo";
+  for (const Outcome& outcome : connect_ranks(2, options, [](World&) {})) {
+    EXPECT_EQ(outcome.code, ExitCode::Rendezvous);
+    EXPECT_THAT(outcome.error,
+                HasSubstr("libtrivet_gloo.so for messages between them could not be opened; install libgloo0, and "
+                          "build with libgloo-dev installed (/no/such/module.so"));
+  }
+}
+
+TEST(NetworkWorld, SaysWhichModuleIsMissingAndWhichOtherThereIs) {
   const Variable module("TRIVET_UCX_MODULE", "/no/such/module.so");
   for (const Outcome& outcome : connect_ranks(2, {}, [](World&) {})) {
     EXPECT_EQ(outcome.code, ExitCode::Rendezvous);
     EXPECT_THAT(outcome.error,
                 HasSubstr("the module libtrivet_ucx.so for messages between them could not be opened; install libucx0"));
     EXPECT_THAT(outcome.error, HasSubstr("/no/such/module.so"));
+    EXPECT_THAT(outcome.error, HasSubstr("or choose the other transport: communication.transport \"gloo\""));
   }
 }
 

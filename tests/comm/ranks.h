@@ -1,7 +1,7 @@
 // Runs a body once per rank, with ranks as threads or as forked processes that share memory, or as threads that have only a
-// transport: sockets of the tests (socket_transport.h), or UCX where it was found, or as threads dealt to hosts of two ranks
-// each, which share memory and have sockets to the others, and whose sums of floats are a chain or an exchange; expectations
-// that fail in any rank fail the test.
+// transport: sockets of the tests (socket_transport.h), or UCX and gloo where they were found, or as threads dealt to hosts of
+// two ranks each, which share memory and have sockets to the others, and whose sums of floats are a chain or an exchange;
+// expectations that fail in any rank fail the test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,15 +18,18 @@
 
 namespace trivet::comm {
 
-enum class Kind { Threads, Processes, Sockets, Hosts, ExchangingHosts, Ucx };
+enum class Kind { Threads, Processes, Sockets, Hosts, ExchangingHosts, Ucx, Gloo };
 inline constexpr Kind kAllKinds[] = {
     Kind::Threads, Kind::Processes, Kind::Sockets, Kind::Hosts, Kind::ExchangingHosts,
 #ifdef TRIVET_HAS_UCX
     Kind::Ucx,
 #endif
+#ifdef TRIVET_HAS_GLOO
+    Kind::Gloo,
+#endif
 };
 inline std::string to_string(Kind kind) {
-  static constexpr const char* kNames[] = {"Threads", "Processes", "Sockets", "Hosts", "ExchangingHosts", "Ucx"};
+  static constexpr const char* kNames[] = {"Threads", "Processes", "Sockets", "Hosts", "ExchangingHosts", "Ucx", "Gloo"};
   return kNames[static_cast<int>(kind)];
 }
 

@@ -21,6 +21,7 @@
 #include "comm/shm/shm_world.h"
 #include "comm/threads/rank_threads.h"
 #include "comm/transport/transport_world.h"
+#include "tests/comm/gloo_transports.h"
 #include "tests/comm/socket_transport.h"
 #include "tests/comm/ucx_transports.h"
 
@@ -149,7 +150,9 @@ void run_ranks(Kind kind, int ranks, const std::function<void(World&)>& body, co
     return run_on_hosts(hosts, body, of_kind);
   }
   if (kind != Kind::Processes) {
-    auto transports = kind == Kind::Ucx ? ucx_transports(ranks) : socket_transports(ranks);
+    auto transports = kind == Kind::Ucx    ? ucx_transports(ranks)
+                      : kind == Kind::Gloo ? gloo_transports(ranks)
+                                           : socket_transports(ranks);
     const auto make = [&](RankInGroup self, JobView job) {
       constexpr int64_t kSegment = 64 << 10;  // so that sums of larger tensors need several
       auto transport = std::move(transports[self.rank]);

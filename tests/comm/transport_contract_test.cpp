@@ -1,13 +1,16 @@
 // What comm/transport/transport.h promises, for every transport. A new transport joins kTransports.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sys/mman.h>
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <thread>
 
+#include "tests/comm/gloo_transports.h"
 #include "tests/comm/socket_transport.h"
 #include "tests/comm/ucx_transports.h"
 
@@ -26,11 +29,21 @@ constexpr Maker kTransports[] = {
 #ifdef TRIVET_HAS_UCX
     {"Ucx", ucx_transports},
 #endif
+#ifdef TRIVET_HAS_GLOO
+    {"Gloo", gloo_transports},
+    {"GlooV6", gloo_transports_v6},
+#endif
 };
 
 TEST(Transports, UcxIsAmongThem) {
 #ifndef TRIVET_HAS_UCX
   GTEST_SKIP() << "UCX was not found when this was built (Debian: libucx-dev), so nothing is tested over it";
+#endif
+}
+
+TEST(Transports, GlooIsAmongThem) {
+#ifndef TRIVET_HAS_GLOO
+  GTEST_SKIP() << "gloo was not found when this was built (Debian: libgloo-dev), so nothing is tested over it";
 #endif
 }
 
@@ -54,6 +67,35 @@ TEST(Ucx, AStrangerWhoKnowsTheAddressesPutsNoMessageInThePlaceOfARanks) {
   const auto message = one.send(0, 7, sent);
   for (int i = 0; i < 5000 && from_one->wait(milliseconds(1)) == MessageState::Pending; ++i) message->wait(milliseconds(0));
   EXPECT_EQ(received, sent);
+}
+#endif
+
+#ifdef TRIVET_HAS_GLOO
+TEST(Gloo, AStrangerWhoKnowsTheAddressesPutsNoMessageInThePlaceOfARanks) {
+  Transports transports = gloo_transports_and_a_stranger(2);
+  Transport &zero = *transports[0], &one = *transports[1], &stranger = *transports[2];
+  std::array<std::byte, 8> forged, sent, got{};
+  forged.fill(std::byte{66}), sent.fill(std::byte{1});
+  EXPECT_EQ(zero.receive(2, 7, got)->wait(milliseconds(0)), MessageState::PeerGone);
+  EXPECT_EQ(zero.send(2, 7, sent)->wait(milliseconds(0)), MessageState::PeerGone);
+  EXPECT_EQ(stranger.send(0, 7, forged)->wait(milliseconds(0)), MessageState::PeerGone);
+  EXPECT_EQ(stranger.receive(1, 7, forged)->wait(milliseconds(0)), MessageState::PeerGone);
+  EXPECT_THAT(zero.why_gone(2), testing::HasSubstr("does not know this job's key"));
+  const auto from_one = zero.receive(1, 7, got);
+  const auto message = one.send(0, 7, sent);
+  for (int i = 0; i < 5000 && from_one->wait(milliseconds(1)) == MessageState::Pending; ++i) message->wait(milliseconds(0));
+  EXPECT_EQ(got, sent);
+}
+
+// What it sends back is what a rank would send, but for the proof.
+TEST(Gloo, AStrangerWhoConnectsInThePlaceOfARankIsNotTakenForIt) {
+  Transports transports = gloo_transports_and_an_echo();
+  std::array<std::byte, 8> bytes{};
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(transports[rank]->send(1 - rank, 7, bytes)->wait(milliseconds(0)), MessageState::PeerGone);
+    EXPECT_EQ(transports[rank]->receive(1 - rank, 7, bytes)->wait(milliseconds(0)), MessageState::PeerGone);
+  }
+  EXPECT_THAT(transports[0]->why_gone(1) + transports[1]->why_gone(0), testing::HasSubstr("does not know this job's key"));
 }
 #endif
 
@@ -128,6 +170,29 @@ TEST_P(TransportContract, LargeMessagesInBothDirectionsNeedNoOrder) {
   EXPECT_TRUE(got_up == up && got_down == down);
 }
 
+// A transport may treat short and long messages differently.
+TEST_P(TransportContract, MessagesOfAllSizesArrive) {
+  for (const size_t size : {1, 1000, 8 << 10, (8 << 10) + 1, 100000, 3 << 20}) {
+    std::string sent(size, 's'), got(size, ' ');
+    sent.front() = 'f', sent.back() = 'b';
+    const auto receive = rank(1).receive(0, 7, bytes(got));
+    const auto send = rank(0).send(1, 7, bytes(sent));
+    EXPECT_EQ(finish(*receive, *send), MessageState::Complete);
+    EXPECT_EQ(finish(*send, *receive), MessageState::Complete);
+    EXPECT_TRUE(got == sent) << size;
+  }
+}
+
+TEST_P(TransportContract, ReceivesOfATagTakeMessagesInTheOrderInWhichTheyWerePosted) {
+  const std::string first = "first!", second = "second";
+  std::string got_first(6, ' '), got_second(6, ' ');
+  const auto x = rank(1).receive(0, 7, bytes(got_first)), y = rank(1).receive(0, 7, bytes(got_second));
+  const auto a = rank(0).send(1, 7, bytes(first)), b = rank(0).send(1, 7, bytes(second));
+  EXPECT_EQ(finish(*y, *b), MessageState::Complete);
+  EXPECT_EQ(finish(*x, *a), MessageState::Complete);
+  EXPECT_EQ(got_first + got_second, first + second);
+}
+
 TEST_P(TransportContract, AWaitEndsAfterItsSlice) {
   std::string nothing(4, ' ');
   const auto receive = rank(1).receive(0, 7, bytes(nothing));
@@ -180,12 +245,49 @@ TEST_P(TransportContract, ACancelledSendIsNotReadAnyMore) {
   ::munmap(large, kLarge);
 }
 
+// Its receiver waits for the rest for as long as this test may take.
+TEST_P(TransportContract, AWaitForTheRestOfAMessageEndsWhenItsSenderCancelsIt) {
+  const std::string large(64 << 20, 'l');
+  std::string got(large.size(), ' ');
+  MessageState state = MessageState::Pending;
+  std::atomic<bool> ended{false};
+  const auto receive = rank(1).receive(0, 7, bytes(got));
+  std::thread receiver([&] {
+    state = receive->wait(std::chrono::minutes(5));
+    ended = true;
+  });
+  {
+    const auto cancelled = rank(0).send(1, 7, bytes(large));
+    while (std::atomic_ref(got.front()).load() == ' ') cancelled->wait(milliseconds(1));
+  }
+  while (!ended) rank(0).progress();  // it may still arrive
+  receiver.join();
+  EXPECT_NE(state, MessageState::Pending);
+}
+
 TEST_P(TransportContract, AMessageOfAnotherSizeIsADefect) {
   const std::string four = "four";
   std::string five(5, ' ');
   const auto receive = rank(1).receive(0, 7, bytes(five));
   const auto send = rank(0).send(1, 7, bytes(four));
   EXPECT_THROW(finish(*receive, *send), std::logic_error);
+}
+
+TEST_P(TransportContract, WhatARankHasSentArrivesAlthoughItLeavesAtOnce) {
+  constexpr int kMessages = 20;
+  const std::string sent(1000, 's');
+  for (int i = 0; i < kMessages; ++i) {
+    const auto send = rank(0).send(1, 7, bytes(sent));
+    std::string nothing(1, ' ');
+    const auto moves = rank(1).receive(0, 9, bytes(nothing));
+    ASSERT_EQ(finish(*send, *moves), MessageState::Complete);
+  }
+  transports_[0].reset();
+  for (int i = 0; i < kMessages; ++i) {
+    std::string got(sent.size(), ' ');
+    EXPECT_EQ(rank(1).receive(0, 7, bytes(got))->wait(milliseconds(5000)), MessageState::Complete);
+    EXPECT_EQ(got, sent);
+  }
 }
 
 TEST_P(TransportContract, WhatArrivedBeforeTheConnectionEndedCanBeReceived) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "comm/transport/transport_world.h"
@@ -47,6 +48,25 @@ TEST(TransportGroup, ARankWhoseConnectionEndsIsLost) {
     EXPECT_EQ(job.accusation()->world_rank, 1);
     std::this_thread::sleep_for(milliseconds(500));  // so that nobody sees the end of this one
   });
+}
+
+// The rank sends it only when the other one has asked whether it has ended.
+TEST(TransportGroup, TheLastMessageOfARankThatHasEndedIsWaitedForUntilItsConnectionEnds) {
+  SocketPairs sockets(2);
+  std::atomic<int> asked{0};
+  const auto run = [&](int rank) {
+    const RankInGroup self{.group = "world", .rank = rank, .host = "here", .world_ranks = {0, 1}};
+    JobView job{.state = std::make_shared<JobState>(), .has_ended = [&](int) { return ++asked > 0; }};
+    const auto world = make_transport_world(sockets.transport_of(rank), self, std::move(job));
+    while (rank == 1 && asked < 2) std::this_thread::yield();
+    EXPECT_EQ(catch_comm_error([&] { world->group().barrier(*make_inline_stream()); }).text, "");
+    if (rank == 1) return;
+    EXPECT_THAT(catch_comm_error([&] { world->group().barrier(*make_inline_stream()); }).text,
+                HasSubstr("lost rank 1 (host here) during barrier: ended without entering barrier"));
+  };
+  std::thread one(run, 1);
+  run(0);
+  one.join();
 }
 
 // Rank 1 leaves because rank 2 is lost, and rank 0 sees the end of its connection first.

@@ -15,13 +15,13 @@ std::vector<std::unique_ptr<Transport>> transports_of(int ranks, int strangers) 
   std::vector<std::unique_ptr<UnconnectedTransport>> unconnected;
   std::vector<std::string> addresses;
   for (int rank = 0; rank < ranks; ++rank) {
-    unconnected.push_back(open_ucx({.name = "lo", .address = "127.0.0.1"}));
+    unconnected.push_back(open_ucx({.name = "lo", .address = "127.0.0.1"}, rank, ranks));
     addresses.push_back(unconnected.back()->address());
   }
   std::vector<std::unique_ptr<Transport>> transports;
   for (int rank = 0; rank < ranks; ++rank) {
     const uint64_t key = rank < ranks - strangers ? 0x5ec2e7 : 0;
-    transports.push_back(unconnected[rank]->connect(rank, addresses, key));
+    transports.push_back(unconnected[rank]->connect(addresses, key));
   }
   return transports;
 }

@@ -59,6 +59,8 @@ TEST(ParseConfig, TheNetworkBetweenHostsIsRead) {
                                          "silence_seconds": 20.5, "progress_seconds": 60}})",
                                      "a.json");
   EXPECT_EQ(config.communication.transport, TransportChoice::Ucx);
+  EXPECT_EQ(parse_config(R"({"communication": {"transport": "gloo"}})", "a.json").communication.transport,
+            TransportChoice::Gloo);
   EXPECT_EQ(config.communication.interface, "10.1.0.0/16");
   EXPECT_EQ(config.communication.join_seconds, 120);
   EXPECT_EQ(config.communication.silence_seconds, 20.5);

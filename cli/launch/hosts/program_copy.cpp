@@ -33,7 +33,7 @@ std::vector<fs::path> files_to_copy() {
   const fs::path program = fs::read_symlink("/proc/self/exe");
   std::vector<fs::path> files{program};
   for (const fs::path& folder : {program.parent_path(), program.parent_path() / "../lib"}) {
-    for (const char* module : {"libtrivet_ucx.so", "libtrivet_cuda.so"})
+    for (const char* module : {"libtrivet_ucx.so", "libtrivet_gloo.so", "libtrivet_cuda.so"})
       if (fs::exists(folder / module)) files.push_back(folder / module);
   }
   return files;

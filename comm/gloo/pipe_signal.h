@@ -1,0 +1,32 @@
+// While it lives, this thread gets no SIGPIPE, which gloo would raise by writing to a connection that has ended. Threads that
+// are started meanwhile never get one.
+#pragma once
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <ctime>
+
+namespace trivet::comm {
+
+class NoPipeSignal {
+ public:
+  NoPipeSignal() {
+    ::sigemptyset(&pipe_);
+    ::sigaddset(&pipe_, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoPipeSignal() {
+    if (::sigismember(&before_, SIGPIPE)) return;
+    const timespec now{};
+    ::sigtimedwait(&pipe_, nullptr, &now);  // the one that gloo has raised
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoPipeSignal(const NoPipeSignal&) = delete;
+  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+
+ private:
+  sigset_t pipe_{}, before_{};
+};
+
+}  // namespace trivet::comm
