@@ -50,6 +50,7 @@ class WatchedWorld final : public World {
 
   ProcessGroup& group() const override { return world_->group(); }
   std::string host() const override { return this_host(); }
+  std::string network() const override { return world_->network(); }
 
   void close() override {
     world_->close();

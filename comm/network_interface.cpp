@@ -11,6 +11,7 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -142,6 +143,15 @@ NetworkInterface choose_network_interface(const std::string& chosen, const std::
       fmt::format("no network interface of this host reaches MASTER_ADDR \"{}\"; set communication.interface to "
                   "one that reaches the other hosts; this host has {}",
                   escape_control(master_address), list(all)));
+}
+
+std::vector<std::string> rdma_devices(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 }  // namespace trivet::comm

@@ -10,6 +10,7 @@ struct NetworkInterface {
   std::string name;     // "eth0"
   std::string address;  // "10.0.0.7" or "fd00::7"
   bool ipv6 = false;
+  std::string ports;  // "40000-40100", on which a transport may listen there; empty: any
 };
 
 // All addresses of this host's interfaces that are up.
@@ -20,5 +21,8 @@ std::vector<NetworkInterface> network_interfaces();
 // or an address), which is also right on rank 0's host. Throws ConfigError, which lists this host's interfaces, if there is
 // none.
 NetworkInterface choose_network_interface(const std::string& chosen, const std::string& master_address);
+
+// Names of this host's devices for remote direct memory access (InfiniBand, RoCE): "mlx5_0".
+std::vector<std::string> rdma_devices(const std::string& folder = "/sys/class/infiniband");
 
 }  // namespace trivet::comm

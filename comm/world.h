@@ -54,6 +54,7 @@ struct WorldOptions {
   // it (network_interface.h).
   std::string transport = "auto";
   std::string network_interface;
+  std::string ports;                // "40000-40100", on which the transport may listen; empty: any
   HostSums sums = HostSums::Chain;  // the same on all ranks
   // Called on another thread when the job has ended (a rank was lost, or one aborted) and this rank has not left its World
   // within notice_grace, for example because it is computing. The program should print the message and exit with the code. The
@@ -69,6 +70,8 @@ class World {
   int size() const { return group().size(); }
   virtual ProcessGroup& group() const = 0;  // "world"
   virtual std::string host() const = 0;
+  // How ranks on different hosts communicate: "2 hosts, UCX 1.13.1 over eth0 (10.1.0.7)". Empty if all are on one host.
+  virtual std::string network() const { return ""; }
   // For buffers that are communicated every step: between processes, operations on them need no staging copies. All of them
   // must be released before the world ends.
   virtual Allocator& allocator() { return host_allocator(); }

@@ -17,6 +17,7 @@ struct RankSurroundings {
   std::shared_ptr<SharedMemory> memory;  // of the ranks on this host
   std::vector<int> hosts;                // by world rank: equal numbers mean the same host
   HostSums sums = HostSums::Chain;
+  std::string network = {};  // World::network()
 };
 
 class HostsGroup final : public HostGroup {

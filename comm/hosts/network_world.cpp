@@ -1,8 +1,11 @@
 #include "comm/hosts/network_world.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <set>
 
 #include "comm/hosts/hosts_world.h"
 #include "comm/secret.h"
@@ -164,10 +167,21 @@ std::shared_ptr<std::byte> share_board(const WorldRequest& request, SharedMemory
   return board.memory;
 }
 
+// For the user: whether the fastest way was chosen.
+std::string describe_network(const std::vector<int>& hosts, const Contact& here) {
+  const size_t count = std::set<int>(hosts.begin(), hosts.end()).size();
+  std::string text = fmt::format("{} host{}, {} over {}", count, count == 1 ? "" : "s", here.library, here.interface);
+  const std::vector<std::string> unused = std::getenv("UCX_TLS") ? std::vector<std::string>() : rdma_devices();
+  if (!unused.empty() && here.library.starts_with("UCX"))
+    text += fmt::format(" and its TCP/IP; to use {}, set UCX_TLS=rc,tcp,self", fmt::join(unused, ", "));
+  return text;
+}
+
 }  // namespace
 
 std::unique_ptr<World> make_network_world(const WorldRequest& request) {
-  const NetworkInterface interface = choose_network_interface(request.options.network_interface, request.master_address);
+  NetworkInterface interface = choose_network_interface(request.options.network_interface, request.master_address);
+  interface.ports = request.options.ports;
   const TransportModule& module = transport_module(request.options.transport);
   const std::unique_ptr<UnconnectedTransport> unconnected =
       module.open(interface, request.rank, static_cast<int>(request.members.size()));
@@ -190,7 +204,8 @@ std::unique_ptr<World> make_network_world(const WorldRequest& request) {
   RankSurroundings surroundings{.transport = std::make_shared<RankTransport>(std::move(transport), kSegmentBytes),
                                 .memory = std::make_shared<ShmMemory>(segments, nullptr),
                                 .hosts = hosts,
-                                .sums = request.options.sums};
+                                .sums = request.options.sums,
+                                .network = describe_network(hosts, contacts[request.rank])};
   std::shared_ptr<std::byte> board = share_board(request, *surroundings.memory, hosts);
 
   RankInGroup self{.group = "world", .rank = request.rank, .host = names[request.rank]};

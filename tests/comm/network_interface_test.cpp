@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "tests/support/temporary_folder.h"
 
 namespace trivet::comm {
 namespace {
@@ -43,6 +44,14 @@ TEST(NetworkInterface, ThatIsNotThereIsRefusedWithThoseThatAre) {
   for (const char* no_network : {"127.0.0.0/33", "127.0.0.0/-1", "127.0.0.0/8x", "127.0.0/8", "/8"})
     EXPECT_THAT(refusal(no_network, "127.0.0.1"), HasSubstr("is not an interface of this host")) << no_network;
   EXPECT_THAT(refusal("", "no-such-host.invalid"), HasSubstr("reaches MASTER_ADDR \"no-such-host.invalid\""));
+}
+
+TEST(NetworkInterface, DevicesOfRdmaAreThoseOfTheSystem) {
+  const test::TemporaryFolder folder;
+  EXPECT_EQ(rdma_devices(folder.at("none")), std::vector<std::string>{});
+  folder.write("mlx5_1", "");
+  folder.write("mlx5_0", "");
+  EXPECT_EQ(rdma_devices(folder.path()), (std::vector<std::string>{"mlx5_0", "mlx5_1"}));
 }
 
 }  // namespace

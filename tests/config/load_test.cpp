@@ -55,13 +55,15 @@ TEST(ParseConfig, AWholeConfigIsRead) {
 }
 
 TEST(ParseConfig, TheNetworkBetweenHostsIsRead) {
-  const Config config = parse_config(R"({"communication": {"transport": "ucx", "interface": "10.1.0.0/16", "join_seconds": 120,
+  const Config config = parse_config(
+      R"({"communication": {"transport": "ucx", "interface": "10.1.0.0/16", "ports": "40000-40100", "join_seconds": 120,
                                          "silence_seconds": 20.5, "progress_seconds": 60}})",
-                                     "a.json");
+      "a.json");
   EXPECT_EQ(config.communication.transport, TransportChoice::Ucx);
   EXPECT_EQ(parse_config(R"({"communication": {"transport": "gloo"}})", "a.json").communication.transport,
             TransportChoice::Gloo);
   EXPECT_EQ(config.communication.interface, "10.1.0.0/16");
+  EXPECT_EQ(config.communication.ports, "40000-40100");
   EXPECT_EQ(config.communication.join_seconds, 120);
   EXPECT_EQ(config.communication.silence_seconds, 20.5);
   EXPECT_EQ(config.communication.progress_seconds, 60);
