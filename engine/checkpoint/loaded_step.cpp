@@ -21,7 +21,6 @@
 namespace trivet::checkpoint {
 namespace {
 
-constexpr int64_t kManifestLimitBytes = int64_t{256} << 20;
 constexpr int64_t kShardHeaderLimitBytes = 100'000'008;
 
 // Bytes of a block of a stored piece that are copied to a wanted piece.
@@ -132,6 +131,11 @@ void LoadedStep::check_name(const std::string& path) const {
 void LoadedStep::open_shard(const std::string& name) {
   const StoredFile& stored = manifest_.files.at(name);
   const std::string path = directory_ + "/" + name;
+  if (const std::string others = manifest_.hosts_of(name); !others.empty() && files_->kind(path) == EntryKind::Missing)
+    corrupt(path,
+            fmt::format("is not here; this step is spread over hosts with directories of their own (checkpoint.replicas), "
+                        "and the file was saved on {}; copy it from there",
+                        others));
   auto shard = std::make_unique<Shard>(Shard{name, files_->open(path), {}, {}});
   if (shard->file->size() != stored.bytes)
     corrupt(path, fmt::format("the file has {} bytes, the manifest says {}", shard->file->size(), stored.bytes));
