@@ -63,20 +63,59 @@ void CheckpointStore::acquire(const Participants& ranks) {
     return "";
   });
   if (options_.hosts.count() > 1) check_sharing(ranks);
-  const auto newest = on_leaders(ranks, [&] {
+  on_leaders(ranks, [&] {
     take_lock();
+    return "";
+  });
+  if (per_host()) finish_commits(ranks);
+  const auto newest = on_leaders(ranks, [&] {
     clear_leftovers();
     const auto steps = list_steps(files_, options_.directory);
     return std::to_string(steps.empty() ? -1 : steps.back().step);
   });
   for (const std::string& step : newest)
     if (!step.empty()) last_committed_ = std::max<int64_t>(last_committed_, std::stoll(step));
-  if (per_host()) {
-    start_ = 1;
-    for (const StepVersion& version : gather_versions(copies_, options_.hosts, ranks))
-      start_ = std::max(start_, version.id.start + 1);
-  }
+  if (per_host()) find_earlier_starts(ranks);
   acquired_ = true;
+}
+
+// A host commits a step only when all hosts have everything for it. If they were stopped when some had committed it and some had
+// not, the others do it now. The manifest is what a host writes last.
+void CheckpointStore::finish_commits(const Participants& ranks) {
+  const auto versions = gather_versions(copies_, options_.hosts, ranks);
+  on_leaders(ranks, [&] {
+    for (const DirectoryEntry& entry : files_.list(options_.directory)) {
+      if (!entry.name.starts_with(std::string(kTemporary) + "step-")) continue;
+      const VersionId prepared = copies_.version_in(entry.name);
+      const bool committed =
+          prepared.manifest_bytes > 0 && std::any_of(versions.begin(), versions.end(), [&](const StepVersion& version) {
+            return version.id == prepared && !version.files.contains(options_.hosts.self());
+          });
+      if (committed) commit(prepared.step, entry.name);
+    }
+    return "";
+  });
+}
+
+// A host that joins the job may hold steps of another run, which must not be taken for later ones of this job.
+void CheckpointStore::find_earlier_starts(const Participants& ranks) {
+  start_ = 1;
+  std::map<std::string, std::set<int>> hosts_by_origin;
+  for (const StepVersion& version : gather_versions(copies_, options_.hosts, ranks)) {
+    start_ = std::max(start_, version.id.start + 1);
+    if (version.origin.empty()) continue;
+    for (const auto& [host, names] : version.files) hosts_by_origin[version.origin].insert(host);
+  }
+  origin_ = hosts_by_origin.empty() ? options_.run_id : hosts_by_origin.begin()->first;
+  if (hosts_by_origin.size() < 2) return;
+  std::string found;
+  for (const auto& [origin, hosts] : hosts_by_origin)
+    found += fmt::format("{}of run {} on {}", found.empty() ? "" : ", ", origin,
+                         options_.hosts.names_of({hosts.begin(), hosts.end()}));
+  throw ConfigError(
+      fmt::format("checkpoint.directory: \"{}\" holds steps of different runs: {}; empty it on the hosts whose "
+                  "steps are not wanted",
+                  options_.directory, found));
 }
 
 std::string CheckpointStore::mark_of(int host) const {
@@ -278,6 +317,7 @@ std::string CheckpointStore::write_manifest(const SaveRequest& request, const st
   for (const std::string& share : shares) merge(manifest, parse_share(share, "a rank's share"));
   check_partition(manifest, "the ranks' shares");
   if (per_host()) {
+    manifest.origin = origin_;
     manifest.start = start_;
     manifest.hosts = files_by_host(options_.hosts, options_.replicas);
   }

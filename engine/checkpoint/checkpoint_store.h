@@ -58,9 +58,9 @@ class CheckpointStore {
   CheckpointStore(FileSystem& files, CheckpointStoreOptions options);
 
   // Locks the directory for this job until the store is destroyed, and removes what killed jobs left. Throws CheckpointError
-  // (CheckpointNotWritten) naming the holder when another job keeps the directory for longer than lock_patience, and
-  // ConfigError if hosts share a directory although there are replicas, or do not share it although there are none. save()
-  // calls this if it has not been called.
+  // (CheckpointNotWritten) naming the holder when another job keeps the directory for longer than lock_patience. Throws
+  // ConfigError if hosts share a directory although there are replicas, or do not share it although there are none, or if they
+  // hold steps of different runs. save() calls this if it has not been called.
   void acquire(const Participants& ranks);
   // Returns when the step is durable. Throws CheckpointError (CheckpointNotWritten) when the step cannot be written; the steps
   // before it are as they were. Throws NumericsError when a piece holds a NaN or an infinity: nothing is saved, and all ranks
@@ -89,6 +89,8 @@ class CheckpointStore {
   HostDirectory host_directory(const Participants& ranks) { return {files_, options_.directory, options_.hosts, ranks}; }
   std::string temporary_name(int64_t step) const;
   void check_sharing(const Participants& ranks);
+  void finish_commits(const Participants& ranks);
+  void find_earlier_starts(const Participants& ranks);
   std::string mark_of(int host) const;
   int host_whose_mark_is_here() const;
   void take_lock();
@@ -121,6 +123,7 @@ class CheckpointStore {
   bool acquired_ = false, warned_of_later_steps_ = false;
   int64_t last_committed_ = -1;
   StepCopies copies_;                               // with replicas, on leaders
+  std::string origin_;                              // with replicas: the run_id of the job's first start
   int64_t start_ = 0;                               // with replicas: the number of this start, one more than that of any step
   std::map<int64_t, SavedStep::Content> contents_;  // known steps, on rank 0
   std::set<int64_t> broken_;                        // steps that open_latest passed over

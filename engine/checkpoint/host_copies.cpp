@@ -119,10 +119,11 @@ class Completion {
       if (usable.contains(name) || lacking++ >= kFilesInMessage) continue;
       const auto there = present.find(name);
       const std::string saved_on = manifest_.hosts_of(name);
-      text += fmt::format("; {} is {}{}", name,
-                          there == present.end() ? "on none of them"
-                                                 : "damaged on " + hosts_.names_of({there->second.begin(), there->second.end()}),
-                          saved_on.empty() ? "" : fmt::format(" (it was saved on {})", saved_on));
+      text +=
+          fmt::format("; {} is {}{}", name,
+                      there == present.end() ? "on none of them"
+                                             : "damaged on " + hosts_.names_of({there->second.begin(), there->second.end()}),
+                      saved_on.empty() ? "" : fmt::format(" (it was saved on {})", saved_on));
     }
     if (lacking == 0) return;
     if (lacking > kFilesInMessage) text += fmt::format("; and {} more", lacking - kFilesInMessage);

@@ -34,8 +34,8 @@ std::vector<HostFiles> files_by_host(const JobHosts& hosts, int replicas);
 void copy_to_neighbours(const HostDirectory& directory, const std::string& temporary, const StoredFile& own, int replicas);
 
 // Gives each host the files of a version that it lacks, or has damaged, under the name of the step. `temporary` names the
-// directory in which a host that has nothing of it gathers them. Compares every checksum of files. Throws CheckpointError (CheckpointCorrupt),
-// naming files and hosts, if a file is on none of the hosts or valid on none.
+// directory in which a host that has nothing of it gathers them. Compares every checksum of files. Throws CheckpointError
+// (CheckpointCorrupt), naming files and hosts, if a file is on none of the hosts or valid on none.
 void complete_on_all_hosts(const HostDirectory& directory, const StepVersion& version, const std::string& temporary);
 
 }  // namespace trivet::checkpoint

@@ -215,6 +215,7 @@ std::string to_text(const Manifest& manifest) {
   json["pieces"] = Json::array();
   for (const StoredPiece& piece : manifest.pieces) json["pieces"].push_back(to_json(piece));
   if (!manifest.hosts.empty()) {
+    json["origin"] = manifest.origin;
     json["start"] = manifest.start;
     json["hosts"] = Json::array();
     for (const HostFiles& host : manifest.hosts) json["hosts"].push_back(to_json(host));
@@ -247,6 +248,10 @@ Manifest parse_share(std::string_view text, const std::string& path) {
   if (json.contains("hosts")) {
     manifest.hosts = parse_hosts(json["hosts"], manifest, path);
     manifest.start = to_count(member(json, "start", path), path);
+    manifest.origin = to_text(member(json, "origin", path), path);
+    if (!is_safe_run_id(manifest.origin))
+      corrupt(path, fmt::format("origin: \"{}\" is not accepted; it must be of the form [A-Za-z0-9._-]{{1,64}}",
+                                printable(manifest.origin)));
   }
   return manifest;
 }

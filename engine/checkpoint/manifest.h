@@ -55,6 +55,7 @@ struct Manifest {
   std::vector<StoredPiece> pieces;
   std::string config, state;
   std::vector<HostFiles> hosts;  // empty: the directory was the same for all ranks
+  std::string origin;            // with hosts: the run_id of the first start of the job
   int64_t start = 0;             // with hosts: how often the job had been started on what these hosts held; 1: the first time
   std::string xxh3;              // hash of the text that it was read from; empty if it was not read
 

@@ -13,6 +13,11 @@
 #include "engine/checkpoint/steps.h"
 
 namespace trivet::checkpoint {
+namespace {
+
+constexpr std::string_view kNoOrigin = "?";  // no run has this name
+
+}  // namespace
 
 bool StepVersion::is_complete() const {
   std::set<std::string> all;
@@ -20,27 +25,28 @@ bool StepVersion::is_complete() const {
   return is_readable() && all.size() == file_count;
 }
 
-StepCopies::Manifest StepCopies::manifest_of(const std::string& name, int64_t step) {
-  if (const auto known = known_.find(name); known != known_.end()) return known->second;
+StepCopies::Manifest StepCopies::manifest_of(const std::string& name, std::optional<int64_t> step) {
+  if (const auto known = known_.find(name); step && known != known_.end()) return known->second;
   Manifest read;
-  read.version.id.step = step;
+  read.version.id.step = step.value_or(0);
   try {
     const std::string path = directory_ + "/" + name + "/" + kManifestName;
     const std::string text = read_text(files_, path, kManifestLimitBytes);
     const checkpoint::Manifest manifest = parse_manifest(text, path);
     const RunState state = parse_run_state(manifest.state, path + ": state");
-    if (manifest.step == step) {
-      read.version = {.id = {manifest.start, step, static_cast<int64_t>(text.size()), XXH3_64bits(text.data(), text.size())},
-                      .content = {state.updates, state.clean()},
-                      .file_count = manifest.files.size(),
-                      .files = {}};
-      for (const auto& [file, stored] : manifest.files) read.files.insert(file);
-    }
+    if (step && manifest.step != *step) return read;
+    read.version = {.id = {manifest.start, manifest.step, static_cast<int64_t>(text.size()),
+                           XXH3_64bits(text.data(), text.size())},
+                    .content = {state.updates, state.clean()},
+                    .origin = manifest.origin,
+                    .file_count = manifest.files.size(),
+                    .files = {}};
+    for (const auto& [file, stored] : manifest.files) read.files.insert(file);
   } catch (const CheckpointError& error) {
     if (error.exit_code() != ExitCode::CheckpointCorrupt) throw;
   } catch (const FileError&) {  // like a manifest that is damaged: this copy is of no use
   }
-  if (read.version.is_readable()) known_[name] = read;
+  if (step && read.version.is_readable()) known_[name] = read;
   return read;
 }
 
@@ -56,9 +62,9 @@ std::string StepCopies::describe() {
       names += " " + entry.name;
       ++count;
     }
-    text += fmt::format("{} {} {} {} {} {} {} {}{}\n", version.id.start, version.id.step, version.id.manifest_bytes,
-                        version.id.manifest_xxh3, version.content.updates, version.content.clean ? 1 : 0, version.file_count,
-                        count, names);
+    text += fmt::format("{} {} {} {} {} {} {} {} {}{}\n", version.id.start, version.id.step, version.id.manifest_bytes,
+                        version.id.manifest_xxh3, version.content.updates, version.content.clean ? 1 : 0,
+                        version.origin.empty() ? kNoOrigin : version.origin, version.file_count, count, names);
   }
   return text;
 }
@@ -79,7 +85,8 @@ std::vector<StepVersion> gather_versions(StepCopies& copies, const JobHosts& hos
     StepVersion read;
     size_t count = 0;
     while (text >> read.id.start >> read.id.step >> read.id.manifest_bytes >> read.id.manifest_xxh3 >> read.content.updates >>
-           read.content.clean >> read.file_count >> count) {
+           read.content.clean >> read.origin >> read.file_count >> count) {
+      if (read.origin == kNoOrigin) read.origin.clear();
       StepVersion& version = versions.emplace(read.id, read).first->second;
       std::set<std::string>& names = version.files[host];
       for (std::string name; count > 0 && text >> name; --count) names.insert(name);

@@ -9,6 +9,7 @@
 
 #include <compare>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -30,6 +31,7 @@ struct VersionId {
 struct StepVersion {
   VersionId id;
   SavedStep::Content content;
+  std::string origin;                          // as in the manifest; empty: none
   size_t file_count = 0;                       // according to the manifest
   std::map<int, std::set<std::string>> files;  // by host: names of those that are there, valid or not
   bool is_readable() const { return id.manifest_bytes > 0; }
@@ -43,6 +45,8 @@ class StepCopies {
 
   // The steps here, as text for gather_versions. Throws FileError.
   std::string describe();
+  // The version whose manifest is in this directory; not readable if there is none that is valid.
+  VersionId version_in(const std::string& name) { return manifest_of(name, std::nullopt).version.id; }
   // The directory of a step was replaced or removed.
   void forget(const std::string& name) { known_.erase(name); }
 
@@ -51,7 +55,8 @@ class StepCopies {
     StepVersion version;  // without files
     std::set<std::string> files;
   };
-  Manifest manifest_of(const std::string& name, int64_t step);
+  // `step`: that in the name of the directory, if it has one.
+  Manifest manifest_of(const std::string& name, std::optional<int64_t> step);
 
   FileSystem& files_;
   std::string directory_;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <random>
 
 #include "tests/checkpoint/pretend_hosts.h"
 #include "tests/checkpoint/sample_tensors.h"
@@ -37,9 +38,9 @@ class Cluster {
   void replace_disk(int host) { disks_[host] = std::make_unique<MemoryFileSystem>(); }
   MemoryFileSystem& disk(int host) { return *disks_.at(host); }
   // While set, this host's calls go through it.
-  void set_faults(int host, FaultyFileSystem* files) { faulty_ = {host, files}; }
+  void set_faults(int host, FaultyFileSystem* files) { faulty_[host] = files; }
   FileSystem& files(int host) {
-    if (faulty_.second && faulty_.first == host) return *faulty_.second;
+    if (FaultyFileSystem* const faulty = faulty_[host]) return *faulty;
     return disk(host);
   }
 
@@ -110,7 +111,7 @@ class Cluster {
 
  private:
   std::map<int, std::unique_ptr<MemoryFileSystem>> disks_;
-  std::pair<int, FaultyFileSystem*> faulty_{0, nullptr};
+  std::array<FaultyFileSystem*, 8> faulty_{};
 };
 
 std::vector<PretendHost> each_with(int ranks, const std::vector<int>& numbers) {
@@ -164,8 +165,9 @@ TEST(Replicas, TwoNeighboursAreTooManyToLose) {
   cluster.save(each_with(1, {0, 1, 2, 3}), {2});
   std::vector<std::string> warnings;
   EXPECT_EQ(cluster.load(each_with(1, {0, 3}), 1, &warnings), 1) << "an older step that is complete";
-  EXPECT_THAT(warnings, ElementsAre(AllOf(HasSubstr("1 of 4 files of step 2 cannot be had from the hosts that are there, h0, h3"),
-                                          HasSubstr("rank-00001.safetensors is on none of them (it was saved on h1, h2)"))));
+  EXPECT_THAT(warnings,
+              ElementsAre(AllOf(HasSubstr("1 of 4 files of step 2 cannot be had from the hosts that are there, h0, h3"),
+                                HasSubstr("rank-00001.safetensors is on none of them (it was saved on h1, h2)"))));
   Cluster other(4);
   other.save(each_with(1, {0, 1, 2, 3}), {2});
   EXPECT_THAT(other.error_of_load(each_with(1, {3, 0})), AllOf(HasSubstr("no step is valid"), HasSubstr("saved on h1, h2")));
@@ -208,6 +210,17 @@ TEST(Replicas, AHostThatComesBackWithOlderStepsGetsTheNewest) {
     EXPECT_THAT(cluster.names(host), ElementsAre(".lock", "latest", "step-00000005", "step-00000006")) << "host " << host;
 }
 
+TEST(Replicas, AStepThatIsNotCompleteTakesThePlaceOfNone) {
+  Cluster cluster(3);
+  cluster.save(each_with(1, {0, 1, 2}), {1, 4}, 1, 3);
+  for (const int host : {0, 1}) remove_tree(cluster.disk(host), std::string(kPlace) + "/step-00000004");
+  cluster.save(each_with(1, {0, 1}), {2, 6}, 1, 3);
+  cluster.save(each_with(1, {0, 1, 2}), {7}, 1, 3);
+  EXPECT_THAT(cluster.names(0), ElementsAre(".lock", "latest", "step-00000002", "step-00000006", "step-00000007"));
+  // A damaged step stays until three clean ones are newer.
+  EXPECT_THAT(cluster.names(2), ElementsAre(".lock", "latest", "step-00000004", "step-00000006", "step-00000007"));
+}
+
 // The host took part in a save that the others did not see the end of; they went on from an earlier step.
 TEST(Replicas, ALaterStepOfAnEarlierStartIsNotTakenForTheNewest) {
   Cluster cluster(2);
@@ -216,9 +229,22 @@ TEST(Replicas, ALaterStepOfAnEarlierStartIsNotTakenForTheNewest) {
   cluster.save(each_with(1, {0}), {5});
   EXPECT_EQ(cluster.load(each_with(1, {0, 1})), 5);
   cluster.save(each_with(1, {0, 1}), {6});
-  EXPECT_THAT(cluster.names(1), ElementsAre(".lock", "broken-step-00000009", "latest", "step-00000004", "step-00000005",
-                                            "step-00000006"));
+  EXPECT_THAT(cluster.names(1),
+              ElementsAre(".lock", "broken-step-00000009", "latest", "step-00000004", "step-00000005", "step-00000006"));
   EXPECT_EQ(cluster.load(each_with(1, {0, 1})), 6);
+}
+
+// As after a kill when host 0 had committed and host 1 had not.
+TEST(Replicas, ACommitThatOneHostHasMadeIsFinishedByTheOthers) {
+  Cluster cluster(2);
+  cluster.save(each_with(1, {0, 1}), {4, 5});
+  const std::string place = kPlace;
+  cluster.disk(1).rename(place + "/step-00000005", place + "/.tmp-step-00000005-run");
+  cluster.run(each_with(1, {0, 1}), [](CheckpointStore& store, const Participants&) { EXPECT_EQ(store.newest_step(), 5); });
+  EXPECT_THAT(cluster.names(1), ElementsAre(".lock", "latest", "step-00000004", "step-00000005"));
+  cluster.disk(1).rename(place + "/step-00000005", place + "/.tmp-step-00000005-run");
+  cluster.run(each_with(1, {1}), [](CheckpointStore& store, const Participants&) { EXPECT_EQ(store.newest_step(), 4); });
+  EXPECT_THAT(cluster.names(1), ElementsAre(".lock", "latest", "step-00000004")) << "nobody had committed it";
 }
 
 TEST(Replicas, AnotherVersionOfAStepGivesWayToTheNewestStart) {
@@ -240,6 +266,28 @@ TEST(Replicas, OneHostsDirectoryShowsWhatIsMissing) {
     FAIL() << "opened";
   } catch (const CheckpointError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("rank-00001.safetensors: is not here"), HasSubstr("was saved on h1, h2")));
+  }
+  const LoadedStep part(cluster.disk(0), std::string(kPlace) + "/step-00000002", StepFiles::ThoseHere);
+  EXPECT_THAT(part.elsewhere(), ElementsAre(std::pair<const std::string, std::string>{"rank-00001.safetensors", "h1, h2"}));
+  EXPECT_NO_THROW(part.verify());
+  const RankPieces all = make_pieces({}, 0, 2, false, kSmall);
+  EXPECT_THROW(part.read(all.pieces), CheckpointError);
+}
+
+// All runs of the other tests have the same run_id, and so the same origin.
+TEST(Replicas, AHostWithStepsOfAnotherRunIsRefused) {
+  Cluster cluster(3);
+  cluster.save(each_with(1, {0, 1}), {2});
+  run_on_hosts({{2}}, [&](const Participants& ranks, const JobHosts& hosts, int) {
+    CheckpointStore store(cluster.disk(2), {.directory = kPlace, .run_id = "stranger", .replicas = 1, .hosts = hosts});
+    Cluster::save_step(store, 100, ranks);
+  });
+  try {
+    cluster.load(each_with(1, {0, 1, 2}));
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("holds steps of different runs: of run run on h0, h1, of run stranger on h2"),
+                                    HasSubstr("empty it on the hosts whose steps are not wanted")));
   }
 }
 
@@ -275,16 +323,16 @@ TEST(Replicas, DirectoriesThatHostsDoNotShareAreRefusedWithoutReplicas) {
   EXPECT_EQ(refusal(one, third, 1), "");
 }
 
-// Saves with retention, and one step over itself. A save that fails does not end the job. Returns the last step for which save()
-// returned on some rank.
-int64_t run_saves(Cluster& cluster, const std::vector<PretendHost>& job) {
+// Saves with retention, and one step over itself. A save that fails does not end the job. Returns the last step for which
+// save() returned on some rank.
+int64_t run_saves(Cluster& cluster, const std::vector<PretendHost>& job, const std::vector<int64_t>& steps = {1, 2, 3, 3}) {
   std::atomic<int64_t> acknowledged = kNothing;
   try {
     cluster.run(
         job,
         [&](CheckpointStore& store, const Participants& ranks) {
           store.open_latest(ranks);
-          for (int64_t step : {1, 2, 3, 3}) {
+          for (int64_t step : steps) {
             try {
               Cluster::save_step(store, step, ranks);
               for (int64_t known = acknowledged; known < step && !acknowledged.compare_exchange_weak(known, step);) {
@@ -350,9 +398,27 @@ TEST_P(EveryMoment, OfAHostLeavesAllThatWasAcknowledged) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Replicas, EveryMoment,
-                         ::testing::Combine(::testing::Values(0, 2),
-                                            ::testing::Values(Fault::Stop, Fault::StopMidWrite, Fault::DiskFull,
-                                                              Fault::IoError)));
+                         ::testing::Combine(::testing::Values(0, 2), ::testing::Values(Fault::Stop, Fault::StopMidWrite,
+                                                                                       Fault::DiskFull, Fault::IoError)));
+
+// All hosts are killed at different moments, and one loses its disk.
+TEST(Replicas, AHostCanBeLostTogetherWithTheProcessesOfAllHosts) {
+  std::mt19937 random(1);
+  for (int trial = 0; trial < 300; ++trial) {
+    SCOPED_TRACE(fmt::format("trial {}", trial));
+    Cluster cluster(3);
+    std::vector<std::unique_ptr<FaultyFileSystem>> files;
+    for (int host = 0; host < 3; ++host) {
+      files.push_back(std::make_unique<FaultyFileSystem>(cluster.disk(host), Fault::StopMidWrite, 20 + random() % 130));
+      cluster.set_faults(host, files.back().get());
+    }
+    const int64_t acknowledged = run_saves(cluster, each_with(1, {0, 1, 2}), {1, 2, 3, 4});
+    for (int host = 0; host < 3; ++host) cluster.set_faults(host, nullptr);
+    cluster.replace_disk(static_cast<int>(random() % 3));
+    expect_nothing_lost(cluster, each_with(1, {0, 1, 2}), acknowledged);
+    if (HasFatalFailure()) return;
+  }
+}
 
 // Host 1 has an empty disk and gets everything; host 0 is one of those that send.
 TEST(Replicas, AHostThatStopsWhileStepsAreCopiedLosesNothing) {
