@@ -79,8 +79,8 @@ void CheckpointStore::acquire(const Participants& ranks) {
   acquired_ = true;
 }
 
-// A host commits a step only when all hosts have everything for it. If they were stopped when some had committed it and some had
-// not, the others do it now. The manifest is what a host writes last.
+// A host commits a step only when all hosts have everything for it. If they were stopped when some had committed it and some
+// had not, the others do it now. The manifest is what a host writes last.
 void CheckpointStore::finish_commits(const Participants& ranks) {
   const auto versions = gather_versions(copies_, options_.hosts, ranks);
   on_leaders(ranks, [&] {
@@ -330,6 +330,7 @@ std::string CheckpointStore::write_manifest(const SaveRequest& request, const st
 void CheckpointStore::commit(int64_t step, const std::string& temporary) {
   const std::string final_name = step_directory_name(step);
   copies_.forget(final_name);
+  copies_.forget(displaced_name(step));
   if (files_.kind(path(final_name)) != EntryKind::Missing) {
     const std::string aside = broken_.contains(step) ? broken_name(step) : displaced_name(step);
     remove_if_there(aside);

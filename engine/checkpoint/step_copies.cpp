@@ -25,22 +25,22 @@ bool StepVersion::is_complete() const {
   return is_readable() && all.size() == file_count;
 }
 
-StepCopies::Manifest StepCopies::manifest_of(const std::string& name, std::optional<int64_t> step) {
+StepCopies::FromManifest StepCopies::read_manifest(const std::string& name, std::optional<int64_t> step) {
   if (const auto known = known_.find(name); step && known != known_.end()) return known->second;
-  Manifest read;
+  FromManifest read;
   read.version.id.step = step.value_or(0);
   try {
     const std::string path = directory_ + "/" + name + "/" + kManifestName;
     const std::string text = read_text(files_, path, kManifestLimitBytes);
-    const checkpoint::Manifest manifest = parse_manifest(text, path);
+    const Manifest manifest = parse_manifest(text, path);
     const RunState state = parse_run_state(manifest.state, path + ": state");
     if (step && manifest.step != *step) return read;
-    read.version = {.id = {manifest.start, manifest.step, static_cast<int64_t>(text.size()),
-                           XXH3_64bits(text.data(), text.size())},
-                    .content = {state.updates, state.clean()},
-                    .origin = manifest.origin,
-                    .file_count = manifest.files.size(),
-                    .files = {}};
+    read.version = {
+        .id = {manifest.start, manifest.step, static_cast<int64_t>(text.size()), XXH3_64bits(text.data(), text.size())},
+        .content = {state.updates, state.clean()},
+        .origin = manifest.origin,
+        .file_count = manifest.files.size(),
+        .files = {}};
     for (const auto& [file, stored] : manifest.files) read.files.insert(file);
   } catch (const CheckpointError& error) {
     if (error.exit_code() != ExitCode::CheckpointCorrupt) throw;
@@ -53,7 +53,7 @@ StepCopies::Manifest StepCopies::manifest_of(const std::string& name, std::optio
 std::string StepCopies::describe() {
   std::string text;
   for (const StepDirectory& step : list_steps(files_, directory_)) {
-    const Manifest manifest = manifest_of(step.name, step.step);
+    const FromManifest manifest = read_manifest(step.name, step.step);
     const StepVersion& version = manifest.version;
     std::string names;
     size_t count = 0;

@@ -46,21 +46,21 @@ class StepCopies {
   // The steps here, as text for gather_versions. Throws FileError.
   std::string describe();
   // The version whose manifest is in this directory; not readable if there is none that is valid.
-  VersionId version_in(const std::string& name) { return manifest_of(name, std::nullopt).version.id; }
+  VersionId version_in(const std::string& name) { return read_manifest(name, std::nullopt).version.id; }
   // The directory of a step was replaced or removed.
   void forget(const std::string& name) { known_.erase(name); }
 
  private:
-  struct Manifest {
+  struct FromManifest {
     StepVersion version;  // without files
     std::set<std::string> files;
   };
   // `step`: that in the name of the directory, if it has one.
-  Manifest manifest_of(const std::string& name, std::optional<int64_t> step);
+  FromManifest read_manifest(const std::string& name, std::optional<int64_t> step);
 
   FileSystem& files_;
   std::string directory_;
-  std::map<std::string, Manifest> known_;  // by the name of the directory
+  std::map<std::string, FromManifest> known_;  // by the name of the directory
 };
 
 // Collective: the versions of all hosts, newest first. Those of a later start are newer, whatever their steps: what an earlier
