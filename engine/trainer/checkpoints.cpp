@@ -47,14 +47,14 @@ checkpoint::CheckpointStoreOptions Checkpoints::store_options(const std::string&
 
 checkpoint::CheckpointStoreOptions Checkpoints::own_store_options() const {
   checkpoint::CheckpointStoreOptions options = store_options(run_.config.checkpoint.directory);
-  options.replicas = static_cast<int>(std::min<int64_t>(run_.config.checkpoint.replicas, hosts_.count()));
+  options.replicas = std::min(run_.config.checkpoint.replicas, hosts_.count());
   options.hosts = hosts_;
   return options;
 }
 
 // A job that goes on with fewer hosts keeps as many copies as it can.
 void Checkpoints::warn_of_missing_replicas() const {
-  const int64_t wanted = run_.config.checkpoint.replicas;
+  const int wanted = run_.config.checkpoint.replicas;
   if (wanted < hosts_.count() || wanted == 0 || !run_.is_first_rank()) return;
   run_.log.warning(fmt::format("checkpoint.replicas: {} copies need {} hosts, and this job has {}: every file is kept on {}",
                                wanted, wanted + 1, hosts_.count(), hosts_.count() == 1 ? "this host alone" : "each of them"));
