@@ -26,6 +26,7 @@ namespace {
 
 using checkpoint::Difference;
 using checkpoint::LoadedStep;
+using checkpoint::StepFiles;
 using Json = nlohmann::ordered_json;
 
 struct Arguments {
@@ -73,9 +74,9 @@ void check_directory(const std::string& path) {
                           fmt::format("{}: no such directory; give a directory of checkpoints or one of its steps", path));
 }
 
-LoadedStep open_path(const std::string& path) {
+LoadedStep open_path(const std::string& path, StepFiles which) {
   check_directory(path);
-  return is_step(path) ? LoadedStep(real_file_system(), path) : checkpoint::open_newest(real_file_system(), path);
+  return is_step(path) ? LoadedStep(real_file_system(), path, which) : checkpoint::open_newest(real_file_system(), path, which);
 }
 
 // The directories of the steps that a path stands for, oldest first.
@@ -88,11 +89,11 @@ std::vector<std::string> step_directories(const std::string& path) {
 }
 
 // Describes a step. Its status is "verified" if all of it was read, "complete" if manifest, sizes and headers are in order, and
-// otherwise "damaged".
+// otherwise "damaged". If other hosts have some of its files, it is "partly verified" or "partial".
 Json describe_step(const std::string& directory, bool verify) {
   Json json = {{"directory", directory}};
   try {
-    const LoadedStep step(real_file_system(), directory);
+    const LoadedStep step(real_file_system(), directory, StepFiles::ThoseHere);
     json["step"] = step.step();
     json["run_id"] = step.run_id();
     json["created"] = step.manifest().created;
@@ -103,7 +104,10 @@ Json describe_step(const std::string& directory, bool verify) {
       step.verify();
       tokenizer_of(step);
     }
-    json["status"] = verify ? "verified" : "complete";
+    const bool partial = !step.elsewhere().empty();
+    json["status"] = verify ? (partial ? "partly verified" : "verified") : partial ? "partial" : "complete";
+    json["files"] = step.manifest().files.size();
+    for (const auto& [file, hosts] : step.elsewhere()) json["elsewhere"][file] = hosts;
   } catch (const CheckpointError& error) {
     json["status"] = "damaged";
     json["error"] = error.what();
@@ -115,7 +119,14 @@ bool is_damaged(const Json& step) { return step.at("status") == "damaged"; }
 
 std::string status_in_words(const Json& step) {
   if (is_damaged(step)) return "damaged: " + step.at("error").get<std::string>();
-  return step.at("status") == "verified" ? "verified" : "complete (data not read)";
+  const auto status = step.at("status").get<std::string>();
+  std::string text = status + (status == "verified" || status == "partly verified" ? "" : " (data not read)");
+  if (!step.contains("elsewhere")) return text;
+  text += fmt::format(": {} of {} files are here", step.at("files").get<size_t>() - step.at("elsewhere").size(),
+                      step.at("files").get<size_t>());
+  for (const auto& [file, hosts] : step.at("elsewhere").items())
+    text += fmt::format("; {} is on {}", file, hosts.get<std::string>());
+  return text;
 }
 
 std::string describe_line(const Json& step) {
@@ -164,7 +175,7 @@ void verify(const Arguments& arguments) {
 }
 
 void show(const Arguments& arguments) {
-  const LoadedStep step = open_path(arguments.path);
+  const LoadedStep step = open_path(arguments.path, StepFiles::ThoseHere);
   const checkpoint::Manifest& manifest = step.manifest();
   Json tensors = Json::object();
   for (const auto& [name, tensor] : manifest.tensors)
@@ -209,7 +220,7 @@ std::string describe(const checkpoint::TensorDifference& difference) {
 }
 
 void diff(const Arguments& arguments) {
-  const LoadedStep first = open_path(arguments.path), second = open_path(arguments.other);
+  const LoadedStep first = open_path(arguments.path, StepFiles::All), second = open_path(arguments.other, StepFiles::All);
   const auto differences = checkpoint::compare(first, second);
   Json json = {{"first", first.directory()}, {"second", second.directory()}, {"equal", true}, {"tensors", Json::array()}};
   int64_t equal = 0;

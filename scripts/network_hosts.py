@@ -63,6 +63,14 @@ class Host:
     def command(self, *command):
         return ["nsenter", "-t", str(self.holder.pid), "--uts", "--mount", "--ipc", "--net", *command]
 
+    def own_directory(self, path):
+        """Gives this host an empty directory of its own at a path that all hosts have."""
+        run(*self.command("mount", "-t", "tmpfs", "tmpfs", str(path)))
+
+    def bytes_below(self, path):
+        done = subprocess.run(self.command("du", "-sb", path), capture_output=True, text=True)
+        return int(done.stdout.split()[0]) if done.returncode == 0 else 0
+
     def bytes_sent(self):
         path = "/sys/class/net/eth0/statistics/tx_bytes"
         done = subprocess.run(["ip", "netns", "exec", self.name, "cat", path], check=True, capture_output=True, text=True)

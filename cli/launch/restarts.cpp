@@ -68,11 +68,22 @@ bool holds_a_step(const std::string& directory) {
   return false;
 }
 
+// Whether a start continues from the job's own steps. If every host has a directory of its own, this host's may lack what the
+// others have; a restart then takes --resume in any case, which starts at step 1 if there is no step. A run that began with
+// --resume OTHER cannot be told to look for both.
+bool resumes_from_own(const TrainCommand& command, const Config& config, const JobStart& start) {
+  if (!start.owns_steps || config.checkpoint.directory.empty()) return false;
+  const bool from_other = std::any_of(command.others.begin(), command.others.end(),
+                                      [](const std::string& word) { return word.starts_with("--resume"); });
+  return holds_a_step(config.checkpoint.directory) ||
+         (config.checkpoint.replicas > 0 && start.request.restart > 0 && !from_other);
+}
+
 // A run that began with --resume OTHER goes on from its own checkpoints as soon as it has some.
-std::vector<std::string> resuming(const TrainCommand& command, const Config& config, bool owns_steps) {
+std::vector<std::string> resuming(const TrainCommand& command, const Config& config, const JobStart& start) {
   std::vector<std::string> program{command.program, "train", command.config};
   for (const std::string& override : command.overrides) program.insert(program.end(), {"--set", override});
-  const bool has_own = owns_steps && !config.checkpoint.directory.empty() && holds_a_step(config.checkpoint.directory);
+  const bool has_own = resumes_from_own(command, config, start);
   for (size_t i = 0; i < command.others.size(); ++i) {
     if (has_own && command.others[i].starts_with("--resume")) {
       const bool has_value = i + 1 < command.others.size() && !command.others[i + 1].starts_with("-");
@@ -140,7 +151,7 @@ void fit_to_config(JobStart& next) {
                     "gradient_accumulation_steps",
                     left, next.most_ranks));
   next.hosts = deal_ranks(first_slots(next.hosts, ranks));
-  next.request.program = resuming(*command, config, next.owns_steps);
+  next.request.program = resuming(*command, config, next);
   next.request.awaited_hosts = hosts_to_await(next, config);
 }
 

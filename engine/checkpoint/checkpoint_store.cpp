@@ -32,7 +32,7 @@ double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 }  // namespace
 
 CheckpointStore::CheckpointStore(FileSystem& files, CheckpointStoreOptions options)
-    : files_(files), options_(std::move(options)) {
+    : files_(files), options_(std::move(options)), copies_(files, options_.directory) {
   if (!is_safe_run_id(options_.run_id))
     throw ConfigError(fmt::format("checkpoint: run id \"{}\" is not accepted; it must be of the form [A-Za-z0-9._-]{{1,64}}",
                                   options_.run_id));
@@ -52,17 +52,113 @@ void CheckpointStore::best_effort(const char* what, Work&& work) {
   }
 }
 
+template <typename Work>
+std::vector<std::string> CheckpointStore::on_leaders(const Participants& ranks, Work&& work) const {
+  return together(ranks, [&]() -> std::string { return leads(ranks) ? work() : ""; });
+}
+
 void CheckpointStore::acquire(const Participants& ranks) {
-  const auto newest = together(ranks, [&]() -> std::string {
-    if (ranks.rank != 0) return "";
+  on_leaders(ranks, [&] {
     create_directories(files_, options_.directory);
+    return "";
+  });
+  if (options_.hosts.count() > 1) check_sharing(ranks);
+  on_leaders(ranks, [&] {
     take_lock();
+    return "";
+  });
+  if (per_host()) finish_commits(ranks);
+  const auto newest = on_leaders(ranks, [&] {
     clear_leftovers();
     const auto steps = list_steps(files_, options_.directory);
     return std::to_string(steps.empty() ? -1 : steps.back().step);
   });
-  last_committed_ = std::stoll(newest[0]);
+  for (const std::string& step : newest)
+    if (!step.empty()) last_committed_ = std::max<int64_t>(last_committed_, std::stoll(step));
+  if (per_host()) find_earlier_starts(ranks);
   acquired_ = true;
+}
+
+// A host commits a step only when all hosts have everything for it. If they were stopped when some had committed it and some
+// had not, the others do it now. The manifest is what a host writes last.
+void CheckpointStore::finish_commits(const Participants& ranks) {
+  const auto versions = gather_versions(copies_, options_.hosts, ranks);
+  on_leaders(ranks, [&] {
+    for (const DirectoryEntry& entry : files_.list(options_.directory)) {
+      if (!entry.name.starts_with(std::string(kTemporary) + "step-")) continue;
+      const VersionId prepared = copies_.version_in(entry.name);
+      const bool committed =
+          prepared.manifest_bytes > 0 && std::any_of(versions.begin(), versions.end(), [&](const StepVersion& version) {
+            return version.id == prepared && !version.files.contains(options_.hosts.self());
+          });
+      if (committed) commit(prepared.step, entry.name);
+    }
+    return "";
+  });
+}
+
+// A host that joins the job may hold steps of another run, which must not be taken for later ones of this job.
+void CheckpointStore::find_earlier_starts(const Participants& ranks) {
+  start_ = 1;
+  std::map<std::string, std::set<int>> hosts_by_origin;
+  for (const StepVersion& version : gather_versions(copies_, options_.hosts, ranks)) {
+    start_ = std::max(start_, version.id.start + 1);
+    if (version.origin.empty()) continue;
+    for (const auto& [host, names] : version.files) hosts_by_origin[version.origin].insert(host);
+  }
+  origin_ = hosts_by_origin.empty() ? options_.run_id : hosts_by_origin.begin()->first;
+  if (hosts_by_origin.size() < 2) return;
+  std::string found;
+  for (const auto& [origin, hosts] : hosts_by_origin)
+    found += fmt::format("{}of run {} on {}", found.empty() ? "" : ", ", origin,
+                         options_.hosts.names_of({hosts.begin(), hosts.end()}));
+  throw ConfigError(
+      fmt::format("checkpoint.directory: \"{}\" holds steps of different runs: {}; empty it on the hosts whose "
+                  "steps are not wanted",
+                  options_.directory, found));
+}
+
+std::string CheckpointStore::mark_of(int host) const {
+  return path(fmt::format("{}mark-{}-{}", kTemporary, options_.run_id, host));
+}
+
+// -1: none. Without replicas, a network file system may take a moment to show what another host has written.
+int CheckpointStore::host_whose_mark_is_here() const {
+  const JobHosts& hosts = options_.hosts;
+  if (!per_host() && hosts.self() == 0) return 0;
+  const auto deadline = options_.clock->now() + (per_host() ? std::chrono::milliseconds(0) : options_.lock_patience);
+  for (;; options_.clock->sleep(kLockInterval)) {
+    for (int host = 0; host < (per_host() ? hosts.count() : 1); ++host)
+      if (host != hosts.self() && files_.kind(mark_of(host)) != EntryKind::Missing) return host;
+    if (options_.clock->now() >= deadline) return -1;
+  }
+}
+
+// Leaders leave a mark, and whoever sees that of another host shares its directory.
+void CheckpointStore::check_sharing(const Participants& ranks) {
+  const JobHosts& hosts = options_.hosts;
+  on_leaders(ranks, [&] {
+    write_text(files_, mark_of(hosts.self()), "");
+    files_.sync_directory(options_.directory);
+    return "";
+  });
+  const auto seen = together(ranks, [&] { return hosts.leads() ? std::to_string(host_whose_mark_is_here()) : ""; });
+  if (leads(ranks)) best_effort("removing a mark", [&] { files_.remove(mark_of(hosts.self())); });
+  for (int host = 1; host < hosts.count(); ++host) {
+    const int other = std::stoi(seen[hosts.map.ranks[host].front()]);
+    if (per_host() && other >= 0)
+      throw ConfigError(fmt::format(
+          "checkpoint.replicas: {} needs a directory on each host, but hosts {} and {} have the same "
+          "checkpoint.directory \"{}\"; set checkpoint.replicas to 0, or name a directory of the "
+          "hosts' own disks",
+          options_.replicas, hosts.names[std::min(host, other)], hosts.names[std::max(host, other)], options_.directory));
+    if (!per_host() && other < 0)
+      throw ConfigError(
+          fmt::format("checkpoint.directory: \"{}\" on host {} is not the directory of that name on host {}; name "
+                      "one on a file system that all hosts share, or set checkpoint.replicas to 1: then each "
+                      "host keeps its own files and those of a neighbour",
+                      options_.directory, hosts.names[host], hosts.names[0]));
+  }
 }
 
 void CheckpointStore::take_lock() {
@@ -102,26 +198,33 @@ void CheckpointStore::remove_if_there(const std::string& name) {
     files_.remove(path(name));
 }
 
+std::string CheckpointStore::temporary_name(int64_t step) const {
+  return fmt::format("{}{}-{}", kTemporary, step_directory_name(step), options_.run_id);
+}
+
 void CheckpointStore::save(const SaveRequest& request, const Participants& ranks) {
   if (!acquired_) acquire(ranks);
   const SavedStep saved = describe(request);
-  const std::string temporary = fmt::format("{}{}-{}", kTemporary, step_directory_name(request.step), options_.run_id);
-  const auto on_rank_0 = [&](auto&& work) {
-    together(ranks, [&]() -> std::string {
-      if (ranks.rank == 0) work();
-      return "";
-    });
-  };
+  const std::string temporary = temporary_name(request.step);
   const auto discard = [&] {
-    if (ranks.rank == 0) best_effort("removing what was written", [&] { remove_if_there(temporary); });
+    if (leads(ranks)) best_effort("removing what was written", [&] { remove_if_there(temporary); });
   };
   try {
-    on_rank_0([&] {
+    const auto created = on_leaders(ranks, [&] {
       remove_if_there(temporary);
       files_.create_directory(path(temporary));
+      return std::to_string(options_.clock->unix_seconds());
     });
-    const auto shares = together(ranks, [&] { return write_share(request, path(temporary), ranks.rank); });
-    on_rank_0([&] { commit(request, temporary, shares); });
+    const auto shares = write_files(request, temporary, ranks);
+    const auto manifests =
+        on_leaders(ranks, [&] { return write_manifest(request, temporary, shares, std::stoll(created[0])); });
+    for (const std::string& manifest : manifests)
+      if (!manifest.empty() && manifest != manifests[0])
+        throw std::logic_error("checkpoint: hosts have different manifests of a step");
+    on_leaders(ranks, [&] {
+      commit(request.step, temporary);
+      return "";
+    });
   } catch (const NumericsError& error) {
     discard();
     throw NumericsError(fmt::format("step {} is not saved: {}; resume from an earlier step with a lower optimizer.params.lr",
@@ -132,7 +235,8 @@ void CheckpointStore::save(const SaveRequest& request, const Participants& ranks
         fmt::format("checkpoint of step {} was not written: {}{}", request.step, error.what(), state_of_last_step(ranks)));
   }
   last_committed_ = request.step;
-  if (ranks.rank == 0) tidy_up(saved);
+  if (leads(ranks)) tidy_up(saved);
+  if (per_host() && options_.keep > 0) apply_agreed_retention(request.step, ranks);
 }
 
 // What is saved must be loadable; anything else is a bug in the caller.
@@ -149,8 +253,14 @@ SavedStep CheckpointStore::describe(const SaveRequest& request) {
 }
 
 // For the message of a save that failed. The last step is opened again: whatever broke this save may have broken it, too.
-std::string CheckpointStore::state_of_last_step(const Participants& ranks) const {
+std::string CheckpointStore::state_of_last_step(const Participants& ranks) {
   if (last_committed_ < 0) return "";
+  if (per_host())
+    return last_step_is_complete(ranks) ? fmt::format("; step {} is intact", last_committed_)
+                                        : fmt::format(
+                                              "; not all files of step {}, which was saved before, are on the hosts "
+                                              "that are there",
+                                              last_committed_);
   return together(ranks, [&]() -> std::string {
     if (ranks.rank != 0) return "";
     try {
@@ -161,9 +271,31 @@ std::string CheckpointStore::state_of_last_step(const Participants& ranks) const
   })[0];
 }
 
-std::string CheckpointStore::write_share(const SaveRequest& request, const std::string& temporary, int rank) const {
+bool CheckpointStore::last_step_is_complete(const Participants& ranks) {
   try {
-    return to_text(write_shard(files_, temporary, {options_.run_id, request.step, rank}, request.pieces));
+    const auto versions = gather_versions(copies_, options_.hosts, ranks);
+    return std::any_of(versions.begin(), versions.end(),
+                       [&](const StepVersion& version) { return version.id.step == last_committed_ && version.is_complete(); });
+  } catch (const CheckpointError&) {
+    return false;
+  }
+}
+
+// Returns the shares of all ranks. With replicas, the files are then on other hosts, too.
+std::vector<std::string> CheckpointStore::write_files(const SaveRequest& request, const std::string& temporary,
+                                                      const Participants& ranks) {
+  Manifest own;
+  const auto shares = together(ranks, [&] {
+    own = write_share(request, path(temporary), ranks.rank);
+    return to_text(own);
+  });
+  if (per_host()) copy_to_neighbours(host_directory(ranks), temporary, own.files.begin()->second, options_.replicas);
+  return shares;
+}
+
+Manifest CheckpointStore::write_share(const SaveRequest& request, const std::string& temporary, int rank) const {
+  try {
+    return write_shard(files_, temporary, {options_.run_id, request.step, rank}, request.pieces);
   } catch (const FileError& error) {
     if (error.error_number() != ENOSPC) throw;
     int64_t needed = 0;
@@ -173,22 +305,34 @@ std::string CheckpointStore::write_share(const SaveRequest& request, const std::
   }
 }
 
-void CheckpointStore::commit(const SaveRequest& request, const std::string& temporary, const std::vector<std::string>& shares) {
+std::string CheckpointStore::write_manifest(const SaveRequest& request, const std::string& temporary,
+                                            const std::vector<std::string>& shares, int64_t created) const {
   Manifest manifest;
   manifest.run_id = options_.run_id;
   manifest.step = request.step;
-  manifest.created = options_.clock->unix_seconds();
+  manifest.created = created;
   manifest.ranks = static_cast<int64_t>(shares.size());
   manifest.config = request.config;
   manifest.state = request.state;
   for (const std::string& share : shares) merge(manifest, parse_share(share, "a rank's share"));
   check_partition(manifest, "the ranks' shares");
-  write_text(files_, path(temporary) + "/" + kManifestName, to_text(manifest));
+  if (per_host()) {
+    manifest.origin = origin_;
+    manifest.start = start_;
+    manifest.hosts = files_by_host(options_.hosts, options_.replicas);
+  }
+  const std::string text = to_text(manifest);
+  write_text(files_, path(temporary) + "/" + kManifestName, text);
   files_.sync_directory(path(temporary));
+  return text.substr(0, text.find('\n'));  // its checksum
+}
 
-  const std::string final_name = step_directory_name(request.step);
+void CheckpointStore::commit(int64_t step, const std::string& temporary) {
+  const std::string final_name = step_directory_name(step);
+  copies_.forget(final_name);
+  copies_.forget(displaced_name(step));
   if (files_.kind(path(final_name)) != EntryKind::Missing) {
-    const std::string aside = broken_.contains(request.step) ? broken_name(request.step) : displaced_name(request.step);
+    const std::string aside = broken_.contains(step) ? broken_name(step) : displaced_name(step);
     remove_if_there(aside);
     files_.rename(path(final_name), path(aside));
   }
@@ -208,7 +352,7 @@ void CheckpointStore::tidy_up(const SavedStep& saved) {
   });
   best_effort("setting a broken step aside", [&] { set_broken_aside(); });
   best_effort("looking for later steps", [&] { warn_of_later_steps(committed); });
-  best_effort("removing old steps", [&] { apply_retention(committed); });
+  if (!per_host()) best_effort("removing old steps", [&] { apply_retention(committed); });
 }
 
 void CheckpointStore::set_broken_aside() {
@@ -218,6 +362,7 @@ void CheckpointStore::set_broken_aside() {
     if (files_.kind(path(step_directory_name(step))) == EntryKind::Missing) continue;
     remove_if_there(broken_name(step));
     files_.rename(path(step_directory_name(step)), path(broken_name(step)));
+    copies_.forget(step_directory_name(step));
   }
 }
 
@@ -235,19 +380,43 @@ void CheckpointStore::warn_of_later_steps(int64_t committed) {
 // user to remove them.
 void CheckpointStore::apply_retention(int64_t committed) {
   if (options_.keep <= 0) return;
-  std::map<int64_t, std::string> names;
   std::vector<SavedStep> steps;
-  for (const StepDirectory& step : list_steps(files_, options_.directory)) {
-    if (step.step > committed) continue;
-    names[step.step] = step.name;
-    steps.push_back({step.step, content_of(step)});
+  const auto known = list_steps(files_, options_.directory);
+  for (const StepDirectory& step : known)
+    if (step.step <= committed) steps.push_back({step.step, content_of(step)});
+  remove_steps(steps_to_remove(steps, options_.keep), known);
+}
+
+// The hosts decide together. A step that is not complete counts as damaged.
+void CheckpointStore::apply_agreed_retention(int64_t committed, const Participants& ranks) {
+  std::map<int64_t, SavedStep> steps;
+  try {
+    for (const StepVersion& version : gather_versions(copies_, options_.hosts, ranks)) {
+      if (version.id.step > committed) continue;
+      SavedStep& step = steps[version.id.step];
+      step.step = version.id.step;
+      if (version.is_complete() && !step.content) step.content = version.content;
+    }
+  } catch (const CheckpointError& error) {
+    if (leads(ranks)) warn(fmt::format("checkpoint: removing old steps: {}", error.what()));
+    return;
   }
-  for (int64_t step : steps_to_remove(steps, options_.keep)) {
-    const std::string trash = std::string(kTrash) + step_directory_name(step);
+  if (!leads(ranks) || steps.empty()) return;
+  std::vector<SavedStep> ascending;
+  for (const auto& [number, step] : steps) ascending.push_back(step);
+  best_effort("removing old steps",
+              [&] { remove_steps(steps_to_remove(ascending, options_.keep), list_steps(files_, options_.directory)); });
+}
+
+void CheckpointStore::remove_steps(const std::vector<int64_t>& steps, const std::vector<StepDirectory>& known) {
+  for (const StepDirectory& step : known) {
+    if (!std::binary_search(steps.begin(), steps.end(), step.step)) continue;
+    const std::string trash = std::string(kTrash) + step_directory_name(step.step);
     remove_if_there(trash);
-    files_.rename(path(names.at(step)), path(trash));
+    files_.rename(path(step.name), path(trash));
     remove_if_there(trash);
-    contents_.erase(step);
+    contents_.erase(step.step);
+    copies_.forget(step.name);
   }
 }
 
@@ -263,6 +432,7 @@ std::optional<SavedStep::Content> CheckpointStore::content_of(const StepDirector
 }
 
 std::optional<LoadedStep> CheckpointStore::open_latest(const Participants& ranks) {
+  if (per_host()) return open_latest_of_hosts(ranks);
   const auto names = together(ranks, [&]() -> std::string {  // all ranks use rank 0's view of the directory
     std::string text;
     if (ranks.rank == 0)
@@ -287,6 +457,36 @@ std::optional<LoadedStep> CheckpointStore::open_latest(const Participants& ranks
       if (const auto number = parse_step(name)) broken_.insert(*number);
       if (ranks.rank == 0) warn(fmt::format("{}; trying the step before it", error.what()));
     }
+  }
+  if (reasons.empty()) return std::nullopt;
+  throw CheckpointError(ExitCode::CheckpointCorrupt, fmt::format("{}: no step is valid:{}", options_.directory, reasons));
+}
+
+std::optional<LoadedStep> CheckpointStore::open_latest_of_hosts(const Participants& ranks) {
+  if (!acquired_) acquire(ranks);
+  const auto versions = gather_versions(copies_, options_.hosts, ranks);
+  std::string reasons;
+  for (const StepVersion& version : versions) {
+    const std::string name = step_directory_name(version.id.step), temporary = temporary_name(version.id.step);
+    std::optional<LoadedStep> step;
+    try {
+      complete_on_all_hosts(host_directory(ranks), version, temporary);
+      copies_.forget(name);
+      together(ranks, [&]() -> std::string {
+        step.emplace(files_, path(name));
+        return "";
+      });
+    } catch (const CheckpointError& error) {
+      if (leads(ranks)) best_effort("removing what was copied", [&] { remove_if_there(temporary); });
+      if (error.exit_code() != ExitCode::CheckpointCorrupt) throw;
+      reasons += fmt::format("\n  {}", error.what());
+      if (ranks.rank == 0) warn(fmt::format("{}; trying the step before it", error.what()));
+      continue;
+    }
+    // Later steps are of an earlier start, or were just refused. They must not become the newest again.
+    for (const StepVersion& other : versions)
+      if (other.id.step > version.id.step) broken_.insert(other.id.step);
+    return step;
   }
   if (reasons.empty()) return std::nullopt;
   throw CheckpointError(ExitCode::CheckpointCorrupt, fmt::format("{}: no step is valid:{}", options_.directory, reasons));

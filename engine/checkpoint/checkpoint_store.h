@@ -1,12 +1,13 @@
-// A directory of checkpoints, shared by all ranks of a job (docs/checkpoint_format.md).
+// A directory of checkpoints (docs/checkpoint_format.md). All ranks of a job share it, or, with `replicas`, those of each host
+// have one of their own, under the same path.
 //
 //   .tmp-step-00000200-RUN  --fsync, one rename-->  step-00000200  --retention-->  .trash-step-00000100  --> gone
 //                           an existing step of that number: .old-step-00000200, until the new one is in place
 //
-// Rank 0 creates and renames directories; every rank writes its own file. If the job is killed or power is lost at any moment,
-// the newest committed step stays loadable and nothing blocks a later commit: the next job that acquires the directory removes
-// leftovers. Functions that take Participants are called by all ranks together and fail on all of them alike. One thread at a
-// time.
+// A leader creates and renames directories: rank 0, or the first rank of each host. Every rank writes its own file. If the job
+// is killed or power is lost at any moment, the newest committed step stays loadable and nothing blocks a later commit: the
+// next job that acquires the directory removes leftovers. Functions that take Participants are called by all ranks together and
+// fail on all of them alike. One thread at a time.
 #pragma once
 
 #include <map>
@@ -20,9 +21,12 @@
 #include "core/clock.h"
 #include "core/file_system.h"
 #include "core/log.h"
+#include "engine/checkpoint/host_copies.h"
+#include "engine/checkpoint/job_hosts.h"
 #include "engine/checkpoint/loaded_step.h"
 #include "engine/checkpoint/piece.h"
 #include "engine/checkpoint/retention.h"
+#include "engine/checkpoint/step_copies.h"
 #include "engine/checkpoint/steps.h"
 #include "engine/checkpoint/together.h"
 
@@ -34,6 +38,10 @@ struct CheckpointStoreOptions {
   int64_t keep = 0;    // clean steps that retention keeps (retention.h); 0: all
   // How long acquire() waits for another job to leave the directory: a killed job may take seconds to end.
   std::chrono::milliseconds lock_patience{0};
+  // Above 0: every host has a directory of its own and keeps a copy of the files of that many hosts before it. Any
+  // that many hosts next to each other can be lost.
+  int replicas = 0;
+  JobHosts hosts = {};  // must be given with replicas; without them, more than one host is only checked to share the directory
   Log log = {};
   const Clock* clock = &system_clock();
 };
@@ -50,8 +58,9 @@ class CheckpointStore {
   CheckpointStore(FileSystem& files, CheckpointStoreOptions options);
 
   // Locks the directory for this job until the store is destroyed, and removes what killed jobs left. Throws CheckpointError
-  // (CheckpointNotWritten) naming the holder when another job keeps the directory for longer than lock_patience. save() calls
-  // this if it has not been called.
+  // (CheckpointNotWritten) naming the holder when another job keeps the directory for longer than lock_patience. Throws
+  // ConfigError if hosts share a directory although there are replicas, or do not share it although there are none, or if they
+  // hold steps of different runs. save() calls this if it has not been called.
   void acquire(const Participants& ranks);
   // Returns when the step is durable. Throws CheckpointError (CheckpointNotWritten) when the step cannot be written; the steps
   // before it are as they were. Throws NumericsError when a piece holds a NaN or an infinity: nothing is saved, and all ranks
@@ -59,8 +68,8 @@ class CheckpointStore {
   void save(const SaveRequest& request, const Participants& ranks);
 
   // Opens the newest valid step after comparing every checksum; each rank reads a share. Steps that are not valid are passed
-  // over with a warning. Empty when there are no steps; throws CheckpointError (CheckpointCorrupt) when there are steps but
-  // none is valid.
+  // over with a warning. With replicas, it first copies to each host the files that it lacks. Empty when there are no steps;
+  // throws CheckpointError (CheckpointCorrupt) when there are steps but none is valid.
   std::optional<LoadedStep> open_latest(const Participants& ranks);
   LoadedStep open(int64_t step) const;
 
@@ -72,16 +81,36 @@ class CheckpointStore {
  private:
   std::string path(const std::string& name) const { return options_.directory + "/" + name; }
   void warn(const std::string& text);
+  bool per_host() const { return options_.replicas > 0; }
+  bool leads(const Participants& ranks) const { return per_host() ? options_.hosts.leads() : ranks.rank == 0; }
+  // Runs work on the leaders, and returns what it returned there, by rank.
+  template <typename Work>
+  std::vector<std::string> on_leaders(const Participants& ranks, Work&& work) const;
+  HostDirectory host_directory(const Participants& ranks) { return {files_, options_.directory, options_.hosts, ranks}; }
+  std::string temporary_name(int64_t step) const;
+  void check_sharing(const Participants& ranks);
+  void finish_commits(const Participants& ranks);
+  void find_earlier_starts(const Participants& ranks);
+  std::string mark_of(int host) const;
+  int host_whose_mark_is_here() const;
   void take_lock();
   void clear_leftovers();
-  std::string write_share(const SaveRequest& request, const std::string& temporary, int rank) const;
-  void commit(const SaveRequest& request, const std::string& temporary, const std::vector<std::string>& shares);
+  Manifest write_share(const SaveRequest& request, const std::string& temporary, int rank) const;
+  std::vector<std::string> write_files(const SaveRequest& request, const std::string& temporary, const Participants& ranks);
+  // Both are called by leaders. The first returns the checksum of the manifest.
+  std::string write_manifest(const SaveRequest& request, const std::string& temporary, const std::vector<std::string>& shares,
+                             int64_t created) const;
+  void commit(int64_t step, const std::string& temporary);
   static SavedStep describe(const SaveRequest& request);
-  std::string state_of_last_step(const Participants& ranks) const;
+  std::string state_of_last_step(const Participants& ranks);
+  bool last_step_is_complete(const Participants& ranks);
   void tidy_up(const SavedStep& saved);
   void remove_if_there(const std::string& name);
   void apply_retention(int64_t committed);
+  void apply_agreed_retention(int64_t committed, const Participants& ranks);
+  void remove_steps(const std::vector<int64_t>& steps, const std::vector<StepDirectory>& known);
   std::optional<SavedStep::Content> content_of(const StepDirectory& step);
+  std::optional<LoadedStep> open_latest_of_hosts(const Participants& ranks);
   void set_broken_aside();
   void warn_of_later_steps(int64_t committed);
   // Runs work whose failure must not undo a commit.
@@ -93,6 +122,9 @@ class CheckpointStore {
   std::unique_ptr<FileLock> lock_;
   bool acquired_ = false, warned_of_later_steps_ = false;
   int64_t last_committed_ = -1;
+  StepCopies copies_;                               // with replicas, on leaders
+  std::string origin_;                              // with replicas: the run_id of the job's first start
+  int64_t start_ = 0;                               // with replicas: the number of this start, one more than that of any step
   std::map<int64_t, SavedStep::Content> contents_;  // known steps, on rank 0
   std::set<int64_t> broken_;                        // steps that open_latest passed over
   std::vector<std::string> warnings_;

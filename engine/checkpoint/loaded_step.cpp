@@ -21,7 +21,6 @@
 namespace trivet::checkpoint {
 namespace {
 
-constexpr int64_t kManifestLimitBytes = int64_t{256} << 20;
 constexpr int64_t kShardHeaderLimitBytes = 100'000'008;
 
 // Bytes of a block of a stored piece that are copied to a wanted piece.
@@ -106,7 +105,8 @@ LoadedStep::LoadedStep(LoadedStep&&) noexcept = default;
 LoadedStep& LoadedStep::operator=(LoadedStep&&) noexcept = default;
 LoadedStep::~LoadedStep() = default;
 
-LoadedStep::LoadedStep(FileSystem& files, std::string directory) : files_(&files), directory_(std::move(directory)) {
+LoadedStep::LoadedStep(FileSystem& files, std::string directory, StepFiles which)
+    : files_(&files), directory_(std::move(directory)) {
   reading([&] {
     const std::string path = directory_ + "/" + kManifestName;
     manifest_ = parse_manifest(read_text(files, path, kManifestLimitBytes), path);
@@ -116,7 +116,7 @@ LoadedStep::LoadedStep(FileSystem& files, std::string directory) : files_(&files
               fmt::format("it is the manifest of step {}, but its state is that of step {}", manifest_.step, run_state_.steps));
     check_name(path);
     places_.resize(manifest_.pieces.size());
-    for (const auto& [name, stored] : manifest_.files) open_shard(name);
+    for (const auto& [name, stored] : manifest_.files) open_shard(name, which);
   });
 }
 
@@ -129,9 +129,21 @@ void LoadedStep::check_name(const std::string& path) const {
                               manifest_.step, *named, step_directory_name(manifest_.step)));
 }
 
-void LoadedStep::open_shard(const std::string& name) {
+void LoadedStep::refuse_elsewhere(const std::string& name, const std::string& hosts) const {
+  corrupt(directory_ + "/" + name,
+          fmt::format("is not here; this step is spread over the directories of several hosts (checkpoint.replicas), and the "
+                      "file was saved on {}; copy it from there",
+                      hosts));
+}
+
+void LoadedStep::open_shard(const std::string& name, StepFiles which) {
   const StoredFile& stored = manifest_.files.at(name);
   const std::string path = directory_ + "/" + name;
+  if (const std::string hosts = manifest_.hosts_of(name); !hosts.empty() && files_->kind(path) == EntryKind::Missing) {
+    if (which == StepFiles::All) refuse_elsewhere(name, hosts);
+    elsewhere_[name] = hosts;
+    return;
+  }
   auto shard = std::make_unique<Shard>(Shard{name, files_->open(path), {}, {}});
   if (shard->file->size() != stored.bytes)
     corrupt(path, fmt::format("the file has {} bytes, the manifest says {}", shard->file->size(), stored.bytes));
@@ -208,6 +220,7 @@ void LoadedStep::read(std::span<const Piece> wanted, int threads) const {
     const BlockJob& job = jobs[index];
     const int64_t begin = static_cast<int64_t>(job.block) * kBlockBytes;
     const StoredPiece& piece = manifest_.pieces[job.piece];
+    if (!places_[job.piece].shard) refuse_elsewhere(piece.file, elsewhere_.at(piece.file));
     const int64_t piece_bytes = piece.count * size_of(manifest_.tensors.at(piece.tensor).dtype);
     std::vector<std::byte> data(std::min(kBlockBytes, piece_bytes - begin));
     reading([&] { places_[job.piece].shard->file->read_exactly(places_[job.piece].offset + begin, data); });

@@ -5,6 +5,7 @@
 // Thread-safe. Throws CheckpointError (CheckpointCorrupt) naming the file, tensor and block.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,9 +19,13 @@
 
 namespace trivet::checkpoint {
 
+// Which files of a step must be there. With checkpoint.replicas, a host's directory has only some of them.
+enum class StepFiles : uint8_t { All, ThoseHere };
+
 class LoadedStep final : public TensorSource {
  public:
-  LoadedStep(FileSystem& files, std::string directory);  // directory of a step: ".../step-00000200"
+  // `directory` is that of a step: ".../step-00000200". With ThoseHere, reading what is not here throws.
+  LoadedStep(FileSystem& files, std::string directory, StepFiles which = StepFiles::All);
   LoadedStep(LoadedStep&&) noexcept;
   LoadedStep& operator=(LoadedStep&&) noexcept;
   ~LoadedStep() override;
@@ -32,6 +37,8 @@ class LoadedStep final : public TensorSource {
   const std::string& state() const { return manifest_.state; }
   const RunState& run_state() const { return run_state_; }
   const Manifest& manifest() const { return manifest_; }
+  // Files that are only on other hosts, with the names of these hosts.
+  const std::map<std::string, std::string>& elsewhere() const { return elsewhere_; }
   std::string source() const override { return directory_; }
   const TensorInfo* find(const std::string& name) const override;
 
@@ -43,11 +50,12 @@ class LoadedStep final : public TensorSource {
  private:
   struct Shard;
   struct PiecePosition {  // where a stored piece is
-    const Shard* shard;
-    int64_t offset;  // position of its first byte
+    const Shard* shard;   // null: on another host
+    int64_t offset;       // position of its first byte
   };
   void check_name(const std::string& path) const;
-  void open_shard(const std::string& name);
+  void open_shard(const std::string& name, StepFiles which);
+  [[noreturn]] void refuse_elsewhere(const std::string& name, const std::string& hosts) const;
   void check_entries(Shard& shard);
   void check_wanted(const Piece& piece) const;
   void verify_shard(const Shard& shard) const;
@@ -58,6 +66,7 @@ class LoadedStep final : public TensorSource {
   std::string directory_;
   Manifest manifest_;
   RunState run_state_;
+  std::map<std::string, std::string> elsewhere_;
   std::vector<std::unique_ptr<Shard>> shards_;  // in the order of manifest_.files
   std::vector<PiecePosition> places_;           // [index in manifest_.pieces]
 };

@@ -109,6 +109,20 @@ StoredPiece parse_piece(const Json& json, const Manifest& manifest, const std::s
   return piece;
 }
 
+std::vector<HostFiles> parse_hosts(const Json& json, const Manifest& manifest, const std::string& path) {
+  std::vector<HostFiles> hosts;
+  for (const Json& host : json) {
+    const std::string where = path + ": hosts";
+    hosts.push_back({to_text(member(host, "name", where), where), {}});
+    for (const Json& file : member(host, "files", where)) {
+      hosts.back().files.push_back(safe_name(to_text(file, where), where));
+      if (!manifest.files.contains(hosts.back().files.back()))
+        corrupt(where, fmt::format("file \"{}\" is not in \"files\"", hosts.back().files.back()));
+    }
+  }
+  return hosts;
+}
+
 // Compares the checksum in the first line and returns its digits.
 std::string check_hash(std::string_view text, const std::string& path) {
   const size_t line = std::min(hash_line("").size(), text.size());
@@ -164,6 +178,8 @@ Json to_json(const StoredPiece& piece) {
           {"crc32c", hex_of(piece.block_crc32c)}};
 }
 
+Json to_json(const HostFiles& host) { return {{"name", host.host}, {"files", host.files}}; }
+
 Json to_json(const StoredFile& file) {
   return {{"bytes", file.bytes},
           {"header_bytes", file.header_bytes},
@@ -179,6 +195,14 @@ int64_t Manifest::bytes() const {
   return sum;
 }
 
+std::string Manifest::hosts_of(const std::string& file) const {
+  std::string text;
+  for (const HostFiles& host : hosts)
+    if (std::find(host.files.begin(), host.files.end(), file) != host.files.end())
+      text += (text.empty() ? "" : ", ") + printable(host.host);
+  return text;
+}
+
 std::string to_text(const Manifest& manifest) {
   Json json = {{"format", kFormat},         {"version", kVersion},         {"run_id", manifest.run_id},
                {"step", manifest.step},     {"created", manifest.created}, {"ranks", manifest.ranks},
@@ -190,6 +214,12 @@ std::string to_text(const Manifest& manifest) {
   for (const auto& [name, file] : manifest.files) json["files"][name] = to_json(file);
   json["pieces"] = Json::array();
   for (const StoredPiece& piece : manifest.pieces) json["pieces"].push_back(to_json(piece));
+  if (!manifest.hosts.empty()) {
+    json["origin"] = manifest.origin;
+    json["start"] = manifest.start;
+    json["hosts"] = Json::array();
+    for (const HostFiles& host : manifest.hosts) json["hosts"].push_back(to_json(host));
+  }
   const std::string rest = json.dump(1, ' ', false, Json::error_handler_t::replace).substr(1) + "\n";
   return hash_line(rest) + rest;
 }
@@ -215,6 +245,14 @@ Manifest parse_share(std::string_view text, const std::string& path) {
   for (const auto& [name, value] : member(json, "files", path).items())
     manifest.files[safe_name(name, path)] = parse_file(value, fmt::format("{}: file \"{}\"", path, name));
   for (const Json& piece : member(json, "pieces", path)) manifest.pieces.push_back(parse_piece(piece, manifest, path));
+  if (json.contains("hosts")) {
+    manifest.hosts = parse_hosts(json["hosts"], manifest, path);
+    manifest.start = to_count(member(json, "start", path), path);
+    manifest.origin = to_text(member(json, "origin", path), path);
+    if (!is_safe_run_id(manifest.origin))
+      corrupt(path, fmt::format("origin: \"{}\" is not accepted; it must be of the form [A-Za-z0-9._-]{{1,64}}",
+                                printable(manifest.origin)));
+  }
   return manifest;
 }
 

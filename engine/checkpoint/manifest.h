@@ -18,6 +18,7 @@ namespace trivet::checkpoint {
 
 inline constexpr int64_t kBlockBytes = int64_t{1} << 20;  // a checksum covers at most this much of one piece
 inline constexpr const char* kManifestName = "manifest.json";
+inline constexpr int64_t kManifestLimitBytes = int64_t{256} << 20;
 
 struct TensorInfo {
   DType dtype = DType::Float32;
@@ -38,6 +39,12 @@ struct StoredFile {
   uint64_t xxh3 = 0;  // hash of the complete file
 };
 
+// What a host was given of a step, if each host has a directory of its own (checkpoint.replicas).
+struct HostFiles {
+  std::string host;
+  std::vector<std::string> files;
+};
+
 struct Manifest {
   std::string run_id;
   int64_t step = 0;
@@ -47,9 +54,14 @@ struct Manifest {
   std::map<std::string, StoredFile> files;
   std::vector<StoredPiece> pieces;
   std::string config, state;
-  std::string xxh3;  // hash of the text that it was read from; empty if it was not read
+  std::vector<HostFiles> hosts;  // empty: the directory was the same for all ranks
+  std::string origin;            // with hosts: the run_id of the first start of the job
+  int64_t start = 0;             // with hosts: how often the job had been started on what these hosts held; 1: the first time
+  std::string xxh3;              // hash of the text that it was read from; empty if it was not read
 
   int64_t bytes() const;  // all files except the manifest
+  // The hosts that were given this file: "node1, node2"; empty if there is no such list.
+  std::string hosts_of(const std::string& file) const;
 };
 
 std::string to_text(const Manifest& manifest);

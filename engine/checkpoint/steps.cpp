@@ -54,12 +54,12 @@ std::vector<StepDirectory> readable_steps(FileSystem& files, const std::string& 
   }
 }
 
-LoadedStep open_newest(FileSystem& files, const std::string& directory) {
+LoadedStep open_newest(FileSystem& files, const std::string& directory, StepFiles which) {
   std::string reasons;
   const auto steps = readable_steps(files, directory);
   for (auto entry = steps.rbegin(); entry != steps.rend(); ++entry) {
     try {
-      return LoadedStep(files, directory + "/" + entry->name);
+      return LoadedStep(files, directory + "/" + entry->name, which);
     } catch (const CheckpointError& error) {
       if (error.exit_code() != ExitCode::CheckpointCorrupt) throw;
       reasons += fmt::format("\n  {}", error.what());

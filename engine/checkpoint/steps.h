@@ -24,7 +24,7 @@ std::vector<StepDirectory> list_steps(FileSystem& files, const std::string& dire
 // The same for callers that will read a step: throws CheckpointError (CheckpointCorrupt) if the directory cannot be listed.
 std::vector<StepDirectory> readable_steps(FileSystem& files, const std::string& directory);
 // Opens the newest step whose manifest, sizes and headers are valid, without reading its data. For one process that only reads.
-LoadedStep open_newest(FileSystem& files, const std::string& directory);
+LoadedStep open_newest(FileSystem& files, const std::string& directory, StepFiles which = StepFiles::All);
 
 std::optional<int64_t> parse_step(std::string_view name);  // "step-00000200" -> 200
 std::string displaced_name(int64_t step);                  // ".old-step-00000200"

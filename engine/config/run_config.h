@@ -65,6 +65,7 @@ struct CheckpointConfig {
   bool asynchronous = true;
   WarningSignal signal = WarningSignal::None;
   SignalAction signal_action = SignalAction::Save;
+  int replicas = 0;          // hosts that hold each file in addition to the one that wrote it; 0: all hosts share the directory
   double stop_seconds = 25;  // from SIGTERM until the run ends, saved or not; 0: no limit. Launchers and Slurm wait 30 s
 };
 

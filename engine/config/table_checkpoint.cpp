@@ -44,6 +44,12 @@ void add_checkpoint_keys(KeyTable& table) {
       .key("keep", &C::keep, "number of newest checkpoints kept, not counting those saved right after a skipped step; 0: all")
       .at_least(0)
       .active_when(when, saves);
+  checkpoint
+      .key("replicas", &C::replicas,
+           "0: all hosts must share `directory`; above 0: each host has its own, which also keeps copies of the files of that "
+           "many hosts before it, so that any that many hosts next to each other can be lost")
+      .at_least(0)
+      .active_when(when, saves);
   checkpoint.key("asynchronous", &C::asynchronous, "training continues while a checkpoint is written")
       .active_when(
           when + ", nothing is offloaded to files, and no optimizer states are offloaded from a GPU to its host",
@@ -69,7 +75,7 @@ void add_checkpoint_keys(KeyTable& table) {
   checkpoint.inert("load_universal", "false", "read the universal format",
                    "a checkpoint holds global shapes and loads on any layout");
   checkpoint.inert("checkpoint_serialization", "true", "PyTorch's zip format", "the format is Trivet's own");
-  checkpoint.unsupported("use_node_local_storage", "false", "every host writes its own files");
+  checkpoint.unsupported("use_node_local_storage", "false", "every host writes its own files").instead("checkpoint.replicas");
   add_writers(table);
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <random>
 
 #include "core/file_system.h"
@@ -29,7 +30,9 @@ Checkpoints::Checkpoints(Run& run) : run_(run), group_(run.world.group().subgrou
   run_id_ = ranks().gather(fmt::format("{:08x}", std::random_device{}())).front();
   const std::string& directory = run.config.checkpoint.directory;
   if (directory.empty()) return;
-  store_ = std::make_unique<checkpoint::CheckpointStore>(real_file_system(), store_options(directory));
+  hosts_ = checkpoint::find_hosts(*group_, run.world.host());
+  warn_of_missing_replicas();
+  store_ = std::make_unique<checkpoint::CheckpointStore>(real_file_system(), own_store_options());
   store_->acquire(ranks());
   saver_ = std::make_unique<checkpoint::AsyncSaver>(*store_, ranks(), staging_memory_, run.log, staging());
 }
@@ -40,6 +43,21 @@ checkpoint::CheckpointStoreOptions Checkpoints::store_options(const std::string&
           .keep = run_.config.checkpoint.keep,
           .lock_patience = std::chrono::seconds(10),
           .log = run_.log};
+}
+
+checkpoint::CheckpointStoreOptions Checkpoints::own_store_options() const {
+  checkpoint::CheckpointStoreOptions options = store_options(run_.config.checkpoint.directory);
+  options.replicas = std::min(run_.config.checkpoint.replicas, hosts_.count());
+  options.hosts = hosts_;
+  return options;
+}
+
+// A job that goes on with fewer hosts keeps as many copies as it can.
+void Checkpoints::warn_of_missing_replicas() const {
+  const int wanted = run_.config.checkpoint.replicas;
+  if (wanted < hosts_.count() || wanted == 0 || !run_.is_first_rank()) return;
+  run_.log.warning(fmt::format("checkpoint.replicas: {} copies need {} hosts, and this job has {}: every file is kept on {}",
+                               wanted, wanted + 1, hosts_.count(), hosts_.count() == 1 ? "this host alone" : "each of them"));
 }
 
 checkpoint::Staging Checkpoints::staging() {

@@ -21,7 +21,7 @@ class Checkpoints {
 
   // The ranks, in a group that only checkpoints use.
   comm::Participants ranks() const { return comm::over_group(*group_); }
-  // A store of this run, for the directory that it saves to or for another one.
+  // A store of this run, for a directory that it only reads. All ranks must see the same steps there.
   checkpoint::CheckpointStoreOptions store_options(const std::string& directory) const;
   checkpoint::CheckpointStore* store() { return store_.get(); }  // null: the run saves nothing
 
@@ -36,10 +36,13 @@ class Checkpoints {
   MemoryBytes staging_memory() const { return staging_memory_.peak(); }  // of saves in the background
 
  private:
+  checkpoint::CheckpointStoreOptions own_store_options() const;
+  void warn_of_missing_replicas() const;
   checkpoint::Staging staging();
 
   Run& run_;
   std::unique_ptr<comm::ProcessGroup> group_;
+  checkpoint::JobHosts hosts_;
   std::string run_id_;
   MemoryMeter staging_memory_;
   std::unique_ptr<checkpoint::CheckpointStore> store_;

@@ -104,6 +104,26 @@ TEST_F(CheckpointCommand, ListAndShowDoNotVouchForDataTheyHaveNotRead) {
               AllOf(HasSubstr("\"status\": \"verified\""), HasSubstr("\"status\": \"damaged\"")));
 }
 
+// The directory of one of two hosts, with the file of its own rank.
+TEST_F(CheckpointCommand, AStepThatIsSpreadOverHostsIsPartial) {
+  checkpoint::Manifest manifest = LoadedStep(real_file_system(), path("a") + "/step-00000020").manifest();
+  manifest.origin = "a";
+  manifest.start = 1;
+  manifest.files["rank-00001.safetensors"] = {.bytes = 100, .header_bytes = 8};
+  manifest.hosts = {{"node1", {"rank-00000.safetensors"}}, {"node2", {"rank-00001.safetensors"}}};
+  std::ofstream(path("a") + "/step-00000020/manifest.json") << to_text(manifest);
+  const std::string there = "1 of 2 files are here; rank-00001.safetensors is on node2";
+  const Outcome list = run("list " + path("a"));
+  EXPECT_EQ(list.exit_code, 0);
+  EXPECT_THAT(list.output, HasSubstr("partial (data not read): " + there));
+  EXPECT_THAT(run("show " + path("a")).output, HasSubstr("partial (data not read): " + there));
+  EXPECT_THAT(run("verify " + path("a") + "/step-00000020").output, HasSubstr("partly verified: " + there));
+  EXPECT_THAT(run("list --json " + path("a")).output,
+              AllOf(HasSubstr("\"status\": \"partial\""), HasSubstr("\"rank-00001.safetensors\": \"node2\"")));
+  std::filesystem::resize_file(path("a") + "/step-00000020/rank-00000.safetensors", 50);
+  EXPECT_EQ(run("verify " + path("a")).exit_code, 15) << "what is there must be valid";
+}
+
 TEST_F(CheckpointCommand, ShowTellsWhichFileHoldsWhat) {
   for (const std::string& target : {path("a"), path("a") + "/step-00000020"})
     EXPECT_THAT(run("show " + target).output,

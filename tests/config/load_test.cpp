@@ -39,7 +39,7 @@ TEST(ParseConfig, AWholeConfigIsRead) {
   "scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": 1000, "warmup_num_steps": 50}},
   "bf16": {"enabled": true}, "gradient_clipping": 1.0,
   "zero_optimization": {"stage": 2, "reduce_bucket_size": 5e8},
-  "checkpoint": {"directory": "checkpoints", "every_steps": 200, "keep": 3}
+  "checkpoint": {"directory": "checkpoints", "every_steps": 200, "keep": 3, "replicas": 1}
 })",
                                      "a.json");
   EXPECT_EQ(config.model.type, model::Type::Llama);
@@ -52,6 +52,7 @@ TEST(ParseConfig, AWholeConfigIsRead) {
   EXPECT_EQ(config.model_dtype(), DType::BFloat16);
   EXPECT_EQ(config.zero.reduce_bucket_size, 500'000'000);
   EXPECT_EQ(config.checkpoint.keep, 3);
+  EXPECT_EQ(config.checkpoint.replicas, 1);
 }
 
 TEST(ParseConfig, TheNetworkBetweenHostsIsRead) {

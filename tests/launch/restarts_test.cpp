@@ -234,6 +234,18 @@ TEST_F(StartAgain, ResumesFromItsOwnCheckpointsOnceItHasSome) {
   EXPECT_THAT(next_start(start, lost({}))->request.program, ElementsAre("python3", "train.py"));
 }
 
+// The host of the launcher may have lost its directory, or may not be one of the job's hosts.
+TEST_F(StartAgain, ResumesFromStepsThatOnlyOtherHostsHave) {
+  cli::JobStart start = job("a slots=2\nb slots=2\n", -1, 1);
+  const std::string file = config(R"("train_batch_size": 8)");
+  start.request.program = {"trivet", "train", file, "--set", "checkpoint.replicas=1"};
+  EXPECT_THAT(next_start(start, lost({"b"}))->request.program,
+              ElementsAre("trivet", "train", file, "--set", "checkpoint.replicas=1", "--resume"));
+  start.request.program.insert(start.request.program.end(), {"--resume", "other"});
+  EXPECT_THAT(next_start(start, lost({"b"}))->request.program,
+              ElementsAre("trivet", "train", file, "--set", "checkpoint.replicas=1", "--resume", "other"));
+}
+
 TEST_F(StartAgain, DoesNotContinueAnotherRun) {
   cli::JobStart start = job("a slots=2\n", -1, -1);
   const std::string file = config(R"("train_batch_size": 8)");
