@@ -124,10 +124,11 @@ Worker::Step Worker::begin_step(std::span<const Microbatch> microbatches, const 
   return {.microbatches = on_device(microbatches), .seed = numbers.seed, .scalars = on_device(numbers)};
 }
 
-void Worker::run_program(const Step& step, NotFiniteSearch* search) {
+void Worker::run_program(const Step& step, const ProgramWatch& watch) {
   timeline::Recorder* const recorder = resources_.recorder;
   results_.begin(resources_.kernels);
   parameters_.begin_step();
+  if (watch.audited_microbatch) parameters_.begin_audit(*watch.audited_microbatch);
   executor_.run(programs_.train, programs_.recompute,
                 {.microbatches = step.microbatches,
                  .results = &results_,
@@ -136,7 +137,8 @@ void Worker::run_program(const Step& step, NotFiniteSearch* search) {
                  .gradient_divisor = gradient_divisor_,
                  .training = true,
                  .recorder = recorder && recorder->recording() ? recorder : nullptr,
-                 .search = search});
+                 .search = watch.search});
+  if (watch.audited_microbatch) parameters_.digest_totals();
   if (recorder) recorder->end_program();
 }
 
@@ -168,10 +170,24 @@ void Worker::run_whole(const Step& step) {
 }
 
 StepLoss Worker::forward_backward(std::span<const Microbatch> microbatches, const StepNumbers& numbers,
-                                  NotFiniteSearch* search) {
-  run_program(begin_step(microbatches, numbers), search);
+                                  const ProgramWatch& watch) {
+  run_program(begin_step(microbatches, numbers), watch);
   results_.read(resources_.kernels);
   return results_.loss();
+}
+
+// Its loss goes where evaluations put theirs, and is not used.
+void Worker::recompute(const Microbatch& microbatch, const StepNumbers& numbers) {
+  check(microbatch, sample_, micro_batch_size_);
+  const std::vector<Microbatch> batch = on_device({&microbatch, 1});
+  parameters_.begin_recomputation();
+  executor_.run(programs_.audit, programs_.recompute,
+                {.microbatches = batch,
+                 .results = &evaluation_,
+                 .seed = numbers.seed,
+                 .scalars = on_device(numbers),
+                 .gradient_divisor = gradient_divisor_,
+                 .training = true});
 }
 
 StepOutcome Worker::update(const StepNumbers& numbers) {
