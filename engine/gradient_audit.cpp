@@ -274,12 +274,12 @@ std::optional<Mistake> wrong_contribution(const GradientAudit& audit, const std:
   std::vector<std::string> hosts;
   for (const RankDigests& digests : of_rank) hosts.push_back(digests.host);
   const bool one_host = std::all_of(hosts.begin(), hosts.end(), [&](const std::string& host) { return host == hosts.front(); });
-  throw CommError(
-      ExitCode::RanksDisagree,
-      fmt::format("step {}: {}; the memory, a processor{} of host {} changed a value: take {} out of the job and resume "
-                  "from a checkpoint; this step changed no weight (audit.every_steps)",
-                  audit.step, mistake->what, one_host ? "" : " or the network", hosts_text(mistake->ranks, hosts),
-                  mistake->ranks.size() == 1 ? "that host" : "the host that is at fault"));
+  const char* const cause = one_host ? "the memory or a processor" : "the memory, a processor or the network";
+  const char* const advice = mistake->ranks.size() == 1 ? "that host" : "the host that is at fault";
+  throw CommError(ExitCode::RanksDisagree,
+                  fmt::format("step {}: {}; {} of host {} changed a value: take {} out of the job and resume from a checkpoint; this "
+                              "step changed no weight (audit.every_steps)",
+                              audit.step, mistake->what, cause, hosts_text(mistake->ranks, hosts), advice));
 }
 
 std::vector<uint64_t> recomputed_of(const std::vector<GradientDigest>& digests) {
