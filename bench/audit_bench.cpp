@@ -1,5 +1,5 @@
-// Measures the price of audits: of audit.weights_every, the time of one comparison of weights as a share of the steps between two
-// comparisons; of audit.every_steps 100, the time by which an audited step is longer as a share of 100 steps.
+// Measures the price of audits: of audit.weights_every, the time of one comparison of weights as a share of the steps between
+// two comparisons; of audit.every_steps 100, the time by which an audited step is longer as a share of 100 steps.
 //
 //   audit_bench [ROUNDS]        default: 7
 //
@@ -113,9 +113,10 @@ int main(int argc, char** argv) {
              AuditConfig{}.weights_every);
   for (const Size& size : {Size{"GPT 3.3M", 4, 256, 8, 256, 8}, Size{"GPT 124M", 12, 768, 12, 50257, 2}})
     for (const bool bf16 : {false, true}) comm::run_threads(2, [&](comm::World& world) { measure(world, size, bf16, rounds); });
-  fmt::print("\n| model | ZeRO stage | microbatches per rank | step, ms | audited step, ms | price at every {} steps |\n"
-             "|---|---|---|---|---|---|\n",
-             kEverySteps);
+  fmt::print(
+      "\n| model | ZeRO stage | microbatches per rank | step, ms | audited step, ms | price at every {} steps |\n"
+      "|---|---|---|---|---|---|\n",
+      kEverySteps);
   for (const Size& size : {Size{"GPT 3.3M", 4, 256, 8, 256, 8}, Size{"GPT 124M", 12, 768, 12, 50257, 4}})
     for (const int stage : {0, 1, 2, 3})
       for (const int64_t accumulation : {1, 2})

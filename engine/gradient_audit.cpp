@@ -276,10 +276,11 @@ std::optional<Mistake> wrong_contribution(const GradientAudit& audit, const std:
   const bool one_host = std::all_of(hosts.begin(), hosts.end(), [&](const std::string& host) { return host == hosts.front(); });
   const char* const cause = one_host ? "the memory or a processor" : "the memory, a processor or the network";
   const char* const advice = mistake->ranks.size() == 1 ? "that host" : "the host that is at fault";
-  throw CommError(ExitCode::RanksDisagree,
-                  fmt::format("step {}: {}; {} of host {} changed a value: take {} out of the job and resume from a checkpoint; this "
-                              "step changed no weight (audit.every_steps)",
-                              audit.step, mistake->what, cause, hosts_text(mistake->ranks, hosts), advice));
+  throw CommError(
+      ExitCode::RanksDisagree,
+      fmt::format("step {}: {}; {} of host {} changed a value: take {} out of the job and resume from a checkpoint; this "
+                  "step changed no weight (audit.every_steps)",
+                  audit.step, mistake->what, cause, hosts_text(mistake->ranks, hosts), advice));
 }
 
 std::vector<uint64_t> recomputed_of(const std::vector<GradientDigest>& digests) {

@@ -66,10 +66,10 @@ std::string recompute_text(const Config& config) {
 std::string audit_text(const Plan& plan) {
   const int64_t every = plan.config.audit.every_steps;
   if (every == 0) return "";
-  return fmt::format("audit     of gradients every {} steps: {} again; memory includes this, communication and compute do not\n",
-                     every,
-                     plan.mesh.size(Axis::Data) > 1 ? "each data rank computes a microbatch of another one"
-                                                    : "the ranks compute one microbatch");
+  return fmt::format(
+      "audit     of gradients every {} steps: {} again; memory includes this, communication and compute do not\n", every,
+      plan.mesh.size(Axis::Data) > 1 ? "each data rank computes a microbatch of another one"
+                                     : "the ranks compute one microbatch");
 }
 
 // The largest traffic of this line on any rank.

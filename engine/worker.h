@@ -76,6 +76,7 @@ class Worker {
   };
 
   Step begin_step(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
+  StepInputs training_inputs(const Step& step, StepResults& results) const;
   void run_program(const Step& step, const ProgramWatch& watch = {});
   void run_optimizer(const StepScalars& scalars);
   void run_whole(const Step& step);

@@ -182,8 +182,10 @@ void ParameterGroup::end_contribution(Number scale, int microbatch) {
   scratch_.reset();
 }
 
+double ParameterGroup::contribution_limit() const { return fixed_point::limit(options_.fixed_point_terms); }
+
 void ParameterGroup::add_contribution(size_t index, Number scale) {
-  const double limit = fixed_point::limit(options_.fixed_point_terms);
+  const double limit = contribution_limit();
   const FlatParameter& parameter = layout_.parameters[index];
   const TensorView sum = accumulator().slice(parameter.offset, parameter.elements());
   const TensorView contribution = scratch_.view().slice(parameter.offset, parameter.elements());
@@ -203,7 +205,7 @@ void ParameterGroup::add_contribution(size_t index, Number scale) {
 // digest.
 void ParameterGroup::digest_contribution(size_t index, Number scale, int microbatch) {
   constexpr int64_t kMost = int64_t{1} << 16;  // elements at a time
-  const double limit = fixed_point::limit(options_.fixed_point_terms);
+  const double limit = contribution_limit();
   const FlatParameter& parameter = layout_.parameters[index];
   const ScopedTensor refused(resources_.buffers, DType::Int64, {1});  // they are counted when they are added
   const ScopedTensor rounded(resources_.buffers, accumulator_dtype(), {std::min(kMost, parameter.elements())});

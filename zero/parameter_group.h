@@ -135,6 +135,7 @@ class ParameterGroup {
   bool total_is_in_flight() const {
     return options_.lifetimes.shard_gradients && gradient_shard_dtype() != accumulator_dtype();
   }
+  double contribution_limit() const;  // of values that can be put on the fixed-point grid
   void add_contribution(size_t index, Number scale);
   void digest_contribution(size_t index, Number scale, int microbatch);
   void clear_unwritten(TensorView whole);

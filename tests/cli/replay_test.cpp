@@ -94,7 +94,8 @@ TEST_F(Replay, RefusesWhatItCannotCompare) {
                                              "that step, and --metrics is not given"));
   EXPECT_THAT(refusal("--step 9 --metrics metrics.jsonl"), HasSubstr("--step 9: the run ends at step 8"));
   EXPECT_THAT(refusal("--step 6 --metrics none.jsonl"), HasSubstr("none.jsonl: cannot be read"));
-  EXPECT_THAT(refusal("--step 6 --metrics config.json"), HasSubstr("config.json:1: \"{\" is not a line of trivet train --metrics"));
+  EXPECT_THAT(refusal("--step 6 --metrics config.json"),
+              HasSubstr("config.json:1: \"{\" is not a line of trivet train --metrics"));
 }
 
 TEST_F(Replay, NeedsTheLayoutOfTheRunInRunMode) {

@@ -78,7 +78,8 @@ TEST(MicrobatchLoader, AnyRankCanLoadTheMicrobatchesOfAnotherByNumber) {
     EXPECT_EQ(numbered.view.first_sample, own.view.first_sample) << number;
   }
   HostMicrobatch out;
-  const MicrobatchLoader loader(counting(300, 8), SampleOrder(36, 5, true), {.micro_batch = 2, .accumulation = 2, .data_size = 3});
+  const MicrobatchLoader loader(counting(300, 8), SampleOrder(36, 5, true),
+                                {.micro_batch = 2, .accumulation = 2, .data_size = 3});
   EXPECT_THROW(loader.fill_numbered(1, 6, out), std::logic_error);
 }
 
