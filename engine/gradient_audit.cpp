@@ -151,6 +151,17 @@ std::optional<Mistake> wrong_accumulator(const Mesh& mesh, const std::vector<Ran
   return std::nullopt;
 }
 
+// The ranks with a part in the sum over ranks that `holder` has: at ZeRO stages 2 and 3 a pipeline rank that uses a weight of
+// another one sums its own gradients of it over ranks, and sends the result to the holder.
+std::set<int> makers_of(const Mesh& mesh, const std::vector<RankDigests>& of_rank, int holder, const PartName& part) {
+  const Coordinates place = mesh.coordinates_of(holder);
+  std::set<int> makers{holder};
+  for (const int rank : mesh.ranks_at({{Axis::Data, place[Axis::Data]}, {Axis::Tensor, place[Axis::Tensor]}}))
+    for (const GradientDigest& digest : of_rank[rank].digests)
+      if (digest.parameter == part.first && digest.shard == part.second && digest.accumulated != 0) makers.insert(rank);
+  return makers;
+}
+
 // The first parameter of which ranks hold a sum over ranks that is not the sum of what the ranks had.
 std::optional<Mistake> wrong_sum(const Mesh& mesh, const std::vector<RankDigests>& of_rank) {
   for (int tensor = 0; tensor < mesh.size(Axis::Tensor); ++tensor) {
@@ -163,10 +174,10 @@ std::optional<Mistake> wrong_sum(const Mesh& mesh, const std::vector<RankDigests
     for (const int rank : ranks)
       for (const GradientDigest& digest : of_rank[rank].digests)
         if (digest.holds_total && digest.total != accumulated.at({digest.parameter, digest.shard}))
-          wrong[digest.parameter].insert(rank);
+          wrong[digest.parameter].merge(makers_of(mesh, of_rank, rank, {digest.parameter, digest.shard}));
     if (wrong.empty()) continue;
-    const auto& [parameter, holders] = *wrong.begin();
-    const std::vector<int> found(holders.begin(), holders.end());
+    const auto& [parameter, makers] = *wrong.begin();
+    const std::vector<int> found(makers.begin(), makers.end());
     return Mistake{
         fmt::format("the gradient of {} that {} received as the sum over ranks is not the sum of what the ranks sent",
                     parameter, ranks_text(found)),

@@ -78,23 +78,24 @@ class Planter final : public kernels::KernelObserver {
   uint64_t products = 0;  // since the step began
 
   void asked(const kernels::Matmul& product) override {
-    if (placement && placement->fault == Fault::Weight && products == placement->moment)
-      flip_one_of(whole_weights(*engine), *placement, *planted);
+    if (waits_for(Fault::Weight)) flip_one_of(whole_weights(*engine), *placement, *planted);
     out_ = product.out;
   }
   void ended(const kernels::KernelCall& call) override {
     if (call.kernel != "matmul") return;
-    const bool here = placement && !planted->done && products++ >= placement->moment;
-    if (!placement) ++products;
-    if (!here) return;
-    if (placement->fault == Fault::Accumulator) flip_one_of(own_gradients(*engine), *placement, *planted);
-    if (placement->fault == Fault::Gradient && call.result == kernels::Result::WeightGradient && out_.dtype == DType::Float32) {
+    if (waits_for(Fault::Accumulator)) flip_one_of(own_gradients(*engine), *placement, *planted);
+    if (waits_for(Fault::Gradient) && call.result == kernels::Result::WeightGradient && out_.dtype == DType::Float32) {
       flip(out_, placement->place, placement->bit);
       planted->done = true;
     }
+    ++products;
   }
 
  private:
+  bool waits_for(Fault fault) const {
+    return placement && placement->fault == fault && !planted->done && products >= placement->moment;
+  }
+
   TensorView out_;
 };
 
