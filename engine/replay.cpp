@@ -89,6 +89,16 @@ std::map<int64_t, uint32_t> run_steps(trainer::Run& run, int64_t last) {
   return bits;
 }
 
+// The bits that the run wrote for the steps after `done`.
+std::map<int64_t, uint32_t> recorded_losses(const ReplayOptions& options, int64_t done) {
+  if (options.metrics_file.empty()) return {};
+  auto recorded = monitor::read_loss_bits(options.metrics_file, done + 1, options.step);
+  if (!recorded.contains(options.step))
+    throw DataError(ExitCode::Usage, fmt::format("{}: has no line of step {}; use the metrics of a run that reached it",
+                                                 options.metrics_file, options.step));
+  return recorded;
+}
+
 std::string loss_difference(const std::map<int64_t, uint32_t>& recorded, const std::map<int64_t, uint32_t>& replayed,
                             const std::string& file) {
   for (const auto& [step, bits] : recorded)
@@ -203,9 +213,7 @@ std::string replay(const Config& config, comm::World& world, const ReplayOptions
   trainer::Run run(config, world, train_options);
   check_can_compare(run, options, checkpoints, directory);
   if (checkpoints.start) trainer::continue_from(run, *checkpoints.start);
-  std::map<int64_t, uint32_t> recorded;
-  if (run.is_first_rank() && !options.metrics_file.empty())
-    recorded = monitor::read_loss_bits(options.metrics_file, run.steps_done() + 1, options.step);
+  const auto recorded = run.is_first_rank() ? recorded_losses(options, run.steps_done()) : std::map<int64_t, uint32_t>{};
 
   const auto replayed = run_steps(run, options.step);
   std::string difference = loss_difference(recorded, replayed, options.metrics_file);
@@ -223,7 +231,9 @@ std::string replay(const Config& config, comm::World& world, const ReplayOptions
                                       : "the config is another one: " + changed));
   std::vector<std::string> equal;
   if (!options.metrics_file.empty())
-    equal.push_back(fmt::format("{} losses are equal to {}", recorded.size(), options.metrics_file));
+    equal.push_back(fmt::format("{} equal to {}",
+                                recorded.size() == 1 ? "1 loss is" : fmt::format("{} losses are", recorded.size()),
+                                options.metrics_file));
   if (checkpoints.end)
     equal.push_back(
         fmt::format("{} tensors are equal to {}", checkpoints.end->manifest().tensors.size(), checkpoints.end->directory()));

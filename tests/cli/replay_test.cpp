@@ -45,7 +45,7 @@ class Replay : public testing::Test {
 
 TEST_F(Replay, SaysThatAllIsEqualOnAnyLayoutAndSavesNothing) {
   const std::string all_equal =
-      "replay of step 6 from checkpoints/step-00000003: 3 losses are equal to metrics.jsonl, 36 tensors are equal to "
+      "replay of step 6 from checkpoints/step-00000003: 3 losses are equal to metrics.jsonl, 48 tensors are equal to "
       "checkpoints/step-00000006\n";
   for (const char* flags : {"--ranks 2", "", "--ranks 3 --set zero_optimization.stage=3",
                             "--ranks 2 --set parallel.tensor=2 --set zero_optimization.stage=0"}) {
@@ -60,7 +60,7 @@ TEST_F(Replay, SaysThatAllIsEqualOnAnyLayoutAndSavesNothing) {
 TEST_F(Replay, StartsAtTheNewestCheckpointBeforeTheStep) {
   EXPECT_THAT(folder.run("replay config.json --step 8").text, HasSubstr("step 8 from checkpoints/step-00000006: "));
   EXPECT_THAT(folder.run("replay config.json --step 7 --metrics metrics.jsonl").text,
-              HasSubstr("step 7 from checkpoints/step-00000006: 1 losses are equal to metrics.jsonl\n"));
+              HasSubstr("step 7 from checkpoints/step-00000006: 1 loss is equal to metrics.jsonl\n"));
   EXPECT_THAT(folder.run("replay config.json --step 3").text, HasSubstr("step 3 from the beginning"));
 }
 
@@ -81,7 +81,7 @@ TEST_F(Replay, NamesTheFirstTensorAndElementThatDiffers) {
   EXPECT_THAT(output.errors, AllOf(HasSubstr("embedding.tokens.weight[0, 0] is "), HasSubstr("elements differ on rank 0")));
   const Output changed = folder.run("replay config.json --step 6 --set gradient_clipping=0.5");
   EXPECT_EQ(changed.code, 12);
-  EXPECT_THAT(changed.errors, HasSubstr("the config is another one: gradient_clipping is 0.5, and was 0.0"));
+  EXPECT_THAT(changed.errors, HasSubstr("the config is another one: gradient_clipping is 0.5, and was 1.0"));
 }
 
 TEST_F(Replay, RefusesWhatItCannotCompare) {
@@ -93,6 +93,8 @@ TEST_F(Replay, RefusesWhatItCannotCompare) {
   EXPECT_THAT(refusal("--step 5"), HasSubstr("--step 5: there is nothing to compare with: \"checkpoints\" has no checkpoint of "
                                              "that step, and --metrics is not given"));
   EXPECT_THAT(refusal("--step 9 --metrics metrics.jsonl"), HasSubstr("--step 9: the run ends at step 8"));
+  folder.write("short.jsonl", folder.read("metrics.jsonl").substr(0, folder.read("metrics.jsonl").find("{\"step\": 5")));
+  EXPECT_THAT(refusal("--step 6 --metrics short.jsonl"), HasSubstr("short.jsonl: has no line of step 6"));
   EXPECT_THAT(refusal("--step 6 --metrics none.jsonl"), HasSubstr("none.jsonl: cannot be read"));
   EXPECT_THAT(refusal("--step 6 --metrics config.json"),
               HasSubstr("config.json:1: \"{\" is not a line of trivet train --metrics"));
@@ -101,7 +103,7 @@ TEST_F(Replay, RefusesWhatItCannotCompare) {
 TEST_F(Replay, NeedsTheLayoutOfTheRunInRunMode) {
   const std::string run = " --set audit.every_steps=0 --set reproducible=run --set checkpoint.directory=run ";
   ASSERT_EQ(folder.run("train config.json --ranks 2" + run).code, 0);
-  EXPECT_THAT(folder.run("replay config.json --step 6 --ranks 2" + run).text, HasSubstr("36 tensors are equal"));
+  EXPECT_THAT(folder.run("replay config.json --step 6 --ranks 2" + run).text, HasSubstr("48 tensors are equal"));
   const Output ranks = folder.run("replay config.json --step 6 --ranks 3" + run);
   EXPECT_EQ(ranks.code, 2);
   EXPECT_THAT(ranks.errors, HasSubstr("there are 3 ranks here and 2 in run/step-00000003"));
