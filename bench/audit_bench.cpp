@@ -1,10 +1,10 @@
-// Measures the price of audit.weights_every: the time of one comparison of weights, as a share of the steps between two
-// comparisons.
+// Measures the price of audits: of audit.weights_every, the time of one comparison of weights as a share of the steps between
+// two comparisons; of audit.every_steps 100, the time by which an audited step is longer as a share of 100 steps.
 //
 //   audit_bench [ROUNDS]        default: 7
 //
-// Ranks are threads, one per core, at ZeRO-0, where each rank reads all weights. Steps and comparisons alternate; the results
-// are medians.
+// Ranks are threads, one per core. Weights are compared at ZeRO-0, where each rank reads all of them. Steps and comparisons, or
+// steps with and without an audit, alternate; the results are medians.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -52,6 +52,33 @@ Config config_of(const Size& size, bool bf16) {
   return config;
 }
 
+constexpr int64_t kEverySteps = 100;
+
+void measure_gradients(comm::World& world, const Size& size, int stage, int64_t accumulation, int rounds) {
+  Config config = config_of(size, false);
+  config.reproducible = Reproducible::Layout;
+  config.zero.stage = stage;
+  config.batch.micro_batch_size = size.batch / world.size() / accumulation;
+  config.audit.every_steps = 2;
+  model::Model model = model::build(model::with_vocabulary(config.model, size.vocabulary));
+  const Plan plan = make_plan(config, model, world.size());
+  const autotune::MadeUpBatch batch(plan, model);
+  Engine engine(plan, std::move(model), world, {});
+  engine.set_microbatch_source(
+      [&](int64_t, int64_t number) { return batch.microbatches()[number / engine.plan().mesh.size(Axis::Data)]; });
+  autotune::run_step(engine, batch);
+  autotune::run_step(engine, batch);
+  std::vector<double> steps, audited;
+  for (int round = 0; round < rounds; ++round) {
+    steps.push_back(autotune::run_step(engine, batch));
+    audited.push_back(autotune::run_step(engine, batch));
+  }
+  if (world.rank() != 0) return;
+  const double step = median(steps), with_audit = median(audited);
+  fmt::print("| {} | {} | {} | {:.1f} | {:.1f} | {:.2f} % |\n", size.name, stage, accumulation, 1e3 * step, 1e3 * with_audit,
+             100 * (with_audit - step) / (static_cast<double>(kEverySteps) * step));
+}
+
 void measure(comm::World& world, const Size& size, bool bf16, int rounds) {
   const Config config = config_of(size, bf16);
   model::Model model = model::build(model::with_vocabulary(config.model, size.vocabulary));
@@ -86,4 +113,12 @@ int main(int argc, char** argv) {
              AuditConfig{}.weights_every);
   for (const Size& size : {Size{"GPT 3.3M", 4, 256, 8, 256, 8}, Size{"GPT 124M", 12, 768, 12, 50257, 2}})
     for (const bool bf16 : {false, true}) comm::run_threads(2, [&](comm::World& world) { measure(world, size, bf16, rounds); });
+  fmt::print(
+      "\n| model | ZeRO stage | microbatches per rank | step, ms | audited step, ms | price at every {} steps |\n"
+      "|---|---|---|---|---|---|\n",
+      kEverySteps);
+  for (const Size& size : {Size{"GPT 3.3M", 4, 256, 8, 256, 8}, Size{"GPT 124M", 12, 768, 12, 50257, 4}})
+    for (const int stage : {0, 1, 2, 3})
+      for (const int64_t accumulation : {1, 2})
+        comm::run_threads(2, [&](comm::World& world) { measure_gradients(world, size, stage, accumulation, rounds); });
 }

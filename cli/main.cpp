@@ -99,6 +99,7 @@ int main(int argc, char** argv) {
   program.set_version_flag("--version", "trivet " + std::string(trivet::cli::kVersion));
   program.require_subcommand(1);
   trivet::cli::add_train(program);
+  trivet::cli::add_replay(program);
   trivet::cli::add_launch(program);
   trivet::cli::add_launch_agent(program);
   trivet::cli::add_plan(program);

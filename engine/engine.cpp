@@ -10,6 +10,7 @@
 #include "engine/checkpoint_pieces.h"
 #include "engine/config/explain.h"
 #include "engine/config/load.h"
+#include "engine/gradient_audit.h"
 #include "engine/host_pieces.h"
 #include "engine/lr_schedule.h"
 #include "engine/memory_advice.h"
@@ -157,13 +158,23 @@ auto Engine::abort_others_on_error(Work&& work) {
 // Keeps the step's numbers, so that search_last_step() can repeat the step.
 StepNumbers Engine::begin_step() {
   check_skipped_in_a_row();
+  if (plan_.config.audit.every_steps > 0 && !microbatch_source_)
+    throw ConfigError(
+        fmt::format("{}: audit.every_steps: {} needs microbatches of other ranks; call "
+                    "Engine::set_microbatch_source(), or use 0",
+                    plan_.config.source, plan_.config.audit.every_steps));
   last_numbers_ = numbers();
   return *last_numbers_;
 }
 
 StepResult Engine::train_batch(std::span<const Microbatch> microbatches) {
   const StepNumbers numbers = begin_step();
-  const StepResult result = abort_others_on_error([&] { return worker_->train_step(microbatches, numbers); });
+  const StepResult result = abort_others_on_error([&] {
+    if (!audits(numbers)) return worker_->train_step(microbatches, numbers);
+    const StepLoss loss = audited_program(microbatches, numbers);
+    const StepOutcome update = worker_->update(numbers);
+    return StepResult{.loss = loss.mean(), .targets = loss.targets, .grad_norm = update.grad_norm, .skipped = update.skipped};
+  });
   last_loss_ = result.loss;
   finish_step({result.grad_norm, result.skipped});
   return result;
@@ -171,7 +182,9 @@ StepResult Engine::train_batch(std::span<const Microbatch> microbatches) {
 
 StepLoss Engine::forward_backward(std::span<const Microbatch> microbatches) {
   const StepNumbers numbers = begin_step();
-  const StepLoss loss = abort_others_on_error([&] { return worker_->forward_backward(microbatches, numbers); });
+  const StepLoss loss = abort_others_on_error([&] {
+    return audits(numbers) ? audited_program(microbatches, numbers) : worker_->forward_backward(microbatches, numbers);
+  });
   last_loss_ = loss.mean();
   return loss;
 }
@@ -185,7 +198,7 @@ StepOutcome Engine::step() {
 std::optional<NotFinite> Engine::search_last_step(std::span<const Microbatch> microbatches) {
   if (!last_numbers_) throw std::logic_error("engine: search_last_step: this engine has done no step");
   NotFiniteSearch search(model_, kernels(), world_.rank());
-  abort_others_on_error([&] { worker_->forward_backward(microbatches, *last_numbers_, &search); });
+  abort_others_on_error([&] { worker_->forward_backward(microbatches, *last_numbers_, {.search = &search}); });
   return search.found();
 }
 
@@ -203,11 +216,44 @@ void Engine::finish_step(const StepOutcome& outcome) {
   if (every > 0 && progress_.steps % every == 0) audit_weights();
 }
 
-void Engine::audit_weights() {
-  if (plan_.config.audit.weights_every == 0 || world_.size() == 1 || audited_step_ == progress_.steps) return;
+bool Engine::audits(const StepNumbers& numbers) const {
+  const int64_t every = plan_.config.audit.every_steps;
+  return every > 0 && (numbers.step + 1) % every == 0;
+}
+
+// Runs the program of a step and compares its gradients (engine/gradient_audit.h).
+StepLoss Engine::audited_program(std::span<const Microbatch> microbatches, const StepNumbers& numbers) {
+  const AuditChoice choice =
+      choose_audit(numbers.seed, numbers.step, rank_plan().programs.microbatches, plan_.mesh.size(Axis::Data));
+  const StepLoss loss = worker_->forward_backward(microbatches, numbers, {.audited_microbatch = choice.microbatch});
+  const comm::Participants all_ranks = comm::over_group(*checkpoint_group_);
+  audit_gradients({.mesh = plan_.mesh,
+                   .holders = plan_.mesh.size(Axis::Data) / (plan_.config.zero.stage > 0 ? plan_.shards(Sharing::Dense) : 1),
+                   .choice = choice,
+                   .step = numbers.step + 1,
+                   .host = world_.host(),
+                   .all_ranks = all_ranks,
+                   .recompute = [&](int distance) { return recompute_of_other(numbers, choice.microbatch, distance); },
+                   .compare_weights = [this] { compare_weights_of_ranks(); }});
+  return loss;
+}
+
+std::vector<zero::GradientDigest> Engine::recompute_of_other(const StepNumbers& numbers, int microbatch, int distance) {
+  const int data_ranks = plan_.mesh.size(Axis::Data);
+  const int of_rank = (plan_.mesh.coordinate_of(world_.rank(), Axis::Data) + distance) % data_ranks;
+  worker_->recompute(microbatch_source_(numbers.step, int64_t{microbatch} * data_ranks + of_rank), numbers);
+  return parameters().gradient_digests();
+}
+
+void Engine::compare_weights_of_ranks() {
   wait_for_gathers();
   compare_weights(plan_.mesh, plan_.shards(Sharing::Dense), digest_weights(parameters(), kernels(), backend_->device()),
                   comm::over_group(*checkpoint_group_), world_.host(), progress_.steps, audited_step_);
+}
+
+void Engine::audit_weights() {
+  if (plan_.config.audit.weights_every == 0 || world_.size() == 1 || audited_step_ == progress_.steps) return;
+  compare_weights_of_ranks();
   audited_step_ = progress_.steps;
 }
 

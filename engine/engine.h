@@ -72,6 +72,11 @@ class Engine {
   // The same, but make(i) creates each microbatch when it is needed.
   StepResult evaluate(int64_t microbatches, const std::function<Microbatch(int64_t)>& make);
 
+  // Says how to load any microbatch of a step (from 0), by its number over all data ranks (engine/data/batch_layout.h). Steps
+  // need it if audit.every_steps is given. What it returns must be valid until its next call.
+  using MicrobatchSource = std::function<Microbatch(int64_t step, int64_t number)>;
+  void set_microbatch_source(MicrobatchSource source) { microbatch_source_ = std::move(source); }
+
   double last_loss() const { return last_loss_; }  // the last step may have been skipped
   // Repeats the last step of this engine on the same microbatches, with the current weights, and returns the first tensor on
   // this rank that is not finite. Changes nothing that a step does not overwrite. An empty result means that each microbatch
@@ -129,6 +134,10 @@ class Engine {
   StepNumbers numbers() const;
   StepNumbers begin_step();
   void finish_step(const StepOutcome& outcome);
+  bool audits(const StepNumbers& numbers) const;
+  StepLoss audited_program(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
+  std::vector<zero::GradientDigest> recompute_of_other(const StepNumbers& numbers, int microbatch, int distance);
+  void compare_weights_of_ranks();
   void wait_for_gathers();
   void refuse_different_devices();
   void refuse_different_checkpoints(const checkpoint::LoadedStep& step);
@@ -145,6 +154,7 @@ class Engine {
   LossScale loss_scale_;
   std::optional<StepNumbers> last_numbers_;  // the last step begun
   double last_loss_ = 0;
+  MicrobatchSource microbatch_source_;
   MemoryMeter meter_;
   std::unique_ptr<comm::ProcessGroup> checkpoint_group_;  // all ranks, for host tensors
   std::unique_ptr<Backend> backend_;

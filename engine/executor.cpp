@@ -141,7 +141,7 @@ void Executor::loss(int block, int microbatch) {
                                 flight(microbatch).saved[block]);
   if (inputs_.search && options_.counts_loss) inputs_.search->look_at_loss(block, microbatch, c.loss);
   look_at_gradients(block, microbatch, gradients, dx);
-  parameters_.end_contribution(block, inputs_.scalars.inverse_loss_scale);
+  parameters_.end_contribution(block, inputs_.scalars.inverse_loss_scale, microbatch);
   pass_gradient_on(block, microbatch, std::move(dx));
   finish_block(block, microbatch);
 }
@@ -153,7 +153,7 @@ void Executor::backward(int block, int microbatch) {
   layer(block).backward(c, parameters_.weights(block), gradients, output_gradient(block, microbatch), dx,
                         flight(microbatch).saved[block]);
   look_at_gradients(block, microbatch, gradients, dx);
-  parameters_.end_contribution(block, inputs_.scalars.inverse_loss_scale);
+  parameters_.end_contribution(block, inputs_.scalars.inverse_loss_scale, microbatch);
   pass_gradient_on(block, microbatch, std::move(dx));
   finish_block(block, microbatch);
 }
@@ -172,7 +172,7 @@ void Executor::backward_weight(int block, int microbatch) {
   const std::vector<Gradient> gradients = parameters_.gradients(block);
   layer(block).backward_weight(c, gradients, flight(microbatch).saved[block]);
   look_at_gradients(block, microbatch, gradients, {});
-  parameters_.end_contribution(block, inputs_.scalars.inverse_loss_scale);
+  parameters_.end_contribution(block, inputs_.scalars.inverse_loss_scale, microbatch);
   finish_block(block, microbatch);
 }
 

@@ -124,14 +124,16 @@ zero::ShardLayout make_layout(const Plan& plan, const model::Model& model, const
 
 // Checks that the programs of all ranks of one pipeline can run together.
 void validate_programs(const Plan& plan) {
-  pipeline::Schedule train, evaluate;
+  pipeline::Schedule train, evaluate, audit;
   for (const RankPlan& rank : plan.ranks) {
     if (rank.coordinates[Axis::Tensor] != 0) continue;
     train.push_back(rank.programs.train);
     evaluate.push_back(rank.programs.evaluate);
+    audit.push_back(rank.programs.audit);
   }
   pipeline::validate(train, static_cast<int>(plan.batch.gradient_accumulation_steps));
   pipeline::validate_forward(evaluate, 1);
+  if (plan.config.audit.every_steps > 0) pipeline::validate(audit, 1);
 }
 
 // The coordinates of one rank for each plan, ascending.

@@ -63,6 +63,15 @@ std::string recompute_text(const Config& config) {
                      config.partitions_inputs() ? ", kept inputs split over the tensor axis" : "");
 }
 
+std::string audit_text(const Plan& plan) {
+  const int64_t every = plan.config.audit.every_steps;
+  if (every == 0) return "";
+  return fmt::format(
+      "audit     of gradients every {} steps: {} again; memory includes this, communication and compute do not\n", every,
+      plan.mesh.size(Axis::Data) > 1 ? "each data rank computes a microbatch of another one"
+                                     : "the ranks compute one microbatch");
+}
+
 // The largest traffic of this line on any rank.
 comm::Traffic most(const Plan& plan, const std::string& line) {
   comm::Traffic traffic;
@@ -248,6 +257,7 @@ std::string to_text(const Plan& plan) {
   if (plan.config.parallel.sequence_parallel && plan.mesh.size(Axis::Tensor) > 1)
     text += "tokens    of every sequence are split over the tensor ranks between blocks (sequence parallelism)\n";
   text += recompute_text(plan.config);
+  text += audit_text(plan);
   if (plan.config.compute_device() == Device::Cuda) text += fmt::format("launches  {}\n", to_text(plan.step_graph));
   const RankPlan& heaviest = plan.heaviest();
   text += "memory of the rank that needs most\n";

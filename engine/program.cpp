@@ -27,6 +27,19 @@ Program forward_only(const StageMap& stages, int rank) {
   return program;
 }
 
+// Runs the forward of each of the rank's stages in turn, then their backward, for one microbatch.
+Program forward_and_backward(const StageMap& stages, int rank) {
+  Program program = forward_only(stages, rank);
+  for (int stage = stages.stages() - 1; stage >= 0; --stage) {
+    if (stages.rank_of_stage[stage] != rank) continue;
+    if (stages.receives_backward(stage)) program.push_back({Op::ReceiveBackward, stage, 0});
+    program.push_back({Op::BackwardInput, stage, 0});
+    program.push_back({Op::BackwardWeight, stage, 0});
+    if (stages.receives_forward(stage)) program.push_back({Op::SendBackward, stage, 0});
+  }
+  return program;
+}
+
 // Block 0, which reads samples, is not recomputed, because it keeps little more than the samples; nor are blocks that look up
 // tables, nor the one that computes the loss, of which nothing outlives the instruction that runs it.
 std::vector<Recompute> recompute_of_blocks(const Config& config, const zero::ShardLayout& layout) {
@@ -147,9 +160,16 @@ Programs make_programs(const Config& config, const Schedule& schedule, const Sta
   if (shards_gradients) train = insert_tie(train, ties, parameters.stage_of);
   programs.train = insert_sum_loss(lower_zero(train));
   programs.evaluate = lower_zero(expand_blocks(forward_only(stages, pipeline_rank), stages.first_blocks));
+  if (config.audit.every_steps > 0) {
+    const Program audit =
+        fuse_loss(expand_blocks(forward_and_backward(stages, pipeline_rank), stages.first_blocks), loss_block(layout));
+    programs.audit = lower_zero(insert_recompute(audit, wholly_recomputed(programs.recompute)));
+  }
 
   validate_lifetimes(programs.train, parameters);
   validate_lifetimes(programs.evaluate, parameters);
+  parameters.gradient_elements.assign(parameters.gradient_elements.size(), 0);  // an audit reduces no gradients
+  validate_lifetimes(programs.audit, parameters);
   return programs;
 }
 

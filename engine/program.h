@@ -31,6 +31,7 @@ struct StageMap {
 struct Programs {
   pipeline::Program train;           // one step, all microbatches
   pipeline::Program evaluate;        // one microbatch, forward only
+  pipeline::Program audit;           // one microbatch, forward and backward, no sums over ranks; empty: audit.every_steps is 0
   int microbatches = 1;              // per step, on each data rank
   std::vector<Recompute> recompute;  // [block] which part of its forward is recomputed
 };

@@ -59,10 +59,18 @@ void Rehearsal::train_step() {
   worker_.train_step(microbatches, {});
 }
 
+void Rehearsal::audited_step() {
+  const std::vector<Microbatch> microbatches(plan_.batch.gradient_accumulation_steps, microbatch());
+  worker_.forward_backward(microbatches, {}, {.audited_microbatch = 0});
+  worker_.recompute(microbatch(), {});
+  worker_.update({});
+}
+
 void Rehearsal::measure(RankPlan& rank) {
   train_step();
   count_step(rank);
   worker_.evaluate(1, [&](int64_t) { return microbatch(); });
+  if (!rank.programs.audit.empty()) audited_step();
   worker_.parameters().initialize(0);  // stages frozen weights, too
   if (plan_.config.compute_device() == Device::Cuda) add_backend_memory(rank);
   rank.activation_arena_bytes = activations_.peak_bytes();

@@ -36,6 +36,7 @@ class Rehearsal {
 
  private:
   Microbatch microbatch() const;
+  void audited_step();
   RankResources resources(const RehearsalParts& parts);
   void count_step(RankPlan& rank) const;
   void add_backend_memory(RankPlan& rank);

@@ -4,61 +4,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/random.h"
+#include "engine/rank_names.h"
 #include "engine/sharing.h"
+#include "kernels/element_digest.h"
 
 namespace trivet {
 namespace {
-
-constexpr uint64_t kGolden = 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio, as in SplitMix64
-
-template <typename Bits>
-uint64_t sum_of(const void* data, int64_t count, uint64_t key, int64_t first_element) {
-  uint64_t sum = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    Bits bits;
-    std::memcpy(&bits, static_cast<const std::byte*>(data) + i * static_cast<int64_t>(sizeof(Bits)), sizeof(Bits));
-    sum += bits * (((key + static_cast<uint64_t>(first_element + i)) * kGolden) | 1);
-  }
-  return sum;
-}
-
-// Reads weights where they are, or through a small buffer if the host cannot reach them.
-class Reader {
- public:
-  Reader(kernels::Kernels& kernels, Device device) : kernels_(kernels), device_(device) {}
-
-  // `first_element`: the place of the view's first element in its parameter.
-  uint64_t digest(ConstTensorView view, uint64_t key, int64_t first_element) {
-    if (device_ == Device::Cpu) return digest_on_host(view, key, first_element);
-    uint64_t sum = 0;
-    for (int64_t done = 0; done < view.elements(); done += kMaxElements) {
-      const ConstTensorView piece = view.slice(done, std::min(kMaxElements, view.elements() - done));
-      buffer_.resize(piece.bytes());
-      const TensorView copy{buffer_.data(), piece.dtype, piece.shape};
-      kernels_.to_host(piece, copy);
-      sum += digest_on_host(copy, key, first_element + done);
-    }
-    return sum;
-  }
-
- private:
-  static constexpr int64_t kMaxElements = int64_t{1} << 20;
-
-  static uint64_t digest_on_host(ConstTensorView view, uint64_t key, int64_t first_element) {
-    return size_of(view.dtype) == 2 ? sum_of<uint16_t>(view.data, view.elements(), key, first_element)
-                                    : sum_of<uint32_t>(view.data, view.elements(), key, first_element);
-  }
-
-  kernels::Kernels& kernels_;
-  Device device_;
-  std::vector<std::byte> buffer_;
-};
 
 WeightDigest total_of(std::span<const WeightDigest> digests) {
   WeightDigest total;
@@ -173,21 +129,11 @@ FirstDifference first_difference(const Mesh& mesh, int shards, const std::vector
   throw std::logic_error("weight audit: the totals differ and no parameter does");
 }
 
-std::string ranks_text(const std::vector<int>& ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
-}
-
-std::string hosts_text(const std::vector<int>& ranks, const std::vector<Details>& of_rank) {
-  std::vector<std::string> hosts;
-  for (const int rank : ranks) hosts.push_back(of_rank[rank].host);
-  std::sort(hosts.begin(), hosts.end());
-  hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
-  return fmt::format("{}", fmt::join(hosts, ", "));
-}
-
 [[noreturn]] void throw_disagreement(const FirstDifference& first, const std::vector<Details>& of_rank, int64_t step,
                                      int64_t last_equal) {
   const auto& [differing, agreeing] = first.ranks;
+  std::vector<std::string> hosts;
+  for (const Details& details : of_rank) hosts.push_back(details.host);
   const std::string who =
       agreeing.empty() ? fmt::format("{} hold different weights and no majority says which is right", ranks_text(differing))
                        : fmt::format("{} {} different weights from {}", ranks_text(differing),
@@ -197,7 +143,7 @@ std::string hosts_text(const std::vector<int>& ranks, const std::vector<Details>
       fmt::format("after step {}: {}, first in {} (all were equal after step {}); the memory or a processor of host {} "
                   "changed a value: take that host out of the job and resume from a checkpoint; weights are also "
                   "compared before each checkpoint is written (audit.weights_every)",
-                  step, who, first.parameter, last_equal, hosts_text(differing, of_rank)));
+                  step, who, first.parameter, last_equal, hosts_text(differing, hosts)));
 }
 
 // A tensor that has a value for each element of a group, or for a range of them.
@@ -215,19 +161,19 @@ std::vector<GroupTensor> tensors_of(const zero::HeldWeights& held) {
 }
 
 // The digest of those elements in [first, first + count) of the group that belong to `parameter`.
-uint64_t digest_range(Reader& reader, const GroupTensor& tensor, uint64_t key, const zero::FlatParameter& parameter,
-                      int64_t first, int64_t count) {
+uint64_t digest_range(kernels::ElementDigest& digest, const GroupTensor& tensor, uint64_t key,
+                      const zero::FlatParameter& parameter, int64_t first, int64_t count) {
   const zero::Intersection part = intersection(parameter, first, count);
   if (part.count == 0) return 0;
   const int64_t in_view = parameter.offset + part.first_in_parameter - tensor.first;
-  return reader.digest(tensor.view.slice(in_view, part.count), key, part.first_in_parameter);
+  return digest.of(tensor.view.slice(in_view, part.count), key, part.first_in_parameter);
 }
 
 }  // namespace
 
 std::vector<WeightDigest> digest_weights(zero::Parameters& parameters, kernels::Kernels& kernels, Device device) {
   const bool tensor_copies = parameters.layout().tensor_size > 1;
-  Reader reader(kernels, device);
+  kernels::ElementDigest element_digest(kernels, device);
   std::vector<WeightDigest> digests;
   parameters.for_each_group([&](int, zero::ParameterGroup& group) {
     const zero::HeldWeights held = group.held_weights();
@@ -238,11 +184,11 @@ std::vector<WeightDigest> digest_weights(zero::Parameters& parameters, kernels::
       for (size_t i = 0; i < tensors.size(); ++i) {
         const uint64_t key = random_key(i, parameter.name);
         if (tensors[i].whole)
-          digest.whole += digest_range(reader, tensors[i], key, parameter, 0, group.layout().whole_elements);
+          digest.whole += digest_range(element_digest, tensors[i], key, parameter, 0, group.layout().whole_elements);
         else if (group.axis().replicas)
-          digest.replicated += digest_range(reader, tensors[i], key, parameter, held.owned_first, held.owned_count);
+          digest.replicated += digest_range(element_digest, tensors[i], key, parameter, held.owned_first, held.owned_count);
         if (tensor_copies && parameter.part.shape == parameter.spec.shape)
-          digest.unsplit += digest_range(reader, tensors[i], key, parameter, held.owned_first, held.owned_count);
+          digest.unsplit += digest_range(element_digest, tensors[i], key, parameter, held.owned_first, held.owned_count);
       }
       digests.push_back(std::move(digest));
     }

@@ -9,9 +9,8 @@
 //     tensor rank updates its own copy.
 // What only one rank holds cannot be compared, and neither can what is offloaded.
 //
-// A digest is the sum over elements of their bits times an odd number derived from the parameter's name and the element's
-// place, modulo 2^64. One changed element always changes the digest, and digests of disjoint parts add up to that of the whole,
-// so the ranks may split a parameter into shards differently.
+// The digests (kernels/element_digest.h) of a parameter's shards add up to that of the whole, so the ranks may split a
+// parameter into shards differently.
 #pragma once
 
 #include <cstdint>

@@ -125,19 +125,26 @@ Worker::Step Worker::begin_step(std::span<const Microbatch> microbatches, const 
   return {.microbatches = on_device(microbatches), .seed = numbers.seed, .scalars = on_device(numbers)};
 }
 
-void Worker::run_program(const Step& step, NotFiniteSearch* search) {
+// `step` must outlive the result.
+StepInputs Worker::training_inputs(const Step& step, StepResults& results) const {
+  return {.microbatches = step.microbatches,
+          .results = &results,
+          .seed = step.seed,
+          .scalars = step.scalars,
+          .gradient_divisor = gradient_divisor_,
+          .training = true};
+}
+
+void Worker::run_program(const Step& step, const ProgramWatch& watch) {
   timeline::Recorder* const recorder = resources_.recorder;
   results_.begin(resources_.kernels);
   parameters_.begin_step();
-  executor_.run(programs_.train, programs_.recompute,
-                {.microbatches = step.microbatches,
-                 .results = &results_,
-                 .seed = step.seed,
-                 .scalars = step.scalars,
-                 .gradient_divisor = gradient_divisor_,
-                 .training = true,
-                 .recorder = recorder && recorder->recording() ? recorder : nullptr,
-                 .search = search});
+  if (watch.audited_microbatch) parameters_.begin_audit(*watch.audited_microbatch);
+  StepInputs inputs = training_inputs(step, results_);
+  inputs.recorder = recorder && recorder->recording() ? recorder : nullptr;
+  inputs.search = watch.search;
+  executor_.run(programs_.train, programs_.recompute, inputs);
+  if (watch.audited_microbatch) parameters_.digest_totals();
   if (recorder) recorder->end_program();
 }
 
@@ -169,10 +176,18 @@ void Worker::run_whole(const Step& step) {
 }
 
 StepLoss Worker::forward_backward(std::span<const Microbatch> microbatches, const StepNumbers& numbers,
-                                  NotFiniteSearch* search) {
-  run_program(begin_step(microbatches, numbers), search);
+                                  const ProgramWatch& watch) {
+  run_program(begin_step(microbatches, numbers), watch);
   results_.read(resources_.kernels);
   return results_.loss();
+}
+
+// Its loss goes where evaluations put theirs, and is not used.
+void Worker::recompute(const Microbatch& microbatch, const StepNumbers& numbers) {
+  check(microbatch, sample_, micro_batch_size_);
+  const Step step{.microbatches = on_device({&microbatch, 1}), .seed = numbers.seed, .scalars = on_device(numbers)};
+  parameters_.begin_recomputation();
+  executor_.run(programs_.audit, programs_.recompute, training_inputs(step, evaluation_));
 }
 
 StepOutcome Worker::update(const StepNumbers& numbers) {

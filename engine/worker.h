@@ -36,6 +36,12 @@ struct StepResult {
   bool skipped = false;  // gradients were not finite; nothing changed
 };
 
+// What looks at a step while its program runs.
+struct ProgramWatch {
+  NotFiniteSearch* search = nullptr;      // null: none
+  std::optional<int> audited_microbatch;  // digests gradients, and those of this microbatch of the rank by themselves
+};
+
 class Worker {
  public:
   // `config`, `stages`, `rank` and `model` must outlive it. `micro_batch_size`: samples per microbatch.
@@ -48,8 +54,12 @@ class Worker {
   StepResult train_step(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
   // The same in two halves, for trainers with their own loop. The loss is that of all ranks.
   StepLoss forward_backward(std::span<const Microbatch> microbatches, const StepNumbers& numbers,
-                            NotFiniteSearch* search = nullptr);
+                            const ProgramWatch& watch = {});
   StepOutcome update(const StepNumbers& numbers);
+
+  // Between the halves of a step that is audited: computes a microbatch of another rank, so that parameters() have digests of
+  // its gradients. Changes nothing else of the step. All ranks call it together.
+  void recompute(const Microbatch& microbatch, const StepNumbers& numbers);
 
   // Returns the mean loss over the targets of all ranks' microbatches. make(i) creates them one at a time; each rank has the
   // same number.
@@ -66,7 +76,8 @@ class Worker {
   };
 
   Step begin_step(std::span<const Microbatch> microbatches, const StepNumbers& numbers);
-  void run_program(const Step& step, NotFiniteSearch* search = nullptr);
+  StepInputs training_inputs(const Step& step, StepResults& results) const;
+  void run_program(const Step& step, const ProgramWatch& watch = {});
   void run_optimizer(const StepScalars& scalars);
   void run_whole(const Step& step);
   RepeatKey repeat_key(const Step& step) const;

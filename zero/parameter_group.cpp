@@ -132,6 +132,12 @@ void ParameterGroup::begin_step() {
   shard_written_ = false;
   secondary_valid_ = false;
   reductions_ = 0;
+  digests_.reset();
+}
+
+void ParameterGroup::begin_audit(int block, int audited_microbatch) {
+  if (layout_.trainable)
+    digests_.emplace(block, layout_, audited_microbatch, resources_.kernels, resources_.allocator.device());
 }
 
 // Integers are needed if terms are added: several contributions of this rank, or those of several ranks.
@@ -165,27 +171,55 @@ Gradient ParameterGroup::gradient(int index) {
   return {whole.slice(parameter.offset, parameter.elements()).reshaped(parameter.part.shape), accumulate};
 }
 
-void ParameterGroup::end_contribution(Number scale) {
+void ParameterGroup::end_contribution(Number scale, int microbatch) {
   if (!options_.fixed_point || scratch_.empty()) return;
-  const double limit = fixed_point::limit(options_.fixed_point_terms);
   for (size_t i = 0; i < layout_.parameters.size(); ++i) {
     if (!in_contribution_[i]) continue;
-    const FlatParameter& parameter = layout_.parameters[i];
-    const TensorView sum = accumulator().slice(parameter.offset, parameter.elements());
-    const TensorView contribution = scratch_.view().slice(parameter.offset, parameter.elements());
-    kernels::Kernels& kernels = resources_.kernels;
-    if (written_[i] && sum.dtype != DType::Int64) throw too_many_contributions(parameter.name);
-    const TensorView refused = resources_.refused;
-    if (sum.dtype != DType::Int64)
-      kernels.fixed_point_round(contribution, scale, limit, sum, refused);
-    else if (written_[i])
-      kernels.fixed_point_add(contribution, scale, limit, sum, refused);
-    else
-      kernels.fixed_point_store(contribution, scale, limit, sum, refused);
-    written_[i] = true;
+    if (digests_) digest_contribution(i, scale, microbatch);
+    if (!digests_ || !digests_->recomputing()) add_contribution(i, scale);
     in_contribution_[i] = false;
   }
   scratch_.reset();
+}
+
+double ParameterGroup::contribution_limit() const { return fixed_point::limit(options_.fixed_point_terms); }
+
+void ParameterGroup::add_contribution(size_t index, Number scale) {
+  const double limit = contribution_limit();
+  const FlatParameter& parameter = layout_.parameters[index];
+  const TensorView sum = accumulator().slice(parameter.offset, parameter.elements());
+  const TensorView contribution = scratch_.view().slice(parameter.offset, parameter.elements());
+  kernels::Kernels& kernels = resources_.kernels;
+  if (written_[index] && sum.dtype != DType::Int64) throw too_many_contributions(parameter.name);
+  const TensorView refused = resources_.refused;
+  if (sum.dtype != DType::Int64)
+    kernels.fixed_point_round(contribution, scale, limit, sum, refused);
+  else if (written_[index])
+    kernels.fixed_point_add(contribution, scale, limit, sum, refused);
+  else
+    kernels.fixed_point_store(contribution, scale, limit, sum, refused);
+  written_[index] = true;
+}
+
+// Rounds the contribution once more, apart from the accumulator, so that a mistake in the accumulator is not part of the
+// digest.
+void ParameterGroup::digest_contribution(size_t index, Number scale, int microbatch) {
+  constexpr int64_t kMost = int64_t{1} << 16;  // elements at a time
+  const double limit = contribution_limit();
+  const FlatParameter& parameter = layout_.parameters[index];
+  const ScopedTensor refused(resources_.buffers, DType::Int64, {1});  // they are counted when they are added
+  const ScopedTensor rounded(resources_.buffers, accumulator_dtype(), {std::min(kMost, parameter.elements())});
+  kernels::Kernels& kernels = resources_.kernels;
+  for (int64_t done = 0; done < parameter.elements(); done += kMost) {
+    const int64_t first = parameter.offset + done, count = std::min(kMost, parameter.elements() - done);
+    const ConstTensorView contribution = scratch_.view().slice(first, count);
+    const TensorView sum = rounded.view().slice(0, count);
+    if (sum.dtype == DType::Int64)
+      kernels.fixed_point_store(contribution, scale, limit, sum, refused);
+    else
+      kernels.fixed_point_round(contribution, scale, limit, sum, refused);
+    digests_->add(digests_->contribution_of(microbatch), sum, first);
+  }
 }
 
 // Padding and parameters without a contribution must be zero when the sum over ranks is taken.
@@ -205,6 +239,7 @@ void ParameterGroup::reduce() {
   const TensorView whole = accumulator();
   clear_unwritten(whole);
   std::fill(written_.begin(), written_.end(), !options_.lifetimes.shard_gradients);
+  if (digests_) digests_->add(&GradientDigest::accumulated, whole, 0);
   Stream& stream = axis().reduce_stream;
   if (layout_.summed_over_tensor && resources_.tensor_group)
     resources_.tensor_group->all_reduce(whole, comm::ReduceOp::Sum, stream);
@@ -243,6 +278,8 @@ void ParameterGroup::retire() {
   if (!reducing_) return;
   reduced_event_.synchronize();
   reduced_event_ = {};
+  if (digests_ && is_updated() && total_is_in_flight())
+    digests_->add_total(in_flight_.view().slice(owned_first(), owned_count()), owned_first());
   in_flight_.reset();
   reduce_scratch_.clear();
   reducing_ = false;
@@ -254,6 +291,15 @@ TensorView ParameterGroup::tied_gradients() {
   clear_unwritten(gradients_.view());
   std::fill(written_.begin(), written_.end(), true);
   return gradients_.view();
+}
+
+void ParameterGroup::digest_total() {
+  if (digests_ && is_updated() && !total_is_in_flight())
+    digests_->add_total(gradients_.view().slice(owned_in_gradients(), owned_count()), owned_first());
+}
+
+void ParameterGroup::begin_recomputation() {
+  if (digests_) digests_->begin_recomputation();
 }
 
 // ---- the owned range

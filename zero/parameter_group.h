@@ -20,9 +20,11 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "core/layer.h"
+#include "zero/gradient_digests.h"
 #include "zero/owned_range.h"
 #include "zero/placed_tensor.h"
 #include "zero/resources.h"
@@ -75,12 +77,14 @@ class ParameterGroup {
 
   // Gradients of one step.
   void begin_step();
+  // Makes the step that has begun one whose gradients are digested; `audited_microbatch` is one of this rank's.
+  void begin_audit(int block, int audited_microbatch);
   // Returns where a layer puts the gradient of parameter `index` in this contribution. Call it only for parameters that the
   // layer has.
   Gradient gradient(int index);
   // Call this when the layer is done. `scale` (1 / loss scale) is applied before rounding to the fixed-point grid; run mode
-  // does not use it.
-  void end_contribution(Number scale);
+  // does not use it. `microbatch` matters only in a step that is audited.
+  void end_contribution(Number scale, int microbatch = 0);
   // Starts the reduction of the contributions so far; retire() waits for it and releases the gradients in flight.
   void reduce();
   void retire();
@@ -88,6 +92,12 @@ class ParameterGroup {
   bool reduces() const { return layout_.trainable && (layout_.role == GroupRole::Own || options_.lifetimes.shard_gradients); }
   // Returns all of this rank's gradients so far, for a TIE: whole before the reduction, or the reduced shard.
   TensorView tied_gradients();
+
+  // In a step that is audited, after the program. digest_total() completes the digests; begin_recomputation() starts those of
+  // another rank's microbatch (zero/gradient_digests.h).
+  void digest_total();
+  void begin_recomputation();
+  const GradientDigests* digests() const { return digests_ ? &*digests_ : nullptr; }  // null: the step is not audited
 
   OwnedRange owned();
   // Gathers must be done (wait()).
@@ -124,6 +134,13 @@ class ParameterGroup {
   }
   void keep_secondary();
   void add_to_shard(TensorView own);
+  // The sum over ranks is float32 in the shard, and integers only until retire().
+  bool total_is_in_flight() const {
+    return options_.lifetimes.shard_gradients && gradient_shard_dtype() != accumulator_dtype();
+  }
+  double contribution_limit() const;  // of values that can be put on the fixed-point grid
+  void add_contribution(size_t index, Number scale);
+  void digest_contribution(size_t index, Number scale, int microbatch);
   void clear_unwritten(TensorView whole);
   void initialize_box(const FlatParameter& parameter, const tensor_parallel::LocalBox& box, uint64_t seed,
                       const OwnedRange& range);
@@ -145,10 +162,11 @@ class ParameterGroup {
   Event gathered_event_, reduced_event_;
   bool secondary_valid_ = false;  // secondary_ holds the weights of this step
   bool reducing_ = false;
-  int reductions_ = 0;                 // in this step
-  bool shard_written_ = false;         // the gradient shard holds something of this step
-  std::vector<bool> written_;          // [parameter] the accumulator holds something
-  std::vector<bool> in_contribution_;  // [parameter] the scratch holds something
+  int reductions_ = 0;                      // in this step
+  bool shard_written_ = false;              // the gradient shard holds something of this step
+  std::vector<bool> written_;               // [parameter] the accumulator holds something
+  std::vector<bool> in_contribution_;       // [parameter] the scratch holds something
+  std::optional<GradientDigests> digests_;  // in a step that is audited
 };
 
 }  // namespace trivet::zero

@@ -82,10 +82,10 @@ std::vector<Gradient> Parameters::gradients(int block) {
   return gradients;
 }
 
-void Parameters::end_contribution(int block, Number scale) {
+void Parameters::end_contribution(int block, Number scale, int microbatch) {
   std::set<ParameterGroup*> touched;
   for (const ParameterPlace& place : layout_.blocks[block].gradients)
-    if (touched.insert(&group(place)).second) group(place).end_contribution(scale);
+    if (touched.insert(&group(place)).second) group(place).end_contribution(scale, microbatch);
 }
 
 void Parameters::tie(int user_block) {
@@ -126,6 +126,27 @@ void Parameters::publish_tied(bool frozen_too) {
 
 void Parameters::begin_step() {
   for_each_group([](int, ParameterGroup& group) { group.begin_step(); });
+}
+
+void Parameters::begin_audit(int microbatch) {
+  for_each_group([&](int block, ParameterGroup& group) { group.begin_audit(block, microbatch); });
+}
+
+void Parameters::digest_totals() {
+  for_each_group([](int, ParameterGroup& group) { group.digest_total(); });
+}
+
+void Parameters::begin_recomputation() {
+  for_each_group([](int, ParameterGroup& group) { group.begin_recomputation(); });
+}
+
+std::vector<GradientDigest> Parameters::gradient_digests() {
+  std::vector<GradientDigest> digests;
+  for_each_group([&](int, ParameterGroup& group) {
+    if (const GradientDigests* const found = group.digests())
+      digests.insert(digests.end(), found->digests().begin(), found->digests().end());
+  });
+  return digests;
 }
 
 void Parameters::publish(bool frozen_too) {

@@ -42,7 +42,7 @@ class Parameters {
   void reduce(int block, GradientReducer& reducer);
   std::vector<ConstTensorView> weights(int block);  // in the order of the layer's parameters(); waits for gathers
   std::vector<Gradient> gradients(int block);
-  void end_contribution(int block, Number scale);
+  void end_contribution(int block, Number scale, int microbatch = 0);
   // Adds the gradients of the weights that `user_block` shares with an earlier block to those of the block that owns the
   // weights. Both ranks call it; it returns when the addition is done.
   void tie(int user_block);
@@ -50,6 +50,12 @@ class Parameters {
   // For the step, checkpoints and initialization.
   const ShardLayout& layout() const { return layout_; }
   void begin_step();
+  // Digests the gradients of the step that has begun (zero/gradient_digests.h). `microbatch`: the audited one of this rank's.
+  void begin_audit(int microbatch);
+  // Then, after the program: completes the digests, and starts those of a recomputed microbatch.
+  void digest_totals();
+  void begin_recomputation();
+  std::vector<GradientDigest> gradient_digests();  // in the order of the layout
   // Calls visit(block, group) in order for every group.
   template <typename Visit>
   void for_each_group(Visit&& visit) {

@@ -62,7 +62,10 @@ double run_step(Engine& engine, const MadeUpBatch& batch) {
 MeasuredSteps measure_step(comm::World& world, const Plan& plan, model::Model model, int steps, const BenchOptions& options) {
   const MadeUpBatch batch(plan, model, world.rank());
   const OwnCores cores(world, options.own_cores);
-  Engine engine(plan, std::move(model), world, {.threads = options.threads, .local_rank = options.local_rank});
+  Plan without_audits = plan;
+  without_audits.config.audit.every_steps = 0;
+  Engine engine(std::move(without_audits), std::move(model), world,
+                {.threads = options.threads, .local_rank = options.local_rank});
   run_step(engine, batch);
   MeasuredSteps measured{.machine = machine_name(engine.backend()), .seconds = {}};
   std::vector<double>& seconds = measured.seconds;

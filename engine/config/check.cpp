@@ -63,6 +63,15 @@ void check_precision(const Config& config) {
   check_grad_accum_dtype(config);
 }
 
+void check_audit(const Config& config) {
+  if (config.audit.every_steps > 0 && config.reproducible != Reproducible::Layout)
+    refuse(config, "audit.every_steps",
+           fmt::format(
+               "{} needs reproducible \"layout\", in which every rank computes the same bits for a microbatch; set that, or "
+               "use 0",
+               config.audit.every_steps));
+}
+
 // Checks what reproducible "layout" needs in order to give the same bits on every layout.
 void check_reproducible(const Config& config) {
   if (config.reproducible != Reproducible::Layout) return;
@@ -188,6 +197,7 @@ void check_without_model(const Config& config) {
   check_timeline(config);
   check_precision(config);
   check_reproducible(config);
+  check_audit(config);
   check_optimizer(config);
   check_scheduler(config);
   config::check_offload(config);

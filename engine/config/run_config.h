@@ -71,6 +71,7 @@ struct CheckpointConfig {
 
 struct AuditConfig {
   int64_t weights_every = 100;  // steps between comparisons of replicated weights across ranks; 0: never
+  int64_t every_steps = 0;      // steps between audits of gradients (engine/gradient_audit.h); 0: never
 };
 
 // Between ranks on several hosts; ranks on one host share memory.

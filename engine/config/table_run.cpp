@@ -44,6 +44,11 @@ void add_run_keys(KeyTable& table) {
            "steps between comparisons of replicated weights across ranks, which find silent data corruption. Weights are also "
            "compared before a checkpoint is saved and before a run ends because of non-finite numbers. 0: never")
       .at_least(0);
+  audit
+      .key("every_steps", &AuditConfig::every_steps,
+           "steps between audits of gradients: each data rank computes a random microbatch of another one again, and all bits "
+           "must be equal; sums over microbatches and ranks are checked, too. Needs reproducible \"layout\". 0: never")
+      .at_least(0);
 
   using C = CommunicationConfig;
   Section<C> communication(table, "communication", [](Config& c) -> C& { return c.communication; });

@@ -40,7 +40,15 @@ MicrobatchLoader::MicrobatchLoader(std::shared_ptr<const SampleSource> source, c
 
 void MicrobatchLoader::fill(int64_t step, int64_t m, HostMicrobatch& out) const {
   if (m < 0 || m >= layout_.accumulation) throw std::logic_error("microbatch loader: no such microbatch in the step");
-  const int64_t first = first_sample_of(layout_, m);
+  fill_numbered(step, m * layout_.data_size + layout_.data_rank, out);
+}
+
+void MicrobatchLoader::fill_numbered(int64_t step, int64_t number, HostMicrobatch& out) const {
+  if (number < 0 || number >= layout_.accumulation * layout_.data_size)
+    throw std::logic_error("microbatch loader: no microbatch of the step has this number");
+  BatchLayout owner = layout_;
+  owner.data_rank = number % layout_.data_size;
+  const int64_t first = first_sample_of(owner, number / layout_.data_size);
   const int64_t first_of_run = step * layout_.global_batch() + first;
   fill_batch(*source_, layout_.micro_batch, out, [&](int64_t b) { return order_.sample_of(first_of_run + b); });
   out.view.first_sample = first;

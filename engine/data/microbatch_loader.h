@@ -25,6 +25,8 @@ class MicrobatchLoader {
   const BatchLayout& layout() const { return layout_; }
   // Fills `out` with this rank's microbatch m of the step; out.view points into out. Reuses out's memory.
   void fill(int64_t step, int64_t m, HostMicrobatch& out) const;
+  // The same with any microbatch of the step, by its number over all ranks.
+  void fill_numbered(int64_t step, int64_t number, HostMicrobatch& out) const;
 
  private:
   std::shared_ptr<const SampleSource> source_;

@@ -31,4 +31,9 @@ std::vector<Microbatch> Batches::fill(int64_t step) {
   return views;
 }
 
+Microbatch Batches::microbatch(int64_t step, int64_t number) {
+  loader_.fill_numbered(step, number, one_);
+  return one_.view;
+}
+
 }  // namespace trivet::trainer

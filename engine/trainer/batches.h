@@ -24,6 +24,8 @@ class Batches {
   int64_t total_steps() const { return total_steps_; }
   // Returns the microbatches of a step (steps count from 0); they are valid until the next call.
   std::vector<Microbatch> fill(int64_t step);
+  // Returns one microbatch of a step by its number over all ranks; it is valid until the next call of this function.
+  Microbatch microbatch(int64_t step, int64_t number);
 
  private:
   std::shared_ptr<const data::SampleSource> samples_;
@@ -31,6 +33,7 @@ class Batches {
   data::MicrobatchLoader loader_;
   int64_t total_steps_;
   std::vector<data::HostMicrobatch> microbatches_;
+  data::HostMicrobatch one_;
 };
 
 }  // namespace trivet::trainer

@@ -43,9 +43,7 @@ void check_same_tokenizer(const Run& run, const checkpoint::LoadedStep& step) {
 }
 
 std::string resume_from(Run& run, const checkpoint::LoadedStep& step) {
-  check_same_data(run, step);
-  check_same_tokenizer(run, step);
-  run.engine.restore(step);
+  continue_from(run, step);
   return step.directory();
 }
 
@@ -72,6 +70,12 @@ std::string resume_from_other(Run& run, const std::string& directory, const Chec
 }
 
 }  // namespace
+
+void continue_from(Run& run, const checkpoint::LoadedStep& step) {
+  check_same_data(run, step);
+  check_same_tokenizer(run, step);
+  run.engine.restore(step);
+}
 
 std::string resume_if_asked(Run& run, Checkpoints& checkpoints) {
   const std::string& saved_to = run.config.checkpoint.directory;

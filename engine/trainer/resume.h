@@ -13,4 +13,7 @@ namespace trivet::trainer {
 // directory that this run does not save to only reads it, which needs no lock.
 std::string resume_if_asked(Run& run, Checkpoints& checkpoints);
 
+// Collective. Continues from this step, after checking that it was trained on the same data with the same tokenizer.
+void continue_from(Run& run, const checkpoint::LoadedStep& step);
+
 }  // namespace trivet::trainer

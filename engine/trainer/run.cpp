@@ -26,6 +26,8 @@ Run::Run(const Config& run_config, comm::World& ranks, const TrainOptions& train
       dataset(open_same_dataset(config, world)),
       engine(make_engine(config, dataset, world, options)),
       batches(config, dataset, engine.plan(), world.rank()),
-      log(world.rank()) {}
+      log(world.rank()) {
+  engine.set_microbatch_source([this](int64_t step, int64_t number) { return batches.microbatch(step, number); });
+}
 
 }  // namespace trivet::trainer

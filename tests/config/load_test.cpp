@@ -381,6 +381,13 @@ TEST(ParseConfig, ANumberInARegularExpressionHasALimit) {
   EXPECT_NE(partition(R"(\\999999999)").find("use a regular expression after"), std::string::npos);
 }
 
+TEST(ParseConfig, AcceptsAuditsOfGradientsInLayoutMode) {
+  const Config config = parse_config(
+      R"({"audit": {"every_steps": 100}, "reproducible": "layout", "train_batch_size": 8, "train_micro_batch_size_per_gpu": 1})",
+      "good.json");
+  EXPECT_EQ(config.audit.every_steps, 100);
+}
+
 TEST(ParseConfig, AnOverrideThatIsNotUtf8IsRefused) {
   EXPECT_EQ(refusal("{}", {"data.train=/tmp/\xff.txt"}),
             "--set data.train=/tmp/\\xff.txt: is not UTF-8; write it in UTF-8 (if it names a file, rename the file)");

@@ -64,6 +64,25 @@ TEST(MicrobatchLoader, MicrobatchesAreDealtToRanksInTurn) {
   EXPECT_EQ(first_sample_of(layout, 1), 8);
 }
 
+TEST(MicrobatchLoader, AnyRankCanLoadTheMicrobatchesOfAnotherByNumber) {
+  for (int64_t number = 0; number < 6; ++number) {
+    const auto loader_of = [](int64_t rank) {
+      return MicrobatchLoader(counting(300, 8), SampleOrder(36, 5, true),
+                              {.micro_batch = 2, .accumulation = 2, .data_size = 3, .data_rank = rank});
+    };
+    HostMicrobatch own, numbered;
+    loader_of(number % 3).fill(1, number / 3, own);
+    loader_of((number + 1) % 3).fill_numbered(1, number, numbered);
+    EXPECT_EQ(numbered.input, own.input) << number;
+    EXPECT_EQ(numbered.targets, own.targets) << number;
+    EXPECT_EQ(numbered.view.first_sample, own.view.first_sample) << number;
+  }
+  HostMicrobatch out;
+  const MicrobatchLoader loader(counting(300, 8), SampleOrder(36, 5, true),
+                                {.micro_batch = 2, .accumulation = 2, .data_size = 3});
+  EXPECT_THROW(loader.fill_numbered(1, 6, out), std::logic_error);
+}
+
 TEST(MicrobatchLoader, TargetsAreTokensShiftedByOne) {
   const MicrobatchLoader loader(counting(100, 8), SampleOrder(12, 5, true), {.micro_batch = 3});
   HostMicrobatch batch;

@@ -166,6 +166,7 @@ std::vector<Measured> measure(const Plan& plan) {
     const std::vector<int32_t> ids(shape.elements(), 5);
     const ConstTensorView view{ids.data(), DType::Int32, shape};
     const std::vector<Microbatch> batch(plan.batch.gradient_accumulation_steps, {view, view, 0});
+    engine.set_microbatch_source([&](int64_t, int64_t) { return batch[0]; });  // all microbatches are the same
     for (int step = 0; step < 2; ++step)
       EXPECT_FALSE(engine.train_batch(batch).skipped) << "a step without an update may need less";
     engine.evaluate(batch);
@@ -232,6 +233,27 @@ TEST_F(MemoryPlan, IsWhatRandomConfigsNeedToTheByte) {
   fmt::print("{} configs ran, {} were refused:", runs, draws - runs);
   for (const auto& [reason, count] : refused_) fmt::print(" {} {}", count, reason);
   fmt::print("\n");
+}
+
+TEST_F(MemoryPlan, CountsWhatAuditsNeedToTheByte) {
+  const auto plan_with = [&](const char* every_steps, int stage, const char* pipeline, const char* tensor, const char* bf16) {
+    return *this->plan({4,
+                        {fmt::format("audit.every_steps={}", every_steps), fmt::format("zero_optimization.stage={}", stage),
+                         fmt::format("parallel.pipeline={}", pipeline), fmt::format("parallel.tensor={}", tensor),
+                         fmt::format("bf16.enabled={}", bf16), "reproducible=layout", "model.layers=2", "train_batch_size=8",
+                         "train_micro_batch_size_per_gpu=1", "zero_optimization.stage3_param_persistence_threshold=40"}});
+  };
+  int larger = 0;
+  for (const int stage : {0, 1, 2, 3})
+    for (const auto& [pipeline, tensor] : {std::pair{"1", "1"}, {"2", "1"}, {"1", "2"}, {"2", "2"}, {"4", "1"}})
+      for (const char* bf16 : {"false", "true"}) {
+        const Plan audited = plan_with("1", stage, pipeline, tensor, bf16);
+        EXPECT_NO_THROW(expect_measured_as_planned(audited));
+        const Plan plain = plan_with("0", stage, pipeline, tensor, bf16);
+        EXPECT_EQ(audited.ranks[0].step_counters.launches, plain.ranks[0].step_counters.launches);  // those of other steps
+        larger += audited.heaviest().memory.total() > plain.heaviest().memory.total();
+      }
+  EXPECT_GT(larger, 0);
 }
 
 // The plan rehearses one data rank. Lamb's norms are over parts of parameters, and each data rank has different parts.

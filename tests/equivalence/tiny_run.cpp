@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <memory>
+#include <optional>
 
 #include "comm/world.h"
 #include "core/random.h"
@@ -106,10 +108,19 @@ constexpr bool kOneKernelThread = true;
 constexpr bool kOneKernelThread = false;
 #endif
 
-void run_rank(const TinyRun& run, comm::World& world, Trace& trace) {
+void run_rank(const TinyRun& run, comm::World& real_world, Trace& trace) {
+  const std::unique_ptr<comm::World> wrapped = run.wrap ? run.wrap(real_world) : nullptr;
+  comm::World& world = wrapped ? *wrapped : real_world;
   model::Model model = build_model(run);
   Plan plan = make_plan(run.config, model, world.size());
-  Engine engine(std::move(plan), std::move(model), world, {.threads = kOneKernelThread ? 1 : run.threads});
+  Engine engine(
+      std::move(plan), std::move(model), world,
+      {.threads = kOneKernelThread ? 1 : run.threads, .observer = run.observer ? run.observer(world.rank()) : nullptr});
+  std::optional<MadeUpBatch> other;
+  engine.set_microbatch_source([&](int64_t step, int64_t number) {
+    const int64_t micro = engine.plan().batch.micro_batch_size;
+    return other.emplace(step, number * micro, micro).view;
+  });
   if (!run.load_from.empty()) {
     EXPECT_TRUE(engine.load(run.load_from));
   }

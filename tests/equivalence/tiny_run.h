@@ -21,6 +21,10 @@ struct TinyRun {
   std::function<void(model::Model&)> change = {};  // changes the built model
   std::vector<std::string> frozen = {};            // layers whose parameters are not trained
   std::function<void(Engine&, int world_rank, int64_t step)> before_step = {};
+  // Given to the engine of each rank; null: none.
+  std::function<kernels::KernelObserver*(int world_rank)> observer = {};
+  // Makes the world that the rank's engine works in, from the real one; null: the engine gets the real one.
+  std::function<std::unique_ptr<comm::World>(comm::World& world)> wrap = {};
   std::string load_from = {}, save_to = {};  // checkpoint directories: to resume from, and to save to at the end
   Config config;
 };

@@ -1,7 +1,9 @@
-// Fuzz targets for what Trivet itself has measured and written: profiles of machines and costs of blocks.
+// Fuzz targets for what Trivet itself has measured and written: profiles of machines, costs of blocks and metrics of runs.
 #include <cmath>
+#include <sstream>
 
 #include "autotune/hardware_profile.h"
+#include "engine/monitor/loss_bits.h"
 #include "engine/timeline/block_costs.h"
 #include "tests/fuzz/targets.h"
 
@@ -29,6 +31,14 @@ void check_prices(const autotune::MeasuredSetup& setup) {
 bool nearly(double a, double b) { return std::abs(a - b) <= 1e-12 * std::max(std::abs(a), std::abs(b)); }
 
 }  // namespace
+
+void loss_bits(std::string_view input) {
+  accepts(kMeasuredRefused, [&] {
+    std::istringstream lines{std::string(input)};
+    for (const auto& [step, bits] : monitor::read_loss_bits(lines, "input", 1, 1000))
+      require(step >= 1 && step <= 1000, "only the requested steps are returned");
+  });
+}
 
 void profile(std::string_view input) {
   autotune::HardwareProfile profile;

@@ -58,6 +58,7 @@ void cluster(std::string_view input);
 void schedule(std::string_view input);
 void block_costs(std::string_view input);
 void profile(std::string_view input);
+void loss_bits(std::string_view input);
 void tokenizer(std::string_view input);
 void tiktoken(std::string_view input);
 void merges(std::string_view input);
