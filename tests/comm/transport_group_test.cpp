@@ -55,7 +55,7 @@ TEST(TransportGroup, TheLastMessageOfARankThatHasEndedIsWaitedForUntilItsConnect
   SocketPairs sockets(2);
   std::atomic<int> asked{0};
   const auto run = [&](int rank) {
-    const RankInGroup self{.group = "world", .rank = rank, .host = "here", .world_ranks = {0, 1}};
+    const RankInGroup self{.group = "world", .rank = rank, .world_ranks = {0, 1}, .host = "here"};
     JobView job{.state = std::make_shared<JobState>(), .has_ended = [&](int) { return ++asked > 0; }};
     const auto world = make_transport_world(sockets.transport_of(rank), self, std::move(job));
     while (rank == 1 && asked < 2) std::this_thread::yield();
