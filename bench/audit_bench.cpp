@@ -1,7 +1,7 @@
 // Measures the price of audits: of audit.weights_every, the time of one comparison of weights as a share of the steps between
 // two comparisons; of audit.every_steps 100, the time by which an audited step is longer as a share of 100 steps.
 //
-//   audit_bench [ROUNDS]        default: 7
+//   audit_bench [ROUNDS [PART [MODEL]]]        default: 7 all ""; PART: weights or gradients; MODEL: part of a model's name
 //
 // Ranks are threads, one per core. Weights are compared at ZeRO-0, where each rank reads all of them. Steps and comparisons, or
 // steps with and without an audit, alternate; the results are medians.
@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -109,16 +110,27 @@ void measure(comm::World& world, const Size& size, bool bf16, int rounds) {
 int main(int argc, char** argv) {
   using namespace trivet;
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 7;
-  fmt::print("| model | weights | step, ms | comparison, ms | price at every {} steps |\n|---|---|---|---|---|\n",
-             AuditConfig{}.weights_every);
-  for (const Size& size : {Size{"GPT 3.3M", 4, 256, 8, 256, 8}, Size{"GPT 124M", 12, 768, 12, 50257, 2}})
-    for (const bool bf16 : {false, true}) comm::run_threads(2, [&](comm::World& world) { measure(world, size, bf16, rounds); });
+  const std::string_view part = argc > 2 ? argv[2] : "all", model = argc > 3 ? argv[3] : "";
+  const auto for_each_size = [&](int64_t largest_batch, const std::function<void(const Size&)>& work) {
+    for (const Size& size : {Size{"GPT 3.3M", 4, 256, 8, 256, 8}, Size{"GPT 124M", 12, 768, 12, 50257, largest_batch}})
+      if (std::string_view(size.name).find(model) != std::string_view::npos) work(size);
+  };
+  if (part != "gradients") {
+    fmt::print("| model | weights | step, ms | comparison, ms | price at every {} steps |\n|---|---|---|---|---|\n",
+               AuditConfig{}.weights_every);
+    for_each_size(2, [&](const Size& size) {
+      for (const bool bf16 : {false, true})
+        comm::run_threads(2, [&](comm::World& world) { measure(world, size, bf16, rounds); });
+    });
+  }
+  if (part == "weights") return 0;
   fmt::print(
       "\n| model | ZeRO stage | microbatches per rank | step, ms | audited step, ms | price at every {} steps |\n"
       "|---|---|---|---|---|---|\n",
       kEverySteps);
-  for (const Size& size : {Size{"GPT 3.3M", 4, 256, 8, 256, 8}, Size{"GPT 124M", 12, 768, 12, 50257, 4}})
+  for_each_size(4, [&](const Size& size) {
     for (const int stage : {0, 1, 2, 3})
       for (const int64_t accumulation : {1, 2})
         comm::run_threads(2, [&](comm::World& world) { measure_gradients(world, size, stage, accumulation, rounds); });
+  });
 }

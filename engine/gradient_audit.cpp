@@ -312,12 +312,12 @@ AuditChoice choose_audit(uint64_t seed, int64_t step, int microbatches, int data
 int other_distance(int distance, int data_ranks) { return 1 + distance % (data_ranks - 1); }
 
 void audit_gradients(const GradientAudit& audit) {
+  audit.compare_weights();
   RankDigests mine{.host = audit.host, .digests = audit.recompute(audit.choice.distance)};
   const std::vector<Totals> totals = gather_totals(totals_of(mine.digests), audit.all_ranks);
   const bool contributions = contributions_differ(audit, totals);
   if (!contributions && !sums_differ(audit, totals)) return;
   const int data_ranks = audit.mesh.size(Axis::Data);
-  if (contributions) audit.compare_weights();
   if (contributions && data_ranks > 2)
     mine.third = recomputed_of(audit.recompute(other_distance(audit.choice.distance, data_ranks)));
   std::vector<RankDigests> of_rank;

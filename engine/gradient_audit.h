@@ -48,7 +48,8 @@ struct GradientAudit {
   std::function<void()> compare_weights;  // throws if ranks hold different weights
 };
 // All ranks call it together. Throws CommError (ranks disagree) that names the ranks, their hosts, the microbatch and the
-// parameter. If weights differ, too, compare_weights() says so: it identifies the weight that changed.
+// parameter. Weights are compared first: that identifies a weight that changed, and finds one that the microbatch does not use.
+// After the update it would be too late: a rank that owns a shard sends it to all others, wrong or not.
 void audit_gradients(const GradientAudit& audit);
 
 }  // namespace trivet
