@@ -21,19 +21,19 @@ using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
 
-struct Layout {
+struct AuditedGrid {
   int pipeline = 1, tensor = 1, data = 1;
   int stage = 0;
   int64_t micro_batch = 1;
   int ranks() const { return pipeline * tensor * data; }
 };
 
-std::string to_string(const Layout& layout) {
+std::string to_string(const AuditedGrid& layout) {
   return fmt::format("pipeline {}, tensor {}, data {}, stage {}, micro batch {}", layout.pipeline, layout.tensor, layout.data,
                      layout.stage, layout.micro_batch);
 }
 
-Config audited(const Layout& layout, model::Type type = model::Type::Gpt) {
+Config audited(const AuditedGrid& layout, model::Type type = model::Type::Gpt) {
   Config config = tiny_config(type);
   config.reproducible = Reproducible::Layout;
   config.audit = {.weights_every = 0, .every_steps = 1};
@@ -67,7 +67,7 @@ TEST(GradientAudit, NeverAccusesAHealthyRunAndChangesNoBit) {
       for (const int stage : {0, 1, 2, 3})
         for (const auto& [pipeline, tensor, data] :
              {std::array{1, 1, 1}, {1, 1, 3}, {1, 2, 1}, {2, 1, 1}, {2, 1, 3}, {1, 2, 3}, {2, 2, 1}}) {
-          const Layout layout{pipeline, tensor, data, stage, micro_batch};
+          const AuditedGrid layout{pipeline, tensor, data, stage, micro_batch};
           EXPECT_EQ(difference(expected, run({.ranks = layout.ranks(), .steps = 3, .config = audited(layout, type)})), "")
               << name_of(type) << ", " << to_string(layout);
         }
@@ -75,7 +75,7 @@ TEST(GradientAudit, NeverAccusesAHealthyRunAndChangesNoBit) {
 }
 
 TEST(GradientAudit, NeverAccusesSchedulesRecomputationShardsWithReplicasAndOtherTypes) {
-  const Layout pipeline{2, 1, 2, 1, 1}, data{1, 1, 4, 3, 1};
+  const AuditedGrid pipeline{2, 1, 2, 1, 1}, data{1, 1, 4, 3, 1};
   const auto expect_equal = [](Config config, int ranks, const std::string& what) {
     config.audit.every_steps = 0;
     const Trace expected = run({.ranks = ranks, .steps = 3, .config = config});
@@ -152,8 +152,9 @@ TEST(GradientAudit, HappensAtTheConfiguredInterval) {
 
 // ---- planted faults
 
-constexpr std::array kLayouts{Layout{1, 1, 3, 0}, Layout{1, 1, 3, 1}, Layout{1, 1, 3, 2}, Layout{1, 1, 3, 3},
-                              Layout{2, 1, 3, 1}, Layout{2, 1, 3, 2}, Layout{1, 2, 3, 0}, Layout{1, 2, 3, 3}};
+constexpr std::array kLayouts{AuditedGrid{1, 1, 3, 0}, AuditedGrid{1, 1, 3, 1}, AuditedGrid{1, 1, 3, 2},
+                              AuditedGrid{1, 1, 3, 3}, AuditedGrid{2, 1, 3, 1}, AuditedGrid{2, 1, 3, 2},
+                              AuditedGrid{1, 2, 3, 0}, AuditedGrid{1, 2, 3, 3}};
 
 struct Outcome {
   std::string message;  // empty: nothing was found
@@ -174,7 +175,7 @@ const char* name_of(Fault fault) {
 class Campaign {
  public:
   Outcome plant(Fault fault, uint64_t number) {
-    Layout layout = kLayouts[number % kLayouts.size()];
+    AuditedGrid layout = kLayouts[number % kLayouts.size()];
     // A passing mistake is found if its microbatch is the audited one; with one microbatch, it always is.
     layout.micro_batch = fault == Fault::Accumulator ? 2 : 4;
     const TinyRun clean{.ranks = layout.ranks(), .steps = 2, .config = audited(layout)};
