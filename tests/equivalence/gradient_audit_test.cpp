@@ -161,7 +161,7 @@ struct Outcome {
   bool planted = false, without_effect = false, names_rank = false, names_tensor = false, knows_tensor = false;
 };
 
-const char* name_of(Fault fault) {
+const char* fault_name(Fault fault) {
   switch (fault) {
     case Fault::Weight: return "weight";
     case Fault::Gradient: return "gradient";
@@ -184,7 +184,7 @@ class Campaign {
       moments_[key] = count_moments(clean);
       clean_[key] = without_audit(clean);
     }
-    const PhiloxBlock random = philox(random_key(11, name_of(fault)), number, 0);
+    const PhiloxBlock random = philox(random_key(11, fault_name(fault)), number, 0);
     Placement placement{.fault = fault, .rank = static_cast<int>(random[0] % layout.ranks()), .step = 1};
     const uint64_t products = moments_[key].products[placement.rank], sums = moments_[key].sums[placement.rank];
     // The product after which memory of sums is changed is in the second half, when these hold something.
@@ -203,7 +203,7 @@ class Campaign {
       Planted again;
       outcome.without_effect = difference(clean_[key], without_audit(with_fault(clean, placement, again))).empty();
     }
-    where_ = fmt::format("{} {}: {}, rank {}, moment {}, place {}, bit {}, tensor {}", name_of(fault), number, key,
+    where_ = fmt::format("{} {}: {}, rank {}, moment {}, place {}, bit {}, tensor {}", fault_name(fault), number, key,
                          placement.rank, placement.moment, placement.place, placement.bit, planted.parameter);
     return outcome;
   }
@@ -244,7 +244,7 @@ void expect_found(Fault fault) {
     known += outcome.knows_tensor;
     tensor += outcome.names_tensor;
   }
-  fmt::print("| {} | {} | {} | {} | {} of {} | {} |\n", name_of(fault), planted, found, rank, tensor, known, without_effect);
+  fmt::print("| {} | {} | {} | {} | {} of {} | {} |\n", fault_name(fault), planted, found, rank, tensor, known, without_effect);
 }
 
 TEST(GradientAudit, FindsAFlippedBitInAWeight) { expect_found(Fault::Weight); }
