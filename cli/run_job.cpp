@@ -70,7 +70,6 @@ comm::WorldOptions world_options(const CommunicationConfig& communication) {
   comm::WorldOptions options;
   options.transport = name_of(communication.transport);
   options.network_interface = communication.interface;
-  options.ports = communication.ports;
   options.sums = communication.sums == SumsChoice::Exchange ? comm::HostSums::Exchange : comm::HostSums::Chain;
   options.join_deadline = milliseconds_of(communication.join_seconds);
   options.silence_deadline = milliseconds_of(communication.silence_seconds);

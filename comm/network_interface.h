@@ -10,7 +10,6 @@ struct NetworkInterface {
   std::string name;     // "eth0"
   std::string address;  // "10.0.0.7" or "fd00::7"
   bool ipv6 = false;
-  std::string ports;  // "40000-40100", on which a transport may listen there; empty: any
 };
 
 // All addresses of this host's interfaces that are up.

@@ -54,7 +54,6 @@ struct WorldOptions {
   // it (network_interface.h).
   std::string transport = "auto";
   std::string network_interface;
-  std::string ports;                // "40000-40100", on which the transport may listen; empty: any
   HostSums sums = HostSums::Chain;  // the same on all ranks
   // Called on another thread when the job has ended (a rank was lost, or one aborted) and this rank has not left its World
   // within notice_grace, for example because it is computing. The program should print the message and exit with the code. The

@@ -180,8 +180,7 @@ std::string describe_network(const std::vector<int>& hosts, const Contact& here)
 }  // namespace
 
 std::unique_ptr<World> make_network_world(const WorldRequest& request) {
-  NetworkInterface interface = choose_network_interface(request.options.network_interface, request.master_address);
-  interface.ports = request.options.ports;
+  const NetworkInterface interface = choose_network_interface(request.options.network_interface, request.master_address);
   const TransportModule& module = transport_module(request.options.transport);
   const std::unique_ptr<UnconnectedTransport> unconnected =
       module.open(interface, request.rank, static_cast<int>(request.members.size()));

@@ -59,7 +59,6 @@ void UcxWorker::open_context(const NetworkInterface& interface) {
   config.prefer("NET_DEVICES", interface.name);
   if (!std::getenv("UCX_TLS")) config.prefer("RNDV_THRESH", "inf");
   if (interface.ipv6) config.prefer("TCP_AF_PRIO", "inet6");
-  if (!interface.ports.empty()) config.prefer("TCP_PORT_RANGE", interface.ports);
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;

@@ -2,11 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "core/error.h"
-#include "core/printable.h"
 #include "engine/config/json_reader.h"
 #include "engine/config/key_table.h"
 #include "engine/config/load.h"
@@ -141,30 +139,6 @@ void check_scheduler(const Config& config) {
 }
 
 // Refuses, by name, what a config can request but this version cannot do.
-// "40000-40100"
-bool is_port_range(const std::string& text) {
-  const char* const end = text.data() + text.size();
-  int first = 0, last = 0;
-  const auto [dash, problem] = std::from_chars(text.data(), end, first);
-  if (problem != std::errc() || dash == end || *dash != '-') return false;
-  const auto [rest, problem_of_last] = std::from_chars(dash + 1, end, last);
-  return problem_of_last == std::errc() && rest == end && first >= 1 && first <= last && last <= 65535;
-}
-
-void check_communication(const Config& config) {
-  const CommunicationConfig& communication = config.communication;
-  if (communication.ports.empty()) return;
-  if (!is_port_range(communication.ports))
-    refuse(config, "communication.ports",
-           fmt::format("\"{}\" is not accepted; use a range of ports from 1 to 65535, such as \"40000-40100\"",
-                       printable(communication.ports)));
-  if (communication.transport == TransportChoice::Gloo)
-    refuse(config, "communication.ports",
-           fmt::format("\"{}\" is not accepted with communication.transport \"gloo\", which chooses its ports itself; use "
-                       "transport \"ucx\", or leave this key out",
-                       communication.ports));
-}
-
 void check_implemented(const Config& config) {
   const auto axis = [&](const char* key, int64_t size) {
     if (size > 1) refuse(config, key, fmt::format("{} is not implemented in this version; use 1", size));
@@ -203,7 +177,6 @@ void check_without_model(const Config& config) {
   config::check_offload(config);
   check_aliases(config);
   config::check_parallel(config);
-  check_communication(config);
   check_implemented(config);
 }
 

@@ -78,7 +78,6 @@ struct AuditConfig {
 struct CommunicationConfig {
   TransportChoice transport = TransportChoice::Auto;
   std::string interface;                // of this host: a name or a network; empty: the one that reaches rank 0's host
-  std::string ports;                    // "40000-40100", on which this host's ranks listen for messages; empty: any
   SumsChoice sums = SumsChoice::Chain;  // of floats
   double join_seconds = 30;             // until all ranks have joined
   double silence_seconds = 4.5;         // until a rank that sends no heartbeats is lost

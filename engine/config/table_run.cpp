@@ -58,9 +58,6 @@ void add_run_keys(KeyTable& table) {
   communication.key("interface", &C::interface,
                     "this host's network interface for these messages: a name such as \"ib0\", or a network such as "
                     "\"10.1.0.0/16\"; empty: the one that reaches rank 0's host");
-  communication.key("ports", &C::ports,
-                    "ports on which ranks listen for these messages, \"40000-40100\", for hosts with a firewall: one for each "
-                    "rank of a host; empty: any. With transport \"gloo\" it must be empty");
   communication
       .key(
           "sums", &C::sums,

@@ -34,7 +34,6 @@ TEST(WorldOptions, AreThoseOfTheConfig) {
   EXPECT_EQ(defaults.operation_deadline, std::chrono::minutes(10));
   config.transport = TransportChoice::Ucx;
   config.interface = "ib0";
-  config.ports = "40000-40100";
   config.sums = SumsChoice::Exchange;
   config.join_seconds = 60.5;
   config.silence_seconds = 0.75;
@@ -42,7 +41,6 @@ TEST(WorldOptions, AreThoseOfTheConfig) {
   const comm::WorldOptions options = cli::world_options(config);
   EXPECT_EQ(options.transport, "ucx");
   EXPECT_EQ(options.network_interface, "ib0");
-  EXPECT_EQ(options.ports, "40000-40100");
   EXPECT_EQ(options.sums, comm::HostSums::Exchange);
   EXPECT_EQ(options.join_deadline, std::chrono::milliseconds(60500));
   EXPECT_EQ(options.silence_deadline, std::chrono::milliseconds(750));

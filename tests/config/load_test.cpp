@@ -57,14 +57,13 @@ TEST(ParseConfig, AWholeConfigIsRead) {
 
 TEST(ParseConfig, TheNetworkBetweenHostsIsRead) {
   const Config config = parse_config(
-      R"({"communication": {"transport": "ucx", "interface": "10.1.0.0/16", "ports": "40000-40100", "join_seconds": 120,
+      R"({"communication": {"transport": "ucx", "interface": "10.1.0.0/16", "join_seconds": 120,
                                          "silence_seconds": 20.5, "progress_seconds": 60}})",
       "a.json");
   EXPECT_EQ(config.communication.transport, TransportChoice::Ucx);
   EXPECT_EQ(parse_config(R"({"communication": {"transport": "gloo"}})", "a.json").communication.transport,
             TransportChoice::Gloo);
   EXPECT_EQ(config.communication.interface, "10.1.0.0/16");
-  EXPECT_EQ(config.communication.ports, "40000-40100");
   EXPECT_EQ(config.communication.join_seconds, 120);
   EXPECT_EQ(config.communication.silence_seconds, 20.5);
   EXPECT_EQ(config.communication.progress_seconds, 60);
@@ -76,7 +75,7 @@ TEST(ParseConfig, HowFloatsAreAddedOverHostsHasNoEffectInLayoutMode) {
   EXPECT_EQ(run.communication.sums, SumsChoice::Exchange);
   EXPECT_EQ(accepted_without_effect(run), std::vector<std::string>{});
   const Config layout = parse_config(R"({"communication": {"sums": "exchange"}, "reproducible": "layout",
-                                         "train_micro_batch_size_per_gpu": 1})",
+                                         "train_batch_size": 4, "train_micro_batch_size_per_gpu": 1})",
                                      "a.json");
   EXPECT_EQ(accepted_without_effect(layout),
             std::vector<std::string>{"communication.sums: takes effect only when reproducible is \"run\""});
