@@ -217,10 +217,11 @@ TEST_P(TransportContract, AWaitEndsAfterItsSlice) {
 
 TEST_P(TransportContract, ACancelledReceiveIsNotWrittenTo) {
   std::string cancelled(4, ' '), wanted(4, ' ');
-  auto never = rank(1).receive(0, 7, bytes(cancelled));
+  auto never = rank(1).receive(0, 7, bytes(cancelled)), nor_this = rank(1).receive(0, 7, bytes(cancelled));
   const std::string sent = "data";
   const auto receive = rank(1).receive(0, 7, bytes(wanted));
   never.reset();
+  nor_this.reset();
   const auto send = rank(0).send(1, 7, bytes(sent));
   EXPECT_EQ(finish(*receive, *send), MessageState::Complete);
   EXPECT_EQ(wanted, sent);
