@@ -87,6 +87,19 @@ TEST(Gloo, AStrangerWhoKnowsTheAddressesPutsNoMessageInThePlaceOfARanks) {
   EXPECT_EQ(got, sent);
 }
 
+// Its receiver has not posted a receive, so none of its bytes are on their way, but gloo knows them.
+TEST(Gloo, ARankThatCancelsALongMessageGivesUpAllItsConnections) {
+  Transports transports = gloo_transports(3);
+  const std::vector<std::byte> large(1 << 20);
+  transports[0]->send(1, 7, large).reset();
+  EXPECT_TRUE(transports[0]->has_given_up());
+  EXPECT_FALSE(transports[1]->has_given_up());
+  std::array<std::byte, 8> got{};
+  EXPECT_EQ(transports[0]->receive(2, 7, got)->wait(milliseconds(0)), MessageState::PeerGone);
+  EXPECT_EQ(transports[1]->receive(0, 9, got)->wait(milliseconds(5000)), MessageState::PeerGone);
+  EXPECT_EQ(transports[2]->receive(0, 9, got)->wait(milliseconds(5000)), MessageState::PeerGone);
+}
+
 // What it sends back is what a rank would send, but for the proof.
 TEST(Gloo, AStrangerWhoConnectsInThePlaceOfARankIsNotTakenForIt) {
   Transports transports = gloo_transports_and_an_echo();
@@ -204,9 +217,11 @@ TEST_P(TransportContract, AWaitEndsAfterItsSlice) {
 
 TEST_P(TransportContract, ACancelledReceiveIsNotWrittenTo) {
   std::string cancelled(4, ' '), wanted(4, ' ');
-  rank(1).receive(0, 7, bytes(cancelled)).reset();
+  auto never = rank(1).receive(0, 7, bytes(cancelled)), nor_this = rank(1).receive(0, 7, bytes(cancelled));
   const std::string sent = "data";
   const auto receive = rank(1).receive(0, 7, bytes(wanted));
+  never.reset();
+  nor_this.reset();
   const auto send = rank(0).send(1, 7, bytes(sent));
   EXPECT_EQ(finish(*receive, *send), MessageState::Complete);
   EXPECT_EQ(wanted, sent);
@@ -276,12 +291,14 @@ TEST_P(TransportContract, AMessageOfAnotherSizeIsADefect) {
 TEST_P(TransportContract, WhatARankHasSentArrivesAlthoughItLeavesAtOnce) {
   constexpr int kMessages = 20;
   const std::string sent(1000, 's');
-  for (int i = 0; i < kMessages; ++i) {
-    const auto send = rank(0).send(1, 7, bytes(sent));
+  std::vector<std::unique_ptr<PendingMessage>> messages;
+  for (int i = 0; i < kMessages; ++i) messages.push_back(rank(0).send(1, 7, bytes(sent)));
+  {
     std::string nothing(1, ' ');
     const auto moves = rank(1).receive(0, 9, bytes(nothing));
-    ASSERT_EQ(finish(*send, *moves), MessageState::Complete);
+    for (const auto& message : messages) ASSERT_EQ(finish(*message, *moves), MessageState::Complete);
   }
+  messages.clear();
   transports_[0].reset();
   for (int i = 0; i < kMessages; ++i) {
     std::string got(sent.size(), ' ');
