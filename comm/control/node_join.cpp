@@ -1,0 +1,279 @@
+// The rendezvous part of Node.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "comm/control/node.h"
+
+namespace trivet::comm::control {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kGather{100};  // how long a node waits for more ranks of its host before it sends a Join
+constexpr milliseconds kPause{100};   // between two attempts to connect
+// The other ranks wait this much longer than the root, so that the root is the one to report which ranks are missing.
+constexpr milliseconds kLonger{3000};
+constexpr milliseconds kParentDeadline{10000};
+
+}  // namespace
+
+Node::Node(NodeOptions options, TimePoint now)
+    : options_(std::move(options)), next_tick_(now + options_.beat), started_(now), send_join_at_(now + kGather) {
+  if (is_root()) {
+    gathering_.emplace(options_.self);
+    return;
+  }
+  seats_.push_back(options_.self);
+  call(Purpose::Join, options_.entrance);
+}
+
+void Node::call(Purpose purpose, const std::string& address) {
+  if (calling_.insert(purpose).second) actions_.calls.push_back({purpose, address});
+}
+
+void Node::accepted(LinkId link, TimePoint now) {
+  if (left_) return actions_.ends.push_back(link);
+  links_[link] = {.last_heard = now};
+}
+
+void Node::connected(Purpose purpose, LinkId id, TimePoint now) {
+  calling_.erase(purpose);
+  if (failed_ || left_ || verdict_) return actions_.ends.push_back(id);
+  Link& link = links_[id] = {.last_heard = now};
+  switch (purpose) {
+    case Purpose::Join: link.role = Role::Entrance; return send_join(now);
+    case Purpose::Parent:
+      link.role = Role::Parent;
+      link.rank = parent_rank_;
+      return send(id, Attach{rank(), std::nullopt});
+    case Purpose::Appeal:
+      link.role = Role::Appeal;
+      link.rank = 0;
+      return send(id, Attach{rank(), appealed_});
+  }
+}
+
+void Node::not_connected(Purpose purpose, bool refused, TimePoint now) {
+  calling_.erase(purpose);
+  if (purpose != Purpose::Appeal) {
+    call_again_at_[static_cast<int>(purpose)] = now + kPause;
+    return;
+  }
+  if (refused) return decide(*appealed_);  // the root has left
+  decide({0, {}, ExitCode::PeerLost, fmt::format("cannot be reached, after rank {} was lost", appealed_->world_rank)});
+}
+
+// Sends the ranks that the other end does not know yet: when all of this host are here, or after a while those that are.
+void Node::send_join(TimePoint now) {
+  const LinkId entrance = link_of(Role::Entrance);
+  if (entrance < 0 || seats_sent_ == seats_.size()) return;
+  const bool all_here = options_.self.node < 0 || static_cast<int>(seats_.size()) == options_.ranks_here;
+  if (!all_here && now < send_join_at_) return;
+  send(entrance, Join{{seats_.begin() + static_cast<std::ptrdiff_t>(seats_sent_), seats_.end()}});
+  seats_sent_ = seats_.size();
+}
+
+// The ranks of a Join either hang below the receiver (one rank, which says no node) or are of a host of their own.
+std::optional<std::string> Node::fault_of(const Link& link, const Join& join) const {
+  if (join.seats.empty()) return "of nobody";
+  const int node = join.seats.front().node;
+  if (node < 0)
+    return join.seats.size() == 1 && link.role == Role::Visitor ? std::nullopt
+                                                                : std::optional("of several ranks without a node");
+  if (!is_root()) return "of another host's node";
+  const int of_link = link.role == Role::Visitor ? join.seats.front().member.rank : link.rank;
+  for (const Seat& seat : join.seats) {
+    if (seat.node != of_link) return "whose ranks have different nodes";
+  }
+  return std::nullopt;
+}
+
+void Node::on(LinkId id, Link& link, const Join& join, TimePoint now) {
+  require(link.role == Role::Visitor || (link.role == Role::Below && !link.attached && !running()), join);
+  if (const auto fault = fault_of(link, join)) return reject(id, "sent a Join " + *fault, now);
+  if (running()) return refuse_latecomer(id, join);
+  if (failed_) return drop(id);
+  if (is_root()) return add_at_root(id, link, join, now);
+  const Member& member = join.seats.front().member;
+  link = {.role = Role::Below, .rank = member.rank, .pid = member.pid, .last_heard = now};
+  if (seats_sent_ == seats_.size()) send_join_at_ = now + kGather;
+  seats_.push_back({member, rank(), {}});
+  send(id, Welcome{});
+  send_join(now);
+}
+
+void Node::refuse_latecomer(LinkId id, const Join& join) {
+  std::vector<std::optional<Member>> held;
+  for (const Seat& seat : table_->seats) held.emplace_back(seat.member);
+  const Member& late = join.seats.front().member;
+  if (const auto refusal = refusal_of(late, held)) send(id, Refuse{late.rank, late.pid, *refusal});
+  drop(id);
+}
+
+void Node::add_at_root(LinkId id, Link& link, const Join& join, TimePoint now) {
+  for (Seat seat : join.seats) {
+    if (seat.node < 0) seat.node = 0;
+    if (const auto refusal = gathering_->add(seat)) {
+      send(id, Refuse{seat.member.rank, seat.member.pid, *refusal});
+      if (refusal->ends_the_job) return end_rendezvous(*refusal);
+      if (link.role == Role::Visitor) return drop(id);  // a rank by itself, or the node of a host
+      continue;
+    }
+    if (link.role == Role::Below) continue;
+    link = {.role = Role::Below, .rank = seat.member.rank, .pid = seat.member.pid, .last_heard = now};
+    send(id, Welcome{});
+  }
+  if (gathering_->complete()) announce(now);
+}
+
+void Node::on(LinkId, Link& link, const Welcome& welcome, TimePoint) {
+  require(link.role == Role::Entrance && !welcome_, welcome);
+  welcome_ = true;
+}
+
+void Node::on(LinkId, Link& link, const Refuse& refuse, TimePoint) {
+  require((link.role == Role::Entrance || link.role == Role::Parent) && !running(), refuse);
+  const Member& self = options_.self.member;
+  if (refuse.rank < 0 || (refuse.rank == self.rank && refuse.pid == self.pid)) return end_rendezvous(refuse.refusal);
+  for (auto& [id, below] : links_) {
+    if (below.role != Role::Below || below.rank != refuse.rank || below.pid != refuse.pid) continue;
+    send(id, refuse);
+    const auto is_refused = [&](const Seat& seat) { return seat.member.rank == refuse.rank && seat.member.pid == refuse.pid; };
+    seats_sent_ -= std::erase_if(seats_, is_refused);
+    return drop(id);
+  }
+}
+
+void Node::on(LinkId, Link& link, const Parent& parent, TimePoint now) {
+  require(link.role == Role::Entrance && !running() && parent_rank_ < 0, parent);
+  parent_rank_ = parent.rank;
+  parent_address_ = parent.address;
+  started_ = now;
+  call(Purpose::Parent, parent_address_);
+}
+
+void Node::on(LinkId id, Link& link, const Attach& attach, TimePoint now) {
+  require(link.role == Role::Visitor && !failed_, attach);
+  require_rank(attach.rank, attach);
+  if (attach.lost) {
+    require(is_root() && running(), attach);
+    require_rank(attach.lost->world_rank, attach);
+    link.role = Role::Orphan;
+    link.rank = attach.rank;
+    if (verdict_) return send(id, Accuse{*verdict_});
+    return propose(*attach.lost, now);
+  }
+  if (running() && table_->tree.parent(attach.rank) != rank())
+    return reject(id, fmt::format("sent an Attach of rank {}, whose parent is not rank {}", attach.rank, rank()), now);
+  link = {.role = Role::Below, .rank = attach.rank, .attached = true, .last_heard = now};
+  if (running()) bring_up_to_date(id);
+}
+
+// At the root: everybody has joined.
+void Node::announce(TimePoint now) {
+  auto table = gathering_->table(options_.fan_out);
+  for (auto& [id, link] : links_) {
+    if (link.role != Role::Below || table->tree.parent(link.rank) == 0) continue;
+    link.role = Role::Moving;
+    link.last_heard = now;
+    const int parent = table->tree.parent(link.rank);
+    send(id, Parent{parent, table->seats[parent].address});
+  }
+  run(std::move(table), now);
+}
+
+void Node::on(LinkId id, Link& link, const Announce& announced, TimePoint now) {
+  require((link.role == Role::Entrance || link.role == Role::Parent) && !running(), announced);
+  const LinkId entrance = link_of(Role::Entrance);
+  link.role = Role::Parent;
+  link.rank = announced.table->tree.parent(rank());
+  link.last_heard = now;
+  if (entrance != id && entrance >= 0) {
+    send(entrance, Bye{});
+    drop(entrance);
+  }
+  run(announced.table, now);
+}
+
+void Node::run(std::shared_ptr<const Table> table, TimePoint now) {
+  table_ = std::move(table);
+  meetings_ = Meetings(table_->tree.below(rank()));
+  std::vector<LinkId> strangers;
+  for (auto& [id, link] : links_) {
+    if (link.role != Role::Below) continue;
+    link.last_heard = now;
+    if (table_->tree.parent(link.rank) == rank()) {
+      bring_up_to_date(id);
+    } else {
+      strangers.push_back(id);
+    }
+  }
+  for (const LinkId id : strangers) drop(id);
+  actions_.events.emplace_back(Announce{table_});
+}
+
+// A child may attach after others have begun to work.
+void Node::bring_up_to_date(LinkId id) {
+  if (verdict_) return send(id, Accuse{*verdict_});
+  send(id, Announce{table_});
+  for (const auto& [key, value] : store_) send(id, Set{key, value});
+}
+
+void Node::end_rendezvous(const Refusal& refusal) {
+  if (failed_) return;
+  failed_ = true;
+  send_below(Refuse{-1, 0, refusal});
+  actions_.events.emplace_back(Refuse{-1, 0, refusal});
+}
+
+// A link that is gone before this node runs; `why` follows the name of its rank.
+void Node::ended_while_joining(const Link& link, const std::string& why) {
+  switch (link.role) {
+    case Role::Entrance:
+      if (welcome_) return end_rendezvous({ExitCode::Rendezvous, "the node at " + options_.entrance + " " + why});
+      seats_sent_ = 0;
+      call_again_at_[static_cast<int>(Purpose::Join)] = next_tick_;
+      return;
+    case Role::Parent: call_again_at_[static_cast<int>(Purpose::Parent)] = next_tick_; return;
+    case Role::Below: break;
+    default: return;
+  }
+  if (link.attached) return;  // the root watches it, too
+  if (is_root())
+    return end_rendezvous({ExitCode::Rendezvous, fmt::format("rank {} ({}) {}", link.rank, gathering_->where(link.rank), why)});
+  const auto seat = std::find_if(seats_.begin(), seats_.end(),
+                                 [&](const Seat& s) { return s.member.rank == link.rank && s.member.pid == link.pid; });
+  if (seat == seats_.end()) return;
+  if (seat - seats_.begin() >= static_cast<std::ptrdiff_t>(seats_sent_)) {
+    seats_.erase(seat);
+  } else if (const LinkId entrance = link_of(Role::Entrance); entrance >= 0) {
+    send(entrance, Accuse{{link.rank, {}, ExitCode::Rendezvous, why}});
+  }
+}
+
+void Node::tick_while_joining(TimePoint now) {
+  if (failed_) return;
+  if (is_root()) {
+    if (now >= started_ + options_.join_deadline)
+      end_rendezvous({ExitCode::Rendezvous, gathering_->missing_text(options_.join_deadline)});
+    return;
+  }
+  if (now >= started_ + options_.join_deadline + kLonger)
+    return end_rendezvous({ExitCode::Rendezvous, "the root did not answer in time"});
+  const LinkId entrance = link_of(Role::Entrance);
+  if (entrance < 0 && now >= call_again_at_[static_cast<int>(Purpose::Join)]) call(Purpose::Join, options_.entrance);
+  if (parent_rank_ >= 0 && link_of(Role::Parent) < 0) {
+    if (now >= started_ + kParentDeadline && entrance >= 0) {
+      send(entrance, Accuse{{parent_rank_,
+                             {},
+                             ExitCode::PeerLost,
+                             fmt::format("cannot be reached by rank {} at {}", rank(), parent_address_)}});
+    } else if (now >= call_again_at_[static_cast<int>(Purpose::Parent)]) {
+      call(Purpose::Parent, parent_address_);
+    }
+  }
+  send_join(now);
+}
+
+}  // namespace trivet::comm::control
