@@ -1,5 +1,5 @@
-// Whole jobs in virtual time (control_simulation.h), with faults at random times. TRIVET_SEEDS and TRIVET_LARGE_SEEDS say how many
-// jobs of each kind are tried; then the rows of a table are printed (scripts/control_plane).
+// Whole jobs in virtual time (control_simulation.h), with faults at random times. TRIVET_SEEDS and TRIVET_LARGE_SEEDS say how
+// many jobs of each kind are tried; then the rows of a table are printed (scripts/control_plane).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
