@@ -56,7 +56,7 @@ Operate operation_named(const std::string& name) {
   throw ConfigError(name + " is not one of all_reduce, reduce_scatter, all_gather");
 }
 
-// Of this process, in user and system mode.
+// Processor time of this process, in user and system mode.
 double processor_seconds() {
   rusage used{};
   ::getrusage(RUSAGE_SELF, &used);
