@@ -294,6 +294,15 @@ TEST(ControlNode, WhoAccusesAndHearsNothingAppeals) {
   EXPECT_EQ(leaf.take_actions().calls.size(), 1u);
 }
 
+TEST(ControlNode, AVerdictIsFinal) {
+  Node leaf = running_leaf();
+  leaf.receive(kTwo, Accuse{{1, {}, ExitCode::PeerLost, "silent"}}, at(10));
+  leaf.receive(kTwo, Accuse{{0, {}, ExitCode::PeerLost, "eof"}}, at(11));
+  leaf.ended(kTwo, "eof", at(12));
+  EXPECT_EQ(leaf.verdict()->world_rank, 1);
+  EXPECT_EQ(events_of<Accuse>(leaf.take_actions()).size(), 1u);
+}
+
 TEST(ControlNode, MeetsWhenTheLastRankHasCome) {
   Node root = running_root();
   root.arrive("there", at(10));
@@ -319,6 +328,19 @@ TEST(ControlNode, AChildThatAttachesLateIsGivenTheTableAndTheStore) {
   node.accepted(kStranger, at(7));
   node.receive(kStranger, Attach{1, std::nullopt}, at(8));
   EXPECT_EQ(node.take_actions().ends, std::vector<LinkId>{kStranger}) << "rank 1 belongs below the root";
+}
+
+TEST(ControlNode, WhoAsksWhoIsMissingFirstSaysWhoHasCome) {
+  Node node = node_of(2, 1);
+  node.connected(Purpose::Join, kOne, at(1));
+  Gathering all(seat_of(0));
+  for (int rank : {1, 2, 3}) all.add(seat_below(rank, kNodes[rank]));
+  node.receive(kOne, Announce{all.table(32)}, at(3));
+  node.take_actions();
+  node.arrive("there", at(10));
+  EXPECT_EQ(sent(node.take_actions()), "") << "rank 3 has not come";
+  node.ask("there");
+  EXPECT_EQ(sent(node.take_actions()), "1 an Arrive, 1 an Ask");
 }
 
 struct Attack {
