@@ -27,6 +27,11 @@ const unsigned char* unsigned_bytes(std::string_view text) { return reinterpret_
 
 }  // namespace
 
+SessionKeys::~SessionKeys() {
+  ::sodium_memzero(send.data(), send.size());
+  ::sodium_memzero(receive.data(), receive.size());
+}
+
 void RecordCipher::encrypt(std::string_view text, std::string& out) {
   while (!text.empty()) {
     const std::string_view part = text.substr(0, kLongestText);

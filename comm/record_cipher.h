@@ -16,9 +16,12 @@ namespace trivet::comm {
 
 using SessionKey = std::array<unsigned char, 32>;
 
-// The keys of one connection, as one of its ends uses them: its `send` is the other end's `receive`.
+// The keys of one connection, as one of its ends uses them: its `send` is the other end's `receive`. Overwritten when they are
+// destroyed, as is each copy.
 struct SessionKeys {
   SessionKey send{}, receive{};
+
+  ~SessionKeys();
 };
 
 class RecordCipher {

@@ -5,6 +5,8 @@
 #include <sodium.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
@@ -15,22 +17,32 @@
 namespace trivet::comm {
 namespace {
 
-constexpr size_t kShortest = 16, kLongest = 4096;
+constexpr size_t kShortest = 16, kLongest = Secret::kMostBytes;
 
-// All ranks inherit the same descriptor, so it is read from its beginning without moving the shared file position.
-std::string read_all(int descriptor) {
-  std::string out(kLongest + 1, '\0');
-  size_t size = 0;
-  while (size < out.size()) {
-    const ssize_t got = ::pread(descriptor, out.data() + size, out.size() - size, static_cast<off_t>(size));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw ConfigError(fmt::format("cannot be read: {}", std::strerror(errno)));
-    if (got == 0) break;
-    size += got;
+// What a file contains, in memory that is overwritten afterwards.
+class Contents {
+ public:
+  Contents() = default;
+  ~Contents() { ::sodium_memzero(bytes_.data(), bytes_.size()); }
+  Contents(const Contents&) = delete;
+  Contents& operator=(const Contents&) = delete;
+
+  // All ranks inherit the same descriptor, so it is read from its beginning without moving the shared file position.
+  void read(int descriptor) {
+    while (size_ < bytes_.size()) {
+      const ssize_t got = ::pread(descriptor, bytes_.data() + size_, bytes_.size() - size_, static_cast<off_t>(size_));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) throw ConfigError(fmt::format("cannot be read: {}", std::strerror(errno)));
+      if (got == 0) return;
+      size_ += got;
+    }
   }
-  out.resize(size);
-  return out;
-}
+  std::string_view key() const { return {bytes_.data(), size_}; }
+
+ private:
+  std::array<char, kLongest + 1> bytes_{};
+  size_t size_ = 0;
+};
 
 // A pipe, a terminal or a device could keep the rank waiting forever.
 struct stat status_of_regular_file(const std::string& source, int descriptor) {
@@ -43,20 +55,47 @@ struct stat status_of_regular_file(const std::string& source, int descriptor) {
 }
 
 Secret checked(const std::string& source, int descriptor) {
-  std::string key;
+  Contents contents;
   try {
-    key = read_all(descriptor);
+    contents.read(descriptor);
   } catch (const ConfigError& error) {
     throw ConfigError(fmt::format("{}: {}", source, error.what()));
   }
-  if (key.size() < kShortest || key.size() > kLongest) {
-    throw ConfigError(fmt::format("{}: {} bytes are not accepted as a secret; it must have {} to {}", source, key.size(),
-                                  kShortest, kLongest));
+  if (contents.key().size() < kShortest || contents.key().size() > kLongest) {
+    throw ConfigError(fmt::format("{}: {} bytes are not accepted as a secret; it must have {} to {}", source,
+                                  contents.key().size(), kShortest, kLongest));
   }
-  return Secret(std::move(key));
+  return Secret(contents.key());
 }
 
 }  // namespace
+
+Secret::Secret(std::string_view key) : size_(key.size()) {
+  if (key.size() > kMostBytes) throw std::logic_error("comm: a secret of more than 4096 bytes");
+  std::copy(key.begin(), key.end(), bytes_.begin());
+}
+
+Secret::~Secret() { wipe(); }
+
+Secret& Secret::operator=(const Secret& other) {
+  if (this == &other) return *this;
+  wipe();
+  size_ = other.size_;
+  std::copy(other.key().begin(), other.key().end(), bytes_.begin());
+  return *this;
+}
+
+Secret& Secret::operator=(Secret&& other) noexcept {
+  if (this == &other) return *this;
+  *this = static_cast<const Secret&>(other);
+  other.wipe();
+  return *this;
+}
+
+void Secret::wipe() {
+  ::sodium_memzero(bytes_.data(), size_);
+  size_ = 0;
+}
 
 Secret secret_from_descriptor(int descriptor) {
   const std::string source = fmt::format("TRIVET_SECRET_FD={}", descriptor);

@@ -7,21 +7,36 @@
 // The secret is never in argv or in the environment, and never logged.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace trivet::comm {
 
+// Keeps its bytes in itself, and overwrites them when it is destroyed or moved from, so that none are left in memory that is
+// used for something else later. Copies do the same.
 class Secret {
  public:
+  static constexpr size_t kMostBytes = 4096;
+
   Secret() = default;
-  explicit Secret(std::string key) : key_(std::move(key)) {}
-  const std::string& key() const { return key_; }
-  bool empty() const { return key_.empty(); }
+  // Copies the key. Throws std::logic_error if it is longer than kMostBytes.
+  explicit Secret(std::string_view key);
+  Secret(const Secret& other) : Secret(other.key()) {}
+  Secret(Secret&& other) noexcept : Secret(other.key()) { other.wipe(); }
+  Secret& operator=(const Secret& other);
+  Secret& operator=(Secret&& other) noexcept;
+  ~Secret();
+
+  // Valid as long as this object, and until it is assigned to or moved from.
+  std::string_view key() const { return {bytes_.data(), size_}; }
+  bool empty() const { return size_ == 0; }
 
  private:
-  std::string key_;
+  void wipe();
+
+  std::array<char, kMostBytes> bytes_{};
+  size_t size_ = 0;
 };
 
 // Throws ConfigError if it is not a regular file, is not readable, or has fewer than 16 or more than 4096 bytes.

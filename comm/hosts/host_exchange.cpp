@@ -4,113 +4,157 @@
 
 #include "comm/chunks.h"
 #include "comm/element_range.h"
+#include "comm/hosts/host_terms.h"
 #include "comm/hosts/hosts_collectives.h"
 #include "comm/reduce.h"
 
 namespace trivet::comm {
-namespace {
 
-// What hosts have combined, of a few chunks at a time.
-class HostTerms {
+// Each of the parts in which the ranks of a line share a chunk is shared further by the hosts: a host finishes its share and
+// gets the others' results. One rank's work:
+//
+//   fill      copies the chunk into this rank's slot
+//   combine   combines this part of the ranks here; keeps the term of this host's share, and sends the others theirs
+//   finish    combines the terms of this host's share from all hosts, and sends the result to the others
+//   collect   waits for the results of the other shares, and shows the part to the ranks here
+//   drain     copies the other parts, which other ranks of this host have shown
+class HostsCollectives::ExchangedAllReduce {
  public:
-  HostTerms(int64_t chunks, int hosts, int64_t bytes)
-      : chunks_(chunks), hosts_(hosts), bytes_(bytes), memory_(new std::byte[static_cast<size_t>(chunks * hosts * bytes)]) {}
-  std::byte* at(int64_t chunk, int host) { return memory_.get() + (chunk % chunks_ * hosts_ + host) * bytes_; }
-  // Combines those of all hosts, in their order, and rounds.
-  void combine(const OperationHeader& header, int64_t chunk, std::byte* to, int64_t count) {
-    std::vector<const void*> from;
-    for (int host = 0; host < hosts_; ++host) from.push_back(at(chunk, host));
-    void *const sum[] = {at(chunk, 0)}, *const rounded[] = {to};
-    reduce(sum_type(header.dtype), header.reduce, from, sum, count);
-    round_sum(header.dtype, at(chunk, 0), rounded, count);
-  }
+  // Posts the first receives. All three must outlive this object.
+  ExchangedAllReduce(const HostsCollectives& ranks, const Call& call, HostMessages& messages);
+  Stages stages();
 
  private:
-  int64_t chunks_, hosts_, bytes_;
-  std::unique_ptr<std::byte[]> memory_;  // not zeroed: everything is written before it is read
+  void post(int64_t chunk);
+  void fill(int64_t chunk) const;
+  void combine(int64_t chunk);
+  void finish(int64_t chunk);
+  void collect(int64_t chunk);
+  void drain(int64_t chunk) const;
+
+  std::shared_ptr<HostTerms> terms_of(int64_t chunks) const;
+  // Writes what the ranks here have of a host's share, not rounded. Returns its bytes.
+  int64_t combine_share(int64_t chunk, int host, std::byte* to) const;
+  // The elements for which a rank of each host is responsible, counted from the start of the chunk.
+  ElementRange part(int64_t chunk, int line) const {
+    return part_of(cut_.count(chunk), cut_.element_bytes, line, map_.fewest());
+  }
+  // Those of this rank's part that a host finishes.
+  ElementRange share(int64_t chunk, int host) const;
+  std::span<std::byte> in_tensor(int64_t chunk, const ElementRange& range) const {
+    return bytes(data_ + cut_.offset(chunk) + range.first * cut_.element_bytes, range.count * cut_.element_bytes);
+  }
+
+  const HostsCollectives& ranks_;
+  const HostMap& map_;
+  const OperationHeader header_;
+  HostMessages& messages_;
+  const Cut cut_;
+  std::byte* const data_;
+  const int64_t sum_bytes_;
+  const int64_t ahead_, posted_;             // steps from a send to its wait; chunks whose receives are posted
+  std::vector<std::pair<int, int>> others_;  // hosts, and the ranks there that communicate with this one
+  std::shared_ptr<HostTerms> terms_;         // of this host's share, from all hosts
+  std::shared_ptr<HostTerms> leaving_;       // this host's, of the others' shares
 };
 
-}  // namespace
+HostsCollectives::ExchangedAllReduce::ExchangedAllReduce(const HostsCollectives& ranks, const Call& call,
+                                                         HostMessages& messages)
+    : ranks_(ranks),
+      map_(ranks.side_.map),
+      header_(call.header),
+      messages_(messages),
+      cut_(cut_for(header_, ranks.side_.board.slot_bytes())),
+      data_(static_cast<std::byte*>(call.out.data)),
+      sum_bytes_(size_of(sum_type(header_.dtype))),
+      ahead_(steps_ahead(cut_)),
+      posted_(ahead_ + 1) {
+  for (int host = 0; host < map_.hosts(); ++host)
+    if (ranks_.drives() && host != map_.host) others_.emplace_back(host, ranks_.partner(host));
+  terms_ = messages_.keep(terms_of(ahead_ + posted_ + 1));
+  leaving_ = messages_.keep(terms_of(ahead_ + 1));
+  for (int64_t chunk = 0; chunk < posted_; ++chunk) post(chunk);
+}
 
-// Each of the parts in which the ranks of a line share a chunk is shared further by the hosts.
+HostsCollectives::Stages HostsCollectives::ExchangedAllReduce::stages() {
+  const int64_t back = 1 + 2 * ahead_;
+  return {cut_.chunks(),
+          {{0, [this](int64_t chunk) { fill(chunk); }},
+           {1, [this](int64_t chunk) { combine(chunk); }},
+           {1 + ahead_, [this](int64_t chunk) { finish(chunk); }},
+           {back, [this](int64_t chunk) { collect(chunk); }},
+           {back + 1, [this](int64_t chunk) { drain(chunk); }}},
+          ahead_};
+}
+
+std::shared_ptr<HostTerms> HostsCollectives::ExchangedAllReduce::terms_of(int64_t chunks) const {
+  const int64_t largest =
+      ranks_.drives() ? part_of(part(0, 0).count, cut_.element_bytes, 0, map_.hosts()).count * sum_bytes_ : 0;
+  return std::make_shared<HostTerms>(std::min(chunks, cut_.chunks()), map_.hosts(), largest);
+}
+
+ElementRange HostsCollectives::ExchangedAllReduce::share(int64_t chunk, int host) const {
+  const ElementRange all = part(chunk, ranks_.line()), range = part_of(all.count, cut_.element_bytes, host, map_.hosts());
+  return {all.first + range.first, range.count};
+}
+
+// What the others send in the step in which they combine this chunk, in that order: terms, and the result of an earlier one.
+void HostsCollectives::ExchangedAllReduce::post(int64_t chunk) {
+  for (const auto& [host, rank] : others_) {
+    if (cut_.has(chunk)) messages_.post(rank, bytes(terms_->at(chunk, host), share(chunk, map_.host).count * sum_bytes_));
+    if (cut_.has(chunk - ahead_)) messages_.post(rank, in_tensor(chunk - ahead_, share(chunk - ahead_, host)));
+  }
+}
+
+void HostsCollectives::ExchangedAllReduce::fill(int64_t chunk) const {
+  copy_bytes(ranks_.slot(ranks_.line(), chunk), data_ + cut_.offset(chunk), cut_.bytes(chunk));
+}
+
+int64_t HostsCollectives::ExchangedAllReduce::combine_share(int64_t chunk, int host, std::byte* to) const {
+  const ElementRange range = share(chunk, host);
+  std::vector<const void*> from;
+  for (int line = 0; line < ranks_.lines(); ++line) from.push_back(ranks_.slot(line, chunk) + range.first * cut_.element_bytes);
+  reduce_part(header_.dtype, header_.reduce, nullptr, from, to, range.count);
+  return range.count * sum_bytes_;
+}
+
+void HostsCollectives::ExchangedAllReduce::combine(int64_t chunk) {
+  if (!ranks_.drives()) return;
+  post(chunk + posted_);
+  combine_share(chunk, map_.host, terms_->at(chunk, map_.host));
+  for (const auto& [host, rank] : others_) {
+    std::byte* const term = leaving_->at(chunk, host);
+    messages_.send(rank, bytes(term, combine_share(chunk, host, term)));
+  }
+}
+
+void HostsCollectives::ExchangedAllReduce::finish(int64_t chunk) {
+  if (!ranks_.drives()) return;
+  const ElementRange mine = share(chunk, map_.host);
+  for (const auto& [host, rank] : others_) messages_.await(rank);
+  terms_->combine(header_, chunk, in_tensor(chunk, mine).data(), mine.count);
+  for (const auto& [host, rank] : others_) messages_.send(rank, in_tensor(chunk, mine));
+}
+
+void HostsCollectives::ExchangedAllReduce::collect(int64_t chunk) {
+  if (!ranks_.drives()) return;
+  for (const auto& [host, rank] : others_) messages_.await(rank);
+  const ElementRange range = part(chunk, ranks_.line());
+  copy_bytes(ranks_.result(ranks_.line(), chunk) + range.first * cut_.element_bytes, in_tensor(chunk, range).data(),
+             range.count * cut_.element_bytes);
+}
+
+void HostsCollectives::ExchangedAllReduce::drain(int64_t chunk) const {
+  for (int line = 0; line < map_.fewest(); ++line) {
+    const ElementRange range = part(chunk, line);
+    if (line != ranks_.line())
+      copy_bytes(in_tensor(chunk, range).data(), ranks_.result(line, chunk) + range.first * cut_.element_bytes,
+                 range.count * cut_.element_bytes);
+  }
+}
+
 HostsCollectives::Stages HostsCollectives::exchange_all_reduce(const Call& call, HostMessages& messages) {
-  const HostMap& map = side_.map;
-  const OperationHeader header = call.header;
-  const Cut cut = cut_for(header, side_.board.slot_bytes());
-  const int64_t sum_bytes = size_of(sum_type(header.dtype));
-  const auto part = [cut, drivers = map.fewest()](int64_t chunk, int driver) {
-    return part_of(cut.count(chunk), cut.element_bytes, driver, drivers);
-  };
-  // The elements of this rank's part that a host finishes, counted from the start of the chunk.
-  const auto share = [=, this](int64_t chunk, int host) {
-    const ElementRange all = part(chunk, line()), range = part_of(all.count, cut.element_bytes, host, map.hosts());
-    return ElementRange{all.first + range.first, range.count};
-  };
-  const auto here = [=, data = static_cast<std::byte*>(call.out.data)](int64_t chunk, const ElementRange& range) {
-    return bytes(data + cut.offset(chunk) + range.first * cut.element_bytes, range.count * cut.element_bytes);
-  };
-  std::vector<std::pair<int, int>> others;  // hosts, and the ranks there that communicate with this one
-  for (int host = 0; host < map.hosts(); ++host)
-    if (drives() && host != map.host) others.emplace_back(host, partner(host));
-  const int64_t largest = drives() ? part_of(part(0, 0).count, cut.element_bytes, 0, map.hosts()).count * sum_bytes : 0;
-  const int64_t ahead = steps_ahead(cut), posted = ahead + 1;
-  const auto kept = [&](int64_t chunks) {
-    return messages.keep(std::make_shared<HostTerms>(std::min(chunks, cut.chunks()), map.hosts(), largest));
-  };
-  const auto terms = kept(ahead + posted + 1);  // of this host's share, from all hosts
-  const auto leaving = kept(ahead + 1);         // this host's, of the others' shares
-
-  // What the others send in the step in which they combine this chunk, in that order: terms, and the result of an earlier one.
-  const auto post = [=, &messages](int64_t chunk) {
-    for (const auto& [host, rank] : others) {
-      if (cut.has(chunk)) messages.post(rank, bytes(terms->at(chunk, host), share(chunk, map.host).count * sum_bytes));
-      if (cut.has(chunk - ahead)) messages.post(rank, here(chunk - ahead, share(chunk - ahead, host)));
-    }
-  };
-  for (int64_t chunk = 0; chunk < posted; ++chunk) post(chunk);
-  const auto fill = [=, this, data = static_cast<const std::byte*>(call.out.data)](int64_t chunk) {
-    copy_bytes(slot(line(), chunk), data + cut.offset(chunk), cut.bytes(chunk));
-  };
-  const auto combine = [=, this, &messages](int64_t chunk) {
-    if (!drives()) return;
-    const auto combine_share = [&](int host, std::byte* to) {
-      const ElementRange range = share(chunk, host);
-      std::vector<const void*> from;
-      for (int rank = 0; rank < lines(); ++rank) from.push_back(slot(rank, chunk) + range.first * cut.element_bytes);
-      reduce_part(header.dtype, header.reduce, nullptr, from, to, range.count);
-      return range.count * sum_bytes;
-    };
-    post(chunk + posted);
-    combine_share(map.host, terms->at(chunk, map.host));
-    for (const auto& [host, rank] : others) {
-      const int64_t count = combine_share(host, leaving->at(chunk, host));
-      messages.send(rank, bytes(leaving->at(chunk, host), count));
-    }
-  };
-  const auto finish = [=, this, &messages](int64_t chunk) {
-    if (!drives()) return;
-    const ElementRange mine = share(chunk, map.host);
-    for (const auto& [host, rank] : others) messages.await(rank);
-    terms->combine(header, chunk, here(chunk, mine).data(), mine.count);
-    for (const auto& [host, rank] : others) messages.send(rank, here(chunk, mine));
-  };
-  const auto collect = [=, this, &messages](int64_t chunk) {
-    if (!drives()) return;
-    for (const auto& [host, rank] : others) messages.await(rank);
-    const ElementRange range = part(chunk, line());
-    copy_bytes(result(line(), chunk) + range.first * cut.element_bytes, here(chunk, range).data(),
-               range.count * cut.element_bytes);
-  };
-  const auto drain = [=, this](int64_t chunk) {
-    for (int driver = 0; driver < map.fewest(); ++driver) {
-      const ElementRange range = part(chunk, driver);
-      if (driver != line())
-        copy_bytes(here(chunk, range).data(), result(driver, chunk) + range.first * cut.element_bytes,
-                   range.count * cut.element_bytes);
-    }
-  };
-  const int64_t back = 1 + 2 * ahead;
-  return {cut.chunks(), {{0, fill}, {1, combine}, {1 + ahead, finish}, {back, collect}, {back + 1, drain}}, ahead};
+  return messages.keep(std::make_shared<ExchangedAllReduce>(*this, call, messages))->stages();
 }
 
 // A slot has one piece for every rank of the group. What a host has combined goes to the owner of the shard.

@@ -78,6 +78,7 @@ class HostsCollectives {
   Stages stages_of(const Call& call, HostMessages& messages);
   Stages chain_all_reduce(const Call& call, HostMessages& messages);
   Stages chain_reduce_scatter(const Call& call, HostMessages& messages);
+  class ExchangedAllReduce;
   Stages exchange_all_reduce(const Call& call, HostMessages& messages);
   Stages exchange_reduce_scatter(const Call& call, HostMessages& messages);
   Stages all_gather(const Call& call, HostMessages& messages);

@@ -27,24 +27,50 @@ bool gathers_or_reduces(const Recording::Span& span) {
          (span.queue == Queue::Gather || span.queue == Queue::Reduce);
 }
 
+// The instructions that gather from the second copy of weights: [world rank][instruction].
+std::vector<std::vector<bool>> gathers_from_second_copy(const Plan& plan) {
+  std::vector<std::vector<bool>> from_second_copy(plan.mesh.size());
+  for (int rank = 0; rank < plan.mesh.size(); ++rank) {
+    std::set<int> gathered;  // blocks; the first gather of a step leaves the second copy
+    for (const Instruction& i : plan.rank(rank).programs.train)
+      from_second_copy[rank].push_back(i.op == Op::Unshard && !gathered.insert(i.block).second &&
+                                       plan.sharding().secondary > 1);
+  }
+  return from_second_copy;
+}
+
 // An operation of several ranks begins when the last of them arrives: the time before that is waiting, not part of its cost.
-void align_collectives(const Plan& plan, Recordings& recordings) {
+// `selected`: which work of a rank is operations of these groups.
+template <typename Selected>
+void align_starts(const std::vector<std::vector<int>>& groups, size_t step, Recordings& recordings, const Selected& selected) {
   using Key = std::pair<int, Queue>;  // index of the instruction
-  const auto groups = runs_of(plan.mesh.groups(equal_over(Sharing::Dense)), plan.shards(Sharing::Dense));
-  for (const std::vector<int>& group : groups)
-    for (size_t step = 0; step < recordings.front().size(); ++step) {
-      std::map<Key, double> last_start;
-      for (const int rank : group) {
-        std::set<Key> begun;  // an instruction may have several operations
-        for (const Recording::Span& span : recordings[rank][step].spans)
-          if (gathers_or_reduces(span) && begun.insert({span.at, span.queue}).second)
-            last_start[{span.at, span.queue}] = std::max(last_start[{span.at, span.queue}], span.start);
-      }
-      for (const int rank : group)
-        for (Recording::Span& span : recordings[rank][step].spans)
-          if (gathers_or_reduces(span))
-            span.start = std::min(std::max(span.start, last_start[{span.at, span.queue}]), span.end);
+  for (const std::vector<int>& group : groups) {
+    std::map<Key, double> last_start;
+    for (const int rank : group) {
+      std::set<Key> begun;  // an instruction may have several operations
+      for (const Recording::Span& span : recordings[rank][step].spans)
+        if (selected(rank, span) && begun.insert({span.at, span.queue}).second)
+          last_start[{span.at, span.queue}] = std::max(last_start[{span.at, span.queue}], span.start);
     }
+    for (const int rank : group)
+      for (Recording::Span& span : recordings[rank][step].spans)
+        if (selected(rank, span)) span.start = std::min(std::max(span.start, last_start[{span.at, span.queue}]), span.end);
+  }
+}
+
+void align_collectives(const Plan& plan, Recordings& recordings) {
+  const auto equal = plan.mesh.groups(equal_over(Sharing::Dense));
+  const auto second_copy = gathers_from_second_copy(plan);
+  const auto in_second_copy = [&](int rank, const Recording::Span& span) {
+    return gathers_or_reduces(span) && span.queue == Queue::Gather && second_copy[rank][span.at];
+  };
+  const auto in_shards = [&](int rank, const Recording::Span& span) {
+    return gathers_or_reduces(span) && !in_second_copy(rank, span);
+  };
+  for (size_t step = 0; step < recordings.front().size(); ++step) {
+    align_starts(runs_of(equal, plan.shards(Sharing::Dense)), step, recordings, in_shards);
+    align_starts(runs_of(equal, plan.sharding().secondary), step, recordings, in_second_copy);
+  }
 }
 
 Overlap overlap_of(const Plan& plan) { return plan.config.zero.overlap_comm ? Overlap::Queues : Overlap::None; }

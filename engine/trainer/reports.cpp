@@ -5,6 +5,7 @@
 
 #include <iostream>
 
+#include "comm/nccl_network.h"
 #include "engine/config/load.h"
 #include "engine/monitor/console.h"
 #include "engine/monitor/csv.h"
@@ -51,7 +52,11 @@ void add_device_facts(Run& run, std::vector<Fact>& facts) {
   if (plan.found_device || !on_cpu)
     facts.push_back(
         {"device", (plan.found_device ? "auto: " : "") + (on_cpu ? *plan.found_device : run.engine.backend().description())});
-  if (plan.config.compute_device() == Device::Cuda) facts.push_back({"launches", to_text(plan.step_graph)});
+  if (plan.config.compute_device() != Device::Cuda) return;
+  facts.push_back({"launches", to_text(plan.step_graph)});
+  if (!run.world.network().empty())  // the ranks are on several hosts
+    facts.push_back(
+        {"NCCL", "between hosts: " + comm::expected_nccl_network(comm::current_environment(), comm::rdma_surroundings())});
 }
 
 void add_notes(const Run& run, std::vector<Fact>& facts) {

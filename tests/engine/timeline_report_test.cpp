@@ -113,6 +113,25 @@ TEST(TimelineReport, RecordingsSurviveTheWayToAnotherRank) {
   EXPECT_EQ(from_text(to_text(one.recordings[3])), one.recordings[3]);
 }
 
+// The lengths of a rank's gathers in the report, if the gather of this instruction ran from 1 ms to 9 ms of the step on all
+// ranks but one, which came at 6 ms.
+std::vector<double> gather_lengths(const TimedRun& one, int gather, int late, int rank) {
+  auto recordings = one.recordings;
+  for (int r = 0; r < static_cast<int>(recordings.size()); ++r) {
+    auto& step = recordings[r][0];
+    std::erase_if(step.spans, [&](const Recording::Span& span) {
+      return span.kind == Recording::Kind::Work && span.queue == pipeline::Queue::Gather && span.at == gather;
+    });
+    const double begin = one.recordings[0][0].begin;
+    step.spans.push_back({Recording::Kind::Work, pipeline::Queue::Gather, gather, begin + (r == late ? 6 : 1), begin + 9});
+  }
+  const TimelineReport report = make_timeline_report(one.plan, recordings);
+  std::vector<double> lengths;
+  for (const pipeline::TimedInstruction& timed : report.measured.timeline.ranks[rank])
+    if (timed.queue == pipeline::Queue::Gather) lengths.push_back(timed.end - timed.start);
+  return lengths;
+}
+
 // One rank arrives 5 ms late at the gather of block 0. The wait is not part of the gather's cost on the other rank.
 TEST(TimelineReport, AGatherBeginsWhenTheLastRankIsThere) {
   Config config = three_axes();
@@ -121,22 +140,28 @@ TEST(TimelineReport, AGatherBeginsWhenTheLastRankIsThere) {
   const pipeline::Program& program = one.plan.ranks[0].programs.train;
   const auto gather = static_cast<int>(
       std::find_if(program.begin(), program.end(), [](const auto& i) { return i.op == Op::Unshard; }) - program.begin());
-  const double begin = one.recordings[0][0].begin;
-  for (const size_t late : {0u, 1u}) {
-    auto recordings = one.recordings;
-    for (size_t rank = 0; rank < 2; ++rank) {
-      auto& spans = recordings[rank][0].spans;
-      std::erase_if(spans, [&](const Recording::Span& span) {
-        return span.kind == Recording::Kind::Work && span.queue == pipeline::Queue::Gather && span.at == gather;
-      });
-      spans.push_back({Recording::Kind::Work, pipeline::Queue::Gather, gather, begin + (rank == late ? 6 : 1), begin + 9});
-    }
-    const TimelineReport report = make_timeline_report(one.plan, recordings);
-    std::vector<double> lengths;
-    for (const pipeline::TimedInstruction& timed : report.measured.timeline.ranks[1 - late])
-      if (timed.queue == pipeline::Queue::Gather) lengths.push_back(timed.end - timed.start);
-    EXPECT_THAT(lengths, testing::Contains(testing::DoubleNear(3, 1e-6))) << "late: rank " << late;
-  }
+  for (const int late : {0, 1})
+    EXPECT_THAT(gather_lengths(one, gather, late, 1 - late), testing::Contains(testing::DoubleNear(3, 1e-6)))
+        << "late: rank " << late;
+}
+
+// With zero_hpz_partition_size 2, ranks 0 and 1 gather a block again without ranks 2 and 3, and do not wait for them.
+TEST(TimelineReport, AGatherFromASecondCopyWaitsOnlyForRanksThatHaveIt) {
+  Config config = three_axes();
+  config.parallel.pipeline = config.parallel.tensor = 1;
+  config.zero.zero_hpz_partition_size = 2;
+  const TimedRun one = run(config, 4, 1);
+  ASSERT_EQ(one.plan.sharding().secondary, 2);
+  const pipeline::Program& program = one.plan.ranks[0].programs.train;
+  std::vector<int> gathers;  // of block 1: the first, and one that follows
+  for (size_t at = 0; at < program.size() && gathers.size() < 2; ++at)
+    if (program[at].op == Op::Unshard && program[at].block == 1) gathers.push_back(static_cast<int>(at));
+  ASSERT_EQ(gathers.size(), 2u);
+  const auto has = [](double ms) { return testing::Contains(testing::DoubleNear(ms, 1e-6)); };
+  const int late = 3;
+  EXPECT_THAT(gather_lengths(one, gathers[0], late, 0), has(3)) << "all four ranks gather";
+  EXPECT_THAT(gather_lengths(one, gathers[1], late, 0), has(8)) << "rank 3 has another copy";
+  EXPECT_THAT(gather_lengths(one, gathers[1], late, 2), has(3)) << "rank 3 has the other half of this copy";
 }
 
 // For one step on one rank, the prediction is the sum of what the instructions took, and nothing else.

@@ -130,6 +130,35 @@ TEST(Offload, ComposesWithTheOtherAxes) {
   }
 }
 
+// Shards that several ranks hold: each keeps its own in its file. A second copy of gathered weights stays in memory.
+TEST(Offload, ComposesWithShardsThatHaveReplicasAndWithASecondCopy) {
+  const TemporaryFolder folder;
+  struct Sizes {
+    int ranks, stage;
+    int64_t shards, secondary;
+    bool bf16, layout;
+  };
+  for (const Sizes& sizes : {Sizes{4, 1, 2, 1, true, false},
+                             {4, 2, 2, 1, false, true},
+                             {4, 3, 2, 1, true, false},
+                             {4, 3, 2, 1, false, true},
+                             {6, 3, 3, 1, true, false},
+                             {2, 3, 1, 1, true, false},
+                             {4, 3, -1, 2, true, false},
+                             {4, 3, 4, 2, false, true}}) {
+    Config config = config_of(model::Type::Gpt, sizes.stage, sizes.bf16, sizes.layout);
+    config.zero.mics_shard_size = sizes.shards;
+    config.zero.zero_hpz_partition_size = sizes.secondary;
+    const Trace plain = run({.ranks = sizes.ranks, .config = config});
+    for (const bool weights : {false, true}) {
+      if (weights && sizes.stage < 3) continue;  // offload_param needs stage 3
+      EXPECT_EQ(difference(plain, run({.ranks = sizes.ranks, .config = offloaded(config, folder, true, weights)})), "")
+          << sizes.ranks << " ranks, stage " << sizes.stage << ", shards " << sizes.shards << ", second copy "
+          << sizes.secondary << (weights ? ", weights too" : "");
+    }
+  }
+}
+
 // Frozen weights are staged when they are initialized and loaded, never in a step, and the plan accounts for that.
 TEST(Offload, OfFrozenWeightsThatAreLargerThanAllElse) {
   const TemporaryFolder folder;

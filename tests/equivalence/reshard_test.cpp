@@ -21,12 +21,13 @@ struct Grid {
   ScheduleKind schedule = ScheduleKind::OneForwardOneBackward;
   Reproducible reproducible = Reproducible::Run;
   bool sequence_parallel = false;
+  int64_t shards = -1;  // mics_shard_size
   int ranks() const { return pipeline * data * tensor; }
 };
 
 std::string to_string(const Grid& grid) {
-  return fmt::format("pipeline {} data {} tensor {}{} stage {} {}", grid.pipeline, grid.data, grid.tensor,
-                     grid.sequence_parallel ? " sequence parallel" : "", grid.stage, name_of(grid.reproducible));
+  return fmt::format("pipeline {} data {} tensor {}{} stage {} shards {} {}", grid.pipeline, grid.data, grid.tensor,
+                     grid.sequence_parallel ? " sequence parallel" : "", grid.stage, grid.shards, name_of(grid.reproducible));
 }
 
 Config config_of(const Grid& grid) {
@@ -37,6 +38,7 @@ Config config_of(const Grid& grid) {
   config.reproducible = grid.reproducible;
   config.pipeline.schedule = grid.schedule;
   config.zero.stage = grid.stage;
+  config.zero.mics_shard_size = grid.shards;
   return config;
 }
 
@@ -105,20 +107,45 @@ Trace joined(const Trace& stopped, Trace resumed) {
   return resumed;
 }
 
+Grid layout_grid(int pipeline, int data, int tensor, int stage, int64_t shards = -1) {
+  return {pipeline, data, tensor, stage, kOneForwardOneBackward, Reproducible::Layout, false, shards};
+}
+
+Trace one_rank_in_layout_mode() { return run({.ranks = 1, .steps = 4, .config = config_of(layout_grid(1, 1, 1, 0))}); }
+
+// Two steps on one grid and two on the other have the bits of four steps on one rank.
+void expect_to_go_on(const Trace& one, const std::string& stop, const Grid& from, const Grid& to) {
+  std::filesystem::remove_all(stop);
+  const Trace stopped = run({.ranks = from.ranks(), .steps = 2, .save_to = stop, .config = config_of(from)});
+  const Trace resumed = run({.ranks = to.ranks(), .steps = 4, .load_from = stop, .config = config_of(to)});
+  EXPECT_EQ(resumed.loss_bits.size(), 2u);
+  EXPECT_EQ(difference(one, joined(stopped, resumed)), "") << to_string(from) << " to " << to_string(to);
+}
+
 TEST_F(Checkpoint, GoesOnOnAnotherGridWithTheBitsOfOneRankInLayoutMode) {
-  const auto layout_grid = [](int pipeline, int data, int tensor, int stage) {
-    return Grid{pipeline, data, tensor, stage, kOneForwardOneBackward, Reproducible::Layout};
-  };
-  const Trace one = run({.ranks = 1, .steps = 4, .config = config_of(layout_grid(1, 1, 1, 0))});
+  const Trace one = one_rank_in_layout_mode();
   const Grid deep = layout_grid(2, 2, 2, 3), wide = layout_grid(1, 1, 4, 0), sharded = layout_grid(1, 2, 1, 1);
-  for (const auto& [from, to] : {std::pair{deep, wide}, {deep, sharded}, {wide, deep}, {sharded, wide}}) {
-    const std::string stop = directory("stop");
-    std::filesystem::remove_all(stop);
-    const Trace stopped = run({.ranks = from.ranks(), .steps = 2, .save_to = stop, .config = config_of(from)});
-    const Trace resumed = run({.ranks = to.ranks(), .steps = 4, .load_from = stop, .config = config_of(to)});
-    EXPECT_EQ(resumed.loss_bits.size(), 2u);
-    EXPECT_EQ(difference(one, joined(stopped, resumed)), "") << to_string(from) << " to " << to_string(to);
-  }
+  for (const auto& [from, to] : {std::pair{deep, wide}, {deep, sharded}, {wide, deep}, {sharded, wide}})
+    expect_to_go_on(one, directory("stop"), from, to);
+}
+
+// A shard that several ranks hold is saved by one of them. The other grids have other sizes of shards, none, or replicas of
+// them, and other numbers of ranks; each is entered and left.
+TEST_F(Checkpoint, OfShardsWithReplicasGoesOnWithTheBitsOfOneRankInLayoutMode) {
+  const Trace one = one_rank_in_layout_mode();
+  const Grid halves = layout_grid(1, 4, 1, 3, 2), thirds = layout_grid(1, 6, 1, 2, 3), copies = layout_grid(1, 4, 1, 1, 1);
+  const Grid plain = layout_grid(1, 4, 1, 3), fewer = layout_grid(1, 2, 1, 2), stages = layout_grid(2, 4, 1, 3, 2);
+  for (const auto& [from, to] : {std::pair{halves, thirds},
+                                 {thirds, halves},
+                                 {halves, plain},
+                                 {plain, halves},
+                                 {halves, fewer},
+                                 {fewer, halves},
+                                 {copies, halves},
+                                 {halves, copies},
+                                 {stages, thirds},
+                                 {thirds, stages}})
+    expect_to_go_on(one, directory("stop"), from, to);
 }
 
 }  // namespace

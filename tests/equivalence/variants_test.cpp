@@ -146,6 +146,40 @@ TEST(ShardSizes, ChangeNoBitOfWeightsThatAreGatheredFromASecondCopy) {
   }
 }
 
+// What validation computes before each step of a run on 4 ranks: with few and with many microbatches, and twice.
+std::vector<double> evaluations(const Config& config) {
+  std::vector<double> losses;
+  const auto evaluate = [&](Engine& engine, int rank, int64_t step) {
+    const int64_t length = engine.model().sample.input[0];
+    std::vector<int32_t> tokens(length);
+    const auto make = [&](int64_t i) {
+      for (int64_t t = 0; t < length; ++t) tokens[t] = static_cast<int32_t>((step + 11 * i + 5 * rank + 3 * t) % 61);
+      const ConstTensorView view{tokens.data(), DType::Int32, {1, length}};
+      return Microbatch{view, view, 0};
+    };
+    for (const int microbatches : {1, 3, 3}) {
+      const double loss = engine.evaluate(microbatches, make).loss;
+      if (rank == 0) losses.push_back(loss);
+    }
+  };
+  run({.ranks = 4, .before_step = evaluate, .config = config});
+  return losses;
+}
+
+// A validation makes a second copy, too. The next one may not gather from it, because a step has changed the weights.
+TEST(ShardSizes, ChangeNoBitOfAValidationBetweenSteps) {
+  for (const bool overlap : {false, true}) {
+    Config config = tiny_config(model::Type::Gpt);
+    config.zero.overlap_comm = overlap;
+    const std::vector<double> plain = evaluations(with_sizes(config, {.data = 4}));
+    ASSERT_EQ(plain.size(), 12u);
+    EXPECT_EQ(plain[1], plain[2]) << "the same twice";
+    EXPECT_NE(plain[2], plain[5]) << "weights have changed";
+    EXPECT_EQ(plain, evaluations(with_sizes(config, {.data = 4, .secondary = 2})));
+    EXPECT_EQ(plain, evaluations(with_sizes(config, {.data = 4, .secondary = 4})));
+  }
+}
+
 TEST(ShardSizes, OfRunModeDifferByRoundingOnly) {
   const Config config = tiny_config(model::Type::Gpt);
   const auto run_with = [&](const ShardSizes& sizes) {

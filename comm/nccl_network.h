@@ -1,0 +1,25 @@
+// Which network NCCL takes between hosts.
+//
+// NCCL has no call that tells, so this is what its documentation leads to expect: a plugin, if one is named; otherwise
+// InfiniBand verbs, which RoCE has too, if there is a device for them and nothing forbids it; otherwise TCP sockets. What
+// /etc/nccl.conf says is not looked at; NCCL_DEBUG=INFO shows what NCCL has really taken.
+#pragma once
+
+#include <string>
+
+#include "comm/world.h"
+
+namespace trivet::comm {
+
+// What there is on this host.
+struct RdmaSurroundings {
+  std::string devices = "/sys/class/infiniband";  // a folder for each device, as Linux has it
+  bool verbs_library = true;                      // whether libibverbs can be loaded, without which NCCL uses no device
+};
+RdmaSurroundings rdma_surroundings();
+
+// "InfiniBand (mlx5_0), as NCCL's documentation leads to expect". If sockets are expected although there is a device for RDMA,
+// the text is a warning that says why, and what to do.
+std::string expected_nccl_network(const Environment& environment, const RdmaSurroundings& surroundings);
+
+}  // namespace trivet::comm
