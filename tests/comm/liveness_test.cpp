@@ -22,10 +22,10 @@ class Job {
     for (int rank = 0; rank < size; ++rank) {
       bodies.push_back([this, &meeting, rank, silence] {
         states_[rank] = std::make_shared<JobState>();
-        LivenessOptions options;
+        RendezvousOptions options = meeting.options(rank);
         options.beat = milliseconds(20);
         options.silence = silence;
-        ranks_[rank] = std::make_unique<Liveness>(rendezvous(meeting.options(rank)), rank, options, states_[rank]);
+        ranks_[rank] = std::make_unique<Liveness>(rendezvous(std::move(options)), rank, LivenessOptions{}, states_[rank]);
       });
     }
     for (const Outcome& outcome : meeting.run(bodies)) EXPECT_EQ(outcome.error, "");
@@ -177,9 +177,9 @@ TEST(Liveness, SilenceIsALossAtTheDeadlineAndNotBefore) {
   auto job = std::make_shared<JobState>();
   std::unique_ptr<Liveness> zero;
   Joined mute;  // has joined, holds its connection, says nothing
-  LivenessOptions options;
+  auto options = meeting.options(0);
   options.silence = milliseconds(300);
-  meeting.run({[&] { zero = std::make_unique<Liveness>(rendezvous(meeting.options(0)), 0, options, job); },
+  meeting.run({[&] { zero = std::make_unique<Liveness>(rendezvous(std::move(options)), 0, LivenessOptions{}, job); },
                [&] { mute = rendezvous(meeting.options(1)); }});
   EXPECT_FALSE(job->wait_for(milliseconds(150)));
   ASSERT_TRUE(job->wait_for(milliseconds(2000)));
@@ -193,10 +193,10 @@ TEST(Liveness, NobodyIsToBlameForAnEndedConnectionWhileRankZeroIsNotHeard) {
   auto job = std::make_shared<JobState>();
   Joined mute;
   std::unique_ptr<Liveness> one;
-  LivenessOptions options;
+  auto options = meeting.options(1);
   options.silence = milliseconds(500);
   meeting.run({[&] { mute = rendezvous(meeting.options(0)); },
-               [&] { one = std::make_unique<Liveness>(rendezvous(meeting.options(1)), 1, options, job); }});
+               [&] { one = std::make_unique<Liveness>(rendezvous(std::move(options)), 1, LivenessOptions{}, job); }});
   ASSERT_TRUE(job->wait_for_accusation(milliseconds(100)));
   EXPECT_EQ(job->accusation()->world_rank, 0);
   EXPECT_EQ(job->accusation()->cause, "silent");
@@ -218,10 +218,10 @@ TEST(Liveness, BytesThatAreNoMessageAccuseTheirSender) {
   Meeting meeting(2);
   auto job = std::make_shared<JobState>();
   std::unique_ptr<Liveness> zero;
-  Joined bad;
+  Connection bad;
   meeting.run({[&] { zero = std::make_unique<Liveness>(rendezvous(meeting.options(0)), 0, LivenessOptions{}, job); },
-               [&] { bad = rendezvous(meeting.options(1)); }});
-  ::send(bad.connections[0].number(), "\xff\xff\xff\xff\xff\xff", 6, 0);
+               [&] { bad = join_by_hand(1, 2, meeting.port()); }});
+  ::send(bad.number(), "\xff\xff\xff\xff\xff\xff", 6, 0);
   ASSERT_TRUE(job->wait_for(milliseconds(1000)));
   EXPECT_EQ(job->accusation()->world_rank, 1);
   EXPECT_THAT(job->accusation()->cause, HasSubstr("sent bytes that are not encrypted with the key of this connection"));
