@@ -226,7 +226,7 @@ TEST(WireMessages, WithTablesThatCannotBeAreRefused) {
   EXPECT_THAT(error([](Table& t) { t.job_id = "/etc/x"; }), HasSubstr("whose job id is not hexadecimal"));
   EXPECT_THAT(error([](Table& t) { t.seats[0].member.epoch = -1; }), HasSubstr("whose epoch is -1"));
   EXPECT_THAT(error([](Table& t) { t.seats[0].member.build = std::string(65, 'b'); }), HasSubstr("whose build has 65 bytes"));
-  EXPECT_THAT(error([](Table& t) { t.tree = Tree({0, 0, 2, 2}, 0); }), HasSubstr("whose fan-out is 0"));
+  EXPECT_THAT(error([](Table& t) { t.tree = Tree({0, 0, 0, 0}, 0); }), HasSubstr("whose fan-out is 0"));
   EXPECT_THAT(error([](Table& t) { t.seats[1].member.pid = 0; }), HasSubstr("whose pid is 0"));
   EXPECT_THAT(error([](Table& t) { t.seats[1].member.started = -1; }), HasSubstr("whose start time is -1"));
   EXPECT_THAT(error([](Table& t) { t.seats[1].member.host = std::string(256, 'h'); }), HasSubstr("whose host has 256 bytes"));
