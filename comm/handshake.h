@@ -6,7 +6,8 @@
 //
 // Both key pairs are new for every connection (X25519). The keys that encrypt the rest of the connection (record_cipher.h) are
 // derived from them by libsodium's crypto_kx, so a recorded connection cannot be replayed, nor be read by somebody who learns
-// the secret later. HMAC is HMAC-SHA256. Any other node that takes visitors acts as rank 0 does here. It reads at most 72 bytes from a stranger and gives it 2 seconds.
+// the secret later. HMAC is HMAC-SHA256. Any other node that takes visitors acts as rank 0 does here. It reads at most 72 bytes
+// from a stranger and gives it 2 seconds.
 #pragma once
 
 #include <array>
@@ -40,7 +41,7 @@ class KeyPair {
   std::array<unsigned char, 32> public_{}, secret_{};
 };
 
-// A name for `text` that nobody can find who does not know the secret.
+// A name for `text` that nobody can predict, and so occupy, who does not know the secret.
 std::string hidden_name(const Secret& secret, std::string_view text);
 
 // The joiner's side of one connection, driven by poll.
