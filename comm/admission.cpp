@@ -84,7 +84,7 @@ void Admission::complain(const Visitor& visitor, const std::string& why) {
   if (++complaints_ > kMaxComplaints) return;
   const std::string peer = visitor.connection ? visitor.connection.peer() : peer_of(visitor.unproven);
   options_.log.warning(fmt::format("rendezvous: peer {} {}; refused{}", peer, escape_control(why),
-                           complaints_ == kMaxComplaints ? " (further refusals are not reported)" : ""));
+                                   complaints_ == kMaxComplaints ? " (further refusals are not reported)" : ""));
 }
 
 }  // namespace trivet::comm

@@ -20,9 +20,9 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds kFarewell{1000};  // how long a closing rank waits for the others' last messages
 constexpr milliseconds kTelling{200};
-constexpr milliseconds kStep{100};        // the longest step, and the time between two looks for stopped ranks
-constexpr milliseconds kRootStays{500};   // after an accusation, if others may have lost the ranks between them and the root
-constexpr milliseconds kAnswer{1000};     // for the root's answer to who is missing
+constexpr milliseconds kStep{100};       // the longest step, and the time between two looks for stopped ranks
+constexpr milliseconds kRootStays{500};  // after an accusation, if others may have lost the ranks between them and the root
+constexpr milliseconds kAnswer{1000};    // for the root's answer to who is missing
 
 // Heartbeats must get through however many threads compute. This needs a privilege; without it, only the long deadline for
 // silence helps.
@@ -113,9 +113,10 @@ void Liveness::throw_missing(const std::string& name, milliseconds deadline) {
                                 "does not say which",
                                 name, seconds));
   const bool one = missing.size() == 1;
-  throw CommError(ExitCode::NoProgress, fmt::format("{} {} {} alive but {} not reached \"{}\" within {:.3g} s: computing or stuck",
-                                                    one ? "rank" : "ranks", fmt::join(missing, ","), one ? "is" : "are",
-                                                    one ? "has" : "have", name, seconds));
+  throw CommError(
+      ExitCode::NoProgress,
+      fmt::format("{} {} {} alive but {} not reached \"{}\" within {:.3g} s: computing or stuck", one ? "rank" : "ranks",
+                  fmt::join(missing, ","), one ? "is" : "are", one ? "has" : "have", name, seconds));
 }
 
 void Liveness::close(milliseconds deadline) {

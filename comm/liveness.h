@@ -3,8 +3,8 @@
 // rendezvous. The node sees which of its neighbours dies (end of the connection: at once) or falls silent (no heartbeat: at the
 // deadline). Rank 0 decides whom all ranks name, so if rank 3 leaves because rank 2 died, rank 2 was named before.
 //
-// At every heartbeat, a rank looks in /proc (process_state.h) for neighbours on its host that were stopped. That is evidence, so
-// half a second is enough. Silence alone could come from a rank that gets no processor time, so its deadline is longer.
+// At every heartbeat, a rank looks in /proc (process_state.h) for neighbours on its host that were stopped. That is evidence,
+// so half a second is enough. Silence alone could come from a rank that gets no processor time, so its deadline is longer.
 //
 // Liveness reports what it finds to the JobState, which every waiting operation checks, and tells all ranks about accusations
 // that others put there (a deadline, an abort). All reading and writing happens on its thread. close() is the regular end: all

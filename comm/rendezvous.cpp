@@ -36,9 +36,10 @@ class StoppedWatch {
     for (int rank : awaited) {
       const auto found = stopped.find(rank);
       if (!stopped_for_long_[rank].look(found != stopped.end(), now)) continue;
-      return fmt::format("rank {} (pid {}) was stopped (SIGSTOP or Ctrl-Z) before it joined; continue it with kill -CONT "
-                         "{}, or end it, and start the job again",
-                         rank, found->second, found->second);
+      return fmt::format(
+          "rank {} (pid {}) was stopped (SIGSTOP or Ctrl-Z) before it joined; continue it with kill -CONT "
+          "{}, or end it, and start the job again",
+          rank, found->second, found->second);
     }
     return std::nullopt;
   }
@@ -139,7 +140,7 @@ class Joining {
  private:
   Joined joined() {
     const control::Table& table = driver_->node().table();
-    if (table.tree.parent(options_.self.rank) != 0) driver_->look_up_root();
+    driver_->has_joined();
     Joined joined{.members = {}, .job_id = table.job_id, .driver = nullptr};
     for (const control::Seat& seat : table.seats) joined.members.push_back(seat.member);
     joined.driver = std::move(driver_);
@@ -174,9 +175,10 @@ class Joining {
       const bool is_lost = same_host(*welcome, options_.self) &&
                            host_stopped_.look(is_stopped(welcome->pid, welcome->started), steady_clock::now());
       if (is_lost)
-        stopped = fmt::format("rank {} ({}) was stopped (SIGSTOP or Ctrl-Z); continue it with kill -CONT {}, or end it, and "
-                              "start the job again",
-                              welcome->rank, welcome->where(), welcome->pid);
+        stopped = fmt::format(
+            "rank {} ({}) was stopped (SIGSTOP or Ctrl-Z); continue it with kill -CONT {}, or end it, and "
+            "start the job again",
+            welcome->rank, welcome->where(), welcome->pid);
     } else {
       stopped = stopped_.look(node.is_root() ? node.gathering()->missing() : std::vector{0});
     }

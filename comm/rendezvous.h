@@ -2,13 +2,14 @@
 // last one has joined. Rank 0 is the root.
 //
 //   up to kStarRanks ranks   every rank joins at the root: the tree is a star, and nobody else listens
-//   more ranks               local rank 0 of every host is the host's node. It listens for other hosts at a port of its own, and
+//   more ranks               local rank 0 of every host is the host's node. It listens for other hosts at a port of its own,
+//   and
 //                            for the ranks of its host at a name that needs no port. A rank that does not know its place on its
 //                            host, or finds no node there, joins at the root
 //
 // A joiner whose connection ends before it is welcome tries again until its deadline: nodes drop the oldest visitors when too
-// many come at once. The connections stay open for Liveness, which takes over the Driver, so there is no moment in which a death
-// goes unseen. A rank that is stopped before it joins ends the rendezvous for all.
+// many come at once. The connections stay open for Liveness, which takes over the Driver, so there is no moment in which a
+// death goes unseen. A rank that is stopped before it joins ends the rendezvous for all.
 #pragma once
 
 #include <functional>

@@ -26,8 +26,8 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kLookEvery{100}, kOneAttempt{1000};
-constexpr int kBacklog = 4096;             // visitors that the system holds until they are accepted, if its own limit allows
-constexpr size_t kMostUnread = 2 << 20;    // bytes of one fill()
+constexpr int kBacklog = 4096;           // visitors that the system holds until they are accepted, if its own limit allows
+constexpr size_t kMostUnread = 2 << 20;  // bytes of one fill()
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 

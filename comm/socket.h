@@ -56,7 +56,7 @@ class ConnectionAttempt {
   ConnectionAttempt(std::vector<SocketAddress> addresses, TimePoint now);
   State step(TimePoint now);
   int number() const { return descriptor_.number(); }
-  int error() const { return error_; }              // the errno of the last address, after Failed
+  int error() const { return error_; }                  // the errno of the last address, after Failed
   Descriptor take() { return std::move(descriptor_); }  // after Connected; non-blocking
 
  private:

@@ -91,7 +91,12 @@ const std::vector<SocketAddress>& Driver::addresses_of(const std::string& addres
   return known.addresses;
 }
 
-void Driver::look_up_root() {
+void Driver::has_joined() {
+  if (node_.is_root()) return;
+  if (node_.table().tree.parent(node_.rank()) == 0) {
+    if (admissions_.empty()) secret_ = Secret();
+    return;
+  }
   try {
     addresses_of(root_);
   } catch (const CommError&) {  // is looked up again, and reported, if this rank ever has to connect to it
@@ -156,13 +161,15 @@ std::string Driver::why_not_joined(milliseconds after) const {
     return error.what();
   }
   if (!joining_error_.empty())
-    return fmt::format("rank 0 does not answer at {}: {}; is it started, and are MASTER_ADDR and MASTER_PORT the same on all "
-                       "ranks?",
-                       joining_at_, joining_error_);
+    return fmt::format(
+        "rank 0 does not answer at {}: {}; is it started, and are MASTER_ADDR and MASTER_PORT the same on all "
+        "ranks?",
+        joining_at_, joining_error_);
   if (sent_away_ > 0)
-    return fmt::format("{} closed the connection before it answered, {} times in {} s; is it this job's rank 0, and is "
-                       "something flooding its port?",
-                       joining_at_, sent_away_, static_cast<double>(after.count()) / 1000);
+    return fmt::format(
+        "{} closed the connection before it answered, {} times in {} s; is it this job's rank 0, and is "
+        "something flooding its port?",
+        joining_at_, sent_away_, static_cast<double>(after.count()) / 1000);
   return fmt::format("{} does not answer the key proof; is it this job's rank 0?", joining_at_);
 }
 
@@ -252,8 +259,8 @@ void Driver::step_endings(TimePoint now) {
       ending->finished = true;
     }
     const Connection::State state = connection.skip();
-    const bool over = state == Connection::State::Reset || (state == Connection::State::Ended && ending->finished) ||
-                      now >= ending->deadline;
+    const bool over =
+        state == Connection::State::Reset || (state == Connection::State::Ended && ending->finished) || now >= ending->deadline;
     ending = over ? endings_.erase(ending) : std::next(ending);
   }
 }

@@ -39,10 +39,11 @@ class Driver {
   bool is_connected() const { return !links_.empty(); }
   // While joining: why this rank is not connected yet, for people.
   std::string why_not_joined(std::chrono::milliseconds after) const;
-  // Looks the root up, because a rank that has to appeal to it must not wait for a name.
-  void look_up_root();
-  // Sends what is unsent, and ends all connections. `politely`: reads until the other ends have ended theirs. A connection that is
-  // closed with unread data is reset, and a reset may overtake this rank's last messages.
+  // When the node runs. A rank that may have to appeal to the root must not wait for a name then, so the root is looked up now.
+  // A rank that makes and takes no more connections forgets the secret.
+  void has_joined();
+  // Sends what is unsent, and ends all connections. `politely`: reads until the other ends have ended theirs. A connection that
+  // is closed with unread data is reset, and a reset may overtake this rank's last messages.
   void finish(TimePoint deadline, bool politely);
 
  private:
@@ -72,7 +73,7 @@ class Driver {
   const int world_size_;
   const std::string root_;
   const TimePoint join_deadline_;
-  const Secret secret_;
+  Secret secret_;
   const Log log_;
   std::list<Admission> admissions_;
   Node node_;

@@ -79,8 +79,8 @@ struct NodeOptions {
   Seat self;
   // Where to join: at the node of its host, or at the root; the root has none. A rank that finds no node joins at the root.
   std::string entrance;
-  std::string root;      // where to appeal
-  int ranks_here = 0;    // on its host, with itself, if known: then their Join waits for all of them
+  std::string root;    // where to appeal
+  int ranks_here = 0;  // on its host, with itself, if known: then their Join waits for all of them
   int fan_out = Tree::kFanOut;
   std::chrono::milliseconds beat{100}, silence{5000}, join_deadline{30000};
 };
@@ -117,12 +117,12 @@ class Node {
   int rank() const { return options_.self.member.rank; }
   bool is_root() const { return rank() == 0; }
   const std::optional<Accusation>& verdict() const { return verdict_; }
-  const Table& table() const { return *table_; }                       // when it runs
+  const Table& table() const { return *table_; }                                      // when it runs
   const Gathering* gathering() const { return gathering_ ? &*gathering_ : nullptr; }  // at the root
-  const std::optional<Member>& welcome() const { return welcome_; }    // elsewhere: who has received its Join
-  std::vector<int> neighbours() const;                                 // ranks that are connected to it, when it runs
-  bool is_above(LinkId link) const;                                    // its parent's connection
-  TimePoint root_heard() const { return root_heard_; }                 // when the root was known to be alive
+  const std::optional<Member>& welcome() const { return welcome_; }                   // elsewhere: who has received its Join
+  std::vector<int> neighbours() const;                  // ranks that are connected to it, when it runs
+  bool is_above(LinkId link) const;                     // its parent's connection
+  TimePoint root_heard() const { return root_heard_; }  // when the root was known to be alive
   Actions take_actions() { return std::exchange(actions_, {}); }
 
  private:

@@ -25,8 +25,10 @@ class Outgoing {
   const Actions::Call& call() const { return call_; }
   int number() const { return proving_ ? proving_.number() : attempt_.number(); }
   short events() const;
-  Connection take(const FrameLimits& limits) { return Connection(std::move(proving_), prover_.keys(), limits); }  // after Proven
-  Failure failure() const { return failure_; }                                                                 // after Failed
+  Connection take(const FrameLimits& limits) {
+    return Connection(std::move(proving_), prover_.keys(), limits);
+  }                                               // after Proven
+  Failure failure() const { return failure_; }    // after Failed
   int error() const { return attempt_.error(); }  // errno, after NotReached
 
  private:

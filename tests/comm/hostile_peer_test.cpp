@@ -149,7 +149,9 @@ TEST(HostileMember, ThatTalksBeforeEverybodyIsHereEndsTheRendezvousForAll) {
   const std::vector<Attack> attacks{
       {"a key", {encode(control::Set{"k", "v"})}, "sent a Set before all ranks had joined"},
       {"a heartbeat", {encode(control::Heartbeat{})}, "sent a Heartbeat before all ranks had joined"},
-      {"an accusation with code 0", {with_code(FrameKind::Accuse, 0)}, "sent an Accuse with exit code 0, which is not a failure"}};
+      {"an accusation with code 0",
+       {with_code(FrameKind::Accuse, 0)},
+       "sent an Accuse with exit code 0, which is not a failure"}};
   for (const Attack& attack : attacks) {
     Meeting meeting(3);
     const auto talk = [&] {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include "tests/comm/meeting.h"
+#include "tests/comm/live_job.h"
 
 namespace trivet::comm {
 namespace {
@@ -12,55 +12,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using ::testing::HasSubstr;
-
-// A job whose ranks all live in this process, each with its own JobState and monitor, joined by real connections.
-class Job {
- public:
-  explicit Job(int size, milliseconds silence = milliseconds(60000)) : states_(size), ranks_(states_.size()) {
-    Meeting meeting(size);
-    std::vector<std::function<void()>> bodies;
-    for (int rank = 0; rank < size; ++rank) {
-      bodies.push_back([this, &meeting, rank, silence] {
-        states_[rank] = std::make_shared<JobState>();
-        RendezvousOptions options = meeting.options(rank);
-        options.beat = milliseconds(20);
-        options.silence = silence;
-        ranks_[rank] = std::make_unique<Liveness>(rendezvous(std::move(options)), rank, LivenessOptions{}, states_[rank]);
-      });
-    }
-    for (const Outcome& outcome : meeting.run(bodies)) EXPECT_EQ(outcome.error, "");
-  }
-  Liveness& operator[](int rank) { return *ranks_[rank]; }
-  JobState& state(int rank) { return *states_[rank]; }
-  void kill(int rank) { ranks_[rank].reset(); }
-  int size() const { return static_cast<int>(ranks_.size()); }
-
-  // Runs `body` on one thread for each rank that has not been killed.
-  std::vector<Outcome> each(const std::function<void(int)>& body) {
-    std::vector<Outcome> outcomes(ranks_.size());
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < size(); ++rank) {
-      if (ranks_[rank]) {
-        threads.emplace_back([&, rank] { outcomes[rank] = outcome_of([&] { body(rank); }); });
-      }
-    }
-    for (auto& thread : threads) thread.join();
-    return outcomes;
-  }
-
-  void expect_accused(int culprit, const std::string& cause, const std::vector<int>& by) {
-    for (int rank : by) {
-      ASSERT_TRUE(state(rank).wait_for(milliseconds(1000))) << "rank " << rank << " noticed nothing";
-      EXPECT_EQ(state(rank).accusation()->world_rank, culprit) << "rank " << rank;
-      EXPECT_THAT(state(rank).accusation()->cause, HasSubstr(cause));
-      EXPECT_EQ(state(rank).accusation()->host, "a, pid " + std::to_string(100 + culprit));
-    }
-  }
-
- private:
-  std::vector<std::shared_ptr<JobState>> states_;
-  std::vector<std::unique_ptr<Liveness>> ranks_;
-};
 
 TEST(Liveness, CloseIsNoLoss) {
   Job job(4);

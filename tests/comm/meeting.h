@@ -83,9 +83,7 @@ inline void wait_for_end(Connection& connection) {
 }
 
 // What a rank says of itself when it joins at the root.
-inline control::Message join_of(const Member& member) {
-  return control::Join{{{.member = member, .node = -1, .address = {}}}};
-}
+inline control::Message join_of(const Member& member) { return control::Join{{{.member = member, .node = -1, .address = {}}}}; }
 
 // A rank of this test that has joined, and then does what the test likes.
 inline Connection join_by_hand(int rank, int size, int port) {

@@ -212,7 +212,8 @@ TEST(WireMessages, OfTooManySeatsOrWithBadOnesAreRefused) {
     return error_of(join);
   };
   EXPECT_EQ(error([](Join& j) { j.seats.resize(512, j.seats[0]); }), "");
-  EXPECT_THAT(error([](Join& j) { j.seats.resize(513, j.seats[0]); }), HasSubstr("number of ranks is 513; it must be 1 to 512"));
+  EXPECT_THAT(error([](Join& j) { j.seats.resize(513, j.seats[0]); }),
+              HasSubstr("number of ranks is 513; it must be 1 to 512"));
   EXPECT_THAT(error([](Join& j) { j.seats.clear(); }), HasSubstr("whose number of ranks is 0"));
   EXPECT_THAT(error([](Join& j) { j.seats[1].node = -2; }), HasSubstr("whose node is -2; it must be -1 to 1048575"));
   EXPECT_THAT(error([](Join& j) { j.seats[1].node = 1 << 20; }), HasSubstr("whose node is 1048576"));
@@ -268,9 +269,9 @@ TEST(WireMessages, ThatNameARankOutsideTheWorldAreRefused) {
   for (int rank : {-1, kRanks, 1 << 20}) {
     const std::string expected = "whose rank is " + std::to_string(rank) + "; it must be 0 to 3";
     const Accusation lost{rank, "", ExitCode::PeerLost, "eof"};
-    for (const Message& message : {Message(Accuse{lost}), Message(Attach{rank, std::nullopt}), Message(Attach{0, lost}),
-                                   Message(Parent{rank, ""}), Message(Arrive{"there", {rank}}),
-                                   Message(Missing{"there", {0, rank}})})
+    for (const Message& message :
+         {Message(Accuse{lost}), Message(Attach{rank, std::nullopt}), Message(Attach{0, lost}), Message(Parent{rank, ""}),
+          Message(Arrive{"there", {rank}}), Message(Missing{"there", {0, rank}})})
       EXPECT_EQ(error_of(message), "sent " + name_of(message) + " " + expected);
   }
   EXPECT_THAT(error_of(Refuse{-2, 0, {ExitCode::Rendezvous, ""}}), HasSubstr("whose rank is -2; it must be -1 to 1048575"));
@@ -286,8 +287,7 @@ TEST(WireMessages, WithTextsThatAreTooLongAreRefused) {
   EXPECT_THAT(error_of(Frame{FrameKind::Set, PayloadWriter().text("").text(std::string(65537, 'v')).take()}),
               HasSubstr("whose value has 65537 bytes; at most 65536 are accepted"));
   const std::string name(1025, 'm');
-  for (const Message& message :
-       {Message(Met{name}), Message(Ask{name}), Message(Arrive{name, {}}), Message(Missing{name, {}})})
+  for (const Message& message : {Message(Met{name}), Message(Ask{name}), Message(Arrive{name, {}}), Message(Missing{name, {}})})
     EXPECT_THAT(error_of(message), HasSubstr("whose meeting has 1025 bytes"));
   EXPECT_THAT(error_of(Parent{1, std::string(301, '1')}), HasSubstr("whose address has 301 bytes"));
   EXPECT_THAT(error_of(Heartbeat{std::chrono::milliseconds(-1)}), HasSubstr("whose time is -1"));

@@ -30,8 +30,7 @@ void check_ranks(const std::vector<int>& ranks) {
 // Every rank's way up ends at the root.
 void check_table(const comm::control::Table& table) {
   require(table.tree.size() == static_cast<int>(table.seats.size()), "all ranks are in the tree");
-  for (int rank = 0; rank < table.tree.size(); ++rank)
-    require(table.tree.is_below(rank, 0), "all ranks are below the root");
+  for (int rank = 0; rank < table.tree.size(); ++rank) require(table.tree.is_below(rank, 0), "all ranks are below the root");
 }
 
 void check_message(const comm::control::Message& message) {
