@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "comm/wire_messages.h"
 
@@ -48,7 +49,16 @@ std::vector<Message> Driver::step(TimePoint until, int wake) {
   if (now >= node_.next_tick()) node_.tick(now);
   act();
   step_endings(now);
-  return std::exchange(events_, {});
+  return take_events();
+}
+
+std::vector<Message> Driver::take_events() {
+  const auto is_announce = [](const Message& event) { return std::holds_alternative<Announce>(event); };
+  auto end = std::find_if(events_.begin(), events_.end(), is_announce);
+  if (end != events_.end()) ++end;
+  std::vector<Message> taken(std::make_move_iterator(events_.begin()), std::make_move_iterator(end));
+  events_.erase(events_.begin(), end);
+  return taken;
 }
 
 void Driver::wait(TimePoint until, int wake) {

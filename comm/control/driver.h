@@ -31,7 +31,8 @@ class Driver {
   explicit Driver(DriverOptions options);
 
   Node& node() { return node_; }
-  // Waits until something happens, at most until `until` or until `wake` can be read. Returns the node's events.
+  // Waits until something happens, at most until `until` or until `wake` can be read. Returns the node's events; if Announce is
+  // among them it is the last, because what follows it is for whoever drives the node from then on.
   std::vector<Message> step(TimePoint until, int wake = -1);
   // Does what the node says after the caller has told it something. step() does that, too.
   void act();
@@ -57,6 +58,7 @@ class Driver {
     bool finished = false;  // everything is sent
   };
 
+  std::vector<Message> take_events();
   void wait(TimePoint until, int wake);
   void take_visitors(TimePoint now);
   void make_connections(TimePoint now);

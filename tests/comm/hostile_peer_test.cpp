@@ -16,20 +16,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-Member member_of(int rank, int size) { return meeting_options(rank, size, 0).self; }
-
-using control::Seat;
-
-Frame table_frame(int size, const std::function<void(std::vector<Seat>&)>& change = {}, const std::string& job_id = "c0ffee") {
-  auto table = std::make_shared<control::Table>();
-  table->job_id = job_id;
-  for (int rank = 0; rank < std::max(size, 1); ++rank) table->seats.push_back({member_of(rank, size), 0, {}});
-  if (change) change(table->seats);
-  table->tree = control::Tree(std::vector<int>(table->seats.size(), 0));
-  Frame frame = encode(control::Announce{table});
-  return frame;
-}
-
 Frame with_code(FrameKind kind, int64_t code) {
   PayloadWriter out;
   if (kind == FrameKind::Accuse) out.number(1);

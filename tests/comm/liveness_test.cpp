@@ -69,6 +69,24 @@ TEST(Liveness, AnOperationThatAccusesInTheJobStateIsGossiped) {
   EXPECT_EQ(job.state(0).accusation()->code, ExitCode::NoProgress);
 }
 
+// Other ranks may go on at once, so their first messages come together with the table.
+TEST(Liveness, KnowsWhatOthersHaveSetBeforeItTookOver) {
+  const Descriptor door = listen_on("127.0.0.1", 0);
+  Connection zero;
+  std::thread root([&] {
+    zero = take_visitor(door);
+    hear(zero);
+    for (const Frame& frame : {encode(control::Welcome{member_of(0, 2)}), table_frame(2), encode(control::Set{"key", "value"})})
+      zero.send(frame);
+    zero.flush();
+  });
+  Joined joined = rendezvous(meeting_options(1, 2, port_of(door)));
+  root.join();
+  std::this_thread::sleep_for(milliseconds(50));
+  Liveness one(std::move(joined), 1, LivenessOptions{}, std::make_shared<JobState>());
+  EXPECT_EQ(one.store().get("key", milliseconds(2000)), "value");
+}
+
 TEST(Liveness, MeetReturnsWhenTheLastOneComes) {
   Job job(3);
   std::atomic<int> arrived{0};

@@ -1,8 +1,10 @@
 // Runs ranks as threads that meet over real sockets: each gets a listener or a port, joins, and does what the test tells it to.
 #pragma once
 
+#include <algorithm>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -84,6 +86,19 @@ inline void wait_for_end(Connection& connection) {
 
 // What a rank says of itself when it joins at the root.
 inline control::Message join_of(const Member& member) { return control::Join{{{.member = member, .node = -1, .address = {}}}}; }
+
+inline Member member_of(int rank, int size) { return meeting_options(rank, size, 0).self; }
+
+// What rank 0 says when everybody has joined.
+inline Frame table_frame(int size, const std::function<void(std::vector<control::Seat>&)>& change = {},
+                         const std::string& job_id = "c0ffee") {
+  auto table = std::make_shared<control::Table>();
+  table->job_id = job_id;
+  for (int rank = 0; rank < std::max(size, 1); ++rank) table->seats.push_back({member_of(rank, size), 0, {}});
+  if (change) change(table->seats);
+  table->tree = control::Tree(std::vector<int>(table->seats.size(), 0));
+  return encode(control::Announce{table});
+}
 
 // A rank of this test that has joined, and then does what the test likes.
 inline Connection join_by_hand(int rank, int size, int port) {
