@@ -25,7 +25,7 @@ void Node::receive(LinkId id, const Message& message, TimePoint now) {
   try {
     std::visit([&](const auto& content) { on(id, found->second, content, now); }, message);
   } catch (const CommError& error) {
-    reject(id, error.what(), now);
+    reject(id, error, now);
   }
 }
 
@@ -49,13 +49,14 @@ void Node::require_few_meetings(const Message& message) const {
                     fmt::format("sent {}; at most {} meetings at a time are accepted", name_of(message), kMostMeetings));
 }
 
-// The peer has sent something wrong, so nothing more from it is trusted.
-void Node::reject(LinkId id, const std::string& why, TimePoint now) {
-  const Link link = links_.at(id);
+void Node::reject(LinkId id, const CommError& why, TimePoint now) {
+  const auto found = links_.find(id);
+  if (found == links_.end()) return;
+  const Link link = found->second;
   drop(id);
-  if (link.role == Role::Visitor || link.role == Role::Orphan) return;
-  if (!running()) return ended_while_joining(link, why);
-  Accusation accusation{link.rank, {}, ExitCode::Rendezvous, why};
+  if (link.role == Role::Visitor || link.role == Role::Orphan || link.said_bye) return;
+  if (!running()) return reject_while_joining(link, why);
+  Accusation accusation{link.rank, {}, why.exit_code(), why.what()};
   if (link.role == Role::Parent && link.rank == 0) return decide(accusation);
   if (link.role == Role::Parent) return appeal(accusation, now);
   propose(accusation, now);
@@ -141,8 +142,9 @@ void Node::on(LinkId, Link& link, const Accuse& accuse, TimePoint now) {
                                                gathering_->where(accusation.world_rank), accusation.cause)});
 }
 
-void Node::on(LinkId, Link& link, const Heartbeat& heartbeat, TimePoint) {
+void Node::on(LinkId, Link& link, const Heartbeat& heartbeat, TimePoint now) {
   require(running() && (link.role == Role::Parent || link.role == Role::Below), heartbeat);
+  if (link.role == Role::Parent) root_heard_ = std::max(root_heard_, now - heartbeat.since_root);
 }
 
 void Node::on(LinkId, Link& link, const Bye& bye, TimePoint) {
@@ -269,8 +271,11 @@ void Node::tick(TimePoint now) {
   if (left_) return;
   if (!running()) return tick_while_joining(now);
   tell_arrivals(false);
+  if (is_root()) root_heard_ = now;
+  const auto since_root = std::max(std::chrono::duration_cast<milliseconds>(now - root_heard_), milliseconds(0));
   for (const auto& [id, link] : links_) {
-    if (link.role == Role::Parent || link.role == Role::Below) send(id, Heartbeat{});
+    if (link.role == Role::Parent) send(id, Heartbeat{});
+    if (link.role == Role::Below) send(id, Heartbeat{since_root});
   }
   if (verdict_) return;
   look_for_silence(now);
@@ -305,6 +310,19 @@ void Node::send_below(const Message& message, LinkId except) {
 
 void Node::send_up(const Message& message) {
   if (const LinkId parent = link_of(Role::Parent); parent >= 0) send(parent, message);
+}
+
+std::vector<int> Node::neighbours() const {
+  std::vector<int> ranks;
+  for (const auto& [id, link] : links_) {
+    if ((link.role == Role::Parent || link.role == Role::Below) && !link.said_bye) ranks.push_back(link.rank);
+  }
+  return ranks;
+}
+
+bool Node::is_above(LinkId id) const {
+  const auto found = links_.find(id);
+  return found != links_.end() && found->second.role == Role::Parent;
 }
 
 LinkId Node::link_of(Role role) const {

@@ -15,6 +15,7 @@ constexpr milliseconds kPause{100};   // between two attempts to connect
 // The other ranks wait this much longer than the root, so that the root is the one to report which ranks are missing.
 constexpr milliseconds kLonger{3000};
 constexpr milliseconds kParentDeadline{10000};
+constexpr milliseconds kNodeDeadline{5000};  // how long a rank looks for the node of its host
 
 }  // namespace
 
@@ -42,7 +43,10 @@ void Node::connected(Purpose purpose, LinkId id, TimePoint now) {
   if (failed_ || left_ || verdict_) return actions_.ends.push_back(id);
   Link& link = links_[id] = {.last_heard = now};
   switch (purpose) {
-    case Purpose::Join: link.role = Role::Entrance; return send_join(now);
+    case Purpose::Join:
+      link.role = Role::Entrance;
+      found_entrance_ = true;
+      return send_join(now);
     case Purpose::Parent:
       link.role = Role::Parent;
       link.rank = parent_rank_;
@@ -70,8 +74,11 @@ void Node::send_join(TimePoint now) {
   if (entrance < 0 || seats_sent_ == seats_.size()) return;
   const bool all_here = options_.self.node < 0 || static_cast<int>(seats_.size()) == options_.ranks_here;
   if (!all_here && now < send_join_at_) return;
-  send(entrance, Join{{seats_.begin() + static_cast<std::ptrdiff_t>(seats_sent_), seats_.end()}});
-  seats_sent_ = seats_.size();
+  while (seats_sent_ < seats_.size()) {
+    const auto from = seats_.begin() + static_cast<std::ptrdiff_t>(seats_sent_);
+    seats_sent_ = std::min(seats_sent_ + kMostSeats, seats_.size());
+    send(entrance, Join{{from, seats_.begin() + static_cast<std::ptrdiff_t>(seats_sent_)}});
+  }
 }
 
 // The ranks of a Join either hang below the receiver (one rank, which says no node) or are of a host of their own.
@@ -99,7 +106,7 @@ void Node::on(LinkId id, Link& link, const Join& join, TimePoint now) {
   link = {.role = Role::Below, .rank = member.rank, .pid = member.pid, .last_heard = now};
   if (seats_sent_ == seats_.size()) send_join_at_ = now + kGather;
   seats_.push_back({member, rank(), {}});
-  send(id, Welcome{});
+  send(id, Welcome{options_.self.member});
   send_join(now);
 }
 
@@ -122,14 +129,14 @@ void Node::add_at_root(LinkId id, Link& link, const Join& join, TimePoint now) {
     }
     if (link.role == Role::Below) continue;
     link = {.role = Role::Below, .rank = seat.member.rank, .pid = seat.member.pid, .last_heard = now};
-    send(id, Welcome{});
+    send(id, Welcome{options_.self.member});
   }
   if (gathering_->complete()) announce(now);
 }
 
 void Node::on(LinkId, Link& link, const Welcome& welcome, TimePoint) {
   require(link.role == Role::Entrance && !welcome_, welcome);
-  welcome_ = true;
+  welcome_ = welcome.by;
 }
 
 void Node::on(LinkId, Link& link, const Refuse& refuse, TimePoint) {
@@ -185,6 +192,7 @@ void Node::announce(TimePoint now) {
 
 void Node::on(LinkId id, Link& link, const Announce& announced, TimePoint now) {
   require((link.role == Role::Entrance || link.role == Role::Parent) && !running(), announced);
+  check(announced);
   const LinkId entrance = link_of(Role::Entrance);
   link.role = Role::Parent;
   link.rank = announced.table->tree.parent(rank());
@@ -196,8 +204,22 @@ void Node::on(LinkId id, Link& link, const Announce& announced, TimePoint now) {
   run(announced.table, now);
 }
 
+// Compares the table with what this rank knows. Nothing that decides about the others is checked: the root has the say.
+void Node::check(const Announce& announced) const {
+  const auto refuse = [](const std::string& why) { throw CommError(ExitCode::Rendezvous, "sent an Announce " + why); };
+  const Member& self = options_.self.member;
+  const Table& table = *announced.table;
+  if (static_cast<int>(table.seats.size()) != self.world_size)
+    refuse(fmt::format("of {} ranks; this rank expects {}", table.seats.size(), self.world_size));
+  const Member& here = table.seats[self.rank].member;
+  if (here.pid != self.pid || here.host != self.host || here.epoch != self.epoch || here.build != self.build)
+    refuse(fmt::format("in which this rank is {} instead of {}", here.where(), self.where()));
+  if (!self.job_id.empty() && table.job_id != self.job_id) refuse("of a different job (TRIVET_JOB_ID differs)");
+}
+
 void Node::run(std::shared_ptr<const Table> table, TimePoint now) {
   table_ = std::move(table);
+  root_heard_ = now;
   meetings_ = Meetings(table_->tree.below(rank()));
   std::vector<LinkId> strangers;
   for (auto& [id, link] : links_) {
@@ -221,7 +243,7 @@ void Node::bring_up_to_date(LinkId id) {
 }
 
 void Node::end_rendezvous(const Refusal& refusal) {
-  if (failed_) return;
+  if (failed_ || running()) return;
   failed_ = true;
   send_below(Refuse{-1, 0, refusal});
   actions_.events.emplace_back(Refuse{-1, 0, refusal});
@@ -231,7 +253,7 @@ void Node::end_rendezvous(const Refusal& refusal) {
 void Node::ended_while_joining(const Link& link, const std::string& why) {
   switch (link.role) {
     case Role::Entrance:
-      if (welcome_) return end_rendezvous({ExitCode::Rendezvous, "the node at " + options_.entrance + " " + why});
+      if (welcome_) return end_rendezvous({ExitCode::Rendezvous, name_of_entrance() + " " + why});
       seats_sent_ = 0;
       call_again_at_[static_cast<int>(Purpose::Join)] = next_tick_;
       return;
@@ -252,6 +274,23 @@ void Node::ended_while_joining(const Link& link, const std::string& why) {
   }
 }
 
+// What a peer above this one has sent cannot be sent again, so there is no other attempt.
+void Node::reject_while_joining(const Link& link, const CommError& why) {
+  if (link.role == Role::Below) return ended_while_joining(link, why.what());
+  const std::string who = link.role == Role::Entrance ? name_of_entrance() : fmt::format("rank {}", link.rank);
+  end_rendezvous({why.exit_code(), fmt::format("{} {}", who, why.what())});
+}
+
+const std::string& Node::way_in(TimePoint now) const {
+  const bool gives_up = !found_entrance_ && now >= started_ + kNodeDeadline;
+  return gives_up ? options_.root : options_.entrance;
+}
+
+std::string Node::name_of_entrance() const {
+  if (welcome_) return fmt::format("rank {} at {} ({})", welcome_->rank, options_.entrance, welcome_->where());
+  return (options_.entrance == options_.root ? "rank 0 at " : "the node of this host at ") + options_.entrance;
+}
+
 void Node::tick_while_joining(TimePoint now) {
   if (failed_) return;
   if (is_root()) {
@@ -260,9 +299,9 @@ void Node::tick_while_joining(TimePoint now) {
     return;
   }
   if (now >= started_ + options_.join_deadline + kLonger)
-    return end_rendezvous({ExitCode::Rendezvous, "the root did not answer in time"});
+    return end_rendezvous({ExitCode::Rendezvous, name_of_entrance() + " did not answer in time"});
   const LinkId entrance = link_of(Role::Entrance);
-  if (entrance < 0 && now >= call_again_at_[static_cast<int>(Purpose::Join)]) call(Purpose::Join, options_.entrance);
+  if (entrance < 0 && now >= call_again_at_[static_cast<int>(Purpose::Join)]) call(Purpose::Join, way_in(now));
   if (parent_rank_ >= 0 && link_of(Role::Parent) < 0) {
     if (now >= started_ + kParentDeadline && entrance >= 0) {
       send(entrance, Accuse{{parent_rank_,

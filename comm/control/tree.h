@@ -28,13 +28,16 @@ class Tree {
   int depth(int rank) const { return ranks_[rank].depth; }    // of the root: 0
   // The number of ranks in the part of the tree that begins at this rank, with itself.
   int below(int rank) const { return ranks_[rank].below; }
+  int fan_out() const { return fan_out_; }
   bool is_below(int rank, int ancestor) const;  // also true if they are the same
+  int levels() const;                           // below the root
 
  private:
   struct Place {
     int parent = -1, depth = 0, below = 1;
   };
   std::vector<Place> ranks_;
+  int fan_out_ = kFanOut;
 };
 
 }  // namespace trivet::comm::control
