@@ -87,7 +87,9 @@ void Node::lost(const Link& link, const std::string& cause, TimePoint now) {
   switch (link.role) {
     case Role::Below:
     case Role::Moving: return propose(accusation, now);
-    case Role::Parent: return link.rank == 0 ? decide(accusation) : appeal(accusation, now);
+    case Role::Parent:
+      send_up(Accuse{accusation});  // if it was stopped and goes on later, it knows why those below it have left
+      return link.rank == 0 ? decide(accusation) : appeal(accusation, now);
     case Role::Appeal: return decide(*appealed_);  // the root has left
     case Role::Visitor:
     case Role::Entrance:

@@ -26,7 +26,8 @@
 //     final. If the root cannot be reached within a second, or is itself the lost parent, the culprit is rank 0.
 //   * The silence deadline of a parent is a beat shorter for every level of depth below the first. So the children of a host
 //     that vanishes appeal before the root decides and leaves.
-//   * A node whose own tick is late extends its patience with others by as much.
+//   * A node whose own tick is late extends its patience with others by as much. A node that was stopped and goes on finds in
+//     its connections that it was accused, before it finds that they have ended.
 //   * A process stays for half a second after a verdict if it is the root of a tree with more than one level, because others
 //     may appeal to it. If the root dies together with another node, those below that node name it, and all others rank 0.
 //

@@ -266,6 +266,15 @@ TEST(ControlNode, WhoLosesItsParentAppealsToTheRoot) {
   EXPECT_EQ(leaf.verdict()->world_rank, 1) << "what the root says counts";
 }
 
+TEST(ControlNode, WhoFindsItsParentStoppedTellsIt) {
+  Node leaf = running_leaf();
+  leaf.lose(2, "stopped", at(10));
+  const Actions actions = leaf.take_actions();
+  ASSERT_EQ(sent(actions), "2 an Accuse");
+  EXPECT_EQ(std::get<Accuse>(actions.sends[0].message).accusation.world_rank, 2);
+  EXPECT_EQ(actions.calls.size(), 1u) << "and appeals";
+}
+
 TEST(ControlNode, WhoFindsTheRootGoneNamesItsParent) {
   Node leaf = running_leaf();
   leaf.ended(kTwo, "eof", at(10));

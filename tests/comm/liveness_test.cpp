@@ -171,6 +171,33 @@ TEST(Liveness, NobodyIsToBlameForAnEndedConnectionWhileRankZeroIsNotHeard) {
   EXPECT_EQ(job->accusation()->cause, "silent");
 }
 
+// Otherwise it would name a rank that has left because of it, and others believe what rank 0 says.
+TEST(Liveness, ARankZeroThatWasStoppedAndGoesOnNamesItself) {
+  Meeting meeting(3);
+  std::vector<std::shared_ptr<JobState>> states(3);
+  std::vector<std::unique_ptr<Liveness>> ranks(3);
+  Joined stopped;
+  std::vector<std::function<void()>> bodies{[&] { stopped = rendezvous(meeting.options(0)); }};
+  for (int rank : {1, 2}) {
+    bodies.push_back([&, rank] {
+      auto options = meeting.options(rank);
+      options.silence = milliseconds(rank == 1 ? 300 : 60000);
+      states[rank] = std::make_shared<JobState>();
+      ranks[rank] = std::make_unique<Liveness>(rendezvous(std::move(options)), rank, LivenessOptions{}, states[rank]);
+    });
+  }
+  for (const Outcome& outcome : meeting.run(bodies)) ASSERT_EQ(outcome.error, "");
+  ASSERT_TRUE(states[1]->wait_for(milliseconds(2000)));
+  ranks[1].reset();
+  states[0] = std::make_shared<JobState>();
+  ranks[0] = std::make_unique<Liveness>(std::move(stopped), 0, LivenessOptions{}, states[0]);
+  for (int rank : {0, 2}) {
+    ASSERT_TRUE(states[rank]->wait_for(milliseconds(2000))) << "rank " << rank;
+    EXPECT_EQ(states[rank]->accusation()->world_rank, 0) << "rank " << rank;
+    EXPECT_EQ(states[rank]->accusation()->cause, "silent") << "rank " << rank;
+  }
+}
+
 TEST(Liveness, APeerMayBeBlamedForAnEndedConnectionOnceRankZeroIsHeardAgain) {
   Job job(2);
   EXPECT_FALSE(job.state(1).wait_for_accusation(milliseconds(100)));
