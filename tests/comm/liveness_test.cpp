@@ -110,6 +110,24 @@ TEST(Liveness, MeetNamesWhoDoesNotCome) {
   EXPECT_EQ(outcomes[3].error, outcomes[0].error);
 }
 
+// It answers its heartbeats, so that only what it does not read tells it from a rank that is well.
+TEST(Liveness, ARankThatDoesNotReadIsLostBeforeItsMessagesFillTheMemory) {
+  Meeting meeting(2);
+  auto job = std::make_shared<JobState>();
+  std::unique_ptr<Liveness> zero;
+  Connection deaf;
+  meeting.run({[&] { zero = std::make_unique<Liveness>(rendezvous(meeting.options(0)), 0, LivenessOptions{}, job); },
+               [&] { deaf = join_by_hand(1, 2, meeting.port()); }});
+  const std::string meeting_of_kilobyte(1000, 'm');
+  for (int i = 0; i < 200000 && !job->accused(); ++i) {
+    deaf.send(encode(control::Ask{meeting_of_kilobyte}));
+    while (deaf.flush(), deaf.has_unsent() && !job->accused()) std::this_thread::sleep_for(milliseconds(1));
+  }
+  ASSERT_TRUE(job->wait_for(milliseconds(5000)));
+  EXPECT_EQ(job->accusation()->world_rank, 1);
+  EXPECT_EQ(job->accusation()->cause, "does not read what it is sent");
+}
+
 TEST(Liveness, MeetEndsWhenARankIsLost) {
   Job job(3);
   const auto start = steady_clock::now();
