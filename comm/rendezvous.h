@@ -38,7 +38,7 @@ struct RendezvousOptions {
   int star_ranks = kStarRanks, fan_out = control::Tree::kFanOut;
   std::chrono::milliseconds beat{100}, silence{5000};  // while the job runs
   std::chrono::milliseconds join_deadline{30000};
-  std::chrono::milliseconds node_deadline{5000};  // how long a rank looks for the node of its host before it joins at the root
+  std::chrono::milliseconds node_deadline{5000};   // how long a rank looks for the node of its host before it joins at the root
   std::chrono::milliseconds progress_every{5000};  // how often rank 0 logs who is missing
   // May be empty. Returns the ranks of this job on this host that were stopped; called repeatedly while ranks are missing.
   std::function<std::vector<StoppedRank>()> find_stopped;
