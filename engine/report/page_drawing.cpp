@@ -1,10 +1,12 @@
-#include "autotune/page_drawing.h"
+#include "engine/report/page_drawing.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-namespace trivet::autotune {
+#include "engine/report/embedded_text.h"
+
+namespace trivet::report {
 namespace {
 
 constexpr double kLabel = 90, kWidth = 760, kRow = 26, kBox = 20, kField = 46;
@@ -38,7 +40,7 @@ std::string legend(const std::vector<NamedValue>& parts, double y) {
 
 }  // namespace
 
-std::string escaped(const std::string& text) {
+std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) switch (c) {
       case '&': out += "&amp;"; break;
@@ -51,21 +53,7 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-std::string page_style() {
-  return R"(:root { color-scheme: light dark; --back: #fff; --text: #222; --line: #ccc; --limit: #c62828;
-  --c0: #4a86d6; --c1: #3ea880; --c2: #f0a23c; --c3: #ce5870; --c4: #9880c8; --c5: #8d8d3c; --c6: #5d7f8c; }
-@media (prefers-color-scheme: dark) { :root { --back: #16181c; --text: #ddd; --line: #444; --limit: #ff7961; } }
-body { background: var(--back); color: var(--text); font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto;
-  padding: 0 1em; }
-svg.drawn { max-width: 100%; height: auto; font-size: 12px; } svg.drawn text { fill: var(--text); }
-.wide { overflow-x: auto; }
-.limit { stroke: var(--limit); stroke-width: 2; } .field { stroke: var(--line); fill: var(--c0); } .none { fill: none; }
-table { border-collapse: collapse; display: block; overflow-x: auto; }
-td, th { border-bottom: 1px solid var(--line); padding: 0.15em 0.7em; text-align: left; white-space: nowrap; }
-.c0 { fill: var(--c0); } .c1 { fill: var(--c1); } .c2 { fill: var(--c2); } .c3 { fill: var(--c3); } .c4 { fill: var(--c4); }
-.c5 { fill: var(--c5); } .c6 { fill: var(--c6); }
-)";
-}
+std::string_view page_style() { return kPageCss; }
 
 std::string stacked_bars(const std::vector<Bar>& bars, const BarOptions& options) {
   double most = options.limit;
@@ -137,4 +125,4 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   return text + "</table>\n";
 }
 
-}  // namespace trivet::autotune
+}  // namespace trivet::report

@@ -1,0 +1,146 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <regex>
+
+#include "engine/report/line_chart.h"
+#include "engine/report/run_charts.h"
+#include "engine/report/run_page.h"
+#include "tests/report/run_examples.h"
+
+namespace trivet::report {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+int count_of(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++count;
+  return count;
+}
+
+LineChart chart_of(std::vector<std::pair<double, double>> points) {
+  return {.title = "Loss", .lines = {{.name = "training", .points = std::move(points)}}, .marks = {}};
+}
+
+TEST(LineChart, SaysInWordsWhatItDraws) {
+  const LineChart chart = chart_of({{1, 4.5}, {2, 3}, {3, NAN}, {4, 3.5}});
+  EXPECT_EQ(in_words(chart), "training: 4.5 at step 1, 3.5 at step 4; from 3 to 4.5");
+  EXPECT_THAT(to_svg(chart), HasSubstr("role=\"img\" aria-label=\"Loss. training: 4.5 at step 1"));
+}
+
+TEST(LineChart, HasOnePointForEachFiniteValue) {
+  std::smatch points;
+  const std::string svg = to_svg(chart_of({{0, 0}, {5, NAN}, {10, 4}}));
+  ASSERT_TRUE(std::regex_search(svg, points, std::regex("<polyline class=\"l0\" points=\"([^\"]*)\"")));
+  EXPECT_EQ(points[1], "56.0,196.0 466.0,10.0 ");  // the corners of the area between the axes
+}
+
+TEST(LineChart, DrawsMeanAndRangeWhereThereAreMorePointsThanPixels) {
+  LineChart chart = chart_of({});
+  for (int step = 0; step < 10000; ++step) chart.lines[0].points.emplace_back(step, step % 2);
+  const std::string svg = to_svg(chart);
+  EXPECT_EQ(count_of(svg, "<polygon class=\"band b0\""), 1);
+  EXPECT_LT(svg.size(), 30000u);
+}
+
+TEST(LineChart, OneValueAndEqualValuesAndExtremeValuesAreDrawn) {
+  for (const double value : {0.0, -2.0, 1e-300, 1e300}) {
+    for (const LineChart& chart :
+         {chart_of({{7, value}}), chart_of({{7, value}, {8, value}}), chart_of({{0, -value}, {1, value}})})
+      for (const char* wrong : {"nan", "inf"}) EXPECT_THAT(to_svg(chart), Not(HasSubstr(wrong))) << value;
+    EXPECT_EQ(count_of(to_svg(chart_of({{7, value}})), "<circle"), 1);
+  }
+  EXPECT_EQ(to_svg(chart_of({{1, NAN}, {2, std::numeric_limits<double>::max()}})), "");  // neither can be drawn
+}
+
+TEST(LineChart, FiguresAreSpreadOverTheSteps) {
+  LineChart chart = chart_of({});
+  for (int step = 1; step <= 101; ++step) chart.lines[0].points.emplace_back(step, step * 2);
+  chart.lines.push_back({.name = "validation", .points = {{51, 7}}});
+  EXPECT_THAT(figures_of(chart, 3), ElementsAre(ElementsAre("step", "training", "validation"), ElementsAre("1", "2", ""),
+                                                ElementsAre("51", "102", "7"), ElementsAre("101", "202", "7")));
+}
+
+TEST(RunCharts, UtilizationIsTheModelsFlopsOutOfWhatTheDevicesCanDo) {
+  const RunData run = small_run();
+  EXPECT_DOUBLE_EQ(utilization_percent(run.plan, 100), 25);  // 2 GFLOP in 0.1 s on 2 x 40 GFLOP/s
+  EXPECT_EQ(median_step_ms(run), 100);
+  EXPECT_EQ(utilization_percent({}, 100), 0);
+}
+
+TEST(RunCharts, TheSlowFirstStepDoesNotCountInMedians) {
+  RunData run;
+  for (const double ms : {9000.0, 10.0, 30.0, 20.0}) {
+    StepPoint point = point_of(1, 1);
+    point.step_ms = ms;
+    run.steps.add(point);
+  }
+  EXPECT_EQ(median_step_ms(run), 20);
+}
+
+TEST(RunPage, LoadsNothingFromElsewhereAndAllowsNoScript) {
+  const RunData run = small_run();
+  const std::string page = to_page({&run, 1});
+  EXPECT_THAT(page, HasSubstr("content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\""));
+  EXPECT_EQ(count_of(page, "<script"), 0);
+  EXPECT_EQ(count_of(page, "<link"), 0);
+  EXPECT_EQ(count_of(page, "src=\"http"), 0);
+  EXPECT_EQ(count_of(page, "url("), 0);
+  EXPECT_EQ(count_of(page, "{{"), 0);
+  EXPECT_THAT(page, HasSubstr("@media (prefers-color-scheme: dark)"));
+}
+
+TEST(RunPage, ShowsTheFiguresOfTheRun) {
+  const RunData run = small_run();
+  const std::string page = to_page({&run, 1});
+  for (const char* part :
+       {"<title>runs/small</title>", "<dd>3 of 3<small>complete</small></dd>", "<dt>Loss</dt><dd>2.0000</dd>",
+        "<dd>3.5000<small>best 3.5000 at step 2</small></dd>", "<dd>1,000 tok/s<small>median</small></dd>",
+        "<dd>25.0 %<small>median</small></dd>", "<h2>Memory, planned</h2>", "<td>parameters</td><td>2.00</td>",
+        "<td>2</td><td>checkpoint</td><td>saved</td>", "Loss. training: 4 at step 1, 2 at step 3"})
+    EXPECT_THAT(page, HasSubstr(part));
+}
+
+TEST(RunPage, TextsFromFilesCannotBecomePartOfThePage) {
+  RunData run = small_run();
+  const std::string evil = "</pre><script>alert(1)</script>\"'";
+  run.name = run.config_json = run.plan_text = run.last_start_json = evil;
+  run.facts = run.end_facts = {{evil, evil}};
+  run.notes.push_back({1, "timeline", evil});
+  run.memory = {{evil, 1, 1}};
+  run.plan.communication = {{evil, 1}};
+  run.ranks = {{0, 1, 1}};
+  run.timeline_svg = evil;
+  const RunData runs[] = {run, run};
+  for (const std::string& page : {to_page({&run, 1}), to_page(runs), to_live_page(run, "n")})
+    EXPECT_EQ(count_of(page, "<script>"), 0);
+}
+
+TEST(RunPage, SeveralRunsAreDrawnOverEachOtherAndDifferencesOfTheirConfigsListed) {
+  RunData first = small_run(), second = small_run();
+  first.name = "one", second.name = "two", second.state = RunState::Unfinished;
+  first.config_json = R"({"optimizer": {"lr": 1, "type": "SGD"}})",
+  second.config_json = R"({"optimizer": {"lr": 2, "type": "SGD"}})";
+  const RunData runs[] = {first, second};
+  const std::string page = to_page(runs);
+  EXPECT_THAT(page, HasSubstr("one: 4 at step 1, 2 at step 3; from 2 to 4. two: 4 at step 1"));
+  EXPECT_THAT(page, HasSubstr("<td>two</td><td>not ended: it is running, or was killed</td><td>3 of 3</td>"));
+  EXPECT_THAT(page, HasSubstr("<td>optimizer.lr</td><td>1</td><td>2</td>"));
+  EXPECT_THAT(page, Not(HasSubstr("optimizer.type")));
+}
+
+TEST(RunPage, ARunWithoutStepsHasAPage) {
+  RunData run;
+  run.name = "new";
+  EXPECT_THAT(to_page({&run, 1}), HasSubstr("<h1>new</h1>"));
+  const RunData runs[] = {run, run};
+  EXPECT_THAT(to_page(runs), HasSubstr("<h1>2 runs</h1>"));
+}
+
+}  // namespace
+}  // namespace trivet::report
