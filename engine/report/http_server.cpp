@@ -46,7 +46,7 @@ OwnedDescriptor listen_on(int port) {
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) refuse_port(port);
-  if (::listen(socket.get(), kMostConnections) != 0) refuse_port(port);
+  if (::listen(socket.get(), SOMAXCONN) != 0) refuse_port(port);
   return socket;
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "engine/monitor/number_text.h"
 #include "engine/report/page_drawing.h"
@@ -13,7 +14,7 @@
 namespace trivet::report {
 namespace {
 
-constexpr double kChartWidth = 480, kChartHeight = 230, kMarginLeft = 56, kMarginRight = 14, kMarginTop = 10,
+constexpr double kChartWidth = 480, kChartHeight = 230, kMarginLeft = 56, kMarginRight = 22, kMarginTop = 10,
                  kMarginBottom = 34;
 constexpr int kColumns = static_cast<int>(kChartWidth - kMarginLeft - kMarginRight);
 constexpr int kColors = 7;
@@ -38,26 +39,37 @@ struct Range {
   double length() const { return high - low; }
 };
 
-// The distance between ticks: 1, 2 or 5 times a power of 10, so that there are about `ticks` of them.
-double tick_distance(double length, int ticks) {
-  const double rough = length / ticks, power = std::pow(10, std::floor(std::log10(rough)));
-  for (const double factor : {1.0, 2.0, 5.0})
-    if (factor * power >= rough * 0.999) return factor * power;
-  return 10 * power;
-}
+// The numbers at an axis.
+struct Ticks {
+  double distance = 1;  // 1, 2 or 5 times a power of 10
+  double unit = 1;      // what the texts count
+  const char* letter = "";
 
-// 0.0002, 1.5, 12,000, 3.2M
-std::string tick_text(double value) {
-  constexpr std::array<std::pair<double, const char*>, 4> kUnits{{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e4, ""}}};
-  for (const auto& [unit, letter] : kUnits)
-    if (std::abs(value) >= unit && *letter != '\0') return fmt::format("{:.4g}{}", value / unit, letter);
-  if (std::abs(value) >= 1e4) return monitor::with_commas(std::llround(value));
-  return fmt::format("{:.4g}", value);
+  std::string text(double value) const {
+    const double shown = std::abs(value) < 1e-9 * distance ? 0 : value / unit, between = distance / unit;
+    if (between < 1e-5 || std::abs(shown) >= 1e15) return fmt::format("{:.4g}{}", shown, letter);
+    if (between >= 1) return monitor::with_commas(std::llround(shown)) + letter;
+    return fmt::format("{:.{}f}{}", shown, static_cast<int>(std::ceil(-std::log10(between) - 1e-9)), letter);
+  }
+};
+
+// About `count` of them.
+Ticks ticks_of(const Range& range, int count) {
+  constexpr std::array<std::pair<double, const char*>, 3> kUnits{{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}}};
+  const double rough = range.length() / count, power = std::pow(10, std::floor(std::log10(rough)));
+  Ticks ticks{.distance = 10 * power};
+  for (const double factor : {5.0, 2.0, 1.0})
+    if (factor * power >= rough * 0.999) ticks.distance = factor * power;
+  const double largest = std::max(std::abs(range.low), std::abs(range.high));
+  for (auto unit = kUnits.rbegin(); unit != kUnits.rend(); ++unit)
+    if (largest >= unit->first) std::tie(ticks.unit, ticks.letter) = *unit;
+  return ticks;
 }
 
 // The area between the axes.
 struct Area {
   Range steps, values;
+  Ticks value_ticks;
 
   double x(double step) const {
     return kMarginLeft + (kChartWidth - kMarginLeft - kMarginRight) * (step - steps.low) / steps.length();
@@ -67,16 +79,26 @@ struct Area {
   }
 };
 
+// An axis for values that are all equal, or differ by less than can be drawn.
+void widen(Range& values, bool from_zero) {
+  const double largest = std::max(std::abs(values.low), std::abs(values.high));
+  if (values.length() > std::max(1e-12 * largest, 1e-290)) return;
+  const double around = largest < 1e-289 ? 1 : 0.1 * largest;
+  values.add(values.high + around);
+  if (!from_zero) values.add(values.low - around);
+}
+
+// The axis of values begins and ends at a tick.
 Area area_of(const LineChart& chart, const std::vector<Points>& lines) {
   Area area;
   if (chart.from_zero) area.values.add(0);
   for (const Points& points : lines)
     for (const auto& [step, value] : points) area.steps.add(step), area.values.add(value);
-  if (area.values.length() <= 1e-12 * std::max(std::abs(area.values.low), std::abs(area.values.high))) {
-    const double around = area.values.high == 0 ? 1 : 0.1 * std::abs(area.values.high);
-    area.values.add(area.values.high + around);
-    if (!chart.from_zero) area.values.add(area.values.low - around);
-  }
+  widen(area.values, chart.from_zero);
+  area.value_ticks = ticks_of(area.values, 4);
+  const double each = area.value_ticks.distance;
+  area.values.add(std::floor(area.values.low / each + 1e-6) * each);
+  area.values.add(std::ceil(area.values.high / each - 1e-6) * each);
   if (area.steps.length() == 0) area.steps.add(area.steps.low + 1);
   return area;
 }
@@ -90,15 +112,15 @@ std::string axes(const Area& area) {
   const auto segment = [](double x1, double y1, double x2, double y2) {
     return fmt::format("<line class=\"grid\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", x1, y1, x2, y2);
   };
-  const double each = tick_distance(area.values.length(), 5);
-  for (double value = std::ceil(area.values.low / each) * each; value <= area.values.high + 1e-9 * each; value += each) {
-    const double shown = std::abs(value) < 1e-9 * each ? 0 : value;
+  const double each = area.value_ticks.distance;
+  for (double value = std::ceil(area.values.low / each - 1e-6) * each; value <= area.values.high + 1e-6 * each; value += each) {
     text += segment(kMarginLeft, area.y(value), kChartWidth - kMarginRight, area.y(value));
-    text += label(kMarginLeft - 5, area.y(value) + 4, "end", tick_text(shown));
+    text += label(kMarginLeft - 6, area.y(value) + 4, "end", area.value_ticks.text(value));
   }
-  const double steps = std::max(tick_distance(area.steps.length(), 5), 1.0);
-  for (double step = std::ceil(area.steps.low / steps) * steps; step <= area.steps.high; step += steps)
-    text += label(area.x(step), kChartHeight - kMarginBottom + 16, "middle", tick_text(step));
+  Ticks steps = ticks_of(area.steps, 5);
+  steps.distance = std::max(steps.distance, 1.0);
+  for (double step = std::ceil(area.steps.low / steps.distance) * steps.distance; step <= area.steps.high; step += steps.distance)
+    text += label(area.x(step), kChartHeight - kMarginBottom + 16, "middle", steps.text(step));
   return text + label(kChartWidth - kMarginRight, kChartHeight - 2, "end", "step");
 }
 
@@ -172,11 +194,14 @@ std::string value_text(const Points& points, double step) {
 
 }  // namespace
 
+bool is_empty(const LineChart& chart) {
+  return std::ranges::all_of(chart.lines, [](const Line& shown) { return drawn(shown.points).empty(); });
+}
+
 std::string to_svg(const LineChart& chart) {
+  if (is_empty(chart)) return "";
   std::vector<Points> lines;
-  size_t all = 0;
-  for (const Line& shown : chart.lines) all += lines.emplace_back(drawn(shown.points)).size();
-  if (all == 0) return "";
+  for (const Line& shown : chart.lines) lines.push_back(drawn(shown.points));
   const Area area = area_of(chart, lines);
   std::string text = fmt::format(
       "<svg class=\"chart\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" "

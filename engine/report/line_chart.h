@@ -27,7 +27,9 @@ struct LineChart {
   bool from_zero = false;   // the axis of values begins at 0
 };
 
-// Where more points than pixels are drawn, a line shows their mean and a band their range. Empty if there is nothing to draw.
+// Whether there is nothing to draw.
+bool is_empty(const LineChart& chart);
+// Where more points than pixels are drawn, a line shows their mean and a band their range. An empty chart is an empty text.
 std::string to_svg(const LineChart& chart);
 // "loss: 4.289 at step 1, 1.472 at step 1000; from 1.472 to 4.289"
 std::string in_words(const LineChart& chart);

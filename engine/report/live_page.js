@@ -1,4 +1,4 @@
-// Replaces the content of the page every two seconds. What was opened stays open.
+// Replaces the content of the page every two seconds while it is looked at. What was opened stays open.
 const token = new URLSearchParams(location.search).get("token");
 const main = document.querySelector("main");
 async function refresh() {
@@ -8,9 +8,13 @@ async function refresh() {
     const open = new Set([...main.querySelectorAll("details[open]")].map(d => d.id));
     main.innerHTML = await answer.text();
     for (const details of main.querySelectorAll("details")) details.open = open.has(details.id);
-    document.title = document.title.replace(/ \(not answering\)$/, "");
+    document.body.classList.remove("silent");
   } catch {
-    if (!document.title.endsWith(" (not answering)")) document.title += " (not answering)";
+    document.body.classList.add("silent");
   }
 }
-setInterval(() => { if (!document.hidden) refresh(); }, 2000);
+async function watch() {
+  if (!document.hidden) await refresh();
+  setTimeout(watch, 2000);
+}
+setTimeout(watch, 2000);

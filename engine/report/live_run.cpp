@@ -33,6 +33,18 @@ bool same_secret(const std::string& a, const std::string& b) {
   return difference == 0;
 }
 
+StepPoint step_point(const monitor::StepMetrics& metrics) {
+  return {.step = metrics.step,
+          .loss = metrics.loss,
+          .lr = metrics.lr,
+          .grad_norm = metrics.grad_norm,
+          .tokens_per_second = metrics.targets_per_second,
+          .step_ms = metrics.step_ms,
+          .memory_bytes = static_cast<double>(metrics.memory_bytes),
+          .loss_scale = metrics.loss_scale,
+          .skipped = metrics.skipped};
+}
+
 RunData prepared(RunData run) {
   run.steps = ThinnedSeries<StepPoint>(kMostLivePoints);
   run.evaluations = ThinnedSeries<EvaluationPoint>(kMostLivePoints);
@@ -76,48 +88,51 @@ LiveRun::LiveRun(int port, RunData run)
 std::string LiveRun::address() const { return fmt::format("http://127.0.0.1:{}/?token={}", server_.port(), token_); }
 
 void LiveRun::on_start(const monitor::RunStart& start) {
-  const std::lock_guard lock(mutex_);
-  run_.facts = start.facts;
-  run_.total_steps = start.total_steps;
-  step_ = start.steps_done;
+  change([this, facts = start.facts, total_steps = start.total_steps, steps_done = start.steps_done] {
+    run_.facts = facts;
+    run_.total_steps = total_steps;
+    step_ = steps_done;
+  });
 }
 
 void LiveRun::on_step(const monitor::StepMetrics& metrics) {
-  const std::lock_guard lock(mutex_);
-  step_ = metrics.step;
-  counters_.add(metrics.step_ms / 1e3, metrics.targets, metrics.skipped);
-  run_.steps.add({.step = metrics.step,
-                  .loss = metrics.loss,
-                  .lr = metrics.lr,
-                  .grad_norm = metrics.grad_norm,
-                  .tokens_per_second = metrics.targets_per_second,
-                  .step_ms = metrics.step_ms,
-                  .memory_bytes = static_cast<double>(metrics.memory_bytes),
-                  .loss_scale = metrics.loss_scale,
-                  .skipped = metrics.skipped});
+  change([this, metrics] {
+    step_ = metrics.step;
+    counters_.add(metrics.step_ms / 1e3, metrics.targets, metrics.skipped);
+    run_.steps.add(step_point(metrics));
+  });
 }
 
 void LiveRun::on_evaluation(const monitor::Evaluation& evaluation) {
-  const std::lock_guard lock(mutex_);
-  add(run_, EvaluationPoint{.step = evaluation.step, .loss = evaluation.loss});
+  change([this, point = EvaluationPoint{.step = evaluation.step, .loss = evaluation.loss}] { add(run_, point); });
 }
 
 void LiveRun::on_note(const std::pair<std::string, std::string>& note) {
-  const std::lock_guard lock(mutex_);
-  add_note(note.first, note.second);
+  change([this, note] { add_note(note.first, note.second); });
 }
 
 void LiveRun::on_checkpoint(int64_t step) {
-  const std::lock_guard lock(mutex_);
-  step_ = step;
-  add_note("checkpoint", "saved");
+  change([this, step] {
+    step_ = step;
+    add_note("checkpoint", "saved");
+  });
 }
 
 void LiveRun::on_end(const monitor::RunEnd& end) {
-  const std::lock_guard lock(mutex_);
-  run_.state = RunState::Ended;
-  run_.end_facts = end.facts;
-  run_.memory = end.memory;
+  change([this, end] {
+    run_.state = RunState::Ended;
+    run_.end_facts = end.facts;
+    run_.memory = end.memory;
+  });
+}
+
+// The server's thread may have to wait for a processor while it holds the lock, because its priority is the lowest.
+void LiveRun::change(std::function<void()> change) {
+  waiting_.push_back(std::move(change));
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return;
+  for (const auto& each : waiting_) each();
+  waiting_.clear();
 }
 
 // The newest notes stay.

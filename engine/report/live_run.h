@@ -5,12 +5,15 @@
 //   GET /metrics       Prometheus's text format
 //   GET /metrics.json  the steps and evaluations that the page draws
 //
-// All of them need the token that is in the address, as "?token=..." or as "Authorization: Bearer ...". The training waits only
-// while a step is added to what is shown, or while that is copied.
+// All of them need the token that is in the address, as "?token=..." or as "Authorization: Bearer ...".
+//
+// The training never waits for the server: while the server copies what it shows, changes are kept, and made with the next one.
 #pragma once
 
+#include <functional>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "engine/monitor/monitor.h"
 #include "engine/report/http_server.h"
@@ -37,10 +40,12 @@ class LiveRun : public monitor::Monitor {
  private:
   HttpResponse answer(const HttpRequest& request);
   RunData copy_of_run();
+  void change(std::function<void()> change);
   void add_note(const std::string& what, const std::string& text);
 
   const std::string token_;
-  std::mutex mutex_;  // guards what follows, up to the server
+  std::vector<std::function<void()>> waiting_;  // changes that the server's thread has not let in yet; the training's thread only
+  std::mutex mutex_;                            // guards what follows, up to the server
   RunData run_;
   StepCounters counters_;
   int64_t step_ = 0;

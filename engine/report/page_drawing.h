@@ -44,5 +44,7 @@ std::string heat_map(const HeatMap& map);
 
 // Draws a table with the first row as its header.
 std::string table(const std::vector<std::vector<std::string>>& rows);
+// The same with all columns but the first aligned to the right.
+std::string table_of_figures(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace trivet::report

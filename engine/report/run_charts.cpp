@@ -111,19 +111,18 @@ std::vector<LineChart> charts_of(std::span<const RunData> runs) {
                                 member("Gradient norm", "gradient norm", true, &StepPoint::grad_norm),
                                 member("Throughput, tokens/s", "tokens/s", true, &StepPoint::tokens_per_second),
                                 compute_chart(runs),
-                                member("Time of a step, ms", "ms", true, &StepPoint::step_ms),
                                 member("Memory of rank 0, MiB", "MiB", true, &StepPoint::memory_bytes, 0x1p20)};
   const auto scaled = [](const StepPoint& p) { return p.loss_scale != 0; };
   if (std::ranges::any_of(runs, [&](const RunData& run) { return std::ranges::any_of(run.steps.points(), scaled); }))
     charts.push_back(member("Loss scale", "loss scale", true, &StepPoint::loss_scale));
-  std::erase_if(charts, [](const LineChart& chart) { return to_svg(chart).empty(); });
+  std::erase_if(charts, is_empty);
   return charts;
 }
 
 std::string figure(const LineChart& chart, const std::string& id) {
   return fmt::format(
       "<figure>\n<figcaption>{}</figcaption>\n{}{}<details id=\"{}\"><summary>Figures</summary>\n{}</details>\n</figure>\n",
-      escaped(chart.title), to_svg(chart), legend(chart), id, table(figures_of(chart)));
+      escaped(chart.title), to_svg(chart), legend(chart), id, table_of_figures(figures_of(chart)));
 }
 
 }  // namespace trivet::report

@@ -37,8 +37,8 @@ std::string filled(std::string_view skeleton, const std::vector<std::pair<std::s
 std::string number(double value) { return std::isfinite(value) ? fmt::format("{:.4f}", value) : fmt::format("{}", value); }
 
 std::string tile(const std::string& name, const std::string& value, const std::string& more = "") {
-  return fmt::format("<div><dt>{}</dt><dd>{}{}</dd></div>\n", escaped(name), escaped(value),
-                     more.empty() ? "" : "<small>" + escaped(more) + "</small>");
+  return fmt::format("<div><dt>{}</dt><dd>{}</dd>{}</div>\n", escaped(name), escaped(value),
+                     more.empty() ? "" : "<dd class=\"more\">" + escaped(more) + "</dd>");
 }
 
 std::string state_text(const RunData& run) {
@@ -72,10 +72,10 @@ std::string tiles(const RunData& run) {
   if (!run.steps.empty()) text += tile("Loss", number(run.steps.last().loss));
   if (!run.evaluations.empty()) text += tile("Validation loss", validation_text(run), "best " + best_text(run));
   if (run.steps.count() > 1) {
-    text += tile("Throughput", monitor::rate(median_tokens_per_second(run)) + " tok/s", "median");
-    text += tile("Step", fmt::format("{:.4g} ms", median_step_ms(run)), "median");
+    text += tile("Tokens per second", monitor::rate(median_tokens_per_second(run)), "median");
+    text += tile("Time of a step", fmt::format("{:.4g} ms", median_step_ms(run)), "median");
     if (const double percent = utilization_percent(run.plan, median_step_ms(run)); percent > 0)
-      text += tile("Model FLOPs utilization", fmt::format("{:.1f} %", percent), "median");
+      text += tile("MFU", fmt::format("{:.1f} %", percent), "model FLOPs, median");
   }
   if (!run.steps.empty())
     text += tile("Memory", monitor::memory_size(static_cast<int64_t>(std::max(0.0, run.steps.last().memory_bytes))),
@@ -109,7 +109,7 @@ std::string measured_memory(const RunData& run) {
   }
   if (all_planned + all_measured <= 0) return "";
   rows.push_back({"total", mebibytes(all_planned), mebibytes(all_measured)});
-  return drawing(stacked_bars({planned, measured}, {.unit = kMib, .unit_name = "MiB"})) + table(rows);
+  return drawing(stacked_bars({planned, measured}, {.unit = kMib, .unit_name = "MiB"})) + table_of_figures(rows);
 }
 
 double sum(const std::vector<NamedValue>& values) {
@@ -122,7 +122,7 @@ std::string bar_and_table(const std::string& label, const std::vector<NamedValue
   Rows rows{{label, column}};
   for (const NamedValue& value : values) rows.push_back({value.name, mebibytes(value.value)});
   rows.push_back({"total", mebibytes(sum(values))});
-  return drawing(stacked_bars({{label, values}}, {.unit = kMib, .unit_name = "MiB"})) + table(rows);
+  return drawing(stacked_bars({{label, values}}, {.unit = kMib, .unit_name = "MiB"})) + table_of_figures(rows);
 }
 
 std::string memory_section(const RunData& run) {
@@ -152,10 +152,9 @@ std::string ranks_section(const RunData& run) {
     most = std::max(most, rank.compute_ms + rank.wait_ms);
   }
   if (most <= 0) return "";
-  return "<h2>Ranks in the recorded step</h2>\n<p>The rank that computes longest and waits least is the one that the others "
-         "wait "
-         "for.</p>\n" +
-         drawing(stacked_bars(bars, {.unit_name = "ms"})) + table(rows);
+  return "<h2>Ranks in the recorded step</h2>\n<p>The others wait for the rank that computes longest and waits "
+         "least.</p>\n" +
+         drawing(stacked_bars(bars, {.unit_name = "ms"})) + table_of_figures(rows);
 }
 
 // As an image, because that cannot run scripts or change the style of the page, whatever the file contains.
@@ -188,7 +187,7 @@ std::string opened(const std::string& id, const std::string& title, const std::s
 std::string facts_section(const RunData& run) {
   Rows rows{{"what", "text"}};
   for (const auto& [what, text] : run.facts) rows.push_back({what, text});
-  for (const auto& [what, text] : run.end_facts) rows.push_back({what, text});
+  for (const auto& [what, text] : run.end_facts) rows.push_back({what + ", at the end", text});
   std::string text = "<h2>What made this run</h2>\n";
   if (rows.size() > 1) text += table_of_texts(rows);
   text += opened("start", "Command, environment, versions and hosts", run.last_start_json);
@@ -220,14 +219,14 @@ std::string differences_section(std::span<const RunData> runs) {
 }
 
 std::string several_runs(std::span<const RunData> runs) {
-  Rows rows{{"run", "state", "steps", "loss", "validation loss", "best", "tok/s", "step ms", "utilization %"}};
+  Rows rows{{"run", "steps", "state", "loss", "validation loss", "best", "tok/s", "step ms", "MFU %"}};
   for (const RunData& run : runs) {
     const double percent = utilization_percent(run.plan, median_step_ms(run));
-    rows.push_back({run.name, state_text(run), steps_text(run), run.steps.empty() ? "" : number(run.steps.last().loss),
+    rows.push_back({run.name, steps_text(run), state_text(run), run.steps.empty() ? "" : number(run.steps.last().loss),
                     validation_text(run), best_text(run), monitor::rate(median_tokens_per_second(run)),
                     fmt::format("{:.4g}", median_step_ms(run)), percent > 0 ? fmt::format("{:.1f}", percent) : ""});
   }
-  return fmt::format("<h1>{} runs</h1>\n", runs.size()) + table(rows) + charts(runs) + thinned_note(runs) +
+  return fmt::format("<h1>{} runs</h1>\n", runs.size()) + table_of_figures(rows) + charts(runs) + thinned_note(runs) +
          differences_section(runs);
 }
 

@@ -148,7 +148,7 @@ void write_report(Run& run) {
   try {
     const report::RunData data = report::read_run(run.config.run.directory);
     replace(run, report::kReportFile, report::to_page({&data, 1}));
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     run.log.warning(fmt::format("the report of this run is not written: {}", error.what()));
   }
 }

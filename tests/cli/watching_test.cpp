@@ -61,7 +61,7 @@ TEST_F(Watching, TheFolderOfARunHoldsWhatMadeItAndWhatItMeasured) {
   EXPECT_THAT(folder.read("runs/one/events.jsonl"), HasSubstr("{\"event\":\"checkpoint\","));
   EXPECT_THAT(folder.read("runs/one/timeline/ranks.json"), HasSubstr("\"rank\": 1"));
   const std::string page = folder.read("runs/one/report.html");
-  for (const char* part : {"<dd>6 of 6<small>complete</small></dd>", "<h2>Memory, planned and measured</h2>",
+  for (const char* part : {"<dd>6 of 6</dd><dd class=\"more\">complete</dd>", "<h2>Memory, planned and measured</h2>",
                            "<h2>Communication of one step, planned</h2>", "data:image/svg+xml;base64,",
                            "<h2>Ranks in the recorded step</h2>", "<td>checkpoint</td><td>saved</td>"})
     EXPECT_THAT(page, HasSubstr(part));
@@ -120,7 +120,7 @@ TEST_F(Watching, ARunIsServedWhileItTrainsToWhoeverHasTheToken) {
   const auto [port, token] = address();
   report::Client silent(port);  // holds a connection until the end
   EXPECT_THAT(get(port, "/"), StartsWith("HTTP/1.1 401 "));
-  EXPECT_THAT(get(port, "/?token=" + token), HasSubstr("of 100,000,000<small>running</small>"));
+  EXPECT_THAT(get(port, "/?token=" + token), HasSubstr("of 100,000,000</dd><dd class=\"more\">running</dd>"));
   EXPECT_THAT(get(port, "/metrics?token=" + token), HasSubstr("\ntrivet_loss{run=\"one\"} "));
   const std::string in_use =
       folder.run("train config.json --set checkpoint.directory=others --serve " + std::to_string(port)).errors;
@@ -128,8 +128,9 @@ TEST_F(Watching, ARunIsServedWhileItTrainsToWhoeverHasTheToken) {
   program.send(SIGTERM);
   EXPECT_EQ(program.wait(), 128 + SIGTERM);
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.at("runs/one")))
-    if (entry.is_regular_file())
+    if (entry.is_regular_file()) {
       EXPECT_THAT(folder.read(std::filesystem::relative(entry.path(), folder.path())), Not(HasSubstr(token))) << entry.path();
+    }
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <memory>
 #include <thread>
@@ -56,6 +58,12 @@ HttpResponse say_path(const HttpRequest& request) { return {.body = "path " + re
 TEST(HttpServer, AnswersOnTheLoopbackInterface) {
   const HttpServer server(0, say_path);
   EXPECT_THAT(get(server.port(), "/a?b"), HasSubstr("\r\n\r\npath /a"));
+}
+
+// All of 127.0.0.0/8 leads to this host, so a server that listened on every interface would be there, too.
+TEST(HttpServer, ListensOnOneAddressAlone) {
+  const HttpServer server(0, say_path);
+  EXPECT_THROW(Client(server.port(), INADDR_LOOPBACK + 1), std::runtime_error);
 }
 
 TEST(HttpServer, ARequestMayArriveInPieces) {
@@ -169,7 +177,7 @@ TEST(LiveRun, TokensOfTwoRunsDiffer) {
 TEST(LiveRun, ThePageMayRunOnlyItsOwnScript) {
   const LiveExample example;
   const std::string page = get(example.port, "/?token=" + example.token);
-  EXPECT_THAT(page, HasSubstr("<dd>3 of 10<small>running</small></dd>"));
+  EXPECT_THAT(page, HasSubstr("<dd>3 of 10</dd><dd class=\"more\">running</dd>"));
   EXPECT_THAT(page, HasSubstr("<td>3</td><td>checkpoint</td><td>saved</td>"));
   const size_t nonce = page.find("script-src 'nonce-");
   ASSERT_NE(nonce, std::string::npos);
@@ -185,16 +193,23 @@ TEST(LiveRun, GivesItsFiguresAsJson) {
   EXPECT_THAT(json, HasSubstr(R"("evaluations":[{"step":3,"loss":2.25}]})"));
 }
 
-TEST(LiveRun, TrainingThatGoesOnWhileItIsReadIsReadWhole) {
+// Steps that end while the server copies what it shows are added later.
+TEST(LiveRun, NoStepIsLostWhileItIsRead) {
   LiveExample example;
+  std::atomic<bool> was_read = false;
+  int64_t steps = 3;
   std::thread training([&] {
-    for (int64_t step = 4; step < 20'000; ++step) example.run.on_step(live_step(step));
+    while (!was_read || steps < 20'000) example.run.on_step(live_step(++steps));
   });
   for (int i = 0; i < 20; ++i)
     EXPECT_TRUE(
         get(example.port, "/content", "Authorization: Bearer " + example.token + "\r\n").ends_with("</table>\n</div>\n"));
+  was_read = true;
   training.join();
-  EXPECT_THAT(get(example.port, "/metrics?token=" + example.token), HasSubstr("trivet_step{run=\"demo\"} 19999\n"));
+  example.run.on_checkpoint(steps);
+  const std::string metrics = get(example.port, "/metrics?token=" + example.token);
+  EXPECT_THAT(metrics, HasSubstr(fmt::format("trivet_step{{run=\"demo\"}} {}\n", steps)));
+  EXPECT_THAT(metrics, HasSubstr(fmt::format("trivet_step_duration_seconds_count{{run=\"demo\"}} {}\n", steps)));
 }
 
 TEST(Prometheus, HasTheTextOfTheFormat) {

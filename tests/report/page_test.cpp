@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +38,7 @@ TEST(LineChart, HasOnePointForEachFiniteValue) {
   std::smatch points;
   const std::string svg = to_svg(chart_of({{0, 0}, {5, NAN}, {10, 4}}));
   ASSERT_TRUE(std::regex_search(svg, points, std::regex("<polyline class=\"l0\" points=\"([^\"]*)\"")));
-  EXPECT_EQ(points[1], "56.0,196.0 466.0,10.0 ");  // the corners of the area between the axes
+  EXPECT_EQ(points[1], "56.0,196.0 458.0,10.0 ");  // the corners of the area between the axes
 }
 
 TEST(LineChart, DrawsMeanAndRangeWhereThereAreMorePointsThanPixels) {
@@ -56,6 +57,24 @@ TEST(LineChart, OneValueAndEqualValuesAndExtremeValuesAreDrawn) {
     EXPECT_EQ(count_of(to_svg(chart_of({{7, value}})), "<circle"), 1);
   }
   EXPECT_EQ(to_svg(chart_of({{1, NAN}, {2, std::numeric_limits<double>::max()}})), "");  // neither can be drawn
+}
+
+// The texts at the axis of values, from the bottom up.
+std::vector<std::string> texts_at_axis(double low, double high) {
+  const std::string svg = to_svg(chart_of({{1, low}, {2, high}}));
+  const std::regex text("text-anchor=\"end\">([^<]*)</text>");
+  std::vector<std::string> texts;
+  for (auto at = std::sregex_iterator(svg.begin(), svg.end(), text); at != std::sregex_iterator(); ++at) texts.push_back((*at)[1]);
+  texts.pop_back();  // "step", below the other axis
+  return texts;
+}
+
+TEST(LineChart, TheAxisOfValuesBeginsAndEndsAtRoundNumbersOfTheSamePrecision) {
+  EXPECT_THAT(texts_at_axis(2.16, 4.15), ElementsAre("2.0", "2.5", "3.0", "3.5", "4.0", "4.5"));
+  EXPECT_THAT(texts_at_axis(0.00003, 0.002), ElementsAre("0.0000", "0.0005", "0.0010", "0.0015", "0.0020"));
+  EXPECT_THAT(texts_at_axis(-100, 3900), ElementsAre("-1,000", "0", "1,000", "2,000", "3,000", "4,000"));
+  EXPECT_THAT(texts_at_axis(0, 1'200'000), ElementsAre("0.0M", "0.5M", "1.0M", "1.5M"));
+  EXPECT_THAT(texts_at_axis(1e-9, 3e-9), ElementsAre("1e-09", "1.5e-09", "2e-09", "2.5e-09", "3e-09"));
 }
 
 TEST(LineChart, FiguresAreSpreadOverTheSteps) {
@@ -83,6 +102,18 @@ TEST(RunCharts, TheSlowFirstStepDoesNotCountInMedians) {
   EXPECT_EQ(median_step_ms(run), 20);
 }
 
+// The style sheet has seven colours. Parts beyond them begin again, and the legend continues below its first row.
+TEST(PageDrawing, ManyPartsOfABarHaveColoursAndNamesInsideTheDrawing) {
+  Bar bar{"all", {}};
+  for (int i = 0; i < 20; ++i) bar.parts.push_back({fmt::format("part number {}", i), 1});
+  const std::string svg = stacked_bars({bar}, {.unit_name = "MiB"});
+  EXPECT_EQ(count_of(svg, "class=\"c6\""), 2 * 2);  // in the bar and in the legend: parts 6 and 13
+  EXPECT_EQ(count_of(svg, "class=\"c7\""), 0);
+  const std::regex name("<text x=\"([0-9.]*)\"[^>]*>part number");
+  for (auto at = std::sregex_iterator(svg.begin(), svg.end(), name); at != std::sregex_iterator(); ++at)
+    EXPECT_LT(std::stod((*at)[1]), 850);
+}
+
 TEST(RunPage, LoadsNothingFromElsewhereAndAllowsNoScript) {
   const RunData run = small_run();
   const std::string page = to_page({&run, 1});
@@ -99,9 +130,9 @@ TEST(RunPage, ShowsTheFiguresOfTheRun) {
   const RunData run = small_run();
   const std::string page = to_page({&run, 1});
   for (const char* part :
-       {"<title>runs/small</title>", "<dd>3 of 3<small>complete</small></dd>", "<dt>Loss</dt><dd>2.0000</dd>",
-        "<dd>3.5000<small>best 3.5000 at step 2</small></dd>", "<dd>1,000 tok/s<small>median</small></dd>",
-        "<dd>25.0 %<small>median</small></dd>", "<h2>Memory, planned</h2>", "<td>parameters</td><td>2.00</td>",
+       {"<title>runs/small</title>", "<dd>3 of 3</dd><dd class=\"more\">complete</dd>", "<dt>Loss</dt><dd>2.0000</dd>",
+        "<dd>3.5000</dd><dd class=\"more\">best 3.5000 at step 2</dd>", "<dt>Tokens per second</dt><dd>1,000</dd>",
+        "<dt>MFU</dt><dd>25.0 %</dd>", "<h2>Memory, planned</h2>", "<td>parameters</td><td>2.00</td>",
         "<td>2</td><td>checkpoint</td><td>saved</td>", "Loss. training: 4 at step 1, 2 at step 3"})
     EXPECT_THAT(page, HasSubstr(part));
 }
@@ -129,7 +160,7 @@ TEST(RunPage, SeveralRunsAreDrawnOverEachOtherAndDifferencesOfTheirConfigsListed
   const RunData runs[] = {first, second};
   const std::string page = to_page(runs);
   EXPECT_THAT(page, HasSubstr("one: 4 at step 1, 2 at step 3; from 2 to 4. two: 4 at step 1"));
-  EXPECT_THAT(page, HasSubstr("<td>two</td><td>not ended: it is running, or was killed</td><td>3 of 3</td>"));
+  EXPECT_THAT(page, HasSubstr("<td>two</td><td>3 of 3</td><td>not ended: it is running, or was killed</td>"));
   EXPECT_THAT(page, HasSubstr("<td>optimizer.lr</td><td>1</td><td>2</td>"));
   EXPECT_THAT(page, Not(HasSubstr("optimizer.type")));
 }
