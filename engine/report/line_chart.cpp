@@ -95,7 +95,7 @@ Area area_of(const LineChart& chart, const std::vector<Points>& lines) {
   for (const Points& points : lines)
     for (const auto& [step, value] : points) area.steps.add(step), area.values.add(value);
   widen(area.values, chart.from_zero);
-  area.value_ticks = ticks_of(area.values, 4);
+  area.value_ticks = ticks_of(area.values, 5);
   const double each = area.value_ticks.distance;
   area.values.add(std::floor(area.values.low / each + 1e-6) * each);
   area.values.add(std::ceil(area.values.high / each - 1e-6) * each);
@@ -119,7 +119,8 @@ std::string axes(const Area& area) {
   }
   Ticks steps = ticks_of(area.steps, 5);
   steps.distance = std::max(steps.distance, 1.0);
-  for (double step = std::ceil(area.steps.low / steps.distance) * steps.distance; step <= area.steps.high; step += steps.distance)
+  for (double step = std::ceil(area.steps.low / steps.distance) * steps.distance; step <= area.steps.high;
+       step += steps.distance)
     text += label(area.x(step), kChartHeight - kMarginBottom + 16, "middle", steps.text(step));
   return text + label(kChartWidth - kMarginRight, kChartHeight - 2, "end", "step");
 }

@@ -44,7 +44,7 @@ class LiveRun : public monitor::Monitor {
   void add_note(const std::string& what, const std::string& text);
 
   const std::string token_;
-  std::vector<std::function<void()>> waiting_;  // changes that the server's thread has not let in yet; the training's thread only
+  std::vector<std::function<void()>> waiting_;  // changes that could not be made yet; the training thread alone uses it
   std::mutex mutex_;                            // guards what follows, up to the server
   RunData run_;
   StepCounters counters_;

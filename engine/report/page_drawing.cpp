@@ -42,7 +42,8 @@ Legend legend(const std::vector<NamedValue>& parts, double top) {
     const double width = 36 + 7 * static_cast<double>(parts[i].name.size());
     if (x > kLabel && x + width > kLabel + kWidth + kTotal) x = kLabel, legend.height += kLegendRow;
     const double y = top + legend.height;
-    legend.text += fmt::format("<rect class=\"c{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\"/>\n", i % kColors, x, y - 11);
+    legend.text +=
+        fmt::format("<rect class=\"c{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\"/>\n", i % kColors, x, y - 11);
     legend.text += text_at(x + 16, y, parts[i].name);
     x += width;
   }
@@ -91,7 +92,8 @@ std::string stacked_bars(const std::vector<Bar>& bars, const BarOptions& options
       text += fmt::format(
           "<rect class=\"c{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\"><title>{}: {:.4g} "
           "{}</title></rect>\n",
-          i % kColors, x, y, part.value * scale, kBox, escaped(part.name), part.value / options.unit, escaped(options.unit_name));
+          i % kColors, x, y, part.value * scale, kBox, escaped(part.name), part.value / options.unit,
+          escaped(options.unit_name));
       x += part.value * scale;
     }
     text += text_at(kLabel + kWidth + 6, y + 15, fmt::format("{:.4g} {}", sum_of(bars[b]) / options.unit, options.unit_name));

@@ -64,7 +64,8 @@ std::vector<std::string> texts_at_axis(double low, double high) {
   const std::string svg = to_svg(chart_of({{1, low}, {2, high}}));
   const std::regex text("text-anchor=\"end\">([^<]*)</text>");
   std::vector<std::string> texts;
-  for (auto at = std::sregex_iterator(svg.begin(), svg.end(), text); at != std::sregex_iterator(); ++at) texts.push_back((*at)[1]);
+  for (auto at = std::sregex_iterator(svg.begin(), svg.end(), text); at != std::sregex_iterator(); ++at)
+    texts.push_back((*at)[1]);
   texts.pop_back();  // "step", below the other axis
   return texts;
 }
