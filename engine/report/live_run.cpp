@@ -108,14 +108,11 @@ void LiveRun::on_evaluation(const monitor::Evaluation& evaluation) {
 }
 
 void LiveRun::on_note(const std::pair<std::string, std::string>& note) {
-  change([this, note] { add_note(note.first, note.second); });
+  change([this, note] { add_note({step_, note.first, note.second}); });
 }
 
 void LiveRun::on_checkpoint(int64_t step) {
-  change([this, step] {
-    step_ = step;
-    add_note("checkpoint", "saved");
-  });
+  change([this, step] { add_note(checkpoint_note(step)); });
 }
 
 void LiveRun::on_end(const monitor::RunEnd& end) {
@@ -136,9 +133,9 @@ void LiveRun::change(std::function<void()> change) {
 }
 
 // The newest notes stay.
-void LiveRun::add_note(const std::string& what, const std::string& text) {
+void LiveRun::add_note(Note note) {
   if (run_.notes.size() == kMostLiveNotes) run_.notes.erase(run_.notes.begin());
-  run_.notes.push_back({step_, what, text});
+  run_.notes.push_back(std::move(note));
 }
 
 RunData LiveRun::copy_of_run() {

@@ -95,7 +95,7 @@ std::string to_prometheus(const RunData& run, const StepCounters& counters) {
   for (const Note& note : run.notes)
     if (note.what == "checkpoint") checkpoint = std::max(checkpoint, static_cast<double>(note.step));
   for (const NamedValue& part : run.plan.memory) planned += part.value;
-  out.gauge("trivet_checkpoint_step", "Step of the last checkpoint; 0: none.", checkpoint)
+  out.gauge("trivet_checkpoint_step", "Step of the last checkpoint whose save began; 0: none.", checkpoint)
       .gauge("trivet_memory_planned_bytes", "Planned memory of the rank that needs most.", planned);
   add_counters(out, counters);
   return out.text();

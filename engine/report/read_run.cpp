@@ -198,7 +198,7 @@ void read_events(std::istream& lines, const std::string& source, RunData& run) {
     const auto kind = json.at("event").get<std::string>();
     if (kind == "start") read_start(json, run);
     if (kind == "end") read_end(json, run);
-    if (kind == "checkpoint") add_note(run, {step_of(json), "checkpoint", "saved"});
+    if (kind == "checkpoint") add_note(run, checkpoint_note(step_of(json)));
     if (kind == "note") add_note(run, {step_of(json), json.at("what").get<std::string>(), json.at("text").get<std::string>()});
   });
 }

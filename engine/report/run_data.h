@@ -25,11 +25,13 @@ struct EvaluationPoint {
   double loss = 0;
 };
 
-// What a run said after this step: {"timeline", "41.20 ms measured ..."}, {"checkpoint", "saved"}.
+// What a run said after this step: {"timeline", "41.20 ms measured ..."}, {"checkpoint", "its save began"}.
 struct Note {
   int64_t step = 0;
   std::string what, text;
 };
+// A save in the background may still fail; the run then says so on the console.
+inline Note checkpoint_note(int64_t step) { return {step, "checkpoint", "its save began"}; }
 
 // In the recorded step of the timeline.
 struct RankTime {

@@ -63,7 +63,7 @@ TEST_F(Watching, TheFolderOfARunHoldsWhatMadeItAndWhatItMeasured) {
   const std::string page = folder.read("runs/one/report.html");
   for (const char* part : {"<dd>6 of 6</dd><dd class=\"more\">complete</dd>", "<h2>Memory, planned and measured</h2>",
                            "<h2>Communication of one step, planned</h2>", "data:image/svg+xml;base64,",
-                           "<h2>Ranks in the recorded step</h2>", "<td>checkpoint</td><td>saved</td>"})
+                           "<h2>Ranks in the recorded step</h2>", "<td>checkpoint</td><td>its save began</td>"})
     EXPECT_THAT(page, HasSubstr(part));
 }
 

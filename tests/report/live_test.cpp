@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <atomic>
 #include <cmath>
@@ -8,6 +9,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "engine/report/http_connection.h"
 #include "engine/report/http_server.h"
 #include "engine/report/live_run.h"
 #include "engine/report/prometheus.h"
@@ -54,6 +56,20 @@ TEST(HttpResponse, CannotBeStoredFramedOrExtended) {
 }
 
 HttpResponse say_path(const HttpRequest& request) { return {.body = "path " + request.path}; }
+
+TEST(HttpConnection, IsToldThatItWasTooSlowAndThenEnded) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+  HttpConnection connection{OwnedDescriptor(ends[0])};
+  const OwnedDescriptor browser(ends[1]);
+  EXPECT_TRUE(connection.advance(say_path));  // there is nothing to read yet
+  EXPECT_TRUE(connection.expire());
+  EXPECT_TRUE(connection.advance(say_path));
+  char answer[1024] = "";
+  EXPECT_GT(::recv(browser.get(), answer, sizeof(answer) - 1, 0), 0);
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 408 "));
+  EXPECT_FALSE(connection.expire());
+}
 
 TEST(HttpServer, AnswersOnTheLoopbackInterface) {
   const HttpServer server(0, say_path);
@@ -149,6 +165,7 @@ struct LiveExample {
     run.on_start({.facts = {{"model", "gpt"}}, .total_steps = 10});
     for (int64_t step = 1; step <= 3; ++step) run.on_step(live_step(step));
     run.on_evaluation({.step = 3, .loss = 2.25});
+    run.on_note({"warning", "slow"});
     run.on_checkpoint(3);
   }
 };
@@ -178,7 +195,8 @@ TEST(LiveRun, ThePageMayRunOnlyItsOwnScript) {
   const LiveExample example;
   const std::string page = get(example.port, "/?token=" + example.token);
   EXPECT_THAT(page, HasSubstr("<dd>3 of 10</dd><dd class=\"more\">running</dd>"));
-  EXPECT_THAT(page, HasSubstr("<td>3</td><td>checkpoint</td><td>saved</td>"));
+  EXPECT_THAT(page, HasSubstr("<td>3</td><td>checkpoint</td><td>its save began</td>"));
+  EXPECT_THAT(page, HasSubstr("<td>3</td><td>warning</td><td>slow</td>"));
   const size_t nonce = page.find("script-src 'nonce-");
   ASSERT_NE(nonce, std::string::npos);
   EXPECT_THAT(page, HasSubstr("<script nonce=\"" + page.substr(nonce + 18, 32) + "\">"));
@@ -244,7 +262,7 @@ trivet_tokens_per_second{run="a \"b\" \\ c"} 1000
 # HELP trivet_memory_bytes Peak of rank 0's memory.
 # TYPE trivet_memory_bytes gauge
 trivet_memory_bytes{run="a \"b\" \\ c"} 1048576
-# HELP trivet_checkpoint_step Step of the last checkpoint; 0: none.
+# HELP trivet_checkpoint_step Step of the last checkpoint whose save began; 0: none.
 # TYPE trivet_checkpoint_step gauge
 trivet_checkpoint_step{run="a \"b\" \\ c"} 0
 # HELP trivet_memory_planned_bytes Planned memory of the rank that needs most.

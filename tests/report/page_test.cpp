@@ -134,7 +134,7 @@ TEST(RunPage, ShowsTheFiguresOfTheRun) {
        {"<title>runs/small</title>", "<dd>3 of 3</dd><dd class=\"more\">complete</dd>", "<dt>Loss</dt><dd>2.0000</dd>",
         "<dd>3.5000</dd><dd class=\"more\">best 3.5000 at step 2</dd>", "<dt>Tokens per second</dt><dd>1,000</dd>",
         "<dt>MFU</dt><dd>25.0 %</dd>", "<h2>Memory, planned</h2>", "<td>parameters</td><td>2.00</td>",
-        "<td>2</td><td>checkpoint</td><td>saved</td>", "Loss. training: 4 at step 1, 2 at step 3"})
+        "<td>2</td><td>checkpoint</td><td>its save began</td>", "Loss. training: 4 at step 1, 2 at step 3"})
     EXPECT_THAT(page, HasSubstr(part));
 }
 
