@@ -13,7 +13,7 @@
 namespace trivet::report {
 namespace {
 
-constexpr size_t kMostLivePoints = 4000, kMostLiveNotes = 200;
+constexpr size_t kMostLivePoints = 4000;
 
 // 128 bits that nobody can guess, as hexadecimal digits.
 std::string random_word() {
@@ -99,7 +99,7 @@ void LiveRun::on_step(const monitor::StepMetrics& metrics) {
   change([this, metrics] {
     step_ = metrics.step;
     counters_.add(metrics.step_ms / 1e3, metrics.targets, metrics.skipped);
-    run_.steps.add(step_point(metrics));
+    add(run_, step_point(metrics));
   });
 }
 
@@ -108,11 +108,11 @@ void LiveRun::on_evaluation(const monitor::Evaluation& evaluation) {
 }
 
 void LiveRun::on_note(const std::pair<std::string, std::string>& note) {
-  change([this, note] { add_note({step_, note.first, note.second}); });
+  change([this, note] { add(run_, Note{step_, note.first, note.second}); });
 }
 
 void LiveRun::on_checkpoint(int64_t step) {
-  change([this, step] { add_note(checkpoint_note(step)); });
+  change([this, step] { add(run_, checkpoint_note(step)); });
 }
 
 void LiveRun::on_end(const monitor::RunEnd& end) {
@@ -130,12 +130,6 @@ void LiveRun::change(std::function<void()> change) {
   if (!lock) return;
   for (const auto& each : waiting_) each();
   waiting_.clear();
-}
-
-// The newest notes stay.
-void LiveRun::add_note(Note note) {
-  if (run_.notes.size() == kMostLiveNotes) run_.notes.erase(run_.notes.begin());
-  run_.notes.push_back(std::move(note));
 }
 
 RunData LiveRun::copy_of_run() {

@@ -41,7 +41,6 @@ class LiveRun : public monitor::Monitor {
   HttpResponse answer(const HttpRequest& request);
   RunData copy_of_run();
   void change(std::function<void()> change);
-  void add_note(Note note);
 
   const std::string token_;
   std::vector<std::function<void()>> waiting_;  // changes that could not be made yet; the training thread alone uses it

@@ -27,7 +27,6 @@ using Json = nlohmann::json;
 constexpr int64_t kMostFileBytes = int64_t{64} << 20;  // of each file but those with a line per step
 constexpr size_t kMostLineBytes = 1 << 20;
 constexpr int kMostLevels = 16;
-constexpr size_t kMostNotes = 1000;
 constexpr size_t kMostNames = 1000;  // categories, channels and facts
 constexpr size_t kMostRanks = 100'000;
 
@@ -97,16 +96,12 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Json& json) {
   return facts;
 }
 
-void add_note(RunData& run, Note note) {
-  if (run.notes.size() < kMostNotes) run.notes.push_back(std::move(note));
-}
-
 void read_start(const Json& json, RunData& run) {
   run.state = RunState::Unfinished;
   run.total_steps = count_of(json.at("total_steps"));
   run.facts = facts_of(json);
   ++run.starts;
-  if (run.starts > 1) add_note(run, {step_of(json), "start", fmt::format("start number {}", run.starts)});
+  if (run.starts > 1) add(run, Note{step_of(json), "start", fmt::format("start number {}", run.starts)});
 }
 
 void read_end(const Json& json, RunData& run) {
@@ -166,25 +161,17 @@ double peak_flops_of(const std::string& config, const std::string& source) {
 
 }  // namespace
 
-void add(RunData& run, const EvaluationPoint& evaluation) {
-  if (run.evaluations.empty() || evaluation.loss < run.best_validation_loss) {
-    run.best_validation_loss = evaluation.loss;
-    run.best_validation_step = evaluation.step;
-  }
-  run.evaluations.add(evaluation);
-}
-
 void read_steps(std::istream& lines, const std::string& source, RunData& run) {
   for_each_line(lines, source, [&](const Json& json) {
-    run.steps.add({.step = step_of(json),
-                   .loss = number_of(json, "loss"),
-                   .lr = number_of(json, "lr"),
-                   .grad_norm = number_of(json, "grad_norm"),
-                   .tokens_per_second = number_of(json, "tokens_per_second"),
-                   .step_ms = number_of(json, "step_ms"),
-                   .memory_bytes = number_of(json, "memory_bytes"),
-                   .loss_scale = json.contains("loss_scale") ? number_of(json, "loss_scale") : 0,
-                   .skipped = json.value("skipped", false)});
+    add(run, StepPoint{.step = step_of(json),
+                       .loss = number_of(json, "loss"),
+                       .lr = number_of(json, "lr"),
+                       .grad_norm = number_of(json, "grad_norm"),
+                       .tokens_per_second = number_of(json, "tokens_per_second"),
+                       .step_ms = number_of(json, "step_ms"),
+                       .memory_bytes = number_of(json, "memory_bytes"),
+                       .loss_scale = json.contains("loss_scale") ? number_of(json, "loss_scale") : 0,
+                       .skipped = json.value("skipped", false)});
   });
 }
 
@@ -198,8 +185,8 @@ void read_events(std::istream& lines, const std::string& source, RunData& run) {
     const auto kind = json.at("event").get<std::string>();
     if (kind == "start") read_start(json, run);
     if (kind == "end") read_end(json, run);
-    if (kind == "checkpoint") add_note(run, checkpoint_note(step_of(json)));
-    if (kind == "note") add_note(run, {step_of(json), json.at("what").get<std::string>(), json.at("text").get<std::string>()});
+    if (kind == "checkpoint") add(run, checkpoint_note(step_of(json)));
+    if (kind == "note") add(run, Note{step_of(json), json.at("what").get<std::string>(), json.at("text").get<std::string>()});
   });
 }
 

@@ -58,6 +58,7 @@ struct RunData {
   std::vector<std::pair<std::string, std::string>> facts;      // of the last start
   std::vector<std::pair<std::string, std::string>> end_facts;  // such as measured memory
   ThinnedSeries<StepPoint> steps;
+  int64_t skipped_steps = 0;
   ThinnedSeries<EvaluationPoint> evaluations;
   double best_validation_loss = 0;  // if there are evaluations
   int64_t best_validation_step = 0;
@@ -71,6 +72,8 @@ struct RunData {
   std::string last_start_json;  // command, environment, versions and hosts of the last start; empty: not known
 };
 
+void add(RunData& run, const StepPoint& step);
 void add(RunData& run, const EvaluationPoint& evaluation);
+void add(RunData& run, Note note);  // the newest 500 stay
 
 }  // namespace trivet::report

@@ -61,12 +61,6 @@ std::string best_text(const RunData& run) {
                                  : fmt::format("{} at step {}", number(run.best_validation_loss), run.best_validation_step);
 }
 
-int64_t skipped_steps(const RunData& run) {
-  int64_t skipped = 0;
-  for (const StepPoint& point : run.steps.points()) skipped += point.skipped ? 1 : 0;
-  return skipped;
-}
-
 std::string tiles(const RunData& run) {
   std::string text = "<dl class=\"tiles\">\n" + tile("Steps", steps_text(run), state_text(run));
   if (!run.steps.empty()) text += tile("Loss", number(run.steps.last().loss));
@@ -80,7 +74,7 @@ std::string tiles(const RunData& run) {
   if (!run.steps.empty())
     text += tile("Memory", monitor::memory_size(static_cast<int64_t>(std::max(0.0, run.steps.last().memory_bytes))),
                  "peak of rank 0");
-  if (const int64_t skipped = skipped_steps(run); skipped > 0) text += tile("Skipped steps", monitor::with_commas(skipped));
+  if (run.skipped_steps > 0) text += tile("Skipped steps", monitor::with_commas(run.skipped_steps));
   return text + "</dl>\n";
 }
 

@@ -146,7 +146,6 @@ TEST(ReadRun, AFolderOfNoRunIsNamed) {
 TEST(ReadRun, ALineThatIsSomethingElseIsNamed) {
   const auto wrong = [](const std::string& line) {
     RunData run;
-    std::istringstream lines("\n" + line + "\n");
     std::istringstream one(line + "\n");
     return error_of([&] { read_steps(one, "m.jsonl", run); });
   };

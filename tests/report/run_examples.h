@@ -30,7 +30,7 @@ inline RunData small_run() {
   run.state = RunState::Ended;
   run.total_steps = 3;
   for (int64_t step = 1; step <= 3; ++step) run.steps.add(point_of(step, 5 - double(step)));
-  add(run, {.step = 2, .loss = 3.5});
+  add(run, EvaluationPoint{.step = 2, .loss = 3.5});
   run.notes.push_back(checkpoint_note(2));
   run.plan = {.ranks = 2, .flops_per_step = 2e9, .peak_flops = 4e10, .memory = {{"parameters", 2 << 20}}, .communication = {}};
   return run;

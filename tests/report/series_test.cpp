@@ -1,8 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "engine/report/base64.h"
 #include "engine/report/config_differences.h"
+#include "engine/report/run_data.h"
 #include "engine/report/thinned_series.h"
 
 namespace trivet::report {
@@ -34,6 +37,26 @@ TEST(ThinnedSeries, SaysHowManyPointsThereWereAndWhichAreKept) {
   EXPECT_EQ(series.count(), 9);
   EXPECT_EQ(series.stride(), 4);
   EXPECT_EQ(series.last(), 8);
+}
+
+TEST(RunData, CountsSkippedStepsThatAreNotDrawnAndKeepsTheNewestNotes) {
+  RunData run;
+  run.steps = ThinnedSeries<StepPoint>(4);
+  for (int64_t step = 1; step <= 1000; ++step) {
+    add(run, StepPoint{.step = step, .skipped = step % 2 == 0});
+    add(run, Note{step, "note", ""});
+  }
+  EXPECT_EQ(run.skipped_steps, 500);
+  EXPECT_EQ(run.notes.size(), 500u);
+  EXPECT_EQ(run.notes.back().step, 1000);
+}
+
+TEST(RunData, AnEvaluationThatIsNotFiniteIsNotTheBest) {
+  RunData run;
+  for (const double loss : {double(NAN), 3.0, double(NAN), 2.0, 4.0})
+    add(run, EvaluationPoint{.step = std::isnan(loss) ? 0 : int64_t(loss * 10), .loss = loss});
+  EXPECT_EQ(run.best_validation_loss, 2);
+  EXPECT_EQ(run.best_validation_step, 20);
 }
 
 TEST(Base64, HasThePublishedValues) {  // RFC 4648, section 10
