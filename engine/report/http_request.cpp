@@ -78,7 +78,8 @@ ParsedRequest parse_request(std::string_view head) {
 std::string to_bytes(const HttpResponse& response) {
   std::string head = fmt::format(
       "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\nCache-Control: no-store\r\n"
-      "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nContent-Security-Policy: {}\r\n",
+      "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nContent-Security-Policy: {}; frame-ancestors "
+      "'none'\r\n",
       response.status, reason_of(response.status), response.type, response.body.size(),
       response.policy.empty() ? "default-src 'none'" : response.policy);
   if (response.status == 401) head += "WWW-Authenticate: Bearer\r\n";

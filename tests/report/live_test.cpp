@@ -49,7 +49,7 @@ TEST(HttpResponse, CannotBeStoredFramedOrExtended) {
   EXPECT_THAT(bytes, StartsWith("HTTP/1.1 200 OK\r\n"));
   EXPECT_THAT(bytes, HasSubstr("Content-Length: 5\r\n"));
   EXPECT_THAT(bytes, HasSubstr("Cache-Control: no-store\r\n"));
-  EXPECT_THAT(bytes, HasSubstr("Content-Security-Policy: default-src 'none'\r\n"));
+  EXPECT_THAT(bytes, HasSubstr("Content-Security-Policy: default-src 'none'; frame-ancestors 'none'\r\n"));
   EXPECT_TRUE(bytes.ends_with("\r\n\r\nhello"));
   EXPECT_THAT(to_bytes(refusal(401)), HasSubstr("WWW-Authenticate: Bearer\r\n"));
   EXPECT_THAT(to_bytes(refusal(405)), HasSubstr("Allow: GET\r\n"));
