@@ -26,7 +26,8 @@ CsvMonitor::CsvMonitor(const std::string& output_path, const std::string& job_na
 void CsvMonitor::write(std::string_view tag, int64_t samples, double value) {
   auto found = files_.find(tag);
   if (found == files_.end()) {
-    found = files_.emplace(std::string(tag), OutputFile((std::filesystem::path(folder_) / file_name_of(tag)).string())).first;
+    const std::string path = (std::filesystem::path(folder_) / file_name_of(tag)).string();
+    found = files_.emplace(std::string(tag), files_.empty() ? OutputFile(path) : OutputFile::opened_late(path)).first;
     found->second.write(fmt::format("step,{}\r\n", tag.substr(tag.rfind('/') + 1)));
   }
   found->second.write(fmt::format("{},{}\r\n", samples, python_float(value)));

@@ -22,7 +22,7 @@ struct RunStart {
   int64_t steps_done = 0;    // > 0: resumed
   int64_t samples_done = 0;  // in these steps
   int64_t total_steps = 0;   // the step number at which the run ends
-  // The live page, if there is one. It contains a secret: shown to the person who started the run, never written to a file.
+  // The live page, if there is one. It contains a secret: only the console shows it.
   std::string address = {};
 };
 

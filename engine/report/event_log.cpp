@@ -30,6 +30,7 @@ void EventLog::on_start(const monitor::RunStart& start) {
     std::error_code none;  // that there is no file is no error
     std::filesystem::remove(path_, none);
   }
+  monitor::cut_incomplete_line(path_);
   file_.emplace(path_);
   step_ = start.steps_done;
   nlohmann::ordered_json event = event_of("start", start.steps_done);

@@ -16,6 +16,7 @@ namespace {
 
 constexpr double kChartWidth = 480, kChartHeight = 230, kMarginLeft = 56, kMarginRight = 22, kMarginTop = 10,
                  kMarginBottom = 34;
+constexpr int kMostTicks = 20;
 constexpr int kColumns = static_cast<int>(kChartWidth - kMarginLeft - kMarginRight);
 constexpr int kColors = 7;
 constexpr size_t kMostMarks = 200;
@@ -113,15 +114,19 @@ std::string axes(const Area& area) {
     return fmt::format("<line class=\"grid\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", x1, y1, x2, y2);
   };
   const double each = area.value_ticks.distance;
-  for (double value = std::ceil(area.values.low / each - 1e-6) * each; value <= area.values.high + 1e-6 * each; value += each) {
+  const double lowest = std::ceil(area.values.low / each - 1e-6) * each;
+  for (int i = 0; i < kMostTicks && lowest + i * each <= area.values.high + 1e-6 * each; ++i) {
+    const double value = lowest + i * each;
     text += segment(kMarginLeft, area.y(value), kChartWidth - kMarginRight, area.y(value));
     text += label(kMarginLeft - 6, area.y(value) + 4, "end", area.value_ticks.text(value));
   }
   Ticks steps = ticks_of(area.steps, 5);
   steps.distance = std::max(steps.distance, 1.0);
-  for (double step = std::ceil(area.steps.low / steps.distance) * steps.distance; step <= area.steps.high;
-       step += steps.distance)
+  const double first = std::ceil(area.steps.low / steps.distance) * steps.distance;
+  for (int i = 0; i < kMostTicks && first + i * steps.distance <= area.steps.high; ++i) {
+    const double step = first + i * steps.distance;
     text += label(area.x(step), kChartHeight - kMarginBottom + 16, "middle", steps.text(step));
+  }
   return text + label(kChartWidth - kMarginRight, kChartHeight - 2, "end", "step");
 }
 

@@ -68,7 +68,7 @@ double number_of(const Json& json, const char* key) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
 
-constexpr int64_t kMostSteps = int64_t{1} << 53;  // larger numbers are not exact as double
+constexpr int64_t kMostSteps = int64_t{1} << 50;  // larger numbers and distances between them are not exact as double
 
 int64_t count_of(const Json& json, int64_t most = kMostSteps) {
   if (!json.is_number_integer() || (json.is_number_unsigned() && json.get<uint64_t>() > static_cast<uint64_t>(most)) ||
@@ -100,6 +100,8 @@ void read_start(const Json& json, RunData& run) {
   run.state = RunState::Unfinished;
   run.total_steps = count_of(json.at("total_steps"));
   run.facts = facts_of(json);
+  run.end_facts.clear();
+  run.memory.clear();
   ++run.starts;
   if (run.starts > 1) add(run, Note{step_of(json), "start", fmt::format("start number {}", run.starts)});
 }
@@ -122,9 +124,19 @@ std::vector<NamedValue> amounts_of(const Json& object) {
   return values;
 }
 
+// False if there is none. Anything else of this name is refused: to open a pipe, for example, would wait for its other end.
+bool is_file(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) return false;
+  if (error) throw DataError(ExitCode::Usage, fmt::format("{}: {}", printable(path.string()), error.message()));
+  if (status.type() != fs::file_type::regular) refuse(path.string(), "is not a file");
+  return true;
+}
+
 // Empty if there is no such file.
 std::string text_of(const fs::path& path) {
-  if (!fs::exists(path)) return "";
+  if (!is_file(path)) return "";
   BoundedText file = read_bounded(path.string(), kMostFileBytes, "a file of a run");
   if (!file.problem.empty()) throw DataError(ExitCode::Usage, fmt::format("{}: {}", printable(path.string()), file.problem));
   return std::move(file.text);
@@ -133,6 +145,7 @@ std::string text_of(const fs::path& path) {
 using ReadLines = void (*)(std::istream&, const std::string&, RunData&);
 
 void read_lines(const fs::path& path, ReadLines read, RunData& run) {
+  if (!is_file(path)) return;
   std::ifstream file(path, std::ios::binary);
   if (file) read(file, path.string(), run);
 }
@@ -143,8 +156,7 @@ void read_starts(std::istream& lines, const std::string& source, RunData& run) {
 }
 
 void read_metrics(const fs::path& path, RunData& run) {
-  if (!fs::is_regular_file(path))
-    refuse(path.string(), "there is no such file, so this is not the folder of a run that has begun");
+  if (!is_file(path)) refuse(path.string(), "there is no such file, so this is not the folder of a run that has begun");
   read_lines(path, read_steps, run);
   read_lines(monitor::evaluation_path(path.string()), read_evaluations, run);
 }
@@ -169,7 +181,7 @@ void read_steps(std::istream& lines, const std::string& source, RunData& run) {
                        .grad_norm = number_of(json, "grad_norm"),
                        .tokens_per_second = number_of(json, "tokens_per_second"),
                        .step_ms = number_of(json, "step_ms"),
-                       .memory_bytes = number_of(json, "memory_bytes"),
+                       .memory_bytes = amount_of(json.at("memory_bytes")),
                        .loss_scale = json.contains("loss_scale") ? number_of(json, "loss_scale") : 0,
                        .skipped = json.value("skipped", false)});
   });
@@ -218,7 +230,7 @@ std::vector<RankTime> parse_rank_times(std::string_view text, const std::string&
 RunData read_run(const std::string& path) {
   RunData run;
   run.name = path;
-  if (fs::is_regular_file(path)) {
+  if (std::error_code none; fs::is_regular_file(path, none)) {
     read_metrics(path, run);
     return run;
   }

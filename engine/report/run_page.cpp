@@ -72,7 +72,7 @@ std::string tiles(const RunData& run) {
       text += tile("MFU", fmt::format("{:.1f} %", percent), "model FLOPs, median");
   }
   if (!run.steps.empty())
-    text += tile("Memory", monitor::memory_size(static_cast<int64_t>(std::max(0.0, run.steps.last().memory_bytes))),
+    text += tile("Memory", monitor::memory_size(static_cast<int64_t>(std::clamp(run.steps.last().memory_bytes, 0.0, 1e18))),
                  "peak of rank 0");
   if (run.skipped_steps > 0) text += tile("Skipped steps", monitor::with_commas(run.skipped_steps));
   return text + "</dl>\n";

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/utsname.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -68,6 +69,9 @@ constexpr std::array kVariables{"RANK",
                                 "TRIVET_SHARE_GPU",
                                 "TRIVET_CUBLAS_TUNE"};
 
+// Above 0 if trivet launch, torchrun or Slurm starts a job again.
+constexpr std::array kRestartCounts{"TRIVET_EPOCH", "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"};
+
 std::string path_in_folder(const Run& run, const char* name) { return (fs::path(run.config.run.directory) / name).string(); }
 
 void replace(const Run& run, const char* name, const std::string& text) {
@@ -79,16 +83,51 @@ void replace(const Run& run, const char* name, const std::string& text) {
     config::refuse(run.config, "run.directory", fmt::format("{} cannot be written: {}", path, std::strerror(errno)));
 }
 
+// A launcher has started the job again. What its earlier starts have left in the folder belongs to the same run.
+bool is_restart() {
+  const comm::Environment all = comm::current_environment();
+  return std::any_of(kRestartCounts.begin(), kRestartCounts.end(), [&](const char* name) {
+    const auto count = all.find(name);
+    return count != all.end() && !count->second.empty() && count->second != "0";
+  });
+}
+
+// For a run that was asked to resume and found no checkpoint: it begins anew, and the files of the earlier run are kept.
+void put_aside(const Run& run) {
+  const fs::path folder(run.config.run.directory);
+  std::error_code error;
+  int number = 1;
+  while (fs::exists(folder / fmt::format("earlier-{}", number), error)) ++number;
+  const fs::path aside = folder / fmt::format("earlier-{}", number);
+  fs::create_directory(aside, error);
+  for (const std::string& name :
+       {std::string(report::kMetricsFile), monitor::evaluation_path(report::kMetricsFile), std::string(report::kEventsFile),
+        std::string(report::kStartsFile), std::string(report::kReportFile)}) {
+    std::error_code missing;
+    if (!error && fs::exists(folder / name, missing)) fs::rename(folder / name, aside / name, error);
+  }
+  if (error)
+    config::refuse(run.config, "run.directory",
+                   fmt::format("the files of an earlier run in \"{}\" cannot be moved to \"{}\": {}", folder.string(),
+                               aside.string(), error.message()));
+  run.log.warning(
+      fmt::format("run.directory: \"{}\" holds a run of which there is no checkpoint to resume; its files are now in "
+                  "\"{}\"",
+                  folder.string(), aside.string()));
+}
+
 void make_folder(const Run& run) {
   const std::string& folder = run.config.run.directory;
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) config::refuse(run.config, "run.directory", fmt::format("\"{}\" cannot be created: {}", folder, error.message()));
   const auto bytes = fs::file_size(path_in_folder(run, report::kMetricsFile), error);
-  if (!error && bytes > 0 && !run.options.resume)
+  if (error || bytes == 0 || is_restart()) return;
+  if (!run.options.resume)
     config::refuse(
         run.config, "run.directory",
         fmt::format("\"{}\" holds an earlier run; continue it with --resume, use another folder, or remove this one", folder));
+  if (run.steps_done() == 0) put_aside(run);
 }
 
 std::string utc(int64_t unix_seconds) {
@@ -115,11 +154,17 @@ Json versions(const Run& run) {
           {"system", fmt::format("{} {} {}", system.sysname, system.release, system.machine)}};
 }
 
+// Empty if it was removed.
+std::string working_directory() {
+  std::error_code none;
+  return fs::current_path(none).string();
+}
+
 std::string start_line(const Run& run, const std::vector<std::string>& hosts) {
   const Json start{{"time", utc(system_clock().unix_seconds())},
                    {"step", run.steps_done()},
                    {"command", run.options.command},
-                   {"directory", fs::current_path().string()},
+                   {"directory", working_directory()},
                    {"environment", environment()},
                    {"versions", versions(run)},
                    {"threads_per_rank", run.options.threads},
@@ -138,6 +183,7 @@ void open_run_folder(Run& run) {
   replace(run, report::kPlanTextFile, to_text(run.engine.plan()));
   replace(run, report::kPlanFile, to_json(run.engine.plan()) + "\n");
   if (run.steps_done() == 0) replace(run, report::kStartsFile, "");
+  monitor::cut_incomplete_line(path_in_folder(run, report::kStartsFile));
   monitor::OutputFile(path_in_folder(run, report::kStartsFile)).write(start_line(run, hosts));
   run.monitors.add(std::make_unique<monitor::JsonlMonitor>(path_in_folder(run, report::kMetricsFile)));
   run.monitors.add(std::make_unique<report::EventLog>(path_in_folder(run, report::kEventsFile)));

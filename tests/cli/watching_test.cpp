@@ -82,6 +82,40 @@ TEST_F(Watching, AFolderThatHoldsARunIsContinuedOrRefusedButNeverReplaced) {
   EXPECT_THAT(folder.read("runs/one/report.html"), HasSubstr("start number 2"));
 }
 
+TEST_F(Watching, AnIncompleteLineOfAKilledRunDoesNotSpoilTheResumedOne) {
+  ASSERT_EQ(train("--set training.steps=3").code, 0);
+  for (const char* name : {"runs/one/events.jsonl", "runs/one/starts.jsonl"}) {
+    const std::string text = folder.read(name);
+    folder.write(name, text.substr(0, text.size() - 7));
+  }
+  const Output resumed = train("--resume");
+  ASSERT_EQ(resumed.code, 0) << resumed.errors;
+  EXPECT_THAT(resumed.errors, Not(HasSubstr("is not written")));
+  EXPECT_EQ(folder.run("report runs/one").code, 0);
+}
+
+TEST_F(Watching, ARunWithoutACheckpointToResumeKeepsTheFilesOfTheEarlierOne) {
+  ASSERT_EQ(train("--set training.steps=3").code, 0);
+  const std::string metrics = folder.read("runs/one/metrics.jsonl");
+  const Output anew = train("--resume --set checkpoint.directory=others");
+  ASSERT_EQ(anew.code, 0) << anew.errors;
+  EXPECT_THAT(anew.errors, HasSubstr("holds a run of which there is no checkpoint to resume; its files are now in "
+                                     "\"runs/one/earlier-1\""));
+  EXPECT_EQ(folder.read("runs/one/earlier-1/metrics.jsonl"), metrics);
+  EXPECT_THAT(folder.read("runs/one/earlier-1/starts.jsonl"), HasSubstr("\"command\""));
+  EXPECT_THAT(folder.read("runs/one/metrics.jsonl"), HasSubstr("{\"step\": 6, "));
+  ASSERT_EQ(train("--resume --set checkpoint.directory=third").code, 0);
+  EXPECT_THAT(folder.read("runs/one/earlier-2/metrics.jsonl"), HasSubstr("{\"step\": 6, "));
+}
+
+// It may have been lost before its first checkpoint, and is then not asked to resume.
+TEST_F(Watching, AJobThatItsLauncherStartsAgainIsTheSameRun) {
+  const std::string command = "train config.json --set run.directory=runs/one --set checkpoint.directory=";
+  ASSERT_EQ(folder.run(command + "first").code, 0);
+  const Output again = folder.run_in("TRIVET_EPOCH=1", command + "second");
+  EXPECT_EQ(again.code, 0) << again.errors;
+}
+
 TEST_F(Watching, AFolderThatCannotBeMadeIsNamed) {
   const Output run = folder.run("train config.json --set run.directory=text.txt/run");
   EXPECT_EQ(run.code, 2);

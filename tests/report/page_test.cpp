@@ -67,6 +67,16 @@ TEST(LineChart, OneValueAndEqualValuesAndExtremeValuesAreDrawn) {
   EXPECT_EQ(to_svg(chart_of({{1, NAN}, {2, std::numeric_limits<double>::max()}})), "");  // neither can be drawn
 }
 
+// The largest steps that are read. Adding 1 to larger ones would change nothing.
+TEST(LineChart, TheLargestStepsAreDrawn) {
+  constexpr int64_t kLargest = int64_t{1} << 50;
+  for (const LineChart& chart : {chart_of({{kLargest, 1}}), chart_of({{kLargest - 2, 1}, {kLargest, 2}})}) {
+    const std::string svg = to_svg(chart);
+    EXPECT_LT(svg.size(), 10000u);
+    EXPECT_THAT(svg, Not(HasSubstr("nan")));
+  }
+}
+
 // The texts at the axis of values, from the bottom up.
 std::vector<std::string> texts_at_axis(double low, double high) {
   std::vector<std::string> texts = all_between(to_svg(chart_of({{1, low}, {2, high}})), "text-anchor=\"end\">", "</text>");

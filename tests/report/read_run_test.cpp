@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <filesystem>
@@ -141,6 +142,21 @@ TEST(ReadRun, AFolderOfNoRunIsNamed) {
             folder.at("metrics.jsonl") +
                 ": there is no such file, so this is not the folder of a run that has begun; use a "
                 "folder that run.directory names, as trivet train left it");
+}
+
+// To open a pipe would wait for its other end.
+TEST(ReadRun, WhatIsNoFileIsNamed) {
+  for (const std::string name : {kMetricsFile, kEventsFile, kPlanFile}) {
+    const TemporaryFolder folder;
+    if (name != kMetricsFile) write_run(folder, 0, 2, true);
+    std::filesystem::remove(folder.at(name));
+    ASSERT_EQ(::mkfifo(folder.at(name).c_str(), 0600), 0);
+    EXPECT_THAT(error_of([&] { read_run(folder.path()); }), HasSubstr(name + ": is not a file"));
+  }
+  const TemporaryFolder folder;
+  write_run(folder, 0, 2, true);
+  std::filesystem::create_symlink(kConfigFile, folder.at(kConfigFile));
+  EXPECT_THAT(error_of([&] { read_run(folder.path()); }), HasSubstr("Too many levels of symbolic links"));
 }
 
 TEST(ReadRun, ALineThatIsSomethingElseIsNamed) {
