@@ -168,10 +168,10 @@ TEST(ReadRun, ALineThatIsSomethingElseIsNamed) {
   const std::string advice = "; use a folder that run.directory names, as trivet train left it";
   EXPECT_EQ(wrong("hello"), "m.jsonl:1: \"hello\" is not what trivet train writes there" + advice);
   EXPECT_EQ(wrong("7"), "m.jsonl:1: is neither an object nor a list" + advice);
-  EXPECT_EQ(wrong("{\"step\": -1}"), "m.jsonl:1: -1 is not a number from 0 to 9007199254740992" + advice);
-  EXPECT_EQ(wrong("{\"step\": 1e300}"), "m.jsonl:1: 1e+300 is not a number from 0 to 9007199254740992" + advice);
+  EXPECT_EQ(wrong("{\"step\": -1}"), "m.jsonl:1: -1 is not a number from 0 to 1125899906842624" + advice);
+  EXPECT_EQ(wrong("{\"step\": 1e300}"), "m.jsonl:1: 1e+300 is not a number from 0 to 1125899906842624" + advice);
   EXPECT_EQ(wrong("{\"step\": 18446744073709551615}"),
-            "m.jsonl:1: 18446744073709551615 is not a number from 0 to 9007199254740992" + advice);
+            "m.jsonl:1: 18446744073709551615 is not a number from 0 to 1125899906842624" + advice);
   EXPECT_EQ(wrong("{\"step\": 1, \"loss\": \"low\"}"),
             "m.jsonl:1: \"{\"step\": 1, \"loss\": \"low\"}\" is not what trivet train writes there" + advice);
   EXPECT_EQ(wrong(std::string(20, '[') + std::string(20, ']')), "m.jsonl:1: has more than 16 levels of JSON" + advice);
