@@ -230,7 +230,8 @@ void CheckpointStore::take_lock() {
     if (lock_) return;
     const std::string others =
         fmt::format("{}: checkpoints of {} are being written here", options_.directory, escape_control(attempt.holder));
-    if (options_.clock->now() >= deadline) throw_not_written(others + "; choose another checkpoint.directory or end that run");
+    if (options_.clock->now() >= deadline)
+      throw_not_written(fmt::format("{}; choose another {} or end that run", others, key("directory")));
     if (!told)
       warn(fmt::format("{}; waiting up to {:.3g} s for it to end", others,
                        static_cast<double>(options_.lock_patience.count()) / 1000));

@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kDirectory = "checkpoint.memory.directory";
 constexpr int kNeverEndsTheRun = 0;
 
-double in_mebibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+double mebibytes_of(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 }  // namespace
 
@@ -50,7 +50,8 @@ void MemoryCheckpoints::make_directory() const {
     const std::string key = fmt::format("{}: {}", run_.config.source, kDirectory);
     try {
       if (!is_in_memory(config_.directory, key))
-        return fmt::format("{}: \"{}\" is not on a file system in memory; name a directory below /dev/shm", key, config_.directory);
+        return fmt::format("{}: \"{}\" is not on a file system in memory; name a directory below /dev/shm", key,
+                           config_.directory);
       make_private_directory(config_.directory, key);
     } catch (const ConfigError& error) {
       return error.what();
@@ -71,22 +72,23 @@ void MemoryCheckpoints::warn_of_missing_replicas() const {
 
 // A job that has lost hosts goes on, even if the others cannot hold its steps in memory any more.
 void MemoryCheckpoints::check_room() {
-  const auto rooms = checkpoint::gather_room(real_file_system(), config_.directory, checkpoint::bytes_of(run_.engine.pieces_to_save()),
-                                             ranks(), hosts_, config_.replicas);
+  const auto rooms =
+      checkpoint::gather_room(real_file_system(), config_.directory, checkpoint::bytes_of(run_.engine.pieces_to_save()),
+                              ranks(), hosts_, config_.replicas);
   size_t worst = 0;
   for (size_t host = 1; host < rooms.size(); ++host)
     if (rooms[host].left() < rooms[worst].left()) worst = host;
   const checkpoint::MemoryRoom& room = rooms[worst];
   const std::string every = config_.every_steps == 1 ? "step" : fmt::format("{} steps", config_.every_steps);
-  description_ = fmt::format("every {} in {}: at most {:.1f} of {:.1f} MiB on {}", every, config_.directory,
-                             in_mebibytes(room.needed), in_mebibytes(room.available),
-                             hosts_.count() == 1 ? "this host" : "host " + hosts_.names[worst]);
+  description_ =
+      fmt::format("every {} in {}: at most {:.1f} of {:.1f} MiB on {}", every, config_.directory, mebibytes_of(room.needed),
+                  mebibytes_of(room.available), hosts_.count() == 1 ? "this host" : "host " + hosts_.names[worst]);
   if (room.left() >= 0) return;
   const std::string problem = fmt::format(
       "{}: {}: the steps in \"{}\" need {:.1f} MiB on host {} (the one that is kept, and the one that is being written), and "
       "{:.1f} MiB are free there",
-      run_.config.source, kDirectory, config_.directory, in_mebibytes(room.needed), hosts_.names[worst],
-      in_mebibytes(room.available));
+      run_.config.source, kDirectory, config_.directory, mebibytes_of(room.needed), hosts_.names[worst],
+      mebibytes_of(room.available));
   if (!run_.options.resume)
     throw ConfigError(problem + "; make that file system larger, or set checkpoint.memory.every_steps to 0");
   if (run_.is_first_rank()) run_.log.warning(problem + "; saves into memory may fail");

@@ -1,5 +1,5 @@
-// The checkpoints that a run keeps in the memory of its hosts, if checkpoint.memory.every_steps is above 0. They are saved while
-// others are saved to disk, in a group of their own.
+// The checkpoints that a run keeps in the memory of its hosts, if checkpoint.memory.every_steps is above 0. They are saved
+// while others are saved to disk, in a group of their own.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@ namespace trivet::trainer {
 class MemoryCheckpoints {
  public:
   // Collective, like all other functions but is_due(). Makes the directory on each host, and acquires both stores. Throws
-  // ConfigError if the directory is not in memory or not this user's alone, or if a host has too little memory there: a run that
-  // resumes is only warned of that.
+  // ConfigError if the directory is not in memory or not this user's alone, or if a host has too little memory there: a run
+  // that resumes is only warned of that.
   MemoryCheckpoints(Run& run, const std::string& run_id, const checkpoint::Tier& disk, checkpoint::Staging staging);
 
   // With the stores of steps on disk: the newest step of either.

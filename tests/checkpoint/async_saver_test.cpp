@@ -131,7 +131,6 @@ TEST(AsyncSaver, TrainingGoesOnAfterAFailureUntilThereAreTooManyInARow) {
   }
 }
 
-// The message says "training continues" only if it does.
 // What a save of step 1 says.
 std::string said(AsyncSaver& saver, OnFailure on_failure) {
   const RankPieces mine = make_pieces({}, 0, 1, true);
@@ -144,6 +143,7 @@ std::string said(AsyncSaver& saver, OnFailure on_failure) {
   return ::testing::internal::GetCapturedStderr();
 }
 
+// The message says "training continues" only if it does.
 TEST(AsyncSaver, SaysWhatFollowsAFailure) {
   MemoryFileSystem disk;
   disk.create_directory(kDirectory);

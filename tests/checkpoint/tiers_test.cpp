@@ -203,9 +203,8 @@ TEST(Tiers, WhenTwoNeighboursAreLostThereIsTheDisk) {
   for (const int host : {0, 1}) tiers.lose_memory(host);
   const Found found = tiers.load({0, 1, 2});
   EXPECT_EQ(found, (Found{2, false}));
-  EXPECT_THAT(found.warnings,
-              AllOf(HasSubstr("1 of 3 files of step 3 cannot be had"), HasSubstr("rank-00000.safetensors is on none of them"),
-                    HasSubstr("trying an older step")));
+  EXPECT_THAT(found.warnings, AllOf(HasSubstr("1 of 3 files of step 3 cannot be had"),
+                                    HasSubstr("rank-00000.safetensors is on none of them"), HasSubstr("trying an older step")));
 }
 
 TEST(Tiers, BeforeAnythingIsOnDiskThereIsTheMemory) {
@@ -252,10 +251,11 @@ TEST(Tiers, AHostGetsOnlyTheFilesThatItsRanksRead) {
   tiers.lose_memory(3);
   EXPECT_EQ(tiers.load({0, 1, 2, 3}), (Found{3, true}));
   EXPECT_THAT(tiers.names(3, "/step-00000003"), ElementsAre("manifest.json", "rank-00003.safetensors"));
-  EXPECT_THAT(tiers.names(2, "/step-00000003"), ElementsAre("manifest.json", "rank-00001.safetensors", "rank-00002.safetensors"));
+  EXPECT_THAT(tiers.names(2, "/step-00000003"),
+              ElementsAre("manifest.json", "rank-00001.safetensors", "rank-00002.safetensors"));
 }
 
-// Hosts 1 and 2 have both files of rank 1, and so all that is left of a later step; it is of an earlier start.
+// Host 1 has all files of step 9. The job has gone on from step 2 without them, so that steps 3 and 4 are of a later start.
 TEST(Tiers, AHostThatComesBackDoesNotBringBackAnAbandonedStep) {
   TwoTiers tiers(2);
   tiers.save({0, 1}, {{2, true, true}, {9}});
@@ -264,6 +264,53 @@ TEST(Tiers, AHostThatComesBackDoesNotBringBackAnAbandonedStep) {
   EXPECT_EQ(tiers.load({0, 1}), (Found{4, false}));
   tiers.save({0, 1}, {{5}});
   for (const int host : {0, 1}) EXPECT_THAT(tiers.names(host), ElementsAre(".lock", "step-00000005")) << "host " << host;
+}
+
+// Step 5 is in the memory of two hosts, and the third has a step from before: what counts is that all files of step 5 are
+// there.
+TEST(Tiers, TheNewestStepThatIsCompleteOnSomeHostsIsTaken) {
+  for (const int absent : {0, 1, 2}) {
+    SCOPED_TRACE(absent);
+    TwoTiers tiers(3);
+    tiers.save({0, 1, 2}, kThreeSteps);
+    std::vector<int> others{0, 1, 2};
+    std::erase(others, absent);
+    tiers.save(others, {{5}});
+    EXPECT_THAT(tiers.names(absent), Contains("step-00000003"));
+    EXPECT_EQ(tiers.load({0, 1, 2}), (Found{5, true}));
+    tiers.lose_memory(others[0]);
+    EXPECT_EQ(tiers.load({0, 1, 2}), (Found{5, true})) << "the other host has the copies of its files";
+  }
+}
+
+// The two hosts that have step 5 are lost. Step 3 is on the third, without the file of one rank.
+TEST(Tiers, AStepThatIsNotCompleteOnTheHostsThatAreLeftIsPassedOver) {
+  TwoTiers tiers(3);
+  tiers.save({0, 1, 2}, kThreeSteps);
+  tiers.save({0, 1}, {{5}});
+  tiers.lose_memory(0);
+  tiers.lose_memory(1);
+  const Found found = tiers.load({0, 1, 2});
+  EXPECT_EQ(found, (Found{2, false}));
+  EXPECT_THAT(found.warnings, AllOf(HasSubstr("files of step 3 cannot be had"), HasSubstr("trying an older step")));
+}
+
+TEST(Tiers, AMemoryThatAnotherJobUsesIsNamed) {
+  TwoTiers tiers(1);
+  const auto lock = [&] {
+    tiers.memory(0).create_directory("/dev");
+    tiers.memory(0).create_directory("/dev/shm");
+    tiers.memory(0).create_directory(kInMemory);
+    return tiers.memory(0).lock(std::string(kInMemory) + "/.lock", "another job");
+  }();
+  try {
+    tiers.load({0});
+    FAIL() << "accepted";
+  } catch (const CheckpointError& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::CheckpointNotWritten);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("/dev/shm/run: checkpoints of another job are being written here"),
+                                    HasSubstr("choose another checkpoint.memory.directory or end that run")));
+  }
 }
 
 TEST(Tiers, StepsThatAnotherRunHasLeftInMemoryAreRefused) {
@@ -297,7 +344,8 @@ TEST(Tiers, HostsThatShareADirectoryInMemoryAreRefused) {
     start();
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("checkpoint.memory.directory: \"/dev/shm/run\" is the same directory on hosts h0 and h1"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("checkpoint.memory.directory: \"/dev/shm/run\" is the same directory on hosts h0 and h1"));
   }
 }
 

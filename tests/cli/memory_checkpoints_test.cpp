@@ -70,12 +70,11 @@ TEST_F(MemoryCheckpoints, ARunThatWasKilledContinuesFromMemory) {
   struct stat status {};
   ASSERT_EQ(::stat(memory.c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0700u);
-  const Output resumed =
-      folder.run(fmt::format("train config.json --resume --ranks 3 --set training.steps={}", step + 2));
+  const Output resumed = folder.run(fmt::format("train config.json --resume --ranks 3 --set training.steps={}", step + 2));
   ASSERT_EQ(resumed.code, 0) << resumed.errors;
-  EXPECT_THAT(resumed.text, AllOf(HasSubstr(fmt::format("{}/step-{:08}", memory, step)),
-                                  HasSubstr(fmt::format("resumed after step {}", step)),
-                                  HasSubstr("in memory   every step in " + memory)));
+  EXPECT_THAT(resumed.text,
+              AllOf(HasSubstr(fmt::format("{}/step-{:08}", memory, step)),
+                    HasSubstr(fmt::format("resumed after step {}", step)), HasSubstr("in memory   every step in " + memory)));
   EXPECT_THAT(resumed.text, MatchesRegex("(.|\n)*buffers ([0-9.]+)/\\2, total(.|\n)*")) << "memory as planned";
   EXPECT_FALSE(std::filesystem::exists(memory)) << "the last step is on disk";
   expect_the_bits_of_an_undisturbed_run(step + 2);
@@ -92,7 +91,7 @@ TEST_F(MemoryCheckpoints, WithoutItsMemoryARunContinuesFromDisk) {
   expect_the_bits_of_an_undisturbed_run(step + 2);
 }
 
-TEST_F(MemoryCheckpoints, OfALastStepThatIsNotOnDiskAreSavedThere) {
+TEST_F(MemoryCheckpoints, ALastStepThatIsNotOnDiskIsSavedThere) {
   kill_after(5, {"--set", "checkpoint.every_steps=0"});
   const int64_t step = newest_in(memory);
   const Output resumed = folder.run(fmt::format("train config.json --resume --set training.steps={}", step));
@@ -133,9 +132,48 @@ TEST_F(MemoryCheckpoints, DirectoriesOfOthersAreRefused) {
   std::filesystem::remove(memory);
   std::filesystem::create_directory_symlink(folder.path(), memory);
   EXPECT_EQ(folder.run("train config.json --set training.steps=1").code, 2);
-  const Output on_no_memory = folder.run("train config.json --set training.steps=1 --set checkpoint.memory.directory=/proc/run");
+  const Output on_no_memory =
+      folder.run("train config.json --set training.steps=1 --set checkpoint.memory.directory=/proc/run");
   EXPECT_EQ(on_no_memory.code, 2);
-  EXPECT_THAT(on_no_memory.errors, HasSubstr("\"/proc/run\" is not on a file system in memory; name a directory below /dev/shm"));
+  EXPECT_THAT(on_no_memory.errors,
+              HasSubstr("\"/proc/run\" is not on a file system in memory; name a directory below /dev/shm"));
+}
+
+TEST_F(MemoryCheckpoints, ARunGoesOnWithoutADirectoryThatHasVanished) {
+  RunningProgram program(folder, {"train", "config.json", "--set", "checkpoint.every_steps=0"});
+  ASSERT_TRUE(program.wait_for("out", "\n       3 ")) << folder.read("err");
+  const std::string away = memory + "-away";
+  std::filesystem::rename(memory, away);
+  const int64_t newest = newest_in(away);
+  std::filesystem::remove_all(away);
+  ASSERT_TRUE(program.wait_for("err", "; training continues, and the next one is tried; further failures in a row"));
+  program.send(SIGTERM);
+  EXPECT_EQ(program.wait(), 143);
+  EXPECT_GT(newest_in(folder.at("checkpoints")), newest) << "the last step is on disk";
+  const std::string errors = folder.read("err");
+  EXPECT_EQ(errors.find("training continues"), errors.rfind("training continues")) << "said once: " << errors;
+}
+
+// A file system of 100 KiB, which one step of this model does not fit into.
+TEST_F(MemoryCheckpoints, TooLittleMemoryIsAnErrorAtTheStartAndAWarningAfterALoss) {
+  std::filesystem::create_directory(memory);
+  const std::string wrapper =
+      fmt::format("unshare --map-root-user --mount sh -c 'mount -t tmpfs -o size=100k none {} && exec \"$@\"' sh", memory);
+  if (std::system((wrapper + " true 2> /dev/null").c_str()) != 0) GTEST_SKIP() << "no file system can be mounted here";
+  const std::string train =
+      fmt::format("train config.json --set training.steps=3 --set checkpoint.memory.directory={}/run", memory);
+  const Output first = folder.run_in(wrapper, train);
+  EXPECT_EQ(first.code, 2);
+  EXPECT_THAT(first.errors,
+              AllOf(HasSubstr("config.json: checkpoint.memory.directory: the steps in \"" + memory + "/run\" need 0."),
+                    HasSubstr("MiB are free there; make that file system larger, or set "
+                              "checkpoint.memory.every_steps to 0")));
+  const Output resumed = folder.run_in(wrapper, train + " --resume");
+  EXPECT_EQ(resumed.code, 0) << resumed.errors;
+  EXPECT_THAT(resumed.errors, AllOf(HasSubstr("MiB are free there; saves into memory may fail"),
+                                    HasSubstr("checkpoint of step 1 was not written"), HasSubstr("No space left on device"),
+                                    HasSubstr("training continues, and the next one is tried")));
+  EXPECT_EQ(newest_in(folder.at("checkpoints")), 3);
 }
 
 TEST_F(MemoryCheckpoints, APlanSaysWhatTheyTake) {
