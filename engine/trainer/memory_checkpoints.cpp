@@ -80,9 +80,9 @@ void MemoryCheckpoints::check_room() {
     if (rooms[host].left() < rooms[worst].left()) worst = host;
   const checkpoint::MemoryRoom& room = rooms[worst];
   const std::string every = config_.every_steps == 1 ? "step" : fmt::format("{} steps", config_.every_steps);
-  description_ =
-      fmt::format("every {} in {}: at most {:.1f} of {:.1f} MiB on {}", every, config_.directory, mebibytes_of(room.needed),
-                  mebibytes_of(room.available), hosts_.count() == 1 ? "this host" : "host " + hosts_.names[worst]);
+  description_ = fmt::format("every {} into memory, {}: at most {:.1f} of {:.1f} MiB on {}", every, config_.directory,
+                             mebibytes_of(room.needed), mebibytes_of(room.available),
+                             hosts_.count() == 1 ? "this host" : "host " + hosts_.names[worst]);
   if (room.left() >= 0) return;
   const std::string problem = fmt::format(
       "{}: {}: the steps in \"{}\" need {:.1f} MiB on host {} (the one that is kept, and the one that is being written), and "

@@ -31,7 +31,7 @@ class MemoryCheckpoints {
 
   const checkpoint::CheckpointStore& store() const { return *store_; }
   MemoryBytes staging_memory() const { return staging_memory_.peak(); }
-  // "every step, at most 96.5 MiB of 1200.3 MiB on a host, in /dev/shm/run"
+  // "every step into memory, /dev/shm/run: at most 96.5 of 1200.3 MiB on host node1"
   const std::string& description() const { return description_; }
 
  private:

@@ -108,7 +108,7 @@ void report_start(Run& run, const std::string& resumed_from, Checkpoints& checkp
                  {"plan", plan_line(run)},
                  {"memory", planned_memory_line(run.engine.plan())}};
   if (const std::string network = run.world.network(); !network.empty()) start.facts.push_back({"network", network});
-  if (checkpoints.memory()) start.facts.push_back({"in memory", checkpoints.memory()->description()});
+  if (checkpoints.memory()) start.facts.push_back({"saves", checkpoints.memory()->description()});
   add_device_facts(run, start.facts);
   if (!resumed_from.empty()) start.facts.push_back({"resume", resumed_from});
   add_notes(run, start.facts);
