@@ -106,13 +106,14 @@ void add_monitors(Run& run) {
     run.monitors.add(std::make_unique<monitor::CsvMonitor>(config.csv_monitor.output_path, config.csv_monitor.job_name));
 }
 
-void report_start(Run& run, const std::string& resumed_from) {
+void report_start(Run& run, const std::string& resumed_from, Checkpoints& checkpoints) {
   monitor::RunStart start{.steps_done = run.steps_done(), .total_steps = run.total_steps()};
   start.facts = {{"model", model_line(run)},
                  {"data", data_line(run)},
                  {"plan", plan_line(run)},
                  {"memory", planned_memory_line(run.engine.plan())}};
   if (const std::string network = run.world.network(); !network.empty()) start.facts.push_back({"network", network});
+  if (checkpoints.memory()) start.facts.push_back({"saves", checkpoints.memory()->description()});
   add_device_facts(run, start.facts);
   if (!resumed_from.empty()) start.facts.push_back({"resume", resumed_from});
   add_notes(run, start.facts);
