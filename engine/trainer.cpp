@@ -103,7 +103,10 @@ class TrainingLoop {
   // A step whose loss is not finite has either left the weights unchanged or ruined them. Neither is worth saving, and once
   // saved they would be the newest checkpoint.
   void save(checkpoint::OnFailure on_failure) {
-    if (divergence_.loss_is_finite()) return checkpoints_.save(on_failure);
+    if (divergence_.loss_is_finite()) {
+      checkpoints_.save(on_failure);
+      return run_.monitors.on_checkpoint(run_.steps_done());
+    }
     if (run_.is_first_rank())
       run_.log.warning(
           fmt::format("step {} is not saved: its loss is {}", run_.steps_done(), std::abs(run_.engine.last_loss())));
@@ -125,8 +128,8 @@ TrainEnd train(const Config& config, comm::World& world, const TrainOptions& opt
   trainer::Validation validation(run);
   trainer::Checkpoints checkpoints(run);
   const std::string resumed_from = trainer::resume_if_asked(run, checkpoints);
-  trainer::add_monitors(run);
-  trainer::report_start(run, resumed_from, checkpoints);
+  const std::string address = trainer::add_monitors(run);
+  trainer::report_start(run, {.resumed_from = resumed_from, .address = address}, checkpoints);
   trainer::RecordedSteps recorded(run);
   StopAgreement stop(options.stop, world.group());  // lives until all is saved: a request must not kill the last save
   TrainingLoop loop(run, validation, checkpoints, divergence);

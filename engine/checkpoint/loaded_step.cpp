@@ -10,9 +10,10 @@
 #include <cstring>
 #include <optional>
 
+#include "core/crc32c.h"
 #include "core/error.h"
 #include "core/printable.h"
-#include "engine/checkpoint/crc32c.h"
+#include "engine/checkpoint/common_elements.h"
 #include "engine/checkpoint/parallel.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/checkpoint/stored_pieces.h"

@@ -1,5 +1,5 @@
 // The sections of a Config that say what a run reads, writes and uses: model.vocabulary, data, training, checkpoint,
-// csv_monitor, timeline, audit, communication.
+// run, csv_monitor, tensorboard, timeline, audit, communication.
 #pragma once
 
 #include <cstdint>
@@ -93,10 +93,16 @@ struct CommunicationConfig {
   double progress_seconds = 600;        // until a rank that is alive but does not enter an operation ends the job
 };
 
-struct CsvMonitorConfig {
+// Of csv_monitor and of tensorboard.
+struct MonitorConfig {
   bool enabled = false;
   std::string output_path;
   std::string job_name = "DeepSpeedJobName";
+};
+
+struct RunConfig {
+  std::string directory;   // what made the run and what it measured (engine/report/run_files.h); empty: nothing is kept
+  double peak_tflops = 0;  // of one rank's device, for model FLOPs utilization; 0: not known
 };
 
 struct TimelineConfig {

@@ -6,7 +6,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "engine/checkpoint/crc32c.h"
+#include "core/crc32c.h"
 #include "engine/checkpoint/loaded_step.h"
 #include "engine/checkpoint/manifest.h"
 #include "engine/checkpoint/run_state.h"
