@@ -27,12 +27,14 @@ class TrainingLoop {
       : run_(run), validation_(validation), checkpoints_(checkpoints), divergence_(divergence) {}
 
   TrainEnd run(StopAgreement& stop, trainer::RecordedSteps& recorded) {
+    save_last_step_of_memory();
     while (run_.steps_done() < run_.total_steps()) {
       recorded.before_step();
       train_step();
       recorded.after_step();
       const StopDecision asked = stop.after_step();
       const bool ends = asked.end_signal != 0, last = run_.steps_done() == run_.total_steps();
+      if (checkpoints_.is_due_in_memory() && divergence_.loss_is_finite()) checkpoints_.save_to_memory();
       if (checkpoints_.saves() && (checkpoints_.is_due() || asked.save || ends || last))
         save(last || ends ? checkpoint::OnFailure::End : checkpoint::OnFailure::Continue);
       if (ends && !last) return {.signal = asked.end_signal};
@@ -62,6 +64,12 @@ class TrainingLoop {
   }
 
  private:
+  // A run that was lost after its last step, and before that was on disk.
+  void save_last_step_of_memory() {
+    if (!checkpoints_.memory() || run_.steps_done() < run_.total_steps()) return;
+    if (checkpoints_.store()->newest_step() < run_.steps_done()) checkpoints_.save(checkpoint::OnFailure::End);
+  }
+
   void train_step() {
     const trainer::Stopwatch stopwatch;
     const int64_t step = run_.steps_done();
@@ -121,12 +129,13 @@ TrainEnd train(const Config& config, comm::World& world, const TrainOptions& opt
   trainer::Checkpoints checkpoints(run);
   const std::string resumed_from = trainer::resume_if_asked(run, checkpoints);
   const std::string address = trainer::add_monitors(run);
-  trainer::report_start(run, resumed_from, address);
+  trainer::report_start(run, {.resumed_from = resumed_from, .address = address}, checkpoints);
   trainer::RecordedSteps recorded(run);
   StopAgreement stop(options.stop, world.group());  // lives until all is saved: a request must not kill the last save
   TrainingLoop loop(run, validation, checkpoints, divergence);
   const TrainEnd end = loop.run(stop, recorded);
   loop.check_end(end);
+  checkpoints.remove_from_memory();
   trainer::report_end(run, end, checkpoints);
   return end;
 }

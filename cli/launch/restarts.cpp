@@ -68,15 +68,17 @@ bool holds_a_step(const std::string& directory) {
   return false;
 }
 
-// Whether a start continues from the job's own steps. If every host has a directory of its own, this host's may lack what the
-// others have; a restart then takes --resume in any case, which starts at step 1 if there is no step. A run that began with
-// --resume OTHER cannot be told to look for both.
+// Whether a start continues from the job's own steps. If every host has a directory of its own, or steps in memory, this host's
+// may lack what the others have; a restart then takes --resume in any case, which starts at step 1 if there is no step. A run
+// that began with --resume OTHER cannot be told to look for both.
 bool resumes_from_own(const TrainCommand& command, const Config& config, const JobStart& start) {
   if (!start.owns_steps || config.checkpoint.directory.empty()) return false;
   const bool from_other = std::any_of(command.others.begin(), command.others.end(),
                                       [](const std::string& word) { return word.starts_with("--resume"); });
+  const bool per_host = config.checkpoint.replicas > 0 || config.checkpoint.saves_to_memory();
   return holds_a_step(config.checkpoint.directory) ||
-         (config.checkpoint.replicas > 0 && start.request.restart > 0 && !from_other);
+         (config.checkpoint.saves_to_memory() && holds_a_step(config.checkpoint.memory.directory)) ||
+         (per_host && start.request.restart > 0 && !from_other);
 }
 
 // A run that began with --resume OTHER goes on from its own checkpoints as soon as it has some.

@@ -6,10 +6,11 @@
 // itself and returns when the save is done.
 //
 // At most one save is in flight. A save that fails is logged at once, and training continues; the next start() throws the
-// `failure_limit`-th failure in a row, and finish() throws the failure of the last save. Weights that are not finite are never
-// forgiven: whichever of the two functions is called next throws the NumericsError. All ranks must call start() and finish()
-// the same number of times. The store, the group of the ranks (which nobody else may use) and the meter must outlive the saver.
-// Destroying the saver waits for the thread; if a peer is lost, the error ends the wait.
+// `failure_limit`-th failure in a row, and finish() throws the failure of the last save. With a limit of 0 failures never end
+// the run, and only the first in a row is logged. Weights that are not finite are never forgiven: whichever of the two
+// functions is called next throws the NumericsError. All ranks must call start() and finish() the same number of times. The
+// store, the group of the ranks (which nobody else may use) and the meter must outlive the saver. Destroying the saver waits
+// for the thread; if a peer is lost, the error ends the wait.
 #pragma once
 
 #include <exception>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "core/error.h"
 #include "engine/checkpoint/checkpoint_store.h"
 
 namespace trivet::checkpoint {
@@ -48,16 +50,18 @@ class AsyncSaver {
   void start(const SaveRequest& request, OnFailure on_failure = OnFailure::Continue);
   // Waits for the save in flight; throws what it threw.
   void finish();
+  // The same, but a write that failed is not thrown.
+  void wait();
 
   int64_t staging_bytes() const { return staging_.empty() ? 0 : staging_.view().bytes(); }
   // The size of the staging buffer that start() will allocate for these pieces.
   static int64_t staging_bytes_for(std::span<const Piece> pieces);
 
  private:
-  void wait();
   void forgive_failed_write() const;
   void stage(const SaveRequest& request, bool copies);
   void write();
+  void report(const CheckpointError& error) const;
   std::string what_follows() const;
 
   CheckpointStore& store_;

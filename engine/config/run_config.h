@@ -58,6 +58,13 @@ struct TrainingConfig {
   int64_t stop_after_skipped = 10;  // consecutive skipped steps before giving up (exit 16); unused with a dynamic loss scale
 };
 
+// Checkpoints in the memory of the hosts, as well as those on disk.
+struct MemoryCheckpointConfig {
+  int64_t every_steps = 0;  // 0: none
+  std::string directory;    // of each host, on a file system in memory
+  int replicas = 1;         // hosts that hold each file in addition to the one that wrote it
+};
+
 struct CheckpointConfig {
   std::string directory;    // empty: nothing is saved
   int64_t every_steps = 0;  // 0: only at the end
@@ -67,6 +74,8 @@ struct CheckpointConfig {
   SignalAction signal_action = SignalAction::Save;
   int replicas = 0;          // hosts that hold each file in addition to the one that wrote it; 0: all hosts share the directory
   double stop_seconds = 25;  // from SIGTERM until the run ends, saved or not; 0: no limit. Launchers and Slurm wait 30 s
+  MemoryCheckpointConfig memory;
+  bool saves_to_memory() const { return memory.every_steps > 0; }
 };
 
 struct AuditConfig {

@@ -146,18 +146,19 @@ std::string add_monitors(Run& run) {
   return run.options.serve_port ? add_live_page(run) : "";
 }
 
-void report_start(Run& run, const std::string& resumed_from, const std::string& address) {
+void report_start(Run& run, const StartFacts& facts, Checkpoints& checkpoints) {
   monitor::RunStart start{.steps_done = run.steps_done(),
                           .samples_done = run.steps_done() * run.batches.layout().global_batch(),
                           .total_steps = run.total_steps(),
-                          .address = address};
+                          .address = facts.address};
   start.facts = {{"model", model_line(run)},
                  {"data", data_line(run)},
                  {"plan", plan_line(run)},
                  {"memory", planned_memory_line(run.engine.plan())}};
   if (const std::string network = run.world.network(); !network.empty()) start.facts.push_back({"network", network});
+  if (checkpoints.memory()) start.facts.push_back({"saves", checkpoints.memory()->description()});
   add_device_facts(run, start.facts);
-  if (!resumed_from.empty()) start.facts.push_back({"resume", resumed_from});
+  if (!facts.resumed_from.empty()) start.facts.push_back({"resume", facts.resumed_from});
   add_notes(run, start.facts);
   run.monitors.on_start(start);
 }

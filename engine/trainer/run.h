@@ -1,6 +1,9 @@
 // What all parts of a training run work with: the data, the engine, and where reports go.
 #pragma once
 
+#include <numeric>
+#include <vector>
+
 #include "comm/world.h"
 #include "core/log.h"
 #include "engine/config/config.h"
@@ -11,6 +14,12 @@
 #include "engine/trainer/batches.h"
 
 namespace trivet::trainer {
+
+inline std::vector<int> all_ranks(const comm::World& world) {
+  std::vector<int> ranks(world.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
 
 struct Run {
   // Collective: opens the data, compares it with that of the other ranks, and makes the engine.

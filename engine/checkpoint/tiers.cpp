@@ -1,0 +1,39 @@
+#include "engine/checkpoint/tiers.h"
+
+#include <exception>
+
+#include "core/error.h"
+
+namespace trivet::checkpoint {
+namespace {
+
+StepAge age_of(const std::optional<LoadedStep>& step) {
+  return step ? StepAge{step->manifest().start, step->step()} : StepAge{};
+}
+
+}  // namespace
+
+void acquire(const Tier& disk, const Tier& memory) {
+  disk.store.acquire(disk.ranks);
+  memory.store.acquire(memory.ranks, disk.store.lineage());
+  disk.store.set_lineage(memory.store.lineage());  // memory may know of a later start, which has saved nothing on disk
+}
+
+std::optional<LoadedStep> open_newest(const Tier& disk, const Tier& memory, const FilesToRead& needed) {
+  const StepAge newest_on_disk = disk.store.newest_found();
+  if (auto step = memory.store.open_newer(newest_on_disk, memory.ranks, needed)) return step;
+  std::optional<LoadedStep> on_disk;
+  std::exception_ptr none_is_valid;
+  try {
+    on_disk = disk.store.open_latest(disk.ranks);
+  } catch (const CheckpointError& error) {
+    if (error.exit_code() != ExitCode::CheckpointCorrupt) throw;
+    none_is_valid = std::current_exception();
+  }
+  if (age_of(on_disk) < newest_on_disk)  // which has turned out to be damaged
+    if (auto step = memory.store.open_newer(age_of(on_disk), memory.ranks, needed)) return step;
+  if (none_is_valid) std::rethrow_exception(none_is_valid);
+  return on_disk;
+}
+
+}  // namespace trivet::checkpoint

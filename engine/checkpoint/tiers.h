@@ -1,0 +1,29 @@
+// A job's checkpoints in two places: on disk seldom, and in the memory of its hosts often.
+//
+//   memory   every step:        step-00000107 on each host, with copies on the next hosts; lost when all of its holders are
+//   disk     every 100 steps:   step-00000100
+//
+// A resume takes the newest step of either that is valid; of the same step, the one on disk. Both belong to one run: steps in
+// memory that another run has left are refused.
+#pragma once
+
+#include <optional>
+
+#include "engine/checkpoint/checkpoint_store.h"
+
+namespace trivet::checkpoint {
+
+// A store with the ranks as its own group reaches them.
+struct Tier {
+  CheckpointStore& store;
+  Participants ranks;
+};
+
+// Both are collective. Acquires both stores for the same start of the same run; `disk` needs remembers_origin. Throws as
+// CheckpointStore::acquire does.
+void acquire(const Tier& disk, const Tier& memory);
+// Empty when there are no steps. Throws CheckpointError (CheckpointCorrupt) when none of those on disk is valid, and none in
+// memory either. `needed` is for steps in memory.
+std::optional<LoadedStep> open_newest(const Tier& disk, const Tier& memory, const FilesToRead& needed);
+
+}  // namespace trivet::checkpoint
