@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <random>
 
 #include "core/file_system.h"
@@ -92,7 +93,9 @@ void Checkpoints::save(checkpoint::OnFailure on_failure) {
 }
 
 std::optional<checkpoint::LoadedStep> Checkpoints::open_newest() {
-  return memory_ ? memory_->open_newest(disk()) : store_->open_latest(ranks());
+  auto step = memory_ ? memory_->open_newest(disk()) : store_->open_latest(ranks());
+  if (step && std::filesystem::path(step->directory()).parent_path() == store_->directory()) resumed_from_disk_ = step->step();
+  return step;
 }
 
 void Checkpoints::finish() {
@@ -100,8 +103,12 @@ void Checkpoints::finish() {
   if (memory_) memory_->finish();
 }
 
+bool Checkpoints::is_on_disk() const {
+  return last_saved_ == run_.steps_done() || resumed_from_disk_ == run_.steps_done();
+}
+
 void Checkpoints::remove_from_memory() {
-  if (memory_ && store_->newest_step() == run_.steps_done()) memory_->remove();
+  if (memory_ && is_on_disk()) memory_->remove();
 }
 
 MemoryBytes Checkpoints::staging_memory() const {

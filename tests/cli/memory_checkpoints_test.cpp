@@ -101,6 +101,34 @@ TEST_F(MemoryCheckpoints, ALastStepThatIsNotOnDiskIsSavedThere) {
   expect_the_bits_of_an_undisturbed_run(step);
 }
 
+// The only valid copy of the last step is in memory.
+TEST_F(MemoryCheckpoints, ALastStepThatIsDamagedOnDiskIsSavedThereAgain) {
+  kill_after(5, {"--set", "checkpoint.every_steps=1"});
+  const int64_t step = newest_in(memory);
+  const std::string on_disk = folder.at(fmt::format("checkpoints/step-{:08}", step));
+  std::filesystem::remove_all(on_disk);
+  std::filesystem::copy(fmt::format("{}/step-{:08}", memory, step), on_disk);
+  std::filesystem::resize_file(on_disk + "/rank-00000.safetensors",
+                               std::filesystem::file_size(on_disk + "/rank-00000.safetensors") - 1);
+  const Output resumed = folder.run(fmt::format("train config.json --resume --set training.steps={}", step));
+  ASSERT_EQ(resumed.code, 0) << resumed.errors;
+  EXPECT_THAT(resumed.text, HasSubstr(fmt::format("{}/step-{:08}", memory, step)));
+  EXPECT_FALSE(std::filesystem::exists(memory));
+  expect_the_bits_of_an_undisturbed_run(step);
+}
+
+// It is neither saved again nor kept in memory.
+TEST_F(MemoryCheckpoints, ALastStepThatIsReadFromDiskIsThere) {
+  kill_after(5);
+  std::filesystem::remove_all(memory);
+  const int64_t step = newest_in(folder.at("checkpoints"));
+  const std::string manifest = fmt::format("checkpoints/step-{:08}/manifest.json", step), before = folder.read(manifest);
+  const Output resumed = folder.run(fmt::format("train config.json --resume --set training.steps={}", step));
+  ASSERT_EQ(resumed.code, 0) << resumed.errors;
+  EXPECT_EQ(folder.read(manifest), before);
+  EXPECT_FALSE(std::filesystem::exists(memory));
+}
+
 TEST_F(MemoryCheckpoints, AStopSignalSavesToDiskAndLeavesNothingInMemory) {
   RunningProgram program(folder, {"train", "config.json"});
   ASSERT_TRUE(program.wait_for("out", "\n       3 ")) << folder.read("err");
