@@ -293,8 +293,9 @@ void CheckpointStore::save(const SaveRequest& request, const Participants& ranks
                                     request.step, error.what()));
   } catch (const CheckpointError& error) {
     discard();
-    throw_not_written(
-        fmt::format("checkpoint of step {} was not written: {}{}", request.step, error.what(), state_of_last_step(ranks)));
+    const std::string left = state_of_last_step(ranks);
+    if (in_memory()) keep_newest_complete(ranks);
+    throw_not_written(fmt::format("checkpoint of step {} was not written: {}{}", request.step, error.what(), left));
   }
   last_committed_ = request.step;
   if (leads(ranks)) tidy_up(saved);
@@ -427,6 +428,40 @@ void CheckpointStore::remove_all_but(const std::string& kept) {
     remove_if_there(entry.name);
     copies_.forget(entry.name);
   }
+}
+
+void CheckpointStore::remove_older_than(const StepAge& age) {
+  for (const StepDirectory& step : list_steps(files_, options_.directory)) {
+    if (StepAge{copies_.version_of(step).start, step.step} >= age) continue;
+    remove_if_there(step.name);
+    copies_.forget(step.name);
+  }
+}
+
+void CheckpointStore::remove_older_than(const StepAge& age, const Participants& ranks) {
+  on_leaders(ranks, [&] {
+    best_effort("removing older steps", [&] { remove_older_than(age); });
+    return "";
+  });
+}
+
+// After a save that failed, perhaps because steps that nobody will open take the room. Keeps this start's last step, otherwise the
+// newest that is complete. If none is, this job has gone on from the disk, and none of those that are here is of use to it.
+void CheckpointStore::keep_newest_complete(const Participants& ranks) {
+  std::vector<StepVersion> versions;
+  try {
+    versions = gather_versions(copies_, options_.hosts, ranks);
+  } catch (const CheckpointError&) {
+    return;  // a directory cannot be listed: nothing is known, and the save's own error is reported
+  }
+  if (!leads(ranks)) return;
+  std::erase_if(versions, [](const StepVersion& version) { return !version.is_complete(); });
+  auto kept = std::find_if(versions.begin(), versions.end(), [&](const StepVersion& version) {
+    return version.id.start == lineage_.start && version.id.step == last_committed_;
+  });
+  if (kept == versions.end()) kept = versions.begin();  // the newest
+  const bool here = kept != versions.end() && kept->files.contains(options_.hosts.self());
+  best_effort("removing old steps", [&] { remove_all_but(here ? step_directory_name(kept->id.step) : ""); });
 }
 
 void CheckpointStore::remove_everything(const Participants& ranks) {
@@ -572,11 +607,17 @@ std::optional<LoadedStep> CheckpointStore::open_latest_of_hosts(const Participan
   throw CheckpointError(ExitCode::CheckpointCorrupt, fmt::format("{}: no step is valid:{}", options_.directory, reasons));
 }
 
-// Gives each host what it needs of the version first. Leaves nothing half done if that fails.
+// Gives each host what it needs of the version first; in memory, steps that are older than it then give way. If that fails, a
+// host that had some files of it may have got others.
 LoadedStep CheckpointStore::open_version(const StepVersion& version, const Participants& ranks, const FilesToRead& needed) {
   const std::string name = step_directory_name(version.id.step), temporary = temporary_name(version.id.step);
   try {
-    complete_on_all_hosts(host_directory(ranks), version, temporary, needed);
+    Completion completion{version, temporary, needed};
+    if (in_memory())
+      completion.make_room = [&] {
+        best_effort("removing older steps", [&] { remove_older_than({version.id.start, version.id.step}); });
+      };
+    complete_on_all_hosts(host_directory(ranks), completion);
     copies_.forget(name);
     std::optional<LoadedStep> step;
     together(ranks, [&]() -> std::string {

@@ -97,6 +97,8 @@ class CheckpointStore {
   // cannot be opened are passed over with a warning; empty when there is no other one.
   std::optional<LoadedStep> open_newer(const StepAge& age, const Participants& ranks, const FilesToRead& needed);
   LoadedStep open(int64_t step) const;
+  // In memory: removes the steps that are older than `age`, which nobody will open any more, so that there is room for others.
+  void remove_older_than(const StepAge& age, const Participants& ranks);
 
   const std::string& directory() const { return options_.directory; }
   // The newest step, valid or not, that acquire() found or save() made; -1: none.
@@ -146,6 +148,8 @@ class CheckpointStore {
   bool last_step_is_complete(const Participants& ranks);
   void tidy_up(const SavedStep& saved);
   void remove_all_but(const std::string& kept);
+  void remove_older_than(const StepAge& age);  // on leaders
+  void keep_newest_complete(const Participants& ranks);
   void remove_if_there(const std::string& name);
   void apply_retention(int64_t committed);
   void apply_agreed_retention(int64_t committed, const Participants& ranks);

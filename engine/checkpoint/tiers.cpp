@@ -11,15 +11,7 @@ StepAge age_of(const std::optional<LoadedStep>& step) {
   return step ? StepAge{step->manifest().start, step->step()} : StepAge{};
 }
 
-}  // namespace
-
-void acquire(const Tier& disk, const Tier& memory) {
-  disk.store.acquire(disk.ranks);
-  memory.store.acquire(memory.ranks, disk.store.lineage());
-  disk.store.set_lineage(memory.store.lineage());  // memory may know of a later start, which has saved nothing on disk
-}
-
-std::optional<LoadedStep> open_newest(const Tier& disk, const Tier& memory, const FilesToRead& needed) {
+std::optional<LoadedStep> find_newest(const Tier& disk, const Tier& memory, const FilesToRead& needed) {
   const StepAge newest_on_disk = disk.store.newest_found();
   if (auto step = memory.store.open_newer(newest_on_disk, memory.ranks, needed)) return step;
   std::optional<LoadedStep> on_disk;
@@ -34,6 +26,20 @@ std::optional<LoadedStep> open_newest(const Tier& disk, const Tier& memory, cons
     if (auto step = memory.store.open_newer(age_of(on_disk), memory.ranks, needed)) return step;
   if (none_is_valid) std::rethrow_exception(none_is_valid);
   return on_disk;
+}
+
+}  // namespace
+
+void acquire(const Tier& disk, const Tier& memory) {
+  disk.store.acquire(disk.ranks);
+  memory.store.acquire(memory.ranks, disk.store.lineage());
+  disk.store.set_lineage(memory.store.lineage());  // memory may know of a later start, which has saved nothing on disk
+}
+
+std::optional<LoadedStep> open_newest(const Tier& disk, const Tier& memory, const FilesToRead& needed) {
+  auto step = find_newest(disk, memory, needed);
+  if (step) memory.store.remove_older_than(age_of(step), memory.ranks);
+  return step;
 }
 
 }  // namespace trivet::checkpoint

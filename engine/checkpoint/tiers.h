@@ -22,7 +22,7 @@ struct Tier {
 // Both are collective. Acquires both stores for the same start of the same run; `disk` needs remembers_origin. Throws as
 // CheckpointStore::acquire does.
 void acquire(const Tier& disk, const Tier& memory);
-// Empty when there are no steps. Throws CheckpointError (CheckpointCorrupt) when none of those on disk is valid, and none in
+// Steps in memory that are older than the one that is opened are removed. Empty when there are no steps. Throws CheckpointError (CheckpointCorrupt) when none of those on disk is valid, and none in
 // memory either. `needed` is for steps in memory.
 std::optional<LoadedStep> open_newest(const Tier& disk, const Tier& memory, const FilesToRead& needed);
 

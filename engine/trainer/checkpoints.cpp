@@ -83,6 +83,7 @@ void Checkpoints::save_to_memory() {
 }
 
 void Checkpoints::save(checkpoint::OnFailure on_failure) {
+  if (memory_) memory_->report_next_failure();
   run_.engine.audit_weights();
   const auto pieces = run_.engine.pieces_to_save();
   const bool waits = !run_.config.checkpoint.asynchronous;

@@ -25,6 +25,8 @@ class MemoryCheckpoints {
   bool is_due() const;
   // A save that fails does not end the run: steps are saved on disk, too.
   void save(const checkpoint::SaveRequest& request);
+  // If saves fail one after another, the next one that fails is reported again.
+  void report_next_failure() { saver_->report_next_failure(); }
   // Waits for the save in flight.
   void finish() { saver_->wait(); }
   void remove();

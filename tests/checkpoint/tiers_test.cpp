@@ -30,7 +30,7 @@ using ::testing::IsEmpty;
 constexpr const char* kOnDisk = "/shared/checkpoints";
 constexpr const char* kInMemory = "/dev/shm/run";
 constexpr int64_t kNoStep = -1;
-const std::vector<SampleTensor> kTwoTensors{{"weight", DType::BFloat16, {4, 6}, 0}, {"bias", DType::Float32, {5}, -1}};
+const std::vector<SampleTensor> kTwoTensors{{"weight", DType::BFloat16, {64, 96}, 0}, {"bias", DType::Float32, {5}, -1}};
 
 // Where a step is saved.
 struct Save {
@@ -124,6 +124,11 @@ class TwoTiers {
       return error.what();
     }
     return "accepted";
+  }
+
+  // Gives a host's memory room for this many times what is in it now.
+  void limit_memory(int host, double times) {
+    memory(host).set_limit(static_cast<int64_t>(times * static_cast<double>(memory(host).used_bytes())));
   }
 
   std::vector<std::string> names(int host, const std::string& in = "") {
@@ -369,12 +374,81 @@ TEST(Tiers, WithoutRoomForACopyTheStepOnDiskIsTaken) {
   TwoTiers tiers(2);
   tiers.save({0, 1}, kThreeSteps);
   tiers.lose_memory(1);
-  FaultyFileSystem full(tiers.memory(1), Fault::DiskFull, 25);
-  tiers.set_faults(1, &full);
+  tiers.memory(1).set_limit(6000);
   const Found found = tiers.load({0, 1});
-  tiers.set_faults(1, nullptr);
   EXPECT_EQ(found, (Found{2, false}));
   EXPECT_THAT(found.warnings, HasSubstr("trying an older step"));
+  EXPECT_THAT(tiers.names(0), ElementsAre(".lock", "step-00000003")) << "a later start may find the room";
+  EXPECT_THAT(tiers.names(1), ElementsAre(".lock")) << "nothing is left half copied";
+}
+
+// It has room for two steps: the one that is kept, and the one that is being written.
+TEST(Tiers, AHostThatComesBackWithAnOldStepHasRoomForNewOnes) {
+  TwoTiers tiers(3);
+  tiers.save({0, 1, 2}, kThreeSteps);
+  tiers.limit_memory(2, 2.5);
+  tiers.save({0, 1}, {{5}});
+  ASSERT_NO_THROW(tiers.save({0, 1, 2}, {{6}, {7}}));
+  for (const int host : {0, 1, 2}) EXPECT_THAT(tiers.names(host), ElementsAre(".lock", "step-00000007")) << "host " << host;
+}
+
+TEST(Tiers, AnOldStepGivesWayToTheFilesOfTheOneThatIsOpened) {
+  TwoTiers tiers(3);
+  tiers.save({0, 1, 2}, kThreeSteps);
+  tiers.limit_memory(2, 1.5);
+  tiers.save({0, 1}, {{5}});
+  EXPECT_EQ(tiers.load({0, 1, 2}), (Found{5, true}));
+  EXPECT_THAT(tiers.names(2), ElementsAre(".lock", "step-00000005"));
+}
+
+// If no step in memory can be opened after all, there is nothing that could give way.
+TEST(Tiers, AnOldStepStaysIfANewerOneIsDamaged) {
+  TwoTiers tiers(3);
+  tiers.save({0, 1, 2}, {{1, false, true}, {3}});
+  tiers.save({0, 1}, {{5}});
+  for (const int host : {0, 1}) tiers.damage(tiers.memory(host), kInMemory, 5, 0);
+  EXPECT_EQ(tiers.load({0, 1, 2}), (Found{1, false})) << "step 3 is on host 2 alone, which has no file of rank 0";
+  EXPECT_THAT(tiers.names(2), Contains("step-00000003")) << "another host may bring the rest of it";
+}
+
+// A job was killed after it had committed step 4, and before it had removed step 3.
+TEST(Tiers, AStepThatWasNotRemovedGivesWay) {
+  TwoTiers tiers(2);
+  tiers.save({0, 1}, kThreeSteps);
+  for (const int host : {0, 1}) tiers.limit_memory(host, 2.5);
+  const std::string third = std::string(kInMemory) + "/step-00000003", aside = std::string(kInMemory) + "/aside";
+  for (const int host : {0, 1}) tiers.memory(host).rename(third, aside);
+  tiers.save({0, 1}, {{4}});
+  for (const int host : {0, 1}) tiers.memory(host).rename(aside, third);
+  ASSERT_NO_THROW(tiers.save({0, 1}, {{5}}));
+  for (const int host : {0, 1}) EXPECT_THAT(tiers.names(host), ElementsAre(".lock", "step-00000005")) << "host " << host;
+}
+
+// Step 3 is newer than what the job goes on from, but cannot be opened. The save that lacks the room makes it.
+TEST(Tiers, AStepThatIsNotCompleteMakesRoomForTheSaveAfterNext) {
+  TwoTiers tiers(3);
+  tiers.save({0, 1, 2}, kThreeSteps);
+  tiers.limit_memory(2, 1.5);
+  for (const int host : {0, 1}) tiers.lose_memory(host);
+  tiers.run({0, 1, 2}, [](const Tier& disk, const Tier& memory) {
+    EXPECT_EQ(TwoTiers::open(disk, memory)->step(), 2);
+    EXPECT_THROW(TwoTiers::save_to(memory, 5), CheckpointError);
+    EXPECT_NO_THROW(TwoTiers::save_to(memory, 6));
+  });
+  EXPECT_EQ(tiers.load({0, 1, 2}), (Found{6, true}));
+}
+
+// What makes room is never the last step that was saved.
+TEST(Tiers, ASaveThatFailsLeavesTheOneBeforeItOnAllHosts) {
+  TwoTiers tiers(3);
+  tiers.save({0, 1, 2}, kThreeSteps);
+  tiers.limit_memory(1, 1.5);
+  tiers.run({0, 1, 2}, [](const Tier& disk, const Tier& memory) {
+    TwoTiers::open(disk, memory);
+    EXPECT_THROW(TwoTiers::save_to(memory, 4), CheckpointError);
+  });
+  for (const int host : {0, 1, 2}) EXPECT_THAT(tiers.names(host), ElementsAre(".lock", "step-00000003")) << "host " << host;
+  EXPECT_EQ(tiers.load({0, 1, 2}), (Found{3, true}));
 }
 
 TEST(MemoryRoom, CountsTwoStepsOfAHostsOwnFilesAndOfThoseThatItCopies) {
