@@ -46,7 +46,7 @@ class StepCopies {
 
   // The steps here, as text for gather_versions. Throws FileError.
   std::string describe();
-  // The newest step here that can be read, by its number.
+  // The newest step here that can be read: of the latest start, the one with the greatest number.
   std::optional<StepVersion> newest();
   // The version of a committed step here; not readable if its manifest is not valid.
   VersionId version_of(const StepDirectory& step) { return read_manifest(step.name, step.step).version.id; }

@@ -1,5 +1,6 @@
 #include "engine/checkpoint/tiers.h"
 
+#include <algorithm>
 #include <exception>
 
 #include "core/error.h"
@@ -13,7 +14,10 @@ StepAge age_of(const std::optional<LoadedStep>& step) {
 
 std::optional<LoadedStep> find_newest(const Tier& disk, const Tier& memory, const FilesToRead& needed) {
   const StepAge newest_on_disk = disk.store.newest_found();
-  if (auto step = memory.store.open_newer(newest_on_disk, memory.ranks, needed)) return step;
+  if (auto step = memory.store.open_newer(newest_on_disk, memory.ranks, needed)) {
+    disk.store.abandon_steps_after(step->step(), disk.ranks);
+    return step;
+  }
   std::optional<LoadedStep> on_disk;
   std::exception_ptr none_is_valid;
   try {
@@ -30,10 +34,16 @@ std::optional<LoadedStep> find_newest(const Tier& disk, const Tier& memory, cons
 
 }  // namespace
 
-void acquire(const Tier& disk, const Tier& memory) {
+void acquire(const Tier& disk, const Tier& memory, bool resumes) {
   disk.store.acquire(disk.ranks);
-  memory.store.acquire(memory.ranks, disk.store.lineage());
+  Lineage known = disk.store.lineage();
+  const Lineage before = resumes ? disk.store.remembered_lineage(disk.ranks) : Lineage{};
+  if (known.origin.empty()) known.origin = before.origin;
+  if (known.origin == before.origin) known.start = std::max(known.start, before.start + 1);
+  memory.store.acquire(memory.ranks, known);
   disk.store.set_lineage(memory.store.lineage());  // memory may know of a later start, which has saved nothing on disk
+  const bool any_steps = disk.store.newest_step() >= 0 || memory.store.newest_step() >= 0;
+  if (resumes || !any_steps) disk.store.remember_lineage(disk.ranks);
 }
 
 std::optional<LoadedStep> open_newest(const Tier& disk, const Tier& memory, const FilesToRead& needed) {

@@ -45,7 +45,6 @@ checkpoint::CheckpointStoreOptions Checkpoints::own_store_options() const {
   checkpoint::CheckpointStoreOptions options = store_options(run_.config.checkpoint.directory);
   options.replicas = std::min(run_.config.checkpoint.replicas, hosts_.count());
   options.hosts = hosts_;
-  options.remembers_origin = run_.config.checkpoint.saves_to_memory();
   return options;
 }
 

@@ -37,7 +37,7 @@ MemoryCheckpoints::MemoryCheckpoints(Run& run, const std::string& run_id, const 
                                                              .replicas = std::min(config_.replicas, hosts_.count() - 1),
                                                              .hosts = hosts_,
                                                              .log = run.log});
-  checkpoint::acquire(disk, tier());
+  checkpoint::acquire(disk, tier(), run.resumes_own());
   check_room();
   saver_ = std::make_unique<checkpoint::AsyncSaver>(*store_, ranks(), staging_memory_, run.log, std::move(staging),
                                                     kNeverEndsTheRun);

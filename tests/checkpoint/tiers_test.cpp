@@ -51,13 +51,13 @@ class TwoTiers {
   void set_faults(int host, FaultyFileSystem* files) { faulty_[host] = files; }
 
   using Body = std::function<void(const Tier& disk, const Tier& memory)>;
-  void run(const std::vector<int>& hosts, const Body& body, const std::string& run_id = "run") {
+  // Each is a start with --resume, but for the first of a run.
+  void run(const std::vector<int>& hosts, const Body& body, const std::string& run_id = "run", bool resumes = true) {
     std::vector<PretendHost> job;
     for (int host : hosts) job.push_back({host, 1});
     run_on_hosts(job, [&](const Participants& ranks, const JobHosts& of_job, int number) {
       const Log log(ranks.rank, LogLevel::Error);
-      CheckpointStore disk_store(
-          *disk_, {.directory = kOnDisk, .run_id = run_id, .hosts = of_job, .remembers_origin = true, .log = log});
+      CheckpointStore disk_store(*disk_, {.directory = kOnDisk, .run_id = run_id, .hosts = of_job, .log = log});
       FileSystem& memory_files = faulty_[number] ? static_cast<FileSystem&>(*faulty_[number]) : memory(number);
       CheckpointStore memory_store(memory_files, {.directory = kInMemory,
                                                   .run_id = run_id,
@@ -67,7 +67,7 @@ class TwoTiers {
                                                   .hosts = of_job,
                                                   .log = log});
       const Tier on_disk{disk_store, ranks}, in_memory{memory_store, ranks};
-      acquire(on_disk, in_memory);
+      acquire(on_disk, in_memory, resumes);
       body(on_disk, in_memory);
     });
   }
@@ -318,18 +318,67 @@ TEST(Tiers, AMemoryThatAnotherJobUsesIsNamed) {
   }
 }
 
+// Run "first" is lost before it has saved on disk. Its step is left on host 1, which the second run gets only when it resumes.
 TEST(Tiers, StepsThatAnotherRunHasLeftInMemoryAreRefused) {
+  TwoTiers tiers(3);
+  const auto nothing = [](const Tier&, const Tier&) {};
+  tiers.run({0, 1}, [](const Tier&, const Tier& memory) { TwoTiers::save_to(memory, 4); }, "first", false);
+  tiers.lose_memory(0);
+  tiers.run({0, 2}, nothing, "second", false);
+  EXPECT_THAT(tiers.refusal({0, 1}, "third"),
+              AllOf(HasSubstr("checkpoint.memory.directory: \"/dev/shm/run\" holds steps of run first on h1, but"),
+                    HasSubstr("checkpoint.directory are of run second"), HasSubstr("remove that directory on these hosts")));
+  tiers.run({0, 2}, [](const Tier&, const Tier& memory) { TwoTiers::save_to(memory, 1); }, "third");
+  EXPECT_THAT(tiers.refusal({0, 1, 2}, "fourth"), HasSubstr("holds steps of run first on h1, but the steps"));
+  tiers.lose_memory(1);
+  EXPECT_EQ(tiers.load({0, 1, 2}, "fourth"), (Found{1, true}));
+}
+
+// Whoever has started without --resume by mistake adds it.
+TEST(Tiers, AStartThatIsRefusedChangesNothingOnDisk) {
+  TwoTiers tiers(1);
+  tiers.run({0}, [](const Tier&, const Tier& memory) { TwoTiers::save_to(memory, 4); }, "first", false);
+  const std::string remembered = std::string(kOnDisk) + "/.origin", before = read_text(tiers.disk(), remembered, 100);
+  EXPECT_EQ(before, "first 1\n");
+  tiers.run({0}, [](const Tier&, const Tier& memory) { EXPECT_EQ(memory.store.newest_step(), 4); }, "second", false);
+  EXPECT_EQ(read_text(tiers.disk(), remembered, 100), before);
+  EXPECT_EQ(tiers.load({0}, "third"), (Found{4, true}));
+}
+
+TEST(Tiers, ADiskThatKnowsOfNoRunTakesOverTheStepsInMemory) {
   TwoTiers tiers(2);
   tiers.save({0, 1}, kThreeSteps, "first");
   tiers.replace_disk();
-  EXPECT_THAT(tiers.refusal({0, 1}, "second"),
-              AllOf(HasSubstr("checkpoint.memory.directory: \"/dev/shm/run\" holds steps of run first on h0, h1"),
-                    HasSubstr("checkpoint.directory are of run second"), HasSubstr("remove that directory on these hosts")));
-  tiers.lose_memory(0);
-  EXPECT_THAT(tiers.refusal({0, 1}, "third"), AllOf(HasSubstr("run first on h1, but"), HasSubstr("of run second")))
-      << "the disk remembers the run that it was first used for";
-  tiers.lose_memory(1);
-  EXPECT_EQ(tiers.load({0, 1}, "third"), (Found{kNoStep, false}));
+  EXPECT_EQ(tiers.load({0, 1}, "second"), (Found{3, true}));
+  tiers.save({0, 1}, {{4, false, true}}, "third");
+  for (const int host : {0, 1}) tiers.lose_memory(host);
+  tiers.run({0, 1}, [](const Tier& disk, const Tier&) { EXPECT_EQ(disk.store.lineage().origin, "first"); }, "fourth");
+}
+
+// The start that has saved step 110 is lost with its host. What the next start saves is newer, although no step told it of that
+// one.
+TEST(Tiers, AStepOfAStartThatLeftNoOtherTraceIsOlderThanThoseOfTheNextStart) {
+  TwoTiers tiers(3);
+  tiers.save({0, 1, 2}, {{2, true, true}});
+  tiers.save({0}, {{110}});
+  tiers.save({1, 2}, {{105}});
+  EXPECT_EQ(tiers.load({0, 1, 2}), (Found{105, true}));
+}
+
+// Step 9 on disk is damaged, so that the next start goes on from step 4. It saves step 5 in memory alone.
+TEST(Tiers, ALaterStepOnDiskIsSetAsideWhenTheRunGoesOnFromMemory) {
+  TwoTiers tiers(2);
+  tiers.save({0, 1}, {{4, false, true}, {9, false, true}});
+  tiers.damage(tiers.disk(), kOnDisk, 9, 0);
+  tiers.save({0, 1}, {{5}});
+  tiers.save({0, 1}, {{6, false, true}});
+  const std::string nine = std::string(kOnDisk) + "/step-00000009", broken = std::string(kOnDisk) + "/broken-step-00000009";
+  EXPECT_EQ(tiers.disk().kind(nine), EntryKind::Missing);
+  EXPECT_EQ(tiers.disk().kind(broken), EntryKind::Directory);
+  tiers.disk().rename(broken, nine);
+  tiers.run({0, 1}, [](const Tier& disk, const Tier&) {
+    EXPECT_EQ(disk.store.newest_found(), (StepAge{3, 6})) << "not the one with the greatest number";
+  });
 }
 
 TEST(Tiers, HostsThatShareADirectoryInMemoryAreRefused) {

@@ -144,9 +144,23 @@ TEST_F(MemoryCheckpoints, ThoseOfAnotherRunAreRefused) {
   EXPECT_THAT(without_resume.errors,
               AllOf(HasSubstr("checkpoint.memory.directory: \"" + memory + "\" holds steps up to "),
                     HasSubstr("add --resume to continue that run, or remove this directory on all hosts")));
+  const std::string other_memory = " --set checkpoint.memory.directory=" + memory + "-other";
+  const Output other = folder.run("train config.json --set training.steps=1 --set checkpoint.directory=other" + other_memory);
+  ASSERT_EQ(other.code, 0) << other.errors;
   const Output elsewhere = folder.run("train config.json --resume --set checkpoint.directory=other");
   EXPECT_EQ(elsewhere.code, 2);
   EXPECT_THAT(elsewhere.errors, HasSubstr("\"" + memory + "\" holds steps of run "));
+}
+
+TEST_F(MemoryCheckpoints, ARunWhoseDiskIsLostContinuesOnAnotherOne) {
+  kill_after(5);
+  const int64_t step = newest_in(memory);
+  std::filesystem::remove_all(folder.at("checkpoints"));
+  const Output resumed = folder.run(
+      fmt::format("train config.json --resume --set checkpoint.directory=other --set training.steps={}", step + 1));
+  ASSERT_EQ(resumed.code, 0) << resumed.errors;
+  EXPECT_THAT(resumed.text, HasSubstr(fmt::format("resumed after step {}", step)));
+  EXPECT_EQ(newest_in(folder.at("other")), step + 1);
 }
 
 TEST_F(MemoryCheckpoints, DirectoriesOfOthersAreRefused) {
