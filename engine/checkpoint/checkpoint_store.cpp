@@ -62,7 +62,7 @@ std::vector<std::string> CheckpointStore::on_leaders(const Participants& ranks, 
 
 void CheckpointStore::acquire(const Participants& ranks, const Lineage& known) {
   on_leaders(ranks, [&] {
-    create_directories(files_, options_.directory);
+    if (!in_memory()) create_directories(files_, options_.directory);
     return "";
   });
   if (options_.hosts.count() > 1) check_sharing(ranks);

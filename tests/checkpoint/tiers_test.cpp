@@ -54,7 +54,10 @@ class TwoTiers {
   // Each is a start with --resume, but for the first of a run.
   void run(const std::vector<int>& hosts, const Body& body, const std::string& run_id = "run", bool resumes = true) {
     std::vector<PretendHost> job;
-    for (int host : hosts) job.push_back({host, 1});
+    for (int host : hosts) {
+      job.push_back({host, 1});
+      create_directories(memory(host), kInMemory);
+    }
     run_on_hosts(job, [&](const Participants& ranks, const JobHosts& of_job, int number) {
       const Log log(ranks.rank, LogLevel::Error);
       CheckpointStore disk_store(*disk_, {.directory = kOnDisk, .run_id = run_id, .hosts = of_job, .log = log});
@@ -302,12 +305,8 @@ TEST(Tiers, AStepThatIsNotCompleteOnTheHostsThatAreLeftIsPassedOver) {
 
 TEST(Tiers, AMemoryThatAnotherJobUsesIsNamed) {
   TwoTiers tiers(1);
-  const auto lock = [&] {
-    tiers.memory(0).create_directory("/dev");
-    tiers.memory(0).create_directory("/dev/shm");
-    tiers.memory(0).create_directory(kInMemory);
-    return tiers.memory(0).lock(std::string(kInMemory) + "/.lock", "another job");
-  }();
+  create_directories(tiers.memory(0), kInMemory);
+  const LockAttempt lock = tiers.memory(0).lock(std::string(kInMemory) + "/.lock", "another job");
   try {
     tiers.load({0});
     FAIL() << "accepted";
@@ -382,7 +381,8 @@ TEST(Tiers, ALaterStepOnDiskIsSetAsideWhenTheRunGoesOnFromMemory) {
 }
 
 TEST(Tiers, HostsThatShareADirectoryInMemoryAreRefused) {
-  MemoryFileSystem disk, shared;
+  MemoryFileSystem shared;
+  create_directories(shared, kInMemory);
   const auto start = [&] {
     run_on_hosts({{0}, {1}}, [&](const Participants& ranks, const JobHosts& hosts, int) {
       CheckpointStore store(shared, {.directory = kInMemory,
@@ -401,6 +401,14 @@ TEST(Tiers, HostsThatShareADirectoryInMemoryAreRefused) {
     EXPECT_THAT(error.what(),
                 HasSubstr("checkpoint.memory.directory: \"/dev/shm/run\" is the same directory on hosts h0 and h1"));
   }
+}
+
+// It would get another mode.
+TEST(Tiers, ADirectoryInMemoryThatHasVanishedIsNotMadeAgain) {
+  MemoryFileSystem memory;
+  CheckpointStore store(memory, {.directory = kInMemory, .run_id = "run", .section = "memory", .medium = Medium::Memory});
+  EXPECT_THROW(store.acquire({}), CheckpointError);
+  EXPECT_EQ(memory.kind(kInMemory), EntryKind::Missing);
 }
 
 TEST(Tiers, NothingIsLeftInMemoryAtTheEnd) {
